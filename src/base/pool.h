@@ -1,0 +1,24 @@
+/* A pool of threads that share out tasks 0..n-1.  The caller works too.
+ * Which thread runs which task is left to chance, so a task's result must not depend on it:
+ * results depend on the task grid alone (DESIGN-details 2). */
+#ifndef WEFT_BASE_POOL_H
+#define WEFT_BASE_POOL_H
+
+#include "base/status.h"
+
+typedef struct weft_pool weft_pool;
+
+/* task: 0..n_task-1; thread: 0..n_thread-1, for per-thread scratch. */
+typedef void (*weft_pool_fn)(void *arg, int64_t task, int thread);
+
+/* n_thread >= 1; 1 starts no thread at all.  pin: pin thread i to the i-th core this process may use. */
+weft_status weft_pool_create(int n_thread, int pin, weft_pool **out);
+void        weft_pool_destroy(weft_pool *p);
+int         weft_pool_threads(const weft_pool *p);
+
+/* Runs fn(arg, 0..n_task-1, thread) and returns when all are done.  Allocates nothing.  Tasks are
+ * handed out in order, so give the large ones first.  Idle workers spin for a short while, then
+ * sleep on a futex.  p == NULL runs them here. */
+void weft_pool_run(weft_pool *p, int64_t n_task, weft_pool_fn fn, void *arg);
+
+#endif
