@@ -1,0 +1,117 @@
+# What a person types.  CMake and Ninja do the building (CMakeLists.txt).
+#
+#   make            build/weft, build/libweft.a, the tests and the examples
+#   make demo       install what is needed, build, train a small model end to end
+#   make test       install what is needed, build, every check and every test
+#   make check      gcc and clang without a warning, format, layers, headers, names
+#   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
+#   make fuzz       every parser, FUZZ_SECONDS each (600)
+#   make plan-only  the compile wing with nothing but $(CC): build/plan/libweft-plan.a
+#   make install    PREFIX (/usr/local), DESTDIR
+#   make format clean deps
+
+BUILD        ?= build
+PREFIX       ?= /usr/local
+JOBS         ?= $(shell nproc 2>/dev/null || echo 2)
+FUZZ_SECONDS ?= 600
+CMAKE_ARGS   ?=
+
+NINJA = ninja -j $(JOBS) --quiet
+CMAKE = cmake -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_ARGS)
+CTEST = ctest --output-on-failure -j $(JOBS)
+
+SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
+
+.PHONY: all build deps demo test unit check layers headers names format format-check asan tsan \
+        fuzz gcc clang plan-only install clean
+all: build
+
+build:
+	@tools/need.sh cmake ninja
+	@test -f $(BUILD)/build.ninja || $(CMAKE) -S . -B $(BUILD) >/dev/null
+	@$(NINJA) -C $(BUILD)
+
+deps:
+	@tools/deps.sh
+
+demo: deps
+	@$(MAKE) --no-print-directory build
+	@if [ -x tools/demo.sh ]; then tools/demo.sh $(BUILD)/weft; else echo "no demo yet"; fi
+
+# ---- tests -----------------------------------------------------------------------------------
+
+test: deps
+	@$(MAKE) --no-print-directory build layers headers names
+	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-30}
+	@$(MAKE) --no-print-directory unit
+
+unit: build
+	@$(CTEST) --test-dir $(BUILD)
+
+asan:
+	@tools/need.sh cmake ninja
+	@test -f build-asan/build.ninja || $(CMAKE) -S . -B build-asan -DCMAKE_BUILD_TYPE=asan \
+	    -DWEFT_SANITIZE=address,undefined >/dev/null
+	@$(NINJA) -C build-asan
+	@$(CTEST) --test-dir build-asan
+
+tsan:
+	@test -f build-tsan/build.ninja || $(CMAKE) -S . -B build-tsan -DWEFT_SANITIZE=thread >/dev/null
+	@$(NINJA) -C build-tsan
+	@$(CTEST) --test-dir build-tsan
+
+fuzz:
+	@tools/need.sh cmake ninja clang
+	@test -f build-fuzz/build.ninja || CC=clang $(CMAKE) -S . -B build-fuzz -DWEFT_FUZZ=ON \
+	    -DWEFT_SANITIZE=address,undefined >/dev/null
+	@$(NINJA) -C build-fuzz
+	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
+
+# ---- checks ----------------------------------------------------------------------------------
+
+check: format-check layers headers gcc clang names
+
+gcc clang:
+	@test -f build-$@/build.ninja || CC=$@ $(CMAKE) -S . -B build-$@ >/dev/null
+	@$(NINJA) -C build-$@
+
+layers:
+	@python3 tools/check_layers.py
+
+headers:
+	@tools/check_headers.sh
+
+names: build
+	@tools/check_names.sh $(BUILD)/CMakeFiles/objects.dir/src
+
+format:
+	@clang-format -i $(SOURCES)
+
+format-check:
+	@clang-format --dry-run -Werror $(SOURCES)
+
+# ---- the compile wing, by this file alone: no cmake, no threads, no root -------------------------
+
+PLAN_ROOMS = base tensor op graph model cluster program lower cost partition sim
+PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
+PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o)
+
+plan-only: build/plan/libweft-plan.a
+
+build/plan/libweft-plan.a: $(PLAN_OBJ)
+	@rm -f $@ && $(AR) rcs $@ $^
+
+build/plan/%.o: src/%.c $(shell find include src -name '*.h' -o -name '*.def')
+	@mkdir -p $(@D)
+	@$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Iinclude -Isrc -c $< -o $@
+
+# ----------------------------------------------------------------------------------------------
+
+install: build
+	@$(CMAKE) -S . -B $(BUILD) >/dev/null
+	@$(NINJA) -C $(BUILD)
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
+
+clean:
+	@rm -rf build build-asan build-tsan build-fuzz build-gcc build-clang

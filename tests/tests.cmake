@@ -1,0 +1,52 @@
+# Each tests/**/test_<name>.c is one program test_<name> (test_<folder>_<name> where two folders
+# have a file of one name).  It runs in the root of the source tree.  tests/support/*.c is linked
+# to all of them; tests under tests/cli also see the command's files.
+file(GLOB_RECURSE test_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
+file(GLOB support_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
+
+# Sanitizers own malloc, so counting allocations goes through their hooks there.
+if(WEFT_SANITIZE)
+    list(FILTER support_src EXCLUDE REGEX "/count_alloc_glibc\\.c$")
+else()
+    list(FILTER support_src EXCLUDE REGEX "/count_alloc_san\\.c$")
+endif()
+
+set(all_names "")
+foreach(f ${test_src})
+    get_filename_component(name ${f} NAME_WE)
+    if(name IN_LIST all_names)
+        list(APPEND twice ${name})
+    endif()
+    list(APPEND all_names ${name})
+endforeach()
+
+if(support_src)
+    add_library(weft_test OBJECT ${support_src})
+    target_include_directories(weft_test PRIVATE tests)
+    target_link_libraries(weft_test PkgConfig::CMOCKA)
+endif()
+
+foreach(f ${test_src})
+    get_filename_component(name ${f} NAME_WE)
+    get_filename_component(dir ${f} DIRECTORY)
+    get_filename_component(folder ${dir} NAME)
+    if(name IN_LIST twice)
+        string(REGEX REPLACE "^test_" "test_${folder}_" name ${name})
+    endif()
+    add_executable(${name} ${f})
+    target_include_directories(${name} PRIVATE tests)
+    if(support_src)
+        target_sources(${name} PRIVATE $<TARGET_OBJECTS:weft_test>)
+    endif()
+    if(folder STREQUAL "cli")
+        target_sources(${name} PRIVATE ${cli_obj})
+    endif()
+    target_link_libraries(${name} weft_static PkgConfig::CMOCKA)
+    target_compile_definitions(${name} PRIVATE
+        WEFT_TEST_COMMAND="${CMAKE_BINARY_DIR}/weft")
+    add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+    if(TARGET weft)
+        add_dependencies(${name} weft)
+    endif()
+endforeach()
