@@ -62,6 +62,10 @@ enum {
     WEFT_OP_UPDATE = 1 << 3, /* result j overwrites the state it is the next value of */
     WEFT_OP_RANDOM = 1 << 4, /* draws counter-based random numbers */
     WEFT_OP_NODIFF = 1 << 5, /* no gradient flows through it */
+    /* what every kernel of the operator promises to lowering: */
+    WEFT_OP_STRIDED = 1 << 6, /* operands and results may be strided views, last dimension dense */
+    WEFT_OP_ADDS    = 1 << 7, /* results marked in `add` are added to instead of stored */
+    WEFT_OP_POSTS   = 1 << 8, /* takes fused steps behind it (weft_post) */
 };
 
 typedef weft_status (*weft_op_shape_fn)(const weft_op_use *u, weft_type *out);

@@ -1,0 +1,209 @@
+/* A program: what one rank does in one step, read-only once made.  The bridge between the wings:
+ * exec runs it in real time, sim runs the very same thing in virtual time.
+ *
+ *   slab      a run of memory                     buffer   a named piece of a slab, perhaps in several slots
+ *   actor     a straight run of instructions      edge     messages from one actor to another, with credits
+ *   firing    one run of an actor for one micro-batch
+ *   schedule  for each stream, the list of its firings in a step
+ *
+ * A firing takes one message from each in-edge and gives one to each out-edge; the credit returns when
+ * the consumer's firing ends.  Instructions name micro-batches only through the firing, so a program is
+ * no longer for more micro-batches; only its lists are.
+ *
+ * Always true (weft_program_verify):
+ * (1) every operand lies inside its buffer, every buffer inside its slab
+ * (2) buffers that live at the same time do not overlap
+ * (3) a buffer is written before it is read
+ * (4) over all ranks of a job, the graph of firings (stream order, data, credit returns, one node for a
+ *     collective across its ranks) has no cycle, so no timing can deadlock */
+#ifndef WEFT_PROGRAM_PROGRAM_H
+#define WEFT_PROGRAM_PROGRAM_H
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "op/op.h"
+
+typedef enum weft_slab_kind {
+    WEFT_SLAB_STATE,   /* owned by session: parameters, optimizer state; outlives the program */
+    WEFT_SLAB_WORK,    /* activations, gradients */
+    WEFT_SLAB_STAGING, /* inputs and outputs: what the host reads and writes */
+} weft_slab_kind;
+
+typedef struct weft_slab {
+    const char    *name;
+    weft_slab_kind kind;
+    int64_t        bytes;
+} weft_slab;
+
+/* Which slot of a buffer a firing uses. */
+typedef enum weft_slot_by {
+    WEFT_SLOT_ONE,   /* there is one */
+    WEFT_SLOT_MICRO, /* micro-batch number modulo slots */
+    WEFT_SLOT_LANE,  /* the firing's lane slot: gradient accumulators */
+} weft_slot_by;
+
+typedef struct weft_buffer {
+    const char  *name;
+    int32_t      slab;
+    int64_t      offset; /* of slot 0, in bytes; slot i lies i * bytes further */
+    int64_t      bytes;  /* of one slot, rounded up to 64 */
+    int32_t      n_slot;
+    weft_slot_by slot_by;
+} weft_buffer;
+
+/* A typed view of a buffer. */
+typedef struct weft_operand {
+    int32_t   buffer; /* -1: not there (an optional operand left out) */
+    int64_t   offset; /* in elements */
+    weft_type type;
+    int64_t   stride[WEFT_MAX_DIM]; /* in elements */
+    int64_t   origin[WEFT_MAX_DIM]; /* where the piece lies in the global tensor */
+} weft_operand;
+
+typedef enum weft_instr_kind {
+    WEFT_INSTR_COMPUTE,
+    WEFT_INSTR_COLLECTIVE,
+    WEFT_INSTR_SEND,
+    WEFT_INSTR_RECV,
+    WEFT_INSTR_COPY, /* out[0] = in[0] */
+    WEFT_INSTR_READ, /* samples into out[0..] */
+    WEFT_INSTR_PULL,
+    WEFT_INSTR_PUSH,
+    WEFT_INSTR_MERGE, /* out[0] += in[0]: one level of the tree over lanes */
+    WEFT_INSTR_MARK,  /* a name in the trace */
+} weft_instr_kind;
+
+typedef enum weft_collective {
+    WEFT_ALL_REDUCE,
+    WEFT_REDUCE_SCATTER,
+    WEFT_ALL_GATHER,
+    WEFT_ALL_TO_ALL,
+    WEFT_BROADCAST,
+    WEFT_BARRIER,
+} weft_collective;
+
+/* A step that lowering fused onto a compute instruction: applied to the result so far, in order.
+ * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand ones the
+ * result so far is operand 0 (of add, mul) or dy (of the gradients). */
+typedef struct weft_post {
+    weft_op          op;
+    const weft_attr *attr;
+    int32_t          in;  /* index into the instruction's operands, -1 none */
+    int32_t          out; /* index into its results where this stage's value is stored, -1 not kept */
+} weft_post;
+
+typedef struct weft_instr {
+    weft_instr_kind  kind;
+    const char      *name; /* for people: the graph value it makes */
+    /* compute */
+    weft_op          op;
+    const weft_attr *attr;
+    int              n_in, n_own_in; /* operands; the first n_own_in are the operator's, the rest posts' */
+    int              n_out, n_own_out; /* likewise; an own result with buffer -1 is not kept */
+    weft_operand    *in, *out;
+    int              n_post;
+    weft_post       *post;
+    unsigned         add; /* bit j: result j is a lane's accumulator: stored by the lane's first firing,
+                             added to by the later ones */
+    /* communication */
+    weft_collective  coll;
+    int32_t          group; /* collective */
+    int32_t          peer;  /* send, recv: rank */
+    int32_t          tag;
+    double           seconds; /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */
+} weft_instr;
+
+typedef enum weft_stream_kind {
+    WEFT_STREAM_COMPUTE,
+    WEFT_STREAM_COMM,
+    WEFT_STREAM_HOST,
+    WEFT_STREAM_IO,
+    WEFT_N_STREAM
+} weft_stream_kind;
+
+typedef struct weft_actor {
+    const char      *name;
+    weft_stream_kind stream;
+    int              n_instr;
+    weft_instr      *instr;
+} weft_actor;
+
+typedef struct weft_edge {
+    int32_t from, to;  /* actors */
+    int32_t credits;   /* messages that may wait */
+    bool    per_step;  /* one message a step instead of one a micro-batch */
+} weft_edge;
+
+typedef struct weft_firing {
+    int32_t actor;
+    int32_t micro;     /* logical micro-batch number of the step, global; -1: once a step */
+    int32_t lane_slot; /* accumulator slot; of a merge actor: the slot that is added into slot - 1 */
+    bool    first;     /* first micro-batch of its lane: store, do not add */
+} weft_firing;
+
+typedef struct weft_group {
+    int      n_rank;
+    int32_t *rank; /* in mesh order */
+} weft_group;
+
+/* Where the outside meets the program: "wte" -> buffer. */
+typedef enum weft_binding_kind {
+    WEFT_BIND_PARAM,
+    WEFT_BIND_STATE,
+    WEFT_BIND_INPUT,      /* once a micro-batch */
+    WEFT_BIND_STEP_INPUT, /* once a step */
+    WEFT_BIND_OUTPUT,
+} weft_binding_kind;
+
+typedef struct weft_binding {
+    const char       *name;
+    weft_binding_kind kind;
+    weft_operand      at; /* slot 0 */
+} weft_binding;
+
+typedef struct weft_program {
+    weft_arena   *arena;
+    const char   *name;
+    int           rank, world;
+    int           n_micro;  /* logical micro-batches a step, over all ranks */
+    int           n_lane;
+    int           n_slab;
+    weft_slab    *slab;
+    int           n_buffer;
+    weft_buffer  *buffer;
+    int           n_actor;
+    weft_actor   *actor;
+    int           n_edge;
+    weft_edge    *edge;
+    int           n_group;
+    weft_group   *group;
+    int           n_firing[WEFT_N_STREAM];
+    weft_firing  *firing[WEFT_N_STREAM];
+    int           n_binding;
+    weft_binding *binding;
+} weft_program;
+
+weft_status weft_program_create(const char *name, weft_program **out); /* empty, for builders */
+void        weft_program_destroy(weft_program *p);
+
+/* Invariants (1)-(3) of one program; (4) over the n programs of a job (n = 1 is fine). */
+weft_status weft_program_verify(const weft_program *p);
+weft_status weft_program_verify_all(const weft_program *const *p, int n);
+
+/* Text and back: parse(print(p)) == p. */
+weft_status weft_program_print(const weft_program *p, weft_text *t);
+weft_status weft_program_parse(const char *file, const char *text, size_t n, weft_program **out);
+
+const weft_binding *weft_program_find(const weft_program *p, const char *name); /* or NULL */
+int64_t             weft_program_bytes(const weft_program *p, weft_slab_kind k);
+const char         *weft_instr_kind_name(weft_instr_kind k);
+const char         *weft_collective_name(weft_collective c);
+
+/* The operator-level view of a compute instruction without its posts; a result that is not kept has the
+ * type it would have.  in and out are the caller's, n_own_in and n_own_out long. */
+weft_op_use weft_instr_use(const weft_instr *i, weft_type *in, weft_type *out);
+/* Flops with posts; bytes with only what really moves (fused values do not). */
+double weft_instr_flops(const weft_instr *i);
+double weft_instr_bytes(const weft_instr *i);
+
+#endif
