@@ -63,7 +63,7 @@ enum {
     WEFT_OP_RANDOM = 1 << 4, /* draws counter-based random numbers */
     WEFT_OP_NODIFF = 1 << 5, /* no gradient flows through it */
     /* what every kernel of the operator promises to lowering: */
-    WEFT_OP_STRIDED = 1 << 6, /* operands and results may be strided views, last dimension dense */
+    WEFT_OP_STRIDED = 1 << 6, /* operands and results may be strided views (stride 0: spread) */
     WEFT_OP_ADDS    = 1 << 7, /* results marked in `add` are added to instead of stored */
     WEFT_OP_POSTS   = 1 << 8, /* takes fused steps behind it (weft_post) */
 };
