@@ -179,7 +179,7 @@ weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr
     for (int i = 0; i < n_in; i++) tin[i] = g->value[in[i]].type;
     weft_op_use use = {op, n.attr, n_in, n_out, tin, tout};
     weft_status st  = weft_op_infer(&use, tout);
-    if (st != WEFT_OK) return weft_fail_in(st, "%s", name ? name : weft_op_get(op)->name);
+    if (st != WEFT_OK) return weft_fail_in(st, "%s: ", name ? name : weft_op_get(op)->name);
 
     if (!name) name = weft_op_get(op)->name;
     for (int j = 0; j < n_out; j++) {

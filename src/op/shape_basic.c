@@ -43,6 +43,7 @@ static weft_status scalar(const weft_op_use *u, int in)
 /* A dimension by number, negative from the end. */
 static weft_status axis_of(const weft_op_use *u, int64_t axis, int n, int *out)
 {
+    *out = 0;
     if (axis < 0) axis += n;
     if (axis < 0 || axis >= n)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: axis %ld of a tensor with %d dimensions", NAME(u),
@@ -209,6 +210,7 @@ weft_status weft_op__shape_concat(const weft_op_use *u, weft_type *o)
         t.d[axis]   = o[0].shape.d[axis];
         if (!weft_shape_equal(&t, &o[0].shape)) return same_shape(u, 0, i);
         o[0].shape.d[axis] += add;
+        WEFT_TRY(weft_shape_verify(&o[0].shape));
     }
     return WEFT_OK;
 }
@@ -224,6 +226,7 @@ weft_status weft_op__shape_split(const weft_op_use *u, weft_type *o)
     for (int j = 0; j < u->n_out; j++) {
         o[j]               = u->in[0];
         o[j].shape.d[axis] = z->l[j];
+        WEFT_TRY(weft_shape_verify(&o[j].shape));
         sum += z->l[j];
     }
     if (sum != u->in[0].shape.d[axis])
@@ -250,7 +253,7 @@ weft_status weft_op__shape_slice_grad(const weft_op_use *u, weft_type *o)
     int     axis;
     int64_t start = weft_use_int(u, "start"), size = weft_use_int(u, "size");
     WEFT_TRY(axis_of(u, weft_use_int(u, "axis"), u->in[0].shape.n, &axis));
-    if (start < 0 || start + u->in[0].shape.d[axis] > size)
+    if (start < 0 || size < 0 || start > size - u->in[0].shape.d[axis])
         return WEFT_FAIL(WEFT_ERR_ARG, "slice_grad: %ld at %ld does not lie within %ld",
                          (long)u->in[0].shape.d[axis], (long)start, (long)size);
     o[0]               = u->in[0];

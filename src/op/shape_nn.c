@@ -207,6 +207,8 @@ weft_status weft_op__shape_dispatch(const weft_op_use *u, weft_type *o)
     WEFT_TRY(need_rank(u, 0, 2));
     WEFT_TRY(need_rank(u, 1, 2));
     if (u->in[1].shape.d[0] != u->in[0].shape.d[0]) return bad(u, 1, "as many rows as x");
+    if (weft_use_int(u, "experts") < 1 || weft_use_int(u, "experts") > INT32_MAX)
+        return WEFT_FAIL(WEFT_ERR_ARG, "dispatch: experts must be at least 1");
     int64_t r = u->in[1].shape.d[0] * u->in[1].shape.d[1];
     o[0]      = (weft_type){u->in[0].dtype, mat(r, u->in[0].shape.d[1])};
     o[1]      = i32(vec(weft_use_int(u, "experts") + 1));
@@ -273,9 +275,11 @@ static int64_t window(int64_t n, int64_t k, int64_t stride, int64_t pad)
 static weft_status two(const weft_op_use *u, const char *attr, int64_t least, const weft_attr **out)
 {
     *out = weft_use_attr(u, attr);
-    if ((*out)->n != 2 || (*out)->l[0] < least || (*out)->l[1] < least)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s must be two numbers of at least %ld", NAME(u), attr,
-                         (long)least);
+    const int64_t most = (int64_t)1 << 30;
+    for (int i = 0; i < 2; i++)
+        if ((*out)->n != 2 || (*out)->l[i] < least || (*out)->l[i] > most)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s must be two numbers of at least %ld", NAME(u),
+                             attr, (long)least);
     return WEFT_OK;
 }
 static weft_status windowed(const weft_op_use *u, const weft_shape *x, int64_t kh, int64_t kw,
