@@ -18,7 +18,7 @@ extern "C" {
 #define WEFT_VERSION_MAJOR 0
 #define WEFT_VERSION_MINOR 1
 #define WEFT_VERSION_PATCH 0
-#define WEFT_VERSION "0.1.0"
+#define WEFT_VERSION       "0.1.0"
 
 typedef enum weft_status {
     WEFT_OK = 0,

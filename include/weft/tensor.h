@@ -30,9 +30,9 @@ typedef enum weft_dtype {
 } weft_dtype;
 
 int         weft_dtype_bytes(weft_dtype t);
-const char *weft_dtype_name(weft_dtype t);                            /* "f32" */
-bool        weft_dtype_parse(const char *name, weft_dtype *out);      /* "f32", "float32", "F32" */
-const char *weft_dtype_st_name(weft_dtype t);                         /* safetensors: "F32" */
+const char *weft_dtype_name(weft_dtype t);                /* "f32" */
+bool weft_dtype_parse(const char *name, weft_dtype *out); /* "f32", "float32", "F32" */
+const char *weft_dtype_st_name(weft_dtype t);             /* safetensors: "F32" */
 
 #define WEFT_MAX_DIM 8
 
@@ -72,7 +72,8 @@ typedef struct weft_view {
     int64_t    origin[WEFT_MAX_DIM];
 } weft_view;
 
-weft_view weft_view_make(void *p, weft_dtype t, const weft_shape *s); /* contiguous, origin 0 */
+weft_view weft_view_make(void *p, weft_dtype t,
+                         const weft_shape *s); /* contiguous, origin 0 */
 bool      weft_view_contiguous(const weft_view *v);
 
 #ifdef __cplusplus

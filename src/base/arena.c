@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 16, FIRST_BLOCK = 4096, LAST_BLOCK = 1 << 20 };
+enum {
+    ALIGN       = 16,
+    FIRST_BLOCK = 4096,
+    LAST_BLOCK  = 1 << 20
+};
 
 typedef struct block block;
 struct block {

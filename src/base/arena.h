@@ -25,7 +25,7 @@ void *weft_arena_memdup(weft_arena *a, const void *p, size_t n);
  * at least want.  Old storage stays until the arena dies. */
 weft_status weft_arena_grow(weft_arena *a, void **p, int *cap, int want, size_t size);
 
-#define WEFT_ARENA_NEW(a, T)        ((T *)weft_arena_alloc((a), sizeof(T)))
-#define WEFT_ARENA_ARRAY(a, T, n)   ((T *)weft_arena_alloc((a), sizeof(T) * (size_t)(n)))
+#define WEFT_ARENA_NEW(a, T)      ((T *)weft_arena_alloc((a), sizeof(T)))
+#define WEFT_ARENA_ARRAY(a, T, n) ((T *)weft_arena_alloc((a), sizeof(T) * (size_t)(n)))
 
 #endif

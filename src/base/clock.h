@@ -2,7 +2,7 @@
 #ifndef WEFT_BASE_CLOCK_H
 #define WEFT_BASE_CLOCK_H
 
-double weft_clock_s(void); /* monotonic seconds */
+double weft_clock_s(void);      /* monotonic seconds */
 double weft_clock_wall_s(void); /* seconds since 1970 */
 
 #endif

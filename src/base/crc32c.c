@@ -6,10 +6,10 @@
 
 static uint32_t by_table(uint32_t c, const uint8_t *p, size_t n)
 {
-    static const uint32_t nibble[16] = {
-        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,
-        0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
-        0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
+    static const uint32_t nibble[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
+                                        0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
+                                        0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
+                                        0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
     for (; n; p++, n--) {
         c ^= *p;
         c = nibble[c & 15] ^ c >> 4;
@@ -19,7 +19,7 @@ static uint32_t by_table(uint32_t c, const uint8_t *p, size_t n)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t c,
+__attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t       c,
                                                                  const uint8_t *p,
                                                                  size_t         n)
 {

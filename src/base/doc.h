@@ -6,7 +6,7 @@
  *     weft_doc *d;
  *     WEFT_TRY(weft_doc_load("config.json", &d));
  *     int64_t n = 12;
- *     WEFT_GO(weft_doc_get_int(weft_doc_root(d), "n_layer", &n));   absent: n keeps its value
+ *     WEFT_GO(weft_doc_get_int(d, weft_doc_root(d), "n_layer", &n));   absent: n is kept
  */
 #ifndef WEFT_BASE_DOC_H
 #define WEFT_BASE_DOC_H
@@ -31,8 +31,8 @@ typedef enum weft_node_kind {
 typedef struct weft_node weft_node;
 struct weft_node {
     weft_node_kind kind;
-    int            line;
-    const char    *key; /* when it stands in a map */
+    int            line; /* 0: not from the file but from weft_doc_override() */
+    const char    *key;  /* when it stands in a map */
     union {
         bool        b;
         int64_t     i;
@@ -45,9 +45,12 @@ struct weft_node {
     } u;
 };
 
-weft_status weft_doc_parse_json(const char *file, const char *text, size_t n, weft_doc **out);
-weft_status weft_doc_parse_yaml(const char *file, const char *text, size_t n, weft_doc **out);
-weft_status weft_doc_load(const char *path, weft_doc **out); /* by ending: .json, else YAML */
+weft_status weft_doc_parse_json(const char *file, const char *text, size_t n,
+                                weft_doc **out);
+weft_status weft_doc_parse_yaml(const char *file, const char *text, size_t n,
+                                weft_doc **out);
+/* By the ending of the name: .json, else YAML. */
+weft_status weft_doc_load(const char *path, weft_doc **out);
 void        weft_doc_destroy(weft_doc *d);
 
 const weft_node *weft_doc_root(const weft_doc *d);
@@ -62,15 +65,20 @@ const weft_node *weft_node_get(const weft_node *map, const char *key);
 
 /* Typed reads: a missing or null key leaves *out alone; another type is WEFT_ERR_ARG with
  * "file:line: key: expected an integer, got a string". */
-weft_status weft_doc_get_int(const weft_doc *d, const weft_node *m, const char *key, int64_t *out);
-weft_status weft_doc_get_double(const weft_doc *d, const weft_node *m, const char *key, double *out);
-weft_status weft_doc_get_bool(const weft_doc *d, const weft_node *m, const char *key, bool *out);
-weft_status weft_doc_get_string(const weft_doc *d, const weft_node *m, const char *key, const char **out);
+weft_status weft_doc_get_int(const weft_doc *d, const weft_node *m, const char *key,
+                             int64_t *out);
+weft_status weft_doc_get_double(const weft_doc *d, const weft_node *m, const char *key,
+                                double *out);
+weft_status weft_doc_get_bool(const weft_doc *d, const weft_node *m, const char *key,
+                              bool *out);
+weft_status weft_doc_get_string(const weft_doc *d, const weft_node *m, const char *key,
+                                const char **out);
 
 /* Refuses keys of m that are not in the list: "file:line: unknown key 'stesp', did you mean 'steps'?" */
-weft_status weft_doc_check_keys(const weft_doc *d, const weft_node *m, const char *const *key, int n_key);
+weft_status weft_doc_check_keys(const weft_doc *d, const weft_node *m,
+                                const char *const *key, int n_key);
 
-/* JSON text of a node, one line, numbers exact. */
+/* JSON text of a node, one line, numbers exact (what is not finite: null). */
 void weft_node_print_json(const weft_node *n, weft_text *t);
 
 #endif

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_SIZE = 1024 };
+enum {
+    TEXT_SIZE = 1024
+};
 
 static _Thread_local char error_text[TEXT_SIZE];
 

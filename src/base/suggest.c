@@ -4,7 +4,9 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MAX_WORD = 64 };
+enum {
+    MAX_WORD = 64
+};
 
 static int fold(char c)
 {

@@ -1,6 +1,7 @@
 /* Appending to a string that doubles; numbers that read back exactly, whatever the locale. */
 #include "base/text.h"
 
+#include <ctype.h>
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
@@ -97,6 +98,18 @@ void weft_text_put_float(weft_text *t, float x)
         if (strtof(buf, NULL) == x) break;
     }
     put_number(t, buf);
+}
+
+/* glibc gives the C locale without allocating, so there is nothing to free. */
+bool weft_text_read_double(const char *s, double *out)
+{
+    locale_t c   = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    char    *end = NULL;
+    if (!c || !*s || isspace((unsigned char)*s)) return false;
+    double x = strtod_l(s, &end, c);
+    if (*end) return false;
+    *out = x;
+    return true;
 }
 
 void weft_text_put_quoted(weft_text *t, const char *s)

@@ -8,6 +8,8 @@
 #ifndef WEFT_BASE_TEXT_H
 #define WEFT_BASE_TEXT_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 typedef struct weft_text {
@@ -17,15 +19,19 @@ typedef struct weft_text {
     int    failed; /* memory ran out: what was added since is lost */
 } weft_text;
 
-void        weft_text_add(weft_text *t, const char *fmt, ...)
+void weft_text_add(weft_text *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void        weft_text_put(weft_text *t, const char *s, size_t n);
+void weft_text_put(weft_text *t, const char *s, size_t n);
 /* The shortest decimal that reads back as exactly x ("0.1", "1e-05", "3"). */
-void        weft_text_put_double(weft_text *t, double x);
-void        weft_text_put_float(weft_text *t, float x);
+void weft_text_put_double(weft_text *t, double x);
+void weft_text_put_float(weft_text *t, float x);
 /* s between double quotes with JSON's escapes. */
 void        weft_text_put_quoted(weft_text *t, const char *s);
 weft_status weft_text_status(const weft_text *t); /* WEFT_ERR_MEM once an add failed */
 void        weft_text_fini(weft_text *t);
+
+/* The whole of s as a decimal number ("1e-05", "-3", "inf", "nan"), whatever the locale; false
+ * when it is none.  What is too large reads as infinity. */
+bool weft_text_read_double(const char *s, double *out);
 
 #endif

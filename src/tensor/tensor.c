@@ -54,7 +54,8 @@ const char *weft_dtype_st_name(weft_dtype t)
 bool weft_dtype_parse(const char *name, weft_dtype *out)
 {
     for (int t = 0; t < WEFT_N_DTYPE; t++)
-        if (!strcmp(name, dtype_table[t].name) || !strcmp(name, dtype_table[t].long_name) ||
+        if (!strcmp(name, dtype_table[t].name) ||
+            !strcmp(name, dtype_table[t].long_name) ||
             !strcmp(name, dtype_table[t].st_name)) {
             *out = (weft_dtype)t;
             return true;
@@ -99,8 +100,9 @@ const char *weft_shape_text(const weft_shape *s, char *buf, size_t n)
 weft_status weft_shape_verify(const weft_shape *s)
 {
     if (s->n < 0 || s->n > WEFT_MAX_DIM)
-        return WEFT_FAIL(WEFT_ERR_ARG, "a shape has %d dimensions, at most %d are possible",
-                         s->n, WEFT_MAX_DIM);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "a shape has %d dimensions, at most %d are possible", s->n,
+                         WEFT_MAX_DIM);
     int64_t c = 1;
     for (int i = 0; i < s->n; i++) {
         if (s->d[i] < 0)
