@@ -1,0 +1,321 @@
+/* Samples by number.  In: a path and what a sample is.  Out: ids and labels.
+ * (1) A sample is a function of (file, seq, seed, number): no state moves.
+ * (2) Nothing leaves fill that is not below the vocabulary (or an ignored label). */
+#include "data/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "data/data_priv.h"
+#include "store/safetensors.h"
+
+#define SCAN_BYTES (64 << 20) /* up to here all tokens are checked at once, at open */
+#define CHUNK      1024
+
+struct weft_data {
+    weft_data_options        o;
+    weft_data__format        format;
+    weft_data__stream        stream; /* all but safetensors */
+    weft_store_file         *rows;
+    const weft_store_tensor *ids, *labels;
+    int64_t                  seq, n_sample;
+    uint64_t                 id;
+};
+
+const weft_data__stream *weft_data__stream_of(const weft_data *d)
+{
+    return d->rows ? NULL : &d->stream;
+}
+
+weft_dtype weft_data__rows_dtype(const weft_data *d)
+{
+    return d->ids->dtype;
+}
+
+static weft_status find_rows(const char *path, const weft_store_file *f, const char *name,
+                             const weft_store_tensor **out)
+{
+    const weft_store_tensor *t = weft_store_find(f, name);
+
+    if (!t)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: no tensor '%s' (needs input_ids and labels)",
+                         path, name);
+    if ((t->dtype != WEFT_DTYPE_I32 && t->dtype != WEFT_DTYPE_I64) || t->shape.n != 2)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: '%s' is %s with %d dimensions, not i32 or i64 (n, seq)",
+                         path, name, weft_dtype_name(t->dtype), t->shape.n);
+    *out = t;
+    return WEFT_OK;
+}
+
+static weft_status open_rows(const char *path, weft_data *d)
+{
+    WEFT_TRY(weft_store_open(path, &d->rows));
+    WEFT_TRY(find_rows(path, d->rows, "input_ids", &d->ids));
+    WEFT_TRY(find_rows(path, d->rows, "labels", &d->labels));
+    if (!weft_shape_equal(&d->ids->shape, &d->labels->shape))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: input_ids and labels have different shapes",
+                         path);
+    d->n_sample = d->ids->shape.d[0];
+    if (d->seq == 0) d->seq = d->ids->shape.d[1];
+    if (d->seq != d->ids->shape.d[1] || d->seq == 0)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: its rows have %lld tokens, the job's seq is %lld", path,
+                         (long long)d->ids->shape.d[1], (long long)d->seq);
+    if (d->n_sample == 0) return WEFT_FAIL(WEFT_ERR_ARG, "%s: no rows in it", path);
+    return WEFT_OK;
+}
+
+static weft_status open_stream(const char *path, weft_data *d)
+{
+    if (d->seq < 1) return WEFT_FAIL(WEFT_ERR_ARG, "%s: seq must be at least 1", path);
+    WEFT_TRY(weft_data__stream_open(path, d->format, &d->stream));
+    d->n_sample = d->stream.n_token > 0 ? (d->stream.n_token - 1) / d->seq : 0;
+    if (d->n_sample < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: %lld tokens are too few for one sample of seq + 1 = %lld",
+                         path, (long long)d->stream.n_token, (long long)d->seq + 1);
+    return WEFT_OK;
+}
+
+/* Is v an id (or, as a label, to be ignored)? */
+static bool is_good(const weft_data *d, int32_t v, bool label)
+{
+    if (label && v == WEFT_DATA_IGNORE) return true;
+    return v >= 0 && (d->o.vocab == 0 || v < d->o.vocab);
+}
+
+static weft_status say_bad(const weft_data *d, const char *what, const char *path,
+                           int64_t pos, int64_t v)
+{
+    if (d->o.vocab == 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s %lld is %lld, which is no token id", path,
+                         what, (long long)pos, (long long)v);
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%s: %s %lld is %lld, but the vocabulary has %lld ids (0..%lld): the data were "
+        "made for another model",
+        path, what, (long long)pos, (long long)v, (long long)d->o.vocab,
+        (long long)d->o.vocab - 1);
+}
+
+static weft_status check_stream(const weft_data *d, int64_t at, int64_t n,
+                                const int32_t *v)
+{
+    const char *path;
+    int64_t     pos, id;
+    uint32_t    most = 0;
+    uint32_t    end  = d->o.vocab ? (uint32_t)d->o.vocab : (uint32_t)INT32_MAX + 1;
+
+    for (int64_t i = 0; i < n; i++) most = (uint32_t)v[i] > most ? (uint32_t)v[i] : most;
+    if (most < end) return WEFT_OK;
+    for (int64_t i = 0; i < n; i++)
+        if (!is_good(d, v[i], false)) {
+            id = weft_data__stream_token(&d->stream, at + i, &path, &pos);
+            return say_bad(d, "token", path, pos, id);
+        }
+    return WEFT_OK;
+}
+
+static weft_status check_rows(const weft_data *d, const weft_store_tensor *t, int64_t row,
+                              const int32_t *v)
+{
+    bool label = t == d->labels;
+    int  w     = weft_dtype_bytes(t->dtype);
+
+    for (int64_t i = 0; i < d->seq; i++)
+        if (!is_good(d, v[i], label)) {
+            int64_t at = row * d->seq + i;
+
+            return say_bad(
+                d, label ? "element of labels" : "element of input_ids",
+                weft_store_path(d->rows), at,
+                weft_data__integer(t->dtype, (const uint8_t *)t->data + at * w));
+        }
+    return WEFT_OK;
+}
+
+static void read_row(const weft_data *d, const weft_store_tensor *t, int64_t row,
+                     int32_t *out)
+{
+    int64_t w = weft_dtype_bytes(t->dtype);
+
+    weft_data__widen(t->dtype, (const uint8_t *)t->data + row * d->seq * w, d->seq, out);
+}
+
+void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *index)
+{
+    *epoch = g / d->n_sample;
+    *index = g % d->n_sample;
+    if (d->o.shuffle) *index = weft_data_permute(d->o.seed, *epoch, d->n_sample, *index);
+}
+
+static weft_status fill_rows(const weft_data *d, int64_t row, int32_t *ids,
+                             int32_t *labels)
+{
+    read_row(d, d->ids, row, ids);
+    WEFT_TRY(check_rows(d, d->ids, row, ids));
+    if (!labels) return WEFT_OK;
+    read_row(d, d->labels, row, labels);
+    return check_rows(d, d->labels, row, labels);
+}
+
+static weft_status fill_stream(const weft_data *d, int64_t index, int32_t *ids,
+                               int32_t *labels)
+{
+    int64_t at = index * d->seq;
+
+    weft_data__stream_read(&d->stream, at, d->seq, ids);
+    WEFT_TRY(check_stream(d, at, d->seq, ids));
+    if (!labels) return WEFT_OK;
+    memcpy(labels, ids + 1, (size_t)(d->seq - 1) * sizeof labels[0]);
+    weft_data__stream_read(&d->stream, at + d->seq, 1, labels + d->seq - 1);
+    return check_stream(d, at + d->seq, 1, labels + d->seq - 1);
+}
+
+weft_status weft_data_fill(const weft_data *d, int64_t first, int64_t n, int32_t *ids,
+                           int32_t *labels)
+{
+    if (first < 0)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "sample %lld asked for", (long long)first);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *to = labels ? labels + i * d->seq : NULL;
+        int64_t  epoch, index;
+
+        weft_data_locate(d, first + i, &epoch, &index);
+        WEFT_TRY(d->rows ? fill_rows(d, index, ids + i * d->seq, to)
+                         : fill_stream(d, index, ids + i * d->seq, to));
+    }
+    return WEFT_OK;
+}
+
+int64_t weft_data_count_labels(const weft_data *d, int64_t first, int64_t n)
+{
+    int64_t count = 0;
+
+    if (!d->rows) return n * d->seq;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t epoch, index, w = weft_dtype_bytes(d->labels->dtype);
+
+        weft_data_locate(d, first + i, &epoch, &index);
+        for (int64_t k = 0; k < d->seq; k++) {
+            const uint8_t *p =
+                (const uint8_t *)d->labels->data + (index * d->seq + k) * w;
+
+            count += weft_data__integer(d->labels->dtype, p) != WEFT_DATA_IGNORE;
+        }
+    }
+    return count;
+}
+
+/* Where all of it is cheap to look at, a bad id is known before the first step. */
+static weft_status scan(const weft_data *d)
+{
+    int32_t v[CHUNK];
+
+    if (!d->rows && d->stream.n_token * weft_dtype_bytes(d->stream.dtype) <= SCAN_BYTES)
+        for (int64_t at = 0; at < d->stream.n_token; at += CHUNK) {
+            int64_t n = d->stream.n_token - at < CHUNK ? d->stream.n_token - at : CHUNK;
+
+            weft_data__stream_read(&d->stream, at, n, v);
+            WEFT_TRY(check_stream(d, at, n, v));
+        }
+    return WEFT_OK;
+}
+
+static weft_status scan_rows(const weft_data *d)
+{
+    int32_t    *v  = NULL;
+    weft_status st = WEFT_OK;
+
+    if (!d->rows || d->ids->bytes > SCAN_BYTES) return WEFT_OK;
+    v = malloc(sizeof *v * (size_t)d->seq * 2);
+    if (!v)
+        return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a row of %lld", (long long)d->seq);
+    for (int64_t i = 0; i < d->n_sample; i++) WEFT_GO(fill_rows(d, i, v, v + d->seq));
+out:
+    free(v);
+    return st;
+}
+
+/* Number of tokens, then the first and the last CHUNK of them. */
+static uint64_t identify(const weft_data *d)
+{
+    int64_t         n       = weft_data_tokens(d);
+    int64_t         k       = n < CHUNK ? n : CHUNK;
+    int64_t         from[2] = {0, n - k};
+    int32_t         v[CHUNK];
+    weft_hash_state h;
+
+    weft_hash_init(&h, (uint64_t)n);
+    for (int i = 0; i < 2; i++) {
+        if (!d->rows) {
+            weft_data__stream_read(&d->stream, from[i], k, v);
+        } else {
+            int64_t w = weft_dtype_bytes(d->ids->dtype);
+
+            weft_data__widen(d->ids->dtype, (const uint8_t *)d->ids->data + from[i] * w,
+                             k, v);
+        }
+        weft_hash_add(&h, v, (size_t)k * sizeof v[0]);
+    }
+    return weft_hash_value(&h);
+}
+
+weft_status weft_data_open(const char *path, const weft_data_options *o, weft_data **out)
+{
+    weft_data  *d  = calloc(1, sizeof *d);
+    weft_status st = WEFT_OK;
+
+    if (!d) return WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to open it", path);
+    d->o   = *o;
+    d->seq = o->seq;
+    WEFT_GO(weft_data__format_of(path, o->format, &d->format));
+    d->o.format = weft_data__format_name(d->format);
+    if (o->seq < 0 || o->seq > INT32_MAX || o->vocab < 0 || o->vocab > INT32_MAX)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: seq %lld or vocabulary %lld is impossible",
+                          path, (long long)o->seq, (long long)o->vocab));
+    WEFT_GO(d->format == WEFT_DATA__SAFETENSORS ? open_rows(path, d)
+                                                : open_stream(path, d));
+    WEFT_GO(scan(d));
+    WEFT_GO(scan_rows(d));
+    d->id = identify(d);
+    *out  = d;
+out:
+    if (st != WEFT_OK) weft_data_close(d);
+    return st;
+}
+
+void weft_data_close(weft_data *d)
+{
+    if (!d) return;
+    weft_data__stream_fini(&d->stream);
+    weft_store_close(d->rows);
+    free(d);
+}
+
+int64_t weft_data_samples(const weft_data *d)
+{
+    return d->n_sample;
+}
+
+int64_t weft_data_tokens(const weft_data *d)
+{
+    return d->rows ? d->n_sample * d->seq : d->stream.n_token;
+}
+
+int64_t weft_data_seq(const weft_data *d)
+{
+    return d->seq;
+}
+
+const char *weft_data_format(const weft_data *d)
+{
+    return d->o.format;
+}
+
+uint64_t weft_data_id(const weft_data *d)
+{
+    return d->id;
+}

@@ -1,0 +1,91 @@
+/* Training samples: token files in, (ids, labels) out, each sample of each epoch exactly once.
+ *
+ *     weft_data_options o = {.seq = 1024, .vocab = 50257, .shuffle = true, .seed = 1};
+ *     weft_data *d;
+ *     WEFT_TRY(weft_data_open("train.bin", &o, &d));
+ *     WEFT_GO(weft_data_fill(d, step * batch, batch, ids, labels));      (batch, seq) each
+ *
+ * Samples are numbered from the start of the job and never end: number g is sample g % n of epoch
+ * g / n, where n = weft_data_samples(d).  So the position in the data is one number, the same for
+ * any number of ranks, and a checkpoint holds all of it by holding the step.
+ *
+ * What a path may be:
+ *     x.bin                  nanoGPT: tokens as raw little-endian u16
+ *     x.idx, x.bin beside it Megatron's pair (also by its prefix x): all sequences, end to end
+ *     x.safetensors          input_ids and labels, i32 or i64, (n, seq)
+ *     a folder, a pattern    text by bytes, the files end to end in the order of their paths
+ *     anything else          text by bytes
+ * A stream of N tokens is (N - 1) / seq samples: sample i is the seq + 1 tokens from i * seq on;
+ * the first seq are the ids, the last seq the labels.
+ *
+ * Read-only after open; any thread may fill. */
+#ifndef WEFT_DATA_DATA_H
+#define WEFT_DATA_DATA_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "weft/tensor.h"
+
+#define WEFT_DATA_IGNORE (-100) /* a label that does not count */
+
+typedef struct weft_data weft_data;
+
+typedef struct weft_data_options {
+    int64_t     seq;   /* 0: the width of a safetensors file's rows; streams need it */
+    int64_t     vocab; /* ids must be below it; 0: anything goes */
+    bool        shuffle;
+    uint64_t    seed;   /* of the shuffle */
+    const char *format; /* "bin", "megatron", "safetensors", "text"; NULL: by the path */
+} weft_data_options;
+
+weft_status weft_data_open(const char *path, const weft_data_options *o, weft_data **out);
+void        weft_data_close(weft_data *d); /* accepts NULL */
+
+int64_t     weft_data_samples(const weft_data *d); /* in one epoch, at least 1 */
+int64_t     weft_data_tokens(const weft_data *d);  /* in the files */
+int64_t     weft_data_seq(const weft_data *d);
+const char *weft_data_format(const weft_data *d);
+/* A hash of what the tokens are (their number, the first and the last of them), not of where they
+ * lie: a resumed job compares it. */
+uint64_t weft_data_id(const weft_data *d);
+
+/* Samples first .. first + n - 1 into ids and labels, (n, seq) each; labels may be NULL.
+ * Allocates nothing.  A token id past the vocabulary is WEFT_ERR_ARG: file, position, id. */
+weft_status weft_data_fill(const weft_data *d, int64_t first, int64_t n, int32_t *ids,
+                           int32_t *labels);
+/* Labels among them that count (are not WEFT_DATA_IGNORE). */
+int64_t weft_data_count_labels(const weft_data *d, int64_t first, int64_t n);
+
+/* Where sample number g lies: its epoch and its index in the file. */
+void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *index);
+
+/* Element i of the permutation of 0..n-1 that (seed, epoch) names.  No memory. */
+int64_t weft_data_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
+
+/* Tokens of one format written as another: "bin" (ids below 65536) or "megatron" (to and its
+ * sibling .idx/.bin; i32 where u16 is too small).  format NULL: by the ending of to.  Rows of a
+ * safetensors file are no stream and are refused.  Each file is old or new. */
+weft_status weft_data_convert(const char *from, const char *from_format, const char *to,
+                              const char *format);
+
+#define WEFT_DATA_TOP 10
+
+typedef struct weft_data_info {
+    const char *format;
+    weft_dtype  dtype; /* of the tokens in the file */
+    int64_t     n_file, n_token, n_sample, seq;
+    int64_t     n_label; /* labels that count, in one epoch */
+    int64_t     min_id, max_id;
+    int64_t     n_distinct; /* -1: ids too far apart to count */
+    int         n_top;      /* the commonest ids, most first */
+    int64_t     top_id[WEFT_DATA_TOP], top_count[WEFT_DATA_TOP];
+} weft_data_info;
+
+/* Reads everything once. */
+weft_status weft_data_inspect(const weft_data *d, weft_data_info *out);
+void weft_data_info_print(const weft_data_info *i, weft_text *t); /* lines for people */
+void weft_data_info_print_json(const weft_data_info *i, weft_text *t); /* one line */
+
+#endif
