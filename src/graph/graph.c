@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "graph/graph_priv.h"
 
 /* Names by open addressing: slot -> value + 1. */
 typedef struct names {
@@ -156,20 +157,15 @@ static const char *result_name(weft_graph *g, weft_op op, const char *name, int 
     return weft_arena_printf(g->arena, "%s.%.*s", name, (int)n, p);
 }
 
-weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr, int n_in,
-                                const weft_vid *in, const char *name, int n_out, weft_vid *out)
+weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *attr, int n_in,
+                                  const weft_vid *in, const char *const *name, int n_out,
+                                  weft_vid *out)
 {
     weft_graph_node n = {.op = op, .phase = g->phase, .n_in = n_in, .n_out = n_out};
 
-    if (n_in > WEFT_MAX_IN || n_out > WEFT_MAX_OUT)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: too many operands or results", weft_op_get(op)->name);
-    for (int i = 0; i < n_in; i++)
-        if (in[i] < 0 || in[i] >= g->n_value)
-            return WEFT_FAIL(WEFT_ERR_ARG, "%s: operand %d is no value of graph %s",
-                             weft_op_get(op)->name, i, g->name);
-    n.in           = weft_arena_memdup(g->arena, in, sizeof(weft_vid) * (size_t)(n_in ? n_in : 1));
-    n.out          = WEFT_ARENA_ARRAY(g->arena, weft_vid, n_out ? n_out : 1);
-    weft_type *tin = WEFT_ARENA_ARRAY(g->arena, weft_type, n_in + n_out + 1);
+    n.in           = weft_arena_memdup(g->arena, in, sizeof(weft_vid) * (size_t)n_in);
+    n.out          = WEFT_ARENA_ARRAY(g->arena, weft_vid, n_out);
+    weft_type *tin = WEFT_ARENA_ARRAY(g->arena, weft_type, n_in + n_out);
     WEFT_TRY(weft_arena_status(g->arena));
     WEFT_TRY(copy_attr(g, op, attr, &n.attr));
     WEFT_TRY(weft_arena_grow(g->arena, (void **)&g->node, &g->cap_node, g->n_node + 1,
@@ -179,19 +175,33 @@ weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr
     for (int i = 0; i < n_in; i++) tin[i] = g->value[in[i]].type;
     weft_op_use use = {op, n.attr, n_in, n_out, tin, tout};
     weft_status st  = weft_op_infer(&use, tout);
-    if (st != WEFT_OK) return weft_fail_in(st, "%s: ", name ? name : weft_op_get(op)->name);
+    if (st != WEFT_OK) return weft_fail_in(st, "%s: ", name[0]);
 
-    if (!name) name = weft_op_get(op)->name;
     for (int j = 0; j < n_out; j++) {
-        const char *s = result_name(g, op, name, n_out, j);
-        if (!s) return weft_arena_status(g->arena);
-        WEFT_TRY(add_value(g, WEFT_VALUE_NODE, s, tout[j], &n.out[j]));
+        WEFT_TRY(add_value(g, WEFT_VALUE_NODE, name[j], tout[j], &n.out[j]));
         g->value[n.out[j]].node  = g->n_node;
         g->value[n.out[j]].index = j;
         out[j]                   = n.out[j];
     }
     g->node[g->n_node++] = n;
     return WEFT_OK;
+}
+
+weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr, int n_in,
+                                const weft_vid *in, const char *name, int n_out, weft_vid *out)
+{
+    const char *each[WEFT_MAX_OUT];
+
+    if (n_in > WEFT_MAX_IN || n_out > WEFT_MAX_OUT || n_out < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: too many operands or results", weft_op_get(op)->name);
+    for (int i = 0; i < n_in; i++)
+        if (in[i] < 0 || in[i] >= g->n_value)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: operand %d is no value of graph %s",
+                             weft_op_get(op)->name, i, g->name);
+    if (!name) name = weft_op_get(op)->name;
+    for (int j = 0; j < n_out; j++)
+        if (!(each[j] = result_name(g, op, name, n_out, j))) return weft_arena_status(g->arena);
+    return weft_graph__add_named(g, op, attr, n_in, in, each, n_out, out);
 }
 
 weft_status weft_graph_add_op(weft_graph *g, const char *op, const char *attr, int n_in,
