@@ -121,20 +121,6 @@ weft_status weft_graph_add_state(weft_graph *g, const char *name, weft_dtype t, 
     return add_leaf(g, WEFT_VALUE_STATE, name, t, n_dim, dim, out);
 }
 
-static weft_status copy_attr(weft_graph *g, weft_op op, const weft_attr *from, weft_attr **out)
-{
-    int        n = weft_op_n_attr(op);
-    weft_attr *a = WEFT_ARENA_ARRAY(g->arena, weft_attr, n ? n : 1);
-    if (!a) return weft_arena_status(g->arena);
-    for (int i = 0; i < n; i++) {
-        a[i] = from[i];
-        if (weft_op_attr_type(op, i) == WEFT_ATTR_STRING)
-            a[i].s = weft_arena_strdup(g->arena, from[i].s ? from[i].s : "");
-    }
-    *out = a;
-    return weft_arena_status(g->arena);
-}
-
 weft_op_use weft_graph_use(const weft_graph *g, const weft_graph_node *n, weft_type *in,
                            weft_type *out)
 {
@@ -167,7 +153,7 @@ weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *at
     n.out          = WEFT_ARENA_ARRAY(g->arena, weft_vid, n_out);
     weft_type *tin = WEFT_ARENA_ARRAY(g->arena, weft_type, n_in + n_out);
     WEFT_TRY(weft_arena_status(g->arena));
-    WEFT_TRY(copy_attr(g, op, attr, &n.attr));
+    WEFT_TRY(weft_op_copy_attr(op, attr, g->arena, &n.attr));
     WEFT_TRY(weft_arena_grow(g->arena, (void **)&g->node, &g->cap_node, g->n_node + 1,
                              sizeof *g->node));
 

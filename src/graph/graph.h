@@ -35,7 +35,7 @@ typedef struct weft_graph_node {
     weft_phase phase;
     int        n_in, n_out;
     weft_vid  *in, *out;
-    weft_attr *attr; /* in row order */
+    const weft_attr *attr; /* in row order */
 } weft_graph_node;
 
 struct weft_graph {

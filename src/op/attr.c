@@ -120,3 +120,17 @@ void weft_op_print_attr(weft_op op, const weft_attr *attr, weft_text *t)
         }
     }
 }
+
+weft_status weft_op_copy_attr(weft_op op, const weft_attr *from, weft_arena *a, const weft_attr **out)
+{
+    int        n = weft_op_n_attr(op);
+    weft_attr *b = WEFT_ARENA_ARRAY(a, weft_attr, n ? n : 1);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < n; i++) {
+        b[i] = from[i];
+        if (weft_op_attr_type(op, i) == WEFT_ATTR_STRING)
+            b[i].s = weft_arena_strdup(a, from[i].s ? from[i].s : "");
+    }
+    *out = b;
+    return weft_arena_status(a);
+}

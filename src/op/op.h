@@ -105,6 +105,9 @@ weft_status weft_op_parse_attr(weft_op op, const char *text, weft_arena *a,
 /* The same text back: only what differs from the defaults, in row order. */
 void weft_op_print_attr(weft_op op, const weft_attr *attr, weft_text *t);
 
+/* A copy of a row's attributes, strings and all. */
+weft_status weft_op_copy_attr(weft_op op, const weft_attr *from, weft_arena *a, const weft_attr **out);
+
 int64_t          weft_use_int(const weft_op_use *u, const char *attr);
 double           weft_use_float(const weft_op_use *u, const char *attr);
 const char      *weft_use_string(const weft_op_use *u, const char *attr);

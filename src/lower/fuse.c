@@ -1,0 +1,109 @@
+/* Fusion: steps that follow an operator with WEFT_OP_POSTS ride on it.
+ *
+ *     u = matmul(x, w); v = add(u, bias); y = gelu(v)      one instruction that stores y (and v, if
+ *                                                          the backward pass reads it)
+ * A step is taken when the value so far is its first operand (either one of add and mul), its other
+ * operand is there before the product runs, and it is as large as the result or a row of it. */
+#include <string.h>
+
+#include "lower/lower_priv.h"
+
+static bool is_step(weft_op op)
+{
+    switch (op) {
+    case WEFT_OP_ADD:
+    case WEFT_OP_MUL:
+    case WEFT_OP_SCALE:
+    case WEFT_OP_GELU:
+    case WEFT_OP_SILU:
+    case WEFT_OP_RELU:
+    case WEFT_OP_TANH:
+    case WEFT_OP_GELU_GRAD:
+    case WEFT_OP_SILU_GRAD:
+    case WEFT_OP_RELU_GRAD:
+    case WEFT_OP_TANH_GRAD: return true;
+    default: return false;
+    }
+}
+
+/* How many trailing dimensions of the result belong to operand b alone: a row of the product. */
+static int row_dims(const weft_graph *g, const weft_graph_node *n)
+{
+    weft_op_use u    = {.op = n->op, .attr = n->attr};
+    const char *spec = weft_use_string(&u, "spec"), *comma = strchr(spec, ','), *y = strstr(spec, "->");
+    int         k = 0, nd = g->value[n->out[0]].type.shape.n;
+    if (!comma || !y) return 0;
+    y += 2;
+    while (k < nd && !memchr(spec, y[nd - 1 - k], (size_t)(comma - spec))) k++;
+    return k;
+}
+
+/* Is v whole in memory, dense, before node at runs? */
+static bool ready_before(const weft_lower__pass *p, weft_vid v, int at)
+{
+    const weft_graph *g    = p->g;
+    weft_vid          base = v;
+    while (g->value[base].node >= 0 && g->node[g->value[base].node].op == WEFT_OP_RESHAPE)
+        base = g->node[g->value[base].node].in[0];
+    int32_t n = g->value[base].node;
+    if (n >= 0 && weft_op_get(g->node[n].op)->flags & WEFT_OP_VIEW) return false;
+    if (n >= 0 && p->placed[base]) return false;
+    if (n >= 0 && p->fused_into[n] >= 0) n = p->fused_into[n];
+    return n < at;
+}
+
+/* The other operand of step s when v is the value so far; -2: s cannot take v. */
+static weft_vid other_operand(const weft_graph_node *s, weft_vid v)
+{
+    if (s->n_in == 1) return -1;
+    if (s->n_in != 2 || s->in[0] == s->in[1]) return -2;
+    if (s->in[0] == v) return s->in[1];
+    if ((s->op == WEFT_OP_ADD || s->op == WEFT_OP_MUL) && s->in[1] == v) return s->in[0];
+    return -2;
+}
+
+static bool fits(const weft_graph *g, const weft_shape *y, weft_vid w, int row)
+{
+    const weft_shape *s = &g->value[w].type.shape;
+    if (weft_shape_equal(s, y)) return true;
+    if (s->n != row || row == 0) return false;
+    return !memcmp(s->d, y->d + y->n - row, sizeof(int64_t) * (size_t)row);
+}
+
+/* The next step behind value v, a node of the same phase; -1 none. */
+static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
+{
+    const weft_graph *g = p->g;
+    if (p->placed[v]) return -1;
+    for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++) {
+        int                    i = p->user[k];
+        const weft_graph_node *s = &g->node[i];
+        if (!p->alive[i] || p->fused_into[i] >= 0) continue;
+        if (!is_step(s->op) || s->phase != g->node[at].phase || p->placed[s->out[0]]) return -1;
+        weft_vid w = other_operand(s, v);
+        if (w == -2 || !weft_shape_equal(&g->value[s->out[0]].type.shape, &g->value[v].type.shape))
+            return -1;
+        if (g->value[s->out[0]].type.dtype != g->value[v].type.dtype) return -1;
+        if (w >= 0 && (!ready_before(p, w, at) || !fits(g, &g->value[v].type.shape, w, row))) return -1;
+        return i;
+    }
+    return -1;
+}
+
+void weft_lower__fuse(weft_lower__pass *p)
+{
+    const weft_graph *g = p->g;
+    for (int i = 0; i < g->n_node; i++) {
+        const weft_graph_node *n = &g->node[i];
+        if (!p->alive[i] || n->op != WEFT_OP_MATMUL) continue;
+        int      row = row_dims(g, n);
+        weft_vid v   = n->out[0];
+        while (p->chain[i].n < WEFT_LOWER__MAX_POST) {
+            int s = next_step(p, v, i, row);
+            if (s < 0) break;
+            p->chain[i].node[p->chain[i].n++] = s;
+            p->fused_into[s]                  = i;
+            v                                 = g->node[s].out[0];
+        }
+    }
+}

@@ -1,0 +1,87 @@
+/* Liveness of storages over the instruction list, and sharing by element-wise operators. */
+#include "lower/lower_priv.h"
+
+static void touch(weft_segment *s, int storage, int instr)
+{
+    if (storage < 0) return;
+    weft_storage *t = &s->storage[storage];
+    if (t->first < 0) t->first = instr;
+    t->last = instr;
+}
+
+void weft_lower__live(weft_segment *s)
+{
+    for (int i = 0; i < s->n_storage; i++) s->storage[i].first = s->storage[i].last = -1;
+    for (int i = 0; i < s->n_instr; i++) {
+        for (int k = 0; k < s->instr[i].n_in; k++) touch(s, s->instr[i].in[k].buffer, i);
+        for (int k = 0; k < s->instr[i].n_out; k++) touch(s, s->instr[i].out[k].buffer, i);
+    }
+    for (int b = 0; b < s->n_binding; b++)
+        if (s->binding[b].kind == WEFT_BIND_OUTPUT)
+            s->storage[s->binding[b].at.buffer].last = s->n_instr;
+}
+
+/* Does operand o cover its storage exactly, densely? */
+static bool covers(const weft_segment *s, const weft_operand *o)
+{
+    int64_t bytes = weft_shape_count(&o->type.shape) * weft_dtype_bytes(o->type.dtype);
+    return o->offset == 0 && weft_lower__is_dense(&o->type.shape, o->stride) &&
+           ((bytes + 63) & ~(int64_t)63) == s->storage[o->buffer].bytes;
+}
+
+static bool can_share(const weft_segment *s, int at, const weft_instr *i)
+{
+    if (i->kind != WEFT_INSTR_COMPUTE || !(weft_op_get(i->op)->flags & WEFT_OP_ELEM)) return false;
+    if (i->n_in < 1 || i->n_out < 1 || i->n_post || i->add) return false;
+    const weft_operand *x = &i->in[0], *y = &i->out[0];
+    if (x->buffer < 0 || y->buffer < 0 || x->buffer == y->buffer) return false;
+    if (!weft_shape_equal(&x->type.shape, &y->type.shape) || x->type.dtype != y->type.dtype) return false;
+    const weft_storage *a = &s->storage[x->buffer], *b = &s->storage[y->buffer];
+    if (a->kind != WEFT_STORE_WORK || b->kind != WEFT_STORE_WORK) return false;
+    if (a->last != at || b->first != at || !covers(s, x) || !covers(s, y)) return false;
+    for (int k = 1; k < i->n_in; k++) /* the same memory under another view would be overwritten */
+        if (i->in[k].buffer == x->buffer) return false;
+    return true;
+}
+
+void weft_lower__share(weft_segment *s)
+{
+    for (int i = 0; i < s->n_instr; i++) {
+        if (!can_share(s, i, &s->instr[i])) continue;
+        int a = s->instr[i].in[0].buffer, b = s->instr[i].out[0].buffer;
+        s->storage[a].last  = s->storage[b].last;
+        s->storage[b].first = s->storage[b].last = -1;
+        for (int k = i; k < s->n_instr; k++) {
+            weft_instr *q = &s->instr[k];
+            for (int x = 0; x < q->n_in; x++)
+                if (q->in[x].buffer == b) q->in[x].buffer = a;
+            for (int x = 0; x < q->n_out; x++)
+                if (q->out[x].buffer == b) q->out[x].buffer = a;
+        }
+    }
+}
+
+void weft_segment_print(const weft_segment *s, weft_text *t)
+{
+    char shape[96];
+    weft_text_add(t, "segment %s\n", s->name);
+    for (int i = 0; i < s->n_instr; i++) {
+        const weft_instr *q = &s->instr[i];
+        if (i == 0) weft_text_add(t, "forward\n");
+        if (i == s->phase_end[0]) weft_text_add(t, "backward\n");
+        if (i == s->phase_end[1]) weft_text_add(t, "update\n");
+        weft_text_add(t, "%5d  ", i);
+        for (int k = 0; k < q->n_out; k++) {
+            const weft_operand *o = &q->out[k];
+            if (o->buffer < 0) continue;
+            weft_text_add(t, "%s: %s[%s]%s ", s->storage[o->buffer].name, weft_dtype_name(o->type.dtype),
+                          weft_shape_text(&o->type.shape, shape, sizeof shape),
+                          k < 32 && (q->add >> k & 1) ? " +=" : "");
+        }
+        weft_text_add(t, "= %s", weft_op_get(q->op)->name);
+        for (int k = 0; k < q->n_post; k++) weft_text_add(t, "+%s", weft_op_get(q->post[k].op)->name);
+        for (int k = 0; k < q->n_in; k++)
+            weft_text_add(t, "%s%s", k ? ", " : "(", s->storage[q->in[k].buffer].name);
+        weft_text_add(t, "%s\n", q->n_in ? ")" : "()");
+    }
+}

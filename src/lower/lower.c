@@ -1,0 +1,360 @@
+/* Writing the instructions: one walk over the graph's nodes in order.
+ *
+ * While this pass runs, an operand's buffer is the graph value whose storage it lies in; number_storages()
+ * turns those into storage numbers at the end. */
+#include "lower/lower.h"
+
+#include <string.h>
+
+#include "lower/lower_priv.h"
+
+typedef struct writer {
+    weft_lower__pass *p;
+    weft_segment     *s;
+    int               cap_instr;
+    weft_vid         *dense_copy; /* value -> value standing for its dense copy + 1; 0 none */
+    int               n_extra, cap_extra;
+    weft_type        *extra; /* copies have storages of their own: value number n_value + i */
+} writer;
+
+static weft_operand operand_at(const weft_lower__loc *l, const weft_type *t)
+{
+    weft_operand o = {.buffer = l->root, .offset = l->offset, .type = *t};
+    memcpy(o.stride, l->stride, sizeof o.stride);
+    return o;
+}
+
+static weft_status push(writer *w, const weft_instr *i)
+{
+    WEFT_TRY(weft_arena_grow(w->s->arena, (void **)&w->s->instr, &w->cap_instr, w->s->n_instr + 1,
+                             sizeof *w->s->instr));
+    w->s->instr[w->s->n_instr++] = *i;
+    return WEFT_OK;
+}
+
+/* An instruction with room for its operands. */
+static weft_status start(writer *w, weft_op op, const weft_attr *attr, const char *name, int n_in,
+                         int n_out, weft_instr *i)
+{
+    weft_arena *a = w->s->arena;
+    memset(i, 0, sizeof *i);
+    i->kind  = WEFT_INSTR_COMPUTE;
+    i->op    = op;
+    i->group = i->peer = -1;
+    i->seconds         = -1;
+    i->name            = weft_arena_strdup(a, name);
+    i->in              = WEFT_ARENA_ARRAY(a, weft_operand, n_in + WEFT_LOWER__MAX_POST + 1);
+    i->out             = WEFT_ARENA_ARRAY(a, weft_operand, n_out + WEFT_LOWER__MAX_POST + 1);
+    i->n_in = i->n_own_in = n_in;
+    i->n_out = i->n_own_out = n_out;
+    WEFT_TRY(weft_op_copy_attr(op, attr, a, &i->attr));
+    return weft_arena_status(a);
+}
+
+/* out = in, strides as they are: a cast to the same type. */
+static weft_status write_copy(writer *w, const char *name, const weft_operand *in,
+                              const weft_operand *out)
+{
+    weft_instr i;
+    weft_attr  a[WEFT_MAX_ATTR];
+    weft_op_attr_defaults(WEFT_OP_CAST, a);
+    a[0].s = weft_dtype_name(in->type.dtype);
+    WEFT_TRY(start(w, WEFT_OP_CAST, a, name, 1, 1, &i));
+    i.in[0]  = *in;
+    i.out[0] = *out;
+    return push(w, &i);
+}
+
+/* A new storage for a dense copy of v. */
+static weft_status copy_dense(writer *w, weft_vid v, weft_operand *o)
+{
+    const weft_graph *g = w->p->g;
+    weft_operand      from, to;
+    if (!w->dense_copy[v]) {
+        WEFT_TRY(weft_arena_grow(w->p->tmp, (void **)&w->extra, &w->cap_extra, w->n_extra + 1,
+                                 sizeof *w->extra));
+        w->extra[w->n_extra] = g->value[v].type;
+        w->dense_copy[v]     = g->n_value + w->n_extra++ + 1;
+        to                   = (weft_operand){.buffer = w->dense_copy[v] - 1, .type = g->value[v].type};
+        weft_lower__dense(&to.type.shape, to.stride);
+        from = operand_at(&w->p->loc[v], &g->value[v].type);
+        WEFT_TRY(write_copy(w, g->value[v].name, &from, &to));
+    }
+    *o = (weft_operand){.buffer = w->dense_copy[v] - 1, .type = g->value[v].type};
+    weft_lower__dense(&o->type.shape, o->stride);
+    return WEFT_OK;
+}
+
+/* Operand v as an operator can take it: as it lies, or a dense copy. */
+static weft_status read_operand(writer *w, weft_vid v, bool strided, weft_operand *o)
+{
+    const weft_type *t = &w->p->g->value[v].type;
+    if (w->p->loc[v].root < 0)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: %s is read before it is made",
+                         w->p->g->value[v].name);
+    if (!strided && !weft_lower__is_dense(&t->shape, w->p->loc[v].stride))
+        return copy_dense(w, v, o);
+    *o = operand_at(&w->p->loc[v], t);
+    return WEFT_OK;
+}
+
+static void write_result(writer *w, weft_vid v, weft_operand *o)
+{
+    weft_lower__loc *l = &w->p->loc[v];
+    if (l->root < 0) {
+        l->root   = v;
+        l->offset = 0;
+        weft_lower__dense(&w->p->g->value[v].type.shape, l->stride);
+    }
+    *o = operand_at(l, &w->p->g->value[v].type);
+}
+
+static weft_status write_posts(writer *w, int node, weft_instr *i)
+{
+    const weft_graph        *g = w->p->g;
+    const weft_lower__chain *c = &w->p->chain[node];
+    weft_vid                 v = g->node[node].out[0];
+
+    i->post = WEFT_ARENA_ARRAY(w->s->arena, weft_post, c->n);
+    WEFT_TRY(weft_arena_status(w->s->arena));
+    if (w->p->n_use[v] == 1) i->out[0].buffer = -1;
+    for (int k = 0; k < c->n; k++) {
+        const weft_graph_node *s = &g->node[c->node[k]];
+        weft_post *q = &i->post[i->n_post++];
+        *q           = (weft_post){.op = s->op, .in = -1, .out = -1};
+        WEFT_TRY(weft_op_copy_attr(s->op, s->attr, w->s->arena, &q->attr));
+        for (int x = 0; x < s->n_in; x++)
+            if (s->in[x] != v) {
+                q->in = i->n_in;
+                WEFT_TRY(read_operand(w, s->in[x], false, &i->in[i->n_in++]));
+            }
+        v = s->out[0];
+        if (k + 1 == c->n || w->p->n_use[v] > 1) {
+            q->out = i->n_out;
+            write_result(w, v, &i->out[i->n_out++]);
+        }
+    }
+    return weft_arena_status(w->s->arena);
+}
+
+/* Sums that their makers could not write in place: one instruction right behind the maker. */
+static weft_status write_accumulates(writer *w, weft_vid v)
+{
+    const weft_lower__pass *p = w->p;
+    for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++) {
+        const weft_graph_node *n = &p->g->node[p->user[k]];
+        weft_instr             i;
+        if (n->op != WEFT_OP_ACCUMULATE || !p->alive[p->user[k]]) continue;
+        if (p->accum[weft_lower__base(p->g, v)] == n->out[0]) continue;
+        WEFT_TRY(start(w, n->op, n->attr, p->g->value[n->out[0]].name, 1, 1, &i));
+        WEFT_TRY(read_operand(w, v, false, &i.in[0]));
+        write_result(w, n->out[0], &i.out[0]);
+        i.add = 1;
+        WEFT_TRY(push(w, &i));
+    }
+    return WEFT_OK;
+}
+
+static weft_status write_view(writer *w, const weft_graph_node *n)
+{
+    weft_lower__pass *p = w->p;
+    for (int j = 0; j < n->n_out; j++) {
+        weft_lower__loc in = p->loc[n->in[0]], out;
+        if (p->placed[n->out[j]]) continue;
+        if (in.root < 0) {
+            /* the operand is written straight into an accumulator or concat: nobody reads this view */
+            continue;
+        }
+        if (!weft_lower__view(p->g, n, j, &in, &out)) {
+            weft_operand o;
+            WEFT_TRY(copy_dense(w, n->in[0], &o));
+            in = (weft_lower__loc){.root = o.buffer};
+            memcpy(in.stride, o.stride, sizeof in.stride);
+            if (!weft_lower__view(p->g, n, j, &in, &out))
+                return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: no view for %s",
+                                 p->g->value[n->out[j]].name);
+        }
+        p->loc[n->out[j]] = out;
+    }
+    return WEFT_OK;
+}
+
+static weft_status write_node(writer *w, int node)
+{
+    weft_lower__pass      *p = w->p;
+    const weft_graph_node *n = &p->g->node[node];
+    bool       strided       = (weft_op_get(n->op)->flags & WEFT_OP_STRIDED) != 0;
+    weft_instr i;
+
+    WEFT_TRY(start(w, n->op, n->attr, p->g->value[n->out[0]].name, n->n_in, n->n_out, &i));
+    for (int k = 0; k < n->n_in; k++) WEFT_TRY(read_operand(w, n->in[k], strided, &i.in[k]));
+    for (int j = 0; j < n->n_out; j++) {
+        if (p->accum[n->out[j]] >= 0) i.add |= 1u << j;
+        write_result(w, n->out[j], &i.out[j]);
+    }
+    if (p->chain[node].n) WEFT_TRY(write_posts(w, node, &i));
+    return push(w, &i);
+}
+
+static weft_status write_phase(writer *w, weft_phase phase)
+{
+    weft_lower__pass *p = w->p;
+    for (int i = 0; i < p->g->n_node; i++) {
+        const weft_graph_node *n    = &p->g->node[i];
+        bool                   view = (weft_op_get(n->op)->flags & WEFT_OP_VIEW) != 0;
+        if (n->phase != phase || !p->alive[i] || p->fused_into[i] >= 0) continue;
+        if (n->op == WEFT_OP_ACCUMULATE) continue;
+        if (view)
+            WEFT_TRY(write_view(w, n));
+        else if (n->op != WEFT_OP_CONCAT || p->loc[n->out[0]].root < 0)
+            WEFT_TRY(write_node(w, i));
+        for (int j = 0; j < n->n_out; j++) WEFT_TRY(write_accumulates(w, n->out[j]));
+        for (int k = 0; k < p->chain[i].n; k++)
+            WEFT_TRY(write_accumulates(w, p->g->node[p->chain[i].node[k]].out[0]));
+    }
+    w->s->phase_end[phase] = w->s->n_instr;
+    return WEFT_OK;
+}
+
+/* Next states that could not overwrite their state: copied at the very end. */
+static weft_status write_next(writer *w)
+{
+    weft_lower__pass *p = w->p;
+    for (weft_vid v = 0; v < p->g->n_value; v++) {
+        weft_vid next = p->g->value[v].next;
+        if (next < 0 || p->loc[next].root == v) continue;
+        weft_operand in, out = operand_at(&p->loc[v], &p->g->value[v].type);
+        WEFT_TRY(read_operand(w, next, true, &in));
+        WEFT_TRY(write_copy(w, p->g->value[v].name, &in, &out));
+    }
+    w->s->phase_end[WEFT_PHASE_UPDATE] = w->s->n_instr;
+    return WEFT_OK;
+}
+
+static weft_storage_kind kind_of(const writer *w, weft_vid v)
+{
+    const weft_graph *g = w->p->g;
+    if (v >= g->n_value) return WEFT_STORE_WORK;
+    switch (g->value[v].kind) {
+    case WEFT_VALUE_PARAM:
+    case WEFT_VALUE_STATE: return WEFT_STORE_STATE;
+    case WEFT_VALUE_INPUT: return g->value[v].per_step ? WEFT_STORE_STEP_INPUT : WEFT_STORE_INPUT;
+    case WEFT_VALUE_NODE: break;
+    }
+    if (g->node[g->value[v].node].op == WEFT_OP_ACCUMULATE) return WEFT_STORE_ACCUM;
+    for (int i = 0; i < g->n_output; i++)
+        if (w->p->loc[g->output[i]].root == v) return WEFT_STORE_OUTPUT;
+    return WEFT_STORE_WORK;
+}
+
+/* Values that hold memory get storage numbers; operands are rewritten to them. */
+static weft_status number_storages(writer *w)
+{
+    const weft_graph *g  = w->p->g;
+    weft_segment     *s  = w->s;
+    int               n  = g->n_value + w->n_extra;
+    int              *id = WEFT_ARENA_ARRAY(w->p->tmp, int, n + 1);
+    s->storage           = WEFT_ARENA_ARRAY(s->arena, weft_storage, n + 1);
+    WEFT_TRY(weft_arena_status(s->arena));
+    WEFT_TRY(weft_arena_status(w->p->tmp));
+
+#define TOUCH(v)                                                                           \
+    do {                                                                                   \
+        if ((v) >= 0) id[v] = 1;                                                           \
+    } while (0)
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].kind != WEFT_VALUE_NODE) TOUCH(v);
+    for (int i = 0; i < s->n_instr; i++) {
+        for (int k = 0; k < s->instr[i].n_in; k++) TOUCH(s->instr[i].in[k].buffer);
+        for (int k = 0; k < s->instr[i].n_out; k++) TOUCH(s->instr[i].out[k].buffer);
+    }
+#undef TOUCH
+    for (weft_vid v = 0; v < n; v++) {
+        if (!id[v]) continue;
+        const weft_type *t  = v < g->n_value ? &g->value[v].type : &w->extra[v - g->n_value];
+        const char      *nm = v < g->n_value ? g->value[v].name : "copy";
+        int64_t bytes       = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+        s->storage[s->n_storage] = (weft_storage){.name  = weft_arena_strdup(s->arena, nm),
+                                                  .kind  = kind_of(w, v),
+                                                  .bytes = (bytes + 63) & ~(int64_t)63,
+                                                  .first = -1,
+                                                  .last  = -1};
+        id[v] = s->n_storage++;
+    }
+    for (int i = 0; i < s->n_instr; i++) {
+        weft_instr *q = &s->instr[i];
+        for (int k = 0; k < q->n_in; k++)
+            if (q->in[k].buffer >= 0) q->in[k].buffer = id[q->in[k].buffer];
+        for (int k = 0; k < q->n_out; k++)
+            if (q->out[k].buffer >= 0) q->out[k].buffer = id[q->out[k].buffer];
+    }
+
+    s->binding = WEFT_ARENA_ARRAY(s->arena, weft_binding, g->n_value + g->n_output + 1);
+    WEFT_TRY(weft_arena_status(s->arena));
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        static const weft_binding_kind kinds[] = {[WEFT_VALUE_INPUT] = WEFT_BIND_INPUT,
+                                                  [WEFT_VALUE_PARAM] = WEFT_BIND_PARAM,
+                                                  [WEFT_VALUE_STATE] = WEFT_BIND_STATE};
+        if (g->value[v].kind == WEFT_VALUE_NODE) continue;
+        weft_binding *b = &s->binding[s->n_binding++];
+        b->name         = weft_arena_strdup(s->arena, g->value[v].name);
+        b->kind         = g->value[v].per_step ? WEFT_BIND_STEP_INPUT : kinds[g->value[v].kind];
+        b->at           = operand_at(&w->p->loc[v], &g->value[v].type);
+        b->at.buffer    = id[b->at.buffer];
+    }
+    for (int i = 0; i < g->n_output; i++) {
+        weft_vid         v = g->output[i];
+        weft_lower__loc *l = &w->p->loc[v];
+        if (l->root < 0)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: output %s is never made", g->value[v].name);
+        weft_binding *b = &s->binding[s->n_binding++];
+        b->name         = weft_arena_strdup(s->arena, g->value[v].name);
+        b->kind         = WEFT_BIND_OUTPUT;
+        b->at           = operand_at(l, &g->value[v].type);
+        b->at.buffer    = id[b->at.buffer];
+    }
+    return weft_arena_status(s->arena);
+}
+
+static weft_status write_segment(writer *w)
+{
+    WEFT_TRY(weft_lower__prepare(w->p));
+    weft_lower__fuse(w->p);
+    w->dense_copy = WEFT_ARENA_ARRAY(w->p->tmp, weft_vid, w->p->g->n_value + 1);
+    WEFT_TRY(weft_arena_status(w->p->tmp));
+    WEFT_TRY(write_phase(w, WEFT_PHASE_FORWARD));
+    WEFT_TRY(write_phase(w, WEFT_PHASE_BACKWARD));
+    WEFT_TRY(write_phase(w, WEFT_PHASE_UPDATE));
+    WEFT_TRY(write_next(w));
+    WEFT_TRY(number_storages(w));
+    weft_lower__live(w->s);
+    weft_lower__share(w->s);
+    return WEFT_OK;
+}
+
+weft_status weft_lower(const weft_graph *g, weft_segment **out)
+{
+    weft_lower__pass p = {.g = g};
+    writer           w = {.p = &p};
+    weft_arena      *a = NULL;
+    weft_status      st = WEFT_OK;
+
+    WEFT_GO(weft_arena_create(&a));
+    WEFT_GO(weft_arena_create(&p.tmp));
+    w.s = WEFT_ARENA_NEW(a, weft_segment);
+    WEFT_GO(weft_arena_status(a));
+    w.s->arena = a;
+    w.s->name  = weft_arena_strdup(a, g->name);
+    WEFT_GO(write_segment(&w));
+    *out = w.s;
+    a    = NULL;
+out:
+    weft_arena_destroy(p.tmp);
+    weft_arena_destroy(a);
+    return st;
+}
+
+void weft_segment_destroy(weft_segment *s)
+{
+    if (s) weft_arena_destroy(s->arena);
+}

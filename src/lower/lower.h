@@ -1,0 +1,47 @@
+/* Lowering: a graph -> a segment of fused local instructions over storages, with their liveness.
+ *
+ * What happens here and nowhere else: views become strides instead of copies, what follows a product is
+ * fused onto it, gradients are written straight into their accumulators, parts of a concat are written in
+ * place, element-wise operators overwrite operands that die, new states overwrite old ones.
+ * Decides nothing that depends on a machine; offsets and schedules come later (partition). */
+#ifndef WEFT_LOWER_LOWER_H
+#define WEFT_LOWER_LOWER_H
+
+#include "graph/graph.h"
+#include "program/program.h"
+
+typedef enum weft_storage_kind {
+    WEFT_STORE_STATE,      /* params and states: kept between steps */
+    WEFT_STORE_INPUT,      /* written by the reader for each micro-batch */
+    WEFT_STORE_STEP_INPUT, /* written by the host once a step */
+    WEFT_STORE_OUTPUT,     /* read by the host after the step */
+    WEFT_STORE_ACCUM,      /* summed over a lane's micro-batches, then over lanes */
+    WEFT_STORE_WORK,       /* lives between two instructions */
+} weft_storage_kind;
+
+/* Memory that one or more values share; operands of instructions name it as their buffer. */
+typedef struct weft_storage {
+    const char       *name;
+    weft_storage_kind kind;
+    int64_t           bytes;
+    int               first, last; /* instructions that first write and last read it; -1 unused */
+} weft_storage;
+
+typedef struct weft_segment {
+    weft_arena   *arena;
+    const char   *name;
+    int           n_instr;
+    weft_instr   *instr;        /* forward, backward, update in this order */
+    int           phase_end[3]; /* index behind the last instruction of each phase */
+    int           n_storage;
+    weft_storage *storage;
+    int           n_binding;
+    weft_binding *binding; /* buffer = storage */
+} weft_segment;
+
+/* Borrows g for the call. */
+weft_status weft_lower(const weft_graph *g, weft_segment **out);
+void        weft_segment_destroy(weft_segment *s);
+void        weft_segment_print(const weft_segment *s, weft_text *t);
+
+#endif

@@ -1,0 +1,56 @@
+/* Shared by the passes of lowering. */
+#ifndef WEFT_LOWER_PRIV_H
+#define WEFT_LOWER_PRIV_H
+
+#include "lower/lower.h"
+
+/* Where a value lies: a view of the storage of value root. */
+typedef struct weft_lower__loc {
+    weft_vid root; /* -1: not placed yet */
+    int64_t  offset;
+    int64_t  stride[WEFT_MAX_DIM];
+} weft_lower__loc;
+
+#define WEFT_LOWER__MAX_POST 6
+
+/* The steps fused onto a product. */
+typedef struct weft_lower__chain {
+    int n;
+    int node[WEFT_LOWER__MAX_POST]; /* graph nodes, in order */
+} weft_lower__chain;
+
+typedef struct weft_lower__pass {
+    const weft_graph  *g;
+    weft_arena        *tmp;   /* dies with the pass */
+    bool              *alive; /* node: somebody needs it */
+    int               *n_use; /* value: uses by alive nodes, outputs and nexts */
+    int               *first_user, *user;
+    weft_lower__loc   *loc;        /* value */
+    int               *fused_into; /* node: the product it is a step of, -1 none */
+    weft_lower__chain *chain;      /* node: steps fused onto it */
+    weft_vid          *accum;      /* value: result of the accumulate node it is written into, -1 */
+    bool              *placed;     /* value: written straight into a concat or a state */
+    int               *last_use;   /* value: last alive node that reads it, views looked through */
+} weft_lower__pass;
+
+/* view.c */
+void weft_lower__dense(const weft_shape *s, int64_t stride[WEFT_MAX_DIM]);
+bool weft_lower__is_dense(const weft_shape *s, const int64_t *stride);
+/* The strides of the same elements under another shape; false when they do not exist. */
+bool weft_lower__reshape(const weft_shape *from, const int64_t *stride, const weft_shape *to,
+                         int64_t out[WEFT_MAX_DIM]);
+/* The place of result j of view node n, given its operand's; false when a copy is needed. */
+bool weft_lower__view(const weft_graph *g, const weft_graph_node *n, int j,
+                      const weft_lower__loc *in, weft_lower__loc *out);
+/* The value under v, looking through view nodes. */
+weft_vid weft_lower__base(const weft_graph *g, weft_vid v);
+
+/* prepare.c: fills alive, n_use, users, last_use; places concats, accumulators and next states. */
+weft_status weft_lower__prepare(weft_lower__pass *p);
+/* fuse.c: fills chain and fused_into. */
+void weft_lower__fuse(weft_lower__pass *p);
+/* live.c: first and last of each storage; then element-wise results over dying operands. */
+void weft_lower__live(weft_segment *s);
+void weft_lower__share(weft_segment *s);
+
+#endif

@@ -1,0 +1,141 @@
+/* What must be known before the first instruction is written: who is alive, who uses what, and which
+ * results are written straight to where they are needed: parts of a concat, accumulators, next states. */
+#include <string.h>
+
+#include "lower/lower_priv.h"
+
+static weft_status allocate(weft_lower__pass *p)
+{
+    const weft_graph *g = p->g;
+    p->alive            = WEFT_ARENA_ARRAY(p->tmp, bool, g->n_node + 1);
+    p->n_use            = WEFT_ARENA_ARRAY(p->tmp, int, g->n_value + 1);
+    p->loc              = WEFT_ARENA_ARRAY(p->tmp, weft_lower__loc, g->n_value + 1);
+    p->fused_into       = WEFT_ARENA_ARRAY(p->tmp, int, g->n_node + 1);
+    p->chain            = WEFT_ARENA_ARRAY(p->tmp, weft_lower__chain, g->n_node + 1);
+    p->accum            = WEFT_ARENA_ARRAY(p->tmp, weft_vid, g->n_value + 1);
+    p->placed           = WEFT_ARENA_ARRAY(p->tmp, bool, g->n_value + 1);
+    p->last_use         = WEFT_ARENA_ARRAY(p->tmp, int, g->n_value + 1);
+    WEFT_TRY(weft_arena_status(p->tmp));
+    for (int i = 0; i < g->n_node; i++) p->fused_into[i] = -1;
+    for (weft_vid v = 0; v < g->n_value; v++) p->accum[v] = p->loc[v].root = p->last_use[v] = -1;
+    return weft_graph_users(g, p->tmp, &p->first_user, &p->user);
+}
+
+/* From outputs and next states back to what they need. */
+static void mark_alive(weft_lower__pass *p)
+{
+    const weft_graph *g = p->g;
+    for (int i = 0; i < g->n_output; i++) p->n_use[g->output[i]]++;
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].next >= 0) p->n_use[g->value[v].next]++;
+    for (int i = g->n_node - 1; i >= 0; i--) {
+        const weft_graph_node *n = &g->node[i];
+        for (int j = 0; j < n->n_out; j++) p->alive[i] = p->alive[i] || p->n_use[n->out[j]] > 0;
+        if (p->alive[i])
+            for (int k = 0; k < n->n_in; k++) p->n_use[n->in[k]]++;
+    }
+    for (int i = 0; i < g->n_node; i++) {
+        const weft_graph_node *n = &g->node[i];
+        if (!p->alive[i] || weft_op_get(n->op)->flags & WEFT_OP_VIEW) continue;
+        for (int k = 0; k < n->n_in; k++) p->last_use[weft_lower__base(g, n->in[k])] = i;
+    }
+}
+
+/* The value that a chain of reshapes, each used once, is made from; -1 when it is not a fresh result of an
+ * operator with all these flags. */
+static weft_vid fresh_result(const weft_lower__pass *p, weft_vid v, unsigned flags)
+{
+    const weft_graph *g = p->g;
+    for (;;) {
+        int32_t n = g->value[v].node;
+        if (n < 0 || p->n_use[v] != 1 || p->placed[v]) return -1;
+        unsigned f = weft_op_get(g->node[n].op)->flags;
+        if (g->node[n].op == WEFT_OP_RESHAPE) {
+            v = g->node[n].in[0];
+            continue;
+        }
+        if (f & WEFT_OP_VIEW || (f & flags) != flags || g->node[n].op == WEFT_OP_ACCUMULATE) return -1;
+        return v;
+    }
+}
+
+/* A concat whose parts can all be written in place needs no instruction. */
+static void place_concat(weft_lower__pass *p, const weft_graph_node *n)
+{
+    const weft_graph *g   = p->g;
+    weft_vid          out = n->out[0];
+    const weft_shape *to  = &g->value[out].type.shape;
+    weft_op_use       u   = {.op = n->op, .attr = n->attr};
+    int64_t           ax = weft_use_int(&u, "axis"), dense[WEFT_MAX_DIM], at = 0;
+    weft_vid          part[16];
+    weft_lower__loc   loc[16];
+
+    if (n->n_in > 16) return;
+    if (ax < 0) ax += to->n;
+    weft_lower__dense(to, dense);
+    for (int i = 0; i < n->n_in; i++) {
+        const weft_shape *piece = &g->value[n->in[i]].type.shape;
+        part[i]                 = fresh_result(p, n->in[i], WEFT_OP_STRIDED);
+        if (part[i] < 0) return;
+        for (int k = 0; k < i; k++)
+            if (part[k] == part[i]) return;
+        loc[i] = (weft_lower__loc){.root = out, .offset = at * dense[ax]};
+        if (!weft_lower__reshape(piece, dense, &g->value[part[i]].type.shape, loc[i].stride)) return;
+        at += piece->d[ax];
+    }
+    for (int i = 0; i < n->n_in; i++) {
+        p->loc[part[i]]    = loc[i];
+        p->placed[part[i]] = true;
+    }
+    p->loc[out] = (weft_lower__loc){.root = out};
+    memcpy(p->loc[out].stride, dense, sizeof dense);
+}
+
+/* accumulate(g): g's maker writes, or adds, straight into the accumulator when it can. */
+static void place_accumulate(weft_lower__pass *p, const weft_graph_node *n)
+{
+    const weft_graph *g = p->g;
+    weft_vid          v = fresh_result(p, n->in[0], WEFT_OP_ADDS), out = n->out[0];
+    p->loc[out].root = out;
+    weft_lower__dense(&g->value[out].type.shape, p->loc[out].stride);
+    if (v < 0) return;
+    p->accum[v]    = out;
+    p->placed[v]   = true;
+    p->loc[v].root = out;
+    weft_lower__dense(&g->value[v].type.shape, p->loc[v].stride);
+}
+
+/* A next state overwrites its state when nobody reads the old one after it is made. */
+static void place_next(weft_lower__pass *p, weft_vid state)
+{
+    const weft_graph *g    = p->g;
+    weft_vid          next = g->value[state].next;
+    if (next < 0 || g->value[next].kind != WEFT_VALUE_NODE || p->placed[next]) return;
+    int      maker = g->value[next].node;
+    unsigned flags = weft_op_get(g->node[maker].op)->flags;
+    if (flags & WEFT_OP_VIEW) return;
+    if (p->last_use[state] > maker || (p->last_use[state] == maker && !(flags & WEFT_OP_UPDATE)))
+        return;
+    p->placed[next]   = true;
+    p->loc[next].root = state;
+    weft_lower__dense(&g->value[next].type.shape, p->loc[next].stride);
+}
+
+weft_status weft_lower__prepare(weft_lower__pass *p)
+{
+    const weft_graph *g = p->g;
+    WEFT_TRY(allocate(p));
+    mark_alive(p);
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        if (g->value[v].kind == WEFT_VALUE_NODE) continue;
+        p->loc[v].root = v;
+        weft_lower__dense(&g->value[v].type.shape, p->loc[v].stride);
+        place_next(p, v);
+    }
+    for (int i = 0; i < g->n_node; i++) {
+        if (!p->alive[i]) continue;
+        if (g->node[i].op == WEFT_OP_CONCAT) place_concat(p, &g->node[i]);
+        if (g->node[i].op == WEFT_OP_ACCUMULATE) place_accumulate(p, &g->node[i]);
+    }
+    return WEFT_OK;
+}

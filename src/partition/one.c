@@ -1,0 +1,236 @@
+/* One rank: the whole segment becomes actors read, forward, backward, merge and update on one stream.
+ *
+ * Gradients over lanes (DESIGN-details 2): within a lane micro-batches are added from left to right
+ * into one accumulator; finished lanes are kept like the digits of a binary counter and merged pairwise, so
+ * the sum is the binary tree over lanes and 1 + log2(lanes) accumulators are enough. */
+#include <string.h>
+
+#include "partition/partition_priv.h"
+
+enum { SLAB_STATE, SLAB_WORK, SLAB_STAGING, N_SLAB };
+enum { ACTOR_READ, ACTOR_FORWARD, ACTOR_BACKWARD, ACTOR_MERGE, ACTOR_UPDATE, N_ACTOR };
+
+void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end)
+{
+    int small = n_micro / n_lane, larger = n_micro % n_lane;
+    *first = lane * small + (lane < larger ? lane : larger);
+    *end   = *first + small + (lane < larger ? 1 : 0);
+}
+
+static int lane_slots(int n_lane)
+{
+    int n = 1;
+    while (n_lane > 1) n_lane /= 2, n++;
+    return n;
+}
+
+static weft_status check(const weft_partition_options *o)
+{
+    if (o->n_micro < 1) return WEFT_FAIL(WEFT_ERR_ARG, "%d micro-batches: at least 1", o->n_micro);
+    if (o->n_lane < 1 || o->n_lane > o->n_micro || (o->n_lane & (o->n_lane - 1)))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "lanes: %d must be a power of two and at most the %d micro-batches of a step",
+                         o->n_lane, o->n_micro);
+    return WEFT_OK;
+}
+
+/* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other elsewhere. */
+static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
+                                weft_program *p, weft_arena *tmp)
+{
+    weft_partition__block *b  = WEFT_ARENA_ARRAY(tmp, weft_partition__block, s->n_storage + 1);
+    int                   *of = WEFT_ARENA_ARRAY(tmp, int, s->n_storage + 1), n = 0;
+    int64_t                end[N_SLAB] = {0};
+
+    p->buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, s->n_storage + 1);
+    WEFT_TRY(weft_arena_status(tmp));
+    WEFT_TRY(weft_arena_status(p->arena));
+    p->n_buffer = s->n_storage;
+    for (int i = 0; i < s->n_storage; i++) {
+        const weft_storage *t = &s->storage[i];
+        weft_buffer        *f = &p->buffer[i];
+        *f = (weft_buffer){.name = weft_arena_strdup(p->arena, t->name), .bytes = t->bytes, .n_slot = 1};
+        int slab = t->kind == WEFT_STORE_STATE ? SLAB_STATE : SLAB_STAGING;
+        if (t->kind == WEFT_STORE_WORK || t->kind == WEFT_STORE_ACCUM) {
+            bool sum  = t->kind == WEFT_STORE_ACCUM;
+            f->slab   = SLAB_WORK;
+            f->n_slot = sum ? lane_slots(o->n_lane) : 1;
+            if (sum) f->slot_by = WEFT_SLOT_LANE;
+            if (t->first < 0) {
+                f->bytes = 0; /* shares another storage, or nobody uses it */
+                continue;
+            }
+            b[n]    = (weft_partition__block){f->bytes * f->n_slot, 0, t->first, t->last};
+            of[n++] = i;
+            if (sum && o->n_micro > 1) b[n - 1].first = 0;
+            continue;
+        }
+        f->slab   = slab;
+        f->offset = end[slab];
+        end[slab] += f->bytes;
+    }
+    WEFT_TRY(weft_partition__pack(b, n, tmp, &end[SLAB_WORK]));
+    for (int k = 0; k < n; k++) p->buffer[of[k]].offset = b[k].offset;
+
+    p->slab = WEFT_ARENA_ARRAY(p->arena, weft_slab, N_SLAB);
+    WEFT_TRY(weft_arena_status(p->arena));
+    p->n_slab             = N_SLAB;
+    p->slab[SLAB_STATE]   = (weft_slab){"state", WEFT_SLAB_STATE, end[SLAB_STATE]};
+    p->slab[SLAB_WORK]    = (weft_slab){"work", WEFT_SLAB_WORK, end[SLAB_WORK]};
+    p->slab[SLAB_STAGING] = (weft_slab){"staging", WEFT_SLAB_STAGING, end[SLAB_STAGING]};
+    return WEFT_OK;
+}
+
+/* The program outlives the segment: instructions are copied into its arena. */
+static weft_status copy_instr(weft_program *p, const weft_instr *from, weft_instr *to)
+{
+    weft_arena *a = p->arena;
+    *to           = *from;
+    to->name      = weft_arena_strdup(a, from->name ? from->name : "");
+    to->in        = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)(from->n_in + 1));
+    to->out       = weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)(from->n_out + 1));
+    to->post      = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
+    WEFT_TRY(weft_op_copy_attr(from->op, from->attr, a, &to->attr));
+    for (int k = 0; k < from->n_post; k++) {
+        to->post[k] = from->post[k];
+        WEFT_TRY(weft_op_copy_attr(from->post[k].op, from->post[k].attr, a, &to->post[k].attr));
+    }
+    return weft_arena_status(a);
+}
+
+static weft_status copy_actor(weft_program *p, int actor, const char *name, const weft_segment *s,
+                              int first, int end)
+{
+    weft_actor *c = &p->actor[actor];
+    *c            = (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE, .n_instr = end - first};
+    c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, c->n_instr + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = first; i < end; i++) WEFT_TRY(copy_instr(p, &s->instr[i], &c->instr[i - first]));
+    return WEFT_OK;
+}
+
+static weft_operand whole(const weft_storage *t, int buffer, weft_dtype dtype)
+{
+    weft_operand o = {.buffer = buffer, .type.dtype = dtype, .type.shape.n = 1, .stride = {1}};
+    o.type.shape.d[0] = t->bytes / weft_dtype_bytes(dtype);
+    return o;
+}
+
+static weft_instr bare(weft_instr_kind kind, const char *name)
+{
+    return (weft_instr){.kind = kind, .name = name, .group = -1, .peer = -1, .seconds = -1};
+}
+
+/* One instruction that fills all inputs of a micro-batch. */
+static weft_status read_actor(weft_program *p, const weft_segment *s)
+{
+    weft_actor *c = &p->actor[ACTOR_READ];
+    *c            = (weft_actor){.name = "read", .stream = WEFT_STREAM_COMPUTE, .n_instr = 1};
+    c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    weft_instr *r = &c->instr[0];
+    *r            = bare(WEFT_INSTR_READ, "read");
+    r->out        = WEFT_ARENA_ARRAY(p->arena, weft_operand, s->n_binding + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int b = 0; b < s->n_binding; b++)
+        if (s->binding[b].kind == WEFT_BIND_INPUT) r->out[r->n_out++] = s->binding[b].at;
+    r->n_own_out = r->n_out;
+    if (!r->n_out) c->n_instr = 0;
+    return WEFT_OK;
+}
+
+/* One level of the tree over lanes, for every accumulator. */
+static weft_status merge_actor(weft_program *p, const weft_segment *s)
+{
+    weft_actor *c = &p->actor[ACTOR_MERGE];
+    *c            = (weft_actor){.name = "merge", .stream = WEFT_STREAM_COMPUTE};
+    c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, s->n_storage + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < s->n_storage; i++) {
+        if (s->storage[i].kind != WEFT_STORE_ACCUM || s->storage[i].first < 0) continue;
+        weft_instr *m = &c->instr[c->n_instr++];
+        *m            = bare(WEFT_INSTR_MERGE, p->buffer[i].name);
+        m->in         = WEFT_ARENA_NEW(p->arena, weft_operand);
+        m->out        = WEFT_ARENA_NEW(p->arena, weft_operand);
+        WEFT_TRY(weft_arena_status(p->arena));
+        m->n_in = m->n_own_in = m->n_out = m->n_own_out = 1;
+        *m->in = *m->out = whole(&s->storage[i], i, WEFT_DTYPE_F32);
+    }
+    return WEFT_OK;
+}
+
+static void fire(weft_program *p, int actor, int micro, int slot, bool first)
+{
+    if (p->actor[actor].n_instr == 0) return;
+    p->firing[WEFT_STREAM_COMPUTE][p->n_firing[WEFT_STREAM_COMPUTE]++] =
+        (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
+}
+
+static weft_status schedule(weft_program *p)
+{
+    int slot = 0;
+    p->firing[WEFT_STREAM_COMPUTE] =
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + p->n_lane + 2);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int lane = 0; lane < p->n_lane; lane++) {
+        int first, end;
+        weft_partition_lane(p->n_micro, p->n_lane, lane, &first, &end);
+        for (int m = first; m < end; m++) {
+            fire(p, ACTOR_READ, m, slot, m == first);
+            fire(p, ACTOR_FORWARD, m, slot, m == first);
+            fire(p, ACTOR_BACKWARD, m, slot, m == first);
+        }
+        for (int done = lane + 1; done % 2 == 0; done /= 2) fire(p, ACTOR_MERGE, -1, slot--, false);
+        slot++;
+    }
+    fire(p, ACTOR_UPDATE, -1, 0, false);
+    return WEFT_OK;
+}
+
+static weft_status build(const weft_segment *s, const weft_partition_options *o, weft_program *p,
+                         weft_arena *tmp)
+{
+    p->world = 1;
+    p->n_micro = o->n_micro;
+    p->n_lane  = o->n_lane;
+    WEFT_TRY(plan_buffers(s, o, p, tmp));
+    p->n_actor = N_ACTOR;
+    p->actor   = WEFT_ARENA_ARRAY(p->arena, weft_actor, N_ACTOR);
+    WEFT_TRY(weft_arena_status(p->arena));
+    WEFT_TRY(read_actor(p, s));
+    WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, 0, s->phase_end[0]));
+    WEFT_TRY(copy_actor(p, ACTOR_BACKWARD, "backward", s, s->phase_end[0], s->phase_end[1]));
+    WEFT_TRY(merge_actor(p, s));
+    WEFT_TRY(copy_actor(p, ACTOR_UPDATE, "update", s, s->phase_end[1], s->phase_end[2]));
+    p->binding = WEFT_ARENA_ARRAY(p->arena, weft_binding, s->n_binding + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < s->n_binding; i++) {
+        p->binding[i]      = s->binding[i];
+        p->binding[i].name = weft_arena_strdup(p->arena, s->binding[i].name);
+    }
+    p->n_binding = s->n_binding;
+    WEFT_TRY(schedule(p));
+    return weft_arena_status(p->arena);
+}
+
+weft_status weft_partition_one(const weft_graph *g, const weft_partition_options *o,
+                               weft_program **out)
+{
+    weft_segment *s   = NULL;
+    weft_arena   *tmp = NULL;
+    weft_program *p   = NULL;
+    weft_status   st  = WEFT_OK;
+
+    WEFT_TRY(check(o));
+    WEFT_GO(weft_lower(g, &s));
+    WEFT_GO(weft_arena_create(&tmp));
+    WEFT_GO(weft_program_create(g->name, &p));
+    WEFT_GO(build(s, o, p, tmp));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
+    weft_arena_destroy(tmp);
+    weft_segment_destroy(s);
+    return st;
+}

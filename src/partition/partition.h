@@ -1,0 +1,20 @@
+/* Partition: lowered segments + a schedule -> programs, buffers at planned offsets.
+ * Decides nothing: what it needs to know is in its options. */
+#ifndef WEFT_PARTITION_PARTITION_H
+#define WEFT_PARTITION_PARTITION_H
+
+#include "lower/lower.h"
+
+typedef struct weft_partition_options {
+    int n_micro; /* logical micro-batches a step */
+    int n_lane;  /* lanes they are dealt to (DESIGN-details 2); a power of two, at most n_micro */
+} weft_partition_options;
+
+/* The one-rank program of a graph whose inputs are one micro-batch.  Borrows g. */
+weft_status weft_partition_one(const weft_graph *g, const weft_partition_options *o,
+                               weft_program **out);
+
+/* Micro-batches [*first, *end) belong to lane of n_lane: consecutive runs, larger ones first. */
+void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end);
+
+#endif
