@@ -1,0 +1,61 @@
+/* Training: a job in, trained weights out.
+ *
+ *     weft_job *job;
+ *     weft_train_result r;
+ *     weft_job_load("job.yaml", 0, NULL, &job);
+ *     if (weft_train(job, NULL, &r) != WEFT_OK)
+ *         fprintf(stderr, "%s\n", weft_error_text());
+ *     weft_job_destroy(job);
+ */
+#ifndef WEFT_SESSION_H
+#define WEFT_SESSION_H
+
+#include <stdbool.h>
+
+#include "weft/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_job weft_job;
+
+/* Reads a job file (.json, else YAML; NULL: none) and then key=value words, dots reaching into maps.
+ * Unknown keys, missing ones and values out of range are WEFT_ERR_ARG with file and line. */
+weft_status weft_job_load(const char *path, int n_assign, const char *const *assign,
+                          weft_job **out);
+void        weft_job_destroy(weft_job *j); /* accepts NULL */
+
+typedef struct weft_train_options {
+    bool fresh;    /* do not resume: start anew beside the checkpoints that are there */
+    bool quiet;    /* no log lines on stderr */
+    bool progress; /* a progress line on stderr */
+    const char *trace; /* a timeline of the last step for Perfetto, or NULL */
+    /* Asked after every step: not 0 ends the run after a checkpoint.  May be NULL. */
+    int (*stop)(void *arg);
+    void *arg;
+} weft_train_options;
+
+typedef struct weft_train_result {
+    int64_t  steps;      /* done, those before a resume too */
+    int64_t  first_step; /* done before this run */
+    double   loss;       /* of the last step; NaN if there was none */
+    double   grad_norm;
+    double   eval_loss; /* NaN: no evaluation */
+    double   tokens_per_s;
+    double   step_ms_median;
+    int64_t  mem_peak_bytes; /* planned slabs + declared scratch */
+    uint64_t weights_xxh64;
+    int      stopped;      /* what stop() gave, 0 when all steps were run */
+    char     output[4096]; /* the folder that was written */
+} weft_train_result;
+
+/* Runs the job to its end (or to stop).  o may be NULL.  A loss or gradient that is not finite is
+ * WEFT_ERR_NUMERIC; the checkpoints so far stay. */
+weft_status weft_train(const weft_job *j, const weft_train_options *o,
+                       weft_train_result *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,63 @@
+/* The command: words of the command line in, text out.
+ *
+ * A subcommand is a weft_cli_command: its name, help and options as data, and one function.
+ * (1) Standard output carries the result and nothing else; words to people go to standard error.
+ * (2) Options may stand anywhere; "-" and "_" in their names are the same; "--x=1" is "--x 1".
+ * (3) Exit codes: 0 ok, 1 failed, 2 usage or bad input, 130 and 143 stopped by SIGINT, SIGTERM. */
+#ifndef WEFT_CLI_CLI_H
+#define WEFT_CLI_CLI_H
+
+#include <stdbool.h>
+
+#include "base/text.h"
+
+enum {
+    WEFT_EXIT_OK     = 0,
+    WEFT_EXIT_FAILED = 1,
+    WEFT_EXIT_USAGE  = 2
+};
+
+typedef enum weft_cli_kind {
+    WEFT_CLI_FLAG, /* bool *   */
+    WEFT_CLI_INT,  /* int64_t * */
+    WEFT_CLI_REAL, /* double * */
+    WEFT_CLI_TEXT, /* const char ** */
+} weft_cli_kind;
+
+typedef struct weft_cli_option {
+    const char   *name;   /* "micro-batch" */
+    char          letter; /* 'o' for -o, or 0 */
+    weft_cli_kind kind;
+    void         *out;
+    const char   *arg; /* "N", "FILE" */
+    const char   *help;
+} weft_cli_option;
+
+typedef struct weft_cli_command {
+    const char *name;  /* "train", "data inspect" */
+    const char *usage; /* what follows the name: "JOB [KEY=VALUE ...]" */
+    const char *about; /* one line */
+    const char *more;  /* paragraphs for --help, or NULL */
+    const char *example;
+    int (*run)(int argc, char **argv);
+} weft_cli_command;
+
+/* Reads argv into the options; what is left are positionals, in order, *n_word of them, moved to
+ * the front of argv.  Gives -1 to go on, else an exit code (--help: 0, a mistake: 2, said). */
+int weft_cli_parse(const weft_cli_command *c, const weft_cli_option *o, int n_option,
+                   int argc, char **argv, int *n_word);
+
+/* Says "weft train: error: ..." with weft_error_text() and gives the exit code of st. */
+int weft_cli_fail(const weft_cli_command *c, weft_status st);
+/* The same for usage: words of our own, code 2. */
+int weft_cli_usage(const weft_cli_command *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Writes t (and a newline where it lacks one) to path, or to standard output when path is NULL;
+ * takes t.  Gives an exit code. */
+int weft_cli_put(const weft_cli_command *c, weft_text *t, const char *path);
+
+extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
+    weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim;
+
+#endif

@@ -1,0 +1,112 @@
+/* weft data inspect | convert */
+#include "data/data.h"
+
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const weft_cli_command inspect_command = {
+    .name  = "data inspect",
+    .usage = "PATH [options]",
+    .about =
+        "what a token file holds: format, tokens, samples, range of ids, commonest ids",
+    .example = "weft data inspect train.bin --seq 1024 --vocab 50257 --json",
+};
+
+static int inspect(int argc, char **argv)
+{
+    const weft_cli_command *c = &inspect_command;
+    weft_data_options       o = {.seq = 0};
+    weft_data_info          info;
+    weft_data              *d        = NULL;
+    weft_text               t        = {0};
+    bool                    json     = false;
+    int                     n_word   = 0;
+    const weft_cli_option   option[] = {
+          {"seq", 0, WEFT_CLI_INT, &o.seq, "N", "tokens in a sample (1024)"},
+          {"vocab", 0, WEFT_CLI_INT, &o.vocab, "N", "refuse ids that are not below N"},
+          {"format", 0, WEFT_CLI_TEXT, &o.format, "NAME",
+           "bin, megatron, safetensors or text"},
+          {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
+    };
+    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code >= 0) return code;
+    if (n_word != 1) return weft_cli_usage(c, "expected one path");
+
+    size_t len  = strlen(argv[0]);
+    bool   rows = len > 12 && !strcmp(argv[0] + len - 12, ".safetensors");
+    if (!o.seq && !rows) o.seq = 1024;
+    weft_status st = weft_data_open(argv[0], &o, &d);
+    if (st == WEFT_OK) st = weft_data_inspect(d, &info);
+    if (st == WEFT_OK) {
+        if (json)
+            weft_data_info_print_json(&info, &t);
+        else
+            weft_data_info_print(&info, &t);
+    }
+    weft_data_close(d);
+    return st == WEFT_OK ? weft_cli_put(c, &t, NULL) : weft_cli_fail(c, st);
+}
+
+static const weft_cli_command convert_command = {
+    .name  = "data convert",
+    .usage = "FROM TO [options]",
+    .about = "tokens of one format written as another: bin (raw u16) or megatron (.bin + "
+             ".idx)",
+    .example = "weft data convert src/ corpus.bin --from text",
+};
+
+static int convert(int argc, char **argv)
+{
+    const weft_cli_command *c    = &convert_command;
+    const char             *from = NULL, *to = NULL;
+    bool                    json     = false;
+    int                     n_word   = 0;
+    const weft_cli_option   option[] = {
+          {"from", 0, WEFT_CLI_TEXT, &from, "NAME",
+           "format of FROM; left out: by its name"},
+          {"to", 0, WEFT_CLI_TEXT, &to, "NAME", "format of TO; left out: by its name"},
+          {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
+    };
+    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code >= 0) return code;
+    if (n_word != 2) return weft_cli_usage(c, "expected two paths, FROM and TO");
+
+    weft_status st = weft_data_convert(argv[0], from, argv[1], to);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    weft_data        *d = NULL;
+    weft_data_options o = {.seq = 1, .format = to};
+    st                  = weft_data_open(argv[1], &o, &d);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    weft_text t = {0};
+    weft_text_add(&t, json ? "{\"path\": " : "");
+    if (json)
+        weft_text_put_quoted(&t, argv[1]);
+    else
+        weft_text_add(&t, "%s", argv[1]);
+    weft_text_add(&t, json ? ", \"tokens\": %lld}" : ": %lld tokens",
+                  (long long)weft_data_tokens(d));
+    weft_data_close(d);
+    return weft_cli_put(c, &t, NULL);
+}
+
+static int run(int argc, char **argv);
+
+const weft_cli_command weft_cli_data = {
+    .name    = "data",
+    .usage   = "inspect PATH | convert FROM TO",
+    .about   = "look at token files, convert them",
+    .more    = "weft data inspect --help and weft data convert --help say more.",
+    .example = "weft data inspect train.bin",
+    .run     = run,
+};
+
+static int run(int argc, char **argv)
+{
+    int n_word = 0;
+    if (argc > 0 && !strcmp(argv[0], "inspect")) return inspect(argc - 1, argv + 1);
+    if (argc > 0 && !strcmp(argv[0], "convert")) return convert(argc - 1, argv + 1);
+    int code = weft_cli_parse(&weft_cli_data, NULL, 0, argc, argv, &n_word);
+    return code >= 0 ? code
+                     : weft_cli_usage(&weft_cli_data, "expected inspect or convert");
+}

@@ -1,0 +1,287 @@
+/* Reads a job by the rows of job.def: the file's keys, then key=value words, then what follows from
+ * them.  One loop over rows does the typing, the ranges and the defaults. */
+#include "session/job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "session/job_priv.h"
+
+const weft_job__key weft_job__keys[] = {
+#define KEY(map, key, kind, field, min, max, words, def, same, help)                     \
+    {map,  #key, WEFT_JOB__##kind, offsetof(weft_job, field), min, max, words, def,      \
+     same, help},
+#include "session/job.def"
+#undef KEY
+};
+const int weft_job__n_key = (int)WEFT_COUNT(weft_job__keys);
+
+static const char *const maps[] = {"optimizer", "lr_schedule", "checkpoint", "eval"};
+
+/* "job.yaml:3: optimizer.lr" */
+static const char *place(weft_job *j, const weft_job__key *k, const weft_node *n)
+{
+    const char *dot = k->map[0] ? "." : "";
+    if (n->line == 0) return weft_arena_printf(j->arena, "%s%s%s", k->map, dot, k->key);
+    return weft_arena_printf(j->arena, "%s:%d: %s%s%s", j->file, n->line, k->map, dot,
+                             k->key);
+}
+
+static bool as_double(const weft_node *n, double *out)
+{
+    if (n->kind == WEFT_NODE_INT) *out = (double)n->u.i;
+    if (n->kind == WEFT_NODE_FLOAT) *out = n->u.f;
+    return n->kind == WEFT_NODE_INT || n->kind == WEFT_NODE_FLOAT;
+}
+
+static weft_status in_range(weft_job *j, const weft_job__key *k, const weft_node *n,
+                            double x)
+{
+    if (x >= k->min && x <= k->max) return WEFT_OK; /* false for NaN too */
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: %g is out of range, from %g to %g",
+                     place(j, k, n), x, k->min, k->max);
+}
+
+/* The word of k->words that n says; true and false stand for what a row allows. */
+static weft_status read_word(weft_job *j, const weft_job__key *k, const weft_node *n,
+                             const char **out)
+{
+    static const char *const alias[][2] = {{"f32", "fp32"},
+                                           {"float32", "fp32"},
+                                           {"bfloat16", "bf16"},
+                                           {"F32", "fp32"},
+                                           {"BF16", "bf16"}};
+    const char              *word       = n->kind == WEFT_NODE_STRING ? n->u.s : NULL;
+    if (n->kind == WEFT_NODE_BOOL && !strcmp(k->key, "recompute"))
+        word = n->u.b ? "full" : "none";
+    if (!word)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected one of: %s", place(j, k, n),
+                         k->words);
+    for (size_t i = 0; i < WEFT_COUNT(alias) && !strcmp(k->key, "dtype"); i++)
+        if (!strcmp(word, alias[i][0])) word = alias[i][1];
+    const char *p = k->words;
+    for (size_t len; *p; p += len + (p[len] == ' ')) {
+        len = strcspn(p, " ");
+        if (len == strlen(word) && !strncmp(p, word, len)) {
+            *out = weft_arena_strndup(j->arena, p, len);
+            return WEFT_OK;
+        }
+    }
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: '%s' is none of: %s", place(j, k, n), word,
+                     k->words);
+}
+
+static weft_status read_pair(weft_job *j, const weft_job__key *k, const weft_node *n,
+                             double out[2])
+{
+    if (n->kind != WEFT_NODE_LIST || n->u.list.n != 2 ||
+        !as_double(n->u.list.node[0], &out[0]) || !as_double(n->u.list.node[1], &out[1]))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected two numbers like [0.9, 0.999]",
+                         place(j, k, n));
+    WEFT_TRY(in_range(j, k, n, out[0]));
+    return in_range(j, k, n, out[1]);
+}
+
+static weft_status read_key(weft_job *j, const weft_job__key *k, const weft_node *n)
+{
+    char *field = (char *)j + k->at;
+    switch (k->kind) {
+    case WEFT_JOB__STRING:
+        if (n->kind != WEFT_NODE_STRING || !n->u.s[0])
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected a word or a path",
+                             place(j, k, n));
+        *(const char **)(void *)field = weft_arena_strdup(j->arena, n->u.s);
+        return WEFT_OK;
+    case WEFT_JOB__INT:
+        if (n->kind != WEFT_NODE_INT)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected a whole number", place(j, k, n));
+        *(int64_t *)(void *)field = n->u.i;
+        return in_range(j, k, n, (double)n->u.i);
+    case WEFT_JOB__REAL:
+        if (!as_double(n, (double *)(void *)field))
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected a number", place(j, k, n));
+        return in_range(j, k, n, *(double *)(void *)field);
+    case WEFT_JOB__BOOL:
+        if (n->kind != WEFT_NODE_BOOL)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected true or false", place(j, k, n));
+        *(bool *)field = n->u.b;
+        return WEFT_OK;
+    case WEFT_JOB__WORD: return read_word(j, k, n, (const char **)(void *)field);
+    case WEFT_JOB__PAIR: return read_pair(j, k, n, (double *)(void *)field);
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_keys(const weft_doc *d, const weft_node *root)
+{
+    const char *name[64];
+    int         n = 0;
+    for (int i = 0; i < weft_job__n_key; i++)
+        if (!weft_job__keys[i].map[0]) name[n++] = weft_job__keys[i].key;
+    for (size_t m = 0; m < WEFT_COUNT(maps); m++) name[n++] = maps[m];
+    WEFT_TRY(weft_doc_check_keys(d, root, name, n));
+    for (size_t m = 0; m < WEFT_COUNT(maps); m++) {
+        const weft_node *map = weft_node_get(root, maps[m]);
+        if (!map || map->kind == WEFT_NODE_NULL) continue;
+        if (map->kind != WEFT_NODE_MAP)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: expected a map of keys",
+                             weft_doc_file(d), map->line, maps[m]);
+        n = 0;
+        for (int i = 0; i < weft_job__n_key; i++)
+            if (!strcmp(weft_job__keys[i].map, maps[m]))
+                name[n++] = weft_job__keys[i].key;
+        WEFT_TRY(weft_doc_check_keys(d, map, name, n));
+    }
+    return WEFT_OK;
+}
+
+static const weft_node *find(const weft_node *root, const weft_job__key *k)
+{
+    const weft_node *map = k->map[0] ? weft_node_get(root, k->map) : root;
+    const weft_node *n =
+        map && map->kind == WEFT_NODE_MAP ? weft_node_get(map, k->key) : NULL;
+    return n && n->kind != WEFT_NODE_NULL ? n : NULL;
+}
+
+/* Defaults go through the same reader as the file. */
+static weft_status read_defaults(weft_job *j)
+{
+    weft_text   t  = {0};
+    weft_doc   *d  = NULL;
+    weft_status st = WEFT_OK;
+    for (int i = 0; i < weft_job__n_key; i++)
+        if (weft_job__keys[i].def[0])
+            weft_text_add(&t, "k%d: %s\n", i, weft_job__keys[i].def);
+    WEFT_GO(weft_text_status(&t));
+    WEFT_GO(weft_doc_parse_yaml("job.def", t.s, t.n, &d));
+    for (int i = 0; i < weft_job__n_key; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "k%d", i);
+        const weft_node *n = weft_node_get(weft_doc_root(d), name);
+        if (n) WEFT_GO(read_key(j, &weft_job__keys[i], n));
+    }
+out:
+    weft_doc_destroy(d);
+    weft_text_fini(&t);
+    return st;
+}
+
+/* What follows from other keys. */
+static weft_status resolve(weft_job *j)
+{
+    if (!j->model)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: model is missing: a folder with config.json, or a "
+                         "preset such as tiny256",
+                         j->file);
+    if (!j->data)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: data is missing: a file of tokens or text",
+                         j->file);
+    if (j->batch <= 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: batch is missing: sequences in a step",
+                         j->file);
+    if (j->steps < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: steps is missing: how many to train",
+                         j->file);
+    j->given_micro_batch = j->micro_batch > 0;
+    j->given_lanes       = j->lanes > 0;
+    if (!j->given_micro_batch) j->micro_batch = j->batch;
+    return weft_job__check_cut(j);
+}
+
+weft_status weft_job__check_cut(weft_job *j)
+{
+    if (j->batch % j->micro_batch)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: micro_batch %lld does not divide batch %lld",
+                         j->file, (long long)j->micro_batch, (long long)j->batch);
+    int64_t m = j->batch / j->micro_batch;
+    if (m > WEFT_JOB_MAX_MICRO)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: batch / micro_batch is %lld micro-batches, at most %d",
+                         j->file, (long long)m, WEFT_JOB_MAX_MICRO);
+    if (!j->given_lanes)
+        for (j->lanes = 1; j->lanes * 2 <= m && j->lanes < 8;) j->lanes *= 2;
+    if (j->lanes & (j->lanes - 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: lanes %lld is not a power of two", j->file,
+                         (long long)j->lanes);
+    if (j->lanes > m)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: lanes %lld is more than the %lld micro-batches of a step",
+                         j->file, (long long)j->lanes, (long long)m);
+    return WEFT_OK;
+}
+
+static weft_status read_doc(const weft_doc *d, weft_job *j)
+{
+    const weft_node *root = weft_doc_root(d);
+    if (root->kind != WEFT_NODE_MAP)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: a job is a map of keys", weft_doc_file(d));
+    WEFT_TRY(check_keys(d, root));
+    j->steps = -1;
+    WEFT_TRY(read_defaults(j));
+    for (int i = 0; i < weft_job__n_key; i++) {
+        const weft_node *n = find(root, &weft_job__keys[i]);
+        if (n) WEFT_TRY(read_key(j, &weft_job__keys[i], n));
+    }
+    WEFT_TRY(weft_arena_status(j->arena));
+    return resolve(j);
+}
+
+weft_status weft_job_parse(const char *file, const char *text, size_t n, int n_assign,
+                           const char *const *assign, weft_job **out)
+{
+    weft_arena *a    = NULL;
+    weft_doc   *d    = NULL;
+    size_t      len  = strlen(file);
+    bool        json = len > 5 && !strcmp(file + len - 5, ".json");
+    weft_status st   = WEFT_OK;
+
+    WEFT_GO(json ? weft_doc_parse_json(file, text, n, &d)
+                 : weft_doc_parse_yaml(file, text, n, &d));
+    for (int i = 0; i < n_assign; i++) WEFT_GO(weft_doc_override(d, assign[i]));
+    WEFT_GO(weft_arena_create(&a));
+    weft_job *j = WEFT_ARENA_NEW(a, weft_job);
+    if (!j) WEFT_GO(weft_arena_status(a));
+    j->arena = a;
+    j->file  = weft_arena_strdup(a, file);
+    WEFT_GO(read_doc(d, j));
+    *out = j;
+    a    = NULL;
+out:
+    weft_doc_destroy(d);
+    weft_arena_destroy(a);
+    return st;
+}
+
+weft_status weft_job_load(const char *path, int n_assign, const char *const *assign,
+                          weft_job **out)
+{
+    if (!path) return weft_job_parse("command line", "{}", 2, n_assign, assign, out);
+    char  *text = NULL;
+    size_t n    = 0;
+    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    weft_status st = weft_job_parse(path, text, n, n_assign, assign, out);
+    free(text);
+    return st;
+}
+
+void weft_job_destroy(weft_job *j)
+{
+    if (j) weft_arena_destroy(j->arena);
+}
+
+double weft_job_lr(const weft_job *j, int64_t s)
+{
+    const weft_job_schedule *c   = &j->lr_schedule;
+    double                   lr  = j->optimizer.lr;
+    int64_t                  end = c->decay_steps ? c->decay_steps : j->steps;
+    if (s <= c->warmup) return lr * (double)s / (double)c->warmup;
+    if (!strcmp(c->name, "constant")) return lr;
+    if (s > end || end <= c->warmup) return c->min_lr;
+    double t = (double)(s - 1 - c->warmup) / (double)(end - c->warmup); /* [0, 1) */
+    double w = !strcmp(c->name, "cosine") ? 0.5 * (1 + cos(M_PI * t)) : 1 - t;
+    return c->min_lr + w * (lr - c->min_lr);
+}

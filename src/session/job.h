@@ -1,0 +1,76 @@
+/* A job: what to train, on what, how long.  Read from a YAML or JSON file and key=value words.
+ *
+ *     weft_job *j;
+ *     WEFT_TRY(weft_job_load("job.yaml", 1, (const char *[]){"optimizer.lr=0.0003"}, &j));
+ *     ...
+ *     weft_job_destroy(j);
+ *
+ * A job that loads is complete: every key has a value in range, micro_batch divides batch, lanes is a
+ * power of two.  Read-only afterwards.  The keys are the rows of job.def; docs/job.md explains them. */
+#ifndef WEFT_SESSION_JOB_H
+#define WEFT_SESSION_JOB_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "base/doc.h"
+#include "base/text.h"
+#include "weft/session.h"
+
+typedef struct weft_job_optimizer {
+    const char *name;
+    double      lr, beta[2], eps, weight_decay, momentum, clip;
+} weft_job_optimizer;
+
+typedef struct weft_job_schedule {
+    const char *name;
+    int64_t     warmup, decay_steps; /* decay_steps 0: the job's steps */
+    double      min_lr;
+} weft_job_schedule;
+
+typedef struct weft_job_checkpoint {
+    int64_t every, keep;
+} weft_job_checkpoint;
+
+typedef struct weft_job_eval {
+    const char *data; /* NULL: no evaluation */
+    int64_t     every, batches;
+} weft_job_eval;
+
+struct weft_job {
+    weft_arena         *arena;
+    const char         *file; /* for messages */
+    const char         *model, *data, *data_format, *sums, *dtype, *recompute, *output;
+    int64_t             seq, batch, micro_batch, lanes, steps, seed, threads;
+    bool                given_micro_batch, given_lanes; /* else chosen here, at step 0 */
+    bool                shuffle, init;
+    double              dropout; /* -1: the model's own */
+    weft_job_optimizer  optimizer;
+    weft_job_schedule   lr_schedule;
+    weft_job_checkpoint checkpoint;
+    weft_job_eval       eval;
+};
+
+/* The same from text in memory; file gives the format by its ending and stands in messages. */
+weft_status weft_job_parse(const char *file, const char *text, size_t n, int n_assign,
+                           const char *const *assign, weft_job **out);
+
+/* All keys with their values as one line of JSON that weft_job_parse() reads back. */
+void weft_job_print(const weft_job *j, weft_text *t);
+
+/* The keys as a table for people, and as rows of Markdown. */
+void weft_job_print_keys(weft_text *t);
+void weft_job_print_keys_md(weft_text *t);
+
+/* What a checkpoint remembers of its job: the keys that decide the numbers, as one line of JSON.
+ * weft_job_same() compares it with a job and says which key differs (WEFT_ERR_ARG). */
+void        weft_job_print_identity(const weft_job *j, weft_text *t);
+weft_status weft_job_same(const weft_job *j, const char *identity, const char *where);
+
+/* The learning rate of step s, counted from 1. */
+double weft_job_lr(const weft_job *j, int64_t s);
+
+/* Takes micro_batch and lanes (where the file left them out) from a checkpoint's identity. */
+weft_status weft_job_take_cut(weft_job *j, const char *identity, const char *where);
+
+#endif

@@ -1,0 +1,167 @@
+/* A job as text: one line of JSON, the part of it that a checkpoint remembers, tables of the keys. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/job_priv.h"
+
+static void put_value(const weft_job *j, const weft_job__key *k, weft_text *t)
+{
+    const char *field = (const char *)j + k->at;
+    switch (k->kind) {
+    case WEFT_JOB__STRING:
+    case WEFT_JOB__WORD: {
+        const char *s = *(const char *const *)(const void *)field;
+        if (s)
+            weft_text_put_quoted(t, s);
+        else
+            weft_text_add(t, "null");
+        break;
+    }
+    case WEFT_JOB__INT:
+        weft_text_add(t, "%lld", (long long)*(const int64_t *)(const void *)field);
+        break;
+    case WEFT_JOB__REAL:
+        weft_text_put_double(t, *(const double *)(const void *)field);
+        break;
+    case WEFT_JOB__BOOL: weft_text_add(t, *(const bool *)field ? "true" : "false"); break;
+    case WEFT_JOB__PAIR: {
+        const double *x = (const double *)(const void *)field;
+        weft_text_add(t, "[");
+        weft_text_put_double(t, x[0]);
+        weft_text_add(t, ", ");
+        weft_text_put_double(t, x[1]);
+        weft_text_add(t, "]");
+        break;
+    }
+    }
+}
+
+/* Rows of one map stand together in job.def, so maps open and close as the rows go by. */
+static void print_rows(const weft_job *j, int same_only, weft_text *t)
+{
+    const char *map  = "";
+    const char *glue = "";
+    weft_text_add(t, "{");
+    for (int i = 0; i < weft_job__n_key; i++) {
+        const weft_job__key *k = &weft_job__keys[i];
+        if (same_only && !k->same) continue;
+        if (strcmp(map, k->map)) {
+            weft_text_add(t, "%s, \"%s\": {", map[0] ? "}" : "", k->map);
+            map  = k->map;
+            glue = "";
+        }
+        weft_text_add(t, "%s\"%s\": ", glue, k->key);
+        put_value(j, k, t);
+        glue = ", ";
+    }
+    weft_text_add(t, map[0] ? "}}" : "}");
+}
+
+void weft_job_print(const weft_job *j, weft_text *t)
+{
+    print_rows(j, 0, t);
+}
+
+void weft_job_print_identity(const weft_job *j, weft_text *t)
+{
+    print_rows(j, 1, t);
+}
+
+static const weft_node *find(const weft_doc *d, const weft_job__key *k)
+{
+    const weft_node *m = weft_doc_root(d);
+    if (k->map[0]) m = weft_node_get(m, k->map);
+    return m && m->kind == WEFT_NODE_MAP ? weft_node_get(m, k->key) : NULL;
+}
+
+weft_status weft_job_same(const weft_job *j, const char *identity, const char *where)
+{
+    weft_doc   *mine = NULL, *theirs = NULL;
+    weft_text   t = {0}, a = {0}, b = {0};
+    weft_status st = WEFT_OK;
+    weft_job_print_identity(j, &t);
+    WEFT_GO(weft_text_status(&t));
+    WEFT_GO(weft_doc_parse_json("job", t.s, t.n, &mine));
+    WEFT_GO(weft_doc_parse_json(where, identity, strlen(identity), &theirs));
+    for (int i = 0; i < weft_job__n_key; i++) {
+        const weft_job__key *k = &weft_job__keys[i];
+        const weft_node     *m = find(mine, k), *n = find(theirs, k);
+        if (!m || !n) continue;
+        a.n = b.n = 0;
+        weft_node_print_json(m, &a);
+        weft_node_print_json(n, &b);
+        WEFT_GO(weft_text_status(&a));
+        WEFT_GO(weft_text_status(&b));
+        if (!strcmp(a.s, b.s)) continue;
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
+                          "%s is of another job: %s%s%s is %s there and %s here; --fresh "
+                          "starts anew beside it",
+                          where, k->map, k->map[0] ? "." : "", k->key, b.s, a.s));
+    }
+out:
+    weft_text_fini(&t);
+    weft_text_fini(&a);
+    weft_text_fini(&b);
+    weft_doc_destroy(mine);
+    weft_doc_destroy(theirs);
+    return st;
+}
+
+weft_status weft_job_take_cut(weft_job *j, const char *identity, const char *where)
+{
+    weft_doc   *d  = NULL;
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_doc_parse_json(where, identity, strlen(identity), &d));
+    const weft_node *root = weft_doc_root(d);
+    if (!j->given_micro_batch) {
+        WEFT_GO(weft_doc_get_int(d, root, "micro_batch", &j->micro_batch));
+        if (j->micro_batch < 1) j->micro_batch = j->batch;
+        j->given_micro_batch = true;
+    }
+    if (!j->given_lanes) {
+        WEFT_GO(weft_doc_get_int(d, root, "lanes", &j->lanes));
+        j->given_lanes = j->lanes >= 1;
+    }
+    WEFT_GO(weft_job__check_cut(j));
+out:
+    weft_doc_destroy(d);
+    return st;
+}
+
+static const char *kind_text(const weft_job__key *k)
+{
+    switch (k->kind) {
+    case WEFT_JOB__STRING: return "text";
+    case WEFT_JOB__INT: return "whole number";
+    case WEFT_JOB__REAL: return "number";
+    case WEFT_JOB__BOOL: return "true, false";
+    case WEFT_JOB__PAIR: return "two numbers";
+    case WEFT_JOB__WORD: return k->words;
+    }
+    return "";
+}
+
+void weft_job_print_keys(weft_text *t)
+{
+    for (int i = 0; i < weft_job__n_key; i++) {
+        const weft_job__key *k = &weft_job__keys[i];
+        char                 name[64];
+        snprintf(name, sizeof name, "%s%s%s", k->map, k->map[0] ? "." : "", k->key);
+        weft_text_add(t, "  %-24s %s%s%s", name, kind_text(k),
+                      k->def[0] ? "; default " : "", k->def);
+        if (k->help[0]) weft_text_add(t, "\n  %-24s   %s", "", k->help);
+        weft_text_add(t, "\n");
+    }
+}
+
+void weft_job_print_keys_md(weft_text *t)
+{
+    weft_text_add(t, "| key | value | default | |\n|---|---|---|---|\n");
+    for (int i = 0; i < weft_job__n_key; i++) {
+        const weft_job__key *k = &weft_job__keys[i];
+        weft_text_add(t, "| `%s%s%s` | %s | %s%s%s | %s |\n", k->map,
+                      k->map[0] ? "." : "", k->key, kind_text(k), k->def[0] ? "`" : "",
+                      k->def, k->def[0] ? "`" : "", k->help);
+    }
+}

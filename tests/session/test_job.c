@@ -1,0 +1,169 @@
+/* The job file: keys, overrides, defaults, ranges, what a resume compares. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "session/job.h"
+
+#define MIN "model: tiny256\ndata: x.bin\nseq: 64\nbatch: 8\nsteps: 10\n"
+
+static weft_job *parse(const char *text, int n, const char *const *assign)
+{
+    weft_job *j = NULL;
+    if (weft_job_parse("job.yaml", text, strlen(text), n, assign, &j) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    return j;
+}
+
+static void refuse(const char *text, const char *words)
+{
+    weft_job *j = NULL;
+    assert_int_equal(weft_job_parse("job.yaml", text, strlen(text), 0, NULL, &j),
+                     WEFT_ERR_ARG);
+    if (!strstr(weft_error_text(), words))
+        fail_msg("'%s' lacks '%s'", weft_error_text(), words);
+}
+
+static void test_defaults(void **s)
+{
+    (void)s;
+    weft_job *j = parse(MIN, 0, NULL);
+    assert_int_equal(j->micro_batch, 8);
+    assert_int_equal(j->lanes, 1);
+    assert_string_equal(j->optimizer.name, "adamw");
+    assert_true(j->init);
+    assert_null(j->eval.data);
+    weft_job_destroy(j);
+}
+
+static void test_all_keys(void **s)
+{
+    (void)s;
+    weft_job *j =
+        parse(MIN "micro_batch: 2\nlanes: 2\nsums: fast\nshuffle: true\ndtype: bf16\n"
+                  "seed: 9\noutput: o\ninit: false\nrecompute: true\nthreads: 2\n"
+                  "optimizer: {name: sgd, lr: 1e-2, betas: [0.8, 0.95], eps: 1e-6,\n"
+                  "  weight_decay: 0.1, momentum: 0.9, clip: 1}\n"
+                  "lr_schedule: {name: cosine, warmup: 3, decay_steps: 9, min_lr: 1e-4}\n"
+                  "checkpoint: {every: 5, keep: 3}\n"
+                  "eval: {data: e.bin, every: 4, batches: 2}\n",
+              0, NULL);
+    assert_int_equal(j->lanes, 2);
+    assert_string_equal(j->recompute, "full");
+    assert_true(j->optimizer.beta[1] == 0.95);
+    assert_true(j->lr_schedule.min_lr == 1e-4);
+    assert_int_equal(j->eval.batches, 2);
+
+    weft_text t = {0}, u = {0};
+    weft_job *k = NULL;
+    weft_job_print(j, &t);
+    assert_int_equal(weft_job_parse("job.json", t.s, t.n, 0, NULL, &k), WEFT_OK);
+    weft_job_print(k, &u);
+    assert_string_equal(t.s, u.s);
+    weft_text_fini(&t);
+    weft_text_fini(&u);
+    weft_job_destroy(j);
+    weft_job_destroy(k);
+}
+
+static void test_overrides(void **s)
+{
+    (void)s;
+    const char *a[] = {"optimizer.lr=0.25", "micro_batch=1", "eval.data=a=b.bin",
+                       "batch=24"};
+    weft_job   *j   = parse(MIN, 4, a);
+    assert_true(j->optimizer.lr == 0.25);
+    assert_int_equal(j->lanes, 8);
+    assert_string_equal(j->eval.data, "a=b.bin");
+    weft_job_destroy(j);
+}
+
+static void test_refused(void **s)
+{
+    (void)s;
+    refuse(MIN "stesp: 4\n", "did you mean 'steps'");
+    refuse(MIN "optimizer: {lrr: 1}\n", "did you mean 'lr'");
+    refuse(MIN "micro_batch: 3\n", "does not divide");
+    refuse(MIN "micro_batch: 1\nlanes: 3\n", "power of two");
+    refuse(MIN "micro_batch: 4\nlanes: 4\n", "lanes 4 is more");
+    refuse(MIN "threads: -1\n", "job.yaml:6: threads");
+    refuse(MIN "dtype: fp8\n", "none of: fp32 bf16");
+    refuse(MIN "optimizer: {betas: [1]}\n", "two numbers");
+    refuse(MIN "optimizer: 3\n", "map");
+    refuse(MIN "shuffle: 3\n", "true or false");
+    refuse("model: a\ndata: b\nbatch: 2\n", "steps is missing");
+    refuse("data: b\n", "model is missing");
+    refuse("[1, 2]\n", "map of keys");
+}
+
+static void test_schedule(void **s)
+{
+    (void)s;
+    const char *a[] = {
+        "lr_schedule={name: linear, warmup: 4, decay_steps: 8, min_lr: 0.1}",
+        "optimizer.lr=1"};
+    weft_job *j      = parse(MIN, 2, a);
+    double    want[] = {0.25, 0.5, 0.75, 1, 1, 0.775, 0.55, 0.325, 0.1, 0.1};
+    for (int i = 0; i < 10; i++)
+        assert_true(fabs(weft_job_lr(j, i + 1) - want[i]) < 1e-12);
+    weft_job_destroy(j);
+    const char *b[] = {"lr_schedule.name=cosine", "optimizer.lr=2"};
+    j               = parse(MIN, 2, b);
+    assert_true(weft_job_lr(j, 1) == 2);
+    assert_true(fabs(weft_job_lr(j, 6) - 1) < 1e-12); /* half of 10 steps */
+    assert_true(weft_job_lr(j, 11) == 0);
+    weft_job_destroy(j);
+}
+
+static void test_same(void **s)
+{
+    (void)s;
+    const char *more[] = {"steps=20", "threads=3", "output=elsewhere"};
+    const char *lr[]   = {"optimizer.betas=[0.9,0.95]"};
+    weft_text   id     = {0};
+    weft_job   *j = parse(MIN "micro_batch: 2\n", 0, NULL), *k = parse(MIN, 3, more);
+    weft_job_print_identity(j, &id);
+    assert_int_equal(weft_job_take_cut(k, id.s, "step-10"), WEFT_OK);
+    assert_int_equal(k->micro_batch, 2);
+    assert_int_equal(k->lanes, 4);
+    assert_int_equal(weft_job_same(k, id.s, "step-10"), WEFT_OK);
+    weft_job_destroy(k);
+    k = parse(MIN "micro_batch: 2\n", 1, lr);
+    assert_int_equal(weft_job_same(k, id.s, "step-10"), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "optimizer.betas"));
+    weft_job_destroy(j);
+    weft_job_destroy(k);
+    weft_text_fini(&id);
+}
+
+/* docs/job.md shows the table of job.def as it is. */
+static void test_documented(void **s)
+{
+    (void)s;
+    weft_text t = {0};
+    char     *doc;
+    size_t    n;
+    weft_job_print_keys_md(&t);
+    assert_int_equal(weft_io_read_file("docs/job.md", &doc, &n), WEFT_OK);
+    if (!strstr(doc, t.s)) fail_msg("docs/job.md lacks this table:\n%s", t.s);
+    free(doc);
+    weft_text_fini(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest t[] = {
+        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_all_keys),
+        cmocka_unit_test(test_overrides),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_schedule),   cmocka_unit_test(test_same),
+        cmocka_unit_test(test_documented),
+    };
+    return cmocka_run_group_tests(t, NULL, NULL);
+}
