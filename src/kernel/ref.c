@@ -1,0 +1,85 @@
+/* The table of reference kernels. */
+#include "kernel/ref.h"
+
+#include "kernel/ref_priv.h"
+
+static const weft_kernel__ref_fn table[WEFT_N_OP] = {
+    [WEFT_OP_MATMUL]               = weft_kernel__ref_matmul,
+    [WEFT_OP_GROUPED_MATMUL]       = weft_kernel__ref_grouped_matmul,
+    [WEFT_OP_GROUPED_MATMUL_WGRAD] = weft_kernel__ref_grouped_matmul_wgrad,
+    [WEFT_OP_ADD]                  = weft_kernel__ref_add,
+    [WEFT_OP_MUL]                  = weft_kernel__ref_mul,
+    [WEFT_OP_SCALE]                = weft_kernel__ref_scale,
+    [WEFT_OP_CAST]                 = weft_kernel__ref_copy,
+    [WEFT_OP_GELU]                 = weft_kernel__ref_gelu,
+    [WEFT_OP_GELU_GRAD]            = weft_kernel__ref_gelu_grad,
+    [WEFT_OP_SILU]                 = weft_kernel__ref_silu,
+    [WEFT_OP_SILU_GRAD]            = weft_kernel__ref_silu_grad,
+    [WEFT_OP_RELU]                 = weft_kernel__ref_relu,
+    [WEFT_OP_RELU_GRAD]            = weft_kernel__ref_relu_grad,
+    [WEFT_OP_TANH]                 = weft_kernel__ref_tanh,
+    [WEFT_OP_TANH_GRAD]            = weft_kernel__ref_tanh_grad,
+    [WEFT_OP_DROPOUT]              = weft_kernel__ref_dropout,
+    [WEFT_OP_LAYER_NORM]           = weft_kernel__ref_layer_norm,
+    [WEFT_OP_LAYER_NORM_GRAD]      = weft_kernel__ref_layer_norm_grad,
+    [WEFT_OP_RMS_NORM]             = weft_kernel__ref_rms_norm,
+    [WEFT_OP_RMS_NORM_GRAD]        = weft_kernel__ref_rms_norm_grad,
+    [WEFT_OP_SOFTMAX]              = weft_kernel__ref_softmax,
+    [WEFT_OP_SOFTMAX_GRAD]         = weft_kernel__ref_softmax_grad,
+    [WEFT_OP_ROTARY]               = weft_kernel__ref_rotary,
+    [WEFT_OP_ATTENTION]            = weft_kernel__ref_attention,
+    [WEFT_OP_ATTENTION_GRAD]       = weft_kernel__ref_attention_grad,
+    [WEFT_OP_REL_BUCKET]           = weft_kernel__ref_rel_bucket,
+    [WEFT_OP_EMBEDDING]            = weft_kernel__ref_embedding,
+    [WEFT_OP_EMBEDDING_GRAD]       = weft_kernel__ref_embedding_grad,
+    [WEFT_OP_CROSS_ENTROPY]        = weft_kernel__ref_cross_entropy,
+    [WEFT_OP_CROSS_ENTROPY_GRAD]   = weft_kernel__ref_cross_entropy_grad,
+    [WEFT_OP_GATHER]               = weft_kernel__ref_gather,
+    [WEFT_OP_SCATTER_ADD]          = weft_kernel__ref_scatter_add,
+    [WEFT_OP_REDUCE]               = weft_kernel__ref_reduce,
+    [WEFT_OP_BROADCAST]            = weft_kernel__ref_broadcast,
+    [WEFT_OP_RESHAPE]              = weft_kernel__ref_copy,
+    [WEFT_OP_TRANSPOSE]            = weft_kernel__ref_transpose,
+    [WEFT_OP_CONCAT]               = weft_kernel__ref_concat,
+    [WEFT_OP_SPLIT]                = weft_kernel__ref_split,
+    [WEFT_OP_SLICE]                = weft_kernel__ref_slice,
+    [WEFT_OP_SLICE_GRAD]           = weft_kernel__ref_slice_grad,
+    [WEFT_OP_FILL]                 = weft_kernel__ref_fill,
+    [WEFT_OP_ROUTE]                = weft_kernel__ref_route,
+    [WEFT_OP_ROUTE_GRAD]           = weft_kernel__ref_route_grad,
+    [WEFT_OP_DISPATCH]             = weft_kernel__ref_dispatch,
+    [WEFT_OP_DISPATCH_GRAD]        = weft_kernel__ref_dispatch_grad,
+    [WEFT_OP_COMBINE]              = weft_kernel__ref_combine,
+    [WEFT_OP_COMBINE_GRAD]         = weft_kernel__ref_combine_grad,
+    [WEFT_OP_CONV2D]               = weft_kernel__ref_conv2d,
+    [WEFT_OP_CONV2D_GRAD_X]        = weft_kernel__ref_conv2d_grad_x,
+    [WEFT_OP_CONV2D_GRAD_W]        = weft_kernel__ref_conv2d_grad_w,
+    [WEFT_OP_MAX_POOL]             = weft_kernel__ref_max_pool,
+    [WEFT_OP_MAX_POOL_GRAD]        = weft_kernel__ref_max_pool_grad,
+    [WEFT_OP_AVG_POOL]             = weft_kernel__ref_avg_pool,
+    [WEFT_OP_AVG_POOL_GRAD]        = weft_kernel__ref_avg_pool_grad,
+    [WEFT_OP_BATCH_NORM]           = weft_kernel__ref_batch_norm,
+    [WEFT_OP_BATCH_NORM_GRAD]      = weft_kernel__ref_batch_norm_grad,
+    [WEFT_OP_BATCH_NORM_INFER]     = weft_kernel__ref_batch_norm_infer,
+    [WEFT_OP_ACCUMULATE]   = weft_kernel__ref_copy, /* one micro-batch is its own sum */
+    [WEFT_OP_SUMSQ]        = weft_kernel__ref_sumsq,
+    [WEFT_OP_CLIP]         = weft_kernel__ref_clip,
+    [WEFT_OP_EMA]          = weft_kernel__ref_ema,
+    [WEFT_OP_SGD]          = weft_kernel__ref_sgd,
+    [WEFT_OP_SGD_MOMENTUM] = weft_kernel__ref_sgd_momentum,
+    [WEFT_OP_ADAM]         = weft_kernel__ref_adam,
+    [WEFT_OP_ADAMW]        = weft_kernel__ref_adam,
+    [WEFT_OP_ADAGRAD]      = weft_kernel__ref_adagrad,
+    [WEFT_OP_LAMB_DIR]     = weft_kernel__ref_lamb_dir,
+    [WEFT_OP_LAMB_APPLY]   = weft_kernel__ref_lamb_apply,
+};
+
+weft_status weft_kernel_ref_run(const weft_op_use *u, const double *const *in,
+                                double *const *out, const weft_ref_ctx *ctx)
+{
+    static const weft_ref_ctx none = {0};
+    if (!table[u->op])
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: no reference kernel",
+                         weft_op_get(u->op)->name);
+    return table[u->op](u, in, out, ctx ? ctx : &none);
+}

@@ -1,0 +1,338 @@
+#include "support/op_cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "base/status.h"
+
+#define C(ID, attr, in, n_out)                                                           \
+    {                                                                                    \
+        WEFT_OP_##ID, attr, in, n_out                                                    \
+    }
+
+#define ADAM_IN(d) "f32" d " f32" d " f32" d " f32" d "+ f32[]=0.01 f32[]=0.7 f32[]=3"
+
+const weft_test_case weft_test_cases[] = {
+    /* products */
+    C(MATMUL, "spec=mk,kn->mn", "f32[3,5] f32[5,7]", 1),
+    C(MATMUL, "spec=mk,nk->mn", "f32[1,1] f32[1,1]", 1),
+    C(MATMUL, "spec=bsd,dn->bsn", "f32[2,3,5] f32[5,4]", 1),
+    C(MATMUL, "spec=bsd,dche->bsche", "f32[2,3,5] f32[5,3,2,4]", 1),
+    C(MATMUL, "spec=bshe,hed->bsd", "f32[2,3,2,4] f32[2,4,5]", 1),
+    C(MATMUL, "spec=bsn,dn->bsd", "f32[2,3,4] f32[5,4]", 1),
+    C(MATMUL, "spec=bsd,bsn->dn dtype=f32", "f32[2,3,5] f32[2,3,4]", 1),
+    C(MATMUL, "spec=bhse,bhte->bhst", "f32[2,3,4,5] f32[2,3,6,5]", 1),
+    C(MATMUL, "spec=bij,bjk->bik", "f32[3,1,2] f32[3,2,5]", 1),
+    C(MATMUL, "spec=md,dn->mn", "f32[33,17] f32[17,65]", 1),
+    C(GROUPED_MATMUL, "trans=1", "f32[7,3] f32[3,5,3] i32[4]:7", 1),
+    C(GROUPED_MATMUL, "trans=0", "f32[7,3] f32[3,3,5] i32[4]:6", 1),
+    C(GROUPED_MATMUL, "", "f32[1,1] f32[1,1,1] i32[2]:1", 1),
+    C(GROUPED_MATMUL_WGRAD, "trans=1", "f32[7,3] f32[7,5] i32[4]:7", 1),
+    C(GROUPED_MATMUL_WGRAD, "trans=0", "f32[7,3] f32[7,5] i32[4]:5", 1),
+
+    /* element by element */
+    C(ADD, "", "f32[2,3,5] f32[2,3,5]", 1),
+    C(ADD, "", "f32[2,3,5] f32[5]", 1),
+    C(ADD, "", "f32[2,3,5] f32[3,5]", 1),
+    C(ADD, "", "f32[2,3,5] f32[2,1,5]", 1),
+    C(ADD, "", "f32[2,1,5] f32[3,1]", 1),
+    C(ADD, "", "f32[4] f32[]", 1),
+    C(ADD, "", "f32[1,1] f32[1]", 1),
+    C(MUL, "", "f32[2,3,5] f32[2,3,5]", 1),
+    C(MUL, "", "f32[2,3,5] f32[3,1]", 1),
+    C(MUL, "", "f32[3,1] f32[2,1,5]", 1),
+    C(MUL, "", "f32[7] f32[]", 1),
+    C(SCALE, "alpha=-0.75", "f32[3,17]", 1),
+    C(SCALE, "alpha=2", "f32[1]", 1),
+    C(CAST, "dtype=f32", "f32[3,5]", 1),
+    C(GELU, "approx=tanh", "f32[3,17]", 1),
+    C(GELU, "approx=erf", "f32[3,17]", 1),
+    C(GELU_GRAD, "approx=tanh", "f32[3,17] f32[3,17]", 1),
+    C(GELU_GRAD, "approx=erf", "f32[1,5] f32[1,5]", 1),
+    C(SILU, "", "f32[3,17]", 1),
+    C(SILU_GRAD, "", "f32[3,17] f32[3,17]", 1),
+    C(RELU, "", "f32[3,17]", 1),
+    C(RELU_GRAD, "", "f32[3,17] f32[3,17]", 1),
+    C(TANH, "", "f32[3,17]", 1),
+    C(TANH_GRAD, "", "f32[3,17] f32[3,17]", 1),
+    C(DROPOUT, "p=0.3 id=5", "f32[4,3,7]", 1),
+    C(DROPOUT, "p=0", "f32[3,5]", 1),
+    C(DROPOUT, "p=0.5 id=1", "f32[1,1]", 1),
+
+    /* norms and softmax */
+    C(LAYER_NORM, "", "f32[2,3,5] f32[5] f32[5]", 3),
+    C(LAYER_NORM, "eps=1e-12", "f32[3,33] f32[33] f32[33]", 3),
+    C(LAYER_NORM, "eps=0.1", "f32[4,1] f32[1] f32[1]", 3),
+    C(LAYER_NORM_GRAD, "", "f32[2,3,5] f32[2,3,5] f32[5] f32[2,3] f32[2,3]+", 3),
+    C(LAYER_NORM_GRAD, "", "f32[3,33] f32[3,33] f32[33] f32[3] f32[3]+", 3),
+    C(RMS_NORM, "", "f32[2,3,5] f32[5]", 2),
+    C(RMS_NORM, "eps=0.01", "f32[7,1] f32[1]", 2),
+    C(RMS_NORM, "", "f32[3,33] f32[33]", 2),
+    C(RMS_NORM_GRAD, "", "f32[2,3,5] f32[2,3,5] f32[5] f32[2,3]+", 2),
+    C(RMS_NORM_GRAD, "", "f32[3,33] f32[3,33] f32[33] f32[3]+", 2),
+    C(SOFTMAX, "", "f32[2,3,5]", 1),
+    C(SOFTMAX, "", "f32[3,1]", 1),
+    C(SOFTMAX_GRAD, "", "f32[2,3,5] f32[2,3,5]", 1),
+
+    /* attention */
+    C(ROTARY, "", "f32[2,3,2,4]", 1),
+    C(ROTARY, "theta=500 kind=linear factor=2", "f32[1,7,1,6]", 1),
+    C(ROTARY, "theta=500000 kind=llama3 factor=8 orig=16", "f32[2,5,3,16]", 1),
+    C(ROTARY, "inverse=1", "f32[2,3,2,4]", 1),
+    C(ATTENTION, "", "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4]", 2),
+    C(ATTENTION, "causal=0", "f32[2,3,4,5] f32[2,7,2,5] f32[2,7,2,3]", 2),
+    C(ATTENTION, "causal=1 window=2", "f32[1,5,4,3] f32[1,5,1,3] f32[1,5,1,3]", 2),
+    C(ATTENTION, "causal=1", "f32[1,2,2,3] f32[1,5,2,3] f32[1,5,2,3]", 2),
+    C(ATTENTION, "causal=0 scale=1", "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,3]",
+      2),
+    C(ATTENTION, "", "f32[1,1,1,1] f32[1,1,1,1] f32[1,1,1,1]", 2),
+    C(ATTENTION, "", "f32[1,70,2,8] f32[1,70,1,8] f32[1,70,1,8]", 2),
+    C(ATTENTION_GRAD, "",
+      "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2]", 3),
+    C(ATTENTION_GRAD, "causal=0",
+      "f32[2,3,4,3] f32[2,3,4,5] f32[2,7,2,5] f32[2,7,2,3] f32[2,3,4,3] f32[2,3,4]", 3),
+    C(ATTENTION_GRAD, "causal=1 window=2",
+      "f32[1,5,4,3] f32[1,5,4,3] f32[1,5,1,3] f32[1,5,1,3] f32[1,5,4,3] f32[1,5,4]", 3),
+    C(ATTENTION_GRAD, "causal=0 scale=1",
+      "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2] "
+      "f32[2,3,3]",
+      4),
+    C(ATTENTION_GRAD, "",
+      "f32[1,70,2,8] f32[1,70,2,8] f32[1,70,1,8] f32[1,70,1,8] f32[1,70,2,8] "
+      "f32[1,70,2]+",
+      3),
+    C(REL_BUCKET, "s=7 t=9 buckets=8 max_distance=6", "", 1),
+    C(REL_BUCKET, "s=40 t=40 bidirectional=0", "", 1),
+
+    /* tables and losses */
+    C(EMBEDDING, "", "f32[7,5] i32[2,3]<7", 1),
+    C(EMBEDDING, "", "f32[1,1] i32[4]<1", 1),
+    C(EMBEDDING, "", "f32[9,4] i32[]<9", 1),
+    C(EMBEDDING_GRAD, "rows=7", "f32[2,3,5] i32[2,3]<7", 1),
+    C(EMBEDDING_GRAD, "rows=3", "f32[17,2] i32[17]<3", 1),
+    C(CROSS_ENTROPY, "", "f32[2,3,7] i32[2,3]<7", 2),
+    C(CROSS_ENTROPY, "", "f32[9,33] i32[9]<33?", 2),
+    C(CROSS_ENTROPY, "", "f32[3,1] i32[3]<1?", 2),
+    C(CROSS_ENTROPY_GRAD, "", "f32[2,3,7] i32[2,3]<7 f32[2,3]+ f32[2,3]", 1),
+    C(CROSS_ENTROPY_GRAD, "", "f32[9,33] i32[9]<33? f32[9]+ f32[9]", 1),
+    C(GATHER, "axis=0", "f32[5,3] i32[4]<5", 1),
+    C(GATHER, "axis=1", "f32[2,5,3] i32[7]<5", 1),
+    C(GATHER, "axis=0", "f32[1] i32[1]<1", 1),
+    C(SCATTER_ADD, "axis=0 size=5", "f32[4,3] i32[4]<5", 1),
+    C(SCATTER_ADD, "axis=1 size=5", "f32[2,7,3] i32[7]<5", 1),
+
+    /* shapes */
+    C(REDUCE, "axes=[0]", "f32[3,5]", 1),
+    C(REDUCE, "axes=[1,2] keep=1", "f32[2,3,5]", 1),
+    C(REDUCE, "axes=[-1] kind=mean", "f32[2,3,5]", 1),
+    C(REDUCE, "axes=[0,1]", "f32[3,5]", 1),
+    C(REDUCE, "axes=[0] kind=max", "f32[3,5]", 1),
+    C(REDUCE, "axes=[0] dtype=f32", "f32[1,4]", 1),
+    C(BROADCAST, "shape=[2,3,5]", "f32[3,1]", 1),
+    C(BROADCAST, "shape=[4,1]", "f32[]", 1),
+    C(RESHAPE, "shape=[2,12]", "f32[2,3,4]", 1),
+    C(RESHAPE, "shape=[6,2,2]", "f32[2,3,4]", 1),
+    C(RESHAPE, "shape=[8,3]", "f32[4,6]", 1),
+    C(RESHAPE, "shape=[3,1,2]", "f32[2,3]", 1),
+    C(RESHAPE, "shape=[1,5,1]", "f32[5]", 1),
+    C(TRANSPOSE, "perm=[0,2,1]", "f32[2,3,5]", 1),
+    C(TRANSPOSE, "perm=[2,0,3,1]", "f32[2,3,5,1]", 1),
+    C(CONCAT, "axis=0", "f32[2,3] f32[1,3] f32[4,3]", 1),
+    C(CONCAT, "axis=-1", "f32[2,3] f32[2,1]", 1),
+    C(CONCAT, "axis=1", "f32[2,3,2]", 1),
+    C(SPLIT, "axis=0 sizes=[1,2]", "f32[3,5]", 2),
+    C(SPLIT, "axis=1 sizes=[2,2,1]", "f32[3,5,2]", 3),
+    C(SLICE, "axis=0 start=1 stop=3", "f32[4,3]", 1),
+    C(SLICE, "axis=1 start=0 stop=1", "f32[2,3,5]", 1),
+    C(SLICE, "axis=-1 start=2 stop=5", "f32[2,5]", 1),
+    C(SLICE_GRAD, "axis=0 start=1 size=4", "f32[2,3]", 1),
+    C(SLICE_GRAD, "axis=1 start=2 size=5", "f32[2,3,2]", 1),
+    C(FILL, "shape=[2,3] value=0.5", "", 1),
+    C(FILL, "value=-1", "", 1),
+
+    /* experts */
+    C(ROUTE, "k=2", "f32[5,4]", 2),
+    C(ROUTE, "k=2 norm=0", "f32[2,3,4]", 2),
+    C(ROUTE, "k=1", "f32[3,1]", 2),
+    C(ROUTE, "k=3", "f32[7,3]", 2),
+    C(ROUTE_GRAD, "k=2", "f32[5,4] f32[5,2] i32[5,2]!4 f32[5,2]", 1),
+    C(ROUTE_GRAD, "k=2 norm=0", "f32[5,4] f32[5,2] i32[5,2]!4 f32[5,2]", 1),
+    C(DISPATCH, "experts=4", "f32[5,3] i32[5,2]!4", 3),
+    C(DISPATCH, "experts=1", "f32[3,1] i32[3,1]!1", 3),
+    C(DISPATCH_GRAD, "k=2", "f32[10,3] i32[10]%", 1),
+    C(DISPATCH_GRAD, "k=1", "f32[3,5] i32[3]%", 1),
+    C(COMBINE, "", "f32[10,3] f32[5,2] i32[10]%", 1),
+    C(COMBINE, "", "f32[3,1] f32[3,1] i32[3]%", 1),
+    C(COMBINE_GRAD, "", "f32[5,3] f32[10,3] f32[5,2] i32[10]%", 2),
+
+    /* vision */
+    C(CONV2D, "stride=[1,1] pad=[1,1]", "f32[2,3,5,4] f32[4,3,3,3]", 1),
+    C(CONV2D, "stride=[2,2] pad=[0,1]", "f32[1,2,7,6] f32[3,2,3,2]", 1),
+    C(CONV2D, "stride=[1,2] pad=[0,0]", "f32[2,1,3,3] f32[2,1,1,1]", 1),
+    C(CONV2D_GRAD_X, "stride=[1,1] pad=[1,1] size=[5,4]", "f32[2,4,5,4] f32[4,3,3,3]", 1),
+    C(CONV2D_GRAD_X, "stride=[2,2] pad=[0,1] size=[7,6]", "f32[1,3,3,4] f32[3,2,3,2]", 1),
+    C(CONV2D_GRAD_W, "stride=[1,1] pad=[1,1] size=[3,3]", "f32[2,4,5,4] f32[2,3,5,4]", 1),
+    C(CONV2D_GRAD_W, "stride=[2,2] pad=[0,1] size=[3,2]", "f32[1,3,3,4] f32[1,2,7,6]", 1),
+    C(MAX_POOL, "kernel=[2,2] stride=[2,2] pad=[0,0]", "f32[2,3,4,6]", 2),
+    C(MAX_POOL, "kernel=[3,3] stride=[2,2] pad=[1,1]", "f32[1,2,5,7]", 2),
+    C(MAX_POOL_GRAD, "size=[4,6]", "f32[2,3,2,3] i32[2,3,2,3]<24", 1),
+    C(AVG_POOL, "kernel=[2,2] stride=[2,2] pad=[0,0]", "f32[2,3,4,6]", 1),
+    C(AVG_POOL, "kernel=[3,2] stride=[1,2] pad=[1,0]", "f32[1,2,5,7]", 1),
+    C(AVG_POOL_GRAD, "kernel=[2,2] stride=[2,2] pad=[0,0] size=[4,6]", "f32[2,3,2,3]", 1),
+    C(AVG_POOL_GRAD, "kernel=[3,2] stride=[1,2] pad=[1,0] size=[5,7]", "f32[1,2,5,3]", 1),
+    C(BATCH_NORM, "", "f32[2,3,2,3] f32[3] f32[3]", 3),
+    C(BATCH_NORM, "eps=0.1", "f32[5,1,1,1] f32[1] f32[1]", 3),
+    C(BATCH_NORM_GRAD, "", "f32[2,3,2,3] f32[2,3,2,3] f32[3] f32[3] f32[3]+", 3),
+    C(BATCH_NORM_INFER, "", "f32[2,3,2,3] f32[3] f32[3] f32[3] f32[3]+", 1),
+
+    /* once a step */
+    C(ACCUMULATE, "", "f32[3,5]", 1),
+    C(ACCUMULATE, "", "f32[]", 1),
+    C(SUMSQ, "", "f32[3,5]", 1),
+    C(SUMSQ, "", "f32[300]", 1),
+    C(SUMSQ, "", "f32[1]", 1),
+    C(CLIP, "max_norm=1", "f64[]+ f64[]+ f64[]+", 2),
+    C(CLIP, "max_norm=100", "f64[]+", 2),
+    C(CLIP, "", "f64[]+ f64[]+", 2),
+    C(EMA, "momentum=0.1 count=4 unbias=1.25", "f32[5] f32[5]", 1),
+    C(SGD, "weight_decay=0.1", "f32[3,5] f32[3,5] f32[]=0.01 f32[]=0.7", 1),
+    C(SGD, "", "f32[1] f32[1] f32[]=0.01 f32[]=1", 1),
+    C(SGD_MOMENTUM, "momentum=0.9 weight_decay=0.1",
+      "f32[3,5] f32[3,5] f32[3,5] f32[]=0.01 f32[]=0.7", 2),
+    C(ADAM, "weight_decay=0.1", ADAM_IN("[3,5]"), 3),
+    C(ADAM, "beta1=0.8 beta2=0.99", ADAM_IN("[1]"), 3),
+    C(ADAMW, "weight_decay=0.1", ADAM_IN("[3,5]"), 3),
+    C(ADAMW, "weight_decay=0 eps=1e-05", ADAM_IN("[1031]"), 3),
+    C(ADAMW, "", ADAM_IN("[]"), 3),
+    C(ADAGRAD, "weight_decay=0.1", "f32[3,5] f32[3,5] f32[3,5]+ f32[]=0.01 f32[]=0.7", 2),
+    C(LAMB_DIR, "", "f32[3,5] f32[3,5] f32[3,5] f32[3,5]+ f32[]=0.7 f32[]=3", 3),
+    C(LAMB_APPLY, "", "f32[3,5] f32[3,5] f64[]=4 f64[]=9 f32[]=0.01", 1),
+    C(LAMB_APPLY, "", "f32[3] f32[3] f64[]=0 f64[]=9 f32[]=0.01", 1),
+};
+const int weft_n_test_case = (int)WEFT_COUNT(weft_test_cases);
+
+/* The k-th word of the operands; NULL past the end. */
+static const char *word(const weft_test_case *c, int k)
+{
+    const char *p = c->in;
+    for (; *p; k--) {
+        p += strspn(p, " ");
+        if (k == 0) return p;
+        p += strcspn(p, " ");
+    }
+    return NULL;
+}
+
+static weft_status parse_type(const char *p, weft_type *t)
+{
+    char name[8] = {0};
+    strncpy(name, p, strcspn(p, "[") < 7 ? strcspn(p, "[") : 7);
+    if (!weft_dtype_parse(name, &t->dtype))
+        return WEFT_FAIL(WEFT_ERR_ARG, "case: dtype in '%s'", p);
+    t->shape.n = 0;
+    for (p = strchr(p, '[') + 1; *p != ']';) {
+        char *end;
+        t->shape.d[t->shape.n++] = strtoll(p, &end, 10);
+        p                        = *end == ',' ? end + 1 : end;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_test_case_make(const weft_test_case *c, weft_arena *a, weft_op_use *u)
+{
+    int n_in = 0;
+    while (word(c, n_in)) n_in++;
+    weft_attr *attr = WEFT_ARENA_ARRAY(a, weft_attr, WEFT_MAX_ATTR);
+    weft_type *in   = WEFT_ARENA_ARRAY(a, weft_type, n_in + 1);
+    weft_type *out  = WEFT_ARENA_ARRAY(a, weft_type, c->n_out);
+    WEFT_TRY(weft_arena_status(a));
+    WEFT_TRY(weft_op_parse_attr(c->op, c->attr, a, attr));
+    for (int k = 0; k < n_in; k++) WEFT_TRY(parse_type(word(c, k), &in[k]));
+    *u = (weft_op_use){c->op, attr, n_in, c->n_out, in, out};
+    return weft_op_infer(u, out);
+}
+
+/* ---- numbers ---- */
+
+typedef struct source {
+    uint32_t key[2], ctr[4];
+} source;
+
+static uint32_t draw(source *s)
+{
+    uint32_t w[4];
+    s->ctr[0]++;
+    weft_random_philox(s->key, s->ctr, w);
+    return w[0];
+}
+static int64_t below(source *s, int64_t n)
+{
+    return (int64_t)(draw(s) % (uint32_t)n);
+}
+
+static double normal(source *s)
+{
+    float z[2];
+    weft_random_normal2(draw(s), draw(s), z);
+    return (double)z[0];
+}
+
+/* n offsets: 0, ascending, the last one `rows` */
+static void fill_offsets(source *s, double *x, int64_t n, int64_t rows)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double  v = i == 0 ? 0 : i == n - 1 ? (double)rows : (double)below(s, rows + 1);
+        int64_t k = i;
+        for (; k > 0 && x[k - 1] > v; k--) x[k] = x[k - 1];
+        x[k] = v;
+    }
+}
+
+/* each of `rows` rows of k: distinct numbers below n */
+static void fill_distinct(source *s, double *x, int64_t rows, int64_t k, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < k; i++) {
+            bool again = true;
+            while (again) {
+                x[r * k + i] = (double)below(s, n);
+                again        = false;
+                for (int64_t j = 0; j < i; j++)
+                    again = again || x[r * k + j] == x[r * k + i];
+            }
+        }
+}
+
+void weft_test_case_fill(const weft_test_case *c, const weft_op_use *u, int k,
+                         uint64_t seed, double *data)
+{
+    source s = {.key = {(uint32_t)seed, (uint32_t)(seed >> 32)}, .ctr = {0, (uint32_t)k}};
+    const char *kind   = strchr(word(c, k), ']') + 1;
+    double      arg    = *kind && *kind != ' ' ? strtod(kind + 1, NULL) : 0;
+    int64_t     n      = weft_shape_count(&u->in[k].shape);
+    int64_t     last   = u->in[k].shape.n ? u->in[k].shape.d[u->in[k].shape.n - 1] : 1;
+    bool        ignore = strcspn(kind, "?") < strcspn(kind, " ");
+    switch (*kind) {
+    case ':': fill_offsets(&s, data, n, (int64_t)arg); return;
+    case '%': fill_distinct(&s, data, 1, n, n); return;
+    case '!': fill_distinct(&s, data, n / last, last, (int64_t)arg); return;
+    default: break;
+    }
+    for (int64_t i = 0; i < n; i++) switch (*kind) {
+        case '=': data[i] = arg; break;
+        case '+': data[i] = 0.2 + 1.8 * (double)weft_random_uniform(draw(&s)); break;
+        case '<':
+            data[i] =
+                ignore && below(&s, 4) == 0 ? -100 : (double)below(&s, (int64_t)arg);
+            break;
+        default: data[i] = normal(&s); break;
+        }
+}
+
+const char *weft_test_case_text(const weft_test_case *c, char *buf, size_t n)
+{
+    snprintf(buf, n, "%s %s (%s)", weft_op_get(c->op)->name, c->attr, c->in);
+    return buf;
+}
