@@ -8,7 +8,9 @@
  *
  * A firing takes one message from each in-edge and gives one to each out-edge; the credit returns when
  * the consumer's firing ends.  Instructions name micro-batches only through the firing, so a program is
- * no longer for more micro-batches; only its lists are.
+ * no longer for more micro-batches; only its lists are.  Actors of one stream follow its list and need
+ * no edges; between streams an edge is the only thing that orders them.  program/order.h says exactly
+ * what a firing waits for, program/walk.h runs the programs of a job in that order.
  *
  * Always true (weft_program_verify):
  * (1) every operand lies inside its buffer, every buffer inside its slab
@@ -109,7 +111,8 @@ typedef struct weft_instr {
     weft_collective  coll;
     int32_t          group; /* collective */
     int32_t          peer;  /* send, recv: rank */
-    int32_t          tag;
+    int32_t          tag;   /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
+    int32_t          credits; /* send: messages that may wait unreceived; 0: it ends with its receive */
     double           seconds; /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */
 } weft_instr;
 
@@ -128,10 +131,13 @@ typedef struct weft_actor {
     weft_instr      *instr;
 } weft_actor;
 
+/* Messages are matched by micro-batch.  per_step: one message a step, given when the producer's last
+ * firing of the step ends, taken by the consumer's first, its credit returned by the consumer's last. */
 typedef struct weft_edge {
-    int32_t from, to;  /* actors */
-    int32_t credits;   /* messages that may wait */
-    bool    per_step;  /* one message a step instead of one a micro-batch */
+    int32_t from, to; /* actors */
+    int32_t credits;  /* messages that may be under way, at least 1 */
+    bool    per_step; /* one message a step instead of one a micro-batch */
+    int32_t delay;    /* 1: step t takes what step t - 1 gave (the first step finds it there); else 0 */
 } weft_edge;
 
 typedef struct weft_firing {
@@ -194,10 +200,32 @@ weft_status weft_program_verify_all(const weft_program *const *p, int n);
 weft_status weft_program_print(const weft_program *p, weft_text *t);
 weft_status weft_program_parse(const char *file, const char *text, size_t n, weft_program **out);
 
+/* Several programs one after another in one text: the ranks of a job.  Free with destroy_set. */
+weft_status weft_program_parse_set(const char *file, const char *text, size_t n, weft_program ***out,
+                                   int *n_out);
+void        weft_program_destroy_set(weft_program **p, int n);
+
 const weft_binding *weft_program_find(const weft_program *p, const char *name); /* or NULL */
 int64_t             weft_program_bytes(const weft_program *p, weft_slab_kind k);
+const char         *weft_slab_kind_name(weft_slab_kind k);
+const char         *weft_stream_kind_name(weft_stream_kind k);
 const char         *weft_instr_kind_name(weft_instr_kind k);
 const char         *weft_collective_name(weft_collective c);
+
+/* Which slot of buffer b an operand of instruction i stands for in firing f (is_out: a result).  A merge
+ * reads its lane slot and adds it into the one before. */
+int32_t weft_program_slot(const weft_program *p, const weft_instr *i, bool is_out, int32_t buffer,
+                          const weft_firing *f);
+/* The bytes of a slot that an operand touches, [*lo, *hi), by its box; false: they overflow. */
+bool    weft_operand_span(const weft_operand *o, int64_t *lo, int64_t *hi);
+bool    weft_operand_contiguous(const weft_operand *o);
+/* Contiguous, origin 0. */
+weft_operand weft_operand_make(int32_t buffer, weft_dtype t, const weft_shape *s);
+/* Instructions numbered through all actors: the number of actor a's first. */
+int weft_program_instr_base(const weft_program *p, int32_t actor);
+int weft_program_n_instr(const weft_program *p);
+/* True when an instruction talks to other ranks. */
+bool weft_instr_is_comm(const weft_instr *i);
 
 /* The operator-level view of a compute instruction without its posts; a result that is not kept has the
  * type it would have.  in and out are the caller's, n_own_in and n_own_out long. */

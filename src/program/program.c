@@ -1,0 +1,226 @@
+/* Programs: making them, finding things in them, counting what an instruction does. */
+#include "program/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weft_status weft_program_create(const char *name, weft_program **out)
+{
+    weft_arena *a = NULL;
+    WEFT_TRY(weft_arena_create(&a));
+    weft_program *p = WEFT_ARENA_NEW(a, weft_program);
+    if (p) {
+        p->arena = a;
+        p->name  = weft_arena_strdup(a, name);
+        p->world = p->n_micro = p->n_lane = 1;
+    }
+    weft_status st = weft_arena_status(a);
+    if (st != WEFT_OK)
+        weft_arena_destroy(a);
+    else
+        *out = p;
+    return st;
+}
+
+void weft_program_destroy(weft_program *p)
+{
+    if (p) weft_arena_destroy(p->arena);
+}
+
+void weft_program_destroy_set(weft_program **p, int n)
+{
+    for (int i = 0; p && i < n; i++) weft_program_destroy(p[i]);
+    free(p);
+}
+
+const weft_binding *weft_program_find(const weft_program *p, const char *name)
+{
+    for (int i = 0; i < p->n_binding; i++)
+        if (!strcmp(p->binding[i].name, name)) return &p->binding[i];
+    return NULL;
+}
+
+int64_t weft_program_bytes(const weft_program *p, weft_slab_kind k)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n_slab; i++)
+        if (p->slab[i].kind == k) n += p->slab[i].bytes;
+    return n;
+}
+
+/* ---- names ---- */
+
+const char *weft_slab_kind_name(weft_slab_kind k)
+{
+    static const char *const name[] = {"state", "work", "staging"};
+    return name[k];
+}
+
+const char *weft_stream_kind_name(weft_stream_kind k)
+{
+    static const char *const name[] = {"compute", "comm", "host", "io"};
+    return name[k];
+}
+
+const char *weft_instr_kind_name(weft_instr_kind k)
+{
+    static const char *const name[] = {"compute", "collective", "send", "recv",  "copy",
+                                       "read",    "pull",       "push", "merge", "mark"};
+    return name[k];
+}
+
+const char *weft_collective_name(weft_collective c)
+{
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "all_to_all", "broadcast",      "barrier"};
+    return name[c];
+}
+
+/* ---- operands ---- */
+
+int32_t weft_program_slot(const weft_program *p, const weft_instr *i, bool is_out,
+                          int32_t buffer, const weft_firing *f)
+{
+    const weft_buffer *b    = &p->buffer[buffer];
+    int32_t            lane = f->lane_slot;
+    if (i->kind == WEFT_INSTR_MERGE && is_out) lane--;
+    switch (b->slot_by) {
+    case WEFT_SLOT_MICRO: return f->micro < 0 ? 0 : f->micro % b->n_slot;
+    case WEFT_SLOT_LANE: return lane;
+    case WEFT_SLOT_ONE: break;
+    }
+    return 0;
+}
+
+bool weft_operand_span(const weft_operand *o, int64_t *lo, int64_t *hi)
+{
+    int64_t first = o->offset, last = o->offset, size = weft_dtype_bytes(o->type.dtype);
+    for (int d = 0; d < o->type.shape.n; d++) {
+        int64_t reach;
+        if (o->type.shape.d[d] == 0) {
+            *lo = *hi = 0;
+            return true;
+        }
+        if (__builtin_mul_overflow(o->type.shape.d[d] - 1, o->stride[d], &reach) ||
+            __builtin_add_overflow(reach < 0 ? first : last, reach,
+                                   reach < 0 ? &first : &last))
+            return false;
+    }
+    return !__builtin_mul_overflow(first, size, lo) &&
+           !__builtin_add_overflow(last, 1, &last) && !__builtin_mul_overflow(last, size, hi);
+}
+
+bool weft_operand_contiguous(const weft_operand *o)
+{
+    weft_view v = {.dtype = o->type.dtype, .shape = o->type.shape};
+    memcpy(v.stride, o->stride, sizeof v.stride);
+    return weft_view_contiguous(&v);
+}
+
+weft_operand weft_operand_make(int32_t buffer, weft_dtype t, const weft_shape *s)
+{
+    weft_view    v = weft_view_make(NULL, t, s);
+    weft_operand o = {.buffer = buffer, .type = {.dtype = t, .shape = *s}};
+    memcpy(o.stride, v.stride, sizeof o.stride);
+    return o;
+}
+
+int weft_program_instr_base(const weft_program *p, int32_t actor)
+{
+    int n = 0;
+    for (int32_t a = 0; a < actor; a++) n += p->actor[a].n_instr;
+    return n;
+}
+
+int weft_program_n_instr(const weft_program *p)
+{
+    return weft_program_instr_base(p, p->n_actor);
+}
+
+bool weft_instr_is_comm(const weft_instr *i)
+{
+    return i->kind == WEFT_INSTR_COLLECTIVE || i->kind == WEFT_INSTR_SEND ||
+           i->kind == WEFT_INSTR_RECV;
+}
+
+/* ---- counts ---- */
+
+weft_op_use weft_instr_use(const weft_instr *i, weft_type *in, weft_type *out)
+{
+    for (int k = 0; k < i->n_own_in; k++) in[k] = i->in[k].type;
+    for (int k = 0; k < i->n_own_out; k++) out[k] = i->out[k].type;
+    /* optional operands left out at the end are not given at all */
+    int n = i->n_own_in;
+    while (n > 0 && i->in[n - 1].buffer < 0) n--;
+    return (weft_op_use){.op    = i->op,
+                         .attr  = i->attr,
+                         .n_in  = n,
+                         .n_out = i->n_own_out,
+                         .in    = in,
+                         .out   = out};
+}
+
+static double type_bytes(const weft_type *t)
+{
+    return (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+}
+
+static double operand_bytes(const weft_operand *o)
+{
+    return o->buffer < 0 ? 0 : type_bytes(&o->type);
+}
+
+/* Counts over an operator's use; most have few operands, clip has one for each parameter. */
+typedef double (*count_fn)(const weft_op_use *u);
+
+static double count_own(const weft_instr *i, count_fn f)
+{
+    weft_type  few[16];
+    int        n    = i->n_own_in + i->n_own_out;
+    weft_type *type = n <= 16 ? few : malloc(sizeof *type * (size_t)n);
+    if (!type) return 0;
+    weft_op_use u     = weft_instr_use(i, type, type + i->n_own_in);
+    double      count = f(&u);
+    if (type != few) free(type);
+    return count;
+}
+
+/* A post works element by element on the first own result. */
+static double post_flops(const weft_instr *i, const weft_post *s)
+{
+    weft_type   in[2] = {i->out[0].type, i->out[0].type}, out = i->out[0].type;
+    weft_op_use u = {.op = s->op, .attr = s->attr, .n_in = s->in < 0 ? 1 : 2, .n_out = 1};
+    if (s->in >= 0) in[1] = i->in[s->in].type;
+    u.in  = in;
+    u.out = &out;
+    return weft_op_flops(&u);
+}
+
+double weft_instr_flops(const weft_instr *i)
+{
+    if (i->kind == WEFT_INSTR_MERGE)
+        return (double)weft_shape_count(&i->out[0].type.shape);
+    if (i->kind != WEFT_INSTR_COMPUTE) return 0;
+    double n = count_own(i, weft_op_flops);
+    for (int k = 0; k < i->n_post; k++) n += post_flops(i, &i->post[k]);
+    return n;
+}
+
+double weft_instr_bytes(const weft_instr *i)
+{
+    double n = 0;
+    if (i->kind != WEFT_INSTR_COMPUTE) {
+        for (int k = 0; k < i->n_in; k++) n += operand_bytes(&i->in[k]);
+        if (weft_instr_is_comm(i) && n > 0) return n; /* what is given, not what comes back */
+        for (int k = 0; k < i->n_out; k++) n += operand_bytes(&i->out[k]);
+        return i->kind == WEFT_INSTR_MERGE ? n + operand_bytes(&i->out[0]) : n;
+    }
+    n = count_own(i, weft_op_bytes);
+    for (int k = 0; k < i->n_own_out; k++)
+        if (i->out[k].buffer < 0) n -= type_bytes(&i->out[k].type);
+    for (int k = i->n_own_in; k < i->n_in; k++) n += operand_bytes(&i->in[k]);
+    for (int k = i->n_own_out; k < i->n_out; k++) n += operand_bytes(&i->out[k]);
+    for (int k = 0; k < i->n_out && k < 32; k++)
+        if (i->add >> k & 1) n += operand_bytes(&i->out[k]); /* read to be added to */
+    return n < 0 ? 0 : n;
+}
