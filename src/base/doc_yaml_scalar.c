@@ -408,8 +408,9 @@ static int detect_indent(const weft_yaml *y)
         bool blank;
         int  n = indent_of(y, p, &blank);
         if (!blank) return n;
-        p = memchr(p, '\n', (size_t)(y->r.end - p));
-        if (!p++) break;
+        const char *eol = memchr(p, '\n', (size_t)(y->r.end - p));
+        if (!eol) break;
+        p = eol + 1;
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "base/suggest.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <string.h>
 
 enum {
@@ -17,7 +18,7 @@ static int fold(char c)
 static int distance(const char *a, const char *b)
 {
     int na = (int)strlen(a), nb = (int)strlen(b);
-    if (na > MAX_WORD || nb > MAX_WORD) return MAX_WORD;
+    if (na > MAX_WORD || nb > MAX_WORD) return INT_MAX;
 
     unsigned char d[MAX_WORD + 1][MAX_WORD + 1];
     for (int i = 0; i <= na; i++) d[i][0] = (unsigned char)i;

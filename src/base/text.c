@@ -78,26 +78,40 @@ static int put_special(weft_text *t, double x)
     return 1;
 }
 
+/* `digits` digits tell x from its neighbours; what has no fraction is written without exponent as
+ * long as that is no longer than a double's own digits: 1500, not 1.5e+03. */
+static void put_digits(weft_text *t, double x, int digits)
+{
+    char buf[48];
+    snprintf(buf, sizeof buf, "%.*e", digits - 1, x);
+    int exponent = atoi(strchr(buf, 'e') + 1);
+    if (exponent < 16 && digits < exponent + 1) digits = exponent + 1;
+    snprintf(buf, sizeof buf, "%.*g", digits, x);
+    put_number(t, buf);
+}
+
 void weft_text_put_double(weft_text *t, double x)
 {
     char buf[48];
+    int  digits = 1;
     if (put_special(t, x)) return;
-    for (int digits = 1; digits <= 17; digits++) {
+    for (; digits < 17; digits++) {
         snprintf(buf, sizeof buf, "%.*g", digits, x);
         if (strtod(buf, NULL) == x) break;
     }
-    put_number(t, buf);
+    put_digits(t, x, digits);
 }
 
 void weft_text_put_float(weft_text *t, float x)
 {
     char buf[48];
+    int  digits = 1;
     if (put_special(t, (double)x)) return;
-    for (int digits = 1; digits <= 9; digits++) {
+    for (; digits < 9; digits++) {
         snprintf(buf, sizeof buf, "%.*g", digits, (double)x);
         if (strtof(buf, NULL) == x) break;
     }
-    put_number(t, buf);
+    put_digits(t, (double)x, digits);
 }
 
 /* glibc gives the C locale without allocating, so there is nothing to free. */

@@ -7,8 +7,7 @@
 
 #include "base/hash.h"
 
-/* Known values: an independent implementation's answers over the bytes 0,1,2,..; the empty
- * string's is in the specification. */
+/* Published answers of XXH64. */
 static void xxh64_known(void **state)
 {
     (void)state;

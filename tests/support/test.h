@@ -1,0 +1,32 @@
+/* cmocka with its headers in the order it wants, and how our tests look at a status. */
+#ifndef WEFT_TEST_SUPPORT_H
+#define WEFT_TEST_SUPPORT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "weft/base.h"
+
+/* The call succeeds; if not, its message is shown. */
+#define assert_ok(call)                                                                  \
+    do {                                                                                 \
+        if ((call) != WEFT_OK) fail_msg("%s: %s", #call, weft_error_text());             \
+    } while (0)
+
+/* The call fails with that status and says `words` somewhere in its message. */
+#define assert_fails(call, want, words)                                                  \
+    do {                                                                                 \
+        weft_status got_ = (call);                                                       \
+        if (got_ != (want))                                                              \
+            fail_msg("%s: %s, expected %s", #call, weft_status_name(got_),               \
+                     weft_status_name(want));                                            \
+        if (!strstr(weft_error_text(), (words)))                                         \
+            fail_msg("%s: said '%s', expected '%s' in it", #call, weft_error_text(),     \
+                     (words));                                                           \
+    } while (0)
+
+#endif
