@@ -1,0 +1,180 @@
+/* The product's inner parts for AVX2 with FMA: tiles of 6 x 16. */
+#include "kernel/gemm_finish.h"
+
+#if defined(__AVX2__) && defined(__FMA__)
+
+enum {
+    MR = 6,
+    NR = 16
+};
+
+/* R x 16 sums in 2 R registers; rows of a as one broadcast each. */
+#define TILE(R)                                                                          \
+    static void tile_##R(int64_t kc, const float *a, const float *b, const float *in,    \
+                         int64_t ld_in, float *out, int64_t ld_out)                      \
+    {                                                                                    \
+        __m256 s[R][2];                                                                  \
+        _Pragma("GCC unroll 6") for (int i = 0; i < R; i++)                              \
+        {                                                                                \
+            s[i][0] = s[i][1] = _mm256_setzero_ps();                                     \
+            __builtin_prefetch(out + i * ld_out, 1);                                     \
+            __builtin_prefetch(out + i * ld_out + 15, 1);                                \
+        }                                                                                \
+        _Pragma("GCC unroll 4") for (int64_t p = 0; p < kc; p++)                         \
+        {                                                                                \
+            __m256 b0 = _mm256_loadu_ps(b + p * NR),                                     \
+                   b1 = _mm256_loadu_ps(b + p * NR + 8);                                 \
+            _Pragma("GCC unroll 6") for (int i = 0; i < R; i++)                          \
+            {                                                                            \
+                __m256 ai = _mm256_broadcast_ss(a + p * MR + i);                         \
+                s[i][0]   = _mm256_fmadd_ps(ai, b0, s[i][0]);                            \
+                s[i][1]   = _mm256_fmadd_ps(ai, b1, s[i][1]);                            \
+            }                                                                            \
+        }                                                                                \
+        if (in) {                                                                        \
+            _Pragma("GCC unroll 6") for (int i = 0; i < R; i++)                          \
+            {                                                                            \
+                s[i][0] = _mm256_add_ps(_mm256_loadu_ps(in + i * ld_in), s[i][0]);       \
+                s[i][1] = _mm256_add_ps(_mm256_loadu_ps(in + i * ld_in + 8), s[i][1]);   \
+            }                                                                            \
+        }                                                                                \
+        _Pragma("GCC unroll 6") for (int i = 0; i < R; i++)                              \
+        {                                                                                \
+            _mm256_storeu_ps(out + i * ld_out, s[i][0]);                                 \
+            _mm256_storeu_ps(out + i * ld_out + 8, s[i][1]);                             \
+        }                                                                                \
+    }
+TILE(1)
+TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
+
+    static void tile(int rows, int64_t kc, const float *a, const float *b,
+                     const float *in, int64_t ld_in, float *out, int64_t ld_out)
+{
+    static void (*const f[])(int64_t, const float *, const float *, const float *,
+                             int64_t, float *,
+                             int64_t) = {tile_1, tile_2, tile_3, tile_4, tile_5, tile_6};
+    f[rows - 1](kc, a, b, in, ld_in, out, ld_out);
+}
+
+/* ---- packing --------------------------------------------------------------------------- */
+
+VFN __m256 load8(const void *src, int bf16, int64_t at_)
+{
+    if (bf16) return vf_load_bf16((const uint16_t *)src + at_);
+    return _mm256_loadu_ps((const float *)src + at_);
+}
+
+VFN float load1(const void *src, int bf16, int64_t at_)
+{
+    return bf16 ? bf16_widen(((const uint16_t *)src)[at_]) : ((const float *)src)[at_];
+}
+
+/* Rows become columns: pairs, fours, then halves of registers change places. */
+VFN void transpose8(__m256 r[8])
+{
+    __m256 t[8];
+
+    _Pragma("GCC unroll 4") for (int i = 0; i < 8; i += 2)
+    {
+        t[i]     = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    _Pragma("GCC unroll 2") for (int i = 0; i < 8; i += 4)
+    {
+        r[i]     = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+    {
+        t[i]     = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) r[i] = t[i];
+}
+
+VFN void store_w(float *d, __m256 x, int w) /* the first w lanes: 8 or 6 */
+{
+    if (w == 8) {
+        _mm256_storeu_ps(d, x);
+    } else {
+        _mm_storeu_ps(d, _mm256_castps256_ps128(x));
+        _mm_storel_pi((void *)(d + 4), _mm256_extractf128_ps(x, 1));
+    }
+}
+
+/* w <= 8 rows, contiguous along k, into columns [0,w) of the panel. */
+VFN void pack_turn(int width, int w, float *panel, const void *src, int bf16,
+                   int64_t rows, int64_t k, int64_t rs)
+{
+    __m256  r[8];
+    int64_t p = 0;
+
+    for (; p + 8 <= k; p += 8) {
+        _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) r[i] =
+            i < w && i < rows ? load8(src, bf16, i * rs + p) : _mm256_setzero_ps();
+        transpose8(r);
+        _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)
+            store_w(panel + (p + i) * width, r[i], w);
+    }
+    for (; p < k; p++)
+        for (int i = 0; i < w; i++)
+            panel[p * width + i] = i < rows ? load1(src, bf16, i * rs + p) : 0.0f;
+}
+
+/* Contiguous along the rows: a copy for each k. */
+VFN void pack_copy(int width, float *panel, const void *src, int bf16, int64_t rows,
+                   int64_t k, int64_t cs)
+{
+    int64_t p = 0;
+
+    if (rows >= width) /* a 6 wide copy reads 8: not the last one */
+        for (; p < (width == MR ? k - 1 : k); p++) {
+            store_w(panel + p * width, load8(src, bf16, p * cs), width == MR ? 6 : 8);
+            if (width == NR)
+                store_w(panel + p * width + 8, load8(src, bf16, p * cs + 8), 8);
+        }
+    for (; p < k; p++)
+        for (int i = 0; i < width; i++)
+            panel[p * width + i] = i < rows ? load1(src, bf16, p * cs + i) : 0.0f;
+}
+
+VFN void pack_width(int width, float *panel, const void *src, int bf16, int64_t rows,
+                    int64_t k, int64_t rs, int64_t cs)
+{
+    const int64_t size = bf16 ? 2 : 4;
+
+    if (rs == 1 && (width == NR || cs >= 8)) {
+        pack_copy(width, panel, src, bf16, rows, k, cs);
+    } else if (cs == 1) {
+        for (int g = 0; g < width; g += 8)
+            pack_turn(width, width - g < 8 ? width - g : 8, panel + g,
+                      (const char *)src + g * rs * size, bf16, rows - g, k, rs);
+    } else {
+        for (int64_t p = 0; p < k; p++)
+            for (int64_t i = 0; i < width; i++)
+                panel[p * width + i] =
+                    i < rows ? load1(src, bf16, i * rs + p * cs) : 0.0f;
+    }
+}
+
+static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t rows,
+                 int64_t k, int64_t rs, int64_t cs)
+{
+    if (t == WEFT_DTYPE_F32) {
+        if (width == MR)
+            pack_width(MR, panel, src, 0, rows, k, rs, cs);
+        else
+            pack_width(NR, panel, src, 0, rows, k, rs, cs);
+    } else {
+        if (width == MR)
+            pack_width(MR, panel, src, 1, rows, k, rs, cs);
+        else
+            pack_width(NR, panel, src, 1, rows, k, rs, cs);
+    }
+}
+
+const weft_kernel__gemm_isa weft_kernel__gemm_avx2 = {MR, NR, tile, pack, finish};
+
+#endif

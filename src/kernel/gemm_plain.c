@@ -1,0 +1,37 @@
+/* The product's inner parts in plain C: what the vector files must equal bit by bit. */
+#include "kernel/gemm_finish.h"
+
+enum {
+    MR = 4,
+    NR = 16
+};
+
+static void tile(int rows, int64_t kc, const float *a, const float *b, const float *in,
+                 int64_t ld_in, float *out, int64_t ld_out)
+{
+    for (int i = 0; i < rows; i++) {
+        float sum[NR] = {0};
+        for (int64_t p = 0; p < kc; p++)
+            for (int j = 0; j < NR; j++)
+                sum[j] = fmaf(a[p * MR + i], b[p * NR + j], sum[j]);
+        for (int j = 0; j < NR; j++)
+            out[i * ld_out + j] = in ? in[i * ld_in + j] + sum[j] : sum[j];
+    }
+}
+
+static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t rows,
+                 int64_t k, int64_t rs, int64_t cs)
+{
+    const uint16_t *h = src;
+    const float    *f = src;
+
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t i = 0; i < width; i++) {
+            int64_t at_ip        = i * rs + p * cs;
+            panel[p * width + i] = i >= rows             ? 0.0f
+                                   : t == WEFT_DTYPE_F32 ? f[at_ip]
+                                                         : bf16_widen(h[at_ip]);
+        }
+}
+
+const weft_kernel__gemm_isa weft_kernel__gemm_plain = {MR, NR, tile, pack, finish};

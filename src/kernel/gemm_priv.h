@@ -1,0 +1,44 @@
+/* What the vector files give to gemm.c.  Panels: a panel holds `width` rows of A (or columns of
+ * B) for a block of k, as [k][width]; width is mr for A and nr for B. */
+#ifndef WEFT_KERNEL_GEMM_PRIV_H
+#define WEFT_KERNEL_GEMM_PRIV_H
+
+#include "kernel/gemm.h"
+
+enum {
+    GEMM_MAX_MR   = 16,
+    GEMM_MAX_COLS = 256, /* most columns of a row block; a multiple of every nr */
+};
+
+/* Rows of C whose sums over a chunk of k are ready in `sum`, to be put where they belong. */
+typedef struct weft_kernel__gemm_rows {
+    const weft_gemm *g;
+    int64_t          batch, i, j; /* first row and column in C */
+    int              rows;
+    int64_t          cols;
+    float           *sum; /* overwritten; readable up to a multiple of nr columns */
+    int64_t          ld_sum;
+    float           *part; /* where partial sums lie when C cannot hold them, else NULL */
+    int64_t          ld_part;
+    bool             first, last; /* chunk of k */
+    bool             stream;      /* C is far larger than the caches */
+} weft_kernel__gemm_rows;
+
+typedef struct weft_kernel__gemm_isa {
+    int mr, nr;
+
+    /* out[rows][nr] = (in ? in : 0) + a b over kc; a, b: panels; rows <= mr. */
+    void (*tile)(int rows, int64_t kc, const float *a, const float *b, const float *in,
+                 int64_t ld_in, float *out, int64_t ld_out);
+
+    /* Packs rows [0,rows) of src, k columns, into a panel; the other rows of it become 0. */
+    void (*pack)(int width, float *panel, const void *src, weft_dtype t, int64_t rows,
+                 int64_t k, int64_t rs, int64_t cs);
+
+    void (*finish)(const weft_kernel__gemm_rows *r);
+} weft_kernel__gemm_isa;
+
+extern const weft_kernel__gemm_isa weft_kernel__gemm_plain, weft_kernel__gemm_avx2,
+    weft_kernel__gemm_avx512;
+
+#endif
