@@ -86,7 +86,7 @@ weft_status weft_op_parse_attr(weft_op op, const char *text, weft_arena *a,
 static bool same_value(weft_attr_type type, const weft_attr *a, const weft_attr *b)
 {
     switch (type) {
-    case WEFT_ATTR_FLOAT: return a->f == b->f;
+    case WEFT_ATTR_FLOAT: return !memcmp(&a->f, &b->f, sizeof a->f); /* -0 is not 0 */
     case WEFT_ATTR_STRING: return !strcmp(a->s ? a->s : "", b->s ? b->s : "");
     case WEFT_ATTR_LIST:
         return a->n == b->n && !memcmp(a->l, b->l, sizeof(int64_t) * (size_t)a->n);

@@ -1,0 +1,277 @@
+/* Loading a model: what is meant, which family makes it, and what can be asked of it. */
+#include "model/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/suggest.h"
+#include "model/model_priv.h"
+
+static const struct {
+    const char         *type;
+    weft_model__make_fn make;
+    weft_model_kind     kind;
+} family[] = {
+    {"gpt2", weft_model__make_gpt2, WEFT_MODEL_LM},
+};
+
+/* ---- a configuration becomes a model ---- */
+
+/* "llama, mistral, ..." of the table, for the complaint about a type that is not in it. */
+static weft_status unknown_type(const weft_doc *doc, const weft_node *at, const char *type)
+{
+    const char *word[WEFT_COUNT(family)];
+    weft_text   list = {0};
+    for (size_t i = 0; i < WEFT_COUNT(family); i++) {
+        word[i] = family[i].type;
+        weft_text_add(&list, "%s%s", i ? ", " : "", word[i]);
+    }
+    const char *near = weft_suggest(type, word, (int)WEFT_COUNT(word));
+    weft_status st   = WEFT_FAIL(
+        WEFT_ERR_ARG, "%s:%d: model_type: '%s' is not known%s%s%s; known are %s", weft_doc_file(doc),
+        at->line, type, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", list.s);
+    weft_text_fini(&list);
+    return st;
+}
+
+/* torch_dtype or dtype: what the file holds, not what we compute in. */
+static void read_dtype(weft_model__maker *mk)
+{
+    const char *key  = "dtype|torch_dtype";
+    const char *word = weft_model__word(mk, key, "float32");
+    if (mk->b.st == WEFT_OK && !strcmp(word, "auto")) word = "float32";
+    if (mk->b.st == WEFT_OK && !weft_dtype_parse(word, &mk->m->file_dtype))
+        weft_model__refuse(mk, key, "'%s' is no data type (float32, bfloat16, ...)", word);
+}
+
+static weft_status make(weft_model *m, const weft_doc *doc, const weft_model_options *o)
+{
+    weft_model__maker mk = {.m = m, .doc = doc, .cfg = weft_doc_root(doc), .o = *o};
+    const weft_node  *type;
+    size_t            k = 0;
+
+    if (mk.cfg->kind != WEFT_NODE_MAP)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: is no configuration: expected { ... }",
+                         weft_doc_file(doc));
+    type = weft_node_get(mk.cfg, "model_type");
+    if (!type || type->kind != WEFT_NODE_STRING)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: model_type: is missing; it says which family this is",
+                         weft_doc_file(doc));
+    while (k < WEFT_COUNT(family) && strcmp(family[k].type, type->u.s)) k++;
+    if (k == WEFT_COUNT(family)) return unknown_type(doc, type, type->u.s);
+
+    m->type = family[k].type;
+    if (!m->name) m->name = m->type;
+    WEFT_TRY(weft_graph_create(m->name, &m->graph));
+    m->kind  = family[k].kind;
+    mk.b     = weft_build_start(m->graph);
+    mk.batch = m->batch;
+    read_dtype(&mk);
+    family[k].make(&mk);
+    if (mk.b.st != WEFT_OK) return mk.b.st;
+    WEFT_TRY(weft_arena_status(m->arena));
+    return weft_graph_verify(m->graph);
+}
+
+static weft_status make_from_json(weft_model *m, const char *file, const char *text, size_t n,
+                                  const weft_model_options *o)
+{
+    weft_doc *doc;
+    m->config = weft_arena_strndup(m->arena, text, n);
+    if (!m->config) return weft_arena_status(m->arena);
+    WEFT_TRY(weft_doc_parse_json(file, text, n, &doc));
+    weft_status st = make(m, doc, o);
+    weft_doc_destroy(doc);
+    return st;
+}
+
+/* A .graph file: its own inputs and outputs; each parameter is a tensor of its own name. */
+static weft_status make_from_text(weft_model *m, const char *file, const char *text, size_t n)
+{
+    WEFT_TRY(weft_graph_from_text(file, text, n, &m->graph));
+    m->type    = "graph";
+    m->kind    = WEFT_MODEL_TEXT;
+    m->name    = m->graph->name;
+    m->ids     = weft_graph_find(m->graph, "input_ids");
+    m->labels  = weft_graph_find(m->graph, "labels");
+    m->logits  = weft_graph_find(m->graph, "logits");
+    m->loss_rows = weft_graph_find(m->graph, "loss_rows");
+    m->loss_sum  = m->graph->n_output ? m->graph->output[0] : -1;
+    if (m->labels >= 0) m->n_label = weft_shape_count(&m->graph->value[m->labels].type.shape);
+    for (weft_vid v = 0; v < m->graph->n_value; v++) {
+        weft_graph_value *x = &m->graph->value[v];
+        if (x->kind != WEFT_VALUE_PARAM) continue;
+        WEFT_TRY(weft_arena_grow(m->arena, (void **)&m->param, &m->cap_param, m->n_param + 1,
+                                 sizeof *m->param));
+        weft_model_tensor *t = WEFT_ARENA_NEW(m->arena, weft_model_tensor);
+        if (!t) return weft_arena_status(m->arena);
+        *t = (weft_model_tensor){x->name, x->type.shape, weft_region_whole(&x->type.shape)};
+        m->param[m->n_param++] = (weft_model_param){.value = v, .name = x->name,
+                                                    .decay = x->type.shape.n >= 2,
+                                                    .init = WEFT_INIT_NORMAL, .init_std = 0.02,
+                                                    .n_tensor = 1, .tensor = t};
+    }
+    return WEFT_OK;
+}
+
+/* ---- what is meant ---- */
+static bool ends_in(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n > k && !strcmp(s + n - k, end);
+}
+
+static weft_status nothing_there(const char *what)
+{
+    const char *word[64];
+    weft_text   list = {0};
+    int         n    = 0;
+    for (const char *s; n < (int)WEFT_COUNT(word) && (s = weft_model_preset(n)); n++) {
+        word[n] = s;
+        weft_text_add(&list, "%s%s", n ? ", " : "", s);
+    }
+    const char *near = weft_suggest(what, word, n);
+    weft_status st   = WEFT_FAIL(
+        WEFT_ERR_ARG, "model %s: no folder with config.json, no .graph file, no preset%s%s%s; "
+        "presets are %s", what, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "",
+        list.s ? list.s : "");
+    weft_text_fini(&list);
+    return st;
+}
+
+static weft_status load_file(weft_model *m, const char *path, bool is_text,
+                             const weft_model_options *o)
+{
+    char  *text = NULL;
+    size_t n;
+    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    weft_status st = is_text ? make_from_text(m, path, text, n)
+                             : make_from_json(m, path, text, n, o);
+    free(text);
+    return st;
+}
+
+static weft_status load(weft_model *m, const char *what, const weft_model_options *o)
+{
+    const char *file = weft_arena_printf(m->arena, "%s/config.json", what), *slash;
+    m->source        = file;
+    WEFT_TRY(weft_arena_status(m->arena));
+    if (weft_io_exists(file)) {
+        m->dir = weft_arena_strdup(m->arena, what);
+        return load_file(m, file, false, o);
+    }
+    if (ends_in(what, ".json") || ends_in(what, ".graph")) {
+        slash     = strrchr(what, '/');
+        m->source = weft_arena_strdup(m->arena, what);
+        m->dir    = slash ? weft_arena_strndup(m->arena, what, (size_t)(slash - what) + 1) : ".";
+        return load_file(m, what, ends_in(what, ".graph"), o);
+    }
+    const char *text = weft_model__preset_text(what);
+    if (!text) return nothing_there(what);
+    m->name   = weft_arena_strdup(m->arena, what);
+    m->source = weft_arena_printf(m->arena, "preset %s", what);
+    return make_from_json(m, m->source, text, strlen(text), o);
+}
+
+static weft_status check_options(const weft_model_options *o)
+{
+    const int64_t most = INT32_MAX;
+    if (o->batch < 0 || o->batch > most || o->seq < 0 || o->seq > most)
+        return WEFT_FAIL(WEFT_ERR_ARG, "model: batch %lld x seq %lld is impossible",
+                         (long long)o->batch, (long long)o->seq);
+    if (o->dtype != WEFT_DTYPE_F32 && o->dtype != WEFT_DTYPE_BF16 && o->dtype != WEFT_DTYPE_F64)
+        return WEFT_FAIL(WEFT_ERR_ARG, "model: dtype %s is not one of f32, bf16, f64",
+                         weft_dtype_name(o->dtype));
+    return WEFT_OK;
+}
+
+weft_status weft_model_load(const char *what, const weft_model_options *o, weft_model **out)
+{
+    weft_arena *a;
+    WEFT_TRY(check_options(o));
+    WEFT_TRY(weft_arena_create(&a));
+    weft_model *m  = WEFT_ARENA_NEW(a, weft_model);
+    weft_status st = weft_arena_status(a);
+    if (m) {
+        *m = (weft_model){.arena = a, .batch = o->batch ? o->batch : 1, .ids = -1, .labels = -1,
+                          .decoder_ids = -1, .logits = -1, .loss_rows = -1, .loss_sum = -1};
+        st = load(m, what, o);
+    }
+    if (st == WEFT_OK) {
+        *out = m;
+        return st;
+    }
+    if (m) weft_graph_destroy(m->graph);
+    weft_arena_destroy(a);
+    return st;
+}
+
+void weft_model_destroy(weft_model *m)
+{
+    if (!m) return;
+    weft_graph_destroy(m->graph);
+    weft_arena_destroy(m->arena);
+}
+
+/* ---- what can be asked ---- */
+weft_graph *weft_model_graph(const weft_model *m) { return m->graph; }
+
+int64_t weft_model_weights(const weft_model *m)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->n_param; i++)
+        n += weft_shape_count(&m->graph->value[m->param[i].value].type.shape);
+    return n;
+}
+
+static bool is_product(weft_op op)
+{
+    return op == WEFT_OP_MATMUL || op == WEFT_OP_GROUPED_MATMUL || op == WEFT_OP_ATTENTION ||
+           op == WEFT_OP_CONV2D;
+}
+
+double weft_model_flops(const weft_model *m)
+{
+    double sum = 0;
+    for (int i = 0; i < m->graph->n_node; i++) {
+        const weft_graph_node *n = &m->graph->node[i];
+        weft_type              in[4], out[4];
+        if (n->phase != WEFT_PHASE_FORWARD || !is_product(n->op)) continue;
+        weft_op_use u = weft_graph_use(m->graph, n, in, out);
+        sum += weft_op_flops(&u);
+    }
+    return 3 * sum;
+}
+
+static bool same_name(const weft_model *m, const char *ours, const char *file)
+{
+    size_t n = m->prefix ? strlen(m->prefix) : 0;
+    return !strcmp(ours, file) || (n && !strncmp(ours, m->prefix, n) && !strcmp(ours + n, file));
+}
+
+static bool find_in(const weft_model *m, const weft_model_param *p, const char *name,
+                    const weft_model_tensor **t)
+{
+    for (int k = 0; k < p->n_tensor; k++)
+        if (same_name(m, p->tensor[k].name, name)) {
+            *t = &p->tensor[k];
+            return true;
+        }
+    for (int k = 0; p->alias[k]; k++)
+        if (same_name(m, p->alias[k], name)) {
+            *t = &p->tensor[0];
+            return true;
+        }
+    return false;
+}
+
+bool weft_model_find_tensor(const weft_model *m, const char *file_name, const weft_model_param **p,
+                            const weft_model_tensor **t)
+{
+    for (int i = 0; i < m->n_param + m->n_stat; i++) {
+        *p = i < m->n_param ? &m->param[i] : &m->stat[i - m->n_param].p;
+        if (find_in(m, *p, file_name, t)) return true;
+    }
+    return false;
+}
