@@ -71,9 +71,9 @@ void test_files_copy_tree(const char *from, const char *to)
 
 const char *test_files_path(const char *fmt, ...)
 {
-    static char     ring[8][1024];
+    static char     ring[64][1024];
     static unsigned next;
-    char           *s = ring[next++ % 8];
+    char           *s = ring[next++ % 64];
     int             n = snprintf(s, 1024, "%s/", root);
     va_list         ap;
 

@@ -8,7 +8,7 @@
 /* A fresh folder under TMPDIR; test_files_end removes it with all in it. */
 const char *test_files_begin(void);
 void        test_files_end(void);
-/* "folder/name"; eight answers stay valid at a time. */
+/* "folder/name"; 64 answers stay valid at a time. */
 const char *test_files_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 void  test_files_write(const char *path, const void *p, size_t n);

@@ -1,0 +1,211 @@
+/* Saving a checkpoint.  In: files as text and tensors.  Out: step-N and MANIFEST-N, or neither.
+ * The order, each line done before the next begins:
+ * (1) every file is open in step-N.tmp with its room reserved, the manifest's too;
+ * (2) every file is written, synced and closed; a sync that failed is never tried again;
+ * (3) step-N.tmp is synced, renamed to step-N, and dir is synced;
+ * (4) the manifest is written, synced, renamed to MANIFEST-N, and dir is synced: N exists. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "ckpt/ckpt_priv.h"
+
+typedef struct job {
+    weft_arena           *arena;
+    const char           *dir;
+    int64_t               step;
+    const weft_ckpt_file *file;
+    int                   n_file;
+    weft_store_writer   **writer; /* of tensor files */
+    weft_store_out       *out;    /* of text files */
+    weft_ckpt_manifest    m;
+    const char           *tmp, *final, *manifest, *manifest_tmp, *old; /* paths */
+    weft_store_out        record; /* the manifest being written */
+} job;
+
+static weft_status check_files(const weft_ckpt_file *file, int n_file)
+{
+    for (int i = 0; i < n_file; i++) {
+        if (!file[i].name || !weft_ckpt_name_ok(file[i].name))
+            return WEFT_FAIL(WEFT_ERR_ARG, "'%s' is no name for a file of a checkpoint",
+                             file[i].name ? file[i].name : "");
+        for (int k = 0; k < i; k++)
+            if (strcmp(file[i].name, file[k].name) == 0)
+                return WEFT_FAIL(WEFT_ERR_ARG, "a checkpoint would hold %s twice",
+                                 file[i].name);
+    }
+    return WEFT_OK;
+}
+
+/* The step's folder, or the first step-N-rK that is free when N is saved again. */
+static weft_status choose_names(job *j)
+{
+    weft_arena *a    = j->arena;
+    const char *name = weft_arena_printf(a, WEFT_CKPT__STEP "%08lld", (long long)j->step);
+
+    WEFT_TRY(weft_arena_status(a));
+    j->final = weft_arena_printf(a, "%s/%s", j->dir, name);
+    WEFT_TRY(weft_arena_status(a));
+    for (int r = 2; weft_io_exists(j->final); r++) {
+        name = weft_arena_printf(a, WEFT_CKPT__STEP "%08lld-r%d", (long long)j->step, r);
+        WEFT_TRY(weft_arena_status(a));
+        j->final = weft_arena_printf(a, "%s/%s", j->dir, name);
+        WEFT_TRY(weft_arena_status(a));
+    }
+    j->tmp          = weft_arena_printf(a, "%s" WEFT_CKPT__TMP, j->final);
+    j->manifest     = weft_arena_printf(a, "%s/" WEFT_CKPT__MANIFEST "%08lld", j->dir,
+                                        (long long)j->step);
+    j->manifest_tmp = weft_arena_printf(
+        a, "%s/" WEFT_CKPT__MANIFEST "%08lld" WEFT_CKPT__TMP, j->dir, (long long)j->step);
+    WEFT_TRY(weft_arena_status(a));
+    j->m.dir = strdup(name);
+    return j->m.dir ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
+}
+
+/* The folder that an earlier save of the same step used. */
+static void note_old(job *j)
+{
+    weft_ckpt_manifest m;
+
+    if (weft_ckpt__load_manifest(j->dir, j->step, &m) != WEFT_OK) return;
+    j->old = weft_arena_printf(j->arena, "%s/%s", j->dir, m.dir);
+    weft_ckpt_manifest_fini(&m);
+}
+
+static weft_status open_file(job *j, int i)
+{
+    const weft_ckpt_file *f    = &j->file[i];
+    char                 *path = weft_arena_printf(j->arena, "%s/%s", j->tmp, f->name);
+
+    WEFT_TRY(weft_arena_status(j->arena));
+    if (f->text) return weft_store_out_open(&j->out[i], path, (int64_t)f->n_text);
+    WEFT_TRY(weft_store_writer_create(&f->tensors, &j->writer[i]));
+    return weft_store_writer_begin(j->writer[i], path);
+}
+
+/* The manifest with zeroes for checksums is as long as the real one. */
+static weft_status reserve_manifest(job *j)
+{
+    weft_text   t  = {0};
+    weft_status st = WEFT_OK;
+
+    j->m.file = calloc((size_t)j->n_file + 1, sizeof j->m.file[0]);
+    if (!j->m.file) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
+    for (int i = 0; i < j->n_file; i++) {
+        weft_ckpt_entry *e = &j->m.file[j->m.n_file++];
+        int64_t          n = j->file[i].text ? (int64_t)j->file[i].n_text
+                                             : weft_store_writer_bytes(j->writer[i]);
+
+        e->name        = strdup(j->file[i].name);
+        e->sum.bytes   = n;
+        e->sum.n_block = (n + WEFT_STORE_BLOCK - 1) / WEFT_STORE_BLOCK;
+        e->sum.crc     = calloc((size_t)e->sum.n_block + 1, sizeof e->sum.crc[0]);
+        if (!e->name || !e->sum.crc)
+            return WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
+    }
+    WEFT_GO(weft_ckpt_manifest_print(&j->m, &t));
+    WEFT_GO(weft_store_out_open(&j->record, j->manifest_tmp, (int64_t)t.n));
+out:
+    weft_text_fini(&t);
+    return st;
+}
+
+static weft_status write_file(job *j, int i)
+{
+    const weft_ckpt_file *f   = &j->file[i];
+    weft_store_sum        sum = {0};
+
+    if (f->text) {
+        WEFT_TRY(weft_store_out_put(&j->out[i], f->text, f->n_text));
+        WEFT_TRY(weft_store_out_close(&j->out[i], &sum));
+    } else {
+        WEFT_TRY(weft_store_writer_put_all(j->writer[i]));
+        WEFT_TRY(weft_store_writer_end(j->writer[i], &sum));
+    }
+    weft_store_sum_fini(&j->m.file[i].sum);
+    j->m.file[i].sum = sum;
+    return WEFT_OK;
+}
+
+static weft_status commit(job *j)
+{
+    weft_text   t  = {0};
+    weft_status st = WEFT_OK;
+
+    WEFT_GO(weft_io_sync_dir(j->tmp));
+    WEFT_GO(weft_io_rename(j->tmp, j->final));
+    WEFT_GO(weft_io_sync_dir(j->dir));
+    WEFT_GO(weft_ckpt_manifest_print(&j->m, &t));
+    WEFT_GO(weft_store_out_put(&j->record, t.s, t.n));
+    WEFT_GO(weft_store_out_close(&j->record, NULL));
+    WEFT_GO(weft_io_rename(j->manifest_tmp, j->manifest));
+    WEFT_GO(weft_io_sync_dir(j->dir));
+out:
+    weft_text_fini(&t);
+    return st;
+}
+
+/* Frees the room again.  The first error's words are what the caller shall see. */
+static void give_up(job *j, weft_status why)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    if (j->tmp) weft_io_remove_tree(j->tmp);
+    if (j->manifest_tmp) weft_io_remove_tree(j->manifest_tmp);
+    (void)WEFT_FAIL(why, "%s", text);
+}
+
+static void fini(job *j)
+{
+    for (int i = 0; i < j->n_file; i++) {
+        if (j->writer) weft_store_writer_destroy(j->writer[i]);
+        if (j->out) weft_store_out_drop(&j->out[i]);
+    }
+    weft_store_out_drop(&j->record);
+    weft_ckpt_manifest_fini(&j->m);
+    weft_arena_destroy(j->arena);
+}
+
+static weft_status init(job *j)
+{
+    WEFT_TRY(weft_arena_create(&j->arena));
+    j->writer = WEFT_ARENA_ARRAY(j->arena, weft_store_writer *, j->n_file + 1);
+    j->out    = WEFT_ARENA_ARRAY(j->arena, weft_store_out, j->n_file + 1);
+    if (j->out)
+        for (int i = 0; i < j->n_file; i++) j->out[i].fd = -1;
+    return weft_arena_status(j->arena);
+}
+
+weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
+                           int n_file)
+{
+    job         j  = {.dir       = dir,
+                      .step      = step,
+                      .file      = file,
+                      .n_file    = n_file,
+                      .m.step    = step,
+                      .record.fd = -1};
+    weft_status st = WEFT_OK;
+
+    if (step < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "a checkpoint of step %lld", (long long)step);
+    WEFT_TRY(check_files(file, n_file));
+    WEFT_GO(init(&j));
+    WEFT_GO(weft_io_mkdirs(dir));
+    WEFT_GO(weft_ckpt__sweep(dir));
+    WEFT_GO(choose_names(&j));
+    note_old(&j);
+    WEFT_GO(weft_io_mkdirs(j.tmp));
+    for (int i = 0; i < n_file; i++) WEFT_GO(open_file(&j, i));
+    WEFT_GO(reserve_manifest(&j));
+    for (int i = 0; i < n_file; i++) WEFT_GO(write_file(&j, i));
+    WEFT_GO(commit(&j));
+    if (j.old) (void)weft_io_remove_tree(j.old); /* what stays is swept another time */
+out:
+    if (st != WEFT_OK) give_up(&j, st);
+    fini(&j);
+    return st;
+}
