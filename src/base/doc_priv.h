@@ -43,7 +43,7 @@ weft_status weft_base__close(weft_reader *r, weft_builder *b, weft_node *n);
  * for a double as well. */
 bool weft_base__set_number(weft_node *n, const char *s, bool integer);
 
-/* A value as it stands behind "key=" on a command line (doc_yaml.c). */
+/* A value as it stands behind "key=" on a command line (doc_yaml_flow.c). */
 weft_status weft_base__parse_value(weft_doc *d, const char *text, weft_node **out);
 
 #endif

@@ -1,5 +1,5 @@
-/* The two halves of the YAML reader: doc_yaml.c reads blocks, doc_yaml_scalar.c what stands in
- * them: plain, quoted and block scalars and flow collections. */
+/* The parts of the YAML reader: doc_yaml.c reads blocks, doc_yaml_scalar.c the plain and block
+ * scalars in them, doc_yaml_flow.c quoted scalars and flow collections. */
 #ifndef WEFT_BASE_DOC_YAML_PRIV_H
 #define WEFT_BASE_DOC_YAML_PRIV_H
 
@@ -43,6 +43,12 @@ bool        weft_base__yaml_at_key(const weft_yaml *y);
  * a block, leaves r.p at the next line with content. */
 weft_status weft_base__yaml_scalar(weft_yaml *y, int parent, weft_node **out);
 weft_status weft_base__yaml_quoted(weft_yaml *y, const char **out);
+/* A scalar or collection inside [] or {}; leaves r.p right behind it. */
+weft_status weft_base__yaml_flow(weft_yaml *y, weft_node **out);
+weft_status weft_base__yaml_string(weft_yaml *y, int line, const char *s,
+                                   weft_node **out);
+/* Turns a string node into what it spells as a plain scalar: a number, true, null. */
+weft_status weft_base__yaml_resolve(const weft_reader *r, weft_node *n);
 /* Refuses what a plain scalar cannot start with: anchors, tags, reserved characters. */
 weft_status weft_base__yaml_check_plain(const weft_yaml *y);
 

@@ -1,4 +1,4 @@
-/* YAML: plain, quoted and block scalars, and flow collections.
+/* YAML: plain and block scalars, and what a plain one means.
  * Plain scalars mean what the core schema of YAML 1.2 says: `yes` is a string, `1e-4` a number. */
 #include <errno.h>
 #include <math.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/doc_yaml_priv.h"
-#include "base/escape.h"
 
 /* ---- what a plain scalar means ----------------------------------------------------------------- */
 
@@ -54,7 +53,7 @@ static bool set_based(weft_node *n, const char *s)
 }
 
 /* Turns the string node n into what it spells. */
-static weft_status resolve(const weft_reader *r, weft_node *n)
+weft_status weft_base__yaml_resolve(const weft_reader *r, weft_node *n)
 {
     static const char *const null_word[]  = {"", "~", "null", "Null", "NULL", NULL};
     static const char *const true_word[]  = {"true", "True", "TRUE", NULL};
@@ -81,7 +80,7 @@ static weft_status resolve(const weft_reader *r, weft_node *n)
     return WEFT_OK;
 }
 
-static weft_status new_string(weft_yaml *y, int line, const char *s, weft_node **out)
+weft_status weft_base__yaml_string(weft_yaml *y, int line, const char *s, weft_node **out)
 {
     if (!s) return weft_arena_status(y->r.doc->arena);
     WEFT_TRY(weft_base__new_node(&y->r, WEFT_NODE_STRING, out));
@@ -117,207 +116,6 @@ weft_status weft_base__yaml_check_plain(const weft_yaml *y)
         return WEFT_OK;
     default: return WEFT_OK;
     }
-}
-
-/* ---- quoted ------------------------------------------------------------------------------------ */
-
-/* The closing quote of the scalar whose text starts at p, or NULL. */
-static const char *closing_quote(const weft_yaml *y, const char *p, char quote)
-{
-    for (; p < y->r.end; p++) {
-        if (quote == '"' && *p == '\\') {
-            p++;
-        } else if (*p == quote) {
-            if (quote == '\'' && p + 1 < y->r.end && p[1] == '\'')
-                p++;
-            else
-                return p;
-        }
-    }
-    return NULL;
-}
-
-/* r.p stands at the end of a line inside quotes: one line break is a space, n + 1 are n. */
-static char *fold_breaks(weft_yaml *y, char *o)
-{
-    int breaks = 0;
-    while (y->r.p < y->r.end && weft_base__yaml_blank(y, y->r.p)) {
-        if (*y->r.p == '\n') {
-            weft_base__yaml_newline(y);
-            breaks++;
-        } else
-            y->r.p++;
-    }
-    if (breaks == 1) *o++ = ' ';
-    for (int i = 1; i < breaks; i++) *o++ = '\n';
-    return o;
-}
-
-static weft_status read_escape(weft_yaml *y, const char *end, char **o)
-{
-    weft_reader *r = &y->r;
-    r->p++;
-    if (r->p < end && *r->p == '\n') { /* an escaped line break joins the lines */
-        weft_base__yaml_newline(y);
-        while (r->p < end && (*r->p == ' ' || *r->p == '\t')) r->p++;
-        return WEFT_OK;
-    }
-    int n = weft_escape_read(&r->p, end, *o);
-    if (n == 0) return weft_base__fail(r, "a bad escape inside a string");
-    *o += n;
-    return WEFT_OK;
-}
-
-weft_status weft_base__yaml_quoted(weft_yaml *y, const char **out)
-{
-    weft_reader *r     = &y->r;
-    char         quote = *r->p;
-    const char  *end   = closing_quote(y, r->p + 1, quote);
-    if (!end) return weft_base__fail(r, "a quoted value has no end");
-    char *s = weft_arena_alloc(r->doc->arena, (size_t)(end - r->p) + 1), *o = s;
-    if (!s) return weft_arena_status(r->doc->arena);
-    char *keep = s; /* spaces in front of a line break go, down to here */
-    for (r->p++; r->p < end;) {
-        if (*r->p == '\n') {
-            while (o > keep && (o[-1] == ' ' || o[-1] == '\t' || o[-1] == '\r')) o--;
-            keep = o = fold_breaks(y, o);
-        } else if (quote == '"' && *r->p == '\\') {
-            WEFT_TRY(read_escape(y, end, &o));
-            keep = o;
-        } else {
-            if (*r->p == '\'' && quote == '\'') r->p++;
-            *o++ = *r->p++;
-        }
-    }
-    *o   = 0;
-    r->p = end + 1;
-    *out = s;
-    return WEFT_OK;
-}
-
-/* ---- flow -------------------------------------------------------------------------------------- */
-
-static weft_status read_flow(weft_yaml *y, weft_node **out);
-
-static void skip_flow_space(weft_yaml *y)
-{
-    while (weft_base__yaml_line_done(y) && y->r.p < y->r.end) weft_base__yaml_newline(y);
-}
-
-static bool flow_mark(const weft_yaml *y, const char *p)
-{
-    return p < y->r.end && strchr(",[]{}", *p);
-}
-
-static weft_status read_flow_plain(weft_yaml *y, const char **out)
-{
-    weft_reader *r    = &y->r;
-    const char  *from = r->p;
-    WEFT_TRY(weft_base__yaml_check_plain(y));
-    for (; r->p < r->end && *r->p != '\n' && !flow_mark(y, r->p); r->p++) {
-        const char *next = r->p + 1;
-        if (*r->p == ':' && (weft_base__yaml_blank(y, next) || flow_mark(y, next))) break;
-        if (*r->p == '#' && r->p > from && weft_base__yaml_blank(y, r->p - 1)) break;
-    }
-    const char *to = r->p;
-    while (to > from && weft_base__yaml_blank(y, to - 1)) to--;
-    *out = weft_arena_strndup(r->doc->arena, from, (size_t)(to - from));
-    return weft_arena_status(r->doc->arena);
-}
-
-static bool at_quote(const weft_yaml *y)
-{
-    return weft_base__yaml_at(y, '"') || weft_base__yaml_at(y, '\'');
-}
-
-static bool accept(weft_yaml *y, char c)
-{
-    if (!weft_base__yaml_at(y, c)) return false;
-    y->r.p++;
-    return true;
-}
-
-static weft_status read_flow_entry(weft_yaml *y, weft_node **out)
-{
-    const char *key;
-    int         line = y->r.line;
-    if (at_quote(y))
-        WEFT_TRY(weft_base__yaml_quoted(y, &key));
-    else
-        WEFT_TRY(read_flow_plain(y, &key));
-    skip_flow_space(y);
-    bool value = accept(y, ':');
-    if (value) skip_flow_space(y);
-    if (value && !weft_base__yaml_at(y, ',') && !weft_base__yaml_at(y, '}'))
-        WEFT_TRY(read_flow(y, out));
-    else
-        WEFT_TRY(weft_base__new_node(&y->r, WEFT_NODE_NULL, out));
-    (*out)->key  = key;
-    (*out)->line = line;
-    return WEFT_OK;
-}
-
-/* [a, b] or {a: b}; a comma may stand behind the last. */
-static weft_status read_flow_collection(weft_yaml *y, bool map, weft_node **out)
-{
-    char         close = map ? '}' : ']';
-    weft_builder b     = {0};
-    weft_node   *n, *child;
-    int          line = y->r.line;
-    WEFT_TRY(weft_base__new_node(&y->r, map ? WEFT_NODE_MAP : WEFT_NODE_LIST, &n));
-    y->r.p++;
-    for (;;) {
-        skip_flow_space(y);
-        if (accept(y, close)) break;
-        WEFT_TRY(map ? read_flow_entry(y, &child) : read_flow(y, &child));
-        WEFT_TRY(weft_base__push(&y->r, &b, child));
-        skip_flow_space(y);
-        if (accept(y, close)) break;
-        if (y->r.p >= y->r.end)
-            return weft_base__fail(&y->r, "'%c' of line %d has no end", map ? '{' : '[',
-                                   line);
-        if (!accept(y, ',')) return weft_base__fail(&y->r, "expected ',' or '%c'", close);
-    }
-    *out = n;
-    return weft_base__close(&y->r, &b, n);
-}
-
-static weft_status read_flow(weft_yaml *y, weft_node **out)
-{
-    const char *s;
-    int         line = y->r.line;
-    bool        map  = weft_base__yaml_at(y, '{');
-    if (map || weft_base__yaml_at(y, '[')) {
-        if (++y->r.depth > WEFT_DOC_MAX_DEPTH)
-            return weft_base__fail(&y->r, "nested deeper than %d", WEFT_DOC_MAX_DEPTH);
-        WEFT_TRY(read_flow_collection(y, map, out));
-        y->r.depth--;
-        return WEFT_OK;
-    }
-    if (at_quote(y)) {
-        WEFT_TRY(weft_base__yaml_quoted(y, &s));
-        return new_string(y, line, s, out);
-    }
-    WEFT_TRY(read_flow_plain(y, &s));
-    WEFT_TRY(new_string(y, line, s, out));
-    return resolve(&y->r, *out);
-}
-
-weft_status weft_base__parse_value(weft_doc *d, const char *text, weft_node **out)
-{
-    weft_yaml y = {.r          = {.doc = d, .p = text, .end = text + strlen(text)},
-                   .line_start = text};
-    while (weft_base__yaml_at(&y, ' ')) y.r.p++;
-    if (!at_quote(&y) && !weft_base__yaml_at(&y, '[') && !weft_base__yaml_at(&y, '{')) {
-        while (y.r.end > y.r.p && y.r.end[-1] == ' ') y.r.end--;
-        size_t n = (size_t)(y.r.end - y.r.p);
-        WEFT_TRY(new_string(&y, 0, weft_arena_strndup(d->arena, y.r.p, n), out));
-        return resolve(&y.r, *out);
-    }
-    WEFT_TRY(read_flow(&y, out));
-    if (!weft_base__yaml_line_done(&y) || y.r.p < y.r.end)
-        return WEFT_FAIL(WEFT_ERR_ARG, "'%s': unexpected text after the value", text);
-    return WEFT_OK;
 }
 
 /* ---- plain scalars of blocks ------------------------------------------------------------------- */
@@ -360,8 +158,8 @@ static weft_status read_plain(weft_yaml *y, int parent, weft_node **out)
         weft_text_put(&t, from, (size_t)(to - from));
     }
     WEFT_GO(weft_text_status(&t));
-    WEFT_GO(new_string(y, line, weft_arena_strdup(r->doc->arena, t.s), out));
-    WEFT_GO(resolve(r, *out));
+    WEFT_GO(weft_base__yaml_string(y, line, weft_arena_strdup(r->doc->arena, t.s), out));
+    WEFT_GO(weft_base__yaml_resolve(r, *out));
 out:
     weft_text_fini(&t);
     return st;
@@ -476,7 +274,8 @@ static weft_status read_block_scalar(weft_yaml *y, int parent, weft_node **out)
     int indent = b.indent ? (parent < 0 ? 0 : parent) + b.indent : detect_indent(y);
     if (indent > parent) read_block_lines(y, b, indent, &t);
     WEFT_GO(weft_text_status(&t));
-    WEFT_GO(new_string(y, line, weft_arena_strdup(y->r.doc->arena, t.s ? t.s : ""), out));
+    WEFT_GO(weft_base__yaml_string(
+        y, line, weft_arena_strdup(y->r.doc->arena, t.s ? t.s : ""), out));
     WEFT_GO(weft_base__yaml_find_content(y));
 out:
     weft_text_fini(&t);
@@ -490,6 +289,6 @@ weft_status weft_base__yaml_scalar(weft_yaml *y, int parent, weft_node **out)
     char c = *y->r.p;
     if (c == '|' || c == '>') return read_block_scalar(y, parent, out);
     if (c != '"' && c != '\'' && c != '[' && c != '{') return read_plain(y, parent, out);
-    WEFT_TRY(read_flow(y, out));
+    WEFT_TRY(weft_base__yaml_flow(y, out));
     return weft_base__yaml_end_line(y);
 }

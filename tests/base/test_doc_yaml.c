@@ -50,6 +50,7 @@ static void quoted_scalars(void **state)
     (void)state;
     check("'it''s # no comment'", "\"it's # no comment\"");
     check("\"a\\tb\\u00e9\\ud83d\\ude00\"", "\"a\\tb\xc3\xa9\xf0\x9f\x98\x80\"");
+    check("\"\\x41\\e\\ \\U0001F600\\_\"", "\"A\\u001b \xf0\x9f\x98\x80\xc2\xa0\"");
     check("\"12\"", "\"12\"");
     check("''", "\"\"");
     check("'one\n  two\n\n  three'", "\"one two\\nthree\"");
@@ -108,6 +109,7 @@ static void flow(void **state)
         "{\"a\": 1, \"b\": 2, \"c\": [\"x\", {\"y\": \"z\"}], \"d\": null, \"e\": null}");
     check("a: [1,\n  2, # two\n  3\n]\nb: {x: 1,\n y: 2}",
           "{\"a\": [1, 2, 3], \"b\": {\"x\": 1, \"y\": 2}}");
+    check("[one\n  two, three\n]", "[\"one two\", \"three\"]");
     check("- {a: http://x:1}\n- [a:b]", "[{\"a\": \"http://x:1\"}, [\"a:b\"]]");
     check("{\"json\": [true, null, 1.5e3]}", "{\"json\": [true, null, 1500.0]}");
 }
@@ -143,10 +145,13 @@ static void malformed(void **state)
         {"a: 'open", "no end"},
         {"a: \"open\n", "no end"},
         {"a: \"\\q\"", "bad escape"},
+        {"a: \"\\0\"", "bad escape"},
+        {"a: \"\\x4\"", "bad escape"},
+        {"a: \"\\UFFFFFFFF\"", "bad escape"},
         {"a: 'x' y", "unexpected text"},
         {"a: [1, 2", "has no end"},
         {"a: {b: 1", "has no end"},
-        {"a: [1 2\n3]", "expected ','"},
+        {"a: ['1' 2\n3]", "expected ','"},
         {"a: [1, 2]]", "unexpected text"},
         {"a: ]", "unexpected ']'"},
         {"[a: b]", "expected ','"},
