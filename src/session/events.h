@@ -1,0 +1,24 @@
+/* TensorBoard event files: scalars by step.
+ *
+ *     weft_events *e;
+ *     WEFT_TRY(weft_events_open("out", first_step, &e));
+ *     weft_events_add(e, step, "loss", 2.5);
+ *     weft_events_close(e);
+ *
+ * A file is records of: u64 length | masked crc32c(length) | protobuf Event | masked crc32c(Event).
+ * Adding allocates nothing. */
+#ifndef WEFT_SESSION_EVENTS_H
+#define WEFT_SESSION_EVENTS_H
+
+#include "base/status.h"
+
+typedef struct weft_events weft_events;
+
+/* A new file in dir, named by the time and this host.  done > 0: a resume behind that step; readers are
+ * told to drop later steps of older files. */
+weft_status weft_events_open(const char *dir, int64_t done, weft_events **out);
+weft_status weft_events_add(weft_events *e, int64_t step, const char *tag, double value);
+/* Accepts NULL. */
+weft_status weft_events_close(weft_events *e);
+
+#endif

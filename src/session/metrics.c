@@ -1,0 +1,102 @@
+#include "session/metrics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/doc.h"
+#include "base/io.h"
+
+struct weft_metrics {
+    int       fd;
+    char      path[4096];
+    weft_text line;
+};
+
+/* The step of a whole, valid line, or -1. */
+static int64_t step_of(const char *line, size_t n)
+{
+    weft_doc *d    = NULL;
+    int64_t   step = -1;
+    if (weft_doc_parse_json("metrics.jsonl", line, n, &d) != WEFT_OK) return -1;
+    if (weft_doc_get_int(d, weft_doc_root(d), "step", &step) != WEFT_OK) step = -1;
+    weft_doc_destroy(d);
+    return step;
+}
+
+/* How many bytes at the front are lines of steps 1 .. done, in order. */
+static size_t kept(const char *text, size_t n, int64_t done)
+{
+    size_t  at   = 0;
+    int64_t want = 1;
+    while (at < n && want <= done) {
+        const char *end = memchr(text + at, '\n', n - at);
+        if (!end || step_of(text + at, (size_t)(end - text) - at) != want) break;
+        at = (size_t)(end - text) + 1;
+        want++;
+    }
+    return at;
+}
+
+weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out)
+{
+    char         *text = NULL;
+    size_t        n = 0, keep = 0;
+    weft_status   st = WEFT_OK;
+    weft_metrics *m  = calloc(1, sizeof *m);
+    if (!m) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    m->fd = -1;
+    snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", dir);
+    if (weft_io_exists(m->path)) {
+        WEFT_GO(weft_io_read_file(m->path, &text, &n));
+        keep = kept(text, n, done);
+        if (keep < n) WEFT_GO(weft_io_replace_file(m->path, text, keep));
+    }
+    WEFT_GO(weft_io_open_write(m->path, false, &m->fd));
+    if (lseek(m->fd, 0, SEEK_END) < 0)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "%s: cannot append", m->path));
+    *out = m;
+    m    = NULL;
+out:
+    free(text);
+    if (m) weft_metrics_close(m);
+    return st;
+}
+
+static void put(weft_text *t, const char *key, double x)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    if (isfinite(x))
+        weft_text_put_double(t, x);
+    else
+        weft_text_add(t, "null"); /* JSON has no other word for it */
+}
+
+weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r)
+{
+    weft_text *t = &m->line;
+    t->n         = 0;
+    weft_text_add(t, "{\"step\": %lld", (long long)r->step);
+    put(t, "loss", r->loss);
+    put(t, "grad_norm", r->grad_norm);
+    put(t, "lr", r->lr);
+    put(t, "tokens_per_s", r->tokens_per_s);
+    put(t, "step_ms", r->step_ms);
+    weft_text_add(t, ", \"labels\": %lld", (long long)r->labels);
+    if (r->skipped) weft_text_add(t, ", \"skipped\": true");
+    if (!isnan(r->eval_loss)) put(t, "eval_loss", r->eval_loss);
+    weft_text_add(t, "}\n");
+    WEFT_TRY(weft_text_status(t));
+    return weft_io_write(m->fd, m->path, t->s, t->n);
+}
+
+weft_status weft_metrics_close(weft_metrics *m)
+{
+    if (!m) return WEFT_OK;
+    weft_status st = m->fd >= 0 ? weft_io_close(m->fd, m->path) : WEFT_OK;
+    weft_text_fini(&m->line);
+    free(m);
+    return st;
+}

@@ -1,0 +1,27 @@
+/* metrics.jsonl: one object a step, in order, each step once.
+ *
+ * Opening keeps the lines of the steps that are done and drops the rest: lines of steps after the
+ * checkpoint that a run resumes from, and a line that a crash cut short. */
+#ifndef WEFT_SESSION_METRICS_H
+#define WEFT_SESSION_METRICS_H
+
+#include <stdbool.h>
+
+#include "base/text.h"
+
+typedef struct weft_metrics weft_metrics;
+
+typedef struct weft_metrics_row {
+    int64_t step;
+    double  loss, grad_norm, lr, tokens_per_s, step_ms;
+    int64_t labels;
+    bool    skipped;   /* no label counted: no update */
+    double  eval_loss; /* NaN: no evaluation */
+} weft_metrics_row;
+
+weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out);
+/* Appends one line; allocates nothing after the first. */
+weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r);
+weft_status weft_metrics_close(weft_metrics *m); /* accepts NULL */
+
+#endif
