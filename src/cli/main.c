@@ -9,6 +9,7 @@
 
 static const weft_cli_command *const commands[] = {
     &weft_cli_data,
+    &weft_cli_ckpt,
 };
 
 static int help(FILE *f)

@@ -43,8 +43,7 @@ struct weft_job {
     const char         *model, *data, *data_format, *sums, *dtype, *recompute, *output;
     int64_t             seq, batch, micro_batch, lanes, steps, seed, threads;
     bool                given_micro_batch, given_lanes; /* else chosen here, at step 0 */
-    bool                shuffle, init;
-    double              dropout; /* -1: the model's own */
+    bool                shuffle, init, dropout;
     weft_job_optimizer  optimizer;
     weft_job_schedule   lr_schedule;
     weft_job_checkpoint checkpoint;
