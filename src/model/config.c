@@ -64,6 +64,15 @@ int64_t weft_model__size(weft_model__maker *mk, const char *key, int64_t def)
     return mk->b.st == WEFT_OK ? x : 1;
 }
 
+int64_t weft_model__layers(weft_model__maker *mk, const char *key)
+{
+    const int64_t most = 10000;
+    int64_t       n    = weft_model__size(mk, key, 0);
+    if (n > most) weft_model__refuse(mk, key, "%lld layers are more than %lld", (long long)n,
+                                     (long long)most);
+    return mk->b.st == WEFT_OK ? n : 1;
+}
+
 double weft_model__number(weft_model__maker *mk, const char *key, double def)
 {
     const weft_node *n = weft_model__node(mk, key);

@@ -17,7 +17,7 @@ static gpt2 read_config(weft_model__maker *mk)
     gpt2 c            = {0};
     c.d               = weft_model__size(mk, "n_embd|hidden_size", 0);
     c.heads           = weft_model__size(mk, "n_head|num_attention_heads", 0);
-    c.layers          = weft_model__size(mk, "n_layer|num_hidden_layers", 0);
+    c.layers          = weft_model__layers(mk, "n_layer|num_hidden_layers");
     c.vocab           = weft_model__size(mk, "vocab_size", 0);
     c.context         = weft_model__size(mk, "n_positions|n_ctx|max_position_embeddings", 1024);
     c.ffn             = weft_model__size(mk, "n_inner", 4 * c.d);

@@ -14,6 +14,12 @@ static const struct {
     weft_model_kind     kind;
 } family[] = {
     {"gpt2", weft_model__make_gpt2, WEFT_MODEL_LM},
+    {"llama", weft_model__make_llama, WEFT_MODEL_LM},
+    {"mistral", weft_model__make_llama, WEFT_MODEL_LM},
+    {"qwen2", weft_model__make_llama, WEFT_MODEL_LM},
+    {"mixtral", weft_model__make_llama, WEFT_MODEL_LM},
+    {"bert", weft_model__make_bert, WEFT_MODEL_LM},
+    {"ernie", weft_model__make_bert, WEFT_MODEL_LM},
 };
 
 /* ---- a configuration becomes a model ---- */

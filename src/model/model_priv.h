@@ -36,6 +36,7 @@ void weft_model__make_mlp(weft_model__maker *mk);
  * key may give several spellings, "n_positions|n_ctx"; the first one that is there and not null
  * counts.  Sizes lie between 1 and 2^31 - 1; without a default (0) the key must be there. */
 int64_t     weft_model__size(weft_model__maker *mk, const char *key, int64_t def);
+int64_t     weft_model__layers(weft_model__maker *mk, const char *key); /* at most 10000 */
 double      weft_model__number(weft_model__maker *mk, const char *key, double def);
 double      weft_model__positive(weft_model__maker *mk, const char *key, double def);
 bool        weft_model__flag(weft_model__maker *mk, const char *key, bool def);

@@ -31,6 +31,11 @@ static const struct {
     {"gpt3-175b", 174604259328, 96},
     {"mtnlg-530b", 529600819200, 105},
     {"gpt-1t", 1008038758400, 128},
+    {"llama3-8b", 8030261248, 32},
+    {"llama3-70b", 70553706496, 80},
+    {"llama3-405b", 405853388800, 126},
+    {"mixtral-8x7b", 46702792704, 32},
+    {"bert-large", 335174458, 24},
 };
 
 static void sizes_as_published(void **state)
