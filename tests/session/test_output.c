@@ -1,0 +1,135 @@
+/* metrics.jsonl and event files: what is written is what is read. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "session/events.h"
+#include "session/metrics.h"
+#include "support/files.h"
+
+static void add(const char *dir, int64_t done, int64_t from, int64_t to)
+{
+    weft_metrics *m;
+    assert_int_equal(weft_metrics_open(dir, done, &m), WEFT_OK);
+    for (int64_t s = from; s <= to; s++) {
+        weft_metrics_row r = {
+            .step = s, .loss = 0.1 + (double)s, .lr = 1e-3, .eval_loss = NAN};
+        assert_int_equal(weft_metrics_add(m, &r), WEFT_OK);
+    }
+    assert_int_equal(weft_metrics_close(m), WEFT_OK);
+}
+
+static int count_lines(const char *text)
+{
+    int n = 0;
+    for (; (text = strchr(text, '\n')); text++) n++;
+    return n;
+}
+
+/* A run that went past its checkpoint and was cut inside a line, resumed: each step once. */
+static void test_one_line_a_step(void **s)
+{
+    (void)s;
+    const char *dir  = test_files_begin();
+    const char *path = test_files_path("metrics.jsonl");
+    size_t      n;
+    add(dir, 0, 1, 7);
+    char *text = test_files_read(path, &n);
+    test_files_write(path, text, n - 5);
+    free(text);
+    add(dir, 4, 5, 9);
+    text = test_files_read(path, &n);
+    assert_int_equal(count_lines(text), 9);
+    for (int i = 1; i <= 9; i++) {
+        char want[32];
+        snprintf(want, sizeof want, "{\"step\": %d, ", i);
+        assert_non_null(strstr(text, want));
+    }
+    assert_non_null(strstr(text, "\"loss\": 9.1, "));
+    free(text);
+    add(dir, 0, 1, 2); /* anew: nothing of the old run stays */
+    text = test_files_read(path, &n);
+    assert_int_equal(count_lines(text), 2);
+    free(text);
+    test_files_end();
+}
+
+static char *event_file(const char *dir, size_t *n)
+{
+    DIR           *d = opendir(dir);
+    struct dirent *e;
+    char          *text = NULL;
+    while ((e = readdir(d)))
+        if (!strncmp(e->d_name, "events.out.tfevents.", 20))
+            text = test_files_read(test_files_path("%s", e->d_name), n);
+    closedir(d);
+    return text;
+}
+
+static uint64_t le(const char *p, int n)
+{
+    uint64_t x = 0;
+    for (int i = n - 1; i >= 0; i--) x = x << 8 | (uint8_t)p[i];
+    return x;
+}
+
+static uint32_t mask(uint32_t c)
+{
+    return ((c >> 15) | (c << 17)) + 0xa282ead8u;
+}
+
+/* Every record's length and both checksums hold; the scalar is where the format puts it. */
+static void test_events(void **s)
+{
+    (void)s;
+    const char  *dir = test_files_begin();
+    weft_events *e;
+    size_t       n, at = 0;
+    int          n_record = 0;
+    assert_int_equal(weft_events_open(dir, 3, &e), WEFT_OK);
+    assert_int_equal(weft_events_add(e, 4, "loss", 2.5), WEFT_OK);
+    assert_int_equal(weft_events_close(e), WEFT_OK);
+    char *b = event_file(dir, &n);
+    assert_non_null(b);
+    for (; at < n; n_record++) {
+        uint64_t len = le(b + at, 8);
+        assert_true(at + 16 + len <= n);
+        assert_int_equal(le(b + at + 8, 4), mask(weft_hash_crc32c(0, b + at, 8)));
+        assert_int_equal(le(b + at + 12 + len, 4),
+                         mask(weft_hash_crc32c(0, b + at + 12, len)));
+        if (n_record == 0)
+            assert_memory_equal(b + at + 12 + 11,
+                                "\x1a\x0d"
+                                "brain.Event:2",
+                                15);
+        if (n_record == 1)
+            assert_memory_equal(b + at + 12 + 9, "\x10\x04\x3a\x02\x08\x01", 6);
+        if (n_record == 2)
+            assert_memory_equal(
+                b + at + 12 + 9,
+                "\x10\x04\x2a\x0d\x0a\x0b\x0a\x04loss\x15\x00\x00\x20\x40", 17);
+        at += 16 + len;
+    }
+    assert_int_equal(n_record, 3);
+    free(b);
+    test_files_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest t[] = {
+        cmocka_unit_test(test_one_line_a_step),
+        cmocka_unit_test(test_events),
+    };
+    return cmocka_run_group_tests(t, NULL, NULL);
+}
