@@ -90,12 +90,33 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
     return -1;
 }
 
+/* The loss and its gradient over the same logits: one pass over them instead of two.  Possible when the
+ * backward pass needs the loss's statistics for nothing else and its weight is known beforehand. */
+static void fuse_loss(weft_lower__pass *p, int at)
+{
+    const weft_graph *g   = p->g;
+    const weft_vid   *out = g->node[at].out, *in = g->node[at].in;
+    if (p->n_use[out[1]] != 1 || p->n_use[in[0]] != 2) return;
+    for (int k = p->first_user[out[1]]; k < p->first_user[out[1] + 1]; k++) {
+        int                    i = p->user[k];
+        const weft_graph_node *d = &g->node[i];
+        if (!p->alive[i] || d->op != WEFT_OP_CROSS_ENTROPY_GRAD) continue;
+        if (d->in[0] != in[0] || d->in[1] != in[1] || d->in[2] != out[1] || p->placed[d->out[0]]) return;
+        if (g->value[weft_lower__base(g, d->in[3])].node >= 0) return;
+        p->chain[at].node[p->chain[at].n++] = i;
+        p->fused_into[i]                    = at;
+        return;
+    }
+}
+
 void weft_lower__fuse(weft_lower__pass *p)
 {
     const weft_graph *g = p->g;
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
-        if (!p->alive[i] || n->op != WEFT_OP_MATMUL) continue;
+        if (!p->alive[i]) continue;
+        if (n->op == WEFT_OP_CROSS_ENTROPY) fuse_loss(p, i);
+        if (n->op != WEFT_OP_MATMUL) continue;
         int      row = row_dims(g, n);
         weft_vid v   = n->out[0];
         while (p->chain[i].n < WEFT_LOWER__MAX_POST) {

@@ -29,11 +29,18 @@ static bool covers(const weft_segment *s, const weft_operand *o)
            ((bytes + 63) & ~(int64_t)63) == s->storage[o->buffer].bytes;
 }
 
-static bool can_share(const weft_segment *s, int at, const weft_instr *i)
+/* Which result of i may lie over operand 0: that of an element-wise operator, or the gradient of a loss
+ * over the logits; -1 none. */
+static int result_over_operand(const weft_instr *i)
 {
-    if (i->kind != WEFT_INSTR_COMPUTE || !(weft_op_get(i->op)->flags & WEFT_OP_ELEM)) return false;
-    if (i->n_in < 1 || i->n_out < 1 || i->n_post || i->add) return false;
-    const weft_operand *x = &i->in[0], *y = &i->out[0];
+    if (i->kind != WEFT_INSTR_COMPUTE || i->n_in < 1 || i->n_out < 1 || i->add) return -1;
+    if (i->op == WEFT_OP_CROSS_ENTROPY && i->n_post) return i->post[0].out;
+    return weft_op_get(i->op)->flags & WEFT_OP_ELEM && !i->n_post ? 0 : -1;
+}
+
+static bool can_share(const weft_segment *s, int at, const weft_instr *i, int result)
+{
+    const weft_operand *x = &i->in[0], *y = &i->out[result];
     if (x->buffer < 0 || y->buffer < 0 || x->buffer == y->buffer) return false;
     if (!weft_shape_equal(&x->type.shape, &y->type.shape) || x->type.dtype != y->type.dtype) return false;
     const weft_storage *a = &s->storage[x->buffer], *b = &s->storage[y->buffer];
@@ -47,8 +54,9 @@ static bool can_share(const weft_segment *s, int at, const weft_instr *i)
 void weft_lower__share(weft_segment *s)
 {
     for (int i = 0; i < s->n_instr; i++) {
-        if (!can_share(s, i, &s->instr[i])) continue;
-        int a = s->instr[i].in[0].buffer, b = s->instr[i].out[0].buffer;
+        int result = result_over_operand(&s->instr[i]);
+        if (result < 0 || !can_share(s, i, &s->instr[i], result)) continue;
+        int a = s->instr[i].in[0].buffer, b = s->instr[i].out[result].buffer;
         s->storage[a].last  = s->storage[b].last;
         s->storage[b].first = s->storage[b].last = -1;
         for (int k = i; k < s->n_instr; k++) {

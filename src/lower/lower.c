@@ -43,6 +43,7 @@ static weft_status start(writer *w, weft_op op, const weft_attr *attr, const cha
     i->group = i->peer = -1;
     i->seconds         = -1;
     i->name            = weft_arena_strdup(a, name);
+    i->post            = WEFT_ARENA_ARRAY(a, weft_post, WEFT_LOWER__MAX_POST);
     i->in              = WEFT_ARENA_ARRAY(a, weft_operand, n_in + WEFT_LOWER__MAX_POST + 1);
     i->out             = WEFT_ARENA_ARRAY(a, weft_operand, n_out + WEFT_LOWER__MAX_POST + 1);
     i->n_in = i->n_own_in = n_in;
@@ -109,19 +110,18 @@ static void write_result(writer *w, weft_vid v, weft_operand *o)
     *o = operand_at(l, &w->p->g->value[v].type);
 }
 
+/* Steps behind a product: each works on the value so far. */
 static weft_status write_posts(writer *w, int node, weft_instr *i)
 {
     const weft_graph        *g = w->p->g;
     const weft_lower__chain *c = &w->p->chain[node];
     weft_vid                 v = g->node[node].out[0];
 
-    i->post = WEFT_ARENA_ARRAY(w->s->arena, weft_post, c->n);
-    WEFT_TRY(weft_arena_status(w->s->arena));
     if (w->p->n_use[v] == 1) i->out[0].buffer = -1;
     for (int k = 0; k < c->n; k++) {
         const weft_graph_node *s = &g->node[c->node[k]];
-        weft_post *q = &i->post[i->n_post++];
-        *q           = (weft_post){.op = s->op, .in = -1, .out = -1};
+        weft_post             *q = &i->post[i->n_post++];
+        *q                       = (weft_post){.op = s->op, .in = -1, .out = -1};
         WEFT_TRY(weft_op_copy_attr(s->op, s->attr, w->s->arena, &q->attr));
         for (int x = 0; x < s->n_in; x++)
             if (s->in[x] != v) {
@@ -134,7 +134,32 @@ static weft_status write_posts(writer *w, int node, weft_instr *i)
             write_result(w, v, &i->out[i->n_out++]);
         }
     }
-    return weft_arena_status(w->s->arena);
+    return WEFT_OK;
+}
+
+/* The place of a view of a leaf, whose node may come later. */
+static bool place_leaf_view(writer *w, weft_vid v)
+{
+    const weft_graph_value *x = &w->p->g->value[v];
+    if (w->p->loc[v].root >= 0) return true;
+    const weft_graph_node *n = &w->p->g->node[x->node];
+    return place_leaf_view(w, n->in[0]) &&
+           weft_lower__view(w->p->g, n, x->index, &w->p->loc[n->in[0]], &w->p->loc[v]);
+}
+
+/* The gradient of a loss over the same logits: its weight is the one operand more. */
+static weft_status write_loss_grad(writer *w, int node, weft_instr *i)
+{
+    const weft_graph_node *d = &w->p->g->node[w->p->chain[node].node[0]];
+    i->out[1].buffer         = -1; /* the statistics are used up on the spot */
+    i->n_post                = 1;
+    i->post[0]               = (weft_post){.op = d->op, .in = i->n_in, .out = i->n_out};
+    WEFT_TRY(weft_op_copy_attr(d->op, d->attr, w->s->arena, &i->post[0].attr));
+    if (!place_leaf_view(w, d->in[3]))
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: the loss's weight needs a copy");
+    WEFT_TRY(read_operand(w, d->in[3], true, &i->in[i->n_in++]));
+    write_result(w, d->out[0], &i->out[i->n_out++]);
+    return WEFT_OK;
 }
 
 /* Sums that their makers could not write in place: one instruction right behind the maker. */
@@ -192,7 +217,10 @@ static weft_status write_node(writer *w, int node)
         if (p->accum[n->out[j]] >= 0) i.add |= 1u << j;
         write_result(w, n->out[j], &i.out[j]);
     }
-    if (p->chain[node].n) WEFT_TRY(write_posts(w, node, &i));
+    if (p->chain[node].n && n->op == WEFT_OP_CROSS_ENTROPY)
+        WEFT_TRY(write_loss_grad(w, node, &i));
+    else if (p->chain[node].n)
+        WEFT_TRY(write_posts(w, node, &i));
     return push(w, &i);
 }
 

@@ -86,7 +86,8 @@ typedef enum weft_collective {
 
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.
  * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand ones the
- * result so far is operand 0 (of add, mul) or dy (of the gradients). */
+ * result so far is operand 0 (of add, mul) or dy (of the gradients).  On a cross_entropy the one possible
+ * step is its cross_entropy_grad: in is dloss, out the gradient of the logits, which may be their memory. */
 typedef struct weft_post {
     weft_op          op;
     const weft_attr *attr;

@@ -130,6 +130,34 @@ static void test_gradients_and_updates_are_in_place(void **state)
     weft_segment_destroy(s);
 }
 
+/* The loss and its gradient: one instruction, the gradient over the logits' memory. */
+static void test_loss_and_gradient_are_one_pass(void **state)
+{
+    (void)state;
+    weft_segment *s = lower("graph t {\n"
+                            "  input x: f32[4,8]\n"
+                            "  input y: i32[4]\n"
+                            "  input inv_n: f32[] per_step\n"
+                            "  param w: f32[16,8]\n"
+                            "  forward\n"
+                            "  z: f32[4,16] = matmul(x, w) {spec=bd,vd->bv}\n"
+                            "  l: f32[4], e: f32[4] = cross_entropy(z, y)\n"
+                            "  backward\n"
+                            "  d: f32[4] = broadcast(inv_n) {shape=[4]}\n"
+                            "  dz: f32[4,16] = cross_entropy_grad(z, y, e, d)\n"
+                            "  dx: f32[4,8] = matmul(dz, w) {spec=bv,vd->bd}\n"
+                            "  output l\n"
+                            "  output dx\n"
+                            "}\n");
+    assert_int_equal(s->n_instr, 3);
+    const weft_instr *i = &s->instr[1];
+    assert_int_equal(i->n_post, 1);
+    assert_int_equal(i->out[1].buffer, -1);
+    assert_int_equal(i->out[2].buffer, i->in[0].buffer);
+    assert_int_equal(i->in[2].stride[0], 0);
+    weft_segment_destroy(s);
+}
+
 /* Strides under another shape exist only where the dimensions lie behind each other. */
 static void test_reshape_of_strides(void **state)
 {
@@ -151,6 +179,7 @@ int main(void)
         cmocka_unit_test(test_a_late_operand_is_not_fused),
         cmocka_unit_test(test_splits_and_concats_are_views),
         cmocka_unit_test(test_gradients_and_updates_are_in_place),
+        cmocka_unit_test(test_loss_and_gradient_are_one_pass),
         cmocka_unit_test(test_reshape_of_strides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
