@@ -137,16 +137,15 @@ out:
     return st;
 }
 
-static weft_status remove_step(const char *dir, int64_t step)
+/* The step exists no more; its folder is a leftover from now on. */
+static weft_status remove_manifest(const char *dir, int64_t step)
 {
     weft_text   path = {0};
-    weft_status st   = WEFT_OK;
+    weft_status st;
 
     weft_text_add(&path, "%s/" WEFT_CKPT__MANIFEST "%08lld", dir, (long long)step);
-    WEFT_GO(weft_text_status(&path));
-    WEFT_GO(weft_io_remove_tree(path.s));
-    WEFT_GO(weft_io_sync_dir(dir));
-out:
+    st = weft_text_status(&path);
+    if (st == WEFT_OK) st = weft_io_remove_tree(path.s);
     weft_text_fini(&path);
     return st;
 }
@@ -181,8 +180,9 @@ weft_status weft_ckpt_prune(const char *dir, int keep)
                           "deleted: ");
         goto out;
     }
-    for (int i = n - 1; i >= last; i--) WEFT_GO(remove_step(dir, step[i]));
-    WEFT_GO(weft_ckpt__sweep(dir)); /* the folders that nobody names any more */
+    for (int i = n - 1; i >= last; i--) WEFT_GO(remove_manifest(dir, step[i]));
+    WEFT_GO(
+        weft_ckpt__sweep(dir)); /* syncs, then the folders that nobody names any more */
 out:
     free(step);
     return st;

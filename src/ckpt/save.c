@@ -39,6 +39,29 @@ static weft_status check_files(const weft_ckpt_file *file, int n_file)
     return WEFT_OK;
 }
 
+/* dir and its parents, each new one on the device before anything lies in it. */
+static weft_status make_dir(job *j)
+{
+    size_t n = strlen(j->dir);
+
+    for (size_t i = 1; i <= n; i++) {
+        const char *path, *end;
+
+        if (i < n && j->dir[i] != '/') continue;
+        path = weft_arena_strndup(j->arena, j->dir, i);
+        WEFT_TRY(weft_arena_status(j->arena));
+        if (weft_io_exists(path)) continue;
+        WEFT_TRY(weft_io_mkdirs(path));
+        end  = strrchr(path, '/');
+        path = !end          ? "."
+               : end == path ? "/"
+                             : weft_arena_strndup(j->arena, path, (size_t)(end - path));
+        WEFT_TRY(weft_arena_status(j->arena));
+        WEFT_TRY(weft_io_sync_dir(path));
+    }
+    return WEFT_OK;
+}
+
 /* The step's folder, or the first step-N-rK that is free when N is saved again. */
 static weft_status choose_names(job *j)
 {
@@ -194,7 +217,7 @@ weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *
         return WEFT_FAIL(WEFT_ERR_ARG, "a checkpoint of step %lld", (long long)step);
     WEFT_TRY(check_files(file, n_file));
     WEFT_GO(init(&j));
-    WEFT_GO(weft_io_mkdirs(dir));
+    WEFT_GO(make_dir(&j));
     WEFT_GO(weft_ckpt__sweep(dir));
     WEFT_GO(choose_names(&j));
     note_old(&j);
