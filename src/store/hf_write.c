@@ -138,7 +138,8 @@ weft_status weft_store_dir_write(const char *to, const weft_store_item *item, in
     WEFT_TRY(weft_io_mkdirs(to));
     if (shard_bytes > 0 && total > shard_bytes && has_one_file(to))
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: holds a " ONE_FILE ", which readers would take instead of the "
+                         "%s: holds a " ONE_FILE
+                         ", which readers would take instead of the "
                          "shards; remove it first",
                          to);
     if (shard_bytes > 0 && total > shard_bytes)

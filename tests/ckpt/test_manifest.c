@@ -58,6 +58,8 @@ static void damaged(void **state)
     weft_text_fini(&t);
 }
 
+#define GOOD "weft-manifest 1\nstep 1\ndir d\nblock 4194304\n"
+
 /* Wrong words under a right checksum. */
 static void wrong_words(void **state)
 {
@@ -70,11 +72,10 @@ static void wrong_words(void **state)
         "weft-manifest 1\nstep 1\ndir ..\nblock 4194304\n",
         "weft-manifest 1\nstep 1\ndir a/b\nblock 4194304\n",
         "weft-manifest 1\nstep 1\ndir d\nblock 4096\n",
-        "weft-manifest 1\nstep 1\ndir d\nblock 4194304\nfile x 1 1 0000000000000000\ncrc "
-        "00000000\n",
-        "weft-manifest 1\nstep 1\ndir d\nblock 4194304\nfile x 9223372036854775807 1 0\n",
-        "weft-manifest 1\nstep 1\ndir d\nblock 4194304\nfile x 1 0 0000000000000000\n",
-        "weft-manifest 1\nstep 1\ndir d\nblock 4194304\njunk\n",
+        GOOD "file x 1 1 0000000000000000\ncrc 00000000\n",
+        GOOD "file x 9223372036854775807 1 0\n",
+        GOOD "file x 1 0 0000000000000000\n",
+        GOOD "junk\n",
     };
     weft_ckpt_manifest b;
     (void)state;
