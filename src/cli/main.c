@@ -10,6 +10,7 @@
 static const weft_cli_command *const commands[] = {
     &weft_cli_data,
     &weft_cli_ckpt,
+    &weft_cli_graph,
 };
 
 static int help(FILE *f)
