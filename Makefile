@@ -99,8 +99,11 @@ PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o)
 
 plan-only: build/plan/libweft-plan.a
 
+# The link shows that nothing outside these rooms, libc and libm is needed.
 build/plan/libweft-plan.a: $(PLAN_OBJ)
 	@rm -f $@ && $(AR) rcs $@ $^
+	@echo 'int main(void) { return 0; }' >build/plan/whole.c
+	@$(CC) build/plan/whole.c -Wl,--whole-archive $@ -Wl,--no-whole-archive -lm -o build/plan/whole
 
 build/plan/%.o: src/%.c $(shell find include src -name '*.h' -o -name '*.def')
 	@mkdir -p $(@D)

@@ -8,7 +8,7 @@ one='
     if "$1" -max_total_time=$3 -max_len=65536 -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
         -print_final_stats=1 -artifact_prefix="$build/crash-$name-" \
         "$build/corpus/$name" "tests/fuzz/corpus/$name" >"$build/fuzz-$name.log" 2>&1; then
-        runs=$(sed -n "s/^stat::number_of_executed_units: *//p" "$build/fuzz-$name.log")
+        runs=$(sed -n "s/^stat::number_of_executed_units: *//p" "$build/fuzz-$name.log" | tail -n 1)
         echo "fuzz $name: $3 s, $runs inputs, no crash"
     else
         tail -40 "$build/fuzz-$name.log"; echo "fuzz $name: FAILED"; exit 255

@@ -316,7 +316,7 @@ weft_status weft_io_remove_tree(const char *path)
 
 static weft_status write_temp(const char *temp, const void *p, size_t n)
 {
-    int fd;
+    int fd = -1;
     WEFT_TRY(weft_io_open_write(temp, true, &fd));
     weft_status st = weft_io_write(fd, temp, p, n);
     if (st == WEFT_OK) st = weft_io_sync(fd, temp);
