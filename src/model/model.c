@@ -20,6 +20,10 @@ static const struct {
     {"mixtral", weft_model__make_llama, WEFT_MODEL_LM},
     {"bert", weft_model__make_bert, WEFT_MODEL_LM},
     {"ernie", weft_model__make_bert, WEFT_MODEL_LM},
+    {"t5", weft_model__make_t5, WEFT_MODEL_ENCDEC},
+    {"ernie3-titan", weft_model__make_titan, WEFT_MODEL_LM},
+    {"resnet", weft_model__make_resnet, WEFT_MODEL_IMAGES},
+    {"mlp", weft_model__make_mlp, WEFT_MODEL_VECTORS},
 };
 
 /* ---- a configuration becomes a model ---- */

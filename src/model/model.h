@@ -36,7 +36,7 @@ typedef struct weft_model_param {
     int                n_tensor;
     weft_model_tensor *tensor;
     /* Tied parameters: other names under which a file may hold the same numbers again; NULL ends. */
-    const char *alias[3];
+    const char *alias[4];
 } weft_model_param;
 
 /* Running statistics: state that becomes an exponential mean of a value of each micro-batch:
