@@ -70,7 +70,7 @@ typedef struct weft_store_item {
 } weft_store_item;
 
 /* What a file shall hold, in which order.  Either item (a new header is made, data in the given
- * order) or like (the header's bytes, order and layout of that file; item[] then replaces the
+ * order: put wider types first and every tensor is aligned) or like (the header's bytes, order and layout of that file; item[] then replaces the
  * bytes of the tensors it names, and what it does not name is copied). */
 typedef struct weft_store_spec {
     const weft_store_item *item;

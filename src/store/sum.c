@@ -1,13 +1,17 @@
 /* A file written in one pass, summed by blocks.  In: bytes in order.  Out: the file and its sums.
- * Large pieces go to the file from where they lie; only what does not fill a block is copied. */
+ * Large pieces go to the file from where they lie; only small ones are gathered in between. */
 #include "store/sum.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/hash.h"
 #include "base/io.h"
+
+#define SMALL (64 << 10) /* pieces up to this are gathered first */
+#define CHUNK (1 << 20)  /* summed and written in one go */
 
 void weft_store_sum_fini(weft_store_sum *s)
 {
@@ -38,7 +42,7 @@ weft_status weft_store_out_open(weft_store_out *o, const char *path, int64_t byt
     *o      = (weft_store_out){.fd = -1, .want = bytes};
     o->path = strdup(path);
     o->crc  = malloc(sizeof o->crc[0] * (size_t)(n_block + 1));
-    o->buf  = malloc(bytes < WEFT_STORE_BLOCK ? (size_t)bytes + 1 : WEFT_STORE_BLOCK);
+    o->buf  = malloc(SMALL);
     if (!o->path || !o->crc || !o->buf)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to write it", path));
     WEFT_GO(weft_io_open_write(path, true, &o->fd));
@@ -48,38 +52,45 @@ out:
     return st;
 }
 
-static weft_status put_block(weft_store_out *o, const void *p, size_t n)
+/* Bytes that go out now: summed while they are in the cache, then written. */
+static weft_status emit(weft_store_out *o, const uint8_t *p, size_t n)
 {
-    o->crc[o->n_block++] = weft_hash_crc32c(0, p, n);
-    WEFT_TRY(weft_io_write(o->fd, o->path, p, n));
-    o->done += (int64_t)n;
+    while (n > 0) {
+        int64_t at = o->done % WEFT_STORE_BLOCK;
+        size_t  k  = n < CHUNK ? n : CHUNK;
+
+        if ((int64_t)k > WEFT_STORE_BLOCK - at) k = (size_t)(WEFT_STORE_BLOCK - at);
+        if (at == 0) o->crc[o->n_block++] = 0;
+        o->crc[o->n_block - 1] = weft_hash_crc32c(o->crc[o->n_block - 1], p, k);
+        WEFT_TRY(weft_io_write(o->fd, o->path, p, k));
+        o->done += (int64_t)k;
+        p += k;
+        n -= k;
+        /* a block that is full may start its way to the device; only a hint */
+        if (o->done % WEFT_STORE_BLOCK == 0)
+            (void)sync_file_range(o->fd, o->done - WEFT_STORE_BLOCK, WEFT_STORE_BLOCK,
+                                  SYNC_FILE_RANGE_WRITE);
+    }
     return WEFT_OK;
+}
+
+static weft_status flush(weft_store_out *o)
+{
+    size_t n = o->n_buf;
+
+    o->n_buf = 0;
+    return emit(o, o->buf, n);
 }
 
 weft_status weft_store_out_put(weft_store_out *o, const void *p, size_t n)
 {
-    const uint8_t *at = p;
-
     if ((int64_t)n > o->want - o->done - (int64_t)o->n_buf)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: more bytes than the %lld announced",
                          o->path, (long long)o->want);
-    while (n > 0) {
-        size_t k = WEFT_STORE_BLOCK - o->n_buf;
-
-        if (o->n_buf == 0 && n >= WEFT_STORE_BLOCK) {
-            WEFT_TRY(put_block(o, at, WEFT_STORE_BLOCK));
-        } else {
-            if (k > n) k = n;
-            memcpy(o->buf + o->n_buf, at, k);
-            o->n_buf += k;
-            if (o->n_buf == WEFT_STORE_BLOCK) {
-                o->n_buf = 0;
-                WEFT_TRY(put_block(o, o->buf, WEFT_STORE_BLOCK));
-            }
-        }
-        at += k;
-        n -= k;
-    }
+    if (o->n_buf + n > SMALL) WEFT_TRY(flush(o));
+    if (n > SMALL) return emit(o, p, n);
+    if (n > 0) memcpy(o->buf + o->n_buf, p, n);
+    o->n_buf += n;
     return WEFT_OK;
 }
 
@@ -88,10 +99,7 @@ weft_status weft_store_out_close(weft_store_out *o, weft_store_sum *sum)
     weft_status st = WEFT_OK;
     int         fd;
 
-    if (o->n_buf > 0) {
-        WEFT_GO(put_block(o, o->buf, o->n_buf));
-        o->n_buf = 0;
-    }
+    WEFT_GO(flush(o));
     if (o->done != o->want)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: %lld bytes written, %lld announced",
                           o->path, (long long)o->done, (long long)o->want));
