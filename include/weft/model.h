@@ -18,18 +18,20 @@ extern "C" {
 typedef struct weft_model weft_model;
 
 typedef struct weft_model_options {
-    int64_t    batch;     /* sequences (images) of one micro-batch; 0: 1 */
-    int64_t    seq;       /* tokens of a sequence; 0: what the model allows, at most 1024 */
-    weft_dtype dtype;     /* of parameters and activations: f32 (0), bf16, f64 */
+    int64_t    batch; /* sequences (images) of one micro-batch; 0: 1 */
+    int64_t    seq;   /* tokens of a sequence; 0: what the model allows, at most 1024 */
+    weft_dtype dtype; /* of parameters and activations: f32 (0), bf16, f64 */
     bool       with_loss; /* labels in, sum of the losses out; without: logits out */
-    bool       dropout;   /* use the configuration's dropout probabilities; else none is dropped */
+    bool
+        dropout; /* use the configuration's dropout probabilities; else none is dropped */
 } weft_model_options;
 
 /* what: a folder that holds config.json, a config.json itself, a file that ends in .graph, or a
  * preset's name.  A folder of a preset's name wins where it holds a config.json.
  * On WEFT_OK *out is the caller's; free it with weft_model_destroy().
  * WEFT_ERR_ARG: one line with the file, the key, why, and what to do. */
-weft_status weft_model_load(const char *what, const weft_model_options *o, weft_model **out);
+weft_status weft_model_load(const char *what, const weft_model_options *o,
+                            weft_model **out);
 void        weft_model_destroy(weft_model *m); /* accepts NULL */
 
 /* The model's own graph, which a maker of the training graph goes on to add to. */

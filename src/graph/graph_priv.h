@@ -6,9 +6,9 @@
 
 /* weft_graph_add_node() with a name for each result, taken as they are: the caller has seen to it
  * that they are new. */
-weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *attr, int n_in,
-                                  const weft_vid *in, const char *const *name, int n_out,
-                                  weft_vid *out);
+weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *attr,
+                                  int n_in, const weft_vid *in, const char *const *name,
+                                  int n_out, weft_vid *out);
 
 /* A name that the tokenizer reads as one word; others are written between quotes. */
 bool weft_graph__is_word(const char *name);

@@ -17,7 +17,10 @@
 #include "graph/graph.h"
 
 /* ---- the hash of a node on its own ---- */
-static void add_int(weft_hash_state *h, int64_t x) { weft_hash_add(h, &x, sizeof x); }
+static void add_int(weft_hash_state *h, int64_t x)
+{
+    weft_hash_add(h, &x, sizeof x);
+}
 
 static void add_type(weft_hash_state *h, const weft_type *t)
 {
@@ -127,11 +130,14 @@ typedef struct finder {
     int               n; /* forward nodes */
     const uint64_t   *hash;
     /* what enters the first layer, and what takes its place in the second */
-    int       n_enter;
-    weft_vid  enter[32], from[32];
+    int      n_enter;
+    weft_vid enter[32], from[32];
 } finder;
 
-static int maker(const weft_graph *g, weft_vid v) { return g->value[v].node; }
+static int maker(const weft_graph *g, weft_vid v)
+{
+    return g->value[v].node;
+}
 
 /* An operand of the first layer from before the run: its partner comes out of the first layer. */
 static bool enters(finder *f, int start, int p, weft_vid a, weft_vid b)

@@ -47,8 +47,8 @@ static weft_status read_known(reader *r, weft_vid *out)
     WEFT_TRY(read_name(r, &name));
     *out = weft_graph_find(r->g, name);
     if (*out >= 0) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: there is no value '%s' above this line", r->lex.file, line,
-                     name);
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: there is no value '%s' above this line",
+                     r->lex.file, line, name);
 }
 
 static weft_status read_type(reader *r, weft_type *out)
@@ -56,7 +56,8 @@ static weft_status read_type(reader *r, weft_type *out)
     const char *word;
     WEFT_TRY(weft_lex_word(&r->lex, &word));
     if (!weft_dtype_parse(word, &out->dtype))
-        return weft_lex_fail(&r->lex, "'%s' is no data type (f32, bf16, f64, i32, ...)", word);
+        return weft_lex_fail(&r->lex, "'%s' is no data type (f32, bf16, f64, i32, ...)",
+                             word);
     WEFT_TRY(weft_lex_expect(&r->lex, "["));
     out->shape.n = 0;
     while (!weft_lex_is(&r->lex, "]")) {
@@ -87,11 +88,12 @@ static weft_status read_leaf(reader *r, weft_value_kind kind)
     WEFT_TRY(read_name(r, &name));
     WEFT_TRY(read_value(r, name, &v));
 
-    weft_status (*add)(weft_graph *, const char *, weft_dtype, int, const int64_t *, weft_vid *) =
-        kind == WEFT_VALUE_INPUT   ? weft_graph_add_input
-        : kind == WEFT_VALUE_PARAM ? weft_graph_add_param
-                                   : weft_graph_add_state;
-    WEFT_TRY(at_line(r, line, add(r->g, name, v.type.dtype, v.type.shape.n, v.type.shape.d, &id)));
+    weft_status (*add)(weft_graph *, const char *, weft_dtype, int, const int64_t *,
+                       weft_vid *) = kind == WEFT_VALUE_INPUT   ? weft_graph_add_input
+                                     : kind == WEFT_VALUE_PARAM ? weft_graph_add_param
+                                                                : weft_graph_add_state;
+    WEFT_TRY(at_line(r, line,
+                     add(r->g, name, v.type.dtype, v.type.shape.n, v.type.shape.d, &id)));
     if (kind == WEFT_VALUE_INPUT && weft_lex_accept(&r->lex, "per_step"))
         r->g->value[id].per_step = true;
     return WEFT_OK;
@@ -104,8 +106,9 @@ static weft_status read_op(reader *r, weft_op *out)
     WEFT_TRY(weft_lex_word(&r->lex, &word));
     if (weft_op_find(word, out)) return WEFT_OK;
     const char *near = weft_op_suggest(word);
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: unknown operator '%s'%s%s%s", r->lex.file, line, word,
-                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: unknown operator '%s'%s%s%s", r->lex.file,
+                     line, word, near ? ", did you mean '" : "", near ? near : "",
+                     near ? "'?" : "");
 }
 
 static weft_status read_operands(reader *r, weft_vid **out, int *n)
@@ -116,7 +119,8 @@ static weft_status read_operands(reader *r, weft_vid **out, int *n)
     WEFT_TRY(weft_lex_expect(&r->lex, "("));
     while (!weft_lex_is(&r->lex, ")")) {
         if (*n) WEFT_TRY(weft_lex_expect(&r->lex, ","));
-        if (*n == WEFT_MAX_IN) return weft_lex_fail(&r->lex, "more than %d operands", WEFT_MAX_IN);
+        if (*n == WEFT_MAX_IN)
+            return weft_lex_fail(&r->lex, "more than %d operands", WEFT_MAX_IN);
         WEFT_TRY(weft_arena_grow(r->tmp, (void **)&in, &cap, *n + 1, sizeof *in));
         WEFT_TRY(read_known(r, &in[*n]));
         ++*n;
@@ -134,7 +138,8 @@ static weft_status read_attr(reader *r, weft_op op, weft_attr *attr)
     if (weft_lex_is(l, "{") && l->tok == WEFT_TOK_PUNCT) {
         const char *from = l->at, *to = from;
         while (to < l->end && *to != '}' && *to != '\n') to++;
-        if (to == l->end || *to != '}') return weft_lex_fail(l, "'{' without '}' on one line");
+        if (to == l->end || *to != '}')
+            return weft_lex_fail(l, "'{' without '}' on one line");
         text = weft_arena_strndup(r->tmp, from, (size_t)(to - from));
         if (!text) return weft_arena_status(r->tmp);
         l->at = to + 1;
@@ -147,11 +152,13 @@ static weft_status check_type(reader *r, int line, const named_type *want, weft_
 {
     const weft_type *have = &r->g->value[v].type;
     char             a[192], b[192];
-    if (have->dtype == want->type.dtype && weft_shape_equal(&have->shape, &want->type.shape))
+    if (have->dtype == want->type.dtype &&
+        weft_shape_equal(&have->shape, &want->type.shape))
         return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s is %s[%s], the text says %s[%s]", r->lex.file, line,
-                     want->name, weft_dtype_name(have->dtype),
-                     weft_shape_text(&have->shape, a, sizeof a), weft_dtype_name(want->type.dtype),
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s is %s[%s], the text says %s[%s]",
+                     r->lex.file, line, want->name, weft_dtype_name(have->dtype),
+                     weft_shape_text(&have->shape, a, sizeof a),
+                     weft_dtype_name(want->type.dtype),
                      weft_shape_text(&want->type.shape, b, sizeof b));
 }
 
@@ -194,8 +201,8 @@ static weft_status read_next(reader *r)
     WEFT_TRY(weft_lex_expect(&r->lex, "="));
     WEFT_TRY(read_known(r, &next));
     if (r->g->value[state].next >= 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s has a next value already", r->lex.file, line,
-                         r->g->value[state].name);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s has a next value already", r->lex.file,
+                         line, r->g->value[state].name);
     return at_line(r, line, weft_graph_set_next(r->g, state, next));
 }
 
@@ -204,10 +211,10 @@ static weft_status read_line(reader *r)
 {
     static const char *const word[] = {"input",    "param",  "state", "forward",
                                        "backward", "update", "next",  "output"};
-    const char *name;
-    weft_vid    v;
-    int         k = -1, line = r->lex.line;
-    bool        quoted = r->lex.tok == WEFT_TOK_STRING;
+    const char              *name;
+    weft_vid                 v;
+    int                      k = -1, line = r->lex.line;
+    bool                     quoted = r->lex.tok == WEFT_TOK_STRING;
 
     WEFT_TRY(read_name(r, &name));
     if (quoted || weft_lex_is(&r->lex, ":")) return read_node(r, name);
@@ -225,11 +232,14 @@ static weft_status read_line(reader *r)
         WEFT_TRY(read_known(r, &v));
         return at_line(r, line, weft_graph_set_output(r->g, v));
     }
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: expected a declaration or 'name: type = operator(...)' "
-                     "at '%s'", r->lex.file, line, name);
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s:%d: expected a declaration or 'name: type = operator(...)' "
+                     "at '%s'",
+                     r->lex.file, line, name);
 }
 
-weft_status weft_graph_from_text(const char *file, const char *text, size_t n, weft_graph **out)
+weft_status weft_graph_from_text(const char *file, const char *text, size_t n,
+                                 weft_graph **out)
 {
     reader      r  = {0};
     weft_status st = WEFT_OK;
@@ -243,7 +253,8 @@ weft_status weft_graph_from_text(const char *file, const char *text, size_t n, w
     WEFT_GO(weft_lex_expect(&r.lex, "{"));
     while (!weft_lex_is(&r.lex, "}")) WEFT_GO(read_line(&r));
     weft_lex_next(&r.lex);
-    if (r.lex.tok != WEFT_TOK_END) WEFT_GO(weft_lex_fail(&r.lex, "text behind the closing '}'"));
+    if (r.lex.tok != WEFT_TOK_END)
+        WEFT_GO(weft_lex_fail(&r.lex, "text behind the closing '}'"));
     st = weft_graph_verify(r.g);
     if (st != WEFT_OK) weft_fail_in(st, "%s: ", file);
 out:

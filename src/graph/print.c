@@ -26,7 +26,8 @@ bool weft_graph__is_word(const char *s)
 {
     if (!isalpha((unsigned char)*s) && *s != '_' && *s != '%') return false;
     for (s++; *s; s++)
-        if (!isalnum((unsigned char)*s) && !strchr("_.%/'", *s) && (*s != '-' || s[1] == '>'))
+        if (!isalnum((unsigned char)*s) && !strchr("_.%/'", *s) &&
+            (*s != '-' || s[1] == '>'))
             return false;
     return true;
 }

@@ -32,7 +32,8 @@ static weft_status check_value(const weft_graph *g, weft_vid v)
 {
     const weft_graph_value *x = &g->value[v];
     if (!x->name || !*x->name) return bad(g, "(a value)", "has no name");
-    if (weft_graph_find(g, x->name) != v) return bad(g, x->name, "two values have this name");
+    if (weft_graph_find(g, x->name) != v)
+        return bad(g, x->name, "two values have this name");
     WEFT_TRY(weft_shape_verify(&x->type.shape));
     if (x->per_step && x->kind != WEFT_VALUE_INPUT)
         return bad(g, x->name, "only an input can be per_step");
@@ -49,15 +50,18 @@ static weft_status check_value(const weft_graph *g, weft_vid v)
     if (x->next >= g->n_value || !same_type(&x->type, &g->value[x->next].type))
         return bad(g, x->name, "its next value has another type");
     if (!once_a_step(g, x->next))
-        return bad(g, x->name, "its next value is made once a micro-batch: accumulate it first");
+        return bad(g, x->name,
+                   "its next value is made once a micro-batch: accumulate it first");
     return WEFT_OK;
 }
 
 /* What is printed must read back: no blanks, braces or control characters inside a word. */
-static weft_status check_attr(const weft_graph *g, const weft_graph_node *n, const char *name)
+static weft_status check_attr(const weft_graph *g, const weft_graph_node *n,
+                              const char *name)
 {
     for (int i = 0; i < weft_op_n_attr(n->op); i++) {
-        if (weft_op_attr_type(n->op, i) == WEFT_ATTR_FLOAT && n->attr[i].f != n->attr[i].f)
+        if (weft_op_attr_type(n->op, i) == WEFT_ATTR_FLOAT &&
+            n->attr[i].f != n->attr[i].f)
             return bad(g, name, "an attribute is not a number");
         if (weft_op_attr_type(n->op, i) != WEFT_ATTR_STRING || !n->attr[i].s) continue;
         for (const char *p = n->attr[i].s; *p; p++)
@@ -70,7 +74,8 @@ static weft_status check_attr(const weft_graph *g, const weft_graph_node *n, con
 static weft_status check_phase(const weft_graph *g, int i, const char *name)
 {
     const weft_graph_node *n = &g->node[i];
-    if (n->phase > WEFT_PHASE_UPDATE) return bad(g, name, "its phase is none of the three");
+    if (n->phase > WEFT_PHASE_UPDATE)
+        return bad(g, name, "its phase is none of the three");
     if (i && n->phase < g->node[i - 1].phase)
         return bad(g, name, "phases go back: forward, backward, update is the order");
     if (n->op == WEFT_OP_ACCUMULATE && n->phase != WEFT_PHASE_UPDATE)
@@ -78,10 +83,11 @@ static weft_status check_phase(const weft_graph *g, int i, const char *name)
     if (n->phase != WEFT_PHASE_UPDATE || n->op == WEFT_OP_ACCUMULATE) return WEFT_OK;
     for (int k = 0; k < n->n_in; k++)
         if (!once_a_step(g, n->in[k]))
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "graph %s: %s: its operand %s is made once a micro-batch and reaches "
-                             "the update phase without accumulate",
-                             g->name, name, g->value[n->in[k]].name);
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "graph %s: %s: its operand %s is made once a micro-batch and reaches "
+                "the update phase without accumulate",
+                g->name, name, g->value[n->in[k]].name);
     return WEFT_OK;
 }
 
@@ -102,15 +108,16 @@ static weft_status check_node(const weft_graph *g, int i, weft_arena *tmp)
     WEFT_TRY(check_phase(g, i, name));
     WEFT_TRY(check_attr(g, n, name));
 
-    weft_type  *in  = WEFT_ARENA_ARRAY(tmp, weft_type, n->n_in + 2 * n->n_out);
-    weft_type  *out = in + n->n_in;
+    weft_type *in  = WEFT_ARENA_ARRAY(tmp, weft_type, n->n_in + 2 * n->n_out);
+    weft_type *out = in + n->n_in;
     if (!in) return weft_arena_status(tmp);
     weft_op_use u  = weft_graph_use(g, n, in, out);
     weft_status st = weft_op_infer(&u, out + n->n_out);
     if (st != WEFT_OK) return weft_fail_in(st, "graph %s: %s: ", g->name, name);
     for (int j = 0; j < n->n_out; j++)
         if (!same_type(&out[j], &out[n->n_out + j]))
-            return bad(g, g->value[n->out[j]].name, "its type is not what the shape rule gives");
+            return bad(g, g->value[n->out[j]].name,
+                       "its type is not what the shape rule gives");
     return WEFT_OK;
 }
 
@@ -123,7 +130,8 @@ weft_status weft_graph_verify(const weft_graph *g)
     for (int i = 0; i < g->n_node; i++) WEFT_GO(check_node(g, i, tmp));
     for (int i = 1; i < g->n_node; i++)
         if (g->node[i].out[0] < g->node[i - 1].out[0])
-            WEFT_GO(bad(g, g->value[g->node[i].out[0]].name, "values are not in node order"));
+            WEFT_GO(
+                bad(g, g->value[g->node[i].out[0]].name, "values are not in node order"));
     for (int i = 0; i < g->n_output; i++)
         if (g->output[i] < 0 || g->output[i] >= g->n_value)
             WEFT_GO(bad(g, "output", "is no value"));

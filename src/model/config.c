@@ -6,8 +6,8 @@
 
 #include "model/model_priv.h"
 
-static const int64_t most_size     = INT32_MAX;
-static const int64_t default_seq   = 1024;
+static const int64_t most_size   = INT32_MAX;
+static const int64_t default_seq = 1024;
 
 /* The first spelling of "a|b" that is there and not null. */
 const weft_node *weft_model__node(const weft_model__maker *mk, const char *key)
@@ -31,7 +31,10 @@ bool weft_model__has(const weft_model__maker *mk, const char *key)
     return weft_model__node(mk, key) != NULL;
 }
 
-static int first_spelling(const char *key) { return (int)strcspn(key, "|"); }
+static int first_spelling(const char *key)
+{
+    return (int)strcspn(key, "|");
+}
 
 void weft_model__refuse(weft_model__maker *mk, const char *key, const char *fmt, ...)
 {
@@ -45,10 +48,11 @@ void weft_model__refuse(weft_model__maker *mk, const char *key, const char *fmt,
     const char      *name = n && n->key ? n->key : key;
     int              len  = n && n->key ? (int)strlen(name) : first_spelling(key);
     if (n)
-        mk->b.st = WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %.*s: %s", weft_doc_file(mk->doc), n->line, len,
-                             name, why);
+        mk->b.st = WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %.*s: %s", weft_doc_file(mk->doc),
+                             n->line, len, name, why);
     else
-        mk->b.st = WEFT_FAIL(WEFT_ERR_ARG, "%s: %.*s: %s", weft_doc_file(mk->doc), len, name, why);
+        mk->b.st = WEFT_FAIL(WEFT_ERR_ARG, "%s: %.*s: %s", weft_doc_file(mk->doc), len,
+                             name, why);
 }
 
 int64_t weft_model__size(weft_model__maker *mk, const char *key, int64_t def)
@@ -56,11 +60,13 @@ int64_t weft_model__size(weft_model__maker *mk, const char *key, int64_t def)
     const weft_node *n = weft_model__node(mk, key);
     int64_t          x = def;
     if (mk->b.st != WEFT_OK) return 1;
-    if (!n && def == 0) weft_model__refuse(mk, key, "is missing; the model's size depends on it");
-    if (n && mk->b.st == WEFT_OK) mk->b.st = weft_doc_get_int(mk->doc, mk->cfg, n->key, &x);
+    if (!n && def == 0)
+        weft_model__refuse(mk, key, "is missing; the model's size depends on it");
+    if (n && mk->b.st == WEFT_OK)
+        mk->b.st = weft_doc_get_int(mk->doc, mk->cfg, n->key, &x);
     if (mk->b.st == WEFT_OK && (x < 1 || x > most_size))
-        weft_model__refuse(mk, key, "%lld is impossible, expected 1 to %lld", (long long)x,
-                           (long long)most_size);
+        weft_model__refuse(mk, key, "%lld is impossible, expected 1 to %lld",
+                           (long long)x, (long long)most_size);
     return mk->b.st == WEFT_OK ? x : 1;
 }
 
@@ -68,8 +74,9 @@ int64_t weft_model__layers(weft_model__maker *mk, const char *key)
 {
     const int64_t most = 10000;
     int64_t       n    = weft_model__size(mk, key, 0);
-    if (n > most) weft_model__refuse(mk, key, "%lld layers are more than %lld", (long long)n,
-                                     (long long)most);
+    if (n > most)
+        weft_model__refuse(mk, key, "%lld layers are more than %lld", (long long)n,
+                           (long long)most);
     return mk->b.st == WEFT_OK ? n : 1;
 }
 
@@ -79,14 +86,16 @@ double weft_model__number(weft_model__maker *mk, const char *key, double def)
     double           x = def;
     if (mk->b.st != WEFT_OK) return def;
     if (n) mk->b.st = weft_doc_get_double(mk->doc, mk->cfg, n->key, &x);
-    if (mk->b.st == WEFT_OK && !isfinite(x)) weft_model__refuse(mk, key, "is not a finite number");
+    if (mk->b.st == WEFT_OK && !isfinite(x))
+        weft_model__refuse(mk, key, "is not a finite number");
     return mk->b.st == WEFT_OK ? x : def;
 }
 
 double weft_model__positive(weft_model__maker *mk, const char *key, double def)
 {
     double x = weft_model__number(mk, key, def);
-    if (mk->b.st == WEFT_OK && !(x > 0)) weft_model__refuse(mk, key, "%g must be above 0", x);
+    if (mk->b.st == WEFT_OK && !(x > 0))
+        weft_model__refuse(mk, key, "%g must be above 0", x);
     return mk->b.st == WEFT_OK ? x : def;
 }
 
@@ -94,7 +103,8 @@ bool weft_model__flag(weft_model__maker *mk, const char *key, bool def)
 {
     const weft_node *n = weft_model__node(mk, key);
     bool             x = def;
-    if (n && mk->b.st == WEFT_OK) mk->b.st = weft_doc_get_bool(mk->doc, mk->cfg, n->key, &x);
+    if (n && mk->b.st == WEFT_OK)
+        mk->b.st = weft_doc_get_bool(mk->doc, mk->cfg, n->key, &x);
     return mk->b.st == WEFT_OK ? x : def;
 }
 
@@ -102,7 +112,8 @@ const char *weft_model__word(weft_model__maker *mk, const char *key, const char 
 {
     const weft_node *n = weft_model__node(mk, key);
     const char      *x = def;
-    if (n && mk->b.st == WEFT_OK) mk->b.st = weft_doc_get_string(mk->doc, mk->cfg, n->key, &x);
+    if (n && mk->b.st == WEFT_OK)
+        mk->b.st = weft_doc_get_string(mk->doc, mk->cfg, n->key, &x);
     return mk->b.st == WEFT_OK ? x : def;
 }
 
@@ -112,7 +123,8 @@ int64_t weft_model__divide(weft_model__maker *mk, const char *key, int64_t parts
     if (mk->b.st != WEFT_OK) return 1;
     if (whole % parts == 0) return whole / parts;
     weft_model__refuse(mk, key, "%lld does not divide %.*s %lld; change one of the two",
-                       (long long)parts, first_spelling(whole_key), whole_key, (long long)whole);
+                       (long long)parts, first_spelling(whole_key), whole_key,
+                       (long long)whole);
     return 1;
 }
 
@@ -126,7 +138,8 @@ static double probability(weft_model__maker *mk, const char *key, double def)
 
 static void leave_notice(weft_model__maker *mk)
 {
-    mk->m->notice = "the configuration's dropout is off; `dropout: config` in the job turns it on";
+    mk->m->notice =
+        "the configuration's dropout is off; `dropout: config` in the job turns it on";
 }
 
 double weft_model__drop(weft_model__maker *mk, const char *key, double def)
@@ -141,9 +154,10 @@ void weft_model__no_attention_drop(weft_model__maker *mk, const char *key, doubl
 {
     double p = probability(mk, key, def);
     if (p > 0 && mk->o.dropout)
-        weft_model__refuse(mk, key,
-                           "dropout of attention probabilities is not supported; set it to 0, or "
-                           "leave `dropout: config` out of the job");
+        weft_model__refuse(
+            mk, key,
+            "dropout of attention probabilities is not supported; set it to 0, or "
+            "leave `dropout: config` out of the job");
     else if (p > 0)
         leave_notice(mk);
 }
@@ -153,8 +167,10 @@ void weft_model__set_seq(weft_model__maker *mk, const char *key, int64_t context
     if (mk->b.st != WEFT_OK) return;
     mk->seq = mk->o.seq ? mk->o.seq : context < default_seq ? context : default_seq;
     if (mk->seq > context)
-        weft_model__refuse(mk, key, "seq %lld is longer than the model's %lld positions; take a "
-                           "shorter seq", (long long)mk->seq, (long long)context);
+        weft_model__refuse(mk, key,
+                           "seq %lld is longer than the model's %lld positions; take a "
+                           "shorter seq",
+                           (long long)mk->seq, (long long)context);
     mk->m->info.context = context;
     mk->m->seq          = mk->seq;
 }

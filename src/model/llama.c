@@ -9,7 +9,7 @@
 
 typedef struct llama {
     int64_t     d, heads, kv, e, ffn, vocab, layers;
-    int64_t     experts, top_k;      /* 0: one MLP */
+    int64_t     experts, top_k;       /* 0: one MLP */
     int64_t     window, first_window; /* 0: none; layers from first_window on have it */
     double      eps;
     const char *act;
@@ -17,7 +17,10 @@ typedef struct llama {
     char        rope[192]; /* attributes of rotary */
 } llama;
 
-static bool is(const weft_model__maker *mk, const char *type) { return !strcmp(mk->m->type, type); }
+static bool is(const weft_model__maker *mk, const char *type)
+{
+    return !strcmp(mk->m->type, type);
+}
 
 /* ---- the configuration ---- */
 
@@ -26,8 +29,8 @@ static void read_rope(weft_model__maker *mk, llama *c)
 {
     const weft_node *top  = mk->cfg;
     const weft_node *rope = weft_model__node(mk, "rope_parameters|rope_scaling");
-    double           theta = weft_model__positive(mk, "rope_theta", is(mk, "mixtral") ? 1e6 : 1e4);
-    const char      *kind  = "default";
+    double theta = weft_model__positive(mk, "rope_theta", is(mk, "mixtral") ? 1e6 : 1e4);
+    const char *kind = "default";
     if (rope && rope->kind != WEFT_NODE_MAP)
         weft_model__refuse(mk, "rope_parameters|rope_scaling", "expected { ... }");
     if (rope && mk->b.st == WEFT_OK) {
@@ -41,10 +44,11 @@ static void read_rope(weft_model__maker *mk, llama *c)
                  weft_model__positive(mk, "factor", 1));
     n = (int)strlen(c->rope);
     if (!strcmp(kind, "llama3"))
-        snprintf(c->rope + n, sizeof c->rope - (size_t)n, " low=%.17g high=%.17g orig=%lld",
-                 weft_model__positive(mk, "low_freq_factor", 1),
-                 weft_model__positive(mk, "high_freq_factor", 4),
-                 (long long)weft_model__size(mk, "original_max_position_embeddings", 8192));
+        snprintf(
+            c->rope + n, sizeof c->rope - (size_t)n, " low=%.17g high=%.17g orig=%lld",
+            weft_model__positive(mk, "low_freq_factor", 1),
+            weft_model__positive(mk, "high_freq_factor", 4),
+            (long long)weft_model__size(mk, "original_max_position_embeddings", 8192));
     else if (strcmp(kind, "default") && strcmp(kind, "linear"))
         weft_model__refuse(mk, "rope_type|type",
                            "'%s' is not supported (default, linear, llama3)", kind);
@@ -52,8 +56,8 @@ static void read_rope(weft_model__maker *mk, llama *c)
         weft_model__refuse(mk, "partial_rotary_factor", "only 1 is supported");
     mk->cfg = top;
     if (c->e % 2)
-        weft_model__refuse(mk, "head_dim|hidden_size", "heads of odd size %lld cannot be rotated",
-                           (long long)c->e);
+        weft_model__refuse(mk, "head_dim|hidden_size",
+                           "heads of odd size %lld cannot be rotated", (long long)c->e);
 }
 
 /* mistral: 4096 unless the key says otherwise (null: none).  qwen2: only with use_sliding_window,
@@ -69,7 +73,8 @@ static void read_window(weft_model__maker *mk, llama *c)
         if (!weft_model__flag(mk, "use_sliding_window", false)) c->window = 0;
         c->first_window = (int64_t)weft_model__number(mk, "max_window_layers", 28);
     }
-    if (is(mk, "llama") || c->window >= mk->seq) c->window = 0; /* sees everything anyway */
+    if (is(mk, "llama") || c->window >= mk->seq)
+        c->window = 0; /* sees everything anyway */
 }
 
 static void read_experts(weft_model__maker *mk, llama *c)
@@ -84,8 +89,9 @@ static void read_experts(weft_model__maker *mk, llama *c)
         weft_model__refuse(mk, "num_local_experts", "%lld is more than 4096",
                            (long long)c->experts);
     if (weft_model__flag(mk, "output_router_logits", false))
-        weft_model__refuse(mk, "output_router_logits",
-                           "the router's auxiliary loss is not supported; set it to false");
+        weft_model__refuse(
+            mk, "output_router_logits",
+            "the router's auxiliary loss is not supported; set it to false");
     if (weft_model__drop(mk, "router_jitter_noise", 0) > 0)
         weft_model__refuse(mk, "router_jitter_noise", "is not supported; set it to 0");
 }
@@ -106,9 +112,9 @@ static llama read_config(weft_model__maker *mk)
     weft_model__divide(mk, "num_key_value_heads", c.kv, "num_attention_heads", c.heads);
     weft_model__set_seq(mk, "max_position_embeddings",
                         weft_model__size(mk, "max_position_embeddings", 2048));
-    c.eps      = weft_model__positive(mk, "rms_norm_eps", is(mk, "mixtral") ? 1e-5 : 1e-6);
-    c.act      = weft_model__word(mk, "hidden_act", "silu");
-    c.o_bias   = is(mk, "llama") && weft_model__flag(mk, "attention_bias", false);
+    c.eps    = weft_model__positive(mk, "rms_norm_eps", is(mk, "mixtral") ? 1e-5 : 1e-6);
+    c.act    = weft_model__word(mk, "hidden_act", "silu");
+    c.o_bias = is(mk, "llama") && weft_model__flag(mk, "attention_bias", false);
     c.qkv_bias = c.o_bias || is(mk, "qwen2");
     c.mlp_bias = is(mk, "llama") && weft_model__flag(mk, "mlp_bias", false);
     c.tied     = weft_model__flag(mk, "tie_word_embeddings", false);
@@ -119,19 +125,27 @@ static llama read_config(weft_model__maker *mk)
     mk->std       = weft_model__positive(mk, "initializer_range", 0.02);
     mk->m->causal = true;
     mk->m->prefix = "model.";
-    mk->m->info   = (weft_model_info){.vocab = c.vocab, .layers = c.layers, .hidden = c.d,
-                                      .heads = c.heads, .kv_heads = c.kv, .head_dim = c.e,
-                                      .ffn = c.ffn, .context = mk->m->info.context,
-                                      .experts = c.experts, .top_k = c.top_k};
+    mk->m->info   = (weft_model_info){.vocab    = c.vocab,
+                                      .layers   = c.layers,
+                                      .hidden   = c.d,
+                                      .heads    = c.heads,
+                                      .kv_heads = c.kv,
+                                      .head_dim = c.e,
+                                      .ffn      = c.ffn,
+                                      .context  = mk->m->info.context,
+                                      .experts  = c.experts,
+                                      .top_k    = c.top_k};
     return c;
 }
 
 /* ---- one layer ---- */
-static weft_vid project(weft_model__maker *mk, const llama *c, const char *at, const char *which,
-                        weft_vid x, int64_t heads)
+static weft_vid project(weft_model__maker *mk, const llama *c, const char *at,
+                        const char *which, weft_vid x, int64_t heads)
 {
-    weft_model__linear l = {.spec = "bsd,hed->bshe", .w = DIMS(heads, c->e, c->d),
-                            .w_file = DIMS(heads * c->e, c->d), .bias = DIMS(heads, c->e)};
+    weft_model__linear l = {.spec   = "bsd,hed->bshe",
+                            .w      = DIMS(heads, c->e, c->d),
+                            .w_file = DIMS(heads * c->e, c->d),
+                            .bias   = DIMS(heads, c->e)};
     if (c->qkv_bias) l.bias_file = DIMS(heads * c->e);
     return weft_model__apply(mk, weft_model__name(mk, "%s.%s", at, which),
                              weft_model__name(mk, "self_attn.%s", which), x, l);
@@ -150,40 +164,51 @@ static weft_vid attention(weft_model__maker *mk, const llama *c, int layer, weft
         snprintf(attr, sizeof attr, "window=%lld", (long long)c->window);
     x = weft_model__attention(mk, "self_attn", q, k, v, -1, attr);
 
-    weft_model__linear o = {.spec = "bshe,dhe->bsd", .w = DIMS(c->d, c->heads, c->e),
-                            .w_file = DIMS(c->d, c->heads * c->e), .bias = DIMS(c->d)};
+    weft_model__linear o = {.spec   = "bshe,dhe->bsd",
+                            .w      = DIMS(c->d, c->heads, c->e),
+                            .w_file = DIMS(c->d, c->heads * c->e),
+                            .bias   = DIMS(c->d)};
     if (c->o_bias) o.bias_file = DIMS(c->d);
-    return weft_model__apply(mk, weft_model__name(mk, "%s.o_proj", at), "self_attn.o_proj", x, o);
+    return weft_model__apply(mk, weft_model__name(mk, "%s.o_proj", at),
+                             "self_attn.o_proj", x, o);
 }
 
 static weft_vid mlp(weft_model__maker *mk, const llama *c, int layer, weft_vid x)
 {
-    const char        *at = weft_model__name(mk, "model.layers.%d.mlp", layer);
-    weft_model__linear up = {.spec = "bsd,fd->bsf", .w = DIMS(c->ffn, c->d),
-                             .w_file = DIMS(c->ffn, c->d), .bias = DIMS(c->ffn)};
-    weft_model__linear down = {.spec = "bsf,df->bsd", .w = DIMS(c->d, c->ffn),
-                               .w_file = DIMS(c->d, c->ffn), .bias = DIMS(c->d)};
+    const char        *at   = weft_model__name(mk, "model.layers.%d.mlp", layer);
+    weft_model__linear up   = {.spec   = "bsd,fd->bsf",
+                               .w      = DIMS(c->ffn, c->d),
+                               .w_file = DIMS(c->ffn, c->d),
+                               .bias   = DIMS(c->ffn)};
+    weft_model__linear down = {.spec   = "bsf,df->bsd",
+                               .w      = DIMS(c->d, c->ffn),
+                               .w_file = DIMS(c->d, c->ffn),
+                               .bias   = DIMS(c->d)};
     if (c->mlp_bias) {
         up.bias_file   = DIMS(c->ffn);
         down.bias_file = DIMS(c->d);
     }
-    weft_vid g = weft_model__apply(mk, weft_model__name(mk, "%s.gate_proj", at), "mlp.gate_proj", x,
-                                   up);
-    weft_vid u = weft_model__apply(mk, weft_model__name(mk, "%s.up_proj", at), "mlp.up_proj", x, up);
+    weft_vid g = weft_model__apply(mk, weft_model__name(mk, "%s.gate_proj", at),
+                                   "mlp.gate_proj", x, up);
+    weft_vid u = weft_model__apply(mk, weft_model__name(mk, "%s.up_proj", at),
+                                   "mlp.up_proj", x, up);
     g          = weft_model__activation(mk, "hidden_act", c->act, "mlp.act", g);
     x          = weft_build(&mk->b, WEFT_OP_MUL, "mlp.gated", NULL, 2, g, u);
-    return weft_model__apply(mk, weft_model__name(mk, "%s.down_proj", at), "mlp.down_proj", x, down);
+    return weft_model__apply(mk, weft_model__name(mk, "%s.down_proj", at),
+                             "mlp.down_proj", x, down);
 }
 
 /* One expert's weight of all experts' product; w is (x, out, in). */
-static weft_vid expert(weft_model__maker *mk, const llama *c, const char *at, const char *which,
-                       int64_t out, int64_t in, weft_vid rows, weft_vid offsets)
+static weft_vid expert(weft_model__maker *mk, const llama *c, const char *at,
+                       const char *which, int64_t out, int64_t in, weft_vid rows,
+                       weft_vid offsets)
 {
-    weft_vid w = weft_model__stacked(mk, weft_model__name(mk, "%s.experts.%s.weight", at, which),
-                                     weft_model__name(mk, "%s.experts.%%d.%s.weight", at, which),
-                                     DIMS(c->experts, out, in), mk->std);
-    return weft_build(&mk->b, WEFT_OP_GROUPED_MATMUL, weft_model__name(mk, "moe.%s", which), NULL, 3,
-                      rows, w, offsets);
+    weft_vid w =
+        weft_model__stacked(mk, weft_model__name(mk, "%s.experts.%s.weight", at, which),
+                            weft_model__name(mk, "%s.experts.%%d.%s.weight", at, which),
+                            DIMS(c->experts, out, in), mk->std);
+    return weft_build(&mk->b, WEFT_OP_GROUPED_MATMUL,
+                      weft_model__name(mk, "moe.%s", which), NULL, 3, rows, w, offsets);
 }
 
 static weft_vid moe(weft_model__maker *mk, const llama *c, int layer, weft_vid x)
@@ -191,11 +216,14 @@ static weft_vid moe(weft_model__maker *mk, const llama *c, int layer, weft_vid x
     char        attr[48];
     weft_vid    pick[2], sent[3], in[2];
     const char *at  = weft_model__name(mk, "model.layers.%d.block_sparse_moe", layer);
-    weft_shape  all = weft_build_type(&mk->b, x).shape, flat = DIMS(mk->batch * mk->seq, c->d);
-    weft_model__linear gate = {.spec = "nd,xd->nx", .w = DIMS(c->experts, c->d),
+    weft_shape  all = weft_build_type(&mk->b, x).shape,
+               flat = DIMS(mk->batch * mk->seq, c->d);
+    weft_model__linear gate = {.spec   = "nd,xd->nx",
+                               .w      = DIMS(c->experts, c->d),
                                .w_file = DIMS(c->experts, c->d)};
-    x          = weft_build_reshape(&mk->b, x, &flat);
-    weft_vid r = weft_model__apply(mk, weft_model__name(mk, "%s.gate", at), "moe.gate", x, gate);
+    x                       = weft_build_reshape(&mk->b, x, &flat);
+    weft_vid r =
+        weft_model__apply(mk, weft_model__name(mk, "%s.gate", at), "moe.gate", x, gate);
     snprintf(attr, sizeof attr, "k=%lld", (long long)c->top_k);
     weft_build_many(&mk->b, WEFT_OP_ROUTE, "moe.route", attr, 1, &r, 2, pick);
     snprintf(attr, sizeof attr, "experts=%lld", (long long)c->experts);
@@ -216,10 +244,10 @@ static weft_vid layer(weft_model__maker *mk, const llama *c, int i, weft_vid x)
 {
     const char *at = weft_model__name(mk, "model.layers.%d", i);
     mk->b.prefix   = weft_model__name(mk, "layers.%d", i);
-    weft_vid y     = weft_model__rms_norm(mk, weft_model__name(mk, "%s.input_layernorm", at),
-                                          "input_layernorm", x, c->eps);
-    y              = attention(mk, c, i, y);
-    x              = weft_build(&mk->b, WEFT_OP_ADD, "self_attn.sum", NULL, 2, x, y);
+    weft_vid y = weft_model__rms_norm(mk, weft_model__name(mk, "%s.input_layernorm", at),
+                                      "input_layernorm", x, c->eps);
+    y          = attention(mk, c, i, y);
+    x          = weft_build(&mk->b, WEFT_OP_ADD, "self_attn.sum", NULL, 2, x, y);
     y = weft_model__rms_norm(mk, weft_model__name(mk, "%s.post_attention_layernorm", at),
                              "post_attention_layernorm", x, c->eps);
     y = c->experts ? moe(mk, c, i, y) : mlp(mk, c, i, y);
@@ -234,14 +262,16 @@ void weft_model__make_llama(weft_model__maker *mk)
     mk->m->ids    = weft_model__ids(mk, "input_ids");
     weft_vid head = weft_model__param(mk, "model.embed_tokens.weight", table, table,
                                       WEFT_INIT_NORMAL, mk->std);
-    weft_vid x = weft_build(&mk->b, WEFT_OP_EMBEDDING, "embed_tokens", NULL, 2, head, mk->m->ids);
+    weft_vid x =
+        weft_build(&mk->b, WEFT_OP_EMBEDDING, "embed_tokens", NULL, 2, head, mk->m->ids);
     for (int i = 0; i < c.layers && mk->b.st == WEFT_OK; i++) x = layer(mk, &c, i, x);
     mk->b.prefix = NULL;
     x            = weft_model__rms_norm(mk, "model.norm", "norm", x, c.eps);
     if (c.tied)
         weft_model__alias(mk, head, "lm_head.weight");
     else
-        head = weft_model__param(mk, "lm_head.weight", table, table, WEFT_INIT_NORMAL, mk->std);
+        head = weft_model__param(mk, "lm_head.weight", table, table, WEFT_INIT_NORMAL,
+                                 mk->std);
     x = weft_build(&mk->b, WEFT_OP_MATMUL, "logits", "spec=bsd,vd->bsv", 2, x, head);
     weft_model__loss(mk, x);
 }

@@ -21,14 +21,14 @@ const char *weft_model__name(weft_model__maker *mk, const char *fmt, ...)
 /* ---- parameters ---- */
 
 /* A new row of param[] with room for n tensors; NULL after a failure. */
-static weft_model_param *add_param(weft_model__maker *mk, const char *name, const weft_shape *s,
-                                   int n)
+static weft_model_param *add_param(weft_model__maker *mk, const char *name,
+                                   const weft_shape *s, int n)
 {
     weft_model *m = mk->m;
     weft_vid    v = weft_build_param(&mk->b, name, mk->o.dtype, s->n, s->d);
     if (mk->b.st != WEFT_OK) return NULL;
-    mk->b.st = weft_arena_grow(m->arena, (void **)&m->param, &m->cap_param, m->n_param + 1,
-                               sizeof *m->param);
+    mk->b.st = weft_arena_grow(m->arena, (void **)&m->param, &m->cap_param,
+                               m->n_param + 1, sizeof *m->param);
     if (mk->b.st != WEFT_OK) return NULL;
     weft_model_param *p = &m->param[m->n_param];
     *p                  = (weft_model_param){.value = v, .n_tensor = n};
@@ -70,7 +70,8 @@ weft_vid weft_model__stacked(weft_model__maker *mk, const char *name, const char
         r.offset[0]   = i;
         r.extent[0]   = 1;
         p->tensor[i]  = (weft_model_tensor){
-            weft_model__name(mk, "%.*s%d%s", (int)(hole - each), each, i, hole + 2), file, r};
+             weft_model__name(mk, "%.*s%d%s", (int)(hole - each), each, i, hole + 2), file,
+             r};
     }
     return p->value;
 }
@@ -88,30 +89,31 @@ void weft_model__alias(weft_model__maker *mk, weft_vid v, const char *name)
 }
 
 /* ---- modules ---- */
-weft_vid weft_model__apply(weft_model__maker *mk, const char *name, const char *out, weft_vid x,
-                           weft_model__linear l)
+weft_vid weft_model__apply(weft_model__maker *mk, const char *name, const char *out,
+                           weft_vid x, weft_model__linear l)
 {
     const char *weight = weft_model__name(mk, "%s.weight", name);
     double      std    = l.std > 0 ? l.std : mk->std;
-    weft_vid    w      = weft_model__param(mk, weight, l.w, l.w_file, WEFT_INIT_NORMAL, std);
+    weft_vid    w = weft_model__param(mk, weight, l.w, l.w_file, WEFT_INIT_NORMAL, std);
     bool        biased = l.bias_file.n > 0;
     weft_vid    b      = -1;
     if (biased)
-        b = weft_model__param(mk, weft_model__name(mk, "%s.bias", name), l.bias, l.bias_file,
-                              WEFT_INIT_ZEROS, 0);
+        b = weft_model__param(mk, weft_model__name(mk, "%s.bias", name), l.bias,
+                              l.bias_file, WEFT_INIT_ZEROS, 0);
     weft_vid in[2] = {x, w};
     weft_vid y     = weft_buildf(&mk->b, WEFT_OP_MATMUL,
-                                 biased ? weft_model__name(mk, "%s.mm", out) : out, 2, in, "spec=%s",
-                                 l.spec);
+                             biased ? weft_model__name(mk, "%s.mm", out) : out, 2, in,
+                                 "spec=%s", l.spec);
     return biased ? weft_build(&mk->b, WEFT_OP_ADD, out, NULL, 2, y, b) : y;
 }
 
-static weft_vid vector(weft_model__maker *mk, const char *name, const char *part, weft_vid x,
-                       weft_init_kind init)
+static weft_vid vector(weft_model__maker *mk, const char *name, const char *part,
+                       weft_vid x, weft_init_kind init)
 {
     weft_type  t = weft_build_type(&mk->b, x);
     weft_shape s = DIMS(t.shape.n ? t.shape.d[t.shape.n - 1] : 1);
-    return weft_model__param(mk, weft_model__name(mk, "%s.%s", name, part), s, s, init, 0);
+    return weft_model__param(mk, weft_model__name(mk, "%s.%s", name, part), s, s, init,
+                             0);
 }
 
 weft_vid weft_model__layer_norm(weft_model__maker *mk, const char *name, const char *out,
@@ -125,8 +127,8 @@ weft_vid weft_model__layer_norm(weft_model__maker *mk, const char *name, const c
     return r[0];
 }
 
-weft_vid weft_model__rms_norm(weft_model__maker *mk, const char *name, const char *out, weft_vid x,
-                              double eps)
+weft_vid weft_model__rms_norm(weft_model__maker *mk, const char *name, const char *out,
+                              weft_vid x, double eps)
 {
     char     attr[48];
     weft_vid r[2], in[2] = {x, vector(mk, name, "weight", x, WEFT_INIT_ONES)};
@@ -159,19 +161,21 @@ weft_vid weft_model__activation(weft_model__maker *mk, const char *key, const ch
         word[i] = known[i].word;
     }
     const char *near = weft_suggest(act, word, (int)WEFT_COUNT(word));
-    weft_model__refuse(mk, key, "unknown activation '%s'%s%s%s (gelu, gelu_new, silu, relu, tanh)",
-                       act, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    weft_model__refuse(
+        mk, key, "unknown activation '%s'%s%s%s (gelu, gelu_new, silu, relu, tanh)", act,
+        near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
     return -1;
 }
 
 weft_vid weft_model__dropout(weft_model__maker *mk, const char *out, double p, weft_vid x)
 {
     if (!(p > 0)) return x;
-    return weft_buildf(&mk->b, WEFT_OP_DROPOUT, out, 1, &x, "p=%.17g id=%d", p, ++mk->n_drop);
+    return weft_buildf(&mk->b, WEFT_OP_DROPOUT, out, 1, &x, "p=%.17g id=%d", p,
+                       ++mk->n_drop);
 }
 
-weft_vid weft_model__attention(weft_model__maker *mk, const char *out, weft_vid q, weft_vid k,
-                               weft_vid v, weft_vid bias, const char *attr)
+weft_vid weft_model__attention(weft_model__maker *mk, const char *out, weft_vid q,
+                               weft_vid k, weft_vid v, weft_vid bias, const char *attr)
 {
     weft_vid r[2], in[4] = {q, k, v, bias};
     weft_build_many(&mk->b, WEFT_OP_ATTENTION, out, attr, bias >= 0 ? 4 : 3, in, 2, r);
@@ -180,7 +184,8 @@ weft_vid weft_model__attention(weft_model__maker *mk, const char *out, weft_vid 
 
 weft_vid weft_model__ids(weft_model__maker *mk, const char *name)
 {
-    return weft_build_input(&mk->b, name, WEFT_DTYPE_I32, 2, (int64_t[]){mk->batch, mk->seq});
+    return weft_build_input(&mk->b, name, WEFT_DTYPE_I32, 2,
+                            (int64_t[]){mk->batch, mk->seq});
 }
 
 void weft_model__loss(weft_model__maker *mk, weft_vid logits)
@@ -196,11 +201,11 @@ void weft_model__loss(weft_model__maker *mk, weft_vid logits)
     }
     t.shape.n -= t.shape.n > 0;
     m->n_label = weft_shape_count(&t.shape);
-    m->labels = in[1] =
+    m->labels  = in[1] =
         weft_build_input(&mk->b, "labels", WEFT_DTYPE_I32, t.shape.n, t.shape.d);
     weft_build_many(&mk->b, WEFT_OP_CROSS_ENTROPY, "loss_rows", NULL, 2, in, 2, r);
     m->loss_rows = r[0];
     m->loss_sum  = weft_build(&mk->b, WEFT_OP_REDUCE, "loss_sum",
-                              t.shape.n == 2 ? "axes=[0,1]" : "axes=[0]", 1, r[0]);
+                             t.shape.n == 2 ? "axes=[0,1]" : "axes=[0]", 1, r[0]);
     if (mk->b.st == WEFT_OK) mk->b.st = weft_graph_set_output(m->graph, m->loss_sum);
 }

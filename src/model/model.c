@@ -29,7 +29,8 @@ static const struct {
 /* ---- a configuration becomes a model ---- */
 
 /* "llama, mistral, ..." of the table, for the complaint about a type that is not in it. */
-static weft_status unknown_type(const weft_doc *doc, const weft_node *at, const char *type)
+static weft_status unknown_type(const weft_doc *doc, const weft_node *at,
+                                const char *type)
 {
     const char *word[WEFT_COUNT(family)];
     weft_text   list = {0};
@@ -39,8 +40,9 @@ static weft_status unknown_type(const weft_doc *doc, const weft_node *at, const 
     }
     const char *near = weft_suggest(type, word, (int)WEFT_COUNT(word));
     weft_status st   = WEFT_FAIL(
-        WEFT_ERR_ARG, "%s:%d: model_type: '%s' is not known%s%s%s; known are %s", weft_doc_file(doc),
-        at->line, type, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", list.s);
+          WEFT_ERR_ARG, "%s:%d: model_type: '%s' is not known%s%s%s; known are %s",
+          weft_doc_file(doc), at->line, type, near ? ", did you mean '" : "",
+        near ? near : "", near ? "'?" : "", list.s);
     weft_text_fini(&list);
     return st;
 }
@@ -52,7 +54,8 @@ static void read_dtype(weft_model__maker *mk)
     const char *word = weft_model__word(mk, key, "float32");
     if (mk->b.st == WEFT_OK && !strcmp(word, "auto")) word = "float32";
     if (mk->b.st == WEFT_OK && !weft_dtype_parse(word, &mk->m->file_dtype))
-        weft_model__refuse(mk, key, "'%s' is no data type (float32, bfloat16, ...)", word);
+        weft_model__refuse(mk, key, "'%s' is no data type (float32, bfloat16, ...)",
+                           word);
 }
 
 static weft_status make(weft_model *m, const weft_doc *doc, const weft_model_options *o)
@@ -66,7 +69,8 @@ static weft_status make(weft_model *m, const weft_doc *doc, const weft_model_opt
                          weft_doc_file(doc));
     type = weft_node_get(mk.cfg, "model_type");
     if (!type || type->kind != WEFT_NODE_STRING)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: model_type: is missing; it says which family this is",
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: model_type: is missing; it says which family this is",
                          weft_doc_file(doc));
     while (k < WEFT_COUNT(family) && strcmp(family[k].type, type->u.s)) k++;
     if (k == WEFT_COUNT(family)) return unknown_type(doc, type, type->u.s);
@@ -84,8 +88,8 @@ static weft_status make(weft_model *m, const weft_doc *doc, const weft_model_opt
     return weft_graph_verify(m->graph);
 }
 
-static weft_status make_from_json(weft_model *m, const char *file, const char *text, size_t n,
-                                  const weft_model_options *o)
+static weft_status make_from_json(weft_model *m, const char *file, const char *text,
+                                  size_t n, const weft_model_options *o)
 {
     weft_doc *doc;
     m->config = weft_arena_strndup(m->arena, text, n);
@@ -97,30 +101,36 @@ static weft_status make_from_json(weft_model *m, const char *file, const char *t
 }
 
 /* A .graph file: its own inputs and outputs; each parameter is a tensor of its own name. */
-static weft_status make_from_text(weft_model *m, const char *file, const char *text, size_t n)
+static weft_status make_from_text(weft_model *m, const char *file, const char *text,
+                                  size_t n)
 {
     WEFT_TRY(weft_graph_from_text(file, text, n, &m->graph));
-    m->type    = "graph";
-    m->kind    = WEFT_MODEL_TEXT;
-    m->name    = m->graph->name;
-    m->ids     = weft_graph_find(m->graph, "input_ids");
-    m->labels  = weft_graph_find(m->graph, "labels");
-    m->logits  = weft_graph_find(m->graph, "logits");
+    m->type      = "graph";
+    m->kind      = WEFT_MODEL_TEXT;
+    m->name      = m->graph->name;
+    m->ids       = weft_graph_find(m->graph, "input_ids");
+    m->labels    = weft_graph_find(m->graph, "labels");
+    m->logits    = weft_graph_find(m->graph, "logits");
     m->loss_rows = weft_graph_find(m->graph, "loss_rows");
     m->loss_sum  = m->graph->n_output ? m->graph->output[0] : -1;
-    if (m->labels >= 0) m->n_label = weft_shape_count(&m->graph->value[m->labels].type.shape);
+    if (m->labels >= 0)
+        m->n_label = weft_shape_count(&m->graph->value[m->labels].type.shape);
     for (weft_vid v = 0; v < m->graph->n_value; v++) {
         weft_graph_value *x = &m->graph->value[v];
         if (x->kind != WEFT_VALUE_PARAM) continue;
-        WEFT_TRY(weft_arena_grow(m->arena, (void **)&m->param, &m->cap_param, m->n_param + 1,
-                                 sizeof *m->param));
+        WEFT_TRY(weft_arena_grow(m->arena, (void **)&m->param, &m->cap_param,
+                                 m->n_param + 1, sizeof *m->param));
         weft_model_tensor *t = WEFT_ARENA_NEW(m->arena, weft_model_tensor);
         if (!t) return weft_arena_status(m->arena);
-        *t = (weft_model_tensor){x->name, x->type.shape, weft_region_whole(&x->type.shape)};
-        m->param[m->n_param++] = (weft_model_param){.value = v, .name = x->name,
-                                                    .decay = x->type.shape.n >= 2,
-                                                    .init = WEFT_INIT_NORMAL, .init_std = 0.02,
-                                                    .n_tensor = 1, .tensor = t};
+        *t                     = (weft_model_tensor){x->name, x->type.shape,
+                                                     weft_region_whole(&x->type.shape)};
+        m->param[m->n_param++] = (weft_model_param){.value    = v,
+                                                    .name     = x->name,
+                                                    .decay    = x->type.shape.n >= 2,
+                                                    .init     = WEFT_INIT_NORMAL,
+                                                    .init_std = 0.02,
+                                                    .n_tensor = 1,
+                                                    .tensor   = t};
     }
     return WEFT_OK;
 }
@@ -143,8 +153,10 @@ static weft_status nothing_there(const char *what)
     }
     const char *near = weft_suggest(what, word, n);
     weft_status st   = WEFT_FAIL(
-        WEFT_ERR_ARG, "model %s: no folder with config.json, no .graph file, no preset%s%s%s; "
-        "presets are %s", what, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "",
+          WEFT_ERR_ARG,
+          "model %s: no folder with config.json, no .graph file, no preset%s%s%s; "
+            "presets are %s",
+          what, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "",
         list.s ? list.s : "");
     weft_text_fini(&list);
     return st;
@@ -156,8 +168,8 @@ static weft_status load_file(weft_model *m, const char *path, bool is_text,
     char  *text = NULL;
     size_t n;
     WEFT_TRY(weft_io_read_file(path, &text, &n));
-    weft_status st = is_text ? make_from_text(m, path, text, n)
-                             : make_from_json(m, path, text, n, o);
+    weft_status st =
+        is_text ? make_from_text(m, path, text, n) : make_from_json(m, path, text, n, o);
     free(text);
     return st;
 }
@@ -174,7 +186,8 @@ static weft_status load(weft_model *m, const char *what, const weft_model_option
     if (ends_in(what, ".json") || ends_in(what, ".graph")) {
         slash     = strrchr(what, '/');
         m->source = weft_arena_strdup(m->arena, what);
-        m->dir    = slash ? weft_arena_strndup(m->arena, what, (size_t)(slash - what) + 1) : ".";
+        m->dir =
+            slash ? weft_arena_strndup(m->arena, what, (size_t)(slash - what) + 1) : ".";
         return load_file(m, what, ends_in(what, ".graph"), o);
     }
     const char *text = weft_model__preset_text(what);
@@ -190,13 +203,15 @@ static weft_status check_options(const weft_model_options *o)
     if (o->batch < 0 || o->batch > most || o->seq < 0 || o->seq > most)
         return WEFT_FAIL(WEFT_ERR_ARG, "model: batch %lld x seq %lld is impossible",
                          (long long)o->batch, (long long)o->seq);
-    if (o->dtype != WEFT_DTYPE_F32 && o->dtype != WEFT_DTYPE_BF16 && o->dtype != WEFT_DTYPE_F64)
+    if (o->dtype != WEFT_DTYPE_F32 && o->dtype != WEFT_DTYPE_BF16 &&
+        o->dtype != WEFT_DTYPE_F64)
         return WEFT_FAIL(WEFT_ERR_ARG, "model: dtype %s is not one of f32, bf16, f64",
                          weft_dtype_name(o->dtype));
     return WEFT_OK;
 }
 
-weft_status weft_model_load(const char *what, const weft_model_options *o, weft_model **out)
+weft_status weft_model_load(const char *what, const weft_model_options *o,
+                            weft_model **out)
 {
     weft_arena *a;
     WEFT_TRY(check_options(o));
@@ -204,8 +219,14 @@ weft_status weft_model_load(const char *what, const weft_model_options *o, weft_
     weft_model *m  = WEFT_ARENA_NEW(a, weft_model);
     weft_status st = weft_arena_status(a);
     if (m) {
-        *m = (weft_model){.arena = a, .batch = o->batch ? o->batch : 1, .ids = -1, .labels = -1,
-                          .decoder_ids = -1, .logits = -1, .loss_rows = -1, .loss_sum = -1};
+        *m = (weft_model){.arena       = a,
+                          .batch       = o->batch ? o->batch : 1,
+                          .ids         = -1,
+                          .labels      = -1,
+                          .decoder_ids = -1,
+                          .logits      = -1,
+                          .loss_rows   = -1,
+                          .loss_sum    = -1};
         st = load(m, what, o);
     }
     if (st == WEFT_OK) {
@@ -225,7 +246,10 @@ void weft_model_destroy(weft_model *m)
 }
 
 /* ---- what can be asked ---- */
-weft_graph *weft_model_graph(const weft_model *m) { return m->graph; }
+weft_graph *weft_model_graph(const weft_model *m)
+{
+    return m->graph;
+}
 
 int64_t weft_model_weights(const weft_model *m)
 {
@@ -237,8 +261,8 @@ int64_t weft_model_weights(const weft_model *m)
 
 static bool is_product(weft_op op)
 {
-    return op == WEFT_OP_MATMUL || op == WEFT_OP_GROUPED_MATMUL || op == WEFT_OP_ATTENTION ||
-           op == WEFT_OP_CONV2D;
+    return op == WEFT_OP_MATMUL || op == WEFT_OP_GROUPED_MATMUL ||
+           op == WEFT_OP_ATTENTION || op == WEFT_OP_CONV2D;
 }
 
 double weft_model_flops(const weft_model *m)
@@ -257,7 +281,8 @@ double weft_model_flops(const weft_model *m)
 static bool same_name(const weft_model *m, const char *ours, const char *file)
 {
     size_t n = m->prefix ? strlen(m->prefix) : 0;
-    return !strcmp(ours, file) || (n && !strncmp(ours, m->prefix, n) && !strcmp(ours + n, file));
+    return !strcmp(ours, file) ||
+           (n && !strncmp(ours, m->prefix, n) && !strcmp(ours + n, file));
 }
 
 static bool find_in(const weft_model *m, const weft_model_param *p, const char *name,
@@ -276,8 +301,8 @@ static bool find_in(const weft_model *m, const weft_model_param *p, const char *
     return false;
 }
 
-bool weft_model_find_tensor(const weft_model *m, const char *file_name, const weft_model_param **p,
-                            const weft_model_tensor **t)
+bool weft_model_find_tensor(const weft_model *m, const char *file_name,
+                            const weft_model_param **p, const weft_model_tensor **t)
 {
     for (int i = 0; i < m->n_param + m->n_stat; i++) {
         *p = i < m->n_param ? &m->param[i] : &m->stat[i - m->n_param].p;

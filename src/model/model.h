@@ -28,9 +28,9 @@ typedef enum weft_init_kind {
 } weft_init_kind;
 
 typedef struct weft_model_param {
-    weft_vid           value;
-    const char        *name; /* the graph value's */
-    bool               decay; /* weight decay: the file's tensors have two or more dimensions */
+    weft_vid    value;
+    const char *name;  /* the graph value's */
+    bool        decay; /* weight decay: the file's tensors have two or more dimensions */
     weft_init_kind     init;
     double             init_std;
     int                n_tensor;
@@ -58,7 +58,8 @@ typedef enum weft_model_kind {
 
 /* For messages and tables; 0 where it makes no sense. */
 typedef struct weft_model_info {
-    int64_t vocab, layers, hidden, heads, kv_heads, head_dim, ffn, context, experts, top_k;
+    int64_t vocab, layers, hidden, heads, kv_heads, head_dim, ffn, context, experts,
+        top_k;
 } weft_model_info;
 
 struct weft_model {
@@ -71,20 +72,20 @@ struct weft_model {
     weft_model_info info;
 
     /* What the configuration says of the file: where weights are, as what they are kept. */
-    const char *dir;    /* folder that may hold weights, NULL for presets and graph text */
+    const char *dir; /* folder that may hold weights, NULL for presets and graph text */
     const char *config; /* the text of config.json, for export; NULL for graph text */
     const char *prefix; /* "transformer.": files may leave it out of the names */
     weft_dtype  file_dtype;
     const char *notice; /* one line a user should read, or NULL */
 
     int64_t  batch, seq;
-    bool     causal;       /* labels are the next tokens (else masked tokens) */
-    int64_t  n_label;      /* labels of one micro-batch, ignored ones included */
-    weft_vid ids, labels;  /* inputs: input_ids, images or x; labels -1 without loss */
-    weft_vid decoder_ids;  /* encoder-decoder only, else -1 */
-    weft_vid logits;       /* (b,s,v) or (b,n) */
-    weft_vid loss_rows;    /* loss of each label, 0 where ignored; -1 without loss */
-    weft_vid loss_sum;     /* f32[]: their sum, the graph's output; -1 without loss */
+    bool     causal;      /* labels are the next tokens (else masked tokens) */
+    int64_t  n_label;     /* labels of one micro-batch, ignored ones included */
+    weft_vid ids, labels; /* inputs: input_ids, images or x; labels -1 without loss */
+    weft_vid decoder_ids; /* encoder-decoder only, else -1 */
+    weft_vid logits;      /* (b,s,v) or (b,n) */
+    weft_vid loss_rows;   /* loss of each label, 0 where ignored; -1 without loss */
+    weft_vid loss_sum;    /* f32[]: their sum, the graph's output; -1 without loss */
 
     int               n_param, cap_param;
     weft_model_param *param;
@@ -94,18 +95,19 @@ struct weft_model {
 
 /* Initial numbers: elements [first, first + n) of a tensor in the file's order, whatever piece is
  * asked for: a function of (seed, tensor's name, index) alone. */
-void weft_model_init_values(const weft_model_param *p, const weft_model_tensor *t, uint64_t seed,
-                            int64_t first, int64_t n, float *out);
+void weft_model_init_values(const weft_model_param *p, const weft_model_tensor *t,
+                            uint64_t seed, int64_t first, int64_t n, float *out);
 
 /* All of them: fill gets each piece, in the order of param[] and of their tensors. */
 typedef weft_status (*weft_model_fill_fn)(void *arg, const weft_model_param *p,
-                                          const weft_model_tensor *t, int64_t first, int64_t n,
-                                          const float *x);
-weft_status weft_model_init(const weft_model *m, uint64_t seed, weft_model_fill_fn fill, void *arg);
+                                          const weft_model_tensor *t, int64_t first,
+                                          int64_t n, const float *x);
+weft_status weft_model_init(const weft_model *m, uint64_t seed, weft_model_fill_fn fill,
+                            void *arg);
 
 /* The parameter (of param[] or stat[]) and tensor that a file's name means, with or without the
  * prefix, under an alias too; false when the graph does not use it. */
-bool weft_model_find_tensor(const weft_model *m, const char *file_name, const weft_model_param **p,
-                            const weft_model_tensor **t);
+bool weft_model_find_tensor(const weft_model *m, const char *file_name,
+                            const weft_model_param **p, const weft_model_tensor **t);
 
 #endif

@@ -12,14 +12,14 @@
 #include "model/model.h"
 
 typedef struct weft_model__maker {
-    weft_model         *m;
-    weft_builder        b;
-    const weft_doc     *doc;
-    const weft_node    *cfg;
-    weft_model_options  o;
-    int64_t             batch, seq;
-    double              std;    /* initializer_range */
-    int                 n_drop; /* dropout operators so far: the next one's id */
+    weft_model        *m;
+    weft_builder       b;
+    const weft_doc    *doc;
+    const weft_node   *cfg;
+    weft_model_options o;
+    int64_t            batch, seq;
+    double             std;    /* initializer_range */
+    int                n_drop; /* dropout operators so far: the next one's id */
 } weft_model__maker;
 
 typedef void (*weft_model__make_fn)(weft_model__maker *mk);
@@ -35,11 +35,11 @@ void weft_model__make_mlp(weft_model__maker *mk);
 /* ---- config.c: keys ----
  * key may give several spellings, "n_positions|n_ctx"; the first one that is there and not null
  * counts.  Sizes lie between 1 and 2^31 - 1; without a default (0) the key must be there. */
-int64_t     weft_model__size(weft_model__maker *mk, const char *key, int64_t def);
-int64_t     weft_model__layers(weft_model__maker *mk, const char *key); /* at most 10000 */
-double      weft_model__number(weft_model__maker *mk, const char *key, double def);
-double      weft_model__positive(weft_model__maker *mk, const char *key, double def);
-bool        weft_model__flag(weft_model__maker *mk, const char *key, bool def);
+int64_t weft_model__size(weft_model__maker *mk, const char *key, int64_t def);
+int64_t weft_model__layers(weft_model__maker *mk, const char *key); /* at most 10000 */
+double  weft_model__number(weft_model__maker *mk, const char *key, double def);
+double  weft_model__positive(weft_model__maker *mk, const char *key, double def);
+bool    weft_model__flag(weft_model__maker *mk, const char *key, bool def);
 const char *weft_model__word(weft_model__maker *mk, const char *key, const char *def);
 bool        weft_model__has(const weft_model__maker *mk, const char *key);
 const weft_node *weft_model__node(const weft_model__maker *mk, const char *key);
@@ -58,8 +58,8 @@ void weft_model__no_attention_drop(weft_model__maker *mk, const char *key, doubl
 void weft_model__set_seq(weft_model__maker *mk, const char *key, int64_t context);
 
 /* ---- make.c: parameters and modules ---- */
-#define WEFT_MODEL__DIMS(...)                                                              \
-    weft_shape_make((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),             \
+#define WEFT_MODEL__DIMS(...)                                                            \
+    weft_shape_make((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),           \
                     (int64_t[]){__VA_ARGS__})
 #define DIMS WEFT_MODEL__DIMS
 
@@ -83,20 +83,21 @@ typedef struct weft_model__linear {
     weft_shape  bias, bias_file; /* bias_file.n = 0: no bias */
     double      std;             /* 0: mk->std */
 } weft_model__linear;
-weft_vid weft_model__apply(weft_model__maker *mk, const char *name, const char *out, weft_vid x,
-                           weft_model__linear l);
+weft_vid weft_model__apply(weft_model__maker *mk, const char *name, const char *out,
+                           weft_vid x, weft_model__linear l);
 
 /* y = norm(x) with <name>.weight, <name>.bias. */
 weft_vid weft_model__layer_norm(weft_model__maker *mk, const char *name, const char *out,
                                 weft_vid x, double eps);
-weft_vid weft_model__rms_norm(weft_model__maker *mk, const char *name, const char *out, weft_vid x,
-                              double eps);
+weft_vid weft_model__rms_norm(weft_model__maker *mk, const char *name, const char *out,
+                              weft_vid x, double eps);
 /* act is a word of the configuration (gelu, gelu_new, silu, relu, ...), key where it was read. */
 weft_vid weft_model__activation(weft_model__maker *mk, const char *key, const char *act,
                                 const char *out, weft_vid x);
-weft_vid weft_model__dropout(weft_model__maker *mk, const char *out, double p, weft_vid x);
-weft_vid weft_model__attention(weft_model__maker *mk, const char *out, weft_vid q, weft_vid k,
-                               weft_vid v, weft_vid bias, const char *attr);
+weft_vid weft_model__dropout(weft_model__maker *mk, const char *out, double p,
+                             weft_vid x);
+weft_vid weft_model__attention(weft_model__maker *mk, const char *out, weft_vid q,
+                               weft_vid k, weft_vid v, weft_vid bias, const char *attr);
 /* (b,s) token ids, declared as inputs. */
 weft_vid weft_model__ids(weft_model__maker *mk, const char *name);
 /* Labels, loss rows and their sum behind the logits; the graph's output. */

@@ -23,8 +23,9 @@ static uint64_t hash_of(choice c)
     assert_int_equal(weft_graph_create(c.name, &g), WEFT_OK);
     weft_builder b = weft_build_start(g);
     weft_vid     w = -1;
-    weft_vid     x = weft_build_input(&b, c.name, WEFT_DTYPE_F32, 2, (int64_t[]){4, c.width});
-    if (!c.late) w = weft_build_param(&b, "w", WEFT_DTYPE_F32, 2, (int64_t[]){4, c.width});
+    weft_vid x = weft_build_input(&b, c.name, WEFT_DTYPE_F32, 2, (int64_t[]){4, c.width});
+    if (!c.late)
+        w = weft_build_param(&b, "w", WEFT_DTYPE_F32, 2, (int64_t[]){4, c.width});
     weft_vid y = weft_buildf(&b, WEFT_OP_SCALE, NULL, 1, &x, "alpha=%g", c.alpha);
     if (c.late) w = weft_build_param(&b, "w", WEFT_DTYPE_F32, 2, (int64_t[]){4, c.width});
     y = weft_build(&b, WEFT_OP_ADD, "sum", NULL, 2, c.crossed ? w : y, c.crossed ? y : w);
@@ -40,7 +41,7 @@ static void hash_is_of_structure(void **state)
     (void)state;
     choice   base = {"x", 2, 8, false, false}, c = base;
     uint64_t h = hash_of(base);
-    c.name = "other";
+    c.name     = "other";
     assert_true(hash_of(c) == h);
     c.late = true;
     assert_true(hash_of(c) == h);
@@ -64,7 +65,8 @@ static void blocks(int n, bool odd, weft_graph_layers *out)
     for (int i = 0; i < n; i++) {
         weft_vid w = weft_build_param(&b, "w", WEFT_DTYPE_F32, 2, (int64_t[]){8, 8});
         weft_vid y = weft_build(&b, WEFT_OP_MATMUL, "mm", "spec=bd,dn->bn", 2, x, w);
-        y = weft_build(&b, odd && i == 2 ? WEFT_OP_TANH : WEFT_OP_RELU, "act", NULL, 1, y);
+        y = weft_build(&b, odd && i == 2 ? WEFT_OP_TANH : WEFT_OP_RELU, "act", NULL, 1,
+                       y);
         y = weft_buildf(&b, WEFT_OP_DROPOUT, "drop", 1, &y, "p=0.1 id=%d", i + 1);
         x = weft_build(&b, WEFT_OP_ADD, "x", NULL, 2, x, y);
     }

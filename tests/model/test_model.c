@@ -16,7 +16,8 @@
 static weft_model *load(const char *what, weft_model_options o)
 {
     weft_model *m;
-    if (weft_model_load(what, &o, &m) != WEFT_OK) fail_msg("%s: %s", what, weft_error_text());
+    if (weft_model_load(what, &o, &m) != WEFT_OK)
+        fail_msg("%s: %s", what, weft_error_text());
     return m;
 }
 
@@ -26,22 +27,14 @@ static const struct {
     int64_t     weights;
     int         layers; /* of the longest repetition */
 } published[] = {
-    {"gpt2", 124439808, 12},
-    {"gpt2-medium", 354823168, 24},
-    {"gpt2-large", 774030080, 36},
-    {"gpt2-xl", 1557611200, 48},
-    {"gpt3-175b", 174604259328, 96},
-    {"mtnlg-530b", 529600819200, 105},
-    {"gpt-1t", 1008038758400, 128},
-    {"llama3-8b", 8030261248, 32},
-    {"llama3-70b", 70553706496, 80},
-    {"llama3-405b", 405853388800, 126},
-    {"mixtral-8x7b", 46702792704, 32},
-    {"bert-large", 335174458, 24},
-    {"t5-large", 737668096, 24},
-    {"ernie3-titan-260b", 261557098816, 48},
-    {"resnet50", 25557032, 5},
-    {"mlp", 3962890, 3},
+    {"gpt2", 124439808, 12},           {"gpt2-medium", 354823168, 24},
+    {"gpt2-large", 774030080, 36},     {"gpt2-xl", 1557611200, 48},
+    {"gpt3-175b", 174604259328, 96},   {"mtnlg-530b", 529600819200, 105},
+    {"gpt-1t", 1008038758400, 128},    {"llama3-8b", 8030261248, 32},
+    {"llama3-70b", 70553706496, 80},   {"llama3-405b", 405853388800, 126},
+    {"mixtral-8x7b", 46702792704, 32}, {"bert-large", 335174458, 24},
+    {"t5-large", 737668096, 24},       {"ernie3-titan-260b", 261557098816, 48},
+    {"resnet50", 25557032, 5},         {"mlp", 3962890, 3},
 };
 
 static void sizes_as_published(void **state)
@@ -53,7 +46,8 @@ static void sizes_as_published(void **state)
         weft_graph_layers  l;
         assert_int_equal(weft_graph_find_layers(m->graph, &l), WEFT_OK);
         if (weft_model_weights(m) != published[i].weights)
-            fail_msg("%s: %lld weights", published[i].name, (long long)weft_model_weights(m));
+            fail_msg("%s: %lld weights", published[i].name,
+                     (long long)weft_model_weights(m));
         if (l.count != published[i].layers)
             fail_msg("%s: %d layers found", published[i].name, l.count);
         weft_model_destroy(m);
@@ -91,8 +85,10 @@ static void every_preset_loads(void **state)
     (void)state;
     for (int i = 0; weft_model_preset(i); i++)
         for (int loss = 0; loss < 2; loss++) {
-            weft_model_options o = {.batch = 2, .seq = 32, .with_loss = loss,
-                                    .dtype = loss ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32};
+            weft_model_options o = {.batch     = 2,
+                                    .seq       = 32,
+                                    .with_loss = loss,
+                                    .dtype     = loss ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32};
             weft_model        *m = load(weft_model_preset(i), o);
             weft_graph        *h;
             char              *text;
@@ -111,13 +107,40 @@ static void every_preset_loads(void **state)
         }
 }
 
+/* Every parameter of every preset gets a gradient, and the graph still holds together. */
+static void every_preset_differentiates(void **state)
+{
+    (void)state;
+    for (int i = 0; weft_model_preset(i); i++) {
+        weft_model *m    = load(weft_model_preset(i),
+                                (weft_model_options){.seq = 32, .with_loss = true});
+        weft_vid   *wrt  = calloc((size_t)m->n_param, sizeof *wrt);
+        weft_vid   *grad = calloc((size_t)m->n_param, sizeof *grad);
+        for (int k = 0; k < m->n_param; k++) wrt[k] = m->param[k].value;
+        if (weft_graph_differentiate(m->graph, m->loss_sum, -1, m->n_param, wrt, grad) !=
+            WEFT_OK)
+            fail_msg("%s: %s", weft_model_preset(i), weft_error_text());
+        for (int k = 0; k < m->n_param; k++) {
+            if (grad[k] < 0)
+                fail_msg("%s: %s has no gradient", m->name, m->param[k].name);
+            assert_true(weft_shape_equal(&m->graph->value[grad[k]].type.shape,
+                                         &m->graph->value[wrt[k]].type.shape));
+        }
+        if (weft_graph_verify(m->graph) != WEFT_OK)
+            fail_msg("%s: %s", m->name, weft_error_text());
+        free(wrt);
+        free(grad);
+        weft_model_destroy(m);
+    }
+}
+
 /* 6 flops for each weight of a product and token, plus attention: the usual estimate. */
 static void flops_are_the_usual(void **state)
 {
     (void)state;
-    weft_model_options o = {.batch = 4, .seq = 64, .with_loss = true};
-    weft_model        *m = load("gpt2", o);
-    double products = 12.0 * 12 * 768 * 768 + 50257.0 * 768, tokens = 4 * 64;
+    weft_model_options o        = {.batch = 4, .seq = 64, .with_loss = true};
+    weft_model        *m        = load("gpt2", o);
+    double             products = 12.0 * 12 * 768 * 768 + 50257.0 * 768, tokens = 4 * 64;
     double scores = 12 * 4 * 12 * 64 * (64 * 65 / 2) * 4.0; /* layers b h e (s,t) */
     assert_true(weft_model_flops(m) == 6 * tokens * products + 3 * scores);
     weft_model_destroy(m);
@@ -148,11 +171,11 @@ static void complains(const char *config, weft_model_options o, const char *why)
     assert_null(strchr(weft_error_text(), '\n'));
 }
 
-#define GPT2(more)                                                                         \
-    "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_head\": 4, \"n_layer\": 2,\n"            \
+#define GPT2(more)                                                                       \
+    "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_head\": 4, \"n_layer\": 2,\n"        \
     " \"vocab_size\": 50, \"n_positions\": 16" more "}"
-#define LLAMA(more)                                                                        \
-    "{\"model_type\": \"llama\", \"hidden_size\": 32, \"num_attention_heads\": 4,\n"         \
+#define LLAMA(more)                                                                      \
+    "{\"model_type\": \"llama\", \"hidden_size\": 32, \"num_attention_heads\": 4,\n"     \
     " \"num_hidden_layers\": 2, \"intermediate_size\": 40, \"vocab_size\": 50" more "}"
 
 static void bad_configurations(void **state)
@@ -161,43 +184,54 @@ static void bad_configurations(void **state)
     weft_model_options o = {.with_loss = true}, drop = {.dropout = true};
     complains("[1]", o, "no configuration");
     complains("{}", o, "model_type: is missing");
-    complains("{\"model_type\": \"gpt3\"}", o, "config.json:1: model_type: 'gpt3' is not known, "
+    complains("{\"model_type\": \"gpt3\"}", o,
+              "config.json:1: model_type: 'gpt3' is not known, "
               "did you mean 'gpt2'?; known are gpt2, llama");
     complains("{\"model_type\": \"gpt2\"}", o, "n_embd: is missing");
     complains("{\"model_type\": \"gpt2\", \"n_embd\": \"x\"}", o, "expected an integer");
     complains("{\"model_type\": \"gpt2\",\n \"n_embd\": -3}", o,
               "config.json:2: n_embd: -3 is impossible");
     complains("{\"model_type\": \"gpt2\", \"n_embd\": 99999999999}", o, "impossible");
-    complains("{\"model_type\": \"gpt2\", \"n_embd\": 33, \"n_head\": 4, \"n_layer\": 2,\n"
-              "\"vocab_size\": 50}", o, "n_head: 4 does not divide n_embd 33");
-    complains("{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_head\": 4, \"vocab_size\": 50,\n"
-              "\"n_layer\": 1000000}", o, "config.json:2: n_layer: 1000000 layers");
+    complains(
+        "{\"model_type\": \"gpt2\", \"n_embd\": 33, \"n_head\": 4, \"n_layer\": 2,\n"
+        "\"vocab_size\": 50}",
+        o, "n_head: 4 does not divide n_embd 33");
+    complains(
+        "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_head\": 4, \"vocab_size\": 50,\n"
+        "\"n_layer\": 1000000}",
+        o, "config.json:2: n_layer: 1000000 layers");
     complains(GPT2(", \"activation_function\": \"gelo\""), o, "did you mean 'gelu'?");
     complains(GPT2(", \"layer_norm_epsilon\": 0"), o, "must be above 0");
     complains(GPT2(", \"dtype\": \"float31\""), o, "no data type");
-    complains(GPT2(""), (weft_model_options){.seq = 17},
-              "config.json:2: n_positions: seq 17 is longer than the model's 16 positions");
+    complains(
+        GPT2(""), (weft_model_options){.seq = 17},
+        "config.json:2: n_positions: seq 17 is longer than the model's 16 positions");
     complains(GPT2(", \"attn_pdrop\": 0.1"), drop, "attn_pdrop: dropout of attention");
     complains(GPT2(", \"resid_pdrop\": 1.5"), drop, "no probability");
     complains(GPT2(""), (weft_model_options){.batch = -1}, "batch -1");
     complains(GPT2(""), (weft_model_options){.dtype = WEFT_DTYPE_I32}, "dtype i32");
-    complains(LLAMA(", \"num_key_value_heads\": 3"), o, "3 does not divide num_attention_heads 4");
+    complains(LLAMA(", \"num_key_value_heads\": 3"), o,
+              "3 does not divide num_attention_heads 4");
     complains(LLAMA(", \"head_dim\": 7"), o, "odd size 7");
-    complains(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\"}"), o, "'yarn' is not supported");
+    complains(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\"}"), o,
+              "'yarn' is not supported");
     complains("{\"model_type\": \"gpt2\", \"model_type\": 1}", o, "config.json:1");
     complains("{", o, "config.json");
-    assert_int_equal(weft_model_load("gpt2-mediun", &o, &(weft_model *){NULL}), WEFT_ERR_ARG);
+    assert_int_equal(weft_model_load("gpt2-mediun", &o, &(weft_model *){NULL}),
+                     WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "did you mean 'gpt2-medium'?"));
 }
 
 /* The attributes of the first node of an operator, as text. */
-static void first_attr(const char *config, weft_model_options o, weft_op op, const char *want)
+static void first_attr(const char *config, weft_model_options o, weft_op op,
+                       const char *want)
 {
     weft_text t = {0};
     write_config(config);
     weft_model *m = load(folder, o);
     for (int i = 0; i < m->graph->n_node && !t.n; i++)
-        if (m->graph->node[i].op == op) weft_op_print_attr(op, m->graph->node[i].attr, &t);
+        if (m->graph->node[i].op == op)
+            weft_op_print_attr(op, m->graph->node[i].attr, &t);
     assert_string_equal(t.s ? t.s : "", want);
     weft_text_fini(&t);
     weft_model_destroy(m);
@@ -208,29 +242,39 @@ static void both_spellings(void **state)
     (void)state;
     weft_model_options o = {.seq = 8};
     first_attr(LLAMA(", \"rope_theta\": 5e5"), o, WEFT_OP_ROTARY, "theta=500000");
-    first_attr(LLAMA(", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"default\"}"), o,
-               WEFT_OP_ROTARY, "theta=500000");
+    first_attr(
+        LLAMA(", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"default\"}"),
+        o, WEFT_OP_ROTARY, "theta=500000");
     const char *llama3 = "theta=500000 kind=llama3 factor=8 low=2 high=5 orig=4096";
-    first_attr(LLAMA(", \"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"llama3\","
-                     "\"factor\": 8, \"low_freq_factor\": 2, \"high_freq_factor\": 5,"
-                     "\"original_max_position_embeddings\": 4096}"), o, WEFT_OP_ROTARY, llama3);
-    first_attr(LLAMA(", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"llama3\","
-                     "\"factor\": 8, \"low_freq_factor\": 2, \"high_freq_factor\": 5,"
-                     "\"original_max_position_embeddings\": 4096}"), o, WEFT_OP_ROTARY, llama3);
-    first_attr(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}"), o, WEFT_OP_ROTARY,
-               "kind=linear factor=4");
-    first_attr("{\"model_type\": \"mistral\", \"hidden_size\": 32, \"num_attention_heads\": 4,"
-               "\"num_hidden_layers\": 2, \"intermediate_size\": 40, \"vocab_size\": 50,"
-               "\"sliding_window\": 4, \"num_key_value_heads\": 2}", o, WEFT_OP_ATTENTION, "window=4");
-    first_attr(GPT2(", \"activation_function\": \"gelu\""), o, WEFT_OP_GELU, "approx=erf");
+    first_attr(
+        LLAMA(", \"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"llama3\","
+              "\"factor\": 8, \"low_freq_factor\": 2, \"high_freq_factor\": 5,"
+              "\"original_max_position_embeddings\": 4096}"),
+        o, WEFT_OP_ROTARY, llama3);
+    first_attr(
+        LLAMA(", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": \"llama3\","
+              "\"factor\": 8, \"low_freq_factor\": 2, \"high_freq_factor\": 5,"
+              "\"original_max_position_embeddings\": 4096}"),
+        o, WEFT_OP_ROTARY, llama3);
+    first_attr(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}"), o,
+               WEFT_OP_ROTARY, "kind=linear factor=4");
+    first_attr(
+        "{\"model_type\": \"mistral\", \"hidden_size\": 32, \"num_attention_heads\": 4,"
+        "\"num_hidden_layers\": 2, \"intermediate_size\": 40, \"vocab_size\": 50,"
+        "\"sliding_window\": 4, \"num_key_value_heads\": 2}",
+        o, WEFT_OP_ATTENTION, "window=4");
+    first_attr(GPT2(", \"activation_function\": \"gelu\""), o, WEFT_OP_GELU,
+               "approx=erf");
     first_attr(GPT2(", \"scale_attn_weights\": false"), o, WEFT_OP_ATTENTION, "scale=1");
-    write_config(GPT2(", \"torch_dtype\": \"bfloat16\", \"resid_pdrop\": 0.25, \"attn_pdrop\": 0"));
+    write_config(GPT2(
+        ", \"torch_dtype\": \"bfloat16\", \"resid_pdrop\": 0.25, \"attn_pdrop\": 0"));
     weft_model *m = load(folder, o);
     assert_int_equal(m->file_dtype, WEFT_DTYPE_BF16);
     assert_non_null(strstr(m->notice, "dropout"));
     weft_model_destroy(m);
     first_attr(GPT2(", \"embd_pdrop\": 0.25, \"attn_pdrop\": 0"),
-               (weft_model_options){.seq = 8, .dropout = true}, WEFT_OP_DROPOUT, "p=0.25 id=1");
+               (weft_model_options){.seq = 8, .dropout = true}, WEFT_OP_DROPOUT,
+               "p=0.25 id=1");
 }
 
 static void graph_text_is_a_model(void **state)
@@ -241,8 +285,10 @@ static void graph_text_is_a_model(void **state)
     snprintf(path, sizeof path, "%s/m.graph", folder);
     f = fopen(path, "w");
     fputs("graph m {\n input x: f32[2,3]\n param w: f32[3,4]\n"
-          " y: f32[2,4] = matmul(x, w) {spec=bd,dn->bn}\n loss: f32[] = reduce(y) {axes=[0,1]}\n"
-          " output loss\n}\n", f);
+          " y: f32[2,4] = matmul(x, w) {spec=bd,dn->bn}\n loss: f32[] = reduce(y) "
+          "{axes=[0,1]}\n"
+          " output loss\n}\n",
+          f);
     fclose(f);
     weft_model *m = load(path, (weft_model_options){0});
     assert_int_equal(m->kind, WEFT_MODEL_TEXT);
@@ -261,8 +307,9 @@ typedef struct moments {
     int64_t next;
 } moments;
 
-static weft_status collect(void *arg, const weft_model_param *p, const weft_model_tensor *t,
-                           int64_t first, int64_t n, const float *x)
+static weft_status collect(void *arg, const weft_model_param *p,
+                           const weft_model_tensor *t, int64_t first, int64_t n,
+                           const float *x)
 {
     moments *s = arg;
     float    y[3];
@@ -275,7 +322,8 @@ static weft_status collect(void *arg, const weft_model_param *p, const weft_mode
         assert_memory_equal(y, x + 5, sizeof y);
     }
     if (strstr(t->name, "ln_")) {
-        for (int64_t i = 0; i < n; i++) assert_true(x[i] == (strstr(t->name, "weight") ? 1 : 0));
+        for (int64_t i = 0; i < n; i++)
+            assert_true(x[i] == (strstr(t->name, "weight") ? 1 : 0));
     } else if (strstr(t->name, "wte")) {
         for (int64_t i = 0; i < n; i++) s->sum += x[i], s->sum_sq += (double)x[i] * x[i];
     } else if (strstr(t->name, "c_proj.weight")) {
@@ -305,7 +353,8 @@ static void weights_at_first(void **state)
 static void reference_files_fit(void **state)
 {
     (void)state;
-    static const char *const name[] = {"gpt2", "llama", "qwen2", "mixtral", "bert", "ernie"};
+    static const char *const name[] = {"gpt2",    "llama", "qwen2",
+                                       "mixtral", "bert",  "ernie"};
     for (size_t i = 0; i < WEFT_COUNT(name); i++) {
         char            path[96];
         weft_store_dir *d;
@@ -321,7 +370,8 @@ static void reference_files_fit(void **state)
             const weft_store_tensor *t = weft_store_dir_at(d, k);
             const weft_model_param  *p;
             const weft_model_tensor *mine;
-            if (!weft_model_find_tensor(m, t->name, &p, &mine)) fail_msg("%s unused", t->name);
+            if (!weft_model_find_tensor(m, t->name, &p, &mine))
+                fail_msg("%s unused", t->name);
             assert_true(weft_shape_equal(&t->shape, &mine->shape));
             used++;
         }
@@ -349,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_as_published),
         cmocka_unit_test(every_preset_loads),
+        cmocka_unit_test(every_preset_differentiates),
         cmocka_unit_test(flops_are_the_usual),
         cmocka_unit_test(bad_configurations),
         cmocka_unit_test(both_spellings),
