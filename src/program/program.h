@@ -133,7 +133,8 @@ typedef struct weft_actor {
 } weft_actor;
 
 /* Messages are matched by micro-batch.  per_step: one message a step, given when the producer's last
- * firing of the step ends, taken by the consumer's first, its credit returned by the consumer's last. */
+ * firing of the step ends (its first needs the credit), taken by the consumer's first, its credit returned
+ * by the consumer's last. */
 typedef struct weft_edge {
     int32_t from, to; /* actors */
     int32_t credits;  /* messages that may be under way, at least 1 */

@@ -1,0 +1,210 @@
+/* What must hold for one instruction by itself. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "program/verify_priv.h"
+
+#define BAD WEFT_PROGRAM__BAD
+
+weft_status weft_program__verify_operand(const weft_program *p, const weft_operand *o)
+{
+    int64_t lo, hi;
+    WEFT_TRY(weft_shape_verify(&o->type.shape));
+    if (o->buffer == -1) return WEFT_OK;
+    if (o->buffer < -1 || o->buffer >= p->n_buffer)
+        return WEFT_FAIL(WEFT_ERR_ARG, "there is no buffer %d", o->buffer);
+    const weft_buffer *b = &p->buffer[o->buffer];
+    if (!weft_operand_span(o, &lo, &hi) || lo < 0 || hi > b->bytes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "an operand reaches outside buffer %s of %lld bytes",
+                         b->name, (long long)b->bytes);
+    return WEFT_OK;
+}
+
+static weft_status check_operands(const weft_program *p, const weft_actor *a,
+                                  const weft_instr *i)
+{
+    for (int k = 0; k < i->n_in + i->n_out; k++) {
+        const weft_operand *o = k < i->n_in ? &i->in[k] : &i->out[k - i->n_in];
+        weft_status         st = weft_program__verify_operand(p, o);
+        if (st != WEFT_OK)
+            return weft_fail_in(st, "program %s, actor %s, %s '%s': ", p->name, a->name,
+                                weft_instr_kind_name(i->kind), i->name);
+    }
+    return WEFT_OK;
+}
+
+/* ---- compute ---- */
+
+static weft_status check_arity(const weft_program *p, const weft_actor *a, const weft_instr *i)
+{
+    int in_min, in_max, out_min, out_max;
+    weft_op_arity(i->op, &in_min, &in_max, &out_min, &out_max);
+    if (i->n_own_in > i->n_in || i->n_own_out > i->n_out || i->n_own_in < in_min ||
+        i->n_own_in > in_max || i->n_own_out < out_min || i->n_own_out > out_max)
+        return BAD(p, a, i, "%s has %d operands and %d results of its own",
+                   weft_op_get(i->op)->name, i->n_own_in, i->n_own_out);
+    for (int k = 0; k < in_min; k++)
+        if (i->in[k].buffer < 0)
+            return BAD(p, a, i, "operand %d of %s is missing", k, weft_op_get(i->op)->name);
+    for (int k = i->n_own_in; k < i->n_in; k++)
+        if (i->in[k].buffer < 0) return BAD(p, a, i, "operand %d is missing", k);
+    return WEFT_OK;
+}
+
+/* Result types are what the operator's shape rule says. */
+static weft_status check_types(const weft_program *p, const weft_actor *a, const weft_instr *i)
+{
+    size_t      n    = (size_t)i->n_own_in + 2 * (size_t)i->n_own_out;
+    weft_type  *type = calloc(n + 1, sizeof *type), *out = type + i->n_own_in;
+    weft_type  *want = out + i->n_own_out;
+    weft_status st   = WEFT_OK;
+    if (!type) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    weft_op_use u = weft_instr_use(i, type, out);
+    st            = weft_op_infer(&u, want);
+    if (st != WEFT_OK)
+        WEFT_GO(weft_fail_in(st, "program %s, actor %s, '%s': ", p->name, a->name, i->name));
+    for (int k = 0; k < i->n_own_out; k++) {
+        char got[96], fit[96];
+        if (i->out[k].buffer < 0 && out[k].shape.n == 0) continue; /* left out altogether */
+        if (out[k].dtype == want[k].dtype && weft_shape_equal(&out[k].shape, &want[k].shape))
+            continue;
+        WEFT_GO(BAD(p, a, i, "result %d of %s is %s[%s], should be %s[%s]", k,
+                    weft_op_get(i->op)->name, weft_dtype_name(out[k].dtype),
+                    weft_shape_text(&out[k].shape, got, sizeof got),
+                    weft_dtype_name(want[k].dtype),
+                    weft_shape_text(&want[k].shape, fit, sizeof fit)));
+    }
+out:
+    free(type);
+    return st;
+}
+
+static weft_status check_posts(const weft_program *p, const weft_actor *a, const weft_instr *i)
+{
+    if (i->n_post && !(weft_op_get(i->op)->flags & WEFT_OP_POSTS))
+        return BAD(p, a, i, "%s takes no fused steps", weft_op_get(i->op)->name);
+    for (int k = 0; k < i->n_post; k++) {
+        const weft_post *s = &i->post[k];
+        int              in_min, in_max, out_min, out_max;
+        const char      *name = weft_op_get(s->op)->name;
+        weft_op_arity(s->op, &in_min, &in_max, &out_min, &out_max);
+        if (!(weft_op_get(s->op)->flags & WEFT_OP_ELEM) || in_max > 2)
+            return BAD(p, a, i, "%s cannot be fused", name);
+        if (s->in < -1 || s->in >= i->n_in || (s->in < 0) != (in_max == 1) ||
+            (s->in >= 0 && i->in[s->in].buffer < 0))
+            return BAD(p, a, i, "fused %s names operand %d of %d", name, s->in, i->n_in);
+        if (s->out < -1 || s->out >= i->n_out)
+            return BAD(p, a, i, "fused %s names result %d of %d", name, s->out, i->n_out);
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_compute(const weft_program *p, const weft_actor *a,
+                                 const weft_instr *i)
+{
+    const weft_op_row *row = weft_op_get(i->op);
+    WEFT_TRY(check_arity(p, a, i));
+    WEFT_TRY(check_types(p, a, i));
+    WEFT_TRY(check_posts(p, a, i));
+    for (int k = 0; k < 32; k++) {
+        if (!(i->add >> k & 1)) continue;
+        if (!(row->flags & WEFT_OP_ADDS))
+            return BAD(p, a, i, "%s cannot add to its results", row->name);
+        if (k >= i->n_out || i->out[k].buffer < 0)
+            return BAD(p, a, i, "add names result %d, which is not there", k);
+    }
+    return WEFT_OK;
+}
+
+/* ---- the other kinds ---- */
+
+static weft_status need(const weft_program *p, const weft_actor *a, const weft_instr *i,
+                        int n_in, int n_out)
+{
+    if (i->n_in != n_in || i->n_out != n_out)
+        return BAD(p, a, i, "it has %d operands and %d results, should have %d and %d", i->n_in,
+                   i->n_out, n_in, n_out);
+    for (int k = 0; k < n_in + n_out; k++)
+        if ((k < n_in ? &i->in[k] : &i->out[k - n_in])->buffer < 0)
+            return BAD(p, a, i, "%s is missing", k < n_in ? "its operand" : "its result");
+    return WEFT_OK;
+}
+
+static weft_status need_contiguous(const weft_program *p, const weft_actor *a,
+                                   const weft_instr *i)
+{
+    for (int k = 0; k < i->n_in + i->n_out; k++)
+        if (!weft_operand_contiguous(k < i->n_in ? &i->in[k] : &i->out[k - i->n_in]))
+            return BAD(p, a, i, "%s is not contiguous", k < i->n_in ? "its operand" : "its result");
+    return WEFT_OK;
+}
+
+static weft_status check_collective(const weft_program *p, const weft_actor *a,
+                                    const weft_instr *i)
+{
+    if (i->group < 0 || i->group >= p->n_group)
+        return BAD(p, a, i, "there is no group %d", i->group);
+    const weft_group *g      = &p->group[i->group];
+    bool              member = false;
+    for (int k = 0; k < g->n_rank; k++) member = member || g->rank[k] == p->rank;
+    if (!member) return BAD(p, a, i, "rank %d is not in group %d", p->rank, i->group);
+    if (i->coll == WEFT_BARRIER) return need(p, a, i, 0, 0);
+    WEFT_TRY(need(p, a, i, 1, 1));
+    WEFT_TRY(need_contiguous(p, a, i));
+    int64_t in = weft_shape_count(&i->in[0].type.shape), n = g->n_rank;
+    int64_t out = weft_shape_count(&i->out[0].type.shape);
+    bool    fits;
+    switch (i->coll) {
+    case WEFT_REDUCE_SCATTER: fits = in % n == 0 && in / n == out; break;
+    case WEFT_ALL_GATHER: fits = out % n == 0 && out / n == in; break;
+    case WEFT_ALL_TO_ALL: fits = in == out && in % n == 0; break;
+    default: fits = in == out;
+    }
+    if (!fits || i->in[0].type.dtype != i->out[0].type.dtype)
+        return BAD(p, a, i, "%s over %d ranks cannot turn %lld %s into %lld %s",
+                   weft_collective_name(i->coll), g->n_rank, (long long)in,
+                   weft_dtype_name(i->in[0].type.dtype), (long long)out,
+                   weft_dtype_name(i->out[0].type.dtype));
+    return WEFT_OK;
+}
+
+static weft_status check_peer(const weft_program *p, const weft_actor *a, const weft_instr *i)
+{
+    if (i->peer < 0 || i->peer >= p->world || i->peer == p->rank)
+        return BAD(p, a, i, "there is no other rank %d of %d", i->peer, p->world);
+    if (i->credits < 0) return BAD(p, a, i, "%d credits", i->credits);
+    return need_contiguous(p, a, i);
+}
+
+static weft_status check_same_type(const weft_program *p, const weft_actor *a,
+                                   const weft_instr *i)
+{
+    WEFT_TRY(need(p, a, i, 1, 1));
+    if (i->in[0].type.dtype != i->out[0].type.dtype ||
+        !weft_shape_equal(&i->in[0].type.shape, &i->out[0].type.shape))
+        return BAD(p, a, i, "operand and result differ in %s", "type");
+    return WEFT_OK;
+}
+
+weft_status weft_program__verify_instr(const weft_program *p, const weft_actor *a,
+                                       const weft_instr *i)
+{
+    WEFT_TRY(check_operands(p, a, i));
+    if (i->kind != WEFT_INSTR_COMPUTE && (i->add || i->n_post))
+        return BAD(p, a, i, "only compute instructions %s", "add or fuse");
+    switch (i->kind) {
+    case WEFT_INSTR_COMPUTE: return check_compute(p, a, i);
+    case WEFT_INSTR_COLLECTIVE: return check_collective(p, a, i);
+    case WEFT_INSTR_SEND: WEFT_TRY(need(p, a, i, 1, 0)); return check_peer(p, a, i);
+    case WEFT_INSTR_RECV: WEFT_TRY(need(p, a, i, 0, 1)); return check_peer(p, a, i);
+    case WEFT_INSTR_MERGE: WEFT_TRY(need_contiguous(p, a, i)); return check_same_type(p, a, i);
+    case WEFT_INSTR_COPY: return check_same_type(p, a, i);
+    case WEFT_INSTR_READ:
+        if (i->n_out < 1) return BAD(p, a, i, "it has no %s", "results");
+        return need(p, a, i, 0, i->n_out);
+    case WEFT_INSTR_MARK: return need(p, a, i, 0, 0);
+    case WEFT_INSTR_PULL:
+    case WEFT_INSTR_PUSH: return WEFT_OK;
+    }
+    return BAD(p, a, i, "kind %d", (int)i->kind);
+}
