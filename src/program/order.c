@@ -13,8 +13,8 @@ typedef struct ends {
     by_micro *sorted;    /* the producer's firings by micro-batch */
 } ends;
 
-static weft_status list_firings(const weft_program *p, weft_arena *a, int32_t actor, int *n,
-                                int32_t **out)
+static weft_status list_firings(const weft_program *p, weft_arena *a, int32_t actor,
+                                int *n, int32_t **out)
 {
     int s = (int)p->actor[actor].stream;
     *n    = 0;
@@ -36,7 +36,8 @@ static int compare_micro(const void *a, const void *b)
     return x->micro < y->micro ? -1 : x->micro > y->micro;
 }
 
-static weft_status sort_micro(const weft_program *p, weft_arena *a, const weft_edge *e, ends *x)
+static weft_status sort_micro(const weft_program *p, weft_arena *a, const weft_edge *e,
+                              ends *x)
 {
     x->sorted = WEFT_ARENA_ARRAY(a, by_micro, x->n_from);
     if (!x->sorted) return weft_arena_status(a);
@@ -75,7 +76,8 @@ static weft_status add_wait(weft_arena *a, weft_firing_order *f, weft_wait w)
     return WEFT_OK;
 }
 
-static weft_status add_give(weft_arena *a, weft_firing_order *f, int32_t edge, bool credit)
+static weft_status add_give(weft_arena *a, weft_firing_order *f, int32_t edge,
+                            bool credit)
 {
     int   cap = f->n_give;
     void *v   = f->give;
@@ -86,8 +88,8 @@ static weft_status add_give(weft_arena *a, weft_firing_order *f, int32_t edge, b
 }
 
 /* Message n (from 0, over all steps) may be given once taken >= n + 1 + delay * N - credits. */
-static weft_status add_edge(const weft_program *p, weft_arena *a, int32_t id, const ends *x,
-                            weft_order *o)
+static weft_status add_edge(const weft_program *p, weft_arena *a, int32_t id,
+                            const ends *x, weft_order *o)
 {
     const weft_edge   *e  = &p->edge[id];
     weft_firing_order *ff = o->firing[p->actor[e->from].stream];
@@ -99,7 +101,9 @@ static weft_status add_edge(const weft_program *p, weft_arena *a, int32_t id, co
         if (e->per_step) {
             last  = x->to[x->n_to - 1];
             giver = x->from[x->n_from - 1];
-            begin = x->from[0]; /* from its first firing on it fills what the message hands over */
+            begin =
+                x->from
+                    [0]; /* from its first firing on it fills what the message hands over */
         } else {
             from = find_micro(x, micro_of(p, e->to, first));
             if (from < 0)
@@ -107,13 +111,14 @@ static weft_status add_edge(const weft_program *p, weft_arena *a, int32_t id, co
                                 from == -1 ? "a micro-batch is taken that is not given"
                                            : "a micro-batch is given twice");
         }
-        weft_wait data   = {.edge = id, .per_step = n, .at = from + 1 - (int64_t)e->delay * n};
+        weft_wait data = {
+            .edge = id, .per_step = n, .at = from + 1 - (int64_t)e->delay * n};
         weft_wait credit = {.edge     = id,
                             .credit   = true,
                             .per_step = n,
                             .at       = k + 1 + (int64_t)e->delay * n - e->credits};
-        o->giver[id][k] = giver;
-        o->taker[id][k] = last;
+        o->giver[id][k]  = giver;
+        o->taker[id][k]  = last;
         WEFT_TRY(add_wait(a, &ft[first], data));
         WEFT_TRY(add_wait(a, &ff[begin], credit));
         WEFT_TRY(add_give(a, &ff[giver], id, false));
@@ -122,7 +127,8 @@ static weft_status add_edge(const weft_program *p, weft_arena *a, int32_t id, co
     return WEFT_OK;
 }
 
-static weft_status make_edge(const weft_program *p, weft_arena *a, int32_t id, weft_order *o)
+static weft_status make_edge(const weft_program *p, weft_arena *a, int32_t id,
+                             weft_order *o)
 {
     const weft_edge *e = &p->edge[id];
     ends             x;
@@ -133,7 +139,8 @@ static weft_status make_edge(const weft_program *p, weft_arena *a, int32_t id, w
         if (!x.n_from != !x.n_to) return mismatch(p, e, "only one end fires");
         o->per_step[id] = x.n_from > 0;
     } else {
-        if (x.n_from != x.n_to) return mismatch(p, e, "one end fires more often than the other");
+        if (x.n_from != x.n_to)
+            return mismatch(p, e, "one end fires more often than the other");
         o->per_step[id] = x.n_from;
     }
     o->giver[id] = WEFT_ARENA_ARRAY(a, int32_t, o->per_step[id]);
@@ -142,7 +149,8 @@ static weft_status make_edge(const weft_program *p, weft_arena *a, int32_t id, w
     return add_edge(p, a, id, &x, o);
 }
 
-weft_status weft_order_make(const weft_program *p, weft_arena *a, bool all, weft_order *out)
+weft_status weft_order_make(const weft_program *p, weft_arena *a, bool all,
+                            weft_order *out)
 {
     weft_order o = {0};
     for (int s = 0; s < WEFT_N_STREAM; s++)

@@ -41,6 +41,7 @@ typedef struct weft_order {
 
 /* In a.  Edges between actors of one stream are left out unless all: the list orders those already.
  * WEFT_ERR_ARG: an edge whose ends do not fire for the same micro-batches. */
-weft_status weft_order_make(const weft_program *p, weft_arena *a, bool all, weft_order *out);
+weft_status weft_order_make(const weft_program *p, weft_arena *a, bool all,
+                            weft_order *out);
 
 #endif

@@ -15,14 +15,14 @@ typedef struct parser {
 } parser;
 
 /* Makes room for one more element and counts it; gives the new, zeroed one. */
-#define PUSH(ps, array, n, cap, out)                                                       \
-    do {                                                                                   \
-        void *grow_ = (array);                                                             \
-        WEFT_TRY(                                                                          \
-            weft_arena_grow((ps)->p->arena, &grow_, &(cap), (n) + 1, sizeof *(array)));    \
-        (array) = grow_;                                                                   \
-        (out)   = &(array)[(n)++];                                                         \
-        memset((out), 0, sizeof *(out));                                                   \
+#define PUSH(ps, array, n, cap, out)                                                     \
+    do {                                                                                 \
+        void *grow_ = (array);                                                           \
+        WEFT_TRY(                                                                        \
+            weft_arena_grow((ps)->p->arena, &grow_, &(cap), (n) + 1, sizeof *(array)));  \
+        (array) = grow_;                                                                 \
+        (out)   = &(array)[(n)++];                                                       \
+        memset((out), 0, sizeof *(out));                                                 \
     } while (0)
 
 /* ---- words and numbers ---- */
@@ -48,8 +48,8 @@ static weft_status read_int32(parser *ps, int32_t *out)
 }
 
 /* One of a list of words, as its place in the list. */
-static weft_status read_choice(parser *ps, const char *what, const char *const *word, int n,
-                               int *out)
+static weft_status read_choice(parser *ps, const char *what, const char *const *word,
+                               int n, int *out)
 {
     const char *s;
     WEFT_TRY(weft_lex_word(&ps->l, &s));
@@ -60,17 +60,18 @@ static weft_status read_choice(parser *ps, const char *what, const char *const *
         }
     const char *near = weft_suggest(s, word, n);
     return weft_lex_fail(&ps->l, "'%.40s' is no %s%s%s%s", s, what,
-                         near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+                         near ? ", did you mean '" : "", near ? near : "",
+                         near ? "'?" : "");
 }
 
 /* The same, where the words are those of a _name() function. */
-#define READ_KIND(ps, what, name_of, n_kind, out)                                          \
-    do {                                                                                   \
-        const char *word_[n_kind];                                                         \
-        int         k_;                                                                    \
-        for (k_ = 0; k_ < (n_kind); k_++) word_[k_] = name_of(k_);                         \
-        WEFT_TRY(read_choice((ps), (what), word_, (n_kind), &k_));                         \
-        (out) = k_;                                                                        \
+#define READ_KIND(ps, what, T, name_of, n_kind, out)                                     \
+    do {                                                                                 \
+        const char *word_[n_kind];                                                       \
+        int         k_;                                                                  \
+        for (k_ = 0; k_ < (n_kind); k_++) word_[k_] = name_of((T)k_);                    \
+        WEFT_TRY(read_choice((ps), (what), word_, (n_kind), &k_));                       \
+        (out) = (T)k_;                                                                   \
     } while (0)
 
 /* "[1,2]" into d, at most WEFT_MAX_DIM. */
@@ -202,7 +203,8 @@ static weft_status read_head(parser *ps, weft_instr *i)
     switch (i->kind) {
     case WEFT_INSTR_COMPUTE: WEFT_TRY(read_op(ps, &i->op, &i->attr)); break;
     case WEFT_INSTR_COLLECTIVE:
-        READ_KIND(ps, "collective", weft_collective_name, WEFT_BARRIER + 1, i->coll);
+        READ_KIND(ps, "collective", weft_collective, weft_collective_name,
+                  WEFT_BARRIER + 1, i->coll);
         WEFT_TRY(weft_lex_expect(l, "group"));
         WEFT_TRY(read_int32(ps, &i->group));
         break;
@@ -227,11 +229,11 @@ static weft_status read_instr(parser *ps, weft_instr *i)
 {
     weft_lex *l        = &ps->l;
     int       cap_post = 0;
-    READ_KIND(ps, "instruction", weft_instr_kind_name, WEFT_INSTR_MARK + 1, i->kind);
+    READ_KIND(ps, "instruction", weft_instr_kind, weft_instr_kind_name,
+              WEFT_INSTR_MARK + 1, i->kind);
     i->seconds = -1;
     WEFT_TRY(read_head(ps, i));
-    if (weft_lex_is(l, "("))
-        WEFT_TRY(read_operands(ps, &i->n_in, &i->n_own_in, &i->in));
+    if (weft_lex_is(l, "(")) WEFT_TRY(read_operands(ps, &i->n_in, &i->n_own_in, &i->in));
     if (weft_lex_accept(l, "->"))
         WEFT_TRY(read_operands(ps, &i->n_out, &i->n_own_out, &i->out));
     if (weft_lex_accept(l, "add")) {
@@ -245,7 +247,8 @@ static weft_status read_instr(parser *ps, weft_instr *i)
     if (weft_lex_accept(l, "seconds")) {
         WEFT_TRY(weft_lex_double(l, &i->seconds));
         if (!(i->seconds >= -1 && i->seconds < 1e9))
-            return weft_lex_fail(l, "seconds are between 0 and 1e9, or -1: ask the cost model");
+            return weft_lex_fail(
+                l, "seconds are between 0 and 1e9, or -1: ask the cost model");
     }
     return weft_lex_expect(l, ";");
 }
@@ -257,7 +260,8 @@ static weft_status read_slab(parser *ps)
     weft_slab *s;
     PUSH(ps, ps->p->slab, ps->p->n_slab, ps->cap_slab, s);
     WEFT_TRY(read_name(ps, &s->name));
-    READ_KIND(ps, "kind of slab", weft_slab_kind_name, WEFT_SLAB_STAGING + 1, s->kind);
+    READ_KIND(ps, "kind of slab", weft_slab_kind, weft_slab_kind_name,
+              WEFT_SLAB_STAGING + 1, s->kind);
     return weft_lex_int(&ps->l, &s->bytes);
 }
 
@@ -323,7 +327,8 @@ static weft_status read_actor(parser *ps)
     PUSH(ps, ps->p->actor, ps->p->n_actor, ps->cap_actor, a);
     WEFT_TRY(read_name(ps, &a->name));
     WEFT_TRY(weft_lex_expect(&ps->l, "on"));
-    READ_KIND(ps, "stream", weft_stream_kind_name, WEFT_N_STREAM, a->stream);
+    READ_KIND(ps, "stream", weft_stream_kind, weft_stream_kind_name, WEFT_N_STREAM,
+              a->stream);
     WEFT_TRY(weft_lex_expect(&ps->l, "{"));
     while (!weft_lex_accept(&ps->l, "}")) {
         PUSH(ps, a->instr, a->n_instr, cap, i);
@@ -360,9 +365,9 @@ static weft_status read_edge(parser *ps)
 
 static weft_status read_stream(parser *ps)
 {
-    int          s;
-    weft_firing *f;
-    READ_KIND(ps, "stream", weft_stream_kind_name, WEFT_N_STREAM, s);
+    weft_stream_kind s;
+    weft_firing     *f;
+    READ_KIND(ps, "stream", weft_stream_kind, weft_stream_kind_name, WEFT_N_STREAM, s);
     WEFT_TRY(weft_lex_expect(&ps->l, "{"));
     while (!weft_lex_accept(&ps->l, "}")) {
         PUSH(ps, ps->p->firing[s], ps->p->n_firing[s], ps->cap_firing[s], f);
@@ -378,10 +383,11 @@ static weft_status read_stream(parser *ps)
 
 static weft_status read_part(parser *ps)
 {
-    static const char *const word[] = {"slab",  "buffer", "group", "bind",
-                                       "actor", "edge",   "stream"};
-    static weft_status (*const read[])(parser *) = {
-        read_slab, read_buffer, read_group, read_binding, read_actor, read_edge, read_stream};
+    static const char *const word[]              = {"slab",  "buffer", "group", "bind",
+                                                    "actor", "edge",   "stream"};
+    static weft_status (*const read[])(parser *) = {read_slab,    read_buffer, read_group,
+                                                    read_binding, read_actor,  read_edge,
+                                                    read_stream};
     int k;
     WEFT_TRY(read_choice(ps, "part of a program", word, 7, &k));
     return read[k](ps);
@@ -407,16 +413,18 @@ static weft_status read_program(parser *ps)
 }
 
 /* One program from where *at stands; *at moves behind it. */
-static weft_status parse_one(const char *file, const char **at, const char *end, int *line,
-                             bool last, weft_program **out)
+static weft_status parse_one(const char *file, const char **at, const char *end,
+                             int *line, bool last, weft_program **out)
 {
     parser ps = {0};
     WEFT_TRY(weft_program_create("", &ps.p));
     weft_lex_init(&ps.l, ps.p->arena, file, *at, (size_t)(end - *at));
     ps.l.line += *line - 1;
     weft_status st = read_program(&ps);
-    if (st == WEFT_OK && ps.l.tok != WEFT_TOK_END && (last || !weft_lex_is(&ps.l, "program")))
-        st = weft_lex_fail(&ps.l, "expected the end of the text behind the program, got '%.40s'",
+    if (st == WEFT_OK && ps.l.tok != WEFT_TOK_END &&
+        (last || !weft_lex_is(&ps.l, "program")))
+        st = weft_lex_fail(&ps.l,
+                           "expected the end of the text behind the program, got '%.40s'",
                            ps.l.text);
     if (st == WEFT_OK) st = weft_arena_status(ps.p->arena);
     if (st != WEFT_OK) {
@@ -430,7 +438,8 @@ static weft_status parse_one(const char *file, const char **at, const char *end,
     return WEFT_OK;
 }
 
-weft_status weft_program_parse(const char *file, const char *text, size_t n, weft_program **out)
+weft_status weft_program_parse(const char *file, const char *text, size_t n,
+                               weft_program **out)
 {
     int line = 1;
     return parse_one(file, &text, text + n, &line, true, out);
@@ -440,9 +449,9 @@ weft_status weft_program_parse_set(const char *file, const char *text, size_t n,
                                    weft_program ***out, int *n_out)
 {
     const char    *at = text, *end = text + n;
-    weft_program **list = NULL;
+    weft_program **list  = NULL;
     int            count = 0, line = 1;
-    weft_status    st    = WEFT_OK;
+    weft_status    st = WEFT_OK;
     do {
         weft_program **more = realloc(list, sizeof *list * (size_t)(count + 1));
         if (!more) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));

@@ -45,8 +45,8 @@ static void put_list(weft_text *t, const char *word, int n, const int64_t *d)
 
 static void put_operand(const weft_program *p, const weft_operand *o, weft_text *t)
 {
-    int  n    = o->type.shape.n;
-    bool zero = true, same = true;
+    int          n    = o->type.shape.n;
+    bool         zero = true, same = true;
     weft_operand plain = weft_operand_make(o->buffer, o->type.dtype, &o->type.shape);
     for (int d = 0; d < n; d++) {
         zero = zero && o->origin[d] == 0;
@@ -148,7 +148,8 @@ static void put_memory(const weft_program *p, weft_text *t)
         put_name(t, b->name);
         weft_text_add(t, " slab ");
         put_name(t, p->slab[b->slab].name);
-        weft_text_add(t, " at %lld bytes %lld", (long long)b->offset, (long long)b->bytes);
+        weft_text_add(t, " at %lld bytes %lld", (long long)b->offset,
+                      (long long)b->bytes);
         if (b->n_slot != 1 || b->slot_by != WEFT_SLOT_ONE)
             weft_text_add(t, " slots %d by %s", b->n_slot, by[b->slot_by]);
         weft_text_add(t, "\n");
@@ -206,15 +207,16 @@ weft_status weft_program_print(const weft_program *p, weft_text *t)
 {
     weft_text_add(t, "program ");
     put_name(t, p->name);
-    weft_text_add(t, " rank %d of %d micro %d lanes %d {\n", p->rank, p->world, p->n_micro,
-                  p->n_lane);
+    weft_text_add(t, " rank %d of %d micro %d lanes %d {\n", p->rank, p->world,
+                  p->n_micro, p->n_lane);
     put_memory(p, t);
     put_bindings(p, t);
     for (int a = 0; a < p->n_actor; a++) {
         weft_text_add(t, "  actor ");
         put_name(t, p->actor[a].name);
         weft_text_add(t, " on %s {\n", weft_stream_kind_name(p->actor[a].stream));
-        for (int i = 0; i < p->actor[a].n_instr; i++) put_instr(p, &p->actor[a].instr[i], t);
+        for (int i = 0; i < p->actor[a].n_instr; i++)
+            put_instr(p, &p->actor[a].instr[i], t);
         weft_text_add(t, "  }\n");
     }
     put_edges(p, t);

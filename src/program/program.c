@@ -107,7 +107,8 @@ bool weft_operand_span(const weft_operand *o, int64_t *lo, int64_t *hi)
             return false;
     }
     return !__builtin_mul_overflow(first, size, lo) &&
-           !__builtin_add_overflow(last, 1, &last) && !__builtin_mul_overflow(last, size, hi);
+           !__builtin_add_overflow(last, 1, &last) &&
+           !__builtin_mul_overflow(last, size, hi);
 }
 
 bool weft_operand_contiguous(const weft_operand *o)
@@ -165,9 +166,13 @@ static double type_bytes(const weft_type *t)
     return (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
 }
 
+/* What is spread (stride 0) moves once. */
 static double operand_bytes(const weft_operand *o)
 {
-    return o->buffer < 0 ? 0 : type_bytes(&o->type);
+    double n = o->buffer < 0 ? 0 : weft_dtype_bytes(o->type.dtype);
+    for (int d = 0; d < o->type.shape.n; d++)
+        if (o->stride[d] || o->type.shape.d[d] == 0) n *= (double)o->type.shape.d[d];
+    return n;
 }
 
 /* Counts over an operator's use; most have few operands, clip has one for each parameter. */
@@ -211,7 +216,8 @@ double weft_instr_bytes(const weft_instr *i)
     double n = 0;
     if (i->kind != WEFT_INSTR_COMPUTE) {
         for (int k = 0; k < i->n_in; k++) n += operand_bytes(&i->in[k]);
-        if (weft_instr_is_comm(i) && n > 0) return n; /* what is given, not what comes back */
+        if (weft_instr_is_comm(i) && n > 0)
+            return n; /* what is given, not what comes back */
         for (int k = 0; k < i->n_out; k++) n += operand_bytes(&i->out[k]);
         return i->kind == WEFT_INSTR_MERGE ? n + operand_bytes(&i->out[0]) : n;
     }

@@ -26,7 +26,7 @@
 #include "op/op.h"
 
 typedef enum weft_slab_kind {
-    WEFT_SLAB_STATE,   /* owned by session: parameters, optimizer state; outlives the program */
+    WEFT_SLAB_STATE, /* owned by session: parameters, optimizer state; outlives the program */
     WEFT_SLAB_WORK,    /* activations, gradients */
     WEFT_SLAB_STAGING, /* inputs and outputs: what the host reads and writes */
 } weft_slab_kind;
@@ -91,30 +91,36 @@ typedef enum weft_collective {
 typedef struct weft_post {
     weft_op          op;
     const weft_attr *attr;
-    int32_t          in;  /* index into the instruction's operands, -1 none */
-    int32_t          out; /* index into its results where this stage's value is stored, -1 not kept */
+    int32_t          in; /* index into the instruction's operands, -1 none */
+    int32_t
+        out; /* index into its results where this stage's value is stored, -1 not kept */
 } weft_post;
 
 typedef struct weft_instr {
-    weft_instr_kind  kind;
-    const char      *name; /* for people: the graph value it makes */
+    weft_instr_kind kind;
+    const char     *name; /* for people: the graph value it makes */
     /* compute */
     weft_op          op;
     const weft_attr *attr;
-    int              n_in, n_own_in; /* operands; the first n_own_in are the operator's, the rest posts' */
-    int              n_out, n_own_out; /* likewise; an own result with buffer -1 is not kept */
-    weft_operand    *in, *out;
-    int              n_post;
-    weft_post       *post;
-    unsigned         add; /* bit j: result j is a lane's accumulator: stored by the lane's first firing,
+    int              n_in,
+        n_own_in; /* operands; the first n_own_in are the operator's, the rest posts' */
+    int n_out, n_own_out; /* likewise; an own result with buffer -1 is not kept */
+    weft_operand *in, *out;
+    int           n_post;
+    weft_post    *post;
+    unsigned
+        add; /* bit j: result j is a lane's accumulator: stored by the lane's first firing,
                              added to by the later ones */
     /* communication */
-    weft_collective  coll;
-    int32_t          group; /* collective */
-    int32_t          peer;  /* send, recv: rank */
-    int32_t          tag;   /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
-    int32_t          credits; /* send: messages that may wait unreceived; 0: it ends with its receive */
-    double           seconds; /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */
+    weft_collective coll;
+    int32_t         group; /* collective */
+    int32_t         peer;  /* send, recv: rank */
+    int32_t
+        tag; /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
+    int32_t
+        credits; /* send: messages that may wait unreceived; 0: it ends with its receive */
+    double
+        seconds; /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */
 } weft_instr;
 
 typedef enum weft_stream_kind {
@@ -139,14 +145,16 @@ typedef struct weft_edge {
     int32_t from, to; /* actors */
     int32_t credits;  /* messages that may be under way, at least 1 */
     bool    per_step; /* one message a step instead of one a micro-batch */
-    int32_t delay;    /* 1: step t takes what step t - 1 gave (the first step finds it there); else 0 */
+    int32_t
+        delay; /* 1: step t takes what step t - 1 gave (the first step finds it there); else 0 */
 } weft_edge;
 
 typedef struct weft_firing {
     int32_t actor;
-    int32_t micro;     /* logical micro-batch number of the step, global; -1: once a step */
-    int32_t lane_slot; /* accumulator slot; of a merge actor: the slot that is added into slot - 1 */
-    bool    first;     /* first micro-batch of its lane: store, do not add */
+    int32_t micro; /* logical micro-batch number of the step, global; -1: once a step */
+    int32_t
+        lane_slot; /* accumulator slot; of a merge actor: the slot that is added into slot - 1 */
+    bool first; /* first micro-batch of its lane: store, do not add */
 } weft_firing;
 
 typedef struct weft_group {
@@ -173,7 +181,7 @@ typedef struct weft_program {
     weft_arena   *arena;
     const char   *name;
     int           rank, world;
-    int           n_micro;  /* logical micro-batches a step, over all ranks */
+    int           n_micro; /* logical micro-batches a step, over all ranks */
     int           n_lane;
     int           n_slab;
     weft_slab    *slab;
@@ -191,7 +199,8 @@ typedef struct weft_program {
     weft_binding *binding;
 } weft_program;
 
-weft_status weft_program_create(const char *name, weft_program **out); /* empty, for builders */
+weft_status weft_program_create(const char    *name,
+                                weft_program **out); /* empty, for builders */
 void        weft_program_destroy(weft_program *p);
 
 /* Invariants (1)-(3) of one program; (4) over the n programs of a job (n = 1 is fine). */
@@ -200,14 +209,16 @@ weft_status weft_program_verify_all(const weft_program *const *p, int n);
 
 /* Text and back: parse(print(p)) == p. */
 weft_status weft_program_print(const weft_program *p, weft_text *t);
-weft_status weft_program_parse(const char *file, const char *text, size_t n, weft_program **out);
+weft_status weft_program_parse(const char *file, const char *text, size_t n,
+                               weft_program **out);
 
 /* Several programs one after another in one text: the ranks of a job.  Free with destroy_set. */
-weft_status weft_program_parse_set(const char *file, const char *text, size_t n, weft_program ***out,
-                                   int *n_out);
+weft_status weft_program_parse_set(const char *file, const char *text, size_t n,
+                                   weft_program ***out, int *n_out);
 void        weft_program_destroy_set(weft_program **p, int n);
 
-const weft_binding *weft_program_find(const weft_program *p, const char *name); /* or NULL */
+const weft_binding *weft_program_find(const weft_program *p,
+                                      const char         *name); /* or NULL */
 int64_t             weft_program_bytes(const weft_program *p, weft_slab_kind k);
 const char         *weft_slab_kind_name(weft_slab_kind k);
 const char         *weft_stream_kind_name(weft_stream_kind k);
@@ -216,11 +227,11 @@ const char         *weft_collective_name(weft_collective c);
 
 /* Which slot of buffer b an operand of instruction i stands for in firing f (is_out: a result).  A merge
  * reads its lane slot and adds it into the one before. */
-int32_t weft_program_slot(const weft_program *p, const weft_instr *i, bool is_out, int32_t buffer,
-                          const weft_firing *f);
+int32_t weft_program_slot(const weft_program *p, const weft_instr *i, bool is_out,
+                          int32_t buffer, const weft_firing *f);
 /* The bytes of a slot that an operand touches, [*lo, *hi), by its box; false: they overflow. */
-bool    weft_operand_span(const weft_operand *o, int64_t *lo, int64_t *hi);
-bool    weft_operand_contiguous(const weft_operand *o);
+bool weft_operand_span(const weft_operand *o, int64_t *lo, int64_t *hi);
+bool weft_operand_contiguous(const weft_operand *o);
 /* Contiguous, origin 0. */
 weft_operand weft_operand_make(int32_t buffer, weft_dtype t, const weft_shape *s);
 /* Instructions numbered through all actors: the number of actor a's first. */

@@ -99,8 +99,10 @@ weft_status weft_timeline_print(const weft_timeline *t, weft_text *out)
 
 static void json_name(weft_text *t, const char *what, int pid, int tid, const char *name)
 {
-    weft_text_add(t, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":", what,
-                  pid, tid);
+    weft_text_add(
+        t,
+        "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":", what,
+        pid, tid);
     weft_text_put_quoted(t, name);
     weft_text_add(t, "}},\n");
 }
@@ -135,8 +137,8 @@ weft_status weft_timeline_json(const weft_timeline *t, weft_text *out)
         const weft_instr   *i = &p->actor[s->actor].instr[s->instr];
         weft_text_add(out, "{\"ph\":\"X\",\"name\":");
         weft_text_put_quoted(out, i->name);
-        weft_text_add(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", category(i), p->rank,
-                      (int)s->stream);
+        weft_text_add(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", category(i),
+                      p->rank, (int)s->stream);
         weft_text_put_double(out, s->start_s * 1e6);
         weft_text_add(out, ",\"dur\":");
         weft_text_put_double(out, (s->end_s - s->start_s) * 1e6);
@@ -145,6 +147,7 @@ weft_status weft_timeline_json(const weft_timeline *t, weft_text *out)
         weft_text_add(out, ",\"micro\":%d,\"step\":%d}},\n", s->micro, s->step);
     }
     /* a last event without a comma behind it closes the list */
-    weft_text_add(out, "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"tid\":0,\"args\":{}}\n]}\n");
+    weft_text_add(
+        out, "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"tid\":0,\"args\":{}}\n]}\n");
     return weft_text_status(out);
 }

@@ -20,9 +20,9 @@ typedef struct weft_timeline {
     const char                *name;    /* "predicted", "measured" */
     int                        n_step;
     double                     total_s; /* from 0 to the last end */
-    double                     step_s;  /* without the filling of the first step, where there are several */
-    int                        n_slice, cap_slice;
-    weft_slice                *slice; /* in the order they began on each stream */
+    double step_s; /* without the filling of the first step, where there are several */
+    int    n_slice, cap_slice;
+    weft_slice *slice; /* in the order they began on each stream */
 } weft_timeline;
 
 /* Copies the list of programs, borrows the programs themselves. */

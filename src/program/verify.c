@@ -14,8 +14,8 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* Names are what the text form points with: each only once. */
-static weft_status unique(const weft_program *p, const char *what, int n, const void *first,
-                          size_t stride, size_t at)
+static weft_status unique(const weft_program *p, const char *what, int n,
+                          const void *first, size_t stride, size_t at)
 {
     const char **name = malloc(sizeof *name * (size_t)(n + 1));
     weft_status  st   = WEFT_OK;
@@ -23,12 +23,14 @@ static weft_status unique(const weft_program *p, const char *what, int n, const 
     for (int i = 0; i < n; i++)
         memcpy(&name[i], (const char *)first + stride * (size_t)i + at, sizeof *name);
     for (int i = 0; i < n; i++)
-        if (!name[i]) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "program %s: a %s has no name", p->name, what));
+        if (!name[i])
+            WEFT_GO(
+                WEFT_FAIL(WEFT_ERR_ARG, "program %s: a %s has no name", p->name, what));
     qsort(name, (size_t)n, sizeof *name, compare_names);
     for (int i = 1; i < n; i++)
         if (!strcmp(name[i - 1], name[i]))
-            WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "program %s: two %ss are called %s", p->name, what,
-                              name[i]));
+            WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "program %s: two %ss are called %s", p->name,
+                              what, name[i]));
 out:
     free(name);
     return st;
@@ -36,11 +38,12 @@ out:
 
 static weft_status check_names(const weft_program *p)
 {
-    WEFT_TRY(unique(p, "slab", p->n_slab, p->slab, sizeof *p->slab, offsetof(weft_slab, name)));
+    WEFT_TRY(unique(p, "slab", p->n_slab, p->slab, sizeof *p->slab,
+                    offsetof(weft_slab, name)));
     WEFT_TRY(unique(p, "buffer", p->n_buffer, p->buffer, sizeof *p->buffer,
                     offsetof(weft_buffer, name)));
-    WEFT_TRY(
-        unique(p, "actor", p->n_actor, p->actor, sizeof *p->actor, offsetof(weft_actor, name)));
+    WEFT_TRY(unique(p, "actor", p->n_actor, p->actor, sizeof *p->actor,
+                    offsetof(weft_actor, name)));
     return unique(p, "binding", p->n_binding, p->binding, sizeof *p->binding,
                   offsetof(weft_binding, name));
 }
@@ -49,10 +52,12 @@ static weft_status check_names(const weft_program *p)
 
 static weft_status check_head(const weft_program *p)
 {
-    if (p->world < 1 || p->rank < 0 || p->rank >= p->world || p->n_micro < 1 || p->n_lane < 1)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "program %s: rank %d of %d, %d micro-batches, %d lanes cannot be",
-                         p->name, p->rank, p->world, p->n_micro, p->n_lane);
+    if (p->world < 1 || p->rank < 0 || p->rank >= p->world || p->n_micro < 1 ||
+        p->n_lane < 1)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "program %s: rank %d of %d, %d micro-batches, %d lanes cannot be", p->name,
+            p->rank, p->world, p->n_micro, p->n_lane);
     for (int i = 0; i < p->n_slab; i++)
         if (p->slab[i].bytes < 0)
             return WEFT_FAIL(WEFT_ERR_ARG, "program %s: slab %s has %lld bytes", p->name,
@@ -64,19 +69,21 @@ static weft_status check_buffer(const weft_program *p, const weft_buffer *b)
 {
     int64_t all, end;
     if (b->slab < 0 || b->slab >= p->n_slab)
-        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: buffer %s is in no slab", p->name, b->name);
+        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: buffer %s is in no slab", p->name,
+                         b->name);
     if (b->n_slot < 1 || (b->slot_by == WEFT_SLOT_ONE && b->n_slot != 1))
-        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: buffer %s has %d slots", p->name, b->name,
-                         b->n_slot);
+        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: buffer %s has %d slots", p->name,
+                         b->name, b->n_slot);
     if (b->offset < 0 || b->bytes < 0 || b->offset % 64 || b->bytes % 64)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "program %s: buffer %s: %lld bytes at %lld; both are multiples of 64",
-                         p->name, b->name, (long long)b->bytes, (long long)b->offset);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "program %s: buffer %s: %lld bytes at %lld; both are multiples of 64",
+            p->name, b->name, (long long)b->bytes, (long long)b->offset);
     if (__builtin_mul_overflow(b->bytes, (int64_t)b->n_slot, &all) ||
         __builtin_add_overflow(b->offset, all, &end) || end > p->slab[b->slab].bytes)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "program %s: buffer %s reaches outside slab %s of %lld bytes", p->name,
-                         b->name, p->slab[b->slab].name, (long long)p->slab[b->slab].bytes);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG, "program %s: buffer %s reaches outside slab %s of %lld bytes",
+            p->name, b->name, p->slab[b->slab].name, (long long)p->slab[b->slab].bytes);
     return WEFT_OK;
 }
 
@@ -92,14 +99,15 @@ static weft_status check_group(const weft_program *p, int g)
     int32_t    *rank = malloc(sizeof *rank * (size_t)(n + 1));
     weft_status st   = WEFT_OK;
     if (!rank) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    if (n < 1) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "program %s: group %d is empty", p->name, g));
+    if (n < 1)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "program %s: group %d is empty", p->name, g));
     memcpy(rank, p->group[g].rank, sizeof *rank * (size_t)n);
     qsort(rank, (size_t)n, sizeof *rank, compare_rank);
     for (int i = 0; i < n; i++)
         if (rank[i] < 0 || rank[i] >= p->world || (i && rank[i] == rank[i - 1]))
             WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
-                              "program %s: group %d: rank %d of %d, or it is there twice", p->name,
-                              g, rank[i], p->world));
+                              "program %s: group %d: rank %d of %d, or it is there twice",
+                              p->name, g, rank[i], p->world));
 out:
     free(rank);
     return st;
@@ -108,9 +116,11 @@ out:
 static weft_status check_binding(const weft_program *p, const weft_binding *b)
 {
     weft_status st = weft_program__verify_operand(p, &b->at);
-    if (st != WEFT_OK) return weft_fail_in(st, "program %s, binding %s: ", p->name, b->name);
+    if (st != WEFT_OK)
+        return weft_fail_in(st, "program %s, binding %s: ", p->name, b->name);
     if (b->at.buffer < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: %s is bound to no buffer", p->name, b->name);
+        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: %s is bound to no buffer", p->name,
+                         b->name);
     return WEFT_OK;
 }
 
@@ -120,45 +130,48 @@ static weft_status check_edge(const weft_program *p, int i)
     if (e->from < 0 || e->from >= p->n_actor || e->to < 0 || e->to >= p->n_actor)
         return WEFT_FAIL(WEFT_ERR_ARG, "program %s: edge %d joins no actors", p->name, i);
     if (e->credits < 1 || e->delay < 0 || e->delay > 1)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "program %s: edge %s -> %s: %d credits, delay %d; at least 1, and 0 or 1",
-                         p->name, p->actor[e->from].name, p->actor[e->to].name, e->credits,
-                         e->delay);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "program %s: edge %s -> %s: %d credits, delay %d; at least 1, and 0 or 1",
+            p->name, p->actor[e->from].name, p->actor[e->to].name, e->credits, e->delay);
     return WEFT_OK;
 }
 
 /* ---- firings ---- */
 
-static weft_status check_slot(const weft_program *p, const weft_actor *a, const weft_instr *i,
-                              bool is_out, int32_t buffer, const weft_firing *f)
+static weft_status check_slot(const weft_program *p, const weft_actor *a,
+                              const weft_instr *i, bool is_out, int32_t buffer,
+                              const weft_firing *f)
 {
     if (buffer < 0) return WEFT_OK;
     const weft_buffer *b = &p->buffer[buffer];
     if (b->slot_by == WEFT_SLOT_MICRO && f->micro < 0 && b->n_slot > 1)
-        return WEFT_PROGRAM__BAD(p, a, i,
-                                 "a once-a-step firing cannot choose among the %d slots of %s",
-                                 b->n_slot, b->name);
+        return WEFT_PROGRAM__BAD(
+            p, a, i, "a once-a-step firing cannot choose among the %d slots of %s",
+            b->n_slot, b->name);
     int32_t slot = weft_program_slot(p, i, is_out, buffer, f);
     if (slot < 0 || slot >= b->n_slot)
-        return WEFT_PROGRAM__BAD(p, a, i, "slot %d of buffer %s, which has %d", slot, b->name,
-                                 b->n_slot);
+        return WEFT_PROGRAM__BAD(p, a, i, "slot %d of buffer %s, which has %d", slot,
+                                 b->name, b->n_slot);
     return WEFT_OK;
 }
 
 static weft_status check_firing(const weft_program *p, int s, const weft_firing *f)
 {
     if (f->actor < 0 || f->actor >= p->n_actor)
-        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: a firing names actor %d of %d", p->name,
-                         f->actor, p->n_actor);
+        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: a firing names actor %d of %d",
+                         p->name, f->actor, p->n_actor);
     const weft_actor *a = &p->actor[f->actor];
     if ((int)a->stream != s)
-        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: actor %s is on stream %s but fires on %s",
-                         p->name, a->name, weft_stream_kind_name(a->stream),
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "program %s: actor %s is on stream %s but fires on %s", p->name,
+                         a->name, weft_stream_kind_name(a->stream),
                          weft_stream_kind_name((weft_stream_kind)s));
     if (f->micro < -1 || f->micro >= p->n_micro || f->lane_slot < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "program %s: actor %s fires for micro-batch %d of %d in lane slot %d",
-                         p->name, a->name, f->micro, p->n_micro, f->lane_slot);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "program %s: actor %s fires for micro-batch %d of %d in lane slot %d",
+            p->name, a->name, f->micro, p->n_micro, f->lane_slot);
     for (int n = 0; n < a->n_instr; n++) {
         const weft_instr *i = &a->instr[n];
         for (int k = 0; k < i->n_in; k++)

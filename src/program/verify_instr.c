@@ -15,8 +15,9 @@ weft_status weft_program__verify_operand(const weft_program *p, const weft_opera
         return WEFT_FAIL(WEFT_ERR_ARG, "there is no buffer %d", o->buffer);
     const weft_buffer *b = &p->buffer[o->buffer];
     if (!weft_operand_span(o, &lo, &hi) || lo < 0 || hi > b->bytes)
-        return WEFT_FAIL(WEFT_ERR_ARG, "an operand reaches outside buffer %s of %lld bytes",
-                         b->name, (long long)b->bytes);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "an operand reaches outside buffer %s of %lld bytes", b->name,
+                         (long long)b->bytes);
     return WEFT_OK;
 }
 
@@ -24,7 +25,7 @@ static weft_status check_operands(const weft_program *p, const weft_actor *a,
                                   const weft_instr *i)
 {
     for (int k = 0; k < i->n_in + i->n_out; k++) {
-        const weft_operand *o = k < i->n_in ? &i->in[k] : &i->out[k - i->n_in];
+        const weft_operand *o  = k < i->n_in ? &i->in[k] : &i->out[k - i->n_in];
         weft_status         st = weft_program__verify_operand(p, o);
         if (st != WEFT_OK)
             return weft_fail_in(st, "program %s, actor %s, %s '%s': ", p->name, a->name,
@@ -35,7 +36,8 @@ static weft_status check_operands(const weft_program *p, const weft_actor *a,
 
 /* ---- compute ---- */
 
-static weft_status check_arity(const weft_program *p, const weft_actor *a, const weft_instr *i)
+static weft_status check_arity(const weft_program *p, const weft_actor *a,
+                               const weft_instr *i)
 {
     int in_min, in_max, out_min, out_max;
     weft_op_arity(i->op, &in_min, &in_max, &out_min, &out_max);
@@ -45,14 +47,16 @@ static weft_status check_arity(const weft_program *p, const weft_actor *a, const
                    weft_op_get(i->op)->name, i->n_own_in, i->n_own_out);
     for (int k = 0; k < in_min; k++)
         if (i->in[k].buffer < 0)
-            return BAD(p, a, i, "operand %d of %s is missing", k, weft_op_get(i->op)->name);
+            return BAD(p, a, i, "operand %d of %s is missing", k,
+                       weft_op_get(i->op)->name);
     for (int k = i->n_own_in; k < i->n_in; k++)
         if (i->in[k].buffer < 0) return BAD(p, a, i, "operand %d is missing", k);
     return WEFT_OK;
 }
 
 /* Result types are what the operator's shape rule says. */
-static weft_status check_types(const weft_program *p, const weft_actor *a, const weft_instr *i)
+static weft_status check_types(const weft_program *p, const weft_actor *a,
+                               const weft_instr *i)
 {
     size_t      n    = (size_t)i->n_own_in + 2 * (size_t)i->n_own_out;
     weft_type  *type = calloc(n + 1, sizeof *type), *out = type + i->n_own_in;
@@ -62,11 +66,14 @@ static weft_status check_types(const weft_program *p, const weft_actor *a, const
     weft_op_use u = weft_instr_use(i, type, out);
     st            = weft_op_infer(&u, want);
     if (st != WEFT_OK)
-        WEFT_GO(weft_fail_in(st, "program %s, actor %s, '%s': ", p->name, a->name, i->name));
+        WEFT_GO(
+            weft_fail_in(st, "program %s, actor %s, '%s': ", p->name, a->name, i->name));
     for (int k = 0; k < i->n_own_out; k++) {
         char got[96], fit[96];
-        if (i->out[k].buffer < 0 && out[k].shape.n == 0) continue; /* left out altogether */
-        if (out[k].dtype == want[k].dtype && weft_shape_equal(&out[k].shape, &want[k].shape))
+        if (i->out[k].buffer < 0 && out[k].shape.n == 0)
+            continue; /* left out altogether */
+        if (out[k].dtype == want[k].dtype &&
+            weft_shape_equal(&out[k].shape, &want[k].shape))
             continue;
         WEFT_GO(BAD(p, a, i, "result %d of %s is %s[%s], should be %s[%s]", k,
                     weft_op_get(i->op)->name, weft_dtype_name(out[k].dtype),
@@ -79,7 +86,8 @@ out:
     return st;
 }
 
-static weft_status check_posts(const weft_program *p, const weft_actor *a, const weft_instr *i)
+static weft_status check_posts(const weft_program *p, const weft_actor *a,
+                               const weft_instr *i)
 {
     if (i->n_post && !(weft_op_get(i->op)->flags & WEFT_OP_POSTS))
         return BAD(p, a, i, "%s takes no fused steps", weft_op_get(i->op)->name);
@@ -122,8 +130,8 @@ static weft_status need(const weft_program *p, const weft_actor *a, const weft_i
                         int n_in, int n_out)
 {
     if (i->n_in != n_in || i->n_out != n_out)
-        return BAD(p, a, i, "it has %d operands and %d results, should have %d and %d", i->n_in,
-                   i->n_out, n_in, n_out);
+        return BAD(p, a, i, "it has %d operands and %d results, should have %d and %d",
+                   i->n_in, i->n_out, n_in, n_out);
     for (int k = 0; k < n_in + n_out; k++)
         if ((k < n_in ? &i->in[k] : &i->out[k - n_in])->buffer < 0)
             return BAD(p, a, i, "%s is missing", k < n_in ? "its operand" : "its result");
@@ -135,7 +143,8 @@ static weft_status need_contiguous(const weft_program *p, const weft_actor *a,
 {
     for (int k = 0; k < i->n_in + i->n_out; k++)
         if (!weft_operand_contiguous(k < i->n_in ? &i->in[k] : &i->out[k - i->n_in]))
-            return BAD(p, a, i, "%s is not contiguous", k < i->n_in ? "its operand" : "its result");
+            return BAD(p, a, i, "%s is not contiguous",
+                       k < i->n_in ? "its operand" : "its result");
     return WEFT_OK;
 }
 
@@ -168,7 +177,8 @@ static weft_status check_collective(const weft_program *p, const weft_actor *a,
     return WEFT_OK;
 }
 
-static weft_status check_peer(const weft_program *p, const weft_actor *a, const weft_instr *i)
+static weft_status check_peer(const weft_program *p, const weft_actor *a,
+                              const weft_instr *i)
 {
     if (i->peer < 0 || i->peer >= p->world || i->peer == p->rank)
         return BAD(p, a, i, "there is no other rank %d of %d", i->peer, p->world);
@@ -197,7 +207,9 @@ weft_status weft_program__verify_instr(const weft_program *p, const weft_actor *
     case WEFT_INSTR_COLLECTIVE: return check_collective(p, a, i);
     case WEFT_INSTR_SEND: WEFT_TRY(need(p, a, i, 1, 0)); return check_peer(p, a, i);
     case WEFT_INSTR_RECV: WEFT_TRY(need(p, a, i, 0, 1)); return check_peer(p, a, i);
-    case WEFT_INSTR_MERGE: WEFT_TRY(need_contiguous(p, a, i)); return check_same_type(p, a, i);
+    case WEFT_INSTR_MERGE:
+        WEFT_TRY(need_contiguous(p, a, i));
+        return check_same_type(p, a, i);
     case WEFT_INSTR_COPY: return check_same_type(p, a, i);
     case WEFT_INSTR_READ:
         if (i->n_out < 1) return BAD(p, a, i, "it has no %s", "results");

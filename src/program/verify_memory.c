@@ -14,7 +14,9 @@
 #include "program/order.h"
 #include "program/verify_priv.h"
 
-enum { N_STEP = 2 };
+enum {
+    N_STEP = 2
+};
 
 typedef struct cell {
     int32_t buffer, slot; /* who holds it; -1 nobody */
@@ -39,9 +41,9 @@ typedef struct checker {
     weft_arena         *arena;
     slab_map           *map;
     weft_order          order;
-    int64_t           (*count)[2];           /* of each edge: given, taken */
-    vclock             *clock[WEFT_N_STREAM];  /* [step * n_firing + i] */
-    bool               *written;             /* of each buffer: some instruction writes it */
+    int64_t (*count)[2];          /* of each edge: given, taken */
+    vclock *clock[WEFT_N_STREAM]; /* [step * n_firing + i] */
+    bool   *written;              /* of each buffer: some instruction writes it */
     /* now running */
     int                stream, step;
     int64_t            at;
@@ -121,8 +123,10 @@ static weft_status cut_instrs(checker *c)
 {
     for (int n = 0; n < c->a->n_instr; n++) {
         c->i = &c->a->instr[n];
-        for (int k = 0; k < c->i->n_in; k++) WEFT_TRY(cut_operand(c, &c->i->in[k], false));
-        for (int k = 0; k < c->i->n_out; k++) WEFT_TRY(cut_operand(c, &c->i->out[k], true));
+        for (int k = 0; k < c->i->n_in; k++)
+            WEFT_TRY(cut_operand(c, &c->i->in[k], false));
+        for (int k = 0; k < c->i->n_out; k++)
+            WEFT_TRY(cut_operand(c, &c->i->out[k], true));
     }
     return WEFT_OK;
 }
@@ -138,8 +142,9 @@ static weft_status cut_slabs(checker *c)
         }
     for (int b = 0; b < p->n_buffer; b++) {
         WEFT_TRY(add_edge(c, p->buffer[b].slab, p->buffer[b].offset));
-        WEFT_TRY(add_edge(c, p->buffer[b].slab,
-                          p->buffer[b].offset + p->buffer[b].n_slot * p->buffer[b].bytes));
+        WEFT_TRY(
+            add_edge(c, p->buffer[b].slab,
+                     p->buffer[b].offset + p->buffer[b].n_slot * p->buffer[b].bytes));
     }
     for (int i = 0; i < p->n_binding; i++) {
         const weft_operand *o = &p->binding[i].at;
@@ -170,7 +175,7 @@ static void fill(checker *c, int32_t buffer)
     int64_t            end = b->offset + b->n_slot * b->bytes;
     for (cell *x = cell_at(m, b->offset); m->edge[x - m->cell] < end; x++) {
         x->buffer = buffer;
-        x->slot = -1; /* all of them */
+        x->slot   = -1; /* all of them */
         x->micro = x->actor = x->step = -1;
     }
 }
@@ -187,10 +192,11 @@ static weft_status fill_outside(checker *c)
         bool input = x->kind == WEFT_BIND_INPUT || x->kind == WEFT_BIND_STEP_INPUT;
         if (input && c->written[x->at.buffer]) continue;
         if (x->kind == WEFT_BIND_INPUT && b->n_slot < p->n_micro && p->world == 1)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "program %s: input %s has %d slots for %d micro-batches and no "
-                             "instruction fills it",
-                             p->name, x->name, b->n_slot, p->n_micro);
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "program %s: input %s has %d slots for %d micro-batches and no "
+                "instruction fills it",
+                p->name, x->name, b->n_slot, p->n_micro);
         fill(c, x->at.buffer);
     }
     return WEFT_OK;
@@ -213,30 +219,35 @@ static bool may_carry(const checker *c, int32_t actor)
     return false;
 }
 
-static weft_status check_content(const checker *c, const cell *x, const range *r, bool adds)
+static weft_status check_content(const checker *c, const cell *x, const range *r,
+                                 bool adds)
 {
     const weft_program *p    = c->p;
     const char         *name = p->buffer[r->buffer].name;
-    if (x->buffer < 0) return BAD(c, "it reads buffer %s before anything was written there", name);
+    if (x->buffer < 0)
+        return BAD(c, "it reads buffer %s before anything was written there", name);
     if (x->buffer != r->buffer || (x->slot >= 0 && x->slot != r->slot))
         return BAD(c, "it reads buffer %s, but %s%s has been written over it", name,
-                   x->buffer == r->buffer ? "another slot of " : "", p->buffer[x->buffer].name);
+                   x->buffer == r->buffer ? "another slot of " : "",
+                   p->buffer[x->buffer].name);
     if (x->step >= 0 && x->step != c->step && !may_carry(c, x->actor) &&
         p->slab[p->buffer[r->buffer].slab].kind != WEFT_SLAB_STATE)
         return BAD(c, "it reads buffer %s, which was written in the step before", name);
     if (!adds && x->micro >= 0 && c->f->micro >= 0 && x->micro != c->f->micro &&
         p->buffer[r->buffer].slot_by != WEFT_SLOT_LANE &&
         p->slab[p->buffer[r->buffer].slab].kind != WEFT_SLAB_STATE)
-        return BAD(c, "micro-batch %d reads buffer %s, which holds micro-batch %d", c->f->micro,
-                   name, x->micro);
+        return BAD(c, "micro-batch %d reads buffer %s, which holds micro-batch %d",
+                   c->f->micro, name, x->micro);
     return WEFT_OK;
 }
 
-static weft_status no_order(const checker *c, const range *r, const char *what, int stream)
+static weft_status no_order(const checker *c, const range *r, const char *what,
+                            int stream)
 {
-    return BAD(c, "nothing orders it against a %s of buffer %s on stream %s; an edge is missing",
-               what, c->p->buffer[r->buffer].name,
-               weft_stream_kind_name((weft_stream_kind)stream));
+    return BAD(
+        c, "nothing orders it against a %s of buffer %s on stream %s; an edge is missing",
+        what, c->p->buffer[r->buffer].name,
+        weft_stream_kind_name((weft_stream_kind)stream));
 }
 
 static weft_status do_read(checker *c, const range *r, bool adds)
@@ -302,7 +313,8 @@ static weft_status check_overlap(const checker *c, int j)
         if (!resolve(c, &i->in[k], false, &in)) continue;
         if (c->p->buffer[in.buffer].slab != c->p->buffer[out.buffer].slab) continue;
         if (in.hi <= out.lo || out.hi <= in.lo) continue;
-        bool boxes = weft_operand_contiguous(&i->in[k]) && weft_operand_contiguous(&i->out[j]);
+        bool boxes =
+            weft_operand_contiguous(&i->in[k]) && weft_operand_contiguous(&i->out[j]);
         bool exact = in.lo == out.lo && same_view(&i->in[k], &i->out[j]);
         if (exact ? !may_overwrite(c, j, k) : boxes)
             return BAD(c, "result %s lies over operand %s", c->p->buffer[out.buffer].name,
@@ -342,7 +354,7 @@ static bool begin(checker *c)
     const weft_program      *p  = c->p;
     int                      i  = (int)(c->at % p->n_firing[c->stream]);
     const weft_firing_order *f  = &c->order.firing[c->stream][i];
-    vclock                   *me = &c->clock[c->stream][c->at];
+    vclock                  *me = &c->clock[c->stream][c->at];
     for (int k = 0; k < f->n_wait; k++)
         if (c->count[f->wait[k].edge][f->wait[k].credit] <
             (int64_t)c->step * f->wait[k].per_step + f->wait[k].at)
@@ -379,7 +391,7 @@ static weft_status fire(checker *c)
 
 static weft_status run_all(checker *c)
 {
-    const weft_program *p                  = c->p;
+    const weft_program *p                   = c->p;
     int64_t             next[WEFT_N_STREAM] = {0};
     for (bool moved = true; moved;) {
         moved = false;
@@ -396,10 +408,11 @@ static weft_status run_all(checker *c)
     for (int s = 0; s < WEFT_N_STREAM; s++)
         if (next[s] < (int64_t)N_STEP * p->n_firing[s]) {
             const weft_firing *f = &p->firing[s][next[s] % p->n_firing[s]];
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "program %s: deadlock: actor %s, micro-batch %d, waits for ever on "
-                             "its edges",
-                             p->name, p->actor[f->actor].name, f->micro);
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "program %s: deadlock: actor %s, micro-batch %d, waits for ever on "
+                "its edges",
+                p->name, p->actor[f->actor].name, f->micro);
         }
     return WEFT_OK;
 }
@@ -415,9 +428,11 @@ static weft_status check_outputs(const checker *c)
         int64_t             lo, hi;
         if (x->kind != WEFT_BIND_OUTPUT || !c->written[x->at.buffer]) continue;
         if (!weft_operand_span(&x->at, &lo, &hi) || lo == hi) continue;
-        for (cell *k = cell_at(m, b->offset + lo); m->edge[k - m->cell] < b->offset + hi; k++)
+        for (cell *k = cell_at(m, b->offset + lo); m->edge[k - m->cell] < b->offset + hi;
+             k++)
             if (k->buffer >= 0 && k->buffer != x->at.buffer)
-                return WEFT_FAIL(WEFT_ERR_ARG, "program %s: buffer %s is written over output %s",
+                return WEFT_FAIL(WEFT_ERR_ARG,
+                                 "program %s: buffer %s is written over output %s",
                                  p->name, p->buffer[k->buffer].name, x->name);
     }
     return WEFT_OK;

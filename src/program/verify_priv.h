@@ -5,8 +5,8 @@
 #include "program/program.h"
 
 /* "program p, actor a, send 'y': " + words. */
-#define WEFT_PROGRAM__BAD(p, a, i, fmt, ...)                                               \
-    WEFT_FAIL(WEFT_ERR_ARG, "program %s, actor %s, %s '%s': " fmt, (p)->name, (a)->name,   \
+#define WEFT_PROGRAM__BAD(p, a, i, fmt, ...)                                             \
+    WEFT_FAIL(WEFT_ERR_ARG, "program %s, actor %s, %s '%s': " fmt, (p)->name, (a)->name, \
               weft_instr_kind_name((i)->kind), (i)->name, __VA_ARGS__)
 
 /* One instruction by itself: operands inside buffers, types, what its kind asks for. */

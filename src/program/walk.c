@@ -54,7 +54,7 @@ static weft_status ran(walk *w, stream *x, double start, double end)
                             .step    = x->step,
                             .start_s = start,
                             .end_s   = end};
-    x->now = end;
+    x->now               = end;
     x->instr++;
     return w->o->visit ? w->o->visit(w->o->user, &s) : WEFT_OK;
 }
@@ -64,9 +64,10 @@ static weft_status ran(walk *w, stream *x, double start, double end)
 static weft_status check_bytes(const channel *c, double sent, double received)
 {
     if (sent == received) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG,
-                     "rank %d sends %.0f bytes with tag %d to rank %d, which receives %.0f",
-                     c->from, sent, c->tag, c->to, received);
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "rank %d sends %.0f bytes with tag %d to rank %d, which receives %.0f", c->from,
+        sent, c->tag, c->to, received);
 }
 
 /* credits = 0: the second one to come finishes for both. */
@@ -77,7 +78,8 @@ static weft_status meet(walk *w, stream *x, channel *c, int me)
     c->seconds[me] = seconds_of(w, x);
     c->instr[me]   = instr_of(w, x);
     if (!c->here[!me]) return WEFT_OK;
-    WEFT_TRY(check_bytes(c, weft_instr_bytes(c->instr[0]), weft_instr_bytes(c->instr[1])));
+    WEFT_TRY(
+        check_bytes(c, weft_instr_bytes(c->instr[0]), weft_instr_bytes(c->instr[1])));
     double start = later(c->ready[0], c->ready[1]);
     double end   = start + later(c->seconds[0], c->seconds[1]);
     for (int k = 0; k < 2; k++) {
@@ -124,9 +126,9 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
     const weft_instr *a = m->first, *b = instr_of(w, x);
     int32_t           rank = w->program[x->program]->rank;
     if (a->coll != b->coll)
-        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' of rank %d is %s, '%s' of rank %d is %s", a->name,
-                         m->first_rank, weft_collective_name(a->coll), b->name, rank,
-                         weft_collective_name(b->coll));
+        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' of rank %d is %s, '%s' of rank %d is %s",
+                         a->name, m->first_rank, weft_collective_name(a->coll), b->name,
+                         rank, weft_collective_name(b->coll));
     if (a->coll == WEFT_BARRIER) return WEFT_OK;
     if (a->in[0].type.dtype != b->in[0].type.dtype)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': rank %d gives %s, rank %d gives %s",
@@ -134,7 +136,8 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
                          weft_dtype_name(a->in[0].type.dtype), rank,
                          weft_dtype_name(b->in[0].type.dtype));
     if (weft_instr_bytes(a) != weft_instr_bytes(b))
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': rank %d gives %.0f bytes, rank %d gives %.0f",
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s '%s': rank %d gives %.0f bytes, rank %d gives %.0f",
                          weft_collective_name(a->coll), a->name, m->first_rank,
                          weft_instr_bytes(a), rank, weft_instr_bytes(b));
     return WEFT_OK;
@@ -202,8 +205,8 @@ static void end_firing(walk *w, stream *x)
 {
     const weft_firing_order *f = &w->order[x->program].firing[x->kind][x->firing];
     for (int i = 0; i < f->n_give; i++) {
-        weft_program__edge *e  = &w->edge[x->program][f->give[i].edge];
-        int                 k  = f->give[i].credit;
+        weft_program__edge *e   = &w->edge[x->program][f->give[i].edge];
+        int                 k   = f->give[i].credit;
         e->at[k][e->count[k]++] = x->now;
         wake(w, e->side[k]);
     }
@@ -236,7 +239,8 @@ static void say_wait(const walk *w, const stream *x, weft_text *t)
     const weft_program *p = w->program[x->program];
     const weft_firing  *f = firing_of(w, x);
     weft_text_add(t, "%srank %d %s: actor %s", t->n ? "; " : "", p->rank,
-                  weft_stream_kind_name((weft_stream_kind)x->kind), p->actor[f->actor].name);
+                  weft_stream_kind_name((weft_stream_kind)x->kind),
+                  p->actor[f->actor].name);
     if (f->micro >= 0) weft_text_add(t, " micro-batch %d", f->micro);
     if (!x->inside) {
         const weft_firing_order *o = &w->order[x->program].firing[x->kind][x->firing];
@@ -281,11 +285,12 @@ static weft_status all_received(const walk *w)
     for (int i = 0; i < w->n_channel; i++) {
         const channel *c = &w->channel[i];
         if (c->n_done[0] != c->n_done[1])
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "rank %d sends %lld messages with tag %d to rank %d in %d steps, "
-                             "which receives %lld",
-                             c->from, (long long)c->n_done[0], c->tag, c->to, w->o->n_step,
-                             (long long)c->n_done[1]);
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "rank %d sends %lld messages with tag %d to rank %d in %d steps, "
+                "which receives %lld",
+                c->from, (long long)c->n_done[0], c->tag, c->to, w->o->n_step,
+                (long long)c->n_done[1]);
     }
     return WEFT_OK;
 }
@@ -295,7 +300,7 @@ static weft_status all_received(const walk *w)
 static weft_status add_streams(walk *w)
 {
     w->stream = WEFT_ARENA_ARRAY(w->arena, stream, w->n_program * WEFT_N_STREAM);
-    w->queue  = WEFT_ARENA_ARRAY(w->arena, int, w->n_program * WEFT_N_STREAM);
+    w->queue  = WEFT_ARENA_ARRAY(w->arena, int, w->n_program *WEFT_N_STREAM);
     WEFT_TRY(weft_arena_status(w->arena));
     for (int i = 0; i < w->n_program; i++)
         for (int s = 0; s < WEFT_N_STREAM; s++)
@@ -349,10 +354,10 @@ static weft_status set_out(walk *w)
     for (int i = 0; i < n; i++) {
         const weft_program *p = w->program[i];
         if (p->world != n || p->rank < 0 || p->rank >= n || w->of_rank[p->rank] >= 0)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "%d programs are to be ranks 0..%d of %d, but %s is rank %d of %d%s",
-                             n, n - 1, n, p->name, p->rank, p->world,
-                             p->world == n ? " again" : "");
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "%d programs are to be ranks 0..%d of %d, but %s is rank %d of %d%s", n,
+                n - 1, n, p->name, p->rank, p->world, p->world == n ? " again" : "");
         w->of_rank[p->rank] = i;
     }
     WEFT_TRY(add_streams(w));
@@ -363,7 +368,8 @@ static weft_status set_out(walk *w)
     return weft_program__link(w);
 }
 
-weft_status weft_program_walk(const weft_program *const *p, int n, const weft_walk_options *o)
+weft_status weft_program_walk(const weft_program *const *p, int n,
+                              const weft_walk_options *o)
 {
     walk        w  = {.o = o, .n_program = n, .program = p};
     weft_status st = WEFT_OK;

@@ -25,6 +25,7 @@ typedef struct weft_walk_options {
 
 /* The n programs are those of ranks 0..n-1 in any order, each verified by itself.
  * WEFT_ERR_ARG: a deadlock, or messages and collectives that do not match; the text says who waits for what. */
-weft_status weft_program_walk(const weft_program *const *p, int n, const weft_walk_options *o);
+weft_status weft_program_walk(const weft_program *const *p, int n,
+                              const weft_walk_options *o);
 
 #endif

@@ -46,13 +46,15 @@ typedef struct linker {
     table               channels, meetings;
 } linker;
 
-static weft_status one_stream(const weft_program *p, const weft_instr *i, int *side, int stream)
+static weft_status one_stream(const weft_program *p, const weft_instr *i, int *side,
+                              int stream)
 {
     if (*side >= 0 && *side != stream)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "rank %d, %s '%s': tag %d is used from two streams, so its order is "
-                         "open; give each stream its own tag",
-                         p->rank, weft_instr_kind_name(i->kind), i->name, i->tag);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "rank %d, %s '%s': tag %d is used from two streams, so its order is "
+            "open; give each stream its own tag",
+            p->rank, weft_instr_kind_name(i->kind), i->name, i->tag);
     *side = stream;
     return WEFT_OK;
 }
@@ -64,15 +66,15 @@ static weft_status link_message(linker *k, const weft_program *p, int stream, in
     bool                send = i->kind == WEFT_INSTR_SEND;
     int32_t key[3] = {send ? p->rank : i->peer, send ? i->peer : p->rank, i->tag};
     if (i->peer < 0 || i->peer >= w->n_program || i->peer == p->rank)
-        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d, %s '%s': there is no other rank %d of %d",
-                         p->rank, weft_instr_kind_name(i->kind), i->name, i->peer,
-                         w->n_program);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "rank %d, %s '%s': there is no other rank %d of %d", p->rank,
+                         weft_instr_kind_name(i->kind), i->name, i->peer, w->n_program);
     WEFT_TRY(table_put(&k->channels, key, sizeof key, w->n_channel, link));
     if (*link == w->n_channel) {
         void *v = w->channel;
         WEFT_TRY(weft_arena_grow(w->arena, &v, &w->cap_channel, w->n_channel + 1,
                                  sizeof *w->channel));
-        w->channel = v;
+        w->channel                 = v;
         w->channel[w->n_channel++] = (weft_program__channel){
             .from = key[0], .to = key[1], .tag = key[2], .credits = -1, .side = {-1, -1}};
     }
@@ -80,10 +82,11 @@ static weft_status link_message(linker *k, const weft_program *p, int stream, in
     WEFT_TRY(one_stream(p, i, &c->side[!send], stream));
     if (!send) return WEFT_OK;
     if (c->credits >= 0 && c->credits != i->credits)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "rank %d, send '%s': %d credits, but another send with tag %d to rank "
-                         "%d has %d",
-                         p->rank, i->name, i->credits, i->tag, i->peer, c->credits);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "rank %d, send '%s': %d credits, but another send with tag %d to rank "
+            "%d has %d",
+            p->rank, i->name, i->credits, i->tag, i->peer, c->credits);
     c->credits = i->credits;
     c->n_msg += n_fire;
     return WEFT_OK;
@@ -92,30 +95,31 @@ static weft_status link_message(linker *k, const weft_program *p, int stream, in
 static weft_status link_collective(linker *k, const weft_program *p, int stream,
                                    const weft_instr *i, int *link)
 {
-    weft_program__walk *w  = k->w;
-    const weft_group   *g  = &p->group[i->group];
-    int                 me = -1;
+    weft_program__walk *w   = k->w;
+    const weft_group   *g   = &p->group[i->group];
+    int                 me  = -1;
     int32_t            *key = WEFT_ARENA_ARRAY(w->arena, int32_t, g->n_rank + 1);
     if (!key) return weft_arena_status(w->arena);
     for (int m = 0; m < g->n_rank; m++) {
         if (g->rank[m] >= w->n_program)
-            return WEFT_FAIL(WEFT_ERR_ARG, "rank %d, collective '%s': there is no rank %d of %d",
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "rank %d, collective '%s': there is no rank %d of %d",
                              p->rank, i->name, g->rank[m], w->n_program);
         if (g->rank[m] == p->rank) me = m;
         key[m] = g->rank[m];
     }
     key[g->n_rank] = i->tag;
-    WEFT_TRY(table_put(&k->meetings, key, sizeof *key * (size_t)(g->n_rank + 1), w->n_meeting,
-                       link));
+    WEFT_TRY(table_put(&k->meetings, key, sizeof *key * (size_t)(g->n_rank + 1),
+                       w->n_meeting, link));
     if (*link == w->n_meeting) {
         void *v = w->meeting;
         WEFT_TRY(weft_arena_grow(w->arena, &v, &w->cap_meeting, w->n_meeting + 1,
                                  sizeof *w->meeting));
         w->meeting                 = v;
         weft_program__meeting *new = &w->meeting[w->n_meeting++];
-        *new = (weft_program__meeting){.group = g, .tag = i->tag};
-        new->side = WEFT_ARENA_ARRAY(w->arena, int, g->n_rank);
-        new->here = WEFT_ARENA_ARRAY(w->arena, bool, g->n_rank);
+        *new                       = (weft_program__meeting){.group = g, .tag = i->tag};
+        new->side                  = WEFT_ARENA_ARRAY(w->arena, int, g->n_rank);
+        new->here                  = WEFT_ARENA_ARRAY(w->arena, bool, g->n_rank);
         WEFT_TRY(weft_arena_status(w->arena));
         for (int m = 0; m < g->n_rank; m++) new->side[m] = -1;
     }

@@ -7,15 +7,15 @@
 
 /* Messages from one rank to another with one tag. */
 typedef struct weft_program__channel {
-    int32_t           from, to, tag, credits; /* ranks */
-    int               side[2];   /* the stream (index into walk) of sends, of receives; -1 none yet */
-    int64_t           n_msg;     /* sends a step */
-    int64_t           n_done[2]; /* sends, receives so far */
-    int               cap;       /* of the rings below */
-    double           *arrive, *freed;
-    double           *bytes;
-    bool              here[2]; /* credits = 0: who has come to the meeting, when, for how long */
-    double            ready[2], seconds[2];
+    int32_t from, to, tag, credits; /* ranks */
+    int     side[2]; /* the stream (index into walk) of sends, of receives; -1 none yet */
+    int64_t n_msg;   /* sends a step */
+    int64_t n_done[2]; /* sends, receives so far */
+    int     cap;       /* of the rings below */
+    double *arrive, *freed;
+    double *bytes;
+    bool    here[2]; /* credits = 0: who has come to the meeting, when, for how long */
+    double  ready[2], seconds[2];
     const weft_instr *instr[2];
 } weft_program__channel;
 
@@ -50,18 +50,18 @@ typedef struct weft_program__walk {
     const weft_walk_options   *o;
     int                        n_program;
     const weft_program *const *program;
-    int                       *of_rank;  /* rank -> program */
-    weft_order                *order;    /* of each program */
-    weft_program__edge       **edge;     /* of each program */
-    int                      **link;     /* [program][instruction]: channel or meeting */
-    int                      **instr_at; /* [program][actor]: number of its first instruction */
-    int                        n_channel, cap_channel;
-    weft_program__channel     *channel;
-    int                        n_meeting, cap_meeting;
-    weft_program__meeting     *meeting;
-    int                        n_stream;
-    weft_program__stream      *stream;
-    int                       *queue, head, n_queue;
+    int                       *of_rank; /* rank -> program */
+    weft_order                *order;   /* of each program */
+    weft_program__edge       **edge;    /* of each program */
+    int                      **link;    /* [program][instruction]: channel or meeting */
+    int **instr_at; /* [program][actor]: number of its first instruction */
+    int   n_channel, cap_channel;
+    weft_program__channel *channel;
+    int                    n_meeting, cap_meeting;
+    weft_program__meeting *meeting;
+    int                    n_stream;
+    weft_program__stream  *stream;
+    int                   *queue, head, n_queue;
 } weft_program__walk;
 
 /* Finds channels and meetings; checks that every peer exists and that each side keeps to one stream. */
