@@ -22,8 +22,8 @@ CTEST = ctest --output-on-failure -j $(JOBS)
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all build deps demo test unit check layers headers names format format-check asan tsan \
-        fuzz gcc clang plan-only install clean
+.PHONY: all build deps demo test unit check layers headers names installed format \
+        format-check asan tsan fuzz gcc clang plan-only install clean
 all: build
 
 build:
@@ -41,7 +41,7 @@ demo: deps
 # ---- tests -----------------------------------------------------------------------------------
 
 test: deps
-	@$(MAKE) --no-print-directory build layers headers names
+	@$(MAKE) --no-print-directory build layers headers names installed plan-only
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-30}
 	@$(MAKE) --no-print-directory unit
@@ -70,7 +70,7 @@ fuzz:
 
 # ---- checks ----------------------------------------------------------------------------------
 
-check: format-check layers headers gcc clang names
+check: format-check layers headers gcc clang names installed plan-only
 
 gcc clang:
 	@test -f build-$@/build.ninja || CC=$@ $(CMAKE) -S . -B build-$@ >/dev/null
@@ -84,6 +84,9 @@ headers:
 
 names: build
 	@tools/check_names.sh $(BUILD)/CMakeFiles/objects.dir/src
+
+installed: build
+	@tools/check_install.sh $(BUILD)
 
 format:
 	@clang-format -i $(SOURCES)
