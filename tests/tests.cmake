@@ -1,6 +1,6 @@
 # Each tests/**/test_<name>.c is one program test_<name> (test_<folder>_<name> where two folders
-# have a file of one name).  It runs in the root of the source tree.  tests/support/*.c is linked
-# to all of them; tests under tests/cli also see the command's files.
+# have a file of one name).  It runs in the root of the source tree.  From tests/support/*.c each
+# takes what it uses; tests under tests/cli also see the command's files.
 file(GLOB_RECURSE test_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
 file(GLOB support_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
 
@@ -21,9 +21,9 @@ foreach(f ${test_src})
 endforeach()
 
 if(support_src)
-    add_library(weft_test OBJECT ${support_src})
+    add_library(weft_test STATIC ${support_src})
     target_include_directories(weft_test PRIVATE tests)
-    target_link_libraries(weft_test PkgConfig::CMOCKA)
+    target_link_libraries(weft_test weft_static PkgConfig::CMOCKA)
 endif()
 
 foreach(f ${test_src})
@@ -36,7 +36,7 @@ foreach(f ${test_src})
     add_executable(${name} ${f})
     target_include_directories(${name} PRIVATE tests)
     if(support_src)
-        target_sources(${name} PRIVATE $<TARGET_OBJECTS:weft_test>)
+        target_link_libraries(${name} weft_test)
     endif()
     if(folder STREQUAL "cli")
         target_sources(${name} PRIVATE ${cli_obj})
