@@ -35,7 +35,7 @@ typedef enum weft_post_kind {
     WEFT_POST_GELU_ERF_GRAD,
     WEFT_POST_SILU_GRAD,
     WEFT_POST_RELU_GRAD,
-    WEFT_POST_TANH_GRAD,
+    WEFT_POST_TANH_GRAD, /* x (1 - u^2), u = tanh of it, as the operator has it */
     WEFT_N_POST
 } weft_post_kind;
 

@@ -85,7 +85,7 @@ static void row_step(weft_post_kind kind, float *x, const float *u, int64_t n)
     case WEFT_POST_GELU_ERF_GRAD: ROW_MAP(vf_mul(vx, vf_gelu_erf_grad(vu))); break;
     case WEFT_POST_SILU_GRAD: ROW_MAP(vf_mul(vx, vf_silu_grad(vu))); break;
     case WEFT_POST_RELU_GRAD: ROW_MAP(vf_mul(vx, vf_relu_grad(vu))); break;
-    case WEFT_POST_TANH_GRAD: ROW_MAP(vf_mul(vx, vf_tanh_grad(vu))); break;
+    case WEFT_POST_TANH_GRAD: ROW_MAP(vf_mul(vx, vf_fnma(vu, vu, vf_set1(1.0f)))); break;
     case WEFT_POST_STORE:
     case WEFT_N_POST: break;
     }

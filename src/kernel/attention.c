@@ -1,0 +1,148 @@
+/* Attention, forward: blockwise with a running softmax, never a matrix of all scores.
+ *
+ * First K is turned (and V widened where it must be) into scratch, tile by tile; then a task is a
+ * tile of queries of one head, which visits the tiles of keys it sees in order.  Tiles on the
+ * diagonal are done in strips of STRIP queries, each as wide as it needs. */
+#include <math.h>
+
+#include "kernel/cpu_priv.h"
+#include "kernel/heads.h"
+
+enum {
+    STRIP = 16
+};
+
+typedef struct job {
+    weft_kernel__heads       a;
+    const weft_kernel__tile *f;
+    const weft_view         *o, *lse;
+    float                   *kt;   /* b g (t/TILE) e TILE */
+    float                   *v;    /* b g tp fp, or NULL: V is used where it lies */
+    float                   *room; /* of each thread */
+    int64_t                  per_thread;
+} job;
+
+static bool v_direct(const weft_kernel__heads *a)
+{
+    return a->v->dtype == WEFT_DTYPE_F32 && a->v->stride[3] == 1 && a->f == a->fp;
+}
+
+static void pack_task(void *arg, int64_t task, int thread)
+{
+    job                *j      = arg;
+    weft_kernel__heads *a      = &j->a;
+    int64_t             n_tile = a->tp / WEFT_TILE, t0 = task % n_tile * WEFT_TILE;
+    int64_t             bg = task / n_tile, b = bg / a->g, g = bg % a->g;
+    int64_t             n = a->t - t0 < WEFT_TILE ? a->t - t0 : WEFT_TILE;
+    (void)thread;
+    weft_kernel__heads_turned(a->k, b, g, t0, n, j->kt + (bg * a->tp + t0) * a->e);
+    if (j->v)
+        weft_kernel__heads_rows(a->v, b, g, t0, n, 1.0f, j->v + (bg * a->tp + t0) * a->fp,
+                                a->fp);
+}
+
+typedef struct tile {
+    int64_t              b, h, i0, m; /* queries [i0, i0 + m) of head h */
+    float               *q, *s, *o;   /* TILE x ep, TILE x TILE, TILE x fp */
+    weft_kernel__softmax w;
+} tile;
+
+static void keys(job *j, tile *t, int64_t j0)
+{
+    weft_kernel__heads *a   = &j->a;
+    int64_t             bg  = t->b * a->g + t->h / (a->h / a->g);
+    const float        *kt  = j->kt + (bg * a->tp + j0) * a->e, *v;
+    int64_t             ldv = j->v ? a->fp : a->v->stride[1];
+    if (j->v)
+        v = j->v + (bg * a->tp + j0) * a->fp;
+    else
+        v = (const float *)a->v->p + t->b * a->v->stride[0] + j0 * ldv +
+            t->h / (a->h / a->g) * a->v->stride[2];
+    /* all of it where every query sees the whole tile */
+    int64_t step = weft_kernel__heads_width(a, t->i0 + 1, j0) == WEFT_TILE ? t->m : STRIP;
+    for (int64_t r = 0; r < t->m; r += step) {
+        int64_t m = t->m - r < step ? t->m - r : step;
+        int64_t n = weft_kernel__heads_width(a, t->i0 + r + m, j0);
+        int64_t k = a->t - j0 < n ? a->t - j0 : n;
+        float  *s = t->s + r * WEFT_TILE;
+        if (n == 0) continue;
+        j->f->mm(m, n, a->e, t->q + r * a->ep, a->ep, 1, kt, WEFT_TILE, s, WEFT_TILE, 0);
+        weft_kernel__heads_mask(a, t->h, t->i0 + r, m, j0, n, s, WEFT_TILE);
+        j->f->soften(&t->w, t->s, WEFT_TILE, r, r + m, n);
+        j->f->scale_rows(t->o + r * a->fp, a->fp, t->w.fix + r, m, a->fp);
+        j->f->mm(m, a->fp, k, s, WEFT_TILE, 1, v, ldv, t->o + r * a->fp, a->fp, 1);
+    }
+}
+
+static void finish(job *j, tile *t)
+{
+    weft_kernel__heads *a = &j->a;
+    for (int64_t r = 0; r < t->m; r++) {
+        float sum = weft_kernel__fold_lanes(t->w.sum[r]);
+        int   any = t->w.max[r] != -INFINITY;
+        if (j->lse->p) {
+            const int64_t *st = j->lse->stride;
+            ((float *)j->lse->p)[t->b * st[0] + (t->i0 + r) * st[1] + t->h * st[2]] =
+                any ? t->w.max[r] + logf(sum) : -INFINITY;
+        }
+        t->w.fix[r] = any ? 1.0f / sum : 0.0f;
+    }
+    j->f->scale_rows(t->o, a->fp, t->w.fix, t->m, a->fp);
+    weft_kernel__heads_put(j->o, t->b, t->h, t->i0, t->m, 1.0f, t->o, a->fp, 0);
+}
+
+static void query_task(void *arg, int64_t task, int thread)
+{
+    job                *j      = arg;
+    weft_kernel__heads *a      = &j->a;
+    int64_t             n_tile = a->sp / WEFT_TILE, lo, hi;
+    tile                t;
+
+    /* late queries see most keys: largest first */
+    t.i0 = (n_tile - 1 - task / (a->b * a->h)) * WEFT_TILE;
+    t.b  = task % (a->b * a->h) / a->h;
+    t.h  = task % a->h;
+    t.m  = a->s - t.i0 < WEFT_TILE ? a->s - t.i0 : WEFT_TILE;
+    t.q  = j->room + thread * j->per_thread;
+    t.s  = t.q + WEFT_TILE * a->ep;
+    t.o  = t.s + WEFT_TILE * WEFT_TILE;
+    memset(t.o, 0, sizeof(float) * (size_t)(WEFT_TILE * a->fp));
+    memset(t.w.sum, 0, sizeof t.w.sum);
+    for (int r = 0; r < WEFT_TILE; r++) t.w.max[r] = -INFINITY;
+    weft_kernel__heads_rows(a->q, t.b, t.h, t.i0, t.m, a->scale, t.q, a->ep);
+    weft_kernel__heads_keys(a, t.i0, t.i0 + t.m, &lo, &hi);
+    for (int64_t j0 = lo / WEFT_TILE * WEFT_TILE; j0 < hi; j0 += WEFT_TILE)
+        keys(j, &t, j0);
+    finish(j, &t);
+}
+
+/* Floats: K turned, V widened, then each thread's room. */
+static int64_t layout(const weft_kernel__heads *a, job *j, int n_thread, float *scratch)
+{
+    int64_t kt  = a->b * a->g * a->tp * a->e,
+            v   = v_direct(a) ? 0 : a->b * a->g * a->tp * a->fp;
+    int64_t per = WEFT_TILE * (a->ep + WEFT_TILE + a->fp);
+    if (j) {
+        j->kt         = scratch;
+        j->v          = v ? scratch + kt : NULL;
+        j->room       = scratch + kt + v;
+        j->per_thread = per;
+    }
+    return kt + v + per * n_thread;
+}
+
+KERNEL(attention)
+{
+    job j = {.a = weft_kernel__heads_make(c, 0, 3), .f = weft_kernel__tile_now()};
+    j.o   = &c->out[0];
+    j.lse = &c->out[1];
+    layout(&j.a, &j, 1, x->scratch);
+    weft_pool_run(x->pool, j.a.b * j.a.g * (j.a.tp / WEFT_TILE), pack_task, &j);
+    weft_pool_run(x->pool, j.a.b * j.a.h * (j.a.sp / WEFT_TILE), query_task, &j);
+    return WEFT_OK;
+}
+SCRATCH(attention)
+{
+    weft_kernel__heads a = weft_kernel__heads_make(c, 0, 3);
+    return sizeof(float) * (size_t)layout(&a, NULL, n_thread, NULL);
+}

@@ -1,0 +1,106 @@
+/* The CPU's kernels, one row an operator.  All of them take f32 and bf16 storage. */
+#include <stdio.h>
+
+#include "kernel/cpu_priv.h"
+#include "kernel/gemm.h"
+#include "kernel/rows.h"
+
+#define PLAIN(ID, name) [WEFT_OP_##ID] = {WEFT_OP_##ID, weft_kernel__cpu_##name, NULL}
+#define ROOMY(ID, name)                                                                  \
+    [WEFT_OP_##                                                                          \
+        ID] = {WEFT_OP_##ID, weft_kernel__cpu_##name, weft_kernel__cpu_##name##_scratch}
+
+static const weft_kernel table[WEFT_N_OP] = {
+    ROOMY(MATMUL, matmul),
+    ROOMY(GROUPED_MATMUL, grouped_matmul),
+    ROOMY(GROUPED_MATMUL_WGRAD, grouped_matmul_wgrad),
+
+    PLAIN(ADD, map),
+    PLAIN(MUL, map),
+    PLAIN(SCALE, map),
+    PLAIN(CAST, cast),
+    PLAIN(GELU, map),
+    PLAIN(GELU_GRAD, map),
+    PLAIN(SILU, map),
+    PLAIN(SILU_GRAD, map),
+    PLAIN(RELU, map),
+    PLAIN(RELU_GRAD, map),
+    PLAIN(TANH, map),
+    PLAIN(TANH_GRAD, map),
+    PLAIN(DROPOUT, dropout),
+
+    ROOMY(LAYER_NORM, layer_norm),
+    ROOMY(LAYER_NORM_GRAD, layer_norm_grad),
+    ROOMY(RMS_NORM, rms_norm),
+    ROOMY(RMS_NORM_GRAD, rms_norm_grad),
+    PLAIN(SOFTMAX, softmax),
+    PLAIN(SOFTMAX_GRAD, softmax_grad),
+
+    ROOMY(ROTARY, rotary),
+    ROOMY(ATTENTION, attention),
+    ROOMY(ATTENTION_GRAD, attention_grad),
+    PLAIN(REL_BUCKET, rel_bucket),
+
+    PLAIN(EMBEDDING, embedding),
+    PLAIN(EMBEDDING_GRAD, embedding_grad),
+    PLAIN(CROSS_ENTROPY, cross_entropy),
+    PLAIN(CROSS_ENTROPY_GRAD, cross_entropy_grad),
+    PLAIN(GATHER, gather),
+    PLAIN(SCATTER_ADD, scatter_add),
+
+    ROOMY(REDUCE, reduce),
+    PLAIN(BROADCAST, broadcast),
+    PLAIN(RESHAPE, reshape),
+    PLAIN(TRANSPOSE, transpose),
+    PLAIN(CONCAT, concat),
+    PLAIN(SPLIT, split),
+    PLAIN(SLICE, slice),
+    PLAIN(SLICE_GRAD, slice_grad),
+    PLAIN(FILL, fill),
+
+    PLAIN(ROUTE, route),
+    PLAIN(ROUTE_GRAD, route_grad),
+    ROOMY(DISPATCH, dispatch),
+    ROOMY(DISPATCH_GRAD, dispatch_grad),
+    ROOMY(COMBINE, combine),
+    PLAIN(COMBINE_GRAD, combine_grad),
+
+    ROOMY(CONV2D, conv2d),
+    ROOMY(CONV2D_GRAD_X, conv2d_grad_x),
+    ROOMY(CONV2D_GRAD_W, conv2d_grad_w),
+    PLAIN(MAX_POOL, max_pool),
+    PLAIN(MAX_POOL_GRAD, max_pool_grad),
+    PLAIN(AVG_POOL, avg_pool),
+    PLAIN(AVG_POOL_GRAD, avg_pool_grad),
+    PLAIN(BATCH_NORM, batch_norm),
+    PLAIN(BATCH_NORM_GRAD, batch_norm_grad),
+    PLAIN(BATCH_NORM_INFER, batch_norm_infer),
+
+    PLAIN(ACCUMULATE, map),
+    ROOMY(SUMSQ, sumsq),
+    PLAIN(CLIP, clip),
+    PLAIN(EMA, ema),
+    PLAIN(SGD, update),
+    PLAIN(SGD_MOMENTUM, update),
+    PLAIN(ADAM, update),
+    PLAIN(ADAMW, update),
+    PLAIN(ADAGRAD, update),
+    PLAIN(LAMB_DIR, update),
+    PLAIN(LAMB_APPLY, update),
+};
+
+const weft_kernel *weft_kernel_find(weft_op op, const char *device, weft_dtype storage)
+{
+    if (strcmp(device, "cpu") != 0 || (int)op < 0 || op >= WEFT_N_OP) return NULL;
+    if (storage != WEFT_DTYPE_F32 && storage != WEFT_DTYPE_BF16) return NULL;
+    return table[op].run ? &table[op] : NULL;
+}
+
+/* Orders of sums are the same for every instruction set, so none is named.  "rows1" changes with
+ * any change of order in this room outside of gemm. */
+const char *weft_kernel_set_id(void)
+{
+    static _Thread_local char id[96];
+    snprintf(id, sizeof id, "cpu-rows1-%s", weft_gemm_id());
+    return id;
+}

@@ -1,0 +1,156 @@
+/* Element by element: results of any storage and any strides, operands spread as NumPy does.
+ * Elements do not meet, so the cut into tasks cannot change a bit. */
+#include "kernel/cpu_priv.h"
+#include "kernel/mask.h"
+#include "kernel/nd.h"
+#include "kernel/rows.h"
+
+enum {
+    TASK = 32768
+}; /* elements of a task */
+
+typedef struct job {
+    weft_kernel__nd     nd; /* operands: y, a, b */
+    weft_view           y, a, b;
+    weft_kernel__map_fn f;
+    float               s;
+    int                 add;
+    int64_t piece, n_piece, n_total, grain; /* pieces of a row; all; of a task */
+} job;
+
+static void map_piece(const job *j, int64_t i)
+{
+    float   ta[WEFT_KERNEL__PIECE], tb[WEFT_KERNEL__PIECE], ty[WEFT_KERNEL__PIECE];
+    int     in = j->nd.n - 1;
+    int64_t at[WEFT_KERNEL__ND_OP], k = i % j->n_piece * j->piece;
+    int64_t n = j->nd.size[in] - k, sy = j->nd.step[0][in], sa = j->nd.step[1][in],
+            sb = j->nd.step[2][in];
+
+    if (n > j->piece) n = j->piece;
+    weft_kernel__nd_at(&j->nd, in, i / j->n_piece, at);
+    const float *a = weft_kernel__read(j->a.p, j->a.dtype, at[1] + k * sa, sa, n, ta);
+    const float *b = weft_kernel__read(j->b.p, j->b.dtype, at[2] + k * sb, sb, n, tb);
+    float *y = weft_kernel__room(j->y.p, j->y.dtype, at[0] + k * sy, sy, j->add, ty);
+    j->f(y, a, b, j->s, n);
+    weft_kernel__write(j->y.p, j->y.dtype, at[0] + k * sy, sy, n, y, j->add);
+}
+
+static void map_task(void *arg, int64_t task, int thread)
+{
+    const job *j = arg;
+    int64_t    i = task * j->grain, end = i + j->grain;
+    (void)thread;
+    for (; i < end && i < j->n_total; i++) map_piece(j, i);
+}
+
+static void run(weft_kernel__map kind, float s, const weft_view *a, const weft_view *b,
+                const weft_view *y, int add, weft_pool *pool)
+{
+    job j = {.y = *y, .a = *a, .b = *b, .s = s, .add = add};
+    j.f   = weft_kernel__rows_now()->map[kind];
+    if (weft_shape_count(&y->shape) == 0) return;
+    weft_kernel__nd_init(&j.nd, &y->shape);
+    weft_kernel__nd_add(&j.nd, y);
+    weft_kernel__nd_add(&j.nd, a);
+    weft_kernel__nd_add(&j.nd, b);
+    weft_kernel__nd_merge(&j.nd);
+    int64_t n = j.nd.size[j.nd.n - 1];
+    j.piece   = n < WEFT_KERNEL__PIECE ? n : WEFT_KERNEL__PIECE;
+    j.n_piece = weft_kernel__ceil(n, j.piece);
+    j.n_total = weft_kernel__nd_count(&j.nd, j.nd.n - 1) * j.n_piece;
+    j.grain   = weft_kernel__grain(j.piece, TASK);
+    weft_pool_run(pool, weft_kernel__ceil(j.n_total, j.grain), map_task, &j);
+}
+
+static weft_kernel__map gelu(const weft_kernel_call *c, weft_kernel__map tanh_form)
+{
+    const char *s = weft_kernel__attr(c, "approx")->s;
+    return strcmp(s, "tanh") == 0 ? tanh_form : (weft_kernel__map)(tanh_form + 1);
+}
+
+KERNEL(map)
+{
+    weft_kernel__map kind = MAP_SCALE;
+    float            s    = 1.0f;
+    switch ((int)c->op) {
+    case WEFT_OP_ADD: kind = MAP_ADD; break;
+    case WEFT_OP_MUL: kind = MAP_MUL; break;
+    case WEFT_OP_SCALE: s = (float)weft_kernel__attr(c, "alpha")->f; break;
+    case WEFT_OP_ACCUMULATE: break;
+    case WEFT_OP_GELU: kind = gelu(c, MAP_GELU_TANH); break;
+    case WEFT_OP_GELU_GRAD: kind = gelu(c, MAP_GELU_TANH_GRAD); break;
+    case WEFT_OP_SILU: kind = MAP_SILU; break;
+    case WEFT_OP_SILU_GRAD: kind = MAP_SILU_GRAD; break;
+    case WEFT_OP_RELU: kind = MAP_RELU; break;
+    case WEFT_OP_RELU_GRAD: kind = MAP_RELU_GRAD; break;
+    case WEFT_OP_TANH: kind = MAP_TANH; break;
+    case WEFT_OP_TANH_GRAD: kind = MAP_TANH_GRAD; break;
+    default:
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s is no map", weft_op_get(c->op)->name);
+    }
+    run(kind, s, &c->in[0], &c->in[c->n_in > 1], &c->out[0], weft_kernel__adds(c, 0),
+        x->pool);
+    return WEFT_OK;
+}
+
+/* stat is a sum over count micro-batches; unbias turns the variance of a batch into that of what
+ * it is drawn from. */
+KERNEL(ema)
+{
+    double m = weft_kernel__attr(c, "momentum")->f, k = weft_kernel__attr(c, "count")->f;
+    double u    = weft_kernel__attr(c, "unbias")->f;
+    weft_view y = c->out[0];
+    run(MAP_SCALE, (float)(1.0 - m), &c->in[0], &c->in[0], &y, 0, x->pool);
+    run(MAP_AXPY, (float)(m * u / k), &y, &c->in[1], &y, 0, x->pool);
+    return WEFT_OK;
+}
+
+/* ---- dropout ---- */
+
+typedef struct drop {
+    const weft_view *in, *out;
+    uint64_t         seed;
+    int64_t          step, sample, id, each, n_piece, total;
+    double           p;
+} drop;
+
+/* A piece starts at a multiple of four elements, as the mask's words do. */
+static void drop_task(void *arg, int64_t task, int thread)
+{
+    const drop *d = arg;
+    float       ta[WEFT_KERNEL__PIECE], ty[WEFT_KERNEL__PIECE];
+    int64_t     s = task / d->n_piece, k = task % d->n_piece * WEFT_KERNEL__PIECE,
+            n       = d->each - k;
+    int64_t   at    = s * d->each + k;
+    weft_mask m     = weft_mask_make(d->seed, d->step, d->sample + s, d->id, d->p);
+    float     scale = (float)(1.0 / (1.0 - d->p));
+
+    (void)thread;
+    if (n > WEFT_KERNEL__PIECE) n = WEFT_KERNEL__PIECE;
+    const float *a = weft_kernel__read(d->in->p, d->in->dtype, at, 1, n, ta);
+    float       *y = weft_kernel__room(d->out->p, d->out->dtype, at, 1, 0, ty);
+    for (int64_t i = 0; i < n; i += 4) {
+        uint32_t w[4];
+        weft_mask_words(&m, (k + i) / 4, w);
+        for (int64_t l = 0; l < 4 && i + l < n; l++)
+            y[i + l] = weft_mask_word_keeps(&m, w[l]) ? a[i + l] * scale : 0.0f;
+    }
+    weft_kernel__write(d->out->p, d->out->dtype, at, 1, n, y, 0);
+}
+
+KERNEL(dropout)
+{
+    const weft_view *v       = &c->in[0];
+    int64_t          samples = v->shape.n ? v->shape.d[0] : 1;
+    drop             d = {.in = v, .out = &c->out[0], .seed = x->seed, .step = x->step};
+    if (weft_shape_count(&v->shape) == 0) return WEFT_OK;
+    d.p       = weft_kernel__attr(c, "p")->f;
+    d.id      = weft_kernel__attr(c, "id")->i;
+    d.sample  = x->sample + (v->shape.n ? v->origin[0] : 0);
+    d.each    = weft_shape_count(&v->shape) / samples;
+    d.n_piece = weft_kernel__ceil(d.each, WEFT_KERNEL__PIECE);
+    if (!(d.p >= 0.0 && d.p < 1.0))
+        return WEFT_FAIL(WEFT_ERR_ARG, "dropout: p = %g is not in [0,1)", d.p);
+    weft_pool_run(x->pool, samples * d.n_piece, drop_task, &d);
+    return WEFT_OK;
+}

@@ -1,0 +1,3 @@
+/* kernel/rows.h in plain C. */
+#define ROWS weft_kernel__rows_plain
+#include "kernel/rows_impl.h"

@@ -1,0 +1,147 @@
+/* Tables: rows taken by number and rows added by number.
+ *
+ * Adding is cut by the columns and, where several rows may be met at once, by ranges of the table's
+ * rows; each task reads all numbers in order, so sums have the order of the numbers. */
+#include "kernel/cpu_priv.h"
+#include "kernel/rows.h"
+
+/* ---- zero ---- */
+
+enum {
+    ZERO = 1 << 18
+}; /* bytes of a task */
+
+typedef struct zero {
+    char  *p;
+    size_t n;
+} zero;
+
+static void zero_task(void *arg, int64_t task, int thread)
+{
+    const zero *z  = arg;
+    size_t      at = (size_t)task * ZERO, n = z->n - at < ZERO ? z->n - at : ZERO;
+    (void)thread;
+    memset(z->p + at, 0, n);
+}
+
+void weft_kernel__zero(void *p, size_t n, weft_pool *pool)
+{
+    zero z = {p, n};
+    weft_pool_run(pool, weft_kernel__ceil((int64_t)n, ZERO), zero_task, &z);
+}
+
+/* ---- take: y[b, r, :] = x[b, idx[r], :] ---- */
+
+typedef struct job {
+    const weft_view *x, *idx, *y;
+    int64_t          before, n_x, n_idx, behind; /* sizes around the axis */
+    int64_t          grain, cols, n_col;
+} job;
+
+static void take_task(void *arg, int64_t task, int thread)
+{
+    const job *j     = arg;
+    size_t     bytes = (size_t)j->behind * (size_t)weft_dtype_bytes(j->x->dtype);
+    int64_t    end = (task + 1) * j->grain, all = j->before * j->n_idx;
+    (void)thread;
+    for (int64_t i = task * j->grain; i < end && i < all; i++) {
+        int64_t b  = i / j->n_idx,
+                id = weft_kernel__id(j->idx->p, j->idx->dtype, i % j->n_idx);
+        char *y    = weft_kernel__ptr(j->y->p, j->y->dtype, i * j->behind);
+        if (id < 0 || id >= j->n_x)
+            memset(y, 0, bytes);
+        else
+            memcpy(y,
+                   weft_kernel__ptr(j->x->p, j->x->dtype, (b * j->n_x + id) * j->behind),
+                   bytes);
+    }
+}
+
+static weft_status take(job *j, weft_pool *pool)
+{
+    if (j->x->dtype != j->y->dtype)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "gather: operand and result differ in type");
+    j->grain = weft_kernel__grain(j->behind, 16384);
+    weft_pool_run(pool, weft_kernel__ceil(j->before * j->n_idx, j->grain), take_task, j);
+    return WEFT_OK;
+}
+
+KERNEL(embedding)
+{
+    job j    = {.x = &c->in[0], .idx = &c->in[1], .y = &c->out[0], .before = 1};
+    j.n_x    = j.x->shape.d[0];
+    j.behind = j.x->shape.d[1];
+    j.n_idx  = weft_shape_count(&j.idx->shape);
+    return take(&j, x->pool);
+}
+
+static void around(job *j, const weft_shape *s, int64_t axis)
+{
+    j->before = j->behind = 1;
+    for (int d = 0; d < axis; d++) j->before *= s->d[d];
+    for (int d = (int)axis + 1; d < s->n; d++) j->behind *= s->d[d];
+    j->n_x = s->d[axis];
+}
+
+KERNEL(gather)
+{
+    job j = {.x = &c->in[0], .idx = &c->in[1], .y = &c->out[0]};
+    around(&j, &j.x->shape, weft_kernel__attr(c, "axis")->i);
+    j.n_idx = j.idx->shape.d[0];
+    return take(&j, x->pool);
+}
+
+/* ---- add: y[b, idx[r], :] += src[b, r, :]; x is y's shape here, y what is read ---- */
+
+static void add_task(void *arg, int64_t task, int thread)
+{
+    const job               *j = arg;
+    const weft_kernel__rows *f = weft_kernel__rows_now();
+    int64_t b = task / j->n_col, k = task % j->n_col * j->cols, n = j->behind - k;
+    float   tmp[WEFT_KERNEL__PIECE], own[WEFT_KERNEL__PIECE];
+
+    (void)thread;
+    if (n > j->cols) n = j->cols;
+    for (int64_t r = 0; r < j->n_idx; r++) {
+        int64_t id = weft_kernel__id(j->idx->p, j->idx->dtype, r);
+        if (id < 0 || id >= j->n_x) continue;
+        int64_t to     = (b * j->n_x + id) * j->behind + k,
+                at     = (b * j->n_idx + r) * j->behind + k;
+        const float *s = weft_kernel__read(j->y->p, j->y->dtype, at, 1, n, tmp);
+        const float *o = weft_kernel__read(j->x->p, j->x->dtype, to, 1, n, own);
+        float       *y = weft_kernel__room(j->x->p, j->x->dtype, to, 1, 0, own);
+        f->map[MAP_ADD](y, o, s, 0, n);
+        weft_kernel__write(j->x->p, j->x->dtype, to, 1, n, y, 0);
+    }
+}
+
+static weft_status add(job *j, int adds, weft_pool *pool)
+{
+    if (!adds)
+        weft_kernel__zero(j->x->p,
+                          (size_t)weft_shape_count(&j->x->shape) *
+                              (size_t)weft_dtype_bytes(j->x->dtype),
+                          pool);
+    if (j->behind == 0) return WEFT_OK;
+    j->cols  = j->behind < 128 ? j->behind : 128;
+    j->n_col = weft_kernel__ceil(j->behind, j->cols);
+    weft_pool_run(pool, j->before * j->n_col, add_task, j);
+    return WEFT_OK;
+}
+
+KERNEL(embedding_grad)
+{
+    job j    = {.x = &c->out[0], .y = &c->in[0], .idx = &c->in[1], .before = 1};
+    j.n_x    = j.x->shape.d[0];
+    j.behind = j.x->shape.d[1];
+    j.n_idx  = weft_shape_count(&j.idx->shape);
+    return add(&j, weft_kernel__adds(c, 0), x->pool);
+}
+
+KERNEL(scatter_add)
+{
+    job j = {.x = &c->out[0], .y = &c->in[0], .idx = &c->in[1]};
+    around(&j, &j.x->shape, weft_kernel__attr(c, "axis")->i);
+    j.n_idx = j.idx->shape.d[0];
+    return add(&j, weft_kernel__adds(c, 0), x->pool);
+}
