@@ -14,7 +14,8 @@
 weft_status weft_ckpt__steps(const char *dir, int64_t **out, int *n);
 weft_status weft_ckpt__load_manifest(const char *dir, int64_t step,
                                      weft_ckpt_manifest *out);
-/* deep: reads every block; cold: from the device, not from the cache; else lengths only. */
+/* deep: reads every block; cold: from the device, not from the cache; else lengths
+ * only. */
 weft_status weft_ckpt__verify(const char *dir, const weft_ckpt_manifest *m, bool deep,
                               bool cold);
 /* Removes what a crash left: *.tmp, and folders of steps that no manifest names. */

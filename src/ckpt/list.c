@@ -1,6 +1,7 @@
-/* What lies in a directory of checkpoints, and what may go.  In: the directory.  Out: its steps;
- * fewer files.
- * (1) A manifest goes before the folder it names: what is left over is swept, never loaded.
+/* What lies in a directory of checkpoints, and what may go.  In: the directory.  Out: its
+ * steps; fewer files.
+ * (1) A manifest goes before the folder it names: what is left over is swept, never
+ *     loaded.
  * (2) The newest checkpoint was read back from the device before an older one goes. */
 #include <dirent.h>
 #include <errno.h>
@@ -81,8 +82,8 @@ bool weft_ckpt_any(const char *dir)
     return n > 0;
 }
 
-/* Does a manifest speak for this folder?  One that cannot be read speaks for all of its step:
- * damage is for people to look at, not for us to delete. */
+/* Does a manifest speak for this folder?  One that cannot be read speaks for all of its
+ * step: damage is for people to look at, not for us to delete. */
 static bool is_spoken_for(const char *dir, const char *name, int64_t step)
 {
     weft_ckpt_manifest m;
@@ -123,7 +124,7 @@ weft_status weft_ckpt__sweep(const char *dir)
     if (!d) return WEFT_FAIL(WEFT_ERR_IO, "cannot read %s: %s", dir, strerror(errno));
     while ((e = readdir(d))) {
         if (!is_leftover(dir, e->d_name)) continue;
-        /* a manifest that we see may not be on the device yet: no folder goes before it is */
+        /* a manifest that we see may not be on the device yet, and goes first */
         if (!synced) WEFT_GO(weft_io_sync_dir(dir));
         synced = true;
         path.n = 0;
@@ -150,7 +151,8 @@ static weft_status remove_manifest(const char *dir, int64_t step)
     return st;
 }
 
-/* Is it there, with the right lengths?  deep: and with the right bytes, from the device. */
+/* Is it there, with the right lengths?  deep: and with the right bytes, from the
+ * device. */
 static weft_status look(const char *dir, int64_t step, bool deep)
 {
     weft_ckpt_manifest m;

@@ -1,5 +1,5 @@
-/* The manifest, out and in.  Reading is strict by construction: what was understood is printed again
- * and must give the same bytes. */
+/* The manifest, out and in.  Reading is strict by construction: what was understood is
+ * printed again and must give the same bytes. */
 #include "ckpt/manifest.h"
 
 #include <inttypes.h>

@@ -4,10 +4,10 @@
  *     step 20
  *     dir step-00000020
  *     block 4194304
- *     file model.safetensors 5242880 2 0123456789abcdef     bytes, blocks, hash of the CRCs
- *     crc 1a2b3c4d 5e6f7081                                 CRC32C of each block, eight a line
+ *     file model.safetensors 5242880 2 0123456789abcdef   bytes, blocks, hash of CRCs
+ *     crc 1a2b3c4d 5e6f7081                               CRC32C of blocks, eight a line
  *     ...
- *     end 89abcdef                                          CRC32C of everything above
+ *     end 89abcdef                                        CRC32C of everything above
  *
  * Its length is known before the checksums are, so room for it can be reserved first.
  * parse(print(m)) == m, and what print would not have written is refused. */

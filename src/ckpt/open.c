@@ -1,5 +1,5 @@
-/* Loading a checkpoint.  In: a directory.  Out: the newest step whose every block is what was
- * written, and loud words about each newer one that is not. */
+/* Loading a checkpoint.  In: a directory.  Out: the newest step whose every block is what
+ * was written, and loud words about each newer one that is not. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
-/* Saving a checkpoint.  In: files as text and tensors.  Out: step-N and MANIFEST-N, or neither.
- * The order, each line done before the next begins:
+/* Saving a checkpoint.  In: files as text and tensors.  Out: step-N and MANIFEST-N, or
+ * neither.  The order, each line done before the next begins:
  * (1) every file is open in step-N.tmp with its room reserved, the manifest's too;
  * (2) every file is written, synced and closed; a sync that failed is never tried again;
  * (3) step-N.tmp is synced, renamed to step-N, and dir is synced;
- * (4) the manifest is written, synced, renamed to MANIFEST-N, and dir is synced: N exists. */
+ * (4) the manifest is written, synced, renamed to MANIFEST-N, and dir is synced: N
+ *     exists. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

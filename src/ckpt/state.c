@@ -1,4 +1,5 @@
-/* state.json, out and in.  64-bit hashes are hexadecimal strings: JSON's numbers are not safe there. */
+/* state.json, out and in.  64-bit hashes are hexadecimal strings: JSON's numbers are not
+ * safe there. */
 #include "ckpt/state.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
-/* state.json: the numbers of a job that are no tensors.  What the job fixed at step 0 stands here so
- * that a resume can hold the job file against it.  parse(print(x)) == x. */
+/* state.json: the numbers of a job that are no tensors.  What the job fixed at step 0
+ * stands here so that a resume can hold the job file against it.  parse(print(x)) ==
+ * x. */
 #ifndef WEFT_CKPT_STATE_H
 #define WEFT_CKPT_STATE_H
 

@@ -1,6 +1,6 @@
-/* Is a checkpoint what its manifest says?  In: a folder and a manifest.  Out: OK, or the first thing
- * that is wrong.  Files are read, not mapped: a device that cannot read a block gives an error
- * here, where a map would end the process. */
+/* Is a checkpoint what its manifest says?  In: a folder and a manifest.  Out: OK, or the
+ * first thing that is wrong.  Files are read, not mapped: a device that cannot read a
+ * block gives an error here, where a map would end the process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,7 @@
-/* Tokens from one format to another.  In: any stream.  Out: nanoGPT's .bin or Megatron's pair.
- * (1) A file is written under a temporary name and renamed, so converting onto oneself is safe.
+/* Tokens from one format to another.  In: any stream.  Out: nanoGPT's .bin or Megatron's
+ * pair.
+ * (1) A file is written under a temporary name and renamed, so converting onto oneself is
+ *     safe.
  * (2) The .idx goes last: a .bin without it is never half of a pair. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,22 +1,24 @@
-/* Training samples: token files in, (ids, labels) out, each sample of each epoch exactly once.
+/* Training samples: token files in, (ids, labels) out, each sample of each epoch exactly
+ * once.
  *
  *     weft_data_options o = {.seq = 1024, .vocab = 50257, .shuffle = true, .seed = 1};
  *     weft_data *d;
  *     WEFT_TRY(weft_data_open("train.bin", &o, &d));
- *     WEFT_GO(weft_data_fill(d, step * batch, batch, ids, labels));      (batch, seq) each
+ *     WEFT_GO(weft_data_fill(d, step * batch, batch, ids, labels));   (batch, seq) each
  *
- * Samples are numbered from the start of the job and never end: number g is sample g % n of epoch
- * g / n, where n = weft_data_samples(d).  So the position in the data is one number, the same for
- * any number of ranks, and a checkpoint holds all of it by holding the step.
+ * Samples are numbered from the start of the job and never end: number g is sample g % n
+ * of epoch g / n, where n = weft_data_samples(d).  So the position in the data is one
+ * number, the same for any number of ranks, and a checkpoint holds all of it by holding
+ * the step.
  *
  * What a path may be:
  *     x.bin                  nanoGPT: tokens as raw little-endian u16
- *     x.idx, x.bin beside it Megatron's pair (also by its prefix x): all sequences, end to end
+ *     x.idx, x.bin beside it Megatron's pair (or its prefix x): all sequences, end to end
  *     x.safetensors          input_ids and labels, i32 or i64, (n, seq)
- *     a folder, a pattern    text by bytes, the files end to end in the order of their paths
+ *     a folder, a pattern    text by bytes, files end to end in the order of their paths
  *     anything else          text by bytes
- * A stream of N tokens is (N - 1) / seq samples: sample i is the seq + 1 tokens from i * seq on;
- * the first seq are the ids, the last seq the labels.
+ * A stream of N tokens is (N - 1) / seq samples: sample i is the seq + 1 tokens from i *
+ * seq on; the first seq are the ids, the last seq the labels.
  *
  * Read-only after open; any thread may fill. */
 #ifndef WEFT_DATA_DATA_H
@@ -47,12 +49,13 @@ int64_t     weft_data_samples(const weft_data *d); /* in one epoch, at least 1 *
 int64_t     weft_data_tokens(const weft_data *d);  /* in the files */
 int64_t     weft_data_seq(const weft_data *d);
 const char *weft_data_format(const weft_data *d);
-/* A hash of what the tokens are (their number, the first and the last of them), not of where they
- * lie: a resumed job compares it. */
+/* A hash of what the tokens are (their number, the first and the last of them), not of
+ * where they lie: a resumed job compares it. */
 uint64_t weft_data_id(const weft_data *d);
 
 /* Samples first .. first + n - 1 into ids and labels, (n, seq) each; labels may be NULL.
- * Allocates nothing.  A token id past the vocabulary is WEFT_ERR_ARG: file, position, id. */
+ * Allocates nothing.  A token id past the vocabulary is WEFT_ERR_ARG: file, position,
+ * id. */
 weft_status weft_data_fill(const weft_data *d, int64_t first, int64_t n, int32_t *ids,
                            int32_t *labels);
 /* Labels among them that count (are not WEFT_DATA_IGNORE). */
@@ -64,9 +67,10 @@ void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *in
 /* Element i of the permutation of 0..n-1 that (seed, epoch) names.  No memory. */
 int64_t weft_data_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-/* Tokens of one format written as another: "bin" (ids below 65536) or "megatron" (to and its
- * sibling .idx/.bin; i32 where u16 is too small).  format NULL: by the ending of to.  Rows of a
- * safetensors file are no stream and are refused.  Each file is old or new. */
+/* Tokens of one format written as another: "bin" (ids below 65536) or "megatron" (to and
+ * its sibling .idx/.bin; i32 where u16 is too small).  format NULL: by the ending of
+ * to.  Rows of a safetensors file are no stream and are refused.  Each file is old or
+ * new. */
 weft_status weft_data_convert(const char *from, const char *from_format, const char *to,
                               const char *format);
 

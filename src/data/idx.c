@@ -1,4 +1,5 @@
-/* Megatron's .idx.  In: bytes nobody vouches for.  Out: a checked view of them, or one line. */
+/* Megatron's .idx.  In: bytes nobody vouches for.  Out: a checked view of them, or one
+ * line. */
 #include "data/idx.h"
 
 #include <string.h>

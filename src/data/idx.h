@@ -23,8 +23,8 @@ weft_status weft_data_idx_parse(const char *name, const void *p, size_t n, int64
 int32_t     weft_data_idx_length(const weft_data_idx *x, int64_t seq); /* in tokens */
 int64_t     weft_data_idx_offset(const weft_data_idx *x, int64_t seq); /* in bytes */
 
-/* The .idx of n_token tokens laid end to end, cut at the n_cut - 1 inner positions cut[] (cut[0] is
- * 0, cut[n_cut] n_token), one document each. */
+/* The .idx of n_token tokens laid end to end, cut at the n_cut - 1 inner positions cut[]
+ * (cut[0] is 0, cut[n_cut] n_token), one document each. */
 weft_status weft_data_idx_print(weft_dtype dtype, const int64_t *cut, int64_t n_cut,
                                 weft_text *t);
 

@@ -1,7 +1,7 @@
-/* A permutation of 0..n-1 without a table: a Feistel network over the smallest power of two that
- * holds n, walked until it falls below n again.
- * (1) Each round is its own inverse, so the network is a bijection of 0..2^m-1; following its
- *     cycle from a point below n to the next point below n is a bijection of 0..n-1.
+/* A permutation of 0..n-1 without a table: a Feistel network over the smallest power of
+ * two that holds n, walked until it falls below n again.
+ * (1) Each round is its own inverse, so the network is a bijection of 0..2^m-1; following
+ *     its cycle from a point below n to the next point below n is a bijection of 0..n-1.
  * (2) 2^m < 2n, so a walk takes two rounds on average. */
 #include "base/random.h"
 #include "data/data.h"

@@ -1,5 +1,6 @@
-/* A stream of tokens.  In: a path and its format.  Out: pieces of mapped files that read as one run
- * of integers.  Neighbours in a file are one piece, so the usual Megatron pair is a single one. */
+/* A stream of tokens.  In: a path and its format.  Out: pieces of mapped files that read
+ * as one run of integers.  Neighbours in a file are one piece, so the usual Megatron pair
+ * is a single one. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

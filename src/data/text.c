@@ -1,6 +1,6 @@
-/* Text by bytes.  In: a file, a folder or a pattern.  Out: their bytes, end to end, in the order of
- * their paths (by bytes).  In folders hidden names, links to folders and files with a NUL near
- * their start (no text) are left out. */
+/* Text by bytes.  In: a file, a folder or a pattern.  Out: their bytes, end to end, in
+ * the order of their paths (by bytes).  In folders hidden names, links to folders and
+ * files with a NUL near their start (no text) are left out. */
 #include <dirent.h>
 #include <glob.h>
 #include <stdlib.h>

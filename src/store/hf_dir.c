@@ -1,5 +1,7 @@
-/* A Hugging Face folder of weights.  In: a folder.  Out: tensors by name over all its files.
- * (1) Each name of the index lies in the file the index says, each file is a plain name there.
+/* A Hugging Face folder of weights.  In: a folder.  Out: tensors by name over all its
+ * files.
+ * (1) Each name of the index lies in the file the index says, each file is a plain name
+ *     there.
  * (2) No name lies in two files. */
 #include "store/hf_dir.h"
 

@@ -1,5 +1,6 @@
 /* A folder of weights as Hugging Face lays it out: model.safetensors, or
- * model-00001-of-0000N.safetensors with model.safetensors.index.json saying which name lies where.
+ * model-00001-of-0000N.safetensors with model.safetensors.index.json saying which name
+ * lies where.
  *
  *     weft_store_dir *d;
  *     WEFT_TRY(weft_store_dir_open("llama/", &d));
@@ -27,12 +28,14 @@ const weft_store_tensor *weft_store_dir_at(const weft_store_dir *d, int i);
 /* The index file's text, or NULL when there is one file without index. */
 const char *weft_store_dir_index(const weft_store_dir *d, size_t *n);
 
-/* The same files under another folder, with the bytes of the named tensors replaced; headers,
- * order, shards, index and everything not named stay the same bytes.  Each file is old or new. */
+/* The same files under another folder, with the bytes of the named tensors replaced;
+ * headers, order, shards, index and everything not named stay the same bytes.  Each file
+ * is old or new. */
 weft_status weft_store_dir_rewrite(const weft_store_dir *d, const char *to,
                                    const weft_store_item *item, int n_item);
 
-/* A new folder: one file, or shards of at most shard_bytes (0: no limit) with an index. */
+/* A new folder: one file, or shards of at most shard_bytes (0: no limit) with an
+ * index. */
 weft_status weft_store_dir_write(const char *to, const weft_store_item *item, int n_item,
                                  const weft_store_pair *meta, int n_meta,
                                  int64_t shard_bytes);

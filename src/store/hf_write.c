@@ -1,5 +1,5 @@
-/* Writing a Hugging Face folder.  In: named tensors.  Out: one file, or shards and their index.
- * The index goes last: without it the shards are not yet a model. */
+/* Writing a Hugging Face folder.  In: named tensors.  Out: one file, or shards and their
+ * index. The index goes last: without it the shards are not yet a model. */
 #include "store/hf_dir.h"
 
 #include <stdlib.h>

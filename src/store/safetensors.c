@@ -1,6 +1,7 @@
-/* Reading a safetensors file.  In: a file, or bytes.  Out: a table of tensors whose every byte was
- * accounted for.
- * (1) Tensors sorted by offset touch end to end from 0 to the end of the file: no gap, no overlap.
+/* Reading a safetensors file.  In: a file, or bytes.  Out: a table of tensors whose every
+ * byte was accounted for.
+ * (1) Tensors sorted by offset touch end to end from 0 to the end of the file: no gap, no
+ *     overlap.
  * (2) Names are unique (the JSON reader refuses a key twice) and hold no NUL.
  * (3) Nothing is multiplied before it is known not to overflow. */
 #include "store/safetensors.h"

@@ -8,9 +8,9 @@
  *     ...
  *     weft_store_close(f);
  *
- * A file that opens is whole: every byte of the data belongs to exactly one tensor, sizes agree
- * with shapes, names are unique.  A file that is not is WEFT_ERR_ARG with one line that names it.
- * Read-only and safe from any thread once open. */
+ * A file that opens is whole: every byte of the data belongs to exactly one tensor, sizes
+ * agree with shapes, names are unique.  A file that is not is WEFT_ERR_ARG with one line
+ * that names it. Read-only and safe from any thread once open. */
 #ifndef WEFT_STORE_SAFETENSORS_H
 #define WEFT_STORE_SAFETENSORS_H
 
@@ -32,7 +32,8 @@ typedef struct weft_store_pair {
 } weft_store_pair;
 
 weft_status weft_store_open(const char *path, weft_store_file **out);
-/* The same over memory that the caller keeps while the file is open; name is for messages. */
+/* The same over memory that the caller keeps while the file is open; name is for
+ * messages. */
 weft_status weft_store_parse(const char *name, const void *p, size_t n,
                              weft_store_file **out);
 void        weft_store_close(weft_store_file *f); /* accepts NULL */
@@ -69,9 +70,10 @@ typedef struct weft_store_item {
     weft_store_source from;
 } weft_store_item;
 
-/* What a file shall hold, in which order.  Either item (a new header is made, data in the given
- * order: put wider types first and every tensor is aligned) or like (the header's bytes, order and layout of that file; item[] then replaces the
- * bytes of the tensors it names, and what it does not name is copied). */
+/* What a file shall hold, in which order.  Either item: a new header is made, data in the
+ * given order (put wider types first and every tensor is aligned).  Or like: header,
+ * order and layout are that file's; item[] then replaces the bytes of the tensors it
+ * names, and what it does not name is copied. */
 typedef struct weft_store_spec {
     const weft_store_item *item;
     int                    n_item;

@@ -1,5 +1,6 @@
-/* A file written in one pass, summed by blocks.  In: bytes in order.  Out: the file and its sums.
- * Large pieces go to the file from where they lie; only small ones are gathered in between. */
+/* A file written in one pass, summed by blocks.  In: bytes in order.  Out: the file and
+ * its sums. Large pieces go to the file from where they lie; only small ones are gathered
+ * in between. */
 #include "store/sum.h"
 
 #include <fcntl.h>

@@ -1,12 +1,14 @@
-/* A file written in one pass and summed while it goes: CRC32C of each fixed block, and the length.
+/* A file written in one pass and summed while it goes: CRC32C of each fixed block, and
+ * the length.
  *
  *     weft_store_out o;
- *     WEFT_TRY(weft_store_out_open(&o, path, bytes));     space is reserved, or WEFT_ERR_FULL
+ *     WEFT_TRY(weft_store_out_open(&o, path, bytes));   room is reserved, or ERR_FULL
  *     WEFT_GO(weft_store_out_put(&o, p, n));              any number of times
  *     WEFT_GO(weft_store_out_close(&o, &sum));            synced and closed
  *
  * (1) Exactly the announced number of bytes is written, or close says so.
- * (2) A sync that failed is never tried again: the file is lost, and the caller drops it. */
+ * (2) A sync that failed is never tried again: the file is lost, and the caller drops it.
+ *     */
 #ifndef WEFT_STORE_SUM_H
 #define WEFT_STORE_SUM_H
 
@@ -42,7 +44,8 @@ weft_status weft_store_out_open(weft_store_out *o, const char *path, int64_t byt
 weft_status weft_store_out_put(weft_store_out *o, const void *p, size_t n);
 /* Writes the rest, syncs and closes.  sum may be NULL. */
 weft_status weft_store_out_close(weft_store_out *o, weft_store_sum *sum);
-/* Gives up: closes without a word.  Fine after close and on a zeroed struct with fd -1. */
+/* Gives up: closes without a word.  Fine after close and on a zeroed struct with fd
+ * -1. */
 void weft_store_out_drop(weft_store_out *o);
 
 #endif

@@ -1,7 +1,7 @@
 /* Writing a safetensors file.  In: names, types, shapes, then bytes.  Out: the file.
  * (1) The header is known before the first byte of data, so the file's size is too.
- * (2) With `like`, header and layout are that file's bytes: what no item replaces comes out as
- *     it went in. */
+ * (2) With `like`, header and layout are that file's bytes: what no item replaces comes
+ *     out as it went in. */
 #include "store/safetensors.h"
 
 #include <stdlib.h>
@@ -76,7 +76,8 @@ static void print_entry(weft_text *t, const weft_store_item *it, int64_t begin,
     weft_text_add(t, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)end);
 }
 
-/* A header of our own: metadata, then the items as given, spaces up to a multiple of 8. */
+/* A header of our own: metadata, then the items as given, spaces up to a multiple of
+ * 8. */
 static weft_status plan_new(weft_store_writer *w, const weft_store_spec *s)
 {
     weft_text  *t   = &w->header;

@@ -113,7 +113,8 @@ static void flip(const char *path, size_t at)
     free(p);
 }
 
-/* A newest one that does not read back protects the older ones; a damaged older one does not count. */
+/* A newest one that does not read back protects the older ones; a damaged older one does
+ * not count. */
 static void prune_needs_a_whole_newest(void **state)
 {
     const char     *dir = test_files_path("guard");

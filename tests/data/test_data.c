@@ -13,6 +13,7 @@
 #include "data/data.h"
 #include "data/idx.h"
 #include "store/safetensors.h"
+#include "support/count_alloc.h"
 #include "support/files.h"
 
 /* ---- the shuffle ---- */
@@ -119,6 +120,7 @@ static void stream_samples(void **state)
     const char *path = write_bin("a.bin", 101);
     weft_data  *d    = open_ok(path, (weft_data_options){.seq = 10, .vocab = 301});
     int32_t     ids[40], labels[40];
+    int64_t     before;
     (void)state;
 
     assert_int_equal(weft_data_samples(d), 10);
@@ -132,6 +134,9 @@ static void stream_samples(void **state)
             assert_int_equal(labels[i * 10 + k], 3 * ((8 + i) % 10 * 10 + k + 1));
         }
     assert_int_equal(weft_data_count_labels(d, 3, 4), 40);
+    before = weft_test_allocs(); /* a step allocates nothing */
+    assert_int_equal(weft_data_fill(d, 3, 4, ids, labels), WEFT_OK);
+    assert_int_equal(weft_test_allocs() - before, 0);
     weft_data_close(d);
     d = open_ok(write_bin("b.bin", 100), (weft_data_options){.seq = 10});
     assert_int_equal(weft_data_samples(d), 9); /* the last has no 11th token */

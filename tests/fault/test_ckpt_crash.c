@@ -1,5 +1,6 @@
-/* Checkpoints under fire: the n-th call fails, the process dies at the n-th call, files are cut and
- * bits flip, the disk is full.  Afterwards the old or the new checkpoint loads whole, always. */
+/* Checkpoints under fire: the n-th call fails, the process dies at the n-th call, files
+ * are cut and bits flip, the disk is full.  Afterwards the old or the new checkpoint
+ * loads whole, always. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,7 +21,8 @@
 #include "support/ckpt_case.h"
 #include "support/files.h"
 
-/* What is done to a directory that holds step 10 (seed 1), and for prune also step 20 (seed 2). */
+/* What is done to a directory that holds step 10 (seed 1), and for prune also step 20
+ * (seed 2). */
 typedef enum act {
     SAVE_NEXT,
     SAVE_AGAIN,

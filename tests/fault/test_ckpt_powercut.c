@@ -1,7 +1,7 @@
-/* Power cuts.  The system calls that change files are recorded; then, for a cut after each of them,
- * a disk is made on which everything that was synced is there and of the rest some part is: any
- * subset of names, any subset of writes, each of them perhaps torn.  The checkpoint that was
- * committed must load from each such disk. */
+/* Power cuts.  The system calls that change files are recorded; then, for a cut after
+ * each of them, a disk is made on which everything that was synced is there and of the
+ * rest some part is: any subset of names, any subset of writes, each of them perhaps
+ * torn.  The checkpoint that was committed must load from each such disk. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* The weights and tokens of ../shared/reference, where they are: all open, all copy byte for byte. */
+/* The weights and tokens of ../shared/reference, where they are: all open, all copy byte
+ * for byte. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -152,7 +152,8 @@ static void empty_and_empty_tensors(void **state)
     free(p);
 }
 
-/* One tensor of each type, names that need escapes, a source by memory and one by function. */
+/* One tensor of each type, names that need escapes, a source by memory and one by
+ * function. */
 static weft_status count_up(void *arg, int64_t offset, void *buf, size_t n)
 {
     (void)arg;
@@ -262,8 +263,8 @@ static void too_few_and_too_many(void **state)
     assert_int_equal(weft_store_out_close(&o, NULL), WEFT_ERR_INTERNAL);
 }
 
-/* What no one else's writer would do: odd order, spaces, an odd header length.  A rewrite keeps it
- * all, and changes only what it was told to change. */
+/* What no one else's writer would do: odd order, spaces, an odd header length.  A rewrite
+ * keeps it all, and changes only what it was told to change. */
 static void rewrite_keeps_bytes(void **state)
 {
     static const char h[] =
