@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
@@ -90,10 +91,12 @@ static void put_digits(weft_text *t, double x, int digits)
     put_number(t, buf);
 }
 
+/* %g drops trailing zeros, so what 15 digits can tell apart comes out short at once; only numbers
+ * below the normal range have fewer good digits than that. */
 void weft_text_put_double(weft_text *t, double x)
 {
     char buf[48];
-    int  digits = 1;
+    int  digits = fabs(x) < DBL_MIN ? 1 : DBL_DIG;
     if (put_special(t, x)) return;
     for (; digits < 17; digits++) {
         snprintf(buf, sizeof buf, "%.*g", digits, x);
@@ -105,7 +108,7 @@ void weft_text_put_double(weft_text *t, double x)
 void weft_text_put_float(weft_text *t, float x)
 {
     char buf[48];
-    int  digits = 1;
+    int  digits = fabsf(x) < FLT_MIN ? 1 : FLT_DIG;
     if (put_special(t, (double)x)) return;
     for (; digits < 9; digits++) {
         snprintf(buf, sizeof buf, "%.*g", digits, (double)x);

@@ -1,5 +1,6 @@
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "support/test.h"
@@ -66,6 +67,32 @@ static void random_bits_round_trip(void **state)
         weft_text_put_float(&t, (float)x);
         assert_true(weft_text_read_double(t.s, &y));
         assert_true((float)y == (float)x);
+        weft_text_fini(&t);
+    }
+}
+
+/* One digit less is another number, so what is printed is the shortest. */
+static void no_digit_too_many(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3000; i++) {
+        uint32_t key[2] = {9, 9}, ctr[4] = {i, 0, 0, 0}, w[4];
+        double   x;
+        char     shorter[400];
+        weft_random_philox(key, ctr, w);
+        memcpy(&x, w, sizeof x);
+        if (i % 3 == 0) x = (double)(w[0] >> 12) / 1000;
+        if (i % 3 == 1) x = ldexp(x, -1050);
+        if (!isfinite(x)) continue;
+        weft_text t = {0};
+        weft_text_put_double(&t, x);
+        int n = 0;
+        for (const char *p = t.s; *p && *p != 'e'; p++)
+            n += *p >= '1' && *p <= '9' ? 1 : *p == '0' && n > 0;
+        if (strchr(t.s, '.') && n > 1) {
+            snprintf(shorter, sizeof shorter, "%.*g", n - 1, x);
+            assert_true(strtod(shorter, NULL) != x);
+        }
         weft_text_fini(&t);
     }
 }
@@ -141,6 +168,7 @@ int main(void)
         cmocka_unit_test(shortest_numbers),
         cmocka_unit_test(random_bits_round_trip),
         cmocka_unit_test(read_double_refuses),
+        cmocka_unit_test(no_digit_too_many),
         cmocka_unit_test(any_locale),
         cmocka_unit_test(quoted),
         cmocka_unit_test(grows),
