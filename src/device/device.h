@@ -1,9 +1,11 @@
-/* A device: memory and someone who works through tasks.
+/* A device: memory, streams, and someone who works through tasks.
  *   cpu   runs each task's function
  *   emu   sleeps for each task's stated time instead, so that many devices fit on two cores
  * Plugins (cuda) give the same struct. */
 #ifndef WEFT_DEVICE_DEVICE_H
 #define WEFT_DEVICE_DEVICE_H
+
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -16,19 +18,35 @@ typedef struct weft_task {
     double seconds; /* stated time, for emu */
 } weft_task;
 
+/* Tasks of one stream run in order.  Belongs to one thread at a time; all zero is a fresh one. */
+typedef struct weft_stream {
+    double start_s; /* of the last submit, on weft_clock_s()'s clock */
+    double done_s;  /* its end: as measured on cpu, as stated on emu */
+} weft_stream;
+
 struct weft_device {
     const char *name;
+    bool
+        computes; /* false: tasks' functions are never called, memory holds nothing (emu) */
     /* Zeroed memory, aligned to 4096, on large pages where there are any and touched so that a step meets no
-     * page fault.  bytes 0 is legal. */
+     * page fault: resident memory grows by bytes rounded up to 4096, no more.  bytes 0 is legal. */
     weft_status (*alloc)(weft_device *d, int64_t bytes, void **out);
-    void (*free)(weft_device *d, void *p, int64_t bytes);
-    /* Runs the tasks in order and returns when they are done or one failed. */
-    weft_status (*submit)(weft_device *d, const weft_task *task, int n);
+    void (*free)(weft_device *d, void *p, int64_t bytes); /* p may be NULL */
+    /* Runs the tasks in order and returns when they are done or one failed.  ready_s: when what they wait
+     * for was there, 0 if they waited for nothing.  emu starts them at the later of ready_s and the stream's
+     * done_s, not at the time of the call, so that a thread that wakes up late makes no lasting delay. */
+    weft_status (*submit)(weft_device *d, weft_stream *s, double ready_s,
+                          const weft_task *task, int n);
     void *impl;
 };
 
 weft_device *weft_device_cpu(void); /* shared, never destroyed */
 weft_status  weft_device_emu_create(weft_device **out);
 void         weft_device_emu_destroy(weft_device *d);
+
+/* Bytes that alloc has handed out and not got back, over all cpu devices of the process, and the most
+ * that ever was. */
+int64_t weft_device_bytes(void);
+int64_t weft_device_peak_bytes(void);
 
 #endif

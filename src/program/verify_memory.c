@@ -298,7 +298,8 @@ static bool same_view(const weft_operand *a, const weft_operand *b)
 static bool may_overwrite(const checker *c, int j, int k)
 {
     const weft_instr *i = c->i;
-    if (i->kind == WEFT_INSTR_COLLECTIVE) return true;
+    if (i->kind == WEFT_INSTR_COLLECTIVE)
+        return i->coll == WEFT_ALL_REDUCE || i->coll == WEFT_BROADCAST;
     if (i->kind != WEFT_INSTR_COMPUTE) return false;
     if (weft_op_get(i->op)->flags & (WEFT_OP_ELEM | WEFT_OP_UPDATE)) return true;
     return k >= i->n_own_in && j >= 0; /* fused steps go element by element */
