@@ -86,9 +86,18 @@ out:
     return st;
 }
 
+/* A loss's own gradient may follow it: one visit to the logits for both. */
+static bool is_loss_and_gradient(const weft_instr *i)
+{
+    return i->op == WEFT_OP_CROSS_ENTROPY && i->n_post == 1 &&
+           i->post[0].op == WEFT_OP_CROSS_ENTROPY_GRAD && i->post[0].in >= 0 &&
+           i->post[0].in < i->n_in && i->post[0].out >= 0 && i->post[0].out < i->n_out;
+}
+
 static weft_status check_posts(const weft_program *p, const weft_actor *a,
                                const weft_instr *i)
 {
+    if (is_loss_and_gradient(i)) return WEFT_OK;
     if (i->n_post && !(weft_op_get(i->op)->flags & WEFT_OP_POSTS))
         return BAD(p, a, i, "%s takes no fused steps", weft_op_get(i->op)->name);
     for (int k = 0; k < i->n_post; k++) {
