@@ -6,7 +6,7 @@
 #   make check      gcc and clang without a warning, format, layers, headers, names
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
-#   make plan-only  the compile wing with nothing but $(CC): build/plan/libweft-plan.a
+#   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
 #   make format clean deps
 
@@ -100,7 +100,14 @@ PLAN_ROOMS = base tensor op graph model cluster program lower cost partition sim
 PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o)
 
-plan-only: build/plan/libweft-plan.a
+# weft-plan: the subcommands that commands_plan.c names.
+PLAN_CLI   = main option commands_plan graph lower sim
+PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/cli/%.c)))
+
+plan-only: build/plan/weft-plan
+
+build/plan/weft-plan: $(PLAN_MAIN) build/plan/libweft-plan.a
+	@$(CC) $^ -lm -o $@
 
 # The link shows that nothing outside these rooms, libc and libm is needed.
 build/plan/libweft-plan.a: $(PLAN_OBJ)

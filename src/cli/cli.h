@@ -57,6 +57,12 @@ int weft_cli_usage(const weft_cli_command *c, const char *fmt, ...)
  * takes t.  Gives an exit code. */
 int weft_cli_put(const weft_cli_command *c, weft_text *t, const char *path);
 
+/* What a command is made of: commands.c for weft, commands_plan.c for weft-plan. */
+extern const weft_cli_command *const weft_cli_commands[]; /* up to NULL */
+extern const char *const weft_cli_about, *const weft_cli_help_about;
+/* `weft help NAME` where NAME is no subcommand; false when it is no topic either. */
+bool weft_cli_help_topic(const char *name, int argc, char **argv);
+
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim;
 

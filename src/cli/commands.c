@@ -1,0 +1,40 @@
+/* The subcommands of weft. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "session/job.h"
+
+const weft_cli_command *const weft_cli_commands[] = {
+    &weft_cli_data,
+    &weft_cli_ckpt,
+    &weft_cli_graph,
+    NULL,
+};
+
+const char *const weft_cli_about = "Trains serial models.";
+const char *const weft_cli_help_about =
+    "this page; help COMMAND; help job: the keys of a job file";
+
+/* --markdown: the table of docs/job.md. */
+static void help_job(bool markdown)
+{
+    weft_text t = {0};
+    if (markdown) {
+        weft_job_print_keys_md(&t);
+    } else {
+        weft_text_add(
+            &t,
+            "Keys of a job file (YAML or JSON), and of key=value words after it:\n\n");
+        weft_job_print_keys(&t);
+    }
+    fputs(t.s, stdout);
+    weft_text_fini(&t);
+}
+
+bool weft_cli_help_topic(const char *name, int argc, char **argv)
+{
+    if (strcmp(name, "job") != 0) return false;
+    help_job(argc > 0 && !strcmp(argv[0], "--markdown"));
+    return true;
+}

@@ -1,0 +1,16 @@
+/* The subcommands of weft-plan: the compile wing, which needs nothing but a C compiler. */
+#include "cli/cli.h"
+
+const weft_cli_command *const weft_cli_commands[] = {
+    &weft_cli_graph,
+    NULL,
+};
+
+const char *const weft_cli_about      = "Looks at models before they run.";
+const char *const weft_cli_help_about = "this page; help COMMAND";
+
+bool weft_cli_help_topic(const char *name, int argc, char **argv)
+{
+    (void)name, (void)argc, (void)argv;
+    return false;
+}
