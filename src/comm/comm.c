@@ -1,0 +1,64 @@
+/* The door: hands each call to the transport. */
+#include "comm/comm.h"
+
+const char *weft_comm_kind_name(weft_comm_kind k)
+{
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "all_to_all", "broadcast",      "barrier"};
+    return name[k];
+}
+
+weft_status weft_comm_open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
+                                   int64_t bytes, int credits, weft_comm_channel **out)
+{
+    if (peer < 0 || peer >= c->world || peer == c->rank)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d: there is no other rank %d of %d",
+                         c->rank, peer, c->world);
+    return c->op->open_channel(c, peer, side, tag, bytes, credits, out);
+}
+
+weft_status weft_comm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
+                           int64_t bytes)
+{
+    return c->op->send(c, ch, p, bytes);
+}
+
+weft_status weft_comm_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes)
+{
+    return c->op->recv(c, ch, p, bytes);
+}
+
+weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                                 weft_comm_group **out)
+{
+    int me = -1;
+    for (int i = 0; i < n; i++) {
+        if (rank[i] < 0 || rank[i] >= c->world)
+            return WEFT_FAIL(WEFT_ERR_ARG, "rank %d: a group names rank %d of %d",
+                             c->rank, rank[i], c->world);
+        if (rank[i] == c->rank) me = i;
+    }
+    if (me < 0) return WEFT_FAIL(WEFT_ERR_ARG, "rank %d is not in its group", c->rank);
+    return c->op->open_group(c, n, rank, tag, out);
+}
+
+weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                 weft_dtype t, const void *in, void *out, int64_t count)
+{
+    return c->op->collective(c, g, kind, t, in, out, count);
+}
+
+void weft_comm_abort(weft_comm *c, const char *why)
+{
+    c->op->abort(c, why);
+}
+
+void weft_comm_set_epoch(weft_comm *c, uint32_t epoch)
+{
+    c->epoch = epoch;
+}
+
+void weft_comm_destroy(weft_comm *c)
+{
+    if (c) c->op->destroy(c);
+}

@@ -1,0 +1,102 @@
+/* Bytes between ranks: messages over channels, collectives over groups.
+ *
+ *     weft_comm_channel *ch;
+ *     weft_comm_open_channel(c, 1, WEFT_COMM_SEND, 3, bytes, 2, &ch);     once, at start
+ *     weft_comm_send(c, ch, p, bytes);                                    in a step
+ *
+ * A transport fills in weft_comm_ops; what is promised is the same for all (tests/comm):
+ * (1) nothing hangs: an operation whose peers do not come within timeout_s ends in WEFT_ERR_PEER, which
+ *     names a late rank; so does every operation after somebody gave up (weft_comm_abort)
+ * (2) messages of a channel arrive in order, each once; what carries an older epoch is dropped
+ * (3) a sum is taken over group position by the binary tree ((0+1)+(2+3))+..., whoever computes it, so its bits
+ *     depend on neither timing nor transport
+ * (4) sending, receiving and collectives allocate nothing; opening does */
+#ifndef WEFT_COMM_COMM_H
+#define WEFT_COMM_COMM_H
+
+#include "base/status.h"
+#include "weft/tensor.h"
+
+typedef struct weft_comm         weft_comm;
+typedef struct weft_comm_channel weft_comm_channel; /* the transport's */
+typedef struct weft_comm_group   weft_comm_group;
+
+typedef enum weft_comm_side {
+    WEFT_COMM_SEND,
+    WEFT_COMM_RECV,
+} weft_comm_side;
+
+typedef enum weft_comm_kind {
+    WEFT_COMM_ALL_REDUCE,     /* out = sum of all in */
+    WEFT_COMM_REDUCE_SCATTER, /* out = this position's share of the sum; in is n shares */
+    WEFT_COMM_ALL_GATHER,     /* out = all in, one behind the other */
+    WEFT_COMM_ALL_TO_ALL,     /* share k of out = this position's share of k's in */
+    WEFT_COMM_BROADCAST,      /* out = in of position 0 */
+    WEFT_COMM_BARRIER,
+} weft_comm_kind;
+
+typedef struct weft_comm_ops {
+    weft_status (*open_channel)(weft_comm *c, int peer, weft_comm_side side, int tag,
+                                int64_t bytes, int credits, weft_comm_channel **out);
+    weft_status (*open_group)(weft_comm *c, int n, const int32_t *rank, int tag,
+                              weft_comm_group **out);
+    weft_status (*send)(weft_comm *c, weft_comm_channel *ch, const void *p,
+                        int64_t bytes);
+    weft_status (*recv)(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
+    weft_status (*collective)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                              weft_dtype t, const void *in, void *out, int64_t count);
+    void (*abort)(weft_comm *c, const char *why);
+    void (*destroy)(weft_comm *c);
+} weft_comm_ops;
+
+/* One rank's end.  May be used by several threads, each channel and group by one at a time. */
+struct weft_comm {
+    const char          *transport;
+    const weft_comm_ops *op;
+    int                  rank, world;
+    uint32_t             epoch;
+    double               timeout_s;
+    int64_t              bytes; /* memory that opened channels hold at this rank */
+    void                *impl;
+};
+
+/* Channels: messages of at most bytes to or from peer under a tag.  credits messages may wait unreceived;
+ * 0: a send ends when it has been received.  Both sides open with the same numbers, in any order. */
+weft_status weft_comm_open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
+                                   int64_t bytes, int credits, weft_comm_channel **out);
+weft_status weft_comm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
+                           int64_t bytes);
+weft_status weft_comm_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
+
+/* Groups: ranks in an order all of them agree on, under a tag. */
+weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                                 weft_comm_group **out);
+/* count: elements of in (all_gather, broadcast: of one rank's in).  in == out is legal for all_reduce and
+ * broadcast. */
+weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                 weft_dtype t, const void *in, void *out, int64_t count);
+
+/* Gives up: all pending and later operations of this epoch, of all ranks, end in WEFT_ERR_PEER. */
+void weft_comm_abort(weft_comm *c, const char *why);
+/* A new view of the job: what is older is dropped from now on. */
+void weft_comm_set_epoch(weft_comm *c, uint32_t epoch);
+void weft_comm_destroy(weft_comm *c);
+
+/* ---- threads of one process as ranks ---- */
+
+typedef struct weft_comm_local weft_comm_local;
+
+weft_status weft_comm_local_create(int world, weft_comm_local **out);
+void        weft_comm_local_destroy(weft_comm_local *w); /* after all its ends */
+weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
+                                 weft_comm **out);
+
+/* ---- for transports ---- */
+
+const char *weft_comm_kind_name(weft_comm_kind k);
+/* out = sum of in[0..n-1] by the binary tree, count elements; out may be one of them.  bf16 is summed in
+ * fp32 and rounded once.  WEFT_ERR_ARG: a type that cannot be summed. */
+weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
+                          int64_t count);
+
+#endif

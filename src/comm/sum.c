@@ -1,0 +1,74 @@
+/* Sums in one order: the binary tree over positions.  Block by block, partial sums are kept like the digits
+ * of a binary counter: when position i comes in, as many finished pairs are added as i has trailing ones.
+ *     n = 5:  ((0 + 1) + (2 + 3)) + 4 */
+#include <string.h>
+
+#include "comm/comm.h"
+
+enum {
+    BLOCK     = 256,
+    MAX_LEVEL = 32
+};
+
+static float from_bf16(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float    f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* To nearest, ties to even; what is not a number stays one. */
+static uint16_t to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+
+#define SAME(x) (x)
+
+/* STORED in memory, T in sums. */
+#define DEFINE_SUM(NAME, STORED, T, LOAD, STORE)                                         \
+    static void NAME(int n, const void *const *in, void *out, int64_t count)             \
+    {                                                                                    \
+        T level[MAX_LEVEL][BLOCK];                                                       \
+        for (int64_t at = 0; at < count; at += BLOCK) {                                  \
+            int m = count - at < BLOCK ? (int)(count - at) : BLOCK, top = 0;             \
+            for (int i = 0; i < n; i++) {                                                \
+                const STORED *x = (const STORED *)in[i] + at;                            \
+                for (int k = 0; k < m; k++) level[top][k] = LOAD(x[k]);                  \
+                for (int bits = i; bits & 1; bits >>= 1, top--)                          \
+                    for (int k = 0; k < m; k++) level[top - 1][k] += level[top][k];      \
+                top++;                                                                   \
+            }                                                                            \
+            for (; top > 1; top--)                                                       \
+                for (int k = 0; k < m; k++) level[top - 2][k] += level[top - 1][k];      \
+            STORED *y = (STORED *)out + at;                                              \
+            for (int k = 0; k < m; k++) y[k] = STORE(level[0][k]);                       \
+        }                                                                                \
+    }
+
+DEFINE_SUM(sum_f32, float, float, SAME, SAME)
+DEFINE_SUM(sum_f64, double, double, SAME, SAME)
+DEFINE_SUM(sum_bf16, uint16_t, float, from_bf16, to_bf16)
+DEFINE_SUM(sum_i32, uint32_t, uint32_t, SAME, SAME)
+DEFINE_SUM(sum_i64, uint64_t, uint64_t, SAME, SAME)
+
+weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
+                          int64_t count)
+{
+    switch (t) {
+    case WEFT_DTYPE_F32: sum_f32(n, in, out, count); return WEFT_OK;
+    case WEFT_DTYPE_F64: sum_f64(n, in, out, count); return WEFT_OK;
+    case WEFT_DTYPE_BF16: sum_bf16(n, in, out, count); return WEFT_OK;
+    case WEFT_DTYPE_I32:
+    case WEFT_DTYPE_U32: sum_i32(n, in, out, count); return WEFT_OK;
+    case WEFT_DTYPE_I64:
+    case WEFT_DTYPE_U64: sum_i64(n, in, out, count); return WEFT_OK;
+    default:
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s values cannot be summed across ranks",
+                         weft_dtype_name(t));
+    }
+}
