@@ -50,3 +50,12 @@ foreach(f ${test_src})
         add_dependencies(${name} weft)
     endif()
 endforeach()
+
+# tests/**/bench_<name>.c: a program that times something; built, never run by ctest.
+file(GLOB_RECURSE bench_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/bench_*.c)
+foreach(f ${bench_src})
+    get_filename_component(name ${f} NAME_WE)
+    add_executable(${name} ${f})
+    target_include_directories(${name} PRIVATE tests)
+    target_link_libraries(${name} weft_test weft_static)
+endforeach()

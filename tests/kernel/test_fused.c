@@ -1,0 +1,385 @@
+/* What lowering asks of kernels beyond one operator: steps behind a product, a loss with its
+ * gradient, updates in place, results that nobody keeps. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "kernel/kernel.h"
+
+static weft_arena *arena;
+static weft_pool  *pool;
+static uint32_t    drawn;
+
+static int setup(void **state)
+{
+    (void)state;
+    drawn = 0;
+    if (weft_pool_create(2, 0, &pool) != WEFT_OK) return -1;
+    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
+}
+static int teardown(void **state)
+{
+    (void)state;
+    weft_pool_destroy(pool);
+    weft_arena_destroy(arena);
+    return 0;
+}
+
+static float draw(void)
+{
+    uint32_t w[4];
+    weft_random_philox((uint32_t[]){1, 2}, (uint32_t[]){drawn++, 0, 0, 0}, w);
+    return 4.0f * weft_random_uniform(w[0]) - 2.0f;
+}
+
+/* A tensor of drawn numbers; gap > 0 leaves room behind every row of the last dimension. */
+static weft_view tensor(int n, const int64_t *d, int64_t gap)
+{
+    weft_shape s    = weft_shape_make(n, d);
+    weft_view  v    = weft_view_make(NULL, WEFT_DTYPE_F32, &s);
+    int64_t    size = 1;
+    for (int k = n - 1; k >= 0; k--) {
+        v.stride[k] = size;
+        size *= d[k] + (k == n - 1 ? gap : 0);
+    }
+    float *p = WEFT_ARENA_ARRAY(arena, float, size + 1);
+    assert_non_null(p);
+    for (int64_t i = 0; i < size; i++) p[i] = draw();
+    v.p = p;
+    return v;
+}
+#define TENSOR(gap, ...)                                                                 \
+    tensor((int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__}, gap)
+
+static float *at(const weft_view *v, int64_t i)
+{
+    int64_t to = 0;
+    for (int d = v->shape.n - 1; d >= 0; d--) {
+        to += i % v->shape.d[d] * v->stride[d];
+        i /= v->shape.d[d];
+    }
+    return (float *)v->p + to;
+}
+
+static const weft_attr *attr(weft_op op, const char *text)
+{
+    weft_attr *a = WEFT_ARENA_ARRAY(arena, weft_attr, WEFT_MAX_ATTR);
+    assert_int_equal(weft_op_parse_attr(op, text, arena, a), WEFT_OK);
+    return a;
+}
+
+static void run(const weft_kernel_call *c)
+{
+    const weft_kernel *k = weft_kernel_find(c->op, "cpu", WEFT_DTYPE_F32);
+    assert_non_null(k);
+    size_t          n = k->scratch ? k->scratch(c, 2) : 0;
+    weft_kernel_ctx x = {.pool = pool, .scratch = aligned_alloc(64, (n + 127) / 64 * 64)};
+    weft_status     st = k->run(c, &x);
+    free(x.scratch);
+    if (st != WEFT_OK) fail_msg("%s", weft_error_text());
+}
+
+static double step(weft_op op, double x, double u)
+{
+    double c = 0.79788456080286536, v;
+    switch ((int)op) {
+    case WEFT_OP_ADD: return x + u;
+    case WEFT_OP_MUL: return x * u;
+    case WEFT_OP_SCALE: return -0.5 * x;
+    case WEFT_OP_GELU: return 0.5 * x * (1 + tanh(c * (x + 0.044715 * x * x * x)));
+    case WEFT_OP_RELU: return x > 0 ? x : 0;
+    case WEFT_OP_TANH: return tanh(x);
+    case WEFT_OP_SILU: return x / (1 + exp(-x));
+    case WEFT_OP_RELU_GRAD: return u > 0 ? x : 0;
+    case WEFT_OP_TANH_GRAD: return x * (1 - u * u);
+    case WEFT_OP_SILU_GRAD: v = 1 / (1 + exp(-u)); return x * (v + u * v * (1 - v));
+    case WEFT_OP_GELU_GRAD:
+        v = tanh(c * (u + 0.044715 * u * u * u));
+        return x *
+               (0.5 * (1 + v) + 0.5 * u * (1 - v * v) * c * (1 + 3 * 0.044715 * u * u));
+    default: fail_msg("no such step"); return 0;
+    }
+}
+
+/* y (b,s,c,h,e) = x (b,s,d) w (d,c,h,e), then the steps; results are kept where keep says so.
+ * gap > 0: rows of every tensor have room behind them, so that nothing is one run. */
+static void chain(int n, const weft_op *op, const int *keep, bool keep_product,
+                  int64_t gap)
+{
+    weft_view        in[16] = {TENSOR(gap, 2, 9, 7), TENSOR(gap, 7, 3, 2, 4)}, out[16];
+    weft_kernel_post post[8];
+    weft_kernel_call c = {
+        .op = WEFT_OP_MATMUL, .n_own_in = 2, .n_own_out = 1, .n_in = 2, .n_out = 1};
+
+    out[0] = TENSOR(gap, 2, 9, 3, 2, 4);
+    if (!keep_product) out[0].p = NULL;
+    for (int i = 0; i < n; i++) {
+        bool two = op[i] == WEFT_OP_ADD || op[i] == WEFT_OP_MUL ||
+                   weft_op_get(op[i])->in[1] == 'y';
+        post[i] = (weft_kernel_post){
+            .op   = op[i],
+            .in   = -1,
+            .out  = -1,
+            .attr = attr(op[i], op[i] == WEFT_OP_SCALE ? "alpha=-0.5" : "")};
+        if (two) {
+            post[i].in   = c.n_in;
+            in[c.n_in++] = i == 0 ? TENSOR(gap, 3, 2, 4) : TENSOR(gap, 2, 9, 3, 2, 4);
+        }
+        if (keep[i] || i == n - 1) {
+            post[i].out    = c.n_out;
+            out[c.n_out++] = TENSOR(gap, 2, 9, 3, 2, 4);
+        }
+    }
+    c.attr = attr(WEFT_OP_MATMUL, "spec=bsd,dche->bsche");
+    c.in = in, c.out = out, c.post = post, c.n_post = n;
+    run(&c);
+    for (int64_t i = 0; i < 2 * 9 * 24; i++) {
+        double x = 0;
+        for (int64_t d = 0; d < 7; d++)
+            x += (double)*at(&in[0], i / 24 * 7 + d) *
+                 (double)*at(&in[1], d * 24 + i % 24);
+        if (keep_product) assert_float_equal(*at(&out[0], i), x, 1e-4);
+        for (int k = 0; k < n; k++) {
+            const weft_view *u = post[k].in >= 0 ? &in[post[k].in] : NULL;
+            x = step(op[k], x, u ? (double)*at(u, u->shape.n == 3 ? i % 24 : i) : 0);
+            if (post[k].out >= 0) assert_float_equal(*at(&out[post[k].out], i), x, 2e-4);
+        }
+    }
+}
+
+static void posts(void **state)
+{
+    (void)state;
+    for (int64_t gap = 0; gap < 2; gap++)
+        for (int product = 0; product < 2; product++) {
+            chain(1, (weft_op[]){WEFT_OP_ADD}, (int[]){0}, product, gap);
+            chain(2, (weft_op[]){WEFT_OP_ADD, WEFT_OP_GELU}, (int[]){1, 0}, product, gap);
+            chain(2, (weft_op[]){WEFT_OP_ADD, WEFT_OP_ADD}, (int[]){0, 0}, product, gap);
+            chain(3, (weft_op[]){WEFT_OP_SCALE, WEFT_OP_MUL, WEFT_OP_RELU},
+                  (int[]){1, 1, 0}, product, gap);
+            chain(1, (weft_op[]){WEFT_OP_SILU}, (int[]){0}, product, gap);
+            chain(1, (weft_op[]){WEFT_OP_TANH}, (int[]){0}, product, gap);
+            chain(2, (weft_op[]){WEFT_OP_SCALE, WEFT_OP_GELU_GRAD}, (int[]){0, 0},
+                  product, gap);
+            chain(2, (weft_op[]){WEFT_OP_SCALE, WEFT_OP_SILU_GRAD}, (int[]){0, 0},
+                  product, gap);
+            chain(2, (weft_op[]){WEFT_OP_SCALE, WEFT_OP_RELU_GRAD}, (int[]){0, 0},
+                  product, gap);
+            chain(2, (weft_op[]){WEFT_OP_SCALE, WEFT_OP_TANH_GRAD}, (int[]){0, 0},
+                  product, gap);
+        }
+}
+
+/* Summed letters that are no one run, with steps behind: "bsche,dche->bsd" over gaps. */
+static void loops_over_sums(void **state)
+{
+    (void)state;
+    weft_view in[3]  = {TENSOR(1, 2, 5, 3, 2, 4), TENSOR(1, 6, 3, 2, 4), TENSOR(0, 6)};
+    weft_view out[2] = {TENSOR(0, 2, 5, 6), TENSOR(0, 2, 5, 6)};
+    weft_kernel_post post = {
+        .op = WEFT_OP_ADD, .in = 2, .out = 1, .attr = attr(WEFT_OP_ADD, "")};
+    weft_kernel_call c = {.op        = WEFT_OP_MATMUL,
+                          .n_own_in  = 2,
+                          .n_own_out = 1,
+                          .n_in      = 3,
+                          .n_out     = 2,
+                          .in        = in,
+                          .out       = out,
+                          .post      = &post,
+                          .n_post    = 1};
+    c.attr             = attr(WEFT_OP_MATMUL, "spec=bsche,dche->bsd");
+    run(&c);
+    for (int64_t i = 0; i < 60; i++) {
+        double x = 0;
+        for (int64_t k = 0; k < 24; k++)
+            x +=
+                (double)*at(&in[0], i / 6 * 24 + k) * (double)*at(&in[1], i % 6 * 24 + k);
+        assert_float_equal(*at(&out[0], i), x, 1e-4);
+        assert_float_equal(*at(&out[1], i), (float)x + *at(&in[2], i % 6), 1e-4);
+    }
+}
+
+/* The gradient over the logits themselves, its weight one number for all rows. */
+static void loss_and_gradient(void **state)
+{
+    (void)state;
+    enum {
+        ROWS = 6,
+        V    = 2500
+    };
+    int64_t    n           = ROWS;
+    weft_shape s           = weft_shape_make(1, &n);
+    int32_t    label[ROWS] = {0, 2499, -100, 7, 1024, 1023};
+    float      loss[2][ROWS], lse[ROWS], weight = 0.25f;
+    weft_view  a = TENSOR(0, ROWS, V), b = TENSOR(0, ROWS, V), d = TENSOR(0, ROWS, V);
+    weft_view  labels     = weft_view_make(label, WEFT_DTYPE_I32, &s);
+    weft_view  w          = weft_view_make(&weight, WEFT_DTYPE_F32, &s);
+    weft_kernel_post post = {.op = WEFT_OP_CROSS_ENTROPY_GRAD, .in = 2, .out = 2};
+    w.stride[0]           = 0;
+    memcpy(b.p, a.p, sizeof(float) * ROWS * V);
+
+    weft_view        in[4]  = {a, labels, weft_view_make(lse, WEFT_DTYPE_F32, &s), w};
+    weft_view        out[3] = {weft_view_make(loss[0], WEFT_DTYPE_F32, &s), in[2], d};
+    weft_kernel_call c      = {.op        = WEFT_OP_CROSS_ENTROPY,
+                               .n_in      = 2,
+                               .n_own_in  = 2,
+                               .n_out     = 2,
+                               .n_own_out = 2,
+                               .in        = in,
+                               .out       = out};
+    c.attr                  = attr(c.op, "");
+    run(&c);
+    weft_kernel_call g = {.op        = WEFT_OP_CROSS_ENTROPY_GRAD,
+                          .n_in      = 4,
+                          .n_own_in  = 4,
+                          .n_out     = 1,
+                          .n_own_out = 1,
+                          .in        = in,
+                          .out       = &d};
+    g.attr             = attr(g.op, "");
+    run(&g);
+
+    weft_view in2[3]  = {b, labels, w},
+              out2[3] = {weft_view_make(loss[1], WEFT_DTYPE_F32, &s), out[1], b};
+    out2[1].p         = NULL;
+    c.n_in = 3, c.n_out = 3, c.in = in2, c.out = out2, c.n_post = 1, c.post = &post;
+    post.attr = g.attr;
+    run(&c);
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    assert_memory_equal(b.p, d.p, sizeof(float) * ROWS * V);
+    assert_true(loss[0][2] == 0.0f && loss[0][0] > 0.0f);
+}
+
+static void bad_label(void **state)
+{
+    (void)state;
+    int64_t          n        = 2;
+    weft_shape       s        = weft_shape_make(1, &n);
+    int32_t          label[2] = {3, 9};
+    weft_view        in[2] = {TENSOR(0, 2, 9), weft_view_make(label, WEFT_DTYPE_I32, &s)};
+    weft_view        out[2] = {TENSOR(0, 2), TENSOR(0, 2)};
+    weft_kernel_call c      = {.op        = WEFT_OP_CROSS_ENTROPY,
+                               .n_in      = 2,
+                               .n_own_in  = 2,
+                               .n_out     = 2,
+                               .n_own_out = 2,
+                               .in        = in,
+                               .out       = out};
+    weft_kernel_ctx  x      = {.pool = pool};
+    c.attr                  = attr(c.op, "");
+    assert_int_equal(weft_kernel_find(c.op, "cpu", WEFT_DTYPE_F32)->run(&c, &x),
+                     WEFT_ERR_ARG);
+}
+
+/* AdamW over its own state has the bits of AdamW into new memory. */
+static void update_in_place(void **state)
+{
+    (void)state;
+    enum {
+        N = 70001
+    };
+    float     lr = 0.01f, scale = 0.5f;
+    int64_t   t = 3;
+    weft_view p = TENSOR(0, N), g = TENSOR(0, N), m = TENSOR(0, N), v = TENSOR(0, N);
+    weft_view p2 = TENSOR(0, N), m2 = TENSOR(0, N), v2 = TENSOR(0, N);
+    for (int i = 0; i < N; i++) ((float *)v.p)[i] = fabsf(((float *)v.p)[i]);
+    weft_shape none  = {0};
+    weft_view  in[7] = {p,
+                        g,
+                        m,
+                        v,
+                        weft_view_make(&lr, WEFT_DTYPE_F32, &none),
+                        weft_view_make(&scale, WEFT_DTYPE_F32, &none),
+                        weft_view_make(&t, WEFT_DTYPE_I64, &none)};
+    weft_view new[3] = {p2, m2, v2}, same[3] = {p, m, v};
+    weft_kernel_call c = {.op        = WEFT_OP_ADAMW,
+                          .n_in      = 7,
+                          .n_own_in  = 7,
+                          .n_out     = 3,
+                          .n_own_out = 3,
+                          .in        = in,
+                          .out       = new};
+    c.attr             = attr(c.op, "");
+    run(&c);
+    c.out = same;
+    run(&c);
+    for (int k = 0; k < 3; k++)
+        assert_memory_equal(new[k].p, same[k].p, sizeof(float) * N);
+}
+
+/* A result nobody keeps changes nothing about the others; results before `from` are always kept. */
+static void unkept(weft_op op, int from, int n_in, weft_view *in, int n_out,
+                   weft_view *out)
+{
+    weft_kernel_call c = {.op        = op,
+                          .n_in      = n_in,
+                          .n_own_in  = n_in,
+                          .n_out     = n_out,
+                          .n_own_out = n_out,
+                          .in        = in,
+                          .out       = out};
+    float           *all[4];
+    c.attr = attr(op, "");
+    run(&c);
+    for (int j = 0; j < n_out; j++) {
+        int64_t n = weft_shape_count(&out[j].shape);
+        all[j]    = WEFT_ARENA_ARRAY(arena, float, n);
+        memcpy(all[j], out[j].p, sizeof(float) * (size_t)n);
+    }
+    for (int gone = from; gone < n_out; gone++) {
+        weft_view some[4];
+        memcpy(some, out, sizeof *out * (size_t)n_out);
+        some[gone].p = NULL;
+        c.out        = some;
+        run(&c);
+        for (int j = 0; j < n_out; j++)
+            if (j != gone)
+                assert_memory_equal(all[j], out[j].p,
+                                    sizeof(float) *
+                                        (size_t)weft_shape_count(&out[j].shape));
+    }
+}
+
+static void results_not_kept(void **state)
+{
+    (void)state;
+    weft_view x = TENSOR(0, 9, 33), w = TENSOR(0, 33), b = TENSOR(0, 33),
+              r1 = TENSOR(0, 9), r2 = TENSOR(0, 9);
+    weft_view y = TENSOR(0, 9, 33), dw = TENSOR(0, 33), db = TENSOR(0, 33);
+    unkept(WEFT_OP_LAYER_NORM, 1, 3, (weft_view[]){x, w, b}, 3, (weft_view[]){y, r1, r2});
+    unkept(WEFT_OP_LAYER_NORM_GRAD, 0, 5, (weft_view[]){x, y, w, r1, r2}, 3,
+           (weft_view[]){TENSOR(0, 9, 33), dw, db});
+    unkept(WEFT_OP_RMS_NORM, 1, 2, (weft_view[]){x, w}, 2, (weft_view[]){y, r1});
+    unkept(WEFT_OP_RMS_NORM_GRAD, 0, 4, (weft_view[]){x, y, w, r1}, 2,
+           (weft_view[]){TENSOR(0, 9, 33), dw});
+    weft_view q = TENSOR(0, 2, 5, 2, 4), o = TENSOR(0, 2, 5, 2, 4),
+              l = TENSOR(0, 2, 5, 2);
+    unkept(WEFT_OP_ATTENTION, 1, 3, (weft_view[]){q, q, q}, 2, (weft_view[]){o, l});
+    unkept(WEFT_OP_ATTENTION_GRAD, 0, 6, (weft_view[]){o, q, q, q, o, l}, 3,
+           (weft_view[]){TENSOR(0, 2, 5, 2, 4), TENSOR(0, 2, 5, 2, 4),
+                         TENSOR(0, 2, 5, 2, 4)});
+    unkept(WEFT_OP_CLIP, 0, 0, NULL, 2,
+           (weft_view[]){tensor(0, NULL, 0), tensor(0, NULL, 0)});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(posts, setup, teardown),
+        cmocka_unit_test_setup_teardown(loops_over_sums, setup, teardown),
+        cmocka_unit_test_setup_teardown(loss_and_gradient, setup, teardown),
+        cmocka_unit_test_setup_teardown(bad_label, setup, teardown),
+        cmocka_unit_test_setup_teardown(update_in_place, setup, teardown),
+        cmocka_unit_test_setup_teardown(results_not_kept, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
