@@ -123,12 +123,14 @@ double      weft_op_bytes(const weft_op_use *u);
  *     "... d!, d!, d! -> ... d!, ..., ..."      layer norm
  * letters   a factor; "..." the leading dimensions, one factor each
  * (g r)     one dimension made of two factors, the first one slower
- * !         whole: must not be split          ~  halo: a split needs its neighbours' edge
+ * !         whole: must not be split          ~  halo: a split needs its neighbours' edge; its size
+ *           is that of the first dimension it stands in (others follow from stride and window)
+ * *         free: a result without it is whole on every part, not a summand
  * ^         when split, combines as a softmax pair (max, sum) instead of a plain sum
- * #         ragged: a bound, with a companion count
+ * #         ragged: a bound, with a companion count; parts are sorted each for itself
  * -         a dimension that is nobody's factor (size as it comes, never split)
- * =name     the rule is computed: =spec, =same, =broadcast, =reshape, =transpose, =concat, =split, =slice,
- *           =reduce, =update
+ * =name     the rule is computed: =spec =same =broadcast =reshape =transpose =concat =split =slice
+ *           =reduce =reduce_all =update =gather =scatter =fill =grouped =grouped_wgrad =none
  * A factor in an operand that is missing from a result is summed there. */
 #define WEFT_MAX_FACTOR 24
 #define WEFT_MAX_PART   6
@@ -159,7 +161,9 @@ typedef struct weft_factors {
 } weft_factors;
 
 /* Fills the factors of u and, for each operand (0..n_in-1) then result, the factors of its
- * dimensions: dim[(operand) * WEFT_MAX_DIM + d].  Sizes are checked to agree.  u->out is needed. */
+ * dimensions: dim[(operand) * WEFT_MAX_DIM + d].  Sizes are checked to agree.
+ * Factors that a rule does not name (computed rules, "...") are called '0', '1', ... or, in =spec,
+ * by their letters.  u->out is needed. */
 weft_status weft_op_factors(const weft_op_use *u, weft_factors *out, weft_dim_factors *dim);
 
 #endif
