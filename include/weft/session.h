@@ -1,9 +1,9 @@
 /* Training: a job in, trained weights out.
  *
  *     weft_job *job;
- *     weft_train_result r;
+ *     weft_session_result r;
  *     weft_job_load("job.yaml", 0, NULL, &job);
- *     if (weft_train(job, NULL, &r) != WEFT_OK)
+ *     if (weft_session_run(job, NULL, &r) != WEFT_OK)
  *         fprintf(stderr, "%s\n", weft_error_text());
  *     weft_job_destroy(job);
  */
@@ -26,7 +26,7 @@ weft_status weft_job_load(const char *path, int n_assign, const char *const *ass
                           weft_job **out);
 void        weft_job_destroy(weft_job *j); /* accepts NULL */
 
-typedef struct weft_train_options {
+typedef struct weft_session_options {
     bool fresh;    /* do not resume: start anew beside the checkpoints that are there */
     bool quiet;    /* no log lines on stderr */
     bool progress; /* a progress line on stderr */
@@ -34,9 +34,9 @@ typedef struct weft_train_options {
     /* Asked after every step: not 0 ends the run after a checkpoint.  May be NULL. */
     int (*stop)(void *arg);
     void *arg;
-} weft_train_options;
+} weft_session_options;
 
-typedef struct weft_train_result {
+typedef struct weft_session_result {
     int64_t  steps;      /* done, those before a resume too */
     int64_t  first_step; /* done before this run */
     double   loss;       /* of the last step; NaN if there was none */
@@ -48,12 +48,12 @@ typedef struct weft_train_result {
     uint64_t weights_xxh64;
     int      stopped;      /* what stop() gave, 0 when all steps were run */
     char     output[4096]; /* the folder that was written */
-} weft_train_result;
+} weft_session_result;
 
 /* Runs the job to its end (or to stop).  o may be NULL.  A loss or gradient that is not finite is
  * WEFT_ERR_NUMERIC; the checkpoints so far stay. */
-weft_status weft_train(const weft_job *j, const weft_train_options *o,
-                       weft_train_result *out);
+weft_status weft_session_run(const weft_job *j, const weft_session_options *o,
+                       weft_session_result *out);
 
 #ifdef __cplusplus
 }
