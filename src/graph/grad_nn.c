@@ -72,6 +72,8 @@ WEFT_GRAD(embedding)
     weft_op_attr_defaults(WEFT_OP_EMBEDDING_GRAD, attr);
     weft_graph__attr(WEFT_OP_EMBEDDING_GRAD, attr, "rows")->i =
         WEFT_TYPE(d, n->in[0]).shape.d[0];
+    weft_graph__attr(WEFT_OP_EMBEDDING_GRAD, attr, "pad")->i =
+        n->attr[weft_op_attr_index(WEFT_OP_EMBEDDING, "pad")].i;
     weft_graph__give(d, n, 0,
                      weft_graph__emit(d, n, 0, WEFT_OP_EMBEDDING_GRAD, attr, 2,
                                       (weft_vid[]){dy[0], n->in[1]}));

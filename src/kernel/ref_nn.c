@@ -290,9 +290,10 @@ WEFT_REF(embedding_grad)
 {
     int64_t v = u->out[0].shape.d[0], d = u->out[0].shape.d[1],
             n = weft_kernel__count(&u->in[1]);
+    double pad = (double)weft_use_int(u, "pad");
     weft_kernel__zero(out[0], &u->out[0]);
     for (int64_t r = 0; r < n; r++)
-        for (int64_t i = 0; i < d && in_table(in[1][r], v); i++)
+        for (int64_t i = 0; i < d && in_table(in[1][r], v) && in[1][r] != pad; i++)
             out[0][(int64_t)in[1][r] * d + i] += in[0][r * d + i];
     return WEFT_OK;
 }

@@ -36,6 +36,7 @@ typedef struct job {
     const weft_view *x, *idx, *y;
     int64_t          before, n_x, n_idx, behind; /* sizes around the axis */
     int64_t          grain, cols, n_col;
+    int64_t          pad; /* add: a row that is passed over, -1 none */
 } job;
 
 static void take_task(void *arg, int64_t task, int thread)
@@ -104,7 +105,7 @@ static void add_task(void *arg, int64_t task, int thread)
     if (n > j->cols) n = j->cols;
     for (int64_t r = 0; r < j->n_idx; r++) {
         int64_t id = weft_kernel__id(j->idx->p, j->idx->dtype, r);
-        if (id < 0 || id >= j->n_x) continue;
+        if (id < 0 || id >= j->n_x || id == j->pad) continue;
         int64_t to     = (b * j->n_x + id) * j->behind + k,
                 at     = (b * j->n_idx + r) * j->behind + k;
         const float *s = weft_kernel__read(j->y->p, j->y->dtype, at, 1, n, tmp);
@@ -135,12 +136,13 @@ KERNEL(embedding_grad)
     j.n_x    = j.x->shape.d[0];
     j.behind = j.x->shape.d[1];
     j.n_idx  = weft_shape_count(&j.idx->shape);
+    j.pad    = weft_kernel__attr(c, "pad")->i;
     return add(&j, weft_kernel__adds(c, 0), x->pool);
 }
 
 KERNEL(scatter_add)
 {
-    job j = {.x = &c->out[0], .y = &c->in[0], .idx = &c->in[1]};
+    job j = {.x = &c->out[0], .y = &c->in[0], .idx = &c->in[1], .pad = -1};
     around(&j, &j.x->shape, weft_kernel__attr(c, "axis")->i);
     j.n_idx = j.idx->shape.d[0];
     return add(&j, weft_kernel__adds(c, 0), x->pool);

@@ -182,6 +182,17 @@ weft_vid weft_model__attention(weft_model__maker *mk, const char *out, weft_vid 
     return r[0];
 }
 
+weft_vid weft_model__lookup(weft_model__maker *mk, const char *out, weft_vid table,
+                            weft_vid ids, int64_t pad)
+{
+    const weft_node *n    = weft_node_get(mk->cfg, "pad_token_id");
+    int64_t          rows = weft_build_type(&mk->b, table).shape.d[0];
+    if (n) pad = n->kind == WEFT_NODE_INT ? (n->u.i < 0 ? n->u.i + rows : n->u.i) : -1;
+    if (pad < 0 || pad >= rows) pad = -1;
+    return weft_buildf(&mk->b, WEFT_OP_EMBEDDING, out, 2, (weft_vid[]){table, ids}, "pad=%lld",
+                       (long long)pad);
+}
+
 weft_vid weft_model__ids(weft_model__maker *mk, const char *name)
 {
     return weft_build_input(&mk->b, name, WEFT_DTYPE_I32, 2,

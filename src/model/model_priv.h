@@ -98,6 +98,10 @@ weft_vid weft_model__dropout(weft_model__maker *mk, const char *out, double p,
                              weft_vid x);
 weft_vid weft_model__attention(weft_model__maker *mk, const char *out, weft_vid q,
                                weft_vid k, weft_vid v, weft_vid bias, const char *attr);
+/* Rows of a table of words.  pad_token_id names a row that learns nothing from being looked up;
+ * where the key is missing it is pad (-1: none), null is none, negative counts from the end. */
+weft_vid weft_model__lookup(weft_model__maker *mk, const char *out, weft_vid table,
+                            weft_vid ids, int64_t pad);
 /* (b,s) token ids, declared as inputs. */
 weft_vid weft_model__ids(weft_model__maker *mk, const char *name);
 /* Labels, loss rows and their sum behind the logits; the graph's output. */

@@ -112,6 +112,7 @@ const weft_test_case weft_test_cases[] = {
     C(EMBEDDING, "", "f32[9,4] i32[]<9", 1),
     C(EMBEDDING_GRAD, "rows=7", "f32[2,3,5] i32[2,3]<7", 1),
     C(EMBEDDING_GRAD, "rows=3", "f32[17,2] i32[17]<3", 1),
+    C(EMBEDDING_GRAD, "rows=4 pad=2", "f32[9,3] i32[9]<4", 1),
     C(CROSS_ENTROPY, "", "f32[2,3,7] i32[2,3]<7", 2),
     C(CROSS_ENTROPY, "", "f32[9,33] i32[9]<33?", 2),
     C(CROSS_ENTROPY, "", "f32[3,1] i32[3]<1?", 2),
