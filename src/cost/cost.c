@@ -1,0 +1,104 @@
+/* Roofline for compute, alpha-beta for communication. */
+#include "cost/cost.h"
+
+#include <math.h>
+
+#include "cost/cost_priv.h"
+
+/* The type that sets the rate: the first floating operand's. */
+static const char *rate_type(const weft_instr *i)
+{
+    for (int k = 0; k < i->n_in + i->n_out; k++) {
+        const weft_operand *o = k < i->n_in ? &i->in[k] : &i->out[k - i->n_in];
+        switch (o->type.dtype) {
+        case WEFT_DTYPE_F32:
+        case WEFT_DTYPE_BF16:
+        case WEFT_DTYPE_F16:
+        case WEFT_DTYPE_F64:
+        case WEFT_DTYPE_F8_E4M3:
+        case WEFT_DTYPE_F8_E5M2:
+            if (o->buffer >= 0) return weft_dtype_name(o->type.dtype);
+            break;
+        default: break;
+        }
+    }
+    return "f32";
+}
+
+static weft_status compute_seconds(const weft_instr *i, const weft_device_kind *d,
+                                   double *out)
+{
+    double flops = weft_instr_flops(i), bytes = weft_instr_bytes(i), peak;
+    peak = weft_cluster_flops(d, rate_type(i));
+    if (peak <= 0 && flops > 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "device %s has no flops for %s", d->name,
+                         rate_type(i));
+    double compute = flops > 0 ? flops / (peak * d->efficiency) : 0;
+    *out           = fmax(compute, bytes / d->mem_Bps) + d->launch_s;
+    return WEFT_OK;
+}
+
+static weft_status no_rank(const weft_cluster *c, int rank)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s has %d devices, there is none for rank %d",
+                     c->name, weft_cluster_count(c), rank);
+}
+
+/* The slowest link among neighbours of the group's order. */
+static weft_status collective_seconds(const weft_program *p, const weft_instr *i,
+                                      const weft_cluster *c, double *out)
+{
+    const weft_group *g     = &p->group[i->group];
+    double            alpha = 0, beta = 0;
+    for (int k = 0; k + 1 < g->n_rank; k++) {
+        const weft_link_kind *l = weft_cluster_link(c, g->rank[k], g->rank[k + 1]);
+        if (!l)
+            return no_rank(c, g->rank[k] > g->rank[k + 1] ? g->rank[k] : g->rank[k + 1]);
+        alpha = fmax(alpha, l->alpha_s);
+        beta  = fmax(beta, 1 / l->Bps);
+    }
+    *out = weft_cost__collective(i->coll, g->n_rank, weft_instr_bytes(i), alpha, beta);
+    return WEFT_OK;
+}
+
+weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
+                            const weft_cluster *c, double *seconds)
+{
+    if (i->seconds >= 0) {
+        *seconds = i->seconds;
+        return WEFT_OK;
+    }
+    const weft_device_kind *d = weft_cluster_device(c, p->rank);
+    if (!d) return no_rank(c, p->rank);
+    switch (i->kind) {
+    case WEFT_INSTR_COLLECTIVE: return collective_seconds(p, i, c, seconds);
+    case WEFT_INSTR_PUSH:
+    case WEFT_INSTR_SEND: {
+        const weft_link_kind *l = weft_cluster_link(c, p->rank, i->peer);
+        if (!l) return no_rank(c, i->peer);
+        *seconds = l->alpha_s + weft_instr_bytes(i) / l->Bps;
+        return WEFT_OK;
+    }
+    case WEFT_INSTR_RECV:
+    case WEFT_INSTR_PULL:
+    case WEFT_INSTR_MARK: *seconds = 0; return WEFT_OK;
+    case WEFT_INSTR_COMPUTE:
+    case WEFT_INSTR_COPY:
+    case WEFT_INSTR_READ:
+    case WEFT_INSTR_MERGE: break;
+    }
+    return compute_seconds(i, d, seconds);
+}
+
+weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
+                              double **seconds)
+{
+    int     n    = 0;
+    double *list = WEFT_ARENA_ARRAY(a, double, weft_program_n_instr(p));
+    if (!list) return weft_arena_status(a);
+    for (int k = 0; k < p->n_actor; k++)
+        for (int m = 0; m < p->actor[k].n_instr; m++)
+            WEFT_TRY(weft_cost_instr(p, &p->actor[k].instr[m], c, &list[n++]));
+    *seconds = list;
+    return WEFT_OK;
+}

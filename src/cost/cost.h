@@ -1,0 +1,20 @@
+/* Prices: how long an instruction takes on a kind of device, from what it does, never from what model it
+ * belongs to.
+ *   compute      the longer of flops / (peak * efficiency) and bytes / memory bandwidth, plus the launch
+ *   send         alpha + bytes / link
+ *   recv         nothing of its own: the time is the send's
+ *   collectives  alpha and beta terms over the slowest link of the group (collective.c) */
+#ifndef WEFT_COST_COST_H
+#define WEFT_COST_COST_H
+
+#include "cluster/cluster.h"
+#include "program/program.h"
+
+/* Seconds of instruction i of p.  A stated time (i->seconds >= 0) is taken as it stands. */
+weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
+                            const weft_cluster *c, double *seconds);
+/* Seconds of all instructions of p, by number (weft_program_instr_base), in a. */
+weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
+                              double **seconds);
+
+#endif
