@@ -96,12 +96,12 @@ format-check:
 
 # ---- the compile wing, by this file alone: no cmake, no threads, no root -------------------------
 
-PLAN_ROOMS = base tensor op graph model cluster program lower cost partition sim
+PLAN_ROOMS = base tensor op graph model cluster program lower cost partition sim compile
 PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o)
 
 # weft-plan: the subcommands that commands_plan.c names.
-PLAN_CLI   = main option commands_plan graph lower sim
+PLAN_CLI   = main option commands_plan spec graph lower sim
 PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/cli/%.c)))
 
 plan-only: build/plan/weft-plan

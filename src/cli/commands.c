@@ -6,10 +6,8 @@
 #include "session/job.h"
 
 const weft_cli_command *const weft_cli_commands[] = {
-    &weft_cli_data,
-    &weft_cli_ckpt,
-    &weft_cli_graph,
-    NULL,
+    &weft_cli_train, &weft_cli_data,  &weft_cli_ckpt,
+    &weft_cli_graph, &weft_cli_lower, NULL,
 };
 
 const char *const weft_cli_about = "Trains serial models.";

@@ -3,6 +3,7 @@
 
 const weft_cli_command *const weft_cli_commands[] = {
     &weft_cli_graph,
+    &weft_cli_lower,
     NULL,
 };
 

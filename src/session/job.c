@@ -273,6 +273,19 @@ void weft_job_destroy(weft_job *j)
     if (j) weft_arena_destroy(j->arena);
 }
 
+weft_compile_spec weft_job_spec(const weft_job *j)
+{
+    return (weft_compile_spec){.model       = j->model,
+                               .seq         = j->seq,
+                               .batch       = j->batch,
+                               .micro_batch = j->micro_batch,
+                               .lanes       = j->lanes,
+                               .dtype       = j->dtype,
+                               .recompute   = j->recompute,
+                               .dropout     = j->dropout,
+                               .optimizer   = j->optimizer};
+}
+
 double weft_job_lr(const weft_job *j, int64_t s)
 {
     const weft_job_schedule *c   = &j->lr_schedule;

@@ -15,12 +15,8 @@
 #include "base/arena.h"
 #include "base/doc.h"
 #include "base/text.h"
+#include "compile/compile.h"
 #include "weft/session.h"
-
-typedef struct weft_job_optimizer {
-    const char *name;
-    double      lr, beta[2], eps, weight_decay, momentum, clip;
-} weft_job_optimizer;
 
 typedef struct weft_job_schedule {
     const char *name;
@@ -38,16 +34,16 @@ typedef struct weft_job_eval {
 } weft_job_eval;
 
 struct weft_job {
-    weft_arena         *arena;
-    const char         *file; /* for messages */
-    const char         *model, *data, *data_format, *sums, *dtype, *recompute, *output;
-    int64_t             seq, batch, micro_batch, lanes, steps, seed, threads;
-    bool                given_micro_batch, given_lanes; /* else chosen here, at step 0 */
-    bool                shuffle, init, dropout;
-    weft_job_optimizer  optimizer;
-    weft_job_schedule   lr_schedule;
-    weft_job_checkpoint checkpoint;
-    weft_job_eval       eval;
+    weft_arena *arena;
+    const char *file; /* for messages */
+    const char *model, *data, *data_format, *sums, *dtype, *recompute, *output;
+    int64_t     seq, batch, micro_batch, lanes, steps, seed, threads;
+    bool        given_micro_batch, given_lanes; /* else chosen here, at step 0 */
+    bool        shuffle, init, dropout;
+    weft_compile_optimizer optimizer;
+    weft_job_schedule      lr_schedule;
+    weft_job_checkpoint    checkpoint;
+    weft_job_eval          eval;
 };
 
 /* The same from text in memory; file gives the format by its ending and stands in messages. */
@@ -65,6 +61,9 @@ void weft_job_print_keys_md(weft_text *t);
  * weft_job_same() compares it with a job and says which key differs (WEFT_ERR_ARG). */
 void        weft_job_print_identity(const weft_job *j, weft_text *t);
 weft_status weft_job_same(const weft_job *j, const char *identity, const char *where);
+
+/* What to compile. */
+weft_compile_spec weft_job_spec(const weft_job *j);
 
 /* The learning rate of step s, counted from 1. */
 double weft_job_lr(const weft_job *j, int64_t s);

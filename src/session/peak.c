@@ -5,7 +5,8 @@
 #include "base/clock.h"
 #include "kernel/gemm.h"
 
-weft_status weft_peak_gflops(weft_pool *pool, int n_thread, int64_t n, int n_run, double *out)
+weft_status weft_peak_gflops(weft_pool *pool, int n_thread, int64_t n, int n_run,
+                             double *out)
 {
     size_t    bytes   = (size_t)(n * n) * sizeof(float);
     float    *a       = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -24,14 +25,17 @@ weft_status weft_peak_gflops(weft_pool *pool, int n_thread, int64_t n, int n_run
     for (int k = 0; got && k < n_run; k++) {
         double start = weft_clock_s();
         weft_gemm_run(&g, pool, scratch);
-        double gflops = 2e-9 * (double)n * (double)n * (double)n / (weft_clock_s() - start);
+        double gflops =
+            2e-9 * (double)n * (double)n * (double)n / (weft_clock_s() - start);
         if (gflops > best) best = gflops;
     }
     free(a);
     free(b);
     free(c);
     free(scratch);
-    if (!got) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory for a product of %lld", (long long)n);
+    if (!got)
+        return WEFT_FAIL(WEFT_ERR_MEM, "out of memory for a product of %lld",
+                         (long long)n);
     *out = best;
     return WEFT_OK;
 }

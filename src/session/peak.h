@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 
-weft_status weft_peak_gflops(weft_pool *pool, int n_thread, int64_t n, int n_run, double *out);
+weft_status weft_peak_gflops(weft_pool *pool, int n_thread, int64_t n, int n_run,
+                             double *out);
 
 #endif

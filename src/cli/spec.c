@@ -1,0 +1,64 @@
+#include "cli/spec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void weft_cli_spec_options(weft_cli_spec *s, weft_cli_option *row)
+{
+    const weft_cli_option all[WEFT_CLI_N_SPEC] = {
+        {"batch", 0, WEFT_CLI_INT, &s->batch, "N", "sequences in a step (1)"},
+        {"seq", 0, WEFT_CLI_INT, &s->seq, "N",
+         "tokens in a sequence (what the model allows)"},
+        {"micro-batch", 0, WEFT_CLI_INT, &s->micro_batch, "N",
+         "sequences in a micro-batch (the batch)"},
+        {"lanes", 0, WEFT_CLI_INT, &s->lanes, "N",
+         "lanes of the gradient's sum (as many, at most 8)"},
+        {"dtype", 0, WEFT_CLI_TEXT, &s->dtype, "NAME", "fp32 or bf16 (fp32)"},
+        {"optimizer", 0, WEFT_CLI_TEXT, &s->optimizer, "NAME",
+         "adamw, adam, sgd, adagrad or lamb (adamw)"},
+        {"recompute", 0, WEFT_CLI_TEXT, &s->recompute, "NAME",
+         "none, selective or full (none)"},
+        {"dropout", 0, WEFT_CLI_FLAG, &s->dropout, NULL,
+         "with the configuration's dropout"},
+    };
+    memcpy(row, all, sizeof all);
+}
+
+/* value is one of words, or not given. */
+static int word_of(const weft_cli_command *c, const char *option, const char *words,
+                   const char *value, const char **out)
+{
+    char padded[128], want[64];
+    if (!value) return -1;
+    snprintf(padded, sizeof padded, " %s ", words);
+    snprintf(want, sizeof want, " %s ", value);
+    if (!strstr(padded, want))
+        return weft_cli_usage(c, "--%s: '%s' is none of: %s", option, value, words);
+    *out = value;
+    return -1;
+}
+
+int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const char *model)
+{
+    int64_t batch = s->batch ? s->batch : 1,
+            micro = s->micro_batch ? s->micro_batch : batch;
+    s->spec       = weft_compile_spec_default(model, batch, s->seq);
+    if (batch % micro)
+        return weft_cli_usage(c, "--micro-batch %lld does not divide --batch %lld",
+                              (long long)micro, (long long)batch);
+    s->spec.micro_batch = micro;
+    if (s->lanes)
+        s->spec.lanes = s->lanes;
+    else
+        while (s->spec.lanes * 2 <= batch / micro && s->spec.lanes < 8)
+            s->spec.lanes *= 2;
+    s->spec.dropout = s->dropout;
+    int code        = word_of(c, "dtype", "fp32 bf16", s->dtype, &s->spec.dtype);
+    if (code < 0)
+        code = word_of(c, "optimizer", "adamw adam sgd adagrad lamb", s->optimizer,
+                       &s->spec.optimizer.name);
+    if (code < 0)
+        code = word_of(c, "recompute", "none selective full", s->recompute,
+                       &s->spec.recompute);
+    return code;
+}

@@ -1,0 +1,153 @@
+/* weft train: runs a job */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "session/job.h"
+
+static int run(int argc, char **argv);
+
+const weft_cli_command weft_cli_train = {
+    .name  = "train",
+    .usage = "JOB [KEY=VALUE ...] [options]",
+    .about =
+        "train a model as a job file says; resumes where checkpoints of the same job are",
+    .more    = "JOB is YAML or JSON; KEY=VALUE words win over it, dots reach into maps.  "
+               "The keys:\n"
+               "weft help job.  SIGINT and SIGTERM finish the step, write a checkpoint and "
+               "exit with\n"
+               "130 and 143.",
+    .example = "weft train job.yaml optimizer.lr=3e-4 steps=1000 --json",
+    .run     = run,
+};
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int sig)
+{
+    caught = sig;
+}
+
+static int stop(void *arg)
+{
+    (void)arg;
+    return caught;
+}
+
+/* The first signal asks to stop; a second one of the kind ends the process at once. */
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal,
+                          .sa_flags   = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+static void put_number(weft_text *t, const char *key, double x)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    if (isfinite(x))
+        weft_text_put_double(t, x);
+    else
+        weft_text_add(t, "null");
+}
+
+static void print_json(const weft_session_result *r, weft_text *t)
+{
+    weft_text_add(t, "{\"steps\": %lld", (long long)r->steps);
+    put_number(t, "loss", r->loss);
+    put_number(t, "grad_norm", r->grad_norm);
+    if (!isnan(r->eval_loss)) put_number(t, "eval_loss", r->eval_loss);
+    put_number(t, "tokens_per_s", r->tokens_per_s);
+    put_number(t, "step_ms_median", r->step_ms_median);
+    weft_text_add(t, ", \"mem_peak_bytes\": %lld, \"weights_xxh64\": \"%016llx\"",
+                  (long long)r->mem_peak_bytes, (unsigned long long)r->weights_xxh64);
+    weft_text_add(t, ", \"resumed_from\": %lld, \"output\": ", (long long)r->first_step);
+    weft_text_put_quoted(t, r->output);
+    if (r->stopped) weft_text_add(t, ", \"stopped_by_signal\": %d", r->stopped);
+    weft_text_add(t, "}");
+}
+
+static void print_text(const weft_session_result *r, weft_text *t)
+{
+    weft_text_add(t, "steps          %lld\nloss           ", (long long)r->steps);
+    weft_text_put_double(t, r->loss);
+    if (!isnan(r->eval_loss)) {
+        weft_text_add(t, "\neval_loss      ");
+        weft_text_put_double(t, r->eval_loss);
+    }
+    weft_text_add(t, "\ntokens_per_s   ");
+    weft_text_put_double(t, r->tokens_per_s);
+    weft_text_add(t, "\nweights_xxh64  %016llx\noutput         %s\n",
+                  (unsigned long long)r->weights_xxh64, r->output);
+}
+
+/* Words with '=' are assignments, the one without is the file. */
+static int split_words(char **word, int n, const char **file, const char **assign,
+                       int *n_assign)
+{
+    *file     = NULL;
+    *n_assign = 0;
+    for (int i = 0; i < n; i++) {
+        if (strchr(word[i], '='))
+            assign[(*n_assign)++] = word[i];
+        else if (*file)
+            return weft_cli_usage(&weft_cli_train,
+                                  "two job files, %s and %s; assignments look "
+                                  "like key=value",
+                                  *file, word[i]);
+        else
+            *file = word[i];
+    }
+    return -1;
+}
+
+static int run(int argc, char **argv)
+{
+    const weft_cli_command *c = &weft_cli_train;
+    weft_session_options    o = {.progress = isatty(STDERR_FILENO) != 0, .stop = stop};
+    weft_session_result     r;
+    weft_job               *job = NULL;
+    weft_text               t   = {0};
+    const char             *file, *assign[256];
+    bool                    json = false, print_job = false;
+    int                     n_word = 0, n_assign = 0;
+    const weft_cli_option   option[] = {
+          {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
+           "start anew beside the checkpoints there are"},
+          {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
+           "timeline of the last step, for Perfetto"},
+          {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
+          {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
+          {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
+    };
+    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code >= 0) return code;
+    if (n_word == 0) return weft_cli_usage(c, "expected a job file");
+    if (n_word > 256) return weft_cli_usage(c, "more than 256 words");
+    code = split_words(argv, n_word, &file, assign, &n_assign);
+    if (code >= 0) return code;
+
+    weft_status st = weft_job_load(file, n_assign, assign, &job);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    if (print_job) {
+        weft_job_print(job, &t);
+        weft_job_destroy(job);
+        return weft_cli_put(c, &t, NULL);
+    }
+    catch_signals();
+    if (o.quiet) o.progress = false;
+    st = weft_session_run(job, &o, &r);
+    weft_job_destroy(job);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    if (json)
+        print_json(&r, &t);
+    else
+        print_text(&r, &t);
+    code = weft_cli_put(c, &t, NULL);
+    return r.stopped ? 128 + r.stopped : code;
+}

@@ -1,0 +1,152 @@
+#include "compile/compile.h"
+
+#include <string.h>
+
+#include "graph/build.h"
+#include "partition/partition.h"
+
+weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, int64_t seq)
+{
+    return (weft_compile_spec){
+        .model       = model,
+        .seq         = seq,
+        .batch       = batch,
+        .micro_batch = batch,
+        .lanes       = 1,
+        .dtype       = "fp32",
+        .recompute   = "none",
+        .optimizer   = {"adamw", 1e-4, {0.9, 0.999}, 1e-8, 0.01, 0, 1}};
+}
+
+static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool dropout,
+                              weft_compiled *out)
+{
+    weft_model_options o = {
+        .batch     = s->micro_batch,
+        .seq       = s->seq,
+        .dtype     = WEFT_DTYPE_F32, /* bf16 comes in with the training graph */
+        .with_loss = with_loss,
+        .dropout   = dropout};
+    WEFT_TRY(weft_model_load(s->model, &o, &out->model));
+    if (with_loss && out->model->loss_sum < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", s->model);
+    return WEFT_OK;
+}
+
+static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
+{
+    weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
+                                .n_lane  = (int)s->lanes};
+    return weft_partition_one(out->graph, &o, &out->program);
+}
+
+static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)
+{
+    const weft_model  *m  = out->model;
+    weft_arena        *a  = NULL;
+    weft_status        st = WEFT_OK;
+    weft_train_options o  = {.loss         = m->loss_sum,
+                             .optimizer    = s->optimizer.name,
+                             .beta         = {s->optimizer.beta[0], s->optimizer.beta[1]},
+                             .eps          = s->optimizer.eps,
+                             .weight_decay = s->optimizer.weight_decay,
+                             .momentum     = s->optimizer.momentum,
+                             .clip         = s->optimizer.clip,
+                             .dtype        = strcmp(s->dtype, "bf16") ? WEFT_DTYPE_F32
+                                                                      : WEFT_DTYPE_BF16,
+                             .recompute    = s->recompute,
+                             .n_param      = m->n_param,
+                             .n_stat       = m->n_stat,
+                             .n_micro      = s->batch / s->micro_batch};
+    WEFT_GO(weft_arena_create(&a));
+    weft_train_param *p = WEFT_ARENA_ARRAY(a, weft_train_param, m->n_param + 1);
+    weft_train_stat  *t = WEFT_ARENA_ARRAY(a, weft_train_stat, m->n_stat + 1);
+    WEFT_GO(weft_arena_status(a));
+    for (int i = 0; i < m->n_param; i++)
+        p[i] = (weft_train_param){m->param[i].value, m->param[i].decay};
+    for (int i = 0; i < m->n_stat; i++)
+        t[i] = (weft_train_stat){m->stat[i].p.value, m->stat[i].stat, m->stat[i].momentum,
+                                 m->stat[i].unbias};
+    o.param = p;
+    o.stat  = t;
+    WEFT_GO(weft_graph_make_training(m->graph, &o, &out->training));
+    out->graph = out->training.graph;
+out:
+    weft_arena_destroy(a);
+    return st;
+}
+
+weft_status weft_compile_graph(const weft_compile_spec *s, weft_compiled *out)
+{
+    weft_compiled c  = {0};
+    weft_status   st = load_model(s, true, s->dropout, &c);
+    if (st == WEFT_OK) st = make_training(s, &c);
+    if (st != WEFT_OK) {
+        weft_compiled_fini(&c);
+        return st;
+    }
+    *out = c;
+    return WEFT_OK;
+}
+
+weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out)
+{
+    weft_compiled c = {0};
+    WEFT_TRY(weft_compile_graph(s, &c));
+    weft_status st = make_program(s, &c);
+    if (st != WEFT_OK) {
+        weft_compiled_fini(&c);
+        return st;
+    }
+    *out = c;
+    return WEFT_OK;
+}
+
+/* The model's own graph with the loss summed over the step. */
+static weft_status sum_loss(weft_model *m)
+{
+    weft_graph  *g = m->graph;
+    weft_builder b = weft_build_start(g);
+    g->phase       = WEFT_PHASE_UPDATE;
+    weft_vid sum = weft_build(&b, WEFT_OP_ACCUMULATE, "eval.loss", NULL, 1, m->loss_sum);
+    WEFT_TRY(b.st);
+    g->n_output = 0; /* the loss of a micro-batch is of no use to anybody */
+    return weft_graph_set_output(g, sum);
+}
+
+weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out)
+{
+    weft_compiled c  = {0};
+    weft_status   st = load_model(s, true, false, &c);
+    if (st == WEFT_OK) st = sum_loss(c.model);
+    if (st == WEFT_OK) c.graph = c.model->graph;
+    if (st == WEFT_OK) st = make_program(s, &c);
+    if (st != WEFT_OK) {
+        weft_compiled_fini(&c);
+        return st;
+    }
+    *out = c;
+    return WEFT_OK;
+}
+
+weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out)
+{
+    weft_compiled c  = {0};
+    weft_status   st = load_model(s, false, false, &c);
+    if (st == WEFT_OK) c.graph = c.model->graph;
+    if (st == WEFT_OK) st = make_program(s, &c);
+    if (st != WEFT_OK) {
+        weft_compiled_fini(&c);
+        return st;
+    }
+    *out = c;
+    return WEFT_OK;
+}
+
+void weft_compiled_fini(weft_compiled *c)
+{
+    weft_program_destroy(c->program);
+    weft_graph_destroy(c->training.graph);
+    weft_model_destroy(c->model);
+    *c = (weft_compiled){0};
+}

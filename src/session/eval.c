@@ -1,0 +1,51 @@
+/* Evaluation on held-out data: the same batches every time, by a forward-only program that shares the
+ * parameters of the training program. */
+#include <math.h>
+#include <string.h>
+
+#include "session/session_priv.h"
+
+weft_status weft_session__eval_open(weft_session *s)
+{
+    weft_session__eval *e = &s->eval;
+    if (!s->job.eval.data) return WEFT_OK;
+    weft_data_options d = {
+        .seq    = s->job.seq,
+        .vocab  = s->made.model->info.vocab,
+        .format = strcmp(s->job.data_format, "auto") ? s->job.data_format : NULL};
+    WEFT_TRY(weft_data_open(s->job.eval.data, &d, &e->data));
+    weft_compile_spec spec = weft_job_spec(&s->job);
+    WEFT_TRY(weft_compile_eval(&spec, &e->made));
+    weft_runner_options o = {.program  = e->made.program,
+                             .pool     = s->pool,
+                             .seed     = (uint64_t)s->job.seed,
+                             .model    = e->made.model,
+                             .data     = e->data,
+                             .state_of = s->runner};
+    return weft_runner_create(&o, &e->runner);
+}
+
+weft_status weft_session__eval_run(weft_session *s, double *loss)
+{
+    weft_session__eval *e      = &s->eval;
+    double              sum    = 0;
+    int64_t             labels = 0;
+    WEFT_TRY(weft_runner_take_state(e->runner));
+    for (int64_t b = 0; b < s->job.eval.batches; b++) {
+        int64_t first = b * s->job.batch;
+        int64_t n     = weft_data_count_labels(e->data, first, s->job.batch);
+        if (!n) continue;
+        WEFT_TRY(weft_runner_step(e->runner, 1, first));
+        sum += weft_runner_get(e->runner, "eval.loss");
+        labels += n;
+    }
+    *loss = labels ? sum / (double)labels : 0;
+    return WEFT_OK;
+}
+
+void weft_session__eval_close(weft_session *s)
+{
+    weft_runner_destroy(s->eval.runner);
+    weft_compiled_fini(&s->eval.made);
+    weft_data_close(s->eval.data);
+}

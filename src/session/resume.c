@@ -1,0 +1,170 @@
+/* Where a run begins: the output folder, the checkpoint in it, what is taken from it.
+ *
+ *     output/checkpoints holds nothing      start at step 0
+ *     ... checkpoints of this job           go on behind the newest whole one
+ *     ... of another job, model or data     refused, naming what differs
+ *     --fresh                               output/run-2, run-3, ...: the first that is not there */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "session/convert.h"
+#include "session/session_priv.h"
+
+static weft_status fresh_place(weft_session *s)
+{
+    for (int k = 2; k < 100000; k++) {
+        s->output = weft_arena_printf(s->arena, "%s/run-%d", s->job.output, k);
+        if (!s->output || !weft_io_exists(s->output)) break;
+    }
+    return weft_arena_status(s->arena);
+}
+
+/* What state.json keeps beside its own numbers. */
+static const char *identity_of(weft_session *s, const weft_ckpt_state *st)
+{
+    weft_doc   *d = NULL;
+    weft_text   t = {0};
+    const char *x = NULL;
+    if (!st->extra) return NULL;
+    if (weft_doc_parse_json("state.json", st->extra, strlen(st->extra), &d) != WEFT_OK)
+        return NULL;
+    const weft_node *job = weft_node_get(weft_doc_root(d), "job");
+    if (job) weft_node_print_json(job, &t);
+    if (t.s) x = weft_arena_strdup(s->arena, t.s);
+    weft_text_fini(&t);
+    weft_doc_destroy(d);
+    return x;
+}
+
+static weft_status read_state(const weft_ckpt *c, weft_ckpt_state *out)
+{
+    size_t      n;
+    const char *text = weft_ckpt_text(c, "state.json", &n);
+    if (!text)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json is missing", weft_ckpt_path(c));
+    return weft_ckpt_state_parse("state.json", text, n, out);
+}
+
+/* Before the model is compiled: is it this job, and how does it cut the batch? */
+static weft_status check_job(weft_session *s)
+{
+    weft_ckpt_state state = {0};
+    weft_status     st    = WEFT_OK;
+    const char     *where = weft_ckpt_path(s->resume);
+    WEFT_GO(read_state(s->resume, &state));
+    const char *identity = identity_of(s, &state);
+    if (!identity)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json does not say of which job it is",
+                          where));
+    WEFT_GO(weft_job_take_cut(&s->job, identity, where));
+    WEFT_GO(weft_job_same(&s->job, identity, where));
+    s->r.first_step = s->r.steps = s->saved_step = state.step;
+out:
+    weft_ckpt_state_fini(&state);
+    return st;
+}
+
+weft_status weft_session__place(weft_session *s)
+{
+    weft_text   warn = {0};
+    weft_status st   = WEFT_OK;
+    s->output        = s->job.output;
+    s->saved_step    = -1;
+    s->ckpt_dir      = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
+    WEFT_GO(weft_arena_status(s->arena));
+    bool any = weft_ckpt_any(s->ckpt_dir);
+    if (s->o->fresh && (any || weft_io_exists(s->output))) {
+        WEFT_GO(fresh_place(s));
+        s->ckpt_dir = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
+        WEFT_GO(weft_arena_status(s->arena));
+        any = false;
+    }
+    if (any) {
+        WEFT_GO(weft_ckpt_open(s->ckpt_dir, WEFT_CKPT_NEWEST, &warn, &s->resume));
+        if (warn.n) weft_say_warn(&s->say, "%s", warn.s);
+        WEFT_GO(check_job(s));
+    }
+    WEFT_GO(weft_io_mkdirs(s->output));
+    snprintf(s->r.output, sizeof s->r.output, "%s", s->output);
+out:
+    weft_text_fini(&warn);
+    return st;
+}
+
+static weft_status check_model(weft_session *s, const weft_ckpt_state *state)
+{
+    const char *where = weft_ckpt_path(s->resume);
+    if (state->graph_hash != weft_graph_hash(s->made.model->graph))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s is of another model than %s; --fresh starts anew beside it",
+                         where, s->job.model);
+    if (state->data_id != weft_data_id(s->data))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s was trained on other data than %s; --fresh starts anew beside it", where,
+            s->job.data);
+    if (strcmp(state->kernel_set, weft_session__kernel_set()))
+        weft_say_warn(
+            &s->say,
+            "the checkpoint was written by kernels '%s', these are '%s': from here on "
+            "the numbers may differ in their last bits",
+            state->kernel_set, weft_session__kernel_set());
+    return WEFT_OK;
+}
+
+/* Every state of the program that is not a twin of a parameter, by its name. */
+static weft_status read_optimizer(weft_session *s)
+{
+    const weft_program    *p = s->made.program;
+    const weft_store_file *f = weft_ckpt_tensors(s->resume, "optimizer.safetensors");
+    for (int i = 0; i < p->n_binding; i++) {
+        const weft_binding *b = &p->binding[i];
+        if (!weft_session__is_saved(s, b)) continue;
+        const weft_store_tensor *t = f ? weft_store_find(f, b->name) : NULL;
+        if (!t || t->dtype != b->at.type.dtype ||
+            !weft_shape_equal(&t->shape, &b->at.type.shape))
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s/optimizer.safetensors: %s %s",
+                             weft_ckpt_path(s->resume), b->name,
+                             t ? "has another type or shape" : "is missing");
+        memcpy(weft_runner_view(s->runner, b->name).p, t->data, (size_t)t->bytes);
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_last(weft_session *s, const weft_ckpt_state *state)
+{
+    weft_doc *d = NULL;
+    WEFT_TRY(weft_doc_parse_json("state.json", state->extra, strlen(state->extra), &d));
+    const weft_node *root = weft_doc_root(d);
+    weft_status      st   = weft_doc_get_double(d, root, "loss", &s->r.loss);
+    if (st == WEFT_OK) st = weft_doc_get_double(d, root, "grad_norm", &s->r.grad_norm);
+    weft_doc_destroy(d);
+    return st;
+}
+
+weft_status weft_session__restore(weft_session *s)
+{
+    weft_ckpt_state        state = {0};
+    weft_status            st    = WEFT_OK;
+    uint64_t               hash;
+    const weft_store_file *f = weft_ckpt_tensors(s->resume, "model.safetensors");
+    WEFT_GO(read_state(s->resume, &state));
+    WEFT_GO(check_model(s, &state));
+    if (!f)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: model.safetensors is missing",
+                          weft_ckpt_path(s->resume)));
+    WEFT_GO(weft_weights_read_file(&s->weights, f));
+    WEFT_GO(weft_weights_hash(&s->weights, &hash));
+    if (hash != state.weights_xxh64)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
+                          "%s: weights do not have the hash they were saved with",
+                          weft_ckpt_path(s->resume)));
+    WEFT_GO(read_optimizer(s));
+    WEFT_GO(read_last(s, &state));
+    weft_say_info(&s->say, "resumed from %s, step %lld", weft_ckpt_path(s->resume),
+                  (long long)state.step);
+out:
+    weft_ckpt_state_fini(&state);
+    return st;
+}

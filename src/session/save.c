@@ -1,0 +1,174 @@
+/* What a run leaves: checkpoints, and the trained model as a Hugging Face folder. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "kernel/kernel.h"
+#include "session/session_priv.h"
+
+const char *weft_session__kernel_set(void)
+{
+    return weft_kernel_set_id();
+}
+
+/* States of the program that must be saved: all but the bf16 twins, which follow from the master weights,
+ * and running statistics, which are weights. */
+bool weft_session__is_saved(const weft_session *s, const weft_binding *b)
+{
+    const weft_model *m = s->made.model;
+    if (b->kind != WEFT_BIND_STATE) return false;
+    for (int i = 0; i < m->n_stat; i++)
+        if (!strcmp(m->stat[i].p.name, b->name)) return false;
+    size_t n = strlen(b->name);
+    if (n > 5 && !strcmp(b->name + n - 5, ".bf16")) {
+        char name[512];
+        snprintf(name, sizeof name, "%.*s", (int)(n - 5), b->name);
+        if (weft_program_find(s->made.program, name)) return false;
+    }
+    return true;
+}
+
+static weft_status optimizer_items(weft_session *s, weft_arena *a, weft_store_item **out,
+                                   int *n)
+{
+    const weft_program *p = s->made.program;
+    *n                    = 0;
+    *out                  = WEFT_ARENA_ARRAY(a, weft_store_item, p->n_binding + 1);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < p->n_binding; i++) {
+        const weft_binding *b = &p->binding[i];
+        if (!weft_session__is_saved(s, b)) continue;
+        (*out)[(*n)++] =
+            (weft_store_item){.name  = b->name,
+                              .dtype = b->at.type.dtype,
+                              .shape = b->at.type.shape,
+                              .from  = {.data = weft_runner_view(s->runner, b->name).p}};
+    }
+    return WEFT_OK;
+}
+
+static void put(weft_text *t, const char *key, double x)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    if (isfinite(x))
+        weft_text_put_double(t, x);
+    else
+        weft_text_add(t, "null");
+}
+
+static weft_status print_state(weft_session *s, weft_text *out)
+{
+    weft_ckpt_state c     = {.step        = s->r.steps,
+                             .sample      = s->r.steps * s->job.batch,
+                             .seed        = s->job.seed,
+                             .batch       = s->job.batch,
+                             .micro_batch = s->job.micro_batch,
+                             .lanes       = s->job.lanes,
+                             .seq         = s->job.seq,
+                             .data_id     = weft_data_id(s->data),
+                             .graph_hash  = weft_graph_hash(s->made.model->graph)};
+    weft_text       extra = {0};
+    weft_status     st    = WEFT_OK;
+    snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set());
+    WEFT_GO(weft_weights_hash(&s->weights, &c.weights_xxh64));
+    weft_text_add(&extra, "{\"job\": ");
+    weft_job_print_identity(&s->job, &extra);
+    put(&extra, "loss", s->r.loss);
+    put(&extra, "grad_norm", s->r.grad_norm);
+    weft_text_add(&extra, "}");
+    WEFT_GO(weft_text_status(&extra));
+    c.extra = extra.s;
+    WEFT_GO(weft_ckpt_state_print(&c, out));
+out:
+    weft_text_fini(&extra);
+    return st;
+}
+
+weft_status weft_session__save(weft_session *s)
+{
+    static const weft_store_pair pt    = {"format", "pt"};
+    weft_arena                  *a     = NULL;
+    weft_text                    state = {0};
+    weft_ckpt_file               f[4];
+    weft_store_item             *item, *opt;
+    int                          n  = 0, n_item, n_opt;
+    weft_status                  st = WEFT_OK;
+    if (s->saved_step == s->r.steps) return WEFT_OK;
+    WEFT_GO(weft_arena_create(&a));
+    WEFT_GO(print_state(s, &state));
+    WEFT_GO(weft_weights_items(&s->weights, NULL, WEFT_DTYPE_F32, a, &item, &n_item));
+    WEFT_GO(optimizer_items(s, a, &opt, &n_opt));
+    f[n++] = (weft_ckpt_file){.name    = "model.safetensors",
+                              .tensors = {item, n_item, &pt, 1, NULL}};
+    if (n_opt)
+        f[n++] = (weft_ckpt_file){.name    = "optimizer.safetensors",
+                                  .tensors = {opt, n_opt, NULL, 0, NULL}};
+    f[n++] = (weft_ckpt_file){.name = "state.json", .text = state.s, .n_text = state.n};
+    if (s->made.model->config)
+        f[n++] = (weft_ckpt_file){.name   = "config.json",
+                                  .text   = s->made.model->config,
+                                  .n_text = strlen(s->made.model->config)};
+    WEFT_GO(weft_io_mkdirs(s->ckpt_dir));
+    WEFT_GO(weft_ckpt_save(s->ckpt_dir, s->r.steps, f, n));
+    s->saved_step = s->r.steps;
+    WEFT_GO(weft_ckpt_prune(s->ckpt_dir, (int)s->job.checkpoint.keep));
+    weft_say_info(&s->say, "checkpoint of step %lld in %s", (long long)s->r.steps,
+                  s->ckpt_dir);
+out:
+    weft_text_fini(&state);
+    weft_arena_destroy(a);
+    return st;
+}
+
+/* Small files that make a folder loadable by others and that training does not change. */
+static weft_status copy_beside(const weft_session *s, const char *to)
+{
+    static const char *const name[] = {"generation_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "tokenizer.model",
+                                       "special_tokens_map.json",
+                                       "vocab.json",
+                                       "vocab.txt",
+                                       "merges.txt"};
+    for (size_t i = 0; s->made.model->dir && i < WEFT_COUNT(name); i++) {
+        char   from[4608], dest[4608];
+        char  *text;
+        size_t n;
+        snprintf(from, sizeof from, "%s/%s", s->made.model->dir, name[i]);
+        snprintf(dest, sizeof dest, "%s/%s", to, name[i]);
+        if (!weft_io_exists(from)) continue;
+        WEFT_TRY(weft_io_read_file(from, &text, &n));
+        weft_status st = weft_io_replace_file(dest, text, n);
+        free(text);
+        WEFT_TRY(st);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_session__export(weft_session *s)
+{
+    static const weft_store_pair pt    = {"format", "pt"};
+    const weft_model            *m     = s->made.model;
+    weft_dtype                   dtype = m->file_dtype;
+    weft_arena                  *a     = NULL;
+    weft_store_item             *item;
+    int                          n;
+    weft_status                  st = WEFT_OK;
+    char                         to[4352], config[4400];
+    snprintf(to, sizeof to, "%s/final", s->output);
+    snprintf(config, sizeof config, "%s/config.json", to);
+    if (dtype != WEFT_DTYPE_BF16) dtype = WEFT_DTYPE_F32;
+    WEFT_GO(weft_arena_create(&a));
+    WEFT_GO(weft_io_mkdirs(to));
+    WEFT_GO(weft_weights_items(&s->weights, s->source, dtype, a, &item, &n));
+    WEFT_GO(s->source ? weft_store_dir_rewrite(s->source, to, item, n)
+                      : weft_store_dir_write(to, item, n, &pt, 1, 0));
+    if (m->config) WEFT_GO(weft_io_replace_file(config, m->config, strlen(m->config)));
+    WEFT_GO(copy_beside(s, to));
+out:
+    weft_arena_destroy(a);
+    return st;
+}

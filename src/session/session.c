@@ -1,0 +1,365 @@
+/* The training loop.  In: a job.  Out: weights, checkpoints, metrics.
+ *
+ *     place      the output folder; is there a checkpoint to go on from?
+ *     compile    model -> training graph -> program
+ *     start      threads, memory, weights: from the checkpoint, the model's files, or drawn
+ *     loop       count labels, run the step, write it down; evaluate, save, stop
+ *     finish     last checkpoint, final/ */
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "session/convert.h"
+#include "session/peak.h"
+#include "session/session_priv.h"
+
+enum {
+    MAX_TIMED = 1 << 16
+}; /* the median is over the last that many steps */
+
+/* ---- compile ---- */
+
+static weft_status open_data(weft_session *s, int64_t vocab, weft_data **out)
+{
+    weft_data_options o = {
+        .seq     = s->job.seq,
+        .vocab   = vocab,
+        .shuffle = s->job.shuffle,
+        .seed    = (uint64_t)s->job.seed,
+        .format  = strcmp(s->job.data_format, "auto") ? s->job.data_format : NULL};
+    return weft_data_open(s->job.data, &o, out);
+}
+
+/* Rows of a safetensors file say how long a sequence is where the job does not. */
+static weft_status find_seq(weft_session *s)
+{
+    weft_data *d = NULL;
+    if (s->job.seq) return WEFT_OK;
+    WEFT_TRY(open_data(s, 0, &d));
+    s->job.seq = weft_data_seq(d);
+    weft_data_close(d);
+    return WEFT_OK;
+}
+
+static weft_status compile(weft_session *s)
+{
+    WEFT_TRY(find_seq(s));
+    weft_compile_spec spec = weft_job_spec(&s->job);
+    WEFT_TRY(weft_compile_training(&spec, &s->made));
+    const weft_model *m = s->made.model;
+    if (m->kind != WEFT_MODEL_LM && m->kind != WEFT_MODEL_ENCDEC)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "model: %s takes no tokens; weft train reads tokens only",
+                         s->job.model);
+    if (m->notice) weft_say_warn(&s->say, "%s", m->notice);
+    return open_data(s, m->info.vocab, &s->data);
+}
+
+/* ---- start ---- */
+
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static weft_status point_weights(weft_session *s)
+{
+    const weft_model *m = s->made.model;
+    s->weights.model    = m;
+    s->weights.param    = WEFT_ARENA_ARRAY(s->arena, float *, m->n_param + 1);
+    s->weights.stat     = WEFT_ARENA_ARRAY(s->arena, float *, m->n_stat + 1);
+    WEFT_TRY(weft_arena_status(s->arena));
+    for (int i = 0; i < m->n_param; i++) {
+        s->weights.param[i] = weft_runner_view(s->runner, m->param[i].name).p;
+        if (!s->weights.param[i])
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "parameter %s has no memory",
+                             m->param[i].name);
+    }
+    for (int i = 0; i < m->n_stat; i++) {
+        s->weights.stat[i] = weft_runner_view(s->runner, m->stat[i].p.name).p;
+        if (!s->weights.stat[i])
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "statistic %s has no memory",
+                             m->stat[i].p.name);
+    }
+    return WEFT_OK;
+}
+
+/* The model's own weights, unless the job says to draw new ones. */
+static weft_status open_source(weft_session *s)
+{
+    const char *dir = s->made.model->dir;
+    if (!s->job.init || !dir || !weft_store_dir_has_weights(dir)) return WEFT_OK;
+    return weft_store_dir_open(dir, &s->source);
+}
+
+static weft_status fill_state(weft_session *s)
+{
+    WEFT_TRY(open_source(s));
+    if (s->resume) {
+        WEFT_TRY(weft_session__restore(s));
+    } else if (s->source) {
+        WEFT_TRY(weft_weights_read_dir(&s->weights, s->source));
+        weft_say_info(&s->say, "weights from %s", s->made.model->dir);
+    } else {
+        WEFT_TRY(weft_weights_init(&s->weights, (uint64_t)s->job.seed));
+        weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
+    }
+    weft_ckpt_close(s->resume);
+    s->resume = NULL;
+    return weft_session__refresh_twins(s);
+}
+
+weft_status weft_session__refresh_twins(weft_session *s)
+{
+    const weft_program *p = s->made.program;
+    for (int i = 0; i < p->n_binding; i++) {
+        const weft_binding *b = &p->binding[i];
+        if (b->kind != WEFT_BIND_PARAM) continue;
+        char name[1024];
+        snprintf(name, sizeof name, "%s.bf16", b->name);
+        weft_view twin = weft_runner_view(s->runner, name);
+        if (twin.p)
+            WEFT_TRY(weft_convert_from_f32(WEFT_DTYPE_BF16,
+                                           weft_runner_view(s->runner, b->name).p,
+                                           weft_shape_count(&twin.shape), twin.p));
+    }
+    return WEFT_OK;
+}
+
+static weft_status open_outputs(weft_session *s)
+{
+    char        path[4352];
+    weft_text   t = {0};
+    weft_status st;
+    snprintf(path, sizeof path, "%s/job.json", s->output);
+    weft_job_print(&s->job, &t);
+    weft_text_put(&t, "\n", 1);
+    st = weft_text_status(&t);
+    if (st == WEFT_OK) st = weft_io_replace_file(path, t.s, t.n);
+    weft_text_fini(&t);
+    if (st == WEFT_OK) st = weft_metrics_open(s->output, s->r.first_step, &s->metrics);
+    if (st == WEFT_OK) st = weft_events_open(s->output, s->r.first_step, &s->events);
+    return st;
+}
+
+static void say_plan(weft_session *s)
+{
+    const weft_program *p = s->made.program;
+    weft_say_info(&s->say,
+                  "model %s, %lld weights; batch %lld x %lld tokens, micro_batch %lld, "
+                  "lanes %lld, %d threads",
+                  s->made.model->name, (long long)weft_model_weights(s->made.model),
+                  (long long)s->job.batch, (long long)s->job.seq,
+                  (long long)s->job.micro_batch, (long long)s->job.lanes,
+                  weft_pool_threads(s->pool));
+    weft_say_info(
+        &s->say,
+        "memory %lld bytes: state %lld, work %lld, staging %lld, the rest scratch%s",
+        (long long)s->r.mem_peak_bytes, (long long)weft_program_bytes(p, WEFT_SLAB_STATE),
+        (long long)weft_program_bytes(p, WEFT_SLAB_WORK),
+        (long long)weft_program_bytes(p, WEFT_SLAB_STAGING),
+        s->eval.runner ? " and evaluation" : "");
+}
+
+static weft_status start(weft_session *s)
+{
+    int n_thread = s->job.threads ? (int)s->job.threads : cores();
+    WEFT_TRY(weft_pool_create(n_thread, 0, &s->pool));
+    weft_runner_options o = {.program = s->made.program,
+                             .pool    = s->pool,
+                             .seed    = (uint64_t)s->job.seed,
+                             .model   = s->made.model,
+                             .data    = s->data};
+    WEFT_TRY(weft_runner_create(&o, &s->runner));
+    WEFT_TRY(point_weights(s));
+    WEFT_TRY(weft_session__eval_open(s));
+    s->r.mem_peak_bytes = weft_runner_bytes(s->runner) +
+                          (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0);
+    say_plan(s);
+    WEFT_TRY(fill_state(s));
+    s->step_s = WEFT_ARENA_ARRAY(s->arena, double, MAX_TIMED);
+    WEFT_TRY(weft_arena_status(s->arena));
+    if (s->say.progress)
+        WEFT_TRY(weft_peak_gflops(s->pool, n_thread, 1024, 3, &s->peak_gflops));
+    return open_outputs(s);
+}
+
+/* ---- loop ---- */
+
+/* One step; N labels count.  N = 0 runs nothing: loss 0, no update. */
+static weft_status run_step(weft_session *s, weft_metrics_row *row)
+{
+    int64_t first = (row->step - 1) * s->job.batch;
+    double  begin = weft_clock_s();
+    row->labels   = weft_data_count_labels(s->data, first, s->job.batch);
+    row->lr       = weft_job_lr(&s->job, row->step);
+    row->skipped  = row->labels == 0;
+    row->loss = row->grad_norm = 0;
+    if (!row->skipped) {
+        weft_runner_put(s->runner, "lr", row->lr);
+        weft_runner_put(s->runner, "step", (double)row->step);
+        weft_runner_put(s->runner, "inv_n", 1 / (double)row->labels);
+        WEFT_TRY(weft_runner_step(s->runner, row->step, first));
+        row->loss      = weft_runner_get(s->runner, "step.loss") / (double)row->labels;
+        row->grad_norm = weft_runner_get(s->runner, "step.grad_norm");
+    }
+    double seconds                       = weft_clock_s() - begin;
+    row->step_ms                         = 1e3 * seconds;
+    row->tokens_per_s                    = (double)(s->job.batch * s->job.seq) / seconds;
+    s->step_s[s->n_step_s++ % MAX_TIMED] = seconds;
+    s->total_s += seconds;
+    return WEFT_OK;
+}
+
+static weft_status check_finite(const weft_session *s, const weft_metrics_row *r)
+{
+    if (isfinite(r->loss) && isfinite(r->grad_norm)) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_NUMERIC,
+        "step %lld: %s is not finite (lr %g); lower optimizer.lr or set optimizer.clip%s",
+        (long long)r->step, isfinite(r->loss) ? "the gradient" : "the loss", r->lr,
+        s->saved_step >= 0 ? "; the last checkpoint is whole" : "");
+}
+
+static weft_status write_row(weft_session *s, const weft_metrics_row *r)
+{
+    WEFT_TRY(weft_metrics_add(s->metrics, r));
+    WEFT_TRY(weft_events_add(s->events, r->step, "loss", r->loss));
+    WEFT_TRY(weft_events_add(s->events, r->step, "grad_norm", r->grad_norm));
+    WEFT_TRY(weft_events_add(s->events, r->step, "lr", r->lr));
+    WEFT_TRY(weft_events_add(s->events, r->step, "tokens_per_s", r->tokens_per_s));
+    if (!isnan(r->eval_loss))
+        WEFT_TRY(weft_events_add(s->events, r->step, "eval_loss", r->eval_loss));
+    return WEFT_OK;
+}
+
+static void say_step(weft_session *s, const weft_metrics_row *r)
+{
+    double            flops = weft_model_flops(s->made.model) * s->made.program->n_micro;
+    double            sec   = r->step_ms / 1e3;
+    int64_t           tenth = s->job.steps / 10 ? s->job.steps / 10 : 1;
+    weft_say_progress p     = {.step         = r->step,
+                               .steps        = s->job.steps,
+                               .loss         = r->loss,
+                               .tokens_per_s = r->tokens_per_s,
+                               .step_s       = sec};
+    if (s->peak_gflops > 0) p.share = flops / sec / 1e9 / s->peak_gflops;
+    if (r->skipped)
+        weft_say_warn(&s->say, "step %lld: no label counts, update skipped",
+                      (long long)r->step);
+    weft_say_step(&s->say, &p);
+    if (!s->say.progress &&
+        (r->step % tenth == 0 || r->step == s->job.steps || r->step == 1))
+        weft_say_info(&s->say,
+                      "step %lld of %lld: loss %.6g, grad_norm %.4g, %.0f tokens/s",
+                      (long long)r->step, (long long)s->job.steps, r->loss, r->grad_norm,
+                      r->tokens_per_s);
+    if (!isnan(r->eval_loss))
+        weft_say_info(&s->say, "step %lld: eval_loss %.6g", (long long)r->step,
+                      r->eval_loss);
+}
+
+static bool due(int64_t step, int64_t every, int64_t last)
+{
+    return step == last || (every > 0 && step % every == 0);
+}
+
+static weft_status loop(weft_session *s)
+{
+    for (int64_t step = s->r.first_step + 1; step <= s->job.steps && !s->r.stopped;
+         step++) {
+        weft_metrics_row row = {.step = step, .eval_loss = NAN};
+        WEFT_TRY(run_step(s, &row));
+        WEFT_TRY(check_finite(s, &row));
+        s->r.steps     = step;
+        s->r.loss      = row.loss;
+        s->r.grad_norm = row.grad_norm;
+        if (s->eval.runner && due(step, s->job.eval.every, s->job.steps)) {
+            WEFT_TRY(weft_session__eval_run(s, &row.eval_loss));
+            s->r.eval_loss = row.eval_loss;
+        }
+        WEFT_TRY(write_row(s, &row));
+        say_step(s, &row);
+        if (due(step, s->job.checkpoint.every, s->job.steps))
+            WEFT_TRY(weft_session__save(s));
+        if (s->o->stop) s->r.stopped = s->o->stop(s->o->arg);
+    }
+    return WEFT_OK;
+}
+
+/* ---- finish ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void sum_up(weft_session *s)
+{
+    int64_t n = s->n_step_s < MAX_TIMED ? s->n_step_s : MAX_TIMED;
+    if (!n) return;
+    s->r.tokens_per_s = (double)(s->n_step_s * s->job.batch * s->job.seq) / s->total_s;
+    qsort(s->step_s, (size_t)n, sizeof *s->step_s, by_size);
+    s->r.step_ms_median = 1e3 * s->step_s[n / 2];
+}
+
+static weft_status finish(weft_session *s)
+{
+    sum_up(s);
+    WEFT_TRY(weft_session__save(s));
+    WEFT_TRY(weft_weights_hash(&s->weights, &s->r.weights_xxh64));
+    if (s->r.stopped) {
+        weft_say_info(
+            &s->say,
+            "stopped by signal %d after step %lld; the same command goes on from there",
+            s->r.stopped, (long long)s->r.steps);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_session__export(s));
+    if (s->o->trace && s->n_step_s) WEFT_TRY(weft_runner_trace(s->runner, s->o->trace));
+    weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
+                  s->output);
+    return WEFT_OK;
+}
+
+static weft_status close_all(weft_session *s)
+{
+    weft_say_end(&s->say);
+    weft_status a = weft_metrics_close(s->metrics), b = weft_events_close(s->events);
+    weft_ckpt_close(s->resume);
+    weft_session__eval_close(s);
+    weft_runner_destroy(s->runner);
+    weft_compiled_fini(&s->made);
+    weft_store_dir_close(s->source);
+    weft_data_close(s->data);
+    weft_pool_destroy(s->pool);
+    weft_arena_destroy(s->arena);
+    return a != WEFT_OK ? a : b;
+}
+
+weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
+                             weft_session_result *out)
+{
+    static const weft_session_options none;
+    weft_session                      s  = {.job = *job, .o = o ? o : &none};
+    weft_status                       st = WEFT_OK;
+    s.say         = (weft_say){.quiet = s.o->quiet, .progress = s.o->progress};
+    s.r.eval_loss = s.r.loss = s.r.grad_norm = NAN;
+    WEFT_GO(weft_arena_create(&s.arena));
+    WEFT_GO(weft_session__place(&s));
+    WEFT_GO(compile(&s));
+    WEFT_GO(start(&s));
+    WEFT_GO(loop(&s));
+    WEFT_GO(finish(&s));
+out:;
+    weft_status closed = close_all(&s);
+    if (st == WEFT_OK) st = closed;
+    if (st == WEFT_OK) *out = s.r;
+    return st;
+}

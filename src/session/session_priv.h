@@ -1,0 +1,67 @@
+/* Inside the session room: what a run holds while it lasts. */
+#ifndef WEFT_SESSION_PRIV_H
+#define WEFT_SESSION_PRIV_H
+
+#include "base/pool.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/state.h"
+#include "data/data.h"
+#include "session/job.h"
+#include "session/events.h"
+#include "session/metrics.h"
+#include "session/runner.h"
+#include "session/say.h"
+#include "session/weights.h"
+
+typedef struct weft_session__eval {
+    weft_compiled made;
+    weft_runner  *runner;
+    weft_data    *data;
+} weft_session__eval;
+
+typedef struct weft_session {
+    weft_job job; /* a copy: a resume may fill in micro_batch and lanes */
+    const weft_session_options *o;
+    weft_arena                 *arena;
+    weft_say                    say;
+    const char                 *output, *ckpt_dir;
+    weft_ckpt          *resume; /* what to go on from, or NULL; closed after the start */
+    weft_store_dir     *source; /* the model's own weights, or NULL */
+    weft_data          *data;
+    weft_pool          *pool;
+    weft_compiled       made;
+    weft_runner        *runner;
+    weft_weights        weights;
+    weft_session__eval  eval;
+    weft_metrics       *metrics;
+    weft_events        *events;
+    double              peak_gflops; /* 0: not measured */
+    double             *step_s;      /* of the last steps of this run, a ring */
+    int64_t             n_step_s;    /* steps of this run */
+    double              total_s;
+    weft_session_result r;
+    int64_t             saved_step; /* newest checkpoint, -1 none */
+} weft_session;
+
+/* resume.c: the output folder, and whether it holds something to go on from. */
+weft_status weft_session__place(weft_session *s);
+/* The checkpoint against this model and data; weights and optimizer state from it. */
+weft_status weft_session__restore(weft_session *s);
+
+/* save.c */
+weft_status weft_session__save(weft_session *s);
+weft_status weft_session__export(weft_session *s);
+
+/* A state of the program that goes into optimizer.safetensors. */
+bool        weft_session__is_saved(const weft_session *s, const weft_binding *b);
+const char *weft_session__kernel_set(void);
+
+/* eval.c */
+weft_status weft_session__eval_open(weft_session *s);
+weft_status weft_session__eval_run(weft_session *s, double *loss);
+void        weft_session__eval_close(weft_session *s);
+
+/* The bf16 twins of the parameters follow the master weights. */
+weft_status weft_session__refresh_twins(weft_session *s);
+
+#endif

@@ -1,0 +1,261 @@
+/* Training against independent implementations: losses, gradient norms and final weights.
+ *
+ *   tests/fixtures      two tiny models by numpy in double precision (tools/make_fixture.py)
+ *   ../shared/reference six models by PyTorch, 20 steps; skipped where it is not there
+ *
+ * Key biases are excepted: their true gradient is zero, so Adam only amplifies rounding. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/doc.h"
+#include "base/io.h"
+#include "session/job.h"
+#include "store/hf_dir.h"
+#include "support/files.h"
+
+#define OK(call)                                                                         \
+    do {                                                                                 \
+        if ((call) != WEFT_OK) fail_msg("%s", weft_error_text());                        \
+    } while (0)
+
+enum {
+    MAX_STEP = 64
+};
+
+typedef struct curve {
+    int    n;
+    double loss[MAX_STEP], norm[MAX_STEP];
+} curve;
+
+static double number(const weft_node *n)
+{
+    assert_non_null(n);
+    return n->kind == WEFT_NODE_INT ? (double)n->u.i : n->u.f;
+}
+
+static void read_list(const weft_node *map, const char *key, double *out, int *n)
+{
+    const weft_node *l = weft_node_get(map, key);
+    assert_non_null(l);
+    assert_true(l->u.list.n <= MAX_STEP);
+    *n = l->u.list.n;
+    for (int i = 0; i < *n; i++) out[i] = number(l->u.list.node[i]);
+}
+
+static curve read_curve(const weft_node *map)
+{
+    curve c;
+    read_list(map, "loss", c.loss, &c.n);
+    read_list(map, "grad_norm", c.norm, &c.n);
+    return c;
+}
+
+static curve read_metrics(const char *path)
+{
+    curve  c = {.n = 0};
+    size_t n;
+    char  *text = test_files_read(path, &n), *save = NULL;
+    for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+        weft_doc *d;
+        OK(weft_doc_parse_json(path, l, strlen(l), &d));
+        const weft_node *root = weft_doc_root(d);
+        assert_int_equal((int)number(weft_node_get(root, "step")), c.n + 1);
+        c.loss[c.n]   = number(weft_node_get(root, "loss"));
+        c.norm[c.n++] = number(weft_node_get(root, "grad_norm"));
+        weft_doc_destroy(d);
+    }
+    free(text);
+    return c;
+}
+
+static bool ends(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && !strcmp(s + n - k, tail);
+}
+
+/* Elements [from, to) of the tensor are left out. */
+static void excepted(const weft_store_tensor *t, int64_t n, int64_t *from, int64_t *to)
+{
+    *from = *to = 0;
+    if (ends(t->name, ".key.bias") || ends(t->name, "k_proj.bias")) *to = n;
+    if (ends(t->name, "c_attn.bias")) *from = n / 3, *to = n / 3 * 2;
+}
+
+static void compare_tensor(const weft_store_tensor *want, const weft_store_tensor *got)
+{
+    int64_t n    = weft_shape_count(&want->shape), from, to;
+    double  diff = 0, norm = 0;
+    assert_int_equal(want->bytes, got->bytes);
+    excepted(want, n, &from, &to);
+    for (int64_t i = 0; i < n; i++) {
+        float a, b;
+        if (i >= from && i < to) continue;
+        memcpy(&a, (const char *)want->data + 4 * i, 4);
+        memcpy(&b, (const char *)got->data + 4 * i, 4);
+        diff += pow((double)a - (double)b, 2);
+        norm += pow((double)a, 2);
+    }
+    if (!(sqrt(diff) <= 1e-4 * sqrt(norm)))
+        fail_msg("%s: off by %.3g of its norm", want->name, sqrt(diff / norm));
+}
+
+static void compare_weights(const weft_store_file *want)
+{
+    weft_store_dir *got;
+    OK(weft_store_dir_open(test_files_path("out/final"), &got));
+    for (int i = 0; i < weft_store_count(want); i++) {
+        const weft_store_tensor *t = weft_store_at(want, i);
+        const weft_store_tensor *g = weft_store_dir_find(got, t->name);
+        if (!g) fail_msg("%s is missing from the export", t->name);
+        compare_tensor(t, g);
+    }
+    weft_store_dir_close(got);
+}
+
+/* tolerance[i] is of norm i. */
+static void compare_curve(const char *name, const curve *want, const curve *got,
+                          const double *tolerance)
+{
+    assert_int_equal(got->n, want->n);
+    for (int i = 0; i < want->n; i++) {
+        double l = fabs(got->loss[i] / want->loss[i] - 1);
+        double g = fabs(got->norm[i] / want->norm[i] - 1);
+        if (!(l <= 1e-5)) fail_msg("%s step %d: loss off by %.3g", name, i + 1, l);
+        if (!(g <= tolerance[i]))
+            fail_msg("%s step %d: gradient norm off by %.3g, allowed %.3g", name, i + 1,
+                     g, tolerance[i]);
+    }
+}
+
+/* Runs the job that the numbers in root describe, micro_batch sequences at a time. */
+static void train(const weft_node *root, const char *model, const char *data,
+                  int64_t micro)
+{
+    weft_text t = {0};
+    weft_job *j;
+    double    beta[2];
+    int       two;
+    read_list(root, "betas", beta, &two);
+    weft_text_add(
+        &t, "{model: %s, data: %s, seq: %d, batch: %d, micro_batch: %d, steps: %d, ",
+        model, data, (int)number(weft_node_get(root, "seq")),
+        (int)number(weft_node_get(root, "batch")), (int)micro,
+        (int)number(weft_node_get(root, "steps")));
+    weft_text_add(
+        &t, "optimizer: {name: adamw, lr: %.17g, betas: [%.17g, %.17g], eps: %.17g, ",
+        number(weft_node_get(root, "lr")), beta[0], beta[1],
+        number(weft_node_get(root, "eps")));
+    weft_text_add(&t, "weight_decay: %.17g, clip: 1.0}, output: %s, threads: 2}",
+                  number(weft_node_get(root, "weight_decay")), test_files_path("out"));
+    OK(weft_job_parse("test.yaml", t.s, t.n, 0, NULL, &j));
+    weft_session_options o = {.quiet = true};
+    weft_session_result  r;
+    OK(weft_session_run(j, &o, &r));
+    weft_job_destroy(j);
+    weft_text_fini(&t);
+}
+
+static void fixture(const char *name, int64_t micro)
+{
+    char             path[256], model[256], data[256];
+    weft_doc        *d;
+    weft_store_file *final;
+    double           tolerance[MAX_STEP];
+    for (int i = 0; i < MAX_STEP; i++) tolerance[i] = 1e-5;
+    snprintf(path, sizeof path, "tests/fixtures/%s/expected.json", name);
+    snprintf(model, sizeof model, "tests/fixtures/%s/init", name);
+    snprintf(data, sizeof data, "tests/fixtures/%s/tokens.bin", name);
+    test_files_begin();
+    OK(weft_doc_load(path, &d));
+    train(weft_doc_root(d), model, data, micro);
+    curve want = read_curve(weft_doc_root(d));
+    curve got  = read_metrics(test_files_path("out/metrics.jsonl"));
+    compare_curve(name, &want, &got, tolerance);
+    snprintf(path, sizeof path, "tests/fixtures/%s/final.safetensors", name);
+    OK(weft_store_open(path, &final));
+    compare_weights(final);
+    weft_store_close(final);
+    weft_doc_destroy(d);
+    test_files_end();
+}
+
+static void reference(const char *name, int64_t micro)
+{
+    char            dir[256], path[512], model[512], data[512];
+    weft_doc       *d;
+    weft_store_dir *final;
+    double          tolerance[MAX_STEP];
+    snprintf(dir, sizeof dir, "../shared/reference/%s", name);
+    if (!weft_io_exists(dir)) {
+        print_message("skipped: %s is not there\n", dir);
+        return;
+    }
+    snprintf(path, sizeof path, "%s/reference.json", dir);
+    snprintf(model, sizeof model, "%s/init", dir);
+    snprintf(data, sizeof data, "%s/tokens.bin", dir);
+    if (!weft_io_exists(data)) snprintf(data, sizeof data, "%s/data.safetensors", dir);
+    test_files_begin();
+    OK(weft_doc_load(path, &d));
+    train(weft_doc_root(d), model, data, micro);
+    curve want = read_curve(weft_node_get(weft_doc_root(d), "fp64"));
+    curve fp32 = read_curve(weft_node_get(weft_doc_root(d), "fp32"));
+    curve got  = read_metrics(test_files_path("out/metrics.jsonl"));
+    for (int i = 0; i < want.n; i++)
+        tolerance[i] = fmax(1e-5, 4 * fabs(fp32.norm[i] / want.norm[i] - 1));
+    compare_curve(name, &want, &got, tolerance);
+    snprintf(path, sizeof path, "%s/final", dir);
+    OK(weft_store_dir_open(path, &final));
+    for (int i = 0; i < weft_store_dir_file_count(final); i++)
+        compare_weights(weft_store_dir_file(final, i));
+    weft_store_dir_close(final);
+    weft_doc_destroy(d);
+    test_files_end();
+}
+
+static void test_fixture_gpt2(void **s)
+{
+    (void)s;
+    fixture("gpt2", 6);
+    fixture("gpt2", 1);
+}
+
+static void test_fixture_llama(void **s)
+{
+    (void)s;
+    fixture("llama", 6);
+    fixture("llama", 2);
+}
+
+#define REFERENCE(name)                                                                  \
+    static void test_##name(void **s)                                                    \
+    {                                                                                    \
+        (void)s;                                                                         \
+        reference(#name, 8);                                                             \
+        reference(#name, 2);                                                             \
+    }
+REFERENCE(gpt2)
+REFERENCE(llama)
+REFERENCE(qwen2)
+REFERENCE(mixtral)
+REFERENCE(bert)
+REFERENCE(ernie)
+
+int main(void)
+{
+    const struct CMUnitTest t[] = {
+        cmocka_unit_test(test_fixture_gpt2), cmocka_unit_test(test_fixture_llama),
+        cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_qwen2),        cmocka_unit_test(test_mixtral),
+        cmocka_unit_test(test_bert),         cmocka_unit_test(test_ernie),
+    };
+    return cmocka_run_group_tests(t, NULL, NULL);
+}
