@@ -109,10 +109,23 @@ static weft_status copy_actor(weft_program *p, int actor, const char *name, cons
     return WEFT_OK;
 }
 
-static weft_operand whole(const weft_storage *t, int buffer, weft_dtype dtype)
+/* Elements of an accumulator that instructions write: its bytes are rounded up, and nobody writes the rest. */
+static int64_t written(const weft_segment *s, int storage)
 {
-    weft_operand o = {.buffer = buffer, .type.dtype = dtype, .type.shape.n = 1, .stride = {1}};
-    o.type.shape.d[0] = t->bytes / weft_dtype_bytes(dtype);
+    int64_t end = 0;
+    for (int i = 0; i < s->n_instr; i++)
+        for (int k = 0; k < s->instr[i].n_out; k++) {
+            const weft_operand *o = &s->instr[i].out[k];
+            int64_t             n = o->offset + weft_shape_count(&o->type.shape);
+            if (o->buffer == storage && n > end) end = n;
+        }
+    return end;
+}
+
+static weft_operand whole(const weft_segment *s, int storage)
+{
+    weft_operand o = {.buffer = storage, .type.dtype = WEFT_DTYPE_F32, .type.shape.n = 1, .stride = {1}};
+    o.type.shape.d[0] = written(s, storage);
     return o;
 }
 
@@ -154,7 +167,7 @@ static weft_status merge_actor(weft_program *p, const weft_segment *s)
         m->out        = WEFT_ARENA_NEW(p->arena, weft_operand);
         WEFT_TRY(weft_arena_status(p->arena));
         m->n_in = m->n_own_in = m->n_out = m->n_own_out = 1;
-        *m->in = *m->out = whole(&s->storage[i], i, WEFT_DTYPE_F32);
+        *m->in = *m->out = whole(s, i);
     }
     return WEFT_OK;
 }
