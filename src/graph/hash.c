@@ -115,8 +115,9 @@ uint64_t weft_graph_hash(const weft_graph *g)
         }
     add_int(&h, nexts);
     for (int i = 0; number && i < g->n_output; i++) add_int(&h, number[g->output[i]]);
+    bool whole = number != NULL;
     weft_arena_destroy(tmp);
-    return number ? weft_hash_value(&h) : 0;
+    return whole ? weft_hash_value(&h) : 0;
 }
 
 /* ---- layers ---- */

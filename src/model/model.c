@@ -1,6 +1,7 @@
 /* Loading a model: what is meant, which family makes it, and what can be asked of it. */
 #include "model/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -301,12 +302,25 @@ static bool find_in(const weft_model *m, const weft_model_param *p, const char *
     return false;
 }
 
-bool weft_model_find_tensor(const weft_model *m, const char *file_name,
-                            const weft_model_param **p, const weft_model_tensor **t)
+static bool find(const weft_model *m, const char *name, const weft_model_param **p,
+                 const weft_model_tensor **t)
 {
     for (int i = 0; i < m->n_param + m->n_stat; i++) {
         *p = i < m->n_param ? &m->param[i] : &m->stat[i - m->n_param].p;
-        if (find_in(m, *p, file_name, t)) return true;
+        if (find_in(m, *p, name, t)) return true;
     }
     return false;
+}
+
+/* Norms of the oldest files call weight and bias gamma and beta. */
+bool weft_model_find_tensor(const weft_model *m, const char *file_name,
+                            const weft_model_param **p, const weft_model_tensor **t)
+{
+    char        name[256];
+    const char *dot = strrchr(file_name, '.');
+    if (find(m, file_name, p, t)) return true;
+    if (!dot || (strcmp(dot, ".gamma") && strcmp(dot, ".beta"))) return false;
+    snprintf(name, sizeof name, "%.*s.%s", (int)(dot - file_name), file_name,
+             strcmp(dot, ".beta") ? "weight" : "bias");
+    return find(m, name, p, t);
 }

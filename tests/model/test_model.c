@@ -349,6 +349,40 @@ static void weights_at_first(void **state)
     weft_model_destroy(m);
 }
 
+/* Files differ in how they call a tensor: without the prefix, by a tied name, by an old one. */
+static void names_in_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *file, *ours;
+    } same[] = {
+        {"gpt2", "h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.weight"},
+        {"gpt2", "lm_head.weight", "transformer.wte.weight"},
+        {"gpt2", "h.0.attn.bias", NULL},
+        {"bert-large", "embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight"},
+        {"bert-large", "bert.embeddings.LayerNorm.beta",
+         "bert.embeddings.LayerNorm.bias"},
+        {"bert-large", "cls.predictions.decoder.bias", "cls.predictions.bias"},
+        {"bert-large", "bert.pooler.dense.weight", NULL},
+        {"t5-large", "decoder.embed_tokens.weight", "shared.weight"},
+        {"t5-large", "lm_head.weight", "shared.weight"},
+        {"llama3-8b", "lm_head.weight", "lm_head.weight"},
+        {"mixtral-8x7b", "model.layers.3.block_sparse_moe.experts.7.w2.weight",
+         "model.layers.3.block_sparse_moe.experts.7.w2.weight"},
+        {"resnet50", "resnet.embedder.embedder.normalization.running_var",
+         "resnet.embedder.embedder.normalization.running_var"},
+    };
+    for (size_t i = 0; i < WEFT_COUNT(same); i++) {
+        weft_model              *m = load(same[i].preset, (weft_model_options){.seq = 8});
+        const weft_model_param  *p;
+        const weft_model_tensor *t;
+        bool                     found = weft_model_find_tensor(m, same[i].file, &p, &t);
+        if (found != (same[i].ours != NULL)) fail_msg("%s", same[i].file);
+        if (found) assert_string_equal(t->name, same[i].ours);
+        weft_model_destroy(m);
+    }
+}
+
 /* ---- the reference models: exactly the tensors of their files ---- */
 static void reference_files_fit(void **state)
 {
@@ -405,6 +439,7 @@ int main(void)
         cmocka_unit_test(both_spellings),
         cmocka_unit_test(graph_text_is_a_model),
         cmocka_unit_test(weights_at_first),
+        cmocka_unit_test(names_in_files),
         cmocka_unit_test(reference_files_fit),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
