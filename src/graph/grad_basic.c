@@ -133,7 +133,7 @@ WEFT_GRAD(reduce)
                         (double)weft_shape_count(&thin) /
                             (double)weft_shape_count(&x.shape));
     g = weft_graph__cast(d, g, x.dtype);
-    g = weft_build_reshape(&d->b, g, &thin);
+    if (WEFT_TYPE(d, g).shape.n > 0) g = weft_build_reshape(&d->b, g, &thin);
     weft_graph__give(d, n, 0, weft_build_broadcast(&d->b, g, &x.shape));
 }
 WEFT_GRAD(broadcast)

@@ -289,7 +289,7 @@ WEFT_REF(embedding)
 WEFT_REF(embedding_grad)
 {
     int64_t v = u->out[0].shape.d[0], d = u->out[0].shape.d[1],
-            n = weft_kernel__count(&u->in[1]);
+            n  = weft_kernel__count(&u->in[1]);
     double pad = (double)weft_use_int(u, "pad");
     weft_kernel__zero(out[0], &u->out[0]);
     for (int64_t r = 0; r < n; r++)

@@ -119,6 +119,13 @@ weft_status weft_op__shape_attention_grad(const weft_op_use *u, weft_type *o)
     if (u->n_out > 3) o[3] = f32(u->in[6].shape);
     return WEFT_OK;
 }
+weft_status weft_op__shape_rotary(const weft_op_use *u, weft_type *o)
+{
+    WEFT_TRY(need_rank(u, 0, 4));
+    if (u->in[0].shape.d[3] % 2) return bad(u, 0, "an even head size");
+    o[0] = u->in[0];
+    return WEFT_OK;
+}
 weft_status weft_op__shape_rel_bucket(const weft_op_use *u, weft_type *o)
 {
     o[0] = i32(mat(weft_use_int(u, "s"), weft_use_int(u, "t")));
@@ -197,8 +204,11 @@ weft_status weft_op__shape_route(const weft_op_use *u, weft_type *o)
 }
 weft_status weft_op__shape_route_grad(const weft_op_use *u, weft_type *o)
 {
-    WEFT_TRY(need(u, 2, &u->in[1].shape));
-    WEFT_TRY(need(u, 3, &u->in[1].shape));
+    int        n = u->in[0].shape.n;
+    weft_shape w = u->in[0].shape;
+    if (n < 1) return bad(u, 0, "at least one dimension");
+    w.d[n - 1] = weft_use_int(u, "k");
+    for (int i = 1; i < 4; i++) WEFT_TRY(need(u, i, &w));
     o[0] = u->in[0];
     return WEFT_OK;
 }
@@ -220,6 +230,8 @@ weft_status weft_op__shape_dispatch_grad(const weft_op_use *u, weft_type *o)
     int64_t k = weft_use_int(u, "k");
     WEFT_TRY(need_rank(u, 0, 2));
     if (k < 1 || u->in[0].shape.d[0] % k) return bad(u, 0, "a multiple of k rows");
+    weft_shape src = vec(u->in[0].shape.d[0]);
+    WEFT_TRY(need(u, 1, &src));
     o[0]            = u->in[0];
     o[0].shape.d[0] = u->in[0].shape.d[0] / k;
     return WEFT_OK;
@@ -230,6 +242,8 @@ weft_status weft_op__shape_combine(const weft_op_use *u, weft_type *o)
     WEFT_TRY(need_rank(u, 1, 2));
     if (weft_shape_count(&u->in[1].shape) != u->in[0].shape.d[0])
         return bad(u, 1, "a weight for each row");
+    weft_shape src = vec(u->in[0].shape.d[0]);
+    WEFT_TRY(need(u, 2, &src));
     o[0]            = u->in[0];
     o[0].shape.d[0] = u->in[1].shape.d[0];
     return WEFT_OK;
@@ -237,6 +251,12 @@ weft_status weft_op__shape_combine(const weft_op_use *u, weft_type *o)
 weft_status weft_op__shape_combine_grad(const weft_op_use *u, weft_type *o)
 {
     WEFT_TRY(need_rank(u, 1, 2));
+    WEFT_TRY(need_rank(u, 2, 2));
+    int64_t    rows = u->in[1].shape.d[0];
+    weft_shape dy = mat(u->in[2].shape.d[0], u->in[1].shape.d[1]), src = vec(rows);
+    WEFT_TRY(need(u, 0, &dy));
+    WEFT_TRY(need(u, 3, &src));
+    if (weft_shape_count(&u->in[2].shape) != rows) return bad(u, 2, "a weight for each row");
     o[0] = u->in[1];
     o[1] = u->in[2];
     return WEFT_OK;
@@ -262,6 +282,8 @@ weft_status weft_op__shape_grouped_wgrad(const weft_op_use *u, weft_type *o)
     WEFT_TRY(need_rank(u, 1, 2));
     WEFT_TRY(need_rank(u, 2, 1));
     int64_t k = u->in[0].shape.d[1], n = u->in[1].shape.d[1];
+    if (u->in[1].shape.d[0] != u->in[0].shape.d[0]) return bad(u, 1, "as many rows as x");
+    if (u->in[2].shape.d[0] < 1) return bad(u, 2, "at least one offset");
     o[0] = f32(weft_shape_make(3, (int64_t[]){u->in[2].shape.d[0] - 1, trans ? n : k, trans ? k : n}));
     return WEFT_OK;
 }
@@ -305,16 +327,26 @@ weft_status weft_op__shape_conv2d(const weft_op_use *u, weft_type *o)
     o[0].shape.d[1] = w[0];
     return WEFT_OK;
 }
+/* A gradient's dy must be what the window makes of an image of that shape. */
+static weft_status matches(const weft_op_use *u, const weft_shape *x, int64_t channels, int64_t kh,
+                           int64_t kw)
+{
+    weft_shape y;
+    WEFT_TRY(windowed(u, x, kh, kw, &y));
+    y.d[1] = channels;
+    return need(u, 0, &y);
+}
 weft_status weft_op__shape_conv2d_grad_x(const weft_op_use *u, weft_type *o)
 {
     const weft_attr *size;
     WEFT_TRY(need_rank(u, 0, 4));
     WEFT_TRY(need_rank(u, 1, 4));
     WEFT_TRY(two(u, "size", 1, &size));
-    o[0]       = u->in[0];
-    o[0].shape = weft_shape_make(
-        4, (int64_t[]){u->in[0].shape.d[0], u->in[1].shape.d[1], size->l[0], size->l[1]});
-    return WEFT_OK;
+    const int64_t *w = u->in[1].shape.d;
+    o[0]             = u->in[0];
+    o[0].shape       = weft_shape_make(
+        4, (int64_t[]){u->in[0].shape.d[0], w[1], size->l[0], size->l[1]});
+    return matches(u, &o[0].shape, w[0], w[2], w[3]);
 }
 weft_status weft_op__shape_conv2d_grad_w(const weft_op_use *u, weft_type *o)
 {
@@ -322,9 +354,10 @@ weft_status weft_op__shape_conv2d_grad_w(const weft_op_use *u, weft_type *o)
     WEFT_TRY(need_rank(u, 0, 4));
     WEFT_TRY(need_rank(u, 1, 4));
     WEFT_TRY(two(u, "size", 1, &size));
-    o[0] = f32(weft_shape_make(
-        4, (int64_t[]){u->in[0].shape.d[1], u->in[1].shape.d[1], size->l[0], size->l[1]}));
-    return WEFT_OK;
+    int64_t out = u->in[0].shape.d[1];
+    o[0]        = f32(
+        weft_shape_make(4, (int64_t[]){out, u->in[1].shape.d[1], size->l[0], size->l[1]}));
+    return matches(u, &u->in[1].shape, out, size->l[0], size->l[1]);
 }
 weft_status weft_op__shape_avg_pool(const weft_op_use *u, weft_type *o)
 {
@@ -340,7 +373,7 @@ weft_status weft_op__shape_max_pool(const weft_op_use *u, weft_type *o)
     o[1] = i32(o[0].shape);
     return WEFT_OK;
 }
-weft_status weft_op__shape_pool_grad(const weft_op_use *u, weft_type *o)
+static weft_status pool_grad(const weft_op_use *u, weft_type *o)
 {
     const weft_attr *size;
     WEFT_TRY(need_rank(u, 0, 4));
@@ -349,6 +382,18 @@ weft_status weft_op__shape_pool_grad(const weft_op_use *u, weft_type *o)
     o[0].shape.d[2] = size->l[0];
     o[0].shape.d[3] = size->l[1];
     return WEFT_OK;
+}
+weft_status weft_op__shape_max_pool_grad(const weft_op_use *u, weft_type *o)
+{
+    WEFT_TRY(need(u, 1, &u->in[0].shape));
+    return pool_grad(u, o);
+}
+weft_status weft_op__shape_avg_pool_grad(const weft_op_use *u, weft_type *o)
+{
+    const weft_attr *k;
+    WEFT_TRY(two(u, "kernel", 1, &k));
+    WEFT_TRY(pool_grad(u, o));
+    return matches(u, &o[0].shape, u->in[0].shape.d[1], k->l[0], k->l[1]);
 }
 static weft_status channels(const weft_op_use *u, int x, int first, int n)
 {

@@ -110,11 +110,11 @@ static void check_case(const weft_test_case *c)
     for (int j = 0; j < (c->op == WEFT_OP_SPLIT ? u.n_out : 1); j++) {
         weft_vid w =
             weft_build_input(&b, "w", WEFT_DTYPE_F32, u.out[j].shape.n, u.out[j].shape.d);
-        weft_vid y = weft_build(&b, WEFT_OP_MUL, NULL, NULL, 2, out[j], w);
+        weft_vid   y    = weft_build(&b, WEFT_OP_MUL, NULL, NULL, 2, out[j], w);
         weft_shape flat = {1, {weft_shape_count(&u.out[j].shape)}};
         y               = weft_build_reshape(&b, y, &flat);
         y               = weft_build(&b, WEFT_OP_REDUCE, NULL, "axes=[0]", 1, y);
-        loss            = loss < 0 ? y : weft_build(&b, WEFT_OP_ADD, NULL, NULL, 2, loss, y);
+        loss = loss < 0 ? y : weft_build(&b, WEFT_OP_ADD, NULL, NULL, 2, loss, y);
     }
     OK(b.st);
     OK(weft_graph_differentiate(g, loss, -1, n_wrt, wrt, grad));

@@ -167,14 +167,18 @@ static void set_int(weft_op op, weft_attr *attr, const char *name, int64_t x)
     if (i >= 0) attr[i].i = x;
 }
 
-/* Attributes that repeat a size of the result. */
-static weft_attr *local_attr(const whole *w, const weft_type *out)
+/* Attributes that repeat a size of the result, or a row number of a table that is cut. */
+static weft_attr *local_attr(const whole *w, const part *p, const weft_type *out)
 {
     weft_op    op   = w->u.op;
     weft_attr *attr = WEFT_ARENA_ARRAY(arena, weft_attr, WEFT_MAX_ATTR);
     memcpy(attr, w->u.attr, sizeof *attr * WEFT_MAX_ATTR);
     set_list(op, attr, "shape", &out[0].shape);
-    if (op == WEFT_OP_EMBEDDING_GRAD) set_int(op, attr, "rows", out[0].shape.d[0]);
+    if (op == WEFT_OP_EMBEDDING_GRAD) {
+        set_int(op, attr, "rows", out[0].shape.d[0]);
+        if (w->f.factor[p->f].name == 'v')
+            set_int(op, attr, "pad", weft_use_int(&w->u, "pad") - p->lo);
+    }
     if (op == WEFT_OP_SCATTER_ADD)
         set_int(op, attr, "size", out[0].shape.d[weft_use_int(&w->u, "axis")]);
     if (op == WEFT_OP_REL_BUCKET) {
@@ -242,7 +246,7 @@ static double **run_part(const whole *w, const part *p)
         y[j]   = numbers(&out[j]);
     }
     local_numbers(w, p, in, x);
-    weft_op_use u = {w->u.op, local_attr(w, out), n_in, n_out, in, out};
+    weft_op_use u = {w->u.op, local_attr(w, p, out), n_in, n_out, in, out};
     if (weft_op_infer(&u, got) != WEFT_OK ||
         weft_kernel_ref_run(&u, (const double *const *)x, y, &ctx))
         fail_msg("%s: part of %c: %s", w->what, w->f.factor[p->f].name,
