@@ -65,7 +65,7 @@ fuzz:
 	@tools/need.sh cmake ninja clang
 	@test -f build-fuzz/build.ninja || CC=clang $(CMAKE) -S . -B build-fuzz -DWEFT_FUZZ=ON \
 	    -DWEFT_SANITIZE=address,undefined >/dev/null
-	@$(NINJA) -C build-fuzz
+	@$(NINJA) -C build-fuzz fuzzers
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
 
 # ---- checks ----------------------------------------------------------------------------------
@@ -84,6 +84,7 @@ headers:
 
 names: build
 	@tools/check_names.sh $(BUILD)/CMakeFiles/objects.dir/src
+	@tools/check_names.sh $(BUILD)/CMakeFiles/cli_objects.dir/src
 
 installed: build
 	@tools/check_install.sh $(BUILD)

@@ -43,7 +43,8 @@ foreach(f ${test_src})
     endif()
     target_link_libraries(${name} weft_static PkgConfig::CMOCKA)
     target_compile_definitions(${name} PRIVATE
-        WEFT_TEST_COMMAND="${CMAKE_BINARY_DIR}/weft")
+        WEFT_TEST_COMMAND="${CMAKE_BINARY_DIR}/weft"
+        WEFT_TEST_SANITIZED=$<BOOL:${WEFT_SANITIZE}>) # resident memory and times mean little then
     add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600)
     if(TARGET weft)
