@@ -3,12 +3,13 @@
  * In: products (gemm.h).  Out: C.  What always holds:
  * (1) Where k is cut follows from k alone; a c[i][j] is summed by one task at a time, over its
  *     blocks of k in order, by one fma after the other.  All else is free to change.
- * (2) Of A and B the one with fewer rows (columns) is *shared*: packed once by all threads, a
- *     chunk of k at a time.  The other is *streamed*: a task packs a strip of it for the chunk into
- *     its thread's memory, where it stays in the second-level cache, and multiplies it by all of
- *     the shared one.
- * (3) A round is: pack the shared operands, then the tasks.  Partial sums wait in C between
- *     rounds, or in scratch where C is not f32 with unit column stride.
+ * (2) Of A and B the one with fewer rows (columns) is *shared*: whoever first needs a panel of it
+ *     packs it for all, a chunk of k at a time.  The other is *streamed*: a task packs a strip of
+ *     it for the chunk into its thread's memory, where it stays in the second-level cache, and
+ *     multiplies it by all of the shared one.
+ * (3) What a thread packs next is fetched while it multiplies.
+ * (4) A round is one chunk of k.  Partial sums wait in C between rounds, or in scratch where C is
+ *     not f32 with unit column stride.
  *
  *         streamed strip of B
  *            |    |####|            |     the strip stays in L2, panels of A pass through L1;
@@ -18,6 +19,8 @@
 #include "kernel/gemm_priv.h"
 
 #include <assert.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernel/isa.h"
@@ -46,7 +49,6 @@ typedef struct cut {
     int64_t s_rows, n_sblock;  /* rows of the shared operand in one round */
     int64_t p_panels, n_strip; /* of the streamed operand */
     int64_t sub_panels;        /* panels of B that meet a panel of A at once */
-    int64_t n_pack;            /* packing tasks a round */
 } cut;
 
 /* A run of equal products within a batch, that share their rounds. */
@@ -56,7 +58,7 @@ typedef struct seg {
     int64_t   batch0, n_batch;
     float    *shared, *part; /* part: NULL, or m n floats for each of the batch */
     int64_t   shared_stride;
-    int64_t   pack_end, work_end; /* tasks of this round up to and with this one */
+    int64_t   task_end; /* tasks of this round up to and with these */
     bool      stream;
 } seg;
 
@@ -65,6 +67,7 @@ typedef struct job {
     seg                         *seg;
     int                          n_seg;
     int64_t                      round;
+    int                          n_thread;
     char                        *thread_mem;
     size_t                       thread_bytes;
 } job;
@@ -161,7 +164,6 @@ static cut cut_make(const weft_gemm *g, const weft_kernel__gemm_isa *isa)
     c.n_sblock = max64(1, ceil_div(c.s_dim, SHARED_ROWS));
     c.s_rows   = round_up(ceil_div(c.s_dim, c.n_sblock), c.s_width);
     c.n_sblock = c.s_dim ? ceil_div(c.s_dim, c.s_rows) : 1;
-    c.n_pack   = ceil_div(c.s_rows / c.s_width, 4);
     cut_strips(&c, g, chunk_k);
     c.sub_panels =
         c.share_a
@@ -170,83 +172,79 @@ static cut cut_make(const weft_gemm *g, const weft_kernel__gemm_isa *isa)
     return c;
 }
 
-/* The k of block b, and where a chunk begins. */
-static int64_t block_k0(const cut *c, const weft_gemm *g, int64_t b)
+/* Most rows of a shared operand in a round, its last panel being whole. */
+static int64_t shared_rows(const weft_gemm *g)
 {
-    return min64(b * c->kc, g->k);
+    return min64(min64(g->m, g->n), SHARED_ROWS) + 64;
+}
+
+/* One mark for each shared panel: none is narrower than four. */
+static int64_t mark_floats(const weft_gemm *g)
+{
+    return round_up(shared_rows(g) / 4, LINE);
+}
+
+/* The k at which a chunk begins. */
+static int64_t chunk_k0(const seg *s, int64_t chunk)
+{
+    return min64(chunk * s->c.chunk_blocks * s->c.kc, s->g.k);
 }
 
 /* ---- packing --------------------------------------------------------------------------- */
 
-typedef struct operand {
-    const char *p;
+/* A rectangle of A or B: rows r0..r1 (columns, for B) of k0..k1. */
+typedef struct piece {
+    const char *p; /* its first element */
     weft_dtype  t;
-    int64_t     rs, cs; /* along its rows (A) or columns (B), and along k */
-} operand;
+    int64_t     n_row, n_k, rs, cs; /* strides from row to row and along k */
+} piece;
 
-static operand operand_of(const weft_gemm *g, bool a, int64_t batch)
+static piece piece_of(const weft_gemm *g, bool a, int64_t batch, int64_t r0, int64_t r1,
+                      int64_t k0, int64_t k1)
 {
-    weft_dtype t    = a ? g->ta : g->tb;
-    int64_t    size = t == WEFT_DTYPE_F32 ? 4 : 2;
+    piece   o = {.t = a ? g->ta : g->tb, .n_row = r1 - r0, .n_k = k1 - k0};
+    int64_t at;
 
-    if (a)
-        return (operand){(const char *)g->a + batch * g->a_bs * size, t, g->a_rs,
-                         g->a_cs};
-    return (operand){(const char *)g->b + batch * g->b_bs * size, t, g->b_cs, g->b_rs};
+    o.rs = a ? g->a_rs : g->b_cs;
+    o.cs = a ? g->a_cs : g->b_rs;
+    at   = batch * (a ? g->a_bs : g->b_bs) + r0 * o.rs + k0 * o.cs;
+    o.p  = (const char *)(a ? g->a : g->b) + at * (o.t == WEFT_DTYPE_F32 ? 4 : 2);
+    return o;
 }
 
-/* Rows [r0,r1) of k [k0,k1) into panels as [panel][k][width].  Steps of 32 along k keep the lines
- * of a row in cache from panel to panel. */
-static void pack_block(const weft_kernel__gemm_isa *isa, const operand *o, int64_t k0,
-                       int64_t k1, int64_t r0, int64_t r1, int width, float *dst)
+/* Into panels as [panel][k][width].  Steps of 32 along k keep the lines of a row in cache from
+ * panel to panel. */
+static void pack_piece(const weft_kernel__gemm_isa *isa, const piece *o, int width,
+                       float *dst)
 {
     const int64_t size = o->t == WEFT_DTYPE_F32 ? 4 : 2;
-    const int64_t step = o->rs == 1 ? 32 : k1 - k0;
+    const int64_t step = o->rs == 1 && o->n_row > width ? 32 : o->n_k;
 
-    for (int64_t k = k0; k < k1; k += step) {
-        float *d = dst + (k - k0) * width;
-        for (int64_t r = r0; r < r1; r += width, d += width * (k1 - k0))
+    for (int64_t k = 0; k < o->n_k; k += step) {
+        float *d = dst + k * width;
+        for (int64_t r = 0; r < o->n_row; r += width, d += width * o->n_k)
             isa->pack(width, d, o->p + (r * o->rs + k * o->cs) * size, o->t,
-                      min64(width, r1 - r), min64(step, k1 - k), o->rs, o->cs);
+                      min64(width, o->n_row - r), min64(step, o->n_k - k), o->rs, o->cs);
     }
 }
 
-/* Finds the segment of a task; the task becomes an index within it. */
-static const seg *seg_find(const job *j, bool work, int64_t *task)
+/* What this thread will most likely pack next, fetched while it multiplies.  A wrong guess costs
+ * a little time, nothing else. */
+typedef struct ahead {
+    weft_kernel__gemm_ahead at;
+    int64_t                 left; /* pairs of lines */
+} ahead;
+
+static ahead ahead_of(const piece *o)
 {
-    int64_t before = 0;
+    const int64_t size  = o->t == WEFT_DTYPE_F32 ? 4 : 2;
+    const int64_t lines = o->rs == 1 ? o->n_k : o->n_row;
+    const int64_t bytes = (o->rs == 1 ? o->n_row : o->n_k) * size;
+    const int64_t pitch = (o->rs == 1 ? o->cs : o->rs) * size;
+    const int64_t pairs = ceil_div(bytes, GEMM_PAIR);
 
-    for (const seg *s = j->seg;; s++) {
-        int64_t end = work ? s->work_end : s->pack_end;
-        if (*task < end) {
-            *task -= before;
-            return s;
-        }
-        before = end;
-    }
-}
-
-static void pack_task(void *arg, int64_t task, int thread)
-{
-    const job *j     = arg;
-    const seg *s     = seg_find(j, false, &task);
-    const cut *c     = &s->c;
-    int64_t    entry = task / c->n_pack, part = task % c->n_pack;
-    int64_t    chunk = j->round % c->n_chunk, row0 = j->round / c->n_chunk * c->s_rows;
-    int64_t    total = c->s_rows / c->s_width;
-    int64_t    p0 = total * part / c->n_pack, p1 = total * (part + 1) / c->n_pack;
-    int64_t    b0  = chunk * c->chunk_blocks;
-    int64_t    r1  = min64(row0 + p1 * c->s_width, c->s_dim);
-    float     *dst = s->shared + entry * s->shared_stride;
-    operand    o   = operand_of(&s->g, c->share_a, s->batch0 + entry);
-
-    (void)thread;
-    for (int64_t b = b0; b < min64(b0 + c->chunk_blocks, c->n_block); b++) {
-        int64_t k0 = block_k0(c, &s->g, b), k1 = block_k0(c, &s->g, b + 1);
-        pack_block(j->isa, &o, k0, k1, row0 + p0 * c->s_width, r1, c->s_width,
-                   dst + p0 * c->s_width * (k1 - k0));
-        dst += total * c->s_width * (k1 - k0);
-    }
+    if ((o->rs != 1 && o->cs != 1) || lines == 0 || pairs == 0) return (ahead){0};
+    return (ahead){{o->p, pairs, pairs, pitch - pairs * GEMM_PAIR}, lines * pairs};
 }
 
 /* ---- multiplying ----------------------------------------------------------------------- */
@@ -255,61 +253,71 @@ static void pack_task(void *arg, int64_t task, int thread)
 typedef struct block {
     const job   *j;
     const seg   *s;
-    int64_t      batch, chunk;
-    int64_t      i0, i1, j0, j1;
-    const float *a, *b;
-    int64_t      a_panels, b_panels;
+    int64_t      batch, chunk, k0, k1;
+    int64_t      i0, i1, j0, j1; /* rows and columns of C */
+    const float *a, *b;          /* panels of all k of the chunk */
+    float       *shared;
+    _Atomic int *mark; /* a shared panel: 2 round + 1 claimed, 2 round + 2 packed */
     float       *sum;
+    ahead        next[2]; /* shared panel, strip */
 } block;
 
-/* Whether the last tile may write C itself. */
-static bool direct(const block *w, int64_t n_block)
+static piece shared_piece(const block *w, int64_t panel)
 {
-    const weft_gemm *g   = &w->s->g;
-    bool             add = w->chunk > 0 || g->accumulate;
+    const cut *c  = &w->s->c;
+    int64_t    s0 = w->j->round / c->n_chunk * c->s_rows;
+    int64_t    r0 = s0 + panel * c->s_width, r1 = min64(r0 + c->s_width, c->s_dim);
 
-    return g->alpha == 1.0f && g->tc == WEFT_DTYPE_F32 && g->c_cs == 1 &&
-           g->n_post == 0 && !w->s->stream && n_block > 0 && !(add && n_block > 1);
+    return piece_of(&w->s->g, c->share_a, w->batch, r0, r1, w->k0, w->k1);
 }
 
-/* One panel of A by panels [p0,p1) of B: the sums over the chunk, then where they belong. */
-static void row_block(const block *w, int64_t ip, int64_t p0, int64_t p1)
+/* Makes a shared panel ready: packs it, or waits for the thread that does. */
+static void shared_need(block *w, int64_t panel)
 {
-    const weft_kernel__gemm_isa *isa = w->j->isa;
-    const weft_gemm             *g   = &w->s->g;
-    const cut                   *c   = &w->s->c;
-    const int64_t                b0  = w->chunk * c->chunk_blocks;
-    const int64_t                b1  = min64(b0 + c->chunk_blocks, c->n_block);
-    const int64_t                i = w->i0 + ip * isa->mr, j = w->j0 + p0 * isa->nr;
-    const int64_t                cols = min64(w->j1 - j, (p1 - p0) * isa->nr);
-    const int                    rows = (int)min64(isa->mr, w->i1 - i);
-    const int64_t                ld   = (p1 - p0) * isa->nr;
-    const int64_t                done = direct(w, b1 - b0) ? cols / isa->nr * isa->nr : 0;
-    const bool                   add  = w->chunk > 0 || g->accumulate;
-    const float                 *a = w->a, *b = w->b;
+    const int    packed = (int)(2 * w->j->round + 2);
+    const int    width  = w->s->c.s_width;
+    _Atomic int *mark   = w->mark + panel;
+    int          was    = atomic_load_explicit(mark, memory_order_acquire);
 
-    for (int64_t q = b0; q < b1; q++) {
-        int64_t kc = block_k0(c, g, q + 1) - block_k0(c, g, q);
-        for (int64_t p = p0; p < p1; p++) {
-            int64_t      col = (p - p0) * isa->nr;
-            float       *out = w->sum + col;
-            const float *in  = q > b0 ? out : NULL;
-            int64_t      ldo = ld, ldi = ld;
-
-            if (q == b1 - 1 && col < done) {
-                out = (float *)g->c + w->batch * g->c_bs + i * g->c_rs + j + col;
-                ldo = g->c_rs;
-                if (q == b0 && add) in = out, ldi = ldo;
-            }
-            isa->tile(rows, kc, a + ip * isa->mr * kc, b + p * isa->nr * kc, in, ldi, out,
-                      ldo);
-        }
-        a += w->a_panels * isa->mr * kc;
-        b += w->b_panels * isa->nr * kc;
+    if (was == packed) return;
+    if (was < packed - 1 && atomic_compare_exchange_strong(mark, &was, packed - 1)) {
+        piece o = shared_piece(w, panel);
+        pack_piece(w->j->isa, &o, width, w->shared + panel * width * (w->k1 - w->k0));
+        atomic_store_explicit(mark, packed, memory_order_release);
+        return;
     }
-    if (done == cols) return;
-    if (b0 == b1) memset(w->sum, 0, (size_t)(rows * ld) * sizeof(float));
-    isa->finish(&(weft_kernel__gemm_rows){
+    while (atomic_load_explicit(mark, memory_order_acquire) != packed) sched_yield();
+}
+
+/* Shared panels [p0,p1) come next: fetch the first that nobody has packed. */
+static void shared_foresee(block *w, int64_t p0, int64_t p1)
+{
+    w->next[0] = (ahead){0};
+    for (int64_t p = p0; p < p1; p++)
+        if (atomic_load_explicit(w->mark + p, memory_order_relaxed) <
+            2 * w->j->round + 1) {
+            piece o    = shared_piece(w, p);
+            w->next[0] = ahead_of(&o);
+            return;
+        }
+}
+
+/* Whether the last tile may write C itself. */
+static bool direct(const block *w)
+{
+    const weft_gemm *g = &w->s->g;
+
+    return g->alpha == 1.0f && g->tc == WEFT_DTYPE_F32 && g->c_cs == 1 && !w->s->stream &&
+           w->k1 > w->k0 && (g->n_post == 0 || w->chunk < w->s->c.n_chunk - 1);
+}
+
+static void finish(const block *w, int64_t i, int64_t j, int rows, int64_t cols,
+                   int64_t ld, int64_t done)
+{
+    const weft_gemm *g = &w->s->g;
+
+    if (w->k0 == w->k1) memset(w->sum, 0, (size_t)(rows * ld) * sizeof(float));
+    w->j->isa->finish(&(weft_kernel__gemm_rows){
         .g       = g,
         .batch   = w->batch,
         .i       = i,
@@ -321,55 +329,110 @@ static void row_block(const block *w, int64_t ip, int64_t p0, int64_t p1)
         .part    = w->s->part ? w->s->part + w->batch * g->m * g->n : NULL,
         .ld_part = g->n,
         .first   = w->chunk == 0,
-        .last    = w->chunk == c->n_chunk - 1,
+        .last    = w->chunk == w->s->c.n_chunk - 1,
         .stream  = w->s->stream,
     });
 }
 
-/* The streamed strip's rows [p0,p1) for the chunk. */
-static void pack_strip(const block *w, int64_t p0, int64_t p1, float *dst)
+/* Panel ip of A by panels [p0,p1) of B: the sums over the chunk, then where they belong. */
+static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
 {
-    const cut *c  = &w->s->c;
-    int64_t    b0 = w->chunk * c->chunk_blocks;
-    operand    o  = operand_of(&w->s->g, !c->share_a, w->batch);
+    const weft_kernel__gemm_isa *isa = w->j->isa;
+    const weft_gemm             *g   = &w->s->g;
+    const int64_t                n_k = w->k1 - w->k0;
+    const int64_t                i = w->i0 + ip * isa->mr, j = w->j0 + p0 * isa->nr;
+    const int                    rows = (int)min64(isa->mr, w->i1 - i);
+    const int64_t                cols = min64(w->j1 - j, (p1 - p0) * isa->nr);
+    const int64_t                ld   = (p1 - p0) * isa->nr;
+    const int64_t                done = direct(w) ? cols / isa->nr * isa->nr : 0;
+    const bool                   add  = w->chunk > 0 || g->accumulate;
+    weft_kernel__gemm_ahead      idle = {(const char *)w->sum, 1, 1, -GEMM_PAIR};
 
-    for (int64_t b = b0; b < min64(b0 + c->chunk_blocks, c->n_block); b++) {
-        int64_t k0 = block_k0(c, &w->s->g, b), k1 = block_k0(c, &w->s->g, b + 1);
-        pack_block(w->j->isa, &o, k0, k1, p0, p1, c->p_width, dst);
-        dst += round_up(p1 - p0, c->p_width) * (k1 - k0);
+    for (int64_t k = 0; k < n_k; k += w->s->c.kc) {
+        weft_kernel__gemm_tile t = {.kc = min64(w->s->c.kc, n_k - k), .ld_in = ld};
+        for (int64_t p = p0; p < p1; p++) {
+            int64_t col = (p - p0) * isa->nr;
+            t.a = w->a + (ip * n_k + k) * isa->mr, t.b = w->b + (p * n_k + k) * isa->nr;
+            t.out = w->sum + col, t.ld_out = ld;
+            t.in = k > 0 ? t.out : NULL, t.add = NULL;
+            if (k + t.kc == n_k && col < done) {
+                t.out    = (float *)g->c + w->batch * g->c_bs + i * g->c_rs + j + col;
+                t.ld_out = t.ld_add = g->c_rs;
+                if (add) t.add = t.out;
+            }
+            ahead *h = w->next[0].left > 0 ? w->next : w->next + 1;
+            t.ahead  = h->left > 0 ? &h->at : &idle;
+            h->left -= t.kc / GEMM_AHEAD;
+            isa->tile(rows, &t);
+        }
+    }
+    if (done < cols) finish(w, i, j, rows, cols, ld, done);
+}
+
+/* Rows [*r0,*r1) of the streamed operand in a strip. */
+static void strip_rows(const cut *c, int64_t strip, int64_t *r0, int64_t *r1)
+{
+    *r0 = c->p_panels * strip / c->n_strip * c->p_width;
+    *r1 = min64(c->p_panels * (strip + 1) / c->n_strip * c->p_width, c->p_dim);
+}
+
+/* All panels of A by all of B.  Threads begin at different shared panels, so that each packs
+ * its part of them. */
+static void multiply(block *w, int thread)
+{
+    const cut *c   = &w->s->c;
+    int64_t    n_a = ceil_div(w->i1 - w->i0, w->j->isa->mr);
+    int64_t    n_b = ceil_div(w->j1 - w->j0, w->j->isa->nr);
+    int64_t    sub = c->share_a ? 1 : c->sub_panels;
+    int64_t    n = c->share_a ? n_a : n_b, n_sub = ceil_div(n, sub);
+    int64_t    q = n_sub * thread / w->j->n_thread;
+
+    for (int64_t t = 0; t < n_sub; t++) {
+        int64_t p0 = q * sub, p1 = min64(p0 + sub, n);
+        q = q + 1 < n_sub ? q + 1 : 0;
+        for (int64_t p = p0; p < p1; p++) shared_need(w, p);
+        if (t + 1 < n_sub) shared_foresee(w, q * sub, min64(q * sub + sub, n));
+        if (c->share_a)
+            row_block(w, p0, 0, n_b);
+        else
+            for (int64_t i = 0; i < n_a; i++) row_block(w, i, p0, p1);
     }
 }
 
 static void work_task(void *arg, int64_t task, int thread)
 {
-    const job *j     = arg;
-    const seg *s     = seg_find(j, true, &task);
+    const job *j = arg;
+    const seg *s = j->seg;
+
+    for (; task >= s->task_end; s++) {
+    }
+    if (s > j->seg) task -= s[-1].task_end;
+
     const cut *c     = &s->c;
-    int64_t    entry = task / c->n_strip, strip = task % c->n_strip;
-    int64_t    s0  = j->round / c->n_chunk * c->s_rows;
-    int64_t    s1  = min64(s0 + c->s_rows, c->s_dim);
-    int64_t    p0  = c->p_panels * strip / c->n_strip * c->p_width;
-    int64_t    p1  = min64(c->p_panels * (strip + 1) / c->n_strip * c->p_width, c->p_dim);
-    float     *mem = (float *)(void *)(j->thread_mem + (size_t)thread * j->thread_bytes);
-    float     *pack     = mem + SUM_FLOATS;
-    int64_t    panels   = ceil_div(p1 - p0, c->p_width);
-    const float *shared = s->shared + entry * s->shared_stride;
-    block        w      = {.j = j, .s = s, .batch = s->batch0 + entry, .sum = mem};
+    int64_t    entry = task / c->n_strip, strip = task % c->n_strip, p0, p1;
+    int64_t    s0   = j->round / c->n_chunk * c->s_rows;
+    int64_t    s1   = min64(s0 + c->s_rows, c->s_dim);
+    float     *area = s->shared + entry * s->shared_stride;
+    float     *mem  = (float *)(void *)(j->thread_mem + (size_t)thread * j->thread_bytes);
+    float     *pack = mem + SUM_FLOATS;
+    block      w    = {.j = j, .s = s, .batch = s->batch0 + entry, .sum = mem};
 
     w.chunk = j->round % c->n_chunk;
-    pack_strip(&w, p0, p1, pack);
-    if (c->share_a) {
-        w.i0 = s0, w.i1 = s1, w.a = shared, w.a_panels = c->s_rows / c->s_width;
-        w.j0 = p0, w.j1 = p1, w.b = pack, w.b_panels = panels;
-    } else {
-        w.i0 = p0, w.i1 = p1, w.a = pack, w.a_panels = panels;
-        w.j0 = s0, w.j1 = s1, w.b = shared, w.b_panels = c->s_rows / c->s_width;
+    w.k0 = chunk_k0(s, w.chunk), w.k1 = chunk_k0(s, w.chunk + 1);
+    w.mark = (_Atomic int *)(void *)area, w.shared = area + mark_floats(&s->g);
+    if (strip + j->n_thread < c->n_strip) {
+        strip_rows(c, strip + j->n_thread, &p0, &p1);
+        piece o   = piece_of(&s->g, !c->share_a, w.batch, p0, p1, w.k0, w.k1);
+        w.next[1] = ahead_of(&o);
     }
-    int64_t n_a = ceil_div(w.i1 - w.i0, j->isa->mr),
-            n_b = ceil_div(w.j1 - w.j0, j->isa->nr);
-    for (int64_t p = 0; p < n_b; p += c->sub_panels)
-        for (int64_t i = 0; i < n_a; i++)
-            row_block(&w, i, p, min64(p + c->sub_panels, n_b));
+    strip_rows(c, strip, &p0, &p1);
+    piece o = piece_of(&s->g, !c->share_a, w.batch, p0, p1, w.k0, w.k1);
+    pack_piece(j->isa, &o, c->p_width, pack);
+    if (c->share_a)
+        w.i0 = s0, w.i1 = s1, w.j0 = p0, w.j1 = p1, w.a = w.shared, w.b = pack;
+    else
+        w.i0 = p0, w.i1 = p1, w.j0 = s0, w.j1 = s1, w.a = pack, w.b = w.shared;
+    multiply(&w, thread);
 }
 
 /* ---- running --------------------------------------------------------------------------- */
@@ -382,8 +445,8 @@ static bool empty(const weft_gemm *g)
 /* Floats of the shared operand of one product in a round; never less for a larger shape. */
 static int64_t shared_bound(const weft_gemm *g)
 {
-    int64_t rows = min64(min64(g->m, g->n), SHARED_ROWS) + 64;
-    return round_up(max64(1, rows * min64(g->k, BLOCK_K * CHUNK_BLOCKS)), LINE);
+    int64_t k = min64(g->k, BLOCK_K * CHUNK_BLOCKS);
+    return mark_floats(g) + round_up(shared_rows(g) * k, LINE);
 }
 
 static bool needs_part(const weft_gemm *g)
@@ -479,23 +542,30 @@ static void run_group(job *j, weft_pool *pool)
     }
     if (flop < SERIAL_FLOP) pool = NULL;
     for (j->round = 0; j->round < n_round; j->round++) {
-        int64_t pack = 0, work = 0;
+        int64_t n_task = 0;
         for (int i = 0; i < j->n_seg; i++) {
-            seg *s      = j->seg + i;
-            bool on     = j->round < s->c.n_sblock * s->c.n_chunk;
-            s->pack_end = pack += on ? s->n_batch * s->c.n_pack : 0;
-            s->work_end = work += on ? s->n_batch * s->c.n_strip : 0;
+            seg *s = j->seg + i;
+            if (j->round < s->c.n_sblock * s->c.n_chunk)
+                n_task += s->n_batch * s->c.n_strip;
+            s->task_end = n_task;
         }
-        weft_pool_run(pool, pack, pack_task, j);
-        weft_pool_run(pool, work, work_task, j);
+        weft_pool_run(pool, n_task, work_task, j);
     }
+}
+
+/* Clears the marks of the segment's shared panels. */
+static void seg_clear(const seg *s)
+{
+    for (int64_t b = 0; b < s->n_batch; b++)
+        memset(s->shared + b * s->shared_stride, 0,
+               (size_t)mark_floats(&s->g) * sizeof(float));
 }
 
 void weft_gemm_run_many(const weft_gemm *g, int n_gemm, weft_pool *pool, void *scratch)
 {
     int     n_thread = pool ? weft_pool_threads(pool) : 1;
     int64_t room = shared_floats(g, n_gemm), used = 0;
-    job     j = {.isa = isa_now(), .seg = scratch};
+    job     j = {.isa = isa_now(), .seg = scratch, .n_thread = n_thread};
 
     j.thread_bytes = thread_bytes(g, n_gemm);
     j.thread_mem   = (char *)scratch + table_bytes(n_gemm);
@@ -515,6 +585,7 @@ void weft_gemm_run_many(const weft_gemm *g, int n_gemm, weft_pool *pool, void *s
             seg *s     = j.seg + j.n_seg++;
             *s         = seg_make(&j, g + i, b, part);
             s->n_batch = n, s->shared = shared + used;
+            seg_clear(s);
             used += n * each, b += n;
         }
     }

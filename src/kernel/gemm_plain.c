@@ -6,16 +6,18 @@ enum {
     NR = 16
 };
 
-static void tile(int rows, int64_t kc, const float *a, const float *b, const float *in,
-                 int64_t ld_in, float *out, int64_t ld_out)
+static void tile(int rows, const weft_kernel__gemm_tile *t)
 {
     for (int i = 0; i < rows; i++) {
         float sum[NR] = {0};
-        for (int64_t p = 0; p < kc; p++)
+        for (int64_t p = 0; p < t->kc; p++)
             for (int j = 0; j < NR; j++)
-                sum[j] = fmaf(a[p * MR + i], b[p * NR + j], sum[j]);
-        for (int j = 0; j < NR; j++)
-            out[i * ld_out + j] = in ? in[i * ld_in + j] + sum[j] : sum[j];
+                sum[j] = fmaf(t->a[p * MR + i], t->b[p * NR + j], sum[j]);
+        for (int j = 0; j < NR; j++) {
+            if (t->in) sum[j] += t->in[i * t->ld_in + j];
+            if (t->add) sum[j] += t->add[i * t->ld_add + j];
+            t->out[i * t->ld_out + j] = sum[j];
+        }
     }
 }
 

@@ -7,6 +7,8 @@
 
 enum {
     GEMM_MAX_MR   = 16,
+    GEMM_AHEAD    = 4,   /* steps of k between two fetches of what is packed next */
+    GEMM_PAIR     = 128, /* bytes of two cache lines */
     GEMM_MAX_COLS = 256, /* most columns of a row block; a multiple of every nr */
 };
 
@@ -24,12 +26,28 @@ typedef struct weft_kernel__gemm_rows {
     bool             stream;      /* C is far larger than the caches */
 } weft_kernel__gemm_rows;
 
+/* What is fetched towards the cache meanwhile: pairs of lines, `run` of them one after the other,
+ * then `skip` bytes on to the next run. */
+typedef struct weft_kernel__gemm_ahead {
+    const char *p;
+    int64_t     left, run, skip;
+} weft_kernel__gemm_ahead;
+
+/* out = add + (in + a b) over kc, for a tile of rows x nr; in and add may be NULL, out may be
+ * either.  On the way, once in GEMM_AHEAD steps of k, a pair of lines is fetched. */
+typedef struct weft_kernel__gemm_tile {
+    int64_t                  kc;
+    const float             *a, *b; /* panels, at the first k of the block */
+    const float             *in, *add;
+    float                   *out;
+    int64_t                  ld_in, ld_add, ld_out;
+    weft_kernel__gemm_ahead *ahead;
+} weft_kernel__gemm_tile;
+
 typedef struct weft_kernel__gemm_isa {
     int mr, nr;
 
-    /* out[rows][nr] = (in ? in : 0) + a b over kc; a, b: panels; rows <= mr. */
-    void (*tile)(int rows, int64_t kc, const float *a, const float *b, const float *in,
-                 int64_t ld_in, float *out, int64_t ld_out);
+    void (*tile)(int rows, const weft_kernel__gemm_tile *t); /* rows <= mr */
 
     /* Packs rows [0,rows) of src, k columns, into a panel; the other rows of it become 0. */
     void (*pack)(int width, float *panel, const void *src, weft_dtype t, int64_t rows,
