@@ -255,38 +255,78 @@ typedef struct block {
     const seg   *s;
     int64_t      batch, chunk, k0, k1;
     int64_t      i0, i1, j0, j1; /* rows and columns of C */
-    const float *a, *b;          /* panels of all k of the chunk */
+    float       *a, *b;          /* panels of all k of the chunk */
     float       *shared;
     _Atomic int *mark; /* a shared panel: 2 round + 1 claimed, 2 round + 2 packed */
     float       *sum;
     ahead        next[2]; /* shared panel, strip */
+    piece        strip;   /* what the strip is packed from */
+    bool fuse_a, fuse_b;  /* the panels of this row block are packed by its tiles */
 } block;
 
-static piece shared_piece(const block *w, int64_t panel)
+static piece shared_piece(const block *w, int64_t p0, int64_t p1)
 {
     const cut *c  = &w->s->c;
     int64_t    s0 = w->j->round / c->n_chunk * c->s_rows;
-    int64_t    r0 = s0 + panel * c->s_width, r1 = min64(r0 + c->s_width, c->s_dim);
+    int64_t    r0 = s0 + p0 * c->s_width, r1 = min64(s0 + p1 * c->s_width, c->s_dim);
 
     return piece_of(&w->s->g, c->share_a, w->batch, r0, r1, w->k0, w->k1);
 }
 
-/* Makes a shared panel ready: packs it, or waits for the thread that does. */
-static void shared_need(block *w, int64_t panel)
+/* Whether tiles can pack these panels on the way: full ones, contiguous in their matrix. */
+static bool fusible(const piece *o, int64_t width)
 {
-    const int    packed = (int)(2 * w->j->round + 2);
-    const int    width  = w->s->c.s_width;
+    return o->rs == 1 && o->t == WEFT_DTYPE_F32 && o->n_row % width == 0 && o->n_k > 0;
+}
+
+static int packed_mark(const block *w)
+{
+    return (int)(2 * w->j->round + 2);
+}
+
+/* True: the panel is the caller's to pack.  False: it is packed (maybe after a wait). */
+static bool shared_claim(const block *w, int64_t panel)
+{
+    const int    packed = packed_mark(w);
     _Atomic int *mark   = w->mark + panel;
     int          was    = atomic_load_explicit(mark, memory_order_acquire);
 
-    if (was == packed) return;
-    if (was < packed - 1 && atomic_compare_exchange_strong(mark, &was, packed - 1)) {
-        piece o = shared_piece(w, panel);
-        pack_piece(w->j->isa, &o, width, w->shared + panel * width * (w->k1 - w->k0));
-        atomic_store_explicit(mark, packed, memory_order_release);
-        return;
+    if (was < packed - 1 && atomic_compare_exchange_strong(mark, &was, packed - 1))
+        return true;
+    while (was != packed) {
+        sched_yield();
+        was = atomic_load_explicit(mark, memory_order_acquire);
     }
-    while (atomic_load_explicit(mark, memory_order_acquire) != packed) sched_yield();
+    return false;
+}
+
+static void shared_publish(const block *w, int64_t panel)
+{
+    atomic_store_explicit(w->mark + panel, packed_mark(w), memory_order_release);
+}
+
+/* Makes shared panels [p0,p1) ready.  True when tiles shall pack them: then all are claimed. */
+static bool shared_need(block *w, int64_t p0, int64_t p1, bool may_fuse)
+{
+    const int width = w->s->c.s_width;
+    uint64_t  mine  = 0;
+
+    for (int64_t p = p0; p < p1; p++) {
+        piece o = shared_piece(w, p, p + 1);
+        may_fuse &= fusible(&o, width);
+        if (shared_claim(w, p))
+            mine |= 1ull << (p - p0);
+        else
+            may_fuse = false;
+    }
+    if (may_fuse) return true;
+    for (int64_t p = p0; p < p1; p++) {
+        if (!(mine >> (p - p0) & 1)) continue;
+        piece o = shared_piece(w, p, p + 1);
+        pack_piece(w->j->isa, &o, width, w->shared + p * width * (w->k1 - w->k0));
+        shared_publish(w, p);
+    }
+    return false;
 }
 
 /* Shared panels [p0,p1) come next: fetch the first that nobody has packed. */
@@ -296,7 +336,7 @@ static void shared_foresee(block *w, int64_t p0, int64_t p1)
     for (int64_t p = p0; p < p1; p++)
         if (atomic_load_explicit(w->mark + p, memory_order_relaxed) <
             2 * w->j->round + 1) {
-            piece o    = shared_piece(w, p);
+            piece o    = shared_piece(w, p, p + 1);
             w->next[0] = ahead_of(&o);
             return;
         }
@@ -334,6 +374,20 @@ static void finish(const block *w, int64_t i, int64_t j, int rows, int64_t cols,
     });
 }
 
+/* Where a panel of A or B lies unpacked, at a k of the chunk. */
+static const float *source(const block *w, bool a, int64_t panel, int64_t k,
+                           int64_t *step)
+{
+    const weft_gemm *g = &w->s->g;
+
+    *step = a ? g->a_cs : g->b_rs;
+    if (a)
+        return (const float *)g->a + w->batch * g->a_bs + w->i0 + panel * w->j->isa->mr +
+               (w->k0 + k) * g->a_cs;
+    return (const float *)g->b + w->batch * g->b_bs + w->j0 + panel * w->j->isa->nr +
+           (w->k0 + k) * g->b_rs;
+}
+
 /* Panel ip of A by panels [p0,p1) of B: the sums over the chunk, then where they belong. */
 static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
 {
@@ -363,7 +417,14 @@ static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
             ahead *h = w->next[0].left > 0 ? w->next : w->next + 1;
             t.ahead  = h->left > 0 ? &h->at : &idle;
             h->left -= t.kc / GEMM_AHEAD;
-            isa->tile(rows, &t);
+            if (w->fuse_b)
+                t.copy = w->b + (p * n_k + k) * isa->nr,
+                t.b    = source(w, false, p, k, &t.src_step), isa->copy_b(&t);
+            else if (w->fuse_a && p == p0 && rows == isa->mr)
+                t.copy = w->a + (ip * n_k + k) * isa->mr,
+                t.a    = source(w, true, ip, k, &t.src_step), isa->copy_a(&t);
+            else
+                isa->tile(rows, &t);
         }
     }
     if (done < cols) finish(w, i, j, rows, cols, ld, done);
@@ -374,6 +435,35 @@ static void strip_rows(const cut *c, int64_t strip, int64_t *r0, int64_t *r1)
 {
     *r0 = c->p_panels * strip / c->n_strip * c->p_width;
     *r1 = min64(c->p_panels * (strip + 1) / c->n_strip * c->p_width, c->p_dim);
+}
+
+/* A panel of the shared A by the strip of B.  The first one finds the strip unpacked. */
+static void shared_a(block *w, int64_t p, int64_t n_b, bool first)
+{
+    const int mr   = w->j->isa->mr;
+    bool      full = w->i0 + (p + 1) * mr <= w->i1;
+
+    w->fuse_b = first && full && fusible(&w->strip, w->j->isa->nr);
+    if (first && !w->fuse_b) pack_piece(w->j->isa, &w->strip, w->j->isa->nr, w->b);
+    w->fuse_a = shared_need(w, p, p + 1, !first);
+    row_block(w, p, 0, n_b);
+    if (w->fuse_a) shared_publish(w, p);
+}
+
+/* Panels [p0,p1) of the shared B by the strip of A. */
+static void shared_b(block *w, int64_t n_a, int64_t p0, int64_t p1, bool first)
+{
+    const int mr   = w->j->isa->mr;
+    bool      full = w->i0 + mr <= w->i1;
+
+    w->fuse_a = first && fusible(&w->strip, mr);
+    if (first && !w->fuse_a) pack_piece(w->j->isa, &w->strip, mr, w->a);
+    w->fuse_b = shared_need(w, p0, p1, !first && full);
+    for (int64_t i = 0; i < n_a; i++) {
+        row_block(w, i, p0, p1);
+        for (int64_t p = p0; w->fuse_b && p < p1; p++) shared_publish(w, p);
+        w->fuse_b = false;
+    }
 }
 
 /* All panels of A by all of B.  Threads begin at different shared panels, so that each packs
@@ -390,12 +480,11 @@ static void multiply(block *w, int thread)
     for (int64_t t = 0; t < n_sub; t++) {
         int64_t p0 = q * sub, p1 = min64(p0 + sub, n);
         q = q + 1 < n_sub ? q + 1 : 0;
-        for (int64_t p = p0; p < p1; p++) shared_need(w, p);
         if (t + 1 < n_sub) shared_foresee(w, q * sub, min64(q * sub + sub, n));
         if (c->share_a)
-            row_block(w, p0, 0, n_b);
+            shared_a(w, p0, n_b, t == 0);
         else
-            for (int64_t i = 0; i < n_a; i++) row_block(w, i, p0, p1);
+            shared_b(w, n_a, p0, p1, t == 0);
     }
 }
 
@@ -426,8 +515,7 @@ static void work_task(void *arg, int64_t task, int thread)
         w.next[1] = ahead_of(&o);
     }
     strip_rows(c, strip, &p0, &p1);
-    piece o = piece_of(&s->g, !c->share_a, w.batch, p0, p1, w.k0, w.k1);
-    pack_piece(j->isa, &o, c->p_width, pack);
+    w.strip = piece_of(&s->g, !c->share_a, w.batch, p0, p1, w.k0, w.k1);
     if (c->share_a)
         w.i0 = s0, w.i1 = s1, w.j0 = p0, w.j1 = p1, w.a = w.shared, w.b = pack;
     else

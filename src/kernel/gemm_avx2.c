@@ -3,75 +3,24 @@
 
 #if defined(__AVX2__) && defined(__FMA__)
 
-enum {
-    MR = 6,
-    NR = 16
-};
+#define MR 6
+#include "kernel/gemm_tile.h"
 
-#define FOR_ROWS(R) _Pragma("GCC unroll 6") for (int i = 0; i < R; i++)
+/* clang-format off */
+TILE_ROWS(1)
+TILE_ROWS(2)
+TILE_ROWS(3)
+TILE_ROWS(4)
+TILE_ROWS(5)
+TILE_ROWS(6)
+TILE_COPIES
+/* clang-format on */
 
-/* One step of k: R x 16 sums in 2 R registers; a row of a is one broadcast. */
-#define STEP(R)                                                                          \
-    do {                                                                                 \
-        __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);                     \
-        FOR_ROWS(R)                                                                      \
-        {                                                                                \
-            __m256 ai = _mm256_broadcast_ss(a + i);                                      \
-            s[i][0]   = _mm256_fmadd_ps(ai, b0, s[i][0]);                                \
-            s[i][1]   = _mm256_fmadd_ps(ai, b1, s[i][1]);                                \
-        }                                                                                \
-        a += MR, b += NR;                                                                \
-    } while (0)
-
-#define ADD_ROWS(R, from, ld)                                                            \
-    if (from) FOR_ROWS(R)                                                                \
-        {                                                                                \
-            s[i][0] = _mm256_add_ps(_mm256_loadu_ps(from + i * ld), s[i][0]);            \
-            s[i][1] = _mm256_add_ps(_mm256_loadu_ps(from + i * ld + 8), s[i][1]);        \
-        }
-
-#define TILE(R)                                                                          \
-    static void tile_##R(const weft_kernel__gemm_tile *t)                                \
-    {                                                                                    \
-        const float            *a = t->a, *b = t->b;                                     \
-        weft_kernel__gemm_ahead h = *t->ahead;                                           \
-        int64_t                 p;                                                       \
-        __m256                  s[R][2];                                                 \
-                                                                                         \
-        FOR_ROWS(R)                                                                      \
-        {                                                                                \
-            s[i][0] = s[i][1] = _mm256_setzero_ps();                                     \
-            __builtin_prefetch(t->out + i * t->ld_out, 1);                               \
-            __builtin_prefetch(t->out + i * t->ld_out + 15, 1);                          \
-        }                                                                                \
-        for (p = t->kc; p >= GEMM_AHEAD; p -= GEMM_AHEAD) {                              \
-            __builtin_prefetch(h.p, 0, 2);                                               \
-            __builtin_prefetch(h.p + 64, 0, 2);                                          \
-            h.p += GEMM_PAIR;                                                            \
-            if (--h.left == 0) h.left = h.run, h.p += h.skip;                            \
-            STEP(R);                                                                     \
-            STEP(R);                                                                     \
-            STEP(R);                                                                     \
-            STEP(R);                                                                     \
-        }                                                                                \
-        *t->ahead = h;                                                                   \
-        for (; p > 0; p--) STEP(R);                                                      \
-        ADD_ROWS(R, t->in, t->ld_in)                                                     \
-        ADD_ROWS(R, t->add, t->ld_add)                                                   \
-        FOR_ROWS(R)                                                                      \
-        {                                                                                \
-            _mm256_storeu_ps(t->out + i * t->ld_out, s[i][0]);                           \
-            _mm256_storeu_ps(t->out + i * t->ld_out + 8, s[i][1]);                       \
-        }                                                                                \
-    }
-TILE(1)
-TILE(2)
-TILE(3) TILE(4) TILE(5) TILE(6)
-
-    static void tile(int rows, const weft_kernel__gemm_tile *t)
+static void tile(int rows, const weft_kernel__gemm_tile *t)
 {
-    static void (*const f[])(const weft_kernel__gemm_tile *) = {tile_1, tile_2, tile_3,
-                                                                tile_4, tile_5, tile_6};
+    static void (*const f[])(const weft_kernel__gemm_tile *) = {
+        tile_1, tile_2, tile_3, tile_4, tile_5, tile_6,
+    };
     f[rows - 1](t);
 }
 
@@ -194,6 +143,7 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
     }
 }
 
-const weft_kernel__gemm_isa weft_kernel__gemm_avx2 = {MR, NR, tile, pack, finish};
+const weft_kernel__gemm_isa weft_kernel__gemm_avx2 = {MR,     NR,   tile,  copy_a,
+                                                      copy_b, pack, finish};
 
 #endif

@@ -21,6 +21,27 @@ static void tile(int rows, const weft_kernel__gemm_tile *t)
     }
 }
 
+/* The same of a full tile whose A (B) lies unpacked. */
+static void copy_a(const weft_kernel__gemm_tile *t)
+{
+    weft_kernel__gemm_tile u = *t;
+
+    for (int64_t p = 0; p < t->kc; p++)
+        memcpy(t->copy + p * MR, t->a + p * t->src_step, MR * sizeof(float));
+    u.a = t->copy;
+    tile(MR, &u);
+}
+
+static void copy_b(const weft_kernel__gemm_tile *t)
+{
+    weft_kernel__gemm_tile u = *t;
+
+    for (int64_t p = 0; p < t->kc; p++)
+        memcpy(t->copy + p * NR, t->b + p * t->src_step, NR * sizeof(float));
+    u.b = t->copy;
+    tile(MR, &u);
+}
+
 static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t rows,
                  int64_t k, int64_t rs, int64_t cs)
 {
@@ -36,4 +57,5 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
         }
 }
 
-const weft_kernel__gemm_isa weft_kernel__gemm_plain = {MR, NR, tile, pack, finish};
+const weft_kernel__gemm_isa weft_kernel__gemm_plain = {MR,     NR,   tile,  copy_a,
+                                                       copy_b, pack, finish};

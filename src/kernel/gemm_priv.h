@@ -42,12 +42,19 @@ typedef struct weft_kernel__gemm_tile {
     float                   *out;
     int64_t                  ld_in, ld_add, ld_out;
     weft_kernel__gemm_ahead *ahead;
+    int64_t                  src_step; /* copy_a, copy_b: from k to k in the source */
+    float                   *copy;     /* and the panel to fill */
 } weft_kernel__gemm_tile;
 
 typedef struct weft_kernel__gemm_isa {
     int mr, nr;
 
     void (*tile)(int rows, const weft_kernel__gemm_tile *t); /* rows <= mr */
+
+    /* A full tile that reads A (or B) from its matrix, where a row of the panel is contiguous, and
+     * packs it on the way. */
+    void (*copy_a)(const weft_kernel__gemm_tile *t);
+    void (*copy_b)(const weft_kernel__gemm_tile *t);
 
     /* Packs rows [0,rows) of src, k columns, into a panel; the other rows of it become 0. */
     void (*pack)(int width, float *panel, const void *src, weft_dtype t, int64_t rows,

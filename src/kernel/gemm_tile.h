@@ -1,0 +1,84 @@
+/* Tiles of the product over vec.h: MR rows by two vectors, the sums in registers.  The file that
+ * includes this says MR; NR is 2 VW.  A row of A is one broadcast a step, B two loads. */
+#ifndef WEFT_KERNEL_GEMM_TILE_H
+#define WEFT_KERNEL_GEMM_TILE_H
+
+#include "kernel/gemm_priv.h"
+#include "kernel/vec.h"
+
+#ifndef MR
+#define MR 4
+#endif
+#define NR (2 * VW)
+
+#define FOR_ROWS(R) _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)
+
+/* One step of k.  COPY may keep what was read. */
+#define STEP(R, A_STEP, B_STEP, COPY)                                                    \
+    do {                                                                                 \
+        vf b0 = vf_load(b), b1 = vf_load(b + VW);                                        \
+        FOR_ROWS(R)                                                                      \
+        {                                                                                \
+            vf ai   = vf_set1(a[i]);                                                     \
+            s[i][0] = vf_fma(ai, b0, s[i][0]);                                           \
+            s[i][1] = vf_fma(ai, b1, s[i][1]);                                           \
+        }                                                                                \
+        COPY;                                                                            \
+        a += A_STEP, b += B_STEP;                                                        \
+    } while (0)
+
+#define ADD_ROWS(R, from, ld)                                                            \
+    do {                                                                                 \
+        if (from) FOR_ROWS(R)                                                            \
+            {                                                                            \
+                s[i][0] = vf_add(vf_load(from + i * ld), s[i][0]);                       \
+                s[i][1] = vf_add(vf_load(from + i * ld + VW), s[i][1]);                  \
+            }                                                                            \
+    } while (0)
+
+#define TILE(name, R, A_STEP, B_STEP, COPY)                                              \
+    static void name(const weft_kernel__gemm_tile *t)                                    \
+    {                                                                                    \
+        const float            *a = t->a, *b = t->b;                                     \
+        float                  *copy = t->copy;                                          \
+        weft_kernel__gemm_ahead h    = *t->ahead;                                        \
+        int64_t                 p;                                                       \
+        vf                      s[R][2];                                                 \
+                                                                                         \
+        (void)copy;                                                                      \
+        FOR_ROWS(R)                                                                      \
+        {                                                                                \
+            s[i][0] = s[i][1] = vf_set1(0.0f);                                           \
+            __builtin_prefetch(t->out + i * t->ld_out, 1);                               \
+            __builtin_prefetch(t->out + i * t->ld_out + NR - 1, 1);                      \
+        }                                                                                \
+        for (p = t->kc; p >= GEMM_AHEAD; p -= GEMM_AHEAD) {                              \
+            __builtin_prefetch(h.p, 0, 2);                                               \
+            __builtin_prefetch(h.p + 64, 0, 2);                                          \
+            h.p += GEMM_PAIR;                                                            \
+            if (--h.left == 0) h.left = h.run, h.p += h.skip;                            \
+            STEP(R, A_STEP, B_STEP, COPY);                                               \
+            STEP(R, A_STEP, B_STEP, COPY);                                               \
+            STEP(R, A_STEP, B_STEP, COPY);                                               \
+            STEP(R, A_STEP, B_STEP, COPY);                                               \
+        }                                                                                \
+        *t->ahead = h;                                                                   \
+        for (; p > 0; p--) STEP(R, A_STEP, B_STEP, COPY);                                \
+        ADD_ROWS(R, t->in, t->ld_in);                                                    \
+        ADD_ROWS(R, t->add, t->ld_add);                                                  \
+        FOR_ROWS(R)                                                                      \
+        {                                                                                \
+            vf_store(t->out + i * t->ld_out, s[i][0]);                                   \
+            vf_store(t->out + i * t->ld_out + VW, s[i][1]);                              \
+        }                                                                                \
+    }
+
+#define TILE_ROWS(R) TILE(tile_##R, R, MR, NR, (void)0)
+
+/* Reads A (B) where it lies, a full panel with unit row stride, and packs it on the way. */
+#define TILE_COPIES                                                                      \
+    TILE(copy_a, MR, t->src_step, NR, (memcpy(copy, a, MR * sizeof *a), copy += MR))     \
+    TILE(copy_b, MR, MR, t->src_step,                                                    \
+         (vf_store(copy, b0), vf_store(copy + VW, b1), copy += NR))
+
+#endif
