@@ -26,8 +26,8 @@
 #include "kernel/isa.h"
 
 enum {
-    BLOCK_K       = 384,      /* longest run of fmas */
-    CHUNK_BLOCKS  = 3,        /* blocks between two visits to C */
+    BLOCK_K       = 512,      /* longest run of fmas */
+    CHUNK_BLOCKS  = 2,        /* blocks between two visits to C */
     SHARED_ROWS   = 1536,     /* most rows of the shared operand in a round */
     SHARED_FLOATS = 2 << 20,  /* of several products together in one round */
     STRIP_FLOATS  = 80 << 10, /* a streamed strip: a third of a 1 MiB cache */
@@ -102,7 +102,7 @@ static const weft_kernel__gemm_isa *isa_now(void)
 
 const char *weft_gemm_id(void)
 {
-    return "gemm-1 k384x3 f32fma";
+    return "gemm-1 k512x2 f32fma";
 }
 
 weft_gemm weft_gemm_make(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_rs,

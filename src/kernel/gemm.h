@@ -12,8 +12,8 @@
  *
  * The bits of c[i][j] depend on row i of A, column j of B, k and the steps, on nothing else: not
  * on the number of threads, on m or n, on where the element lies, or on the vector instructions.
- * The sum: k is cut into blocks of at most 384 (sizes from k alone); within a block one fma after
- * the other from zero; up to three blocks are added in order into a chunk; the chunks, times
+ * The sum: k is cut into blocks of at most 512 (sizes from k alone); within a block one fma after
+ * the other from zero; two blocks are added into a chunk; the chunks, times
  * alpha, are added to C in order by fma. */
 #ifndef WEFT_KERNEL_GEMM_H
 #define WEFT_KERNEL_GEMM_H
