@@ -32,7 +32,6 @@ enum {
     SHARED_FLOATS = 2 << 20,  /* of several products together in one round */
     STRIP_FLOATS  = 80 << 10, /* a streamed strip: a third of a 1 MiB cache */
     SUB_FLOATS    = 56 << 10, /* columns of a shared B that are used together */
-    STREAM_BYTES  = 24 << 20, /* a C this large is stored around the caches */
     SERIAL_FLOP   = 1 << 20,  /* not worth waking a thread for */
     TASK_FLOP     = 1 << 20,  /* nor a task */
     SUM_FLOATS    = GEMM_MAX_MR * GEMM_MAX_COLS,
@@ -44,6 +43,7 @@ typedef struct cut {
     int64_t kc, n_block;           /* blocks of k; the last may be shorter */
     int64_t chunk_blocks, n_chunk; /* blocks a chunk */
     bool    share_a;
+    bool    placed;            /* A is read where it lies */
     int     s_width, p_width;  /* panels of the shared and the streamed operand */
     int64_t s_dim, p_dim;      /* m and n, or n and m */
     int64_t s_rows, n_sblock;  /* rows of the shared operand in one round */
@@ -59,7 +59,6 @@ typedef struct seg {
     float    *shared, *part; /* part: NULL, or m n floats for each of the batch */
     int64_t   shared_stride;
     int64_t   task_end; /* tasks of this round up to and with these */
-    bool      stream;
 } seg;
 
 typedef struct job {
@@ -145,6 +144,16 @@ static void cut_strips(cut *c, const weft_gemm *g, int64_t chunk_k)
     c->n_strip = min64(c->n_strip, c->p_panels);
 }
 
+/* A row-major A needs no packing, unless its rows fall on the same few sets of the first-level
+ * cache (lines of 64, 4096 bytes to the next of a set). */
+static bool placed(const weft_gemm *g)
+{
+    const int64_t apart = (g->a_rs & 1023) * 4;
+
+    return g->ta == WEFT_DTYPE_F32 && g->a_cs == 1 && g->a_rs > 0 && apart >= 128 &&
+           apart <= 4096 - 128;
+}
+
 static cut cut_make(const weft_gemm *g, const weft_kernel__gemm_isa *isa)
 {
     cut     c = {0};
@@ -164,6 +173,7 @@ static cut cut_make(const weft_gemm *g, const weft_kernel__gemm_isa *isa)
     c.n_sblock = max64(1, ceil_div(c.s_dim, SHARED_ROWS));
     c.s_rows   = round_up(ceil_div(c.s_dim, c.n_sblock), c.s_width);
     c.n_sblock = c.s_dim ? ceil_div(c.s_dim, c.s_rows) : 1;
+    c.placed   = placed(g);
     cut_strips(&c, g, chunk_k);
     c.sub_panels =
         c.share_a
@@ -347,8 +357,8 @@ static bool direct(const block *w)
 {
     const weft_gemm *g = &w->s->g;
 
-    return g->alpha == 1.0f && g->tc == WEFT_DTYPE_F32 && g->c_cs == 1 && !w->s->stream &&
-           w->k1 > w->k0 && (g->n_post == 0 || w->chunk < w->s->c.n_chunk - 1);
+    return g->alpha == 1.0f && g->tc == WEFT_DTYPE_F32 && g->c_cs == 1 && w->k1 > w->k0 &&
+           (g->n_post == 0 || w->chunk < w->s->c.n_chunk - 1);
 }
 
 static void finish(const block *w, int64_t i, int64_t j, int rows, int64_t cols,
@@ -370,7 +380,6 @@ static void finish(const block *w, int64_t i, int64_t j, int rows, int64_t cols,
         .ld_part = g->n,
         .first   = w->chunk == 0,
         .last    = w->chunk == w->s->c.n_chunk - 1,
-        .stream  = w->s->stream,
     });
 }
 
@@ -400,13 +409,15 @@ static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
     const int64_t                ld   = (p1 - p0) * isa->nr;
     const int64_t                done = direct(w) ? cols / isa->nr * isa->nr : 0;
     const bool                   add  = w->chunk > 0 || g->accumulate;
-    weft_kernel__gemm_ahead      idle = {(const char *)w->sum, 1, 1, -GEMM_PAIR};
+    const float *a_at = (const float *)g->a + w->batch * g->a_bs + i * g->a_rs + w->k0;
+    weft_kernel__gemm_ahead idle = {(const char *)w->sum, 1, 1, -GEMM_PAIR};
 
     for (int64_t k = 0; k < n_k; k += w->s->c.kc) {
         weft_kernel__gemm_tile t = {.kc = min64(w->s->c.kc, n_k - k), .ld_in = ld};
         for (int64_t p = p0; p < p1; p++) {
             int64_t col = (p - p0) * isa->nr;
             t.a = w->a + (ip * n_k + k) * isa->mr, t.b = w->b + (p * n_k + k) * isa->nr;
+            if (w->s->c.placed) t.a = a_at + k, t.a_rs = g->a_rs;
             t.out = w->sum + col, t.ld_out = ld;
             t.in = k > 0 ? t.out : NULL, t.add = NULL;
             if (k + t.kc == n_k && col < done) {
@@ -445,7 +456,7 @@ static void shared_a(block *w, int64_t p, int64_t n_b, bool first)
 
     w->fuse_b = first && full && fusible(&w->strip, w->j->isa->nr);
     if (first && !w->fuse_b) pack_piece(w->j->isa, &w->strip, w->j->isa->nr, w->b);
-    w->fuse_a = shared_need(w, p, p + 1, !first);
+    w->fuse_a = !w->s->c.placed && shared_need(w, p, p + 1, !first);
     row_block(w, p, 0, n_b);
     if (w->fuse_a) shared_publish(w, p);
 }
@@ -456,9 +467,10 @@ static void shared_b(block *w, int64_t n_a, int64_t p0, int64_t p1, bool first)
     const int mr   = w->j->isa->mr;
     bool      full = w->i0 + mr <= w->i1;
 
-    w->fuse_a = first && fusible(&w->strip, mr);
-    if (first && !w->fuse_a) pack_piece(w->j->isa, &w->strip, mr, w->a);
-    w->fuse_b = shared_need(w, p0, p1, !first && full);
+    w->fuse_a = first && !w->s->c.placed && fusible(&w->strip, mr);
+    if (first && !w->fuse_a && !w->s->c.placed)
+        pack_piece(w->j->isa, &w->strip, mr, w->a);
+    w->fuse_b = shared_need(w, p0, p1, (!first || w->s->c.placed) && full);
     for (int64_t i = 0; i < n_a; i++) {
         row_block(w, i, p0, p1);
         for (int64_t p = p0; w->fuse_b && p < p1; p++) shared_publish(w, p);
@@ -611,8 +623,6 @@ static seg seg_make(const job *j, const weft_gemm *g, int64_t batch0, float *par
            (g->tc == WEFT_DTYPE_F32 || g->tc == WEFT_DTYPE_BF16));
     s.c             = cut_make(&s.g, j->isa);
     s.shared_stride = shared_bound(g);
-    s.stream        = !g->accumulate && s.c.n_chunk == 1 && s.g.tc == WEFT_DTYPE_F32 &&
-               s.g.c_cs == 1 && (double)g->m * (double)g->n * 4.0 >= (double)STREAM_BYTES;
     return s;
 }
 

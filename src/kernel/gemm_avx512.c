@@ -24,11 +24,15 @@ TILE_COPIES
 
 static void tile(int rows, const weft_kernel__gemm_tile *t)
 {
-    static void (*const f[])(const weft_kernel__gemm_tile *) = {
+    static void (*const packed[])(const weft_kernel__gemm_tile *) = {
         tile_1, tile_2, tile_3, tile_4,  tile_5,  tile_6,
         tile_7, tile_8, tile_9, tile_10, tile_11, tile_12,
     };
-    f[rows - 1](t);
+    static void (*const placed[])(const weft_kernel__gemm_tile *) = {
+        placed_1, placed_2, placed_3, placed_4,  placed_5,  placed_6,
+        placed_7, placed_8, placed_9, placed_10, placed_11, placed_12,
+    };
+    (t->a_rs ? placed : packed)[rows - 1](t);
 }
 
 /* ---- packing --------------------------------------------------------------------------- */

@@ -25,18 +25,6 @@ static const float *row_read(const void *p, weft_dtype t, int64_t cs, int64_t n,
     return tmp;
 }
 
-/* Around the caches, for a matrix that they cannot hold: whole lines only, ends as usual. */
-static void row_stream(float *p, const float *x, int64_t n)
-{
-    int64_t j = (int64_t)((64 - ((uintptr_t)p & 63)) & 63) / (int64_t)sizeof(float);
-
-    if (j > n) j = n;
-    memcpy(p, x, (size_t)j * sizeof *p);
-    for (; j + 16 <= n; j += 16)
-        for (int64_t v = 0; v < 16; v += VW) vf_stream(p + j + v, vf_load(x + j + v));
-    memcpy(p + j, x + j, (size_t)(n - j) * sizeof *p);
-}
-
 static void row_write(void *p, weft_dtype t, int64_t cs, int64_t n, const float *x)
 {
     uint16_t *h = p;
@@ -131,10 +119,7 @@ __attribute__((unused)) static void finish(const weft_kernel__gemm_rows *b)
             else
                 row_step(q->kind, x, q->p ? row_read(p, q->dtype, q->cs, n, tmp) : x, n);
         }
-        if (b->stream)
-            row_stream((float *)c, x, n);
-        else
-            row_write(c, g->tc, g->c_cs, n, x);
+        row_write(c, g->tc, g->c_cs, n, x);
     }
 }
 

@@ -10,9 +10,10 @@ static void tile(int rows, const weft_kernel__gemm_tile *t)
 {
     for (int i = 0; i < rows; i++) {
         float sum[NR] = {0};
-        for (int64_t p = 0; p < t->kc; p++)
-            for (int j = 0; j < NR; j++)
-                sum[j] = fmaf(t->a[p * MR + i], t->b[p * NR + j], sum[j]);
+        for (int64_t p = 0; p < t->kc; p++) {
+            float a = t->a_rs ? t->a[i * t->a_rs + p] : t->a[p * MR + i];
+            for (int j = 0; j < NR; j++) sum[j] = fmaf(a, t->b[p * NR + j], sum[j]);
+        }
         for (int j = 0; j < NR; j++) {
             if (t->in) sum[j] += t->in[i * t->ld_in + j];
             if (t->add) sum[j] += t->add[i * t->ld_add + j];

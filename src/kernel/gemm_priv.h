@@ -23,7 +23,6 @@ typedef struct weft_kernel__gemm_rows {
     float           *part; /* where partial sums lie when C cannot hold them, else NULL */
     int64_t          ld_part;
     bool             first, last; /* chunk of k */
-    bool             stream;      /* C is far larger than the caches */
 } weft_kernel__gemm_rows;
 
 /* What is fetched towards the cache meanwhile: pairs of lines, `run` of them one after the other,
@@ -36,11 +35,12 @@ typedef struct weft_kernel__gemm_ahead {
 /* out = add + (in + a b) over kc, for a tile of rows x nr; in and add may be NULL, out may be
  * either.  On the way, once in GEMM_AHEAD steps of k, a pair of lines is fetched. */
 typedef struct weft_kernel__gemm_tile {
-    int64_t                  kc;
-    const float             *a, *b; /* panels, at the first k of the block */
-    const float             *in, *add;
-    float                   *out;
-    int64_t                  ld_in, ld_add, ld_out;
+    int64_t      kc;
+    const float *a, *b; /* panels, at the first k of the block */
+    const float *in, *add;
+    float       *out;
+    int64_t      ld_in, ld_add, ld_out;
+    int64_t      a_rs; /* 0, or a is not packed: row major, rows this far apart */
     weft_kernel__gemm_ahead *ahead;
     int64_t                  src_step; /* copy_a, copy_b: from k to k in the source */
     float                   *copy;     /* and the panel to fill */

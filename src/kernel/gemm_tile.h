@@ -13,18 +13,25 @@
 
 #define FOR_ROWS(R) _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)
 
+/* Where row i of A is: packed, rows lie side by side; in its matrix, rs apart, counted from
+ * every third row, so that the address of each is one operand of an instruction. */
+#define PACKED(i)   a[i]
+#define PACKED_NEXT (a += MR)
+#define PLACED(i)   ((i) < 3 ? a : (i) < 6 ? a3 : (i) < 9 ? a6 : a9)[(i) % 3 * rs]
+#define PLACED_NEXT (a++, a3++, a6++, a9++)
+
 /* One step of k.  COPY may keep what was read. */
-#define STEP(R, A_STEP, B_STEP, COPY)                                                    \
+#define STEP(R, A, A_NEXT, B_STEP, COPY)                                                 \
     do {                                                                                 \
         vf b0 = vf_load(b), b1 = vf_load(b + VW);                                        \
         FOR_ROWS(R)                                                                      \
         {                                                                                \
-            vf ai   = vf_set1(a[i]);                                                     \
+            vf ai   = vf_set1(A(i));                                                     \
             s[i][0] = vf_fma(ai, b0, s[i][0]);                                           \
             s[i][1] = vf_fma(ai, b1, s[i][1]);                                           \
         }                                                                                \
         COPY;                                                                            \
-        a += A_STEP, b += B_STEP;                                                        \
+        A_NEXT, b += B_STEP;                                                             \
     } while (0)
 
 #define ADD_ROWS(R, from, ld)                                                            \
@@ -36,16 +43,18 @@
             }                                                                            \
     } while (0)
 
-#define TILE(name, R, A_STEP, B_STEP, COPY)                                              \
+#define TILE(name, R, A, A_NEXT, B_STEP, COPY)                                           \
     static void name(const weft_kernel__gemm_tile *t)                                    \
     {                                                                                    \
         const float            *a = t->a, *b = t->b;                                     \
+        const int64_t           rs = t->a_rs;                                            \
+        const float            *a3 = a + 3 * rs, *a6 = a + 6 * rs, *a9 = a + 9 * rs;     \
         float                  *copy = t->copy;                                          \
         weft_kernel__gemm_ahead h    = *t->ahead;                                        \
         int64_t                 p;                                                       \
         vf                      s[R][2];                                                 \
                                                                                          \
-        (void)copy;                                                                      \
+        (void)copy, (void)a3, (void)a6, (void)a9;                                        \
         FOR_ROWS(R)                                                                      \
         {                                                                                \
             s[i][0] = s[i][1] = vf_set1(0.0f);                                           \
@@ -57,13 +66,13 @@
             __builtin_prefetch(h.p + 64, 0, 2);                                          \
             h.p += GEMM_PAIR;                                                            \
             if (--h.left == 0) h.left = h.run, h.p += h.skip;                            \
-            STEP(R, A_STEP, B_STEP, COPY);                                               \
-            STEP(R, A_STEP, B_STEP, COPY);                                               \
-            STEP(R, A_STEP, B_STEP, COPY);                                               \
-            STEP(R, A_STEP, B_STEP, COPY);                                               \
+            STEP(R, A, A_NEXT, B_STEP, COPY);                                            \
+            STEP(R, A, A_NEXT, B_STEP, COPY);                                            \
+            STEP(R, A, A_NEXT, B_STEP, COPY);                                            \
+            STEP(R, A, A_NEXT, B_STEP, COPY);                                            \
         }                                                                                \
         *t->ahead = h;                                                                   \
-        for (; p > 0; p--) STEP(R, A_STEP, B_STEP, COPY);                                \
+        for (; p > 0; p--) STEP(R, A, A_NEXT, B_STEP, COPY);                             \
         ADD_ROWS(R, t->in, t->ld_in);                                                    \
         ADD_ROWS(R, t->add, t->ld_add);                                                  \
         FOR_ROWS(R)                                                                      \
@@ -73,12 +82,23 @@
         }                                                                                \
     }
 
-#define TILE_ROWS(R) TILE(tile_##R, R, MR, NR, (void)0)
+#define TILE_ROWS(R)                                                                     \
+    TILE(tile_##R, R, PACKED, PACKED_NEXT, NR, (void)0)                                  \
+    TILE(placed_##R, R, PLACED, PLACED_NEXT, NR, (void)0)
 
 /* Reads A (B) where it lies, a full panel with unit row stride, and packs it on the way. */
+#define COPY_A (memcpy(copy, a, MR * sizeof *a), copy += MR)
+#define COPY_B (vf_store(copy, b0), vf_store(copy + VW, b1), copy += NR)
 #define TILE_COPIES                                                                      \
-    TILE(copy_a, MR, t->src_step, NR, (memcpy(copy, a, MR * sizeof *a), copy += MR))     \
-    TILE(copy_b, MR, MR, t->src_step,                                                    \
-         (vf_store(copy, b0), vf_store(copy + VW, b1), copy += NR))
+    TILE(copy_a, MR, PACKED, (a += t->src_step), NR, COPY_A)                             \
+    TILE(copy_b_packed, MR, PACKED, PACKED_NEXT, t->src_step, COPY_B)                    \
+    TILE(copy_b_placed, MR, PLACED, PLACED_NEXT, t->src_step, COPY_B)                    \
+    static void copy_b(const weft_kernel__gemm_tile *t)                                  \
+    {                                                                                    \
+        if (t->a_rs)                                                                     \
+            copy_b_placed(t);                                                            \
+        else                                                                             \
+            copy_b_packed(t);                                                            \
+    }
 
 #endif

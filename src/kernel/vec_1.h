@@ -35,10 +35,6 @@ VFN void vf_store_n(float *p, vf x, int64_t n)
 {
     if (n > 0) *p = x;
 }
-VFN void vf_stream(float *p, vf x)
-{
-    *p = x;
-}
 
 VFN vf vf_add(vf a, vf b)
 {

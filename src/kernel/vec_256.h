@@ -44,10 +44,6 @@ VFN void vf_store_n(float *p, vf x, int64_t n) /* masked stores are slow on Zen 
     _mm256_storeu_ps(t, x);
     memcpy(p, t, (size_t)n * sizeof t[0]);
 }
-VFN void vf_stream(float *p, vf x)
-{
-    _mm256_stream_ps(p, x);
-} /* p aligned to VW floats */
 
 VFN vf vf_add(vf a, vf b)
 {

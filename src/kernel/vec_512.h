@@ -40,10 +40,6 @@ VFN void vf_store_n(float *p, vf x, int64_t n)
 {
     _mm512_mask_storeu_ps(p, vm_first(n), x);
 }
-VFN void vf_stream(float *p, vf x)
-{
-    _mm512_stream_ps(p, x);
-} /* p aligned to VW floats */
 
 VFN vf vf_add(vf a, vf b)
 {
