@@ -1,8 +1,9 @@
 /* Attention, forward: blockwise with a running softmax, never a matrix of all scores.
  *
- * First K is turned (and V widened where it must be) into scratch, tile by tile; then a task is a
- * tile of queries of one head, which visits the tiles of keys it sees in order.  Tiles on the
- * diagonal are done in strips of STRIP queries, each as wide as it needs. */
+ * First K turned and V are put into scratch, tile by tile: in memory a head's rows lie far apart,
+ * at distances that share few sets of a cache.  Then a task is a tile of queries of one head,
+ * which visits the tiles of keys it sees in order.  Tiles on the diagonal are done in strips of
+ * STRIP queries, each as wide as it needs. */
 #include <math.h>
 
 #include "kernel/cpu_priv.h"
@@ -16,29 +17,23 @@ typedef struct job {
     weft_kernel__heads       a;
     const weft_kernel__tile *f;
     const weft_view         *o, *lse;
-    float                   *kt;   /* b g (t/TILE) e TILE */
-    float                   *v;    /* b g tp fp, or NULL: V is used where it lies */
+    float                   *kt;   /* b g (t/TILE) ep TILE */
+    float                   *v;    /* b g tp fp */
     float                   *room; /* of each thread */
     int64_t                  per_thread;
 } job;
-
-static bool v_direct(const weft_kernel__heads *a)
-{
-    return a->v->dtype == WEFT_DTYPE_F32 && a->v->stride[3] == 1 && a->f == a->fp;
-}
 
 static void pack_task(void *arg, int64_t task, int thread)
 {
     job                *j      = arg;
     weft_kernel__heads *a      = &j->a;
-    int64_t             n_tile = a->tp / WEFT_TILE, t0 = task % n_tile * WEFT_TILE;
-    int64_t             bg = task / n_tile, b = bg / a->g, g = bg % a->g;
-    int64_t             n = a->t - t0 < WEFT_TILE ? a->t - t0 : WEFT_TILE;
+    int64_t             n_tile = a->tp / WEFT_TILE, t0 = task % n_tile * WEFT_TILE,
+            bg = task / n_tile;
+    int64_t n = a->t - t0 < WEFT_TILE ? a->t - t0 : WEFT_TILE, at = bg * a->tp + t0;
     (void)thread;
-    weft_kernel__heads_turned(a->k, b, g, t0, n, j->kt + (bg * a->tp + t0) * a->e);
-    if (j->v)
-        weft_kernel__heads_rows(a->v, b, g, t0, n, 1.0f, j->v + (bg * a->tp + t0) * a->fp,
-                                a->fp);
+    weft_kernel__heads_turned(a->k, bg / a->g, bg % a->g, t0, n, j->kt + at * a->ep);
+    weft_kernel__heads_rows(a->v, bg / a->g, bg % a->g, t0, n, 1.0f, j->v + at * a->fp,
+                            a->fp);
 }
 
 typedef struct tile {
@@ -49,42 +44,36 @@ typedef struct tile {
 
 static void keys(job *j, tile *t, int64_t j0)
 {
-    weft_kernel__heads *a   = &j->a;
-    int64_t             bg  = t->b * a->g + t->h / (a->h / a->g);
-    const float        *kt  = j->kt + (bg * a->tp + j0) * a->e, *v;
-    int64_t             ldv = j->v ? a->fp : a->v->stride[1];
-    if (j->v)
-        v = j->v + (bg * a->tp + j0) * a->fp;
-    else
-        v = (const float *)a->v->p + t->b * a->v->stride[0] + j0 * ldv +
-            t->h / (a->h / a->g) * a->v->stride[2];
-    /* all of it where every query sees the whole tile */
+    weft_kernel__heads *a  = &j->a;
+    int64_t             at = (t->b * a->g + t->h / (a->h / a->g)) * a->tp + j0;
+    /* in one go where every query sees the whole tile */
     int64_t step = weft_kernel__heads_width(a, t->i0 + 1, j0) == WEFT_TILE ? t->m : STRIP;
     for (int64_t r = 0; r < t->m; r += step) {
         int64_t m = t->m - r < step ? t->m - r : step;
         int64_t n = weft_kernel__heads_width(a, t->i0 + r + m, j0);
         int64_t k = a->t - j0 < n ? a->t - j0 : n;
-        float  *s = t->s + r * WEFT_TILE;
+        float  *s = t->s + r * WEFT_TILE, *o = t->o + r * a->fp;
         if (n == 0) continue;
-        j->f->mm(m, n, a->e, t->q + r * a->ep, a->ep, 1, kt, WEFT_TILE, s, WEFT_TILE, 0);
+        j->f->mm(m, n, a->e, t->q + r * a->ep, a->ep, 1, j->kt + at * a->ep, WEFT_TILE, s,
+                 WEFT_TILE, 0);
         weft_kernel__heads_mask(a, t->h, t->i0 + r, m, j0, n, s, WEFT_TILE);
         j->f->soften(&t->w, t->s, WEFT_TILE, r, r + m, n);
-        j->f->scale_rows(t->o + r * a->fp, a->fp, t->w.fix + r, m, a->fp);
-        j->f->mm(m, a->fp, k, s, WEFT_TILE, 1, v, ldv, t->o + r * a->fp, a->fp, 1);
+        j->f->scale_rows(o, a->fp, t->w.fix + r, m, a->fp);
+        j->f->mm(m, a->fp, k, s, WEFT_TILE, 1, j->v + at * a->fp, a->fp, o, a->fp, 1);
     }
 }
 
 static void finish(job *j, tile *t)
 {
-    weft_kernel__heads *a = &j->a;
+    weft_kernel__heads *a  = &j->a;
+    const int64_t      *st = j->lse->stride;
     for (int64_t r = 0; r < t->m; r++) {
-        float sum = weft_kernel__fold_lanes(t->w.sum[r]);
-        int   any = t->w.max[r] != -INFINITY;
-        if (j->lse->p) {
-            const int64_t *st = j->lse->stride;
-            ((float *)j->lse->p)[t->b * st[0] + (t->i0 + r) * st[1] + t->h * st[2]] =
+        float  sum = weft_kernel__fold_lanes(t->w.sum[r]);
+        bool   any = t->w.max[r] != -INFINITY;
+        float *lse = j->lse->p;
+        if (lse)
+            lse[t->b * st[0] + (t->i0 + r) * st[1] + t->h * st[2]] =
                 any ? t->w.max[r] + logf(sum) : -INFINITY;
-        }
         t->w.fix[r] = any ? 1.0f / sum : 0.0f;
     }
     j->f->scale_rows(t->o, a->fp, t->w.fix, t->m, a->fp);
@@ -98,10 +87,10 @@ static void query_task(void *arg, int64_t task, int thread)
     int64_t             n_tile = a->sp / WEFT_TILE, lo, hi;
     tile                t;
 
-    /* late queries see most keys: largest first */
-    t.i0 = (n_tile - 1 - task / (a->b * a->h)) * WEFT_TILE;
-    t.b  = task % (a->b * a->h) / a->h;
-    t.h  = task % a->h;
+    /* late queries see most keys: largest first, a head's tiles together */
+    t.i0 = (n_tile - 1 - task % n_tile) * WEFT_TILE;
+    t.b  = task / n_tile / a->h;
+    t.h  = task / n_tile % a->h;
     t.m  = a->s - t.i0 < WEFT_TILE ? a->s - t.i0 : WEFT_TILE;
     t.q  = j->room + thread * j->per_thread;
     t.s  = t.q + WEFT_TILE * a->ep;
@@ -116,15 +105,14 @@ static void query_task(void *arg, int64_t task, int thread)
     finish(j, &t);
 }
 
-/* Floats: K turned, V widened, then each thread's room. */
+/* Floats: K turned, V, then each thread's room. */
 static int64_t layout(const weft_kernel__heads *a, job *j, int n_thread, float *scratch)
 {
-    int64_t kt  = a->b * a->g * a->tp * a->e,
-            v   = v_direct(a) ? 0 : a->b * a->g * a->tp * a->fp;
+    int64_t kt = a->b * a->g * a->tp * a->ep, v = a->b * a->g * a->tp * a->fp;
     int64_t per = WEFT_TILE * (a->ep + WEFT_TILE + a->fp);
     if (j) {
         j->kt         = scratch;
-        j->v          = v ? scratch + kt : NULL;
+        j->v          = scratch + kt;
         j->room       = scratch + kt + v;
         j->per_thread = per;
     }

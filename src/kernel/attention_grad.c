@@ -26,7 +26,7 @@ typedef struct job {
 /* A thread's room. */
 typedef struct head {
     int64_t b, h, g;
-    float  *kt, *vt;   /* (t/TILE) e TILE, f TILE */
+    float  *kt, *vt;   /* (t/TILE) ep TILE, fp TILE */
     float  *k;         /* tp x ep */
     float  *dk, *dv;   /* tp x ep, tp x fp */
     float  *q, *dq;    /* sp x ep; q scaled */
@@ -37,7 +37,7 @@ typedef struct head {
 
 static int64_t layout(const weft_kernel__heads *a, head *w, float *at)
 {
-    int64_t size[] = {a->tp * a->e,  a->tp * a->f,          a->tp * a->ep,
+    int64_t size[] = {a->tp * a->ep, a->tp * a->fp,         a->tp * a->ep,
                       a->tp * a->ep, a->tp * a->fp,         a->sp * a->ep,
                       a->sp * a->ep, a->sp * a->fp,         a->sp,
                       a->sp,         WEFT_TILE * WEFT_TILE, WEFT_TILE * WEFT_TILE};
@@ -55,8 +55,8 @@ static void load_keys(const weft_kernel__heads *a, head *w)
 {
     for (int64_t t0 = 0; t0 < a->t; t0 += WEFT_TILE) {
         int64_t n = a->t - t0 < WEFT_TILE ? a->t - t0 : WEFT_TILE;
-        weft_kernel__heads_turned(a->k, w->b, w->g, t0, n, w->kt + t0 * a->e);
-        weft_kernel__heads_turned(a->v, w->b, w->g, t0, n, w->vt + t0 * a->f);
+        weft_kernel__heads_turned(a->k, w->b, w->g, t0, n, w->kt + t0 * a->ep);
+        weft_kernel__heads_turned(a->v, w->b, w->g, t0, n, w->vt + t0 * a->fp);
     }
     weft_kernel__heads_rows(a->k, w->b, w->g, 0, a->t, 1.0f, w->k, a->ep);
     memset(w->dk, 0, sizeof(float) * (size_t)(a->tp * a->ep));
@@ -123,11 +123,11 @@ static void pair(const job *j, head *w, int64_t i0, int64_t j0)
         if (n > n_all) n_all = n;
         for (int64_t k = 0; k < n / STRIP; k++)
             if (from[k] > r) from[k] = r;
-        f->mm(rows, n, a->e, w->q + (i0 + r) * a->ep, a->ep, 1, w->kt + j0 * a->e,
+        f->mm(rows, n, a->e, w->q + (i0 + r) * a->ep, a->ep, 1, w->kt + j0 * a->ep,
               WEFT_TILE, p, WEFT_TILE, 0);
         weft_kernel__heads_mask(a, w->h, i0 + r, rows, j0, n, p, WEFT_TILE);
         f->exp_rows(w->p, WEFT_TILE, w->lse + i0, r, r + rows, n);
-        f->mm(rows, n, a->f, w->dy + (i0 + r) * a->fp, a->fp, 1, w->vt + j0 * a->f,
+        f->mm(rows, n, a->f, w->dy + (i0 + r) * a->fp, a->fp, 1, w->vt + j0 * a->fp,
               WEFT_TILE, ds, WEFT_TILE, 0);
         f->ds_rows(w->ds, w->p, WEFT_TILE, w->own + i0, r, r + rows, n);
         f->mm(rows, a->ep, keys, ds, WEFT_TILE, 1, w->k + j0 * a->ep, a->ep,

@@ -1,7 +1,6 @@
 /* Element by element: results of any storage and any strides, operands spread as NumPy does.
  * Elements do not meet, so the cut into tasks cannot change a bit. */
 #include "kernel/cpu_priv.h"
-#include "kernel/mask.h"
 #include "kernel/nd.h"
 #include "kernel/rows.h"
 
@@ -129,12 +128,7 @@ static void drop_task(void *arg, int64_t task, int thread)
     if (n > WEFT_KERNEL__PIECE) n = WEFT_KERNEL__PIECE;
     const float *a = weft_kernel__read(d->in->p, d->in->dtype, at, 1, n, ta);
     float       *y = weft_kernel__room(d->out->p, d->out->dtype, at, 1, 0, ty);
-    for (int64_t i = 0; i < n; i += 4) {
-        uint32_t w[4];
-        weft_mask_words(&m, (k + i) / 4, w);
-        for (int64_t l = 0; l < 4 && i + l < n; l++)
-            y[i + l] = weft_mask_word_keeps(&m, w[l]) ? a[i + l] * scale : 0.0f;
-    }
+    weft_kernel__rows_now()->drop(y, a, n, &m, k / 4, scale);
     weft_kernel__write(d->out->p, d->out->dtype, at, 1, n, y, 0);
 }
 

@@ -63,6 +63,11 @@ static void add_bias(const weft_kernel__heads *a, int64_t h, int64_t i, int64_t 
 void weft_kernel__heads_mask(const weft_kernel__heads *a, int64_t h, int64_t i0,
                              int64_t m, int64_t j0, int64_t n, float *s, int64_t lds)
 {
+    int64_t first, last, none;
+    /* seen by all and without bias: as it is */
+    weft_kernel__heads_keys(a, i0, i0 + 1, &none, &first);
+    weft_kernel__heads_keys(a, i0 + m - 1, i0 + m, &last, &none);
+    if (!a->bias && first >= j0 + n && last <= j0) return;
     for (int64_t r = 0; r < m; r++) {
         float  *row = s + r * lds;
         int64_t lo, hi, j = 0;
@@ -90,21 +95,27 @@ void weft_kernel__heads_rows(const weft_view *v, int64_t b, int64_t h, int64_t r
 void weft_kernel__heads_turned(const weft_view *v, int64_t b, int64_t h, int64_t r,
                                int64_t n, float *to)
 {
-    float   tmp[WEFT_TILE][WEFT_TILE_LANES];
-    int64_t d = v->shape.d[3], st = v->stride[3];
-    for (int64_t k = 0; k < d; k += WEFT_TILE_LANES) {
-        int64_t m = d - k < WEFT_TILE_LANES ? d - k : WEFT_TILE_LANES;
+    enum {
+        L = WEFT_TILE_LANES
+    };
+    const weft_kernel__tile *f = weft_kernel__tile_now();
+    int64_t                  d = v->shape.d[3], k = 0;
+    int64_t                  at = b * v->stride[0] + r * v->stride[1] + h * v->stride[2];
+    float                    tmp[WEFT_TILE * L];
+
+    if (v->dtype == WEFT_DTYPE_F32 && v->stride[3] == 1 && n == WEFT_TILE) {
+        k = d / L * L;
+        f->turn(to, (const float *)v->p + at, v->stride[1], n, k);
+    }
+    for (; k < d; k += L) {
+        int64_t m = d - k < L ? d - k : L, st = v->stride[3];
+        memset(tmp, 0, sizeof tmp);
         for (int64_t i = 0; i < n; i++) {
-            int64_t at = b * v->stride[0] + (r + i) * v->stride[1] + h * v->stride[2];
-            const float *x =
-                weft_kernel__read(v->p, v->dtype, at + k * st, st, m, tmp[i]);
-            if (x != tmp[i]) memcpy(tmp[i], x, sizeof(float) * (size_t)m);
+            int64_t      from = at + i * v->stride[1] + k * st;
+            const float *x = weft_kernel__read(v->p, v->dtype, from, st, m, tmp + i * L);
+            if (x != tmp + i * L) memcpy(tmp + i * L, x, sizeof(float) * (size_t)m);
         }
-        for (int64_t c = 0; c < m; c++) {
-            float *y = to + (k + c) * WEFT_TILE;
-            for (int64_t i = 0; i < n; i++) y[i] = tmp[i][c];
-            for (int64_t i = n; i < WEFT_TILE; i++) y[i] = 0.0f;
-        }
+        f->turn(to + k * WEFT_TILE, tmp, L, WEFT_TILE, L);
     }
 }
 

@@ -32,7 +32,7 @@ void weft_kernel__heads_mask(const weft_kernel__heads *a, int64_t h, int64_t i0,
 /* n rows of v (b,.,.,d), from row r of head h, as floats: to[i][ld], zero behind d, times scale. */
 void weft_kernel__heads_rows(const weft_view *v, int64_t b, int64_t h, int64_t r,
                              int64_t n, float scale, float *to, int64_t ld);
-/* The same turned: to[d][WEFT_TILE], zero behind n. */
+/* The same turned: to[d padded to lanes][WEFT_TILE], zero behind d and n; n <= WEFT_TILE. */
 void weft_kernel__heads_turned(const weft_view *v, int64_t b, int64_t h, int64_t r,
                                int64_t n, float *to);
 /* Rows back: out (+)= scale * from. */

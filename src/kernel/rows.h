@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "kernel/mask.h"
 
 /* y = f(a, b, s) element by element; y may be a or b. */
 typedef enum weft_kernel__map {
@@ -72,6 +73,10 @@ typedef struct weft_kernel__rows {
     /* rotates the pairs (x[i], x[half + i]) */
     void (*rotate)(float *y, const float *x, const float *cos, const float *sin,
                    int64_t half);
+
+    /* y = kept ? scale x : 0; the mask's words from number `word` on (four elements each) */
+    void (*drop)(float *y, const float *x, int64_t n, const weft_mask *m, int64_t word,
+                 float scale);
 
     void (*adamw)(const weft_kernel__update *u, float *p, const float *g, float *m,
                   float *v, int64_t n);

@@ -195,6 +195,7 @@ static void add_rows(float *acc, const float *x, int64_t ld, int64_t rows, int64
     }
 }
 
+#include "kernel/rows_drop.h"
 #include "kernel/rows_norm.h"
 #include "kernel/rows_update.h"
 
@@ -229,6 +230,7 @@ const weft_kernel__rows ROWS = {
     .exp_scale       = exp_scale,
     .softmax_grad    = softmax_grad,
     .rotate          = rotate,
+    .drop            = drop,
     .adamw           = adamw,
     .adam            = adam,
     .lamb            = lamb,

@@ -103,6 +103,24 @@ static void run_of(const job *j, int64_t to, int64_t st, int64_t from, int64_t s
     }
 }
 
+/* A tile of words, read along the dimension that lies together in the source. */
+static void turn_tile(const job *j, const int64_t *at, int64_t r0, int64_t m, int64_t c0,
+                      int64_t n)
+{
+    const weft_kernel__nd *nd = &j->nd;
+    int                    in = nd->n - 1;
+    const uint32_t        *from =
+        (const uint32_t *)j->from.p + at[1] + r0 + c0 * nd->step[1][in];
+    uint32_t *to =
+        (uint32_t *)j->to.p + at[0] + r0 * nd->step[0][in - 1] + c0 * nd->step[0][in];
+    uint32_t tmp[TILE][TILE];
+    for (int64_t c = 0; c < n; c++)
+        for (int64_t r = 0; r < m; r++) tmp[r][c] = from[c * nd->step[1][in] + r];
+    for (int64_t r = 0; r < m; r++)
+        for (int64_t c = 0; c < n; c++)
+            to[r * nd->step[0][in - 1] + c * nd->step[0][in]] = tmp[r][c];
+}
+
 /* Unit: a piece of the last dimension, or a tile of the last two where one is read across. */
 static void unit(const job *j, int64_t u)
 {
@@ -120,6 +138,11 @@ static void unit(const job *j, int64_t u)
     } else {
         c0 = p * j->piece;
         n  = nd->size[in] - c0 < j->piece ? nd->size[in] - c0 : j->piece;
+    }
+    if (j->rows == 2 && weft_dtype_bytes(j->to.dtype) == 4 &&
+        j->to.dtype == j->from.dtype && !j->add) {
+        turn_tile(j, at, r0, m, c0, n);
+        return;
     }
     for (int64_t r = r0; r < r0 + m; r++) {
         int64_t to = at[0] + c0 * nd->step[0][in], from = at[1] + c0 * nd->step[1][in];

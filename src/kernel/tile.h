@@ -31,6 +31,8 @@ typedef struct weft_kernel__tile {
     /* d = p (d - own[i]) */
     void (*ds_rows)(float *d, const float *p, int64_t ld, const float *own, int64_t r0,
                     int64_t r1, int64_t n);
+    /* to[j TILE + i] = from[i ld + j]; rows and cols multiples of 8, rows at most TILE */
+    void (*turn)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
     /* c[i][j] *= s[i] */
     void (*scale_rows)(float *c, int64_t ldc, const float *s, int64_t rows, int64_t n);
 } weft_kernel__tile;

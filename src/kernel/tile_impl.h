@@ -147,6 +147,44 @@ static void ds_rows(float *d, const float *p, int64_t ld, const float *own, int6
     }
 }
 
+#if VW > 1
+/* 8 x 8 floats: pairs, then fours, then halves change places. */
+VFN void turn8(float *to, const float *from, int64_t ld)
+{
+    __m256 a[8], b[8];
+    for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(from + i * ld);
+    for (int i = 0; i < 8; i += 2) {
+        b[i]     = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        a[i]     = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * WEFT_TILE,
+                         _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * WEFT_TILE,
+                         _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+}
+#else
+VFN void turn8(float *to, const float *from, int64_t ld)
+{
+    for (int j = 0; j < 8; j++)
+        for (int i = 0; i < 8; i++) to[j * WEFT_TILE + i] = from[i * ld + j];
+}
+#endif
+
+static void turn(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i += 8)
+        for (int64_t j = 0; j < cols; j += 8)
+            turn8(to + j * WEFT_TILE + i, from + i * ld + j, ld);
+}
+
 static void scale_rows(float *c, int64_t ldc, const float *s, int64_t rows, int64_t n)
 {
     for (int64_t i = 0; i < rows; i++) {
@@ -157,7 +195,7 @@ static void scale_rows(float *c, int64_t ldc, const float *s, int64_t rows, int6
     }
 }
 
-const weft_kernel__tile TILE_SET = {mm, soften, exp_rows, ds_rows, scale_rows};
+const weft_kernel__tile TILE_SET = {mm, soften, exp_rows, ds_rows, turn, scale_rows};
 
 #endif
 #endif
