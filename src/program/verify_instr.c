@@ -192,6 +192,8 @@ static weft_status check_peer(const weft_program *p, const weft_actor *a,
     if (i->peer < 0 || i->peer >= p->world || i->peer == p->rank)
         return BAD(p, a, i, "there is no other rank %d of %d", i->peer, p->world);
     if (i->credits < 0) return BAD(p, a, i, "%d credits", i->credits);
+    if (i->tag < 0 || i->tag >= 1 << 24)
+        return BAD(p, a, i, "tag %d is not between 0 and 2^24", i->tag);
     return need_contiguous(p, a, i);
 }
 

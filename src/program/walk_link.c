@@ -80,15 +80,14 @@ static weft_status link_message(linker *k, const weft_program *p, int stream, in
     }
     weft_program__channel *c = &w->channel[*link];
     WEFT_TRY(one_stream(p, i, &c->side[!send], stream));
-    if (!send) return WEFT_OK;
     if (c->credits >= 0 && c->credits != i->credits)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "rank %d, send '%s': %d credits, but another send with tag %d to rank "
-            "%d has %d",
-            p->rank, i->name, i->credits, i->tag, i->peer, c->credits);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "rank %d, %s '%s': %d credits, but another end of tag %d from rank %d to "
+                         "rank %d has %d",
+                         p->rank, weft_instr_kind_name(i->kind), i->name, i->credits, i->tag, c->from,
+                         c->to, c->credits);
     c->credits = i->credits;
-    c->n_msg += n_fire;
+    if (send) c->n_msg += n_fire;
     return WEFT_OK;
 }
 
@@ -168,7 +167,6 @@ static weft_status link_program(linker *k, int at)
 static weft_status channel_rings(weft_program__walk *w, weft_program__channel *c)
 {
     int64_t cap = c->n_msg * w->o->n_step;
-    if (c->credits < 0) c->credits = 0; /* nobody sends: the walk will say so */
     if (cap > c->credits) cap = c->credits;
     if (cap < 1) cap = 1;
     c->cap    = (int)cap;

@@ -115,7 +115,7 @@ static const struct {
     {"bwd 3;\n", "", "fires more often"},
     {"out 0; out 1;\n    in 0;", "in 0; out 0; out 1;", "deadlock"},
     {"out 0; in 2;\n    out 1; in 3;", "in 2; out 0; in 3; out 1;", "deadlock"},
-    {"credits 2 (h f32[2,8])", "(h f32[2,8])", NULL}, /* the lists agree: they may meet */
+    {"credits 2 (h f32[2,8])", "credits 1 (h f32[2,8])", "has 1"},
     {"tag 9 (sq", "tag 8 (sq", "waits in collective"},
     {"all_reduce group 0", "broadcast group 0", "is broadcast"},
     {"credits 2 (dh f32[2,8])", "credits 2 (dh f32[2,4])", "receives 64"},

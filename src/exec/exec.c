@@ -1,0 +1,148 @@
+/* Making an exec, running it, looking into it. */
+#include "exec/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "exec/exec_priv.h"
+
+static weft_status check(const weft_program *p, const weft_exec_options *o)
+{
+    if (o->comm && (o->comm->rank != p->rank || o->comm->world != p->world))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "program %s is for rank %d of %d, this is rank %d of %d",
+                         p->name, p->rank, p->world, o->comm->rank, o->comm->world);
+    if (!o->comm && p->world > 1)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "program %s is for rank %d of %d and needs a transport", p->name,
+                         p->rank, p->world);
+    return WEFT_OK;
+}
+
+static weft_status build(weft_exec *e)
+{
+    WEFT_TRY(weft_arena_create(&e->arena));
+    if (!e->o.pool && e->o.n_thread > 1)
+        WEFT_TRY(weft_pool_create(e->o.n_thread, 0, &e->own_pool));
+    WEFT_TRY(weft_exec__prepare(e));
+    return weft_exec__start_threads(e);
+}
+
+weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
+                             weft_exec **out)
+{
+    static const weft_exec_options none;
+    if (!o) o = &none;
+    WEFT_TRY(check(p, o));
+    weft_exec *e = calloc(1, sizeof *e);
+    if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    e->p      = p;
+    e->o      = *o;
+    e->device = o->device ? o->device : weft_device_cpu();
+    if (e->o.trace < 0) e->o.trace = 0;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->moved, NULL);
+    weft_status st = build(e);
+    if (st != WEFT_OK)
+        weft_exec_destroy(e);
+    else
+        *out = e;
+    return st;
+}
+
+void weft_exec_destroy(weft_exec *e)
+{
+    if (!e) return;
+    weft_exec__stop_threads(e);
+    for (int i = 0; i < e->n_stream; i++)
+        e->device->free(e->device, e->stream[i].ctx.scratch, e->stream[i].scratch_bytes);
+    for (int i = 0; e->slab && i < e->p->n_slab; i++)
+        if (!e->o.slab || !e->o.slab[i])
+            e->device->free(e->device, e->slab[i], e->p->slab[i].bytes);
+    weft_pool_destroy(e->own_pool);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->moved);
+    weft_arena_destroy(e->arena);
+    free(e);
+}
+
+weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
+{
+    if (e->stop) return WEFT_FAIL(e->st, "%s", e->text);
+    if (!e->n_stream || n_step <= 0) return WEFT_OK;
+    double now = weft_clock_s();
+    pthread_mutex_lock(&e->lock);
+    if (e->origin_s == 0) {
+        e->origin_s    = now;
+        e->origin_step = step;
+    }
+    for (int i = 0; i < e->p->n_edge; i++) e->edge[i].count[0] = e->edge[i].count[1] = 0;
+    for (int i = 0; i < e->n_stream; i++) e->stream[i].dev.done_s = now;
+    e->step   = step;
+    e->n_step = n_step;
+    e->n_busy = e->n_stream - 1;
+    e->turn++;
+    pthread_cond_broadcast(&e->moved);
+    pthread_mutex_unlock(&e->lock);
+
+    weft_exec__run_stream(&e->stream[0]);
+
+    pthread_mutex_lock(&e->lock);
+    while (e->n_busy) pthread_cond_wait(&e->moved, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    return e->stop ? WEFT_FAIL(e->st, "%s", e->text) : WEFT_OK;
+}
+
+weft_status weft_exec_binding(weft_exec *e, const char *name, int micro, weft_view *out)
+{
+    const weft_binding *b = weft_program_find(e->p, name);
+    if (!b) return WEFT_FAIL(WEFT_ERR_ARG, "program %s binds no '%s'", e->p->name, name);
+    const weft_buffer *f = &e->p->buffer[b->at.buffer];
+    if (micro < 0 || (f->slot_by == WEFT_SLOT_LANE && micro >= f->n_slot))
+        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' has %d slots, there is no slot %d", name,
+                         f->n_slot, micro);
+    *out = weft_exec__view(e, &b->at, f->n_slot > 1 ? micro % f->n_slot : 0);
+    return WEFT_OK;
+}
+
+weft_exec_memory weft_exec_mem(const weft_exec *e)
+{
+    weft_exec_memory m = {0};
+    for (int i = 0; i < e->p->n_slab; i++) m.slab_bytes += e->p->slab[i].bytes;
+    for (int i = 0; i < e->n_stream; i++) m.scratch_bytes += e->stream[i].scratch_bytes;
+    if (e->o.comm) m.comm_bytes = e->o.comm->bytes;
+    m.total_bytes = m.slab_bytes + m.scratch_bytes + m.comm_bytes;
+    return m;
+}
+
+void *weft_exec_slab(const weft_exec *e, int slab)
+{
+    return e->slab[slab];
+}
+
+weft_status weft_exec_timeline(weft_exec *e, weft_timeline **out)
+{
+    weft_timeline *t      = NULL;
+    int            n_step = 0;
+    weft_status    st     = WEFT_OK;
+    WEFT_TRY(weft_timeline_create("measured", &e->p, 1, &t));
+    for (int i = 0; i < e->n_stream; i++) {
+        weft_exec__trace *r = &e->stream[i].trace;
+        for (int64_t k = r->n > r->cap ? r->n - r->cap : 0; k < r->n; k++) {
+            weft_slice s = r->slice[k % r->cap];
+            s.start_s -= e->origin_s;
+            s.end_s -= e->origin_s;
+            if (s.step >= n_step) n_step = s.step + 1;
+            WEFT_GO(weft_timeline_add(t, &s));
+        }
+        r->n = 0;
+    }
+    weft_timeline_finish(t, n_step);
+    e->origin_s = 0;
+    *out        = t;
+    return WEFT_OK;
+out:
+    weft_timeline_destroy(t);
+    return st;
+}

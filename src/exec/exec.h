@@ -1,0 +1,75 @@
+/* The executor: runs one rank's program on a device, step after step.
+ *
+ *     weft_exec *e;
+ *     WEFT_TRY(weft_exec_create(program, &(weft_exec_options){.pool = pool, .seed = 1}, &e));
+ *     weft_exec_binding(e, "wte", 0, &view);             fill in parameters and inputs
+ *     weft_exec_run(e, step, 1);                         one step; allocates nothing
+ *     weft_exec_binding(e, "loss", 0, &view);            look at the outputs
+ *     weft_exec_destroy(e);
+ *
+ * All memory is there once create returns: slabs, scratch, message buffers, and every instruction's operands
+ * as views, for each slot it may meet.  A stream with firings has its thread; a single stream runs on the
+ * caller's.  An error stops all streams (and, through comm, all ranks) and comes back from weft_exec_run with
+ * the instruction's name in front; the exec is of no further use then. */
+#ifndef WEFT_EXEC_EXEC_H
+#define WEFT_EXEC_EXEC_H
+
+#include "cluster/cluster.h"
+#include "comm/comm.h"
+#include "device/device.h"
+#include "kernel/kernel.h"
+#include "program/timeline.h"
+
+typedef struct weft_exec weft_exec;
+
+/* A READ instruction: fills out[0..n-1], its results, for one micro-batch of a step. */
+typedef weft_status (*weft_exec_read_fn)(void *user, int64_t step, int micro, int n,
+                                         const weft_view *out);
+
+typedef struct weft_exec_options {
+    weft_device *device; /* NULL: cpu */
+    weft_pool
+        *pool; /* borrowed, for kernels of the compute stream; NULL: one of n_thread */
+    int  n_thread;
+    weft_comm *comm; /* borrowed; NULL: only for programs of a single rank */
+    void *const *
+        slab; /* one a slab: the caller's memory, or NULL: allocated here.  NULL: all here */
+
+    uint64_t seed;
+    int64_t  batch,
+        micro_batch; /* samples a step and a micro-batch: number random draws */
+    weft_exec_read_fn read;
+    void             *user;
+
+    int                 trace;   /* slices to keep a stream, the newest ones; 0: none */
+    const weft_cluster *cluster; /* emu: prices what states no seconds */
+    /* NULL: weft_kernel_find.  Tests give their own. */
+    const weft_kernel *(*find)(weft_op op, const char *device, weft_dtype storage);
+} weft_exec_options;
+
+/* Borrows p and what o points to for its life.  WEFT_ERR_ARG: "no kernel for X on cpu in bf16". */
+weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
+                             weft_exec **out);
+void        weft_exec_destroy(weft_exec *e);
+
+/* Steps step .. step + n_step - 1 of the job, counted from 0. */
+weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step);
+
+/* The memory of a binding for a micro-batch (a lane slot for accumulators; 0 where there is one slot). */
+weft_status weft_exec_binding(weft_exec *e, const char *name, int micro, weft_view *out);
+
+/* What this exec holds, known before the first step. */
+typedef struct weft_exec_memory {
+    int64_t slab_bytes;    /* all slabs, the caller's too */
+    int64_t scratch_bytes; /* of kernels, all streams */
+    int64_t comm_bytes;    /* messages under way to this rank */
+    int64_t total_bytes;
+} weft_exec_memory;
+weft_exec_memory weft_exec_mem(const weft_exec *e);
+void            *weft_exec_slab(const weft_exec *e, int slab);
+
+/* What ran when, of the newest slices; times from the start of the first run after create or the last
+ * weft_exec_timeline().  The caller destroys it. */
+weft_status weft_exec_timeline(weft_exec *e, weft_timeline **out);
+
+#endif

@@ -1,0 +1,132 @@
+/* The executor's own tables. */
+#ifndef WEFT_EXEC_PRIV_H
+#define WEFT_EXEC_PRIV_H
+
+#include <pthread.h>
+
+#include "exec/exec.h"
+#include "program/order.h"
+
+typedef struct weft_exec__stream weft_exec__stream;
+
+/* A channel or group as one exec uses it. */
+typedef struct weft_exec__link {
+    int                tag, peer, group; /* group -1: messages */
+    bool               send;
+    int                credits;
+    int64_t            bytes;       /* of its largest message */
+    weft_comm_channel *data, *back; /* back: credits with their times, emu only */
+    weft_comm_group   *meeting;
+    int64_t            count; /* messages so far */
+    double            *times; /* emu, collectives: two a rank */
+} weft_exec__link;
+
+/* An instruction with its addresses filled in. */
+typedef struct weft_exec__instr {
+    const weft_instr  *i;
+    const weft_actor  *actor;
+    weft_exec__stream *s;
+    weft_kernel_fn     fn;
+    weft_kernel_call   call; /* its views serve every kind of instruction */
+    weft_exec__link   *link;
+    double             seconds; /* emu */
+} weft_exec__instr;
+
+/* An actor's instructions for one choice of slots; firings that choose the same share it. */
+typedef struct weft_exec__variant {
+    struct weft_exec__variant *next;
+    int32_t                    micro, lane; /* micro: modulo the actor's cycle */
+    bool                       first;
+    weft_exec__instr          *instr;
+    weft_task                 *task; /* beside instr */
+} weft_exec__variant;
+
+typedef struct weft_exec__actor {
+    int32_t             cycle; /* micro-batches after which slots repeat */
+    bool                by_lane, adds;
+    weft_exec__variant *variant;
+    int *
+        run; /* of each instruction: how many from here go to the device at once, 0 none */
+} weft_exec__actor;
+
+typedef struct weft_exec__trace {
+    weft_slice *slice;
+    int64_t     n, cap; /* n so far; the newest cap are kept */
+} weft_exec__trace;
+
+struct weft_exec__stream {
+    weft_exec           *e;
+    int                  kind;
+    weft_exec__variant **variant; /* of each firing */
+    weft_stream          dev;
+    double               ready_s; /* when what the firing waited for was there */
+    weft_kernel_ctx      ctx;
+    int64_t              scratch_bytes;
+    weft_exec__trace     trace;
+    const weft_firing   *firing; /* the running one */
+    int                  step;   /* since the run began */
+    pthread_t            thread;
+    bool                 has_thread;
+};
+
+/* An edge's counters (program/order.h) and when each count was reached. */
+typedef struct weft_exec__edge {
+    int64_t count[2];
+    double *at[2];
+    int64_t cap;
+} weft_exec__edge;
+
+struct weft_exec {
+    const weft_program *p;
+    weft_exec_options   o;
+    weft_arena         *arena;
+    weft_device        *device;
+    weft_pool          *own_pool;
+    void              **slab;
+    weft_exec__actor   *actor;
+    weft_order          order;
+    weft_exec__edge    *edge;
+    int                 n_link, cap_link;
+    weft_exec__link   **link;
+    int                 n_stream;
+    weft_exec__stream   stream[WEFT_N_STREAM];
+    double              origin_s; /* of the trace */
+    int64_t             origin_step;
+
+    /* shared by the streams' threads, under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t  moved;
+    int64_t         turn; /* runs begun */
+    int             n_busy;
+    int64_t         step;
+    int             n_step;
+    bool            stop, quit;
+    weft_status     st;
+    char            text[1024]; /* of the first error */
+};
+
+/* prepare.c: everything that can be known before the first step. */
+weft_status weft_exec__prepare(weft_exec *e);
+/* The view of an operand in a firing. */
+weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slot);
+
+/* link.c: channels and groups; an instruction that needs none leaves *out alone. */
+weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i,
+                                 weft_exec__link **out);
+weft_status weft_exec__open_links(weft_exec *e);
+weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x);
+/* The same without data: times are exchanged, and the device only lasts. */
+weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x);
+
+/* instr.c: what the device calls. */
+weft_status weft_exec__task(void *arg);
+weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x);
+
+/* stream.c */
+weft_status weft_exec__run_stream(weft_exec__stream *s);
+weft_status weft_exec__start_threads(weft_exec *e);
+void        weft_exec__stop_threads(weft_exec *e);
+/* The first error of a run stops everybody. */
+void weft_exec__fail(weft_exec *e, weft_status st);
+
+#endif

@@ -1,0 +1,177 @@
+/* Instructions that talk to other ranks.
+ *
+ * On a device that only emulates, no data moves; what moves are times.  A message carries when its send ended,
+ * a message back carries when its credit returned, and members of a collective tell each other when they were
+ * ready; each end then sleeps until the moment that the rules of program/walk.h give. */
+#include "exec/exec_priv.h"
+
+/* Messages back have tags of their own. */
+enum {
+    BACK = 1 << 24
+};
+
+static weft_status open_messages(weft_exec *e, weft_exec__link *l)
+{
+    weft_comm     *c       = e->o.comm;
+    bool           real    = e->device->computes;
+    weft_comm_side side    = l->send ? WEFT_COMM_SEND : WEFT_COMM_RECV;
+    weft_comm_side other   = l->send ? WEFT_COMM_RECV : WEFT_COMM_SEND;
+    int64_t        bytes   = real ? l->bytes : 2 * (int64_t)sizeof(double);
+    int            credits = real || l->credits ? l->credits : 1;
+    WEFT_TRY(weft_comm_open_channel(c, l->peer, side, l->tag, bytes, credits, &l->data));
+    if (real) return WEFT_OK;
+    return weft_comm_open_channel(c, l->peer, other, l->tag + BACK, bytes, credits,
+                                  &l->back);
+}
+
+static weft_status open_meeting(weft_exec *e, weft_exec__link *l)
+{
+    const weft_group *g = &e->p->group[l->group];
+    l->times            = WEFT_ARENA_ARRAY(e->arena, double, 2 * (g->n_rank + 1));
+    if (!l->times) return weft_arena_status(e->arena);
+    return weft_comm_open_group(e->o.comm, g->n_rank, g->rank, l->tag, &l->meeting);
+}
+
+static weft_status add_link(weft_exec *e, weft_exec__link link, weft_exec__link **out)
+{
+    weft_exec__link *l = weft_arena_memdup(e->arena, &link, sizeof link);
+    void            *v = e->link;
+    if (!l) return weft_arena_status(e->arena);
+    WEFT_TRY(weft_arena_grow(e->arena, &v, &e->cap_link, e->n_link + 1, sizeof *e->link));
+    e->link              = v;
+    e->link[e->n_link++] = l;
+    *out                 = l;
+    return WEFT_OK;
+}
+
+weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i, weft_exec__link **out)
+{
+    weft_exec__link *l = NULL;
+    if (!weft_instr_is_comm(i)) return WEFT_OK;
+    if (!e->o.comm)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': there is nothing to communicate over",
+                         weft_instr_kind_name(i->kind), i->name);
+    bool            meeting = i->kind == WEFT_INSTR_COLLECTIVE;
+    weft_exec__link want    = {.tag     = i->tag,
+                               .peer    = meeting ? -1 : i->peer,
+                               .group   = meeting ? i->group : -1,
+                               .send    = i->kind == WEFT_INSTR_SEND,
+                               .credits = i->credits};
+    for (int k = 0; k < e->n_link && !l; k++)
+        if (e->link[k]->tag == want.tag && e->link[k]->peer == want.peer &&
+            e->link[k]->group == want.group && e->link[k]->send == want.send)
+            l = e->link[k];
+    if (!l) WEFT_TRY(add_link(e, want, &l));
+    if ((int64_t)weft_instr_bytes(i) > l->bytes) l->bytes = (int64_t)weft_instr_bytes(i);
+    *out = l;
+    return WEFT_OK;
+}
+
+weft_status weft_exec__open_links(weft_exec *e)
+{
+    for (int k = 0; k < e->n_link; k++)
+        WEFT_TRY(e->link[k]->group < 0 ? open_messages(e, e->link[k])
+                                       : open_meeting(e, e->link[k]));
+    return WEFT_OK;
+}
+
+/* ---- data ---- */
+
+static weft_comm_kind kind_of(weft_collective c)
+{
+    static const weft_comm_kind kind[] = {
+        [WEFT_ALL_REDUCE]     = WEFT_COMM_ALL_REDUCE,
+        [WEFT_REDUCE_SCATTER] = WEFT_COMM_REDUCE_SCATTER,
+        [WEFT_ALL_GATHER]     = WEFT_COMM_ALL_GATHER,
+        [WEFT_ALL_TO_ALL]     = WEFT_COMM_ALL_TO_ALL,
+        [WEFT_BROADCAST]      = WEFT_COMM_BROADCAST,
+        [WEFT_BARRIER]        = WEFT_COMM_BARRIER,
+    };
+    return kind[c];
+}
+
+weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
+{
+    const weft_instr *i  = x->i;
+    weft_comm        *c  = s->e->o.comm;
+    const weft_view  *in = x->call.in, *out = x->call.out;
+    switch (i->kind) {
+    case WEFT_INSTR_SEND:
+        return weft_comm_send(c, x->link->data, in->p, (int64_t)weft_instr_bytes(i));
+    case WEFT_INSTR_RECV:
+        return weft_comm_recv(c, x->link->data, out->p, (int64_t)weft_instr_bytes(i));
+    default: break;
+    }
+    if (i->coll == WEFT_BARRIER)
+        return weft_comm_collective(c, x->link->meeting, WEFT_COMM_BARRIER, WEFT_DTYPE_U8,
+                                    NULL, NULL, 0);
+    return weft_comm_collective(c, x->link->meeting, kind_of(i->coll), in->dtype, in->p,
+                                out->p, weft_shape_count(&in->shape));
+}
+
+/* ---- times ---- */
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* The device lasts for some seconds from the moment ready, or from its stream's end if that is later. */
+static weft_status last(weft_exec__stream *s, double ready, double seconds)
+{
+    weft_task t = {.seconds = seconds};
+    return s->e->device->submit(s->e->device, &s->dev, later(ready, s->ready_s), &t, 1);
+}
+
+static weft_status meet_peer(weft_exec__stream *s, weft_exec__instr *x)
+{
+    weft_comm         *c       = s->e->o.comm;
+    weft_exec__link   *l       = x->link;
+    weft_comm_channel *to      = l->send ? l->data : l->back;
+    weft_comm_channel *from    = l->send ? l->back : l->data;
+    double             mine[2] = {later(s->ready_s, s->dev.done_s), x->seconds}, other[2];
+    WEFT_TRY(weft_comm_send(c, to, mine, sizeof mine));
+    WEFT_TRY(weft_comm_recv(c, from, other, sizeof other));
+    return last(s, later(mine[0], other[0]), later(mine[1], other[1]));
+}
+
+static weft_status emulate_send(weft_exec__stream *s, weft_exec__instr *x)
+{
+    weft_comm       *c         = s->e->o.comm;
+    weft_exec__link *l         = x->link;
+    double           credit[2] = {0};
+    if (!x->i->credits) return meet_peer(s, x);
+    if (l->count++ >= x->i->credits)
+        WEFT_TRY(weft_comm_recv(c, l->back, credit, sizeof credit));
+    WEFT_TRY(last(s, credit[0], x->seconds));
+    double done[2] = {s->dev.done_s, x->i->credits};
+    return weft_comm_send(c, l->data, done, sizeof done);
+}
+
+static weft_status emulate_recv(weft_exec__stream *s, weft_exec__instr *x)
+{
+    weft_comm *c       = s->e->o.comm;
+    double     sent[2] = {0};
+    if (!x->i->credits) return meet_peer(s, x);
+    WEFT_TRY(weft_comm_recv(c, x->link->data, sent, sizeof sent));
+    WEFT_TRY(last(s, sent[0], x->seconds));
+    double done[2] = {s->dev.done_s, 0};
+    return weft_comm_send(c, x->link->back, done, sizeof done);
+}
+
+weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x)
+{
+    if (x->i->kind == WEFT_INSTR_SEND) return emulate_send(s, x);
+    if (x->i->kind == WEFT_INSTR_RECV) return emulate_recv(s, x);
+    double *mine = x->link->times, *all = mine + 2, ready = 0, seconds = 0;
+    int     n = s->e->p->group[x->i->group].n_rank;
+    mine[0]   = later(s->ready_s, s->dev.done_s);
+    mine[1]   = x->seconds;
+    WEFT_TRY(weft_comm_collective(s->e->o.comm, x->link->meeting, WEFT_COMM_ALL_GATHER,
+                                  WEFT_DTYPE_F64, mine, all, 2));
+    for (int k = 0; k < n; k++) {
+        ready   = later(ready, all[2 * k]);
+        seconds = later(seconds, all[2 * k + 1]);
+    }
+    return last(s, ready, seconds);
+}

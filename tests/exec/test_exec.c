@@ -1,0 +1,367 @@
+/* Programs on the cpu: one rank with lanes, two ranks with stages, what goes wrong. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/exec.h"
+#include "sim/sim.h"
+#include "support/count_alloc.h"
+
+static weft_program **load(const char *path, int *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *s = calloc(1, 1 << 16);
+    assert_non_null(f);
+    size_t         size = fread(s, 1, (1 << 16) - 1, f);
+    weft_program **p;
+    fclose(f);
+    if (weft_program_parse_set(path, s, size, &p, n) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    free(s);
+    return p;
+}
+
+static weft_program *parse(const char *text)
+{
+    weft_program *p;
+    if (weft_program_parse("text", text, strlen(text), &p) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    return p;
+}
+
+static weft_exec *create(const weft_program *p, const weft_exec_options *o)
+{
+    weft_exec *e;
+    if (weft_exec_create(p, o, &e) != WEFT_OK) fail_msg("%s", weft_error_text());
+    return e;
+}
+
+static float *bound(weft_exec *e, const char *name, int micro)
+{
+    weft_view v;
+    if (weft_exec_binding(e, name, micro, &v) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    return v.p;
+}
+
+/* ---- two stages ---- */
+
+enum {
+    M = 4,
+    B = 2,
+    D = 4,
+    H = 8
+};
+
+static float value(int seed, int i)
+{
+    return (float)((i * 29 + seed * 13) % 17 - 8) / 16;
+}
+
+/* Two SGD steps of the golden program, written out in double. */
+static void direct(int n_step, double *w0, double *w1, double *norm)
+{
+    for (int step = 0; step < n_step; step++) {
+        double dw0[D * H] = {0}, dw1[H * D] = {0}, sq = 0;
+        for (int m = 0; m < M; m++)
+            for (int b = 0; b < B; b++) {
+                double h[H] = {0}, y[D] = {0}, dh[H] = {0};
+                for (int k = 0; k < H; k++)
+                    for (int d = 0; d < D; d++)
+                        h[k] += (double)value(m, b * D + d) * w0[d * H + k];
+                for (int o = 0; o < D; o++)
+                    for (int k = 0; k < H; k++) y[o] += h[k] * w1[k * D + o];
+                for (int k = 0; k < H; k++)
+                    for (int o = 0; o < D; o++) {
+                        dh[k] += y[o] * w1[k * D + o];
+                        dw1[k * D + o] += h[k] * y[o];
+                    }
+                for (int d = 0; d < D; d++)
+                    for (int k = 0; k < H; k++)
+                        dw0[d * H + k] += (double)value(m, b * D + d) * dh[k];
+            }
+        for (int i = 0; i < D * H; i++) sq += dw0[i] * dw0[i] + dw1[i] * dw1[i];
+        *norm        = sqrt(sq);
+        double scale = *norm > 1 ? 1 / *norm : 1;
+        for (int i = 0; i < D * H; i++) {
+            w0[i] -= 0.1 * scale * dw0[i];
+            w1[i] -= 0.1 * scale * dw1[i];
+        }
+    }
+}
+
+typedef struct rank_state {
+    weft_exec  *e;
+    int         n_step;
+    int64_t     allocs;
+    weft_status st;
+    char        text[256];
+} rank_state;
+
+static void *rank_main(void *arg)
+{
+    rank_state *r = arg;
+    r->st         = weft_exec_run(r->e, 0, r->n_step);
+    snprintf(r->text, sizeof r->text, "%s", weft_error_text());
+    return NULL;
+}
+
+static void run_all(rank_state *r, int n)
+{
+    pthread_t t[8];
+    for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &r[i]);
+    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+}
+
+static void two_stages_train(void **state)
+{
+    (void)state;
+    int              n;
+    weft_program   **p = load("tests/golden/two_stage.prog", &n);
+    weft_comm_local *world;
+    weft_comm       *c[2];
+    rank_state       r[2] = {{.n_step = 2}, {.n_step = 2}};
+    double           w0[D * H], w1[H * D], norm;
+    assert_int_equal(n, 2);
+    if (weft_program_verify_all((const weft_program *const *)p, n) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    assert_int_equal(weft_comm_local_create(2, &world), WEFT_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weft_comm_local_join(world, i, 20, &c[i]), WEFT_OK);
+        r[i].e = create(p[i], &(weft_exec_options){.comm = c[i], .trace = 100});
+        bound(r[i].e, "lr", 0)[0] = 0.1f;
+        float *w                  = bound(r[i].e, i ? "w1" : "w0", 0);
+        for (int k = 0; k < D * H; k++) w[k] = value(50 + i, k);
+    }
+    for (int k = 0; k < D * H; k++) {
+        w0[k] = (double)value(50, k);
+        w1[k] = (double)value(51, k);
+    }
+    for (int m = 0; m < M; m++)
+        for (int k = 0; k < B * D; k++) bound(r[0].e, "x", m)[k] = value(m, k);
+    run_all(r, 2);
+    for (int i = 0; i < 2; i++)
+        if (r[i].st != WEFT_OK) fail_msg("rank %d: %s", i, r[i].text);
+    direct(2, w0, w1, &norm);
+    for (int i = 0; i < 2; i++) {
+        assert_true(fabs((double)bound(r[i].e, "norm", 0)[0] - norm) < 1e-5 * norm);
+        for (int k = 0; k < D * H; k++)
+            assert_true(fabs((double)bound(r[i].e, i ? "w1" : "w0", 0)[k] -
+                             (i ? w1 : w0)[k]) < 1e-5);
+    }
+    /* messages under way to a rank: two of 64 bytes */
+    assert_int_equal(weft_exec_mem(r[1].e).comm_bytes, 128);
+    /* every firing of both steps left its slices */
+    weft_timeline *t;
+    weft_text      json = {0};
+    assert_int_equal(weft_exec_timeline(r[0].e, &t), WEFT_OK);
+    assert_int_equal(t->n_slice, 2 * (4 + 4 + 4 + 4 + 4));
+    assert_int_equal(weft_timeline_json(t, &json), WEFT_OK);
+    assert_non_null(strstr(json.s, "\"name\":\"sq_all\",\"cat\":\"all_reduce\""));
+    weft_text_fini(&json);
+    weft_timeline_destroy(t);
+    for (int i = 0; i < 2; i++) {
+        weft_exec_destroy(r[i].e);
+        weft_comm_destroy(c[i]);
+    }
+    weft_comm_local_destroy(world);
+    weft_program_destroy_set(p, n);
+}
+
+/* ---- one rank: lanes, reading, slots ---- */
+
+static const char lanes_text[] =
+    "program lanes rank 0 of 1 micro 5 lanes 4 {\n"
+    "  slab work work 640\n"
+    "  slab staging staging 128\n"
+    "  buffer g slab work at 0 bytes 64 slots 3 by lane\n"
+    "  buffer t slab work at 256 bytes 64\n"
+    "  buffer x slab staging at 0 bytes 64\n"
+    "  buffer total slab staging at 64 bytes 64\n"
+    "  bind input x x f32[4]\n"
+    "  bind output total total f32[4]\n"
+    "  actor read on compute { read x -> (x f32[4]) ; }\n"
+    "  actor bwd on compute {\n"
+    "    copy t (x f32[2,2] stride [1,2]) -> (t f32[2,2]) ;\n" /* transposed */
+    "    compute g reduce \"axes=[0]\" (t f32[1,4]) -> (g f32[4]) add 1 ;\n"
+    "    mark here ;\n"
+    "  }\n"
+    "  actor merge on compute { merge g (g f32[4]) -> (g f32[4]) ; }\n"
+    "  actor end on compute { copy total (g f32[4]) -> (total f32[4]) ; }\n"
+    "  stream compute {\n"
+    "    read 0; bwd 0 first; read 1; bwd 1;\n"       /* lane 0 */
+    "    read 2; bwd 2 lane 1 first; merge lane 1;\n" /* lane 1 */
+    "    read 3; bwd 3 lane 1 first;\n"               /* lane 2 */
+    "    read 4; bwd 4 lane 2 first; merge lane 2; merge lane 1;\n"
+    "    end;\n"
+    "  }\n"
+    "}\n";
+
+static weft_status give_samples(void *user, int64_t step, int micro, int n,
+                                const weft_view *out)
+{
+    int *calls = user;
+    ++*calls;
+    if (n != 1 || out[0].shape.d[0] != 4)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "other shapes");
+    for (int k = 0; k < 4; k++)
+        ((float *)out[0].p)[k] = 1.0f / (float)(3 + (int)step * 5 + micro * 7 + k);
+    return WEFT_OK;
+}
+
+static float sample(int step, int micro, int k)
+{
+    return 1.0f / (float)(3 + step * 5 + micro * 7 + k);
+}
+
+static void lanes_are_summed_as_a_tree(void **state)
+{
+    (void)state;
+    weft_program *p     = parse(lanes_text);
+    int           calls = 0;
+    if (weft_program_verify(p) != WEFT_OK) fail_msg("%s", weft_error_text());
+    weft_exec *e = create(p, &(weft_exec_options){.read = give_samples, .user = &calls});
+    for (int step = 0; step < 3; step++) {
+        assert_int_equal(weft_exec_run(e, step, 1), WEFT_OK);
+        for (int k = 0; k < 4; k++) {
+            int   j  = k % 2 * 2 + k / 2; /* the transpose */
+            float l0 = sample(step, 0, j) + sample(step, 1, j), l1 = sample(step, 2, j);
+            float l2 = sample(step, 3, j), l3 = sample(step, 4, j);
+            assert_true(bound(e, "total", 0)[k] == (l0 + l1) + (l2 + l3));
+        }
+    }
+    assert_int_equal(calls, 15);
+    assert_int_equal(weft_exec_mem(e).slab_bytes, 768);
+    weft_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
+static void a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    weft_program *p     = parse(lanes_text);
+    int           calls = 0;
+    weft_exec    *e =
+        create(p, &(weft_exec_options){.read = give_samples, .user = &calls, .trace = 8});
+    assert_int_equal(weft_exec_run(e, 0, 1), WEFT_OK);
+    int64_t before = weft_test_allocs();
+    assert_int_equal(weft_exec_run(e, 1, 5), WEFT_OK);
+    assert_int_equal(weft_test_allocs() - before, 0);
+    weft_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
+/* The caller's memory for a slab: what is computed lies there. */
+static void slabs_may_be_given(void **state)
+{
+    (void)state;
+    weft_program            *p     = parse(lanes_text);
+    int                      calls = 0;
+    static _Alignas(64) char mine[128];
+    void                    *slab[2] = {NULL, mine};
+    weft_exec               *e       = create(
+                            p, &(weft_exec_options){.read = give_samples, .user = &calls, .slab = slab});
+    assert_ptr_equal(weft_exec_slab(e, 1), mine);
+    assert_int_equal(weft_exec_run(e, 0, 1), WEFT_OK);
+    assert_ptr_equal(bound(e, "total", 0), (float *)(void *)(mine + 64));
+    assert_true(((float *)(void *)mine)[16] != 0);
+    weft_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
+/* ---- what goes wrong ---- */
+
+static weft_status fail_kernel(const weft_kernel_call *c, const weft_kernel_ctx *x)
+{
+    (void)c;
+    (void)x;
+    return WEFT_FAIL(WEFT_ERR_ARG, "token 9 is past the vocabulary");
+}
+
+static const weft_kernel *find_failing(weft_op op, const char *device, weft_dtype storage)
+{
+    static const weft_kernel k = {.run = fail_kernel};
+    (void)op;
+    (void)device;
+    (void)storage;
+    return &k;
+}
+
+static const weft_kernel *find_none(weft_op op, const char *device, weft_dtype storage)
+{
+    (void)op;
+    (void)device;
+    (void)storage;
+    return NULL;
+}
+
+static void errors_name_the_instruction(void **state)
+{
+    (void)state;
+    weft_program     *p     = parse(lanes_text);
+    int               calls = 0;
+    weft_exec        *e     = NULL;
+    weft_exec_options o     = {.read = give_samples, .user = &calls, .find = find_none};
+    assert_int_equal(weft_exec_create(p, &o, &e), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "no kernel for reduce on cpu in f32"));
+    o.find = find_failing;
+    e      = create(p, &o);
+    for (int i = 0; i < 2; i++) { /* and stays failed */
+        assert_int_equal(weft_exec_run(e, 0, 1), WEFT_ERR_ARG);
+        assert_string_equal(weft_error_text(),
+                            "bwd, compute 'g': token 9 is past the vocabulary");
+    }
+    weft_exec_destroy(e);
+    assert_int_equal(weft_exec_create(p, NULL, &e), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "nobody gives samples"));
+    weft_program_destroy(p);
+}
+
+/* One rank's kernel fails: the other rank, waiting for its message, comes back at once. */
+static void a_failure_ends_all_ranks(void **state)
+{
+    (void)state;
+    int              n;
+    weft_program   **p = load("tests/golden/two_stage.prog", &n);
+    weft_comm_local *world;
+    weft_comm       *c[2];
+    rank_state       r[2] = {{.n_step = 1}, {.n_step = 1}};
+    assert_int_equal(weft_comm_local_create(2, &world), WEFT_OK);
+    for (int i = 0; i < 2; i++) {
+        weft_exec_options o = {.find = i ? find_failing : NULL};
+        assert_int_equal(weft_comm_local_join(world, i, 60, &o.comm), WEFT_OK);
+        c[i]   = o.comm;
+        r[i].e = create(p[i], &o);
+    }
+    run_all(r, 2);
+    assert_int_equal(r[1].st, WEFT_ERR_ARG);
+    assert_string_equal(r[1].text, "fwd, compute 'y': token 9 is past the vocabulary");
+    assert_int_equal(r[0].st, WEFT_ERR_PEER);
+    assert_non_null(strstr(r[0].text, "rank 1 gave up: fwd, compute 'y'"));
+    for (int i = 0; i < 2; i++) {
+        weft_exec_destroy(r[i].e);
+        weft_comm_destroy(c[i]);
+    }
+    weft_comm_local_destroy(world);
+    weft_program_destroy_set(p, n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_stages_train),
+        cmocka_unit_test(lanes_are_summed_as_a_tree),
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(slabs_may_be_given),
+        cmocka_unit_test(errors_name_the_instruction),
+        cmocka_unit_test(a_failure_ends_all_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
