@@ -10,7 +10,7 @@ typedef struct t5 {
     int64_t     d, heads, e, ffn, vocab, enc_layers, dec_layers, buckets, distance;
     double      eps, factor, drop;
     const char *act;
-    bool        gated, tied;
+    bool        gated, tied, scaled; /* scaled: the decoder's result, by 1 / sqrt(d) */
 } t5;
 
 /* "relu" or "gated-gelu" */
@@ -41,6 +41,8 @@ static t5 read_config(weft_model__maker *mk)
     c.factor     = weft_model__positive(mk, "initializer_factor", 1);
     c.tied       = weft_model__flag(mk, "tie_word_embeddings", true);
     c.drop       = weft_model__drop(mk, "dropout_rate", 0.1);
+    /* old files tie and scale together; new ones say each by itself */
+    c.scaled = weft_model__flag(mk, "scale_decoder_outputs", c.tied);
     weft_model__no_attention_drop(mk, "dropout_rate", 0.1);
     read_ffn(mk, &c);
     /* any length will do: positions are relative */
@@ -185,13 +187,13 @@ void weft_model__make_t5(weft_model__maker *mk)
     weft_model__alias(mk, shared, "decoder.embed_tokens.weight");
     weft_vid x = stack(mk, &c, "encoder", shared, m->ids, -1, c.enc_layers);
     x          = stack(mk, &c, "decoder", shared, m->decoder_ids, x, c.dec_layers);
-    if (c.tied) {
-        weft_model__alias(mk, shared, "lm_head.weight");
+    if (c.scaled)
         x = weft_buildf(&mk->b, WEFT_OP_SCALE, "decoder.scaled", 1, &x, "alpha=%.17g",
                         1 / sqrt((double)c.d));
-    } else {
+    if (c.tied)
+        weft_model__alias(mk, shared, "lm_head.weight");
+    else
         head = weft_model__param(mk, "lm_head.weight", s, s, WEFT_INIT_NORMAL, c.factor);
-    }
     x = weft_build(&mk->b, WEFT_OP_MATMUL, "logits", "spec=bsd,vd->bsv", 2, x, head);
     weft_model__loss(mk, x);
 }

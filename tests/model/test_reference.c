@@ -13,9 +13,8 @@
 
 #include "base/doc.h"
 #include "base/io.h"
-#include "model/model.h"
-#include "store/hf_dir.h"
-#include "support/eval.h"
+#include "store/safetensors.h"
+#include "support/model_step.h"
 
 #define ROOT "../shared/reference"
 
@@ -54,28 +53,6 @@ static expected read_expected(const char *model)
 }
 
 /* ---- its inputs ---- */
-static void fill_weights(const weft_model *m, const char *model, weft_test_eval *e)
-{
-    char            path[128];
-    weft_store_dir *d;
-    assert_int_equal(weft_store_dir_open(path_of(path, model, "init"), &d), WEFT_OK);
-    for (int i = 0; i < m->n_param; i++)
-        for (int k = 0; k < m->param[i].n_tensor; k++) {
-            const weft_model_tensor *t = &m->param[i].tensor[k];
-            const weft_store_tensor *f = weft_store_dir_find(d, t->name);
-            int64_t                  n = weft_shape_count(&t->shape), at = 0, step = 1;
-            assert_non_null(f);
-            for (int x = t->region.global.n - 1; x >= 0; step *= t->region.global.d[x--])
-                at += t->region.offset[x] * step;
-            for (int64_t j = 0; j < n; j++) {
-                float y;
-                memcpy(&y, (const char *)f->data + 4 * j, 4);
-                e->data[m->param[i].value][at + j] = y;
-            }
-        }
-    weft_store_dir_close(d);
-}
-
 /* Sample i: T+1 tokens from i*T, inputs and the same moved by one. */
 static void fill_tokens(const weft_model *m, const char *model, weft_test_eval *e)
 {
@@ -112,51 +89,23 @@ static void fill_rows(const weft_model *m, const char *model, weft_test_eval *e)
 
 static void first_step_agrees(const char *model)
 {
-    char               path[128];
-    expected           want = read_expected(model);
-    weft_model_options o    = {.batch = want.batch, .seq = want.seq, .with_loss = true};
-    weft_model        *m;
-    weft_arena        *a;
-    weft_test_eval     e;
-    if (weft_model_load(path_of(path, model, "init"), &o, &m) != WEFT_OK)
-        fail_msg("%s", weft_error_text());
-
-    weft_vid *wrt  = calloc((size_t)m->n_param, sizeof *wrt),
-             *grad = calloc((size_t)m->n_param, sizeof *grad);
-    for (int i = 0; i < m->n_param; i++) wrt[i] = m->param[i].value;
-    if (weft_graph_differentiate(m->graph, m->loss_sum, -1, m->n_param, wrt, grad) !=
-        WEFT_OK)
-        fail_msg("%s", weft_error_text());
-    assert_int_equal(weft_graph_verify(m->graph), WEFT_OK);
-
-    assert_int_equal(weft_arena_create(&a), WEFT_OK);
-    assert_int_equal(weft_test_eval_make(m->graph, a, &e), WEFT_OK);
-    fill_weights(m, model, &e);
-    if (m->causal)
-        fill_tokens(m, model, &e);
+    char      path[128];
+    expected  want = read_expected(model);
+    test_step s;
+    double    loss, norm;
+    test_step_open(&s, path_of(path, model, "init"),
+                   (weft_model_options){.batch = want.batch, .seq = want.seq});
+    if (s.m->causal)
+        fill_tokens(s.m, model, &s.e);
     else
-        fill_rows(m, model, &e);
-    if (weft_test_eval_run(&e, WEFT_PHASE_FORWARD, WEFT_PHASE_BACKWARD, false, NULL) !=
-        WEFT_OK)
-        fail_msg("%s", weft_error_text());
-
-    double n_label = 0, sq = 0;
-    for (int64_t i = 0; i < m->n_label; i++) n_label += e.data[m->labels][i] != -100;
-    for (int i = 0; i < m->n_param; i++) {
-        assert_true(grad[i] >= 0);
-        int64_t n = weft_shape_count(&m->graph->value[grad[i]].type.shape);
-        for (int64_t k = 0; k < n; k++) sq += e.data[grad[i]][k] * e.data[grad[i]][k];
-    }
-    double loss = e.data[m->loss_sum][0] / n_label, norm = sqrt(sq) / n_label;
+        fill_rows(s.m, model, &s.e);
+    test_step_run(&s, &loss, &norm);
     /* theirs rotates and normalises in single precision whatever the rest does: 1e-7, not 1e-12 */
     if (fabs(loss - want.loss) > 1e-7 * want.loss ||
         fabs(norm - want.grad_norm) > 1e-7 * norm)
         fail_msg("%s: loss %.12g, expected %.12g; gradient norm %.12g, expected %.12g",
                  model, loss, want.loss, norm, want.grad_norm);
-    free(wrt);
-    free(grad);
-    weft_arena_destroy(a);
-    weft_model_destroy(m);
+    test_step_close(&s);
 }
 
 static void run(void **state)
