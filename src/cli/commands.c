@@ -6,8 +6,14 @@
 #include "session/job.h"
 
 const weft_cli_command *const weft_cli_commands[] = {
-    &weft_cli_train, &weft_cli_data,  &weft_cli_ckpt,
-    &weft_cli_graph, &weft_cli_lower, NULL,
+    /* in the order of help */
+    &weft_cli_train,
+    &weft_cli_data,
+    &weft_cli_ckpt,
+    &weft_cli_graph,
+    &weft_cli_lower,
+    &weft_cli_sim,
+    NULL, /* ends the list */
 };
 
 const char *const weft_cli_about = "Trains serial models.";

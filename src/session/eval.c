@@ -16,10 +16,9 @@ weft_status weft_session__eval_open(weft_session *s)
     WEFT_TRY(weft_data_open(s->job.eval.data, &d, &e->data));
     weft_compile_spec spec = weft_job_spec(&s->job);
     WEFT_TRY(weft_compile_eval(&spec, &e->made));
-    weft_runner_options o = {.program  = e->made.program,
+    weft_runner_options o = {.made     = &e->made,
                              .pool     = s->pool,
                              .seed     = (uint64_t)s->job.seed,
-                             .model    = e->made.model,
                              .data     = e->data,
                              .state_of = s->runner};
     return weft_runner_create(&o, &e->runner);
@@ -30,12 +29,12 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
     weft_session__eval *e      = &s->eval;
     double              sum    = 0;
     int64_t             labels = 0;
-    WEFT_TRY(weft_runner_take_state(e->runner));
+    weft_runner_take_state(e->runner);
     for (int64_t b = 0; b < s->job.eval.batches; b++) {
         int64_t first = b * s->job.batch;
         int64_t n     = weft_data_count_labels(e->data, first, s->job.batch);
         if (!n) continue;
-        WEFT_TRY(weft_runner_step(e->runner, 1, first));
+        WEFT_TRY(weft_runner_step(e->runner, b));
         sum += weft_runner_get(e->runner, "eval.loss");
         labels += n;
     }

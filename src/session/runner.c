@@ -19,7 +19,7 @@ struct weft_runner {
 static char *base(const weft_runner *r, const weft_operand *o, const weft_firing *f,
                   int shift)
 {
-    const weft_buffer *b    = &r->o.program->buffer[o->buffer];
+    const weft_buffer *b    = &r->o.made->program->buffer[o->buffer];
     int                slot = b->slot_by == WEFT_SLOT_LANE    ? f->lane_slot + shift
                               : b->slot_by == WEFT_SLOT_MICRO ? f->micro % b->n_slot
                                                               : 0;
@@ -73,7 +73,7 @@ static const weft_kernel *kernel_of(const weft_instr *i)
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
 {
     weft_runner        *r = calloc(1, sizeof *r);
-    const weft_program *p = o->program;
+    const weft_program *p = o->made->program;
     weft_view           in[4096], ou[256];
     weft_kernel_post    post[64];
     r->o    = *o;
@@ -106,7 +106,7 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
 void weft_runner_destroy(weft_runner *r)
 {
     if (!r) return;
-    for (int i = 0; i < r->o.program->n_slab; i++) free(r->slab[i]);
+    for (int i = 0; i < r->o.made->program->n_slab; i++) free(r->slab[i]);
     free(r->slab);
     free(r->scratch);
     free(r);
@@ -114,7 +114,7 @@ void weft_runner_destroy(weft_runner *r)
 
 weft_view weft_runner_view(const weft_runner *r, const char *name)
 {
-    const weft_binding *b = weft_program_find(r->o.program, name);
+    const weft_binding *b = weft_program_find(r->o.made->program, name);
     weft_firing         f = {0};
     return b ? view(r, &b->at, &f) : (weft_view){0};
 }
@@ -131,29 +131,29 @@ double weft_runner_get(const weft_runner *r, const char *name)
     return v.p ? (double)*(float *)v.p : 0;
 }
 
-weft_status weft_runner_take_state(weft_runner *r)
+void weft_runner_take_state(weft_runner *r)
 {
-    const weft_program *p = r->o.program;
+    const weft_program *p = r->o.made->program;
     for (int i = 0; i < p->n_binding; i++) {
         if (p->binding[i].kind != WEFT_BIND_PARAM) continue;
         weft_view a = weft_runner_view(r, p->binding[i].name),
                   b = weft_runner_view(r->o.state_of, p->binding[i].name);
         memcpy(a.p, b.p, (size_t)weft_shape_count(&a.shape) * 4);
     }
-    return WEFT_OK;
 }
 
 static weft_status read(weft_runner *r, const weft_firing *f)
 {
     weft_view ids    = weft_runner_view(r, "input_ids"),
               labels = weft_runner_view(r, "labels");
-    int64_t n        = r->o.model->batch;
+    int64_t n        = r->o.made->model->batch;
     return weft_data_fill(r->o.data, r->first + f->micro * n, n, ids.p, labels.p);
 }
 
-weft_status weft_runner_step(weft_runner *r, int64_t step, int64_t first)
+weft_status weft_runner_step(weft_runner *r, int64_t step)
 {
-    const weft_program     *p = r->o.program;
+    int64_t first = step * r->o.made->model->batch * r->o.made->program->n_micro;
+    const weft_program     *p = r->o.made->program;
     static weft_view        in[4096], ou[256];
     static weft_kernel_post post[64];
     r->first = first;
@@ -161,7 +161,7 @@ weft_status weft_runner_step(weft_runner *r, int64_t step, int64_t first)
         const weft_firing *f = &p->firing[WEFT_STREAM_COMPUTE][k];
         const weft_actor  *a = &p->actor[f->actor];
         weft_kernel_ctx    x = {r->o.pool, r->scratch, r->o.seed, step,
-                                first + (f->micro > 0 ? f->micro : 0) * r->o.model->batch};
+                                first + (f->micro > 0 ? f->micro : 0) * r->o.made->model->batch};
         for (int n = 0; n < a->n_instr; n++) {
             const weft_instr *i = &a->instr[n];
             weft_kernel_call  c;
@@ -183,7 +183,7 @@ weft_status weft_runner_step(weft_runner *r, int64_t step, int64_t first)
 int64_t weft_runner_bytes(const weft_runner *r)
 {
     int64_t n = (int64_t)r->n_scratch;
-    for (int i = 0; i < r->o.program->n_slab; i++) n += r->o.program->slab[i].bytes;
+    for (int i = 0; i < r->o.made->program->n_slab; i++) n += r->o.made->program->slab[i].bytes;
     return n;
 }
 
@@ -191,4 +191,11 @@ weft_status weft_runner_trace(weft_runner *r, const char *path)
 {
     (void)r;
     return WEFT_FAIL(WEFT_ERR_ARG, "%s: no trace yet", path);
+}
+
+void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n)
+{
+    weft_view v = weft_runner_view(r, "input_ids");
+    memset(v.p, 0, (size_t)weft_shape_count(&v.shape) * 4);
+    memcpy(v.p, ids, (size_t)n * 4);
 }

@@ -166,15 +166,24 @@ static void say_plan(weft_session *s)
         s->eval.runner ? " and evaluation" : "");
 }
 
+/* Instructions that one step runs. */
+static int n_firing_instr(const weft_program *p)
+{
+    int n = 0;
+    for (int k = 0; k < WEFT_N_STREAM; k++)
+        for (int i = 0; i < p->n_firing[k]; i++) n += p->actor[p->firing[k][i].actor].n_instr;
+    return n;
+}
+
 static weft_status start(weft_session *s)
 {
     int n_thread = s->job.threads ? (int)s->job.threads : cores();
     WEFT_TRY(weft_pool_create(n_thread, 0, &s->pool));
-    weft_runner_options o = {.program = s->made.program,
-                             .pool    = s->pool,
-                             .seed    = (uint64_t)s->job.seed,
-                             .model   = s->made.model,
-                             .data    = s->data};
+    weft_runner_options o = {.made  = &s->made,
+                             .pool  = s->pool,
+                             .seed  = (uint64_t)s->job.seed,
+                             .data  = s->data,
+                             .trace = s->o->trace ? n_firing_instr(s->made.program) : 0};
     WEFT_TRY(weft_runner_create(&o, &s->runner));
     WEFT_TRY(point_weights(s));
     WEFT_TRY(weft_session__eval_open(s));
@@ -204,7 +213,7 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
         weft_runner_put(s->runner, "lr", row->lr);
         weft_runner_put(s->runner, "step", (double)row->step);
         weft_runner_put(s->runner, "inv_n", 1 / (double)row->labels);
-        WEFT_TRY(weft_runner_step(s->runner, row->step, first));
+        WEFT_TRY(weft_runner_step(s->runner, row->step - 1));
         row->loss      = weft_runner_get(s->runner, "step.loss") / (double)row->labels;
         row->grad_norm = weft_runner_get(s->runner, "step.grad_norm");
     }
