@@ -86,9 +86,9 @@ static weft_vid add_rows(weft_model__maker *mk, const bert *c, const char *which
 static weft_vid embed(weft_model__maker *mk, const bert *c, weft_vid words)
 {
     mk->b.prefix = "embeddings";
-    weft_vid x = weft_model__lookup(mk, "word_embeddings", words, mk->m->ids, 0);
-    x          = add_rows(mk, c, "token_type_embeddings", c->types, 1, x);
-    x          = add_rows(mk, c, "position_embeddings", c->context, mk->seq, x);
+    weft_vid x   = weft_model__lookup(mk, "word_embeddings", words, mk->m->ids, 0);
+    x            = add_rows(mk, c, "token_type_embeddings", c->types, 1, x);
+    x            = add_rows(mk, c, "position_embeddings", c->context, mk->seq, x);
     if (c->tasks) x = add_rows(mk, c, "task_type_embeddings", c->tasks, 1, x);
     x = weft_model__layer_norm(mk,
                                weft_model__name(mk, "%s.embeddings.LayerNorm", c->root),

@@ -262,8 +262,7 @@ void weft_model__make_llama(weft_model__maker *mk)
     mk->m->ids    = weft_model__ids(mk, "input_ids");
     weft_vid head = weft_model__param(mk, "model.embed_tokens.weight", table, table,
                                       WEFT_INIT_NORMAL, mk->std);
-    weft_vid x =
-        weft_model__lookup(mk, "embed_tokens", head, mk->m->ids, -1);
+    weft_vid x    = weft_model__lookup(mk, "embed_tokens", head, mk->m->ids, -1);
     for (int i = 0; i < c.layers && mk->b.st == WEFT_OK; i++) x = layer(mk, &c, i, x);
     mk->b.prefix = NULL;
     x            = weft_model__rms_norm(mk, "model.norm", "norm", x, c.eps);

@@ -189,8 +189,8 @@ weft_vid weft_model__lookup(weft_model__maker *mk, const char *out, weft_vid tab
     int64_t          rows = weft_build_type(&mk->b, table).shape.d[0];
     if (n) pad = n->kind == WEFT_NODE_INT ? (n->u.i < 0 ? n->u.i + rows : n->u.i) : -1;
     if (pad < 0 || pad >= rows) pad = -1;
-    return weft_buildf(&mk->b, WEFT_OP_EMBEDDING, out, 2, (weft_vid[]){table, ids}, "pad=%lld",
-                       (long long)pad);
+    return weft_buildf(&mk->b, WEFT_OP_EMBEDDING, out, 2, (weft_vid[]){table, ids},
+                       "pad=%lld", (long long)pad);
 }
 
 weft_vid weft_model__ids(weft_model__maker *mk, const char *name)
