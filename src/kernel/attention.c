@@ -1,51 +1,62 @@
 /* Attention, forward: blockwise with a running softmax, never a matrix of all scores.
  *
- * First K turned and V are put into scratch, tile by tile: in memory a head's rows lie far apart,
- * at distances that share few sets of a cache.  Then a task is a tile of queries of one head,
- * which visits the tiles of keys it sees in order.  Tiles on the diagonal are done in strips of
- * STRIP queries, each as wide as it needs. */
+ * K turned and V are first put into scratch, tile by tile: in memory a head's rows lie far apart,
+ * at distances that share few sets of a cache.  Where there are many key heads a task is one of
+ * them with all its queries, so that they stay in the thread's cache; else all are put there
+ * first and a task is a tile of queries.  A tile of queries visits the tiles of keys it sees in
+ * order; those on the diagonal in strips of STRIP queries, each as wide as it needs. */
 #include <math.h>
 
 #include "kernel/cpu_priv.h"
 #include "kernel/heads.h"
 
 enum {
-    STRIP = 16
+    STRIP = 16,
+    MANY  = 32
 };
 
 typedef struct job {
     weft_kernel__heads       a;
     const weft_kernel__tile *f;
     const weft_view         *o, *lse;
-    float                   *kt;   /* b g (t/TILE) ep TILE */
-    float                   *v;    /* b g tp fp */
+    float                   *kt; /* b g (t/TILE) ep TILE, where they are not a thread's */
+    float                   *v;  /* b g tp fp */
     float                   *room; /* of each thread */
     int64_t                  per_thread;
 } job;
 
+static bool many(const weft_kernel__heads *a)
+{
+    return a->b * a->g >= MANY;
+}
+
+static void pack(const weft_kernel__heads *a, int64_t bg, int64_t t0, float *kt, float *v)
+{
+    int64_t n = a->t - t0 < WEFT_TILE ? a->t - t0 : WEFT_TILE;
+    weft_kernel__heads_turned(a->k, bg / a->g, bg % a->g, t0, n, kt + t0 * a->ep);
+    weft_kernel__heads_rows(a->v, bg / a->g, bg % a->g, t0, n, 1.0f, v + t0 * a->fp,
+                            a->fp);
+}
+
 static void pack_task(void *arg, int64_t task, int thread)
 {
-    job                *j      = arg;
-    weft_kernel__heads *a      = &j->a;
-    int64_t             n_tile = a->tp / WEFT_TILE, t0 = task % n_tile * WEFT_TILE,
-            bg = task / n_tile;
-    int64_t n = a->t - t0 < WEFT_TILE ? a->t - t0 : WEFT_TILE, at = bg * a->tp + t0;
+    job    *j      = arg;
+    int64_t n_tile = j->a.tp / WEFT_TILE, bg = task / n_tile;
     (void)thread;
-    weft_kernel__heads_turned(a->k, bg / a->g, bg % a->g, t0, n, j->kt + at * a->ep);
-    weft_kernel__heads_rows(a->v, bg / a->g, bg % a->g, t0, n, 1.0f, j->v + at * a->fp,
-                            a->fp);
+    pack(&j->a, bg, task % n_tile * WEFT_TILE, j->kt + bg * j->a.tp * j->a.ep,
+         j->v + bg * j->a.tp * j->a.fp);
 }
 
 typedef struct tile {
     int64_t              b, h, i0, m; /* queries [i0, i0 + m) of head h */
+    const float         *kt, *v;      /* of its key head */
     float               *q, *s, *o;   /* TILE x ep, TILE x TILE, TILE x fp */
     weft_kernel__softmax w;
 } tile;
 
 static void keys(job *j, tile *t, int64_t j0)
 {
-    weft_kernel__heads *a  = &j->a;
-    int64_t             at = (t->b * a->g + t->h / (a->h / a->g)) * a->tp + j0;
+    weft_kernel__heads *a = &j->a;
     /* in one go where every query sees the whole tile */
     int64_t step = weft_kernel__heads_width(a, t->i0 + 1, j0) == WEFT_TILE ? t->m : STRIP;
     for (int64_t r = 0; r < t->m; r += step) {
@@ -54,12 +65,12 @@ static void keys(job *j, tile *t, int64_t j0)
         int64_t k = a->t - j0 < n ? a->t - j0 : n;
         float  *s = t->s + r * WEFT_TILE, *o = t->o + r * a->fp;
         if (n == 0) continue;
-        j->f->mm(m, n, a->e, t->q + r * a->ep, a->ep, 1, j->kt + at * a->ep, WEFT_TILE, s,
+        j->f->mm(m, n, a->e, t->q + r * a->ep, a->ep, 1, t->kt + j0 * a->ep, WEFT_TILE, s,
                  WEFT_TILE, 0);
         weft_kernel__heads_mask(a, t->h, t->i0 + r, m, j0, n, s, WEFT_TILE);
         j->f->soften(&t->w, t->s, WEFT_TILE, r, r + m, n);
         j->f->scale_rows(o, a->fp, t->w.fix + r, m, a->fp);
-        j->f->mm(m, a->fp, k, s, WEFT_TILE, 1, j->v + at * a->fp, a->fp, o, a->fp, 1);
+        j->f->mm(m, a->fp, k, s, WEFT_TILE, 1, t->v + j0 * a->fp, a->fp, o, a->fp, 1);
     }
 }
 
@@ -80,43 +91,67 @@ static void finish(job *j, tile *t)
     weft_kernel__heads_put(j->o, t->b, t->h, t->i0, t->m, 1.0f, t->o, a->fp, 0);
 }
 
-static void query_task(void *arg, int64_t task, int thread)
+static void queries(job *j, int64_t b, int64_t h, int64_t i0, const float *kt,
+                    const float *v, float *room)
 {
-    job                *j      = arg;
-    weft_kernel__heads *a      = &j->a;
-    int64_t             n_tile = a->sp / WEFT_TILE, lo, hi;
-    tile                t;
+    weft_kernel__heads *a = &j->a;
+    tile                t = {.b = b, .h = h, .i0 = i0, .kt = kt, .v = v, .q = room};
+    int64_t             lo, hi;
 
-    /* late queries see most keys: largest first, a head's tiles together */
-    t.i0 = (n_tile - 1 - task % n_tile) * WEFT_TILE;
-    t.b  = task / n_tile / a->h;
-    t.h  = task / n_tile % a->h;
-    t.m  = a->s - t.i0 < WEFT_TILE ? a->s - t.i0 : WEFT_TILE;
-    t.q  = j->room + thread * j->per_thread;
-    t.s  = t.q + WEFT_TILE * a->ep;
-    t.o  = t.s + WEFT_TILE * WEFT_TILE;
+    t.m = a->s - i0 < WEFT_TILE ? a->s - i0 : WEFT_TILE;
+    t.s = t.q + WEFT_TILE * a->ep;
+    t.o = t.s + WEFT_TILE * WEFT_TILE;
     memset(t.o, 0, sizeof(float) * (size_t)(WEFT_TILE * a->fp));
-    memset(t.w.sum, 0, sizeof t.w.sum);
     for (int r = 0; r < WEFT_TILE; r++) t.w.max[r] = -INFINITY;
-    weft_kernel__heads_rows(a->q, t.b, t.h, t.i0, t.m, a->scale, t.q, a->ep);
-    weft_kernel__heads_keys(a, t.i0, t.i0 + t.m, &lo, &hi);
+    weft_kernel__heads_rows(a->q, b, h, i0, t.m, a->scale, t.q, a->ep);
+    weft_kernel__heads_keys(a, i0, i0 + t.m, &lo, &hi);
     for (int64_t j0 = lo / WEFT_TILE * WEFT_TILE; j0 < hi; j0 += WEFT_TILE)
         keys(j, &t, j0);
     finish(j, &t);
 }
 
-/* Floats: K turned, V, then each thread's room. */
+/* Floats of a thread: the tiles of queries, then perhaps one head's keys. */
+static int64_t tile_room(const weft_kernel__heads *a)
+{
+    return WEFT_TILE * (a->ep + WEFT_TILE + a->fp);
+}
+
+static void query_task(void *arg, int64_t task, int thread)
+{
+    job                *j      = arg;
+    weft_kernel__heads *a      = &j->a;
+    int64_t             n_tile = a->sp / WEFT_TILE, bh = task / n_tile;
+    int64_t b = bh / a->h, h = bh % a->h, at = (b * a->g + h / (a->h / a->g)) * a->tp;
+    /* late queries see most keys: largest first */
+    queries(j, b, h, (n_tile - 1 - task % n_tile) * WEFT_TILE, j->kt + at * a->ep,
+            j->v + at * a->fp, j->room + thread * j->per_thread);
+}
+
+static void group_task(void *arg, int64_t bg, int thread)
+{
+    job                *j    = arg;
+    weft_kernel__heads *a    = &j->a;
+    float              *room = j->room + thread * j->per_thread;
+    float              *kt = room + tile_room(a), *v = kt + a->tp * a->ep;
+    int64_t             r = a->h / a->g, g = bg % a->g;
+    for (int64_t t0 = 0; t0 < a->t; t0 += WEFT_TILE) pack(a, bg, t0, kt, v);
+    for (int64_t h = g * r; h < (g + 1) * r; h++)
+        for (int64_t i0 = 0; i0 < a->s; i0 += WEFT_TILE)
+            queries(j, bg / a->g, h, i0, kt, v, room);
+}
+
 static int64_t layout(const weft_kernel__heads *a, job *j, int n_thread, float *scratch)
 {
-    int64_t kt = a->b * a->g * a->tp * a->ep, v = a->b * a->g * a->tp * a->fp;
-    int64_t per = WEFT_TILE * (a->ep + WEFT_TILE + a->fp);
+    int64_t kt = a->tp * a->ep, v = a->tp * a->fp, per = tile_room(a);
+    int64_t shared = many(a) ? 0 : a->b * a->g;
+    if (many(a)) per += kt + v;
     if (j) {
         j->kt         = scratch;
-        j->v          = scratch + kt;
-        j->room       = scratch + kt + v;
+        j->v          = scratch + shared * kt;
+        j->room       = scratch + shared * (kt + v);
         j->per_thread = per;
     }
-    return kt + v + per * n_thread;
+    return shared * (kt + v) + per * n_thread;
 }
 
 KERNEL(attention)
@@ -125,6 +160,10 @@ KERNEL(attention)
     j.o   = &c->out[0];
     j.lse = &c->out[1];
     layout(&j.a, &j, 1, x->scratch);
+    if (many(&j.a)) {
+        weft_pool_run(x->pool, j.a.b * j.a.g, group_task, &j);
+        return WEFT_OK;
+    }
     weft_pool_run(x->pool, j.a.b * j.a.g * (j.a.tp / WEFT_TILE), pack_task, &j);
     weft_pool_run(x->pool, j.a.b * j.a.h * (j.a.sp / WEFT_TILE), query_task, &j);
     return WEFT_OK;
