@@ -4,8 +4,11 @@
 file(GLOB_RECURSE test_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
 file(GLOB support_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
 
-# Sanitizers own malloc, so counting allocations goes through their hooks there.
+# Sanitizers own malloc, so counting allocations goes through their hooks there; and resident memory
+# and times mean little, which a test can ask for (#if not needed: WEFT_TEST_SANITIZED is 0 or 1).
+set(sanitized 0)
 if(WEFT_SANITIZE)
+    set(sanitized 1)
     list(FILTER support_src EXCLUDE REGEX "/count_alloc_glibc\\.c$")
 else()
     list(FILTER support_src EXCLUDE REGEX "/count_alloc_san\\.c$")
@@ -44,7 +47,7 @@ foreach(f ${test_src})
     target_link_libraries(${name} weft_static PkgConfig::CMOCKA)
     target_compile_definitions(${name} PRIVATE
         WEFT_TEST_COMMAND="${CMAKE_BINARY_DIR}/weft"
-        WEFT_TEST_SANITIZED=$<BOOL:${WEFT_SANITIZE}>) # resident memory and times mean little then
+        WEFT_TEST_SANITIZED=${sanitized})
     add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600)
     if(TARGET weft)
