@@ -300,9 +300,10 @@ static weft_status number_storages(writer *w)
     for (weft_vid v = 0; v < n; v++) {
         if (!id[v]) continue;
         const weft_type *t  = v < g->n_value ? &g->value[v].type : &w->extra[v - g->n_value];
-        const char      *nm = v < g->n_value ? g->value[v].name : "copy";
+        const char *nm = v < g->n_value ? weft_arena_strdup(s->arena, g->value[v].name)
+                                        : weft_arena_printf(s->arena, "copy.%d", v - g->n_value);
         int64_t bytes       = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-        s->storage[s->n_storage] = (weft_storage){.name  = weft_arena_strdup(s->arena, nm),
+        s->storage[s->n_storage] = (weft_storage){.name  = nm,
                                                   .kind  = kind_of(w, v),
                                                   .bytes = (bytes + 63) & ~(int64_t)63,
                                                   .first = -1,
