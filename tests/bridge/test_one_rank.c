@@ -1,0 +1,206 @@
+/* Real models as one-rank programs: sound, the same after a round trip through text, simulated; a broken
+ * one is refused; and one is run. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compile/compile.h"
+#include "exec/exec.h"
+#include "sim/sim.h"
+#include "support/count_alloc.h"
+#include "support/test.h"
+
+static weft_compiled compile(const char *model, int64_t micro_batch)
+{
+    weft_compiled     c = {0};
+    weft_compile_spec s = weft_compile_spec_default(model, 4, 16);
+    s.micro_batch       = micro_batch;
+    s.lanes             = 4 / micro_batch;
+    assert_ok(weft_compile_training(&s, &c));
+    return c;
+}
+
+static void programs_hold(void **state)
+{
+    static const char *const model[] = {"tiny256",    "mlp",      "resnet50",
+                                        "bert-large", "t5-large", "mixtral-8x7b",
+                                        "llama3-8b"};
+    (void)state;
+    weft_cluster *host;
+    assert_ok(weft_cluster_this_host(NULL, &host));
+    for (size_t i = 0; i < WEFT_COUNT(model); i++)
+        for (int64_t micro = 4; micro >= 1; micro /= 4) {
+            weft_compiled  c = compile(model[i], micro);
+            weft_program  *q;
+            weft_text      a = {0}, b = {0};
+            weft_timeline *t;
+            assert_ok(weft_program_verify(c.program));
+            assert_ok(weft_program_print(c.program, &a));
+            assert_ok(weft_program_parse(model[i], a.s, a.n, &q));
+            assert_ok(weft_program_verify(q));
+            assert_ok(weft_program_print(q, &b));
+            assert_string_equal(a.s, b.s);
+            assert_ok(weft_sim_run((const weft_program *const *)&q, 1, host, NULL, &t));
+            assert_true(t->step_s > 0 && isfinite(t->step_s));
+            /* one stream: never idle */
+            assert_true(weft_timeline_idle_s(t, 0, WEFT_STREAM_COMPUTE) <
+                        1e-9 * t->total_s);
+            weft_timeline_destroy(t);
+            weft_program_destroy(q);
+            weft_text_fini(&a);
+            weft_text_fini(&b);
+            weft_compiled_fini(&c);
+        }
+    weft_cluster_destroy(host);
+}
+
+static bool reads(const weft_instr *i, int32_t buffer)
+{
+    for (int k = 0; k < i->n_in; k++)
+        if (i->in[k].buffer == buffer) return true;
+    return false;
+}
+
+/* Two instructions of which the second uses what the first makes, exchanged. */
+static void wrong_order_is_refused(void **state)
+{
+    (void)state;
+    weft_compiled c = compile("tiny256", 2);
+    int           n = 0;
+    for (int a = 0; a < c.program->n_actor; a++) {
+        weft_actor *x = &c.program->actor[a];
+        for (int i = 0; i + 1 < x->n_instr; i++) {
+            weft_instr first = x->instr[i], second = x->instr[i + 1];
+            int32_t    b = first.n_out ? first.out[0].buffer : -1;
+            /* what is made in place is there before as well, only with another content */
+            if (b < 0 || !reads(&second, b) || reads(&first, b) || first.add) continue;
+            if (c.program->slab[c.program->buffer[b].slab].kind != WEFT_SLAB_WORK)
+                continue;
+            x->instr[i]     = second;
+            x->instr[i + 1] = first;
+            if (weft_program_verify(c.program) == WEFT_OK)
+                fail_msg("%s before %s", second.name, first.name);
+            x->instr[i]     = first;
+            x->instr[i + 1] = second;
+            n++;
+        }
+    }
+    assert_true(n > 20);
+    assert_ok(weft_program_verify(c.program));
+    weft_compiled_fini(&c);
+}
+
+/* A buffer that lies elsewhere in its slab mostly lies over something that is alive. */
+static void wrong_places_are_refused(void **state)
+{
+    (void)state;
+    weft_compiled c = compile("tiny256", 2);
+    int           n = 0, refused = 0;
+    for (int i = 0; i < c.program->n_buffer; i++) {
+        weft_buffer *b  = &c.program->buffer[i];
+        int64_t      at = b->offset, all = c.program->slab[b->slab].bytes;
+        if (!b->bytes || c.program->slab[b->slab].kind != WEFT_SLAB_WORK) continue;
+        b->offset = (at + all / 128 * 64) % all / 64 * 64;
+        if (b->offset + b->bytes * b->n_slot <= all) {
+            n++;
+            refused += weft_program_verify(c.program) != WEFT_OK;
+        }
+        b->offset = at;
+    }
+    if (n < 50 || refused < n / 2) fail_msg("%d of %d refused", refused, n);
+    weft_compiled_fini(&c);
+}
+
+/* ---- running one ---- */
+
+static weft_status give_tokens(void *user, int64_t step, int micro, int n,
+                               const weft_view *out)
+{
+    (void)user;
+    for (int k = 0; k < n; k++) {
+        int64_t count = weft_shape_count(&out[k].shape);
+        for (int64_t i = 0; i < count; i++) {
+            int64_t v = (i * 31 + micro * 7 + step * 3 + k) % 256;
+            if (out[k].dtype == WEFT_DTYPE_I32)
+                ((int32_t *)out[k].p)[i] = (int32_t)v;
+            else if (out[k].dtype == WEFT_DTYPE_I64)
+                ((int64_t *)out[k].p)[i] = v;
+            else
+                return WEFT_FAIL(WEFT_ERR_ARG, "tokens as %s",
+                                 weft_dtype_name(out[k].dtype));
+        }
+    }
+    return WEFT_OK;
+}
+
+static float *bound(weft_exec *e, const weft_compiled *c, weft_vid v)
+{
+    weft_view x;
+    assert_ok(weft_exec_binding(e, weft_graph_value_name(c->training.graph, v), 0, &x));
+    return x.p;
+}
+
+static void fill_params(weft_exec *e, const weft_program *p)
+{
+    for (int i = 0; i < p->n_binding; i++) {
+        weft_view v;
+        if (p->binding[i].kind != WEFT_BIND_PARAM) continue;
+        assert_ok(weft_exec_binding(e, p->binding[i].name, 0, &v));
+        for (int64_t k = 0; k < weft_shape_count(&v.shape); k++)
+            ((float *)v.p)[k] = 0.05f * (float)((k * 7919 + i * 104729) % 41 - 20) / 20;
+    }
+}
+
+/* Two steps with so many threads; the loss of the last one. */
+static float train(const weft_compiled *c, int n_thread)
+{
+    weft_exec        *e;
+    weft_exec_options o    = {.n_thread    = n_thread,
+                              .seed        = 1,
+                              .batch       = 4,
+                              .micro_batch = 1,
+                              .read        = give_tokens};
+    int64_t           held = weft_device_bytes();
+    assert_ok(weft_exec_create(c->program, &o, &e));
+    weft_exec_memory m = weft_exec_mem(e);
+    /* what it says is what it took, each allocation rounded up to a page */
+    held = weft_device_bytes() - held;
+    assert_true(held >= m.total_bytes && held <= m.total_bytes + 4 * 4096);
+    fill_params(e, c->program);
+    *bound(e, c, c->training.lr)    = 1e-3f;
+    *bound(e, c, c->training.inv_n) = 1.0f / 64;
+    int64_t allocs                  = 0;
+    for (int step = 0; step < 3; step++) {
+        *bound(e, c, c->training.step) = (float)(step + 1);
+        if (step == 1) allocs = weft_test_allocs();
+        assert_ok(weft_exec_run(e, step, 1));
+    }
+    assert_int_equal(weft_test_allocs() - allocs, 0);
+    float loss = *bound(e, c, c->training.loss),
+          norm = *bound(e, c, c->training.grad_norm);
+    assert_true(isfinite(loss) && loss > 0 && isfinite(norm) && norm > 0);
+    weft_exec_destroy(e);
+    return loss;
+}
+
+static void a_model_runs(void **state)
+{
+    (void)state;
+    weft_compiled c   = compile("tiny256", 1);
+    float         one = train(&c, 1);
+    float         two = train(&c, 2);
+    assert_true(one / 64 > 1 && one / 64 < 8); /* about log(256) a token */
+    assert_memory_equal(&one, &two, sizeof one);
+    weft_compiled_fini(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_hold),
+        cmocka_unit_test(wrong_order_is_refused),
+        cmocka_unit_test(wrong_places_are_refused),
+        cmocka_unit_test(a_model_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
