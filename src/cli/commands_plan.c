@@ -2,10 +2,7 @@
 #include "cli/cli.h"
 
 const weft_cli_command *const weft_cli_commands[] = {
-    &weft_cli_graph,
-    &weft_cli_lower,
-    &weft_cli_sim,
-    NULL, /* ends the list */
+    &weft_cli_graph, &weft_cli_lower, &weft_cli_sim, NULL, /* ends the list */
 };
 
 const char *const weft_cli_about      = "Looks at models before they run.";

@@ -1,122 +1,196 @@
-/* TEMPORARY: runs a one-rank program directly. */
 #include "session/runner.h"
 
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/random.h"
-#include "kernel/kernel.h"
+#include "exec/exec.h"
+#include "session/convert.h"
 
 struct weft_runner {
     weft_runner_options o;
-    char              **slab;
-    void               *scratch;
-    size_t              n_scratch;
+    weft_exec          *exec;
+    void              **slab; /* shared ones; NULL: exec's own */
     bool                shared;
-    int64_t             first;
+    int64_t             batch; /* samples a step */
+    const int32_t      *ids;   /* of put_ids */
+    int64_t             n_ids;
 };
 
-static char *base(const weft_runner *r, const weft_operand *o, const weft_firing *f,
-                  int shift)
+/* ---- inputs ---- */
+
+/* Numbers below `below`, or in [0, 1) for floats: the same for the same step and micro-batch. */
+static void fill_random(const weft_view *v, uint64_t seed, int64_t step, int micro,
+                        int64_t below)
 {
-    const weft_buffer *b    = &r->o.made->program->buffer[o->buffer];
-    int                slot = b->slot_by == WEFT_SLOT_LANE    ? f->lane_slot + shift
-                              : b->slot_by == WEFT_SLOT_MICRO ? f->micro % b->n_slot
-                                                              : 0;
-    return r->slab[b->slab] + b->offset + slot * b->bytes +
-           o->offset * weft_dtype_bytes(o->type.dtype);
+    int64_t  n      = weft_shape_count(&v->shape);
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, w[4] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t ctr[4] = {(uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), (uint32_t)step,
+                           (uint32_t)micro};
+        if (i % 4 == 0) weft_random_philox(key, ctr, w);
+        if (v->dtype == WEFT_DTYPE_I32)
+            ((int32_t *)v->p)[i] = (int32_t)(w[i % 4] % (uint32_t)below);
+        else
+            ((float *)v->p)[i] = weft_random_uniform(w[i % 4]);
+    }
 }
 
-static weft_view view(const weft_runner *r, const weft_operand *o, const weft_firing *f)
+static weft_status read_random(weft_runner *r, int64_t step, int micro)
 {
-    weft_view v = {.dtype = o->type.dtype, .shape = o->type.shape};
-    memcpy(v.stride, o->stride, sizeof v.stride);
-    memcpy(v.origin, o->origin, sizeof v.origin);
-    if (o->buffer >= 0) v.p = base(r, o, f, 0);
-    return v;
+    const weft_program *p = r->o.made->program;
+    const weft_model   *m = r->o.made->model;
+    weft_type           t = m->graph->value[m->logits].type;
+    int64_t class         = t.shape.d[t.shape.n - 1];
+    for (int i = 0; i < p->n_binding; i++) {
+        if (p->binding[i].kind != WEFT_BIND_INPUT) continue;
+        weft_view v;
+        WEFT_TRY(weft_exec_binding(r->exec, p->binding[i].name, micro, &v));
+        fill_random(&v, r->o.seed + (uint64_t)i, step, micro, class);
+    }
+    return WEFT_OK;
 }
 
-static void make_call(const weft_runner *r, const weft_instr *i, const weft_firing *f,
-                      weft_view *in, weft_view *out, weft_kernel_post *post,
-                      weft_kernel_call *c)
+/* A decoder starts with token 0 and then sees the labels before its own. */
+static void shift_right(const int32_t *labels, int64_t rows, int64_t seq, int32_t *ids)
 {
-    for (int k = 0; k < i->n_in; k++) in[k] = view(r, &i->in[k], f);
-    for (int k = 0; k < i->n_out; k++) out[k] = view(r, &i->out[k], f);
-    for (int k = 0; k < i->n_post; k++)
-        post[k] = (weft_kernel_post){i->post[k].op, i->post[k].attr, i->post[k].in,
-                                     i->post[k].out};
-    *c = (weft_kernel_call){.op        = i->op,
-                            .attr      = i->attr,
-                            .n_in      = i->n_in,
-                            .n_own_in  = i->n_own_in,
-                            .n_out     = i->n_out,
-                            .n_own_out = i->n_own_out,
-                            .in        = in,
-                            .out       = out,
-                            .n_post    = i->n_post,
-                            .post      = post,
-                            .add       = f->first ? 0 : i->add};
+    for (int64_t i = 0; i < rows * seq; i++)
+        ids[i] = i % seq && labels[i - 1] >= 0 ? labels[i - 1] : 0;
 }
 
-static const weft_kernel *kernel_of(const weft_instr *i)
+static weft_status read_data(weft_runner *r, int64_t step, int micro)
 {
-    weft_dtype t = WEFT_DTYPE_F32;
-    for (int k = 0; k < i->n_own_in; k++)
-        if (i->in[k].type.dtype == WEFT_DTYPE_F32 ||
-            i->in[k].type.dtype == WEFT_DTYPE_BF16) {
-            t = i->in[k].type.dtype;
-            break;
-        }
-    return weft_kernel_find(i->op, "cpu", t);
+    const weft_model *m = r->o.made->model;
+    const weft_graph *g = m->graph;
+    weft_view         ids, labels = {0}, decoder;
+    WEFT_TRY(weft_exec_binding(r->exec, g->value[m->ids].name, micro, &ids));
+    if (m->labels >= 0)
+        WEFT_TRY(weft_exec_binding(r->exec, g->value[m->labels].name, micro, &labels));
+    WEFT_TRY(weft_data_fill(r->o.data, step * r->batch + micro * m->batch, m->batch,
+                            ids.p, labels.p));
+    if (m->decoder_ids < 0) return WEFT_OK;
+    WEFT_TRY(weft_exec_binding(r->exec, g->value[m->decoder_ids].name, micro, &decoder));
+    shift_right(labels.p, m->batch, m->seq, decoder.p);
+    return WEFT_OK;
+}
+
+static weft_status read_ids(weft_runner *r, int micro)
+{
+    const weft_model *m = r->o.made->model;
+    weft_view         v;
+    WEFT_TRY(weft_exec_binding(r->exec, m->graph->value[m->ids].name, micro, &v));
+    int64_t room = weft_shape_count(&v.shape), n = r->n_ids < room ? r->n_ids : room;
+    memset(v.p, 0, (size_t)room * sizeof *r->ids);
+    memcpy(v.p, r->ids, (size_t)n * sizeof *r->ids);
+    return WEFT_OK;
+}
+
+static weft_status read_inputs(void *user, int64_t step, int micro, int n,
+                               const weft_view *out)
+{
+    weft_runner *r = user;
+    (void)n, (void)out;
+    if (r->o.data) return read_data(r, step, micro);
+    return r->ids ? read_ids(r, micro) : read_random(r, step, micro);
+}
+
+/* ---- memory ---- */
+
+/* The state slab of b may be a's where every state of b lies at the same place in a. */
+static int state_slab(const weft_program *p)
+{
+    for (int i = 0; i < p->n_slab; i++)
+        if (p->slab[i].kind == WEFT_SLAB_STATE) return i;
+    return -1;
+}
+
+static bool same_layout(const weft_program *a, const weft_program *b)
+{
+    for (int i = 0; i < b->n_binding; i++) {
+        const weft_binding *y = &b->binding[i];
+        if (y->kind != WEFT_BIND_PARAM && y->kind != WEFT_BIND_STATE) continue;
+        const weft_binding *x = weft_program_find(a, y->name);
+        if (!x || x->at.offset != y->at.offset ||
+            a->buffer[x->at.buffer].offset != b->buffer[y->at.buffer].offset)
+            return false;
+    }
+    int x = state_slab(a), y = state_slab(b);
+    return x >= 0 && y >= 0 && b->slab[y].bytes <= a->slab[x].bytes;
 }
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
 {
-    weft_runner        *r = calloc(1, sizeof *r);
-    const weft_program *p = o->made->program;
-    weft_view           in[4096], ou[256];
-    weft_kernel_post    post[64];
-    r->o    = *o;
-    r->slab = calloc((size_t)p->n_slab, sizeof(char *));
-    for (int i = 0; i < p->n_slab; i++) {
-        size_t n   = ((size_t)p->slab[i].bytes + 4095) / 4096 * 4096 + 4096;
-        r->slab[i] = aligned_alloc(4096, n);
-        memset(r->slab[i], 0, n);
+    const weft_program *p  = o->made->program;
+    weft_status         st = WEFT_OK;
+    weft_runner        *r  = calloc(1, sizeof *r);
+    if (r) r->slab = calloc((size_t)p->n_slab + 1, sizeof *r->slab);
+    if (!r || !r->slab) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    r->o     = *o;
+    r->batch = o->made->model->batch * p->n_micro;
+    if (o->state_of && same_layout(o->state_of->o.made->program, p)) {
+        const weft_program *q  = o->state_of->o.made->program;
+        r->slab[state_slab(p)] = weft_exec_slab(o->state_of->exec, state_slab(q));
+        r->shared              = true;
     }
-    for (int a = 0; a < p->n_actor; a++)
-        for (int k = 0; k < p->actor[a].n_instr; k++) {
-            const weft_instr *i = &p->actor[a].instr[k];
-            if (i->kind != WEFT_INSTR_COMPUTE) continue;
-            const weft_kernel *kn = kernel_of(i);
-            if (!kn)
-                return WEFT_FAIL(WEFT_ERR_ARG, "no kernel for %s",
-                                 weft_op_get(i->op)->name);
-            weft_kernel_call c;
-            weft_firing      f = {0};
-            make_call(r, i, &f, in, ou, post, &c);
-            size_t n = kn->scratch ? kn->scratch(&c, weft_pool_threads(o->pool)) : 0;
-            if (n > r->n_scratch) r->n_scratch = n;
-        }
-    r->n_scratch = (r->n_scratch + 4095) / 4096 * 4096 + 4096;
-    r->scratch   = aligned_alloc(4096, r->n_scratch);
-    *out         = r;
-    return WEFT_OK;
+    weft_exec_options e = {.pool        = o->pool,
+                           .slab        = r->slab,
+                           .seed        = o->seed,
+                           .batch       = r->batch,
+                           .micro_batch = o->made->model->batch,
+                           .read        = read_inputs,
+                           .user        = r,
+                           .trace       = o->trace};
+    WEFT_GO(weft_exec_create(p, &e, &r->exec));
+    *out = r;
+    r    = NULL;
+out:
+    weft_runner_destroy(r);
+    return st;
 }
 
 void weft_runner_destroy(weft_runner *r)
 {
     if (!r) return;
-    for (int i = 0; i < r->o.made->program->n_slab; i++) free(r->slab[i]);
+    weft_exec_destroy(r->exec);
     free(r->slab);
-    free(r->scratch);
     free(r);
 }
 
+void weft_runner_take_state(weft_runner *r)
+{
+    const weft_program *p = r->o.made->program;
+    if (r->shared || !r->o.state_of) return;
+    for (int i = 0; i < p->n_binding; i++) {
+        if (p->binding[i].kind != WEFT_BIND_PARAM &&
+            p->binding[i].kind != WEFT_BIND_STATE)
+            continue;
+        weft_view to   = weft_runner_view(r, p->binding[i].name);
+        weft_view from = weft_runner_view(r->o.state_of, p->binding[i].name);
+        if (from.p)
+            memcpy(to.p, from.p,
+                   (size_t)weft_shape_count(&to.shape) *
+                       (size_t)weft_dtype_bytes(to.dtype));
+    }
+}
+
+int64_t weft_runner_bytes(const weft_runner *r)
+{
+    const weft_program *p = r->o.made->program;
+    int64_t             n = weft_exec_mem(r->exec).total_bytes;
+    return r->shared ? n - p->slab[state_slab(p)].bytes : n;
+}
+
+/* ---- steps ---- */
+
 weft_view weft_runner_view(const weft_runner *r, const char *name)
 {
-    const weft_binding *b = weft_program_find(r->o.made->program, name);
-    weft_firing         f = {0};
-    return b ? view(r, &b->at, &f) : (weft_view){0};
+    weft_view v = {0};
+    if (!weft_program_find(r->o.made->program, name)) return v;
+    if (weft_exec_binding(r->exec, name, 0, &v) != WEFT_OK) v.p = NULL;
+    return v;
 }
 
 void weft_runner_put(weft_runner *r, const char *name, double x)
@@ -128,74 +202,62 @@ void weft_runner_put(weft_runner *r, const char *name, double x)
 double weft_runner_get(const weft_runner *r, const char *name)
 {
     weft_view v = weft_runner_view(r, name);
-    return v.p ? (double)*(float *)v.p : 0;
-}
-
-void weft_runner_take_state(weft_runner *r)
-{
-    const weft_program *p = r->o.made->program;
-    for (int i = 0; i < p->n_binding; i++) {
-        if (p->binding[i].kind != WEFT_BIND_PARAM) continue;
-        weft_view a = weft_runner_view(r, p->binding[i].name),
-                  b = weft_runner_view(r->o.state_of, p->binding[i].name);
-        memcpy(a.p, b.p, (size_t)weft_shape_count(&a.shape) * 4);
-    }
-}
-
-static weft_status read(weft_runner *r, const weft_firing *f)
-{
-    weft_view ids    = weft_runner_view(r, "input_ids"),
-              labels = weft_runner_view(r, "labels");
-    int64_t n        = r->o.made->model->batch;
-    return weft_data_fill(r->o.data, r->first + f->micro * n, n, ids.p, labels.p);
-}
-
-weft_status weft_runner_step(weft_runner *r, int64_t step)
-{
-    int64_t first = step * r->o.made->model->batch * r->o.made->program->n_micro;
-    const weft_program     *p = r->o.made->program;
-    static weft_view        in[4096], ou[256];
-    static weft_kernel_post post[64];
-    r->first = first;
-    for (int k = 0; k < p->n_firing[WEFT_STREAM_COMPUTE]; k++) {
-        const weft_firing *f = &p->firing[WEFT_STREAM_COMPUTE][k];
-        const weft_actor  *a = &p->actor[f->actor];
-        weft_kernel_ctx    x = {r->o.pool, r->scratch, r->o.seed, step,
-                                first + (f->micro > 0 ? f->micro : 0) * r->o.made->model->batch};
-        for (int n = 0; n < a->n_instr; n++) {
-            const weft_instr *i = &a->instr[n];
-            weft_kernel_call  c;
-            if (i->kind == WEFT_INSTR_READ) {
-                if (r->o.data) WEFT_TRY(read(r, f));
-            } else if (i->kind == WEFT_INSTR_MERGE) {
-                float *to   = (float *)(void *)base(r, i->out, f, -1),
-                      *from = (float *)(void *)base(r, i->in, f, 0);
-                for (int64_t e = 0; e < i->out->type.shape.d[0]; e++) to[e] += from[e];
-            } else if (i->kind == WEFT_INSTR_COMPUTE) {
-                make_call(r, i, f, in, ou, post, &c);
-                WEFT_TRY(kernel_of(i)->run(&c, &x));
-            }
-        }
-    }
-    return WEFT_OK;
-}
-
-int64_t weft_runner_bytes(const weft_runner *r)
-{
-    int64_t n = (int64_t)r->n_scratch;
-    for (int i = 0; i < r->o.made->program->n_slab; i++) n += r->o.made->program->slab[i].bytes;
-    return n;
-}
-
-weft_status weft_runner_trace(weft_runner *r, const char *path)
-{
-    (void)r;
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s: no trace yet", path);
+    return v.p ? (double)*(const float *)v.p : 0;
 }
 
 void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n)
 {
-    weft_view v = weft_runner_view(r, "input_ids");
-    memset(v.p, 0, (size_t)weft_shape_count(&v.shape) * 4);
-    memcpy(v.p, ids, (size_t)n * 4);
+    r->ids   = ids;
+    r->n_ids = n;
+}
+
+weft_status weft_runner_step(weft_runner *r, int64_t step)
+{
+    return weft_exec_run(r->exec, step, 1);
+}
+
+weft_status weft_runner_refresh_twins(weft_runner *r)
+{
+    const weft_program *p = r->o.made->program;
+    for (int i = 0; i < p->n_binding; i++) {
+        char name[1024];
+        if (p->binding[i].kind != WEFT_BIND_PARAM) continue;
+        snprintf(name, sizeof name, "%s.bf16", p->binding[i].name);
+        weft_view twin = weft_runner_view(r, name);
+        if (!twin.p) continue;
+        WEFT_TRY(weft_convert_from_f32(WEFT_DTYPE_BF16,
+                                       weft_runner_view(r, p->binding[i].name).p,
+                                       weft_shape_count(&twin.shape), twin.p));
+    }
+    return WEFT_OK;
+}
+
+int weft_runner_instructions(const weft_program *p)
+{
+    int n = 0;
+    for (int k = 0; k < WEFT_N_STREAM; k++)
+        for (int i = 0; i < p->n_firing[k]; i++)
+            n += p->actor[p->firing[k][i].actor].n_instr;
+    return n;
+}
+
+int weft_runner_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+weft_status weft_runner_trace(weft_runner *r, const char *path)
+{
+    weft_timeline *t    = NULL;
+    weft_text      json = {0};
+    weft_status    st   = WEFT_OK;
+    WEFT_GO(weft_exec_timeline(r->exec, &t));
+    WEFT_GO(weft_timeline_json(t, &json));
+    WEFT_GO(weft_text_status(&json));
+    WEFT_GO(weft_io_replace_file(path, json.s, json.n));
+out:
+    weft_timeline_destroy(t);
+    weft_text_fini(&json);
+    return st;
 }

@@ -14,9 +14,11 @@ typedef struct weft_runner_options {
     const weft_compiled *made; /* borrowed, as all of these */
     weft_pool           *pool;
     uint64_t             seed;
-    const weft_data     *data;     /* NULL: random numbers that fit the model, or what put_ids gave */
-    weft_runner         *state_of; /* parameters are that one's, shared where both lay them out alike */
-    int                  trace;    /* instructions to keep for weft_runner_trace, the newest; 0 none */
+    const weft_data
+        *data; /* NULL: random numbers that fit the model, or what put_ids gave */
+    weft_runner
+        *state_of; /* parameters are that one's, shared where both lay them out alike */
+    int  trace;    /* instructions to keep for weft_runner_trace, the newest; 0 none */
 } weft_runner_options;
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);
@@ -38,6 +40,13 @@ weft_status weft_runner_step(weft_runner *r, int64_t step);
 
 /* Memory of its own: slabs that are not shared, scratch. */
 int64_t weft_runner_bytes(const weft_runner *r);
+
+/* bf16 copies of parameters ("<param>.bf16") take the master weights' values. */
+weft_status weft_runner_refresh_twins(weft_runner *r);
+
+/* Instructions that one step of p runs, and cores this process may use. */
+int weft_runner_instructions(const weft_program *p);
+int weft_runner_cores(void);
 
 /* The newest instructions as a timeline for Perfetto. */
 weft_status weft_runner_trace(weft_runner *r, const char *path);

@@ -6,14 +6,12 @@
  *     loop       count labels, run the step, write it down; evaluate, save, stop
  *     finish     last checkpoint, final/ */
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "session/convert.h"
 #include "session/peak.h"
 #include "session/session_priv.h"
 
@@ -61,34 +59,6 @@ static weft_status compile(weft_session *s)
 
 /* ---- start ---- */
 
-static int cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-static weft_status point_weights(weft_session *s)
-{
-    const weft_model *m = s->made.model;
-    s->weights.model    = m;
-    s->weights.param    = WEFT_ARENA_ARRAY(s->arena, float *, m->n_param + 1);
-    s->weights.stat     = WEFT_ARENA_ARRAY(s->arena, float *, m->n_stat + 1);
-    WEFT_TRY(weft_arena_status(s->arena));
-    for (int i = 0; i < m->n_param; i++) {
-        s->weights.param[i] = weft_runner_view(s->runner, m->param[i].name).p;
-        if (!s->weights.param[i])
-            return WEFT_FAIL(WEFT_ERR_INTERNAL, "parameter %s has no memory",
-                             m->param[i].name);
-    }
-    for (int i = 0; i < m->n_stat; i++) {
-        s->weights.stat[i] = weft_runner_view(s->runner, m->stat[i].p.name).p;
-        if (!s->weights.stat[i])
-            return WEFT_FAIL(WEFT_ERR_INTERNAL, "statistic %s has no memory",
-                             m->stat[i].p.name);
-    }
-    return WEFT_OK;
-}
-
 /* The model's own weights, unless the job says to draw new ones. */
 static weft_status open_source(weft_session *s)
 {
@@ -111,24 +81,7 @@ static weft_status fill_state(weft_session *s)
     }
     weft_ckpt_close(s->resume);
     s->resume = NULL;
-    return weft_session__refresh_twins(s);
-}
-
-weft_status weft_session__refresh_twins(weft_session *s)
-{
-    const weft_program *p = s->made.program;
-    for (int i = 0; i < p->n_binding; i++) {
-        const weft_binding *b = &p->binding[i];
-        if (b->kind != WEFT_BIND_PARAM) continue;
-        char name[1024];
-        snprintf(name, sizeof name, "%s.bf16", b->name);
-        weft_view twin = weft_runner_view(s->runner, name);
-        if (twin.p)
-            WEFT_TRY(weft_convert_from_f32(WEFT_DTYPE_BF16,
-                                           weft_runner_view(s->runner, b->name).p,
-                                           weft_shape_count(&twin.shape), twin.p));
-    }
-    return WEFT_OK;
+    return weft_runner_refresh_twins(s->runner);
 }
 
 static weft_status open_outputs(weft_session *s)
@@ -166,26 +119,19 @@ static void say_plan(weft_session *s)
         s->eval.runner ? " and evaluation" : "");
 }
 
-/* Instructions that one step runs. */
-static int n_firing_instr(const weft_program *p)
-{
-    int n = 0;
-    for (int k = 0; k < WEFT_N_STREAM; k++)
-        for (int i = 0; i < p->n_firing[k]; i++) n += p->actor[p->firing[k][i].actor].n_instr;
-    return n;
-}
-
 static weft_status start(weft_session *s)
 {
-    int n_thread = s->job.threads ? (int)s->job.threads : cores();
+    int n_thread = s->job.threads ? (int)s->job.threads : weft_runner_cores();
     WEFT_TRY(weft_pool_create(n_thread, 0, &s->pool));
-    weft_runner_options o = {.made  = &s->made,
-                             .pool  = s->pool,
-                             .seed  = (uint64_t)s->job.seed,
-                             .data  = s->data,
-                             .trace = s->o->trace ? n_firing_instr(s->made.program) : 0};
+    weft_runner_options o = {
+        .made  = &s->made,
+        .pool  = s->pool,
+        .seed  = (uint64_t)s->job.seed,
+        .data  = s->data,
+        .trace = s->o->trace ? weft_runner_instructions(s->made.program) : 0};
     WEFT_TRY(weft_runner_create(&o, &s->runner));
-    WEFT_TRY(point_weights(s));
+    s->weights.model = s->made.model;
+    WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
     WEFT_TRY(weft_session__eval_open(s));
     s->r.mem_peak_bytes = weft_runner_bytes(s->runner) +
                           (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0);

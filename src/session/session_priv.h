@@ -61,7 +61,4 @@ weft_status weft_session__eval_open(weft_session *s);
 weft_status weft_session__eval_run(weft_session *s, double *loss);
 void        weft_session__eval_close(weft_session *s);
 
-/* The bf16 twins of the parameters follow the master weights. */
-weft_status weft_session__refresh_twins(weft_session *s);
-
 #endif

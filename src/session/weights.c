@@ -85,6 +85,23 @@ static const weft_model_param *nth(const weft_weights *w, int i)
     return i < m->n_param ? &m->param[i] : &m->stat[i - m->n_param].p;
 }
 
+weft_status weft_weights_point(weft_weights *w, const weft_runner *r, weft_arena *a)
+{
+    const weft_model *m = w->model;
+    w->param            = WEFT_ARENA_ARRAY(a, float *, m->n_param + 1);
+    w->stat             = WEFT_ARENA_ARRAY(a, float *, m->n_stat + 1);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < n_all(w); i++) {
+        float *p = weft_runner_view(r, nth(w, i)->name).p;
+        if (!p) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s has no memory", nth(w, i)->name);
+        if (i < m->n_param)
+            w->param[i] = p;
+        else
+            w->stat[i - m->n_param] = p;
+    }
+    return WEFT_OK;
+}
+
 /* ---- initial numbers ---- */
 
 typedef struct fill_arg {

@@ -6,6 +6,7 @@
 #define WEFT_SESSION_WEIGHTS_H
 
 #include "model/model.h"
+#include "session/runner.h"
 #include "store/hf_dir.h"
 
 typedef struct weft_weights {
@@ -13,6 +14,9 @@ typedef struct weft_weights {
     float           **param; /* of model->param[i] */
     float           **stat;  /* of model->stat[i] */
 } weft_weights;
+
+/* Fills param and stat (arrays in a) with the runner's memory; model must be set. */
+weft_status weft_weights_point(weft_weights *w, const weft_runner *r, weft_arena *a);
 
 /* Initial numbers: a function of seed and the tensors' names. */
 weft_status weft_weights_init(const weft_weights *w, uint64_t seed);

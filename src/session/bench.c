@@ -1,0 +1,96 @@
+#include "session/bench.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "session/peak.h"
+#include "session/runner.h"
+#include "session/weights.h"
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static weft_status time_steps(weft_runner *r, const weft_model *m, int n_micro,
+                              int64_t steps, double *ms, double *loss)
+{
+    double labels = (double)(m->n_label * n_micro);
+    for (int64_t i = 0; i <= steps; i++) {
+        double start = weft_clock_s();
+        weft_runner_put(r, "lr", 1e-5);
+        weft_runner_put(r, "step", (double)(i + 1));
+        weft_runner_put(r, "inv_n", 1 / labels);
+        WEFT_TRY(weft_runner_step(r, i));
+        if (i) ms[i - 1] = 1e3 * (weft_clock_s() - start); /* the first one warms up */
+    }
+    *loss = weft_runner_get(r, "step.loss") / labels;
+    return WEFT_OK;
+}
+
+static weft_status draw_weights(weft_runner *r, const weft_compiled *c)
+{
+    const weft_model *m  = c->model;
+    weft_weights      w  = {.model = m};
+    weft_arena       *a  = NULL;
+    weft_status       st = WEFT_OK;
+    WEFT_GO(weft_arena_create(&a));
+    WEFT_GO(weft_weights_point(&w, r, a));
+    WEFT_GO(weft_weights_init(&w, 1));
+    WEFT_GO(weft_runner_refresh_twins(r));
+out:
+    weft_arena_destroy(a);
+    return st;
+}
+
+static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *ms,
+                   int64_t steps, weft_bench_result *out)
+{
+    double flops = weft_model_flops(c->model) * c->program->n_micro;
+    qsort(ms, (size_t)steps, sizeof *ms, by_size);
+    out->steps = steps;
+    out->step_ms_median =
+        steps % 2 ? ms[steps / 2] : (ms[steps / 2 - 1] + ms[steps / 2]) / 2;
+    out->step_ms_min  = ms[0];
+    out->gflops       = flops / out->step_ms_median / 1e6;
+    out->tokens_per_s = 1e3 * (double)(s->batch * c->model->seq) / out->step_ms_median;
+    out->weights      = weft_model_weights(c->model);
+    out->batch        = s->batch;
+    out->micro_batch  = s->micro_batch;
+    out->seq          = c->model->seq;
+}
+
+weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int threads,
+                           const char *trace, weft_bench_result *out)
+{
+    weft_compiled     c    = {0};
+    weft_runner      *r    = NULL;
+    weft_pool        *pool = NULL;
+    double           *ms   = calloc((size_t)steps + 1, sizeof *ms);
+    weft_status       st   = WEFT_OK;
+    weft_bench_result b    = {.threads = threads ? threads : weft_runner_cores()};
+    if (!ms) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    WEFT_GO(weft_pool_create(b.threads, 0, &pool));
+    WEFT_GO(weft_compile_training(s, &c));
+    weft_runner_options o = {.made  = &c,
+                             .pool  = pool,
+                             .seed  = 1,
+                             .trace = trace ? weft_runner_instructions(c.program) : 0};
+    WEFT_GO(weft_runner_create(&o, &r));
+    b.mem_peak_bytes = weft_runner_bytes(r);
+    WEFT_GO(draw_weights(r, &c));
+    WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
+    sum_up(s, &c, ms, steps, &b);
+    if (trace) WEFT_GO(weft_runner_trace(r, trace));
+    weft_runner_destroy(r); /* its memory is free for the product */
+    r = NULL;
+    WEFT_GO(weft_peak_gflops(pool, b.threads, 2048, 5, &b.peak_gflops));
+    *out = b;
+out:
+    weft_runner_destroy(r);
+    weft_compiled_fini(&c);
+    weft_pool_destroy(pool);
+    free(ms);
+    return st;
+}

@@ -1,0 +1,24 @@
+/* How fast a training step of a model is, on random data. */
+#ifndef WEFT_SESSION_BENCH_H
+#define WEFT_SESSION_BENCH_H
+
+#include "compile/compile.h"
+
+typedef struct weft_bench_result {
+    int64_t steps;
+    double  step_ms_median, step_ms_min;
+    double  gflops;      /* model flops over the median step */
+    double  peak_gflops; /* an fp32 product of 2048 x 2048 x 2048 in this process */
+    double  tokens_per_s;
+    double  loss; /* of the last step */
+    int64_t weights, mem_peak_bytes;
+    int64_t batch, seq, micro_batch;
+    int     threads;
+} weft_bench_result;
+
+/* steps timed after one that is not; threads 0: the cores there are; trace: a timeline of the last
+ * step, or NULL. */
+weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int threads,
+                           const char *trace, weft_bench_result *out);
+
+#endif

@@ -1,0 +1,145 @@
+/* One forward pass of the whole window a token: plain, and fast enough for a look at a small model. */
+#include "session/sample.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "ckpt/ckpt.h"
+#include "session/pick.h"
+#include "session/runner.h"
+#include "session/weights.h"
+
+/* Where config.json and weights lie. */
+static weft_status find_model(const char *model, weft_arena *a, const char **out)
+{
+    weft_ckpt  *c     = NULL;
+    const char *final = weft_arena_printf(a, "%s/final", model);
+    const char *ckpt  = weft_arena_printf(a, "%s/checkpoints", model);
+    WEFT_TRY(weft_arena_status(a));
+    *out = model;
+    if (weft_store_dir_has_weights(model)) return WEFT_OK;
+    if (weft_store_dir_has_weights(final)) {
+        *out = final;
+        return WEFT_OK;
+    }
+    if (!weft_ckpt_any(ckpt))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: no weights here, nor in final/ or checkpoints/", model);
+    WEFT_TRY(weft_ckpt_open(ckpt, WEFT_CKPT_NEWEST, NULL, &c));
+    *out = weft_arena_strdup(a, weft_ckpt_path(c));
+    weft_ckpt_close(c);
+    return weft_arena_status(a);
+}
+
+typedef struct sampler {
+    weft_compiled made;
+    weft_pool    *pool;
+    weft_runner  *runner;
+    weft_arena   *arena;
+    int64_t       window, vocab;
+    int32_t      *token; /* prompt and what came after it */
+    int64_t       n;
+    int32_t      *order;
+} sampler;
+
+static weft_status compile(sampler *s, const char *dir, int64_t window)
+{
+    weft_model        *m = NULL;
+    weft_model_options o = {.batch = 1};
+    if (!window) { /* the model's own, within reason */
+        WEFT_TRY(weft_model_load(dir, &o, &m));
+        window = m->info.context > 0 && m->info.context < 256 ? m->info.context : 256;
+        weft_model_destroy(m);
+    }
+    weft_compile_spec spec = weft_compile_spec_default(dir, 1, window);
+    WEFT_TRY(weft_compile_logits(&spec, &s->made));
+    if (s->made.model->kind != WEFT_MODEL_LM || !s->made.model->causal)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: not a model of next tokens", dir);
+    s->window = window;
+    s->vocab  = s->made.model->info.vocab;
+    return WEFT_OK;
+}
+
+static weft_status load(sampler *s, const char *dir, int threads)
+{
+    weft_weights    w = {.model = s->made.model};
+    weft_store_dir *d = NULL;
+    WEFT_TRY(weft_pool_create(threads ? threads : weft_runner_cores(), 0, &s->pool));
+    weft_runner_options o = {.made = &s->made, .pool = s->pool};
+    WEFT_TRY(weft_runner_create(&o, &s->runner));
+    WEFT_TRY(weft_weights_point(&w, s->runner, s->arena));
+    WEFT_TRY(weft_store_dir_open(dir, &d));
+    weft_status st = weft_weights_read_dir(&w, d);
+    weft_store_dir_close(d);
+    return st;
+}
+
+static weft_status put_prompt(sampler *s, const weft_sample_options *o)
+{
+    const char *p = o->prompt && o->prompt[0] ? o->prompt : "\n";
+    s->n          = (int64_t)strlen(p);
+    s->token      = WEFT_ARENA_ARRAY(s->arena, int32_t, s->n + o->tokens + 1);
+    s->order      = WEFT_ARENA_ARRAY(s->arena, int32_t, s->vocab);
+    WEFT_TRY(weft_arena_status(s->arena));
+    for (int64_t i = 0; i < s->n; i++) {
+        s->token[i] = (uint8_t)p[i];
+        if (s->token[i] >= s->vocab)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "the prompt's byte %d is past the vocabulary of %lld",
+                             s->token[i], (long long)s->vocab);
+    }
+    return WEFT_OK;
+}
+
+/* The window slides by halves, so that a token sees at least half of one before it. */
+static weft_status next(sampler *s, const weft_sample_options *o, int64_t draw)
+{
+    int64_t first = 0;
+    while (s->n - first > s->window) first += s->window / 2 > 0 ? s->window / 2 : 1;
+    weft_runner_put_ids(s->runner, s->token + first, s->n - first);
+    WEFT_TRY(weft_runner_step(s->runner, draw));
+    const weft_model *m = s->made.model;
+    weft_view         v = weft_runner_view(s->runner, m->graph->value[m->logits].name);
+    const float      *x = (const float *)v.p + (s->n - first - 1) * s->vocab;
+    s->token[s->n++]    = weft_pick(x, (int32_t)s->vocab, o->temperature, o->top_k,
+                                    weft_pick_uniform(o->seed, draw), s->order);
+    return WEFT_OK;
+}
+
+static void print(const sampler *s, bool ids, weft_text *text)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        char byte = (char)s->token[i];
+        if (ids)
+            weft_text_add(text, i ? " %d" : "%d", s->token[i]);
+        else
+            weft_text_put(text, &byte, 1);
+    }
+}
+
+weft_status weft_sample_run(const char *model, const weft_sample_options *o, bool ids,
+                            weft_text *text)
+{
+    sampler     s = {0};
+    const char *dir;
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_arena_create(&s.arena));
+    WEFT_GO(find_model(model, s.arena, &dir));
+    WEFT_GO(compile(&s, dir, o->window));
+    if (s.vocab > 256 && !ids)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
+                          "%s: its %lld tokens are not bytes; --ids prints numbers", dir,
+                          (long long)s.vocab));
+    WEFT_GO(load(&s, dir, o->threads));
+    WEFT_GO(put_prompt(&s, o));
+    for (int64_t i = 0; i < o->tokens; i++) WEFT_GO(next(&s, o, i));
+    print(&s, ids, text);
+out:
+    weft_runner_destroy(s.runner);
+    weft_pool_destroy(s.pool);
+    weft_compiled_fini(&s.made);
+    weft_arena_destroy(s.arena);
+    return st;
+}
