@@ -42,6 +42,15 @@ static void map_task(void *arg, int64_t task, int thread)
     for (; i < end && i < j->n_total; i++) map_piece(j, i);
 }
 
+/* One run of floats, larger than the caches, over none of its operands; pieces keep the alignment. */
+static bool is_far(const job *j)
+{
+    const weft_view *y = &j->y, *a = &j->a, *b = &j->b;
+    return j->nd.n == 1 && j->nd.size[0] * 4 > WEFT_KERNEL__FAR &&
+           y->dtype == WEFT_DTYPE_F32 && j->nd.step[0][0] == 1 &&
+           ((uintptr_t)y->p & 63) == 0 && y->p != a->p && y->p != b->p;
+}
+
 static void run(weft_kernel__map kind, float s, const weft_view *a, const weft_view *b,
                 const weft_view *y, int add, weft_pool *pool)
 {
@@ -54,6 +63,7 @@ static void run(weft_kernel__map kind, float s, const weft_view *a, const weft_v
     weft_kernel__nd_add(&j.nd, b);
     weft_kernel__nd_merge(&j.nd);
     int64_t n = j.nd.size[j.nd.n - 1];
+    if (kind == MAP_ADD && !add && is_far(&j)) j.f = weft_kernel__rows_now()->add_far;
     j.piece   = n < WEFT_KERNEL__PIECE ? n : WEFT_KERNEL__PIECE;
     j.n_piece = weft_kernel__ceil(n, j.piece);
     j.n_total = weft_kernel__nd_count(&j.nd, j.nd.n - 1) * j.n_piece;

@@ -45,6 +45,10 @@ typedef struct weft_kernel__rows {
     void (*widen)(float *y, const uint16_t *x, int64_t n);
     void (*narrow)(uint16_t *y, const float *x, int64_t n);
     weft_kernel__map_fn map[N_MAP];
+    /* Around the caches, for what is far larger than they are; y aligned to 64 bytes and none of
+     * the operands. */
+    void (*zero_far)(float *y, int64_t n);
+    weft_kernel__map_fn add_far; /* a + b */
 
     float (*sum)(const float *x, int64_t n);
     float (*dot)(const float *x, const float *y, int64_t n);
@@ -125,6 +129,10 @@ static inline int64_t weft_kernel__id(const void *p, weft_dtype t, int64_t i)
 {
     return t == WEFT_DTYPE_I64 ? ((const int64_t *)p)[i] : ((const int32_t *)p)[i];
 }
+
+/* Results of more bytes than this go around the caches where they can.  (Measured on 2 cores with
+ * 32 MB of third-level cache: 154 MB zeroed in 4 instead of 7 ms, added in 14 instead of 21.) */
+#define WEFT_KERNEL__FAR ((int64_t)48 << 20)
 
 /* ---- task grids: sizes from shapes alone ---- */
 

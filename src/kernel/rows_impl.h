@@ -24,13 +24,30 @@ VFN void lanes_zero(lanes *a)
     for (int v = 0; v < NV; v++) a->v[v] = vf_set1(0.0f);
 }
 
-VFN float lanes_sum(const lanes *a)
+/* Folds a vector in halves: lane l and lane l + width / 2. */
+VFN float vector_sum(vf x)
 {
-    float t[LANES];
-    for (int v = 0; v < NV; v++) vf_store(t + v * VW, a->v[v]);
-    for (int w = LANES / 2; w > 0; w /= 2)
-        for (int l = 0; l < w; l++) t[l] += t[l + w];
-    return t[0];
+#if VW == 1
+    return x;
+#else
+#if VW == 16
+    __m256 y = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+#else
+    __m256 y = x;
+#endif
+    __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z        = _mm_add_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_movehdup_ps(z)));
+#endif
+}
+
+VFN float lanes_sum(lanes *a)
+{
+#pragma GCC unroll 8
+    for (int w = NV / 2; w > 0; w /= 2)
+#pragma GCC unroll 32
+        for (int v = 0; v < w; v++) a->v[v] = vf_add(a->v[v], a->v[v + w]);
+    return vector_sum(a->v[0]);
 }
 
 /* Runs `full` for i over whole vectors, with v = the vector's number among NV, then `part` for a
@@ -123,6 +140,35 @@ MAP2(map_relu_grad, vf_mul(x, vf_relu_grad(u)))
 MAP2(map_tanh_grad, vf_mul(x, vf_fnma(u, u, vf_set1(1.0f))))
 MAP1(map_exp_sub, vf_exp(vf_sub(x, vs)))
 
+/* FAR_END: before another thread may look. */
+#if VW == 16
+#define FAR_STORE(p, x) _mm512_stream_ps(p, x)
+#define FAR_END()       _mm_sfence()
+#elif VW == 8
+#define FAR_STORE(p, x) _mm256_stream_ps(p, x)
+#define FAR_END()       _mm_sfence()
+#else
+#define FAR_STORE(p, x) vf_store(p, x)
+#define FAR_END()       (void)0
+#endif
+
+static void zero_far(float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) FAR_STORE(y + i, vf_set1(0.0f));
+    for (; i < n; i++) y[i] = 0.0f;
+    FAR_END();
+}
+
+static void add_far(float *y, const float *a, const float *b, float s, int64_t n)
+{
+    int64_t i = 0;
+    (void)s;
+    for (; i + VW <= n; i += VW) FAR_STORE(y + i, vf_add(vf_load(a + i), vf_load(b + i)));
+    for (; i < n; i++) y[i] = a[i] + b[i];
+    FAR_END();
+}
+
 /* ---- sums ---- */
 
 static float sum(const float *x, int64_t n)
@@ -142,18 +188,20 @@ static float dot(const float *x, const float *y, int64_t n)
     return lanes_sum(&a);
 }
 
-/* A NaN in x wins: vf_max gives its second operand when it cannot compare. */
+/* A NaN may be passed over here; the sums that follow keep it. */
 static float row_max(const float *x, int64_t n, float least)
 {
     lanes   a;
-    float   t[LANES];
+    float   t[VW];
     int64_t i = 0;
     for (int v = 0; v < NV; v++) a.v[v] = vf_set1(least);
     for (; i + LANES <= n; i += LANES)
         for (int v = 0; v < NV; v++) a.v[v] = vf_max(a.v[v], vf_load(x + i + v * VW));
-    for (int v = 0; v < NV; v++) vf_store(t + v * VW, a.v[v]);
+    for (int v = 1; v < NV; v++) a.v[0] = vf_max(a.v[0], a.v[v]);
+    for (; i + VW <= n; i += VW) a.v[0] = vf_max(a.v[0], vf_load(x + i));
+    vf_store(t, a.v[0]);
     for (; i < n; i++) t[0] = t[0] > x[i] ? t[0] : x[i];
-    for (int l = 1; l < LANES; l++) t[0] = t[0] > t[l] ? t[0] : t[l];
+    for (int l = 1; l < VW; l++) t[0] = t[0] > t[l] ? t[0] : t[l];
     return t[0];
 }
 
@@ -217,6 +265,8 @@ const weft_kernel__rows ROWS = {
                         [MAP_RELU_GRAD]      = map_relu_grad,
                         [MAP_TANH_GRAD]      = map_tanh_grad,
                         [MAP_EXP_SUB]        = map_exp_sub},
+    .zero_far        = zero_far,
+    .add_far         = add_far,
     .sum             = sum,
     .dot             = dot,
     .max             = row_max,

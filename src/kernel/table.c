@@ -21,7 +21,11 @@ static void zero_task(void *arg, int64_t task, int thread)
     const zero *z  = arg;
     size_t      at = (size_t)task * ZERO, n = z->n - at < ZERO ? z->n - at : ZERO;
     (void)thread;
-    memset(z->p + at, 0, n);
+    if (z->n > WEFT_KERNEL__FAR && ((uintptr_t)z->p & 63) == 0 && n % sizeof(float) == 0)
+        weft_kernel__rows_now()->zero_far((float *)(void *)(z->p + at),
+                                          (int64_t)(n / sizeof(float)));
+    else
+        memset(z->p + at, 0, n);
 }
 
 void weft_kernel__zero(void *p, size_t n, weft_pool *pool)

@@ -371,6 +371,50 @@ static void results_not_kept(void **state)
            (weft_view[]){tensor(0, NULL, 0), tensor(0, NULL, 0)});
 }
 
+/* Larger than the caches: stores go around them. */
+static void far(void **state)
+{
+    (void)state;
+    enum {
+        N = 13000001
+    };
+    int64_t    n = N;
+    weft_shape s = weft_shape_make(1, &n);
+    float     *a = aligned_alloc(64, 4 * (N + 57)), *b = aligned_alloc(64, 4 * (N + 57));
+    float     *y = aligned_alloc(64, 4 * (N + 57));
+    assert_true(a && b && y);
+    for (int i = 0; i < N; i++) a[i] = (float)(i % 1000), b[i] = (float)(i % 77);
+    y[N]                   = 5.0f;
+    weft_view        in[2] = {weft_view_make(a, WEFT_DTYPE_F32, &s),
+                              weft_view_make(b, WEFT_DTYPE_F32, &s)};
+    weft_view        out   = weft_view_make(y, WEFT_DTYPE_F32, &s);
+    weft_kernel_call c     = {.op        = WEFT_OP_ADD,
+                              .attr      = attr(WEFT_OP_ADD, ""),
+                              .n_in      = 2,
+                              .n_own_in  = 2,
+                              .n_out     = 1,
+                              .n_own_out = 1,
+                              .in        = in,
+                              .out       = &out};
+    run(&c);
+    for (int i = 0; i < N; i++)
+        if (y[i] != a[i] + b[i]) fail_msg("y[%d] is %g", i, (double)y[i]);
+    int32_t   id[2] = {12345, 3};
+    weft_view g[2]  = {TENSOR(0, 2, 7),
+                       weft_view_make(id, WEFT_DTYPE_I32, &(weft_shape){1, {2}})};
+    out             = weft_view_make(y, WEFT_DTYPE_F32, &(weft_shape){2, {N / 7, 7}});
+    c.op = WEFT_OP_EMBEDDING_GRAD, c.attr = attr(c.op, "rows=1857143"), c.in = g;
+    run(&c);
+    for (int i = 0; i < N; i++) {
+        float want = i / 7 == 12345 ? *at(&g[0], i % 7)
+                     : i / 7 == 3   ? *at(&g[0], 7 + i % 7)
+                                    : 0.0f;
+        if (y[i] != want) fail_msg("y[%d] is %g", i, (double)y[i]);
+    }
+    assert_true(y[N] == 5.0f);
+    free(a), free(b), free(y);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +424,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bad_label, setup, teardown),
         cmocka_unit_test_setup_teardown(update_in_place, setup, teardown),
         cmocka_unit_test_setup_teardown(results_not_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(far, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
