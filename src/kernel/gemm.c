@@ -173,7 +173,7 @@ static cut cut_make(const weft_gemm *g, const weft_kernel__gemm_isa *isa)
     c.n_sblock = max64(1, ceil_div(c.s_dim, SHARED_ROWS));
     c.s_rows   = round_up(ceil_div(c.s_dim, c.n_sblock), c.s_width);
     c.n_sblock = c.s_dim ? ceil_div(c.s_dim, c.s_rows) : 1;
-    c.placed   = placed(g);
+    c.placed   = isa->placed && placed(g);
     cut_strips(&c, g, chunk_k);
     c.sub_panels =
         c.share_a
@@ -500,6 +500,22 @@ static void multiply(block *w, int thread)
     }
 }
 
+/* The strip that this thread is likely to get next, in this chunk or the one after it. */
+static void strip_foresee(block *w, int64_t strip)
+{
+    const seg *s  = w->s;
+    int64_t    k0 = w->k0, k1 = w->k1, p0, p1;
+
+    if (strip >= s->c.n_strip) {
+        strip -= s->c.n_strip;
+        k0 = k1, k1 = chunk_k0(s, w->chunk + 2);
+    }
+    if (strip >= s->c.n_strip || k0 == k1) return;
+    strip_rows(&s->c, strip, &p0, &p1);
+    piece o    = piece_of(&s->g, !s->c.share_a, w->batch, p0, p1, k0, k1);
+    w->next[1] = ahead_of(&o);
+}
+
 static void work_task(void *arg, int64_t task, int thread)
 {
     const job *j = arg;
@@ -521,11 +537,7 @@ static void work_task(void *arg, int64_t task, int thread)
     w.chunk = j->round % c->n_chunk;
     w.k0 = chunk_k0(s, w.chunk), w.k1 = chunk_k0(s, w.chunk + 1);
     w.mark = (_Atomic int *)(void *)area, w.shared = area + mark_floats(&s->g);
-    if (strip + j->n_thread < c->n_strip) {
-        strip_rows(c, strip + j->n_thread, &p0, &p1);
-        piece o   = piece_of(&s->g, !c->share_a, w.batch, p0, p1, w.k0, w.k1);
-        w.next[1] = ahead_of(&o);
-    }
+    strip_foresee(&w, strip + j->n_thread);
     strip_rows(c, strip, &p0, &p1);
     w.strip = piece_of(&s->g, !c->share_a, w.batch, p0, p1, w.k0, w.k1);
     if (c->share_a)

@@ -7,24 +7,22 @@
 #include "kernel/gemm_tile.h"
 
 /* clang-format off */
-TILE_ROWS(1)
-TILE_ROWS(2)
-TILE_ROWS(3)
-TILE_ROWS(4)
-TILE_ROWS(5)
-TILE_ROWS(6)
-TILE_COPIES
+TILE_PACKED(1)
+TILE_PACKED(2)
+TILE_PACKED(3)
+TILE_PACKED(4)
+TILE_PACKED(5)
+TILE_PACKED(6)
+TILE_COPY_A
+TILE_COPY_B
 /* clang-format on */
 
 static void tile(int rows, const weft_kernel__gemm_tile *t)
 {
     static void (*const packed[])(const weft_kernel__gemm_tile *) = {
-        tile_1, tile_2, tile_3, tile_4, tile_5, tile_6,
+        packed_1, packed_2, packed_3, packed_4, packed_5, packed_6,
     };
-    static void (*const placed[])(const weft_kernel__gemm_tile *) = {
-        placed_1, placed_2, placed_3, placed_4, placed_5, placed_6,
-    };
-    (t->a_rs ? placed : packed)[rows - 1](t);
+    packed[rows - 1](t);
 }
 
 /* ---- packing --------------------------------------------------------------------------- */
@@ -146,7 +144,15 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
     }
 }
 
-const weft_kernel__gemm_isa weft_kernel__gemm_avx2 = {MR,     NR,   tile,  copy_a,
-                                                      copy_b, pack, finish};
+const weft_kernel__gemm_isa weft_kernel__gemm_avx2 = {
+    .mr     = MR,
+    .nr     = NR,
+    .placed = false,
+    .tile   = tile,
+    .copy_a = copy_a,
+    .copy_b = copy_b,
+    .pack   = pack,
+    .finish = finish,
+};
 
 #endif

@@ -7,32 +7,54 @@
 #include "kernel/gemm_tile.h"
 
 /* clang-format off */
-TILE_ROWS(1)
-TILE_ROWS(2)
-TILE_ROWS(3)
-TILE_ROWS(4)
-TILE_ROWS(5)
-TILE_ROWS(6)
-TILE_ROWS(7)
-TILE_ROWS(8)
-TILE_ROWS(9)
-TILE_ROWS(10)
-TILE_ROWS(11)
-TILE_ROWS(12)
-TILE_COPIES
+TILE_PACKED(1)
+TILE_PACKED(2)
+TILE_PACKED(3)
+TILE_PACKED(4)
+TILE_PACKED(5)
+TILE_PACKED(6)
+TILE_PACKED(7)
+TILE_PACKED(8)
+TILE_PACKED(9)
+TILE_PACKED(10)
+TILE_PACKED(11)
+TILE_PACKED(12)
+TILE_PLACED(1)
+TILE_PLACED(2)
+TILE_PLACED(3)
+TILE_PLACED(4)
+TILE_PLACED(5)
+TILE_PLACED(6)
+TILE_PLACED(7)
+TILE_PLACED(8)
+TILE_PLACED(9)
+TILE_PLACED(10)
+TILE_PLACED(11)
+TILE_PLACED(12)
+TILE_COPY_A
+TILE_COPY_B
+TILE_COPY_B_PLACED
 /* clang-format on */
 
 static void tile(int rows, const weft_kernel__gemm_tile *t)
 {
     static void (*const packed[])(const weft_kernel__gemm_tile *) = {
-        tile_1, tile_2, tile_3, tile_4,  tile_5,  tile_6,
-        tile_7, tile_8, tile_9, tile_10, tile_11, tile_12,
+        packed_1, packed_2, packed_3, packed_4,  packed_5,  packed_6,
+        packed_7, packed_8, packed_9, packed_10, packed_11, packed_12,
     };
     static void (*const placed[])(const weft_kernel__gemm_tile *) = {
         placed_1, placed_2, placed_3, placed_4,  placed_5,  placed_6,
         placed_7, placed_8, placed_9, placed_10, placed_11, placed_12,
     };
     (t->a_rs ? placed : packed)[rows - 1](t);
+}
+
+static void tile_copy_b(const weft_kernel__gemm_tile *t)
+{
+    if (t->a_rs)
+        copy_b_placed(t);
+    else
+        copy_b(t);
 }
 
 /* ---- packing --------------------------------------------------------------------------- */
@@ -158,7 +180,15 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
     }
 }
 
-const weft_kernel__gemm_isa weft_kernel__gemm_avx512 = {MR,     NR,   tile,  copy_a,
-                                                        copy_b, pack, finish};
+const weft_kernel__gemm_isa weft_kernel__gemm_avx512 = {
+    .mr     = MR,
+    .nr     = NR,
+    .placed = true,
+    .tile   = tile,
+    .copy_a = copy_a,
+    .copy_b = tile_copy_b,
+    .pack   = pack,
+    .finish = finish,
+};
 
 #endif

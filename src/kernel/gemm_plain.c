@@ -58,5 +58,13 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
         }
 }
 
-const weft_kernel__gemm_isa weft_kernel__gemm_plain = {MR,     NR,   tile,  copy_a,
-                                                       copy_b, pack, finish};
+const weft_kernel__gemm_isa weft_kernel__gemm_plain = {
+    .mr     = MR,
+    .nr     = NR,
+    .placed = true,
+    .tile   = tile,
+    .copy_a = copy_a,
+    .copy_b = copy_b,
+    .pack   = pack,
+    .finish = finish,
+};

@@ -47,7 +47,8 @@ typedef struct weft_kernel__gemm_tile {
 } weft_kernel__gemm_tile;
 
 typedef struct weft_kernel__gemm_isa {
-    int mr, nr;
+    int  mr, nr;
+    bool placed; /* tiles may read a row-major A unpacked, and gain by it */
 
     void (*tile)(int rows, const weft_kernel__gemm_tile *t); /* rows <= mr */
 

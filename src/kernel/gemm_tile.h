@@ -59,6 +59,7 @@
         {                                                                                \
             s[i][0] = s[i][1] = vf_set1(0.0f);                                           \
             __builtin_prefetch(t->out + i * t->ld_out, 1);                               \
+            __builtin_prefetch(t->out + i * t->ld_out + NR / 2, 1);                      \
             __builtin_prefetch(t->out + i * t->ld_out + NR - 1, 1);                      \
         }                                                                                \
         for (p = t->kc; p >= GEMM_AHEAD; p -= GEMM_AHEAD) {                              \
@@ -82,23 +83,15 @@
         }                                                                                \
     }
 
-#define TILE_ROWS(R)                                                                     \
-    TILE(tile_##R, R, PACKED, PACKED_NEXT, NR, (void)0)                                  \
-    TILE(placed_##R, R, PLACED, PLACED_NEXT, NR, (void)0)
+#define TILE_PACKED(R) TILE(packed_##R, R, PACKED, PACKED_NEXT, NR, (void)0)
+#define TILE_PLACED(R) TILE(placed_##R, R, PLACED, PLACED_NEXT, NR, (void)0)
 
 /* Reads A (B) where it lies, a full panel with unit row stride, and packs it on the way. */
-#define COPY_A (memcpy(copy, a, MR * sizeof *a), copy += MR)
-#define COPY_B (vf_store(copy, b0), vf_store(copy + VW, b1), copy += NR)
-#define TILE_COPIES                                                                      \
-    TILE(copy_a, MR, PACKED, (a += t->src_step), NR, COPY_A)                             \
-    TILE(copy_b_packed, MR, PACKED, PACKED_NEXT, t->src_step, COPY_B)                    \
-    TILE(copy_b_placed, MR, PLACED, PLACED_NEXT, t->src_step, COPY_B)                    \
-    static void copy_b(const weft_kernel__gemm_tile *t)                                  \
-    {                                                                                    \
-        if (t->a_rs)                                                                     \
-            copy_b_placed(t);                                                            \
-        else                                                                             \
-            copy_b_packed(t);                                                            \
-    }
+#define COPY_A      (memcpy(copy, a, MR * sizeof *a), copy += MR)
+#define COPY_B      (vf_store(copy, b0), vf_store(copy + VW, b1), copy += NR)
+#define TILE_COPY_A TILE(copy_a, MR, PACKED, (a += t->src_step), NR, COPY_A)
+#define TILE_COPY_B TILE(copy_b, MR, PACKED, PACKED_NEXT, t->src_step, COPY_B)
+#define TILE_COPY_B_PLACED                                                               \
+    TILE(copy_b_placed, MR, PLACED, PLACED_NEXT, t->src_step, COPY_B)
 
 #endif
