@@ -26,14 +26,14 @@
 #include "kernel/isa.h"
 
 enum {
-    BLOCK_K       = 512,      /* longest run of fmas */
-    CHUNK_BLOCKS  = 2,        /* blocks between two visits to C */
-    SHARED_ROWS   = 1536,     /* most rows of the shared operand in a round */
-    SHARED_FLOATS = 2 << 20,  /* of several products together in one round */
-    STRIP_FLOATS  = 80 << 10, /* a streamed strip: a third of a 1 MiB cache */
-    SUB_FLOATS    = 56 << 10, /* columns of a shared B that are used together */
-    SERIAL_FLOP   = 1 << 20,  /* not worth waking a thread for */
-    TASK_FLOP     = 1 << 20,  /* nor a task */
+    BLOCK_K       = 512,       /* longest run of fmas */
+    CHUNK_BLOCKS  = 2,         /* blocks between two visits to C */
+    SHARED_ROWS   = 1536,      /* most rows of the shared operand in a round */
+    SHARED_FLOATS = 2 << 20,   /* of several products together in one round */
+    STRIP_FLOATS  = 104 << 10, /* most of a streamed strip */
+    SUB_FLOATS    = 56 << 10,  /* columns of a shared B that are used together */
+    SERIAL_FLOP   = 1 << 20,   /* not worth waking a thread for */
+    TASK_FLOP     = 1 << 20,   /* nor a task */
     SUM_FLOATS    = GEMM_MAX_MR * GEMM_MAX_COLS,
     LINE          = 16, /* floats in a cache line */
 };
@@ -130,9 +130,9 @@ weft_gemm weft_gemm_make(int64_t m, int64_t n, int64_t k, const float *a, int64_
 
 /* Strips of the streamed operand: small enough to stay in cache, as many as four threads can
  * share evenly, none too short to be worth a task. */
-static void cut_strips(cut *c, const weft_gemm *g, int64_t chunk_k)
+static void cut_strips(cut *c, const weft_gemm *g, int64_t chunk_k, int64_t floats)
 {
-    int64_t rows   = min64(STRIP_FLOATS / max64(chunk_k, 1), GEMM_MAX_COLS);
+    int64_t rows   = min64(floats / max64(chunk_k, 1), GEMM_MAX_COLS);
     int64_t most   = max64(1, rows / c->p_width);
     int64_t useful = max64(1, (int64_t)(2.0 * (double)g->m * (double)g->n * (double)g->k /
                                         (double)TASK_FLOP));
@@ -174,7 +174,7 @@ static cut cut_make(const weft_gemm *g, const weft_kernel__gemm_isa *isa)
     c.s_rows   = round_up(ceil_div(c.s_dim, c.n_sblock), c.s_width);
     c.n_sblock = c.s_dim ? ceil_div(c.s_dim, c.s_rows) : 1;
     c.placed   = isa->placed && placed(g);
-    cut_strips(&c, g, chunk_k);
+    cut_strips(&c, g, chunk_k, min64(isa->strip_floats, STRIP_FLOATS));
     c.sub_panels =
         c.share_a
             ? GEMM_MAX_COLS / isa->nr

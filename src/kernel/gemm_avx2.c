@@ -145,14 +145,15 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
 }
 
 const weft_kernel__gemm_isa weft_kernel__gemm_avx2 = {
-    .mr     = MR,
-    .nr     = NR,
-    .placed = false,
-    .tile   = tile,
-    .copy_a = copy_a,
-    .copy_b = copy_b,
-    .pack   = pack,
-    .finish = finish,
+    .mr           = MR,
+    .nr           = NR,
+    .strip_floats = 64 << 10, /* an L2 of 512 KiB */
+    .placed       = false,
+    .tile         = tile,
+    .copy_a       = copy_a,
+    .copy_b       = copy_b,
+    .pack         = pack,
+    .finish       = finish,
 };
 
 #endif

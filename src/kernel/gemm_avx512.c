@@ -181,14 +181,15 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
 }
 
 const weft_kernel__gemm_isa weft_kernel__gemm_avx512 = {
-    .mr     = MR,
-    .nr     = NR,
-    .placed = true,
-    .tile   = tile,
-    .copy_a = copy_a,
-    .copy_b = tile_copy_b,
-    .pack   = pack,
-    .finish = finish,
+    .mr           = MR,
+    .nr           = NR,
+    .strip_floats = 104 << 10, /* an L2 of 1 MiB and more */
+    .placed       = true,
+    .tile         = tile,
+    .copy_a       = copy_a,
+    .copy_b       = tile_copy_b,
+    .pack         = pack,
+    .finish       = finish,
 };
 
 #endif

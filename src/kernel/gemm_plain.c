@@ -59,12 +59,13 @@ static void pack(int width, float *panel, const void *src, weft_dtype t, int64_t
 }
 
 const weft_kernel__gemm_isa weft_kernel__gemm_plain = {
-    .mr     = MR,
-    .nr     = NR,
-    .placed = true,
-    .tile   = tile,
-    .copy_a = copy_a,
-    .copy_b = copy_b,
-    .pack   = pack,
-    .finish = finish,
+    .mr           = MR,
+    .nr           = NR,
+    .strip_floats = 64 << 10, /* an L2 of 512 KiB */
+    .placed       = true,
+    .tile         = tile,
+    .copy_a       = copy_a,
+    .copy_b       = copy_b,
+    .pack         = pack,
+    .finish       = finish,
 };

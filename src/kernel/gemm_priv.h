@@ -48,7 +48,8 @@ typedef struct weft_kernel__gemm_tile {
 
 typedef struct weft_kernel__gemm_isa {
     int  mr, nr;
-    bool placed; /* tiles may read a row-major A unpacked, and gain by it */
+    int  strip_floats; /* of a packed strip that shall stay in L2: 40 % of it */
+    bool placed;       /* tiles may read a row-major A unpacked, and gain by it */
 
     void (*tile)(int rows, const weft_kernel__gemm_tile *t); /* rows <= mr */
 
