@@ -169,6 +169,40 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
+/* The k-th slice of a stream, or NULL. */
+static const weft_slice *slice_of(const weft_timeline *t, int program, int stream, int k)
+{
+    for (int i = 0; i < t->n_slice; i++)
+        if (t->slice[i].program == program && (int)t->slice[i].stream == stream &&
+            k-- == 0)
+            return &t->slice[i];
+    return NULL;
+}
+
+/* Instruction by instruction, what ran is what was said, at about the time that was said. */
+static void lay_over(weft_program **p, int n, rank_state *r, double within_s)
+{
+    weft_timeline *said, *ran;
+    assert_ok(weft_sim_run((const weft_program *const *)p, n, NULL,
+                           &(weft_sim_options){.n_step = N_STEP}, &said));
+    for (int i = 0; i < n; i++) {
+        assert_ok(weft_exec_timeline(r[i].e, &ran));
+        for (int s = 0; s < WEFT_N_STREAM; s++)
+            for (int k = 0;; k++) {
+                const weft_slice *a = slice_of(said, i, s, k),
+                                 *b = slice_of(ran, 0, s, k);
+                assert_true(!a == !b);
+                if (!a) break;
+                assert_true(a->actor == b->actor && a->instr == b->instr &&
+                            a->micro == b->micro && a->step == b->step);
+                assert_true(fabs(a->start_s - b->start_s) < within_s);
+                assert_true(fabs(a->end_s - b->end_s) < within_s);
+            }
+        weft_timeline_destroy(ran);
+    }
+    weft_timeline_destroy(said);
+}
+
 static double measure(weft_program **p, int n)
 {
     weft_comm_local *world;
@@ -180,14 +214,16 @@ static double measure(weft_program **p, int n)
     assert_ok(weft_comm_local_create(n, &world));
     for (int i = 0; i < n; i++) {
         assert_ok(weft_comm_local_join(world, i, 30, &c[i]));
-        weft_exec_options o = {.device = d, .comm = c[i]};
+        weft_exec_options o = {.device = d, .comm = c[i], .trace = 1000};
         assert_ok(weft_exec_create(p[i], &o, &r[i].e));
     }
     for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &r[i]);
     for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
     double begin = r[0].begin_s, end = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (r[i].st != WEFT_OK) fail_msg("rank %d: %s", i, r[i].text);
+    lay_over(p, n, r, 0.1);
+    for (int i = 0; i < n; i++) {
         if (r[i].begin_s < begin) begin = r[i].begin_s;
         if (r[i].end_s > end) end = r[i].end_s;
         weft_exec_destroy(r[i].e);
