@@ -46,7 +46,10 @@ static void tile(int rows, const weft_kernel__gemm_tile *t)
         placed_1, placed_2, placed_3, placed_4,  placed_5,  placed_6,
         placed_7, placed_8, placed_9, placed_10, placed_11, placed_12,
     };
-    (t->a_rs ? placed : packed)[rows - 1](t);
+    if (t->a_rs)
+        placed[rows - 1](t);
+    else
+        packed[rows - 1](t);
 }
 
 static void tile_copy_b(const weft_kernel__gemm_tile *t)
