@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "compile/compile.h"
 #include "exec/exec.h"
 #include "sim/sim.h"
@@ -194,6 +195,40 @@ static void a_model_runs(void **state)
     weft_compiled_fini(&c);
 }
 
+/* The same program on a device that only lasts, priced as sim prices it. */
+static void emu_takes_as_long(void **state)
+{
+    (void)state;
+    enum {
+        N_STEP = 10
+    };
+    weft_compiled  c = compile("tiny256", 1);
+    weft_cluster  *host;
+    weft_timeline *t;
+    weft_device   *d;
+    weft_exec     *e;
+    double         best = 1e9;
+    assert_ok(weft_cluster_this_host(NULL, &host));
+    assert_ok(weft_sim_run((const weft_program *const *)&c.program, 1, host,
+                           &(weft_sim_options){.n_step = N_STEP, .no_slices = true}, &t));
+    assert_int_equal(t->n_slice, 0);
+    assert_ok(weft_device_emu_create(&d));
+    assert_ok(weft_exec_create(c.program,
+                               &(weft_exec_options){.device = d, .cluster = host}, &e));
+    for (int i = 0; i < 3; i++) {
+        double t0 = weft_clock_s();
+        assert_ok(weft_exec_run(e, 0, N_STEP));
+        double off = fabs((weft_clock_s() - t0) / t->total_s - 1);
+        if (off < best) best = off;
+    }
+    if (best > 0.05) fail_msg("%.1f %% apart", 100 * best);
+    weft_exec_destroy(e);
+    weft_device_emu_destroy(d);
+    weft_timeline_destroy(t);
+    weft_cluster_destroy(host);
+    weft_compiled_fini(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +236,7 @@ int main(void)
         cmocka_unit_test(wrong_order_is_refused),
         cmocka_unit_test(wrong_places_are_refused),
         cmocka_unit_test(a_model_runs),
+        cmocka_unit_test(emu_takes_as_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
