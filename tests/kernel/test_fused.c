@@ -380,8 +380,8 @@ static void far(void **state)
     };
     int64_t    n = N;
     weft_shape s = weft_shape_make(1, &n);
-    float     *a = aligned_alloc(64, 4 * (N + 57)), *b = aligned_alloc(64, 4 * (N + 57));
-    float     *y = aligned_alloc(64, 4 * (N + 57));
+    float     *a = aligned_alloc(64, 4 * (N + 63)), *b = aligned_alloc(64, 4 * (N + 63));
+    float     *y = aligned_alloc(64, 4 * (N + 63));
     assert_true(a && b && y);
     for (int i = 0; i < N; i++) a[i] = (float)(i % 1000), b[i] = (float)(i % 77);
     y[N]                   = 5.0f;
