@@ -14,7 +14,7 @@ weft_status weft_peak_gflops(weft_pool *pool, int n_thread, int64_t n, int n_run
     float    *c       = aligned_alloc(64, (bytes + 63) / 64 * 64);
     weft_gemm g       = weft_gemm_make(n, n, n, a, n, 1, b, n, 1, c, n);
     size_t    need    = (weft_gemm_scratch(&g, n_thread) + 63) / 64 * 64;
-    void     *scratch = aligned_alloc(64, (need + 64) / 64 * 64);
+    void     *scratch = aligned_alloc(64, need ? need : 64);
     double    best    = 0;
     bool      got     = a && b && c && scratch;
     for (int64_t i = 0; got && i < n * n; i++) {
