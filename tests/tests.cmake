@@ -63,3 +63,15 @@ foreach(f ${bench_src})
     target_include_directories(${name} PRIVATE tests)
     target_link_libraries(${name} weft_test weft_static)
 endforeach()
+
+# tests/eco/eco_<name>.py: the command against other tools' readers and writers.  77: a Python package is
+# not there.
+file(GLOB eco_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/eco/eco_*.py)
+foreach(f ${eco_src})
+    get_filename_component(name ${f} NAME_WE)
+    string(REGEX REPLACE "^eco_" "" short ${name})
+    add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/eco/run.sh ${short}
+             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
+        "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=$<BOOL:${WEFT_SANITIZE}>")
+endforeach()

@@ -1,0 +1,129 @@
+"""The same tokens in every format train to the same weights; the Megatron files are written here, from
+the description of the format, and by weft data convert, which must agree."""
+import json
+import os
+import struct
+
+from eco import (Scratch, check, end, metrics, read, safetensors, same, small_job, tokens, train, u16, weft)
+
+VOCAB, SEQ, BATCH = 97, 16, 4
+CODE = {"b": 2, "B": 1, "h": 3, "i": 4, "q": 5, "H": 8}
+
+
+def megatron(s, name, sequences, kind="H", documents=None, order=None):
+    """NAME.bin and NAME.idx: sequences, laid into the .bin in another order where one is given."""
+    size = struct.calcsize("<" + kind)
+    at, offset, blob = 0, [0] * len(sequences), b""
+    for i in order or range(len(sequences)):
+        offset[i] = at
+        blob += struct.pack("<%d%s" % (len(sequences[i]), kind), *sequences[i])
+        at += size * len(sequences[i])
+    documents = documents or list(range(len(sequences) + 1))
+    idx = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, CODE[kind], len(sequences), len(documents))
+    idx += struct.pack("<%di" % len(sequences), *map(len, sequences))
+    idx += struct.pack("<%dq" % len(offset), *offset)
+    idx += struct.pack("<%dq" % len(documents), *documents)
+    s.write(name + ".bin", blob)
+    s.write(name + ".idx", idx)
+    return s.path(name)
+
+
+def cut(flat, sizes):
+    out, at = [], 0
+    for n in sizes:
+        out.append(flat[at:at + n])
+        at += n
+    return out + [flat[at:]]
+
+
+def rows(flat):
+    n = (len(flat) - 1) // SEQ
+    return [flat[i * SEQ:(i + 1) * SEQ] for i in range(n)], \
+           [flat[i * SEQ + 1:(i + 1) * SEQ + 1] for i in range(n)]
+
+
+def as_safetensors(flat, kind="i", dtype="I32"):
+    x, y = rows(flat)
+    b = lambda m: b"".join(struct.pack("<%d%s" % (SEQ, kind), *r) for r in m)
+    return safetensors([("input_ids", dtype, (len(x), SEQ), b(x)), ("labels", dtype, (len(y), SEQ), b(y))])
+
+
+def forms(s, flat):
+    """Name of a form and the path that the job is given."""
+    s.write("t.bin", u16(flat))
+    yield "nanoGPT", s.path("t.bin")
+    yield "megatron u16", megatron(s, "one", [flat]) + ".idx"
+    pieces = cut(flat, [1, 5, 200, 3, 77])
+    yield "megatron, six documents", megatron(s, "six", pieces) + ".bin"
+    yield "megatron, by its prefix", s.path("six")
+    yield "megatron, .bin in another order", megatron(s, "mixed", pieces, order=[3, 5, 0, 4, 2, 1]) + ".idx"
+    yield "megatron, two documents", megatron(s, "docs", pieces, documents=[0, 2, 6]) + ".idx"
+    for kind in "Bhiq":
+        yield "megatron " + kind, megatron(s, "kind-" + kind, pieces, kind) + ".idx"
+    s.write("t.safetensors", as_safetensors(flat))
+    yield "safetensors i32", s.path("t.safetensors")
+    s.write("t64.safetensors", as_safetensors(flat, "q", "I64"))
+    yield "safetensors i64", s.path("t64.safetensors")
+    s.write("t.txt", bytes(flat))
+    yield "text", s.path("t.txt")
+
+
+def trains_alike(s):
+    flat = tokens(40 * SEQ + 1, VOCAB, 5)
+    want = None
+    for i, (name, path) in enumerate(forms(s, flat)):
+        for shuffle in (False, True):
+            out = s.path("out-%d-%d" % (i, shuffle))
+            r = train(small_job(s, data=path, steps=12, seq=SEQ, batch=BATCH, shuffle=shuffle, output=out))
+            if not r:
+                continue
+            got = [m["loss"] for m in metrics(out)]
+            if want is None:
+                want = {}
+            want.setdefault(shuffle, (got, r["weights_xxh64"]))
+            same((got, r["weights_xxh64"]), want[shuffle], "%s, shuffle %s" % (name, shuffle))
+    check(want[False][0] != want[True][0], "shuffling changes the losses")
+
+
+def repeats(s):
+    """10 samples, 4 a step: the first step of the third epoch sees what the first step saw."""
+    s.write("short.bin", u16(tokens(10 * SEQ + 1, VOCAB, 9)))
+    out = s.path("short-out")
+    job = small_job(s, data=s.path("short.bin"), steps=6, seq=SEQ, batch=BATCH, output=out,
+                    optimizer=dict(name="sgd", lr=0))
+    if train(job):
+        got = [m["loss"] for m in metrics(out)]
+        same(got[5], got[0], "20 samples later the same batch")
+        check(len(set(got[:5])) == 5, "batches within two epochs differ: %r" % got)
+
+
+def converts(s):
+    flat = tokens(1000, VOCAB, 3)
+    s.write("c.bin", u16(flat))
+    mega = megatron(s, "ours", cut(flat, [10, 400]))
+    for a, b, more in ((s.path("c.bin"), s.path("d.idx"), ()), (s.path("d.idx"), s.path("e.bin"), ("--to", "bin")),
+                       (mega + ".idx", s.path("f.bin"), ("--to", "bin"))):
+        r = weft("data", "convert", a, b, *more)
+        check(r.code == 0, str(r))
+    same(read(s.path("e.bin")), u16(flat), "there and back")
+    same(read(s.path("f.bin")), u16(flat), "from Megatron")
+    d = read(s.path("d.idx"))
+    same(d[:9], b"MMIDIDX\0\0", "magic of the index")
+    version, code, n_seq, n_doc = struct.unpack_from("<QBQQ", d, 9)
+    same((version, code in CODE.values(), n_doc), (1, True, n_seq + 1), "head of the index")
+    length = struct.unpack_from("<%di" % n_seq, d, 34)
+    offset = struct.unpack_from("<%dq" % n_seq, d, 34 + 4 * n_seq)
+    doc = struct.unpack_from("<%dq" % n_doc, d, 34 + 12 * n_seq)
+    same(len(d), 34 + 12 * n_seq + 8 * n_doc, "bytes of the index")
+    same((sum(length), offset[0], doc[0], doc[-1]), (1000, 0, 0, n_seq), "arrays of the index")
+    r = weft("data", "inspect", s.path("c.bin"), "--seq", str(SEQ), "--json")
+    if check(r.code == 0, str(r)):
+        i = json.loads(r.out)
+        same(i["tokens"], 1000, "tokens by inspect")
+
+
+with Scratch("data") as s:
+    trains_alike(s)
+    repeats(s)
+    converts(s)
+    end()
