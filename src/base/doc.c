@@ -317,10 +317,13 @@ weft_status weft_doc_check_keys(const weft_doc *d, const weft_node *m,
 
         char        where[300] = "";
         const char *near       = weft_suggest(n->key, key, n_key);
+        const char *in = m->key ? m->key : "", *dot = m->key ? "." : "";
         if (n->line) snprintf(where, sizeof where, "%s:%d: ", d->file, n->line);
-        return near ? WEFT_FAIL(WEFT_ERR_ARG, "%sunknown key '%s', did you mean '%s'?",
-                                where, n->key, near)
-                    : WEFT_FAIL(WEFT_ERR_ARG, "%sunknown key '%s'", where, n->key);
+        return near
+                   ? WEFT_FAIL(WEFT_ERR_ARG, "%sunknown key '%s%s%s', did you mean '%s'?",
+                               where, in, dot, n->key, near)
+                   : WEFT_FAIL(WEFT_ERR_ARG, "%sunknown key '%s%s%s'", where, in, dot,
+                               n->key);
     }
     return WEFT_OK;
 }

@@ -82,21 +82,29 @@ static weft_status failed(weft_status st, const char *what, const char *path, in
                      strerror_r(err, buf, sizeof buf));
 }
 
+/* The path is at fault, not the device. */
+static bool wrongly_named(int err)
+{
+    return err == ENOENT || err == ENOTDIR || err == EISDIR || err == EACCES ||
+           err == EPERM || err == EROFS || err == ENAMETOOLONG || err == ELOOP;
+}
+
 static weft_status write_failed(const char *what, const char *path)
 {
     int         err = errno;
     weft_status st  = err == ENOSPC || err == EDQUOT ? WEFT_ERR_FULL
                       : err == ENOMEM                ? WEFT_ERR_MEM
+                      : wrongly_named(err)           ? WEFT_ERR_ARG
                                                      : WEFT_ERR_IO;
     return failed(st, what, path, err);
 }
 
 static weft_status read_failed(const char *path)
 {
-    int  err   = errno;
-    bool wrong = err == ENOENT || err == ENOTDIR || err == EISDIR || err == EACCES ||
-                 err == EPERM || err == ENAMETOOLONG || err == ELOOP;
-    weft_status st = wrong ? WEFT_ERR_ARG : err == ENOMEM ? WEFT_ERR_MEM : WEFT_ERR_IO;
+    int         err = errno;
+    weft_status st  = wrongly_named(err) ? WEFT_ERR_ARG
+                      : err == ENOMEM    ? WEFT_ERR_MEM
+                                         : WEFT_ERR_IO;
     return failed(st, "read", path, err);
 }
 

@@ -1,6 +1,6 @@
 /* Files, with every call that can fail behind one door so that tests can fail the n-th one.
- * Errors name the path and the system's reason; ENOSPC and EDQUOT are WEFT_ERR_FULL; a file that
- * is to be read and is not there, or not for us, is WEFT_ERR_ARG: somebody named it wrongly. */
+ * Errors name the path and the system's reason; ENOSPC and EDQUOT are WEFT_ERR_FULL; a path that
+ * is not there, or not for us to read or write, is WEFT_ERR_ARG: somebody named it wrongly. */
 #ifndef WEFT_BASE_IO_H
 #define WEFT_BASE_IO_H
 

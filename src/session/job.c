@@ -189,6 +189,12 @@ static weft_status resolve(weft_job *j)
     j->given_micro_batch = j->micro_batch > 0;
     j->given_lanes       = j->lanes > 0;
     if (!j->given_micro_batch) j->micro_batch = j->batch;
+    if (j->lr_schedule.decay_steps && j->lr_schedule.decay_steps < j->lr_schedule.warmup)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: lr_schedule.decay_steps %lld ends before warmup %lld does "
+                         "(it counts the warm-up too)",
+                         j->file, (long long)j->lr_schedule.decay_steps,
+                         (long long)j->lr_schedule.warmup);
     return weft_job__check_cut(j);
 }
 

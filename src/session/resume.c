@@ -162,8 +162,6 @@ weft_status weft_session__restore(weft_session *s)
                           weft_ckpt_path(s->resume)));
     WEFT_GO(read_optimizer(s));
     WEFT_GO(read_last(s, &state));
-    weft_say_info(&s->say, "resumed from %s, step %lld", weft_ckpt_path(s->resume),
-                  (long long)state.step);
 out:
     weft_ckpt_state_fini(&state);
     return st;

@@ -74,10 +74,8 @@ static weft_status fill_state(weft_session *s)
         WEFT_TRY(weft_session__restore(s));
     } else if (s->source) {
         WEFT_TRY(weft_weights_read_dir(&s->weights, s->source));
-        weft_say_info(&s->say, "weights from %s", s->made.model->dir);
     } else {
         WEFT_TRY(weft_weights_init(&s->weights, (uint64_t)s->job.seed));
-        weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
     }
     weft_ckpt_close(s->resume);
     s->resume = NULL;
@@ -97,6 +95,7 @@ static weft_status open_outputs(weft_session *s)
     weft_text_fini(&t);
     if (st == WEFT_OK) st = weft_metrics_open(s->output, s->r.first_step, &s->metrics);
     if (st == WEFT_OK) st = weft_events_open(s->output, s->r.first_step, &s->events);
+    if (st == WEFT_OK && s->o->trace) st = weft_io_replace_file(s->o->trace, "{}\n", 3);
     return st;
 }
 
@@ -117,6 +116,13 @@ static void say_plan(weft_session *s)
         (long long)weft_program_bytes(p, WEFT_SLAB_WORK),
         (long long)weft_program_bytes(p, WEFT_SLAB_STAGING),
         s->eval.runner ? " and evaluation" : "");
+    if (s->r.first_step)
+        weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
+                      (long long)s->r.first_step);
+    else if (s->source)
+        weft_say_info(&s->say, "weights from %s", s->made.model->dir);
+    else
+        weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
 }
 
 static weft_status start(weft_session *s)
@@ -135,13 +141,15 @@ static weft_status start(weft_session *s)
     WEFT_TRY(weft_session__eval_open(s));
     s->r.mem_peak_bytes = weft_runner_bytes(s->runner) +
                           (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0);
-    say_plan(s);
     WEFT_TRY(fill_state(s));
     s->step_s = WEFT_ARENA_ARRAY(s->arena, double, MAX_TIMED);
     WEFT_TRY(weft_arena_status(s->arena));
     if (s->say.progress)
         WEFT_TRY(weft_peak_gflops(s->pool, n_thread, 1024, 3, &s->peak_gflops));
-    return open_outputs(s);
+    WEFT_TRY(open_outputs(s));
+    say_plan(
+        s); /* the first words to a person: what was named wrongly has failed by now */
+    return WEFT_OK;
 }
 
 /* ---- loop ---- */

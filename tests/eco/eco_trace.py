@@ -1,0 +1,75 @@
+"""--trace: JSON that Perfetto and Chrome open.  Events carry what the format asks for, those of one thread
+lie in one another or apart, never half across, and together they cover the step that metrics.jsonl timed."""
+import json
+
+from eco import Scratch, check, end, metrics, reference_job, same, small_job, train
+
+
+def lanes(events):
+    """Events by (process, thread)."""
+    out = {}
+    for e in events:
+        out.setdefault((e["pid"], e["tid"]), []).append(e)
+    return out
+
+
+def nests(events, what):
+    open_until = []
+    for e in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
+        while open_until and open_until[-1] <= e["ts"] + 1e-6:
+            open_until.pop()
+        if open_until and not check(e["ts"] + e["dur"] <= open_until[-1] + 1e-3,
+                                    "%s: %s at %g reaches out of what it lies in" % (what, e["name"], e["ts"])):
+            return
+        open_until.append(e["ts"] + e["dur"])
+
+
+def covered(events):
+    """Microseconds in which some event runs, and from the first to the last."""
+    busy, at = 0.0, min(e["ts"] for e in events)
+    begin = at
+    for e in sorted(events, key=lambda e: e["ts"]):
+        a, b = max(at, e["ts"]), e["ts"] + e["dur"]
+        if b > a:
+            busy += b - a
+            at = b
+    return busy, at - begin
+
+
+def look(path, row, what):
+    with open(path) as f:
+        t = json.load(f)
+    all_events = t["traceEvents"] if isinstance(t, dict) else t
+    events = [e for e in all_events if e["ph"] == "X"]
+    if not check(len(events) > 10, what + ": %d events" % len(events)):
+        return
+    for e in all_events:
+        if not check("ph" in e and "pid" in e and "name" in e, "%s: %r" % (what, e)):
+            return
+    for e in events:
+        good = isinstance(e["name"], str) and e["ts"] >= 0 and e["dur"] >= 0
+        if not check(good and isinstance(e["tid"], int), "%s: %r" % (what, e)):
+            return
+    for k, lane in lanes(events).items():
+        nests(lane, "%s, thread %s" % (what, k))
+    named = [e for e in all_events if e["ph"] == "M"]
+    check(any(e["name"] in ("process_name", "thread_name") for e in named), what + ": rows have names")
+    busy, span = covered(events)
+    step = 1e3 * row["step_ms"]
+    return (span <= 1.05 * step + 200 and busy >= 0.8 * step - 300,
+            "%s: events cover %g us of %g us in a step of %g us" % (what, busy, span, step))
+
+
+with Scratch("trace") as s:
+    jobs = [(m, reference_job(m)) for m in ("gpt2", "mixtral", "bert")]
+    jobs.append(("micro-batches", small_job(s, micro_batch=1)))
+    for name, job in jobs:
+        for attempt in range(3):  # a busy machine may take the processor away between two events
+            out, path = s.path("%s-%d" % (name, attempt)), s.path(name + ".json")
+            fits = train(dict(job, steps=3, output=out), "--trace", path) and \
+                look(path, metrics(out)[-1], name)
+            if not fits or fits[0]:
+                break
+        if fits:
+            check(*fits)
+    end()
