@@ -11,11 +11,6 @@ typedef struct job {
     double                   eps;
 } job;
 
-static float at(const weft_view *v, int64_t i)
-{
-    float tmp;
-    return *weft_kernel__read(v->p, v->dtype, i, 1, 1, &tmp);
-}
 static void put(const job *j, int out, int64_t i, double x)
 {
     const weft_view *v = &j->c->out[out];
@@ -72,17 +67,20 @@ static void forward_task(void *arg, int64_t ch, int thread)
     double var = sq / count;
     put(j, 1, ch, (double)mean);
     put(j, 2, ch, var);
-    scale_channel(j, ch, mean, (float)((double)at(&j->c->in[1], ch) / sqrt(var + j->eps)),
-                  at(&j->c->in[2], ch));
+    scale_channel(
+        j, ch, mean,
+        (float)((double)weft_kernel__get(&j->c->in[1], ch) / sqrt(var + j->eps)),
+        weft_kernel__get(&j->c->in[2], ch));
 }
 
 static void infer_task(void *arg, int64_t ch, int thread)
 {
     const job *j = arg;
-    double     w = (double)at(&j->c->in[1], ch), var = (double)at(&j->c->in[4], ch);
+    double     w = (double)weft_kernel__get(&j->c->in[1], ch),
+           var   = (double)weft_kernel__get(&j->c->in[4], ch);
     (void)thread;
-    scale_channel(j, ch, at(&j->c->in[3], ch), (float)(w / sqrt(var + j->eps)),
-                  at(&j->c->in[2], ch));
+    scale_channel(j, ch, weft_kernel__get(&j->c->in[3], ch),
+                  (float)(w / sqrt(var + j->eps)), weft_kernel__get(&j->c->in[2], ch));
 }
 
 /* h = (x - mean) rstd;  dx = w rstd (dy - mean(dy) - h mean(dy h)) */
@@ -90,10 +88,10 @@ static void backward_task(void *arg, int64_t ch, int thread)
 {
     const job       *j  = arg;
     const weft_view *dy = &j->c->in[0], *x = &j->c->in[1], *dx = &j->c->out[0];
-    float            ty[PIECE], tx[PIECE], th[PIECE], mean = at(&j->c->in[3], ch);
-    double           dw = 0.0, db = 0.0, count = (double)(j->n * j->plane);
-    float            rstd = (float)(1.0 / sqrt((double)at(&j->c->in[4], ch) + j->eps));
-    float            w    = at(&j->c->in[2], ch);
+    float  ty[PIECE], tx[PIECE], th[PIECE], mean = weft_kernel__get(&j->c->in[3], ch);
+    double dw = 0.0, db = 0.0, count = (double)(j->n * j->plane);
+    float rstd = (float)(1.0 / sqrt((double)weft_kernel__get(&j->c->in[4], ch) + j->eps));
+    float w    = weft_kernel__get(&j->c->in[2], ch);
 
     (void)thread;
     EACH_PIECE(j, ch)

@@ -39,9 +39,19 @@ static conv make(const weft_kernel_call *c, const weft_view *x, const weft_view 
 typedef struct job {
     conv             v;
     const weft_view *x;
-    float           *col;
+    float           *col, *row; /* row: w floats a thread */
     int64_t          image;
 } job;
+
+/* Windows [lo, hi) along a line whose tap k lies in an image of n. */
+static void inside(int64_t n, int64_t n_out, int64_t k, int64_t stride, int64_t pad,
+                   int64_t *lo, int64_t *hi)
+{
+    *lo = k >= pad ? 0 : (pad - k + stride - 1) / stride;
+    *hi = n + pad - k <= 0 ? 0 : (n + pad - k - 1) / stride + 1;
+    if (*hi > n_out) *hi = n_out;
+    if (*lo > *hi) *lo = *hi;
+}
 
 /* One channel's rows of col. */
 static void spread_task(void *arg, int64_t ch, int thread)
@@ -50,48 +60,48 @@ static void spread_task(void *arg, int64_t ch, int thread)
     const conv *v = &j->v;
     (void)thread;
     for (int64_t t = 0; t < v->kh * v->kw; t++) {
-        int64_t ky = t / v->kw, kx = t % v->kw;
+        int64_t ky = t / v->kw, kx = t % v->kw, y0, y1, x0, x1;
         float  *to = j->col + (ch * v->kh * v->kw + t) * v->spots;
-        for (int64_t oy = 0; oy < v->oh; oy++) {
-            int64_t y = oy * v->sh - v->ph + ky, ox = 0;
-            for (; ox < v->ow; ox++) {
-                int64_t x   = ox * v->sw - v->pw + kx;
-                float   tmp = 0.0f;
-                if (y >= 0 && y < v->h && x >= 0 && x < v->w)
-                    tmp = *weft_kernel__read(
-                        j->x->p, j->x->dtype,
-                        ((j->image * v->c + ch) * v->h + y) * v->w + x, 1, 1, &tmp);
-                to[oy * v->ow + ox] = tmp;
-            }
+        inside(v->h, v->oh, ky, v->sh, v->ph, &y0, &y1);
+        inside(v->w, v->ow, kx, v->sw, v->pw, &x0, &x1);
+        for (int64_t oy = 0; oy < v->oh; oy++, to += v->ow) {
+            memset(to, 0, sizeof(float) * (size_t)v->ow);
+            if (oy < y0 || oy >= y1 || x0 == x1) continue;
+            int64_t at = (j->image * v->c + ch) * v->h + oy * v->sh - v->ph + ky;
+            at         = at * v->w + x0 * v->sw - v->pw + kx;
+            const float *x =
+                weft_kernel__read(j->x->p, j->x->dtype, at, v->sw, x1 - x0, to + x0);
+            if (x != to + x0) memcpy(to + x0, x, sizeof(float) * (size_t)(x1 - x0));
         }
     }
 }
 
-/* One channel of the image from its rows of col, taps in order. */
+/* One row of a channel of the image from its rows of col, taps in order. */
+static void fold_row(const job *j, int64_t ch, int64_t y, float *row)
+{
+    const conv *v = &j->v;
+    for (int64_t t = 0; t < v->kh * v->kw; t++) {
+        int64_t yy = y + v->ph - t / v->kw, kx = t % v->kw, x0, x1;
+        if (yy < 0 || yy % v->sh || yy / v->sh >= v->oh) continue;
+        const float *from =
+            j->col + (ch * v->kh * v->kw + t) * v->spots + yy / v->sh * v->ow;
+        inside(v->w, v->ow, kx, v->sw, v->pw, &x0, &x1);
+        float *to = row + x0 * v->sw - v->pw + kx;
+        for (int64_t x = x0; x < x1; x++) to[(x - x0) * v->sw] += from[x];
+    }
+}
+
 static void fold_task(void *arg, int64_t ch, int thread)
 {
-    const job  *j = arg;
-    const conv *v = &j->v;
-    float       row[WEFT_KERNEL__PIECE];
-    (void)thread;
-    for (int64_t y = 0; y < v->h; y++)
-        for (int64_t x0 = 0; x0 < v->w; x0 += WEFT_KERNEL__PIECE) {
-            int64_t n = v->w - x0 < WEFT_KERNEL__PIECE ? v->w - x0 : WEFT_KERNEL__PIECE;
-            memset(row, 0, sizeof(float) * (size_t)n);
-            for (int64_t t = 0; t < v->kh * v->kw; t++) {
-                int64_t      yy = y + v->ph - t / v->kw, kx = t % v->kw;
-                const float *from = j->col + (ch * v->kh * v->kw + t) * v->spots;
-                if (yy < 0 || yy % v->sh || yy / v->sh >= v->oh) continue;
-                from += yy / v->sh * v->ow;
-                for (int64_t ox = 0; ox < v->ow; ox++) {
-                    int64_t x = ox * v->sw - v->pw + kx - x0;
-                    if (x >= 0 && x < n) row[x] += from[ox];
-                }
-            }
-            weft_kernel__write(j->x->p, j->x->dtype,
-                               ((j->image * v->c + ch) * v->h + y) * v->w + x0, 1, n, row,
-                               0);
-        }
+    const job  *j   = arg;
+    const conv *v   = &j->v;
+    float      *row = j->row + thread * v->w;
+    for (int64_t y = 0; y < v->h; y++) {
+        memset(row, 0, sizeof(float) * (size_t)v->w);
+        fold_row(j, ch, y, row);
+        weft_kernel__write(j->x->p, j->x->dtype,
+                           ((j->image * v->c + ch) * v->h + y) * v->w, 1, v->w, row, 0);
+    }
 }
 
 /* The columns of an image: the image itself, or scratch. */
@@ -157,6 +167,8 @@ KERNEL(conv2d_grad_x)
                      .v = make(c, dx, dy, w->shape.d[2], w->shape.d[3]), .x = dx, .col = x->scratch};
     weft_gemm g = backward_x(&j.v);
     g.a = w->p, g.ta = w->dtype, g.tb = dy->dtype;
+    j.row = (float *)(void *)((char *)x->scratch +
+                              col_bytes(&j.v)); /* when the product is done */
     for (j.image = 0; j.image < j.v.n; j.image++) {
         g.b = weft_kernel__ptr(dy->p, dy->dtype, j.image * j.v.o * j.v.spots);
         g.c = j.col;
@@ -176,7 +188,9 @@ SCRATCH(conv2d_grad_x)
     weft_gemm        g = backward_x(&v);
     g.ta = w->dtype, g.tb = c->in[0].dtype;
     if (v.direct) g.tc = c->out[0].dtype;
-    return col_bytes(&v) + weft_gemm_scratch(&g, n_thread);
+    size_t product = weft_gemm_scratch(&g, n_thread);
+    size_t rows    = sizeof(float) * (size_t)(v.w * n_thread);
+    return col_bytes(&v) + (product > rows ? product : rows);
 }
 
 /* dw += dy col^T */

@@ -17,22 +17,18 @@ typedef struct route {
     bool                    norm;
 } route;
 
-static float at(const weft_view *v, int64_t i)
-{
-    float tmp;
-    return *weft_kernel__read(v->p, v->dtype, i, 1, 1, &tmp);
-}
 static void put(const weft_view *v, int64_t i, double x)
 {
-    float f = (float)x;
-    if (v->p) weft_kernel__write(v->p, v->dtype, i, 1, 1, &f, 0);
+    if (v->p) weft_kernel__put(v, i, (float)x);
 }
 
 static double row_lse(const weft_view *v, int64_t row, int64_t n)
 {
     double max = -INFINITY, sum = 0.0;
-    for (int64_t e = 0; e < n; e++) max = fmax(max, (double)at(v, row * n + e));
-    for (int64_t e = 0; e < n; e++) sum += exp((double)at(v, row * n + e) - max);
+    for (int64_t e = 0; e < n; e++)
+        max = fmax(max, (double)weft_kernel__get(v, row * n + e));
+    for (int64_t e = 0; e < n; e++)
+        sum += exp((double)weft_kernel__get(v, row * n + e) - max);
     return max + log(sum);
 }
 
@@ -44,7 +40,8 @@ static void choose(const weft_view *l, int64_t row, int64_t n, int64_t k, int32_
         for (int32_t e = 0; e < n; e++) {
             bool taken = false;
             for (int64_t q = 0; q < s; q++) taken = taken || chosen[q] == e;
-            if (!taken && (best < 0 || at(l, row * n + e) > at(l, row * n + best)))
+            if (!taken && (best < 0 || weft_kernel__get(l, row * n + e) >
+                                           weft_kernel__get(l, row * n + best)))
                 best = e;
         }
         chosen[s] = best;
@@ -62,7 +59,7 @@ static void route_task(void *arg, int64_t task, int thread)
         double lse = row_lse(l, i, r->n), sum = 0.0;
         choose(l, i, r->n, r->k, chosen);
         for (int64_t s = 0; s < r->k; s++) {
-            p[s] = exp((double)at(l, i * r->n + chosen[s]) - lse);
+            p[s] = exp((double)weft_kernel__get(l, i * r->n + chosen[s]) - lse);
             sum += p[s];
             if (idx->p) ((int32_t *)idx->p)[i * r->k + s] = chosen[s];
         }
@@ -101,14 +98,16 @@ static void route_grad_task(void *arg, int64_t task, int thread)
     for (int64_t i = task * r->grain; i < (task + 1) * r->grain && i < r->rows; i++) {
         double lse = r->norm ? 0.0 : row_lse(l, i, r->n), sum = 0.0;
         for (int64_t s = i * r->k; s < (i + 1) * r->k; s++)
-            sum += (double)at(w, s) * (double)at(dw, s);
+            sum += (double)weft_kernel__get(w, s) * (double)weft_kernel__get(dw, s);
         for (int64_t e = 0; e < r->n; e++)
             put(dl, i * r->n + e,
-                r->norm ? 0.0 : -exp((double)at(l, i * r->n + e) - lse) * sum);
+                r->norm ? 0.0
+                        : -exp((double)weft_kernel__get(l, i * r->n + e) - lse) * sum);
         for (int64_t s = i * r->k; s < (i + 1) * r->k; s++) {
             int64_t e   = i * r->n + weft_kernel__id(idx->p, idx->dtype, s);
-            double  own = (double)at(w, s) * ((double)at(dw, s) - (r->norm ? sum : 0.0));
-            if (!r->norm) own -= exp((double)at(l, e) - lse) * sum;
+            double  own = (double)weft_kernel__get(w, s) *
+                         ((double)weft_kernel__get(dw, s) - (r->norm ? sum : 0.0));
+            if (!r->norm) own -= exp((double)weft_kernel__get(l, e) - lse) * sum;
             put(dl, e, own);
         }
     }
@@ -201,7 +200,8 @@ static void gather_task(void *arg, int64_t task, int thread)
                 if (j->inv[s] < 0) continue;
                 const float *row = weft_kernel__read(j->rows->p, j->rows->dtype,
                                                      j->inv[s] * j->d + p, 1, n, tmp);
-                f->map[MAP_AXPY](sum, sum, row, j->w ? at(j->w, s) : 1.0f, n);
+                f->map[MAP_AXPY](sum, sum, row, j->w ? weft_kernel__get(j->w, s) : 1.0f,
+                                 n);
             }
             weft_kernel__write(j->y->p, j->y->dtype, t * j->d + p, 1, n, sum, 0);
         }
@@ -261,7 +261,7 @@ static void combine_grad_task(void *arg, int64_t task, int thread)
     (void)thread;
     for (int64_t i = task * j->grain; i < (task + 1) * j->grain && i < j->r; i++) {
         int64_t s   = j->src[i];
-        float   dot = 0.0f, w = s < 0 ? 0.0f : at(j->w, s);
+        float   dot = 0.0f, w = s < 0 ? 0.0f : weft_kernel__get(j->w, s);
         for (int64_t p = 0; p < j->d; p += WEFT_KERNEL__PIECE) {
             int64_t n    = j->d - p < WEFT_KERNEL__PIECE ? j->d - p : WEFT_KERNEL__PIECE;
             int64_t here = i * j->d + p, token = s < 0 ? 0 : s / j->k * j->d + p;

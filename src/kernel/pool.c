@@ -9,16 +9,6 @@ typedef struct job {
     int64_t          h, w, oh, ow, kh, kw, sh, sw, ph, pw;
 } job;
 
-static float at(const weft_view *v, int64_t i)
-{
-    float tmp;
-    return *weft_kernel__read(v->p, v->dtype, i, 1, 1, &tmp);
-}
-static void put(const weft_view *v, int64_t i, float x)
-{
-    weft_kernel__write(v->p, v->dtype, i, 1, 1, &x, 0);
-}
-
 static job make(const weft_kernel_call *c, const weft_view *x, const weft_view *y,
                 bool window)
 {
@@ -58,10 +48,10 @@ static void max_task(void *arg, int64_t plane, int thread)
         int64_t from = -1, to = plane * j->oh * j->ow + o;
         for (int64_t y = b.y0; y < b.y1; y++)
             for (int64_t x = b.x0; x < b.x1; x++) {
-                float v = at(j->x, plane * j->h * j->w + y * j->w + x);
+                float v = weft_kernel__get(j->x, plane * j->h * j->w + y * j->w + x);
                 if (v > best) best = v, from = y * j->w + x;
             }
-        put(j->y, to, best);
+        weft_kernel__put(j->y, to, best);
         if (j->idx->p) ((int32_t *)j->idx->p)[to] = (int32_t)from;
     }
 }
@@ -89,7 +79,9 @@ static void max_grad_task(void *arg, int64_t plane, int thread)
     for (int64_t o = plane * j->oh * j->ow; o < (plane + 1) * j->oh * j->ow; o++) {
         int64_t from = weft_kernel__id(j->idx->p, j->idx->dtype, o),
                 to   = plane * j->h * j->w + from;
-        if (from >= 0 && from < j->h * j->w) put(j->x, to, at(j->x, to) + at(j->y, o));
+        if (from >= 0 && from < j->h * j->w)
+            weft_kernel__put(j->x, to,
+                             weft_kernel__get(j->x, to) + weft_kernel__get(j->y, o));
     }
 }
 
@@ -111,8 +103,8 @@ static void avg_task(void *arg, int64_t plane, int thread)
         float sum = 0.0f;
         for (int64_t y = b.y0; y < b.y1; y++)
             for (int64_t x = b.x0; x < b.x1; x++)
-                sum += at(j->x, plane * j->h * j->w + y * j->w + x);
-        put(j->y, plane * j->oh * j->ow + o, sum * share);
+                sum += weft_kernel__get(j->x, plane * j->h * j->w + y * j->w + x);
+        weft_kernel__put(j->y, plane * j->oh * j->ow + o, sum * share);
     }
 }
 
@@ -138,8 +130,8 @@ static void avg_grad_task(void *arg, int64_t plane, int thread)
             if (x + j->pw < j->kw) ox0 = 0;
             for (; oy < j->oh && oy * j->sh <= y + j->ph; oy++)
                 for (int64_t ox = ox0; ox < j->ow && ox * j->sw <= x + j->pw; ox++)
-                    sum += at(j->y, (plane * j->oh + oy) * j->ow + ox);
-            put(j->x, (plane * j->h + y) * j->w + x, sum * share);
+                    sum += weft_kernel__get(j->y, (plane * j->oh + oy) * j->ow + ox);
+            weft_kernel__put(j->x, (plane * j->h + y) * j->w + x, sum * share);
         }
 }
 

@@ -11,6 +11,7 @@
 
 #include "kernel/kernel.h"
 #include "kernel/mask.h"
+#include "kernel/vec.h"
 
 /* y = f(a, b, s) element by element; y may be a or b. */
 typedef enum weft_kernel__map {
@@ -120,6 +121,20 @@ static inline float *weft_kernel__room(void *p, weft_dtype t, int64_t at, int64_
                                        int add, float *tmp)
 {
     return t == WEFT_DTYPE_F32 && step == 1 && !add ? (float *)p + at : tmp;
+}
+
+/* One element, f32 or bf16. */
+static inline float weft_kernel__get(const weft_view *v, int64_t i)
+{
+    return v->dtype == WEFT_DTYPE_F32 ? ((const float *)v->p)[i]
+                                      : bf16_widen(((const uint16_t *)v->p)[i]);
+}
+static inline void weft_kernel__put(const weft_view *v, int64_t i, float x)
+{
+    if (v->dtype == WEFT_DTYPE_F32)
+        ((float *)v->p)[i] = x;
+    else
+        ((uint16_t *)v->p)[i] = bf16_round(x);
 }
 
 /* A scalar of any type. */
