@@ -30,8 +30,9 @@ static bool is_step(weft_op op)
 static int row_dims(const weft_graph *g, const weft_graph_node *n)
 {
     weft_op_use u    = {.op = n->op, .attr = n->attr};
-    const char *spec = weft_use_string(&u, "spec"), *comma = strchr(spec, ','), *y = strstr(spec, "->");
-    int         k = 0, nd = g->value[n->out[0]].type.shape.n;
+    const char *spec = weft_use_string(&u, "spec"), *comma = strchr(spec, ','),
+               *y = strstr(spec, "->");
+    int k = 0, nd = g->value[n->out[0]].type.shape.n;
     if (!comma || !y) return 0;
     y += 2;
     while (k < nd && !memchr(spec, y[nd - 1 - k], (size_t)(comma - spec))) k++;
@@ -79,12 +80,16 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
         int                    i = p->user[k];
         const weft_graph_node *s = &g->node[i];
         if (!p->alive[i] || p->fused_into[i] >= 0) continue;
-        if (!is_step(s->op) || s->phase != g->node[at].phase || p->placed[s->out[0]]) return -1;
+        if (!is_step(s->op) || s->phase != g->node[at].phase || p->placed[s->out[0]])
+            return -1;
         weft_vid w = other_operand(s, v);
-        if (w == -2 || !weft_shape_equal(&g->value[s->out[0]].type.shape, &g->value[v].type.shape))
+        if (w == -2 ||
+            !weft_shape_equal(&g->value[s->out[0]].type.shape, &g->value[v].type.shape))
             return -1;
         if (g->value[s->out[0]].type.dtype != g->value[v].type.dtype) return -1;
-        if (w >= 0 && (!ready_before(p, w, at) || !fits(g, &g->value[v].type.shape, w, row))) return -1;
+        if (w >= 0 &&
+            (!ready_before(p, w, at) || !fits(g, &g->value[v].type.shape, w, row)))
+            return -1;
         return i;
     }
     return -1;
@@ -101,7 +106,9 @@ static void fuse_loss(weft_lower__pass *p, int at)
         int                    i = p->user[k];
         const weft_graph_node *d = &g->node[i];
         if (!p->alive[i] || d->op != WEFT_OP_CROSS_ENTROPY_GRAD) continue;
-        if (d->in[0] != in[0] || d->in[1] != in[1] || d->in[2] != out[1] || p->placed[d->out[0]]) return;
+        if (d->in[0] != in[0] || d->in[1] != in[1] || d->in[2] != out[1] ||
+            p->placed[d->out[0]])
+            return;
         if (g->value[weft_lower__base(g, d->in[3])].node >= 0) return;
         p->chain[at].node[p->chain[at].n++] = i;
         p->fused_into[i]                    = at;

@@ -14,7 +14,8 @@ void weft_lower__live(weft_segment *s)
     for (int i = 0; i < s->n_storage; i++) s->storage[i].first = s->storage[i].last = -1;
     for (int i = 0; i < s->n_instr; i++) {
         for (int k = 0; k < s->instr[i].n_in; k++) touch(s, s->instr[i].in[k].buffer, i);
-        for (int k = 0; k < s->instr[i].n_out; k++) touch(s, s->instr[i].out[k].buffer, i);
+        for (int k = 0; k < s->instr[i].n_out; k++)
+            touch(s, s->instr[i].out[k].buffer, i);
     }
     for (int b = 0; b < s->n_binding; b++)
         if (s->binding[b].kind == WEFT_BIND_OUTPUT)
@@ -42,11 +43,14 @@ static bool can_share(const weft_segment *s, int at, const weft_instr *i, int re
 {
     const weft_operand *x = &i->in[0], *y = &i->out[result];
     if (x->buffer < 0 || y->buffer < 0 || x->buffer == y->buffer) return false;
-    if (!weft_shape_equal(&x->type.shape, &y->type.shape) || x->type.dtype != y->type.dtype) return false;
+    if (!weft_shape_equal(&x->type.shape, &y->type.shape) ||
+        x->type.dtype != y->type.dtype)
+        return false;
     const weft_storage *a = &s->storage[x->buffer], *b = &s->storage[y->buffer];
     if (a->kind != WEFT_STORE_WORK || b->kind != WEFT_STORE_WORK) return false;
     if (a->last != at || b->first != at || !covers(s, x) || !covers(s, y)) return false;
-    for (int k = 1; k < i->n_in; k++) /* the same memory under another view would be overwritten */
+    for (int k = 1; k < i->n_in;
+         k++) /* the same memory under another view would be overwritten */
         if (i->in[k].buffer == x->buffer) return false;
     return true;
 }
@@ -82,12 +86,14 @@ void weft_segment_print(const weft_segment *s, weft_text *t)
         for (int k = 0; k < q->n_out; k++) {
             const weft_operand *o = &q->out[k];
             if (o->buffer < 0) continue;
-            weft_text_add(t, "%s: %s[%s]%s ", s->storage[o->buffer].name, weft_dtype_name(o->type.dtype),
+            weft_text_add(t, "%s: %s[%s]%s ", s->storage[o->buffer].name,
+                          weft_dtype_name(o->type.dtype),
                           weft_shape_text(&o->type.shape, shape, sizeof shape),
                           k < 32 && (q->add >> k & 1) ? " +=" : "");
         }
         weft_text_add(t, "= %s", weft_op_get(q->op)->name);
-        for (int k = 0; k < q->n_post; k++) weft_text_add(t, "+%s", weft_op_get(q->post[k].op)->name);
+        for (int k = 0; k < q->n_post; k++)
+            weft_text_add(t, "+%s", weft_op_get(q->post[k].op)->name);
         for (int k = 0; k < q->n_in; k++)
             weft_text_add(t, "%s%s", k ? ", " : "(", s->storage[q->in[k].buffer].name);
         weft_text_add(t, "%s\n", q->n_in ? ")" : "()");

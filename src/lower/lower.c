@@ -12,9 +12,9 @@ typedef struct writer {
     weft_lower__pass *p;
     weft_segment     *s;
     int               cap_instr;
-    weft_vid         *dense_copy; /* value -> value standing for its dense copy + 1; 0 none */
-    int               n_extra, cap_extra;
-    weft_type        *extra; /* copies have storages of their own: value number n_value + i */
+    weft_vid  *dense_copy; /* value -> value standing for its dense copy + 1; 0 none */
+    int        n_extra, cap_extra;
+    weft_type *extra; /* copies have storages of their own: value number n_value + i */
 } writer;
 
 static weft_operand operand_at(const weft_lower__loc *l, const weft_type *t)
@@ -26,15 +26,15 @@ static weft_operand operand_at(const weft_lower__loc *l, const weft_type *t)
 
 static weft_status push(writer *w, const weft_instr *i)
 {
-    WEFT_TRY(weft_arena_grow(w->s->arena, (void **)&w->s->instr, &w->cap_instr, w->s->n_instr + 1,
-                             sizeof *w->s->instr));
+    WEFT_TRY(weft_arena_grow(w->s->arena, (void **)&w->s->instr, &w->cap_instr,
+                             w->s->n_instr + 1, sizeof *w->s->instr));
     w->s->instr[w->s->n_instr++] = *i;
     return WEFT_OK;
 }
 
 /* An instruction with room for its operands. */
-static weft_status start(writer *w, weft_op op, const weft_attr *attr, const char *name, int n_in,
-                         int n_out, weft_instr *i)
+static weft_status start(writer *w, weft_op op, const weft_attr *attr, const char *name,
+                         int n_in, int n_out, weft_instr *i)
 {
     weft_arena *a = w->s->arena;
     memset(i, 0, sizeof *i);
@@ -44,8 +44,8 @@ static weft_status start(writer *w, weft_op op, const weft_attr *attr, const cha
     i->seconds         = -1;
     i->name            = weft_arena_strdup(a, name);
     i->post            = WEFT_ARENA_ARRAY(a, weft_post, WEFT_LOWER__MAX_POST);
-    i->in              = WEFT_ARENA_ARRAY(a, weft_operand, n_in + WEFT_LOWER__MAX_POST + 1);
-    i->out             = WEFT_ARENA_ARRAY(a, weft_operand, n_out + WEFT_LOWER__MAX_POST + 1);
+    i->in   = WEFT_ARENA_ARRAY(a, weft_operand, n_in + WEFT_LOWER__MAX_POST + 1);
+    i->out  = WEFT_ARENA_ARRAY(a, weft_operand, n_out + WEFT_LOWER__MAX_POST + 1);
     i->n_in = i->n_own_in = n_in;
     i->n_out = i->n_own_out = n_out;
     WEFT_TRY(weft_op_copy_attr(op, attr, a, &i->attr));
@@ -72,11 +72,11 @@ static weft_status copy_dense(writer *w, weft_vid v, weft_operand *o)
     const weft_graph *g = w->p->g;
     weft_operand      from, to;
     if (!w->dense_copy[v]) {
-        WEFT_TRY(weft_arena_grow(w->p->tmp, (void **)&w->extra, &w->cap_extra, w->n_extra + 1,
-                                 sizeof *w->extra));
+        WEFT_TRY(weft_arena_grow(w->p->tmp, (void **)&w->extra, &w->cap_extra,
+                                 w->n_extra + 1, sizeof *w->extra));
         w->extra[w->n_extra] = g->value[v].type;
         w->dense_copy[v]     = g->n_value + w->n_extra++ + 1;
-        to                   = (weft_operand){.buffer = w->dense_copy[v] - 1, .type = g->value[v].type};
+        to = (weft_operand){.buffer = w->dense_copy[v] - 1, .type = g->value[v].type};
         weft_lower__dense(&to.type.shape, to.stride);
         from = operand_at(&w->p->loc[v], &g->value[v].type);
         WEFT_TRY(write_copy(w, g->value[v].name, &from, &to));
@@ -206,13 +206,15 @@ static weft_status write_view(writer *w, const weft_graph_node *n)
 
 static weft_status write_node(writer *w, int node)
 {
-    weft_lower__pass      *p = w->p;
-    const weft_graph_node *n = &p->g->node[node];
-    bool       strided       = (weft_op_get(n->op)->flags & WEFT_OP_STRIDED) != 0;
-    weft_instr i;
+    weft_lower__pass      *p       = w->p;
+    const weft_graph_node *n       = &p->g->node[node];
+    bool                   strided = (weft_op_get(n->op)->flags & WEFT_OP_STRIDED) != 0;
+    weft_instr             i;
 
-    WEFT_TRY(start(w, n->op, n->attr, p->g->value[n->out[0]].name, n->n_in, n->n_out, &i));
-    for (int k = 0; k < n->n_in; k++) WEFT_TRY(read_operand(w, n->in[k], strided, &i.in[k]));
+    WEFT_TRY(
+        start(w, n->op, n->attr, p->g->value[n->out[0]].name, n->n_in, n->n_out, &i));
+    for (int k = 0; k < n->n_in; k++)
+        WEFT_TRY(read_operand(w, n->in[k], strided, &i.in[k]));
     for (int j = 0; j < n->n_out; j++) {
         if (p->accum[n->out[j]] >= 0) i.add |= 1u << j;
         write_result(w, n->out[j], &i.out[j]);
@@ -266,7 +268,8 @@ static weft_storage_kind kind_of(const writer *w, weft_vid v)
     switch (g->value[v].kind) {
     case WEFT_VALUE_PARAM:
     case WEFT_VALUE_STATE: return WEFT_STORE_STATE;
-    case WEFT_VALUE_INPUT: return g->value[v].per_step ? WEFT_STORE_STEP_INPUT : WEFT_STORE_INPUT;
+    case WEFT_VALUE_INPUT:
+        return g->value[v].per_step ? WEFT_STORE_STEP_INPUT : WEFT_STORE_INPUT;
     case WEFT_VALUE_NODE: break;
     }
     if (g->node[g->value[v].node].op == WEFT_OP_ACCUMULATE) return WEFT_STORE_ACCUM;
@@ -286,9 +289,9 @@ static weft_status number_storages(writer *w)
     WEFT_TRY(weft_arena_status(s->arena));
     WEFT_TRY(weft_arena_status(w->p->tmp));
 
-#define TOUCH(v)                                                                           \
-    do {                                                                                   \
-        if ((v) >= 0) id[v] = 1;                                                           \
+#define TOUCH(v)                                                                         \
+    do {                                                                                 \
+        if ((v) >= 0) id[v] = 1;                                                         \
     } while (0)
     for (weft_vid v = 0; v < g->n_value; v++)
         if (g->value[v].kind != WEFT_VALUE_NODE) TOUCH(v);
@@ -299,16 +302,18 @@ static weft_status number_storages(writer *w)
 #undef TOUCH
     for (weft_vid v = 0; v < n; v++) {
         if (!id[v]) continue;
-        const weft_type *t  = v < g->n_value ? &g->value[v].type : &w->extra[v - g->n_value];
-        const char *nm = v < g->n_value ? weft_arena_strdup(s->arena, g->value[v].name)
-                                        : weft_arena_printf(s->arena, "copy.%d", v - g->n_value);
-        int64_t bytes       = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+        const weft_type *t =
+            v < g->n_value ? &g->value[v].type : &w->extra[v - g->n_value];
+        const char *nm    = v < g->n_value
+                                ? weft_arena_strdup(s->arena, g->value[v].name)
+                                : weft_arena_printf(s->arena, "copy.%d", v - g->n_value);
+        int64_t     bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
         s->storage[s->n_storage] = (weft_storage){.name  = nm,
                                                   .kind  = kind_of(w, v),
                                                   .bytes = (bytes + 63) & ~(int64_t)63,
                                                   .first = -1,
                                                   .last  = -1};
-        id[v] = s->n_storage++;
+        id[v]                    = s->n_storage++;
     }
     for (int i = 0; i < s->n_instr; i++) {
         weft_instr *q = &s->instr[i];
@@ -327,15 +332,16 @@ static weft_status number_storages(writer *w)
         if (g->value[v].kind == WEFT_VALUE_NODE) continue;
         weft_binding *b = &s->binding[s->n_binding++];
         b->name         = weft_arena_strdup(s->arena, g->value[v].name);
-        b->kind         = g->value[v].per_step ? WEFT_BIND_STEP_INPUT : kinds[g->value[v].kind];
-        b->at           = operand_at(&w->p->loc[v], &g->value[v].type);
-        b->at.buffer    = id[b->at.buffer];
+        b->kind = g->value[v].per_step ? WEFT_BIND_STEP_INPUT : kinds[g->value[v].kind];
+        b->at   = operand_at(&w->p->loc[v], &g->value[v].type);
+        b->at.buffer = id[b->at.buffer];
     }
     for (int i = 0; i < g->n_output; i++) {
         weft_vid         v = g->output[i];
         weft_lower__loc *l = &w->p->loc[v];
         if (l->root < 0)
-            return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: output %s is never made", g->value[v].name);
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: output %s is never made",
+                             g->value[v].name);
         weft_binding *b = &s->binding[s->n_binding++];
         b->name         = weft_arena_strdup(s->arena, g->value[v].name);
         b->kind         = WEFT_BIND_OUTPUT;
@@ -363,9 +369,9 @@ static weft_status write_segment(writer *w)
 
 weft_status weft_lower(const weft_graph *g, weft_segment **out)
 {
-    weft_lower__pass p = {.g = g};
-    writer           w = {.p = &p};
-    weft_arena      *a = NULL;
+    weft_lower__pass p  = {.g = g};
+    writer           w  = {.p = &p};
+    weft_arena      *a  = NULL;
     weft_status      st = WEFT_OK;
 
     WEFT_GO(weft_arena_create(&a));

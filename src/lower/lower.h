@@ -24,7 +24,7 @@ typedef struct weft_storage {
     const char       *name;
     weft_storage_kind kind;
     int64_t           bytes;
-    int               first, last; /* instructions that first write and last read it; -1 unused */
+    int first, last; /* instructions that first write and last read it; -1 unused */
 } weft_storage;
 
 typedef struct weft_segment {

@@ -28,17 +28,17 @@ typedef struct weft_lower__pass {
     weft_lower__loc   *loc;        /* value */
     int               *fused_into; /* node: the product it is a step of, -1 none */
     weft_lower__chain *chain;      /* node: steps fused onto it */
-    weft_vid          *accum;      /* value: result of the accumulate node it is written into, -1 */
-    bool              *placed;     /* value: written straight into a concat or a state */
-    int               *last_use;   /* value: last alive node that reads it, views looked through */
+    weft_vid *accum;    /* value: result of the accumulate node it is written into, -1 */
+    bool     *placed;   /* value: written straight into a concat or a state */
+    int      *last_use; /* value: last alive node that reads it, views looked through */
 } weft_lower__pass;
 
 /* view.c */
 void weft_lower__dense(const weft_shape *s, int64_t stride[WEFT_MAX_DIM]);
 bool weft_lower__is_dense(const weft_shape *s, const int64_t *stride);
 /* The strides of the same elements under another shape; false when they do not exist. */
-bool weft_lower__reshape(const weft_shape *from, const int64_t *stride, const weft_shape *to,
-                         int64_t out[WEFT_MAX_DIM]);
+bool weft_lower__reshape(const weft_shape *from, const int64_t *stride,
+                         const weft_shape *to, int64_t out[WEFT_MAX_DIM]);
 /* The place of result j of view node n, given its operand's; false when a copy is needed. */
 bool weft_lower__view(const weft_graph *g, const weft_graph_node *n, int j,
                       const weft_lower__loc *in, weft_lower__loc *out);

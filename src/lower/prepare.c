@@ -17,7 +17,8 @@ static weft_status allocate(weft_lower__pass *p)
     p->last_use         = WEFT_ARENA_ARRAY(p->tmp, int, g->n_value + 1);
     WEFT_TRY(weft_arena_status(p->tmp));
     for (int i = 0; i < g->n_node; i++) p->fused_into[i] = -1;
-    for (weft_vid v = 0; v < g->n_value; v++) p->accum[v] = p->loc[v].root = p->last_use[v] = -1;
+    for (weft_vid v = 0; v < g->n_value; v++)
+        p->accum[v] = p->loc[v].root = p->last_use[v] = -1;
     return weft_graph_users(g, p->tmp, &p->first_user, &p->user);
 }
 
@@ -30,7 +31,8 @@ static void mark_alive(weft_lower__pass *p)
         if (g->value[v].next >= 0) p->n_use[g->value[v].next]++;
     for (int i = g->n_node - 1; i >= 0; i--) {
         const weft_graph_node *n = &g->node[i];
-        for (int j = 0; j < n->n_out; j++) p->alive[i] = p->alive[i] || p->n_use[n->out[j]] > 0;
+        for (int j = 0; j < n->n_out; j++)
+            p->alive[i] = p->alive[i] || p->n_use[n->out[j]] > 0;
         if (p->alive[i])
             for (int k = 0; k < n->n_in; k++) p->n_use[n->in[k]]++;
     }
@@ -54,7 +56,9 @@ static weft_vid fresh_result(const weft_lower__pass *p, weft_vid v, unsigned fla
             v = g->node[n].in[0];
             continue;
         }
-        if (f & WEFT_OP_VIEW || (f & flags) != flags || g->node[n].op == WEFT_OP_ACCUMULATE) return -1;
+        if (f & WEFT_OP_VIEW || (f & flags) != flags ||
+            g->node[n].op == WEFT_OP_ACCUMULATE)
+            return -1;
         return v;
     }
 }
@@ -80,7 +84,9 @@ static void place_concat(weft_lower__pass *p, const weft_graph_node *n)
         for (int k = 0; k < i; k++)
             if (part[k] == part[i]) return;
         loc[i] = (weft_lower__loc){.root = out, .offset = at * dense[ax]};
-        if (!weft_lower__reshape(piece, dense, &g->value[part[i]].type.shape, loc[i].stride)) return;
+        if (!weft_lower__reshape(piece, dense, &g->value[part[i]].type.shape,
+                                 loc[i].stride))
+            return;
         at += piece->d[ax];
     }
     for (int i = 0; i < n->n_in; i++) {
@@ -114,7 +120,8 @@ static void place_next(weft_lower__pass *p, weft_vid state)
     int      maker = g->value[next].node;
     unsigned flags = weft_op_get(g->node[maker].op)->flags;
     if (flags & WEFT_OP_VIEW) return;
-    if (p->last_use[state] > maker || (p->last_use[state] == maker && !(flags & WEFT_OP_UPDATE)))
+    if (p->last_use[state] > maker ||
+        (p->last_use[state] == maker && !(flags & WEFT_OP_UPDATE)))
         return;
     p->placed[next]   = true;
     p->loc[next].root = state;

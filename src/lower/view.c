@@ -25,8 +25,8 @@ bool weft_lower__is_dense(const weft_shape *s, const int64_t *stride)
 
 /* Walks both shapes from the left in groups of equal size; within a group the old dimensions must lie
  * behind each other as one. */
-bool weft_lower__reshape(const weft_shape *from, const int64_t *stride, const weft_shape *to,
-                         int64_t out[WEFT_MAX_DIM])
+bool weft_lower__reshape(const weft_shape *from, const int64_t *stride,
+                         const weft_shape *to, int64_t out[WEFT_MAX_DIM])
 {
     int64_t d[WEFT_MAX_DIM], st[WEFT_MAX_DIM];
     int     n = 0, i = 0, k = 0;
@@ -73,8 +73,9 @@ static int64_t axis_of(const weft_op_use *u, int n)
 bool weft_lower__view(const weft_graph *g, const weft_graph_node *n, int j,
                       const weft_lower__loc *in, weft_lower__loc *out)
 {
-    const weft_shape *from = &g->value[n->in[0]].type.shape, *to = &g->value[n->out[j]].type.shape;
-    weft_op_use       u    = {.op = n->op, .attr = n->attr};
+    const weft_shape *from = &g->value[n->in[0]].type.shape,
+                     *to   = &g->value[n->out[j]].type.shape;
+    weft_op_use u          = {.op = n->op, .attr = n->attr};
 
     *out = *in;
     switch (n->op) {
@@ -84,16 +85,19 @@ bool weft_lower__view(const weft_graph *g, const weft_graph_node *n, int j,
         return true;
     case WEFT_OP_SPLIT: {
         const weft_attr *sizes = weft_use_attr(&u, "sizes");
-        for (int k = 0; k < j; k++) out->offset += sizes->l[k] * in->stride[axis_of(&u, from->n)];
+        for (int k = 0; k < j; k++)
+            out->offset += sizes->l[k] * in->stride[axis_of(&u, from->n)];
         return true;
     }
     case WEFT_OP_TRANSPOSE:
-        for (int d = 0; d < to->n; d++) out->stride[d] = in->stride[weft_use_attr(&u, "perm")->l[d]];
+        for (int d = 0; d < to->n; d++)
+            out->stride[d] = in->stride[weft_use_attr(&u, "perm")->l[d]];
         return true;
     case WEFT_OP_BROADCAST:
         memset(out->stride, 0, sizeof out->stride);
         for (int d = 1; d <= from->n; d++)
-            if (from->d[from->n - d] != 1) out->stride[to->n - d] = in->stride[from->n - d];
+            if (from->d[from->n - d] != 1)
+                out->stride[to->n - d] = in->stride[from->n - d];
         return true;
     default: return false;
     }

@@ -1,4 +1,4 @@
-/* One rank: the whole segment becomes actors read, forward, backward, merge and update on one stream.
+/* One rank: the whole segment becomes actors read, forward, backward, merge, reduce and update on one stream.
  *
  * Gradients over lanes (DESIGN-details 2): within a lane micro-batches are added from left to right
  * into one accumulator; finished lanes are kept like the digits of a binary counter and merged pairwise, so
@@ -7,8 +7,21 @@
 
 #include "partition/partition_priv.h"
 
-enum { SLAB_STATE, SLAB_WORK, SLAB_STAGING, N_SLAB };
-enum { ACTOR_READ, ACTOR_FORWARD, ACTOR_BACKWARD, ACTOR_MERGE, ACTOR_UPDATE, N_ACTOR };
+enum {
+    SLAB_STATE,
+    SLAB_WORK,
+    SLAB_STAGING,
+    N_SLAB
+};
+enum {
+    ACTOR_READ,
+    ACTOR_FORWARD,
+    ACTOR_BACKWARD,
+    ACTOR_MERGE,
+    ACTOR_REDUCE,
+    ACTOR_UPDATE,
+    N_ACTOR
+};
 
 void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end)
 {
@@ -26,21 +39,42 @@ static int lane_slots(int n_lane)
 
 static weft_status check(const weft_partition_options *o)
 {
-    if (o->n_micro < 1) return WEFT_FAIL(WEFT_ERR_ARG, "%d micro-batches: at least 1", o->n_micro);
+    if (o->n_micro < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d micro-batches: at least 1", o->n_micro);
     if (o->n_lane < 1 || o->n_lane > o->n_micro || (o->n_lane & (o->n_lane - 1)))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "lanes: %d must be a power of two and at most the %d micro-batches of a step",
+            o->n_lane, o->n_micro);
+    if (o->world > o->n_lane)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%d data-parallel ranks share %d lanes: set lanes to at least %d "
+            "(micro_batch small enough for as many micro-batches)",
+            o->world, o->n_lane, o->world);
+    if (o->world > 1 && o->n_lane % o->world)
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "lanes: %d must be a power of two and at most the %d micro-batches of a step",
-                         o->n_lane, o->n_micro);
+                         "%d data-parallel ranks cannot share %d lanes equally", o->world,
+                         o->n_lane);
+    if (o->world > 1 && (o->rank < 0 || o->rank >= o->world))
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, o->world);
     return WEFT_OK;
+}
+
+/* Lanes a rank owns; they begin at rank * own_lanes. */
+static int own_lanes(const weft_partition_options *o)
+{
+    return o->world > 1 ? o->n_lane / o->world : o->n_lane;
 }
 
 /* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other elsewhere. */
 static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
                                 weft_program *p, weft_arena *tmp)
 {
-    weft_partition__block *b  = WEFT_ARENA_ARRAY(tmp, weft_partition__block, s->n_storage + 1);
-    int                   *of = WEFT_ARENA_ARRAY(tmp, int, s->n_storage + 1), n = 0;
-    int64_t                end[N_SLAB] = {0};
+    weft_partition__block *b =
+        WEFT_ARENA_ARRAY(tmp, weft_partition__block, s->n_storage + 1);
+    int    *of = WEFT_ARENA_ARRAY(tmp, int, s->n_storage + 1), n = 0;
+    int64_t end[N_SLAB] = {0};
 
     p->buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(tmp));
@@ -49,12 +83,13 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
     for (int i = 0; i < s->n_storage; i++) {
         const weft_storage *t = &s->storage[i];
         weft_buffer        *f = &p->buffer[i];
-        *f = (weft_buffer){.name = weft_arena_strdup(p->arena, t->name), .bytes = t->bytes, .n_slot = 1};
+        *f                    = (weft_buffer){
+                               .name = weft_arena_strdup(p->arena, t->name), .bytes = t->bytes, .n_slot = 1};
         int slab = t->kind == WEFT_STORE_STATE ? SLAB_STATE : SLAB_STAGING;
         if (t->kind == WEFT_STORE_WORK || t->kind == WEFT_STORE_ACCUM) {
             bool sum  = t->kind == WEFT_STORE_ACCUM;
             f->slab   = SLAB_WORK;
-            f->n_slot = sum ? lane_slots(o->n_lane) : 1;
+            f->n_slot = sum ? lane_slots(own_lanes(o)) : 1;
             if (sum) f->slot_by = WEFT_SLOT_LANE;
             if (t->first < 0) {
                 f->bytes = 0; /* shares another storage, or nobody uses it */
@@ -87,25 +122,29 @@ static weft_status copy_instr(weft_program *p, const weft_instr *from, weft_inst
     weft_arena *a = p->arena;
     *to           = *from;
     to->name      = weft_arena_strdup(a, from->name ? from->name : "");
-    to->in        = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)(from->n_in + 1));
-    to->out       = weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)(from->n_out + 1));
-    to->post      = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
+    to->in = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)(from->n_in + 1));
+    to->out =
+        weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)(from->n_out + 1));
+    to->post = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
     WEFT_TRY(weft_op_copy_attr(from->op, from->attr, a, &to->attr));
     for (int k = 0; k < from->n_post; k++) {
         to->post[k] = from->post[k];
-        WEFT_TRY(weft_op_copy_attr(from->post[k].op, from->post[k].attr, a, &to->post[k].attr));
+        WEFT_TRY(weft_op_copy_attr(from->post[k].op, from->post[k].attr, a,
+                                   &to->post[k].attr));
     }
     return weft_arena_status(a);
 }
 
-static weft_status copy_actor(weft_program *p, int actor, const char *name, const weft_segment *s,
-                              int first, int end)
+static weft_status copy_actor(weft_program *p, int actor, const char *name,
+                              const weft_segment *s, int first, int end)
 {
     weft_actor *c = &p->actor[actor];
-    *c            = (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE, .n_instr = end - first};
-    c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, c->n_instr + 1);
+    *c =
+        (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE, .n_instr = end - first};
+    c->instr = WEFT_ARENA_ARRAY(p->arena, weft_instr, c->n_instr + 1);
     WEFT_TRY(weft_arena_status(p->arena));
-    for (int i = first; i < end; i++) WEFT_TRY(copy_instr(p, &s->instr[i], &c->instr[i - first]));
+    for (int i = first; i < end; i++)
+        WEFT_TRY(copy_instr(p, &s->instr[i], &c->instr[i - first]));
     return WEFT_OK;
 }
 
@@ -124,22 +163,26 @@ static int64_t written(const weft_segment *s, int storage)
 
 static weft_operand whole(const weft_segment *s, int storage)
 {
-    weft_operand o = {.buffer = storage, .type.dtype = WEFT_DTYPE_F32, .type.shape.n = 1, .stride = {1}};
+    weft_operand o    = {.buffer       = storage,
+                         .type.dtype   = WEFT_DTYPE_F32,
+                         .type.shape.n = 1,
+                         .stride       = {1}};
     o.type.shape.d[0] = written(s, storage);
     return o;
 }
 
 static weft_instr bare(weft_instr_kind kind, const char *name)
 {
-    return (weft_instr){.kind = kind, .name = name, .group = -1, .peer = -1, .seconds = -1};
+    return (weft_instr){
+        .kind = kind, .name = name, .group = -1, .peer = -1, .seconds = -1};
 }
 
 /* One instruction that fills all inputs of a micro-batch. */
 static weft_status read_actor(weft_program *p, const weft_segment *s)
 {
     weft_actor *c = &p->actor[ACTOR_READ];
-    *c            = (weft_actor){.name = "read", .stream = WEFT_STREAM_COMPUTE, .n_instr = 1};
-    c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, 1);
+    *c       = (weft_actor){.name = "read", .stream = WEFT_STREAM_COMPUTE, .n_instr = 1};
+    c->instr = WEFT_ARENA_ARRAY(p->arena, weft_instr, 1);
     WEFT_TRY(weft_arena_status(p->arena));
     weft_instr *r = &c->instr[0];
     *r            = bare(WEFT_INSTR_READ, "read");
@@ -152,23 +195,38 @@ static weft_status read_actor(weft_program *p, const weft_segment *s)
     return WEFT_OK;
 }
 
-/* One level of the tree over lanes, for every accumulator. */
-static weft_status merge_actor(weft_program *p, const weft_segment *s)
+/* One instruction for every accumulator: a level of the tree over this rank's lanes, or the tree over ranks. */
+static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
+                             const char *name, weft_instr_kind kind)
 {
-    weft_actor *c = &p->actor[ACTOR_MERGE];
-    *c            = (weft_actor){.name = "merge", .stream = WEFT_STREAM_COMPUTE};
+    weft_actor *c = &p->actor[actor];
+    *c            = (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE};
     c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = 0; i < s->n_storage; i++) {
         if (s->storage[i].kind != WEFT_STORE_ACCUM || s->storage[i].first < 0) continue;
         weft_instr *m = &c->instr[c->n_instr++];
-        *m            = bare(WEFT_INSTR_MERGE, p->buffer[i].name);
+        *m            = bare(kind, p->buffer[i].name);
         m->in         = WEFT_ARENA_NEW(p->arena, weft_operand);
         m->out        = WEFT_ARENA_NEW(p->arena, weft_operand);
         WEFT_TRY(weft_arena_status(p->arena));
         m->n_in = m->n_own_in = m->n_out = m->n_own_out = 1;
         *m->in = *m->out = whole(s, i);
+        if (kind == WEFT_INSTR_COLLECTIVE) m->coll = WEFT_ALL_REDUCE, m->group = 0;
     }
+    return WEFT_OK;
+}
+
+/* All ranks, in order: positions in the tree. */
+static weft_status all_ranks(weft_program *p)
+{
+    p->group = WEFT_ARENA_NEW(p->arena, weft_group);
+    WEFT_TRY(weft_arena_status(p->arena));
+    p->n_group         = 1;
+    p->group[0].n_rank = p->world;
+    p->group[0].rank   = WEFT_ARENA_ARRAY(p->arena, int32_t, p->world);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int r = 0; r < p->world; r++) p->group[0].rank[r] = r;
     return WEFT_OK;
 }
 
@@ -179,31 +237,36 @@ static void fire(weft_program *p, int actor, int micro, int slot, bool first)
         (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
 }
 
-static weft_status schedule(weft_program *p)
+/* The rank's lanes in order, merged like a binary counter: lane k of its own finishes as many subtrees as
+ * k + 1 has trailing zeros. */
+static weft_status schedule(weft_program *p, int n_own)
 {
     int slot = 0;
     p->firing[WEFT_STREAM_COMPUTE] =
-        WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + p->n_lane + 2);
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + n_own + 3);
     WEFT_TRY(weft_arena_status(p->arena));
-    for (int lane = 0; lane < p->n_lane; lane++) {
+    for (int lane = 0; lane < n_own; lane++) {
         int first, end;
-        weft_partition_lane(p->n_micro, p->n_lane, lane, &first, &end);
+        weft_partition_lane(p->n_micro, p->n_lane, p->rank * n_own + lane, &first, &end);
         for (int m = first; m < end; m++) {
             fire(p, ACTOR_READ, m, slot, m == first);
             fire(p, ACTOR_FORWARD, m, slot, m == first);
             fire(p, ACTOR_BACKWARD, m, slot, m == first);
         }
-        for (int done = lane + 1; done % 2 == 0; done /= 2) fire(p, ACTOR_MERGE, -1, slot--, false);
+        for (int done = lane + 1; done % 2 == 0; done /= 2)
+            fire(p, ACTOR_MERGE, -1, slot--, false);
         slot++;
     }
+    fire(p, ACTOR_REDUCE, -1, 0, false);
     fire(p, ACTOR_UPDATE, -1, 0, false);
     return WEFT_OK;
 }
 
-static weft_status build(const weft_segment *s, const weft_partition_options *o, weft_program *p,
-                         weft_arena *tmp)
+static weft_status build(const weft_segment *s, const weft_partition_options *o,
+                         weft_program *p, weft_arena *tmp)
 {
-    p->world = 1;
+    p->world   = o->world > 1 ? o->world : 1;
+    p->rank    = o->world > 1 ? o->rank : 0;
     p->n_micro = o->n_micro;
     p->n_lane  = o->n_lane;
     WEFT_TRY(plan_buffers(s, o, p, tmp));
@@ -212,8 +275,15 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     WEFT_TRY(weft_arena_status(p->arena));
     WEFT_TRY(read_actor(p, s));
     WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, 0, s->phase_end[0]));
-    WEFT_TRY(copy_actor(p, ACTOR_BACKWARD, "backward", s, s->phase_end[0], s->phase_end[1]));
-    WEFT_TRY(merge_actor(p, s));
+    WEFT_TRY(
+        copy_actor(p, ACTOR_BACKWARD, "backward", s, s->phase_end[0], s->phase_end[1]));
+    WEFT_TRY(sum_actor(p, s, ACTOR_MERGE, "merge", WEFT_INSTR_MERGE));
+    p->actor[ACTOR_REDUCE] =
+        (weft_actor){.name = "reduce", .stream = WEFT_STREAM_COMPUTE};
+    if (p->world > 1) {
+        WEFT_TRY(all_ranks(p));
+        WEFT_TRY(sum_actor(p, s, ACTOR_REDUCE, "reduce", WEFT_INSTR_COLLECTIVE));
+    }
     WEFT_TRY(copy_actor(p, ACTOR_UPDATE, "update", s, s->phase_end[1], s->phase_end[2]));
     p->binding = WEFT_ARENA_ARRAY(p->arena, weft_binding, s->n_binding + 1);
     WEFT_TRY(weft_arena_status(p->arena));
@@ -222,7 +292,7 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
         p->binding[i].name = weft_arena_strdup(p->arena, s->binding[i].name);
     }
     p->n_binding = s->n_binding;
-    WEFT_TRY(schedule(p));
+    WEFT_TRY(schedule(p, own_lanes(o)));
     return weft_arena_status(p->arena);
 }
 

@@ -23,7 +23,8 @@ static bool meet(const weft_partition__block *a, const weft_partition__block *b)
     return a->first <= b->last && b->first <= a->last;
 }
 
-weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp, int64_t *total)
+weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp,
+                                 int64_t *total)
 {
     ranked *r      = WEFT_ARENA_ARRAY(tmp, ranked, n + 1);
     int    *placed = WEFT_ARENA_ARRAY(tmp, int, n + 1), n_placed = 0; /* by offset */

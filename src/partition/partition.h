@@ -7,10 +7,14 @@
 
 typedef struct weft_partition_options {
     int n_micro; /* logical micro-batches a step */
-    int n_lane;  /* lanes they are dealt to (DESIGN-details 2); a power of two, at most n_micro */
+    int n_lane; /* lanes they are dealt to (DESIGN-details 2); a power of two, at most n_micro */
+    int world; /* data-parallel ranks, each with an equal share of the lanes; 0 is 1 */
+    int rank;
 } weft_partition_options;
 
-/* The one-rank program of a graph whose inputs are one micro-batch.  Borrows g. */
+/* One rank's program of a graph whose inputs are one micro-batch.  Borrows g.  With several ranks each
+ * sums its lanes, then all sum their accumulators over the ranks in the order of the same binary tree, so
+ * that any number of ranks gives the same bits. */
 weft_status weft_partition_one(const weft_graph *g, const weft_partition_options *o,
                                weft_program **out);
 

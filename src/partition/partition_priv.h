@@ -12,6 +12,7 @@ typedef struct weft_partition__block {
 
 /* Gives each block an offset so that blocks alive at the same time do not overlap; *total is the room
  * needed.  The same blocks give the same offsets. */
-weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp, int64_t *total);
+weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp,
+                                 int64_t *total);
 
 #endif

@@ -77,24 +77,25 @@ static void test_a_late_operand_is_not_fused(void **state)
 static void test_splits_and_concats_are_views(void **state)
 {
     (void)state;
-    weft_segment *s = lower(
-        "graph t {\n"
-        "  input x: f32[2,4,3,2,8]\n"
-        "  input d: f32[2,4,2,8]\n"
-        "  forward\n"
-        "  q0: f32[2,4,1,2,8], k0: f32[2,4,1,2,8], v0: f32[2,4,1,2,8] = split(x) {axis=2 sizes=[1,1,1]}\n"
-        "  q: f32[2,4,2,8] = reshape(q0) {shape=[2,4,2,8]}\n"
-        "  k: f32[2,4,2,8] = reshape(k0) {shape=[2,4,2,8]}\n"
-        "  v: f32[2,4,2,8] = reshape(v0) {shape=[2,4,2,8]}\n"
-        "  o: f32[2,4,2,8], l: f32[2,4,2] = attention(q, k, v)\n"
-        "  backward\n"
-        "  dq: f32[2,4,2,8], dk: f32[2,4,2,8], dv: f32[2,4,2,8] = attention_grad(d, q, k, v, o, l)\n"
-        "  dq1: f32[2,4,1,2,8] = reshape(dq) {shape=[2,4,1,2,8]}\n"
-        "  dk1: f32[2,4,1,2,8] = reshape(dk) {shape=[2,4,1,2,8]}\n"
-        "  dv1: f32[2,4,1,2,8] = reshape(dv) {shape=[2,4,1,2,8]}\n"
-        "  dx: f32[2,4,3,2,8] = concat(dq1, dk1, dv1) {axis=2}\n"
-        "  output dx\n"
-        "}\n");
+    weft_segment *s = lower("graph t {\n"
+                            "  input x: f32[2,4,3,2,8]\n"
+                            "  input d: f32[2,4,2,8]\n"
+                            "  forward\n"
+                            "  q0: f32[2,4,1,2,8], k0: f32[2,4,1,2,8], v0: "
+                            "f32[2,4,1,2,8] = split(x) {axis=2 sizes=[1,1,1]}\n"
+                            "  q: f32[2,4,2,8] = reshape(q0) {shape=[2,4,2,8]}\n"
+                            "  k: f32[2,4,2,8] = reshape(k0) {shape=[2,4,2,8]}\n"
+                            "  v: f32[2,4,2,8] = reshape(v0) {shape=[2,4,2,8]}\n"
+                            "  o: f32[2,4,2,8], l: f32[2,4,2] = attention(q, k, v)\n"
+                            "  backward\n"
+                            "  dq: f32[2,4,2,8], dk: f32[2,4,2,8], dv: f32[2,4,2,8] = "
+                            "attention_grad(d, q, k, v, o, l)\n"
+                            "  dq1: f32[2,4,1,2,8] = reshape(dq) {shape=[2,4,1,2,8]}\n"
+                            "  dk1: f32[2,4,1,2,8] = reshape(dk) {shape=[2,4,1,2,8]}\n"
+                            "  dv1: f32[2,4,1,2,8] = reshape(dv) {shape=[2,4,1,2,8]}\n"
+                            "  dx: f32[2,4,3,2,8] = concat(dq1, dk1, dv1) {axis=2}\n"
+                            "  output dx\n"
+                            "}\n");
     assert_int_equal(s->n_instr, 2);
     const weft_instr *g = &s->instr[1];
     assert_int_equal(g->out[0].buffer, g->out[2].buffer);
@@ -161,7 +162,8 @@ static void test_loss_and_gradient_are_one_pass(void **state)
 /* Strides under another shape exist only where the dimensions lie behind each other. */
 static void test_reshape_of_strides(void **state)
 {
-    weft_shape a = weft_shape_make(3, (int64_t[]){2, 3, 4}), b = weft_shape_make(2, (int64_t[]){6, 4});
+    weft_shape a = weft_shape_make(3, (int64_t[]){2, 3, 4}),
+               b = weft_shape_make(2, (int64_t[]){6, 4});
     weft_shape c = weft_shape_make(2, (int64_t[]){2, 12});
     int64_t    out[WEFT_MAX_DIM];
     (void)state;

@@ -17,7 +17,10 @@ static uint32_t draw(uint32_t i, uint32_t what)
 
 static void test_blocks_do_not_overlap(void **state)
 {
-    enum { N = 300, T = 200 };
+    enum {
+        N = 300,
+        T = 200
+    };
     static weft_partition__block b[N];
     weft_arena                  *tmp;
     int64_t                      total, alive[T] = {0}, most = 0;
