@@ -4,12 +4,12 @@
 set -eu
 weft=$1
 out=${WEFT_DEMO_OUT:-out/demo}
-steps=${WEFT_DEMO_STEPS:-400}
+steps=${WEFT_DEMO_STEPS:-700}
 
 echo "== weft train: a byte-level GPT, 4 layers x 128, on the text of src/"
-rm -rf "$out"
-"$weft" train examples/first.yaml output="$out" steps="$steps" eval.every="$steps" --json >"$out.json" ||
-    { cat "$out.json"; exit 1; }
+rm -rf "$out" "$out.json"
+mkdir -p "$(dirname "$out")"
+"$weft" train examples/first.yaml output="$out" steps="$steps" eval.every="$steps" --json >"$out.json"
 
 echo
 echo "== the loss, in nats a byte ($out/metrics.jsonl; tensorboard --logdir $out shows it too)"

@@ -53,7 +53,7 @@ typedef struct weft_session_result {
 /* Runs the job to its end (or to stop).  o may be NULL.  A loss or gradient that is not finite is
  * WEFT_ERR_NUMERIC; the checkpoints so far stay. */
 weft_status weft_session_run(const weft_job *j, const weft_session_options *o,
-                       weft_session_result *out);
+                             weft_session_result *out);
 
 #ifdef __cplusplus
 }

@@ -19,6 +19,8 @@ typedef struct weft_io_map {
 } weft_io_map;
 weft_status weft_io_map_file(const char *path, weft_io_map *out);
 void        weft_io_unmap(weft_io_map *m);
+/* Bytes of a map that have been read and need not stay in memory (they can be read again). */
+void weft_io_map_read(const void *p, size_t n);
 
 bool        weft_io_exists(const char *path);
 weft_status weft_io_mkdirs(const char *path); /* with parents; present is fine */

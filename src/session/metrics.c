@@ -57,6 +57,8 @@ weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out)
     WEFT_GO(weft_io_open_write(m->path, false, &m->fd));
     if (lseek(m->fd, 0, SEEK_END) < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "%s: cannot append", m->path));
+    weft_text_add(&m->line, "%1024s", ""); /* room for any line, once */
+    WEFT_GO(weft_text_status(&m->line));
     *out = m;
     m    = NULL;
 out:

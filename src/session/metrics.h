@@ -20,7 +20,7 @@ typedef struct weft_metrics_row {
 } weft_metrics_row;
 
 weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out);
-/* Appends one line; allocates nothing after the first. */
+/* Appends one line; allocates nothing. */
 weft_status weft_metrics_add(weft_metrics *m, const weft_metrics_row *r);
 weft_status weft_metrics_close(weft_metrics *m); /* accepts NULL */
 

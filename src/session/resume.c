@@ -49,20 +49,16 @@ static weft_status read_state(const weft_ckpt *c, weft_ckpt_state *out)
 /* Before the model is compiled: is it this job, and how does it cut the batch? */
 static weft_status check_job(weft_session *s)
 {
-    weft_ckpt_state state = {0};
-    weft_status     st    = WEFT_OK;
-    const char     *where = weft_ckpt_path(s->resume);
-    WEFT_GO(read_state(s->resume, &state));
-    const char *identity = identity_of(s, &state);
+    const char *where = weft_ckpt_path(s->resume);
+    WEFT_TRY(read_state(s->resume, &s->state));
+    const char *identity = identity_of(s, &s->state);
     if (!identity)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json does not say of which job it is",
-                          where));
-    WEFT_GO(weft_job_take_cut(&s->job, identity, where));
-    WEFT_GO(weft_job_same(&s->job, identity, where));
-    s->r.first_step = s->r.steps = s->saved_step = state.step;
-out:
-    weft_ckpt_state_fini(&state);
-    return st;
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json does not say of which job it is",
+                         where);
+    WEFT_TRY(weft_job_take_cut(&s->job, identity, where));
+    WEFT_TRY(weft_job_same(&s->job, identity, where));
+    s->r.first_step = s->r.steps = s->saved_step = s->state.step;
+    return WEFT_OK;
 }
 
 weft_status weft_session__place(weft_session *s)
@@ -92,25 +88,39 @@ out:
     return st;
 }
 
-static weft_status check_model(weft_session *s, const weft_ckpt_state *state)
+weft_status weft_session__check_model(weft_session *s)
 {
-    const char *where = weft_ckpt_path(s->resume);
-    if (state->graph_hash != weft_graph_hash(s->made.model->graph))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s is of another model than %s; --fresh starts anew beside it",
-                         where, s->job.model);
-    if (state->data_id != weft_data_id(s->data))
+    if (!s->resume || s->state.graph_hash == weft_graph_hash(s->made.model->graph))
+        return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s is of another model than %s; --fresh starts anew beside it",
+                     weft_ckpt_path(s->resume), s->job.model);
+}
+
+static weft_status check_data(weft_session *s)
+{
+    if (s->state.data_id != weft_data_id(s->data))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "%s was trained on other data than %s; --fresh starts anew beside it", where,
-            s->job.data);
-    if (strcmp(state->kernel_set, weft_session__kernel_set()))
+            "%s was trained on other data than %s; --fresh starts anew beside it",
+            weft_ckpt_path(s->resume), s->job.data);
+    if (strcmp(s->state.kernel_set, weft_session__kernel_set()))
         weft_say_warn(
             &s->say,
             "the checkpoint was written by kernels '%s', these are '%s': from here on "
             "the numbers may differ in their last bits",
-            state->kernel_set, weft_session__kernel_set());
+            s->state.kernel_set, weft_session__kernel_set());
     return WEFT_OK;
+}
+
+/* In chunks, so that the file does not lie in memory beside what is made of it. */
+static void copy_in(char *to, const weft_store_tensor *t)
+{
+    for (int64_t at = 0, n; at < t->bytes; at += n) {
+        n = t->bytes - at < 1 << 20 ? t->bytes - at : 1 << 20;
+        memcpy(to + at, (const char *)t->data + at, (size_t)n);
+        weft_io_map_read((const char *)t->data + at, (size_t)n);
+    }
 }
 
 /* Every state of the program that is not a twin of a parameter, by its name. */
@@ -127,7 +137,7 @@ static weft_status read_optimizer(weft_session *s)
             return WEFT_FAIL(WEFT_ERR_ARG, "%s/optimizer.safetensors: %s %s",
                              weft_ckpt_path(s->resume), b->name,
                              t ? "has another type or shape" : "is missing");
-        memcpy(weft_runner_view(s->runner, b->name).p, t->data, (size_t)t->bytes);
+        copy_in(weft_runner_view(s->runner, b->name).p, t);
     }
     return WEFT_OK;
 }
@@ -145,24 +155,16 @@ static weft_status read_last(weft_session *s, const weft_ckpt_state *state)
 
 weft_status weft_session__restore(weft_session *s)
 {
-    weft_ckpt_state        state = {0};
-    weft_status            st    = WEFT_OK;
+    const char            *where = weft_ckpt_path(s->resume);
+    const weft_store_file *f     = weft_ckpt_tensors(s->resume, "model.safetensors");
     uint64_t               hash;
-    const weft_store_file *f = weft_ckpt_tensors(s->resume, "model.safetensors");
-    WEFT_GO(read_state(s->resume, &state));
-    WEFT_GO(check_model(s, &state));
-    if (!f)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: model.safetensors is missing",
-                          weft_ckpt_path(s->resume)));
-    WEFT_GO(weft_weights_read_file(&s->weights, f));
-    WEFT_GO(weft_weights_hash(&s->weights, &hash));
-    if (hash != state.weights_xxh64)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
-                          "%s: weights do not have the hash they were saved with",
-                          weft_ckpt_path(s->resume)));
-    WEFT_GO(read_optimizer(s));
-    WEFT_GO(read_last(s, &state));
-out:
-    weft_ckpt_state_fini(&state);
-    return st;
+    WEFT_TRY(check_data(s));
+    if (!f) return WEFT_FAIL(WEFT_ERR_ARG, "%s: model.safetensors is missing", where);
+    WEFT_TRY(weft_weights_read_file(&s->weights, f));
+    WEFT_TRY(weft_weights_hash(&s->weights, &hash));
+    if (hash != s->state.weights_xxh64)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: weights do not have the hash they were saved with", where);
+    WEFT_TRY(read_optimizer(s));
+    return read_last(s, &s->state);
 }

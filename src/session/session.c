@@ -48,6 +48,7 @@ static weft_status compile(weft_session *s)
     WEFT_TRY(find_seq(s));
     weft_compile_spec spec = weft_job_spec(&s->job);
     WEFT_TRY(weft_compile_training(&spec, &s->made));
+    WEFT_TRY(weft_session__check_model(s));
     const weft_model *m = s->made.model;
     if (m->kind != WEFT_MODEL_LM && m->kind != WEFT_MODEL_ENCDEC)
         return WEFT_FAIL(WEFT_ERR_ARG,
@@ -140,15 +141,15 @@ static weft_status start(weft_session *s)
     WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
     WEFT_TRY(weft_session__eval_open(s));
     s->r.mem_peak_bytes = weft_runner_bytes(s->runner) +
-                          (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0);
+                          (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0) +
+                          WEFT_STORE_BLOCK; /* checkpoints are written by blocks */
     WEFT_TRY(fill_state(s));
     s->step_s = WEFT_ARENA_ARRAY(s->arena, double, MAX_TIMED);
     WEFT_TRY(weft_arena_status(s->arena));
     if (s->say.progress)
         WEFT_TRY(weft_peak_gflops(s->pool, n_thread, 1024, 3, &s->peak_gflops));
     WEFT_TRY(open_outputs(s));
-    say_plan(
-        s); /* the first words to a person: what was named wrongly has failed by now */
+    say_plan(s); /* the first words: what was named wrongly has failed by now */
     return WEFT_OK;
 }
 
@@ -296,6 +297,7 @@ static weft_status close_all(weft_session *s)
     weft_say_end(&s->say);
     weft_status a = weft_metrics_close(s->metrics), b = weft_events_close(s->events);
     weft_ckpt_close(s->resume);
+    weft_ckpt_state_fini(&s->state);
     weft_session__eval_close(s);
     weft_runner_destroy(s->runner);
     weft_compiled_fini(&s->made);

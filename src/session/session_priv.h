@@ -26,6 +26,7 @@ typedef struct weft_session {
     weft_say                    say;
     const char                 *output, *ckpt_dir;
     weft_ckpt          *resume; /* what to go on from, or NULL; closed after the start */
+    weft_ckpt_state     state;  /* its numbers */
     weft_store_dir     *source; /* the model's own weights, or NULL */
     weft_data          *data;
     weft_pool          *pool;
@@ -45,7 +46,9 @@ typedef struct weft_session {
 
 /* resume.c: the output folder, and whether it holds something to go on from. */
 weft_status weft_session__place(weft_session *s);
-/* The checkpoint against this model and data; weights and optimizer state from it. */
+/* The checkpoint against this model. */
+weft_status weft_session__check_model(weft_session *s);
+/* ... against this data; weights and optimizer state from it. */
 weft_status weft_session__restore(weft_session *s);
 
 /* save.c */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/io.h"
 #include "session/convert.h"
 
 /* A walk over a region's elements in row-major order: runs that are contiguous in the parameter. */
@@ -130,6 +131,11 @@ weft_status weft_weights_init(const weft_weights *w, uint64_t seed)
 
 /* ---- from files ---- */
 
+/* Elements read at a time: a file never lies in memory beside the weights it becomes. */
+enum {
+    CHUNK = 1 << 18
+};
+
 typedef struct read_arg {
     const weft_store_tensor *t;
 } read_arg;
@@ -138,7 +144,12 @@ static weft_status read_piece(void *arg, float *p, int64_t done, int64_t n)
 {
     const weft_store_tensor *t = ((read_arg *)arg)->t;
     const char *from = (const char *)t->data + done * weft_dtype_bytes(t->dtype);
-    return weft_convert_to_f32(t->dtype, from, n, p);
+    for (int64_t k; n > 0; n -= k, p += k, from += k * weft_dtype_bytes(t->dtype)) {
+        k = n < CHUNK ? n : CHUNK;
+        WEFT_TRY(weft_convert_to_f32(t->dtype, from, k, p));
+        weft_io_map_read(from, (size_t)(k * weft_dtype_bytes(t->dtype)));
+    }
+    return WEFT_OK;
 }
 
 static weft_status read_tensor(const weft_weights *w, const char *file,

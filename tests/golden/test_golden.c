@@ -4,6 +4,7 @@
  *     | a line of standard output              <*> stands for any text within a line
  *     ! a line of standard error
  *     ? 2                                      the exit code, 0 where it is not given
+ *     % cp a $T/b                              a shell command before the next case
  *     # a comment
  *
  * $T is a scratch folder.  WEFT_GOLDEN_UPDATE=1 prints what came instead of failing. */
@@ -46,6 +47,14 @@ static void add_lines(weft_text *t, char mark, char *text)
         weft_text_add(t, line[0] ? "%c %s\n" : "%c\n", mark, line);
         if (last) break;
     }
+}
+
+static void prepare(const char *command)
+{
+    weft_text cmd = {0};
+    weft_text_add(&cmd, "T=%s; export T; %s", test_files_path("."), command);
+    if (system(cmd.s)) fail_msg("failed: %s", command);
+    weft_text_fini(&cmd);
 }
 
 static void run(const char *args, weft_text *got)
@@ -102,6 +111,10 @@ static void run_file(const char *file)
         if (l[0] == '$') {
             if (args) check(file, args, &want);
             args = l + 2;
+        } else if (l[0] == '%') {
+            if (args) check(file, args, &want);
+            args = NULL;
+            prepare(l + 2);
         } else if (strchr("|!?", l[0])) {
             weft_text_add(&want, "%s\n", l);
         }

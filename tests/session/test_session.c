@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,6 +272,31 @@ static void test_damaged(void **s)
     test_files_end();
 }
 
+/* The disk is full at the n-th write: said so, nothing lost, and the run goes on when there is room. */
+static void test_full_disk(void **s)
+{
+    (void)s;
+    weft_session_result r;
+    const char         *words[] = {"steps=5", "checkpoint.every=1"};
+    test_files_begin();
+    uint64_t whole = run("a", "steps=5").weights_xxh64;
+    run("b", "steps=2");
+    int failed = 0;
+    for (int64_t n = 1; n < 400; n += 7) {
+        weft_io_fail_at(n, ENOSPC, true);
+        weft_status st = try_run("b", words, 2, NULL, false, &r);
+        weft_io_fail_at(0, 0, false);
+        if (st == WEFT_OK) break;
+        if (st != WEFT_ERR_FULL) fail_msg("write %d: %s", (int)n, weft_error_text());
+        failed++;
+    }
+    assert_true(failed > 3);
+    OK(try_run("b", words, 2, NULL, false, &r));
+    assert_true(r.weights_xxh64 == whole);
+    assert_int_equal(lines_of("b"), 5);
+    test_files_end();
+}
+
 /* init: false draws weights, so the files' numbers do not matter; lr: 0 only exports. */
 static void test_init(void **s)
 {
@@ -306,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_resume_kinds), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_no_labels),    cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_init),         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }
