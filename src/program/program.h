@@ -117,7 +117,8 @@ typedef struct weft_instr {
     int32_t         peer;  /* send, recv: rank */
     int32_t
         tag; /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
-    int32_t          credits; /* send, recv: messages that may wait unreceived, the same at both ends; 0: a
+    int32_t
+        credits; /* send, recv: messages that may wait unreceived, the same at both ends; 0: a
                                  send ends with its receive */
     double
         seconds; /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */

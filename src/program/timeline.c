@@ -63,36 +63,62 @@ double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kin
     return t->total_s - busy;
 }
 
-static void print_actor(const weft_timeline *t, int program, int actor, weft_text *out)
+typedef struct share {
+    int    n; /* firings */
+    double busy_s;
+} share;
+
+/* Adds the slices up by actor; first[p] is where program p's actors begin. */
+static weft_status add_up(const weft_timeline *t, weft_arena *a, int **first, share **out)
 {
-    double sum = 0;
-    int    n   = 0;
-    for (int i = 0; i < t->n_slice; i++)
-        if (t->slice[i].program == program && t->slice[i].actor == actor) {
-            sum += t->slice[i].end_s - t->slice[i].start_s;
-            n += t->slice[i].instr == 0;
-        }
-    if (n)
-        weft_text_add(out, "    %-24s %6d firings %12.6f s\n",
-                      t->program[program]->actor[actor].name, n, sum);
+    int n  = 0;
+    *first = WEFT_ARENA_ARRAY(a, int, t->n_program);
+    WEFT_TRY(weft_arena_status(a));
+    for (int p = 0; p < t->n_program; n += t->program[p++]->n_actor) (*first)[p] = n;
+    *out = WEFT_ARENA_ARRAY(a, share, n);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < t->n_slice; i++) {
+        const weft_slice *s = &t->slice[i];
+        share            *x = &(*out)[(*first)[s->program] + s->actor];
+        x->n += s->instr == 0;
+        x->busy_s += s->end_s - s->start_s;
+    }
+    return WEFT_OK;
+}
+
+static void print_stream(const weft_timeline *t, int p, int s, const share *of,
+                         weft_text *out)
+{
+    const weft_program *g    = t->program[p];
+    double              idle = t->total_s;
+    for (int a = 0; a < g->n_actor; a++)
+        if ((int)g->actor[a].stream == s) idle -= of[a].busy_s;
+    weft_text_add(out, "  rank %d %s: idle %.6f s (%.1f %%)\n", g->rank,
+                  weft_stream_kind_name((weft_stream_kind)s), idle,
+                  t->total_s > 0 ? 100 * idle / t->total_s : 0.0);
+    for (int a = 0; a < g->n_actor; a++)
+        if ((int)g->actor[a].stream == s && of[a].n)
+            weft_text_add(out, "    %-24s %6d firings %12.6f s\n", g->actor[a].name,
+                          of[a].n, of[a].busy_s);
 }
 
 weft_status weft_timeline_print(const weft_timeline *t, weft_text *out)
 {
+    weft_arena *tmp   = NULL;
+    int        *first = NULL;
+    share      *of    = NULL;
+    weft_status st;
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(add_up(t, tmp, &first, &of));
     weft_text_add(out, "%s: %d step%s in %.6f s, %.6f s a step\n", t->name, t->n_step,
                   t->n_step == 1 ? "" : "s", t->total_s, t->step_s);
     for (int p = 0; p < t->n_program; p++)
-        for (int s = 0; s < WEFT_N_STREAM; s++) {
-            const weft_program *g = t->program[p];
-            if (!g->n_firing[s]) continue;
-            double idle = weft_timeline_idle_s(t, p, (weft_stream_kind)s);
-            weft_text_add(out, "  rank %d %s: idle %.6f s (%.1f %%)\n", g->rank,
-                          weft_stream_kind_name((weft_stream_kind)s), idle,
-                          t->total_s > 0 ? 100 * idle / t->total_s : 0.0);
-            for (int a = 0; a < g->n_actor; a++)
-                if ((int)g->actor[a].stream == s) print_actor(t, p, a, out);
-        }
-    return weft_text_status(out);
+        for (int s = 0; s < WEFT_N_STREAM; s++)
+            if (t->program[p]->n_firing[s]) print_stream(t, p, s, of + first[p], out);
+    st = weft_text_status(out);
+out:
+    weft_arena_destroy(tmp);
+    return st;
 }
 
 /* ---- Perfetto ---- */

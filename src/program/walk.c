@@ -146,8 +146,7 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
 static weft_status do_collective(walk *w, stream *x, meeting *m)
 {
     int32_t rank = w->program[x->program]->rank;
-    int     me   = 0;
-    while (m->group->rank[me] != rank) me++;
+    int     me   = w->place[x->program][instr_number(w, x)];
     if (m->here[me]) return WEFT_OK; /* still waiting */
     if (!m->n_here) {
         m->first      = instr_of(w, x);
@@ -299,13 +298,17 @@ static weft_status all_received(const walk *w)
 
 static weft_status add_streams(walk *w)
 {
-    w->stream = WEFT_ARENA_ARRAY(w->arena, stream, w->n_program * WEFT_N_STREAM);
-    w->queue  = WEFT_ARENA_ARRAY(w->arena, int, w->n_program *WEFT_N_STREAM);
+    int most     = w->n_program * WEFT_N_STREAM;
+    w->stream    = WEFT_ARENA_ARRAY(w->arena, stream, most);
+    w->queue     = WEFT_ARENA_ARRAY(w->arena, int, most);
+    w->stream_at = WEFT_ARENA_ARRAY(w->arena, int, most);
     WEFT_TRY(weft_arena_status(w->arena));
     for (int i = 0; i < w->n_program; i++)
-        for (int s = 0; s < WEFT_N_STREAM; s++)
-            if (w->program[i]->n_firing[s])
-                w->stream[w->n_stream++] = (stream){.program = i, .kind = s};
+        for (int s = 0; s < WEFT_N_STREAM; s++) {
+            bool fires                          = w->program[i]->n_firing[s] > 0;
+            w->stream_at[i * WEFT_N_STREAM + s] = fires ? w->n_stream : -1;
+            if (fires) w->stream[w->n_stream++] = (stream){.program = i, .kind = s};
+        }
     return WEFT_OK;
 }
 
@@ -320,12 +323,9 @@ static weft_status add_edges(walk *w, int at)
         for (int k = 0; k < 2; k++)
             x->at[k] = WEFT_ARENA_ARRAY(w->arena, double,
                                         (int64_t)w->order[at].per_step[e] * w->o->n_step);
-        for (int i = 0; i < w->n_stream; i++) {
-            if (w->stream[i].program != at) continue;
-            int kind = w->stream[i].kind;
-            if (kind == (int)p->actor[p->edge[e].to].stream) x->side[0] = i;
-            if (kind == (int)p->actor[p->edge[e].from].stream) x->side[1] = i;
-        }
+        const int *of = &w->stream_at[at * WEFT_N_STREAM];
+        x->side[0]    = of[p->actor[p->edge[e].to].stream];
+        x->side[1]    = of[p->actor[p->edge[e].from].stream];
     }
     return weft_arena_status(w->arena);
 }
@@ -337,7 +337,8 @@ static weft_status number_instrs(walk *w, int at)
     w->instr_at[at]       = WEFT_ARENA_ARRAY(w->arena, int, p->n_actor);
     if (!w->instr_at[at]) return weft_arena_status(w->arena);
     for (int a = 0; a < p->n_actor; n += p->actor[a++].n_instr) w->instr_at[at][a] = n;
-    w->link[at] = WEFT_ARENA_ARRAY(w->arena, int, n);
+    w->link[at]  = WEFT_ARENA_ARRAY(w->arena, int, n);
+    w->place[at] = WEFT_ARENA_ARRAY(w->arena, int, n);
     return weft_arena_status(w->arena);
 }
 
@@ -348,6 +349,7 @@ static weft_status set_out(walk *w)
     w->order    = WEFT_ARENA_ARRAY(w->arena, weft_order, n);
     w->edge     = WEFT_ARENA_ARRAY(w->arena, weft_program__edge *, n);
     w->link     = WEFT_ARENA_ARRAY(w->arena, int *, n);
+    w->place    = WEFT_ARENA_ARRAY(w->arena, int *, n);
     w->instr_at = WEFT_ARENA_ARRAY(w->arena, int *, n);
     WEFT_TRY(weft_arena_status(w->arena));
     for (int i = 0; i < n; i++) w->of_rank[i] = -1;

@@ -44,6 +44,8 @@ static weft_status table_put(table *t, const void *key, size_t n, int n_next, in
 typedef struct linker {
     weft_program__walk *w;
     table               channels, meetings;
+    int32_t            *key; /* room for the largest group's */
+    int                 cap_key;
 } linker;
 
 static weft_status one_stream(const weft_program *p, const weft_instr *i, int *side,
@@ -81,24 +83,27 @@ static weft_status link_message(linker *k, const weft_program *p, int stream, in
     weft_program__channel *c = &w->channel[*link];
     WEFT_TRY(one_stream(p, i, &c->side[!send], stream));
     if (c->credits >= 0 && c->credits != i->credits)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "rank %d, %s '%s': %d credits, but another end of tag %d from rank %d to "
-                         "rank %d has %d",
-                         p->rank, weft_instr_kind_name(i->kind), i->name, i->credits, i->tag, c->from,
-                         c->to, c->credits);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "rank %d, %s '%s': %d credits, but another end of tag %d from rank %d to "
+            "rank %d has %d",
+            p->rank, weft_instr_kind_name(i->kind), i->name, i->credits, i->tag, c->from,
+            c->to, c->credits);
     c->credits = i->credits;
     if (send) c->n_msg += n_fire;
     return WEFT_OK;
 }
 
 static weft_status link_collective(linker *k, const weft_program *p, int stream,
-                                   const weft_instr *i, int *link)
+                                   const weft_instr *i, int *link, int *place)
 {
-    weft_program__walk *w   = k->w;
-    const weft_group   *g   = &p->group[i->group];
-    int                 me  = -1;
-    int32_t            *key = WEFT_ARENA_ARRAY(w->arena, int32_t, g->n_rank + 1);
-    if (!key) return weft_arena_status(w->arena);
+    weft_program__walk *w    = k->w;
+    const weft_group   *g    = &p->group[i->group];
+    int                 me   = -1;
+    void               *room = k->key;
+    WEFT_TRY(
+        weft_arena_grow(w->arena, &room, &k->cap_key, g->n_rank + 1, sizeof *k->key));
+    int32_t *key = k->key = room;
     for (int m = 0; m < g->n_rank; m++) {
         if (g->rank[m] >= w->n_program)
             return WEFT_FAIL(WEFT_ERR_ARG,
@@ -108,6 +113,7 @@ static weft_status link_collective(linker *k, const weft_program *p, int stream,
         key[m] = g->rank[m];
     }
     key[g->n_rank] = i->tag;
+    *place         = me;
     WEFT_TRY(table_put(&k->meetings, key, sizeof *key * (size_t)(g->n_rank + 1),
                        w->n_meeting, link));
     if (*link == w->n_meeting) {
@@ -132,14 +138,6 @@ static int count_firings(const weft_program *p, int32_t actor)
     return n;
 }
 
-/* The walk's stream of a program's actor. */
-static int stream_of(const weft_program__walk *w, int program, weft_stream_kind kind)
-{
-    for (int i = 0; i < w->n_stream; i++)
-        if (w->stream[i].program == program && w->stream[i].kind == (int)kind) return i;
-    return -1;
-}
-
 static weft_status link_program(linker *k, int at)
 {
     weft_program__walk *w = k->w;
@@ -152,12 +150,13 @@ static weft_status link_program(linker *k, int at)
             if (!weft_instr_is_comm(i)) continue;
             if (n_fire < 0) {
                 n_fire = count_firings(p, a);
-                stream = stream_of(w, at, actor->stream);
+                stream = w->stream_at[at * WEFT_N_STREAM + (int)actor->stream];
             }
             if (!n_fire) break;
             int *link = &w->link[at][w->instr_at[at][a] + n];
             WEFT_TRY(i->kind == WEFT_INSTR_COLLECTIVE
-                         ? link_collective(k, p, stream, i, link)
+                         ? link_collective(k, p, stream, i, link,
+                                           link - w->link[at] + w->place[at])
                          : link_message(k, p, stream, n_fire, i, link));
         }
     }

@@ -54,6 +54,7 @@ typedef struct weft_program__walk {
     weft_order                *order;   /* of each program */
     weft_program__edge       **edge;    /* of each program */
     int                      **link;    /* [program][instruction]: channel or meeting */
+    int **place;    /* [program][instruction]: of a collective, the rank's position */
     int **instr_at; /* [program][actor]: number of its first instruction */
     int   n_channel, cap_channel;
     weft_program__channel *channel;
@@ -62,6 +63,7 @@ typedef struct weft_program__walk {
     int                    n_stream;
     weft_program__stream  *stream;
     int                   *queue, head, n_queue;
+    int                   *stream_at; /* [program * WEFT_N_STREAM + kind]; -1 none */
 } weft_program__walk;
 
 /* Finds channels and meetings; checks that every peer exists and that each side keeps to one stream. */

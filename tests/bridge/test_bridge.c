@@ -307,12 +307,32 @@ static void the_golden_pair_is_simulated(void **state)
     weft_program_destroy_set(p, n);
 }
 
+/* Many ranks: time grows with firings, not with their square. */
+static void many_ranks(void **state)
+{
+    (void)state;
+    enum {
+        N = 400
+    };
+    weft_program **p = make_pipe(N, 4, 2, 2);
+    weft_timeline *t;
+    weft_text      text = {0};
+    assert_ok(weft_sim_run((const weft_program *const *)p, N, NULL, NULL, &t));
+    assert_ok(weft_timeline_print(t, &text));
+    /* the first micro-batch has to get through all stages and back */
+    assert_true(t->total_s > N * 0.020);
+    weft_text_fini(&text);
+    weft_timeline_destroy(t);
+    weft_program_destroy_set(p, N);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sim_by_hand),
         cmocka_unit_test(credits_cost_time),
         cmocka_unit_test(the_golden_pair_is_simulated),
+        cmocka_unit_test(many_ranks),
         cmocka_unit_test(emu_runs_as_sim_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
