@@ -27,7 +27,7 @@ typedef enum weft_value_kind {
     WEFT_VALUE_INPUT, /* given anew for each micro-batch (or each step) */
     WEFT_VALUE_PARAM, /* trained */
     WEFT_VALUE_STATE, /* kept from step to step: optimizer state, running statistics, copies */
-    WEFT_VALUE_NODE,  /* a node's result */
+    WEFT_VALUE_NODE, /* a node's result */
 } weft_value_kind;
 
 weft_status weft_graph_create(const char *name, weft_graph **out);
@@ -44,7 +44,8 @@ weft_status weft_graph_add_state(weft_graph *g, const char *name, weft_dtype t, 
 /* A node: operator by name, attributes as "key=value key=[1,2]".  Result types follow from the
  * operator's shape rule; WEFT_ERR_ARG says in words what does not fit. */
 weft_status weft_graph_add_op(weft_graph *g, const char *op, const char *attr, int n_in,
-                              const weft_vid *in, const char *name, int n_out, weft_vid *out);
+                              const weft_vid *in, const char *name, int n_out,
+                              weft_vid *out);
 
 /* What the graph is computed for. */
 weft_status weft_graph_set_output(weft_graph *g, weft_vid v);
@@ -58,15 +59,17 @@ weft_status weft_graph_differentiate(weft_graph *g, weft_vid y, weft_vid seed, i
 
 int         weft_graph_n_value(const weft_graph *g);
 const char *weft_graph_value_name(const weft_graph *g, weft_vid v);
-weft_status weft_graph_value_type(const weft_graph *g, weft_vid v, weft_dtype *t, weft_shape *s);
-weft_vid    weft_graph_find(const weft_graph *g, const char *name); /* -1: no such value */
+weft_status weft_graph_value_type(const weft_graph *g, weft_vid v, weft_dtype *t,
+                                  weft_shape *s);
+weft_vid weft_graph_find(const weft_graph *g, const char *name); /* -1: no such value */
 
 /* Checks everything a graph promises. */
 weft_status weft_graph_verify(const weft_graph *g);
 
 /* Text and back: parse(print(g)) == g.  *text is malloc'ed, the caller frees it. */
 weft_status weft_graph_to_text(const weft_graph *g, char **text);
-weft_status weft_graph_from_text(const char *file, const char *text, size_t n, weft_graph **out);
+weft_status weft_graph_from_text(const char *file, const char *text, size_t n,
+                                 weft_graph **out);
 
 /* A hash of structure, shapes and attributes, not of names. */
 uint64_t weft_graph_hash(const weft_graph *g);

@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-weft_builder weft_build_start(weft_graph *g) { return (weft_builder){.g = g, .st = WEFT_OK}; }
+weft_builder weft_build_start(weft_graph *g)
+{
+    return (weft_builder){.g = g, .st = WEFT_OK};
+}
 
 static const char *full_name(weft_builder *b, weft_op op, const char *name)
 {
@@ -13,18 +16,20 @@ static const char *full_name(weft_builder *b, weft_op op, const char *name)
     return b->prefix ? weft_arena_printf(b->g->arena, "%s.%s", b->prefix, name) : name;
 }
 
-void weft_build_many(weft_builder *b, weft_op op, const char *name, const char *attr, int n_in,
-                     const weft_vid *in, int n_out, weft_vid *out)
+void weft_build_many(weft_builder *b, weft_op op, const char *name, const char *attr,
+                     int n_in, const weft_vid *in, int n_out, weft_vid *out)
 {
     weft_attr a[WEFT_MAX_ATTR];
     for (int j = 0; j < n_out; j++) out[j] = -1;
     if (b->st != WEFT_OK) return;
     b->st = weft_op_parse_attr(op, attr, b->g->arena, a);
     if (b->st == WEFT_OK)
-        b->st = weft_graph_add_node(b->g, op, a, n_in, in, full_name(b, op, name), n_out, out);
+        b->st = weft_graph_add_node(b->g, op, a, n_in, in, full_name(b, op, name), n_out,
+                                    out);
 }
 
-weft_vid weft_build(weft_builder *b, weft_op op, const char *name, const char *attr, int n_in, ...)
+weft_vid weft_build(weft_builder *b, weft_op op, const char *name, const char *attr,
+                    int n_in, ...)
 {
     weft_vid in[16], out;
     va_list  ap;
@@ -36,8 +41,8 @@ weft_vid weft_build(weft_builder *b, weft_op op, const char *name, const char *a
     return out;
 }
 
-weft_vid weft_buildf(weft_builder *b, weft_op op, const char *name, int n_in, const weft_vid *in,
-                     const char *fmt, ...)
+weft_vid weft_buildf(weft_builder *b, weft_op op, const char *name, int n_in,
+                     const weft_vid *in, const char *fmt, ...)
 {
     char     attr[512];
     va_list  ap;
@@ -49,8 +54,8 @@ weft_vid weft_buildf(weft_builder *b, weft_op op, const char *name, int n_in, co
     return out;
 }
 
-typedef weft_status (*add_fn)(weft_graph *, const char *, weft_dtype, int, const int64_t *,
-                              weft_vid *);
+typedef weft_status (*add_fn)(weft_graph *, const char *, weft_dtype, int,
+                              const int64_t *, weft_vid *);
 
 static weft_vid leaf(weft_builder *b, add_fn add, const char *name, weft_dtype t, int n,
                      const int64_t *d)
@@ -59,15 +64,18 @@ static weft_vid leaf(weft_builder *b, add_fn add, const char *name, weft_dtype t
     if (b->st == WEFT_OK) b->st = add(b->g, name, t, n, d, &v);
     return b->st == WEFT_OK ? v : -1;
 }
-weft_vid weft_build_input(weft_builder *b, const char *name, weft_dtype t, int n, const int64_t *d)
+weft_vid weft_build_input(weft_builder *b, const char *name, weft_dtype t, int n,
+                          const int64_t *d)
 {
     return leaf(b, weft_graph_add_input, name, t, n, d);
 }
-weft_vid weft_build_param(weft_builder *b, const char *name, weft_dtype t, int n, const int64_t *d)
+weft_vid weft_build_param(weft_builder *b, const char *name, weft_dtype t, int n,
+                          const int64_t *d)
 {
     return leaf(b, weft_graph_add_param, name, t, n, d);
 }
-weft_vid weft_build_state(weft_builder *b, const char *name, weft_dtype t, int n, const int64_t *d)
+weft_vid weft_build_state(weft_builder *b, const char *name, weft_dtype t, int n,
+                          const int64_t *d)
 {
     return leaf(b, weft_graph_add_state, name, t, n, d);
 }

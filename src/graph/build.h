@@ -20,17 +20,22 @@ typedef struct weft_builder {
 weft_builder weft_build_start(weft_graph *g);
 
 /* One result; operands follow as n_in values.  name NULL: the operator's.  attr NULL: defaults. */
-weft_vid weft_build(weft_builder *b, weft_op op, const char *name, const char *attr, int n_in, ...);
+weft_vid weft_build(weft_builder *b, weft_op op, const char *name, const char *attr,
+                    int n_in, ...);
 /* Attributes by printf: weft_buildf(&b, op, name, n_in, in, "alpha=%.17g", a). */
-weft_vid weft_buildf(weft_builder *b, weft_op op, const char *name, int n_in, const weft_vid *in,
-                     const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+weft_vid weft_buildf(weft_builder *b, weft_op op, const char *name, int n_in,
+                     const weft_vid *in, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
 /* Several results into out[n_out]. */
-void weft_build_many(weft_builder *b, weft_op op, const char *name, const char *attr, int n_in,
-                     const weft_vid *in, int n_out, weft_vid *out);
+void weft_build_many(weft_builder *b, weft_op op, const char *name, const char *attr,
+                     int n_in, const weft_vid *in, int n_out, weft_vid *out);
 
-weft_vid weft_build_input(weft_builder *b, const char *name, weft_dtype t, int n, const int64_t *d);
-weft_vid weft_build_param(weft_builder *b, const char *name, weft_dtype t, int n, const int64_t *d);
-weft_vid weft_build_state(weft_builder *b, const char *name, weft_dtype t, int n, const int64_t *d);
+weft_vid weft_build_input(weft_builder *b, const char *name, weft_dtype t, int n,
+                          const int64_t *d);
+weft_vid weft_build_param(weft_builder *b, const char *name, weft_dtype t, int n,
+                          const int64_t *d);
+weft_vid weft_build_state(weft_builder *b, const char *name, weft_dtype t, int n,
+                          const int64_t *d);
 
 /* reshape and broadcast take a shape instead of text; they give x itself when nothing changes. */
 weft_vid weft_build_reshape(weft_builder *b, weft_vid x, const weft_shape *s);

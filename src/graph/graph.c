@@ -14,7 +14,10 @@ typedef struct names {
     int *slot;
 } names;
 
-static uint64_t hash_name(const char *s) { return weft_hash_xxh64(s, strlen(s), 0); }
+static uint64_t hash_name(const char *s)
+{
+    return weft_hash_xxh64(s, strlen(s), 0);
+}
 
 static weft_status names_put(weft_graph *g, const char *name, weft_vid v)
 {
@@ -81,8 +84,8 @@ static const char *unique_name(weft_graph *g, const char *name)
     return s;
 }
 
-static weft_status add_value(weft_graph *g, weft_value_kind kind, const char *name, weft_type type,
-                             weft_vid *out)
+static weft_status add_value(weft_graph *g, weft_value_kind kind, const char *name,
+                             weft_type type, weft_vid *out)
 {
     WEFT_TRY(weft_shape_verify(&type.shape));
     WEFT_TRY(weft_arena_grow(g->arena, (void **)&g->value, &g->cap_value, g->n_value + 1,
@@ -96,12 +99,12 @@ static weft_status add_value(weft_graph *g, weft_value_kind kind, const char *na
     return WEFT_OK;
 }
 
-static weft_status add_leaf(weft_graph *g, weft_value_kind kind, const char *name, weft_dtype t,
-                            int n, const int64_t *d, weft_vid *out)
+static weft_status add_leaf(weft_graph *g, weft_value_kind kind, const char *name,
+                            weft_dtype t, int n, const int64_t *d, weft_vid *out)
 {
     if (n < 0 || n > WEFT_MAX_DIM)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %d dimensions, at most %d are possible", name, n,
-                         WEFT_MAX_DIM);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %d dimensions, at most %d are possible", name,
+                         n, WEFT_MAX_DIM);
     return add_value(g, kind, name, (weft_type){t, weft_shape_make(n, d)}, out);
 }
 
@@ -130,7 +133,8 @@ weft_op_use weft_graph_use(const weft_graph *g, const weft_graph_node *n, weft_t
 }
 
 /* The name of result j: "name" when there is one result, "name.mean" when the row names several. */
-static const char *result_name(weft_graph *g, weft_op op, const char *name, int n_out, int j)
+static const char *result_name(weft_graph *g, weft_op op, const char *name, int n_out,
+                               int j)
 {
     const char *p = weft_op_get(op)->out;
     if (n_out == 1 || j == 0) return name;
@@ -143,9 +147,9 @@ static const char *result_name(weft_graph *g, weft_op op, const char *name, int 
     return weft_arena_printf(g->arena, "%s.%.*s", name, (int)n, p);
 }
 
-weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *attr, int n_in,
-                                  const weft_vid *in, const char *const *name, int n_out,
-                                  weft_vid *out)
+weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *attr,
+                                  int n_in, const weft_vid *in, const char *const *name,
+                                  int n_out, weft_vid *out)
 {
     weft_graph_node n = {.op = op, .phase = g->phase, .n_in = n_in, .n_out = n_out};
 
@@ -173,32 +177,37 @@ weft_status weft_graph__add_named(weft_graph *g, weft_op op, const weft_attr *at
     return WEFT_OK;
 }
 
-weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr, int n_in,
-                                const weft_vid *in, const char *name, int n_out, weft_vid *out)
+weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr,
+                                int n_in, const weft_vid *in, const char *name, int n_out,
+                                weft_vid *out)
 {
     const char *each[WEFT_MAX_OUT];
 
     if (n_in > WEFT_MAX_IN || n_out > WEFT_MAX_OUT || n_out < 1)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: too many operands or results", weft_op_get(op)->name);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: too many operands or results",
+                         weft_op_get(op)->name);
     for (int i = 0; i < n_in; i++)
         if (in[i] < 0 || in[i] >= g->n_value)
             return WEFT_FAIL(WEFT_ERR_ARG, "%s: operand %d is no value of graph %s",
                              weft_op_get(op)->name, i, g->name);
     if (!name) name = weft_op_get(op)->name;
     for (int j = 0; j < n_out; j++)
-        if (!(each[j] = result_name(g, op, name, n_out, j))) return weft_arena_status(g->arena);
+        if (!(each[j] = result_name(g, op, name, n_out, j)))
+            return weft_arena_status(g->arena);
     return weft_graph__add_named(g, op, attr, n_in, in, each, n_out, out);
 }
 
 weft_status weft_graph_add_op(weft_graph *g, const char *op, const char *attr, int n_in,
-                              const weft_vid *in, const char *name, int n_out, weft_vid *out)
+                              const weft_vid *in, const char *name, int n_out,
+                              weft_vid *out)
 {
     weft_attr a[WEFT_MAX_ATTR];
     weft_op   id;
     if (!weft_op_find(op, &id)) {
         const char *near = weft_op_suggest(op);
         return WEFT_FAIL(WEFT_ERR_ARG, "unknown operator '%s'%s%s%s", op,
-                         near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+                         near ? ", did you mean '" : "", near ? near : "",
+                         near ? "'?" : "");
     }
     WEFT_TRY(weft_op_parse_attr(id, attr, g->arena, a));
     return weft_graph_add_node(g, id, a, n_in, in, name, n_out, out);
@@ -213,8 +222,8 @@ static weft_status known(const weft_graph *g, weft_vid v)
 weft_status weft_graph_set_output(weft_graph *g, weft_vid v)
 {
     WEFT_TRY(known(g, v));
-    WEFT_TRY(weft_arena_grow(g->arena, (void **)&g->output, &g->cap_output, g->n_output + 1,
-                             sizeof *g->output));
+    WEFT_TRY(weft_arena_grow(g->arena, (void **)&g->output, &g->cap_output,
+                             g->n_output + 1, sizeof *g->output));
     g->output[g->n_output++] = v;
     return WEFT_OK;
 }
@@ -226,18 +235,24 @@ weft_status weft_graph_set_next(weft_graph *g, weft_vid state, weft_vid next)
     weft_graph_value *s = &g->value[state], *n = &g->value[next];
     if (s->kind != WEFT_VALUE_STATE && s->kind != WEFT_VALUE_PARAM)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s is no state: it has no next value", s->name);
-    if (s->type.dtype != n->type.dtype || !weft_shape_equal(&s->type.shape, &n->type.shape))
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: its next value %s has another type", s->name, n->name);
+    if (s->type.dtype != n->type.dtype ||
+        !weft_shape_equal(&s->type.shape, &n->type.shape))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: its next value %s has another type", s->name,
+                         n->name);
     s->next = next;
     return WEFT_OK;
 }
 
-int         weft_graph_n_value(const weft_graph *g) { return g->n_value; }
+int weft_graph_n_value(const weft_graph *g)
+{
+    return g->n_value;
+}
 const char *weft_graph_value_name(const weft_graph *g, weft_vid v)
 {
     return v >= 0 && v < g->n_value ? g->value[v].name : "";
 }
-weft_status weft_graph_value_type(const weft_graph *g, weft_vid v, weft_dtype *t, weft_shape *s)
+weft_status weft_graph_value_type(const weft_graph *g, weft_vid v, weft_dtype *t,
+                                  weft_shape *s)
 {
     WEFT_TRY(known(g, v));
     *t = g->value[v].type.dtype;

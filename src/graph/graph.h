@@ -31,10 +31,10 @@ typedef struct weft_graph_value {
 } weft_graph_value;
 
 typedef struct weft_graph_node {
-    weft_op    op;
-    weft_phase phase;
-    int        n_in, n_out;
-    weft_vid  *in, *out;
+    weft_op          op;
+    weft_phase       phase;
+    int              n_in, n_out;
+    weft_vid        *in, *out;
     const weft_attr *attr; /* in row order */
 } weft_graph_node;
 
@@ -56,16 +56,19 @@ weft_op_use weft_graph_use(const weft_graph *g, const weft_graph_node *n, weft_t
                            weft_type *out);
 
 /* Adds a node with attributes already in row order (copied).  The heart of weft_graph_add_op(). */
-weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr, int n_in,
-                                const weft_vid *in, const char *name, int n_out, weft_vid *out);
+weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr,
+                                int n_in, const weft_vid *in, const char *name, int n_out,
+                                weft_vid *out);
 
 /* For each value, the nodes that use it: users[first[v] .. first[v+1]).  Arrays live in a. */
-weft_status weft_graph_users(const weft_graph *g, weft_arena *a, int **first, int **users);
+weft_status weft_graph_users(const weft_graph *g, weft_arena *a, int **first,
+                             int **users);
 
 /* Structural hashes: node_hash[i] from operator, attributes, types and the hashes of operands within
  * the given depth, so that equal layers give equal runs.  See graph/hash.c. */
 typedef struct weft_graph_layers {
-    int start, length, count; /* nodes [start, start + length) repeat count times in a row */
+    int start, length,
+        count; /* nodes [start, start + length) repeat count times in a row */
 } weft_graph_layers;
 /* The longest repetition among forward nodes; count = 1 when nothing repeats. */
 weft_status weft_graph_find_layers(const weft_graph *g, weft_graph_layers *out);

@@ -22,13 +22,14 @@ typedef struct weft_kernel_post {
 } weft_kernel_post;
 
 typedef struct weft_kernel_call {
-    weft_op                 op;
-    const weft_attr        *attr;
-    int                     n_in, n_own_in;
-    int                     n_out, n_own_out;
-    const weft_view        *in;
-    const weft_view        *out; /* p == NULL: an own result nobody keeps (its shape is still given) */
-    int                     n_post;
+    weft_op          op;
+    const weft_attr *attr;
+    int              n_in, n_own_in;
+    int              n_out, n_own_out;
+    const weft_view *in;
+    const weft_view
+        *out; /* p == NULL: an own result nobody keeps (its shape is still given) */
+    int  n_post;
     const weft_kernel_post *post;
     unsigned                add; /* bit j: add to result j instead of storing it */
 } weft_kernel_call;
@@ -38,10 +39,12 @@ typedef struct weft_kernel_ctx {
     void      *scratch;
     uint64_t   seed;
     int64_t    step;
-    int64_t    sample; /* global number of the micro-batch's first sample, counted from the job's start */
+    int64_t
+        sample; /* global number of the micro-batch's first sample, counted from the job's start */
 } weft_kernel_ctx;
 
-typedef weft_status (*weft_kernel_fn)(const weft_kernel_call *c, const weft_kernel_ctx *x);
+typedef weft_status (*weft_kernel_fn)(const weft_kernel_call *c,
+                                      const weft_kernel_ctx  *x);
 typedef size_t (*weft_kernel_scratch_fn)(const weft_kernel_call *c, int n_thread);
 
 typedef struct weft_kernel {

@@ -12,13 +12,15 @@ static weft_status unknown_key(weft_op op, const char *key, size_t n)
     char        word[MAX_NAME], name[WEFT_MAX_ATTR][MAX_NAME];
     const char *list[WEFT_MAX_ATTR];
     int         n_attr = weft_op_n_attr(op);
-    for (int i = 0; i < n_attr; i++) list[i] = weft_op_attr_name(op, i, name[i], MAX_NAME);
+    for (int i = 0; i < n_attr; i++)
+        list[i] = weft_op_attr_name(op, i, name[i], MAX_NAME);
     if (n >= sizeof word) n = sizeof word - 1;
     memcpy(word, key, n);
     word[n]          = 0;
     const char *near = weft_suggest(word, list, n_attr);
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s: unknown attribute '%s'%s%s%s", weft_op_get(op)->name, word,
-                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: unknown attribute '%s'%s%s%s",
+                     weft_op_get(op)->name, word, near ? ", did you mean '" : "",
+                     near ? near : "", near ? "'?" : "");
 }
 
 static weft_status bad_value(weft_op op, const char *at)
@@ -44,8 +46,8 @@ static weft_status parse_list(weft_op op, const char **at, weft_attr *out)
     return WEFT_OK;
 }
 
-static weft_status parse_value(weft_op op, weft_attr_type type, const char **at, weft_arena *a,
-                               weft_attr *out)
+static weft_status parse_value(weft_op op, weft_attr_type type, const char **at,
+                               weft_arena *a, weft_attr *out)
 {
     char  *end = NULL;
     size_t n   = strcspn(*at, " ");
@@ -65,7 +67,7 @@ static weft_status parse_value(weft_op op, weft_attr_type type, const char **at,
 }
 
 weft_status weft_op_parse_attr(weft_op op, const char *text, weft_arena *a,
-                                  weft_attr attr[WEFT_MAX_ATTR])
+                               weft_attr attr[WEFT_MAX_ATTR])
 {
     weft_op_attr_defaults(op, attr);
     if (!text) return WEFT_OK;
@@ -105,7 +107,8 @@ void weft_op_print_attr(weft_op op, const weft_attr *attr, weft_text *t)
     for (int i = 0; i < weft_op_n_attr(op); i++) {
         weft_attr_type type = weft_op_attr_type(op, i);
         if (same_value(type, &attr[i], &def[i])) continue;
-        weft_text_add(t, "%s%s=", any ? " " : "", weft_op_attr_name(op, i, name, sizeof name));
+        weft_text_add(t, "%s%s=", any ? " " : "",
+                      weft_op_attr_name(op, i, name, sizeof name));
         any = true;
         switch (type) {
         case WEFT_ATTR_FLOAT: weft_text_put_double(t, attr[i].f); break;
@@ -121,7 +124,8 @@ void weft_op_print_attr(weft_op op, const weft_attr *attr, weft_text *t)
     }
 }
 
-weft_status weft_op_copy_attr(weft_op op, const weft_attr *from, weft_arena *a, const weft_attr **out)
+weft_status weft_op_copy_attr(weft_op op, const weft_attr *from, weft_arena *a,
+                              const weft_attr **out)
 {
     int        n = weft_op_n_attr(op);
     weft_attr *b = WEFT_ARENA_ARRAY(a, weft_attr, n ? n : 1);

@@ -3,8 +3,14 @@
 
 #include "op/op_priv.h"
 
-static double count(const weft_type *t) { return (double)weft_shape_count(&t->shape); }
-static double bytes(const weft_type *t) { return count(t) * weft_dtype_bytes(t->dtype); }
+static double count(const weft_type *t)
+{
+    return (double)weft_shape_count(&t->shape);
+}
+static double bytes(const weft_type *t)
+{
+    return count(t) * weft_dtype_bytes(t->dtype);
+}
 
 double weft_op__flops_zero(const weft_op_use *u)
 {
@@ -13,10 +19,16 @@ double weft_op__flops_zero(const weft_op_use *u)
 }
 
 /* k flops for each element of the first result, or of the first operand. */
-#define ELEM(k)                                                                            \
-    double weft_op__flops_elem##k(const weft_op_use *u) { return (k)*count(&u->out[0]); }
-#define ELEM_IN(k)                                                                         \
-    double weft_op__flops_elem##k##_in(const weft_op_use *u) { return (k)*count(&u->in[0]); }
+#define ELEM(k)                                                                          \
+    double weft_op__flops_elem##k(const weft_op_use *u)                                  \
+    {                                                                                    \
+        return (k)*count(&u->out[0]);                                                    \
+    }
+#define ELEM_IN(k)                                                                       \
+    double weft_op__flops_elem##k##_in(const weft_op_use *u)                             \
+    {                                                                                    \
+        return (k)*count(&u->in[0]);                                                     \
+    }
 ELEM(1)
 ELEM(2)
 ELEM(4)
@@ -111,4 +123,7 @@ double weft_op__bytes_rows(const weft_op_use *u)
 {
     return bytes(&u->in[1]) + 2 * bytes(&u->out[0]);
 }
-double weft_op__bytes_grouped(const weft_op_use *u) { return weft_op__bytes_io(u); }
+double weft_op__bytes_grouped(const weft_op_use *u)
+{
+    return weft_op__bytes_io(u);
+}

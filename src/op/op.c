@@ -8,17 +8,24 @@
 #include "op/op_priv.h"
 
 static const weft_op_row rows[WEFT_N_OP] = {
-#define OP(ID, name, in, out, attr, rule, shape, flops, bytes, flags)                      \
-    [WEFT_OP_##ID] = {name,                   in,                                          \
-                      out,                    attr,                                        \
-                      rule,                   weft_op__shape_##shape,                      \
-                      weft_op__flops_##flops, weft_op__bytes_##bytes,                      \
+#define OP(ID, name, in, out, attr, rule, shape, flops, bytes, flags)                    \
+    [WEFT_OP_##ID] = {name,                                                              \
+                      in,                                                                \
+                      out,                                                               \
+                      attr,                                                              \
+                      rule,                                                              \
+                      weft_op__shape_##shape,                                            \
+                      weft_op__flops_##flops,                                            \
+                      weft_op__bytes_##bytes,                                            \
                       flags},
 #include "op/ops.def"
 #undef OP
 };
 
-const weft_op_row *weft_op_get(weft_op op) { return &rows[op]; }
+const weft_op_row *weft_op_get(weft_op op)
+{
+    return &rows[op];
+}
 
 bool weft_op_find(const char *name, weft_op *out)
 {
@@ -140,8 +147,14 @@ const weft_attr *weft_use_attr(const weft_op_use *u, const char *attr)
     return i < 0 ? &none : &u->attr[i];
 }
 
-int64_t     weft_use_int(const weft_op_use *u, const char *a) { return weft_use_attr(u, a)->i; }
-double      weft_use_float(const weft_op_use *u, const char *a) { return weft_use_attr(u, a)->f; }
+int64_t weft_use_int(const weft_op_use *u, const char *a)
+{
+    return weft_use_attr(u, a)->i;
+}
+double weft_use_float(const weft_op_use *u, const char *a)
+{
+    return weft_use_attr(u, a)->f;
+}
 const char *weft_use_string(const weft_op_use *u, const char *a)
 {
     const char *s = weft_use_attr(u, a)->s;
@@ -159,15 +172,22 @@ weft_status weft_op_infer(const weft_op_use *u, weft_type *out)
     int                in_min, in_max, out_min, out_max;
     weft_op_arity(u->op, &in_min, &in_max, &out_min, &out_max);
     if (u->n_in < in_min || u->n_in > in_max)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: takes %d%s operands (%s), got %d", row->name, in_min,
-                         in_max > in_min ? " or more" : "", row->in, u->n_in);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: takes %d%s operands (%s), got %d", row->name,
+                         in_min, in_max > in_min ? " or more" : "", row->in, u->n_in);
     if (u->n_out < out_min || u->n_out > out_max)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: gives %d%s results (%s), got %d", row->name, out_min,
-                         out_max > out_min ? " or more" : "", row->out, u->n_out);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: gives %d%s results (%s), got %d", row->name,
+                         out_min, out_max > out_min ? " or more" : "", row->out,
+                         u->n_out);
     WEFT_TRY(row->shape(u, out));
     for (int j = 0; j < u->n_out; j++) WEFT_TRY(weft_shape_verify(&out[j].shape));
     return WEFT_OK;
 }
 
-double weft_op_flops(const weft_op_use *u) { return rows[u->op].flops(u); }
-double weft_op_bytes(const weft_op_use *u) { return rows[u->op].bytes(u); }
+double weft_op_flops(const weft_op_use *u)
+{
+    return rows[u->op].flops(u);
+}
+double weft_op_bytes(const weft_op_use *u)
+{
+    return rows[u->op].bytes(u);
+}

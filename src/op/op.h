@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "weft/tensor.h"
 
-
 typedef enum weft_op {
 #define OP(ID, ...) WEFT_OP_##ID,
 #include "op/ops.def"
@@ -20,7 +19,7 @@ typedef enum weft_op {
 } weft_op;
 
 #define WEFT_MAX_ATTR 10
-#define WEFT_MAX_OUT  128 /* split */
+#define WEFT_MAX_OUT  128  /* split */
 #define WEFT_MAX_IN   4096 /* clip over all parameters */
 
 /* An attribute's value; its type is in the row. */
@@ -56,27 +55,29 @@ typedef struct weft_op_use {
 } weft_op_use;
 
 enum {
-    WEFT_OP_VIEW   = 1 << 0, /* the result is the operand's memory seen otherwise */
-    WEFT_OP_LINEAR = 1 << 1, /* passes an unreduced sum on unchanged (add: all operands must be) */
+    WEFT_OP_VIEW = 1 << 0, /* the result is the operand's memory seen otherwise */
+    WEFT_OP_LINEAR =
+        1 << 1, /* passes an unreduced sum on unchanged (add: all operands must be) */
     WEFT_OP_ELEM   = 1 << 2, /* element by element: result 0 may overwrite operand 0 */
     WEFT_OP_UPDATE = 1 << 3, /* result j overwrites the state it is the next value of */
     WEFT_OP_RANDOM = 1 << 4, /* draws counter-based random numbers */
     WEFT_OP_NODIFF = 1 << 5, /* no gradient flows through it */
     /* what every kernel of the operator promises to lowering: */
-    WEFT_OP_STRIDED = 1 << 6, /* operands and results may be strided views (stride 0: spread) */
-    WEFT_OP_ADDS    = 1 << 7, /* results marked in `add` are added to instead of stored */
-    WEFT_OP_POSTS   = 1 << 8, /* takes fused steps behind it (weft_post) */
+    WEFT_OP_STRIDED =
+        1 << 6, /* operands and results may be strided views (stride 0: spread) */
+    WEFT_OP_ADDS  = 1 << 7, /* results marked in `add` are added to instead of stored */
+    WEFT_OP_POSTS = 1 << 8, /* takes fused steps behind it (weft_post) */
 };
 
 typedef weft_status (*weft_op_shape_fn)(const weft_op_use *u, weft_type *out);
 typedef double (*weft_op_count_fn)(const weft_op_use *u);
 
 typedef struct weft_op_row {
-    const char      *name;
-    const char      *in;   /* "x w bias?": names; '?' may be left out, '*' any number (last) */
-    const char      *out;  /* "y mean rstd"; '*' any number */
-    const char      *attr; /* "eps:f=1e-05 causal:b=0": name:type[=default] */
-    const char      *rule; /* factor rule, see weft_op_factors() */
+    const char *name;
+    const char *in;   /* "x w bias?": names; '?' may be left out, '*' any number (last) */
+    const char *out;  /* "y mean rstd"; '*' any number */
+    const char *attr; /* "eps:f=1e-05 causal:b=0": name:type[=default] */
+    const char *rule; /* factor rule, see weft_op_factors() */
     weft_op_shape_fn shape;
     weft_op_count_fn flops;
     weft_op_count_fn bytes; /* read and written when nothing is fused */
@@ -106,7 +107,8 @@ weft_status weft_op_parse_attr(weft_op op, const char *text, weft_arena *a,
 void weft_op_print_attr(weft_op op, const weft_attr *attr, weft_text *t);
 
 /* A copy of a row's attributes, strings and all. */
-weft_status weft_op_copy_attr(weft_op op, const weft_attr *from, weft_arena *a, const weft_attr **out);
+weft_status weft_op_copy_attr(weft_op op, const weft_attr *from, weft_arena *a,
+                              const weft_attr **out);
 
 int64_t          weft_use_int(const weft_op_use *u, const char *attr);
 double           weft_use_float(const weft_op_use *u, const char *attr);
@@ -140,7 +142,7 @@ enum {
     WEFT_FACTOR_HALO    = 1 << 1,
     WEFT_FACTOR_SOFTMAX = 1 << 2,
     WEFT_FACTOR_RAGGED  = 1 << 3,
-    WEFT_FACTOR_FREE    = 1 << 4, /* any split is legal and changes nothing for the others */
+    WEFT_FACTOR_FREE = 1 << 4, /* any split is legal and changes nothing for the others */
 };
 
 typedef struct weft_factor {
@@ -164,6 +166,7 @@ typedef struct weft_factors {
  * dimensions: dim[(operand) * WEFT_MAX_DIM + d].  Sizes are checked to agree.
  * Factors that a rule does not name (computed rules, "...") are called '0', '1', ... or, in =spec,
  * by their letters.  u->out is needed. */
-weft_status weft_op_factors(const weft_op_use *u, weft_factors *out, weft_dim_factors *dim);
+weft_status weft_op_factors(const weft_op_use *u, weft_factors *out,
+                            weft_dim_factors *dim);
 
 #endif

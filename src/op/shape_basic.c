@@ -22,16 +22,16 @@ static weft_status need_rank(const weft_op_use *u, int in, int n)
 {
     char b[WEFT_OP__TEXT];
     if (u->in[in].shape.n == n) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s: operand %d must have %d dimensions, is [%s]", NAME(u), in, n,
-                     weft_op__shape(u, in, b));
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: operand %d must have %d dimensions, is [%s]",
+                     NAME(u), in, n, weft_op__shape(u, in, b));
 }
 
 static weft_status same_shape(const weft_op_use *u, int i, int j)
 {
     char a[WEFT_OP__TEXT], b[WEFT_OP__TEXT];
     if (weft_shape_equal(&u->in[i].shape, &u->in[j].shape)) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s: operands %d [%s] and %d [%s] must have one shape", NAME(u),
-                     i, weft_op__shape(u, i, a), j, weft_op__shape(u, j, b));
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: operands %d [%s] and %d [%s] must have one shape",
+                     NAME(u), i, weft_op__shape(u, i, a), j, weft_op__shape(u, j, b));
 }
 
 static weft_status scalar(const weft_op_use *u, int in)
@@ -46,8 +46,8 @@ static weft_status axis_of(const weft_op_use *u, int64_t axis, int n, int *out)
     *out = 0;
     if (axis < 0) axis += n;
     if (axis < 0 || axis >= n)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: axis %ld of a tensor with %d dimensions", NAME(u),
-                         (long)axis, n);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: axis %ld of a tensor with %d dimensions",
+                         NAME(u), (long)axis, n);
     *out = (int)axis;
     return WEFT_OK;
 }
@@ -70,11 +70,13 @@ weft_status weft_op__parse_spec(const char *spec, weft_op__spec *out)
         }
     }
     if (part != 2)
-        return WEFT_FAIL(WEFT_ERR_ARG, "matmul: spec '%s' is not of the form bmk,kn->bmn", spec);
+        return WEFT_FAIL(WEFT_ERR_ARG, "matmul: spec '%s' is not of the form bmk,kn->bmn",
+                         spec);
     for (const char *p = out->part[2]; *p; p++)
         if (!strchr(out->part[0], *p) && !strchr(out->part[1], *p))
-            return WEFT_FAIL(WEFT_ERR_ARG, "matmul: '%c' of the result is in no operand of '%s'",
-                             *p, spec);
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "matmul: '%c' of the result is in no operand of '%s'", *p,
+                             spec);
     return WEFT_OK;
 }
 
@@ -88,12 +90,14 @@ weft_status weft_op__shape_spec(const weft_op_use *u, weft_type *o)
     WEFT_TRY(weft_op__parse_spec(spec, &s));
     for (int i = 0; i < 2; i++) {
         if ((int)strlen(s.part[i]) != u->in[i].shape.n)
-            return WEFT_FAIL(WEFT_ERR_ARG, "matmul: '%s' wants %zu dimensions of operand %d, is [%s]",
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "matmul: '%s' wants %zu dimensions of operand %d, is [%s]",
                              spec, strlen(s.part[i]), i, weft_op__shape(u, i, b));
         for (int d = 0; s.part[i][d]; d++) {
             int64_t *z = &size[s.part[i][d] & 127], have = u->in[i].shape.d[d];
             if (*z && *z != have)
-                return WEFT_FAIL(WEFT_ERR_ARG, "matmul '%s': sizes %ld and %ld of '%c' differ", spec,
+                return WEFT_FAIL(WEFT_ERR_ARG,
+                                 "matmul '%s': sizes %ld and %ld of '%c' differ", spec,
                                  (long)*z, (long)have, s.part[i][d]);
             *z = have;
         }
@@ -104,17 +108,18 @@ weft_status weft_op__shape_spec(const weft_op_use *u, weft_type *o)
     return WEFT_OK;
 }
 
-weft_status weft_op__broadcast(const weft_op_use *u, const weft_shape *a, const weft_shape *b,
-                               weft_shape *out)
+weft_status weft_op__broadcast(const weft_op_use *u, const weft_shape *a,
+                               const weft_shape *b, weft_shape *out)
 {
-    int n = a->n > b->n ? a->n : b->n;
+    int n  = a->n > b->n ? a->n : b->n;
     out->n = n;
     for (int i = 1; i <= n; i++) {
         int64_t x = i <= a->n ? a->d[a->n - i] : 1, y = i <= b->n ? b->d[b->n - i] : 1;
         if (x != y && x != 1 && y != 1) {
             char s[WEFT_OP__TEXT], t[WEFT_OP__TEXT];
-            return WEFT_FAIL(WEFT_ERR_ARG, "%s: shapes [%s] and [%s] do not broadcast", NAME(u),
-                             weft_shape_text(a, s, sizeof s), weft_shape_text(b, t, sizeof t));
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: shapes [%s] and [%s] do not broadcast",
+                             NAME(u), weft_shape_text(a, s, sizeof s),
+                             weft_shape_text(b, t, sizeof t));
         }
         out->d[n - i] = x == 1 ? y : x;
     }
@@ -175,7 +180,8 @@ weft_status weft_op__shape_reshape(const weft_op_use *u, weft_type *o)
     WEFT_TRY(list_shape(u, "shape", &o[0].shape));
     if (weft_shape_count(&o[0].shape) != weft_shape_count(&u->in[0].shape))
         return WEFT_FAIL(WEFT_ERR_ARG, "reshape: [%s] has not as many elements as [%s]",
-                         weft_op__shape(u, 0, a), weft_shape_text(&o[0].shape, b, sizeof b));
+                         weft_op__shape(u, 0, a),
+                         weft_shape_text(&o[0].shape, b, sizeof b));
     return WEFT_OK;
 }
 
@@ -185,12 +191,14 @@ weft_status weft_op__shape_transpose(const weft_op_use *u, weft_type *o)
     const weft_shape *s    = &u->in[0].shape;
     unsigned          seen = 0;
     if (p->n != s->n)
-        return WEFT_FAIL(WEFT_ERR_ARG, "transpose: %d numbers in perm for %d dimensions", p->n, s->n);
+        return WEFT_FAIL(WEFT_ERR_ARG, "transpose: %d numbers in perm for %d dimensions",
+                         p->n, s->n);
     o[0].dtype   = u->in[0].dtype;
     o[0].shape.n = s->n;
     for (int i = 0; i < s->n; i++) {
         if (p->l[i] < 0 || p->l[i] >= s->n || (seen >> p->l[i] & 1))
-            return WEFT_FAIL(WEFT_ERR_ARG, "transpose: perm is no permutation of 0..%d", s->n - 1);
+            return WEFT_FAIL(WEFT_ERR_ARG, "transpose: perm is no permutation of 0..%d",
+                             s->n - 1);
         seen |= 1u << p->l[i];
         o[0].shape.d[i] = s->d[p->l[i]];
     }
@@ -230,8 +238,8 @@ weft_status weft_op__shape_split(const weft_op_use *u, weft_type *o)
         sum += z->l[j];
     }
     if (sum != u->in[0].shape.d[axis])
-        return WEFT_FAIL(WEFT_ERR_ARG, "split: sizes add up to %ld, dimension %d has %ld", (long)sum,
-                         axis, (long)u->in[0].shape.d[axis]);
+        return WEFT_FAIL(WEFT_ERR_ARG, "split: sizes add up to %ld, dimension %d has %ld",
+                         (long)sum, axis, (long)u->in[0].shape.d[axis]);
     return WEFT_OK;
 }
 
@@ -241,8 +249,8 @@ weft_status weft_op__shape_slice(const weft_op_use *u, weft_type *o)
     int64_t start = weft_use_int(u, "start"), stop = weft_use_int(u, "stop");
     WEFT_TRY(axis_of(u, weft_use_int(u, "axis"), u->in[0].shape.n, &axis));
     if (start < 0 || stop < start || stop > u->in[0].shape.d[axis])
-        return WEFT_FAIL(WEFT_ERR_ARG, "slice: %ld..%ld of dimension %d with %ld", (long)start,
-                         (long)stop, axis, (long)u->in[0].shape.d[axis]);
+        return WEFT_FAIL(WEFT_ERR_ARG, "slice: %ld..%ld of dimension %d with %ld",
+                         (long)start, (long)stop, axis, (long)u->in[0].shape.d[axis]);
     o[0]               = u->in[0];
     o[0].shape.d[axis] = stop - start;
     return WEFT_OK;
@@ -271,8 +279,8 @@ weft_status weft_op__shape_fill(const weft_op_use *u, weft_type *o)
 
 weft_status weft_op__shape_reduce(const weft_op_use *u, weft_type *o)
 {
-    const weft_attr *axes = weft_use_attr(u, "axes");
-    const char      *kind = weft_use_string(u, "kind");
+    const weft_attr *axes               = weft_use_attr(u, "axes");
+    const char      *kind               = weft_use_string(u, "kind");
     bool             gone[WEFT_MAX_DIM] = {0};
     if (strcmp(kind, "sum") && strcmp(kind, "mean") && strcmp(kind, "max"))
         return WEFT_FAIL(WEFT_ERR_ARG, "reduce: kind '%s' is not sum, mean or max", kind);
@@ -324,6 +332,15 @@ static weft_status update(const weft_op_use *u, weft_type *o, int n_out)
     for (int j = 0; j < n_out; j++) o[j] = u->in[0];
     return WEFT_OK;
 }
-weft_status weft_op__shape_update1(const weft_op_use *u, weft_type *o) { return update(u, o, 1); }
-weft_status weft_op__shape_update2(const weft_op_use *u, weft_type *o) { return update(u, o, 2); }
-weft_status weft_op__shape_update3(const weft_op_use *u, weft_type *o) { return update(u, o, 3); }
+weft_status weft_op__shape_update1(const weft_op_use *u, weft_type *o)
+{
+    return update(u, o, 1);
+}
+weft_status weft_op__shape_update2(const weft_op_use *u, weft_type *o)
+{
+    return update(u, o, 2);
+}
+weft_status weft_op__shape_update3(const weft_op_use *u, weft_type *o)
+{
+    return update(u, o, 3);
+}

@@ -33,11 +33,26 @@ static weft_shape drop_last(const weft_shape *s)
     if (r.n > 0) r.n--;
     return r;
 }
-static weft_shape vec(int64_t n) { return weft_shape_make(1, &n); }
-static weft_shape mat(int64_t m, int64_t n) { return weft_shape_make(2, (int64_t[]){m, n}); }
-static weft_type  f32(weft_shape s) { return (weft_type){WEFT_DTYPE_F32, s}; }
-static weft_type  i32(weft_shape s) { return (weft_type){WEFT_DTYPE_I32, s}; }
-static bool is_index(weft_dtype t) { return t == WEFT_DTYPE_I32 || t == WEFT_DTYPE_I64; }
+static weft_shape vec(int64_t n)
+{
+    return weft_shape_make(1, &n);
+}
+static weft_shape mat(int64_t m, int64_t n)
+{
+    return weft_shape_make(2, (int64_t[]){m, n});
+}
+static weft_type f32(weft_shape s)
+{
+    return (weft_type){WEFT_DTYPE_F32, s};
+}
+static weft_type i32(weft_shape s)
+{
+    return (weft_type){WEFT_DTYPE_I32, s};
+}
+static bool is_index(weft_dtype t)
+{
+    return t == WEFT_DTYPE_I32 || t == WEFT_DTYPE_I64;
+}
 
 /* ---- norms: w and b are vectors over the last dimension ---- */
 static weft_status norm(const weft_op_use *u, int x, int first_vec, int n_vec)
@@ -84,13 +99,15 @@ weft_status weft_op__shape_rms_norm_grad(const weft_op_use *u, weft_type *o)
 static weft_status attention_shapes(const weft_op_use *u, int q, int bias)
 {
     for (int i = q; i < q + 3; i++) WEFT_TRY(need_rank(u, i, 4));
-    const int64_t *qd = u->in[q].shape.d, *kd = u->in[q + 1].shape.d, *vd = u->in[q + 2].shape.d;
+    const int64_t *qd = u->in[q].shape.d, *kd = u->in[q + 1].shape.d,
+                  *vd = u->in[q + 2].shape.d;
     if (kd[0] != qd[0] || kd[3] != qd[3]) return bad(u, q + 1, "q's batch and head size");
     if (vd[0] != kd[0] || vd[1] != kd[1] || vd[2] != kd[2])
         return bad(u, q + 2, "k's batch, length and heads");
     if (kd[2] < 1 || qd[2] % kd[2])
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %ld query heads are no multiple of %ld key heads",
-                         NAME(u), (long)qd[2], (long)kd[2]);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: %ld query heads are no multiple of %ld key heads", NAME(u),
+                         (long)qd[2], (long)kd[2]);
     if (u->n_in > bias) {
         weft_shape b = weft_shape_make(3, (int64_t[]){qd[2], qd[1], kd[1]});
         WEFT_TRY(need(u, bias, &b));
@@ -136,10 +153,11 @@ weft_status weft_op__shape_rel_bucket(const weft_op_use *u, weft_type *o)
 weft_status weft_op__shape_embedding(const weft_op_use *u, weft_type *o)
 {
     WEFT_TRY(need_rank(u, 0, 2));
-    if (!is_index(u->in[1].dtype)) return WEFT_FAIL(WEFT_ERR_ARG, "embedding: ids must be i32 or i64");
+    if (!is_index(u->in[1].dtype))
+        return WEFT_FAIL(WEFT_ERR_ARG, "embedding: ids must be i32 or i64");
     if (u->in[1].shape.n >= WEFT_MAX_DIM) return bad(u, 1, "fewer dimensions");
-    o[0].dtype = u->in[0].dtype;
-    o[0].shape = u->in[1].shape;
+    o[0].dtype                   = u->in[0].dtype;
+    o[0].shape                   = u->in[1].shape;
     o[0].shape.d[o[0].shape.n++] = u->in[0].shape.d[1];
     return WEFT_OK;
 }
@@ -175,7 +193,8 @@ weft_status weft_op__shape_gather(const weft_op_use *u, weft_type *o)
     int64_t axis = weft_use_int(u, "axis");
     WEFT_TRY(need_rank(u, 1, 1));
     if (axis < 0 || axis >= u->in[0].shape.n) return bad(u, 0, "that axis");
-    if (!is_index(u->in[1].dtype)) return WEFT_FAIL(WEFT_ERR_ARG, "gather: idx must be i32 or i64");
+    if (!is_index(u->in[1].dtype))
+        return WEFT_FAIL(WEFT_ERR_ARG, "gather: idx must be i32 or i64");
     o[0]               = u->in[0];
     o[0].shape.d[axis] = u->in[1].shape.d[0];
     return WEFT_OK;
@@ -184,7 +203,8 @@ weft_status weft_op__shape_scatter_add(const weft_op_use *u, weft_type *o)
 {
     int64_t axis = weft_use_int(u, "axis");
     WEFT_TRY(need_rank(u, 1, 1));
-    if (axis < 0 || axis >= u->in[0].shape.n || u->in[0].shape.d[axis] != u->in[1].shape.d[0])
+    if (axis < 0 || axis >= u->in[0].shape.n ||
+        u->in[0].shape.d[axis] != u->in[1].shape.d[0])
         return bad(u, 0, "as many rows as idx has numbers");
     o[0]               = u->in[0];
     o[0].shape.d[axis] = weft_use_int(u, "size");
@@ -196,7 +216,8 @@ weft_status weft_op__shape_route(const weft_op_use *u, weft_type *o)
 {
     int     n = u->in[0].shape.n;
     int64_t k = weft_use_int(u, "k");
-    if (n < 1 || k < 1 || k > u->in[0].shape.d[n - 1]) return bad(u, 0, "at least k experts");
+    if (n < 1 || k < 1 || k > u->in[0].shape.d[n - 1])
+        return bad(u, 0, "at least k experts");
     o[0]                = u->in[0];
     o[0].shape.d[n - 1] = k;
     o[1]                = i32(o[0].shape);
@@ -256,7 +277,8 @@ weft_status weft_op__shape_combine_grad(const weft_op_use *u, weft_type *o)
     weft_shape dy = mat(u->in[2].shape.d[0], u->in[1].shape.d[1]), src = vec(rows);
     WEFT_TRY(need(u, 0, &dy));
     WEFT_TRY(need(u, 3, &src));
-    if (weft_shape_count(&u->in[2].shape) != rows) return bad(u, 2, "a weight for each row");
+    if (weft_shape_count(&u->in[2].shape) != rows)
+        return bad(u, 2, "a weight for each row");
     o[0] = u->in[1];
     o[1] = u->in[2];
     return WEFT_OK;
@@ -284,7 +306,8 @@ weft_status weft_op__shape_grouped_wgrad(const weft_op_use *u, weft_type *o)
     int64_t k = u->in[0].shape.d[1], n = u->in[1].shape.d[1];
     if (u->in[1].shape.d[0] != u->in[0].shape.d[0]) return bad(u, 1, "as many rows as x");
     if (u->in[2].shape.d[0] < 1) return bad(u, 2, "at least one offset");
-    o[0] = f32(weft_shape_make(3, (int64_t[]){u->in[2].shape.d[0] - 1, trans ? n : k, trans ? k : n}));
+    o[0] = f32(weft_shape_make(
+        3, (int64_t[]){u->in[2].shape.d[0] - 1, trans ? n : k, trans ? k : n}));
     return WEFT_OK;
 }
 
@@ -294,18 +317,19 @@ static int64_t window(int64_t n, int64_t k, int64_t stride, int64_t pad)
 {
     return stride < 1 || n + 2 * pad < k ? 0 : (n + 2 * pad - k) / stride + 1;
 }
-static weft_status two(const weft_op_use *u, const char *attr, int64_t least, const weft_attr **out)
+static weft_status two(const weft_op_use *u, const char *attr, int64_t least,
+                       const weft_attr **out)
 {
-    *out = weft_use_attr(u, attr);
+    *out               = weft_use_attr(u, attr);
     const int64_t most = (int64_t)1 << 30;
     for (int i = 0; i < 2; i++)
         if ((*out)->n != 2 || (*out)->l[i] < least || (*out)->l[i] > most)
-            return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s must be two numbers of at least %ld", NAME(u),
-                             attr, (long)least);
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s must be two numbers of at least %ld",
+                             NAME(u), attr, (long)least);
     return WEFT_OK;
 }
-static weft_status windowed(const weft_op_use *u, const weft_shape *x, int64_t kh, int64_t kw,
-                            weft_shape *y)
+static weft_status windowed(const weft_op_use *u, const weft_shape *x, int64_t kh,
+                            int64_t kw, weft_shape *y)
 {
     const weft_attr *stride, *pad;
     WEFT_TRY(two(u, "stride", 1, &stride));
@@ -313,7 +337,8 @@ static weft_status windowed(const weft_op_use *u, const weft_shape *x, int64_t k
     *y      = *x;
     y->d[2] = window(x->d[2], kh, stride->l[0], pad->l[0]);
     y->d[3] = window(x->d[3], kw, stride->l[1], pad->l[1]);
-    if (y->d[2] < 1 || y->d[3] < 1) return bad(u, 0, "an image at least as large as the window");
+    if (y->d[2] < 1 || y->d[3] < 1)
+        return bad(u, 0, "an image at least as large as the window");
     return WEFT_OK;
 }
 weft_status weft_op__shape_conv2d(const weft_op_use *u, weft_type *o)
@@ -328,8 +353,8 @@ weft_status weft_op__shape_conv2d(const weft_op_use *u, weft_type *o)
     return WEFT_OK;
 }
 /* A gradient's dy must be what the window makes of an image of that shape. */
-static weft_status matches(const weft_op_use *u, const weft_shape *x, int64_t channels, int64_t kh,
-                           int64_t kw)
+static weft_status matches(const weft_op_use *u, const weft_shape *x, int64_t channels,
+                           int64_t kh, int64_t kw)
 {
     weft_shape y;
     WEFT_TRY(windowed(u, x, kh, kw, &y));
@@ -345,7 +370,7 @@ weft_status weft_op__shape_conv2d_grad_x(const weft_op_use *u, weft_type *o)
     const int64_t *w = u->in[1].shape.d;
     o[0]             = u->in[0];
     o[0].shape       = weft_shape_make(
-        4, (int64_t[]){u->in[0].shape.d[0], w[1], size->l[0], size->l[1]});
+              4, (int64_t[]){u->in[0].shape.d[0], w[1], size->l[0], size->l[1]});
     return matches(u, &o[0].shape, w[0], w[2], w[3]);
 }
 weft_status weft_op__shape_conv2d_grad_w(const weft_op_use *u, weft_type *o)
@@ -355,8 +380,8 @@ weft_status weft_op__shape_conv2d_grad_w(const weft_op_use *u, weft_type *o)
     WEFT_TRY(need_rank(u, 1, 4));
     WEFT_TRY(two(u, "size", 1, &size));
     int64_t out = u->in[0].shape.d[1];
-    o[0]        = f32(
-        weft_shape_make(4, (int64_t[]){out, u->in[1].shape.d[1], size->l[0], size->l[1]}));
+    o[0]        = f32(weft_shape_make(
+               4, (int64_t[]){out, u->in[1].shape.d[1], size->l[0], size->l[1]}));
     return matches(u, &u->in[1].shape, out, size->l[0], size->l[1]);
 }
 weft_status weft_op__shape_avg_pool(const weft_op_use *u, weft_type *o)

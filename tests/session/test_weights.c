@@ -155,7 +155,8 @@ static void test_refused(void **s)
     weft_store_dir *d;
     OK(weft_store_dir_open("tests/fixtures/llama/init", &d));
     assert_int_equal(weft_weights_read_dir(&h.w, d), WEFT_ERR_ARG);
-    assert_non_null(strstr(weft_error_text(), "llama/init/model.safetensors: lm_head.weight has shape"));
+    assert_non_null(strstr(weft_error_text(),
+                           "llama/init/model.safetensors: lm_head.weight has shape"));
     weft_store_dir_close(d);
     drop(&h);
 }
