@@ -13,8 +13,8 @@
  * The bits of c[i][j] depend on row i of A, column j of B, k and the steps, on nothing else: not
  * on the number of threads, on m or n, on where the element lies, or on the vector instructions.
  * The sum: k is cut into blocks of at most 512 (sizes from k alone); within a block one fma after
- * the other from zero; two blocks are added into a chunk; the chunks, times
- * alpha, are added to C in order by fma. */
+ * the other from zero; two blocks are added into a chunk; the chunks, times alpha, are added to C
+ * in order by fma. */
 #ifndef WEFT_KERNEL_GEMM_H
 #define WEFT_KERNEL_GEMM_H
 
@@ -41,9 +41,9 @@ typedef enum weft_post_kind {
 
 typedef struct weft_gemm_post {
     weft_post_kind kind;
-    void      *p; /* read, or written by STORE; may be C's own memory (ADD: C += ..) */
-    weft_dtype dtype; /* F32 or BF16 */
-    int64_t    rs, cs, bs;
+    void          *p; /* read, or written by STORE; must not overlap C (see accumulate) */
+    weft_dtype     dtype; /* F32 or BF16 */
+    int64_t        rs, cs, bs;
 } weft_gemm_post;
 
 /* One product, or `batch` of them.  Strides in elements: _rs from row to row, _cs from column to

@@ -6,10 +6,11 @@
 #include "kernel/gemm.h"
 
 enum {
-    GEMM_MAX_MR   = 16,
-    GEMM_AHEAD    = 4,   /* steps of k between two fetches of what is packed next */
-    GEMM_PAIR     = 128, /* bytes of two cache lines */
-    GEMM_MAX_COLS = 256, /* most columns of a row block; a multiple of every nr */
+    GEMM_MAX_MR     = 16,
+    GEMM_AHEAD      = 4,   /* steps of k between two fetches of what is packed next */
+    GEMM_PAIR       = 128, /* bytes of two cache lines */
+    GEMM_SUM_FLOATS = 16 * 256, /* GEMM_MAX_MR rows of GEMM_MAX_COLS */
+    GEMM_MAX_COLS   = 256,      /* most columns of a row block; a multiple of every nr */
 };
 
 /* Rows of C whose sums over a chunk of k are ready in `sum`, to be put where they belong. */
@@ -64,6 +65,62 @@ typedef struct weft_kernel__gemm_isa {
 
     void (*finish)(const weft_kernel__gemm_rows *r);
 } weft_kernel__gemm_isa;
+
+static inline int64_t gemm_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t gemm_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t gemm_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static inline int64_t gemm_round_up(int64_t a, int64_t b)
+{
+    return gemm_ceil_div(a, b) * b;
+}
+
+/* ---- between gemm.c, which cuts, and gemm_work.c, which multiplies ---------------------- */
+
+/* How one product is cut: from its shape (and the panel sizes) alone. */
+typedef struct weft_kernel__gemm_cut {
+    int64_t kc, n_block;           /* blocks of k; the last may be shorter */
+    int64_t chunk_blocks, n_chunk; /* blocks a chunk */
+    bool    share_a;
+    bool    placed;            /* A is read where it lies */
+    int     s_width, p_width;  /* panels of the shared and the streamed operand */
+    int64_t s_dim, p_dim;      /* m and n, or n and m */
+    int64_t s_rows, n_sblock;  /* rows of the shared operand in one round */
+    int64_t p_panels, n_strip; /* of the streamed operand */
+    int64_t sub_panels;        /* panels of B that meet a panel of A at once */
+} weft_kernel__gemm_cut;
+
+/* A run of equal products within a batch, that share their rounds. */
+typedef struct weft_kernel__gemm_seg {
+    weft_gemm             g;
+    weft_kernel__gemm_cut c;
+    int64_t               batch0, n_batch;
+    float                *shared; /* for each of the batch: marks, then panels */
+    float                *part;   /* NULL, or m n floats for each of the batch */
+    int64_t               n_mark, shared_stride; /* floats */
+    int64_t               task_end; /* tasks of this round up to and with these */
+} weft_kernel__gemm_seg;
+
+typedef struct weft_kernel__gemm_job {
+    const weft_kernel__gemm_isa *isa;
+    weft_kernel__gemm_seg       *seg;
+    int                          n_seg;
+    int64_t                      round;
+    int                          n_thread;
+    char                        *thread_mem;
+    size_t                       thread_bytes;
+} weft_kernel__gemm_job;
+
+/* Task `task` of the job's round: one strip of one product over one chunk of k. */
+void weft_kernel__gemm_work(void *job, int64_t task, int thread);
 
 extern const weft_kernel__gemm_isa weft_kernel__gemm_plain, weft_kernel__gemm_avx2,
     weft_kernel__gemm_avx512;

@@ -265,18 +265,23 @@ static void long_k(void **state)
     for (int isa = 0; isa < WEFT_N_ISA; isa++) {
         if (!weft_kernel_isa_use((weft_isa)isa)) continue;
         for (int i = 0; i < 6; i++) {
-            int64_t   m = 9, n = 37, k = 2500;
-            mat       a   = mat_make(2, m, k, i % 2, WEFT_DTYPE_F32);
-            mat       b   = mat_make(2, k, n, 1 - i % 2, WEFT_DTYPE_F32);
-            mat       c   = mat_make(2, m, n, i < 2 ? 0 : 3,
+            int64_t        m = 9, n = 37, k = 2500;
+            mat            a      = mat_make(2, m, k, i % 2, WEFT_DTYPE_F32);
+            mat            b      = mat_make(2, k, n, 1 - i % 2, WEFT_DTYPE_F32);
+            mat            c      = mat_make(2, m, n, i < 2 ? 0 : 3,
                              i < 4 ? WEFT_DTYPE_F32 : WEFT_DTYPE_BF16);
-            mat       was = mat_copy(&c);
-            weft_gemm g   = gemm_of(2, m, n, k, &a, &b, &c);
-            g.alpha       = 0.5f;
-            g.accumulate  = i % 2;
+            mat            was    = mat_copy(&c);
+            mat            bias   = mat_make(1, 1, n, 0, WEFT_DTYPE_F32);
+            weft_gemm      g      = gemm_of(2, m, n, k, &a, &b, &c);
+            weft_gemm_post post[] = {{.kind = WEFT_POST_ADD, .p = bias.p, .cs = 1},
+                                     {.kind = WEFT_POST_RELU}};
+            if (i % 3 == 0) g.post = post, g.n_post = 2;
+            g.alpha      = i % 4 == 0 ? 1.0f : 0.5f;
+            g.accumulate = i % 2;
             run(&g, 1, NULL, 1);
-            check(&g, &a, &b, &was, &c, NULL);
-            free(a.p), free(b.p), free(c.p), free(was.p);
+            mat u[2] = {{.p = bias.p, .t = WEFT_DTYPE_F32, .cs = 1}};
+            check(&g, &a, &b, &was, &c, u);
+            free(a.p), free(b.p), free(c.p), free(was.p), free(bias.p);
         }
     }
 }
@@ -286,8 +291,8 @@ static void long_k(void **state)
 /* The whole product; then blocks of it alone, other threads, other instructions: the same bits. */
 static void same_bits(void **state)
 {
-    static const int64_t shape[][3] = {{70, 200, 100}, {300, 90, 800}, {97, 131, 1500},
-                                       {1600, 40, 33}, {40, 700, 385}, {513, 257, 129}};
+    static const int64_t shape[][3] = {{70, 200, 100}, {97, 131, 1500}, {300, 90, 800},
+                                       {1600, 40, 33}, {40, 700, 385},  {513, 257, 129}};
     weft_pool           *pool[3];
 
     (void)state;
