@@ -1,4 +1,6 @@
 /* weft bench: how fast a training step is */
+#include <stdlib.h>
+
 #include "session/bench.h"
 
 #include "cli/cli.h"
@@ -29,7 +31,11 @@ static void print_json(const char *model, const weft_bench_result *r, weft_text 
     weft_text_put_double(t, r->step_ms_median);
     weft_text_add(t, ", \"step_ms_min\": ");
     weft_text_put_double(t, r->step_ms_min);
-    weft_text_add(t, ", \"gflops\": ");
+    for (int64_t i = 0; i < r->steps; i++) {
+        weft_text_add(t, i ? ", " : ", \"step_ms\": [");
+        weft_text_put_double(t, r->step_ms[i]);
+    }
+    weft_text_add(t, "], \"gflops\": ");
     weft_text_put_double(t, r->gflops);
     weft_text_add(t, ", \"peak_gflops\": ");
     weft_text_put_double(t, r->peak_gflops);
@@ -89,5 +95,6 @@ static int run(int argc, char **argv)
         print_json(argv[0], &r, &t);
     else
         print_text(argv[0], &r, &t);
+    free(r.step_ms);
     return weft_cli_put(c, &t, NULL);
 }

@@ -1,6 +1,7 @@
 #include "session/bench.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "session/peak.h"
@@ -48,6 +49,7 @@ static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *m
                    int64_t steps, weft_bench_result *out)
 {
     double flops = weft_model_flops(c->model) * c->program->n_micro;
+    memcpy(out->step_ms, ms, sizeof *ms * (size_t)steps);
     qsort(ms, (size_t)steps, sizeof *ms, by_size);
     out->steps = steps;
     out->step_ms_median =
@@ -70,8 +72,9 @@ weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int thread
     double           *ms   = calloc((size_t)steps + 1, sizeof *ms);
     weft_status       st   = WEFT_OK;
     weft_bench_result b    = {.threads = threads ? threads : weft_runner_cores()};
-    if (!ms) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    WEFT_GO(weft_pool_create(b.threads, 0, &pool));
+    b.step_ms              = calloc((size_t)steps + 1, sizeof *ms);
+    if (!ms || !b.step_ms) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    WEFT_GO(weft_pool_create(b.threads, b.threads <= weft_runner_cores(), &pool));
     WEFT_GO(weft_compile_training(s, &c));
     weft_runner_options o = {.made  = &c,
                              .pool  = pool,
@@ -86,11 +89,13 @@ weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int thread
     weft_runner_destroy(r); /* its memory is free for the product */
     r = NULL;
     WEFT_GO(weft_peak_gflops(pool, b.threads, 2048, 5, &b.peak_gflops));
-    *out = b;
+    *out      = b;
+    b.step_ms = NULL;
 out:
     weft_runner_destroy(r);
     weft_compiled_fini(&c);
     weft_pool_destroy(pool);
+    free(b.step_ms);
     free(ms);
     return st;
 }

@@ -6,6 +6,7 @@
 
 typedef struct weft_bench_result {
     int64_t steps;
+    double *step_ms; /* each timed step, in order; the caller frees it */
     double  step_ms_median, step_ms_min;
     double  gflops;      /* model flops over the median step */
     double  peak_gflops; /* an fp32 product of 2048 x 2048 x 2048 in this process */
