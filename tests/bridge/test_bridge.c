@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "exec/exec.h"
@@ -14,6 +16,9 @@ enum {
     MAX_RANK = 4,
     N_STEP   = 2
 };
+
+/* A try counts when nobody overslept by this much. */
+#define TRUST_S 0.008
 
 /* ---- a pipeline as text ---- */
 
@@ -203,7 +208,30 @@ static void lay_over(weft_program **p, int n, rank_state *r, double within_s)
     weft_timeline_destroy(said);
 }
 
-static double measure(weft_program **p, int n)
+/* Somebody who only sleeps, a little at a time: how late it wakes up says how far the machine can be
+ * trusted with time just now. */
+typedef struct watch {
+    pthread_t   thread;
+    atomic_bool stop;
+    double      late_s;
+} watch;
+
+static void *watch_main(void *arg)
+{
+    watch *w = arg;
+    for (double t = weft_clock_s() + 0.001; !atomic_load(&w->stop); t += 0.001) {
+        struct timespec ts = {.tv_sec = (time_t)t};
+        ts.tv_nsec         = (long)((t - (double)ts.tv_sec) * 1e9);
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+        double late = weft_clock_s() - t;
+        if (late > w->late_s) w->late_s = late;
+        if (late > 0.001) t += late;
+    }
+    return NULL;
+}
+
+/* Wall-clock seconds of a run; *late_s: how late the machine woke a sleeper up meanwhile. */
+static double measure(weft_program **p, int n, double *late_s)
 {
     weft_comm_local *world;
     weft_comm       *c[MAX_RANK];
@@ -217,12 +245,17 @@ static double measure(weft_program **p, int n)
         weft_exec_options o = {.device = d, .comm = c[i], .trace = 1000};
         assert_ok(weft_exec_create(p[i], &o, &r[i].e));
     }
+    watch w = {.late_s = 0};
+    pthread_create(&w.thread, NULL, watch_main, &w);
     for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &r[i]);
     for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+    atomic_store(&w.stop, true);
+    pthread_join(w.thread, NULL);
+    *late_s      = w.late_s;
     double begin = r[0].begin_s, end = 0;
     for (int i = 0; i < n; i++)
         if (r[i].st != WEFT_OK) fail_msg("rank %d: %s", i, r[i].text);
-    lay_over(p, n, r, 0.1);
+    if (w.late_s < TRUST_S) lay_over(p, n, r, 4 * TRUST_S);
     for (int i = 0; i < n; i++) {
         if (r[i].begin_s < begin) begin = r[i].begin_s;
         if (r[i].end_s > end) end = r[i].end_s;
@@ -240,21 +273,42 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The median of three runs on a machine that kept time; false: it did not in eight tries. */
+static bool run_emu(weft_program **p, int n, double *out)
+{
+    double took[3], late_s;
+    int    n_good = 0;
+    for (int i = 0; i < 8 && n_good < 3; i++) {
+        double s = measure(p, n, &late_s);
+        if (late_s < TRUST_S) took[n_good++] = s;
+    }
+    if (n_good < 3) return false;
+    qsort(took, 3, sizeof *took, compare);
+    *out = took[1];
+    return true;
+}
+
 static void emu_runs_as_sim_says(void **state)
 {
     (void)state;
+    int n_run = 0;
     for (int n = 2; n <= MAX_RANK; n++)
         for (int credits = 1; credits <= 2; credits++) {
             weft_program **p    = make_pipe(n, 6, credits, n == 3 ? 2 : 9);
-            double         said = predict(p, n), took[3];
-            for (int i = 0; i < 3; i++) took[i] = measure(p, n);
-            qsort(took, 3, sizeof *took, compare);
-            double off = took[1] / said - 1;
-            print_message("%d ranks, %d credits: sim %.4f s, emu %.4f s, %+.2f %%\n", n,
-                          credits, said, took[1], 100 * off);
-            if (fabs(off) > 0.05) fail_msg("more than 5 %% apart");
+            double         said = predict(p, n), took;
+            if (run_emu(p, n, &took)) {
+                double off = took / said - 1;
+                print_message("%d ranks, %d credits: sim %.4f s, emu %.4f s, %+.2f %%\n",
+                              n, credits, said, took, 100 * off);
+                if (fabs(off) > 0.05) fail_msg("more than 5 %% apart");
+                n_run++;
+            }
             weft_program_destroy_set(p, n);
         }
+    if (!n_run) {
+        print_message("skipped: this machine is too busy to wake sleepers up in time\n");
+        skip();
+    }
 }
 
 /* Two stages, 3 micro-batches, one step, added up by hand.  Forward 4 and 5 ms, backward 7, sends 2 and 3. */
