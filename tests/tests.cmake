@@ -73,5 +73,5 @@ foreach(f ${eco_src})
     add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/eco/run.sh ${short}
              WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
-        "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=$<BOOL:${WEFT_SANITIZE}>")
+        "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=${sanitized}")
 endforeach()
