@@ -19,11 +19,15 @@
 #include "kernel/gemm.h"
 #include "kernel/isa.h"
 
-enum { MAX_ROUND = 60, N_LIB = 5 };
-static const char *const lib_name[N_LIB] = {"weft", "weft-avx2", "openblas", "blis", "onednn"};
+enum {
+    MAX_ROUND = 60,
+    N_LIB     = 5
+};
+static const char *const lib_name[N_LIB] = {"weft", "weft-avx2", "openblas", "blis",
+                                            "onednn"};
 
-typedef void cblas_fn(int, int, int, int, int, int, float, const float *, int, const float *, int,
-                      float, float *, int);
+typedef void cblas_fn(int, int, int, int, int, int, float, const float *, int,
+                      const float *, int, float, float *, int);
 typedef int  dnnl_fn(char, char, int64_t, int64_t, int64_t, float, const float *, int64_t,
                      const float *, int64_t, float, float *, int64_t);
 
@@ -54,9 +58,10 @@ static void call_cblas(cblas_fn *f, const product *p, int64_t i0, int64_t i1, in
 {
     int64_t lda = p->ta ? p->m : p->k, ldb = p->tb ? p->k : p->n;
 
-    f(101, p->ta ? 112 : 111, p->tb ? 112 : 111, (int)(i1 - i0), (int)(j1 - j0), (int)p->k, 1.0f,
-      p->a + (p->ta ? i0 : i0 * lda), (int)lda, p->b + (p->tb ? j0 * ldb : j0), (int)ldb,
-      (float)p->accumulate, p->c + i0 * p->n + j0, (int)p->n);
+    f(101, p->ta ? 112 : 111, p->tb ? 112 : 111, (int)(i1 - i0), (int)(j1 - j0),
+      (int)p->k, 1.0f, p->a + (p->ta ? i0 : i0 * lda), (int)lda,
+      p->b + (p->tb ? j0 * ldb : j0), (int)ldb, (float)p->accumulate,
+      p->c + i0 * p->n + j0, (int)p->n);
 }
 
 typedef struct part {
@@ -78,8 +83,9 @@ static void part_task(void *arg, int64_t t, int thread)
 
 static void call_weft(const product *p)
 {
-    weft_gemm g = weft_gemm_make(p->m, p->n, p->k, p->a, p->ta ? 1 : p->k, p->ta ? p->m : 1, p->b,
-                                 p->tb ? 1 : p->n, p->tb ? p->k : 1, p->c, p->n);
+    weft_gemm g =
+        weft_gemm_make(p->m, p->n, p->k, p->a, p->ta ? 1 : p->k, p->ta ? p->m : 1, p->b,
+                       p->tb ? 1 : p->n, p->tb ? p->k : 1, p->c, p->n);
     g.accumulate = p->accumulate;
     size_t need  = weft_gemm_scratch(&g, n_thread);
     if (need > scratch_bytes) {
@@ -103,7 +109,8 @@ static int call(int lib, const product *p)
     case 4:
         if (dnnl)
             dnnl(p->ta ? 'T' : 'N', p->tb ? 'T' : 'N', p->m, p->n, p->k, 1.0f, p->a,
-                 p->ta ? p->m : p->k, p->b, p->tb ? p->k : p->n, (float)p->accumulate, p->c, p->n);
+                 p->ta ? p->m : p->k, p->b, p->tb ? p->k : p->n, (float)p->accumulate,
+                 p->c, p->n);
         return dnnl != NULL;
     default:
         if (q.f) weft_pool_run(pool, n_thread, part_task, &q);
@@ -128,14 +135,14 @@ static float *floats(int64_t n)
     return p;
 }
 
-static void bench(const char *name, int64_t m, int64_t n, int64_t k, int ta, int tb, int acc,
-                  double seconds)
+static void bench(const char *name, int64_t m, int64_t n, int64_t k, int ta, int tb,
+                  int acc, double seconds)
 {
     float  *a = floats(m * k), *b = floats(k * n), *c = floats(m * n), *d = floats(m * n);
-    product p = {m, n, k, ta, tb, acc, a, b, c};
-    double  flop = 2.0 * (double)m * (double)n * (double)k, begin, best_peer = 0, ours = 0;
-    double  t[N_LIB][MAX_ROUND];
-    int     n_round = 0, inner = flop < 5e7 ? (int)(5e7 / flop) : 1, have[N_LIB];
+    product p   = {m, n, k, ta, tb, acc, a, b, c};
+    double flop = 2.0 * (double)m * (double)n * (double)k, begin, best_peer = 0, ours = 0;
+    double t[N_LIB][MAX_ROUND];
+    int    n_round = 0, inner = flop < 5e7 ? (int)(5e7 / flop) : 1, have[N_LIB];
 
     for (int l = 0; l < N_LIB; l++) { /* warm, and compare with ours */
         p.c = l ? d : c;
@@ -144,7 +151,8 @@ static void bench(const char *name, int64_t m, int64_t n, int64_t k, int ta, int
         double err = 0;
         for (int64_t i = 0; l && have[l] && i < m * n; i += 1 + m * n / 9973)
             err = fmax(err, fabs((double)c[i] - (double)d[i]));
-        if (err > 1e-5 * (double)k) fprintf(stderr, "%s %s: differs by %g\n", name, lib_name[l], err);
+        if (err > 1e-5 * (double)k)
+            fprintf(stderr, "%s %s: differs by %g\n", name, lib_name[l], err);
     }
     p.c   = c;
     begin = now();
@@ -157,8 +165,8 @@ static void bench(const char *name, int64_t m, int64_t n, int64_t k, int ta, int
         }
         n_round++;
     }
-    printf("%s,%s%s%s,%ld,%ld,%ld,%d,%d", name, ta ? "T" : "N", tb ? "T" : "N", acc ? "+" : "",
-           (long)m, (long)n, (long)k, n_thread, n_round);
+    printf("%s,%s%s%s,%ld,%ld,%ld,%d,%d", name, ta ? "T" : "N", tb ? "T" : "N",
+           acc ? "+" : "", (long)m, (long)n, (long)k, n_thread, n_round);
     for (int l = 0; l < N_LIB; l++) {
         if (!have[l]) {
             printf(",,");
@@ -209,20 +217,22 @@ static void *find(const char *const *file, const char *symbol)
 int main(int argc, char **argv)
 {
     static const char *const f_open[] = {
-        "/usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.so.0", "libopenblas.so.0", NULL};
-    static const char *const f_blis[] = {"/usr/lib/x86_64-linux-gnu/blis-serial/libblis.so.4",
-                                         "libblis.so.4", NULL};
+        "/usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.so.0", "libopenblas.so.0",
+        NULL};
+    static const char *const f_blis[] = {
+        "/usr/lib/x86_64-linux-gnu/blis-serial/libblis.so.4", "libblis.so.4", NULL};
     static const char *const f_dnnl[] = {"libdnnl.so.2", NULL};
     const char              *filter   = argc > 3 ? argv[3] : NULL;
     double                   s        = argc > 2 ? atof(argv[2]) : 1.0;
 
-    n_thread             = argc > 1 ? atoi(argv[1]) : 2;
+    n_thread            = argc > 1 ? atoi(argv[1]) : 2;
     *(void **)&openblas = find(f_open, "cblas_sgemm");
     *(void **)&blis     = find(f_blis, "cblas_sgemm");
     *(void **)&dnnl     = find(f_dnnl, "dnnl_sgemm");
     if (weft_pool_create(n_thread, 0, &pool) != WEFT_OK) return 1;
     printf("case,form,m,n,k,threads,rounds");
-    for (int l = 0; l < N_LIB; l++) printf(",%s_best,%s_median", lib_name[l], lib_name[l]);
+    for (int l = 0; l < N_LIB; l++)
+        printf(",%s_best,%s_median", lib_name[l], lib_name[l]);
     printf(",weft_to_best_peer\n");
     for (int64_t rows = 256; rows <= 1024; rows *= 4) {
         layer(filter, rows, 768, 768, s);

@@ -81,7 +81,9 @@ static ahead ahead_of(const piece *o)
     const int64_t lines = o->rs == 1 ? o->n_k : o->n_row;
     const int64_t bytes = (o->rs == 1 ? o->n_row : o->n_k) * size;
     const int64_t pitch = (o->rs == 1 ? o->cs : o->rs) * size;
-    const int64_t pairs = gemm_ceil_div(bytes, GEMM_PAIR);
+    const int64_t slack =
+        ((uintptr_t)o->p | (uintptr_t)pitch) % 64 ? 60 : 0; /* unaligned */
+    const int64_t pairs = gemm_ceil_div(bytes + slack, GEMM_PAIR);
 
     if ((o->rs != 1 && o->cs != 1) || lines == 0 || pairs == 0) return (ahead){0};
     return (ahead){{o->p, pairs, pairs, pitch - pairs * GEMM_PAIR}, lines * pairs};
