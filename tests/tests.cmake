@@ -66,6 +66,10 @@ endforeach()
 
 # tests/eco/eco_<name>.py: the command against other tools' readers and writers.  77: a Python package is
 # not there.
+set(sanitized 0)
+if(WEFT_SANITIZE)
+    set(sanitized 1)
+endif()
 file(GLOB eco_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/eco/eco_*.py)
 foreach(f ${eco_src})
     get_filename_component(name ${f} NAME_WE)

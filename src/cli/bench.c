@@ -49,15 +49,16 @@ static void print_json(const char *model, const weft_bench_result *r, weft_text 
 
 static void print_text(const char *model, const weft_bench_result *r, weft_text *t)
 {
-    weft_text_add(t,
-                  "%s, %.1f M weights, batch %lld x %lld, micro_batch %lld, %d threads\n",
-                  model, 1e-6 * (double)r->weights, (long long)r->batch,
-                  (long long)r->seq, (long long)r->micro_batch, r->threads);
+    weft_text_add(t, "%s, %.1f M weights, batch %lld", model, 1e-6 * (double)r->weights,
+                  (long long)r->batch);
+    if (r->seq) weft_text_add(t, " x %lld", (long long)r->seq);
+    weft_text_add(t, ", micro_batch %lld, %d threads\n", (long long)r->micro_batch,
+                  r->threads);
     weft_text_add(t, "  step    %.1f ms median, %.1f ms best of %lld\n",
                   r->step_ms_median, r->step_ms_min, (long long)r->steps);
-    weft_text_add(t, "  rate    %.1f GFLOP/s, %.0f %% of %.1f; %.0f tokens/s\n",
-                  r->gflops, 100 * r->gflops / r->peak_gflops, r->peak_gflops,
-                  r->tokens_per_s);
+    weft_text_add(t, "  rate    %.1f GFLOP/s, %.0f %% of %.1f; %.0f %s/s\n", r->gflops,
+                  100 * r->gflops / r->peak_gflops, r->peak_gflops, r->tokens_per_s,
+                  r->seq ? "tokens" : "samples");
     weft_text_add(t, "  memory  %.1f MB\n", 1e-6 * (double)r->mem_peak_bytes);
 }
 

@@ -48,7 +48,8 @@ out:
 static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *ms,
                    int64_t steps, weft_bench_result *out)
 {
-    double flops = weft_model_flops(c->model) * c->program->n_micro;
+    double flops  = weft_model_flops(c->model) * c->program->n_micro;
+    double tokens = (double)(s->batch * (c->model->seq ? c->model->seq : 1));
     memcpy(out->step_ms, ms, sizeof *ms * (size_t)steps);
     qsort(ms, (size_t)steps, sizeof *ms, by_size);
     out->steps = steps;
@@ -56,7 +57,7 @@ static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *m
         steps % 2 ? ms[steps / 2] : (ms[steps / 2 - 1] + ms[steps / 2]) / 2;
     out->step_ms_min  = ms[0];
     out->gflops       = flops / out->step_ms_median / 1e6;
-    out->tokens_per_s = 1e3 * (double)(s->batch * c->model->seq) / out->step_ms_median;
+    out->tokens_per_s = 1e3 * tokens / out->step_ms_median;
     out->weights      = weft_model_weights(c->model);
     out->batch        = s->batch;
     out->micro_batch  = s->micro_batch;
