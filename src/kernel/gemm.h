@@ -25,7 +25,7 @@
 typedef enum weft_post_kind {
     WEFT_POST_ADD,   /* x + u: a residual; rs = 0 makes it a bias for each column */
     WEFT_POST_MUL,   /* x u */
-    WEFT_POST_STORE, /* u = x, rounded to p's type; x goes on unrounded */
+    WEFT_POST_STORE, /* u = x, rounded to p's type; x goes on as C's type has it */
     WEFT_POST_GELU_TANH,
     WEFT_POST_GELU_ERF,
     WEFT_POST_SILU,

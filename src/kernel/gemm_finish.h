@@ -42,6 +42,17 @@ static void row_write(void *p, weft_dtype t, int64_t cs, int64_t n, const float 
     for (; j < n; j++) h[j * cs] = bf16_round(x[j]);
 }
 
+/* As if x had been stored in bf16 and read again; x is padded to whole vectors. */
+static void row_round(float *x, int64_t n)
+{
+    uint16_t h[VW];
+
+    for (int64_t j = 0; j < n; j += VW) {
+        vf_store_bf16(h, vf_load(x + j));
+        vf_store(x + j, vf_load_bf16(h));
+    }
+}
+
 /* x[j] = expr, which reads vx and vu, over the row; x is padded to whole vectors, u is not. */
 #define ROW_MAP(expr)                                                                    \
     do {                                                                                 \
@@ -111,8 +122,11 @@ __attribute__((unused)) static void finish(const weft_kernel__gemm_rows *b)
                 row_write(c, WEFT_DTYPE_F32, 1, n, x);
             continue;
         }
+        /* Between two steps a number is rounded as it would be on its way through memory, so
+         * that what is fused with what changes no bit. */
         for (int s = 0; s < g->n_post; s++) {
             const weft_gemm_post *q = g->post + s;
+            if (g->tc == WEFT_DTYPE_BF16) row_round(x, n);
             char *p = at(q->p, q->dtype, b->batch * q->bs + i * q->rs + b->j * q->cs);
             if (q->kind == WEFT_POST_STORE)
                 row_write(p, q->dtype, q->cs, n, x);

@@ -139,7 +139,7 @@ static double probability(weft_model__maker *mk, const char *key, double def)
 static void leave_notice(weft_model__maker *mk)
 {
     mk->m->notice =
-        "the configuration's dropout is off; `dropout: config` in the job turns it on";
+        "the configuration's dropout is off; `dropout: true` in the job turns it on";
 }
 
 double weft_model__drop(weft_model__maker *mk, const char *key, double def)
@@ -157,7 +157,7 @@ void weft_model__no_attention_drop(weft_model__maker *mk, const char *key, doubl
         weft_model__refuse(
             mk, key,
             "dropout of attention probabilities is not supported; set it to 0, or "
-            "leave `dropout: config` out of the job");
+            "leave `dropout: true` out of the job");
     else if (p > 0)
         leave_notice(mk);
 }

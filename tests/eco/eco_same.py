@@ -1,6 +1,7 @@
 """The same job gives the same bits: whatever the number of threads, and whatever is computed again instead of
 kept.  Cutting the batch another way moves the loss by rounding only; the same cut gives the same bits."""
 import itertools
+import json
 import os
 
 from eco import REFERENCE, SANITIZED, Scratch, check, end, metrics, near, reference_job, same, train
@@ -57,10 +58,9 @@ def cuts(s, model):
 
 def dropout(s):
     """Dropped elements are named by seed, step, sample and place, never by thread or micro-batch."""
-    import json
     with open(os.path.join(reference_job("gpt2")["model"], "config.json")) as f:
         c = json.load(f)
-    c.update(attn_pdrop=0.1, resid_pdrop=0.2, embd_pdrop=0.1)
+    c.update(attn_pdrop=0, resid_pdrop=0.2, embd_pdrop=0.1)
     s.write("dropping/config.json", json.dumps(c))
     base = reference_job("gpt2", model=s.path("dropping"), dropout=True, threads=1)
     r = alike(s, base, [dict(threads=3), dict(recompute="full"), dict(recompute="selective", threads=2)], "dropout")

@@ -182,10 +182,10 @@ static void check(const weft_gemm *g, const mat *a, const mat *b, const mat *was
                 x    = old + (double)g->alpha * x;
                 size = fabs(old) + fabs((double)g->alpha) * size + 1;
                 for (int s = 0; s < g->n_post; s++) {
-                    double us = u[s].p ? get(u + s, e, i, j) : 0.0;
+                    double us  = u[s].p ? get(u + s, e, i, j) : 0.0;
+                    bool   f32 = u[s].t == WEFT_DTYPE_F32 && now->t == WEFT_DTYPE_F32;
                     if (g->post[s].kind == WEFT_POST_STORE)
-                        assert_true(fabs(us - x) <=
-                                    (u[s].t == WEFT_DTYPE_F32 ? 4e-7 : 8e-3) * size);
+                        assert_true(fabs(us - x) <= (f32 ? 4e-7 : 8e-3) * size);
                     x    = act(g->post[s].kind, x, us);
                     size = size * (1 + fabs(us)) + fabs(us);
                 }
