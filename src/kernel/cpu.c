@@ -42,7 +42,7 @@ static const weft_kernel table[WEFT_N_OP] = {
     PLAIN(REL_BUCKET, rel_bucket),
 
     PLAIN(EMBEDDING, embedding),
-    PLAIN(EMBEDDING_GRAD, embedding_grad),
+    ROOMY(EMBEDDING_GRAD, embedding_grad),
     PLAIN(CROSS_ENTROPY, cross_entropy),
     PLAIN(CROSS_ENTROPY_GRAD, cross_entropy_grad),
     PLAIN(GATHER, gather),

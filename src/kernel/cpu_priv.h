@@ -42,6 +42,7 @@ KERNEL(rel_bucket);
 
 KERNEL(embedding);
 KERNEL(embedding_grad);
+SCRATCH(embedding_grad);
 KERNEL(cross_entropy);
 KERNEL(cross_entropy_grad);
 KERNEL(gather);

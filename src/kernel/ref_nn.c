@@ -295,6 +295,7 @@ WEFT_REF(embedding_grad)
     for (int64_t r = 0; r < n; r++)
         for (int64_t i = 0; i < d && in_table(in[1][r], v) && in[1][r] != pad; i++)
             out[0][(int64_t)in[1][r] * d + i] += in[0][r * d + i];
+    for (int64_t i = 0; u->n_in > 2 && i < v * d; i++) out[0][i] += in[2][i];
     return WEFT_OK;
 }
 

@@ -134,6 +134,73 @@ static weft_status add(job *j, int adds, weft_pool *pool)
     return WEFT_OK;
 }
 
+/* ---- base + sums of rows: a row's numbers are summed first, then added once ---- */
+
+/* Occurrences of a number chained in order: next[r] is the next one after r, or -1; first[r] tells
+ * whether r is the first of its number. */
+typedef struct chains {
+    const job *j;
+    int32_t   *last; /* of each table row */
+    int32_t   *next;
+    uint8_t   *first;
+} chains;
+
+static void chain(const chains *c)
+{
+    const job *j = c->j;
+    for (int64_t i = 0; i < j->n_x; i++) c->last[i] = -1;
+    for (int64_t r = 0; r < j->n_idx; r++) {
+        int64_t id = weft_kernel__id(j->idx->p, j->idx->dtype, r);
+        c->next[r] = -1, c->first[r] = 0;
+        if (id < 0 || id >= j->n_x || id == j->pad) continue;
+        if (c->last[id] < 0)
+            c->first[r] = 1;
+        else
+            c->next[c->last[id]] = (int32_t)r;
+        c->last[id] = (int32_t)r;
+    }
+}
+
+static void base_task(void *arg, int64_t task, int thread)
+{
+    const chains            *c = arg;
+    const job               *j = c->j;
+    const weft_kernel__rows *f = weft_kernel__rows_now();
+    int64_t                  k = task * j->cols, n = j->behind - k;
+    float                    sum[WEFT_KERNEL__PIECE], tmp[WEFT_KERNEL__PIECE];
+
+    (void)thread;
+    if (n > j->cols) n = j->cols;
+    for (int64_t r = 0; r < j->n_idx; r++) {
+        if (!c->first[r]) continue;
+        memset(sum, 0, sizeof *sum * (size_t)n);
+        for (int64_t q = r; q >= 0; q = c->next[q]) {
+            const float *s =
+                weft_kernel__read(j->y->p, j->y->dtype, q * j->behind + k, 1, n, tmp);
+            f->map[MAP_ADD](sum, sum, s, 0, n);
+        }
+        int64_t to = weft_kernel__id(j->idx->p, j->idx->dtype, r) * j->behind + k;
+        float  *y  = (float *)j->x->p + to;
+        f->map[MAP_ADD](y, y, sum, 0, n);
+    }
+}
+
+static weft_status add_to_base(job *j, const weft_view *base, const weft_kernel_ctx *x)
+{
+    chains c = {.j = j, .last = x->scratch};
+    c.next   = c.last + j->n_x;
+    c.first  = (uint8_t *)(c.next + j->n_idx);
+    if (j->x->dtype != WEFT_DTYPE_F32 || base->dtype != WEFT_DTYPE_F32)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "embedding_grad: a base is f32");
+    if (base->p != j->x->p)
+        memcpy(j->x->p, base->p, sizeof(float) * (size_t)weft_shape_count(&base->shape));
+    if (j->behind == 0) return WEFT_OK;
+    chain(&c);
+    j->cols = j->behind < 128 ? j->behind : 128;
+    weft_pool_run(x->pool, weft_kernel__ceil(j->behind, j->cols), base_task, &c);
+    return WEFT_OK;
+}
+
 KERNEL(embedding_grad)
 {
     job j    = {.x = &c->out[0], .y = &c->in[0], .idx = &c->in[1], .before = 1};
@@ -141,7 +208,16 @@ KERNEL(embedding_grad)
     j.behind = j.x->shape.d[1];
     j.n_idx  = weft_shape_count(&j.idx->shape);
     j.pad    = weft_kernel__attr(c, "pad")->i;
+    if (c->n_own_in > 2) return add_to_base(&j, &c->in[2], x);
     return add(&j, weft_kernel__adds(c, 0), x->pool);
+}
+
+SCRATCH(embedding_grad)
+{
+    (void)n_thread;
+    if (c->n_own_in < 3) return 0;
+    size_t ids = (size_t)weft_shape_count(&c->in[1].shape);
+    return sizeof(int32_t) * ((size_t)c->out[0].shape.d[0] + ids) + ids;
 }
 
 KERNEL(scatter_add)

@@ -215,6 +215,10 @@ static weft_status write_node(writer *w, int node)
         start(w, n->op, n->attr, p->g->value[n->out[0]].name, n->n_in, n->n_out, &i));
     for (int k = 0; k < n->n_in; k++)
         WEFT_TRY(read_operand(w, n->in[k], strided, &i.in[k]));
+    if (p->base[node] >= 0) {
+        WEFT_TRY(read_operand(w, p->base[node], false, &i.in[i.n_in]));
+        i.n_own_in = ++i.n_in;
+    }
     for (int j = 0; j < n->n_out; j++) {
         if (p->accum[n->out[j]] >= 0) i.add |= 1u << j;
         write_result(w, n->out[j], &i.out[j]);
@@ -367,9 +371,10 @@ static weft_status write_segment(writer *w)
     return WEFT_OK;
 }
 
-weft_status weft_lower(const weft_graph *g, weft_segment **out)
+weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
+                       weft_segment **out)
 {
-    weft_lower__pass p  = {.g = g};
+    weft_lower__pass p  = {.g = g, .one_micro = o && o->one_micro};
     writer           w  = {.p = &p};
     weft_arena      *a  = NULL;
     weft_status      st = WEFT_OK;

@@ -39,8 +39,14 @@ typedef struct weft_segment {
     weft_binding *binding; /* buffer = storage */
 } weft_segment;
 
-/* Borrows g for the call. */
-weft_status weft_lower(const weft_graph *g, weft_segment **out);
+typedef struct weft_lower_options {
+    bool
+        one_micro; /* a step has one micro-batch: a sum over micro-batches is its only term */
+} weft_lower_options;
+
+/* Borrows g for the call; o may be NULL. */
+weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
+                       weft_segment **out);
 void        weft_segment_destroy(weft_segment *s);
 void        weft_segment_print(const weft_segment *s, weft_text *t);
 

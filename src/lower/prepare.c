@@ -13,10 +13,11 @@ static weft_status allocate(weft_lower__pass *p)
     p->fused_into       = WEFT_ARENA_ARRAY(p->tmp, int, g->n_node + 1);
     p->chain            = WEFT_ARENA_ARRAY(p->tmp, weft_lower__chain, g->n_node + 1);
     p->accum            = WEFT_ARENA_ARRAY(p->tmp, weft_vid, g->n_value + 1);
+    p->base             = WEFT_ARENA_ARRAY(p->tmp, weft_vid, g->n_node + 1);
     p->placed           = WEFT_ARENA_ARRAY(p->tmp, bool, g->n_value + 1);
     p->last_use         = WEFT_ARENA_ARRAY(p->tmp, int, g->n_value + 1);
     WEFT_TRY(weft_arena_status(p->tmp));
-    for (int i = 0; i < g->n_node; i++) p->fused_into[i] = -1;
+    for (int i = 0; i < g->n_node; i++) p->fused_into[i] = p->base[i] = -1;
     for (weft_vid v = 0; v < g->n_value; v++)
         p->accum[v] = p->loc[v].root = p->last_use[v] = -1;
     return weft_graph_users(g, p->tmp, &p->first_user, &p->user);
@@ -111,6 +112,45 @@ static void place_accumulate(weft_lower__pass *p, const weft_graph_node *n)
     weft_lower__dense(&g->value[v].type.shape, p->loc[v].stride);
 }
 
+/* What the accumulate node of value v sums, when a maker that can add writes it afresh; else -1. */
+static weft_vid summed(const weft_lower__pass *p, weft_vid v, int *accumulate)
+{
+    const weft_graph *g = p->g;
+    *accumulate         = g->value[v].node;
+    if (*accumulate < 0 || g->node[*accumulate].op != WEFT_OP_ACCUMULATE) return -1;
+    return p->n_use[v] == 1 ? fresh_result(p, g->node[*accumulate].in[0], WEFT_OP_ADDS)
+                            : -1;
+}
+
+/* A tied table: add(accumulate(embedding_grad), accumulate(product)) with one micro-batch.  The product is
+ * written where the sum belongs and the few rows of the embedding are added to it in place. */
+static void place_tied(weft_lower__pass *p, int add)
+{
+    const weft_graph      *g = p->g;
+    const weft_graph_node *n = &g->node[add];
+    int                    sum[2];
+    weft_vid               term[2], out = n->out[0];
+    for (int k = 0; k < 2; k++) {
+        if ((term[k] = summed(p, n->in[k], &sum[k])) < 0) return;
+        if (g->value[term[k]].type.dtype != WEFT_DTYPE_F32) return;
+        if (!weft_shape_equal(&g->value[term[k]].type.shape, &g->value[out].type.shape))
+            return;
+    }
+    int e    = g->node[g->value[term[0]].node].op == WEFT_OP_EMBEDDING_GRAD ? 0 : 1;
+    int rows = g->value[term[e]].node, table = g->value[term[1 - e]].node;
+    if (g->node[rows].op != WEFT_OP_EMBEDDING_GRAD || g->node[rows].n_in != 2) return;
+    if (g->node[table].op == WEFT_OP_EMBEDDING_GRAD || rows < table) return;
+    for (int k = 0; k < 2; k++) {
+        p->alive[sum[k]]     = false;
+        p->placed[term[k]]   = true;
+        p->loc[term[k]].root = out;
+        weft_lower__dense(&g->value[out].type.shape, p->loc[term[k]].stride);
+    }
+    p->loc[out]   = p->loc[term[0]];
+    p->base[rows] = term[1 - e];
+    p->alive[add] = false;
+}
+
 /* A next state overwrites its state when nobody reads the old one after it is made. */
 static void place_next(weft_lower__pass *p, weft_vid state)
 {
@@ -139,6 +179,8 @@ weft_status weft_lower__prepare(weft_lower__pass *p)
         weft_lower__dense(&g->value[v].type.shape, p->loc[v].stride);
         place_next(p, v);
     }
+    for (int i = 0; p->one_micro && i < g->n_node; i++)
+        if (p->alive[i] && g->node[i].op == WEFT_OP_ADD) place_tied(p, i);
     for (int i = 0; i < g->n_node; i++) {
         if (!p->alive[i]) continue;
         if (g->node[i].op == WEFT_OP_CONCAT) place_concat(p, &g->node[i]);

@@ -169,6 +169,7 @@ weft_status weft_op__shape_embedding_grad(const weft_op_use *u, weft_type *o)
     o[0] = f32(mat(weft_use_int(u, "rows"), u->in[0].shape.d[u->in[0].shape.n - 1]));
     if (*s && !weft_dtype_parse(s, &o[0].dtype))
         return WEFT_FAIL(WEFT_ERR_ARG, "embedding_grad: unknown dtype '%s'", s);
+    if (u->n_in > 2) WEFT_TRY(need(u, 2, &o[0].shape));
     return WEFT_OK;
 }
 weft_status weft_op__shape_cross_entropy(const weft_op_use *u, weft_type *o)

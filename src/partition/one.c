@@ -305,7 +305,7 @@ weft_status weft_partition_one(const weft_graph *g, const weft_partition_options
     weft_status   st  = WEFT_OK;
 
     WEFT_TRY(check(o));
-    WEFT_GO(weft_lower(g, &s));
+    WEFT_GO(weft_lower(g, &(weft_lower_options){.one_micro = o->n_micro == 1}, &s));
     WEFT_GO(weft_arena_create(&tmp));
     WEFT_GO(weft_program_create(g->name, &p));
     WEFT_GO(build(s, o, p, tmp));

@@ -274,6 +274,39 @@ static void loops_over_sums(void **state)
 }
 
 /* The gradient over the logits themselves, its weight one number for all rows. */
+/* A looked-up table's gradient over a base is the sum of both, to the last bit, also in place. */
+static void rows_over_a_base(void **state)
+{
+    (void)state;
+    enum {
+        N = 9,
+        V = 5,
+        D = 300
+    };
+    int64_t          n     = N;
+    int32_t          id[N] = {3, 0, 3, 3, 4, 0, -1, 2, 3};
+    weft_shape       s     = weft_shape_make(1, &n);
+    weft_view        in[3] = {TENSOR(0, N, D), weft_view_make(id, WEFT_DTYPE_I32, &s),
+                              TENSOR(0, V, D)};
+    weft_view        alone = TENSOR(0, V, D), over = TENSOR(0, V, D);
+    weft_kernel_call c = {.op        = WEFT_OP_EMBEDDING_GRAD,
+                          .n_in      = 2,
+                          .n_own_in  = 2,
+                          .n_out     = 1,
+                          .n_own_out = 1,
+                          .in        = in,
+                          .out       = &alone};
+    c.attr             = attr(c.op, "rows=5 pad=2");
+    run(&c);
+    c.n_in = c.n_own_in = 3, c.out = &over;
+    run(&c);
+    for (int64_t i = 0; i < V * D; i++)
+        assert_true(*at(&over, i) == *at(&in[2], i) + *at(&alone, i));
+    c.out = &in[2];
+    run(&c);
+    assert_memory_equal(over.p, in[2].p, sizeof(float) * V * D);
+}
+
 static void loss_and_gradient(void **state)
 {
     (void)state;
@@ -486,6 +519,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(posts, setup, teardown),
         cmocka_unit_test_setup_teardown(posts_bf16, setup, teardown),
         cmocka_unit_test_setup_teardown(loops_over_sums, setup, teardown),
+        cmocka_unit_test_setup_teardown(rows_over_a_base, setup, teardown),
         cmocka_unit_test_setup_teardown(loss_and_gradient, setup, teardown),
         cmocka_unit_test_setup_teardown(bad_label, setup, teardown),
         cmocka_unit_test_setup_teardown(update_in_place, setup, teardown),

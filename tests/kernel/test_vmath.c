@@ -51,7 +51,9 @@ static double worst(vf (*f)(vf), double (*g)(double), float lo, float hi)
 WRAP(exp)
 WRAP(sigmoid)
 WRAP(tanh)
-WRAP(erf) WRAP(normal_cdf) WRAP(gelu_tanh) WRAP(gelu_erf) WRAP(silu)
+WRAP(erf)
+WRAP(normal_cdf)
+WRAP(gelu_tanh) WRAP(gelu_erf) WRAP(silu)
 
     static double d_sigmoid(double x)
 {

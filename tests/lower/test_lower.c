@@ -16,7 +16,7 @@ static weft_segment *lower(const char *text)
     weft_status   st = weft_graph_from_text("test", text, strlen(text), &g);
     if (st != WEFT_OK) print_error("%s\n", weft_error_text());
     assert_int_equal(st, WEFT_OK);
-    st = weft_lower(g, &s);
+    st = weft_lower(g, &(weft_lower_options){.one_micro = true}, &s);
     if (st != WEFT_OK) print_error("%s\n", weft_error_text());
     assert_int_equal(st, WEFT_OK);
     weft_graph_destroy(g);
@@ -159,6 +159,32 @@ static void test_loss_and_gradient_are_one_pass(void **state)
     weft_segment_destroy(s);
 }
 
+/* A table used for lookup and product: the product's gradient is made in place, the looked-up rows
+ * are added to it. */
+static void test_a_tied_table_has_one_gradient(void **state)
+{
+    (void)state;
+    weft_segment *s = lower("graph t {\n"
+                            "  input x: f32[4,8]\n"
+                            "  input dz: f32[4,16]\n"
+                            "  input ids: i32[4]\n"
+                            "  backward\n"
+                            "  h: f32[16,8] = matmul(dz, x) {spec=bv,bd->vd}\n"
+                            "  e: f32[16,8] = embedding_grad(x, ids) {rows=16}\n"
+                            "  update\n"
+                            "  a: f32[16,8] = accumulate(e)\n"
+                            "  b: f32[16,8] = accumulate(h)\n"
+                            "  g: f32[16,8] = add(a, b)\n"
+                            "  output g\n"
+                            "}\n");
+    assert_int_equal(s->n_instr, 2);
+    assert_int_equal(s->instr[1].op, WEFT_OP_EMBEDDING_GRAD);
+    assert_int_equal(s->instr[1].n_own_in, 3);
+    assert_int_equal(s->instr[1].in[2].buffer, s->instr[0].out[0].buffer);
+    assert_int_equal(s->instr[1].out[0].buffer, s->instr[0].out[0].buffer);
+    weft_segment_destroy(s);
+}
+
 /* Strides under another shape exist only where the dimensions lie behind each other. */
 static void test_reshape_of_strides(void **state)
 {
@@ -182,6 +208,7 @@ int main(void)
         cmocka_unit_test(test_splits_and_concats_are_views),
         cmocka_unit_test(test_gradients_and_updates_are_in_place),
         cmocka_unit_test(test_loss_and_gradient_are_one_pass),
+        cmocka_unit_test(test_a_tied_table_has_one_gradient),
         cmocka_unit_test(test_reshape_of_strides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
