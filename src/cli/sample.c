@@ -35,7 +35,7 @@ static int run(int argc, char **argv)
           {"top-k", 0, WEFT_CLI_INT, &o.top_k, "N", "only among the N likeliest (all)"},
           {"seed", 0, WEFT_CLI_INT, &seed, "N", "of the draws (1)"},
           {"window", 0, WEFT_CLI_INT, &o.window, "N",
-           "tokens the model sees (its context, at most 256)"},
+           "tokens the model sees (as many as trained on, or 256)"},
           {"threads", 0, WEFT_CLI_INT, &threads, "N", "the cores there are"},
           {"ids", 0, WEFT_CLI_FLAG, &ids, NULL, "token numbers instead of text"},
           {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},

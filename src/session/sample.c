@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/doc.h"
 #include "base/io.h"
 #include "ckpt/ckpt.h"
 #include "session/pick.h"
@@ -31,6 +32,19 @@ static weft_status find_model(const char *model, weft_arena *a, const char **out
     *out = weft_arena_strdup(a, weft_ckpt_path(c));
     weft_ckpt_close(c);
     return weft_arena_status(a);
+}
+
+/* The length that weft train trained at, where the folder tells: positions behind it are unknown to the
+ * model.  0: it does not tell. */
+static int64_t trained_seq(const char *model, weft_arena *a)
+{
+    const char *path = weft_arena_printf(a, "%s/job.json", model);
+    weft_doc   *d    = NULL;
+    int64_t     seq  = 0;
+    if (!path || !weft_io_exists(path) || weft_doc_load(path, &d) != WEFT_OK) return 0;
+    if (weft_doc_get_int(d, weft_doc_root(d), "seq", &seq) != WEFT_OK) seq = 0;
+    weft_doc_destroy(d);
+    return seq;
 }
 
 typedef struct sampler {
@@ -127,7 +141,7 @@ weft_status weft_sample_run(const char *model, const weft_sample_options *o, boo
     weft_status st = WEFT_OK;
     WEFT_GO(weft_arena_create(&s.arena));
     WEFT_GO(find_model(model, s.arena, &dir));
-    WEFT_GO(compile(&s, dir, o->window));
+    WEFT_GO(compile(&s, dir, o->window ? o->window : trained_seq(model, s.arena)));
     if (s.vocab > 256 && !ids)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
                           "%s: its %lld tokens are not bytes; --ids prints numbers", dir,

@@ -13,7 +13,8 @@ typedef struct weft_sample_options {
     int64_t     top_k;       /* 0: all */
     uint64_t    seed;
     int         threads;
-    int64_t     window; /* tokens the model sees at once; 0: its context, at most 256 */
+    int64_t     window; /* tokens the model sees at once; 0: as many as it was
+                           trained on where the folder tells, else its context, at most 256 */
 } weft_sample_options;
 
 /* model: a folder with config.json and weights, or an output folder of weft train (its final/, else its
