@@ -48,7 +48,8 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     if (!strcmp(name, "version") || !strcmp(name, "--version") || !strcmp(name, "-V")) {
-        printf("weft %s\n", WEFT_VERSION);
+        bool json = argc > 2 && !strcmp(argv[2], "--json");
+        printf(json ? "{\"version\": \"%s\"}\n" : "weft %s\n", WEFT_VERSION);
         return WEFT_EXIT_OK;
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) return help(stdout);

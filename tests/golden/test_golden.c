@@ -7,7 +7,7 @@
  *     % cp a $T/b                              a shell command before the next case
  *     # a comment
  *
- * $T is a scratch folder.  WEFT_GOLDEN_UPDATE=1 prints what came instead of failing. */
+ * $T is a scratch folder, $W (in % lines) the command.  WEFT_GOLDEN_UPDATE=1 prints what came instead of failing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -52,7 +52,8 @@ static void add_lines(weft_text *t, char mark, char *text)
 static void prepare(const char *command)
 {
     weft_text cmd = {0};
-    weft_text_add(&cmd, "T=%s; export T; %s", test_files_path("."), command);
+    weft_text_add(&cmd, "T=%s; export T; W=%s; %s", test_files_path("."),
+                  WEFT_TEST_COMMAND, command);
     if (system(cmd.s)) fail_msg("failed: %s", command);
     weft_text_fini(&cmd);
 }

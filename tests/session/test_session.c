@@ -106,6 +106,38 @@ static void test_threads_llama(void **s)
     test_files_end();
 }
 
+/* Every family: the same bits with 2 threads, recomputed, and resumed; near them in bf16. */
+static void test_families(void **s)
+{
+    (void)s;
+    static const char *const family[] = {"bert",    "ernie", "gpt2", "llama",   "mistral",
+                                         "mixtral", "qwen2", "t5",   "t5-gated"};
+    uint16_t                 token[400];
+    for (size_t i = 0; i < 400; i++) token[i] = (uint16_t)(1 + i * i % 29);
+    for (size_t i = 0; i < WEFT_COUNT(family); i++) {
+        char job[512], two[600], full[600], half[600], part[600];
+        test_files_begin();
+        test_files_write(test_files_path("t.bin"), token, sizeof token);
+        snprintf(job, sizeof job,
+                 "model=tests/fixtures/families/%s data=%s seq=8 batch=4 steps=4",
+                 family[i], test_files_path("t.bin"));
+        snprintf(two, sizeof two, "%s threads=2 recompute=selective", job);
+        snprintf(full, sizeof full, "%s recompute=full", job);
+        snprintf(half, sizeof half, "%s dtype=bf16", job);
+        snprintf(part, sizeof part, "%s steps=2", job);
+        weft_session_result a = run("a", job);
+        if (!isfinite(a.loss) || run("b", two).weights_xxh64 != a.weights_xxh64 ||
+            run("c", full).weights_xxh64 != a.weights_xxh64)
+            fail_msg("%s: other bits", family[i]);
+        run("d", part);
+        if (run("d", job).weights_xxh64 != a.weights_xxh64)
+            fail_msg("%s: other bits after a resume", family[i]);
+        if (!(fabs(run("e", half).loss / a.loss - 1) < 0.03))
+            fail_msg("%s: bf16", family[i]);
+        test_files_end();
+    }
+}
+
 /* Recomputation changes what is kept, not a bit of the result. */
 static void test_recompute(void **s)
 {
@@ -313,6 +345,44 @@ static void test_init(void **s)
     test_files_end();
 }
 
+/* Shards with an index and a tensor nobody knows go in and come out as the same bytes. */
+static void test_shards(void **s)
+{
+    (void)s;
+    static const int64_t  odd[3] = {1, -2, 3};
+    const weft_store_pair meta   = {"format", "pt"};
+    weft_store_dir       *d;
+    weft_store_item       item[64];
+    char                  words[512];
+    size_t                n_text;
+    int                   n = 0;
+    test_files_begin();
+    OK(weft_store_dir_open("tests/fixtures/gpt2/init", &d));
+    for (int i = 0; i < weft_store_dir_count(d); i++) {
+        const weft_store_tensor *t = weft_store_dir_at(d, i);
+        item[n++] = (weft_store_item){t->name, t->dtype, t->shape, {.data = t->data}};
+    }
+    item[n++] = (weft_store_item){
+        "extra.steps", WEFT_DTYPE_I64, weft_shape_make(1, (int64_t[]){3}), {.data = odd}};
+    OK(weft_store_dir_write(test_files_path("m"), item, n, &meta, 1, 12000));
+    weft_store_dir_close(d);
+    char *text = test_files_read("tests/fixtures/gpt2/init/config.json", &n_text);
+    test_files_write(test_files_path("m/config.json"), text, n_text);
+    free(text);
+    snprintf(words, sizeof words, "model=%s steps=1 optimizer.lr=0",
+             test_files_path("m"));
+    run("a", words);
+    assert_true(test_files_same(test_files_path("m/model.safetensors.index.json"),
+                                test_files_path("a/final/model.safetensors.index.json")));
+    assert_true(
+        test_files_same(test_files_path("m/model-00001-of-00003.safetensors"),
+                        test_files_path("a/final/model-00001-of-00003.safetensors")));
+    assert_true(
+        test_files_same(test_files_path("m/model-00003-of-00003.safetensors"),
+                        test_files_path("a/final/model-00003-of-00003.safetensors")));
+    test_files_end();
+}
+
 /* bf16 storage stays near fp32. */
 static void test_bf16(void **s)
 {
@@ -327,12 +397,13 @@ static void test_bf16(void **s)
 int main(void)
 {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_threads_llama),
-        cmocka_unit_test(test_recompute),    cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_resume_kinds), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_labels),    cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_init),         cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_threads_llama),
+        cmocka_unit_test(test_recompute), cmocka_unit_test(test_families),
+        cmocka_unit_test(test_resume),    cmocka_unit_test(test_resume_kinds),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_no_labels),
+        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_init),
+        cmocka_unit_test(test_bf16),      cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_shards),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }
