@@ -1,9 +1,9 @@
-/* Sums in one order: the binary tree over positions.  Block by block, partial sums are kept like the digits
+/* Sums in one order: the binary tree over positions, by vectors (vec.c) or plainly here.  Block by block, partial sums are kept like the digits
  * of a binary counter: when position i comes in, as many finished pairs are added as i has trailing ones.
  *     n = 5:  ((0 + 1) + (2 + 3)) + 4 */
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/vec.h"
 
 enum {
     BLOCK     = 256,
@@ -56,8 +56,8 @@ DEFINE_SUM(sum_bf16, uint16_t, float, from_bf16, to_bf16)
 DEFINE_SUM(sum_i32, uint32_t, uint32_t, SAME, SAME)
 DEFINE_SUM(sum_i64, uint64_t, uint64_t, SAME, SAME)
 
-weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
-                          int64_t count)
+weft_status weft_comm__sum_plain(weft_dtype t, int n, const void *const *in, void *out,
+                                 int64_t count)
 {
     switch (t) {
     case WEFT_DTYPE_F32: sum_f32(n, in, out, count); return WEFT_OK;
@@ -71,4 +71,11 @@ weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
         return WEFT_FAIL(WEFT_ERR_ARG, "%s values cannot be summed across ranks",
                          weft_dtype_name(t));
     }
+}
+
+weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
+                          int64_t count)
+{
+    if (weft_comm__vec_sum(t, n, in, 1, &out, count, false)) return WEFT_OK;
+    return weft_comm__sum_plain(t, n, in, out, count);
 }

@@ -1,0 +1,253 @@
+/* The shared file of a job on one host: made by the launcher, joined by ranks.
+ *
+ * It is sparse: every slab is as large as the machine's memory, and all of it is mapped at once, so that a
+ * rank that allocates has nothing to tell its peers. */
+#include "comm/shm_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC   UINT64_C(0x316d687374666577) /* "weftshm1" */
+#define MOST_VM (INT64_C(1) << 45)           /* of 2^47 that a process can map */
+
+enum {
+    VERSION = 1
+};
+
+struct weft_comm_shm {
+    int       fd;
+    shm_head *head;
+    shm_rank *rank;
+    size_t    mapped;
+};
+
+static uint64_t round_up(uint64_t x, uint64_t to)
+{
+    return (x + to - 1) / to * to;
+}
+
+static uint64_t ranks_at(void)
+{
+    return round_up(sizeof(shm_head), SHM_PAGE);
+}
+
+static shm_head plan(int world)
+{
+    uint64_t ram  = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t most = (uint64_t)MOST_VM / (uint64_t)(world + 1) / SHM_HUGE * SHM_HUGE;
+    uint64_t slab = round_up(ram, SHM_HUGE);
+    shm_head h    = {.magic = MAGIC, .version = VERSION, .world = (uint32_t)world};
+    if (slab > most) slab = most;
+    /* one record more than ranks: the launcher's */
+    h.heap_at = round_up(ranks_at() + sizeof(shm_rank) * (uint64_t)(world + 1), SHM_PAGE);
+    h.slab_at = round_up(h.heap_at + slab, SHM_HUGE);
+    h.slab_bytes = slab;
+    h.file_bytes = h.slab_at + slab * (uint64_t)world;
+    h.heap_used  = h.heap_at;
+    return h;
+}
+
+static weft_status fail_errno(const char *what)
+{
+    return WEFT_FAIL(WEFT_ERR_MEM, "shared memory: %s: %s", what, strerror(errno));
+}
+
+static weft_status fill(weft_comm_shm *w, int world)
+{
+    shm_head h = plan(world);
+    w->mapped  = h.heap_at;
+    w->fd      = memfd_create("weft", MFD_CLOEXEC);
+    if (w->fd < 0) return fail_errno("memfd_create");
+    if (ftruncate(w->fd, (off_t)h.file_bytes)) return fail_errno("ftruncate");
+    if (fallocate(w->fd, 0, 0, (off_t)w->mapped)) return fail_errno("fallocate");
+    void *p = mmap(NULL, w->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, 0);
+    if (p == MAP_FAILED) return fail_errno("mmap");
+    w->head  = p;
+    w->rank  = (shm_rank *)(void *)((char *)p + ranks_at());
+    *w->head = h;
+    WEFT_TRY(weft_comm__shm_init_mutex(&w->head->lock));
+    for (int r = 0; r < world; r++)
+        WEFT_TRY(weft_comm__shm_init_mutex(&w->rank[r].alive));
+    return WEFT_OK;
+}
+
+weft_status weft_comm_shm_create(int world, weft_comm_shm **out)
+{
+    if (world < 1 || world > SHM_MAX_RANK)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks on one host: 1 to %d are possible",
+                         world, SHM_MAX_RANK);
+    weft_comm_shm *w = calloc(1, sizeof *w);
+    if (!w) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    w->fd          = -1;
+    weft_status st = fill(w, world);
+    if (st != WEFT_OK)
+        weft_comm_shm_destroy(w);
+    else
+        *out = w;
+    return st;
+}
+
+void weft_comm_shm_destroy(weft_comm_shm *w)
+{
+    if (!w) return;
+    if (w->head) munmap(w->head, w->mapped);
+    if (w->fd >= 0) close(w->fd);
+    free(w);
+}
+
+int weft_comm_shm_fd(const weft_comm_shm *w)
+{
+    return w->fd;
+}
+
+void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how)
+{
+    weft_comm__shm_condemn(w->head, w->rank, atomic_load(&w->rank[rank].epoch), rank,
+                           (int)w->head->world, how);
+    atomic_store(&w->rank[rank].state.v, SHM_DEAD);
+    weft_comm__shm_wake(&w->rank[rank].state);
+}
+
+/* ---- a rank's end ---- */
+
+static void shm_abort(weft_comm *c, const char *why)
+{
+    shm_end *e = shm_of(c);
+    weft_comm__shm_condemn(e->head, e->rank, c->epoch, c->rank, c->rank, why);
+}
+
+static void shm_destroy(weft_comm *c)
+{
+    shm_end *e = shm_of(c);
+    weft_comm__shm_unwatch(e);
+    if (e->head) munmap(e->base, e->head->file_bytes);
+    if (e->fd >= 0) close(e->fd);
+    for (void *k = e->opened, *next; k; k = next) {
+        next = *(void **)k;
+        free(k);
+    }
+    pthread_mutex_destroy(&e->opening);
+    free(e->used);
+    free(e);
+}
+
+static const weft_comm_ops ops = {
+    .open_channel = weft_comm__shm_open_channel,
+    .open_group   = weft_comm__shm_open_group,
+    .send         = weft_comm__shm_send,
+    .recv         = weft_comm__shm_recv,
+    .collective   = weft_comm__shm_collective,
+    .abort        = shm_abort,
+    .destroy      = shm_destroy,
+};
+
+/* Everything that the head says is compared with what we would have written. */
+static weft_status read_head(int fd, shm_head *out)
+{
+    struct stat s;
+    if (fstat(fd, &s) || pread(fd, out, sizeof *out, 0) != (ssize_t)sizeof *out ||
+        out->magic != MAGIC)
+        return WEFT_FAIL(WEFT_ERR_ARG, "file descriptor %d is not a weft job's memory",
+                         fd);
+    if (out->version != VERSION)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "the job's shared memory is of version %u, this weft's is %d",
+                         out->version, VERSION);
+    if (out->world >= 1 && out->world <= SHM_MAX_RANK) {
+        shm_head h = plan((int)out->world);
+        if (h.file_bytes == out->file_bytes && h.heap_at == out->heap_at &&
+            h.slab_at == out->slab_at && h.slab_bytes == out->slab_bytes &&
+            (uint64_t)s.st_size == h.file_bytes)
+            return WEFT_OK;
+    }
+    return WEFT_FAIL(WEFT_ERR_ARG, "the job's shared memory is damaged");
+}
+
+/* At a multiple of 2 MB, so that large pages can be mapped as such. */
+static weft_status map_all(shm_end *e, size_t bytes)
+{
+    char *p = mmap(NULL, bytes + SHM_HUGE, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return fail_errno("mmap");
+    char *at = (char *)round_up((uintptr_t)p, SHM_HUGE);
+    if (at > p) munmap(p, (size_t)(at - p));
+    munmap(at + bytes, (size_t)(p + SHM_HUGE - at));
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+             e->fd, 0) == MAP_FAILED) {
+        munmap(at, bytes);
+        return fail_errno("mmap");
+    }
+    madvise(at, bytes, MADV_DONTDUMP);
+    e->base = at;
+    e->head = (shm_head *)(void *)at;
+    e->rank = (shm_rank *)(void *)(at + ranks_at());
+    return WEFT_OK;
+}
+
+static void tell_processors(shm_end *e)
+{
+    cpu_set_t set;
+    uint64_t *cpu = e->rank[e->c.rank].cpu;
+    memset(cpu, 0, sizeof e->rank->cpu);
+    if (sched_getaffinity(0, sizeof set, &set)) return;
+    for (int i = 0; i < 64 * SHM_CPU_WORD && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET((size_t)i, &set)) cpu[i / 64] |= UINT64_C(1) << i % 64;
+}
+
+static weft_status wait_for_all(shm_end *e)
+{
+    double deadline = 0;
+    for (int r = 0; r < e->c.world; r++) {
+        shm_word *w = &e->rank[r].state;
+        while (atomic_load(&w->v) == SHM_ABSENT) {
+            uint32_t alarm = atomic_load(&e->head->alarm.v);
+            if (atomic_load(&w->v) != SHM_ABSENT) break;
+            if (weft_comm__shm_sleep(e, w, SHM_ABSENT, alarm, &deadline) == SHM_LATE)
+                return WEFT_FAIL(WEFT_ERR_PEER,
+                                 "rank %d is silent: it has not joined within %g s", r,
+                                 e->c.timeout_s);
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status join(shm_end *e, int fd, int rank)
+{
+    shm_head h;
+    WEFT_TRY(read_head(fd, &h));
+    if (rank < 0 || rank >= (int)h.world)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.world);
+    e->c.rank  = rank;
+    e->c.world = (int)h.world;
+    e->fd      = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (e->fd < 0) return fail_errno("dup");
+    WEFT_TRY(map_all(e, h.file_bytes));
+    tell_processors(e);
+    e->yield = 20;
+    WEFT_TRY(weft_comm__shm_watch(e));
+    WEFT_TRY(wait_for_all(e));
+    weft_comm__shm_choose_waiting(e);
+    return WEFT_OK;
+}
+
+weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out)
+{
+    shm_end *e = calloc(1, sizeof *e);
+    if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    e->fd          = -1;
+    e->c           = (weft_comm){.transport = "shm", .op = &ops, .impl = e};
+    e->c.timeout_s = timeout_s;
+    pthread_mutex_init(&e->opening, NULL);
+    weft_status st = join(e, fd, rank);
+    if (st != WEFT_OK)
+        shm_destroy(&e->c);
+    else
+        *out = &e->c;
+    return st;
+}

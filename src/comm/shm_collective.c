@@ -1,0 +1,387 @@
+/* Collectives in shared memory.
+ *
+ * All members arrive at a barrier, each having left its call: what it wants, and where its memory lies.
+ *     direct    all memory lies in slabs: everyone does his share straight between them, then a second barrier.
+ *               Sums: position k owns the k-th slice, adds it out of all inputs and stores it into all outputs.
+ *     staged    somebody's does not: inputs go through the members' stages, chunk by chunk.  The first chunk is
+ *               there before the first barrier, so a small call has only that one.
+ *
+ * Slots: what is written to slot t & 1 of a stage (or of the calls) before the barrier of turn t is read between
+ * it and the next barrier, and written again only for turn t + 2.  So no barrier is needed for leaving. */
+#include "comm/shm_priv.h"
+
+#include <string.h>
+
+#include "comm/vec.h"
+
+enum {
+    STREAM = 1 << 20,   /* results above this go past the caches */
+    CHUNK  = 256 << 10, /* stages of all members should stay in cache */
+    SLICED = 4,         /* from so many members on, a staged sum is divided among them */
+};
+
+typedef struct job {
+    weft_comm_group *g;
+    weft_comm_kind   kind;
+    weft_dtype       t;
+    int64_t          size, count,
+        share; /* share: elements of a member, in reduce_scatter and all_to_all */
+    const char *in;
+    char       *out;
+} job;
+
+static bool has_sum(weft_comm_kind k)
+{
+    return k == WEFT_COMM_ALL_REDUCE || k == WEFT_COMM_REDUCE_SCATTER;
+}
+
+static bool by_shares(weft_comm_kind k)
+{
+    return k == WEFT_COMM_REDUCE_SCATTER || k == WEFT_COMM_ALL_TO_ALL;
+}
+
+static int64_t out_bytes(const job *j)
+{
+    if (j->kind == WEFT_COMM_REDUCE_SCATTER) return j->share * j->size;
+    if (j->kind == WEFT_COMM_ALL_GATHER) return j->count * j->size * j->g->n;
+    return j->count * j->size;
+}
+
+/* out[k] = the sum, all of g->in to g->out[0..n_out-1]. */
+static void sum_to(const job *j, int n_out, int64_t count, bool stream)
+{
+    enum {
+        BLOCK = 2048
+    };
+    weft_comm_group *g = j->g;
+    if (weft_comm__vec_sum(j->t, g->n, g->in, n_out, g->out, count, stream)) return;
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        (void)weft_comm__sum_plain(j->t, g->n, g->in, g->out[0], n);
+        for (int k = 1; k < n_out; k++)
+            memmove(g->out[k], g->out[0], (size_t)(n * j->size));
+        for (int k = 0; k < g->n; k++) g->in[k] = (const char *)g->in[k] + n * j->size;
+        for (int k = 0; k < n_out; k++) g->out[k] = (char *)g->out[k] + n * j->size;
+    }
+}
+
+/* Slice k of n, in whole lines. */
+static int64_t slice_at(const job *j, int64_t count, int k)
+{
+    int64_t line = 64 / j->size, lines = (count + line - 1) / line;
+    int64_t at = lines * k / j->g->n * line;
+    return at < count ? at : count;
+}
+
+/* ---- direct ---- */
+
+static const shm_call *call_of(const weft_comm_group *g, int k, uint32_t turn)
+{
+    return &g->round->call[k][turn & 1];
+}
+
+/* Pointers to the members' memory, as they gave it, moved on by `from` elements. */
+static void aim(const job *j, const shm_call *const *call, int64_t from)
+{
+    weft_comm_group *g = j->g;
+    for (int k = 0; k < g->n; k++) {
+        g->in[k]  = g->e->base + call[k]->in + from * j->size;
+        g->out[k] = g->e->base + call[k]->out + from * j->size;
+    }
+}
+
+/* One memory for all results: written once. */
+static bool out_is_shared(const weft_comm_group *g, const shm_call *const *call)
+{
+    for (int k = 1; k < g->n; k++)
+        if (call[k]->out != call[0]->out) return false;
+    return true;
+}
+
+static bool overlap(int64_t a, int64_t b, int64_t bytes)
+{
+    return a < b + bytes && b < a + bytes;
+}
+
+/* A piece at a time, so that a death is noticed on the way. */
+static weft_status add_slices(const job *j, const shm_call *const *call, int64_t lo,
+                              int64_t hi, int n_out, bool stream)
+{
+    int64_t piece = SHM_PIECE / j->size;
+    for (int64_t at = lo; at < hi; at += piece) {
+        WEFT_TRY(weft_comm__shm_check(j->g->e));
+        aim(j, call, at);
+        if (j->kind == WEFT_COMM_REDUCE_SCATTER)
+            j->g->out[0] = j->out + (at - lo) * j->size;
+        sum_to(j, n_out, hi - at < piece ? hi - at : piece, stream);
+    }
+    return WEFT_OK;
+}
+
+static weft_status copy(const job *j, char *out, const char *in, int64_t bytes,
+                        bool stream)
+{
+    if (out == in) return WEFT_OK;
+    for (int64_t at = 0; at < bytes; at += SHM_PIECE) {
+        WEFT_TRY(weft_comm__shm_check(j->g->e));
+        weft_comm__vec_copy(out + at, in + at,
+                            bytes - at < SHM_PIECE ? bytes - at : SHM_PIECE, stream);
+    }
+    return WEFT_OK;
+}
+
+static weft_status direct_share(const job *j, const shm_call *const *call)
+{
+    weft_comm_group *g     = j->g;
+    const char      *base  = g->e->base;
+    int64_t          bytes = j->count * j->size, part = j->share * j->size;
+    bool             big = out_bytes(j) > STREAM, shared = out_is_shared(g, call);
+    int64_t          mine = call[g->me]->out;
+    switch (j->kind) {
+    case WEFT_COMM_ALL_REDUCE:
+        for (int k = 0; k < g->n; k++)
+            if (overlap(call[k]->in, call[0]->out, bytes)) big = false;
+        return add_slices(j, call, slice_at(j, j->count, g->me),
+                          slice_at(j, j->count, g->me + 1), shared ? 1 : g->n,
+                          big && shared);
+    case WEFT_COMM_REDUCE_SCATTER:
+        for (int k = 0; k < g->n; k++)
+            if (overlap(call[k]->in, mine, bytes)) big = false;
+        return add_slices(j, call, g->me * j->share, (g->me + 1) * j->share, 1, big);
+    case WEFT_COMM_ALL_GATHER:
+        if (shared) return copy(j, j->out + g->me * bytes, j->in, bytes, big);
+        for (int i = 0, k = g->me; i < g->n; i++, k = (k + 1) % g->n)
+            WEFT_TRY(copy(j, j->out + k * bytes, base + call[k]->in, bytes, big));
+        return WEFT_OK;
+    case WEFT_COMM_ALL_TO_ALL:
+        for (int i = 0, k = g->me; i < g->n; i++, k = (k + 1) % g->n)
+            WEFT_TRY(
+                copy(j, j->out + k * part, base + call[k]->in + g->me * part, part, big));
+        return WEFT_OK;
+    case WEFT_COMM_BROADCAST:
+        if (shared && g->me) return WEFT_OK;
+        return copy(j, j->out, base + call[0]->in, bytes, big);
+    case WEFT_COMM_BARRIER: break;
+    }
+    return WEFT_OK;
+}
+
+/* ---- staged ---- */
+
+/* Elements that a chunk takes of each share, or of in. */
+static int64_t chunk_count(const job *j)
+{
+    int64_t bytes = j->g->e->crowded ? SHM_STAGE : CHUNK;
+    int64_t n     = bytes / j->size / (by_shares(j->kind) ? j->g->n : 1);
+    return n / 64 * 64;
+}
+
+static int64_t total_count(const job *j)
+{
+    return by_shares(j->kind) ? j->share : j->count;
+}
+
+static weft_status populate(const job *j)
+{
+    weft_comm_group *g = j->g;
+    int64_t most = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
+    int64_t need = most * j->size * (by_shares(j->kind) ? g->n : 1);
+    if (need <= g->staged) return WEFT_OK;
+    need = (need + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    for (int k = 0; k < 2; k++)
+        WEFT_TRY(weft_comm__shm_populate(g->stage[g->me] + k * SHM_STAGE, need));
+    g->e->c.bytes += 2 * (need - g->staged);
+    g->staged = (int)need;
+    return WEFT_OK;
+}
+
+static char *stage_at(const weft_comm_group *g, int k, uint32_t turn)
+{
+    return g->stage[k] + (turn & 1) * SHM_STAGE;
+}
+
+/* Elements lo .. lo + n - 1 of in (of each share) into the own stage. */
+static void stage(const job *j, uint32_t turn, int64_t lo, int64_t n)
+{
+    weft_comm_group *g     = j->g;
+    char            *to    = stage_at(g, g->me, turn);
+    int64_t          bytes = n * j->size;
+    if (!bytes || (j->kind == WEFT_COMM_BROADCAST && g->me)) return;
+    if (!by_shares(j->kind)) {
+        memcpy(to, j->in + lo * j->size, (size_t)bytes);
+        return;
+    }
+    for (int k = 0; k < g->n; k++)
+        memcpy(to + k * bytes, j->in + (k * j->share + lo) * j->size, (size_t)bytes);
+}
+
+/* The same elements out of all stages. */
+static void take(const job *j, uint32_t turn, int64_t lo, int64_t n)
+{
+    weft_comm_group *g     = j->g;
+    int64_t          bytes = n * j->size;
+    char            *out   = j->out + lo * j->size;
+    if (!bytes) return;
+    switch (j->kind) {
+    case WEFT_COMM_ALL_REDUCE:
+    case WEFT_COMM_REDUCE_SCATTER: {
+        int64_t skip = j->kind == WEFT_COMM_ALL_REDUCE ? 0 : g->me * bytes;
+        for (int k = 0; k < g->n; k++) g->in[k] = stage_at(g, k, turn) + skip;
+        g->out[0] = out;
+        sum_to(j, 1, n, out_bytes(j) > STREAM && j->in != j->out);
+        return;
+    }
+    case WEFT_COMM_ALL_GATHER:
+        for (int k = 0; k < g->n; k++)
+            weft_comm__vec_copy(out + k * j->count * j->size, stage_at(g, k, turn), bytes,
+                                out_bytes(j) > STREAM);
+        return;
+    case WEFT_COMM_ALL_TO_ALL:
+        for (int k = 0; k < g->n; k++)
+            weft_comm__vec_copy(out + k * j->share * j->size,
+                                stage_at(g, k, turn) + g->me * bytes, bytes,
+                                out_bytes(j) > STREAM);
+        return;
+    case WEFT_COMM_BROADCAST:
+        if (g->me || j->in != j->out)
+            memcpy(out, g->me ? stage_at(g, 0, turn) : j->in + lo * j->size,
+                   (size_t)bytes);
+        return;
+    case WEFT_COMM_BARRIER: return;
+    }
+}
+
+/* A staged sum divided among the members: each adds its slice into the other slot of its stage, from where
+ * all take it after one more barrier. */
+static weft_status take_sliced(const job *j, uint32_t turn, int64_t lo, int64_t n)
+{
+    weft_comm_group *g  = j->g;
+    int64_t          me = slice_at(j, n, g->me), end = slice_at(j, n, g->me + 1);
+    for (int k = 0; k < g->n; k++) g->in[k] = stage_at(g, k, turn) + me * j->size;
+    g->out[0] = stage_at(g, g->me, turn + 1) + me * j->size;
+    if (me < end) sum_to(j, 1, end - me, false);
+    WEFT_TRY(weft_comm__shm_barrier(g, j->kind));
+    for (int k = 0; k < g->n; k++) {
+        int64_t from = slice_at(j, n, k), to = slice_at(j, n, k + 1);
+        if (from < to)
+            weft_comm__vec_copy(
+                j->out + (lo + from) * j->size, stage_at(g, k, turn + 1) + from * j->size,
+                (to - from) * j->size, out_bytes(j) > STREAM && j->in != j->out);
+    }
+    return WEFT_OK;
+}
+
+/* From behind the barrier of `turn`, with the first chunk staged. */
+static weft_status go_staged(const job *j, uint32_t turn)
+{
+    int64_t chunk = chunk_count(j), total = total_count(j);
+    bool    sliced = j->kind == WEFT_COMM_ALL_REDUCE && j->g->n >= SLICED &&
+                  j->count * j->size > 4 * CHUNK / j->g->n;
+    for (int64_t lo = 0; lo < total; lo += chunk) {
+        int64_t n = total - lo < chunk ? total - lo : chunk;
+        if (lo) {
+            turn = weft_comm__shm_turn(j->g);
+            stage(j, turn, lo, n);
+            WEFT_TRY(weft_comm__shm_barrier(j->g, j->kind));
+        }
+        if (sliced)
+            WEFT_TRY(take_sliced(j, turn, lo, n));
+        else
+            take(j, turn, lo, n);
+    }
+    return WEFT_OK;
+}
+
+/* ---- the call ---- */
+
+static weft_status check_calls(const job *j, const shm_call *const *call, int *n_staged)
+{
+    weft_comm_group *g = j->g;
+    *n_staged          = 0;
+    for (int k = 0; k < g->n; k++) {
+        const shm_call *x = call[k];
+        if (x->kind < 0 || x->kind > WEFT_COMM_BARRIER || x->dtype < 0 ||
+            x->dtype >= WEFT_N_DTYPE)
+            return WEFT_FAIL(WEFT_ERR_PEER, "the call of rank %d is damaged", g->rank[k]);
+        if (x->kind != (int)j->kind || x->dtype != (int)j->t || x->count != j->count)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "rank %d calls %s of %lld %s where rank %d calls %s of %lld %s",
+                g->rank[g->me], weft_comm_kind_name(j->kind), (long long)j->count,
+                weft_dtype_name(j->t), g->rank[k],
+                weft_comm_kind_name((weft_comm_kind)x->kind), (long long)x->count,
+                weft_dtype_name((weft_dtype)x->dtype));
+        *n_staged += x->staged != 0;
+    }
+    if (*n_staged) return WEFT_OK;
+    for (int k = 0; k < g->n; k++) {
+        bool reads = j->kind != WEFT_COMM_BROADCAST || !k;
+        if (!weft_comm__shm_slab(g->e, call[k]->out, out_bytes(j)) ||
+            (reads && !weft_comm__shm_slab(g->e, call[k]->in, j->count * j->size)))
+            return WEFT_FAIL(WEFT_ERR_PEER, "the call of rank %d is damaged", g->rank[k]);
+    }
+    return WEFT_OK;
+}
+
+/* Small calls are staged even from slabs where a barrier costs more than copying. */
+static bool wants_stage(const job *j, const shm_call *x)
+{
+    int64_t bytes = j->count * j->size;
+    if (j->kind == WEFT_COMM_BROADCAST && j->g->me) return x->out < 0;
+    if (x->in < 0 || x->out < 0) return true;
+    return bytes <= (j->g->e->crowded ? 32 << 10 : 1 << 10);
+}
+
+static weft_status run(const job *j)
+{
+    weft_comm_group *g    = j->g;
+    shm_end         *e    = g->e;
+    uint32_t         turn = weft_comm__shm_turn(g);
+    shm_call        *x    = &g->round->call[g->me][turn & 1];
+    int64_t first = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
+    x->kind       = (int32_t)j->kind;
+    x->dtype      = (int32_t)j->t;
+    x->count      = j->count;
+    x->in         = weft_comm__shm_offset(e, j->in, j->count * j->size);
+    x->out        = weft_comm__shm_offset(e, j->out, out_bytes(j));
+    x->staged     = wants_stage(j, x);
+    if (x->staged) {
+        WEFT_TRY(populate(j));
+        stage(j, turn, 0, first);
+    }
+    WEFT_TRY(weft_comm__shm_barrier(g, j->kind));
+    if (j->kind == WEFT_COMM_BARRIER) return WEFT_OK;
+
+    const shm_call **call = g->call;
+    int              n_staged;
+    for (int k = 0; k < g->n; k++) call[k] = call_of(g, k, turn);
+    WEFT_TRY(check_calls(j, call, &n_staged));
+    if (!j->count) return WEFT_OK;
+    if (!n_staged) {
+        WEFT_TRY(direct_share(j, call));
+        return weft_comm__shm_barrier(g, j->kind);
+    }
+    if (n_staged < g->n) { /* the others have not staged: all do, now that they know */
+        WEFT_TRY(populate(j));
+        turn = weft_comm__shm_turn(g);
+        stage(j, turn, 0, first);
+        WEFT_TRY(weft_comm__shm_barrier(g, j->kind));
+    }
+    return go_staged(j, turn);
+}
+
+weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
+                                      weft_comm_kind kind, weft_dtype t, const void *in,
+                                      void *out, int64_t count)
+{
+    (void)c;
+    job j   = {.g = g, .kind = kind, .t = t, .count = count, .in = in, .out = out};
+    j.size  = weft_dtype_bytes(t);
+    j.share = count / g->n;
+    WEFT_TRY(weft_comm__shm_enter(g));
+    if (has_sum(kind))
+        WEFT_TRY(weft_comm__sum_plain(t, 0, NULL, NULL, 0)); /* can be summed? */
+    if (g->n > 1) return run(&j);
+    if (out != in && count) memmove(out, in, (size_t)(count * j.size));
+    return WEFT_OK;
+}

@@ -1,0 +1,263 @@
+/* Memory in the shared file: the directory with the heap behind it, and the slab of a rank.
+ *
+ * The directory is filled under a robust lock; an entry is linked in by its last store, so a rank that dies
+ * while it holds the lock leaves nothing half done.  The heap only grows: what is opened stays. */
+#include "comm/shm_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+weft_status weft_comm__shm_init_mutex(pthread_mutex_t *m)
+{
+    pthread_mutexattr_t a;
+    int                 rc = pthread_mutexattr_init(&a);
+    if (!rc) rc = pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    if (!rc) rc = pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    if (!rc) rc = pthread_mutex_init(m, &a);
+    pthread_mutexattr_destroy(&a);
+    if (rc) return WEFT_FAIL(WEFT_ERR_INTERNAL, "shared mutex: %s", strerror(rc));
+    return WEFT_OK;
+}
+
+/* ---- directory ---- */
+
+weft_status weft_comm__shm_lock(shm_end *e)
+{
+    double          s = weft_clock_s() + e->c.timeout_s;
+    struct timespec t = {.tv_sec = (time_t)s};
+    t.tv_nsec         = (long)((s - (double)t.tv_sec) * 1e9);
+    int rc            = pthread_mutex_clocklock(&e->head->lock, CLOCK_MONOTONIC, &t);
+    if (rc == EOWNERDEAD) rc = pthread_mutex_consistent(&e->head->lock);
+    if (rc == ETIMEDOUT)
+        return WEFT_FAIL(
+            WEFT_ERR_PEER,
+            "a rank is silent: rank %d waited %g s for the directory of channels",
+            e->c.rank, e->c.timeout_s);
+    if (rc) return WEFT_FAIL(WEFT_ERR_INTERNAL, "shared mutex: %s", strerror(rc));
+    return WEFT_OK;
+}
+
+void weft_comm__shm_unlock(shm_end *e)
+{
+    pthread_mutex_unlock(&e->head->lock);
+}
+
+void *weft_comm__shm_heap_at(const shm_end *e, uint64_t at, uint64_t bytes)
+{
+    const shm_head *h = e->head;
+    if (at < h->heap_at || at > h->slab_at || bytes > h->slab_at - at || at % SHM_LINE)
+        return NULL;
+    return e->base + at;
+}
+
+weft_status weft_comm__shm_heap_alloc(shm_end *e, int64_t bytes, uint64_t *at)
+{
+    shm_head *h    = e->head;
+    uint64_t  need = ((uint64_t)bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+    if (h->heap_used < h->heap_at || h->heap_used > h->slab_at ||
+        need > h->slab_at - h->heap_used)
+        return WEFT_FAIL(WEFT_ERR_MEM, "no room for %lld bytes of channels and groups",
+                         (long long)bytes);
+    *at = h->heap_used;
+    h->heap_used += need;
+    return WEFT_OK;
+}
+
+weft_status weft_comm__shm_find_entry(shm_end *e, const int32_t *key, int n_key,
+                                      int64_t body_bytes, void **body, bool *fresh)
+{
+    size_t   key_bytes = sizeof *key * (size_t)n_key, all = sizeof(shm_entry) + key_bytes;
+    uint64_t hash  = weft_hash_xxh64(key, key_bytes, 0), at, b;
+    uint64_t *head = &e->head->bucket[hash % SHM_BUCKET];
+    *fresh         = false;
+    shm_entry *x;
+    for (at = *head; at; at = x->next) {
+        x = weft_comm__shm_heap_at(e, at, all);
+        if (!x || (x->next && x->next >= at)) /* newer ones lie further on */
+            return WEFT_FAIL(WEFT_ERR_PEER, "the directory of channels is damaged");
+        if (x->hash != hash || x->n_key != (uint32_t)n_key ||
+            memcmp(x->key, key, key_bytes) != 0)
+            continue;
+        *body = weft_comm__shm_heap_at(e, x->body, (uint64_t)body_bytes);
+        return *body ? WEFT_OK
+                     : WEFT_FAIL(WEFT_ERR_PEER, "the directory of channels is damaged");
+    }
+    WEFT_TRY(weft_comm__shm_heap_alloc(e, (int64_t)all, &at));
+    WEFT_TRY(weft_comm__shm_heap_alloc(e, body_bytes, &b));
+    WEFT_TRY(weft_comm__shm_populate(e->base + at, (int64_t)all));
+    WEFT_TRY(weft_comm__shm_populate(e->base + b, body_bytes));
+    x  = (shm_entry *)(void *)(e->base + at);
+    *x = (shm_entry){.next = *head, .hash = hash, .body = b, .n_key = (uint32_t)n_key};
+    memcpy(x->key, key, key_bytes);
+    *body  = e->base + b;
+    *fresh = true;
+    __atomic_store_n(head, at, __ATOMIC_RELEASE);
+    return WEFT_OK;
+}
+
+typedef struct kept {
+    void *next;
+    _Alignas(SHM_LINE) char p[];
+} kept;
+
+void *weft_comm__shm_keep(shm_end *e, size_t bytes)
+{
+    size_t all = (sizeof(kept) + bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+    kept  *k   = aligned_alloc(SHM_LINE, all);
+    if (!k) return NULL;
+    memset(k, 0, all);
+    pthread_mutex_lock(&e->opening);
+    k->next   = e->opened;
+    e->opened = k;
+    pthread_mutex_unlock(&e->opening);
+    return k->p;
+}
+
+/* ---- pages ---- */
+
+weft_status weft_comm__shm_populate(void *p, int64_t bytes)
+{
+    uintptr_t lo = (uintptr_t)p / SHM_PAGE * SHM_PAGE;
+    uintptr_t hi = ((uintptr_t)p + (uintptr_t)bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    if (!bytes || !madvise((void *)lo, hi - lo, MADV_POPULATE_WRITE)) return WEFT_OK;
+    if (errno != EINVAL)
+        return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %lld shared bytes: %s",
+                         (long long)bytes, strerror(errno));
+    for (uintptr_t a = lo; a < hi; a += SHM_PAGE) /* a kernel before 5.14 */
+        atomic_fetch_add((_Atomic char *)a, 0);
+    return WEFT_OK;
+}
+
+/* Large pages: one page of each 2 MB is made (and missed in time where there is no memory), then collapsed.
+ * shmem's own setting is usually "never"; this call works all the same. */
+static weft_status make_pages(shm_end *e, char *p, int64_t bytes)
+{
+    int64_t huge = bytes / SHM_HUGE * SHM_HUGE;
+    for (int64_t at = 0; at < huge; at += SHM_HUGE)
+        if (fallocate(e->fd, 0, (off_t)(p - e->base + at), SHM_PAGE))
+            return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %lld shared bytes: %s",
+                             (long long)bytes, strerror(errno));
+    for (int64_t at = 0; at < huge; at += SHM_HUGE)
+        atomic_fetch_add((_Atomic char *)(void *)(p + at), 0);
+    if (huge) (void)madvise(p, (size_t)huge, MADV_COLLAPSE); /* or else small ones */
+    return weft_comm__shm_populate(p, bytes);
+}
+
+/* ---- the own slab ---- */
+
+static int64_t own_at(const shm_end *e)
+{
+    return (int64_t)(e->head->slab_at + e->head->slab_bytes * (uint64_t)e->c.rank);
+}
+
+/* First fit: the place before used[*i]. */
+static int64_t find_room(const shm_end *e, int64_t bytes, int64_t align, int *i)
+{
+    int64_t at = 0;
+    for (*i = 0; *i < e->n_used; (*i)++) {
+        at = (at + align - 1) / align * align;
+        if (at + bytes <= e->used[*i].at) return at;
+        at = e->used[*i].at + e->used[*i].bytes;
+    }
+    at = (at + align - 1) / align * align;
+    return at + bytes <= (int64_t)e->head->slab_bytes ? at : -1;
+}
+
+weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out)
+{
+    shm_end *e     = shm_of(c);
+    int64_t  align = bytes >= SHM_HUGE ? SHM_HUGE : SHM_PAGE;
+    int64_t  round = bytes <= 0 ? SHM_PAGE : (bytes + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    int      i;
+    weft_status st = WEFT_OK;
+    pthread_mutex_lock(&e->opening);
+    int64_t at = find_room(e, round, align, &i);
+    if (at < 0)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "rank %d: no room for %lld bytes in its slab",
+                          c->rank, (long long)bytes));
+    if (e->n_used == e->cap_used) {
+        int        cap = e->cap_used ? 2 * e->cap_used : 16;
+        shm_range *u   = realloc(e->used, sizeof *u * (size_t)cap);
+        if (!u) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+        e->used     = u;
+        e->cap_used = cap;
+    }
+    char *p = e->base + own_at(e) + at;
+    /* what a rank of this number that died may have left there */
+    fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(p - e->base),
+              round);
+    WEFT_GO(make_pages(e, p, round));
+    memmove(e->used + i + 1, e->used + i, sizeof *e->used * (size_t)(e->n_used - i));
+    e->used[i] = (shm_range){at, round};
+    e->n_used++;
+    *out = p;
+out:
+    pthread_mutex_unlock(&e->opening);
+    return st;
+}
+
+void weft_comm_shm_free(weft_comm *c, void *p)
+{
+    shm_end *e = shm_of(c);
+    if (!p) return;
+    int64_t at = (char *)p - e->base - own_at(e);
+    pthread_mutex_lock(&e->opening);
+    for (int i = 0; i < e->n_used; i++) {
+        if (e->used[i].at != at) continue;
+        fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)(own_at(e) + at), e->used[i].bytes);
+        e->n_used--;
+        memmove(e->used + i, e->used + i + 1, sizeof *e->used * (size_t)(e->n_used - i));
+        break;
+    }
+    pthread_mutex_unlock(&e->opening);
+}
+
+int64_t weft_comm__shm_offset(const shm_end *e, const void *p, int64_t bytes)
+{
+    uintptr_t lo = (uintptr_t)e->base + e->head->slab_at;
+    uintptr_t hi = (uintptr_t)e->base + e->head->file_bytes;
+    if ((uintptr_t)p < lo || (uintptr_t)p > hi || (uint64_t)bytes > hi - (uintptr_t)p)
+        return -1;
+    return (const char *)p - e->base;
+}
+
+char *weft_comm__shm_slab(const shm_end *e, int64_t offset, int64_t bytes)
+{
+    const shm_head *h = e->head;
+    if (offset < (int64_t)h->slab_at || offset > (int64_t)h->file_bytes || bytes < 0 ||
+        bytes > (int64_t)h->file_bytes - offset)
+        return NULL;
+    return e->base + offset;
+}
+
+int weft_comm_shm_find(const weft_comm *c, const void *p, int64_t *offset)
+{
+    const shm_end *e  = shm_of(c);
+    int64_t        at = weft_comm__shm_offset(e, p, 1);
+    if (at < 0) return -1;
+    uint64_t in_slabs = (uint64_t)at - e->head->slab_at;
+    *offset           = (int64_t)(in_slabs % e->head->slab_bytes);
+    return (int)(in_slabs / e->head->slab_bytes);
+}
+
+void *weft_comm_shm_at(const weft_comm *c, int rank, int64_t offset)
+{
+    const shm_end *e = shm_of(c);
+    return e->base + e->head->slab_at + e->head->slab_bytes * (uint64_t)rank +
+           (uint64_t)offset;
+}

@@ -1,0 +1,208 @@
+/* What lies in the shared file, and a rank's end of it.
+ *
+ *     head | rank records | heap: directory entries, groups, rings | slab 0 | slab 1 | ...
+ *
+ * Everything is found by offset.  Offsets, sizes and numbers that a peer wrote are checked before use. */
+#ifndef WEFT_COMM_SHM_PRIV_H
+#define WEFT_COMM_SHM_PRIV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "comm/shm.h"
+
+enum {
+    SHM_LINE     = 64,
+    SHM_PAGE     = 4096,
+    SHM_HUGE     = 2 << 20,
+    SHM_BUCKET   = 1024,
+    SHM_MAX_RANK = 1024,
+    SHM_CPU_WORD = 16,        /* 1024 processors */
+    SHM_PIECE    = 256 << 10, /* a long loop looks up this often */
+};
+
+/* A counter that others sleep on.  Who changes it wakes them if there are any. */
+typedef struct shm_word {
+    _Atomic uint32_t v;
+    _Atomic uint32_t n_asleep;
+} shm_word;
+
+typedef enum shm_state {
+    SHM_ABSENT,
+    SHM_HERE,
+    SHM_LEFT,
+    SHM_DEAD,
+} shm_state;
+
+typedef struct shm_rank {
+    _Alignas(SHM_LINE) pthread_mutex_t alive; /* robust; held by the rank's watcher */
+    _Alignas(SHM_LINE) shm_word state;        /* shm_state */
+    _Atomic uint32_t epoch;
+    uint64_t         cpu[SHM_CPU_WORD];
+    char             why[256]; /* what this rank says in a verdict that it gave */
+} shm_rank;
+
+typedef struct shm_head {
+    uint64_t magic;
+    uint32_t version, world;
+    uint64_t file_bytes, heap_at, slab_at, slab_bytes;
+    /* who is to blame, for all operations up to an epoch: epoch + 1 : 32 | about : 16 | by : 16 */
+    _Alignas(SHM_LINE) _Atomic uint64_t verdict;
+    shm_word alarm; /* moves with every verdict and every change of a rank's state */
+    _Alignas(SHM_LINE) pthread_mutex_t lock; /* of the directory; robust */
+    uint64_t heap_used;
+    uint64_t bucket[SHM_BUCKET]; /* offsets of shm_entry */
+} shm_head;
+
+/* The directory: what ranks open under equal keys is one thing. */
+typedef struct shm_entry {
+    uint64_t next, hash;
+    uint64_t body; /* offset */
+    uint32_t n_key;
+    int32_t  key[];
+} shm_entry;
+
+typedef struct shm_range {
+    int64_t at, bytes;
+} shm_range;
+
+/* A rank's end. */
+typedef struct shm_end {
+    weft_comm       c;
+    int             fd;
+    char           *base; /* the file */
+    shm_head       *head;
+    shm_rank       *rank;
+    int             spin, yield;
+    bool            crowded; /* more ranks than processors */
+    pthread_t       watcher;
+    bool            watching;
+    shm_word        stop;
+    shm_range      *used; /* of the own slab, sorted */
+    int             n_used, cap_used;
+    void           *opened; /* channels and groups, freed at the end */
+    pthread_mutex_t opening;
+} shm_end;
+
+static inline shm_end *shm_of(const weft_comm *c)
+{
+    return c->impl;
+}
+
+/* weft_comm_set_epoch only changes the end; peers that judge this rank look here. */
+static inline void shm_tell_epoch(shm_end *e)
+{
+    _Atomic uint32_t *told = &e->rank[e->c.rank].epoch;
+    if (atomic_load_explicit(told, memory_order_relaxed) != e->c.epoch)
+        atomic_store(told, e->c.epoch);
+}
+
+/* ---- shm_wait.c ---- */
+
+typedef enum shm_waited {
+    SHM_MOVED,
+    SHM_ALARM,
+    SHM_LATE,
+} shm_waited;
+
+/* Spins: true when *w is no longer seen. */
+bool weft_comm__shm_spin(const shm_end *e, const shm_word *w, uint32_t seen);
+/* Yields, then sleeps until *w is no longer seen, the alarm is no longer alarm, or the deadline.
+ * *deadline_s is set at the first call of an operation, from 0. */
+shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t alarm,
+                                double *deadline_s);
+void       weft_comm__shm_wake(shm_word *w); /* after a change of w->v */
+void       weft_comm__shm_choose_waiting(shm_end *e);
+/* WEFT_ERR_PEER if somebody gave up or died in this end's epoch. */
+weft_status weft_comm__shm_check(const shm_end *e);
+bool        weft_comm__shm_gone(
+           const shm_end *e,
+           int            rank); /* left or dead, and no older than this end's epoch: of a newer one a successor may come */
+void weft_comm__shm_condemn(shm_head *head, shm_rank *rank, uint32_t epoch, int about,
+                            int by, const char *why);
+weft_status weft_comm__shm_watch(shm_end *e);
+void        weft_comm__shm_unwatch(shm_end *e);
+
+/* ---- shm_heap.c ---- */
+
+weft_status weft_comm__shm_lock(shm_end *e); /* the directory */
+void        weft_comm__shm_unlock(shm_end *e);
+/* While it is locked: finds or makes what lies under key; made is told by *fresh, and the body is then all
+ * zero. */
+weft_status weft_comm__shm_find_entry(shm_end *e, const int32_t *key, int n_key,
+                                      int64_t body_bytes, void **body, bool *fresh);
+weft_status weft_comm__shm_heap_alloc(shm_end *e, int64_t bytes, uint64_t *at);
+/* What lies at an offset that peers can write: NULL if it cannot be. */
+void *weft_comm__shm_heap_at(const shm_end *e, uint64_t at, uint64_t bytes);
+/* Pages of [p, p + bytes) are there afterwards, or WEFT_ERR_MEM. */
+weft_status weft_comm__shm_populate(void *p, int64_t bytes);
+/* Private memory that lives as long as the end. */
+void       *weft_comm__shm_keep(shm_end *e, size_t bytes);
+weft_status weft_comm__shm_init_mutex(pthread_mutex_t *m);
+/* offset in the file of p, if bytes from there on lie in slabs; else -1 */
+int64_t weft_comm__shm_offset(const shm_end *e, const void *p, int64_t bytes);
+/* An offset that a peer gave: NULL unless it lies in slabs. */
+char *weft_comm__shm_slab(const shm_end *e, int64_t offset, int64_t bytes);
+
+/* ---- shm_channel.c, shm_group.c, shm_collective.c ---- */
+
+weft_status weft_comm__shm_open_channel(weft_comm *c, int peer, weft_comm_side side,
+                                        int tag, int64_t bytes, int credits,
+                                        weft_comm_channel **out);
+weft_status weft_comm__shm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
+                                int64_t bytes);
+weft_status weft_comm__shm_recv(weft_comm *c, weft_comm_channel *ch, void *p,
+                                int64_t bytes);
+
+/* What a member says on arrival.  Two of each, in turn: one is written while slow members read the other. */
+typedef struct shm_call {
+    _Alignas(SHM_LINE) int32_t kind;
+    int32_t  dtype;
+    int64_t  count;
+    int64_t  in, out; /* offsets in the file, or -1: private */
+    int32_t  staged;
+    uint32_t turn; /* of the barrier arrived at, to name the late */
+} shm_call;
+
+/* A group in one epoch. */
+typedef struct shm_round {
+    uint32_t epoch;
+    /* poisoned : 1 | turn : 15 | arrived : 16 */
+    _Alignas(SHM_LINE) shm_word door;
+    _Alignas(SHM_LINE) shm_call call[][2];
+} shm_round;
+
+typedef struct shm_meeting {
+    _Atomic uint64_t newest; /* offset of shm_round */
+    uint64_t         stage;  /* offset: per member two of SHM_STAGE */
+} shm_meeting;
+
+enum {
+    SHM_STAGE = 512 << 10,
+};
+
+struct weft_comm_group {
+    shm_end         *e;
+    int              n, me, tag;
+    shm_meeting     *meeting;
+    shm_round       *round;
+    int              staged; /* bytes of the own stage that are populated */
+    char           **stage;  /* [n]: of each member; slot k is SHM_STAGE * k further */
+    const void     **in;     /* [n] */
+    void           **out;    /* [n] */
+    const shm_call **call;   /* [n] */
+    int32_t         *rank;
+};
+
+weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                                      weft_comm_group **out);
+/* The round of the end's epoch. */
+weft_status weft_comm__shm_enter(weft_comm_group *g);
+uint32_t    weft_comm__shm_turn(const weft_comm_group *g); /* of the next barrier */
+weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what);
+weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
+                                      weft_comm_kind kind, weft_dtype t, const void *in,
+                                      void *out, int64_t count);
+
+#endif

@@ -1,0 +1,146 @@
+/* Ranks for tests of comm: the same body over every transport.
+ *     local        threads over local.c
+ *     shm threads  threads, each with its own end of shared memory
+ *     shm          processes, as in earnest
+ * What a rank found out lies in memory that outlives its process. */
+#ifndef TEST_COMM_RANKS_H
+#define TEST_COMM_RANKS_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/comm.h"
+#include "comm/shm.h"
+
+enum {
+    MAX_RANK = 8
+};
+
+typedef enum transport {
+    LOCAL,
+    SHM_THREADS,
+    SHM,
+    N_TRANSPORT,
+} transport;
+
+static const char *const transport_name[] = {"local", "shm threads", "shm"};
+
+typedef struct rank_state {
+    weft_comm  *c;
+    transport   over;
+    int         n, rank;
+    pid_t       pid;
+    weft_status st;
+    double      done_s; /* when the body ended */
+    int         ended;
+    char        text[256];
+    double      note_s; /* the test's own */
+    _Atomic int count;
+} rank_state;
+
+typedef weft_status (*rank_fn)(rank_state *r);
+
+static rank_state                           *rank; /* MAX_RANK of them, shared */
+static weft_comm_local                      *local_world;
+static weft_comm_shm                        *shm_world;
+static rank_fn                               body;
+static double                                timeout_s;
+__attribute__((unused)) static const int32_t everyone[MAX_RANK] = {0, 1, 2, 3,
+                                                                   4, 5, 6, 7};
+
+static void run_body(rank_state *r)
+{
+    r->st = WEFT_OK;
+    if (r->over != LOCAL)
+        r->st = weft_comm_shm_join(weft_comm_shm_fd(shm_world), r->rank, timeout_s + 10,
+                                   &r->c);
+    if (r->st == WEFT_OK) {
+        r->c->timeout_s = timeout_s;
+        r->st           = body(r);
+    }
+    snprintf(r->text, sizeof r->text, "%s", r->st == WEFT_OK ? "" : weft_error_text());
+    r->done_s = weft_clock_s();
+    r->ended  = 1;
+    if (r->over != LOCAL) weft_comm_destroy(r->c);
+}
+
+static void *rank_main(void *arg)
+{
+    run_body(arg);
+    return NULL;
+}
+
+static void start_ranks(transport over, int n, double timeout, rank_fn f)
+{
+    if (!rank)
+        rank = mmap(NULL, sizeof *rank * MAX_RANK, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memset(rank, 0, sizeof *rank * MAX_RANK);
+    body      = f;
+    timeout_s = timeout;
+    if (over == LOCAL)
+        assert_int_equal(weft_comm_local_create(n, &local_world), WEFT_OK);
+    else
+        assert_int_equal(weft_comm_shm_create(n, &shm_world), WEFT_OK);
+    for (int i = 0; i < n; i++) {
+        rank[i].over = over;
+        rank[i].n    = n;
+        rank[i].rank = i;
+        if (over == LOCAL)
+            assert_int_equal(weft_comm_local_join(local_world, i, timeout, &rank[i].c),
+                             WEFT_OK);
+    }
+    for (int i = 0; over == SHM && i < n; i++) {
+        fflush(NULL);
+        pid_t p = fork();
+        assert_true(p >= 0);
+        if (!p) {
+            signal(SIGSEGV, SIG_DFL); /* not cmocka's */
+            run_body(&rank[i]);
+            _exit(0);
+        }
+        rank[i].pid = p;
+    }
+}
+
+__attribute__((unused)) static void end_ranks(transport over, int n)
+{
+    if (over == SHM) {
+        for (int i = 0; i < n; i++) waitpid(rank[i].pid, NULL, 0);
+    } else {
+        pthread_t t[MAX_RANK];
+        for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &rank[i]);
+        for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+    }
+    for (int i = 0; over == LOCAL && i < n; i++) weft_comm_destroy(rank[i].c);
+    if (over == LOCAL) weft_comm_local_destroy(local_world);
+    if (over != LOCAL) weft_comm_shm_destroy(shm_world);
+}
+
+__attribute__((unused)) static void run_ranks(transport over, int n, double timeout,
+                                              rank_fn f)
+{
+    start_ranks(over, n, timeout, f);
+    end_ranks(over, n);
+}
+
+__attribute__((unused)) static void all_ok(transport over, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (rank[i].st != WEFT_OK || !rank[i].ended)
+            fail_msg("%s, %d ranks, rank %d: %s", transport_name[over], n, i,
+                     rank[i].ended ? rank[i].text : "did not end");
+}
+
+#endif

@@ -1,0 +1,548 @@
+/* What every transport promises (comm.h), on each of them. */
+#include "comm/ranks.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef enum memory {
+    PRIVATE,
+    SLAB,
+    MIXED, /* odd ranks in slabs */
+    N_MEMORY,
+} memory;
+
+static int64_t       counts[8];
+static int           n_count;
+static memory        where;
+static weft_dtype    dtype;
+static const int32_t evens[] = {6, 4, 2, 0};
+
+/* ---- memory and numbers ---- */
+
+static weft_status get(rank_state *r, int64_t bytes, void **out)
+{
+    bool slab = r->over != LOCAL && (where == SLAB || (where == MIXED && r->rank % 2));
+    if (slab) return weft_comm_shm_alloc(r->c, bytes, out);
+    *out = calloc(1, (size_t)bytes + 1);
+    return *out ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "test");
+}
+
+static void put(rank_state *r, void *p)
+{
+    int64_t at;
+    if (r->over != LOCAL && weft_comm_shm_find(r->c, p, &at) >= 0)
+        weft_comm_shm_free(r->c, p);
+    else
+        free(p);
+}
+
+static double number(int rank_, int64_t k)
+{
+    return 1.0 / (double)(1 + (k * 37 + rank_ * 101) % 997);
+}
+
+static void store(void *p, int64_t k, int rank_, int64_t number_k)
+{
+    double   x = number(rank_, number_k);
+    float    f = (float)x;
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    switch (dtype) {
+    case WEFT_DTYPE_F32: ((float *)p)[k] = f; break;
+    case WEFT_DTYPE_F64: ((double *)p)[k] = x; break;
+    case WEFT_DTYPE_BF16: ((uint16_t *)p)[k] = (uint16_t)(u >> 16); break;
+    case WEFT_DTYPE_I32:
+    case WEFT_DTYPE_U32: ((uint32_t *)p)[k] = (uint32_t)(x * 4e9); break;
+    default: ((uint64_t *)p)[k] = (uint64_t)(x * 1.8e19); break;
+    }
+}
+
+/* Element k of the sum over n, the tree written the plain way: strides 1, 2, 4, ... */
+static void tree(int n, const int32_t *member, int64_t k, void *out)
+{
+    union {
+        float    f;
+        double   d;
+        uint16_t h;
+        uint32_t u;
+        uint64_t l;
+    } x[MAX_RANK];
+    for (int i = 0; i < n; i++) {
+        store(&x[i], 0, member[i], k);
+        if (dtype == WEFT_DTYPE_BF16) x[i].u = (uint32_t)x[i].h << 16;
+    }
+    for (int d = 1; d < n; d *= 2)
+        for (int i = 0; i + d < n; i += 2 * d) switch (dtype) {
+            case WEFT_DTYPE_BF16:
+            case WEFT_DTYPE_F32: x[i].f += x[i + d].f; break;
+            case WEFT_DTYPE_F64: x[i].d += x[i + d].d; break;
+            case WEFT_DTYPE_I32:
+            case WEFT_DTYPE_U32: x[i].u += x[i + d].u; break;
+            default: x[i].l += x[i + d].l; break;
+            }
+    if (dtype == WEFT_DTYPE_BF16)
+        x[0].h = (uint16_t)((x[0].u + 0x7fff + (x[0].u >> 16 & 1)) >> 16);
+    memcpy(out, &x[0], (size_t)weft_dtype_bytes(dtype));
+}
+
+/* Looks at element k: as stored by `from` (or a sum, from < 0) as its element `as`. */
+static bool right(const void *p, int64_t k, int n, const int32_t *member, int from,
+                  int64_t as)
+{
+    char   want[16];
+    size_t size = (size_t)weft_dtype_bytes(dtype);
+    if (from < 0)
+        tree(n, member, as, want);
+    else
+        store(want, 0, from, as);
+    return !memcmp((const char *)p + (size_t)k * size, want, size);
+}
+
+#define WANT(what, k, from, as)                                                          \
+    do {                                                                                 \
+        if (!right(out, (k), n, member, (from), (as)))                                   \
+            return WEFT_FAIL(WEFT_ERR_NUMERIC, "%s of %lld %s: element %lld", what,      \
+                             (long long)count, weft_dtype_name(dtype), (long long)(k));  \
+    } while (0)
+
+static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
+                            const int32_t *member, int64_t count, void *in, void *out)
+{
+    int64_t all = count * n, step = count > 5000 ? 61 : 1;
+    int     me = 0;
+    for (int i = 0; i < n; i++)
+        if (member[i] == r->rank) me = i;
+    for (int64_t k = 0; k < all; k++) store(in, k, r->rank, k);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, out, count));
+    for (int64_t k = 0; k < count; k += step) WANT("all_reduce", k, -1, k);
+    WEFT_TRY(
+        weft_comm_collective(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out, all));
+    for (int64_t k = 0; k < count; k += step)
+        WANT("reduce_scatter", k, -1, me * count + k);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_GATHER, dtype, in, out, count));
+    for (int64_t k = 0; k < all; k += step)
+        WANT("all_gather", k, member[k / count], k % count);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_TO_ALL, dtype, in, out, all));
+    for (int64_t k = 0; k < all; k += step)
+        WANT("all_to_all", k, member[k / count], me * count + k % count);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, out, count));
+    for (int64_t k = 0; k < count; k += step) WANT("broadcast", k, member[0], k);
+    /* in place, last: it changes in */
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, in, count));
+    out = in;
+    for (int64_t k = 0; k < count; k += step) WANT("all_reduce in place", k, -1, k);
+    for (int64_t k = 0; k < count; k++) store(in, k, r->rank, k);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, in, count));
+    for (int64_t k = 0; k < count; k += step) WANT("broadcast in place", k, member[0], k);
+    return WEFT_OK;
+}
+
+static weft_status all_kinds(rank_state *r)
+{
+    weft_comm_group *g;
+    void            *in = NULL, *out = NULL;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    for (int i = 0; i < n_count; i++) {
+        int64_t bytes = counts[i] * r->n * weft_dtype_bytes(dtype);
+        WEFT_TRY(get(r, bytes, &in));
+        WEFT_TRY(get(r, bytes, &out));
+        WEFT_TRY(call_all(r, g, r->n, everyone, counts[i], in, out));
+        put(r, in);
+        put(r, out);
+    }
+    return WEFT_OK;
+}
+
+static void sweep(int n_lo, int n_hi)
+{
+    for (transport over = 0; over < N_TRANSPORT; over++)
+        for (where = 0; where < (over == LOCAL ? SLAB : N_MEMORY); where++)
+            for (int n = n_lo; n <= n_hi; n++) {
+                run_ranks(over, n, 60, all_kinds);
+                all_ok(over, n);
+            }
+}
+
+static void collectives(void **state)
+{
+    (void)state;
+    dtype   = WEFT_DTYPE_F32;
+    n_count = 5;
+    memcpy(counts, (int64_t[]){1003, 0, 1, 17, 20000}, sizeof(int64_t) * 5);
+    sweep(1, MAX_RANK);
+}
+
+/* Several chunks, streaming stores, slices. */
+static void large_collectives(void **state)
+{
+    (void)state;
+    dtype     = WEFT_DTYPE_F32;
+    n_count   = 1;
+    counts[0] = 300007;
+    sweep(2, 5);
+}
+
+static void every_type_that_can_be_summed(void **state)
+{
+    (void)state;
+    static const weft_dtype t[] = {WEFT_DTYPE_F64, WEFT_DTYPE_BF16, WEFT_DTYPE_I32,
+                                   WEFT_DTYPE_U32, WEFT_DTYPE_I64,  WEFT_DTYPE_U64};
+    n_count                     = 1;
+    counts[0]                   = 1003;
+    for (size_t i = 0; i < WEFT_COUNT(t); i++) {
+        dtype = t[i];
+        sweep(3, 5);
+    }
+    dtype = WEFT_DTYPE_F32;
+}
+
+static weft_status sum_of_bools(rank_state *r)
+{
+    weft_comm_group *g;
+    char             in[2] = {0}, out[2];
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    if (weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_BOOL, in, out,
+                             2) != WEFT_ERR_ARG)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "truth was summed");
+    return WEFT_OK;
+}
+
+static void types_that_cannot(void **state)
+{
+    (void)state;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        run_ranks(over, 2, 20, sum_of_bools);
+        all_ok(over, 2);
+    }
+}
+
+static void bf16_is_rounded_once(void **state)
+{
+    (void)state;
+    /* 1 + 2^-8 + 2^-8: rounding after each addition would give 1 */
+    uint16_t    a = 0x3f80, b = 0x3b80, c = 0x3b80, y;
+    const void *in[] = {&a, &b, &c};
+    assert_int_equal(weft_comm_sum(WEFT_DTYPE_BF16, 3, in, &y, 1), WEFT_OK);
+    assert_int_equal(y, 0x3f81);
+    assert_int_equal(weft_comm_sum(WEFT_DTYPE_BOOL, 1, in, &y, 1), WEFT_ERR_ARG);
+}
+
+/* ---- groups ---- */
+
+/* Every rank is in some of these; all go through them in the same order, so nobody waits in a circle. */
+static weft_status overlapping(rank_state *r)
+{
+    static const struct {
+        int     n;
+        int32_t rank[MAX_RANK];
+    } group[] = {{3, {0, 1, 2}},    {4, {2, 3, 4, 5}}, {2, {5, 0}},
+                 {4, {6, 4, 2, 0}}, {2, {7, 6}},       {8, {7, 6, 5, 4, 3, 2, 1, 0}}};
+    weft_comm_group *g[WEFT_COUNT(group)][3];
+    int              in[WEFT_COUNT(group)] = {0};
+    float            x[8 * 40], y[8 * 40];
+    for (size_t i = 0; i < WEFT_COUNT(group); i++) {
+        for (int k = 0; k < group[i].n; k++)
+            if (group[i].rank[k] == r->rank) in[i] = 1;
+        for (int tag = 0; in[i] && tag < 3; tag++)
+            WEFT_TRY(
+                weft_comm_open_group(r->c, group[i].n, group[i].rank, tag, &g[i][tag]));
+    }
+    for (int turn = 0; turn < 30; turn++)
+        for (size_t i = 0; i < WEFT_COUNT(group); i++)
+            if (in[i])
+                WEFT_TRY(call_all(r, g[i][turn % 3], group[i].n, group[i].rank,
+                                  1 + turn % 40, x, y));
+    return WEFT_OK;
+}
+
+static void overlapping_groups_and_tags(void **state)
+{
+    (void)state;
+    dtype = WEFT_DTYPE_F32;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        run_ranks(over, 8, 60, overlapping);
+        all_ok(over, 8);
+    }
+}
+
+static weft_status disagree(rank_state *r)
+{
+    weft_comm_group *g;
+    float            x[8] = {0};
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    return weft_comm_collective(r->c, g,
+                                r->rank ? WEFT_COMM_BROADCAST : WEFT_COMM_ALL_REDUCE,
+                                WEFT_DTYPE_F32, x, x, 8);
+}
+
+static void different_calls_do_not_pass(void **state)
+{
+    (void)state;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        run_ranks(over, 2, 0.3, disagree);
+        assert_true(rank[0].st == WEFT_ERR_ARG || rank[1].st == WEFT_ERR_ARG);
+        assert_true(rank[0].st != WEFT_OK && rank[1].st != WEFT_OK);
+    }
+}
+
+static weft_status open_wrongly(rank_state *r)
+{
+    weft_comm_channel *ch;
+    weft_comm_group   *g;
+    bool               ok = weft_comm_open_group(r->c, 4, evens, 1, &g) == WEFT_ERR_ARG;
+    ok = ok && weft_comm_open_channel(r->c, r->rank, WEFT_COMM_SEND, 1, 8, 1, &ch) ==
+                   WEFT_ERR_ARG;
+    /* the two sides disagree: whoever comes second is told */
+    weft_status st =
+        weft_comm_open_channel(r->c, !r->rank, r->rank ? WEFT_COMM_RECV : WEFT_COMM_SEND,
+                               9, 8 + r->rank, 1, &ch);
+    r->count = st == WEFT_ERR_ARG;
+    return ok ? WEFT_OK : WEFT_FAIL(WEFT_ERR_INTERNAL, "was opened");
+}
+
+static void bad_openings(void **state)
+{
+    (void)state;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        run_ranks(over, 2, 5, open_wrongly);
+        all_ok(over, 2);
+        assert_int_equal(rank[0].count + rank[1].count, 1);
+    }
+}
+
+/* ---- messages ---- */
+
+static int     credits;
+static int64_t message_bytes;
+
+static weft_status ring_of_messages(rank_state *r)
+{
+    weft_comm_channel *to[3], *from[3];
+    int                next = (r->rank + 1) % r->n, prev = (r->rank + r->n - 1) % r->n;
+    void              *x, *y;
+    int64_t            words = message_bytes / 8, turns = words > 1000 ? 12 : 300;
+    WEFT_TRY(get(r, message_bytes, &x));
+    WEFT_TRY(get(r, message_bytes, &y));
+    for (int tag = 0; tag < 3; tag++) {
+        WEFT_TRY(weft_comm_open_channel(r->c, next, WEFT_COMM_SEND, tag, message_bytes,
+                                        credits, &to[tag]));
+        WEFT_TRY(weft_comm_open_channel(r->c, prev, WEFT_COMM_RECV, tag, message_bytes,
+                                        credits, &from[tag]));
+    }
+    for (int64_t i = 0; i < turns; i++) {
+        int tag = (int)(i % 3);
+        for (int64_t k = 0; k < words; k++)
+            ((int64_t *)x)[k] = i * 1000000 + k * 10 + r->rank;
+        /* without credits someone has to begin by receiving */
+        if (r->rank == 0) WEFT_TRY(weft_comm_send(r->c, to[tag], x, message_bytes));
+        WEFT_TRY(weft_comm_recv(r->c, from[tag], y, message_bytes));
+        if (r->rank != 0) WEFT_TRY(weft_comm_send(r->c, to[tag], x, message_bytes));
+        for (int64_t k = 0; k < words; k++)
+            if (((int64_t *)y)[k] != i * 1000000 + k * 10 + prev)
+                return WEFT_FAIL(WEFT_ERR_NUMERIC, "message %d", (int)i);
+    }
+    put(r, x);
+    put(r, y);
+    return WEFT_OK;
+}
+
+static void messages_in_order(void **state)
+{
+    (void)state;
+    static const int64_t bytes[] = {8, 0, 800000};
+    for (transport over = 0; over < N_TRANSPORT; over++)
+        for (where = 0; where < (over == LOCAL ? SLAB : N_MEMORY); where++)
+            for (credits = 0; credits <= 3; credits++)
+                for (int i = 0; i < 3; i++) {
+                    message_bytes = bytes[i];
+                    run_ranks(over, 3, 30, ring_of_messages);
+                    all_ok(over, 3);
+                }
+}
+
+static weft_status wrong_size(rank_state *r)
+{
+    weft_comm_channel *ch;
+    char               x[16] = {0};
+    WEFT_TRY(weft_comm_open_channel(
+        r->c, !r->rank, r->rank ? WEFT_COMM_RECV : WEFT_COMM_SEND, 1, 16, 1, &ch));
+    if (!r->rank) {
+        if (weft_comm_send(r->c, ch, x, 17) != WEFT_ERR_ARG)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "sent too much");
+        return weft_comm_send(r->c, ch, x, 12);
+    }
+    return weft_comm_recv(r->c, ch, x, 16) == WEFT_ERR_ARG
+               ? WEFT_OK
+               : WEFT_FAIL(WEFT_ERR_INTERNAL, "received less");
+}
+
+static void sizes_must_agree(void **state)
+{
+    (void)state;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        run_ranks(over, 2, 5, wrong_size);
+        all_ok(over, 2);
+    }
+}
+
+/* ---- those who do not come ---- */
+
+static weft_status rank_2_is_late(rank_state *r)
+{
+    weft_comm_group *g;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    if (r->rank == 2) {
+        usleep(400000);
+        return WEFT_OK;
+    }
+    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+}
+
+static weft_status nobody_receives(rank_state *r)
+{
+    weft_comm_channel *ch;
+    char               x = 0;
+    if (r->rank == 1) {
+        usleep(400000);
+        return WEFT_OK;
+    }
+    if (r->rank == 0) {
+        WEFT_TRY(weft_comm_open_channel(r->c, 1, WEFT_COMM_SEND, 1, 1, 0, &ch));
+        return weft_comm_send(r->c, ch, &x, 1);
+    }
+    WEFT_TRY(weft_comm_open_channel(r->c, 1, WEFT_COMM_RECV, 2, 1, 1, &ch));
+    return weft_comm_recv(r->c, ch, &x, 1);
+}
+
+static void the_late_are_named(void **state)
+{
+    (void)state;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        double t0 = weft_clock_s();
+        run_ranks(over, 4, 0.1, rank_2_is_late);
+        for (int i = 0; i < 4; i++) {
+            if (i == 2) continue;
+            assert_int_equal(rank[i].st, WEFT_ERR_PEER);
+            assert_non_null(strstr(rank[i].text, "rank 2 is silent"));
+        }
+        run_ranks(over, 3, 0.1, nobody_receives);
+        assert_non_null(strstr(rank[0].text, "rank 1 is silent"));
+        assert_non_null(strstr(rank[2].text, "rank 1 is silent"));
+        assert_true(weft_clock_s() - t0 < 20);
+    }
+}
+
+static weft_status rank_1_gives_up(rank_state *r)
+{
+    weft_comm_channel *ch;
+    weft_comm_group   *g;
+    char               x;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    if (r->rank == 1) {
+        usleep(20000);
+        weft_comm_abort(r->c, "out of paper");
+        /* its own operations end too, and those of all that start later */
+        return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
+                                    0);
+    }
+    if (r->rank == 0)
+        return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
+                                    0);
+    WEFT_TRY(weft_comm_open_channel(r->c, 0, WEFT_COMM_RECV, 2, 1, 1, &ch));
+    return weft_comm_recv(r->c, ch, &x, 1);
+}
+
+static void giving_up_ends_all(void **state)
+{
+    (void)state;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        double t0 = weft_clock_s();
+        run_ranks(over, 3, 60, rank_1_gives_up);
+        assert_true(weft_clock_s() - t0 < 30);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(rank[i].st, WEFT_ERR_PEER);
+            assert_string_equal(rank[i].text, "rank 1 gave up: out of paper");
+        }
+    }
+}
+
+static weft_status barrier(rank_state *r, weft_comm_group *g)
+{
+    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+}
+
+static weft_status new_epoch(rank_state *r)
+{
+    weft_comm_channel *ch;
+    weft_comm_group   *g;
+    int                x = 1;
+    WEFT_TRY(weft_comm_open_group(r->c, 2, everyone, 5, &g));
+    WEFT_TRY(weft_comm_open_channel(
+        r->c, !r->rank, r->rank ? WEFT_COMM_RECV : WEFT_COMM_SEND, 1, 4, 3, &ch));
+    if (r->rank == 0) {
+        WEFT_TRY(weft_comm_send(r->c, ch, &x, 4));
+        x = 2;
+        weft_comm_set_epoch(r->c, 7);
+        WEFT_TRY(weft_comm_send(r->c, ch, &x, 4));
+    } else {
+        weft_comm_set_epoch(r->c, 7);
+        WEFT_TRY(weft_comm_recv(r->c, ch, &x, 4));
+        if (x != 2) return WEFT_FAIL(WEFT_ERR_NUMERIC, "an old message came through");
+    }
+    WEFT_TRY(barrier(r, g));
+    weft_comm_set_epoch(r->c, 3);
+    if (barrier(r, g) != WEFT_ERR_PEER)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "an old member was let in");
+    return WEFT_OK;
+}
+
+/* Rank 0 waits in the old epoch until rank 1 has moved on, and follows. */
+static weft_status move_on(rank_state *r)
+{
+    weft_comm_group *g;
+    WEFT_TRY(weft_comm_open_group(r->c, 3, everyone, 5, &g));
+    WEFT_TRY(barrier(r, g));
+    if (r->rank) {
+        usleep(50000);
+        if (r->rank == 2) weft_comm_abort(r->c, "a new view");
+        weft_comm_set_epoch(r->c, 1);
+    } else {
+        if (barrier(r, g) != WEFT_ERR_PEER)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "passed a barrier alone");
+        weft_comm_set_epoch(r->c, 1);
+    }
+    for (int i = 0; i < 3; i++) WEFT_TRY(barrier(r, g));
+    return WEFT_OK;
+}
+
+static void older_epochs_are_dropped(void **state)
+{
+    (void)state;
+    for (transport over = 0; over < N_TRANSPORT; over++) {
+        run_ranks(over, 2, 20, new_epoch);
+        all_ok(over, 2);
+        run_ranks(over, 3, 20, move_on);
+        all_ok(over, 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives),
+        cmocka_unit_test(large_collectives),
+        cmocka_unit_test(every_type_that_can_be_summed),
+        cmocka_unit_test(types_that_cannot),
+        cmocka_unit_test(bf16_is_rounded_once),
+        cmocka_unit_test(overlapping_groups_and_tags),
+        cmocka_unit_test(different_calls_do_not_pass),
+        cmocka_unit_test(bad_openings),
+        cmocka_unit_test(messages_in_order),
+        cmocka_unit_test(sizes_must_agree),
+        cmocka_unit_test(the_late_are_named),
+        cmocka_unit_test(giving_up_ends_all),
+        cmocka_unit_test(older_epochs_are_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
