@@ -3,6 +3,8 @@
  *
  * A line of 64 bytes at a time: all of it is computed, then stored whole to one stream after the other. */
 
+#ifdef VEC /* alone, there is nothing in it */
+
 /* clang-format off */
 #define L(k) (*(const V *)(p[k] + i + h))
 #define TREE1 L(0)
@@ -104,3 +106,5 @@ static const vec_set VEC(set) = {VEC(f32), VEC(f64), VEC(u32), VEC(u64), VEC(cop
 #undef VEC_TARGET
 #undef VEC_BYTES
 #undef VEC_STREAM
+
+#endif
