@@ -97,7 +97,7 @@ format-check:
 
 # ---- the compile wing, by this file alone: no cmake, no threads, no root -------------------------
 
-PLAN_ROOMS = base tensor op graph model cluster program lower cost partition compile sim
+PLAN_ROOMS = base tensor op graph model shard cluster program lower cost partition compile sim
 PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o)
 

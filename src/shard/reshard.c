@@ -1,0 +1,331 @@
+/* The cheapest way from one layout to another.
+ *
+ * On one mesh: a search over layouts.  One step slices, gathers, moves an axis between dimensions,
+ * reduces with or without scattering, or spreads a value into an unreduced one; cheapest first.  What
+ * messages alone would cost (exchange.c) no plan can beat in bytes; collectives win as long as they move
+ * at most a tenth more, since they are fewer.  Between meshes: messages. */
+#include <string.h>
+
+#include "shard/shard_priv.h"
+
+#define MAX_STATE 2048
+
+typedef struct state {
+    weft_layout       l;
+    weft_measure      cost;
+    int               from; /* the state before; -1 the first */
+    weft_reshard_step step; /* that led here */
+    bool              done;
+} state;
+
+typedef struct search {
+    const weft_mesh   *m;
+    const weft_layout *from, *to;
+    weft_type          t;
+    bool               bounded;
+    weft_measure       most; /* dearer ways are of no interest */
+    int                n;
+    state             *s;
+    weft_layout        goal;   /* `to` in normal form */
+    int                widest; /* dimension */
+} search;
+
+static const char *const kind_name[] = {
+    "slice",      "spread",     "all_gather", "reduce_scatter",
+    "all_reduce", "all_to_all", "send"};
+
+const char *weft_step_kind_name(weft_step_kind k)
+{
+    return k < WEFT_N_STEP ? kind_name[k] : "?";
+}
+
+/* ---- what a step costs ---- */
+
+static int64_t local_count(const search *x, const weft_layout *l, int place)
+{
+    weft_shape s = weft_layout_local(l, x->m, &x->t.shape, place);
+    return weft_shape_count(&s);
+}
+
+/* Elements of its new slice that a place has already. */
+static weft_status count_common(const search *x, const weft_layout *a,
+                                const weft_layout *b, int place, weft_arena *tmp,
+                                int64_t *out)
+{
+    *out = 1;
+    for (int d = 0; d < x->t.shape.n; d++) {
+        weft_interval *u, *v;
+        int            n_u, n_v;
+        WEFT_TRY(
+            weft_layout_intervals(a, x->m, d, x->t.shape.d[d], place, tmp, &u, &n_u));
+        WEFT_TRY(
+            weft_layout_intervals(b, x->m, d, x->t.shape.d[d], place, tmp, &v, &n_v));
+        *out *= weft_shard__common(u, n_u, v, n_v);
+    }
+    return WEFT_OK;
+}
+
+static weft_status price(const search *x, weft_reshard_step *s, int axis, weft_measure *m)
+{
+    int64_t     n = x->m->axis[axis].size, each = weft_dtype_bytes(x->t.dtype);
+    weft_arena *tmp = NULL;
+    weft_status st  = WEFT_OK;
+    if (s->kind == WEFT_STEP_SLICE || s->kind == WEFT_STEP_SPREAD) return WEFT_OK;
+    m->steps++;
+    s->axes = 1u << axis;
+    WEFT_TRY(weft_arena_create(&tmp));
+    for (int p = 0; p < x->m->n_rank; p++) {
+        int64_t mine = local_count(x, &s->after, p), had = 0, got = 0;
+        if (s->kind == WEFT_STEP_ALL_TO_ALL)
+            WEFT_GO(count_common(x, &s->before, &s->after, p, tmp, &had));
+        switch (s->kind) {
+        case WEFT_STEP_ALL_GATHER: got = mine - local_count(x, &s->before, p); break;
+        case WEFT_STEP_ALL_TO_ALL: got = mine - had; break;
+        case WEFT_STEP_REDUCE_SCATTER: got = mine * (n - 1); break;
+        default: got = (2 * (n - 1) * mine + n - 1) / n; break;
+        }
+        if (got * each > s->max_bytes) s->max_bytes = got * each;
+        if (s->kind != WEFT_STEP_ALL_REDUCE) s->bytes += got * each;
+        /* an all-reduce of n equal slices moves 2 (n - 1) of them in all */
+        if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes += 2 * (n - 1) * mine * each;
+    }
+    if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes /= n;
+    m->bytes[x->m->axis[axis].link] += s->bytes;
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
+
+/* More than a tenth above messages alone, on the slowest links where they differ. */
+static bool too_dear(const weft_measure *a, const weft_measure *most)
+{
+    for (int i = WEFT_MAX_LINK - 1; i >= 0; i--) {
+        if (a->bytes[i] > most->bytes[i] + most->bytes[i] / 10) return true;
+        if (a->bytes[i] < most->bytes[i]) return false;
+    }
+    return false;
+}
+
+/* ---- the search ---- */
+
+static weft_status try_step(search *x, int at, weft_step_kind kind, int axis,
+                            weft_layout after, weft_unreduced reduce)
+{
+    state            *from = &x->s[at];
+    weft_measure      cost = from->cost;
+    weft_reshard_step step = {.kind = kind, .before = from->l, .reduce = reduce};
+    step.after             = weft_shard__normal(&after, x->m, &x->t.shape);
+    if (weft_layout_verify(&step.after, x->m, &x->t.shape) != WEFT_OK) return WEFT_OK;
+    WEFT_TRY(price(x, &step, axis, &cost));
+    if (x->bounded && too_dear(&cost, &x->most)) return WEFT_OK;
+    for (int i = 0; i < x->n; i++)
+        if (weft_layout_equal(&x->s[i].l, &step.after)) {
+            if (!x->s[i].done && weft_measure_compare(&cost, &x->s[i].cost) < 0)
+                x->s[i] = (state){step.after, cost, at, step, false};
+            return WEFT_OK;
+        }
+    if (x->n < MAX_STATE) x->s[x->n++] = (state){step.after, cost, at, step, false};
+    return WEFT_OK;
+}
+
+/* Ways to cut with a free axis: as the goal has it; by blocks of a dimension on the way there. */
+static weft_status try_cuts(search *x, int at, weft_step_kind kind, int axis,
+                            weft_layout l, weft_unreduced reduce)
+{
+    const weft_split *want = weft_layout_find(&x->goal, axis);
+    weft_layout       y    = l;
+    if (want && weft_shard__add(&y, want))
+        WEFT_TRY(try_step(x, at, kind, axis, y, reduce));
+    for (int d = 0; d < x->t.shape.n; d++) {
+        if (d != x->widest && !(want && want->dim == d)) continue;
+        y = l;
+        weft_layout_cut(&y, d, axis, WEFT_SPLIT_BLOCK);
+        WEFT_TRY(try_step(x, at, kind, axis, y, reduce));
+    }
+    return WEFT_OK;
+}
+
+/* Is it the last cut of its period in its dimension?  Only such a one can be undone. */
+static bool is_last(const weft_layout *l, const weft_split *s)
+{
+    bool behind = false;
+    for (int i = 0; i < l->n; i++) {
+        const weft_split *y = &l->split[i];
+        if (behind && y->dim == s->dim && y->period == s->period) return false;
+        if (y->axis == s->axis) behind = true;
+    }
+    return s->order != WEFT_SPLIT_OWN && !s->ragged;
+}
+
+static weft_status expand_axis(search *x, int at, int axis)
+{
+    weft_layout       l    = x->s[at].l, y;
+    const weft_split *s    = weft_layout_find(&l, axis);
+    weft_unreduced    kind = (weft_unreduced)l.unreduced[axis];
+    weft_unreduced    want = (weft_unreduced)x->goal.unreduced[axis];
+    if (kind && kind == want) return WEFT_OK;
+    if (kind) {
+        y                 = l;
+        y.unreduced[axis] = 0;
+        WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_REDUCE, axis, y, kind));
+        return try_cuts(x, at, WEFT_STEP_REDUCE_SCATTER, axis, y, kind);
+    }
+    if (want && want != WEFT_UNREDUCED_PAIR && (!s || is_last(&l, s))) {
+        y = l;
+        weft_shard__drop(&y, axis);
+        y.unreduced[axis] = (uint8_t)want;
+        WEFT_TRY(try_step(x, at, WEFT_STEP_SPREAD, axis, y, want));
+    }
+    if (!s) return try_cuts(x, at, WEFT_STEP_SLICE, axis, l, WEFT_REDUCED);
+    if (!is_last(&l, s)) return WEFT_OK;
+    y = l;
+    weft_shard__drop(&y, axis);
+    WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_GATHER, axis, y, WEFT_REDUCED));
+    return try_cuts(x, at, WEFT_STEP_ALL_TO_ALL, axis, y, WEFT_REDUCED);
+}
+
+/* The state that is the goal, -1 when none was found. */
+static weft_status run_search(search *x, int *out)
+{
+    x->s[0] = (state){.l = weft_shard__normal(x->from, x->m, &x->t.shape), .from = -1};
+    x->n    = 1;
+    *out    = -1;
+    for (int d = 0; d < x->t.shape.n; d++)
+        if (x->t.shape.d[d] > x->t.shape.d[x->widest]) x->widest = d;
+    for (;;) {
+        int best = -1;
+        for (int i = 0; i < x->n; i++)
+            if (!x->s[i].done &&
+                (best < 0 || weft_measure_compare(&x->s[i].cost, &x->s[best].cost) < 0))
+                best = i;
+        if (best < 0) return WEFT_OK;
+        x->s[best].done = true;
+        if (weft_layout_equal(&x->s[best].l, &x->goal)) {
+            *out = best;
+            return WEFT_OK;
+        }
+        for (int a = 0; a < x->m->n_axis; a++) WEFT_TRY(expand_axis(x, best, a));
+    }
+}
+
+/* ---- the plan ---- */
+
+static weft_status keep_path(const search *x, int at, weft_arena *arena,
+                             weft_reshard *out)
+{
+    int n = 0;
+    for (int i = at; x->s[i].from >= 0; i = x->s[i].from) n++;
+    out->n_step  = n;
+    out->step    = WEFT_ARENA_ARRAY(arena, weft_reshard_step, n + 1);
+    out->measure = x->s[at].cost;
+    out->bytes   = 0;
+    WEFT_TRY(weft_arena_status(arena));
+    for (int i = at; n > 0; i = x->s[i].from) out->step[--n] = x->s[i].step;
+    for (int i = 0; i < out->n_step; i++) {
+        out->bytes += out->step[i].bytes;
+        out->step[i].before.mesh = out->step[i].after.mesh = x->from->mesh;
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_ragged(const weft_mesh *a, const weft_layout *f,
+                                const weft_layout *t, bool one)
+{
+    for (int i = 0; i < f->n + t->n; i++) {
+        const weft_split *s = i < f->n ? &f->split[i] : &t->split[i - f->n];
+        const weft_split *y = weft_layout_find(i < f->n ? t : f, s->axis);
+        if (!s->ragged && s->order != WEFT_SPLIT_OWN) continue;
+        if (!one || !y || !weft_shard__split_equal(s, y))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "reshard: rows sorted by each rank for itself (axis %s) "
+                             "stay where they are",
+                             a->axis[s->axis].name);
+    }
+    return WEFT_OK;
+}
+
+static bool has_own(const weft_layout *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->split[i].order == WEFT_SPLIT_OWN) return true;
+    return false;
+}
+
+static bool same_ranks(const weft_mesh *a, const weft_mesh *b)
+{
+    return weft_mesh_alike(a, b) &&
+           !memcmp(a->rank, b->rank, sizeof *a->rank * (size_t)a->n_rank);
+}
+
+/* Collectives on one mesh; *found is false when messages are cheaper, or nothing was found. */
+static weft_status plan_search(search *x, weft_arena *arena, weft_reshard *out,
+                               bool *found)
+{
+    weft_arena *tmp  = NULL;
+    int         goal = -1;
+    weft_status st   = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    x->s = WEFT_ARENA_ARRAY(tmp, state, MAX_STATE);
+    WEFT_GO(weft_arena_status(tmp));
+    x->goal      = weft_shard__normal(x->to, x->m, &x->t.shape);
+    x->goal.mesh = x->from->mesh;
+    WEFT_GO(run_search(x, &goal));
+    *found = goal >= 0;
+    if (*found) WEFT_GO(keep_path(x, goal, arena, out));
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
+
+weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
+                              const weft_mesh *b, const weft_layout *to,
+                              const weft_type *t, weft_arena *arena, weft_reshard *out)
+{
+    bool              one = same_ranks(a, b), found = false;
+    weft_reshard_step send;
+    weft_measure      direct = {{0}, 0};
+    search            x      = {.m = a, .from = from, .to = to, .t = *t};
+    memset(out, 0, sizeof *out);
+    WEFT_TRY(weft_layout_verify(from, a, &t->shape));
+    WEFT_TRY(weft_layout_verify(to, b, &t->shape));
+    WEFT_TRY(check_ragged(a, from, to, one));
+    weft_status st = has_own(from)
+                         ? WEFT_ERR_NOFIT
+                         : weft_shard__exchange(a, from, b, to, t, arena, &send, &direct);
+    if (st != WEFT_OK && (st != WEFT_ERR_NOFIT || !one)) return st;
+    x.bounded  = st == WEFT_OK;
+    x.most     = direct;
+    out->bound = x.bounded ? send.bytes : -1;
+    if (one) WEFT_TRY(plan_search(&x, arena, out, &found));
+    if (found) return WEFT_OK;
+    if (!x.bounded)
+        return WEFT_FAIL(WEFT_ERR_NOFIT, "reshard: no sequence of collectives was found");
+    out->step    = weft_arena_memdup(arena, &send, sizeof send);
+    out->n_step  = 1;
+    out->measure = direct;
+    out->bytes   = send.bytes;
+    return weft_arena_status(arena);
+}
+
+weft_status weft_reshard_verify(const weft_reshard *r, const weft_mesh *a,
+                                const weft_mesh *b, const weft_type *t)
+{
+    for (int i = 0; i < r->n_step; i++) {
+        const weft_reshard_step *s    = &r->step[i];
+        bool                     send = s->kind == WEFT_STEP_SEND;
+        WEFT_TRY(weft_layout_verify(&s->before, a, &t->shape));
+        WEFT_TRY(weft_layout_verify(&s->after, send ? b : a, &t->shape));
+        if (i > 0 && !weft_layout_same(&s->before, &r->step[i - 1].after, a, &t->shape))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "reshard: step %d does not begin where %d ends", i, i - 1);
+        for (int k = 0; k < s->n_transfer; k++) {
+            const weft_transfer *m  = &s->transfer[k];
+            int32_t              at = s->transfer[k].from;
+            if ((weft_mesh_place(a, at) < 0 && weft_mesh_place(b, at) < 0) ||
+                weft_mesh_place(b, m->to) < 0 ||
+                !weft_shape_equal(&m->region.global, &t->shape))
+                return WEFT_FAIL(WEFT_ERR_ARG, "reshard: step %d: transfer %d", i, k);
+        }
+    }
+    return WEFT_OK;
+}
