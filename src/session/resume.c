@@ -146,10 +146,18 @@ static weft_status read_last(weft_session *s, const weft_ckpt_state *state)
 {
     weft_doc *d = NULL;
     WEFT_TRY(weft_doc_parse_json("state.json", state->extra, strlen(state->extra), &d));
-    const weft_node *root = weft_doc_root(d);
-    weft_status      st   = weft_doc_get_double(d, root, "loss", &s->r.loss);
+    const weft_node *root  = weft_doc_root(d);
+    weft_status      st    = weft_doc_get_double(d, root, "loss", &s->r.loss);
+    int64_t          steps = s->job.steps;
     if (st == WEFT_OK) st = weft_doc_get_double(d, root, "grad_norm", &s->r.grad_norm);
+    if (st == WEFT_OK) st = weft_doc_get_int(d, root, "steps", &steps);
     weft_doc_destroy(d);
+    if (steps != s->job.steps && !s->job.lr_schedule.decay_steps &&
+        strcmp(s->job.lr_schedule.name, "constant"))
+        weft_say_warn(&s->say,
+                      "the learning rate now ends at step %lld, so far it went for %lld; "
+                      "lr_schedule.decay_steps fixes it",
+                      (long long)s->job.steps, (long long)steps);
     return st;
 }
 

@@ -75,6 +75,7 @@ static weft_status print_state(weft_session *s, weft_text *out)
     WEFT_GO(weft_weights_hash(&s->weights, &c.weights_xxh64));
     weft_text_add(&extra, "{\"job\": ");
     weft_job_print_identity(&s->job, &extra);
+    weft_text_add(&extra, ", \"steps\": %lld", (long long)s->job.steps);
     put(&extra, "loss", s->r.loss);
     put(&extra, "grad_norm", s->r.grad_norm);
     weft_text_add(&extra, "}");

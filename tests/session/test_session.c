@@ -383,6 +383,51 @@ static void test_shards(void **s)
     test_files_end();
 }
 
+/* What is dropped depends on seed, step, sample and place: not on threads, cuts or recomputation. */
+static void test_dropout(void **s)
+{
+    (void)s;
+    char   job[512], words[600];
+    size_t n;
+    char  *text = test_files_read("tests/fixtures/gpt2/init/config.json", &n), *at;
+    test_files_begin();
+    at = strstr(text, "\"resid_pdrop\": 0.0");
+    assert_non_null(at);
+    at[17] = '2'; /* 0.0 -> 0.2 */
+    OK(weft_io_mkdirs(test_files_path("m")));
+    test_files_write(test_files_path("m/config.json"), text, n);
+    free(text);
+    text = test_files_read("tests/fixtures/gpt2/init/model.safetensors", &n);
+    test_files_write(test_files_path("m/model.safetensors"), text, n);
+    free(text);
+    snprintf(job, sizeof job, "model=%s dropout=true micro_batch=6",
+             test_files_path("m"));
+    weft_session_result a = run("a", job), none = run("b", "micro_batch=6");
+    assert_true(a.loss != none.loss);
+    snprintf(words, sizeof words, "%s threads=2 recompute=full", job);
+    assert_true(run("c", words).weights_xxh64 == a.weights_xxh64);
+    snprintf(words, sizeof words, "%s micro_batch=1", job);
+    assert_true(fabs(run("d", words).loss / a.loss - 1) < 1e-5);
+    snprintf(words, sizeof words, "%s steps=3", job);
+    run("e", words);
+    assert_true(run("e", job).weights_xxh64 == a.weights_xxh64);
+    test_files_end();
+}
+
+/* With a rate of 0, evaluating the step's own batch gives the step's own loss. */
+static void test_eval(void **s)
+{
+    (void)s;
+    test_files_begin();
+    weft_session_result r =
+        run("a", "steps=1 shuffle=false optimizer.lr=0 eval.batches=1 "
+                 "eval.data=tests/fixtures/gpt2/tokens.bin");
+    assert_true(r.eval_loss == r.loss);
+    r = run("b", "shuffle=false eval.batches=2 eval.data=tests/fixtures/gpt2/tokens.bin");
+    assert_true(r.eval_loss < r.loss + 0.5 && r.eval_loss > 0);
+    test_files_end();
+}
+
 /* bf16 storage stays near fp32. */
 static void test_bf16(void **s)
 {
@@ -403,7 +448,8 @@ int main(void)
         cmocka_unit_test(test_refused),   cmocka_unit_test(test_no_labels),
         cmocka_unit_test(test_damaged),   cmocka_unit_test(test_init),
         cmocka_unit_test(test_bf16),      cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_shards),    cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_eval),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }
