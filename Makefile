@@ -6,6 +6,7 @@
 #   make check      gcc and clang without a warning, format, layers, headers, names
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
+#   make fault      kills, full disks and failing calls in all places: bench/results/fault.txt
 #   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
 #   make format clean deps
@@ -23,7 +24,7 @@ CTEST = ctest --output-on-failure -j $(JOBS)
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
 .PHONY: all build deps demo test unit check layers headers names installed format \
-        format-check asan tsan fuzz gcc clang plan-only install clean
+        format-check asan tsan fuzz fault gcc clang plan-only install clean
 all: build
 
 build:
@@ -67,6 +68,9 @@ fuzz:
 	    -DWEFT_SANITIZE=address,undefined >/dev/null
 	@$(NINJA) -C build-fuzz fuzzers
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
+
+fault: build
+	@tools/fault.sh $(BUILD) bench/results/fault.txt
 
 # ---- checks ----------------------------------------------------------------------------------
 

@@ -63,9 +63,21 @@ static weft_status compile(weft_session *s)
 /* The model's own weights, unless the job says to draw new ones. */
 static weft_status open_source(weft_session *s)
 {
-    const char *dir = s->made.model->dir;
-    if (!s->job.init || !dir || !weft_store_dir_has_weights(dir)) return WEFT_OK;
-    return weft_store_dir_open(dir, &s->source);
+    static const char *const other[] = {"pytorch_model.bin",
+                                        "pytorch_model.bin.index.json"};
+    const char              *dir     = s->made.model->dir;
+    if (!s->job.init || !dir) return WEFT_OK;
+    if (weft_store_dir_has_weights(dir)) return weft_store_dir_open(dir, &s->source);
+    for (size_t i = 0; i < WEFT_COUNT(other); i++) {
+        char path[4352];
+        snprintf(path, sizeof path, "%s/%s", dir, other[i]);
+        if (weft_io_exists(path))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s is no safetensors file: save the model with "
+                             "safe_serialization, or set init: false to draw new weights",
+                             path);
+    }
+    return WEFT_OK;
 }
 
 static weft_status fill_state(weft_session *s)

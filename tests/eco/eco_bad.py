@@ -269,6 +269,12 @@ def weights_shard_missing(s):
     return small_job(s, model=d)
 
 
+@row("pytorch_model.bin", "safetensors")
+def weights_of_another_format(s):
+    s.write("pickled/pytorch_model.bin", "PK")
+    return small_job(s, model=small_model(s, "pickled"))
+
+
 @row("index.json")
 def weights_index_leads_out(s):
     small_model(s, "bad-index")

@@ -209,6 +209,39 @@ def untouched(s):
         st.load_file(os.path.join(final, "model.safetensors"))
 
 
+def rename(path, change, more=()):
+    """The file at path with other names, and more tensors."""
+    t = Tensors(path)
+    entry = [(change(n), t.dtype(n), t.entry[n]["shape"], t.bytes(n)) for n in t.names()]
+    with open(path, "wb") as f:
+        f.write(safetensors(entry + list(more), t.meta))
+
+
+def old_names(n):
+    return n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+
+def names_of_the_hub(s):
+    """Files as they lie on the hub: without the prefix, with masks and tied tensors, with old names of norms."""
+    mask = ("h.0.attn.bias", "F32", (1, 1, 4, 4), bytes(64))
+    ids = ("bert.embeddings.position_ids", "I64", (1, 8), bytes(64))
+    cos = ("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", (4,), bytes(16))
+    for name, change, more in (("gpt2", lambda n: n.replace("transformer.", "", 1), [mask]),
+                               ("bert", old_names, [ids]), ("llama", lambda n: n, [cos])):
+        config = MODELS[name][0]
+        what = "hub-" + name
+        folder = make_model(s, what, config, {}, "float32")
+        data, *rows = make_data(s, what, config)
+        want = loss(load(folder), *batch(*rows, 1))  # before the file changes under the model's map of it
+        rename(os.path.join(folder, "model.safetensors"), change, more)
+        out = s.path(what + "-out")
+        job = dict(model=folder, data=data, seq=SEQ, batch=BATCH, output=out, steps=2)
+        comes_out_as_it_was(folder, job, what)
+        if train(job):
+            near(metrics(out)[0]["loss"], want, 1e-5, what + ": loss of step 1")
+            trained_files(folder, os.path.join(out, "final"), what)
+
+
 def presets(s):
     """What a preset's name trains loads by its config.json."""
     out = s.path("tiny256")
@@ -223,5 +256,6 @@ with Scratch("transformers") as s:
     for name in ("gpt2", "llama", "mistral", "qwen2", "mixtral", "bert", "ernie"):
         from_nothing(s, name, MODELS[name][0])
     untouched(s)
+    names_of_the_hub(s)
     presets(s)
     end()
