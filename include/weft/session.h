@@ -33,7 +33,8 @@ typedef struct weft_session_options {
     const char *trace; /* a timeline of the last step for Perfetto, or NULL */
     /* Asked after every step: not 0 ends the run after a checkpoint.  May be NULL. */
     int (*stop)(void *arg);
-    void *arg;
+    void             *arg;
+    struct weft_comm *comm; /* this rank's end of a job of several ranks; NULL: alone */
 } weft_session_options;
 
 typedef struct weft_session_result {

@@ -36,7 +36,9 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
 static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
 {
     weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
-                                .n_lane  = (int)s->lanes};
+                                .n_lane  = (int)s->lanes,
+                                .world   = s->world,
+                                .rank    = s->rank};
     return weft_partition_one(out->graph, &o, &out->program);
 }
 

@@ -27,6 +27,7 @@ typedef struct weft_compile_spec {
     const char            *recompute;
     bool                   dropout;
     weft_compile_optimizer optimizer;
+    int                    world, rank; /* data-parallel ranks and this one; 0 is 1 */
 } weft_compile_spec;
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */

@@ -81,7 +81,8 @@ weft_status weft_session__place(weft_session *s)
         if (warn.n) weft_say_warn(&s->say, "%s", warn.s);
         WEFT_GO(check_job(s));
     }
-    WEFT_GO(weft_io_mkdirs(s->output));
+    WEFT_GO(weft_session__meet(s)); /* all have looked before one writes */
+    if (weft_session__writes(s)) WEFT_GO(weft_io_mkdirs(s->output));
     snprintf(s->r.output, sizeof s->r.output, "%s", s->output);
 out:
     weft_text_fini(&warn);

@@ -7,6 +7,7 @@
 
 #include "base/io.h"
 #include "base/random.h"
+#include "comm/shm.h"
 #include "exec/exec.h"
 #include "session/convert.h"
 
@@ -107,6 +108,14 @@ static int state_slab(const weft_program *p)
     return -1;
 }
 
+/* Gradients lie in the work slab: where ranks share memory they are summed where they are. */
+static int work_slab(const weft_program *p)
+{
+    int i = 0;
+    while (p->slab[i].kind != WEFT_SLAB_WORK) i++;
+    return i;
+}
+
 static bool same_layout(const weft_program *a, const weft_program *b)
 {
     for (int i = 0; i < b->n_binding; i++) {
@@ -135,7 +144,11 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
         r->slab[state_slab(p)] = weft_exec_slab(o->state_of->exec, state_slab(q));
         r->shared              = true;
     }
+    if (o->comm && !strcmp(o->comm->transport, "shm"))
+        WEFT_GO(weft_comm_shm_alloc(o->comm, p->slab[work_slab(p)].bytes,
+                                    &r->slab[work_slab(p)]));
     weft_exec_options e = {.pool        = o->pool,
+                           .comm        = o->comm,
                            .slab        = r->slab,
                            .seed        = o->seed,
                            .batch       = r->batch,
@@ -155,6 +168,8 @@ void weft_runner_destroy(weft_runner *r)
 {
     if (!r) return;
     weft_exec_destroy(r->exec);
+    if (r->o.comm && r->slab && !strcmp(r->o.comm->transport, "shm"))
+        weft_comm_shm_free(r->o.comm, r->slab[work_slab(r->o.made->program)]);
     free(r->slab);
     free(r);
 }

@@ -5,6 +5,7 @@
 #define WEFT_SESSION_RUNNER_H
 
 #include "base/pool.h"
+#include "comm/comm.h"
 #include "compile/compile.h"
 #include "data/data.h"
 
@@ -17,8 +18,9 @@ typedef struct weft_runner_options {
     const weft_data
         *data; /* NULL: random numbers that fit the model, or what put_ids gave */
     weft_runner
-        *state_of; /* parameters are that one's, shared where both lay them out alike */
-    int  trace;    /* instructions to keep for weft_runner_trace, the newest; 0 none */
+        *state_of;   /* parameters are that one's, shared where both lay them out alike */
+    weft_comm *comm; /* of a program of several ranks */
+    int        trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
 } weft_runner_options;
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);

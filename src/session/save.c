@@ -96,7 +96,7 @@ weft_status weft_session__save(weft_session *s)
     weft_store_item             *item, *opt;
     int                          n  = 0, n_item, n_opt;
     weft_status                  st = WEFT_OK;
-    if (s->saved_step == s->r.steps) return WEFT_OK;
+    if (s->saved_step == s->r.steps || !weft_session__writes(s)) return WEFT_OK;
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(print_state(s, &state));
     WEFT_GO(weft_weights_items(&s->weights, NULL, WEFT_DTYPE_F32, a, &item, &n_item));

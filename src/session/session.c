@@ -47,6 +47,7 @@ static weft_status compile(weft_session *s)
 {
     WEFT_TRY(find_seq(s));
     weft_compile_spec spec = weft_job_spec(&s->job);
+    if (s->o->comm) spec.world = s->o->comm->world, spec.rank = s->o->comm->rank;
     WEFT_TRY(weft_compile_training(&spec, &s->made));
     WEFT_TRY(weft_session__check_model(s));
     const weft_model *m = s->made.model;
@@ -100,6 +101,7 @@ static weft_status open_outputs(weft_session *s)
     char        path[4352];
     weft_text   t = {0};
     weft_status st;
+    if (!weft_session__writes(s)) return WEFT_OK;
     snprintf(path, sizeof path, "%s/job.json", s->output);
     weft_job_print(&s->job, &t);
     weft_text_put(&t, "\n", 1);
@@ -140,18 +142,19 @@ static void say_plan(weft_session *s)
 
 static weft_status start(weft_session *s)
 {
-    int n_thread = s->job.threads ? (int)s->job.threads : weft_runner_cores();
+    int n_thread = weft_session__threads(s);
     WEFT_TRY(weft_pool_create(n_thread, 0, &s->pool));
     weft_runner_options o = {
         .made  = &s->made,
         .pool  = s->pool,
         .seed  = (uint64_t)s->job.seed,
         .data  = s->data,
+        .comm  = s->o->comm,
         .trace = s->o->trace ? weft_runner_instructions(s->made.program) : 0};
     WEFT_TRY(weft_runner_create(&o, &s->runner));
     s->weights.model = s->made.model;
     WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
-    WEFT_TRY(weft_session__eval_open(s));
+    if (weft_session__writes(s)) WEFT_TRY(weft_session__eval_open(s));
     s->r.mem_peak_bytes = weft_runner_bytes(s->runner) +
                           (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0) +
                           WEFT_STORE_BLOCK; /* checkpoints are written by blocks */
@@ -204,6 +207,7 @@ static weft_status check_finite(const weft_session *s, const weft_metrics_row *r
 
 static weft_status write_row(weft_session *s, const weft_metrics_row *r)
 {
+    if (!weft_session__writes(s)) return WEFT_OK;
     WEFT_TRY(weft_metrics_add(s->metrics, r));
     WEFT_TRY(weft_events_add(s->events, r->step, "loss", r->loss));
     WEFT_TRY(weft_events_add(s->events, r->step, "grad_norm", r->grad_norm));
@@ -263,7 +267,7 @@ static weft_status loop(weft_session *s)
         say_step(s, &row);
         if (due(step, s->job.checkpoint.every, s->job.steps))
             WEFT_TRY(weft_session__save(s));
-        if (s->o->stop) s->r.stopped = s->o->stop(s->o->arg);
+        WEFT_TRY(weft_session__agree_stop(s));
     }
     return WEFT_OK;
 }
@@ -297,6 +301,7 @@ static weft_status finish(weft_session *s)
             s->r.stopped, (long long)s->r.steps);
         return WEFT_OK;
     }
+    if (!weft_session__writes(s)) return WEFT_OK;
     WEFT_TRY(weft_session__export(s));
     if (s->o->trace && s->n_step_s) WEFT_TRY(weft_runner_trace(s->runner, s->o->trace));
     weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
@@ -324,17 +329,20 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
                              weft_session_result *out)
 {
     static const weft_session_options none;
-    weft_session                      s  = {.job = *job, .o = o ? o : &none};
-    weft_status                       st = WEFT_OK;
-    s.say         = (weft_say){.quiet = s.o->quiet, .progress = s.o->progress};
+    weft_session                      s     = {.job = *job, .o = o ? o : &none};
+    weft_status                       st    = WEFT_OK;
+    bool                              talks = weft_session__writes(&s);
+    s.say = (weft_say){.quiet = s.o->quiet || !talks, .progress = s.o->progress && talks};
     s.r.eval_loss = s.r.loss = s.r.grad_norm = NAN;
     WEFT_GO(weft_arena_create(&s.arena));
+    WEFT_GO(weft_session__join(&s));
     WEFT_GO(weft_session__place(&s));
     WEFT_GO(compile(&s));
     WEFT_GO(start(&s));
     WEFT_GO(loop(&s));
     WEFT_GO(finish(&s));
-out:;
+out:
+    if (st != WEFT_OK) weft_session__give_up(&s, st);
     weft_status closed = close_all(&s);
     if (st == WEFT_OK) st = closed;
     if (st == WEFT_OK) *out = s.r;

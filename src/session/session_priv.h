@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/state.h"
+#include "comm/comm.h"
 #include "data/data.h"
 #include "session/job.h"
 #include "session/events.h"
@@ -30,6 +31,7 @@ typedef struct weft_session {
     weft_store_dir     *source; /* the model's own weights, or NULL */
     weft_data          *data;
     weft_pool          *pool;
+    weft_comm_group    *group; /* all ranks; NULL: alone */
     weft_compiled       made;
     weft_runner        *runner;
     weft_weights        weights;
@@ -43,6 +45,20 @@ typedef struct weft_session {
     weft_session_result r;
     int64_t             saved_step; /* newest checkpoint, -1 none */
 } weft_session;
+
+enum {
+    WEFT_SESSION__MAX_RANK = 4096,
+    WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
+};
+
+/* ranks.c: nothing happens in any of these where a job has one rank. */
+weft_status weft_session__join(
+    weft_session *s); /* first: opens the group, cuts the batch */
+weft_status weft_session__meet(weft_session *s); /* returns when all ranks are here */
+weft_status weft_session__agree_stop(weft_session *s);
+void        weft_session__give_up(weft_session *s, weft_status st);
+bool        weft_session__writes(const weft_session *s); /* this rank writes files */
+int         weft_session__threads(const weft_session *s);
 
 /* resume.c: the output folder, and whether it holds something to go on from. */
 weft_status weft_session__place(weft_session *s);

@@ -53,7 +53,8 @@ WRAP(sigmoid)
 WRAP(tanh)
 WRAP(erf)
 WRAP(normal_cdf)
-WRAP(gelu_tanh) WRAP(gelu_erf) WRAP(silu)
+WRAP(gelu_tanh)
+WRAP(gelu_erf) WRAP(silu)
 
     static double d_sigmoid(double x)
 {
