@@ -64,6 +64,7 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
-    weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim;
+    weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
+    weft_cli_run;
 
 #endif

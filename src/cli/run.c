@@ -1,0 +1,208 @@
+/* weft run: a job on several ranks */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "session/launch.h"
+#include "weft/session.h"
+
+static int run(int argc, char **argv);
+
+const weft_cli_command weft_cli_run = {
+    .name  = "run",
+    .usage = "--nproc-per-node N [JOB [KEY=VALUE ...]] [options]",
+    .about = "start ranks on this host and run a job on them",
+    .more =
+        "Each rank is a process with its share of the cores.  What a rank says comes "
+        "out\n"
+        "behind '[rank 3] ', errors last with the first cause on top.  Started without\n"
+        "--nproc-per-node by torchrun, srun or mpirun, it is one of their ranks.\n"
+        "--check runs collectives between the ranks instead of a job.",
+    .example = "weft run --nproc-per-node 4 --check",
+    .run     = run,
+};
+
+typedef struct settings {
+    bool        check, json, fresh, quiet;
+    int64_t     n_rank, n_node;
+    double      seconds, timeout_s;
+    const char *log_dir, *trace;
+} settings;
+
+/* ---- --check: every collective, against what it must give ---- */
+
+enum {
+    N_CHECK = 100003
+};
+
+static weft_status check_once(weft_comm *c, weft_comm_group *g, float *in, float *out)
+{
+    int n = c->world;
+    for (int k = 0; k < N_CHECK; k++) in[k] = (float)(c->rank + k % 1000);
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, in, out,
+                                  N_CHECK));
+    for (int k = 0; k < N_CHECK; k++)
+        if (out[k] != (float)(n * (n - 1) / 2 + n * (k % 1000)))
+            return WEFT_FAIL(WEFT_ERR_NUMERIC, "rank %d: all_reduce is wrong at %d",
+                             c->rank, k);
+    int part = N_CHECK / n;
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_ALL_TO_ALL, WEFT_DTYPE_F32, in, out,
+                                  part * n));
+    for (int k = 0; k < part * n; k++)
+        if (out[k] != (float)(k / part + (c->rank * part + k % part) % 1000))
+            return WEFT_FAIL(WEFT_ERR_NUMERIC, "rank %d: all_to_all is wrong at %d",
+                             c->rank, k);
+    WEFT_TRY(
+        weft_comm_collective(c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32, in, out, part));
+    for (int k = 0; k < part * n; k++)
+        if (out[k] != (float)(k / part + k % part % 1000))
+            return WEFT_FAIL(WEFT_ERR_NUMERIC, "rank %d: all_gather is wrong at %d",
+                             c->rank, k);
+    return WEFT_OK;
+}
+
+static weft_status check_all(weft_comm *c, const settings *s, int64_t *rounds)
+{
+    weft_comm_group *g;
+    weft_status      st   = WEFT_OK;
+    int32_t         *rank = malloc(sizeof *rank * (size_t)c->world);
+    float *in = malloc(sizeof *in * N_CHECK), *out = malloc(sizeof *out * N_CHECK);
+    double end = weft_clock_s() + s->seconds;
+    float  go  = 1;
+    if (!rank || !in || !out) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    for (int i = 0; i < c->world; i++) rank[i] = i;
+    WEFT_GO(weft_comm_open_group(c, c->world, rank, 0, &g));
+    for (*rounds = 0; go > 0; ++*rounds) {
+        WEFT_GO(check_once(c, g, in, out));
+        go = weft_clock_s() < end; /* rank 0's clock counts */
+        WEFT_GO(
+            weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32, &go, &go, 1));
+    }
+out:
+    free(rank);
+    free(in);
+    free(out);
+    return st;
+}
+
+/* ---- what a rank does ---- */
+
+static int check_rank(weft_comm *c, const settings *s)
+{
+    weft_text   t = {0};
+    int64_t     rounds;
+    weft_status st = check_all(c, s, &rounds);
+    if (st == WEFT_ERR_PEER) {
+        weft_cli_fail(&weft_cli_run, st);
+        return WEFT_LAUNCH_PEER;
+    }
+    if (st != WEFT_OK) {
+        weft_comm_abort(c, weft_error_text());
+        return weft_cli_fail(&weft_cli_run, st);
+    }
+    if (c->rank) return WEFT_EXIT_OK;
+    weft_text_add(&t,
+                  s->json ? "{\"ranks\": %d, \"transport\": \"%s\", \"rounds\": %lld, "
+                            "\"ok\": true}"
+                          : "%d ranks over %s: %lld rounds of collectives, all right",
+                  c->world, c->transport, (long long)rounds);
+    return weft_cli_put(&weft_cli_run, &t, NULL);
+}
+
+/* A job of one rank is weft train's. */
+static int train_alone(const settings *s, int n_word, char **word)
+{
+    char *argv[300];
+    int   n = 0;
+    if (n_word > 256) return weft_cli_usage(&weft_cli_run, "more than 256 words");
+    while (n < n_word) argv[n] = word[n], n++;
+    if (s->json) argv[n++] = "--json";
+    if (s->fresh) argv[n++] = "--fresh";
+    if (s->quiet) argv[n++] = "--quiet";
+    if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
+    return weft_cli_train.run(n, argv);
+}
+
+/* One rank of a job: where session comes in, with c as its comm. */
+static int train_rank(weft_comm *c, const settings *s, int n_word, char **word)
+{
+    if (c->world == 1) return train_alone(s, n_word, word);
+    return weft_cli_usage(&weft_cli_run,
+                          "a job on %d ranks: programs are cut for one so far; --check "
+                          "runs collectives",
+                          c->world);
+}
+
+static int be_rank(const weft_place *p, const settings *s, int argc, char **argv)
+{
+    weft_comm  *c;
+    weft_status st = weft_launch_join(p, s->timeout_s, &c);
+    if (st != WEFT_OK) {
+        int code = weft_cli_fail(&weft_cli_run, st);
+        return st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
+    }
+    int code = s->check ? check_rank(c, s) : train_rank(c, s, argc, argv);
+    weft_comm_destroy(c);
+    return code;
+}
+
+static int start(const settings *s, int argc, char **argv)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    if (s->n_rank < 1 || s->n_rank > 1024)
+        return weft_cli_usage(c, "--nproc-per-node: from 1 to 1024");
+    if (s->n_node != 1)
+        return weft_cli_usage(c, "--nnodes: only one host can be used so far");
+    char **again = calloc((size_t)argc + 3, sizeof *again);
+    if (!again) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    again[0] = "weft";
+    again[1] = "run";
+    for (int i = 0; i < argc; i++) again[2 + i] = argv[i];
+    int         code;
+    weft_status st = weft_launch((int)s->n_rank, again,
+                                 &(weft_launch_options){.log_dir = s->log_dir}, &code);
+    free(again);
+    return st == WEFT_OK ? code : weft_cli_fail(c, st);
+}
+
+static int run(int argc, char **argv)
+{
+    const weft_cli_command *c        = &weft_cli_run;
+    settings                s        = {.n_node = 1, .timeout_s = 60};
+    int                     n_word   = 0;
+    const weft_cli_option   option[] = {
+          {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
+          {"nnodes", 0, WEFT_CLI_INT, &s.n_node, "N", "hosts (1)"},
+          {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
+          {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
+          {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",
+           "how long to wait for a silent rank (60)"},
+          {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
+          {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
+           "timeline of the last step, for Perfetto"},
+          {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
+           "start anew beside the checkpoints there are"},
+          {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL, "no log lines, no progress"},
+          {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
+    };
+    char **words = malloc(sizeof *words * (size_t)(argc + 1));
+    if (!words) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    memcpy(words, argv, sizeof *words * (size_t)argc);
+    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
+    weft_place p;
+    if (code < 0 && !s.check && !n_word) code = weft_cli_usage(c, "expected a job file");
+    if (code < 0) {
+        bool        ours = getenv("WEFT_RANK") != NULL; /* a rank sees the flag, too */
+        weft_status st   = weft_place_detect(&p);
+        if (s.n_rank >= 0 && !ours)
+            code = start(&s, argc, argv);
+        else
+            code = st == WEFT_OK ? be_rank(&p, &s, n_word, words) : weft_cli_fail(c, st);
+    }
+    free(words);
+    return code;
+}

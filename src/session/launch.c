@@ -1,0 +1,357 @@
+/* The launcher: forks, forwards, waits.  One thread, one poll. */
+#include "session/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/shm.h"
+
+typedef struct child {
+    pid_t     pid;      /* 0: ended */
+    int       out, err; /* pipes, or -1 */
+    weft_text line[2];  /* what came without a newline yet */
+    weft_text error;    /* lines with errors, kept for the end */
+    FILE     *log;
+    int       code;  /* once ended */
+    int       order; /* the how-many-th to fail, from 1; 0: it did not */
+} child;
+
+typedef struct launch {
+    int                        n, n_running, n_failed;
+    child                     *c;
+    const weft_launch_options *o;
+    weft_comm_shm             *shm;
+    int                        signals; /* signalfd */
+    sigset_t                   old_mask;
+    int                        stopped_by; /* signal that we passed on */
+    double                     kill_at_s;  /* 0: not yet */
+} launch;
+
+/* ---- starting ---- */
+
+static void set_number(const char *name, int x)
+{
+    char s[16];
+    snprintf(s, sizeof s, "%d", x);
+    setenv(name, s, 1);
+}
+
+/* Its share of the cores, where each rank can have one. */
+static int pin(int r, int n)
+{
+    cpu_set_t all, own;
+    int       cpu[CPU_SETSIZE], n_cpu = 0;
+    if (sched_getaffinity(0, sizeof all, &all)) return 1;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET((size_t)i, &all)) cpu[n_cpu++] = i;
+    if (n > n_cpu) return 1;
+    CPU_ZERO(&own);
+    int lo = r * n_cpu / n, hi = (r + 1) * n_cpu / n;
+    for (int i = lo; i < hi; i++) CPU_SET((size_t)cpu[i], &own);
+    sched_setaffinity(0, sizeof own, &own);
+    return hi - lo;
+}
+
+static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int out,
+                    int err)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); /* it was gone before we asked */
+    setpgid(0, 0);                     /* Ctrl-C reaches us through the launcher only */
+    sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+    int null = open("/dev/null", O_RDONLY);
+    if (null >= 0) dup2(null, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
+    set_number("WEFT_RANK", r);
+    set_number("WEFT_WORLD_SIZE", l->n);
+    set_number("WEFT_LOCAL_RANK", r);
+    set_number("WEFT_LOCAL_WORLD_SIZE", l->n);
+    set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
+    set_number("OMP_NUM_THREADS", pin(r, l->n));
+    execv("/proc/self/exe", argv);
+    fprintf(stderr, "weft: error: cannot start rank %d: %s\n", r, strerror(errno));
+    _exit(127);
+}
+
+static weft_status start_one(launch *l, int r, char *const *argv)
+{
+    int    out[2], err[2];
+    pid_t  parent = getpid();
+    child *c      = &l->c[r];
+    if (pipe2(out, O_CLOEXEC)) return WEFT_FAIL(WEFT_ERR_IO, "pipe: %s", strerror(errno));
+    if (pipe2(err, O_CLOEXEC)) {
+        close(out[0]), close(out[1]);
+        return WEFT_FAIL(WEFT_ERR_IO, "pipe: %s", strerror(errno));
+    }
+    c->pid = fork();
+    if (!c->pid) be_rank(l, r, argv, parent, out[1], err[1]);
+    close(out[1]), close(err[1]);
+    c->out = out[0];
+    c->err = err[0];
+    if (c->pid < 0) {
+        c->pid = 0;
+        return WEFT_FAIL(WEFT_ERR_MEM, "fork: %s", strerror(errno));
+    }
+    l->n_running++;
+    return WEFT_OK;
+}
+
+static weft_status open_logs(launch *l)
+{
+    if (!l->o->log_dir) return WEFT_OK;
+    if (mkdir(l->o->log_dir, 0777) && errno != EEXIST)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", l->o->log_dir, strerror(errno));
+    for (int r = 0; r < l->n; r++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, r);
+        l->c[r].log = fopen(path, "we");
+        if (!l->c[r].log) return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", path, strerror(errno));
+    }
+    return WEFT_OK;
+}
+
+/* ---- what ranks say ---- */
+
+static void say_line(launch *l, int r, int which, const char *s, size_t n)
+{
+    child *c = &l->c[r];
+    if (c->log) fprintf(c->log, "%.*s\n", (int)n, s), fflush(c->log);
+    if (which == 0 && r == 0) {
+        fwrite(s, 1, n, stdout);
+        putchar('\n');
+        fflush(stdout);
+    } else if (memmem(s, n, ": error: ", 9)) {
+        weft_text_put(&c->error, s, n);
+        weft_text_put(&c->error, "\n", 1);
+    } else {
+        fprintf(stderr, "[rank %d] %.*s\n", r, (int)n, s);
+    }
+}
+
+static void listen_to(launch *l, int r, int which)
+{
+    child     *c  = &l->c[r];
+    int       *fd = which ? &c->err : &c->out;
+    weft_text *t  = &c->line[which];
+    char       buf[65536];
+    ssize_t    n = read(*fd, buf, sizeof buf);
+    if (n < 0 && errno == EINTR) return;
+    if (n <= 0) {
+        if (t->n) say_line(l, r, which, t->s, t->n);
+        t->n = 0;
+        close(*fd);
+        *fd = -1;
+        return;
+    }
+    weft_text_put(t, buf, (size_t)n);
+    char *from = t->s, *end = t->s + t->n, *nl;
+    while ((nl = memchr(from, '\n', (size_t)(end - from)))) {
+        say_line(l, r, which, from, (size_t)(nl - from));
+        from = nl + 1;
+    }
+    t->n = (size_t)(end - from);
+    memmove(t->s, from, t->n);
+}
+
+/* ---- how they end ---- */
+
+static void signal_all(launch *l, int sig)
+{
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].pid) kill(l->c[r].pid, sig);
+}
+
+static void set_kill(launch *l, double s)
+{
+    double at = weft_clock_s() + s;
+    if (l->kill_at_s <= 0 || at < l->kill_at_s) l->kill_at_s = at;
+}
+
+static void ended(launch *l, int r, int how)
+{
+    child *c = &l->c[r];
+    char   why[64];
+    c->pid  = 0;
+    c->code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    l->n_running--;
+    if (!c->code) return;
+    if (WIFSIGNALED(how))
+        snprintf(why, sizeof why, "killed by signal %d (SIG%s)", WTERMSIG(how),
+                 sigabbrev_np(WTERMSIG(how)));
+    else
+        snprintf(why, sizeof why, "exit code %d", c->code);
+    weft_comm_shm_report(l->shm, r, why);
+    if (WIFSIGNALED(how) && l->kill_at_s <= weft_clock_s() && l->kill_at_s > 0)
+        return; /* our own doing */
+    c->order = ++l->n_failed;
+    if (WIFSIGNALED(how)) weft_text_add(&c->error, "rank %d: error: %s\n", r, why);
+    if (!l->stopped_by) set_kill(l, l->o->grace_s > 0 ? l->o->grace_s : 2);
+}
+
+static void reap(launch *l)
+{
+    int   how;
+    pid_t p;
+    while ((p = waitpid(-1, &how, WNOHANG)) > 0)
+        for (int r = 0; r < l->n; r++)
+            if (l->c[r].pid == p) ended(l, r, how);
+}
+
+static void on_signal(launch *l)
+{
+    struct signalfd_siginfo s;
+    while (read(l->signals, &s, sizeof s) == (ssize_t)sizeof s) {
+        int sig = (int)s.ssi_signo;
+        if (sig == SIGCHLD) continue;
+        if (l->stopped_by) set_kill(l, 0);
+        if (!l->stopped_by) signal_all(l, sig == SIGHUP ? SIGTERM : sig);
+        l->stopped_by = sig;
+    }
+    reap(l);
+}
+
+/* ---- the loop ---- */
+
+static int time_left_ms(const launch *l)
+{
+    if (l->kill_at_s <= 0) return -1;
+    double s = l->kill_at_s - weft_clock_s();
+    return s <= 0 ? 20 : (int)(s * 1e3) + 1;
+}
+
+static bool any_open(const launch *l)
+{
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].out >= 0 || l->c[r].err >= 0) return true;
+    return false;
+}
+
+static weft_status attend(launch *l)
+{
+    struct pollfd *p = calloc((size_t)(1 + 2 * l->n), sizeof *p);
+    if (!p) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    while (l->n_running || any_open(l)) {
+        p[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
+        for (int r = 0; r < l->n; r++) {
+            p[1 + 2 * r] = (struct pollfd){.fd = l->c[r].out, .events = POLLIN};
+            p[2 + 2 * r] = (struct pollfd){.fd = l->c[r].err, .events = POLLIN};
+        }
+        if (poll(p, (nfds_t)(1 + 2 * l->n), time_left_ms(l)) < 0 && errno != EINTR) break;
+        for (int r = 0; r < l->n; r++)
+            for (int w = 0; w < 2; w++)
+                if (p[1 + 2 * r + w].revents) listen_to(l, r, w);
+        on_signal(l);
+        if (l->kill_at_s > 0 && weft_clock_s() >= l->kill_at_s) signal_all(l, SIGKILL);
+    }
+    free(p);
+    return WEFT_OK;
+}
+
+/* Who failed of itself comes before who failed because of others, and the earlier before the later. */
+static int next_error(const launch *l, int after)
+{
+    int best = -1, at = 0;
+    for (int r = 0; r < l->n; r++) {
+        const child *c    = &l->c[r];
+        int          rank = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
+        if (!c->order || rank <= after) continue;
+        if (best < 0 || rank < at) best = r, at = rank;
+    }
+    return best;
+}
+
+static int report(launch *l)
+{
+    int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
+    while ((r = next_error(l, after)) >= 0) {
+        child *c = &l->c[r];
+        after    = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
+        if (!code) code = c->code == WEFT_LAUNCH_PEER ? 1 : c->code;
+        char *s = c->error.s, *save = NULL;
+        if (l->stopped_by && c->code == 128 + l->stopped_by) continue;
+        if (!s || !*s) fprintf(stderr, "[rank %d] error: exit code %d\n", r, c->code);
+        for (s = s ? strtok_r(s, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
+            fprintf(stderr, "[rank %d] %s\n", r, s);
+    }
+    for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
+        if (!l->c[r].order && l->c[r].error.s)
+            fprintf(stderr, "[rank %d] %s", r, l->c[r].error.s);
+    return code;
+}
+
+static void fini(launch *l)
+{
+    signal_all(l, SIGKILL);
+    for (int r = 0; l->c && r < l->n; r++) {
+        child *c = &l->c[r];
+        if (c->pid) waitpid(c->pid, NULL, 0);
+        if (c->out >= 0) close(c->out);
+        if (c->err >= 0) close(c->err);
+        if (c->log) fclose(c->log);
+        for (int w = 0; w < 2; w++) weft_text_fini(&c->line[w]);
+        weft_text_fini(&c->error);
+    }
+    free(l->c);
+    weft_comm_shm_destroy(l->shm);
+    if (l->signals >= 0) close(l->signals);
+    sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+}
+
+weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
+{
+    launch      l  = {.n = n, .o = o, .signals = -1};
+    weft_status st = WEFT_OK;
+    sigset_t    mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGHUP);
+    sigprocmask(SIG_BLOCK, &mask, &l.old_mask);
+    l.c = calloc((size_t)n, sizeof *l.c);
+    if (!l.c) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    for (int r = 0; r < n; r++) l.c[r].out = l.c[r].err = -1;
+    l.signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (l.signals < 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "signalfd: %s", strerror(errno)));
+    WEFT_GO(open_logs(&l));
+    WEFT_GO(weft_comm_shm_create(n, &l.shm));
+    fflush(NULL);
+    for (int r = 0; r < n; r++) WEFT_GO(start_one(&l, r, argv));
+    WEFT_GO(attend(&l));
+    *code = report(&l);
+out:
+    fini(&l);
+    return st;
+}
+
+/* ---- in a rank ---- */
+
+weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out)
+{
+    if (p->local_world != p->world)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%d of %d ranks are on this host: only one host can be used so "
+                         "far",
+                         p->local_world, p->world);
+    if (p->shm_fd >= 0) return weft_comm_shm_join(p->shm_fd, p->rank, timeout_s, out);
+    int fd;
+    WEFT_TRY(weft_comm_shm_meet(p->key, p->local_rank, p->local_world, timeout_s, &fd));
+    weft_status st = weft_comm_shm_join(fd, p->rank, timeout_s, out);
+    close(fd);
+    return st;
+}

@@ -1,0 +1,130 @@
+/* Launchers tell ranks by the environment, each in its own words.  A table says which. */
+#include "session/place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct dialect {
+    const char *by;
+    const char *rank, *world; /* both there: it was this launcher */
+    const char *local_rank, *local_world;
+    const char *key[2]; /* what tells jobs of one user on one host apart */
+} dialect;
+
+/* PMIx alone (a launcher that sets none of these) would need its library. */
+static const dialect table[] = {
+    {"weft run",
+     "WEFT_RANK",
+     "WEFT_WORLD_SIZE",
+     "WEFT_LOCAL_RANK",
+     "WEFT_LOCAL_WORLD_SIZE",
+     {"WEFT_JOB_ID", NULL}},
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
+     "LOCAL_WORLD_SIZE",
+     {"MASTER_PORT", "TORCHELASTIC_RUN_ID"}},
+    {"slurm",
+     "SLURM_PROCID",
+     "SLURM_NTASKS",
+     "SLURM_LOCALID",
+     NULL,
+     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    {"openmpi",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     {"PMIX_NAMESPACE", NULL}},
+    {"pmi",
+     "PMI_RANK",
+     "PMI_SIZE",
+     "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS",
+     {"PMI_FD", "PMI_PORT"}},
+};
+
+static weft_status number(const char *name, int lo, int hi, int *out)
+{
+    const char *s = getenv(name);
+    char       *end;
+    long        x = s ? strtol(s, &end, 10) : 0;
+    if (!s || end == s || *end || x < lo || x > hi)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s is '%s', expected a number from %d to %d",
+                         name, s ? s : "", lo, hi);
+    *out = (int)x;
+    return WEFT_OK;
+}
+
+/* "2(x3),1": ranks of each node, in order; gives those of node. */
+static int tasks_of_node(const char *s, int node)
+{
+    while (s && *s) {
+        char *end;
+        long  n = strtol(s, &end, 10), times = 1;
+        if (end == s) return 0;
+        if (end[0] == '(' && end[1] == 'x') times = strtol(end + 2, &end, 10);
+        if (node < times) return (int)n;
+        node -= (int)times;
+        s = strchr(end, ',');
+        if (s) s++;
+    }
+    return 0;
+}
+
+static weft_status local_world(const dialect *d, weft_place *p)
+{
+    p->local_world = p->world;
+    if (d->local_world && getenv(d->local_world))
+        return number(d->local_world, 1, p->world, &p->local_world);
+    if (!strcmp(d->by, "slurm")) {
+        const char *s = getenv("SLURM_STEP_TASKS_PER_NODE");
+        const char *n = getenv("SLURM_NODEID");
+        if (!s) s = getenv("SLURM_TASKS_PER_NODE");
+        int tasks = tasks_of_node(s, n ? atoi(n) : 0);
+        if (tasks > 0 && tasks <= p->world) p->local_world = tasks;
+    }
+    return WEFT_OK;
+}
+
+static void make_key(const dialect *d, weft_place *p)
+{
+    const char *a = d->key[0] ? getenv(d->key[0]) : NULL;
+    const char *b = d->key[1] ? getenv(d->key[1]) : NULL;
+    if (!strcmp(d->by, "pmi")) a = b = NULL; /* differ from rank to rank */
+    if (a || b)
+        snprintf(p->key, sizeof p->key, "%s-%s-%s", d->by, a ? a : "", b ? b : "");
+    else /* ranks of one host have one parent */
+        snprintf(p->key, sizeof p->key, "%s-parent-%ld", d->by, (long)getppid());
+}
+
+static weft_status read_dialect(const dialect *d, weft_place *p)
+{
+    WEFT_TRY(number(d->world, 1, 1 << 24, &p->world));
+    WEFT_TRY(number(d->rank, 0, p->world - 1, &p->rank));
+    WEFT_TRY(local_world(d, p));
+    p->local_rank = p->rank % p->local_world;
+    if (getenv(d->local_rank))
+        WEFT_TRY(number(d->local_rank, 0, p->local_world - 1, &p->local_rank));
+    if (!strcmp(d->by, "weft run") && getenv("WEFT_SHM_FD"))
+        WEFT_TRY(number("WEFT_SHM_FD", 0, 1 << 24, &p->shm_fd));
+    p->by = d->by;
+    make_key(d, p);
+    return WEFT_OK;
+}
+
+weft_status weft_place_detect(weft_place *out)
+{
+    *out = (weft_place){.world = 1, .local_world = 1, .shm_fd = -1, .by = "alone"};
+    for (size_t i = 0; i < WEFT_COUNT(table); i++) {
+        bool rank = getenv(table[i].rank), world = getenv(table[i].world);
+        if (rank && world) return read_dialect(&table[i], out);
+        if (rank && i < 2) /* a rank without a world is a mistake, not another launcher */
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s is set and %s is not", table[i].rank,
+                             table[i].world);
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,21 @@
+/* Which rank this process is, and of how many: told by whoever started it. */
+#ifndef WEFT_SESSION_PLACE_H
+#define WEFT_SESSION_PLACE_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+typedef struct weft_place {
+    int         rank, world;
+    int         local_rank, local_world; /* on this host */
+    int         shm_fd;                  /* the launcher's shared memory, or -1 */
+    const char *by;      /* "weft run", "torchrun", "slurm", "openmpi", "pmi", "alone" */
+    char        key[96]; /* equal for the ranks of one job on one host, to meet by */
+} weft_place;
+
+/* From the environment, first match wins: WEFT_*, RANK + WORLD_SIZE, SLURM_*, OMPI_*, PMI_*, else one process.
+ * WEFT_ERR_ARG: half of the variables, or numbers that do not fit, named. */
+weft_status weft_place_detect(weft_place *out);
+
+#endif

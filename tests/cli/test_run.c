@@ -1,0 +1,243 @@
+/* weft run: ranks are started, watched and cleared away. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+enum {
+    MAX = 16
+};
+
+static char out[65536], err[65536];
+
+static void slurp(const char *path, char *to, size_t n)
+{
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    to[fread(to, 1, n - 1, f)] = 0;
+    fclose(f);
+}
+
+static char out_path[64], err_path[64];
+
+/* Starts the command with its output in files. */
+static pid_t start(const char *const *word)
+{
+    snprintf(out_path, sizeof out_path, "/tmp/weft-run-%d.out", (int)getpid());
+    snprintf(err_path, sizeof err_path, "/tmp/weft-run-%d.err", (int)getpid());
+    fflush(NULL);
+    pid_t p = fork();
+    if (p) return p;
+    const char *argv[32] = {WEFT_TEST_COMMAND, "run"};
+    for (int i = 0; word[i]; i++) argv[2 + i] = word[i];
+    int o = open(out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int e = open(err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(o, 1);
+    dup2(e, 2);
+    execv(argv[0], (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+static int finish(pid_t p)
+{
+    int how;
+    waitpid(p, &how, 0);
+    slurp(out_path, out, sizeof out);
+    slurp(err_path, err, sizeof err);
+    unlink(out_path);
+    unlink(err_path);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+}
+
+#define RUN(...) finish(start((const char *const[]){__VA_ARGS__, NULL}))
+
+static int children(pid_t p, pid_t *child)
+{
+    char path[64];
+    int  n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)p, (int)p);
+    FILE *f = fopen(path, "r");
+    while (f && n < MAX && fscanf(f, "%d", &child[n]) == 1) n++;
+    if (f) fclose(f);
+    return n;
+}
+
+/* The ranks, once they are at work (they say nothing; joined means they hold the shared memory). */
+static void wait_for_ranks(pid_t p, int n, pid_t *child)
+{
+    for (int i = 0; i < 4000 && children(p, child) < n; i++) usleep(5000);
+    assert_int_equal(children(p, child), n);
+    usleep(300000);
+}
+
+static void all_gone(const pid_t *child, int n)
+{
+    double t0 = weft_clock_s();
+    for (int i = 0; i < n; i++)
+        while (!kill(child[i], 0) && weft_clock_s() - t0 < 10) usleep(2000);
+    for (int i = 0; i < n; i++) assert_int_not_equal(kill(child[i], 0), 0);
+}
+
+static void checks(void **state)
+{
+    (void)state;
+    assert_int_equal(RUN("--nproc-per-node", "3", "--check", "--json"), 0);
+    assert_non_null(strstr(out, "{\"ranks\": 3, \"transport\": \"shm\""));
+    assert_string_equal(err, "");
+    assert_int_equal(RUN("--nproc_per_node=1", "--check"), 0);
+    assert_int_equal(RUN("--check"), 0);
+}
+
+static void mistakes(void **state)
+{
+    (void)state;
+    assert_int_equal(RUN("--nproc-per-node", "0", "--check"), 2);
+    assert_int_equal(RUN("--nproc-per-node", "5000", "--check"), 2);
+    assert_non_null(strstr(err, "--nproc-per-node"));
+    assert_int_equal(RUN("--nproc-per-node", "2"), 2);
+    assert_non_null(strstr(err, "expected a job file"));
+    assert_int_equal(RUN("--nproc-per-node", "2", "--nnodes", "2", "--check"), 2);
+    assert_int_equal(RUN("--nproc-per-node", "1", "/nowhere/job.yaml"), 2);
+    assert_non_null(strstr(err, "[rank 0] weft train: error: "));
+}
+
+static void a_killed_rank_ends_all(void **state)
+{
+    (void)state;
+    pid_t child[MAX];
+    for (int victim = 0; victim < 4; victim += 3) {
+        pid_t p = start((const char *const[]){"--nproc-per-node", "4", "--check",
+                                              "--seconds", "60", NULL});
+        wait_for_ranks(p, 4, child);
+        double t0 = weft_clock_s();
+        kill(child[victim], SIGKILL);
+        assert_int_equal(finish(p), 137);
+        assert_true(weft_clock_s() - t0 < 5);
+        char top[64];
+        snprintf(top, sizeof top, "[rank %d] rank %d: error: killed by signal 9", victim,
+                 victim);
+        if (strncmp(err, top, strlen(top))) fail_msg("%s", err);
+        snprintf(top, sizeof top, "error: rank %d died", victim);
+        int n = 0;
+        for (char *s = err; (s = strstr(s, top)); s++) n++;
+        assert_int_equal(n, 3); /* each of the others says so */
+        all_gone(child, 4);
+    }
+}
+
+static void a_stopped_rank_ends_all(void **state)
+{
+    (void)state;
+    pid_t child[MAX];
+    pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check", "--seconds",
+                                          "60", "--timeout", "1.5", NULL});
+    wait_for_ranks(p, 3, child);
+    kill(child[1], SIGSTOP);
+    assert_int_equal(finish(p), 1);
+    assert_non_null(strstr(err, "rank 1 is silent"));
+    all_gone(child, 3);
+}
+
+static void signals_stop_all(void **state)
+{
+    (void)state;
+    static const int sig[] = {SIGINT, SIGTERM};
+    pid_t            child[MAX];
+    for (int i = 0; i < 2; i++) {
+        pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check",
+                                              "--seconds", "60", NULL});
+        wait_for_ranks(p, 3, child);
+        kill(p, sig[i]);
+        assert_int_equal(finish(p), 128 + sig[i]);
+        all_gone(child, 3);
+    }
+}
+
+static void no_rank_outlives_the_launcher(void **state)
+{
+    (void)state;
+    pid_t child[MAX];
+    pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check", "--seconds",
+                                          "60", NULL});
+    wait_for_ranks(p, 3, child);
+    kill(p, SIGKILL);
+    finish(p);
+    all_gone(child, 3);
+}
+
+/* Ranks that somebody else starts, told by his variables. */
+static void other_launchers(void **state)
+{
+    (void)state;
+    static const char *const form[][4] = {
+        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+        {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+         "OMPI_COMM_WORLD_LOCAL_SIZE"},
+        {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    };
+    for (size_t f = 0; f < WEFT_COUNT(form); f++) {
+        pid_t p[3];
+        for (int r = 0; r < 3; r++) {
+            char s[8];
+            snprintf(s, sizeof s, "%d", r);
+            setenv(form[f][0], s, 1);
+            setenv(form[f][2], s, 1);
+            setenv(form[f][1], "3", 1);
+            setenv(form[f][3], "3", 1);
+            p[r] = fork();
+            if (p[r]) continue;
+            int o = open("/dev/null", O_WRONLY);
+            dup2(o, 1);
+            execl(WEFT_TEST_COMMAND, "weft", "run", "--check", (char *)NULL);
+            _exit(127);
+        }
+        for (int k = 0; k < 4; k++) unsetenv(form[f][k]);
+        for (int r = 0; r < 3; r++) {
+            int how;
+            waitpid(p[r], &how, 0);
+            assert_int_equal(how, 0);
+        }
+    }
+}
+
+static void logs_go_to_files(void **state)
+{
+    (void)state;
+    char dir[64], path[96];
+    snprintf(dir, sizeof dir, "/tmp/weft-run-log-%d", (int)getpid());
+    assert_int_equal(RUN("--nproc-per-node", "2", "--log-dir", dir, "none.yaml"), 2);
+    for (int r = 0; r < 2; r++) {
+        snprintf(path, sizeof path, "%s/rank%d.log", dir, r);
+        slurp(path, out, sizeof out);
+        assert_non_null(strstr(out, "error: "));
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checks),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(a_killed_rank_ends_all),
+        cmocka_unit_test(a_stopped_rank_ends_all),
+        cmocka_unit_test(signals_stop_all),
+        cmocka_unit_test(no_rank_outlives_the_launcher),
+        cmocka_unit_test(other_launchers),
+        cmocka_unit_test(logs_go_to_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
