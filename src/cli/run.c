@@ -172,7 +172,7 @@ static int start(const settings *s, int argc, char **argv)
 static int run(int argc, char **argv)
 {
     const weft_cli_command *c        = &weft_cli_run;
-    settings                s        = {.n_node = 1, .timeout_s = 60};
+    settings                s        = {.n_rank = -1, .n_node = 1, .timeout_s = 60};
     int                     n_word   = 0;
     const weft_cli_option   option[] = {
           {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
