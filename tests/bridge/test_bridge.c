@@ -11,6 +11,7 @@
 #include "exec/exec.h"
 #include "sim/sim.h"
 #include "support/test.h"
+#include "support/watch.h"
 
 enum {
     MAX_RANK = 4,
@@ -18,7 +19,6 @@ enum {
 };
 
 /* A try counts when nobody overslept by this much. */
-#define TRUST_S 0.008
 
 /* ---- a pipeline as text ---- */
 
@@ -208,28 +208,6 @@ static void lay_over(weft_program **p, int n, rank_state *r, double within_s)
     weft_timeline_destroy(said);
 }
 
-/* Somebody who only sleeps, a little at a time: how late it wakes up says how far the machine can be
- * trusted with time just now. */
-typedef struct watch {
-    pthread_t   thread;
-    atomic_bool stop;
-    double      late_s;
-} watch;
-
-static void *watch_main(void *arg)
-{
-    watch *w = arg;
-    for (double t = weft_clock_s() + 0.001; !atomic_load(&w->stop); t += 0.001) {
-        struct timespec ts = {.tv_sec = (time_t)t};
-        ts.tv_nsec         = (long)((t - (double)ts.tv_sec) * 1e9);
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
-        double late = weft_clock_s() - t;
-        if (late > w->late_s) w->late_s = late;
-        if (late > 0.001) t += late;
-    }
-    return NULL;
-}
-
 /* Wall-clock seconds of a run; *late_s: how late the machine woke a sleeper up meanwhile. */
 static double measure(weft_program **p, int n, double *late_s)
 {
@@ -245,17 +223,15 @@ static double measure(weft_program **p, int n, double *late_s)
         weft_exec_options o = {.device = d, .comm = c[i], .trace = 1000};
         assert_ok(weft_exec_create(p[i], &o, &r[i].e));
     }
-    watch w = {.late_s = 0};
-    pthread_create(&w.thread, NULL, watch_main, &w);
+    test_watch w;
+    test_watch_start(&w);
     for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &r[i]);
     for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
-    atomic_store(&w.stop, true);
-    pthread_join(w.thread, NULL);
-    *late_s      = w.late_s;
+    *late_s      = test_watch_stop(&w);
     double begin = r[0].begin_s, end = 0;
     for (int i = 0; i < n; i++)
         if (r[i].st != WEFT_OK) fail_msg("rank %d: %s", i, r[i].text);
-    if (w.late_s < TRUST_S) lay_over(p, n, r, 4 * TRUST_S);
+    if (*late_s < TEST_WATCH_TRUST_S) lay_over(p, n, r, 4 * TEST_WATCH_TRUST_S);
     for (int i = 0; i < n; i++) {
         if (r[i].begin_s < begin) begin = r[i].begin_s;
         if (r[i].end_s > end) end = r[i].end_s;
@@ -280,7 +256,7 @@ static bool run_emu(weft_program **p, int n, double *out)
     int    n_good = 0;
     for (int i = 0; i < 8 && n_good < 3; i++) {
         double s = measure(p, n, &late_s);
-        if (late_s < TRUST_S) took[n_good++] = s;
+        if (late_s < TEST_WATCH_TRUST_S) took[n_good++] = s;
     }
     if (n_good < 3) return false;
     qsort(took, 3, sizeof *took, compare);

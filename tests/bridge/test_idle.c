@@ -9,6 +9,7 @@
 #include "program/schedule.h"
 #include "sim/sim.h"
 #include "support/test.h"
+#include "support/watch.h"
 
 enum {
     MAX_RANK = 16
@@ -202,7 +203,8 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-static double measure(weft_program **p, int n)
+/* Wall-clock seconds of a run; *late_s: how late the machine woke a sleeper up meanwhile. */
+static double measure(weft_program **p, int n, double *late_s)
 {
     weft_comm_local *world;
     weft_comm       *c[MAX_RANK];
@@ -216,8 +218,11 @@ static double measure(weft_program **p, int n)
         weft_exec_options o = {.device = d, .comm = c[i]};
         assert_ok(weft_exec_create(p[i], &o, &r[i].e));
     }
+    test_watch w;
+    test_watch_start(&w);
     for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &r[i]);
     for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+    *late_s      = test_watch_stop(&w);
     double begin = r[0].begin_s, end = 0;
     for (int i = 0; i < n; i++) {
         assert_int_equal(r[i].st, WEFT_OK);
@@ -255,26 +260,45 @@ static void sim_is_near_theory(void **state)
     }
 }
 
+/* The least idle share of up to six runs: other work on the machine only adds.  false: the machine never
+ * kept time and no run came near. */
+static bool emulate(weft_program **set, int p, int v, int m, double unit_s, double want,
+                    double *got)
+{
+    bool trusted = false;
+    *got         = 1;
+    for (int i = 0; i < 6 && fabs(*got - want) > 0.02; i++) {
+        double late_s;
+        *got    = fmin(*got, share(measure(set, p, &late_s), v, m, unit_s));
+        trusted = trusted || late_s < TEST_WATCH_TRUST_S;
+    }
+    return trusted || fabs(*got - want) <= 0.05;
+}
+
 static void emu_is_near_theory(void **state)
 {
     (void)state;
     const double unit_s = 4e-3;
+    const int    most   = WEFT_TEST_SANITIZED ? 4 : MAX_RANK;
+    int          n_run  = 0;
     for (int k = 0; weft_schedule_name(k); k++)
-        for (int p = 2; p <= MAX_RANK; p *= 2) {
+        for (int p = 2; p <= most; p *= 2) {
             const char *name = weft_schedule_name(k);
             int v = strcmp(name, "interleaved") ? 1 : 2, m = p < 8 ? 4 * p : 2 * p;
             weft_program **set  = make(name, p, v, m, unit_s);
-            double         want = theory(name, p, v, m), got = 1, said;
-            said = share(simulate(set, p), v, m, unit_s);
-            /* other work on the machine only adds: the best of three */
-            for (int i = 0; i < 3 && fabs(got - want) > 0.02; i++)
-                got = fmin(got, share(measure(set, p), v, m, unit_s));
-            print_message("%-12s %2d ranks, %2d micro-batches: idle %5.1f %%, sim %5.1f, "
-                          "theory %5.1f\n",
-                          name, p, m, 100 * got, 100 * said, 100 * want);
-            if (fabs(got - want) > 0.05) fail_msg("more than 5 points apart");
+            double         want = theory(name, p, v, m), got;
+            double         said = share(simulate(set, p), v, m, unit_s);
+            bool           ran  = emulate(set, p, v, m, unit_s, want, &got);
             weft_program_destroy_set(set, p);
+            print_message("%-12s %2d ranks, %2d micro-batches: idle %5.1f %%, sim %5.1f, "
+                          "theory %5.1f%s\n",
+                          name, p, m, 100 * got, 100 * said, 100 * want,
+                          ran ? "" : "  (not counted: the machine kept no time)");
+            if (!ran) continue;
+            n_run++;
+            if (fabs(got - want) > 0.05) fail_msg("more than 5 points apart");
         }
+    if (!n_run) skip();
 }
 
 int main(void)

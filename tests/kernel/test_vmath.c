@@ -54,7 +54,8 @@ WRAP(tanh)
 WRAP(erf)
 WRAP(normal_cdf)
 WRAP(gelu_tanh)
-WRAP(gelu_erf) WRAP(silu)
+WRAP(gelu_erf)
+WRAP(silu)
 
     static double d_sigmoid(double x)
 {
