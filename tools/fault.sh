@@ -15,7 +15,7 @@ trap 'rm -f "$log"' EXIT
 bad=0
 {
     echo "# make fault, $(date -u +%Y-%m-%d), $(uname -sr), file system $(stat -f -c %T "$TMPDIR")"
-    echo "# $WEFT_FAULT_KILLS random kills (seed $WEFT_FAULT_SEED), every ${WEFT_FAULT_EVERY}th call, $WEFT_FAULT_SIZES disks"
+    echo "# $WEFT_FAULT_KILLS random kills (seed $WEFT_FAULT_SEED), a call in $WEFT_FAULT_EVERY, $WEFT_FAULT_SIZES disks"
 } >"$log"
 for t in kill disk; do
     echo "== eco_$t" >>"$log"

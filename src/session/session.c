@@ -55,7 +55,6 @@ static weft_status compile(weft_session *s)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "model: %s takes no tokens; weft train reads tokens only",
                          s->job.model);
-    if (m->notice) weft_say_warn(&s->say, "%s", m->notice);
     return open_data(s, m->info.vocab, &s->data);
 }
 
@@ -131,6 +130,7 @@ static void say_plan(weft_session *s)
         (long long)weft_program_bytes(p, WEFT_SLAB_WORK),
         (long long)weft_program_bytes(p, WEFT_SLAB_STAGING),
         s->eval.runner ? " and evaluation" : "");
+    if (s->made.model->notice) weft_say_warn(&s->say, "%s", s->made.model->notice);
     if (s->r.first_step)
         weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
                       (long long)s->r.first_step);

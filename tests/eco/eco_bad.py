@@ -436,6 +436,8 @@ with Scratch("bad") as s:
         for name, make, said in ROWS:
             shutil.rmtree(s.path("out"), ignore_errors=True)
             refused(weft("train", *words(make(s))), name, said)
+        drops = small_job(s, model=small_model(s, "drops", attn_pdrop=0.1), data=s.path("nowhere.bin"))
+        refused(weft("train", *words(drops)), "a configuration with dropout", ["nowhere.bin"])
         refused(last_is_damaged(s), "every checkpoint damaged", ["checkpoint"])
         command_line(s)
         check(train(small_job(s, output=s.path("still"))), "the good job still trains")

@@ -52,12 +52,15 @@ def goes_on(job, whole, what):
 
 def killed(s, whole):
     rng = random.Random(int(os.environ.get("WEFT_FAULT_SEED", "1")))
-    out, n_done, n_kill, n_mid = s.path("killed"), 0, 0, 0
+    out, n_done, n_kill, n_mid, seconds = s.path("killed"), 0, 0, 0, whole["seconds"]
     while n_kill < KILLS:
-        p = start(job_of(s, out))
-        time.sleep(rng.uniform(0, 1.1 * whole["seconds"]))
-        p.kill()
-        stdout, _ = p.communicate()
+        begin, p = time.time(), start(job_of(s, out))
+        try:
+            stdout, _ = p.communicate(timeout=rng.uniform(0, 1.1 * seconds))
+            seconds = (seconds + time.time() - begin) / 2
+        except subprocess.TimeoutExpired:
+            p.kill()
+            stdout, _ = p.communicate()
         if p.returncode == -signal.SIGKILL:
             n_kill += 1
             n_mid += os.path.isdir(os.path.join(out, "checkpoints"))
