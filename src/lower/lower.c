@@ -11,7 +11,8 @@
 typedef struct writer {
     weft_lower__pass *p;
     weft_segment     *s;
-    int               cap_instr;
+    int               cap_instr, cap_node;
+    int               node; /* being written; -1 none */
     weft_vid  *dense_copy; /* value -> value standing for its dense copy + 1; 0 none */
     int        n_extra, cap_extra;
     weft_type *extra; /* copies have storages of their own: value number n_value + i */
@@ -28,6 +29,9 @@ static weft_status push(writer *w, const weft_instr *i)
 {
     WEFT_TRY(weft_arena_grow(w->s->arena, (void **)&w->s->instr, &w->cap_instr,
                              w->s->n_instr + 1, sizeof *w->s->instr));
+    WEFT_TRY(weft_arena_grow(w->s->arena, (void **)&w->s->node, &w->cap_node,
+                             w->s->n_instr + 1, sizeof *w->s->node));
+    w->s->node[w->s->n_instr]    = w->node;
     w->s->instr[w->s->n_instr++] = *i;
     return WEFT_OK;
 }
@@ -238,6 +242,7 @@ static weft_status write_phase(writer *w, weft_phase phase)
         bool                   view = (weft_op_get(n->op)->flags & WEFT_OP_VIEW) != 0;
         if (n->phase != phase || !p->alive[i] || p->fused_into[i] >= 0) continue;
         if (n->op == WEFT_OP_ACCUMULATE) continue;
+        w->node = i;
         if (view)
             WEFT_TRY(write_view(w, n));
         else if (n->op != WEFT_OP_CONCAT || p->loc[n->out[0]].root < 0)
@@ -254,6 +259,7 @@ static weft_status write_phase(writer *w, weft_phase phase)
 static weft_status write_next(writer *w)
 {
     weft_lower__pass *p = w->p;
+    w->node             = -1;
     for (weft_vid v = 0; v < p->g->n_value; v++) {
         weft_vid next = p->g->value[v].next;
         if (next < 0 || p->loc[next].root == v) continue;

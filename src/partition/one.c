@@ -3,16 +3,8 @@
  * Gradients over lanes (DESIGN-details 2): within a lane micro-batches are added from left to right
  * into one accumulator; finished lanes are kept like the digits of a binary counter and merged pairwise, so
  * the sum is the binary tree over lanes and 1 + log2(lanes) accumulators are enough. */
-#include <string.h>
-
 #include "partition/partition_priv.h"
 
-enum {
-    SLAB_STATE,
-    SLAB_WORK,
-    SLAB_STAGING,
-    N_SLAB
-};
 enum {
     ACTOR_READ,
     ACTOR_FORWARD,
@@ -23,50 +15,6 @@ enum {
     N_ACTOR
 };
 
-void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end)
-{
-    int small = n_micro / n_lane, larger = n_micro % n_lane;
-    *first = lane * small + (lane < larger ? lane : larger);
-    *end   = *first + small + (lane < larger ? 1 : 0);
-}
-
-static int lane_slots(int n_lane)
-{
-    int n = 1;
-    while (n_lane > 1) n_lane /= 2, n++;
-    return n;
-}
-
-static weft_status check(const weft_partition_options *o)
-{
-    if (o->n_micro < 1)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%d micro-batches: at least 1", o->n_micro);
-    if (o->n_lane < 1 || o->n_lane > o->n_micro || (o->n_lane & (o->n_lane - 1)))
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "lanes: %d must be a power of two and at most the %d micro-batches of a step",
-            o->n_lane, o->n_micro);
-    if (o->world > o->n_lane)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "%d data-parallel ranks share %d lanes: set lanes to at least %d "
-            "(micro_batch small enough for as many micro-batches)",
-            o->world, o->n_lane, o->world);
-    if (o->world > 1 && o->n_lane % o->world)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%d data-parallel ranks cannot share %d lanes equally", o->world,
-                         o->n_lane);
-    if (o->world > 1 && (o->rank < 0 || o->rank >= o->world))
-        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, o->world);
-    return WEFT_OK;
-}
-
-/* Lanes a rank owns; they begin at rank * own_lanes. */
-static int own_lanes(const weft_partition_options *o)
-{
-    return o->world > 1 ? o->n_lane / o->world : o->n_lane;
-}
-
 /* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other elsewhere. */
 static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
                                 weft_program *p, weft_arena *tmp)
@@ -74,7 +22,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
     weft_partition__block *b =
         WEFT_ARENA_ARRAY(tmp, weft_partition__block, s->n_storage + 1);
     int    *of = WEFT_ARENA_ARRAY(tmp, int, s->n_storage + 1), n = 0;
-    int64_t end[N_SLAB] = {0};
+    int64_t end[WEFT_PARTITION__N_SLAB] = {0};
 
     p->buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(tmp));
@@ -85,11 +33,13 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
         weft_buffer        *f = &p->buffer[i];
         *f                    = (weft_buffer){
                                .name = weft_arena_strdup(p->arena, t->name), .bytes = t->bytes, .n_slot = 1};
-        int slab = t->kind == WEFT_STORE_STATE ? SLAB_STATE : SLAB_STAGING;
+        int slab =
+            t->kind == WEFT_STORE_STATE ? WEFT_PARTITION__STATE : WEFT_PARTITION__STAGING;
         if (t->kind == WEFT_STORE_WORK || t->kind == WEFT_STORE_ACCUM) {
-            bool sum  = t->kind == WEFT_STORE_ACCUM;
-            f->slab   = SLAB_WORK;
-            f->n_slot = sum ? lane_slots(own_lanes(o)) : 1;
+            bool sum = t->kind == WEFT_STORE_ACCUM;
+            f->slab  = WEFT_PARTITION__WORK;
+            f->n_slot =
+                sum ? weft_partition__lane_slots(weft_partition__own_lanes(o)) : 1;
             if (sum) f->slot_by = WEFT_SLOT_LANE;
             if (t->first < 0) {
                 f->bytes = 0; /* shares another storage, or nobody uses it */
@@ -104,35 +54,11 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
         f->offset = end[slab];
         end[slab] += f->bytes;
     }
-    WEFT_TRY(weft_partition__pack(b, n, tmp, &end[SLAB_WORK]));
+    WEFT_TRY(weft_partition__pack(b, n, tmp, &end[WEFT_PARTITION__WORK]));
     for (int k = 0; k < n; k++) p->buffer[of[k]].offset = b[k].offset;
 
-    p->slab = WEFT_ARENA_ARRAY(p->arena, weft_slab, N_SLAB);
-    WEFT_TRY(weft_arena_status(p->arena));
-    p->n_slab             = N_SLAB;
-    p->slab[SLAB_STATE]   = (weft_slab){"state", WEFT_SLAB_STATE, end[SLAB_STATE]};
-    p->slab[SLAB_WORK]    = (weft_slab){"work", WEFT_SLAB_WORK, end[SLAB_WORK]};
-    p->slab[SLAB_STAGING] = (weft_slab){"staging", WEFT_SLAB_STAGING, end[SLAB_STAGING]};
-    return WEFT_OK;
-}
-
-/* The program outlives the segment: instructions are copied into its arena. */
-static weft_status copy_instr(weft_program *p, const weft_instr *from, weft_instr *to)
-{
-    weft_arena *a = p->arena;
-    *to           = *from;
-    to->name      = weft_arena_strdup(a, from->name ? from->name : "");
-    to->in = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)(from->n_in + 1));
-    to->out =
-        weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)(from->n_out + 1));
-    to->post = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
-    WEFT_TRY(weft_op_copy_attr(from->op, from->attr, a, &to->attr));
-    for (int k = 0; k < from->n_post; k++) {
-        to->post[k] = from->post[k];
-        WEFT_TRY(weft_op_copy_attr(from->post[k].op, from->post[k].attr, a,
-                                   &to->post[k].attr));
-    }
-    return weft_arena_status(a);
+    weft_partition__slabs(p, end);
+    return weft_arena_status(p->arena);
 }
 
 static weft_status copy_actor(weft_program *p, int actor, const char *name,
@@ -144,37 +70,8 @@ static weft_status copy_actor(weft_program *p, int actor, const char *name,
     c->instr = WEFT_ARENA_ARRAY(p->arena, weft_instr, c->n_instr + 1);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = first; i < end; i++)
-        WEFT_TRY(copy_instr(p, &s->instr[i], &c->instr[i - first]));
+        WEFT_TRY(weft_partition__copy_instr(p, &s->instr[i], &c->instr[i - first]));
     return WEFT_OK;
-}
-
-/* Elements of an accumulator that instructions write: its bytes are rounded up, and nobody writes the rest. */
-static int64_t written(const weft_segment *s, int storage)
-{
-    int64_t end = 0;
-    for (int i = 0; i < s->n_instr; i++)
-        for (int k = 0; k < s->instr[i].n_out; k++) {
-            const weft_operand *o = &s->instr[i].out[k];
-            int64_t             n = o->offset + weft_shape_count(&o->type.shape);
-            if (o->buffer == storage && n > end) end = n;
-        }
-    return end;
-}
-
-static weft_operand whole(const weft_segment *s, int storage)
-{
-    weft_operand o    = {.buffer       = storage,
-                         .type.dtype   = WEFT_DTYPE_F32,
-                         .type.shape.n = 1,
-                         .stride       = {1}};
-    o.type.shape.d[0] = written(s, storage);
-    return o;
-}
-
-static weft_instr bare(weft_instr_kind kind, const char *name)
-{
-    return (weft_instr){
-        .kind = kind, .name = name, .group = -1, .peer = -1, .seconds = -1};
 }
 
 /* One instruction that fills all inputs of a micro-batch. */
@@ -185,7 +82,7 @@ static weft_status read_actor(weft_program *p, const weft_segment *s)
     c->instr = WEFT_ARENA_ARRAY(p->arena, weft_instr, 1);
     WEFT_TRY(weft_arena_status(p->arena));
     weft_instr *r = &c->instr[0];
-    *r            = bare(WEFT_INSTR_READ, "read");
+    *r            = weft_partition__bare(WEFT_INSTR_READ, "read");
     r->out        = WEFT_ARENA_ARRAY(p->arena, weft_operand, s->n_binding + 1);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int b = 0; b < s->n_binding; b++)
@@ -205,13 +102,9 @@ static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = 0; i < s->n_storage; i++) {
         if (s->storage[i].kind != WEFT_STORE_ACCUM || s->storage[i].first < 0) continue;
-        weft_instr *m = &c->instr[c->n_instr++];
-        *m            = bare(kind, p->buffer[i].name);
-        m->in         = WEFT_ARENA_NEW(p->arena, weft_operand);
-        m->out        = WEFT_ARENA_NEW(p->arena, weft_operand);
-        WEFT_TRY(weft_arena_status(p->arena));
-        m->n_in = m->n_own_in = m->n_out = m->n_own_out = 1;
-        *m->in = *m->out = whole(s, i);
+        weft_instr  *m = &c->instr[c->n_instr++];
+        weft_operand o = weft_partition__whole(s, i);
+        WEFT_TRY(weft_partition__move(p, kind, p->buffer[i].name, &o, &o, m));
         if (kind == WEFT_INSTR_COLLECTIVE) m->coll = WEFT_ALL_REDUCE, m->group = 0;
     }
     return WEFT_OK;
@@ -292,7 +185,7 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
         p->binding[i].name = weft_arena_strdup(p->arena, s->binding[i].name);
     }
     p->n_binding = s->n_binding;
-    WEFT_TRY(schedule(p, own_lanes(o)));
+    WEFT_TRY(schedule(p, weft_partition__own_lanes(o)));
     return weft_arena_status(p->arena);
 }
 
@@ -304,7 +197,7 @@ weft_status weft_partition_one(const weft_graph *g, const weft_partition_options
     weft_program *p   = NULL;
     weft_status   st  = WEFT_OK;
 
-    WEFT_TRY(check(o));
+    WEFT_TRY(weft_partition__check(o));
     WEFT_GO(weft_lower(g, &(weft_lower_options){.one_micro = o->n_micro == 1}, &s));
     WEFT_GO(weft_arena_create(&tmp));
     WEFT_GO(weft_program_create(g->name, &p));

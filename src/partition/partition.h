@@ -21,4 +21,30 @@ weft_status weft_partition_one(const weft_graph *g, const weft_partition_options
 /* Micro-batches [*first, *end) belong to lane of n_lane: consecutive runs, larger ones first. */
 void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end);
 
+/* A pipeline of pp ranks, dp of them side by side: rank = stage * dp + lane group. */
+typedef struct weft_pipe_options {
+    int         n_micro, n_lane;
+    int         dp, pp;   /* 0 is 1 */
+    int         rank;     /* of dp * pp, pp slowest */
+    const char *schedule; /* by name (program/schedule.h); NULL: 1f1b */
+    int         n_chunk;  /* stages a rank; 0 is 1 */
+    const int
+        *cut; /* pp * n_chunk - 1 forward nodes, the first ones of stages 1, 2, ...; NULL:
+                      * weft_partition_cuts */
+} weft_pipe_options;
+
+/* One rank's program.  Borrows g.  The same bits as one rank: every use of a parameter is summed where it
+ * is, uses on several stages are exchanged and added in graph order on each, and every rank makes the
+ * clipping scale out of all ranks' sums of squares.
+ * On a rank are the parameters and states of its stages (tied ones on several), the inputs that its stages
+ * read, all per-step inputs and all outputs. */
+weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
+                                weft_program **out);
+
+/* Cuts between layers for stages of about equal flops: cut[0 .. n_stage-2].  WEFT_ERR_ARG: more stages than
+ * layers. */
+weft_status weft_partition_cuts(const weft_graph *g, int n_stage, int *cut);
+/* WEFT_ERR_ARG: cuts that do not ascend, or leave a stage empty. */
+weft_status weft_partition_check_cuts(const weft_graph *g, int n_stage, const int *cut);
+
 #endif

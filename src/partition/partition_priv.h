@@ -4,6 +4,8 @@
 
 #include "partition/partition.h"
 
+/* ---- pack.c ---- */
+
 /* A block of memory wanted during [first, last]. */
 typedef struct weft_partition__block {
     int64_t bytes, offset;
@@ -14,5 +16,32 @@ typedef struct weft_partition__block {
  * needed.  The same blocks give the same offsets. */
 weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp,
                                  int64_t *total);
+
+/* ---- lanes.c: what every program of the room has ---- */
+
+enum {
+    WEFT_PARTITION__STATE,
+    WEFT_PARTITION__WORK,
+    WEFT_PARTITION__STAGING,
+    WEFT_PARTITION__N_SLAB
+};
+
+weft_status weft_partition__check(const weft_partition_options *o);
+/* Lanes a data-parallel rank owns; they begin at rank * own. */
+int weft_partition__own_lanes(const weft_partition_options *o);
+/* Accumulators that the binary tree over n lanes needs. */
+int weft_partition__lane_slots(int n_lane);
+
+void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB]);
+/* The program outlives the segment: an instruction is copied into its arena. */
+weft_status weft_partition__copy_instr(weft_program *p, const weft_instr *from,
+                                       weft_instr *to);
+weft_instr  weft_partition__bare(weft_instr_kind kind, const char *name);
+/* An instruction with one operand, one result or both; NULL: none. */
+weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const char *name,
+                                 const weft_operand *in, const weft_operand *out,
+                                 weft_instr *i);
+/* What instructions write of an accumulator: its bytes are rounded up, and nobody writes the rest. */
+weft_operand weft_partition__whole(const weft_segment *s, int storage);
 
 #endif

@@ -1,0 +1,122 @@
+/* Lanes, slabs and plain instructions: what every program of the room has. */
+#include "partition/partition_priv.h"
+
+void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end)
+{
+    int small = n_micro / n_lane, larger = n_micro % n_lane;
+    *first = lane * small + (lane < larger ? lane : larger);
+    *end   = *first + small + (lane < larger ? 1 : 0);
+}
+
+int weft_partition__lane_slots(int n_lane)
+{
+    int n = 1;
+    while (n_lane > 1) n_lane /= 2, n++;
+    return n;
+}
+
+weft_status weft_partition__check(const weft_partition_options *o)
+{
+    if (o->n_micro < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d micro-batches: at least 1", o->n_micro);
+    if (o->n_lane < 1 || o->n_lane > o->n_micro || (o->n_lane & (o->n_lane - 1)))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "lanes: %d must be a power of two and at most the %d micro-batches of a step",
+            o->n_lane, o->n_micro);
+    if (o->world > o->n_lane)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%d data-parallel ranks share %d lanes: set lanes to at least %d "
+            "(micro_batch small enough for as many micro-batches)",
+            o->world, o->n_lane, o->world);
+    if (o->world > 1 && o->n_lane % o->world)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%d data-parallel ranks cannot share %d lanes equally", o->world,
+                         o->n_lane);
+    if (o->world > 1 && (o->rank < 0 || o->rank >= o->world))
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, o->world);
+    return WEFT_OK;
+}
+
+int weft_partition__own_lanes(const weft_partition_options *o)
+{
+    return o->world > 1 ? o->n_lane / o->world : o->n_lane;
+}
+
+void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB])
+{
+    static const weft_slab kinds[] = {{"state", WEFT_SLAB_STATE, 0},
+                                      {"work", WEFT_SLAB_WORK, 0},
+                                      {"staging", WEFT_SLAB_STAGING, 0}};
+    p->slab = WEFT_ARENA_ARRAY(p->arena, weft_slab, WEFT_PARTITION__N_SLAB);
+    if (!p->slab) return; /* the arena says so */
+    p->n_slab = WEFT_PARTITION__N_SLAB;
+    for (int i = 0; i < p->n_slab; i++) {
+        p->slab[i]       = kinds[i];
+        p->slab[i].bytes = bytes[i];
+    }
+}
+
+weft_status weft_partition__copy_instr(weft_program *p, const weft_instr *from,
+                                       weft_instr *to)
+{
+    weft_arena *a = p->arena;
+    *to           = *from;
+    to->name      = weft_arena_strdup(a, from->name ? from->name : "");
+    to->in = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)(from->n_in + 1));
+    to->out =
+        weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)(from->n_out + 1));
+    to->post = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
+    WEFT_TRY(weft_op_copy_attr(from->op, from->attr, a, &to->attr));
+    for (int k = 0; k < from->n_post; k++) {
+        to->post[k] = from->post[k];
+        WEFT_TRY(weft_op_copy_attr(from->post[k].op, from->post[k].attr, a,
+                                   &to->post[k].attr));
+    }
+    return weft_arena_status(a);
+}
+
+weft_instr weft_partition__bare(weft_instr_kind kind, const char *name)
+{
+    return (weft_instr){
+        .kind = kind, .name = name, .group = -1, .peer = -1, .seconds = -1};
+}
+
+weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const char *name,
+                                 const weft_operand *in, const weft_operand *out,
+                                 weft_instr *i)
+{
+    *i = weft_partition__bare(kind, weft_arena_strdup(p->arena, name));
+    if (in) {
+        i->in   = weft_arena_memdup(p->arena, in, sizeof *in);
+        i->n_in = i->n_own_in = 1;
+    }
+    if (out) {
+        i->out   = weft_arena_memdup(p->arena, out, sizeof *out);
+        i->n_out = i->n_own_out = 1;
+    }
+    return weft_arena_status(p->arena);
+}
+
+static int64_t written(const weft_segment *s, int storage)
+{
+    int64_t end = 0;
+    for (int i = 0; i < s->n_instr; i++)
+        for (int k = 0; k < s->instr[i].n_out; k++) {
+            const weft_operand *o = &s->instr[i].out[k];
+            int64_t             n = o->offset + weft_shape_count(&o->type.shape);
+            if (o->buffer == storage && n > end) end = n;
+        }
+    return end;
+}
+
+weft_operand weft_partition__whole(const weft_segment *s, int storage)
+{
+    weft_operand o    = {.buffer       = storage,
+                         .type.dtype   = WEFT_DTYPE_F32,
+                         .type.shape.n = 1,
+                         .stride       = {1}};
+    o.type.shape.d[0] = written(s, storage);
+    return o;
+}

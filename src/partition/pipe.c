@@ -1,0 +1,327 @@
+/* A rank of a pipeline: its part of the graph lowered, cut into actors, scheduled by the list of its
+ * schedule.  See pipe_priv.h. */
+#include <string.h>
+
+#include "partition/pipe_priv.h"
+
+typedef weft_partition__pipe pipe;
+
+weft_status weft_partition__where(const pipe *k, weft_vid v, weft_operand *out)
+{
+    const char *name = k->g->value[v].name;
+    for (int i = 0; i < k->s->n_binding; i++)
+        if (!strcmp(k->s->binding[i].name, name)) {
+            *out = k->s->binding[i].at;
+            return WEFT_OK;
+        }
+    return WEFT_FAIL(WEFT_ERR_INTERNAL, "pipeline rank %d: %s is not here", k->me, name);
+}
+
+weft_status weft_partition__add_actor(pipe *k, const char *name, weft_stream_kind stream,
+                                      int n, int *out)
+{
+    weft_program *p = k->p;
+    weft_actor   *a = &p->actor[p->n_actor];
+    *a              = (weft_actor){.name = name, .stream = stream};
+    a->instr        = WEFT_ARENA_ARRAY(p->arena, weft_instr, n + 1);
+    *out            = p->n_actor++;
+    return weft_arena_status(p->arena);
+}
+
+/* ---- actors ---- */
+
+static const char *piece_name(const pipe *k, int piece)
+{
+    weft_arena *a = k->p->arena;
+    int         u = piece - 3 * k->n_chunk;
+    if (u == k->place.n_level) return "next";
+    if (u >= 0)
+        return k->place.n_level > 1 ? weft_arena_printf(a, "update.%d", u) : "update";
+    weft_work   w    = weft_partition__work(k, piece);
+    const char *kind = weft_work_kind_name(w.kind);
+    return k->n_chunk > 1 ? weft_arena_printf(a, "%s.%d", kind, w.chunk) : kind;
+}
+
+static weft_status compute_actor(pipe *k, int piece)
+{
+    const weft_segment *s = k->s;
+    int                 n = 0;
+    for (int i = 0; i < s->n_instr; i++) n += weft_partition__instr_piece(k, i) == piece;
+    if (!n && piece >= 3 * k->n_chunk) return WEFT_OK;
+    WEFT_TRY(weft_partition__add_actor(k, piece_name(k, piece), WEFT_STREAM_COMPUTE, n,
+                                       &k->actor.compute[piece]));
+    weft_actor *a = &k->p->actor[k->actor.compute[piece]];
+    for (int i = 0; i < s->n_instr; i++)
+        if (weft_partition__instr_piece(k, i) == piece)
+            WEFT_TRY(
+                weft_partition__copy_instr(k->p, &s->instr[i], &a->instr[a->n_instr++]));
+    return WEFT_OK;
+}
+
+/* One instruction for each accumulator: of one piece, or (piece -1) of all. */
+static weft_status sum_actor(pipe *k, int piece, weft_instr_kind kind, int *out)
+{
+    const weft_segment *s = k->s;
+    int                 n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass && !n) return WEFT_OK;
+        if (pass)
+            WEFT_TRY(weft_partition__add_actor(
+                k,
+                piece < 0
+                    ? "reduce"
+                    : weft_arena_printf(k->p->arena, "merge.%s", piece_name(k, piece)),
+                WEFT_STREAM_COMPUTE, n, out));
+        for (int i = 0; i < s->n_storage; i++) {
+            if (s->storage[i].kind != WEFT_STORE_ACCUM || k->store[i].first < 0) continue;
+            if (piece >= 0 && k->store[i].first != piece) continue;
+            n++;
+            if (!pass) continue;
+            weft_actor  *a = &k->p->actor[*out];
+            weft_instr  *m = &a->instr[a->n_instr++];
+            weft_operand o = weft_partition__whole(s, i);
+            WEFT_TRY(weft_partition__move(k->p, kind, k->p->buffer[i].name, &o, &o, m));
+            if (kind == WEFT_INSTR_COLLECTIVE) m->coll = WEFT_ALL_REDUCE, m->group = 0;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Is the binding an input of the model, first wanted by this chunk? */
+static bool is_read(const pipe *k, const weft_binding *b, int chunk)
+{
+    weft_vid v = weft_graph_find(k->g, b->name);
+    return b->kind == WEFT_BIND_INPUT && k->g->value[v].kind == WEFT_VALUE_INPUT &&
+           (k->low[v] < 0 ? 0 : k->low[v]) == chunk;
+}
+
+static weft_status read_actor(pipe *k, int chunk)
+{
+    int n = 0;
+    for (int b = 0; b < k->s->n_binding; b++) n += is_read(k, &k->s->binding[b], chunk);
+    if (!n) return WEFT_OK;
+    const char *name =
+        k->n_chunk > 1 ? weft_arena_printf(k->p->arena, "read.%d", chunk) : "read";
+    WEFT_TRY(weft_partition__add_actor(k, name, WEFT_STREAM_COMPUTE, 1,
+                                       &k->actor.read[chunk]));
+    weft_actor *a = &k->p->actor[k->actor.read[chunk]];
+    weft_instr *r = &a->instr[a->n_instr++];
+    *r            = weft_partition__bare(WEFT_INSTR_READ, "read");
+    r->out        = WEFT_ARENA_ARRAY(k->p->arena, weft_operand, n);
+    WEFT_TRY(weft_arena_status(k->p->arena));
+    for (int b = 0; b < k->s->n_binding; b++)
+        if (is_read(k, &k->s->binding[b], chunk))
+            r->out[r->n_out++] = k->s->binding[b].at;
+    r->n_own_out = r->n_out;
+    return WEFT_OK;
+}
+
+static weft_status add_group(weft_program *p, int n, int first, int stride)
+{
+    weft_group *g = &p->group[p->n_group++];
+    g->n_rank     = n;
+    g->rank       = WEFT_ARENA_ARRAY(p->arena, int32_t, n);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < n; i++) g->rank[i] = first + i * stride;
+    return WEFT_OK;
+}
+
+static int *nothing(pipe *k, int n)
+{
+    int *x = WEFT_ARENA_ARRAY(k->tmp, int, n + 1);
+    for (int i = 0; x && i <= n; i++) x[i] = -1;
+    return x;
+}
+
+static weft_status make_actors(pipe *k)
+{
+    weft_program           *p = k->p;
+    weft_partition__actors *a = &k->actor;
+    int                     n = weft_partition__n_piece(k);
+    p->actor = WEFT_ARENA_ARRAY(p->arena, weft_actor, 5 * n + k->n_chunk + 2);
+    p->group = WEFT_ARENA_ARRAY(p->arena, weft_group, 2);
+    *a       = (weft_partition__actors){.compute  = nothing(k, n),
+                                        .merge    = nothing(k, n),
+                                        .recv     = nothing(k, n),
+                                        .send     = nothing(k, n),
+                                        .read     = nothing(k, k->n_chunk),
+                                        .exchange = nothing(k, k->place.n_level),
+                                        .reduce   = -1};
+    WEFT_TRY(weft_arena_status(p->arena));
+    WEFT_TRY(weft_arena_status(k->tmp));
+    if (k->dp > 1) WEFT_TRY(add_group(p, k->dp, k->me * k->dp, 1));
+    if (k->pp > 1) WEFT_TRY(add_group(p, k->pp, k->group, k->dp));
+    for (int c = 0; c < k->n_chunk; c++) WEFT_TRY(read_actor(k, c));
+    for (int i = 0; i < n; i++) {
+        bool weight = i >= k->n_chunk && i < 3 * k->n_chunk && (i - k->n_chunk) % 2;
+        if (weight && !k->split) continue;
+        WEFT_TRY(compute_actor(k, i));
+        if (i < 3 * k->n_chunk) WEFT_TRY(sum_actor(k, i, WEFT_INSTR_MERGE, &a->merge[i]));
+    }
+    if (k->dp > 1) WEFT_TRY(sum_actor(k, -1, WEFT_INSTR_COLLECTIVE, &a->reduce));
+    WEFT_TRY(weft_partition__messages(k));
+    return weft_partition__exchanges(k);
+}
+
+/* ---- lists ---- */
+
+typedef struct turn {
+    int  slot;
+    bool first;
+    int  n_merge; /* merges behind it: its lane ends here */
+} turn;
+
+/* Lanes in order, merged like a binary counter: as in one.c. */
+static turn turn_of(const pipe *k, int micro)
+{
+    turn t = {0};
+    for (int lane = 0; lane < k->n_own_lane; lane++) {
+        int first, end;
+        weft_partition_lane(k->o->n_micro, k->o->n_lane, k->group * k->n_own_lane + lane,
+                            &first, &end);
+        t.first   = micro == first;
+        t.n_merge = 0;
+        for (int done = lane + 1; done % 2 == 0; done /= 2) t.n_merge++;
+        if (micro < end) {
+            if (micro != end - 1) t.n_merge = 0;
+            return t;
+        }
+        t.slot += 1 - t.n_merge;
+    }
+    return t;
+}
+
+static void fire(pipe *k, int actor, int micro, int slot, bool first)
+{
+    weft_program *p = k->p;
+    if (actor < 0) return;
+    int s = (int)p->actor[actor].stream;
+    p->firing[s][p->n_firing[s]++] =
+        (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
+}
+
+static weft_status make_lists(pipe *k)
+{
+    const weft_partition__actors *a = &k->actor;
+    const weft_schedule          *s = k->schedule;
+    int                           n = s->n_work[k->me],
+        room = n * (3 + k->n_own_lane) + 3 * weft_partition__n_piece(k);
+    for (int i = 0; i < WEFT_N_STREAM; i++)
+        k->p->firing[i] = WEFT_ARENA_ARRAY(k->p->arena, weft_firing, room);
+    WEFT_TRY(weft_arena_status(k->p->arena));
+    for (int i = 0; i < n; i++) {
+        const weft_work *w = &s->work[k->me][i];
+        int  piece = weft_partition__piece_of(k, w), m = k->first_micro + w->micro;
+        turn t = turn_of(k, m);
+        if (w->kind == WEFT_WORK_FORWARD) fire(k, a->read[w->chunk], m, t.slot, t.first);
+        fire(k, a->recv[piece], m, t.slot, t.first);
+        fire(k, a->compute[piece], m, t.slot, t.first);
+        fire(k, a->send[piece], m, t.slot, t.first);
+        for (int x = 0; x < t.n_merge; x++)
+            fire(k, a->merge[piece], -1, t.slot - x, false);
+    }
+    fire(k, a->reduce, -1, 0, false);
+    for (int l = 0; l < k->place.n_level; l++) {
+        fire(k, a->compute[3 * k->n_chunk + l], -1, 0, false);
+        fire(k, a->exchange[l], -1, 0, false);
+    }
+    fire(k, a->compute[weft_partition__n_piece(k) - 1], -1, 0, false);
+    return WEFT_OK;
+}
+
+/* What the outside sees: not what crosses between ranks. */
+static weft_status make_bindings(pipe *k)
+{
+    weft_program *p = k->p;
+    p->binding      = WEFT_ARENA_ARRAY(p->arena, weft_binding, k->s->n_binding + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < k->s->n_binding; i++) {
+        const weft_binding *b    = &k->s->binding[i];
+        weft_vid            v    = weft_graph_find(k->g, b->name);
+        bool                mine = k->g->value[v].kind != WEFT_VALUE_NODE;
+        for (int o = 0; o < k->g->n_output && b->kind == WEFT_BIND_OUTPUT; o++)
+            mine = mine || k->g->output[o] == v;
+        if (!mine) continue;
+        p->binding[p->n_binding]        = *b;
+        p->binding[p->n_binding++].name = weft_arena_strdup(p->arena, b->name);
+    }
+    return weft_arena_status(p->arena);
+}
+
+/* ---- all together ---- */
+
+static weft_status set_out(pipe *k)
+{
+    const weft_pipe_options *o = k->o;
+    k->dp                      = o->dp > 1 ? o->dp : 1;
+    k->pp                      = o->pp > 1 ? o->pp : 1;
+    k->n_chunk                 = o->n_chunk > 1 ? o->n_chunk : 1;
+    k->n_stage                 = k->pp * k->n_chunk;
+    if (o->rank < 0 || o->rank >= k->dp * k->pp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, k->dp * k->pp);
+    k->group                     = o->rank % k->dp;
+    k->me                        = o->rank / k->dp;
+    weft_partition_options lanes = {
+        .n_micro = o->n_micro, .n_lane = o->n_lane, .world = k->dp, .rank = k->group};
+    WEFT_TRY(weft_partition__check(&lanes));
+    k->n_own_lane = weft_partition__own_lanes(&lanes);
+    int end;
+    weft_partition_lane(o->n_micro, o->n_lane, k->group * k->n_own_lane, &k->first_micro,
+                        &end);
+    weft_partition_lane(o->n_micro, o->n_lane, (k->group + 1) * k->n_own_lane - 1, &end,
+                        &k->n_own);
+    k->n_own -= k->first_micro;
+    weft_schedule_shape shape = {k->pp, k->n_chunk, k->n_own};
+    WEFT_TRY(
+        weft_schedule_make(o->schedule ? o->schedule : "1f1b", &shape, &k->schedule));
+    WEFT_TRY(weft_schedule_verify(k->schedule));
+    k->split = weft_schedule_splits(k->schedule);
+    return WEFT_OK;
+}
+
+static weft_status place(pipe *k)
+{
+    int *cut = WEFT_ARENA_ARRAY(k->tmp, int, k->n_stage + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    if (k->o->cut)
+        for (int i = 0; i < k->n_stage - 1; i++) cut[i] = k->o->cut[i];
+    else
+        WEFT_TRY(weft_partition_cuts(k->g, k->n_stage, cut));
+    WEFT_TRY(weft_partition_check_cuts(k->g, k->n_stage, cut));
+    return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, k->tmp, &k->place);
+}
+
+static weft_status build(pipe *k)
+{
+    WEFT_TRY(weft_arena_create(&k->tmp));
+    WEFT_TRY(set_out(k));
+    WEFT_TRY(place(k));
+    WEFT_TRY(weft_partition__rank_graph(k));
+    WEFT_TRY(weft_lower(k->part, NULL, &k->s));
+    WEFT_TRY(weft_program_create(k->g->name, &k->p));
+    k->p->world   = k->dp * k->pp;
+    k->p->rank    = k->o->rank;
+    k->p->n_micro = k->o->n_micro;
+    k->p->n_lane  = k->o->n_lane;
+    WEFT_TRY(weft_partition__plan_memory(k));
+    WEFT_TRY(make_actors(k));
+    WEFT_TRY(make_lists(k));
+    return make_bindings(k);
+}
+
+weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
+                                weft_program **out)
+{
+    pipe        k  = {.g = g, .o = o};
+    weft_status st = WEFT_OK;
+    WEFT_GO(build(&k));
+    *out = k.p;
+    k.p  = NULL;
+out:
+    weft_program_destroy(k.p);
+    weft_segment_destroy(k.s);
+    weft_graph_destroy(k.part);
+    weft_schedule_destroy(k.schedule);
+    weft_arena_destroy(k.tmp);
+    return st;
+}

@@ -1,0 +1,303 @@
+/* Forward nodes by cut, backward nodes to where what they need already is.  See place_priv.h. */
+#include "partition/place_priv.h"
+
+#include <string.h>
+
+typedef weft_partition__place place;
+
+weft_vid weft_partition__base(const weft_graph *g, weft_vid v)
+{
+    while (g->value[v].node >= 0 &&
+           weft_op_get(g->node[g->value[v].node].op)->flags & WEFT_OP_VIEW)
+        v = g->node[g->value[v].node].in[0];
+    return v;
+}
+
+weft_vid weft_partition__operand(const place *p, int node, int k)
+{
+    return p->in[node] ? p->in[node][k] : p->g->node[node].in[k];
+}
+
+bool weft_partition__is_at(const place *p, int node, int rank)
+{
+    if (p->g->node[node].phase == WEFT_PHASE_UPDATE)
+        return p->runs[node * p->n_rank + rank];
+    return p->stage[node] >= 0 && p->stage[node] % p->n_rank == rank;
+}
+
+/* ---- nodes that everybody makes for himself ---- */
+
+static void find_copied(place *p, bool *constant)
+{
+    const weft_graph *g = p->g;
+    for (weft_vid v = 0; v < g->n_value; v++)
+        constant[v] = g->value[v].kind == WEFT_VALUE_INPUT && g->value[v].per_step;
+    for (int i = 0; i < g->n_node; i++) {
+        const weft_graph_node *n     = &g->node[i];
+        unsigned               flags = weft_op_get(n->op)->flags;
+        bool all = !(flags & WEFT_OP_RANDOM) && n->phase != WEFT_PHASE_UPDATE;
+        for (int k = 0; k < n->n_in; k++) all = all && constant[n->in[k]];
+        for (int j = 0; j < n->n_out; j++) constant[n->out[j]] = all;
+        p->copied[i] = all || flags & WEFT_OP_VIEW;
+    }
+}
+
+/* ---- nodes that repeat a forward node (recomputation) ---- */
+
+static bool same_attr(const weft_graph_node *a, const weft_graph_node *b)
+{
+    for (int i = 0; i < weft_op_n_attr(a->op); i++) {
+        const weft_attr *x = &a->attr[i], *y = &b->attr[i];
+        switch (weft_op_attr_type(a->op, i)) {
+        case WEFT_ATTR_INT:
+        case WEFT_ATTR_BOOL:
+            if (x->i != y->i) return false;
+            break;
+        case WEFT_ATTR_FLOAT:
+            if (memcmp(&x->f, &y->f, sizeof x->f) != 0) return false;
+            break;
+        case WEFT_ATTR_STRING:
+            if (strcmp(x->s, y->s) != 0) return false;
+            break;
+        case WEFT_ATTR_LIST:
+            if (x->n != y->n || memcmp(x->l, y->l, sizeof *x->l * (size_t)x->n) != 0)
+                return false;
+            break;
+        }
+    }
+    return true;
+}
+
+static bool repeats(const place *p, const weft_graph_node *n, int of)
+{
+    const weft_graph_node *f = &p->g->node[of];
+    if (f->phase != WEFT_PHASE_FORWARD || f->op != n->op || f->n_in != n->n_in ||
+        f->n_out != n->n_out)
+        return false;
+    for (int k = 0; k < n->n_in; k++)
+        if (p->repeats[n->in[k]] != f->in[k]) return false;
+    return same_attr(n, f);
+}
+
+static void find_repeats(place *p)
+{
+    const weft_graph *g = p->g;
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        int n         = g->value[v].node;
+        p->repeats[v] = n < 0 || g->node[n].phase == WEFT_PHASE_FORWARD ? v : -1;
+    }
+    for (int i = 0; i < g->n_node; i++) {
+        const weft_graph_node *n = &g->node[i];
+        if (n->phase != WEFT_PHASE_BACKWARD || !n->n_in || p->repeats[n->in[0]] < 0)
+            continue;
+        weft_vid v = p->repeats[n->in[0]];
+        for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++)
+            if (repeats(p, n, p->user[k])) {
+                for (int j = 0; j < n->n_out; j++)
+                    p->repeats[n->out[j]] = g->node[p->user[k]].out[j];
+                break;
+            }
+    }
+}
+
+/* ---- forward ---- */
+
+static bool *present(const place *p, weft_vid v, int stage)
+{
+    return &p->present[(size_t)v * (size_t)p->n_stage + (size_t)stage];
+}
+
+static void place_forward(place *p, const int *cut)
+{
+    const weft_graph *g     = p->g;
+    int               stage = 0;
+    for (int i = 0; i < g->n_node && g->node[i].phase == WEFT_PHASE_FORWARD; i++) {
+        const weft_graph_node *n = &g->node[i];
+        while (stage < p->n_stage - 1 && cut[stage] <= i) stage++;
+        if (p->copied[i]) continue;
+        p->stage[i] = stage;
+        for (int k = 0; k < n->n_in; k++)
+            *present(p, weft_partition__base(g, n->in[k]), stage) = true;
+        for (int j = 0; j < n->n_out; j++) *present(p, n->out[j], stage) = true;
+    }
+}
+
+/* ---- backward ---- */
+
+/* Only sums over micro-batches come of it: of the node itself, or of what is made of its result alone (a
+ * cast, a reduction).  The last gradients of a model come to nothing else either, but have other operands. */
+static void find_weight(place *p)
+{
+    const weft_graph *g = p->g;
+    for (int i = g->n_node - 1; i >= 0; i--) {
+        const weft_graph_node *n = &g->node[i];
+        if (n->phase != WEFT_PHASE_BACKWARD) continue;
+        bool all = true, any = false;
+        for (int j = 0; j < n->n_out; j++)
+            for (int k = p->first_user[n->out[j]]; k < p->first_user[n->out[j] + 1];
+                 k++) {
+                const weft_graph_node *u = &g->node[p->user[k]];
+                any                      = true;
+                all                      = all && (u->phase == WEFT_PHASE_UPDATE ||
+                              (p->weight[p->user[k]] && u->n_in == 1));
+            }
+        for (int o = 0; o < g->n_output; o++)
+            for (int j = 0; j < n->n_out; j++) all = all && g->output[o] != n->out[j];
+        p->weight[i] = all && any;
+    }
+}
+
+/* The parameter whose gradient v goes into: along sums up to the operator that takes both; -1 none. */
+static weft_vid parameter_of(const place *p, weft_vid v)
+{
+    const weft_graph *g = p->g;
+    for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++) {
+        const weft_graph_node *u     = &g->node[p->user[k]];
+        weft_vid               found = -1;
+        if (u->phase == WEFT_PHASE_UPDATE)
+            for (int x = 0; x < u->n_in; x++)
+                if (g->value[u->in[x]].kind == WEFT_VALUE_PARAM) return u->in[x];
+        if (u->phase != WEFT_PHASE_UPDATE || u->op == WEFT_OP_ACCUMULATE ||
+            u->op == WEFT_OP_ADD || p->copied[p->user[k]])
+            found = parameter_of(p, u->out[0]);
+        if (found >= 0) return found;
+    }
+    return -1;
+}
+
+/* Is the parameter, or the half-precision copy made of its next value, used by forward nodes of the stage? */
+static bool lives_in(const place *p, weft_vid param, int stage)
+{
+    const weft_graph *g    = p->g;
+    weft_vid          next = g->value[param].next;
+    if (*present(p, param, stage)) return true;
+    for (weft_vid v = 0; v < g->n_value && next >= 0; v++) {
+        weft_vid made = g->value[v].kind == WEFT_VALUE_STATE ? g->value[v].next : -1;
+        if (made < 0 || g->value[made].node < 0 || !*present(p, v, stage)) continue;
+        const weft_graph_node *n = &g->node[g->value[made].node];
+        if (n->n_in == 1 && n->in[0] == next) return true;
+    }
+    return false;
+}
+
+/* Are the forward values that node takes there already? */
+static bool all_present(const place *p, const weft_graph_node *n, int stage)
+{
+    const weft_graph *g = p->g;
+    for (int k = 0; k < n->n_in; k++) {
+        weft_vid b = weft_partition__base(g, n->in[k]);
+        if (g->value[b].node >= 0 && p->copied[g->value[b].node]) continue;
+        if (g->value[b].kind == WEFT_VALUE_INPUT && g->value[b].per_step) continue;
+        if (p->repeats[b] < 0) continue; /* a gradient */
+        if (!*present(p, weft_partition__base(g, p->repeats[b]), stage)) return false;
+    }
+    return true;
+}
+
+/* Between the latest forward value it takes and the earliest gradient. */
+static void bounds(const place *p, const weft_graph_node *n, int *lo, int *hi)
+{
+    const weft_graph *g = p->g;
+    *lo                 = 0;
+    *hi                 = p->n_stage - 1;
+    for (int k = 0; k < n->n_in; k++) {
+        weft_vid b = weft_partition__base(g, n->in[k]);
+        if (p->repeats[b] >= 0) b = weft_partition__base(g, p->repeats[b]);
+        int m = g->value[b].node;
+        if (m < 0 || p->copied[m]) continue;
+        if (g->node[m].phase == WEFT_PHASE_FORWARD) {
+            if (p->stage[m] > *lo) *lo = p->stage[m];
+        } else if (p->stage[m] < *hi) {
+            *hi = p->stage[m];
+        }
+    }
+}
+
+static weft_status place_gradient(place *p, int i)
+{
+    const weft_graph_node *n     = &p->g->node[i];
+    weft_vid               param = p->weight[i] ? parameter_of(p, n->out[0]) : -1;
+    int                    lo, hi, best = -1, score = -1;
+    bounds(p, n, &lo, &hi);
+    if (lo > hi)
+        return WEFT_FAIL(
+            WEFT_ERR_INTERNAL,
+            "stages: %s takes a value of stage %d and a gradient of stage %d",
+            p->g->value[n->out[0]].name, lo, hi);
+    for (int t = hi; t >= lo; t--) {
+        int s = (param >= 0 && lives_in(p, param, t) ? 2 : 0) + all_present(p, n, t);
+        if (s > score) best = t, score = s;
+    }
+    p->stage[i] = best;
+    return WEFT_OK;
+}
+
+/* What was recomputed on another stage has come from there already, as it was. */
+static weft_status replace_repeats(place *p, int i)
+{
+    const weft_graph      *g = p->g;
+    const weft_graph_node *n = &g->node[i];
+    for (int k = 0; k < n->n_in; k++) {
+        weft_vid b = weft_partition__base(g, n->in[k]);
+        int      m = g->value[b].node;
+        if (m < 0 || p->copied[m] || g->node[m].phase != WEFT_PHASE_BACKWARD) continue;
+        if (p->repeats[b] < 0 || p->stage[m] == p->stage[i]) continue;
+        if (p->repeats[n->in[k]] < 0)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "stages: the cut before stage %d separates %s from %s, which is "
+                "recomputed: cut between layers, or keep it",
+                p->stage[i], g->value[n->out[0]].name, g->value[b].name);
+        if (!p->in[i]) {
+            p->in[i] = weft_arena_memdup(p->tmp, n->in, sizeof *n->in * (size_t)n->n_in);
+            if (!p->in[i]) return weft_arena_status(p->tmp);
+        }
+        p->in[i][k] = p->repeats[n->in[k]];
+    }
+    return WEFT_OK;
+}
+
+static weft_status place_backward(place *p)
+{
+    const weft_graph *g = p->g;
+    for (int i = 0; i < g->n_node; i++) {
+        const weft_graph_node *n = &g->node[i];
+        if (n->phase != WEFT_PHASE_BACKWARD || p->copied[i]) continue;
+        if (p->repeats[n->out[0]] >= 0)
+            p->stage[i] = p->stage[g->value[p->repeats[n->out[0]]].node];
+        else
+            WEFT_TRY(place_gradient(p, i));
+    }
+    for (int i = 0; i < g->n_node; i++)
+        if (p->stage[i] >= 0) WEFT_TRY(replace_repeats(p, i));
+    return WEFT_OK;
+}
+
+weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n_rank,
+                                         const int *cut, weft_arena *tmp, place *out)
+{
+    place  p = {.g = g, .tmp = tmp, .n_stage = n_stage, .n_rank = n_rank};
+    size_t n = (size_t)g->n_node + 1, v = (size_t)g->n_value + 1;
+    p.copied       = WEFT_ARENA_ARRAY(tmp, bool, n);
+    p.weight       = WEFT_ARENA_ARRAY(tmp, bool, n);
+    p.stage        = WEFT_ARENA_ARRAY(tmp, int, n);
+    p.level        = WEFT_ARENA_ARRAY(tmp, int, n);
+    p.in           = WEFT_ARENA_ARRAY(tmp, weft_vid *, n);
+    p.runs         = WEFT_ARENA_ARRAY(tmp, bool, n *(size_t)n_rank);
+    p.repeats      = WEFT_ARENA_ARRAY(tmp, weft_vid, v);
+    p.present      = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_stage);
+    p.at           = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_rank);
+    p.crosses      = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_rank);
+    bool *constant = WEFT_ARENA_ARRAY(tmp, bool, v);
+    WEFT_TRY(weft_arena_status(tmp));
+    WEFT_TRY(weft_graph_users(g, tmp, &p.first_user, &p.user));
+    for (int i = 0; i < g->n_node; i++) p.stage[i] = -1;
+    find_copied(&p, constant);
+    find_repeats(&p);
+    place_forward(&p, cut);
+    find_weight(&p);
+    WEFT_TRY(place_backward(&p));
+    WEFT_TRY(weft_partition__place_update(&p));
+    *out = p;
+    return WEFT_OK;
+}

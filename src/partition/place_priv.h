@@ -1,0 +1,47 @@
+/* Which stage does what: side tables beside one training graph, the same for all ranks.
+ *
+ *   copied     a node that every rank makes for itself where it needs it: views, and what is made of
+ *              per-step inputs alone
+ *   stage      of every other forward and backward node; stage k is rank k % n_rank's
+ *   weight     a backward node of which only sums over micro-batches come
+ *   runs       which ranks do an update node; level: how many exchanges between ranks come before it
+ *   crosses    [value][rank]: made elsewhere, needed there
+ *
+ * Gradients of a value that goes from one stage to another come back the other way: a backward node's stage
+ * is never above those of the gradients it takes, nor below those of the forward values it takes. */
+#ifndef WEFT_PARTITION_PLACE_PRIV_H
+#define WEFT_PARTITION_PLACE_PRIV_H
+
+#include "graph/graph.h"
+
+typedef struct weft_partition__place {
+    const weft_graph *g;
+    weft_arena       *tmp;
+    int               n_stage, n_rank;
+    int              *first_user, *user; /* weft_graph_users */
+    bool             *copied, *weight;   /* node */
+    int              *stage;             /* node; -1: copied, or of the update phase */
+    weft_vid  *repeats; /* value: the forward value it is, or makes again; -1 none */
+    weft_vid **in;      /* node: operands, where they differ from the graph's */
+    bool      *present; /* [value][stage]: made or used there by a forward node */
+    bool      *runs;    /* [node][rank] */
+    int       *level, n_level; /* update node */
+    bool      *at;             /* [value][rank]: a leaf used there */
+    bool      *crosses;        /* [value][rank] */
+} weft_partition__place;
+
+/* cut[0 .. n_stage-2]: the first nodes of stages 1, 2, ...; everything lives in tmp. */
+weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n_rank,
+                                         const int *cut, weft_arena *tmp,
+                                         weft_partition__place *out);
+/* The second half: the update phase, and what crosses.  place_update.c */
+weft_status weft_partition__place_update(weft_partition__place *p);
+
+/* The value under v, looking through views. */
+weft_vid weft_partition__base(const weft_graph *g, weft_vid v);
+/* Operand k of a node. */
+weft_vid weft_partition__operand(const weft_partition__place *p, int node, int k);
+/* Does this rank do the node?  Not for copied ones. */
+bool weft_partition__is_at(const weft_partition__place *p, int node, int rank);
+
+#endif

@@ -1,0 +1,232 @@
+/* Ranks of a job as threads of this process. */
+#include "support/ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "exec/exec.h"
+#include "support/test.h"
+
+typedef struct rank {
+    const test_job *j;
+    weft_program   *program;
+    weft_comm      *comm;
+    weft_exec      *exec;
+    int             n_thread;
+    test_result     r;
+    uint64_t       *sum; /* of each value of the graph that is state; 0: not here */
+    weft_status     st;
+    char            text[512];
+} rank;
+
+void test_job_open(test_job *j, const char *model, test_job_options o)
+{
+    weft_model_options mo = {.batch = 1, .seq = o.seq, .with_loss = true};
+    weft_train_param   param[256];
+    weft_train_stat    stat[64];
+    weft_model        *m;
+    *j = (test_job){.o = o};
+    assert_ok(weft_model_load(model, &mo, &m));
+    assert_true(m->n_param <= 256 && m->n_stat <= 64);
+    for (int i = 0; i < m->n_param; i++)
+        param[i] = (weft_train_param){m->param[i].value, m->param[i].decay};
+    for (int i = 0; i < m->n_stat; i++)
+        stat[i] = (weft_train_stat){m->stat[i].p.value, m->stat[i].stat,
+                                    m->stat[i].momentum, m->stat[i].unbias};
+    weft_train_options to = {.loss         = m->loss_sum,
+                             .optimizer    = o.optimizer ? o.optimizer : "adamw",
+                             .beta         = {0.9, 0.95},
+                             .eps          = 1e-8,
+                             .weight_decay = 0.1,
+                             .clip         = 1,
+                             .dtype        = o.dtype,
+                             .recompute    = o.recompute,
+                             .n_param      = m->n_param,
+                             .param        = param,
+                             .n_stat       = m->n_stat,
+                             .stat         = stat,
+                             .n_micro      = o.n_micro};
+    j->model              = m;
+    assert_ok(weft_graph_make_training(m->graph, &to, &j->training));
+}
+
+void test_job_close(test_job *j)
+{
+    weft_graph_destroy(j->training.graph);
+    weft_model_destroy(j->model);
+}
+
+/* Every input that the rank has; a function of name, step and micro-batch alone. */
+static weft_status read_inputs(void *user, int64_t step, int micro, int n,
+                               const weft_view *out)
+{
+    rank *k       = user;
+    int64_t class = k->j->model->info.vocab ? k->j->model->info.vocab : 4;
+    (void)n, (void)out;
+    for (int b = 0; b < k->program->n_binding; b++) {
+        const weft_binding *x = &k->program->binding[b];
+        weft_view           v;
+        if (x->kind != WEFT_BIND_INPUT) continue;
+        WEFT_TRY(weft_exec_binding(k->exec, x->name, micro, &v));
+        int64_t key = (int64_t)(weft_hash_xxh64(x->name, strlen(x->name), 0) >> 40);
+        for (int64_t i = 0; i < weft_shape_count(&v.shape); i++) {
+            int64_t y = step * 7919 + micro * 104729 + i * i * 31 + i * 7 + key;
+            if (v.dtype == WEFT_DTYPE_I32)
+                ((int32_t *)v.p)[i] = (int32_t)(y % class);
+            else
+                ((float *)v.p)[i] = (float)(y % 1000) / 1000.0f - 0.5f;
+        }
+    }
+    return WEFT_OK;
+}
+
+static bool here(const rank *k, const char *name)
+{
+    return weft_program_find(k->program, name) != NULL;
+}
+
+static weft_status fill(void *arg, const weft_model_param *p, const weft_model_tensor *t,
+                        int64_t first, int64_t n, const float *x)
+{
+    rank     *k = arg;
+    weft_view v;
+    char      half[256];
+    if (here(k, p->name)) {
+        WEFT_TRY(weft_exec_binding(k->exec, p->name, 0, &v));
+        float *y = v.p;
+        /* pieces of one parameter one behind the other: any numbers will do, but the same everywhere */
+        for (int64_t i = 0; i < n; i++)
+            y[(first + i + (t - p->tensor)) % weft_shape_count(&v.shape)] = x[i];
+    }
+    snprintf(half, sizeof half, "%s.bf16", p->name);
+    if (!here(k, half)) return WEFT_OK;
+    WEFT_TRY(weft_exec_binding(k->exec, half, 0, &v));
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        ((uint16_t *)v.p)[(first + i + (t - p->tensor)) % weft_shape_count(&v.shape)] =
+            (uint16_t)(bits >> 16);
+    }
+    return WEFT_OK;
+}
+
+static weft_status scalar(rank *k, weft_vid v, float **at)
+{
+    weft_view x;
+    WEFT_TRY(weft_exec_binding(k->exec, weft_graph_value_name(k->j->training.graph, v), 0,
+                               &x));
+    *at = x.p;
+    return WEFT_OK;
+}
+
+static weft_status step(rank *k, int s)
+{
+    const weft_training *t    = &k->j->training;
+    const weft_vid       in[] = {t->lr, t->step, t->inv_n};
+    const float          to[] = {1e-3f, (float)(s + 1),
+                                 1.0f / (float)(k->j->o.n_micro * k->j->o.seq)};
+    float               *x;
+    for (int i = 0; i < 3; i++) {
+        WEFT_TRY(scalar(k, in[i], &x));
+        *x = to[i];
+    }
+    WEFT_TRY(weft_exec_run(k->exec, s, 1));
+    WEFT_TRY(scalar(k, t->loss, &x));
+    k->r.loss[s] = *x;
+    WEFT_TRY(scalar(k, t->grad_norm, &x));
+    k->r.norm[s] = *x;
+    return WEFT_OK;
+}
+
+static weft_status train(rank *k)
+{
+    const weft_graph *g = k->j->training.graph;
+    weft_exec_options o = {.n_thread    = k->n_thread,
+                           .comm        = k->comm,
+                           .batch       = k->j->o.n_micro,
+                           .micro_batch = 1,
+                           .seed        = 1,
+                           .read        = read_inputs,
+                           .user        = k};
+    WEFT_TRY(weft_exec_create(k->program, &o, &k->exec));
+    WEFT_TRY(weft_model_init(k->j->model, 7, fill, k));
+    for (int s = 0; s < TEST_STEPS; s++) WEFT_TRY(step(k, s));
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        weft_view x;
+        if (g->value[v].kind != WEFT_VALUE_PARAM && g->value[v].kind != WEFT_VALUE_STATE)
+            continue;
+        if (!here(k, g->value[v].name)) continue;
+        WEFT_TRY(weft_exec_binding(k->exec, g->value[v].name, 0, &x));
+        k->sum[v] = weft_hash_xxh64(
+            x.p, (size_t)weft_dtype_bytes(x.dtype) * (size_t)weft_shape_count(&x.shape),
+            1);
+    }
+    return WEFT_OK;
+}
+
+static void *train_thread(void *arg)
+{
+    rank *k = arg;
+    k->st   = train(k);
+    if (k->st != WEFT_OK) {
+        snprintf(k->text, sizeof k->text, "%s", weft_error_text());
+        weft_comm_abort(k->comm, k->text);
+    }
+    return NULL;
+}
+
+/* Each tensor from whoever has it; those who have it have the same. */
+static uint64_t all_weights(const rank *k, int n)
+{
+    const weft_graph *g = k->j->training.graph;
+    weft_hash_state   h;
+    weft_hash_init(&h, 0);
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        uint64_t x = 0;
+        for (int r = 0; r < n; r++) {
+            if (!k[r].sum[v]) continue;
+            if (x && x != k[r].sum[v])
+                fail_msg("%s differs between ranks", g->value[v].name);
+            x = k[r].sum[v];
+        }
+        bool state =
+            g->value[v].kind == WEFT_VALUE_PARAM || g->value[v].kind == WEFT_VALUE_STATE;
+        if (state && !x) fail_msg("nobody has %s", g->value[v].name);
+        weft_hash_add(&h, &x, sizeof x);
+    }
+    return weft_hash_value(&h);
+}
+
+test_result test_job_run(const test_job *j, weft_program **p, int n, int n_thread)
+{
+    rank             k[TEST_MAX_RANK];
+    pthread_t        thread[TEST_MAX_RANK];
+    weft_comm_local *hub;
+    assert_ok(weft_program_verify_all((const weft_program *const *)p, n));
+    assert_ok(weft_comm_local_create(n, &hub));
+    for (int r = 0; r < n; r++) {
+        k[r] = (rank){.j = j, .program = p[r], .n_thread = n_thread};
+        assert_ok(weft_comm_local_join(hub, r, 60.0, &k[r].comm));
+        k[r].sum = calloc((size_t)j->training.graph->n_value, sizeof *k[r].sum);
+        assert_non_null(k[r].sum);
+    }
+    for (int r = 0; r < n; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, train_thread, &k[r]), 0);
+    for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
+    for (int r = 0; r < n; r++) {
+        if (k[r].st != WEFT_OK) fail_msg("rank %d: %s", r, k[r].text);
+        assert_memory_equal(&k[r].r, &k[0].r, sizeof k[0].r);
+    }
+    k[0].r.weights = all_weights(k, n);
+    for (int r = 0; r < n; r++) {
+        weft_exec_destroy(k[r].exec);
+        weft_comm_destroy(k[r].comm);
+        weft_program_destroy(p[r]);
+        free(k[r].sum);
+    }
+    weft_comm_local_destroy(hub);
+    return k[0].r;
+}
