@@ -1,7 +1,6 @@
 """The same tokens in every format train to the same weights; the Megatron files are written here, from
 the description of the format, and by weft data convert, which must agree."""
 import json
-import os
 import struct
 
 from eco import (Scratch, check, end, metrics, read, safetensors, same, small_job, tokens, train, u16, weft)

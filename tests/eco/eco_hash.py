@@ -5,7 +5,7 @@ import json
 import os
 import struct
 
-from eco import Scratch, Tensors, check, end, reference_job, same, small_job, train, weft
+from eco import Scratch, Tensors, end, reference_job, same, small_job, train
 
 M = 2**64 - 1
 P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9

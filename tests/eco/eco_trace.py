@@ -2,7 +2,7 @@
 lie in one another or apart, never half across, and together they cover the step that metrics.jsonl timed."""
 import json
 
-from eco import Scratch, check, end, metrics, reference_job, same, small_job, train
+from eco import Scratch, check, end, metrics, reference_job, small_job, train
 
 
 def lanes(events):

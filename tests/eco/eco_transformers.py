@@ -5,10 +5,8 @@ left over, and gives the loss that weft had in the next step.  In: what save_pre
 shards, bf16, tied embeddings) gives transformers' loss in the first step; with a learning rate of 0 every file
 comes out as the same bytes; with another, the header and what is not trained do."""
 import os
-import shutil
 
-from eco import (Scratch, Tensors, check, end, metrics, near, need, read, reference_job, safetensors, same,
-                 small_job, train, words)
+from eco import Scratch, Tensors, check, end, metrics, near, need, read, safetensors, same, train
 
 torch, tf, st = need("torch", "transformers", "safetensors.torch")
 tf.logging.set_verbosity_error()
