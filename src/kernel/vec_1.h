@@ -130,6 +130,20 @@ VFN vf vf_bits(vi a)
     return f;
 }
 
+VFN vf vf_round(vf a)
+{
+    return vf_of(vi_of(a));
+} /* to nearest, ties to even; |a| < 2^31 */
+VFN vf vf_pow2(vi n) /* -126 <= n <= 127 */
+{
+    return vf_bits(vi_shl(vi_add(n, vi_set1(127)), 23));
+}
+VFN vf vf_scale2(vf a, vf n) /* a 2^n, n whole, -252 <= n <= 254; rounded once */
+{
+    vi i = vi_of(n), h = vi_sar(i, 1);
+    return vf_mul(vf_mul(a, vf_pow2(h)), vf_pow2(vi_sub(i, h)));
+}
+
 VFN vf vf_load_bf16(const uint16_t *p)
 {
     return vf_bits((vi)((uint32_t)*p << 16));

@@ -136,6 +136,20 @@ VFN vf vf_bits(vi a)
     return _mm256_castsi256_ps(a);
 }
 
+VFN vf vf_round(vf a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+} /* to nearest, ties to even */
+VFN vf vf_pow2(vi n) /* -126 <= n <= 127 */
+{
+    return vf_bits(vi_shl(vi_add(n, vi_set1(127)), 23));
+}
+VFN vf vf_scale2(vf a, vf n) /* a 2^n, n whole, -252 <= n <= 254; rounded once */
+{
+    vi i = vi_of(n), h = vi_sar(i, 1);
+    return vf_mul(vf_mul(a, vf_pow2(h)), vf_pow2(vi_sub(i, h)));
+}
+
 VFN vf vf_load_bf16(const uint16_t *p)
 {
     __m256i w = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));

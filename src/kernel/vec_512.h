@@ -132,6 +132,15 @@ VFN vf vf_bits(vi a)
     return _mm512_castsi512_ps(a);
 }
 
+VFN vf vf_round(vf a)
+{
+    return _mm512_roundscale_ps(a, 0);
+} /* to nearest, ties to even */
+VFN vf vf_scale2(vf a, vf n)
+{
+    return _mm512_scalef_ps(a, n);
+} /* a 2^n, n whole, -252 <= n <= 254; rounded once */
+
 VFN vf vf_load_bf16(const uint16_t *p)
 {
     __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));

@@ -9,23 +9,14 @@
 
 #include "kernel/vec.h"
 
-/* 2^n for -126 <= n <= 127 */
-VFN vf vf_pow2i(vi n)
-{
-    return vf_bits(vi_shl(vi_add(n, vi_set1(127)), 23));
-}
-
-/* e^x = 2^n e^r, |r| <= ln 2 / 2.  The scale comes in two halves, so that subnormal results and
- * those just below overflow are right.  NaN stays NaN: vf_min and vf_max give their second
- * operand then. */
+/* e^x = 2^n e^r, |r| <= ln 2 / 2; a subnormal result is rounded once.  NaN stays NaN: vf_min and
+ * vf_max give their second operand then. */
 VFN vf vf_exp(vf x)
 {
     vf c = vf_max(vf_set1(-104.5f), vf_min(vf_set1(89.0f), x));
-    vi n = vi_of(vf_mul(c, vf_set1(1.44269504f)));
-    vf f = vf_of(n);
+    vf f = vf_round(vf_mul(c, vf_set1(1.44269504f)));
     vf r = vf_fnma(f, vf_set1(0x1.62e4p-1f), c);
     vf q = vf_set1(0.000198919806f);
-    vi h = vi_sar(n, 1);
 
     r = vf_fnma(f, vf_set1(0x1.7f7d1cp-20f), r); /* ln 2 - 0x1.62e4p-1 */
     q = vf_fma(q, r, vf_set1(0.00139345415f));
@@ -34,7 +25,7 @@ VFN vf vf_exp(vf x)
     q = vf_fma(q, r, vf_set1(0.166666672f));
     q = vf_fma(q, r, vf_set1(0.5f));
     q = vf_add(vf_fma(vf_mul(r, r), q, r), vf_set1(1.0f));
-    return vf_mul(vf_mul(q, vf_pow2i(h)), vf_pow2i(vi_sub(n, h)));
+    return vf_scale2(q, f);
 }
 
 /* 1 / (1 + e^-x) */
