@@ -1,8 +1,10 @@
-/* Threads that claim tasks from one ticket.
+/* Threads that claim tasks from tickets.
  *
- * The ticket holds (epoch, next task) in one word.  A run closes the ticket (next = CLOSED), writes
- * the job, and opens it for a new epoch; a thread reads ticket and job and claims by compare and
- * swap.
+ * The tasks are cut into as many runs of neighbours as there are tickets.  A thread begins with its
+ * own run, so that from job to job it meets the same rows, which lie in its cache; then it helps
+ * with the others.  A ticket holds (epoch, next task) in one word.  A run of the pool closes all
+ * tickets (next = CLOSED), writes the job, and opens them for a new epoch; a thread reads ticket
+ * and job and claims by compare and swap.
  * (1) A claim succeeds only if the ticket did not change since it was read, so the job that was
  *     read with it is the job of that epoch.
  * (2) A run ends when `done` counts all its tasks; a worker that slept through it is not waited
@@ -18,6 +20,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum {
+    MAX_TICKET = 8
+};
 enum {
     SPIN = 2000
 }; /* times a pause: 20 to 100 us, longer than the gap between two kernels */
@@ -37,8 +42,12 @@ typedef struct worker {
     int        index;
 } worker;
 
+typedef struct ticket {
+    _Alignas(64) _Atomic uint64_t word;
+} ticket;
+
 struct weft_pool {
-    _Alignas(64) _Atomic uint64_t ticket;
+    ticket ticket[MAX_TICKET];
     _Alignas(64)
         atomic_uint done; /* tasks of this epoch that are done; the caller sleeps on it */
     _Alignas(64) atomic_uint wake; /* counts epochs; workers sleep on it */
@@ -50,7 +59,7 @@ struct weft_pool {
     _Atomic int64_t base; /* first task of the chunk */
     atomic_uint     n_task;
 
-    int       n_thread, n_worker, spin, pinned;
+    int       n_thread, n_ticket, n_worker, spin, pinned;
     cpu_set_t before; /* where the caller could run before it was pinned */
     worker   *worker;
 };
@@ -65,21 +74,38 @@ static void futex_wake(atomic_uint *word, int n)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-/* Claims and runs tasks until there are none; gives how many it ran. */
-static unsigned work(weft_pool *p, int thread)
+/* The first of n tasks that belongs to ticket t. */
+static uint32_t first_of(const weft_pool *p, int t, unsigned n)
+{
+    return (uint32_t)((uint64_t)n * (uint64_t)t / (uint64_t)p->n_ticket);
+}
+
+/* Claims and runs tasks of one ticket until there are none; gives how many it ran. */
+static unsigned work_ticket(weft_pool *p, int t, int thread)
 {
     unsigned ran = 0;
     for (;;) {
-        uint64_t     ticket = atomic_load(&p->ticket);
-        uint32_t     next   = (uint32_t)ticket;
-        weft_pool_fn fn     = atomic_load(&p->fn);
-        void        *arg    = atomic_load(&p->arg);
-        int64_t      base   = atomic_load(&p->base);
-        if (next == CLOSED || next >= atomic_load(&p->n_task)) return ran;
-        if (!atomic_compare_exchange_weak(&p->ticket, &ticket, ticket + 1)) continue;
+        uint64_t     word = atomic_load(&p->ticket[t].word);
+        uint32_t     next = (uint32_t)word;
+        weft_pool_fn fn   = atomic_load(&p->fn);
+        void        *arg  = atomic_load(&p->arg);
+        int64_t      base = atomic_load(&p->base);
+        unsigned     n    = atomic_load(&p->n_task);
+        if (next == CLOSED || next >= first_of(p, t + 1, n)) return ran;
+        if (!atomic_compare_exchange_weak(&p->ticket[t].word, &word, word + 1)) continue;
         fn(arg, base + next, thread);
         ran++;
     }
+}
+
+/* Its own ticket first, then the ones after it. */
+static unsigned work(weft_pool *p, int thread)
+{
+    unsigned ran = 0;
+    int      own = (int)((int64_t)thread * p->n_ticket / p->n_thread);
+    for (int i = 0; i < p->n_ticket; i++)
+        ran += work_ticket(p, (own + i) % p->n_ticket, thread);
+    return ran;
 }
 
 /* Waits for an epoch after `seen`. */
@@ -126,14 +152,16 @@ static void wait_done(weft_pool *p, unsigned n)
 
 static void run_chunk(weft_pool *p, int64_t base, unsigned n, weft_pool_fn fn, void *arg)
 {
-    uint64_t epoch = (atomic_load(&p->ticket) >> 32) + 1;
-    atomic_store(&p->ticket, epoch << 32 | CLOSED);
+    uint64_t epoch = (atomic_load(&p->ticket[0].word) >> 32) + 1;
+    for (int t = 0; t < p->n_ticket; t++)
+        atomic_store(&p->ticket[t].word, epoch << 32 | CLOSED);
     atomic_store(&p->fn, fn);
     atomic_store(&p->arg, arg);
     atomic_store(&p->base, base);
     atomic_store(&p->n_task, n);
     atomic_store(&p->done, 0);
-    atomic_store(&p->ticket, epoch << 32);
+    for (int t = 0; t < p->n_ticket; t++)
+        atomic_store(&p->ticket[t].word, epoch << 32 | first_of(p, t, n));
     atomic_fetch_add(&p->wake, 1);
     if (atomic_load(&p->sleepers)) futex_wake(&p->wake, (int)n - 1);
 
@@ -200,8 +228,9 @@ weft_status weft_pool_create(int n_thread, int pin, weft_pool **out)
         CPU_SET(0, &p->before);
     }
     /* a spinning thread is only polite while every other thread has a core of its own */
-    p->spin = n_thread <= CPU_COUNT(&p->before) ? SPIN : 0;
-    atomic_store(&p->ticket, CLOSED);
+    p->spin     = n_thread <= CPU_COUNT(&p->before) ? SPIN : 0;
+    p->n_ticket = n_thread < MAX_TICKET ? n_thread : MAX_TICKET;
+    for (int t = 0; t < p->n_ticket; t++) atomic_store(&p->ticket[t].word, CLOSED);
     for (int i = 0; i < n_thread - 1; i++) {
         worker *w = &p->worker[i];
         *w        = (worker){.pool = p, .index = i + 1};

@@ -16,8 +16,9 @@ weft_status weft_pool_create(int n_thread, int pin, weft_pool **out);
 void        weft_pool_destroy(weft_pool *p);
 int         weft_pool_threads(const weft_pool *p);
 
-/* Runs fn(arg, 0..n_task-1, thread) and returns when all are done.  Allocates nothing.  Tasks are
- * handed out in order, so give the large ones first.  Idle workers spin for a short while, then
+/* Runs fn(arg, 0..n_task-1, thread) and returns when all are done.  Allocates nothing.  A thread
+ * begins with its share of neighbouring tasks, the same share of every grid, and then helps with
+ * others', so give neighbours in one grid what neighbours in the last one wrote.  Idle workers spin for a short while, then
  * sleep on a futex.  p == NULL runs them here. */
 void weft_pool_run(weft_pool *p, int64_t n_task, weft_pool_fn fn, void *arg);
 

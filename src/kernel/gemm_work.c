@@ -369,7 +369,7 @@ void weft_kernel__gemm_work(void *arg, int64_t task, int thread)
     w.chunk = j->round % c->n_chunk;
     w.k0 = chunk_k0(s, w.chunk), w.k1 = chunk_k0(s, w.chunk + 1);
     w.mark = (_Atomic int *)(void *)area, w.shared = area + s->n_mark;
-    strip_foresee(&w, strip + j->n_thread);
+    strip_foresee(&w, strip + 1);
     strip_rows(c, strip, &p0, &p1);
     w.strip = piece_of(&s->g, !c->share_a, w.batch, p0, p1, w.k0, w.k1);
     if (c->share_a)
