@@ -20,6 +20,8 @@ enum {
     CHUNK_BLOCKS  = 2,         /* blocks between two visits to C */
     SHARED_ROWS   = 1536,      /* most rows of the shared operand in a round */
     SHARED_FLOATS = 2 << 20,   /* of several products together in one round */
+    OWN_FLOATS    = 256 << 10, /* so few that each thread may have its own */
+    OWN_ROWS      = 64,        /* if it meets so many of the streamed operand */
     STRIP_FLOATS  = 104 << 10, /* most of a streamed strip */
     SUB_FLOATS    = 56 << 10,  /* columns of a shared B that are used together */
     SERIAL_FLOP   = 1 << 20,   /* not worth waking a thread for */
@@ -152,6 +154,18 @@ static int64_t shared_bound(const weft_gemm *g)
     return mark_floats(g) + gemm_round_up(shared_rows(g) * k, LINE);
 }
 
+/* Threads that share no cache pay for each line that one packs and another reads: a small shared
+ * operand that is packed on the way is packed by each for itself. */
+static int copies(const weft_gemm *g, int n_thread)
+{
+    bool a    = g->m <= g->n;
+    bool easy = a ? g->a_rs == 1 && g->ta == WEFT_DTYPE_F32
+                  : g->b_cs == 1 && g->tb == WEFT_DTYPE_F32;
+    bool own  = easy && g->batch == 1 && shared_bound(g) <= OWN_FLOATS &&
+               gemm_max(g->m, g->n) / n_thread >= OWN_ROWS;
+    return own ? n_thread : 1;
+}
+
 static bool needs_part(const weft_gemm *g)
 {
     return g->k > BLOCK_K * CHUNK_BLOCKS && (g->tc != WEFT_DTYPE_F32 || g->c_cs != 1);
@@ -179,7 +193,7 @@ static size_t table_bytes(int n_gemm)
     return (size_t)gemm_round_up(n_gemm * (int64_t)sizeof(seg), 64);
 }
 
-static int64_t shared_floats(const weft_gemm *g, int n_gemm)
+static int64_t shared_floats(const weft_gemm *g, int n_gemm, int n_thread)
 {
     double  sum  = 0;
     int64_t most = 0;
@@ -188,6 +202,7 @@ static int64_t shared_floats(const weft_gemm *g, int n_gemm)
         if (empty(g + i)) continue;
         sum += (double)g[i].batch * (double)shared_bound(g + i);
         most = gemm_max(most, shared_bound(g + i));
+        most = gemm_max(most, gemm_min(shared_bound(g + i), OWN_FLOATS) * n_thread);
     }
     return gemm_max(most, (int64_t)(sum < SHARED_FLOATS ? sum : SHARED_FLOATS));
 }
@@ -198,7 +213,7 @@ size_t weft_gemm_scratch_many(const weft_gemm *g, int n_gemm, int n_thread)
 
     for (int i = 0; i < n_gemm; i++) part += (size_t)part_floats(g + i);
     return table_bytes(n_gemm) + (size_t)n_thread * thread_bytes(g, n_gemm) +
-           ((size_t)shared_floats(g, n_gemm) + part) * sizeof(float);
+           ((size_t)shared_floats(g, n_gemm, n_thread) + part) * sizeof(float);
 }
 
 size_t weft_gemm_scratch(const weft_gemm *g, int n_thread)
@@ -263,14 +278,14 @@ static void run_group(job *j, weft_pool *pool)
 /* Clears the marks of the segment's shared panels. */
 static void seg_clear(const seg *s)
 {
-    for (int64_t b = 0; b < s->n_batch; b++)
+    for (int64_t b = 0; b < s->n_batch * s->n_copy; b++)
         memset(s->shared + b * s->shared_stride, 0, (size_t)s->n_mark * sizeof(float));
 }
 
 void weft_gemm_run_many(const weft_gemm *g, int n_gemm, weft_pool *pool, void *scratch)
 {
     int     n_thread = pool ? weft_pool_threads(pool) : 1;
-    int64_t room = shared_floats(g, n_gemm), used = 0;
+    int64_t room = shared_floats(g, n_gemm, n_thread), used = 0;
     job     j = {.isa = isa_now(), .seg = scratch, .n_thread = n_thread};
 
     j.thread_bytes = thread_bytes(g, n_gemm);
@@ -280,7 +295,8 @@ void weft_gemm_run_many(const weft_gemm *g, int n_gemm, weft_pool *pool, void *s
 
     for (int i = 0; i < n_gemm; part += part_floats(g + i), i++) {
         if (empty(g + i)) continue;
-        int64_t each = shared_bound(g + i);
+        int     n_copy = copies(g + i, n_thread);
+        int64_t each   = shared_bound(g + i) * n_copy;
         for (int64_t b = 0; b < g[i].batch;) {
             int64_t n = gemm_min(g[i].batch - b, (room - used) / each);
             if (n == 0) {
@@ -290,7 +306,7 @@ void weft_gemm_run_many(const weft_gemm *g, int n_gemm, weft_pool *pool, void *s
             }
             seg *s     = j.seg + j.n_seg++;
             *s         = seg_make(&j, g + i, b, part);
-            s->n_batch = n, s->shared = shared + used;
+            s->n_batch = n, s->shared = shared + used, s->n_copy = n_copy;
             seg_clear(s);
             used += n * each, b += n;
         }

@@ -106,6 +106,7 @@ typedef struct weft_kernel__gemm_seg {
     float                *shared; /* for each of the batch: marks, then panels */
     float                *part;   /* NULL, or m n floats for each of the batch */
     int64_t               n_mark, shared_stride; /* floats */
+    int                   n_copy;   /* 1, or each thread has its own shared panels */
     int64_t               task_end; /* tasks of this round up to and with these */
 } weft_kernel__gemm_seg;
 

@@ -361,7 +361,8 @@ void weft_kernel__gemm_work(void *arg, int64_t task, int thread)
     int64_t    entry = task / c->n_strip, strip = task % c->n_strip, p0, p1;
     int64_t    s0   = j->round / c->n_chunk * c->s_rows;
     int64_t    s1   = gemm_min(s0 + c->s_rows, c->s_dim);
-    float     *area = s->shared + entry * s->shared_stride;
+    int64_t    copy = entry * s->n_copy + (s->n_copy > 1 ? thread : 0);
+    float     *area = s->shared + copy * s->shared_stride;
     float     *mem  = (float *)(void *)(j->thread_mem + (size_t)thread * j->thread_bytes);
     float     *pack = mem + GEMM_SUM_FLOATS;
     block      w    = {.j = j, .s = s, .batch = s->batch0 + entry, .sum = mem};
