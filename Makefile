@@ -36,6 +36,7 @@ deps:
 	@tools/deps.sh
 
 demo: deps
+	@echo "== make: $(BUILD)/weft"
 	@$(MAKE) --no-print-directory build
 	@if [ -x tools/demo.sh ]; then tools/demo.sh $(BUILD)/weft; else echo "no demo yet"; fi
 

@@ -26,14 +26,16 @@ echo
 echo "== weft sample: what it learnt"
 "$weft" sample "$out" --prompt "static weft_status " --tokens 240 --temperature 0.7 --seed 1
 
-cat <<END
-
-== where to look next
-  $out/final                         config.json and model.safetensors, as Hugging Face has them
-  $weft ckpt ls $out          the checkpoints; running the same job again resumes
-  $weft graph tiny256 --seq 128      the model's graph
-  $weft lower tiny256 --seq 128      the program that ran
-  $weft sim tiny256 --seq 128        the same program in virtual time
-  $weft bench gpt2 --batch 4 --seq 64 --threads 2 --steps 12
-  docs/job.md                        the keys of a job
+echo
+echo "== where to look next"
+while IFS='|' read -r what why; do
+    printf '  %-52s %s\n' "$what" "$why"
+done <<END
+$out/final|config.json and model.safetensors, as Hugging Face has them
+$weft ckpt ls $out|the checkpoints; running the same job again resumes
+$weft graph tiny256 --batch 8 --seq 128|the model's graph
+$weft lower tiny256 --batch 8 --seq 128|the program that ran
+$weft sim tiny256 --batch 8 --seq 128|the same program in virtual time
+$weft bench gpt2 --batch 4 --seq 64|a step's time, share of peak, memory
+docs/job.md|the keys of a job
 END

@@ -28,13 +28,13 @@ static const weft_cli_command verify_command = {
     .example = "weft ckpt verify out/checkpoints",
 };
 
-static void print_row(const weft_ckpt_info *i, bool json, weft_text *t)
+static void print_row(const weft_ckpt_info *i, bool deep, bool json, weft_text *t)
 {
     bool ok = i->status == WEFT_OK;
     if (!json) {
         weft_text_add(t, "%10lld  %14lld bytes  %2d files  %s%s%s\n", (long long)i->step,
                       (long long)i->bytes, i->n_file, i->dir,
-                      ok ? "" : "  DAMAGED: ", ok ? "" : i->why);
+                      ok ? (deep ? "  ok" : "") : "  DAMAGED: ", ok ? "" : i->why);
         return;
     }
     weft_text_add(t, "{\"step\": %lld, \"bytes\": %lld, \"files\": %d, \"dir\": ",
@@ -70,7 +70,7 @@ static int list(const weft_cli_command *c, bool deep, int argc, char **argv)
     if (json) weft_text_add(&t, "[");
     for (int i = 0; i < n; i++) {
         if (json && i) weft_text_add(&t, ", ");
-        print_row(&info[i], json, &t);
+        print_row(&info[i], deep, json, &t);
         n_bad += info[i].status != WEFT_OK;
     }
     if (json) weft_text_add(&t, "]");

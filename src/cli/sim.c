@@ -17,10 +17,8 @@ const weft_cli_command weft_cli_sim = {
         "run a step in virtual time: how long, what fills it, a timeline for Perfetto",
     .more = "MODEL is a folder with config.json or a preset, compiled as weft lower does "
             "it.\n"
-            "Program texts hold the ranks of one job, in order, in one file or several.  "
-            "Without --cluster the "
-            "machine is one\n"
-            "device like this host.",
+            "Program texts hold the ranks of one job, in order, in one file or several.\n"
+            "Without --cluster the machine is one device like this host.",
     .example = "weft sim tiny256 --batch 8 --seq 128 -o timeline.json",
     .run     = run,
 };

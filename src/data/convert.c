@@ -167,9 +167,10 @@ weft_status weft_data_convert(const char *from, const char *from_format, const c
     else if (n > 4 && strcmp(to + n - 4, ".idx") == 0)
         out = WEFT_DATA__MEGATRON;
     else if (n <= 4 || strcmp(to + n - 4, ".bin") != 0)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "%s: to what format? name it x.bin, x.idx or give bin or megatron", to);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: to what format? name it x.bin or x.idx, or say --to bin or "
+                         "--to megatron",
+                         to);
     if (in == WEFT_DATA__SAFETENSORS)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: its rows are samples, not a stream to convert", from);

@@ -60,7 +60,7 @@ double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kin
     for (int i = 0; i < t->n_slice; i++)
         if (t->slice[i].program == program && t->slice[i].stream == s)
             busy += t->slice[i].end_s - t->slice[i].start_s;
-    return t->total_s - busy;
+    return busy < t->total_s ? t->total_s - busy : 0; /* a sum may round past it */
 }
 
 typedef struct share {
@@ -93,6 +93,7 @@ static void print_stream(const weft_timeline *t, int p, int s, const share *of,
     double              idle = t->total_s;
     for (int a = 0; a < g->n_actor; a++)
         if ((int)g->actor[a].stream == s) idle -= of[a].busy_s;
+    if (idle < 0) idle = 0; /* a sum may round past the end */
     weft_text_add(out, "  rank %d %s: idle %.6f s (%.1f %%)\n", g->rank,
                   weft_stream_kind_name((weft_stream_kind)s), idle,
                   t->total_s > 0 ? 100 * idle / t->total_s : 0.0);

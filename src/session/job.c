@@ -41,7 +41,7 @@ static weft_status in_range(weft_job *j, const weft_job__key *k, const weft_node
                             double x)
 {
     if (x >= k->min && x <= k->max) return WEFT_OK; /* false for NaN too */
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s: %g is out of range, from %g to %g",
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: %.12g is out of range, from %.12g to %.12g",
                      place(j, k, n), x, k->min, k->max);
 }
 
@@ -115,6 +115,39 @@ static weft_status read_key(weft_job *j, const weft_job__key *k, const weft_node
     return WEFT_OK;
 }
 
+/* "optimizer: sgd" */
+static weft_status not_a_map(const weft_doc *d, const weft_node *n)
+{
+    char        where[300] = "";
+    const char *first      = "";
+    if (n->line) snprintf(where, sizeof where, "%s:%d: ", weft_doc_file(d), n->line);
+    for (int i = weft_job__n_key - 1; i >= 0; i--)
+        if (!strcmp(weft_job__keys[i].map, n->key)) first = weft_job__keys[i].key;
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s%s: expected a map of keys, such as %s.%s", where,
+                     n->key, n->key, first);
+}
+
+/* "lr: 3e-4" at the top, where optimizer.lr is meant. */
+static weft_status check_level(const weft_doc *d, const weft_node *root)
+{
+    for (int i = 0; i < root->u.list.n; i++) {
+        const weft_node     *n   = root->u.list.node[i];
+        const weft_job__key *k   = NULL;
+        bool                 top = false;
+        for (int j = weft_job__n_key - 1; j >= 0; j--) {
+            if (strcmp(weft_job__keys[j].key, n->key) != 0) continue;
+            k   = &weft_job__keys[j];
+            top = top || !k->map[0];
+        }
+        if (!k || top) continue;
+        char where[300] = "";
+        if (n->line) snprintf(where, sizeof where, "%s:%d: ", weft_doc_file(d), n->line);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%sunknown key '%s', did you mean '%s.%s'?", where,
+                         n->key, k->map, k->key);
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_keys(const weft_doc *d, const weft_node *root)
 {
     const char *name[64];
@@ -122,13 +155,12 @@ static weft_status check_keys(const weft_doc *d, const weft_node *root)
     for (int i = 0; i < weft_job__n_key; i++)
         if (!weft_job__keys[i].map[0]) name[n++] = weft_job__keys[i].key;
     for (size_t m = 0; m < WEFT_COUNT(maps); m++) name[n++] = maps[m];
+    WEFT_TRY(check_level(d, root));
     WEFT_TRY(weft_doc_check_keys(d, root, name, n));
     for (size_t m = 0; m < WEFT_COUNT(maps); m++) {
         const weft_node *map = weft_node_get(root, maps[m]);
         if (!map || map->kind == WEFT_NODE_NULL) continue;
-        if (map->kind != WEFT_NODE_MAP)
-            return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: expected a map of keys",
-                             weft_doc_file(d), map->line, maps[m]);
+        if (map->kind != WEFT_NODE_MAP) return not_a_map(d, map);
         n = 0;
         for (int i = 0; i < weft_job__n_key; i++)
             if (!strcmp(weft_job__keys[i].map, maps[m]))

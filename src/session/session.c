@@ -134,7 +134,12 @@ static void say_plan(weft_session *s)
     if (s->r.first_step)
         weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
                       (long long)s->r.first_step);
-    else if (s->source)
+    if (s->r.first_step && s->r.first_step >= s->job.steps)
+        weft_say_info(&s->say,
+                      "nothing left to train: steps is %lld; a larger one goes on",
+                      (long long)s->job.steps);
+    if (s->r.first_step) return;
+    if (s->source)
         weft_say_info(&s->say, "weights from %s", s->made.model->dir);
     else
         weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
