@@ -190,7 +190,7 @@ static void other_launchers(void **state)
     for (size_t f = 0; f < WEFT_COUNT(form); f++) {
         pid_t p[3];
         for (int r = 0; r < 3; r++) {
-            char s[8];
+            char s[16];
             snprintf(s, sizeof s, "%d", r);
             setenv(form[f][0], s, 1);
             setenv(form[f][2], s, 1);
