@@ -77,26 +77,42 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
     return !memcmp(a->unreduced, b->unreduced, sizeof a->unreduced);
 }
 
-/* A dimension's blocks that come out even are the same for every unit that divides them. */
+/* The longest period in the dimension that is shorter than this one: what its units must be made of. */
+static int64_t finer(const weft_layout *l, int dim, int64_t span)
+{
+    int64_t most = 1;
+    for (int i = 0; i < l->n; i++) {
+        const weft_split *x = &l->split[i];
+        if (x->dim == dim && x->period && x->period < span && x->period > most &&
+            x->order != WEFT_SPLIT_OWN)
+            most = x->period;
+    }
+    return most;
+}
+
+/* A dimension's blocks that come out even are the same for every unit that divides them: the least
+ * one is taken. */
 weft_layout weft_shard__normal(const weft_layout *l, const weft_mesh *m,
                                const weft_shape *s)
 {
     weft_layout out = *l;
     weft_shard__sort(&out);
+    for (int i = 0; i < out.n; i++)
+        if (out.split[i].period == s->d[out.split[i].dim]) out.split[i].period = 0;
     for (int d = 0; d < s->n; d++) {
         int64_t period = -1, left = 0;
         for (int i = 0; i < out.n; i++) {
             weft_split *x = &out.split[i];
             if (x->dim != d || x->order == WEFT_SPLIT_OWN) continue;
-            if (x->period == s->d[d]) x->period = 0;
             if (x->period != period) left = x->period ? x->period : s->d[d];
             period       = x->period;
-            int64_t size = m->axis[x->axis].size;
-            if (left % size || left / size % x->unit || x->order != WEFT_SPLIT_BLOCK)
-                left =
-                    1; /* from here on units stay as they are: 1 is a multiple of 1 only */
+            int64_t size = m->axis[x->axis].size,
+                    unit = finer(&out, d, period ? period : s->d[d]);
+            if (left % size || left / size % x->unit || left / size % unit ||
+                x->order != WEFT_SPLIT_BLOCK)
+                left = 1; /* from here on units stay as they are */
             else
-                x->unit = 1, left /= size;
+                x->unit = unit, left /= size;
         }
     }
     return out;

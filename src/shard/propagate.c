@@ -208,10 +208,12 @@ static weft_status settle(weft_shard__run *r, weft_phase last)
     return WEFT_OK;
 }
 
-static weft_status run(weft_shard__run *r)
+static weft_status run_once(weft_shard__run *r)
 {
     int last = 0;
     WEFT_TRY(set_up(r));
+    r->s->n_conflict = 0;
+    r->data          = 0;
     for (int i = 0; i < r->o->n_mark; i++)
         if (r->o->mark[i].priority > last) last = r->o->mark[i].priority;
     for (int p = 0; p <= last; p++) {
@@ -221,6 +223,14 @@ static weft_status run(weft_shard__run *r)
         WEFT_TRY(settle(r, WEFT_PHASE_UPDATE));
     }
     return weft_shard__resolve(r);
+}
+
+/* Again only with one more axis that leaves rows whole. */
+static weft_status run(weft_shard__run *r)
+{
+    weft_status st = WEFT_AGAIN;
+    while (st == WEFT_AGAIN) st = run_once(r);
+    return st;
 }
 
 static weft_status check_options(const weft_shard_options *o)

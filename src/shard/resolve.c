@@ -83,8 +83,9 @@ static bool passes(const weft_shard__run *r, int node, weft_vid v, int axis)
     return true;
 }
 
-/* Ragged rows cannot be moved: they must be used as they were made. */
-static weft_status check_ragged(const weft_shard__run *r, int node, int k)
+/* Ragged rows cannot be moved: they must be used as they were made.  Where tokens' cuts do not fit
+ * all that is done with their rows, all begins again without such cuts by that axis: WEFT_AGAIN. */
+static weft_status check_ragged(weft_shard__run *r, int node, int k)
 {
     weft_vid           v = r->g->node[node].in[k];
     const weft_layout *a = &r->s->value[v], *b = &r->s->use[r->s->first[node] + k];
@@ -93,6 +94,10 @@ static weft_status check_ragged(const weft_shard__run *r, int node, int k)
         const weft_split *t = weft_layout_find(i < a->n ? b : a, s->axis);
         if (!s->ragged && s->order != WEFT_SPLIT_OWN) continue;
         if (a->mesh == b->mesh && t && weft_shard__split_equal(s, t)) continue;
+        if (!(r->whole_rows >> s->axis & 1)) {
+            r->whole_rows |= 1u << s->axis;
+            return WEFT_AGAIN;
+        }
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: rows of %s, sorted by expert on each rank, would have to "
                          "be recut over axis %s; "

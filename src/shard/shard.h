@@ -293,4 +293,35 @@ int weft_mesh_group(const weft_mesh *m, uint32_t axes, int place, int32_t *rank)
 weft_measure weft_reshard_estimate(const weft_mesh *m, const weft_layout *from,
                                    const weft_layout *to, const weft_type *t);
 
+/* ---- stages ---- */
+
+/* Where the forward pass is cut for n stages: cut[s] is stage s's first node, cut[0] is 0.  Equal flops, at
+ * the place nearby that the fewest bytes cross.  WEFT_ERR_ARG: more stages than there is work for. */
+weft_status weft_shard_cut_stages(const weft_graph *g, int n, int *cut);
+/* The stage of every node: forward by the cut, a gradient where what it is the gradient of is computed, an
+ * update where its parameter is used first.  What the caller gives to node_mesh. */
+weft_status weft_shard_place_stages(const weft_graph *g, int n, const int *cut,
+                                    int16_t *node_mesh);
+
+/* ---- shorthand ---- */
+
+/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1": what a job says instead of marks. */
+typedef struct weft_shorthand {
+    int            n_axis;
+    weft_mesh_axis axis[WEFT_MAX_AXIS]; /* as written; names are static */
+    int            pp;                  /* stages, 1 without */
+    int            zero;                /* 0 to 3 */
+    bool           sp;                  /* the sequence between blocks over tp */
+} weft_shorthand;
+
+/* One line says what is wrong.  Words are separated by blanks; each stands at most once. */
+weft_status weft_shorthand_parse(const char *text, weft_shorthand *out);
+void        weft_shorthand_print(const weft_shorthand *h, weft_text *t);
+int         weft_shorthand_world(const weft_shorthand *h);
+
+/* Meshes (one a stage, pp slowest) and marks for a training graph (or a forward one, without zero); all
+ * in a.  world: how many ranks there are, 0: as many as it takes.  node_mesh is left to the caller. */
+weft_status weft_shorthand_expand(const weft_shorthand *h, const weft_graph *g, int world,
+                                  weft_arena *a, weft_shard_options *out);
+
 #endif

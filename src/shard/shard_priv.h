@@ -54,6 +54,7 @@ typedef struct weft_shard__run {
     int      *first_user, *user; /* nodes that use a value */
     bool     *summed;            /* by value: used for sums over micro-batches only */
     uint32_t  data;              /* axes that cut an input */
+    uint32_t  whole_rows;        /* axes that may not cut ragged rows */
     bool      changed;
 } weft_shard__run;
 

@@ -17,6 +17,7 @@ weft_status weft_shard__make_tables(weft_sharding *s, const weft_graph *g)
     s->n_value  = g->n_value;
     s->n_node   = g->n_node;
     s->n_output = g->n_output;
+    s->n_use    = 0;
     s->first    = WEFT_ARENA_ARRAY(s->arena, int32_t, s->n_node + 1);
     WEFT_TRY(weft_arena_status(s->arena));
     for (int i = 0; i < s->n_node; i++) {

@@ -188,6 +188,9 @@ static weft_status gather(weft_shard__run *r, int node, int i, candidate *c, int
         if (there && cut_equal(there, &s[k])) continue;
         if (!weft_shard_can_cut(&n->f, s[k].dim)) continue;
         if (is_for_later(r, node, i, s[k].axis)) continue;
+        if (n->f.f.factor[s[k].dim].flags & WEFT_FACTOR_RAGGED &&
+            r->whole_rows >> s[k].axis & 1)
+            continue;
         if (used) {
             candidate h = holder_of(r, node, s[k].axis);
             if (h.value != v) WEFT_TRY(report(r, node, &h, &x, -1, -1));

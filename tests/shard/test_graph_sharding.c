@@ -1,0 +1,116 @@
+/* Whole training steps of tiny models under the shorthand of jobs: every place runs its slices, and every
+ * value, output, gradient and updated parameter is the serial one. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "support/shard_case.h"
+#include "support/shard_graph.h"
+
+#define FAMILY(name) "tests/fixtures/families/" name
+
+static weft_status place(test_shard *c, int pp, weft_shard_options *o)
+{
+    int     *cut  = WEFT_ARENA_ARRAY(c->a, int, pp);
+    int16_t *mesh = WEFT_ARENA_ARRAY(c->a, int16_t, c->t.graph->n_node);
+    o->node_mesh  = mesh;
+    if (weft_shard_cut_stages(c->t.graph, pp, cut) != WEFT_OK) return WEFT_ERR_ARG;
+    return weft_shard_place_stages(c->t.graph, pp, cut, mesh);
+}
+
+static void try_plan(const char *model, const char *words)
+{
+    test_shard         c;
+    weft_shorthand     h;
+    weft_shard_options o;
+    test_graph_report  r;
+    clock_t            t0 = clock();
+    test_shard_open(&c, model, 4, 8);
+    if (weft_shorthand_parse(words, &h) != WEFT_OK ||
+        weft_shorthand_expand(&h, c.t.graph, 0, c.a, &o) != WEFT_OK ||
+        place(&c, h.pp, &o) != WEFT_OK ||
+        weft_shard_propagate(c.t.graph, &o, &c.s) != WEFT_OK)
+        fail_msg("%s %s: %s", model, words, weft_error_text());
+    print_message("%s %s: ", strrchr(model, '/') + 1, words);
+    test_graph_run(c.t.graph, c.s, 17, &r);
+    print_message("%d values, %d reshards, %ld bytes, %.2f s\n", r.n_value, r.n_reshard,
+                  (long)r.bytes, (double)(clock() - t0) / CLOCKS_PER_SEC);
+    test_shard_close(&c);
+}
+
+static void gpt2(void **state)
+{
+    (void)state;
+    static const char *const plan[] = {
+        "mesh=dp=2",
+        "mesh=dp=3",
+        "mesh=tp=2",
+        "mesh=tp=2 sp=1",
+        "mesh=cp=2",
+        "mesh=dp=2 zero=1",
+        "mesh=dp=3 zero=2",
+        "mesh=dp=2 zero=3",
+        "mesh=dp=2,tp=2",
+        "mesh=dp=2,tp=2 zero=1 sp=1",
+        "mesh=cp=2,tp=2",
+        "mesh=dp=2,cp=2 zero=3",
+        "mesh=tp=3",
+        "mesh=dp=1 pp=2",
+        "mesh=dp=2 pp=2",
+        "mesh=tp=2 pp=3 sp=1",
+        "mesh=dp=2,tp=2 pp=2 zero=1",
+        "mesh=dp=2 pp=2 zero=3",
+        "mesh= pp=4",
+    };
+    for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
+        try_plan(FAMILY("gpt2"), plan[i]);
+}
+
+static void mixtral(void **state)
+{
+    (void)state;
+    static const char *const plan[] = {
+        "mesh=dp=2",
+        "mesh=ep=2",
+        "mesh=ep=3",
+        "mesh=tp=2",
+        "mesh=dp=2,ep=2",
+        "mesh=ep=2,tp=2",
+        "mesh=dp=2,ep=2 zero=3",
+        "mesh=tp=2 sp=1",
+        "mesh=cp=2",
+        "mesh=dp=2,cp=2",
+        "mesh=dp=2,tp=2 sp=1 zero=2",
+        "mesh=ep=2,cp=2",
+        "mesh=dp=2,ep=2 pp=2 zero=1",
+    };
+    for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
+        try_plan(FAMILY("mixtral"), plan[i]);
+}
+
+static void others(void **state)
+{
+    (void)state;
+    static const char *const model[] = {FAMILY("llama"), FAMILY("bert"), FAMILY("ernie"),
+                                        FAMILY("qwen2"), FAMILY("t5")};
+    static const char *const plan[]  = {"mesh=dp=2 zero=2", "mesh=tp=2 sp=1",
+                                        "mesh=dp=2,tp=2 zero=1", "mesh=cp=2",
+                                        "mesh=dp=2 pp=2 zero=1"};
+    for (size_t k = 0; k < sizeof model / sizeof model[0]; k++)
+        for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
+            try_plan(model[k], plan[i]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(mixtral),
+        cmocka_unit_test(others),
+    };
+    (void)argc;
+    (void)argv;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

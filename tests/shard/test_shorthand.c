@@ -1,0 +1,262 @@
+/* Shorthand: words read back, mistakes are one line, and marks land on the right weights of every family,
+ * found by what operators do with them. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/shard_case.h"
+
+static void reads(const char *text, const char *want)
+{
+    weft_shorthand h;
+    weft_text      t = {0};
+    assert_ok(weft_shorthand_parse(text, &h));
+    weft_shorthand_print(&h, &t);
+    assert_string_equal(t.s, want ? want : text);
+    weft_text_fini(&t);
+}
+
+static void words(void **state)
+{
+    (void)state;
+    weft_shorthand h;
+    reads("mesh=dp=2,tp=2 pp=2 zero=1", NULL);
+    reads("mesh=tp=4,dp=3 sp=1", NULL);
+    reads("zero=0  mesh=ep=2,cp=2 pp=1", "mesh=ep=2,cp=2");
+    assert_ok(weft_shorthand_parse("mesh=dp=3,tp=2 pp=4", &h));
+    assert_int_equal(weft_shorthand_world(&h), 24);
+    static const struct {
+        const char *text, *words;
+    } bad[] = {
+        {"mesh=dp=2,dp=2", "axis dp stands there twice"},
+        {"mesh=dp=0", "expected a number from 1"},
+        {"mesh=dp", "how many ranks along dp"},
+        {"mesh=dp=two", "expected a number"},
+        {"mesh=xp=2", "'xp' is not dp, tp, cp or ep"},
+        {"mesh=dp=2,sp=2", "sp=1 beside mesh="},
+        {"mesh=dp=2,pp=2", "pp=N stands beside mesh="},
+        {"mesh=dp=2 zero=4", "from 0 to 3"},
+        {"mesh=tp=2 zero=1", "zero=1 needs an axis dp"},
+        {"mesh=dp=2 sp=1", "sp=1 needs an axis tp"},
+        {"mesh=dp=2 mesh=tp=2", "mesh stands there twice"},
+        {"dp=2", "expected mesh=dp=2,tp=2"},
+        {"mesh=dp=2 pp", "expected mesh=dp=2,tp=2"},
+        {"pp=0", "from 1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(weft_shorthand_parse(bad[i].text, &h), WEFT_ERR_ARG, bad[i].words);
+}
+
+/* ---- marks ---- */
+
+static const weft_mark *mark_of(const test_shard *c, const weft_shard_options *o,
+                                const char *name)
+{
+    for (int i = 0; i < o->n_mark; i++)
+        if (!strcmp(c->t.graph->value[o->mark[i].value].name, name)) return &o->mark[i];
+    return NULL;
+}
+
+static void expand(test_shard *c, const char *model, const char *text,
+                   weft_shard_options *o)
+{
+    weft_shorthand h;
+    test_shard_open(c, model, 4, 8);
+    assert_ok(weft_shorthand_parse(text, &h));
+    assert_ok(weft_shorthand_expand(&h, c->t.graph, 0, c->a, o));
+}
+
+/* Exactly these weights, each on this dimension; "name dim name dim ..." */
+static void marks_are(const char *model, const char *text, const char *const *name,
+                      const int *dim, int n)
+{
+    test_shard         c;
+    weft_shard_options o;
+    expand(&c, model, text, &o);
+    for (int i = 0; i < n; i++) {
+        const weft_mark *k = mark_of(&c, &o, name[i]);
+        if (!k) fail_msg("%s %s: no mark on %s", model, text, name[i]);
+        if (k->layout.split[0].dim != dim[i])
+            fail_msg("%s %s: mark on dimension %d of %s", model, text,
+                     k->layout.split[0].dim, name[i]);
+    }
+    if (o.n_mark != n) {
+        for (int i = 0; i < o.n_mark; i++)
+            print_message("%s\n", c.t.graph->value[o.mark[i].value].name);
+        fail_msg("%s %s: %d marks, expected %d", model, text, o.n_mark, n);
+    }
+    test_shard_close(&c);
+}
+
+static void tensor_parallel(void **state)
+{
+    (void)state;
+    static const char *const gpt2[] = {"transformer.h.0.attn.c_attn.weight",
+                                       "transformer.h.1.attn.c_attn.weight",
+                                       "transformer.h.0.mlp.c_fc.weight",
+                                       "transformer.h.1.mlp.c_fc.weight",
+                                       "transformer.h.0.attn.c_attn.bias",
+                                       "transformer.h.1.attn.c_attn.bias",
+                                       "transformer.wte.weight"};
+    marks_are("tests/fixtures/families/gpt2", "mesh=tp=2", gpt2,
+              (int[]){2, 2, 1, 1, 1, 1, 0}, 7);
+}
+
+/* The weights that lie cut by tp, whoever found them. */
+static int cut_weights(const test_shard *c, int axis, char *names, size_t n)
+{
+    int count = 0;
+    names[0]  = 0;
+    for (int i = 0; i < c->m->n_param; i++) {
+        weft_vid v = weft_graph_find(c->t.graph, c->m->param[i].name);
+        if (!weft_layout_find(&c->s->value[v], axis)) continue;
+        count++;
+        if (strlen(names) + strlen(c->m->param[i].name) + 2 < n) {
+            strcat(names, c->m->param[i].name);
+            strcat(names, " ");
+        }
+    }
+    return count;
+}
+
+static void families(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *has[6];
+    } family[] = {
+        {"llama",
+         {"layers.0.self_attn.q_proj.weight", "layers.0.self_attn.o_proj.weight",
+          "layers.0.mlp.gate_proj.weight", "layers.0.mlp.up_proj.weight",
+          "layers.0.mlp.down_proj.weight", "embed_tokens.weight"}},
+        {"bert",
+         {"attention.self.query.weight", "attention.self.value.bias",
+          "attention.output.dense.weight", "intermediate.dense.weight",
+          "intermediate.dense.bias", "word_embeddings.weight"}},
+        {"mixtral",
+         {"q_proj.weight", "o_proj.weight", "experts.w1.weight", "experts.w2.weight",
+          "embed_tokens", "lm_head.weight"}},
+        {"t5",
+         {"SelfAttention.q.weight", "EncDecAttention.v.weight", "SelfAttention.o.weight",
+          "DenseReluDense.wi.weight", "DenseReluDense.wo.weight", "shared.weight"}},
+    };
+    for (size_t i = 0; i < sizeof family / sizeof family[0]; i++) {
+        test_shard         c;
+        weft_shard_options o;
+        char               path[96], names[8192];
+        snprintf(path, sizeof path, "tests/fixtures/families/%s", family[i].model);
+        expand(&c, path, "mesh=tp=2", &o);
+        test_shard_apply(&c, &o);
+        cut_weights(&c, 0, names, sizeof names);
+        for (int k = 0; k < 6; k++)
+            if (!strstr(names, family[i].has[k]))
+                fail_msg("%s: %s is not cut; cut are %s", family[i].model,
+                         family[i].has[k], names);
+        assert_null(strstr(names, "norm"));
+        assert_null(strstr(names, "token_type"));
+        assert_null(strstr(names, "position"));
+        test_shard_close(&c);
+    }
+}
+
+static void inputs_and_zero(void **state)
+{
+    (void)state;
+    test_shard         c;
+    weft_shard_options o;
+    expand(&c, "tests/fixtures/families/gpt2", "mesh=dp=2,cp=2 zero=3", &o);
+    assert_int_equal(o.mesh[0].n_rank, 4);
+    test_shard_apply(&c, &o);
+    assert_string_equal(test_shard_text(&c, "input_ids"), "[dp, cp zigzag]"); /* causal */
+    assert_string_equal(test_shard_text(&c, "transformer.h.0.mlp.c_fc.weight"),
+                        "[dp, *]");
+    assert_string_equal(test_shard_text(&c, "transformer.h.0.mlp.c_fc.weight.v"),
+                        "[dp, *]");
+    assert_string_equal(test_shard_text(&c, "transformer.h.0.mlp.c_fc.weight.grad"),
+                        "[dp, *] sum(cp)");
+    assert_string_equal(test_shard_text(&c, "transformer.h.0.ln_1.weight.m"),
+                        "[dp unit 256]");
+    test_shard_close(&c);
+    expand(&c, "tests/fixtures/families/bert", "mesh=cp=2", &o);
+    test_shard_apply(&c, &o);
+    assert_string_equal(test_shard_text(&c, "input_ids"), "[*, cp]");
+    test_shard_close(&c);
+}
+
+static void what_is_not_there(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *text, *words;
+        int         world;
+    } bad[] = {
+        {"tests/fixtures/families/gpt2", "mesh=ep=2", "ep: graph gpt2 has no experts", 0},
+        {"tests/fixtures/families/gpt2", "mesh=dp=2 pp=2",
+         "makes 4 ranks, but there are 8", 8},
+        {"tests/fixtures/families/gpt2", "mesh=tp=64", "take a smaller tp", 0},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        test_shard         c;
+        weft_shorthand     h;
+        weft_shard_options o;
+        test_shard_open(&c, bad[i].model, 4, 8);
+        assert_ok(weft_shorthand_parse(bad[i].text, &h));
+        assert_fails(weft_shorthand_expand(&h, c.t.graph, bad[i].world, c.a, &o),
+                     WEFT_ERR_ARG, bad[i].words);
+        test_shard_close(&c);
+    }
+}
+
+/* ---- stages ---- */
+
+static void stages(void **state)
+{
+    (void)state;
+    test_shard c;
+    int        cut[4];
+    test_shard_open(&c, "gpt2", 1, 64);
+    const weft_graph *g    = c.t.graph;
+    int16_t          *mesh = WEFT_ARENA_ARRAY(c.a, int16_t, g->n_node);
+    assert_ok(weft_shard_cut_stages(g, 4, cut));
+    assert_ok(weft_shard_place_stages(g, 4, cut, mesh));
+    int crossing = 0;
+    for (int i = 0; i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in; k++) {
+            weft_vid v    = g->node[i].in[k];
+            int      from = g->value[v].node;
+            if (from < 0 || g->node[i].phase == WEFT_PHASE_UPDATE ||
+                mesh[from] == mesh[i])
+                continue;
+            const weft_shape *s = &g->value[v].type.shape;
+            crossing++; /* the residual stream and its gradient, nothing else */
+            assert_int_equal(s->n, 3);
+            assert_int_equal(s->d[2], 768);
+            assert_int_equal(abs(mesh[i] - mesh[from]), 1);
+        }
+    assert_true(crossing > 0);
+    for (int i = 0; i < c.m->n_param; i++) { /* a parameter's state lies with it */
+        weft_vid v = weft_graph_find(g, c.m->param[i].name);
+        int      s = -1;
+        for (int k = 0; k < g->n_node && s < 0; k++)
+            for (int j = 0; j < g->node[k].n_in; j++)
+                if (g->node[k].in[j] == v) s = mesh[k];
+        assert_int_equal(mesh[g->value[g->value[v].next].node], s);
+    }
+    int n[300];
+    assert_fails(weft_shard_cut_stages(g, 300, n), WEFT_ERR_ARG, "take fewer stages");
+    test_shard_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words),
+        cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(families),
+        cmocka_unit_test(inputs_and_zero),
+        cmocka_unit_test(what_is_not_there),
+        cmocka_unit_test(stages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
