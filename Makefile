@@ -5,6 +5,7 @@
 #   make test       install what is needed, build, every check and every test
 #   make check      gcc and clang without a warning, format, layers, headers, names
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
+#   make model      the shared-memory barrier, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places: bench/results/fault.txt
 #   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
@@ -43,7 +44,7 @@ demo: deps
 # ---- tests -----------------------------------------------------------------------------------
 
 test: deps
-	@$(MAKE) --no-print-directory build layers headers names installed plan-only
+	@$(MAKE) --no-print-directory build layers headers names installed plan-only model
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-30}
 	@$(MAKE) --no-print-directory unit
@@ -72,6 +73,9 @@ fuzz:
 
 fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault.txt
+
+model:
+	@tools/model.sh
 
 # ---- checks ----------------------------------------------------------------------------------
 

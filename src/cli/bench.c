@@ -1,5 +1,6 @@
 /* weft bench: how fast a training step is */
 #include <stdlib.h>
+#include <string.h>
 
 #include "session/bench.h"
 
@@ -10,8 +11,8 @@ static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_bench = {
     .name  = "bench",
-    .usage = "MODEL [options]",
-    .about = "time training steps of a model on random data",
+    .usage = "MODEL | comm [options]",
+    .about = "time training steps of a model on random data; bench comm: collectives",
     .more  = "MODEL is a preset or a folder with config.json.  gflops counts the model's "
              "products,\n"
              "attention and convolutions, backward twice forward, over the median step;\n"
@@ -81,6 +82,8 @@ static int run(int argc, char **argv)
                 {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
     };
     weft_cli_spec_options(&s, option + 4);
+    if (argc > 0 && !strcmp(argv[0], "comm"))
+        return weft_cli_bench_comm.run(argc - 1, argv + 1);
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word != 1) return weft_cli_usage(c, "expected one model");

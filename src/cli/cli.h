@@ -65,6 +65,6 @@ bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
-    weft_cli_run;
+    weft_cli_run, weft_cli_bench_comm;
 
 #endif

@@ -227,6 +227,22 @@ static void logs_go_to_files(void **state)
     rmdir(dir);
 }
 
+/* weft bench comm gives every form of every size that it was asked for. */
+static void bench_of_collectives(void **state)
+{
+    (void)state;
+    FILE *f = popen(WEFT_TEST_COMMAND " bench comm --ranks 3 --max-bytes 65536 --seconds "
+                                      "0.01 --json",
+                    "r");
+    assert_non_null(f);
+    out[fread(out, 1, sizeof out - 1, f)] = 0;
+    assert_int_equal(pclose(f), 0);
+    int n = 0;
+    for (char *s = out; (s = strstr(s, "\"median_us\"")); s++) n++;
+    assert_int_equal(n, 12);
+    assert_non_null(strstr(out, "{\"ranks\": 3, "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +254,7 @@ int main(void)
         cmocka_unit_test(no_rank_outlives_the_launcher),
         cmocka_unit_test(other_launchers),
         cmocka_unit_test(logs_go_to_files),
+        cmocka_unit_test(bench_of_collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
