@@ -33,14 +33,14 @@ typedef struct weft_kernel__gemm_ahead {
     int64_t     left, run, skip;
 } weft_kernel__gemm_ahead;
 
-/* out = add + (in + a b) over kc, for a tile of rows x nr; in and add may be NULL, out may be
- * either.  On the way, once in GEMM_AHEAD steps of k, a pair of lines is fetched. */
+/* out = add2 + (add + (in + a b)) over kc, for a tile of rows x nr; in, add and add2 may be NULL,
+ * out may be any of them.  On the way, once in GEMM_AHEAD steps of k, a pair of lines is fetched. */
 typedef struct weft_kernel__gemm_tile {
     int64_t      kc;
     const float *a, *b; /* panels, at the first k of the block */
-    const float *in, *add;
+    const float *in, *add, *add2;
     float       *out;
-    int64_t      ld_in, ld_add, ld_out;
+    int64_t      ld_in, ld_add, ld_add2, ld_out;
     int64_t      a_rs; /* 0, or a is not packed: row major, rows this far apart */
     weft_kernel__gemm_ahead *ahead;
     int64_t                  src_step; /* copy_a, copy_b: from k to k in the source */

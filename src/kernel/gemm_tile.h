@@ -76,6 +76,7 @@
         for (; p > 0; p--) STEP(R, A, A_NEXT, B_STEP, COPY);                             \
         ADD_ROWS(R, t->in, t->ld_in);                                                    \
         ADD_ROWS(R, t->add, t->ld_add);                                                  \
+        ADD_ROWS(R, t->add2, t->ld_add2);                                                \
         FOR_ROWS(R)                                                                      \
         {                                                                                \
             vf_store(t->out + i * t->ld_out, s[i][0]);                                   \

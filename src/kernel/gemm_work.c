@@ -184,13 +184,32 @@ static void shared_foresee(block *w, int64_t p0, int64_t p1)
         }
 }
 
-/* Whether the last tile may write C itself. */
-static bool direct(const block *w)
-{
-    const weft_gemm *g = &w->s->g;
+/* What a tile adds to its sums before it writes C: C itself, then steps. */
+typedef struct addends {
+    int          n;
+    const float *p[2]; /* of the batch */
+    int64_t      rs[2];
+} addends;
 
-    return g->alpha == 1.0f && g->tc == WEFT_DTYPE_F32 && g->c_cs == 1 && w->k1 > w->k0 &&
-           (g->n_post == 0 || w->chunk < w->s->c.n_chunk - 1);
+/* Whether the last tile may write C itself, and what it adds then. */
+static bool direct(const block *w, addends *o)
+{
+    const weft_gemm *g      = &w->s->g;
+    int              n_post = w->chunk < w->s->c.n_chunk - 1 ? 0 : g->n_post;
+
+    *o = (addends){0};
+    if (w->chunk > 0 || g->accumulate)
+        *o = (addends){1, {(float *)g->c + w->batch * g->c_bs}, {g->c_rs}};
+    if (g->alpha != 1.0f || g->tc != WEFT_DTYPE_F32 || g->c_cs != 1 || w->k1 == w->k0 ||
+        o->n + n_post > 2)
+        return false;
+    for (int s = 0; s < n_post; s++) {
+        const weft_gemm_post *q = g->post + s;
+        if (q->kind != WEFT_POST_ADD || q->dtype != WEFT_DTYPE_F32 || q->cs != 1)
+            return false;
+        o->p[o->n] = (const float *)q->p + w->batch * q->bs, o->rs[o->n++] = q->rs;
+    }
+    return true;
 }
 
 static void finish(const block *w, int64_t i, int64_t j, int rows, int64_t cols,
@@ -239,8 +258,8 @@ static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
     const int                    rows = (int)gemm_min(isa->mr, w->i1 - i);
     const int64_t                cols = gemm_min(w->j1 - j, (p1 - p0) * isa->nr);
     const int64_t                ld   = (p1 - p0) * isa->nr;
-    const int64_t                done = direct(w) ? cols / isa->nr * isa->nr : 0;
-    const bool                   add  = w->chunk > 0 || g->accumulate;
+    addends                      add;
+    const int64_t                done = direct(w, &add) ? cols / isa->nr * isa->nr : 0;
     const float *a_at = (const float *)g->a + w->batch * g->a_bs + i * g->a_rs + w->k0;
     weft_kernel__gemm_ahead idle = {(const char *)w->sum, 1, 1, -GEMM_PAIR};
 
@@ -251,11 +270,12 @@ static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
             t.a = w->a + (ip * n_k + k) * isa->mr, t.b = w->b + (p * n_k + k) * isa->nr;
             if (w->s->c.placed) t.a = a_at + k, t.a_rs = g->a_rs;
             t.out = w->sum + col, t.ld_out = ld;
-            t.in = k > 0 ? t.out : NULL, t.add = NULL;
+            t.in = k > 0 ? t.out : NULL, t.add = t.add2 = NULL;
             if (k + t.kc == n_k && col < done) {
                 t.out    = (float *)g->c + w->batch * g->c_bs + i * g->c_rs + j + col;
-                t.ld_out = t.ld_add = g->c_rs;
-                if (add) t.add = t.out;
+                t.ld_out = g->c_rs, t.ld_add = add.rs[0], t.ld_add2 = add.rs[1];
+                if (add.n > 0) t.add = add.p[0] + i * add.rs[0] + j + col;
+                if (add.n > 1) t.add2 = add.p[1] + i * add.rs[1] + j + col;
             }
             ahead *h = w->next[0].left > 0 ? w->next : w->next + 1;
             t.ahead  = h->left > 0 ? &h->at : &idle;
