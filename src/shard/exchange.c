@@ -11,7 +11,7 @@
 
 #include "shard/shard_priv.h"
 
-#define MAX_WORK ((int64_t)1 << 26)
+#define MAX_WORK ((int64_t)1 << 30) /* looks at a rank: seconds */
 
 typedef struct side {
     const weft_mesh   *m;
@@ -33,6 +33,7 @@ typedef struct exchange {
     int                cap;
     weft_reshard_step *step;
     weft_measure       measure;
+    int64_t            work;
 } exchange;
 
 /* ---- cells ---- */
@@ -209,6 +210,9 @@ static weft_status move_cell(exchange *x, const int *seg, int kept, int *target)
     weft_region r     = {.global = x->t.shape};
     int         n     = find_targets(x, seg, kept, target), source;
     int32_t     owner = -1;
+    x->work += x->b.m->n_rank + (int64_t)(n + x->n_part) * x->a.m->n_rank;
+    if (x->work > MAX_WORK)
+        return WEFT_FAIL(WEFT_ERR_NOFIT, "reshard: too many pieces for messages");
     if (!n) return WEFT_OK;
     for (int d = 0; d < x->t.shape.n; d++) {
         r.offset[d] = x->start[d][seg[d]];
@@ -265,26 +269,31 @@ static weft_status find_axes(exchange *x)
     return WEFT_OK;
 }
 
-static void finish(exchange *x)
+/* The most that one rank receives, from the most peers. */
+static weft_status finish(exchange *x)
 {
-    weft_reshard_step *s      = x->step;
-    int                rounds = 0;
-    for (int p = 0; p < x->b.m->n_rank; p++) {
-        int peers = 0;
-        if (x->got[p] > s->max_bytes) s->max_bytes = x->got[p];
-        for (int i = 0; i < s->n_transfer; i++) {
-            const weft_transfer *t     = &s->transfer[i];
-            bool                 again = t->to != x->b.m->rank[p] || t->from == t->to;
-            for (int k = 0; k < i && !again; k++)
-                again = s->transfer[k].to == t->to && s->transfer[k].from == t->from;
-            peers += !again;
-        }
-        if (peers > x->measure.steps) x->measure.steps = peers;
+    weft_reshard_step *s   = x->step;
+    int                n_a = x->a.m->n_rank, n_b = x->b.m->n_rank, rounds = 0;
+    bool              *met = WEFT_ARENA_ARRAY(x->tmp, bool, (int64_t)(n_a + n_b) * n_b);
+    int               *n_peer = WEFT_ARENA_ARRAY(x->tmp, int, n_b);
+    WEFT_TRY(weft_arena_status(x->tmp));
+    for (int i = 0; i < s->n_transfer; i++) {
+        const weft_transfer *t    = &s->transfer[i];
+        int                  to   = weft_mesh_place(x->b.m, t->to);
+        int                  from = weft_mesh_place(x->a.m, t->from);
+        if (from < 0) from = n_a + weft_mesh_place(x->b.m, t->from);
+        if (t->round == 0) rounds = 1;
+        bool *seen = &met[(int64_t)to * (n_a + n_b) + from];
+        if (t->from != t->to && !*seen) n_peer[to]++;
+        *seen = true;
     }
-    for (int i = 0; i < s->n_transfer; i++)
-        if (s->transfer[i].round == 0) rounds = 1;
+    for (int p = 0; p < n_b; p++) {
+        if (x->got[p] > s->max_bytes) s->max_bytes = x->got[p];
+        if (n_peer[p] > x->measure.steps) x->measure.steps = n_peer[p];
+    }
     x->measure.steps += rounds;
     if (x->measure.steps < 1) x->measure.steps = 1;
+    return WEFT_OK;
 }
 
 static weft_status move_all(exchange *x)
@@ -297,9 +306,6 @@ static weft_status move_all(exchange *x)
     WEFT_TRY(weft_arena_status(x->tmp));
     WEFT_TRY(find_axes(x));
     WEFT_TRY(make_cells(x, &n_cell));
-    if (n_cell * (x->a.m->n_rank + x->b.m->n_rank) > MAX_WORK)
-        return WEFT_FAIL(WEFT_ERR_NOFIT, "reshard: %lld cells are too many",
-                         (long long)n_cell);
     for (int i = 0; i < x->a.m->n_axis; i++)
         if (x->kept >> i & 1) n_kept *= x->a.m->axis[i].size;
     for (int64_t c = 0; c < n_cell; c++) {
@@ -308,8 +314,7 @@ static weft_status move_all(exchange *x)
             seg[d] = (int)(at % x->n_seg[d]);
         for (int k = 0; k < n_kept; k++) WEFT_TRY(move_cell(x, seg, k, target));
     }
-    finish(x);
-    return WEFT_OK;
+    return finish(x);
 }
 
 weft_status weft_shard__exchange(const weft_mesh *a, const weft_layout *from,

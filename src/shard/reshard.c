@@ -8,7 +8,8 @@
 
 #include "shard/shard_priv.h"
 
-#define MAX_STATE 2048
+#define MAX_STATE  2048
+#define STEP_BYTES 65536 /* what a step more may save a rank, where steps count */
 
 typedef struct state {
     weft_layout       l;
@@ -23,7 +24,8 @@ typedef struct search {
     const weft_layout *from, *to;
     weft_type          t;
     bool               bounded;
-    weft_measure       most; /* dearer ways are of no interest */
+    bool               quick; /* few steps rather than the fewest bytes */
+    weft_measure       most;  /* dearer ways are of no interest */
     int                n;
     state             *s;
     weft_layout        goal;   /* `to` in normal form */
@@ -65,14 +67,29 @@ static weft_status count_common(const search *x, const weft_layout *a,
     return WEFT_OK;
 }
 
-static weft_status price(const search *x, weft_reshard_step *s, int axis, weft_measure *m)
+/* The ranks of a group along some axes, and the slowest class of links among them. */
+static int64_t group_size(const weft_mesh *m, uint32_t axes, int *link)
 {
-    int64_t     n = x->m->axis[axis].size, each = weft_dtype_bytes(x->t.dtype);
+    int64_t n = 1;
+    *link     = 0;
+    for (int a = 0; a < m->n_axis; a++)
+        if (axes >> a & 1) {
+            n *= m->axis[a].size;
+            if (m->axis[a].link > *link) *link = m->axis[a].link;
+        }
+    return n;
+}
+
+static weft_status price(const search *x, weft_reshard_step *s, uint32_t axes,
+                         weft_measure *m)
+{
+    int         link;
+    int64_t     n = group_size(x->m, axes, &link), each = weft_dtype_bytes(x->t.dtype);
     weft_arena *tmp = NULL;
     weft_status st  = WEFT_OK;
     if (s->kind == WEFT_STEP_SLICE || s->kind == WEFT_STEP_SPREAD) return WEFT_OK;
     m->steps++;
-    s->axes = 1u << axis;
+    s->axes = axes;
     WEFT_TRY(weft_arena_create(&tmp));
     for (int p = 0; p < x->m->n_rank; p++) {
         int64_t mine = local_count(x, &s->after, p), had = 0, got = 0;
@@ -90,7 +107,7 @@ static weft_status price(const search *x, weft_reshard_step *s, int axis, weft_m
         if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes += 2 * (n - 1) * mine * each;
     }
     if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes /= n;
-    m->bytes[x->m->axis[axis].link] += s->bytes;
+    m->bytes[link] += s->bytes + (x->quick ? STEP_BYTES * x->m->n_rank : 0);
 out:
     weft_arena_destroy(tmp);
     return st;
@@ -108,7 +125,7 @@ static bool too_dear(const weft_measure *a, const weft_measure *most)
 
 /* ---- the search ---- */
 
-static weft_status try_step(search *x, int at, weft_step_kind kind, int axis,
+static weft_status try_step(search *x, int at, weft_step_kind kind, uint32_t axes,
                             weft_layout after, weft_unreduced reduce)
 {
     state            *from = &x->s[at];
@@ -116,7 +133,7 @@ static weft_status try_step(search *x, int at, weft_step_kind kind, int axis,
     weft_reshard_step step = {.kind = kind, .before = from->l, .reduce = reduce};
     step.after             = weft_shard__normal(&after, x->m, &x->t.shape);
     if (weft_layout_verify(&step.after, x->m, &x->t.shape) != WEFT_OK) return WEFT_OK;
-    WEFT_TRY(price(x, &step, axis, &cost));
+    WEFT_TRY(price(x, &step, axes, &cost));
     if (x->bounded && too_dear(&cost, &x->most)) return WEFT_OK;
     for (int i = 0; i < x->n; i++)
         if (weft_layout_equal(&x->s[i].l, &step.after)) {
@@ -135,12 +152,12 @@ static weft_status try_cuts(search *x, int at, weft_step_kind kind, int axis,
     const weft_split *want = weft_layout_find(&x->goal, axis);
     weft_layout       y    = l;
     if (want && weft_shard__add(&y, want))
-        WEFT_TRY(try_step(x, at, kind, axis, y, reduce));
+        WEFT_TRY(try_step(x, at, kind, 1u << axis, y, reduce));
     for (int d = 0; d < x->t.shape.n; d++) {
         if (d != x->widest && !(want && want->dim == d)) continue;
         y = l;
         weft_layout_cut(&y, d, axis, WEFT_SPLIT_BLOCK);
-        WEFT_TRY(try_step(x, at, kind, axis, y, reduce));
+        WEFT_TRY(try_step(x, at, kind, 1u << axis, y, reduce));
     }
     return WEFT_OK;
 }
@@ -167,21 +184,38 @@ static weft_status expand_axis(search *x, int at, int axis)
     if (kind) {
         y                 = l;
         y.unreduced[axis] = 0;
-        WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_REDUCE, axis, y, kind));
+        WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_REDUCE, 1u << axis, y, kind));
         return try_cuts(x, at, WEFT_STEP_REDUCE_SCATTER, axis, y, kind);
     }
     if (want && want != WEFT_UNREDUCED_PAIR && (!s || is_last(&l, s))) {
         y = l;
         weft_shard__drop(&y, axis);
         y.unreduced[axis] = (uint8_t)want;
-        WEFT_TRY(try_step(x, at, WEFT_STEP_SPREAD, axis, y, want));
+        WEFT_TRY(try_step(x, at, WEFT_STEP_SPREAD, 1u << axis, y, want));
     }
     if (!s) return try_cuts(x, at, WEFT_STEP_SLICE, axis, l, WEFT_REDUCED);
     if (!is_last(&l, s)) return WEFT_OK;
     y = l;
     weft_shard__drop(&y, axis);
-    WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_GATHER, axis, y, WEFT_REDUCED));
+    WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_GATHER, 1u << axis, y, WEFT_REDUCED));
     return try_cuts(x, at, WEFT_STEP_ALL_TO_ALL, axis, y, WEFT_REDUCED);
+}
+
+/* All reductions that are left at once: fewer bytes than one by one where nothing can be scattered. */
+static weft_status reduce_all(search *x, int at)
+{
+    weft_layout    y    = x->s[at].l;
+    weft_unreduced kind = WEFT_REDUCED;
+    uint32_t       axes = 0;
+    for (int a = 0; a < x->m->n_axis; a++) {
+        if (!y.unreduced[a] || y.unreduced[a] == x->goal.unreduced[a]) continue;
+        if (kind && y.unreduced[a] != kind) return WEFT_OK;
+        kind           = (weft_unreduced)y.unreduced[a];
+        y.unreduced[a] = 0;
+        axes |= 1u << a;
+    }
+    if (!(axes & (axes - 1))) return WEFT_OK; /* one at most */
+    return try_step(x, at, WEFT_STEP_ALL_REDUCE, axes, y, kind);
 }
 
 /* The state that is the goal, -1 when none was found. */
@@ -204,6 +238,7 @@ static weft_status run_search(search *x, int *out)
             *out = best;
             return WEFT_OK;
         }
+        WEFT_TRY(reduce_all(x, best));
         for (int a = 0; a < x->m->n_axis; a++) WEFT_TRY(expand_axis(x, best, a));
     }
 }
@@ -277,6 +312,23 @@ out:
     return st;
 }
 
+weft_status weft_reshard_collectives(const weft_mesh *m, const weft_layout *from,
+                                     const weft_layout *to, const weft_type *t,
+                                     weft_arena *arena, weft_reshard *out)
+{
+    search x     = {.m = m, .from = from, .to = to, .t = *t, .quick = true};
+    bool   found = false;
+    memset(out, 0, sizeof *out);
+    out->bound = -1;
+    WEFT_TRY(weft_layout_verify(from, m, &t->shape));
+    WEFT_TRY(weft_layout_verify(to, m, &t->shape));
+    WEFT_TRY(check_ragged(m, from, to, true));
+    WEFT_TRY(plan_search(&x, arena, out, &found));
+    if (!found)
+        return WEFT_FAIL(WEFT_ERR_NOFIT, "reshard: no sequence of collectives was found");
+    return WEFT_OK;
+}
+
 weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
                               const weft_mesh *b, const weft_layout *to,
                               const weft_type *t, weft_arena *arena, weft_reshard *out)
@@ -293,9 +345,11 @@ weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
                          ? WEFT_ERR_NOFIT
                          : weft_shard__exchange(a, from, b, to, t, arena, &send, &direct);
     if (st != WEFT_OK && (st != WEFT_ERR_NOFIT || !one)) return st;
-    x.bounded  = st == WEFT_OK;
+    /* what is too small to be shared out is not worth messages of its own */
+    bool tiny  = one && weft_shape_count(&t->shape) < a->n_rank;
+    x.bounded  = st == WEFT_OK && !tiny;
     x.most     = direct;
-    out->bound = x.bounded ? send.bytes : -1;
+    out->bound = st == WEFT_OK ? send.bytes : -1;
     if (one) WEFT_TRY(plan_search(&x, arena, out, &found));
     if (found) return WEFT_OK;
     if (!x.bounded)

@@ -31,7 +31,7 @@ static bool cuts_with(const weft_layout *cut, int axis)
 
 /* All that becomes of v is a sum over micro-batches: then it is reduced behind that, once a step.
  * Users come behind makers, so going backwards sees them first. */
-static weft_status find_summed(weft_shard__run *r)
+weft_status weft_shard__find_summed(weft_shard__run *r)
 {
     r->summed = WEFT_ARENA_ARRAY(r->tmp, bool, r->g->n_value + 1);
     WEFT_TRY(weft_arena_status(r->tmp));
@@ -178,7 +178,6 @@ weft_status weft_shard__resolve(weft_shard__run *r)
 {
     WEFT_TRY(copy_meshes(r));
     WEFT_TRY(weft_shard__make_tables(r->s, r->g));
-    WEFT_TRY(find_summed(r));
     for (weft_vid v = 0; v < r->g->n_value; v++)
         if (r->g->value[v].kind != WEFT_VALUE_NODE) put_leaf(r, v);
     for (int i = 0; i < r->g->n_node; i++) WEFT_TRY(resolve_node(r, i));

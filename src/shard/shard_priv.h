@@ -61,6 +61,7 @@ typedef struct weft_shard__run {
 int         weft_shard__mesh_of(const weft_shard__run *r, weft_vid v);
 int         weft_shard__node_mesh(const weft_shard__run *r, int node);
 weft_status weft_shard__visit(weft_shard__run *r, int node);
+weft_status weft_shard__find_summed(weft_shard__run *r);
 weft_status weft_shard__resolve(weft_shard__run *r);
 /* Empty tables for the graph. */
 weft_status weft_shard__make_tables(weft_sharding *s, const weft_graph *g);

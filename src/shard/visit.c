@@ -4,13 +4,20 @@
 
 #include "shard/shard_priv.h"
 
+/* Why a wish is not to be weighed by bytes. */
+typedef enum strength {
+    BY_BYTES,
+    BY_PARAM, /* in the backward pass: as the parameter lies */
+    BY_MARK,  /* a mark on this very value */
+} strength;
+
 /* A wish for one more cut of one factor. */
 typedef struct candidate {
     weft_split s;  /* dim is the factor */
     int        at; /* operand or result */
     weft_vid   value;
-    int        dim;    /* of the value, for messages */
-    bool       marked; /* on this very value */
+    int        dim; /* of the value, for messages */
+    strength   by;
 } candidate;
 
 #define MAX_CANDIDATE 64
@@ -98,9 +105,11 @@ static int64_t total_bytes(const weft_measure *m)
 static weft_status report(weft_shard__run *r, int node, const candidate *kept,
                           const candidate *lost, int64_t kept_bytes, int64_t lost_bytes)
 {
-    weft_sharding   *s    = r->s;
-    const weft_mesh *m    = &r->o->mesh[r->node[node].cut.mesh];
-    const char      *axis = m->axis[lost->s.axis].name;
+    weft_sharding           *s        = r->s;
+    const weft_mesh         *m        = &r->o->mesh[r->node[node].cut.mesh];
+    const char              *axis     = m->axis[lost->s.axis].name;
+    static const char *const reason[] = {"which came first", "as the parameter lies",
+                                         "as marked"};
     for (int i = 0; i < s->n_conflict; i++)
         if (s->conflict[i].node == node && s->conflict[i].axis == lost->s.axis &&
             s->conflict[i].lost == lost->value)
@@ -111,10 +120,9 @@ static weft_status report(weft_shard__run *r, int node, const candidate *kept,
     *c = (weft_conflict){node,      lost->s.axis, kept->value, lost->value, kept->dim,
                          lost->dim, kept_bytes,   lost_bytes,  NULL};
     const char *why =
-        kept_bytes < 0
-            ? weft_arena_strdup(s->arena, kept->marked ? "as marked" : "which came first")
-            : weft_arena_printf(s->arena, "%lld bytes a rank against %lld",
-                                (long long)kept_bytes, (long long)lost_bytes);
+        kept_bytes < 0 ? weft_arena_strdup(s->arena, reason[kept->by])
+                       : weft_arena_printf(s->arena, "%lld bytes a rank against %lld",
+                                           (long long)kept_bytes, (long long)lost_bytes);
     c->text = weft_arena_printf(
         s->arena,
         "%s: %s wants its dimension %d cut by %s and %s its dimension %d; the first is "
@@ -132,6 +140,18 @@ static weft_status report(weft_shard__run *r, int node, const candidate *kept,
 
 /* ---- gathering candidates ---- */
 
+static strength strength_of(const weft_shard__run *r, int node, int i, int axis)
+{
+    const weft_graph_node *n = &r->g->node[node];
+    weft_vid               v = weft_shard__value_at(n, i);
+    if (weft_layout_find(&r->marked[v], axis)) return BY_MARK;
+    if (n->phase != WEFT_PHASE_BACKWARD) return BY_BYTES;
+    bool param = i < n->n_in ? r->g->value[v].kind == WEFT_VALUE_PARAM ||
+                                   r->g->value[v].kind == WEFT_VALUE_STATE
+                             : r->summed[v];
+    return param ? BY_PARAM : BY_BYTES;
+}
+
 /* Who cuts with this axis here already, for a message. */
 static candidate holder_of(const weft_shard__run *r, int node, int axis)
 {
@@ -142,9 +162,9 @@ static candidate holder_of(const weft_shard__run *r, int node, int axis)
         for (int d = 0; d < WEFT_MAX_DIM; d++)
             for (int k = 0; k < n->f.dim[i * WEFT_MAX_DIM + d].n; k++)
                 if (n->f.dim[i * WEFT_MAX_DIM + d].f[k] == c.s.dim) {
-                    c.value  = weft_shard__value_at(&r->g->node[node], i);
-                    c.dim    = d;
-                    c.marked = weft_layout_find(&r->marked[c.value], axis) != NULL;
+                    c.value = weft_shard__value_at(&r->g->node[node], i);
+                    c.dim   = d;
+                    c.by    = strength_of(r, node, i, axis);
                     return c;
                 }
     return c;
@@ -159,6 +179,17 @@ static bool is_for_later(const weft_shard__run *r, int node, int i, int axis)
     if (i < n->n_in || !weft_shard__is_boundary(r->g, node)) return false;
     return (r->maybe[n->in[0]] | r->data) >> axis & 1 &&
            !weft_layout_find(&r->marked[v], axis);
+}
+
+/* Wishes for the same cut are one, as strong as the strongest. */
+static void add_candidate(candidate *c, int *n_c, const candidate *x)
+{
+    for (int i = 0; i < *n_c; i++)
+        if (cut_equal(&c[i].s, &x->s)) {
+            if (x->by > c[i].by) c[i] = *x;
+            return;
+        }
+    if (*n_c < MAX_CANDIDATE) c[(*n_c)++] = *x;
 }
 
 /* The next cut of each factor that operand or result i would like. */
@@ -178,7 +209,7 @@ static weft_status gather(weft_shard__run *r, int node, int i, candidate *c, int
         const weft_split *there = weft_shard__nth(&n->cut, s[k].dim, before);
         const weft_split *used  = weft_layout_find(&n->cut, s[k].axis);
         candidate         x = {s[k], i, v, weft_layout_find(&r->wish[v], s[k].axis)->dim,
-                               weft_layout_find(&r->marked[v], s[k].axis) != NULL};
+                               strength_of(r, node, i, s[k].axis)};
         bool              ahead = true; /* all wishes ahead of it are fulfilled */
         for (int j = 0, b = 0; j < k; j++)
             if (s[j].dim == s[k].dim) {
@@ -196,8 +227,7 @@ static weft_status gather(weft_shard__run *r, int node, int i, candidate *c, int
             if (h.value != v) WEFT_TRY(report(r, node, &h, &x, -1, -1));
             continue;
         }
-        if (there || !ahead || *n_c == MAX_CANDIDATE) continue;
-        c[(*n_c)++] = x;
+        if (!there && ahead) add_candidate(c, n_c, &x);
     }
     return WEFT_OK;
 }
@@ -221,9 +251,8 @@ static weft_status choose(weft_shard__run *r, int node, const candidate *c, int 
     for (int i = 1; i < n_c; i++) {
         if (!are_rivals(&c[0], &c[i])) continue;
         x          = price(r, node, &c[i]);
-        bool wins  = c[i].marked != c[*out].marked ? c[i].marked
-                                                   : weft_measure_compare(&x, &best) < 0;
-        bool words = c[i].marked != c[*out].marked;
+        bool words = c[i].by != c[*out].by;
+        bool wins  = words ? c[i].by > c[*out].by : weft_measure_compare(&x, &best) < 0;
         int  w = wins ? i : *out, l = wins ? *out : i;
         if (c[w].value != c[l].value && are_rivals(&c[w], &c[l]))
             WEFT_TRY(report(r, node, &c[w], &c[l],

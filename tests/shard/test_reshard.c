@@ -251,6 +251,16 @@ static void try_pair(const weft_mesh *a, const weft_layout *from, const weft_mes
         fail_msg("%s: bound %ld, should be %ld", w.s, (long)r.bound, (long)bound);
     if (r.bytes * 10 > bound * 11)
         fail_msg("%s: %ld bytes, %ld would do", w.s, (long)r.bytes, (long)bound);
+    if (a == b) { /* collectives alone get there too */
+        weft_reshard all;
+        if (weft_reshard_collectives(a, from, to, &t, arena, &all) != WEFT_OK)
+            fail_msg("%s: %s", w.s, weft_error_text());
+        assert_ok(weft_reshard_verify(&all, a, b, &t));
+        assert_ok(test_spread_reshard(arena, &all, b, &in, &out));
+        check(&out, to, w.s);
+        for (int i = 0; i < all.n_step; i++)
+            assert_true(all.step[i].kind != WEFT_STEP_SEND);
+    }
     y->n++;
     y->bytes += r.bytes;
     y->bound += bound;
@@ -377,6 +387,36 @@ static void the_usual_ones(void **state)
     expect(m, "[dp, *] pair(tp)", "[dp, *]", "all_reduce");
 }
 
+static void scalars_are_reduced_at_once(void **state)
+{
+    (void)state;
+    weft_mesh    m = mesh_of("mesh m [dp=4, tp=2] from 0");
+    weft_layout  f = layout_of(&m, "[] sum(dp) sum(tp)"), t = layout_of(&m, "[]");
+    weft_type    ty = {WEFT_DTYPE_F64, {.n = 0}};
+    weft_reshard r;
+    assert_ok(weft_reshard_plan(&m, &f, &m, &t, &ty, arena, &r));
+    assert_int_equal(r.n_step, 1);
+    assert_int_equal(r.step[0].kind, WEFT_STEP_ALL_REDUCE);
+    assert_int_equal(r.step[0].axes, 3);
+    assert_int_equal(r.bytes, 14 * 8);
+    f = layout_of(&m, "[] sum(dp)"); /* no messages of its own for a number */
+    assert_ok(weft_reshard_plan(&m, &f, &m, &t, &ty, arena, &r));
+    assert_int_equal(r.n_step, 1);
+    assert_int_equal(r.step[0].kind, WEFT_STEP_ALL_REDUCE);
+}
+
+static void quick_ones(void **state)
+{
+    (void)state;
+    weft_mesh    m = mesh_of("mesh m [dp=4, tp=2] from 0");
+    weft_layout  f = layout_of(&m, "[*, *] sum(dp)"), t = layout_of(&m, "[dp unit 2, *]");
+    weft_type    ty = {WEFT_DTYPE_F32, {.n = 2, .d = {768, 3}}};
+    weft_reshard r;
+    assert_ok(weft_reshard_collectives(&m, &f, &t, &ty, arena, &r));
+    assert_int_equal(r.n_step, 1);
+    assert_int_equal(r.step[0].kind, WEFT_STEP_REDUCE_SCATTER);
+}
+
 static void slow_links_are_spared(void **state)
 {
     (void)state;
@@ -410,6 +450,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(on_one_mesh, setup, teardown),
         cmocka_unit_test_setup_teardown(between_meshes, setup, teardown),
         cmocka_unit_test_setup_teardown(the_usual_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(scalars_are_reduced_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(quick_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(slow_links_are_spared, setup, teardown),
         cmocka_unit_test_setup_teardown(ragged_rows_stay, setup, teardown),
     };

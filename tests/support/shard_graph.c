@@ -95,7 +95,8 @@ static test_spread take_as(runner *r, weft_vid v, const weft_layout *to)
     if (weft_reshard_plan(a, &in.l, b, to, &t, r->a, &plan) != WEFT_OK)
         fail_msg("%s: %s", r->g->value[v].name, weft_error_text());
     assert_ok(weft_reshard_verify(&plan, a, b, &t));
-    assert_true(plan.bytes * 10 <= plan.bound * 11 || plan.bound < 0);
+    assert_true(plan.bytes * 10 <= plan.bound * 11 || plan.bound < 0 ||
+                weft_shape_count(&t.shape) < a->n_rank);
     if (test_spread_reshard(r->a, &plan, b, &in, &out) != WEFT_OK)
         fail_msg("%s: %s", r->g->value[v].name, weft_error_text());
     for (int p = 0; p < b->n_rank; p++) /* what a place has not, nobody may read */
