@@ -83,6 +83,13 @@ void weft_kernel__heads_rows(const weft_view *v, int64_t b, int64_t h, int64_t r
 {
     const weft_kernel__rows *f = weft_kernel__rows_now();
     int64_t                  d = v->shape.d[3];
+
+    if (v->dtype == WEFT_DTYPE_F32 && v->stride[3] == 1 && d == ld) {
+        int64_t at = b * v->stride[0] + r * v->stride[1] + h * v->stride[2];
+        weft_kernel__tile_now()->move_rows(to, ld, (const float *)v->p + at, v->stride[1],
+                                           n, d, scale);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         int64_t      at = b * v->stride[0] + (r + i) * v->stride[1] + h * v->stride[2];
         float       *y  = to + i * ld;
@@ -125,6 +132,12 @@ void weft_kernel__heads_put(const weft_view *v, int64_t b, int64_t h, int64_t r,
     const weft_kernel__rows *f = weft_kernel__rows_now();
     int64_t                  d = v->shape.d[3];
     if (!v->p) return;
+    if (v->dtype == WEFT_DTYPE_F32 && v->stride[3] == 1 && !add) {
+        int64_t at = b * v->stride[0] + r * v->stride[1] + h * v->stride[2];
+        weft_kernel__tile_now()->move_rows((float *)v->p + at, v->stride[1], from, ld, n,
+                                           d, scale);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         int64_t at = b * v->stride[0] + (r + i) * v->stride[1] + h * v->stride[2];
         float  *y  = from + i * ld;

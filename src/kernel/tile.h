@@ -33,6 +33,9 @@ typedef struct weft_kernel__tile {
                     int64_t r1, int64_t n);
     /* to[j TILE + i] = from[i ld + j]; rows and cols multiples of 8, rows at most TILE */
     void (*turn)(float *to, const float *from, int64_t ld, int64_t rows, int64_t cols);
+    /* to[i ld_to + j] = s from[i ld + j], j < n; from and to the same, or apart */
+    void (*move_rows)(float *to, int64_t ld_to, const float *from, int64_t ld,
+                      int64_t rows, int64_t n, float s);
     /* c[i][j] *= s[i] */
     void (*scale_rows)(float *c, int64_t ldc, const float *s, int64_t rows, int64_t n);
 } weft_kernel__tile;

@@ -185,6 +185,18 @@ static void turn(float *to, const float *from, int64_t ld, int64_t rows, int64_t
             turn8(to + j * WEFT_TILE + i, from + i * ld + j, ld);
 }
 
+static void move_rows(float *to, int64_t ld_to, const float *from, int64_t ld,
+                      int64_t rows, int64_t n, float s)
+{
+    const vf f = vf_set1(s);
+
+    for (int64_t i = 0; i < rows; i++, to += ld_to, from += ld) {
+        int64_t j = 0;
+        for (; j + VW <= n; j += VW) vf_store(to + j, vf_mul(f, vf_load(from + j)));
+        if (j < n) vf_store_n(to + j, vf_mul(f, vf_load_n(from + j, n - j)), n - j);
+    }
+}
+
 static void scale_rows(float *c, int64_t ldc, const float *s, int64_t rows, int64_t n)
 {
     for (int64_t i = 0; i < rows; i++) {
@@ -195,7 +207,8 @@ static void scale_rows(float *c, int64_t ldc, const float *s, int64_t rows, int6
     }
 }
 
-const weft_kernel__tile TILE_SET = {mm, soften, exp_rows, ds_rows, turn, scale_rows};
+const weft_kernel__tile TILE_SET = {mm,   soften,    exp_rows,  ds_rows,
+                                    turn, move_rows, scale_rows};
 
 #endif
 #endif
