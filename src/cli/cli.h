@@ -63,6 +63,10 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 /* `weft help NAME` where NAME is no subcommand; false when it is no topic either. */
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
+struct weft_comm;
+/* weft train as one rank of a job (comm NULL: alone).  Rank 0 prints the result. */
+int weft_cli_train_rank(struct weft_comm *comm, int argc, char **argv);
+
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
     weft_cli_run, weft_cli_bench_comm;

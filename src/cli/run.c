@@ -22,7 +22,7 @@ const weft_cli_command weft_cli_run = {
         "behind '[rank 3] ', errors last with the first cause on top.  Started without\n"
         "--nproc-per-node by torchrun, srun or mpirun, it is one of their ranks.\n"
         "--check runs collectives between the ranks instead of a job.",
-    .example = "weft run --nproc-per-node 4 --check",
+    .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",
     .run     = run,
 };
 
@@ -113,8 +113,8 @@ static int check_rank(weft_comm *c, const settings *s)
     return weft_cli_put(&weft_cli_run, &t, NULL);
 }
 
-/* A job of one rank is weft train's. */
-static int train_alone(const settings *s, int n_word, char **word)
+/* One rank of a job: weft train with the ranks beside it. */
+static int train_rank(weft_comm *comm, const settings *s, int n_word, char **word)
 {
     char *argv[300];
     int   n = 0;
@@ -124,17 +124,7 @@ static int train_alone(const settings *s, int n_word, char **word)
     if (s->fresh) argv[n++] = "--fresh";
     if (s->quiet) argv[n++] = "--quiet";
     if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
-    return weft_cli_train.run(n, argv);
-}
-
-/* One rank of a job: where session comes in, with c as its comm. */
-static int train_rank(weft_comm *c, const settings *s, int n_word, char **word)
-{
-    if (c->world == 1) return train_alone(s, n_word, word);
-    return weft_cli_usage(&weft_cli_run,
-                          "a job on %d ranks: programs are cut for one so far; --check "
-                          "runs collectives",
-                          c->world);
+    return weft_cli_train_rank(comm->world > 1 ? comm : NULL, n, argv);
 }
 
 static int be_rank(const weft_place *p, const settings *s, int argc, char **argv)

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "session/job.h"
+#include "session/launch.h"
 
 static int run(int argc, char **argv);
 
@@ -108,22 +110,28 @@ static int split_words(char **word, int n, const char **file, const char **assig
 
 static int run(int argc, char **argv)
 {
+    return weft_cli_train_rank(NULL, argc, argv);
+}
+
+int weft_cli_train_rank(weft_comm *comm, int argc, char **argv)
+{
     const weft_cli_command *c = &weft_cli_train;
-    weft_session_options    o = {.progress = isatty(STDERR_FILENO) != 0, .stop = stop};
-    weft_session_result     r;
-    weft_job               *job = NULL;
-    weft_text               t   = {0};
-    const char             *file, *assign[256];
-    bool                    json = false, print_job = false;
-    int                     n_word = 0, n_assign = 0;
-    const weft_cli_option   option[] = {
-          {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
-           "start anew beside the checkpoints there are"},
-          {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
-           "timeline of the last step, for Perfetto"},
-          {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
-          {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
-          {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
+    weft_session_options    o = {
+           .progress = isatty(STDERR_FILENO) != 0, .stop = stop, .comm = comm};
+    weft_session_result   r;
+    weft_job             *job = NULL;
+    weft_text             t   = {0};
+    const char           *file, *assign[256];
+    bool                  json = false, print_job = false;
+    int                   n_word = 0, n_assign = 0;
+    const weft_cli_option option[] = {
+        {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
+         "start anew beside the checkpoints there are"},
+        {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
+         "timeline of the last step, for Perfetto"},
+        {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
+        {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
+        {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
@@ -143,7 +151,11 @@ static int run(int argc, char **argv)
     if (o.quiet) o.progress = false;
     st = weft_session_run(job, &o, &r);
     weft_job_destroy(job);
-    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    if (st != WEFT_OK) {
+        code = weft_cli_fail(c, st);
+        return comm && st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
+    }
+    if (comm && comm->rank) return r.stopped ? 128 + r.stopped : WEFT_EXIT_OK;
     if (json)
         print_json(&r, &t);
     else

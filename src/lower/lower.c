@@ -13,7 +13,7 @@ typedef struct writer {
     weft_segment     *s;
     int               cap_instr, cap_node;
     int               node; /* being written; -1 none */
-    weft_vid  *dense_copy; /* value -> value standing for its dense copy + 1; 0 none */
+    weft_vid  *dense_copy;  /* value -> value standing for its dense copy + 1; 0 none */
     int        n_extra, cap_extra;
     weft_type *extra; /* copies have storages of their own: value number n_value + i */
 } writer;

@@ -57,7 +57,7 @@ WRAP(gelu_tanh)
 WRAP(gelu_erf)
 WRAP(silu)
 
-    static double d_sigmoid(double x)
+static double d_sigmoid(double x)
 {
     return 1 / (1 + exp(-x));
 }
