@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""GPT-2 on two processes of one thread each: weft run beside PyTorch DistributedDataParallel on gloo.
+
+    bench/e2e/ddp.py --weft build/weft --python PY [--rounds 3] [--steps 8] [--out bench/results/ddp.csv]
+
+Same global batch 4, seq 64, micro_batch 2 for ours; also our one process with two threads, and PyTorch alone.
+"""
+import argparse
+import csv
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+PEER = r'''
+import os, sys, time, json, torch, torch.distributed as dist
+sys.path.insert(0, sys.argv[1]); import torch_gpt2 as t, argparse
+rank, world, steps = int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[5], GLOO_SOCKET_IFNAME="lo")
+a = argparse.Namespace(layers=12, dim=768, heads=12, vocab=50257, seq=64)
+torch.set_num_threads(1 if world > 1 else 2); torch.manual_seed(0)
+m = t.Gpt(a); b = 4 // world
+if world > 1:
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    m = torch.nn.parallel.DistributedDataParallel(m)
+fused = {"fused": True} if torch.__version__[0] != "1" else {"foreach": True}
+opt = torch.optim.AdamW(m.parameters(), lr=1e-4, weight_decay=0.1, **fused)
+ids, lab = torch.randint(50257, (b, 64)), torch.randint(50257, (b, 64)); ms = []
+for _ in range(steps):
+    if world > 1: dist.barrier()
+    s = time.perf_counter(); loss = m(ids, lab); opt.zero_grad(set_to_none=True); loss.backward()
+    torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0); opt.step(); ms.append(1e3 * (time.perf_counter() - s))
+if rank == 0: print(json.dumps(ms))
+'''
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def torch_run(py, world, steps, port):
+    cmd = lambda r: [py, '-c', PEER, HERE, str(r), str(world), str(steps), str(port)]
+    p = [subprocess.Popen(cmd(r), stdout=subprocess.PIPE, text=True) for r in range(world)]
+    out = [x.communicate()[0] for x in p]
+    if any(x.returncode for x in p):
+        sys.exit('torch failed')
+    return json.loads(out[0].splitlines()[-1])[2:]
+
+
+def weft_run(weft, n, steps, data, micro):
+    out = tempfile.mkdtemp()
+    cmd = ([weft, 'run', '--nproc-per-node', str(n)] if n > 1 else [weft, 'train']) + [
+        'model=gpt2', f'data={data}', 'seq=64', 'batch=4', f'micro_batch={micro}', f'steps={steps}',
+        'threads=%d' % (1 if n > 1 else 2), f'output={out}/o', 'checkpoint.every=1000000', '-q', '--json']
+    r = subprocess.run(cmd, capture_output=True, text=True)
+    if r.returncode:
+        sys.exit(r.stderr)
+    ms = [json.loads(x)['step_ms'] for x in open(f'{out}/o/metrics.jsonl')][2:]
+    xx = json.loads(r.stdout.splitlines()[-1])['weights_xxh64']
+    shutil.rmtree(out)
+    return ms, xx
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument('--weft', default='build/weft')
+    p.add_argument('--python')
+    p.add_argument('--rounds', type=int, default=3)
+    p.add_argument('--steps', type=int, default=8)
+    p.add_argument('--out')
+    a = p.parse_args()
+    data = tempfile.NamedTemporaryFile(suffix='.bin')
+    data.write(os.urandom(1 << 20).replace(b'\xff', b'\x00'))
+    data.flush()
+    # ids must be below 50257: high bytes below 0xc4
+    raw = bytearray(open(data.name, 'rb').read())
+    for i in range(1, len(raw), 2):
+        raw[i] %= 0xc4
+    open(data.name, 'wb').write(raw)
+    times, hashes = {}, {}
+    for k in range(a.rounds):
+        for name, n in (('weft 1 x 2', 1), ('weft 2 x 1', 2)):
+            ms, hashes[name] = weft_run(a.weft, n, a.steps, data.name, 2)
+            times.setdefault(name, []).extend(ms)
+        if a.python:
+            times.setdefault('torch 1 x 2', []).extend(torch_run(a.python, 1, a.steps, 29600 + 2 * k))
+            times.setdefault('torch ddp 2 x 1', []).extend(torch_run(a.python, 2, a.steps, 29601 + 2 * k))
+    print('weights of 1 x 2 and 2 x 1 equal:', hashes['weft 1 x 2'] == hashes['weft 2 x 1'])
+    ours = statistics.median(times['weft 2 x 1'])
+    rows = [[k, round(min(t), 1), round(statistics.median(t), 1), round(ours / statistics.median(t), 3)]
+            for k, t in times.items()]
+    for r in rows:
+        print('%-16s best %8.1f ms  median %8.1f ms   weft 2 x 1 / this: %.3f' % tuple(r))
+    if a.out:
+        with open(a.out, 'w', newline='') as f:
+            w = csv.writer(f)
+            w.writerow(['who', 'best_ms', 'median_ms', 'weft_2x1_over_this_median'])
+            w.writerows(rows)
+
+
+if __name__ == '__main__':
+    main()
