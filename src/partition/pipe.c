@@ -296,6 +296,7 @@ static weft_status build(pipe *k)
     WEFT_TRY(weft_arena_create(&k->tmp));
     WEFT_TRY(set_out(k));
     WEFT_TRY(place(k));
+    WEFT_TRY(weft_partition__plan_exchanges(k));
     WEFT_TRY(weft_partition__rank_graph(k));
     WEFT_TRY(weft_lower(k->part, NULL, &k->s));
     WEFT_TRY(weft_program_create(k->g->name, &k->p));

@@ -163,7 +163,7 @@ static void plan_shares(pipe *k, int64_t *end)
 {
     weft_program *p = k->p;
     for (int l = 0; l < k->place.n_level; l++) {
-        int64_t bytes = weft_partition__share_bytes(k, l);
+        int64_t bytes = k->share[l];
         for (int all = 0; all < 2 && bytes; all++) {
             weft_buffer *f = &p->buffer[p->n_buffer++];
             int64_t      n = all ? bytes * k->pp : bytes;

@@ -147,16 +147,9 @@ static bool crosses(const pipe *k, weft_vid v, int r)
     return k->place.crosses[(size_t)v * (size_t)k->pp + (size_t)r];
 }
 
-/* Does the value go anywhere behind this level?  Then from the lowest rank that has it. */
-static bool is_exchanged(const pipe *k, weft_vid v, int level, int *from)
+static bool is_exchanged(const pipe *k, weft_vid v, int level)
 {
-    int  m   = k->g->value[v].node;
-    bool any = false;
-    if (m < 0 || k->g->node[m].phase != WEFT_PHASE_UPDATE || k->place.level[m] != level)
-        return false;
-    for (int r = 0; r < k->pp; r++) any = any || crosses(k, v, r);
-    for (*from = 0; any && !weft_partition__is_at(&k->place, m, *from);) ++*from;
-    return any;
+    return k->from[v] >= 0 && k->place.level[k->g->value[v].node] == level;
 }
 
 static int64_t bytes_of(const pipe *k, weft_vid v)
@@ -165,25 +158,34 @@ static int64_t bytes_of(const pipe *k, weft_vid v)
     return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
 }
 
-/* Small values lie one behind the other in their rank's share, at multiples of 8. */
-static int64_t place_in_share(const pipe *k, int level, weft_vid upto, int rank)
+/* A value goes from the lowest rank that has it.  Small ones lie one behind the other in their rank's share,
+ * at multiples of 8. */
+weft_status weft_partition__plan_exchanges(pipe *k)
 {
-    int64_t at = 0;
-    int     from;
-    for (weft_vid v = 0; v < upto; v++)
-        if (is_exchanged(k, v, level, &from) && from == rank && bytes_of(k, v) <= SMALL)
-            at += (bytes_of(k, v) + 7) & ~(int64_t)7;
-    return at;
-}
-
-int64_t weft_partition__share_bytes(const pipe *k, int level)
-{
-    int64_t most = 0;
-    for (int r = 0; r < k->pp; r++) {
-        int64_t n = place_in_share(k, level, k->g->n_value, r);
-        if (n > most) most = n;
+    const weft_graph *g = k->g;
+    int64_t          *end;
+    k->from     = WEFT_ARENA_ARRAY(k->tmp, int, g->n_value + 1);
+    k->in_share = WEFT_ARENA_ARRAY(k->tmp, int64_t, g->n_value + 1);
+    k->share    = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->place.n_level + 1);
+    end         = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->place.n_level * k->pp + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        int  m     = g->value[v].node;
+        bool any   = false;
+        k->from[v] = -1;
+        if (m < 0 || g->node[m].phase != WEFT_PHASE_UPDATE) continue;
+        for (int r = 0; r < k->pp; r++) any = any || crosses(k, v, r);
+        if (!any) continue;
+        for (k->from[v] = 0; !weft_partition__is_at(&k->place, m, k->from[v]);)
+            k->from[v]++;
+        if (bytes_of(k, v) > SMALL) continue;
+        int      level = k->place.level[m];
+        int64_t *at    = &end[level * k->pp + k->from[v]];
+        k->in_share[v] = *at;
+        *at += (bytes_of(k, v) + 7) & ~(int64_t)7;
+        if (*at > k->share[level]) k->share[level] = *at;
     }
-    return most;
+    return WEFT_OK;
 }
 
 static int find_buffer(const weft_program *p, const char *name)
@@ -214,23 +216,23 @@ static weft_status put_zeros(pipe *k, const weft_operand *at, weft_instr *i)
 
 static weft_status put_gather(pipe *k, int level, weft_actor *a)
 {
-    int64_t bytes = weft_partition__share_bytes(k, level);
+    int64_t bytes = k->share[level];
     char    name[64];
     if (!bytes) return WEFT_OK;
     snprintf(name, sizeof name, "exchange.%d.own", level);
     weft_operand own = floats(find_buffer(k->p, name), bytes);
     snprintf(name, sizeof name, "exchange.%d.all", level);
     weft_operand all = floats(find_buffer(k->p, name), bytes * k->pp), at;
-    int          from;
     WEFT_TRY(put_zeros(k, &own, &a->instr[a->n_instr++]));
     for (int after = 0; after < 2; after++) {
         for (weft_vid v = 0; v < k->g->n_value; v++) {
-            if (!is_exchanged(k, v, level, &from) || bytes_of(k, v) > SMALL) continue;
+            int from = k->from[v];
+            if (!is_exchanged(k, v, level) || bytes_of(k, v) > SMALL) continue;
             if (after ? !crosses(k, v, k->me) : from != k->me) continue;
             WEFT_TRY(weft_partition__where(k, v, &at));
             weft_operand x = at; /* the same type in the share */
             x.buffer       = after ? all.buffer : own.buffer;
-            x.offset = (place_in_share(k, level, v, from) + (after ? from * bytes : 0)) /
+            x.offset       = (k->in_share[v] + (after ? from * bytes : 0)) /
                        weft_dtype_bytes(at.type.dtype);
             WEFT_TRY(weft_partition__move(k->p, WEFT_INSTR_COPY, k->g->value[v].name,
                                           after ? &x : &at, after ? &at : &x,
@@ -249,10 +251,10 @@ static weft_status put_gather(pipe *k, int level, weft_actor *a)
 
 static weft_status put_large(pipe *k, int level, weft_actor *a)
 {
-    int          from;
     weft_operand at;
     for (weft_vid v = 0; v < k->g->n_value; v++) {
-        if (!is_exchanged(k, v, level, &from) || bytes_of(k, v) <= SMALL) continue;
+        int from = k->from[v];
+        if (!is_exchanged(k, v, level) || bytes_of(k, v) <= SMALL) continue;
         for (int r = 0; r < k->pp; r++) {
             bool send = from == k->me;
             if (!crosses(k, v, r) || (!send && r != k->me)) continue;
@@ -271,9 +273,9 @@ static weft_status put_large(pipe *k, int level, weft_actor *a)
 weft_status weft_partition__exchanges(pipe *k)
 {
     for (int l = 0; l < k->place.n_level; l++) {
-        int n = 3, from;
+        int n = 3;
         for (weft_vid v = 0; v < k->g->n_value; v++)
-            if (is_exchanged(k, v, l, &from)) n += k->pp + 2;
+            if (is_exchanged(k, v, l)) n += k->pp + 2;
         if (n == 3) continue;
         WEFT_TRY(
             weft_partition__add_actor(k, weft_arena_printf(k->p->arena, "exchange.%d", l),

@@ -40,6 +40,11 @@ typedef struct weft_partition__pipe {
     int         n_node, *node, *piece; /* piece: of each node of g, -1 not here */
     int        *low, *high; /* of each value of g: chunks of its users here; -1 none */
 
+    /* exchanges: of each value the rank that sends it, -1 none, and its place in that rank's share of
+     * a level's gathered memory; of each level the bytes of a share */
+    int     *from;
+    int64_t *in_share, *share;
+
     weft_segment          *s;
     weft_partition__store *store;
     weft_program          *p;
@@ -75,10 +80,8 @@ weft_status weft_partition__rank_graph(weft_partition__pipe *k);
 weft_status weft_partition__plan_memory(weft_partition__pipe *k);
 /* Messages that may be under way to or from a buffer of so many slots. */
 int weft_partition__credits(const weft_partition__pipe *k, int n_slot);
-/* pipe_message.c: actors that send and receive, with their edges; exchanges of the update */
+/* pipe_message.c: who gives what in the exchanges of the update; actors that send and receive, with their edges; exchanges of the update */
+weft_status weft_partition__plan_exchanges(weft_partition__pipe *k);
 weft_status weft_partition__messages(weft_partition__pipe *k);
 weft_status weft_partition__exchanges(weft_partition__pipe *k);
-/* The memory that exchange `level` gathers small values in: a share of each rank; 0 none. */
-int64_t weft_partition__share_bytes(const weft_partition__pipe *k, int level);
-
 #endif

@@ -165,19 +165,27 @@ static weft_vid parameter_of(const place *p, weft_vid v)
     return -1;
 }
 
-/* Is the parameter, or the half-precision copy made of its next value, used by forward nodes of the stage? */
+/* A state whose next value is made of a parameter's alone: the half-precision copy that forward nodes use. */
+static void find_twins(place *p)
+{
+    const weft_graph *g  = p->g;
+    weft_vid         *of = p->twin; /* first by next value, then by parameter */
+    for (weft_vid v = 0; v < g->n_value; v++) of[v] = -1;
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        weft_vid next = g->value[v].kind == WEFT_VALUE_STATE ? g->value[v].next : -1;
+        if (next < 0 || g->value[next].node < 0) continue;
+        const weft_graph_node *n = &g->node[g->value[next].node];
+        if (n->n_in == 1) of[n->in[0]] = v;
+    }
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].kind == WEFT_VALUE_PARAM && g->value[v].next >= 0)
+            of[v] = of[g->value[v].next];
+}
+
 static bool lives_in(const place *p, weft_vid param, int stage)
 {
-    const weft_graph *g    = p->g;
-    weft_vid          next = g->value[param].next;
-    if (*present(p, param, stage)) return true;
-    for (weft_vid v = 0; v < g->n_value && next >= 0; v++) {
-        weft_vid made = g->value[v].kind == WEFT_VALUE_STATE ? g->value[v].next : -1;
-        if (made < 0 || g->value[made].node < 0 || !*present(p, v, stage)) continue;
-        const weft_graph_node *n = &g->node[g->value[made].node];
-        if (n->n_in == 1 && n->in[0] == next) return true;
-    }
-    return false;
+    return *present(p, param, stage) ||
+           (p->twin[param] >= 0 && *present(p, p->twin[param], stage));
 }
 
 /* Are the forward values that node takes there already? */
@@ -285,6 +293,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     p.in           = WEFT_ARENA_ARRAY(tmp, weft_vid *, n);
     p.runs         = WEFT_ARENA_ARRAY(tmp, bool, n *(size_t)n_rank);
     p.repeats      = WEFT_ARENA_ARRAY(tmp, weft_vid, v);
+    p.twin         = WEFT_ARENA_ARRAY(tmp, weft_vid, v);
     p.present      = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_stage);
     p.at           = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_rank);
     p.crosses      = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_rank);
@@ -296,6 +305,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     find_repeats(&p);
     place_forward(&p, cut);
     find_weight(&p);
+    find_twins(&p);
     WEFT_TRY(place_backward(&p));
     WEFT_TRY(weft_partition__place_update(&p));
     *out = p;

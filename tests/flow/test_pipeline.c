@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "partition/partition.h"
+#include "sim/sim.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -288,6 +289,55 @@ static void stages_share_the_memory(void **state)
     test_job_close(&j);
 }
 
+/* Every piece takes a unit, whole backwards two, all else nothing. */
+static void state_times(weft_program *p)
+{
+    for (int a = 0; a < p->n_actor; a++) {
+        weft_actor *x = &p->actor[a];
+        bool f = !strncmp(x->name, "forward", 7), b = !strncmp(x->name, "backward", 8);
+        bool part = !strncmp(x->name, "backward_", 9);
+        for (int i = 0; i < x->n_instr; i++) x->instr[i].seconds = 0;
+        if (x->n_instr && (f || b)) x->instr[0].seconds = b && !part ? 2e-3 : 1e-3;
+    }
+}
+
+/* Slots and credits are enough: with equal stages the programs stand idle as theory says, no more. */
+static void buffers_cost_no_time(void **state)
+{
+    static const struct {
+        const char *schedule;
+        int pp, n_chunk, parts; /* of the bubble: 3 as long as a stage's unit, or 1 */
+    } t[] = {{"gpipe", 4, 1, 3},       {"1f1b", 2, 1, 3},  {"1f1b", 4, 1, 3},
+             {"interleaved", 2, 2, 3}, {"zb-h1", 2, 1, 1}, {"zb-h1", 4, 1, 1}};
+    test_job j;
+    (void)state;
+    test_job_open(&j, "tiny256", (test_job_options){.seq = 8, .n_micro = 12});
+    for (size_t i = 0; i < WEFT_COUNT(t); i++) {
+        weft_program  *p[4];
+        weft_timeline *line;
+        for (int r = 0; r < t[i].pp; r++) {
+            weft_pipe_options o = {.n_micro  = 12,
+                                   .n_lane   = 4,
+                                   .pp       = t[i].pp,
+                                   .rank     = r,
+                                   .schedule = t[i].schedule,
+                                   .n_chunk  = t[i].n_chunk};
+            assert_ok(weft_partition_pipe(j.training.graph, &o, &p[r]));
+            state_times(p[r]);
+        }
+        assert_ok(weft_sim_run((const weft_program *const *)p, t[i].pp, NULL,
+                               &(weft_sim_options){.n_step = 1}, &line));
+        double work = 3.0 * 12 * t[i].n_chunk, bubble = t[i].parts * (t[i].pp - 1.0);
+        double idle = 1 - 1e-3 * work / line->total_s, want = bubble / (work + bubble);
+        print_message("%s, %d ranks: idle %.1f %%, theory %.1f %%\n", t[i].schedule,
+                      t[i].pp, 100 * idle, 100 * want);
+        assert_true(idle - want < 0.01 && want - idle < 0.01);
+        weft_timeline_destroy(line);
+        for (int r = 0; r < t[i].pp; r++) weft_program_destroy(p[r]);
+    }
+    test_job_close(&j);
+}
+
 static void bad_plans_are_refused(void **state)
 {
     test_job      j;
@@ -321,6 +371,7 @@ int main(void)
         cmocka_unit_test(cuts_anywhere),
         cmocka_unit_test(families),
         cmocka_unit_test(other_trainings),
+        cmocka_unit_test(buffers_cost_no_time),
         cmocka_unit_test(wrong_lists_are_refused),
         cmocka_unit_test(programs_are_text),
         cmocka_unit_test(stages_share_the_memory),

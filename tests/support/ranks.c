@@ -25,12 +25,13 @@ typedef struct rank {
 void test_job_open(test_job *j, const char *model, test_job_options o)
 {
     weft_model_options mo = {.batch = 1, .seq = o.seq, .with_loss = true};
-    weft_train_param   param[256];
-    weft_train_stat    stat[64];
     weft_model        *m;
     *j = (test_job){.o = o};
     assert_ok(weft_model_load(model, &mo, &m));
-    assert_true(m->n_param <= 256 && m->n_stat <= 64);
+    weft_train_param *param = calloc((size_t)m->n_param + 1, sizeof *param);
+    weft_train_stat  *stat  = calloc((size_t)m->n_stat + 1, sizeof *stat);
+    assert_non_null(param);
+    assert_non_null(stat);
     for (int i = 0; i < m->n_param; i++)
         param[i] = (weft_train_param){m->param[i].value, m->param[i].decay};
     for (int i = 0; i < m->n_stat; i++)
@@ -51,6 +52,8 @@ void test_job_open(test_job *j, const char *model, test_job_options o)
                              .n_micro      = o.n_micro};
     j->model              = m;
     assert_ok(weft_graph_make_training(m->graph, &to, &j->training));
+    free(param);
+    free(stat);
 }
 
 void test_job_close(test_job *j)

@@ -20,7 +20,6 @@ typedef struct test_job_options {
     int         seq, n_micro; /* one sequence a micro-batch */
     weft_dtype  dtype;
     const char *recompute, *optimizer; /* NULL: none, adamw */
-    double      dropout;
 } test_job_options;
 
 typedef struct test_job {
