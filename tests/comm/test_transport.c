@@ -156,11 +156,11 @@ static weft_status all_kinds(rank_state *r)
 
 static void sweep(int n_lo, int n_hi)
 {
-    for (transport over = 0; over < N_TRANSPORT; over++)
+    for (int over = 0; over < N_TRANSPORT; over++)
         for (where = 0; where < (over == LOCAL ? SLAB : N_MEMORY); where++)
             for (int n = n_lo; n <= n_hi; n++) {
-                run_ranks(over, n, 60, all_kinds);
-                all_ok(over, n);
+                run_ranks((transport)over, n, 60, all_kinds);
+                all_ok((transport)over, n);
             }
 }
 
@@ -211,9 +211,9 @@ static weft_status sum_of_bools(rank_state *r)
 static void types_that_cannot(void **state)
 {
     (void)state;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
-        run_ranks(over, 2, 20, sum_of_bools);
-        all_ok(over, 2);
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 20, sum_of_bools);
+        all_ok((transport)over, 2);
     }
 }
 
@@ -260,9 +260,9 @@ static void overlapping_groups_and_tags(void **state)
 {
     (void)state;
     dtype = WEFT_DTYPE_F32;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
-        run_ranks(over, 8, 60, overlapping);
-        all_ok(over, 8);
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 8, 60, overlapping);
+        all_ok((transport)over, 8);
     }
 }
 
@@ -279,8 +279,8 @@ static weft_status disagree(rank_state *r)
 static void different_calls_do_not_pass(void **state)
 {
     (void)state;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
-        run_ranks(over, 2, 0.3, disagree);
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 0.3, disagree);
         assert_true(rank[0].st == WEFT_ERR_ARG || rank[1].st == WEFT_ERR_ARG);
         assert_true(rank[0].st != WEFT_OK && rank[1].st != WEFT_OK);
     }
@@ -304,9 +304,9 @@ static weft_status open_wrongly(rank_state *r)
 static void bad_openings(void **state)
 {
     (void)state;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
-        run_ranks(over, 2, 5, open_wrongly);
-        all_ok(over, 2);
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 5, open_wrongly);
+        all_ok((transport)over, 2);
         assert_int_equal(rank[0].count + rank[1].count, 1);
     }
 }
@@ -351,13 +351,13 @@ static void messages_in_order(void **state)
 {
     (void)state;
     static const int64_t bytes[] = {8, 0, 800000};
-    for (transport over = 0; over < N_TRANSPORT; over++)
+    for (int over = 0; over < N_TRANSPORT; over++)
         for (where = 0; where < (over == LOCAL ? SLAB : N_MEMORY); where++)
             for (credits = 0; credits <= 3; credits++)
                 for (int i = 0; i < 3; i++) {
                     message_bytes = bytes[i];
-                    run_ranks(over, 3, 30, ring_of_messages);
-                    all_ok(over, 3);
+                    run_ranks((transport)over, 3, 30, ring_of_messages);
+                    all_ok((transport)over, 3);
                 }
 }
 
@@ -380,9 +380,9 @@ static weft_status wrong_size(rank_state *r)
 static void sizes_must_agree(void **state)
 {
     (void)state;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
-        run_ranks(over, 2, 5, wrong_size);
-        all_ok(over, 2);
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 5, wrong_size);
+        all_ok((transport)over, 2);
     }
 }
 
@@ -418,15 +418,15 @@ static weft_status nobody_receives(rank_state *r)
 static void the_late_are_named(void **state)
 {
     (void)state;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
+    for (int over = 0; over < N_TRANSPORT; over++) {
         double t0 = weft_clock_s();
-        run_ranks(over, 4, 0.1, rank_2_is_late);
+        run_ranks((transport)over, 4, 0.1, rank_2_is_late);
         for (int i = 0; i < 4; i++) {
             if (i == 2) continue;
             assert_int_equal(rank[i].st, WEFT_ERR_PEER);
             assert_non_null(strstr(rank[i].text, "rank 2 is silent"));
         }
-        run_ranks(over, 3, 0.1, nobody_receives);
+        run_ranks((transport)over, 3, 0.1, nobody_receives);
         assert_non_null(strstr(rank[0].text, "rank 1 is silent"));
         assert_non_null(strstr(rank[2].text, "rank 1 is silent"));
         assert_true(weft_clock_s() - t0 < 20);
@@ -456,9 +456,9 @@ static weft_status rank_1_gives_up(rank_state *r)
 static void giving_up_ends_all(void **state)
 {
     (void)state;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
+    for (int over = 0; over < N_TRANSPORT; over++) {
         double t0 = weft_clock_s();
-        run_ranks(over, 3, 60, rank_1_gives_up);
+        run_ranks((transport)over, 3, 60, rank_1_gives_up);
         assert_true(weft_clock_s() - t0 < 30);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(rank[i].st, WEFT_ERR_PEER);
@@ -519,11 +519,11 @@ static weft_status move_on(rank_state *r)
 static void older_epochs_are_dropped(void **state)
 {
     (void)state;
-    for (transport over = 0; over < N_TRANSPORT; over++) {
-        run_ranks(over, 2, 20, new_epoch);
-        all_ok(over, 2);
-        run_ranks(over, 3, 20, move_on);
-        all_ok(over, 3);
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 20, new_epoch);
+        all_ok((transport)over, 2);
+        run_ranks((transport)over, 3, 20, move_on);
+        all_ok((transport)over, 3);
     }
 }
 
