@@ -1,6 +1,7 @@
 /* Ranks of a job as threads of this process. */
 #include "support/ranks.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +223,8 @@ test_result test_job_run(const test_job *j, weft_program **p, int n, int n_threa
     for (int r = 0; r < n; r++) {
         if (k[r].st != WEFT_OK) fail_msg("rank %d: %s", r, k[r].text);
         assert_memory_equal(&k[r].r, &k[0].r, sizeof k[0].r);
+        for (int i = 0; i < TEST_STEPS; i++)
+            assert_true(isfinite(k[r].r.loss[i]) && isfinite(k[r].r.norm[i]));
     }
     k[0].r.weights = all_weights(k, n);
     for (int r = 0; r < n; r++) {
