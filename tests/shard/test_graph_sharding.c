@@ -103,14 +103,12 @@ static void others(void **state)
             try_plan(model[k], plan[i]);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2),
         cmocka_unit_test(mixtral),
         cmocka_unit_test(others),
     };
-    (void)argc;
-    (void)argv;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
