@@ -68,17 +68,26 @@ static bool positive(double x)
     return isfinite(x) && x > 0;
 }
 
+/* 0: not known. */
+static bool share(double x)
+{
+    return x >= 0 && x <= 1;
+}
+
 static weft_status check_device(const weft_cluster *c, const weft_device_kind *d)
 {
     bool good = d->n_rate > 0 && d->efficiency > 0 && d->efficiency <= 1 &&
                 positive(d->mem_Bps) && d->mem_bytes > 0 && isfinite(d->launch_s) &&
                 d->launch_s >= 0;
-    for (int i = 0; i < d->n_rate; i++) good = good && positive(d->rate[i].flops);
+    for (int i = 0; i < d->n_rate; i++)
+        good = good && positive(d->rate[i].flops) && share(d->rate[i].efficiency);
+    good = good && share(d->attention) && share(d->stream) && isfinite(d->half_size) &&
+           d->half_size >= 0;
     if (good) return WEFT_OK;
     return WEFT_FAIL(
         WEFT_ERR_ARG,
         "cluster %s, device %s: flops, mem_Bps and mem_bytes are to be above 0, "
-        "efficiency in (0,1], launch_s at least 0",
+        "efficiency in (0,1], launch_s at least 0, the curve's shares in [0,1]",
         c->name, d->name);
 }
 

@@ -3,7 +3,8 @@
  *     name: two-boxes
  *     device:
  *       - {name: h100, flops: {bf16: 9.89e14, f32: 6.7e13}, efficiency: 0.7, mem_Bps: 3.35e12,
- *          mem_bytes: 80000000000, launch_s: 4e-06}
+ *          mem_bytes: 80000000000, launch_s: 4e-06,
+ *          half_size: 300, attention: 0.5, stream: 0.85, efficiency_of: {f8_e4m3: 0.6}}   (these may be left out)
  *     link:
  *       - {name: nvlink, alpha_s: 2e-06, Bps: 4.5e11}
  *       - {name: ib, alpha_s: 5e-06, Bps: 5e10}
@@ -19,8 +20,9 @@
 #include "base/text.h"
 
 typedef struct weft_flop_rate {
-    const char *dtype; /* "f32" */
-    double      flops; /* a second, the device's peak */
+    const char *dtype;      /* "f32" */
+    double      flops;      /* a second, the device's peak */
+    double      efficiency; /* share of it that large products reach; 0: the kind's */
 } weft_flop_rate;
 
 typedef struct weft_device_kind {
@@ -31,6 +33,10 @@ typedef struct weft_device_kind {
     double          mem_Bps;
     int64_t         mem_bytes;
     double          launch_s; /* what starting any instruction costs */
+    /* The curve: 0 where it is not known. */
+    double half_size; /* a product's side at which half of the efficiency is reached */
+    double attention; /* share of the peak that fused attention reaches; 0: efficiency */
+    double stream;    /* share of mem_Bps that element-wise kernels reach; 0: 1 */
 } weft_device_kind;
 
 typedef struct weft_link_kind {

@@ -68,18 +68,37 @@ static weft_status read_rates(const reader *r, const weft_node *m, weft_device_k
     return weft_arena_status(r->c->arena);
 }
 
+static weft_status read_curve(const reader *r, const weft_node *m, weft_device_kind *k)
+{
+    const weft_node *f = weft_node_get(m, "efficiency_of");
+    if (f && f->kind != WEFT_NODE_MAP)
+        return complain(r, f, "expected a map", "efficiency_of");
+    for (int i = 0; f && i < f->u.list.n; i++) {
+        const char *dtype = f->u.list.node[i]->key;
+        int         at    = 0;
+        while (at < k->n_rate && strcmp(k->rate[at].dtype, dtype)) at++;
+        if (at == k->n_rate) return complain(r, f, "no flops are given for", dtype);
+        WEFT_TRY(weft_doc_get_double(r->d, f, dtype, &k->rate[at].efficiency));
+    }
+    WEFT_TRY(weft_doc_get_double(r->d, m, "half_size", &k->half_size));
+    WEFT_TRY(weft_doc_get_double(r->d, m, "attention", &k->attention));
+    return weft_doc_get_double(r->d, m, "stream", &k->stream);
+}
+
 static weft_status read_device(const reader *r, const weft_node *m, weft_device_kind *k)
 {
-    static const char *const key[] = {"name",    "flops",     "efficiency",
-                                      "mem_Bps", "mem_bytes", "launch_s"};
-    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 6));
+    static const char *const key[] = {
+        "name",     "flops",     "efficiency", "mem_Bps", "mem_bytes",
+        "launch_s", "half_size", "attention",  "stream",  "efficiency_of"};
+    WEFT_TRY(weft_doc_check_keys(r->d, m, key, (int)WEFT_COUNT(key)));
     k->efficiency = 1;
     WEFT_TRY(get_name(r, m, "name", &k->name));
     WEFT_TRY(read_rates(r, m, k));
     WEFT_TRY(weft_doc_get_double(r->d, m, "efficiency", &k->efficiency));
     WEFT_TRY(weft_doc_get_double(r->d, m, "mem_Bps", &k->mem_Bps));
     WEFT_TRY(weft_doc_get_int(r->d, m, "mem_bytes", &k->mem_bytes));
-    return weft_doc_get_double(r->d, m, "launch_s", &k->launch_s);
+    WEFT_TRY(weft_doc_get_double(r->d, m, "launch_s", &k->launch_s));
+    return read_curve(r, m, k);
 }
 
 static weft_status read_link(const reader *r, const weft_node *m, weft_link_kind *k)
@@ -179,6 +198,20 @@ static void put(weft_text *t, const char *key, double x)
     weft_text_put_double(t, x);
 }
 
+static void put_curve(const weft_device_kind *k, weft_text *t)
+{
+    int n = 0;
+    if (k->half_size != 0) put(t, "half_size", k->half_size);
+    if (k->attention != 0) put(t, "attention", k->attention);
+    if (k->stream != 0) put(t, "stream", k->stream);
+    for (int i = 0; i < k->n_rate; i++) {
+        if (k->rate[i].efficiency == 0) continue;
+        weft_text_add(t, "%s%s: ", n++ ? ", " : ", efficiency_of: {", k->rate[i].dtype);
+        weft_text_put_double(t, k->rate[i].efficiency);
+    }
+    if (n) weft_text_add(t, "}");
+}
+
 static void put_device(const weft_device_kind *k, weft_text *t)
 {
     weft_text_add(t, "  - {name: ");
@@ -193,6 +226,7 @@ static void put_device(const weft_device_kind *k, weft_text *t)
     put(t, "mem_Bps", k->mem_Bps);
     weft_text_add(t, ", mem_bytes: %lld", (long long)k->mem_bytes);
     put(t, "launch_s", k->launch_s);
+    put_curve(k, t);
     weft_text_add(t, "}\n");
 }
 
