@@ -41,6 +41,10 @@ typedef struct weft_pipe_options {
 weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
                                 weft_program **out);
 
+/* Moves a program's sums over ranks to the comm stream, in buckets of about bucket_bytes, each as soon as the
+ * backward pass has finished its accumulators.  The same sums: bits stay.  Nothing to sum: nothing changes. */
+weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes);
+
 /* Cuts between layers for stages of about equal flops: cut[0 .. n_stage-2].  WEFT_ERR_ARG: more stages than
  * layers. */
 weft_status weft_partition_cuts(const weft_graph *g, int n_stage, int *cut);

@@ -112,8 +112,9 @@ static void *train_thread(void *arg)
     return NULL;
 }
 
-/* All ranks of a job of `world`; each must end with the same numbers. */
-static result run(const weft_model *m, const weft_training *t, int world)
+/* All ranks of a job of `world`; each must end with the same numbers.  bucket: bytes of the sums that run
+ * beside the backward pass; 0: they come behind it. */
+static result run(const weft_model *m, const weft_training *t, int world, int64_t bucket)
 {
     rank             k[8] = {0};
     pthread_t        thread[8];
@@ -124,6 +125,7 @@ static result run(const weft_model *m, const weft_training *t, int world)
         weft_partition_options o = {
             .n_micro = MICRO, .n_lane = LANES, .world = world, .rank = r};
         assert_ok(weft_partition_one(t->graph, &o, &p[r]));
+        if (bucket) assert_ok(weft_partition_overlap(p[r], bucket));
         k[r] = (rank){.program = p[r], .model = m, .training = t};
         assert_ok(weft_comm_local_join(hub, r, 30.0, &k[r].comm));
     }
@@ -165,11 +167,14 @@ static void ranks_train_like_one(void **state)
                              .n_micro      = MICRO};
     assert_ok(weft_graph_make_training(m->graph, &to, &t));
 
-    result one = run(m, &t, 1);
+    result one = run(m, &t, 1, 0);
     assert_true(one.loss[STEPS - 1] < one.loss[0]);
     for (int world = 2; world <= LANES; world *= 2) {
-        result many = run(m, &t, world);
-        assert_memory_equal(&many, &one, sizeof one);
+        for (int64_t bucket = 0; bucket <= 1 << 20;
+             bucket         = bucket ? bucket * 32 : 32768) {
+            result many = run(m, &t, world, bucket);
+            assert_memory_equal(&many, &one, sizeof one);
+        }
     }
     weft_graph_destroy(t.graph);
     weft_model_destroy(m);

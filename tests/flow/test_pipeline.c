@@ -27,7 +27,8 @@ static test_result run_one(const test_job *j, int n_lane)
     return test_job_run(j, &p, 1, 1);
 }
 
-static test_result run(const test_job *j, plan x)
+/* bucket: bytes of the sums that run beside the backward pass; 0: they come behind it. */
+static test_result run(const test_job *j, plan x, int64_t bucket)
 {
     weft_program *p[TEST_MAX_RANK];
     int           n = x.dp * x.pp;
@@ -41,13 +42,15 @@ static test_result run(const test_job *j, plan x)
                                .n_chunk  = x.n_chunk,
                                .cut      = x.cut};
         assert_ok(weft_partition_pipe(j->training.graph, &o, &p[r]));
+        if (bucket) assert_ok(weft_partition_overlap(p[r], bucket));
     }
     return test_job_run(j, p, n, x.n_thread ? x.n_thread : 1);
 }
 
-static void same(const test_job *j, const test_result *one, plan x)
+static void same_in_buckets(const test_job *j, const test_result *one, plan x,
+                            int64_t bucket)
 {
-    test_result many = run(j, x);
+    test_result many = run(j, x, bucket);
     if (memcmp(&many, one, sizeof many) != 0)
         fail_msg("dp %d, pp %d, %s x %d, lanes %d: loss %.9g %.9g, one rank %.9g %.9g; "
                  "norm %.9g, "
@@ -56,6 +59,11 @@ static void same(const test_job *j, const test_result *one, plan x)
                  (double)many.loss[TEST_STEPS - 1], (double)one->loss[0],
                  (double)one->loss[TEST_STEPS - 1], (double)many.norm[0],
                  (double)one->norm[0]);
+}
+
+static void same(const test_job *j, const test_result *one, plan x)
+{
+    same_in_buckets(j, one, x, 0);
 }
 
 static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1", "interleaved"};
@@ -128,6 +136,9 @@ static void pipelines_side_by_side(void **state)
     test_job_open(&j, "tiny256", (test_job_options){.seq = SEQ, .n_micro = 8});
     test_result one = run_one(&j, 4);
     same(&j, &one, (plan){2, 2, 1, 4, "1f1b", NULL, 1});
+    for (size_t s = 0; s < WEFT_COUNT(schedules); s++)
+        same_in_buckets(&j, &one, (plan){2, 2, 1, 4, schedules[s], NULL, 1}, 100000);
+    same_in_buckets(&j, &one, (plan){2, 2, 2, 4, "interleaved", NULL, 1}, 30000);
     same(&j, &one, (plan){2, 2, 2, 4, "interleaved", NULL, 1});
     same(&j, &one, (plan){2, 3, 1, 4, "zb-h1", NULL, 1});
     same(&j, &one, (plan){4, 2, 1, 4, "gpipe", NULL, 1});

@@ -1,0 +1,376 @@
+/* Gradient sums beside the backward pass.
+ *
+ * In: a program whose compute stream ends with an actor of collectives, each in place on an accumulator.
+ * Out: the collectives in buckets, each an actor of the comm stream that fires when the piece of the
+ * backward pass that finishes its accumulators has fired for the last time:
+ *
+ *     compute   ... backward.a | backward.b | backward.c |            update
+ *     comm                       reduce.0     reduce.1     reduce.2 |
+ *
+ * The sums are the same ones, taken by the same tree: bits do not change. */
+#include <stdlib.h>
+
+#include "partition/partition_priv.h"
+
+/* A collective of the reduce actor, and the last instruction that writes its accumulator before. */
+typedef struct sum {
+    int     instr;
+    int32_t buffer;
+    int64_t bytes;
+    int     at; /* place of the writer's last firing in the compute stream's list */
+    int     writer, last; /* actor, instruction; merges are looked through */
+} sum;
+
+typedef struct bucket {
+    int first, n; /* of sums */
+    int actor;
+} bucket;
+
+typedef struct cut {
+    int actor, end; /* instructions below end belong to the piece */
+    int piece;      /* the actor that runs them */
+    int bucket;     /* what it finishes */
+    int merge,
+        part; /* the merge actor behind it, and its share for the bucket; -1 none */
+} cut;
+
+typedef struct overlap {
+    weft_program *p;
+    weft_arena   *tmp;
+    int64_t       room; /* bytes a bucket should have */
+    int           reduce, at;
+    int           n_sum, n_bucket, n_cut;
+    sum          *sum;
+    bucket       *bucket;
+    cut          *cut;
+    int          *of; /* buffer -> bucket, -1 none */
+    int           cap_actor, cap_edge;
+} overlap;
+
+/* ---- what can be moved ---- */
+
+static bool only(const weft_actor *a, weft_instr_kind kind)
+{
+    for (int i = 0; i < a->n_instr; i++)
+        if (a->instr[i].kind != kind) return false;
+    return a->n_instr > 0;
+}
+
+static bool in_place(const weft_instr *i)
+{
+    return i->coll == WEFT_ALL_REDUCE && i->n_in == 1 && i->n_out == 1 &&
+           i->in[0].buffer == i->out[0].buffer;
+}
+
+/* The actor of collectives that fires once, last of its kind. */
+static bool find_reduce(overlap *k)
+{
+    const weft_program *p = k->p;
+    k->reduce             = -1;
+    for (int i = 0; i < p->n_firing[WEFT_STREAM_COMPUTE]; i++) {
+        const weft_firing *f = &p->firing[WEFT_STREAM_COMPUTE][i];
+        const weft_actor  *a = &p->actor[f->actor];
+        if (f->micro >= 0 || !only(a, WEFT_INSTR_COLLECTIVE)) continue;
+        bool all = true;
+        for (int x = 0; x < a->n_instr; x++) all = all && in_place(&a->instr[x]);
+        if (all) k->reduce = f->actor, k->at = i;
+    }
+    return k->reduce >= 0;
+}
+
+static int last_write(const weft_actor *a, int32_t buffer)
+{
+    for (int i = a->n_instr - 1; i >= 0; i--)
+        for (int x = 0; x < a->instr[i].n_out; x++)
+            if (a->instr[i].out[x].buffer == buffer) return i;
+    return -1;
+}
+
+static bool find_writer(const overlap *k, sum *s)
+{
+    const weft_program *p = k->p;
+    for (s->at = k->at - 1; s->at >= 0; s->at--) {
+        s->writer           = p->firing[WEFT_STREAM_COMPUTE][s->at].actor;
+        const weft_actor *a = &p->actor[s->writer];
+        if (only(a, WEFT_INSTR_MERGE)) continue;
+        s->last = last_write(a, s->buffer);
+        if (s->last >= 0) return true;
+    }
+    return false;
+}
+
+static int by_end(const void *a, const void *b)
+{
+    const sum *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    if (x->last != y->last) return x->last < y->last ? -1 : 1;
+    return x->instr < y->instr ? -1 : 1;
+}
+
+static weft_status find_sums(overlap *k)
+{
+    const weft_actor *a = &k->p->actor[k->reduce];
+    k->sum              = WEFT_ARENA_ARRAY(k->tmp, sum, a->n_instr + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    for (int i = 0; i < a->n_instr; i++) {
+        const weft_operand *o = &a->instr[i].in[0];
+        sum                 s = {.instr  = i,
+                                 .buffer = o->buffer,
+                                 .bytes =
+                                     weft_shape_count(&o->type.shape) * weft_dtype_bytes(o->type.dtype)};
+        if (!find_writer(k, &s)) return WEFT_OK; /* made elsewhere: all stays as it is */
+        k->sum[k->n_sum++] = s;
+    }
+    qsort(k->sum, (size_t)k->n_sum, sizeof *k->sum, by_end);
+    return WEFT_OK;
+}
+
+/* ---- buckets and the pieces that finish them ---- */
+
+static weft_status add_actor(overlap *k, const char *name, weft_stream_kind stream, int n,
+                             int *out)
+{
+    weft_program *p = k->p;
+    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->actor, &k->cap_actor, p->n_actor + 1,
+                             sizeof *p->actor));
+    weft_actor *a = &p->actor[p->n_actor];
+    *a            = (weft_actor){.name = name, .stream = stream};
+    a->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, n + 1);
+    *out          = p->n_actor++;
+    return weft_arena_status(p->arena);
+}
+
+static weft_status make_buckets(overlap *k)
+{
+    k->bucket = WEFT_ARENA_ARRAY(k->tmp, bucket, k->n_sum + 1);
+    k->of     = WEFT_ARENA_ARRAY(k->tmp, int, k->p->n_buffer + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    for (int i = 0; i < k->p->n_buffer; i++) k->of[i] = -1;
+    for (int i = 0; i < k->n_sum;) {
+        bucket *b     = &k->bucket[k->n_bucket];
+        int64_t bytes = 0;
+        for (b->first = i; i < k->n_sum && bytes < k->room; i++) {
+            bytes += k->sum[i].bytes;
+            k->of[k->sum[i].buffer] = k->n_bucket;
+            b->n++;
+        }
+        const char *name = weft_arena_printf(k->p->arena, "reduce.%d", k->n_bucket);
+        WEFT_TRY(add_actor(k, name, WEFT_STREAM_COMM, b->n, &b->actor));
+        weft_actor *a = &k->p->actor[b->actor], *r = &k->p->actor[k->reduce];
+        for (int x = 0; x < b->n; x++)
+            a->instr[a->n_instr++] = r->instr[k->sum[b->first + x].instr];
+        k->n_bucket++;
+    }
+    return WEFT_OK;
+}
+
+/* The merge actor that fires right behind the actor, -1 none. */
+static int merge_behind(const weft_program *p, int actor)
+{
+    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
+    for (int i = 0; i + 1 < p->n_firing[WEFT_STREAM_COMPUTE]; i++)
+        if (f[i].actor == actor && only(&p->actor[f[i + 1].actor], WEFT_INSTR_MERGE))
+            return f[i + 1].actor;
+    return -1;
+}
+
+/* Takes the bucket's merges out of the merge actor into one of their own. */
+static weft_status cut_merge(overlap *k, cut *c)
+{
+    c->part  = -1;
+    c->merge = merge_behind(k->p, c->actor);
+    if (c->merge < 0) return WEFT_OK;
+    int kept = 0, n = k->p->actor[c->merge].n_instr;
+    WEFT_TRY(add_actor(k, weft_arena_printf(k->p->arena, "merge.%d", c->bucket),
+                       WEFT_STREAM_COMPUTE, n, &c->part));
+    weft_actor *m = &k->p->actor[c->merge], *part = &k->p->actor[c->part];
+    for (int i = 0; i < n; i++)
+        if (k->of[m->instr[i].out[0].buffer] == c->bucket)
+            part->instr[part->n_instr++] = m->instr[i];
+        else
+            m->instr[kept++] = m->instr[i];
+    m->n_instr = kept;
+    if (!part->n_instr) c->part = -1;
+    return WEFT_OK;
+}
+
+/* A cut behind the last writer of each bucket but the last of its actor. */
+static weft_status make_cuts(overlap *k)
+{
+    k->cut = WEFT_ARENA_ARRAY(k->tmp, cut, k->n_bucket + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    for (int b = 0; b < k->n_bucket; b++) {
+        const sum *s     = &k->sum[k->bucket[b].first + k->bucket[b].n - 1];
+        int        begin = 0;
+        for (int i = 0; i < k->n_cut; i++)
+            if (k->cut[i].actor == s->writer) begin = k->cut[i].end;
+        if (s->last + 1 <= begin) continue; /* an earlier piece finishes it too */
+        cut c = {.actor = s->writer, .end = s->last + 1, .bucket = b};
+        WEFT_TRY(cut_merge(k, &c));
+        const char *name = k->p->actor[c.actor].name;
+        WEFT_TRY(add_actor(k, weft_arena_printf(k->p->arena, "%s.to.%d", name, b),
+                           k->p->actor[c.actor].stream, c.end - begin, &c.piece));
+        weft_actor *from = &k->p->actor[c.actor], *to = &k->p->actor[c.piece];
+        for (int i = begin; i < c.end; i++) to->instr[to->n_instr++] = from->instr[i];
+        k->cut[k->n_cut++] = c;
+    }
+    /* the actor itself keeps what is behind its last cut */
+    for (int i = 0; i < k->n_cut; i++) {
+        const cut *c    = &k->cut[i];
+        bool       last = true;
+        for (int x = i + 1; x < k->n_cut; x++) last = last && k->cut[x].actor != c->actor;
+        weft_actor *a = &k->p->actor[c->actor];
+        if (last) a->instr += c->end, a->n_instr -= c->end;
+    }
+    return WEFT_OK;
+}
+
+/* ---- lists and edges ---- */
+
+/* Has it something to do?  Empty actors have left the list. */
+static bool works(const weft_program *p, int actor)
+{
+    return p->actor[actor].n_instr > 0;
+}
+
+static bool fires(const weft_program *p, int actor)
+{
+    int s = (int)p->actor[actor].stream;
+    for (int i = 0; i < p->n_firing[s]; i++)
+        if (p->firing[s][i].actor == actor) return true;
+    return false;
+}
+
+/* The merge actor whose firings follow those of a cut actor, -1 none. */
+static int merge_of(const overlap *k, int actor)
+{
+    for (int c = 0; c < k->n_cut; c++)
+        if (k->cut[c].actor == actor && k->cut[c].merge >= 0) return k->cut[c].merge;
+    return -1;
+}
+
+/* The firing of a cut actor becomes those of its pieces, each followed by its share of the merges. */
+static weft_status make_lists(overlap *k)
+{
+    weft_program      *p = k->p;
+    int                n = p->n_firing[WEFT_STREAM_COMPUTE], m = 0, j = 0;
+    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
+    weft_firing       *list =
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (2 * k->n_cut + 1) + 1);
+    weft_firing *comm = WEFT_ARENA_ARRAY(p->arena, weft_firing,
+                                         p->n_firing[WEFT_STREAM_COMM] + k->n_bucket + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < n; i++) {
+        if (i == k->at) continue;
+        int end = i + 1; /* the merges that follow */
+        while (end < n && f[end].actor == merge_of(k, f[i].actor)) end++;
+        for (int c = 0; c < k->n_cut; c++) {
+            if (k->cut[c].actor != f[i].actor) continue;
+            list[m]         = f[i];
+            list[m++].actor = k->cut[c].piece;
+            for (int x = i + 1; x < end && k->cut[c].part >= 0; x++) {
+                list[m]         = f[x];
+                list[m++].actor = k->cut[c].part;
+            }
+        }
+        if (works(p, f[i].actor)) list[m++] = f[i];
+    }
+    for (; j < p->n_firing[WEFT_STREAM_COMM]; j++)
+        comm[j] = p->firing[WEFT_STREAM_COMM][j];
+    for (int b = 0; b < k->n_bucket; b++)
+        comm[j++] = (weft_firing){
+            .actor = k->bucket[b].actor, .micro = -1, .lane_slot = f[k->at].lane_slot};
+    p->firing[WEFT_STREAM_COMPUTE]   = list;
+    p->n_firing[WEFT_STREAM_COMPUTE] = m;
+    p->firing[WEFT_STREAM_COMM]      = comm;
+    p->n_firing[WEFT_STREAM_COMM]    = j;
+    return WEFT_OK;
+}
+
+static weft_status add_edge(overlap *k, weft_edge e)
+{
+    weft_program *p = k->p;
+    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->edge, &k->cap_edge, p->n_edge + 1,
+                             sizeof *p->edge));
+    p->edge[p->n_edge++] = e;
+    return WEFT_OK;
+}
+
+/* Edges of a cut actor are its pieces' too. */
+static weft_status spread_edges(overlap *k)
+{
+    int n = k->p->n_edge, kept = 0;
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < k->n_cut; c++) {
+            weft_edge e = k->p->edge[i];
+            if (e.from == k->cut[c].actor) e.from = k->cut[c].piece;
+            if (e.to == k->cut[c].actor) e.to = k->cut[c].piece;
+            if (e.from != k->p->edge[i].from || e.to != k->p->edge[i].to)
+                WEFT_TRY(add_edge(k, e));
+        }
+    for (int i = 0; i < k->p->n_edge; i++)
+        if (works(k->p, k->p->edge[i].from) && works(k->p, k->p->edge[i].to))
+            k->p->edge[kept++] = k->p->edge[i];
+    k->p->n_edge = kept;
+    return WEFT_OK;
+}
+
+static bool writes_any(const overlap *k, const weft_actor *a, int b)
+{
+    for (int i = 0; i < a->n_instr; i++)
+        for (int x = 0; x < a->instr[i].n_out; x++)
+            if (a->instr[i].out[x].buffer >= 0 && k->of[a->instr[i].out[x].buffer] == b)
+                return true;
+    return false;
+}
+
+/* A bucket waits for all that writes its accumulators; what comes behind the sums waits for all buckets. */
+static weft_status bucket_edges(overlap *k, int next)
+{
+    for (int b = 0; b < k->n_bucket; b++) {
+        weft_edge e = {.to = k->bucket[b].actor, .credits = 1, .per_step = true};
+        for (int a = 0; a < k->p->n_actor; a++) {
+            if (k->p->actor[a].stream != WEFT_STREAM_COMPUTE || a == next) continue;
+            e.from = a;
+            if (writes_any(k, &k->p->actor[a], b) && fires(k->p, a))
+                WEFT_TRY(add_edge(k, e));
+        }
+        e = (weft_edge){.from = e.to, .to = next, .credits = 1, .per_step = true};
+        WEFT_TRY(add_edge(k, e));
+    }
+    return WEFT_OK;
+}
+
+static weft_status rebuild(overlap *k)
+{
+    weft_program *p    = k->p;
+    int           next = p->firing[WEFT_STREAM_COMPUTE][k->at + 1].actor;
+    weft_actor   *own  = WEFT_ARENA_ARRAY(p->arena, weft_actor, p->n_actor + 1);
+    weft_edge    *edge = WEFT_ARENA_ARRAY(p->arena, weft_edge, p->n_edge + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < p->n_actor; i++) own[i] = p->actor[i];
+    for (int i = 0; i < p->n_edge; i++) edge[i] = p->edge[i];
+    p->actor     = own;
+    p->edge      = edge;
+    k->cap_actor = p->n_actor + 1;
+    k->cap_edge  = p->n_edge + 1;
+    WEFT_TRY(make_buckets(k));
+    WEFT_TRY(make_cuts(k));
+    WEFT_TRY(make_lists(k));
+    p->actor[k->reduce].n_instr = 0;
+    WEFT_TRY(spread_edges(k));
+    return bucket_edges(k, next);
+}
+
+weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes)
+{
+    overlap     k  = {.p = p, .room = bucket_bytes > 0 ? bucket_bytes : 1};
+    weft_status st = WEFT_OK;
+    if (!find_reduce(&k) || k.at + 1 >= p->n_firing[WEFT_STREAM_COMPUTE]) return WEFT_OK;
+    WEFT_TRY(weft_arena_create(&k.tmp));
+    WEFT_GO(find_sums(&k));
+    if (k.n_sum == p->actor[k.reduce].n_instr) WEFT_GO(rebuild(&k));
+out:
+    weft_arena_destroy(k.tmp);
+    return st;
+}
