@@ -323,6 +323,8 @@ typedef struct weft_shorthand {
 weft_status weft_shorthand_parse(const char *text, weft_shorthand *out);
 void        weft_shorthand_print(const weft_shorthand *h, weft_text *t);
 int         weft_shorthand_world(const weft_shorthand *h);
+/* The axis whose ranks own lanes of the gradient's sum; -1: none. */
+int weft_shorthand_lane_axis(const weft_shorthand *h);
 
 /* Meshes (one a stage, pp slowest) and marks for a training graph (or a forward one, without zero); all
  * in a.  world: how many ranks there are, 0: as many as it takes.  node_mesh is left to the caller. */

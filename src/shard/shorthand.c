@@ -128,6 +128,11 @@ int weft_shorthand_world(const weft_shorthand *h)
     return n <= 1 << 24 ? (int)n : -1;
 }
 
+int weft_shorthand_lane_axis(const weft_shorthand *h)
+{
+    return find_axis(h, "dp");
+}
+
 /* ---- finding values ---- */
 
 typedef struct finder {

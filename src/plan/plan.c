@@ -1,0 +1,248 @@
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "base/io.h"
+#include "program/schedule.h"
+
+void weft_plan_destroy(weft_plan *p)
+{
+    if (p) weft_arena_destroy(p->arena);
+}
+
+int weft_plan_places(const weft_plan *p)
+{
+    int n = 1;
+    for (int i = 0; i < p->n_axis; i++) n *= p->axis[i].size;
+    return n;
+}
+
+int weft_plan_world(const weft_plan *p)
+{
+    return weft_plan_places(p) * p->pp;
+}
+
+int weft_plan_lane_ranks(const weft_plan *p)
+{
+    return p->lane_axis < 0 ? 1 : p->axis[p->lane_axis].size;
+}
+
+/* ---- verify ---- */
+
+static weft_status check_axes(const weft_plan *p)
+{
+    int64_t n = p->pp;
+    for (int i = 0; i < p->n_axis; i++) {
+        if (p->axis[i].size < 1)
+            return WEFT_FAIL(WEFT_ERR_ARG, "axis %s has size %d", p->axis[i].name,
+                             p->axis[i].size);
+        for (int k = 0; k < i; k++)
+            if (!strcmp(p->axis[i].name, p->axis[k].name))
+                return WEFT_FAIL(WEFT_ERR_ARG, "mesh: axis %s stands there twice",
+                                 p->axis[i].name);
+        n *= p->axis[i].size;
+        if (n > 1 << 24)
+            return WEFT_FAIL(WEFT_ERR_ARG, "mesh: more than %d ranks", 1 << 24);
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_batch(const weft_plan *p)
+{
+    const weft_plan_of *o = &p->of;
+    if (o->batch < 1 || o->micro_batch < 1 || o->seq < 1 || o->lanes < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "batch, seq, micro_batch and lanes are whole numbers from 1");
+    if (o->batch % o->micro_batch)
+        return WEFT_FAIL(WEFT_ERR_ARG, "micro_batch %lld does not divide batch %lld",
+                         (long long)o->micro_batch, (long long)o->batch);
+    if (o->lanes & (o->lanes - 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "lanes %lld is not a power of two",
+                         (long long)o->lanes);
+    if (o->lanes > o->batch / o->micro_batch)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "lanes %lld is more than the %lld micro-batches of a step",
+                         (long long)o->lanes, (long long)(o->batch / o->micro_batch));
+    if (weft_plan_lane_ranks(p) > o->lanes)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s=%d is more than the %lld lanes of the gradient's sum; set lanes to "
+            "at least %d (and micro_batch to at most %lld)",
+            p->axis[p->lane_axis].name, weft_plan_lane_ranks(p), (long long)o->lanes,
+            weft_plan_lane_ranks(p),
+            (long long)(o->batch / weft_plan_lane_ranks(p) > 0
+                            ? o->batch / weft_plan_lane_ranks(p)
+                            : 1));
+    return WEFT_OK;
+}
+
+static weft_status check_stages(const weft_plan *p)
+{
+    int n = p->pp * p->chunks, known = 0;
+    for (int i = 0; weft_schedule_name(i); i++)
+        known = known || !strcmp(weft_schedule_name(i), p->schedule);
+    if (!known) return WEFT_FAIL(WEFT_ERR_ARG, "there is no schedule '%s'", p->schedule);
+    for (int i = 1; i < n; i++)
+        if (!p->first[i] || !p->first[i][0])
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "stage %d: first is missing: the value it begins with", i);
+    for (int i = 1; i < n; i++)
+        for (int k = 1; k < i; k++)
+            if (!strcmp(p->first[i], p->first[k]))
+                return WEFT_FAIL(
+                    WEFT_ERR_ARG,
+                    "stages %d and %d both begin with %s: a stage without layers", k, i,
+                    p->first[i]);
+    return WEFT_OK;
+}
+
+static weft_status check_marks(const weft_plan *p)
+{
+    for (int i = 0; i < p->n_mark; i++) {
+        const weft_mark *k    = &p->mark[i];
+        uint32_t         seen = 0;
+        for (int s = 0; s < k->layout.n; s++) {
+            int a = k->layout.split[s].axis;
+            if (a < 0 || a >= p->n_axis)
+                return WEFT_FAIL(WEFT_ERR_ARG, "mark on %s: no such axis", k->name);
+            if (seen >> a & 1)
+                return WEFT_FAIL(WEFT_ERR_ARG, "mark on %s: axis %s cuts it twice",
+                                 k->name, p->axis[a].name);
+            seen |= 1u << a;
+        }
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_plan_verify(const weft_plan *p)
+{
+    if (p->pp < 1 || p->pp > 1 << 16 || p->chunks < 1 || p->chunks > 1 << 16)
+        return WEFT_FAIL(WEFT_ERR_ARG, "stages: from 1 to 65536 ranks and chunks");
+    if (p->lane_axis < -1 || p->lane_axis >= p->n_axis)
+        return WEFT_FAIL(WEFT_ERR_ARG, "lane_axis: no such axis");
+    if (p->zero < 0 || p->zero > 3)
+        return WEFT_FAIL(WEFT_ERR_ARG, "zero: %d is not 0 to 3", p->zero);
+    if (strcmp(p->recompute, "none") && strcmp(p->recompute, "selective") &&
+        strcmp(p->recompute, "full"))
+        return WEFT_FAIL(WEFT_ERR_ARG, "recompute: '%s' is none of: none selective full",
+                         p->recompute);
+    WEFT_TRY(check_axes(p));
+    WEFT_TRY(check_batch(p));
+    WEFT_TRY(check_stages(p));
+    WEFT_TRY(check_marks(p));
+    if (p->predicted.n_mem && p->predicted.n_mem != weft_plan_world(p))
+        return WEFT_FAIL(WEFT_ERR_ARG, "predicted.mem_bytes has %d numbers for %d ranks",
+                         p->predicted.n_mem, weft_plan_world(p));
+    return WEFT_OK;
+}
+
+bool weft_plan_equal(const weft_plan *a, const weft_plan *b)
+{
+    weft_text x = {0}, y = {0};
+    bool same = weft_plan_print(a, &x) == WEFT_OK && weft_plan_print(b, &y) == WEFT_OK &&
+                x.n == y.n && !memcmp(x.s, y.s, x.n);
+    weft_text_fini(&x);
+    weft_text_fini(&y);
+    return same;
+}
+
+/* ---- is it for this job? ---- */
+
+weft_status weft_plan_check(const weft_plan *p, const char *where,
+                            const weft_plan_of *want, int world)
+{
+    const weft_plan_of *o = &p->of;
+    const struct {
+        const char *name;
+        int64_t     is, want;
+    } number[] = {{"batch", o->batch, want->batch},
+                  {"seq", o->seq, want->seq},
+                  {"micro_batch", o->micro_batch, want->micro_batch},
+                  {"lanes", o->lanes, want->lanes}};
+    if (world && weft_plan_world(p) != world)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s is a plan for %d ranks, but there are %d",
+                         where, weft_plan_world(p), world);
+    for (size_t i = 0; i < WEFT_COUNT(number); i++)
+        if (number[i].is != number[i].want)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s is a plan of another job: %s is %lld there and %lld "
+                             "here",
+                             where, number[i].name, (long long)number[i].is,
+                             (long long)number[i].want);
+    if (o->graph_hash != want->graph_hash)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s is a plan of another model: graph %016llx (%s) there, %016llx (%s) here",
+            where, (unsigned long long)o->graph_hash, o->model,
+            (unsigned long long)want->graph_hash, want->model);
+    if (o->kernels && want->kernels && strcmp(o->kernels, want->kernels))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s is a plan of another build: kernels '%s' there, '%s' here; without its "
+            "line \"kernels\" any build takes it",
+            where, o->kernels, want->kernels);
+    return WEFT_OK;
+}
+
+/* ---- on a graph ---- */
+
+weft_status weft_plan_cuts(const weft_plan *p, const weft_graph *g, int *cut)
+{
+    int before = 0;
+    for (int k = 1; k < p->pp * p->chunks; k++) {
+        weft_vid v = weft_graph_find(g, p->first[k]);
+        int      n = v < 0 ? -1 : g->value[v].node;
+        if (n < 0 || g->node[n].phase != WEFT_PHASE_FORWARD)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "plan: stage %d begins with %s, which %s does not compute going forward",
+                k, p->first[k], g->name);
+        if (n <= before)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "plan: stage %d begins with %s, not behind where stage %d "
+                             "begins: a stage "
+                             "without layers",
+                             k, p->first[k], k - 1);
+        cut[k - 1] = before = n;
+    }
+    return WEFT_OK;
+}
+
+static weft_status find_marked(const weft_plan *p, const weft_graph *g)
+{
+    for (int i = 0; i < p->n_mark; i++) {
+        weft_vid v = 0;
+        while (v < g->n_value && !weft_mark_matches(&p->mark[i], g->value[v].name)) v++;
+        if (v == g->n_value)
+            return WEFT_FAIL(WEFT_ERR_ARG, "plan: mark on %s: graph %s has no such value",
+                             p->mark[i].name, g->name);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena *a,
+                            weft_shard_options *out)
+{
+    weft_mesh *m = WEFT_ARENA_NEW(a, weft_mesh);
+    if (!m) return weft_arena_status(a);
+    WEFT_TRY(find_marked(p, g));
+    WEFT_TRY(weft_mesh_make(a, "stage", p->n_axis, p->axis, 0, m));
+    *out = (weft_shard_options){
+        .n_mesh = 1, .mesh = m, .n_mark = p->n_mark, .mark = p->mark};
+    return WEFT_OK;
+}
+
+bool weft_plan_lanes_only(const weft_plan *p, const weft_graph *g)
+{
+    for (int i = 0; i < p->n_mark; i++) {
+        const weft_layout *l = &p->mark[i].layout;
+        for (int s = 0; s < l->n; s++) {
+            weft_vid v = weft_graph_find(g, p->mark[i].name);
+            if (p->axis[l->split[s].axis].size == 1) continue;
+            if (v < 0 || g->value[v].kind != WEFT_VALUE_INPUT || l->split[s].dim != 0 ||
+                l->split[s].axis != p->lane_axis)
+                return false;
+        }
+    }
+    return weft_plan_lane_ranks(p) == weft_plan_places(p);
+}

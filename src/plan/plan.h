@@ -1,0 +1,96 @@
+/* A plan: one choice of mesh, marks, stages and schedule for one job.  Read-only once made.
+ *
+ *     weft_plan *p;
+ *     WEFT_TRY(weft_plan_load("plan.json", &p));
+ *     WEFT_GO(weft_plan_check(p, "plan.json", &of, world));
+ *     ...
+ *     weft_plan_destroy(p);
+ *
+ * The mesh is that of one stage; all stages have alike ones.  Rank = stage * places + place, places counted by the
+ * axes as written, the last one fastest.  Text form: JSON, versioned, parse(print(p)) == p.
+ *
+ * Always true (weft_plan_verify): axes differ; stages are as many as pp * chunks and only the first has no
+ * first value; the schedule exists; every mark is of the mesh; lanes is a power of two that the lane axis
+ * does not exceed; micro_batch divides batch. */
+#ifndef WEFT_PLAN_PLAN_H
+#define WEFT_PLAN_PLAN_H
+
+#include "shard/shard.h"
+
+#define WEFT_PLAN_VERSION 1
+
+/* What the plan is for: a run refuses one that is for something else. */
+typedef struct weft_plan_of {
+    const char *model;      /* its name, for messages */
+    uint64_t    graph_hash; /* of the model's graph for one micro-batch */
+    const char *kernels;    /* the kernel set's id; NULL: any */
+    int64_t     batch, seq, micro_batch, lanes;
+} weft_plan_of;
+
+/* What is expected of it; nothing here decides a program. */
+typedef struct weft_plan_predicted {
+    double   step_s; /* 0: not known */
+    int      n_mem;  /* 0, or the number of ranks */
+    int64_t *mem_bytes;
+} weft_plan_predicted;
+
+typedef struct weft_plan {
+    weft_arena    *arena;
+    weft_plan_of   of;
+    int            n_axis;
+    weft_mesh_axis axis[WEFT_MAX_AXIS];
+    int lane_axis; /* whose sums are taken behind `accumulate`, in the lanes' tree; -1 none */
+    int          pp, chunks; /* ranks of a pipeline, stages of each */
+    const char  *schedule;
+    const char **first; /* of each stage, the first value it makes; of stage 0 NULL */
+    int          zero;  /* as it was said; the marks are what counts */
+    bool         sp;
+    const char  *recompute;
+    int          n_mark;
+    weft_mark   *mark; /* by name */
+    weft_plan_predicted predicted;
+} weft_plan;
+
+/* WEFT_ERR_ARG with file and line. */
+weft_status weft_plan_parse(const char *file, const char *text, size_t n,
+                            weft_plan **out);
+weft_status weft_plan_load(const char *path, weft_plan **out);
+weft_status weft_plan_print(const weft_plan *p, weft_text *t);
+weft_status weft_plan_verify(const weft_plan *p);
+bool        weft_plan_equal(const weft_plan *a, const weft_plan *b);
+void        weft_plan_destroy(weft_plan *p); /* accepts NULL */
+
+int weft_plan_places(const weft_plan *p);     /* ranks of a stage */
+int weft_plan_world(const weft_plan *p);      /* ranks */
+int weft_plan_lane_ranks(const weft_plan *p); /* the lane axis' size; 1 without */
+
+/* Is it for this?  want.kernels NULL is not compared.  WEFT_ERR_ARG names what differs; where: the file. */
+weft_status weft_plan_check(const weft_plan *p, const char *where,
+                            const weft_plan_of *want, int world);
+
+/* From a job's short words. */
+typedef struct weft_plan_words {
+    weft_shorthand h;
+    weft_plan_of   of;
+    const char    *schedule, *recompute; /* NULL: 1f1b, none */
+    int            chunks;               /* 0 is 1 */
+    const int
+        *cut; /* first nodes of stages 1, 2, ... of the graph; pp * chunks - 1 of them */
+} weft_plan_words;
+
+/* g: the training graph that will be cut, batch of all lanes' ranks wide.  world 0: as many as it takes. */
+weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int world,
+                           weft_plan **out);
+
+/* Stages on a graph: cut[0 .. pp * chunks - 2], the first nodes of stages 1, 2, ...  WEFT_ERR_ARG: a value that
+ * the graph has not. */
+weft_status weft_plan_cuts(const weft_plan *p, const weft_graph *g, int *cut);
+/* Mesh and marks on a graph, as propagation takes them: one mesh of ranks 0 .. places - 1, which stands for every
+ * stage's.  Everything in a.  WEFT_ERR_ARG: a mark on nothing. */
+weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena *a,
+                            weft_shard_options *out);
+/* True when nothing but dimension 0 of inputs is cut, and that by the lane axis alone (other axes being of size 1):
+ * every rank then has whole values, and the graph of one micro-batch is each rank's. */
+bool weft_plan_lanes_only(const weft_plan *p, const weft_graph *g);
+
+#endif

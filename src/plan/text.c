@@ -1,0 +1,431 @@
+/* A plan as JSON and back.  One key a line, lists of stages and marks one entry a line, so that people can read
+ * and compare them:
+ *
+ *     "mesh": [{"axis": "dp", "size": 2}, {"axis": "tp", "size": 2}],
+ *     "stages": [
+ *       {"first": null, "ranks": [0, 1, 2, 3]},
+ *       {"first": "h.6.ln_1", "ranks": [4, 5, 6, 7]}],
+ *     "marks": [
+ *       {"value": "wte.weight", "layout": "[tp ?, ?]"}]
+ *
+ * A stage's ranks follow from the mesh; they stand there to be read, and are checked. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/doc.h"
+#include "base/io.h"
+#include "plan/plan.h"
+
+static weft_status mesh_of(const weft_plan *p, weft_arena *a, weft_mesh *out)
+{
+    return weft_mesh_make(a, "mesh", p->n_axis, p->axis, 0, out);
+}
+
+/* ---- print ---- */
+
+static void put_number(weft_text *t, const char *key, int64_t x)
+{
+    weft_text_add(t, "  \"%s\": %lld,\n", key, (long long)x);
+}
+
+static void put_word(weft_text *t, const char *key, const char *s)
+{
+    weft_text_add(t, "  \"%s\": ", key);
+    if (s)
+        weft_text_put_quoted(t, s);
+    else
+        weft_text_add(t, "null");
+    weft_text_add(t, ",\n");
+}
+
+static void put_of(const weft_plan *p, weft_text *t)
+{
+    weft_text_add(t, "{\n");
+    put_number(t, "weft_plan", WEFT_PLAN_VERSION);
+    put_word(t, "model", p->of.model);
+    weft_text_add(t, "  \"graph\": \"%016llx\",\n", (unsigned long long)p->of.graph_hash);
+    if (p->of.kernels) put_word(t, "kernels", p->of.kernels);
+    put_number(t, "batch", p->of.batch);
+    put_number(t, "seq", p->of.seq);
+    put_number(t, "micro_batch", p->of.micro_batch);
+    put_number(t, "lanes", p->of.lanes);
+    weft_text_add(t, "  \"mesh\": [");
+    for (int i = 0; i < p->n_axis; i++) {
+        weft_text_add(t, "%s{\"axis\": ", i ? ", " : "");
+        weft_text_put_quoted(t, p->axis[i].name);
+        weft_text_add(t, ", \"size\": %d", p->axis[i].size);
+        if (p->axis[i].link) weft_text_add(t, ", \"link\": %d", p->axis[i].link);
+        weft_text_add(t, "}");
+    }
+    weft_text_add(t, "],\n");
+    put_word(t, "lane_axis", p->lane_axis < 0 ? NULL : p->axis[p->lane_axis].name);
+}
+
+static void put_stages(const weft_plan *p, weft_text *t)
+{
+    int each = weft_plan_places(p);
+    put_word(t, "schedule", p->schedule);
+    put_number(t, "chunks", p->chunks);
+    weft_text_add(t, "  \"stages\": [");
+    for (int k = 0; k < p->pp * p->chunks; k++) {
+        weft_text_add(t, "%s\n    {\"first\": ", k ? "," : "");
+        if (p->first[k])
+            weft_text_put_quoted(t, p->first[k]);
+        else
+            weft_text_add(t, "null");
+        weft_text_add(t, ", \"ranks\": [");
+        for (int r = 0; r < each; r++)
+            weft_text_add(t, "%s%d", r ? ", " : "", k % p->pp * each + r);
+        weft_text_add(t, "]}");
+    }
+    weft_text_add(t, "],\n");
+    put_number(t, "zero", p->zero);
+    weft_text_add(t, "  \"sp\": %s,\n", p->sp ? "true" : "false");
+    put_word(t, "recompute", p->recompute);
+}
+
+static weft_status put_marks(const weft_plan *p, weft_text *t)
+{
+    weft_arena *a    = NULL;
+    weft_text   one  = {0};
+    size_t      skip = strlen("mark \"\" ");
+    weft_mesh   m;
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_arena_create(&a));
+    WEFT_GO(mesh_of(p, a, &m));
+    weft_text_add(t, "  \"marks\": [");
+    for (int i = 0; i < p->n_mark; i++) {
+        weft_mark k = p->mark[i];
+        weft_text_add(t, "%s\n    {\"value\": ", i ? "," : "");
+        weft_text_put_quoted(t, k.name);
+        k.name = "";
+        one.n  = 0;
+        weft_mark_print(&k, &m, &one);
+        WEFT_GO(weft_text_status(&one));
+        weft_text_add(t, ", \"layout\": ");
+        weft_text_put_quoted(t, one.s + skip);
+        weft_text_add(t, "}");
+    }
+    weft_text_add(t, "]");
+out:
+    weft_text_fini(&one);
+    weft_arena_destroy(a);
+    return st;
+}
+
+static void put_predicted(const weft_plan_predicted *x, weft_text *t)
+{
+    const char *glue = "";
+    if (!(x->step_s > 0) && !x->n_mem) return;
+    weft_text_add(t, ",\n  \"predicted\": {");
+    if (x->step_s > 0) {
+        weft_text_add(t, "\"step_s\": ");
+        weft_text_put_double(t, x->step_s);
+        glue = ", ";
+    }
+    for (int i = 0; i < x->n_mem; i++)
+        weft_text_add(t, "%s%s%lld", i ? ", " : glue, i ? "" : "\"mem_bytes\": [",
+                      (long long)x->mem_bytes[i]);
+    weft_text_add(t, x->n_mem ? "]}" : "}");
+}
+
+weft_status weft_plan_print(const weft_plan *p, weft_text *t)
+{
+    put_of(p, t);
+    put_stages(p, t);
+    WEFT_TRY(put_marks(p, t));
+    put_predicted(&p->predicted, t);
+    weft_text_add(t, "\n}\n");
+    return weft_text_status(t);
+}
+
+/* ---- parse ---- */
+
+typedef struct reader {
+    weft_doc  *d;
+    weft_plan *p;
+} reader;
+
+static weft_status bad(const reader *r, const weft_node *n, const char *words)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: %s", weft_doc_file(r->d), n->line,
+                     n->key ? n->key : "entry", words);
+}
+
+static const weft_node *get(const reader *r, const weft_node *map, const char *key,
+                            weft_node_kind kind, weft_status *st)
+{
+    const weft_node *n = weft_node_get(map, key);
+    if (!n)
+        *st = WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s is missing", weft_doc_file(r->d),
+                        map->line, key);
+    else if (n->kind != kind)
+        *st = bad(r, n,
+                  kind == WEFT_NODE_LIST     ? "expected a list"
+                  : kind == WEFT_NODE_INT    ? "expected a whole number"
+                  : kind == WEFT_NODE_STRING ? "expected a text"
+                  : kind == WEFT_NODE_BOOL   ? "expected true or false"
+                                             : "expected a map");
+    return *st == WEFT_OK ? n : NULL;
+}
+
+static weft_status get_int(const reader *r, const weft_node *map, const char *key,
+                           int64_t lo, int64_t hi, int64_t *out)
+{
+    weft_status      st = WEFT_OK;
+    const weft_node *n  = get(r, map, key, WEFT_NODE_INT, &st);
+    if (!n) return st;
+    if (n->u.i < lo || n->u.i > hi)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s:%d: %s: %lld is out of range, from %lld to %lld",
+                         weft_doc_file(r->d), n->line, key, (long long)n->u.i,
+                         (long long)lo, (long long)hi);
+    *out = n->u.i;
+    return WEFT_OK;
+}
+
+static weft_status get_word(const reader *r, const weft_node *map, const char *key,
+                            const char **out)
+{
+    weft_status      st = WEFT_OK;
+    const weft_node *n  = get(r, map, key, WEFT_NODE_STRING, &st);
+    if (n) *out = weft_arena_strdup(r->p->arena, n->u.s);
+    return st != WEFT_OK ? st : weft_arena_status(r->p->arena);
+}
+
+static weft_status check_keys(const reader *r, const weft_node *m, const char *const *key,
+                              int n)
+{
+    if (m->kind != WEFT_NODE_MAP) return bad(r, m, "expected a map of keys");
+    return weft_doc_check_keys(r->d, m, key, n);
+}
+
+static weft_status read_of(const reader *r, const weft_node *root)
+{
+    weft_plan_of    *o = &r->p->of;
+    const char      *hash;
+    char            *end;
+    const weft_node *k = weft_node_get(root, "kernels");
+    WEFT_TRY(get_word(r, root, "model", &o->model));
+    WEFT_TRY(get_word(r, root, "graph", &hash));
+    o->graph_hash = strtoull(hash, &end, 16);
+    if (strlen(hash) != 16 || *end || strspn(hash, "0123456789abcdef") != 16)
+        return bad(r, weft_node_get(root, "graph"), "expected 16 hexadecimal digits");
+    if (k) WEFT_TRY(get_word(r, root, "kernels", &o->kernels));
+    WEFT_TRY(get_int(r, root, "batch", 1, 1 << 24, &o->batch));
+    WEFT_TRY(get_int(r, root, "seq", 1, 1 << 24, &o->seq));
+    WEFT_TRY(get_int(r, root, "micro_batch", 1, 1 << 24, &o->micro_batch));
+    return get_int(r, root, "lanes", 1, 1 << 16, &o->lanes);
+}
+
+static weft_status read_mesh(const reader *r, const weft_node *root)
+{
+    static const char *const key[] = {"axis", "size", "link"};
+    weft_plan               *p     = r->p;
+    weft_status              st    = WEFT_OK;
+    const weft_node         *list  = get(r, root, "mesh", WEFT_NODE_LIST, &st);
+    if (!list) return st;
+    if (list->u.list.n > WEFT_MAX_AXIS) return bad(r, list, "more than 6 axes");
+    for (int i = 0; i < list->u.list.n; i++) {
+        const weft_node *m    = list->u.list.node[i];
+        int64_t          size = 0, link = 0;
+        WEFT_TRY(check_keys(r, m, key, 3));
+        WEFT_TRY(get_word(r, m, "axis", &p->axis[i].name));
+        WEFT_TRY(get_int(r, m, "size", 1, 1 << 20, &size));
+        if (weft_node_get(m, "link"))
+            WEFT_TRY(get_int(r, m, "link", 0, WEFT_MAX_LINK - 1, &link));
+        p->axis[i].size = (int)size;
+        p->axis[i].link = (int)link;
+        p->n_axis++;
+    }
+    const weft_node *lane = weft_node_get(root, "lane_axis");
+    p->lane_axis          = -1;
+    if (!lane || lane->kind == WEFT_NODE_NULL) return WEFT_OK;
+    if (lane->kind != WEFT_NODE_STRING)
+        return bad(r, lane, "expected an axis of the mesh or null");
+    for (int i = 0; i < p->n_axis; i++)
+        if (!strcmp(p->axis[i].name, lane->u.s)) p->lane_axis = i;
+    return p->lane_axis < 0 ? bad(r, lane, "the mesh has no such axis") : WEFT_OK;
+}
+
+static weft_status read_ranks(const reader *r, const weft_node *m, int stage, int pp,
+                              int each)
+{
+    weft_status      st   = WEFT_OK;
+    const weft_node *list = get(r, m, "ranks", WEFT_NODE_LIST, &st);
+    if (!list) return st;
+    for (int i = 0; i < each || i < list->u.list.n; i++) {
+        int              want = stage % pp * each + i;
+        const weft_node *n    = i < list->u.list.n ? list->u.list.node[i] : NULL;
+        if (i >= each)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG, "%s:%d: stage %d has %d ranks, its mesh has %d",
+                weft_doc_file(r->d), list->line, stage, list->u.list.n, each);
+        if (!n || n->kind != WEFT_NODE_INT || n->u.i != want)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "%s:%d: stage %d: rank %d is missing from its place; ranks are "
+                "counted through places, then stages",
+                weft_doc_file(r->d), list->line, stage, want);
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_stages(const reader *r, const weft_node *root)
+{
+    static const char *const key[]  = {"first", "ranks"};
+    weft_plan               *p      = r->p;
+    weft_status              st     = WEFT_OK;
+    int64_t                  chunks = 1, each = 1;
+    const weft_node         *list = get(r, root, "stages", WEFT_NODE_LIST, &st);
+    if (!list) return st;
+    WEFT_TRY(get_word(r, root, "schedule", &p->schedule));
+    WEFT_TRY(get_int(r, root, "chunks", 1, 1 << 16, &chunks));
+    if (!list->u.list.n || list->u.list.n % chunks)
+        return bad(r, list, "expected chunks stages for each rank of a pipeline");
+    p->chunks = (int)chunks;
+    p->pp     = (int)(list->u.list.n / chunks);
+    for (int i = 0; i < p->n_axis; i++)
+        if ((each *= p->axis[i].size) > 1 << 20) return bad(r, list, "too many ranks");
+    p->first = WEFT_ARENA_ARRAY(p->arena, const char *, list->u.list.n);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int k = 0; k < list->u.list.n; k++) {
+        const weft_node *m = list->u.list.node[k];
+        WEFT_TRY(check_keys(r, m, key, 2));
+        const weft_node *first = weft_node_get(m, "first");
+        if (k) WEFT_TRY(get_word(r, m, "first", &p->first[k]));
+        if (!k && first && first->kind != WEFT_NODE_NULL)
+            return bad(r, first, "the first stage begins at the beginning: null");
+        WEFT_TRY(read_ranks(r, m, k, p->pp, (int)each));
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_mark(const reader *r, const weft_node *m, const weft_mesh *mesh,
+                             weft_text *one, weft_mark *out)
+{
+    static const char *const key[] = {"value", "layout"};
+    const char              *value, *layout;
+    char                     file[300];
+    weft_lex                 x;
+    WEFT_TRY(check_keys(r, m, key, 2));
+    WEFT_TRY(get_word(r, m, "value", &value));
+    WEFT_TRY(get_word(r, m, "layout", &layout));
+    one->n = 0;
+    weft_text_add(one, "mark ");
+    weft_text_put_quoted(one, value);
+    weft_text_add(one, " %s", layout);
+    WEFT_TRY(weft_text_status(one));
+    snprintf(file, sizeof file, "%s:%d: mark on %s", weft_doc_file(r->d), m->line, value);
+    const char *kept = weft_arena_strndup(r->p->arena, one->s, one->n);
+    WEFT_TRY(weft_arena_status(r->p->arena));
+    weft_lex_init(&x, r->p->arena, file, kept, one->n);
+    WEFT_TRY(weft_mark_parse(&x, mesh, out));
+    return x.tok == WEFT_TOK_END ? WEFT_OK
+                                 : weft_lex_fail(&x, "'%s' is too much", x.text);
+}
+
+static weft_status read_marks(const reader *r, const weft_node *root)
+{
+    weft_plan       *p    = r->p;
+    weft_text        one  = {0};
+    weft_status      st   = WEFT_OK;
+    const weft_node *list = get(r, root, "marks", WEFT_NODE_LIST, &st);
+    weft_mesh        mesh;
+    if (!list) return st;
+    p->mark = WEFT_ARENA_ARRAY(p->arena, weft_mark, list->u.list.n + 1);
+    WEFT_GO(weft_arena_status(p->arena));
+    WEFT_GO(mesh_of(p, p->arena, &mesh));
+    for (int i = 0; i < list->u.list.n; i++)
+        WEFT_GO(read_mark(r, list->u.list.node[i], &mesh, &one, &p->mark[p->n_mark++]));
+out:
+    weft_text_fini(&one);
+    return st;
+}
+
+static weft_status read_predicted(const reader *r, const weft_node *root)
+{
+    static const char *const key[] = {"step_s", "mem_bytes"};
+    weft_plan_predicted     *x     = &r->p->predicted;
+    weft_status              st    = WEFT_OK;
+    const weft_node         *m     = weft_node_get(root, "predicted");
+    if (!m) return WEFT_OK;
+    WEFT_TRY(check_keys(r, m, key, 2));
+    WEFT_TRY(weft_doc_get_double(r->d, m, "step_s", &x->step_s));
+    if (!(x->step_s >= 0 && x->step_s < 1e18))
+        return bad(r, m, "step_s: expected seconds");
+    if (!weft_node_get(m, "mem_bytes")) return WEFT_OK;
+    const weft_node *list = get(r, m, "mem_bytes", WEFT_NODE_LIST, &st);
+    if (!list) return st;
+    x->mem_bytes = WEFT_ARENA_ARRAY(r->p->arena, int64_t, list->u.list.n + 1);
+    WEFT_TRY(weft_arena_status(r->p->arena));
+    for (int i = 0; i < list->u.list.n; i++) {
+        const weft_node *n = list->u.list.node[i];
+        if (n->kind != WEFT_NODE_INT || n->u.i < 0) return bad(r, n, "expected bytes");
+        x->mem_bytes[x->n_mem++] = n->u.i;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_plan(const reader *r)
+{
+    static const char *const key[] = {
+        "weft_plan",   "model", "graph", "kernels",   "batch",    "seq",
+        "micro_batch", "lanes", "mesh",  "lane_axis", "schedule", "chunks",
+        "stages",      "zero",  "sp",    "recompute", "marks",    "predicted"};
+    const weft_node *root    = weft_doc_root(r->d);
+    int64_t          version = 0, zero = 0;
+    weft_status      st = WEFT_OK;
+    if (root->kind != WEFT_NODE_MAP || !weft_node_get(root, "weft_plan"))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s is no plan: it has no key \"weft_plan\"",
+                         weft_doc_file(r->d));
+    WEFT_TRY(weft_doc_get_int(r->d, root, "weft_plan", &version));
+    if (version != WEFT_PLAN_VERSION)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s is a plan of version %lld, this build reads version %d",
+                         weft_doc_file(r->d), (long long)version, WEFT_PLAN_VERSION);
+    WEFT_TRY(check_keys(r, root, key, (int)WEFT_COUNT(key)));
+    WEFT_TRY(read_of(r, root));
+    WEFT_TRY(read_mesh(r, root));
+    WEFT_TRY(read_stages(r, root));
+    WEFT_TRY(get_int(r, root, "zero", 0, 3, &zero));
+    r->p->zero          = (int)zero;
+    const weft_node *sp = get(r, root, "sp", WEFT_NODE_BOOL, &st);
+    if (!sp) return st;
+    r->p->sp = sp->u.b;
+    WEFT_TRY(get_word(r, root, "recompute", &r->p->recompute));
+    WEFT_TRY(read_marks(r, root));
+    return read_predicted(r, root);
+}
+
+weft_status weft_plan_parse(const char *file, const char *text, size_t n, weft_plan **out)
+{
+    weft_arena *a  = NULL;
+    reader      r  = {0};
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_doc_parse_json(file, text, n, &r.d));
+    WEFT_GO(weft_arena_create(&a));
+    r.p = WEFT_ARENA_NEW(a, weft_plan);
+    if (!r.p) WEFT_GO(weft_arena_status(a));
+    r.p->arena = a;
+    WEFT_GO(read_plan(&r));
+    st = weft_plan_verify(r.p);
+    if (st != WEFT_OK) WEFT_GO(weft_fail_in(st, "%s: ", file));
+    *out = r.p;
+    a    = NULL;
+out:
+    weft_doc_destroy(r.d);
+    weft_arena_destroy(a);
+    return st;
+}
+
+weft_status weft_plan_load(const char *path, weft_plan **out)
+{
+    char  *text = NULL;
+    size_t n    = 0;
+    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    weft_status st = weft_plan_parse(path, text, n, out);
+    free(text);
+    return st;
+}
