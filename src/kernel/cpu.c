@@ -44,6 +44,7 @@ static const weft_kernel table[WEFT_N_OP] = {
     PLAIN(EMBEDDING, embedding),
     ROOMY(EMBEDDING_GRAD, embedding_grad),
     PLAIN(CROSS_ENTROPY, cross_entropy),
+    PLAIN(CROSS_ENTROPY_MERGE, cross_entropy_merge),
     PLAIN(CROSS_ENTROPY_GRAD, cross_entropy_grad),
     PLAIN(GATHER, gather),
     PLAIN(SCATTER_ADD, scatter_add),

@@ -44,6 +44,7 @@ KERNEL(embedding);
 KERNEL(embedding_grad);
 SCRATCH(embedding_grad);
 KERNEL(cross_entropy);
+KERNEL(cross_entropy_merge);
 KERNEL(cross_entropy_grad);
 KERNEL(gather);
 KERNEL(scatter_add);

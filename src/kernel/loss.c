@@ -19,6 +19,8 @@ typedef struct job {
     weft_kernel__nd
             nd; /* the leading dimensions: logits, labels, dloss, lse_in, dlogits */
     int64_t ignore, v, grain;
+    int64_t
+        first; /* logits are this column and the next ones of the vocabulary; -1: all of it */
 } job;
 
 #define EACH_PIECE(d) for (int64_t k = 0, n; n = piece(d, k), k < (d); k += n)
@@ -54,12 +56,14 @@ static void write_grad(const job *j, int64_t at, int64_t to, int64_t label, floa
                        float s)
 {
     float            tmp[WEFT_KERNEL__PIECE], out[WEFT_KERNEL__PIECE];
-    const weft_view *d    = j->dlogits;
-    int64_t          step = d->stride[d->shape.n - 1];
+    const weft_view *d       = j->dlogits;
+    int64_t          step    = d->stride[d->shape.n - 1];
+    bool             ignored = label == j->ignore;
+    if (j->first > 0) label -= j->first;
     EACH_PIECE(j->v)
     {
         float *y = weft_kernel__room(d->p, d->dtype, to + k * step, step, 0, out);
-        if (label == j->ignore) {
+        if (ignored) {
             memset(y, 0, sizeof(float) * (size_t)n);
         } else {
             j->f->exp_scale(y, logits_at(j, at, k, n, tmp), n, lse, s);
@@ -89,9 +93,10 @@ static void row(const job *j, int64_t i)
         lse = find_lse(j, at[LOGITS]);
     if (j->lse && j->lse->p) ((float *)j->lse->p)[i] = lse;
     if (j->loss && j->loss->p) {
-        float own = 0.0f;
-        if (label != j->ignore && label >= 0 && label < j->v)
-            own = lse - *logits_at(j, at[LOGITS], label, 1, &tmp);
+        float   own = 0.0f;
+        int64_t col = j->first > 0 ? label - j->first : label;
+        if (label != j->ignore && col >= 0 && col < j->v)
+            own = (j->first < 0 ? lse : 0.0f) - *logits_at(j, at[LOGITS], col, 1, &tmp);
         ((float *)j->loss->p)[i] = own;
     }
     if (j->dlogits) {
@@ -121,7 +126,7 @@ static weft_status check_labels(const job *j)
     if (!weft_view_contiguous(j->labels)) return WEFT_OK;
     for (int64_t i = 0; i < n; i++) {
         int64_t l = weft_kernel__id(j->labels->p, j->labels->dtype, i);
-        if (l != j->ignore && (l < 0 || l >= j->v))
+        if (l != j->ignore && (l < 0 || (l >= j->v && j->first < 0)))
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "cross_entropy: label %ld at %ld is not below %ld", (long)l,
                              (long)i, (long)j->v);
@@ -155,11 +160,13 @@ KERNEL(cross_entropy)
              .labels = &c->in[1],
              .loss   = &c->out[0],
              .lse    = &c->out[1],
-             .ignore = weft_kernel__attr(c, "ignore")->i};
+             .ignore = weft_kernel__attr(c, "ignore")->i,
+             .first  = weft_kernel__attr(c, "first")->i};
     if (c->n_post) { /* fused by lowering: the gradient in the same visit */
-        if (c->n_post != 1 || c->post[0].op != WEFT_OP_CROSS_ENTROPY_GRAD)
+        if (c->n_post != 1 || c->post[0].op != WEFT_OP_CROSS_ENTROPY_GRAD || j.first >= 0)
             return WEFT_FAIL(WEFT_ERR_INTERNAL,
-                             "cross_entropy: only its gradient may follow");
+                             "cross_entropy: only its gradient may follow, and only of "
+                             "the whole vocabulary");
         return weft_kernel__cross_entropy_both(j.logits, j.labels, &c->in[c->post[0].in],
                                                j.loss, j.lse, &c->out[c->post[0].out],
                                                j.ignore, x->pool);
@@ -174,8 +181,55 @@ KERNEL(cross_entropy_grad)
              .lse_in  = &c->in[2],
              .dloss   = &c->in[3],
              .dlogits = &c->out[0],
-             .ignore  = weft_kernel__attr(c, "ignore")->i};
+             .ignore  = weft_kernel__attr(c, "ignore")->i,
+             .first   = weft_kernel__attr(c, "first")->i};
     return run(&j, x->pool);
+}
+
+/* ---- parts of a vocabulary as one ---- */
+
+typedef struct merge {
+    const weft_view *loss_part, *lse_part, *labels, *loss, *lse;
+    int64_t          n_part, rows, ignore;
+} merge;
+
+static void merge_row(const merge *m, int64_t r)
+{
+    const float *loss = m->loss_part->p, *lse = m->lse_part->p;
+    float        most = -INFINITY, logit = 0.0f;
+    double       sum = 0.0;
+    for (int64_t p = 0; p < m->n_part; p++)
+        most = lse[p * m->rows + r] > most ? lse[p * m->rows + r] : most;
+    for (int64_t p = 0; p < m->n_part; p++) {
+        if (most > -INFINITY) sum += exp((double)lse[p * m->rows + r] - (double)most);
+        logit += loss[p * m->rows + r];
+    }
+    float all     = most > -INFINITY ? (float)((double)most + log(sum)) : -INFINITY;
+    bool  ignored = weft_kernel__id(m->labels->p, m->labels->dtype, r) == m->ignore;
+    if (m->lse->p) ((float *)m->lse->p)[r] = all;
+    if (m->loss->p) ((float *)m->loss->p)[r] = ignored ? 0.0f : all + logit;
+}
+
+static void merge_task(void *arg, int64_t task, int thread)
+{
+    const merge *m   = arg;
+    int64_t      end = (task + 1) * TASK;
+    (void)thread;
+    for (int64_t r = task * TASK; r < end && r < m->rows; r++) merge_row(m, r);
+}
+
+KERNEL(cross_entropy_merge)
+{
+    merge m = {.loss_part = &c->in[0],
+               .lse_part  = &c->in[1],
+               .labels    = &c->in[2],
+               .loss      = &c->out[0],
+               .lse       = &c->out[1],
+               .n_part    = c->in[0].shape.d[0],
+               .rows      = weft_shape_count(&c->in[2].shape),
+               .ignore    = weft_kernel__attr(c, "ignore")->i};
+    weft_pool_run(x->pool, weft_kernel__ceil(m.rows, TASK), merge_task, &m);
+    return WEFT_OK;
 }
 
 weft_status weft_kernel__cross_entropy_both(const weft_view *logits,
@@ -191,6 +245,7 @@ weft_status weft_kernel__cross_entropy_both(const weft_view *logits,
              .loss    = loss,
              .lse     = lse,
              .dlogits = dlogits,
-             .ignore  = ignore};
+             .ignore  = ignore,
+             .first   = -1};
     return run(&j, pool);
 }

@@ -33,6 +33,7 @@ static const weft_kernel__ref_fn table[WEFT_N_OP] = {
     [WEFT_OP_EMBEDDING]            = weft_kernel__ref_embedding,
     [WEFT_OP_EMBEDDING_GRAD]       = weft_kernel__ref_embedding_grad,
     [WEFT_OP_CROSS_ENTROPY]        = weft_kernel__ref_cross_entropy,
+    [WEFT_OP_CROSS_ENTROPY_MERGE]  = weft_kernel__ref_cross_entropy_merge,
     [WEFT_OP_CROSS_ENTROPY_GRAD]   = weft_kernel__ref_cross_entropy_grad,
     [WEFT_OP_GATHER]               = weft_kernel__ref_gather,
     [WEFT_OP_SCATTER_ADD]          = weft_kernel__ref_scatter_add,

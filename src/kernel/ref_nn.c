@@ -274,16 +274,23 @@ static bool in_table(double id, int64_t rows)
 {
     return id >= 0 && id < (double)rows;
 }
+/* Where a part of a table or of a vocabulary begins in the whole. */
+static double first_of(const weft_op_use *u)
+{
+    int64_t first = weft_use_int(u, "first");
+    return first < 0 ? 0 : (double)first;
+}
 
 /* y[r] = table[ids[r]]; an id outside the table gives zeros (a part of a split table) */
 WEFT_REF(embedding)
 {
     int64_t v = u->in[0].shape.d[0], d = u->in[0].shape.d[1],
             n = weft_kernel__count(&u->in[1]);
-    for (int64_t r = 0; r < n; r++)
+    for (int64_t r = 0; r < n; r++) {
+        double id = in[1][r] - first_of(u);
         for (int64_t i = 0; i < d; i++)
-            out[0][r * d + i] =
-                in_table(in[1][r], v) ? in[0][(int64_t)in[1][r] * d + i] : 0;
+            out[0][r * d + i] = in_table(id, v) ? in[0][(int64_t)id * d + i] : 0;
+    }
     return WEFT_OK;
 }
 WEFT_REF(embedding_grad)
@@ -292,28 +299,50 @@ WEFT_REF(embedding_grad)
             n  = weft_kernel__count(&u->in[1]);
     double pad = (double)weft_use_int(u, "pad");
     weft_kernel__zero(out[0], &u->out[0]);
-    for (int64_t r = 0; r < n; r++)
-        for (int64_t i = 0; i < d && in_table(in[1][r], v) && in[1][r] != pad; i++)
-            out[0][(int64_t)in[1][r] * d + i] += in[0][r * d + i];
+    for (int64_t r = 0; r < n; r++) {
+        double id = in[1][r] - first_of(u);
+        for (int64_t i = 0; i < d && in_table(id, v) && in[1][r] != pad; i++)
+            out[0][(int64_t)id * d + i] += in[0][r * d + i];
+    }
     for (int64_t i = 0; u->n_in > 2 && i < v * d; i++) out[0][i] += in[2][i];
     return WEFT_OK;
 }
 
-/* loss = lse - logits[label]; 0 where the label is ignored */
+/* loss = lse - logits[label]; 0 where the label is ignored.  Of a part: - logits[label], 0 where the
+ * label lies elsewhere. */
 WEFT_REF(cross_entropy)
 {
     int64_t v = weft_kernel__last(&u->in[0]), rows = weft_kernel__rows(&u->in[0]);
-    double  ignore = (double)weft_use_int(u, "ignore");
+    double  ignore = (double)weft_use_int(u, "ignore"), first = first_of(u);
+    bool    part = weft_use_int(u, "first") >= 0;
     for (int64_t r = 0; r < rows; r++) {
         double label = in[1][r];
         out[1][r]    = log_sum_exp(in[0] + r * v, v);
         out[0][r]    = 0;
         if (label == ignore) continue;
-        if (!in_table(label, v))
+        if (part ? label < 0 : !in_table(label, v))
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "cross_entropy: label %g of row %ld is not below %ld", label,
                              (long)r, (long)v);
-        out[0][r] = out[1][r] - in[0][r * v + (int64_t)label];
+        if (in_table(label - first, v))
+            out[0][r] = (part ? 0 : out[1][r]) - in[0][r * v + (int64_t)(label - first)];
+    }
+    return WEFT_OK;
+}
+/* lse over the parts' lse; loss = lse - the label's logit, which one part has */
+WEFT_REF(cross_entropy_merge)
+{
+    int64_t n_part = u->in[0].shape.d[0], rows = weft_kernel__count(&u->in[2]);
+    double  ignore = (double)weft_use_int(u, "ignore");
+    for (int64_t r = 0; r < rows; r++) {
+        double max = -INFINITY, sum = 0, logit = 0;
+        for (int64_t p = 0; p < n_part; p++) max = fmax(max, in[1][p * rows + r]);
+        for (int64_t p = 0; p < n_part; p++) {
+            if (max > -INFINITY) sum += exp(in[1][p * rows + r] - max);
+            logit += in[0][p * rows + r];
+        }
+        out[1][r] = max > -INFINITY ? max + log(sum) : -INFINITY;
+        out[0][r] = in[2][r] == ignore ? 0 : out[1][r] + logit;
     }
     return WEFT_OK;
 }
@@ -322,12 +351,13 @@ WEFT_REF(cross_entropy)
 WEFT_REF(cross_entropy_grad)
 {
     int64_t v = weft_kernel__last(&u->in[0]), rows = weft_kernel__rows(&u->in[0]);
-    double  ignore = (double)weft_use_int(u, "ignore");
+    double  ignore = (double)weft_use_int(u, "ignore"), first = first_of(u);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < v; i++) {
             double p = exp(in[0][r * v + i] - in[2][r]), label = in[1][r];
             out[0][r * v + i] =
-                label == ignore ? 0 : (p - ((double)i == label ? 1 : 0)) * in[3][r];
+                label == ignore ? 0
+                                : (p - ((double)i == label - first ? 1 : 0)) * in[3][r];
         }
     return WEFT_OK;
 }

@@ -78,6 +78,7 @@ WEFT_REF(rel_bucket);
 WEFT_REF(embedding);
 WEFT_REF(embedding_grad);
 WEFT_REF(cross_entropy);
+WEFT_REF(cross_entropy_merge);
 WEFT_REF(cross_entropy_grad);
 WEFT_REF(gather);
 WEFT_REF(scatter_add);

@@ -40,8 +40,16 @@ typedef struct job {
     const weft_view *x, *idx, *y;
     int64_t          before, n_x, n_idx, behind; /* sizes around the axis */
     int64_t          grain, cols, n_col;
-    int64_t          pad; /* add: a row that is passed over, -1 none */
+    int64_t          pad;   /* add: a row that is passed over, -1 none */
+    int64_t          first; /* the number of x's row 0 */
 } job;
+
+/* Row r's number as a row of x; -1: it is in nobody's table, or in another part's. */
+static inline int64_t row_of(const job *j, int64_t r)
+{
+    int64_t id = weft_kernel__id(j->idx->p, j->idx->dtype, r) - j->first;
+    return id < 0 || id >= j->n_x ? -1 : id;
+}
 
 static void take_task(void *arg, int64_t task, int thread)
 {
@@ -50,10 +58,9 @@ static void take_task(void *arg, int64_t task, int thread)
     int64_t    end = (task + 1) * j->grain, all = j->before * j->n_idx;
     (void)thread;
     for (int64_t i = task * j->grain; i < end && i < all; i++) {
-        int64_t b  = i / j->n_idx,
-                id = weft_kernel__id(j->idx->p, j->idx->dtype, i % j->n_idx);
-        char *y    = weft_kernel__ptr(j->y->p, j->y->dtype, i * j->behind);
-        if (id < 0 || id >= j->n_x)
+        int64_t b = i / j->n_idx, id = row_of(j, i % j->n_idx);
+        char   *y = weft_kernel__ptr(j->y->p, j->y->dtype, i * j->behind);
+        if (id < 0)
             memset(y, 0, bytes);
         else
             memcpy(y,
@@ -71,12 +78,19 @@ static weft_status take(job *j, weft_pool *pool)
     return WEFT_OK;
 }
 
+static int64_t first_of(const weft_kernel_call *c)
+{
+    int64_t first = weft_kernel__attr(c, "first")->i;
+    return first < 0 ? 0 : first;
+}
+
 KERNEL(embedding)
 {
     job j    = {.x = &c->in[0], .idx = &c->in[1], .y = &c->out[0], .before = 1};
     j.n_x    = j.x->shape.d[0];
     j.behind = j.x->shape.d[1];
     j.n_idx  = weft_shape_count(&j.idx->shape);
+    j.first  = first_of(c);
     return take(&j, x->pool);
 }
 
@@ -108,8 +122,8 @@ static void add_task(void *arg, int64_t task, int thread)
     (void)thread;
     if (n > j->cols) n = j->cols;
     for (int64_t r = 0; r < j->n_idx; r++) {
-        int64_t id = weft_kernel__id(j->idx->p, j->idx->dtype, r);
-        if (id < 0 || id >= j->n_x || id == j->pad) continue;
+        int64_t id = row_of(j, r);
+        if (id < 0 || id + j->first == j->pad) continue;
         int64_t to     = (b * j->n_x + id) * j->behind + k,
                 at     = (b * j->n_idx + r) * j->behind + k;
         const float *s = weft_kernel__read(j->y->p, j->y->dtype, at, 1, n, tmp);
@@ -150,9 +164,9 @@ static void chain(const chains *c)
     const job *j = c->j;
     for (int64_t i = 0; i < j->n_x; i++) c->last[i] = -1;
     for (int64_t r = 0; r < j->n_idx; r++) {
-        int64_t id = weft_kernel__id(j->idx->p, j->idx->dtype, r);
+        int64_t id = row_of(j, r);
         c->next[r] = -1, c->first[r] = 0;
-        if (id < 0 || id >= j->n_x || id == j->pad) continue;
+        if (id < 0 || id + j->first == j->pad) continue;
         if (c->last[id] < 0)
             c->first[r] = 1;
         else
@@ -179,7 +193,7 @@ static void base_task(void *arg, int64_t task, int thread)
                 weft_kernel__read(j->y->p, j->y->dtype, q * j->behind + k, 1, n, tmp);
             f->map[MAP_ADD](sum, sum, s, 0, n);
         }
-        int64_t to = weft_kernel__id(j->idx->p, j->idx->dtype, r) * j->behind + k;
+        int64_t to = row_of(j, r) * j->behind + k;
         float  *y  = (float *)j->x->p + to;
         f->map[MAP_ADD](y, y, sum, 0, n);
     }
@@ -208,6 +222,7 @@ KERNEL(embedding_grad)
     j.behind = j.x->shape.d[1];
     j.n_idx  = weft_shape_count(&j.idx->shape);
     j.pad    = weft_kernel__attr(c, "pad")->i;
+    j.first  = first_of(c);
     if (c->n_own_in > 2) return add_to_base(&j, &c->in[2], x);
     return add(&j, weft_kernel__adds(c, 0), x->pool);
 }

@@ -96,11 +96,14 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
 }
 
 /* The loss and its gradient over the same logits: one pass over them instead of two.  Possible when the
- * backward pass needs the loss's statistics for nothing else and its weight is known beforehand. */
+ * backward pass needs the loss's statistics for nothing else and its weight is known beforehand; never of a
+ * part of the vocabulary, whose log-sum-exp is not the one the gradient takes. */
 static void fuse_loss(weft_lower__pass *p, int at)
 {
     const weft_graph *g   = p->g;
     const weft_vid   *out = g->node[at].out, *in = g->node[at].in;
+    weft_op_use       use = {.op = g->node[at].op, .attr = g->node[at].attr};
+    if (weft_use_int(&use, "first") >= 0) return;
     if (p->n_use[out[1]] != 1 || p->n_use[in[0]] != 2) return;
     for (int k = p->first_user[out[1]]; k < p->first_user[out[1] + 1]; k++) {
         int                    i = p->user[k];

@@ -106,12 +106,12 @@ static weft_status bad_rank(reader *r, int i)
                      NAME(r->u), i);
 }
 
-/* "... d!" : the leading dimensions of operand i. */
-static weft_status read_lead(reader *r, int i, int n)
+/* "... d!" : the leading dimensions of operand i, from its dimension `first` on. */
+static weft_status read_lead(reader *r, int i, int first, int n)
 {
     if (r->n_lead < 0) r->n_lead = n;
     if (n != r->n_lead || n < 0) return bad_rank(r, i);
-    for (int d = 0; d < n; d++) WEFT_TRY(put(r, i, d, (char)('0' + d), 0));
+    for (int d = 0; d < n; d++) WEFT_TRY(put(r, i, first + d, (char)('0' + d), 0));
     return WEFT_OK;
 }
 
@@ -138,7 +138,7 @@ static weft_status read_operand(reader *r, int i, const char *p, const char *end
         if (*p == ' ') {
             p++;
         } else if (!strncmp(p, "...", 3)) {
-            WEFT_TRY(read_lead(r, i, rank - n));
+            WEFT_TRY(read_lead(r, i, d, rank - n));
             d += rank - n;
             p += 3;
         } else if (*p == '(') {

@@ -182,6 +182,20 @@ weft_status weft_op__shape_cross_entropy(const weft_op_use *u, weft_type *o)
     o[0] = o[1] = f32(lead);
     return WEFT_OK;
 }
+weft_status weft_op__shape_cross_entropy_merge(const weft_op_use *u, weft_type *o)
+{
+    const weft_shape *part = &u->in[0].shape;
+    if (part->n < 1) return bad(u, 0, "at least one dimension");
+    weft_shape whole = *part;
+    whole.n--;
+    memmove(whole.d, part->d + 1, sizeof *whole.d * (size_t)whole.n);
+    WEFT_TRY(need(u, 1, part));
+    WEFT_TRY(need(u, 2, &whole));
+    if (!is_index(u->in[2].dtype))
+        return WEFT_FAIL(WEFT_ERR_ARG, "cross_entropy_merge: labels must be i32 or i64");
+    o[0] = o[1] = f32(whole);
+    return WEFT_OK;
+}
 weft_status weft_op__shape_cross_entropy_grad(const weft_op_use *u, weft_type *o)
 {
     weft_shape lead = drop_last(&u->in[0].shape);

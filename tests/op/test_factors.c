@@ -174,10 +174,10 @@ static weft_attr *local_attr(const whole *w, const part *p, const weft_type *out
     weft_attr *attr = WEFT_ARENA_ARRAY(arena, weft_attr, WEFT_MAX_ATTR);
     memcpy(attr, w->u.attr, sizeof *attr * WEFT_MAX_ATTR);
     set_list(op, attr, "shape", &out[0].shape);
-    if (op == WEFT_OP_EMBEDDING_GRAD) {
-        set_int(op, attr, "rows", out[0].shape.d[0]);
-        if (w->f.factor[p->f].name == 'v')
-            set_int(op, attr, "pad", weft_use_int(&w->u, "pad") - p->lo);
+    if (op == WEFT_OP_EMBEDDING_GRAD) set_int(op, attr, "rows", out[0].shape.d[0]);
+    if (w->f.factor[p->f].name == 'v' && weft_op_attr_index(op, "first") >= 0) {
+        int64_t first = weft_use_int(&w->u, "first");
+        set_int(op, attr, "first", (first < 0 ? 0 : first) + p->lo);
     }
     if (op == WEFT_OP_SCATTER_ADD)
         set_int(op, attr, "size", out[0].shape.d[weft_use_int(&w->u, "axis")]);
@@ -193,23 +193,18 @@ static void local_numbers(const whole *w, const part *p, weft_type *in, double *
 {
     int table = -1, ids = 1, axis = 0;
     switch (w->u.op) {
-    case WEFT_OP_EMBEDDING: table = 0; break;
-    case WEFT_OP_EMBEDDING_GRAD: table = 2; break;
     case WEFT_OP_GATHER: table = 0, axis = (int)weft_use_int(&w->u, "axis"); break;
     case WEFT_OP_SCATTER_ADD: table = 2, axis = (int)weft_use_int(&w->u, "axis"); break;
-    case WEFT_OP_CROSS_ENTROPY_GRAD: table = 0, axis = in[0].shape.n - 1; break;
     default: break;
     }
     if (table >= 0 && where(w, table, p->f) == axis)
         for (int64_t i = 0; i < weft_shape_count(&in[ids].shape); i++)
-            if (x[ids][i] != -100) x[ids][i] -= (double)p->lo;
+            x[ids][i] -= (double)p->lo;
     if (w->f.factor[p->f].name == 'x' &&
         w->u.n_in == 3) { /* grouped: the own experts' rows */
         x[2] += p->lo;
         in[2].shape.d[0] = p->hi - p->lo + 1;
     }
-    if (w->u.op == WEFT_OP_CROSS_ENTROPY && where(w, 0, p->f) == in[0].shape.n - 1)
-        for (int64_t i = 0; i < weft_shape_count(&in[1].shape); i++) x[1][i] = -100;
 }
 
 static weft_ref_ctx local_ctx(const whole *w, const part *p)
@@ -267,15 +262,41 @@ static void compare(const whole *w, int f, int j, const double *a, const double 
                      w->what, w->f.factor[f].name, j, (long)i, a[i], b[i]);
 }
 
+/* The parts' losses as the operator for it puts them together. */
+static void merge_losses(const whole *w, double **a, double **b)
+{
+    weft_type    in[3] = {w->u.out[0], w->u.out[1], w->u.in[1]};
+    weft_attr    attr[WEFT_MAX_ATTR];
+    weft_op_use  u    = {WEFT_OP_CROSS_ENTROPY_MERGE, attr, 3, 2, in, w->u.out};
+    weft_ref_ctx ctx  = {.seed = 3};
+    int64_t      n    = weft_shape_count(&w->u.out[0].shape);
+    bool         all  = weft_use_int(&w->u, "first") < 0;
+    double      *x[3] = {NULL, NULL, w->x[1]};
+    weft_op_attr_defaults(u.op, attr);
+    for (int j = 0; j < 2; j++) {
+        memmove(in[j].shape.d + 1, in[j].shape.d, sizeof(int64_t) * (WEFT_MAX_DIM - 1));
+        in[j].shape.d[0] = 2;
+        in[j].shape.n++;
+        x[j] = numbers(&in[j]);
+        memcpy(x[j], a[j], sizeof(double) * (size_t)n);
+        memcpy(x[j] + n, b[j], sizeof(double) * (size_t)n);
+    }
+    assert_int_equal(weft_kernel_ref_run(&u, (const double *const *)x, a, &ctx), WEFT_OK);
+    for (int64_t i = 0; i < n && !all; i++) a[0][i] = x[0][i] + x[0][n + i];
+}
+
 /* Softmax pairs: lse = log(e^lse1 + e^lse2), o = sum of o_i e^(lse_i - lse). */
 static void combine_pair(const whole *w, double **a, double **b)
 {
+    if (w->u.op == WEFT_OP_CROSS_ENTROPY) {
+        merge_losses(w, a, b);
+        return;
+    }
     int64_t n    = weft_shape_count(&w->u.out[1].shape),
             each = weft_shape_count(&w->u.out[0].shape) / n;
     for (int64_t r = 0; r < n; r++) {
         double l = log(exp(a[1][r]) + exp(b[1][r]));
-        for (int64_t i = r * each; i < (r + 1) * each && w->u.op == WEFT_OP_ATTENTION;
-             i++)
+        for (int64_t i = r * each; i < (r + 1) * each; i++)
             a[0][i] = a[0][i] * exp(a[1][r] - l) + b[0][i] * exp(b[1][r] - l);
         a[1][r] = l;
     }
@@ -286,11 +307,9 @@ static void check_factor(const whole *w, int f)
     const weft_factor *x = &w->f.factor[f];
     part     p[2]        = {{f, 0, (x->size + 1) / 2}, {f, (x->size + 1) / 2, x->size}};
     double **y[2]        = {run_part(w, &p[0]), run_part(w, &p[1])};
-    int      n_in = w->u.n_in, first = 0;
+    int      n_in        = w->u.n_in;
     if (x->flags & WEFT_FACTOR_SOFTMAX) combine_pair(w, y[0], y[1]);
-    if (w->u.op == WEFT_OP_CROSS_ENTROPY && x->flags & WEFT_FACTOR_SOFTMAX)
-        first = 1; /* lse alone */
-    for (int j = first; j < w->u.n_out; j++) {
+    for (int j = 0; j < w->u.n_out; j++) {
         int64_t n = weft_shape_count(&w->u.out[j].shape);
         if (where(w, n_in + j, f) >= 0) {
             for (int k = 0; k < 2; k++) {

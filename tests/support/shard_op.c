@@ -96,24 +96,23 @@ static int64_t get_int(const test_op *o, const char *name)
     return weft_op_attr_index(o->u.op, name) >= 0 ? weft_use_int(&o->u, name) : 0;
 }
 
-/* Rows of a cut table are counted from its first; what is elsewhere is ignored where that can be said. */
+/* Rows of a cut table: the operator is told where its part begins, or they are counted from there. */
 static void shift_index(const test_op *o, const part *p, weft_op_use *u, double **x,
                         weft_attr *attr)
 {
     int v, k = weft_shard_index_operand(&o->u, &o->f, &v);
-    if (k < 0 || (p->lo[v] == 0 && p->hi[v] == o->f.f.factor[v].size)) return;
-    bool   can    = weft_op_attr_index(o->u.op, "ignore") >= 0;
-    double ignore = can ? (double)get_int(o, "ignore") : -1;
-    for (int64_t i = 0; i < weft_shape_count(&u->in[k].shape); i++) {
-        bool mine = x[k][i] >= (double)p->lo[v] && x[k][i] < (double)p->hi[v];
-        if (can && x[k][i] == ignore) continue;
-        if (mine || !o->pair)
-            x[k][i] = mine ? x[k][i] - (double)p->lo[v] : 1e9; /* in nobody's table */
-        else
-            x[k][i] = ignore;
+    if (k < 0) return;
+    bool cut = p->lo[v] > 0 || p->hi[v] < o->f.f.factor[v].size;
+    if (weft_op_attr_index(o->u.op, "first") >= 0) {
+        int64_t first = get_int(o, "first");
+        if (cut || o->pair)
+            set_int(o->u.op, attr, "first", (first < 0 ? 0 : first) + p->lo[v]);
+        return;
     }
-    if (weft_op_attr_index(o->u.op, "pad") >= 0 && get_int(o, "pad") >= 0)
-        set_int(o->u.op, attr, "pad", get_int(o, "pad") - p->lo[v]);
+    for (int64_t i = 0; i < weft_shape_count(&u->in[k].shape) && cut; i++) {
+        bool mine = x[k][i] >= (double)p->lo[v] && x[k][i] < (double)p->hi[v];
+        x[k][i]   = mine ? x[k][i] - (double)p->lo[v] : 1e9; /* in nobody's table */
+    }
 }
 
 /* Offsets of the own experts; choices of others' experts are nobody's here. */
@@ -211,11 +210,7 @@ static weft_status run_part(const test_op *o, int place, const part *p,
         if (!weft_shape_equal(&got[j].shape, &out[j].shape))
             return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: a part's result has another shape",
                              weft_op_get(o->u.op)->name);
-    WEFT_TRY(weft_kernel_ref_run(&u, (const double *const *)x, y, &ctx));
-    for (int64_t i = 0; is_loss(o) && i < weft_shape_count(&out[0].shape); i++)
-        y[0][i] =
-            x[1][i] == (double)get_int(o, "ignore") ? 0 : y[0][i] - y[1][i]; /* - logit */
-    return WEFT_OK;
+    return weft_kernel_ref_run(&u, (const double *const *)x, y, &ctx);
 }
 
 /* ---- softmax pairs ---- */
@@ -244,7 +239,7 @@ void test_op_add_pair(const test_op *o, double *const *to, const double *const *
 
 void test_op_end_pair(const test_op *o, const double *const *in, double *const *out)
 {
-    if (!is_loss(o)) return;
+    if (!is_loss(o) || get_int(o, "first") >= 0) return;
     for (int64_t i = 0; i < weft_shape_count(&o->u.out[0].shape); i++)
         out[0][i] = in[1][i] == (double)get_int(o, "ignore") ? 0 : out[0][i] + out[1][i];
 }
