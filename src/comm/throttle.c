@@ -1,0 +1,168 @@
+#include "comm/throttle.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+typedef struct link {
+    weft_comm       c;
+    weft_comm      *inner;
+    double          bytes_per_s, latency_s;
+    pthread_mutex_t lock;
+    double          free_s; /* when the link has sent what it has taken on */
+    /* what was opened, for the end */
+    weft_comm_group   *group;
+    weft_comm_channel *channel;
+} link;
+
+struct weft_comm_group {
+    weft_comm_group *inner, *next;
+    int              n;
+};
+
+struct weft_comm_channel {
+    weft_comm_channel *inner, *next;
+};
+
+int64_t weft_comm_wire_bytes(weft_comm_kind kind, weft_dtype t, int n, int64_t count)
+{
+    int64_t bytes = count * weft_dtype_bytes(t), share = bytes - bytes / n;
+    switch (kind) {
+    case WEFT_COMM_ALL_REDUCE: return 2 * share;
+    case WEFT_COMM_REDUCE_SCATTER:
+    case WEFT_COMM_ALL_TO_ALL: return share;
+    case WEFT_COMM_ALL_GATHER: return (n - 1) * bytes;
+    case WEFT_COMM_BROADCAST: return n > 1 ? bytes : 0;
+    case WEFT_COMM_BARRIER: break;
+    }
+    return 0;
+}
+
+/* When bytes that start now have left. */
+static double reserve(link *l, int64_t bytes)
+{
+    double now = weft_clock_s();
+    pthread_mutex_lock(&l->lock);
+    if (l->free_s < now) l->free_s = now;
+    l->free_s += l->latency_s + (double)bytes / l->bytes_per_s;
+    double end = l->free_s;
+    pthread_mutex_unlock(&l->lock);
+    return end;
+}
+
+static void sleep_until(double end)
+{
+    double left = end - weft_clock_s();
+    if (left <= 0) return;
+    struct timespec t = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
+                                int64_t bytes, int credits, weft_comm_channel **out)
+{
+    link              *l = c->impl;
+    weft_comm_channel *h = calloc(1, sizeof *h);
+    if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a channel");
+    weft_status st =
+        weft_comm_open_channel(l->inner, peer, side, tag, bytes, credits, &h->inner);
+    if (st != WEFT_OK) {
+        free(h);
+        return st;
+    }
+    h->next    = l->channel;
+    l->channel = h;
+    c->bytes   = l->inner->bytes;
+    *out       = h;
+    return WEFT_OK;
+}
+
+static weft_status open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                              weft_comm_group **out)
+{
+    link            *l = c->impl;
+    weft_comm_group *g = calloc(1, sizeof *g);
+    if (!g) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a group");
+    weft_status st = weft_comm_open_group(l->inner, n, rank, tag, &g->inner);
+    if (st != WEFT_OK) {
+        free(g);
+        return st;
+    }
+    g->n     = n;
+    g->next  = l->group;
+    l->group = g;
+    *out     = g;
+    return WEFT_OK;
+}
+
+static weft_status send_message(weft_comm *c, weft_comm_channel *ch, const void *p,
+                                int64_t bytes)
+{
+    link  *l   = c->impl;
+    double end = reserve(l, bytes);
+    sleep_until(end);
+    return weft_comm_send(l->inner, ch->inner, p, bytes);
+}
+
+static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
+                                int64_t bytes)
+{
+    return weft_comm_recv(((link *)c->impl)->inner, ch->inner, p, bytes);
+}
+
+static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                              weft_dtype t, const void *in, void *out, int64_t count)
+{
+    link  *l   = c->impl;
+    double end = reserve(l, weft_comm_wire_bytes(kind, t, g->n, count));
+    WEFT_TRY(weft_comm_collective(l->inner, g->inner, kind, t, in, out, count));
+    sleep_until(end);
+    return WEFT_OK;
+}
+
+static void give_up(weft_comm *c, const char *why)
+{
+    weft_comm_abort(((link *)c->impl)->inner, why);
+}
+
+static void destroy(weft_comm *c)
+{
+    link *l = c->impl;
+    for (weft_comm_group *g = l->group, *next; g; g = next) {
+        next = g->next;
+        free(g);
+    }
+    for (weft_comm_channel *h = l->channel, *next; h; h = next) {
+        next = h->next;
+        free(h);
+    }
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double latency_s,
+                               weft_comm **out)
+{
+    static const weft_comm_ops ops = {open_channel, open_group, send_message,
+                                      recv_message, collective, give_up,
+                                      destroy};
+    link                      *l   = calloc(1, sizeof *l);
+    if (bytes_per_s <= 0 || latency_s < 0) {
+        free(l);
+        return WEFT_FAIL(WEFT_ERR_ARG, "a link of %g bytes/s and %g s", bytes_per_s,
+                         latency_s);
+    }
+    if (!l) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a link");
+    l->c           = *inner;
+    l->c.transport = "throttle";
+    l->c.op        = &ops;
+    l->c.impl      = l;
+    l->inner       = inner;
+    l->bytes_per_s = bytes_per_s;
+    l->latency_s   = latency_s;
+    pthread_mutex_init(&l->lock, NULL);
+    *out = &l->c;
+    return WEFT_OK;
+}
