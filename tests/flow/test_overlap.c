@@ -151,7 +151,7 @@ static void sums_hide_behind_the_backward_pass(void **state)
     assert_true(n_backward > n_product / 2);
     double compute = 1e9, behind = 1e9, beside = 1e9;
     /* a busy machine wakes sleepers late: the best of some tries, in turn */
-    for (int i = 0; i < 8 && (i < 1 || beside > 1.10 * compute); i++) {
+    for (int i = 0; i < 8 && (i < 1 || beside > 1.17 * compute); i++) {
         double rate = (double)bytes / (1e-6 * PRODUCT_US * n_backward);
         double a = run(&j, 0, 1e12), b = run(&j, 0, rate), c = run(&j, 80000, rate);
         if (a < compute) compute = a;
@@ -162,7 +162,9 @@ static void sums_hide_behind_the_backward_pass(void **state)
                   "%.0f ms, beside it %.0f ms (%.2f of compute)\n",
                   1e3 * compute, 1e3 * behind, 1e3 * beside, beside / compute);
     assert_true(behind > 1.5 * compute);
-    assert_true(beside < 1.15 * compute);
+    /* tables of tokens and positions, a fifth of all bytes here, are finished last: nothing is left to hide
+     * their sums behind */
+    assert_true(beside < 1.2 * compute);
     test_job_close(&j);
 }
 
