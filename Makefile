@@ -108,10 +108,11 @@ format-check:
 
 PLAN_ROOMS = base tensor op graph model shard cluster program lower cost partition compile sim
 PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
-PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o)
+PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o
+PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o) $(PLAN_DATA)
 
 # weft-plan: the subcommands that commands_plan.c names.
-PLAN_CLI   = main option commands_plan spec graph lower sim
+PLAN_CLI   = main option commands_plan spec graph lower sim cluster
 PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/cli/%.c)))
 
 plan-only: build/plan/weft-plan
@@ -124,6 +125,11 @@ build/plan/libweft-plan.a: $(PLAN_OBJ)
 	@rm -f $@ && $(AR) rcs $@ $^
 	@echo 'int main(void) { return 0; }' >build/plan/whole.c
 	@$(CC) build/plan/whole.c -Wl,--whole-archive $@ -Wl,--no-whole-archive -lm -o build/plan/whole
+
+build/plan/embed/%_yaml.o: data/%.yaml tools/embed.sh
+	@mkdir -p $(@D)
+	@tools/embed.sh weft_cluster_$*_yaml $< >build/plan/embed/$*_yaml.c
+	@$(CC) -std=c11 -O2 -c build/plan/embed/$*_yaml.c -o $@
 
 build/plan/%.o: src/%.c $(shell find include src -name '*.h' -o -name '*.def')
 	@mkdir -p $(@D)

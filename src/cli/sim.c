@@ -59,18 +59,11 @@ static weft_status read_program(world *w, const char *path)
     return WEFT_OK;
 }
 
-static weft_status read_cluster(world *w, const char *path)
+static weft_status read_cluster(world *w, const char *what)
 {
-    char  *text;
-    size_t n;
-    if (!path) {
-        weft_cluster_measured none = {.n_device = w->n};
-        return weft_cluster_this_host(&none, &w->cluster);
-    }
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
-    weft_status st = weft_cluster_parse(path, text, n, &w->cluster);
-    free(text);
-    return st;
+    weft_cluster_measured none = {.n_device = w->n};
+    return what ? weft_cluster_load(what, NULL, &w->cluster)
+                : weft_cluster_this_host(&none, &w->cluster);
 }
 
 static weft_status build(world *w, const weft_compile_spec *s, char **word, int n,
@@ -137,7 +130,8 @@ static int run(int argc, char **argv)
     int64_t                 steps                       = 2;
     int                     n_word                      = 0;
     weft_cli_option         option[WEFT_CLI_N_SPEC + 5] = {
-                {"cluster", 0, WEFT_CLI_TEXT, &cluster, "FILE", "the machines, as YAML"},
+                {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER",
+                 "the machines: a file or one line"},
                 {"steps", 0, WEFT_CLI_INT, &steps, "N", "steps to simulate (2)"},
                 {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the timeline, for Perfetto"},
                 {"trace", 0, WEFT_CLI_TEXT, &out, "FILE", "the same"},

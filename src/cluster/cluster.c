@@ -1,14 +1,10 @@
-/* Questions about a cluster: which device, which link. */
+/* Questions about devices. */
 #include "cluster/cluster.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
-void weft_cluster_destroy(weft_cluster *c)
-{
-    if (c) weft_arena_destroy(c->arena);
-}
+#include "cluster/cluster_priv.h"
 
 int weft_cluster_count(const weft_cluster *c)
 {
@@ -17,38 +13,44 @@ int weft_cluster_count(const weft_cluster *c)
     return n;
 }
 
-/* The node kind of a rank, and which node (counted over all kinds) it is in. */
-static const weft_host_kind *find_node(const weft_cluster *c, int rank, int *which)
+int weft_cluster_n_node(const weft_cluster *c)
 {
-    *which = 0;
-    if (rank < 0) return NULL;
-    for (int i = 0; i < c->n_node; i++) {
+    int n = 0;
+    for (int i = 0; i < c->n_node; i++) n += c->node[i].count;
+    return n;
+}
+
+const weft_host_kind *weft_cluster__kind_of_node(const weft_cluster *c, int node)
+{
+    for (int i = c->n_node - 1; i >= 0; i--)
+        if (node >= c->node[i].first_node)
+            return node < c->node[i].first_node + c->node[i].count ? &c->node[i] : NULL;
+    return NULL;
+}
+
+/* The node kind of a rank; NULL when there is none. */
+static const weft_host_kind *kind_of_rank(const weft_cluster *c, int rank)
+{
+    for (int i = 0; rank >= 0 && i < c->n_node; i++) {
         const weft_host_kind *k = &c->node[i];
-        int                   n = k->count * k->n_device;
-        if (rank < n) {
-            *which += rank / k->n_device;
-            return k;
-        }
-        rank -= n;
-        *which += k->count;
+        if (rank < k->first_rank + k->count * k->n_device) return k;
     }
     return NULL;
 }
 
 const weft_device_kind *weft_cluster_device(const weft_cluster *c, int rank)
 {
-    int                   which;
-    const weft_host_kind *k = find_node(c, rank, &which);
+    const weft_host_kind *k = kind_of_rank(c, rank);
     return k ? &c->device[k->device] : NULL;
 }
 
-const weft_link_kind *weft_cluster_link(const weft_cluster *c, int a, int b)
+int weft_cluster_node(const weft_cluster *c, int rank, int *place)
 {
-    int                   node_a, node_b;
-    const weft_host_kind *ka = find_node(c, a, &node_a), *kb = find_node(c, b, &node_b);
-    if (!ka || !kb) return NULL;
-    int link = node_a == node_b ? ka->link : c->net;
-    return link < 0 ? NULL : &c->link[link];
+    const weft_host_kind *k = kind_of_rank(c, rank);
+    if (!k) return -1;
+    int at = rank - k->first_rank;
+    if (place) *place = at % k->n_device;
+    return k->first_node + at / k->n_device;
 }
 
 double weft_cluster_flops(const weft_device_kind *d, const char *dtype)
@@ -61,72 +63,76 @@ double weft_cluster_flops(const weft_device_kind *d, const char *dtype)
     return f32;
 }
 
-/* ---- verify ---- */
-
-static bool positive(double x)
+/* Between measured points: straight in log flops; outside: the nearest one. */
+static double on_curve(const weft_device_kind *d, double flops)
 {
-    return isfinite(x) && x > 0;
+    const weft_share_point *p = d->point;
+    int                     i = 0;
+    while (i < d->n_point && p[i].flops < flops) i++;
+    if (!i) return p[0].share;
+    if (i == d->n_point) return p[i - 1].share;
+    double x = log(flops / p[i - 1].flops) / log(p[i].flops / p[i - 1].flops);
+    return p[i - 1].share + x * (p[i].share - p[i - 1].share);
 }
 
-/* 0: not known. */
-static bool share(double x)
+double weft_cluster_share(const weft_device_kind *d, double m, double n, double k)
 {
-    return x >= 0 && x <= 1;
+    if (d->n_point) return on_curve(d, 2 * m * n * k);
+    double side = cbrt(m * n * k);
+    return d->efficiency * side / (side + d->half_size);
 }
 
-static weft_status check_device(const weft_cluster *c, const weft_device_kind *d)
-{
-    bool good = d->n_rate > 0 && d->efficiency > 0 && d->efficiency <= 1 &&
-                positive(d->mem_Bps) && d->mem_bytes > 0 && isfinite(d->launch_s) &&
-                d->launch_s >= 0;
-    for (int i = 0; i < d->n_rate; i++)
-        good = good && positive(d->rate[i].flops) && share(d->rate[i].efficiency);
-    good = good && share(d->attention) && share(d->stream) && isfinite(d->half_size) &&
-           d->half_size >= 0;
-    if (good) return WEFT_OK;
-    return WEFT_FAIL(
-        WEFT_ERR_ARG,
-        "cluster %s, device %s: flops, mem_Bps and mem_bytes are to be above 0, "
-        "efficiency in (0,1], launch_s at least 0, the curve's shares in [0,1]",
-        c->name, d->name);
-}
+/* ---- runs ---- */
 
-static weft_status check_node(const weft_cluster *c, const weft_host_kind *k)
+const weft_health *weft_cluster__health_of(const weft_cluster *c, int rank)
 {
-    if (k->count < 1 || k->n_device < 1 || (int64_t)k->count * k->n_device > 1 << 24)
-        return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s: %d nodes %s of %d devices", c->name,
-                         k->count, k->name, k->n_device);
-    if (k->device < 0 || k->device >= c->n_device || k->link >= c->n_link)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "cluster %s: node %s names no known device or link", c->name,
-                         k->name);
-    if (k->link < 0 && k->n_device > 1)
-        return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s: node %s has %d devices and no link",
-                         c->name, k->name, k->n_device);
-    return WEFT_OK;
-}
-
-weft_status weft_cluster_verify(const weft_cluster *c)
-{
-    int n = 0;
-    for (int i = 0; i < c->n_device; i++) WEFT_TRY(check_device(c, &c->device[i]));
-    for (int i = 0; i < c->n_link; i++)
-        if (!positive(c->link[i].Bps) || !isfinite(c->link[i].alpha_s) ||
-            c->link[i].alpha_s < 0)
-            return WEFT_FAIL(
-                WEFT_ERR_ARG,
-                "cluster %s, link %s: Bps is to be above 0, alpha_s at least 0", c->name,
-                c->link[i].name);
-    for (int i = 0; i < c->n_node; i++) {
-        WEFT_TRY(check_node(c, &c->node[i]));
-        n += c->node[i].count;
-        if (n > 1 << 24)
-            return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s has more than 2^24 nodes",
-                             c->name);
+    int lo = 0, hi = c->n_health; /* the first entry that ends behind rank */
+    while (lo < hi) {
+        int                mid = lo + (hi - lo) / 2;
+        const weft_health *h   = &c->health[mid];
+        if (h->first_rank + h->n_rank <= rank)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
-    if (!n) return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s has no nodes", c->name);
-    if (n > 1 && (c->net < 0 || c->net >= c->n_link))
-        return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s has %d nodes and no net between them",
-                         c->name, n);
-    return WEFT_OK;
+    return lo < c->n_health && c->health[lo].first_rank <= rank ? &c->health[lo] : NULL;
+}
+
+/* The first rank behind which health changes, at most end. */
+static int health_ends(const weft_cluster *c, int rank, int end)
+{
+    const weft_health *h = weft_cluster__health_of(c, rank);
+    if (h) return h->first_rank + h->n_rank < end ? h->first_rank + h->n_rank : end;
+    int lo = 0, hi = c->n_health;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (c->health[mid].first_rank <= rank)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < c->n_health && c->health[lo].first_rank < end ? c->health[lo].first_rank
+                                                              : end;
+}
+
+bool weft_cluster_next_run(const weft_cluster *c, int *at, weft_device_run *out)
+{
+    const weft_host_kind *k = kind_of_rank(c, *at);
+    if (!k) return false;
+    const weft_health *h = weft_cluster__health_of(c, *at);
+    *out = (weft_device_run){.first = *at, .device = &c->device[k->device], .node = k};
+    out->speed    = h ? h->speed : 1;
+    out->link     = h ? h->link : 1;
+    out->cordoned = h && h->cordoned;
+    *at           = health_ends(c, *at, k->first_rank + k->count * k->n_device);
+    out->n        = *at - out->first;
+    return true;
+}
+
+int weft_cluster_usable(const weft_cluster *c)
+{
+    int n = weft_cluster_count(c);
+    for (int i = 0; i < c->n_health; i++)
+        if (c->health[i].cordoned) n -= c->health[i].n_rank;
+    return n;
 }

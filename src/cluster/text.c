@@ -1,13 +1,15 @@
-/* A cluster as YAML, and back. */
-#include <stdbool.h>
+/* A cluster, or a list of kinds, out of a YAML or JSON document. */
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/doc.h"
-#include "cluster/cluster.h"
+#include "base/io.h"
+#include "cluster/cluster_priv.h"
 
 typedef struct reader {
     const weft_doc *d;
     weft_cluster   *c;
+    const char     *kinds; /* a user's file of them, or NULL */
+    weft_kinds      lib;   /* opened when a name is not the file's own */
 } reader;
 
 static weft_status complain(const reader *r, const weft_node *n, const char *what,
@@ -17,13 +19,18 @@ static weft_status complain(const reader *r, const weft_node *n, const char *wha
                      name ? ": " : "", name ? name : "");
 }
 
+static weft_status need_lib(reader *r)
+{
+    return r->lib.c ? WEFT_OK : weft_cluster__open_kinds(r->kinds, &r->lib);
+}
+
 /* A list of maps under key; absent: 0 entries. */
 static weft_status get_list(const reader *r, const weft_node *root, const char *key,
                             const weft_node **out, int *n)
 {
     const weft_node *l = weft_node_get(root, key);
     *n                 = 0;
-    if (!l) return WEFT_OK;
+    if (!l || l->kind == WEFT_NODE_NULL) return WEFT_OK;
     if (l->kind != WEFT_NODE_LIST) return complain(r, l, "expected a list", key);
     for (int i = 0; i < l->u.list.n; i++)
         if (l->u.list.node[i]->kind != WEFT_NODE_MAP)
@@ -33,14 +40,24 @@ static weft_status get_list(const reader *r, const weft_node *root, const char *
     return WEFT_OK;
 }
 
-static weft_status get_name(const reader *r, const weft_node *m, const char *key,
+/* A text that is kept; absent: *out stays. */
+static weft_status get_text(const reader *r, const weft_node *m, const char *key,
                             const char **out)
 {
     const char *s = NULL;
     WEFT_TRY(weft_doc_get_string(r->d, m, key, &s));
-    if (!s) return complain(r, m, "missing", key);
-    *out = weft_arena_strdup(r->c->arena, s);
+    if (s) *out = weft_arena_strdup(r->c->arena, s);
     return weft_arena_status(r->c->arena);
+}
+
+static weft_status get_name(const reader *r, const weft_node *m, const char *key,
+                            const char **out)
+{
+    const char *s = NULL;
+    WEFT_TRY(get_text(r, m, key, &s));
+    if (!s) return complain(r, m, "missing", key);
+    *out = s;
+    return WEFT_OK;
 }
 
 static weft_status get_count(const reader *r, const weft_node *m, const char *key,
@@ -48,17 +65,21 @@ static weft_status get_count(const reader *r, const weft_node *m, const char *ke
 {
     int64_t v = *out;
     WEFT_TRY(weft_doc_get_int(r->d, m, key, &v));
-    if (v < 0 || v > 1 << 24) return complain(r, m, "out of range", key);
+    if (v < -1 || v > 1 << 24) return complain(r, m, "out of range", key);
     *out = (int)v;
     return WEFT_OK;
 }
 
+/* ---- kinds ---- */
+
 static weft_status read_rates(const reader *r, const weft_node *m, weft_device_kind *k)
 {
     const weft_node *f = weft_node_get(m, "flops");
-    if (!f || f->kind != WEFT_NODE_MAP) return complain(r, m, "expected a map", "flops");
+    if (!f && k->n_rate) return WEFT_OK;
+    if (!f || f->kind != WEFT_NODE_MAP)
+        return complain(r, m, "expected a map of peaks, such as {f32: 1e12}", "flops");
     k->n_rate = f->u.list.n;
-    k->rate   = WEFT_ARENA_ARRAY(r->c->arena, weft_flop_rate, k->n_rate);
+    k->rate   = WEFT_ARENA_ARRAY(r->c->arena, weft_flop_rate, k->n_rate + 1);
     WEFT_TRY(weft_arena_status(r->c->arena));
     for (int i = 0; i < k->n_rate; i++) {
         const char *dtype = f->u.list.node[i]->key;
@@ -70,6 +91,43 @@ static weft_status read_rates(const reader *r, const weft_node *m, weft_device_k
 
 static weft_status read_curve(const reader *r, const weft_node *m, weft_device_kind *k)
 {
+    static const char *const key[] = {"flops", "share"};
+    const weft_node         *l     = NULL;
+    int                      n;
+    WEFT_TRY(get_list(r, m, "curve", &l, &n));
+    if (!l) return WEFT_OK;
+    k->n_point = n;
+    k->point   = WEFT_ARENA_ARRAY(r->c->arena, weft_share_point, n + 1);
+    WEFT_TRY(weft_arena_status(r->c->arena));
+    for (int i = 0; i < n; i++) {
+        const weft_node *p = l->u.list.node[i];
+        WEFT_TRY(weft_doc_check_keys(r->d, p, key, 2));
+        WEFT_TRY(weft_doc_get_double(r->d, p, "flops", &k->point[i].flops));
+        WEFT_TRY(weft_doc_get_double(r->d, p, "share", &k->point[i].share));
+    }
+    return WEFT_OK;
+}
+
+static weft_status like_device(reader *r, const weft_node *m, weft_device_kind *k)
+{
+    const char *like = NULL;
+    WEFT_TRY(weft_doc_get_string(r->d, m, "like", &like));
+    if (!like) return WEFT_OK;
+    WEFT_TRY(need_lib(r));
+    int i = weft_cluster__find_device(r->lib.c, like);
+    if (i < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: there is no device '%s'%s",
+                         weft_doc_file(r->d), m->line, like,
+                         weft_cluster__near_device(r->lib.c, like));
+    *k      = r->lib.c->device[i];
+    k->rate = weft_arena_memdup(r->c->arena, k->rate,
+                                sizeof(weft_flop_rate) * (size_t)k->n_rate);
+    return weft_arena_status(r->c->arena);
+}
+
+static weft_status read_efficiencies(const reader *r, const weft_node *m,
+                                     weft_device_kind *k)
+{
     const weft_node *f = weft_node_get(m, "efficiency_of");
     if (f && f->kind != WEFT_NODE_MAP)
         return complain(r, f, "expected a map", "efficiency_of");
@@ -80,190 +138,329 @@ static weft_status read_curve(const reader *r, const weft_node *m, weft_device_k
         if (at == k->n_rate) return complain(r, f, "no flops are given for", dtype);
         WEFT_TRY(weft_doc_get_double(r->d, f, dtype, &k->rate[at].efficiency));
     }
-    WEFT_TRY(weft_doc_get_double(r->d, m, "half_size", &k->half_size));
-    WEFT_TRY(weft_doc_get_double(r->d, m, "attention", &k->attention));
-    return weft_doc_get_double(r->d, m, "stream", &k->stream);
+    return WEFT_OK;
 }
 
-static weft_status read_device(const reader *r, const weft_node *m, weft_device_kind *k)
+static weft_status read_device(reader *r, const weft_node *m, bool lib,
+                               weft_device_kind *k)
 {
     static const char *const key[] = {
-        "name",     "flops",     "efficiency", "mem_Bps", "mem_bytes",
-        "launch_s", "half_size", "attention",  "stream",  "efficiency_of"};
-    WEFT_TRY(weft_doc_check_keys(r->d, m, key, (int)WEFT_COUNT(key)));
-    k->efficiency = 1;
+        "name",      "like",      "vendor",        "flops",  "efficiency",
+        "mem_Bps",   "mem_bytes", "launch_s",      "source", "half_size",
+        "attention", "stream",    "efficiency_of", "curve",  "usual"};
+    const weft_doc *d = r->d;
+    WEFT_TRY(weft_doc_check_keys(d, m, key, lib ? 15 : 14));
+    *k = (weft_device_kind){.efficiency = 1, .vendor = "", .source = ""};
+    WEFT_TRY(like_device(r, m, k));
     WEFT_TRY(get_name(r, m, "name", &k->name));
+    WEFT_TRY(get_text(r, m, "vendor", &k->vendor));
+    WEFT_TRY(get_text(r, m, "source", &k->source));
     WEFT_TRY(read_rates(r, m, k));
-    WEFT_TRY(weft_doc_get_double(r->d, m, "efficiency", &k->efficiency));
-    WEFT_TRY(weft_doc_get_double(r->d, m, "mem_Bps", &k->mem_Bps));
-    WEFT_TRY(weft_doc_get_int(r->d, m, "mem_bytes", &k->mem_bytes));
-    WEFT_TRY(weft_doc_get_double(r->d, m, "launch_s", &k->launch_s));
-    return read_curve(r, m, k);
+    WEFT_TRY(read_efficiencies(r, m, k));
+    WEFT_TRY(read_curve(r, m, k));
+    WEFT_TRY(weft_doc_get_double(d, m, "efficiency", &k->efficiency));
+    WEFT_TRY(weft_doc_get_double(d, m, "half_size", &k->half_size));
+    WEFT_TRY(weft_doc_get_double(d, m, "attention", &k->attention));
+    WEFT_TRY(weft_doc_get_double(d, m, "stream", &k->stream));
+    WEFT_TRY(weft_doc_get_double(d, m, "mem_Bps", &k->mem_Bps));
+    WEFT_TRY(weft_doc_get_int(d, m, "mem_bytes", &k->mem_bytes));
+    return weft_doc_get_double(d, m, "launch_s", &k->launch_s);
 }
 
-static weft_status read_link(const reader *r, const weft_node *m, weft_link_kind *k)
+static weft_status read_measured(const reader *r, const weft_node *m, weft_link_kind *k)
 {
-    static const char *const key[] = {"name", "alpha_s", "Bps"};
-    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 3));
+    static const char *const key[] = {"n", "alpha_s", "Bps"};
+    const weft_node         *l     = NULL;
+    int                      n;
+    WEFT_TRY(get_list(r, m, "measured", &l, &n));
+    if (!l) return WEFT_OK;
+    k->n_measured = n;
+    k->measured   = WEFT_ARENA_ARRAY(r->c->arena, weft_link_measured, n + 1);
+    WEFT_TRY(weft_arena_status(r->c->arena));
+    for (int i = 0; i < n; i++) {
+        const weft_node *p = l->u.list.node[i];
+        WEFT_TRY(weft_doc_check_keys(r->d, p, key, 3));
+        WEFT_TRY(get_count(r, p, "n", &k->measured[i].n));
+        WEFT_TRY(weft_doc_get_double(r->d, p, "alpha_s", &k->measured[i].alpha_s));
+        WEFT_TRY(weft_doc_get_double(r->d, p, "Bps", &k->measured[i].Bps));
+    }
+    return WEFT_OK;
+}
+
+static weft_status like_link(reader *r, const weft_node *m, weft_link_kind *k)
+{
+    const char *like = NULL;
+    WEFT_TRY(weft_doc_get_string(r->d, m, "like", &like));
+    if (!like) return WEFT_OK;
+    WEFT_TRY(need_lib(r));
+    int i = weft_cluster__find_link(r->lib.c, like);
+    if (i < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: there is no link '%s'%s",
+                         weft_doc_file(r->d), m->line, like,
+                         weft_cluster__near_link(r->lib.c, like, -1));
+    *k = r->lib.c->link[i];
+    return WEFT_OK;
+}
+
+static weft_status read_link(reader *r, const weft_node *m, weft_link_kind *k)
+{
+    static const char *const key[] = {"name", "like",  "scope",    "alpha_s",
+                                      "Bps",  "share", "measured", "source"};
+    const char              *scope = NULL;
+    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 8));
+    *k = (weft_link_kind){.share = 1, .source = ""};
+    WEFT_TRY(like_link(r, m, k));
     WEFT_TRY(get_name(r, m, "name", &k->name));
+    WEFT_TRY(get_text(r, m, "source", &k->source));
+    WEFT_TRY(weft_doc_get_string(r->d, m, "scope", &scope));
+    if (scope && strcmp(scope, "net") && strcmp(scope, "node"))
+        return complain(r, m, "scope: expected node or net", scope);
+    if (scope) k->scope = strcmp(scope, "net") ? WEFT_LINK_NODE : WEFT_LINK_NET;
+    WEFT_TRY(read_measured(r, m, k));
     WEFT_TRY(weft_doc_get_double(r->d, m, "alpha_s", &k->alpha_s));
+    WEFT_TRY(weft_doc_get_double(r->d, m, "share", &k->share));
     return weft_doc_get_double(r->d, m, "Bps", &k->Bps);
 }
 
-/* The link that key names; -1 when the key is absent. */
-static weft_status find_link(const reader *r, const weft_node *m, const char *key,
-                             int *out)
+static weft_status read_usual(const reader *r, const weft_node *m, weft_usual *u)
 {
-    const char *s = NULL;
-    *out          = -1;
-    WEFT_TRY(weft_doc_get_string(r->d, m, key, &s));
-    if (!s) return WEFT_OK;
-    for (int i = 0; i < r->c->n_link; i++)
-        if (!strcmp(r->c->link[i].name, s)) *out = i;
-    return *out < 0 ? complain(r, m, "there is no such link", s) : WEFT_OK;
+    static const char *const key[] = {"n_device", "link",   "net",
+                                      "n_port",   "domain", "span"};
+    const weft_node         *n     = weft_node_get(m, "usual");
+    *u                             = (weft_usual){.n_device = 1, .n_port = 1};
+    if (!n) return WEFT_OK;
+    if (n->kind != WEFT_NODE_MAP) return complain(r, n, "expected a map", "usual");
+    WEFT_TRY(weft_doc_check_keys(r->d, n, key, 6));
+    WEFT_TRY(get_count(r, n, "n_device", &u->n_device));
+    WEFT_TRY(get_count(r, n, "n_port", &u->n_port));
+    WEFT_TRY(get_count(r, n, "span", &u->span));
+    WEFT_TRY(get_text(r, n, "link", &u->link));
+    WEFT_TRY(get_text(r, n, "net", &u->net));
+    if (u->n_device < 1 || u->n_port < 1 || u->span < 0)
+        return complain(r, n, "usual: counts are to be 1 or more", NULL);
+    return get_text(r, n, "domain", &u->domain);
 }
 
-static weft_status read_node(const reader *r, const weft_node *m, weft_host_kind *k)
+static weft_status read_devices(reader *r, const weft_node *root, weft_usual **usual)
 {
-    static const char *const key[] = {"name", "count", "device", "n_device", "link"};
-    const char              *s     = NULL;
-    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 5));
-    k->count = k->n_device = 1;
-    k->device              = -1;
-    WEFT_TRY(get_name(r, m, "name", &k->name));
-    WEFT_TRY(get_count(r, m, "count", &k->count));
-    WEFT_TRY(get_count(r, m, "n_device", &k->n_device));
+    const weft_node *l = NULL;
+    int              n;
+    WEFT_TRY(get_list(r, root, "device", &l, &n));
+    if (usual) *usual = WEFT_ARENA_ARRAY(r->c->arena, weft_usual, n + 1);
+    for (int i = 0; i < n; i++) {
+        const weft_node *m = l->u.list.node[i];
+        weft_device_kind k;
+        int              at;
+        WEFT_TRY(read_device(r, m, usual != NULL, &k));
+        if (weft_cluster__find_device(r->c, k.name) >= 0)
+            return complain(r, m, "this device is there twice", k.name);
+        WEFT_TRY(weft_cluster__add_device(r->c, &k, &at));
+        if (usual) WEFT_TRY(read_usual(r, m, &(*usual)[at]));
+    }
+    return weft_arena_status(r->c->arena);
+}
+
+static weft_status read_links(reader *r, const weft_node *root)
+{
+    const weft_node *l = NULL;
+    int              n;
+    WEFT_TRY(get_list(r, root, "link", &l, &n));
+    for (int i = 0; i < n; i++) {
+        weft_link_kind k;
+        WEFT_TRY(read_link(r, l->u.list.node[i], &k));
+        if (weft_cluster__find_link(r->c, k.name) >= 0)
+            return complain(r, l->u.list.node[i], "this link is there twice", k.name);
+        WEFT_TRY(weft_cluster__add_link(r->c, &k, NULL));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_cluster__read_kinds(const weft_doc *d, weft_cluster *into,
+                                     weft_usual **usual)
+{
+    static const char *const key[] = {"device", "link"};
+    reader                   r     = {.d = d, .c = into};
+    weft_status              st    = WEFT_OK;
+    const weft_node         *root  = weft_doc_root(d);
+    if (!root || root->kind != WEFT_NODE_MAP)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: kinds are a map of device and link",
+                         weft_doc_file(d));
+    WEFT_GO(weft_doc_check_keys(d, root, key, 2));
+    WEFT_GO(read_devices(&r, root, usual));
+    WEFT_GO(read_links(&r, root));
+out:
+    weft_cluster__close_kinds(&r.lib);
+    return st;
+}
+
+/* ---- nodes, switches, health ---- */
+
+/* The link that key names, the file's own or one we know; -1 when the key is absent. */
+static weft_status find_link(reader *r, const weft_node *m, const char *key, int *out)
+{
+    const char *s = NULL;
+    WEFT_TRY(weft_doc_get_string(r->d, m, key, &s));
+    if (!s) return WEFT_OK;
+    *out = weft_cluster__find_link(r->c, s);
+    if (*out >= 0) return WEFT_OK;
+    WEFT_TRY(need_lib(r));
+    int i = weft_cluster__find_link(r->lib.c, s);
+    if (i >= 0) return weft_cluster__add_link(r->c, &r->lib.c->link[i], out);
+    const char *near = weft_cluster__near_link(r->c, s, -1);
+    if (!near[0]) near = weft_cluster__near_link(r->lib.c, s, -1);
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: there is no such link: %s%s",
+                     weft_doc_file(r->d), m->line, key, s, near);
+}
+
+/* *usual: the node a device we know is mostly found in; the file's own devices have none. */
+static weft_status find_device(reader *r, const weft_node *m, int *out,
+                               const weft_usual **usual)
+{
+    const char *s = NULL;
     WEFT_TRY(get_name(r, m, "device", &s));
-    for (int i = 0; i < r->c->n_device; i++)
-        if (!strcmp(r->c->device[i].name, s)) k->device = i;
-    if (k->device < 0) return complain(r, m, "there is no such device", s);
-    return find_link(r, m, "link", &k->link);
+    *out = weft_cluster__find_device(r->c, s);
+    if (*out >= 0) return WEFT_OK;
+    WEFT_TRY(need_lib(r));
+    int i = weft_cluster__find_device(r->lib.c, s);
+    if (i >= 0) {
+        *usual = &r->lib.usual[i];
+        return weft_cluster__add_device(r->c, &r->lib.c->device[i], out);
+    }
+    const char *near = weft_cluster__near_device(r->c, s);
+    if (!near[0]) near = weft_cluster__near_device(r->lib.c, s);
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: there is no such device: %s%s",
+                     weft_doc_file(r->d), m->line, s, near);
+}
+
+static weft_status usual_link(reader *r, const char *name, int *out)
+{
+    int i = name ? weft_cluster__find_link(r->lib.c, name) : -1;
+    return i < 0 ? WEFT_OK : weft_cluster__add_link(r->c, &r->lib.c->link[i], out);
+}
+
+static weft_status read_node(reader *r, const weft_node *m, int net)
+{
+    static const char *const key[] = {"name", "count", "device", "n_device",
+                                      "link", "net",   "n_port"};
+    weft_host_kind           k     = {.count = 1, .n_device = 1, .link = -1, .net = -1};
+    const weft_usual        *usual = NULL;
+    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 7));
+    WEFT_TRY(find_device(r, m, &k.device, &usual));
+    if (usual) k.n_device = usual->n_device;
+    k.name = r->c->device[k.device].name;
+    WEFT_TRY(get_text(r, m, "name", &k.name));
+    WEFT_TRY(get_count(r, m, "count", &k.count));
+    WEFT_TRY(get_count(r, m, "n_device", &k.n_device));
+    WEFT_TRY(find_link(r, m, "link", &k.link));
+    WEFT_TRY(find_link(r, m, "net", &k.net));
+    if (usual && k.link < 0 && k.n_device > 1)
+        WEFT_TRY(usual_link(r, usual->link, &k.link));
+    k.n_port = k.n_device;
+    if (k.net < 0 && net >= 0) k.net = net;
+    if (usual && k.net < 0) {
+        WEFT_TRY(usual_link(r, usual->net, &k.net));
+        k.n_port = usual->n_port;
+    }
+    WEFT_TRY(get_count(r, m, "n_port", &k.n_port));
+    if (k.net < 0) k.n_port = 0;
+    return weft_cluster__add_node(r->c, &k);
+}
+
+static weft_status read_switch(reader *r, const weft_node *m)
+{
+    static const char *const key[] = {"name", "span", "link", "alpha_s", "taper"};
+    weft_switch_kind         k     = {.link = -1, .taper = 1};
+    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 5));
+    WEFT_TRY(get_name(r, m, "name", &k.name));
+    WEFT_TRY(get_count(r, m, "span", &k.span));
+    WEFT_TRY(find_link(r, m, "link", &k.link));
+    WEFT_TRY(weft_doc_get_double(r->d, m, "alpha_s", &k.alpha_s));
+    WEFT_TRY(weft_doc_get_double(r->d, m, "taper", &k.taper));
+    return weft_cluster__add_switch(r->c, &k);
+}
+
+static weft_status read_health(reader *r, const weft_node *m)
+{
+    static const char *const key[] = {"node",  "n_node", "device", "state",
+                                      "speed", "link",   "why"};
+    weft_health h     = {.node = -1, .n_node = 1, .device = -1, .speed = 1, .link = 1};
+    const char *state = NULL;
+    h.why             = "";
+    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 7));
+    WEFT_TRY(get_count(r, m, "node", &h.node));
+    if (h.node < 0) return complain(r, m, "missing", "node");
+    WEFT_TRY(get_count(r, m, "n_node", &h.n_node));
+    WEFT_TRY(get_count(r, m, "device", &h.device));
+    WEFT_TRY(weft_doc_get_string(r->d, m, "state", &state));
+    if (state && strcmp(state, "cordoned") && strcmp(state, "degraded") &&
+        strcmp(state, "ok"))
+        return complain(r, m, "state: expected ok, degraded or cordoned", state);
+    h.cordoned = state && !strcmp(state, "cordoned");
+    WEFT_TRY(weft_doc_get_double(r->d, m, "speed", &h.speed));
+    WEFT_TRY(weft_doc_get_double(r->d, m, "link", &h.link));
+    WEFT_TRY(get_text(r, m, "why", &h.why));
+    return weft_cluster__add_health(r->c, &h);
 }
 
 static weft_status read_cluster(reader *r)
 {
-    static const char *const key[] = {"name", "device", "link", "node", "net"};
+    static const char *const key[] = {"name", "version", "device", "link",
+                                      "node", "net",     "switch", "health"};
     weft_cluster            *c     = r->c;
     const weft_node         *root = weft_doc_root(r->d), *l = NULL;
+    int                      n, net                         = -1;
+    WEFT_TRY(weft_doc_check_keys(r->d, root, key, 8));
+    WEFT_TRY(get_text(r, root, "name", &c->name));
+    WEFT_TRY(weft_doc_get_int(r->d, root, "version", &c->version));
+    WEFT_TRY(read_devices(r, root, NULL));
+    WEFT_TRY(read_links(r, root));
+    WEFT_TRY(find_link(r, root, "net", &net));
+    WEFT_TRY(get_list(r, root, "node", &l, &n));
+    for (int i = 0; i < n; i++) WEFT_TRY(read_node(r, l->u.list.node[i], net));
+    WEFT_TRY(get_list(r, root, "switch", &l, &n));
+    for (int i = 0; i < n; i++) WEFT_TRY(read_switch(r, l->u.list.node[i]));
+    WEFT_TRY(get_list(r, root, "health", &l, &n));
+    for (int i = 0; i < n; i++) WEFT_TRY(read_health(r, l->u.list.node[i]));
+    weft_status st = weft_cluster__freeze(c);
+    return st == WEFT_ERR_ARG ? weft_fail_in(st, "%s: ", weft_doc_file(r->d)) : st;
+}
+
+static weft_status parse_doc(const char *file, const char *text, size_t n, weft_doc **out)
+{
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", text[i]) && text[i]) i++;
+    return i < n && text[i] == '{' ? weft_doc_parse_json(file, text, n, out)
+                                   : weft_doc_parse_yaml(file, text, n, out);
+}
+
+weft_status weft_cluster__parse(const char *file, const char *text, size_t n,
+                                const char *kinds, weft_cluster **out)
+{
+    weft_doc   *d = NULL;
+    reader      r = {.kinds = kinds};
+    weft_status st;
+    WEFT_TRY(parse_doc(file, text, n, &d));
+    const weft_node *root = weft_doc_root(d);
+    r.d                   = d;
     if (!root || root->kind != WEFT_NODE_MAP)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: a cluster is a map", weft_doc_file(r->d));
-    WEFT_TRY(weft_doc_check_keys(r->d, root, key, 5));
-    WEFT_TRY(get_name(r, root, "name", &c->name));
-    WEFT_TRY(get_list(r, root, "device", &l, &c->n_device));
-    c->device = WEFT_ARENA_ARRAY(c->arena, weft_device_kind, c->n_device);
-    WEFT_TRY(weft_arena_status(c->arena));
-    for (int i = 0; i < c->n_device; i++)
-        WEFT_TRY(read_device(r, l->u.list.node[i], &c->device[i]));
-    WEFT_TRY(get_list(r, root, "link", &l, &c->n_link));
-    c->link = WEFT_ARENA_ARRAY(c->arena, weft_link_kind, c->n_link);
-    WEFT_TRY(weft_arena_status(c->arena));
-    for (int i = 0; i < c->n_link; i++)
-        WEFT_TRY(read_link(r, l->u.list.node[i], &c->link[i]));
-    WEFT_TRY(get_list(r, root, "node", &l, &c->n_node));
-    c->node = WEFT_ARENA_ARRAY(c->arena, weft_host_kind, c->n_node);
-    WEFT_TRY(weft_arena_status(c->arena));
-    for (int i = 0; i < c->n_node; i++)
-        WEFT_TRY(read_node(r, l->u.list.node[i], &c->node[i]));
-    WEFT_TRY(find_link(r, root, "net", &c->net));
-    return weft_cluster_verify(c);
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: a cluster is a map", file));
+    if (weft_node_get(root, "machines")) {
+        WEFT_GO(weft_cluster__read_paddle(d, out));
+        goto out;
+    }
+    WEFT_GO(weft_cluster__create(&r.c));
+    WEFT_GO(read_cluster(&r));
+    *out = r.c;
+    r.c  = NULL;
+out:
+    weft_cluster_destroy(r.c);
+    weft_cluster__close_kinds(&r.lib);
+    weft_doc_destroy(d);
+    return st;
 }
 
 weft_status weft_cluster_parse(const char *file, const char *text, size_t n,
                                weft_cluster **out)
 {
-    weft_doc   *d = NULL;
-    weft_arena *a = NULL;
-    reader      r = {0};
-    weft_status st;
-    WEFT_TRY(weft_doc_parse_yaml(file, text, n, &d));
-    WEFT_GO(weft_arena_create(&a));
-    r.d = d;
-    r.c = WEFT_ARENA_NEW(a, weft_cluster);
-    WEFT_GO(weft_arena_status(a));
-    r.c->arena = a;
-    WEFT_GO(read_cluster(&r));
-    *out = r.c;
-    a    = NULL;
-out:
-    weft_arena_destroy(a);
-    weft_doc_destroy(d);
-    return st;
-}
-
-/* ---- print ---- */
-
-static void put(weft_text *t, const char *key, double x)
-{
-    weft_text_add(t, ", %s: ", key);
-    weft_text_put_double(t, x);
-}
-
-static void put_curve(const weft_device_kind *k, weft_text *t)
-{
-    int n = 0;
-    if (k->half_size != 0) put(t, "half_size", k->half_size);
-    if (k->attention != 0) put(t, "attention", k->attention);
-    if (k->stream != 0) put(t, "stream", k->stream);
-    for (int i = 0; i < k->n_rate; i++) {
-        if (k->rate[i].efficiency == 0) continue;
-        weft_text_add(t, "%s%s: ", n++ ? ", " : ", efficiency_of: {", k->rate[i].dtype);
-        weft_text_put_double(t, k->rate[i].efficiency);
-    }
-    if (n) weft_text_add(t, "}");
-}
-
-static void put_device(const weft_device_kind *k, weft_text *t)
-{
-    weft_text_add(t, "  - {name: ");
-    weft_text_put_quoted(t, k->name);
-    weft_text_add(t, ", flops: {");
-    for (int i = 0; i < k->n_rate; i++) {
-        weft_text_add(t, "%s%s: ", i ? ", " : "", k->rate[i].dtype);
-        weft_text_put_double(t, k->rate[i].flops);
-    }
-    weft_text_add(t, "}");
-    put(t, "efficiency", k->efficiency);
-    put(t, "mem_Bps", k->mem_Bps);
-    weft_text_add(t, ", mem_bytes: %lld", (long long)k->mem_bytes);
-    put(t, "launch_s", k->launch_s);
-    put_curve(k, t);
-    weft_text_add(t, "}\n");
-}
-
-static void put_node(const weft_cluster *c, const weft_host_kind *k, weft_text *t)
-{
-    weft_text_add(t, "  - {name: ");
-    weft_text_put_quoted(t, k->name);
-    weft_text_add(t, ", count: %d, device: ", k->count);
-    weft_text_put_quoted(t, c->device[k->device].name);
-    weft_text_add(t, ", n_device: %d", k->n_device);
-    if (k->link >= 0) {
-        weft_text_add(t, ", link: ");
-        weft_text_put_quoted(t, c->link[k->link].name);
-    }
-    weft_text_add(t, "}\n");
-}
-
-weft_status weft_cluster_print(const weft_cluster *c, weft_text *t)
-{
-    weft_text_add(t, "name: ");
-    weft_text_put_quoted(t, c->name);
-    weft_text_add(t, "\ndevice:\n");
-    for (int i = 0; i < c->n_device; i++) put_device(&c->device[i], t);
-    if (c->n_link) weft_text_add(t, "link:\n");
-    for (int i = 0; i < c->n_link; i++) {
-        weft_text_add(t, "  - {name: ");
-        weft_text_put_quoted(t, c->link[i].name);
-        put(t, "alpha_s", c->link[i].alpha_s);
-        put(t, "Bps", c->link[i].Bps);
-        weft_text_add(t, "}\n");
-    }
-    weft_text_add(t, "node:\n");
-    for (int i = 0; i < c->n_node; i++) put_node(c, &c->node[i], t);
-    if (c->net >= 0) {
-        weft_text_add(t, "net: ");
-        weft_text_put_quoted(t, c->link[c->net].name);
-        weft_text_add(t, "\n");
-    }
-    return weft_text_status(t);
+    return weft_cluster__parse(file, text, n, NULL, out);
 }
