@@ -81,7 +81,7 @@ static int known(const paddle *p, const char *model, double gib)
 static weft_status add_device(paddle *p, const weft_node *m, int *out)
 {
     weft_device_kind k     = {.efficiency = 0.5, .mem_Bps = 1e11};
-    weft_flop_rate   f32   = {"f32", 0};
+    weft_flop_rate   f32   = {.dtype = "f32"};
     const char      *model = "device";
     double           sp = 0, gib = 0;
     WEFT_TRY(weft_doc_get_string(p->d, m, "model", &model));
