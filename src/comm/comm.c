@@ -48,6 +48,28 @@ weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kin
     return c->op->collective(c, g, kind, t, in, out, count);
 }
 
+int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k)
+{
+    int64_t units = (total + unit - 1) / unit, more = units % n;
+    int64_t at = (units / n * k + (k < more ? k : more)) * unit;
+    return at < total ? at : total;
+}
+
+weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                             weft_dtype t, const void *in, void *out, int64_t total,
+                             int64_t unit)
+{
+    if (kind != WEFT_COMM_ALL_GATHER && kind != WEFT_COMM_REDUCE_SCATTER)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no shares of different sizes",
+                         weft_comm_kind_name(kind));
+    if (total < 0 || unit < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld elements in units of %lld",
+                         weft_comm_kind_name(kind), (long long)total, (long long)unit);
+    if (!c->op->shares)
+        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has equal shares only", c->transport);
+    return c->op->shares(c, g, kind, t, in, out, total, unit);
+}
+
 void weft_comm_abort(weft_comm *c, const char *why)
 {
     c->op->abort(c, why);

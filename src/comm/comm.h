@@ -45,6 +45,10 @@ typedef struct weft_comm_ops {
     weft_status (*recv)(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
     weft_status (*collective)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                               weft_dtype t, const void *in, void *out, int64_t count);
+    /* all_gather and reduce_scatter with shares of different sizes; NULL: equal ones only */
+    weft_status (*shares)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                          weft_dtype t, const void *in, void *out, int64_t total,
+                          int64_t unit);
     void (*abort)(weft_comm *c, const char *why);
     void (*destroy)(weft_comm *c);
 } weft_comm_ops;
@@ -75,6 +79,15 @@ weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int t
  * broadcast. */
 weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                  weft_dtype t, const void *in, void *out, int64_t count);
+
+/* All_gather or reduce_scatter of `total` elements in units: shares are runs that differ by at most one unit, the
+ * larger first, and the last unit may be short.  all_gather: in is this position's share, out the whole (in may lie
+ * at its place there).  reduce_scatter: in is the whole, out the share of the sum.  Shares may be empty. */
+weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                             weft_dtype t, const void *in, void *out, int64_t total,
+                             int64_t unit);
+/* Where position k's share begins; k = n: the end. */
+int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
 
 /* Gives up: all pending and later operations of this epoch, of all ranks, end in WEFT_ERR_PEER. */
 void weft_comm_abort(weft_comm *c, const char *why);

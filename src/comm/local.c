@@ -343,6 +343,27 @@ static weft_status meet(weft_comm *c, weft_comm_group *g, int me, const char *wh
     return WEFT_OK;
 }
 
+/* The same with shares of different sizes: count is that of the whole. */
+static weft_status do_unequal(weft_comm_group *g, int me, weft_comm_kind kind,
+                              weft_dtype t, int64_t total, int64_t unit)
+{
+    size_t       size = (size_t)weft_dtype_bytes(t);
+    const void **in   = g->in + (size_t)me * (size_t)g->n;
+    char        *out  = g->member[me].out;
+    for (int k = 0; k < g->n; k++) {
+        bool    sum = kind == WEFT_COMM_REDUCE_SCATTER;
+        int64_t lo  = weft_comm_share_at(total, unit, g->n, sum ? me : k);
+        int64_t n   = weft_comm_share_at(total, unit, g->n, k + 1) - lo;
+        in[k]       = (const char *)g->member[k].in + (size_t)lo * size;
+        if (!sum && n && out + (size_t)lo * size != g->member[k].in)
+            memcpy(out + (size_t)lo * size, g->member[k].in, (size_t)n * size);
+    }
+    if (kind == WEFT_COMM_ALL_GATHER) return WEFT_OK;
+    return weft_comm_sum(t, g->n, in, out,
+                         weft_comm_share_at(total, unit, g->n, me + 1) -
+                             weft_comm_share_at(total, unit, g->n, me));
+}
+
 /* What each position does between coming and leaving. */
 static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
                             int64_t count)
@@ -412,9 +433,10 @@ static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind
     return WEFT_OK;
 }
 
-static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                    weft_dtype t, const void *in, void *out,
-                                    int64_t count)
+/* unit 0: equal shares. */
+static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out, int64_t count,
+                                int64_t unit)
 {
     double      deadline = weft_clock_s() + c->timeout_s;
     weft_status st       = WEFT_OK;
@@ -427,7 +449,8 @@ static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_
     WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
     if (kind != WEFT_COMM_BARRIER) {
         pthread_mutex_unlock(&g->g.lock);
-        st = do_share(g, me, kind, t, count);
+        st = unit ? do_unequal(g, me, kind, t, count, unit)
+                  : do_share(g, me, kind, t, count);
         pthread_mutex_lock(&g->g.lock);
         weft_status left = meet(c, g, me, weft_comm_kind_name(kind), deadline);
         if (st == WEFT_OK) st = left;
@@ -435,6 +458,13 @@ static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_
 out:
     pthread_mutex_unlock(&g->g.lock);
     return st;
+}
+
+static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                    weft_dtype t, const void *in, void *out,
+                                    int64_t count)
+{
+    return local_shares(c, g, kind, t, in, out, count, 0);
 }
 
 /* ---- giving up, joining, leaving ---- */
@@ -504,6 +534,7 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
         .send         = local_send,
         .recv         = local_recv,
         .collective   = local_collective,
+        .shares       = local_shares,
         .abort        = local_abort,
         .destroy      = local_leave,
     };

@@ -143,6 +143,7 @@ static const weft_comm_ops ops = {
     .send         = weft_comm__shm_send,
     .recv         = weft_comm__shm_recv,
     .collective   = weft_comm__shm_collective,
+    .shares       = weft_comm__shm_shares,
     .abort        = shm_abort,
     .destroy      = shm_destroy,
 };

@@ -25,7 +25,8 @@ typedef struct job {
     weft_comm_kind   kind;
     weft_dtype       t;
     int64_t          size, count,
-        share; /* share: elements of a member, in reduce_scatter and all_to_all */
+        share;    /* elements of a member, in reduce_scatter and all_to_all: the most */
+    int64_t unit; /* 0: equal shares; else count is that of the whole, in units */
     const char *in;
     char       *out;
 } job;
@@ -40,8 +41,31 @@ static bool by_shares(weft_comm_kind k)
     return k == WEFT_COMM_REDUCE_SCATTER || k == WEFT_COMM_ALL_TO_ALL;
 }
 
+/* Where share k begins in the whole, and its elements. */
+static int64_t share_at(const job *j, int k)
+{
+    return j->unit ? weft_comm_share_at(j->count, j->unit, j->g->n, k) : k * j->share;
+}
+static int64_t share_of(const job *j, int k)
+{
+    return share_at(j, k + 1) - share_at(j, k);
+}
+
+static int64_t in_count(const job *j)
+{
+    return j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, j->g->me) : j->count;
+}
+
+static int64_t out_bytes_of(const job *j, int k)
+{
+    if (!j->unit) return -1;
+    if (j->kind == WEFT_COMM_REDUCE_SCATTER) return share_of(j, k) * j->size;
+    return j->count * j->size;
+}
+
 static int64_t out_bytes(const job *j)
 {
+    if (j->unit) return out_bytes_of(j, j->g->me);
     if (j->kind == WEFT_COMM_REDUCE_SCATTER) return j->share * j->size;
     if (j->kind == WEFT_COMM_ALL_GATHER) return j->count * j->size * j->g->n;
     return j->count * j->size;
@@ -147,8 +171,12 @@ static weft_status direct_share(const job *j, const shm_call *const *call)
     case WEFT_COMM_REDUCE_SCATTER:
         for (int k = 0; k < g->n; k++)
             if (overlap(call[k]->in, mine, bytes)) big = false;
-        return add_slices(j, call, g->me * j->share, (g->me + 1) * j->share, 1, big);
+        return add_slices(j, call, share_at(j, g->me), share_at(j, g->me + 1), 1, big);
     case WEFT_COMM_ALL_GATHER:
+        for (int i = 0, k = g->me; i < g->n && j->unit; i++, k = (k + 1) % g->n)
+            WEFT_TRY(copy(j, j->out + share_at(j, k) * j->size, base + call[k]->in,
+                          share_of(j, k) * j->size, big));
+        if (j->unit) return WEFT_OK;
         if (shared) return copy(j, j->out + g->me * bytes, j->in, bytes, big);
         for (int i = 0, k = g->me; i < g->n; i++, k = (k + 1) % g->n)
             WEFT_TRY(copy(j, j->out + k * bytes, base + call[k]->in, bytes, big));
@@ -178,6 +206,7 @@ static int64_t chunk_count(const job *j)
 
 static int64_t total_count(const job *j)
 {
+    if (j->unit) return j->share;
     return by_shares(j->kind) ? j->share : j->count;
 }
 
@@ -200,6 +229,14 @@ static char *stage_at(const weft_comm_group *g, int k, uint32_t turn)
     return g->stage[k] + (turn & 1) * SHM_STAGE;
 }
 
+/* How many of elements lo .. lo + n - 1 share k has. */
+static int64_t clip(const job *j, int k, int64_t lo, int64_t n)
+{
+    if (!j->unit) return n;
+    int64_t left = share_of(j, k) - lo;
+    return left < 0 ? 0 : left < n ? left : n;
+}
+
 /* Elements lo .. lo + n - 1 of in (of each share) into the own stage. */
 static void stage(const job *j, uint32_t turn, int64_t lo, int64_t n)
 {
@@ -208,11 +245,15 @@ static void stage(const job *j, uint32_t turn, int64_t lo, int64_t n)
     int64_t          bytes = n * j->size;
     if (!bytes || (j->kind == WEFT_COMM_BROADCAST && g->me)) return;
     if (!by_shares(j->kind)) {
-        memcpy(to, j->in + lo * j->size, (size_t)bytes);
+        int64_t have = clip(j, g->me, lo, n) * j->size;
+        if (have) memcpy(to, j->in + lo * j->size, (size_t)have);
         return;
     }
-    for (int k = 0; k < g->n; k++)
-        memcpy(to + k * bytes, j->in + (k * j->share + lo) * j->size, (size_t)bytes);
+    for (int k = 0; k < g->n; k++) {
+        int64_t have = clip(j, k, lo, n) * j->size;
+        if (have)
+            memcpy(to + k * bytes, j->in + (share_at(j, k) + lo) * j->size, (size_t)have);
+    }
 }
 
 /* The same elements out of all stages. */
@@ -228,10 +269,16 @@ static void take(const job *j, uint32_t turn, int64_t lo, int64_t n)
         int64_t skip = j->kind == WEFT_COMM_ALL_REDUCE ? 0 : g->me * bytes;
         for (int k = 0; k < g->n; k++) g->in[k] = stage_at(g, k, turn) + skip;
         g->out[0] = out;
-        sum_to(j, 1, n, out_bytes(j) > STREAM && j->in != j->out);
+        if (j->kind == WEFT_COMM_REDUCE_SCATTER) n = clip(j, g->me, lo, n);
+        if (n) sum_to(j, 1, n, out_bytes(j) > STREAM && j->in != j->out);
         return;
     }
     case WEFT_COMM_ALL_GATHER:
+        for (int k = 0; k < g->n && j->unit; k++)
+            if (clip(j, k, lo, n))
+                weft_comm__vec_copy(out + share_at(j, k) * j->size, stage_at(g, k, turn),
+                                    clip(j, k, lo, n) * j->size, out_bytes(j) > STREAM);
+        if (j->unit) return;
         for (int k = 0; k < g->n; k++)
             weft_comm__vec_copy(out + k * j->count * j->size, stage_at(g, k, turn), bytes,
                                 out_bytes(j) > STREAM);
@@ -316,8 +363,10 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
     if (*n_staged) return WEFT_OK;
     for (int k = 0; k < g->n; k++) {
         bool reads = j->kind != WEFT_COMM_BROADCAST || !k;
-        if (!weft_comm__shm_slab(g->e, call[k]->out, out_bytes(j)) ||
-            (reads && !weft_comm__shm_slab(g->e, call[k]->in, j->count * j->size)))
+        int64_t in = j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, k) : j->count;
+        int64_t out = j->unit ? out_bytes_of(j, k) : out_bytes(j);
+        if (!weft_comm__shm_slab(g->e, call[k]->out, out) ||
+            (reads && !weft_comm__shm_slab(g->e, call[k]->in, in * j->size)))
             return WEFT_FAIL(WEFT_ERR_PEER, "the call of rank %d is damaged", g->rank[k]);
     }
     return WEFT_OK;
@@ -342,7 +391,7 @@ static weft_status run(const job *j)
     x->kind       = (int32_t)j->kind;
     x->dtype      = (int32_t)j->t;
     x->count      = j->count;
-    x->in         = weft_comm__shm_offset(e, j->in, j->count * j->size);
+    x->in         = weft_comm__shm_offset(e, j->in, in_count(j) * j->size);
     x->out        = weft_comm__shm_offset(e, j->out, out_bytes(j));
     x->staged     = wants_stage(j, x);
     if (x->staged) {
@@ -370,18 +419,26 @@ static weft_status run(const job *j)
     return go_staged(j, turn);
 }
 
-weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
-                                      void *out, int64_t count)
+weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                  weft_dtype t, const void *in, void *out, int64_t count,
+                                  int64_t unit)
 {
     (void)c;
-    job j   = {.g = g, .kind = kind, .t = t, .count = count, .in = in, .out = out};
+    job j = {.g = g, .kind = kind, .t = t, .count = count, .in = in, .out = out};
+    j.unit  = unit;
     j.size  = weft_dtype_bytes(t);
-    j.share = count / g->n;
+    j.share = unit ? weft_comm_share_at(count, unit, g->n, 1) : count / g->n;
     WEFT_TRY(weft_comm__shm_enter(g));
     if (has_sum(kind))
         WEFT_TRY(weft_comm__sum_plain(t, 0, NULL, NULL, 0)); /* can be summed? */
     if (g->n > 1) return run(&j);
     if (out != in && count) memmove(out, in, (size_t)(count * j.size));
     return WEFT_OK;
+}
+
+weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
+                                      weft_comm_kind kind, weft_dtype t, const void *in,
+                                      void *out, int64_t count)
+{
+    return weft_comm__shm_shares(c, g, kind, t, in, out, count, 0);
 }

@@ -201,6 +201,9 @@ weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, 
 weft_status weft_comm__shm_enter(weft_comm_group *g);
 uint32_t    weft_comm__shm_turn(const weft_comm_group *g); /* of the next barrier */
 weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what);
+weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                  weft_dtype t, const void *in, void *out, int64_t count,
+                                  int64_t unit);
 weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count);

@@ -105,6 +105,11 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
     if (i->coll == WEFT_BARRIER)
         return weft_comm_collective(c, x->link->meeting, WEFT_COMM_BARRIER, WEFT_DTYPE_U8,
                                     NULL, NULL, 0);
+    if (i->unit)
+        return weft_comm_shares(
+            c, x->link->meeting, kind_of(i->coll), in->dtype, in->p, out->p,
+            weft_shape_count(i->coll == WEFT_ALL_GATHER ? &out->shape : &in->shape),
+            i->unit);
     return weft_comm_collective(c, x->link->meeting, kind_of(i->coll), in->dtype, in->p,
                                 out->p, weft_shape_count(&in->shape));
 }

@@ -79,6 +79,8 @@ static const weft_kernel table[WEFT_N_OP] = {
 
     PLAIN(ACCUMULATE, map),
     ROOMY(SUMSQ, sumsq),
+    PLAIN(SUMSQ_PARTS, sumsq_parts),
+    ROOMY(SUMSQ_TREE, sumsq_tree),
     PLAIN(CLIP, clip),
     PLAIN(EMA, ema),
     PLAIN(SGD, update),

@@ -87,6 +87,9 @@ KERNEL(batch_norm_infer);
 
 KERNEL(sumsq);
 SCRATCH(sumsq);
+KERNEL(sumsq_parts);
+KERNEL(sumsq_tree);
+SCRATCH(sumsq_tree);
 KERNEL(clip);
 KERNEL(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb_apply */
 

@@ -7,6 +7,7 @@
  * (3) over partials the binary tree: neighbours (0,1), (2,3), ... are added, then those, until
  *     one is left; a last one without a neighbour goes up as it is */
 #include <math.h>
+#include <string.h>
 
 #include "kernel/cpu_priv.h"
 #include "kernel/rows.h"
@@ -55,17 +56,45 @@ static job make(const weft_view *x)
     return j;
 }
 
+/* The binary tree over n partials, in place. */
+static double tree(double *part, int64_t n_part)
+{
+    for (int64_t n = n_part; n > 1; n = (n + 1) / 2)
+        for (int64_t i = 0; i < (n + 1) / 2; i++)
+            part[i] = 2 * i + 1 < n ? part[2 * i] + part[2 * i + 1] : part[2 * i];
+    return n_part ? part[0] : 0.0;
+}
+
 KERNEL(sumsq)
 {
     job j  = make(&c->in[0]);
     j.part = x->scratch;
     weft_pool_run(x->pool, weft_kernel__ceil(j.n_part, j.grain), task_fn, &j);
-    for (int64_t n = j.n_part; n > 1; n = (n + 1) / 2)
-        for (int64_t i = 0; i < (n + 1) / 2; i++)
-            j.part[i] = 2 * i + 1 < n ? j.part[2 * i] + j.part[2 * i + 1] : j.part[2 * i];
-    *(double *)c->out[0].p = j.n_part ? j.part[0] : 0.0;
+    *(double *)c->out[0].p = tree(j.part, j.n_part);
     return WEFT_OK;
 }
+
+KERNEL(sumsq_parts)
+{
+    job j  = make(&c->in[0]);
+    j.part = c->out[0].p;
+    weft_pool_run(x->pool, weft_kernel__ceil(j.n_part, j.grain), task_fn, &j);
+    return WEFT_OK;
+}
+
+KERNEL(sumsq_tree)
+{
+    int64_t n = weft_shape_count(&c->in[0].shape);
+    if (n) memcpy(x->scratch, c->in[0].p, sizeof(double) * (size_t)n);
+    *(double *)c->out[0].p = tree(x->scratch, n);
+    return WEFT_OK;
+}
+SCRATCH(sumsq_tree)
+{
+    (void)n_thread;
+    return sizeof(double) * (size_t)(weft_shape_count(&c->in[0].shape) + 1);
+}
+
 SCRATCH(sumsq)
 {
     (void)n_thread;

@@ -107,6 +107,8 @@ WEFT_REF(batch_norm);
 WEFT_REF(batch_norm_grad);
 WEFT_REF(batch_norm_infer);
 WEFT_REF(sumsq);
+WEFT_REF(sumsq_parts);
+WEFT_REF(sumsq_tree);
 WEFT_REF(clip);
 WEFT_REF(ema);
 WEFT_REF(sgd);

@@ -12,6 +12,26 @@ WEFT_REF(sumsq)
     return WEFT_OK;
 }
 
+WEFT_REF(sumsq_parts)
+{
+    int64_t n = weft_kernel__count(&u->in[0]), parts = weft_kernel__count(&u->out[0]);
+    int64_t each = u->in[0].shape.n > 1 && parts ? n / parts : 256;
+    for (int64_t k = 0; k < parts; k++) {
+        out[0][k] = 0;
+        for (int64_t i = k * each; i < (k + 1) * each && i < n; i++)
+            out[0][k] += in[0][i] * in[0][i];
+    }
+    return WEFT_OK;
+}
+
+WEFT_REF(sumsq_tree)
+{
+    out[0][0] = 0;
+    for (int64_t i = 0, n = weft_kernel__count(&u->in[0]); i < n; i++)
+        out[0][0] += in[0][i];
+    return WEFT_OK;
+}
+
 /* norm = sqrt(sum of s); scale = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0 */
 WEFT_REF(clip)
 {

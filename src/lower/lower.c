@@ -208,6 +208,28 @@ static weft_status write_view(writer *w, const weft_graph_node *n)
     return WEFT_OK;
 }
 
+/* The same operands, but between ranks. */
+static void make_collective(const weft_graph_node *n, weft_instr *i)
+{
+    static const struct {
+        weft_op         op;
+        weft_collective coll;
+    } kind[]          = {{WEFT_OP_ALL_REDUCE, WEFT_ALL_REDUCE},
+                         {WEFT_OP_REDUCE_SCATTER, WEFT_REDUCE_SCATTER},
+                         {WEFT_OP_ALL_GATHER, WEFT_ALL_GATHER},
+                         {WEFT_OP_ALL_TO_ALL, WEFT_ALL_TO_ALL}};
+    weft_op_use       u = {.op = n->op, .attr = n->attr};
+    const weft_shape *s = &i->in[0].type.shape;
+    i->kind             = WEFT_INSTR_COLLECTIVE;
+    i->group            = (int32_t)weft_use_int(&u, "group");
+    for (size_t k = 0; k < WEFT_COUNT(kind); k++)
+        if (kind[k].op == n->op) i->coll = kind[k].coll;
+    if (i->coll != WEFT_REDUCE_SCATTER && i->coll != WEFT_ALL_GATHER) return;
+    i->unit = weft_use_int(&u, "unit");
+    for (int d = 1; d < s->n; d++) i->unit *= s->d[d];
+    if (i->unit < 1) i->unit = 1;
+}
+
 static weft_status write_node(writer *w, int node)
 {
     weft_lower__pass      *p       = w->p;
@@ -227,6 +249,7 @@ static weft_status write_node(writer *w, int node)
         if (p->accum[n->out[j]] >= 0) i.add |= 1u << j;
         write_result(w, n->out[j], &i.out[j]);
     }
+    if (weft_op_get(n->op)->flags & WEFT_OP_COMM) make_collective(n, &i);
     if (p->chain[node].n && n->op == WEFT_OP_CROSS_ENTROPY)
         WEFT_TRY(write_loss_grad(w, node, &i));
     else if (p->chain[node].n)

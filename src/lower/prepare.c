@@ -112,6 +112,18 @@ static void place_accumulate(weft_lower__pass *p, const weft_graph_node *n)
     weft_lower__dense(&g->value[v].type.shape, p->loc[v].stride);
 }
 
+/* all_reduce(accumulate(g)): nobody else takes the rank's own sum, so it is reduced where it lies. */
+static void place_reduced(weft_lower__pass *p, const weft_graph_node *n)
+{
+    const weft_graph *g = p->g;
+    weft_vid          v = n->in[0], out = n->out[0];
+    int32_t           m = g->value[v].node;
+    if (m < 0 || g->node[m].op != WEFT_OP_ACCUMULATE || p->n_use[v] != 1) return;
+    if (p->placed[out]) return;
+    p->placed[out] = true;
+    p->loc[out]    = p->loc[v];
+}
+
 /* What the accumulate node of value v sums, when a maker that can add writes it afresh; else -1. */
 static weft_vid summed(const weft_lower__pass *p, weft_vid v, int *accumulate)
 {
@@ -185,6 +197,7 @@ weft_status weft_lower__prepare(weft_lower__pass *p)
         if (!p->alive[i]) continue;
         if (g->node[i].op == WEFT_OP_CONCAT) place_concat(p, &g->node[i]);
         if (g->node[i].op == WEFT_OP_ACCUMULATE) place_accumulate(p, &g->node[i]);
+        if (g->node[i].op == WEFT_OP_ALL_REDUCE) place_reduced(p, &g->node[i]);
     }
     return WEFT_OK;
 }

@@ -67,6 +67,7 @@ enum {
         1 << 6, /* operands and results may be strided views (stride 0: spread) */
     WEFT_OP_ADDS  = 1 << 7, /* results marked in `add` are added to instead of stored */
     WEFT_OP_POSTS = 1 << 8, /* takes fused steps behind it (weft_post) */
+    WEFT_OP_COMM  = 1 << 9, /* between ranks: lowering makes a collective of it, no kernel */
 };
 
 typedef weft_status (*weft_op_shape_fn)(const weft_op_use *u, weft_type *out);
@@ -119,6 +120,15 @@ const weft_attr *weft_use_attr(const weft_op_use *u, const char *attr);
 weft_status weft_op_infer(const weft_op_use *u, weft_type *out);
 double      weft_op_flops(const weft_op_use *u);
 double      weft_op_bytes(const weft_op_use *u);
+
+/* Where part k of so many begins when n positions are dealt out in units: runs that differ by at most one
+ * unit, the larger first; the last unit may be short. */
+static inline int64_t weft_part_start(int64_t n, int64_t unit, int64_t parts, int64_t k)
+{
+    int64_t units = (n + unit - 1) / unit, more = units % parts;
+    int64_t at = (units / parts * k + (k < more ? k : more)) * unit;
+    return at < n ? at : n;
+}
 
 /* ---- factors ----
  * A rule gives every dimension of every operand and result a factor; equal letters move together.

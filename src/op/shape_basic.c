@@ -304,6 +304,80 @@ weft_status weft_op__shape_sumsq(const weft_op_use *u, weft_type *o)
     return WEFT_OK;
 }
 
+/* A partial for each index of dimension 0; of a vector for each 256 elements. */
+weft_status weft_op__shape_sumsq_parts(const weft_op_use *u, weft_type *o)
+{
+    const weft_shape *x = &u->in[0].shape;
+    o[0] = (weft_type){.dtype = WEFT_DTYPE_F64, .shape.n = 1, .shape.d[0] = 1};
+    if (x->n) o[0].shape.d[0] = x->n > 1 ? x->d[0] : (x->d[0] + 255) / 256;
+    return WEFT_OK;
+}
+
+weft_status weft_op__shape_sumsq_tree(const weft_op_use *u, weft_type *o)
+{
+    if (u->in[0].dtype != WEFT_DTYPE_F64 || u->in[0].shape.n != 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "sumsq_tree: partials are a vector of f64");
+    o[0] = (weft_type){.dtype = WEFT_DTYPE_F64};
+    return WEFT_OK;
+}
+
+/* ---- between ranks ---- */
+
+static weft_status parts_of(const weft_op_use *u, int64_t *parts)
+{
+    *parts = weft_use_int(u, "parts");
+    if (*parts < 1 || u->in[0].shape.n < 1 || weft_use_int(u, "group") < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: a tensor over %lld parts of group %lld",
+                         weft_op_get(u->op)->name, (long long)*parts,
+                         (long long)weft_use_int(u, "group"));
+    return WEFT_OK;
+}
+
+/* Positions of dimension 0 that part is dealt. */
+static weft_status share_of(const weft_op_use *u, int64_t size, int64_t *out)
+{
+    int64_t parts, part = weft_use_int(u, "part"), unit = weft_use_int(u, "unit");
+    WEFT_TRY(parts_of(u, &parts));
+    if (part < 0 || part >= parts || unit < 1 || size < 0)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG, "%s: part %lld of %lld, %lld positions in units of %lld",
+            weft_op_get(u->op)->name, (long long)part, (long long)parts, (long long)size,
+            (long long)unit);
+    *out = weft_part_start(size, unit, parts, part + 1) -
+           weft_part_start(size, unit, parts, part);
+    return WEFT_OK;
+}
+
+weft_status weft_op__shape_reduce_scatter(const weft_op_use *u, weft_type *o)
+{
+    o[0] = u->in[0];
+    return share_of(u, u->in[0].shape.n ? u->in[0].shape.d[0] : -1, &o[0].shape.d[0]);
+}
+
+weft_status weft_op__shape_all_gather(const weft_op_use *u, weft_type *o)
+{
+    int64_t mine, size = weft_use_int(u, "size");
+    WEFT_TRY(share_of(u, size, &mine));
+    o[0] = u->in[0];
+    if (o[0].shape.d[0] != mine)
+        return WEFT_FAIL(WEFT_ERR_ARG, "all_gather: a share of %lld positions, not %lld",
+                         (long long)o[0].shape.d[0], (long long)mine);
+    o[0].shape.d[0] = size;
+    return WEFT_OK;
+}
+
+weft_status weft_op__shape_all_to_all(const weft_op_use *u, weft_type *o)
+{
+    int64_t parts;
+    WEFT_TRY(parts_of(u, &parts));
+    o[0] = u->in[0];
+    if (o[0].shape.d[0] % parts)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "all_to_all: %lld positions are no %lld equal shares",
+                         (long long)o[0].shape.d[0], (long long)parts);
+    return WEFT_OK;
+}
+
 weft_status weft_op__shape_clip(const weft_op_use *u, weft_type *o)
 {
     for (int i = 0; i < u->n_in; i++) WEFT_TRY(scalar(u, i));

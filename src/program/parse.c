@@ -207,6 +207,7 @@ static weft_status read_head(parser *ps, weft_instr *i)
                   WEFT_BARRIER + 1, i->coll);
         WEFT_TRY(weft_lex_expect(l, "group"));
         WEFT_TRY(read_int32(ps, &i->group));
+        if (weft_lex_accept(l, "unit")) WEFT_TRY(weft_lex_int(l, &i->unit));
         break;
     case WEFT_INSTR_SEND:
     case WEFT_INSTR_PUSH:

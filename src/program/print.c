@@ -107,6 +107,7 @@ static void put_instr(const weft_program *p, const weft_instr *i, weft_text *t)
     case WEFT_INSTR_COMPUTE: put_op(i->op, i->attr, t); break;
     case WEFT_INSTR_COLLECTIVE:
         weft_text_add(t, " %s group %d", weft_collective_name(i->coll), i->group);
+        if (i->unit) weft_text_add(t, " unit %lld", (long long)i->unit);
         break;
     case WEFT_INSTR_SEND:
     case WEFT_INSTR_PUSH: weft_text_add(t, " to %d", i->peer); break;

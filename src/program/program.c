@@ -216,7 +216,7 @@ double weft_instr_bytes(const weft_instr *i)
     double n = 0;
     if (i->kind != WEFT_INSTR_COMPUTE) {
         for (int k = 0; k < i->n_in; k++) n += operand_bytes(&i->in[k]);
-        if (weft_instr_is_comm(i) && n > 0)
+        if (weft_instr_is_comm(i) && i->n_in)
             return n; /* what is given, not what comes back */
         for (int k = 0; k < i->n_out; k++) n += operand_bytes(&i->out[k]);
         return i->kind == WEFT_INSTR_MERGE ? n + operand_bytes(&i->out[0]) : n;
@@ -229,4 +229,13 @@ double weft_instr_bytes(const weft_instr *i)
     for (int k = 0; k < i->n_out && k < 32; k++)
         if (i->add >> k & 1) n += operand_bytes(&i->out[k]); /* read to be added to */
     return n < 0 ? 0 : n;
+}
+
+void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *hi)
+{
+    const weft_operand *whole = i->coll == WEFT_ALL_GATHER ? &i->out[0] : &i->in[0];
+    int64_t             total = weft_shape_count(&whole->type.shape);
+    int64_t             unit  = i->unit ? i->unit : total / n > 0 ? total / n : 1;
+    *lo                       = weft_part_start(total, unit, n, k);
+    *hi                       = weft_part_start(total, unit, n, k + 1);
 }

@@ -114,6 +114,8 @@ typedef struct weft_instr {
     /* communication */
     weft_collective coll;
     int32_t         group; /* collective */
+    int64_t unit; /* reduce_scatter, all_gather: shares are runs of units of so many elements
+                   * (weft_part_start); 0: equal shares */
     int32_t         peer;  /* send, recv: rank */
     int32_t
         tag; /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
@@ -238,6 +240,8 @@ weft_operand weft_operand_make(int32_t buffer, weft_dtype t, const weft_shape *s
 /* Instructions numbered through all actors: the number of actor a's first. */
 int weft_program_instr_base(const weft_program *p, int32_t actor);
 int weft_program_n_instr(const weft_program *p);
+/* Elements of the whole that a reduce_scatter or all_gather over n ranks deals to position k: [*lo, *hi). */
+void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *hi);
 /* True when an instruction talks to other ranks. */
 bool weft_instr_is_comm(const weft_instr *i);
 

@@ -157,24 +157,34 @@ static weft_status need_contiguous(const weft_program *p, const weft_actor *a,
     return WEFT_OK;
 }
 
+static int position(const weft_group *g, int32_t rank)
+{
+    for (int k = 0; k < g->n_rank; k++)
+        if (g->rank[k] == rank) return k;
+    return -1;
+}
+
 static weft_status check_collective(const weft_program *p, const weft_actor *a,
                                     const weft_instr *i)
 {
     if (i->group < 0 || i->group >= p->n_group)
         return BAD(p, a, i, "there is no group %d", i->group);
-    const weft_group *g      = &p->group[i->group];
-    bool              member = false;
-    for (int k = 0; k < g->n_rank; k++) member = member || g->rank[k] == p->rank;
-    if (!member) return BAD(p, a, i, "rank %d is not in group %d", p->rank, i->group);
+    const weft_group *g = &p->group[i->group];
+    if (position(g, p->rank) < 0)
+        return BAD(p, a, i, "rank %d is not in group %d", p->rank, i->group);
     if (i->coll == WEFT_BARRIER) return need(p, a, i, 0, 0);
     WEFT_TRY(need(p, a, i, 1, 1));
     WEFT_TRY(need_contiguous(p, a, i));
     int64_t in = weft_shape_count(&i->in[0].type.shape), n = g->n_rank;
     int64_t out = weft_shape_count(&i->out[0].type.shape);
-    bool    fits;
+    int64_t lo = 0, hi = 0;
+    bool    fits, shares = i->coll == WEFT_REDUCE_SCATTER || i->coll == WEFT_ALL_GATHER;
+    if (i->unit < 0 || (i->unit && !shares))
+        return BAD(p, a, i, "units of %lld elements", (long long)i->unit);
+    if (shares) weft_instr_share(i, g->n_rank, position(g, p->rank), &lo, &hi);
     switch (i->coll) {
-    case WEFT_REDUCE_SCATTER: fits = in % n == 0 && in / n == out; break;
-    case WEFT_ALL_GATHER: fits = out % n == 0 && out / n == in; break;
+    case WEFT_REDUCE_SCATTER: fits = (i->unit || in % n == 0) && hi - lo == out; break;
+    case WEFT_ALL_GATHER: fits = (i->unit || out % n == 0) && hi - lo == in; break;
     case WEFT_ALL_TO_ALL: fits = in == out && in % n == 0; break;
     default: fits = in == out;
     }

@@ -135,6 +135,20 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
                          weft_collective_name(a->coll), a->name, m->first_rank,
                          weft_dtype_name(a->in[0].type.dtype), rank,
                          weft_dtype_name(b->in[0].type.dtype));
+    if (a->unit != b->unit)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG, "%s '%s': rank %d has units of %lld elements, rank %d of %lld",
+            weft_collective_name(a->coll), a->name, m->first_rank, (long long)a->unit,
+            rank, (long long)b->unit);
+    if (a->coll == WEFT_ALL_GATHER && a->unit) {
+        int64_t n = weft_shape_count(&a->out[0].type.shape);
+        int64_t k = weft_shape_count(&b->out[0].type.shape);
+        if (n == k) return WEFT_OK;
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s '%s': rank %d gathers %lld elements, rank %d %lld",
+                         weft_collective_name(a->coll), a->name, m->first_rank,
+                         (long long)n, rank, (long long)k);
+    }
     if (weft_instr_bytes(a) != weft_instr_bytes(b))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s '%s': rank %d gives %.0f bytes, rank %d gives %.0f",

@@ -214,7 +214,7 @@ static weft_status run_once(weft_shard__run *r)
     int last = 0;
     WEFT_TRY(set_up(r));
     r->s->n_conflict = 0;
-    r->data          = 0;
+    r->data          = r->o->lanes;
     for (int i = 0; i < r->o->n_mark; i++)
         if (r->o->mark[i].priority > last) last = r->o->mark[i].priority;
     for (int p = 0; p <= last; p++) {

@@ -55,6 +55,8 @@ static bool would_pass(const weft_shard__run *r, int node, weft_vid v, int axis)
     const weft_layout     *value = r->s->value;
     int64_t                in = 0, out = 0;
     if (!is_linear(n) || cuts_with(&r->node[node].cut, axis)) return false;
+    if (n->phase == WEFT_PHASE_UPDATE && !weft_shard__is_boundary(r->g, node))
+        return false; /* uses of a parameter are summed first, then added (DESIGN-details 2) */
     if (value[v].mesh != r->node[node].cut.mesh) return false;
     for (int i = 0; i < n->n_in; i++) {
         bool open = value[n->in[i]].unreduced[axis] == WEFT_UNREDUCED_SUM;
@@ -138,7 +140,9 @@ static weft_status resolve_node(weft_shard__run *r, int i)
     for (int j = 0; j < g->n_out; j++) {
         weft_layout l = weft_shard_project(&n->u, &n->f, m, &n->cut, g->n_in + j);
         for (int a = 0; a < m->n_axis; a++)
-            if (passed >> a & 1) l.unreduced[a] = WEFT_UNREDUCED_SUM;
+            if (passed >> a & 1 ||
+                (r->o->lanes >> a & 1 && weft_shard__is_boundary(r->g, i)))
+                l.unreduced[a] = WEFT_UNREDUCED_SUM;
         s->value[g->out[j]] = l;
     }
     s->node[i] = n->cut;
@@ -171,6 +175,7 @@ static weft_status copy_meshes(weft_shard__run *r)
             s->mesh[i].axis[a].name = weft_arena_strdup(s->arena, m->axis[a].name);
     }
     s->n_mesh = r->o->n_mesh;
+    s->lanes  = r->o->lanes;
     return weft_arena_status(s->arena);
 }
 

@@ -154,6 +154,8 @@ typedef struct weft_shard_options {
     const int16_t   *node_mesh; /* by node; NULL: all on mesh 0 */
     int              n_mark;
     const weft_mark *mark; /* layout.mesh is taken from the value's own mesh */
+    uint32_t lanes; /* by axis: ranks along it have micro-batches of their own, so that nothing of a
+                     * micro-batch is cut by it and every sum over micro-batches is unreduced over it */
 } weft_shard_options;
 
 /* Two wishes that one operator could not fulfil at once. */
@@ -172,6 +174,7 @@ typedef struct weft_sharding {
     weft_arena    *arena;
     int            n_mesh;
     weft_mesh     *mesh;
+    uint32_t       lanes; /* as in the options */
     int            n_value, n_node, n_use, n_output;
     weft_layout   *value;  /* as produced; inputs, parameters and states: at rest */
     weft_layout   *node;   /* which factors an axis cuts: dim is the number of a factor */
@@ -317,6 +320,8 @@ typedef struct weft_shorthand {
     int            pp;                  /* stages, 1 without */
     int            zero;                /* 0 to 3 */
     bool           sp;                  /* the sequence between blocks over tp */
+    bool           lanes; /* dp deals out micro-batches (weft_shard_options.lanes) instead of cutting the
+                           * inputs' batch; no word: the caller's graph decides */
 } weft_shorthand;
 
 /* One line says what is wrong.  Words are separated by blanks; each stands at most once. */

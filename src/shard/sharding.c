@@ -70,7 +70,7 @@ static bool equal_all(const weft_layout *a, const weft_layout *b, int n)
 bool weft_sharding_equal(const weft_sharding *a, const weft_sharding *b)
 {
     if (a->n_mesh != b->n_mesh || a->n_value != b->n_value || a->n_node != b->n_node ||
-        a->n_use != b->n_use || a->n_output != b->n_output)
+        a->n_use != b->n_use || a->n_output != b->n_output || a->lanes != b->lanes)
         return false;
     for (int i = 0; i < a->n_mesh; i++)
         if (!weft_mesh_equal(&a->mesh[i], &b->mesh[i])) return false;
@@ -118,6 +118,8 @@ weft_status weft_sharding_print(const weft_sharding *s, const weft_graph *g, wef
         weft_mesh_print(&s->mesh[i], t);
         weft_text_add(t, "\n");
     }
+    for (int a = 0; a < s->mesh[0].n_axis; a++)
+        if (s->lanes >> a & 1) weft_text_add(t, "lanes %s\n", s->mesh[0].axis[a].name);
     for (weft_vid v = 0; v < s->n_value; v++) {
         if (is_plain(&s->value[v])) continue;
         weft_text_add(t, "value %d ", v);
@@ -239,6 +241,13 @@ static weft_status read_head(reader *r)
         s->n_mesh++;
     }
     if (!s->n_mesh) return weft_lex_fail(r->x, "expected a mesh");
+    while (weft_lex_accept(r->x, "lanes")) {
+        const char *name;
+        WEFT_TRY(weft_lex_word(r->x, &name));
+        int axis = weft_mesh_find(&s->mesh[0], name);
+        if (axis < 0) return weft_lex_fail(r->x, "no axis '%s'", name);
+        s->lanes |= 1u << axis;
+    }
     return WEFT_OK;
 }
 

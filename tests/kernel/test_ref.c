@@ -80,7 +80,8 @@ static void every_row_has_a_case(void **state)
     bool seen[WEFT_N_OP] = {0};
     for (int i = 0; i < weft_n_test_case; i++) seen[weft_test_cases[i].op] = true;
     for (int op = 0; op < WEFT_N_OP; op++)
-        if (!seen[op]) fail_msg("no test case for %s", weft_op_get((weft_op)op)->name);
+        if (!seen[op] && !(weft_op_get((weft_op)op)->flags & WEFT_OP_COMM))
+            fail_msg("no test case for %s", weft_op_get((weft_op)op)->name);
 }
 
 /* ---- known answers ---- */
