@@ -66,7 +66,8 @@ weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld elements in units of %lld",
                          weft_comm_kind_name(kind), (long long)total, (long long)unit);
     if (!c->op->shares)
-        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has equal shares only", c->transport);
+        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has equal shares only",
+                         c->transport);
     return c->op->shares(c, g, kind, t, in, out, total, unit);
 }
 

@@ -25,8 +25,8 @@ typedef struct job {
     weft_comm_kind   kind;
     weft_dtype       t;
     int64_t          size, count,
-        share;    /* elements of a member, in reduce_scatter and all_to_all: the most */
-    int64_t unit; /* 0: equal shares; else count is that of the whole, in units */
+        share; /* elements of a member, in reduce_scatter and all_to_all: the most */
+    int64_t     unit; /* 0: equal shares; else count is that of the whole, in units */
     const char *in;
     char       *out;
 } job;
@@ -362,8 +362,9 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
     }
     if (*n_staged) return WEFT_OK;
     for (int k = 0; k < g->n; k++) {
-        bool reads = j->kind != WEFT_COMM_BROADCAST || !k;
-        int64_t in = j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, k) : j->count;
+        bool    reads = j->kind != WEFT_COMM_BROADCAST || !k;
+        int64_t in =
+            j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, k) : j->count;
         int64_t out = j->unit ? out_bytes_of(j, k) : out_bytes(j);
         if (!weft_comm__shm_slab(g->e, call[k]->out, out) ||
             (reads && !weft_comm__shm_slab(g->e, call[k]->in, in * j->size)))
@@ -424,7 +425,7 @@ weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_ki
                                   int64_t unit)
 {
     (void)c;
-    job j = {.g = g, .kind = kind, .t = t, .count = count, .in = in, .out = out};
+    job j   = {.g = g, .kind = kind, .t = t, .count = count, .in = in, .out = out};
     j.unit  = unit;
     j.size  = weft_dtype_bytes(t);
     j.share = unit ? weft_comm_share_at(count, unit, g->n, 1) : count / g->n;

@@ -214,10 +214,10 @@ static void make_collective(const weft_graph_node *n, weft_instr *i)
     static const struct {
         weft_op         op;
         weft_collective coll;
-    } kind[]          = {{WEFT_OP_ALL_REDUCE, WEFT_ALL_REDUCE},
-                         {WEFT_OP_REDUCE_SCATTER, WEFT_REDUCE_SCATTER},
-                         {WEFT_OP_ALL_GATHER, WEFT_ALL_GATHER},
-                         {WEFT_OP_ALL_TO_ALL, WEFT_ALL_TO_ALL}};
+    } kind[]            = {{WEFT_OP_ALL_REDUCE, WEFT_ALL_REDUCE},
+                           {WEFT_OP_REDUCE_SCATTER, WEFT_REDUCE_SCATTER},
+                           {WEFT_OP_ALL_GATHER, WEFT_ALL_GATHER},
+                           {WEFT_OP_ALL_TO_ALL, WEFT_ALL_TO_ALL}};
     weft_op_use       u = {.op = n->op, .attr = n->attr};
     const weft_shape *s = &i->in[0].type.shape;
     i->kind             = WEFT_INSTR_COLLECTIVE;

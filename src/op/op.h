@@ -67,7 +67,8 @@ enum {
         1 << 6, /* operands and results may be strided views (stride 0: spread) */
     WEFT_OP_ADDS  = 1 << 7, /* results marked in `add` are added to instead of stored */
     WEFT_OP_POSTS = 1 << 8, /* takes fused steps behind it (weft_post) */
-    WEFT_OP_COMM  = 1 << 9, /* between ranks: lowering makes a collective of it, no kernel */
+    WEFT_OP_COMM =
+        1 << 9, /* between ranks: lowering makes a collective of it, no kernel */
 };
 
 typedef weft_status (*weft_op_shape_fn)(const weft_op_use *u, weft_type *out);

@@ -339,10 +339,10 @@ static weft_status share_of(const weft_op_use *u, int64_t size, int64_t *out)
     int64_t parts, part = weft_use_int(u, "part"), unit = weft_use_int(u, "unit");
     WEFT_TRY(parts_of(u, &parts));
     if (part < 0 || part >= parts || unit < 1 || size < 0)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG, "%s: part %lld of %lld, %lld positions in units of %lld",
-            weft_op_get(u->op)->name, (long long)part, (long long)parts, (long long)size,
-            (long long)unit);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: part %lld of %lld, %lld positions in units of %lld",
+                         weft_op_get(u->op)->name, (long long)part, (long long)parts,
+                         (long long)size, (long long)unit);
     *out = weft_part_start(size, unit, parts, part + 1) -
            weft_part_start(size, unit, parts, part);
     return WEFT_OK;

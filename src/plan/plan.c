@@ -229,6 +229,7 @@ weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena 
     WEFT_TRY(weft_mesh_make(a, "stage", p->n_axis, p->axis, 0, m));
     *out = (weft_shard_options){
         .n_mesh = 1, .mesh = m, .n_mark = p->n_mark, .mark = p->mark};
+    if (p->lane_axis >= 0) out->lanes = 1u << p->lane_axis;
     return WEFT_OK;
 }
 

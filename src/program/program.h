@@ -114,9 +114,10 @@ typedef struct weft_instr {
     /* communication */
     weft_collective coll;
     int32_t         group; /* collective */
-    int64_t unit; /* reduce_scatter, all_gather: shares are runs of units of so many elements
+    int64_t
+        unit; /* reduce_scatter, all_gather: shares are runs of units of so many elements
                    * (weft_part_start); 0: equal shares */
-    int32_t         peer;  /* send, recv: rank */
+    int32_t peer; /* send, recv: rank */
     int32_t
         tag; /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
     int32_t

@@ -177,7 +177,7 @@ static weft_status check_collective(const weft_program *p, const weft_actor *a,
     WEFT_TRY(need_contiguous(p, a, i));
     int64_t in = weft_shape_count(&i->in[0].type.shape), n = g->n_rank;
     int64_t out = weft_shape_count(&i->out[0].type.shape);
-    int64_t lo = 0, hi = 0;
+    int64_t lo = 0, hi   = 0;
     bool    fits, shares = i->coll == WEFT_REDUCE_SCATTER || i->coll == WEFT_ALL_GATHER;
     if (i->unit < 0 || (i->unit && !shares))
         return BAD(p, a, i, "units of %lld elements", (long long)i->unit);

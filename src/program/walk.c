@@ -136,10 +136,10 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
                          weft_dtype_name(a->in[0].type.dtype), rank,
                          weft_dtype_name(b->in[0].type.dtype));
     if (a->unit != b->unit)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG, "%s '%s': rank %d has units of %lld elements, rank %d of %lld",
-            weft_collective_name(a->coll), a->name, m->first_rank, (long long)a->unit,
-            rank, (long long)b->unit);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s '%s': rank %d has units of %lld elements, rank %d of %lld",
+                         weft_collective_name(a->coll), a->name, m->first_rank,
+                         (long long)a->unit, rank, (long long)b->unit);
     if (a->coll == WEFT_ALL_GATHER && a->unit) {
         int64_t n = weft_shape_count(&a->out[0].type.shape);
         int64_t k = weft_shape_count(&b->out[0].type.shape);

@@ -99,6 +99,10 @@ static weft_status put_mark(weft_shard__run *r, const weft_mark *k, weft_vid v)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "mark of %s: dimension %d by axis %d of mesh %s", x->name,
                              s->dim, s->axis, m->name);
+        if (r->o->lanes >> s->axis & 1 &&
+            (x->kind == WEFT_VALUE_INPUT ||
+             (x->node >= 0 && weft_shard__is_boundary(r->g, x->node))))
+            continue; /* each has its own; sums go where they are wanted */
         if (k->rest) {
             if (!weft_layout_find(&r->rest[v], s->axis)) weft_shard__add(&r->rest[v], s);
             r->never[v] |= 1u << s->axis;

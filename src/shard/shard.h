@@ -154,8 +154,10 @@ typedef struct weft_shard_options {
     const int16_t   *node_mesh; /* by node; NULL: all on mesh 0 */
     int              n_mark;
     const weft_mark *mark; /* layout.mesh is taken from the value's own mesh */
-    uint32_t lanes; /* by axis: ranks along it have micro-batches of their own, so that nothing of a
-                     * micro-batch is cut by it and every sum over micro-batches is unreduced over it */
+    uint32_t
+        lanes; /* by axis: ranks along it have micro-batches of their own, of which the graph is one.
+                     * Every sum over micro-batches is unreduced over it; marks that would cut inputs
+                     * or such sums by it are passed over */
 } weft_shard_options;
 
 /* Two wishes that one operator could not fulfil at once. */
@@ -320,8 +322,6 @@ typedef struct weft_shorthand {
     int            pp;                  /* stages, 1 without */
     int            zero;                /* 0 to 3 */
     bool           sp;                  /* the sequence between blocks over tp */
-    bool           lanes; /* dp deals out micro-batches (weft_shard_options.lanes) instead of cutting the
-                           * inputs' batch; no word: the caller's graph decides */
 } weft_shorthand;
 
 /* One line says what is wrong.  Words are separated by blanks; each stands at most once. */

@@ -419,8 +419,7 @@ static weft_status mark_zero_one(finder *x, weft_vid v, int axis, bool rest)
     return WEFT_OK;
 }
 
-/* lanes: sums over micro-batches go to the optimizer states' owners anyway. */
-static weft_status mark_zero(finder *x, int axis, int level, bool lanes)
+static weft_status mark_zero(finder *x, int axis, int level)
 {
     const weft_graph *g = x->g;
     for (int i = 0; i < g->n_node; i++) {
@@ -435,7 +434,7 @@ static weft_status mark_zero(finder *x, int axis, int level, bool lanes)
             if (v->kind == WEFT_VALUE_PARAM && level > 2)
                 WEFT_TRY(mark_zero_one(x, n->in[k], axis, true));
         }
-        if (level > 1 && !lanes && weft_shard__is_boundary(g, i))
+        if (level > 1 && weft_shard__is_boundary(g, i))
             WEFT_TRY(mark_zero_one(x, n->out[0], axis, false));
     }
     for (weft_vid v = 0; v < g->n_value && level > 2; v++) /* copies in another type */
@@ -471,9 +470,9 @@ static weft_status mark_all(finder *x, const weft_shorthand *h)
     if (tp >= 0) WEFT_TRY(mark_tp(x, tp, h->axis[tp].size));
     if (h->sp) WEFT_TRY(mark_sp(x, tp));
     if (ep >= 0) WEFT_TRY(mark_ep(x, ep));
-    if (dp >= 0 && !h->lanes) WEFT_TRY(mark_inputs(x, dp, 0, "dp"));
+    if (dp >= 0) WEFT_TRY(mark_inputs(x, dp, 0, "dp"));
     if (cp >= 0) WEFT_TRY(mark_inputs(x, cp, 1, "cp"));
-    if (h->zero) WEFT_TRY(mark_zero(x, dp, h->zero, h->lanes));
+    if (h->zero) WEFT_TRY(mark_zero(x, dp, h->zero));
     return WEFT_OK;
 }
 
@@ -501,6 +500,5 @@ weft_status weft_shorthand_expand(const weft_shorthand *h, const weft_graph *g, 
     WEFT_TRY(mark_all(&x, h));
     *out = (weft_shard_options){
         .n_mesh = h->pp, .mesh = mesh, .n_mark = x.n_mark, .mark = x.mark};
-    if (h->lanes && find_axis(h, "dp") >= 0) out->lanes = 1u << find_axis(h, "dp");
     return WEFT_OK;
 }

@@ -105,6 +105,31 @@ static bool right(const void *p, int64_t k, int n, const int32_t *member, int fr
                              (long long)count, weft_dtype_name(dtype), (long long)(k));  \
     } while (0)
 
+/* Shares of different sizes, some of them empty. */
+static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
+                               const int32_t *member, int64_t count, int me, void *in,
+                               void *out)
+{
+    static const int64_t unit[] = {1, 7, 256, 100000};
+    size_t               size   = (size_t)weft_dtype_bytes(dtype);
+    for (size_t u = 0; u < WEFT_COUNT(unit); u++) {
+        int64_t lo   = weft_comm_share_at(count, unit[u], n, me);
+        int64_t hi   = weft_comm_share_at(count, unit[u], n, me + 1);
+        int64_t step = count > 5000 ? 61 : 1;
+        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out,
+                                  count, unit[u]));
+        for (int64_t k = lo; k < hi; k += step) WANT("reduce_scatter", k - lo, -1, k);
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_COMM_ALL_GATHER, dtype,
+                                  (char *)in + (size_t)lo * size, out, count, unit[u]));
+        for (int k = 0; k < n; k++)
+            for (int64_t e = weft_comm_share_at(count, unit[u], n, k);
+                 e < weft_comm_share_at(count, unit[u], n, k + 1); e += step)
+                WANT("all_gather", e, member[k], e);
+    }
+    return WEFT_OK;
+}
+
 static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
                             const int32_t *member, int64_t count, void *in, void *out)
 {
@@ -128,6 +153,7 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
         WANT("all_to_all", k, member[k / count], me * count + k % count);
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, out, count));
     for (int64_t k = 0; k < count; k += step) WANT("broadcast", k, member[0], k);
+    if (r->c->op->shares) WEFT_TRY(call_shares(r, g, n, member, count, me, in, out));
     /* in place, last: it changes in */
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, in, count));
     out = in;

@@ -200,6 +200,47 @@ static void test_reshape_of_strides(void **state)
     assert_int_equal(out[1], 1);
 }
 
+/* Collectives are instructions of their own; a sum over micro-batches is reduced where it lies, and products
+ * before and behind are not fused across. */
+static void test_collectives_are_instructions(void **state)
+{
+    (void)state;
+    weft_segment                *s      = lower("graph t {\n"
+                                                                    "  input x: f32[4,8]\n"
+                                                                    "  param w: f32[8,6]\n"
+                                                                    "  param b: f32[6]\n"
+                                                                    "  forward\n"
+                                                                    "  u: f32[4,6] = matmul(x, w) {spec=bd,dn->bn}\n"
+                                                                    "  v: f32[4,6] = all_reduce(u) {group=1}\n"
+                                                                    "  y: f32[4,6] = add(v, b)\n"
+                                                                    "  c: f32[2,6] = reduce_scatter(y) {group=0 parts=3 part=0}\n"
+                                                                    "  d: f32[4,6] = all_gather(c) {group=0 parts=3 size=4}\n"
+                                                                    "  e: f32[4,6] = all_to_all(d) {group=2 parts=2}\n"
+                                                                    "  z: f32[] = reduce(e) {axes=[0,1]}\n"
+                                                                    "  update\n"
+                                                                    "  own: f32[] = accumulate(z)\n"
+                                                                    "  sum: f32[] = all_reduce(own) {group=2}\n"
+                                                                    "  output sum\n"
+                                                                    "}\n");
+    static const weft_collective coll[] = {WEFT_ALL_REDUCE, WEFT_REDUCE_SCATTER,
+                                           WEFT_ALL_GATHER, WEFT_ALL_TO_ALL,
+                                           WEFT_ALL_REDUCE};
+    int                          n      = 0;
+    for (int i = 0; i < s->n_instr; i++) {
+        const weft_instr *q = &s->instr[i];
+        if (q->kind != WEFT_INSTR_COLLECTIVE) continue;
+        assert_int_equal(q->coll, coll[n]);
+        assert_int_equal(q->unit, n == 1 || n == 2 ? 6 : 0);
+        n++;
+    }
+    assert_int_equal(n, 5);
+    const weft_instr *last = &s->instr[s->n_instr - 1];
+    assert_int_equal(last->in[0].buffer, last->out[0].buffer);
+    assert_int_equal(s->storage[last->out[0].buffer].kind, WEFT_STORE_ACCUM);
+    assert_int_equal(s->instr[0].n_post, 0);
+    weft_segment_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_loss_and_gradient_are_one_pass),
         cmocka_unit_test(test_a_tied_table_has_one_gradient),
         cmocka_unit_test(test_reshape_of_strides),
+        cmocka_unit_test(test_collectives_are_instructions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

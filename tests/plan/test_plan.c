@@ -96,6 +96,7 @@ static void same_sharding(void **state)
     assert_ok(make(&c, "mesh=dp=2,tp=2 zero=2", 1, &p));
     assert_ok(weft_shorthand_parse("mesh=dp=2,tp=2 zero=2", &h));
     assert_ok(weft_shorthand_expand(&h, c.t.graph, 0, c.a, &o));
+    o.lanes                                = 1u << weft_shorthand_lane_axis(&h);
     ((weft_mesh *)(uintptr_t)o.mesh)->name = "stage";
     test_shard_apply(&c, &o);
     assert_ok(weft_sharding_print(c.s, c.t.graph, &one));
