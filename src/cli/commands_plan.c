@@ -6,6 +6,7 @@ const weft_cli_command *const weft_cli_commands[] = {
     &weft_cli_lower,
     &weft_cli_sim,
     &weft_cli_cluster,
+    &weft_cli_estimate,
     NULL, /* ends the list */
 };
 

@@ -1,0 +1,61 @@
+/* Groups on two levels of links, by the formulas of collective.c. */
+#include "cost/fabric.h"
+
+#include <math.h>
+
+#include "cost/cost_priv.h"
+
+/* Members of g that share a domain. */
+static int inside(const weft_cost_fabric *f, weft_cost_group g)
+{
+    if ((int64_t)(g.n - 1) * g.stride < f->domain) return g.n;
+    int n = f->domain / g.stride;
+    return n < 1 ? 1 : n > g.n ? g.n : n;
+}
+
+/* What a group of n inside one domain gets. */
+static double inner_Bps(const weft_cost_wire *w, int n)
+{
+    if (n <= 2 && w->Bps_2 > 0) return w->Bps_2;
+    return n <= 4 && w->Bps_4 > 0 ? w->Bps_4 : w->Bps;
+}
+
+int weft_cost_group_domains(const weft_cost_fabric *f, weft_cost_group g)
+{
+    int n = inside(f, g);
+    return (g.n + n - 1) / n;
+}
+
+static double outer_Bps(const weft_cost_fabric *f, int n_domain)
+{
+    return f->out.decay > 0 && n_domain > 2
+               ? f->out.Bps * exp(-f->out.decay * log(n_domain / 2.0))
+               : f->out.Bps;
+}
+
+double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
+                               weft_collective k, double bytes)
+{
+    if (g.n < 2) return 0;
+    int in = inside(f, g), n_domain = (g.n + in - 1) / in;
+    if (n_domain < 2)
+        return weft_cost__collective(k, g.n, bytes, f->in.alpha_s,
+                                     1 / inner_Bps(&f->in, g.n));
+    double out = outer_Bps(f, n_domain);
+    if (k == WEFT_ALL_TO_ALL) {
+        double local = (double)(in - 1) / g.n * bytes / f->in.Bps;
+        double far   = (double)(g.n - in) / g.n * bytes / out;
+        return (in - 1) * f->in.alpha_s + (n_domain - 1) * f->out.alpha_s +
+               fmax(local, far);
+    }
+    double steps = ceil(log2(g.n)), far = fmin(steps, ceil(log2(n_domain)));
+    double alpha = ((steps - far) * f->in.alpha_s + far * f->out.alpha_s) / steps;
+    double Bps   = in > 1 ? fmin(inner_Bps(&f->in, in), in * out) : out;
+    return weft_cost__collective(k, g.n, bytes, alpha, 1 / Bps);
+}
+
+double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes)
+{
+    const weft_cost_wire *w = inside(f, g) == g.n ? &f->in : &f->out;
+    return g.n < 2 ? 0 : w->alpha_s + bytes / inner_Bps(w, 2);
+}

@@ -1,0 +1,60 @@
+/* The roofline of one operator instance. */
+#include "cost/op.h"
+
+#include <math.h>
+#include <string.h>
+
+weft_cost_op weft_cost_product(const char *dtype, double operand_bytes, double m,
+                               double n, double k, double count)
+{
+    return (weft_cost_op){
+        .work  = WEFT_COST_PRODUCT,
+        .dtype = dtype,
+        .m     = m,
+        .n     = n,
+        .k     = k,
+        .flops = 2 * m * n * k * count,
+        .bytes = operand_bytes * (m * k + k * n + m * n) * count,
+    };
+}
+
+weft_cost_op weft_cost_stream(double bytes)
+{
+    return (weft_cost_op){.work = WEFT_COST_STREAM, .bytes = bytes};
+}
+
+weft_cost_op weft_cost_attention(const char *dtype, double flops, double bytes)
+{
+    return (weft_cost_op){
+        .work = WEFT_COST_ATTENTION, .dtype = dtype, .flops = flops, .bytes = bytes};
+}
+
+static double saturate(double x, double half)
+{
+    return x > 0 && half > 0 ? x / (x + half) : 1;
+}
+
+/* The share of the peak that o reaches, in *peak the peak itself. */
+static double reached(const weft_cost_op *o, const weft_device_kind *d, double *peak)
+{
+    double share = d->efficiency;
+    *peak        = weft_cluster_flops(d, o->dtype);
+    for (int i = 0; i < d->n_rate; i++)
+        if (!strcmp(d->rate[i].dtype, o->dtype) && d->rate[i].efficiency > 0)
+            share = d->rate[i].efficiency;
+    if (o->work == WEFT_COST_ATTENTION) return d->attention > 0 ? d->attention : share;
+    return share * saturate(o->m, d->half_size) * saturate(o->n, d->half_size) *
+           saturate(o->k, d->half_size);
+}
+
+double weft_cost_op_seconds(const weft_cost_op *o, const weft_device_kind *d)
+{
+    double stream = d->stream > 0 ? d->stream : 1;
+    double s      = o->bytes > 0 ? o->bytes / (d->mem_Bps * stream) : 0;
+    if (o->flops > 0) {
+        double peak, share = reached(o, d, &peak);
+        if (!(peak * share > 0)) return INFINITY;
+        s = fmax(s, o->flops / (peak * share));
+    }
+    return s + d->launch_s;
+}

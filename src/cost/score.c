@@ -1,0 +1,262 @@
+/* Points composed from rows; see score.h. */
+#include "cost/score.h"
+
+#include <math.h>
+
+int weft_cost_even_cut(int n, int pp, int s)
+{
+    int base = n / pp, more = n % pp;
+    /* the spare layers go to the middle: the ends also hold the input side and the head */
+    int from = (pp - more + 1) / 2;
+    return base + (s >= from && s < from + more);
+}
+
+typedef struct stage {
+    double fwd_s, bwd_s, again_s, comm_s, host_s;
+    double keep, work, n_param, n_expert, max_param;
+    int    n_layer;
+} stage;
+
+static void add_row(stage *s, const weft_cost_row *r, int n)
+{
+    s->fwd_s += n * r->fwd_s;
+    s->bwd_s += n * r->bwd_s;
+    s->again_s += n * r->again_s;
+    s->comm_s += n * r->comm_s;
+    s->host_s += n * r->host_s;
+    s->keep += n * r->keep_bytes;
+    s->work = fmax(s->work, r->work_bytes);
+    s->n_param += n * r->n_param;
+    s->n_expert += n * r->n_expert_param;
+    s->max_param = fmax(s->max_param, r->n_param + r->n_expert_param);
+}
+
+static const weft_cost_row *rows(const weft_cost_table *t, int device, int variant)
+{
+    return t->row + ((int64_t)device * t->n_variant + variant) * t->n_class;
+}
+
+/* The floor under a layer where the engine stalls: pipelines over several nodes. */
+static double stall(const weft_cost_table *t, const weft_cost_point *p, int device)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    const weft_cost_fabric  *f = &t->fabric[device];
+    if (!(t->engine.stall_s > 0) || p->pp < 2 || v->tp < 2 ||
+        (int64_t)p->pp * p->dp * v->tp * v->cp <= f->domain)
+        return 0;
+    return t->engine.stall_s * pow(v->tp, t->engine.stall_power);
+}
+
+static void apply_floor(stage *s, double floor_s)
+{
+    double t = s->fwd_s + s->bwd_s, want = s->n_layer * floor_s;
+    if (!(want > 0) || !(t > 0)) return;
+    double x    = want / t;
+    double more = t * (pow(1 + x * x * x * x, 0.25) - 1);
+    s->bwd_s += more;
+    s->host_s += more;
+}
+
+/* Layers from..from+n of the segments on one device kind. */
+static stage sum_stage(const weft_cost_table *t, const weft_cost_point *p, int device,
+                       int from, int n, int s)
+{
+    stage                out = {.n_layer = n};
+    const weft_cost_row *r   = rows(t, device, p->variant);
+    int                  at  = 0;
+    for (int i = 0; i < t->n_segment && n > 0; i++) {
+        int end = at + t->segment[i].count;
+        int lo = from > at ? from : at, hi = from + n < end ? from + n : end;
+        if (hi > lo) add_row(&out, &r[t->segment[i].layer_class], hi - lo);
+        at = end;
+    }
+    if (s == 0 && t->first >= 0) add_row(&out, &r[t->first], 1);
+    if (s == p->pp - 1 && t->last >= 0) {
+        stage head = {0};
+        add_row(&head, &r[t->last], 1);
+        if (t->tied && p->pp == 1) head.n_param = 0;
+        out.fwd_s += head.fwd_s;
+        out.bwd_s += head.bwd_s;
+        out.again_s += head.again_s;
+        out.comm_s += head.comm_s;
+        out.host_s += head.host_s;
+        out.n_param += head.n_param;
+        out.work = fmax(out.work, head.work + head.keep); /* one micro-batch at a time */
+        out.max_param = fmax(out.max_param, head.max_param);
+    }
+    return out;
+}
+
+/* Micro-batches whose activations stage s holds. */
+static double in_flight(const weft_cost_point *p, int s)
+{
+    double m = p->n_micro, pp = p->pp, v = p->chunks;
+    if (p->schedule == WEFT_COST_GPIPE) return m;
+    if (p->chunks > 1) return fmin(m, ((pp - s - 1) * 2 + (v - 1) * pp + 1) / v);
+    return fmin(m, pp - s);
+}
+
+static int shards(const weft_cost_point *p, const weft_cost_variant *v)
+{
+    return p->zero < 1 ? 1 : p->zero_group > 0 ? p->zero_group : p->dp * v->cp;
+}
+
+static double expert_shards(const weft_cost_point *p, const weft_cost_variant *v)
+{
+    double n = (double)p->dp * v->cp * v->tp / v->ep;
+    return p->zero < 1 || n < 1 ? 1 : n;
+}
+
+static void add_memory(const weft_cost_table *t, const weft_cost_point *p, int device,
+                       int s, const stage *x, weft_cost_score *out)
+{
+    const weft_cost_engine  *e = &t->engine;
+    const weft_cost_variant *v = &t->variant[p->variant];
+    double                   n = shards(p, v), ne = expert_shards(p, v);
+    double                   grad = e->mem_weight - t->param_bytes, w = t->param_bytes;
+    double                   weight = x->n_param * (p->zero > 2 ? w / n : w) +
+                    x->n_expert * (p->zero > 2 ? w / ne : w) +
+                    x->n_param * (p->zero > 1 ? grad / n : grad) +
+                    x->n_expert * (p->zero > 1 ? grad / ne : grad);
+    if (p->zero > 2) weight += 2 * w * x->max_param;
+    double state = e->mem_state * (x->n_param / n + x->n_expert / ne);
+    double keep  = x->keep * in_flight(p, s);
+    double live  = weight + state + keep + x->work;
+    double total = live * e->mem_spare + e->mem_fixed;
+    double limit = e->mem_limit * (double)t->device[device].mem_bytes;
+    if (out->tightest >= 0 && total - limit <= out->mem_bytes - out->mem_limit) return;
+    out->tightest     = s;
+    out->mem_bytes    = total;
+    out->mem_limit    = limit;
+    out->weight_bytes = weight;
+    out->state_bytes  = state;
+    out->keep_bytes   = keep;
+    out->work_bytes   = x->work;
+    out->engine_bytes = total - live;
+}
+
+/* Waiting for t_s when of it only so much can hide behind cover_s. */
+static double wait_for(double t_s, double share, double cover_s)
+{
+    return share * t_s + (1 - share) * fmax(0, t_s - cover_s);
+}
+
+/* Summing gradients and handing weights round, as far as it is waited for. */
+static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                              int device, const stage *x)
+{
+    const weft_cost_engine  *e   = &t->engine;
+    const weft_cost_variant *v   = &t->variant[p->variant];
+    const weft_cost_fabric  *f   = &t->fabric[device];
+    double                   out = 0;
+    for (int expert = 0; expert < 2; expert++) {
+        double          n_param = expert ? x->n_expert : x->n_param;
+        weft_cost_group g       = {p->dp * v->cp, v->tp};
+        if (expert) g = (weft_cost_group){p->dp * v->cp * v->tp / v->ep, v->ep};
+        if (g.n < 2 || !(n_param > 0)) continue;
+        double          sum = n_param * t->grad_bytes, part = n_param * t->param_bytes;
+        weft_cost_group in = g, over = {1, 1};
+        if (p->zero > 0 && p->zero_group > 1 && p->zero_group < g.n) {
+            in.n = p->zero_group;
+            over = (weft_cost_group){g.n / in.n, g.stride * in.n};
+        }
+        double cover = e->dp_cover * x->bwd_s;
+        if (p->zero == 0) {
+            double s = weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, sum);
+            out += wait_for(s, e->dp_exposed, cover);
+            continue;
+        }
+        double reduce = weft_cost_group_seconds(f, in, WEFT_REDUCE_SCATTER, sum) +
+                        weft_cost_group_seconds(f, over, WEFT_ALL_REDUCE, sum / in.n);
+        double gather = weft_cost_group_seconds(f, in, WEFT_ALL_GATHER, part / in.n);
+        if (p->zero < 3) {
+            out += wait_for(reduce + gather, e->zero_exposed, cover);
+            continue;
+        }
+        double s     = 2 * gather + reduce;
+        double under = e->dp_cover * (x->fwd_s + x->bwd_s);
+        out += p->n_micro * wait_for(s, e->gather_exposed, under);
+    }
+    return out;
+}
+
+static double optimizer_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                                int device, const stage *x)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    const weft_device_kind  *d = &t->device[device];
+    /* read gradient, weight, both moments; write weight (32 and 16 bits) and moments; gradients are
+     * cleared and their norm is taken */
+    double per = 16 + 14, every = 2 * t->grad_bytes;
+    double bytes = per * (x->n_param / shards(p, v) + x->n_expert / expert_shards(p, v)) +
+                   every * (x->n_param + x->n_expert);
+    return t->engine.optimizer * bytes / (d->mem_Bps * (d->stream > 0 ? d->stream : 1));
+}
+
+typedef struct sums {
+    double slow_s, sum_s, dp_s, optimizer_s;
+    stage  slow;
+    int    slow_device;
+} sums;
+
+static void add_stage(const weft_cost_table *t, const weft_cost_point *p, int s, int from,
+                      int n, double floor_s, sums *z, weft_cost_score *out)
+{
+    int    kinds = p->kinds ? p->kinds[s] : 1;
+    double worst = -1;
+    for (int d = 0; d < t->n_device; d++) {
+        if (!(kinds >> d & 1)) continue;
+        stage x = sum_stage(t, p, d, from, n, s);
+        apply_floor(&x, floor_s);
+        add_memory(t, p, d, s, &x, out);
+        worst = fmax(worst, x.fwd_s + x.bwd_s);
+        if (x.fwd_s + x.bwd_s > z->slow_s) {
+            z->slow_s      = x.fwd_s + x.bwd_s;
+            z->slow        = x;
+            z->slow_device = d;
+        }
+        if (s == 0 || s == p->pp - 1 || s == p->pp / 2 || p->kinds) {
+            z->dp_s        = fmax(z->dp_s, replica_seconds(t, p, d, &x));
+            z->optimizer_s = fmax(z->optimizer_s, optimizer_seconds(t, p, d, &x));
+        }
+    }
+    if (worst > 0) z->sum_s += worst;
+}
+
+void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
+                           weft_cost_score *out)
+{
+    const weft_cost_engine  *e = &t->engine;
+    const weft_cost_variant *v = &t->variant[p->variant];
+    sums                     z = {.slow_s = -1};
+    int                      n = 0, from = 0;
+    *out = (weft_cost_score){.tightest = -1};
+    for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
+    double floor_s = stall(t, p, 0);
+    for (int s = 0; s < p->pp; s++) {
+        int mine = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
+        add_stage(t, p, s, from, mine, floor_s, &z, out);
+        from += mine;
+    }
+    double m = p->n_micro, p2p = 0;
+    if (p->pp > 1) {
+        weft_cost_group g = {p->pp, v->tp * v->cp * p->dp};
+        double bytes      = rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
+        for (int d = 0; d < t->n_device; d++)
+            p2p = fmax(p2p, weft_cost_send_seconds(&t->fabric[d], g, bytes));
+        p2p *= 2 * e->pp_exposed * p->chunks;
+    }
+    double idle =
+        e->bubble * (z.sum_s - z.slow_s + (p->pp - 1) * (p2p + e->micro_s)) / p->chunks;
+    if (p->schedule == WEFT_COST_ZERO_BUBBLE) idle /= 3;
+    out->compute_s   = m * (z.slow_s - z.slow.comm_s - z.slow.host_s - z.slow.again_s);
+    out->comm_s      = m * z.slow.comm_s;
+    out->host_s      = m * z.slow.host_s;
+    out->again_s     = m * z.slow.again_s;
+    out->p2p_s       = m * p2p;
+    out->bubble_s    = idle;
+    out->dp_s        = z.dp_s;
+    out->optimizer_s = z.optimizer_s;
+    out->fixed_s     = e->step_s + m * e->micro_s;
+    out->step_s = m * (z.slow_s + p2p) + idle + z.dp_s + z.optimizer_s + out->fixed_s;
+}

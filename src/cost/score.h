@@ -1,0 +1,153 @@
+/* The planner's fast path: a step composed from rows.
+ * For each layer class under each variant (how a layer is cut over devices, at what micro-batch, with what
+ * recomputation) on each device kind one row is filled, once, from its operator instances by the prices of op.h and
+ * fabric.h.  A point picks a variant and lays the layers out over stages, replicas and time; its score is
+ * arithmetic over rows: no allocation, no graph, no formula about any operator.
+ *
+ *     weft_cost_score s;
+ *     weft_cost_point p = {.variant = 3, .pp = 8, .dp = 4, .chunks = 1, .n_micro = 64, .zero = 1};
+ *     weft_cost_score_point(table, &p, &s);
+ *     if (s.mem_bytes <= s.mem_limit) printf("%g s\n", s.step_s);
+ *
+ * (1) Layers come in order: first (with the input side; class table->first), the segments, last (the
+ *     head; class table->last).  Stages are cut between layers of the segments.
+ * (2) Ranks are dealt tp fastest, then cp, dp, pp.
+ * (3) Of a stage of several device kinds the slowest sets the pace and the fullest the memory. */
+#ifndef WEFT_COST_SCORE_H
+#define WEFT_COST_SCORE_H
+
+#include "cost/constants.h"
+#include "cost/op.h"
+
+typedef enum weft_cost_recompute {
+    WEFT_RECOMPUTE_NONE,
+    WEFT_RECOMPUTE_SELECTIVE, /* what is marked core */
+    WEFT_RECOMPUTE_FULL,      /* all but the layer's input */
+} weft_cost_recompute;
+
+typedef enum weft_cost_schedule {
+    WEFT_COST_1F1B, /* interleaved where chunks > 1 */
+    WEFT_COST_GPIPE,
+    WEFT_COST_ZERO_BUBBLE,
+} weft_cost_schedule;
+
+/* ---- filling ---- */
+
+typedef enum weft_cost_phase {
+    WEFT_COST_FORWARD,
+    WEFT_COST_BACKWARD,
+    WEFT_COST_N_PHASE
+} weft_cost_phase;
+
+typedef enum weft_cost_traffic {
+    WEFT_COST_TP,
+    WEFT_COST_CP,
+    WEFT_COST_EP,
+    WEFT_COST_N_TRAFFIC
+} weft_cost_traffic;
+
+/* One operator instance or collective of a layer. */
+typedef struct weft_cost_item {
+    weft_cost_phase phase;
+    bool         core; /* run again under selective recomputation, its results not kept */
+    bool         routing; /* issued by the engine's routing code */
+    bool         is_collective;
+    double       n_launch;   /* operators that the host issues for it */
+    double       keep_bytes; /* kept from forward to backward */
+    weft_cost_op op;
+    /* a collective */
+    weft_collective   coll;
+    weft_cost_traffic traffic;
+    weft_cost_group   group;
+    double            bytes;
+} weft_cost_item;
+
+/* What one layer costs one device for one micro-batch. */
+typedef struct weft_cost_row {
+    double fwd_s, bwd_s; /* all that is waited for, recomputation in bwd_s */
+    double again_s;      /* of bwd_s: running the forward pass again */
+    double comm_s;       /* of both: waiting for wires */
+    double host_s;       /* of both: waiting for the host */
+    double keep_bytes;   /* activations kept from forward to backward */
+    double work_bytes;   /* live only while the layer runs backward */
+    double n_param,
+        n_expert_param; /* parameters on this device; the latter have other replicas */
+    double out_bytes;   /* to the next stage */
+} weft_cost_row;
+
+typedef struct weft_cost_layer {
+    int                   n_item;
+    const weft_cost_item *item;
+    double                in_bytes; /* what full recomputation keeps */
+    double                n_param, n_expert_param;
+    double                out_bytes;
+} weft_cost_layer;
+
+void weft_cost_fill(const weft_cost_layer *l, weft_cost_recompute recompute,
+                    bool tp_overlap, const weft_device_kind *d, const weft_cost_fabric *f,
+                    const weft_cost_engine *e, weft_cost_row *out);
+
+/* ---- table and points ---- */
+
+typedef struct weft_cost_variant {
+    int                 tp, cp, ep;
+    bool                sp;
+    int                 micro_batch; /* sequences */
+    weft_cost_recompute recompute;
+} weft_cost_variant;
+
+typedef struct weft_cost_segment {
+    int layer_class;
+    int count;
+} weft_cost_segment;
+
+enum {
+    WEFT_COST_MAX_DEVICE = 8
+};
+
+typedef struct weft_cost_table {
+    int n_class, first, last; /* first, last: -1 where there is none */
+    int n_segment;
+    const weft_cost_segment *segment;
+    int                      n_variant;
+    const weft_cost_variant *variant;
+    int                      n_device;
+    const weft_device_kind  *device; /* at most WEFT_COST_MAX_DEVICE */
+    const weft_cost_fabric  *fabric; /* by device kind: of the nodes that hold it */
+    const weft_cost_row     *row;    /* [device][variant][class] */
+    weft_cost_engine         engine;
+    double                   grad_bytes;  /* of a parameter's gradient when summed */
+    double                   param_bytes; /* of a parameter when gathered */
+    bool                     tied;        /* first and last share their parameters */
+} weft_cost_table;
+
+typedef struct weft_cost_point {
+    int                variant;
+    int                dp, pp;
+    int                chunks;     /* of a stage, interleaved; 1: none */
+    int                n_micro;    /* micro-batches of a replica in a step */
+    int                zero;       /* 0 to 3 */
+    int                zero_group; /* ranks that share states; 0: dp * cp */
+    weft_cost_schedule schedule;
+    const uint16_t    *cut;   /* layers of each stage; NULL: as even as can be */
+    const uint8_t     *kinds; /* device kinds of each stage as bits; NULL: kind 0 */
+} weft_cost_point;
+
+typedef struct weft_cost_score {
+    double step_s;
+    double mem_bytes, mem_limit; /* of the tightest device */
+    int    tightest;             /* its stage */
+    /* what step_s is made of */
+    double compute_s, comm_s, host_s, again_s; /* of the slowest stage's micro-batches */
+    double bubble_s, p2p_s, dp_s, optimizer_s, fixed_s;
+    /* what mem_bytes is made of */
+    double weight_bytes, state_bytes, keep_bytes, work_bytes, engine_bytes;
+} weft_cost_score;
+
+void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
+                           weft_cost_score *out);
+
+/* Layers of stage s when n are dealt as evenly as can be to pp stages: the ends get fewer. */
+int weft_cost_even_cut(int n, int pp, int s);
+
+#endif

@@ -1,0 +1,294 @@
+/* Layers as operator instances; see describe.h.
+ * T tokens of a micro-batch on one device, tensor-parallel degree t, h hidden.  Bytes are of 16-bit values. */
+#include "estimate/describe.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct maker {
+    const weft_config       *c;
+    const weft_cost_variant *v;
+    const weft_cost_engine  *e;
+    weft_description        *out;
+    const char              *dtype, *half;
+    double                   width;  /* bytes of an operand of products */
+    double                   tokens; /* T */
+    double                   spread; /* T split along the sequence where sp says so */
+    bool                     core, routing;
+} maker;
+
+static weft_cost_item *push(maker *m, weft_cost_phase phase)
+{
+    weft_cost_layer *l = &m->out->layer;
+    if (l->n_item == WEFT_DESCRIBE_MAX) return &m->out->item[WEFT_DESCRIBE_MAX - 1];
+    weft_cost_item *i = &m->out->item[l->n_item++];
+    *i                = (weft_cost_item){
+                       .phase = phase, .core = m->core, .routing = m->routing, .n_launch = 1};
+    return i;
+}
+
+static void stream(maker *m, double fwd, double bwd, double launches)
+{
+    weft_cost_item *i = push(m, WEFT_COST_FORWARD);
+    i->op             = weft_cost_stream(fwd);
+    i->n_launch       = launches;
+    i                 = push(m, WEFT_COST_BACKWARD);
+    i->op             = weft_cost_stream(bwd);
+    i->n_launch       = 2 * launches;
+}
+
+static void keep(maker *m, double bytes)
+{
+    /* booked on the last forward item, so that what is run again is not kept */
+    for (int i = m->out->layer.n_item - 1; i >= 0; i--)
+        if (m->out->item[i].phase == WEFT_COST_FORWARD) {
+            m->out->item[i].keep_bytes += bytes;
+            return;
+        }
+}
+
+/* A product and its two gradients; weights: not for products of activations. */
+static void product_as(maker *m, const char *dtype, double width, double rows, double n,
+                       double k, double count)
+{
+    push(m, WEFT_COST_FORWARD)->op  = weft_cost_product(dtype, width, rows, n, k, count);
+    push(m, WEFT_COST_BACKWARD)->op = weft_cost_product(dtype, width, rows, k, n, count);
+    push(m, WEFT_COST_BACKWARD)->op = weft_cost_product(dtype, width, k, n, rows, count);
+}
+
+static void product(maker *m, double rows, double n, double k, double count)
+{
+    product_as(m, m->dtype, m->width, rows, n, k, count);
+    if (m->width < 2) { /* casts: read 2, write both layouts */
+        double w                        = m->e->cast / m->e->stream;
+        push(m, WEFT_COST_FORWARD)->op  = weft_cost_stream(4 * w * rows * k * count);
+        push(m, WEFT_COST_BACKWARD)->op = weft_cost_stream(4 * w * rows * n * count);
+    }
+}
+
+static void exchange(maker *m, weft_cost_phase phase, weft_collective k,
+                     weft_cost_traffic traffic, weft_cost_group g, double bytes)
+{
+    weft_cost_item *i = push(m, phase);
+    i->is_collective  = true;
+    i->coll           = k;
+    i->traffic        = traffic;
+    i->group          = g;
+    i->bytes          = bytes;
+}
+
+/* Around a tensor-parallel block: whole activations in, sums out. */
+static void tensor_parallel(maker *m)
+{
+    double          bytes = 2 * m->tokens * m->c->hidden;
+    weft_cost_group g     = {m->v->tp, 1};
+    if (m->v->tp < 2) return;
+    if (!m->v->sp) {
+        exchange(m, WEFT_COST_FORWARD, WEFT_ALL_REDUCE, WEFT_COST_TP, g, bytes);
+        exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_REDUCE, WEFT_COST_TP, g, bytes);
+        return;
+    }
+    double part = bytes / g.n;
+    exchange(m, WEFT_COST_FORWARD, WEFT_ALL_GATHER, WEFT_COST_TP, g, part);
+    exchange(m, WEFT_COST_FORWARD, WEFT_REDUCE_SCATTER, WEFT_COST_TP, g, bytes);
+    exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_GATHER, WEFT_COST_TP, g, part);
+    exchange(m, WEFT_COST_BACKWARD, WEFT_REDUCE_SCATTER, WEFT_COST_TP, g, bytes);
+    exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_GATHER, WEFT_COST_TP, g,
+             part); /* for weights */
+}
+
+static void norm(maker *m)
+{
+    double h = m->c->hidden;
+    stream(m, 4 * h * m->spread, 8 * h * m->spread, 1);
+    keep(m, 2 * h * m->spread);
+}
+
+/* Bias, dropout and the residual. */
+static void residual(maker *m)
+{
+    double h = m->c->hidden;
+    stream(m, 7 * h * m->spread, 14 * h * m->spread, 1);
+    if (!m->c->flash_attention) keep(m, h * m->spread); /* the mask */
+}
+
+/* The share of the scores that is computed: below the diagonal, or in a window every second layer. */
+static double causal(const weft_config *c)
+{
+    if (strcmp(c->attn, "swa")) return 0.5;
+    double window = fmin(128.0 / c->seq, 0.5);
+    return 0.5 * (0.5 + window);
+}
+
+static void fused_attention(maker *m, double heads, double qk, double v)
+{
+    const weft_config *c    = m->c;
+    double             rows = (double)c->seq / m->v->cp, mb = m->v->micro_batch;
+    double             flops = 2 * mb * heads * rows * c->seq * (qk + v) * causal(c);
+    /* short sequences and narrow heads leave the units waiting */
+    double slow                    = (1 + 400 / rows) * (1 + 40 / v) / (1 + 40 / 128.0);
+    double bytes                   = 2 * m->tokens * heads * 2 * (qk + v);
+    push(m, WEFT_COST_FORWARD)->op = weft_cost_attention(m->half, flops * slow, bytes);
+    push(m, WEFT_COST_BACKWARD)->op =
+        weft_cost_attention(m->half, flops * slow * 2.5 / 0.8, 2 * bytes);
+}
+
+/* Scores in memory: 11 bytes each forward, 17 backward (softmax, mask, dropout, scale). */
+static void plain_attention(maker *m, double heads, double qk, double v)
+{
+    const weft_config *c  = m->c;
+    double             mb = m->v->micro_batch, rows = (double)c->seq / m->v->cp;
+    double             scores = mb * heads * rows * c->seq;
+    m->core                   = true;
+    product_as(m, m->half, 2, rows, c->seq, qk, mb * heads);
+    stream(m, 11 * scores, 17 * scores, 3);
+    keep(m, 5 * scores);
+    product_as(m, m->half, 2, rows, v, c->seq, mb * heads);
+    m->core = false;
+}
+
+static void context_parallel(maker *m, double kv_bytes)
+{
+    weft_cost_group g = {m->v->cp, m->v->tp};
+    if (g.n < 2) return;
+    exchange(m, WEFT_COST_FORWARD, WEFT_ALL_GATHER, WEFT_COST_CP, g, kv_bytes);
+    exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_GATHER, WEFT_COST_CP, g, kv_bytes);
+    exchange(m, WEFT_COST_BACKWARD, WEFT_REDUCE_SCATTER, WEFT_COST_CP, g, kv_bytes * g.n);
+}
+
+static void attention(maker *m)
+{
+    const weft_config *c = m->c;
+    double             h = c->hidden, t = m->v->tp, T = m->tokens, d = c->head_dim;
+    double             heads = c->heads / t, kv = fmax(c->kv_heads / t, 1), qk = d, param;
+    norm(m);
+    if (!strcmp(c->attn, "mla")) { /* latent: ranks 1536 and 512, 64 rotary dimensions */
+        qk = d + 64;
+        product(m, T, 1536 + 512 + 64, h, 1);
+        product(m, T, heads * qk, 1536, 1);
+        product(m, T, heads * 2 * d, 512, 1);
+        stream(m, 8 * T * heads * (qk + d), 16 * T * heads * (qk + d), 6);
+        kv    = heads;
+        param = h * (1536 + 512 + 64) + heads * qk * 1536 + heads * 2 * d * 512;
+    } else {
+        product(m, T, (heads + 2 * kv) * d, h, 1);
+        stream(m, 4 * T * (heads + 2 * kv) * d, 8 * T * (heads + 2 * kv) * d, 3);
+        param = h * (heads + 2 * kv) * d;
+    }
+    keep(m, 2 * h * m->spread + 2 * T * (heads * qk + 2 * kv * d));
+    context_parallel(m, 2 * T * kv * (qk + d));
+    (c->flash_attention ? fused_attention : plain_attention)(m, heads, qk, d);
+    product(m, T, h, heads * d, 1);
+    keep(m, 2 * T * heads * d);
+    tensor_parallel(m);
+    residual(m);
+    m->out->layer.n_param += param + heads * d * h + 4 * h;
+}
+
+static void feed_forward(maker *m, double ffn)
+{
+    const weft_config *c = m->c;
+    double h = c->hidden, f = ffn / m->v->tp, T = m->tokens, g = c->gated_mlp ? 2 : 1;
+    product(m, T, g * f, h, 1);
+    stream(m, (2 * g + 2) * T * f, 2 * (2 * g + 2) * T * f, 1);
+    keep(m, 2 * h * m->spread + (2 * g + 2) * T * f);
+    product(m, T, h, f, 1);
+    tensor_parallel(m);
+    m->out->layer.n_param += (g + 1) * h * f;
+}
+
+static void experts(maker *m)
+{
+    const weft_config *c = m->c;
+    double             h = c->hidden, g = c->gated_mlp ? 2 : 1, f = c->moe_ffn_hidden;
+    double             ep = m->v->ep, n = c->experts, mine = fmax(n / ep, 1);
+    double             T = m->tokens / (m->v->tp > 1 ? m->v->tp : 1) *
+               c->experts_topk; /* dealt out evenly */
+    double          each = T * fmin(ep, n) / n;
+    weft_cost_group e    = {m->v->ep, 1};
+    m->routing           = true;
+    product_as(m, m->half, 2, m->tokens, n, h, 1);
+    stream(m, 4 * h * T + 12 * n * m->tokens, 8 * h * T + 24 * n * m->tokens, 12);
+    exchange(m, WEFT_COST_FORWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
+    exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
+    product(m, each, g * f, h, mine);
+    stream(m, (2 * g + 2) * T * f, 2 * (2 * g + 2) * T * f, 2);
+    keep(m, 2 * h * T + (2 * g + 2) * T * f);
+    product(m, each, h, f, mine);
+    exchange(m, WEFT_COST_FORWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
+    exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
+    stream(m, 4 * h * T, 8 * h * T, 6);
+    keep(m, 2 * h * T);
+    m->routing = false;
+    m->out->layer.n_expert_param += mine * (g + 1) * h * f;
+    m->out->layer.n_param += n * h;
+    if (c->experts_shared > 0) feed_forward(m, f * c->experts_shared);
+}
+
+static double vocabulary(const maker *m)
+{
+    double unit = m->e->vocab_pad * m->v->tp;
+    return unit > 1 ? ceil(m->c->vocab / unit) * unit : m->c->vocab;
+}
+
+static void input_side(maker *m)
+{
+    double h = m->c->hidden, T = m->tokens;
+    stream(m, 4 * h * T, 8 * h * T, 3);
+    if (m->v->tp > 1) {
+        weft_cost_group g = {m->v->tp, 1};
+        exchange(m, WEFT_COST_FORWARD, m->v->sp ? WEFT_REDUCE_SCATTER : WEFT_ALL_REDUCE,
+                 WEFT_COST_TP, g, 2 * h * T);
+    }
+    m->out->layer.n_param = vocabulary(m) / m->v->tp * h;
+}
+
+static void head(maker *m)
+{
+    double h = m->c->hidden, T = m->tokens, v = vocabulary(m) / m->v->tp;
+    double loss = m->e->loss / m->e->stream;
+    norm(m);
+    product_as(m, m->half, 2, T, v, h, 1);
+    stream(m, 8 * T * v * loss, 12 * T * v * loss, 6);
+    keep(m, m->e->mem_logit * T * v);
+    if (m->v->tp > 1) {
+        weft_cost_group g = {m->v->tp, 1};
+        if (m->v->sp)
+            exchange(m, WEFT_COST_FORWARD, WEFT_ALL_GATHER, WEFT_COST_TP, g,
+                     2 * h * T / g.n);
+        exchange(m, WEFT_COST_BACKWARD, m->v->sp ? WEFT_REDUCE_SCATTER : WEFT_ALL_REDUCE,
+                 WEFT_COST_TP, g, 2 * h * T);
+    }
+    m->out->layer.n_param = v * h + h;
+}
+
+void weft_describe(const weft_config *c, const weft_cost_variant *v,
+                   const weft_cost_engine *e, weft_layer_class k, const char *dtype,
+                   const char *half, weft_description *out)
+{
+    maker m    = {.c = c, .v = v, .e = e, .out = out, .dtype = dtype, .half = half};
+    m.width    = !strncmp(dtype, "f8", 2)   ? 1
+                 : !strncmp(dtype, "f4", 2) ? 0.5
+                 : !strcmp(dtype, "f32")    ? 4
+                                            : 2;
+    m.tokens   = (double)v->micro_batch * c->seq / v->cp;
+    m.spread   = v->sp ? m.tokens / v->tp : m.tokens;
+    out->layer = (weft_cost_layer){.item = out->item};
+    switch (k) {
+    case WEFT_LAYER_INPUT: input_side(&m); break;
+    case WEFT_LAYER_HEAD: head(&m); break;
+    case WEFT_LAYER_DENSE:
+    case WEFT_LAYER_EXPERTS:
+        attention(&m);
+        norm(&m);
+        if (k == WEFT_LAYER_DENSE)
+            feed_forward(&m, c->ffn_hidden);
+        else
+            experts(&m);
+        residual(&m);
+        out->layer.in_bytes  = 2 * m.spread * c->hidden;
+        out->layer.out_bytes = 2 * m.tokens * c->hidden / v->tp;
+        break;
+    case WEFT_LAYER_N: break;
+    }
+}

@@ -1,0 +1,269 @@
+/* A row -> rows of cost -> the best point that it leaves open; see estimate.h. */
+#include "estimate/estimate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "estimate/describe.h"
+#include "estimate/estimate_priv.h"
+
+enum {
+    MAX_MICRO   = 24,
+    MAX_CHUNKS  = 12,
+    MAX_VARIANT = MAX_MICRO * 3
+};
+
+/* ---- what a row leaves open ---- */
+
+typedef struct choices {
+    int                 n_micro, micro[MAX_MICRO]; /* micro-batch sizes */
+    int                 n_chunks, chunks[MAX_CHUNKS];
+    int                 n_again;
+    weft_cost_recompute again[3];
+    int                 n_open;
+} choices;
+
+static void open_micro(const weft_config *c, choices *o)
+{
+    if (c->micro_batch > 0) {
+        o->micro[o->n_micro++] = c->micro_batch;
+        return;
+    }
+    int share = c->global_batch / c->dp;
+    for (int b = 1; b <= share && b <= 64 && o->n_micro < MAX_MICRO; b *= 2)
+        if (share % b == 0) o->micro[o->n_micro++] = b;
+    if (!o->n_micro) o->micro[o->n_micro++] = 1;
+    o->n_open++;
+}
+
+static void open_chunks(const weft_config *c, choices *o)
+{
+    o->chunks[o->n_chunks++] = c->vpp > 0 && c->pp > 1 ? c->vpp : 1;
+    if (c->vpp > 0 || c->pp < 2) return;
+    int mine = c->layers / c->pp;
+    for (int v = 2; v <= mine && v <= 12 && o->n_chunks < MAX_CHUNKS; v++)
+        if (c->layers % c->pp == 0 && mine % v == 0) o->chunks[o->n_chunks++] = v;
+    o->n_open++;
+}
+
+static void open_recompute(const weft_config *c, choices *o)
+{
+    static const char *const name[] = {"none", "selective", "full"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(c->recompute, name[i]))
+            o->again[o->n_again++] = (weft_cost_recompute)i;
+    if (o->n_again) return;
+    for (int i = 0; i < 3; i++) o->again[o->n_again++] = (weft_cost_recompute)i;
+    o->n_open++;
+}
+
+/* ---- the table of one row ---- */
+
+typedef struct build {
+    const weft_config      *c;
+    weft_cost_table         t;
+    weft_estimate__machines at;
+    weft_cost_variant       variant[MAX_VARIANT];
+    weft_cost_segment       segment[2];
+    weft_cost_row           row[WEFT_COST_MAX_DEVICE * MAX_VARIANT * WEFT_LAYER_N];
+    uint16_t                cut[4096 + 4];
+} build;
+
+static bool overlaps(const char *features)
+{
+    return strstr(features, "tp-comm-overlap") || strstr(features, "asyncTP");
+}
+
+static void fill_variant(build *b, int device, int variant)
+{
+    const weft_device_kind *d = &b->t.device[device];
+    weft_device_kind        slow;
+    weft_flop_rate          rate[8];
+    weft_cost_engine        e = b->t.engine;
+    weft_description        x;
+    const char             *dtype = weft_estimate__dtype_of(d, b->c->precision);
+    const char             *half  = weft_estimate__half_of(d, b->c->precision);
+    if (e.eager > 1 && !strstr(b->c->features, "compile")) e.stream *= e.eager;
+    slow      = *d;
+    slow.rate = rate;
+    for (int i = 0; i < d->n_rate && i < 8; i++) {
+        rate[i] = d->rate[i];
+        if (strstr(b->c->features, "rowwise") && !strncmp(rate[i].dtype, "f8", 2))
+            rate[i].efficiency *= e.rowwise;
+    }
+    for (int k = 0; k < WEFT_LAYER_N; k++) {
+        weft_cost_row *r =
+            &b->row[(device * b->t.n_variant + variant) * WEFT_LAYER_N + k];
+        bool block = k == WEFT_LAYER_DENSE || k == WEFT_LAYER_EXPERTS;
+        if (k == WEFT_LAYER_EXPERTS && b->c->experts < 1) continue;
+        weft_describe(b->c, &b->variant[variant], &e, (weft_layer_class)k, dtype, half,
+                      &x);
+        weft_cost_fill(&x.layer,
+                       block ? b->variant[variant].recompute : WEFT_RECOMPUTE_NONE,
+                       overlaps(b->c->features), &slow, &b->t.fabric[device], &e, r);
+    }
+}
+
+static void fill_table(build *b, const choices *o, const weft_cost_constants *k)
+{
+    const weft_config *c = b->c;
+    weft_cost_table   *t = &b->t;
+    weft_cost_constants_engine(k, c->framework, &t->engine);
+    t->n_class  = WEFT_LAYER_N;
+    t->first    = WEFT_LAYER_INPUT;
+    t->last     = WEFT_LAYER_HEAD;
+    t->segment  = b->segment;
+    t->variant  = b->variant;
+    t->row      = b->row;
+    t->n_device = b->at.n;
+    t->device   = b->at.device;
+    t->fabric   = b->at.fabric;
+    t->tied     = c->tied_embedding > 0;
+    int dense   = c->experts > 0
+                      ? (c->moe_first_dense < c->layers ? c->moe_first_dense : c->layers)
+                      : c->layers;
+    if (dense > 0)
+        b->segment[t->n_segment++] = (weft_cost_segment){WEFT_LAYER_DENSE, dense};
+    if (dense < c->layers)
+        b->segment[t->n_segment++] =
+            (weft_cost_segment){WEFT_LAYER_EXPERTS, c->layers - dense};
+    t->param_bytes = !strcmp(c->precision, "fp32") ? 4 : 2;
+    t->grad_bytes  = t->engine.grad_bytes;
+    if (!(t->grad_bytes > 0)) t->grad_bytes = !strcmp(c->precision, "fp16") ? 2 : 4;
+    if (!strcmp(c->grad_dtype, "fp32")) t->grad_bytes = 4;
+    if (!strcmp(c->grad_dtype, "bf16") || !strcmp(c->grad_dtype, "fp16"))
+        t->grad_bytes = 2;
+    for (int m = 0; m < o->n_micro; m++)
+        for (int r = 0; r < o->n_again; r++)
+            b->variant[t->n_variant++] = (weft_cost_variant){.tp          = c->tp,
+                                                             .cp          = c->cp,
+                                                             .ep          = c->ep,
+                                                             .sp          = c->sp > 0,
+                                                             .micro_batch = o->micro[m],
+                                                             .recompute   = o->again[r]};
+    for (int d = 0; d < t->n_device; d++)
+        for (int v = 0; v < t->n_variant; v++) fill_variant(b, d, v);
+}
+
+/* ---- stages ---- */
+
+/* "7-7-7-1"; false where it does not match pp and layers. */
+static bool stated_cut(const weft_config *c, uint16_t *cut)
+{
+    const char *s   = c->stage_layers;
+    int         sum = 0, n = 0;
+    while (*s && n < c->pp) {
+        char *end;
+        long  x = strtol(s, &end, 10);
+        if (end == s || x < 0 || x > 10000) return false;
+        cut[n++] = (uint16_t)x;
+        sum += (int)x;
+        s = *end == '-' ? end + 1 : end;
+        if (*end && *end != '-') return false;
+    }
+    return n == c->pp && !*s && sum == c->layers;
+}
+
+/* Stages by products, as some engines cut: a layer goes to the stage in which the running sum was when
+ * it began; the head counts. */
+static void cut_by_cost(const weft_config *c, uint16_t *cut)
+{
+    double h = c->hidden, q = (double)c->head_dim * (2 * c->heads + 2 * c->kv_heads) * h;
+    double one = q + (c->gated_mlp ? 3.0 : 2.0) * h * c->ffn_hidden;
+    double all = one * c->layers + h * c->vocab, sum = 0;
+    int    s = 0;
+    memset(cut, 0, sizeof(*cut) * (size_t)c->pp);
+    for (int i = 0; i < c->layers; i++) {
+        cut[s]++;
+        sum += one;
+        if (sum > all * (s + 1) / c->pp && s + 1 < c->pp) s++;
+    }
+}
+
+static bool has_empty(const uint16_t *cut, int pp)
+{
+    for (int s = 0; cut && s < pp; s++)
+        if (!cut[s]) return true;
+    return false;
+}
+
+/* ---- the best of what is open ---- */
+
+static bool better(const weft_cost_score *a, const weft_cost_score *b)
+{
+    bool x = a->mem_bytes <= a->mem_limit, y = b->mem_bytes <= b->mem_limit;
+    if (x != y) return x;
+    return x ? a->step_s < b->step_s : a->mem_bytes < b->mem_bytes;
+}
+
+static void search(build *b, const choices *o, const uint16_t *cut, weft_prediction *out)
+{
+    const weft_config *c    = b->c;
+    bool               have = false;
+    for (int v = 0; v < b->t.n_variant; v++)
+        for (int i = 0; i < o->n_chunks; i++) {
+            const weft_cost_variant *x     = &b->variant[v];
+            int64_t                  batch = (int64_t)c->dp * x->micro_batch;
+            weft_cost_point          p     = {
+                             .variant    = v,
+                             .dp         = c->dp,
+                             .pp         = c->pp,
+                             .chunks     = o->chunks[i],
+                             .n_micro    = (int)((c->global_batch + batch - 1) / batch),
+                             .zero       = c->zero,
+                             .zero_group = c->zero_group > 0 ? c->zero_group : 0,
+                             .cut        = cut,
+                             .kinds      = b->at.n > 1 ? b->at.stage : NULL,
+            };
+            weft_cost_score s;
+            weft_cost_score_point(&b->t, &p, &s);
+            if (have && !better(&s, &out->score)) continue;
+            have             = true;
+            out->score       = s;
+            out->micro_batch = x->micro_batch;
+            out->recompute   = (int)x->recompute;
+            out->chunks      = p.chunks;
+        }
+}
+
+static void conclude(const build *b, const choices *o, bool empty, weft_prediction *out)
+{
+    const weft_cost_engine *e = &b->t.engine;
+    double var = e->spread * e->spread + o->n_open * e->spread_open * e->spread_open;
+    if (!b->at.known) var += 0.1 * 0.1;
+    double wide    = 1.645 * sqrt(var);
+    out->step_s    = out->score.step_s;
+    out->step_lo   = out->step_s * exp(-wide);
+    out->step_hi   = out->step_s * exp(wide);
+    out->mem_bytes = out->score.mem_bytes;
+    out->fits      = out->mem_bytes <= out->score.mem_limit && !empty;
+}
+
+weft_status weft_estimate_row(const weft_hardware *h, const weft_cost_constants *k,
+                              const weft_config *c, weft_prediction *out)
+{
+    build *b = calloc(1, sizeof(*b));
+    if (!b) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a row");
+    choices         o   = {0};
+    weft_status     st  = WEFT_OK;
+    const uint16_t *cut = NULL;
+    b->c                = c;
+    *out                = (weft_prediction){0};
+    WEFT_GO(weft_estimate__machines_of(h, k, c, &b->at));
+    open_micro(c, &o);
+    open_chunks(c, &o);
+    open_recompute(c, &o);
+    fill_table(b, &o, k);
+    if (c->pp > 1 && stated_cut(c, b->cut))
+        cut = b->cut;
+    else if (c->pp > 1 && b->t.engine.split_by_cost > 0.5)
+        cut_by_cost(c, b->cut), cut = b->cut;
+    search(b, &o, cut, out);
+    conclude(b, &o, b->t.engine.split_by_cost > 0.5 && has_empty(cut, c->pp), out);
+    if (!isfinite(out->step_s) || !(out->step_s > 0))
+        st = WEFT_FAIL(WEFT_ERR_ARG, "%s has no peak for %s", c->hw, c->precision);
+out:
+    free(b);
+    return st;
+}

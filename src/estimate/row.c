@@ -1,0 +1,94 @@
+/* Reading a row, and what follows from what it says. */
+#include "estimate/row.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+
+static weft_status complain(const weft_csv *t, int row, const char *what,
+                            const char *column)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: %s", t->file, t->line[row], column, what);
+}
+
+static weft_status read_number(const weft_csv *t, int row, const char *column, int low,
+                               int high, int *out)
+{
+    const char *s = weft_csv_cell(t, row, weft_csv_column(t, column));
+    double      x;
+    *out = -1;
+    if (!*s) return WEFT_OK;
+    if (!weft_text_read_double(s, &x) || !isfinite(x) || x != floor(x))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: expected a whole number, got '%.40s'",
+                         t->file, t->line[row], column, s);
+    if (x < low || x > high)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: %.40s is not from %d to %d", t->file,
+                         t->line[row], column, s, low, high);
+    *out = (int)x;
+    return WEFT_OK;
+}
+
+static void otherwise(int *x, int value)
+{
+    if (*x < 0) *x = value;
+}
+
+/* Sizes that the table may leave out; see SCHEMA: an empty cell is not known, never 0. */
+static weft_status complete(const weft_csv *t, int row, weft_config *c)
+{
+    if (c->layers < 0) return complain(t, row, "missing", "layers");
+    if (c->hidden < 0) return complain(t, row, "missing", "hidden");
+    if (c->seq < 0) return complain(t, row, "missing", "seq");
+    if (c->global_batch < 0) return complain(t, row, "missing", "global_batch");
+    bool llama = strcmp(c->family, "gpt") && strcmp(c->family, "bert");
+    otherwise(&c->heads, c->hidden >= 128 ? c->hidden / 128 : 1);
+    otherwise(&c->kv_heads, c->heads);
+    otherwise(&c->head_dim, c->hidden / c->heads > 0 ? c->hidden / c->heads : 1);
+    otherwise(&c->gated_mlp, llama);
+    otherwise(&c->ffn_hidden, c->gated_mlp ? (8 * c->hidden + 2) / 3 : 4 * c->hidden);
+    otherwise(&c->vocab, llama ? 128256 : 51200);
+    otherwise(&c->tied_embedding, !llama);
+    otherwise(&c->experts, 0);
+    otherwise(&c->experts_topk, c->experts ? 1 : 0);
+    otherwise(&c->moe_ffn_hidden, c->ffn_hidden);
+    otherwise(&c->experts_shared, 0);
+    otherwise(&c->moe_first_dense, 0);
+    otherwise(&c->tp, 1);
+    otherwise(&c->pp, 1);
+    otherwise(&c->cp, 1);
+    otherwise(&c->ep, 1);
+    otherwise(&c->sp, 0);
+    otherwise(&c->zero, 0);
+    otherwise(&c->flash_attention, 1);
+    otherwise(&c->dev_per_node, 8);
+    int64_t cut = (int64_t)c->tp * c->pp * c->cp, n = c->n_node;
+    if (n < 0) n = c->dp < 0 ? 1 : (cut * c->dp + c->dev_per_node - 1) / c->dev_per_node;
+    n *= c->dev_per_node;
+    if (c->dp < 0) {
+        if (n % cut || n < cut)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s:%d: tp * pp * cp = %lld does not divide %lld devices",
+                             t->file, t->line[row], (long long)cut, (long long)n);
+        c->dp = (int)(n / cut);
+    }
+    if (cut * c->dp > 1 << 24)
+        return complain(t, row, "tp * pp * cp * dp is more than 2^24", "dp");
+    if (c->zero_group > c->dp * c->cp) c->zero_group = -1;
+    return WEFT_OK;
+}
+
+weft_status weft_config_read(const weft_csv *t, int i, weft_config *c)
+{
+#define TEXT(name) .name = weft_csv_cell(t, i, weft_csv_column(t, #name))
+    *c                   = (weft_config){TEXT(id),          TEXT(framework), TEXT(hw),
+                                         TEXT(net),         TEXT(family),    TEXT(attn),
+                                         TEXT(precision),   TEXT(features),  TEXT(stage_layers),
+                                         TEXT(stage_hw),    TEXT(recompute), TEXT(grad_dtype),
+                                         .line = t->line[i]};
+#undef TEXT
+#define NUMBER(name, low, high) WEFT_TRY(read_number(t, i, #name, low, high, &c->name));
+#include "estimate/row_fields.def"
+#undef NUMBER
+    return complete(t, i, c);
+}

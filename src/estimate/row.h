@@ -1,0 +1,20 @@
+/* One configuration: a transformer, a plan and a cluster, as a row of the table says it. */
+#ifndef WEFT_ESTIMATE_ROW_H
+#define WEFT_ESTIMATE_ROW_H
+
+#include "estimate/csv.h"
+
+typedef struct weft_config {
+    const char *id, *framework, *hw, *net, *family, *attn, *precision, *features,
+        *stage_layers, *stage_hw, *recompute, *grad_dtype;
+    int line;
+#define NUMBER(name, low, high) int name; /* -1: not said */
+#include "estimate/row_fields.def"
+#undef NUMBER
+} weft_config;
+
+/* Row i of a table; strings are borrowed from it.  What a plan can leave open (dp, micro_batch, vpp,
+ * recompute) stays -1 or ""; what follows from the rest is filled in. */
+weft_status weft_config_read(const weft_csv *table, int i, weft_config *out);
+
+#endif
