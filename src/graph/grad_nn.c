@@ -74,6 +74,8 @@ WEFT_GRAD(embedding)
         WEFT_TYPE(d, n->in[0]).shape.d[0];
     weft_graph__attr(WEFT_OP_EMBEDDING_GRAD, attr, "pad")->i =
         n->attr[weft_op_attr_index(WEFT_OP_EMBEDDING, "pad")].i;
+    weft_graph__attr(WEFT_OP_EMBEDDING_GRAD, attr, "first")->i =
+        n->attr[weft_op_attr_index(WEFT_OP_EMBEDDING, "first")].i;
     weft_graph__give(d, n, 0,
                      weft_graph__emit(d, n, 0, WEFT_OP_EMBEDDING_GRAD, attr, 2,
                                       (weft_vid[]){dy[0], n->in[1]}));
@@ -84,6 +86,8 @@ WEFT_GRAD(cross_entropy)
 {
     weft_attr attr[WEFT_MAX_ATTR];
     if (!only_first(d, n, dy) || !weft_graph__wants(d, n, 0)) return;
+    if (n->attr[weft_op_attr_index(WEFT_OP_CROSS_ENTROPY, "first")].i >= 0)
+        weft_graph__fail(d, n, "a part of the vocabulary has no gradient by itself");
     weft_graph__copy_attr(WEFT_OP_CROSS_ENTROPY_GRAD, attr, n);
     weft_graph__give(
         d, n, 0,

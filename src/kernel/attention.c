@@ -154,6 +154,52 @@ static int64_t layout(const weft_kernel__heads *a, job *j, int n_thread, float *
     return shared * (kt + v) + per * n_thread;
 }
 
+/* ---- two sets of keys as one ---- */
+
+typedef struct merge {
+    const weft_kernel_call  *c;
+    const weft_kernel__rows *f;
+    int64_t                  rows, e, grain;
+} merge;
+
+static void merge_row(const merge *m, int64_t r)
+{
+    const weft_view *in = m->c->in, *o = &m->c->out[0], *l = &m->c->out[1];
+    float            ta[WEFT_KERNEL__PIECE], tb[WEFT_KERNEL__PIECE], w[2];
+    float            a = ((const float *)in[1].p)[r], b = ((const float *)in[3].p)[r];
+    float            max = a > b ? a : b, lse = -INFINITY;
+    if (max > -INFINITY) lse = max + logf(expf(a - max) + expf(b - max));
+    w[0] = max > -INFINITY ? expf(a - lse) : 0.0f;
+    w[1] = max > -INFINITY ? expf(b - lse) : 0.0f;
+    if (l->p) ((float *)l->p)[r] = lse;
+    for (int64_t k = 0; k < m->e && o->p; k += WEFT_KERNEL__PIECE) {
+        int64_t      n  = m->e - k < WEFT_KERNEL__PIECE ? m->e - k : WEFT_KERNEL__PIECE;
+        int64_t      at = r * m->e + k;
+        const float *x  = weft_kernel__read(in[0].p, in[0].dtype, at, 1, n, ta);
+        const float *y  = weft_kernel__read(in[2].p, in[2].dtype, at, 1, n, tb);
+        m->f->map[MAP_SCALE](ta, x, x, w[0], n);
+        m->f->map[MAP_AXPY](ta, ta, y, w[1], n);
+        weft_kernel__write(o->p, o->dtype, at, 1, n, ta, 0);
+    }
+}
+
+static void merge_task(void *arg, int64_t task, int thread)
+{
+    const merge *m   = arg;
+    int64_t      end = (task + 1) * m->grain;
+    (void)thread;
+    for (int64_t r = task * m->grain; r < end && r < m->rows; r++) merge_row(m, r);
+}
+
+KERNEL(attention_merge)
+{
+    merge m = {.c = c, .f = weft_kernel__rows_now(), .e = c->in[0].shape.d[3]};
+    m.rows  = weft_shape_count(&c->in[1].shape);
+    m.grain = weft_kernel__grain(m.e, 16384);
+    weft_pool_run(x->pool, weft_kernel__ceil(m.rows, m.grain), merge_task, &m);
+    return WEFT_OK;
+}
+
 KERNEL(attention)
 {
     job j = {.a = weft_kernel__heads_make(c, 0, 3), .f = weft_kernel__tile_now()};

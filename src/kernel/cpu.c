@@ -38,6 +38,7 @@ static const weft_kernel table[WEFT_N_OP] = {
 
     ROOMY(ROTARY, rotary),
     ROOMY(ATTENTION, attention),
+    PLAIN(ATTENTION_MERGE, attention_merge),
     ROOMY(ATTENTION_GRAD, attention_grad),
     PLAIN(REL_BUCKET, rel_bucket),
 

@@ -36,6 +36,7 @@ KERNEL(rotary);
 SCRATCH(rotary);
 KERNEL(attention);
 SCRATCH(attention);
+KERNEL(attention_merge);
 KERNEL(attention_grad);
 SCRATCH(attention_grad);
 KERNEL(rel_bucket);

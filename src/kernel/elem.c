@@ -116,30 +116,76 @@ KERNEL(ema)
 
 /* ---- dropout ---- */
 
+/* A sample of the piece is n_run runs of `run` elements, each whole also in the sample it is a part
+ * of; a run is taken in pieces. */
 typedef struct drop {
     const weft_view *in, *out;
+    const weft_attr *at, *whole;
     uint64_t         seed;
-    int64_t          step, sample, id, each, n_piece, total;
+    int64_t          step, sample, id, run, n_run, n_piece, units, grain;
+    int              n_outer; /* dimensions 1 .. n_outer count the runs */
     double           p;
 } drop;
 
-/* A piece starts at a multiple of four elements, as the mask's words do. */
+/* Where run r begins in the whole's sample. */
+static int64_t run_start(const drop *d, int64_t r)
+{
+    const weft_shape *s  = &d->in->shape;
+    int64_t           to = 0, step = 1;
+    if (!d->whole->n) return r * d->run;
+    for (int k = s->n - 1; k > 0; k--) {
+        int64_t i = 0;
+        if (k <= d->n_outer) {
+            i = r % s->d[k];
+            r /= s->d[k];
+        }
+        to += (i + d->at->l[k]) * step;
+        step *= d->whole->l[k];
+    }
+    return to;
+}
+
+/* The mask's words serve four elements; what lies before the first whole word is taken one by one. */
+static void drop_piece(const drop *d, const weft_mask *m, float *y, const float *x,
+                       int64_t n, int64_t element)
+{
+    float   scale = (float)(1.0 / (1.0 - d->p));
+    int64_t i     = 0;
+    for (; i < n && (element + i) % 4; i++)
+        y[i] = weft_mask_keeps(m, element + i) ? x[i] * scale : 0.0f;
+    weft_kernel__rows_now()->drop(y + i, x + i, n - i, m, (element + i) / 4, scale);
+}
+
 static void drop_task(void *arg, int64_t task, int thread)
 {
     const drop *d = arg;
     float       ta[WEFT_KERNEL__PIECE], ty[WEFT_KERNEL__PIECE];
-    int64_t     s = task / d->n_piece, k = task % d->n_piece * WEFT_KERNEL__PIECE,
-            n       = d->each - k;
-    int64_t   at    = s * d->each + k;
-    weft_mask m     = weft_mask_make(d->seed, d->step, d->sample + s, d->id, d->p);
-    float     scale = (float)(1.0 / (1.0 - d->p));
-
     (void)thread;
-    if (n > WEFT_KERNEL__PIECE) n = WEFT_KERNEL__PIECE;
-    const float *a = weft_kernel__read(d->in->p, d->in->dtype, at, 1, n, ta);
-    float       *y = weft_kernel__room(d->out->p, d->out->dtype, at, 1, 0, ty);
-    weft_kernel__rows_now()->drop(y, a, n, &m, k / 4, scale);
-    weft_kernel__write(d->out->p, d->out->dtype, at, 1, n, y, 0);
+    for (int64_t u = task * d->grain; u < (task + 1) * d->grain && u < d->units; u++) {
+        int64_t   row = u / d->n_piece, k = u % d->n_piece * WEFT_KERNEL__PIECE;
+        int64_t   n  = d->run - k < WEFT_KERNEL__PIECE ? d->run - k : WEFT_KERNEL__PIECE;
+        int64_t   at = row * d->run + k, element = run_start(d, row % d->n_run) + k;
+        weft_mask m =
+            weft_mask_make(d->seed, d->step, d->sample + row / d->n_run, d->id, d->p);
+        const float *a = weft_kernel__read(d->in->p, d->in->dtype, at, 1, n, ta);
+        float       *y = weft_kernel__room(d->out->p, d->out->dtype, at, 1, 0, ty);
+        drop_piece(d, &m, y, a, n, element);
+        weft_kernel__write(d->out->p, d->out->dtype, at, 1, n, y, 0);
+    }
+}
+
+/* The dimensions behind the first one that is cut make one run with it. */
+static void find_runs(drop *d)
+{
+    const weft_shape *s = &d->in->shape;
+    int               k = s->n - 1;
+    d->run = d->n_run = 1;
+    for (; k > 0; k--) {
+        d->run *= s->d[k];
+        if (d->whole->n && d->whole->l[k] != s->d[k]) break;
+    }
+    d->n_outer = k > 0 ? k - 1 : 0;
+    for (k = 1; k <= d->n_outer; k++) d->n_run *= s->d[k];
 }
 
 KERNEL(dropout)
@@ -148,13 +194,18 @@ KERNEL(dropout)
     int64_t          samples = v->shape.n ? v->shape.d[0] : 1;
     drop             d = {.in = v, .out = &c->out[0], .seed = x->seed, .step = x->step};
     if (weft_shape_count(&v->shape) == 0) return WEFT_OK;
-    d.p       = weft_kernel__attr(c, "p")->f;
-    d.id      = weft_kernel__attr(c, "id")->i;
-    d.sample  = x->sample + (v->shape.n ? v->origin[0] : 0);
-    d.each    = weft_shape_count(&v->shape) / samples;
-    d.n_piece = weft_kernel__ceil(d.each, WEFT_KERNEL__PIECE);
+    d.p      = weft_kernel__attr(c, "p")->f;
+    d.id     = weft_kernel__attr(c, "id")->i;
+    d.at     = weft_kernel__attr(c, "at");
+    d.whole  = weft_kernel__attr(c, "whole");
+    d.sample = x->sample + (d.at->n ? d.at->l[0] : 0);
     if (!(d.p >= 0.0 && d.p < 1.0))
         return WEFT_FAIL(WEFT_ERR_ARG, "dropout: p = %g is not in [0,1)", d.p);
-    weft_pool_run(x->pool, samples * d.n_piece, drop_task, &d);
+    find_runs(&d);
+    d.n_piece = weft_kernel__ceil(d.run, WEFT_KERNEL__PIECE);
+    d.units   = samples * d.n_run * d.n_piece;
+    d.grain = weft_kernel__grain(d.run < WEFT_KERNEL__PIECE ? d.run : WEFT_KERNEL__PIECE,
+                                 WEFT_KERNEL__PIECE);
+    weft_pool_run(x->pool, weft_kernel__ceil(d.units, d.grain), drop_task, &d);
     return WEFT_OK;
 }

@@ -25,7 +25,10 @@ weft_kernel__heads weft_kernel__heads_make(const weft_kernel_call *c, int first,
     a.scale  = (float)(scale != 0.0 ? scale : 1.0 / sqrt((double)a.e));
     a.causal = weft_kernel__attr(c, "causal")->i != 0;
     a.window = weft_kernel__attr(c, "window")->i;
-    a.ahead  = a.t - a.s + q->origin[1] - k->origin[1];
+    a.ahead =
+        weft_kernel__attr(c, "q_first")->i < 0
+            ? a.t - a.s
+            : weft_kernel__attr(c, "q_first")->i - weft_kernel__attr(c, "k_first")->i;
     return a;
 }
 
@@ -37,7 +40,7 @@ void weft_kernel__heads_keys(const weft_kernel__heads *a, int64_t i0, int64_t i1
     if (a->causal && i1 + a->ahead < *hi) *hi = i1 + a->ahead;
     if (a->window > 0 && i0 + a->ahead - a->window + 1 > *lo)
         *lo = i0 + a->ahead - a->window + 1;
-    if (*hi < *lo) *hi = *lo;
+    if (*hi <= *lo) *lo = *hi = 0;
 }
 
 int64_t weft_kernel__heads_width(const weft_kernel__heads *a, int64_t i1, int64_t j0)

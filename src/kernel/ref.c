@@ -28,6 +28,7 @@ static const weft_kernel__ref_fn table[WEFT_N_OP] = {
     [WEFT_OP_SOFTMAX_GRAD]         = weft_kernel__ref_softmax_grad,
     [WEFT_OP_ROTARY]               = weft_kernel__ref_rotary,
     [WEFT_OP_ATTENTION]            = weft_kernel__ref_attention,
+    [WEFT_OP_ATTENTION_MERGE]      = weft_kernel__ref_attention_merge,
     [WEFT_OP_ATTENTION_GRAD]       = weft_kernel__ref_attention_grad,
     [WEFT_OP_REL_BUCKET]           = weft_kernel__ref_rel_bucket,
     [WEFT_OP_EMBEDDING]            = weft_kernel__ref_embedding,

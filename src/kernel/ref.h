@@ -12,15 +12,11 @@
 
 #include "op/op.h"
 
-/* Where a piece of a larger run lies; all zero for the whole of it. */
+/* Which step and samples random bits are those of; where a piece lies in a whole is in attributes. */
 typedef struct weft_ref_ctx {
     uint64_t seed;
     int64_t  step;
-    int64_t  first_sample; /* dropout: the global number of sample 0 */
-    int64_t
-        s_origin; /* rotary, attention, rel_bucket: position of query 0, of key 0, ... */
-    int64_t t_origin;
-    int64_t s_total, t_total; /* ... and the whole lengths; 0: as the operands have it */
+    int64_t  first_sample; /* dropout: the global number of the whole's sample 0 */
 } weft_ref_ctx;
 
 /* WEFT_ERR_ARG when an attribute makes no sense; ctx may be NULL. */

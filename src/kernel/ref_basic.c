@@ -246,19 +246,36 @@ WEFT_REF(tanh_grad)
     EACH2(dy * (1 - z * z));
 } /* z is tanh's result */
 
+/* The index within its sample of the whole that element i of a piece's sample has. */
+static int64_t whole_index(const weft_op_use *u, int64_t i)
+{
+    const weft_shape *s  = &u->in[0].shape;
+    const weft_attr  *at = weft_use_attr(u, "at"), *whole = weft_use_attr(u, "whole");
+    int64_t           to = 0, step = 1;
+    if (!whole->n) return i;
+    for (int d = s->n - 1; d > 0; d--) {
+        to += (i % s->d[d] + at->l[d]) * step;
+        i /= s->d[d];
+        step *= whole->l[d];
+    }
+    return to;
+}
+
 /* Dimension 0 counts samples, the rest are the elements of one: kernel/mask.h. */
 WEFT_REF(dropout)
 {
     double  p       = weft_use_float(u, "p");
     int64_t samples = u->in[0].shape.n ? u->in[0].shape.d[0] : 1;
     int64_t each    = samples ? weft_kernel__count(&u->in[0]) / samples : 0;
+    int64_t first   = weft_use_attr(u, "at")->n ? weft_use_attr(u, "at")->l[0] : 0;
     if (!(p >= 0 && p < 1)) return WEFT_FAIL(WEFT_ERR_ARG, "dropout: p must be in [0,1)");
     for (int64_t s = 0; s < samples; s++) {
-        weft_mask m = weft_mask_make(c->seed, c->step, c->first_sample + s,
+        weft_mask m = weft_mask_make(c->seed, c->step, c->first_sample + first + s,
                                      weft_use_int(u, "id"), p);
         for (int64_t i = 0; i < each; i++)
-            out[0][s * each + i] =
-                weft_mask_keeps(&m, i) ? in[0][s * each + i] / (1 - p) : 0;
+            out[0][s * each + i] = weft_mask_keeps(&m, whole_index(u, i))
+                                       ? in[0][s * each + i] / (1 - p)
+                                       : 0;
     }
     return WEFT_OK;
 }

@@ -120,7 +120,7 @@ WEFT_REF(rotary)
     int64_t        e = d[3], half = e / 2;
     double         sign = weft_use_int(u, "inverse") ? -1 : 1;
     for (int64_t r = 0; r < d[0] * d[1] * d[2]; r++) {
-        double pos = (double)(r / d[2] % d[1] + c->s_origin);
+        double pos = (double)(r / d[2] % d[1] + weft_use_int(u, "first"));
         for (int64_t i = 0; i < half; i++) {
             double a = pos * weft_rotary_freq(u, i, e), co = cos(a), si = sign * sin(a);
             double x0 = in[0][r * e + i], x1 = in[0][r * e + i + half];
@@ -140,8 +140,7 @@ typedef struct heads {
     const double *q, *k, *v, *bias;
 } heads;
 
-static heads heads_of(const weft_op_use *u, const double *const *in, int first, int bias,
-                      const weft_ref_ctx *c)
+static heads heads_of(const weft_op_use *u, const double *const *in, int first, int bias)
 {
     const int64_t *q = u->in[first].shape.d, *k = u->in[first + 1].shape.d;
     heads          a = {q[0],
@@ -154,15 +153,16 @@ static heads heads_of(const weft_op_use *u, const double *const *in, int first, 
                         weft_use_float(u, "scale"),
                         weft_use_int(u, "causal") != 0,
                         weft_use_int(u, "window"),
-                        0,
-                        c->t_origin,
+                        weft_use_int(u, "q_first"),
+                        weft_use_int(u, "k_first"),
                         in[first],
                         in[first + 1],
                         in[first + 2],
                u->n_in > bias ? in[bias] : NULL};
-    /* the last query stands at the last key */
-    a.q_pos =
-        c->s_origin + (c->t_total ? c->t_total : a.t) - (c->s_total ? c->s_total : a.s);
+    if (a.q_pos < 0) { /* the last query stands at the last key */
+        a.q_pos = a.t - a.s;
+        a.k_pos = 0;
+    }
     if (a.scale == 0) a.scale = 1 / sqrt((double)a.e);
     return a;
 }
@@ -192,7 +192,7 @@ static double score(const heads *a, int64_t b, int64_t h, int64_t i, int64_t j)
 /* p_ij = exp(score_ij - lse_i), o_i = sum_j p_ij v_j; a query that sees nothing: o 0, lse -inf */
 WEFT_REF(attention)
 {
-    heads a = heads_of(u, in, 0, 3, c);
+    heads a = heads_of(u, in, 0, 3);
     weft_kernel__zero(out[0], &u->out[0]);
     for (int64_t b = 0; b < a.b; b++)
         for (int64_t h = 0; h < a.h; h++)
@@ -213,11 +213,26 @@ WEFT_REF(attention)
     return WEFT_OK;
 }
 
+/* weights e^(lse_a - lse), e^(lse_b - lse) */
+WEFT_REF(attention_merge)
+{
+    int64_t e = weft_kernel__last(&u->in[0]), rows = weft_kernel__rows(&u->in[0]);
+    for (int64_t r = 0; r < rows; r++) {
+        double pair[2] = {in[1][r], in[3][r]}, lse = log_sum_exp(pair, 2);
+        for (int64_t i = r * e; i < (r + 1) * e; i++)
+            out[0][i] = lse == -INFINITY ? 0
+                                         : exp(pair[0] - lse) * in[0][i] +
+                                               exp(pair[1] - lse) * in[2][i];
+        out[1][r] = lse;
+    }
+    return WEFT_OK;
+}
+
 /* ds_ij = p_ij (do_i.v_j - do_i.o_i); dq_i = scale sum ds k, dk_j = scale sum ds q,
  * dv_j = sum p do, dbias = ds summed over the batch */
 WEFT_REF(attention_grad)
 {
-    heads         a   = heads_of(u, in, 1, 6, c);
+    heads         a   = heads_of(u, in, 1, 6);
     const double *all = in[0], *o = in[4], *lse = in[5];
     for (int j = 0; j < u->n_out; j++) weft_kernel__zero(out[j], &u->out[j]);
     for (int64_t b = 0; b < a.b; b++)
@@ -254,7 +269,8 @@ WEFT_REF(rel_bucket)
     double  far = (double)weft_use_int(u, "max_distance");
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < t; j++) {
-            int64_t dist  = (j + c->t_origin) - (i + c->s_origin),
+            int64_t dist = (j + weft_use_int(u, "t_first")) -
+                           (i + weft_use_int(u, "s_first")),
                     first = two && dist > 0 ? n : 0;
             dist          = two ? (dist < 0 ? -dist : dist) : (dist < 0 ? -dist : 0);
             int64_t b     = dist;

@@ -73,6 +73,7 @@ WEFT_REF(softmax);
 WEFT_REF(softmax_grad);
 WEFT_REF(rotary);
 WEFT_REF(attention);
+WEFT_REF(attention_merge);
 WEFT_REF(attention_grad);
 WEFT_REF(rel_bucket);
 WEFT_REF(embedding);

@@ -9,6 +9,7 @@ typedef struct job {
     const weft_kernel__rows *f;
     const double            *freq; /* e / 2 */
     double                   sign;
+    int64_t                  first; /* position of index 0 */
     int64_t                  half;
 } job;
 
@@ -24,7 +25,7 @@ static void position(void *arg, int64_t s, int thread)
 
     (void)thread;
     for (int64_t i = 0; i < j->half; i++) {
-        double angle = (double)(s + x->origin[1]) * j->freq[i];
+        double angle = (double)(s + j->first) * j->freq[i];
         c[i]         = (float)cos(angle);
         sn[i]        = (float)(j->sign * sin(angle));
     }
@@ -49,8 +50,9 @@ KERNEL(rotary)
     if (e % 2 || e > WEFT_KERNEL__PIECE)
         return WEFT_FAIL(WEFT_ERR_ARG, "rotary: head size %ld is odd or above %d",
                          (long)e, WEFT_KERNEL__PIECE);
-    j.half = e / 2;
-    j.sign = weft_kernel__attr(c, "inverse")->i ? -1.0 : 1.0;
+    j.half  = e / 2;
+    j.first = weft_kernel__attr(c, "first")->i;
+    j.sign  = weft_kernel__attr(c, "inverse")->i ? -1.0 : 1.0;
     for (int64_t i = 0; i < j.half; i++) f[i] = weft_rotary_freq(&u, i, e);
     weft_pool_run(x->pool, c->in[0].shape.d[1], position, &j);
     return WEFT_OK;
@@ -69,14 +71,15 @@ KERNEL(rel_bucket)
     int64_t          s = y->shape.d[0], t = y->shape.d[1];
     int64_t          two = weft_kernel__attr(c, "bidirectional")->i != 0;
     int64_t n = weft_kernel__attr(c, "buckets")->i / (two ? 2 : 1), exact = n / 2;
-    double  far = (double)weft_kernel__attr(c, "max_distance")->i;
+    int64_t ahead =
+        weft_kernel__attr(c, "t_first")->i - weft_kernel__attr(c, "s_first")->i;
+    double far = (double)weft_kernel__attr(c, "max_distance")->i;
     (void)x;
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < t; j++) {
-            int64_t d     = (j + y->origin[1]) - (i + y->origin[0]),
-                    first = two && d > 0 ? n : 0, b;
-            d             = d < 0 ? -d : two ? d : 0;
-            b             = d;
+            int64_t d = j - i + ahead, first = two && d > 0 ? n : 0, b;
+            d = d < 0 ? -d : two ? d : 0;
+            b = d;
             if (d >= exact && exact > 0) {
                 double r = log((double)d / (double)exact) / log(far / (double)exact);
                 b        = exact + (int64_t)(r * (double)(n - exact));

@@ -65,22 +65,31 @@ double weft_op__flops_grouped_wgrad(const weft_op_use *u)
     return 2 * count(&u->in[0]) * (double)u->in[1].shape.d[1];
 }
 
-/* q.k and p.v, half of it under a causal mask. */
-static double attention_points(const weft_type *q, const weft_type *k, bool causal)
+/* Keys seen by all queries before the one that would see n of t: the sum of min(i, t), i <= n. */
+static double seen(double n, double t)
 {
-    double s = (double)q->shape.d[1], t = (double)k->shape.d[1];
-    double points = causal ? s * t - s * (s - 1) / 2 : s * t;
-    if (causal && t < s) points = t * (t + 1) / 2;
+    if (n <= 0) return 0;
+    return n <= t ? n * (n + 1) / 2 : t * (t + 1) / 2 + (n - t) * t;
+}
+
+/* q.k and p.v, under a causal mask only where a query sees the key. */
+static double attention_points(const weft_op_use *u, const weft_type *q,
+                               const weft_type *k)
+{
+    double  s = (double)q->shape.d[1], t = (double)k->shape.d[1], points = s * t;
+    int64_t q_first = weft_use_int(u, "q_first"), k_first = weft_use_int(u, "k_first");
+    double  ahead = q_first < 0 ? t - s : (double)(q_first - k_first);
+    if (weft_use_int(u, "causal")) points = seen(ahead + s, t) - seen(ahead, t);
     return (double)q->shape.d[0] * (double)q->shape.d[2] * (double)q->shape.d[3] * points;
 }
 double weft_op__flops_attention(const weft_op_use *u)
 {
-    return 4 * attention_points(&u->in[0], &u->in[1], weft_use_int(u, "causal") != 0);
+    return 4 * attention_points(u, &u->in[0], &u->in[1]);
 }
 /* Five products of the same size: scores again, dp, dv, dq, dk. */
 double weft_op__flops_attention_grad(const weft_op_use *u)
 {
-    return 10 * attention_points(&u->in[1], &u->in[2], weft_use_int(u, "causal") != 0);
+    return 10 * attention_points(u, &u->in[1], &u->in[2]);
 }
 
 /* out elements x c x kh x kw x 2 */

@@ -139,6 +139,21 @@ weft_status weft_op__shape_same(const weft_op_use *u, weft_type *o)
     return WEFT_OK;
 }
 
+weft_status weft_op__shape_dropout(const weft_op_use *u, weft_type *o)
+{
+    const weft_shape *s  = &u->in[0].shape;
+    const weft_attr  *at = weft_use_attr(u, "at"), *whole = weft_use_attr(u, "whole");
+    if (at->n != whole->n || (at->n && at->n != s->n))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "dropout: at and whole must have as many numbers as x dimensions");
+    for (int d = 0; d < at->n; d++)
+        if (at->l[d] < 0 || whole->l[d] < s->d[d] || at->l[d] > whole->l[d] - s->d[d])
+            return WEFT_FAIL(WEFT_ERR_ARG, "dropout: x reaches out of whole");
+    o[0] = u->in[0];
+    return WEFT_OK;
+}
+
 weft_status weft_op__shape_cast(const weft_op_use *u, weft_type *o)
 {
     o[0] = u->in[0];

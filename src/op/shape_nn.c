@@ -136,6 +136,17 @@ weft_status weft_op__shape_attention_grad(const weft_op_use *u, weft_type *o)
     if (u->n_out > 3) o[3] = f32(u->in[6].shape);
     return WEFT_OK;
 }
+weft_status weft_op__shape_attention_merge(const weft_op_use *u, weft_type *o)
+{
+    WEFT_TRY(need_rank(u, 0, 4));
+    weft_shape lse = drop_last(&u->in[0].shape);
+    WEFT_TRY(need(u, 1, &lse));
+    WEFT_TRY(need(u, 2, &u->in[0].shape));
+    WEFT_TRY(need(u, 3, &lse));
+    o[0] = u->in[0];
+    o[1] = f32(lse);
+    return WEFT_OK;
+}
 weft_status weft_op__shape_rotary(const weft_op_use *u, weft_type *o)
 {
     WEFT_TRY(need_rank(u, 0, 4));

@@ -49,6 +49,19 @@ static const weft_test_case large[] = {
     C(ATTENTION, "causal=0", "f32[1,65,2,20] f32[1,150,1,20] f32[1,150,1,33]", 2),
     C(ATTENTION, "window=40", "f32[1,200,2,16] f32[1,200,1,16] f32[1,200,1,16]", 2),
     C(ATTENTION, "", "f32[1,70,2,16] f32[1,150,1,16] f32[1,150,1,16]", 2),
+    C(ATTENTION, "q_first=90 k_first=30",
+      "f32[1,70,2,16] f32[1,150,1,16] f32[1,150,1,16]", 2),
+    C(ATTENTION, "q_first=30 k_first=90 window=20",
+      "f32[1,150,2,16] f32[1,100,1,16] f32[1,100,1,16]", 2),
+    C(ATTENTION, "q_first=500 window=50", "f32[1,70,2,16] f32[1,70,1,16] f32[1,70,1,16]",
+      2),
+    C(ATTENTION_MERGE, "", "f32[2,130,4,64] f32[2,130,4] f32[2,130,4,64] f32[2,130,4]",
+      2),
+    C(ATTENTION_GRAD, "q_first=30 k_first=90 window=20",
+      "f32[1,150,2,16] f32[1,150,2,16] f32[1,100,1,16] f32[1,100,1,16] f32[1,150,2,16] "
+      "f32[1,150,2]+",
+      3),
+    C(DROPOUT, "p=0.3 id=2 at=[1,70,33] whole=[5,150,1033]", "f32[2,60,701]", 1),
     C(ATTENTION, "causal=0 scale=1",
       "f32[2,70,2,16] f32[2,80,2,16] f32[2,80,2,16] f32[2,70,80]", 2),
     C(ATTENTION_GRAD, "",
@@ -215,6 +228,7 @@ static bool stays(weft_op op, int k)
     case WEFT_OP_RMS_NORM_GRAD: return k >= 3;
     case WEFT_OP_ATTENTION_GRAD: return k == 5;
     case WEFT_OP_CROSS_ENTROPY_GRAD: return k >= 2;
+    case WEFT_OP_ATTENTION_MERGE: return k % 2 == 1;
     case WEFT_OP_CROSS_ENTROPY_MERGE: return true;
     default: return (row->flags & WEFT_OP_UPDATE) != 0;
     }

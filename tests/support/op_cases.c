@@ -60,6 +60,8 @@ const weft_test_case weft_test_cases[] = {
     C(DROPOUT, "p=0.3 id=5", "f32[4,3,7]", 1),
     C(DROPOUT, "p=0", "f32[3,5]", 1),
     C(DROPOUT, "p=0.5 id=1", "f32[1,1]", 1),
+    C(DROPOUT, "p=0.4 id=2 at=[1,2,3] whole=[5,9,11]", "f32[3,4,5]", 1),
+    C(DROPOUT, "p=0.4 id=2 at=[0,3,0] whole=[2,9,7]", "f32[2,5,7]", 1),
 
     /* norms and softmax */
     C(LAYER_NORM, "", "f32[2,3,5] f32[5] f32[5]", 3),
@@ -81,6 +83,7 @@ const weft_test_case weft_test_cases[] = {
     C(ROTARY, "theta=500 kind=linear factor=2", "f32[1,7,1,6]", 1),
     C(ROTARY, "theta=500000 kind=llama3 factor=8 orig=16", "f32[2,5,3,16]", 1),
     C(ROTARY, "inverse=1", "f32[2,3,2,4]", 1),
+    C(ROTARY, "first=100", "f32[2,3,2,4]", 1),
     C(ATTENTION, "", "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4]", 2),
     C(ATTENTION, "causal=0", "f32[2,3,4,5] f32[2,7,2,5] f32[2,7,2,3]", 2),
     C(ATTENTION, "causal=1 window=2", "f32[1,5,4,3] f32[1,5,1,3] f32[1,5,1,3]", 2),
@@ -88,6 +91,11 @@ const weft_test_case weft_test_cases[] = {
     C(ATTENTION, "causal=0 scale=1", "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,3]",
       2),
     C(ATTENTION, "", "f32[1,1,1,1] f32[1,1,1,1] f32[1,1,1,1]", 2),
+    C(ATTENTION, "q_first=3 k_first=5", "f32[2,7,2,4] f32[2,3,2,4] f32[2,3,2,4]", 2),
+    C(ATTENTION, "q_first=6 window=4 k_first=1", "f32[1,5,2,4] f32[1,6,1,4] f32[1,6,1,4]",
+      2),
+    C(ATTENTION, "q_first=2 k_first=9", "f32[1,3,2,4] f32[1,3,1,4] f32[1,3,1,4]", 2),
+    C(ATTENTION_MERGE, "", "f32[2,3,2,5] f32[2,3,2] f32[2,3,2,5] f32[2,3,2]", 2),
     C(ATTENTION, "", "f32[1,70,2,8] f32[1,70,1,8] f32[1,70,1,8]", 2),
     C(ATTENTION_GRAD, "",
       "f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,3,2]", 3),
@@ -103,7 +111,12 @@ const weft_test_case weft_test_cases[] = {
       "f32[1,70,2,8] f32[1,70,2,8] f32[1,70,1,8] f32[1,70,1,8] f32[1,70,2,8] "
       "f32[1,70,2]+",
       3),
+    C(ATTENTION_GRAD, "q_first=3 k_first=5",
+      "f32[2,7,2,4] f32[2,7,2,4] f32[2,3,2,4] f32[2,3,2,4] f32[2,7,2,4] f32[2,7,2]+", 3),
+    C(ATTENTION_GRAD, "q_first=6 window=4 k_first=1",
+      "f32[1,5,2,4] f32[1,5,2,4] f32[1,6,1,4] f32[1,6,1,4] f32[1,5,2,4] f32[1,5,2]+", 3),
     C(REL_BUCKET, "s=7 t=9 buckets=8 max_distance=6", "", 1),
+    C(REL_BUCKET, "s=7 t=9 buckets=8 max_distance=6 s_first=5 t_first=3", "", 1),
     C(REL_BUCKET, "s=40 t=40 bidirectional=0", "", 1),
 
     /* tables and losses */
@@ -169,6 +182,7 @@ const weft_test_case weft_test_cases[] = {
     C(ROUTE_GRAD, "k=2", "f32[5,4] f32[5,2] i32[5,2]!4 f32[5,2]", 1),
     C(ROUTE_GRAD, "k=2 norm=0", "f32[5,4] f32[5,2] i32[5,2]!4 f32[5,2]", 1),
     C(DISPATCH, "experts=4", "f32[5,3] i32[5,2]!4", 3),
+    C(DISPATCH, "experts=2 first_expert=1", "f32[9,3] i32[9,2]!4", 3),
     C(DISPATCH, "experts=1", "f32[3,1] i32[3,1]!1", 3),
     C(DISPATCH_GRAD, "k=2", "f32[10,3] i32[10]%", 1),
     C(DISPATCH_GRAD, "k=1", "f32[3,5] i32[3]%", 1),

@@ -139,17 +139,21 @@ static void own_experts(const test_op *o, int place, const part *p, weft_op_use 
     }
 }
 
-static weft_ref_ctx make_ctx(const test_op *o, const part *p, uint64_t seed)
+/* Where the part's positions begin. */
+static void set_positions(const test_op *o, const part *p, weft_attr *attr)
 {
-    weft_ref_ctx ctx = {.seed = seed};
-    int          s = named(o, 's'), t = named(o, 't');
-    if (s >= 0) ctx.s_origin = p->lo[s];
-    if (t >= 0) ctx.t_origin = p->lo[t];
-    if (s >= 0 && t >= 0) {
-        ctx.s_total = o->f.f.factor[s].size;
-        ctx.t_total = o->f.f.factor[t].size;
-    }
-    return ctx;
+    weft_op op = o->u.op;
+    int     s = named(o, 's'), t = named(o, 't');
+    int64_t s_lo = s >= 0 ? p->lo[s] : 0, t_lo = t >= 0 ? p->lo[t] : 0;
+    if (s < 0) return;
+    set_int(op, attr, "first", get_int(o, "first") + s_lo);
+    set_int(op, attr, "s_first", get_int(o, "s_first") + s_lo);
+    set_int(op, attr, "t_first", get_int(o, "t_first") + t_lo);
+    if (weft_op_attr_index(op, "q_first") < 0 || t < 0) return;
+    int64_t q = get_int(o, "q_first"), k = get_int(o, "k_first");
+    if (q < 0) q = o->f.f.factor[t].size - o->f.f.factor[s].size + k;
+    set_int(op, attr, "q_first", q + s_lo);
+    set_int(op, attr, "k_first", k + t_lo);
 }
 
 /* ---- one part ---- */
@@ -201,9 +205,10 @@ static weft_status run_part(const test_op *o, int place, const part *p,
     if (o->u.attr)
         memcpy(attr, o->u.attr, sizeof *attr * (size_t)weft_op_n_attr(o->u.op));
     weft_op_use  u   = {o->u.op, attr, n_in, o->u.n_out, lin, out};
-    weft_ref_ctx ctx = make_ctx(o, p, seed);
+    weft_ref_ctx ctx = {.seed = seed};
     weft_shard_local_attr(&o->u, out, attr);
     shift_index(o, p, &u, x, attr);
+    set_positions(o, p, attr);
     own_experts(o, place, p, &u, lin, x);
     WEFT_TRY(weft_op_infer(&u, got));
     for (int j = 0; j < o->u.n_out; j++)
