@@ -122,6 +122,20 @@ static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind k
     return WEFT_OK;
 }
 
+static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                          weft_dtype t, const void *in, void *out, int64_t total,
+                          int64_t unit)
+{
+    link   *l = c->impl;
+    int64_t most =
+        weft_comm_share_at(total, unit, g->n, 1); /* the first is the largest */
+    int64_t mine = kind == WEFT_COMM_ALL_GATHER ? most : most * g->n;
+    double  end  = reserve(l, weft_comm_wire_bytes(kind, t, g->n, mine));
+    WEFT_TRY(weft_comm_shares(l->inner, g->inner, kind, t, in, out, total, unit));
+    sleep_until(end);
+    return WEFT_OK;
+}
+
 static void give_up(weft_comm *c, const char *why)
 {
     weft_comm_abort(((link *)c->impl)->inner, why);
@@ -146,8 +160,8 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
                                weft_comm **out)
 {
     static const weft_comm_ops ops = {open_channel, open_group, send_message,
-                                      recv_message, collective, give_up,
-                                      destroy};
+                                      recv_message, collective, shares,
+                                      give_up,      destroy};
     link                      *l   = calloc(1, sizeof *l);
     if (bytes_per_s <= 0 || latency_s < 0) {
         free(l);
