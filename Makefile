@@ -7,7 +7,7 @@
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
 #   make model      the shared-memory barrier, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
-#   make fault      kills, full disks and failing calls in all places: bench/results/fault.txt
+#   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
 #   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
 #   make format clean deps
@@ -72,7 +72,8 @@ fuzz:
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
 
 fault: build
-	@tools/fault.sh $(BUILD) bench/results/fault.txt
+	@tools/fault.sh $(BUILD) bench/results/fault.txt files
+	@tools/fault.sh $(BUILD) bench/results/fault-ranks.txt ranks
 
 model:
 	@tools/model.sh

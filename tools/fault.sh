@@ -1,13 +1,28 @@
 #!/bin/sh
-# fault.sh BUILD RESULTS: the long campaign of tests/eco and tests/fault.  Every call that changes a file is
-# killed before and failed at, kills fall at random moments, disks of many sizes run full; on the disk that TMPDIR
-# lies on, not in memory.  What came of it goes to RESULTS.
+# fault.sh BUILD RESULTS files|ranks: a long campaign of tests/eco and tests/fault; what came of it goes to RESULTS.
+#   files   every call that changes a file is killed before and failed at, kills fall at random moments, disks of
+#           many sizes run full; on the disk that TMPDIR lies on, not in memory
+#   ranks   one of four ranks is killed at random moments, or stopped: in loops of collectives, in a training job
 set -eu
 build=$1
 results=$2
 export WEFT="$build/weft" TMPDIR="${TMPDIR:-/tmp}"
 export WEFT_FAULT_KILLS="${WEFT_FAULT_KILLS:-200}" WEFT_FAULT_EVERY="${WEFT_FAULT_EVERY:-1}"
 export WEFT_FAULT_SIZES="${WEFT_FAULT_SIZES:-64}" WEFT_FAULT_SEED="${WEFT_FAULT_SEED:-$(date +%j)}"
+export WEFT_FAULT_RANK_KILLS="${WEFT_FAULT_RANK_KILLS:-100}"
+
+case $3 in
+files)
+    eco="kill disk"
+    unit="test_ckpt_crash test_ckpt_powercut"
+    what="$WEFT_FAULT_KILLS random kills (seed $WEFT_FAULT_SEED), a call in $WEFT_FAULT_EVERY, $WEFT_FAULT_SIZES disks"
+    ;;
+ranks)
+    eco="ranks"
+    unit="test_shm"
+    what="$WEFT_FAULT_RANK_KILLS kills of one of four ranks (seed $WEFT_FAULT_SEED), $(nproc) processors"
+    ;;
+esac
 
 mkdir -p "$(dirname "$results")"
 log=$(mktemp)
@@ -15,13 +30,13 @@ trap 'rm -f "$log"' EXIT
 bad=0
 {
     echo "# make fault, $(date -u +%Y-%m-%d), $(uname -sr), file system $(stat -f -c %T "$TMPDIR")"
-    echo "# $WEFT_FAULT_KILLS random kills (seed $WEFT_FAULT_SEED), a call in $WEFT_FAULT_EVERY, $WEFT_FAULT_SIZES disks"
+    echo "# $what"
 } >"$log"
-for t in kill disk; do
+for t in $eco; do
     echo "== eco_$t" >>"$log"
     tests/eco/run.sh "$t" >>"$log" 2>&1 || bad=1
 done
-for t in test_ckpt_crash test_ckpt_powercut; do
+for t in $unit; do
     echo "== $t" >>"$log"
     "$build/$t" 2>&1 | grep -v 'RUN' >>"$log" || bad=1
     tail -1 "$log" | grep -q PASSED || bad=1

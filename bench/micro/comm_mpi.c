@@ -4,7 +4,7 @@
  *     mpirun.openmpi -n 2 ./comm_openmpi BYTES SECONDS
  *
  * Prints one line of JSON for each operation.  Before each call every rank rewrites its input (untimed) and all
- * meet; a call counts as its slowest rank.  bytes: the whole vector, as in weft bench comm. */
+ * meet, before and after; a call counts as its slowest rank.  bytes: the whole vector, as in weft bench comm. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,17 +35,20 @@ static double call_once(int op, long count, int turn)
     case 2: MPI_Allgather(in, (int)part, MPI_FLOAT, out, (int)part, MPI_FLOAT, MPI_COMM_WORLD); break;
     case 3: MPI_Alltoall(in, (int)part, MPI_FLOAT, out, (int)part, MPI_FLOAT, MPI_COMM_WORLD); break;
     }
-    return MPI_Wtime() - t0;
+    t0 = MPI_Wtime() - t0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    return t0;
 }
 
 static void bench(int op, long bytes, double seconds)
 {
     static double mine[MAX_CALL], slowest[MAX_CALL];
     long          count = bytes / 4;
-    for (int i = 0; i < 3; i++) call_once(op, count, i);
+    int           warm  = bytes < 64 << 20 ? 3 : 1;
+    for (int i = 0; i < warm; i++) call_once(op, count, i);
     double start = MPI_Wtime();
-    for (int i = 0; i < 3; i++) call_once(op, count, i);
-    double calls = seconds / ((MPI_Wtime() - start) / 3);
+    for (int i = 0; i < warm; i++) call_once(op, count, i);
+    double calls = seconds / ((MPI_Wtime() - start) / warm);
     calls        = calls < MIN_CALL ? MIN_CALL : calls > MAX_CALL ? MAX_CALL : calls;
     MPI_Bcast(&calls, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     int n = (int)calls;

@@ -16,7 +16,9 @@ def once(dist, op, x, out, parts, turn):
         dist.all_reduce(x)
     else:
         dist.all_gather(parts, x[:x.numel() // len(parts)])
-    return time.perf_counter() - t0
+    t0 = time.perf_counter() - t0
+    dist.barrier()
+    return t0
 
 
 def rank_main(rank, world, size, seconds, port):
@@ -29,12 +31,13 @@ def rank_main(rank, world, size, seconds, port):
     out = torch.zeros(size // 4)
     parts = list(out.chunk(world))
     for op in ('all_reduce', 'all_gather'):     # what gloo has of ours
-        for i in range(3):
+        warm = 3 if size < 64 << 20 else 1
+        for i in range(warm):
             once(dist, op, x, out, parts, i)
         t0 = time.perf_counter()
-        for i in range(3):
+        for i in range(warm):
             once(dist, op, x, out, parts, i)
-        n = torch.tensor([max(5, min(5000, int(seconds / ((time.perf_counter() - t0) / 3))))])
+        n = torch.tensor([max(5, min(5000, int(seconds / ((time.perf_counter() - t0) / warm))))])
         dist.broadcast(n, 0)
         t = torch.tensor([once(dist, op, x, out, parts, i) for i in range(int(n))], dtype=torch.float64)
         dist.all_reduce(t, op=dist.ReduceOp.MAX)

@@ -1,8 +1,9 @@
 /* weft bench comm: how fast ranks of one host exchange
  *
  * Each rank rewrites its input before each call (untimed: the data starts in its owner's cache), all meet, then each
- * takes the time of its call.  A call counts as its slowest rank.  bytes is the whole vector: what all_reduce
- * sums, reduce_scatter divides, all_gather ends up with, all_to_all exchanges. */
+ * takes the time of its call and meets the others again: with more ranks than processors, who is done would
+ * otherwise rewrite while a peer waits to be let on.  A call counts as its slowest rank.  bytes is the whole
+ * vector: what all_reduce sums, reduce_scatter divides, all_gather ends up with, all_to_all exchanges. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +22,10 @@ const weft_cli_command weft_cli_bench_comm = {
     .usage = "[options]",
     .about = "time collectives between ranks of this host",
     .more =
-        "in_place: buffers in shared slabs; result: one shared result, read in place;\n"
-        "private: other memory, staged.",
+        "in_place: buffers in shared slabs, the result in the input's place; apart: in\n"
+        "another buffer; result: one shared result, read in place; private: other "
+        "memory,\n"
+        "staged.",
     .example = "weft bench comm --ranks 2 --json",
     .run     = run,
 };
@@ -31,28 +34,30 @@ enum {
     MAX_RANK = 64,
     MAX_CALL = 20000,
     MIN_CALL = 5,
+    LARGE    = 64 << 20, /* from here on a call takes long enough to be warm after one */
 };
 
 typedef struct form {
     weft_comm_kind kind;
     const char    *name;
-    bool           slab, shared;
+    bool           slab, shared, apart;
 } form;
 
 static const form all_forms[] = {
-    {WEFT_COMM_ALL_REDUCE, "in_place", true, false},
-    {WEFT_COMM_ALL_REDUCE, "result", true, true},
-    {WEFT_COMM_ALL_REDUCE, "private", false, false},
-    {WEFT_COMM_REDUCE_SCATTER, "in_place", true, false},
-    {WEFT_COMM_ALL_GATHER, "in_place", true, false},
-    {WEFT_COMM_ALL_TO_ALL, "in_place", true, false},
+    {WEFT_COMM_ALL_REDUCE, "in_place", .slab = true},
+    {WEFT_COMM_ALL_REDUCE, "result", .slab = true, .shared = true},
+    {WEFT_COMM_ALL_REDUCE, "private", .slab = false},
+    {WEFT_COMM_REDUCE_SCATTER, "in_place", .slab = true},
+    {WEFT_COMM_REDUCE_SCATTER, "apart", .slab = true, .apart = true},
+    {WEFT_COMM_ALL_GATHER, "apart", .slab = true, .apart = true},
+    {WEFT_COMM_ALL_TO_ALL, "apart", .slab = true, .apart = true},
 };
 
 typedef struct settings {
     int64_t     n_rank, min_bytes, max_bytes;
     double      seconds;
     const char *op;
-    bool        json;
+    bool        json, progress;
 } settings;
 
 typedef struct bench {
@@ -88,16 +93,16 @@ static weft_status call_once(bench *b, const form *f, int64_t bytes, int turn, d
 {
     int     n     = b->c->world;
     float  *in    = f->slab ? b->slab_in : b->own;
-    float  *out   = f->shared ? b->shared : f->slab ? b->slab_out : b->own;
+    float  *out   = f->shared ? b->shared : f->apart ? b->slab_out : in;
     int64_t count = bytes / 4;
-    if (f->kind == WEFT_COMM_ALL_REDUCE && !f->shared) out = in;
+    if (f->kind == WEFT_COMM_REDUCE_SCATTER && !f->apart) out += count / n * b->c->rank;
     if (f->kind == WEFT_COMM_ALL_GATHER) count /= n;
     rewrite(in, count, turn + b->c->rank);
     WEFT_TRY(meet(b));
     double t0 = weft_clock_s();
     WEFT_TRY(weft_comm_collective(b->c, b->g, f->kind, WEFT_DTYPE_F32, in, out, count));
     *s = weft_clock_s() - t0;
-    return WEFT_OK;
+    return meet(b);
 }
 
 /* The slowest rank of each call, at rank 0. */
@@ -120,6 +125,9 @@ static void put_result(bench *b, const form *f, int64_t bytes, int n)
 {
     qsort(b->slowest_s, (size_t)n, sizeof(double), by_value);
     double median = b->slowest_s[n / 2], best = b->slowest_s[0];
+    if (b->s->progress)
+        fprintf(stderr, "\r\033[K%s %s, %lld bytes: %.1f us",
+                weft_comm_kind_name(f->kind), f->name, (long long)bytes, 1e6 * median);
     if (b->s->json)
         weft_text_add(&b->text,
                       "%s{\"op\": \"%s\", \"form\": \"%s\", \"bytes\": %lld, \"calls\": "
@@ -134,12 +142,13 @@ static void put_result(bench *b, const form *f, int64_t bytes, int n)
 
 static weft_status time_form(bench *b, const form *f, int64_t bytes)
 {
-    double one = 0;
-    for (int i = 0; i < 3; i++) WEFT_TRY(call_once(b, f, bytes, i, &one)); /* pages */
+    double one  = 0;
+    int    warm = bytes < LARGE ? 3 : 1;
+    for (int i = 0; i < warm; i++) WEFT_TRY(call_once(b, f, bytes, i, &one)); /* pages */
     double start = weft_clock_s();
-    for (int i = 0; i < 3; i++) WEFT_TRY(call_once(b, f, bytes, i, &one));
+    for (int i = 0; i < warm; i++) WEFT_TRY(call_once(b, f, bytes, i, &one));
     /* how often: rank 0's clock counts */
-    double calls = b->s->seconds / ((weft_clock_s() - start) / 3);
+    double calls = b->s->seconds / ((weft_clock_s() - start) / warm);
     calls        = calls < MIN_CALL ? MIN_CALL : calls > MAX_CALL ? MAX_CALL : calls;
     WEFT_TRY(weft_comm_collective(b->c, b->g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F64, &calls,
                                   &calls, 1));
@@ -187,6 +196,7 @@ static weft_status time_all(bench *b)
                 WEFT_TRY(time_form(b, &all_forms[i], bytes));
         }
     }
+    if (b->s->progress && !b->c->rank) fprintf(stderr, "\r\033[K");
     if (b->s->json) weft_text_add(&b->text, "]}");
     return WEFT_OK;
 }
@@ -241,6 +251,7 @@ static int run(int argc, char **argv)
         return weft_cli_usage(c,
                               "--min-bytes is a power of two from 1024 on, --max-bytes "
                               "no less");
+    s.progress     = isatty(STDERR_FILENO) != 0;
     weft_status st = weft_comm_shm_create((int)s.n_rank, &w);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     fflush(NULL);

@@ -76,7 +76,7 @@ weft_status weft_comm_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t
 weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                                  weft_comm_group **out);
 /* count: elements of in (all_gather, broadcast: of one rank's in).  in == out is legal for all_reduce and
- * broadcast. */
+ * broadcast; reduce_scatter may leave its share where it lies in in. */
 weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                  weft_dtype t, const void *in, void *out, int64_t count);
 

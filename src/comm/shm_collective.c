@@ -15,7 +15,7 @@
 #include "comm/vec.h"
 
 enum {
-    STREAM = 1 << 20,   /* results above this go past the caches */
+    STREAM = 1 << 20,   /* sums above this go past the caches */
     CHUNK  = 256 << 10, /* stages of all members should stay in cache */
     SLICED = 4,         /* from so many members on, a staged sum is divided among them */
 };
@@ -69,6 +69,13 @@ static int64_t out_bytes(const job *j)
     if (j->kind == WEFT_COMM_REDUCE_SCATTER) return j->share * j->size;
     if (j->kind == WEFT_COMM_ALL_GATHER) return j->count * j->size * j->g->n;
     return j->count * j->size;
+}
+
+/* Copies go past the caches where what all members get does not fit there (measured on 32 MB, 2 ranks, all_gather
+ * of 16 MB: 0.78 ms against 1.06; 4 ranks: 2.5 against 1.9). */
+static bool copies_stream(const job *j)
+{
+    return out_bytes(j) > STREAM && out_bytes(j) * j->g->n > j->g->e->cache_bytes;
 }
 
 /* out[k] = the sum, all of g->in to g->out[0..n_out-1]. */
@@ -173,6 +180,7 @@ static weft_status direct_share(const job *j, const shm_call *const *call)
             if (overlap(call[k]->in, mine, bytes)) big = false;
         return add_slices(j, call, share_at(j, g->me), share_at(j, g->me + 1), 1, big);
     case WEFT_COMM_ALL_GATHER:
+        big = shared ? big : copies_stream(j);
         for (int i = 0, k = g->me; i < g->n && j->unit; i++, k = (k + 1) % g->n)
             WEFT_TRY(copy(j, j->out + share_at(j, k) * j->size, base + call[k]->in,
                           share_of(j, k) * j->size, big));
@@ -182,6 +190,7 @@ static weft_status direct_share(const job *j, const shm_call *const *call)
             WEFT_TRY(copy(j, j->out + k * bytes, base + call[k]->in, bytes, big));
         return WEFT_OK;
     case WEFT_COMM_ALL_TO_ALL:
+        big = copies_stream(j);
         for (int i = 0, k = g->me; i < g->n; i++, k = (k + 1) % g->n)
             WEFT_TRY(
                 copy(j, j->out + k * part, base + call[k]->in + g->me * part, part, big));

@@ -75,7 +75,8 @@ typedef struct shm_end {
     shm_head       *head;
     shm_rank       *rank;
     int             spin, yield;
-    bool            crowded; /* more ranks than processors */
+    bool            crowded;     /* more ranks than processors */
+    int64_t         cache_bytes; /* the last level */
     pthread_t       watcher;
     bool            watching;
     shm_word        stop;

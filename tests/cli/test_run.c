@@ -239,7 +239,7 @@ static void bench_of_collectives(void **state)
     assert_int_equal(pclose(f), 0);
     int n = 0;
     for (char *s = out; (s = strstr(s, "\"median_us\"")); s++) n++;
-    assert_int_equal(n, 12);
+    assert_int_equal(n, 14);
     assert_non_null(strstr(out, "{\"ranks\": 3, "));
 }
 

@@ -161,6 +161,12 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
     for (int64_t k = 0; k < count; k++) store(in, k, r->rank, k);
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, in, count));
     for (int64_t k = 0; k < count; k += step) WANT("broadcast in place", k, member[0], k);
+    for (int64_t k = 0; k < count; k++) store(in, k, r->rank, k);
+    out = (char *)in + me * count * weft_dtype_bytes(dtype);
+    WEFT_TRY(
+        weft_comm_collective(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out, all));
+    for (int64_t k = 0; k < count; k += step)
+        WANT("reduce_scatter in place", k, -1, me * count + k);
     return WEFT_OK;
 }
 
