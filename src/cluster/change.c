@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "base/suggest.h"
 #include "cluster/cluster_priv.h"
 
@@ -29,9 +30,14 @@ static weft_status read_pair(const char *text, const char **p, event *e)
     if (sscanf(*p, " %15s %63s%n", key, value, &n) != 2)
         return bad(text, "expected words in pairs, such as node 3");
     if (!strcmp(key, "why")) { /* the rest of the line */
-        const char *rest = strstr(*p, "why") + 3;
-        snprintf(e->why, sizeof e->why, "%s", rest + strspn(rest, " "));
-        *p += strlen(*p);
+        const char *rest = strstr(*p, "why") + 3, *end = rest + strlen(rest);
+        rest += strspn(rest, " ");
+        if ((size_t)(end - rest) >= sizeof e->why) return bad(text, "why: is too long");
+        memcpy(e->why, rest, (size_t)(end - rest) + 1);
+        for (int len; rest < end; rest += len)
+            if (!(len = weft_escape_utf8_length(rest, end)))
+                return bad(text, "why: is not UTF-8");
+        *p = end;
         return WEFT_OK;
     }
     if (!weft_text_read_double(value, &x)) return bad(text, "expected a number");

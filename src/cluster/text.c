@@ -222,13 +222,27 @@ static weft_status read_link(reader *r, const weft_node *m, weft_link_kind *k)
     return weft_doc_get_double(r->d, m, "Bps", &k->Bps);
 }
 
+/* As the kind that it is like. */
+static weft_status like_usual(const reader *r, const weft_node *m, weft_usual *u)
+{
+    const char *like = NULL;
+    weft_arena *a    = r->c->arena;
+    WEFT_TRY(weft_doc_get_string(r->d, m, "like", &like));
+    if (!like) return WEFT_OK;
+    *u = r->lib.usual[weft_cluster__find_device(r->lib.c, like)];
+    if (u->link) u->link = weft_arena_strdup(a, u->link);
+    if (u->net) u->net = weft_arena_strdup(a, u->net);
+    if (u->domain) u->domain = weft_arena_strdup(a, u->domain);
+    return weft_arena_status(a);
+}
+
 static weft_status read_usual(const reader *r, const weft_node *m, weft_usual *u)
 {
     static const char *const key[] = {"n_device", "link",   "net",
                                       "n_port",   "domain", "span"};
     const weft_node         *n     = weft_node_get(m, "usual");
     *u                             = (weft_usual){.n_device = 1, .n_port = 1};
-    if (!n) return WEFT_OK;
+    if (!n) return like_usual(r, m, u);
     if (n->kind != WEFT_NODE_MAP) return complain(r, n, "expected a map", "usual");
     WEFT_TRY(weft_doc_check_keys(r->d, n, key, 6));
     WEFT_TRY(get_count(r, n, "n_device", &u->n_device));
