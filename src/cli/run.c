@@ -27,7 +27,7 @@ const weft_cli_command weft_cli_run = {
 };
 
 typedef struct settings {
-    bool        check, json, fresh, quiet;
+    bool        check, json, fresh, quiet, print_plan;
     int64_t     n_rank, n_node;
     double      seconds, timeout_s;
     const char *log_dir, *trace;
@@ -140,6 +140,18 @@ static int be_rank(const weft_place *p, const settings *s, int argc, char **argv
     return code;
 }
 
+/* The plan for so many ranks, without them. */
+static int print_plan(const settings *s, int n_word, char **word)
+{
+    char *argv[300];
+    int   n = 0;
+    if (n_word > 256) return weft_cli_usage(&weft_cli_run, "more than 256 words");
+    while (n < n_word) argv[n] = word[n], n++;
+    argv[n++]     = "--print-plan";
+    weft_comm one = {.world = s->n_rank > 0 ? (int)(s->n_rank * s->n_node) : 0};
+    return weft_cli_train_rank(&one, n, argv);
+}
+
 static int start(const settings *s, int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_run;
@@ -174,6 +186,8 @@ static int run(int argc, char **argv)
           {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
           {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
            "timeline of the last step, for Perfetto"},
+          {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
+           "start nothing: print the job's plan, as JSON for plan="},
           {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
            "start anew beside the checkpoints there are"},
           {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL, "no log lines, no progress"},
@@ -184,6 +198,7 @@ static int run(int argc, char **argv)
     memcpy(words, argv, sizeof *words * (size_t)argc);
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
     weft_place p;
+    if (code < 0 && s.print_plan) code = print_plan(&s, n_word, words);
     if (code < 0 && !s.check && !n_word) code = weft_cli_usage(c, "expected a job file");
     if (code < 0) {
         bool        ours = getenv("WEFT_RANK") != NULL; /* a rank sees the flag, too */

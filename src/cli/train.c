@@ -122,7 +122,7 @@ int weft_cli_train_rank(weft_comm *comm, int argc, char **argv)
     weft_job             *job = NULL;
     weft_text             t   = {0};
     const char           *file, *assign[256];
-    bool                  json = false, print_job = false;
+    bool                  json = false, print_job = false, print_plan = false;
     int                   n_word = 0, n_assign = 0;
     const weft_cli_option option[] = {
         {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
@@ -130,6 +130,8 @@ int weft_cli_train_rank(weft_comm *comm, int argc, char **argv)
         {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
          "timeline of the last step, for Perfetto"},
         {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
+        {"print-plan", 0, WEFT_CLI_FLAG, &print_plan, NULL,
+         "only print the plan that its keys mean, as JSON for plan="},
         {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
         {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
     };
@@ -146,6 +148,11 @@ int weft_cli_train_rank(weft_comm *comm, int argc, char **argv)
         weft_job_print(job, &t);
         weft_job_destroy(job);
         return weft_cli_put(c, &t, NULL);
+    }
+    if (print_plan) {
+        st = weft_job_print_plan(job, comm ? comm->world : 0, &t);
+        weft_job_destroy(job);
+        return st == WEFT_OK ? weft_cli_put(c, &t, NULL) : weft_cli_fail(c, st);
     }
     catch_signals();
     if (o.quiet) o.progress = false;

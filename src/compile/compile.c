@@ -33,12 +33,41 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
     return WEFT_OK;
 }
 
+/* Ranks with whole values: lanes side by side, stages one behind the other. */
+static weft_status make_stages(const weft_compile_spec *s, weft_compiled *out)
+{
+    const weft_plan  *p  = s->plan;
+    weft_arena       *a  = NULL;
+    weft_status       st = WEFT_OK;
+    weft_pipe_options o  = {.n_micro  = (int)(s->batch / s->micro_batch),
+                            .n_lane   = (int)s->lanes,
+                            .dp       = weft_plan_lane_ranks(p),
+                            .pp       = p->pp,
+                            .rank     = s->rank,
+                            .schedule = p->schedule,
+                            .n_chunk  = p->chunks};
+    WEFT_GO(weft_arena_create(&a));
+    int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
+    WEFT_GO(weft_arena_status(a));
+    WEFT_GO(weft_plan_cuts(p, out->graph, cut));
+    o.cut = cut;
+    WEFT_GO(weft_partition_pipe(out->graph, &o, &out->program));
+out:
+    weft_arena_destroy(a);
+    return st;
+}
+
 static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
 {
+    const weft_plan       *p = s->plan;
     weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
                                 .n_lane  = (int)s->lanes,
-                                .world   = s->world,
+                                .world   = p ? weft_plan_lane_ranks(p) : 1,
                                 .rank    = s->rank};
+    if (p && !weft_plan_lanes_only(p, out->graph))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "values cut over ranks (tp, sp, cp, ep, zero) cannot run yet");
+    if (p && p->pp * p->chunks > 1) return make_stages(s, out);
     return weft_partition_one(out->graph, &o, &out->program);
 }
 
@@ -116,6 +145,15 @@ static weft_status sum_loss(weft_model *m)
     return weft_graph_set_output(g, sum);
 }
 
+/* Its messages beside those of the training program. */
+static void move_tags(weft_program *p)
+{
+    for (int a = 0; a < p->n_actor; a++)
+        for (int i = 0; i < p->actor[a].n_instr; i++)
+            if (weft_instr_is_comm(&p->actor[a].instr[i]))
+                p->actor[a].instr[i].tag += WEFT_COMPILE_EVAL_TAG;
+}
+
 weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out)
 {
     weft_compiled c  = {0};
@@ -127,6 +165,7 @@ weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out)
         weft_compiled_fini(&c);
         return st;
     }
+    move_tags(c.program);
     *out = c;
     return WEFT_OK;
 }

@@ -6,12 +6,13 @@
  *     ...
  *     weft_compiled_fini(&c);
  *
- * One rank.  Where a search over plans comes in, it comes in here. */
+ * Where a search over plans comes in, it comes in here. */
 #ifndef WEFT_COMPILE_COMPILE_H
 #define WEFT_COMPILE_COMPILE_H
 
 #include "graph/train.h"
 #include "model/model.h"
+#include "plan/plan.h"
 #include "program/program.h"
 
 typedef struct weft_compile_optimizer {
@@ -27,7 +28,8 @@ typedef struct weft_compile_spec {
     const char            *recompute;
     bool                   dropout;
     weft_compile_optimizer optimizer;
-    int                    world, rank; /* data-parallel ranks and this one; 0 is 1 */
+    const weft_plan       *plan; /* borrowed; NULL: one rank */
+    int                    rank; /* of the plan's world */
 } weft_compile_spec;
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */
@@ -41,8 +43,28 @@ typedef struct weft_compiled {
     weft_program *program;
 } weft_compiled;
 
+/* Words of a job and what they mean for this model.  of.batch, seq, micro_batch, lanes, recompute are the
+ * spec's.  world 0: as many ranks as it takes. */
+weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *h,
+                              const char *schedule, int chunks, int world,
+                              weft_plan **out);
+/* What a plan must be for to fit; of->model borrows m. */
+void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
+                          weft_plan_of *of);
+
+/* Which part of a parameter or state this program's rank has. */
+typedef struct weft_compiled_part {
+    weft_type type; /* of the whole */
+    int       n
+        [WEFT_MAX_DIM]; /* runs of each dimension, ascending; side by side they are the local one */
+    weft_interval *run[WEFT_MAX_DIM];
+} weft_compiled_part;
+weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
+                                  weft_compiled_part *out);
+
 /* A whole training step. */
 weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out);
+#define WEFT_COMPILE_EVAL_TAG (1 << 21) /* what its messages' tags begin with */
 /* Forward with the loss summed over the step's micro-batches ("eval.loss"). */
 weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out);
 /* Forward of one micro-batch, logits out. */

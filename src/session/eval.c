@@ -15,11 +15,13 @@ weft_status weft_session__eval_open(weft_session *s)
         .format = strcmp(s->job.data_format, "auto") ? s->job.data_format : NULL};
     WEFT_TRY(weft_data_open(s->job.eval.data, &d, &e->data));
     weft_compile_spec spec = weft_job_spec(&s->job);
+    if (s->o->comm) spec.plan = s->plan, spec.rank = s->o->comm->rank;
     WEFT_TRY(weft_compile_eval(&spec, &e->made));
     weft_runner_options o = {.made     = &e->made,
                              .pool     = s->pool,
                              .seed     = (uint64_t)s->job.seed,
                              .data     = e->data,
+                             .comm     = s->o->comm,
                              .state_of = s->runner};
     return weft_runner_create(&o, &e->runner);
 }

@@ -33,6 +33,14 @@ typedef struct weft_job_eval {
     int64_t     every, batches;
 } weft_job_eval;
 
+/* How ranks share the work (none of it changes numbers where sums are bitwise). */
+typedef struct weft_job_plan {
+    const char *mesh; /* NULL: data parallel */
+    int64_t     pp, zero, sp, chunks;
+    const char *schedule;
+    const char *file; /* a plan instead of these, or NULL */
+} weft_job_plan;
+
 struct weft_job {
     weft_arena *arena;
     const char *file; /* for messages */
@@ -44,6 +52,7 @@ struct weft_job {
     weft_job_schedule      lr_schedule;
     weft_job_checkpoint    checkpoint;
     weft_job_eval          eval;
+    weft_job_plan          plan;
 };
 
 /* The same from text in memory; file gives the format by its ending and stands in messages. */
@@ -61,6 +70,9 @@ void weft_job_print_keys_md(weft_text *t);
  * weft_job_same() compares it with a job and says which key differs (WEFT_ERR_ARG). */
 void        weft_job_print_identity(const weft_job *j, weft_text *t);
 weft_status weft_job_same(const weft_job *j, const char *identity, const char *where);
+
+/* The plan that its keys mean for world ranks (0: as many as it takes), as JSON. */
+weft_status weft_job_print_plan(const weft_job *j, int world, weft_text *t);
 
 /* What to compile. */
 weft_compile_spec weft_job_spec(const weft_job *j);

@@ -1,9 +1,10 @@
 /* Several ranks of one job: what they agree on, and who writes.
  *
- * Data parallel: every rank holds all weights and runs its lanes of each step; sums over ranks make their
- * weights equal to the last bit, so rank 0 alone writes metrics, checkpoints and the result.
+ * Every rank runs its part of each step.  Rank 0 alone writes metrics, checkpoints and the result; what it does not
+ * have of the weights the others give it (parts.h).
  * A rank that fails says so to the others, which then end with WEFT_ERR_PEER instead of waiting. */
 #include <signal.h>
+#include <string.h>
 
 #include "session/job_priv.h"
 #include "session/session_priv.h"
@@ -25,30 +26,38 @@ int weft_session__threads(const weft_session *s)
     return n > 0 ? n : 1;
 }
 
-/* Where the job does not cut the batch, every rank gets one micro-batch a step. */
-static weft_status cut_for_ranks(weft_session *s)
-{
-    int64_t n = world(s);
-    if (s->job.given_micro_batch) return WEFT_OK;
-    if (s->job.batch % n)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "batch %lld is no multiple of %lld ranks; set micro_batch",
-                         (long long)s->job.batch, (long long)n);
-    s->job.micro_batch = s->job.batch / n;
-    return weft_job__check_cut(&s->job);
-}
-
 weft_status weft_session__join(weft_session *s)
 {
-    int32_t rank[WEFT_SESSION__MAX_RANK];
+    int32_t              rank[WEFT_SESSION__MAX_RANK];
+    const weft_job_plan *p = &s->job.plan;
+    if (world(s) == 1 && !p->file && !p->mesh && p->pp == 1) return WEFT_OK;
+    WEFT_TRY(weft_session__plan_open(&s->job, world(s), &s->words, &s->plan));
     if (world(s) == 1) return WEFT_OK;
     if (world(s) > WEFT_SESSION__MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks, at most %d", world(s),
                          WEFT_SESSION__MAX_RANK);
     for (int r = 0; r < world(s); r++) rank[r] = r;
-    WEFT_TRY(
-        weft_comm_open_group(s->o->comm, world(s), rank, WEFT_SESSION__TAG, &s->group));
-    return cut_for_ranks(s);
+    return weft_comm_open_group(s->o->comm, world(s), rank, WEFT_SESSION__TAG, &s->group);
+}
+
+weft_status weft_session__share(weft_session *s, void *p, size_t n)
+{
+    float word[64];
+    if (world(s) == 1) return WEFT_OK;
+    if (n > sizeof word) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%zu bytes to share", n);
+    memcpy(word, p, n);
+    WEFT_TRY(weft_comm_collective(s->o->comm, s->group, WEFT_COMM_BROADCAST,
+                                  WEFT_DTYPE_F32, word, word, (int64_t)((n + 3) / 4)));
+    memcpy(p, word, n);
+    return WEFT_OK;
+}
+
+weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s))
+{
+    if (world(s) == 1) return work(s);
+    if (!weft_session__writes(s)) return weft_parts_serve(s->parts);
+    WEFT_TRY(work(s));
+    return weft_parts_release(s->parts);
 }
 
 weft_status weft_session__meet(weft_session *s)

@@ -114,31 +114,55 @@ static weft_status check_data(weft_session *s)
     return WEFT_OK;
 }
 
+typedef struct copy_arg {
+    char                    *to;
+    const weft_store_tensor *t;
+} copy_arg;
+
 /* In chunks, so that the file does not lie in memory beside what is made of it. */
-static void copy_in(char *to, const weft_store_tensor *t)
+static weft_status copy_in(void *arg, int64_t to, int64_t index, int64_t n)
 {
-    for (int64_t at = 0, n; at < t->bytes; at += n) {
-        n = t->bytes - at < 1 << 20 ? t->bytes - at : 1 << 20;
-        memcpy(to + at, (const char *)t->data + at, (size_t)n);
-        weft_io_map_read((const char *)t->data + at, (size_t)n);
+    const copy_arg *c     = arg;
+    int64_t         size  = weft_dtype_bytes(c->t->dtype);
+    const char     *from  = (const char *)c->t->data + index * size;
+    int64_t         bytes = n * size;
+    for (int64_t at = 0, k; at < bytes; at += k) {
+        k = bytes - at < 1 << 20 ? bytes - at : 1 << 20;
+        memcpy(c->to + to * size + at, from + at, (size_t)k);
+        weft_io_map_read(from + at, (size_t)k);
     }
+    return WEFT_OK;
 }
 
-/* Every state of the program that is not a twin of a parameter, by its name. */
+/* What this rank has of a state. */
+static weft_status read_state_value(weft_session *s, const char *name,
+                                    const weft_store_tensor *t)
+{
+    copy_arg    c   = {weft_runner_view(s->runner, name).p, t};
+    weft_region all = weft_region_whole(&t->shape);
+    int64_t     n   = weft_shape_count(&t->shape);
+    if (!c.to) return WEFT_OK;
+    if (!s->parts) return copy_in(&c, 0, 0, n);
+    const weft_compiled_part *own =
+        weft_parts_own(s->parts, weft_parts_find(s->parts, name));
+    return own ? weft_part_walk(own, &all, 0, n, copy_in, &c) : WEFT_OK;
+}
+
+/* Every state of the graph that is not a twin of a parameter, by its name. */
 static weft_status read_optimizer(weft_session *s)
 {
-    const weft_program    *p = s->made.program;
+    const weft_graph      *g = s->made.graph;
     const weft_store_file *f = weft_ckpt_tensors(s->resume, "optimizer.safetensors");
-    for (int i = 0; i < p->n_binding; i++) {
-        const weft_binding *b = &p->binding[i];
-        if (!weft_session__is_saved(s, b)) continue;
-        const weft_store_tensor *t = f ? weft_store_find(f, b->name) : NULL;
-        if (!t || t->dtype != b->at.type.dtype ||
-            !weft_shape_equal(&t->shape, &b->at.type.shape))
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        const weft_graph_value *x = &g->value[v];
+        if (!weft_session__is_saved(s, v)) continue;
+        const weft_store_tensor *t = f ? weft_store_find(f, x->name) : NULL;
+        if (!t || t->dtype != x->type.dtype ||
+            !weft_shape_equal(&t->shape, &x->type.shape))
             return WEFT_FAIL(WEFT_ERR_ARG, "%s/optimizer.safetensors: %s %s",
-                             weft_ckpt_path(s->resume), b->name,
+                             weft_ckpt_path(s->resume), x->name,
                              t ? "has another type or shape" : "is missing");
-        copy_in(weft_runner_view(s->runner, b->name).p, t);
+        WEFT_TRY(read_state_value(s, x->name, t));
     }
     return WEFT_OK;
 }
@@ -162,18 +186,25 @@ static weft_status read_last(weft_session *s, const weft_ckpt_state *state)
     return st;
 }
 
+static weft_status check_hash(weft_session *s)
+{
+    uint64_t hash;
+    WEFT_TRY(weft_weights_hash(&s->weights, &hash));
+    if (hash != s->state.weights_xxh64)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: weights do not have the hash they were saved with",
+                         weft_ckpt_path(s->resume));
+    return WEFT_OK;
+}
+
 weft_status weft_session__restore(weft_session *s)
 {
     const char            *where = weft_ckpt_path(s->resume);
     const weft_store_file *f     = weft_ckpt_tensors(s->resume, "model.safetensors");
-    uint64_t               hash;
     WEFT_TRY(check_data(s));
     if (!f) return WEFT_FAIL(WEFT_ERR_ARG, "%s: model.safetensors is missing", where);
     WEFT_TRY(weft_weights_read_file(&s->weights, f));
-    WEFT_TRY(weft_weights_hash(&s->weights, &hash));
-    if (hash != s->state.weights_xxh64)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: weights do not have the hash they were saved with", where);
+    WEFT_TRY(weft_session__lead(s, check_hash));
     WEFT_TRY(read_optimizer(s));
     return read_last(s, &s->state);
 }

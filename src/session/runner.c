@@ -19,6 +19,8 @@ struct weft_runner {
     int64_t             batch; /* samples a step */
     const int32_t      *ids;   /* of put_ids */
     int64_t             n_ids;
+    int32_t            *sample
+        [2]; /* a micro-batch's ids and labels, for ranks that bind only some of them */
 };
 
 /* ---- inputs ---- */
@@ -62,19 +64,32 @@ static void shift_right(const int32_t *labels, int64_t rows, int64_t seq, int32_
         ids[i] = i % seq && labels[i - 1] >= 0 ? labels[i - 1] : 0;
 }
 
-static weft_status read_data(weft_runner *r, int64_t step, int micro)
+/* Is this result of a READ the memory of input v? */
+static bool is_input(weft_runner *r, const weft_view *out, weft_vid v, int micro)
 {
-    const weft_model *m = r->o.made->model;
-    const weft_graph *g = m->graph;
-    weft_view         ids, labels = {0}, decoder;
-    WEFT_TRY(weft_exec_binding(r->exec, g->value[m->ids].name, micro, &ids));
-    if (m->labels >= 0)
-        WEFT_TRY(weft_exec_binding(r->exec, g->value[m->labels].name, micro, &labels));
+    weft_view   x;
+    const char *name = v < 0 ? NULL : r->o.made->model->graph->value[v].name;
+    return name && weft_program_find(r->o.made->program, name) &&
+           weft_exec_binding(r->exec, name, micro, &x) == WEFT_OK && x.p == out->p;
+}
+
+/* Only what is asked for: a rank's stages may read their inputs at different times. */
+static weft_status read_data(weft_runner *r, int64_t step, int micro, int n,
+                             const weft_view *out)
+{
+    const weft_model *m     = r->o.made->model;
+    int32_t          *to[2] = {r->sample[0], r->sample[1]}, *ids = NULL, *labels = NULL;
+    int32_t          *decoder = NULL;
+    for (int i = 0; i < n; i++) {
+        if (is_input(r, &out[i], m->ids, micro)) ids = out[i].p;
+        if (is_input(r, &out[i], m->labels, micro)) labels = out[i].p;
+        if (is_input(r, &out[i], m->decoder_ids, micro)) decoder = out[i].p;
+    }
+    if (ids) to[0] = ids;
+    if (labels) to[1] = labels;
     WEFT_TRY(weft_data_fill(r->o.data, step * r->batch + micro * m->batch, m->batch,
-                            ids.p, labels.p));
-    if (m->decoder_ids < 0) return WEFT_OK;
-    WEFT_TRY(weft_exec_binding(r->exec, g->value[m->decoder_ids].name, micro, &decoder));
-    shift_right(labels.p, m->batch, m->seq, decoder.p);
+                            to[0], to[1]));
+    if (decoder) shift_right(to[1], m->batch, m->seq, decoder);
     return WEFT_OK;
 }
 
@@ -93,8 +108,7 @@ static weft_status read_inputs(void *user, int64_t step, int micro, int n,
                                const weft_view *out)
 {
     weft_runner *r = user;
-    (void)n, (void)out;
-    if (r->o.data) return read_data(r, step, micro);
+    if (r->o.data) return read_data(r, step, micro, n, out);
     return r->ids ? read_ids(r, micro) : read_random(r, step, micro);
 }
 
@@ -139,6 +153,11 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
     if (!r || !r->slab) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     r->o     = *o;
     r->batch = o->made->model->batch * p->n_micro;
+    for (int i = 0; i < 2 && o->data; i++) {
+        size_t n     = (size_t)(o->made->model->batch * o->made->model->seq);
+        r->sample[i] = malloc(n * sizeof **r->sample);
+        if (!r->sample[i]) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
+    }
     if (o->state_of && same_layout(o->state_of->o.made->program, p)) {
         const weft_program *q  = o->state_of->o.made->program;
         r->slab[state_slab(p)] = weft_exec_slab(o->state_of->exec, state_slab(q));
@@ -170,6 +189,8 @@ void weft_runner_destroy(weft_runner *r)
     weft_exec_destroy(r->exec);
     if (r->o.comm && r->slab && !strcmp(r->o.comm->transport, "shm"))
         weft_comm_shm_free(r->o.comm, r->slab[work_slab(r->o.made->program)]);
+    free(r->sample[0]);
+    free(r->sample[1]);
     free(r->slab);
     free(r);
 }

@@ -15,36 +15,85 @@ const char *weft_session__kernel_set(void)
 
 /* States of the program that must be saved: all but the bf16 twins, which follow from the master weights,
  * and running statistics, which are weights. */
-bool weft_session__is_saved(const weft_session *s, const weft_binding *b)
+bool weft_session__is_saved(const weft_session *s, weft_vid v)
 {
-    const weft_model *m = s->made.model;
-    if (b->kind != WEFT_BIND_STATE) return false;
+    const weft_model       *m = s->made.model;
+    const weft_graph_value *x = &s->made.graph->value[v];
+    if (x->kind != WEFT_VALUE_STATE || x->node >= 0) return false;
     for (int i = 0; i < m->n_stat; i++)
-        if (!strcmp(m->stat[i].p.name, b->name)) return false;
-    size_t n = strlen(b->name);
-    if (n > 5 && !strcmp(b->name + n - 5, ".bf16")) {
+        if (!strcmp(m->stat[i].p.name, x->name)) return false;
+    size_t n = strlen(x->name);
+    if (n > 5 && !strcmp(x->name + n - 5, ".bf16")) {
         char name[512];
-        snprintf(name, sizeof name, "%.*s", (int)(n - 5), b->name);
-        if (weft_program_find(s->made.program, name)) return false;
+        snprintf(name, sizeof name, "%.*s", (int)(n - 5), x->name);
+        if (weft_graph_find(s->made.graph, name) >= 0) return false;
     }
     return true;
+}
+
+/* A state that lies on several ranks. */
+typedef struct source {
+    weft_parts *parts;
+    int         value;
+    weft_region all;
+    int64_t     size; /* bytes an element */
+    char       *buf;  /* of WEFT_PARTS_CHUNK elements */
+} source;
+
+static weft_status source_read(void *arg, int64_t offset, void *buf, size_t n)
+{
+    const source *s  = arg;
+    char         *to = buf;
+    while (n) {
+        int64_t first = offset / s->size, skip = offset % s->size;
+        int64_t count = ((int64_t)n + skip + s->size - 1) / s->size;
+        if (count > WEFT_PARTS_CHUNK) count = WEFT_PARTS_CHUNK;
+        WEFT_TRY(weft_parts_pull(s->parts, s->value, &s->all, first, count, s->buf));
+        size_t k =
+            (size_t)(count * s->size - skip) < n ? (size_t)(count * s->size - skip) : n;
+        memcpy(to, s->buf + skip, k);
+        to += k;
+        offset += (int64_t)k;
+        n -= k;
+    }
+    return WEFT_OK;
+}
+
+static weft_status state_source(weft_session *s, weft_vid v, char *buf, weft_arena *a,
+                                weft_store_source *out)
+{
+    const weft_graph_value *x = &s->made.graph->value[v];
+    *out                      = (weft_store_source){0};
+    if (!s->parts) {
+        out->data = weft_runner_view(s->runner, x->name).p;
+        return WEFT_OK;
+    }
+    source *k = WEFT_ARENA_NEW(a, source);
+    if (!k) return weft_arena_status(a);
+    *k   = (source){.parts = s->parts,
+                    .value = weft_parts_find(s->parts, x->name),
+                    .all   = weft_region_whole(&x->type.shape),
+                    .size  = weft_dtype_bytes(x->type.dtype),
+                    .buf   = buf};
+    *out = (weft_store_source){.read = source_read, .arg = k};
+    return WEFT_OK;
 }
 
 static weft_status optimizer_items(weft_session *s, weft_arena *a, weft_store_item **out,
                                    int *n)
 {
-    const weft_program *p = s->made.program;
+    const weft_graph *g   = s->made.graph;
+    char             *buf = WEFT_ARENA_ARRAY(a, char, WEFT_PARTS_CHUNK * 8);
     *n                    = 0;
-    *out                  = WEFT_ARENA_ARRAY(a, weft_store_item, p->n_binding + 1);
+    *out                  = WEFT_ARENA_ARRAY(a, weft_store_item, g->n_value + 1);
     WEFT_TRY(weft_arena_status(a));
-    for (int i = 0; i < p->n_binding; i++) {
-        const weft_binding *b = &p->binding[i];
-        if (!weft_session__is_saved(s, b)) continue;
-        (*out)[(*n)++] =
-            (weft_store_item){.name  = b->name,
-                              .dtype = b->at.type.dtype,
-                              .shape = b->at.type.shape,
-                              .from  = {.data = weft_runner_view(s->runner, b->name).p}};
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        if (!weft_session__is_saved(s, v)) continue;
+        weft_store_item *x = &(*out)[(*n)++];
+        *x                 = (weft_store_item){.name  = g->value[v].name,
+                                               .dtype = g->value[v].type.dtype,
+                                               .shape = g->value[v].type.shape};
+        WEFT_TRY(state_source(s, v, buf, a, &x->from));
     }
     return WEFT_OK;
 }
@@ -87,7 +136,7 @@ out:
     return st;
 }
 
-weft_status weft_session__save(weft_session *s)
+static weft_status save(weft_session *s)
 {
     static const weft_store_pair pt    = {"format", "pt"};
     weft_arena                  *a     = NULL;
@@ -96,7 +145,6 @@ weft_status weft_session__save(weft_session *s)
     weft_store_item             *item, *opt;
     int                          n  = 0, n_item, n_opt;
     weft_status                  st = WEFT_OK;
-    if (s->saved_step == s->r.steps || !weft_session__writes(s)) return WEFT_OK;
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(print_state(s, &state));
     WEFT_GO(weft_weights_items(&s->weights, NULL, WEFT_DTYPE_F32, a, &item, &n_item));
@@ -113,7 +161,6 @@ weft_status weft_session__save(weft_session *s)
                                   .n_text = strlen(s->made.model->config)};
     WEFT_GO(weft_io_mkdirs(s->ckpt_dir));
     WEFT_GO(weft_ckpt_save(s->ckpt_dir, s->r.steps, f, n));
-    s->saved_step = s->r.steps;
     WEFT_GO(weft_ckpt_prune(s->ckpt_dir, (int)s->job.checkpoint.keep));
     weft_say_info(&s->say, "checkpoint of step %lld in %s", (long long)s->r.steps,
                   s->ckpt_dir);
@@ -121,6 +168,14 @@ out:
     weft_text_fini(&state);
     weft_arena_destroy(a);
     return st;
+}
+
+weft_status weft_session__save(weft_session *s)
+{
+    if (s->saved_step == s->r.steps) return WEFT_OK;
+    WEFT_TRY(weft_session__lead(s, save));
+    s->saved_step = s->r.steps;
+    return WEFT_OK;
 }
 
 /* Small files that make a folder loadable by others and that training does not change. */

@@ -21,33 +21,38 @@ enum {
 
 /* ---- compile ---- */
 
-static weft_status open_data(weft_session *s, int64_t vocab, weft_data **out)
+static weft_status open_data(const weft_job *j, int64_t vocab, weft_data **out)
 {
-    weft_data_options o = {
-        .seq     = s->job.seq,
-        .vocab   = vocab,
-        .shuffle = s->job.shuffle,
-        .seed    = (uint64_t)s->job.seed,
-        .format  = strcmp(s->job.data_format, "auto") ? s->job.data_format : NULL};
-    return weft_data_open(s->job.data, &o, out);
+    weft_data_options o = {.seq     = j->seq,
+                           .vocab   = vocab,
+                           .shuffle = j->shuffle,
+                           .seed    = (uint64_t)j->seed,
+                           .format =
+                               strcmp(j->data_format, "auto") ? j->data_format : NULL};
+    return weft_data_open(j->data, &o, out);
 }
 
 /* Rows of a safetensors file say how long a sequence is where the job does not. */
-static weft_status find_seq(weft_session *s)
+weft_status weft_session__find_seq(weft_job *j)
 {
     weft_data *d = NULL;
-    if (s->job.seq) return WEFT_OK;
-    WEFT_TRY(open_data(s, 0, &d));
-    s->job.seq = weft_data_seq(d);
+    if (j->seq) return WEFT_OK;
+    WEFT_TRY(open_data(j, 0, &d));
+    j->seq = weft_data_seq(d);
     weft_data_close(d);
     return WEFT_OK;
 }
 
 static weft_status compile(weft_session *s)
 {
-    WEFT_TRY(find_seq(s));
+    WEFT_TRY(weft_session__find_seq(&s->job));
     weft_compile_spec spec = weft_job_spec(&s->job);
-    if (s->o->comm) spec.world = s->o->comm->world, spec.rank = s->o->comm->rank;
+    if (s->o->comm) {
+        WEFT_TRY(
+            weft_session__plan_make(&s->job, s->o->comm->world, &s->words, &s->plan));
+        spec.plan = s->plan;
+        spec.rank = s->o->comm->rank;
+    }
     WEFT_TRY(weft_compile_training(&spec, &s->made));
     WEFT_TRY(weft_session__check_model(s));
     const weft_model *m = s->made.model;
@@ -55,7 +60,7 @@ static weft_status compile(weft_session *s)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "model: %s takes no tokens; weft train reads tokens only",
                          s->job.model);
-    return open_data(s, m->info.vocab, &s->data);
+    return open_data(&s->job, m->info.vocab, &s->data);
 }
 
 /* ---- start ---- */
@@ -157,9 +162,12 @@ static weft_status start(weft_session *s)
         .comm  = s->o->comm,
         .trace = s->o->trace ? weft_runner_instructions(s->made.program) : 0};
     WEFT_TRY(weft_runner_create(&o, &s->runner));
-    s->weights.model = s->made.model;
+    if (s->group)
+        WEFT_TRY(weft_parts_create(&s->made, s->runner, s->o->comm, s->group,
+                                   WEFT_SESSION__TAG_PARTS, &s->parts));
+    s->weights = (weft_weights){.model = s->made.model, .parts = s->parts};
     WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
-    if (weft_session__writes(s)) WEFT_TRY(weft_session__eval_open(s));
+    WEFT_TRY(weft_session__eval_open(s));
     s->r.mem_peak_bytes = weft_runner_bytes(s->runner) +
                           (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0) +
                           WEFT_STORE_BLOCK; /* checkpoints are written by blocks */
@@ -294,11 +302,17 @@ static void sum_up(weft_session *s)
     s->r.step_ms_median = 1e3 * s->step_s[n / 2];
 }
 
+static weft_status hash(weft_session *s)
+{
+    return weft_weights_hash(&s->weights, &s->r.weights_xxh64);
+}
+
 static weft_status finish(weft_session *s)
 {
     sum_up(s);
     WEFT_TRY(weft_session__save(s));
-    WEFT_TRY(weft_weights_hash(&s->weights, &s->r.weights_xxh64));
+    WEFT_TRY(weft_session__lead(s, hash));
+    WEFT_TRY(weft_session__share(s, &s->r.weights_xxh64, sizeof s->r.weights_xxh64));
     if (s->r.stopped) {
         weft_say_info(
             &s->say,
@@ -306,8 +320,8 @@ static weft_status finish(weft_session *s)
             s->r.stopped, (long long)s->r.steps);
         return WEFT_OK;
     }
+    WEFT_TRY(weft_session__lead(s, weft_session__export));
     if (!weft_session__writes(s)) return WEFT_OK;
-    WEFT_TRY(weft_session__export(s));
     if (s->o->trace && s->n_step_s) WEFT_TRY(weft_runner_trace(s->runner, s->o->trace));
     weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
                   s->output);
@@ -321,11 +335,13 @@ static weft_status close_all(weft_session *s)
     weft_ckpt_close(s->resume);
     weft_ckpt_state_fini(&s->state);
     weft_session__eval_close(s);
+    weft_parts_destroy(s->parts);
     weft_runner_destroy(s->runner);
     weft_compiled_fini(&s->made);
     weft_store_dir_close(s->source);
     weft_data_close(s->data);
     weft_pool_destroy(s->pool);
+    weft_plan_destroy(s->plan);
     weft_arena_destroy(s->arena);
     return a != WEFT_OK ? a : b;
 }

@@ -10,6 +10,7 @@
 #include "session/job.h"
 #include "session/events.h"
 #include "session/metrics.h"
+#include "session/parts.h"
 #include "session/runner.h"
 #include "session/say.h"
 #include "session/weights.h"
@@ -32,6 +33,9 @@ typedef struct weft_session {
     weft_data          *data;
     weft_pool          *pool;
     weft_comm_group    *group; /* all ranks; NULL: alone */
+    weft_shorthand      words; /* the job's, where it has no plan file */
+    weft_plan          *plan;  /* NULL: one rank */
+    weft_parts         *parts; /* who has what; NULL: all is here */
     weft_compiled       made;
     weft_runner        *runner;
     weft_weights        weights;
@@ -49,6 +53,7 @@ typedef struct weft_session {
 enum {
     WEFT_SESSION__MAX_RANK = 4096,
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
+    WEFT_SESSION__TAG_PARTS = WEFT_SESSION__TAG + 1, /* and the one behind it */
 };
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */
@@ -56,9 +61,21 @@ weft_status weft_session__join(
     weft_session *s); /* first: opens the group, cuts the batch */
 weft_status weft_session__meet(weft_session *s); /* returns when all ranks are here */
 weft_status weft_session__agree_stop(weft_session *s);
+/* Rank 0 works, the others give it what it asks for. */
+weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s));
+/* n bytes of rank 0's to all. */
+weft_status weft_session__share(weft_session *s, void *p, size_t n);
 void        weft_session__give_up(weft_session *s, weft_status st);
 bool        weft_session__writes(const weft_session *s); /* this rank writes files */
 int         weft_session__threads(const weft_session *s);
+
+/* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its model is known.  *p: of
+ * the job's file, or NULL until make. */
+weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
+                                    weft_plan **p);
+weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
+                                    weft_plan **p);
+weft_status weft_session__find_seq(weft_job *j);
 
 /* resume.c: the output folder, and whether it holds something to go on from. */
 weft_status weft_session__place(weft_session *s);
@@ -71,8 +88,8 @@ weft_status weft_session__restore(weft_session *s);
 weft_status weft_session__save(weft_session *s);
 weft_status weft_session__export(weft_session *s);
 
-/* A state of the program that goes into optimizer.safetensors. */
-bool        weft_session__is_saved(const weft_session *s, const weft_binding *b);
+/* A state of the graph that goes into optimizer.safetensors. */
+bool        weft_session__is_saved(const weft_session *s, weft_vid v);
 const char *weft_session__kernel_set(void);
 
 /* eval.c */

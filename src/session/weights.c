@@ -7,65 +7,10 @@
 #include "base/io.h"
 #include "session/convert.h"
 
-/* A walk over a region's elements in row-major order: runs that are contiguous in the parameter. */
-typedef struct walk {
-    float  *base;
-    int     n;                    /* dimensions in front of the run */
-    int64_t extent[WEFT_MAX_DIM]; /* of those */
-    int64_t stride[WEFT_MAX_DIM]; /* in elements */
-    int64_t run;                  /* elements in a run */
-} walk;
-
-static walk walk_make(float *p, const weft_region *r)
-{
-    walk    w      = {.base = p, .run = 1};
-    int     d      = r->global.n - 1;
-    int64_t stride = 1;
-    /* trailing dimensions taken whole, and one more, are one run */
-    for (; d >= 0; d--) {
-        w.base += r->offset[d] * stride;
-        w.run *= r->extent[d];
-        bool whole = r->extent[d] == r->global.d[d];
-        stride *= r->global.d[d];
-        if (!whole) {
-            d--;
-            break;
-        }
-    }
-    w.n = d + 1;
-    for (; d >= 0; d--) {
-        w.base += r->offset[d] * stride;
-        w.extent[d] = r->extent[d];
-        w.stride[d] = stride;
-        stride *= r->global.d[d];
-    }
-    return w;
-}
-
-static float *walk_run(const walk *w, int64_t index)
-{
-    float *p = w->base;
-    for (int d = w->n - 1; d >= 0; d--) {
-        p += index % w->extent[d] * w->stride[d];
-        index /= w->extent[d];
-    }
-    return p;
-}
-
-/* Calls fn on each contiguous piece of elements [first, first + n) of the region. */
-typedef weft_status (*piece_fn)(void *arg, float *p, int64_t done, int64_t n);
-
-static weft_status pieces(const walk *w, int64_t first, int64_t n, piece_fn fn, void *arg)
-{
-    for (int64_t done = 0; done < n;) {
-        int64_t at   = first + done;
-        int64_t left = w->run - at % w->run;
-        int64_t k    = left < n - done ? left : n - done;
-        WEFT_TRY(fn(arg, walk_run(w, at / w->run) + at % w->run, done, k));
-        done += k;
-    }
-    return WEFT_OK;
-}
+/* Elements read at a time: a file never lies in memory beside the weights it becomes. */
+enum {
+    CHUNK = 1 << 18
+};
 
 static float *memory_of(const weft_weights *w, const weft_model_param *p)
 {
@@ -94,7 +39,8 @@ weft_status weft_weights_point(weft_weights *w, const weft_runner *r, weft_arena
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < n_all(w); i++) {
         float *p = weft_runner_view(r, nth(w, i)->name).p;
-        if (!p) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s has no memory", nth(w, i)->name);
+        if (!p && !w->parts)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s has no memory", nth(w, i)->name);
         if (i < m->n_param)
             w->param[i] = p;
         else
@@ -103,47 +49,93 @@ weft_status weft_weights_point(weft_weights *w, const weft_runner *r, weft_arena
     return WEFT_OK;
 }
 
-/* ---- initial numbers ---- */
+/* ---- what of a tensor is here ---- */
 
-typedef struct fill_arg {
-    const float *x;
-} fill_arg;
-
-static weft_status fill_piece(void *arg, float *p, int64_t done, int64_t n)
+/* Runs of a tensor's elements that this rank has: at in the parameter's memory. */
+static weft_status walk_own(const weft_weights *w, const weft_model_param *p,
+                            const weft_model_tensor *t, int64_t first, int64_t n,
+                            weft_part_fn fn, void *arg)
 {
-    memcpy(p, ((fill_arg *)arg)->x + done, (size_t)n * sizeof *p);
+    weft_compiled_part        all;
+    weft_interval             run[WEFT_MAX_DIM];
+    const weft_compiled_part *own = &all;
+    const weft_shape         *s   = &t->region.global;
+    if (!memory_of(w, p)) return WEFT_OK;
+    if (w->parts)
+        own = weft_parts_own(w->parts, weft_parts_find(w->parts, p->name));
+    else
+        all.type = (weft_type){WEFT_DTYPE_F32, *s};
+    for (int d = 0; d < s->n && !w->parts; d++) {
+        run[d]     = (weft_interval){0, s->d[d]};
+        all.n[d]   = 1;
+        all.run[d] = &run[d];
+    }
+    return own ? weft_part_walk(own, &t->region, first, n, fn, arg) : WEFT_OK;
+}
+
+typedef struct copy_arg {
+    const float *from;
+    float       *to;
+    int64_t      first;
+} copy_arg;
+
+static weft_status copy_run(void *arg, int64_t at, int64_t index, int64_t n)
+{
+    const copy_arg *c = arg;
+    memcpy(c->to + (index - c->first), c->from + at, (size_t)n * sizeof *c->to);
     return WEFT_OK;
 }
 
-static weft_status fill(void *arg, const weft_model_param *p, const weft_model_tensor *t,
-                        int64_t first, int64_t n, const float *x)
+/* Elements of a tensor from wherever they are, n at most WEFT_PARTS_CHUNK. */
+static weft_status fetch(const weft_weights *w, const weft_model_param *p,
+                         const weft_model_tensor *t, int64_t first, int64_t n, float *out)
 {
-    walk     k = walk_make(memory_of(arg, p), &t->region);
-    fill_arg a = {x};
-    return pieces(&k, first, n, fill_piece, &a);
+    copy_arg c = {memory_of(w, p), out, first};
+    if (w->parts)
+        return weft_parts_pull(w->parts, weft_parts_find(w->parts, p->name), &t->region,
+                               first, n, out);
+    return walk_own(w, p, t, first, n, copy_run, &c);
+}
+
+/* ---- initial numbers ---- */
+
+typedef struct init_arg {
+    const weft_model_param  *p;
+    const weft_model_tensor *t;
+    uint64_t                 seed;
+    float                   *to;
+} init_arg;
+
+static weft_status init_run(void *arg, int64_t at, int64_t index, int64_t n)
+{
+    const init_arg *i = arg;
+    weft_model_init_values(i->p, i->t, i->seed, index, n, i->to + at);
+    return WEFT_OK;
 }
 
 weft_status weft_weights_init(const weft_weights *w, uint64_t seed)
 {
-    weft_weights copy = *w;
-    return weft_model_init(w->model, seed, fill, &copy);
+    for (int i = 0; i < n_all(w); i++)
+        for (int k = 0; k < nth(w, i)->n_tensor; k++) {
+            const weft_model_param *p = nth(w, i);
+            init_arg                x = {p, &p->tensor[k], seed, memory_of(w, p)};
+            WEFT_TRY(walk_own(w, p, x.t, 0, weft_shape_count(&x.t->shape), init_run, &x));
+        }
+    return WEFT_OK;
 }
 
 /* ---- from files ---- */
 
-/* Elements read at a time: a file never lies in memory beside the weights it becomes. */
-enum {
-    CHUNK = 1 << 18
-};
-
 typedef struct read_arg {
     const weft_store_tensor *t;
+    float                   *to;
 } read_arg;
 
-static weft_status read_piece(void *arg, float *p, int64_t done, int64_t n)
+static weft_status read_run(void *arg, int64_t at, int64_t index, int64_t n)
 {
     const weft_store_tensor *t = ((read_arg *)arg)->t;
-    const char *from = (const char *)t->data + done * weft_dtype_bytes(t->dtype);
+    float                   *p = ((read_arg *)arg)->to + at;
+    const char *from = (const char *)t->data + index * weft_dtype_bytes(t->dtype);
     for (int64_t k; n > 0; n -= k, p += k, from += k * weft_dtype_bytes(t->dtype)) {
         k = n < CHUNK ? n : CHUNK;
         WEFT_TRY(weft_convert_to_f32(t->dtype, from, k, p));
@@ -161,9 +153,8 @@ static weft_status read_tensor(const weft_weights *w, const char *file,
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s has shape [%s], the model needs [%s]",
                          file, s->name, weft_shape_text(&s->shape, a, sizeof a),
                          weft_shape_text(&t->shape, b, sizeof b));
-    walk        k   = walk_make(memory_of(w, p), &t->region);
-    read_arg    arg = {s};
-    weft_status st  = pieces(&k, 0, weft_shape_count(&s->shape), read_piece, &arg);
+    read_arg    arg = {s, memory_of(w, p)};
+    weft_status st  = walk_own(w, p, t, 0, weft_shape_count(&s->shape), read_run, &arg);
     return st == WEFT_OK ? st : weft_fail_in(st, "%s: %s: ", file, s->name);
 }
 
@@ -249,21 +240,12 @@ out:
 /* ---- to files ---- */
 
 typedef struct source {
-    walk       k;
-    weft_dtype dtype;
+    const weft_weights      *w;
+    const weft_model_param  *p;
+    const weft_model_tensor *t;
+    weft_dtype               dtype;
+    float                   *buf; /* WEFT_PARTS_CHUNK, shared by all sources of a list */
 } source;
-
-typedef struct write_arg {
-    weft_dtype dtype;
-    char      *to;
-} write_arg;
-
-static weft_status write_piece(void *arg, float *p, int64_t done, int64_t n)
-{
-    const write_arg *a = arg;
-    return weft_convert_from_f32(a->dtype, p, n,
-                                 a->to + done * weft_dtype_bytes(a->dtype));
-}
 
 /* A writer may ask for bytes that begin or end inside an element: such edges go by a small copy. */
 static weft_status source_read(void *arg, int64_t offset, void *buf, size_t n)
@@ -272,11 +254,11 @@ static weft_status source_read(void *arg, int64_t offset, void *buf, size_t n)
     int64_t       size = weft_dtype_bytes(s->dtype);
     char         *to   = buf;
     while (n) {
-        int64_t skip = offset % size;
-        if (skip || n < (size_t)size) {
-            char      one[8];
-            write_arg a = {s->dtype, one};
-            WEFT_TRY(pieces(&s->k, offset / size, 1, write_piece, &a));
+        int64_t skip = offset % size, whole = (int64_t)n / size;
+        if (skip || !whole) {
+            char one[8];
+            WEFT_TRY(fetch(s->w, s->p, s->t, offset / size, 1, s->buf));
+            WEFT_TRY(weft_convert_from_f32(s->dtype, s->buf, 1, one));
             size_t k = (size_t)(size - skip) < n ? (size_t)(size - skip) : n;
             memcpy(to, one + skip, k);
             to += k;
@@ -284,9 +266,9 @@ static weft_status source_read(void *arg, int64_t offset, void *buf, size_t n)
             n -= k;
             continue;
         }
-        int64_t   whole = (int64_t)n / size;
-        write_arg a     = {s->dtype, to};
-        WEFT_TRY(pieces(&s->k, offset / size, whole, write_piece, &a));
+        if (whole > WEFT_PARTS_CHUNK) whole = WEFT_PARTS_CHUNK;
+        WEFT_TRY(fetch(s->w, s->p, s->t, offset / size, whole, s->buf));
+        WEFT_TRY(weft_convert_from_f32(s->dtype, s->buf, whole, to));
         to += whole * size;
         offset += whole * size;
         n -= (size_t)(whole * size);
@@ -296,11 +278,11 @@ static weft_status source_read(void *arg, int64_t offset, void *buf, size_t n)
 
 static weft_status add_item(const weft_weights *w, const char *name, weft_dtype dtype,
                             const weft_model_param *p, const weft_model_tensor *t,
-                            weft_arena *a, weft_store_item *out)
+                            float *buf, weft_arena *a, weft_store_item *out)
 {
     source *s = WEFT_ARENA_NEW(a, source);
     if (!s) return weft_arena_status(a);
-    *s   = (source){walk_make(memory_of(w, p), &t->region), dtype};
+    *s   = (source){w, p, t, dtype, buf};
     *out = (weft_store_item){.name  = weft_arena_strdup(a, name),
                              .dtype = dtype,
                              .shape = t->shape,
@@ -308,7 +290,7 @@ static weft_status add_item(const weft_weights *w, const char *name, weft_dtype 
     return weft_arena_status(a);
 }
 
-static weft_status items_like(const weft_weights *w, const weft_store_dir *d,
+static weft_status items_like(const weft_weights *w, const weft_store_dir *d, float *buf,
                               weft_arena *a, weft_store_item *item, int *n)
 {
     const weft_model_param  *p;
@@ -316,7 +298,7 @@ static weft_status items_like(const weft_weights *w, const weft_store_dir *d,
     for (int i = 0; i < weft_store_dir_count(d); i++) {
         const weft_store_tensor *s = weft_store_dir_at(d, i);
         if (weft_model_find_tensor(w->model, s->name, &p, &t))
-            WEFT_TRY(add_item(w, s->name, s->dtype, p, t, a, &item[(*n)++]));
+            WEFT_TRY(add_item(w, s->name, s->dtype, p, t, buf, a, &item[(*n)++]));
     }
     return WEFT_OK;
 }
@@ -327,23 +309,31 @@ weft_status weft_weights_items(const weft_weights *w, const weft_store_dir *name
 {
     int most = names ? weft_store_dir_count(names) : 0;
     for (int i = 0; i < n_all(w) && !names; i++) most += nth(w, i)->n_tensor;
-    *n   = 0;
-    *out = WEFT_ARENA_ARRAY(a, weft_store_item, most + 1);
+    *n         = 0;
+    *out       = WEFT_ARENA_ARRAY(a, weft_store_item, most + 1);
+    float *buf = WEFT_ARENA_ARRAY(a, float, WEFT_PARTS_CHUNK);
     WEFT_TRY(weft_arena_status(a));
-    if (names) return items_like(w, names, a, *out, n);
+    if (names) return items_like(w, names, buf, a, *out, n);
     for (int i = 0; i < n_all(w); i++) {
         const weft_model_param *p = nth(w, i);
         for (int k = 0; k < p->n_tensor; k++)
-            WEFT_TRY(add_item(w, p->tensor[k].name, dtype, p, &p->tensor[k], a,
+            WEFT_TRY(add_item(w, p->tensor[k].name, dtype, p, &p->tensor[k], buf, a,
                               &(*out)[(*n)++]));
     }
     return WEFT_OK;
 }
 
-static weft_status hash_piece(void *arg, float *p, int64_t done, int64_t n)
+static weft_status hash_tensor(const source *s, uint64_t *out)
 {
-    (void)done;
-    weft_hash_add(arg, p, (size_t)n * sizeof *p);
+    weft_hash_state h;
+    int64_t         n = weft_shape_count(&s->t->shape);
+    weft_hash_init(&h, 0);
+    for (int64_t at = 0, k; at < n; at += k) {
+        k = n - at < WEFT_PARTS_CHUNK ? n - at : WEFT_PARTS_CHUNK;
+        WEFT_TRY(fetch(s->w, s->p, s->t, at, k, s->buf));
+        weft_hash_add(&h, s->buf, (size_t)k * sizeof *s->buf);
+    }
+    *out = weft_hash_value(&h);
     return WEFT_OK;
 }
 
@@ -357,7 +347,7 @@ weft_status weft_weights_hash(const weft_weights *w, uint64_t *out)
 {
     weft_arena      *a  = NULL;
     weft_store_item *it = NULL;
-    weft_hash_state  list, one;
+    weft_hash_state  list;
     int              n  = 0;
     weft_status      st = WEFT_OK;
     WEFT_GO(weft_arena_create(&a));
@@ -365,11 +355,9 @@ weft_status weft_weights_hash(const weft_weights *w, uint64_t *out)
     qsort(it, (size_t)n, sizeof *it, by_name);
     weft_hash_init(&list, 0);
     for (int i = 0; i < n; i++) {
-        const source *s = it[i].from.arg;
-        weft_hash_init(&one, 0);
-        WEFT_GO(pieces(&s->k, 0, weft_shape_count(&it[i].shape), hash_piece, &one));
-        uint64_t h = weft_hash_value(&one);
+        uint64_t h;
         uint8_t  le[8];
+        WEFT_GO(hash_tensor(it[i].from.arg, &h));
         for (int b = 0; b < 8; b++) le[b] = (uint8_t)(h >> 8 * b);
         weft_hash_add(&list, it[i].name, strlen(it[i].name) + 1);
         weft_hash_add(&list, le, 8);

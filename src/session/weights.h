@@ -1,21 +1,24 @@
 /* A model's master weights: fp32 in memory, between files under Hugging Face's names.
  *
  * The memory is the program's state slab (or anything else contiguous); this only knows where each
- * parameter lies.  A parameter of the graph may be several tensors of a file, each a region of it. */
+ * parameter lies.  A parameter of the graph may be several tensors of a file, each a region of it.  A rank
+ * may have a part of a parameter or none: reading takes what is here; writing and hashing are rank 0's,
+ * which asks the others for theirs. */
 #ifndef WEFT_SESSION_WEIGHTS_H
 #define WEFT_SESSION_WEIGHTS_H
 
 #include "model/model.h"
-#include "session/runner.h"
+#include "session/parts.h"
 #include "store/hf_dir.h"
 
 typedef struct weft_weights {
     const weft_model *model;
-    float           **param; /* of model->param[i] */
+    float           **param; /* of model->param[i]; NULL: not here */
     float           **stat;  /* of model->stat[i] */
+    weft_parts       *parts; /* NULL: all of it is here */
 } weft_weights;
 
-/* Fills param and stat (arrays in a) with the runner's memory; model must be set. */
+/* Fills param and stat (arrays in a) with the runner's memory; model and parts must be set. */
 weft_status weft_weights_point(weft_weights *w, const weft_runner *r, weft_arena *a);
 
 /* Initial numbers: a function of seed and the tensors' names. */

@@ -1,0 +1,330 @@
+#include "session/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* A parameter or state of the graph. */
+typedef struct value {
+    const char         *name;
+    int64_t             size; /* bytes an element */
+    char               *p;    /* this rank's part; NULL: none */
+    weft_compiled_part *at;   /* by rank; type.shape.n -1: that rank has none */
+    int                 n_owner;
+    int                *owner; /* ranks with different parts */
+} value;
+
+struct weft_parts {
+    weft_arena         *arena;
+    weft_comm          *comm; /* NULL: alone */
+    int                 rank, world;
+    int                 n_value;
+    value              *value;
+    weft_comm_channel **ask, **answer; /* rank 0: of each rank; others: [0] */
+    double             *asked_s;       /* when a rank last heard from rank 0 */
+    char               *message;
+};
+
+typedef enum request_kind {
+    REQUEST_DATA,
+    REQUEST_WAIT, /* nothing: rank 0 is still at work */
+    REQUEST_END,
+} request_kind;
+
+typedef struct request {
+    int64_t     kind, value, first, n;
+    weft_region region;
+} request;
+
+enum {
+    SILENT_S = 5 /* seconds after which rank 0 says that it is still at work */
+};
+
+/* ---- the table ---- */
+
+static bool is_kept(const weft_graph_value *v)
+{
+    return v->kind == WEFT_VALUE_PARAM || (v->kind == WEFT_VALUE_STATE && v->node < 0);
+}
+
+static weft_status list_values(weft_parts *p, const weft_compiled *made,
+                               const weft_runner *r)
+{
+    const weft_graph *g = made->graph;
+    p->value            = WEFT_ARENA_ARRAY(p->arena, value, g->n_value + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        if (!is_kept(&g->value[v])) continue;
+        value *x = &p->value[p->n_value++];
+        x->name  = g->value[v].name;
+        x->size  = weft_dtype_bytes(g->value[v].type.dtype);
+        x->p     = weft_runner_view(r, x->name).p;
+        x->at    = WEFT_ARENA_ARRAY(p->arena, weft_compiled_part, p->world);
+        x->owner = WEFT_ARENA_ARRAY(p->arena, int, p->world);
+        WEFT_TRY(weft_arena_status(p->arena));
+        for (int k = 0; k < p->world; k++) {
+            x->at[k].type         = g->value[v].type;
+            x->at[k].type.shape.n = -1;
+        }
+        if (x->p)
+            WEFT_TRY(weft_compiled_part_of(made, x->name, p->arena, &x->at[p->rank]));
+    }
+    return WEFT_OK;
+}
+
+/* Numbers that say which parts a rank has: for each value its dimensions (-1: not there), for each dimension the
+ * runs.  With out NULL only counted. */
+static int64_t write_own(const weft_parts *p, int32_t *out)
+{
+    int64_t n = 0;
+#define PUT(x) (out ? (void)(out[n] = (int32_t)(x)) : (void)0, n++)
+    for (int i = 0; i < p->n_value; i++) {
+        const weft_compiled_part *c = &p->value[i].at[p->rank];
+        PUT(c->type.shape.n);
+        for (int d = 0; d < c->type.shape.n; d++) {
+            PUT(c->n[d]);
+            for (int k = 0; k < c->n[d]; k++) PUT(c->run[d][k].lo), PUT(c->run[d][k].hi);
+        }
+    }
+#undef PUT
+    return n;
+}
+
+static weft_status read_other(weft_parts *p, int rank, const int32_t *in)
+{
+    for (int i = 0; i < p->n_value; i++) {
+        weft_compiled_part *c = &p->value[i].at[rank];
+        c->type.shape.n       = *in++;
+        for (int d = 0; d < c->type.shape.n; d++) {
+            c->n[d]   = *in++;
+            c->run[d] = WEFT_ARENA_ARRAY(p->arena, weft_interval, c->n[d] + 1);
+            WEFT_TRY(weft_arena_status(p->arena));
+            for (int k = 0; k < c->n[d]; k++) {
+                c->run[d][k] = (weft_interval){in[0], in[1]};
+                in += 2;
+            }
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status exchange(weft_parts *p, weft_comm_group *all)
+{
+    int32_t     own = (int32_t)write_own(p, NULL), most = 0;
+    int32_t    *size = malloc(sizeof *size * (size_t)p->world), *mine = NULL, *in = NULL;
+    weft_status st = WEFT_OK;
+    if (!size) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
+    WEFT_GO(weft_comm_collective(p->comm, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &own,
+                                 size, 1));
+    for (int k = 0; k < p->world; k++) most = size[k] > most ? size[k] : most;
+    mine = calloc((size_t)most + 1, sizeof *mine);
+    in   = malloc(sizeof *in * ((size_t)most + 1) * (size_t)p->world);
+    if (!mine || !in) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
+    write_own(p, mine);
+    WEFT_GO(weft_comm_collective(p->comm, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, mine,
+                                 in, most));
+    for (int k = 0; k < p->world; k++) WEFT_GO(read_other(p, k, in + (int64_t)k * most));
+out:
+    free(size);
+    free(mine);
+    free(in);
+    return st;
+}
+
+static bool same_part(const weft_compiled_part *a, const weft_compiled_part *b)
+{
+    for (int d = 0; d < a->type.shape.n; d++) {
+        if (a->n[d] != b->n[d]) return false;
+        for (int k = 0; k < a->n[d]; k++)
+            if (a->run[d][k].lo != b->run[d][k].lo || a->run[d][k].hi != b->run[d][k].hi)
+                return false;
+    }
+    return true;
+}
+
+static weft_status find_owners(weft_parts *p, const weft_graph *g)
+{
+    for (int i = 0; i < p->n_value; i++) {
+        value  *x   = &p->value[i];
+        int64_t all = weft_shape_count(&g->value[weft_graph_find(g, x->name)].type.shape);
+        for (int k = 0; k < p->world; k++) {
+            bool new = x->at[k].type.shape.n >= 0 && weft_part_count(&x->at[k]) > 0;
+            for (int o = 0; o < x->n_owner && new; o++)
+                new = !same_part(&x->at[x->owner[o]], &x->at[k]);
+            if (!new) continue;
+            all -= weft_part_count(&x->at[k]);
+            x->owner[x->n_owner++] = k;
+        }
+        if (all)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL,
+                             "%s: ranks' parts have %lld elements too few", x->name,
+                             (long long)all);
+    }
+    return WEFT_OK;
+}
+
+/* ---- channels ---- */
+
+static bool owns(const weft_parts *p, int rank)
+{
+    for (int i = 0; i < p->n_value; i++)
+        for (int o = 0; o < p->value[i].n_owner; o++)
+            if (p->value[i].owner[o] == rank) return true;
+    return false;
+}
+
+static weft_status open_to(weft_parts *p, int peer, int at, bool answers, int tag)
+{
+    weft_comm_side ask = p->rank ? WEFT_COMM_RECV : WEFT_COMM_SEND;
+    WEFT_TRY(
+        weft_comm_open_channel(p->comm, peer, ask, tag, sizeof(request), 1, &p->ask[at]));
+    if (!answers) return WEFT_OK;
+    return weft_comm_open_channel(p->comm, peer,
+                                  p->rank ? WEFT_COMM_SEND : WEFT_COMM_RECV, tag + 1,
+                                  WEFT_PARTS_CHUNK * 8, 1, &p->answer[at]);
+}
+
+static weft_status open_channels(weft_parts *p, int tag)
+{
+    p->ask     = WEFT_ARENA_ARRAY(p->arena, weft_comm_channel *, p->world);
+    p->answer  = WEFT_ARENA_ARRAY(p->arena, weft_comm_channel *, p->world);
+    p->asked_s = WEFT_ARENA_ARRAY(p->arena, double, p->world);
+    p->message = WEFT_ARENA_ARRAY(p->arena, char, WEFT_PARTS_CHUNK * 8);
+    WEFT_TRY(weft_arena_status(p->arena));
+    if (p->rank) return open_to(p, 0, 0, owns(p, p->rank), tag);
+    for (int k = 1; k < p->world; k++) WEFT_TRY(open_to(p, k, k, owns(p, k), tag));
+    return WEFT_OK;
+}
+
+weft_status weft_parts_create(const weft_compiled *made, const weft_runner *r,
+                              weft_comm *comm, weft_comm_group *all, int tag,
+                              weft_parts **out)
+{
+    weft_arena *a  = NULL;
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_arena_create(&a));
+    weft_parts *p = WEFT_ARENA_NEW(a, weft_parts);
+    if (!p) WEFT_GO(weft_arena_status(a));
+    *p = (weft_parts){.arena = a,
+                      .comm  = comm,
+                      .rank  = comm ? comm->rank : 0,
+                      .world = comm ? comm->world : 1};
+    WEFT_GO(list_values(p, made, r));
+    if (comm) WEFT_GO(exchange(p, all));
+    WEFT_GO(find_owners(p, made->graph));
+    if (comm) WEFT_GO(open_channels(p, tag));
+    *out = p;
+    a    = NULL;
+out:
+    weft_arena_destroy(a);
+    return st;
+}
+
+void weft_parts_destroy(weft_parts *p)
+{
+    if (p) weft_arena_destroy(p->arena);
+}
+
+int weft_parts_find(const weft_parts *p, const char *name)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (!strcmp(p->value[i].name, name)) return i;
+    return -1;
+}
+
+const weft_compiled_part *weft_parts_own(const weft_parts *p, int v)
+{
+    const weft_compiled_part *c = &p->value[v].at[p->rank];
+    return c->type.shape.n < 0 || !p->value[v].p ? NULL : c;
+}
+
+/* ---- pull and serve ---- */
+
+/* Between a part's memory and a message (packed), or between either and elements in the region's order. */
+typedef struct mover {
+    int64_t size, first;
+    char   *part, *packed, *out;
+    int64_t n; /* elements so far */
+} mover;
+
+static weft_status move(void *arg, int64_t at, int64_t index, int64_t n)
+{
+    mover *m    = arg;
+    size_t n_by = (size_t)(n * m->size);
+    char  *to =
+        m->out ? m->out + (index - m->first) * m->size : m->packed + m->n * m->size;
+    char *from = m->part ? m->part + at * m->size : m->packed + m->n * m->size;
+    if (to && from && to != from) memcpy(to, from, n_by);
+    m->n += n;
+    return WEFT_OK;
+}
+
+static weft_status count(void *arg, int64_t at, int64_t index, int64_t n)
+{
+    (void)at, (void)index;
+    *(int64_t *)arg += n;
+    return WEFT_OK;
+}
+
+static weft_status ask(weft_parts *p, int rank, const request *q)
+{
+    p->asked_s[rank] = weft_clock_s();
+    return weft_comm_send(p->comm, p->ask[rank], q, sizeof *q);
+}
+
+/* Ranks that wait must hear something before their patience ends. */
+static weft_status soothe(weft_parts *p)
+{
+    double now = weft_clock_s();
+    for (int k = 1; k < p->world; k++)
+        if (now - p->asked_s[k] > SILENT_S)
+            WEFT_TRY(ask(p, k, &(request){.kind = REQUEST_WAIT}));
+    return WEFT_OK;
+}
+
+weft_status weft_parts_pull(weft_parts *p, int v, const weft_region *r, int64_t first,
+                            int64_t n, void *out)
+{
+    value  *x = &p->value[v];
+    request q = {.kind = REQUEST_DATA, .value = v, .first = first, .n = n, .region = *r};
+    for (int o = 0; o < x->n_owner; o++) {
+        int                       k    = x->owner[o];
+        const weft_compiled_part *c    = &x->at[k];
+        mover                     m    = {.size = x->size, .first = first, .out = out};
+        int64_t                   have = 0;
+        if (k == p->rank) {
+            m.part = x->p;
+            WEFT_TRY(weft_part_walk(c, r, first, n, move, &m));
+            continue;
+        }
+        WEFT_TRY(weft_part_walk(c, r, first, n, count, &have));
+        if (!have) continue;
+        WEFT_TRY(ask(p, k, &q));
+        WEFT_TRY(weft_comm_recv(p->comm, p->answer[k], p->message, have * x->size));
+        m.packed = p->message;
+        WEFT_TRY(weft_part_walk(c, r, first, n, move, &m));
+    }
+    return p->comm ? soothe(p) : WEFT_OK;
+}
+
+weft_status weft_parts_serve(weft_parts *p)
+{
+    for (;;) {
+        request q;
+        WEFT_TRY(weft_comm_recv(p->comm, p->ask[0], &q, sizeof q));
+        if (q.kind == REQUEST_END) return WEFT_OK;
+        if (q.kind == REQUEST_WAIT) continue;
+        value *x = &p->value[q.value];
+        mover m = {.size = x->size, .first = q.first, .part = x->p, .packed = p->message};
+        WEFT_TRY(weft_part_walk(&x->at[p->rank], &q.region, q.first, q.n, move, &m));
+        WEFT_TRY(weft_comm_send(p->comm, p->answer[0], p->message, m.n * x->size));
+    }
+}
+
+weft_status weft_parts_release(weft_parts *p)
+{
+    for (int k = 1; k < p->world; k++)
+        WEFT_TRY(ask(p, k, &(request){.kind = REQUEST_END}));
+    return WEFT_OK;
+}

@@ -1,0 +1,108 @@
+/* The plan of a job: from its keys or its file, for the ranks there are. */
+#include <stdio.h>
+#include <string.h>
+
+#include "session/job_priv.h"
+#include "session/session_priv.h"
+
+/* Keys as the shorthand's words.  Without mesh and pp: all ranks are data parallel. */
+static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
+{
+    const weft_job_plan *p = &j->plan;
+    char                 text[600];
+    int                  n = 0;
+    if (p->mesh && strlen(p->mesh) > 400)
+        return WEFT_FAIL(WEFT_ERR_ARG, "mesh: more than 400 characters");
+    if (p->mesh && strpbrk(p->mesh, " \t\n"))
+        return WEFT_FAIL(WEFT_ERR_ARG, "mesh: '%s' has blanks; write dp=2,tp=2", p->mesh);
+    if (p->mesh)
+        n = snprintf(text, sizeof text, "mesh=%s ", p->mesh);
+    else if (p->pp == 1)
+        n = snprintf(text, sizeof text, "mesh=dp=%d ", world ? world : 1);
+    snprintf(text + n, sizeof text - (size_t)n, "pp=%lld zero=%lld sp=%lld",
+             (long long)p->pp, (long long)p->zero, (long long)p->sp);
+    return weft_shorthand_parse(text, out);
+}
+
+/* Where the job does not cut the batch: one micro-batch a step for each stage of each pipeline. */
+static weft_status cut_batch(weft_job *j, const weft_shorthand *h)
+{
+    int     lane = weft_shorthand_lane_axis(h);
+    int64_t n    = (lane < 0 ? 1 : h->axis[lane].size) * (int64_t)h->pp;
+    if (j->given_micro_batch) return WEFT_OK;
+    if (j->batch % n)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "batch %lld is no multiple of %lld (dp * pp); set micro_batch",
+                         (long long)j->batch, (long long)n);
+    j->micro_batch = j->batch / n;
+    return weft_job__check_cut(j);
+}
+
+/* A plan file says how the batch is cut where the job does not. */
+static weft_status take_cut(weft_job *j, const weft_plan *p)
+{
+    if (!j->given_micro_batch) j->micro_batch = p->of.micro_batch;
+    if (!j->given_lanes) j->lanes = p->of.lanes;
+    j->given_micro_batch = j->given_lanes = true;
+    if (strcmp(j->recompute, "none") && strcmp(j->recompute, p->recompute))
+        return WEFT_FAIL(WEFT_ERR_ARG, "recompute is %s, but the plan %s says %s",
+                         j->recompute, j->plan.file, p->recompute);
+    j->recompute = p->recompute;
+    return weft_job__check_cut(j);
+}
+
+weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
+                                    weft_plan **file)
+{
+    *file = NULL;
+    if (j->plan.file) {
+        WEFT_TRY(weft_plan_load(j->plan.file, file));
+        if (world && weft_plan_world(*file) != world)
+            return weft_plan_check(*file, j->plan.file, &(*file)->of, world);
+        return take_cut(j, *file);
+    }
+    WEFT_TRY(read_words(j, world, h));
+    if (world && weft_shorthand_world(h) != world) {
+        weft_text t = {0};
+        weft_shorthand_print(h, &t);
+        weft_status st = WEFT_FAIL(WEFT_ERR_ARG, "%s makes %d ranks, but there are %d",
+                                   t.s && strcmp(t.s, "mesh=") ? t.s : "the plan",
+                                   weft_shorthand_world(h), world);
+        weft_text_fini(&t);
+        return st;
+    }
+    return cut_batch(j, h);
+}
+
+weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
+                                    weft_plan **p)
+{
+    weft_compile_spec spec = weft_job_spec(j);
+    if (!*p)
+        return weft_compile_plan(&spec, h, j->plan.schedule, (int)j->plan.chunks, world,
+                                 p);
+    weft_compiled c = {0};
+    weft_plan_of  of;
+    WEFT_TRY(weft_compile_graph(&spec, &c));
+    weft_compile_plan_of(&spec, c.model, &of);
+    of.kernels     = weft_session__kernel_set();
+    weft_status st = weft_plan_check(*p, j->plan.file, &of, world);
+    weft_compiled_fini(&c);
+    return st;
+}
+
+weft_status weft_job_print_plan(const weft_job *job, int world, weft_text *t)
+{
+    weft_job       j = *job;
+    weft_shorthand h;
+    weft_plan     *p  = NULL;
+    weft_status    st = WEFT_OK;
+    WEFT_GO(weft_session__find_seq(&j));
+    WEFT_GO(weft_session__plan_open(&j, world, &h, &p));
+    WEFT_GO(weft_session__plan_make(&j, world, &h, &p));
+    p->of.kernels = weft_session__kernel_set();
+    WEFT_GO(weft_plan_print(p, t));
+out:
+    weft_plan_destroy(p);
+    return st;
+}
