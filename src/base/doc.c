@@ -1,4 +1,4 @@
-/* The tree of a document: building, reading, changing, printing.  Parsers: doc_json.c, doc_yaml.c. */
+/* The tree of a document: building, reading, changing, printing.  Parsers: doc_json.c, doc_yaml.c, doc_toml.c. */
 #include "base/doc.h"
 
 #include <errno.h>
@@ -137,10 +137,11 @@ weft_status weft_doc_load(const char *path, weft_doc **out)
     char  *text;
     size_t n;
     WEFT_TRY(weft_io_read_file(path, &text, &n));
-    size_t      len  = strlen(path);
-    bool        json = len >= 5 && !strcmp(path + len - 5, ".json");
-    weft_status st   = json ? weft_doc_parse_json(path, text, n, out)
-                            : weft_doc_parse_yaml(path, text, n, out);
+    size_t      len = strlen(path);
+    const char *end = len >= 5 ? path + len - 5 : "";
+    weft_status st  = !strcmp(end, ".json")   ? weft_doc_parse_json(path, text, n, out)
+                      : !strcmp(end, ".toml") ? weft_doc_parse_toml(path, text, n, out)
+                                              : weft_doc_parse_yaml(path, text, n, out);
     free(text);
     return st;
 }

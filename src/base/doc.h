@@ -1,4 +1,4 @@
-/* A document: the tree of a JSON or YAML text, with the line of every node, read-only.
+/* A document: the tree of a JSON, YAML or TOML text, with the line of every node, read-only.
  * JSON is read strictly (RFC 8259, duplicate keys refused); YAML is the part people write
  * configurations in: block and flow maps and lists, plain, quoted and block scalars, comments.
  * Anchors, tags, several documents and tabs as indentation are refused with a line.
@@ -49,7 +49,9 @@ weft_status weft_doc_parse_json(const char *file, const char *text, size_t n,
                                 weft_doc **out);
 weft_status weft_doc_parse_yaml(const char *file, const char *text, size_t n,
                                 weft_doc **out);
-/* By the ending of the name: .json, else YAML. */
+weft_status weft_doc_parse_toml(const char *file, const char *text, size_t n,
+                                weft_doc **out);
+/* By the ending of the name: .json, .toml, else YAML. */
 weft_status weft_doc_load(const char *path, weft_doc **out);
 void        weft_doc_destroy(weft_doc *d);
 
