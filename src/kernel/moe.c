@@ -149,18 +149,23 @@ KERNEL(dispatch)
 {
     const weft_view *idx = &c->in[1];
     int64_t          n = weft_kernel__attr(c, "experts")->i, *next = x->scratch, sum = 0;
-    int64_t          first = weft_kernel__attr(c, "first_expert")->i;
-    job              j     = {.y = &c->in[0], .rows = &c->out[0]};
+    int64_t          first = weft_kernel__attr(c, "first_expert")->i,
+            end            = first + weft_kernel__attr(c, "own")->i;
+    job j                  = {.y = &c->in[0], .rows = &c->out[0]};
     j.d                    = c->in[0].shape.d[1];
     j.k                    = idx->shape.d[1];
     j.r                    = idx->shape.d[0] * j.k;
     int32_t *src           = c->out[2].p ? c->out[2].p : (void *)(next + n + 1);
     int32_t *offsets       = c->out[1].p;
 
+    if (end < first) first = 0, end = n; /* all of them */
+    if (first < 0 || end > n)
+        return WEFT_FAIL(WEFT_ERR_ARG, "dispatch: experts %ld to %ld of %ld", (long)first,
+                         (long)end, (long)n);
     memset(next, 0, sizeof *next * (size_t)(n + 1));
     for (int64_t i = 0; i < j.r; i++) {
-        int64_t e = weft_kernel__id(idx->p, idx->dtype, i) - first;
-        if (e >= 0 && e < n) next[e]++;
+        int64_t e = weft_kernel__id(idx->p, idx->dtype, i);
+        if (e >= first && e < end) next[e]++;
     }
     for (int64_t e = 0; e <= n; e++) {
         int64_t count = e < n ? next[e] : 0;
@@ -170,8 +175,8 @@ KERNEL(dispatch)
     }
     for (int64_t i = sum; i < j.r; i++) src[i] = -1;
     for (int64_t i = 0; i < j.r; i++) {
-        int64_t e = weft_kernel__id(idx->p, idx->dtype, i) - first;
-        if (e >= 0 && e < n) src[next[e]++] = (int32_t)i;
+        int64_t e = weft_kernel__id(idx->p, idx->dtype, i);
+        if (e >= first && e < end) src[next[e]++] = (int32_t)i;
     }
     j.src   = src;
     j.grain = weft_kernel__grain(j.d, TASK);

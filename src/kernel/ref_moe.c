@@ -61,12 +61,14 @@ WEFT_REF(dispatch)
 {
     int64_t n = u->in[0].shape.d[0], d = u->in[0].shape.d[1], k = u->in[1].shape.d[1],
             r = 0;
-    int64_t X = u->out[1].shape.d[0] - 1, first = weft_use_int(u, "first_expert");
+    int64_t X = u->out[1].shape.d[0] - 1, first = weft_use_int(u, "first_expert"),
+            own = weft_use_int(u, "own");
     weft_kernel__zero(out[0], &u->out[0]);
     for (int64_t e = 0; e < X; e++) {
         out[1][e] = (double)r;
-        for (int64_t i = 0; i < n * k; i++)
-            if ((int64_t)in[1][i] == first + e) {
+        bool kept = own < 0 || (e >= first && e < first + own);
+        for (int64_t i = 0; i < n * k && kept; i++)
+            if ((int64_t)in[1][i] == e) {
                 memcpy(out[0] + r * d, in[0] + i / k * d, sizeof(double) * (size_t)d);
                 out[2][r++] = (double)i;
             }

@@ -268,6 +268,103 @@ void weft_shard_local_attr(const weft_op_use *u, const weft_type *local_out,
     if ((at = weft_op_attr_index(u->op, "t")) >= 0) attr[at].i = y->d[1];
 }
 
+static int64_t *int_attr(weft_op op, weft_attr *attr, const char *name)
+{
+    int i = weft_op_attr_index(op, name);
+    return i >= 0 ? &attr[i].i : NULL;
+}
+static int named(const weft_node_factors *f, char name)
+{
+    for (int k = 0; k < f->f.n; k++)
+        if (f->f.factor[k].name == name) return k;
+    return -1;
+}
+
+bool weft_shard_is_positional(const weft_op_use *u, const weft_node_factors *f,
+                              int factor)
+{
+    char name  = f->f.factor[factor].name;
+    bool first = weft_op_attr_index(u->op, "first") >= 0;
+    if (weft_op_get(u->op)->flags & WEFT_OP_RANDOM) return true;
+    if (factor == f->own || factor == f->expert) return true;
+    if (name == 'v') return first || weft_shard_index_operand(u, f, &factor) >= 0;
+    if (name == 's' && first) return true;
+    return (name == 's' || name == 't') && (weft_op_attr_index(u->op, "q_first") >= 0 ||
+                                            weft_op_attr_index(u->op, "s_first") >= 0);
+}
+
+/* A piece's origin in the whole, dimension by dimension. */
+static void set_at(const weft_op_use *u, const weft_node_factors *f,
+                   const weft_interval *part, weft_attr *attr)
+{
+    int at = weft_op_attr_index(u->op, "at"), whole = weft_op_attr_index(u->op, "whole");
+    const weft_shape *s = &u->in[0].shape;
+    if (at < 0 || whole < 0) return;
+    if (!attr[whole].n)
+        for (int d = 0; d < s->n; d++) attr[whole].l[d] = s->d[d], attr[at].l[d] = 0;
+    attr[whole].n = attr[at].n = s->n;
+    for (int d = 0; d < s->n; d++)
+        if (dim_of(f, 0, d)->n) attr[at].l[d] += part[dim_of(f, 0, d)->f[0]].lo;
+}
+
+/* Where queries and keys stand: said only when either is cut. */
+static void set_positions(const weft_op_use *u, const weft_node_factors *f,
+                          const weft_interval *part, int s, int t, weft_attr *attr)
+{
+    int64_t *q = int_attr(u->op, attr, "q_first"), *k = int_attr(u->op, attr, "k_first");
+    int64_t  n_s = f->f.factor[s].size, n_t = f->f.factor[t].size;
+    if (!q || !k) return;
+    if (part[s].hi - part[s].lo == n_s && part[t].hi - part[t].lo == n_t) return;
+    if (*q < 0) *q = n_t - n_s, *k = 0;
+    *q += part[s].lo;
+    *k += part[t].lo;
+    if (*q < 0) *k -= *q, *q = 0; /* only their difference counts */
+}
+
+static bool is_cut(const weft_layout *cut, int factor)
+{
+    for (int i = 0; i < cut->n && factor >= 0; i++)
+        if (cut->split[i].dim == factor) return true;
+    return false;
+}
+
+weft_status weft_shard_own_experts(const weft_node_factors *f, const weft_mesh *m,
+                                   const weft_layout *cut, int64_t n, int place,
+                                   weft_arena *a, weft_interval *out)
+{
+    weft_layout    l = weft_layout_replicated(cut->mesh, 1);
+    weft_interval *v;
+    int            n_v;
+    for (int i = 0; i < cut->n; i++)
+        if (cut->split[i].dim == f->own || cut->split[i].dim == f->expert)
+            if (!weft_layout_find(&l, cut->split[i].axis))
+                weft_layout_cut(&l, 0, cut->split[i].axis, WEFT_SPLIT_BLOCK);
+    WEFT_TRY(weft_layout_intervals(&l, m, 0, n, place, a, &v, &n_v));
+    *out = n_v ? v[0] : (weft_interval){0, 0};
+    return WEFT_OK;
+}
+
+void weft_shard_local_first(const weft_op_use *u, const weft_node_factors *f,
+                            const weft_layout *cut, const weft_interval *part,
+                            weft_attr *attr)
+{
+    int      s = named(f, 's'), t = named(f, 't'), v = named(f, 'v');
+    int64_t *first = int_attr(u->op, attr, "first"), *x;
+    set_at(u, f, part, attr);
+    if (first && is_cut(cut, v))
+        *first = (*first < 0 ? 0 : *first) + part[v].lo;
+    else if (first && v < 0 && s >= 0)
+        *first += part[s].lo;
+    if (s >= 0 && (x = int_attr(u->op, attr, "s_first")) != NULL) *x += part[s].lo;
+    if (t >= 0 && (x = int_attr(u->op, attr, "t_first")) != NULL) *x += part[t].lo;
+    if (s >= 0 && t >= 0) set_positions(u, f, part, s, t, attr);
+    if (is_cut(cut, f->own) && (x = int_attr(u->op, attr, "first_expert")) != NULL &&
+        int_attr(u->op, attr, "own")) {
+        *x                            = part[f->own].lo;
+        *int_attr(u->op, attr, "own") = part[f->own].hi - part[f->own].lo;
+    }
+}
+
 int weft_shard_index_operand(const weft_op_use *u, const weft_node_factors *f,
                              int *factor)
 {

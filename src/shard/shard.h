@@ -223,6 +223,19 @@ weft_layout weft_shard_project(const weft_op_use *u, const weft_node_factors *f,
 /* Attributes that repeat sizes of the results, for local results. */
 void weft_shard_local_attr(const weft_op_use *u, const weft_type *local_out,
                            weft_attr *attr);
+/* Does the operator know positions along the factor (in a sequence, in a table, of a random mask)?  A part of such a
+ * factor has to be one run: a part of two runs is two uses. */
+bool weft_shard_is_positional(const weft_op_use *u, const weft_node_factors *f,
+                              int factor);
+/* Attributes that say where a part begins.  cut: the node's, by factor; part: the run of each factor that this is,
+ * of '@' the experts whose rows are kept here (weft_shard_own_experts()). */
+void weft_shard_local_first(const weft_op_use *u, const weft_node_factors *f,
+                            const weft_layout *cut, const weft_interval *part,
+                            weft_attr *attr);
+/* Of n experts those of a place, where '@' or x is cut. */
+weft_status weft_shard_own_experts(const weft_node_factors *f, const weft_mesh *m,
+                                   const weft_layout *cut, int64_t n, int place,
+                                   weft_arena *a, weft_interval *out);
 /* The integer operand whose numbers count along a factor (rows of a table: letter v), -1 none. */
 int weft_shard_index_operand(const weft_op_use *u, const weft_node_factors *f,
                              int *factor);

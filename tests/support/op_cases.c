@@ -182,7 +182,7 @@ const weft_test_case weft_test_cases[] = {
     C(ROUTE_GRAD, "k=2", "f32[5,4] f32[5,2] i32[5,2]!4 f32[5,2]", 1),
     C(ROUTE_GRAD, "k=2 norm=0", "f32[5,4] f32[5,2] i32[5,2]!4 f32[5,2]", 1),
     C(DISPATCH, "experts=4", "f32[5,3] i32[5,2]!4", 3),
-    C(DISPATCH, "experts=2 first_expert=1", "f32[9,3] i32[9,2]!4", 3),
+    C(DISPATCH, "experts=4 first_expert=1 own=2", "f32[9,3] i32[9,2]!4", 3),
     C(DISPATCH, "experts=1", "f32[3,1] i32[3,1]!1", 3),
     C(DISPATCH_GRAD, "k=2", "f32[10,3] i32[10]%", 1),
     C(DISPATCH_GRAD, "k=1", "f32[3,5] i32[3]%", 1),

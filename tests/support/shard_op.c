@@ -21,12 +21,6 @@ static bool has(const test_op *o, int i, int factor)
             if (dim_of(o, i, d)->f[k] == factor) return true;
     return false;
 }
-static int named(const test_op *o, char name)
-{
-    for (int k = 0; k < o->f.f.n; k++)
-        if (o->f.f.factor[k].name == name) return k;
-    return -1;
-}
 
 weft_status test_op_make(test_op *o, weft_arena *a, const weft_op_use *u,
                          const weft_mesh *m, const weft_layout *cut)
@@ -48,7 +42,7 @@ typedef struct part {
 /* Kernels know positions only by where a part begins: such factors are taken one run at a time. */
 static bool is_positional(const test_op *o, int factor)
 {
-    return strchr("stvx", o->f.f.factor[factor].name) != NULL;
+    return weft_shard_is_positional(&o->u, &o->f, factor);
 }
 
 static bool inside(const test_op *o, const part *p, int i, int d, int64_t at)
@@ -86,74 +80,40 @@ static bool takes(const test_op *o, const part *p, int i, int64_t e)
 
 /* ---- numbers that are positions ---- */
 
-static void set_int(weft_op op, weft_attr *attr, const char *name, int64_t x)
-{
-    int i = weft_op_attr_index(op, name);
-    if (i >= 0) attr[i].i = x;
-}
 static int64_t get_int(const test_op *o, const char *name)
 {
     return weft_op_attr_index(o->u.op, name) >= 0 ? weft_use_int(&o->u, name) : 0;
 }
 
-/* Rows of a cut table: the operator is told where its part begins, or they are counted from there. */
-static void shift_index(const test_op *o, const part *p, weft_op_use *u, double **x,
-                        weft_attr *attr)
+/* Rows of a cut table that the operator cannot be told the beginning of: counted from there. */
+static void shift_index(const test_op *o, const part *p, weft_op_use *u, double **x)
 {
     int v, k = weft_shard_index_operand(&o->u, &o->f, &v);
-    if (k < 0) return;
-    bool cut = p->lo[v] > 0 || p->hi[v] < o->f.f.factor[v].size;
-    if (weft_op_attr_index(o->u.op, "first") >= 0) {
-        int64_t first = get_int(o, "first");
-        if (cut || o->pair)
-            set_int(o->u.op, attr, "first", (first < 0 ? 0 : first) + p->lo[v]);
-        return;
-    }
-    for (int64_t i = 0; i < weft_shape_count(&u->in[k].shape) && cut; i++) {
+    if (k < 0 || weft_op_attr_index(o->u.op, "first") >= 0) return;
+    if (p->lo[v] == 0 && p->hi[v] == o->f.f.factor[v].size) return;
+    for (int64_t i = 0; i < weft_shape_count(&u->in[k].shape); i++) {
         bool mine = x[k][i] >= (double)p->lo[v] && x[k][i] < (double)p->hi[v];
         x[k][i]   = mine ? x[k][i] - (double)p->lo[v] : 1e9; /* in nobody's table */
     }
 }
 
-/* Offsets of the own experts; choices of others' experts are nobody's here. */
-static void own_experts(const test_op *o, int place, const part *p, weft_op_use *u,
-                        weft_type *in, double **x)
+/* Offsets of the own experts. */
+static void own_offsets(const test_op *o, const part *p, weft_type *in, double **x)
 {
-    int c[WEFT_MAX_AXIS];
-    if (o->f.own < 0) return;
-    if (o->f.expert >= 0) {
-        x[2] += p->lo[o->f.expert];
-        in[2].shape.d[0] = p->hi[o->f.expert] - p->lo[o->f.expert] + 1;
-        return;
-    }
-    int64_t n = get_int(o, "experts");
-    weft_mesh_coords(o->m, place, c);
-    for (int i = 0; i < o->cut->n && n; i++) {
-        const weft_split *s = &o->cut->split[i];
-        int64_t           P = o->m->axis[s->axis].size;
-        if (s->dim != o->f.own) continue;
-        int64_t at = c[s->axis], lo = n / P * at + (at < n % P ? at : n % P);
-        int64_t hi = n / P * (at + 1) + (at + 1 < n % P ? at + 1 : n % P);
-        for (int64_t k = 0; k < weft_shape_count(&u->in[1].shape); k++)
-            if (x[1][k] < (double)lo || x[1][k] >= (double)hi) x[1][k] = -1;
-    }
+    if (o->f.own < 0 || o->f.expert < 0) return;
+    x[2] += p->lo[o->f.expert];
+    in[2].shape.d[0] = p->hi[o->f.expert] - p->lo[o->f.expert] + 1;
 }
 
-/* Where the part's positions begin. */
-static void set_positions(const test_op *o, const part *p, weft_attr *attr)
+static weft_status set_first(const test_op *o, int place, const part *p, weft_attr *attr)
 {
-    weft_op op = o->u.op;
-    int     s = named(o, 's'), t = named(o, 't');
-    int64_t s_lo = s >= 0 ? p->lo[s] : 0, t_lo = t >= 0 ? p->lo[t] : 0;
-    if (s < 0) return;
-    set_int(op, attr, "first", get_int(o, "first") + s_lo);
-    set_int(op, attr, "s_first", get_int(o, "s_first") + s_lo);
-    set_int(op, attr, "t_first", get_int(o, "t_first") + t_lo);
-    if (weft_op_attr_index(op, "q_first") < 0 || t < 0) return;
-    int64_t q = get_int(o, "q_first"), k = get_int(o, "k_first");
-    if (q < 0) q = o->f.f.factor[t].size - o->f.f.factor[s].size + k;
-    set_int(op, attr, "q_first", q + s_lo);
-    set_int(op, attr, "k_first", k + t_lo);
+    weft_interval run[WEFT_MAX_FACTOR];
+    for (int k = 0; k < o->f.f.n; k++) run[k] = (weft_interval){p->lo[k], p->hi[k]};
+    if (o->f.own >= 0)
+        WEFT_TRY(weft_shard_own_experts(&o->f, o->m, o->cut, get_int(o, "experts"), place,
+                                        o->a, &run[o->f.own]));
+    weft_shard_local_first(&o->u, &o->f, o->cut, run, attr);
+    return WEFT_OK;
 }
 
 /* ---- one part ---- */
@@ -169,20 +129,6 @@ static double *numbers(const test_op *o, const weft_type *t)
     return WEFT_ARENA_ARRAY(o->a, double, weft_shape_count(&t->shape) + 1);
 }
 
-/* Masks count elements of whole samples: run on the whole, with zeros for what is not there. */
-static weft_status run_random(const test_op *o, const part *p, const double *const *in,
-                              double **y, uint64_t seed)
-{
-    double      *x = numbers(o, &o->u.in[0]), *all = numbers(o, &o->u.out[0]);
-    weft_ref_ctx ctx = {.seed = seed};
-    int64_t      n = weft_shape_count(&o->u.in[0].shape), at = 0;
-    for (int64_t e = 0; e < n; e++) x[e] = takes(o, p, 0, e) ? in[0][e] : 0;
-    WEFT_TRY(weft_kernel_ref_run(&o->u, (const double *const *)&x, &all, &ctx));
-    for (int64_t e = 0; e < n; e++)
-        if (takes(o, p, 1, e)) y[0][at++] = all[e];
-    return WEFT_OK;
-}
-
 static weft_status run_part(const test_op *o, int place, const part *p,
                             const double *const *in, double **y, weft_type *out,
                             uint64_t seed)
@@ -193,8 +139,6 @@ static weft_status run_part(const test_op *o, int place, const part *p,
     weft_attr *attr = WEFT_ARENA_ARRAY(o->a, weft_attr, WEFT_MAX_ATTR);
     weft_type *got  = WEFT_ARENA_ARRAY(o->a, weft_type, o->u.n_out + 1);
     WEFT_TRY(weft_arena_status(o->a));
-    if (weft_op_get(o->u.op)->flags & WEFT_OP_RANDOM)
-        return run_random(o, p, in, y, seed);
     for (int i = 0; i < n_in; i++) {
         int64_t at = 0;
         lin[i]     = local_type(o, p, i);
@@ -207,9 +151,9 @@ static weft_status run_part(const test_op *o, int place, const part *p,
     weft_op_use  u   = {o->u.op, attr, n_in, o->u.n_out, lin, out};
     weft_ref_ctx ctx = {.seed = seed};
     weft_shard_local_attr(&o->u, out, attr);
-    shift_index(o, p, &u, x, attr);
-    set_positions(o, p, attr);
-    own_experts(o, place, p, &u, lin, x);
+    WEFT_TRY(set_first(o, place, p, attr));
+    shift_index(o, p, &u, x);
+    own_offsets(o, p, lin, x);
     WEFT_TRY(weft_op_infer(&u, got));
     for (int j = 0; j < o->u.n_out; j++)
         if (!weft_shape_equal(&got[j].shape, &out[j].shape))
