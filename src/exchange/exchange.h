@@ -1,0 +1,77 @@
+/* Collectives across hosts as messages: what each position of a group sends to whom, step by step.
+ *
+ *     weft_exchange x = {WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 64};
+ *     for (int i = 0; i < weft_exchange_count(&x, me); i++) {
+ *         weft_exchange_step s = weft_exchange_at(&x, me, i);
+ *         send s.send to s.to, receive s.recv from s.from; the next step begins when both are done
+ *     }
+ *
+ * A vector is cut into n shares, n positions; share k is position k's in reduce_scatter and all_gather.  Pure
+ * functions, nothing allocated: transports run the steps, sim prices them.
+ *
+ *     halving    the vector is halved, the distance doubled (partner p^1, p^2, p^4, ..); gathered back the same way.
+ *                Adds in the order of the binary tree.  log2 n messages for reduce_scatter, all_gather, each half of
+ *                all_reduce; at most 2 more where n is no power of two
+ *     doubling   the same with the whole vector (all_reduce): log2 n messages, at most 2 more; for small vectors
+ *     ring       n - 1 messages to the right neighbour, twice for all_reduce; adds in another order
+ *     direct     one message to each other position; who receives adds them all at the end, by the tree */
+#ifndef WEFT_EXCHANGE_EXCHANGE_H
+#define WEFT_EXCHANGE_EXCHANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum weft_exchange_kind {
+    WEFT_EXCHANGE_ALL_REDUCE,
+    WEFT_EXCHANGE_REDUCE_SCATTER,
+    WEFT_EXCHANGE_ALL_GATHER,
+    WEFT_EXCHANGE_ALL_TO_ALL,
+} weft_exchange_kind;
+
+typedef enum weft_exchange_algorithm {
+    WEFT_EXCHANGE_HALVING,
+    WEFT_EXCHANGE_DOUBLING,
+    WEFT_EXCHANGE_RING,
+    WEFT_EXCHANGE_DIRECT,
+} weft_exchange_algorithm;
+
+typedef struct weft_exchange {
+    weft_exchange_kind      kind;
+    weft_exchange_algorithm algorithm;
+    int                     n; /* positions, shares */
+} weft_exchange;
+
+/* Shares first, first + stride, ...: n of them. */
+typedef struct weft_exchange_shares {
+    int32_t first, stride, n;
+} weft_exchange_shares;
+
+typedef enum weft_exchange_use {
+    WEFT_EXCHANGE_TAKE, /* what comes replaces what is there */
+    WEFT_EXCHANGE_ADD,  /* is added to it */
+    WEFT_EXCHANGE_ASIDE /* is kept beside it: the sum of higher positions, added when all lower ones are */
+} weft_exchange_use;
+
+/* Where n is no power of two, the positions past the largest power below it are summed by themselves; their sum
+ * travels aside, behind the shares it belongs to, so that it costs no messages and is added last. */
+typedef struct weft_exchange_step {
+    int32_t              to, from; /* positions; -1: nobody */
+    weft_exchange_shares send, recv;
+    weft_exchange_use    use;
+    bool send_aside, recv_aside; /* the same shares of what is aside travel too */
+    bool finish;                 /* after this step, add what is aside */
+} weft_exchange_step;
+
+/* false: no such algorithm for this kind */
+bool               weft_exchange_can(const weft_exchange *x);
+int                weft_exchange_count(const weft_exchange *x, int me);
+weft_exchange_step weft_exchange_at(const weft_exchange *x, int me, int i);
+/* Shares that a step sends, those aside counted. */
+int weft_exchange_sent(const weft_exchange_step *s);
+/* The place of a share in an all_reduce's vector, so that what halving sends lies in one piece; for other kinds
+ * share k lies at k. */
+int weft_exchange_place(const weft_exchange *x, int share);
+
+const char *weft_exchange_algorithm_name(weft_exchange_algorithm a);
+
+#endif
