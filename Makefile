@@ -8,6 +8,7 @@
 #   make model      the shared-memory barrier, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
+#   make matrix     60 plans over 1 to 8 processes against one: bench/results/matrix.csv
 #   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
 #   make format clean deps
@@ -25,7 +26,7 @@ CTEST = ctest --output-on-failure -j $(JOBS)
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
 .PHONY: all build deps demo test unit check layers headers names installed format \
-        format-check asan tsan fuzz fault gcc clang plan-only install clean
+        format-check asan tsan fuzz fault gcc clang plan-only install clean matrix
 all: build
 
 build:
@@ -48,6 +49,9 @@ test: deps
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-30}
 	@$(MAKE) --no-print-directory unit
+
+matrix: build
+	@WEFT_MATRIX=bench/results/matrix.csv $(BUILD)/test_plans
 
 unit: build
 	@$(CTEST) --test-dir $(BUILD)

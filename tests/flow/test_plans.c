@@ -1,0 +1,362 @@
+/* Plans on real processes train like one: every row is `weft run --nproc-per-node N` for 20 steps.
+ *
+ *   bitwise   loss and gradient norm of every step and weights_xxh64 are those of one process
+ *   close     where sums are cut differently (tp, sp, cp, ep): within the tolerances of the issue
+ *
+ * Without WEFT_MATRIX only the rows marked quick run.  WEFT_MATRIX=FILE runs all and writes a table (make matrix). */
+#include "support/test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/doc.h"
+#include "base/io.h"
+#include "base/random.h"
+#include "store/safetensors.h"
+#include "support/files.h"
+
+enum {
+    STEPS = 20,
+    SEQ   = 16,
+    ROWS  = 64
+};
+
+typedef struct row {
+    const char *model;
+    int         n; /* processes */
+    const char *words;
+    bool        close, quick;
+} row;
+
+#define BITWISE false
+#define CLOSE   true
+#define QUICK   true
+#define MATRIX  false
+
+static const row table[] = {
+#include "flow/plans.def"
+};
+
+/* ---- models and data ---- */
+
+/* The fixture's configuration with four layers, no weights: drawn from the seed. */
+static void write_model(const char *name)
+{
+    static const char *const key[] = {"\"num_hidden_layers\": 2", "\"n_layer\": 2"};
+    char                     from[256];
+    size_t                   n;
+    snprintf(from, sizeof from, "tests/fixtures/families/%s/config.json", name);
+    char *text = test_files_read(from, &n);
+    for (size_t i = 0; i < 2; i++) {
+        char *at = strstr(text, key[i]);
+        if (at) at[strlen(key[i]) - 1] = '4';
+    }
+    assert_ok(weft_io_mkdirs(test_files_path("%s", name)));
+    test_files_write(test_files_path("%s/config.json", name), text, n);
+    free(text);
+}
+
+static uint32_t draw(uint32_t i, uint32_t below)
+{
+    uint32_t key[2] = {7, 11}, ctr[4] = {i, 0, 0, 0}, w[4];
+    weft_random_philox(key, ctr, w);
+    return w[0] % below;
+}
+
+static void write_data(void)
+{
+    static uint16_t token[ROWS * SEQ * 4 + 1];
+    static int32_t  ids[ROWS * SEQ], labels[ROWS * SEQ];
+    int64_t         dim[2] = {ROWS, SEQ};
+    weft_shape      shape  = {.n = 2, .d = {dim[0], dim[1]}};
+    for (uint32_t i = 0; i < WEFT_COUNT(token); i++)
+        token[i] = (uint16_t)(i % 3 ? (token[i - 1] * 5u + 3) % 31 : draw(i, 31));
+    for (uint32_t i = 0; i < WEFT_COUNT(ids);
+         i++) { /* an uneven number of labels a row */
+        ids[i] = (int32_t)draw(i, 31);
+        labels[i] =
+            draw(i + 100000, 100) < 15 + i / SEQ % 20 ? (ids[i] * 5 + 3) % 31 : -100;
+    }
+    test_files_write(test_files_path("tokens.bin"), token, sizeof token);
+    weft_store_item item[] = {{"input_ids", WEFT_DTYPE_I32, shape, {.data = ids}},
+                              {"labels", WEFT_DTYPE_I32, shape, {.data = labels}}};
+    assert_ok(weft_store_write(test_files_path("rows.safetensors"),
+                               &(weft_store_spec){.item = item, .n_item = 2}));
+}
+
+/* ---- runs ---- */
+
+typedef struct outcome {
+    int    code;
+    int    n;
+    double loss[STEPS], norm[STEPS];
+    char   hash[32], words[400];
+    double seconds;
+} outcome;
+
+static double number(const weft_node *m, const char *key)
+{
+    const weft_node *n = weft_node_get(m, key);
+    assert_non_null(n);
+    return n->kind == WEFT_NODE_INT ? (double)n->u.i : n->u.f;
+}
+
+static void read_metrics(const char *path, outcome *o)
+{
+    size_t n;
+    char  *text = test_files_read(path, &n), *save = NULL;
+    for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+        weft_doc *d;
+        assert_ok(weft_doc_parse_json(path, l, strlen(l), &d));
+        assert_true(o->n < STEPS);
+        o->loss[o->n]   = number(weft_doc_root(d), "loss");
+        o->norm[o->n++] = number(weft_doc_root(d), "grad_norm");
+        weft_doc_destroy(d);
+    }
+    free(text);
+}
+
+/* job: words of the model and its data; the output folder is out. */
+static outcome run(int n, const char *job, const char *words, const char *out)
+{
+    outcome   o   = {0};
+    weft_text cmd = {0};
+    size_t    len;
+    double    begin = weft_clock_s();
+    weft_text_add(
+        &cmd, "timeout 120 %s run --nproc-per-node %d %s %s output=%s --json -q >%s 2>%s",
+        WEFT_TEST_COMMAND, n, job, words, test_files_path("%s", out),
+        test_files_path("stdout"), test_files_path("stderr"));
+    int how   = system(cmd.s);
+    o.code    = WIFEXITED(how) ? WEXITSTATUS(how) : 255;
+    o.seconds = weft_clock_s() - begin;
+    weft_text_fini(&cmd);
+    char *err = test_files_read(test_files_path("stderr"), &len);
+    snprintf(o.words, sizeof o.words, "%.*s", (int)strcspn(err, "\n"), err);
+    free(err);
+    if (o.code) return o;
+    char *text = test_files_read(test_files_path("stdout"), &len);
+    char *at   = strstr(text, "\"weights_xxh64\": \"");
+    assert_non_null(at);
+    snprintf(o.hash, sizeof o.hash, "%.16s", at + strlen("\"weights_xxh64\": \""));
+    free(text);
+    read_metrics(test_files_path("%s/metrics.jsonl", out), &o);
+    return o;
+}
+
+static const char *job_of(const char *model)
+{
+    static char text[1024];
+    bool        rows = !strcmp(model, "bert") || !strcmp(model, "ernie");
+    snprintf(text, sizeof text,
+             "model=%s data=%s seq=%d batch=16 micro_batch=1 lanes=8 steps=%d threads=1 "
+             "optimizer.lr=0.003 optimizer.weight_decay=0.1 optimizer.clip=1",
+             test_files_path("%s", model),
+             test_files_path(rows ? "rows.safetensors" : "tokens.bin"), SEQ, STEPS);
+    return text;
+}
+
+/* How far apart, as the issue counts; 0: the same bits. */
+static bool same(const outcome *one, const outcome *o, bool close, double *loss,
+                 double *norm)
+{
+    bool bits = o->n == one->n && !strcmp(o->hash, one->hash);
+    *loss = *norm = 0;
+    for (int i = 0; i < o->n && i < one->n; i++) {
+        bits  = bits && o->loss[i] == one->loss[i] && o->norm[i] == one->norm[i];
+        *loss = fmax(*loss, fabs(o->loss[i] / one->loss[i] - 1));
+        *norm = fmax(*norm, fabs(o->norm[i] / one->norm[i] - 1));
+    }
+    return close ? o->n == one->n && *loss <= 1e-5 && *norm <= 1e-5 : bits;
+}
+
+static const char *verdict(const row *r, const outcome *one, const outcome *o,
+                           weft_text *table_out)
+{
+    double      loss = 0, norm = 0;
+    const char *what = "FAILED";
+    if (!o->code && same(one, o, r->close, &loss, &norm))
+        what = r->close ? "close" : "bitwise";
+    if (o->code && strstr(o->words, "cannot run yet")) what = "not there yet";
+    weft_text_add(table_out, "%s,%d,\"%s\",%s,%.2g,%.2g,%.1f\n", r->model, r->n, r->words,
+                  what, loss, norm, o->seconds);
+    print_message("%-8s %d  %-40s %s%s%.300s\n", r->model, r->n, r->words, what,
+                  o->code ? ": " : "", o->code ? o->words : "");
+    return what;
+}
+
+static void plans_train_like_one(void **state)
+{
+    const char *matrix = getenv("WEFT_MATRIX"), *model = "";
+    weft_text   out   = {0};
+    outcome     one   = {0};
+    int         n_bad = 0, n_missing = 0;
+    (void)state;
+    weft_text_add(&out, "model,processes,plan,result,loss,grad_norm,seconds\n");
+    for (size_t i = 0; i < WEFT_COUNT(table); i++) {
+        const row *r = &table[i];
+        char       dir[32];
+        if (!matrix && !r->quick) continue;
+        if (strcmp(model, r->model)) {
+            model = r->model;
+            snprintf(dir, sizeof dir, "one-%s", model);
+            one = run(1, job_of(model), "", dir);
+            if (one.code) fail_msg("%s on one process: %s", model, one.words);
+            assert_int_equal(one.n, STEPS);
+        }
+        snprintf(dir, sizeof dir, "plan-%zu", i);
+        outcome     o    = run(r->n, job_of(model), r->words, dir);
+        const char *what = verdict(r, &one, &o, &out);
+        n_bad += !strcmp(what, "FAILED");
+        n_missing += !strcmp(what, "not there yet");
+    }
+    if (n_missing) print_message("%d plans are not there yet\n", n_missing);
+    if (matrix) test_files_write(matrix, out.s, out.n);
+    weft_text_fini(&out);
+    if (n_bad) fail_msg("%d plans do not train like one process", n_bad);
+}
+
+/* Ten steps under one plan, the rest under another: checkpoints know no plan. */
+static void plans_may_change(void **state)
+{
+    static const struct {
+        const char *model;
+        int         n[2];
+        const char *words[2];
+    } change[] = {
+        {"gpt2", {2, 2}, {"pp=2", "mesh=dp=2"}},
+        {"gpt2", {4, 1}, {"mesh=dp=2 pp=2 schedule=zb-h1", ""}},
+        {"llama", {1, 4}, {"", "pp=2 mesh=dp=2"}},
+        {"bert", {2, 3}, {"pp=2 schedule=interleaved chunks=2", "pp=3 schedule=gpipe"}},
+        {"mixtral", {4, 2}, {"mesh=dp=4 zero=1", "mesh=dp=2 zero=3"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(change); i++) {
+        char   dir[32], words[200];
+        double loss, norm;
+        snprintf(dir, sizeof dir, "one-%zu", i);
+        outcome one = run(1, job_of(change[i].model), "", dir), o = {0};
+        for (int k = 0; k < 2 && !o.code; k++) {
+            snprintf(dir, sizeof dir, "change-%zu", i);
+            snprintf(words, sizeof words, "%s%s", change[i].words[k],
+                     k ? "" : " steps=10");
+            o = run(change[i].n[k], job_of(change[i].model), words, dir);
+        }
+        if (o.code && strstr(o.words, "cannot run yet")) {
+            print_message("%s, '%s' to '%s': not there yet\n", change[i].model,
+                          change[i].words[0], change[i].words[1]);
+        } else if (o.code || !same(&one, &o, false, &loss, &norm)) {
+            fail_msg("%s, '%s' to '%s': %s", change[i].model, change[i].words[0],
+                     change[i].words[1], o.code ? o.words : "other bits");
+        }
+    }
+}
+
+/* ---- the reference ---- */
+
+static void read_list(const weft_node *map, const char *key, double *out)
+{
+    const weft_node *l = weft_node_get(map, key);
+    assert_int_equal(l->u.list.n, STEPS);
+    for (int i = 0; i < STEPS; i++)
+        out[i] = l->u.list.node[i]->kind == WEFT_NODE_INT ? (double)l->u.list.node[i]->u.i
+                                                          : l->u.list.node[i]->u.f;
+}
+
+static void check_reference(const char *model, int n, const char *words)
+{
+    char      path[256], job[1024];
+    weft_doc *d;
+    double    loss[STEPS], norm[STEPS], fp32[STEPS];
+    snprintf(path, sizeof path, "../shared/reference/%s/reference.json", model);
+    if (!weft_io_exists(path)) {
+        print_message("skipped: %s is not there\n", path);
+        return;
+    }
+    assert_ok(weft_doc_load(path, &d));
+    const weft_node *fp64 = weft_node_get(weft_doc_root(d), "fp64");
+    read_list(fp64, "loss", loss);
+    read_list(fp64, "grad_norm", norm);
+    read_list(weft_node_get(weft_doc_root(d), "fp32"), "grad_norm", fp32);
+    const weft_node *betas = weft_node_get(weft_doc_root(d), "betas");
+    snprintf(path, sizeof path, "../shared/reference/%s/tokens.bin", model);
+    if (!weft_io_exists(path))
+        snprintf(path, sizeof path, "../shared/reference/%s/data.safetensors", model);
+    snprintf(job, sizeof job,
+             "model=../shared/reference/%s/init data=%s seq=%d batch=%d micro_batch=2 "
+             "steps=%d "
+             "threads=1 optimizer.lr=%.17g optimizer.weight_decay=%.17g optimizer.clip=1 "
+             "'optimizer.betas=[%.17g, %.17g]'",
+             model, path, (int)number(weft_doc_root(d), "seq"),
+             (int)number(weft_doc_root(d), "batch"), STEPS,
+             number(weft_doc_root(d), "lr"), number(weft_doc_root(d), "weight_decay"),
+             betas->u.list.node[0]->u.f, betas->u.list.node[1]->u.f);
+    weft_doc_destroy(d);
+    outcome o = run(n, job, words, "reference");
+    if (o.code && strstr(o.words, "cannot run yet")) {
+        print_message("%s %s: not there yet\n", model, words);
+        return;
+    }
+    if (o.code) fail_msg("%s %s: %s", model, words, o.words);
+    for (int i = 0; i < STEPS; i++) {
+        double allowed = fmax(1e-5, 4 * fabs(fp32[i] / norm[i] - 1));
+        if (!(fabs(o.loss[i] / loss[i] - 1) <= 1e-5))
+            fail_msg("%s %s step %d: loss %g", model, words, i + 1, o.loss[i]);
+        if (!(fabs(o.norm[i] / norm[i] - 1) <= allowed))
+            fail_msg("%s %s step %d: gradient norm off by %g", model, words, i + 1,
+                     fabs(o.norm[i] / norm[i] - 1));
+    }
+}
+
+static int begin(void **state);
+static int end(void **state);
+
+static void reference_is_met(void **state)
+{
+    static const row list[] = {
+        {"gpt2", 2, "mesh=dp=2", CLOSE, QUICK},
+        {"llama", 2, "mesh=tp=2", CLOSE, QUICK},
+        {"bert", 2, "pp=2", CLOSE, QUICK},
+        {"gpt2", 2, "mesh=dp=2 zero=3", CLOSE, QUICK},
+        {"mixtral", 2, "mesh=ep=2", CLOSE, QUICK},
+        {"qwen2", 8, "mesh=dp=2,tp=2 pp=2", CLOSE, QUICK},
+        {"ernie", 4, "mesh=dp=2 pp=2 zero=1", CLOSE, MATRIX},
+        {"llama", 4, "mesh=tp=2 pp=2 sp=1", CLOSE, MATRIX},
+    };
+    for (size_t i = 0; i < WEFT_COUNT(list); i++)
+        if (list[i].quick || getenv("WEFT_MATRIX")) {
+            check_reference(list[i].model, list[i].n, list[i].words);
+            end(state);
+            begin(state);
+        }
+}
+
+static int begin(void **state)
+{
+    static const char *const model[] = {"gpt2", "llama", "mixtral", "bert", "ernie"};
+    (void)state;
+    test_files_begin();
+    for (size_t i = 0; i < WEFT_COUNT(model); i++) write_model(model[i]);
+    write_data();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    test_files_end();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest test[] = {
+        cmocka_unit_test_setup_teardown(plans_train_like_one, begin, end),
+        cmocka_unit_test_setup_teardown(plans_may_change, begin, end),
+        cmocka_unit_test_setup_teardown(reference_is_met, begin, end),
+    };
+    return cmocka_run_group_tests(test, NULL, NULL);
+}
