@@ -23,6 +23,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
         WEFT_ARENA_ARRAY(tmp, weft_partition__block, s->n_storage + 1);
     int    *of = WEFT_ARENA_ARRAY(tmp, int, s->n_storage + 1), n = 0;
     int64_t end[WEFT_PARTITION__N_SLAB] = {0};
+    bool    several = o->n_micro > (o->world > 1 ? o->world : 1); /* of some rank */
 
     p->buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(tmp));
@@ -47,7 +48,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
             }
             b[n]    = (weft_partition__block){f->bytes * f->n_slot, 0, t->first, t->last};
             of[n++] = i;
-            if (sum && o->n_micro > 1) b[n - 1].first = 0;
+            if (sum && several) b[n - 1].first = 0; /* from micro-batch to micro-batch */
             continue;
         }
         f->slab   = slab;
@@ -132,7 +133,7 @@ static void fire(weft_program *p, int actor, int micro, int slot, bool first)
 
 /* The rank's lanes in order, merged like a binary counter: lane k of its own finishes as many subtrees as
  * k + 1 has trailing zeros. */
-static weft_status schedule(weft_program *p, int n_own)
+static weft_status schedule(weft_program *p, int n_own, int part)
 {
     int slot = 0;
     p->firing[WEFT_STREAM_COMPUTE] =
@@ -140,7 +141,7 @@ static weft_status schedule(weft_program *p, int n_own)
     WEFT_TRY(weft_arena_status(p->arena));
     for (int lane = 0; lane < n_own; lane++) {
         int first, end;
-        weft_partition_lane(p->n_micro, p->n_lane, p->rank * n_own + lane, &first, &end);
+        weft_partition_lane(p->n_micro, p->n_lane, part * n_own + lane, &first, &end);
         for (int m = first; m < end; m++) {
             fire(p, ACTOR_READ, m, slot, m == first);
             fire(p, ACTOR_FORWARD, m, slot, m == first);
@@ -156,10 +157,10 @@ static weft_status schedule(weft_program *p, int n_own)
 }
 
 static weft_status build(const weft_segment *s, const weft_partition_options *o,
-                         weft_program *p, weft_arena *tmp)
+                         const weft_partition__ranks *r, weft_program *p, weft_arena *tmp)
 {
-    p->world   = o->world > 1 ? o->world : 1;
-    p->rank    = o->world > 1 ? o->rank : 0;
+    p->world   = r->n_place;
+    p->rank    = r->place;
     p->n_micro = o->n_micro;
     p->n_lane  = o->n_lane;
     WEFT_TRY(plan_buffers(s, o, p, tmp));
@@ -173,7 +174,9 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     WEFT_TRY(sum_actor(p, s, ACTOR_MERGE, "merge", WEFT_INSTR_MERGE));
     p->actor[ACTOR_REDUCE] =
         (weft_actor){.name = "reduce", .stream = WEFT_STREAM_COMPUTE};
-    if (p->world > 1) {
+    if (r->local) {
+        WEFT_TRY(weft_partition__groups(p, r, 0));
+    } else if (p->world > 1) {
         WEFT_TRY(all_ranks(p));
         WEFT_TRY(sum_actor(p, s, ACTOR_REDUCE, "reduce", WEFT_INSTR_COLLECTIVE));
     }
@@ -185,12 +188,22 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
         p->binding[i].name = weft_arena_strdup(p->arena, s->binding[i].name);
     }
     p->n_binding = s->n_binding;
-    WEFT_TRY(schedule(p, weft_partition__own_lanes(o)));
+    WEFT_TRY(schedule(p, weft_partition__own_lanes(o), r->part));
     return weft_arena_status(p->arena);
 }
 
 weft_status weft_partition_one(const weft_graph *g, const weft_partition_options *o,
                                weft_program **out)
+{
+    weft_partition__ranks r = {.n_part = 1, .n_place = 1};
+    if (o->world > 1)
+        r = (weft_partition__ranks){
+            .n_part = o->world, .part = o->rank, .n_place = o->world, .place = o->rank};
+    return weft_partition__one(g, o, &r, out);
+}
+
+weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
+                                const weft_partition__ranks *r, weft_program **out)
 {
     weft_segment *s   = NULL;
     weft_arena   *tmp = NULL;
@@ -201,7 +214,7 @@ weft_status weft_partition_one(const weft_graph *g, const weft_partition_options
     WEFT_GO(weft_lower(g, &(weft_lower_options){.one_micro = o->n_micro == 1}, &s));
     WEFT_GO(weft_arena_create(&tmp));
     WEFT_GO(weft_program_create(g->name, &p));
-    WEFT_GO(build(s, o, p, tmp));
+    WEFT_GO(build(s, o, r, p, tmp));
     *out = p;
     p    = NULL;
 out:

@@ -4,6 +4,7 @@
 #define WEFT_PARTITION_PARTITION_H
 
 #include "lower/lower.h"
+#include "shard/shard.h"
 
 typedef struct weft_partition_options {
     int n_micro; /* logical micro-batches a step */
@@ -50,5 +51,39 @@ weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes);
 weft_status weft_partition_cuts(const weft_graph *g, int n_stage, int *cut);
 /* WEFT_ERR_ARG: cuts that do not ascend, or leave a stage empty. */
 weft_status weft_partition_check_cuts(const weft_graph *g, int n_stage, const int *cut);
+
+/* ---- graphs of places ---- */
+
+/* What one place of a mesh does: the given graph's nodes on local shapes, with collectives between them. */
+typedef struct weft_local {
+    weft_arena *arena;
+    weft_graph *graph;
+    int         n_node;
+    int        *node;  /* of each node: which of the given graph's it is or serves */
+    weft_vid   *value; /* of each value of the given graph: the local leaf; -1 */
+    weft_region
+        *region; /* of each parameter and state of the given graph: which part it is */
+    weft_vid *output; /* of each output of the given graph: whole on every place */
+    int n_group; /* what collectives' attribute group counts: ranks that differ along axes */
+    uint32_t *axes;
+} weft_local;
+
+typedef struct weft_local_options {
+    int place; /* of the mesh */
+    bool
+        one_term; /* every rank along the lanes has one micro-batch a step: its gradients are its sums */
+} weft_local_options;
+
+/* The sharding is of one mesh (all stages of a pipeline have alike ones), and the graph is that of one
+ * micro-batch: ranks along the lanes have other micro-batches, not parts of it.  *out is the caller's. */
+weft_status weft_partition_local(const weft_graph *g, const weft_sharding *s,
+                                 const weft_local_options *o, weft_local **out);
+void        weft_local_destroy(weft_local *l); /* accepts NULL */
+
+/* One rank's program of any mixture: data, tensor and sequence parallel and ZeRO by the sharding, a pipeline by
+ * the options, whose dp is left out (the lanes' axes say it).  Rank = stage * places + place.  Bindings of
+ * parameters and states are parts of the whole: origin and shape say which. */
+weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
+                           const weft_pipe_options *o, weft_program **out);
 
 #endif

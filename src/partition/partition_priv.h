@@ -17,6 +17,22 @@ typedef struct weft_partition__block {
 weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp,
                                  int64_t *total);
 
+/* Who the ranks are.  Along the lanes n_part of them share the micro-batches; n_place are in a stage. */
+typedef struct weft_partition__ranks {
+    int              n_part, part, n_place, place;
+    const weft_mesh *mesh;
+    const weft_local
+        *local; /* its graph has the sums over ranks; NULL: an actor has them */
+} weft_partition__ranks;
+
+/* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their axes. */
+weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
+                                   int stage);
+weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
+                                const weft_partition__ranks *r, weft_program **out);
+weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
+                                     const weft_partition__ranks *r, weft_program **out);
+
 /* ---- lanes.c: what every program of the room has ---- */
 
 enum {

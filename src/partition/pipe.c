@@ -139,7 +139,8 @@ static weft_status make_actors(pipe *k)
     weft_partition__actors *a = &k->actor;
     int                     n = weft_partition__n_piece(k);
     p->actor = WEFT_ARENA_ARRAY(p->arena, weft_actor, 5 * n + k->n_chunk + 2);
-    p->group = WEFT_ARENA_ARRAY(p->arena, weft_group, 2);
+    p->group = WEFT_ARENA_ARRAY(p->arena, weft_group,
+                                2 + (k->r->local ? k->r->local->n_group : 0));
     *a       = (weft_partition__actors){.compute  = nothing(k, n),
                                         .merge    = nothing(k, n),
                                         .recv     = nothing(k, n),
@@ -149,8 +150,11 @@ static weft_status make_actors(pipe *k)
                                         .reduce   = -1};
     WEFT_TRY(weft_arena_status(p->arena));
     WEFT_TRY(weft_arena_status(k->tmp));
-    if (k->dp > 1) WEFT_TRY(add_group(p, k->dp, k->me * k->dp, 1));
-    if (k->pp > 1) WEFT_TRY(add_group(p, k->pp, k->group, k->dp));
+    if (k->r->local)
+        WEFT_TRY(weft_partition__groups(p, k->r, k->me));
+    else if (k->dp > 1)
+        WEFT_TRY(add_group(p, k->dp, k->me * k->dp, 1));
+    if (k->pp > 1) WEFT_TRY(add_group(p, k->pp, k->r->place, k->r->n_place));
     for (int c = 0; c < k->n_chunk; c++) WEFT_TRY(read_actor(k, c));
     for (int i = 0; i < n; i++) {
         bool weight = i >= k->n_chunk && i < 3 * k->n_chunk && (i - k->n_chunk) % 2;
@@ -158,7 +162,8 @@ static weft_status make_actors(pipe *k)
         WEFT_TRY(compute_actor(k, i));
         if (i < 3 * k->n_chunk) WEFT_TRY(sum_actor(k, i, WEFT_INSTR_MERGE, &a->merge[i]));
     }
-    if (k->dp > 1) WEFT_TRY(sum_actor(k, -1, WEFT_INSTR_COLLECTIVE, &a->reduce));
+    if (k->dp > 1 && !k->r->local)
+        WEFT_TRY(sum_actor(k, -1, WEFT_INSTR_COLLECTIVE, &a->reduce));
     WEFT_TRY(weft_partition__messages(k));
     return weft_partition__exchanges(k);
 }
@@ -252,15 +257,16 @@ static weft_status make_bindings(pipe *k)
 
 static weft_status set_out(pipe *k)
 {
-    const weft_pipe_options *o = k->o;
-    k->dp                      = o->dp > 1 ? o->dp : 1;
-    k->pp                      = o->pp > 1 ? o->pp : 1;
-    k->n_chunk                 = o->n_chunk > 1 ? o->n_chunk : 1;
-    k->n_stage                 = k->pp * k->n_chunk;
-    if (o->rank < 0 || o->rank >= k->dp * k->pp)
-        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, k->dp * k->pp);
-    k->group                     = o->rank % k->dp;
-    k->me                        = o->rank / k->dp;
+    const weft_pipe_options *o       = k->o;
+    int                      n_place = k->r->n_place;
+    k->dp                            = k->r->n_part;
+    k->pp                            = o->pp > 1 ? o->pp : 1;
+    k->n_chunk                       = o->n_chunk > 1 ? o->n_chunk : 1;
+    k->n_stage                       = k->pp * k->n_chunk;
+    if (o->rank < 0 || o->rank >= n_place * k->pp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, n_place * k->pp);
+    k->group                     = k->r->part;
+    k->me                        = o->rank / n_place;
     weft_partition_options lanes = {
         .n_micro = o->n_micro, .n_lane = o->n_lane, .world = k->dp, .rank = k->group};
     WEFT_TRY(weft_partition__check(&lanes));
@@ -300,7 +306,7 @@ static weft_status build(pipe *k)
     WEFT_TRY(weft_partition__rank_graph(k));
     WEFT_TRY(weft_lower(k->part, NULL, &k->s));
     WEFT_TRY(weft_program_create(k->g->name, &k->p));
-    k->p->world   = k->dp * k->pp;
+    k->p->world   = k->r->n_place * k->pp;
     k->p->rank    = k->o->rank;
     k->p->n_micro = k->o->n_micro;
     k->p->n_lane  = k->o->n_lane;
@@ -313,7 +319,16 @@ static weft_status build(pipe *k)
 weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
                                 weft_program **out)
 {
-    pipe        k  = {.g = g, .o = o};
+    int                   dp = o->dp > 1 ? o->dp : 1;
+    weft_partition__ranks r  = {
+         .n_part = dp, .part = o->rank % dp, .n_place = dp, .place = o->rank % dp};
+    return weft_partition__pipeline(g, o, &r, out);
+}
+
+weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
+                                     const weft_partition__ranks *r, weft_program **out)
+{
+    pipe        k  = {.g = g, .o = o, .r = r};
     weft_status st = WEFT_OK;
     WEFT_GO(build(&k));
     *out = k.p;

@@ -46,7 +46,7 @@ int weft_partition__instr_piece(const pipe *k, int instr)
 
 int weft_partition__peer(const pipe *k, int r)
 {
-    return r * k->dp + k->group;
+    return r * k->r->n_place + k->r->place;
 }
 
 static bool crosses(const pipe *k, weft_vid v, int r)

@@ -25,14 +25,16 @@ typedef struct weft_partition__actors {
 } weft_partition__actors;
 
 typedef struct weft_partition__pipe {
-    const weft_graph        *g;
-    const weft_pipe_options *o;
-    weft_arena              *tmp;
-    weft_partition__place    place;
-    weft_schedule           *schedule;
-    bool                     split;             /* backward in two parts */
-    int                      dp, pp, group, me; /* rank = me * dp + group */
-    int                      n_chunk, n_stage;
+    const weft_graph            *g;
+    const weft_pipe_options     *o;
+    weft_arena                  *tmp;
+    weft_partition__place        place;
+    weft_schedule               *schedule;
+    bool                         split; /* backward in two parts */
+    const weft_partition__ranks *r;
+    int                          dp, pp, group,
+        me; /* ranks along the lanes, of a pipeline; which of them this is */
+    int n_chunk, n_stage;
     int n_own_lane, first_micro, n_own; /* micro-batches of this rank */
 
     /* the rank's graph: node k of part is node[k] of g */

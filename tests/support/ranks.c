@@ -18,7 +18,6 @@ typedef struct rank {
     weft_exec      *exec;
     int             n_thread;
     test_result     r;
-    uint64_t       *sum; /* of each value of the graph that is state; 0: not here */
     weft_status     st;
     char            text[512];
 } rank;
@@ -92,27 +91,53 @@ static bool here(const rank *k, const char *name)
     return weft_program_find(k->program, name) != NULL;
 }
 
+/* Element e of the whole tensor where the rank has it; NULL: it has not. */
+static char *element(const weft_binding *b, const weft_view *v, const weft_shape *whole,
+                     int64_t e)
+{
+    int64_t at = 0;
+    for (int d = whole->n - 1; d >= 0; d--) {
+        int64_t x = e % whole->d[d] - b->at.origin[d];
+        e /= whole->d[d];
+        if (x < 0 || x >= v->shape.d[d]) return NULL;
+        at += x * v->stride[d];
+    }
+    return (char *)v->p + at * weft_dtype_bytes(v->dtype);
+}
+
+static const weft_type *type_of(const rank *k, const char *name)
+{
+    const weft_graph *g = k->j->training.graph;
+    return &g->value[weft_graph_find(g, name)].type;
+}
+
 static weft_status fill(void *arg, const weft_model_param *p, const weft_model_tensor *t,
                         int64_t first, int64_t n, const float *x)
 {
     rank     *k = arg;
     weft_view v;
     char      half[256];
+    const weft_shape *whole = &type_of(k, p->name)->shape;
+    int64_t           count = weft_shape_count(whole);
     if (here(k, p->name)) {
         WEFT_TRY(weft_exec_binding(k->exec, p->name, 0, &v));
-        float *y = v.p;
         /* pieces of one parameter one behind the other: any numbers will do, but the same everywhere */
-        for (int64_t i = 0; i < n; i++)
-            y[(first + i + (t - p->tensor)) % weft_shape_count(&v.shape)] = x[i];
+        for (int64_t i = 0; i < n; i++) {
+            char *y = element(weft_program_find(k->program, p->name), &v, whole,
+                              (first + i + (t - p->tensor)) % count);
+            if (y) memcpy(y, &x[i], sizeof *x);
+        }
     }
     snprintf(half, sizeof half, "%s.bf16", p->name);
     if (!here(k, half)) return WEFT_OK;
     WEFT_TRY(weft_exec_binding(k->exec, half, 0, &v));
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
+        char    *y = element(weft_program_find(k->program, half), &v, whole,
+                             (first + i + (t - p->tensor)) % count);
         memcpy(&bits, &x[i], sizeof bits);
-        ((uint16_t *)v.p)[(first + i + (t - p->tensor)) % weft_shape_count(&v.shape)] =
-            (uint16_t)(bits >> 16);
+        uint16_t high = (uint16_t)(bits >> 16);
+        if (y) memcpy(y, &high, sizeof high);
     }
     return WEFT_OK;
 }
@@ -147,7 +172,6 @@ static weft_status step(rank *k, int s)
 
 static weft_status train(rank *k)
 {
-    const weft_graph *g = k->j->training.graph;
     weft_exec_options o = {.n_thread    = k->n_thread,
                            .comm        = k->comm,
                            .batch       = k->j->o.n_micro,
@@ -158,16 +182,6 @@ static weft_status train(rank *k)
     WEFT_TRY(weft_exec_create(k->program, &o, &k->exec));
     WEFT_TRY(weft_model_init(k->j->model, 7, fill, k));
     for (int s = 0; s < TEST_STEPS; s++) WEFT_TRY(step(k, s));
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        weft_view x;
-        if (g->value[v].kind != WEFT_VALUE_PARAM && g->value[v].kind != WEFT_VALUE_STATE)
-            continue;
-        if (!here(k, g->value[v].name)) continue;
-        WEFT_TRY(weft_exec_binding(k->exec, g->value[v].name, 0, &x));
-        k->sum[v] = weft_hash_xxh64(
-            x.p, (size_t)weft_dtype_bytes(x.dtype) * (size_t)weft_shape_count(&x.shape),
-            1);
-    }
     return WEFT_OK;
 }
 
@@ -182,23 +196,47 @@ static void *train_thread(void *arg)
     return NULL;
 }
 
-/* Each tensor from whoever has it; those who have it have the same. */
+/* A tensor from whoever has parts of it; those who have the same part have the same. */
+static uint64_t whole_tensor(const rank *k, int n, weft_vid v)
+{
+    const weft_graph_value *x    = &k->j->training.graph->value[v];
+    int64_t                 m    = weft_shape_count(&x->type.shape);
+    size_t                  size = (size_t)weft_dtype_bytes(x->type.dtype);
+    char                   *all  = calloc((size_t)m + 1, size);
+    bool                   *seen = calloc((size_t)m + 1, 1);
+    assert_non_null(all);
+    assert_non_null(seen);
+    for (int r = 0; r < n; r++) {
+        const weft_binding *b = weft_program_find(k[r].program, x->name);
+        weft_view           y;
+        if (!b) continue;
+        assert_ok(weft_exec_binding(k[r].exec, x->name, 0, &y));
+        for (int64_t e = 0; e < m; e++) {
+            const char *p = element(b, &y, &x->type.shape, e);
+            if (!p) continue;
+            if (seen[e] && memcmp(all + (size_t)e * size, p, size) != 0)
+                fail_msg("%s[%ld] differs between ranks", x->name, (long)e);
+            memcpy(all + (size_t)e * size, p, size);
+            seen[e] = true;
+        }
+    }
+    for (int64_t e = 0; e < m; e++)
+        if (!seen[e]) fail_msg("nobody has %s[%ld]", x->name, (long)e);
+    uint64_t h = weft_hash_xxh64(all, size * (size_t)m, 1);
+    free(all);
+    free(seen);
+    return h;
+}
+
 static uint64_t all_weights(const rank *k, int n)
 {
     const weft_graph *g = k->j->training.graph;
     weft_hash_state   h;
     weft_hash_init(&h, 0);
     for (weft_vid v = 0; v < g->n_value; v++) {
-        uint64_t x = 0;
-        for (int r = 0; r < n; r++) {
-            if (!k[r].sum[v]) continue;
-            if (x && x != k[r].sum[v])
-                fail_msg("%s differs between ranks", g->value[v].name);
-            x = k[r].sum[v];
-        }
         bool state =
             g->value[v].kind == WEFT_VALUE_PARAM || g->value[v].kind == WEFT_VALUE_STATE;
-        if (state && !x) fail_msg("nobody has %s", g->value[v].name);
+        uint64_t x = state ? whole_tensor(k, n, v) : 0;
         weft_hash_add(&h, &x, sizeof x);
     }
     return weft_hash_value(&h);
@@ -214,8 +252,6 @@ test_result test_job_run(const test_job *j, weft_program **p, int n, int n_threa
     for (int r = 0; r < n; r++) {
         k[r] = (rank){.j = j, .program = p[r], .n_thread = n_thread};
         assert_ok(weft_comm_local_join(hub, r, 60.0, &k[r].comm));
-        k[r].sum = calloc((size_t)j->training.graph->n_value, sizeof *k[r].sum);
-        assert_non_null(k[r].sum);
     }
     for (int r = 0; r < n; r++)
         assert_int_equal(pthread_create(&thread[r], NULL, train_thread, &k[r]), 0);
@@ -231,7 +267,6 @@ test_result test_job_run(const test_job *j, weft_program **p, int n, int n_threa
         weft_exec_destroy(k[r].exec);
         weft_comm_destroy(k[r].comm);
         weft_program_destroy(p[r]);
-        free(k[r].sum);
     }
     weft_comm_local_destroy(hub);
     return k[0].r;

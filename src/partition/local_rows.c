@@ -1,0 +1,178 @@
+/* Operators for which local shapes are not enough: those that count positions, softmaxes in parts, norms.
+ * A new one is a line of the table, or a function called from one of the three doors. */
+#include <string.h>
+
+#include "base/status.h"
+#include "partition/local_priv.h"
+
+typedef weft_partition__local local;
+
+/* ---- positions ---- */
+
+/* The attribute says where the part begins of the factor that is the first of these letters there is. */
+static const struct {
+    const char *attr, *factor;
+} position[] = {
+    {"first", "vs"}, /* rows of a table, columns of a vocabulary; positions of a rotary */
+};
+
+static int factor_named(const weft_node_factors *f, const char *letters)
+{
+    for (; *letters; letters++)
+        for (int i = 0; i < f->f.n; i++)
+            if (f->f.factor[i].name == *letters) return i;
+    return -1;
+}
+
+static bool is_cut(const weft_layout *cut, int factor)
+{
+    for (int i = 0; i < cut->n; i++)
+        if (cut->split[i].dim == factor) return true;
+    return false;
+}
+
+/* Numbers of elements in the whole: what random bits are drawn by. */
+static weft_status set_origin(local *k, int node, const weft_op_use *u, weft_attr *attr)
+{
+    int                at = weft_op_attr_index(u->op, "at");
+    int                of = weft_op_attr_index(u->op, "whole");
+    const weft_layout *l  = &k->s->value[k->g->node[node].out[0]];
+    weft_region       *r;
+    int                n;
+    if (!(weft_op_get(u->op)->flags & WEFT_OP_RANDOM) || !l->n) return WEFT_OK;
+    WEFT_TRY(weft_layout_regions(l, k->m, &u->out[0].shape, k->o->place, k->tmp, &r, &n));
+    if (n != 1 || at < 0 || of < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: random bits of a part in %d pieces",
+                         k->g->value[k->g->node[node].out[0]].name, n);
+    attr[at].n = attr[of].n = u->out[0].shape.n;
+    memcpy(attr[at].l, r[0].offset, sizeof attr[at].l);
+    memcpy(attr[of].l, u->out[0].shape.d, sizeof attr[of].l);
+    return WEFT_OK;
+}
+
+weft_status weft_partition__positions(local *k, int node, const weft_op_use *u,
+                                      const weft_node_factors *f, weft_attr *attr)
+{
+    const weft_layout *cut = &k->s->node[node];
+    for (size_t i = 0; i < WEFT_COUNT(position); i++) {
+        int at = weft_op_attr_index(u->op, position[i].attr);
+        int c  = factor_named(f, position[i].factor), n;
+        if (at < 0 || c < 0 || !is_cut(cut, c)) continue;
+        weft_interval *x;
+        WEFT_TRY(weft_layout_intervals(cut, k->m, c, f->f.factor[c].size, k->o->place,
+                                       k->tmp, &x, &n));
+        if (n > 1)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: a part in %d runs",
+                             k->g->value[k->g->node[node].out[0]].name, n);
+        attr[at].i = n ? x[0].lo : f->f.factor[c].size;
+    }
+    return set_origin(k, node, u, attr);
+}
+
+/* ---- sums of squares of a tensor that the lanes cut ---- */
+
+/* The cut by a lane axis, behind all others of dimension 0; NULL: none. */
+static const weft_split *lane_cut(const local *k, const weft_layout *l)
+{
+    for (int i = l->n - 1; i >= 0; i--)
+        if (l->split[i].dim == 0 && k->s->lanes >> l->split[i].axis & 1)
+            return &l->split[i];
+    return NULL;
+}
+
+/* Partials of all lanes' ranks, then their tree: the bits of the whole tensor. */
+static weft_status sum_squares(local *k, int node, weft_vid x, const weft_split *s)
+{
+    const weft_graph_node *n = &k->g->node[node];
+    weft_layout            l = k->s->use[k->s->first[node]], y = k->s->value[n->out[0]];
+    const weft_shape      *t = &k->g->value[n->in[0]].type.shape;
+    int                    group, axis = s->axis, run = t->n > 1 ? 1 : 256;
+    weft_layout            whole = l;
+    whole.n                      = 0;
+    for (int i = 0; i < l.n; i++)
+        if (l.split[i].axis != axis) whole.split[whole.n++] = l.split[i];
+    int64_t size = weft_partition__local_shape(k, &whole, t).d[0];
+    WEFT_TRY(weft_partition__group(k, 1u << axis, &group));
+    k->b.prefix = k->g->value[n->out[0]].name;
+    x           = weft_build(&k->b, WEFT_OP_SUMSQ_PARTS, "parts", NULL, 1, x);
+    x           = weft_buildf(&k->b, WEFT_OP_ALL_GATHER, "all", 1, &x,
+                              "group=%d parts=%d part=%d size=%lld unit=%lld", group,
+                              k->m->axis[axis].size, k->coord[axis],
+                              (long long)((size + run - 1) / run), (long long)(s->unit / run));
+    k->b.prefix = NULL;
+    x = weft_build(&k->b, WEFT_OP_SUMSQ_TREE, k->g->value[n->out[0]].name, NULL, 1, x);
+    y.unreduced[axis] = WEFT_REDUCED;
+    WEFT_TRY(k->b.st);
+    return weft_partition__add_form(k, n->out[0], &y, x, true);
+}
+
+weft_status weft_partition__special(local *k, int node, const weft_vid *in, bool *done)
+{
+    const weft_graph_node *n = &k->g->node[node];
+    *done                    = false;
+    if (n->op == WEFT_OP_SUMSQ) {
+        const weft_split *s = lane_cut(k, &k->s->use[k->s->first[node]]);
+        bool whole = s && (k->g->value[n->in[0]].type.shape.n > 1 || s->unit % 256 == 0);
+        if (!whole) return WEFT_OK;
+        *done = true;
+        return sum_squares(k, node, in[0], s);
+    }
+    return WEFT_OK;
+}
+
+/* ---- softmaxes in parts ---- */
+
+/* All parts of x under a new first dimension. */
+static weft_vid stack(local *k, weft_vid x, int axis, int group)
+{
+    weft_shape s = k->b.g->value[x].type.shape;
+    memmove(s.d + 1, s.d, sizeof *s.d * (size_t)s.n);
+    s.d[0] = 1;
+    s.n++;
+    x = weft_build_reshape(&k->b, x, &s);
+    return weft_buildf(&k->b, WEFT_OP_ALL_GATHER, NULL, 1, &x,
+                       "group=%d parts=%d part=%d size=%d", group, k->m->axis[axis].size,
+                       k->coord[axis], k->m->axis[axis].size);
+}
+
+static weft_status merge_loss(local *k, int node, int axis, const weft_vid *in,
+                              weft_vid *out)
+{
+    const weft_graph_node *n = &k->g->node[node];
+    weft_op_use            u = {.op = n->op, .attr = n->attr};
+    weft_vid               part[3];
+    int                    group;
+    WEFT_TRY(weft_partition__group(k, 1u << axis, &group));
+    k->b.prefix = k->g->value[n->out[0]].name;
+    for (int j = 0; j < 2; j++) part[j] = stack(k, out[j], axis, group);
+    part[2] = in[1];
+    const char *attr =
+        weft_arena_printf(k->tmp, "ignore=%lld", (long long)weft_use_int(&u, "ignore"));
+    WEFT_TRY(weft_arena_status(k->tmp));
+    weft_build_many(&k->b, WEFT_OP_CROSS_ENTROPY_MERGE, NULL, attr, 3, part, 2, out);
+    k->b.prefix = NULL;
+    return k->b.st;
+}
+
+weft_status weft_partition__combine(local *k, int node, const weft_vid *in, weft_vid *out,
+                                    weft_layout *l)
+{
+    const weft_graph_node *n    = &k->g->node[node];
+    int                    axis = -1;
+    for (int a = 0; a < k->m->n_axis; a++) {
+        if (l[0].unreduced[a] != WEFT_UNREDUCED_PAIR) continue;
+        if (k->m->axis[a].size == 1) {
+            for (int j = 0; j < n->n_out; j++) l[j].unreduced[a] = WEFT_REDUCED;
+            continue;
+        }
+        if (axis >= 0 || n->op != WEFT_OP_CROSS_ENTROPY)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "%s: parts of a softmax over axis %s are not put together yet",
+                k->g->value[n->out[0]].name, k->m->axis[a].name);
+        axis = a;
+    }
+    if (axis < 0) return WEFT_OK;
+    for (int j = 0; j < n->n_out; j++) l[j].unreduced[axis] = WEFT_REDUCED;
+    return merge_loss(k, node, axis, in, out);
+}

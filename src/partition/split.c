@@ -1,0 +1,127 @@
+/* The one entry: a graph, a sharding and a rank -> its program.  The place's own graph first, then programs as for
+ * any graph: one stage (one.c) or a pipeline's (pipe.c). */
+#include <string.h>
+
+#include "base/status.h"
+#include "partition/partition_priv.h"
+
+weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
+                                   int stage)
+{
+    int n = r->local->n_group;
+    if (!p->group) p->group = WEFT_ARENA_ARRAY(p->arena, weft_group, n + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < n; i++) {
+        weft_group *g = &p->group[p->n_group++];
+        g->rank       = WEFT_ARENA_ARRAY(p->arena, int32_t, r->n_place);
+        WEFT_TRY(weft_arena_status(p->arena));
+        g->n_rank = weft_mesh_group(r->mesh, r->local->axes[i], r->place, g->rank);
+        for (int k = 0; k < g->n_rank; k++) g->rank[k] += stage * r->n_place;
+    }
+    return WEFT_OK;
+}
+
+/* Coordinates along the lanes' axes, counted as places are. */
+static void find_part(const weft_sharding *s, int place, int *n_part, int *part)
+{
+    const weft_mesh *m = &s->mesh[0];
+    int              c[WEFT_MAX_AXIS];
+    weft_mesh_coords(m, place, c);
+    *n_part = 1;
+    *part   = 0;
+    for (int a = 0; a < m->n_axis; a++)
+        if (s->lanes >> a & 1) {
+            *part = *part * m->axis[a].size + c[a];
+            *n_part *= m->axis[a].size;
+        }
+}
+
+/* Cuts between the given graph's nodes, between the local ones. */
+static weft_status move_cuts(const weft_graph *g, const weft_local *l, int n_stage,
+                             const int *cut, int *out)
+{
+    if (cut)
+        memcpy(out, cut, sizeof *cut * (size_t)(n_stage - 1));
+    else
+        WEFT_TRY(weft_partition_cuts(g, n_stage, out));
+    WEFT_TRY(weft_partition_check_cuts(g, n_stage, out));
+    for (int i = 0; i < n_stage - 1; i++) {
+        int k = 0;
+        while (k < l->n_node && l->node[k] < out[i]) k++;
+        out[i] = k;
+    }
+    return WEFT_OK;
+}
+
+/* Bindings have the given graph's names and say which part of the whole they are. */
+static weft_status bind(const weft_graph *g, const weft_local *l, weft_program *p)
+{
+    for (int i = 0; i < g->n_output; i++) {
+        const char *is   = l->graph->value[l->output[i]].name;
+        const char *name = g->value[g->output[i]].name;
+        for (int b = 0; b < p->n_binding; b++)
+            if (p->binding[b].kind == WEFT_BIND_OUTPUT && !strcmp(p->binding[b].name, is))
+                p->binding[b].name = weft_arena_strdup(p->arena, name);
+    }
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        if (g->value[v].kind != WEFT_VALUE_PARAM && g->value[v].kind != WEFT_VALUE_STATE)
+            continue;
+        for (int b = 0; b < p->n_binding; b++)
+            if (!strcmp(p->binding[b].name, g->value[v].name))
+                memcpy(p->binding[b].at.origin, l->region[v].offset,
+                       sizeof p->binding[b].at.origin);
+    }
+    return weft_arena_status(p->arena);
+}
+
+static weft_status make(const weft_graph *g, const weft_local *l,
+                        const weft_pipe_options *o, const weft_partition__ranks *r,
+                        weft_program **out)
+{
+    int         n_stage = (o->pp > 1 ? o->pp : 1) * (o->n_chunk > 1 ? o->n_chunk : 1);
+    weft_arena *tmp     = NULL;
+    weft_status st      = WEFT_OK;
+    if (n_stage == 1) {
+        weft_partition_options one = {.n_micro = o->n_micro,
+                                      .n_lane  = o->n_lane,
+                                      .world   = r->n_part,
+                                      .rank    = r->part};
+        return weft_partition__one(l->graph, &one, r, out);
+    }
+    WEFT_TRY(weft_arena_create(&tmp));
+    int              *cut  = WEFT_ARENA_ARRAY(tmp, int, n_stage);
+    weft_pipe_options pipe = *o;
+    WEFT_GO(weft_arena_status(tmp));
+    WEFT_GO(move_cuts(g, l, n_stage, o->cut, cut));
+    pipe.cut = cut;
+    WEFT_GO(weft_partition__pipeline(l->graph, &pipe, r, out));
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
+
+weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
+                           const weft_pipe_options *o, weft_program **out)
+{
+    weft_partition__ranks r     = {.n_place = s->mesh[0].n_rank, .mesh = &s->mesh[0]};
+    weft_local           *l     = NULL;
+    weft_program         *p     = NULL;
+    weft_status           st    = WEFT_OK;
+    int                   world = r.n_place * (o->pp > 1 ? o->pp : 1);
+    if (o->rank < 0 || o->rank >= world)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
+    r.place = o->rank % r.n_place;
+    find_part(s, r.place, &r.n_part, &r.part);
+    weft_local_options lo = {
+        .place = r.place, .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part};
+    WEFT_GO(weft_partition_local(g, s, &lo, &l));
+    r.local = l;
+    WEFT_GO(make(g, l, o, &r, &p));
+    WEFT_GO(bind(g, l, p));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
+    weft_local_destroy(l);
+    return st;
+}
