@@ -14,6 +14,10 @@ else()
     list(FILTER support_src EXCLUDE REGEX "/count_alloc_san\\.c$")
 endif()
 
+if(NOT WEFT_UCX_INCLUDE)
+    list(FILTER test_src EXCLUDE REGEX "/comm/test_ucx\\.c$")
+endif()
+
 set(all_names "")
 foreach(f ${test_src})
     get_filename_component(name ${f} NAME_WE)

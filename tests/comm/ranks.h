@@ -2,6 +2,7 @@
  *     local        threads over local.c
  *     shm threads  threads, each with its own end of shared memory
  *     shm          processes, as in earnest
+ *     ucx          processes as on several hosts, over TCP; left out where UCX is not there
  * What a rank found out lies in memory that outlives its process. */
 #ifndef TEST_COMM_RANKS_H
 #define TEST_COMM_RANKS_H
@@ -11,17 +12,21 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "comm/rdzv.h"
 #include "comm/shm.h"
+#include "comm/ucx.h"
 
 enum {
     MAX_RANK = 8
@@ -31,20 +36,17 @@ typedef enum transport {
     LOCAL,
     SHM_THREADS,
     SHM,
+    UCX,
 } transport;
 
 /* ThreadSanitizer sees neither another process nor that two mappings are one memory. */
 #ifdef __SANITIZE_THREAD__
-enum {
-    N_TRANSPORT = SHM_THREADS
-};
+#define N_TRANSPORT SHM_THREADS
 #else
-enum {
-    N_TRANSPORT = SHM + 1
-};
+#define N_TRANSPORT n_transport()
 #endif
 
-static const char *const transport_name[] = {"local", "shm threads", "shm"};
+static const char *const transport_name[] = {"local", "shm threads", "shm", "ucx"};
 
 typedef struct rank_state {
     weft_comm  *c;
@@ -64,15 +66,77 @@ typedef weft_status (*rank_fn)(rank_state *r);
 static rank_state                           *rank; /* MAX_RANK of them, shared */
 static weft_comm_local                      *local_world;
 static weft_comm_shm                        *shm_world;
+static int                                   door; /* where ucx ranks meet */
 static rank_fn                               body;
 static double                                timeout_s;
 __attribute__((unused)) static const int32_t everyone[MAX_RANK] = {0, 1, 2, 3,
                                                                    4, 5, 6, 7};
 
+__attribute__((unused)) static bool has_slabs(transport over)
+{
+    return over == SHM || over == SHM_THREADS;
+}
+
+static bool is_process(transport over)
+{
+    return over == SHM || over == UCX;
+}
+
+/* Tried in another process: this one is going to fork. */
+__attribute__((unused)) static int n_transport(void)
+{
+    static int n;
+    if (n) return n;
+    pid_t p = fork();
+    if (!p) {
+        weft_comm *c;
+        _exit(weft_comm_ucx_open(&(weft_comm_ucx_options){.world = 1}, &c) != WEFT_OK);
+    }
+    int how = 1;
+    waitpid(p, &how, 0);
+    if (how) print_message("ucx: not here, left out\n");
+    n = how ? UCX : UCX + 1;
+    return n;
+}
+
+static weft_status join_ucx(int r, int n, double timeout, weft_comm **out)
+{
+    const void        *mine;
+    int64_t            bytes;
+    weft_comm_meeting  m;
+    char               at[32];
+    weft_status        st;
+    struct sockaddr_in a;
+    socklen_t          len = sizeof a;
+    getsockname(door, (struct sockaddr *)&a, &len);
+    snprintf(at, sizeof at, "127.0.0.1:%d", ntohs(a.sin_port));
+    WEFT_TRY(weft_comm_ucx_open(&(weft_comm_ucx_options){.rank        = r,
+                                                         .world       = n,
+                                                         .local_world = n,
+                                                         .timeout_s   = timeout,
+                                                         .device      = "lo"},
+                                out));
+    weft_comm_ucx_address(*out, &mine, &bytes);
+    WEFT_GO(weft_comm_rdzv_meet(
+        &(weft_comm_rdzv_options){
+            .at = at, .rank = r, .world = n, .timeout_s = timeout, .listen_fd = door},
+        mine, bytes, &m));
+    st = weft_comm_ucx_connect(*out, m.job, m.part, m.bytes);
+    weft_comm_meeting_fini(&m);
+out:
+    if (st != WEFT_OK) {
+        weft_comm_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
 static void run_body(rank_state *r)
 {
     r->st = WEFT_OK;
-    if (r->over != LOCAL)
+    if (r->over == UCX)
+        r->st = join_ucx(r->rank, r->n, timeout_s + 10, &r->c);
+    else if (r->over != LOCAL)
         r->st = weft_comm_shm_join(weft_comm_shm_fd(shm_world), r->rank, timeout_s + 10,
                                    &r->c);
     if (r->st == WEFT_OK) {
@@ -101,6 +165,8 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
     timeout_s = timeout;
     if (over == LOCAL)
         assert_int_equal(weft_comm_local_create(n, &local_world), WEFT_OK);
+    else if (over == UCX)
+        assert_true((door = socket(AF_INET, SOCK_STREAM, 0)) > 0 && !listen(door, 64));
     else
         assert_int_equal(weft_comm_shm_create(n, &shm_world), WEFT_OK);
     for (int i = 0; i < n; i++) {
@@ -111,7 +177,7 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
             assert_int_equal(weft_comm_local_join(local_world, i, timeout, &rank[i].c),
                              WEFT_OK);
     }
-    for (int i = 0; over == SHM && i < n; i++) {
+    for (int i = 0; is_process(over) && i < n; i++) {
         fflush(NULL);
         pid_t p = fork();
         assert_true(p >= 0);
@@ -126,7 +192,7 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
 
 __attribute__((unused)) static void end_ranks(transport over, int n)
 {
-    if (over == SHM) {
+    if (is_process(over)) {
         for (int i = 0; i < n; i++) waitpid(rank[i].pid, NULL, 0);
     } else {
         pthread_t t[MAX_RANK];
@@ -135,7 +201,8 @@ __attribute__((unused)) static void end_ranks(transport over, int n)
     }
     for (int i = 0; over == LOCAL && i < n; i++) weft_comm_destroy(rank[i].c);
     if (over == LOCAL) weft_comm_local_destroy(local_world);
-    if (over != LOCAL) weft_comm_shm_destroy(shm_world);
+    if (has_slabs(over)) weft_comm_shm_destroy(shm_world);
+    if (over == UCX) close(door);
 }
 
 __attribute__((unused)) static void run_ranks(transport over, int n, double timeout,
@@ -147,6 +214,8 @@ __attribute__((unused)) static void run_ranks(transport over, int n, double time
 
 __attribute__((unused)) static void all_ok(transport over, int n)
 {
+    for (int i = 0; i < n; i++)
+        if (rank[i].st != WEFT_OK) print_message("rank %d: %s\n", i, rank[i].text);
     for (int i = 0; i < n; i++)
         if (rank[i].st != WEFT_OK || !rank[i].ended)
             fail_msg("%s, %d ranks, rank %d: %s", transport_name[over], n, i,

@@ -21,7 +21,7 @@ static const int32_t evens[] = {6, 4, 2, 0};
 
 static weft_status get(rank_state *r, int64_t bytes, void **out)
 {
-    bool slab = r->over != LOCAL && (where == SLAB || (where == MIXED && r->rank % 2));
+    bool slab = has_slabs(r->over) && (where == SLAB || (where == MIXED && r->rank % 2));
     if (slab) return weft_comm_shm_alloc(r->c, bytes, out);
     *out = calloc(1, (size_t)bytes + 1);
     return *out ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "test");
@@ -30,7 +30,7 @@ static weft_status get(rank_state *r, int64_t bytes, void **out)
 static void put(rank_state *r, void *p)
 {
     int64_t at;
-    if (r->over != LOCAL && weft_comm_shm_find(r->c, p, &at) >= 0)
+    if (has_slabs(r->over) && weft_comm_shm_find(r->c, p, &at) >= 0)
         weft_comm_shm_free(r->c, p);
     else
         free(p);
@@ -189,7 +189,7 @@ static weft_status all_kinds(rank_state *r)
 static void sweep(int n_lo, int n_hi)
 {
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (where = 0; where < (over == LOCAL ? SLAB : N_MEMORY); where++)
+        for (where = 0; where < (has_slabs((transport)over) ? N_MEMORY : SLAB); where++)
             for (int n = n_lo; n <= n_hi; n++) {
                 run_ranks((transport)over, n, 60, all_kinds);
                 all_ok((transport)over, n);
@@ -384,7 +384,7 @@ static void messages_in_order(void **state)
     (void)state;
     static const int64_t bytes[] = {8, 0, 800000};
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (where = 0; where < (over == LOCAL ? SLAB : N_MEMORY); where++)
+        for (where = 0; where < (has_slabs((transport)over) ? N_MEMORY : SLAB); where++)
             for (credits = 0; credits <= 3; credits++)
                 for (int i = 0; i < 3; i++) {
                     message_bytes = bytes[i];

@@ -1,0 +1,234 @@
+/* Channels over UCX.  With credits a message is copied into a ring at the sender, from where it goes when its
+ * receiver is ready; without, it goes from the caller's memory and send ends with the receiver's word.
+ * The lower of the two ranks keeps what the first who opened said. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/ucx_priv.h"
+
+struct weft_comm_channel {
+    ucx_opened opened;
+    ucx_end   *e;
+    ucx_port  *port;
+    int        peer, tag, credits, n_slot;
+    int64_t    bytes;
+    char      *ring; /* credits * bytes */
+    ucx_flow  *flow; /* n_slot of them */
+};
+
+void weft_comm__ucx_free_channel(void *channel)
+{
+    weft_comm_channel *ch = channel;
+    free(ch->ring);
+    free(ch->flow);
+    free(ch);
+}
+
+static weft_status create(ucx_end *e, int peer, bool send, int tag, int64_t bytes,
+                          int credits, weft_comm_channel **out)
+{
+    weft_comm_channel *ch = calloc(1, sizeof *ch);
+    if (!ch) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *ch = (weft_comm_channel){.opened  = {.free = weft_comm__ucx_free_channel},
+                              .e       = e,
+                              .peer    = peer,
+                              .tag     = tag,
+                              .credits = credits,
+                              .n_slot  = credits ? credits : 1,
+                              .bytes   = bytes};
+    if (send) {
+        ch->flow = calloc((size_t)ch->n_slot, sizeof *ch->flow);
+        for (int k = 0; ch->flow && k < ch->n_slot; k++) ch->flow[k].done = true;
+        if (credits && bytes) ch->ring = malloc((size_t)credits * (size_t)bytes);
+        if (!ch->flow || (credits && bytes && !ch->ring)) {
+            weft_comm__ucx_free_channel(ch);
+            return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+        }
+    }
+    *out = ch;
+    return WEFT_OK;
+}
+
+typedef struct goal {
+    const ucx_port *port;
+    const ucx_peer *peer;
+    const ucx_flow *flow; /* must be done, unless NULL */
+    uint32_t        acked;
+    const ucx_post *post;
+} goal;
+
+static bool answered(const void *arg)
+{
+    const goal *g = arg;
+    return g->port->answer || g->peer->gone;
+}
+
+static bool received(const void *arg)
+{
+    const goal *g = arg;
+    return (g->port->acked >= g->acked && (!g->flow || g->flow->done)) || g->peer->gone;
+}
+
+static bool came(const void *arg)
+{
+    const goal *g = arg;
+    return g->post->done || g->post->bad || g->peer->gone;
+}
+
+static weft_status wait_goal(weft_comm_channel *ch, ucx_test *test, const goal *g,
+                             const char *what, double deadline)
+{
+    switch (weft_comm__ucx_wait(ch->e, test, g, deadline)) {
+    case UCX_LATE: return weft_comm__ucx_late(ch->e, ch->port, ch->peer, what);
+    case UCX_OVER: return weft_comm__ucx_check(ch->e);
+    default: return WEFT_OK;
+    }
+}
+
+static weft_status it_is_gone(const weft_comm_channel *ch, const char *what)
+{
+    WEFT_TRY(weft_comm__ucx_check(ch->e));
+    return WEFT_FAIL(WEFT_ERR_PEER,
+                     "rank %d is silent: it is gone while rank %d waits %s (tag %d)",
+                     ch->peer, ch->e->c.rank, what, ch->tag);
+}
+
+/* What the first who opened it said, against ours. */
+static weft_status compare(weft_comm_channel *ch, bool send)
+{
+    ucx_end  *e    = ch->e;
+    ucx_port *port = ch->port;
+    goal      g    = {.port = port, .peer = &e->peer[ch->peer]};
+    ucx_head  h    = {.port   = port->id,
+                      .what   = (uint32_t)(send ? WEFT_COMM_SEND : WEFT_COMM_RECV),
+                      .length = ch->bytes,
+                      .seq    = (uint32_t)ch->credits};
+    if (e->c.rank < ch->peer) {
+        if (!port->numbered) { /* first: the other need not ask */
+            port->numbered = true;
+            port->bytes    = ch->bytes;
+            port->credits  = ch->credits;
+            h.what         = (uint32_t)(send ? WEFT_COMM_RECV : WEFT_COMM_SEND);
+            weft_comm__ucx_tell(e, ch->peer, UCX_OPENED, h, NULL);
+        }
+    } else if (!port->answer) {
+        weft_comm__ucx_tell(e, ch->peer, UCX_OPEN, h, NULL);
+        WEFT_TRY(wait_goal(ch, answered, &g, "to open a channel",
+                           weft_clock_s() + e->c.timeout_s));
+        if (!port->answer) return it_is_gone(ch, "to open a channel");
+    }
+    if (port->bytes == ch->bytes && port->credits == ch->credits) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "tag %d from rank %d to rank %d: one side has %lld bytes and %d "
+                     "credits, the other %lld and %d",
+                     ch->tag, send ? e->c.rank : ch->peer, send ? ch->peer : e->c.rank,
+                     (long long)port->bytes, port->credits, (long long)ch->bytes,
+                     ch->credits);
+}
+
+weft_status weft_comm__ucx_open_channel(weft_comm *c, int peer, weft_comm_side side,
+                                        int tag, int64_t bytes, int credits,
+                                        weft_comm_channel **out)
+{
+    ucx_end           *e    = ucx_of(c);
+    bool               send = side == WEFT_COMM_SEND;
+    weft_comm_channel *ch   = NULL;
+    WEFT_TRY(create(e, peer, send, tag, bytes, credits, &ch));
+    pthread_mutex_lock(&e->lock);
+    e->n_call++;
+    ch->port = weft_comm__ucx_port(e, send ? UCX_OUT : UCX_IN, peer, (uint32_t)tag);
+    weft_status st =
+        ch->port ? weft_comm__ucx_check(e) : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    if (st == WEFT_OK) st = compare(ch, send);
+    if (st == WEFT_OK) {
+        if (send) c->bytes += bytes * credits;
+        ch->opened.next = e->opened;
+        e->opened       = ch;
+        *out            = ch;
+    } else {
+        weft_comm__ucx_free_channel(ch);
+    }
+    weft_comm__ucx_leave(e);
+    return st;
+}
+
+static weft_status send_locked(weft_comm_channel *ch, const void *p, int64_t bytes,
+                               double deadline)
+{
+    ucx_end   *e      = ch->e;
+    ucx_port  *port   = ch->port;
+    uint32_t   slot   = port->seq % (uint32_t)ch->n_slot;
+    ucx_flow  *f      = &ch->flow[slot];
+    goal       g      = {.port = port, .peer = &e->peer[ch->peer], .flow = f};
+    const char what[] = "to send";
+    if (!f->done && f->epoch < e->c.epoch) { /* of an epoch that is over */
+        weft_comm__ucx_stop(e, f);
+        f->done = true;
+    }
+    g.acked = port->seq < (uint32_t)ch->n_slot ? 0 : port->seq + 1 - (uint32_t)ch->n_slot;
+    WEFT_TRY(wait_goal(ch, received, &g, what, deadline));
+    if (!f->done || port->acked < g.acked || g.peer->gone) return it_is_gone(ch, what);
+    *f = (ucx_flow){.to     = ch->peer,
+                    .port   = port->id,
+                    .epoch  = e->c.epoch,
+                    .seq    = port->seq,
+                    .p      = p,
+                    .length = bytes};
+    if (ch->credits && bytes) {
+        f->p = ch->ring + (int64_t)slot * ch->bytes;
+        memcpy(ch->ring + (int64_t)slot * ch->bytes, p, (size_t)bytes);
+    }
+    weft_comm__ucx_start(e, port, f);
+    port->seq++;
+    weft_comm__ucx_pump(e);
+    if (ch->credits) return WEFT_OK;
+    g.acked        = port->seq;
+    weft_status st = wait_goal(ch, received, &g, what, deadline);
+    if (st == WEFT_OK && port->acked < g.acked) st = it_is_gone(ch, what);
+    if (st != WEFT_OK) weft_comm__ucx_stop(e, f);
+    f->done = true;
+    return st;
+}
+
+weft_status weft_comm__ucx_send(weft_comm *c, weft_comm_channel *ch, const void *p,
+                                int64_t bytes)
+{
+    double deadline = weft_clock_s() + c->timeout_s;
+    if (bytes > ch->bytes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "a message of %lld bytes over a channel of %lld",
+                         (long long)bytes, (long long)ch->bytes);
+    WEFT_TRY(weft_comm__ucx_enter(ch->e, ch->port));
+    weft_status st = send_locked(ch, p, bytes, deadline);
+    weft_comm__ucx_leave(ch->e);
+    return st;
+}
+
+weft_status weft_comm__ucx_recv(weft_comm *c, weft_comm_channel *ch, void *p,
+                                int64_t bytes)
+{
+    double    deadline = weft_clock_s() + c->timeout_s;
+    ucx_end  *e        = ch->e;
+    ucx_port *port     = ch->port;
+    WEFT_TRY(weft_comm__ucx_enter(e, port));
+    ucx_post post = {.source = ch->peer,
+                     .epoch  = c->epoch,
+                     .seq    = port->seq,
+                     .length = bytes,
+                     .out    = p};
+    goal     g    = {.port = port, .peer = &e->peer[ch->peer], .post = &post};
+    weft_comm__ucx_expect(e, port, &post, ch->bytes > UCX_SHORT);
+    weft_status st = wait_goal(ch, came, &g, "to receive", deadline);
+    weft_comm__ucx_forget(port, &post);
+    if (st == WEFT_OK && post.bad)
+        st = WEFT_FAIL(
+            WEFT_ERR_ARG, "rank %d sent %lld bytes with tag %d, rank %d expected %lld",
+            ch->peer, (long long)post.came.length, ch->tag, c->rank, (long long)bytes);
+    if (st == WEFT_OK && !post.done) st = it_is_gone(ch, "to receive");
+    if (st == WEFT_OK)
+        weft_comm__ucx_tell(
+            e, ch->peer, UCX_ACK,
+            (ucx_head){.epoch = c->epoch, .port = port->id, .seq = ++port->seq}, NULL);
+    weft_comm__ucx_leave(e);
+    return st;
+}

@@ -1,0 +1,438 @@
+/* UCX: ranks that are killed, stopped or leave, messages that are not ours, meetings that fail. */
+#include "comm/ranks.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "comm/ucx_priv.h"
+
+enum {
+    N_KILL = WEFT_TEST_SANITIZED ? 4 : 12,
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- death ---- */
+
+static weft_status work_for_ever(rank_state *r)
+{
+    weft_comm_group   *g;
+    weft_comm_channel *to, *from;
+    static float       own[1 << 19];
+    int                next = (r->rank + 1) % r->n, prev = (r->rank + r->n - 1) % r->n;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    WEFT_TRY(weft_comm_open_channel(r->c, next, WEFT_COMM_SEND, 1, 70000, 2, &to));
+    WEFT_TRY(weft_comm_open_channel(r->c, prev, WEFT_COMM_RECV, 1, 70000, 2, &from));
+    for (int i = 0;; i++) {
+        static const int64_t count[] = {1, 1024, 65536, 1 << 19};
+        int64_t              n = count[i % 4], bytes = i % 2 ? 70000 : 4096;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, own,
+                                      own, n));
+        WEFT_TRY(weft_comm_send(r->c, to, own, bytes));
+        WEFT_TRY(weft_comm_recv(r->c, from, own, bytes));
+        memset(own, 0, sizeof own);
+        r->count++;
+    }
+}
+
+static bool wait_for_work(int n)
+{
+    for (int i = 0; i < 6000; i++) {
+        int busy = 0;
+        for (int k = 0; k < n; k++) busy += rank[k].count > 2;
+        if (busy == n) return true;
+        usleep(5000);
+    }
+    return false;
+}
+
+static void the_killed_are_named(void **state)
+{
+    (void)state;
+    double noticed[N_KILL];
+    if (N_TRANSPORT <= UCX) skip();
+    srand(1);
+    for (int i = 0; i < N_KILL; i++) {
+        int  n = 2 + i % 4, victim = rand() % n;
+        char want[32];
+        snprintf(want, sizeof want, "rank %d died", victim);
+        start_ranks(UCX, n, 30, work_for_ever);
+        assert_true(wait_for_work(n));
+        usleep((useconds_t)(rand() % 5000));
+        double t0 = weft_clock_s();
+        kill(rank[victim].pid, SIGKILL);
+        end_ranks(UCX, n);
+        noticed[i] = 0;
+        for (int k = 0; k < n; k++) {
+            if (k == victim) continue;
+            assert_true(rank[k].ended);
+            assert_int_equal(rank[k].st, WEFT_ERR_PEER);
+            if (!strstr(rank[k].text, want)) fail_msg("%s", rank[k].text);
+            if (rank[k].done_s - t0 > noticed[i]) noticed[i] = rank[k].done_s - t0;
+        }
+        assert_true(weft_clock_s() - t0 < 10);
+    }
+    qsort(noticed, N_KILL, sizeof *noticed, by_value);
+    print_message("noticed by the last survivor: median %.2f ms, most %.2f ms\n",
+                  1e3 * noticed[N_KILL / 2], 1e3 * noticed[N_KILL - 1]);
+}
+
+static void the_stopped_are_named(void **state)
+{
+    (void)state;
+    if (N_TRANSPORT <= UCX) skip();
+    for (int n = 3; n <= 4; n++) {
+        start_ranks(UCX, n, 0.5, work_for_ever);
+        assert_true(wait_for_work(n));
+        double t0 = weft_clock_s();
+        kill(rank[1].pid, SIGSTOP);
+        for (int i = 0; i < 2000; i++) {
+            int ended = 0;
+            for (int k = 0; k < n; k++) ended += rank[k].ended;
+            if (ended == n - 1) break;
+            usleep(5000);
+        }
+        assert_true(weft_clock_s() - t0 < 8);
+        kill(rank[1].pid, SIGKILL);
+        end_ranks(UCX, n);
+        for (int k = 0; k < n; k++) {
+            if (k == 1) continue;
+            assert_int_equal(rank[k].st, WEFT_ERR_PEER);
+            if (!strstr(rank[k].text, "rank 1 is silent")) fail_msg("%s", rank[k].text);
+        }
+    }
+}
+
+static weft_status one_goes(rank_state *r)
+{
+    weft_comm_group *g;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    if (r->rank == 1) {
+        usleep(30000);
+        if (r->n == 4) _exit(3);
+        return WEFT_OK;
+    }
+    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+}
+
+static void exits_and_leaves_are_noticed(void **state)
+{
+    (void)state;
+    double t0 = weft_clock_s();
+    if (N_TRANSPORT <= UCX) skip();
+    run_ranks(UCX, 4, 60, one_goes);
+    for (int k = 0; k < 4; k++)
+        if (k != 1 && !strstr(rank[k].text, "rank 1 died: its connection"))
+            fail_msg("rank %d: %s", k, rank[k].text);
+    run_ranks(UCX, 2, 60, one_goes);
+    assert_non_null(strstr(rank[0].text, "rank 1 is silent: it is gone"));
+    assert_true(weft_clock_s() - t0 < 20);
+}
+
+/* What was sent before leaving arrives, also when the receiver comes late and has something to say itself. */
+static weft_status send_and_leave(rank_state *r)
+{
+    weft_comm_channel *ch, *back;
+    static char        x[300000];
+    WEFT_TRY(weft_comm_open_channel(
+        r->c, !r->rank, r->rank ? WEFT_COMM_RECV : WEFT_COMM_SEND, 1, sizeof x, 3, &ch));
+    WEFT_TRY(weft_comm_open_channel(
+        r->c, !r->rank, r->rank ? WEFT_COMM_SEND : WEFT_COMM_RECV, 2, 8, 1, &back));
+    memset(x, 7, sizeof x);
+    for (int i = 0; !r->rank && i < 3; i++)
+        WEFT_TRY(weft_comm_send(r->c, ch, x, i == 1 ? (int64_t)sizeof x : 100));
+    if (!r->rank) return WEFT_OK;
+    usleep(200000);
+    weft_comm_send(r->c, back, x, 8); /* nobody will take it */
+    for (int i = 0; i < 3; i++) {
+        memset(x, 0, sizeof x);
+        int64_t bytes = i == 1 ? (int64_t)sizeof x : 100;
+        WEFT_TRY(weft_comm_recv(r->c, ch, x, bytes));
+        for (int64_t k = 0; k < bytes; k++)
+            if (x[k] != 7) return WEFT_FAIL(WEFT_ERR_NUMERIC, "byte %d", (int)k);
+    }
+    return WEFT_OK;
+}
+
+static void the_last_words_arrive(void **state)
+{
+    (void)state;
+    if (N_TRANSPORT <= UCX) skip();
+    for (int i = 0; i < 5; i++) {
+        run_ranks(UCX, 2, 20, send_and_leave);
+        all_ok(UCX, 2);
+    }
+}
+
+/* ---- what is not ours ---- */
+
+static void no_matter(void *request, ucs_status_t st, void *arg)
+{
+    (void)st, (void)arg;
+    weft_comm__ucx->request_free(request);
+}
+
+/* A head that would be a barrier's message, but for one bit. */
+static void send_damaged(ucx_end *e, int bit)
+{
+    static ucx_head     h[512];
+    ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+                             .cb.send      = no_matter};
+    h[bit]                = (ucx_head){.magic   = 0x54464557u,
+                                       .version = 1,
+                                       .kind    = UCX_ABORT,
+                                       .job     = e->job,
+                                       .source  = 1,
+                                       .port    = 5};
+    h[bit].crc            = weft_hash_crc32c(0, &h[bit], offsetof(ucx_head, crc));
+    ((unsigned char *)&h[bit])[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    pthread_mutex_lock(&e->lock);
+    weft_comm__ucx->am_send(e->peer[0].ep, 7, &h[bit], sizeof h[bit], NULL, 0, &p);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static weft_status damaged_heads(rank_state *r)
+{
+    weft_comm_group *g;
+    ucx_end         *e = r->c->impl;
+    float            x = 1;
+    WEFT_TRY(weft_comm_open_group(r->c, 2, everyone, 5, &g));
+    for (int i = 0; i < 3; i++) {
+        for (int bit = 0; r->rank && bit < 512; bit++) send_damaged(e, bit);
+        x = 1;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
+                                      &x, 1));
+        if (x != 2) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
+    }
+    if (!r->rank && e->n_refused != 3 * 512)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d refused", (int)e->n_refused);
+    return WEFT_OK;
+}
+
+static void damaged_heads_are_refused(void **state)
+{
+    (void)state;
+    if (N_TRANSPORT <= UCX) skip();
+    run_ranks(UCX, 2, 20, damaged_heads);
+    all_ok(UCX, 2);
+}
+
+/* Ports on which this process listens. */
+static int own_ports(int *port, int most)
+{
+    char  line[512];
+    int   n = 0;
+    FILE *f = fopen("/proc/self/net/tcp", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned      at, state;
+        unsigned long inode;
+        if (sscanf(line, " %*d: %*x:%x %*x:%*x %x %*s %*s %*s %*s %*s %lu", &at, &state,
+                   &inode) != 3 ||
+            state != 10)
+            continue;
+        char want[64], is[64];
+        snprintf(want, sizeof want, "socket:[%lu]", inode);
+        for (int fd = 0; fd < 256; fd++) {
+            char    path[64];
+            ssize_t k;
+            snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+            k = readlink(path, is, sizeof is - 1);
+            if (k < 0) continue;
+            is[k] = 0;
+            if (!strcmp(is, want) && n < most && fd != door) {
+                port[n++] = (int)at;
+                break;
+            }
+        }
+    }
+    if (f) fclose(f);
+    return n;
+}
+
+static weft_status strangers(rank_state *r)
+{
+    weft_comm_group *g;
+    int              port[8], n = own_ports(port, 8);
+    float            x = 1;
+    WEFT_TRY(weft_comm_open_group(r->c, 2, everyone, 5, &g));
+    if (!n) return WEFT_FAIL(WEFT_ERR_INTERNAL, "it does not listen");
+    for (int i = 0; i < 20 * n; i++) {
+        struct sockaddr_in a = {.sin_family = AF_INET,
+                                .sin_port   = htons((uint16_t)port[i % n])};
+        char               junk[4096];
+        for (size_t k = 0; k < sizeof junk; k++) junk[k] = (char)(rand() >> 7);
+        inet_aton("127.0.0.1", &a.sin_addr);
+        int s = socket(AF_INET, SOCK_STREAM, 0);
+        if (!connect(s, (struct sockaddr *)&a, sizeof a))
+            send(s, junk, (size_t)(1 + i * 97 % 4096), MSG_NOSIGNAL);
+        x = 1;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
+                                      &x, 1));
+        close(s);
+        if (x != 2) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
+    }
+    return WEFT_OK;
+}
+
+static void strangers_are_sent_away(void **state)
+{
+    (void)state;
+    if (N_TRANSPORT <= UCX) skip();
+    run_ranks(UCX, 2, 20, strangers);
+    all_ok(UCX, 2);
+}
+
+/* ---- the meeting ---- */
+
+typedef struct visitor {
+    int               rank, world;
+    double            timeout_s;
+    weft_status       st;
+    char              text[256];
+    weft_comm_meeting m;
+    char              at[32];
+} visitor;
+
+static void *visit(void *arg)
+{
+    visitor               *v = arg;
+    char                   mine[64];
+    weft_comm_rdzv_options o = {.at        = v->at,
+                                .rank      = v->rank,
+                                .world     = v->world,
+                                .timeout_s = v->timeout_s,
+                                .listen_fd = v->rank ? 0 : door};
+    int n = snprintf(mine, sizeof mine, "rank %d of %d", v->rank, v->world);
+    v->st = weft_comm_rdzv_meet(&o, mine, n, &v->m);
+    snprintf(v->text, sizeof v->text, "%s", v->st == WEFT_OK ? "" : weft_error_text());
+    return NULL;
+}
+
+static void open_door(char *at, size_t n)
+{
+    struct sockaddr_in a;
+    socklen_t          len = sizeof a;
+    assert_true((door = socket(AF_INET, SOCK_STREAM, 0)) > 0 && !listen(door, 64));
+    getsockname(door, (struct sockaddr *)&a, &len);
+    snprintf(at, n, "127.0.0.1:%d", ntohs(a.sin_port));
+}
+
+static void meet(visitor *v, int n)
+{
+    pthread_t t[MAX_RANK];
+    open_door(v[0].at, sizeof v[0].at);
+    for (int i = 1; i < n; i++) memcpy(v[i].at, v[0].at, sizeof v[0].at);
+    for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, visit, &v[i]);
+    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+    close(door);
+}
+
+static void all_meet(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MAX_RANK; n++) {
+        visitor v[MAX_RANK] = {0};
+        for (int i = 0; i < n; i++)
+            v[i] = (visitor){.rank = i, .world = n, .timeout_s = 10};
+        meet(v, n);
+        for (int i = 0; i < n; i++) {
+            if (v[i].st != WEFT_OK) fail_msg("%s", v[i].text);
+            assert_int_equal(v[i].m.job, v[0].m.job);
+            for (int k = 0; k < n; k++) {
+                char want[64];
+                int  len = snprintf(want, sizeof want, "rank %d of %d", k, n);
+                assert_int_equal(v[i].m.bytes[k], len);
+                assert_memory_equal(v[i].m.part[k], want, (size_t)len);
+            }
+        }
+        for (int i = 0; i < n; i++) weft_comm_meeting_fini(&v[i].m);
+    }
+}
+
+static void meetings_that_fail(void **state)
+{
+    (void)state;
+    /* one does not come: all that came say so */
+    visitor late[] = {{.rank = 0, .world = 3, .timeout_s = 0.4},
+                      {.rank = 1, .world = 3, .timeout_s = 0.4}};
+    meet(late, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(late[i].st, WEFT_ERR_PEER);
+        assert_non_null(strstr(late[i].text, "rank 2 is silent: it has not come to 127"));
+    }
+    visitor other[] = {{.rank = 0, .world = 2, .timeout_s = 5},
+                       {.rank = 1, .world = 3, .timeout_s = 5}};
+    meet(other, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(other[i].st, WEFT_ERR_ARG);
+        assert_string_equal(other[i].text,
+                            "rank 1 was told that there are 3 ranks, rank 0 "
+                            "that there are 2");
+    }
+    visitor twice[] = {{.rank = 0, .world = 3, .timeout_s = 0.5},
+                       {.rank = 1, .world = 3, .timeout_s = 0.5},
+                       {.rank = 1, .world = 3, .timeout_s = 0.5}};
+    meet(twice, 3);
+    assert_int_equal(twice[0].st, WEFT_ERR_PEER);
+    assert_true(strstr(twice[1].text, "two processes") ||
+                strstr(twice[2].text, "two proc"));
+    visitor nobody = {.rank = 1, .world = 2, .timeout_s = 0.2, .at = "127.0.0.1:1"};
+    visit(&nobody);
+    assert_non_null(strstr(nobody.text, "rank 0 is silent"));
+    static const char *const bad[] = {"", "x", "x:", ":3", "x:0", "x:70000", "x:3y"};
+    for (size_t i = 0; i < WEFT_COUNT(bad); i++)
+        assert_int_equal(weft_comm_rdzv_check(bad[i]), WEFT_ERR_ARG);
+    assert_int_equal(weft_comm_rdzv_check("[::1]:29400"), WEFT_OK);
+}
+
+static void meetings_stand_strangers(void **state)
+{
+    (void)state;
+    visitor   v[2] = {{.rank = 0, .world = 2, .timeout_s = 20},
+                      {.rank = 1, .world = 2, .timeout_s = 20}};
+    pthread_t t[2];
+    char      junk[200];
+    open_door(v[0].at, sizeof v[0].at);
+    memcpy(v[1].at, v[0].at, sizeof v[0].at);
+    pthread_create(&t[0], NULL, visit, &v[0]);
+    for (int i = 0; i < 20; i++) {
+        struct sockaddr_in a;
+        socklen_t          len = sizeof a;
+        getsockname(door, (struct sockaddr *)&a, &len);
+        inet_aton("127.0.0.1", &a.sin_addr);
+        int s = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(s, (struct sockaddr *)&a, sizeof a), 0);
+        for (size_t k = 0; k < sizeof junk; k++) junk[k] = (char)rand();
+        send(s, junk, (size_t)(i * 10 + 1), MSG_NOSIGNAL);
+        close(s);
+    }
+    pthread_create(&t[1], NULL, visit, &v[1]);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(t[i], NULL);
+        if (v[i].st != WEFT_OK) fail_msg("%s", v[i].text);
+        weft_comm_meeting_fini(&v[i].m);
+    }
+    close(door);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_meet),
+        cmocka_unit_test(meetings_that_fail),
+        cmocka_unit_test(meetings_stand_strangers),
+        cmocka_unit_test(the_killed_are_named),
+        cmocka_unit_test(the_stopped_are_named),
+        cmocka_unit_test(exits_and_leaves_are_noticed),
+        cmocka_unit_test(the_last_words_arrive),
+        cmocka_unit_test(damaged_heads_are_refused),
+        cmocka_unit_test(strangers_are_sent_away),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
