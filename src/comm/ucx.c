@@ -321,6 +321,7 @@ static const weft_comm_ops ops = {
     .send         = weft_comm__ucx_send,
     .recv         = weft_comm__ucx_recv,
     .collective   = weft_comm__ucx_collective,
+    .shares       = weft_comm__ucx_shares,
     .abort        = ucx_abort,
     .destroy      = ucx_destroy,
 };

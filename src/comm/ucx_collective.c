@@ -184,15 +184,17 @@ static bool power_of_two(int n)
 
 /* ---- sums of 2^k ranks ---- */
 
-/* Slices [lo, hi) of n, and the element where slice i begins. */
+/* Slices [lo, hi) of n, and the element where slice i begins; with a unit, as weft_comm_shares cuts. */
 typedef struct range {
     int     lo, hi;
     int64_t count;
     int     n;
+    int64_t unit;
 } range;
 
 static int64_t begin(const range *r, int slice)
 {
+    if (r->unit) return weft_comm_share_at(r->count, r->unit, r->n, slice);
     return r->count / r->n * slice + r->count % r->n * slice / r->n;
 }
 
@@ -369,18 +371,20 @@ static weft_status reduce_scatter(call *k, const char *in, char *out, int64_t co
     return WEFT_OK;
 }
 
-static weft_status all_gather(call *k, const char *in, char *out, int64_t count)
+/* Neighbours first: what both hold always lies side by side. */
+static weft_status all_gather(call *k, const char *in, char *out, range all)
 {
-    weft_comm_group *g   = k->g;
-    int64_t          own = count * k->size;
-    range all = {.lo = g->me, .hi = g->me + 1, .count = count * g->n, .n = g->n};
-    if (own) memmove(out + g->me * own, in, (size_t)own);
+    weft_comm_group *g  = k->g;
+    int64_t          at = begin(&all, g->me) * k->size,
+            own         = begin(&all, g->me + 1) * k->size - at;
+    if (own && out + at != in) memmove(out + at, in, (size_t)own);
     if (!power_of_two(g->n)) return gather(k, out, all);
     for (int bit = 1, step = 0; bit < g->n; bit *= 2, step++) {
         int     lo = g->me & ~(bit - 1), other = lo ^ bit;
-        int64_t bytes = own * bit;
-        WEFT_TRY(exchange(k, (uint32_t)step, g->me ^ bit, out + lo * own, bytes,
-                          g->me ^ bit, into(out + other * own, bytes)));
+        int64_t give = begin(&all, lo) * k->size, get = begin(&all, other) * k->size;
+        WEFT_TRY(exchange(k, (uint32_t)step, g->me ^ bit, out + give,
+                          begin(&all, lo + bit) * k->size - give, g->me ^ bit,
+                          into(out + get, begin(&all, other + bit) * k->size - get)));
     }
     return WEFT_OK;
 }
@@ -437,7 +441,8 @@ static weft_status run(call *k, const void *in, void *out, int64_t count)
     switch (k->kind) {
     case WEFT_COMM_ALL_REDUCE: return all_reduce(k, in, out, count);
     case WEFT_COMM_REDUCE_SCATTER: return reduce_scatter(k, in, out, count);
-    case WEFT_COMM_ALL_GATHER: return all_gather(k, in, out, count);
+    case WEFT_COMM_ALL_GATHER:
+        return all_gather(k, in, out, (range){.count = count * k->g->n, .n = k->g->n});
     case WEFT_COMM_ALL_TO_ALL: return all_to_all(k, in, out, count);
     case WEFT_COMM_BROADCAST: return broadcast(k, in, out, count);
     case WEFT_COMM_BARRIER: return barrier(k);
@@ -445,22 +450,43 @@ static weft_status run(call *k, const void *in, void *out, int64_t count)
     return WEFT_OK;
 }
 
+static weft_status begin_call(call *k, weft_comm *c, weft_comm_group *g,
+                              weft_comm_kind kind, weft_dtype t)
+{
+    *k = (call){.e        = g->e,
+                .g        = g,
+                .kind     = kind,
+                .t        = t,
+                .size     = weft_dtype_bytes(t),
+                .what     = (uint32_t)kind << 8 | (uint32_t)t,
+                .deadline = weft_clock_s() + c->timeout_s};
+    if (kind == WEFT_COMM_ALL_REDUCE || kind == WEFT_COMM_REDUCE_SCATTER)
+        WEFT_TRY(weft_comm_sum(t, 1, &(const void *){g}, g, 0)); /* can it be summed? */
+    WEFT_TRY(weft_comm__ucx_enter(g->e, g->port));
+    g->port->seq++;
+    return WEFT_OK;
+}
+
 weft_status weft_comm__ucx_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count)
 {
-    call k = {.e        = g->e,
-              .g        = g,
-              .kind     = kind,
-              .t        = t,
-              .size     = weft_dtype_bytes(t),
-              .what     = (uint32_t)kind << 8 | (uint32_t)t,
-              .deadline = weft_clock_s() + c->timeout_s};
-    if (kind == WEFT_COMM_ALL_REDUCE || kind == WEFT_COMM_REDUCE_SCATTER)
-        WEFT_TRY(weft_comm_sum(t, 1, &in, out, 0));
-    WEFT_TRY(weft_comm__ucx_enter(g->e, g->port));
-    g->port->seq++;
+    call k;
+    WEFT_TRY(begin_call(&k, c, g, kind, t));
     weft_status st = run(&k, in, out, count);
+    weft_comm__ucx_leave(g->e);
+    return st;
+}
+
+weft_status weft_comm__ucx_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                  weft_dtype t, const void *in, void *out, int64_t total,
+                                  int64_t unit)
+{
+    call  k;
+    range r = {.hi = g->n, .count = total, .n = g->n, .unit = unit};
+    WEFT_TRY(begin_call(&k, c, g, kind, t));
+    weft_status st = kind == WEFT_COMM_ALL_GATHER ? all_gather(&k, in, out, r)
+                                                  : add_at_owner(&k, in, out, r);
     weft_comm__ucx_leave(g->e);
     return st;
 }

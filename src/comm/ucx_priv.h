@@ -257,6 +257,10 @@ weft_status weft_comm__ucx_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count);
 
+weft_status weft_comm__ucx_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                  weft_dtype t, const void *in, void *out, int64_t total,
+                                  int64_t unit);
+
 /* Opened things begin with this. */
 typedef struct ucx_opened {
     struct ucx_opened *next;
