@@ -79,6 +79,23 @@ static bool repeats(const place *p, const weft_graph_node *n, int of)
     return same_attr(n, f);
 }
 
+static void find_fetched(place *p)
+{
+    const weft_graph *g = p->g;
+    for (int i = 0; i < g->n_node; i++) {
+        const weft_graph_node *n   = &g->node[i];
+        bool                   all = n->n_in > 0;
+        for (int k = 0; k < n->n_in; k++) {
+            weft_vid b = weft_partition__base(g, n->in[k]);
+            int      m = g->value[b].node;
+            all        = all && (m >= 0 ? p->fetched[m]
+                                        : g->value[b].kind != WEFT_VALUE_INPUT &&
+                                       weft_op_get(n->op)->flags & WEFT_OP_COMM);
+        }
+        p->fetched[i] = all && n->phase == WEFT_PHASE_BACKWARD && !p->copied[i];
+    }
+}
+
 static void find_repeats(place *p)
 {
     const weft_graph *g = p->g;
@@ -88,7 +105,8 @@ static void find_repeats(place *p)
     }
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
-        if (n->phase != WEFT_PHASE_BACKWARD || !n->n_in || p->repeats[n->in[0]] < 0)
+        if (n->phase != WEFT_PHASE_BACKWARD || !n->n_in || p->repeats[n->in[0]] < 0 ||
+            p->fetched[i])
             continue;
         weft_vid v = p->repeats[n->in[0]];
         for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++)
@@ -212,7 +230,7 @@ static void bounds(const place *p, const weft_graph_node *n, int *lo, int *hi)
         weft_vid b = weft_partition__base(g, n->in[k]);
         if (p->repeats[b] >= 0) b = weft_partition__base(g, p->repeats[b]);
         int m = g->value[b].node;
-        if (m < 0 || p->copied[m]) continue;
+        if (m < 0 || p->copied[m] || p->stage[m] < 0) continue;
         if (g->node[m].phase == WEFT_PHASE_FORWARD) {
             if (p->stage[m] > *lo) *lo = p->stage[m];
         } else if (p->stage[m] < *hi) {
@@ -265,16 +283,29 @@ static weft_status replace_repeats(place *p, int i)
     return WEFT_OK;
 }
 
+/* Node i is placed: so is what it fetches. */
+static void place_fetched(place *p, int i)
+{
+    const weft_graph *g = p->g;
+    for (int k = 0; k < g->node[i].n_in; k++) {
+        int m = g->value[weft_partition__base(g, g->node[i].in[k])].node;
+        if (m < 0 || !p->fetched[m] || p->stage[m] >= 0) continue;
+        p->stage[m] = p->stage[i];
+        place_fetched(p, m);
+    }
+}
+
 static weft_status place_backward(place *p)
 {
     const weft_graph *g = p->g;
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
-        if (n->phase != WEFT_PHASE_BACKWARD || p->copied[i]) continue;
+        if (n->phase != WEFT_PHASE_BACKWARD || p->copied[i] || p->fetched[i]) continue;
         if (p->repeats[n->out[0]] >= 0)
             p->stage[i] = p->stage[g->value[p->repeats[n->out[0]]].node];
         else
             WEFT_TRY(place_gradient(p, i));
+        place_fetched(p, i);
     }
     for (int i = 0; i < g->n_node; i++)
         if (p->stage[i] >= 0) WEFT_TRY(replace_repeats(p, i));
@@ -288,6 +319,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     size_t n = (size_t)g->n_node + 1, v = (size_t)g->n_value + 1;
     p.copied       = WEFT_ARENA_ARRAY(tmp, bool, n);
     p.weight       = WEFT_ARENA_ARRAY(tmp, bool, n);
+    p.fetched      = WEFT_ARENA_ARRAY(tmp, bool, n);
     p.stage        = WEFT_ARENA_ARRAY(tmp, int, n);
     p.level        = WEFT_ARENA_ARRAY(tmp, int, n);
     p.in           = WEFT_ARENA_ARRAY(tmp, weft_vid *, n);
@@ -302,6 +334,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     WEFT_TRY(weft_graph_users(g, tmp, &p.first_user, &p.user));
     for (int i = 0; i < g->n_node; i++) p.stage[i] = -1;
     find_copied(&p, constant);
+    find_fetched(&p);
     find_repeats(&p);
     place_forward(&p, cut);
     find_weight(&p);

@@ -20,7 +20,10 @@ typedef struct weft_partition__place {
     int               n_stage, n_rank;
     int              *first_user, *user; /* weft_graph_users */
     bool             *copied, *weight;   /* node */
-    int              *stage;             /* node; -1: copied, or of the update phase */
+    bool        *
+        fetched; /* node of the backward pass: made of a parameter alone, by a collective (it is kept in
+                    * parts): where its first user is */
+    int       *stage;   /* node; -1: copied, or of the update phase */
     weft_vid  *repeats; /* value: the forward value it is, or makes again; -1 none */
     weft_vid **in;      /* node: operands, where they differ from the graph's */
     weft_vid  *twin;    /* parameter: the copy made of its next value; -1 none */

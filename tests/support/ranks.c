@@ -114,9 +114,9 @@ static const weft_type *type_of(const rank *k, const char *name)
 static weft_status fill(void *arg, const weft_model_param *p, const weft_model_tensor *t,
                         int64_t first, int64_t n, const float *x)
 {
-    rank     *k = arg;
-    weft_view v;
-    char      half[256];
+    rank             *k = arg;
+    weft_view         v;
+    char              half[256];
     const weft_shape *whole = &type_of(k, p->name)->shape;
     int64_t           count = weft_shape_count(whole);
     if (here(k, p->name)) {
