@@ -1,0 +1,94 @@
+/* Placement: which device each rank of a mesh gets, so that heavy traffic takes fast links, and how much work
+ * devices of different speed get.
+ *
+ *     weft_place_job job = {.n_axis = 2, .flops = 1e15, .dtype = "bf16",
+ *                           .axis = {{"dp", 4, WEFT_PLACE_RING, 1e8, false},
+ *                                    {"tp", 8, WEFT_PLACE_RING, 1e10, true}}};
+ *     weft_placement p;
+ *     WEFT_TRY(weft_place_map(&job, cluster, &p));
+ *     ... p.device[rank] ...          rank counts the axes as written, the last one fastest
+ *     weft_placement_fini(&p);
+ *
+ * The price of a placement (weft_place_price) is what the search lowers: the seconds of computing plus, axis by
+ * axis, the seconds of the most loaded device, port or switch while all groups of that axis talk at once. */
+#ifndef WEFT_PLACE_PLACE_H
+#define WEFT_PLACE_PLACE_H
+
+#include "cluster/cluster.h"
+
+#define WEFT_PLACE_MAX_AXIS 8
+
+typedef enum weft_place_pattern {
+    WEFT_PLACE_RING, /* each gives bytes to the next of a ring; the ring's order is free */
+    WEFT_PLACE_CHAIN, /* each gives bytes to the one after it along the axis */
+    WEFT_PLACE_ALL,   /* each gives bytes in all, an equal part to each other */
+} weft_place_pattern;
+
+typedef struct weft_place_axis {
+    const char        *name;
+    int                size;
+    weft_place_pattern pattern;
+    double             bytes; /* a rank and step */
+    bool even; /* work is split evenly along it, so that the slowest sets the pace;
+                               * false: shares follow speed (layers of stages, samples of replicas) */
+} weft_place_axis;
+
+typedef struct weft_place_job {
+    int             n_axis;
+    weft_place_axis axis[WEFT_PLACE_MAX_AXIS];
+    double          flops; /* of all ranks in a step; 0: speeds do not matter */
+    const char     *dtype;
+} weft_place_job;
+
+typedef struct weft_place_seconds {
+    double compute_s, axis_s[WEFT_PLACE_MAX_AXIS];
+    double total_s; /* the sum */
+    double even_s;  /* the sum of all loads, to choose between equal totals */
+} weft_place_seconds;
+
+typedef struct weft_placement {
+    int                n_rank;
+    int               *device; /* of each rank */
+    weft_place_seconds price;
+    int64_t            n_tried; /* placements priced */
+    bool               exact;   /* all placements there are were priced */
+} weft_placement;
+
+/* Ranks of a job: the product of its axes. */
+int weft_place_n_rank(const weft_place_job *j);
+
+/* WEFT_ERR_NOFIT: fewer usable devices than ranks.  The same input gives the same placement. */
+weft_status weft_place_map(const weft_place_job *j, const weft_cluster *c,
+                           weft_placement *out);
+void        weft_placement_fini(weft_placement *p);
+
+/* The simple ways, to compare with: rank by rank onto the next device; onto the next node. */
+weft_status weft_place_first_fit(const weft_place_job *j, const weft_cluster *c,
+                                 weft_placement *out);
+weft_status weft_place_round_robin(const weft_place_job *j, const weft_cluster *c,
+                                   weft_placement *out);
+
+/* The price of a placement of the caller's; device[rank] are to be usable and different. */
+weft_status weft_place_price(const weft_place_job *j, const weft_cluster *c,
+                             const int *device, weft_place_seconds *out);
+
+/* After devices were cordoned: ranks whose device is still usable stay; the others get the devices that cost least.
+ * *n_moved is therefore the least there can be. */
+weft_status weft_place_repair(const weft_place_job *j, const weft_cluster *c,
+                              const int *old, weft_placement *out, int *n_moved);
+
+/* Node by node which ranks it has, and the price axis by axis. */
+weft_status weft_place_print(const weft_place_job *j, const weft_cluster *c,
+                             const weft_placement *p, weft_text *t);
+
+/* total units (samples, heads) to n devices of these speeds: the largest unit / speed is the least there can
+ * be, and each gets at least `least`. */
+weft_status weft_place_units(const double *speed, int n, int64_t total, int64_t least,
+                             int64_t *unit);
+/* Layers in their order to stages of these speeds: stage s gets layers [cut[s], cut[s+1]), at least one, with at most
+ * most_bytes[s] (NULL: no limit) of layer_bytes; the slowest stage is the fastest there can be. */
+weft_status weft_place_layers(const double *layer_s, const double *layer_bytes,
+                              int n_layer, const double *speed, const double *most_bytes,
+                              int n_stage, int *cut);
+
+#endif
