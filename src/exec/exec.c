@@ -139,6 +139,7 @@ weft_status weft_exec_timeline(weft_exec *e, weft_timeline **out)
         r->n = 0;
     }
     weft_timeline_finish(t, n_step);
+    t->origin_s = e->origin_s;
     e->origin_s = 0;
     *out        = t;
     return WEFT_OK;

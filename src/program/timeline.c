@@ -154,9 +154,13 @@ static const char *category(const weft_instr *i)
     return weft_instr_kind_name(i->kind);
 }
 
-weft_status weft_timeline_json(const weft_timeline *t, weft_text *out)
+void weft_timeline_json_begin(weft_text *out)
 {
     weft_text_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+}
+
+void weft_timeline_json_events(const weft_timeline *t, double shift_s, weft_text *out)
+{
     json_tracks(t, out);
     for (int k = 0; k < t->n_slice; k++) {
         const weft_slice   *s = &t->slice[k];
@@ -166,15 +170,26 @@ weft_status weft_timeline_json(const weft_timeline *t, weft_text *out)
         weft_text_put_quoted(out, i->name);
         weft_text_add(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", category(i),
                       p->rank, (int)s->stream);
-        weft_text_put_double(out, s->start_s * 1e6);
+        weft_text_put_double(out, (s->start_s + shift_s) * 1e6);
         weft_text_add(out, ",\"dur\":");
         weft_text_put_double(out, (s->end_s - s->start_s) * 1e6);
         weft_text_add(out, ",\"args\":{\"actor\":");
         weft_text_put_quoted(out, p->actor[s->actor].name);
         weft_text_add(out, ",\"micro\":%d,\"step\":%d}},\n", s->micro, s->step);
     }
+}
+
+void weft_timeline_json_end(weft_text *out)
+{
     /* a last event without a comma behind it closes the list */
     weft_text_add(
         out, "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"tid\":0,\"args\":{}}\n]}\n");
+}
+
+weft_status weft_timeline_json(const weft_timeline *t, weft_text *out)
+{
+    weft_timeline_json_begin(out);
+    weft_timeline_json_events(t, 0, out);
+    weft_timeline_json_end(out);
     return weft_text_status(out);
 }

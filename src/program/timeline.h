@@ -20,6 +20,7 @@ typedef struct weft_timeline {
     const char                *name;    /* "predicted", "measured" */
     int                        n_step;
     double                     total_s; /* from 0 to the last end */
+    double origin_s; /* measured: the process's clock at 0 */
     double step_s; /* without the filling of the first step, where there are several */
     int    n_slice, cap_slice;
     weft_slice *slice; /* in the order they began on each stream */
@@ -40,5 +41,9 @@ double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kin
 weft_status weft_timeline_print(const weft_timeline *t, weft_text *out);
 /* The trace event format that Perfetto and chrome://tracing open; a process a rank, a thread a stream. */
 weft_status weft_timeline_json(const weft_timeline *t, weft_text *out);
+/* Its parts, so that timelines of several ranks make one file: begin, events of each, end. */
+void weft_timeline_json_begin(weft_text *out);
+void weft_timeline_json_events(const weft_timeline *t, double shift_s, weft_text *out);
+void weft_timeline_json_end(weft_text *out);
 
 #endif

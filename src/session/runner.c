@@ -283,6 +283,11 @@ int weft_runner_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+weft_status weft_runner_timeline(weft_runner *r, weft_timeline **out)
+{
+    return weft_exec_timeline(r->exec, out);
+}
+
 weft_status weft_runner_trace(weft_runner *r, const char *path)
 {
     weft_timeline *t    = NULL;

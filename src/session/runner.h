@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "compile/compile.h"
 #include "data/data.h"
+#include "program/timeline.h"
 
 typedef struct weft_runner weft_runner;
 
@@ -50,7 +51,9 @@ weft_status weft_runner_refresh_twins(weft_runner *r);
 int weft_runner_instructions(const weft_program *p);
 int weft_runner_cores(void);
 
-/* The newest instructions as a timeline for Perfetto. */
+/* The newest instructions; the caller destroys it. */
+weft_status weft_runner_timeline(weft_runner *r, weft_timeline **out);
+/* The same as a file for Perfetto. */
 weft_status weft_runner_trace(weft_runner *r, const char *path);
 
 #endif

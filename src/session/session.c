@@ -321,8 +321,8 @@ static weft_status finish(weft_session *s)
         return WEFT_OK;
     }
     WEFT_TRY(weft_session__lead(s, weft_session__export));
+    if (s->o->trace && s->n_step_s) WEFT_TRY(weft_session__trace(s));
     if (!weft_session__writes(s)) return WEFT_OK;
-    if (s->o->trace && s->n_step_s) WEFT_TRY(weft_runner_trace(s->runner, s->o->trace));
     weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
                   s->output);
     return WEFT_OK;

@@ -54,6 +54,7 @@ enum {
     WEFT_SESSION__MAX_RANK = 4096,
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
     WEFT_SESSION__TAG_PARTS = WEFT_SESSION__TAG + 1, /* and the one behind it */
+    WEFT_SESSION__TAG_TRACE = WEFT_SESSION__TAG + 3, /* and the one behind it */
 };
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */
@@ -91,6 +92,9 @@ weft_status weft_session__export(weft_session *s);
 /* A state of the graph that goes into optimizer.safetensors. */
 bool        weft_session__is_saved(const weft_session *s, weft_vid v);
 const char *weft_session__kernel_set(void);
+
+/* trace.c: the timelines of all ranks as one file. */
+weft_status weft_session__trace(weft_session *s);
 
 /* eval.c */
 weft_status weft_session__eval_open(weft_session *s);
