@@ -33,25 +33,53 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
     return WEFT_OK;
 }
 
-/* Ranks with whole values: lanes side by side, stages one behind the other. */
-static weft_status make_stages(const weft_compile_spec *s, weft_compiled *out)
+/* Marks on values that the graph has: a forward graph lacks those on optimizer states. */
+static weft_status shard(const weft_plan *plan, weft_compiled *out)
 {
-    const weft_plan  *p  = s->plan;
-    weft_arena       *a  = NULL;
-    weft_status       st = WEFT_OK;
-    weft_pipe_options o  = {.n_micro  = (int)(s->batch / s->micro_batch),
-                            .n_lane   = (int)s->lanes,
-                            .dp       = weft_plan_lane_ranks(p),
-                            .pp       = p->pp,
-                            .rank     = s->rank,
-                            .schedule = p->schedule,
-                            .n_chunk  = p->chunks};
+    weft_plan          p  = *plan;
+    weft_arena        *a  = NULL;
+    weft_status        st = WEFT_OK;
+    weft_shard_options o;
+    WEFT_GO(weft_arena_create(&a));
+    p.mark   = WEFT_ARENA_ARRAY(a, weft_mark, plan->n_mark + 1);
+    p.n_mark = 0;
+    WEFT_GO(weft_arena_status(a));
+    for (int i = 0; i < plan->n_mark; i++)
+        if (out->training.graph || weft_graph_find(out->graph, plan->mark[i].name) >= 0)
+            p.mark[p.n_mark++] = plan->mark[i];
+    WEFT_GO(weft_plan_shard(&p, out->graph, a, &o));
+    WEFT_GO(weft_shard_propagate(out->graph, &o, &out->sharding));
+out:
+    weft_arena_destroy(a);
+    return st;
+}
+
+/* Lanes side by side, stages one behind the other; values whole, or cut as the marks say. */
+static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
+{
+    const weft_plan  *p     = s->plan;
+    weft_arena       *a     = NULL;
+    weft_status       st    = WEFT_OK;
+    bool              whole = weft_plan_lanes_only(p, out->graph);
+    weft_pipe_options o     = {.n_micro  = (int)(s->batch / s->micro_batch),
+                               .n_lane   = (int)s->lanes,
+                               .dp       = weft_plan_lane_ranks(p),
+                               .pp       = p->pp,
+                               .rank     = s->rank,
+                               .schedule = p->schedule,
+                               .n_chunk  = p->chunks};
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
     WEFT_GO(weft_arena_status(a));
     WEFT_GO(weft_plan_cuts(p, out->graph, cut));
     o.cut = cut;
-    WEFT_GO(weft_partition_pipe(out->graph, &o, &out->program));
+    if (!whole) {
+        WEFT_GO(shard(p, out));
+        out->place = s->rank % weft_plan_places(p);
+        WEFT_GO(weft_partition(out->graph, out->sharding, &o, &out->program));
+    } else {
+        WEFT_GO(weft_partition_pipe(out->graph, &o, &out->program));
+    }
 out:
     weft_arena_destroy(a);
     return st;
@@ -64,10 +92,8 @@ static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
                                 .n_lane  = (int)s->lanes,
                                 .world   = p ? weft_plan_lane_ranks(p) : 1,
                                 .rank    = s->rank};
-    if (p && !weft_plan_lanes_only(p, out->graph))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "values cut over ranks (tp, sp, cp, ep, zero) cannot run yet");
-    if (p && p->pp * p->chunks > 1) return make_stages(s, out);
+    if (p && (p->pp * p->chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
+        return make_ranks(s, out);
     return weft_partition_one(out->graph, &o, &out->program);
 }
 
@@ -187,6 +213,7 @@ weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out)
 void weft_compiled_fini(weft_compiled *c)
 {
     weft_program_destroy(c->program);
+    weft_sharding_destroy(c->sharding);
     weft_graph_destroy(c->training.graph);
     weft_model_destroy(c->model);
     *c = (weft_compiled){0};

@@ -37,10 +37,12 @@ weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch,
                                             int64_t seq);
 
 typedef struct weft_compiled {
-    weft_model   *model;    /* of one micro-batch */
-    weft_training training; /* graph NULL: forward only */
-    weft_graph   *graph;    /* what was lowered */
-    weft_program *program;
+    weft_model    *model;    /* of one micro-batch */
+    weft_training  training; /* graph NULL: forward only */
+    weft_graph    *graph;    /* what was lowered, or cut over ranks and then lowered */
+    weft_program  *program;
+    weft_sharding *sharding; /* how it was cut; NULL: every rank has whole values */
+    int            place;    /* of this rank in its mesh */
 } weft_compiled;
 
 /* Words of a job and what they mean for this model.  of.batch, seq, micro_batch, lanes, recompute are the

@@ -43,7 +43,11 @@ weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft
     if (v < 0)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "graph %s has no %s", c->graph->name, name);
     *out = (weft_compiled_part){.type = c->graph->value[v].type};
-    for (int d = 0; d < out->type.shape.n; d++) {
+    for (int d = 0; d < out->type.shape.n && c->sharding; d++)
+        WEFT_TRY(weft_layout_intervals(&c->sharding->value[v], &c->sharding->mesh[0], d,
+                                       out->type.shape.d[d], c->place, a, &out->run[d],
+                                       &out->n[d]));
+    for (int d = 0; d < out->type.shape.n && !c->sharding; d++) {
         out->n[d]   = 1;
         out->run[d] = WEFT_ARENA_NEW(a, weft_interval);
         if (!out->run[d]) return weft_arena_status(a);

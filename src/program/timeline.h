@@ -19,8 +19,8 @@ typedef struct weft_timeline {
     const weft_program *const *program; /* borrowed */
     const char                *name;    /* "predicted", "measured" */
     int                        n_step;
-    double                     total_s; /* from 0 to the last end */
-    double origin_s; /* measured: the process's clock at 0 */
+    double                     total_s;  /* from 0 to the last end */
+    double                     origin_s; /* measured: the process's clock at 0 */
     double step_s; /* without the filling of the first step, where there are several */
     int    n_slice, cap_slice;
     weft_slice *slice; /* in the order they began on each stream */

@@ -22,8 +22,8 @@ static weft_status open_link(weft_comm *c, int peer, link *out)
 {
     int down = WEFT_SESSION__TAG_TRACE, up = down + 1;
     out->c = c;
-    WEFT_TRY(weft_comm_open_channel(c, peer, WEFT_COMM_SEND, c->rank ? up : down, PIECE, 1,
-                                    &out->to));
+    WEFT_TRY(weft_comm_open_channel(c, peer, WEFT_COMM_SEND, c->rank ? up : down, PIECE,
+                                    1, &out->to));
     return weft_comm_open_channel(c, peer, WEFT_COMM_RECV, c->rank ? down : up, PIECE, 1,
                                   &out->from);
 }
