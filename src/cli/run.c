@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "comm/rdzv.h"
 #include "session/launch.h"
 #include "weft/session.h"
 
@@ -15,12 +16,15 @@ static int run(int argc, char **argv);
 const weft_cli_command weft_cli_run = {
     .name  = "run",
     .usage = "--nproc-per-node N [JOB [KEY=VALUE ...]] [options]",
-    .about = "start ranks on this host and run a job on them",
+    .about = "start ranks on this host, or on several, and run a job on them",
     .more =
         "Each rank is a process with its share of the cores.  What a rank says comes "
         "out\n"
         "behind '[rank 3] ', errors last with the first cause on top.  Started without\n"
         "--nproc-per-node by torchrun, srun or mpirun, it is one of their ranks.\n"
+        "On several hosts the same command is given on each, with its own --node-rank; "
+        "the\n"
+        "ranks meet at --rdzv, a free port of node 0, and talk over UCX (TCP).\n"
         "--check runs collectives between the ranks instead of a job.",
     .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",
     .run     = run,
@@ -28,9 +32,9 @@ const weft_cli_command weft_cli_run = {
 
 typedef struct settings {
     bool        check, json, fresh, quiet, print_plan;
-    int64_t     n_rank, n_node;
+    int64_t     n_rank, n_node, node, port;
     double      seconds, timeout_s;
-    const char *log_dir, *trace;
+    const char *log_dir, *trace, *rdzv, *addr;
 } settings;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -157,8 +161,18 @@ static int start(const settings *s, int argc, char **argv)
     const weft_cli_command *c = &weft_cli_run;
     if (s->n_rank < 1 || s->n_rank > 1024)
         return weft_cli_usage(c, "--nproc-per-node: from 1 to 1024");
-    if (s->n_node != 1)
-        return weft_cli_usage(c, "--nnodes: only one host can be used so far");
+    if (s->n_node < 1 || s->n_node * s->n_rank > 1 << 20)
+        return weft_cli_usage(c, "--nnodes: at least 1, and at most a million ranks");
+    if (s->node < 0 || s->node >= s->n_node)
+        return weft_cli_usage(c, "--node-rank: from 0 to --nnodes less 1");
+    char at[280] = "";
+    if (s->rdzv)
+        snprintf(at, sizeof at, "%s", s->rdzv);
+    else if (s->addr)
+        snprintf(at, sizeof at, "%s:%lld", s->addr, (long long)s->port);
+    if (s->n_node > 1 && !*at)
+        return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet");
+    if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
     char **again = calloc((size_t)argc + 3, sizeof *again);
     if (!again) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     again[0] = "weft";
@@ -166,32 +180,41 @@ static int start(const settings *s, int argc, char **argv)
     for (int i = 0; i < argc; i++) again[2 + i] = argv[i];
     int         code;
     weft_status st = weft_launch((int)s->n_rank, again,
-                                 &(weft_launch_options){.log_dir = s->log_dir}, &code);
+                                 &(weft_launch_options){.log_dir = s->log_dir,
+                                                        .n_node  = (int)s->n_node,
+                                                        .node    = (int)s->node,
+                                                        .rdzv    = *at ? at : NULL},
+                                 &code);
     free(again);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 
 static int run(int argc, char **argv)
 {
-    const weft_cli_command *c        = &weft_cli_run;
-    settings                s        = {.n_rank = -1, .n_node = 1, .timeout_s = 60};
-    int                     n_word   = 0;
-    const weft_cli_option   option[] = {
-          {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
-          {"nnodes", 0, WEFT_CLI_INT, &s.n_node, "N", "hosts (1)"},
-          {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
-          {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
-          {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",
-           "how long to wait for a silent rank (60)"},
-          {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
-          {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
-           "timeline of the last step, for Perfetto"},
-          {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
-           "start nothing: print the job's plan, as JSON for plan="},
-          {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
-           "start anew beside the checkpoints there are"},
-          {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL, "no log lines, no progress"},
-          {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
+    const weft_cli_command *c = &weft_cli_run;
+    settings              s = {.n_rank = -1, .n_node = 1, .port = 29400, .timeout_s = 60};
+    int                   n_word   = 0;
+    const weft_cli_option option[] = {
+        {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
+        {"nnodes", 0, WEFT_CLI_INT, &s.n_node, "N", "hosts (1)"},
+        {"node-rank", 0, WEFT_CLI_INT, &s.node, "R", "which of them this is, from 0"},
+        {"rdzv", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "where they meet: node 0"},
+        {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "the same"},
+        {"master-addr", 0, WEFT_CLI_TEXT, &s.addr, "HOST", "the same, in two words"},
+        {"master-port", 0, WEFT_CLI_INT, &s.port, "PORT", "(29400)"},
+        {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
+        {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
+        {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",
+         "how long to wait for a silent rank (60)"},
+        {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
+        {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
+         "timeline of the last step, for Perfetto"},
+        {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
+         "start nothing: print the job's plan, as JSON for plan="},
+        {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
+         "start anew beside the checkpoints there are"},
+        {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL, "no log lines, no progress"},
+        {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
     };
     char **words = malloc(sizeof *words * (size_t)(argc + 1));
     if (!words) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));

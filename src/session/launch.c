@@ -17,7 +17,9 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/rdzv.h"
 #include "comm/shm.h"
+#include "comm/ucx.h"
 
 typedef struct child {
     pid_t     pid;      /* 0: ended */
@@ -30,7 +32,7 @@ typedef struct child {
 } child;
 
 typedef struct launch {
-    int                        n, n_running, n_failed;
+    int                        n, first, n_running, n_failed; /* first: rank of c[0] */
     child                     *c;
     const weft_launch_options *o;
     weft_comm_shm             *shm;
@@ -77,14 +79,18 @@ static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     fcntl(weft_comm_shm_fd(l->shm), F_SETFD, 0);
-    set_number("WEFT_RANK", r);
-    set_number("WEFT_WORLD_SIZE", l->n);
+    int n_node = l->o->n_node > 1 ? l->o->n_node : 1;
+    set_number("WEFT_RANK", l->first + r);
+    set_number("WEFT_WORLD_SIZE", l->n * n_node);
     set_number("WEFT_LOCAL_RANK", r);
     set_number("WEFT_LOCAL_WORLD_SIZE", l->n);
+    set_number("WEFT_NODE_RANK", l->o->node);
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     set_number("OMP_NUM_THREADS", pin(r, l->n));
+    if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
     execv("/proc/self/exe", argv);
-    fprintf(stderr, "weft: error: cannot start rank %d: %s\n", r, strerror(errno));
+    fprintf(stderr, "weft: error: cannot start rank %d: %s\n", l->first + r,
+            strerror(errno));
     _exit(127);
 }
 
@@ -118,7 +124,7 @@ static weft_status open_logs(launch *l)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", l->o->log_dir, strerror(errno));
     for (int r = 0; r < l->n; r++) {
         char path[4096];
-        snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, r);
+        snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, l->first + r);
         l->c[r].log = fopen(path, "we");
         if (!l->c[r].log) return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", path, strerror(errno));
     }
@@ -131,7 +137,7 @@ static void say_line(launch *l, int r, int which, const char *s, size_t n)
 {
     child *c = &l->c[r];
     if (c->log) fprintf(c->log, "%.*s\n", (int)n, s), fflush(c->log);
-    if (which == 0 && r == 0) {
+    if (which == 0 && l->first + r == 0) {
         fwrite(s, 1, n, stdout);
         putchar('\n');
         fflush(stdout);
@@ -139,7 +145,7 @@ static void say_line(launch *l, int r, int which, const char *s, size_t n)
         weft_text_put(&c->error, s, n);
         weft_text_put(&c->error, "\n", 1);
     } else {
-        fprintf(stderr, "[rank %d] %.*s\n", r, (int)n, s);
+        fprintf(stderr, "[rank %d] %.*s\n", l->first + r, (int)n, s);
     }
 }
 
@@ -199,7 +205,8 @@ static void ended(launch *l, int r, int how)
     if (WIFSIGNALED(how) && l->kill_at_s <= weft_clock_s() && l->kill_at_s > 0)
         return; /* our own doing */
     c->order = ++l->n_failed;
-    if (WIFSIGNALED(how)) weft_text_add(&c->error, "rank %d: error: %s\n", r, why);
+    if (WIFSIGNALED(how))
+        weft_text_add(&c->error, "rank %d: error: %s\n", l->first + r, why);
     if (!l->stopped_by) set_kill(l, l->o->grace_s > 0 ? l->o->grace_s : 2);
 }
 
@@ -284,13 +291,14 @@ static int report(launch *l)
         if (!code) code = c->code == WEFT_LAUNCH_PEER ? 1 : c->code;
         char *s = c->error.s, *save = NULL;
         if (l->stopped_by && c->code == 128 + l->stopped_by) continue;
-        if (!s || !*s) fprintf(stderr, "[rank %d] error: exit code %d\n", r, c->code);
+        if (!s || !*s)
+            fprintf(stderr, "[rank %d] error: exit code %d\n", l->first + r, c->code);
         for (s = s ? strtok_r(s, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
-            fprintf(stderr, "[rank %d] %s\n", r, s);
+            fprintf(stderr, "[rank %d] %s\n", l->first + r, s);
     }
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)
-            fprintf(stderr, "[rank %d] %s", r, l->c[r].error.s);
+            fprintf(stderr, "[rank %d] %s", l->first + r, l->c[r].error.s);
     return code;
 }
 
@@ -314,7 +322,7 @@ static void fini(launch *l)
 
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
 {
-    launch      l  = {.n = n, .o = o, .signals = -1};
+    launch      l  = {.n = n, .first = o->node * n, .o = o, .signals = -1};
     weft_status st = WEFT_OK;
     sigset_t    mask;
     sigemptyset(&mask);
@@ -341,13 +349,44 @@ out:
 
 /* ---- in a rank ---- */
 
+static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm **out)
+{
+    char              device[64];
+    weft_comm        *c = NULL;
+    weft_comm_meeting m;
+    weft_status       st = WEFT_OK;
+    const void       *mine;
+    int64_t           bytes;
+    if (!*p->rdzv)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%d of %d ranks are on this host, and %s does not say where to "
+                         "meet the others: set WEFT_RDZV=host:port, rank 0's host",
+                         p->local_world, p->world, p->by);
+    WEFT_TRY(weft_comm_rdzv_check(p->rdzv));
+    weft_comm_rdzv_device(p->rdzv, device, sizeof device);
+    WEFT_TRY(
+        weft_comm_ucx_open(&(weft_comm_ucx_options){.rank        = p->rank,
+                                                    .world       = p->world,
+                                                    .local_world = p->local_world,
+                                                    .timeout_s   = timeout_s,
+                                                    .device = *device ? device : NULL},
+                           &c));
+    weft_comm_ucx_address(c, &mine, &bytes);
+    WEFT_GO(weft_comm_rdzv_meet(
+        &(weft_comm_rdzv_options){
+            .at = p->rdzv, .rank = p->rank, .world = p->world, .timeout_s = timeout_s},
+        mine, bytes, &m));
+    st = weft_comm_ucx_connect(c, m.job, m.part, m.bytes);
+    weft_comm_meeting_fini(&m);
+    if (st == WEFT_OK) *out = c;
+out:
+    if (st != WEFT_OK) weft_comm_destroy(c);
+    return st;
+}
+
 weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out)
 {
-    if (p->local_world != p->world)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%d of %d ranks are on this host: only one host can be used so "
-                         "far",
-                         p->local_world, p->world);
+    if (p->local_world != p->world) return join_hosts(p, timeout_s, out);
     if (p->shm_fd >= 0) return weft_comm_shm_join(p->shm_fd, p->rank, timeout_s, out);
     int fd;
     WEFT_TRY(weft_comm_shm_meet(p->key, p->local_rank, p->local_world, timeout_s, &fd));

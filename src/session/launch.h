@@ -10,6 +10,7 @@
  * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that failed of
  *     itself, 128 + N if signal N ended it, or if N stopped the launcher.
  * (3) SIGINT, SIGTERM and SIGHUP go to all ranks once (they save and stop); a second one kills.
+ *     Each host's launcher has its own ranks to report on; those of other hosts are named in what its ranks say.
  * (4) No rank outlives the launcher, however that ends, and no shared memory outlives the ranks. */
 #ifndef WEFT_SESSION_LAUNCH_H
 #define WEFT_SESSION_LAUNCH_H
@@ -21,6 +22,9 @@
 typedef struct weft_launch_options {
     double      grace_s; /* 0: 2 s */
     const char *log_dir; /* a file rank<r>.log for each, or NULL */
+    int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
+    int node;   /* which of them this is: ranks from node * n on */
+    const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
 } weft_launch_options;
 
 enum {
@@ -31,7 +35,7 @@ enum {
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o,
                         int *code);
 
-/* In a rank: the comm of its place; WEFT_ERR_ARG where ranks are on several hosts. */
+/* In a rank: the comm of its place: shared memory on one host, UCX where there are several. */
 weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out);
 
 #endif

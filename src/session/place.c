@@ -1,16 +1,20 @@
 /* Launchers tell ranks by the environment, each in its own words.  A table says which. */
 #include "session/place.h"
 
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/hash.h"
 
 typedef struct dialect {
     const char *by;
     const char *rank, *world; /* both there: it was this launcher */
     const char *local_rank, *local_world;
     const char *key[2]; /* what tells jobs of one user on one host apart */
+    const char *node;   /* ... and nodes that are on one host */
 } dialect;
 
 /* PMIx alone (a launcher that sets none of these) would need its library. */
@@ -20,31 +24,36 @@ static const dialect table[] = {
      "WEFT_WORLD_SIZE",
      "WEFT_LOCAL_RANK",
      "WEFT_LOCAL_WORLD_SIZE",
-     {"WEFT_JOB_ID", NULL}},
+     {"WEFT_JOB_ID", NULL},
+     "WEFT_NODE_RANK"},
     {"torchrun",
      "RANK",
      "WORLD_SIZE",
      "LOCAL_RANK",
      "LOCAL_WORLD_SIZE",
-     {"MASTER_PORT", "TORCHELASTIC_RUN_ID"}},
+     {"MASTER_PORT", "TORCHELASTIC_RUN_ID"},
+     "GROUP_RANK"},
     {"slurm",
      "SLURM_PROCID",
      "SLURM_NTASKS",
      "SLURM_LOCALID",
      NULL,
-     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+     {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+     "SLURM_NODEID"},
     {"openmpi",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
-     {"PMIX_NAMESPACE", NULL}},
+     {"PMIX_NAMESPACE", NULL},
+     NULL},
     {"pmi",
      "PMI_RANK",
      "PMI_SIZE",
      "MPI_LOCALRANKID",
      "MPI_LOCALNRANKS",
-     {"PMI_FD", "PMI_PORT"}},
+     {"PMI_FD", "PMI_PORT"},
+     NULL},
 };
 
 static weft_status number(const char *name, int lo, int hi, int *out)
@@ -92,13 +101,83 @@ static weft_status local_world(const dialect *d, weft_place *p)
 
 static void make_key(const dialect *d, weft_place *p)
 {
-    const char *a = d->key[0] ? getenv(d->key[0]) : NULL;
-    const char *b = d->key[1] ? getenv(d->key[1]) : NULL;
+    const char *a    = d->key[0] ? getenv(d->key[0]) : NULL;
+    const char *b    = d->key[1] ? getenv(d->key[1]) : NULL;
+    const char *node = d->node ? getenv(d->node) : NULL;
     if (!strcmp(d->by, "pmi")) a = b = NULL; /* differ from rank to rank */
     if (a || b)
-        snprintf(p->key, sizeof p->key, "%s-%s-%s", d->by, a ? a : "", b ? b : "");
+        snprintf(p->key, sizeof p->key, "%s-%s-%s-%s", d->by, a ? a : "", b ? b : "",
+                 node ? node : "");
     else /* ranks of one host have one parent */
         snprintf(p->key, sizeof p->key, "%s-parent-%ld", d->by, (long)getppid());
+}
+
+/* ---- where ranks of several hosts meet ---- */
+
+enum {
+    FIRST_PORT = 20000,
+    N_PORT     = 12000, /* below those that systems give out */
+};
+
+/* "n[3-5,8],m1" -> "n3": the first of Slurm's list. */
+static bool first_host(const char *list, char *out, size_t n)
+{
+    size_t      k    = strcspn(list, "[,");
+    const char *rest = list + k;
+    if (*rest == '[') {
+        size_t digits = strcspn(rest + 1, "-,]");
+        snprintf(out, n, "%.*s%.*s", (int)k, list, (int)digits, rest + 1);
+    } else {
+        snprintf(out, n, "%.*s", (int)k, list);
+    }
+    struct addrinfo *found;
+    if (!*out || getaddrinfo(out, NULL, NULL, &found)) return false;
+    freeaddrinfo(found);
+    return true;
+}
+
+/* "3171221504.0;tcp://10.0.0.1,172.17.0.1:41023" -> "10.0.0.1": who runs mpirun. */
+static bool mpirun_host(const char *uri, char *out, size_t n)
+{
+    const char *at = strstr(uri, "tcp://");
+    if (!at) return false;
+    snprintf(out, n, "%.*s", (int)strcspn(at + 6, ",:"), at + 6);
+    return *out != 0;
+}
+
+/* The same on all hosts of the job. */
+static int draw_port(const dialect *d)
+{
+    uint32_t h = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *s = d->key[i] ? getenv(d->key[i]) : NULL;
+        if (s) h = weft_hash_crc32c(h, s, strlen(s));
+    }
+    return FIRST_PORT + (int)(h % N_PORT);
+}
+
+static void find_rdzv(const dialect *d, weft_place *p)
+{
+    const char *own = getenv("WEFT_RDZV"), *addr = getenv("MASTER_ADDR"),
+               *port = getenv("MASTER_PORT");
+    char host[256];
+    int  drawn = draw_port(d);
+    if (own) {
+        snprintf(p->rdzv, sizeof p->rdzv, "%s", own);
+    } else if (addr) {
+        snprintf(p->rdzv, sizeof p->rdzv, "%s:%d", addr, port ? atoi(port) + 1 : drawn);
+    } else if (!strcmp(d->by, "slurm")) {
+        const char *list = getenv("SLURM_STEP_NODELIST"),
+                   *ip   = getenv("SLURM_LAUNCH_NODE_IPADDR");
+        if (list && first_host(list, host, sizeof host))
+            snprintf(p->rdzv, sizeof p->rdzv, "%s:%d", host, drawn);
+        else if (ip)
+            snprintf(p->rdzv, sizeof p->rdzv, "%s:%d", ip, drawn);
+    } else if (!strcmp(d->by, "openmpi")) {
+        const char *uri = getenv("OMPI_MCA_orte_hnp_uri");
+        if (uri && mpirun_host(uri, host, sizeof host))
+            snprintf(p->rdzv, sizeof p->rdzv, "%s:%d", host, drawn);
+    }
 }
 
 static weft_status read_dialect(const dialect *d, weft_place *p)
@@ -113,6 +192,7 @@ static weft_status read_dialect(const dialect *d, weft_place *p)
         WEFT_TRY(number("WEFT_SHM_FD", 0, 1 << 24, &p->shm_fd));
     p->by = d->by;
     make_key(d, p);
+    if (p->local_world != p->world) find_rdzv(d, p);
     return WEFT_OK;
 }
 

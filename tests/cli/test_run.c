@@ -108,6 +108,14 @@ static void mistakes(void **state)
     assert_int_equal(RUN("--nproc-per-node", "2"), 2);
     assert_non_null(strstr(err, "expected a job file"));
     assert_int_equal(RUN("--nproc-per-node", "2", "--nnodes", "2", "--check"), 2);
+    assert_non_null(strstr(err, "--rdzv host:port says where"));
+    assert_int_equal(RUN("--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "2",
+                         "--rdzv", "localhost:3", "--check"),
+                     2);
+    assert_non_null(strstr(err, "--node-rank"));
+    assert_int_equal(
+        RUN("--nproc-per-node", "2", "--nnodes", "2", "--rdzv", "here", "--check"), 2);
+    assert_non_null(strstr(err, "'here' is no host:port"));
     assert_int_equal(RUN("--nproc-per-node", "1", "/nowhere/job.yaml"), 2);
     assert_non_null(strstr(err, "[rank 0] weft train: error: "));
 }
