@@ -83,3 +83,12 @@ foreach(f ${eco_src})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
         "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=${sanitized}")
 endforeach()
+
+# tests/hosts/<name>.sh WEFT: jobs on several hosts, or what looks like them.  77: this machine does not let us.
+file(GLOB host_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/hosts/*.sh)
+foreach(f ${host_src})
+    get_filename_component(name ${f} NAME_WE)
+    add_test(NAME hosts_${name} COMMAND ${f} ${CMAKE_BINARY_DIR}/weft
+             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(hosts_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+endforeach()

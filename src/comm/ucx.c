@@ -18,7 +18,7 @@ enum {
     AM_ID      = 7,
     FEW        = 64, /* ranks that all know each other from the start */
     WORLD_TAG  = 0x7ffffff0,
-    ANSWER_MS  = 300,
+    ANSWER_MS  = 700,
     REST_MS    = 10,
     MAX_NAP_MS = 200,
 };
