@@ -5,6 +5,7 @@
 #   make test       install what is needed, build, every check and every test
 #   make check      gcc and clang without a warning, format, layers, headers, names
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
+#   make slurm-test installs Slurm and runs jobs on two nodes of it (so does make test where it is installed)
 #   make model      the shared-memory barrier, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
@@ -26,7 +27,7 @@ CTEST = ctest --output-on-failure -j $(JOBS)
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
 .PHONY: all build deps demo test unit check layers headers names installed format \
-        format-check asan tsan fuzz fault gcc clang plan-only install clean matrix
+        format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix
 all: build
 
 build:
@@ -78,6 +79,10 @@ fuzz:
 fault: build
 	@tools/fault.sh $(BUILD) bench/results/fault.txt files
 	@tools/fault.sh $(BUILD) bench/results/fault-ranks.txt ranks
+
+slurm-test: build
+	@tools/deps.sh slurm-wlm munge openmpi-bin
+	@tests/hosts/slurm.sh $(BUILD)/weft
 
 model:
 	@tools/model.sh

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Installs the Debian packages that building and testing need; does nothing when all are there.
+# Installs the Debian packages that building and testing need, or those named; does nothing when all are there.
 packages='gcc libc6-dev clang libclang-rt-dev clang-format cmake ninja-build pkg-config python3
           libcmocka-dev libopenblas-serial-dev libucx-dev iproute2'
+
+[ $# -gt 0 ] && packages=$*
 
 missing=
 for p in $packages; do

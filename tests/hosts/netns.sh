@@ -2,7 +2,7 @@
 # Two hosts: network namespaces joined by a cable (a veth pair).  Training on 2 x 1 and 2 x 2 ranks gives the bits of one
 # process; a rank, a launcher or the cable that goes away ends everybody, with a line that says who.
 # usage: netns.sh WEFT      exit 77: this machine lets us make no namespaces, or weft has no UCX
-weft=$1
+weft=$(realpath "$1")
 a=weft-a-$$ b=weft-b-$$ net=10.177.$(($$ % 250))
 tmp=$(mktemp -d) bad=0
 
