@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Collectives inside one host: weft beside Open MPI, MPICH and gloo, in turn.
 
-    bench/micro/comm.py [--weft build/weft] [--python PY] [--ranks 2,4] [--seconds 0.25] [--max-bytes N]
+    bench/micro/comm.py [--weft build/weft] [--python PY] [--ranks 2,4] [--seconds 0.15] [--max-bytes N]
                         [--under 'chrt -f 10'] [--out bench/results/comm.csv]
 
 For each size everyone runs once a round (three rounds, fewer from 64 MB on; gloo one), so that a noisy neighbour
@@ -153,7 +153,7 @@ if __name__ == '__main__':
     p.add_argument('--weft', default='build/weft')
     p.add_argument('--python', default=os.environ.get('WEFT_PYTHON'))
     p.add_argument('--ranks', default='2,4')
-    p.add_argument('--seconds', type=float, default=0.25)
+    p.add_argument('--seconds', type=float, default=0.15)
     p.add_argument('--max-bytes', type=int, default=SIZES[-1])
     p.add_argument('--under', default='')
     p.add_argument('--out', default='bench/results/comm.csv')
