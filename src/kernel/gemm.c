@@ -20,7 +20,7 @@ enum {
     CHUNK_BLOCKS  = 2,         /* blocks between two visits to C */
     SHARED_ROWS   = 1536,      /* most rows of the shared operand in a round */
     SHARED_FLOATS = 2 << 20,   /* of several products together in one round */
-    OWN_FLOATS    = 256 << 10, /* so few that each thread may have its own */
+    OWN_FLOATS    = 384 << 10, /* so few that each thread may have its own */
     OWN_ROWS      = 64,        /* if it meets so many of the streamed operand */
     STRIP_FLOATS  = 104 << 10, /* most of a streamed strip */
     SUB_FLOATS    = 56 << 10,  /* columns of a shared B that are used together */
@@ -155,13 +155,10 @@ static int64_t shared_bound(const weft_gemm *g)
 }
 
 /* Threads that share no cache pay for each line that one packs and another reads: a small shared
- * operand that is packed on the way is packed by each for itself. */
+ * operand is packed by each for itself. */
 static int copies(const weft_gemm *g, int n_thread)
 {
-    bool a    = g->m <= g->n;
-    bool easy = a ? g->a_rs == 1 && g->ta == WEFT_DTYPE_F32
-                  : g->b_cs == 1 && g->tb == WEFT_DTYPE_F32;
-    bool own  = easy && g->batch == 1 && shared_bound(g) <= OWN_FLOATS &&
+    bool own = g->batch == 1 && shared_bound(g) <= OWN_FLOATS &&
                gemm_max(g->m, g->n) / n_thread >= OWN_ROWS;
     return own ? n_thread : 1;
 }

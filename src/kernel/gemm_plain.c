@@ -16,8 +16,8 @@ static void tile(int rows, const weft_kernel__gemm_tile *t)
         }
         for (int j = 0; j < NR; j++) {
             if (t->in) sum[j] += t->in[i * t->ld_in + j];
-            if (t->add) sum[j] += t->add[i * t->ld_add + j];
-            if (t->add2) sum[j] += t->add2[i * t->ld_add2 + j];
+            for (int x = 0; x < GEMM_ADDENDS; x++)
+                if (t->add[x]) sum[j] += t->add[x][i * t->ld_add[x] + j];
             t->out[i * t->ld_out + j] = sum[j];
         }
     }

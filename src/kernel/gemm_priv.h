@@ -8,6 +8,7 @@
 enum {
     GEMM_MAX_MR     = 16,
     GEMM_AHEAD      = 4,   /* steps of k between two fetches of what is packed next */
+    GEMM_ADDENDS    = 3,   /* matrices a tile adds to its sums: C, bias, residual */
     GEMM_PAIR       = 128, /* bytes of two cache lines */
     GEMM_SUM_FLOATS = 16 * 256, /* GEMM_MAX_MR rows of GEMM_MAX_COLS */
     GEMM_MAX_COLS   = 256,      /* most columns of a row block; a multiple of every nr */
@@ -33,15 +34,23 @@ typedef struct weft_kernel__gemm_ahead {
     int64_t     left, run, skip;
 } weft_kernel__gemm_ahead;
 
-/* out = add2 + (add + (in + a b)) over kc, for a tile of rows x nr; in, add and add2 may be NULL,
- * out may be any of them.  On the way, once in GEMM_AHEAD steps of k, a pair of lines is fetched. */
+/* Rows that are read or written when the sums are ready: C, and what a step reads or stores.  The
+ * tile fetches one of them in GEMM_AHEAD steps of k: all at once would keep its own loads waiting. */
+typedef struct weft_kernel__gemm_near {
+    const float *p; /* NULL: none */
+    int64_t      ld;
+} weft_kernel__gemm_near;
+
+/* out = add[2] + (add[1] + (add[0] + (in + a b))) over kc, for a tile of rows x nr; in and any of
+ * add may be NULL, out may be any of them.  On the way, once in GEMM_AHEAD steps of k, a pair of lines is fetched. */
 typedef struct weft_kernel__gemm_tile {
     int64_t      kc;
     const float *a, *b; /* panels, at the first k of the block */
-    const float *in, *add, *add2;
+    const float *in, *add[GEMM_ADDENDS];
     float       *out;
-    int64_t      ld_in, ld_add, ld_add2, ld_out;
+    int64_t      ld_in, ld_add[GEMM_ADDENDS], ld_out;
     int64_t      a_rs; /* 0, or a is not packed: row major, rows this far apart */
+    weft_kernel__gemm_near   near[2];
     weft_kernel__gemm_ahead *ahead;
     int64_t                  src_step; /* copy_a, copy_b: from k to k in the source */
     float                   *copy;     /* and the panel to fill */

@@ -43,6 +43,26 @@
             }                                                                            \
     } while (0)
 
+static inline void tile_fetch(const float *row)
+{
+    __builtin_prefetch(row, 1);
+    __builtin_prefetch(row + NR / 2, 1);
+    __builtin_prefetch(row + NR - 1, 1);
+}
+
+/* Fetches a row of the tile that will be needed; the next one, NULL after the last. */
+static inline const float *tile_near(int *row, const float *p,
+                                     const weft_kernel__gemm_tile *t, int rows)
+{
+    const weft_kernel__gemm_near *n = t->near + (*row >= rows);
+
+    tile_fetch(p);
+    if (++*row == rows) return t->near[1].p;
+    return *row < 2 * rows ? p + n->ld : NULL;
+}
+
+/* Rows of C come near early, from far away, and into the first-level cache (whence B has driven
+ * them by then) in the last steps. */
 #define TILE(name, R, A, A_NEXT, B_STEP, COPY)                                           \
     static void name(const weft_kernel__gemm_tile *t)                                    \
     {                                                                                    \
@@ -51,6 +71,8 @@
         const float            *a3 = a + 3 * rs, *a6 = a + 6 * rs, *a9 = a + 9 * rs;     \
         float                  *copy = t->copy;                                          \
         weft_kernel__gemm_ahead h    = *t->ahead;                                        \
+        const float            *near = t->near[0].p;                                     \
+        int                     row  = 0;                                                \
         int64_t                 p;                                                       \
         vf                      s[R][2];                                                 \
                                                                                          \
@@ -58,15 +80,15 @@
         FOR_ROWS(R)                                                                      \
         {                                                                                \
             s[i][0] = s[i][1] = vf_set1(0.0f);                                           \
-            __builtin_prefetch(t->out + i * t->ld_out, 1);                               \
-            __builtin_prefetch(t->out + i * t->ld_out + NR / 2, 1);                      \
-            __builtin_prefetch(t->out + i * t->ld_out + NR - 1, 1);                      \
         }                                                                                \
         for (p = t->kc; p >= GEMM_AHEAD; p -= GEMM_AHEAD) {                              \
             __builtin_prefetch(h.p, 0, 2);                                               \
             __builtin_prefetch(h.p + 64, 0, 2);                                          \
             h.p += GEMM_PAIR;                                                            \
             if (--h.left == 0) h.left = h.run, h.p += h.skip;                            \
+            if (near) near = tile_near(&row, near, t, R);                                \
+            if (p < GEMM_AHEAD * (R + 1))                                                \
+                tile_fetch(t->out + (p / GEMM_AHEAD - 1) * t->ld_out);                   \
             STEP(R, A, A_NEXT, B_STEP, COPY);                                            \
             STEP(R, A, A_NEXT, B_STEP, COPY);                                            \
             STEP(R, A, A_NEXT, B_STEP, COPY);                                            \
@@ -75,8 +97,9 @@
         *t->ahead = h;                                                                   \
         for (; p > 0; p--) STEP(R, A, A_NEXT, B_STEP, COPY);                             \
         ADD_ROWS(R, t->in, t->ld_in);                                                    \
-        ADD_ROWS(R, t->add, t->ld_add);                                                  \
-        ADD_ROWS(R, t->add2, t->ld_add2);                                                \
+        ADD_ROWS(R, t->add[0], t->ld_add[0]);                                            \
+        ADD_ROWS(R, t->add[1], t->ld_add[1]);                                            \
+        ADD_ROWS(R, t->add[2], t->ld_add[2]);                                            \
         FOR_ROWS(R)                                                                      \
         {                                                                                \
             vf_store(t->out + i * t->ld_out, s[i][0]);                                   \

@@ -102,6 +102,7 @@ typedef struct block {
     _Atomic int *mark; /* a shared panel: 2 round + 1 claimed, 2 round + 2 packed */
     float       *sum;
     ahead        next[2]; /* shared panel, strip */
+    int64_t      slots;   /* fetches that are left to the tiles of this task */
     piece        strip;   /* what the strip is packed from */
     bool fuse_a, fuse_b;  /* the panels of this row block are packed by its tiles */
 } block;
@@ -187,8 +188,8 @@ static void shared_foresee(block *w, int64_t p0, int64_t p1)
 /* What a tile adds to its sums before it writes C: C itself, then steps. */
 typedef struct addends {
     int          n;
-    const float *p[2]; /* of the batch */
-    int64_t      rs[2];
+    const float *p[GEMM_ADDENDS]; /* of the batch */
+    int64_t      rs[GEMM_ADDENDS];
 } addends;
 
 /* Whether the last tile may write C itself, and what it adds then. */
@@ -201,7 +202,7 @@ static bool direct(const block *w, addends *o)
     if (w->chunk > 0 || g->accumulate)
         *o = (addends){1, {(float *)g->c + w->batch * g->c_bs}, {g->c_rs}};
     if (g->alpha != 1.0f || g->tc != WEFT_DTYPE_F32 || g->c_cs != 1 || w->k1 == w->k0 ||
-        o->n + n_post > 2)
+        o->n + n_post > GEMM_ADDENDS)
         return false;
     for (int s = 0; s < n_post; s++) {
         const weft_gemm_post *q = g->post + s;
@@ -248,6 +249,33 @@ static const float *source(const block *w, bool a, int64_t panel, int64_t k,
            (w->k0 + k) * g->b_rs;
 }
 
+/* The next strip is fetched as late as is safe: earlier it would be gone from the second-level
+ * cache before it is packed. */
+static ahead *fetch_now(block *w)
+{
+    if (w->next[0].left > 0) return w->next;
+    if (w->next[1].left > 0 && w->slots <= w->next[1].left * 5 / 4) return w->next + 1;
+    return NULL;
+}
+
+/* What the end of this tile's sums will touch: C, and the first matrix of the steps. */
+static void near(const block *w, int64_t i, int64_t j, weft_kernel__gemm_tile *t)
+{
+    const weft_gemm *g      = &w->s->g;
+    int              n_post = w->chunk < w->s->c.n_chunk - 1 ? 0 : g->n_post;
+
+    if (g->tc != WEFT_DTYPE_F32 || g->c_cs != 1 || w->s->part) return;
+    t->near[0].p  = (const float *)g->c + w->batch * g->c_bs + i * g->c_rs + j;
+    t->near[0].ld = g->c_rs;
+    for (int s = 0; s < n_post; s++) {
+        const weft_gemm_post *q = g->post + s;
+        if (!q->p || !q->rs || q->cs != 1 || q->dtype != WEFT_DTYPE_F32) continue;
+        t->near[1].p  = (const float *)q->p + w->batch * q->bs + i * q->rs + j;
+        t->near[1].ld = q->rs;
+        return;
+    }
+}
+
 /* Panel ip of A by panels [p0,p1) of B: the sums over the chunk, then where they belong. */
 static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
 {
@@ -270,16 +298,20 @@ static void row_block(block *w, int64_t ip, int64_t p0, int64_t p1)
             t.a = w->a + (ip * n_k + k) * isa->mr, t.b = w->b + (p * n_k + k) * isa->nr;
             if (w->s->c.placed) t.a = a_at + k, t.a_rs = g->a_rs;
             t.out = w->sum + col, t.ld_out = ld;
-            t.in = k > 0 ? t.out : NULL, t.add = t.add2 = NULL;
+            t.in = k > 0 ? t.out : NULL;
+            memset(t.add, 0, sizeof t.add);
+            if (k + t.kc == n_k) near(w, i, j + col, &t);
             if (k + t.kc == n_k && col < done) {
                 t.out    = (float *)g->c + w->batch * g->c_bs + i * g->c_rs + j + col;
-                t.ld_out = g->c_rs, t.ld_add = add.rs[0], t.ld_add2 = add.rs[1];
-                if (add.n > 0) t.add = add.p[0] + i * add.rs[0] + j + col;
-                if (add.n > 1) t.add2 = add.p[1] + i * add.rs[1] + j + col;
+                t.ld_out = g->c_rs;
+                for (int x = 0; x < add.n; x++)
+                    t.ld_add[x] = add.rs[x],
+                    t.add[x]    = add.p[x] + i * add.rs[x] + j + col;
             }
-            ahead *h = w->next[0].left > 0 ? w->next : w->next + 1;
-            t.ahead  = h->left > 0 ? &h->at : &idle;
-            h->left -= t.kc / GEMM_AHEAD;
+            ahead *h = fetch_now(w);
+            t.ahead  = h ? &h->at : &idle;
+            if (h) h->left -= t.kc / GEMM_AHEAD;
+            w->slots -= t.kc / GEMM_AHEAD;
             if (w->fuse_b)
                 t.copy = w->b + (p * n_k + k) * isa->nr,
                 t.b    = source(w, false, p, k, &t.src_step), isa->copy_b(&t);
@@ -340,6 +372,8 @@ static void multiply(block *w, int thread)
     int64_t    sub = c->share_a ? 1 : c->sub_panels;
     int64_t    n = c->share_a ? n_a : n_b, n_sub = gemm_ceil_div(n, sub);
     int64_t    q = n_sub * thread / w->j->n_thread;
+
+    w->slots = n_a * n_b * ((w->k1 - w->k0) / GEMM_AHEAD);
 
     for (int64_t t = 0; t < n_sub; t++) {
         int64_t p0 = q * sub, p1 = gemm_min(p0 + sub, n);
