@@ -23,6 +23,7 @@ enum {
     OWN_FLOATS    = 384 << 10, /* so few that each thread may have its own */
     OWN_ROWS      = 64,        /* if it meets so many of the streamed operand */
     STRIP_FLOATS  = 104 << 10, /* most of a streamed strip */
+    PLACED_COLS   = 8192,      /* of B that meet an unpacked A */
     SUB_FLOATS    = 56 << 10,  /* columns of a shared B that are used together */
     SERIAL_FLOP   = 1 << 20,   /* not worth waking a thread for */
     TASK_FLOP     = 1 << 20,   /* nor a task */
@@ -89,14 +90,14 @@ static void cut_strips(cut *c, const weft_gemm *g, int64_t chunk_k, int64_t floa
     c->n_strip = gemm_min(c->n_strip, c->p_panels);
 }
 
-/* A row-major A needs no packing, unless its rows fall on the same few sets of the first-level
- * cache (lines of 64, 4096 bytes to the next of a set). */
+/* A row-major A needs no packing, unless it meets very many columns, or its rows fall on the same
+ * few sets of the first-level cache (lines of 64, 4096 bytes to the next of a set). */
 static bool placed(const weft_gemm *g)
 {
     const int64_t apart = (g->a_rs & 1023) * 4;
 
     return g->ta == WEFT_DTYPE_F32 && g->a_cs == 1 && g->a_rs > 0 && apart >= 128 &&
-           apart <= 4096 - 128;
+           apart <= 4096 - 128 && g->n <= PLACED_COLS;
 }
 
 static cut cut_make(const weft_gemm *g, const weft_kernel__gemm_isa *isa)

@@ -341,6 +341,47 @@ static void same_bits(void **state)
     for (int t = 0; t < 3; t++) weft_pool_destroy(pool[t]);
 }
 
+/* A long k, C and a bias and a residual added by the last tiles: the bits of one after the other. */
+static void added_bits(void **state)
+{
+    enum {
+        M = 100,
+        N = 265,
+        K = 2048
+    };
+    mat a = mat_make(1, M, K, 0, WEFT_DTYPE_F32),
+        b = mat_make(1, K, N, 0, WEFT_DTYPE_F32),
+        c = mat_make(1, M, N, 0, WEFT_DTYPE_F32), d = mat_copy(&c), want = mat_copy(&c),
+        bias              = mat_make(1, 1, N, 0, WEFT_DTYPE_F32),
+        rest              = mat_make(1, M, N, 0, WEFT_DTYPE_F32);
+    weft_gemm_post post[] = {
+        {.kind = WEFT_POST_ADD, .p = bias.p, .cs = 1},
+        {.kind = WEFT_POST_ADD, .p = rest.p, .rs = N, .cs = 1},
+    };
+    weft_gemm  g = gemm_of(1, M, N, K, &a, &b, &want);
+    weft_pool *pool;
+    float     *w = want.p, *u = bias.p, *v = rest.p;
+
+    (void)state;
+    assert_int_equal(weft_pool_create(2, 0, &pool), WEFT_OK);
+    for (g.accumulate = 0; g.accumulate < 2; g.accumulate++) {
+        memcpy(want.p, c.p, sizeof(float) * M * N);
+        assert_true(weft_kernel_isa_use(WEFT_ISA_PLAIN));
+        run(&g, 1, NULL, 1);
+        for (int i = 0; i < M * N; i++) w[i] = v[i] + (u[i % N] + w[i]);
+        for (int isa = 0; isa < WEFT_N_ISA; isa++) {
+            weft_gemm h = g;
+            if (!weft_kernel_isa_use((weft_isa)isa)) continue;
+            h.c = d.p, h.post = post, h.n_post = 2;
+            memcpy(d.p, c.p, sizeof(float) * M * N);
+            run(&h, 1, pool, 2);
+            assert_memory_equal(want.p, d.p, sizeof(float) * M * N);
+        }
+    }
+    weft_pool_destroy(pool);
+    free(a.p), free(b.p), free(c.p), free(d.p), free(want.p), free(bias.p), free(rest.p);
+}
+
 /* Every step on values of every size: vector forms have the plain form's bits. */
 static void step_bits(void **state)
 {
@@ -456,7 +497,7 @@ int main(void)
         cmocka_unit_test(random_shapes), cmocka_unit_test(long_k),
         cmocka_unit_test(same_bits),     cmocka_unit_test(turned_bits),
         cmocka_unit_test(step_bits),     cmocka_unit_test(many),
-        cmocka_unit_test(large_c),
+        cmocka_unit_test(large_c),       cmocka_unit_test(added_bits),
     };
     return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }
