@@ -150,7 +150,8 @@ weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out
 {
     weft_compiled c = {0};
     WEFT_TRY(weft_compile_graph(s, &c));
-    weft_status st = make_program(s, &c);
+    weft_status st = s->plan ? weft_plan_check_marks(s->plan, c.graph) : WEFT_OK;
+    if (st == WEFT_OK) st = make_program(s, &c);
     if (st != WEFT_OK) {
         weft_compiled_fini(&c);
         return st;

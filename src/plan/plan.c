@@ -208,12 +208,20 @@ weft_status weft_plan_cuts(const weft_plan *p, const weft_graph *g, int *cut)
     return WEFT_OK;
 }
 
-static weft_status find_marked(const weft_plan *p, const weft_graph *g)
+weft_status weft_plan_check_marks(const weft_plan *p, const weft_graph *g)
 {
     for (int i = 0; i < p->n_mark; i++) {
-        weft_vid v = 0;
-        while (v < g->n_value && !weft_mark_matches(&p->mark[i], g->value[v].name)) v++;
-        if (v == g->n_value)
+        const weft_mark *k = &p->mark[i];
+        int              n = 0;
+        for (weft_vid v = 0; v < g->n_value; v++) {
+            if (!weft_mark_matches(k, g->value[v].name)) continue;
+            n++;
+            if (g->value[v].type.shape.n != k->layout.n_dim)
+                return WEFT_FAIL(
+                    WEFT_ERR_ARG, "plan: mark on %s has %d dimensions, %s has %d",
+                    k->name, k->layout.n_dim, g->value[v].name, g->value[v].type.shape.n);
+        }
+        if (!n)
             return WEFT_FAIL(WEFT_ERR_ARG, "plan: mark on %s: graph %s has no such value",
                              p->mark[i].name, g->name);
     }
@@ -225,7 +233,7 @@ weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena 
 {
     weft_mesh *m = WEFT_ARENA_NEW(a, weft_mesh);
     if (!m) return weft_arena_status(a);
-    WEFT_TRY(find_marked(p, g));
+    WEFT_TRY(weft_plan_check_marks(p, g));
     WEFT_TRY(weft_mesh_make(a, "stage", p->n_axis, p->axis, 0, m));
     *out = (weft_shard_options){
         .n_mesh = 1, .mesh = m, .n_mark = p->n_mark, .mark = p->mark};

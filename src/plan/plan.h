@@ -85,6 +85,8 @@ weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int wo
 /* Stages on a graph: cut[0 .. pp * chunks - 2], the first nodes of stages 1, 2, ...  WEFT_ERR_ARG: a value that
  * the graph has not. */
 weft_status weft_plan_cuts(const weft_plan *p, const weft_graph *g, int *cut);
+/* WEFT_ERR_ARG: a mark on nothing, or on a value of other dimensions. */
+weft_status weft_plan_check_marks(const weft_plan *p, const weft_graph *g);
 /* Mesh and marks on a graph, as propagation takes them: one mesh of ranks 0 .. places - 1, which stands for every
  * stage's.  Everything in a.  WEFT_ERR_ARG: a mark on nothing. */
 weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena *a,

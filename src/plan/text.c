@@ -19,7 +19,7 @@
 
 static weft_status mesh_of(const weft_plan *p, weft_arena *a, weft_mesh *out)
 {
-    return weft_mesh_make(a, "mesh", p->n_axis, p->axis, 0, out);
+    return weft_mesh_make(a, "stage", p->n_axis, p->axis, 0, out);
 }
 
 /* ---- print ---- */
@@ -307,7 +307,6 @@ static weft_status read_mark(const reader *r, const weft_node *m, const weft_mes
 {
     static const char *const key[] = {"value", "layout"};
     const char              *value, *layout;
-    char                     file[300];
     weft_lex                 x;
     WEFT_TRY(check_keys(r, m, key, 2));
     WEFT_TRY(get_word(r, m, "value", &value));
@@ -317,10 +316,10 @@ static weft_status read_mark(const reader *r, const weft_node *m, const weft_mes
     weft_text_put_quoted(one, value);
     weft_text_add(one, " %s", layout);
     WEFT_TRY(weft_text_status(one));
-    snprintf(file, sizeof file, "%s:%d: mark on %s", weft_doc_file(r->d), m->line, value);
     const char *kept = weft_arena_strndup(r->p->arena, one->s, one->n);
     WEFT_TRY(weft_arena_status(r->p->arena));
-    weft_lex_init(&x, r->p->arena, file, kept, one->n);
+    weft_lex_init(&x, r->p->arena, weft_doc_file(r->d), kept, one->n);
+    x.line = m->line;
     WEFT_TRY(weft_mark_parse(&x, mesh, out));
     return x.tok == WEFT_TOK_END ? WEFT_OK
                                  : weft_lex_fail(&x, "'%s' is too much", x.text);
@@ -336,7 +335,8 @@ static weft_status read_marks(const reader *r, const weft_node *root)
     if (!list) return st;
     p->mark = WEFT_ARENA_ARRAY(p->arena, weft_mark, list->u.list.n + 1);
     WEFT_GO(weft_arena_status(p->arena));
-    WEFT_GO(mesh_of(p, p->arena, &mesh));
+    st = mesh_of(p, p->arena, &mesh);
+    if (st != WEFT_OK) WEFT_GO(weft_fail_in(st, "%s: ", weft_doc_file(r->d)));
     for (int i = 0; i < list->u.list.n; i++)
         WEFT_GO(read_mark(r, list->u.list.node[i], &mesh, &one, &p->mark[p->n_mark++]));
 out:

@@ -113,10 +113,9 @@ out:
 
 void weft_shorthand_print(const weft_shorthand *h, weft_text *t)
 {
-    weft_text_add(t, "mesh=");
     for (int i = 0; i < h->n_axis; i++)
-        weft_text_add(t, "%s%s=%d", i ? "," : "", h->axis[i].name, h->axis[i].size);
-    if (h->pp > 1) weft_text_add(t, " pp=%d", h->pp);
+        weft_text_add(t, "%s%s=%d", i ? "," : "mesh=", h->axis[i].name, h->axis[i].size);
+    if (h->pp > 1 || !h->n_axis) weft_text_add(t, "%spp=%d", h->n_axis ? " " : "", h->pp);
     if (h->zero) weft_text_add(t, " zero=%d", h->zero);
     if (h->sp) weft_text_add(t, " sp=1");
 }
