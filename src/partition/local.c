@@ -268,9 +268,7 @@ static weft_status add_node(local *k, int i, const weft_vid *in)
     memcpy(attr, n->attr, sizeof *attr * (size_t)weft_op_n_attr(n->op));
     weft_shard_local_attr(&u, lo, attr);
     WEFT_TRY(weft_shard_factors(&u, tmp, &f));
-    WEFT_TRY(weft_partition__positions(k, i, &u, &f, attr));
-    WEFT_TRY(weft_graph_add_node(k->b.g, n->op, attr, n->n_in, in,
-                                 g->value[n->out[0]].name, n->n_out, out));
+    WEFT_TRY(weft_partition__place(k, i, &u, &f, attr, in, out));
     for (int j = 0; j < n->n_out; j++) {
         const weft_shape *got = &k->b.g->value[out[j]].type.shape;
         char              a[96], b[96];

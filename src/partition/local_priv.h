@@ -56,12 +56,16 @@ weft_shape weft_partition__local_shape(const weft_partition__local *k,
 weft_status weft_partition__step(weft_partition__local *k, const weft_reshard_step *step,
                                  const weft_type *t, weft_vid x, weft_vid *out);
 
+/* ---- local_runs.c ---- */
+
+/* Writes the node, told where its part lies.  attr: those of the local results' sizes. */
+weft_status weft_partition__place(weft_partition__local *k, int node,
+                                  const weft_op_use *u, const weft_node_factors *f,
+                                  const weft_attr *attr, const weft_vid *in,
+                                  weft_vid *out);
+
 /* ---- local_rows.c: operators that need more than local shapes ---- */
 
-/* Attributes that say where a part lies. */
-weft_status weft_partition__positions(weft_partition__local *k, int node,
-                                      const weft_op_use *u, const weft_node_factors *f,
-                                      weft_attr *attr);
 /* Writes the node itself in another way; *done: it did, with all its results. */
 weft_status weft_partition__special(weft_partition__local *k, int node,
                                     const weft_vid *in, bool *done);

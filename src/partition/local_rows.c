@@ -1,73 +1,11 @@
-/* Operators for which local shapes are not enough: those that count positions, softmaxes in parts, norms.
- * A new one is a line of the table, or a function called from one of the three doors. */
+/* Operators for which local shapes and positions are not enough: softmaxes in parts, norms.
+ * A new one is a function called from one of the two doors. */
 #include <string.h>
 
 #include "base/status.h"
 #include "partition/local_priv.h"
 
 typedef weft_partition__local local;
-
-/* ---- positions ---- */
-
-/* The attribute says where the part begins of the factor that is the first of these letters there is. */
-static const struct {
-    const char *attr, *factor;
-} position[] = {
-    {"first", "vs"}, /* rows of a table, columns of a vocabulary; positions of a rotary */
-};
-
-static int factor_named(const weft_node_factors *f, const char *letters)
-{
-    for (; *letters; letters++)
-        for (int i = 0; i < f->f.n; i++)
-            if (f->f.factor[i].name == *letters) return i;
-    return -1;
-}
-
-static bool is_cut(const weft_layout *cut, int factor)
-{
-    for (int i = 0; i < cut->n; i++)
-        if (cut->split[i].dim == factor) return true;
-    return false;
-}
-
-/* Numbers of elements in the whole: what random bits are drawn by. */
-static weft_status set_origin(local *k, int node, const weft_op_use *u, weft_attr *attr)
-{
-    int                at = weft_op_attr_index(u->op, "at");
-    int                of = weft_op_attr_index(u->op, "whole");
-    const weft_layout *l  = &k->s->value[k->g->node[node].out[0]];
-    weft_region       *r;
-    int                n;
-    if (!(weft_op_get(u->op)->flags & WEFT_OP_RANDOM) || !l->n) return WEFT_OK;
-    WEFT_TRY(weft_layout_regions(l, k->m, &u->out[0].shape, k->o->place, k->tmp, &r, &n));
-    if (n != 1 || at < 0 || of < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: random bits of a part in %d pieces",
-                         k->g->value[k->g->node[node].out[0]].name, n);
-    attr[at].n = attr[of].n = u->out[0].shape.n;
-    memcpy(attr[at].l, r[0].offset, sizeof attr[at].l);
-    memcpy(attr[of].l, u->out[0].shape.d, sizeof attr[of].l);
-    return WEFT_OK;
-}
-
-weft_status weft_partition__positions(local *k, int node, const weft_op_use *u,
-                                      const weft_node_factors *f, weft_attr *attr)
-{
-    const weft_layout *cut = &k->s->node[node];
-    for (size_t i = 0; i < WEFT_COUNT(position); i++) {
-        int at = weft_op_attr_index(u->op, position[i].attr);
-        int c  = factor_named(f, position[i].factor), n;
-        if (at < 0 || c < 0 || !is_cut(cut, c)) continue;
-        weft_interval *x;
-        WEFT_TRY(weft_layout_intervals(cut, k->m, c, f->f.factor[c].size, k->o->place,
-                                       k->tmp, &x, &n));
-        if (n > 1)
-            return WEFT_FAIL(WEFT_ERR_ARG, "%s: a part in %d runs",
-                             k->g->value[k->g->node[node].out[0]].name, n);
-        attr[at].i = n ? x[0].lo : f->f.factor[c].size;
-    }
-    return set_origin(k, node, u, attr);
-}
 
 /* ---- sums of squares of a tensor that the lanes cut ---- */
 

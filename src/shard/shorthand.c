@@ -365,11 +365,11 @@ static bool is_causal(const weft_graph *g)
     return false;
 }
 
-static weft_status mark_inputs(finder *x, int axis, int dim, const char *what)
+/* A sequence under a causal mask is cut zigzag, so that work is even, where all runs come out alike. */
+static weft_status mark_inputs(finder *x, int axis, int parts, int dim, const char *what)
 {
-    int              n = 0;
-    weft_split_order order =
-        dim == 1 && is_causal(x->g) ? WEFT_SPLIT_ZIGZAG : WEFT_SPLIT_BLOCK;
+    int  n      = 0;
+    bool zigzag = dim == 1 && is_causal(x->g);
     for (weft_vid v = 0; v < x->g->n_value; v++) {
         const weft_graph_value *y = &x->g->value[v];
         if (y->kind != WEFT_VALUE_INPUT || y->per_step || y->type.shape.n <= dim)
@@ -377,6 +377,9 @@ static weft_status mark_inputs(finder *x, int axis, int dim, const char *what)
         if (dim == 1 && y->type.dtype != WEFT_DTYPE_I32 &&
             y->type.dtype != WEFT_DTYPE_I64)
             continue;
+        weft_split_order order = zigzag && y->type.shape.d[dim] % (2 * parts) == 0
+                                     ? WEFT_SPLIT_ZIGZAG
+                                     : WEFT_SPLIT_BLOCK;
         WEFT_TRY(add_mark(x, v, dim, axis, order, 1, 0, NULL));
         n++;
     }
@@ -469,8 +472,8 @@ static weft_status mark_all(finder *x, const weft_shorthand *h)
     if (tp >= 0) WEFT_TRY(mark_tp(x, tp, h->axis[tp].size));
     if (h->sp) WEFT_TRY(mark_sp(x, tp));
     if (ep >= 0) WEFT_TRY(mark_ep(x, ep));
-    if (dp >= 0) WEFT_TRY(mark_inputs(x, dp, 0, "dp"));
-    if (cp >= 0) WEFT_TRY(mark_inputs(x, cp, 1, "cp"));
+    if (dp >= 0) WEFT_TRY(mark_inputs(x, dp, h->axis[dp].size, 0, "dp"));
+    if (cp >= 0) WEFT_TRY(mark_inputs(x, cp, h->axis[cp].size, 1, "cp"));
     if (h->zero) WEFT_TRY(mark_zero(x, dp, h->zero));
     return WEFT_OK;
 }

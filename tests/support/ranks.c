@@ -119,6 +119,7 @@ static weft_status fill(void *arg, const weft_model_param *p, const weft_model_t
     char              half[256];
     const weft_shape *whole = &type_of(k, p->name)->shape;
     int64_t           count = weft_shape_count(whole);
+    if (k->j->o.zero && strstr(p->name, k->j->o.zero)) return WEFT_OK; /* as it is made */
     if (here(k, p->name)) {
         WEFT_TRY(weft_exec_binding(k->exec, p->name, 0, &v));
         /* pieces of one parameter one behind the other: any numbers will do, but the same everywhere */

@@ -20,6 +20,7 @@ typedef struct test_job_options {
     int         seq, n_micro; /* one sequence a micro-batch */
     weft_dtype  dtype;
     const char *recompute, *optimizer; /* NULL: none, adamw */
+    const char *zero; /* parameters with this in their names begin at 0; NULL: none */
 } test_job_options;
 
 typedef struct test_job {

@@ -1,0 +1,111 @@
+/* Context parallel: the sequence of the inputs cut over ranks, in blocks or zigzag.  Trains like one rank within
+ * rounding; causal work is even. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/plans.h"
+#include "support/test.h"
+
+#define FAMILY(name) "tests/fixtures/families/" name
+
+static void each(const char *model, const char *const *words, size_t n)
+{
+    test_job j;
+    test_job_open(&j, model, (test_job_options){.seq = 16, .n_micro = 4});
+    test_result one = test_plan_one(&j, 2);
+    assert_true(one.loss[TEST_STEPS - 1] != one.loss[0]);
+    for (size_t i = 0; i < n; i++)
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+    test_job_close(&j);
+}
+static const char *const words[] = {
+    "mesh=cp=2",
+    "mesh=cp=3",
+    "mesh=cp=4",
+    "mesh=dp=2,cp=2",
+    "mesh=cp=2,tp=2",
+    "mesh=cp=2 pp=2",
+    "mesh=dp=2,cp=2 zero=3",
+    "mesh=dp=2,cp=2 pp=2",
+};
+static void gpt2(void **state)
+{
+    (void)state;
+    each(FAMILY("gpt2"), words, WEFT_COUNT(words));
+}
+static void llama(void **state)
+{
+    (void)state;
+    each(FAMILY("llama"), words, WEFT_COUNT(words));
+}
+/* not causal: blocks */
+static void bert(void **state)
+{
+    (void)state;
+    each(FAMILY("bert"), words, WEFT_COUNT(words));
+}
+
+/* Flops of attention on each place, forward and backward. */
+static double uneven(const test_job *j, const weft_sharding *s)
+{
+    double most = 0, sum = 0;
+    int    n = s->mesh[0].n_rank;
+    for (int place = 0; place < n; place++) {
+        weft_local_options o = {.place = place};
+        weft_local        *l;
+        double             own = 0;
+        assert_ok(weft_partition_local(j->training.graph, s, &o, &l));
+        for (int i = 0; i < l->graph->n_node; i++) {
+            const weft_graph_node *x = &l->graph->node[i];
+            weft_type              in[8], out[4];
+            if (x->op != WEFT_OP_ATTENTION && x->op != WEFT_OP_ATTENTION_GRAD) continue;
+            weft_op_use u = weft_graph_use(l->graph, x, in, out);
+            own += weft_op_flops(&u);
+        }
+        weft_local_destroy(l);
+        sum += own;
+        most = fmax(most, own);
+    }
+    return most * n / sum;
+}
+
+/* The rank with the most work has at most 1.05 times the mean; what zigzag is for. */
+static void even_work(void **state)
+{
+    static const struct {
+        const char *words;
+        int         seq;
+        bool        even;
+    } t[] = {
+        {"mesh=cp=2", 64, true},
+        {"mesh=cp=4", 64, true},
+        {"mesh=cp=8", 64, true},
+        {"mesh=cp=4", 60, false}, /* not eight runs of one size: blocks */
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(t); i++) {
+        test_job j;
+        int      pp;
+        test_job_open(&j, "tiny256", (test_job_options){.seq = t[i].seq, .n_micro = 1});
+        weft_sharding *s = test_plan_shard(&j, t[i].words, &pp);
+        double         x = uneven(&j, s);
+        print_message("%s seq %d: %.3f of the mean\n", t[i].words, t[i].seq, x);
+        if ((x <= 1.05) != t[i].even)
+            fail_msg("%s: the most work is %.3f of the mean", t[i].words, x);
+        weft_sharding_destroy(s);
+        test_job_close(&j);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(llama),
+        cmocka_unit_test(bert),
+        cmocka_unit_test(even_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+/* Expert parallel: each rank has some of the experts.  Trains like one rank within rounding, no token dropped, also
+ * when all of them choose the same experts. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/plans.h"
+#include "support/test.h"
+
+#define FAMILY(name) "tests/fixtures/families/" name
+
+static void mixtral(void **state)
+{
+    static const char *const words[] = {
+        "mesh=ep=2",
+        "mesh=ep=3",
+        "mesh=ep=4",
+        "mesh=dp=2,ep=2",
+        "mesh=dp=2,ep=2 zero=1",
+        "mesh=ep=2 pp=2",
+        "mesh=ep=2,tp=2",
+        "mesh=ep=2,cp=2",
+        "mesh=dp=2,ep=2 zero=3",
+    };
+    test_job j;
+    (void)state;
+    test_job_open(&j, FAMILY("mixtral"), (test_job_options){.seq = 12, .n_micro = 4});
+    test_result one = test_plan_one(&j, 2);
+    assert_true(one.loss[TEST_STEPS - 1] != one.loss[0]);
+    for (size_t i = 0; i < WEFT_COUNT(words); i++)
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+    test_job_close(&j);
+}
+
+/* Each place holds its share of the experts' weights, and nobody another's. */
+static void shares(void **state)
+{
+    test_job j;
+    int      pp;
+    int64_t  mine = 0, whole = 0; /* experts, of all places */
+    (void)state;
+    test_job_open(&j, FAMILY("mixtral"), (test_job_options){.seq = 12, .n_micro = 4});
+    const weft_graph *g = j.training.graph;
+    weft_sharding    *s = test_plan_shard(&j, "mesh=ep=4", &pp);
+    for (int place = 0; place < 4; place++) {
+        weft_local_options o = {.place = place};
+        weft_local        *l;
+        assert_ok(weft_partition_local(g, s, &o, &l));
+        for (weft_vid v = 0; v < g->n_value; v++) {
+            if (g->value[v].kind == WEFT_VALUE_NODE || g->value[v].type.shape.n != 3)
+                continue;
+            if (!strstr(g->value[v].name, "experts")) continue;
+            whole += g->value[v].type.shape.d[0];
+            mine += l->graph->value[l->value[v]].type.shape.d[0];
+        }
+        weft_local_destroy(l);
+    }
+    assert_true(mine > 0);
+    assert_int_equal(mine * 4, whole);
+    weft_sharding_destroy(s);
+    test_job_close(&j);
+}
+
+/* A router of zeros chooses the first experts for every token: all rows are on one rank, none is dropped. */
+static void all_to_one(void **state)
+{
+    static const char *const words[] = {"mesh=ep=2", "mesh=ep=4", "mesh=dp=2,ep=2"};
+    test_job                 j;
+    (void)state;
+    test_job_open(&j, FAMILY("mixtral"),
+                  (test_job_options){.seq = 12, .n_micro = 4, .zero = "gate.weight"});
+    test_result one = test_plan_one(&j, 2);
+    for (size_t i = 0; i < WEFT_COUNT(words); i++)
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+    test_job_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mixtral),
+        cmocka_unit_test(shares),
+        cmocka_unit_test(all_to_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
