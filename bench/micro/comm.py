@@ -18,6 +18,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -45,18 +46,23 @@ def words(n):
     return f'{n // MB} MB' if n >= MB else f'{n // KB} KB'
 
 
-def rows(cmd, limit=300):
-    """The JSON lines of a command, or none where it failed."""
+def rows(cmd, limit=120):
+    """The JSON lines of a command, or none where it failed.  Ranks that spin must not outlive it."""
     cmd = [str(c) for c in cmd]
+    p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        r = subprocess.run(cmd, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
+        out, err = p.communicate(timeout=limit)
+    except BaseException as e:
+        os.killpg(p.pid, signal.SIGKILL)
+        p.communicate()
+        if not isinstance(e, subprocess.TimeoutExpired):
+            raise
         print(f'{" ".join(cmd)}: more than {limit} s', file=sys.stderr)
         return []
-    if r.returncode:
-        print(f'{" ".join(cmd)}: exit {r.returncode}: {r.stderr.strip()[-300:]}', file=sys.stderr)
+    if p.returncode:
+        print(f'{" ".join(cmd)}: exit {p.returncode}: {err.strip()[-300:]}', file=sys.stderr)
         return []
-    return [json.loads(line) for line in r.stdout.splitlines() if line.startswith('{')]
+    return [json.loads(line) for line in out.splitlines() if line.startswith('{')]
 
 
 def build_mpi(name, where):

@@ -161,10 +161,10 @@ static void sums_hide_behind_the_backward_pass(void **state)
     print_message("compute alone %.0f ms; sums as long as the backward pass: behind it "
                   "%.0f ms, beside it %.0f ms (%.2f of compute)\n",
                   1e3 * compute, 1e3 * behind, 1e3 * beside, beside / compute);
-    assert_true(behind > 1.5 * compute);
+    assert_true(WEFT_TEST_SANITIZED || behind > 1.5 * compute);
     /* tables of tokens and positions, a fifth of all bytes here, are finished last: nothing is left to hide
      * their sums behind */
-    assert_true(beside < 1.2 * compute);
+    assert_true(WEFT_TEST_SANITIZED || beside < 1.2 * compute);
     test_job_close(&j);
 }
 
