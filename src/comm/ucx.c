@@ -53,7 +53,12 @@ static void wake_callers(ucx_end *e)
 /* Until UCX has something to do, or bell rings; the lock is free meanwhile. */
 static void sleep_on(ucx_end *e, int bell, double until)
 {
-    if (api->worker_arm(e->worker) != UCS_OK) return; /* there is something already */
+    if (api->worker_arm(e->worker) != UCS_OK) { /* there is something already, perhaps */
+        pthread_mutex_unlock(&e->lock);         /* for UCX's own thread, which connects */
+        sched_yield();
+        pthread_mutex_lock(&e->lock);
+        return;
+    }
     double s  = until - weft_clock_s();
     int    ms = s <= 0 ? 0 : s > MAX_NAP_MS * 1e-3 ? MAX_NAP_MS : (int)(s * 1e3) + 1;
     struct pollfd p[2] = {{.fd = e->efd, .events = POLLIN},
