@@ -54,6 +54,7 @@ static const struct {
 #define KIND(f, name, pattern, source) {WEFT_COST_##f, name, pattern, source},
 #define SET(f, name, term, value)
 #include "cost/constants.def"
+#include "cost/fitted.def"
 #undef KIND
 #undef SET
 };
@@ -66,6 +67,7 @@ static const struct {
 #define KIND(f, name, pattern, source)
 #define SET(f, name, term, value) {WEFT_COST_##f, name, #term, value},
 #include "cost/constants.def"
+#include "cost/fitted.def"
 #undef KIND
 #undef SET
 };

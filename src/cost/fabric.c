@@ -49,8 +49,10 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
                fmax(local, far);
     }
     double steps = ceil(log2(g.n)), far = fmin(steps, ceil(log2(n_domain)));
+    bool   tree  = k == WEFT_ALL_REDUCE || k == WEFT_BARRIER || k == WEFT_BROADCAST;
     double alpha = ((steps - far) * f->in.alpha_s + far * f->out.alpha_s) / steps;
-    double Bps   = in > 1 ? fmin(inner_Bps(&f->in, in), in * out) : out;
+    if (!tree) alpha = (g.n - 1) * f->out.alpha_s / steps; /* once round the ring */
+    double Bps = in > 1 ? fmin(inner_Bps(&f->in, in), in * out) : out;
     return weft_cost__collective(k, g.n, bytes, alpha, 1 / Bps);
 }
 

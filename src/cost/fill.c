@@ -3,15 +3,13 @@
 
 #include "cost/score.h"
 
-enum {
-    LOUD = 4 /* host and device hide each other but for a corner: (a^4 + b^4)^(1/4) */
-};
-
+/* Host and device hide each other but for a corner: (a^4 + b^4)^(1/4). */
 static double either(double a, double b)
 {
     double x = fmax(a, b), y = fmin(a, b);
     if (!(x > 0)) return 0;
-    return x * pow(1 + pow(y / x, LOUD), 1.0 / LOUD);
+    y = y / x * (y / x);
+    return x * sqrt(sqrt(1 + y * y));
 }
 
 /* Sums of one pass. */
@@ -95,6 +93,7 @@ void weft_cost_fill(const weft_cost_layer *l, weft_cost_recompute r, bool tp_ove
                 .keep_bytes     = (keep + (keep < all ? l->in_bytes : 0)) * e->mem_keep,
                 .work_bytes     = (all - keep) * e->mem_keep,
                 .n_param        = l->n_param,
+                .gathered_bytes = r == WEFT_RECOMPUTE_FULL ? 0 : l->gathered * e->mem_whole,
                 .n_expert_param = l->n_expert_param,
                 .out_bytes      = l->out_bytes,
     };

@@ -13,7 +13,7 @@ int weft_cost_even_cut(int n, int pp, int s)
 
 typedef struct stage {
     double fwd_s, bwd_s, again_s, comm_s, host_s;
-    double keep, work, n_param, n_expert, max_param;
+    double keep, gathered, work, n_param, n_expert, max_param;
     int    n_layer;
 } stage;
 
@@ -25,6 +25,7 @@ static void add_row(stage *s, const weft_cost_row *r, int n)
     s->comm_s += n * r->comm_s;
     s->host_s += n * r->host_s;
     s->keep += n * r->keep_bytes;
+    s->gathered += n * r->gathered_bytes;
     s->work = fmax(s->work, r->work_bytes);
     s->n_param += n * r->n_param;
     s->n_expert += n * r->n_expert_param;
@@ -44,7 +45,7 @@ static double stall(const weft_cost_table *t, const weft_cost_point *p, int devi
     if (!(t->engine.stall_s > 0) || p->pp < 2 || v->tp < 2 ||
         (int64_t)p->pp * p->dp * v->tp * v->cp <= f->domain)
         return 0;
-    return t->engine.stall_s * pow(v->tp, t->engine.stall_power);
+    return t->engine.stall_base_s + t->engine.stall_s * v->tp;
 }
 
 static void apply_floor(stage *s, double floor_s)
@@ -52,7 +53,7 @@ static void apply_floor(stage *s, double floor_s)
     double t = s->fwd_s + s->bwd_s, want = s->n_layer * floor_s;
     if (!(want > 0) || !(t > 0)) return;
     double x    = want / t;
-    double more = t * (pow(1 + x * x * x * x, 0.25) - 1);
+    double more = t * (sqrt(sqrt(1 + x * x * x * x)) - 1);
     s->bwd_s += more;
     s->host_s += more;
 }
@@ -120,7 +121,7 @@ static void add_memory(const weft_cost_table *t, const weft_cost_point *p, int d
                     x->n_expert * (p->zero > 1 ? grad / ne : grad);
     if (p->zero > 2) weight += 2 * w * x->max_param;
     double state = e->mem_state * (x->n_param / n + x->n_expert / ne);
-    double keep  = x->keep * in_flight(p, s);
+    double keep  = x->keep * in_flight(p, s) + (p->pp == 1 ? x->gathered : 0);
     double live  = weight + state + keep + x->work;
     double total = live * e->mem_spare + e->mem_fixed;
     double limit = e->mem_limit * (double)t->device[device].mem_bytes;
@@ -148,7 +149,7 @@ static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p
     const weft_cost_engine  *e   = &t->engine;
     const weft_cost_variant *v   = &t->variant[p->variant];
     const weft_cost_fabric  *f   = &t->fabric[device];
-    double                   out = 0;
+    double                   out = 0, hide = p->dp_overlap ? e->dp_overlap : 1;
     for (int expert = 0; expert < 2; expert++) {
         double          n_param = expert ? x->n_expert : x->n_param;
         weft_cost_group g       = {p->dp * v->cp, v->tp};
@@ -160,20 +161,24 @@ static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p
             in.n = p->zero_group;
             over = (weft_cost_group){g.n / in.n, g.stride * in.n};
         }
-        double cover = e->dp_cover * x->bwd_s;
+        double cover =
+            p->dp_overlap ? 0.9 * (x->fwd_s + x->bwd_s) : e->dp_cover * x->bwd_s;
         if (p->zero == 0) {
             double s = weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, sum);
-            out += wait_for(s, e->dp_exposed, cover);
+            out += wait_for(s, hide * e->dp_exposed, cover);
             continue;
         }
-        double reduce = weft_cost_group_seconds(f, in, WEFT_REDUCE_SCATTER, sum) +
-                        weft_cost_group_seconds(f, over, WEFT_ALL_REDUCE, sum / in.n);
-        double gather = weft_cost_group_seconds(f, in, WEFT_ALL_GATHER, part / in.n);
+        double calls = p->zero < 3 ? 1 : x->n_layer + 1; /* zero 3: layer by layer */
+        double reduce =
+            weft_cost_group_seconds(f, in, WEFT_REDUCE_SCATTER, sum / calls) +
+            weft_cost_group_seconds(f, over, WEFT_ALL_REDUCE, sum / in.n / calls);
+        double gather =
+            weft_cost_group_seconds(f, in, WEFT_ALL_GATHER, part / in.n / calls);
         if (p->zero < 3) {
-            out += wait_for(reduce + gather, e->zero_exposed, cover);
+            out += wait_for(reduce + gather, hide * e->zero_exposed, cover);
             continue;
         }
-        double s     = 2 * gather + reduce;
+        double s     = calls * (2 * gather + reduce) / e->gather_share;
         double under = e->dp_cover * (x->fwd_s + x->bwd_s);
         out += p->n_micro * wait_for(s, e->gather_exposed, under);
     }
@@ -223,6 +228,17 @@ static void add_stage(const weft_cost_table *t, const weft_cost_point *p, int s,
     if (worst > 0) z->sum_s += worst;
 }
 
+/* What an engine loses on a large crowd of nodes, and where tensors spread wide, a micro-batch. */
+static double crowd(const weft_cost_table *t, const weft_cost_point *p)
+{
+    const weft_cost_variant *v      = &t->variant[p->variant];
+    double                   domain = t->fabric[0].domain, s = 0;
+    double                   x = (double)p->pp * p->dp * v->tp * v->cp / domain / 64;
+    if (t->engine.wide_s > 0 && p->pp > 1 && v->tp > 2 * domain) s += t->engine.wide_s;
+    if (t->engine.crowd_s > 0) s += t->engine.crowd_s * fmin(1, pow(x, 8));
+    return s;
+}
+
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out)
 {
@@ -242,6 +258,7 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     if (p->pp > 1) {
         weft_cost_group g = {p->pp, v->tp * v->cp * p->dp};
         double bytes      = rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
+        if (e->pp_whole > 0.5) bytes *= v->tp;
         for (int d = 0; d < t->n_device; d++)
             p2p = fmax(p2p, weft_cost_send_seconds(&t->fabric[d], g, bytes));
         p2p *= 2 * e->pp_exposed * p->chunks;
@@ -257,6 +274,6 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     out->bubble_s    = idle;
     out->dp_s        = z.dp_s;
     out->optimizer_s = z.optimizer_s;
-    out->fixed_s     = e->step_s + m * e->micro_s;
+    out->fixed_s     = e->step_s + m * (e->micro_s + crowd(t, p));
     out->step_s = m * (z.slow_s + p2p) + idle + z.dp_s + z.optimizer_s + out->fixed_s;
 }

@@ -69,7 +69,9 @@ typedef struct weft_cost_row {
     double comm_s;       /* of both: waiting for wires */
     double host_s;       /* of both: waiting for the host */
     double keep_bytes;   /* activations kept from forward to backward */
-    double work_bytes;   /* live only while the layer runs backward */
+    double
+        gathered_bytes; /* the same, of engines that keep them whole in a single stage */
+    double work_bytes;  /* live only while the layer runs backward */
     double n_param,
         n_expert_param; /* parameters on this device; the latter have other replicas */
     double out_bytes;   /* to the next stage */
@@ -81,6 +83,7 @@ typedef struct weft_cost_layer {
     double                in_bytes; /* what full recomputation keeps */
     double                n_param, n_expert_param;
     double                out_bytes;
+    double gathered; /* values that every rank of a split layer gathers whole */
 } weft_cost_layer;
 
 void weft_cost_fill(const weft_cost_layer *l, weft_cost_recompute recompute,
@@ -129,8 +132,9 @@ typedef struct weft_cost_point {
     int                zero;       /* 0 to 3 */
     int                zero_group; /* ranks that share states; 0: dp * cp */
     weft_cost_schedule schedule;
-    const uint16_t    *cut;   /* layers of each stage; NULL: as even as can be */
-    const uint8_t     *kinds; /* device kinds of each stage as bits; NULL: kind 0 */
+    const uint16_t    *cut;        /* layers of each stage; NULL: as even as can be */
+    const uint8_t     *kinds;      /* device kinds of each stage as bits; NULL: kind 0 */
+    bool               dp_overlap; /* gradient sums run beside the backward pass */
 } weft_cost_point;
 
 typedef struct weft_cost_score {

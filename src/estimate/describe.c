@@ -286,6 +286,7 @@ void weft_describe(const weft_config *c, const weft_cost_variant *v,
         else
             experts(&m);
         residual(&m);
+        if (v->sp && v->tp > 1) out->layer.gathered = m.tokens * c->hidden;
         out->layer.in_bytes  = 2 * m.spread * c->hidden;
         out->layer.out_bytes = 2 * m.tokens * c->hidden / v->tp;
         break;

@@ -37,13 +37,13 @@ static void open_micro(const weft_config *c, choices *o)
     o->n_open++;
 }
 
-static void open_chunks(const weft_config *c, choices *o)
+static void open_chunks(const weft_config *c, int most, choices *o)
 {
     o->chunks[o->n_chunks++] = c->vpp > 0 && c->pp > 1 ? c->vpp : 1;
     if (c->vpp > 0 || c->pp < 2) return;
-    int mine = c->layers / c->pp;
-    for (int v = 2; v <= mine && v <= 12 && o->n_chunks < MAX_CHUNKS; v++)
-        if (c->layers % c->pp == 0 && mine % v == 0) o->chunks[o->n_chunks++] = v;
+    int mine = (c->layers + c->pp - 1) / c->pp; /* the ends may hold fewer */
+    for (int v = 2; v <= mine && v <= most && o->n_chunks < MAX_CHUNKS; v++)
+        if (mine % v == 0) o->chunks[o->n_chunks++] = v;
     o->n_open++;
 }
 
@@ -105,24 +105,23 @@ static void fill_variant(build *b, int device, int variant)
     }
 }
 
-static void fill_table(build *b, const choices *o, const weft_cost_constants *k)
+static void fill_table(build *b, const choices *o)
 {
     const weft_config *c = b->c;
     weft_cost_table   *t = &b->t;
-    weft_cost_constants_engine(k, c->framework, &t->engine);
-    t->n_class  = WEFT_LAYER_N;
-    t->first    = WEFT_LAYER_INPUT;
-    t->last     = WEFT_LAYER_HEAD;
-    t->segment  = b->segment;
-    t->variant  = b->variant;
-    t->row      = b->row;
-    t->n_device = b->at.n;
-    t->device   = b->at.device;
-    t->fabric   = b->at.fabric;
-    t->tied     = c->tied_embedding > 0;
-    int dense   = c->experts > 0
-                      ? (c->moe_first_dense < c->layers ? c->moe_first_dense : c->layers)
-                      : c->layers;
+    t->n_class           = WEFT_LAYER_N;
+    t->first             = WEFT_LAYER_INPUT;
+    t->last              = WEFT_LAYER_HEAD;
+    t->segment           = b->segment;
+    t->variant           = b->variant;
+    t->row               = b->row;
+    t->n_device          = b->at.n;
+    t->device            = b->at.device;
+    t->fabric            = b->at.fabric;
+    t->tied              = c->tied_embedding > 0;
+    int dense            = c->experts > 0
+                               ? (c->moe_first_dense < c->layers ? c->moe_first_dense : c->layers)
+                               : c->layers;
     if (dense > 0)
         b->segment[t->n_segment++] = (weft_cost_segment){WEFT_LAYER_DENSE, dense};
     if (dense < c->layers)
@@ -165,27 +164,24 @@ static bool stated_cut(const weft_config *c, uint16_t *cut)
     return n == c->pp && !*s && sum == c->layers;
 }
 
-/* Stages by products, as some engines cut: a layer goes to the stage in which the running sum was when
- * it began; the head counts. */
-static void cut_by_cost(const weft_config *c, uint16_t *cut)
+/* Stages by products, as some engines cut: parts are dealt in order, and the next stage begins once the
+ * running sum has passed this one's share.  Parts without products take part too: the input side, the last norm
+ * and, after the head, a cast and the loss.  False where a stage stays without any part. */
+static bool cut_by_cost(const weft_config *c, uint16_t *cut)
 {
     double h = c->hidden, q = (double)c->head_dim * (2 * c->heads + 2 * c->kv_heads) * h;
-    double one = q + (c->gated_mlp ? 3.0 : 2.0) * h * c->ffn_hidden;
-    double all = one * c->layers + h * c->vocab, sum = 0;
-    int    s = 0;
+    double one = q + (c->gated_mlp ? 3.0 : 2.0) * h * c->ffn_hidden, head = h * c->vocab;
+    double all = one * c->layers + head, sum = 0;
+    int    s = 0, used = 0;
     memset(cut, 0, sizeof(*cut) * (size_t)c->pp);
-    for (int i = 0; i < c->layers; i++) {
-        cut[s]++;
-        sum += one;
+    for (int i = -1; i < c->layers + 4; i++) {
+        bool layer = i >= 0 && i < c->layers;
+        if (layer) cut[s]++;
+        used = s;
+        sum += layer ? one : i == c->layers + 1 ? head : 0;
         if (sum > all * (s + 1) / c->pp && s + 1 < c->pp) s++;
     }
-}
-
-static bool has_empty(const uint16_t *cut, int pp)
-{
-    for (int s = 0; cut && s < pp; s++)
-        if (!cut[s]) return true;
-    return false;
+    return used == c->pp - 1;
 }
 
 /* ---- the best of what is open ---- */
@@ -197,34 +193,70 @@ static bool better(const weft_cost_score *a, const weft_cost_score *b)
     return x ? a->step_s < b->step_s : a->mem_bytes < b->mem_bytes;
 }
 
+/* Where recomputation is open: as many layers as it takes run again, none more. */
+static void blend(weft_cost_score *full, const weft_cost_score *none)
+{
+    double over = none->mem_bytes - none->mem_limit,
+           won  = none->mem_bytes - full->mem_bytes;
+    if (over <= 0 || over >= won || full->step_s <= none->step_s) return;
+    double part = over / won;
+    part *= part; /* what is cheap to run again goes first */
+    full->step_s    = none->step_s + part * (full->step_s - none->step_s);
+    full->again_s   = none->again_s + part * (full->again_s - none->again_s);
+    full->comm_s    = none->comm_s + part * (full->comm_s - none->comm_s);
+    full->mem_bytes = full->mem_limit;
+}
+
+static weft_cost_score score(const build *b, const choices *o, const uint16_t *cut, int v,
+                             int chunks)
+{
+    const weft_config       *c     = b->c;
+    const weft_cost_variant *x     = &b->variant[v];
+    int64_t                  batch = (int64_t)c->dp * x->micro_batch;
+    weft_cost_point          p     = {
+                     .variant    = v,
+                     .dp         = c->dp,
+                     .pp         = c->pp,
+                     .chunks     = chunks,
+                     .n_micro    = (int)((c->global_batch + batch - 1) / batch),
+                     .zero       = c->zero,
+                     .zero_group = c->zero_group > 0 ? c->zero_group : 0,
+                     .cut        = cut,
+                     .kinds      = b->at.n > 1 ? b->at.stage : NULL,
+                     .dp_overlap = strstr(c->features, "dp-overlap") != NULL,
+    };
+    weft_cost_score s, none;
+    weft_cost_score_point(&b->t, &p, &s);
+    if (o->n_again == 3 && x->recompute == WEFT_RECOMPUTE_FULL) {
+        p.variant = v - 2; /* the same without */
+        weft_cost_score_point(&b->t, &p, &none);
+        blend(&s, &none);
+    }
+    return s;
+}
+
 static void search(build *b, const choices *o, const uint16_t *cut, weft_prediction *out)
 {
-    const weft_config *c    = b->c;
-    bool               have = false;
+    bool have = false;
     for (int v = 0; v < b->t.n_variant; v++)
         for (int i = 0; i < o->n_chunks; i++) {
-            const weft_cost_variant *x     = &b->variant[v];
-            int64_t                  batch = (int64_t)c->dp * x->micro_batch;
-            weft_cost_point          p     = {
-                             .variant    = v,
-                             .dp         = c->dp,
-                             .pp         = c->pp,
-                             .chunks     = o->chunks[i],
-                             .n_micro    = (int)((c->global_batch + batch - 1) / batch),
-                             .zero       = c->zero,
-                             .zero_group = c->zero_group > 0 ? c->zero_group : 0,
-                             .cut        = cut,
-                             .kinds      = b->at.n > 1 ? b->at.stage : NULL,
-            };
-            weft_cost_score s;
-            weft_cost_score_point(&b->t, &p, &s);
+            weft_cost_score s = score(b, o, cut, v, o->chunks[i]);
             if (have && !better(&s, &out->score)) continue;
             have             = true;
             out->score       = s;
-            out->micro_batch = x->micro_batch;
-            out->recompute   = (int)x->recompute;
-            out->chunks      = p.chunks;
+            out->micro_batch = b->variant[v].micro_batch;
+            out->recompute   = (int)b->variant[v].recompute;
+            out->chunks      = o->chunks[i];
         }
+}
+
+/* Does the engine not get through with this plan, whatever the memory? */
+static bool stuck(const build *b, int micro_batch)
+{
+    const weft_config *c = b->c;
+    double             m = (double)c->global_batch / c->dp / micro_batch,
+           most          = b->t.engine.max_micro;
+    return most > 0 && c->zero == 0 && c->pp > 1 && c->dp > 1 && m > most;
 }
 
 static void conclude(const build *b, const choices *o, bool empty, weft_prediction *out)
@@ -245,22 +277,26 @@ weft_status weft_estimate_row(const weft_hardware *h, const weft_cost_constants 
 {
     build *b = calloc(1, sizeof(*b));
     if (!b) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a row");
-    choices         o   = {0};
-    weft_status     st  = WEFT_OK;
-    const uint16_t *cut = NULL;
-    b->c                = c;
-    *out                = (weft_prediction){0};
+    choices         o     = {0};
+    weft_status     st    = WEFT_OK;
+    const uint16_t *cut   = NULL;
+    bool            empty = false;
+    b->c                  = c;
+    *out                  = (weft_prediction){0};
     WEFT_GO(weft_estimate__machines_of(h, k, c, &b->at));
     open_micro(c, &o);
-    open_chunks(c, &o);
+    weft_cost_constants_engine(k, c->framework, &b->t.engine);
+    open_chunks(c, (int)b->t.engine.max_chunks, &o);
     open_recompute(c, &o);
-    fill_table(b, &o, k);
+    fill_table(b, &o);
     if (c->pp > 1 && stated_cut(c, b->cut))
         cut = b->cut;
-    else if (c->pp > 1 && b->t.engine.split_by_cost > 0.5)
-        cut_by_cost(c, b->cut), cut = b->cut;
+    else if (c->pp > 1 && b->t.engine.split_by_cost > 0.5) {
+        empty = !cut_by_cost(c, b->cut);
+        cut   = b->cut;
+    }
     search(b, &o, cut, out);
-    conclude(b, &o, b->t.engine.split_by_cost > 0.5 && has_empty(cut, c->pp), out);
+    conclude(b, &o, empty || stuck(b, out->micro_batch), out);
     if (!isfinite(out->step_s) || !(out->step_s > 0))
         st = WEFT_FAIL(WEFT_ERR_ARG, "%s has no peak for %s", c->hw, c->precision);
 out:
