@@ -156,12 +156,9 @@ static weft_status find_region(local *k, weft_vid v)
     int                     n;
     WEFT_TRY(weft_layout_regions(&k->s->value[v], k->m, &x->type.shape, k->o->place,
                                  k->tmp, &r, &n));
-    if (n > 1)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s would be kept in %d pieces on one rank: choose an axis that "
-                         "divides its groups of heads",
-                         x->name, n);
     *out = n ? r[0] : (weft_region){.global = x->type.shape};
+    if (n > 1) /* runs side by side: the sharding says which */
+        for (int d = 0; d < x->type.shape.n; d++) out->extent[d] = -1;
     return WEFT_OK;
 }
 

@@ -106,7 +106,7 @@ weft_status weft_partition__combine(local *k, int node, const weft_vid *in, weft
         if (axis >= 0 || n->op != WEFT_OP_CROSS_ENTROPY)
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
-                "%s: parts of a softmax over axis %s are not put together yet",
+                "%s: an attention over parts of its keys along %s cannot run yet",
                 k->g->value[n->out[0]].name, k->m->axis[a].name);
         axis = a;
     }

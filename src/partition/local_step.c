@@ -316,7 +316,7 @@ weft_status weft_partition__step(local *k, const weft_reshard_step *s, const wef
     case WEFT_STEP_ALL_TO_ALL: return n > 1 ? do_move(k, s, t, x, out) : WEFT_OK;
     default: break;
     }
-    return WEFT_FAIL(WEFT_ERR_ARG, "a reshard by %s %s has no nodes yet",
+    return WEFT_FAIL(WEFT_ERR_ARG, "a reshard by %s %s cannot run yet",
                      weft_step_kind_name(s->kind),
                      s->reduce == WEFT_UNREDUCED_SUM ? "of sums" : "of maxima or pairs");
 }

@@ -62,7 +62,8 @@ typedef struct weft_local {
     int        *node;  /* of each node: which of the given graph's it is or serves */
     weft_vid   *value; /* of each value of the given graph: the local leaf; -1 */
     weft_region
-        *region; /* of each parameter and state of the given graph: which part it is */
+        *region; /* of each parameter and state of the given graph: which part it is, by
+                           * its first piece; extent -1: of several, as the sharding says */
     weft_vid *output; /* of each output of the given graph: whole on every place */
     int n_group; /* what collectives' attribute group counts: ranks that differ along axes */
     uint32_t *axes;

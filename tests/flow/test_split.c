@@ -180,12 +180,111 @@ static void bert(void **state)
     NEAR(FAMILY("bert"), o);
 }
 
+/* Rows that no axis divides, vectors longer and shorter than the 256 elements they are dealt in, an axis that leaves
+ * ranks without any: of a model made for it. */
+static void odd_shapes(void **state)
+{
+    static const plan t[] = {
+        {"mesh=dp=2 zero=1", 4, 1, NULL}, {"mesh=dp=4 zero=2", 4, 1, NULL},
+        {"mesh=dp=4 zero=3", 4, 1, NULL}, {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"},
+        {"mesh=dp=4 pp=2 zero=1", 4, 1, "zb-h1"},
+    };
+    (void)state;
+    in_turn("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4}, t,
+            WEFT_COUNT(t), to_the_bit);
+    in_turn("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4},
+            &(plan){"mesh=tp=3 sp=1", 2, 1, NULL}, 1, nearly);
+}
+
+/* Recomputation, bf16 and other optimizers under the same plans. */
+static void other_trainings(void **state)
+{
+    static const test_job_options o[] = {
+        {.seq = 8, .n_micro = 4, .recompute = "full"},
+        {.seq = 8, .n_micro = 4, .recompute = "selective"},
+        {.seq = 8, .n_micro = 4, .dtype = WEFT_DTYPE_BF16},
+        {.seq = 8, .n_micro = 4, .optimizer = "sgd"},
+    };
+    static const plan same[] = {
+        {"mesh=dp=2 zero=1", 4, 1, NULL}, {"mesh=dp=4 zero=3", 4, 1, NULL},
+        {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"}, {"mesh=dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
+    };
+    static const plan near[] = {
+        {"mesh=tp=2 sp=1", 4, 1, NULL},
+        {"mesh=dp=2,tp=2 pp=2 zero=1", 4, 1, "1f1b"},
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(o); i++) {
+        in_turn(FAMILY("llama"), o[i], same, WEFT_COUNT(same), to_the_bit);
+        if (o[i].dtype == WEFT_DTYPE_F32)
+            in_turn(FAMILY("gpt2"), o[i], near, WEFT_COUNT(near), nearly);
+    }
+}
+
+/* ---- memory ---- */
+
+typedef struct bytes {
+    double state, work, all;
+} bytes;
+
+/* Of the fullest rank. */
+static bytes bytes_of(const test_job *j, plan x)
+{
+    weft_program *p[TEST_MAX_RANK];
+    bytes         b = {0};
+    int           n = make_all(j, x, p);
+    for (int r = 0; r < n; r++) {
+        double state = (double)weft_program_bytes(p[r], WEFT_SLAB_STATE);
+        double work  = (double)weft_program_bytes(p[r], WEFT_SLAB_WORK);
+        b.state      = fmax(b.state, state);
+        b.work       = fmax(b.work, work);
+        b.all        = fmax(b.all, state + work);
+        weft_program_destroy(p[r]);
+    }
+    return b;
+}
+
+static void ratio(const char *what, double a, double b, double want)
+{
+    print_message("%s: %.3f (%.3f)\n", what, a / b, want);
+    if (fabs(a / b - want) > 0.02) fail_msg("%s: %.4f, not %.4f", what, a / b, want);
+}
+
+/* Parameters, gradients and two moments are four equal shares.  Over N ranks ZeRO 1 keeps (1 + 2/N) of three,
+ * ZeRO 3 3/N; gradients 1/N where each rank has one micro-batch. */
+static void zero_saves(void **state)
+{
+    test_job j;
+    (void)state;
+    test_job_open(&j, "tiny256", (test_job_options){.seq = 8, .n_micro = 4});
+    bytes dp = bytes_of(&j, (plan){"mesh=dp=4", 4, 1, NULL});
+    bytes z1 = bytes_of(&j, (plan){"mesh=dp=4 zero=1", 4, 1, NULL});
+    bytes z2 = bytes_of(&j, (plan){"mesh=dp=4 zero=2", 4, 1, NULL});
+    bytes z3 = bytes_of(&j, (plan){"mesh=dp=4 zero=3", 4, 1, NULL});
+    ratio("zero=1, state", z1.state, dp.state, 1.5 / 3);
+    ratio("zero=2, state", z2.state, dp.state, 1.5 / 3);
+    ratio("zero=3, state", z3.state, dp.state, 0.75 / 3);
+    double grads = dp.state / 3;
+    print_message("work: dp %.0f, zero 2 %.0f, zero 3 %.0f; gradients %.0f\n", dp.work,
+                  z2.work, z3.work, grads);
+    assert_true(dp.work > grads);
+    assert_true(z2.work < dp.work - 0.5 * grads);
+    /* what is gathered is let go: never all parameters at once */
+    assert_true(z3.work < z2.work + 0.35 * grads);
+    bytes tp = bytes_of(&j, (plan){"mesh=tp=2", 4, 1, NULL});
+    assert_true(tp.state < 0.53 * dp.state);
+    test_job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
         cmocka_unit_test(bert),
+        cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(other_trainings),
+        cmocka_unit_test(zero_saves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
