@@ -69,6 +69,7 @@ int weft_cli_train_rank(struct weft_comm *comm, int argc, char **argv);
 
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
-    weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_estimate;
+    weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_estimate,
+    weft_cli_check;
 
 #endif

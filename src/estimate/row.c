@@ -6,10 +6,11 @@
 
 #include "base/text.h"
 
-static weft_status complain(const weft_csv *t, int row, const char *what,
+static weft_status complain(const char *file, const weft_config *c, const char *what,
                             const char *column)
 {
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: %s", t->file, t->line[row], column, what);
+    return c->line ? WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s: %s", file, c->line, column, what)
+                   : WEFT_FAIL(WEFT_ERR_ARG, "%s: %s: %s", file, column, what);
 }
 
 static weft_status read_number(const weft_csv *t, int row, const char *column, int low,
@@ -35,12 +36,12 @@ static void otherwise(int *x, int value)
 }
 
 /* Sizes that the table may leave out; see SCHEMA: an empty cell is not known, never 0. */
-static weft_status complete(const weft_csv *t, int row, weft_config *c)
+weft_status weft_config_complete(const char *file, weft_config *c)
 {
-    if (c->layers < 0) return complain(t, row, "missing", "layers");
-    if (c->hidden < 0) return complain(t, row, "missing", "hidden");
-    if (c->seq < 0) return complain(t, row, "missing", "seq");
-    if (c->global_batch < 0) return complain(t, row, "missing", "global_batch");
+    if (c->layers < 0) return complain(file, c, "missing", "layers");
+    if (c->hidden < 0) return complain(file, c, "missing", "hidden");
+    if (c->seq < 0) return complain(file, c, "missing", "seq");
+    if (c->global_batch < 0) return complain(file, c, "missing", "global_batch");
     bool llama = strcmp(c->family, "gpt") && strcmp(c->family, "bert");
     otherwise(&c->heads, c->hidden >= 128 ? c->hidden / 128 : 1);
     otherwise(&c->kv_heads, c->heads);
@@ -69,11 +70,11 @@ static weft_status complete(const weft_csv *t, int row, weft_config *c)
         if (n % cut || n < cut)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "%s:%d: tp * pp * cp = %lld does not divide %lld devices",
-                             t->file, t->line[row], (long long)cut, (long long)n);
+                             file, c->line, (long long)cut, (long long)n);
         c->dp = (int)(n / cut);
     }
     if (cut * c->dp > 1 << 24)
-        return complain(t, row, "tp * pp * cp * dp is more than 2^24", "dp");
+        return complain(file, c, "tp * pp * cp * dp is more than 2^24", "dp");
     if (c->zero_group > c->dp * c->cp) c->zero_group = -1;
     return WEFT_OK;
 }
@@ -90,5 +91,5 @@ weft_status weft_config_read(const weft_csv *t, int i, weft_config *c)
 #define NUMBER(name, low, high) WEFT_TRY(read_number(t, i, #name, low, high, &c->name));
 #include "estimate/row_fields.def"
 #undef NUMBER
-    return complete(t, i, c);
+    return weft_config_complete(t->file, c);
 }

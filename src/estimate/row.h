@@ -17,4 +17,7 @@ typedef struct weft_config {
  * recompute) stays -1 or ""; what follows from the rest is filled in. */
 weft_status weft_config_read(const weft_csv *table, int i, weft_config *out);
 
+/* Fills in what follows from the rest; the line is in messages where it is not 0. */
+weft_status weft_config_complete(const char *file, weft_config *c);
+
 #endif

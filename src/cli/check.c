@@ -1,0 +1,391 @@
+/* weft check: will what I run now fit, how fast, what would help */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cli/cli.h"
+#include "engine/engine.h"
+#include "estimate/estimate.h"
+
+static int run(int argc, char **argv);
+
+const weft_cli_command weft_cli_check = {
+    .name  = "check",
+    .usage = "--megatron ARGS | --deepspeed FILE | --torchtitan FILE  --cluster CLUSTER "
+             "[options]",
+    .about =
+        "does a configuration of another engine fit, how fast is it, what would help",
+    .more =
+        "Reads what people run today and says, before anything runs, whether it fits, "
+        "the\n"
+        "time of a step with its 90 % interval, tokens a second and device, what the "
+        "step\n"
+        "is made of, and the three changes of one knob that would gain most.\n"
+        "A DeepSpeed file says nothing of the model: give --model and --seq.\n"
+        "--measured compares: a run far above the interval has a fault worth finding.",
+    .example =
+        "weft check --megatron \"--num-layers 32 --hidden-size 4096 "
+        "--num-attention-heads 32\n"
+        "      --seq-length 2048 --micro-batch-size 1 --global-batch-size 512 --bf16\n"
+        "      --tensor-model-parallel-size 8\" --cluster \"8 x (8 x a100-80g)\"",
+    .run = run,
+};
+
+/* ---- changes ---- */
+
+typedef struct change {
+    char            text[96];
+    weft_config     c;
+    weft_prediction p;
+} change;
+
+typedef struct job {
+    weft_config          c;
+    weft_hardware       *h;
+    weft_cost_constants *k;
+    weft_prediction      now;
+    int                  n_change;
+    change               change[32];
+} job;
+
+/* dp takes what the other degrees leave. */
+static bool resize(weft_config *c, int world)
+{
+    int cut = c->tp * c->pp * c->cp;
+    if (cut < 1 || world % cut) return false;
+    c->dp         = world / cut;
+    c->zero_group = -1;
+    if (c->heads % c->tp || c->pp > c->layers) return false;
+    if (c->ep > 1 && (c->dp * c->cp * c->tp) % c->ep) return false;
+    return c->global_batch % c->dp == 0;
+}
+
+static void consider(job *j, const weft_config *c, const char *text)
+{
+    change *x     = &j->change[j->n_change];
+    int     share = c->global_batch / c->dp;
+    if (j->n_change == (int)WEFT_COUNT(j->change)) return;
+    if (c->micro_batch > 0 && (c->micro_batch > share || share % c->micro_batch)) return;
+    x->c              = *c;
+    x->c.stage_layers = c->pp == j->c.pp ? j->c.stage_layers : "";
+    if (weft_estimate_row(j->h, j->k, &x->c, &x->p) != WEFT_OK || !x->p.fits) return;
+    if (j->now.fits && x->p.step_s > 0.995 * j->now.step_s) return;
+    snprintf(x->text, sizeof x->text, "%s", text);
+    j->n_change++;
+}
+
+static void try_degree(job *j, const char *name, size_t at)
+{
+    int world = j->c.dp * j->c.tp * j->c.pp * j->c.cp;
+    for (int up = 0; up < 2; up++) {
+        weft_config c = j->c;
+        int        *x = (int *)(void *)((char *)&c + at), was = *x;
+        char        text[64];
+        *x = up ? was * 2 : was / 2;
+        if (*x < 1 || (c.tp < 2 && c.sp > 0)) c.sp = 0;
+        if (c.pp < 2) c.vpp = 1;
+        if (*x < 1 || !resize(&c, world)) continue;
+        snprintf(text, sizeof text, "%s %d -> %d (dp %d -> %d)", name, was, *x, j->c.dp,
+                 c.dp);
+        consider(j, &c, text);
+    }
+}
+
+static void try_micro(job *j)
+{
+    for (int up = 0; up < 2; up++) {
+        weft_config c = j->c;
+        char        text[64];
+        if (c.micro_batch < 1) return;
+        c.micro_batch = up ? c.micro_batch * 2 : c.micro_batch / 2;
+        if (c.micro_batch < 1) continue;
+        snprintf(text, sizeof text, "micro-batch %d -> %d", j->c.micro_batch,
+                 c.micro_batch);
+        consider(j, &c, text);
+    }
+}
+
+static void try_recompute(job *j)
+{
+    static const char *const kind[] = {"none", "selective", "full"};
+    for (size_t i = 0; i < WEFT_COUNT(kind); i++) {
+        weft_config c = j->c;
+        char        text[64];
+        if (!strcmp(c.recompute, kind[i]) || !*c.recompute) continue;
+        c.recompute = kind[i];
+        snprintf(text, sizeof text, "recompute %s -> %s", j->c.recompute, kind[i]);
+        consider(j, &c, text);
+    }
+}
+
+static void try_rest(job *j)
+{
+    weft_config c = j->c;
+    char        text[64];
+    if (c.tp > 1 && !c.sp) {
+        c.sp = 1;
+        consider(j, &c, "sequence parallelism on");
+    }
+    for (int z = 0; z <= 3; z++) {
+        c = j->c;
+        if (z == j->c.zero || c.dp * c.cp < 2) continue;
+        c.zero = z;
+        snprintf(text, sizeof text, "zero %d -> %d", j->c.zero, z);
+        consider(j, &c, text);
+    }
+    for (int v = 1; v <= 8 && j->c.pp > 1; v++) {
+        c = j->c;
+        if (v == c.vpp || c.layers % (c.pp * v)) continue;
+        c.vpp = v;
+        snprintf(text, sizeof text, "interleaved chunks %d -> %d", j->c.vpp, v);
+        consider(j, &c, text);
+    }
+    if (!j->c.flash_attention) {
+        c                 = j->c;
+        c.flash_attention = 1;
+        consider(j, &c, "flash attention on");
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const change *x = a, *y = b;
+    if (x->p.step_s != y->p.step_s) return x->p.step_s < y->p.step_s ? -1 : 1;
+    return strcmp(x->text, y->text);
+}
+
+static void find_changes(job *j)
+{
+    try_degree(j, "tp", offsetof(weft_config, tp));
+    try_degree(j, "pp", offsetof(weft_config, pp));
+    try_degree(j, "cp", offsetof(weft_config, cp));
+    if (j->c.experts > 1) try_degree(j, "ep", offsetof(weft_config, ep));
+    try_micro(j);
+    try_recompute(j);
+    try_rest(j);
+    qsort(j->change, (size_t)j->n_change, sizeof *j->change, by_time);
+    if (j->n_change > 3) j->n_change = 3;
+}
+
+/* ---- what is said ---- */
+
+static double tokens_per_device(const job *j, double step_s)
+{
+    return (double)j->c.global_batch * j->c.seq / step_s /
+           ((double)j->c.dp * j->c.tp * j->c.pp * j->c.cp);
+}
+
+typedef struct part {
+    const char *name;
+    double      x;
+} part;
+
+static void say_parts(const part *p, int n, const char *unit, double scale, weft_text *t)
+{
+    for (int i = 0; i < n; i++)
+        if (p[i].x / scale >= 0.005)
+            weft_text_add(t, "  %-22s %8.2f %s\n", p[i].name, p[i].x / scale, unit);
+}
+
+static void say(const job *j, double measured, const weft_text *ignored, weft_text *t)
+{
+    const weft_prediction *p      = &j->now;
+    const weft_cost_score *s      = &p->score;
+    const part             time[] = {{"compute", s->compute_s},
+                                     {"compute again", s->again_s},
+                                     {"waiting for wires", s->comm_s},
+                                     {"waiting for the host", s->host_s},
+                                     {"between stages", s->p2p_s},
+                                     {"pipeline idle", s->bubble_s},
+                                     {"gradients, weights", s->dp_s},
+                                     {"optimizer", s->optimizer_s},
+                                     {"fixed", s->fixed_s}};
+    const part             mem[]  = {{"weights, gradients", s->weight_bytes},
+                                     {"optimizer state", s->state_bytes},
+                                     {"activations", s->keep_bytes + s->work_bytes},
+                                     {"engine", s->engine_bytes}};
+    weft_text_add(t, "%s: %.1f of %.1f GB on the fullest device (stage %d)\n",
+                  p->fits ? "fits" : "DOES NOT FIT", p->mem_bytes / 1e9,
+                  s->mem_limit / 1e9, s->tightest);
+    say_parts(mem, (int)WEFT_COUNT(mem), "GB", 1e9, t);
+    weft_text_add(t, "step %.3g s (90 %%: %.3g to %.3g), %.0f tokens/s a device\n",
+                  p->step_s, p->step_lo, p->step_hi, tokens_per_device(j, p->step_s));
+    say_parts(time, (int)WEFT_COUNT(time), "s", 1, t);
+    if (measured > 0)
+        weft_text_add(
+            t, "measured %.3g s, %.2f of the prediction%s\n", measured,
+            measured / p->step_s,
+            measured > p->step_hi   ? ": slower than it should be; look for a slow "
+                                      "device or link"
+            : measured < p->step_lo ? ": faster than the model thinks possible; tell "
+                                      "`weft cluster calibrate`"
+                                    : ": as expected");
+    weft_text_add(t, j->n_change ? "what would help most:\n"
+                                 : "no change of one knob would gain anything\n");
+    for (int i = 0; i < j->n_change; i++) {
+        const change *x = &j->change[i];
+        weft_text_add(t, "  %-34s %.3g s", x->text, x->p.step_s);
+        if (p->fits)
+            weft_text_add(t, " (%.1f %% faster)\n", 100 * (p->step_s / x->p.step_s - 1));
+        else
+            weft_text_add(t, " (fits in %.1f GB)\n", x->p.mem_bytes / 1e9);
+    }
+    if (ignored->n) weft_text_add(t, "not looked at: %s\n", ignored->s);
+}
+
+static void say_json(const job *j, double measured, weft_text *t)
+{
+    const weft_prediction *p = &j->now;
+    const weft_cost_score *s = &p->score;
+    weft_text_add(
+        t,
+        "{\"fits\": %s, \"mem_bytes\": %.0f, \"mem_limit\": %.0f, \"step_s\": %.6g, "
+        "\"step_lo\": %.6g, \"step_hi\": %.6g, \"tokens_per_s_device\": %.6g,\n",
+        p->fits ? "true" : "false", p->mem_bytes, s->mem_limit, p->step_s, p->step_lo,
+        p->step_hi, tokens_per_device(j, p->step_s));
+    weft_text_add(
+        t,
+        " \"breakdown\": {\"compute_s\": %.6g, \"again_s\": %.6g, \"comm_s\": %.6g, "
+        "\"host_s\": %.6g, \"p2p_s\": %.6g, \"bubble_s\": %.6g, \"dp_s\": %.6g, "
+        "\"optimizer_s\": %.6g, \"fixed_s\": %.6g},\n",
+        s->compute_s, s->again_s, s->comm_s, s->host_s, s->p2p_s, s->bubble_s, s->dp_s,
+        s->optimizer_s, s->fixed_s);
+    if (measured > 0) weft_text_add(t, " \"measured_s\": %.6g,\n", measured);
+    weft_text_add(t, " \"changes\": [");
+    for (int i = 0; i < j->n_change; i++)
+        weft_text_add(t, "%s{\"change\": \"%s\", \"step_s\": %.6g, \"mem_bytes\": %.0f}",
+                      i ? ", " : "", j->change[i].text, j->change[i].p.step_s,
+                      j->change[i].p.mem_bytes);
+    weft_text_add(t, "]}\n");
+}
+
+/* ---- the command ---- */
+
+typedef struct words {
+    const char *text[WEFT_N_ENGINE]; /* by engine: arguments or a file */
+    const char *cluster, *model, *measured, *framework;
+    int64_t     seq, batch;
+    bool        json;
+} words;
+
+static weft_status read_engine(const words *w, int world, weft_arena *a, job *j,
+                               weft_text *ignored)
+{
+    for (int e = 0; e < WEFT_N_ENGINE; e++) {
+        char  *file = NULL;
+        size_t n;
+        if (!w->text[e]) continue;
+        if (e == WEFT_ENGINE_MEGATRON)
+            return weft_engine_read((weft_engine)e, "--megatron", w->text[e],
+                                    strlen(w->text[e]), world, a, &j->c, ignored);
+        WEFT_TRY(weft_io_read_file(w->text[e], &file, &n));
+        weft_status st = weft_engine_read((weft_engine)e, w->text[e], file, n, world, a,
+                                          &j->c, ignored);
+        free(file);
+        return st;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_seconds(const char *s, double *out)
+{
+    char *end;
+    *out = 0;
+    if (!s) return WEFT_OK;
+    *out = strtod(s, &end);
+    if (end == s || (strcmp(end, "s") && *end) || !(*out > 0) || !isfinite(*out))
+        return WEFT_FAIL(WEFT_ERR_ARG, "--measured %.40s: expected seconds, as in 12.3s",
+                         s);
+    return WEFT_OK;
+}
+
+static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
+{
+    weft_cluster *k       = NULL;
+    weft_model   *m       = NULL;
+    weft_text     ignored = {0};
+    double        measured;
+    weft_status   st = WEFT_OK;
+    weft_engine_open(&j->c);
+    WEFT_GO(read_seconds(w->measured, &measured));
+    WEFT_GO(weft_cluster_load(w->cluster, NULL, &k));
+    WEFT_GO(weft_engine_cluster(k, a, &j->c, &j->h));
+    if (w->model) {
+        WEFT_GO(weft_model_load(w->model, &(weft_model_options){.seq = w->seq}, &m));
+        WEFT_GO(weft_engine_model(m, a, &j->c));
+    }
+    WEFT_GO(read_engine(w, weft_cluster_count(k), a, j, &ignored));
+    if (w->seq) j->c.seq = (int)w->seq;
+    if (w->batch) j->c.global_batch = (int)w->batch;
+    if (w->framework) j->c.framework = w->framework;
+    if (j->c.layers < 0)
+        WEFT_GO(
+            WEFT_FAIL(WEFT_ERR_ARG, "the sizes of the model are not said: give --model"));
+    WEFT_GO(weft_config_complete("check", &j->c));
+    if ((int64_t)j->c.dp * j->c.tp * j->c.pp * j->c.cp != weft_cluster_count(k))
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
+                          "dp %d x tp %d x pp %d x cp %d are not the %d devices "
+                          "of the cluster",
+                          j->c.dp, j->c.tp, j->c.pp, j->c.cp, weft_cluster_count(k)));
+    WEFT_GO(weft_cost_constants_create(&j->k));
+    WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
+    find_changes(j);
+    if (w->json)
+        say_json(j, measured, out);
+    else
+        say(j, measured, &ignored, out);
+    WEFT_GO(weft_text_status(out));
+out:
+    weft_text_fini(&ignored);
+    weft_model_destroy(m);
+    weft_cluster_destroy(k);
+    return st;
+}
+
+static int run(int argc, char **argv)
+{
+    const weft_cli_command *cmd = &weft_cli_check;
+    words                   w   = {0};
+    int                     n_word, n = 0;
+    weft_text               out      = {0};
+    weft_arena             *a        = NULL;
+    const weft_cli_option   option[] = {
+          {"megatron", 0, WEFT_CLI_TEXT, &w.text[WEFT_ENGINE_MEGATRON], "ARGS",
+           "Megatron-LM's arguments, as one word"},
+          {"deepspeed", 0, WEFT_CLI_TEXT, &w.text[WEFT_ENGINE_DEEPSPEED], "FILE",
+           "a DeepSpeed JSON file"},
+          {"torchtitan", 0, WEFT_CLI_TEXT, &w.text[WEFT_ENGINE_TORCHTITAN], "FILE",
+           "a torchtitan TOML file"},
+          {"cluster", 0, WEFT_CLI_TEXT, &w.cluster, "CLUSTER",
+           "a file, or one line: \"8 x (8 x h100-80g)\""},
+          {"model", 0, WEFT_CLI_TEXT, &w.model, "MODEL",
+           "config.json or a preset, for sizes"},
+          {"seq", 0, WEFT_CLI_INT, &w.seq, "N", "tokens of a sequence"},
+          {"batch", 0, WEFT_CLI_INT, &w.batch, "N", "sequences of a step"},
+          {"engine", 0, WEFT_CLI_TEXT, &w.framework, "NAME",
+           "the engine and release whose overheads to take"},
+          {"measured", 0, WEFT_CLI_TEXT, &w.measured, "SECONDS",
+           "what a step really takes"},
+          {"json", 0, WEFT_CLI_FLAG, &w.json, NULL, "one JSON object"},
+    };
+    int code = weft_cli_parse(cmd, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code >= 0) return code;
+    for (int e = 0; e < WEFT_N_ENGINE; e++) n += w.text[e] != NULL;
+    if (n_word || n != 1)
+        return weft_cli_usage(cmd,
+                              "expected one of --megatron, --deepspeed, --torchtitan");
+    if (!w.cluster) return weft_cli_usage(cmd, "on which machines? give --cluster");
+    job *j = calloc(1, sizeof *j);
+    if (!j) return weft_cli_fail(cmd, WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
+    weft_status st = weft_arena_create(&a);
+    if (st == WEFT_OK) st = check(&w, j, a, &out);
+    weft_cost_constants_destroy(j->k);
+    weft_hardware_destroy(j->h);
+    free(j);
+    weft_arena_destroy(a);
+    if (st == WEFT_OK) return weft_cli_put(cmd, &out, NULL);
+    weft_text_fini(&out);
+    return weft_cli_fail(cmd, st);
+}

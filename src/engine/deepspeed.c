@@ -1,0 +1,126 @@
+/* DeepSpeed's JSON.  It says nothing of the model, nor of pipeline stages. */
+#include <string.h>
+
+#include "base/doc.h"
+#include "engine/engine_priv.h"
+
+typedef struct batches {
+    int64_t all, micro, steps;
+} batches;
+
+/* Any two of the three give the third. */
+static weft_status settle(const char *file, const batches *b, int dp, weft_config *c)
+{
+    int64_t all = b->all, micro = b->micro, steps = b->steps;
+    if (all > 1 << 30 || micro > 1 << 30 || steps > 1 << 30 || all < 0 || micro < 0 ||
+        steps < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: batch sizes of %lld, %lld, %lld", file,
+                         (long long)all, (long long)micro, (long long)steps);
+    if (!all && micro && dp) all = micro * (steps ? steps : 1) * dp;
+    if (!micro && all && dp) micro = all / dp / (steps ? steps : 1);
+    if (all && micro && steps && dp && micro * steps * dp != all)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: train_batch_size %lld is not %lld a device x %lld steps x %d "
+            "replicas",
+            file, (long long)all, (long long)micro, (long long)steps, dp);
+    if (all > 0 && all <= 100000000) c->global_batch = (int)all;
+    if (micro > 0 && micro <= 1000000) c->micro_batch = (int)micro;
+    return WEFT_OK;
+}
+
+static weft_status enabled(const weft_doc *d, const weft_node *root, const char *key,
+                           bool *out)
+{
+    const weft_node *n = weft_node_get(root, key);
+    *out               = false;
+    return n && n->kind == WEFT_NODE_MAP ? weft_doc_get_bool(d, n, "enabled", out)
+                                         : WEFT_OK;
+}
+
+static weft_status read_zero(const weft_doc *d, const weft_node *root, weft_config *c,
+                             weft_text *ignored)
+{
+    const weft_node *z     = weft_node_get(root, "zero_optimization");
+    int64_t          stage = 0;
+    if (z && z->kind == WEFT_NODE_MAP) {
+        WEFT_TRY(weft_doc_get_int(d, z, "stage", &stage));
+        if (stage < 0 || stage > 3)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s:%d: zero_optimization.stage: %lld is not from "
+                             "0 to 3",
+                             weft_doc_file(d), z->line, (long long)stage);
+        if (weft_node_get(z, "offload_optimizer"))
+            weft_engine__ignore(ignored, "zero_optimization.offload_optimizer");
+        if (weft_node_get(z, "offload_param"))
+            weft_engine__ignore(ignored, "zero_optimization.offload_param");
+    }
+    c->zero = (int)stage;
+    return WEFT_OK;
+}
+
+static weft_status read(const weft_doc *d, int world, weft_config *c, weft_text *ignored)
+{
+    const weft_node *root = weft_doc_root(d), *t;
+    batches          b    = {0};
+    int64_t          tp   = 1;
+    bool             bf16, fp16;
+    if (root->kind != WEFT_NODE_MAP)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected a JSON object", weft_doc_file(d));
+    WEFT_TRY(weft_doc_get_int(d, root, "train_batch_size", &b.all));
+    WEFT_TRY(weft_doc_get_int(d, root, "train_micro_batch_size_per_gpu", &b.micro));
+    WEFT_TRY(weft_doc_get_int(d, root, "gradient_accumulation_steps", &b.steps));
+    WEFT_TRY(enabled(d, root, "bf16", &bf16));
+    WEFT_TRY(enabled(d, root, "fp16", &fp16));
+    WEFT_TRY(read_zero(d, root, c, ignored));
+    t = weft_node_get(root, "tensor_parallel");
+    if (t && t->kind == WEFT_NODE_MAP)
+        WEFT_TRY(weft_doc_get_int(d, t, "autotp_size", &tp));
+    if (tp < 1 || tp > 100000)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: tensor_parallel.autotp_size: %lld",
+                         weft_doc_file(d), t->line, (long long)tp);
+    c->tp = (int)tp;
+    c->pp = c->cp = c->vpp = 1;
+    c->sp                  = 0;
+    c->precision           = bf16 ? "bf16" : fp16 ? "fp16" : "fp32";
+    c->framework           = "DeepSpeed";
+    return settle(weft_doc_file(d), &b, world / (int)tp, c);
+}
+
+weft_status weft_engine__read_deepspeed(const char *file, const char *text, size_t n,
+                                        int world, weft_arena *a, weft_config *c,
+                                        weft_text *ignored)
+{
+    weft_doc *d;
+    (void)a;
+    WEFT_TRY(weft_doc_parse_json(file, text, n, &d));
+    weft_status st = read(d, world, c, ignored);
+    weft_doc_destroy(d);
+    return st;
+}
+
+weft_status weft_engine__emit_deepspeed(const weft_config *c, weft_text *t)
+{
+    int micro = c->micro_batch > 0 ? c->micro_batch : 1;
+    if (c->pp > 1 || c->cp > 1)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "a DeepSpeed file has no words for %s=%d: plan with pp=1 cp=1, or "
+            "write another engine's flags",
+            c->pp > 1 ? "pp" : "cp", c->pp > 1 ? c->pp : c->cp);
+    weft_text_add(t, "{\n  \"train_batch_size\": %d,\n", c->global_batch);
+    weft_text_add(t, "  \"train_micro_batch_size_per_gpu\": %d,\n", micro);
+    weft_text_add(
+        t, "  \"gradient_accumulation_steps\": %d,\n",
+        c->global_batch / (c->dp * micro) > 0 ? c->global_batch / (c->dp * micro) : 1);
+    if (!strcmp(c->precision, "bf16"))
+        weft_text_add(t, "  \"bf16\": {\"enabled\": true},\n");
+    if (!strcmp(c->precision, "fp16"))
+        weft_text_add(t, "  \"fp16\": {\"enabled\": true},\n");
+    if (c->tp > 1)
+        weft_text_add(t, "  \"tensor_parallel\": {\"autotp_size\": %d},\n", c->tp);
+    weft_text_add(t,
+                  "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true}\n}\n",
+                  c->zero > 0 ? c->zero : 0);
+    return weft_text_status(t);
+}

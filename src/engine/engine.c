@@ -1,0 +1,196 @@
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "engine/engine_priv.h"
+
+static const char *const names[WEFT_N_ENGINE] = {"megatron", "deepspeed", "torchtitan",
+                                                 "paddle"};
+
+const char *weft_engine_name(weft_engine e)
+{
+    return names[e];
+}
+
+bool weft_engine_find(const char *name, weft_engine *out)
+{
+    for (int i = 0; i < WEFT_N_ENGINE; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (weft_engine)i;
+            return true;
+        }
+    return false;
+}
+
+void weft_engine_open(weft_config *c)
+{
+    *c = (weft_config){.id           = "",
+                       .framework    = "",
+                       .hw           = "",
+                       .net          = "",
+                       .family       = "",
+                       .attn         = "",
+                       .precision    = "",
+                       .features     = "",
+                       .stage_layers = "",
+                       .stage_hw     = "",
+                       .recompute    = "",
+                       .grad_dtype   = ""};
+#define NUMBER(name, low, high) c->name = -1;
+#include "estimate/row_fields.def"
+#undef NUMBER
+}
+
+weft_status weft_engine_read(weft_engine e, const char *file, const char *text, size_t n,
+                             int world, weft_arena *a, weft_config *c, weft_text *ignored)
+{
+    switch (e) {
+    case WEFT_ENGINE_MEGATRON:
+        return weft_engine__read_megatron(file, text, n, a, c, ignored);
+    case WEFT_ENGINE_DEEPSPEED:
+        return weft_engine__read_deepspeed(file, text, n, world, a, c, ignored);
+    case WEFT_ENGINE_TORCHTITAN:
+        return weft_engine__read_torchtitan(file, text, n, world, a, c, ignored);
+    default: return WEFT_FAIL(WEFT_ERR_ARG, "%s's files are not read", names[e]);
+    }
+}
+
+weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t)
+{
+    switch (e) {
+    case WEFT_ENGINE_MEGATRON: return weft_engine__emit_megatron(c, t);
+    case WEFT_ENGINE_DEEPSPEED: return weft_engine__emit_deepspeed(c, t);
+    case WEFT_ENGINE_TORCHTITAN: return weft_engine__emit_torchtitan(c, t);
+    default: return weft_engine__emit_paddle(c, t);
+    }
+}
+
+void weft_engine__ignore(weft_text *ignored, const char *what)
+{
+    if (ignored) weft_text_add(ignored, "%s%s", ignored->n ? " " : "", what);
+}
+
+bool weft_engine__has(const weft_config *c, const char *feature)
+{
+    return strstr(c->features, feature) != NULL;
+}
+
+weft_status weft_engine__feature(weft_arena *a, weft_config *c, const char *word)
+{
+    if (weft_engine__has(c, word)) return WEFT_OK;
+    c->features =
+        weft_arena_printf(a, "%s%s%s", c->features, *c->features ? " " : "", word);
+    return weft_arena_status(a);
+}
+
+/* ---- a model's sizes ---- */
+
+weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c)
+{
+    const weft_model_info *i = &m->info;
+    if (m->kind != WEFT_MODEL_LM || !i->layers || !i->hidden || !i->heads)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s is no transformer language model: estimates for other engines "
+            "are made for those only",
+            m->name);
+    bool gpt =
+        !strcmp(m->type, "gpt2") || !strcmp(m->type, "bert") || !strcmp(m->type, "ernie");
+    c->family         = i->experts ? "moe" : gpt ? "gpt" : "llama";
+    c->attn           = "full";
+    c->layers         = (int)i->layers;
+    c->hidden         = (int)i->hidden;
+    c->heads          = (int)i->heads;
+    c->kv_heads       = (int)(i->kv_heads ? i->kv_heads : i->heads);
+    c->head_dim       = (int)(i->head_dim ? i->head_dim : i->hidden / i->heads);
+    c->ffn_hidden     = (int)i->ffn;
+    c->gated_mlp      = !gpt;
+    c->vocab          = (int)i->vocab;
+    c->experts        = (int)i->experts;
+    c->experts_topk   = (int)i->top_k;
+    c->moe_ffn_hidden = (int)i->ffn;
+    c->tied_embedding = 1;
+    for (int p = 0; p < m->n_param;
+         p++) /* a head of its own is a second table of its rows */
+        for (int k = 0; k < m->param[p].n_tensor; k++)
+            if (strstr(m->param[p].tensor[k].name, "lm_head")) c->tied_embedding = 0;
+    if (m->seq && c->seq < 0) c->seq = (int)m->seq;
+    c->id = weft_arena_strdup(a, m->name);
+    return weft_arena_status(a);
+}
+
+/* ---- a cluster as tables ---- */
+
+static weft_status add_kind(const weft_cluster *k, const weft_host_kind *node, int i,
+                            weft_hardware *h)
+{
+    const weft_device_kind *from = &k->device[node->device];
+    weft_device_kind       *d    = &h->device[i];
+    weft_hw_net            *n    = &h->net[i];
+    const weft_link_kind   *in   = node->link >= 0 ? &k->link[node->link] : NULL;
+    const weft_link_kind   *out  = node->net >= 0 ? &k->link[node->net] : NULL;
+    *d                           = *from;
+    d->name                      = weft_arena_strdup(h->arena, from->name);
+    d->vendor                    = "";
+    d->source                    = "";
+    d->point                     = NULL;
+    d->n_point                   = 0;
+    d->rate                      = weft_arena_memdup(h->arena, from->rate,
+                                                     sizeof *from->rate * (size_t)from->n_rate);
+    WEFT_TRY(weft_arena_status(h->arena));
+    if (!from->n_point) { /* a data sheet's: the fitted constants of its kind are better */
+        d->efficiency = d->half_size = d->attention = d->stream = 0;
+        d->launch_s                                             = 0;
+        for (int r = 0; r < d->n_rate; r++) d->rate[r].efficiency = 0;
+    }
+    n->name         = weft_arena_printf(h->arena, "%s_%s", from->name, node->name);
+    n->dev_per_node = n->fast_domain = node->n_device;
+    n->intra_kind = weft_arena_strdup(h->arena, in ? in->name : "pcie");
+    n->intra_Bps  = in ? in->Bps : 0;
+    /* "ib-hdr" is of the kind "ib " in the constants' patterns */
+    n->inter_kind =
+        weft_arena_printf(h->arena, "%s%s", out ? out->name : "ethernet",
+                          out && !strncmp(out->name, "ib-", 3) ? " infiniband" : "");
+    n->inter_Bps = out && node->n_device ? out->Bps * node->n_port / node->n_device : 0;
+    n->mix       = "";
+    h->default_net[i] = n->name;
+    return weft_arena_status(h->arena);
+}
+
+weft_status weft_engine_cluster(const weft_cluster *k, weft_arena *a, weft_config *c,
+                                weft_hardware **out)
+{
+    weft_arena    *own = NULL;
+    weft_hardware *h   = NULL;
+    weft_text      hw  = {0};
+    weft_status    st  = WEFT_OK;
+    WEFT_GO(weft_arena_create(&own));
+    h = WEFT_ARENA_NEW(own, weft_hardware);
+    WEFT_GO(weft_arena_status(own));
+    h->arena    = own;
+    h->n_device = h->n_net = k->n_node;
+    h->device              = WEFT_ARENA_ARRAY(own, weft_device_kind, k->n_node + 1);
+    h->default_net         = WEFT_ARENA_ARRAY(own, const char *, k->n_node + 1);
+    h->net                 = WEFT_ARENA_ARRAY(own, weft_hw_net, k->n_node + 1);
+    WEFT_GO(weft_arena_status(own));
+    c->n_node = c->dev_per_node = 0;
+    for (int i = 0; i < k->n_node; i++) {
+        const weft_host_kind *n = &k->node[i];
+        WEFT_GO(add_kind(k, n, i, h));
+        weft_text_add(&hw, "%s%s*%d", i ? "+" : "", h->device[i].name,
+                      n->count * n->n_device);
+        c->n_node += n->count;
+        if (n->n_device > c->dev_per_node) c->dev_per_node = n->n_device;
+    }
+    WEFT_GO(weft_text_status(&hw));
+    c->hw  = k->n_node == 1 ? weft_arena_strdup(a, h->device[0].name)
+                            : weft_arena_strdup(a, hw.s);
+    c->net = weft_arena_strdup(a, k->n_node == 1 ? h->net[0].name : "");
+    WEFT_GO(weft_arena_status(a));
+    *out = h;
+    own  = NULL;
+out:
+    weft_text_fini(&hw);
+    weft_arena_destroy(own);
+    return st;
+}

@@ -1,0 +1,51 @@
+/* What other engines are told, read and written: a configuration from Megatron-LM's arguments, a DeepSpeed JSON
+ * or a torchtitan TOML file, and back.
+ *
+ *     weft_config c;
+ *     weft_engine_open(&c);                                              nothing said yet
+ *     WEFT_TRY(weft_engine_read(WEFT_ENGINE_MEGATRON, "arguments", text, n, 64, a, &c, NULL));
+ *     weft_engine_emit(WEFT_ENGINE_MEGATRON, &c, &out);                  reads back to the same plan
+ *
+ * Only what decides time and memory is read; the rest is named in `ignored`. */
+#ifndef WEFT_ENGINE_ENGINE_H
+#define WEFT_ENGINE_ENGINE_H
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "cluster/cluster.h"
+#include "estimate/hardware.h"
+#include "estimate/row.h"
+#include "model/model.h"
+
+typedef enum weft_engine {
+    WEFT_ENGINE_MEGATRON,
+    WEFT_ENGINE_DEEPSPEED,
+    WEFT_ENGINE_TORCHTITAN,
+    WEFT_ENGINE_PADDLE, /* written, not read */
+    WEFT_N_ENGINE
+} weft_engine;
+
+const char *weft_engine_name(weft_engine e); /* "megatron" */
+bool        weft_engine_find(const char *name, weft_engine *out);
+
+/* Every number -1, every word "". */
+void weft_engine_open(weft_config *c);
+
+/* Puts what the text says into c and leaves the rest as it is.  world: devices there are, 0: not known
+ * (counts that follow from it stay open).  ignored: what was not understood, or NULL.  Strings go to a. */
+weft_status weft_engine_read(weft_engine e, const char *file, const char *text, size_t n,
+                             int world, weft_arena *a, weft_config *c,
+                             weft_text *ignored);
+
+/* c is complete (weft_config_complete).  WEFT_ERR_ARG: a plan that the engine has no words for. */
+weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t);
+
+/* Sizes of a transformer into c; WEFT_ERR_ARG: a model of another kind. */
+weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c);
+
+/* The cluster's nodes into c (hw, net, counts) and its kinds as the tables that estimates read.  Caller
+ * frees *out. */
+weft_status weft_engine_cluster(const weft_cluster *k, weft_arena *a, weft_config *c,
+                                weft_hardware **out);
+
+#endif

@@ -1,0 +1,26 @@
+/* Inside the room. */
+#ifndef WEFT_ENGINE_PRIV_H
+#define WEFT_ENGINE_PRIV_H
+
+#include "engine/engine.h"
+
+weft_status weft_engine__read_megatron(const char *file, const char *text, size_t n,
+                                       weft_arena *a, weft_config *c, weft_text *ignored);
+weft_status weft_engine__read_deepspeed(const char *file, const char *text, size_t n,
+                                        int world, weft_arena *a, weft_config *c,
+                                        weft_text *ignored);
+weft_status weft_engine__read_torchtitan(const char *file, const char *text, size_t n,
+                                         int world, weft_arena *a, weft_config *c,
+                                         weft_text *ignored);
+
+weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t);
+weft_status weft_engine__emit_deepspeed(const weft_config *c, weft_text *t);
+weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t);
+weft_status weft_engine__emit_paddle(const weft_config *c, weft_text *t);
+
+void weft_engine__ignore(weft_text *ignored, const char *what);
+/* A word added to c->features, once. */
+weft_status weft_engine__feature(weft_arena *a, weft_config *c, const char *word);
+bool        weft_engine__has(const weft_config *c, const char *feature);
+
+#endif

@@ -1,0 +1,355 @@
+/* Megatron-LM's arguments.  Names as its own parser has them; both spellings where a release renamed one. */
+#include <ctype.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/suggest.h"
+#include "engine/engine_priv.h"
+
+typedef struct word {
+    const char *name;
+    size_t      at;   /* of an int in weft_config */
+    int         flag; /* what the word alone means; -1: a number follows */
+} word;
+
+#define AT(field) offsetof(weft_config, field)
+
+static const word words[] = {
+    {"--num-layers", AT(layers), -1},
+    {"--hidden-size", AT(hidden), -1},
+    {"--ffn-hidden-size", AT(ffn_hidden), -1},
+    {"--num-attention-heads", AT(heads), -1},
+    {"--num-query-groups", AT(kv_heads), -1},
+    {"--kv-channels", AT(head_dim), -1},
+    {"--seq-length", AT(seq), -1},
+    {"--vocab-size", AT(vocab), -1},
+    {"--padded-vocab-size", AT(vocab), -1},
+    {"--num-experts", AT(experts), -1},
+    {"--moe-router-topk", AT(experts_topk), -1},
+    {"--moe-ffn-hidden-size", AT(moe_ffn_hidden), -1},
+    {"--tensor-model-parallel-size", AT(tp), -1},
+    {"--pipeline-model-parallel-size", AT(pp), -1},
+    {"--context-parallel-size", AT(cp), -1},
+    {"--expert-model-parallel-size", AT(ep), -1},
+    {"--num-virtual-stages-per-pipeline-rank", AT(vpp), -1},
+    {"--virtual-pipeline-model-parallel-size", AT(vpp), -1},
+    {"--micro-batch-size", AT(micro_batch), -1},
+    {"--global-batch-size", AT(global_batch), -1},
+    {"--sequence-parallel", AT(sp), 1},
+    {"--swiglu", AT(gated_mlp), 1},
+    {"--untie-embeddings-and-output-weights", AT(tied_embedding), 0},
+    {"--use-flash-attn", AT(flash_attention), 1},
+    {"--use-distributed-optimizer", AT(zero), 1},
+};
+
+/* Words with a meaning of their own. */
+enum {
+    PER_VIRTUAL,
+    GRANULARITY,
+    ACTIVATIONS,
+    BF16,
+    FP16,
+    FP8,
+    STRATEGY,
+    BACKEND,
+    TP_OVERLAP,
+    FIRST,
+    LAST,
+    GROUPED,
+    N_SPECIAL
+};
+
+static const char *const special[N_SPECIAL] = {
+    [PER_VIRTUAL] = "--num-layers-per-virtual-pipeline-stage",
+    [GRANULARITY] = "--recompute-granularity",
+    [ACTIVATIONS] = "--recompute-activations",
+    [BF16]        = "--bf16",
+    [FP16]        = "--fp16",
+    [FP8]         = "--fp8-format",
+    [STRATEGY]    = "--data-parallel-sharding-strategy",
+    [BACKEND]     = "--attention-backend",
+    [TP_OVERLAP]  = "--tp-comm-overlap",
+    [FIRST]       = "--decoder-first-pipeline-num-layers",
+    [LAST]        = "--decoder-last-pipeline-num-layers",
+    [GROUPED]     = "--group-query-attention",
+};
+
+typedef struct reader {
+    const char  *file;
+    weft_arena  *a;
+    weft_config *c;
+    weft_text   *ignored;
+    int          n, at;
+    char       **arg;
+    int          per_virtual, first, last;
+} reader;
+
+/* ---- words of a command line ---- */
+
+static bool is_end(int ch)
+{
+    return isspace(ch) || ch == '\\';
+}
+
+/* Bytes of the word at s, with its quotes. */
+static size_t word_length(const char *s, size_t n)
+{
+    char   quote = 0;
+    size_t i     = 0;
+    for (; i < n && (quote || !is_end((unsigned char)s[i])); i++) {
+        if (quote ? s[i] == quote : s[i] == '"' || s[i] == '\'') quote = quote ? 0 : s[i];
+    }
+    return i;
+}
+
+/* Blanks part words; quotes hold them together; a backslash at the end of a line means nothing. */
+static weft_status split(reader *r, const char *s, size_t n)
+{
+    int cap = 0;
+    for (size_t i = 0; i < n;) {
+        while (i < n && is_end((unsigned char)s[i])) i++;
+        if (i >= n) break;
+        char *w = weft_arena_alloc(r->a, word_length(s + i, n - i) + 1), *o = w;
+        if (!w) return weft_arena_status(r->a);
+        for (char quote = 0; i < n && (quote || !is_end((unsigned char)s[i])); i++) {
+            if (quote && s[i] == quote)
+                quote = 0;
+            else if (!quote && (s[i] == '"' || s[i] == '\''))
+                quote = s[i];
+            else
+                *o++ = s[i];
+        }
+        *o = 0;
+        WEFT_TRY(weft_arena_grow(r->a, (void **)&r->arg, &cap, r->n + 1, sizeof *r->arg));
+        r->arg[r->n++] = w;
+    }
+    return WEFT_OK;
+}
+
+static bool is_flag(const char *s)
+{
+    return s[0] == '-' && s[1] == '-';
+}
+
+/* What follows the word at hand, "--x=1" or "--x 1". */
+static weft_status value(reader *r, const char *name, const char **out)
+{
+    const char *eq = strchr(r->arg[r->at], '=');
+    if (eq)
+        *out = eq + 1;
+    else if (r->at + 1 < r->n && !is_flag(r->arg[r->at + 1]))
+        *out = r->arg[++r->at];
+    else
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s needs a value", r->file, name);
+    return WEFT_OK;
+}
+
+static weft_status number(reader *r, const char *name, int *out)
+{
+    const char *s;
+    char       *end;
+    WEFT_TRY(value(r, name, &s));
+    long x = strtol(s, &end, 10);
+    if (!*s || *end || x < 1 || x > 1 << 30)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s %.40s: expected a whole number from 1 on",
+                         r->file, name, s);
+    *out = (int)x;
+    return WEFT_OK;
+}
+
+/* ---- meanings ---- */
+
+static weft_status read_special(reader *r, int k)
+{
+    weft_config *c = r->c;
+    const char  *s;
+    switch (k) {
+    case PER_VIRTUAL: return number(r, special[k], &r->per_virtual);
+    case FIRST: return number(r, special[k], &r->first);
+    case LAST: return number(r, special[k], &r->last);
+    case ACTIVATIONS: c->recompute = "selective"; return WEFT_OK;
+    case BF16: c->precision = *c->precision ? c->precision : "bf16"; return WEFT_OK;
+    case FP16: c->precision = *c->precision ? c->precision : "fp16"; return WEFT_OK;
+    case TP_OVERLAP: return weft_engine__feature(r->a, c, "tp-comm-overlap");
+    case GROUPED: return WEFT_OK; /* --num-query-groups says how many */
+    case FP8:
+        WEFT_TRY(value(r, special[k], &s));
+        c->precision = "fp8";
+        return WEFT_OK;
+    case GRANULARITY:
+        WEFT_TRY(value(r, special[k], &s));
+        if (strcmp(s, "full") && strcmp(s, "selective"))
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s %.40s: expected full or selective",
+                             r->file, special[k], s);
+        c->recompute = *s == 'f' ? "full" : "selective";
+        return WEFT_OK;
+    case BACKEND:
+        WEFT_TRY(value(r, special[k], &s));
+        c->flash_attention = strcmp(s, "unfused") != 0 && strcmp(s, "local") != 0;
+        return WEFT_OK;
+    default:
+        WEFT_TRY(value(r, special[k], &s));
+        c->zero = !strcmp(s, "no_shard")             ? 0
+                  : !strcmp(s, "optim")              ? 1
+                  : !strcmp(s, "optim_grads")        ? 2
+                  : !strcmp(s, "optim_grads_params") ? 3
+                                                     : -2;
+        if (c->zero < -1)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s: unknown strategy '%.40s'", r->file,
+                             special[k], s);
+        return WEFT_OK;
+    }
+}
+
+/* A word that is nearly one of ours is a mistake, not somebody else's. */
+static weft_status read_unknown(reader *r, const char *name)
+{
+    const char *known[WEFT_COUNT(words) + N_SPECIAL];
+    int         n = 0;
+    for (size_t i = 0; i < WEFT_COUNT(words); i++) known[n++] = words[i].name;
+    for (int i = 0; i < N_SPECIAL; i++) known[n++] = special[i];
+    const char *near = weft_suggest(name, known, n);
+    if (near && strlen(name) > 12)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: unknown argument '%.80s', did you mean '%s'?",
+                         r->file, name, near);
+    weft_engine__ignore(r->ignored, name);
+    while (r->at + 1 < r->n && !is_flag(r->arg[r->at + 1])) r->at++;
+    return WEFT_OK;
+}
+
+static weft_status read_word(reader *r)
+{
+    const char *s    = r->arg[r->at];
+    size_t      n    = strcspn(s, "=");
+    const char *name = weft_arena_strndup(r->a, s, n);
+    if (!name) return weft_arena_status(r->a);
+    if (!is_flag(s)) { /* torchrun pretrain_gpt.py ... */
+        weft_engine__ignore(r->ignored, s);
+        return WEFT_OK;
+    }
+    for (size_t i = 0; i < WEFT_COUNT(words); i++) {
+        int *field = (int *)(void *)((char *)r->c + words[i].at);
+        if (strcmp(words[i].name, name)) continue;
+        if (words[i].flag < 0) return number(r, name, field);
+        if (words[i].at != AT(zero) || *field < 1) *field = words[i].flag;
+        return WEFT_OK;
+    }
+    for (int k = 0; k < N_SPECIAL; k++)
+        if (!strcmp(special[k], name)) return read_special(r, k);
+    return read_unknown(r, name);
+}
+
+/* What follows from several words together. */
+static weft_status conclude(reader *r)
+{
+    weft_config *c  = r->c;
+    int          pp = c->pp > 0 ? c->pp : 1;
+    if (r->per_virtual && c->layers > 0) {
+        if (c->layers % (pp * r->per_virtual))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s: %d layers are not %d stages of chunks of %d layers",
+                             r->file, c->layers, pp, r->per_virtual);
+        c->vpp = c->layers / pp / r->per_virtual;
+    }
+    if ((r->first || r->last) && pp > 1 && c->layers > 0) {
+        int ends = (r->first > 0) + (r->last > 0), left = c->layers - r->first - r->last;
+        if (pp == ends ? left : left < pp - ends || left % (pp - ends))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s: %d layers between the first and last stage "
+                             "do not divide by %d",
+                             r->file, left, pp - ends);
+        weft_text t = {0};
+        for (int s = 0; s < pp; s++)
+            weft_text_add(&t, "%s%d", s ? "-" : "",
+                          s == 0 && r->first       ? r->first
+                          : s == pp - 1 && r->last ? r->last
+                                                   : left / (pp - ends));
+        c->stage_layers =
+            weft_arena_strdup(r->a, weft_text_status(&t) == WEFT_OK ? t.s : "");
+        weft_text_fini(&t);
+    }
+    /* what its parser takes where nothing is said */
+    if (c->tied_embedding < 0) c->tied_embedding = 1;
+    if (c->gated_mlp < 0) c->gated_mlp = 0;
+    if (c->zero < 0) c->zero = 0;
+    if (c->sp < 0) c->sp = 0;
+    if (c->vpp < 0) c->vpp = 1;
+    if (!*c->recompute) c->recompute = "none";
+    if (!*c->precision) c->precision = "fp32";
+    if (!*c->family) c->family = c->experts > 0 ? "moe" : c->gated_mlp ? "llama" : "gpt";
+    c->attn      = "full";
+    c->framework = "Megatron-Core";
+    return weft_arena_status(r->a);
+}
+
+weft_status weft_engine__read_megatron(const char *file, const char *text, size_t n,
+                                       weft_arena *a, weft_config *c, weft_text *ignored)
+{
+    reader r = {.file = file, .a = a, .c = c, .ignored = ignored};
+    WEFT_TRY(split(&r, text, n));
+    for (r.at = 0; r.at < r.n; r.at++) WEFT_TRY(read_word(&r));
+    return conclude(&r);
+}
+
+/* ---- back ---- */
+
+weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
+{
+    const char *sep = " \\\n";
+    weft_text_add(t,
+                  "--num-layers %d --hidden-size %d --ffn-hidden-size %d "
+                  "--num-attention-heads %d",
+                  c->layers, c->hidden, c->ffn_hidden, c->heads);
+    if (c->kv_heads != c->heads)
+        weft_text_add(t, " --group-query-attention --num-query-groups %d", c->kv_heads);
+    if (c->head_dim * c->heads != c->hidden)
+        weft_text_add(t, " --kv-channels %d", c->head_dim);
+    weft_text_add(t, "%s--seq-length %d --max-position-embeddings %d --vocab-size %d",
+                  sep, c->seq, c->seq, c->vocab);
+    if (c->gated_mlp > 0) weft_text_add(t, " --swiglu");
+    if (!c->tied_embedding) weft_text_add(t, " --untie-embeddings-and-output-weights");
+    if (c->experts > 0)
+        weft_text_add(t,
+                      "%s--num-experts %d --moe-router-topk %d --moe-ffn-hidden-size %d",
+                      sep, c->experts, c->experts_topk, c->moe_ffn_hidden);
+    weft_text_add(t, "%s--micro-batch-size %d --global-batch-size %d", sep,
+                  c->micro_batch > 0 ? c->micro_batch : 1, c->global_batch);
+    weft_text_add(t,
+                  "%s--tensor-model-parallel-size %d --pipeline-model-parallel-size %d",
+                  sep, c->tp, c->pp);
+    if (c->cp > 1) weft_text_add(t, " --context-parallel-size %d", c->cp);
+    if (c->ep > 1) weft_text_add(t, " --expert-model-parallel-size %d", c->ep);
+    if (c->sp > 0) weft_text_add(t, " --sequence-parallel");
+    if (c->pp > 1 && c->vpp > 1)
+        weft_text_add(t, " --num-virtual-stages-per-pipeline-rank %d", c->vpp);
+    if (*c->stage_layers) {
+        int         first = atoi(c->stage_layers), last = 0;
+        const char *dash = strrchr(c->stage_layers, '-');
+        if (dash) last = atoi(dash + 1);
+        weft_text_add(t,
+                      "%s--decoder-first-pipeline-num-layers %d "
+                      "--decoder-last-pipeline-num-layers %d",
+                      sep, first, last);
+    }
+    if (c->zero == 1) weft_text_add(t, "%s--use-distributed-optimizer", sep);
+    if (c->zero > 1)
+        weft_text_add(t,
+                      "%s--use-distributed-optimizer --use-megatron-fsdp "
+                      "--data-parallel-sharding-strategy %s",
+                      sep, c->zero == 2 ? "optim_grads" : "optim_grads_params");
+    if (!strcmp(c->recompute, "full"))
+        weft_text_add(t,
+                      "%s--recompute-granularity full --recompute-method uniform "
+                      "--recompute-num-layers 1",
+                      sep);
+    if (!strcmp(c->recompute, "selective"))
+        weft_text_add(t, "%s--recompute-granularity selective", sep);
+    if (c->flash_attention > 0) weft_text_add(t, "%s--use-flash-attn", sep);
+    if (!strcmp(c->precision, "fp8")) weft_text_add(t, " --bf16 --fp8-format hybrid");
+    if (!strcmp(c->precision, "bf16")) weft_text_add(t, " --bf16");
+    if (!strcmp(c->precision, "fp16")) weft_text_add(t, " --fp16");
+    if (weft_engine__has(c, "tp-comm-overlap")) weft_text_add(t, " --tp-comm-overlap");
+    weft_text_add(t, "\n");
+    return weft_text_status(t);
+}

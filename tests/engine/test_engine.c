@@ -1,0 +1,235 @@
+/* Other engines' words: what is read is what was meant; what is written reads back. */
+#include <string.h>
+
+#include "engine/engine.h"
+#include "support/test.h"
+
+static weft_config read_text(weft_engine e, const char *text, int world, weft_arena *a)
+{
+    weft_config c;
+    weft_engine_open(&c);
+    assert_ok(weft_engine_read(e, "f", text, strlen(text), world, a, &c, NULL));
+    return c;
+}
+
+static void refused(weft_engine e, const char *text, const char *why)
+{
+    weft_arena *a;
+    weft_config c;
+    assert_ok(weft_arena_create(&a));
+    weft_engine_open(&c);
+    assert_int_equal(weft_engine_read(e, "f", text, strlen(text), 16, a, &c, NULL),
+                     WEFT_ERR_ARG);
+    if (!strstr(weft_error_text(), why)) fail_msg("%s: %s", text, weft_error_text());
+    weft_arena_destroy(a);
+}
+
+static void megatron(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_text   ignored = {0};
+    const char *text =
+        "torchrun pretrain_gpt.py --num-layers 24 --hidden-size=1024 "
+        "--num-attention-heads "
+        "16 \\\n --seq-length 2048 --micro-batch-size 2 --global-batch-size 64 --fp16\n"
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 "
+        "--num-layers-per-virtual-pipeline-stage 3 --sequence-parallel --lr 1e-4 "
+        "--recompute-granularity 'full' --use-distributed-optimizer --split 949,50,1";
+    weft_config c;
+    weft_engine_open(&c);
+    assert_ok(weft_engine_read(WEFT_ENGINE_MEGATRON, "f", text, strlen(text), 0, a, &c,
+                               &ignored));
+    assert_int_equal(c.layers, 24);
+    assert_int_equal(c.hidden, 1024);
+    assert_int_equal(c.tp, 2);
+    assert_int_equal(c.pp, 4);
+    assert_int_equal(c.vpp, 2);
+    assert_int_equal(c.sp, 1);
+    assert_int_equal(c.zero, 1);
+    assert_int_equal(c.gated_mlp, 0);
+    assert_string_equal(c.recompute, "full");
+    assert_string_equal(c.precision, "fp16");
+    assert_string_equal(ignored.s, "torchrun pretrain_gpt.py --lr --split");
+    weft_text_fini(&ignored);
+
+    c = read_text(
+        WEFT_ENGINE_MEGATRON,
+        "--num-layers 30 --pipeline-model-parallel-size 4 "
+        "--decoder-first-pipeline-num-layers 7 --decoder-last-pipeline-num-layers 7 "
+        "--data-parallel-sharding-strategy optim_grads_params --bf16 --fp8-format e4m3",
+        0, a);
+    assert_string_equal(c.stage_layers, "7-8-8-7");
+    assert_int_equal(c.zero, 3);
+    assert_string_equal(c.precision, "fp8");
+    weft_arena_destroy(a);
+}
+
+static void megatron_mistakes(void **state)
+{
+    (void)state;
+    refused(WEFT_ENGINE_MEGATRON, "--num-layers", "--num-layers needs a value");
+    refused(WEFT_ENGINE_MEGATRON, "--num-layers --bf16", "--num-layers needs a value");
+    refused(WEFT_ENGINE_MEGATRON, "--num-layers twelve", "expected a whole number");
+    refused(WEFT_ENGINE_MEGATRON, "--tensor-model-paralel-size 2",
+            "did you mean '--tensor-model-parallel-size'?");
+    refused(WEFT_ENGINE_MEGATRON, "--recompute-granularity some",
+            "expected full or selective");
+    refused(WEFT_ENGINE_MEGATRON,
+            "--num-layers 10 --pipeline-model-parallel-size 2 "
+            "--num-layers-per-virtual-pipeline-stage 3",
+            "10 layers are not 2 stages of chunks of 3 layers");
+}
+
+static void deepspeed(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c =
+        read_text(WEFT_ENGINE_DEEPSPEED,
+                  "{\"train_micro_batch_size_per_gpu\": 4, "
+                  "\"gradient_accumulation_steps\": 8, \"bf16\": {\"enabled\": true}, "
+                  "\"zero_optimization\": {\"stage\": 2}}",
+                  16, a);
+    assert_int_equal(c.global_batch, 4 * 8 * 16);
+    assert_int_equal(c.micro_batch, 4);
+    assert_int_equal(c.zero, 2);
+    assert_string_equal(c.precision, "bf16");
+    refused(WEFT_ENGINE_DEEPSPEED,
+            "{\"train_batch_size\": 100, "
+            "\"train_micro_batch_size_per_gpu\": 4, "
+            "\"gradient_accumulation_steps\": 2}",
+            "train_batch_size 100 is not 4 a device x 2 steps x 16 replicas");
+    refused(WEFT_ENGINE_DEEPSPEED, "{\"zero_optimization\": {\"stage\": 4}}",
+            "not from 0 to 3");
+    refused(WEFT_ENGINE_DEEPSPEED, "[]", "expected a JSON object");
+    refused(WEFT_ENGINE_DEEPSPEED, "{", "f:1:");
+    weft_arena_destroy(a);
+}
+
+static void torchtitan(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c = read_text(WEFT_ENGINE_TORCHTITAN,
+                              "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\n"
+                              "local_batch_size = 2\nseq_len = 8192\ncompile = true\n"
+                              "[parallelism]\ntensor_parallel_degree = 2\n"
+                              "[activation_checkpoint]\nmode = 'full'",
+                              16, a);
+    assert_int_equal(c.layers, 32);
+    assert_int_equal(c.dp, 8);
+    assert_int_equal(c.zero, 3);
+    assert_int_equal(c.global_batch, 16);
+    assert_string_equal(c.recompute, "full");
+    assert_string_equal(c.features, "compile");
+    refused(WEFT_ENGINE_TORCHTITAN, "[model]\nname = 'x'\nflavor = 'y'",
+            "give its config.json");
+    refused(WEFT_ENGINE_TORCHTITAN, "[parallelism]\ntensor_parallel_degree = 3",
+            "16 devices are no multiple of");
+    refused(WEFT_ENGINE_TORCHTITAN, "[parallelism]\ntensor_parallel_degree = 'a'",
+            "expected an integer");
+    weft_arena_destroy(a);
+}
+
+/* Every number of the plan comes back; words that only describe the run need not. */
+static void same_plan(weft_engine e, const weft_config *c, int world, weft_arena *a)
+{
+    weft_text   t = {0};
+    weft_config b;
+    assert_ok(weft_engine_emit(e, c, &t));
+    weft_engine_open(&b);
+    b.layers = e == WEFT_ENGINE_DEEPSPEED ? c->layers : -1;
+    assert_ok(weft_engine_read(e, "f", t.s, t.n, world, a, &b, NULL));
+    assert_int_equal(b.tp, c->tp);
+    assert_int_equal(b.pp, c->pp);
+    assert_int_equal(b.sp, c->sp);
+    assert_int_equal(b.zero, c->zero);
+    assert_int_equal(b.micro_batch, c->micro_batch);
+    assert_int_equal(b.global_batch, c->global_batch);
+    assert_string_equal(b.precision, c->precision);
+    if (e == WEFT_ENGINE_MEGATRON) {
+        assert_int_equal(b.vpp, c->vpp);
+        assert_int_equal(b.kv_heads, c->kv_heads);
+        assert_int_equal(b.ffn_hidden, c->ffn_hidden);
+        assert_int_equal(b.vocab, c->vocab);
+        assert_int_equal(b.tied_embedding, c->tied_embedding);
+        assert_string_equal(b.stage_layers, c->stage_layers);
+    }
+    if (e != WEFT_ENGINE_DEEPSPEED) {
+        assert_int_equal(b.layers, c->layers);
+        assert_int_equal(b.hidden, c->hidden);
+        assert_int_equal(b.seq, c->seq);
+        assert_string_equal(b.recompute, c->recompute);
+    }
+    weft_text_fini(&t);
+}
+
+static void what_is_written_reads_back(void **state)
+{
+    weft_arena *a;
+    weft_text   t = {0};
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c = read_text(WEFT_ENGINE_TORCHTITAN,
+                              "[model]\nname = 'llama3'\nflavor = '70B'\n[training]\n"
+                              "local_batch_size = 4\nseq_len = 4096\n[parallelism]\n"
+                              "tensor_parallel_degree = 8\npipeline_parallel_degree = 4\n"
+                              "pipeline_parallel_microbatch_size = 2\n"
+                              "[activation_checkpoint]\nmode = 'selective'",
+                              128, a);
+    assert_ok(weft_config_complete("f", &c));
+    same_plan(WEFT_ENGINE_TORCHTITAN, &c, 128, a);
+    c.vpp          = 4;
+    c.stage_layers = "19-21-21-19";
+    same_plan(WEFT_ENGINE_MEGATRON, &c, 128, a);
+    assert_int_equal(weft_engine_emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "no words for pp=4"));
+    c.pp = c.vpp   = 1;
+    c.tp           = 1;
+    c.sp           = 0;
+    c.dp           = 128;
+    c.global_batch = 512;
+    c.stage_layers = "";
+    same_plan(WEFT_ENGINE_DEEPSPEED, &c, 128, a);
+    assert_ok(weft_engine_emit(WEFT_ENGINE_PADDLE, &c, &t));
+    assert_non_null(strstr(t.s, "\"sharding_degree\": 128"));
+    weft_text_fini(&t);
+    weft_arena_destroy(a);
+}
+
+static void a_cluster_is_tables(void **state)
+{
+    weft_cluster  *k;
+    weft_hardware *h;
+    weft_arena    *a;
+    weft_config    c;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_engine_open(&c);
+    assert_ok(weft_cluster_load("4 x (8 x v100-32g) + 2 x (8 x h100-80g)", NULL, &k));
+    assert_ok(weft_engine_cluster(k, a, &c, &h));
+    assert_string_equal(c.hw, "v100-32g*32+h100-80g*16");
+    assert_int_equal(c.n_node, 6);
+    assert_int_equal(h->n_device, 2);
+    assert_true(h->net[1].intra_Bps > h->net[0].intra_Bps);
+    weft_hardware_destroy(h);
+    weft_cluster_destroy(k);
+    weft_arena_destroy(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(megatron),
+        cmocka_unit_test(megatron_mistakes),
+        cmocka_unit_test(deepspeed),
+        cmocka_unit_test(torchtitan),
+        cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(a_cluster_is_tables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
