@@ -275,7 +275,57 @@ static void zero_saves(void **state)
     assert_true(z3.work < z2.work + 0.35 * grads);
     bytes tp = bytes_of(&j, (plan){"mesh=tp=2", 4, 1, NULL});
     print_message("tp=2, state: %.3f\n", tp.state / dp.state);
-    assert_true(tp.state < 0.6 * dp.state); /* positions, norms and some biases are whole */
+    assert_true(tp.state <
+                0.6 * dp.state); /* positions, norms and some biases are whole */
+    test_job_close(&j);
+}
+
+/* What is printed is what runs: also shares of different sizes, groups and parts. */
+static void programs_are_text(void **state)
+{
+    static const char *const words[] = {"mesh=dp=2,tp=2 zero=3 sp=1",
+                                        "mesh=dp=2 pp=2 zero=1"};
+    test_job                 j;
+    (void)state;
+    test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 2});
+    for (size_t i = 0; i < WEFT_COUNT(words); i++) {
+        weft_program *p[TEST_MAX_RANK], *q;
+        int           n = make_all(&j, (plan){words[i], 2, 1, NULL}, p);
+        for (int r = 0; r < n; r++) {
+            weft_text a = {0}, b = {0};
+            assert_ok(weft_program_print(p[r], &a));
+            assert_ok(weft_program_parse("p", a.s, a.n, &q));
+            assert_ok(weft_program_print(q, &b));
+            assert_string_equal(a.s, b.s);
+            if (i == 0 && r == 1) assert_non_null(strstr(a.s, " unit "));
+            weft_text_fini(&a);
+            weft_text_fini(&b);
+            weft_program_destroy(p[r]);
+            weft_program_destroy(q);
+        }
+    }
+    test_job_close(&j);
+}
+
+static void bad_plans_are_refused(void **state)
+{
+    test_job      j;
+    weft_program *p;
+    int           pp;
+    (void)state;
+    test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 4});
+    weft_sharding    *s = shard(&j, "mesh=dp=2,tp=2", &pp);
+    weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .rank = 4};
+    assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
+                 "rank 4 of 4");
+    o = (weft_pipe_options){.n_micro = 4, .n_lane = 1};
+    assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
+                 "set lanes to at least 2");
+    weft_local *l;
+    assert_fails(
+        weft_partition_local(j.training.graph, s, &(weft_local_options){.place = 7}, &l),
+        WEFT_ERR_ARG, "place 7 of 4");
+    weft_sharding_destroy(s);
     test_job_close(&j);
 }
 
@@ -288,6 +338,8 @@ int main(void)
         cmocka_unit_test(odd_shapes),
         cmocka_unit_test(other_trainings),
         cmocka_unit_test(zero_saves),
+        cmocka_unit_test(programs_are_text),
+        cmocka_unit_test(bad_plans_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
