@@ -18,7 +18,7 @@ static void set_options(const char *device)
         {"UCX_MEM_MALLOC_HOOKS", "n"},
         {"UCX_ZCOPY_THRESH", "16384"},
         {"UCX_RNDV_THRESH", "inf"},
-        {"UCX_TCP_RX_SEG_SIZE", "270336"}, /* a piece, and heads */
+        {"UCX_TCP_RX_SEG_SIZE", "73728"}, /* a piece, and heads */
         {"UCX_TCP_TX_SEG_SIZE", "16384"},
         {"UCX_TCP_MAX_IOV", "16"},
         /* a cut cable: 1 s without a word, then three questions */

@@ -17,9 +17,9 @@
 #include "comm/ucx.h"
 
 enum {
-    UCX_SHORT  = 16 << 10,  /* sent unasked */
-    UCX_PIECE  = 256 << 10, /* of a long message; a multiple of every element's size */
-    UCX_WINDOW = 4,         /* pieces under way at once, of one message */
+    UCX_SHORT  = 16 << 10, /* sent unasked */
+    UCX_PIECE  = 64 << 10, /* of a long message; a multiple of every element's size */
+    UCX_WINDOW = 8,        /* pieces under way at once, of one message */
     UCX_BUCKET = 1024,
 };
 
