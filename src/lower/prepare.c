@@ -124,6 +124,34 @@ static void place_reduced(weft_lower__pass *p, const weft_graph_node *n)
     p->loc[out]    = p->loc[v];
 }
 
+/* A state that all_gather makes anew: its maker writes this rank's share where it belongs, if nobody reads the
+ * state after that; an update may read that very share. */
+static void place_share(weft_lower__pass *p, const weft_graph_node *n)
+{
+    const weft_graph *g = p->g;
+    weft_vid          x = n->in[0], out = n->out[0], state = p->loc[out].root;
+    int32_t           m = g->value[x].node;
+    weft_op_use       u = {.op = n->op, .attr = n->attr};
+    if (!p->placed[out] || state < 0 || g->value[state].kind == WEFT_VALUE_NODE) return;
+    if (m < 0 || p->n_use[x] != 1 || p->placed[x] || p->accum[x] >= 0) return;
+    if (weft_op_get(g->node[m].op)->flags & (WEFT_OP_VIEW | WEFT_OP_COMM)) return;
+    int64_t at = weft_part_start(weft_use_int(&u, "size"), weft_use_int(&u, "unit"),
+                                 weft_use_int(&u, "parts"), weft_use_int(&u, "part"));
+    if (p->last_use[state] > m) return;
+    if (p->last_use[state] == m) {
+        const weft_graph_value *own   = &g->value[g->node[m].in[0]];
+        const weft_graph_node  *slice = own->node >= 0 ? &g->node[own->node] : NULL;
+        if (!(weft_op_get(g->node[m].op)->flags & WEFT_OP_UPDATE) || g->value[x].index)
+            return;
+        if (!slice || slice->op != WEFT_OP_SLICE || slice->in[0] != state) return;
+        weft_op_use s = {.op = slice->op, .attr = slice->attr};
+        if (weft_use_int(&s, "axis") != 0 || weft_use_int(&s, "start") != at) return;
+    }
+    p->placed[x] = true;
+    p->loc[x]    = (weft_lower__loc){.root = state, .offset = at * p->loc[out].stride[0]};
+    weft_lower__dense(&g->value[x].type.shape, p->loc[x].stride);
+}
+
 /* What the accumulate node of value v sums, when a maker that can add writes it afresh; else -1. */
 static weft_vid summed(const weft_lower__pass *p, weft_vid v, int *accumulate)
 {
@@ -198,6 +226,7 @@ weft_status weft_lower__prepare(weft_lower__pass *p)
         if (g->node[i].op == WEFT_OP_CONCAT) place_concat(p, &g->node[i]);
         if (g->node[i].op == WEFT_OP_ACCUMULATE) place_accumulate(p, &g->node[i]);
         if (g->node[i].op == WEFT_OP_ALL_REDUCE) place_reduced(p, &g->node[i]);
+        if (g->node[i].op == WEFT_OP_ALL_GATHER) place_share(p, &g->node[i]);
     }
     return WEFT_OK;
 }

@@ -308,6 +308,21 @@ static bool may_overwrite(const checker *c, int j, int k)
     return k >= i->n_own_in && j >= 0;      /* fused steps go element by element */
 }
 
+/* An all_gather's operand may lie where it goes. */
+static bool is_own_share(const checker *c, const range *in, const range *out)
+{
+    const weft_instr *i = c->i;
+    if (i->kind != WEFT_INSTR_COLLECTIVE || i->coll != WEFT_ALL_GATHER) return false;
+    const weft_group *g    = &c->p->group[i->group];
+    int64_t           size = weft_dtype_bytes(i->in[0].type.dtype), lo, hi;
+    for (int k = 0; k < g->n_rank; k++)
+        if (g->rank[k] == c->p->rank) {
+            weft_instr_share(i, g->n_rank, k, &lo, &hi);
+            return in->lo == out->lo + lo * size && in->hi == out->lo + hi * size;
+        }
+    return false;
+}
+
 static weft_status check_overlap(const checker *c, int j)
 {
     const weft_instr *i = c->i;
@@ -320,6 +335,7 @@ static weft_status check_overlap(const checker *c, int j)
         bool boxes =
             weft_operand_contiguous(&i->in[k]) && weft_operand_contiguous(&i->out[j]);
         bool exact = in.lo == out.lo && same_view(&i->in[k], &i->out[j]);
+        if (is_own_share(c, &in, &out)) continue;
         if (exact ? !may_overwrite(c, j, k) : boxes)
             return BAD(c, "result %s lies over operand %s", c->p->buffer[out.buffer].name,
                        c->p->buffer[in.buffer].name);

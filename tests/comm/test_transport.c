@@ -126,6 +126,18 @@ static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
             for (int64_t e = weft_comm_share_at(count, unit[u], n, k);
                  e < weft_comm_share_at(count, unit[u], n, k + 1); e += step)
                 WANT("all_gather", e, member[k], e);
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+        memset(out, 0, (size_t)count * size); /* in at its place in out */
+        if (hi > lo)
+            memcpy((char *)out + (size_t)lo * size, (char *)in + (size_t)lo * size,
+                   (size_t)(hi - lo) * size);
+        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_COMM_ALL_GATHER, dtype,
+                                  (char *)out + (size_t)lo * size, out, count, unit[u]));
+        for (int k = 0; k < n; k++)
+            for (int64_t e = weft_comm_share_at(count, unit[u], n, k);
+                 e < weft_comm_share_at(count, unit[u], n, k + 1); e += step)
+                WANT("all_gather in place", e, member[k], e);
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
     }
     return WEFT_OK;
 }
