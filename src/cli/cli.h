@@ -59,6 +59,8 @@ int weft_cli_put(const weft_cli_command *c, weft_text *t, const char *path);
 
 /* What a command is made of: commands.c for weft, commands_plan.c for weft-plan. */
 extern const weft_cli_command *const weft_cli_commands[]; /* up to NULL */
+/* Subcommands of weft cluster beside show and kinds, up to NULL. */
+extern const weft_cli_command *const weft_cli_cluster_more[];
 extern const char *const weft_cli_about, *const weft_cli_help_about;
 /* `weft help NAME` where NAME is no subcommand; false when it is no topic either. */
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
@@ -69,7 +71,8 @@ int weft_cli_train_rank(struct weft_comm *comm, int argc, char **argv);
 
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
-    weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_estimate,
+    weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_trace,
+    weft_cli_cluster_discover, weft_cli_cluster_calibrate, weft_cli_estimate,
     weft_cli_check;
 
 #endif

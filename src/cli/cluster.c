@@ -41,6 +41,8 @@ const weft_cli_command weft_cli_cluster = {
     .about   = "look at machines: what a description means, which kinds are known",
     .more    = "weft cluster show CLUSTER    devices, links, health of a description\n"
                "weft cluster kinds           device and link kinds that can be named\n"
+               "weft cluster discover        what is on this host\n"
+               "weft cluster calibrate       how fast this host is, measured\n"
                "weft cluster COMMAND --help tells more.",
     .example = "weft cluster show \"12 x (8 x a100-80g)\"",
     .run     = run,
@@ -109,15 +111,17 @@ static int kinds(int argc, char **argv)
 
 static int run(int argc, char **argv)
 {
-    static const weft_cli_command *const sub[]   = {&show_command, &kinds_command};
-    const char                          *names[] = {"show", "kinds"};
-    int                                  n_word;
-    for (int i = 0; argc && i < 2; i++)
+    const weft_cli_command *sub[8] = {&show_command, &kinds_command};
+    const char             *names[8];
+    int                     n = 2, n_word;
+    for (int i = 0; weft_cli_cluster_more[i]; i++) sub[n++] = weft_cli_cluster_more[i];
+    for (int i = 0; i < n; i++) names[i] = sub[i]->name + strlen("cluster ");
+    for (int i = 0; argc && i < n; i++)
         if (!strcmp(argv[0], names[i])) return sub[i]->run(argc - 1, argv + 1);
     int code = weft_cli_parse(&weft_cli_cluster, NULL, 0, argc, argv, &n_word);
     if (code >= 0) return code;
-    if (!n_word) return weft_cli_usage(&weft_cli_cluster, "expected show or kinds");
-    const char *near = weft_suggest(argv[0], names, 2);
+    if (!n_word) return weft_cli_usage(&weft_cli_cluster, "expected a command");
+    const char *near = weft_suggest(argv[0], names, n);
     return weft_cli_usage(&weft_cli_cluster, "unknown command '%s'%s%s%s", argv[0],
                           near ? ", did you mean '" : "", near ? near : "",
                           near ? "'?" : "");

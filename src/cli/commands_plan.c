@@ -2,8 +2,12 @@
 #include "cli/cli.h"
 
 const weft_cli_command *const weft_cli_commands[] = {
-    &weft_cli_graph,    &weft_cli_lower, &weft_cli_sim, &weft_cli_cluster,
-    &weft_cli_estimate, &weft_cli_check, NULL, /* ends the list */
+    &weft_cli_graph, &weft_cli_lower,    &weft_cli_sim,   &weft_cli_cluster,
+    &weft_cli_trace, &weft_cli_estimate, &weft_cli_check, NULL, /* ends the list */
+};
+
+const weft_cli_command *const weft_cli_cluster_more[] = {
+    NULL, /* ends the list */
 };
 
 const char *const weft_cli_about      = "Looks at models before they run.";

@@ -7,6 +7,7 @@
  *   barrier          doubling                    L alpha */
 #include <math.h>
 
+#include "cost/cost.h"
 #include "cost/cost_priv.h"
 
 double weft_cost__collective(weft_collective k, int n, double bytes, double alpha,
@@ -23,4 +24,10 @@ double weft_cost__collective(weft_collective k, int n, double bytes, double alph
     case WEFT_BARRIER: return steps * alpha;
     }
     return 0;
+}
+
+double weft_cost_collective(weft_collective k, int n, double bytes, double alpha,
+                            double beta)
+{
+    return weft_cost__collective(k, n, bytes, alpha, beta);
 }

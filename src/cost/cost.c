@@ -25,6 +25,14 @@ static const char *rate_type(const weft_instr *i)
     return "f32";
 }
 
+double weft_cost_roofline(const weft_device_kind *d, const char *dtype, double flops,
+                          double bytes)
+{
+    double compute =
+        flops > 0 ? flops / (weft_cluster_flops(d, dtype) * d->efficiency) : 0;
+    return fmax(compute, bytes / d->mem_Bps) + d->launch_s;
+}
+
 static weft_status compute_seconds(const weft_instr *i, const weft_device_kind *d,
                                    double *out)
 {
@@ -33,8 +41,7 @@ static weft_status compute_seconds(const weft_instr *i, const weft_device_kind *
     if (peak <= 0 && flops > 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "device %s has no flops for %s", d->name,
                          rate_type(i));
-    double compute = flops > 0 ? flops / (peak * d->efficiency) : 0;
-    *out           = fmax(compute, bytes / d->mem_Bps) + d->launch_s;
+    *out = weft_cost_roofline(d, rate_type(i), flops, bytes);
     return WEFT_OK;
 }
 

@@ -17,4 +17,11 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
                               double **seconds);
 
+/* The same from numbers alone: what a compute instruction of so many flops and bytes takes, and a collective of n
+ * ranks, each giving bytes, over links of alpha seconds and beta seconds a byte. */
+double weft_cost_roofline(const weft_device_kind *d, const char *dtype, double flops,
+                          double bytes);
+double weft_cost_collective(weft_collective k, int n, double bytes, double alpha,
+                            double beta);
+
 #endif

@@ -175,7 +175,11 @@ void weft_timeline_json_events(const weft_timeline *t, double shift_s, weft_text
         weft_text_put_double(out, (s->end_s - s->start_s) * 1e6);
         weft_text_add(out, ",\"args\":{\"actor\":");
         weft_text_put_quoted(out, p->actor[s->actor].name);
-        weft_text_add(out, ",\"micro\":%d,\"step\":%d}},\n", s->micro, s->step);
+        weft_text_add(out, ",\"micro\":%d,\"step\":%d,\"flops\":", s->micro, s->step);
+        weft_text_put_double(out, weft_instr_flops(i));
+        weft_text_add(out, ",\"bytes\":");
+        weft_text_put_double(out, weft_instr_bytes(i));
+        weft_text_add(out, "}},\n");
     }
 }
 

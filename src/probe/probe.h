@@ -1,0 +1,48 @@
+/* This machine: what is there, and how fast it is.
+ *
+ *     weft_cluster *c;
+ *     WEFT_TRY(weft_probe_discover(&c));          devices, memory, peaks as written on the box
+ *
+ *     weft_probe_numbers n = {0};
+ *     WEFT_TRY(weft_probe_device(pool, n_thread, &n));    measured: products, memory, start of a kernel
+ *     WEFT_TRY(weft_probe_link(comm, &n));                messages between ranks 0 and 1
+ *     WEFT_TRY(weft_probe_cluster(&n, n_rank, &c));
+ */
+#ifndef WEFT_PROBE_PROBE_H
+#define WEFT_PROBE_PROBE_H
+
+#include "base/pool.h"
+#include "cluster/cluster.h"
+#include "comm/comm.h"
+
+/* GPUs where NVML finds any (opened at run time), else this host's processors as one device: cores and
+ * sockets from hwloc where it is installed, else from /proc and /sys. */
+weft_status weft_probe_discover(weft_cluster **out);
+
+enum {
+    WEFT_PROBE_POINTS = 8
+};
+
+typedef struct weft_probe_numbers {
+    int              n_point;
+    weft_share_point point[WEFT_PROBE_POINTS]; /* of flops, below */
+    double           flops;                    /* the best product's, fp32 */
+    double           mem_Bps;                  /* read and written, past the caches */
+    double           launch_s;                 /* starting a task on all threads */
+    double           alpha_s, Bps;             /* 0: not measured */
+} weft_probe_numbers;
+
+weft_status weft_probe_device(weft_pool *pool, int n_thread, weft_probe_numbers *out);
+/* All ranks call it; the numbers are everyone's. */
+weft_status weft_probe_link(weft_comm *c, weft_probe_numbers *out);
+/* One node of n_rank devices with these numbers. */
+weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
+                               weft_cluster **out);
+
+/* Where calibrations are kept: $XDG_CACHE_HOME/weft or ~/.cache/weft, a file for this host and number of ranks. */
+weft_status weft_probe_cache_path(int n_rank, char *path, size_t n);
+
+/* What hwloc says: sockets and cores; false: it is not there. */
+bool weft_probe_hwloc(int *n_package, int *n_core);
+
+#endif

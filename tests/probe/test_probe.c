@@ -1,0 +1,66 @@
+/* This machine, looked at and measured: sane numbers, and a cluster that reads back. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "probe/probe.h"
+#include "support/files.h"
+
+static void discovered(void **state)
+{
+    (void)state;
+    weft_cluster *c;
+    if (weft_probe_discover(&c) != WEFT_OK) fail_msg("%s", weft_error_text());
+    assert_true(weft_cluster_count(c) >= 1);
+    assert_true(c->device[0].mem_bytes > 1 << 20);
+    assert_true(weft_cluster_flops(&c->device[0], "f32") > 1e8);
+    assert_true(strlen(c->device[0].source) > 4);
+    weft_cluster_destroy(c);
+}
+
+static void measured(void **state)
+{
+    (void)state;
+    weft_probe_numbers n = {0};
+    weft_cluster      *c;
+    weft_pool         *pool;
+    assert_int_equal(weft_pool_create(1, 0, &pool), WEFT_OK);
+    assert_int_equal(weft_probe_device(pool, 1, &n), WEFT_OK);
+    weft_pool_destroy(pool);
+    assert_true(n.flops > 1e8 && n.mem_Bps > 1e7 && n.launch_s >= 0 && n.launch_s < 1e-2);
+    for (int i = 0; i < n.n_point; i++)
+        assert_true(n.point[i].share > 0 && n.point[i].share <= 1);
+    n.alpha_s = 1e-6, n.Bps = 1e9;
+    if (weft_probe_cluster(&n, 2, &c) != WEFT_OK) fail_msg("%s", weft_error_text());
+    assert_int_equal(weft_cluster_count(c), 2);
+    assert_true(weft_cluster_link(c, 0, 1)->Bps == 1e9);
+    /* a product as large as the largest measured reaches what it reached */
+    assert_true(weft_cluster_share(&c->device[0], 1536, 1536, 1536) ==
+                n.point[n.n_point - 1].share);
+    weft_cluster_destroy(c);
+}
+
+static void cached(void **state)
+{
+    (void)state;
+    char path[1024];
+    setenv("XDG_CACHE_HOME", test_files_begin(), 1);
+    assert_int_equal(weft_probe_cache_path(2, path, sizeof path), WEFT_OK);
+    assert_non_null(strstr(path, "/weft/cluster-"));
+    assert_int_equal(weft_probe_cache_path(2, path, 8), WEFT_ERR_ARG);
+    test_files_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(discovered),
+        cmocka_unit_test(measured),
+        cmocka_unit_test(cached),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
