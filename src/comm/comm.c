@@ -4,7 +4,8 @@
 const char *weft_comm_kind_name(weft_comm_kind k)
 {
     static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "broadcast",      "barrier"};
+                                       "all_to_all", "broadcast",      "barrier",
+                                       "shift"};
     return name[k];
 }
 

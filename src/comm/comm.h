@@ -33,6 +33,7 @@ typedef enum weft_comm_kind {
     WEFT_COMM_ALL_TO_ALL,     /* share k of out = this position's share of k's in */
     WEFT_COMM_BROADCAST,      /* out = in of position 0 */
     WEFT_COMM_BARRIER,
+    WEFT_COMM_SHIFT, /* out = in of the position before, of the last one for position 0 */
 } weft_comm_kind;
 
 typedef struct weft_comm_ops {

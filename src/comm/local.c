@@ -401,6 +401,9 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
     case WEFT_COMM_BROADCAST:
         if (out != g->member[0].in) memcpy(out, g->member[0].in, (size_t)count * size);
         return WEFT_OK;
+    case WEFT_COMM_SHIFT:
+        memcpy(out, g->member[(me + g->n - 1) % g->n].in, (size_t)count * size);
+        return WEFT_OK;
     case WEFT_COMM_BARRIER: break;
     }
     return WEFT_OK;

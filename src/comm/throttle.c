@@ -34,6 +34,7 @@ int64_t weft_comm_wire_bytes(weft_comm_kind kind, weft_dtype t, int n, int64_t c
     case WEFT_COMM_REDUCE_SCATTER:
     case WEFT_COMM_ALL_TO_ALL: return share;
     case WEFT_COMM_ALL_GATHER: return (n - 1) * bytes;
+    case WEFT_COMM_SHIFT:
     case WEFT_COMM_BROADCAST: return n > 1 ? bytes : 0;
     case WEFT_COMM_BARRIER: break;
     }

@@ -403,6 +403,17 @@ static weft_status all_to_all(call *k, const char *in, char *out, int64_t count)
     return WEFT_OK;
 }
 
+static weft_status shift(call *k, const char *in, char *out, int64_t count)
+{
+    weft_comm_group *g     = k->g;
+    int64_t          bytes = count * k->size;
+    if (g->n > 1)
+        return exchange(k, 0, (g->me + 1) % g->n, in, bytes, (g->me + g->n - 1) % g->n,
+                        into(out, bytes));
+    if (bytes && out != in) memcpy(out, in, (size_t)bytes);
+    return WEFT_OK;
+}
+
 /* Down a tree in which the lowest bit set leads to the parent; the word that it has come goes back up. */
 static weft_status broadcast(call *k, const char *in, char *out, int64_t count)
 {
@@ -446,6 +457,7 @@ static weft_status run(call *k, const void *in, void *out, int64_t count)
     case WEFT_COMM_ALL_TO_ALL: return all_to_all(k, in, out, count);
     case WEFT_COMM_BROADCAST: return broadcast(k, in, out, count);
     case WEFT_COMM_BARRIER: return barrier(k);
+    case WEFT_COMM_SHIFT: return shift(k, in, out, count);
     }
     return WEFT_OK;
 }

@@ -22,6 +22,7 @@ double weft_cost__collective(weft_collective k, int n, double bytes, double alph
     case WEFT_ALL_GATHER: return steps * alpha + (n - 1) * bytes * beta;
     case WEFT_ALL_TO_ALL: return (n - 1) * alpha + share;
     case WEFT_BARRIER: return steps * alpha;
+    case WEFT_SHIFT: return alpha + bytes * beta;
     }
     return 0;
 }

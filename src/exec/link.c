@@ -86,6 +86,7 @@ static weft_comm_kind kind_of(weft_collective c)
         [WEFT_ALL_TO_ALL]     = WEFT_COMM_ALL_TO_ALL,
         [WEFT_BROADCAST]      = WEFT_COMM_BROADCAST,
         [WEFT_BARRIER]        = WEFT_COMM_BARRIER,
+        [WEFT_SHIFT]          = WEFT_COMM_SHIFT,
     };
     return kind[c];
 }

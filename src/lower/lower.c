@@ -217,7 +217,8 @@ static void make_collective(const weft_graph_node *n, weft_instr *i)
     } kind[]            = {{WEFT_OP_ALL_REDUCE, WEFT_ALL_REDUCE},
                            {WEFT_OP_REDUCE_SCATTER, WEFT_REDUCE_SCATTER},
                            {WEFT_OP_ALL_GATHER, WEFT_ALL_GATHER},
-                           {WEFT_OP_ALL_TO_ALL, WEFT_ALL_TO_ALL}};
+                           {WEFT_OP_ALL_TO_ALL, WEFT_ALL_TO_ALL},
+                           {WEFT_OP_SHIFT, WEFT_SHIFT}};
     weft_op_use       u = {.op = n->op, .attr = n->attr};
     const weft_shape *s = &i->in[0].type.shape;
     i->kind             = WEFT_INSTR_COLLECTIVE;

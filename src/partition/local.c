@@ -289,10 +289,11 @@ static weft_status write_node(local *k, int i)
     k->node       = i;
     k->b.g->phase = n->phase;
     if (k->early[i] >= 0) return add_sum(k, i);
-    for (int x = 0; x < n->n_in; x++)
+    WEFT_TRY(weft_partition__ring(k, i, &done));
+    for (int x = 0; x < n->n_in && !done; x++)
         WEFT_TRY(
             weft_partition__take(k, n->in[x], &k->s->use[k->s->first[i] + x], &in[x]));
-    WEFT_TRY(weft_partition__special(k, i, in, &done));
+    if (!done) WEFT_TRY(weft_partition__special(k, i, in, &done));
     if (!done) WEFT_TRY(add_node(k, i, in));
     for (int j = 0; j < n->n_out; j++) {
         WEFT_TRY(finish(k, n->out[j]));

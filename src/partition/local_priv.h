@@ -64,6 +64,11 @@ weft_status weft_partition__place(weft_partition__local *k, int node,
                                   const weft_attr *attr, const weft_vid *in,
                                   weft_vid *out);
 
+/* ---- local_ring.c ---- */
+
+/* Attention over a sequence in parts, keys and values passed round; *done: it was, with all its results. */
+weft_status weft_partition__ring(weft_partition__local *k, int node, bool *done);
+
 /* ---- local_rows.c: operators that need more than local shapes ---- */
 
 /* Writes the node itself in another way; *done: it did, with all its results. */

@@ -29,6 +29,7 @@ typedef struct weft_pipe_options {
     int         rank;     /* of dp * pp, pp slowest */
     const char *schedule; /* by name (program/schedule.h); NULL: 1f1b */
     int         n_chunk;  /* stages a rank; 0 is 1 */
+    uint32_t    ring;     /* weft_local_options */
     const int
         *cut; /* pp * n_chunk - 1 forward nodes, the first ones of stages 1, 2, ...; NULL:
                       * weft_partition_cuts */
@@ -71,6 +72,9 @@ typedef struct weft_local {
 
 typedef struct weft_local_options {
     int place; /* of the mesh */
+    uint32_t
+        ring; /* axes: attention over a sequence that one of them cuts passes keys and values round, a part
+               * at a time, where parts are of one size; others gather them */
     bool
         one_term; /* every rank along the lanes has one micro-batch a step: its gradients are its sums */
 } weft_local_options;

@@ -112,8 +112,10 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
     r.place = o->rank % r.n_place;
     find_part(s, r.place, &r.n_part, &r.part);
-    weft_local_options lo = {
-        .place = r.place, .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part};
+    weft_local_options lo = {.place = r.place,
+                             .ring  = o->ring,
+                             .one_term =
+                                 o->n_micro == o->n_lane && o->n_lane == r.n_part};
     WEFT_GO(weft_partition_local(g, s, &lo, &l));
     r.local = l;
     WEFT_GO(make(g, l, o, &r, &p));

@@ -72,7 +72,8 @@ const char *weft_instr_kind_name(weft_instr_kind k)
 const char *weft_collective_name(weft_collective c)
 {
     static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "broadcast",      "barrier"};
+                                       "all_to_all", "broadcast",      "barrier",
+                                       "shift"};
     return name[c];
 }
 

@@ -82,6 +82,7 @@ typedef enum weft_collective {
     WEFT_ALL_TO_ALL,
     WEFT_BROADCAST,
     WEFT_BARRIER,
+    WEFT_SHIFT, /* round the ring of the group: what the position before had */
 } weft_collective;
 
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.

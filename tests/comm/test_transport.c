@@ -165,6 +165,9 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
         WANT("all_to_all", k, member[k / count], me * count + k % count);
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, out, count));
     for (int64_t k = 0; k < count; k += step) WANT("broadcast", k, member[0], k);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_SHIFT, dtype, in, out, count));
+    for (int64_t k = 0; k < count; k += step)
+        WANT("shift", k, member[(me + n - 1) % n], k);
     if (r->c->op->shares) WEFT_TRY(call_shares(r, g, n, member, count, me, in, out));
     /* in place, last: it changes in */
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, in, count));

@@ -17,7 +17,8 @@ static void each(const char *model, const char *const *words, size_t n)
     test_result one = test_plan_one(&j, 2);
     assert_true(one.loss[TEST_STEPS - 1] != one.loss[0]);
     for (size_t i = 0; i < n; i++)
-        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+        for (int ring = 0; ring < 2; ring++)
+            test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b", ring}, 1e-5);
     test_job_close(&j);
 }
 static const char *const words[] = {
@@ -48,12 +49,12 @@ static void bert(void **state)
 }
 
 /* Flops of attention on each place, forward and backward. */
-static double uneven(const test_job *j, const weft_sharding *s)
+static double uneven(const test_job *j, const weft_sharding *s, bool ring)
 {
     double most = 0, sum = 0;
     int    n = s->mesh[0].n_rank;
     for (int place = 0; place < n; place++) {
-        weft_local_options o = {.place = place};
+        weft_local_options o = {.place = place, .ring = ring ? ~0u : 0};
         weft_local        *l;
         double             own = 0;
         assert_ok(weft_partition_local(j->training.graph, s, &o, &l));
@@ -90,7 +91,7 @@ static void even_work(void **state)
         int      pp;
         test_job_open(&j, "tiny256", (test_job_options){.seq = t[i].seq, .n_micro = 1});
         weft_sharding *s = test_plan_shard(&j, t[i].words, &pp);
-        double         x = uneven(&j, s);
+        double         x = fmax(uneven(&j, s, false), uneven(&j, s, true));
         print_message("%s seq %d: %.3f of the mean\n", t[i].words, t[i].seq, x);
         if ((x <= 1.05) != t[i].even)
             fail_msg("%s: the most work is %.3f of the mean", t[i].words, x);
@@ -99,13 +100,39 @@ static void even_work(void **state)
     }
 }
 
+/* As a ring no place ever has all keys: nothing is gathered, everything is shifted. */
+static void passed_round(void **state)
+{
+    test_job j;
+    int      pp;
+    (void)state;
+    test_job_open(&j, "tiny256", (test_job_options){.seq = 32, .n_micro = 1});
+    weft_sharding     *s = test_plan_shard(&j, "mesh=cp=4", &pp);
+    weft_local_options o = {.place = 1, .ring = ~0u};
+    weft_local        *l;
+    int                n_shift = 0, n_layer = 0;
+    assert_ok(weft_partition_local(j.training.graph, s, &o, &l));
+    for (int i = 0; i < j.training.graph->n_node; i++)
+        n_layer += j.training.graph->node[i].op == WEFT_OP_ATTENTION;
+    for (int i = 0; i < l->graph->n_node; i++) {
+        const weft_graph_node *x = &l->graph->node[i];
+        n_shift += x->op == WEFT_OP_SHIFT;
+        if (x->op == WEFT_OP_ATTENTION)
+            assert_true(l->graph->value[x->in[1]].type.shape.d[1] <= 8);
+    }
+    assert_true(n_layer > 0);
+    assert_int_equal(n_shift, n_layer * (3 * 2 + 3 * 2 + 4 * 2));
+    weft_local_destroy(l);
+    weft_sharding_destroy(s);
+    test_job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),
-        cmocka_unit_test(llama),
-        cmocka_unit_test(bert),
-        cmocka_unit_test(even_work),
+        cmocka_unit_test(gpt2),         cmocka_unit_test(llama),
+        cmocka_unit_test(bert),         cmocka_unit_test(even_work),
+        cmocka_unit_test(passed_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void mixtral(void **state)
     test_result one = test_plan_one(&j, 2);
     assert_true(one.loss[TEST_STEPS - 1] != one.loss[0]);
     for (size_t i = 0; i < WEFT_COUNT(words); i++)
-        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b", false}, 1e-5);
     test_job_close(&j);
 }
 
@@ -72,7 +72,7 @@ static void all_to_one(void **state)
                   (test_job_options){.seq = 12, .n_micro = 4, .zero = "gate.weight"});
     test_result one = test_plan_one(&j, 2);
     for (size_t i = 0; i < WEFT_COUNT(words); i++)
-        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b", false}, 1e-5);
     test_job_close(&j);
 }
 

@@ -50,7 +50,8 @@ test_result test_plan_run(const test_job *j, test_plan x)
                                .pp       = pp,
                                .rank     = r,
                                .schedule = x.schedule,
-                               .n_chunk  = x.n_chunk};
+                               .n_chunk  = x.n_chunk,
+                               .ring     = x.ring ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
@@ -72,7 +73,8 @@ void test_plan_near(const test_job *j, const test_result *one, test_plan x, doub
         loss = fmax(loss, apart(many.loss[i], one->loss[i]));
         norm = fmax(norm, apart(many.norm[i], one->norm[i]));
     }
-    print_message("%s: loss %.1e, norm %.1e\n", x.words, loss, norm);
+    print_message("%s%s: loss %.1e, norm %.1e\n", x.words, x.ring ? ", ring" : "", loss,
+                  norm);
     if (!(loss < tol) || !(norm < tol))
         fail_msg("%s: loss apart by %.3g, norm by %.3g", x.words, loss, norm);
 }
