@@ -68,6 +68,8 @@ static void print_json(const weft_session_result *r, weft_text *t)
     put_number(t, "step_ms_median", r->step_ms_median);
     weft_text_add(t, ", \"mem_peak_bytes\": %lld, \"weights_xxh64\": \"%016llx\"",
                   (long long)r->mem_peak_bytes, (unsigned long long)r->weights_xxh64);
+    if (r->mem_most_bytes > r->mem_peak_bytes)
+        weft_text_add(t, ", \"mem_most_bytes\": %lld", (long long)r->mem_most_bytes);
     weft_text_add(t, ", \"resumed_from\": %lld, \"output\": ", (long long)r->first_step);
     weft_text_put_quoted(t, r->output);
     if (r->stopped) weft_text_add(t, ", \"stopped_by_signal\": %d", r->stopped);

@@ -82,7 +82,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int thread
                              .seed  = 1,
                              .trace = trace ? weft_runner_instructions(c.program) : 0};
     WEFT_GO(weft_runner_create(&o, &r));
-    b.mem_peak_bytes = weft_runner_bytes(r);
+    b.mem_peak_bytes = weft_runner_mem(r).bytes;
     WEFT_GO(draw_weights(r, &c));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);

@@ -52,6 +52,16 @@ weft_status weft_session__share(weft_session *s, void *p, size_t n)
     return WEFT_OK;
 }
 
+weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void *out)
+{
+    if (world(s) == 1) {
+        memcpy(out, p, n);
+        return WEFT_OK;
+    }
+    return weft_comm_collective(s->o->comm, s->group, WEFT_COMM_ALL_GATHER,
+                                WEFT_DTYPE_F32, p, out, (int64_t)(n / 4));
+}
+
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s))
 {
     if (world(s) == 1) return work(s);

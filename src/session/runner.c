@@ -212,11 +212,15 @@ void weft_runner_take_state(weft_runner *r)
     }
 }
 
-int64_t weft_runner_bytes(const weft_runner *r)
+weft_runner_memory weft_runner_mem(const weft_runner *r)
 {
     const weft_program *p = r->o.made->program;
-    int64_t             n = weft_exec_mem(r->exec).total_bytes;
-    return r->shared ? n - p->slab[state_slab(p)].bytes : n;
+    weft_exec_memory    e = weft_exec_mem(r->exec);
+    weft_runner_memory  m = {.bytes = e.total_bytes - e.comm_bytes};
+    if (r->shared) m.bytes -= p->slab[state_slab(p)].bytes;
+    if (r->o.comm && !strcmp(r->o.comm->transport, "shm"))
+        m.shared_bytes = p->slab[work_slab(p)].bytes;
+    return m;
 }
 
 /* ---- steps ---- */

@@ -41,8 +41,11 @@ void weft_runner_take_state(weft_runner *r);
 /* Step number `step`, counted from 0: samples step * batch and on.  Allocates nothing. */
 weft_status weft_runner_step(weft_runner *r, int64_t step);
 
-/* Memory of its own: slabs that are not shared, scratch. */
-int64_t weft_runner_bytes(const weft_runner *r);
+/* Memory of its own: slabs that are not another runner's, scratch.  What comm holds is not counted. */
+typedef struct weft_runner_memory {
+    int64_t bytes, shared_bytes; /* shared_bytes of them in memory that ranks share */
+} weft_runner_memory;
+weft_runner_memory weft_runner_mem(const weft_runner *r);
 
 /* bf16 copies of parameters ("<param>.bf16") take the master weights' values. */
 weft_status weft_runner_refresh_twins(weft_runner *r);

@@ -5,6 +5,7 @@
  *     start      threads, memory, weights: from the checkpoint, the model's files, or drawn
  *     loop       count labels, run the step, write it down; evaluate, save, stop
  *     finish     last checkpoint, final/ */
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +151,28 @@ static void say_plan(weft_session *s)
         weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
 }
 
+/* What this rank will hold, and what the others will. */
+static weft_status plan_memory(weft_session *s)
+{
+    weft_runner_memory m = weft_runner_mem(s->runner), e = {0};
+    if (s->eval.runner) e = weft_runner_mem(s->eval.runner);
+    s->r.mem_peak_bytes = m.bytes + e.bytes + MAX_TIMED * (int64_t)sizeof *s->step_s;
+    if (s->parts) s->r.mem_peak_bytes += 8 * WEFT_PARTS_CHUNK;
+    if (weft_session__writes(s)) /* checkpoints are written by blocks, made of chunks */
+        s->r.mem_peak_bytes += WEFT_STORE_BLOCK + (8 + 4) * WEFT_PARTS_CHUNK;
+    s->r.mem_shared_bytes = m.shared_bytes + e.shared_bytes;
+    if (s->o->comm) { /* once, whatever runs over it */
+        s->r.mem_peak_bytes += s->o->comm->bytes;
+        if (m.shared_bytes) s->r.mem_shared_bytes += s->o->comm->bytes;
+    }
+    int64_t *of = WEFT_ARENA_ARRAY(s->arena, int64_t, s->o->comm ? s->o->comm->world : 1);
+    WEFT_TRY(weft_arena_status(s->arena));
+    WEFT_TRY(weft_session__gather(s, &s->r.mem_peak_bytes, sizeof *of, of));
+    for (int k = 0; k < (s->o->comm ? s->o->comm->world : 1); k++)
+        if (of[k] > s->r.mem_most_bytes) s->r.mem_most_bytes = of[k];
+    return WEFT_OK;
+}
+
 static weft_status start(weft_session *s)
 {
     int n_thread = weft_session__threads(s);
@@ -167,16 +190,19 @@ static weft_status start(weft_session *s)
                                    WEFT_SESSION__TAG_PARTS, &s->parts));
     s->weights = (weft_weights){.model = s->made.model, .parts = s->parts};
     WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
+    weft_sharding_destroy(s->made.sharding); /* parts know it now */
+    s->made.sharding = NULL;
     WEFT_TRY(weft_session__eval_open(s));
-    s->r.mem_peak_bytes = weft_runner_bytes(s->runner) +
-                          (s->eval.runner ? weft_runner_bytes(s->eval.runner) : 0) +
-                          WEFT_STORE_BLOCK; /* checkpoints are written by blocks */
+    WEFT_TRY(plan_memory(s));
     WEFT_TRY(fill_state(s));
     s->step_s = WEFT_ARENA_ARRAY(s->arena, double, MAX_TIMED);
     WEFT_TRY(weft_arena_status(s->arena));
     if (s->say.progress)
         WEFT_TRY(weft_peak_gflops(s->pool, n_thread, 1024, 3, &s->peak_gflops));
     WEFT_TRY(open_outputs(s));
+#ifdef __GLIBC__
+    malloc_trim(0); /* what compiling held */
+#endif
     say_plan(s); /* the first words: what was named wrongly has failed by now */
     return WEFT_OK;
 }

@@ -64,6 +64,8 @@ weft_status weft_session__meet(weft_session *s); /* returns when all ranks are h
 weft_status weft_session__agree_stop(weft_session *s);
 /* Rank 0 works, the others give it what it asks for. */
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s));
+/* n bytes of each rank, a multiple of 4, to all: out in the order of ranks. */
+weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void *out);
 /* n bytes of rank 0's to all. */
 weft_status weft_session__share(weft_session *s, void *p, size_t n);
 void        weft_session__give_up(weft_session *s, weft_status st);
