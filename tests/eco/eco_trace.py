@@ -2,7 +2,7 @@
 lie in one another or apart, never half across, and together they cover the step that metrics.jsonl timed."""
 import json
 
-from eco import Scratch, check, end, metrics, reference_job, small_job, train
+from eco import Scratch, check, end, metrics, reference_job, small_job, train, weft, words
 
 
 def lanes(events):
@@ -60,6 +60,41 @@ def look(path, row, what):
             "%s: events cover %g us of %g us in a step of %g us" % (what, busy, span, step))
 
 
+def flows(events):
+    """Messages by (what, micro-batch): when the sends began and the receives ended."""
+    out = {}
+    for e in events:
+        if e["cat"] in ("send", "recv"):
+            out.setdefault((e["name"], e["args"]["micro"]), {}).setdefault(e["cat"], []).append(e)
+    return out
+
+
+def look_ranks(path, row, what, n):
+    """One file of n ranks on a common clock: all of one step, no message arrives before it was sent."""
+    with open(path) as f:
+        events = [e for e in json.load(f)["traceEvents"] if e["ph"] == "X"]
+    ranks = sorted({e["pid"] for e in events})
+    if not check(ranks == list(range(n)), "%s: ranks %s" % (what, ranks)):
+        return
+    for k, lane in lanes(events).items():
+        nests(lane, "%s, rank and thread %s" % (what, k))
+    check(all(e["ts"] >= 0 for e in events), what + ": nothing before zero")
+    pairs = 0
+    for key, by in flows(events).items():
+        if len(by) != 2:
+            continue
+        for got in by["recv"]:
+            sent = min(e["ts"] for e in by["send"])
+            pairs += 1
+            if not check(got["ts"] + got["dur"] >= sent, "%s: %s arrived before it was sent" % (what, key)):
+                return
+    check(pairs > 0, what + ": messages are told")
+    begin, finish = min(e["ts"] for e in events), max(e["ts"] + e["dur"] for e in events)
+    step = 1e3 * row["step_ms"]
+    check(finish - begin <= 3 * step + 50000, "%s: ranks lie %g us apart in a step of %g us" %
+          (what, finish - begin, step))
+
+
 with Scratch("trace") as s:
     jobs = [(m, reference_job(m)) for m in ("gpt2", "mixtral", "bert")]
     jobs.append(("micro-batches", small_job(s, micro_batch=1)))
@@ -72,4 +107,9 @@ with Scratch("trace") as s:
                 break
         if fits:
             check(*fits)
+    out, path = s.path("ranks"), s.path("ranks.json")
+    job = small_job(s, micro_batch=1, lanes=2, steps=3, threads=1, mesh="dp=2", pp=2, output=out)
+    r = weft("run", "--nproc-per-node", "4", *words(job), "--trace", path, "--quiet")
+    if check(r.code == 0, str(r)):
+        look_ranks(path, metrics(out)[-1], "ranks", 4)
     end()
