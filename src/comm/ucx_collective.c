@@ -343,7 +343,7 @@ static weft_status all_reduce(call *k, const char *in, char *out, int64_t count)
     weft_comm_group *g    = k->g;
     range            all  = {.hi = g->n, .count = count, .n = g->n};
     bool             tree = power_of_two(g->n) && k->t != WEFT_DTYPE_BF16;
-    if (tree && count * k->size <= UCX_SHORT)
+    if (tree && count * k->size <= (g->n == 2 ? UCX_SHORT : UCX_WHOLE))
         return add_whole(k, in, out, count * k->size);
     if (tree) {
         WEFT_TRY(halve(k, in, out, &all));

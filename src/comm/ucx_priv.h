@@ -17,7 +17,8 @@
 #include "comm/ucx.h"
 
 enum {
-    UCX_SHORT  = 16 << 10, /* sent unasked */
+    UCX_SHORT  = 64 << 10, /* sent unasked; at most a piece */
+    UCX_WHOLE  = 16 << 10, /* summed whole by more than two ranks */
     UCX_PIECE  = 64 << 10, /* of a long message; a multiple of every element's size */
     UCX_WINDOW = 8,        /* pieces under way at once, of one message */
     UCX_BUCKET = 1024,
