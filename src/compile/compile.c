@@ -67,7 +67,8 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
                                .pp       = p->pp,
                                .rank     = s->rank,
                                .schedule = p->schedule,
-                               .n_chunk  = p->chunks};
+                               .n_chunk  = p->chunks,
+                               .ring     = p->ring ? ~0u : 0};
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
     WEFT_GO(weft_arena_status(a));

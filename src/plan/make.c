@@ -62,6 +62,7 @@ weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int wo
     p->recompute = copy(p, w->recompute, "none");
     p->zero      = w->h.zero;
     p->sp        = w->h.sp;
+    p->ring      = w->h.ring;
     WEFT_GO(copy_stages(p, g, w->cut));
     WEFT_GO(copy_marks(p, g, &o));
     WEFT_GO(weft_plan_verify(p));

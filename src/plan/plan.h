@@ -45,9 +45,11 @@ typedef struct weft_plan {
     const char **first; /* of each stage, the first value it makes; of stage 0 NULL */
     int          zero;  /* as it was said; the marks are what counts */
     bool         sp;
-    const char  *recompute;
-    int          n_mark;
-    weft_mark   *mark; /* by name */
+    bool
+                        ring; /* attention over a cut sequence passes keys and values round, else it gathers them */
+    const char         *recompute;
+    int                 n_mark;
+    weft_mark          *mark; /* by name */
     weft_plan_predicted predicted;
 } weft_plan;
 

@@ -19,8 +19,8 @@ static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
         n = snprintf(text, sizeof text, "mesh=%s ", p->mesh);
     else if (p->pp == 1)
         n = snprintf(text, sizeof text, "mesh=dp=%d ", world ? world : 1);
-    snprintf(text + n, sizeof text - (size_t)n, "pp=%lld zero=%lld sp=%lld",
-             (long long)p->pp, (long long)p->zero, (long long)p->sp);
+    snprintf(text + n, sizeof text - (size_t)n, "pp=%lld zero=%lld sp=%lld ring=%lld",
+             (long long)p->pp, (long long)p->zero, (long long)p->sp, (long long)p->ring);
     return weft_shorthand_parse(text, out);
 }
 

@@ -328,13 +328,14 @@ weft_status weft_shard_place_stages(const weft_graph *g, int n, const int *cut,
 
 /* ---- shorthand ---- */
 
-/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1": what a job says instead of marks. */
+/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1 ring=1": what a job says instead of marks. */
 typedef struct weft_shorthand {
     int            n_axis;
     weft_mesh_axis axis[WEFT_MAX_AXIS]; /* as written; names are static */
     int            pp;                  /* stages, 1 without */
     int            zero;                /* 0 to 3 */
     bool           sp;                  /* the sequence between blocks over tp */
+    bool ring; /* attention over cp passes keys and values round; else it gathers them */
 } weft_shorthand;
 
 /* One line says what is wrong.  Words are separated by blanks; each stands at most once. */

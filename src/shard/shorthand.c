@@ -60,15 +60,16 @@ static weft_status read_axis(char *word, weft_shorthand *h)
 
 static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
 {
-    static const char *const key[] = {"mesh", "pp", "zero", "sp"};
+    static const char *const key[] = {"mesh", "pp", "zero", "sp", "ring"};
     char                    *eq = strchr(word, '='), *save = NULL;
     int                      k = -1, flag = 1;
     if (eq) *eq++ = 0;
     for (size_t i = 0; i < WEFT_COUNT(key); i++)
         if (!strcmp(word, key[i])) k = (int)i;
-    if (k < 0 || (!eq && k != 3))
+    if (k < 0 || (!eq && k < 3))
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N or sp=1", word);
+                         "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, sp=1 or ring=1",
+                         word);
     if (*seen >> k & 1) return WEFT_FAIL(WEFT_ERR_ARG, "%s stands there twice", word);
     *seen |= 1u << k;
     switch (k) {
@@ -79,8 +80,8 @@ static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
     case 1: return read_count("pp", eq, 1, 1 << 16, &h->pp);
     case 2: return read_count("zero", eq, 0, 3, &h->zero);
     default:
-        if (eq) WEFT_TRY(read_count("sp", eq, 0, 1, &flag));
-        h->sp = flag != 0;
+        if (eq) WEFT_TRY(read_count(key[k], eq, 0, 1, &flag));
+        *(k == 3 ? &h->sp : &h->ring) = flag != 0;
         return WEFT_OK;
     }
 }
@@ -105,6 +106,8 @@ weft_status weft_shorthand_parse(const char *text, weft_shorthand *out)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "zero=%d needs an axis dp in the mesh", h.zero));
     if (h.sp && find_axis(&h, "tp") < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs an axis tp in the mesh"));
+    if (h.ring && find_axis(&h, "cp") < 0)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ring=1 needs an axis cp in the mesh"));
     *out = h;
 out:
     free(copy);
@@ -118,6 +121,7 @@ void weft_shorthand_print(const weft_shorthand *h, weft_text *t)
     if (h->pp > 1 || !h->n_axis) weft_text_add(t, "%spp=%d", h->n_axis ? " " : "", h->pp);
     if (h->zero) weft_text_add(t, " zero=%d", h->zero);
     if (h->sp) weft_text_add(t, " sp=1");
+    if (h->ring) weft_text_add(t, " ring=1");
 }
 
 int weft_shorthand_world(const weft_shorthand *h)

@@ -29,20 +29,20 @@ static void mixtral(void **state)
     test_result one = test_plan_one(&j, 2);
     assert_true(one.loss[TEST_STEPS - 1] != one.loss[0]);
     for (size_t i = 0; i < WEFT_COUNT(words); i++)
-        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b", false}, 1e-5);
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
     test_job_close(&j);
 }
 
 /* Each place holds its share of the experts' weights, and nobody another's. */
 static void shares(void **state)
 {
-    test_job j;
-    int      pp;
-    int64_t  mine = 0, whole = 0; /* experts, of all places */
+    test_job       j;
+    weft_shorthand h;
+    int64_t        mine = 0, whole = 0; /* experts, of all places */
     (void)state;
     test_job_open(&j, FAMILY("mixtral"), (test_job_options){.seq = 12, .n_micro = 4});
     const weft_graph *g = j.training.graph;
-    weft_sharding    *s = test_plan_shard(&j, "mesh=ep=4", &pp);
+    weft_sharding    *s = test_plan_shard(&j, "mesh=ep=4", &h);
     for (int place = 0; place < 4; place++) {
         weft_local_options o = {.place = place};
         weft_local        *l;
@@ -72,7 +72,7 @@ static void all_to_one(void **state)
                   (test_job_options){.seq = 12, .n_micro = 4, .zero = "gate.weight"});
     test_result one = test_plan_one(&j, 2);
     for (size_t i = 0; i < WEFT_COUNT(words); i++)
-        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b", false}, 1e-5);
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
     test_job_close(&j);
 }
 

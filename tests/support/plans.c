@@ -10,21 +10,19 @@
 #include "base/status.h"
 #include "support/test.h"
 
-weft_sharding *test_plan_shard(const test_job *j, const char *words, int *pp)
+weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_shorthand *h)
 {
     weft_arena        *a;
-    weft_shorthand     h;
     weft_shard_options o;
     weft_sharding     *s;
     assert_ok(weft_arena_create(&a));
-    if (weft_shorthand_parse(words, &h) != WEFT_OK ||
-        weft_shorthand_expand(&h, j->training.graph, 0, a, &o) != WEFT_OK)
+    if (weft_shorthand_parse(words, h) != WEFT_OK ||
+        weft_shorthand_expand(h, j->training.graph, 0, a, &o) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     o.n_mesh = 1;
-    if (weft_shorthand_lane_axis(&h) >= 0) o.lanes = 1u << weft_shorthand_lane_axis(&h);
+    if (weft_shorthand_lane_axis(h) >= 0) o.lanes = 1u << weft_shorthand_lane_axis(h);
     if (weft_shard_propagate(j->training.graph, &o, &s) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
-    *pp = h.pp;
     weft_arena_destroy(a);
     return s;
 }
@@ -40,18 +38,18 @@ test_result test_plan_one(const test_job *j, int n_lane)
 test_result test_plan_run(const test_job *j, test_plan x)
 {
     weft_program  *p[TEST_MAX_RANK];
-    int            pp, n;
-    weft_sharding *s = test_plan_shard(j, x.words, &pp);
-    n                = s->mesh[0].n_rank * pp;
+    weft_shorthand h;
+    weft_sharding *s = test_plan_shard(j, x.words, &h);
+    int            n = s->mesh[0].n_rank * h.pp;
     assert_true(n <= TEST_MAX_RANK);
     for (int r = 0; r < n; r++) {
         weft_pipe_options o = {.n_micro  = j->o.n_micro,
                                .n_lane   = x.n_lane,
-                               .pp       = pp,
+                               .pp       = h.pp,
                                .rank     = r,
                                .schedule = x.schedule,
                                .n_chunk  = x.n_chunk,
-                               .ring     = x.ring ? ~0u : 0};
+                               .ring     = h.ring ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
@@ -73,8 +71,7 @@ void test_plan_near(const test_job *j, const test_result *one, test_plan x, doub
         loss = fmax(loss, apart(many.loss[i], one->loss[i]));
         norm = fmax(norm, apart(many.norm[i], one->norm[i]));
     }
-    print_message("%s%s: loss %.1e, norm %.1e\n", x.words, x.ring ? ", ring" : "", loss,
-                  norm);
+    print_message("%s: loss %.1e, norm %.1e\n", x.words, loss, norm);
     if (!(loss < tol) || !(norm < tol))
         fail_msg("%s: loss apart by %.3g, norm by %.3g", x.words, loss, norm);
 }

@@ -13,11 +13,10 @@ typedef struct test_plan {
     const char *words; /* mesh=dp=2,cp=2 pp=2 */
     int         n_lane, n_chunk;
     const char *schedule;
-    bool        ring; /* attention over any axis */
 } test_plan;
 
 /* The sharding that the words make of the job's graph; the caller's. */
-weft_sharding *test_plan_shard(const test_job *j, const char *words, int *pp);
+weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_shorthand *h);
 test_result    test_plan_one(const test_job *j, int n_lane);
 test_result    test_plan_run(const test_job *j, test_plan x);
 /* Loss and norm of every step within tol of one rank's. */
