@@ -174,9 +174,11 @@ static weft_vid parameter_of(const place *p, weft_vid v)
         weft_vid               found = -1;
         if (u->phase == WEFT_PHASE_UPDATE)
             for (int x = 0; x < u->n_in; x++)
-                if (g->value[u->in[x]].kind == WEFT_VALUE_PARAM) return u->in[x];
+                if (g->value[weft_partition__base(g, u->in[x])].kind == WEFT_VALUE_PARAM)
+                    return weft_partition__base(g, u->in[x]);
         if (u->phase != WEFT_PHASE_UPDATE || u->op == WEFT_OP_ACCUMULATE ||
-            u->op == WEFT_OP_ADD || p->copied[p->user[k]])
+            u->op == WEFT_OP_ADD || p->copied[p->user[k]] ||
+            weft_op_get(u->op)->flags & WEFT_OP_COMM)
             found = parameter_of(p, u->out[0]);
         if (found >= 0) return found;
     }

@@ -36,8 +36,8 @@ static weft_sharding *shard(const test_job *j, const char *words, int *pp)
     return s;
 }
 
-/* The programs of all ranks; gives their number. */
-static int make_all(const test_job *j, plan x, weft_program **p)
+/* The programs of all ranks, cut into stages where it is said; gives their number. */
+static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
 {
     int            pp, n;
     weft_sharding *s = shard(j, x.words, &pp);
@@ -49,7 +49,8 @@ static int make_all(const test_job *j, plan x, weft_program **p)
                                .pp       = pp,
                                .rank     = r,
                                .schedule = x.schedule,
-                               .n_chunk  = x.n_chunk};
+                               .n_chunk  = x.n_chunk,
+                               .cut      = cut};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
         if (weft_program_verify(p[r]) != WEFT_OK)
@@ -57,6 +58,11 @@ static int make_all(const test_job *j, plan x, weft_program **p)
     }
     weft_sharding_destroy(s);
     return n;
+}
+
+static int make_all(const test_job *j, plan x, weft_program **p)
+{
+    return make_cut(j, x, NULL, p);
 }
 
 static test_result run_one(const test_job *j, int n_lane)
@@ -131,6 +137,18 @@ static const plan within_rounding[] = {
     {"mesh=dp=2,tp=2 pp=2 zero=1 sp=1", 2, 1, "gpipe"},
     {"mesh=dp=2,tp=2 pp=2 zero=3", 2, 1, "1f1b"},
 };
+
+/* Four layers: two stages a rank, tied embeddings in parts on two of them. */
+static void chunks(void **state)
+{
+    static const plan t[] = {{"mesh=tp=2 pp=2", 4, 2, "interleaved"},
+                             {"mesh=dp=2,tp=2 pp=2 zero=3 sp=1", 4, 2, "interleaved"}};
+    (void)state;
+    in_turn("tiny256", (test_job_options){.seq = 8, .n_micro = 4}, t, WEFT_COUNT(t),
+            nearly);
+    in_turn("tiny256", (test_job_options){.seq = 8, .n_micro = 4},
+            &(plan){"mesh=dp=2 pp=2 zero=2", 4, 2, "interleaved"}, 1, to_the_bit);
+}
 
 static const plan bitwise[] = {
     {"mesh=dp=2", 2, 1, NULL},
@@ -220,6 +238,54 @@ static void other_trainings(void **state)
         in_turn(FAMILY("llama"), o[i], same, WEFT_COUNT(same), to_the_bit);
         if (o[i].dtype == WEFT_DTYPE_F32)
             in_turn(FAMILY("gpt2"), o[i], near, WEFT_COUNT(near), nearly);
+    }
+}
+
+/* Encoders, two towers, experts, windows; images, whose statistics are those of a micro-batch. */
+static void families(void **state)
+{
+    static const char *const models[] = {"mixtral", "ernie",   "t5",
+                                         "qwen2",   "mistral", "resnet"};
+    static const plan        same[]   = {{"mesh=dp=4 zero=3", 4, 1, NULL},
+                                         {"mesh=dp=2 pp=2 zero=1", 4, 1, "zb-h1"}};
+    static const plan        near[]   = {{"mesh=tp=2 sp=1", 4, 1, NULL},
+                                         {"mesh=dp=2,tp=2 pp=2 zero=1", 4, 1, "1f1b"}};
+    (void)state;
+    for (size_t m = 0; m < WEFT_COUNT(models); m++) {
+        char             path[64];
+        test_job_options o = {.seq = 8, .n_micro = 4};
+        snprintf(path, sizeof path, "tests/fixtures/families/%s", models[m]);
+        in_turn(path, o, same, WEFT_COUNT(same), to_the_bit);
+        if (strcmp(models[m], "resnet")) in_turn(path, o, near, WEFT_COUNT(near), nearly);
+    }
+}
+
+/* Two stages, cut before any node: gathers, scatters and reductions go with the nodes they serve. */
+static void cuts_anywhere(void **state)
+{
+    static const struct {
+        const char *model;
+        plan        p;
+        bool        same;
+        int         step;
+    } t[] = {{FAMILY("llama"), {"mesh=dp=2 pp=2 zero=1", 2, 1, "zb-h1"}, true, 1},
+             {FAMILY("gpt2"), {"mesh=dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 3},
+             {FAMILY("gpt2"), {"mesh=tp=2 pp=2 sp=1", 2, 1, "1f1b"}, false, 3}};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(t); i++) {
+        test_job j;
+        test_job_open(&j, t[i].model, (test_job_options){.seq = 6, .n_micro = 2});
+        test_result one = run_one(&j, 2);
+        for (int c = 1; j.training.graph->node[c].phase == WEFT_PHASE_FORWARD;
+             c += t[i].step) {
+            weft_program *p[TEST_MAX_RANK];
+            int           n    = make_cut(&j, t[i].p, &c, p);
+            test_result   many = test_job_run(&j, p, n, 1);
+            if (t[i].same ? memcmp(&many, &one, sizeof one) != 0
+                          : apart(many.loss[2], one.loss[2]) > 1e-5)
+                fail_msg("%s, cut before node %d", t[i].p.words, c);
+        }
+        test_job_close(&j);
     }
 }
 
@@ -335,8 +401,11 @@ int main(void)
         cmocka_unit_test(gpt2),
         cmocka_unit_test(llama),
         cmocka_unit_test(bert),
+        cmocka_unit_test(chunks),
         cmocka_unit_test(odd_shapes),
         cmocka_unit_test(other_trainings),
+        cmocka_unit_test(families),
+        cmocka_unit_test(cuts_anywhere),
         cmocka_unit_test(zero_saves),
         cmocka_unit_test(programs_are_text),
         cmocka_unit_test(bad_plans_are_refused),
