@@ -204,9 +204,12 @@ typedef struct sums {
     int    slow_device;
 } sums;
 
-static void add_stage(const weft_cost_table *t, const weft_cost_point *p, int s, int from,
-                      int n, double floor_s, sums *z, weft_cost_score *out)
+/* Stages s .. s+run-1, which are alike: of those the first holds the most activations. */
+static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s, int run,
+                       int from, int n, double floor_s, sums *z, weft_cost_score *out)
 {
+    bool sampled =
+        s == 0 || s + run == p->pp || p->kinds || (s <= p->pp / 2 && p->pp / 2 < s + run);
     int    kinds = p->kinds ? p->kinds[s] : 1;
     double worst = -1;
     for (int d = 0; d < t->n_device; d++) {
@@ -220,12 +223,44 @@ static void add_stage(const weft_cost_table *t, const weft_cost_point *p, int s,
             z->slow        = x;
             z->slow_device = d;
         }
-        if (s == 0 || s == p->pp - 1 || s == p->pp / 2 || p->kinds) {
+        if (sampled) {
             z->dp_s        = fmax(z->dp_s, replica_seconds(t, p, d, &x));
             z->optimizer_s = fmax(z->optimizer_s, optimizer_seconds(t, p, d, &x));
         }
     }
-    if (worst > 0) z->sum_s += worst;
+    if (worst > 0) z->sum_s += run * worst;
+}
+
+/* The segment that layer `from` is in ends at this layer. */
+static int segment_end(const weft_cost_table *t, int from)
+{
+    int end = 0;
+    for (int i = 0; i < t->n_segment; i++) {
+        end += t->segment[i].count;
+        if (from < end) break;
+    }
+    return end;
+}
+
+/* How many stages from s on are alike: as many layers of one class on the same devices.  The first and the last
+ * are like no other. */
+static int alike(const weft_cost_table *t, const weft_cost_point *p, int n, int s,
+                 int from, int mine)
+{
+    int run = 1, stop = p->pp - 1;
+    if (s == 0 || s >= stop) return 1;
+    if (!p->cut) { /* as weft_cost_even_cut deals them */
+        int more = n % p->pp, first = (p->pp - more + 1) / 2;
+        int edge = s < first ? first : s < first + more ? first + more : stop;
+        if (edge < stop) stop = edge;
+    }
+    int room = mine > 0 ? (segment_end(t, from) - from) / mine : stop - s;
+    if (room < stop - s) stop = s + (room > 1 ? room : 1);
+    if (!p->cut && !p->kinds) return stop - s;
+    while (s + run < stop && (!p->cut || p->cut[s + run] == mine) &&
+           (!p->kinds || p->kinds[s + run] == p->kinds[s]))
+        run++;
+    return run;
 }
 
 /* What an engine loses on a large crowd of nodes, and where tensors spread wide, a micro-batch. */
@@ -249,10 +284,11 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     *out = (weft_cost_score){.tightest = -1};
     for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
     double floor_s = stall(t, p, 0);
-    for (int s = 0; s < p->pp; s++) {
+    for (int s = 0, run; s < p->pp; s += run) {
         int mine = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
-        add_stage(t, p, s, from, mine, floor_s, &z, out);
-        from += mine;
+        run      = alike(t, p, n, s, from, mine);
+        add_stages(t, p, s, run, from, mine, floor_s, &z, out);
+        from += run * mine;
     }
     double m = p->n_micro, p2p = 0;
     if (p->pp > 1) {

@@ -75,57 +75,46 @@ static bool overlaps(const char *features)
     return strstr(features, "tp-comm-overlap") || strstr(features, "asyncTP");
 }
 
-static void fill_variant(build *b, int device, int variant)
+void weft_estimate_fill(const weft_config *c, const weft_cost_engine *of,
+                        const weft_cost_variant *v, const weft_device_kind *d,
+                        const weft_cost_fabric *f, weft_cost_row *row)
 {
-    const weft_device_kind *d = &b->t.device[device];
-    weft_device_kind        slow;
-    weft_flop_rate          rate[8];
-    weft_cost_engine        e = b->t.engine;
-    weft_description        x;
-    const char             *dtype = weft_estimate__dtype_of(d, b->c->precision);
-    const char             *half  = weft_estimate__half_of(d, b->c->precision);
-    if (e.eager > 1 && !strstr(b->c->features, "compile")) e.stream *= e.eager;
-    slow      = *d;
+    weft_device_kind slow = *d;
+    weft_flop_rate   rate[8];
+    weft_cost_engine e = *of;
+    weft_description x;
+    const char      *dtype = weft_estimate__dtype_of(d, c->precision);
+    const char      *half  = weft_estimate__half_of(d, c->precision);
+    if (e.eager > 1 && !strstr(c->features, "compile")) e.stream *= e.eager;
     slow.rate = rate;
     for (int i = 0; i < d->n_rate && i < 8; i++) {
         rate[i] = d->rate[i];
-        if (strstr(b->c->features, "rowwise") && !strncmp(rate[i].dtype, "f8", 2))
+        if (strstr(c->features, "rowwise") && !strncmp(rate[i].dtype, "f8", 2))
             rate[i].efficiency *= e.rowwise;
     }
     for (int k = 0; k < WEFT_LAYER_N; k++) {
-        weft_cost_row *r =
-            &b->row[(device * b->t.n_variant + variant) * WEFT_LAYER_N + k];
         bool block = k == WEFT_LAYER_DENSE || k == WEFT_LAYER_EXPERTS;
-        if (k == WEFT_LAYER_EXPERTS && b->c->experts < 1) continue;
-        weft_describe(b->c, &b->variant[variant], &e, (weft_layer_class)k, dtype, half,
-                      &x);
-        weft_cost_fill(&x.layer,
-                       block ? b->variant[variant].recompute : WEFT_RECOMPUTE_NONE,
-                       overlaps(b->c->features), &slow, &b->t.fabric[device], &e, r);
+        if (k == WEFT_LAYER_EXPERTS && c->experts < 1) continue;
+        weft_describe(c, v, &e, (weft_layer_class)k, dtype, half, &x);
+        weft_cost_fill(&x.layer, block ? v->recompute : WEFT_RECOMPUTE_NONE,
+                       overlaps(c->features), &slow, f, &e, &row[k]);
     }
 }
 
-static void fill_table(build *b, const choices *o)
+void weft_estimate_table(const weft_config *c, weft_cost_segment *segment,
+                         weft_cost_table *t)
 {
-    const weft_config *c = b->c;
-    weft_cost_table   *t = &b->t;
-    t->n_class           = WEFT_LAYER_N;
-    t->first             = WEFT_LAYER_INPUT;
-    t->last              = WEFT_LAYER_HEAD;
-    t->segment           = b->segment;
-    t->variant           = b->variant;
-    t->row               = b->row;
-    t->n_device          = b->at.n;
-    t->device            = b->at.device;
-    t->fabric            = b->at.fabric;
-    t->tied              = c->tied_embedding > 0;
-    int dense            = c->experts > 0
-                               ? (c->moe_first_dense < c->layers ? c->moe_first_dense : c->layers)
-                               : c->layers;
-    if (dense > 0)
-        b->segment[t->n_segment++] = (weft_cost_segment){WEFT_LAYER_DENSE, dense};
+    t->n_class = WEFT_LAYER_N;
+    t->first   = WEFT_LAYER_INPUT;
+    t->last    = WEFT_LAYER_HEAD;
+    t->segment = segment;
+    t->tied    = c->tied_embedding > 0;
+    int dense  = c->experts > 0
+                     ? (c->moe_first_dense < c->layers ? c->moe_first_dense : c->layers)
+                     : c->layers;
+    if (dense > 0) segment[t->n_segment++] = (weft_cost_segment){WEFT_LAYER_DENSE, dense};
     if (dense < c->layers)
-        b->segment[t->n_segment++] =
+        segment[t->n_segment++] =
             (weft_cost_segment){WEFT_LAYER_EXPERTS, c->layers - dense};
     t->param_bytes = !strcmp(c->precision, "fp32") ? 4 : 2;
     t->grad_bytes  = t->engine.grad_bytes;
@@ -133,6 +122,18 @@ static void fill_table(build *b, const choices *o)
     if (!strcmp(c->grad_dtype, "fp32")) t->grad_bytes = 4;
     if (!strcmp(c->grad_dtype, "bf16") || !strcmp(c->grad_dtype, "fp16"))
         t->grad_bytes = 2;
+}
+
+static void fill_table(build *b, const choices *o)
+{
+    const weft_config *c = b->c;
+    weft_cost_table   *t = &b->t;
+    weft_estimate_table(c, b->segment, t);
+    t->variant  = b->variant;
+    t->row      = b->row;
+    t->n_device = b->at.n;
+    t->device   = b->at.device;
+    t->fabric   = b->at.fabric;
     for (int m = 0; m < o->n_micro; m++)
         for (int r = 0; r < o->n_again; r++)
             b->variant[t->n_variant++] = (weft_cost_variant){.tp          = c->tp,
@@ -142,7 +143,10 @@ static void fill_table(build *b, const choices *o)
                                                              .micro_batch = o->micro[m],
                                                              .recompute   = o->again[r]};
     for (int d = 0; d < t->n_device; d++)
-        for (int v = 0; v < t->n_variant; v++) fill_variant(b, d, v);
+        for (int v = 0; v < t->n_variant; v++)
+            weft_estimate_fill(c, &t->engine, &b->variant[v], &t->device[d],
+                               &t->fabric[d],
+                               &b->row[(d * t->n_variant + v) * WEFT_LAYER_N]);
 }
 
 /* ---- stages ---- */
@@ -259,15 +263,21 @@ static bool stuck(const build *b, int micro_batch)
     return most > 0 && c->zero == 0 && c->pp > 1 && c->dp > 1 && m > most;
 }
 
+void weft_estimate_interval(const weft_cost_engine *e, double step_s, bool known,
+                            int n_open, double *lo, double *hi)
+{
+    double var = e->spread * e->spread + n_open * e->spread_open * e->spread_open;
+    if (!known) var += 0.1 * 0.1;
+    double wide = 1.645 * sqrt(var);
+    *lo         = step_s * exp(-wide);
+    *hi         = step_s * exp(wide);
+}
+
 static void conclude(const build *b, const choices *o, bool empty, weft_prediction *out)
 {
-    const weft_cost_engine *e = &b->t.engine;
-    double var = e->spread * e->spread + o->n_open * e->spread_open * e->spread_open;
-    if (!b->at.known) var += 0.1 * 0.1;
-    double wide    = 1.645 * sqrt(var);
-    out->step_s    = out->score.step_s;
-    out->step_lo   = out->step_s * exp(-wide);
-    out->step_hi   = out->step_s * exp(wide);
+    out->step_s = out->score.step_s;
+    weft_estimate_interval(&b->t.engine, out->step_s, b->at.known, o->n_open,
+                           &out->step_lo, &out->step_hi);
     out->mem_bytes = out->score.mem_bytes;
     out->fits      = out->mem_bytes <= out->score.mem_limit && !empty;
 }

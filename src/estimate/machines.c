@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "estimate/estimate.h"
 #include "estimate/estimate_priv.h"
 
 enum {
@@ -38,17 +39,15 @@ static int read_parts(const char *s, const char *end, part *out)
 
 /* ---- networks ---- */
 
-static void set_fabric(const weft_cost_constants *k, const weft_hw_net *n,
-                       const weft_config *c, weft_cost_fabric *f)
+void weft_estimate_fabric(const weft_cost_constants *k, const weft_hw_net *n,
+                          int per_node, weft_cost_fabric *f)
 {
-    int    domain = n ? n->fast_domain : c->dev_per_node;
+    int    domain = n ? n->fast_domain : per_node;
     double in     = n && n->intra_Bps > 0 ? n->intra_Bps : 1.2e10;
     double out    = n && n->inter_Bps > 0 ? n->inter_Bps : 3e9;
     f->domain     = domain;
     /* fewer devices used in a node than it has: the node's wires are shared by those */
-    if (n && domain == n->dev_per_node && c->dev_per_node < domain) {
-        f->domain = c->dev_per_node;
-    }
+    if (n && domain == n->dev_per_node && per_node < domain) f->domain = per_node;
     weft_cost_constants_link(k, n ? n->intra_kind : "pcie", in, &f->in);
     weft_cost_constants_link(k, n ? n->inter_kind : "ethernet", out, &f->out);
 }
@@ -92,7 +91,7 @@ static weft_status add_device(const weft_hardware *h, const weft_cost_constants 
     memcpy(d->rate, h->device[i].rate, sizeof(*d->rate) * (size_t)d->n_rate);
     weft_cost_constants_device(k, d);
     out->known = out->known && weft_cost_kind_of(k, WEFT_COST_DEVICE, name) > 0;
-    set_fabric(k, net_for(h, c, i), c, &out->fabric[out->n]);
+    weft_estimate_fabric(k, net_for(h, c, i), c->dev_per_node, &out->fabric[out->n]);
     *at = out->n++;
     return WEFT_OK;
 }
