@@ -136,7 +136,7 @@ static weft_status no_term(weft_cost_family f, const char *key, const char *term
     const char *list[MAX_TERM];
     for (int i = 0; i < family[f].n; i++) list[i] = family[f].term[i].name;
     const char *near = weft_suggest(term, list, family[f].n);
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s: there is no such term of a %s%s%s%s", key,
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: no such term of the kind %s%s%s%s", key,
                      family[f].name, near ? ", did you mean '" : "", near ? near : "",
                      near ? "'?" : "");
 }

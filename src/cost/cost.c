@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "cost/cost_priv.h"
+#include "cost/op.h"
 
 /* The type that sets the rate: the first floating operand's. */
 static const char *rate_type(const weft_instr *i)
@@ -28,21 +29,18 @@ static const char *rate_type(const weft_instr *i)
 double weft_cost_roofline(const weft_device_kind *d, const char *dtype, double flops,
                           double bytes)
 {
-    double compute =
-        flops > 0 ? flops / (weft_cluster_flops(d, dtype) * d->efficiency) : 0;
-    return fmax(compute, bytes / d->mem_Bps) + d->launch_s;
+    weft_cost_op o = {
+        .work = WEFT_COST_PRODUCT, .dtype = dtype, .flops = flops, .bytes = bytes};
+    return weft_cost_op_seconds(&o, d);
 }
 
 static weft_status compute_seconds(const weft_instr *i, const weft_device_kind *d,
                                    double *out)
 {
-    double flops = weft_instr_flops(i), bytes = weft_instr_bytes(i), peak;
-    peak = weft_cluster_flops(d, rate_type(i));
-    if (peak <= 0 && flops > 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "device %s has no flops for %s", d->name,
-                         rate_type(i));
-    *out = weft_cost_roofline(d, rate_type(i), flops, bytes);
-    return WEFT_OK;
+    *out = weft_cost_roofline(d, rate_type(i), weft_instr_flops(i), weft_instr_bytes(i));
+    if (isfinite(*out)) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "device %s has no flops for %s", d->name,
+                     rate_type(i));
 }
 
 static weft_status no_rank(const weft_cluster *c, int rank)

@@ -165,7 +165,8 @@ static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p
             p->dp_overlap ? 0.9 * (x->fwd_s + x->bwd_s) : e->dp_cover * x->bwd_s;
         if (p->zero == 0) {
             double s = weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, sum);
-            out += wait_for(s, hide * e->dp_exposed, cover);
+            out +=
+                wait_for(s, hide * (p->pp > 1 ? e->dp_exposed_pp : e->dp_exposed), cover);
             continue;
         }
         double calls = p->zero < 3 ? 1 : x->n_layer + 1; /* zero 3: layer by layer */
@@ -270,7 +271,9 @@ static double crowd(const weft_cost_table *t, const weft_cost_point *p)
     double                   domain = t->fabric[0].domain, s = 0;
     double                   x = (double)p->pp * p->dp * v->tp * v->cp / domain / 64;
     if (t->engine.wide_s > 0 && p->pp > 1 && v->tp > 2 * domain) s += t->engine.wide_s;
-    if (t->engine.crowd_s > 0) s += t->engine.crowd_s * fmin(1, pow(x, 8));
+    if (t->engine.crowd_s > 0 &&
+        (p->pp > 1 || v->tp >= domain)) /* the rest stays inside nodes */
+        s += t->engine.crowd_s * fmin(1, pow(x, 8));
     return s;
 }
 
@@ -312,4 +315,10 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     out->optimizer_s = z.optimizer_s;
     out->fixed_s     = e->step_s + m * (e->micro_s + crowd(t, p));
     out->step_s = m * (z.slow_s + p2p) + idle + z.dp_s + z.optimizer_s + out->fixed_s;
+    if (e->thrash > 0 && out->mem_bytes > out->mem_limit) {
+        double more = out->step_s *
+                      expm1(e->thrash * fmin(out->mem_bytes / out->mem_limit - 1, 0.2));
+        out->step_s += more;
+        out->host_s += more;
+    }
 }
