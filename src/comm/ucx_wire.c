@@ -229,14 +229,13 @@ static void on_opened(ucx_end *e, const ucx_head *h)
     p->answer  = 1;
 }
 
+/* Who asks may be a call ahead: it is still this port that keeps us. */
 static void on_ask(ucx_end *e, const ucx_head *h)
 {
     ucx_port *p    = weft_comm__ucx_port(e, UCX_GROUP, -1, h->port);
-    bool      here = p && p->epoch == h->epoch && p->seq >= h->seq;
-    weft_comm__ucx_tell(
-        e, h->source, UCX_ANSWER,
-        (ucx_head){.port = h->port, .at = here && p->waits_on >= 0 ? p->waits_on : -1},
-        NULL);
+    bool      here = p && p->epoch == h->epoch;
+    weft_comm__ucx_tell(e, h->source, UCX_ANSWER,
+                        (ucx_head){.port = h->port, .at = here ? p->waits_on : -1}, NULL);
 }
 
 static void on_port(ucx_end *e, const ucx_head *h, const void *data, int64_t bytes)
