@@ -247,7 +247,8 @@ static weft_status write_node(writer *w, int node)
         i.n_own_in = ++i.n_in;
     }
     for (int j = 0; j < n->n_out; j++) {
-        if (p->accum[n->out[j]] >= 0) i.add |= 1u << j;
+        if (p->accum[n->out[j]] >= 0 && weft_op_get(n->op)->flags & WEFT_OP_ADDS)
+            i.add |= 1u << j;
         write_result(w, n->out[j], &i.out[j]);
     }
     if (weft_op_get(n->op)->flags & WEFT_OP_COMM) make_collective(n, &i);

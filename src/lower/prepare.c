@@ -101,8 +101,10 @@ static void place_concat(weft_lower__pass *p, const weft_graph_node *n)
 /* accumulate(g): g's maker writes, or adds, straight into the accumulator when it can. */
 static void place_accumulate(weft_lower__pass *p, const weft_graph_node *n)
 {
-    const weft_graph *g = p->g;
-    weft_vid          v = fresh_result(p, n->in[0], WEFT_OP_ADDS), out = n->out[0];
+    const weft_graph *g   = p->g;
+    weft_vid          out = n->out[0];
+    /* the one term of the step is the sum: whoever makes it writes it there */
+    weft_vid v       = fresh_result(p, n->in[0], p->one_micro ? 0 : WEFT_OP_ADDS);
     p->loc[out].root = out;
     weft_lower__dense(&g->value[out].type.shape, p->loc[out].stride);
     if (v < 0) return;

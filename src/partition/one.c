@@ -211,7 +211,9 @@ weft_status weft_partition__one(const weft_graph *g, const weft_partition_option
     weft_status   st  = WEFT_OK;
 
     WEFT_TRY(weft_partition__check(o));
-    WEFT_GO(weft_lower(g, &(weft_lower_options){.one_micro = o->n_micro == 1}, &s));
+    /* each rank has one micro-batch; where an actor sums over ranks, uses of a tied table stay apart */
+    bool once = o->n_micro == 1 || (r->local && o->n_micro == r->n_part);
+    WEFT_GO(weft_lower(g, &(weft_lower_options){.one_micro = once}, &s));
     WEFT_GO(weft_arena_create(&tmp));
     WEFT_GO(weft_program_create(g->name, &p));
     WEFT_GO(build(s, o, r, p, tmp));

@@ -122,12 +122,34 @@ static int state_slab(const weft_program *p)
     return -1;
 }
 
-/* Gradients lie in the work slab: where ranks share memory they are summed where they are. */
-static int work_slab(const weft_program *p)
+static bool lies_in(const weft_program *p, const weft_instr *i, int slab)
 {
-    int i = 0;
-    while (p->slab[i].kind != WEFT_SLAB_WORK) i++;
-    return i;
+    for (int k = 0; k < i->n_in; k++)
+        if (p->buffer[i->in[k].buffer].slab == slab) return true;
+    for (int k = 0; k < i->n_out; k++)
+        if (p->buffer[i->out[k].buffer].slab == slab) return true;
+    return false;
+}
+
+/* Gradients, and parameters that ranks give each other parts of: where ranks share memory, collectives work on them
+ * where they are. */
+static bool peers_reach(const weft_program *p, int slab)
+{
+    if (p->slab[slab].kind == WEFT_SLAB_STAGING) return false;
+    for (int a = 0; a < p->n_actor; a++)
+        for (int i = 0; i < p->actor[a].n_instr; i++) {
+            const weft_instr *q = &p->actor[a].instr[i];
+            if (q->kind == WEFT_INSTR_COLLECTIVE && lies_in(p, q, slab)) return true;
+        }
+    return false;
+}
+
+/* Slabs of this runner's own that lie in memory of all ranks. */
+static bool in_common(const weft_runner *r, int slab)
+{
+    const weft_program *p = r->o.made->program;
+    if (!r->o.comm || strcmp(r->o.comm->transport, "shm")) return false;
+    return !(r->shared && slab == state_slab(p)) && peers_reach(p, slab);
 }
 
 static bool same_layout(const weft_program *a, const weft_program *b)
@@ -163,9 +185,9 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
         r->slab[state_slab(p)] = weft_exec_slab(o->state_of->exec, state_slab(q));
         r->shared              = true;
     }
-    if (o->comm && !strcmp(o->comm->transport, "shm"))
-        WEFT_GO(weft_comm_shm_alloc(o->comm, p->slab[work_slab(p)].bytes,
-                                    &r->slab[work_slab(p)]));
+    for (int i = 0; i < p->n_slab; i++)
+        if (in_common(r, i))
+            WEFT_GO(weft_comm_shm_alloc(o->comm, p->slab[i].bytes, &r->slab[i]));
     weft_exec_options e = {.pool        = o->pool,
                            .comm        = o->comm,
                            .slab        = r->slab,
@@ -187,8 +209,8 @@ void weft_runner_destroy(weft_runner *r)
 {
     if (!r) return;
     weft_exec_destroy(r->exec);
-    if (r->o.comm && r->slab && !strcmp(r->o.comm->transport, "shm"))
-        weft_comm_shm_free(r->o.comm, r->slab[work_slab(r->o.made->program)]);
+    for (int i = 0; r->slab && r->o.made && i < r->o.made->program->n_slab; i++)
+        if (in_common(r, i)) weft_comm_shm_free(r->o.comm, r->slab[i]);
     free(r->sample[0]);
     free(r->sample[1]);
     free(r->slab);
@@ -218,8 +240,8 @@ weft_runner_memory weft_runner_mem(const weft_runner *r)
     weft_exec_memory    e = weft_exec_mem(r->exec);
     weft_runner_memory  m = {.bytes = e.total_bytes - e.comm_bytes};
     if (r->shared) m.bytes -= p->slab[state_slab(p)].bytes;
-    if (r->o.comm && !strcmp(r->o.comm->transport, "shm"))
-        m.shared_bytes = p->slab[work_slab(p)].bytes;
+    for (int i = 0; i < p->n_slab; i++)
+        if (in_common(r, i)) m.shared_bytes += p->slab[i].bytes;
     return m;
 }
 
