@@ -208,14 +208,13 @@ static weft_status read_block(weft_yaml *y, int parent, weft_node **out)
     weft_reader *r = &y->r;
     if (at_end(y) || weft_base__yaml_column(y) <= parent)
         return weft_base__new_node(r, WEFT_NODE_NULL, out);
+    bool list = at_dash(y);
+    if (!list && !weft_base__yaml_at_key(y))
+        return weft_base__yaml_scalar(y, parent,
+                                      out); /* flow collections count themselves */
     if (++r->depth > WEFT_DOC_MAX_DEPTH)
         return weft_base__fail(r, "nested deeper than %d", WEFT_DOC_MAX_DEPTH);
-    if (at_dash(y))
-        WEFT_TRY(read_list(y, out));
-    else if (weft_base__yaml_at_key(y))
-        WEFT_TRY(read_map(y, out));
-    else
-        WEFT_TRY(weft_base__yaml_scalar(y, parent, out));
+    WEFT_TRY(list ? read_list(y, out) : read_map(y, out));
     r->depth--;
     return WEFT_OK;
 }
