@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "compile/compile_priv.h"
 #include "graph/build.h"
 #include "partition/partition.h"
 
@@ -33,22 +34,17 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
     return WEFT_OK;
 }
 
-/* Marks on values that the graph has: a forward graph lacks those on optimizer states. */
-static weft_status shard(const weft_plan *plan, weft_compiled *out)
+static weft_status shard(const weft_compile_spec *s, weft_compiled *out)
 {
-    weft_plan          p  = *plan;
     weft_arena        *a  = NULL;
     weft_status        st = WEFT_OK;
     weft_shard_options o;
+    weft_plan          p = *s->plan;
     WEFT_GO(weft_arena_create(&a));
-    p.mark   = WEFT_ARENA_ARRAY(a, weft_mark, plan->n_mark + 1);
-    p.n_mark = 0;
-    WEFT_GO(weft_arena_status(a));
-    for (int i = 0; i < plan->n_mark; i++)
-        if (out->training.graph || weft_graph_find(out->graph, plan->mark[i].name) >= 0)
-            p.mark[p.n_mark++] = plan->mark[i];
+    if (!out->training.graph) WEFT_GO(weft_compile__forward_marks(s, out->graph, a, &p));
     WEFT_GO(weft_plan_shard(&p, out->graph, a, &o));
     WEFT_GO(weft_shard_propagate(out->graph, &o, &out->sharding));
+    if (s->kept && s->kept->sharding) WEFT_GO(weft_compile__same_parts(s->kept, out));
 out:
     weft_arena_destroy(a);
     return st;
@@ -75,8 +71,8 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
     WEFT_GO(weft_plan_cuts(p, out->graph, cut));
     o.cut = cut;
     if (!whole) {
-        WEFT_GO(shard(p, out));
         out->place = s->rank % weft_plan_places(p);
+        WEFT_GO(shard(s, out));
         WEFT_GO(weft_partition(out->graph, out->sharding, &o, &out->program));
     } else {
         WEFT_GO(weft_partition_pipe(out->graph, &o, &out->program));

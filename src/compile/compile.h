@@ -30,6 +30,8 @@ typedef struct weft_compile_spec {
     weft_compile_optimizer optimizer;
     const weft_plan       *plan; /* borrowed; NULL: one rank */
     int                    rank; /* of the plan's world */
+    const struct weft_compiled
+        *kept; /* evaluation: parameters lie as they do there, or it is refused; NULL */
 } weft_compile_spec;
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */

@@ -16,6 +16,7 @@ weft_status weft_session__eval_open(weft_session *s)
     WEFT_TRY(weft_data_open(s->job.eval.data, &d, &e->data));
     weft_compile_spec spec = weft_job_spec(&s->job);
     if (s->o->comm) spec.plan = s->plan, spec.rank = s->o->comm->rank;
+    spec.kept = &s->made;
     WEFT_TRY(weft_compile_eval(&spec, &e->made));
     weft_runner_options o = {.made     = &e->made,
                              .pool     = s->pool,
@@ -23,7 +24,10 @@ weft_status weft_session__eval_open(weft_session *s)
                              .data     = e->data,
                              .comm     = s->o->comm,
                              .state_of = s->runner};
-    return weft_runner_create(&o, &e->runner);
+    WEFT_TRY(weft_runner_create(&o, &e->runner));
+    if (!s->parts) return WEFT_OK;
+    WEFT_TRY(weft_parts_create(&e->made, e->runner, s->o->comm, s->group, 0, &e->parts));
+    return weft_loans_create(s->parts, e->parts, WEFT_SESSION__TAG_LOANS, &e->loans);
 }
 
 weft_status weft_session__eval_run(weft_session *s, double *loss)
@@ -32,6 +36,7 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
     double              sum    = 0;
     int64_t             labels = 0;
     weft_runner_take_state(e->runner);
+    if (e->loans) WEFT_TRY(weft_loans_renew(e->loans));
     for (int64_t b = 0; b < s->job.eval.batches; b++) {
         int64_t first = b * s->job.batch;
         int64_t n     = weft_data_count_labels(e->data, first, s->job.batch);
@@ -46,6 +51,8 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
 
 void weft_session__eval_close(weft_session *s)
 {
+    weft_loans_destroy(s->eval.loans);
+    weft_parts_destroy(s->eval.parts);
     weft_runner_destroy(s->eval.runner);
     weft_compiled_fini(&s->eval.made);
     weft_data_close(s->eval.data);

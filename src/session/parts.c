@@ -213,7 +213,7 @@ weft_status weft_parts_create(const weft_compiled *made, const weft_runner *r,
     WEFT_GO(list_values(p, made, r));
     if (comm) WEFT_GO(exchange(p, all));
     WEFT_GO(find_owners(p, made->graph));
-    if (comm) WEFT_GO(open_channels(p, tag));
+    if (comm && tag) WEFT_GO(open_channels(p, tag));
     *out = p;
     a    = NULL;
 out:
@@ -231,6 +231,11 @@ int weft_parts_find(const weft_parts *p, const char *name)
     for (int i = 0; i < p->n_value; i++)
         if (!strcmp(p->value[i].name, name)) return i;
     return -1;
+}
+
+void *weft_parts_memory(const weft_parts *p, int v)
+{
+    return p->value[v].p;
 }
 
 const weft_compiled_part *weft_parts_own(const weft_parts *p, int v)
@@ -327,4 +332,116 @@ weft_status weft_parts_release(weft_parts *p)
     for (int k = 1; k < p->world; k++)
         WEFT_TRY(ask(p, k, &(request){.kind = REQUEST_END}));
     return WEFT_OK;
+}
+
+/* ---- loans ---- */
+
+typedef struct loan {
+    int                from, to;
+    char              *p; /* at either end */
+    int64_t            bytes;
+    weft_comm_channel *ch; /* NULL: of other ranks */
+} loan;
+
+struct weft_loans {
+    weft_arena *arena;
+    weft_comm  *comm;
+    int         n, cap;
+    loan       *loan;
+};
+
+enum {
+    LOAN_PIECE = 8 * WEFT_PARTS_CHUNK /* bytes of a message */
+};
+
+static bool has(const value *x, int rank)
+{
+    return x->at[rank].type.shape.n >= 0;
+}
+
+/* Rank k's part of value y of the second program, from whoever has it in the first as x. */
+static weft_status add_loan(weft_loans *l, const weft_parts *first, const value *x,
+                            const value *y, int k)
+{
+    int from = 0;
+    while (from < first->world && !(has(x, from) && same_part(&x->at[from], &y->at[k])))
+        from++;
+    if (from == first->world)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "no rank has what rank %d needs of %s", k,
+                         y->name);
+    WEFT_TRY(
+        weft_arena_grow(l->arena, (void **)&l->loan, &l->cap, l->n + 1, sizeof *l->loan));
+    l->loan[l->n++] = (loan){.from  = from,
+                             .to    = k,
+                             .p     = first->rank == from ? x->p : y->p,
+                             .bytes = weft_part_count(&y->at[k]) * y->size};
+    return WEFT_OK;
+}
+
+static weft_status find_loans(weft_loans *l, const weft_parts *first,
+                              const weft_parts *second)
+{
+    for (int i = 0; i < second->n_value; i++) {
+        const value *y = &second->value[i];
+        int          v = weft_parts_find(first, y->name);
+        for (int k = 0; v >= 0 && k < first->world; k++)
+            if (has(y, k) && !has(&first->value[v], k) && weft_part_count(&y->at[k]) > 0)
+                WEFT_TRY(add_loan(l, first, &first->value[v], y, k));
+    }
+    return WEFT_OK;
+}
+
+/* One channel for each pair of ranks. */
+static weft_status open_loans(weft_loans *l, int tag)
+{
+    for (int i = 0; i < l->n; i++) {
+        loan *x     = &l->loan[i];
+        bool  gives = x->from == l->comm->rank, takes = x->to == l->comm->rank;
+        for (int k = 0; k < i && !x->ch; k++)
+            if (l->loan[k].from == x->from && l->loan[k].to == x->to)
+                x->ch = l->loan[k].ch;
+        if (x->ch || (!gives && !takes)) continue;
+        WEFT_TRY(weft_comm_open_channel(l->comm, gives ? x->to : x->from,
+                                        gives ? WEFT_COMM_SEND : WEFT_COMM_RECV, tag,
+                                        LOAN_PIECE, 1, &x->ch));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_loans_create(weft_parts *first, weft_parts *second, int tag,
+                              weft_loans **out)
+{
+    weft_arena *a  = NULL;
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_arena_create(&a));
+    weft_loans *l = WEFT_ARENA_NEW(a, weft_loans);
+    if (!l) WEFT_GO(weft_arena_status(a));
+    *l = (weft_loans){.arena = a, .comm = first->comm};
+    WEFT_GO(find_loans(l, first, second));
+    WEFT_GO(open_loans(l, tag));
+    *out = l;
+    a    = NULL;
+out:
+    weft_arena_destroy(a);
+    return st;
+}
+
+/* All ranks go through the same list, so nobody waits in a circle. */
+weft_status weft_loans_renew(weft_loans *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        const loan *x = &l->loan[i];
+        for (int64_t at = 0, k; x->ch && at < x->bytes; at += k) {
+            k = x->bytes - at < LOAN_PIECE ? x->bytes - at : LOAN_PIECE;
+            WEFT_TRY(x->from == l->comm->rank
+                         ? weft_comm_send(l->comm, x->ch, x->p + at, k)
+                         : weft_comm_recv(l->comm, x->ch, x->p + at, k));
+        }
+    }
+    return WEFT_OK;
+}
+
+void weft_loans_destroy(weft_loans *l)
+{
+    if (l) weft_arena_destroy(l->arena);
 }

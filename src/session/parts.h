@@ -16,14 +16,17 @@ enum {
     WEFT_PARTS_CHUNK = 1 << 15 /* elements in a message */
 };
 
-/* Collective.  all: the group of all ranks; tag and tag + 1 are its channels'.  Borrows all it is given. */
+/* Collective.  all: the group of all ranks; tag and tag + 1 are its channels'; tag 0: nobody will pull.  Borrows all
+ * it is given. */
 weft_status weft_parts_create(const weft_compiled *made, const weft_runner *r,
                               weft_comm *comm, weft_comm_group *all, int tag,
                               weft_parts **out);
 void        weft_parts_destroy(weft_parts *p); /* accepts NULL */
 
 /* The number of a parameter or state; -1: the graph has no such. */
-int weft_parts_find(const weft_parts *p, const char *name);
+int   weft_parts_find(const weft_parts *p, const char *name);
+void *weft_parts_memory(const weft_parts *p,
+                        int               value); /* of this rank's part, or NULL */
 /* This rank's part, or NULL where it has none. */
 const weft_compiled_part *weft_parts_own(const weft_parts *p, int value);
 
@@ -33,6 +36,17 @@ weft_status weft_parts_pull(weft_parts *p, int value, const weft_region *r, int6
                             int64_t n, void *out);
 weft_status weft_parts_serve(weft_parts *p);
 weft_status weft_parts_release(weft_parts *p);
+
+/* ---- between two programs ---- */
+
+/* Parts that a rank's second program has and its first has not: another rank, which has them in the first one, sends
+ * them.  Collective; tag is its channels'. */
+typedef struct weft_loans weft_loans;
+
+weft_status weft_loans_create(weft_parts *first, weft_parts *second, int tag,
+                              weft_loans **out);
+weft_status weft_loans_renew(weft_loans *l);
+void        weft_loans_destroy(weft_loans *l); /* accepts NULL */
 
 /* ---- one part ---- */
 

@@ -98,7 +98,7 @@ static weft_status fill_state(weft_session *s)
     }
     weft_ckpt_close(s->resume);
     s->resume = NULL;
-    return weft_runner_refresh_twins(s->runner);
+    return s->parts ? WEFT_OK : weft_runner_refresh_twins(s->runner);
 }
 
 static weft_status open_outputs(weft_session *s)
@@ -190,9 +190,9 @@ static weft_status start(weft_session *s)
                                    WEFT_SESSION__TAG_PARTS, &s->parts));
     s->weights = (weft_weights){.model = s->made.model, .parts = s->parts};
     WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
+    WEFT_TRY(weft_session__eval_open(s));
     weft_sharding_destroy(s->made.sharding); /* parts know it now */
     s->made.sharding = NULL;
-    WEFT_TRY(weft_session__eval_open(s));
     WEFT_TRY(plan_memory(s));
     WEFT_TRY(fill_state(s));
     s->step_s = WEFT_ARENA_ARRAY(s->arena, double, MAX_TIMED);

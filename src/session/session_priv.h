@@ -19,6 +19,8 @@ typedef struct weft_session__eval {
     weft_compiled made;
     weft_runner  *runner;
     weft_data    *data;
+    weft_parts   *parts;
+    weft_loans   *loans; /* parameters that the training program has elsewhere */
 } weft_session__eval;
 
 typedef struct weft_session {
@@ -55,6 +57,7 @@ enum {
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
     WEFT_SESSION__TAG_PARTS = WEFT_SESSION__TAG + 1, /* and the one behind it */
     WEFT_SESSION__TAG_TRACE = WEFT_SESSION__TAG + 3, /* and the one behind it */
+    WEFT_SESSION__TAG_LOANS = WEFT_SESSION__TAG + 5,
 };
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */

@@ -1,5 +1,6 @@
 #include "session/weights.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,17 +100,57 @@ static weft_status fetch(const weft_weights *w, const weft_model_param *p,
 
 /* ---- initial numbers ---- */
 
+/* Elements [index, index + n) of a tensor. */
+typedef weft_status (*make_fn)(const void *arg, int64_t index, int64_t n, float *out);
+
+typedef struct fill_arg {
+    make_fn     make;
+    const void *arg;
+    void       *to;
+    weft_dtype  dtype; /* of to */
+} fill_arg;
+
+static weft_status fill_run(void *arg, int64_t at, int64_t index, int64_t n)
+{
+    const fill_arg *f = arg;
+    float           buf[4096];
+    if (f->dtype == WEFT_DTYPE_F32) return f->make(f->arg, index, n, (float *)f->to + at);
+    for (int64_t done = 0, k; done < n; done += k) {
+        k = n - done < (int64_t)WEFT_COUNT(buf) ? n - done : (int64_t)WEFT_COUNT(buf);
+        WEFT_TRY(f->make(f->arg, index + done, k, buf));
+        WEFT_TRY(weft_convert_from_f32(
+            f->dtype, buf, k, (char *)f->to + (at + done) * weft_dtype_bytes(f->dtype)));
+    }
+    return WEFT_OK;
+}
+
+/* Makes what is here of a tensor; also of the parameter's copy in another type, which may be cut otherwise. */
+static weft_status fill_tensor(const weft_weights *w, const weft_model_param *p,
+                               const weft_model_tensor *t, make_fn make, const void *arg)
+{
+    fill_arg f = {make, arg, memory_of(w, p), WEFT_DTYPE_F32};
+    int64_t  n = weft_shape_count(&t->shape);
+    char     name[1024];
+    WEFT_TRY(walk_own(w, p, t, 0, n, fill_run, &f));
+    if (!w->parts) return WEFT_OK;
+    snprintf(name, sizeof name, "%s.bf16", p->name);
+    int twin = weft_parts_find(w->parts, name);
+    if (twin < 0 || !weft_parts_own(w->parts, twin)) return WEFT_OK;
+    f.to    = weft_parts_memory(w->parts, twin);
+    f.dtype = WEFT_DTYPE_BF16;
+    return weft_part_walk(weft_parts_own(w->parts, twin), &t->region, 0, n, fill_run, &f);
+}
+
 typedef struct init_arg {
     const weft_model_param  *p;
     const weft_model_tensor *t;
     uint64_t                 seed;
-    float                   *to;
 } init_arg;
 
-static weft_status init_run(void *arg, int64_t at, int64_t index, int64_t n)
+static weft_status make_init(const void *arg, int64_t index, int64_t n, float *out)
 {
     const init_arg *i = arg;
-    weft_model_init_values(i->p, i->t, i->seed, index, n, i->to + at);
+    weft_model_init_values(i->p, i->t, i->seed, index, n, out);
     return WEFT_OK;
 }
 
@@ -118,27 +159,21 @@ weft_status weft_weights_init(const weft_weights *w, uint64_t seed)
     for (int i = 0; i < n_all(w); i++)
         for (int k = 0; k < nth(w, i)->n_tensor; k++) {
             const weft_model_param *p = nth(w, i);
-            init_arg                x = {p, &p->tensor[k], seed, memory_of(w, p)};
-            WEFT_TRY(walk_own(w, p, x.t, 0, weft_shape_count(&x.t->shape), init_run, &x));
+            init_arg                x = {p, &p->tensor[k], seed};
+            WEFT_TRY(fill_tensor(w, p, x.t, make_init, &x));
         }
     return WEFT_OK;
 }
 
 /* ---- from files ---- */
 
-typedef struct read_arg {
-    const weft_store_tensor *t;
-    float                   *to;
-} read_arg;
-
-static weft_status read_run(void *arg, int64_t at, int64_t index, int64_t n)
+static weft_status make_read(const void *arg, int64_t index, int64_t n, float *out)
 {
-    const weft_store_tensor *t = ((read_arg *)arg)->t;
-    float                   *p = ((read_arg *)arg)->to + at;
+    const weft_store_tensor *t = arg;
     const char *from = (const char *)t->data + index * weft_dtype_bytes(t->dtype);
-    for (int64_t k; n > 0; n -= k, p += k, from += k * weft_dtype_bytes(t->dtype)) {
+    for (int64_t k; n > 0; n -= k, out += k, from += k * weft_dtype_bytes(t->dtype)) {
         k = n < CHUNK ? n : CHUNK;
-        WEFT_TRY(weft_convert_to_f32(t->dtype, from, k, p));
+        WEFT_TRY(weft_convert_to_f32(t->dtype, from, k, out));
         weft_io_map_read(from, (size_t)(k * weft_dtype_bytes(t->dtype)));
     }
     return WEFT_OK;
@@ -153,8 +188,7 @@ static weft_status read_tensor(const weft_weights *w, const char *file,
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s has shape [%s], the model needs [%s]",
                          file, s->name, weft_shape_text(&s->shape, a, sizeof a),
                          weft_shape_text(&t->shape, b, sizeof b));
-    read_arg    arg = {s, memory_of(w, p)};
-    weft_status st  = walk_own(w, p, t, 0, weft_shape_count(&s->shape), read_run, &arg);
+    weft_status st = fill_tensor(w, p, t, make_read, s);
     return st == WEFT_OK ? st : weft_fail_in(st, "%s: %s: ", file, s->name);
 }
 

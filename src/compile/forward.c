@@ -1,0 +1,72 @@
+/* Forward programs beside a training program: the same parameters in the same parts. */
+#include <string.h>
+
+#include "compile/compile_priv.h"
+
+/* "wte.weight.bf16" -> "wte.weight", where the graph has only that. */
+static const char *name_here(const weft_graph *g, const char *name, weft_arena *a)
+{
+    size_t n = strlen(name);
+    if (weft_graph_find(g, name) >= 0) return name;
+    if (n < 6 || strcmp(name + n - 5, ".bf16")) return NULL;
+    char *base = weft_arena_strndup(a, name, n - 5);
+    return base && weft_graph_find(g, base) >= 0 ? base : NULL;
+}
+
+static bool says(const weft_plan *p, const char *name, int axis)
+{
+    for (int i = 0; i < p->n_mark; i++)
+        for (int k = 0; k < p->mark[i].layout.n; k++)
+            if (!strcmp(p->mark[i].name, name) && p->mark[i].layout.split[k].axis == axis)
+                return true;
+    return false;
+}
+
+weft_status weft_compile__forward_marks(const weft_compile_spec *s, const weft_graph *g,
+                                        weft_arena *a, weft_plan *out)
+{
+    const weft_plan *p   = s->plan;
+    int              cap = p->n_mark + g->n_value * WEFT_MAX_AXIS + 1;
+    out->mark            = WEFT_ARENA_ARRAY(a, weft_mark, cap);
+    out->n_mark          = 0;
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < p->n_mark; i++) {
+        const char *name = name_here(g, p->mark[i].name, a);
+        if (!name) continue;
+        out->mark[out->n_mark]        = p->mark[i];
+        out->mark[out->n_mark++].name = name;
+    }
+    for (weft_vid v = 0; v < g->n_value && s->kept && s->kept->sharding; v++) {
+        weft_vid t = weft_graph_find(s->kept->graph, g->value[v].name);
+        if (g->value[v].kind != WEFT_VALUE_PARAM || t < 0) continue;
+        const weft_layout *l = &s->kept->sharding->value[t];
+        for (int k = 0; k < l->n; k++) {
+            const weft_split *x = &l->split[k];
+            if (says(out, g->value[v].name, x->axis)) continue;
+            bool       lane    = x->axis == p->lane_axis;
+            weft_mark *m       = &out->mark[out->n_mark++];
+            *m                 = (weft_mark){.name     = g->value[v].name,
+                                             .value    = -1,
+                                             .layout   = weft_layout_replicated(0, l->n_dim),
+                                             .open     = (1u << l->n_dim) - 1,
+                                             .rest     = lane,
+                                             .priority = lane};
+            m->layout.split[0] = *x;
+            m->layout.n        = 1;
+        }
+    }
+    return weft_arena_status(a);
+}
+
+weft_status weft_compile__same_parts(const weft_compiled *kept, const weft_compiled *c)
+{
+    for (weft_vid v = 0; v < c->graph->n_value; v++) {
+        const char *name = c->graph->value[v].name;
+        weft_vid    t    = weft_graph_find(kept->graph, name);
+        if (c->graph->value[v].kind != WEFT_VALUE_PARAM || t < 0) continue;
+        if (!weft_layout_equal(&c->sharding->value[v], &kept->sharding->value[t]))
+            return WEFT_FAIL(WEFT_ERR_INTERNAL,
+                             "evaluation: %s lies otherwise than in training", name);
+    }
+    return WEFT_OK;
+}
