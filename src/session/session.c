@@ -163,7 +163,8 @@ static weft_status plan_memory(weft_session *s)
     s->r.mem_shared_bytes = m.shared_bytes + e.shared_bytes;
     if (s->o->comm) { /* once, whatever runs over it */
         s->r.mem_peak_bytes += s->o->comm->bytes;
-        if (m.shared_bytes) s->r.mem_shared_bytes += s->o->comm->bytes;
+        if (!strcmp(s->o->comm->transport, "shm"))
+            s->r.mem_shared_bytes += s->o->comm->bytes;
     }
     int64_t *of = WEFT_ARENA_ARRAY(s->arena, int64_t, s->o->comm ? s->o->comm->world : 1);
     WEFT_TRY(weft_arena_status(s->arena));
