@@ -29,7 +29,7 @@ PRIOR = {
     ("engine", "tp_exposed"): (0.05, 0.4), ("engine", "tp_overlap"): (0.1, 0.4),
     ("engine", "cp_exposed"): (0.2, 0.6), ("engine", "ep_exposed"): (0.2, 1),
     ("engine", "pp_exposed"): (0.1, 0.8), ("engine", "dp_exposed"): (0.1, 0.8),
-    ("engine", "dp_exposed_pp"): (0.1, 0.8), ("engine", "zero_exposed"): (0.1, 0.8), ("engine", "gather_exposed"): (0.1, 1.2),
+    ("engine", "dp_exposed_pp"): (0.1, 0.8), ("engine", "dp_cover"): (0.05, 0.5), ("engine", "zero_exposed"): (0.1, 0.8), ("engine", "gather_exposed"): (0.1, 1.2),
     ("engine", "gather_share"): (0.1, 1.5), ("engine", "dp_overlap"): (0.2, 0.3),
     ("engine", "optimizer"): (0.1, 0.4), ("engine", "bubble"): (0.03, 0.10),
     ("engine", "product"): (0.02, 0.06),
@@ -51,14 +51,15 @@ MEMORY = {("engine", t): p for t, p in {
 class Library:
     """The C side: constants by number, a table of rows predicted at once."""
 
-    def __init__(self, path, table, hardware):
+    def __init__(self, path, table, hardware, fitted=False):
         lib = self.lib = ctypes.CDLL(path)
         lib.weft_cost_kind_name.restype = lib.weft_error_text.restype = ctypes.c_char_p
         lib.weft_cost_value.restype = ctypes.c_double
         lib.weft_cost_put.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_double]
         lib.weft_cost_term_at.restype = ctypes.c_void_p
         self.c, self.b = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(lib.weft_cost_constants_create(ctypes.byref(self.c)))
+        make = lib.weft_cost_constants_create if fitted else lib.weft_cost_constants_unfitted
+        self.check(make(ctypes.byref(self.c)))
         self.check(lib.weft_estimate_batch_load(table.encode(), hardware.encode(), ctypes.byref(self.b)))
         self.term, self.kind = {}, {}
 
@@ -192,7 +193,7 @@ class Fit:
                 if (family, kind) in PINNED:
                     continue
                 if kind != "default" and sd_kind > 0:
-                    few = min(1, (len(users) / 30) ** 0.5)  # what few rows carry stays where it is
+                    few = min(1, (len(users) / 12) ** 0.5)  # what few rows carry stays where it is
                     d = Parameter(lib, family, term, kind, sd_kind * few, np.array(users))
                     d.base = base
                     d.free = True
@@ -309,7 +310,7 @@ def write(path, fits, more):
     for f in fits:
         for p, v in f.values():
             base = seen.get((p.family, "default", p.name))
-            if p.free and (p.kind == "default" or p.stated or abs(v / base - 1) > 0.001):
+            if p.free and (p.kind == "default" or p.stated or abs(v / base - 1) > 0.003):
                 seen[p.family, p.kind, p.name] = v
     with open(path, "w") as out:
         out.write("/* Written by bench/predict/fit.py from the measured steps of shared/validation/calibrate (SOURCES.md\n"
@@ -325,12 +326,12 @@ def main():
     ap.add_argument("--write")
     ap.add_argument("--leave-out", nargs="?", const="all")
     ap.add_argument("--show", action="store_true")
-    ap.add_argument("--most", type=int, default=300, help="rows of a source to fit to")
-    ap.add_argument("--scale", type=float, default=0.04, help="an error of this size weighs as one deviation of a prior")
+    ap.add_argument("--most", type=int, default=400, help="rows of a source to fit to")
+    ap.add_argument("--scale", type=float, default=0.035, help="an error of this size weighs as one deviation of a prior")
     ap.add_argument("--iterations", type=int, default=12)
     a = ap.parse_args()
     data = Data(a.data)
-    lib = Library(a.lib, data.file.name, a.data)
+    lib = Library(a.lib, data.file.name, a.data, fitted=a.show)
     good = np.where(data.good)[0]
     if a.leave_out:
         total = []

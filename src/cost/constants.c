@@ -54,23 +54,26 @@ static const struct {
 #define KIND(f, name, pattern, source) {WEFT_COST_##f, name, pattern, source},
 #define SET(f, name, term, value)
 #include "cost/constants.def"
-#include "cost/fitted.def"
 #undef KIND
 #undef SET
 };
 
-static const struct {
+typedef struct setting {
     weft_cost_family family;
     const char      *name, *term;
     double           value;
-} stated[] = {
+} setting;
+
 #define KIND(f, name, pattern, source)
 #define SET(f, name, term, value) {WEFT_COST_##f, name, #term, value},
+static const setting stated[] = {
 #include "cost/constants.def"
+};
+static const setting fitted[] = {
 #include "cost/fitted.def"
+};
 #undef KIND
 #undef SET
-};
 
 static int find_kind(const weft_cost_constants *c, weft_cost_family f, const char *name,
                      size_t len)
@@ -96,7 +99,21 @@ static void add_kind(weft_cost_constants *c, weft_cost_family f, const char *nam
     for (int i = 0; i < MAX_TERM; i++) k->value[i] = NAN;
 }
 
-weft_status weft_cost_constants_create(weft_cost_constants **out)
+static weft_status apply(weft_cost_constants *c, const setting *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        weft_cost_family f = list[i].family;
+        int              k = find_kind(c, f, list[i].name, strlen(list[i].name));
+        int              t = find_term(f, list[i].term);
+        if (k < 0 || t < 0)
+            return WEFT_FAIL(WEFT_ERR_ARG, "built-in constants: there is no %s.%s",
+                             list[i].name, list[i].term);
+        c->kind[f][k].value[t] = list[i].value;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_cost_constants_unfitted(weft_cost_constants **out)
 {
     weft_cost_constants *c = calloc(1, sizeof(*c));
     if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for the constants");
@@ -109,19 +126,25 @@ weft_status weft_cost_constants_create(weft_cost_constants **out)
         if (c->n[known[i].family] < MAX_KIND)
             add_kind(c, known[i].family, known[i].name, known[i].pattern,
                      known[i].source);
-    for (size_t i = 0; i < WEFT_COUNT(stated); i++) {
-        weft_cost_family f = stated[i].family;
-        int              k = find_kind(c, f, stated[i].name, strlen(stated[i].name));
-        int              t = find_term(f, stated[i].term);
-        if (k < 0 || t < 0) {
-            free(c);
-            return WEFT_FAIL(WEFT_ERR_ARG, "constants.def: there is no %s.%s",
-                             stated[i].name, stated[i].term);
-        }
-        c->kind[f][k].value[t] = stated[i].value;
+    weft_status st = apply(c, stated, WEFT_COUNT(stated));
+    if (st != WEFT_OK) {
+        free(c);
+        return st;
     }
     *out = c;
     return WEFT_OK;
+}
+
+weft_status weft_cost_constants_create(weft_cost_constants **out)
+{
+    weft_cost_constants *c;
+    WEFT_TRY(weft_cost_constants_unfitted(&c));
+    weft_status st = apply(c, fitted, WEFT_COUNT(fitted));
+    if (st == WEFT_OK)
+        *out = c;
+    else
+        free(c);
+    return st;
 }
 
 void weft_cost_constants_destroy(weft_cost_constants *c)

@@ -38,6 +38,8 @@ typedef struct weft_cost_term {
 typedef struct weft_cost_constants weft_cost_constants;
 
 weft_status weft_cost_constants_create(weft_cost_constants **out); /* the built-in ones */
+/* Without what was fitted: where bench/predict/fit.py starts. */
+weft_status weft_cost_constants_unfitted(weft_cost_constants **out);
 void        weft_cost_constants_destroy(weft_cost_constants *c);
 
 /* By "engine.nanotron.host_op_s", "device.default.stream", "link.ib.share"; outside its limits: refused. */

@@ -317,7 +317,7 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     out->step_s = m * (z.slow_s + p2p) + idle + z.dp_s + z.optimizer_s + out->fixed_s;
     if (e->thrash > 0 && out->mem_bytes > out->mem_limit) {
         double more = out->step_s *
-                      expm1(e->thrash * fmin(out->mem_bytes / out->mem_limit - 1, 0.2));
+                      expm1(e->thrash * fmin(out->mem_bytes / out->mem_limit - 1, 0.1));
         out->step_s += more;
         out->host_s += more;
     }
