@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm/shm.h"
+#include "compile/compile.h"
 #include "support/files.h"
 #include "weft/session.h"
 
@@ -118,7 +119,7 @@ static void planned_is_resident(void **state)
                {2, "mesh=tp=2"},
                {2, "mesh=dp=2 zero=3"},
                {2, "mesh=dp=2 recompute=full"}};
-    int64_t private[WEFT_COUNT(row)], work[WEFT_COUNT(row)]; /* of rank 1 */
+    int64_t work[WEFT_COUNT(row)]; /* of rank 1 */
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     print_message("skipped: a sanitizer's memory is not ours\n");
@@ -146,19 +147,57 @@ static void planned_is_resident(void **state)
                       row[i].words, (long long)all, (long long)shared, 100 * off);
         if (!(fabs(off) < 0.02))
             fail_msg("%s: shared memory off by %g", row[i].words, off);
-        private[i] = out[1].planned - out[1].shared;
-        work[i]    = out[1].shared;
+        work[i] = out[1].shared;
     }
-    /* parameters and both states of Adam: half of them on each rank */
-    assert_true(private[4] < private[0] * 55 / 100);
     /* what a layer keeps for its backward pass */
     assert_true(work[5] < work[0] * 97 / 100);
+}
+
+/* Parameters and Adam's two states on a rank of two, of three times the parameters. */
+static double state_share(const char *words)
+{
+    weft_compile_spec s = weft_compile_spec_default("tiny", 8, 64);
+    weft_compiled     c;
+    weft_shorthand    h;
+    weft_plan        *p;
+    s.micro_batch = 2;
+    s.lanes       = 4;
+    s.rank        = 1;
+    assert_ok(weft_shorthand_parse(words, &h));
+    assert_ok(weft_compile_plan(&s, &h, "1f1b", 1, 0, &p));
+    s.plan = p;
+    assert_ok(weft_compile_training(&s, &c));
+    double share = (double)weft_program_bytes(c.program, WEFT_SLAB_STATE) /
+                   (12 * (double)weft_model_weights(c.model));
+    weft_compiled_fini(&c);
+    weft_plan_destroy(p);
+    return share;
+}
+
+static void zero_saves(void **state)
+{
+    static const struct {
+        const char *words;
+        double      share;
+    } row[] = {{"mesh=dp=2", 1},
+               {"mesh=dp=2 zero=1", 2.0 / 3},
+               {"mesh=dp=2 zero=2", 2.0 / 3},
+               {"mesh=dp=2 zero=3", 0.5},
+               {"mesh=dp=2,tp=2 zero=3", 0.25},
+               {"mesh=dp=4 zero=3", 0.25}};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(row); i++) {
+        double got = state_share(row[i].words);
+        print_message("%-24s state is %.3f of a whole one\n", row[i].words, got);
+        assert_true(fabs(got / row[i].share - 1) < 0.03);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(planned_is_resident),
+        cmocka_unit_test(zero_saves),
     };
     return cmocka_run_group_tests(test, NULL, NULL);
 }
