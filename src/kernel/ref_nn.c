@@ -385,12 +385,12 @@ WEFT_REF(gather)
     int64_t n_x = u->in[0].shape.d[axis], n_y = u->out[0].shape.d[axis];
     weft_kernel__around(&u->in[0].shape, axis, &before, &behind);
     for (int64_t b = 0; b < before; b++)
-        for (int64_t r = 0; r < n_y; r++)
+        for (int64_t r = 0; r < n_y; r++) {
+            double id = in[1][r] - first_of(u);
             for (int64_t i = 0; i < behind; i++)
                 out[0][(b * n_y + r) * behind + i] =
-                    in_table(in[1][r], n_x)
-                        ? in[0][(b * n_x + (int64_t)in[1][r]) * behind + i]
-                        : 0;
+                    in_table(id, n_x) ? in[0][(b * n_x + (int64_t)id) * behind + i] : 0;
+        }
     return WEFT_OK;
 }
 /* y[.., idx[r], ..] += src[.., r, ..] */
@@ -401,9 +401,11 @@ WEFT_REF(scatter_add)
     weft_kernel__around(&u->in[0].shape, axis, &before, &behind);
     weft_kernel__zero(out[0], &u->out[0]);
     for (int64_t b = 0; b < before; b++)
-        for (int64_t r = 0; r < n_x; r++)
-            for (int64_t i = 0; i < behind && in_table(in[1][r], n_y); i++)
-                out[0][(b * n_y + (int64_t)in[1][r]) * behind + i] +=
+        for (int64_t r = 0; r < n_x; r++) {
+            double id = in[1][r] - first_of(u);
+            for (int64_t i = 0; i < behind && in_table(id, n_y); i++)
+                out[0][(b * n_y + (int64_t)id) * behind + i] +=
                     in[0][(b * n_x + r) * behind + i];
+        }
     return WEFT_OK;
 }

@@ -107,6 +107,7 @@ KERNEL(gather)
     job j = {.x = &c->in[0], .idx = &c->in[1], .y = &c->out[0]};
     around(&j, &j.x->shape, weft_kernel__attr(c, "axis")->i);
     j.n_idx = j.idx->shape.d[0];
+    j.first = first_of(c);
     return take(&j, x->pool);
 }
 
@@ -240,5 +241,6 @@ KERNEL(scatter_add)
     job j = {.x = &c->out[0], .y = &c->in[0], .idx = &c->in[1], .pad = -1};
     around(&j, &j.x->shape, weft_kernel__attr(c, "axis")->i);
     j.n_idx = j.idx->shape.d[0];
+    j.first = first_of(c);
     return add(&j, weft_kernel__adds(c, 0), x->pool);
 }

@@ -104,7 +104,7 @@ static weft_status attention_shapes(const weft_op_use *u, int q, int bias)
     if (kd[0] != qd[0] || kd[3] != qd[3]) return bad(u, q + 1, "q's batch and head size");
     if (vd[0] != kd[0] || vd[1] != kd[1] || vd[2] != kd[2])
         return bad(u, q + 2, "k's batch, length and heads");
-    if (kd[2] < 1 || qd[2] % kd[2])
+    if (kd[2] < 1 ? qd[2] : qd[2] % kd[2]) /* none of either: a part without heads */
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: %ld query heads are no multiple of %ld key heads", NAME(u),
                          (long)qd[2], (long)kd[2]);

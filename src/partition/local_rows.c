@@ -60,8 +60,24 @@ weft_status weft_partition__special(local *k, int node, const weft_vid *in, bool
 
 /* ---- softmaxes in parts ---- */
 
+/* The places that have parts of one softmax. */
+typedef struct meeting {
+    uint32_t axes;
+    int      group, parts, part;
+} meeting;
+
+static weft_status meet(local *k, uint32_t axes, meeting *out)
+{
+    int32_t *rank = WEFT_ARENA_ARRAY(k->tmp, int32_t, k->m->n_rank);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    *out       = (meeting){.axes = axes};
+    out->parts = weft_mesh_group(k->m, axes, k->o->place, rank);
+    while (rank[out->part] != k->m->rank[k->o->place]) out->part++;
+    return weft_partition__group(k, axes, &out->group);
+}
+
 /* All parts of x under a new first dimension. */
-static weft_vid stack(local *k, weft_vid x, int axis, int group)
+static weft_vid stack(local *k, weft_vid x, const meeting *m)
 {
     weft_shape s = k->b.g->value[x].type.shape;
     memmove(s.d + 1, s.d, sizeof *s.d * (size_t)s.n);
@@ -69,26 +85,45 @@ static weft_vid stack(local *k, weft_vid x, int axis, int group)
     s.n++;
     x = weft_build_reshape(&k->b, x, &s);
     return weft_buildf(&k->b, WEFT_OP_ALL_GATHER, NULL, 1, &x,
-                       "group=%d parts=%d part=%d size=%d", group, k->m->axis[axis].size,
-                       k->coord[axis], k->m->axis[axis].size);
+                       "group=%d parts=%d part=%d size=%d", m->group, m->parts, m->part,
+                       m->parts);
 }
 
-static weft_status merge_loss(local *k, int node, int axis, const weft_vid *in,
+static weft_status merge_loss(local *k, int node, const meeting *m, const weft_vid *in,
                               weft_vid *out)
 {
     const weft_graph_node *n = &k->g->node[node];
     weft_op_use            u = {.op = n->op, .attr = n->attr};
     weft_vid               part[3];
-    int                    group;
-    WEFT_TRY(weft_partition__group(k, 1u << axis, &group));
-    k->b.prefix = k->g->value[n->out[0]].name;
-    for (int j = 0; j < 2; j++) part[j] = stack(k, out[j], axis, group);
+    if (weft_use_int(&u, "first") >= 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: a part of a vocabulary is not cut again",
+                         k->g->value[n->out[0]].name);
+    for (int j = 0; j < 2; j++) part[j] = stack(k, out[j], m);
     part[2] = in[1];
     const char *attr =
         weft_arena_printf(k->tmp, "ignore=%lld", (long long)weft_use_int(&u, "ignore"));
     WEFT_TRY(weft_arena_status(k->tmp));
     weft_build_many(&k->b, WEFT_OP_CROSS_ENTROPY_MERGE, NULL, attr, 3, part, 2, out);
-    k->b.prefix = NULL;
+    return k->b.st;
+}
+
+/* Parts in the order of places, each merged with what there is. */
+static weft_status merge_attention(local *k, const meeting *m, weft_vid *out)
+{
+    weft_vid   all[2], pair[4];
+    weft_shape s[2] = {k->b.g->value[out[0]].type.shape,
+                       k->b.g->value[out[1]].type.shape};
+    for (int j = 0; j < 2; j++) all[j] = stack(k, out[j], m);
+    for (int p = 0; p < m->parts; p++) {
+        for (int j = 0; j < 2; j++) {
+            weft_vid x        = weft_buildf(&k->b, WEFT_OP_SLICE, NULL, 1, &all[j],
+                                            "axis=0 start=%d stop=%d", p, p + 1);
+            pair[2 * !!p + j] = weft_build_reshape(&k->b, x, &s[j]);
+        }
+        if (!p) continue;
+        weft_build_many(&k->b, WEFT_OP_ATTENTION_MERGE, NULL, NULL, 4, pair, 2, out);
+        memcpy(pair, out, 2 * sizeof *pair);
+    }
     return k->b.st;
 }
 
@@ -96,21 +131,18 @@ weft_status weft_partition__combine(local *k, int node, const weft_vid *in, weft
                                     weft_layout *l)
 {
     const weft_graph_node *n    = &k->g->node[node];
-    int                    axis = -1;
+    uint32_t               axes = 0;
+    meeting                m;
     for (int a = 0; a < k->m->n_axis; a++) {
         if (l[0].unreduced[a] != WEFT_UNREDUCED_PAIR) continue;
-        if (k->m->axis[a].size == 1) {
-            for (int j = 0; j < n->n_out; j++) l[j].unreduced[a] = WEFT_REDUCED;
-            continue;
-        }
-        if (axis >= 0 || n->op != WEFT_OP_CROSS_ENTROPY)
-            return WEFT_FAIL(
-                WEFT_ERR_ARG,
-                "%s: an attention over parts of its keys along %s cannot run yet",
-                k->g->value[n->out[0]].name, k->m->axis[a].name);
-        axis = a;
+        if (k->m->axis[a].size > 1) axes |= 1u << a;
+        for (int j = 0; j < n->n_out; j++) l[j].unreduced[a] = WEFT_REDUCED;
     }
-    if (axis < 0) return WEFT_OK;
-    for (int j = 0; j < n->n_out; j++) l[j].unreduced[axis] = WEFT_REDUCED;
-    return merge_loss(k, node, axis, in, out);
+    if (!axes) return WEFT_OK;
+    WEFT_TRY(meet(k, axes, &m));
+    k->b.prefix    = k->g->value[n->out[0]].name;
+    weft_status st = n->op == WEFT_OP_ATTENTION ? merge_attention(k, &m, out)
+                                                : merge_loss(k, node, &m, in, out);
+    k->b.prefix    = NULL;
+    return st;
 }

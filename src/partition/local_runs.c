@@ -38,6 +38,9 @@ static weft_status find_runs(local *k, int node, const weft_op_use *u,
         if (p->factor >= 0)
             return WEFT_FAIL(WEFT_ERR_ARG, "%s: a part in several runs of two factors",
                              name_of(k, node));
+        if (f->f.factor[c].flags & WEFT_FACTOR_SOFTMAX)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: a part of a softmax in several runs",
+                             name_of(k, node));
         p->factor = c;
         p->n      = n;
         p->all    = x;

@@ -219,18 +219,9 @@ static weft_attr *local_attr(const whole *w, const part *p, const weft_type *out
     return attr;
 }
 
-/* Numbers that are positions within what is cut: row numbers of a table, offsets of experts. */
+/* Numbers that are positions within what is cut: offsets of experts. */
 static void local_numbers(const whole *w, const part *p, weft_type *in, double **x)
 {
-    int table = -1, ids = 1, axis = 0;
-    switch (w->u.op) {
-    case WEFT_OP_GATHER: table = 0, axis = (int)weft_use_int(&w->u, "axis"); break;
-    case WEFT_OP_SCATTER_ADD: table = 2, axis = (int)weft_use_int(&w->u, "axis"); break;
-    default: break;
-    }
-    if (table >= 0 && where(w, table, p->f) == axis)
-        for (int64_t i = 0; i < weft_shape_count(&in[ids].shape); i++)
-            x[ids][i] -= (double)p->lo;
     if (w->f.factor[p->f].name == 'x' &&
         w->u.n_in == 3) { /* grouped: the own experts' rows */
         x[2] += p->lo;

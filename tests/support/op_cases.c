@@ -141,6 +141,8 @@ const weft_test_case weft_test_cases[] = {
     C(CROSS_ENTROPY_GRAD, "", "f32[9,33] i32[9]<33? f32[9]+ f32[9]", 1),
     C(GATHER, "axis=0", "f32[5,3] i32[4]<5", 1),
     C(GATHER, "axis=1", "f32[2,5,3] i32[7]<5", 1),
+    C(GATHER, "axis=1 first=2", "f32[2,3,3] i32[7]<7", 1),
+    C(SCATTER_ADD, "axis=0 size=3 first=2", "f32[9,3] i32[9]<7", 1),
     C(GATHER, "axis=0", "f32[1] i32[1]<1", 1),
     C(SCATTER_ADD, "axis=0 size=5", "f32[4,3] i32[4]<5", 1),
     C(SCATTER_ADD, "axis=1 size=5", "f32[2,7,3] i32[7]<5", 1),
