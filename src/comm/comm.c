@@ -1,6 +1,8 @@
 /* The door: hands each call to the transport. */
 #include "comm/comm.h"
 
+#include "base/lanes.h"
+
 const char *weft_comm_kind_name(weft_comm_kind k)
 {
     static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
@@ -70,6 +72,44 @@ weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
         return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has equal shares only",
                          c->transport);
     return c->op->shares(c, g, kind, t, in, out, total, unit);
+}
+
+weft_status weft_comm_terms_of(const weft_comm_lanes *l, int n, weft_comm_terms *out)
+{
+    if (l->n_lane < n || l->n_lane & (l->n_lane - 1) || l->stride < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%d members share %d lanes, %lld elements apart",
+                         n, l->n_lane, (long long)l->stride);
+    out->n = out->most = 0;
+    for (int k = 0; k < n; k++) {
+        int first, end, level[WEFT_LANES_MAX_TERM];
+        weft_lanes_of(l->n_lane, n, k, &first, &end);
+        int m = weft_lanes_terms(first, end, level);
+        if (out->n + m > WEFT_COMM_MAX_TERM)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%d members and %d lanes: more than %d terms",
+                             n, l->n_lane, WEFT_COMM_MAX_TERM);
+        if (m > out->most) out->most = m;
+        for (int i = 0; i < m; i++, out->n++) {
+            out->who[out->n]   = k;
+            out->which[out->n] = i;
+            out->level[out->n] = level[i];
+        }
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out, int64_t total,
+                                int64_t unit, const weft_comm_lanes *l)
+{
+    if (kind != WEFT_COMM_ALL_REDUCE && kind != WEFT_COMM_REDUCE_SCATTER)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no lanes", weft_comm_kind_name(kind));
+    if (total < 0 || unit < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld elements in units of %lld",
+                         weft_comm_kind_name(kind), (long long)total, (long long)unit);
+    if (!c->op->sum_lanes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has sums of one term a member only",
+                         c->transport);
+    return c->op->sum_lanes(c, g, kind, t, in, out, total, unit, l);
 }
 
 void weft_comm_abort(weft_comm *c, const char *why)

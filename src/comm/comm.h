@@ -36,6 +36,13 @@ typedef enum weft_comm_kind {
     WEFT_COMM_SHIFT, /* out = in of the position before, of the last one for position 0 */
 } weft_comm_kind;
 
+/* A sum to which members bring several terms: the positions share n_lane lanes (base/lanes.h), each brings those of
+ * its run, every one stride elements behind the last. */
+typedef struct weft_comm_lanes {
+    int     n_lane; /* a power of two, at least as many as members */
+    int64_t stride;
+} weft_comm_lanes;
+
 typedef struct weft_comm_ops {
     weft_status (*open_channel)(weft_comm *c, int peer, weft_comm_side side, int tag,
                                 int64_t bytes, int credits, weft_comm_channel **out);
@@ -50,6 +57,10 @@ typedef struct weft_comm_ops {
     weft_status (*shares)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit);
+    /* all_reduce and reduce_scatter of several terms; NULL: one of each member only */
+    weft_status (*sum_lanes)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                             weft_dtype t, const void *in, void *out, int64_t total,
+                             int64_t unit, const weft_comm_lanes *l);
     void (*abort)(weft_comm *c, const char *why);
     void (*destroy)(weft_comm *c);
 } weft_comm_ops;
@@ -87,6 +98,11 @@ weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kin
 weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit);
+/* All_reduce or reduce_scatter (unit 0: equal shares) of terms by the tree over lanes.  in is the first term, of
+ * `total` elements; in == out is legal for all_reduce. */
+weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out, int64_t total,
+                                int64_t unit, const weft_comm_lanes *l);
 /* Where position k's share begins; k = n: the end. */
 int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
 
@@ -112,5 +128,21 @@ const char *weft_comm_kind_name(weft_comm_kind k);
  * fp32 and rounded once.  WEFT_ERR_ARG: a type that cannot be summed. */
 weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
                           int64_t count);
+
+/* The same where in[i] is itself a sum of 2^level[i] leaves: two are added where they are of one level. */
+weft_status weft_comm_sum_levels(weft_dtype t, int n, const void *const *in,
+                                 const int *level, void *out, int64_t count);
+
+enum {
+    WEFT_COMM_MAX_TERM = 1024
+};
+/* The terms of all members of a group, in order. */
+typedef struct weft_comm_terms {
+    int n, most; /* in all, of one position */
+    int who[WEFT_COMM_MAX_TERM], which[WEFT_COMM_MAX_TERM], level[WEFT_COMM_MAX_TERM];
+    const void *in[WEFT_COMM_MAX_TERM]; /* for the caller */
+} weft_comm_terms;
+/* WEFT_ERR_ARG: lanes that are no power of two, fewer than the n members, or too many terms. */
+weft_status weft_comm_terms_of(const weft_comm_lanes *l, int n, weft_comm_terms *out);
 
 #endif

@@ -57,6 +57,7 @@ struct weft_comm_group {
     weft_comm_kind   kind; /* of the first to come: the others must agree */
     weft_dtype       dtype;
     int64_t          count;
+    weft_comm_lanes  lanes;
 };
 
 struct weft_comm_local {
@@ -364,6 +365,33 @@ static weft_status do_unequal(weft_comm_group *g, int me, weft_comm_kind kind,
                              weft_comm_share_at(total, unit, g->n, me));
 }
 
+/* Sums of several terms a member. */
+static weft_status do_lanes(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
+                            int64_t count, int64_t unit, const weft_comm_lanes *l)
+{
+    size_t          size = (size_t)weft_dtype_bytes(t);
+    char           *out  = g->member[me].out;
+    int64_t         lo = me * count / g->n, hi = (me + 1) * count / g->n;
+    bool            all = kind == WEFT_COMM_ALL_REDUCE;
+    weft_comm_terms x;
+    WEFT_TRY(weft_comm_terms_of(l, g->n, &x));
+    if (!all) {
+        lo = unit ? weft_comm_share_at(count, unit, g->n, me) : count / g->n * me;
+        hi = unit ? weft_comm_share_at(count, unit, g->n, me + 1) : lo + count / g->n;
+    }
+    if (lo >= hi) return WEFT_OK;
+    for (int i = 0; i < x.n; i++)
+        x.in[i] = (const char *)g->member[x.who[i]].in +
+                  (size_t)(lo + x.which[i] * l->stride) * size;
+    if (all) out += (size_t)lo * size;
+    WEFT_TRY(weft_comm_sum_levels(t, x.n, x.in, x.level, out, hi - lo));
+    for (int k = 0; k < g->n && all; k++)
+        if (k != me)
+            memcpy((char *)g->member[k].out + (size_t)lo * size, out,
+                   (size_t)(hi - lo) * size);
+    return WEFT_OK;
+}
+
 /* What each position does between coming and leaving. */
 static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
                             int64_t count)
@@ -410,8 +438,10 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
 }
 
 static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind kind,
-                        weft_dtype t, int64_t count)
+                        weft_dtype t, int64_t count, const weft_comm_lanes *l)
 {
+    weft_comm_lanes one = {0};
+    if (!l) l = &one;
     WEFT_TRY(check_abort(c));
     if (c->epoch < g->epoch)
         return WEFT_FAIL(WEFT_ERR_PEER,
@@ -427,33 +457,41 @@ static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind
         g->kind  = kind;
         g->dtype = t;
         g->count = count;
+        g->lanes = *l;
     }
     if (g->kind != kind || g->dtype != t || g->count != count)
         return WEFT_FAIL(
             WEFT_ERR_ARG, "rank %d calls %s of %lld %s where another calls %s of %lld %s",
             g->rank[me], weft_comm_kind_name(kind), (long long)count, weft_dtype_name(t),
             weft_comm_kind_name(g->kind), (long long)g->count, weft_dtype_name(g->dtype));
+    if (g->lanes.n_lane != l->n_lane || g->lanes.stride != l->stride)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "rank %d calls %s over %d lanes where another has %d, or has "
+                         "other memory for them",
+                         g->rank[me], weft_comm_kind_name(kind), l->n_lane,
+                         g->lanes.n_lane);
     return WEFT_OK;
 }
 
-/* unit 0: equal shares. */
-static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out, int64_t count,
-                                int64_t unit)
+/* unit 0: equal shares; l NULL: one term of each. */
+static weft_status local_sum(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                             weft_dtype t, const void *in, void *out, int64_t count,
+                             int64_t unit, const weft_comm_lanes *l)
 {
     double      deadline = weft_clock_s() + c->timeout_s;
     weft_status st       = WEFT_OK;
     int         me       = 0;
     while (g->rank[me] != c->rank) me++;
     pthread_mutex_lock(&g->g.lock);
-    WEFT_GO(come(c, g, me, kind, t, count));
+    WEFT_GO(come(c, g, me, kind, t, count, l));
     g->member[me].in  = in;
     g->member[me].out = out;
     WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
     if (kind != WEFT_COMM_BARRIER) {
         pthread_mutex_unlock(&g->g.lock);
-        st = unit ? do_unequal(g, me, kind, t, count, unit)
-                  : do_share(g, me, kind, t, count);
+        st = l      ? do_lanes(g, me, kind, t, count, unit, l)
+             : unit ? do_unequal(g, me, kind, t, count, unit)
+                    : do_share(g, me, kind, t, count);
         pthread_mutex_lock(&g->g.lock);
         weft_status left = meet(c, g, me, weft_comm_kind_name(kind), deadline);
         if (st == WEFT_OK) st = left;
@@ -463,11 +501,18 @@ out:
     return st;
 }
 
+static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out, int64_t count,
+                                int64_t unit)
+{
+    return local_sum(c, g, kind, t, in, out, count, unit, NULL);
+}
+
 static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                     weft_dtype t, const void *in, void *out,
                                     int64_t count)
 {
-    return local_shares(c, g, kind, t, in, out, count, 0);
+    return local_sum(c, g, kind, t, in, out, count, 0, NULL);
 }
 
 /* ---- giving up, joining, leaving ---- */
@@ -538,6 +583,7 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
         .recv         = local_recv,
         .collective   = local_collective,
         .shares       = local_shares,
+        .sum_lanes    = local_sum,
         .abort        = local_abort,
         .destroy      = local_leave,
     };

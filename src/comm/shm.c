@@ -145,6 +145,7 @@ static const weft_comm_ops ops = {
     .recv         = weft_comm__shm_recv,
     .collective   = weft_comm__shm_collective,
     .shares       = weft_comm__shm_shares,
+    .sum_lanes    = weft_comm__shm_sum_lanes,
     .abort        = shm_abort,
     .destroy      = shm_destroy,
 };

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/lanes.h"
 #include "comm/vec.h"
 
 enum {
@@ -29,7 +30,34 @@ typedef struct job {
     int64_t     unit; /* 0: equal shares; else count is that of the whole, in units */
     const char *in;
     char       *out;
+    int64_t     stride; /* of terms */
+    int         n_lane; /* 0: one term of each member */
+    int        n_in; /* what is added: members' terms, of these levels, at these places */
+    const int *level;
+    const void     **term;
+    weft_comm_terms *terms;
 } job;
+
+/* What term i of all is. */
+static int who(const job *j, int i)
+{
+    return j->terms ? j->terms->who[i] : i;
+}
+static int which(const job *j, int i)
+{
+    return j->terms ? j->terms->which[i] : 0;
+}
+static int most_terms(const job *j)
+{
+    return j->terms ? j->terms->most : 1;
+}
+static int terms_of(const job *j, int k)
+{
+    int first, end;
+    if (!j->terms) return 1;
+    weft_lanes_of(j->n_lane, j->g->n, k, &first, &end);
+    return weft_lanes_terms(first, end, NULL);
+}
 
 static bool has_sum(weft_comm_kind k)
 {
@@ -53,6 +81,7 @@ static int64_t share_of(const job *j, int k)
 
 static int64_t in_count(const job *j)
 {
+    if (j->terms) return j->count + (terms_of(j, j->g->me) - 1) * j->stride;
     return j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, j->g->me) : j->count;
 }
 
@@ -78,20 +107,23 @@ static bool copies_stream(const job *j)
     return out_bytes(j) > STREAM && out_bytes(j) * j->g->n > j->g->e->cache_bytes;
 }
 
-/* out[k] = the sum, all of g->in to g->out[0..n_out-1]. */
+/* out[k] = the sum, all terms to g->out[0..n_out-1]. */
 static void sum_to(const job *j, int n_out, int64_t count, bool stream)
 {
     enum {
         BLOCK = 2048
     };
     weft_comm_group *g = j->g;
-    if (weft_comm__vec_sum(j->t, g->n, g->in, n_out, g->out, count, stream)) return;
+    if (weft_comm__vec_sum(j->t, j->n_in, j->term, j->level, n_out, g->out, count,
+                           stream))
+        return;
     for (int64_t at = 0; at < count; at += BLOCK) {
         int64_t n = count - at < BLOCK ? count - at : BLOCK;
-        (void)weft_comm__sum_plain(j->t, g->n, g->in, g->out[0], n);
+        (void)weft_comm__sum_plain(j->t, j->n_in, j->term, j->level, g->out[0], n);
         for (int k = 1; k < n_out; k++)
             memmove(g->out[k], g->out[0], (size_t)(n * j->size));
-        for (int k = 0; k < g->n; k++) g->in[k] = (const char *)g->in[k] + n * j->size;
+        for (int k = 0; k < j->n_in; k++)
+            j->term[k] = (const char *)j->term[k] + n * j->size;
         for (int k = 0; k < n_out; k++) g->out[k] = (char *)g->out[k] + n * j->size;
     }
 }
@@ -115,10 +147,10 @@ static const shm_call *call_of(const weft_comm_group *g, int k, uint32_t turn)
 static void aim(const job *j, const shm_call *const *call, int64_t from)
 {
     weft_comm_group *g = j->g;
-    for (int k = 0; k < g->n; k++) {
-        g->in[k]  = g->e->base + call[k]->in + from * j->size;
-        g->out[k] = g->e->base + call[k]->out + from * j->size;
-    }
+    for (int i = 0; i < j->n_in; i++)
+        j->term[i] =
+            g->e->base + call[who(j, i)]->in + (from + which(j, i) * j->stride) * j->size;
+    for (int k = 0; k < g->n; k++) g->out[k] = g->e->base + call[k]->out + from * j->size;
 }
 
 /* One memory for all results: written once. */
@@ -166,8 +198,8 @@ static weft_status direct_share(const job *j, const shm_call *const *call)
     weft_comm_group *g     = j->g;
     const char      *base  = g->e->base;
     int64_t          bytes = j->count * j->size, part = j->share * j->size;
-    bool             big = out_bytes(j) > STREAM, shared = out_is_shared(g, call);
-    int64_t          mine = call[g->me]->out;
+    bool    big = out_bytes(j) > STREAM && !j->terms, shared = out_is_shared(g, call);
+    int64_t mine = call[g->me]->out;
     switch (j->kind) {
     case WEFT_COMM_ALL_REDUCE:
         for (int k = 0; k < g->n; k++)
@@ -212,7 +244,8 @@ static weft_status direct_share(const job *j, const shm_call *const *call)
 static int64_t chunk_count(const job *j)
 {
     int64_t bytes = j->g->e->crowded ? SHM_STAGE : CHUNK;
-    int64_t n     = bytes / j->size / (by_shares(j->kind) ? j->g->n : 1);
+    int64_t n     = bytes / j->size / (by_shares(j->kind) ? j->g->n : 1) / most_terms(j);
+    if (n < 64) return n > 1 ? n : 1;
     return n / 64 * 64;
 }
 
@@ -226,7 +259,7 @@ static weft_status populate(const job *j)
 {
     weft_comm_group *g = j->g;
     int64_t most = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
-    int64_t need = most * j->size * (by_shares(j->kind) ? g->n : 1);
+    int64_t need = most * j->size * (by_shares(j->kind) ? g->n : 1) * most_terms(j);
     if (need <= g->staged) return WEFT_OK;
     need = (need + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
     for (int k = 0; k < 2; k++)
@@ -250,22 +283,41 @@ static int64_t clip(const job *j, int k, int64_t lo, int64_t n)
 }
 
 /* Elements lo .. lo + n - 1 of in (of each share) into the own stage. */
-static void stage(const job *j, uint32_t turn, int64_t lo, int64_t n)
+static void stage_term(const job *j, const char *in, char *to, int64_t lo, int64_t n)
 {
     weft_comm_group *g     = j->g;
-    char            *to    = stage_at(g, g->me, turn);
     int64_t          bytes = n * j->size;
     if (!bytes || (j->kind == WEFT_COMM_BROADCAST && g->me)) return;
     if (!by_shares(j->kind)) {
-        int64_t have = clip(j, g->me, lo, n) * j->size;
-        if (have) memcpy(to, j->in + lo * j->size, (size_t)have);
+        int64_t have = j->terms ? bytes : clip(j, g->me, lo, n) * j->size;
+        if (have) memcpy(to, in + lo * j->size, (size_t)have);
         return;
     }
     for (int k = 0; k < g->n; k++) {
         int64_t have = clip(j, k, lo, n) * j->size;
         if (have)
-            memcpy(to + k * bytes, j->in + (share_at(j, k) + lo) * j->size, (size_t)have);
+            memcpy(to + k * bytes, in + (share_at(j, k) + lo) * j->size, (size_t)have);
     }
+}
+
+static int64_t staged_term(const job *j, int64_t n)
+{
+    return n * j->size * (by_shares(j->kind) ? j->g->n : 1);
+}
+
+static void stage(const job *j, uint32_t turn, int64_t lo, int64_t n)
+{
+    char *to = stage_at(j->g, j->g->me, turn);
+    for (int i = 0; i < terms_of(j, j->g->me); i++)
+        stage_term(j, j->in + i * j->stride * j->size, to + i * staged_term(j, n), lo, n);
+}
+
+/* Where the members' terms of n elements lie, from element `skip` on. */
+static void aim_staged(const job *j, uint32_t turn, int64_t n, int64_t skip)
+{
+    for (int i = 0; i < j->n_in; i++)
+        j->term[i] = stage_at(j->g, who(j, i), turn) + which(j, i) * staged_term(j, n) +
+                     skip * j->size;
 }
 
 /* The same elements out of all stages. */
@@ -278,8 +330,7 @@ static void take(const job *j, uint32_t turn, int64_t lo, int64_t n)
     switch (j->kind) {
     case WEFT_COMM_ALL_REDUCE:
     case WEFT_COMM_REDUCE_SCATTER: {
-        int64_t skip = j->kind == WEFT_COMM_ALL_REDUCE ? 0 : g->me * bytes;
-        for (int k = 0; k < g->n; k++) g->in[k] = stage_at(g, k, turn) + skip;
+        aim_staged(j, turn, n, j->kind == WEFT_COMM_ALL_REDUCE ? 0 : g->me * n);
         g->out[0] = out;
         if (j->kind == WEFT_COMM_REDUCE_SCATTER) n = clip(j, g->me, lo, n);
         if (n) sum_to(j, 1, n, out_bytes(j) > STREAM && j->in != j->out);
@@ -320,7 +371,7 @@ static weft_status take_sliced(const job *j, uint32_t turn, int64_t lo, int64_t 
 {
     weft_comm_group *g  = j->g;
     int64_t          me = slice_at(j, n, g->me), end = slice_at(j, n, g->me + 1);
-    for (int k = 0; k < g->n; k++) g->in[k] = stage_at(g, k, turn) + me * j->size;
+    aim_staged(j, turn, n, me);
     g->out[0] = stage_at(g, g->me, turn + 1) + me * j->size;
     if (me < end) sum_to(j, 1, end - me, false);
     WEFT_TRY(weft_comm__shm_barrier(g, j->kind));
@@ -374,6 +425,13 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
                 weft_dtype_name(j->t), g->rank[k],
                 weft_comm_kind_name((weft_comm_kind)x->kind), (long long)x->count,
                 weft_dtype_name((weft_dtype)x->dtype));
+        if (x->n_lane != j->n_lane || x->stride != j->stride)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "rank %d calls %s over %d lanes where rank %d has %d, or has "
+                "other memory for them",
+                g->rank[g->me], weft_comm_kind_name(j->kind), j->n_lane, g->rank[k],
+                x->n_lane);
         *n_staged += x->staged != 0;
     }
     if (*n_staged) return WEFT_OK;
@@ -381,6 +439,7 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
         bool    reads = j->kind != WEFT_COMM_BROADCAST || !k;
         int64_t in =
             j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, k) : j->count;
+        if (j->terms) in += (terms_of(j, k) - 1) * j->stride;
         int64_t out = j->unit ? out_bytes_of(j, k) : out_bytes(j);
         if (!weft_comm__shm_slab(g->e, call[k]->out, out) ||
             (reads && !weft_comm__shm_slab(g->e, call[k]->in, in * j->size)))
@@ -408,6 +467,8 @@ static weft_status run(const job *j)
     x->kind       = (int32_t)j->kind;
     x->dtype      = (int32_t)j->t;
     x->count      = j->count;
+    x->n_lane     = j->n_lane;
+    x->stride     = j->stride;
     x->in         = weft_comm__shm_offset(e, j->in, in_count(j) * j->size);
     x->out        = weft_comm__shm_offset(e, j->out, out_bytes(j));
     x->staged     = wants_stage(j, x);
@@ -436,21 +497,56 @@ static weft_status run(const job *j)
     return go_staged(j, turn);
 }
 
+static weft_status start(weft_comm_group *g, job *j)
+{
+    j->size  = weft_dtype_bytes(j->t);
+    j->share = j->unit ? weft_comm_share_at(j->count, j->unit, g->n, 1) : j->count / g->n;
+    if (j->terms) {
+        WEFT_TRY(
+            weft_comm_terms_of(&(weft_comm_lanes){j->n_lane, j->stride}, g->n, j->terms));
+        j->n_in  = j->terms->n;
+        j->level = j->terms->level;
+        j->term  = j->terms->in;
+    } else {
+        j->n_in = g->n;
+        j->term = g->in;
+    }
+    WEFT_TRY(weft_comm__shm_enter(g));
+    if (has_sum(j->kind)) /* can be summed? */
+        WEFT_TRY(weft_comm__sum_plain(j->t, 0, NULL, NULL, NULL, 0));
+    if (g->n > 1) return run(j);
+    if (j->out != j->in && j->count) memmove(j->out, j->in, (size_t)(j->count * j->size));
+    return WEFT_OK;
+}
+
 weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                   weft_dtype t, const void *in, void *out, int64_t count,
                                   int64_t unit)
 {
+    job j = {
+        .g = g, .kind = kind, .t = t, .count = count, .unit = unit, .in = in, .out = out};
     (void)c;
-    job j   = {.g = g, .kind = kind, .t = t, .count = count, .in = in, .out = out};
-    j.unit  = unit;
-    j.size  = weft_dtype_bytes(t);
-    j.share = unit ? weft_comm_share_at(count, unit, g->n, 1) : count / g->n;
-    WEFT_TRY(weft_comm__shm_enter(g));
-    if (has_sum(kind))
-        WEFT_TRY(weft_comm__sum_plain(t, 0, NULL, NULL, 0)); /* can be summed? */
-    if (g->n > 1) return run(&j);
-    if (out != in && count) memmove(out, in, (size_t)(count * j.size));
-    return WEFT_OK;
+    return start(g, &j);
+}
+
+weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
+                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     void *out, int64_t count, int64_t unit,
+                                     const weft_comm_lanes *l)
+{
+    weft_comm_terms x;
+    job             j = {.g      = g,
+                         .kind   = kind,
+                         .t      = t,
+                         .count  = count,
+                         .unit   = unit,
+                         .in     = in,
+                         .out    = out,
+                         .n_lane = l->n_lane,
+                         .stride = l->stride,
+                         .terms  = &x};
+    (void)c;
+    return start(g, &j);
 }
 
 weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,

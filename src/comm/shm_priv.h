@@ -163,7 +163,9 @@ typedef struct shm_call {
     int64_t  count;
     int64_t  in, out; /* offsets in the file, or -1: private */
     int32_t  staged;
-    uint32_t turn; /* of the barrier arrived at, to name the late */
+    uint32_t turn;   /* of the barrier arrived at, to name the late */
+    int64_t  stride; /* of terms, with n_lane */
+    int32_t  n_lane; /* 0: one term */
 } shm_call;
 
 /* A group in one epoch. */
@@ -205,6 +207,10 @@ weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what);
 weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                   weft_dtype t, const void *in, void *out, int64_t count,
                                   int64_t unit);
+weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
+                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     void *out, int64_t count, int64_t unit,
+                                     const weft_comm_lanes *l);
 weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/lanes.h"
 
 typedef struct link {
     weft_comm       c;
@@ -137,6 +138,22 @@ static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
     return WEFT_OK;
 }
 
+/* Each term is on the way to its owner, the sum back. */
+static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                             weft_dtype t, const void *in, void *out, int64_t total,
+                             int64_t unit, const weft_comm_lanes *lanes)
+{
+    link   *l    = c->impl;
+    int     most = lanes->n_lane < g->n ? 1 : weft_lanes_most_terms(lanes->n_lane, g->n);
+    int64_t term = weft_comm_wire_bytes(WEFT_COMM_REDUCE_SCATTER, t, g->n, total);
+    int64_t back = weft_comm_wire_bytes(kind, t, g->n, total) - term;
+    double  end  = reserve(l, most * term + back);
+    WEFT_TRY(
+        weft_comm_sum_lanes(l->inner, g->inner, kind, t, in, out, total, unit, lanes));
+    sleep_until(end);
+    return WEFT_OK;
+}
+
 static void give_up(weft_comm *c, const char *why)
 {
     weft_comm_abort(((link *)c->impl)->inner, why);
@@ -162,7 +179,7 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
 {
     static const weft_comm_ops ops = {open_channel, open_group, send_message,
                                       recv_message, collective, shares,
-                                      give_up,      destroy};
+                                      sum_lanes,    give_up,    destroy};
     link                      *l   = calloc(1, sizeof *l);
     if (bytes_per_s <= 0 || latency_s < 0) {
         free(l);

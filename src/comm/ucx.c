@@ -327,6 +327,7 @@ static const weft_comm_ops ops = {
     .recv         = weft_comm__ucx_recv,
     .collective   = weft_comm__ucx_collective,
     .shares       = weft_comm__ucx_shares,
+    .sum_lanes    = weft_comm__ucx_sum_lanes,
     .abort        = ucx_abort,
     .destroy      = ucx_destroy,
 };

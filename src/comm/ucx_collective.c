@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/lanes.h"
 #include "comm/ucx_priv.h"
 
 struct weft_comm_group {
@@ -290,6 +291,39 @@ static void round_of(const weft_comm_group *g, int i, int *to, int *from)
     *from = (g->me + g->n - i) % g->n;
 }
 
+/* The same for several terms: in each round one after the other, as many as either has.  At most 64 of each. */
+static weft_status add_terms(call *k, const char *in, char *out, range r,
+                             const weft_comm_lanes *l)
+{
+    weft_comm_group *g = k->g;
+    int64_t count = begin(&r, g->me + 1) - begin(&r, g->me), bytes = count * k->size;
+    int64_t room = (bytes + 63) / 64 * 64, step = l->stride * k->size;
+    char   *got;
+    weft_comm_terms x;
+    int             first[WEFT_COMM_MAX_TERM + 1], n = 0;
+    WEFT_TRY(weft_comm_terms_of(l, g->n, &x));
+    WEFT_TRY(scratch(k, room * x.n + 1, &got));
+    for (int i = 0; i < x.n; i++) {
+        if (!x.which[i]) first[n++] = i;
+        x.in[i] = got + i * room;
+        if (x.who[i] == g->me)
+            x.in[i] = in + begin(&r, g->me) * k->size + x.which[i] * step;
+    }
+    first[n] = x.n;
+    for (int i = 1; i < g->n; i++) {
+        int to, from;
+        round_of(g, i, &to, &from);
+        int mine = first[g->me + 1] - first[g->me], its = first[from + 1] - first[from];
+        int64_t at = begin(&r, to) * k->size, give = begin(&r, to + 1) * k->size - at;
+        for (int m = 0; m < mine || m < its; m++)
+            WEFT_TRY(exchange(k, (uint32_t)(i * WEFT_LANES_MAX_TERM + m) | 1u << 17,
+                              m < mine ? to : -1, in + at + m * step, give,
+                              m < its ? from : -1,
+                              into(got + (first[from] + m) * room, bytes)));
+    }
+    return weft_comm_sum_levels(k->t, x.n, x.in, x.level, out, count);
+}
+
 /* out = the sum of slice me of all in; r: how count is cut into n slices. */
 static weft_status add_at_owner(call *k, const char *in, char *out, range r)
 {
@@ -499,6 +533,23 @@ weft_status weft_comm__ucx_shares(weft_comm *c, weft_comm_group *g, weft_comm_ki
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     weft_status st = kind == WEFT_COMM_ALL_GATHER ? all_gather(&k, in, out, r)
                                                   : add_at_owner(&k, in, out, r);
+    weft_comm__ucx_leave(g->e);
+    return st;
+}
+
+weft_status weft_comm__ucx_sum_lanes(weft_comm *c, weft_comm_group *g,
+                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     void *out, int64_t total, int64_t unit,
+                                     const weft_comm_lanes *l)
+{
+    call  k;
+    bool  all = kind == WEFT_COMM_ALL_REDUCE;
+    range r   = {.hi = g->n, .count = total, .n = g->n, .unit = all ? 0 : unit};
+    if (!all && !unit) r.count = total / g->n * g->n;
+    WEFT_TRY(begin_call(&k, c, g, kind, t));
+    char       *to = all ? (char *)out + begin(&r, g->me) * k.size : out;
+    weft_status st = add_terms(&k, in, to, r, l);
+    if (st == WEFT_OK && all) st = gather(&k, out, r);
     weft_comm__ucx_leave(g->e);
     return st;
 }

@@ -261,6 +261,10 @@ weft_status weft_comm__ucx_collective(weft_comm *c, weft_comm_group *g,
 weft_status weft_comm__ucx_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                   weft_dtype t, const void *in, void *out, int64_t total,
                                   int64_t unit);
+weft_status weft_comm__ucx_sum_lanes(weft_comm *c, weft_comm_group *g,
+                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     void *out, int64_t total, int64_t unit,
+                                     const weft_comm_lanes *l);
 
 /* Opened things begin with this. */
 typedef struct ucx_opened {

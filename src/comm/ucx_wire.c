@@ -121,7 +121,7 @@ static void add(ucx_end *e, const ucx_post *p, int64_t at, const char *data,
                             p->mine_first ? data : p->mine + at};
         void *out = p->out + at;
         again     = odd && whole &&
-                weft_comm__vec_sum(p->dtype, 2, in, 1, &out, whole / size, false);
+                weft_comm__vec_sum(p->dtype, 2, in, NULL, 1, &out, whole / size, false);
         if (again) {
             at += whole, data += whole, bytes -= whole, whole = 0;
             continue;

@@ -12,13 +12,18 @@ enum {
     VEC_MAX = 16
 };
 
-typedef void sum_fn(int n, const char *const *in, int n_out, char *const *out,
-                    int64_t bytes, bool stream);
+/* The tree as additions x[to] += x[from], in order. */
+typedef struct vec_add {
+    int to, from;
+} vec_add;
+
+typedef void sum_fn(int n, const char *const *in, const vec_add *add, int n_out,
+                    char *const *out, int64_t bytes, bool stream);
 typedef void copy_fn(const char *const *in, int n_out, char *const *out, int64_t bytes,
                      bool stream);
 
 typedef struct vec_set {
-    sum_fn  *f32, *f64, *u32, *u64;
+    sum_fn  *f32, *f64, *u32, *u64, *f32_any, *f64_any, *u32_any, *u64_any;
     copy_fn *copy;
 } vec_set;
 
@@ -59,31 +64,47 @@ static bool aligned(const void *p)
     return (uintptr_t)p % 64 == 0;
 }
 
-bool weft_comm__vec_sum(weft_dtype t, int n, const void *const *in, int n_out,
-                        void *const *out, int64_t count, bool stream)
+static void find_adds(int n, const int *level, vec_add *add)
+{
+    int at[VEC_MAX], of[VEC_MAX], top = 0, m = 0;
+    for (int i = 0; i < n; i++, top++) {
+        at[top] = i;
+        of[top] = level ? level[i] : 0;
+        for (; top && of[top - 1] == of[top]; top--, of[top]++)
+            add[m++] = (vec_add){at[top - 1], at[top]};
+    }
+    for (; top > 1; top--) add[m++] = (vec_add){at[top - 2], at[top - 1]};
+}
+
+bool weft_comm__vec_sum(weft_dtype t, int n, const void *const *in, const int *level,
+                        int n_out, void *const *out, int64_t count, bool stream)
 {
     const vec_set *s = choose();
-    sum_fn        *f = NULL;
+    sum_fn        *f = NULL, *f_any = NULL;
+    vec_add        add[VEC_MAX];
     if (n < 2 || n > VEC_MAX) return false;
     switch (t) {
-    case WEFT_DTYPE_F32: f = s->f32; break;
-    case WEFT_DTYPE_F64: f = s->f64; break;
+    case WEFT_DTYPE_F32: f = s->f32, f_any = s->f32_any; break;
+    case WEFT_DTYPE_F64: f = s->f64, f_any = s->f64_any; break;
     case WEFT_DTYPE_I32:
-    case WEFT_DTYPE_U32: f = s->u32; break;
+    case WEFT_DTYPE_U32: f = s->u32, f_any = s->u32_any; break;
     case WEFT_DTYPE_I64:
-    case WEFT_DTYPE_U64: f = s->u64; break;
+    case WEFT_DTYPE_U64: f = s->u64, f_any = s->u64_any; break;
     default: return false;
     }
     int64_t     bytes = count * weft_dtype_bytes(t), whole = bytes / 64 * 64;
     int64_t     tail = (bytes - whole) / weft_dtype_bytes(t);
     const void *rest[VEC_MAX];
     stream = stream && n_out == 1 && aligned(out[0]);
-    if (whole) f(n, (const char *const *)in, n_out, (char *const *)out, whole, stream);
+    find_adds(n, level, add);
+    if (whole)
+        (level ? f_any : f)(n, (const char *const *)in, add, n_out, (char *const *)out,
+                            whole, stream);
     if (stream) _mm_sfence();
     if (!tail) return true;
     for (int k = 0; k < n; k++) rest[k] = (const char *)in[k] + whole;
     char line[64];
-    (void)weft_comm__sum_plain(t, n, rest, line, tail);
+    (void)weft_comm__sum_plain(t, n, rest, level, line, tail);
     for (int k = 0; k < n_out; k++)
         memcpy((char *)out[k] + whole, line, (size_t)(bytes - whole));
     return true;
@@ -107,10 +128,11 @@ void weft_comm__vec_copy(void *out, const void *in, int64_t bytes, bool stream)
 
 #else
 
-bool weft_comm__vec_sum(weft_dtype t, int n, const void *const *in, int n_out,
-                        void *const *out, int64_t count, bool stream)
+bool weft_comm__vec_sum(weft_dtype t, int n, const void *const *in, const int *level,
+                        int n_out, void *const *out, int64_t count, bool stream)
 {
-    (void)t, (void)n, (void)in, (void)n_out, (void)out, (void)count, (void)stream;
+    (void)t, (void)n, (void)in, (void)level, (void)n_out, (void)out, (void)count,
+        (void)stream;
     return false;
 }
 

@@ -47,17 +47,17 @@
             }                                                                            \
     }
 
-/* Any n up to VEC_MAX: the tree by strides 1, 2, 4, ... */
+/* Any n up to VEC_MAX, any tree. */
 #define DEFINE_ANY(NAME, T)                                                              \
-    VEC_TARGET static void VEC(NAME)(int n, const char *const *in, int n_out,            \
-                                     char *const *out, int64_t bytes, bool stream)       \
+    VEC_TARGET static void VEC(NAME)(int n, const char *const *in, const vec_add *add,   \
+                                     int n_out, char *const *out, int64_t bytes,         \
+                                     bool stream)                                        \
     {                                                                                    \
         typedef T V __attribute__((vector_size(VEC_BYTES), aligned(1), may_alias));      \
         V         x[VEC_MAX];                                                            \
         for (int64_t i = 0; i < bytes; i += VEC_BYTES) {                                 \
             for (int k = 0; k < n; k++) x[k] = *(const V *)(in[k] + i);                  \
-            for (int d = 1; d < n; d *= 2)                                               \
-                for (int k = 0; k + d < n; k += 2 * d) x[k] += x[k + d];                 \
+            for (int k = 0; k < n - 1; k++) x[add[k].to] += x[add[k].from];              \
             if (stream)                                                                  \
                 VEC_STREAM(out[0] + i, x[0]);                                            \
             else                                                                         \
@@ -71,15 +71,16 @@
     DEFINE_N(S##4, T, 4, TREE4)                                                          \
     DEFINE_N(S##8, T, 8, TREE8)                                                          \
     DEFINE_ANY(S##_any, T)                                                               \
-    VEC_TARGET static void VEC(S)(int n, const char *const *in, int n_out,               \
-                                  char *const *out, int64_t bytes, bool stream)          \
+    VEC_TARGET static void VEC(S)(int n, const char *const *in, const vec_add *add,      \
+                                  int n_out, char *const *out, int64_t bytes,            \
+                                  bool stream)                                           \
     {                                                                                    \
         switch (n) {                                                                     \
         case 2: VEC(S##2)(in, n_out, out, bytes, stream); break;                         \
         case 3: VEC(S##3)(in, n_out, out, bytes, stream); break;                         \
         case 4: VEC(S##4)(in, n_out, out, bytes, stream); break;                         \
         case 8: VEC(S##8)(in, n_out, out, bytes, stream); break;                         \
-        default: VEC(S##_any)(n, in, n_out, out, bytes, stream);                         \
+        default: VEC(S##_any)(n, in, add, n_out, out, bytes, stream);                    \
         }                                                                                \
     }
 
@@ -89,7 +90,9 @@ DEFINE_TYPE(u32, uint32_t)
 DEFINE_TYPE(u64, uint64_t)
 DEFINE_N(copy1, uint64_t, 1, TREE1)
 
-static const vec_set VEC(set) = {VEC(f32), VEC(f64), VEC(u32), VEC(u64), VEC(copy1)};
+static const vec_set VEC(set) = {VEC(f32),     VEC(f64),     VEC(u32),
+                                 VEC(u64),     VEC(f32_any), VEC(f64_any),
+                                 VEC(u32_any), VEC(u64_any), VEC(copy1)};
 
 #undef L
 #undef TREE1

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/lanes.h"
 #include "cost/cost_priv.h"
 #include "cost/op.h"
 
@@ -62,7 +63,12 @@ static weft_status collective_seconds(const weft_program *p, const weft_instr *i
         alpha = fmax(alpha, l->alpha_s);
         beta  = fmax(beta, 1 / l->Bps);
     }
-    *out = weft_cost__collective(i->coll, g->n_rank, weft_instr_bytes(i), alpha, beta);
+    double bytes = weft_instr_bytes(i);
+    if (i->lanes) { /* each term travels to its owner, the sum once on the way back */
+        int most = weft_lanes_most_terms(i->lanes, g->n_rank);
+        bytes *= i->coll == WEFT_ALL_REDUCE ? (most + 1) / 2.0 : most;
+    }
+    *out = weft_cost__collective(i->coll, g->n_rank, bytes, alpha, beta);
     return WEFT_OK;
 }
 

@@ -106,6 +106,13 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
     if (i->coll == WEFT_BARRIER)
         return weft_comm_collective(c, x->link->meeting, WEFT_COMM_BARRIER, WEFT_DTYPE_U8,
                                     NULL, NULL, 0);
+    if (i->lanes) {
+        int64_t slot = s->e->p->buffer[i->in[0].buffer].bytes;
+        return weft_comm_sum_lanes(
+            c, x->link->meeting, kind_of(i->coll), in->dtype, in->p, out->p,
+            weft_shape_count(&in->shape), i->unit,
+            &(weft_comm_lanes){i->lanes, slot / weft_dtype_bytes(in->dtype)});
+    }
     if (i->unit)
         return weft_comm_shares(
             c, x->link->meeting, kind_of(i->coll), in->dtype, in->p, out->p,

@@ -1,4 +1,5 @@
 /* Lanes, slabs and plain instructions: what every program of the room has. */
+#include "base/lanes.h"
 #include "partition/partition_priv.h"
 
 void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end)
@@ -8,11 +9,74 @@ void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end
     *end   = *first + small + (lane < larger ? 1 : 0);
 }
 
-int weft_partition__lane_slots(int n_lane)
+/* A finished lane waits in the next free slot; siblings of the tree over all lanes are merged at once. */
+weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, int lane)
 {
-    int n = 1;
-    while (n_lane > 1) n_lane /= 2, n++;
+    int                  first, end;
+    weft_partition__turn t = {0};
+    weft_partition__own_lanes(o, &first, &end);
+    t.slot  = weft_lanes_terms(first, lane, NULL);
+    t.merge = t.slot + 1 - weft_lanes_terms(first, lane + 1, NULL);
+    return t;
+}
+
+int weft_partition__lane_slots(const weft_partition_options *o)
+{
+    int first, end, n = 1;
+    weft_partition__own_lanes(o, &first, &end);
+    for (int lane = first; lane < end; lane++) {
+        int slot = weft_partition__lane_turn(o, lane).slot;
+        if (slot >= n) n = slot + 1;
+    }
     return n;
+}
+
+int weft_partition__n_own(const weft_partition_options *o, int rank)
+{
+    int lane, last, first, end, none;
+    weft_lanes_of(o->n_lane, o->world > 1 ? o->world : 1, rank, &lane, &last);
+    weft_partition_lane(o->n_micro, o->n_lane, lane, &first, &none);
+    weft_partition_lane(o->n_micro, o->n_lane, last - 1, &none, &end);
+    return end - first;
+}
+
+int weft_partition__most_own(const weft_partition_options *o)
+{
+    int most = 0;
+    for (int r = 0; r < (o->world > 1 ? o->world : 1); r++) {
+        int n = weft_partition__n_own(o, r);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+static bool is_along_lanes(const weft_partition__ranks *r, const weft_instr *i)
+{
+    return r->local && i->kind == WEFT_INSTR_COLLECTIVE && i->group < r->local->n_group &&
+           r->local->axes[i->group] & r->lanes;
+}
+
+weft_status weft_partition__join(weft_program *p, int of, const weft_partition__ranks *r,
+                                 int actor)
+{
+    const weft_actor *from = &p->actor[of];
+    weft_actor       *c    = &p->actor[actor];
+    for (int i = 0; i < from->n_instr; i++) {
+        const weft_instr *x = &from->instr[i];
+        if (!is_along_lanes(r, x)) continue;
+        if (p->slab[p->buffer[x->in[0].buffer].slab].kind != WEFT_SLAB_STATE)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s: ranks with different numbers of micro-batches cannot "
+                             "exchange it: choose batch / micro_batch that they divide",
+                             x->name);
+        c->instr[c->n_instr++] = *x;
+    }
+    return WEFT_OK;
+}
+
+int weft_partition__sum_lanes(const weft_partition_options *o)
+{
+    return o->world & (o->world - 1) ? o->n_lane : 0;
 }
 
 weft_status weft_partition__check(const weft_partition_options *o)
@@ -30,18 +94,15 @@ weft_status weft_partition__check(const weft_partition_options *o)
             "%d data-parallel ranks share %d lanes: set lanes to at least %d "
             "(micro_batch small enough for as many micro-batches)",
             o->world, o->n_lane, o->world);
-    if (o->world > 1 && o->n_lane % o->world)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%d data-parallel ranks cannot share %d lanes equally", o->world,
-                         o->n_lane);
     if (o->world > 1 && (o->rank < 0 || o->rank >= o->world))
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, o->world);
     return WEFT_OK;
 }
 
-int weft_partition__own_lanes(const weft_partition_options *o)
+void weft_partition__own_lanes(const weft_partition_options *o, int *first, int *end)
 {
-    return o->world > 1 ? o->n_lane / o->world : o->n_lane;
+    weft_lanes_of(o->n_lane, o->world > 1 ? o->world : 1, o->world > 1 ? o->rank : 0,
+                  first, end);
 }
 
 void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB])

@@ -237,9 +237,16 @@ static weft_status do_scatter(local *k, const weft_reshard_step *s, const weft_t
 static weft_status do_reduce(local *k, const weft_reshard_step *s, weft_vid x,
                              weft_vid *out)
 {
-    int group;
-    WEFT_TRY(weft_partition__group(k, s->axes, &group));
-    *out = weft_buildf(&k->b, WEFT_OP_ALL_REDUCE, NULL, 1, &x, "group=%d", group);
+    /* several terms a rank: the lanes' sum by itself, straight from where they are */
+    uint32_t lanes = k->o->terms ? s->axes & k->s->lanes : 0, axes[2] = {lanes};
+    axes[!!lanes] = s->axes & ~lanes;
+    *out          = x;
+    for (int i = 0; i < 2; i++) {
+        int group;
+        if (!axes[i]) continue;
+        WEFT_TRY(weft_partition__group(k, axes[i], &group));
+        *out = weft_buildf(&k->b, WEFT_OP_ALL_REDUCE, NULL, 1, out, "group=%d", group);
+    }
     return k->b.st;
 }
 

@@ -9,6 +9,8 @@ enum {
     ACTOR_READ,
     ACTOR_FORWARD,
     ACTOR_BACKWARD,
+    ACTOR_JOIN,      /* forward, of a micro-batch that only others have */
+    ACTOR_JOIN_BACK, /* backward */
     ACTOR_MERGE,
     ACTOR_REDUCE,
     ACTOR_UPDATE,
@@ -37,10 +39,9 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
         int slab =
             t->kind == WEFT_STORE_STATE ? WEFT_PARTITION__STATE : WEFT_PARTITION__STAGING;
         if (t->kind == WEFT_STORE_WORK || t->kind == WEFT_STORE_ACCUM) {
-            bool sum = t->kind == WEFT_STORE_ACCUM;
-            f->slab  = WEFT_PARTITION__WORK;
-            f->n_slot =
-                sum ? weft_partition__lane_slots(weft_partition__own_lanes(o)) : 1;
+            bool sum  = t->kind == WEFT_STORE_ACCUM;
+            f->slab   = WEFT_PARTITION__WORK;
+            f->n_slot = sum ? weft_partition__lane_slots(o) : 1;
             if (sum) f->slot_by = WEFT_SLOT_LANE;
             if (t->first < 0) {
                 f->bytes = 0; /* shares another storage, or nobody uses it */
@@ -75,6 +76,16 @@ static weft_status copy_actor(weft_program *p, int actor, const char *name,
     return WEFT_OK;
 }
 
+static weft_status join_actor(weft_program *p, int actor, const char *name, int of,
+                              const weft_partition__ranks *r)
+{
+    weft_actor *c = &p->actor[actor];
+    *c            = (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE};
+    c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, p->actor[of].n_instr + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    return weft_partition__join(p, of, r, actor);
+}
+
 /* One instruction that fills all inputs of a micro-batch. */
 static weft_status read_actor(weft_program *p, const weft_segment *s)
 {
@@ -95,7 +106,7 @@ static weft_status read_actor(weft_program *p, const weft_segment *s)
 
 /* One instruction for every accumulator: a level of the tree over this rank's lanes, or the tree over ranks. */
 static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
-                             const char *name, weft_instr_kind kind)
+                             const char *name, weft_instr_kind kind, int lanes)
 {
     weft_actor *c = &p->actor[actor];
     *c            = (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE};
@@ -106,7 +117,8 @@ static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
         weft_instr  *m = &c->instr[c->n_instr++];
         weft_operand o = weft_partition__whole(s, i);
         WEFT_TRY(weft_partition__move(p, kind, p->buffer[i].name, &o, &o, m));
-        if (kind == WEFT_INSTR_COLLECTIVE) m->coll = WEFT_ALL_REDUCE, m->group = 0;
+        if (kind == WEFT_INSTR_COLLECTIVE)
+            m->coll = WEFT_ALL_REDUCE, m->group = 0, m->lanes = lanes;
     }
     return WEFT_OK;
 }
@@ -131,25 +143,30 @@ static void fire(weft_program *p, int actor, int micro, int slot, bool first)
         (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
 }
 
-/* The rank's lanes in order, merged like a binary counter: lane k of its own finishes as many subtrees as
- * k + 1 has trailing zeros. */
-static weft_status schedule(weft_program *p, int n_own, int part)
+/* The rank's lanes in order, merged like a binary counter: siblings of the tree over all lanes. */
+static weft_status schedule(weft_program *p, const weft_partition_options *o)
 {
-    int slot = 0;
+    int lane, last;
+    weft_partition__own_lanes(o, &lane, &last);
     p->firing[WEFT_STREAM_COMPUTE] =
-        WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + n_own + 3);
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + (last - lane) + 3);
+    int missing = weft_partition__most_own(o) -
+                  weft_partition__n_own(o, o->world > 1 ? o->rank : 0);
     WEFT_TRY(weft_arena_status(p->arena));
-    for (int lane = 0; lane < n_own; lane++) {
-        int first, end;
-        weft_partition_lane(p->n_micro, p->n_lane, part * n_own + lane, &first, &end);
+    for (; lane < last; lane++) {
+        weft_partition__turn t = weft_partition__lane_turn(o, lane);
+        int                  first, end;
+        weft_partition_lane(p->n_micro, p->n_lane, lane, &first, &end);
         for (int m = first; m < end; m++) {
-            fire(p, ACTOR_READ, m, slot, m == first);
-            fire(p, ACTOR_FORWARD, m, slot, m == first);
-            fire(p, ACTOR_BACKWARD, m, slot, m == first);
+            fire(p, ACTOR_READ, m, t.slot, m == first);
+            fire(p, ACTOR_FORWARD, m, t.slot, m == first);
+            fire(p, ACTOR_BACKWARD, m, t.slot, m == first);
         }
-        for (int done = lane + 1; done % 2 == 0; done /= 2)
-            fire(p, ACTOR_MERGE, -1, slot--, false);
-        slot++;
+        for (int k = 0; k < t.merge; k++) fire(p, ACTOR_MERGE, -1, t.slot - k, false);
+    }
+    for (; missing; missing--) {
+        fire(p, ACTOR_JOIN, -1, 0, false);
+        fire(p, ACTOR_JOIN_BACK, -1, 0, false);
     }
     fire(p, ACTOR_REDUCE, -1, 0, false);
     fire(p, ACTOR_UPDATE, -1, 0, false);
@@ -171,14 +188,21 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, 0, s->phase_end[0]));
     WEFT_TRY(
         copy_actor(p, ACTOR_BACKWARD, "backward", s, s->phase_end[0], s->phase_end[1]));
-    WEFT_TRY(sum_actor(p, s, ACTOR_MERGE, "merge", WEFT_INSTR_MERGE));
+    p->actor[ACTOR_JOIN]      = (weft_actor){.name = "join"};
+    p->actor[ACTOR_JOIN_BACK] = (weft_actor){.name = "join.backward"};
+    if (weft_partition__n_own(o, r->part) < weft_partition__most_own(o)) {
+        WEFT_TRY(join_actor(p, ACTOR_JOIN, "join", ACTOR_FORWARD, r));
+        WEFT_TRY(join_actor(p, ACTOR_JOIN_BACK, "join.backward", ACTOR_BACKWARD, r));
+    }
+    WEFT_TRY(sum_actor(p, s, ACTOR_MERGE, "merge", WEFT_INSTR_MERGE, 0));
     p->actor[ACTOR_REDUCE] =
         (weft_actor){.name = "reduce", .stream = WEFT_STREAM_COMPUTE};
     if (r->local) {
         WEFT_TRY(weft_partition__groups(p, r, 0));
     } else if (p->world > 1) {
         WEFT_TRY(all_ranks(p));
-        WEFT_TRY(sum_actor(p, s, ACTOR_REDUCE, "reduce", WEFT_INSTR_COLLECTIVE));
+        WEFT_TRY(sum_actor(p, s, ACTOR_REDUCE, "reduce", WEFT_INSTR_COLLECTIVE,
+                           weft_partition__sum_lanes(o)));
     }
     WEFT_TRY(copy_actor(p, ACTOR_UPDATE, "update", s, s->phase_end[1], s->phase_end[2]));
     p->binding = WEFT_ARENA_ARRAY(p->arena, weft_binding, s->n_binding + 1);
@@ -188,7 +212,7 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
         p->binding[i].name = weft_arena_strdup(p->arena, s->binding[i].name);
     }
     p->n_binding = s->n_binding;
-    WEFT_TRY(schedule(p, weft_partition__own_lanes(o), r->part));
+    WEFT_TRY(schedule(p, o));
     return weft_arena_status(p->arena);
 }
 

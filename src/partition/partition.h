@@ -9,7 +9,7 @@
 typedef struct weft_partition_options {
     int n_micro; /* logical micro-batches a step */
     int n_lane; /* lanes they are dealt to (DESIGN-details 2); a power of two, at most n_micro */
-    int world; /* data-parallel ranks, each with an equal share of the lanes; 0 is 1 */
+    int world; /* data-parallel ranks, at most the lanes, which they share (base/lanes.h); 0 is 1 */
     int rank;
 } weft_partition_options;
 
@@ -77,6 +77,8 @@ typedef struct weft_local_options {
                * at a time, where parts are of one size; others gather them */
     bool
         one_term; /* every rank along the lanes has one micro-batch a step: its gradients are its sums */
+    bool
+        terms; /* ranks' shares of the lanes are no equal subtrees: sums over them have terms of their own */
 } weft_local_options;
 
 /* The sharding is of one mesh (all stages of a pipeline have alike ones), and the graph is that of one

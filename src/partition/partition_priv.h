@@ -22,7 +22,8 @@ typedef struct weft_partition__ranks {
     int              n_part, part, n_place, place;
     const weft_mesh *mesh;
     const weft_local
-        *local; /* its graph has the sums over ranks; NULL: an actor has them */
+            *local; /* its graph has the sums over ranks; NULL: an actor has them */
+    uint32_t lanes; /* with local: axes along the lanes */
 } weft_partition__ranks;
 
 /* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their axes. */
@@ -43,10 +44,17 @@ enum {
 };
 
 weft_status weft_partition__check(const weft_partition_options *o);
-/* Lanes a data-parallel rank owns; they begin at rank * own. */
-int weft_partition__own_lanes(const weft_partition_options *o);
-/* Accumulators that the binary tree over n lanes needs. */
-int weft_partition__lane_slots(int n_lane);
+/* Lanes [*first, *end) are the rank's. */
+void weft_partition__own_lanes(const weft_partition_options *o, int *first, int *end);
+/* Accumulators that the binary tree over them needs. */
+int weft_partition__lane_slots(const weft_partition_options *o);
+/* Which of them a lane of the rank's adds to, and how many merges come behind it: slot into slot - 1, and so on. */
+typedef struct weft_partition__turn {
+    int slot, merge;
+} weft_partition__turn;
+weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, int lane);
+/* What the sum over ranks is told: lanes where ranks' shares are no equal subtrees, else 0. */
+int weft_partition__sum_lanes(const weft_partition_options *o);
 
 void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB]);
 /* The program outlives the segment: an instruction is copied into its arena. */
@@ -57,6 +65,13 @@ weft_instr  weft_partition__bare(weft_instr_kind kind, const char *name);
 weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const char *name,
                                  const weft_operand *in, const weft_operand *out,
                                  weft_instr *i);
+/* Micro-batches of a rank, and the most that one has: who has fewer still takes part in what others gather. */
+int weft_partition__n_own(const weft_partition_options *o, int rank);
+int weft_partition__most_own(const weft_partition_options *o);
+/* Fills `actor`, which has room, with what actor `of` does together with ranks that have other micro-batches:
+ * parameters that are kept in parts are gathered. */
+weft_status weft_partition__join(weft_program *p, int of, const weft_partition__ranks *r,
+                                 int actor);
 /* What instructions write of an accumulator: its bytes are rounded up, and nobody writes the rest. */
 weft_operand weft_partition__whole(const weft_segment *s, int storage);
 

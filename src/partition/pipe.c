@@ -58,6 +58,17 @@ static weft_status compute_actor(pipe *k, int piece)
     return WEFT_OK;
 }
 
+static weft_status join_actor(pipe *k, int piece, int *out)
+{
+    const char *name = weft_arena_printf(k->p->arena, "join.%s", piece_name(k, piece));
+    int         of   = k->actor.compute[piece];
+    WEFT_TRY(weft_partition__add_actor(k, name, WEFT_STREAM_COMPUTE,
+                                       k->p->actor[of].n_instr, out));
+    WEFT_TRY(weft_partition__join(k->p, of, k->r, *out));
+    if (!k->p->actor[*out].n_instr) *out = -1;
+    return WEFT_OK;
+}
+
 /* One instruction for each accumulator: of one piece, or (piece -1) of all. */
 static weft_status sum_actor(pipe *k, int piece, weft_instr_kind kind, int *out)
 {
@@ -81,7 +92,9 @@ static weft_status sum_actor(pipe *k, int piece, weft_instr_kind kind, int *out)
             weft_instr  *m = &a->instr[a->n_instr++];
             weft_operand o = weft_partition__whole(s, i);
             WEFT_TRY(weft_partition__move(k->p, kind, k->p->buffer[i].name, &o, &o, m));
-            if (kind == WEFT_INSTR_COLLECTIVE) m->coll = WEFT_ALL_REDUCE, m->group = 0;
+            if (kind == WEFT_INSTR_COLLECTIVE)
+                m->coll = WEFT_ALL_REDUCE, m->group = 0,
+                m->lanes = weft_partition__sum_lanes(&k->lanes);
         }
     }
     return WEFT_OK;
@@ -138,13 +151,14 @@ static weft_status make_actors(pipe *k)
     weft_program           *p = k->p;
     weft_partition__actors *a = &k->actor;
     int                     n = weft_partition__n_piece(k);
-    p->actor = WEFT_ARENA_ARRAY(p->arena, weft_actor, 5 * n + k->n_chunk + 2);
+    p->actor = WEFT_ARENA_ARRAY(p->arena, weft_actor, 6 * n + k->n_chunk + 2);
     p->group = WEFT_ARENA_ARRAY(p->arena, weft_group,
                                 2 + (k->r->local ? k->r->local->n_group : 0));
     *a       = (weft_partition__actors){.compute  = nothing(k, n),
                                         .merge    = nothing(k, n),
                                         .recv     = nothing(k, n),
                                         .send     = nothing(k, n),
+                                        .join     = nothing(k, n),
                                         .read     = nothing(k, k->n_chunk),
                                         .exchange = nothing(k, k->place.n_level),
                                         .reduce   = -1};
@@ -160,6 +174,8 @@ static weft_status make_actors(pipe *k)
         bool weight = i >= k->n_chunk && i < 3 * k->n_chunk && (i - k->n_chunk) % 2;
         if (weight && !k->split) continue;
         WEFT_TRY(compute_actor(k, i));
+        if (i < 3 * k->n_chunk && k->n_listed > k->n_own)
+            WEFT_TRY(join_actor(k, i, &a->join[i]));
         if (i < 3 * k->n_chunk) WEFT_TRY(sum_actor(k, i, WEFT_INSTR_MERGE, &a->merge[i]));
     }
     if (k->dp > 1 && !k->r->local)
@@ -176,24 +192,16 @@ typedef struct turn {
     int  n_merge; /* merges behind it: its lane ends here */
 } turn;
 
-/* Lanes in order, merged like a binary counter: as in one.c. */
 static turn turn_of(const pipe *k, int micro)
 {
-    turn t = {0};
-    for (int lane = 0; lane < k->n_own_lane; lane++) {
-        int first, end;
-        weft_partition_lane(k->o->n_micro, k->o->n_lane, k->group * k->n_own_lane + lane,
-                            &first, &end);
-        t.first   = micro == first;
-        t.n_merge = 0;
-        for (int done = lane + 1; done % 2 == 0; done /= 2) t.n_merge++;
-        if (micro < end) {
-            if (micro != end - 1) t.n_merge = 0;
-            return t;
-        }
-        t.slot += 1 - t.n_merge;
+    int lane, last, first = 0, end = 0;
+    weft_partition__own_lanes(&k->lanes, &lane, &last);
+    for (; lane < last; lane++) {
+        weft_partition_lane(k->o->n_micro, k->o->n_lane, lane, &first, &end);
+        if (micro < end) break;
     }
-    return t;
+    weft_partition__turn t = weft_partition__lane_turn(&k->lanes, lane);
+    return (turn){t.slot, micro == first, micro == end - 1 ? t.merge : 0};
 }
 
 static void fire(pipe *k, int actor, int micro, int slot, bool first)
@@ -216,7 +224,11 @@ static weft_status make_lists(pipe *k)
     WEFT_TRY(weft_arena_status(k->p->arena));
     for (int i = 0; i < n; i++) {
         const weft_work *w = &s->work[k->me][i];
-        int  piece = weft_partition__piece_of(k, w), m = k->first_micro + w->micro;
+        int piece = weft_partition__piece_of(k, w), m = k->first_micro + w->micro;
+        if (w->micro >= k->n_own) { /* only others have it */
+            fire(k, a->join[piece], -1, 0, false);
+            continue;
+        }
         turn t = turn_of(k, m);
         if (w->kind == WEFT_WORK_FORWARD) fire(k, a->read[w->chunk], m, t.slot, t.first);
         fire(k, a->recv[piece], m, t.slot, t.first);
@@ -255,6 +267,19 @@ static weft_status make_bindings(pipe *k)
 
 /* ---- all together ---- */
 
+/* Is something gathered over the lanes in every micro-batch? */
+static bool gathers(const pipe *k)
+{
+    for (int i = 0; i < k->g->n_node && k->r->local; i++) {
+        const weft_graph_node *n = &k->g->node[i];
+        if (!(weft_op_get(n->op)->flags & WEFT_OP_COMM) || n->phase == WEFT_PHASE_UPDATE)
+            continue;
+        weft_op_use u = {.op = n->op, .attr = n->attr};
+        if (k->r->local->axes[weft_use_int(&u, "group")] & k->r->lanes) return true;
+    }
+    return false;
+}
+
 static weft_status set_out(pipe *k)
 {
     const weft_pipe_options *o       = k->o;
@@ -265,19 +290,19 @@ static weft_status set_out(pipe *k)
     k->n_stage                       = k->pp * k->n_chunk;
     if (o->rank < 0 || o->rank >= n_place * k->pp)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, n_place * k->pp);
-    k->group                     = k->r->part;
-    k->me                        = o->rank / n_place;
-    weft_partition_options lanes = {
+    k->group = k->r->part;
+    k->me    = o->rank / n_place;
+    k->lanes = (weft_partition_options){
         .n_micro = o->n_micro, .n_lane = o->n_lane, .world = k->dp, .rank = k->group};
-    WEFT_TRY(weft_partition__check(&lanes));
-    k->n_own_lane = weft_partition__own_lanes(&lanes);
-    int end;
-    weft_partition_lane(o->n_micro, o->n_lane, k->group * k->n_own_lane, &k->first_micro,
-                        &end);
-    weft_partition_lane(o->n_micro, o->n_lane, (k->group + 1) * k->n_own_lane - 1, &end,
-                        &k->n_own);
+    WEFT_TRY(weft_partition__check(&k->lanes));
+    int first, last, end;
+    weft_partition__own_lanes(&k->lanes, &first, &last);
+    k->n_own_lane = last - first;
+    weft_partition_lane(o->n_micro, o->n_lane, first, &k->first_micro, &end);
+    weft_partition_lane(o->n_micro, o->n_lane, last - 1, &end, &k->n_own);
     k->n_own -= k->first_micro;
-    weft_schedule_shape shape = {k->pp, k->n_chunk, k->n_own};
+    k->n_listed = gathers(k) ? weft_partition__most_own(&k->lanes) : k->n_own;
+    weft_schedule_shape shape = {k->pp, k->n_chunk, k->n_listed};
     WEFT_TRY(
         weft_schedule_make(o->schedule ? o->schedule : "1f1b", &shape, &k->schedule));
     WEFT_TRY(weft_schedule_verify(k->schedule));

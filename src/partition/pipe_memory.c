@@ -103,7 +103,7 @@ static weft_status plan_work(const pipe *k, int i, weft_buffer *f,
     int                 end = k->s->n_instr, micro_end = k->s->phase_end[1];
     f->slab = WEFT_PARTITION__WORK;
     if (t->kind == WEFT_STORE_ACCUM) {
-        f->n_slot  = weft_partition__lane_slots(k->n_own_lane);
+        f->n_slot  = weft_partition__lane_slots(&k->lanes);
         f->slot_by = WEFT_SLOT_LANE;
         *b         = (weft_partition__block){.first = 0, .last = end};
     } else if (in_update(k, u->first)) {

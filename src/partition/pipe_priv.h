@@ -18,9 +18,9 @@ typedef struct weft_partition__store {
 
 /* Actors by what they do; -1: there is none. */
 typedef struct weft_partition__actors {
-    int *compute, *merge, *recv, *send; /* of each piece */
-    int *read;                          /* of each chunk */
-    int *exchange;                      /* of each level */
+    int *compute, *merge, *recv, *send, *join; /* of each piece */
+    int *read;                                 /* of each chunk */
+    int *exchange;                             /* of each level */
     int  reduce;
 } weft_partition__actors;
 
@@ -34,8 +34,10 @@ typedef struct weft_partition__pipe {
     const weft_partition__ranks *r;
     int                          dp, pp, group,
         me; /* ranks along the lanes, of a pipeline; which of them this is */
-    int n_chunk, n_stage;
+    int                    n_chunk, n_stage;
+    weft_partition_options lanes;
     int n_own_lane, first_micro, n_own; /* micro-batches of this rank */
+    int n_listed; /* of the schedule: the most of a rank, where all gather in each of them */
 
     /* the rank's graph: node k of part is node[k] of g */
     weft_graph *part;

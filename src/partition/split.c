@@ -74,6 +74,26 @@ static weft_status bind(const weft_graph *g, const weft_local *l, weft_program *
     return weft_arena_status(p->arena);
 }
 
+/* Sums of accumulators over the ranks along the lanes: each rank has several terms. */
+static weft_status tell_lanes(const weft_local *l, uint32_t lanes, weft_program *p)
+{
+    for (int a = 0; a < p->n_actor; a++)
+        for (int n = 0; n < p->actor[a].n_instr; n++) {
+            weft_instr *i = &p->actor[a].instr[n];
+            if (i->kind != WEFT_INSTR_COLLECTIVE || i->group >= l->n_group) continue;
+            if (i->coll != WEFT_ALL_REDUCE && i->coll != WEFT_REDUCE_SCATTER) continue;
+            if (!(l->axes[i->group] & lanes)) continue;
+            bool terms = p->buffer[i->in[0].buffer].slot_by == WEFT_SLOT_LANE;
+            if (!terms || l->axes[i->group] != lanes)
+                return WEFT_FAIL(WEFT_ERR_ARG,
+                                 "%s cannot be summed over a number of ranks that is no "
+                                 "power of two: choose another cut, or 2^k ranks",
+                                 i->name);
+            i->lanes = p->n_lane;
+        }
+    return WEFT_OK;
+}
+
 static weft_status make(const weft_graph *g, const weft_local *l,
                         const weft_pipe_options *o, const weft_partition__ranks *r,
                         weft_program **out)
@@ -112,13 +132,15 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
     r.place = o->rank % r.n_place;
     find_part(s, r.place, &r.n_part, &r.part);
-    weft_local_options lo = {.place = r.place,
-                             .ring  = o->ring,
-                             .one_term =
-                                 o->n_micro == o->n_lane && o->n_lane == r.n_part};
+    weft_local_options lo = {.place    = r.place,
+                             .ring     = o->ring,
+                             .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part,
+                             .terms    = r.n_part & (r.n_part - 1)};
     WEFT_GO(weft_partition_local(g, s, &lo, &l));
     r.local = l;
+    r.lanes = s->lanes;
     WEFT_GO(make(g, l, o, &r, &p));
+    if (lo.terms) WEFT_GO(tell_lanes(l, s->lanes, p));
     WEFT_GO(bind(g, l, p));
     *out = p;
     p    = NULL;

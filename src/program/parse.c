@@ -208,6 +208,7 @@ static weft_status read_head(parser *ps, weft_instr *i)
         WEFT_TRY(weft_lex_expect(l, "group"));
         WEFT_TRY(read_int32(ps, &i->group));
         if (weft_lex_accept(l, "unit")) WEFT_TRY(weft_lex_int(l, &i->unit));
+        if (weft_lex_accept(l, "lanes")) WEFT_TRY(read_int32(ps, &i->lanes));
         break;
     case WEFT_INSTR_SEND:
     case WEFT_INSTR_PUSH:

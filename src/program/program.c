@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lanes.h"
+
 weft_status weft_program_create(const char *name, weft_program **out)
 {
     weft_arena *a = NULL;
@@ -239,4 +241,12 @@ void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *h
     int64_t             unit  = i->unit ? i->unit : total / n > 0 ? total / n : 1;
     *lo                       = weft_part_start(total, unit, n, k);
     *hi                       = weft_part_start(total, unit, n, k + 1);
+}
+
+int weft_instr_terms(const weft_instr *i, int n, int k)
+{
+    int first, end;
+    if (i->kind != WEFT_INSTR_COLLECTIVE || !i->lanes) return 1;
+    weft_lanes_of(i->lanes, n, k, &first, &end);
+    return weft_lanes_terms(first, end, NULL);
 }

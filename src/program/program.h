@@ -118,7 +118,10 @@ typedef struct weft_instr {
     int64_t
         unit; /* reduce_scatter, all_gather: shares are runs of units of so many elements
                    * (weft_part_start); 0: equal shares */
-    int32_t peer; /* send, recv: rank */
+    int32_t
+            lanes; /* all_reduce, reduce_scatter: the group's ranks share so many lanes (base/lanes.h), and the
+                   * operand is the rank's terms, in slots 0, 1, ... of its buffer; 0: one term */
+    int32_t peer;  /* send, recv: rank */
     int32_t
         tag; /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
     int32_t
@@ -244,6 +247,8 @@ int weft_program_instr_base(const weft_program *p, int32_t actor);
 int weft_program_n_instr(const weft_program *p);
 /* Elements of the whole that a reduce_scatter or all_gather over n ranks deals to position k: [*lo, *hi). */
 void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *hi);
+/* Terms that position k of n brings to a collective: 1 without lanes. */
+int weft_instr_terms(const weft_instr *i, int n, int k);
 /* True when an instruction talks to other ranks. */
 bool weft_instr_is_comm(const weft_instr *i);
 

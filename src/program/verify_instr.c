@@ -164,6 +164,23 @@ static int position(const weft_group *g, int32_t rank)
     return -1;
 }
 
+static weft_status check_lanes(const weft_program *p, const weft_actor *a,
+                               const weft_instr *i)
+{
+    const weft_group  *g = &p->group[i->group];
+    const weft_buffer *b = &p->buffer[i->in[0].buffer];
+    if (i->coll != WEFT_ALL_REDUCE && i->coll != WEFT_REDUCE_SCATTER)
+        return BAD(p, a, i, "%s has no lanes", weft_collective_name(i->coll));
+    if (i->lanes < g->n_rank || i->lanes & (i->lanes - 1))
+        return BAD(p, a, i, "%d ranks cannot share %d lanes", g->n_rank, i->lanes);
+    int n = weft_instr_terms(i, g->n_rank, position(g, p->rank));
+    if (b->slot_by != WEFT_SLOT_LANE || b->n_slot < n)
+        return BAD(p, a, i, "buffer %s has no slots by lane for %d terms", b->name, n);
+    if (b->bytes % weft_dtype_bytes(i->in[0].type.dtype))
+        return BAD(p, a, i, "slots of %lld bytes", (long long)b->bytes);
+    return WEFT_OK;
+}
+
 static weft_status check_collective(const weft_program *p, const weft_actor *a,
                                     const weft_instr *i)
 {
@@ -175,6 +192,7 @@ static weft_status check_collective(const weft_program *p, const weft_actor *a,
     if (i->coll == WEFT_BARRIER) return need(p, a, i, 0, 0);
     WEFT_TRY(need(p, a, i, 1, 1));
     WEFT_TRY(need_contiguous(p, a, i));
+    if (i->lanes) WEFT_TRY(check_lanes(p, a, i));
     int64_t in = weft_shape_count(&i->in[0].type.shape), n = g->n_rank;
     int64_t out = weft_shape_count(&i->out[0].type.shape);
     int64_t lo = 0, hi   = 0;

@@ -50,6 +50,7 @@ typedef struct checker {
     const weft_firing *f;
     const weft_actor  *a;
     const weft_instr  *i;
+    int                term; /* of its operand */
 } checker;
 
 typedef struct range {
@@ -63,9 +64,20 @@ static bool resolve(const checker *c, const weft_operand *o, bool is_out, range 
     if (o->buffer < 0 || !weft_operand_span(o, &lo, &hi) || lo == hi) return false;
     const weft_buffer *b    = &c->p->buffer[o->buffer];
     int32_t            slot = weft_program_slot(c->p, c->i, is_out, o->buffer, c->f);
-    int64_t            base = b->offset + slot * b->bytes;
+    if (!is_out) slot += c->term;
+    int64_t base = b->offset + slot * b->bytes;
     *r = (range){.buffer = o->buffer, .slot = slot, .lo = base + lo, .hi = base + hi};
     return true;
+}
+
+/* Terms of a sum that this rank brings, each in a slot of the operand's buffer. */
+static int terms(const checker *c)
+{
+    if (c->i->kind != WEFT_INSTR_COLLECTIVE || !c->i->lanes) return 1;
+    const weft_group *g = &c->p->group[c->i->group];
+    for (int k = 0; k < g->n_rank; k++)
+        if (g->rank[k] == c->p->rank) return weft_instr_terms(c->i, g->n_rank, k);
+    return 1;
 }
 
 /* ---- cells ---- */
@@ -123,8 +135,9 @@ static weft_status cut_instrs(checker *c)
 {
     for (int n = 0; n < c->a->n_instr; n++) {
         c->i = &c->a->instr[n];
-        for (int k = 0; k < c->i->n_in; k++)
-            WEFT_TRY(cut_operand(c, &c->i->in[k], false));
+        for (c->term = 0; c->term < terms(c); c->term++)
+            for (int k = 0; k < c->i->n_in; k++)
+                WEFT_TRY(cut_operand(c, &c->i->in[k], false));
         for (int k = 0; k < c->i->n_out; k++)
             WEFT_TRY(cut_operand(c, &c->i->out[k], true));
     }
@@ -349,8 +362,10 @@ static weft_status run_instr(checker *c)
 {
     const weft_instr *i = c->i;
     range             r;
-    for (int k = 0; k < i->n_in; k++)
-        if (resolve(c, &i->in[k], false, &r)) WEFT_TRY(do_read(c, &r, false));
+    for (c->term = 0; c->term < terms(c); c->term++)
+        for (int k = 0; k < i->n_in; k++)
+            if (resolve(c, &i->in[k], false, &r)) WEFT_TRY(do_read(c, &r, false));
+    c->term = 0;
     for (int j = 0; j < i->n_out; j++) {
         if (!resolve(c, &i->out[j], true, &r)) continue;
         bool adds = j < 32 && (i->add >> j & 1) && !c->f->first;

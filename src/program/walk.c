@@ -140,6 +140,10 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
                          "%s '%s': rank %d has units of %lld elements, rank %d of %lld",
                          weft_collective_name(a->coll), a->name, m->first_rank,
                          (long long)a->unit, rank, (long long)b->unit);
+    if (a->lanes != b->lanes)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': rank %d shares %d lanes, rank %d %d",
+                         weft_collective_name(a->coll), a->name, m->first_rank, a->lanes,
+                         rank, b->lanes);
     if (a->coll == WEFT_ALL_GATHER && a->unit) {
         int64_t n = weft_shape_count(&a->out[0].type.shape);
         int64_t k = weft_shape_count(&b->out[0].type.shape);

@@ -1,4 +1,5 @@
 /* What every transport promises (comm.h), on each of them. */
+#include "base/lanes.h"
 #include "comm/ranks.h"
 
 #include <math.h>
@@ -66,7 +67,7 @@ static void tree(int n, const int32_t *member, int64_t k, void *out)
         uint16_t h;
         uint32_t u;
         uint64_t l;
-    } x[MAX_RANK];
+    } x[8 * MAX_RANK];
     for (int i = 0; i < n; i++) {
         store(&x[i], 0, member[i], k);
         if (dtype == WEFT_DTYPE_BF16) x[i].u = (uint32_t)x[i].h << 16;
@@ -142,11 +143,60 @@ static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
     return WEFT_OK;
 }
 
+/* Members with several terms: lanes are summed as if each had been a member. */
+static weft_status call_lanes(rank_state *r, weft_comm_group *g, int n, int64_t room,
+                              int me, void *in, void *out)
+{
+    int32_t leaf[8 * MAX_RANK];
+    size_t  size = (size_t)weft_dtype_bytes(dtype);
+    int     low  = 1;
+    for (int i = 0; i < 8 * MAX_RANK; i++) leaf[i] = i;
+    while (low < n) low *= 2;
+    for (int lanes = low; lanes <= 4 * low; lanes *= 2) {
+        int     first, end, level[WEFT_LANES_MAX_TERM];
+        int64_t count = room / weft_lanes_most_terms(lanes, n);
+        bool    apart = count > 5;
+        if (apart) count -= 5;
+        weft_comm_lanes l      = {lanes, count + (apart ? 5 : 0)};
+        int64_t         step   = count > 5000 ? 61 : 1;
+        const int32_t  *member = leaf;
+        weft_lanes_of(lanes, n, me, &first, &end);
+        int n_term = weft_lanes_terms(first, end, level);
+        for (int t = 0; t < n_term; first += 1 << level[t++])
+            for (int64_t k = 0; k < count; k++)
+                tree(1 << level[t], leaf + first, k,
+                     (char *)in + (size_t)(t * l.stride + k) * size);
+        int was = n;
+        WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out,
+                                     count, 7, &l));
+        int64_t lo = weft_comm_share_at(count, 7, n, me),
+                hi = weft_comm_share_at(count, 7, n, me + 1);
+        n          = lanes;
+        for (int64_t k = lo; k < hi; k += step)
+            WANT("reduce_scatter of lanes", k - lo, -1, k);
+        WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, out, count,
+                                     0, &l));
+        for (int64_t k = 0; k < count; k += step) WANT("all_reduce of lanes", k, -1, k);
+        void *other = out;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+        WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, in, count,
+                                     0, &l));
+        out = in;
+        for (int64_t k = 0; k < count; k += step)
+            WANT("all_reduce of lanes in place", k, -1, k);
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+        out = other;
+        n   = was;
+    }
+    return WEFT_OK;
+}
+
 static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
                             const int32_t *member, int64_t count, void *in, void *out)
 {
     int64_t all = count * n, step = count > 5000 ? 61 : 1;
-    int     me = 0;
+    int     me    = 0;
+    void   *spare = out;
     for (int i = 0; i < n; i++)
         if (member[i] == r->rank) me = i;
     for (int64_t k = 0; k < all; k++) store(in, k, r->rank, k);
@@ -182,7 +232,9 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
         weft_comm_collective(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out, all));
     for (int64_t k = 0; k < count; k += step)
         WANT("reduce_scatter in place", k, -1, me * count + k);
-    return WEFT_OK;
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+    if (dtype == WEFT_DTYPE_BF16) return WEFT_OK; /* a term is rounded already */
+    return call_lanes(r, g, n, all, me, in, spare);
 }
 
 static weft_status all_kinds(rank_state *r)

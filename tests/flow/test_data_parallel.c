@@ -11,12 +11,15 @@
 #include "support/test.h"
 
 enum {
-    BATCH = 8,
-    SEQ   = 16,
-    MICRO = 8,
-    LANES = 4,
-    STEPS = 3
+    SEQ      = 16,
+    STEPS    = 3,
+    MAX_RANK = 8
 };
+
+/* Micro-batches a step, of one sequence each, and the lanes they are dealt to. */
+typedef struct deal {
+    int micro, lanes;
+} deal;
 
 typedef struct result {
     float    loss[STEPS], norm[STEPS];
@@ -29,6 +32,7 @@ typedef struct rank {
     const weft_training *training;
     weft_comm           *comm;
     weft_exec           *exec;
+    int                  batch;
     result               r;
     weft_status          st;
 } rank;
@@ -79,8 +83,8 @@ static weft_status train(rank *k)
 {
     weft_exec_options o = {.n_thread    = 1,
                            .comm        = k->comm,
-                           .batch       = BATCH,
-                           .micro_batch = BATCH / MICRO,
+                           .batch       = k->batch,
+                           .micro_batch = 1,
                            .seed        = 1,
                            .read        = read_tokens};
     weft_hash_state   h;
@@ -89,7 +93,7 @@ static weft_status train(rank *k)
     for (int s = 0; s < STEPS; s++) {
         WEFT_TRY(put(k, k->training->lr, 1e-3f));
         WEFT_TRY(put(k, k->training->step, (float)(s + 1)));
-        WEFT_TRY(put(k, k->training->inv_n, 1.0f / (BATCH * SEQ)));
+        WEFT_TRY(put(k, k->training->inv_n, 1.0f / (float)(k->batch * SEQ)));
         WEFT_TRY(weft_exec_run(k->exec, s, 1));
         WEFT_TRY(get(k, k->training->loss, &k->r.loss[s]));
         WEFT_TRY(get(k, k->training->grad_norm, &k->r.norm[s]));
@@ -112,21 +116,36 @@ static void *train_thread(void *arg)
     return NULL;
 }
 
+static void assert_text(const weft_program *p)
+{
+    weft_text     a = {0}, b = {0};
+    weft_program *q;
+    assert_ok(weft_program_print(p, &a));
+    assert_ok(weft_program_parse("text", a.s, a.n, &q));
+    assert_ok(weft_program_print(q, &b));
+    assert_string_equal(a.s, b.s);
+    weft_program_destroy(q);
+    weft_text_fini(&a);
+    weft_text_fini(&b);
+}
+
 /* All ranks of a job of `world`; each must end with the same numbers.  bucket: bytes of the sums that run
  * beside the backward pass; 0: they come behind it. */
-static result run(const weft_model *m, const weft_training *t, int world, int64_t bucket)
+static result run(const weft_model *m, const weft_training *t, deal d, int world,
+                  int64_t bucket)
 {
-    rank             k[8] = {0};
-    pthread_t        thread[8];
-    weft_program    *p[8];
+    rank             k[MAX_RANK] = {0};
+    pthread_t        thread[MAX_RANK];
+    weft_program    *p[MAX_RANK];
     weft_comm_local *hub;
     assert_ok(weft_comm_local_create(world, &hub));
     for (int r = 0; r < world; r++) {
         weft_partition_options o = {
-            .n_micro = MICRO, .n_lane = LANES, .world = world, .rank = r};
+            .n_micro = d.micro, .n_lane = d.lanes, .world = world, .rank = r};
         assert_ok(weft_partition_one(t->graph, &o, &p[r]));
         if (bucket) assert_ok(weft_partition_overlap(p[r], bucket));
-        k[r] = (rank){.program = p[r], .model = m, .training = t};
+        assert_text(p[r]);
+        k[r] = (rank){.program = p[r], .model = m, .training = t, .batch = d.micro};
         assert_ok(weft_comm_local_join(hub, r, 30.0, &k[r].comm));
     }
     assert_ok(weft_program_verify_all((const weft_program *const *)p, world));
@@ -144,13 +163,12 @@ static result run(const weft_model *m, const weft_training *t, int world, int64_
     return k[0].r;
 }
 
-static void ranks_train_like_one(void **state)
+static void ranks_train_like_one(deal d, int worlds)
 {
     weft_model        *m;
     weft_training      t;
-    weft_model_options mo = {.batch = BATCH / MICRO, .seq = SEQ, .with_loss = true};
+    weft_model_options mo = {.batch = 1, .seq = SEQ, .with_loss = true};
     weft_train_param   param[128];
-    (void)state;
 
     assert_ok(weft_model_load("tiny256", &mo, &m));
     assert_true(m->n_param <= 128);
@@ -164,20 +182,40 @@ static void ranks_train_like_one(void **state)
                              .clip         = 1,
                              .n_param      = m->n_param,
                              .param        = param,
-                             .n_micro      = MICRO};
+                             .n_micro      = d.micro};
     assert_ok(weft_graph_make_training(m->graph, &to, &t));
 
-    result one = run(m, &t, 1, 0);
+    result one = run(m, &t, d, 1, 0);
     assert_true(one.loss[STEPS - 1] < one.loss[0]);
-    for (int world = 2; world <= LANES; world *= 2) {
+    for (int world = 2; world <= MAX_RANK; world++) {
+        if (!(worlds >> world & 1)) continue;
         for (int64_t bucket = 0; bucket <= 1 << 20;
              bucket         = bucket ? bucket * 32 : 32768) {
-            result many = run(m, &t, world, bucket);
+            result many = run(m, &t, d, world, bucket);
             assert_memory_equal(&many, &one, sizeof one);
         }
     }
     weft_graph_destroy(t.graph);
     weft_model_destroy(m);
+}
+
+static void four_lanes(void **state)
+{
+    (void)state;
+    ranks_train_like_one((deal){8, 4}, 1 << 2 | 1 << 3 | 1 << 4);
+}
+
+static void eight_lanes(void **state)
+{
+    (void)state;
+    ranks_train_like_one((deal){8, 8}, 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8);
+}
+
+static void lanes_of_one_and_two(void **state)
+{
+    (void)state;
+    ranks_train_like_one((deal){11, 8}, 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6);
+    ranks_train_like_one((deal){5, 4}, 1 << 3);
 }
 
 static void more_ranks_than_lanes_are_refused(void **state)
@@ -195,7 +233,9 @@ static void more_ranks_than_lanes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_train_like_one),
+        cmocka_unit_test(four_lanes),
+        cmocka_unit_test(eight_lanes),
+        cmocka_unit_test(lanes_of_one_and_two),
         cmocka_unit_test(more_ranks_than_lanes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

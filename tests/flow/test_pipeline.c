@@ -146,6 +146,22 @@ static void pipelines_side_by_side(void **state)
     test_job_close(&j);
 }
 
+/* Groups of lanes that are no subtrees of one size, and different numbers of micro-batches. */
+static void three_pipelines_side_by_side(void **state)
+{
+    test_job j;
+    (void)state;
+    test_job_open(&j, "tiny256", (test_job_options){.seq = SEQ, .n_micro = 9});
+    for (int lanes = 4; lanes <= 8; lanes *= 2) {
+        test_result one = run_one(&j, lanes);
+        for (size_t s = 0; s < WEFT_COUNT(schedules); s++)
+            same(&j, &one, (plan){3, 2, 1, lanes, schedules[s], NULL, 1});
+        same(&j, &one, (plan){3, 2, 2, lanes, "interleaved", NULL, 1});
+        same_in_buckets(&j, &one, (plan){3, 2, 1, lanes, "1f1b", NULL, 1}, 100000);
+    }
+    test_job_close(&j);
+}
+
 static int n_forward(const weft_graph *g)
 {
     int n = 0;
@@ -391,6 +407,7 @@ int main(void)
         cmocka_unit_test(the_tiny_model),
         cmocka_unit_test(chunks),
         cmocka_unit_test(pipelines_side_by_side),
+        cmocka_unit_test(three_pipelines_side_by_side),
         cmocka_unit_test(cuts_anywhere),
         cmocka_unit_test(families),
         cmocka_unit_test(other_trainings),

@@ -98,7 +98,7 @@ static void processes_train_like_one(void **state)
     write_text(dir);
     outcome one = train(dir, "one", 6, NULL);
     if (one.st != WEFT_OK) fail_msg("%s", one.words);
-    for (int world = 2; world <= 4; world *= 2) {
+    for (int world = 2; world <= 4; world++) {
         char name[16];
         snprintf(name, sizeof name, "w%d", world);
         for (int steps = 3; steps <= 6; steps += 3) { /* the second time it resumes */

@@ -1,0 +1,62 @@
+#include "base/lanes.h"
+
+#include "support/test.h"
+
+/* Runs cover all leaves in order, larger ones first; terms cover a run, aligned, and no two of them are siblings. */
+static void runs_and_terms(void **state)
+{
+    (void)state;
+    for (int lanes = 1; lanes <= 64; lanes *= 2)
+        for (int n = 1; n <= lanes; n++) {
+            int at = 0, most = 0, last = lanes;
+            for (int k = 0; k < n; k++) {
+                int first, end, level[WEFT_LANES_MAX_TERM], before = -1;
+                weft_lanes_of(lanes, n, k, &first, &end);
+                assert_int_equal(first, at);
+                assert_true(end - first <= last && end - first >= lanes / n);
+                last  = end - first;
+                int m = weft_lanes_terms(first, end, level);
+                if (m > most) most = m;
+                for (int i = 0; i < m; i++) {
+                    assert_int_equal(at % (1 << level[i]), 0);
+                    if (level[i] == before) /* side by side, but not under one parent */
+                        assert_int_equal((at - (1 << before)) % (2 << before),
+                                         1 << before);
+                    before = level[i];
+                    at += 1 << level[i];
+                }
+                assert_int_equal(at, end);
+            }
+            assert_int_equal(at, lanes);
+            assert_int_equal(weft_lanes_most_terms(lanes, n), most);
+        }
+}
+
+/* Added where two of one level meet, the terms of all positions leave one sum. */
+static void terms_make_the_tree(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 32; n++) {
+        int stack[64], top = 0;
+        for (int k = 0; k < n; k++) {
+            int first, end, level[WEFT_LANES_MAX_TERM];
+            weft_lanes_of(32, n, k, &first, &end);
+            int m = weft_lanes_terms(first, end, level);
+            for (int i = 0; i < m; i++)
+                for (stack[top++] = level[i]; top > 1 && stack[top - 1] == stack[top - 2];
+                     top--)
+                    stack[top - 2]++;
+        }
+        assert_int_equal(top, 1);
+        assert_int_equal(stack[0], 5);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_and_terms),
+        cmocka_unit_test(terms_make_the_tree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
