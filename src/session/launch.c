@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/hosts.h"
 #include "comm/rdzv.h"
 #include "comm/shm.h"
 #include "comm/ucx.h"
@@ -349,6 +350,18 @@ out:
 
 /* ---- in a rank ---- */
 
+/* The ranks of this host, over shared memory. */
+static weft_status join_host(const weft_place *p, double timeout_s, weft_comm **out)
+{
+    int fd;
+    if (p->shm_fd >= 0)
+        return weft_comm_shm_join(p->shm_fd, p->local_rank, timeout_s, out);
+    WEFT_TRY(weft_comm_shm_meet(p->key, p->local_rank, p->local_world, timeout_s, &fd));
+    weft_status st = weft_comm_shm_join(fd, p->local_rank, timeout_s, out);
+    close(fd);
+    return st;
+}
+
 static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm **out)
 {
     char              device[64];
@@ -378,6 +391,15 @@ static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm *
         mine, bytes, &m));
     st = weft_comm_ucx_connect(c, m.job, m.part, m.bytes);
     weft_comm_meeting_fini(&m);
+    if (st == WEFT_OK && p->local_world > 1) {
+        weft_comm *near = NULL, *both = NULL;
+        st = join_host(p, timeout_s, &near);
+        if (st == WEFT_OK) st = weft_comm_hosts_create(near, c, &both);
+        if (st == WEFT_OK)
+            c = both;
+        else
+            weft_comm_destroy(near);
+    }
     if (st == WEFT_OK) *out = c;
 out:
     if (st != WEFT_OK) weft_comm_destroy(c);
@@ -386,11 +408,6 @@ out:
 
 weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out)
 {
-    if (p->local_world != p->world) return join_hosts(p, timeout_s, out);
-    if (p->shm_fd >= 0) return weft_comm_shm_join(p->shm_fd, p->rank, timeout_s, out);
-    int fd;
-    WEFT_TRY(weft_comm_shm_meet(p->key, p->local_rank, p->local_world, timeout_s, &fd));
-    weft_status st = weft_comm_shm_join(fd, p->rank, timeout_s, out);
-    close(fd);
-    return st;
+    return p->local_world == p->world ? join_host(p, timeout_s, out)
+                                      : join_hosts(p, timeout_s, out);
 }

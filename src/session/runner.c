@@ -7,6 +7,7 @@
 
 #include "base/io.h"
 #include "base/random.h"
+#include "comm/hosts.h"
 #include "comm/shm.h"
 #include "exec/exec.h"
 #include "session/convert.h"
@@ -148,7 +149,7 @@ static bool peers_reach(const weft_program *p, int slab)
 static bool in_common(const weft_runner *r, int slab)
 {
     const weft_program *p = r->o.made->program;
-    if (!r->o.comm || strcmp(r->o.comm->transport, "shm")) return false;
+    if (!weft_comm_shared_end(r->o.comm)) return false;
     return !(r->shared && slab == state_slab(p)) && peers_reach(p, slab);
 }
 
@@ -187,7 +188,8 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
     }
     for (int i = 0; i < p->n_slab; i++)
         if (in_common(r, i))
-            WEFT_GO(weft_comm_shm_alloc(o->comm, p->slab[i].bytes, &r->slab[i]));
+            WEFT_GO(weft_comm_shm_alloc(weft_comm_shared_end(o->comm), p->slab[i].bytes,
+                                        &r->slab[i]));
     weft_exec_options e = {.pool        = o->pool,
                            .comm        = o->comm,
                            .slab        = r->slab,
@@ -210,7 +212,8 @@ void weft_runner_destroy(weft_runner *r)
     if (!r) return;
     weft_exec_destroy(r->exec);
     for (int i = 0; r->slab && r->o.made && i < r->o.made->program->n_slab; i++)
-        if (in_common(r, i)) weft_comm_shm_free(r->o.comm, r->slab[i]);
+        if (in_common(r, i))
+            weft_comm_shm_free(weft_comm_shared_end(r->o.comm), r->slab[i]);
     free(r->sample[0]);
     free(r->sample[1]);
     free(r->slab);

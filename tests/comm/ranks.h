@@ -1,5 +1,6 @@
 /* Ranks for tests of comm: the same body over every transport.
  *     local        threads over local.c
+ *     hosts        threads over hosts.c: two to a host, both ends local.c
  *     shm threads  threads, each with its own end of shared memory
  *     shm          processes, as in earnest
  *     ucx          processes as on several hosts, over TCP; left out where UCX is not there
@@ -25,6 +26,7 @@
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "comm/rdzv.h"
+#include "comm/hosts.h"
 #include "comm/shm.h"
 #include "comm/ucx.h"
 
@@ -34,6 +36,7 @@ enum {
 
 typedef enum transport {
     LOCAL,
+    HOSTS,
     SHM_THREADS,
     SHM,
     UCX,
@@ -41,12 +44,13 @@ typedef enum transport {
 
 /* ThreadSanitizer sees neither another process nor that two mappings are one memory. */
 #ifdef __SANITIZE_THREAD__
-#define N_TRANSPORT SHM_THREADS
+#define N_TRANSPORT SHM_THREADS /* local and hosts */
 #else
 #define N_TRANSPORT n_transport()
 #endif
 
-static const char *const transport_name[] = {"local", "shm threads", "shm", "ucx"};
+static const char *const transport_name[] = {"local", "hosts", "shm threads", "shm",
+                                             "ucx"};
 
 typedef struct rank_state {
     weft_comm  *c;
@@ -65,6 +69,7 @@ typedef weft_status (*rank_fn)(rank_state *r);
 
 static rank_state                           *rank; /* MAX_RANK of them, shared */
 static weft_comm_local                      *local_world;
+static weft_comm_local                      *host_world[MAX_RANK / 2];
 static weft_comm_shm                        *shm_world;
 static int                                   door; /* where ucx ranks meet */
 static rank_fn                               body;
@@ -131,11 +136,21 @@ out:
     return st;
 }
 
+static weft_status join_hosts(int r, double timeout, weft_comm **out)
+{
+    weft_comm *near, *far;
+    WEFT_TRY(weft_comm_local_join(host_world[r / 2], r % 2, timeout, &near));
+    WEFT_TRY(weft_comm_local_join(local_world, r, timeout, &far));
+    return weft_comm_hosts_create(near, far, out);
+}
+
 static void run_body(rank_state *r)
 {
     r->st = WEFT_OK;
     if (r->over == UCX)
         r->st = join_ucx(r->rank, r->n, timeout_s + 10, &r->c);
+    else if (r->over == HOSTS)
+        r->st = join_hosts(r->rank, timeout_s + 10, &r->c);
     else if (r->over != LOCAL)
         r->st = weft_comm_shm_join(weft_comm_shm_fd(shm_world), r->rank, timeout_s + 10,
                                    &r->c);
@@ -163,8 +178,13 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
     memset(rank, 0, sizeof *rank * MAX_RANK);
     body      = f;
     timeout_s = timeout;
-    if (over == LOCAL)
+    if (over == LOCAL || over == HOSTS)
         assert_int_equal(weft_comm_local_create(n, &local_world), WEFT_OK);
+    for (int h = 0; over == HOSTS && h < (n + 1) / 2; h++)
+        assert_int_equal(weft_comm_local_create(n - 2 * h > 1 ? 2 : 1, &host_world[h]),
+                         WEFT_OK);
+    if (over == LOCAL || over == HOSTS)
+        ;
     else if (over == UCX)
         assert_true((door = socket(AF_INET, SOCK_STREAM, 0)) > 0 && !listen(door, 64));
     else
@@ -200,7 +220,9 @@ __attribute__((unused)) static void end_ranks(transport over, int n)
         for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
     }
     for (int i = 0; over == LOCAL && i < n; i++) weft_comm_destroy(rank[i].c);
-    if (over == LOCAL) weft_comm_local_destroy(local_world);
+    if (over == LOCAL || over == HOSTS) weft_comm_local_destroy(local_world);
+    for (int h = 0; over == HOSTS && h < (n + 1) / 2; h++)
+        weft_comm_local_destroy(host_world[h]);
     if (has_slabs(over)) weft_comm_shm_destroy(shm_world);
     if (over == UCX) close(door);
 }

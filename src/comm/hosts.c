@@ -1,0 +1,218 @@
+#include "comm/hosts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TAG = 1 << 22 /* of the group in which ranks of a host tell who they are */
+};
+
+typedef struct pair {
+    weft_comm  c;
+    weft_comm *near, *far;
+    int32_t   *near_rank; /* of each rank: its number on this host, -1 elsewhere */
+    /* what was opened, for the end */
+    weft_comm_group   *group;
+    weft_comm_channel *channel;
+} pair;
+
+struct weft_comm_group {
+    weft_comm       *by;
+    weft_comm_group *inner, *next;
+};
+
+struct weft_comm_channel {
+    weft_comm         *by;
+    weft_comm_channel *inner, *next;
+};
+
+/* An end takes what was set from outside. */
+static weft_comm *current(const weft_comm *c, weft_comm *by)
+{
+    if (by->epoch != c->epoch) weft_comm_set_epoch(by, c->epoch);
+    by->timeout_s = c->timeout_s;
+    return by;
+}
+
+/* The near end names ranks by their number on this host: says which those are. */
+static weft_status said(const weft_comm *c, const weft_comm *by, weft_status st)
+{
+    const pair *p     = c->impl;
+    int         first = 0;
+    if (st == WEFT_OK || by != p->near) return st;
+    while (p->near_rank[first]) first++;
+    return weft_fail_in(st, "on the host of rank %d, counted from there: ", first);
+}
+
+static void count_bytes(weft_comm *c)
+{
+    const pair *p = c->impl;
+    c->bytes      = p->near->bytes + p->far->bytes;
+}
+
+static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
+                                int64_t bytes, int credits, weft_comm_channel **out)
+{
+    pair              *p       = c->impl;
+    bool               at_home = p->near_rank[peer] >= 0;
+    weft_comm_channel *h       = calloc(1, sizeof *h);
+    if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a channel");
+    h->by = at_home ? p->near : p->far;
+    weft_status st =
+        weft_comm_open_channel(current(c, h->by), at_home ? p->near_rank[peer] : peer,
+                               side, tag, bytes, credits, &h->inner);
+    if (st != WEFT_OK) {
+        free(h);
+        return st;
+    }
+    h->next    = p->channel;
+    p->channel = h;
+    count_bytes(c);
+    *out = h;
+    return WEFT_OK;
+}
+
+static weft_status open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                              weft_comm_group **out)
+{
+    pair            *p       = c->impl;
+    weft_comm_group *g       = calloc(1, sizeof *g);
+    int32_t         *mine    = calloc((size_t)n, sizeof *mine);
+    bool             at_home = true;
+    weft_status      st      = WEFT_OK;
+    if (!g || !mine) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for a group"));
+    for (int i = 0; i < n; i++) {
+        mine[i] = p->near_rank[rank[i]];
+        at_home = at_home && mine[i] >= 0;
+    }
+    g->by = at_home ? p->near : p->far;
+    WEFT_GO(weft_comm_open_group(current(c, g->by), n, at_home ? mine : rank, tag,
+                                 &g->inner));
+    g->next  = p->group;
+    p->group = g;
+    count_bytes(c);
+    *out = g;
+    g    = NULL;
+out:
+    free(mine);
+    free(g);
+    return st;
+}
+
+static weft_status send_message(weft_comm *c, weft_comm_channel *ch, const void *p,
+                                int64_t bytes)
+{
+    return said(c, ch->by, weft_comm_send(current(c, ch->by), ch->inner, p, bytes));
+}
+
+static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
+                                int64_t bytes)
+{
+    return said(c, ch->by, weft_comm_recv(current(c, ch->by), ch->inner, p, bytes));
+}
+
+static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                              weft_dtype t, const void *in, void *out, int64_t count)
+{
+    return said(
+        c, g->by,
+        weft_comm_collective(current(c, g->by), g->inner, kind, t, in, out, count));
+}
+
+static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                          weft_dtype t, const void *in, void *out, int64_t total,
+                          int64_t unit)
+{
+    return said(
+        c, g->by,
+        weft_comm_shares(current(c, g->by), g->inner, kind, t, in, out, total, unit));
+}
+
+static void give_up(weft_comm *c, const char *why)
+{
+    pair *p = c->impl;
+    weft_comm_abort(current(c, p->near), why);
+    weft_comm_abort(current(c, p->far), why);
+}
+
+static void destroy(weft_comm *c)
+{
+    pair *p = c->impl;
+    for (weft_comm_group *g = p->group, *next; g; g = next) {
+        next = g->next;
+        free(g);
+    }
+    for (weft_comm_channel *h = p->channel, *next; h; h = next) {
+        next = h->next;
+        free(h);
+    }
+    weft_comm_destroy(p->far);
+    weft_comm_destroy(p->near);
+    free(p->near_rank);
+    free(p);
+}
+
+/* Who is on this host, by what each says of itself. */
+static weft_status find_neighbours(pair *p)
+{
+    int      n            = p->near->world;
+    int32_t *all          = calloc((size_t)n, sizeof *all),
+            *order        = calloc((size_t)n, sizeof *order);
+    weft_comm_group *g    = NULL;
+    weft_status      st   = WEFT_OK;
+    int32_t          mine = p->far->rank;
+    if (!all || !order) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d ranks", n));
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (int r = 0; r < p->far->world; r++) p->near_rank[r] = -1;
+    WEFT_GO(weft_comm_open_group(p->near, n, order, TAG, &g));
+    WEFT_GO(weft_comm_collective(p->near, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &mine,
+                                 all, 1));
+    for (int i = 0; i < n; i++) {
+        if (all[i] < 0 || all[i] >= p->far->world || p->near_rank[all[i]] >= 0)
+            WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
+                              "process %d of this host says it is rank %d of %d", i,
+                              all[i], p->far->world));
+        p->near_rank[all[i]] = i;
+    }
+out:
+    free(all);
+    free(order);
+    return st;
+}
+
+static const weft_comm_ops ops = {.open_channel = open_channel,
+                                  .open_group   = open_group,
+                                  .send         = send_message,
+                                  .recv         = recv_message,
+                                  .collective   = collective,
+                                  .shares       = shares,
+                                  .abort        = give_up,
+                                  .destroy      = destroy};
+
+weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **out)
+{
+    pair       *p  = calloc(1, sizeof *p);
+    weft_status st = WEFT_OK;
+    if (p) p->near_rank = calloc((size_t)far->world, sizeof *p->near_rank);
+    if (!p || !p->near_rank) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for an end"));
+    p->near = near;
+    p->far  = far;
+    WEFT_GO(find_neighbours(p));
+    p->c           = *far;
+    p->c.transport = "shm+ucx";
+    p->c.op        = &ops;
+    p->c.impl      = p;
+    count_bytes(&p->c);
+    *out = &p->c;
+    return WEFT_OK;
+out:
+    if (p) free(p->near_rank);
+    free(p);
+    return st;
+}
+
+weft_comm *weft_comm_shared_end(weft_comm *c)
+{
+    if (c && c->op == &ops) c = ((pair *)c->impl)->near;
+    return c && !strcmp(c->transport, "shm") ? c : NULL;
+}

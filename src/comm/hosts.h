@@ -1,0 +1,19 @@
+/* Two transports as one: ranks of the same host by one end, all others by another.
+ *
+ *     weft_comm_hosts_create(shm, ucx, &c);          takes both; shm has this host's ranks, ucx all of them
+ *
+ * Channels between ranks of one host and groups within one host go near; everything else goes far.  So
+ * tensor-parallel groups stay in shared memory and only what has to leaves the host. */
+#ifndef WEFT_COMM_HOSTS_H
+#define WEFT_COMM_HOSTS_H
+
+#include "comm/comm.h"
+
+/* Every rank of near calls it (they tell each other who they are).  On WEFT_OK both ends belong to *out. */
+weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **out);
+
+/* The end over shared memory, of which weft_comm_shm_alloc() gives memory that peers reach: c itself, the near one,
+ * or NULL. */
+weft_comm *weft_comm_shared_end(weft_comm *c);
+
+#endif
