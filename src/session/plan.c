@@ -65,9 +65,10 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
     if (world && weft_shorthand_world(h) != world) {
         weft_text t = {0};
         weft_shorthand_print(h, &t);
-        weft_status st =
-            WEFT_FAIL(WEFT_ERR_ARG, "%s makes %d ranks, but there are %d",
-                      t.s ? t.s : "the plan", weft_shorthand_world(h), world);
+        weft_status st = WEFT_FAIL(
+            WEFT_ERR_ARG, "%s makes %d ranks, but there %s %d%s", t.s ? t.s : "the plan",
+            weft_shorthand_world(h), world == 1 ? "is" : "are", world,
+            world == 1 ? "; weft run --nproc-per-node N starts more" : "");
         weft_text_fini(&t);
         return st;
     }
