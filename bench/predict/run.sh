@@ -10,4 +10,4 @@ head -n 1 "$1" >"$tmp/rows.csv"
 for f; do tail -n +2 "$f" >>"$tmp/rows.csv"; done
 "$build/weft" estimate --table "$tmp/rows.csv" --hardware "$data" >"$tmp/predictions.csv"
 python3 "$data/score.py" -p "$tmp/predictions.csv" "$data/calibrate"
-python3 "$here/fit.py" --lib "$build/libweft.so" --data "$data" --leave-out --most 200 --iterations 9
+${PYTHON:-python3} "$here/fit.py" --lib "$build/libweft.so" --data "$data" --leave-out --most 200 --iterations 9
