@@ -2,8 +2,9 @@
 #include "cli/cli.h"
 
 const weft_cli_command *const weft_cli_commands[] = {
-    &weft_cli_graph, &weft_cli_lower,    &weft_cli_sim,   &weft_cli_cluster,
-    &weft_cli_trace, &weft_cli_estimate, &weft_cli_check, NULL, /* ends the list */
+    &weft_cli_graph,   &weft_cli_lower, &weft_cli_sim,
+    &weft_cli_cluster, &weft_cli_trace, &weft_cli_estimate,
+    &weft_cli_check,   &weft_cli_plan,  NULL, /* ends the list */
 };
 
 const weft_cli_command *const weft_cli_cluster_more[] = {

@@ -52,6 +52,10 @@ typedef struct weft_compiled {
 weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *h,
                               const char *schedule, int chunks, int world,
                               weft_plan **out);
+/* The same with the layers of each of the pp * chunks stages; NULL: cut by flops. */
+weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shorthand *h,
+                                     const char *schedule, int chunks, const int *layers,
+                                     int world, weft_plan **out);
 /* What a plan must be for to fit; of->model borrows m. */
 void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
                           weft_plan_of *of);

@@ -13,9 +13,27 @@ void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
                          .lanes       = s->lanes};
 }
 
-weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *h,
-                              const char *schedule, int chunks, int world,
-                              weft_plan **out)
+/* First nodes of stages that have so many layers each. */
+static weft_status cut_by_layers(const weft_graph *g, int n_stage, const int *layers,
+                                 int *cut)
+{
+    weft_graph_layers l;
+    int               at = 0, sum = 0;
+    WEFT_TRY(weft_graph_find_layers(g, &l));
+    for (int k = 0; k < n_stage; k++) sum += layers[k];
+    if (sum != l.count)
+        return WEFT_FAIL(WEFT_ERR_ARG, "stages of %d layers in all, but %s repeats %d",
+                         sum, g->name, l.count);
+    for (int k = 0; k + 1 < n_stage; k++) {
+        at += layers[k];
+        cut[k] = l.start + at * l.length;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shorthand *h,
+                                     const char *schedule, int chunks, const int *layers,
+                                     int world, weft_plan **out)
 {
     weft_compiled   c  = {0};
     weft_arena     *a  = NULL;
@@ -27,13 +45,23 @@ weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *
     int *cut = WEFT_ARENA_ARRAY(a, int, h->pp *chunks + 1);
     WEFT_GO(weft_arena_status(a));
     weft_compile_plan_of(s, c.model, &w.of);
-    WEFT_GO(weft_partition_cuts(c.graph, h->pp * chunks, cut));
+    if (layers)
+        WEFT_GO(cut_by_layers(c.graph, h->pp * chunks, layers, cut));
+    else
+        WEFT_GO(weft_partition_cuts(c.graph, h->pp * chunks, cut));
     w.cut = cut;
     WEFT_GO(weft_plan_make(&w, c.graph, world, out));
 out:
     weft_arena_destroy(a);
     weft_compiled_fini(&c);
     return st;
+}
+
+weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *h,
+                              const char *schedule, int chunks, int world,
+                              weft_plan **out)
+{
+    return weft_compile_plan_layers(s, h, schedule, chunks, NULL, world, out);
 }
 
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,

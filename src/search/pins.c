@@ -1,0 +1,107 @@
+/* Pins: what the user has decided already. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/suggest.h"
+#include "search/search_priv.h"
+
+void weft_search_open(weft_search_pins *p)
+{
+    *p = (weft_search_pins){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
+}
+
+typedef struct key {
+    const char *name;
+    size_t      at;
+    int         low, high;
+} key;
+
+static const key keys[] = {
+    {"tp", offsetof(weft_search_pins, tp), 1, 100000},
+    {"cp", offsetof(weft_search_pins, cp), 1, 100000},
+    {"ep", offsetof(weft_search_pins, ep), 1, 100000},
+    {"pp", offsetof(weft_search_pins, pp), 1, MAX_STAGE},
+    {"dp", offsetof(weft_search_pins, dp), 1, 10000000},
+    {"sp", offsetof(weft_search_pins, sp), 0, 1},
+    {"zero", offsetof(weft_search_pins, zero), 0, 3},
+    {"micro_batch", offsetof(weft_search_pins, micro_batch), 1, 1000000},
+    {"chunks", offsetof(weft_search_pins, chunks), 1, 1000},
+};
+
+static const char *const words_of_recompute[] = {"none", "selective", "full"};
+static const char *const words_of_schedule[]  = {"1f1b", "gpipe", "zb-h1"};
+
+static weft_status find_word(const char *name, const char *value, const char *const *word,
+                             int n, int *out)
+{
+    for (*out = 0; *out < n; ++*out)
+        if (!strcmp(word[*out], value)) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s=%.40s: expected %s, %s or %s", name, value,
+                     word[0], word[1], word[2]);
+}
+
+/* "7-7-6" */
+static weft_status read_cut(weft_search_pins *p, const char *value, weft_arena *a)
+{
+    int         n   = 0;
+    uint16_t   *cut = WEFT_ARENA_ARRAY(a, uint16_t, MAX_STAGE);
+    const char *s   = value;
+    WEFT_TRY(weft_arena_status(a));
+    while (n < MAX_STAGE) {
+        char *end;
+        long  x = strtol(s, &end, 10);
+        if (end == s || x < 0 || x > 10000 || (*end && *end != '-')) break;
+        cut[n++] = (uint16_t)x;
+        if (!*end) {
+            if (p->pp > 0 && p->pp != n)
+                return WEFT_FAIL(WEFT_ERR_ARG, "stages=%.60s are %d stages, but pp=%d",
+                                 value, n, p->pp);
+            p->pp  = n;
+            p->cut = cut;
+            return WEFT_OK;
+        }
+        s = end + 1;
+    }
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "stages=%.60s: expected the layers of each stage, as in 7-7-6",
+                     value);
+}
+
+weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a)
+{
+    const char *eq = strchr(word, '='), *value = eq ? eq + 1 : "";
+    char        name[32];
+    const char *all[WEFT_COUNT(keys) + 3] = {"recompute", "schedule", "stages"};
+    if (!eq || eq == word || (size_t)(eq - word) >= sizeof name || !*value)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%.60s: a pin is KEY=VALUE, as in tp=8", word);
+    memcpy(name, word, (size_t)(eq - word));
+    name[eq - word] = 0;
+    for (char *s = name; *s; s++)
+        if (*s == '-') *s = '_';
+    if (!strcmp(name, "recompute"))
+        return find_word(name, value, words_of_recompute, 3, &p->recompute);
+    if (!strcmp(name, "schedule"))
+        return find_word(name, value, words_of_schedule, 3, &p->schedule);
+    if (!strcmp(name, "stages")) return read_cut(p, value, a);
+    for (size_t i = 0; i < WEFT_COUNT(keys); i++) {
+        all[3 + i] = keys[i].name;
+        if (strcmp(name, keys[i].name)) continue;
+        char *end;
+        errno  = 0;
+        long x = strtol(value, &end, 10);
+        if (*end || errno || x < keys[i].low || x > keys[i].high)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s=%.40s: expected a whole number from %d to %d", name,
+                             value, keys[i].low, keys[i].high);
+        *(int *)(void *)((char *)p + keys[i].at) = (int)x;
+        return WEFT_OK;
+    }
+    const char *near = weft_suggest(name, all, (int)WEFT_COUNT(all));
+    return WEFT_FAIL(WEFT_ERR_ARG, "%.60s: no such pin%s%s%s", word,
+                     near ? ", did you mean "
+                          : "; there are tp, cp, ep, pp, dp, sp, "
+                            "zero, micro_batch, chunks, recompute, "
+                            "schedule, stages",
+                     near ? near : "", near ? "=...?" : "");
+}

@@ -1,0 +1,255 @@
+/* Answers as text: for people, as JSON, and as a configuration of estimate. */
+#include <math.h>
+#include <string.h>
+
+#include "search/search_priv.h"
+
+static const char *const again_name[]    = {"none", "selective", "full"};
+static const char *const schedule_name[] = {"1f1b", "gpipe", "zb-h1"};
+
+static int64_t used(const weft_search_choice *c)
+{
+    return (int64_t)c->variant.tp * c->variant.cp * c->point.dp * c->point.pp;
+}
+
+/* Are all stages as weft_cost_even_cut has them? */
+static bool is_even(const weft_search_choice *c)
+{
+    int n = 0;
+    for (int s = 0; s < c->point.pp; s++) n += c->point.cut[s];
+    for (int s = 0; s < c->point.pp; s++)
+        if (c->point.cut[s] != weft_cost_even_cut(n, c->point.pp, s)) return false;
+    return true;
+}
+
+static void put_cut(const weft_search_choice *c, weft_text *t)
+{
+    for (int s = 0; s < c->point.pp; s++)
+        weft_text_add(t, "%s%d", s ? "-" : "", c->point.cut[s]);
+}
+
+void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
+{
+    const weft_cost_variant *v = &c->variant;
+    const weft_cost_point   *p = &c->point;
+    weft_text_add(t, "tp=%d", v->tp);
+    if (v->cp > 1) weft_text_add(t, " cp=%d", v->cp);
+    if (v->ep > 1) weft_text_add(t, " ep=%d", v->ep);
+    weft_text_add(t, " pp=%d dp=%d micro_batch=%d", p->pp, p->dp, v->micro_batch);
+    if (v->sp) weft_text_add(t, " sp=1");
+    weft_text_add(t, " zero=%d recompute=%s", p->zero, again_name[v->recompute]);
+    if (p->pp > 1 && p->chunks > 1) weft_text_add(t, " chunks=%d", p->chunks);
+    if (p->pp > 1 && p->schedule != WEFT_COST_1F1B)
+        weft_text_add(t, " schedule=%s", schedule_name[p->schedule]);
+    if (p->pp > 1 && !is_even(c)) {
+        weft_text_add(t, " stages=");
+        put_cut(c, t);
+    }
+}
+
+static void put_part(weft_text *t, const char *name, double x, double scale,
+                     const char *unit)
+{
+    if (x / scale >= 0.0005)
+        weft_text_add(t, "  %-22s %9.3f %s\n", name, x / scale, unit);
+}
+
+static void put_score(const weft_cost_score *s, weft_text *t)
+{
+    put_part(t, "compute", s->compute_s, 1, "s");
+    put_part(t, "compute again", s->again_s, 1, "s");
+    put_part(t, "waiting for wires", s->comm_s, 1, "s");
+    put_part(t, "waiting for the host", s->host_s, 1, "s");
+    put_part(t, "between stages", s->p2p_s, 1, "s");
+    put_part(t, "pipeline idle", s->bubble_s, 1, "s");
+    put_part(t, "gradients, weights", s->dp_s, 1, "s");
+    put_part(t, "optimizer", s->optimizer_s, 1, "s");
+    put_part(t, "fixed", s->fixed_s, 1, "s");
+    weft_text_add(t, "memory %.1f of %.1f GB on the fullest device (stage %d)\n",
+                  s->mem_bytes / 1e9, s->mem_limit / 1e9, s->tightest);
+    put_part(t, "weights, gradients", s->weight_bytes, 1e9, "GB");
+    put_part(t, "optimizer state", s->state_bytes, 1e9, "GB");
+    put_part(t, "activations", s->keep_bytes + s->work_bytes, 1e9, "GB");
+    put_part(t, "engine", s->engine_bytes, 1e9, "GB");
+}
+
+static void put_kinds(const weft_search_machines *m, unsigned kinds, weft_text *t)
+{
+    const char *glue = "";
+    for (int d = 0; d < m->n; d++)
+        if (kinds >> d & 1) {
+            weft_text_add(t, "%s%s", glue, m->kind[d].device.name);
+            glue = "+";
+        }
+}
+
+/* Runs of stages on the same kinds. */
+static void put_placement(const weft_search_machines *m, const weft_search_choice *c,
+                          weft_text *t)
+{
+    const weft_cost_point *p   = &c->point;
+    int                    per = c->variant.tp * c->variant.cp * p->dp;
+    for (int s = 0, e; s < p->pp; s = e) {
+        int layers = 0;
+        for (e = s; e < p->pp && p->kinds[e] == p->kinds[s]; e++) layers += p->cut[e];
+        weft_text_add(t, "  stage%s %d", e - s > 1 ? "s" : "", s);
+        if (e - s > 1) weft_text_add(t, " to %d", e - 1);
+        weft_text_add(t, ": %d layers on %d x ", layers, per * (e - s));
+        put_kinds(m, p->kinds[s], t);
+        weft_text_add(t, "\n");
+    }
+}
+
+/* What people would do without a search, as pins: beside the answer. */
+static void put_rivals(const weft_search_problem *p, const weft_search_choice *win,
+                       weft_text *t)
+{
+    static const struct {
+        const char *name;
+        int         tp, pp, cp, zero;
+    } way[] = {{"data parallel alone", 1, 1, 1, 0},
+               {"fully sharded data parallel", 1, 1, 1, 3},
+               {"tensor parallel in the node, the rest data parallel", 0, 1, 1, -1}};
+    for (size_t i = 0; i < WEFT_COUNT(way); i++) {
+        weft_search_problem q = *p;
+        weft_search_result *r;
+        q.n_best  = 1;
+        q.pins.tp = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
+        q.pins.pp = way[i].pp;
+        q.pins.cp = way[i].cp;
+        if (way[i].zero >= 0) q.pins.zero = way[i].zero;
+        q.pins.cut = NULL;
+        weft_text_add(t, "  %s: ", way[i].name);
+        if (weft_search_run(&q, &r) != WEFT_OK) {
+            weft_text_add(t, "%s\n", weft_error_text());
+            continue;
+        }
+        weft_text_add(t, "%.4g s, %.2f times as long\n", r->choice[0].score.step_s,
+                      r->choice[0].score.step_s / win->score.step_s);
+        weft_search_destroy(r);
+    }
+}
+
+weft_status weft_search_print(const weft_search_problem *p, const weft_search_result *r,
+                              bool explain, weft_text *t)
+{
+    const weft_search_choice *c = &r->choice[0];
+    weft_text_add(t, "plan: ");
+    weft_search_print_choice(c, t);
+    weft_text_add(t,
+                  "\n%lld of %d devices; step %.4g s (90 %%: %.4g to %.4g), %.4g %s/s\n",
+                  (long long)used(c), r->n_device, c->score.step_s, c->lo, c->hi,
+                  p->batch / c->score.step_s, p->model.unit);
+    weft_text_add(t,
+                  "no plan of this space is below %.4g s (gap %.2f %%); %lld points "
+                  "worked out\n",
+                  r->bound_s, 100 * r->gap, (long long)r->n_scored);
+    put_score(&c->score, t);
+    if (c->point.pp > 1 && (explain || p->machines->n > 1)) {
+        weft_text_add(t, "placement\n");
+        put_placement(p->machines, c, t);
+    }
+    weft_text_add(t, r->n > 1 ? "runners-up\n" : "");
+    for (int i = 1; i < r->n; i++) {
+        weft_text_add(t, "  %d. ", i + 1);
+        weft_search_print_choice(&r->choice[i], t);
+        weft_text_add(t, ": %.4g s, %.1f GB\n     %s\n", r->choice[i].score.step_s,
+                      r->choice[i].score.mem_bytes / 1e9, r->choice[i].why);
+    }
+    if (explain) {
+        weft_text_add(t, "beside it\n");
+        put_rivals(p, c, t);
+    }
+    return weft_text_status(t);
+}
+
+static void put_json(const weft_search_machines *m, const weft_search_choice *c,
+                     weft_text *t)
+{
+    const weft_cost_variant *v = &c->variant;
+    const weft_cost_point   *p = &c->point;
+    const weft_cost_score   *s = &c->score;
+    weft_text_add(
+        t,
+        "{\"tp\": %d, \"cp\": %d, \"ep\": %d, \"pp\": %d, \"dp\": %d, \"sp\": %s, "
+        "\"micro_batch\": %d, \"n_micro\": %d, \"zero\": %d, \"recompute\": "
+        "\"%s\", \"chunks\": %d, \"schedule\": \"%s\",\n",
+        v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
+        p->n_micro, p->zero, again_name[v->recompute], p->chunks,
+        schedule_name[p->schedule]);
+    weft_text_add(t, "  \"stages\": [");
+    for (int i = 0; i < p->pp; i++) {
+        weft_text_add(t, "%s{\"layers\": %d, \"devices\": \"", i ? ", " : "", p->cut[i]);
+        put_kinds(m, p->kinds[i], t);
+        weft_text_add(t, "\"}");
+    }
+    weft_text_add(t,
+                  "],\n  \"step_s\": %.6g, \"step_lo\": %.6g, \"step_hi\": %.6g, "
+                  "\"mem_bytes\": %.0f, \"mem_limit\": %.0f, \"tightest_stage\": %d,\n",
+                  s->step_s, c->lo, c->hi, s->mem_bytes, s->mem_limit, s->tightest);
+    weft_text_add(
+        t,
+        "  \"time\": {\"compute_s\": %.6g, \"again_s\": %.6g, \"comm_s\": %.6g, "
+        "\"host_s\": %.6g, \"p2p_s\": %.6g, \"bubble_s\": %.6g, \"dp_s\": %.6g, "
+        "\"optimizer_s\": %.6g, \"fixed_s\": %.6g},\n",
+        s->compute_s, s->again_s, s->comm_s, s->host_s, s->p2p_s, s->bubble_s, s->dp_s,
+        s->optimizer_s, s->fixed_s);
+    weft_text_add(t,
+                  "  \"memory\": {\"weight_bytes\": %.0f, \"state_bytes\": %.0f, "
+                  "\"activation_bytes\": %.0f, \"engine_bytes\": %.0f}, \"why\": ",
+                  s->weight_bytes, s->state_bytes, s->keep_bytes + s->work_bytes,
+                  s->engine_bytes);
+    weft_text_put_quoted(t, c->why);
+    weft_text_add(t, "}");
+}
+
+weft_status weft_search_print_json(const weft_search_problem *p,
+                                   const weft_search_result *r, weft_text *t)
+{
+    weft_text_add(t, "{\"model\": ");
+    weft_text_put_quoted(t, p->model.name);
+    weft_text_add(t,
+                  ", \"batch\": %d, \"devices\": %d, \"bound_s\": %.6g, \"gap\": %.6g, "
+                  "\"scored\": %lld,\n \"choices\": [",
+                  p->batch, r->n_device, r->bound_s, r->gap, (long long)r->n_scored);
+    for (int i = 0; i < r->n; i++) {
+        weft_text_add(t, i ? ",\n  " : "\n  ");
+        put_json(p->machines, &r->choice[i], t);
+    }
+    weft_text_add(t, "]}\n");
+    return weft_text_status(t);
+}
+
+weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
+                               weft_arena *a, weft_config *c)
+{
+    weft_text t     = {0};
+    c->tp           = x->variant.tp;
+    c->cp           = x->variant.cp;
+    c->ep           = x->variant.ep;
+    c->sp           = x->variant.sp;
+    c->pp           = x->point.pp;
+    c->dp           = x->point.dp;
+    c->zero         = x->point.zero;
+    c->vpp          = x->point.chunks;
+    c->micro_batch  = x->variant.micro_batch;
+    c->global_batch = x->variant.micro_batch * x->point.n_micro * x->point.dp;
+    c->zero_group   = -1;
+    c->recompute    = again_name[x->variant.recompute];
+    c->stage_layers = c->stage_hw = "";
+    if (c->pp > 1 && !is_even(x)) {
+        put_cut(x, &t);
+        c->stage_layers = weft_arena_strdup(a, t.s ? t.s : "");
+        t.n             = 0;
+    }
+    if (m->n > 1) {
+        for (int s = 0; s < c->pp; s++) {
+            weft_text_add(&t, s ? "|" : "");
+            put_kinds(m, x->point.kinds[s], &t);
+        }
+        c->stage_hw = weft_arena_strdup(a, t.s ? t.s : "");
+    }
+    weft_status st = weft_text_status(&t);
+    weft_text_fini(&t);
+    return st == WEFT_OK ? weft_arena_status(a) : st;
+}

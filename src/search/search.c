@@ -1,0 +1,547 @@
+/* The search itself.  Groups (tp, cp, pp, dp and the order of device kinds) are looked at in the order of promise; a
+ * group, and in it each variant, is left out when its lower bound is not below the last of the best so far. */
+#include "search/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "search/search_priv.h"
+
+typedef struct group {
+    int32_t tp, cp, pp, dp, order; /* tp, cp: places in their lists */
+    double  bound_s;               /* no plan of it is faster */
+    double  promise_s;
+} group;
+
+typedef struct best {
+    weft_search_choice x;
+    uint16_t           cut[MAX_STAGE];
+    uint8_t            kinds[MAX_STAGE];
+} best;
+
+typedef struct search {
+    const weft_search_problem  *p;   /* on the kinds of devices at hand */
+    const weft_search_machines *all; /* kinds there are */
+    int                         map[WEFT_COST_MAX_DEVICE]; /* ours among them */
+    weft_search__space          s;
+    int                         n_group, cap_group;
+    group                      *group;
+    int                         n_best, max_best;
+    best                      **best;  /* fastest first */
+    best                       *close; /* of those that do not fit, the closest */
+    bool                        have_close, any_group;
+    double                      limit_s; /* what a newcomer has to be below */
+    double                      relaxed_s;
+    bool                        probing; /* only whether anything fits is asked */
+    int64_t                     n_scored;
+    /* of the group at hand */
+    uint8_t  kinds[MAX_STAGE];
+    uint16_t cut[MAX_STAGE], spare[MAX_STAGE];
+    bool     by_time; /* cut[] is of the variant at hand, and better than an even one */
+} search;
+
+/* ---- groups ---- */
+
+/* Units a second that the stages do at best. */
+static double speed_of(const search *z, int S, int pp, const uint8_t *kinds)
+{
+    const double *ideal = z->s.ideal_s;
+    double        sum   = 0;
+    if (z->s.t.n_device == 1) return (double)S * pp / ideal[0];
+    for (int i = 0; i < pp; i++) {
+        double worst = 0;
+        for (int d = 0; d < z->s.t.n_device; d++)
+            if (kinds[i] >> d & 1) worst = fmax(worst, ideal[d]);
+        sum += S / worst;
+    }
+    return sum;
+}
+
+static double fixed(const weft_cost_engine *e, double n_micro)
+{
+    return e->step_s + n_micro * e->micro_s;
+}
+
+/* By how much interleaving or splitting the backward pass can shorten idle time. */
+static double finest(const search *z, int pp)
+{
+    const weft_search_limits *l    = &z->p->model.limits;
+    double                    most = l->schedules >> WEFT_COST_ZERO_BUBBLE & 1 ? 3 : 1;
+    if (l->chunks && z->s.n_layer % pp == 0)
+        most = fmax(most, fmin(z->s.n_layer / pp, z->s.t.engine.max_chunks));
+    return most;
+}
+
+static weft_status add_group(search *z, int tp, int cp, int pp, int dp, int order)
+{
+    const weft_cost_engine *e     = &z->s.t.engine;
+    int                     S     = z->s.tp.x[tp] * z->s.cp.x[cp] * dp;
+    double                  share = (double)z->p->batch / dp;
+    if (z->n_group == z->cap_group) {
+        int    cap = z->cap_group ? 2 * z->cap_group : 4096;
+        group *g   = realloc(z->group, sizeof *g * (size_t)cap);
+        if (!g) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d groups of plans", cap);
+        z->group     = g;
+        z->cap_group = cap;
+    }
+    double speed = speed_of(z, S, pp, z->kinds);
+    double bound = z->p->batch / speed;
+    double last  = z->s.micro.x[z->s.micro.n - 1];
+    /* filling and draining, of the smallest micro-batch, in the finest chunks */
+    double idle = z->s.t.n_device > 1
+                      ? 0
+                      : e->bubble * (pp - 1) / speed * dp / (3 * fmax(1, e->max_chunks));
+    group  g    = {tp, cp, pp, dp, order, bound + idle + fixed(e, ceil(share / last)), 0};
+    g.promise_s = g.bound_s * (1 +
+                               0.04 * log2(z->s.tp.x[tp]) *
+                                   (1 + (z->s.tp.x[tp] > z->s.fabric[0].domain)) +
+                               0.05 * log2(z->s.cp.x[cp])) +
+                  bound * (pp - 1) / share;
+    z->group[z->n_group++] = g;
+    return WEFT_OK;
+}
+
+static weft_status list_groups(search *z)
+{
+    weft_search__space       *s = &z->s;
+    const weft_search_pins   *x = &z->p->pins;
+    const weft_search_limits *l = &z->p->model.limits;
+    for (int tp = 0; tp < s->tp.n; tp++)
+        for (int cp = 0; cp < s->cp.n; cp++)
+            for (int i = 0; i < s->n_dp; i++)
+                for (int o = 0; o < s->n_order; o++) {
+                    int S = s->tp.x[tp] * s->cp.x[cp] * s->dp[i];
+                    int most =
+                        weft_search__stages(s, &s->order[o], s->tp.x[tp], S, 0, NULL);
+                    if (most > s->n_layer) most = s->n_layer;
+                    if (most > MAX_STAGE) most = MAX_STAGE;
+                    if (!l->pp && most > 1) most = 1;
+                    for (int pp = x->pp > 0 ? x->pp : 1; pp <= most; pp++) {
+                        if (x->pp > 0 && pp != x->pp) break;
+                        if (s->t.n_device > 1)
+                            weft_search__stages(s, &s->order[o], s->tp.x[tp], S, pp,
+                                                z->kinds);
+                        WEFT_TRY(add_group(z, tp, cp, pp, s->dp[i], o));
+                    }
+                }
+    return WEFT_OK;
+}
+
+static int by_promise(const void *a, const void *b)
+{
+    const group *x = a, *y = b;
+    if (x->promise_s != y->promise_s) return x->promise_s < y->promise_s ? -1 : 1;
+    if (x->tp != y->tp) return x->tp - y->tp;
+    if (x->cp != y->cp) return x->cp - y->cp;
+    if (x->pp != y->pp) return x->pp - y->pp;
+    if (x->dp != y->dp) return x->dp - y->dp;
+    return x->order - y->order;
+}
+
+/* ---- the best so far ---- */
+
+static bool same_key(const weft_search_choice *a, const weft_search_choice *b)
+{
+    return a->variant.tp == b->variant.tp && a->variant.cp == b->variant.cp &&
+           a->variant.ep == b->variant.ep && a->point.pp == b->point.pp;
+}
+
+static bool before(const weft_cost_score *a, const weft_cost_score *b)
+{
+    if (a->step_s != b->step_s) return a->step_s < b->step_s;
+    return a->mem_bytes < b->mem_bytes;
+}
+
+static void keep(search *z, best *b, const weft_cost_point *p, const weft_cost_score *s)
+{
+    int n        = z->s.n_layer;
+    b->x         = (weft_search_choice){.point = *p, .score = *s, .why = ""};
+    b->x.variant = z->s.variant[p->variant];
+    for (int i = 0; i < p->pp; i++) {
+        b->cut[i]   = p->cut ? p->cut[i] : (uint16_t)weft_cost_even_cut(n, p->pp, i);
+        b->kinds[i] = 0;
+        for (int d = 0; d < z->s.t.n_device; d++)
+            if (p->kinds ? p->kinds[i] >> d & 1 : d == 0)
+                b->kinds[i] = (uint8_t)(b->kinds[i] | 1 << z->map[d]);
+    }
+    b->x.point.cut   = b->cut;
+    b->x.point.kinds = b->kinds;
+}
+
+static void insert(search *z, const weft_cost_point *p, const weft_cost_score *s)
+{
+    weft_search_choice x  = {.variant = z->s.variant[p->variant], .point = *p};
+    int                at = z->n_best;
+    best              *b;
+    for (int i = 0; i < z->n_best; i++)
+        if (same_key(&z->best[i]->x, &x)) at = i;
+    if (at < z->n_best && !before(s, &z->best[at]->x.score)) return;
+    if (at == z->n_best && z->n_best < z->max_best) z->n_best++;
+    if (at >= z->max_best) at = z->max_best - 1;
+    b = z->best[at];
+    keep(z, b, p, s);
+    for (; at > 0 && before(s, &z->best[at - 1]->x.score); at--)
+        z->best[at] = z->best[at - 1];
+    z->best[at] = b;
+    if (z->n_best == z->max_best) z->limit_s = z->best[z->n_best - 1]->x.score.step_s;
+}
+
+static void consider(search *z, const weft_cost_point *p, const weft_cost_score *s)
+{
+    if (s->mem_bytes <= s->mem_limit) {
+        if (s->step_s < z->limit_s || z->n_best < z->max_best) insert(z, p, s);
+        return;
+    }
+    if (z->n_best ||
+        (z->have_close && s->mem_bytes / s->mem_limit >=
+                              z->close->x.score.mem_bytes / z->close->x.score.mem_limit))
+        return;
+    z->have_close = true;
+    keep(z, z->close, p, s);
+}
+
+/* ---- one variant of a group ---- */
+
+/* The slowest stage when layers could be cut at any point. */
+static double least_stage(const search *z, const group *g, int v)
+{
+    const weft_search__space *s   = &z->s;
+    double                    sum = 0;
+    if (s->t.n_device == 1) return s->whole_s[v] / g->pp;
+    for (int i = 0; i < g->pp; i++) {
+        double worst = 0;
+        for (int d = 0; d < s->t.n_device; d++)
+            if (z->kinds[i] >> d & 1)
+                worst = fmax(worst, s->whole_s[d * s->t.n_variant + v]);
+        sum += 1 / worst;
+    }
+    return 1 / sum;
+}
+
+/* What the point would take if its slowest stage were no slower than need be. */
+static double relax(const weft_cost_engine *e, const weft_cost_point *p,
+                    const weft_cost_score *s, double least_s)
+{
+    double slow = (s->compute_s + s->comm_s + s->host_s + s->again_s) / p->n_micro;
+    double idle = e->bubble / p->chunks / (p->schedule == WEFT_COST_ZERO_BUBBLE ? 3 : 1);
+    double won  = (p->n_micro - idle) * (slow - least_s);
+    return p->pp > 1 && won > 0 ? s->step_s - won : s->step_s;
+}
+
+static bool even_allowed(const search *z, int pp)
+{
+    return z->p->model.limits.cuts == WEFT_CUT_ANY || z->s.n_layer % pp == 0;
+}
+
+static bool hopeless(const search *z, double bound_s)
+{
+    return !z->p->exhaustive && z->n_best == z->max_best && bound_s >= z->limit_s;
+}
+
+static bool ask(search *z, weft_cost_point *p, const uint16_t *cut, double least_s,
+                weft_cost_score *s)
+{
+    p->cut = cut;
+    weft_cost_score_point(&z->s.t, p, s);
+    z->n_scored++;
+    consider(z, p, s);
+    if (s->mem_bytes > s->mem_limit) return false;
+    z->relaxed_s = fmin(z->relaxed_s, relax(&z->s.t.engine, p, s, least_s));
+    return true;
+}
+
+static void score_point(search *z, weft_cost_point *p, double least_s)
+{
+    const weft_cost_engine *e   = &z->s.t.engine;
+    const uint16_t         *pin = z->p->pins.cut;
+    weft_cost_score         s;
+    if (e->max_micro > 0 && p->zero == 0 && p->pp > 1 && p->dp > 1 &&
+        p->n_micro > e->max_micro)
+        return; /* the engine does not get through */
+    if (pin || p->pp < 2 || p->chunks > 1) {
+        ask(z, p, pin, least_s, &s);
+        return;
+    }
+    bool even = even_allowed(z, p->pp);
+    if (z->by_time && ask(z, p, z->cut, least_s, &s)) return;
+    if (even && ask(z, p, NULL, least_s, &s) && (z->by_time || z->s.t.n_segment == 1))
+        return;
+    if (!z->by_time && !even) return;
+    /* too full by a little, or layers of several kinds: where the score says so */
+    if (z->p->model.limits.cuts != WEFT_CUT_ANY || s.mem_bytes > 1.3 * s.mem_limit ||
+        hopeless(z, relax(e, p, &s, least_s)))
+        return;
+    if (!weft_search__cut(&z->s.t, p, z->s.n_layer, z->spare, &s, &z->n_scored)) return;
+    p->cut = z->spare;
+    consider(z, p, &s);
+    if (s.mem_bytes <= s.mem_limit)
+        z->relaxed_s = fmin(z->relaxed_s, relax(e, p, &s, least_s));
+}
+
+static void schedules(search *z, weft_cost_point *p, double least_s)
+{
+    unsigned can = z->p->model.limits.schedules;
+    int      pin = z->p->pins.schedule;
+    for (int k = 0; k < 3; k++) {
+        if (!(can >> k & 1) || (pin >= 0 && k != pin)) continue;
+        /* GPipe is 1F1B with more memory; of a single stage all are the same */
+        if (pin < 0 && (k == WEFT_COST_GPIPE || (p->pp == 1 && k))) continue;
+        if (k && p->chunks > 1) continue;
+        p->schedule = (weft_cost_schedule)k;
+        score_point(z, p, least_s);
+    }
+}
+
+static void chunks(search *z, weft_cost_point *p, double least_s)
+{
+    int pin = z->p->pins.chunks, L = z->s.n_layer, most = (int)z->s.t.engine.max_chunks;
+    if (pin <= 1) {
+        p->chunks = 1;
+        schedules(z, p, least_s);
+    }
+    if (p->pp < 2 || !z->p->model.limits.chunks || L % p->pp || p->n_micro % p->pp)
+        return;
+    for (int c = 2; c <= L / p->pp && c <= most; c++) {
+        if (L / p->pp % c || (pin > 0 && c != pin)) continue;
+        p->chunks = c;
+        schedules(z, p, least_s);
+    }
+    p->chunks = 1;
+}
+
+static void zeros(search *z, weft_cost_point *p, double least_s)
+{
+    const weft_cost_variant *v = &z->s.variant[p->variant];
+    unsigned can = p->pp > 1 ? z->p->model.limits.zero_pp : z->p->model.limits.zero;
+    int      pin = z->p->pins.zero;
+    for (int zero = 0; zero < 4; zero++) {
+        if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;
+        if (pin < 0 && zero && p->dp * v->cp < 2) continue;
+        p->zero = zero;
+        chunks(z, p, least_s);
+    }
+}
+
+/* ---- one group ---- */
+
+/* A lower bound for m micro-batches whose slowest stage takes T and all stages together sum_s. */
+static double bound(const search *z, const group *g, double m, double T, double sum_s)
+{
+    const weft_cost_engine *e = &z->s.t.engine;
+    return m * T + e->bubble * fmax(0, sum_s - T) / finest(z, g->pp) + fixed(e, m);
+}
+
+/* The slowest stage at best; leaves in z->cut how. */
+static double cut_by_time(search *z, const group *g, const weft_cost_point *p)
+{
+    const weft_search__space *s = &z->s;
+    double                    even_s, least = least_stage(z, g, p->variant);
+    z->by_time = false;
+    if (g->pp < 2 || z->p->pins.cut || s->t.n_segment != 1) return least;
+    double T = weft_search__fast_cut(&s->t, p, s->n_layer, z->p->model.limits.cuts,
+                                     &even_s, NULL);
+    if (!(T > 0) || !isfinite(T)) return least;
+    if (hopeless(z, p->n_micro * T + fixed(&s->t.engine, p->n_micro))) return T;
+    z->by_time = T < even_s * (1 - 1e-9) || !even_allowed(z, g->pp);
+    if (z->by_time)
+        weft_search__fast_cut(&s->t, p, s->n_layer, z->p->model.limits.cuts, &even_s,
+                              z->cut);
+    return T;
+}
+
+static void variant(search *z, const group *g, int ep, int sp, int micro)
+{
+    weft_search__space *s     = &z->s;
+    int                 share = z->p->batch / g->dp, mb = s->micro.x[micro];
+    int                 m = share / mb, pin = z->p->pins.recompute;
+    bool                one = s->t.n_device == 1;
+    /* before rows are filled: the work alone, with this micro-batch's idle time */
+    double all = s->ideal_s[0] * mb / (s->tp.x[g->tp] * s->cp.x[g->cp]);
+    if (one && hopeless(z, bound(z, g, m, all / g->pp, all))) return;
+    for (int again = 0; again < 3; again++) {
+        if (pin >= 0 && again != pin) continue;
+        int             v = weft_search__variant(s, g->tp, g->cp, ep, sp, micro, again);
+        weft_cost_point p = {.variant = v,
+                             .dp      = g->dp,
+                             .pp      = g->pp,
+                             .chunks  = 1,
+                             .n_micro = m,
+                             .kinds   = one ? NULL : z->kinds};
+        double          least = least_stage(z, g, v), sum = one ? s->whole_s[v] : 0;
+        if (hopeless(z, bound(z, g, m, least, sum))) continue;
+        least = cut_by_time(z, g, &p);
+        if (hopeless(z, bound(z, g, m, least, sum))) continue;
+        zeros(z, &p, least);
+    }
+}
+
+static bool may_split(const search *z, const group *g, int ep, int sp)
+{
+    const weft_search__space *s   = &z->s;
+    int                       pin = z->p->pins.sp;
+    weft_cost_variant         v   = {.tp          = s->tp.x[g->tp],
+                                     .cp          = s->cp.x[g->cp],
+                                     .ep          = s->ep.x[ep],
+                                     .sp          = sp != 0,
+                                     .micro_batch = 1};
+    if (pin >= 0 && sp != pin && !(pin == 1 && v.tp == 1)) return false;
+    if (sp && (v.tp < 2 || !z->p->model.limits.sp)) return false;
+    if (((int64_t)g->dp * v.cp * v.tp) % v.ep) return false;
+    return z->p->model.allows(z->p->model.arg, &v, NULL, 0);
+}
+
+static void look_at(search *z, const group *g)
+{
+    weft_search__space *s     = &z->s;
+    int                 S     = s->tp.x[g->tp] * s->cp.x[g->cp] * g->dp;
+    int                 share = z->p->batch / g->dp;
+    if (s->t.n_device > 1)
+        weft_search__stages(s, &s->order[g->order], s->tp.x[g->tp], S, g->pp, z->kinds);
+    for (int ep = 0; ep < s->ep.n; ep++)
+        for (int sp = 0; sp < 2; sp++) {
+            if (!may_split(z, g, ep, sp)) continue;
+            for (int i = 0; i < s->micro.n; i++)
+                if (share % s->micro.x[i] == 0) variant(z, g, ep, sp, i);
+        }
+}
+
+/* ---- the answer ---- */
+
+static weft_status conclude(search *z, weft_search_result **out)
+{
+    weft_arena *a = NULL;
+    WEFT_TRY(weft_arena_create(&a));
+    weft_search_result *r = WEFT_ARENA_NEW(a, weft_search_result);
+    if (!r) goto failed;
+    *r        = (weft_search_result){.arena = a, .n = z->n_best, .n_scored = z->n_scored};
+    r->choice = WEFT_ARENA_ARRAY(a, weft_search_choice, z->n_best);
+    if (!r->choice) goto failed;
+    for (int i = 0; i < z->n_best; i++) {
+        weft_search_choice *x = &r->choice[i];
+        weft_text           t = {0};
+        size_t              n = (size_t)z->best[i]->x.point.pp;
+        *x                    = z->best[i]->x;
+        x->point.cut          = weft_arena_memdup(a, x->point.cut, n * sizeof(uint16_t));
+        x->point.kinds        = weft_arena_memdup(a, x->point.kinds, n);
+        weft_estimate_interval(&z->p->model.shape.engine, x->score.step_s, z->all->known,
+                               0, &x->lo, &x->hi);
+        if (i) weft_search__why(&r->choice[0], x, z->all, &t);
+        x->why = weft_arena_strdup(a, t.s ? t.s : "");
+        weft_text_fini(&t);
+    }
+    r->bound_s = fmin(z->relaxed_s, r->choice[0].score.step_s);
+    r->gap     = r->choice[0].score.step_s / r->bound_s - 1;
+    for (int i = 0; i < z->all->n; i++)
+        r->n_device += weft_search_usable(&z->all->kind[i], 1);
+    if (weft_arena_status(a) != WEFT_OK) goto failed;
+    *out = r;
+    return WEFT_OK;
+failed:
+    weft_arena_destroy(a);
+    return WEFT_FAIL(WEFT_ERR_MEM, "no memory for the answer");
+}
+
+/* Searches on some of the kinds, as bits; the others stay idle. */
+static weft_status search_on(search *z, const weft_search_problem *p, unsigned kinds)
+{
+    weft_search_machines m  = {.known = z->all->known};
+    weft_search_problem  q  = *p;
+    weft_arena          *a  = NULL;
+    weft_status          st = WEFT_OK;
+    for (int i = 0; i < z->all->n; i++)
+        if (kinds >> i & 1) {
+            z->map[m.n]   = i;
+            m.kind[m.n++] = z->all->kind[i];
+        }
+    q.machines = &m;
+    z->p       = &q;
+    z->n_group = 0;
+    WEFT_GO(weft_arena_create(&a));
+    WEFT_GO(weft_search__space_init(&q, a, &z->s));
+    WEFT_GO(list_groups(z));
+    if (z->n_group) qsort(z->group, (size_t)z->n_group, sizeof *z->group, by_promise);
+    z->any_group = z->any_group || z->n_group;
+    for (int i = 0; i < z->n_group && !(z->probing && z->n_best); i++)
+        if (!hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
+out:
+    z->p = p;
+    weft_arena_destroy(a);
+    return st;
+}
+
+/* The kinds together, then fewer of them. */
+static weft_status search_all(search *z)
+{
+    const weft_search_problem *p   = z->p;
+    unsigned                   all = (1u << z->all->n) - 1;
+    WEFT_TRY(search_on(z, p, all));
+    for (unsigned k = all - 1; z->all->n > 1 && k > 0; k--) {
+        bool one = !(k & (k - 1));
+        if (z->all->n > 4 && !one) continue; /* of many kinds: all, or a single one */
+        /* a pin that fewer devices cannot keep is no mistake */
+        weft_status st = search_on(z, p, k);
+        if (st != WEFT_OK && st != WEFT_ERR_ARG) return st;
+    }
+    return WEFT_OK;
+}
+
+static weft_status run(search *z, weft_arena *a, weft_search_result **out)
+{
+    z->best  = WEFT_ARENA_ARRAY(a, best *, z->max_best + 1);
+    z->close = WEFT_ARENA_NEW(a, best);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < z->max_best; i++) z->best[i] = WEFT_ARENA_NEW(a, best);
+    WEFT_TRY(weft_arena_status(a));
+    WEFT_TRY(search_all(z));
+    if (z->probing)
+        return z->n_best ? WEFT_OK : WEFT_FAIL(WEFT_ERR_NOFIT, "nothing fits");
+    if (!z->any_group)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "no way to lay tp x cp x dp x pp out over the devices: the pins "
+                         "ask for more than there are");
+    if (!z->n_best && z->have_close) return weft_search__nofit(z->p, &z->close->x);
+    if (!z->n_best)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "no plan: no micro-batch, chunks and stages go with these pins "
+                         "and a batch of %d",
+                         z->p->batch);
+    return conclude(z, out);
+}
+
+static weft_status start(const weft_search_problem *p, bool probing,
+                         weft_search_result **out)
+{
+    weft_arena *a  = NULL;
+    search     *z  = calloc(1, sizeof *z);
+    weft_status st = WEFT_OK;
+    if (!z) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to search in");
+    z->p         = p;
+    z->all       = p->machines;
+    z->max_best  = p->n_best > 0 ? p->n_best : 5;
+    z->limit_s   = INFINITY;
+    z->relaxed_s = INFINITY;
+    z->probing   = probing;
+    WEFT_GO(weft_arena_create(&a));
+    WEFT_GO(run(z, a, out));
+out:
+    free(z->group);
+    free(z);
+    weft_arena_destroy(a);
+    return st;
+}
+
+weft_status weft_search_run(const weft_search_problem *p, weft_search_result **out)
+{
+    return start(p, false, out);
+}
+
+bool weft_search__any(const weft_search_problem *p)
+{
+    return start(p, true, NULL) == WEFT_OK;
+}
+
+void weft_search_destroy(weft_search_result *r)
+{
+    if (r) weft_arena_destroy(r->arena);
+}

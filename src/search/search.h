@@ -1,0 +1,149 @@
+/* The planner: of all ways to lay a model out over machines, the fastest that fits.
+ *
+ *     weft_search_machines m;
+ *     WEFT_TRY(weft_search_machines_of(cluster, constants, arena, &m));
+ *     weft_search_problem p = {.machines = &m, .batch = 512, .n_best = 5};
+ *     weft_search_open(&p.pins);
+ *     WEFT_TRY(weft_search_transformer(&config, constants, &limits, arena, &p.model));
+ *     weft_search_result *r;
+ *     WEFT_TRY(weft_search_run(&p, &r));
+ *     r->choice[0].score.step_s ...
+ *
+ * A model is layers whose rows of cost (cost/score.h) can be asked for under any variant; nothing here knows what
+ * is in a layer.  The space: every tp, cp, ep that the model allows, every dp that divides the batch, pp up to the
+ * number of layers, micro-batches that divide a replica's share, chunks, schedules, recomputation, zero 0 to 3, sp, the
+ * order of device kinds along the pipeline, stages cut evenly or by time.  A part of it is left out only when a lower
+ * bound says that nothing in it can be among the best (search.c); the same input gives the same answer.
+ *
+ * (1) Everything in choice[] fits.
+ * (2) choice[] differ in (tp, cp, ep, pp); each is the best of its kind; fastest first. */
+#ifndef WEFT_SEARCH_SEARCH_H
+#define WEFT_SEARCH_SEARCH_H
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "cluster/cluster.h"
+#include "cost/score.h"
+#include "estimate/estimate.h"
+
+/* ---- machines ---- */
+
+typedef struct weft_search_machine {
+    weft_device_kind device; /* constants filled in, slowed by its health */
+    weft_flop_rate   rate[8];
+    weft_cost_fabric fabric;
+    int              n_node, per_node; /* whole nodes */
+    int              n_part, *part; /* nodes with fewer usable devices: how many each */
+    int              node;          /* its kind of node in the cluster */
+    double           speed, link;   /* its health */
+} weft_search_machine;
+
+typedef struct weft_search_machines {
+    int                 n;
+    weft_search_machine kind[WEFT_COST_MAX_DEVICE];
+    bool                known; /* constants are there for all of them */
+} weft_search_machines;
+
+/* Cordoned devices are left out, degraded ones are kinds of their own.  Arrays go to a. */
+weft_status weft_search_machines_of(const weft_cluster *c, const weft_cost_constants *k,
+                                    weft_arena *a, weft_search_machines *out);
+/* Devices of a kind that groups of tp can use: a group does not leave its fast domain where it fits in one. */
+int weft_search_usable(const weft_search_machine *m, int tp);
+
+/* ---- model ---- */
+
+typedef enum weft_search_cuts {
+    WEFT_CUT_ANY,
+    WEFT_CUT_ENDS, /* the first and last stage may differ, the rest are equal */
+} weft_search_cuts;
+
+/* What an engine can do. */
+typedef struct weft_search_limits {
+    unsigned         zero, zero_pp; /* stages of zero as bits, without and with pp > 1 */
+    unsigned         schedules;     /* of weft_cost_schedule, as bits */
+    weft_search_cuts cuts;
+    bool             cp, ep, sp, pp, chunks, idle; /* idle: devices may be left out */
+} weft_search_limits;
+
+/* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */
+weft_search_limits weft_search_limits_of(const char *engine);
+
+typedef struct weft_search_model {
+    const char        *name;
+    const char        *unit; /* what a batch counts: "sequences" */
+    const void        *arg;
+    weft_cost_table    shape; /* classes, segments, engine, bytes, tied */
+    weft_search_limits limits;
+    int                max_tp, max_cp, max_ep, max_micro;
+    /* The rows of all classes under v on d. */
+    void (*fill)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+                 const weft_device_kind *d, const weft_cost_fabric *f,
+                 weft_cost_row *row);
+    /* May layers be cut so?  why: a line when not; it may be NULL. */
+    bool (*allows)(const void *arg, const weft_cost_variant *v, char *why, size_t n);
+} weft_search_model;
+
+/* c: sizes, sequence, precision, framework; borrowed as long as *out is used. */
+weft_status weft_search_transformer(const weft_config *c, const weft_cost_constants *k,
+                                    const weft_search_limits *l, weft_arena *a,
+                                    weft_search_model *out);
+
+/* ---- what is asked ---- */
+
+/* -1: open. */
+typedef struct weft_search_pins {
+    int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule;
+    const uint16_t *cut; /* pp numbers; NULL: open */
+} weft_search_pins;
+
+void weft_search_open(weft_search_pins *p);
+/* "tp=8", "recompute=full", "stages=7-7-6": one word; cuts go to a. */
+weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a);
+
+typedef struct weft_search_problem {
+    const weft_search_machines *machines;
+    weft_search_model           model;
+    int                         batch;
+    weft_search_pins            pins;
+    int                         n_best;     /* 0: 5 */
+    bool                        exhaustive; /* leave nothing out, to test with */
+} weft_search_problem;
+
+/* ---- the answer ---- */
+
+typedef struct weft_search_choice {
+    weft_cost_variant variant;
+    weft_cost_point   point; /* cut and kinds are always there */
+    weft_cost_score   score;
+    double            lo, hi; /* 90 % */
+    const char       *why;    /* it lost; of the first: "" */
+} weft_search_choice;
+
+typedef struct weft_search_result {
+    weft_arena         *arena;
+    int                 n;
+    weft_search_choice *choice;
+    double              bound_s;  /* no plan of this model on these machines is faster */
+    double              gap;      /* choice[0] over it, less 1 */
+    int64_t             n_scored; /* points whose step and memory were worked out */
+    int                 n_device; /* devices that there are */
+} weft_search_result;
+
+/* WEFT_ERR_ARG: a pin that cannot be, and why.  WEFT_ERR_NOFIT: the text names the tightest stage, the largest
+ * term and what would help. */
+weft_status weft_search_run(const weft_search_problem *p, weft_search_result **out);
+void        weft_search_destroy(weft_search_result *r);
+
+/* "tp=8 pp=4 dp=2 ...": what a choice is, as pins. */
+void weft_search_print_choice(const weft_search_choice *c, weft_text *t);
+/* For people, for programs. */
+weft_status weft_search_print(const weft_search_problem *p, const weft_search_result *r,
+                              bool explain, weft_text *t);
+weft_status weft_search_print_json(const weft_search_problem *p,
+                                   const weft_search_result *r, weft_text *t);
+
+/* The choice put into a configuration: degrees, micro-batch, stages, recomputation.  Strings go to a. */
+weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
+                               weft_arena *a, weft_config *c);
+
+#endif

@@ -1,0 +1,318 @@
+/* What there is to choose from: lists of degrees, the table of rows (filled when first asked for), orders of
+ * device kinds, and what no plan can beat. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "search/search_priv.h"
+
+/* ---- lists ---- */
+
+static int devices(const weft_search_problem *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->machines->n; i++)
+        n += weft_search_usable(&p->machines->kind[i], 1);
+    return n;
+}
+
+static weft_cost_variant plain(void)
+{
+    return (weft_cost_variant){.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
+}
+
+static void push(weft_search__list *l, int x)
+{
+    if (l->n < MAX_LIST) l->x[l->n++] = x;
+}
+
+/* A degree's values: the pin, or all up to `most` that the model allows; at: which field of the variant. */
+static weft_status list_degree(const weft_search_problem *p, const char *name, size_t at,
+                               int pin, int most, weft_search__list *out)
+{
+    char why[160];
+    int  n = devices(p);
+    if (most > n) most = n;
+    if (pin > 0) {
+        weft_cost_variant v               = plain();
+        *(int *)(void *)((char *)&v + at) = pin;
+        if (!p->model.allows(p->model.arg, &v, why, sizeof why))
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s", why);
+        if (pin > most && pin > 1)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                pin > n ? "%s=%d: the cluster has %d devices that may be used"
+                        : "%s=%d: at most %d here, by the model and what the engine can "
+                          "do",
+                name, pin, most);
+        push(out, pin);
+        return WEFT_OK;
+    }
+    for (int x = 1; x <= most; x++) {
+        weft_cost_variant v               = plain();
+        *(int *)(void *)((char *)&v + at) = x;
+        if (p->model.allows(p->model.arg, &v, NULL, 0)) push(out, x);
+    }
+    return WEFT_OK;
+}
+
+/* Micro-batches: divisors of the batch, the closer the smaller. */
+static weft_status list_micro(const weft_search_problem *p, weft_search__list *out)
+{
+    int pin = p->pins.micro_batch;
+    if (pin > 0) {
+        if (p->batch % pin)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "micro_batch=%d does not divide the batch of %d", pin,
+                             p->batch);
+        push(out, pin);
+        return WEFT_OK;
+    }
+    for (int x = 1; x <= p->batch && x <= p->model.max_micro; x++)
+        if (p->batch % x == 0 && (!out->n || x >= 1.19 * out->x[out->n - 1]))
+            push(out, x);
+    return WEFT_OK;
+}
+
+static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
+                           weft_search__space *s)
+{
+    int pin = p->pins.dp, most = devices(p), cap = 0;
+    if (pin > 0 && p->batch % pin)
+        return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d does not divide the batch of %d", pin,
+                         p->batch);
+    if (pin > most)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "dp=%d: the cluster has %d devices that may be used", pin, most);
+    for (int x = p->batch < most ? p->batch : most; x >= 1; x--) {
+        if (p->batch % x || (pin > 0 && x != pin)) continue;
+        WEFT_TRY(weft_arena_grow(a, (void **)&s->dp, &cap, s->n_dp + 1, sizeof *s->dp));
+        s->dp[s->n_dp++] = x;
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_pins(const weft_search_problem *p, int n_layer)
+{
+    const weft_search_pins   *x   = &p->pins;
+    const weft_search_limits *l   = &p->model.limits;
+    int                       sum = 0;
+    if (x->pp > 1 && !l->pp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the engine has no words for stages",
+                         x->pp);
+    if (x->pp > n_layer)
+        return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the model has %d layers", x->pp, n_layer);
+    if (x->zero >= 0 && !(l->zero >> x->zero & 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d: the engine has no such stage", x->zero);
+    if (x->zero >= 0 && x->pp > 1 && !(l->zero_pp >> x->zero & 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d with pp=%d: the engine does not do both",
+                         x->zero, x->pp);
+    if (x->sp == 1 && (!l->sp || x->tp == 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, l->sp ? "sp=1 cuts sequences over tp, which is 1"
+                                             : "sp=1: the engine does not do it");
+    if (x->schedule >= 0 && !(l->schedules >> x->schedule & 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "the engine has no such schedule");
+    if (x->chunks > 1 && (!l->chunks || x->pp == 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "chunks=%d: %s", x->chunks,
+                         l->chunks ? "a single stage is not interleaved"
+                                   : "the engine does not interleave stages");
+    for (int i = 0; x->cut && i < x->pp; i++) sum += x->cut[i];
+    if (x->cut && sum != n_layer)
+        return WEFT_FAIL(WEFT_ERR_ARG, "stages hold %d layers, but the model has %d", sum,
+                         n_layer);
+    return WEFT_OK;
+}
+
+/* ---- rows ---- */
+
+/* Between nodes of different kinds the slower end sets the pace. */
+static void slower_end(weft_search__space *s)
+{
+    for (int i = 0; i < s->t.n_device; i++)
+        for (int j = 0; j < s->t.n_device; j++)
+            if (s->fabric[j].out.Bps < s->fabric[i].out.Bps)
+                s->fabric[i].out = s->fabric[j].out;
+}
+
+static weft_status make_table(const weft_search_problem *p, weft_arena *a,
+                              weft_search__space *s)
+{
+    weft_cost_table *t = &s->t;
+    *t                 = p->model.shape;
+    t->n_variant       = s->tp.n * s->cp.n * s->ep.n * 2 * s->micro.n * 3;
+    t->n_device        = p->machines->n;
+    t->device          = s->device;
+    t->fabric          = s->fabric;
+    for (int i = 0; i < t->n_device; i++) {
+        s->device[i] = p->machines->kind[i].device;
+        s->fabric[i] = p->machines->kind[i].fabric;
+    }
+    slower_end(s);
+    int n_row  = t->n_device * t->n_variant;
+    s->variant = WEFT_ARENA_ARRAY(a, weft_cost_variant, t->n_variant);
+    s->row     = WEFT_ARENA_ARRAY(a, weft_cost_row, (size_t)n_row * (size_t)t->n_class);
+    s->whole_s = WEFT_ARENA_ARRAY(a, double, n_row);
+    s->filled  = WEFT_ARENA_ARRAY(a, bool, t->n_variant);
+    t->variant = s->variant;
+    t->row     = s->row;
+    return weft_arena_status(a);
+}
+
+static double whole(const weft_cost_table *t, const weft_cost_row *r)
+{
+    double sum = 0;
+    for (int i = 0; i < t->n_segment; i++) {
+        const weft_cost_row *x = &r[t->segment[i].layer_class];
+        sum += t->segment[i].count * (x->fwd_s + x->bwd_s);
+    }
+    if (t->first >= 0) sum += r[t->first].fwd_s + r[t->first].bwd_s;
+    if (t->last >= 0) sum += r[t->last].fwd_s + r[t->last].bwd_s;
+    return sum;
+}
+
+int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
+                         int again)
+{
+    int i = ((((tp * s->cp.n + cp) * s->ep.n + ep) * 2 + sp) * s->micro.n + micro) * 3 +
+            again;
+    if (s->filled[i]) return i;
+    weft_cost_variant *v = &s->variant[i];
+    *v                   = (weft_cost_variant){.tp          = s->tp.x[tp],
+                                               .cp          = s->cp.x[cp],
+                                               .ep          = s->ep.x[ep],
+                                               .sp          = sp != 0,
+                                               .micro_batch = s->micro.x[micro],
+                                               .recompute   = (weft_cost_recompute)again};
+    for (int d = 0; d < s->t.n_device; d++) {
+        int            at = d * s->t.n_variant + i;
+        weft_cost_row *r  = s->row + (int64_t)at * s->t.n_class;
+        s->p->model.fill(s->p->model.arg, &s->t.engine, v, &s->device[d], &s->fabric[d],
+                         r);
+        s->whole_s[at] = whole(&s->t, r);
+    }
+    s->filled[i] = true;
+    return i;
+}
+
+/* A unit of the batch on one device when nothing is cut, nothing is waited for and the host costs nothing, in the
+ * largest micro-batch: cutting makes products smaller and adds traffic, so that no plan needs fewer
+ * device-seconds. */
+static weft_status find_ideal(weft_search__space *s, weft_arena *a)
+{
+    weft_cost_engine  e   = s->t.engine;
+    weft_cost_variant v   = plain();
+    weft_cost_row    *row = WEFT_ARENA_ARRAY(a, weft_cost_row, s->t.n_class);
+    WEFT_TRY(weft_arena_status(a));
+    e.host_op_s = e.host_coll_s = e.host_moe_s = 0;
+    e.tp_exposed = e.cp_exposed = e.ep_exposed = 0;
+    v.micro_batch                              = s->micro.x[s->micro.n - 1];
+    for (int d = 0; d < s->t.n_device; d++) {
+        s->ideal_s[d] = INFINITY;
+        for (int i = 0; i < s->ep.n; i++) {
+            v.ep = s->ep.x[i];
+            s->p->model.fill(s->p->model.arg, &e, &v, &s->device[d], &s->fabric[d], row);
+            s->ideal_s[d] = fmin(s->ideal_s[d], whole(&s->t, row) / v.micro_batch);
+        }
+        if (!isfinite(s->ideal_s[d]) || !(s->ideal_s[d] > 0))
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s has no peak for the precision asked for",
+                             s->device[d].name);
+    }
+    return WEFT_OK;
+}
+
+/* ---- orders of kinds ---- */
+
+static void put_order(weft_search__space *s, const weft_search__order *o)
+{
+    for (int whole_stages = 0; whole_stages < (o->n > 1 ? 2 : 1); whole_stages++)
+        if (s->n_order < MAX_ORDER) {
+            s->order[s->n_order]         = *o;
+            s->order[s->n_order++].whole = whole_stages;
+        }
+}
+
+static void add_orders(weft_search__space *s, weft_search__order *o, unsigned used)
+{
+    if (o->n == s->t.n_device) put_order(s, o);
+    for (int k = 0; k < s->t.n_device; k++) {
+        if (used >> k & 1) continue;
+        o->kind[o->n++] = k;
+        add_orders(s, o, used | 1u << k);
+        o->n--;
+    }
+}
+
+/* Of many kinds only: by speed and by memory, up and down. */
+static void add_some_orders(weft_search__space *s)
+{
+    int n = s->t.n_device;
+    for (int by = 0; by < 4; by++) {
+        weft_search__order o = {.n = n};
+        for (int k = 0; k < n; k++) {
+            int    at = k;
+            double x  = by < 2 ? s->ideal_s[k] : (double)s->device[k].mem_bytes;
+            for (; at > 0; at--) {
+                int    q = o.kind[at - 1];
+                double y = by < 2 ? s->ideal_s[q] : (double)s->device[q].mem_bytes;
+                if (by % 2 ? y >= x : y <= x) break;
+                o.kind[at] = q;
+            }
+            o.kind[at] = k;
+        }
+        put_order(s, &o);
+    }
+}
+
+int weft_search__stages(const weft_search__space *s, const weft_search__order *o, int tp,
+                        int S, int pp, uint8_t *kinds)
+{
+    int at = 0, have = 0; /* devices of the stage that is being filled */
+    for (int i = 0; i < o->n; i++) {
+        int k    = o->kind[i];
+        int left = weft_search_usable(&s->p->machines->kind[k], tp);
+        if (o->whole) {
+            have = 0;
+            if (left < S) continue;
+        }
+        while (left > 0 && (!kinds || at < pp)) {
+            int take = S - have < left ? S - have : left;
+            if (kinds) kinds[at] = (uint8_t)(have ? kinds[at] | 1 << k : 1 << k);
+            have += take;
+            left -= take;
+            if (have < S) break;
+            have = 0;
+            at++;
+        }
+        if (kinds && at >= pp) break;
+    }
+    return at;
+}
+
+/* ---- all of it ---- */
+
+weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
+                                    weft_search__space *s)
+{
+    const weft_search_model *m = &p->model;
+    const weft_search_pins  *x = &p->pins;
+    memset(s, 0, sizeof *s);
+    s->p = p;
+    for (int i = 0; i < m->shape.n_segment; i++) s->n_layer += m->shape.segment[i].count;
+    if (p->batch < 1) return WEFT_FAIL(WEFT_ERR_ARG, "a batch of %d", p->batch);
+    WEFT_TRY(check_pins(p, s->n_layer));
+    WEFT_TRY(
+        list_degree(p, "tp", offsetof(weft_cost_variant, tp), x->tp, m->max_tp, &s->tp));
+    WEFT_TRY(
+        list_degree(p, "cp", offsetof(weft_cost_variant, cp), x->cp, m->max_cp, &s->cp));
+    WEFT_TRY(
+        list_degree(p, "ep", offsetof(weft_cost_variant, ep), x->ep, m->max_ep, &s->ep));
+    WEFT_TRY(list_micro(p, &s->micro));
+    WEFT_TRY(list_dp(p, a, s));
+    WEFT_TRY(make_table(p, a, s));
+    WEFT_TRY(find_ideal(s, a));
+    if (s->t.n_device <= 4)
+        add_orders(s, &(weft_search__order){0}, 0);
+    else
+        add_some_orders(s);
+    return WEFT_OK;
+}

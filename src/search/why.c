@@ -1,0 +1,143 @@
+/* In words: why a plan lost, what is wrong when none fits. */
+#include <math.h>
+#include <string.h>
+
+#include "search/search_priv.h"
+
+typedef struct term {
+    const char *name;
+    double      a, b;
+} term;
+
+/* ---- why b lost against a ---- */
+
+static const char *cause(const char *name, const weft_search_choice *b,
+                         const weft_search_machines *m)
+{
+    const weft_cost_variant *v      = &b->variant;
+    int                      domain = m->kind[0].fabric.domain;
+    if (!strcmp(name, "waiting for wires")) {
+        if (v->tp > domain) return ": its tensor groups leave the fast domain";
+        if (v->ep > domain) return ": its experts are spread over several nodes";
+        if (v->cp > 1 && v->tp * v->cp > domain)
+            return ": its context groups leave the node";
+        return v->tp > 1 ? ": tensor groups sum after every block" : "";
+    }
+    if (!strcmp(name, "pipeline idle"))
+        return b->point.n_micro < 4 * b->point.pp ? ": few micro-batches for its stages"
+                                                  : "";
+    if (!strcmp(name, "compute again")) return ": it has to run layers again to fit";
+    if (!strcmp(name, "gradients and weights"))
+        return b->point.zero > 2 ? ": weights are gathered layer by layer"
+                                 : ": large parameters are summed over many replicas";
+    if (!strcmp(name, "compute"))
+        return v->micro_batch * 1.0 < 2
+                   ? ": smaller products, or stages that do not divide"
+                   : ": stages that do not divide evenly";
+    return "";
+}
+
+void weft_search__why(const weft_search_choice *a, const weft_search_choice *b,
+                      const weft_search_machines *m, weft_text *t)
+{
+    const weft_cost_score *x = &a->score, *y = &b->score;
+    const term             terms[] = {{"compute", x->compute_s, y->compute_s},
+                                      {"compute again", x->again_s, y->again_s},
+                                      {"waiting for wires", x->comm_s, y->comm_s},
+                                      {"waiting for the host", x->host_s, y->host_s},
+                                      {"between stages", x->p2p_s, y->p2p_s},
+                                      {"pipeline idle", x->bubble_s, y->bubble_s},
+                                      {"gradients and weights", x->dp_s, y->dp_s},
+                                      {"optimizer", x->optimizer_s, y->optimizer_s},
+                                      {"fixed", x->fixed_s, y->fixed_s}};
+    int                    worst = 0, gain = 0;
+    for (int i = 1; i < (int)WEFT_COUNT(terms); i++) {
+        if (terms[i].b - terms[i].a > terms[worst].b - terms[worst].a) worst = i;
+        if (terms[i].b - terms[i].a < terms[gain].b - terms[gain].a) gain = i;
+    }
+    const term *w = &terms[worst], *g = &terms[gain];
+    int64_t     na = (int64_t)a->variant.tp * a->variant.cp * a->point.dp * a->point.pp;
+    int64_t     nb = (int64_t)b->variant.tp * b->variant.cp * b->point.dp * b->point.pp;
+    weft_text_add(t, "%.1f %% slower: ", 100 * (y->step_s / x->step_s - 1));
+    if (nb < na)
+        weft_text_add(t, "it can use %lld devices only, not %lld; ", (long long)nb,
+                      (long long)na);
+    weft_text_add(t, "%.3g s more %s%s", w->b - w->a, w->name, cause(w->name, b, m));
+    if (g->a - g->b > 0.25 * (w->b - w->a))
+        weft_text_add(t, "; %.3g s less %s does not make up for it", g->a - g->b,
+                      g->name);
+}
+
+/* ---- nothing fits ---- */
+
+static int helps_devices(const weft_search_problem *p)
+{
+    for (int by = 2; by <= 64; by *= 2) {
+        weft_search_machines m = *p->machines;
+        weft_search_problem  q = *p;
+        for (int i = 0; i < m.n; i++) {
+            m.kind[i].device.rate = m.kind[i].rate;
+            m.kind[i].n_node *= by;
+        }
+        q.machines = &m;
+        if (weft_search__any(&q)) return by;
+    }
+    return 0;
+}
+
+/* The first pin without which something fits. */
+static const char *helps_pin(const weft_search_problem *p)
+{
+    static const struct {
+        const char *name;
+        size_t      at;
+    } pin[] = {{"zero", offsetof(weft_search_pins, zero)},
+               {"recompute", offsetof(weft_search_pins, recompute)},
+               {"micro_batch", offsetof(weft_search_pins, micro_batch)},
+               {"sp", offsetof(weft_search_pins, sp)},
+               {"pp", offsetof(weft_search_pins, pp)},
+               {"tp", offsetof(weft_search_pins, tp)},
+               {"cp", offsetof(weft_search_pins, cp)},
+               {"ep", offsetof(weft_search_pins, ep)},
+               {"dp", offsetof(weft_search_pins, dp)}};
+    for (size_t i = 0; i < WEFT_COUNT(pin); i++) {
+        weft_search_problem q = *p;
+        int                *x = (int *)(void *)((char *)&q.pins + pin[i].at);
+        if (*x < 0) continue;
+        *x = -1;
+        if (!strcmp(pin[i].name, "pp")) q.pins.cut = NULL;
+        if (weft_search__any(&q)) return pin[i].name;
+    }
+    return NULL;
+}
+
+weft_status weft_search__nofit(const weft_search_problem *p, const weft_search_choice *x)
+{
+    const weft_cost_score *s       = &x->score;
+    const term             terms[] = {{"weights and gradients", 0, s->weight_bytes},
+                                      {"optimizer state", 0, s->state_bytes},
+                                      {"activations", 0, s->keep_bytes + s->work_bytes},
+                                      {"the engine's own", 0, s->engine_bytes}};
+    int                    most    = 0;
+    weft_text              t       = {0};
+    for (int i = 1; i < (int)WEFT_COUNT(terms); i++)
+        if (terms[i].b > terms[most].b) most = i;
+    weft_search_print_choice(x, &t);
+    weft_text_add(&t, " needs %.1f GB of %.1f on stage %d, most of it %s (%.1f GB)",
+                  s->mem_bytes / 1e9, s->mem_limit / 1e9, s->tightest, terms[most].name,
+                  terms[most].b / 1e9);
+    const char *pin = helps_pin(p);
+    int         by  = pin ? 0 : helps_devices(p);
+    if (pin)
+        weft_text_add(&t, "; without the pin on %s there are plans that fit", pin);
+    else if (by)
+        weft_text_add(&t, "; %d times as many devices would do", by);
+    weft_text_add(
+        &t, "%s devices with %.0f %% more memory%s", pin || by ? ", or" : "; it takes",
+        100 * (s->mem_bytes / s->mem_limit - 1) + 1,
+        s->keep_bytes > s->weight_bytes + s->state_bytes ? ", or shorter sequences" : "");
+    weft_status st =
+        WEFT_FAIL(WEFT_ERR_NOFIT, "nothing fits: the closest plan, %s", t.s ? t.s : "?");
+    weft_text_fini(&t);
+    return st;
+}
