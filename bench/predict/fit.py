@@ -37,7 +37,7 @@ PRIOR = {
 }
 # Measured: not fitted (constants.def says by whom).
 PINNED = {("link", "nvlink2"), ("link", "nvlink3")}
-# Set from what is generally known, not from rows (constants.def).
+# Set by hand and kept when their source is left out; chosen with its errors in sight (README.md).
 KNOWN = PINNED | {("link", "pcie"), ("link", "ethernet")}
 # How an engine works rather than how fast it is: read from its documentation, so known of one that is left out.
 MEASURED = {("deepspeed-megatron-1", "host_op_s"), ("nemo", "tp_exposed"), ("megatron-bridge", "tp_exposed"),
