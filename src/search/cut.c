@@ -205,7 +205,7 @@ static bool cut_any(cutter *x)
         ask(x);
         if (fits(&x->score) || !tighten(x)) break;
     }
-    if (x->p.pp <= 6) polish(x);
+    if (x->p.pp <= WEFT_SEARCH__FEW) polish(x);
     return true;
 }
 

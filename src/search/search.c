@@ -251,6 +251,22 @@ static bool ask(search *z, weft_cost_point *p, const uint16_t *cut, double least
     return true;
 }
 
+/* What share of the fullest stage's parameters, cut evenly, another cut could take off it. */
+static double uneven(const search *z, const weft_cost_point *p)
+{
+    const weft_cost_table *t   = &z->s.t;
+    const weft_cost_row   *r   = t->row + (int64_t)p->variant * t->n_class;
+    double                 sum = 0, ends = 0, most = 0;
+    for (int i = 0; i < t->n_segment; i++) {
+        const weft_cost_row *x = &r[t->segment[i].layer_class];
+        sum += t->segment[i].count * (x->n_param + x->n_expert_param);
+    }
+    if (t->first >= 0) ends += r[t->first].n_param, most = r[t->first].n_param;
+    if (t->last >= 0) ends += r[t->last].n_param, most = fmax(most, r[t->last].n_param);
+    most += sum / p->pp * (1 + (double)p->pp / z->s.n_layer);
+    return 1 - (sum + ends) / p->pp / most;
+}
+
 static void score_point(search *z, weft_cost_point *p, double least_s)
 {
     const weft_cost_engine *e   = &z->s.t.engine;
@@ -263,15 +279,18 @@ static void score_point(search *z, weft_cost_point *p, double least_s)
         ask(z, p, pin, least_s, &s);
         return;
     }
-    bool even = even_allowed(z, p->pp);
-    if (z->by_time && ask(z, p, z->cut, least_s, &s)) return;
-    if (even && ask(z, p, NULL, least_s, &s) && (z->by_time || z->s.t.n_segment == 1))
+    bool even = even_allowed(z, p->pp), fit = false;
+    if (z->by_time) fit = ask(z, p, z->cut, least_s, &s);
+    if (!fit && even) fit = ask(z, p, NULL, least_s, &s);
+    if (z->p->model.limits.cuts != WEFT_CUT_ANY ||
+        s.mem_bytes > (p->pp <= WEFT_SEARCH__FEW ? 2 : 1.3) * s.mem_limit)
         return;
-    if (!z->by_time && !even) return;
-    /* too full by a little, or layers of several kinds: where the score says so */
-    if (z->p->model.limits.cuts != WEFT_CUT_ANY || s.mem_bytes > 1.3 * s.mem_limit ||
-        hopeless(z, relax(e, p, &s, least_s)))
-        return;
+    /* Too full, or layers of several kinds: cut as the score says.  Of few stages also where another cut may win more
+     * with gradients and the update than it loses with the slowest stage. */
+    double hope = relax(e, p, &s, least_s);
+    if (p->pp <= WEFT_SEARCH__FEW) hope -= (s.dp_s + s.optimizer_s) * uneven(z, p);
+    if (fit && z->s.t.n_segment == 1 && p->pp > WEFT_SEARCH__FEW) return;
+    if (hopeless(z, hope)) return;
     if (!weft_search__cut(&z->s.t, p, z->s.n_layer, z->spare, &s, &z->n_scored)) return;
     p->cut = z->spare;
     consider(z, p, &s);

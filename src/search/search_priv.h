@@ -5,9 +5,10 @@
 #include "search/search.h"
 
 enum {
-    MAX_LIST  = 64,
-    MAX_ORDER = 48, /* orders of kinds, packed and in whole stages */
-    MAX_STAGE = 4096
+    MAX_LIST         = 64,
+    MAX_ORDER        = 48, /* orders of kinds, packed and in whole stages */
+    MAX_STAGE        = 4096,
+    WEFT_SEARCH__FEW = 6 /* stages whose cuts are tried one by one */
 };
 
 typedef struct weft_search__list {
