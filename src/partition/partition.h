@@ -47,6 +47,11 @@ weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
  * backward pass has finished its accumulators.  The same sums: bits stay.  Nothing to sum: nothing changes. */
 weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes);
 
+/* Moves the collectives of a program of one stage to the comm stream, beside the compute that needs neither
+ * their operands nor their results; in the same order on all ranks.  Where none could run beside anything, nothing
+ * changes. */
+weft_status weft_partition_ahead(weft_program *p);
+
 /* Cuts between layers for stages of about equal flops: cut[0 .. n_stage-2].  WEFT_ERR_ARG: more stages than
  * layers. */
 weft_status weft_partition_cuts(const weft_graph *g, int n_stage, int *cut);

@@ -395,20 +395,43 @@ static void bad_plans_are_refused(void **state)
     test_job_close(&j);
 }
 
+/* With collectives on the comm stream the bits are the same. */
+static void beside_compute(void **state)
+{
+    static const char *const words[] = {"mesh=dp=2 zero=3", "mesh=dp=2 zero=1",
+                                        "mesh=dp=4 zero=3", "mesh=tp=2",
+                                        "mesh=dp=2,tp=2 zero=3 sp=1"};
+    test_job                 j;
+    (void)state;
+    test_job_open(&j, FAMILY("llama"), (test_job_options){.seq = 12, .n_micro = 4});
+    for (size_t i = 0; i < WEFT_COUNT(words); i++) {
+        plan          x = {words[i], 4, 1, NULL};
+        weft_program *p[TEST_MAX_RANK];
+        test_result   want = run(&j, x);
+        int           n = make_all(&j, x, p), moved = 0;
+        for (int r = 0; r < n; r++) {
+            if (weft_partition_ahead(p[r]) != WEFT_OK ||
+                weft_program_verify(p[r]) != WEFT_OK)
+                fail_msg("%s, rank %d: %s", words[i], r, weft_error_text());
+            moved += p[r]->n_firing[WEFT_STREAM_COMM];
+        }
+        test_result got = test_job_run(&j, p, n, 1);
+        print_message("%s: %d collectives beside compute\n", words[i], moved / n);
+        if (memcmp(&got, &want, sizeof got) != 0)
+            fail_msg("%s: other bits on the comm stream", words[i]);
+    }
+    test_job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),
-        cmocka_unit_test(llama),
-        cmocka_unit_test(bert),
-        cmocka_unit_test(chunks),
-        cmocka_unit_test(odd_shapes),
-        cmocka_unit_test(other_trainings),
-        cmocka_unit_test(families),
-        cmocka_unit_test(cuts_anywhere),
-        cmocka_unit_test(zero_saves),
-        cmocka_unit_test(programs_are_text),
-        cmocka_unit_test(bad_plans_are_refused),
+        cmocka_unit_test(gpt2),           cmocka_unit_test(llama),
+        cmocka_unit_test(bert),           cmocka_unit_test(chunks),
+        cmocka_unit_test(odd_shapes),     cmocka_unit_test(other_trainings),
+        cmocka_unit_test(families),       cmocka_unit_test(cuts_anywhere),
+        cmocka_unit_test(zero_saves),     cmocka_unit_test(programs_are_text),
+        cmocka_unit_test(beside_compute), cmocka_unit_test(bad_plans_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
