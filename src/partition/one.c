@@ -17,6 +17,33 @@ enum {
     N_ACTOR
 };
 
+enum {
+    LAG = 8 /* runs of collectives that the comm stream may be behind */
+};
+
+/* With collectives beside compute: up to where an operand of instruction i must stay as it is. */
+static int stays_until(const weft_segment *s, int i)
+{
+    for (int n = 0; n < LAG; n++) {
+        while (i < s->n_instr && s->instr[i].kind == WEFT_INSTR_COLLECTIVE) i++;
+        while (i < s->n_instr && s->instr[i].kind != WEFT_INSTR_COLLECTIVE) i++;
+    }
+    return i < s->n_instr ? i : s->n_instr - 1;
+}
+
+static void stay(const weft_segment *s, const int *of, weft_partition__block *b, int n)
+{
+    for (int k = 0; k < n; k++)
+        for (int i = b[k].last; i >= b[k].first && i >= 0; i--) {
+            const weft_instr *c = &s->instr[i];
+            if (c->kind != WEFT_INSTR_COLLECTIVE || !c->n_in || c->in[0].buffer != of[k])
+                continue;
+            int last = stays_until(s, i);
+            if (last > b[k].last) b[k].last = last;
+            break;
+        }
+}
+
 /* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other elsewhere. */
 static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
                                 weft_program *p, weft_arena *tmp)
@@ -56,6 +83,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
         f->offset = end[slab];
         end[slab] += f->bytes;
     }
+    if (o->ahead) stay(s, of, b, n);
     WEFT_TRY(weft_partition__pack(b, n, tmp, &end[WEFT_PARTITION__WORK]));
     for (int k = 0; k < n; k++) p->buffer[of[k]].offset = b[k].offset;
 

@@ -11,6 +11,8 @@ typedef struct weft_partition_options {
     int n_lane; /* lanes they are dealt to (DESIGN-details 2); a power of two, at most n_micro */
     int world; /* data-parallel ranks, at most the lanes, which they share (base/lanes.h); 0 is 1 */
     int rank;
+    bool
+        ahead; /* operands of collectives live on until the next one (weft_partition_ahead) */
 } weft_partition_options;
 
 /* One rank's program of a graph whose inputs are one micro-batch.  Borrows g.  With several ranks each
@@ -30,6 +32,9 @@ typedef struct weft_pipe_options {
     const char *schedule; /* by name (program/schedule.h); NULL: 1f1b */
     int         n_chunk;  /* stages a rank; 0 is 1 */
     uint32_t    ring;     /* weft_local_options */
+    int64_t
+        ahead; /* of one stage: collectives run beside compute, what is kept in parts is gathered so
+                           * many bytes ahead; 0: all in turn */
     const int
         *cut; /* pp * n_chunk - 1 forward nodes, the first ones of stages 1, 2, ...; NULL:
                       * weft_partition_cuts */

@@ -75,4 +75,10 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
 /* What instructions write of an accumulator: its bytes are rounded up, and nobody writes the rest. */
 weft_operand weft_partition__whole(const weft_segment *s, int storage);
 
+/* ---- early.c ---- */
+
+/* l, of graph `of`: gathers of what is kept in parts move up, a bucket ahead of their use. */
+weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
+                                         int64_t bucket_bytes);
+
 #endif

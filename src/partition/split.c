@@ -105,8 +105,10 @@ static weft_status make(const weft_graph *g, const weft_local *l,
         weft_partition_options one = {.n_micro = o->n_micro,
                                       .n_lane  = o->n_lane,
                                       .world   = r->n_part,
-                                      .rank    = r->part};
-        return weft_partition__one(l->graph, &one, r, out);
+                                      .rank    = r->part,
+                                      .ahead   = o->ahead > 0};
+        WEFT_TRY(weft_partition__one(l->graph, &one, r, out));
+        return o->ahead > 0 ? weft_partition_ahead(*out) : WEFT_OK;
     }
     WEFT_TRY(weft_arena_create(&tmp));
     int              *cut  = WEFT_ARENA_ARRAY(tmp, int, n_stage);
@@ -137,6 +139,8 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
                              .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part,
                              .terms    = r.n_part & (r.n_part - 1)};
     WEFT_GO(weft_partition_local(g, s, &lo, &l));
+    if (o->ahead > 0 && world == r.n_place)
+        WEFT_GO(weft_partition__gather_early(g, l, o->ahead));
     r.local = l;
     r.lanes = s->lanes;
     WEFT_GO(make(g, l, o, &r, &p));

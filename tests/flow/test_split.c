@@ -17,6 +17,8 @@ typedef struct plan {
     const char *schedule;
 } plan;
 
+static int64_t bytes_ahead; /* collectives beside compute; 0: in turn */
+
 static weft_sharding *shard(const test_job *j, const char *words, int *pp)
 {
     weft_arena        *a;
@@ -50,6 +52,7 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
                                .rank     = r,
                                .schedule = x.schedule,
                                .n_chunk  = x.n_chunk,
+                               .ahead    = bytes_ahead,
                                .cut      = cut};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
@@ -408,13 +411,10 @@ static void beside_compute(void **state)
         plan          x = {words[i], 4, 1, NULL};
         weft_program *p[TEST_MAX_RANK];
         test_result   want = run(&j, x);
-        int           n = make_all(&j, x, p), moved = 0;
-        for (int r = 0; r < n; r++) {
-            if (weft_partition_ahead(p[r]) != WEFT_OK ||
-                weft_program_verify(p[r]) != WEFT_OK)
-                fail_msg("%s, rank %d: %s", words[i], r, weft_error_text());
-            moved += p[r]->n_firing[WEFT_STREAM_COMM];
-        }
+        bytes_ahead        = 20000;
+        int n = make_all(&j, x, p), moved = 0;
+        bytes_ahead = 0;
+        for (int r = 0; r < n; r++) moved += p[r]->n_firing[WEFT_STREAM_COMM];
         test_result got = test_job_run(&j, p, n, 1);
         print_message("%s: %d collectives beside compute\n", words[i], moved / n);
         if (memcmp(&got, &want, sizeof got) != 0)

@@ -1,0 +1,118 @@
+/* Parameters that are kept in parts (ZeRO 3) are gathered before they are wanted: the gathers of a phase in buckets,
+ * each started where the bucket before it is first used, so that it can run beside that one's compute. */
+#include <string.h>
+
+#include "graph/extract.h"
+#include "partition/partition_priv.h"
+
+typedef struct early {
+    const weft_graph *g;
+    int64_t           room;   /* bytes a bucket should have */
+    int              *bucket; /* of each node that is a gather: its bucket, else -1 */
+    int               n_bucket;
+    int              *order, n;
+} early;
+
+/* Of a value that is there before the step. */
+static bool is_gather(const weft_graph *g, int i)
+{
+    const weft_graph_node *n = &g->node[i];
+    return n->op == WEFT_OP_ALL_GATHER && g->value[n->in[0]].node < 0 &&
+           n->phase != WEFT_PHASE_UPDATE;
+}
+
+static void make_buckets(early *k)
+{
+    int64_t bytes = 0;
+    int     phase = -1;
+    for (int i = 0; i < k->g->n_node; i++) {
+        k->bucket[i] = -1;
+        if (!is_gather(k->g, i)) continue;
+        const weft_type *t = &k->g->value[k->g->node[i].out[0]].type;
+        if ((int)k->g->node[i].phase != phase || bytes >= k->room) {
+            k->n_bucket++;
+            bytes = 0;
+        }
+        phase        = (int)k->g->node[i].phase;
+        k->bucket[i] = k->n_bucket - 1;
+        bytes += weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+    }
+}
+
+static void put_bucket(early *k, int b, weft_phase phase)
+{
+    for (int i = 0; i < k->g->n_node; i++)
+        if (k->bucket[i] == b && k->g->node[i].phase == phase) k->order[k->n++] = i;
+}
+
+/* At a bucket's first gather: the whole bucket, unless it was started already; behind the next node that computes:
+ * the one after it. */
+static void make_order(early *k)
+{
+    int started = -1,
+        next    = -1; /* buckets up to started are in the list; next: to start */
+    for (int i = 0; i < k->g->n_node; i++) {
+        const weft_graph_node *n = &k->g->node[i];
+        if (k->bucket[i] >= 0) {
+            if (k->bucket[i] > started) {
+                put_bucket(k, k->bucket[i], n->phase);
+                started = k->bucket[i];
+            }
+            next = k->bucket[i] + 1;
+            continue;
+        }
+        k->order[k->n++] = i;
+        if (next < 0 || (weft_op_get(n->op)->flags & WEFT_OP_VIEW)) continue;
+        if (next > started && next < k->n_bucket) {
+            int before = k->n;
+            put_bucket(k, next,
+                       n->phase); /* none where the next one is of another phase */
+            if (k->n > before) started = next;
+        }
+        next = -1;
+    }
+}
+
+static weft_status rebuild(early *k, const weft_graph *of, weft_arena *tmp, weft_local *l)
+{
+    const weft_graph *g    = k->g;
+    weft_vid         *map  = WEFT_ARENA_ARRAY(tmp, weft_vid, g->n_value + 1);
+    bool             *leaf = WEFT_ARENA_ARRAY(tmp, bool, g->n_value + 1);
+    int              *node = WEFT_ARENA_ARRAY(tmp, int, g->n_node + 1);
+    weft_graph       *out;
+    WEFT_TRY(weft_arena_status(tmp));
+    for (weft_vid v = 0; v < g->n_value; v++) leaf[v] = g->value[v].node < 0;
+    weft_graph_part part = {.n_node   = k->n,
+                            .node     = k->order,
+                            .n_output = g->n_output,
+                            .output   = g->output,
+                            .leaf     = leaf};
+    WEFT_TRY(weft_graph_extract(g, &part, map, &out));
+    for (int i = 0; i < k->n; i++) node[i] = l->node[k->order[i]];
+    memcpy(l->node, node, sizeof *node * (size_t)k->n);
+    for (weft_vid i = 0; i < of->n_value; i++)
+        if (l->value[i] >= 0) l->value[i] = map[l->value[i]];
+    for (int i = 0; i < of->n_output; i++) l->output[i] = map[l->output[i]];
+    weft_graph_destroy(l->graph);
+    l->graph = out;
+    return WEFT_OK;
+}
+
+weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
+                                         int64_t bucket_bytes)
+{
+    early       k   = {.g = l->graph, .room = bucket_bytes};
+    weft_arena *tmp = NULL;
+    weft_status st  = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    k.bucket = WEFT_ARENA_ARRAY(tmp, int, k.g->n_node + 1);
+    k.order  = WEFT_ARENA_ARRAY(tmp, int, k.g->n_node + 1);
+    WEFT_GO(weft_arena_status(tmp));
+    make_buckets(&k);
+    if (k.n_bucket < 2) goto out;
+    make_order(&k);
+    WEFT_GO(rebuild(&k, of, tmp, l));
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
