@@ -128,6 +128,15 @@ static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
         weft_comm_shares(current(c, g->by), g->inner, kind, t, in, out, total, unit));
 }
 
+static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                             weft_dtype t, const void *in, void *out, int64_t total,
+                             int64_t unit, const weft_comm_lanes *l)
+{
+    return said(c, g->by,
+                weft_comm_sum_lanes(current(c, g->by), g->inner, kind, t, in, out, total,
+                                    unit, l));
+}
+
 static void give_up(weft_comm *c, const char *why)
 {
     pair *p = c->impl;
@@ -186,6 +195,7 @@ static const weft_comm_ops ops = {.open_channel = open_channel,
                                   .recv         = recv_message,
                                   .collective   = collective,
                                   .shares       = shares,
+                                  .sum_lanes    = sum_lanes,
                                   .abort        = give_up,
                                   .destroy      = destroy};
 
