@@ -90,8 +90,11 @@ static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
                                 .world   = p ? weft_plan_lane_ranks(p) : 1,
                                 .rank    = s->rank};
     if (p && (p->pp * p->chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
-        return make_ranks(s, out);
-    return weft_partition_one(out->graph, &o, &out->program);
+        WEFT_TRY(make_ranks(s, out));
+    else
+        WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
+    if (!p || !p->bucket_bytes) return WEFT_OK;
+    return weft_partition_overlap(out->program, p->bucket_bytes);
 }
 
 static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)

@@ -1,6 +1,7 @@
 /* Gradient sums beside the backward pass.
  *
- * In: a program whose compute stream ends with an actor of collectives, each in place on an accumulator.
+ * In: a program whose compute stream ends with an actor of collectives, each in place on an accumulator, and an
+ * update; or with an update that has such collectives.  Those that are not in place (ZeRO's) stay in it.
  * Out: the collectives in buckets, each an actor of the comm stream that fires when the piece of the
  * backward pass that finishes its accumulators has fired for the last time:
  *
@@ -9,8 +10,13 @@
  *
  * The sums are the same ones, taken by the same tree: bits do not change. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/partition_priv.h"
+
+enum {
+    BUCKET_TAG = 1 << 20 /* on another stream than other collectives of the group */
+};
 
 /* A collective of the reduce actor, and the last instruction that writes its accumulator before. */
 typedef struct sum {
@@ -60,6 +66,77 @@ static bool in_place(const weft_instr *i)
 {
     return i->coll == WEFT_ALL_REDUCE && i->n_in == 1 && i->n_out == 1 &&
            i->in[0].buffer == i->out[0].buffer;
+}
+
+/* ---- sums inside the update ---- */
+
+static bool uses(const weft_instr *i, int32_t buffer)
+{
+    for (int k = 0; k < i->n_in; k++)
+        if (i->in[k].buffer == buffer) return true;
+    for (int k = 0; k < i->n_out; k++)
+        if (i->out[k].buffer == buffer) return true;
+    return false;
+}
+
+/* Does instruction n of an update sum an accumulator in place, which nobody there has used before? */
+static bool is_sum(const weft_program *p, const weft_actor *a, int n)
+{
+    const weft_instr *i = &a->instr[n];
+    if (i->kind != WEFT_INSTR_COLLECTIVE || !in_place(i)) return false;
+    if (p->buffer[i->in[0].buffer].slot_by != WEFT_SLOT_LANE) return false;
+    for (int k = 0; k < n; k++)
+        if (uses(&a->instr[k], i->in[0].buffer)) return false;
+    return true;
+}
+
+/* The first update actor that has some, by its place in the list; -1 none. */
+static int find_update(const weft_program *p, int *n_sum)
+{
+    for (int at = 0; at < p->n_firing[WEFT_STREAM_COMPUTE]; at++) {
+        const weft_firing *f = &p->firing[WEFT_STREAM_COMPUTE][at];
+        const weft_actor  *a = &p->actor[f->actor];
+        if (f->micro >= 0 || only(a, WEFT_INSTR_COLLECTIVE)) continue;
+        *n_sum = 0;
+        for (int k = 0; k < a->n_instr; k++) *n_sum += is_sum(p, a, k);
+        if (*n_sum) return at;
+    }
+    return -1;
+}
+
+/* Its sums become an actor right before it. */
+static weft_status part_sums(weft_program *p)
+{
+    weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
+    int          n = p->n_firing[WEFT_STREAM_COMPUTE], n_sum, at = find_update(p, &n_sum);
+    if (at < 0) return WEFT_OK;
+    weft_actor   was  = p->actor[f[at].actor], *a;
+    weft_actor  *all  = WEFT_ARENA_ARRAY(p->arena, weft_actor, p->n_actor + 1);
+    weft_firing *list = WEFT_ARENA_ARRAY(p->arena, weft_firing, n + 1);
+    weft_actor   own  = {.name = "reduce", .stream = WEFT_STREAM_COMPUTE};
+    own.instr         = WEFT_ARENA_ARRAY(p->arena, weft_instr, n_sum + 1);
+    weft_instr *rest  = WEFT_ARENA_ARRAY(p->arena, weft_instr, was.n_instr + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int k = 0; k < p->n_actor; k++) {
+        all[k] = p->actor[k];
+        if (!strcmp(all[k].name, own.name)) all[k].name = "reduce.first";
+    }
+    a          = &all[f[at].actor];
+    a->instr   = rest;
+    a->n_instr = 0;
+    for (int k = 0; k < was.n_instr; k++)
+        if (is_sum(p, &was, k))
+            own.instr[own.n_instr++] = was.instr[k];
+        else
+            rest[a->n_instr++] = was.instr[k];
+    for (int k = 0; k < n; k++) list[k + (k >= at)] = f[k];
+    list[at]                         = f[at];
+    list[at].actor                   = p->n_actor;
+    all[p->n_actor++]                = own;
+    p->actor                         = all;
+    p->firing[WEFT_STREAM_COMPUTE]   = list;
+    p->n_firing[WEFT_STREAM_COMPUTE] = n + 1;
+    return WEFT_OK;
 }
 
 /* The actor of collectives that fires once, last of its kind. */
@@ -157,8 +234,10 @@ static weft_status make_buckets(overlap *k)
         const char *name = weft_arena_printf(k->p->arena, "reduce.%d", k->n_bucket);
         WEFT_TRY(add_actor(k, name, WEFT_STREAM_COMM, b->n, &b->actor));
         weft_actor *a = &k->p->actor[b->actor], *r = &k->p->actor[k->reduce];
-        for (int x = 0; x < b->n; x++)
-            a->instr[a->n_instr++] = r->instr[k->sum[b->first + x].instr];
+        for (int x = 0; x < b->n; x++) {
+            a->instr[a->n_instr] = r->instr[k->sum[b->first + x].instr];
+            a->instr[a->n_instr++].tag += BUCKET_TAG;
+        }
         k->n_bucket++;
     }
     return WEFT_OK;
@@ -366,6 +445,7 @@ weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes)
 {
     overlap     k  = {.p = p, .room = bucket_bytes > 0 ? bucket_bytes : 1};
     weft_status st = WEFT_OK;
+    WEFT_TRY(part_sums(p));
     if (!find_reduce(&k) || k.at + 1 >= p->n_firing[WEFT_STREAM_COMPUTE]) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&k.tmp));
     WEFT_GO(find_sums(&k));

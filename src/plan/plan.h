@@ -46,8 +46,10 @@ typedef struct weft_plan {
     int          zero;  /* as it was said; the marks are what counts */
     bool         sp;
     bool
-                        ring; /* attention over a cut sequence passes keys and values round, else it gathers them */
-    const char         *recompute;
+                ring; /* attention over a cut sequence passes keys and values round, else it gathers them */
+    const char *recompute;
+    int64_t
+                        bucket_bytes; /* gradient sums run beside the backward pass in buckets of so many; 0: behind it */
     int                 n_mark;
     weft_mark          *mark; /* by name */
     weft_plan_predicted predicted;

@@ -83,6 +83,7 @@ static void put_stages(const weft_plan *p, weft_text *t)
     put_number(t, "zero", p->zero);
     weft_text_add(t, "  \"sp\": %s,\n", p->sp ? "true" : "false");
     if (p->ring) weft_text_add(t, "  \"ring\": true,\n"); /* false may be left out */
+    if (p->bucket_bytes) put_number(t, "bucket_bytes", p->bucket_bytes); /* so may 0 */
     put_word(t, "recompute", p->recompute);
 }
 
@@ -371,14 +372,14 @@ static weft_status read_predicted(const reader *r, const weft_node *root)
 
 static weft_status read_plan(const reader *r)
 {
-    static const char *const key[] = {"weft_plan", "model",     "graph",       "kernels",
-                                      "batch",     "seq",       "micro_batch", "lanes",
-                                      "mesh",      "lane_axis", "schedule",    "chunks",
-                                      "stages",    "zero",      "sp",          "ring",
-                                      "recompute", "marks",     "predicted"};
-    const weft_node         *root  = weft_doc_root(r->d);
-    int64_t                  version = 0, zero = 0;
-    weft_status              st = WEFT_OK;
+    static const char *const key[] = {
+        "weft_plan", "model",       "graph",  "kernels",   "batch",
+        "seq",       "micro_batch", "lanes",  "mesh",      "lane_axis",
+        "schedule",  "chunks",      "stages", "zero",      "sp",
+        "ring",      "recompute",   "marks",  "predicted", "bucket_bytes"};
+    const weft_node *root    = weft_doc_root(r->d);
+    int64_t          version = 0, zero = 0;
+    weft_status      st = WEFT_OK;
     if (root->kind != WEFT_NODE_MAP || !weft_node_get(root, "weft_plan"))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s is no plan: it has no key \"weft_plan\"",
                          weft_doc_file(r->d));
@@ -401,6 +402,9 @@ static weft_status read_plan(const reader *r)
         if (!ring) return st;
         r->p->ring = ring->u.b;
     }
+    if (weft_node_get(root, "bucket_bytes"))
+        WEFT_TRY(
+            get_int(r, root, "bucket_bytes", 0, (int64_t)1 << 50, &r->p->bucket_bytes));
     WEFT_TRY(get_word(r, root, "recompute", &r->p->recompute));
     WEFT_TRY(read_marks(r, root));
     return read_predicted(r, root);

@@ -36,7 +36,7 @@ typedef struct weft_job_eval {
 /* How ranks share the work (none of it changes numbers where sums are bitwise). */
 typedef struct weft_job_plan {
     const char *mesh; /* NULL: data parallel */
-    int64_t     pp, zero, sp, ring, chunks;
+    int64_t     pp, zero, sp, ring, chunks, bucket;
     const char *schedule;
     const char *file; /* a plan instead of these, or NULL */
 } weft_job_plan;

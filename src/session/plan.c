@@ -75,8 +75,8 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
     return cut_batch(j, h);
 }
 
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
-                                    weft_plan **p)
+static weft_status make_or_check(const weft_job *j, int world, const weft_shorthand *h,
+                                 weft_plan **p)
 {
     weft_compile_spec spec = weft_job_spec(j);
     if (!*p)
@@ -90,6 +90,14 @@ weft_status weft_session__plan_make(const weft_job *j, int world, const weft_sho
     weft_status st = weft_plan_check(*p, j->plan.file, &of, world);
     weft_compiled_fini(&c);
     return st;
+}
+
+weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
+                                    weft_plan **p)
+{
+    WEFT_TRY(make_or_check(j, world, h, p));
+    if (j->plan.bucket >= 0) (*p)->bucket_bytes = j->plan.bucket;
+    return WEFT_OK;
 }
 
 weft_status weft_job_print_plan(const weft_job *job, int world, weft_text *t)

@@ -44,6 +44,12 @@ weft_status weft_session__find_seq(weft_job *j)
     return WEFT_OK;
 }
 
+enum {
+    BUCKET =
+        25
+        << 20 /* between hosts, where nobody says otherwise: as DistributedDataParallel's */
+};
+
 static weft_status compile(weft_session *s)
 {
     WEFT_TRY(weft_session__find_seq(&s->job));
@@ -51,6 +57,9 @@ static weft_status compile(weft_session *s)
     if (s->o->comm) {
         WEFT_TRY(
             weft_session__plan_make(&s->job, s->o->comm->world, &s->words, &s->plan));
+        if (s->job.plan.bucket < 0 && !s->plan->bucket_bytes &&
+            strstr(s->o->comm->transport, "ucx"))
+            s->plan->bucket_bytes = BUCKET;
         spec.plan = s->plan;
         spec.rank = s->o->comm->rank;
     }

@@ -18,6 +18,7 @@ typedef struct plan {
 } plan;
 
 static int64_t bytes_ahead; /* collectives beside compute; 0: in turn */
+static int64_t bucket; /* bytes of sums beside the backward pass; 0: none are */
 
 static weft_sharding *shard(const test_job *j, const char *words, int *pp)
 {
@@ -56,6 +57,7 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
                                .cut      = cut};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
+        if (bucket) assert_ok(weft_partition_overlap(p[r], bucket));
         if (weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }
@@ -423,15 +425,97 @@ static void beside_compute(void **state)
     test_job_close(&j);
 }
 
+/* Numbers of ranks along the lanes that are no power of two: each sums aligned subtrees.  11 micro-batches on 8
+ * lanes: ranks also have different numbers of them, and who has fewer joins the others' gathers. */
+static const plan any_number[] = {
+    {"mesh=dp=3 zero=1", 4, 1, NULL},
+    {"mesh=dp=3 zero=2", 4, 1, NULL},
+    {"mesh=dp=3 zero=3", 4, 1, NULL},
+    {"mesh=dp=3 zero=1", 8, 1, NULL},
+    {"mesh=dp=5 zero=2", 8, 1, NULL},
+    {"mesh=dp=6 zero=3", 8, 1, NULL},
+    {"mesh=dp=7 zero=1", 8, 1, NULL},
+    {"mesh=dp=2 zero=3", 8, 1, NULL},
+    {"mesh=dp=3 pp=2 zero=1", 8, 1, "1f1b"},
+    {"mesh=dp=3 pp=2 zero=3", 8, 1, "zb-h1"},
+    {"mesh=dp=3 pp=2 zero=3", 8, 2, "interleaved"},
+    {"mesh=dp=2 pp=2 zero=3", 8, 1, "gpipe"},
+};
+
+static void any_number_of_ranks(void **state)
+{
+    (void)state;
+    in_turn("tiny256", (test_job_options){.seq = 16, .n_micro = 11}, any_number,
+            WEFT_COUNT(any_number), to_the_bit);
+}
+
+static const plan any_mixture[] = {
+    {"mesh=dp=3,tp=2", 8, 1, NULL},
+    {"mesh=tp=2,dp=3 sp=1", 8, 1, NULL},
+    {"mesh=dp=3,tp=2 zero=1", 8, 1, NULL},
+    {"mesh=dp=3,cp=2 zero=2", 8, 1, NULL},
+    {"mesh=dp=3,tp=2 zero=3 sp=1", 8, 1, NULL},
+    {"mesh=dp=3,tp=2 pp=2", 8, 1, "1f1b"},
+};
+
+static const plan in_buckets[] = {
+    {"mesh=dp=2,tp=2", 8, 1, NULL},
+    {"mesh=dp=3,tp=2 sp=1", 8, 1, NULL},
+    {"mesh=dp=2,tp=2 zero=1", 8, 1, NULL},
+    {"mesh=dp=2,tp=2 pp=2 sp=1", 8, 1, "1f1b"},
+};
+
+static void any_number_of_ranks_in_mixtures(void **state)
+{
+    (void)state;
+    in_turn("tiny256", (test_job_options){.seq = 16, .n_micro = 11}, any_mixture,
+            WEFT_COUNT(any_mixture), nearly);
+    bucket = 50000;
+    in_turn("tiny256", (test_job_options){.seq = 16, .n_micro = 11}, in_buckets,
+            WEFT_COUNT(in_buckets), nearly);
+    bucket = 0;
+}
+
+/* A bucket is a sum in place; what is not, stays where it was. */
+static void sums_leave_the_update(void **state)
+{
+    static const char *const words[] = {"mesh=dp=2,tp=2", "mesh=dp=3,tp=2"};
+    test_job                 j;
+    (void)state;
+    test_job_open(&j, "tiny256", (test_job_options){.seq = 16, .n_micro = 8});
+    for (size_t w = 0; w < WEFT_COUNT(words); w++) {
+        weft_program *p[TEST_MAX_RANK];
+        bucket = 50000;
+        int n = make_all(&j, (plan){words[w], 8, 1, NULL}, p), n_sum = 0;
+        bucket = 0;
+        assert_true(p[0]->n_firing[WEFT_STREAM_COMM] > 3);
+        for (int i = 0; i < p[0]->n_firing[WEFT_STREAM_COMM]; i++)
+            n_sum += p[0]->actor[p[0]->firing[WEFT_STREAM_COMM][i].actor].n_instr;
+        assert_true(n_sum >=
+                    j.model->n_param); /* one of each, the loss, tied ones twice */
+        for (int r = 0; r < n; r++) weft_program_destroy(p[r]);
+    }
+    test_job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),           cmocka_unit_test(llama),
-        cmocka_unit_test(bert),           cmocka_unit_test(chunks),
-        cmocka_unit_test(odd_shapes),     cmocka_unit_test(other_trainings),
-        cmocka_unit_test(families),       cmocka_unit_test(cuts_anywhere),
-        cmocka_unit_test(zero_saves),     cmocka_unit_test(programs_are_text),
-        cmocka_unit_test(beside_compute), cmocka_unit_test(bad_plans_are_refused),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(llama),
+        cmocka_unit_test(bert),
+        cmocka_unit_test(chunks),
+        cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(other_trainings),
+        cmocka_unit_test(families),
+        cmocka_unit_test(cuts_anywhere),
+        cmocka_unit_test(zero_saves),
+        cmocka_unit_test(programs_are_text),
+        cmocka_unit_test(beside_compute),
+        cmocka_unit_test(any_number_of_ranks),
+        cmocka_unit_test(any_number_of_ranks_in_mixtures),
+        cmocka_unit_test(sums_leave_the_update),
+        cmocka_unit_test(bad_plans_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,7 @@ static void reads_back(void **state)
         int                cut[16];
         test_shard_open(&c, row[i].model, 8, 8);
         assert_ok(make(&c, row[i].words, row[i].chunks, &p));
+        if (i % 2) p->bucket_bytes = 1 << 20; /* 0 is left out of the text */
         assert_int_equal(weft_plan_world(p), row[i].world);
         assert_int_equal(weft_plan_lane_ranks(p), row[i].lane_ranks);
         assert_int_equal(weft_plan_lanes_only(p, c.t.graph), row[i].lanes_only);
