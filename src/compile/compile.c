@@ -50,6 +50,12 @@ out:
     return st;
 }
 
+/* ZeRO on one stage: what is gathered and scattered runs beside compute too, not only sums in place. */
+static bool runs_ahead(const weft_plan *p)
+{
+    return p->zero && p->pp * p->chunks == 1;
+}
+
 /* Lanes side by side, stages one behind the other; values whole, or cut as the marks say. */
 static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
 {
@@ -64,7 +70,8 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
                                .rank     = s->rank,
                                .schedule = p->schedule,
                                .n_chunk  = p->chunks,
-                               .ring     = p->ring ? ~0u : 0};
+                               .ring     = p->ring ? ~0u : 0,
+                               .ahead    = runs_ahead(p) ? p->bucket_bytes : 0};
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
     WEFT_GO(weft_arena_status(a));
@@ -93,7 +100,7 @@ static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
         WEFT_TRY(make_ranks(s, out));
     else
         WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
-    if (!p || !p->bucket_bytes) return WEFT_OK;
+    if (!p || !p->bucket_bytes || runs_ahead(p)) return WEFT_OK;
     return weft_partition_overlap(out->program, p->bucket_bytes);
 }
 

@@ -18,7 +18,7 @@ typedef struct plan {
 } plan;
 
 static int64_t bytes_ahead; /* collectives beside compute; 0: in turn */
-static int64_t bucket; /* bytes of sums beside the backward pass; 0: none are */
+static int64_t bucket;      /* bytes of sums beside the backward pass; 0: none are */
 
 static weft_sharding *shard(const test_job *j, const char *words, int *pp)
 {
@@ -403,10 +403,10 @@ static void bad_plans_are_refused(void **state)
 /* With collectives on the comm stream the bits are the same. */
 static void beside_compute(void **state)
 {
-    static const char *const words[] = {"mesh=dp=2 zero=3", "mesh=dp=2 zero=1",
-                                        "mesh=dp=4 zero=3", "mesh=tp=2",
-                                        "mesh=dp=2,tp=2 zero=3 sp=1"};
-    test_job                 j;
+    static const char *const words[] = {
+        "mesh=dp=2 zero=3",           "mesh=dp=2 zero=1", "mesh=dp=4 zero=3", "mesh=tp=2",
+        "mesh=dp=2,tp=2 zero=3 sp=1", "mesh=dp=3 zero=3", "mesh=dp=3 zero=1"};
+    test_job j;
     (void)state;
     test_job_open(&j, FAMILY("llama"), (test_job_options){.seq = 12, .n_micro = 4});
     for (size_t i = 0; i < WEFT_COUNT(words); i++) {
