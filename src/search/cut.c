@@ -144,7 +144,7 @@ static bool halve(cutter *x, double lo)
         if (!(hi < 1e30)) return false;
         if (lo > 1e3 * least_time(x) + 1e6) return false;
     }
-    while (hi - lo > 1e-6 * hi) {
+    while (hi - lo > 1e-4 * hi) {
         double T = (lo + hi) / 2;
         if (pack(x, T))
             hi = T;
@@ -295,18 +295,20 @@ static double least_T(const types *k, int n_layer)
 /* Each stage what it has room for; what is too much comes off the slowest, the first of those. */
 static void deal(const cutter *x, double T, uint16_t *cut)
 {
-    int left = -x->n_layer, pp = x->p.pp;
+    int  left = -x->n_layer, pp = x->p.pp;
+    type k[MAX_STAGE];
     for (int s = 0; s < pp; s++) {
-        type k = type_at(x, s);
-        cut[s] = (uint16_t)room(&k, T);
+        bool as_before =
+            s > 1 && s < pp - 1 && (!x->p.kinds || x->p.kinds[s] == x->p.kinds[s - 1]);
+        k[s]   = as_before ? k[s - 1] : type_at(x, s);
+        cut[s] = (uint16_t)room(&k[s], T);
         left += cut[s];
     }
     while (left > 0) {
         int    at   = -1;
         double most = -1;
         for (int s = 0; s < pp; s++) {
-            type   k = type_at(x, s);
-            double y = k.base_s + cut[s] * k.one_s;
+            double y = k[s].base_s + cut[s] * k[s].one_s;
             if (cut[s] > 1 && y > most * (1 + 1e-9)) {
                 most = y;
                 at   = s;

@@ -43,19 +43,13 @@ typedef struct search {
 
 /* ---- groups ---- */
 
-/* Units a second that the stages do at best. */
-static double speed_of(const search *z, int S, int pp, const uint8_t *kinds)
+/* Units a second that S devices of these kinds do at best. */
+static double speed_of(const search *z, int S, unsigned kinds)
 {
-    const double *ideal = z->s.ideal_s;
-    double        sum   = 0;
-    if (z->s.t.n_device == 1) return (double)S * pp / ideal[0];
-    for (int i = 0; i < pp; i++) {
-        double worst = 0;
-        for (int d = 0; d < z->s.t.n_device; d++)
-            if (kinds[i] >> d & 1) worst = fmax(worst, ideal[d]);
-        sum += S / worst;
-    }
-    return sum;
+    double worst = 0;
+    for (int d = 0; d < z->s.t.n_device; d++)
+        if (kinds >> d & 1) worst = fmax(worst, z->s.ideal_s[d]);
+    return S / worst;
 }
 
 static double fixed(const weft_cost_engine *e, double n_micro)
@@ -73,10 +67,16 @@ static double finest(const search *z, int pp)
     return most;
 }
 
-static weft_status add_group(search *z, int tp, int cp, int pp, int dp, int order)
+static bool hopeless(const search *z, double bound_s)
+{
+    return !z->p->exhaustive && z->n_best == z->max_best && bound_s >= z->limit_s;
+}
+
+/* speed: of all its stages together. */
+static weft_status add_group(search *z, int tp, int cp, int pp, int dp, int order,
+                             double speed)
 {
     const weft_cost_engine *e     = &z->s.t.engine;
-    int                     S     = z->s.tp.x[tp] * z->s.cp.x[cp] * dp;
     double                  share = (double)z->p->batch / dp;
     if (z->n_group == z->cap_group) {
         int    cap = z->cap_group ? 2 * z->cap_group : 4096;
@@ -85,46 +85,49 @@ static weft_status add_group(search *z, int tp, int cp, int pp, int dp, int orde
         z->group     = g;
         z->cap_group = cap;
     }
-    double speed = speed_of(z, S, pp, z->kinds);
     double bound = z->p->batch / speed;
     double last  = z->s.micro.x[z->s.micro.n - 1];
     /* filling and draining, of the smallest micro-batch, in the finest chunks */
-    double idle = z->s.t.n_device > 1
-                      ? 0
-                      : e->bubble * (pp - 1) / speed * dp / (3 * fmax(1, e->max_chunks));
+    double all = z->s.ideal_s[0];
+    for (int d = 1; d < z->s.t.n_device; d++) all = fmin(all, z->s.ideal_s[d]);
+    all /= z->s.tp.x[tp] * z->s.cp.x[cp];
+    double idle = e->bubble * fmax(0, all - dp / speed) / finest(z, pp);
     group  g    = {tp, cp, pp, dp, order, bound + idle + fixed(e, ceil(share / last)), 0};
     g.promise_s = g.bound_s * (1 +
                                0.04 * log2(z->s.tp.x[tp]) *
                                    (1 + (z->s.tp.x[tp] > z->s.fabric[0].domain)) +
                                0.05 * log2(z->s.cp.x[cp])) +
                   bound * (pp - 1) / share;
-    z->group[z->n_group++] = g;
+    z->any_group = true;
+    if (!hopeless(z, g.bound_s)) z->group[z->n_group++] = g;
+    return WEFT_OK;
+}
+
+/* All pipelines of stages of S devices with their kinds in one order. */
+static weft_status list_depths(search *z, int tp, int cp, int dp, int order)
+{
+    const weft_search__space *s = &z->s;
+    int                       S = s->tp.x[tp] * s->cp.x[cp] * dp, pin = z->p->pins.pp;
+    int                       most  = s->n_layer < MAX_STAGE ? s->n_layer : MAX_STAGE;
+    double                    speed = 0;
+    if (!z->p->model.limits.pp) most = 1;
+    int have = weft_search__stages(s, &s->order[order], s->tp.x[tp], S, most, z->kinds);
+    if (have < most) most = have;
+    for (int pp = 1; pp <= most; pp++) {
+        speed += speed_of(z, S, z->kinds[pp - 1]);
+        if (pin < 0 || pin == pp) WEFT_TRY(add_group(z, tp, cp, pp, dp, order, speed));
+    }
     return WEFT_OK;
 }
 
 static weft_status list_groups(search *z)
 {
-    weft_search__space       *s = &z->s;
-    const weft_search_pins   *x = &z->p->pins;
-    const weft_search_limits *l = &z->p->model.limits;
+    const weft_search__space *s = &z->s;
     for (int tp = 0; tp < s->tp.n; tp++)
         for (int cp = 0; cp < s->cp.n; cp++)
             for (int i = 0; i < s->n_dp; i++)
-                for (int o = 0; o < s->n_order; o++) {
-                    int S = s->tp.x[tp] * s->cp.x[cp] * s->dp[i];
-                    int most =
-                        weft_search__stages(s, &s->order[o], s->tp.x[tp], S, 0, NULL);
-                    if (most > s->n_layer) most = s->n_layer;
-                    if (most > MAX_STAGE) most = MAX_STAGE;
-                    if (!l->pp && most > 1) most = 1;
-                    for (int pp = x->pp > 0 ? x->pp : 1; pp <= most; pp++) {
-                        if (x->pp > 0 && pp != x->pp) break;
-                        if (s->t.n_device > 1)
-                            weft_search__stages(s, &s->order[o], s->tp.x[tp], S, pp,
-                                                z->kinds);
-                        WEFT_TRY(add_group(z, tp, cp, pp, s->dp[i], o));
-                    }
-                }
+                for (int o = 0; o < s->n_order; o++)
+                    WEFT_TRY(list_depths(z, tp, cp, s->dp[i], o));
     return WEFT_OK;
 }
 
@@ -232,11 +235,6 @@ static double relax(const weft_cost_engine *e, const weft_cost_point *p,
 static bool even_allowed(const search *z, int pp)
 {
     return z->p->model.limits.cuts == WEFT_CUT_ANY || z->s.n_layer % pp == 0;
-}
-
-static bool hopeless(const search *z, double bound_s)
-{
-    return !z->p->exhaustive && z->n_best == z->max_best && bound_s >= z->limit_s;
 }
 
 static bool ask(search *z, weft_cost_point *p, const uint16_t *cut, double least_s,
@@ -480,7 +478,6 @@ static weft_status search_on(search *z, const weft_search_problem *p, unsigned k
     WEFT_GO(weft_search__space_init(&q, a, &z->s));
     WEFT_GO(list_groups(z));
     if (z->n_group) qsort(z->group, (size_t)z->n_group, sizeof *z->group, by_promise);
-    z->any_group = z->any_group || z->n_group;
     for (int i = 0; i < z->n_group && !(z->probing && z->n_best); i++)
         if (!hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
 out:
@@ -489,20 +486,22 @@ out:
     return st;
 }
 
-/* The kinds together, then fewer of them. */
+/* Single kinds first, which is quick and gives bounds; then two together, ...; of many kinds only one or all. */
 static weft_status search_all(search *z)
 {
-    const weft_search_problem *p   = z->p;
-    unsigned                   all = (1u << z->all->n) - 1;
-    WEFT_TRY(search_on(z, p, all));
-    for (unsigned k = all - 1; z->all->n > 1 && k > 0; k--) {
-        bool one = !(k & (k - 1));
-        if (z->all->n > 4 && !one) continue; /* of many kinds: all, or a single one */
-        /* a pin that fewer devices cannot keep is no mistake */
-        weft_status st = search_on(z, p, k);
-        if (st != WEFT_OK && st != WEFT_ERR_ARG) return st;
-    }
-    return WEFT_OK;
+    const weft_search_problem *p  = z->p;
+    int                        n  = z->all->n;
+    weft_status                st = WEFT_OK;
+    for (int size = 1; size <= n; size++)
+        for (unsigned k = 1; k < 1u << n; k++) {
+            int bits = 0;
+            for (int i = 0; i < n; i++) bits += (k >> i & 1) != 0;
+            if (bits != size || (n > 4 && size > 1 && size < n)) continue;
+            st = search_on(z, p, k);
+            /* a pin that fewer devices cannot keep is no mistake */
+            if (st != WEFT_OK && (st != WEFT_ERR_ARG || size == n)) return st;
+        }
+    return st;
 }
 
 static weft_status run(search *z, weft_arena *a, weft_search_result **out)

@@ -242,7 +242,8 @@ static void add_orders(weft_search__space *s, weft_search__order *o, unsigned us
     }
 }
 
-/* Of many kinds only: by speed and by memory, up and down. */
+/* Of three kinds and more only: by speed and by memory, up and down.  The order decides what the ends and the fullest
+ * stages lie on, and little else. */
 static void add_some_orders(weft_search__space *s)
 {
     int n = s->t.n_device;
@@ -310,7 +311,7 @@ weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
     WEFT_TRY(list_dp(p, a, s));
     WEFT_TRY(make_table(p, a, s));
     WEFT_TRY(find_ideal(s, a));
-    if (s->t.n_device <= 4)
+    if (s->t.n_device <= 2)
         add_orders(s, &(weft_search__order){0}, 0);
     else
         add_some_orders(s);
