@@ -1,41 +1,63 @@
 /* weft sim: programs in virtual time */
-#include "sim/sim.h"
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "cli/cli.h"
+#include "cli/sim_say.h"
 #include "cli/spec.h"
+#include "compile/world.h"
 
 static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_sim = {
     .name  = "sim",
-    .usage = "MODEL | PROGRAM.prog ... [options]",
+    .usage = "MODEL [PLAN WORDS] | PROGRAM.prog ... [options]",
     .about =
         "run a step in virtual time: how long, what fills it, a timeline for Perfetto",
-    .more = "MODEL is a folder with config.json or a preset, compiled as weft lower does "
-            "it.\n"
-            "Program texts hold the ranks of one job, in order, in one file or several.\n"
-            "Without --cluster the machine is one device like this host.",
-    .example = "weft sim tiny256 --batch 8 --seq 128 -o timeline.json",
-    .run     = run,
+    .more =
+        "MODEL is a folder with config.json or a preset, compiled as weft lower does "
+        "it.\n"
+        "Plan words (mesh=dp=2,tp=2 pp=2 zero=1 sp=1 ring=1 schedule=1f1b chunks=2) or "
+        "a plan file make\n"
+        "it a job of many ranks; those that do the same at the same time are simulated "
+        "once.\n"
+        "Program texts hold the ranks of one job, in order, in one file or several.\n"
+        "Without --cluster the machine is one node of devices like this host.",
+    .example =
+        "weft sim gpt2 mesh=dp=2,tp=2 pp=2 zero=1 --batch 8 --seq 64 --cluster \"2 "
+        "x (4 x a100-80g)\" -o timeline.json",
+    .run = run,
 };
 
 enum {
-    MAX_RANK = 256
+    MAX_FILE = 256,
+    MAX_RANK = 1 << 16
 };
 
-typedef struct world {
-    weft_compiled       made;
-    int                 n;
-    int                 n_set;
-    weft_program      **set[MAX_RANK]; /* parsed ones, by file */
-    int                 n_of[MAX_RANK];
-    const weft_program *program[MAX_RANK];
-    weft_cluster       *cluster;
-} world;
+typedef struct options {
+    weft_cli_spec  spec;
+    const char    *model, *cluster, *plan, *out;
+    char           words[512]; /* of the mesh */
+    const char    *schedule;
+    int            chunks;
+    weft_shorthand h;
+    bool           json, each;
+    int64_t        steps;
+} options;
+
+typedef struct job {
+    weft_compiled        made;
+    weft_plan           *plan;
+    weft_compiled_world *ranks;
+    int                  n_set;
+    weft_program       **set[MAX_FILE]; /* parsed ones, by file */
+    int                  n_of[MAX_FILE];
+    const weft_program **program;
+    weft_world           world;
+    weft_cluster        *cluster;
+} job;
 
 static bool is_program(const char *word)
 {
@@ -43,118 +65,227 @@ static bool is_program(const char *word)
     return n > 5 && !strcmp(word + n - 5, ".prog");
 }
 
-static weft_status read_program(world *w, const char *path)
+/* ---- programs ---- */
+
+static weft_status read_program(job *j, const char *path)
 {
     char  *text;
     size_t n;
     WEFT_TRY(weft_io_read_file(path, &text, &n));
     weft_status st =
-        weft_program_parse_set(path, text, n, &w->set[w->n_set], &w->n_of[w->n_set]);
+        weft_program_parse_set(path, text, n, &j->set[j->n_set], &j->n_of[j->n_set]);
     free(text);
     WEFT_TRY(st);
-    int k = w->n_set++;
-    if (w->n + w->n_of[k] > MAX_RANK)
+    int k = j->n_set++;
+    if (j->world.n + j->n_of[k] > MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: more than %d programs", path, MAX_RANK);
-    for (int i = 0; i < w->n_of[k]; i++) w->program[w->n++] = w->set[k][i];
+    void *more =
+        realloc(j->program, sizeof *j->program * (size_t)(j->world.n + j->n_of[k]));
+    if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d programs", j->n_of[k]);
+    j->program = more;
+    for (int i = 0; i < j->n_of[k]; i++) j->program[j->world.n++] = j->set[k][i];
     return WEFT_OK;
 }
 
-static weft_status read_cluster(world *w, const char *what)
+static weft_status read_programs(job *j, char **word, int n)
 {
-    weft_cluster_measured none = {.n_device = w->n};
-    return what ? weft_cluster_load(what, NULL, &w->cluster)
-                : weft_cluster_this_host(&none, &w->cluster);
+    for (int i = 0; i < n; i++) WEFT_TRY(read_program(j, word[i]));
+    j->world.like = j->program;
+    return weft_program_verify_all(j->program, j->world.n);
 }
 
-static weft_status build(world *w, const weft_compile_spec *s, char **word, int n,
-                         const char *cluster)
+static weft_status make_one(job *j, const weft_compile_spec *s)
 {
-    if (is_program(word[0])) {
-        for (int i = 0; i < n; i++) WEFT_TRY(read_program(w, word[i]));
-    } else {
-        WEFT_TRY(weft_compile_training(s, &w->made));
-        w->program[w->n++] = w->made.program;
-    }
-    WEFT_TRY(weft_program_verify_all(w->program, w->n));
-    return read_cluster(w, cluster);
+    WEFT_TRY(weft_compile_training(s, &j->made));
+    j->program = malloc(sizeof *j->program);
+    if (!j->program) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a program");
+    j->program[0] = j->made.program;
+    j->world      = (weft_world){.n = 1, .like = j->program};
+    return weft_program_verify_all(j->program, 1);
 }
 
-static void fini(world *w)
+static weft_status make_ranks(job *j, options *o)
 {
-    for (int i = 0; i < w->n_set; i++) weft_program_destroy_set(w->set[i], w->n_of[i]);
-    weft_compiled_fini(&w->made);
-    weft_cluster_destroy(w->cluster);
+    weft_compile_spec *s = &o->spec.spec;
+    if (!j->plan)
+        WEFT_TRY(weft_compile_plan(s, &o->h, o->schedule, o->chunks, 0, &j->plan));
+    if (weft_plan_world(j->plan) > MAX_RANK)
+        return WEFT_FAIL(WEFT_ERR_ARG, "the plan has %d ranks, more than %d",
+                         weft_plan_world(j->plan), MAX_RANK);
+    s->plan = j->plan;
+    WEFT_TRY(weft_compile_world(s, o->each, &j->ranks));
+    j->world = j->ranks->world;
+    return WEFT_OK;
 }
 
-static void summary(const weft_timeline *t, weft_text *out)
+static weft_status build(job *j, options *o, char **word, int n)
 {
-    weft_text_add(out, "{\"ranks\": %d, \"steps\": %d, \"step_ms\": ", t->n_program,
-                  t->n_step);
-    weft_text_put_double(out, 1e3 * t->step_s);
-    weft_text_add(out, ", \"total_ms\": ");
-    weft_text_put_double(out, 1e3 * t->total_s);
-    weft_text_add(out, ", \"compute_idle\": [");
-    for (int i = 0; i < t->n_program; i++) {
-        if (i) weft_text_add(out, ", ");
-        weft_text_put_double(out, weft_timeline_idle_s(t, i, WEFT_STREAM_COMPUTE) /
-                                      t->total_s);
-    }
-    weft_text_add(out, "]}");
-}
-
-static weft_status simulate(const world *w, int64_t steps, const char *file, bool json,
-                            weft_text *out, weft_text *trace)
-{
-    weft_sim_options o  = {.n_step = (int)steps};
-    weft_timeline   *t  = NULL;
-    weft_status      st = WEFT_OK;
-    WEFT_GO(weft_sim_run(w->program, w->n, w->cluster, &o, &t));
-    if (file) WEFT_GO(weft_timeline_json(t, trace));
-    if (json)
-        summary(t, out);
+    if (n && is_program(word[0]))
+        WEFT_TRY(read_programs(j, word, n));
+    else if (o->words[0] || j->plan)
+        WEFT_TRY(make_ranks(j, o));
     else
-        WEFT_GO(weft_timeline_print(t, out));
+        WEFT_TRY(make_one(j, &o->spec.spec));
+    weft_cluster_measured none = {.n_device = j->world.n};
+    return o->cluster ? weft_cluster_load(o->cluster, NULL, &j->cluster)
+                      : weft_cluster_this_host(&none, &j->cluster);
+}
+
+static void fini(job *j)
+{
+    for (int i = 0; i < j->n_set; i++) weft_program_destroy_set(j->set[i], j->n_of[i]);
+    free(j->program);
+    weft_compiled_fini(&j->made);
+    weft_compiled_world_destroy(j->ranks);
+    weft_plan_destroy(j->plan);
+    weft_cluster_destroy(j->cluster);
+}
+
+/* ---- words ---- */
+
+/* key=value of a plan into o; -1 to go on, else an exit code. */
+static int read_word(options *o, const char *word)
+{
+    size_t n = strlen(o->words);
+    if (!strncmp(word, "schedule=", 9)) {
+        o->schedule = word + 9;
+    } else if (!strncmp(word, "chunks=", 7)) {
+        o->chunks = atoi(word + 7);
+        if (o->chunks < 1 || o->chunks > 1000)
+            return weft_cli_usage(&weft_cli_sim, "%s: from 1 to 1000", word);
+    } else if (n + strlen(word) + 2 > sizeof o->words) {
+        return weft_cli_usage(&weft_cli_sim, "plan words: more than %d characters",
+                              (int)sizeof o->words - 2);
+    } else {
+        snprintf(o->words + n, sizeof o->words - n, "%s%s", n ? " " : "", word);
+    }
+    return -1;
+}
+
+/* Model and plan words out of argv; -1 to go on. */
+static int read_words(options *o, char **word, int n)
+{
+    int code = -1, given = 0;
+    for (int i = 0; i < n && code < 0; i++) {
+        if (strchr(word[i], '=')) {
+            given++;
+            code = read_word(o, word[i]);
+        } else if (o->model) {
+            return weft_cli_usage(&weft_cli_sim, "expected one model, got %s and %s",
+                                  o->model, word[i]);
+        } else {
+            o->model = word[i];
+        }
+    }
+    if (code >= 0) return code;
+    if (!o->model) return weft_cli_usage(&weft_cli_sim, "expected a model or programs");
+    if (given && o->plan)
+        return weft_cli_usage(&weft_cli_sim, "--plan has these words already");
+    if (given && !o->words[0]) snprintf(o->words, sizeof o->words, "pp=1");
+    return -1;
+}
+
+/* Where it is not said: one micro-batch a step for each stage of each pipeline, lanes for all data-parallel ranks. */
+static weft_status cut_batch(options *o)
+{
+    weft_cli_spec *s = &o->spec;
+    WEFT_TRY(weft_shorthand_parse(o->words, &o->h));
+    int     axis = weft_shorthand_lane_axis(&o->h);
+    int64_t dp = axis < 0 ? 1 : o->h.axis[axis].size, n = dp * o->h.pp;
+    int64_t batch = s->batch ? s->batch : 1;
+    if (!s->micro_batch && batch % n)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "--batch %lld is no multiple of %lld (dp * pp); set --micro-batch",
+            (long long)batch, (long long)n);
+    if (!s->micro_batch) s->micro_batch = batch / n;
+    if (s->lanes) return WEFT_OK;
+    s->lanes = 1;
+    while (s->lanes * 2 <= batch / s->micro_batch && (s->lanes < 8 || s->lanes < dp))
+        s->lanes *= 2;
+    return WEFT_OK;
+}
+
+static weft_status open_plan(job *j, options *o)
+{
+    weft_cli_spec *s = &o->spec;
+    WEFT_TRY(weft_plan_load(o->plan, &j->plan));
+    s->batch       = j->plan->of.batch;
+    s->seq         = j->plan->of.seq;
+    s->micro_batch = j->plan->of.micro_batch;
+    s->lanes       = j->plan->of.lanes;
+    s->recompute   = j->plan->recompute;
+    return WEFT_OK;
+}
+
+/* ---- the command ---- */
+
+static weft_status simulate(const job *j, const options *o, weft_text *out,
+                            weft_text *trace)
+{
+    weft_sim_options how = {.n_step = (int)o->steps};
+    weft_sim_folded *f   = NULL;
+    weft_status      st  = WEFT_OK;
+    WEFT_GO(weft_sim_fold(&j->world, j->cluster, &how, &f));
+    if (o->out) WEFT_GO(weft_cli_sim_trace(f, &j->world, trace));
+    if (o->json)
+        WEFT_GO(weft_cli_sim_json(f, &j->world, j->cluster, out));
+    else
+        WEFT_GO(weft_cli_sim_print(f, &j->world, j->cluster, out));
 out:
-    weft_timeline_destroy(t);
+    weft_sim_folded_destroy(f);
     return st;
+}
+
+static int read_options(options *o, int argc, char **argv, int *n_word)
+{
+    weft_cli_option option[WEFT_CLI_N_SPEC + 8] = {
+        {"cluster", 0, WEFT_CLI_TEXT, &o->cluster, "CLUSTER",
+         "the machines: a file or one line"},
+        {"model", 0, WEFT_CLI_TEXT, &o->model, "MODEL", "the model, instead of a word"},
+        {"plan", 0, WEFT_CLI_TEXT, &o->plan, "FILE", "a plan, instead of words"},
+        {"each", 0, WEFT_CLI_FLAG, &o->each, NULL, "compile every rank by itself"},
+        {"steps", 0, WEFT_CLI_INT, &o->steps, "N", "steps to simulate (2)"},
+        {"output", 'o', WEFT_CLI_TEXT, &o->out, "FILE", "the timeline, for Perfetto"},
+        {"trace", 0, WEFT_CLI_TEXT, &o->out, "FILE", "the same"},
+        {"json", 0, WEFT_CLI_FLAG, &o->json, NULL, "one line that sums it up"},
+    };
+    weft_cli_spec_options(&o->spec, option + 8);
+    int code = weft_cli_parse(&weft_cli_sim, option, (int)WEFT_COUNT(option), argc, argv,
+                              n_word);
+    if (code >= 0) return code;
+    if (*n_word > MAX_FILE)
+        return weft_cli_usage(&weft_cli_sim, "more than %d words", MAX_FILE);
+    if (o->steps < 1 || o->steps > 1000000)
+        return weft_cli_usage(&weft_cli_sim, "--steps: from 1 to 1000000");
+    return *n_word && is_program(argv[0]) ? -1 : read_words(o, argv, *n_word);
 }
 
 static int run(int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_sim;
-    weft_cli_spec           s = {.batch = 0};
-    static world            w; /* large */
+    static job              j; /* large */
+    options                 o = {.steps = 2, .schedule = "1f1b", .chunks = 1};
     weft_text               t = {0}, trace = {0};
-    const char             *out = NULL, *cluster = NULL;
-    bool                    json                        = false;
-    int64_t                 steps                       = 2;
-    int                     n_word                      = 0;
-    weft_cli_option         option[WEFT_CLI_N_SPEC + 5] = {
-                {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER",
-                 "the machines: a file or one line"},
-                {"steps", 0, WEFT_CLI_INT, &steps, "N", "steps to simulate (2)"},
-                {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the timeline, for Perfetto"},
-                {"trace", 0, WEFT_CLI_TEXT, &out, "FILE", "the same"},
-                {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line that sums it up"},
-    };
-    weft_cli_spec_options(&s, option + 5);
-    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    int                     n_word = 0;
+    weft_status             st     = WEFT_OK;
+    int                     code   = read_options(&o, argc, argv, &n_word);
     if (code >= 0) return code;
-    if (n_word < 1) return weft_cli_usage(c, "expected a model or programs");
-    if (n_word > MAX_RANK) return weft_cli_usage(c, "more than %d programs", MAX_RANK);
-    if (n_word > 1 && !is_program(argv[0]))
-        return weft_cli_usage(c, "expected one model");
-    if (steps < 1 || steps > 1000000)
-        return weft_cli_usage(c, "--steps: from 1 to 1000000");
-    code = weft_cli_spec_resolve(c, &s, argv[0]);
-    if (code >= 0) return code;
-
-    weft_status st = build(&w, &s.spec, argv, n_word, cluster);
-    if (st == WEFT_OK) st = simulate(&w, steps, out, json, &t, &trace);
-    fini(&w);
+    if (o.words[0]) st = cut_batch(&o);
+    if (o.plan) st = open_plan(&j, &o);
+    if (st == WEFT_OK) {
+        code = weft_cli_spec_resolve(c, &o.spec, o.model ? o.model : argv[0]);
+        if (code >= 0) {
+            fini(&j);
+            return code;
+        }
+        st = build(&j, &o, argv, n_word);
+    }
+    if (st == WEFT_OK) st = simulate(&j, &o, &t, &trace);
+    fini(&j);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
-    if (out) {
-        code = weft_cli_put(c, &trace, out);
+    if (o.out) {
+        code = weft_cli_put(c, &trace, o.out);
         if (code != WEFT_EXIT_OK) return code;
     }
     return weft_cli_put(c, &t, NULL);

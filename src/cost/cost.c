@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#include "base/lanes.h"
 #include "cost/cost_priv.h"
 #include "cost/op.h"
 
@@ -36,9 +35,10 @@ double weft_cost_roofline(const weft_device_kind *d, const char *dtype, double f
 }
 
 static weft_status compute_seconds(const weft_instr *i, const weft_device_kind *d,
-                                   double *out)
+                                   double speed, double *out)
 {
     *out = weft_cost_roofline(d, rate_type(i), weft_instr_flops(i), weft_instr_bytes(i));
+    *out /= speed;
     if (isfinite(*out)) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_ARG, "device %s has no flops for %s", d->name,
                      rate_type(i));
@@ -50,28 +50,6 @@ static weft_status no_rank(const weft_cluster *c, int rank)
                      c->name, weft_cluster_count(c), rank);
 }
 
-/* The slowest link among neighbours of the group's order. */
-static weft_status collective_seconds(const weft_program *p, const weft_instr *i,
-                                      const weft_cluster *c, double *out)
-{
-    const weft_group *g     = &p->group[i->group];
-    double            alpha = 0, beta = 0;
-    for (int k = 0; k + 1 < g->n_rank; k++) {
-        const weft_link_kind *l = weft_cluster_link(c, g->rank[k], g->rank[k + 1]);
-        if (!l)
-            return no_rank(c, g->rank[k] > g->rank[k + 1] ? g->rank[k] : g->rank[k + 1]);
-        alpha = fmax(alpha, l->alpha_s);
-        beta  = fmax(beta, 1 / l->Bps);
-    }
-    double bytes = weft_instr_bytes(i);
-    if (i->lanes) { /* each term travels to its owner, the sum once on the way back */
-        int most = weft_lanes_most_terms(i->lanes, g->n_rank);
-        bytes *= i->coll == WEFT_ALL_REDUCE ? (most + 1) / 2.0 : most;
-    }
-    *out = weft_cost__collective(i->coll, g->n_rank, bytes, alpha, beta);
-    return WEFT_OK;
-}
-
 weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
                             const weft_cluster *c, double *seconds)
 {
@@ -80,16 +58,12 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
         return WEFT_OK;
     }
     const weft_device_kind *d = weft_cluster_device(c, p->rank);
+    weft_group_shape        me;
     if (!d) return no_rank(c, p->rank);
     switch (i->kind) {
-    case WEFT_INSTR_COLLECTIVE: return collective_seconds(p, i, c, seconds);
+    case WEFT_INSTR_COLLECTIVE: return weft_cost__collective_seconds(p, i, c, seconds);
     case WEFT_INSTR_PUSH:
-    case WEFT_INSTR_SEND: {
-        const weft_link_kind *l = weft_cluster_link(c, p->rank, i->peer);
-        if (!l) return no_rank(c, i->peer);
-        *seconds = l->alpha_s + weft_instr_bytes(i) / l->Bps;
-        return WEFT_OK;
-    }
+    case WEFT_INSTR_SEND: return weft_cost__send_seconds(p, i, c, seconds);
     case WEFT_INSTR_RECV:
     case WEFT_INSTR_PULL:
     case WEFT_INSTR_MARK: *seconds = 0; return WEFT_OK;
@@ -98,7 +72,8 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
     case WEFT_INSTR_READ:
     case WEFT_INSTR_MERGE: break;
     }
-    return compute_seconds(i, d, seconds);
+    WEFT_TRY(weft_cluster_group_stride(c, p->rank, 1, 1, &me));
+    return compute_seconds(i, d, me.speed, seconds);
 }
 
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,

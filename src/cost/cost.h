@@ -1,9 +1,10 @@
 /* Prices: how long an instruction takes on a kind of device, from what it does, never from what model it
  * belongs to.
  *   compute      the longer of flops / (peak * efficiency) and bytes / memory bandwidth, plus the launch
- *   send         alpha + bytes / link
+ *   send         alpha + bytes / the path's share, with health
  *   recv         nothing of its own: the time is the send's
- *   collectives  alpha and beta terms over the slowest link of the group (collective.c) */
+ *   collectives  alpha and beta terms inside the group's islands and between them (link.c, collective.c)
+ * Where ports are shared, by all ranks of the job on the node: they talk at the same time. */
 #ifndef WEFT_COST_COST_H
 #define WEFT_COST_COST_H
 
@@ -16,6 +17,14 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
 /* Seconds of all instructions of p, by number (weft_program_instr_base), in a. */
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
                               double **seconds);
+
+enum {
+    WEFT_COST_LEVELS = 16
+};
+
+/* Adds the bytes that p's rank sends in i to level[] (weft_path.level). */
+weft_status weft_cost_traffic(const weft_program *p, const weft_instr *i,
+                              const weft_cluster *c, double *level);
 
 /* The same from numbers alone: what a compute instruction of so many flops and bytes takes, and a collective of n
  * ranks, each giving bytes, over links of alpha seconds and beta seconds a byte. */

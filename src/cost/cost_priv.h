@@ -2,10 +2,16 @@
 #ifndef WEFT_COST_PRIV_H
 #define WEFT_COST_PRIV_H
 
+#include "cluster/cluster.h"
 #include "program/program.h"
 
 /* Seconds of a collective of n ranks, each giving bytes, over links of alpha seconds and beta seconds a byte. */
 double weft_cost__collective(weft_collective k, int n, double bytes, double alpha,
                              double beta);
+/* Of a rank's own message or collective, over the links that it takes (link.c). */
+weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
+                                    const weft_cluster *c, double *out);
+weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
+                                          const weft_cluster *c, double *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "cost/cost.h"
 #include "program/walk.h"
+#include "sim/sim_priv.h"
 
 typedef struct run {
     weft_timeline *t;
@@ -43,17 +44,24 @@ static weft_status price(const weft_program *p, const weft_cluster *c, weft_aren
 weft_status weft_sim_run(const weft_program *const *p, int n, const weft_cluster *c,
                          const weft_sim_options *o, weft_timeline **out)
 {
+    return weft_sim__run(p, p, n, c, o, out);
+}
+
+weft_status weft_sim__run(const weft_program *const *real,
+                          const weft_program *const *walked, int n, const weft_cluster *c,
+                          const weft_sim_options *o, weft_timeline **out)
+{
     run               r    = {0};
     weft_walk_options walk = {
         .n_step = o && o->n_step ? o->n_step : 2, .visit = ran, .user = &r};
     weft_status st = WEFT_OK;
     r.no_slices    = o && o->no_slices;
-    WEFT_TRY(weft_timeline_create("predicted", p, n, &r.t));
+    WEFT_TRY(weft_timeline_create("predicted", real, n, &r.t));
     double **seconds = WEFT_ARENA_ARRAY(r.t->arena, double *, n);
     WEFT_GO(weft_arena_status(r.t->arena));
-    for (int i = 0; i < n; i++) WEFT_GO(price(p[i], c, r.t->arena, &seconds[i]));
+    for (int i = 0; i < n; i++) WEFT_GO(price(real[i], c, r.t->arena, &seconds[i]));
     walk.seconds = (const double *const *)seconds;
-    WEFT_GO(weft_program_walk(p, n, &walk));
+    WEFT_GO(weft_program_walk(walked, n, &walk));
     r.t->n_step  = walk.n_step;
     r.t->total_s = r.t->step_s = r.total_s;
     if (walk.n_step > 1) r.t->step_s = (r.total_s - r.first_s) / (walk.n_step - 1);

@@ -1,0 +1,208 @@
+/* Compares ends of axes, makes what is not like another, and moves peers round the axes. */
+#include "compile/world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Ranks from one place of axis k to the next. */
+static int stride_of(const weft_plan *p, int k)
+{
+    int n = 1;
+    for (int m = k + 1; m < p->n_axis; m++) n *= p->axis[m].size;
+    return n;
+}
+
+static int place_along(const weft_plan *p, int k, int rank)
+{
+    return rank / stride_of(p, k) % p->axis[k].size;
+}
+
+/* rank moved by `by` places round axis k. */
+static int moved(const weft_plan *p, int k, int rank, int by)
+{
+    int at = place_along(p, k, rank), n = p->axis[k].size;
+    return rank + ((at + by + n) % n - at) * stride_of(p, k);
+}
+
+static int32_t other(const void *user, int rank, int32_t x)
+{
+    const weft_compiled_world *w = user;
+    const weft_plan           *p = w->plan;
+    int                        t = w->from[rank];
+    for (int k = 0; k < p->n_axis && t != rank; k++)
+        x = moved(p, k, x, place_along(p, k, rank) - place_along(p, k, t));
+    return x;
+}
+
+static weft_status make(weft_compiled_world *w, const weft_compile_spec *s, int rank)
+{
+    weft_compile_spec one = *s;
+    if (w->made[rank].program) return WEFT_OK;
+    one.rank = rank;
+    WEFT_TRY(weft_compile_training(&one, &w->made[rank]));
+    w->n_made++;
+    return weft_program_verify(w->made[rank].program);
+}
+
+/* ---- which axes ---- */
+
+static int by_rank(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Do both name the same ranks?  Sorts them, they are copies. */
+static bool same_set(const weft_group *a, const weft_group *b)
+{
+    if (a->n_rank != b->n_rank) return false;
+    qsort(a->rank, (size_t)a->n_rank, sizeof *a->rank, by_rank);
+    qsort(b->rank, (size_t)b->n_rank, sizeof *b->rank, by_rank);
+    return !memcmp(a->rank, b->rank, sizeof *a->rank * (size_t)a->n_rank);
+}
+
+/* b is a up to the order of ranks in groups; likeness was compared. */
+static bool same_ranks(const weft_program *a, const weft_program *b)
+{
+    for (int k = 0; k < a->n_group; k++)
+        if (!same_set(&a->group[k], &b->group[k])) return false;
+    for (int k = 0; k < a->n_actor; k++)
+        for (int m = 0; m < a->actor[k].n_instr; m++) {
+            const weft_instr *x = &a->actor[k].instr[m], *y = &b->actor[k].instr[m];
+            bool message = x->kind == WEFT_INSTR_SEND || x->kind == WEFT_INSTR_RECV;
+            if (message && x->peer != y->peer) return false;
+        }
+    return true;
+}
+
+/* Does rank b do what a does, with its peers moved? */
+static weft_status compare(weft_compiled_world *w, const weft_compile_spec *s, int a,
+                           int b, bool *alike)
+{
+    weft_arena   *tmp = NULL;
+    weft_program *x, *y;
+    weft_status   st = WEFT_OK;
+    int           n = w->world.n, keep = w->from[b];
+    WEFT_TRY(make(w, s, a));
+    WEFT_TRY(make(w, s, b));
+    *alike = weft_program_likeness(w->made[a].program) ==
+             weft_program_likeness(w->made[b].program);
+    if (!*alike) return WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    const weft_program **like = WEFT_ARENA_ARRAY(tmp, const weft_program *, n);
+    WEFT_GO(weft_arena_status(tmp));
+    weft_world as = {.n = n, .like = like, .other = other, .user = w};
+    weft_world me = {.n = n, .like = like};
+    like[b]       = w->made[a].program;
+    w->from[b]    = a;
+    WEFT_GO(weft_world_program(&as, b, tmp, &x));
+    like[b] = w->made[b].program;
+    WEFT_GO(weft_world_program(&me, b, tmp, &y));
+    *alike = same_ranks(x, y);
+out:
+    w->from[b] = keep;
+    weft_arena_destroy(tmp);
+    return st;
+}
+
+/* Places lo..hi along an axis, stride ranks apart from base on: one like the other, or split in the middle. */
+static weft_status find_runs(weft_compiled_world *w, const weft_compile_spec *s, int base,
+                             int stride, int lo, int hi)
+{
+    bool alike;
+    int  mid = lo + (hi - lo) / 2;
+    if (lo == hi) return WEFT_OK;
+    WEFT_TRY(compare(w, s, w->from[base + lo * stride], base + hi * stride, &alike));
+    if (alike) {
+        for (int i = lo + 1; i <= hi; i++)
+            w->from[base + i * stride] = w->from[base + lo * stride];
+        return WEFT_OK;
+    }
+    if (hi == lo + 1) return WEFT_OK;
+    WEFT_TRY(find_runs(w, s, base, stride, lo, mid));
+    return find_runs(w, s, base, stride, mid, hi);
+}
+
+/* Along axis k all are alike, as far as the first and the last stage's first ranks show. */
+static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s, int k,
+                             bool *same)
+{
+    int last = (w->plan->pp - 1) * weft_plan_places(w->plan);
+    WEFT_TRY(compare(w, s, 0, moved(w->plan, k, 0, -1), same));
+    if (*same && last) WEFT_TRY(compare(w, s, last, moved(w->plan, k, last, -1), same));
+    return WEFT_OK;
+}
+
+/* ---- the call ---- */
+
+/* Axes whose places are all alike are left at their first; the longest other one is searched for runs. */
+static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
+{
+    const weft_plan *p    = w->plan;
+    unsigned         same = 0;
+    int              cut  = -1;
+    for (int k = 0; k < p->n_axis; k++) {
+        bool yes = false;
+        if (p->axis[k].size < 2) continue;
+        WEFT_TRY(find_same(w, s, k, &yes));
+        if (yes)
+            same |= 1u << k;
+        else if (cut < 0 || p->axis[k].size > p->axis[cut].size)
+            cut = k;
+    }
+    for (int r = 0; r < w->world.n; r++) {
+        int t = r;
+        for (int k = 0; k < p->n_axis; k++)
+            if (same >> k & 1) t = moved(p, k, t, -place_along(p, k, t));
+        if (t == r && cut >= 0 && !place_along(p, cut, r))
+            WEFT_TRY(find_runs(w, s, r, stride_of(p, cut), 0, p->axis[cut].size - 1));
+        if (t != r) w->from[r] = w->from[t];
+    }
+    return WEFT_OK;
+}
+
+static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s, bool each)
+{
+    int n      = weft_plan_world(w->plan);
+    w->made    = WEFT_ARENA_ARRAY(w->arena, weft_compiled, n);
+    w->like    = WEFT_ARENA_ARRAY(w->arena, const weft_program *, n);
+    w->from    = WEFT_ARENA_ARRAY(w->arena, int, n);
+    w->world.n = n;
+    WEFT_TRY(weft_arena_status(w->arena));
+    for (int r = 0; r < n; r++) w->from[r] = r;
+    if (!each) WEFT_TRY(find_from(w, s));
+    for (int r = 0; r < n; r++) {
+        WEFT_TRY(make(w, s, w->from[r]));
+        w->like[r] = w->made[w->from[r]].program;
+    }
+    w->world = (weft_world){.n = n, .like = w->like, .other = other, .user = w};
+    return WEFT_OK;
+}
+
+weft_status weft_compile_world(const weft_compile_spec *s, bool each,
+                               weft_compiled_world **out)
+{
+    weft_arena *a = NULL;
+    if (!s->plan) return WEFT_FAIL(WEFT_ERR_ARG, "there is no plan to make ranks of");
+    WEFT_TRY(weft_arena_create(&a));
+    weft_compiled_world *w = WEFT_ARENA_NEW(a, weft_compiled_world);
+    if (!w) {
+        weft_arena_destroy(a);
+        return WEFT_FAIL(WEFT_ERR_MEM, "no memory for the ranks of a plan");
+    }
+    w->arena       = a;
+    w->plan        = s->plan;
+    weft_status st = fill(w, s, each);
+    if (st == WEFT_OK)
+        *out = w;
+    else
+        weft_compiled_world_destroy(w);
+    return st;
+}
+
+void weft_compiled_world_destroy(weft_compiled_world *w)
+{
+    if (!w) return;
+    for (int r = 0; w->made && r < w->world.n; r++) weft_compiled_fini(&w->made[r]);
+    weft_arena_destroy(w->arena);
+}

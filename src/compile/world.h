@@ -1,0 +1,31 @@
+/* The programs of all ranks of a plan, few of them compiled: along an axis ranks do what a lower one does, with its
+ * peers moved along the axis, wherever both ends of a run of places do the same.
+ *
+ *     weft_compiled_world *w;
+ *     WEFT_TRY(weft_compile_world(&spec, false, &w));   spec.plan says how many ranks there are
+ *     w->world.like[r]                                  what rank r does
+ *     weft_compiled_world_destroy(w);
+ *
+ * Uneven parts are larger on lower places, so ends that are alike mean that all between them are. */
+#ifndef WEFT_COMPILE_WORLD_H
+#define WEFT_COMPILE_WORLD_H
+
+#include "compile/compile.h"
+#include "program/world.h"
+
+typedef struct weft_compiled_world {
+    weft_arena          *arena;
+    weft_world           world;
+    const weft_plan     *plan; /* borrowed */
+    int                 *from; /* [rank]: whose program it has */
+    int                  n_made;
+    weft_compiled       *made; /* [rank]; program NULL: like another's */
+    const weft_program **like; /* world.like */
+} weft_compiled_world;
+
+/* With `each` every rank's own program is made.  WEFT_ERR_ARG: no plan, or what weft_compile_training says. */
+weft_status weft_compile_world(const weft_compile_spec *s, bool each,
+                               weft_compiled_world **out);
+void        weft_compiled_world_destroy(weft_compiled_world *w); /* accepts NULL */
+
+#endif

@@ -1,0 +1,161 @@
+/* Messages and collectives over the links that they really take.
+ *
+ * Ranks of a job do the same things at the same time, so whoever leaves a node shares its ports with all ranks of the
+ * job there.  A group on several islands (nodes, racks of one fast link) works in two levels, m members an island, I
+ * islands, as halving and doubling do:
+ *     reduce_scatter   inside S over m, then S / m over I
+ *     all_gather       S over I, then I S over m
+ *     all_reduce       the first, the second on what is left
+ *     all_to_all       (m-1)/n S inside, (n-m)/n S outside, one after another
+ * Where all-reduces were measured on the link, their curve counts instead of its nominal numbers. */
+#include <math.h>
+
+#include "base/lanes.h"
+#include "cost/cost.h"
+#include "cost/cost_priv.h"
+
+/* Ranks of the job on the node of p's, and what it has. */
+static void node_of(const weft_program *p, const weft_cluster *c, int *busy, int *n)
+{
+    int place, node = weft_cluster_node(c, p->rank, &place);
+    *n = *busy = 1;
+    for (int k = 0; k < c->n_node; k++)
+        if (node >= c->node[k].first_node &&
+            node < c->node[k].first_node + c->node[k].count)
+            *n = c->node[k].n_device;
+    *busy = p->world - (p->rank - place);
+    if (*busy > *n) *busy = *n;
+    if (*busy < 1) *busy = 1;
+}
+
+/* What one rank gets of w while all ranks of the job on its node talk. */
+static double shared_Bps(const weft_program *p, const weft_cluster *c, const weft_path *w)
+{
+    int busy, n;
+    node_of(p, c, &busy, &n);
+    return fmin(w->Bps, w->busy_Bps * n / busy);
+}
+
+weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
+                                    const weft_cluster *c, double *out)
+{
+    weft_path w;
+    WEFT_TRY(weft_cluster_path(c, p->rank, i->peer, &w));
+    *out = w.alpha_s + weft_instr_bytes(i) / shared_Bps(p, c, &w);
+    return WEFT_OK;
+}
+
+typedef struct wire {
+    double alpha_s, beta;
+} wire;
+
+/* A link as n members of an island see it; measured all-reduces count a tree up and down. */
+static wire inner_wire(const weft_path *w, int n)
+{
+    wire                  x = {w->alpha_s, 1 / w->Bps};
+    const weft_link_kind *l = w->link;
+    if (!l || !l->n_measured) return x;
+    int k = 0;
+    while (k + 1 < l->n_measured && l->measured[k].n < n) k++;
+    weft_link_measured m = l->measured[k];
+    if (k && m.n > n) { /* between two of them */
+        const weft_link_measured *b = &l->measured[k - 1];
+        double                    t = (double)(n - b->n) / (m.n - b->n);
+        m.alpha_s                   = b->alpha_s + t * (m.alpha_s - b->alpha_s);
+        m.Bps                       = b->Bps + t * (m.Bps - b->Bps);
+    }
+    double health = w->Bps / (l->Bps * l->share);
+    x.alpha_s     = m.alpha_s / (2 * ceil(log2(n)));
+    x.beta        = 1 / (m.Bps * health);
+    return x;
+}
+
+static double two_levels(weft_collective k, const weft_group_shape *g, double bytes,
+                         wire in, wire out)
+{
+    int    m = g->per_island, few = g->least_per_island, n = g->n_island;
+    double up = weft_cost__collective(WEFT_REDUCE_SCATTER, m, bytes, in.alpha_s, in.beta);
+    switch (k) {
+    case WEFT_REDUCE_SCATTER:
+        return up + weft_cost__collective(k, n, bytes / few, out.alpha_s, out.beta);
+    case WEFT_ALL_REDUCE:
+    case WEFT_BROADCAST:
+        return 2 * up + weft_cost__collective(k, n, bytes / few, out.alpha_s, out.beta);
+    case WEFT_ALL_GATHER:
+        return weft_cost__collective(k, n, bytes * m / few, out.alpha_s, out.beta) +
+               weft_cost__collective(k, m, bytes * n, in.alpha_s, in.beta);
+    case WEFT_ALL_TO_ALL:
+        return (m - 1) * (in.alpha_s + bytes / g->n * in.beta) +
+               (g->n - few) * (out.alpha_s + bytes / g->n * out.beta);
+    case WEFT_BARRIER:
+        return weft_cost__collective(k, m, 0, in.alpha_s, 0) +
+               weft_cost__collective(k, n, 0, out.alpha_s, 0);
+    case WEFT_SHIFT: return out.alpha_s + bytes * out.beta;
+    }
+    return 0;
+}
+
+/* What each member gives, its terms counted: each travels to its owner, the sum once on the way back. */
+static double given(const weft_instr *i, int n)
+{
+    double bytes = weft_instr_bytes(i);
+    if (!i->lanes) return bytes;
+    int most = weft_lanes_most_terms(i->lanes, n);
+    return bytes * (i->coll == WEFT_ALL_REDUCE ? (most + 1) / 2.0 : most);
+}
+
+weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
+                                          const weft_cluster *c, double *out)
+{
+    const weft_group *g = &p->group[i->group];
+    weft_group_shape  s;
+    WEFT_TRY(weft_cluster_group(c, g->rank, g->n_rank, &s));
+    double bytes = given(i, g->n_rank);
+    wire   in    = {0};
+    if (s.per_island > 1) in = inner_wire(&s.inner, s.per_island);
+    if (s.n_island < 2) {
+        *out = weft_cost__collective(i->coll, g->n_rank, bytes, in.alpha_s, in.beta);
+        return WEFT_OK;
+    }
+    wire far = {s.outer.alpha_s, 1 / shared_Bps(p, c, &s.outer)};
+    *out     = two_levels(i->coll, &s, bytes, in, far);
+    return WEFT_OK;
+}
+
+/* ---- bytes ---- */
+
+static double sent(weft_collective k, int n, double bytes)
+{
+    return weft_cost__collective(k, n, bytes, 0, 1);
+}
+
+static weft_status group_traffic(const weft_program *p, const weft_instr *i,
+                                 const weft_cluster *c, double *level)
+{
+    const weft_group *g = &p->group[i->group];
+    weft_group_shape  s;
+    WEFT_TRY(weft_cluster_group(c, g->rank, g->n_rank, &s));
+    double all = given(i, g->n_rank), near;
+    if (s.n_island < 2) {
+        if (g->n_rank > 1) level[s.inner.level] += sent(i->coll, g->n_rank, all);
+        return WEFT_OK;
+    }
+    near = two_levels(i->coll, &s, all, (wire){0, 1}, (wire){0});
+    if (s.per_island > 1) level[s.inner.level] += near;
+    level[s.outer.level] += two_levels(i->coll, &s, all, (wire){0}, (wire){0, 1});
+    return WEFT_OK;
+}
+
+weft_status weft_cost_traffic(const weft_program *p, const weft_instr *i,
+                              const weft_cluster *c, double *level)
+{
+    weft_path w;
+    if (c->n_switch + 3 > WEFT_COST_LEVELS)
+        return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s has more than %d switches", c->name,
+                         WEFT_COST_LEVELS - 3);
+    if (i->kind == WEFT_INSTR_COLLECTIVE) return group_traffic(p, i, c, level);
+    if (i->kind != WEFT_INSTR_SEND) return WEFT_OK;
+    WEFT_TRY(weft_cluster_path(c, p->rank, i->peer, &w));
+    level[w.level] += weft_instr_bytes(i);
+    return WEFT_OK;
+}

@@ -1,0 +1,12 @@
+/* Private to the room. */
+#ifndef WEFT_SIM_PRIV_H
+#define WEFT_SIM_PRIV_H
+
+#include "sim/sim.h"
+
+/* Walks `walked`, priced and told as `real`: the same programs but for whom they talk to. */
+weft_status weft_sim__run(const weft_program *const *real,
+                          const weft_program *const *walked, int n, const weft_cluster *c,
+                          const weft_sim_options *o, weft_timeline **out);
+
+#endif
