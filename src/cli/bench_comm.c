@@ -227,6 +227,13 @@ static int be_rank(const settings *s, const weft_comm_shm *w, int r)
     return code;
 }
 
+static bool is_timed(const char *op)
+{
+    for (size_t i = 0; i < WEFT_COUNT(all_forms); i++)
+        if (!strcmp(op, weft_comm_kind_name(all_forms[i].kind))) return true;
+    return false;
+}
+
 static int run(int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_bench_comm;
@@ -251,6 +258,8 @@ static int run(int argc, char **argv)
         return weft_cli_usage(c,
                               "--min-bytes is a power of two from 1024 on, --max-bytes "
                               "no less");
+    if (s.op && !is_timed(s.op))
+        return weft_cli_usage(c, "--op: '%s' is none of the collectives", s.op);
     s.progress     = isatty(STDERR_FILENO) != 0;
     weft_status st = weft_comm_shm_create((int)s.n_rank, &w);
     if (st != WEFT_OK) return weft_cli_fail(c, st);

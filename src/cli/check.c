@@ -301,6 +301,32 @@ static weft_status read_seconds(const char *s, double *out)
     return WEFT_OK;
 }
 
+static weft_status all_said(const weft_config *c)
+{
+    if (c->layers < 0 || c->hidden < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "the sizes of the model are not said: give --model");
+    if (c->seq < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "the length of a sequence is not said: give --seq");
+    if (c->global_batch < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "the batch of a step is not said: give --batch");
+    return WEFT_OK;
+}
+
+static weft_status known_engine(const weft_cost_constants *k, const char *name)
+{
+    weft_text t = {0};
+    if (weft_cost_kind_of(k, WEFT_COST_ENGINE, name)) return WEFT_OK;
+    for (int i = 1; i < weft_cost_n_kind(k, WEFT_COST_ENGINE); i++)
+        weft_text_add(&t, "%s%s", i > 1 ? ", " : "",
+                      weft_cost_kind_name(k, WEFT_COST_ENGINE, i));
+    weft_status st =
+        WEFT_FAIL(WEFT_ERR_ARG, "--engine: '%.40s' is none of: %s", name, t.s ? t.s : "");
+    weft_text_fini(&t);
+    return st;
+}
+
 static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
 {
     weft_cluster *k       = NULL;
@@ -320,9 +346,7 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
     if (w->seq) j->c.seq = (int)w->seq;
     if (w->batch) j->c.global_batch = (int)w->batch;
     if (w->framework) j->c.framework = w->framework;
-    if (j->c.layers < 0)
-        WEFT_GO(
-            WEFT_FAIL(WEFT_ERR_ARG, "the sizes of the model are not said: give --model"));
+    WEFT_GO(all_said(&j->c));
     WEFT_GO(weft_config_complete("check", &j->c));
     if ((int64_t)j->c.dp * j->c.tp * j->c.pp * j->c.cp != weft_cluster_count(k))
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
@@ -330,6 +354,7 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
                           "of the cluster",
                           j->c.dp, j->c.tp, j->c.pp, j->c.cp, weft_cluster_count(k)));
     WEFT_GO(weft_cost_constants_create(&j->k));
+    if (w->framework) WEFT_GO(known_engine(j->k, w->framework));
     WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
     find_changes(j);
     if (w->json)

@@ -37,7 +37,7 @@ static const weft_cli_command kinds_command = {
 
 const weft_cli_command weft_cli_cluster = {
     .name    = "cluster",
-    .usage   = "show | kinds ...",
+    .usage   = "show | kinds | discover | calibrate ...",
     .about   = "look at machines: what a description means, which kinds are known",
     .more    = "weft cluster show CLUSTER    devices, links, health of a description\n"
                "weft cluster kinds           device and link kinds that can be named\n"

@@ -54,7 +54,8 @@ int main(int argc, char **argv)
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) return help(stdout);
     if (!strcmp(name, "help")) {
-        if (argc < 3) return help(stdout);
+        if (argc < 3 || !strcmp(argv[2], "--help") || !strcmp(argv[2], "-h"))
+            return help(stdout);
         if (weft_cli_help_topic(argv[2], argc - 3, argv + 3)) return WEFT_EXIT_OK;
         const weft_cli_command *c = find(argv[2]);
         return c ? c->run(1, (char *[]){"--help", NULL}) : unknown(argv[2]);

@@ -153,12 +153,12 @@ static weft_status nothing_there(const char *what)
         weft_text_add(&list, "%s%s", n ? ", " : "", s);
     }
     const char *near = weft_suggest(what, word, n);
-    weft_status st   = WEFT_FAIL(
-          WEFT_ERR_ARG,
-          "model %s: no folder with config.json, no .graph file, no preset%s%s%s; "
-            "presets are %s",
-          what, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "",
-        list.s ? list.s : "");
+    weft_status st =
+        WEFT_FAIL(WEFT_ERR_ARG,
+                  "model %s: no folder with config.json, no .graph file, no preset%s%s%s "
+                  "presets are %s",
+                  what, near ? "; did you mean '" : "", near ? near : "",
+                  near ? "'?" : ";", list.s ? list.s : "");
     weft_text_fini(&list);
     return st;
 }

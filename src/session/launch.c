@@ -27,6 +27,7 @@ typedef struct child {
     int       out, err; /* pipes, or -1 */
     weft_text line[2];  /* what came without a newline yet */
     weft_text error;    /* lines with errors, kept for the end */
+    bool      told;     /* another rank said the same */
     FILE     *log;
     int       code;  /* once ended */
     int       order; /* the how-many-th to fail, from 1; 0: it did not */
@@ -283,6 +284,21 @@ static int next_error(const launch *l, int after)
     return best;
 }
 
+/* Ranks that made of themselves the same mistake as r: told once, with r's. */
+static int tell_same(launch *l, int r)
+{
+    const child *c = &l->c[r];
+    int          n = 0;
+    for (int i = 0; i < l->n; i++) {
+        child *x = &l->c[i];
+        if (i == r || !x->order || x->told || !x->error.n || x->code != c->code) continue;
+        if (c->code == WEFT_LAUNCH_PEER || x->error.n != c->error.n) continue;
+        x->told = !memcmp(x->error.s, c->error.s, c->error.n);
+        n += x->told;
+    }
+    return n;
+}
+
 static int report(launch *l)
 {
     int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
@@ -290,12 +306,14 @@ static int report(launch *l)
         child *c = &l->c[r];
         after    = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
         if (!code) code = c->code == WEFT_LAUNCH_PEER ? 1 : c->code;
-        char *s = c->error.s, *save = NULL;
-        if (l->stopped_by && c->code == 128 + l->stopped_by) continue;
+        char *s = c->error.s, *save = NULL, more[32] = "";
+        if (c->told || (l->stopped_by && c->code == 128 + l->stopped_by)) continue;
+        int same = tell_same(l, r);
+        if (same) snprintf(more, sizeof more, " and %d more", same);
         if (!s || !*s)
             fprintf(stderr, "[rank %d] error: exit code %d\n", l->first + r, c->code);
         for (s = s ? strtok_r(s, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
-            fprintf(stderr, "[rank %d] %s\n", l->first + r, s);
+            fprintf(stderr, "[rank %d%s] %s\n", l->first + r, more, s);
     }
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)

@@ -118,6 +118,9 @@ static void mistakes(void **state)
     assert_non_null(strstr(err, "'here' is no host:port"));
     assert_int_equal(RUN("--nproc-per-node", "1", "/nowhere/job.yaml"), 2);
     assert_non_null(strstr(err, "[rank 0] weft train: error: "));
+    assert_int_equal(RUN("--nproc-per-node", "4", "/nowhere/job.yaml"), 2);
+    assert_non_null(strstr(err, " and 3 more] weft train: error: "));
+    assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
 }
 
 static void a_killed_rank_ends_all(void **state)
