@@ -26,9 +26,10 @@ const weft_cli_command weft_cli_plan = {
         "-o writes a plan file that `weft run` takes as plan: FILE; --emit prints "
         "another\n"
         "engine's own flags.",
-    .example = "weft plan --model gpt2-xl --cluster \"4 x (8 x a100-80g)\" --batch 512 "
-               "--seq 1024 tp=2 --explain",
-    .run     = run,
+    .example =
+        "weft plan --model gpt2-large --cluster \"4 x (8 x a100-80g)\" --batch 512 "
+        "--seq 1024 tp=2 --explain",
+    .run = run,
 };
 
 typedef struct words {
