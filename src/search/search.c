@@ -8,6 +8,10 @@
 
 #include "search/search_priv.h"
 
+enum {
+    MAX_TYPE = 256
+};
+
 typedef struct group {
     int32_t tp, cp, pp, dp, order; /* tp, cp: places in their lists */
     double  bound_s;               /* no plan of it is faster */
@@ -38,7 +42,13 @@ typedef struct search {
     /* of the group at hand */
     uint8_t  kinds[MAX_STAGE];
     uint16_t cut[MAX_STAGE], spare[MAX_STAGE];
-    bool     by_time; /* cut[] is of the variant at hand, and better than an even one */
+    int      n_type; /* kinds of stages, and how many of each there are */
+    struct {
+        uint8_t kinds;
+        int     count;
+    } type[MAX_TYPE];
+    double least_full; /* memory over its limit, the least of the points asked for last */
+    bool   by_time;    /* cut[] is of the variant at hand, and better than an even one */
 } search;
 
 /* ---- groups ---- */
@@ -212,12 +222,12 @@ static double least_stage(const search *z, const group *g, int v)
     const weft_search__space *s   = &z->s;
     double                    sum = 0;
     if (s->t.n_device == 1) return s->whole_s[v] / g->pp;
-    for (int i = 0; i < g->pp; i++) {
+    for (int i = 0; i < z->n_type; i++) {
         double worst = 0;
         for (int d = 0; d < s->t.n_device; d++)
-            if (z->kinds[i] >> d & 1)
+            if (z->type[i].kinds >> d & 1)
                 worst = fmax(worst, s->whole_s[d * s->t.n_variant + v]);
-        sum += 1 / worst;
+        sum += z->type[i].count / worst;
     }
     return 1 / sum;
 }
@@ -244,6 +254,7 @@ static bool ask(search *z, weft_cost_point *p, const uint16_t *cut, double least
     weft_cost_score_point(&z->s.t, p, s);
     z->n_scored++;
     consider(z, p, s);
+    z->least_full = fmin(z->least_full, s->mem_bytes / s->mem_limit);
     if (s->mem_bytes > s->mem_limit) return false;
     z->relaxed_s = fmin(z->relaxed_s, relax(&z->s.t.engine, p, s, least_s));
     return true;
@@ -279,7 +290,8 @@ static void score_point(search *z, weft_cost_point *p, double least_s)
     }
     bool even = even_allowed(z, p->pp), fit = false;
     if (z->by_time) fit = ask(z, p, z->cut, least_s, &s);
-    if (!fit && even) fit = ask(z, p, NULL, least_s, &s);
+    if (!fit && even && (!z->by_time || z->s.t.n_device == 1))
+        fit = ask(z, p, NULL, least_s, &s);
     if (z->p->model.limits.cuts != WEFT_CUT_ANY ||
         s.mem_bytes > (p->pp <= WEFT_SEARCH__FEW ? 2 : 1.3) * s.mem_limit)
         return;
@@ -332,11 +344,14 @@ static void zeros(search *z, weft_cost_point *p, double least_s)
     const weft_cost_variant *v = &z->s.variant[p->variant];
     unsigned can = p->pp > 1 ? z->p->model.limits.zero_pp : z->p->model.limits.zero;
     int      pin = z->p->pins.zero;
-    for (int zero = 0; zero < 4; zero++) {
+    for (int zero = 3; zero >= 0; zero--) {
         if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;
         if (pin < 0 && zero && p->dp * v->cp < 2) continue;
-        p->zero = zero;
+        p->zero       = zero;
+        z->least_full = INFINITY;
         chunks(z, p, least_s);
+        /* Less sharding takes more memory, but for zero 3, which holds a layer's weights twice. */
+        if (isfinite(z->least_full) && z->least_full > 2) return;
     }
 }
 
@@ -408,13 +423,30 @@ static bool may_split(const search *z, const group *g, int ep, int sp)
     return z->p->model.allows(z->p->model.arg, &v, NULL, 0);
 }
 
+static void count_types(search *z, int pp)
+{
+    z->n_type = 0;
+    for (int i = 0; i < pp; i++) {
+        int k = 0;
+        while (k < z->n_type && z->type[k].kinds != z->kinds[i]) k++;
+        if (k == z->n_type) {
+            z->type[k].kinds = z->kinds[i];
+            z->type[k].count = 0;
+            z->n_type++;
+        }
+        z->type[k].count++;
+    }
+}
+
 static void look_at(search *z, const group *g)
 {
     weft_search__space *s     = &z->s;
     int                 S     = s->tp.x[g->tp] * s->cp.x[g->cp] * g->dp;
     int                 share = z->p->batch / g->dp;
-    if (s->t.n_device > 1)
+    if (s->t.n_device > 1) {
         weft_search__stages(s, &s->order[g->order], s->tp.x[g->tp], S, g->pp, z->kinds);
+        count_types(z, g->pp);
+    }
     for (int ep = 0; ep < s->ep.n; ep++)
         for (int sp = 0; sp < 2; sp++) {
             if (!may_split(z, g, ep, sp)) continue;
