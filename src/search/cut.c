@@ -8,7 +8,7 @@
 #include "search/search_priv.h"
 
 enum {
-    MAX_ROUND = 24
+    MAX_ROUND = 12
 };
 
 typedef struct cutter {
