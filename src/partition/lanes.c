@@ -88,12 +88,14 @@ weft_status weft_partition__check(const weft_partition_options *o)
             WEFT_ERR_ARG,
             "lanes: %d must be a power of two and at most the %d micro-batches of a step",
             o->n_lane, o->n_micro);
+    int need = 1;
+    while (need < o->world) need *= 2;
     if (o->world > o->n_lane)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "%d data-parallel ranks share %d lanes: set lanes to at least %d "
             "(micro_batch small enough for as many micro-batches)",
-            o->world, o->n_lane, o->world);
+            o->world, o->n_lane, need);
     if (o->world > 1 && (o->rank < 0 || o->rank >= o->world))
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, o->world);
     return WEFT_OK;

@@ -63,16 +63,15 @@ static weft_status check_batch(const weft_plan *p)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "lanes %lld is more than the %lld micro-batches of a step",
                          (long long)o->lanes, (long long)(o->batch / o->micro_batch));
+    int need = 1;
+    while (need < weft_plan_lane_ranks(p)) need *= 2;
     if (weft_plan_lane_ranks(p) > o->lanes)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "%s=%d is more than the %lld lanes of the gradient's sum; set lanes to "
             "at least %d (and micro_batch to at most %lld)",
             p->axis[p->lane_axis].name, weft_plan_lane_ranks(p), (long long)o->lanes,
-            weft_plan_lane_ranks(p),
-            (long long)(o->batch / weft_plan_lane_ranks(p) > 0
-                            ? o->batch / weft_plan_lane_ranks(p)
-                            : 1));
+            need, (long long)(o->batch / need > 0 ? o->batch / need : 1));
     return WEFT_OK;
 }
 

@@ -30,6 +30,11 @@ static weft_status cut_batch(weft_job *j, const weft_shorthand *h)
     int     lane = weft_shorthand_lane_axis(h);
     int64_t n    = (lane < 0 ? 1 : h->axis[lane].size) * (int64_t)h->pp;
     if (j->given_micro_batch) return WEFT_OK;
+    if (lane >= 0 && n > 1) { /* lanes are a power of two, at least dp of them */
+        int64_t lanes = 1;
+        while (lanes < h->axis[lane].size) lanes *= 2;
+        if (j->batch % (lanes * h->pp) == 0) n = lanes * h->pp;
+    }
     if (j->batch % n)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "batch %lld is no multiple of %lld (dp * pp); set micro_batch",
