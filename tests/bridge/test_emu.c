@@ -1,0 +1,207 @@
+/* Real plans on emulated devices: every rank's program, compiled from a plan's words, runs in real time on a device
+ * that sleeps as long as its cluster says, and takes as long as the simulator said, within 5 %. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "compile/world.h"
+#include "exec/exec.h"
+#include "sim/fold.h"
+#include "support/test.h"
+#include "support/watch.h"
+
+enum {
+    MAX_RANK = 64,
+    N_STEP   = 2,
+    N_TRY    = 4
+};
+
+#define LASTS_S 1.0 /* both steps: long against the time that waking a sleeper takes */
+
+typedef struct plan_case {
+    const char *words, *schedule;
+    int         chunks, batch, lanes;
+} plan_case;
+
+/* ---- a cluster whose devices are so slow ---- */
+
+/* Everything scales with `slow`, so what is simulated does. */
+static weft_cluster *slow_cluster(int n_node, double slow)
+{
+    char          text[700];
+    weft_cluster *c;
+    snprintf(text, sizeof text,
+             "name: emu\ndevice:\n"
+             "  - {name: d, flops: {f32: %.17g}, efficiency: 0.5, mem_Bps: %.17g, "
+             "mem_bytes: 1000000000, launch_s: %.17g}\n"
+             "link:\n  - {name: l, alpha_s: %.17g, Bps: %.17g}\n"
+             "  - {name: m, scope: net, alpha_s: %.17g, Bps: %.17g}\n"
+             "node:\n  - {name: n, count: %d, device: d, n_device: 8, link: l, net: m, "
+             "n_port: 4}\n",
+             1e12 / slow, 1e11 / slow, 1e-6 * slow, 2e-6 * slow, 2e10 / slow, 5e-6 * slow,
+             5e9 / slow, n_node);
+    if (weft_cluster_parse("emu", text, strlen(text), &c) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    return c;
+}
+
+static double predict(const weft_world *w, const weft_cluster *c)
+{
+    weft_sim_folded *f;
+    if (weft_sim_fold(w, c, &(weft_sim_options){.n_step = N_STEP}, &f) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    double s = f->timeline->total_s;
+    weft_sim_folded_destroy(f);
+    return s;
+}
+
+/* ---- in real time ---- */
+
+typedef struct rank_state {
+    weft_exec  *e;
+    weft_comm  *comm;
+    pthread_t   thread;
+    weft_status st;
+    char        text[256];
+    double      begin_s, end_s;
+} rank_state;
+
+static void *rank_main(void *arg)
+{
+    rank_state *r = arg;
+    r->begin_s    = weft_clock_s();
+    r->st         = weft_exec_run(r->e, 0, N_STEP);
+    r->end_s      = weft_clock_s();
+    snprintf(r->text, sizeof r->text, "%s", weft_error_text());
+    return NULL;
+}
+
+static void set_up(const weft_world *w, const weft_cluster *c, weft_device *d,
+                   weft_comm_local *world, rank_state *r)
+{
+    for (int i = 0; i < w->n; i++) {
+        assert_ok(weft_comm_local_join(world, i, 60, &r[i].comm));
+        weft_exec_options o = {.device = d, .comm = r[i].comm, .cluster = c};
+        if (weft_exec_create(w->like[i], &o, &r[i].e) != WEFT_OK)
+            fail_msg("rank %d: %s", i, weft_error_text());
+    }
+}
+
+/* Seconds from the first begin to the last end; *late_s: how late the machine woke a sleeper up meanwhile. */
+static double measure(const weft_world *w, const weft_cluster *c, double *late_s)
+{
+    static rank_state r[MAX_RANK];
+    weft_comm_local  *world;
+    weft_device      *d;
+    test_watch        watch;
+    double            begin = INFINITY, end = 0;
+    assert_true(w->n <= MAX_RANK);
+    assert_ok(weft_device_emu_create(&d));
+    assert_ok(weft_comm_local_create(w->n, &world));
+    set_up(w, c, d, world, r);
+    test_watch_start(&watch);
+    for (int i = 0; i < w->n; i++) pthread_create(&r[i].thread, NULL, rank_main, &r[i]);
+    for (int i = 0; i < w->n; i++) pthread_join(r[i].thread, NULL);
+    *late_s = test_watch_stop(&watch);
+    for (int i = 0; i < w->n; i++) {
+        if (r[i].st != WEFT_OK) fail_msg("rank %d: %s", i, r[i].text);
+        begin = fmin(begin, r[i].begin_s);
+        end   = fmax(end, r[i].end_s);
+        weft_exec_destroy(r[i].e);
+        weft_comm_destroy(r[i].comm);
+    }
+    weft_comm_local_destroy(world);
+    weft_device_emu_destroy(d);
+    return end - begin;
+}
+
+/* ---- plans ---- */
+
+static weft_compiled_world *make_world(const plan_case *x, weft_plan **p)
+{
+    weft_shorthand       h;
+    weft_compiled_world *w;
+    weft_compile_spec    s = weft_compile_spec_default("tiny256", x->batch, 16);
+    s.micro_batch          = 1;
+    s.lanes                = x->lanes;
+    assert_ok(weft_shorthand_parse(x->words, &h));
+    if (weft_compile_plan(&s, &h, x->schedule, x->chunks, 0, p) != WEFT_OK)
+        fail_msg("%s: %s", x->words, weft_error_text());
+    s.plan = *p;
+    if (weft_compile_world(&s, true, &w) != WEFT_OK)
+        fail_msg("%s: %s", x->words, weft_error_text());
+    return w;
+}
+
+/* True: it ran on a machine that kept time. */
+static bool run_case(const plan_case *x)
+{
+    weft_plan           *p;
+    weft_compiled_world *w    = make_world(x, &p);
+    int                  n    = w->world.n;
+    weft_cluster        *fast = slow_cluster((n + 7) / 8, 1);
+    weft_cluster *c    = slow_cluster((n + 7) / 8, LASTS_S / predict(&w->world, fast));
+    double        said = predict(&w->world, c), took = 0, late_s = INFINITY;
+    bool          kept = false, near = false;
+    assert_true(fabs(said / LASTS_S - 1) < 1e-6);
+    for (int i = 0; i < N_TRY && !near; i++) {
+        took       = measure(&w->world, c, &late_s);
+        bool trust = late_s <= TEST_WATCH_TRUST_S;
+        kept       = kept || trust;
+        near       = trust && fabs(took / said - 1) < 0.05;
+    }
+    print_message("%s %s: %d ranks, sim %.4f s, emu %.4f s, %+.2f %%%s\n", x->words,
+                  x->schedule, n, said, took, 100 * (took / said - 1),
+                  kept ? "" : ", sleepers woke late: not counted");
+    if (kept && !near) fail_msg("%s: more than 5 %% apart", x->words);
+    weft_cluster_destroy(fast);
+    weft_cluster_destroy(c);
+    weft_compiled_world_destroy(w);
+    weft_plan_destroy(p);
+    return kept;
+}
+
+static void run_cases(const plan_case *x, size_t n)
+{
+    int n_kept = 0;
+    for (size_t i = 0; i < n; i++) n_kept += run_case(&x[i]);
+    if (n_kept) return;
+    print_message("skipped: this machine is too busy to wake sleepers up in time\n");
+    skip();
+}
+
+static void sixteen_devices(void **state)
+{
+    (void)state;
+    const plan_case table[] = {
+        {"mesh=dp=16", "1f1b", 1, 16, 16},
+        {"mesh=dp=4 pp=4", "1f1b", 1, 32, 8},
+        {"mesh=dp=4 pp=4", "gpipe", 1, 32, 8},
+        {"mesh=dp=4 pp=4", "zb-h1", 1, 32, 8},
+        {"mesh=dp=8 pp=2", "interleaved", 2, 32, 8},
+        {"mesh=dp=2,tp=4 pp=2 zero=1", "1f1b", 1, 8, 4},
+        {"mesh=dp=16 zero=3", "1f1b", 1, 16, 16},
+    };
+    run_cases(table, WEFT_COUNT(table));
+}
+
+static void sixty_four_devices(void **state)
+{
+    (void)state;
+    const plan_case table[] = {
+        {"mesh=dp=64", "1f1b", 1, 64, 64},
+        {"mesh=dp=16 pp=4", "1f1b", 1, 64, 16},
+    };
+    run_cases(table, WEFT_COUNT(table));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sixteen_devices),
+        cmocka_unit_test(sixty_four_devices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
