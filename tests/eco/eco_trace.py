@@ -91,7 +91,7 @@ def look_ranks(path, row, what, n):
     check(pairs > 0, what + ": messages are told")
     begin, finish = min(e["ts"] for e in events), max(e["ts"] + e["dur"] for e in events)
     step = 1e3 * row["step_ms"]
-    check(finish - begin <= 3 * step + 50000, "%s: ranks lie %g us apart in a step of %g us" %
+    check(finish - begin <= 3 * step + 1e6, "%s: ranks lie %g us apart in a step of %g us" %
           (what, finish - begin, step))
 
 

@@ -204,25 +204,24 @@ static void parts_are_gathered_and_scattered_beside_compute(void **state)
     (void)state;
     test_job_open(&j, "tests/fixtures/deep",
                   (test_job_options){.seq = 4, .n_micro = WORLD});
-    double compute = 1e9, turn = 1e9, beside = 1e9;
-    for (int i = 0; i < 6 && (i < 1 || beside > 1.13 * compute); i++) {
-        double probe = 2e7, a = run(&j, make_parts, 0, 1e12);
+    bool   hidden = false;
+    double probe = 2e7, compute = 0, turn = 0, beside = 0, longer = 0;
+    /* a busy machine wakes sleepers late: some tries, each judged by its own three runs */
+    for (int i = 0; i < 8 && !hidden; i++) {
+        compute = run(&j, make_parts, 0, 1e12);
         double slow =
-            run(&j, make_parts, 0, probe) - a; /* seconds of communication at that rate */
-        if (a < compute) compute = a;
+            run(&j, make_parts, 0, probe) - compute; /* communication at that rate */
         double rate = probe * slow / compute; /* so that it takes as long as compute */
-        double b = run(&j, make_parts, 0, rate), c = run(&j, make_parts, 150000, rate);
-        if (b < turn) turn = b;
-        if (c < beside) beside = c;
+        turn        = run(&j, make_parts, 0, rate);
+        beside      = run(&j, make_parts, 150000, rate);
+        longer      = turn - compute > compute ? turn - compute : compute;
+        hidden      = turn > 1.8 * compute && beside < 1.15 * longer;
     }
-    print_message("compute alone %.0f ms; communication as long: in turn %.0f ms, beside "
-                  "it %.0f ms "
-                  "(%.2f of compute)\n",
-                  1e3 * compute, 1e3 * turn, 1e3 * beside, beside / compute);
-    if (!WEFT_TEST_SANITIZED) {
-        assert_true(turn > 1.8 * compute);
-        assert_true(beside < 1.15 * compute);
-    }
+    print_message(
+        "compute alone %.0f ms; communication as long: in turn %.0f ms, beside it "
+        "%.0f ms (%.2f of the longer)\n",
+        1e3 * compute, 1e3 * turn, 1e3 * beside, beside / longer);
+    if (!WEFT_TEST_SANITIZED) assert_true(hidden);
     test_job_close(&j);
 }
 
