@@ -1,0 +1,95 @@
+/* weft plan as a command: its file is what weft run takes, its mistakes are one line. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "support/test.h"
+
+static char dir[64];
+
+/* The exit code; what was said is in text. */
+static int say(const char *words, char *text, size_t n)
+{
+    char line[2048];
+    snprintf(line, sizeof line, "%s %s 2>&1", WEFT_TEST_COMMAND, words);
+    FILE *f = popen(line, "r");
+    assert_non_null(f);
+    size_t got = fread(text, 1, n - 1, f);
+    text[got]  = 0;
+    while (fgetc(f) != EOF) {
+    }
+    int st = pclose(f);
+    return WIFEXITED(st) ? WEXITSTATUS(st) : -1;
+}
+
+static void plans_run(void **state)
+{
+    static const char *const pins[] = {"tp=2", "pp=2 stages=3-1", "dp=2 zero=1"};
+    char                     words[1024], text[8192];
+    (void)state;
+    snprintf(words, sizeof words, "%s/text", dir);
+    FILE *f = fopen(words, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 400; i++) fprintf(f, "line %d of a text to train on\n", i);
+    fclose(f);
+    for (size_t i = 0; i < WEFT_COUNT(pins); i++) {
+        snprintf(words, sizeof words,
+                 "plan --model tiny256 --cluster '1 x (2 x cpu)' --batch 8 --seq 32 "
+                 "--precision fp32 %s -o %s/plan.json",
+                 pins[i], dir);
+        if (say(words, text, sizeof text)) fail_msg("%s: %s", words, text);
+        snprintf(
+            words, sizeof words,
+            "run --nproc-per-node 2 model=tiny256 data=%s/text batch=8 seq=32 steps=2 "
+            "plan=%s/plan.json output=%s/out%zu",
+            dir, dir, dir, i);
+        if (say(words, text, sizeof text)) fail_msg("%s: %s", words, text);
+        assert_non_null(strstr(text, "weights_xxh64"));
+    }
+}
+
+static void mistakes_are_one_line(void **state)
+{
+    static const struct {
+        int         code;
+        const char *words, *what;
+    } c[] = {
+        {2, "plan", "which model? give --model"},
+        {2, "plan --model gpt2", "on which machines? give --cluster"},
+        {2, "plan --model gpt2 --cluster '2 x a100-80g'", "give --batch"},
+        {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --emit jax",
+         "'jax' is none of: megatron deepspeed torchtitan paddle"},
+        {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --emit deepspeed pp=2",
+         "pp=2: the engine has no words for stages"},
+        {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 tp=5",
+         "tp=5 does not divide the model's 12 attention heads"},
+        {1, "plan --model gpt3-175b --cluster '8 x a100-80g' --batch 8 --seq 2048",
+         "times as many devices would do"},
+        {2, "plan --model resnet50 --cluster '8 x a100-80g' --batch 8", "no transformer"},
+    };
+    char text[8192];
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(c); i++) {
+        int code = say(c[i].words, text, sizeof text);
+        if (code != c[i].code || !strstr(text, c[i].what))
+            fail_msg("%s: %d, %s", c[i].words, code, text);
+        assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_run),
+        cmocka_unit_test(mistakes_are_one_line),
+    };
+    strcpy(dir, "/tmp/weft_plan_XXXXXX");
+    if (!mkdtemp(dir)) return 1;
+    int  failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char line[128];
+    snprintf(line, sizeof line, "rm -rf %s", dir);
+    return system(line) || failed;
+}
