@@ -106,7 +106,7 @@ typedef struct weft_search_problem {
     int                         batch;
     weft_search_pins            pins;
     int                         n_best;     /* 0: 5 */
-    bool                        exhaustive; /* leave nothing out, to test with */
+    bool                        exhaustive; /* nothing is left out for its time, to test with */
 } weft_search_problem;
 
 /* ---- the answer ---- */
