@@ -105,8 +105,8 @@ typedef struct weft_search_problem {
     weft_search_model           model;
     int                         batch;
     weft_search_pins            pins;
-    int                         n_best;     /* 0: 5 */
-    bool                        exhaustive; /* nothing is left out for its time, to test with */
+    int                         n_best; /* 0: 5 */
+    bool exhaustive; /* nothing is left out for its time, to test with */
 } weft_search_problem;
 
 /* ---- the answer ---- */
