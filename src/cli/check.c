@@ -235,7 +235,8 @@ static void say(const job *j, double measured, const weft_text *ignored, weft_te
     if (ignored->n) weft_text_add(t, "not looked at: %s\n", ignored->s);
 }
 
-static void say_json(const job *j, double measured, weft_text *t)
+static void say_json(const job *j, double measured, const weft_text *ignored,
+                     weft_text *t)
 {
     const weft_prediction *p = &j->now;
     const weft_cost_score *s = &p->score;
@@ -253,7 +254,9 @@ static void say_json(const job *j, double measured, weft_text *t)
         s->compute_s, s->again_s, s->comm_s, s->host_s, s->p2p_s, s->bubble_s, s->dp_s,
         s->optimizer_s, s->fixed_s);
     if (measured > 0) weft_text_add(t, " \"measured_s\": %.6g,\n", measured);
-    weft_text_add(t, " \"changes\": [");
+    weft_text_add(t, " \"not_looked_at\": ");
+    weft_text_put_quoted(t, ignored->n ? ignored->s : "");
+    weft_text_add(t, ",\n \"changes\": [");
     for (int i = 0; i < j->n_change; i++)
         weft_text_add(t, "%s{\"change\": \"%s\", \"step_s\": %.6g, \"mem_bytes\": %.0f}",
                       i ? ", " : "", j->change[i].text, j->change[i].p.step_s,
@@ -358,7 +361,7 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
     WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
     find_changes(j);
     if (w->json)
-        say_json(j, measured, out);
+        say_json(j, measured, &ignored, out);
     else
         say(j, measured, &ignored, out);
     WEFT_GO(weft_text_status(out));

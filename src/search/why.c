@@ -31,9 +31,9 @@ static const char *cause(const char *name, const weft_search_choice *b,
         return b->point.zero > 2 ? ": weights are gathered layer by layer"
                                  : ": large parameters are summed over many replicas";
     if (!strcmp(name, "compute"))
-        return v->micro_batch * 1.0 < 2
-                   ? ": smaller products, or stages that do not divide"
-                   : ": stages that do not divide evenly";
+        return b->point.pp < 2      ? ": smaller products on each device"
+               : v->micro_batch < 2 ? ": smaller products, or stages that do not divide"
+                                    : ": stages that do not divide evenly";
     return "";
 }
 

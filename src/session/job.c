@@ -228,11 +228,12 @@ static weft_status resolve(weft_job *j)
                          j->file, (long long)j->lr_schedule.decay_steps,
                          (long long)j->lr_schedule.warmup);
     const weft_job_plan *p = &j->plan;
-    if (p->file && (p->mesh || p->pp > 1 || p->zero || p->sp || p->ring || p->chunks > 1))
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "%s: plan says it all: leave out mesh, pp, zero, sp, ring and chunks",
-            j->file);
+    if (p->file && (p->mesh || p->pp > 1 || p->zero || p->sp || p->ring ||
+                    p->chunks > 1 || (p->schedule && strcmp(p->schedule, "1f1b"))))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: plan says it all: leave out mesh, pp, zero, sp, ring, "
+                         "schedule and chunks",
+                         j->file);
     return weft_job__check_cut(j);
 }
 
