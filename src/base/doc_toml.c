@@ -104,7 +104,7 @@ static weft_status twice(const weft_reader *r, const char *key)
 
 /* ---- strings ---- */
 
-/* Behind a backslash; TOML's escapes are JSON's, without '/', and \UXXXXXXXX. */
+/* Behind a backslash: JSON's escapes but for the slash, and U with eight digits. */
 static weft_status read_escape(weft_reader *r, char **o)
 {
     if (accept(r, 'U')) {
@@ -120,7 +120,7 @@ static weft_status read_escape(weft_reader *r, char **o)
         *o += weft_escape_put_utf8(c, *o);
         return WEFT_OK;
     }
-    int n = weft_escape_read(&r->p, r->end, *o);
+    int n = peek(r) == '/' ? 0 : weft_escape_read(&r->p, r->end, *o);
     if (!n) return weft_base__fail(r, "a bad escape inside a string");
     *o += n;
     return WEFT_OK;

@@ -177,12 +177,8 @@ static double tokens_per_device(const job *j, double step_s)
            ((double)j->c.dp * j->c.tp * j->c.pp * j->c.cp);
 }
 
-typedef struct part {
-    const char *name;
-    double      x;
-} part;
-
-static void say_parts(const part *p, int n, const char *unit, double scale, weft_text *t)
+static void say_parts(const weft_cost_part *p, int n, const char *unit, double scale,
+                      weft_text *t)
 {
     for (int i = 0; i < n; i++)
         if (p[i].x / scale >= 0.005)
@@ -191,21 +187,11 @@ static void say_parts(const part *p, int n, const char *unit, double scale, weft
 
 static void say(const job *j, double measured, const weft_text *ignored, weft_text *t)
 {
-    const weft_prediction *p      = &j->now;
-    const weft_cost_score *s      = &p->score;
-    const part             time[] = {{"compute", s->compute_s},
-                                     {"compute again", s->again_s},
-                                     {"waiting for wires", s->comm_s},
-                                     {"waiting for the host", s->host_s},
-                                     {"between stages", s->p2p_s},
-                                     {"pipeline idle", s->bubble_s},
-                                     {"gradients, weights", s->dp_s},
-                                     {"optimizer", s->optimizer_s},
-                                     {"fixed", s->fixed_s}};
-    const part             mem[]  = {{"weights, gradients", s->weight_bytes},
-                                     {"optimizer state", s->state_bytes},
-                                     {"activations", s->keep_bytes + s->work_bytes},
-                                     {"engine", s->engine_bytes}};
+    const weft_prediction *p = &j->now;
+    const weft_cost_score *s = &p->score;
+    weft_cost_part         time[WEFT_COST_N_TIME], mem[WEFT_COST_N_MEMORY];
+    weft_cost_time_parts(s, time);
+    weft_cost_memory_parts(s, mem);
     weft_text_add(t, "%s: %.1f of %.1f GB on the fullest device (stage %d)\n",
                   p->fits ? "fits" : "DOES NOT FIT", p->mem_bytes / 1e9,
                   s->mem_limit / 1e9, s->tightest);

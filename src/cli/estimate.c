@@ -65,23 +65,9 @@ static void explain(const char *id, const weft_prediction *p, weft_text *t)
     weft_text_add(t, "  micro-batch %d, %d chunk%s a stage, recompute %s\n",
                   p->micro_batch, p->chunks, p->chunks > 1 ? "s" : "",
                   again[p->recompute]);
-    const struct {
-        const char *name;
-        double      x;
-    } time[] = {{"compute", s->compute_s},
-                {"compute again", s->again_s},
-                {"waiting for wires", s->comm_s},
-                {"waiting for the host", s->host_s},
-                {"between stages", s->p2p_s},
-                {"pipeline idle", s->bubble_s},
-                {"gradients, weights", s->dp_s},
-                {"optimizer", s->optimizer_s},
-                {"fixed", s->fixed_s}},
-      mem[]  = {{"weights, gradients", s->weight_bytes},
-                {"optimizer state", s->state_bytes},
-                {"activations", s->keep_bytes},
-                {"working", s->work_bytes},
-                {"engine", s->engine_bytes}};
+    weft_cost_part time[WEFT_COST_N_TIME], mem[WEFT_COST_N_MEMORY];
+    weft_cost_time_parts(s, time);
+    weft_cost_memory_parts(s, mem);
     for (size_t i = 0; i < WEFT_COUNT(time); i++)
         weft_text_add(t, "  %-22s %11.6f s %5.1f %%\n", time[i].name, time[i].x,
                       100 * time[i].x / p->step_s);

@@ -154,4 +154,19 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
 /* Layers of stage s when n are dealt as evenly as can be to pp stages: the ends get fewer. */
 int weft_cost_even_cut(int n, int pp, int s);
 
+/* What a score is made of, in words for people: seconds, then bytes. */
+typedef struct weft_cost_part {
+    const char *name;
+    double      x;
+} weft_cost_part;
+
+enum {
+    WEFT_COST_N_TIME   = 9,
+    WEFT_COST_N_MEMORY = 5
+};
+
+void weft_cost_time_parts(const weft_cost_score *s, weft_cost_part out[WEFT_COST_N_TIME]);
+void weft_cost_memory_parts(const weft_cost_score *s,
+                            weft_cost_part         out[WEFT_COST_N_MEMORY]);
+
 #endif

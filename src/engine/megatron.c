@@ -210,7 +210,7 @@ static weft_status read_unknown(reader *r, const char *name)
     for (size_t i = 0; i < WEFT_COUNT(words); i++) known[n++] = words[i].name;
     for (int i = 0; i < N_SPECIAL; i++) known[n++] = special[i];
     const char *near = strlen(name) < 64 ? weft_suggest(name, known, n) : NULL;
-    if (near && strlen(name) > 12)
+    if (near && strlen(name) > 9)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: unknown argument '%.80s', did you mean '%s'?",
                          r->file, name, near);
     weft_engine__ignore(r->ignored, name);

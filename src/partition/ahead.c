@@ -9,8 +9,6 @@
  *
  * What may run beside what is found in the memory plan alone, so nothing is assumed about graphs or operators;
  * weft_program_verify checks the outcome as it checks every program. */
-#include <string.h>
-
 #include "partition/partition_priv.h"
 
 /* A run of collectives one behind the other. */
@@ -28,7 +26,7 @@ typedef struct ahead {
     int               n_old;
     const weft_actor *old; /* the actors as they were */
     int *first, *n_piece;  /* of each of them: the actors that its pieces became */
-    int  cap_actor, cap_edge;
+    weft_partition__more more;
 } ahead;
 
 static bool is_call(const weft_instr *i)
@@ -94,26 +92,11 @@ static weft_status find_calls(ahead *k, double *hidden)
 
 /* ---- pieces ---- */
 
-static weft_status add_actor(ahead *k, const char *name, weft_stream_kind stream,
-                             const weft_instr *instr, int n, int *out)
-{
-    weft_program *p = k->p;
-    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->actor, &k->cap_actor, p->n_actor + 1,
-                             sizeof *p->actor));
-    weft_actor *a = &p->actor[p->n_actor];
-    *a            = (weft_actor){.name = name, .stream = stream, .n_instr = n};
-    a->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, n + 1);
-    WEFT_TRY(weft_arena_status(p->arena));
-    for (int i = 0; i < n; i++) a->instr[i] = instr[i];
-    *out = p->n_actor++;
-    return WEFT_OK;
-}
-
 /* A piece that does nothing: where an actor begins or ends with a collective. */
 static weft_status add_mark(ahead *k, const char *name, int *out)
 {
     weft_instr mark = weft_partition__bare(WEFT_INSTR_MARK, name);
-    return add_actor(k, name, WEFT_STREAM_COMPUTE, &mark, 1, out);
+    return weft_partition__more_actor(&k->more, name, WEFT_STREAM_COMPUTE, &mark, 1, out);
 }
 
 static const char *named(ahead *k, const weft_actor *a, const char *what, int n)
@@ -158,8 +141,9 @@ static weft_status cut_actor(ahead *k, int actor, int *begin)
         }
         while (end < a->n_instr && !is_cut(k, actor, end)) end++;
         begin[n] = i;
-        WEFT_TRY(add_actor(k, named(k, a, "", n), WEFT_STREAM_COMPUTE, &a->instr[i],
-                           end - i, &at));
+        WEFT_TRY(weft_partition__more_actor(&k->more, named(k, a, "", n),
+                                            WEFT_STREAM_COMPUTE, &a->instr[i], end - i,
+                                            &at));
         n++;
         i = end;
     }
@@ -171,11 +155,8 @@ static weft_status cut_actor(ahead *k, int actor, int *begin)
 
 static weft_status add_edge(ahead *k, int from, int to)
 {
-    weft_program *p = k->p;
-    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->edge, &k->cap_edge, p->n_edge + 1,
-                             sizeof *p->edge));
-    p->edge[p->n_edge++] = (weft_edge){.from = from, .to = to, .credits = 1};
-    return WEFT_OK;
+    return weft_partition__more_edge(&k->more,
+                                     (weft_edge){.from = from, .to = to, .credits = 1});
 }
 
 /* The last piece that begins before the calls, and the first that begins where they are wanted. */
@@ -189,8 +170,9 @@ static weft_status add_calls(ahead *k, int actor, const int *begin)
         for (int n = 0; n < k->n_piece[actor]; n++)
             if (begin[n] < c->at) before = n;
         for (int n = k->n_piece[actor] - 1; n >= 0 && begin[n] >= c->end; n--) behind = n;
-        WEFT_TRY(add_actor(k, named(k, a, "comm", i), WEFT_STREAM_COMM, &a->instr[c->at],
-                           c->n, &c->by));
+        WEFT_TRY(weft_partition__more_actor(&k->more, named(k, a, "comm", i),
+                                            WEFT_STREAM_COMM, &a->instr[c->at], c->n,
+                                            &c->by));
         WEFT_TRY(add_edge(k, k->first[actor] + before, c->by));
         WEFT_TRY(add_edge(k, c->by, k->first[actor] + behind));
     }
@@ -236,15 +218,11 @@ static weft_status rebuild(ahead *k)
     int           most = 0;
     for (int a = 0; a < k->n_old; a++)
         if (k->old[a].n_instr > most) most = k->old[a].n_instr;
-    int *begin      = WEFT_ARENA_ARRAY(k->tmp, int, most + 4);
-    k->first        = WEFT_ARENA_ARRAY(k->tmp, int, k->n_old + 1);
-    k->n_piece      = WEFT_ARENA_ARRAY(k->tmp, int, k->n_old + 1);
-    weft_actor *own = WEFT_ARENA_ARRAY(p->arena, weft_actor, k->n_old + 1);
+    int *begin = WEFT_ARENA_ARRAY(k->tmp, int, most + 4);
+    k->first   = WEFT_ARENA_ARRAY(k->tmp, int, k->n_old + 1);
+    k->n_piece = WEFT_ARENA_ARRAY(k->tmp, int, k->n_old + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
-    WEFT_TRY(weft_arena_status(p->arena));
-    memcpy(own, k->old, sizeof *own * (size_t)k->n_old);
-    p->actor     = own;
-    k->cap_actor = k->n_old + 1;
+    WEFT_TRY(weft_partition__more_start(p, &k->more));
     for (int a = 0; a < k->n_old; a++) {
         if (!has_calls(k, a)) continue;
         WEFT_TRY(cut_actor(k, a, begin));

@@ -41,16 +41,16 @@ typedef struct cut {
 } cut;
 
 typedef struct overlap {
-    weft_program *p;
-    weft_arena   *tmp;
-    int64_t       room; /* bytes a bucket should have */
-    int           reduce, at;
-    int           n_sum, n_bucket, n_cut;
-    sum          *sum;
-    bucket       *bucket;
-    cut          *cut;
-    int          *of; /* buffer -> bucket, -1 none */
-    int           cap_actor, cap_edge;
+    weft_program        *p;
+    weft_arena          *tmp;
+    int64_t              room; /* bytes a bucket should have */
+    int                  reduce, at;
+    int                  n_sum, n_bucket, n_cut;
+    sum                 *sum;
+    bucket              *bucket;
+    cut                 *cut;
+    int                 *of; /* buffer -> bucket, -1 none */
+    weft_partition__more more;
 } overlap;
 
 /* ---- what can be moved ---- */
@@ -204,19 +204,6 @@ static weft_status find_sums(overlap *k)
 
 /* ---- buckets and the pieces that finish them ---- */
 
-static weft_status add_actor(overlap *k, const char *name, weft_stream_kind stream, int n,
-                             int *out)
-{
-    weft_program *p = k->p;
-    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->actor, &k->cap_actor, p->n_actor + 1,
-                             sizeof *p->actor));
-    weft_actor *a = &p->actor[p->n_actor];
-    *a            = (weft_actor){.name = name, .stream = stream};
-    a->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, n + 1);
-    *out          = p->n_actor++;
-    return weft_arena_status(p->arena);
-}
-
 static weft_status make_buckets(overlap *k)
 {
     k->bucket = WEFT_ARENA_ARRAY(k->tmp, bucket, k->n_sum + 1);
@@ -232,7 +219,8 @@ static weft_status make_buckets(overlap *k)
             b->n++;
         }
         const char *name = weft_arena_printf(k->p->arena, "reduce.%d", k->n_bucket);
-        WEFT_TRY(add_actor(k, name, WEFT_STREAM_COMM, b->n, &b->actor));
+        WEFT_TRY(weft_partition__more_actor(&k->more, name, WEFT_STREAM_COMM, NULL, b->n,
+                                            &b->actor));
         weft_actor *a = &k->p->actor[b->actor], *r = &k->p->actor[k->reduce];
         for (int x = 0; x < b->n; x++) {
             a->instr[a->n_instr] = r->instr[k->sum[b->first + x].instr];
@@ -260,8 +248,9 @@ static weft_status cut_merge(overlap *k, cut *c)
     c->merge = merge_behind(k->p, c->actor);
     if (c->merge < 0) return WEFT_OK;
     int kept = 0, n = k->p->actor[c->merge].n_instr;
-    WEFT_TRY(add_actor(k, weft_arena_printf(k->p->arena, "merge.%d", c->bucket),
-                       WEFT_STREAM_COMPUTE, n, &c->part));
+    WEFT_TRY(weft_partition__more_actor(
+        &k->more, weft_arena_printf(k->p->arena, "merge.%d", c->bucket),
+        WEFT_STREAM_COMPUTE, NULL, n, &c->part));
     weft_actor *m = &k->p->actor[c->merge], *part = &k->p->actor[c->part];
     for (int i = 0; i < n; i++)
         if (k->of[m->instr[i].out[0].buffer] == c->bucket)
@@ -287,8 +276,9 @@ static weft_status make_cuts(overlap *k)
         cut c = {.actor = s->writer, .end = s->last + 1, .bucket = b};
         WEFT_TRY(cut_merge(k, &c));
         const char *name = k->p->actor[c.actor].name;
-        WEFT_TRY(add_actor(k, weft_arena_printf(k->p->arena, "%s.to.%d", name, b),
-                           k->p->actor[c.actor].stream, c.end - begin, &c.piece));
+        WEFT_TRY(weft_partition__more_actor(
+            &k->more, weft_arena_printf(k->p->arena, "%s.to.%d", name, b),
+            k->p->actor[c.actor].stream, NULL, c.end - begin, &c.piece));
         weft_actor *from = &k->p->actor[c.actor], *to = &k->p->actor[c.piece];
         for (int i = begin; i < c.end; i++) to->instr[to->n_instr++] = from->instr[i];
         k->cut[k->n_cut++] = c;
@@ -366,15 +356,6 @@ static weft_status make_lists(overlap *k)
     return WEFT_OK;
 }
 
-static weft_status add_edge(overlap *k, weft_edge e)
-{
-    weft_program *p = k->p;
-    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->edge, &k->cap_edge, p->n_edge + 1,
-                             sizeof *p->edge));
-    p->edge[p->n_edge++] = e;
-    return WEFT_OK;
-}
-
 /* Edges of a cut actor are its pieces' too. */
 static weft_status spread_edges(overlap *k)
 {
@@ -385,7 +366,7 @@ static weft_status spread_edges(overlap *k)
             if (e.from == k->cut[c].actor) e.from = k->cut[c].piece;
             if (e.to == k->cut[c].actor) e.to = k->cut[c].piece;
             if (e.from != k->p->edge[i].from || e.to != k->p->edge[i].to)
-                WEFT_TRY(add_edge(k, e));
+                WEFT_TRY(weft_partition__more_edge(&k->more, e));
         }
     for (int i = 0; i < k->p->n_edge; i++)
         if (works(k->p, k->p->edge[i].from) && works(k->p, k->p->edge[i].to))
@@ -412,10 +393,10 @@ static weft_status bucket_edges(overlap *k, int next)
             if (k->p->actor[a].stream != WEFT_STREAM_COMPUTE || a == next) continue;
             e.from = a;
             if (writes_any(k, &k->p->actor[a], b) && fires(k->p, a))
-                WEFT_TRY(add_edge(k, e));
+                WEFT_TRY(weft_partition__more_edge(&k->more, e));
         }
         e = (weft_edge){.from = e.to, .to = next, .credits = 1, .per_step = true};
-        WEFT_TRY(add_edge(k, e));
+        WEFT_TRY(weft_partition__more_edge(&k->more, e));
     }
     return WEFT_OK;
 }
@@ -424,15 +405,7 @@ static weft_status rebuild(overlap *k)
 {
     weft_program *p    = k->p;
     int           next = p->firing[WEFT_STREAM_COMPUTE][k->at + 1].actor;
-    weft_actor   *own  = WEFT_ARENA_ARRAY(p->arena, weft_actor, p->n_actor + 1);
-    weft_edge    *edge = WEFT_ARENA_ARRAY(p->arena, weft_edge, p->n_edge + 1);
-    WEFT_TRY(weft_arena_status(p->arena));
-    for (int i = 0; i < p->n_actor; i++) own[i] = p->actor[i];
-    for (int i = 0; i < p->n_edge; i++) edge[i] = p->edge[i];
-    p->actor     = own;
-    p->edge      = edge;
-    k->cap_actor = p->n_actor + 1;
-    k->cap_edge  = p->n_edge + 1;
+    WEFT_TRY(weft_partition__more_start(p, &k->more));
     WEFT_TRY(make_buckets(k));
     WEFT_TRY(make_cuts(k));
     WEFT_TRY(make_lists(k));

@@ -75,6 +75,20 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
 /* What instructions write of an accumulator: its bytes are rounded up, and nobody writes the rest. */
 weft_operand weft_partition__whole(const weft_segment *s, int storage);
 
+/* ---- more.c ---- */
+
+typedef struct weft_partition__more {
+    weft_program *p;
+    int           cap_actor, cap_edge;
+} weft_partition__more;
+
+weft_status weft_partition__more_start(weft_program *p, weft_partition__more *m);
+/* With room for n instructions: those given, or (NULL) none yet. */
+weft_status weft_partition__more_actor(weft_partition__more *m, const char *name,
+                                       weft_stream_kind stream, const weft_instr *instr,
+                                       int n, int *out);
+weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
+
 /* ---- early.c ---- */
 
 /* l, of graph `of`: gathers of what is kept in parts move up, a bucket ahead of their use. */

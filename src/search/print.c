@@ -56,21 +56,15 @@ static void put_part(weft_text *t, const char *name, double x, double scale,
 
 static void put_score(const weft_cost_score *s, weft_text *t)
 {
-    put_part(t, "compute", s->compute_s, 1, "s");
-    put_part(t, "compute again", s->again_s, 1, "s");
-    put_part(t, "waiting for wires", s->comm_s, 1, "s");
-    put_part(t, "waiting for the host", s->host_s, 1, "s");
-    put_part(t, "between stages", s->p2p_s, 1, "s");
-    put_part(t, "pipeline idle", s->bubble_s, 1, "s");
-    put_part(t, "gradients, weights", s->dp_s, 1, "s");
-    put_part(t, "optimizer", s->optimizer_s, 1, "s");
-    put_part(t, "fixed", s->fixed_s, 1, "s");
+    weft_cost_part time[WEFT_COST_N_TIME], mem[WEFT_COST_N_MEMORY];
+    weft_cost_time_parts(s, time);
+    weft_cost_memory_parts(s, mem);
+    for (int i = 0; i < WEFT_COST_N_TIME; i++)
+        put_part(t, time[i].name, time[i].x, 1, "s");
     weft_text_add(t, "memory %.1f of %.1f GB on the fullest device (stage %d)\n",
                   s->mem_bytes / 1e9, s->mem_limit / 1e9, s->tightest);
-    put_part(t, "weights, gradients", s->weight_bytes, 1e9, "GB");
-    put_part(t, "optimizer state", s->state_bytes, 1e9, "GB");
-    put_part(t, "activations", s->keep_bytes + s->work_bytes, 1e9, "GB");
-    put_part(t, "engine", s->engine_bytes, 1e9, "GB");
+    for (int i = 0; i < WEFT_COST_N_MEMORY; i++)
+        put_part(t, mem[i].name, mem[i].x, 1e9, "GB");
 }
 
 static void put_kinds(const weft_search_machines *m, unsigned kinds, weft_text *t)

@@ -69,6 +69,7 @@ static void mistakes(void **state)
     refused("a = 0xzz", "f:1: 0xzz is no number");
     refused("[a", "f:1: expected ']', got the end of the text");
     refused("a = \"\\q\"", "f:1: a bad escape");
+    refused("a = \"\\/\"", "f:1: a bad escape");
 }
 
 int main(void)

@@ -74,6 +74,7 @@ static void megatron_mistakes(void **state)
     refused(WEFT_ENGINE_MEGATRON, "--num-layers twelve", "expected a whole number");
     refused(WEFT_ENGINE_MEGATRON, "--tensor-model-paralel-size 2",
             "did you mean '--tensor-model-parallel-size'?");
+    refused(WEFT_ENGINE_MEGATRON, "--hidden-sze 64", "did you mean '--hidden-size'?");
     refused(WEFT_ENGINE_MEGATRON, "--recompute-granularity some",
             "expected full or selective");
     refused(WEFT_ENGINE_MEGATRON,

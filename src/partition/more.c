@@ -1,0 +1,42 @@
+/* A finished program that gets more actors and edges: for passes over programs (overlap.c, ahead.c). */
+#include "partition/partition_priv.h"
+
+typedef weft_partition__more more;
+
+weft_status weft_partition__more_start(weft_program *p, more *m)
+{
+    *m = (more){.p = p, .cap_actor = p->n_actor + 1, .cap_edge = p->n_edge + 1};
+    weft_actor *actor = WEFT_ARENA_ARRAY(p->arena, weft_actor, m->cap_actor);
+    weft_edge  *edge  = WEFT_ARENA_ARRAY(p->arena, weft_edge, m->cap_edge);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < p->n_actor; i++) actor[i] = p->actor[i];
+    for (int i = 0; i < p->n_edge; i++) edge[i] = p->edge[i];
+    p->actor = actor;
+    p->edge  = edge;
+    return WEFT_OK;
+}
+
+weft_status weft_partition__more_actor(more *m, const char *name, weft_stream_kind stream,
+                                       const weft_instr *instr, int n, int *out)
+{
+    weft_program *p = m->p;
+    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->actor, &m->cap_actor, p->n_actor + 1,
+                             sizeof *p->actor));
+    weft_actor *a = &p->actor[p->n_actor];
+    *a            = (weft_actor){.name = name, .stream = stream};
+    a->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, n + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (; instr && a->n_instr < n; a->n_instr++)
+        a->instr[a->n_instr] = instr[a->n_instr];
+    *out = p->n_actor++;
+    return WEFT_OK;
+}
+
+weft_status weft_partition__more_edge(more *m, weft_edge e)
+{
+    weft_program *p = m->p;
+    WEFT_TRY(weft_arena_grow(p->arena, (void **)&p->edge, &m->cap_edge, p->n_edge + 1,
+                             sizeof *p->edge));
+    p->edge[p->n_edge++] = e;
+    return WEFT_OK;
+}
