@@ -3,7 +3,7 @@
 
 bool weft_exchange_can(const weft_exchange *x)
 {
-    if (x->n < 1) return false;
+    if (x->n < 1 || x->near < 0 || (x->near & (x->near - 1))) return false;
     switch (x->algorithm) {
     case WEFT_EXCHANGE_DIRECT: return true;
     case WEFT_EXCHANGE_DOUBLING: return x->kind == WEFT_EXCHANGE_ALL_REDUCE;
@@ -71,10 +71,11 @@ weft_exchange_step weft_exchange_at(const weft_exchange *x, int me, int i)
     return ring(x, me, i, !gathers);
 }
 
-int weft_exchange_sent(const weft_exchange_step *s)
+double weft_exchange_sent(const weft_exchange_step *s)
 {
+    static const double part[] = {1, 0.25, 0.75};
     if (s->to < 0) return 0;
-    return s->send_aside ? 2 * s->send.n : s->send.n;
+    return part[s->part] * (s->send_aside ? 2 : 1) * s->send.n;
 }
 
 int weft_exchange_place(const weft_exchange *x, int share)

@@ -11,7 +11,8 @@
  *
  *     halving    the vector is halved, the distance doubled (partner p^1, p^2, p^4, ..); gathered back the same way.
  *                Adds in the order of the binary tree.  log2 n messages for reduce_scatter, all_gather, each half of
- *                all_reduce; at most 2 more where n is no power of two
+ *                all_reduce; at most 2 more where n is no power of two.  Given `near`, the vector goes in two parts:
+ *                one is exchanged inside hosts while the other crosses for the first time
  *     doubling   the same with the whole vector (all_reduce): log2 n messages, at most 2 more; for small vectors
  *     ring       n - 1 messages to the right neighbour, twice for all_reduce; adds in another order
  *     direct     one message to each other position; who receives adds them all at the end, by the tree */
@@ -39,7 +40,17 @@ typedef struct weft_exchange {
     weft_exchange_kind      kind;
     weft_exchange_algorithm algorithm;
     int                     n; /* positions, shares */
+    /* Halving alone: positions 0 .. near-1, near .. 2 near-1, .. are on one host each; a power of two above 1, or 0:
+     * nothing is known, one part.  Messages between hosts: one more in each half. */
+    int near;
 } weft_exchange;
+
+/* The part of every share that a message carries.  Each part of a vector lies by itself. */
+typedef enum weft_exchange_part {
+    WEFT_EXCHANGE_WHOLE,
+    WEFT_EXCHANGE_FRONT, /* the first quarter: goes ahead */
+    WEFT_EXCHANGE_BACK,
+} weft_exchange_part;
 
 /* Shares first, first + stride, ...: n of them. */
 typedef struct weft_exchange_shares {
@@ -60,14 +71,18 @@ typedef struct weft_exchange_step {
     weft_exchange_use    use;
     bool send_aside, recv_aside; /* the same shares of what is aside travel too */
     bool finish;                 /* after this step, add what is aside */
+    weft_exchange_part part;     /* of the shares */
+    bool
+        behind; /* the next step begins at once; at most one such step runs at a time.. */
+    bool joins; /* ..and this one begins when it is done too */
 } weft_exchange_step;
 
 /* false: no such algorithm for this kind */
 bool               weft_exchange_can(const weft_exchange *x);
 int                weft_exchange_count(const weft_exchange *x, int me);
 weft_exchange_step weft_exchange_at(const weft_exchange *x, int me, int i);
-/* Shares that a step sends, those aside counted. */
-int weft_exchange_sent(const weft_exchange_step *s);
+/* Shares that a step sends, those aside counted; parts count as what they are of one. */
+double weft_exchange_sent(const weft_exchange_step *s);
 /* The place of a share in an all_reduce's vector, so that what halving sends lies in one piece; for other kinds
  * share k lies at k. */
 int weft_exchange_place(const weft_exchange *x, int share);

@@ -5,7 +5,7 @@
 #include "exchange/exchange.h"
 
 enum {
-    EXCHANGE_MAX = 2 * 31 + 4 /* steps of halving at 2^31 positions */
+    EXCHANGE_MAX = 4 * 31 + 4 /* steps of halving in two parts at 2^31 positions */
 };
 
 typedef struct exchange_list {

@@ -12,12 +12,16 @@ typedef struct message {
 typedef struct position {
     int      rank, node, step, n_step;
     int      n_port;
-    bool     waits;  /* for a message, since */
-    double   sent_s; /* its own message of this step has left */
-    message *box;    /* what has come and was not awaited yet */
+    bool     waits;        /* for a message, since */
+    double   sent_s;       /* its own message of this step has left */
+    bool     behind, held; /* an earlier step still waits; the next one does for it */
+    int      behind_from;
+    double   behind_s; /* its message has left; then, when it was done */
+    double   done_s;   /* the step before */
+    message *box;      /* what has come and was not awaited yet */
     int      n_box, cap_box;
     double   out_free_s, in_free_s; /* its own link */
-    int      n_sent;
+    int      n_sent, n_far;
     double   bytes;
 } position;
 
@@ -108,20 +112,49 @@ static bool take(position *p, int from, double *there)
     return false;
 }
 
+/* To the next step, when the one left behind allows it. */
+static void go_on(run *r, int who)
+{
+    position *p = &r->p[who];
+    double    s = p->done_s;
+    p->held     = false;
+    if (p->step == p->n_step) return;
+    if (weft_exchange_at(r->x, who, p->step).joins) {
+        p->held = p->behind;
+        s       = fmax(s, p->behind_s);
+    }
+    if (!p->held) push(r, s, who);
+}
+
 /* The step is over when its message has left and the awaited one is there. */
 static void end_step(run *r, int who, double there)
 {
-    position *p   = &r->p[who];
-    double    end = fmax(p->sent_s, there);
-    p->waits      = false;
-    if (end > r->last_s) r->last_s = end;
-    if (++p->step < p->n_step) push(r, end, who);
+    position *p = &r->p[who];
+    p->done_s   = fmax(p->sent_s, there);
+    p->waits    = false;
+    p->step++;
+    if (p->done_s > r->last_s) r->last_s = p->done_s;
+    go_on(r, who);
 }
 
+static void end_behind(run *r, int who, double there)
+{
+    position *p = &r->p[who];
+    p->behind   = false;
+    p->behind_s = fmax(p->behind_s, there);
+    if (p->behind_s > r->last_s) r->last_s = p->behind_s;
+    if (p->held) go_on(r, who);
+}
+
+/* Messages of one sender are taken in the order sent, so the step left behind comes first. */
 static weft_status deliver(run *r, int from, int to, double there)
 {
     position *p = &r->p[to];
     void     *v = p->box;
+    if (p->behind && p->behind_from == from) {
+        end_behind(r, to, there);
+        return WEFT_OK;
+    }
     if (p->waits && weft_exchange_at(r->x, to, p->step).from == from) {
         end_step(r, to, there);
         return WEFT_OK;
@@ -132,24 +165,37 @@ static weft_status deliver(run *r, int from, int to, double there)
     return WEFT_OK;
 }
 
+static weft_status send(run *r, int who, const weft_exchange_step *s, double now)
+{
+    position *p = &r->p[who], *q = &r->p[s->to];
+    double    there, bytes       = weft_exchange_sent(s) * r->share_bytes;
+    WEFT_TRY(carry(r, p, q, now, bytes, &p->sent_s, &there));
+    p->n_sent++;
+    p->n_far += p->node != q->node;
+    p->bytes += bytes;
+    return deliver(r, who, s->to, there);
+}
+
 static weft_status begin_step(run *r, int who, double now)
 {
-    position          *p = &r->p[who];
-    weft_exchange_step s = weft_exchange_at(r->x, who, p->step);
-    double             there;
-    p->sent_s = now;
-    if (s.to >= 0) {
-        double bytes = weft_exchange_sent(&s) * r->share_bytes;
-        WEFT_TRY(carry(r, p, &r->p[s.to], now, bytes, &p->sent_s, &there));
-        p->n_sent++;
-        p->bytes += bytes;
-        WEFT_TRY(deliver(r, who, s.to, there));
-    }
-    there = now;
-    if (s.from < 0 || take(p, s.from, &there))
+    position          *p     = &r->p[who];
+    weft_exchange_step s     = weft_exchange_at(r->x, who, p->step);
+    double             there = now;
+    p->sent_s                = now;
+    if (s.to >= 0) WEFT_TRY(send(r, who, &s, now));
+    bool came = s.from < 0 || take(p, s.from, &there);
+    if (s.behind) {
+        p->behind      = true;
+        p->behind_from = s.from;
+        p->behind_s    = p->sent_s;
+        p->sent_s      = now;
+        if (came) end_behind(r, who, there);
+        end_step(r, who, now);
+    } else if (came) {
         end_step(r, who, there);
-    else
+    } else {
         p->waits = true;
+    }
     return WEFT_OK;
 }
 
@@ -208,11 +254,13 @@ weft_status weft_sim_exchange(const weft_exchange *x, const int32_t *rank,
     *out = (weft_sim_exchange_result){.seconds = r.last_s};
     for (int i = 0; i < x->n; i++) {
         const position *p = &r.p[i];
-        if (p->step < p->n_step) /* our own mistake: nobody sends what it awaits */
+        if (p->step < p->n_step ||
+            p->behind) /* our own mistake: nobody sends what it awaits */
             WEFT_GO(WEFT_FAIL(WEFT_ERR_INTERNAL,
                               "position %d of %d waits for ever in step %d", i, x->n,
                               p->step));
         if (p->n_sent > out->most_sent) out->most_sent = p->n_sent;
+        if (p->n_far > out->most_far) out->most_far = p->n_far;
         if (p->bytes > out->most_bytes) out->most_bytes = p->bytes;
     }
 out:

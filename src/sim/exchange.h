@@ -16,6 +16,7 @@
 typedef struct weft_sim_exchange_result {
     double seconds;    /* until the last has all */
     int    most_sent;  /* messages of one position */
+    int    most_far;   /* of those, to other nodes */
     double most_bytes; /* that one position sent */
 } weft_sim_exchange_result;
 

@@ -14,25 +14,29 @@
 
 enum {
     MAX_N = 130,
+    PARTS = 2, /* of a share: front, back */
 };
 
 typedef struct letter {
-    int   from;
-    bool  aside, used;
-    float x[2][MAX_N]; /* by share; [1]: aside */
+    int                from;
+    bool               aside, used;
+    weft_exchange_part part;
+    float              x[2][MAX_N][PARTS]; /* by share; [1]: aside */
 } letter;
 
 typedef struct position {
-    int   step, n_sent;
-    bool  sent; /* in this step */
-    float x[MAX_N], aside[MAX_N];
-    float got[MAX_N]; /* direct: the own share, by position */
+    int                step, n_sent, n_far;
+    bool               sent;   /* in this step */
+    bool               behind; /* a step is still open: */
+    weft_exchange_step open;
+    float              x[MAX_N][PARTS], aside[MAX_N][PARTS];
+    float              got[MAX_N][PARTS]; /* direct: the own share, by position */
     letter
         box[MAX_N]; /* one a sender is enough: who sends twice waits in between, here */
 } position;
 
 static position *p;
-static float     in[MAX_N][MAX_N], sum[MAX_N]; /* [position][share] */
+static float     in[MAX_N][MAX_N][PARTS], sum[MAX_N][PARTS]; /* [position][share] */
 
 static float noise(unsigned *seed)
 {
@@ -46,13 +50,20 @@ static void fill(const weft_exchange *x)
     memset(p, 0, sizeof *p * (size_t)x->n);
     for (int i = 0; i < x->n; i++) {
         all[i] = in[i];
-        for (int k = 0; k < x->n; k++) {
-            in[i][k]  = noise(&seed);
-            bool own  = x->kind != WEFT_EXCHANGE_ALL_GATHER || k == i;
-            p[i].x[k] = own ? in[i][k] : -7;
-        }
+        for (int k = 0; k < x->n; k++)
+            for (int h = 0; h < PARTS; h++) {
+                in[i][k][h]  = noise(&seed);
+                bool own     = x->kind != WEFT_EXCHANGE_ALL_GATHER || k == i;
+                p[i].x[k][h] = own ? in[i][k][h] : -7;
+            }
     }
-    assert_int_equal(weft_comm_sum(WEFT_DTYPE_F32, x->n, all, sum, x->n), WEFT_OK);
+    assert_int_equal(weft_comm_sum(WEFT_DTYPE_F32, x->n, all, sum, x->n * PARTS),
+                     WEFT_OK);
+}
+
+static bool carries(const weft_exchange_step *s, int h)
+{
+    return s->part == WEFT_EXCHANGE_WHOLE || (s->part == WEFT_EXCHANGE_BACK) == h;
 }
 
 /* Letters to one position from another are taken in the order sent: a full place makes the sender wait. */
@@ -60,37 +71,50 @@ static bool send(const weft_exchange *x, int me, const weft_exchange_step *s)
 {
     letter *l = &p[s->to].box[me];
     if (l->used) return false;
-    *l = (letter){.from = me, .aside = s->send_aside, .used = true};
+    *l = (letter){.from = me, .aside = s->send_aside, .used = true, .part = s->part};
     for (int i = 0; i < s->send.n; i++) {
         int k = s->send.first + i * s->send.stride;
         assert_true(k < x->n);
-        l->x[0][k] = x->kind == WEFT_EXCHANGE_ALL_TO_ALL ? in[me][k] : p[me].x[k];
-        l->x[1][k] = p[me].aside[k];
+        for (int h = 0; h < PARTS; h++) {
+            if (!carries(s, h)) continue;
+            bool own      = x->kind == WEFT_EXCHANGE_ALL_TO_ALL;
+            l->x[0][k][h] = own ? in[me][k][h] : p[me].x[k][h];
+            l->x[1][k][h] = p[me].aside[k][h];
+        }
     }
     p[me].n_sent++;
+    p[me].n_far += x->near && me / x->near != s->to / x->near;
     return true;
+}
+
+/* One value of a letter to where it belongs. */
+static void put(const weft_exchange *x, int me, const weft_exchange_step *s,
+                const letter *l, int k, int h)
+{
+    position *q    = &p[me];
+    bool      keep = x->algorithm == WEFT_EXCHANGE_DIRECT && s->use == WEFT_EXCHANGE_ADD;
+    /* what is exchanged among all lies at the sender's place afterwards, and was sent as ours */
+    float v = l->x[0][x->kind == WEFT_EXCHANGE_ALL_TO_ALL ? me : k][h];
+    if (keep)
+        q->got[s->from][h] = v;
+    else if (s->use == WEFT_EXCHANGE_ADD)
+        q->x[k][h] += v;
+    else if (s->use == WEFT_EXCHANGE_ASIDE)
+        q->aside[k][h] = v;
+    else
+        q->x[k][h] = v;
+    if (s->recv_aside) q->aside[k][h] = l->x[1][k][h];
 }
 
 static bool receive(const weft_exchange *x, int me, const weft_exchange_step *s)
 {
-    letter *l    = &p[me].box[s->from];
-    bool    keep = x->algorithm == WEFT_EXCHANGE_DIRECT && s->use == WEFT_EXCHANGE_ADD;
+    letter *l = &p[me].box[s->from];
     if (!l->used) return false;
     assert_int_equal(l->aside, s->recv_aside);
-    for (int i = 0; i < s->recv.n; i++) {
-        int k = s->recv.first + i * s->recv.stride;
-        /* what is exchanged among all lies at the sender's place afterwards, and was sent as ours */
-        float v = l->x[0][x->kind == WEFT_EXCHANGE_ALL_TO_ALL ? me : k];
-        if (keep)
-            p[me].got[s->from] = v;
-        else if (s->use == WEFT_EXCHANGE_ADD)
-            p[me].x[k] += v;
-        else if (s->use == WEFT_EXCHANGE_ASIDE)
-            p[me].aside[k] = v;
-        else
-            p[me].x[k] = v;
-        if (s->recv_aside) p[me].aside[k] = l->x[1][k];
-    }
+    assert_int_equal(l->part, s->part);
+    for (int i = 0; i < s->recv.n; i++)
+        for (int h = 0; h < PARTS; h++)
+            if (carries(s, h)) put(x, me, s, l, s->recv.first + i * s->recv.stride, h);
     l->used = false;
     return true;
 }
@@ -99,28 +123,56 @@ static bool receive(const weft_exchange *x, int me, const weft_exchange_step *s)
 static void add_all(const weft_exchange *x, int me)
 {
     const void *all[MAX_N];
-    p[me].got[me] = in[me][me];
-    for (int i = 0; i < x->n; i++) all[i] = &p[me].got[i];
-    assert_int_equal(weft_comm_sum(WEFT_DTYPE_F32, x->n, all, &p[me].x[me], 1), WEFT_OK);
+    memcpy(p[me].got[me], in[me][me], sizeof in[me][me]);
+    for (int i = 0; i < x->n; i++) all[i] = p[me].got[i];
+    assert_int_equal(weft_comm_sum(WEFT_DTYPE_F32, x->n, all, p[me].x[me], PARTS),
+                     WEFT_OK);
+}
+
+/* What a step left behind awaits is taken as late as possible: when somebody needs it, or another letter of the same
+ * sender. */
+static bool end_behind(const weft_exchange *x, int me)
+{
+    position *q = &p[me];
+    if (!q->behind || !receive(x, me, &q->open)) return false;
+    q->behind = false;
+    return true;
+}
+
+static void next(const weft_exchange *x, int me, const weft_exchange_step *s)
+{
+    position *q = &p[me];
+    for (int k = 0; s->finish && k < x->n; k++)
+        for (int h = 0; h < PARTS; h++) q->x[k][h] += q->aside[k][h];
+    q->sent = false;
+    q->step++;
+    if (x->algorithm == WEFT_EXCHANGE_DIRECT && s->use == WEFT_EXCHANGE_ADD &&
+        q->step == x->n - 1)
+        add_all(x, me);
 }
 
 static bool advance(const weft_exchange *x, int me)
 {
     position *q = &p[me];
-    if (q->step == weft_exchange_count(x, me)) return false;
+    if (q->step == weft_exchange_count(x, me)) return end_behind(x, me);
     weft_exchange_step s     = weft_exchange_at(x, me, q->step);
     bool               moved = false;
+    if (q->behind && (s.joins || s.behind || s.from == q->open.from)) {
+        moved = end_behind(x, me);
+        if (q->behind && (s.joins || s.behind)) return false;
+    }
     if (s.to >= 0 && !q->sent) {
-        if (!send(x, me, &s)) return false;
+        if (!send(x, me, &s)) return moved;
         q->sent = moved = true;
     }
-    if (s.from >= 0 && !receive(x, me, &s)) return moved;
-    for (int k = 0; s.finish && k < x->n; k++) q->x[k] += q->aside[k];
-    q->sent = false;
-    q->step++;
-    if (x->algorithm == WEFT_EXCHANGE_DIRECT && s.use == WEFT_EXCHANGE_ADD &&
-        q->step == x->n - 1)
-        add_all(x, me);
+    if (s.behind) {
+        q->behind = true;
+        q->open   = s;
+    } else if (s.from >= 0) {
+        if (q->behind && s.from == q->open.from) return moved;
+        if (!receive(x, me, &s)) return moved;
+    }
+    next(x, me, &s);
     return true;
 }
 
@@ -132,14 +184,14 @@ static void run(const weft_exchange *x)
         for (int i = x->n - 1; i >= 0; i--) moved |= advance(x, i);
     }
     for (int i = 0; i < x->n; i++) {
-        if (p[i].step != weft_exchange_count(x, i))
+        if (p[i].step != weft_exchange_count(x, i) || p[i].behind)
             fail_msg("%s of %d: position %d is stuck in step %d",
                      weft_exchange_algorithm_name(x->algorithm), x->n, i, p[i].step);
         for (int k = 0; k < x->n; k++) assert_false(p[i].box[k].used);
     }
 }
 
-static float wanted(const weft_exchange *x, int me, int share)
+static const float *wanted(const weft_exchange *x, int me, int share)
 {
     switch (x->kind) {
     case WEFT_EXCHANGE_ALL_GATHER: return in[share][share];
@@ -152,9 +204,10 @@ static void look(const weft_exchange *x)
 {
     bool exact = x->algorithm != WEFT_EXCHANGE_RING;
     for (int i = 0; i < x->n; i++)
-        for (int k = 0; k < x->n; k++) {
+        for (int at = 0; at < PARTS * x->n; at++) {
+            int k = at / PARTS, h = at % PARTS;
             if (x->kind == WEFT_EXCHANGE_REDUCE_SCATTER && k != i) continue;
-            float got = p[i].x[k], want = wanted(x, i, k);
+            float got = p[i].x[k][h], want = wanted(x, i, k)[h];
             if (exact ? got != want : fabsf(got - want) > 1e-4f)
                 fail_msg("%s, kind %d of %d: position %d has %.9g for share %d, not %.9g",
                          weft_exchange_algorithm_name(x->algorithm), (int)x->kind, x->n,
@@ -162,7 +215,7 @@ static void look(const weft_exchange *x)
         }
 }
 
-/* log2 n + 2 for each half. */
+/* log2 n + 2 for each half; in two parts, of those between hosts. */
 static void count(const weft_exchange *x)
 {
     if (x->algorithm != WEFT_EXCHANGE_HALVING && x->algorithm != WEFT_EXCHANGE_DOUBLING)
@@ -170,7 +223,8 @@ static void count(const weft_exchange *x)
     bool twice =
         x->kind == WEFT_EXCHANGE_ALL_REDUCE && x->algorithm == WEFT_EXCHANGE_HALVING;
     double most = (twice ? 2 : 1) * log2(x->n) + 2;
-    for (int i = 0; i < x->n; i++) assert_true(p[i].n_sent <= most);
+    for (int i = 0; i < x->n; i++)
+        assert_true((x->near ? p[i].n_far : p[i].n_sent) <= most);
 }
 
 static void every_algorithm(void **state)
@@ -180,8 +234,22 @@ static void every_algorithm(void **state)
         for (int kind = 0; kind <= WEFT_EXCHANGE_ALL_TO_ALL; kind++)
             for (int a = 0; a <= WEFT_EXCHANGE_DIRECT; a++) {
                 weft_exchange x = {(weft_exchange_kind)kind, (weft_exchange_algorithm)a,
-                                   n};
+                                   n, 0};
                 if (!weft_exchange_can(&x)) continue;
+                run(&x);
+                look(&x);
+                count(&x);
+            }
+}
+
+static void in_two_parts(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MAX_N; n = n < 37 ? n + 1 : n + 31)
+        for (int kind = 0; kind <= WEFT_EXCHANGE_ALL_GATHER; kind++)
+            for (int near = 1; near <= 32; near *= 2) {
+                weft_exchange x = {(weft_exchange_kind)kind, WEFT_EXCHANGE_HALVING, n,
+                                   near};
                 run(&x);
                 look(&x);
                 count(&x);
@@ -205,7 +273,7 @@ static void pieces(void **state)
     (void)state;
     int place[MAX_N], n_at[MAX_N];
     for (int n = 1; n <= MAX_N; n++) {
-        weft_exchange x = {WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, n};
+        weft_exchange x = {WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, n, 0};
         memset(n_at, 0, sizeof n_at);
         for (int k = 0; k < n; k++) {
             place[k] = weft_exchange_place(&x, k);
@@ -223,11 +291,13 @@ static void pieces(void **state)
 static void impossible(void **state)
 {
     (void)state;
-    weft_exchange x = {WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_HALVING, 4};
+    weft_exchange x = {WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_HALVING, 4, 0};
     assert_false(weft_exchange_can(&x));
-    x = (weft_exchange){WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_DOUBLING, 4};
+    x = (weft_exchange){WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_DOUBLING, 4, 0};
     assert_false(weft_exchange_can(&x));
-    x = (weft_exchange){WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_RING, 0};
+    x = (weft_exchange){WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_RING, 0, 0};
+    assert_false(weft_exchange_can(&x));
+    x = (weft_exchange){WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 8, 3};
     assert_false(weft_exchange_can(&x));
 }
 
@@ -235,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm),
+        cmocka_unit_test(in_two_parts),
         cmocka_unit_test(pieces),
         cmocka_unit_test(impossible),
     };
