@@ -2,8 +2,7 @@
  *
  *   tests/fixtures      two tiny models by numpy in double precision (tools/make_fixture.py)
  *   ../shared/reference six models by PyTorch, 20 steps; skipped where it is not there
- *
- * Key biases are excepted: their true gradient is zero, so Adam only amplifies rounding. */
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,8 +17,8 @@
 #include "base/doc.h"
 #include "base/io.h"
 #include "session/job.h"
-#include "store/hf_dir.h"
 #include "support/files.h"
+#include "support/weights.h"
 
 #define OK(call)                                                                         \
     do {                                                                                 \
@@ -74,51 +73,6 @@ static curve read_metrics(const char *path)
     }
     free(text);
     return c;
-}
-
-static bool ends(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && !strcmp(s + n - k, tail);
-}
-
-/* Elements [from, to) of the tensor are left out. */
-static void excepted(const weft_store_tensor *t, int64_t n, int64_t *from, int64_t *to)
-{
-    *from = *to = 0;
-    if (ends(t->name, ".key.bias") || ends(t->name, "k_proj.bias")) *to = n;
-    if (ends(t->name, "c_attn.bias")) *from = n / 3, *to = n / 3 * 2;
-}
-
-static void compare_tensor(const weft_store_tensor *want, const weft_store_tensor *got)
-{
-    int64_t n    = weft_shape_count(&want->shape), from, to;
-    double  diff = 0, norm = 0;
-    assert_int_equal(want->bytes, got->bytes);
-    excepted(want, n, &from, &to);
-    for (int64_t i = 0; i < n; i++) {
-        float a, b;
-        if (i >= from && i < to) continue;
-        memcpy(&a, (const char *)want->data + 4 * i, 4);
-        memcpy(&b, (const char *)got->data + 4 * i, 4);
-        diff += pow((double)a - (double)b, 2);
-        norm += pow((double)a, 2);
-    }
-    if (!(sqrt(diff) <= 1e-4 * sqrt(norm)))
-        fail_msg("%s: off by %.3g of its norm", want->name, sqrt(diff / norm));
-}
-
-static void compare_weights(const weft_store_file *want)
-{
-    weft_store_dir *got;
-    OK(weft_store_dir_open(test_files_path("out/final"), &got));
-    for (int i = 0; i < weft_store_count(want); i++) {
-        const weft_store_tensor *t = weft_store_at(want, i);
-        const weft_store_tensor *g = weft_store_dir_find(got, t->name);
-        if (!g) fail_msg("%s is missing from the export", t->name);
-        compare_tensor(t, g);
-    }
-    weft_store_dir_close(got);
 }
 
 /* tolerance[i] is of norm i. */
@@ -182,7 +136,7 @@ static void fixture(const char *name, int64_t micro)
     compare_curve(name, &want, &got, tolerance);
     snprintf(path, sizeof path, "tests/fixtures/%s/final.safetensors", name);
     OK(weft_store_open(path, &final));
-    compare_weights(final);
+    test_weights_compare(name, final, test_files_path("out/final"));
     weft_store_close(final);
     weft_doc_destroy(d);
     test_files_end();
@@ -190,10 +144,9 @@ static void fixture(const char *name, int64_t micro)
 
 static void reference(const char *name, int64_t micro)
 {
-    char            dir[256], path[512], model[512], data[512];
-    weft_doc       *d;
-    weft_store_dir *final;
-    double          tolerance[MAX_STEP];
+    char      dir[256], path[512], model[512], data[512];
+    weft_doc *d;
+    double    tolerance[MAX_STEP];
     snprintf(dir, sizeof dir, "../shared/reference/%s", name);
     if (!weft_io_exists(dir)) {
         print_message("skipped: %s is not there\n", dir);
@@ -213,10 +166,7 @@ static void reference(const char *name, int64_t micro)
         tolerance[i] = fmax(1e-5, 4 * fabs(fp32.norm[i] / want.norm[i] - 1));
     compare_curve(name, &want, &got, tolerance);
     snprintf(path, sizeof path, "%s/final", dir);
-    OK(weft_store_dir_open(path, &final));
-    for (int i = 0; i < weft_store_dir_file_count(final); i++)
-        compare_weights(weft_store_dir_file(final, i));
-    weft_store_dir_close(final);
+    test_weights_compare_dir(name, path, test_files_path("out/final"));
     weft_doc_destroy(d);
     test_files_end();
 }
