@@ -108,17 +108,25 @@ static double expert_shards(const weft_cost_point *p, const weft_cost_variant *v
     return p->zero < 1 || n < 1 ? 1 : n;
 }
 
+/* Of gradients between steps and beside the weights. */
+static double grad_bytes(const weft_cost_table *t, const weft_cost_point *p,
+                         const stage *x)
+{
+    const weft_cost_variant *v    = &t->variant[p->variant];
+    double                   grad = t->engine.mem_weight - t->param_bytes;
+    if (p->zero < 2) return grad * (x->n_param + x->n_expert);
+    return grad * (x->n_param / shards(p, v) + x->n_expert / expert_shards(p, v));
+}
+
 static void add_memory(const weft_cost_table *t, const weft_cost_point *p, int device,
                        int s, const stage *x, weft_cost_score *out)
 {
     const weft_cost_engine  *e = &t->engine;
     const weft_cost_variant *v = &t->variant[p->variant];
     double                   n = shards(p, v), ne = expert_shards(p, v);
-    double                   grad = e->mem_weight - t->param_bytes, w = t->param_bytes;
+    double                   w      = t->param_bytes;
     double                   weight = x->n_param * (p->zero > 2 ? w / n : w) +
-                    x->n_expert * (p->zero > 2 ? w / ne : w) +
-                    x->n_param * (p->zero > 1 ? grad / n : grad) +
-                    x->n_expert * (p->zero > 1 ? grad / ne : grad);
+                    x->n_expert * (p->zero > 2 ? w / ne : w) + grad_bytes(t, p, x);
     if (p->zero > 2) weight += 2 * w * x->max_param;
     double state = e->mem_state * (x->n_param / n + x->n_expert / ne);
     double keep  = x->keep * in_flight(p, s) + (p->pp == 1 ? x->gathered : 0);
@@ -262,6 +270,76 @@ static int alike(const weft_cost_table *t, const weft_cost_point *p, int n, int 
            (!p->kinds || p->kinds[s + run] == p->kinds[s]))
         run++;
     return run;
+}
+
+static void add_wires(const weft_cost_table *t, const weft_cost_point *p, int device,
+                      int from, int n, int s, weft_cost_stage *out)
+{
+    const weft_cost_row *r  = rows(t, device, p->variant);
+    int                  at = 0;
+    for (int i = 0; i < t->n_segment; i++) {
+        int end = at + t->segment[i].count;
+        int lo = from > at ? from : at, hi = from + n < end ? from + n : end;
+        const weft_cost_row *x = &r[t->segment[i].layer_class];
+        for (int k = 0; k < WEFT_COST_N_TRAFFIC && hi > lo; k++)
+            out->wire_bytes[k] += (hi - lo) * x->wire_bytes[k];
+        if (hi > lo) out->out_bytes = x->out_bytes;
+        at = end;
+    }
+    for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++) {
+        if (s == 0 && t->first >= 0) out->wire_bytes[k] += r[t->first].wire_bytes[k];
+        if (s == p->pp - 1 && t->last >= 0)
+            out->wire_bytes[k] += r[t->last].wire_bytes[k];
+    }
+}
+
+/* Stage s on device kind d, where it is slower, or fuller, than what out has. */
+static void add_kind(const weft_cost_table *t, const weft_cost_point *p, int d, int s,
+                     int from, int n, weft_cost_stage *out)
+{
+    stage           x    = sum_stage(t, p, d, from, n, s);
+    weft_cost_score full = {.tightest = -1};
+    apply_floor(&x, stall(t, p, 0));
+    add_memory(t, p, d, s, &x, &full);
+    out->dp_s        = fmax(out->dp_s, replica_seconds(t, p, d, &x));
+    out->optimizer_s = fmax(out->optimizer_s, optimizer_seconds(t, p, d, &x));
+    if (x.fwd_s + x.bwd_s > out->fwd_s + out->bwd_s) {
+        out->device  = d;
+        out->fwd_s   = x.fwd_s;
+        out->bwd_s   = x.bwd_s;
+        out->again_s = x.again_s;
+        out->comm_s  = x.comm_s;
+        out->host_s  = x.host_s;
+    }
+    if (out->mem_limit > 0 &&
+        full.mem_bytes - full.mem_limit <= out->mem_bytes - out->mem_limit)
+        return;
+    out->mem_device   = d;
+    out->mem_bytes    = full.mem_bytes;
+    out->mem_limit    = full.mem_limit;
+    out->grad_bytes   = grad_bytes(t, p, &x);
+    out->weight_bytes = full.weight_bytes - out->grad_bytes;
+    out->state_bytes  = full.state_bytes;
+    out->keep_bytes   = full.keep_bytes;
+    out->work_bytes   = full.work_bytes;
+    out->engine_bytes = full.engine_bytes;
+    out->n_param      = x.n_param + x.n_expert;
+}
+
+void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
+                            weft_cost_stage *out)
+{
+    int n = 0, from = 0;
+    for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
+    for (int s = 0; s < p->pp; s++) {
+        int mine  = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
+        int kinds = p->kinds ? p->kinds[s] : 1;
+        out[s]    = (weft_cost_stage){.n_layer = mine};
+        for (int d = 0; d < t->n_device; d++)
+            if (kinds >> d & 1) add_kind(t, p, d, s, from, mine, &out[s]);
+        add_wires(t, p, out[s].device, from, mine, s, &out[s]);
+        from += mine;
+    }
 }
 
 /* What an engine loses on a large crowd of nodes, and where tensors spread wide, a micro-batch. */

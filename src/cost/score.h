@@ -75,6 +75,7 @@ typedef struct weft_cost_row {
     double n_param,
         n_expert_param; /* parameters on this device; the latter have other replicas */
     double out_bytes;   /* to the next stage */
+    double wire_bytes[WEFT_COST_N_TRAFFIC]; /* that a device sends, by whom it is for */
 } weft_cost_row;
 
 typedef struct weft_cost_layer {
@@ -150,6 +151,23 @@ typedef struct weft_cost_score {
 
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out);
+
+/* One stage of a point: a micro-batch on the device kind that sets its pace, memory on the one that it fills most. */
+typedef struct weft_cost_stage {
+    int    n_layer, device, mem_device;
+    double fwd_s, bwd_s;                               /* of a micro-batch */
+    double again_s, comm_s, host_s;                    /* of both */
+    double dp_s, optimizer_s;                          /* of a step */
+    double n_param;                                    /* on a device, experts too */
+    double out_bytes, wire_bytes[WEFT_COST_N_TRAFFIC]; /* of a micro-batch */
+    double mem_bytes, mem_limit;
+    /* what mem_bytes is made of */
+    double weight_bytes, grad_bytes, state_bytes, keep_bytes, work_bytes, engine_bytes;
+} weft_cost_stage;
+
+/* out: p->pp of them. */
+void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
+                            weft_cost_stage *out);
 
 /* Layers of stage s when n are dealt as evenly as can be to pp stages: the ends get fewer. */
 int weft_cost_even_cut(int n, int pp, int s);

@@ -119,6 +119,29 @@ static double direct(const world *w, const weft_cost_point *p, const uint16_t *c
     return p->n_micro * slow + sum - slow;
 }
 
+/* Stage by stage the same: the slowest, their sum, the fullest and what fills it. */
+static void stages_are_its_parts(const world *w, const weft_cost_point *p,
+                                 const weft_cost_score *s)
+{
+    weft_cost_stage g[12];
+    double          slow = 0, sum = 0, over = -INFINITY;
+    int             full = 0, layers = 0;
+    weft_cost_score_stages(&w->t, p, g);
+    for (int i = 0; i < p->pp; i++) {
+        slow = fmax(slow, g[i].fwd_s + g[i].bwd_s);
+        sum += g[i].fwd_s + g[i].bwd_s;
+        layers += g[i].n_layer;
+        if (g[i].mem_bytes - g[i].mem_limit <= over) continue;
+        over = g[i].mem_bytes - g[i].mem_limit;
+        full = i;
+    }
+    assert_int_equal(layers, 12);
+    assert_true(fabs((p->n_micro * slow + sum - slow) / s->step_s - 1) < 1e-12);
+    assert_true(fabs(g[full].mem_bytes / s->mem_bytes - 1) < 1e-12);
+    assert_true(fabs(g[s->tightest].weight_bytes + g[s->tightest].grad_bytes -
+                     s->weight_bytes) <= 1e-9 * s->mem_bytes);
+}
+
 static void equals_the_sum(void **state)
 {
     (void)state;
@@ -147,6 +170,7 @@ static void equals_the_sum(void **state)
         if (fabs(s.step_s / want - 1) > 1e-12 || fabs(s.mem_bytes / mem - 1) > 1e-12)
             fail_msg("plan %d: %.15g for %.15g, %.15g for %.15g", i, s.step_s, want,
                      s.mem_bytes, mem);
+        stages_are_its_parts(&w, &p, &s);
     }
 }
 
@@ -232,6 +256,8 @@ static void filling(void **state)
     assert_true(fabs(none.fwd_s - 3) < 1e-9 && fabs(none.bwd_s - 4) < 1e-9);
     assert_true(fabs(full.bwd_s - 7) < 1e-9 && fabs(full.again_s - 3) < 1e-9);
     assert_true(fabs(overlapped.fwd_s - 2.5) < 1e-9);
+    assert_true(none.wire_bytes[WEFT_COST_TP] == 1e9 &&
+                full.wire_bytes[WEFT_COST_TP] == 2e9);
     assert_true(none.keep_bytes == 100 && full.keep_bytes == 10 &&
                 full.work_bytes == 100);
 }
