@@ -46,21 +46,35 @@ static const row table[] = {
 
 /* ---- models and data ---- */
 
-/* The fixture's configuration with four layers, no weights: drawn from the seed. */
+/* Every `from` in the text, which has room for it, becomes `to`. */
+static void replace(char *text, const char *from, const char *to)
+{
+    for (char *at = text; (at = strstr(at, from)); at += strlen(to)) {
+        memmove(at + strlen(to), at + strlen(from), strlen(at + strlen(from)) + 1);
+        memcpy(at, to, strlen(to));
+    }
+}
+
+/* The fixture's configuration with four layers, no weights: drawn from the seed.  name "x-drop": family x with dropout. */
 static void write_model(const char *name)
 {
-    static const char *const key[] = {"\"num_hidden_layers\": 2", "\"n_layer\": 2"};
-    char                     from[256];
-    size_t                   n;
-    snprintf(from, sizeof from, "tests/fixtures/families/%s/config.json", name);
-    char *text = test_files_read(from, &n);
-    for (size_t i = 0; i < 2; i++) {
-        char *at = strstr(text, key[i]);
-        if (at) at[strlen(key[i]) - 1] = '4';
+    char   from[256], text[8192];
+    int    family = (int)strcspn(name, "-");
+    size_t n;
+    snprintf(from, sizeof from, "tests/fixtures/families/%.*s/config.json", family, name);
+    char *whole = test_files_read(from, &n);
+    assert_true(n < sizeof text / 2);
+    memcpy(text, whole, n + 1);
+    free(whole);
+    replace(text, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4");
+    replace(text, "\"n_layer\": 2", "\"n_layer\": 4");
+    if (name[family]) {
+        replace(text, "\"embd_pdrop\": 0,", "\"embd_pdrop\": 0.1,");
+        replace(text, "\"resid_pdrop\": 0,", "\"resid_pdrop\": 0.1,");
+        replace(text, "\"hidden_dropout_prob\": 0.0", "\"hidden_dropout_prob\": 0.1");
     }
     assert_ok(weft_io_mkdirs(test_files_path("%s", name)));
-    test_files_write(test_files_path("%s/config.json", name), text, n);
-    free(text);
+    test_files_write(test_files_path("%s/config.json", name), text, strlen(text));
 }
 
 static uint32_t draw(uint32_t i, uint32_t below)
@@ -201,6 +215,16 @@ static const char *verdict(const row *r, const outcome *one, const outcome *o,
     return what;
 }
 
+/* Without dropout the same model loses otherwise: it is really there. */
+static void check_drops(const outcome *with, const char *model)
+{
+    char job[64];
+    snprintf(job, sizeof job, "%.*s", (int)strcspn(model, " "), model);
+    outcome without = run(1, job_of(job), "", job);
+    assert_int_equal(without.code, 0);
+    assert_true(fabs(with->loss[0] / without.loss[0] - 1) > 1e-4);
+}
+
 static void plans_train_like_one(void **state)
 {
     const char *matrix = getenv("WEFT_MATRIX"), *model = "";
@@ -219,6 +243,7 @@ static void plans_train_like_one(void **state)
             one = run(1, job_of(model), "", dir);
             if (one.code) fail_msg("%s on one process: %s", model, one.words);
             assert_int_equal(one.n, STEPS);
+            if (strstr(model, "dropout=true")) check_drops(&one, model);
         }
         snprintf(dir, sizeof dir, "plan-%zu", i);
         outcome     o    = run(r->n, job_of(model), r->words, dir);
@@ -370,7 +395,8 @@ static void reference_is_met(void **state)
 
 static int begin(void **state)
 {
-    static const char *const model[] = {"gpt2", "llama", "mixtral", "bert", "ernie"};
+    static const char *const model[] = {"gpt2",  "llama",     "mixtral",  "bert",
+                                        "ernie", "gpt2-drop", "bert-drop"};
     (void)state;
     test_files_begin();
     for (size_t i = 0; i < WEFT_COUNT(model); i++) write_model(model[i]);
