@@ -57,7 +57,8 @@ static bool runs_ahead(const weft_plan *p)
 }
 
 /* Lanes side by side, stages one behind the other; values whole, or cut as the marks say. */
-static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
+static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
+                              weft_compiled *out)
 {
     const weft_plan  *p     = s->plan;
     weft_arena       *a     = NULL;
@@ -71,7 +72,8 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
                                .schedule = p->schedule,
                                .n_chunk  = p->chunks,
                                .ring     = p->ring ? ~0u : 0,
-                               .ahead    = runs_ahead(p) ? p->bucket_bytes : 0};
+                               .ahead    = runs_ahead(p) ? p->bucket_bytes : 0,
+                               .local    = local};
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
     WEFT_GO(weft_arena_status(a));
@@ -79,7 +81,7 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_compiled *out)
     o.cut = cut;
     if (!whole) {
         out->place = s->rank % weft_plan_places(p);
-        WEFT_GO(shard(s, out));
+        if (!out->sharding) WEFT_GO(shard(s, out));
         WEFT_GO(weft_partition(out->graph, out->sharding, &o, &out->program));
     } else {
         WEFT_GO(weft_partition_pipe(out->graph, &o, &out->program));
@@ -89,7 +91,8 @@ out:
     return st;
 }
 
-static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
+static weft_status make_program(const weft_compile_spec *s, weft_local **local,
+                                weft_compiled *out)
 {
     const weft_plan       *p = s->plan;
     weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
@@ -97,7 +100,7 @@ static weft_status make_program(const weft_compile_spec *s, weft_compiled *out)
                                 .world   = p ? weft_plan_lane_ranks(p) : 1,
                                 .rank    = s->rank};
     if (p && (p->pp * p->chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
-        WEFT_TRY(make_ranks(s, out));
+        WEFT_TRY(make_ranks(s, local, out));
     else
         WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
     if (!p || !p->bucket_bytes || runs_ahead(p)) return WEFT_OK;
@@ -158,13 +161,24 @@ weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out
     weft_compiled c = {0};
     WEFT_TRY(weft_compile_graph(s, &c));
     weft_status st = s->plan ? weft_plan_check_marks(s->plan, c.graph) : WEFT_OK;
-    if (st == WEFT_OK) st = make_program(s, &c);
+    if (st == WEFT_OK) st = make_program(s, NULL, &c);
     if (st != WEFT_OK) {
         weft_compiled_fini(&c);
         return st;
     }
     *out = c;
     return WEFT_OK;
+}
+
+weft_status weft_compile__rank(const weft_compile_spec *s, weft_compiled *base,
+                               weft_local **local, weft_compiled *out)
+{
+    weft_compiled c = *base;
+    c.lent          = true;
+    weft_status st  = make_program(s, local, &c);
+    base->sharding  = c.sharding;
+    if (st == WEFT_OK) *out = c;
+    return st;
 }
 
 /* The model's own graph with the loss summed over the step. */
@@ -194,7 +208,7 @@ weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out)
     weft_status   st = load_model(s, true, false, &c);
     if (st == WEFT_OK) st = sum_loss(c.model);
     if (st == WEFT_OK) c.graph = c.model->graph;
-    if (st == WEFT_OK) st = make_program(s, &c);
+    if (st == WEFT_OK) st = make_program(s, NULL, &c);
     if (st != WEFT_OK) {
         weft_compiled_fini(&c);
         return st;
@@ -209,7 +223,7 @@ weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out)
     weft_compiled c  = {0};
     weft_status   st = load_model(s, false, false, &c);
     if (st == WEFT_OK) c.graph = c.model->graph;
-    if (st == WEFT_OK) st = make_program(s, &c);
+    if (st == WEFT_OK) st = make_program(s, NULL, &c);
     if (st != WEFT_OK) {
         weft_compiled_fini(&c);
         return st;
@@ -221,8 +235,10 @@ weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out)
 void weft_compiled_fini(weft_compiled *c)
 {
     weft_program_destroy(c->program);
-    weft_sharding_destroy(c->sharding);
-    weft_graph_destroy(c->training.graph);
-    weft_model_destroy(c->model);
+    if (!c->lent) {
+        weft_sharding_destroy(c->sharding);
+        weft_graph_destroy(c->training.graph);
+        weft_model_destroy(c->model);
+    }
     *c = (weft_compiled){0};
 }

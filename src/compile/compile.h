@@ -45,6 +45,7 @@ typedef struct weft_compiled {
     weft_program  *program;
     weft_sharding *sharding; /* how it was cut; NULL: every rank has whole values */
     int            place;    /* of this rank in its mesh */
+    bool           lent;     /* all but the program is another's, which outlives it */
 } weft_compiled;
 
 /* Words of a job and what they mean for this model.  of.batch, seq, micro_batch, lanes, recompute are the

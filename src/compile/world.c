@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compile/compile_priv.h"
+
 /* Ranks from one place of axis k to the next. */
 static int stride_of(const weft_plan *p, int k)
 {
@@ -39,7 +41,8 @@ static weft_status make(weft_compiled_world *w, const weft_compile_spec *s, int 
     weft_compile_spec one = *s;
     if (w->made[rank].program) return WEFT_OK;
     one.rank = rank;
-    WEFT_TRY(weft_compile_training(&one, &w->made[rank]));
+    WEFT_TRY(weft_compile__rank(
+        &one, &w->base, &w->local[rank % weft_plan_places(w->plan)], &w->made[rank]));
     w->n_made++;
     return weft_program_verify(w->made[rank].program);
 }
@@ -167,8 +170,12 @@ static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s, bool
     w->made    = WEFT_ARENA_ARRAY(w->arena, weft_compiled, n);
     w->like    = WEFT_ARENA_ARRAY(w->arena, const weft_program *, n);
     w->from    = WEFT_ARENA_ARRAY(w->arena, int, n);
+    w->n_local = weft_plan_places(w->plan);
+    w->local   = WEFT_ARENA_ARRAY(w->arena, struct weft_local *, w->n_local);
     w->world.n = n;
     WEFT_TRY(weft_arena_status(w->arena));
+    WEFT_TRY(weft_compile_graph(s, &w->base));
+    WEFT_TRY(weft_plan_check_marks(w->plan, w->base.graph));
     for (int r = 0; r < n; r++) w->from[r] = r;
     if (!each) WEFT_TRY(find_from(w, s));
     for (int r = 0; r < n; r++) {
@@ -204,5 +211,7 @@ void weft_compiled_world_destroy(weft_compiled_world *w)
 {
     if (!w) return;
     for (int r = 0; w->made && r < w->world.n; r++) weft_compiled_fini(&w->made[r]);
+    weft_compiled_fini(&w->base);
+    for (int i = 0; w->local && i < w->n_local; i++) weft_local_destroy(w->local[i]);
     weft_arena_destroy(w->arena);
 }

@@ -19,8 +19,11 @@ typedef struct weft_compiled_world {
     const weft_plan     *plan; /* borrowed */
     int                 *from; /* [rank]: whose program it has */
     int                  n_made;
+    weft_compiled        base; /* model, graph and sharding of all of them */
     weft_compiled       *made; /* [rank]; program NULL: like another's */
     const weft_program **like; /* world.like */
+    int                  n_local;
+    struct weft_local  **local; /* [place]: what it does on all stages, or NULL */
 } weft_compiled_world;
 
 /* With `each` every rank's own program is made.  WEFT_ERR_ARG: no plan, or what weft_compile_training says. */

@@ -77,6 +77,26 @@ static bool is_usable(const local *k, const form *f)
     return f->phase == k->b.g->phase && (!f->lanes || k->node - f->node <= NEAR);
 }
 
+/* As weft_reshard_collectives; each way is looked for once. */
+static weft_status find_way(local *k, const weft_layout *from, const weft_layout *to,
+                            const weft_type *t, weft_reshard *out)
+{
+    weft_partition__way *w = k->way;
+    while (w &&
+           !(w->type.dtype == t->dtype && weft_shape_equal(&w->type.shape, &t->shape) &&
+             weft_layout_equal(&w->from, from) && weft_layout_equal(&w->to, to)))
+        w = w->next;
+    if (!w) {
+        w = WEFT_ARENA_NEW(k->tmp, weft_partition__way);
+        if (!w) return weft_arena_status(k->tmp);
+        *w = (weft_partition__way){.from = *from, .to = *to, .type = *t, .next = k->way};
+        WEFT_TRY(weft_reshard_collectives(k->m, from, to, t, k->tmp, &w->plan));
+        k->way = w;
+    }
+    *out = w->plan;
+    return WEFT_OK;
+}
+
 /* The cheapest way from a form that is there. */
 static weft_status choose(local *k, weft_vid v, const weft_layout *to, const form **from,
                           weft_reshard *plan)
@@ -91,7 +111,7 @@ static weft_status choose(local *k, weft_vid v, const weft_layout *to, const for
             plan->n_step = 0;
             return WEFT_OK;
         }
-        WEFT_TRY(weft_reshard_collectives(k->m, &f->l, to, t, k->tmp, &p));
+        WEFT_TRY(find_way(k, &f->l, to, t, &p));
         if (*from && weft_measure_compare(&p.measure, &plan->measure) >= 0) continue;
         *from = f;
         *plan = p;
@@ -219,8 +239,7 @@ static weft_status reduce_early(local *k, weft_vid v)
         WEFT_TRY(weft_partition__take(k, v, &from, &x));
         for (int a = 0; a < k->m->n_axis; a++)
             if (k->s->lanes >> a & 1) from.unreduced[a] = WEFT_UNREDUCED_SUM;
-        WEFT_TRY(
-            weft_reshard_collectives(k->m, &from, &to, &g->value[v].type, k->tmp, &plan));
+        WEFT_TRY(find_way(k, &from, &to, &g->value[v].type, &plan));
         k->b.prefix = g->value[v].name;
         for (int s = 0; s < plan.n_step; s++)
             WEFT_TRY(weft_partition__step(k, &plan.step[s], &g->value[v].type, x, &x));

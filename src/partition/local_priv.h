@@ -20,6 +20,14 @@ typedef struct weft_partition__form {
     struct weft_partition__form *next;
 } weft_partition__form;
 
+/* A reshard that was found: layers repeat theirs. */
+typedef struct weft_partition__way {
+    weft_layout                 from, to;
+    weft_type                   type;
+    weft_reshard                plan;
+    struct weft_partition__way *next;
+} weft_partition__way;
+
 typedef struct weft_partition__local {
     const weft_graph         *g;
     const weft_sharding      *s;
@@ -34,6 +42,7 @@ typedef struct weft_partition__local {
     weft_partition__form    **form; /* by value of g */
     weft_vid *early; /* by node: a sum's term, reduced before it is summed; -1 */
     int      *first_user, *user;
+    weft_partition__way *way;
 } weft_partition__local;
 
 /* ---- local.c ---- */

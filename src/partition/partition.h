@@ -38,6 +38,9 @@ typedef struct weft_pipe_options {
     const int
         *cut; /* pp * n_chunk - 1 forward nodes, the first ones of stages 1, 2, ...; NULL:
                       * weft_partition_cuts */
+    struct weft_local **
+        local; /* weft_partition, of several stages: what its place does, the same on all of them; made
+                 * when it is NULL, then the caller's.  NULL: nothing is kept */
 } weft_pipe_options;
 
 /* One rank's program.  Borrows g.  The same bits as one rank: every use of a parameter is summed where it

@@ -126,9 +126,10 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
                            const weft_pipe_options *o, weft_program **out)
 {
     weft_partition__ranks r     = {.n_place = s->mesh[0].n_rank, .mesh = &s->mesh[0]};
-    weft_local           *l     = NULL;
     weft_program         *p     = NULL;
     weft_status           st    = WEFT_OK;
+    bool                  kept  = o->local && o->pp > 1;
+    weft_local           *l     = kept ? *o->local : NULL;
     int                   world = r.n_place * (o->pp > 1 ? o->pp : 1);
     if (o->rank < 0 || o->rank >= world)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
@@ -138,7 +139,8 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
                              .ring     = o->ring,
                              .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part,
                              .terms    = r.n_part & (r.n_part - 1)};
-    WEFT_GO(weft_partition_local(g, s, &lo, &l));
+    if (!l) WEFT_GO(weft_partition_local(g, s, &lo, &l));
+    if (kept) *o->local = l;
     if (o->ahead > 0 && world == r.n_place)
         WEFT_GO(weft_partition__gather_early(g, l, o->ahead));
     r.local = l;
@@ -150,6 +152,6 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
     p    = NULL;
 out:
     weft_program_destroy(p);
-    weft_local_destroy(l);
+    if (!kept) weft_local_destroy(l);
     return st;
 }
