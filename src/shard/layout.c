@@ -224,24 +224,37 @@ static weft_status take(const list *l, int64_t from, int64_t to, list *out)
     return WEFT_OK;
 }
 
+/* Part c of p of n units, zigzag: as many as a block would have; the larger half counted from the front, the smaller
+ * one from the end, in [lo[0], hi[0]) and [lo[1], hi[1]). */
+static void zigzag(int64_t n, int64_t p, int64_t c, int64_t lo[2], int64_t hi[2])
+{
+    int64_t front = 0, back = 0, own = n / p + (c < n % p);
+    if (c > 0) { /* c parts before it, those below n % p one larger */
+        int64_t more = c < n % p ? c : n % p, q = n / p;
+        back  = more * ((q + 1) / 2) + (c - more) * (q / 2);
+        front = weft_shard__start(n, p, c) - back;
+    }
+    lo[0] = front;
+    hi[0] = front + (own + 1) / 2;
+    lo[1] = n - back - own / 2;
+    hi[1] = n - back;
+}
+
 /* Part c of p of what is there. */
 static weft_status cut(const list *l, const weft_split *s, int64_t p, int64_t c,
                        list *out)
 {
     int64_t all = weft_shard__total(l->x, l->n), n = (all + s->unit - 1) / s->unit;
-    int64_t u = s->unit;
+    int64_t u = s->unit, from[2], to[2];
     switch ((weft_split_order)s->order) {
     case WEFT_SPLIT_CYCLIC:
         for (int64_t i = c; i < n; i += p)
             WEFT_TRY(take(l, i * u, (i + 1) * u < all ? (i + 1) * u : all, out));
         return WEFT_OK;
     case WEFT_SPLIT_ZIGZAG:
-        for (int k = 0; k < 2; k++) {
-            int64_t run = k ? 2 * p - 1 - c : c;
-            int64_t lo  = weft_shard__start(n, 2 * p, run) * u,
-                    hi  = weft_shard__start(n, 2 * p, run + 1) * u;
-            WEFT_TRY(take(l, lo, hi < all ? hi : all, out));
-        }
+        zigzag(n, p, c, from, to);
+        for (int k = 0; k < 2; k++)
+            WEFT_TRY(take(l, from[k] * u, to[k] * u < all ? to[k] * u : all, out));
         return WEFT_OK;
     default: break;
     }
@@ -363,18 +376,16 @@ weft_status weft_layout_regions(const weft_layout *l, const weft_mesh *m,
 static int64_t count_cut(const weft_split *s, int64_t all, int64_t p, int64_t c)
 {
     int64_t u = s->unit, n = (all + u - 1) / u, sum = 0;
-    int64_t run[2] = {c, 2 * p - 1 - c}, parts = p;
-    int     k = 1;
+    int64_t from[2] = {weft_shard__start(n, p, c)},
+            to[2]   = {weft_shard__start(n, p, c + 1)};
     if (s->order == WEFT_SPLIT_CYCLIC) {
         int64_t mine = n / p + (c < n % p ? 1 : 0);
         bool    tail = n > 0 && (n - 1) % p == c; /* the last unit may be short */
         return mine * u - (tail ? n * u - all : 0);
     }
-    if (s->order == WEFT_SPLIT_ZIGZAG) k = 2, parts = 2 * p;
-    for (int i = 0; i < k; i++) {
-        int64_t lo = weft_shard__start(n, parts, run[i]) * u,
-                hi = weft_shard__start(n, parts, run[i] + 1) * u;
-        if (hi > all) hi = all;
+    if (s->order == WEFT_SPLIT_ZIGZAG) zigzag(n, p, c, from, to);
+    for (int i = 0; i < (s->order == WEFT_SPLIT_ZIGZAG ? 2 : 1); i++) {
+        int64_t lo = from[i] * u, hi = to[i] * u < all ? to[i] * u : all;
         if (hi > lo) sum += hi - lo;
     }
     return sum;

@@ -59,7 +59,7 @@ int  weft_mesh_place_of(const weft_mesh *m, const int coord[WEFT_MAX_AXIS]);
 typedef enum weft_split_order {
     WEFT_SPLIT_BLOCK,  /* consecutive runs */
     WEFT_SPLIT_CYCLIC, /* 0, P, 2P, ... to part 0 */
-    WEFT_SPLIT_ZIGZAG, /* 2P runs; part i has run i and run 2P-1-i */
+    WEFT_SPLIT_ZIGZAG, /* 2P runs; part i has run i and run 2P-1-i, together as many as a block */
     WEFT_SPLIT_OWN, /* each part has rows of its own up to the whole bound: split experts */
 } weft_split_order;
 

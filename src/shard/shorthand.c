@@ -369,7 +369,7 @@ static bool is_causal(const weft_graph *g)
     return false;
 }
 
-/* A sequence under a causal mask is cut zigzag, so that work is even, where all runs come out alike. */
+/* A sequence under a causal mask is cut zigzag, so that work is even, where no run is empty. */
 static weft_status mark_inputs(finder *x, int axis, int parts, int dim, const char *what)
 {
     int  n      = 0;
@@ -381,7 +381,7 @@ static weft_status mark_inputs(finder *x, int axis, int parts, int dim, const ch
         if (dim == 1 && y->type.dtype != WEFT_DTYPE_I32 &&
             y->type.dtype != WEFT_DTYPE_I64)
             continue;
-        weft_split_order order = zigzag && y->type.shape.d[dim] % (2 * parts) == 0
+        weft_split_order order = zigzag && y->type.shape.d[dim] >= 2 * parts
                                      ? WEFT_SPLIT_ZIGZAG
                                      : WEFT_SPLIT_BLOCK;
         WEFT_TRY(add_mark(x, v, dim, axis, order, 1, 0, NULL));
