@@ -116,7 +116,7 @@ format-check:
 
 # ---- the compile wing, by this file alone: no cmake, no threads, no root -------------------------
 
-PLAN_ROOMS = base tensor op graph model shard cluster place exchange program plan lower cost estimate engine search partition compile sim trace
+PLAN_ROOMS = base tensor op graph model shard cluster place exchange program plan lower cost estimate engine search partition compile sim planner trace
 PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
 PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o) $(PLAN_DATA)

@@ -31,7 +31,7 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
     WEFT_TRY(weft_model_load(s->model, &o, &out->model));
     if (with_loss && out->model->loss_sum < 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", s->model);
-    return WEFT_OK;
+    return s->layers ? weft_model_shorten(out->model, s->layers) : WEFT_OK;
 }
 
 static weft_status shard(const weft_compile_spec *s, weft_compiled *out)
@@ -140,6 +140,17 @@ static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)
     out->graph = out->training.graph;
 out:
     weft_arena_destroy(a);
+    return st;
+}
+
+weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out)
+{
+    weft_compiled c  = {0};
+    weft_status   st = load_model(s, true, s->dropout, &c);
+    if (st == WEFT_OK)
+        *out = c.model;
+    else
+        weft_compiled_fini(&c);
     return st;
 }
 

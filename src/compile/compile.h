@@ -23,6 +23,7 @@ typedef struct weft_compile_optimizer {
 /* What decides a program. */
 typedef struct weft_compile_spec {
     const char            *model;
+    int                    layers; /* at most so many of each run of layers; 0: all */
     int64_t                seq, batch, micro_batch, lanes; /* seq 0: the model's own */
     const char            *dtype;                          /* fp32, bf16 */
     const char            *recompute;
@@ -57,6 +58,13 @@ weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *
 weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shorthand *h,
                                      const char *schedule, int chunks, const int *layers,
                                      int world, weft_plan **out);
+/* Runs of a model's layers (weft_graph_find_runs; a shortened model knows its own). */
+weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
+                              weft_graph_layers **out);
+/* Layers that stages are cut between, of the training graph: their first nodes in node[], in a; behind those one
+ * number more, where the last layer ends.  What is before the first goes with it, and what is behind the last one. */
+weft_status weft_compile_layers(const weft_compiled *c, weft_arena *a, int *n,
+                                int **node);
 /* What a plan must be for to fit; of->model borrows m. */
 void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
                           weft_plan_of *of);
@@ -78,6 +86,8 @@ weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out
 weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out);
 /* Forward of one micro-batch, logits out. */
 weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out);
+/* Only the model, of one micro-batch, with its loss. */
+weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out);
 /* Only the training graph, without a program. */
 weft_status weft_compile_graph(const weft_compile_spec *s, weft_compiled *out);
 

@@ -13,20 +13,60 @@ void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
                          .lanes       = s->lanes};
 }
 
-/* First nodes of stages that have so many layers each. */
-static weft_status cut_by_layers(const weft_graph *g, int n_stage, const int *layers,
-                                 int *cut)
+/* The forward node of c->graph that stands where node i of the model's graph does. */
+static int moved(const weft_compiled *c, int i)
 {
-    weft_graph_layers l;
-    int               at = 0, sum = 0;
-    WEFT_TRY(weft_graph_find_layers(g, &l));
+    const weft_graph *g = c->model->graph;
+    if (i >= g->n_node) return weft_graph_n_forward(c->graph);
+    weft_vid v = weft_graph_find(c->graph, g->value[g->node[i].out[0]].name);
+    return v < 0 ? -1 : c->graph->value[v].node;
+}
+
+weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
+                              weft_graph_layers **out)
+{
+    if (!m->n_run) return weft_graph_find_runs(m->graph, a, n, out);
+    *n   = m->n_run;
+    *out = m->run;
+    return WEFT_OK;
+}
+
+weft_status weft_compile_layers(const weft_compiled *c, weft_arena *a, int *n, int **node)
+{
+    weft_graph_layers *run;
+    int                n_run, n_layer = 0;
+    WEFT_TRY(weft_compile_runs(c->model, a, &n_run, &run));
+    for (int r = 0; r < n_run; r++) n_layer += run[r].count;
+    *node = WEFT_ARENA_ARRAY(a, int, n_layer + 1);
+    WEFT_TRY(weft_arena_status(a));
+    *n = 0;
+    for (int r = 0; r < n_run; r++)
+        for (int k = 0; k < run[r].count; k++) {
+            int x           = moved(c, run[r].start + k * run[r].length);
+            (*node)[(*n)++] = x;
+            if (x < 0)
+                return WEFT_FAIL(WEFT_ERR_INTERNAL, "layer %d of %s is not in its step",
+                                 *n - 1, c->model->name);
+        }
+    if (n_run)
+        (*node)[*n] =
+            moved(c, run[n_run - 1].start + run[n_run - 1].count * run[n_run - 1].length);
+    return WEFT_OK;
+}
+
+/* First nodes of stages that have so many layers each. */
+static weft_status cut_by_layers(const weft_compiled *c, int n_stage, const int *layers,
+                                 weft_arena *a, int *cut)
+{
+    int n, *node, at = 0, sum = 0;
+    WEFT_TRY(weft_compile_layers(c, a, &n, &node));
     for (int k = 0; k < n_stage; k++) sum += layers[k];
-    if (sum != l.count)
-        return WEFT_FAIL(WEFT_ERR_ARG, "stages of %d layers in all, but %s repeats %d",
-                         sum, g->name, l.count);
+    if (sum != n)
+        return WEFT_FAIL(WEFT_ERR_ARG, "stages of %d layers in all, but %s has %d", sum,
+                         c->graph->name, n);
     for (int k = 0; k + 1 < n_stage; k++) {
         at += layers[k];
-        cut[k] = l.start + at * l.length;
+        cut[k] = node[at];
     }
     return WEFT_OK;
 }
@@ -46,7 +86,7 @@ weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shor
     WEFT_GO(weft_arena_status(a));
     weft_compile_plan_of(s, c.model, &w.of);
     if (layers)
-        WEFT_GO(cut_by_layers(c.graph, h->pp * chunks, layers, cut));
+        WEFT_GO(cut_by_layers(&c, h->pp * chunks, layers, a, cut));
     else
         WEFT_GO(weft_partition_cuts(c.graph, h->pp * chunks, cut));
     w.cut = cut;

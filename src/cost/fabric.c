@@ -33,6 +33,30 @@ static double outer_Bps(const weft_cost_fabric *f, int n_domain)
                : f->out.Bps;
 }
 
+/* m members a domain, n domains; see link.c. */
+static double two_levels(const weft_cost_fabric *f, weft_collective k, int all, int m,
+                         int n, double bytes)
+{
+    double in = 1 / inner_Bps(&f->in, m), out = 1 / outer_Bps(f, n);
+    double a = f->in.alpha_s, b = f->out.alpha_s;
+    double up = weft_cost__collective(WEFT_REDUCE_SCATTER, m, bytes, a, in);
+    switch (k) {
+    case WEFT_REDUCE_SCATTER: return up + weft_cost__collective(k, n, bytes / m, b, out);
+    case WEFT_ALL_REDUCE:
+    case WEFT_BROADCAST: return 2 * up + weft_cost__collective(k, n, bytes / m, b, out);
+    case WEFT_ALL_GATHER:
+        return weft_cost__collective(k, n, bytes, b, out) +
+               weft_cost__collective(k, m, bytes * n, a, in);
+    case WEFT_ALL_TO_ALL:
+        return (m - 1) * (a + bytes / all * in) + (all - m) * (b + bytes / all * out);
+    case WEFT_BARRIER:
+        return weft_cost__collective(k, m, 0, a, 0) +
+               weft_cost__collective(k, n, 0, b, 0);
+    case WEFT_SHIFT: return b + bytes * out;
+    }
+    return 0;
+}
+
 double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
                                weft_collective k, double bytes)
 {
@@ -41,6 +65,7 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
     if (n_domain < 2)
         return weft_cost__collective(k, g.n, bytes, f->in.alpha_s,
                                      1 / inner_Bps(&f->in, g.n));
+    if (f->levels) return two_levels(f, k, g.n, in, n_domain, bytes);
     double out = outer_Bps(f, n_domain);
     if (k == WEFT_ALL_TO_ALL) {
         double local = (double)(in - 1) / g.n * bytes / f->in.Bps;

@@ -5,6 +5,8 @@
 #ifndef WEFT_COST_FABRIC_H
 #define WEFT_COST_FABRIC_H
 
+#include <stdbool.h>
+
 #include "program/program.h"
 
 typedef struct weft_cost_wire {
@@ -18,6 +20,9 @@ typedef struct weft_cost_wire {
 typedef struct weft_cost_fabric {
     int            domain; /* devices in a fast domain */
     weft_cost_wire in, out;
+    bool
+        levels; /* groups work inside domains and then between them, one after the other, as programs are priced (link.c);
+                  * else all at once */
 } weft_cost_fabric;
 
 typedef struct weft_cost_group {

@@ -19,7 +19,7 @@ typedef struct pass {
     double product_s;
 } pass;
 
-static double exposed(const weft_cost_engine *e, weft_cost_traffic t, bool tp_overlap)
+static double exposed(const weft_cost_engine *e, weft_cost_axis t, bool tp_overlap)
 {
     switch (t) {
     case WEFT_COST_CP: return e->cp_exposed;

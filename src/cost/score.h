@@ -39,12 +39,12 @@ typedef enum weft_cost_phase {
     WEFT_COST_N_PHASE
 } weft_cost_phase;
 
-typedef enum weft_cost_traffic {
+typedef enum weft_cost_axis {
     WEFT_COST_TP,
     WEFT_COST_CP,
     WEFT_COST_EP,
     WEFT_COST_N_TRAFFIC
-} weft_cost_traffic;
+} weft_cost_axis;
 
 /* One operator instance or collective of a layer. */
 typedef struct weft_cost_item {
@@ -56,10 +56,10 @@ typedef struct weft_cost_item {
     double       keep_bytes; /* kept from forward to backward */
     weft_cost_op op;
     /* a collective */
-    weft_collective   coll;
-    weft_cost_traffic traffic;
-    weft_cost_group   group;
-    double            bytes;
+    weft_collective coll;
+    weft_cost_axis  traffic;
+    weft_cost_group group;
+    double          bytes;
 } weft_cost_item;
 
 /* What one layer costs one device for one micro-batch. */
@@ -76,6 +76,11 @@ typedef struct weft_cost_row {
         n_expert_param; /* parameters on this device; the latter have other replicas */
     double out_bytes;   /* to the next stage */
     double wire_bytes[WEFT_COST_N_TRAFFIC]; /* that a device sends, by whom it is for */
+    /* of rows that come from programs, else 0 */
+    double weight_s;        /* of bwd_s: what only gives sums over micro-batches */
+    double n_tensor;        /* parameters: sums over replicas are a collective for each */
+    double update_s;        /* the optimizer's instructions, once a step, states whole */
+    double update_launch_s; /* of these: starting them */
 } weft_cost_row;
 
 typedef struct weft_cost_layer {

@@ -67,7 +67,7 @@ static void product(maker *m, double rows, double n, double k, double count)
 }
 
 static void exchange(maker *m, weft_cost_phase phase, weft_collective k,
-                     weft_cost_traffic traffic, weft_cost_group g, double bytes)
+                     weft_cost_axis traffic, weft_cost_group g, double bytes)
 {
     weft_cost_item *i = push(m, phase);
     i->is_collective  = true;

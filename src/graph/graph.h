@@ -72,5 +72,11 @@ typedef struct weft_graph_layers {
 } weft_graph_layers;
 /* The longest repetition among forward nodes; count = 1 when nothing repeats. */
 weft_status weft_graph_find_layers(const weft_graph *g, weft_graph_layers *out);
+/* All that repeats, and what is between, in order and without gaps: runs of layers, of which those that stand alone
+ * have count 1.  Nodes before the first run and behind the last one (an input side, a head) are in none.  A graph
+ * can be cut before any layer but the first.  In a. */
+weft_status weft_graph_find_runs(const weft_graph *g, weft_arena *a, int *n,
+                                 weft_graph_layers **out);
+int         weft_graph_n_forward(const weft_graph *g); /* nodes; they come first */
 
 #endif

@@ -10,7 +10,8 @@
  *     i takes from layer i-1.
  * A run of nodes alike with those p further on, at least p long, is a repetition of period p.  The one
  * that covers most nodes wins, then the shortest period.  A run that is longer than whole
- * periods can be cut in several places: the cut that the fewest bytes cross is the seam. */
+ * periods can be cut in several places: the cut that the fewest bytes cross is the seam.
+ * What else repeats is looked for on both sides of it (runs.c). */
 #include <string.h>
 
 #include "base/hash.h"
@@ -128,7 +129,7 @@ typedef struct run {
 
 typedef struct finder {
     const weft_graph *g;
-    int               n; /* forward nodes */
+    int               from_node, n; /* nodes that are looked at: [from_node, n) */
     const uint64_t   *hash;
     /* what enters the first layer, and what takes its place in the second */
     int      n_enter;
@@ -170,7 +171,7 @@ static bool alike(finder *f, int start, int i, int p)
 /* The runs of period p, the best of them all kept in best. */
 static void find_runs(finder *f, int p, run *best)
 {
-    for (int start = 0; start + 2 * p <= f->n;) {
+    for (int start = f->from_node; start + 2 * p <= f->n;) {
         int i      = start;
         f->n_enter = 0;
         while (i + p < f->n && alike(f, start, i, p)) i++;
@@ -211,31 +212,43 @@ static void find_seam(const finder *f, const int *last_use, run *r)
     r->start = seam;
 }
 
-weft_status weft_graph_find_layers(const weft_graph *g, weft_graph_layers *out)
+weft_status weft_graph__find_layers_in(const weft_graph *g, int first, int end,
+                                       weft_graph_layers *out)
 {
     weft_arena *tmp;
-    finder      f    = {.g = g};
+    finder      f    = {.g = g, .from_node = first, .n = end};
     run         best = {.period = 1};
 
-    while (f.n < g->n_node && g->node[f.n].phase == WEFT_PHASE_FORWARD) f.n++;
     WEFT_TRY(weft_arena_create(&tmp));
-    uint64_t *hash     = WEFT_ARENA_ARRAY(tmp, uint64_t, f.n + 1);
+    uint64_t *hash     = WEFT_ARENA_ARRAY(tmp, uint64_t, g->n_node + 1);
     int      *last_use = WEFT_ARENA_ARRAY(tmp, int, g->n_value + 1);
     if (!hash || !last_use) {
         weft_arena_destroy(tmp);
         return WEFT_FAIL(WEFT_ERR_MEM, "graph %s: no memory to look for layers", g->name);
     }
     f.hash = hash;
-    for (int i = 0; i < f.n; i++) {
-        hash[i] = local_hash(g, &g->node[i]);
+    for (int i = 0; i < g->n_node && g->node[i].phase == WEFT_PHASE_FORWARD; i++) {
+        if (i >= first && i < end) hash[i] = local_hash(g, &g->node[i]);
         for (int k = 0; k < g->node[i].n_in; k++) last_use[g->node[i].in[k]] = i;
     }
-    for (int p = 1; 2 * p <= f.n; p++) find_runs(&f, p, &best);
-    *out = (weft_graph_layers){0, f.n, 1};
+    for (int p = 1; 2 * p <= end - first; p++) find_runs(&f, p, &best);
+    *out = (weft_graph_layers){first, end - first, 1};
     if (best.nodes) {
         find_seam(&f, last_use, &best);
         *out = (weft_graph_layers){best.start, best.period, best.nodes / best.period};
     }
     weft_arena_destroy(tmp);
     return WEFT_OK;
+}
+
+int weft_graph_n_forward(const weft_graph *g)
+{
+    int n = 0;
+    while (n < g->n_node && g->node[n].phase == WEFT_PHASE_FORWARD) n++;
+    return n;
+}
+
+weft_status weft_graph_find_layers(const weft_graph *g, weft_graph_layers *out)
+{
+    return weft_graph__find_layers_in(g, 0, weft_graph_n_forward(g), out);
 }

@@ -91,7 +91,15 @@ struct weft_model {
     weft_model_param *param;
     int               n_stat, cap_stat;
     weft_model_stat  *stat;
+
+    /* Of a shortened model: its runs, as many as the whole one has. */
+    int                n_run;
+    weft_graph_layers *run;
 };
+
+/* Of each run of layers (weft_graph_find_runs) the first `keep`, what came behind the last one taken from there: all that
+ * is to be known of a layer can be asked of fewer.  Runs whose layers are used from elsewhere stay as they are. */
+weft_status weft_model_shorten(weft_model *m, int keep);
 
 /* Initial numbers: elements [first, first + n) of a tensor in the file's order, whatever piece is
  * asked for: a function of (seed, tensor's name, index) alone. */

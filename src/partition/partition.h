@@ -66,6 +66,11 @@ weft_status weft_partition_cuts(const weft_graph *g, int n_stage, int *cut);
 /* WEFT_ERR_ARG: cuts that do not ascend, or leave a stage empty. */
 weft_status weft_partition_check_cuts(const weft_graph *g, int n_stage, const int *cut);
 
+/* The stage of each forward and backward node under these cuts, as pipelines have it; -1: every rank makes it for
+ * itself where it is used, or it is of the update phase.  weight[i]: a backward node of which only sums over micro-batches
+ * come.  n_node long. */
+weft_status weft_partition_stages(const weft_graph *g, int n_stage, const int *cut,
+                                  int *stage, bool *weight);
 /* ---- graphs of places ---- */
 
 /* What one place of a mesh does: the given graph's nodes on local shapes, with collectives between them. */
@@ -99,6 +104,8 @@ typedef struct weft_local_options {
 weft_status weft_partition_local(const weft_graph *g, const weft_sharding *s,
                                  const weft_local_options *o, weft_local **out);
 void        weft_local_destroy(weft_local *l); /* accepts NULL */
+/* n cuts between the given graph's nodes become cuts between the local ones. */
+void weft_partition_move_cuts(const weft_local *l, int n, int *cut);
 
 /* One rank's program of any mixture: data, tensor and sequence parallel and ZeRO by the sharding, a pipeline by
  * the options, whose dp is left out (the lanes' axes say it).  Rank = stage * places + place.  Bindings of

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "partition/partition.h"
+
 typedef weft_partition__place place;
 
 weft_vid weft_partition__base(const weft_graph *g, weft_vid v)
@@ -345,4 +347,19 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     WEFT_TRY(weft_partition__place_update(&p));
     *out = p;
     return WEFT_OK;
+}
+
+weft_status weft_partition_stages(const weft_graph *g, int n_stage, const int *cut,
+                                  int *stage, bool *weight)
+{
+    weft_arena *tmp = NULL;
+    weft_status st  = WEFT_OK;
+    place       p;
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(weft_partition__place_stages(g, n_stage, n_stage, cut, tmp, &p));
+    memcpy(stage, p.stage, sizeof *stage * (size_t)g->n_node);
+    memcpy(weight, p.weight, sizeof *weight * (size_t)g->n_node);
+out:
+    weft_arena_destroy(tmp);
+    return st;
 }

@@ -36,6 +36,14 @@ static void find_part(const weft_sharding *s, int place, int *n_part, int *part)
         }
 }
 
+void weft_partition_move_cuts(const weft_local *l, int n, int *cut)
+{
+    for (int i = 0, k = 0; i < n; i++) {
+        while (k < l->n_node && l->node[k] < cut[i]) k++;
+        cut[i] = k;
+    }
+}
+
 /* Cuts between the given graph's nodes, between the local ones. */
 static weft_status move_cuts(const weft_graph *g, const weft_local *l, int n_stage,
                              const int *cut, int *out)
@@ -45,11 +53,7 @@ static weft_status move_cuts(const weft_graph *g, const weft_local *l, int n_sta
     else
         WEFT_TRY(weft_partition_cuts(g, n_stage, out));
     WEFT_TRY(weft_partition_check_cuts(g, n_stage, out));
-    for (int i = 0; i < n_stage - 1; i++) {
-        int k = 0;
-        while (k < l->n_node && l->node[k] < out[i]) k++;
-        out[i] = k;
-    }
+    weft_partition_move_cuts(l, n_stage - 1, out);
     return WEFT_OK;
 }
 

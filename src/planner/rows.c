@@ -1,0 +1,353 @@
+/* A model to search over whose rows are asked of its graph. */
+#include "planner/rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "planner/rows_priv.h"
+
+typedef weft_planner__rows rows;
+
+/* ---- rows of classes ---- */
+
+static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
+{
+    to->fwd_s += sign * x->fwd_s;
+    to->bwd_s += sign * x->bwd_s;
+    to->comm_s += sign * x->comm_s;
+    to->weight_s += sign * x->weight_s;
+    to->keep_bytes += sign * x->keep_bytes;
+    to->n_param += sign * x->n_param;
+    to->n_expert_param += sign * x->n_expert_param;
+    to->n_tensor += sign * x->n_tensor;
+    to->update_s += sign * x->update_s;
+    to->update_launch_s += sign * x->update_launch_s;
+}
+
+/* A single run: what its ends have more than the layers between goes to the input side and the head, which are always
+ * with them. */
+static bool is_folded(const rows *x)
+{
+    return x->n_run == 1 && x->run[0].count >= WEFT_PLANNER__KEEP;
+}
+
+static void compose(const rows *x, const weft_cost_row *layer, weft_cost_row *out)
+{
+    const weft_cost_row *head = &layer[x->n_short + 1];
+    out[0]                    = layer[0];
+    out[1]                    = *head;
+    for (int k = 2; k < x->n_class; k++) out[k] = layer[x->layer[k] + 1];
+    if (!is_folded(x)) return;
+    add(&out[0], &layer[1], 1);
+    add(&out[0], &out[2], -1);
+    add(&out[1], &layer[x->n_short], 1);
+    add(&out[1], &out[2], -1);
+    out[2].work_bytes =
+        fmax(out[2].work_bytes, fmax(layer[1].work_bytes, layer[x->n_short].work_bytes));
+}
+
+static void times(weft_cost_row *r, double n)
+{
+    r->fwd_s *= n;
+    r->bwd_s *= n;
+    r->comm_s *= n;
+    r->weight_s *= n;
+}
+
+/* ---- filling ---- */
+
+static int kind_of(const rows *x, const weft_device_kind *d)
+{
+    int best = 0;
+    for (int k = 0; k < x->n_kind; k++) {
+        const weft_planner__kind *q = &x->kind[k];
+        if (strcmp(q->device->name, d->name) != 0) continue;
+        best = k;
+        if (fabs(q->device->mem_Bps * q->speed - d->mem_Bps) <= 1e-9 * d->mem_Bps)
+            return k;
+    }
+    return best;
+}
+
+static bool same(const weft_cost_variant *a, const weft_cost_variant *b)
+{
+    return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->sp == b->sp &&
+           a->micro_batch == b->micro_batch && a->recompute == b->recompute;
+}
+
+static const weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int kind)
+{
+    for (weft_planner__filled *f = x->filled; f; f = f->next)
+        if (f->kind == kind && same(&f->v, v)) return f;
+    weft_planner__filled *f = WEFT_ARENA_NEW(x->a, weft_planner__filled);
+    if (!f) return NULL;
+    f->v    = *v;
+    f->kind = kind;
+    f->row  = WEFT_ARENA_ARRAY(x->a, weft_cost_row, x->n_short + 2);
+    if (!f->row) return NULL;
+    f->failed = weft_planner__price(x, v, kind, f->row) != WEFT_OK;
+    f->next   = x->filled;
+    x->filled = f;
+    return f;
+}
+
+static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+                 const weft_device_kind *d, const weft_cost_fabric *f, weft_cost_row *row)
+{
+    (void)e;
+    (void)f;
+    rows                       *x    = (rows *)(uintptr_t)arg;
+    int                         kind = kind_of(x, d);
+    const weft_planner__filled *got  = ask(x, v, kind);
+    memset(row, 0, sizeof *row * (size_t)x->n_class);
+    if (!got ||
+        got->failed) { /* such a cut cannot be made: never the fastest, never fits */
+        for (int k = 0; k < x->n_class; k++)
+            row[k] = (weft_cost_row){
+                .fwd_s = 1e9, .bwd_s = 1e9, .keep_bytes = 1e30, .work_bytes = 1e30};
+        return;
+    }
+    compose(x, got->row, row);
+    if (v->recompute != WEFT_RECOMPUTE_NONE) {
+        weft_cost_variant plain       = *v;
+        plain.recompute               = WEFT_RECOMPUTE_NONE;
+        const weft_planner__filled *p = ask(x, &plain, kind);
+        weft_cost_row              *r = WEFT_ARENA_ARRAY(x->a, weft_cost_row, x->n_class);
+        for (int k = 0; p && r && !p->failed && k < x->n_class; k++) {
+            if (!k) compose(x, p->row, r);
+            row[k].again_s = fmax(0, row[k].bwd_s - r[k].bwd_s);
+        }
+    }
+    for (int k = 0; k < x->n_class; k++) times(&row[k], v->ep);
+}
+
+/* ---- what may be cut ---- */
+
+/* A part of a cut is at most a thirty-second more than another. */
+static bool is_even(int64_t n, int parts)
+{
+    return n % parts == 0 || n / parts >= 32;
+}
+
+static weft_status check_marks(const weft_cost_variant *v, const weft_graph *g,
+                               const weft_shard_options *o)
+{
+    const weft_mesh *m = &o->mesh[0];
+    for (int i = 0; i < o->n_mark; i++) {
+        const weft_split       *s = &o->mark[i].layout.split[0];
+        const weft_graph_value *x = &g->value[o->mark[i].value];
+        int64_t n = x->type.shape.d[s->dim], parts = m->axis[s->axis].size;
+        bool    cp = !strcmp(m->axis[s->axis].name, "cp");
+        if (s->period > 0) n = s->period;
+        n = (n + s->unit - 1) / s->unit;
+        if (cp ? n % (2 * parts) == 0 : is_even(n, (int)parts)) continue;
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s=%d does not divide dimension %d of %s (%lld)",
+                         m->axis[s->axis].name, (int)parts, s->dim, x->name,
+                         (long long)n);
+    }
+    if (v->sp && v->tp < 2) return WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs tp");
+    return WEFT_OK;
+}
+
+static weft_status check(rows *x, const weft_cost_variant *v)
+{
+    weft_planner__short *s;
+    weft_shard_options   o;
+    weft_arena          *tmp = NULL;
+    weft_status          st  = WEFT_OK;
+    if (v->tp * v->cp * v->ep == 1) return WEFT_OK;
+    WEFT_TRY(weft_planner__short_of(x, 1, WEFT_RECOMPUTE_NONE, &s));
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(weft_planner__expand(v, s->c.graph, tmp, &o));
+    WEFT_GO(check_marks(v, s->c.graph, &o));
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
+
+static bool allows(const void *arg, const weft_cost_variant *v, char *why, size_t n)
+{
+    rows             *x = (rows *)(uintptr_t)arg;
+    weft_cost_variant w = *v;
+    w.micro_batch       = 1;
+    w.recompute         = WEFT_RECOMPUTE_NONE;
+    for (weft_planner__allowed *k = x->allowed; k; k = k->next)
+        if (same(&k->v, &w)) {
+            if (why) snprintf(why, n, "%s", k->why);
+            return !k->why[0];
+        }
+    weft_planner__allowed *k = WEFT_ARENA_NEW(x->a, weft_planner__allowed);
+    if (!k) return false;
+    k->v   = w;
+    k->why = "";
+    if (check(x, &w) != WEFT_OK) k->why = weft_arena_strdup(x->a, weft_error_text());
+    k->next    = x->allowed;
+    x->allowed = k;
+    return allows(arg, v, why, n);
+}
+
+/* ---- the model ---- */
+
+static weft_status find_kinds(rows *x)
+{
+    weft_device_run r;
+    int             at = 0, cap = 0;
+    while (weft_cluster_next_run(x->c, &at, &r)) {
+        int k = 0;
+        if (r.cordoned) continue;
+        x->world = r.first + r.n;
+        while (k < x->n_kind &&
+               (x->kind[k].device != r.device || x->kind[k].speed != r.speed))
+            k++;
+        if (k < x->n_kind) continue;
+        WEFT_TRY(weft_arena_grow(x->a, (void **)&x->kind, &cap, x->n_kind + 1,
+                                 sizeof *x->kind));
+        x->kind[x->n_kind++] = (weft_planner__kind){r.device, r.speed, r.first};
+    }
+    if (x->n_kind) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "the cluster has no device that may be used");
+}
+
+static weft_status find_layers(rows *x, weft_cost_table *t)
+{
+    weft_planner__short *s;
+    weft_compile_spec    whole = x->s;
+    weft_compiled        c     = {0};
+    int                  at    = 0;
+    whole.micro_batch = whole.batch = 1;
+    WEFT_TRY(weft_planner__short_of(x, 1, WEFT_RECOMPUTE_NONE, &s));
+    WEFT_TRY(weft_compile_model(&whole, &c.model));
+    weft_status st = weft_compile_runs(c.model, x->a, &x->n_run, &x->run);
+    weft_compiled_fini(&c);
+    WEFT_TRY(st);
+    x->n_short = s->n_layer;
+    x->layer   = WEFT_ARENA_ARRAY(x->a, int, 3 * x->n_run + 3);
+    weft_cost_segment *segment =
+        WEFT_ARENA_ARRAY(x->a, weft_cost_segment, 3 * x->n_run + 1);
+    WEFT_TRY(weft_arena_status(x->a));
+    x->n_class  = 2;
+    x->layer[0] = x->layer[1] = -1;
+    for (int r = 0; r < x->n_run; r++) {
+        int kept = s->c.model->run[r].count, n = x->run[r].count, parts = n < 3 ? n : 3;
+        for (int k = is_folded(x) ? 1 : 0; k < (is_folded(x) ? 2 : parts); k++) {
+            int count               = is_folded(x) ? n : parts == 3 && k == 1 ? n - 2 : 1;
+            segment[t->n_segment++] = (weft_cost_segment){x->n_class, count};
+            x->layer[x->n_class++]  = at + (k == parts - 1 ? kept - 1 : k);
+        }
+        at += kept;
+    }
+    t->segment = segment;
+    t->n_class = x->n_class;
+    t->first   = 0;
+    t->last    = 1;
+    return WEFT_OK;
+}
+
+/* Our own engine: all it does is in its programs, and there is nothing on top of them. */
+static void describe_engine(const rows *x, weft_cost_table *t)
+{
+    bool              half = !strcmp(x->s.dtype, "bf16");
+    weft_cost_engine *e    = &t->engine;
+    bool              two =
+        !strncmp(x->s.optimizer.name, "adam", 4) || !strcmp(x->s.optimizer.name, "lamb");
+    bool one =
+        !two && (strcmp(x->s.optimizer.name, "sgd") || x->s.optimizer.momentum != 0);
+    t->param_bytes = half ? 2 : 4;
+    t->grad_bytes  = 4;
+    *e             = (weft_cost_engine){
+                    .known          = true,
+                    .tp_exposed     = 1,
+                    .cp_exposed     = 1,
+                    .ep_exposed     = 1,
+                    .tp_overlap     = 1,
+                    .pp_exposed     = 1,
+                    .dp_exposed     = 1,
+                    .dp_exposed_pp  = 1,
+                    .zero_exposed   = 1,
+                    .gather_exposed = 1,
+                    .gather_share   = 1,
+                    .optimizer      = 1,
+                    .bubble         = 1,
+                    .product        = 1,
+                    .stream         = 1,
+                    .max_chunks     = 32,
+                    .mem_spare      = 1,
+                    .mem_keep       = 1,
+                    .mem_fixed      = 0,
+                    .mem_weight     = t->param_bytes + t->grad_bytes,
+                    .mem_state      = (half ? 4 : 0) + (two   ? 8
+                                                        : one ? 4
+                                                              : 0),
+                    .mem_limit      = 0.95,
+                    .spread         = 0.05,
+                    .spread_open    = 0.02,
+    };
+}
+
+/* Does the input side share parameters with the head? */
+static bool is_tied(rows *x)
+{
+    weft_cost_variant           v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
+    const weft_planner__filled *f = ask(x, &v, 0);
+    return f && !f->failed && x->tied;
+}
+
+static int most(rows *x, size_t at, int limit)
+{
+    weft_cost_variant v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
+    int               n = 1;
+    for (int d = 2; d <= limit; d++) {
+        *(int *)(void *)((char *)&v + at) = d;
+        if (allows(x, &v, NULL, 0)) n = d;
+    }
+    return n;
+}
+
+weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
+                              const weft_search_limits *l, weft_arena *a,
+                              weft_search_model *out)
+{
+    rows *x = WEFT_ARENA_NEW(a, rows);
+    WEFT_TRY(weft_arena_status(a));
+    *x             = (rows){.s = *s, .c = c, .a = a, .limits = *l};
+    *out           = (weft_search_model){.unit      = "sequences",
+                                         .arg       = x,
+                                         .limits    = *l,
+                                         .max_tp    = 1,
+                                         .max_cp    = 1,
+                                         .max_ep    = 1,
+                                         .max_micro = 64,
+                                         .fill      = fill,
+                                         .allows    = allows};
+    weft_status st = find_kinds(x);
+    if (st == WEFT_OK) st = find_layers(x, &out->shape);
+    if (st == WEFT_OK) describe_engine(x, &out->shape);
+    if (st != WEFT_OK) {
+        weft_planner_rows_fini(out);
+        return st;
+    }
+    const weft_model *m        = x->shorts->c.model;
+    int               n_device = weft_cluster_usable(c);
+    int               limit    = n_device < 64 ? n_device : 64;
+    out->name                  = weft_arena_strdup(a, m->name);
+    if (m->kind == WEFT_MODEL_IMAGES || m->kind == WEFT_MODEL_VECTORS)
+        out->unit = "samples";
+    out->shape.tied = is_tied(x);
+    out->max_tp     = most(x, offsetof(weft_cost_variant, tp), limit);
+    if (l->cp) out->max_cp = most(x, offsetof(weft_cost_variant, cp), limit);
+    if (l->ep) out->max_ep = most(x, offsetof(weft_cost_variant, ep), limit);
+    return weft_arena_status(a);
+}
+
+void weft_planner_rows_fini(weft_search_model *m)
+{
+    rows *x = (rows *)(uintptr_t)m->arg;
+    if (!x) return;
+    for (weft_planner__short *s = x->shorts; s; s = s->next) {
+        weft_compiled_fini(&s->c);
+        weft_arena_destroy(s->a);
+    }
+    x->shorts = NULL;
+    m->arg    = NULL;
+}

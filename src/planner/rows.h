@@ -1,0 +1,34 @@
+/* Rows from the graph: what a layer costs one device, asked of its program.
+ *
+ *     weft_compile_spec s = weft_compile_spec_default("resnet50", 256, 0);
+ *     WEFT_TRY(weft_planner_machines(cluster, arena, &machines));
+ *     WEFT_TRY(weft_planner_rows(&s, cluster, &limits, arena, &problem.model));
+ *     WEFT_TRY(weft_search_run(&problem, &result));
+ *     weft_planner_rows_fini(&problem.model);
+ *
+ * A model is cut into layers where its graph repeats, or else where a single value passes (weft_graph_find_runs).  For
+ * each way to cut a layer over devices (shard/shorthand.h), each micro-batch and each recomputation, the step of
+ * a model with few of its layers is made as for a run, lowered, and its instructions are priced (cost/cost.h).
+ * Nothing here knows what is in a layer.
+ *
+ * (1) Rows are sums of the prices of instructions: those of a stage's layers add up to those of its program.
+ * (2) Ranks along ep have the same micro-batches, so that each of them has ep times as many: its row counts ep times. */
+#ifndef WEFT_PLANNER_ROWS_H
+#define WEFT_PLANNER_ROWS_H
+
+#include "cluster/cluster.h"
+#include "compile/compile.h"
+#include "search/search.h"
+
+/* s: model, seq, dtype, optimizer, dropout count; batch, micro-batch, lanes, recomputation and plan do not.  The
+ * strings of s, c and a are borrowed as long as *out is used. */
+weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
+                              const weft_search_limits *l, weft_arena *a,
+                              weft_search_model *out);
+void        weft_planner_rows_fini(weft_search_model *m); /* of weft_planner_rows */
+
+/* Devices and wires as programs are priced on them: the cluster's own numbers. */
+weft_status weft_planner_machines(const weft_cluster *c, weft_arena *a,
+                                  weft_search_machines *out);
+
+#endif

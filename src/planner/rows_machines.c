@@ -1,0 +1,114 @@
+/* Devices and wires with the numbers by which programs are priced: asked of the prices themselves. */
+#include <math.h>
+#include <string.h>
+
+#include "cost/cost.h"
+#include "planner/rows.h"
+
+/* Seconds of an all-reduce of n ranks from `first` on, stride apart. */
+static weft_status sum_seconds(const weft_cluster *c, int world, int first, int n,
+                               int stride, int64_t bytes, double *out)
+{
+    int32_t      rank[64];
+    weft_group   g = {.n_rank = n, .rank = rank};
+    weft_program p = {.rank = first, .world = world, .n_group = 1, .group = &g};
+    weft_operand o =
+        weft_operand_make(0, WEFT_DTYPE_F32, &(weft_shape){.n = 1, .d = {bytes / 4}});
+    weft_instr i = {.kind    = WEFT_INSTR_COLLECTIVE,
+                    .coll    = WEFT_ALL_REDUCE,
+                    .n_in    = 1,
+                    .in      = &o,
+                    .n_out   = 1,
+                    .out     = &o,
+                    .seconds = -1};
+    for (int k = 0; k < n; k++) rank[k] = first + k * stride;
+    return weft_cost_instr(&p, &i, c, out);
+}
+
+/* alpha and bandwidth that a group of n sees: 2 ceil(log2 n) alpha + 2 (n-1)/n bytes / Bps. */
+static weft_status measure(const weft_cluster *c, int world, int first, int n, int stride,
+                           double *alpha_s, double *Bps)
+{
+    const double bytes = 1 << 30;
+    double       none, all;
+    WEFT_TRY(sum_seconds(c, world, first, n, stride, 0, &none));
+    WEFT_TRY(sum_seconds(c, world, first, n, stride, (int64_t)bytes, &all));
+    *alpha_s = none / (2 * ceil(log2(n)));
+    *Bps     = 2 * (n - 1.0) / n * bytes / (all - none);
+    return WEFT_OK;
+}
+
+/* Devices from `first` on that are joined by links of their own. */
+static weft_status find_domain(const weft_cluster *c, int first, int n_all, int *out)
+{
+    weft_group_shape s;
+    *out = 1;
+    for (int n = 2; n <= n_all && n <= 4096; n++) {
+        WEFT_TRY(weft_cluster_group_stride(c, first, n, 1, &s));
+        if (s.n_island > 1) break;
+        *out = n;
+    }
+    return WEFT_OK;
+}
+
+static weft_status measure_wires(const weft_cluster *c, int world, int first, int n_all,
+                                 weft_cost_fabric *f)
+{
+    *f = (weft_cost_fabric){.levels = true, .domain = 1};
+    WEFT_TRY(find_domain(c, first, n_all, &f->domain));
+    int n = f->domain < 64 ? f->domain : 64;
+    if (n > 1) {
+        double alpha;
+        WEFT_TRY(measure(c, world, first, 2, 1, &alpha, &f->in.Bps_2));
+        WEFT_TRY(measure(c, world, first, n < 4 ? n : 4, 1, &alpha, &f->in.Bps_4));
+        WEFT_TRY(measure(c, world, first, n, 1, &f->in.alpha_s, &f->in.Bps));
+    }
+    if (n_all > f->domain)
+        WEFT_TRY(measure(c, world, first, 2, f->domain, &f->out.alpha_s, &f->out.Bps));
+    else
+        f->out = f->in;
+    if (n < 2) f->in = f->out;
+    return WEFT_OK;
+}
+
+/* The cluster's own numbers of a kind's device, slowed by its health. */
+static void take_device(const weft_device_kind *d, weft_search_machine *m)
+{
+    const char *name = m->device.name;
+    m->device        = *d;
+    m->device.name   = name;
+    m->device.rate   = m->rate;
+    m->device.n_rate =
+        d->n_rate < (int)WEFT_COUNT(m->rate) ? d->n_rate : (int)WEFT_COUNT(m->rate);
+    memcpy(m->rate, d->rate, sizeof *m->rate * (size_t)m->device.n_rate);
+    for (int i = 0; i < m->device.n_rate; i++) m->rate[i].flops *= m->speed;
+    m->device.mem_Bps *= m->speed;
+}
+
+weft_status weft_planner_machines(const weft_cluster *c, weft_arena *a,
+                                  weft_search_machines *out)
+{
+    weft_cost_constants *k  = NULL;
+    weft_status          st = WEFT_OK;
+    weft_device_run      r;
+    int                  at = 0, world = 0;
+    WEFT_TRY(weft_cost_constants_create(&k));
+    WEFT_GO(weft_search_machines_of(c, k, a, out));
+    while (weft_cluster_next_run(c, &at, &r))
+        if (!r.cordoned) world = r.first + r.n;
+    for (int i = 0; i < out->n; i++) {
+        weft_search_machine *m    = &out->kind[i];
+        bool                 done = false;
+        for (at = 0; !done && weft_cluster_next_run(c, &at, &r);) {
+            if (r.cordoned || r.node - c->node != m->node || r.speed != m->speed ||
+                r.link != m->link)
+                continue;
+            take_device(r.device, m);
+            WEFT_GO(measure_wires(c, world, r.first, world - r.first, &m->fabric));
+            done = true;
+        }
+    }
+out:
+    weft_cost_constants_destroy(k);
+    return st;
+}

@@ -1,0 +1,71 @@
+/* Inside rows*.c. */
+#ifndef WEFT_PLANNER_ROWS_PRIV_H
+#define WEFT_PLANNER_ROWS_PRIV_H
+
+#include "planner/rows.h"
+
+enum {
+    WEFT_PLANNER__KEEP = 3 /* layers of a run: a first, a last and one like all between */
+};
+
+/* The rows of one variant on one kind of device: the input side, each layer that is kept, the head. */
+typedef struct weft_planner__filled {
+    weft_cost_variant            v;
+    int                          kind;
+    bool                         failed;
+    weft_cost_row               *row;
+    struct weft_planner__filled *next;
+} weft_planner__filled;
+
+/* A training graph of few layers. */
+typedef struct weft_planner__short {
+    int                         micro_batch;
+    weft_cost_recompute         recompute;
+    weft_compiled               c;
+    weft_arena                 *a;
+    int                         n_layer, *node; /* weft_compile_layers */
+    struct weft_planner__short *next;
+} weft_planner__short;
+
+typedef struct weft_planner__kind {
+    const weft_device_kind *device;
+    double                  speed;
+    int                     rank; /* the first of them */
+} weft_planner__kind;
+
+typedef struct weft_planner__allowed {
+    weft_cost_variant             v;
+    const char                   *why; /* "": yes */
+    struct weft_planner__allowed *next;
+} weft_planner__allowed;
+
+typedef struct weft_planner__rows {
+    weft_compile_spec   s;
+    const weft_cluster *c;
+    weft_arena         *a;
+    weft_search_limits  limits;
+    int                 world;
+    int                 n_kind;
+    weft_planner__kind *kind;
+    int                 n_run;
+    weft_graph_layers  *run;     /* of the whole model */
+    int                 n_short; /* layers in the short one */
+    int                 n_class;
+    int *layer; /* [class]: which of the short one's layers; first, last: -1 */
+    weft_planner__filled  *filled;
+    weft_planner__short   *shorts;
+    weft_planner__allowed *allowed;
+    bool tied; /* set when rows are filled: the input side's parameter is the head's */
+} weft_planner__rows;
+
+/* The graph for a micro-batch and a recomputation, made when first asked for. */
+weft_status weft_planner__short_of(weft_planner__rows *x, int micro_batch,
+                                   weft_cost_recompute r, weft_planner__short **out);
+/* Mesh and marks of a variant on a graph; in a. */
+weft_status weft_planner__expand(const weft_cost_variant *v, const weft_graph *g,
+                                 weft_arena *a, weft_shard_options *out);
+/* row[0] the input side, row[1 ..] the layers, then the head, on devices of kind k. */
+weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
+                                weft_cost_row *row);
+
+#endif
