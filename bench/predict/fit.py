@@ -19,8 +19,8 @@ FAMILY = ["device", "link", "engine"]
 # fitted.  Links are pinned: bandwidth and exposed share are degenerate, so only the share moves freely.
 PRIOR = {
     ("device", "efficiency"): (0.03, 0.14), ("device", "efficiency_f8"): (0.05, 0.25),
-    ("device", "efficiency_f4"): (0.1, 0.3), ("device", "half_size"): (0.15, 0.3),
-    ("device", "attention"): (0.05, 0.08), ("device", "stream"): (0.03, 0.05),
+    ("device", "efficiency_f4"): (0.1, 0.3), ("device", "half_size"): (0.05, 0.15),
+    ("device", "attention"): (0.05, 0.10), ("device", "stream"): (0.03, 0.05),
     ("link", "share"): (0.03, 0.15), ("link", "decay"): (0.2, 0.3), ("link", "alpha_s"): (0.1, 0.2),
     ("engine", "host_op_s"): (0.1, 0.7), ("engine", "host_coll_s"): (0.1, 0.5),
     ("engine", "host_moe_s"): (0.1, 1.2), ("engine", "micro_s"): (0.1, 0.8), ("engine", "step_s"): (0.1, 0.8),
@@ -32,9 +32,12 @@ PRIOR = {
     ("engine", "dp_exposed_pp"): (0.1, 0.8), ("engine", "dp_cover"): (0.05, 0.5), ("engine", "zero_exposed"): (0.1, 0.8), ("engine", "gather_exposed"): (0.1, 1.2),
     ("engine", "gather_share"): (0.1, 1.5), ("engine", "dp_overlap"): (0.2, 0.3),
     ("engine", "optimizer"): (0.1, 0.4), ("engine", "bubble"): (0.03, 0.10),
-    ("engine", "product"): (0.02, 0.06),
-    ("engine", "stall_s"): (0, 0.5), ("engine", "stall_base_s"): (0, 0.3), ("engine", "crowd_s"): (0, 0.3), ("engine", "wide_s"): (0, 0.3),
+    ("engine", "product"): (0.02, 0.06), ("engine", "attention"): (0.05, 0.15),
+    ("engine", "dp_calls"): (0, 0.5), ("engine", "stall_s"): (0, 0.5), ("engine", "stall_base_s"): (0, 0.3), ("engine", "crowd_s"): (0, 0.3), ("engine", "wide_s"): (0, 0.3),
 }
+# Measured on a device of the same cores: a kind's own deviation stays this small.
+TIGHT = {("h100", "efficiency"): 0.05, ("h100", "efficiency_f8"): 0.05, ("h100", "half_size"): 0.03,
+         ("h100", "attention"): 0.05, ("h100", "stream"): 0.02}
 # Measured: not fitted (constants.def says by whom).
 PINNED = {("link", "nvlink2"), ("link", "nvlink3")}
 # Set by hand and kept when their source is left out; chosen with its errors in sight (README.md).
@@ -42,10 +45,10 @@ KNOWN = PINNED | {("link", "pcie"), ("link", "ethernet")}
 # How an engine works rather than how fast it is: read from its documentation, so known of one that is left out.
 MEASURED = {("deepspeed-megatron-1", "host_op_s"), ("nemo", "tp_exposed"), ("megatron-bridge", "tp_exposed"),
             ("megatron-bridge-26.06", "tp_exposed")}
-STRUCTURE = {"split_by_cost", "max_chunks", "vocab_pad", "selective", "grad_bytes", "pp_whole", "max_micro", "mem_limit"}
+STRUCTURE = {"split_by_cost", "max_chunks", "vocab_pad", "selective", "grad_bytes", "pp_whole", "max_micro", "mem_limit", "older_kernels"}
 MEMORY = {("engine", t): p for t, p in {
     "mem_fixed": (0.1, 0.5), "mem_spare": (0.01, 0.05), "mem_weight": (0.05, 0.4), "mem_state": (0.03, 0.15),
-    "mem_keep": (0.05, 0.4), "mem_logit": (0.2, 0.4), "mem_whole": (0, 0.7)}.items()}
+    "mem_keep": (0.05, 0.15), "mem_norm": (0.05, 0.6), "mem_logit": (0.2, 0.4), "mem_whole": (0, 0.7)}.items()}
 
 
 class Library:
@@ -194,7 +197,8 @@ class Fit:
                     continue
                 if kind != "default" and sd_kind > 0:
                     few = min(1, (len(users) / 12) ** 0.5)  # what few rows carry stays where it is
-                    d = Parameter(lib, family, term, kind, sd_kind * few, np.array(users))
+                    sd = TIGHT.get((kind, term), sd_kind)
+                    d = Parameter(lib, family, term, kind, sd * few, np.array(users))
                     d.base = base
                     d.free = True
                     self.delta.append(d)

@@ -31,7 +31,7 @@ static const struct {
 };
 
 enum {
-    MAX_TERM = 48,
+    MAX_TERM = 64,
     MAX_KIND = 40
 };
 

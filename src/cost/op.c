@@ -29,6 +29,9 @@ weft_cost_op weft_cost_attention(const char *dtype, double flops, double bytes)
         .work = WEFT_COST_ATTENTION, .dtype = dtype, .flops = flops, .bytes = bytes};
 }
 
+/* Results that keep all units of a device half busy, in squares of half_size: h200-curves in bench/results. */
+#define WAVE 6.0
+
 static double saturate(double x, double half)
 {
     return x > 0 && half > 0 ? x / (x + half) : 1;
@@ -43,8 +46,11 @@ static double reached(const weft_cost_op *o, const weft_device_kind *d, double *
         if (!strcmp(d->rate[i].dtype, o->dtype) && d->rate[i].efficiency > 0)
             share = d->rate[i].efficiency;
     if (o->work == WEFT_COST_ATTENTION) return d->attention > 0 ? d->attention : share;
-    return share * saturate(o->m, d->half_size) * saturate(o->n, d->half_size) *
-           saturate(o->k, d->half_size);
+    if (!(o->k > 0) || !(o->flops > 0)) return share;
+    double area = o->flops / (2 * o->k), half = d->half_size;
+    double usual  = weft_cluster_flops(d, "bf16"); /* faster types need longer sums */
+    double faster = usual > 0 && *peak > usual ? *peak / usual : 1;
+    return share * saturate(o->k, faster * half) * saturate(area, WAVE * half * half);
 }
 
 double weft_cost_op_seconds(const weft_cost_op *o, const weft_device_kind *d)

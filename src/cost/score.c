@@ -14,6 +14,7 @@ int weft_cost_even_cut(int n, int pp, int s)
 typedef struct stage {
     double fwd_s, bwd_s, again_s, comm_s, host_s;
     double keep, gathered, work, n_param, n_expert, max_param;
+    double ahead; /* share of its time in which the host runs ahead of the device */
     int    n_layer;
 } stage;
 
@@ -48,14 +49,41 @@ static double stall(const weft_cost_table *t, const weft_cost_point *p, int devi
     return t->engine.stall_base_s + t->engine.stall_s * v->tp;
 }
 
-static void apply_floor(stage *s, double floor_s)
+/* What an engine loses on a large crowd of nodes, and where tensors spread wide, a micro-batch. */
+static double crowd(const weft_cost_table *t, const weft_cost_point *p)
 {
-    double t = s->fwd_s + s->bwd_s, want = s->n_layer * floor_s;
-    if (!(want > 0) || !(t > 0)) return;
-    double x    = want / t;
-    double more = t * (sqrt(sqrt(1 + x * x * x * x)) - 1);
+    const weft_cost_variant *v      = &t->variant[p->variant];
+    double                   domain = t->fabric[0].domain, s = 0;
+    double                   x = (double)p->pp * p->dp * v->tp * v->cp / domain / 64;
+    if (t->engine.wide_s > 0 && p->pp > 1 && v->tp > 2 * domain) s += t->engine.wide_s;
+    if (t->engine.crowd_s > 0 &&
+        (p->pp > 1 || v->tp >= domain)) /* the rest stays inside nodes */
+        s += t->engine.crowd_s * fmin(1, pow(x, 8));
+    return s;
+}
+
+/* Where an engine stalls: a floor under each layer, more for each micro-batch of a stage. */
+typedef struct stalls {
+    double layer_s, micro_s;
+} stalls;
+
+static stalls stalls_of(const weft_cost_table *t, const weft_cost_point *p)
+{
+    return (stalls){stall(t, p, 0), crowd(t, p)};
+}
+
+static void apply_stalls(stage *s, const stalls *w)
+{
+    double t = s->fwd_s + s->bwd_s, want = s->n_layer * w->layer_s, more = w->micro_s;
+    s->ahead = 1;
+    if (!(t > 0)) return;
+    if (want > 0) {
+        double x = want / t;
+        more += t * (sqrt(sqrt(1 + x * x * x * x)) - 1);
+    }
     s->bwd_s += more;
     s->host_s += more;
+    s->ahead = t / (t + more);
 }
 
 /* Layers from..from+n of the segments on one device kind. */
@@ -128,11 +156,15 @@ static void add_memory(const weft_cost_table *t, const weft_cost_point *p, int d
     double                   weight = x->n_param * (p->zero > 2 ? w / n : w) +
                     x->n_expert * (p->zero > 2 ? w / ne : w) + grad_bytes(t, p, x);
     if (p->zero > 2) weight += 2 * w * x->max_param;
-    double state = e->mem_state * (x->n_param / n + x->n_expert / ne);
-    double keep  = x->keep * in_flight(p, s) + (p->pp == 1 ? x->gathered : 0);
-    double live  = weight + state + keep + x->work;
-    double total = live * e->mem_spare + e->mem_fixed;
-    double limit = e->mem_limit * (double)t->device[device].mem_bytes;
+    double state    = e->mem_state * (x->n_param / n + x->n_expert / ne);
+    double held     = in_flight(p, s);
+    double whole    = x->gathered * (p->pp == 1 ? 1 : fmax(0, held - 2));
+    double keep     = x->keep * held + x->ahead * whole;
+    double late     = x->ahead * (x->gathered * held - whole);
+    double live     = weight + state + keep + x->work;
+    double total    = live * e->mem_spare + e->mem_fixed;
+    double limit    = e->mem_limit * (double)t->device[device].mem_bytes;
+    out->late_bytes = fmax(out->late_bytes, total + late * e->mem_spare);
     if (out->tightest >= 0 && total - limit <= out->mem_bytes - out->mem_limit) return;
     out->tightest     = s;
     out->mem_bytes    = total;
@@ -171,8 +203,9 @@ static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p
         }
         double cover =
             p->dp_overlap ? 0.9 * (x->fwd_s + x->bwd_s) : e->dp_cover * x->bwd_s;
+        double rounds = e->dp_calls * (x->n_layer + 1) * (g.n - 1) * f->in.alpha_s;
         if (p->zero == 0) {
-            double s = weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, sum);
+            double s = weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, sum) + rounds;
             out +=
                 wait_for(s, hide * (p->pp > 1 ? e->dp_exposed_pp : e->dp_exposed), cover);
             continue;
@@ -184,7 +217,7 @@ static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p
         double gather =
             weft_cost_group_seconds(f, in, WEFT_ALL_GATHER, part / in.n / calls);
         if (p->zero < 3) {
-            out += wait_for(reduce + gather, hide * e->zero_exposed, cover);
+            out += wait_for(reduce + gather + 2 * rounds, hide * e->zero_exposed, cover);
             continue;
         }
         double s     = calls * (2 * gather + reduce) / e->gather_share;
@@ -215,7 +248,7 @@ typedef struct sums {
 
 /* Stages s .. s+run-1, which are alike: of those the first holds the most activations. */
 static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s, int run,
-                       int from, int n, double floor_s, sums *z, weft_cost_score *out)
+                       int from, int n, const stalls *w, sums *z, weft_cost_score *out)
 {
     bool sampled =
         s == 0 || s + run == p->pp || p->kinds || (s <= p->pp / 2 && p->pp / 2 < s + run);
@@ -224,7 +257,7 @@ static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
         stage x = sum_stage(t, p, d, from, n, s);
-        apply_floor(&x, floor_s);
+        apply_stalls(&x, w);
         add_memory(t, p, d, s, &x, out);
         worst = fmax(worst, x.fwd_s + x.bwd_s);
         if (x.fwd_s + x.bwd_s > z->slow_s) {
@@ -299,7 +332,8 @@ static void add_kind(const weft_cost_table *t, const weft_cost_point *p, int d, 
 {
     stage           x    = sum_stage(t, p, d, from, n, s);
     weft_cost_score full = {.tightest = -1};
-    apply_floor(&x, stall(t, p, 0));
+    stalls          w    = stalls_of(t, p);
+    apply_stalls(&x, &w);
     add_memory(t, p, d, s, &x, &full);
     out->dp_s        = fmax(out->dp_s, replica_seconds(t, p, d, &x));
     out->optimizer_s = fmax(out->optimizer_s, optimizer_seconds(t, p, d, &x));
@@ -342,19 +376,6 @@ void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
     }
 }
 
-/* What an engine loses on a large crowd of nodes, and where tensors spread wide, a micro-batch. */
-static double crowd(const weft_cost_table *t, const weft_cost_point *p)
-{
-    const weft_cost_variant *v      = &t->variant[p->variant];
-    double                   domain = t->fabric[0].domain, s = 0;
-    double                   x = (double)p->pp * p->dp * v->tp * v->cp / domain / 64;
-    if (t->engine.wide_s > 0 && p->pp > 1 && v->tp > 2 * domain) s += t->engine.wide_s;
-    if (t->engine.crowd_s > 0 &&
-        (p->pp > 1 || v->tp >= domain)) /* the rest stays inside nodes */
-        s += t->engine.crowd_s * fmin(1, pow(x, 8));
-    return s;
-}
-
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out)
 {
@@ -364,11 +385,11 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     int                      n = 0, from = 0;
     *out = (weft_cost_score){.tightest = -1};
     for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
-    double floor_s = stall(t, p, 0);
+    stalls w = stalls_of(t, p);
     for (int s = 0, run; s < p->pp; s += run) {
         int mine = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
         run      = alike(t, p, n, s, from, mine);
-        add_stages(t, p, s, run, from, mine, floor_s, &z, out);
+        add_stages(t, p, s, run, from, mine, &w, &z, out);
         from += run * mine;
     }
     double m = p->n_micro, p2p = 0;
@@ -391,7 +412,7 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     out->bubble_s    = idle;
     out->dp_s        = z.dp_s;
     out->optimizer_s = z.optimizer_s;
-    out->fixed_s     = e->step_s + m * (e->micro_s + crowd(t, p));
+    out->fixed_s     = e->step_s + m * e->micro_s;
     out->step_s = m * (z.slow_s + p2p) + idle + z.dp_s + z.optimizer_s + out->fixed_s;
     if (e->thrash > 0 && out->mem_bytes > out->mem_limit) {
         double more = out->step_s *

@@ -146,7 +146,9 @@ typedef struct weft_cost_point {
 typedef struct weft_cost_score {
     double step_s;
     double mem_bytes, mem_limit; /* of the tightest device */
-    int    tightest;             /* its stage */
+    double
+        late_bytes; /* at most, where the host runs ahead of the device and frees late */
+    int tightest;   /* its stage */
     /* what step_s is made of */
     double compute_s, comm_s, host_s, again_s; /* of the slowest stage's micro-batches */
     double bubble_s, p2p_s, dp_s, optimizer_s, fixed_s;

@@ -101,7 +101,7 @@ static void norm(maker *m)
 {
     double h = m->c->hidden;
     stream(m, 4 * h * m->spread, 8 * h * m->spread, 1);
-    keep(m, 2 * h * m->spread);
+    keep(m, m->e->mem_norm * h * m->spread);
 }
 
 /* Bias, dropout and the residual. */
@@ -125,12 +125,13 @@ static void fused_attention(maker *m, double heads, double qk, double v)
     const weft_config *c    = m->c;
     double             rows = (double)c->seq / m->v->cp, mb = m->v->micro_batch;
     double             flops = 2 * mb * heads * rows * c->seq * (qk + v) * causal(c);
-    /* short sequences and narrow heads leave the units waiting */
-    double slow                    = (1 + 400 / rows) * (1 + 40 / v) / (1 + 40 / 128.0);
-    double bytes                   = 2 * m->tokens * heads * 2 * (qk + v);
-    push(m, WEFT_COST_FORWARD)->op = weft_cost_attention(m->half, flops * slow, bytes);
-    push(m, WEFT_COST_BACKWARD)->op =
-        weft_cost_attention(m->half, flops * slow * 2.5 / 0.8, 2 * bytes);
+    /* short sequences and narrow heads leave the units waiting: h200-curves in bench/results */
+    double slow                     = (1 + 60 / v) / (1 + 60 / 128.0);
+    double one                      = flops * slow * (1 + 450 / rows);
+    double two                      = flops * slow * (1 + 750 / rows) * 2.5 / 0.85;
+    double bytes                    = 2 * m->tokens * heads * 2 * (qk + v);
+    push(m, WEFT_COST_FORWARD)->op  = weft_cost_attention(m->half, one, bytes);
+    push(m, WEFT_COST_BACKWARD)->op = weft_cost_attention(m->half, two, 2 * bytes);
 }
 
 /* Scores in memory: 11 bytes each forward, 17 backward (softmax, mask, dropout, scale). */

@@ -86,7 +86,9 @@ void weft_estimate_fill(const weft_config *c, const weft_cost_engine *of,
     const char      *dtype = weft_estimate__dtype_of(d, c->precision);
     const char      *half  = weft_estimate__half_of(d, c->precision);
     if (e.eager > 1 && !strstr(c->features, "compile")) e.stream *= e.eager;
-    slow.rate = rate;
+    slow.rate  = rate;
+    bool newer = !strncmp(weft_estimate__dtype_of(d, "fp8"), "f8", 2);
+    slow.attention *= e.attention * (newer ? e.older_kernels : 1);
     for (int i = 0; i < d->n_rate && i < 8; i++) {
         rate[i] = d->rate[i];
         if (strstr(c->features, "rowwise") && !strncmp(rate[i].dtype, "f8", 2))
@@ -260,7 +262,8 @@ static bool stuck(const build *b, int micro_batch)
     const weft_config *c = b->c;
     double             m = (double)c->global_batch / c->dp / micro_batch,
            most          = b->t.engine.max_micro;
-    return most > 0 && c->zero == 0 && c->pp > 1 && c->dp > 1 && m > most;
+    return most > 0 && c->zero == 0 && c->pp > 1 && c->dp > 1 && m > most &&
+           c->n_node > 1;
 }
 
 void weft_estimate_interval(const weft_cost_engine *e, double step_s, bool known,
@@ -279,7 +282,8 @@ static void conclude(const build *b, const choices *o, bool empty, weft_predicti
     weft_estimate_interval(&b->t.engine, out->step_s, b->at.known, o->n_open,
                            &out->step_lo, &out->step_hi);
     out->mem_bytes = out->score.mem_bytes;
-    out->fits      = out->mem_bytes <= out->score.mem_limit && !empty;
+    out->fits =
+        fmax(out->mem_bytes, out->score.late_bytes) <= out->score.mem_limit && !empty;
 }
 
 weft_status weft_estimate_row(const weft_hardware *h, const weft_cost_constants *k,
