@@ -76,6 +76,8 @@ static int list(const weft_cli_command *c, bool deep, int argc, char **argv)
     if (json) weft_text_add(&t, "]");
     free(info);
     code = weft_cli_put(c, &t, NULL);
+    if (!n && !json && !deep)
+        fprintf(stderr, "weft %s: no checkpoint in %s\n", c->name, dir);
     if (code == WEFT_EXIT_OK && deep && (n_bad || !n)) {
         fprintf(stderr,
                 n ? "weft %s: error: %s: %d of %d checkpoints damaged\n"

@@ -227,6 +227,8 @@ static int run(int argc, char **argv)
     if (code < 0) {
         bool        ours = getenv("WEFT_RANK") != NULL; /* a rank sees the flag, too */
         weft_status st   = weft_place_detect(&p);
+        if (s.n_rank < 0 && st == WEFT_OK && !strcmp(p.by, "alone") && !s.quiet)
+            fprintf(stderr, "weft run: one rank; --nproc-per-node N starts more\n");
         if (s.n_rank >= 0 && !ours)
             code = start(&s, argc, argv);
         else

@@ -193,6 +193,10 @@ static weft_status cut_batch(options *o)
     int     axis = weft_shorthand_lane_axis(&o->h);
     int64_t dp = axis < 0 ? 1 : o->h.axis[axis].size, n = dp * o->h.pp;
     int64_t batch = s->batch ? s->batch : 1;
+    if (batch < dp)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "dp=%lld ranks have nothing to share in --batch %lld",
+                         (long long)dp, (long long)batch);
     if (!s->micro_batch && batch % n)
         return WEFT_FAIL(
             WEFT_ERR_ARG,

@@ -76,9 +76,15 @@ static weft_status read_device(scan *s, int *device)
     WEFT_TRY(read_word(s));
     *device = weft_cluster__find_device(s->lib->c, s->word);
     if (*device >= 0) return WEFT_OK;
+    int  at      = (int)(s->at - s->line - (long)strlen(s->word)) + 1;
+    bool counted = s->word[strspn(s->word, "0123456789")] == 0;
+    if (counted)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "cluster \"%s\", at %d: expected a device, not %s; devices of a "
+                         "node go in brackets, as in 4 x (8 x h100-80g)",
+                         s->line, at, s->word);
     return WEFT_FAIL(WEFT_ERR_ARG, "cluster \"%s\", at %d: there is no device '%s'%s",
-                     s->line, (int)(s->at - s->line - (long)strlen(s->word)) + 1, s->word,
-                     weft_cluster__near_device(s->lib->c, s->word));
+                     s->line, at, s->word, weft_cluster__near_device(s->lib->c, s->word));
 }
 
 /* [N x] link, into nodes [first, end) of the cluster. */

@@ -65,13 +65,20 @@ static weft_status check_batch(const weft_plan *p)
                          (long long)o->lanes, (long long)(o->batch / o->micro_batch));
     int need = 1;
     while (need < weft_plan_lane_ranks(p)) need *= 2;
+    if (need > o->batch)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s=%d needs a batch of at least %d, not %lld: take a larger one, "
+            "or fewer ranks along %s",
+            p->axis[p->lane_axis].name, weft_plan_lane_ranks(p), need,
+            (long long)o->batch, p->axis[p->lane_axis].name);
     if (weft_plan_lane_ranks(p) > o->lanes)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "%s=%d is more than the %lld lanes of the gradient's sum; set lanes to "
             "at least %d (and micro_batch to at most %lld)",
             p->axis[p->lane_axis].name, weft_plan_lane_ranks(p), (long long)o->lanes,
-            need, (long long)(o->batch / need > 0 ? o->batch / need : 1));
+            need, (long long)(o->batch / need));
     return WEFT_OK;
 }
 

@@ -91,8 +91,9 @@ static weft_status read_key(weft_job *j, const weft_job__key *k, const weft_node
     switch (k->kind) {
     case WEFT_JOB__STRING:
         if (n->kind != WEFT_NODE_STRING || !n->u.s[0])
-            return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected a word or a path",
-                             place(j, k, n));
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected %s%s", place(j, k, n),
+                             k->words[0] ? "something like " : "a word or a path",
+                             k->words);
         *(const char **)(void *)field = weft_arena_strdup(j->arena, n->u.s);
         return WEFT_OK;
     case WEFT_JOB__INT:

@@ -151,13 +151,21 @@ static void say_line(launch *l, int r, int which, const char *s, size_t n)
     }
 }
 
+/* What a rank said before on its other pipe comes first: results behind the log. */
 static void listen_to(launch *l, int r, int which)
 {
     child     *c  = &l->c[r];
     int       *fd = which ? &c->err : &c->out;
     weft_text *t  = &c->line[which];
     char       buf[65536];
-    ssize_t    n = read(*fd, buf, sizeof buf);
+    if (!which) {
+        struct pollfd p = {.fd = c->err, .events = POLLIN};
+        while (c->err >= 0 && poll(&p, 1, 0) > 0) {
+            listen_to(l, r, 1);
+            p.fd = c->err;
+        }
+    }
+    ssize_t n = read(*fd, buf, sizeof buf);
     if (n < 0 && errno == EINTR) return;
     if (n <= 0) {
         if (t->n) say_line(l, r, which, t->s, t->n);

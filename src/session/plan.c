@@ -28,13 +28,18 @@ static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
 static weft_status cut_batch(weft_job *j, const weft_shorthand *h)
 {
     int     lane = weft_shorthand_lane_axis(h);
-    int64_t n    = (lane < 0 ? 1 : h->axis[lane].size) * (int64_t)h->pp;
+    int64_t n = (lane < 0 ? 1 : h->axis[lane].size) * (int64_t)h->pp, lanes = 1;
     if (j->given_micro_batch) return WEFT_OK;
     if (lane >= 0 && n > 1) { /* lanes are a power of two, at least dp of them */
-        int64_t lanes = 1;
         while (lanes < h->axis[lane].size) lanes *= 2;
         if (j->batch % (lanes * h->pp) == 0) n = lanes * h->pp;
     }
+    if (j->batch < lanes)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "dp=%d needs a batch of at least %lld, not %lld: take a larger one, "
+            "fewer ranks, or tp, cp or pp for some of them",
+            h->axis[lane].size, (long long)lanes, (long long)j->batch);
     if (j->batch % n)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "batch %lld is no multiple of %lld (dp * pp); set micro_batch",

@@ -3,8 +3,10 @@
  * Every rank runs its part of each step.  Rank 0 alone writes metrics, checkpoints and the result; what it does not
  * have of the weights the others give it (parts.h).
  * A rank that fails says so to the others, which then end with WEFT_ERR_PEER instead of waiting. */
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "session/job_priv.h"
 #include "session/session_priv.h"
@@ -19,11 +21,33 @@ bool weft_session__writes(const weft_session *s)
     return world(s) == 1 || s->o->comm->rank == 0;
 }
 
-int weft_session__threads(const weft_session *s)
+/* Cores that a rank may use, and on which host. */
+typedef struct seat {
+    cpu_set_t cpu;
+    char      host[64];
+} seat;
+
+/* Its cores, shared with those ranks of its host that may use them too: whoever started the ranks pinned each to its
+ * own, or nobody to any. */
+weft_status weft_session__threads(weft_session *s, int *out)
 {
-    int n = weft_runner_cores() / world(s);
-    if (s->job.threads) return (int)s->job.threads;
-    return n > 0 ? n : 1;
+    seat      own = {.host = ""}, *all = WEFT_ARENA_ARRAY(s->arena, seat, world(s));
+    cpu_set_t both;
+    int       n = 0;
+    *out        = (int)s->job.threads;
+    if (*out) return WEFT_OK;
+    *out = weft_runner_cores();
+    if (world(s) == 1) return WEFT_OK;
+    WEFT_TRY(weft_arena_status(s->arena));
+    gethostname(own.host, sizeof own.host - 1);
+    if (sched_getaffinity(0, sizeof own.cpu, &own.cpu)) CPU_ZERO(&own.cpu);
+    WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
+    for (int r = 0; r < world(s); r++) {
+        CPU_AND(&both, &own.cpu, &all[r].cpu);
+        n += !strcmp(own.host, all[r].host) && CPU_COUNT(&both);
+    }
+    *out = n && *out / n ? *out / n : 1;
+    return WEFT_OK;
 }
 
 weft_status weft_session__join(weft_session *s)

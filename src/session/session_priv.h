@@ -73,7 +73,7 @@ weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void 
 weft_status weft_session__share(weft_session *s, void *p, size_t n);
 void        weft_session__give_up(weft_session *s, weft_status st);
 bool        weft_session__writes(const weft_session *s); /* this rank writes files */
-int         weft_session__threads(const weft_session *s);
+weft_status weft_session__threads(weft_session *s, int *out);
 
 /* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its model is known.  *p: of
  * the job's file, or NULL until make. */
