@@ -116,9 +116,10 @@ format-check:
 
 # ---- the compile wing, by this file alone: no cmake, no threads, no root -------------------------
 
-PLAN_ROOMS = base tensor op graph model shard cluster place exchange program plan lower cost estimate engine search partition compile sim planner trace
+PLAN_ROOMS = base tensor op graph model shard cluster place exchange program plan lower cost estimate engine search partition compile sim planner trace report
 PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
-PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o
+PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o \
+             build/plan/embed/report_css.o build/plan/embed/report_js.o
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o) $(PLAN_DATA)
 
 # weft-plan: the subcommands that commands_plan.c names.
@@ -140,6 +141,11 @@ build/plan/embed/%_yaml.o: data/%.yaml tools/embed.sh
 	@mkdir -p $(@D)
 	@tools/embed.sh weft_cluster_$*_yaml $< >build/plan/embed/$*_yaml.c
 	@$(CC) -std=c11 -O2 -c build/plan/embed/$*_yaml.c -o $@
+
+build/plan/embed/report_%.o: data/report.% tools/embed.sh
+	@mkdir -p $(@D)
+	@tools/embed.sh weft_report_$* $< >build/plan/embed/report_$*.c
+	@$(CC) -std=c11 -O2 -c build/plan/embed/report_$*.c -o $@
 
 build/plan/%.o: src/%.c $(shell find include src -name '*.h' -o -name '*.def')
 	@mkdir -p $(@D)

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "compile/compile.h"
 #include "engine/engine.h"
+#include "report/report.h"
 #include "search/search.h"
 
 static int run(int argc, char **argv);
@@ -33,7 +34,7 @@ const weft_cli_command weft_cli_plan = {
 };
 
 typedef struct words {
-    const char *model, *cluster, *framework, *precision, *out, *emit;
+    const char *model, *cluster, *framework, *precision, *out, *emit, *html;
     int64_t     batch, seq, best;
     bool        explain, json;
     char      **pin;
@@ -176,11 +177,33 @@ static weft_status emit(const words *w, job *j, weft_text *t)
     return weft_engine_emit(e, &j->config, t);
 }
 
-static weft_status say(const words *w, job *j, weft_text *out, weft_text *file)
+static weft_status write_page(const words *w, job *j, weft_text *t)
+{
+    weft_planner_placement at;
+    WEFT_TRY(weft_planner_place(&j->p, &j->r->choice[0], j->k, NULL, j->a, &at));
+    weft_report r  = {.model     = w->model,
+                      .where     = w->cluster,
+                      .precision = j->config.precision,
+                      .engine    = framework_of(w),
+                      .seq       = j->config.seq,
+                      .flops     = (double)w->batch * weft_model_flops(j->m),
+                      .cluster   = j->k,
+                      .constants = j->c,
+                      .problem   = &j->p,
+                      .result    = j->r,
+                      .place     = &at};
+    weft_status st = weft_report_html(&r, t);
+    weft_planner_placement_fini(&at);
+    return st;
+}
+
+static weft_status say(const words *w, job *j, weft_text *out, weft_text *file,
+                       weft_text *page)
 {
     WEFT_TRY(prepare(w, j));
     WEFT_TRY(weft_search_run(&j->p, &j->r));
     if (w->out) WEFT_TRY(write_plan(w, j, file));
+    if (w->html) WEFT_TRY(write_page(w, j, page));
     if (w->emit) return emit(w, j, out);
     if (w->json) return weft_search_print_json(&j->p, j->r, out);
     return weft_search_print(&j->p, j->r, w->explain, out);
@@ -207,7 +230,7 @@ static int run(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_plan;
     words                   w   = {0};
-    weft_text               t = {0}, file = {0};
+    weft_text               t = {0}, file = {0}, page = {0};
     weft_cli_option         option[] = {
                 {"model", 0, WEFT_CLI_TEXT, &w.model, "MODEL", "config.json or a preset"},
                 {"cluster", 0, WEFT_CLI_TEXT, &w.cluster, "CLUSTER",
@@ -223,6 +246,8 @@ static int run(int argc, char **argv)
                  "placement, and the ways people would try by hand"},
                 {"json", 0, WEFT_CLI_FLAG, &w.json, NULL, "one JSON object"},
                 {"output", 'o', WEFT_CLI_TEXT, &w.out, "FILE", "a plan file"},
+                {"html", 0, WEFT_CLI_TEXT, &w.html, "FILE",
+                 "a page to look at: topology, timeline, memory, runners-up"},
                 {"emit", 0, WEFT_CLI_TEXT, &w.emit, "ENGINE",
                  "megatron, deepspeed, torchtitan or paddle"},
     };
@@ -233,7 +258,7 @@ static int run(int argc, char **argv)
     if (code >= 0) return code;
     job *j = calloc(1, sizeof *j);
     if (!j) return weft_cli_fail(cmd, WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
-    weft_status st = say(&w, j, &t, &file);
+    weft_status st = say(&w, j, &t, &file, &page);
     weft_search_destroy(j->r);
     weft_cost_constants_destroy(j->c);
     weft_hardware_destroy(j->h);
@@ -245,8 +270,13 @@ static int run(int argc, char **argv)
         code = weft_cli_put(cmd, &file, w.out);
         if (code != WEFT_EXIT_OK) return code;
     }
+    if (st == WEFT_OK && w.html) {
+        code = weft_cli_put(cmd, &page, w.html);
+        if (code != WEFT_EXIT_OK) return code;
+    }
     if (st == WEFT_OK) return weft_cli_put(cmd, &t, NULL);
     weft_text_fini(&t);
     weft_text_fini(&file);
+    weft_text_fini(&page);
     return weft_cli_fail(cmd, st);
 }

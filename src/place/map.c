@@ -8,8 +8,9 @@
 #include "place/place_priv.h"
 
 enum {
-    MOST_EXACT = 100000, /* placements priced one by one */
-    SWAP_WORK  = 1000000 /* swaps times ranks */
+    MOST_EXACT  = 100000,  /* placements priced one by one */
+    SWAP_WORK   = 1000000, /* swaps times ranks */
+    REPAIR_WORK = 4000000  /* devices looked at for lost ranks, times ranks */
 };
 
 static weft_status begin(const weft_place_job *j, weft_placement *p)
@@ -31,6 +32,8 @@ static void offer(const weft_place_job *j, weft_place_table *t, const int *next,
                   weft_placement *p)
 {
     weft_place_seconds s;
+    for (int r = 0; j->may && r < p->n_rank; r++)
+        if (!weft_place__may(j, r, next[r])) return;
     weft_place__price(j, t, next, &s);
     if (p->n_tried++ && !weft_place__better(&s, &p->price)) return;
     p->price = s;
@@ -130,31 +133,58 @@ static void try_orders(const weft_place_job *j, weft_place_table *t, const int *
     } while (n <= 6 && next_order(order, n));
 }
 
+enum {
+    MAX_LIST = 4 + 2 * WEFT_PLACE_MAX_AXIS
+};
+
+/* Orders of devices that were tried: of equal nodes most are one. */
+typedef struct tried {
+    int  n;
+    int *list[MAX_LIST];
+    int *next; /* room for a placement */
+} tried;
+
+/* list becomes ours unless it was tried already. */
+static weft_status try_list(const weft_place_job *j, weft_place_table *t, const int *list,
+                            tried *z, weft_placement *p)
+{
+    size_t bytes = sizeof(int) * (size_t)p->n_rank;
+    for (int i = 0; i < z->n; i++)
+        if (!memcmp(z->list[i], list, bytes)) return WEFT_OK;
+    int *mine = weft_arena_alloc(t->arena, bytes);
+    WEFT_TRY(weft_arena_status(t->arena));
+    memcpy(mine, list, bytes);
+    z->list[z->n++] = mine;
+    try_orders(j, t, mine, z->next, p);
+    return WEFT_OK;
+}
+
 static weft_status try_all_orders(const weft_place_job *j, weft_place_table *t,
                                   weft_placement *p)
 {
     size_t bytes  = sizeof(int) * ((size_t)t->n_usable + 1);
-    int   *sorted = weft_arena_alloc(t->arena, bytes), unit = 1;
-    int   *list = weft_arena_alloc(t->arena, bytes);
-    int   *next = weft_arena_alloc(t->arena, bytes);
+    int   *sorted = weft_arena_alloc(t->arena, bytes);
+    int   *list   = weft_arena_alloc(t->arena, bytes);
+    tried  z      = {.next = weft_arena_alloc(t->arena, bytes)};
     WEFT_TRY(weft_arena_status(t->arena));
-    memcpy(sorted, t->usable, sizeof(int) * (size_t)t->n_usable);
-    try_orders(j, t, sorted, next, p); /* first fit is the first */
+    if (j->guess) WEFT_TRY(try_list(j, t, j->guess, &z, p));
+    WEFT_TRY(try_list(j, t, t->usable, &z, p)); /* first fit is its first order */
     deal(t, list);
-    try_orders(j, t, list, next, p); /* round robin is the first */
-    for (int a = j->n_axis - 1; a >= 0; a--) {
-        unit = j->axis[a].size;
-        if (unit == 1) continue;
-        whole(t, t->usable, unit, list);
-        try_orders(j, t, list, next, p);
-    }
+    WEFT_TRY(try_list(j, t, list, &z, p)); /* round robin is the first */
     by_speed(t, sorted);
-    try_orders(j, t, sorted, next, p);
-    for (int a = 0; a < j->n_axis; a++) {
+    WEFT_TRY(try_list(j, t, sorted, &z, p));
+    for (int a = j->n_axis - 1; a >= 0; a--) {
         if (j->axis[a].size == 1) continue;
+        whole(t, t->usable, j->axis[a].size, list);
+        WEFT_TRY(try_list(j, t, list, &z, p));
         whole(t, sorted, j->axis[a].size, list);
-        try_orders(j, t, list, next, p);
+        WEFT_TRY(try_list(j, t, list, &z, p));
     }
+    if (!p->n_tried)
+        return WEFT_FAIL(WEFT_ERR_NOFIT,
+                         "cluster %s: no placement of %d ranks has each on a device "
+                         "that it may lie on",
+                         t->c->name, p->n_rank);
     return WEFT_OK;
 }
 
@@ -221,22 +251,30 @@ static weft_status fill_lost(const weft_place_job *j, weft_place_table *t, bool 
     for (int i = 0; i < p->n_rank; i++) { /* somewhere first, so that all can be priced */
         if (fixed[i]) continue;
         int k = 0;
-        while (taken[t->usable[k]]) k++;
+        while (k < t->n_usable &&
+               (taken[t->usable[k]] || !weft_place__may(j, i, t->usable[k])))
+            k++;
+        if (k == t->n_usable)
+            return WEFT_FAIL(WEFT_ERR_NOFIT,
+                             "cluster %s: no device is left that rank %d may lie on",
+                             t->c->name, i);
         p->device[i]        = t->usable[k];
         taken[t->usable[k]] = true;
     }
     weft_place__price(j, t, p->device, &p->price);
+    int64_t left = REPAIR_WORK / p->n_rank + 1;
     for (int i = 0; i < p->n_rank; i++) {
         if (fixed[i]) continue;
         int last = -1;
-        for (int k = 0; k < t->n_usable; k++) {
+        for (int k = 0; k < t->n_usable && left > 0; k++) {
             int                d = t->usable[k], was = p->device[i];
             weft_place_seconds s;
             if (taken[d] || t->alike[d] == last) continue; /* one of a class is enough */
+            if (!weft_place__may(j, i, d)) continue;
             last         = t->alike[d];
             p->device[i] = d;
             weft_place__price(j, t, p->device, &s);
-            p->n_tried++;
+            p->n_tried++, left--;
             if (weft_place__better(&s, &p->price)) {
                 p->price   = s;
                 taken[was] = false;
@@ -260,7 +298,8 @@ static weft_status repair(const weft_place_job *j, weft_place_table *t, const in
     *n_moved = 0;
     for (int i = 0; i < p->n_rank; i++) {
         int d    = old[i];
-        fixed[i] = d >= 0 && d < t->n_device && usable[d] && !taken[d];
+        fixed[i] = d >= 0 && d < t->n_device && usable[d] && !taken[d] &&
+                   weft_place__may(j, i, d);
         if (fixed[i]) taken[d] = true;
         p->device[i] = d;
         *n_moved += !fixed[i];

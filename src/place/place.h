@@ -38,6 +38,11 @@ typedef struct weft_place_job {
     weft_place_axis axis[WEFT_PLACE_MAX_AXIS];
     double          flops; /* of all ranks in a step; 0: speeds do not matter */
     const char     *dtype;
+    /* Where ranks may lie: rank r on devices whose kind is a bit of may[r]; NULL: anywhere. */
+    const uint8_t *may;
+    const uint8_t *kind; /* [device]: its bit; 0: none may */
+    /* A placement that is to be looked at before all others; NULL: first fit. */
+    const int *guess;
 } weft_place_job;
 
 typedef struct weft_place_seconds {
@@ -72,14 +77,54 @@ weft_status weft_place_round_robin(const weft_place_job *j, const weft_cluster *
 weft_status weft_place_price(const weft_place_job *j, const weft_cluster *c,
                              const int *device, weft_place_seconds *out);
 
-/* After devices were cordoned: ranks whose device is still usable stay; the others get the devices that cost least.
+/* After devices were cordoned: ranks whose device is still usable stay (old -1: it had none); the others get the devices that cost least.
  * *n_moved is therefore the least there can be. */
 weft_status weft_place_repair(const weft_place_job *j, const weft_cluster *c,
                               const int *old, weft_placement *out, int *n_moved);
 
-/* Node by node which ranks it has, and the price axis by axis. */
+/* Nodes in a row that hold alike boxes of the mesh: the ranks with lo[a] <= place along axis a <= hi[a]. */
+typedef struct weft_place_run {
+    int  node, n_node;              /* over all kinds */
+    int  first, per;                /* its first device, devices of a node */
+    int  n_rank;                    /* of a node */
+    int  wide[WEFT_PLACE_MAX_AXIS]; /* places of a node along an axis */
+    int  lo[WEFT_PLACE_MAX_AXIS], hi[WEFT_PLACE_MAX_AXIS]; /* over the run */
+    bool box; /* false: its ranks are no box, and the run is one node */
+} weft_place_run;
+
+/* A run has nodes of one kind, in the same health, with ranks of one place along the first axis (a stage) or of the
+ * same ones.  In a. */
+weft_status weft_place_runs(const weft_place_job *j, const weft_cluster *c,
+                            const weft_placement *p, weft_arena *a, weft_place_run **run,
+                            int *n);
+
+/* Which ranks nodes have, alike ones together, and the price axis by axis. */
 weft_status weft_place_print(const weft_place_job *j, const weft_cluster *c,
                              const weft_placement *p, weft_text *t);
+
+/* ---- the mesh of a plan ---- */
+
+/* Ranks counted stage by stage; in a stage replicas, groups of experts, context, tensor (fastest): as plan files do. */
+enum {
+    WEFT_PLACE_PP,
+    WEFT_PLACE_DP,
+    WEFT_PLACE_EP,
+    WEFT_PLACE_CP,
+    WEFT_PLACE_TP,
+    WEFT_PLACE_N_MESH
+};
+
+typedef struct weft_place_mesh {
+    int    size[WEFT_PLACE_N_MESH];
+    double bytes[WEFT_PLACE_N_MESH]; /* that a rank sends in a step */
+} weft_place_mesh;
+
+weft_place_job weft_place_mesh_job(const weft_place_mesh *m);
+
+/* The devices that ranks of `now` have from the ranks of `was` with the same weights; -1: none.  Where replicas
+ * have become fewer, those stay that lost the fewest devices.  False: cut otherwise, so that nobody keeps anything. */
+bool weft_place_inherit(const weft_place_mesh *was, const int *was_device,
+                        const weft_place_mesh *now, const weft_cluster *c, int *device);
 
 /* total units (samples, heads) to n devices of these speeds: the largest unit / speed is the least there can
  * be, and each gets at least `least`. */

@@ -26,6 +26,11 @@ weft_status weft_place__open(const weft_place_job *j, const weft_cluster *c,
 void        weft_place__close(weft_place_table *t);
 void weft_place__price(const weft_place_job *j, weft_place_table *t, const int *device,
                        weft_place_seconds *out);
+/* May rank r lie on device d? */
+static inline bool weft_place__may(const weft_place_job *j, int r, int d)
+{
+    return !j->may || (j->may[r] & j->kind[d]) != 0;
+}
 /* a better than b, by more than rounding. */
 bool weft_place__better(const weft_place_seconds *a, const weft_place_seconds *b);
 

@@ -33,7 +33,8 @@ static void walk(every *e, int rank)
         return;
     }
     for (int k = 0; k < e->n_class; k++) {
-        if (!e->left[k]) continue;
+        if (!e->left[k] || !weft_place__may(e->j, rank, e->of[k][e->left[k] - 1]))
+            continue;
         e->device[rank] = e->of[k][--e->left[k]];
         walk(e, rank + 1);
         e->left[k]++;
@@ -88,7 +89,7 @@ weft_status weft_place__all(const weft_place_job *j, weft_place_table *t, int64_
     if (count_leaves(e.left, e.n_class, p->n_rank, most) > most) return WEFT_OK;
     walk(&e, 0);
     p->n_tried += e.n_leaf;
-    *done = true;
+    *done = e.have;
     return WEFT_OK;
 }
 
@@ -121,6 +122,8 @@ weft_status weft_place__swap(const weft_place_job *j, weft_place_table *t,
         int     *other   = to_idle ? &idle[m - (uint64_t)p->n_rank] : &p->device[m];
         weft_place_seconds s;
         if (t->alike[*other] == t->alike[p->device[a]]) continue;
+        if (!weft_place__may(j, a, *other)) continue;
+        if (!to_idle && !weft_place__may(j, (int)m, p->device[a])) continue;
         if (fixed && (fixed[a] || (!to_idle && fixed[m]))) continue;
         int was      = p->device[a];
         p->device[a] = *other;

@@ -1,0 +1,136 @@
+/* What else was tried and why it lost; how sure the numbers are. */
+#include <math.h>
+#include <string.h>
+
+#include "report/report_priv.h"
+
+/* ---- runners-up ---- */
+
+static void put_choice(const weft_report__view *v, int i, double wide)
+{
+    const weft_search_choice *x = &v->r->result->choice[i];
+    weft_text                *t = v->t;
+    weft_text_add(t, "<tr%s><td class=\"r\">%d</td><td><code>", i ? "" : " class=\"win\"",
+                  i + 1);
+    weft_search_print_choice(x, t);
+    weft_text_add(t, "</code>");
+    weft_text_add(t, "<div class=\"why\">");
+    weft_report__put(t, i ? x->why : "the plan");
+    weft_text_add(t, "</div></td><td class=\"r\">");
+    weft_report__seconds(t, x->score.step_s);
+    weft_text_add(
+        t,
+        "</td><td style=\"width:26%%\"><div class=\"bar%s\" title=\"90 %%: %.4g "
+        "to %.4g s\"><i style=\"width:%.2f%%\"></i><u "
+        "style=\"left:%.2f%%;width:%.2f%%\"></u></div></td><td "
+        "class=\"r\">%.1f GB</td></tr>\n",
+        i ? " lost" : "", x->lo, x->hi, 100 * x->score.step_s / wide, 100 * x->lo / wide,
+        100 * (x->hi - x->lo) / wide, x->score.mem_bytes / 1e9);
+}
+
+void weft_report__runners(const weft_report__view *v)
+{
+    const weft_search_result *r    = v->r->result;
+    double                    wide = 0;
+    weft_text                *t    = v->t;
+    for (int i = 0; i < r->n; i++) wide = fmax(wide, r->choice[i].hi);
+    weft_text_add(t,
+                  "<section id=\"runners\">\n<h2>Runners-up, and why each lost</h2>\n"
+                  "<p class=\"note\">Each is the best of its kind of mesh. Bars are "
+                  "seconds of a step, thin lines their 90 %% intervals, which for "
+                  "plans of one model on one cluster move together.</p>\n<div "
+                  "class=\"tablewrap\"><table class=\"list stacked\"><thead><tr><th>"
+                  "</th><th>plan</th><th>step</th><th></th><th>memory</th></tr></thead>"
+                  "<tbody>\n");
+    for (int i = 0; i < r->n; i++) put_choice(v, i, wide);
+    weft_text_add(t, "</tbody></table></div>\n</section>\n");
+}
+
+/* ---- constants ---- */
+
+/* A word about where a kind's constants are from: false where nobody measured. */
+static bool fitted(const weft_cost_constants *c, weft_cost_family f, const char *name,
+                   const char **source)
+{
+    int kind = weft_cost_kind_of(c, f, name);
+    *source  = kind > 0 ? weft_cost_kind_source(c, f, kind)
+                        : "nothing is known of this kind: the defaults";
+    return kind > 0 && strncmp(*source, "assumed", 7) != 0;
+}
+
+typedef struct tally {
+    const weft_report__view *v;
+    bool                     all_sure, print;
+} tally;
+
+static void put_kind(tally *z, const char *what, weft_cost_family f, const char *name,
+                     const char *data)
+{
+    const char *source;
+    bool        sure = fitted(z->v->r->constants, f, name, &source);
+    weft_text  *t    = z->v->t;
+    z->all_sure      = z->all_sure && sure;
+    if (!z->print) return;
+    weft_text_add(t, "<tr><td>%s <b>", what);
+    weft_report__put(t, name);
+    weft_text_add(t, "</b></td><td><span class=\"badge %s\">%s</span></td><td>",
+                  sure ? "good" : "low", sure ? "fitted or measured" : "low confidence");
+    weft_report__put(t, source);
+    if (data && *data) {
+        weft_text_add(t, "<div class=\"why\">data sheet: ");
+        weft_report__put(t, data);
+        weft_text_add(t, "</div>");
+    }
+    weft_text_add(t, "</td></tr>\n");
+}
+
+static void put_all(tally *z)
+{
+    const weft_report  *r    = z->v->r;
+    const weft_cluster *c    = r->cluster;
+    unsigned            used = 0;
+    for (int s = 0; s < z->v->x->point.pp; s++) used |= z->v->x->point.kinds[s];
+    for (int k = 0; k < r->problem->machines->n; k++) {
+        const weft_search_machine *m     = &r->problem->machines->kind[k];
+        const weft_host_kind      *h     = &c->node[m->node];
+        bool                       twice = false;
+        for (int i = 0; i < k; i++)
+            twice =
+                twice || (used >> i & 1 && r->problem->machines->kind[i].node == m->node);
+        if (!(used >> k & 1) || twice) continue;
+        put_kind(z, "device", WEFT_COST_DEVICE, m->device.name,
+                 c->device[h->device].source);
+        if (h->link >= 0 && z->v->n_used > 1)
+            put_kind(z, "link", WEFT_COST_LINK, c->link[h->link].name,
+                     c->link[h->link].source);
+        if (h->net >= 0 && weft_cluster_n_node(c) > 1)
+            put_kind(z, "network", WEFT_COST_LINK, c->link[h->net].name,
+                     c->link[h->net].source);
+    }
+    put_kind(z, "engine", WEFT_COST_ENGINE, r->engine, NULL);
+}
+
+bool weft_report__is_sure(const weft_report__view *v)
+{
+    tally z = {.v = v, .all_sure = true};
+    put_all(&z);
+    return z.all_sure;
+}
+
+void weft_report__sure(const weft_report__view *v)
+{
+    tally      z = {.v = v, .all_sure = true, .print = true};
+    weft_text *t = v->t;
+    weft_text_add(t, "<section id=\"sure\">\n<h2>How sure this is</h2>\n<p "
+                     "class=\"note\">Seconds come from peaks and bandwidths of data "
+                     "sheets and from constants of devices, links and engines, never of "
+                     "models. The interval is where nine of ten measured steps lay that "
+                     "had no part in the fit; it is wider where a device is not "
+                     "known.</p>\n<div class=\"tablewrap\"><table class=\"list stacked\">"
+                     "<thead><tr><th>of</th><th></th><th>its constants</th></tr></thead>"
+                     "<tbody>\n");
+    put_all(&z);
+    weft_text_add(t, "</tbody></table></div>\n<p class=\"note\"><code>weft cluster "
+                     "calibrate</code> measures this machine and replaces them.</p>\n"
+                     "</section>\n");
+}
