@@ -124,20 +124,32 @@ static int list_kind(const weft_cluster *c, const uint8_t *kind, int k, int tp, 
     return n + n_over;
 }
 
-/* Devices as the search counted them out: stage by stage, kinds in the order in which stages name them. */
+/* Kinds that stages name, by the last stage that does. */
+static int order_kinds(const weft_search_choice *x, int n_kind, int *order)
+{
+    int last[WEFT_COST_MAX_DEVICE], n = 0;
+    for (int k = 0; k < n_kind; k++) {
+        last[k] = -1;
+        for (int s = 0; s < x->point.pp; s++)
+            if (x->point.kinds[s] >> k & 1) last[k] = s;
+        if (last[k] < 0) continue;
+        int at = n++;
+        for (; at > 0 && last[order[at - 1]] > last[k]; at--) order[at] = order[at - 1];
+        order[at] = k;
+    }
+    return n;
+}
+
+/* Devices as the search counted them out, stage by stage: of a stage of two kinds the one that ends there is
+ * used up first. */
 static weft_status deal(const weft_search_choice *x, const weft_search_machines *m,
                         const weft_cluster *c, const uint8_t *kind, weft_arena *a,
                         int *device)
 {
     int  per = x->variant.tp * x->variant.cp * x->point.dp, n = 0;
     int  have[WEFT_COST_MAX_DEVICE], at[WEFT_COST_MAX_DEVICE] = {0};
-    int *list[WEFT_COST_MAX_DEVICE], order[WEFT_COST_MAX_DEVICE], n_order = 0;
-    for (int s = 0; s < x->point.pp; s++)
-        for (int k = 0; k < m->n; k++) {
-            bool there = !(x->point.kinds[s] >> k & 1);
-            for (int i = 0; i < n_order; i++) there = there || order[i] == k;
-            if (!there) order[n_order++] = k;
-        }
+    int *list[WEFT_COST_MAX_DEVICE], order[WEFT_COST_MAX_DEVICE];
+    int  n_order = order_kinds(x, m->n, order);
     for (int i = 0; i < n_order; i++) {
         list[i] = WEFT_ARENA_ARRAY(a, int, weft_cluster_count(c));
         WEFT_TRY(weft_arena_status(a));
