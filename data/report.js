@@ -47,7 +47,7 @@
   var all = [].slice.call(document.querySelectorAll(".d[data-r]")).map(function (e) {
     return { e: e, r: e.getAttribute("data-r").split(",") };
   });
-  var map = document.querySelector(".runs");
+  var map = document.querySelector("#topology");
   function differ(a, b) {
     var n = 0;
     for (var i = 0; i < a.length; i++) if (a[i] !== b[i]) n++;

@@ -1,6 +1,7 @@
 /* What would help, and what people would do without a search: the same search, one thing changed. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "report/report_priv.h"
@@ -119,11 +120,18 @@ static void find_helps(changes *z)
             "for as many samples; it changes how the model learns");
 }
 
-static void put_helps(const changes *z)
+static int by_step(const void *a, const void *b)
+{
+    const change *x = a, *y = b;
+    return (x->step_s > y->step_s) - (x->step_s < y->step_s);
+}
+
+static void put_helps(changes *z)
 {
     double     now = z->v->x->score.step_s, most = 0.05;
     int        none = 0;
     weft_text *t    = z->v->t;
+    qsort(z->list, (size_t)z->n, sizeof *z->list, by_step);
     for (int i = 0; i < z->n; i++)
         if (z->list[i].step_s > 0) most = fmax(most, now / z->list[i].step_s - 1);
     weft_text_add(t, "<section id=\"help\">\n<h2>What would help</h2>\n<p "

@@ -153,7 +153,11 @@ static void put_step(const weft_report__view *v)
     weft_report__seconds(t, v->x->lo);
     weft_text_add(t, " to ");
     weft_report__seconds(t, v->x->hi);
-    weft_text_add(t, "</div></div>\n");
+    weft_text_add(t, "; no plan is below ");
+    weft_report__seconds(t, v->r->result->bound_s);
+    weft_text_add(t, " (gap %.2f %%), ", 100 * v->r->result->gap);
+    weft_report__count(t, v->r->result->n_scored);
+    weft_text_add(t, " points worked out</div></div>\n");
 }
 
 static const char *dtype_of(const char *precision)
@@ -200,15 +204,16 @@ static void put_rates(const weft_report__view *v)
     weft_text_add(t, " a device</div></div>\n");
     double peak = peak_flops(v);
     if (r->flops > 0 && peak > 0) {
-        double mfu = r->flops / v->x->score.step_s / peak;
+        double mfu  = r->flops / v->x->score.step_s / peak;
+        double each = r->flops / v->x->score.step_s / v->n_used;
         weft_text_add(t,
                       "<div class=\"card\" title=\"the model's own flops over what the "
                       "devices could do at their peak\"><div class=\"k\">MFU</div><div "
                       "class=\"v\">%.1f <small>%%</small></div><div class=\"meter\"><i "
-                      "style=\"width:%.1f%%\"></i></div><div class=\"s\">%.3g TFLOP/s a "
+                      "style=\"width:%.1f%%\"></i></div><div class=\"s\">%.3g %sFLOP/s a "
                       "device</div></div>\n",
                       100 * mfu, fmin(100, 100 * mfu),
-                      r->flops / v->x->score.step_s / v->n_used / 1e12);
+                      each >= 1e12 ? each / 1e12 : each / 1e9, each >= 1e12 ? "T" : "G");
     }
 }
 
@@ -225,12 +230,6 @@ static void put_fit(const weft_report__view *v)
         "limit is what the engine may use</div></div>\n",
         s->mem_bytes / 1e9, s->mem_limit / 1e9, full > 0.93 ? " tight" : "",
         fmin(100, 100 * full), s->tightest);
-    weft_text_add(t, "<div class=\"card\"><div class=\"k\">no plan is below</div><div "
-                     "class=\"v\">");
-    weft_report__seconds(t, v->r->result->bound_s);
-    weft_text_add(t, "</div><div class=\"s\">gap %.2f %%; ", 100 * v->r->result->gap);
-    weft_report__count(t, v->r->result->n_scored);
-    weft_text_add(t, " points worked out</div></div>\n");
     weft_text_add(t,
                   "<div class=\"card\"><div class=\"k\">devices</div><div class=\"v\">");
     weft_report__count(t, v->n_used);
@@ -253,11 +252,7 @@ static void put_cards(const weft_report__view *v)
     put_rates(v);
     put_fit(v);
     weft_text_add(v->t, "</div>\n");
-    if (!weft_report__is_sure(v))
-        weft_text_add(v->t,
-                      "<div class=\"warning\"><b>Low confidence.</b> Constants of some "
-                      "devices, links or of the engine here were not fitted to measured "
-                      "runs; see <a href=\"#sure\">how sure this is</a>.</div>\n");
+    weft_report__warn(v);
 }
 
 /* ---- all of it ---- */

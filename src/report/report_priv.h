@@ -41,6 +41,7 @@ void        weft_report__runners(const weft_report__view *v);
 /* Asks the search again with one thing changed: what would help, what people would do by hand. */
 weft_status weft_report__changes(const weft_report__view *v);
 void        weft_report__sure(const weft_report__view *v);
-bool        weft_report__is_sure(const weft_report__view *v);
+/* A line where constants of something here were not measured; else nothing. */
+void weft_report__warn(const weft_report__view *v);
 
 #endif

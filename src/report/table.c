@@ -53,15 +53,25 @@ static bool fitted(const weft_cost_constants *c, weft_cost_family f, const char 
                    const char **source)
 {
     int kind = weft_cost_kind_of(c, f, name);
-    *source  = kind > 0 ? weft_cost_kind_source(c, f, kind)
-                        : "nothing is known of this kind: the defaults";
+    if (!kind && f == WEFT_COST_LINK) /* as engine/engine.c names links of clusters */
+        kind = weft_cost_kind_of(c, f,
+                                 !strncmp(name, "ib-", 3)    ? "ib "
+                                 : !strncmp(name, "eth-", 4) ? "ethernet"
+                                                             : name);
+    *source = kind > 0 ? weft_cost_kind_source(c, f, kind)
+                       : "nothing is known of this kind: the defaults";
     return kind > 0 && strncmp(*source, "assumed", 7) != 0;
 }
 
 typedef struct tally {
     const weft_report__view *v;
-    bool                     all_sure, print;
+    bool                     print; /* rows; else the names of what is not sure */
+    int                      n_low;
 } tally;
+
+static const char WARNING[] =
+    "<div class=\"warning\"><b>Low confidence.</b> Not fitted to measured runs, and so "
+    "taken from defaults or the nearest kind: ";
 
 static void put_kind(tally *z, const char *what, weft_cost_family f, const char *name,
                      const char *data)
@@ -69,8 +79,13 @@ static void put_kind(tally *z, const char *what, weft_cost_family f, const char 
     const char *source;
     bool        sure = fitted(z->v->r->constants, f, name, &source);
     weft_text  *t    = z->v->t;
-    z->all_sure      = z->all_sure && sure;
-    if (!z->print) return;
+    if (!z->print) {
+        if (sure) return;
+        weft_text_add(t, "%s", z->n_low++ ? ", " : WARNING);
+        weft_text_add(t, "%s ", what);
+        weft_report__put(t, name);
+        return;
+    }
     weft_text_add(t, "<tr><td>%s <b>", what);
     weft_report__put(t, name);
     weft_text_add(t, "</b></td><td><span class=\"badge %s\">%s</span></td><td>",
@@ -110,16 +125,17 @@ static void put_all(tally *z)
     put_kind(z, "engine", WEFT_COST_ENGINE, r->engine, NULL);
 }
 
-bool weft_report__is_sure(const weft_report__view *v)
+void weft_report__warn(const weft_report__view *v)
 {
-    tally z = {.v = v, .all_sure = true};
+    tally z = {.v = v};
     put_all(&z);
-    return z.all_sure;
+    if (z.n_low)
+        weft_text_add(v->t, "; see <a href=\"#sure\">how sure this is</a>.</div>\n");
 }
 
 void weft_report__sure(const weft_report__view *v)
 {
-    tally      z = {.v = v, .all_sure = true, .print = true};
+    tally      z = {.v = v, .print = true};
     weft_text *t = v->t;
     weft_text_add(t, "<section id=\"sure\">\n<h2>How sure this is</h2>\n<p "
                      "class=\"note\">Seconds come from peaks and bandwidths of data "

@@ -7,9 +7,10 @@
 enum {
     MOST_DEVICES = 512, /* drawn */
     MOST_RUNS    = 64,
+    FIRST_RUNS   = 12, /* at once; the rest on demand */
     CELL_W       = 32,
     CELL_H       = 26,
-    GAP          = 5
+    GAP          = 7
 };
 
 typedef struct map {
@@ -130,11 +131,12 @@ static int group_of(const map *m, int d)
 static void put_outline(weft_text *t, int from, int to, int cols, double x, double y)
 {
     int row = from / cols, rows = to / cols - row + 1, n = to - from + 1;
+    if (rows > 1) n = cols;
     weft_text_add(t,
                   "<rect class=\"tp\" x=\"%g\" y=\"%g\" width=\"%d\" height=\"%d\" "
                   "rx=\"7\"/>",
                   x + from % cols * (CELL_W + GAP) - 2.5, y + row * (CELL_H + GAP) - 2.5,
-                  (rows > 1 ? cols : n) * (CELL_W + GAP), rows * (CELL_H + GAP));
+                  n * (CELL_W + GAP) - GAP + 5, rows * (CELL_H + GAP) - GAP + 5);
 }
 
 /* Stretches of a tensor group: whole rows as one, else row by row. */
@@ -201,9 +203,10 @@ static void put_caption(const map *m, const weft_place_run *r)
     const weft_place_job *j = &m->v->r->place->job;
     weft_text_add(t, "<p><b>");
     put_range(t, "node", "nodes", r->node, r->node + r->n_node - 1);
-    weft_text_add(t, "</b> %d × (%d × ", r->n_node, r->per);
+    if (r->n_node > 1) weft_text_add(t, "</b> %d × (%d × ", r->n_node, r->per);
+    if (r->n_node == 1) weft_text_add(t, "</b> %d × ", r->per);
     weft_report__put(t, weft_cluster_device(m->v->r->cluster, r->first)->name);
-    weft_text_add(t, ")<br>");
+    weft_text_add(t, r->n_node > 1 ? ")<br>" : "<br>");
     if (!r->n_rank) {
         weft_text_add(t, "not used</p>");
         return;
@@ -248,6 +251,7 @@ static void put_net(const weft_report__view *v)
 {
     const weft_cluster *c = v->r->cluster;
     weft_text          *t = v->t;
+    if (weft_cluster_count(c) == 1) return;
     weft_text_add(t, "<div class=\"net\">");
     for (int i = 0; i < c->n_node; i++) {
         const weft_host_kind *h = &c->node[i];
@@ -308,9 +312,10 @@ static void put_traffic(const weft_report__view *v)
     for (int a = 0; a < WEFT_PLACE_N_MESH; a++)
         if (j->axis[a].size > 1) most = fmax(most, j->axis[a].bytes);
     if (!(most > 0)) return;
-    weft_text_add(t, "<h3>Who talks over what</h3>\n<div class=\"tablewrap\"><table "
-                     "class=\"list\"><thead><tr><th>between</th><th>of</th><th>a device "
-                     "sends in a step</th><th></th><th>over</th></tr></thead><tbody>\n");
+    weft_text_add(
+        t, "<h3>Who talks over what</h3>\n<div class=\"tablewrap\"><table "
+           "class=\"list stacked\"><thead><tr><th>between</th><th>of</th><th>a device "
+           "sends in a step</th><th></th><th>over</th></tr></thead><tbody>\n");
     for (int a = WEFT_PLACE_N_MESH - 1; a >= 0; a--) {
         int in, all;
         if (j->axis[a].size == 1) continue;
@@ -384,6 +389,11 @@ void weft_report__topology(const weft_report__view *v, const weft_place_run *run
     put_legend(v);
     weft_text_add(v->t, "<div class=\"runs\">\n");
     for (int i = 0; i < show; i++) {
+        if (i == FIRST_RUNS && show > FIRST_RUNS + 4)
+            weft_text_add(v->t,
+                          "</div>\n<details><summary>%d more stretches of nodes"
+                          "</summary><div class=\"runs\">\n",
+                          show - i);
         int left = (MOST_DEVICES - m.drawn) / (show - i) / run[i].per;
         put_run(&m, &run[i],
                 n <= MOST_DEVICES ? run[i].n_node
@@ -391,7 +401,7 @@ void weft_report__topology(const weft_report__view *v, const weft_place_run *run
                 : left > 4        ? 4
                                   : left);
     }
-    weft_text_add(v->t, "</div>\n");
+    weft_text_add(v->t, show > FIRST_RUNS + 4 ? "</div></details>\n" : "</div>\n");
     if (show < n_run) {
         int left = 0;
         for (int i = show; i < n_run; i++) left += run[i].n_node;
