@@ -90,13 +90,17 @@ static void apply_stalls(stage *s, const stalls *w)
 static stage sum_stage(const weft_cost_table *t, const weft_cost_point *p, int device,
                        int from, int n, int s)
 {
-    stage                out = {.n_layer = n};
-    const weft_cost_row *r   = rows(t, device, p->variant);
-    int                  at  = 0;
+    stage                out  = {.n_layer = n};
+    const weft_cost_row *r    = rows(t, device, p->variant);
+    const weft_cost_row *rest = p->n_again > 0 ? rows(t, device, p->rest) : r;
+    int                  at = 0, again = p->n_again > 0 ? p->n_again : n;
     for (int i = 0; i < t->n_segment && n > 0; i++) {
-        int end = at + t->segment[i].count;
+        int end = at + t->segment[i].count, k = t->segment[i].layer_class;
         int lo = from > at ? from : at, hi = from + n < end ? from + n : end;
-        if (hi > lo) add_row(&out, &r[t->segment[i].layer_class], hi - lo);
+        int here = hi - lo < again ? hi - lo : again;
+        if (here > 0) add_row(&out, &r[k], here);
+        if (hi - lo > here && hi > lo) add_row(&out, &rest[k], hi - lo - here);
+        if (here > 0) again -= here;
         at = end;
     }
     if (s == 0 && t->first >= 0) add_row(&out, &r[t->first], 1);

@@ -8,7 +8,7 @@
 
 void weft_search_open(weft_search_pins *p)
 {
-    *p = (weft_search_pins){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
+    *p = (weft_search_pins){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
 }
 
 typedef struct key {
@@ -27,6 +27,7 @@ static const key keys[] = {
     {"zero", offsetof(weft_search_pins, zero), 0, 3},
     {"micro_batch", offsetof(weft_search_pins, micro_batch), 1, 1000000},
     {"chunks", offsetof(weft_search_pins, chunks), 1, 1000},
+    {"recompute_layers", offsetof(weft_search_pins, recompute_layers), 1, 10000},
 };
 
 static const char *const words_of_recompute[] = {"none", "selective", "full"};
@@ -102,6 +103,6 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
                      near ? ", did you mean "
                           : "; there are tp, cp, ep, pp, dp, sp, "
                             "zero, micro_batch, chunks, recompute, "
-                            "schedule, stages",
+                            "recompute_layers, schedule, stages",
                      near ? near : "", near ? "=...?" : "");
 }

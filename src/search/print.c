@@ -38,6 +38,7 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     weft_text_add(t, " pp=%d dp=%d micro_batch=%d", p->pp, p->dp, v->micro_batch);
     if (v->sp) weft_text_add(t, " sp=1");
     weft_text_add(t, " zero=%d recompute=%s", p->zero, again_name[v->recompute]);
+    if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
     if (p->pp > 1 && p->chunks > 1) weft_text_add(t, " chunks=%d", p->chunks);
     if (p->pp > 1 && p->schedule != WEFT_COST_1F1B)
         weft_text_add(t, " schedule=%s", schedule_name[p->schedule]);
@@ -167,9 +168,9 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         t,
         "{\"tp\": %d, \"cp\": %d, \"ep\": %d, \"pp\": %d, \"dp\": %d, \"sp\": %s, "
         "\"micro_batch\": %d, \"n_micro\": %d, \"zero\": %d, \"recompute\": "
-        "\"%s\", \"chunks\": %d, \"schedule\": \"%s\",\n",
+        "\"%s\", \"recompute_layers\": %d, \"chunks\": %d, \"schedule\": \"%s\",\n",
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
-        p->n_micro, p->zero, again_name[v->recompute], p->chunks,
+        p->n_micro, p->zero, again_name[v->recompute], p->n_again, p->chunks,
         schedule_name[p->schedule]);
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {

@@ -47,6 +47,7 @@ typedef struct search {
         uint8_t kinds;
         int     count;
     } type[MAX_TYPE];
+    int    ep, sp, micro; /* of the variant at hand */
     double least_full; /* memory over its limit, the least of the points asked for last */
     bool   by_time;    /* cut[] is of the variant at hand, and better than an even one */
 } search;
@@ -67,14 +68,22 @@ static double fixed(const weft_cost_engine *e, double n_micro)
     return e->step_s + n_micro * e->micro_s;
 }
 
+/* Layers that chunks divide: those of a stage, where all are equal or the ends hold one less beside the input side and
+ * the head; 0: stages are not interleaved. */
+static int chunked(const search *z, int pp)
+{
+    int L = z->s.n_layer, most = (L + pp - 1) / pp, less = most * pp - L;
+    if (!z->p->model.limits.chunks || pp < 2) return 0;
+    return less == 0 || (less <= 2 && z->p->model.limits.cuts != WEFT_CUT_EQUAL) ? most
+                                                                              : 0;
+}
+
 /* By how much interleaving or splitting the backward pass can shorten idle time. */
 static double finest(const search *z, int pp)
 {
     const weft_search_limits *l    = &z->p->model.limits;
     double                    most = l->schedules >> WEFT_COST_ZERO_BUBBLE & 1 ? 3 : 1;
-    if (l->chunks && z->s.n_layer % pp == 0)
-        most = fmax(most, fmin(z->s.n_layer / pp, z->s.t.engine.max_chunks));
-    return most;
+    return fmax(most, fmin(chunked(z, pp), z->s.t.engine.max_chunks));
 }
 
 static bool hopeless(const search *z, double bound_s)
@@ -125,7 +134,9 @@ static weft_status list_depths(search *z, int tp, int cp, int dp, int order)
     if (have < most) most = have;
     for (int pp = 1; pp <= most; pp++) {
         speed += speed_of(z, S, z->kinds[pp - 1]);
-        if (pin < 0 || pin == pp) WEFT_TRY(add_group(z, tp, cp, pp, dp, order, speed));
+        if (pin >= 0 && pin != pp) continue;
+        if (z->p->model.limits.cuts == WEFT_CUT_EQUAL && s->n_layer % pp) continue;
+        WEFT_TRY(add_group(z, tp, cp, pp, dp, order, speed));
     }
     return WEFT_OK;
 }
@@ -247,6 +258,15 @@ static bool even_allowed(const search *z, int pp)
     return z->p->model.limits.cuts == WEFT_CUT_ANY || z->s.n_layer % pp == 0;
 }
 
+/* Chunks are cut one way only; layers that run again do so under any cut. */
+static void relaxed(search *z, const weft_cost_point *p, const weft_cost_score *s,
+                    double least_s)
+{
+    if (p->n_again > 0) least_s += s->again_s / p->n_micro;
+    double x = p->chunks > 1 ? s->step_s : relax(&z->s.t.engine, p, s, least_s);
+    z->relaxed_s = fmin(z->relaxed_s, x);
+}
+
 static bool ask(search *z, weft_cost_point *p, const uint16_t *cut, double least_s,
                 weft_cost_score *s)
 {
@@ -256,8 +276,52 @@ static bool ask(search *z, weft_cost_point *p, const uint16_t *cut, double least
     consider(z, p, s);
     z->least_full = fmin(z->least_full, s->mem_bytes / s->mem_limit);
     if (s->mem_bytes > s->mem_limit) return false;
-    z->relaxed_s = fmin(z->relaxed_s, relax(&z->s.t.engine, p, s, least_s));
+    relaxed(z, p, s, least_s);
     return true;
+}
+
+static int longest(const search *z, const weft_cost_point *p)
+{
+    int most = (z->s.n_layer + p->pp - 1) / p->pp;
+    for (int i = 0; p->cut && i < p->pp; i++)
+        if (p->cut[i] > most) most = p->cut[i];
+    return most;
+}
+
+/* Of each stage so many layers run again. */
+static bool ask_again(search *z, const weft_cost_point *p, int n_again, double least_s,
+                      weft_cost_score *s)
+{
+    const weft_cost_variant *v = &z->s.variant[p->variant];
+    weft_cost_point          q = *p;
+    for (int i = 0; i < z->s.tp.n; i++)
+        for (int k = 0; k < z->s.cp.n; k++)
+            if (z->s.tp.x[i] == v->tp && z->s.cp.x[k] == v->cp)
+                q.variant = weft_search__variant(&z->s, i, k, z->ep, z->sp, z->micro,
+                                                 WEFT_RECOMPUTE_FULL);
+    q.rest    = p->variant;
+    q.n_again = n_again;
+    return ask(z, &q, p->cut, least_s, s);
+}
+
+/* The point does not fit: as few layers as it takes run again, not all. */
+static void some_again(search *z, const weft_cost_point *p, const weft_cost_score *s,
+                       double least_s)
+{
+    weft_cost_score x;
+    int             low = 0, high = longest(z, p) / p->chunks;
+    if (!z->p->model.limits.partial ||
+        z->s.variant[p->variant].recompute != WEFT_RECOMPUTE_NONE ||
+        s->mem_bytes > 8 * s->mem_limit ||
+        hopeless(z, relax(&z->s.t.engine, p, s, least_s)))
+        return;
+    while (high - low > 1) {
+        int mid = (low + high) / 2;
+        if (ask_again(z, p, mid * p->chunks, least_s, &x))
+            high = mid;
+        else
+            low = mid;
+    }
 }
 
 /* What share of the fullest stage's parameters, cut evenly, another cut could take off it. */
@@ -285,13 +349,16 @@ static void score_point(search *z, weft_cost_point *p, double least_s)
         p->n_micro > e->max_micro)
         return; /* the engine does not get through */
     if (pin || p->pp < 2 || p->chunks > 1) {
-        ask(z, p, pin, least_s, &s);
+        if (!ask(z, p, pin, least_s, &s)) some_again(z, p, &s, least_s);
         return;
     }
     bool even = even_allowed(z, p->pp), fit = false;
     if (z->by_time) fit = ask(z, p, z->cut, least_s, &s);
-    if (!fit && even && (!z->by_time || z->s.t.n_device == 1))
+    if (z->by_time && !fit) some_again(z, p, &s, least_s);
+    if (!fit && even && (!z->by_time || z->s.t.n_device == 1)) {
         fit = ask(z, p, NULL, least_s, &s);
+        if (!fit) some_again(z, p, &s, least_s);
+    }
     if (z->p->model.limits.cuts != WEFT_CUT_ANY ||
         s.mem_bytes > (p->pp <= WEFT_SEARCH__FEW ? 2 : 1.3) * s.mem_limit)
         return;
@@ -304,8 +371,7 @@ static void score_point(search *z, weft_cost_point *p, double least_s)
     if (!weft_search__cut(&z->s.t, p, z->s.n_layer, z->spare, &s, &z->n_scored)) return;
     p->cut = z->spare;
     consider(z, p, &s);
-    if (s.mem_bytes <= s.mem_limit)
-        z->relaxed_s = fmin(z->relaxed_s, relax(e, p, &s, least_s));
+    if (s.mem_bytes <= s.mem_limit) relaxed(z, p, &s, least_s);
 }
 
 static void schedules(search *z, weft_cost_point *p, double least_s)
@@ -324,15 +390,15 @@ static void schedules(search *z, weft_cost_point *p, double least_s)
 
 static void chunks(search *z, weft_cost_point *p, double least_s)
 {
-    int pin = z->p->pins.chunks, L = z->s.n_layer, most = (int)z->s.t.engine.max_chunks;
+    int pin = z->p->pins.chunks, most = (int)z->s.t.engine.max_chunks;
+    int mine = chunked(z, p->pp);
     if (pin <= 1) {
         p->chunks = 1;
         schedules(z, p, least_s);
     }
-    if (p->pp < 2 || !z->p->model.limits.chunks || L % p->pp || p->n_micro % p->pp)
-        return;
-    for (int c = 2; c <= L / p->pp && c <= most; c++) {
-        if (L / p->pp % c || (pin > 0 && c != pin)) continue;
+    if (p->n_micro % p->pp) return;
+    for (int c = 2; c <= mine && c <= most; c++) {
+        if (mine % c || (pin > 0 && c != pin)) continue;
         p->chunks = c;
         schedules(z, p, least_s);
     }
@@ -370,7 +436,9 @@ static double cut_by_time(search *z, const group *g, const weft_cost_point *p)
     const weft_search__space *s = &z->s;
     double                    even_s, least = least_stage(z, g, p->variant);
     z->by_time = false;
-    if (g->pp < 2 || z->p->pins.cut || s->t.n_segment != 1) return least;
+    if (g->pp < 2 || z->p->pins.cut || s->t.n_segment != 1 ||
+        z->p->model.limits.cuts == WEFT_CUT_EQUAL)
+        return least;
     double T = weft_search__fast_cut(&s->t, p, s->n_layer, z->p->model.limits.cuts,
                                      &even_s, NULL);
     if (!(T > 0) || !isfinite(T)) return least;
@@ -388,11 +456,15 @@ static void variant(search *z, const group *g, int ep, int sp, int micro)
     int                 share = z->p->batch / g->dp, mb = s->micro.x[micro];
     int                 m = share / mb, pin = z->p->pins.recompute;
     bool                one = s->t.n_device == 1;
+    z->ep                   = ep;
+    z->sp                   = sp;
+    z->micro                = micro;
     /* before rows are filled: the work alone, with this micro-batch's idle time */
     double all = s->ideal_s[0] * mb / (s->tp.x[g->tp] * s->cp.x[g->cp]);
     if (one && hopeless(z, bound(z, g, m, all / g->pp, all))) return;
     for (int again = 0; again < 3; again++) {
-        if (pin >= 0 && again != pin) continue;
+        if (!(z->p->model.limits.recompute >> again & 1) || (pin >= 0 && again != pin))
+            continue;
         int             v = weft_search__variant(s, g->tp, g->cp, ep, sp, micro, again);
         weft_cost_point p = {.variant = v,
                              .dp      = g->dp,

@@ -55,14 +55,17 @@ int weft_search_usable(const weft_search_machine *m, int tp);
 typedef enum weft_search_cuts {
     WEFT_CUT_ANY,
     WEFT_CUT_ENDS, /* the first and last stage may differ, the rest are equal */
+    WEFT_CUT_EQUAL,
 } weft_search_cuts;
 
 /* What an engine can do. */
 typedef struct weft_search_limits {
     unsigned         zero, zero_pp; /* stages of zero as bits, without and with pp > 1 */
     unsigned         schedules;     /* of weft_cost_schedule, as bits */
+    unsigned         recompute;     /* of weft_cost_recompute, as bits */
     weft_search_cuts cuts;
     bool             cp, ep, sp, pp, chunks, idle; /* idle: devices may be left out */
+    bool             partial; /* of a stage some layers may run again, others not */
 } weft_search_limits;
 
 /* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */
@@ -92,7 +95,8 @@ weft_status weft_search_transformer(const weft_config *c, const weft_cost_consta
 
 /* -1: open. */
 typedef struct weft_search_pins {
-    int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule;
+    int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule,
+        recompute_layers; /* of a stage */
     const uint16_t *cut; /* pp numbers; NULL: open */
 } weft_search_pins;
 

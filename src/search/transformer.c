@@ -11,18 +11,26 @@ weft_search_limits weft_search_limits_of(const char *engine)
                                 .zero_pp   = 15,
                                 .schedules = 1u << WEFT_COST_1F1B | 1u << WEFT_COST_GPIPE |
                                              1u << WEFT_COST_ZERO_BUBBLE,
-                                .cuts   = WEFT_CUT_ANY,
-                                .cp     = true,
-                                .ep     = true,
-                                .sp     = true,
-                                .pp     = true,
-                                .chunks = true,
-                                .idle   = true};
+                                .recompute = 7,
+                                .cuts      = WEFT_CUT_ANY,
+                                .cp        = true,
+                                .ep        = true,
+                                .sp        = true,
+                                .pp        = true,
+                                .chunks    = true,
+                                .idle      = true};
     unsigned           plain = 1u << WEFT_COST_1F1B;
-    if (strstr(engine, "egatron")) { /* states of stages: --use-distributed-optimizer */
+    if (!strcmp(engine, "Megatron-LM 2021")) { /* as of the SC'21 paper */
+        l.zero = l.zero_pp = 1;
+        l.schedules        = plain;
+        l.recompute        = 1u << WEFT_RECOMPUTE_NONE | 1u << WEFT_RECOMPUTE_FULL;
+        l.cuts             = WEFT_CUT_EQUAL;
+        l.cp = l.ep = l.sp = false;
+    } else if (strstr(engine, "egatron")) { /* states of stages: --use-distributed-optimizer */
         l.zero_pp   = 3;
         l.schedules = plain;
         l.cuts      = WEFT_CUT_ENDS;
+        l.partial   = true; /* --recompute-method block */
     } else if (!strcmp(engine, "deepspeed")) {
         l.pp = l.cp = l.sp = l.chunks = false;
         l.schedules                   = plain;

@@ -1,0 +1,315 @@
+/* Plans that people found, beside what the search finds with what their engines could do; prints markdown.
+ *   cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/plan/rediscover.c build/libweft.a -lm -lpthread -ldl -o build/plan_rediscover
+ *   build/plan_rediscover ../shared/validation */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "engine/engine.h"
+#include "estimate/describe.h"
+#include "estimate/estimate.h"
+#include "search/search.h"
+
+typedef struct bench {
+    weft_arena          *a;
+    weft_hardware       *h;
+    weft_cost_constants *k;
+    const char          *dir;
+} bench;
+
+/* ---- machines and models ---- */
+
+static weft_status machines_of(const bench *b, const char *device, const char *net,
+                               int n_node, int per_node, weft_search_machines *out)
+{
+    int d = weft_hardware_device(b->h, device), n = weft_hardware_net(b->h, net);
+    if (d < 0 || n < 0) return WEFT_FAIL(WEFT_ERR_ARG, "no %s or no %s", device, net);
+    *out                   = (weft_search_machines){.n = 1, .known = true};
+    weft_search_machine *m = &out->kind[0];
+    m->device              = b->h->device[d];
+    m->device.rate         = m->rate;
+    memcpy(m->rate, b->h->device[d].rate, sizeof(*m->rate) * (size_t)m->device.n_rate);
+    weft_cost_constants_device(b->k, &m->device);
+    weft_estimate_fabric(b->k, &b->h->net[n], per_node, &m->fabric);
+    m->n_node   = n_node;
+    m->per_node = per_node;
+    m->speed = m->link = 1;
+    return WEFT_OK;
+}
+
+typedef struct sizes {
+    int layers, hidden, heads, kv_heads, ffn, vocab, seq, batch;
+} sizes;
+
+static void gpt_of(weft_config *c, const char *framework, const sizes *z)
+{
+    weft_engine_open(c);
+    c->id           = "?";
+    c->framework    = framework;
+    c->family       = z->kv_heads ? "llama" : "gpt";
+    c->attn         = "full";
+    c->precision    = "bf16";
+    c->layers       = z->layers;
+    c->hidden       = z->hidden;
+    c->heads        = z->heads;
+    c->kv_heads     = z->kv_heads ? z->kv_heads : z->heads;
+    c->ffn_hidden   = z->ffn ? z->ffn : 4 * z->hidden;
+    c->vocab        = z->vocab;
+    c->seq          = z->seq;
+    c->global_batch = z->batch;
+    c->tp = c->pp = c->cp = c->dp = 1;
+}
+
+/* ---- a line of the table ---- */
+
+static void put_choice(const weft_search_choice *c, weft_text *t)
+{
+    weft_search_print_choice(c, t);
+    char *cut = strstr(t->s, " stages=");
+    if (cut && strlen(cut) > 30) strcpy(cut, " stages uneven");
+}
+
+/* "tp8 pp16 dp64": pins; cp and ep are 1 unless said. */
+static weft_status pin_all(const char *known, weft_arena *a, weft_search_pins *p)
+{
+    weft_search_open(p);
+    p->cp = p->ep = 1;
+    char text[200], *save = NULL;
+    snprintf(text, sizeof text, "%s", known);
+    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        char pin[80];
+        int  at = (int)strcspn(w, "0123456789");
+        if (strchr(w, '='))
+            snprintf(pin, sizeof pin, "%s", w);
+        else
+            snprintf(pin, sizeof pin, "%.*s=%s", at, w, w + at);
+        WEFT_TRY(weft_search_pin(p, pin, a));
+    }
+    return WEFT_OK;
+}
+
+static bool is_known(const weft_search_choice *c, const weft_search_pins *p)
+{
+    return c->variant.tp == p->tp && c->variant.cp == p->cp && c->variant.ep == p->ep &&
+           c->point.pp == p->pp && c->point.dp == p->dp;
+}
+
+static weft_status compare(const bench *b, const char *name, const char *known,
+                           weft_search_problem *p, double measured_s)
+{
+    weft_search_result *open = NULL, *pinned = NULL;
+    weft_text           found = {0}, theirs = {0};
+    weft_status         st = WEFT_OK;
+    p->n_best              = 1;
+    weft_search_open(&p->pins);
+    WEFT_GO(weft_search_run(p, &open));
+    WEFT_GO(pin_all(known, b->a, &p->pins));
+    st = weft_search_run(p, &pinned);
+    put_choice(&open->choice[0], &found);
+    double us = open->choice[0].score.step_s;
+    if (st != WEFT_OK) {
+        printf("| %s | %s | %s | %.3g s | %s | |\n", name, known, found.s, us,
+               weft_error_text());
+        st = WEFT_OK;
+        goto out;
+    }
+    double them = pinned->choice[0].score.step_s;
+    put_choice(&pinned->choice[0], &theirs);
+    printf("| %s | %s | %s | %.3g s | %.3g s", name, known, found.s, us, them);
+    if (measured_s > 0) printf(" (measured %.4g)", measured_s);
+    if (is_known(&open->choice[0], &p->pins))
+        printf(" | found |\n");
+    else
+        printf(" | %.1f %% |\n", 100 * (them / us - 1));
+    if (getenv("SHOW")) {
+        weft_text t = {0};
+        weft_search_problem q = *p;
+        printf("   theirs: %s\n", theirs.s);
+        weft_search_print(&q, open, false, &t);
+        weft_search_print(&q, pinned, false, &t);
+        printf("%s", t.s);
+        weft_text_fini(&t);
+    }
+out:
+    fflush(stdout);
+    weft_text_fini(&found);
+    weft_text_fini(&theirs);
+    weft_search_destroy(open);
+    weft_search_destroy(pinned);
+    return st;
+}
+
+static void head(const char *title)
+{
+    printf("\n%s\n\n| case | known | found | step | the known degrees | verdict |\n"
+           "|---|---|---|---|---|---|\n",
+           title);
+}
+
+/* ---- GPT of 2021 ---- */
+
+static weft_status sc21(const bench *b)
+{
+    static const struct {
+        const char *name, *known;
+        int         n_node;
+        sizes       z;
+        double      measured_s;
+    } c[] = {
+        {"1.7B", "tp1 pp1 dp32", 4, {24, 2304, 24, 0, 0, 51200, 2048, 512}, 3.515},
+        {"3.6B", "tp2 pp1 dp32", 8, {30, 3072, 32, 0, 0, 51200, 2048, 512}, 0},
+        {"7.5B", "tp4 pp1 dp32", 16, {36, 4096, 32, 0, 0, 51200, 2048, 512}, 3.691},
+        {"18B", "tp8 pp1 dp32", 32, {40, 6144, 48, 0, 0, 51200, 2048, 1024}, 0},
+        {"39B", "tp8 pp2 dp32", 64, {48, 8192, 64, 0, 0, 51200, 2048, 1536}, 14.424},
+        {"76B", "tp8 pp4 dp32", 128, {60, 10240, 80, 0, 0, 51200, 2048, 1792}, 0},
+        {"145B", "tp8 pp8 dp24", 192, {80, 12288, 96, 0, 0, 51200, 2048, 2304}, 24.842},
+        {"310B", "tp8 pp16 dp15", 240, {96, 16384, 128, 0, 0, 51200, 2048, 2160}, 0},
+        {"530B", "tp8 pp35 dp9", 315, {105, 20480, 128, 0, 0, 51200, 2048, 2520}, 54.159},
+        {"1T", "tp8 pp64 dp6", 384, {128, 25600, 160, 0, 0, 51200, 2048, 3072}, 0},
+    };
+    weft_search_limits l = weft_search_limits_of("Megatron-LM 2021");
+    l.recompute          = 1u << WEFT_RECOMPUTE_FULL;
+    head("SC'21, within Megatron-LM of 2021");
+    for (size_t i = 0; i < WEFT_COUNT(c); i++) {
+        weft_search_machines m;
+        weft_config          x;
+        char                 name[80];
+        gpt_of(&x, "Megatron-LM 2021", &c[i].z);
+        x.precision       = "fp16";
+        x.flash_attention = 0;
+        WEFT_TRY(machines_of(b, "a100-80g", "a100_hdr200x8", c[i].n_node, 8, &m));
+        WEFT_TRY(weft_config_complete("sc21", &x));
+        weft_search_problem p = {.machines = &m, .batch = c[i].z.batch};
+        WEFT_TRY(weft_search_transformer(&x, b->k, &l, b->a, &p.model));
+        snprintf(name, sizeof name, "GPT %s, %d a100-80g", c[i].name, 8 * c[i].n_node);
+        WEFT_TRY(compare(b, name, c[i].known, &p, c[i].measured_s));
+    }
+    return WEFT_OK;
+}
+
+static weft_status llama(const bench *b)
+{
+    static const struct {
+        const char *name, *known;
+        int         n_node, seq, batch;
+        double      measured_s;
+    } c[] = {{"8,192, 8k tokens", "tp8 pp16 dp64", 1024, 8192, 2048, 12.08},
+             {"16,384, 8k tokens", "tp8 pp16 dp128", 2048, 8192, 2048, 6.49},
+             {"16,384, 131k tokens", "tp8 cp16 pp16 dp8", 2048, 131072, 128, 10.94}};
+    weft_search_limits l = weft_search_limits_of("weft");
+    l.schedules          = 1u << WEFT_COST_1F1B;
+    l.cuts               = WEFT_CUT_ENDS;
+    l.zero_pp            = 7;
+    l.partial            = true;
+    head("Llama-3 405B on h100-80g, within what its authors' engine did");
+    for (size_t i = 0; i < WEFT_COUNT(c); i++) {
+        weft_search_machines m;
+        weft_config          x;
+        sizes z = {126, 16384, 128, 8, 53248, 128256, c[i].seq, c[i].batch};
+        gpt_of(&x, "in-house FSDP+TP+PP+CP", &z);
+        x.gated_mlp      = 1;
+        x.tied_embedding = 0;
+        x.grad_dtype     = "fp32";
+        WEFT_TRY(machines_of(b, "h100-80g", "h100_roce400x8", c[i].n_node, 8, &m));
+        WEFT_TRY(weft_config_complete("llama", &x));
+        weft_search_problem p = {.machines = &m, .batch = z.batch};
+        WEFT_TRY(weft_search_transformer(&x, b->k, &l, b->a, &p.model));
+        WEFT_TRY(compare(b, c[i].name, c[i].known, &p, c[i].measured_s));
+    }
+    return WEFT_OK;
+}
+
+/* ---- recipes ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The row's degrees pinned, beside everything open, both within the same engine; weights are sharded only where
+ * the recipe does. */
+static weft_status recipe(const bench *b, const weft_config *c, double *regret)
+{
+    weft_search_limits   l = weft_search_limits_of(c->framework);
+    weft_search_machines m;
+    weft_search_result  *r = NULL, *own = NULL;
+    weft_text            t = {0}, u = {0};
+    weft_status          st = WEFT_OK;
+    if (c->zero < 2) l.zero = l.zero_pp = 3;
+    WEFT_TRY(machines_of(b, c->hw, c->net, c->n_node, c->dev_per_node, &m));
+    weft_search_problem p = {.machines = &m, .batch = c->global_batch, .n_best = 1};
+    weft_search_open(&p.pins);
+    WEFT_TRY(weft_search_transformer(c, b->k, &l, b->a, &p.model));
+    WEFT_TRY(weft_search_run(&p, &r));
+    p.pins.tp          = c->tp;
+    p.pins.cp          = c->cp;
+    p.pins.ep          = c->ep;
+    p.pins.pp          = c->pp;
+    p.pins.dp          = c->dp;
+    p.pins.zero        = c->zero;
+    p.pins.micro_batch = c->micro_batch;
+    if (c->pp > 1 && c->vpp > 0) p.pins.chunks = c->vpp;
+    WEFT_GO(weft_search_run(&p, &own));
+    *regret = own->choice[0].score.step_s / r->choice[0].score.step_s - 1;
+    put_choice(&r->choice[0], &t);
+    put_choice(&own->choice[0], &u);
+    if (getenv("SHOW"))
+        printf("%s %s %s L%d h%d e%d gbs %d seq %d %s | %s | %.4g s | %s | %.4g s | %.1f %%\n",
+               c->id, c->hw, c->framework, c->layers, c->hidden, c->experts, c->global_batch, c->seq, c->features,
+               u.s, own->choice[0].score.step_s, t.s, r->choice[0].score.step_s, 100 * *regret);
+out:
+    weft_text_fini(&t);
+    weft_text_fini(&u);
+    weft_search_destroy(r);
+    weft_search_destroy(own);
+    return st;
+}
+
+static weft_status recipes(const bench *b)
+{
+    weft_csv  *csv = NULL;
+    weft_text  path = {0};
+    int        n = 0, within = 0;
+    double     all[400];
+    weft_text_add(&path, "%s/calibrate/bridge.csv", b->dir);
+    WEFT_TRY(weft_csv_load(path.s, &csv));
+    for (int i = 0; i < csv->n_row && n < 400; i++) {
+        weft_config c;
+        WEFT_TRY(weft_config_read(csv, i, &c));
+        if (!strcmp(weft_csv_cell(csv, i, weft_csv_column(csv, "suspect")), "1")) continue;
+        if (recipe(b, &c, &all[n]) != WEFT_OK) {
+            printf("%s: %s\n", c.id, weft_error_text());
+            continue;
+        }
+        within += all[n] <= 0.03;
+        n++;
+    }
+    qsort(all, (size_t)n, sizeof *all, by_size);
+    printf("\nNVIDIA's recipes: %d rows, predicted regret within 3 %%: %d; median %.1f %%, a tenth above %.1f %%, most %.1f %%\n", n, within,
+           100 * all[n / 2], 100 * all[n * 9 / 10], 100 * all[n - 1]);
+    weft_csv_destroy(csv);
+    weft_text_fini(&path);
+    return WEFT_OK;
+}
+
+static weft_status all(bench *b)
+{
+    WEFT_TRY(weft_arena_create(&b->a));
+    WEFT_TRY(weft_hardware_load(b->dir, &b->h));
+    WEFT_TRY(weft_cost_constants_create(&b->k));
+    WEFT_TRY(sc21(b));
+    WEFT_TRY(llama(b));
+    WEFT_TRY(recipes(b));
+    return WEFT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    bench b = {.dir = argc > 1 ? argv[1] : "../shared/validation"};
+    if (all(&b) == WEFT_OK) return 0;
+    fprintf(stderr, "%s\n", weft_error_text());
+    return 1;
+}
