@@ -12,6 +12,7 @@ typedef struct maker {
     weft_description        *out;
     const char              *dtype, *half;
     double                   width;  /* bytes of an operand of products */
+    double                   keep;   /* the same, kept for its gradient */
     double                   tokens; /* T */
     double                   spread; /* T split along the sequence where sp says so */
     bool                     core, routing;
@@ -176,11 +177,11 @@ static void attention(maker *m)
         stream(m, 4 * T * (heads + 2 * kv) * d, 8 * T * (heads + 2 * kv) * d, 3);
         param = h * (heads + 2 * kv) * d;
     }
-    keep(m, 2 * h * m->spread + 2 * T * (heads * qk + 2 * kv * d));
+    keep(m, m->keep * h * m->spread + 2 * T * (heads * qk + 2 * kv * d));
     context_parallel(m, 2 * T * kv * (qk + d));
     (c->flash_attention ? fused_attention : plain_attention)(m, heads, qk, d);
     product(m, T, h, heads * d, 1);
-    keep(m, 2 * T * heads * d);
+    keep(m, m->keep * T * heads * d);
     tensor_parallel(m);
     residual(m);
     m->out->layer.n_param += param + heads * d * h + 4 * h;
@@ -192,7 +193,7 @@ static void feed_forward(maker *m, double ffn)
     double h = c->hidden, f = ffn / m->v->tp, T = m->tokens, g = c->gated_mlp ? 2 : 1;
     product(m, T, g * f, h, 1);
     stream(m, (2 * g + 2) * T * f, 2 * (2 * g + 2) * T * f, 1);
-    keep(m, 2 * h * m->spread + (2 * g + 2) * T * f);
+    keep(m, m->keep * h * m->spread + (2 * g + m->keep) * T * f);
     product(m, T, h, f, 1);
     tensor_parallel(m);
     m->out->layer.n_param += (g + 1) * h * f;
@@ -214,7 +215,7 @@ static void experts(maker *m)
     exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
     product(m, each, g * f, h, mine);
     stream(m, (2 * g + 2) * T * f, 2 * (2 * g + 2) * T * f, 2);
-    keep(m, 2 * h * T + (2 * g + 2) * T * f);
+    keep(m, m->keep * h * T + (2 * g + m->keep) * T * f);
     product(m, each, h, f, mine);
     exchange(m, WEFT_COST_FORWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
     exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
@@ -272,6 +273,7 @@ void weft_describe(const weft_config *c, const weft_cost_variant *v,
                  : !strncmp(dtype, "f4", 2) ? 0.5
                  : !strcmp(dtype, "f32")    ? 4
                                             : 2;
+    m.keep     = m.width < 1 ? 1 : m.width > 2 ? 2 : m.width;
     m.tokens   = (double)v->micro_batch * c->seq / v->cp;
     m.spread   = v->sp ? m.tokens / v->tp : m.tokens;
     out->layer = (weft_cost_layer){.item = out->item};
