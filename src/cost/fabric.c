@@ -62,6 +62,9 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
 {
     if (g.n < 2) return 0;
     int in = inside(f, g), n_domain = (g.n + in - 1) / in;
+    if (n_domain < 2 && k == WEFT_ALL_TO_ALL) /* to all at once through a switch */
+        return ceil(log2(g.n)) * f->in.alpha_s +
+               (double)(g.n - 1) / g.n * bytes / inner_Bps(&f->in, g.n);
     if (n_domain < 2)
         return weft_cost__collective(k, g.n, bytes, f->in.alpha_s,
                                      1 / inner_Bps(&f->in, g.n));
@@ -70,7 +73,7 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
     if (k == WEFT_ALL_TO_ALL) {
         double local = (double)(in - 1) / g.n * bytes / f->in.Bps;
         double far   = (double)(g.n - in) / g.n * bytes / out;
-        return (in - 1) * f->in.alpha_s + (n_domain - 1) * f->out.alpha_s +
+        return ceil(log2(in)) * f->in.alpha_s + (n_domain - 1) * f->out.alpha_s +
                fmax(local, far);
     }
     double steps = ceil(log2(g.n)), far = fmin(steps, ceil(log2(n_domain)));

@@ -141,7 +141,8 @@ typedef struct weft_cost_point {
     const uint16_t    *cut;        /* layers of each stage; NULL: as even as can be */
     const uint8_t     *kinds;      /* device kinds of each stage as bits; NULL: kind 0 */
     bool               dp_overlap; /* gradient sums run beside the backward pass */
-    int n_again, rest; /* n_again > 0: only so many layers of a stage are as variant says, the others as rest */
+    int                n_again,
+        rest; /* n_again > 0: only so many layers of a stage are as variant says, the others as rest */
 } weft_cost_point;
 
 typedef struct weft_cost_score {

@@ -57,6 +57,10 @@ enum {
     FIRST,
     LAST,
     GROUPED,
+    METHOD,
+    AGAIN,
+    WITH_INPUT,
+    WITH_LOSS,
     N_SPECIAL
 };
 
@@ -73,6 +77,10 @@ static const char *const special[N_SPECIAL] = {
     [FIRST]       = "--decoder-first-pipeline-num-layers",
     [LAST]        = "--decoder-last-pipeline-num-layers",
     [GROUPED]     = "--group-query-attention",
+    [METHOD]      = "--recompute-method",
+    [AGAIN]       = "--recompute-num-layers",
+    [WITH_INPUT]  = "--account-for-embedding-in-pipeline-split",
+    [WITH_LOSS]   = "--account-for-loss-in-pipeline-split",
 };
 
 typedef struct reader {
@@ -83,6 +91,8 @@ typedef struct reader {
     int          n, at;
     char       **arg;
     int          per_virtual, first, last;
+    int          again; /* layers of a chunk */
+    bool         block, with_input, with_loss;
 } reader;
 
 /* ---- words of a command line ---- */
@@ -173,6 +183,16 @@ static weft_status read_special(reader *r, int k)
     case FP16: c->precision = *c->precision ? c->precision : "fp16"; return WEFT_OK;
     case TP_OVERLAP: return weft_engine__feature(r->a, c, "tp-comm-overlap");
     case GROUPED: return WEFT_OK; /* --num-query-groups says how many */
+    case AGAIN: return number(r, special[k], &r->again);
+    case WITH_INPUT: r->with_input = true; return WEFT_OK;
+    case WITH_LOSS: r->with_loss = true; return WEFT_OK;
+    case METHOD:
+        WEFT_TRY(value(r, special[k], &s));
+        if (strcmp(s, "block") && strcmp(s, "uniform"))
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s %.40s: expected block or uniform",
+                             r->file, special[k], s);
+        r->block = *s == 'b';
+        return WEFT_OK;
     case FP8:
         WEFT_TRY(value(r, special[k], &s));
         c->precision = "fp8";
@@ -240,35 +260,61 @@ static weft_status read_word(reader *r)
     return read_unknown(r, name);
 }
 
+/* The first and the last stage may hold other numbers of layers than the rest. */
+static weft_status conclude_ends(reader *r, int pp)
+{
+    weft_config *c    = r->c;
+    int          ends = (r->first > 0) + (r->last > 0);
+    int          left = c->layers - r->first - r->last;
+    if (pp == ends ? left : left < pp - ends || left % (pp - ends))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: %d layers between the first and last stage "
+                         "do not divide by %d",
+                         r->file, left, pp - ends);
+    weft_text t = {0};
+    for (int s = 0; s < pp; s++)
+        weft_text_add(&t, "%s%d", s ? "-" : "",
+                      s == 0 && r->first       ? r->first
+                      : s == pp - 1 && r->last ? r->last
+                                               : left / (pp - ends));
+    c->stage_layers = weft_arena_strdup(r->a, weft_text_status(&t) == WEFT_OK ? t.s : "");
+    weft_text_fini(&t);
+    return WEFT_OK;
+}
+
+/* The input side and the loss may count as a layer each. */
+static weft_status conclude_stages(reader *r, int pp)
+{
+    weft_config *c   = r->c;
+    int          all = c->layers + r->with_input + r->with_loss;
+    if (c->layers < 1) return WEFT_OK;
+    if (r->per_virtual) {
+        if (all % (pp * r->per_virtual))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s: %d layers are not %d stages of chunks of %d layers",
+                             r->file, all, pp, r->per_virtual);
+        c->vpp = all / pp / r->per_virtual;
+    }
+    if (pp < 2) return WEFT_OK;
+    if (r->with_input || r->with_loss) {
+        if (all % pp)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s: %d layers, the input side and the loss as it says "
+                             "counted, do not divide by %d stages",
+                             r->file, all, pp);
+        if (r->with_input) r->first = all / pp - 1;
+        if (r->with_loss) r->last = all / pp - 1;
+    }
+    return r->first || r->last ? conclude_ends(r, pp) : WEFT_OK;
+}
+
 /* What follows from several words together. */
 static weft_status conclude(reader *r)
 {
-    weft_config *c  = r->c;
-    int          pp = c->pp > 0 ? c->pp : 1;
-    if (r->per_virtual && c->layers > 0) {
-        if (c->layers % (pp * r->per_virtual))
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "%s: %d layers are not %d stages of chunks of %d layers",
-                             r->file, c->layers, pp, r->per_virtual);
-        c->vpp = c->layers / pp / r->per_virtual;
-    }
-    if ((r->first || r->last) && pp > 1 && c->layers > 0) {
-        int ends = (r->first > 0) + (r->last > 0), left = c->layers - r->first - r->last;
-        if (pp == ends ? left : left < pp - ends || left % (pp - ends))
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "%s: %d layers between the first and last stage "
-                             "do not divide by %d",
-                             r->file, left, pp - ends);
-        weft_text t = {0};
-        for (int s = 0; s < pp; s++)
-            weft_text_add(&t, "%s%d", s ? "-" : "",
-                          s == 0 && r->first       ? r->first
-                          : s == pp - 1 && r->last ? r->last
-                                                   : left / (pp - ends));
-        c->stage_layers =
-            weft_arena_strdup(r->a, weft_text_status(&t) == WEFT_OK ? t.s : "");
-        weft_text_fini(&t);
-    }
+    weft_config *c = r->c;
+    WEFT_TRY(conclude_stages(r, c->pp > 0 ? c->pp : 1));
+    if (r->block && r->again && !strcmp(c->recompute, "full"))
+        c->recompute_layers = r->again * (c->vpp > 0 ? c->vpp : 1);
     /* what its parser takes where nothing is said */
     if (c->tied_embedding < 0) c->tied_embedding = 1;
     if (c->gated_mlp < 0) c->gated_mlp = 0;
@@ -323,6 +369,17 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
     if (c->sp > 0) weft_text_add(t, " --sequence-parallel");
     if (c->pp > 1 && c->vpp > 1)
         weft_text_add(t, " --num-virtual-stages-per-pipeline-rank %d", c->vpp);
+    int stages = (c->layers + c->pp - 1) / c->pp * c->pp; /* and less than a full one */
+    if (c->pp > 1 && !*c->stage_layers && stages > c->layers) {
+        if (stages - c->layers > 2)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "Megatron has no words for %d layers in %d stages as even "
+                             "as can be: pin stages, or another pp",
+                             c->layers, c->pp);
+        weft_text_add(t, "%s--account-for-embedding-in-pipeline-split", sep);
+        if (stages - c->layers > 1)
+            weft_text_add(t, " --account-for-loss-in-pipeline-split");
+    }
     if (*c->stage_layers) {
         int         first = atoi(c->stage_layers), last = 0;
         const char *dash = strrchr(c->stage_layers, '-');
@@ -340,9 +397,12 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
                       sep, c->zero == 2 ? "optim_grads" : "optim_grads_params");
     if (!strcmp(c->recompute, "full"))
         weft_text_add(t,
-                      "%s--recompute-granularity full --recompute-method uniform "
-                      "--recompute-num-layers 1",
-                      sep);
+                      "%s--recompute-granularity full --recompute-method %s "
+                      "--recompute-num-layers %d",
+                      sep, c->recompute_layers > 0 ? "block" : "uniform",
+                      c->recompute_layers > 0
+                          ? c->recompute_layers / (c->vpp > 0 ? c->vpp : 1)
+                          : 1);
     if (!strcmp(c->recompute, "selective"))
         weft_text_add(t, "%s--recompute-granularity selective", sep);
     if (c->flash_attention > 0) weft_text_add(t, "%s--use-flash-attn", sep);

@@ -47,9 +47,16 @@ static void open_chunks(const weft_config *c, int most, choices *o)
     o->n_open++;
 }
 
+/* Of each stage some layers run again, others not. */
+static bool some_again(const weft_config *c)
+{
+    return c->recompute_layers > 0 && !strcmp(c->recompute, "full");
+}
+
 static void open_recompute(const weft_config *c, choices *o)
 {
     static const char *const name[] = {"none", "selective", "full"};
+    if (some_again(c)) o->again[o->n_again++] = WEFT_RECOMPUTE_NONE;
     for (int i = 0; i < 3; i++)
         if (!strcmp(c->recompute, name[i]))
             o->again[o->n_again++] = (weft_cost_recompute)i;
@@ -232,6 +239,10 @@ static weft_cost_score score(const build *b, const choices *o, const uint16_t *c
                      .dp_overlap = strstr(c->features, "dp-overlap") != NULL,
     };
     weft_cost_score s, none;
+    if (some_again(c)) {
+        p.n_again = c->recompute_layers;
+        p.rest    = v - 1;
+    }
     weft_cost_score_point(&b->t, &p, &s);
     if (o->n_again == 3 && x->recompute == WEFT_RECOMPUTE_FULL) {
         p.variant = v - 2; /* the same without */
@@ -246,6 +257,8 @@ static void search(build *b, const choices *o, const uint16_t *cut, weft_predict
     bool have = false;
     for (int v = 0; v < b->t.n_variant; v++)
         for (int i = 0; i < o->n_chunks; i++) {
+            if (some_again(b->c) && b->variant[v].recompute == WEFT_RECOMPUTE_NONE)
+                continue;
             weft_cost_score s = score(b, o, cut, v, o->chunks[i]);
             if (have && !better(&s, &out->score)) continue;
             have             = true;

@@ -134,22 +134,23 @@ static double least_time(const cutter *x)
     return sum > 0 ? 1 / sum : 0;
 }
 
-/* The least T from lo on that packs; false: none below a thousand times as much. */
-static bool halve(cutter *x, double lo)
+/* The least T from *lo on that packs; no T below what is left there does.  False: none below a thousand times as
+ * much. */
+static bool halve(cutter *x, double *lo)
 {
-    double hi = lo * 1.25;
+    double hi = *lo * 1.25;
     while (!pack(x, hi)) {
-        lo = hi;
+        *lo = hi;
         hi *= 1.5;
         if (!(hi < 1e30)) return false;
-        if (lo > 1e3 * least_time(x) + 1e6) return false;
+        if (*lo > 1e3 * least_time(x) + 1e6) return false;
     }
-    while (hi - lo > 1e-4 * hi) {
-        double T = (lo + hi) / 2;
+    while (hi - *lo > 1e-4 * hi) {
+        double T = (*lo + hi) / 2;
         if (pack(x, T))
             hi = T;
         else
-            lo = T;
+            *lo = T;
     }
     return pack(x, hi);
 }
@@ -197,10 +198,11 @@ static void polish(cutter *x)
 
 static bool cut_any(cutter *x)
 {
-    double lo = least_time(x);
+    double least = least_time(x);
     for (int s = 0; s < x->p.pp; s++) x->most[s] = (uint16_t)x->n_layer;
     for (int round = 0; round < MAX_ROUND; round++) {
-        if (!halve(x, lo)) return false;
+        double lo = least;
+        if (!halve(x, &lo)) return false;
         even_out(x);
         ask(x);
         if (fits(&x->score) || !tighten(x)) break;
@@ -342,6 +344,66 @@ static double least_ends(const types *k, int n_layer, int pp, int *first, int *m
     return best;
 }
 
+/* ---- layers of several kinds, equal stages but for the ends ---- */
+
+static double slowest(cutter *x)
+{
+    double worst = 0;
+    for (int s = 0, at = 0; s < x->p.pp; at += x->cut[s++])
+        worst = fmax(worst, stage_seconds(x, s, at));
+    return worst;
+}
+
+static void put_ends(cutter *x, int first, int mid)
+{
+    for (int s = 0; s < x->p.pp; s++) x->cut[s] = (uint16_t)mid;
+    x->cut[0]           = (uint16_t)first;
+    x->cut[x->p.pp - 1] = (uint16_t)(x->n_layer - first - (x->p.pp - 2) * mid);
+}
+
+/* Tries them; layers of one kind are worked out above. */
+static double try_ends(cutter *x, int *first, int *mid)
+{
+    double best = INFINITY;
+    int    pp = x->p.pp, even = (x->n_layer + pp - 1) / pp;
+    for (int m = even > 3 ? even - 2 : 1; m <= even + 2; m++) {
+        int rest = x->n_layer - (pp - 2) * m;
+        for (int f = 1; f < rest; f++) {
+            put_ends(x, f, m);
+            double T = slowest(x);
+            if (T >= best * (1 - 1e-12)) continue;
+            best   = T;
+            *first = f;
+            *mid   = m;
+        }
+    }
+    return best;
+}
+
+static double even_seconds(cutter *x)
+{
+    for (int s = 0; s < x->p.pp; s++)
+        x->cut[s] = (uint16_t)weft_cost_even_cut(x->n_layer, x->p.pp, s);
+    return slowest(x);
+}
+
+static double unlike(cutter *x, weft_search_cuts rule, double *even_s, uint16_t *cut)
+{
+    int    first = 1, mid = 1;
+    double T = least_time(x);
+    *even_s  = x->p.kinds ? INFINITY : even_seconds(x);
+    if (rule == WEFT_CUT_ENDS) {
+        T = try_ends(x, &first, &mid);
+        if (isfinite(T)) put_ends(x, first, mid);
+    } else {
+        for (int s = 0; s < x->p.pp; s++) x->most[s] = (uint16_t)x->n_layer;
+        if (!halve(x, &T)) return 0;
+        even_out(x);
+    }
+    if (cut && isfinite(T)) memcpy(cut, x->cut, sizeof(*cut) * (size_t)x->p.pp);
+    return T;
+}
+
 double weft_search__fast_cut(const weft_cost_table *t, const weft_cost_point *p,
                              int n_layer, weft_search_cuts rule, double *even_s,
                              uint16_t *cut)
@@ -353,7 +415,8 @@ double weft_search__fast_cut(const weft_cost_table *t, const weft_cost_point *p,
     x.t       = t;
     x.p       = *p;
     x.n_layer = n_layer;
-    if (t->n_segment != 1 || p->pp < 2) return 0;
+    if (p->pp < 2 || p->pp > MAX_STAGE) return 0;
+    if (t->n_segment != 1) return unlike(&x, rule, even_s, cut);
     find_types(&x, &k);
     if (rule == WEFT_CUT_ANY)
         T = least_T(&k, n_layer);

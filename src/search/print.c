@@ -218,19 +218,20 @@ weft_status weft_search_print_json(const weft_search_problem *p,
 weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
                                weft_arena *a, weft_config *c)
 {
-    weft_text t     = {0};
-    c->tp           = x->variant.tp;
-    c->cp           = x->variant.cp;
-    c->ep           = x->variant.ep;
-    c->sp           = x->variant.sp;
-    c->pp           = x->point.pp;
-    c->dp           = x->point.dp;
-    c->zero         = x->point.zero;
-    c->vpp          = x->point.chunks;
-    c->micro_batch  = x->variant.micro_batch;
-    c->global_batch = x->variant.micro_batch * x->point.n_micro * x->point.dp;
-    c->zero_group   = -1;
-    c->recompute    = again_name[x->variant.recompute];
+    weft_text t         = {0};
+    c->tp               = x->variant.tp;
+    c->cp               = x->variant.cp;
+    c->ep               = x->variant.ep;
+    c->sp               = x->variant.sp;
+    c->pp               = x->point.pp;
+    c->dp               = x->point.dp;
+    c->zero             = x->point.zero;
+    c->vpp              = x->point.chunks;
+    c->micro_batch      = x->variant.micro_batch;
+    c->global_batch     = x->variant.micro_batch * x->point.n_micro * x->point.dp;
+    c->zero_group       = -1;
+    c->recompute        = again_name[x->variant.recompute];
+    c->recompute_layers = x->point.n_again;
     c->stage_layers = c->stage_hw = "";
     if (c->pp > 1 && !is_even(x)) {
         put_cut(x, &t);

@@ -74,8 +74,9 @@ static int chunked(const search *z, int pp)
 {
     int L = z->s.n_layer, most = (L + pp - 1) / pp, less = most * pp - L;
     if (!z->p->model.limits.chunks || pp < 2) return 0;
+    if (z->p->model.limits.layout) return most;
     return less == 0 || (less <= 2 && z->p->model.limits.cuts != WEFT_CUT_EQUAL) ? most
-                                                                              : 0;
+                                                                                 : 0;
 }
 
 /* By how much interleaving or splitting the backward pass can shorten idle time. */
@@ -258,12 +259,13 @@ static bool even_allowed(const search *z, int pp)
     return z->p->model.limits.cuts == WEFT_CUT_ANY || z->s.n_layer % pp == 0;
 }
 
-/* Chunks are cut one way only; layers that run again do so under any cut. */
+/* Chunks and equal stages are cut one way only; layers that run again do so under any cut. */
 static void relaxed(search *z, const weft_cost_point *p, const weft_cost_score *s,
                     double least_s)
 {
+    bool one_way = p->chunks > 1 || z->p->model.limits.cuts == WEFT_CUT_EQUAL;
     if (p->n_again > 0) least_s += s->again_s / p->n_micro;
-    double x = p->chunks > 1 ? s->step_s : relax(&z->s.t.engine, p, s, least_s);
+    double x     = one_way ? s->step_s : relax(&z->s.t.engine, p, s, least_s);
     z->relaxed_s = fmin(z->relaxed_s, x);
 }
 
@@ -398,7 +400,8 @@ static void chunks(search *z, weft_cost_point *p, double least_s)
     }
     if (p->n_micro % p->pp) return;
     for (int c = 2; c <= mine && c <= most; c++) {
-        if (mine % c || (pin > 0 && c != pin)) continue;
+        if (mine % c && !z->p->model.limits.layout) continue;
+        if (pin > 0 && c != pin) continue;
         p->chunks = c;
         schedules(z, p, least_s);
     }
@@ -436,8 +439,7 @@ static double cut_by_time(search *z, const group *g, const weft_cost_point *p)
     const weft_search__space *s = &z->s;
     double                    even_s, least = least_stage(z, g, p->variant);
     z->by_time = false;
-    if (g->pp < 2 || z->p->pins.cut || s->t.n_segment != 1 ||
-        z->p->model.limits.cuts == WEFT_CUT_EQUAL)
+    if (g->pp < 2 || z->p->pins.cut || z->p->model.limits.cuts == WEFT_CUT_EQUAL)
         return least;
     double T = weft_search__fast_cut(&s->t, p, s->n_layer, z->p->model.limits.cuts,
                                      &even_s, NULL);

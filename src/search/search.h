@@ -66,6 +66,7 @@ typedef struct weft_search_limits {
     weft_search_cuts cuts;
     bool             cp, ep, sp, pp, chunks, idle; /* idle: devices may be left out */
     bool             partial; /* of a stage some layers may run again, others not */
+    bool             layout;  /* chunks may hold unequal numbers of layers */
 } weft_search_limits;
 
 /* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */
@@ -97,7 +98,7 @@ weft_status weft_search_transformer(const weft_config *c, const weft_cost_consta
 typedef struct weft_search_pins {
     int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule,
         recompute_layers; /* of a stage */
-    const uint16_t *cut; /* pp numbers; NULL: open */
+    const uint16_t *cut;  /* pp numbers; NULL: open */
 } weft_search_pins;
 
 void weft_search_open(weft_search_pins *p);

@@ -49,8 +49,8 @@ int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, 
 int weft_search__stages(const weft_search__space *s, const weft_search__order *o, int tp,
                         int S, int pp, uint8_t *kinds);
 
-/* Where all layers are alike: the least time that the slowest stage can take (0: they are not alike, or there
- * is one stage), that of an even cut, and the cut itself unless cut is NULL. */
+/* The least time that the slowest stage can take (0: there is one stage), that of an even cut, and the cut itself unless
+ * cut is NULL; where layers are of several kinds it may take 1e-4 more. */
 double weft_search__fast_cut(const weft_cost_table *t, const weft_cost_point *p,
                              int n_layer, weft_search_cuts rule, double *even_s,
                              uint16_t *cut);

@@ -26,7 +26,8 @@ weft_search_limits weft_search_limits_of(const char *engine)
         l.recompute        = 1u << WEFT_RECOMPUTE_NONE | 1u << WEFT_RECOMPUTE_FULL;
         l.cuts             = WEFT_CUT_EQUAL;
         l.cp = l.ep = l.sp = false;
-    } else if (strstr(engine, "egatron")) { /* states of stages: --use-distributed-optimizer */
+    } else if (strstr(engine,
+                      "egatron")) { /* states of stages: --use-distributed-optimizer */
         l.zero_pp   = 3;
         l.schedules = plain;
         l.cuts      = WEFT_CUT_ENDS;
