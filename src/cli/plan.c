@@ -143,7 +143,7 @@ static weft_status make_plan(const words *w, const job *j, weft_plan **out)
     int              *layers = WEFT_ARENA_ARRAY(j->a, int, n_stage);
     WEFT_TRY(weft_arena_status(j->a));
     for (int i = 0; i < n_stage; i++)
-        layers[i] = x->point.cut[i % x->point.pp] / x->point.chunks;
+        layers[i] = weft_search_chunk_layers(x, i);
     WEFT_TRY(shorthand_of(x, &h));
     while (lane < x->point.dp || (lane < 8 && lane * 2 <= x->point.dp * x->point.n_micro))
         lane *= 2;

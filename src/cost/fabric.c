@@ -62,7 +62,8 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
 {
     if (g.n < 2) return 0;
     int in = inside(f, g), n_domain = (g.n + in - 1) / in;
-    if (n_domain < 2 && k == WEFT_ALL_TO_ALL) /* to all at once through a switch */
+    if (n_domain < 2 && k == WEFT_ALL_TO_ALL &&
+        !f->levels) /* to all at once, by a switch */
         return ceil(log2(g.n)) * f->in.alpha_s +
                (double)(g.n - 1) / g.n * bytes / inner_Bps(&f->in, g.n);
     if (n_domain < 2)

@@ -22,6 +22,16 @@ static bool is_even(const weft_search_choice *c)
     return true;
 }
 
+int weft_search_chunk_layers(const weft_search_choice *c, int i)
+{
+    const weft_cost_point *p    = &c->point;
+    int                    most = 0, n = p->cut[i % p->pp];
+    if (p->chunks < 2) return n;
+    for (int s = 0; s < p->pp; s++) most = p->cut[s] > most ? p->cut[s] : most;
+    bool end = i == 0 || i == p->pp * p->chunks - 1;
+    return most / p->chunks - (end ? most - n : 0);
+}
+
 static void put_cut(const weft_search_choice *c, weft_text *t)
 {
     for (int s = 0; s < c->point.pp; s++)

@@ -312,7 +312,7 @@ static void some_again(search *z, const weft_cost_point *p, const weft_cost_scor
 {
     weft_cost_score x;
     int             low = 0, high = longest(z, p) / p->chunks;
-    if (!z->p->model.limits.partial ||
+    if (!z->p->model.limits.partial || z->p->pins.recompute >= 0 ||
         z->s.variant[p->variant].recompute != WEFT_RECOMPUTE_NONE ||
         s->mem_bytes > 8 * s->mem_limit ||
         hopeless(z, relax(&z->s.t.engine, p, s, least_s)))
@@ -342,6 +342,19 @@ static double uneven(const search *z, const weft_cost_point *p)
     return 1 - (sum + ends) / p->pp / most;
 }
 
+/* The number is pinned: evenly cut, or as bounds say. */
+static void ask_pinned_again(search *z, weft_cost_point *p, double least_s)
+{
+    weft_cost_score s;
+    int             n = z->p->pins.recompute_layers;
+    if (z->s.variant[p->variant].recompute != WEFT_RECOMPUTE_NONE || n % p->chunks)
+        return;
+    p->cut = z->p->pins.cut                 ? z->p->pins.cut
+             : z->by_time && p->chunks == 1 ? z->cut
+                                            : NULL;
+    if (n < longest(z, p)) ask_again(z, p, n, least_s, &s);
+}
+
 static void score_point(search *z, weft_cost_point *p, double least_s)
 {
     const weft_cost_engine *e   = &z->s.t.engine;
@@ -350,6 +363,10 @@ static void score_point(search *z, weft_cost_point *p, double least_s)
     if (e->max_micro > 0 && p->zero == 0 && p->pp > 1 && p->dp > 1 &&
         p->n_micro > e->max_micro)
         return; /* the engine does not get through */
+    if (z->p->pins.recompute_layers > 0) {
+        ask_pinned_again(z, p, least_s);
+        return;
+    }
     if (pin || p->pp < 2 || p->chunks > 1) {
         if (!ask(z, p, pin, least_s, &s)) some_again(z, p, &s, least_s);
         return;
@@ -401,6 +418,8 @@ static void chunks(search *z, weft_cost_point *p, double least_s)
     if (p->n_micro % p->pp) return;
     for (int c = 2; c <= mine && c <= most; c++) {
         if (mine % c && !z->p->model.limits.layout) continue;
+        if (c == mine && z->s.n_layer % p->pp && z->p->model.limits.cuts == WEFT_CUT_ANY)
+            continue; /* a chunk would hold no layer */
         if (pin > 0 && c != pin) continue;
         p->chunks = c;
         schedules(z, p, least_s);
@@ -465,8 +484,8 @@ static void variant(search *z, const group *g, int ep, int sp, int micro)
     double all = s->ideal_s[0] * mb / (s->tp.x[g->tp] * s->cp.x[g->cp]);
     if (one && hopeless(z, bound(z, g, m, all / g->pp, all))) return;
     for (int again = 0; again < 3; again++) {
-        if (!(z->p->model.limits.recompute >> again & 1) || (pin >= 0 && again != pin))
-            continue;
+        if (!(z->p->model.limits.recompute >> again & 1)) continue;
+        if (pin >= 0 && again != pin && z->p->pins.recompute_layers < 1) continue;
         int             v = weft_search__variant(s, g->tp, g->cp, ep, sp, micro, again);
         weft_cost_point p = {.variant = v,
                              .dp      = g->dp,

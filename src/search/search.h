@@ -147,6 +147,10 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
 weft_status weft_search_print_json(const weft_search_problem *p,
                                    const weft_search_result *r, weft_text *t);
 
+/* Layers of chunk i of pp * chunks in the order of the model: where stages are unequal, the first and the last chunk
+ * hold fewer. */
+int weft_search_chunk_layers(const weft_search_choice *c, int i);
+
 /* The choice put into a configuration: degrees, micro-batch, stages, recomputation.  Strings go to a. */
 weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
                                weft_arena *a, weft_config *c);

@@ -110,6 +110,11 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
     if (x->sp == 1 && (!l->sp || x->tp == 1))
         return WEFT_FAIL(WEFT_ERR_ARG, l->sp ? "sp=1 cuts sequences over tp, which is 1"
                                              : "sp=1: the engine does not do it");
+    if (x->recompute_layers > 0 &&
+        (!l->partial || (x->recompute >= 0 && x->recompute != 2)))
+        return WEFT_FAIL(WEFT_ERR_ARG, "recompute_layers=%d: %s", x->recompute_layers,
+                         l->partial ? "layers that run again do so with recompute=full"
+                                    : "the engine runs all layers again or none");
     if (x->schedule >= 0 && !(l->schedules >> x->schedule & 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "the engine has no such schedule");
     if (x->chunks > 1 && (!l->chunks || x->pp == 1))

@@ -61,7 +61,7 @@ static void groups(void **state)
          15e-5 + 15 * 1e8 / 8e10);
     /* half of an all-to-all leaves, each by its own wire */
     near(weft_cost_group_seconds(&f, both, WEFT_ALL_TO_ALL, 1e9),
-         7e-6 + 1e-5 + 0.5 * 1e9 / 1e10);
+         3e-6 + 1e-5 + 0.5 * 1e9 / 1e10);
     assert_int_equal(weft_cost_group_domains(&f, both), 2);
     assert_int_equal(weft_cost_group_domains(&f, in), 1);
     near(weft_cost_send_seconds(&f, in, 1e9), 1e-6 + 1e-2);

@@ -130,9 +130,11 @@ static void all_points(brute *b, weft_cost_point *p)
                 on_point(b, p, true);
             } else
                 all_cuts(b, p, cut, 0, L);
-            if (k || p->pp < 2 || L % p->pp || p->n_micro % p->pp) continue;
-            for (p->chunks = 2; p->chunks <= L / p->pp; p->chunks++)
-                if (L / p->pp % p->chunks == 0) {
+            if (k || p->pp < 2 || p->n_micro % p->pp) continue;
+            /* equal chunks, but the first and the last may be a layer short */
+            int mine = (L + p->pp - 1) / p->pp, less = mine * p->pp - L;
+            for (p->chunks = 2; p->chunks <= mine && less <= 2; p->chunks++)
+                if (mine % p->chunks == 0 && (!less || mine > p->chunks)) {
                     p->cut = NULL;
                     on_point(b, p, false);
                 }
@@ -593,6 +595,76 @@ static void the_same_twice(void **state)
     weft_text_fini(&t[1]);
 }
 
+/* ---- some layers run again, not all ---- */
+
+/* Of one pinned point every number of layers is tried: the search takes the least that fits. */
+static void as_few_layers_as_fit_run_again(void **state)
+{
+    sizes               z = {48, 6144, 48, 2048, 50000, 0, 64};
+    bench               b;
+    weft_search_result *r, *one;
+    double              best  = INFINITY;
+    int                 least = 0;
+    (void)state;
+    open_bench(&b, "2 x (8 x a100-80g)", &z, "megatron");
+    b.p.pins    = (weft_search_pins){1, 1, 1, 4, 4, 0, 1, 2, 1, -1, -1, -1, NULL};
+    b.p.pins.tp = 1;
+    assert_ok(weft_search_run(&b.p, &r));
+    const weft_search_choice *x = &r->choice[0];
+    assert_true(x->point.n_again > 0);
+    assert_int_equal(x->variant.recompute, WEFT_RECOMPUTE_FULL);
+    for (int k = 1; k < 12; k++) {
+        b.p.pins.recompute_layers = k;
+        weft_status st            = weft_search_run(&b.p, &one);
+        if (st == WEFT_ERR_NOFIT) continue;
+        assert_ok(st);
+        assert_int_equal(one->choice[0].point.n_again, k);
+        if (one->choice[0].score.step_s < best) {
+            best  = one->choice[0].score.step_s;
+            least = k;
+        }
+        weft_search_destroy(one);
+    }
+    assert_int_equal(least, x->point.n_again);
+    assert_true(best == x->score.step_s);
+    weft_search_destroy(r);
+    close_bench(&b);
+}
+
+/* The first and the last stage hold a layer less; written for Megatron and read back. */
+static void chunks_with_short_ends(void **state)
+{
+    sizes               z = {30, 8192, 64, 2048, 50000, 0, 128};
+    bench               b;
+    weft_search_result *r;
+    weft_text           t = {0};
+    weft_config         c;
+    (void)state;
+    open_bench(&b, "8 x (8 x a100-80g)", &z, "megatron");
+    b.p.pins.pp     = 8;
+    b.p.pins.chunks = 2;
+    assert_ok(weft_search_run(&b.p, &r));
+    const weft_search_choice *x = &r->choice[0];
+    assert_int_equal(x->point.cut[0], 3);
+    assert_int_equal(x->point.cut[1], 4);
+    assert_int_equal(x->point.cut[7], 3);
+    assert_int_equal(weft_search_chunk_layers(x, 0), 1);
+    assert_int_equal(weft_search_chunk_layers(x, 7), 2);
+    assert_int_equal(weft_search_chunk_layers(x, 8), 2);
+    assert_int_equal(weft_search_chunk_layers(x, 15), 1);
+    assert_ok(weft_search_config(x, &b.m, b.a, &b.config));
+    assert_ok(weft_engine_emit(WEFT_ENGINE_MEGATRON, &b.config, &t));
+    assert_non_null(strstr(t.s, "--account-for-embedding-in-pipeline-split "
+                                "--account-for-loss-in-pipeline-split"));
+    weft_engine_open(&c);
+    assert_ok(weft_engine_read(WEFT_ENGINE_MEGATRON, "f", t.s, t.n, 64, b.a, &c, NULL));
+    assert_string_equal(c.stage_layers, "3-4-4-4-4-4-4-3");
+    assert_int_equal(c.vpp, 2);
+    weft_text_fini(&t);
+    weft_search_destroy(r);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -605,6 +677,8 @@ int main(void)
         cmocka_unit_test(emitted_plans_read_back),
         cmocka_unit_test(lost_nodes_are_left_out),
         cmocka_unit_test(the_same_twice),
+        cmocka_unit_test(as_few_layers_as_fit_run_again),
+        cmocka_unit_test(chunks_with_short_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
