@@ -22,7 +22,7 @@ const weft_cli_command weft_cli_plan = {
         "micro-batches, schedules, recomputation, ZeRO and the order of mixed devices\n"
         "together.  What is decided already is pinned: tp cp ep pp dp sp zero "
         "micro_batch\n"
-        "chunks recompute schedule stages (layers of each: 7-7-6); a pin is kept or "
+        "chunks recompute recompute_layers schedule stages (7-7-6); a pin is kept or "
         "refused.\n"
         "-o writes a plan file that `weft run` takes as plan: FILE; --emit prints "
         "another\n"
