@@ -142,8 +142,7 @@ static weft_status make_plan(const words *w, const job *j, weft_plan **out)
     int               n_stage = x->point.pp * x->point.chunks, lane = 1;
     int              *layers = WEFT_ARENA_ARRAY(j->a, int, n_stage);
     WEFT_TRY(weft_arena_status(j->a));
-    for (int i = 0; i < n_stage; i++)
-        layers[i] = weft_search_chunk_layers(x, i);
+    for (int i = 0; i < n_stage; i++) layers[i] = weft_search_chunk_layers(x, i);
     WEFT_TRY(shorthand_of(x, &h));
     while (lane < x->point.dp || (lane < 8 && lane * 2 <= x->point.dp * x->point.n_micro))
         lane *= 2;
