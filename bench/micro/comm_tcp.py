@@ -4,8 +4,8 @@
     bench/micro/comm_tcp.py [--build build] [--rounds 3] [--seconds 0.3] [--max-bytes N] [--busy] [--out FILE]
 
 The hosts are network namespaces joined by a veth pair (root), one rank on each; --busy runs everybody at
-nice -20, for a machine that others use (real-time priority would starve the thread by which MPICH's UCX connects).  Every peer is told to use TCP: Open MPI its own (ob1, btl tcp), MPICH the
-libfabric or UCX it was built with (FI_PROVIDER=tcp, UCX_TLS=tcp).  Medians over calls, then over rounds.
+nice -20, for a machine that others use (real-time priority would starve the thread by which MPICH's UCX connects).
+Every peer is told to use TCP: Open MPI its own (ob1, btl tcp), MPICH the libfabric or UCX it was built with (FI_PROVIDER=tcp, UCX_TLS=tcp).  Medians over calls, then over rounds.
 """
 import argparse
 import csv
@@ -100,6 +100,7 @@ def main():
     p.add_argument('--build', default='build')
     p.add_argument('--rounds', type=int, default=3)
     p.add_argument('--seconds', type=float, default=0.3)
+    p.add_argument('--min-bytes', type=int, default=0)
     p.add_argument('--max-bytes', type=int, default=SIZES[-1])
     p.add_argument('--busy', action='store_true')
     p.add_argument('--out')
@@ -114,7 +115,7 @@ def main():
                             os.path.join(HERE, 'comm_tcp.c'), f'{a.build}/libweft.a', '-lm', '-lpthread', '-ldl', '-o', exe],
                            check=True)
             who = {'weft': weft(exe, pre), 'openmpi': mpi('openmpi', where, pre), 'mpich': mpi('mpich', where, pre)}
-            for size in (s for s in SIZES if s <= a.max_bytes):
+            for size in (s for s in SIZES if a.min_bytes <= s <= a.max_bytes):
                 got = {}
                 for _ in range(a.rounds):
                     for name, f in who.items():

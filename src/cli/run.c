@@ -24,7 +24,7 @@ const weft_cli_command weft_cli_run = {
         "--nproc-per-node by torchrun, srun or mpirun, it is one of their ranks.\n"
         "On several hosts the same command is given on each, with its own --node-rank; "
         "the\n"
-        "ranks meet at --rdzv, a free port of node 0, and talk over UCX (TCP), within a "
+        "ranks meet at --rdzv, a free port of node 0, and talk over TCP, within a "
         "host over shared memory.\n"
         "--check runs collectives between the ranks instead of a job.",
     .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",

@@ -209,7 +209,7 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
     p->far  = far;
     WEFT_GO(find_neighbours(p));
     p->c           = *far;
-    p->c.transport = "shm+ucx";
+    p->c.transport = strcmp(far->transport, "ucx") ? "shm+tcp" : "shm+ucx";
     p->c.op        = &ops;
     p->c.impl      = p;
     count_bytes(&p->c);

@@ -1,6 +1,6 @@
 /* Two transports as one: ranks of the same host by one end, all others by another.
  *
- *     weft_comm_hosts_create(shm, ucx, &c);          takes both; shm has this host's ranks, ucx all of them
+ *     weft_comm_hosts_create(shm, net, &c);          takes both; shm has this host's ranks, net all of them
  *
  * Channels between ranks of one host and groups within one host go near; everything else goes far.  So
  * tensor-parallel groups stay in shared memory and only what has to leaves the host. */

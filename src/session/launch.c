@@ -20,7 +20,7 @@
 #include "comm/hosts.h"
 #include "comm/rdzv.h"
 #include "comm/shm.h"
-#include "comm/ucx.h"
+#include "comm/net.h"
 
 typedef struct child {
     pid_t     pid;      /* 0: ended */
@@ -404,18 +404,18 @@ static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm *
     WEFT_TRY(weft_comm_rdzv_check(p->rdzv));
     weft_comm_rdzv_device(p->rdzv, device, sizeof device);
     WEFT_TRY(
-        weft_comm_ucx_open(&(weft_comm_ucx_options){.rank        = p->rank,
+        weft_comm_net_open(&(weft_comm_net_options){.rank        = p->rank,
                                                     .world       = p->world,
                                                     .local_world = p->local_world,
                                                     .timeout_s   = timeout_s,
                                                     .device = *device ? device : NULL},
                            &c));
-    weft_comm_ucx_address(c, &mine, &bytes);
+    weft_comm_net_address(c, &mine, &bytes);
     WEFT_GO(weft_comm_rdzv_meet(
         &(weft_comm_rdzv_options){
             .at = p->rdzv, .rank = p->rank, .world = p->world, .timeout_s = timeout_s},
         mine, bytes, &m));
-    st = weft_comm_ucx_connect(c, m.job, m.part, m.bytes);
+    st = weft_comm_net_connect(c, m.job, m.part, m.bytes);
     weft_comm_meeting_fini(&m);
     if (st == WEFT_OK && p->local_world > 1) {
         weft_comm *near = NULL, *both = NULL;

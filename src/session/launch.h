@@ -35,7 +35,7 @@ enum {
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o,
                         int *code);
 
-/* In a rank: the comm of its place: shared memory on one host, UCX where there are several. */
+/* In a rank: the comm of its place: shared memory on one host, TCP (or UCX) where there are several. */
 weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out);
 
 #endif

@@ -59,7 +59,8 @@ static weft_status compile(weft_session *s)
         WEFT_TRY(
             weft_session__plan_make(&s->job, s->o->comm->world, &s->words, &s->plan));
         if (s->job.plan.bucket < 0 && !s->plan->bucket_bytes &&
-            strstr(s->o->comm->transport, "ucx"))
+            (strstr(s->o->comm->transport, "tcp") ||
+             strstr(s->o->comm->transport, "ucx")))
             s->plan->bucket_bytes = BUCKET;
         spec.plan = s->plan;
         spec.rank = s->o->comm->rank;

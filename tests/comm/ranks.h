@@ -3,7 +3,8 @@
  *     hosts        threads over hosts.c: two to a host, both ends local.c
  *     shm threads  threads, each with its own end of shared memory
  *     shm          processes, as in earnest
- *     ucx          processes as on several hosts, over TCP; left out where UCX is not there
+ *     tcp          processes as on several hosts, over sockets
+ *     ucx          the same over UCX's TCP; left out where UCX is not there
  * What a rank found out lies in memory that outlives its process. */
 #ifndef TEST_COMM_RANKS_H
 #define TEST_COMM_RANKS_H
@@ -28,7 +29,7 @@
 #include "comm/rdzv.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
-#include "comm/ucx.h"
+#include "comm/net.h"
 
 enum {
     MAX_RANK = 8
@@ -39,6 +40,7 @@ typedef enum transport {
     HOSTS,
     SHM_THREADS,
     SHM,
+    TCP,
     UCX,
 } transport;
 
@@ -49,8 +51,8 @@ typedef enum transport {
 #define N_TRANSPORT n_transport()
 #endif
 
-static const char *const transport_name[] = {"local", "hosts", "shm threads", "shm",
-                                             "ucx"};
+static const char *const transport_name[] = {"local", "hosts", "shm threads",
+                                             "shm",   "tcp",   "ucx"};
 
 typedef struct rank_state {
     weft_comm  *c;
@@ -71,7 +73,7 @@ static rank_state                           *rank; /* MAX_RANK of them, shared *
 static weft_comm_local                      *local_world;
 static weft_comm_local                      *host_world[MAX_RANK / 2];
 static weft_comm_shm                        *shm_world;
-static int                                   door; /* where ucx ranks meet */
+static int                                   door; /* where ranks of several hosts meet */
 static rank_fn                               body;
 static double                                timeout_s;
 __attribute__((unused)) static const int32_t everyone[MAX_RANK] = {0, 1, 2, 3,
@@ -82,9 +84,14 @@ __attribute__((unused)) static bool has_slabs(transport over)
     return over == SHM || over == SHM_THREADS;
 }
 
+static bool between_hosts(transport over)
+{
+    return over == TCP || over == UCX;
+}
+
 static bool is_process(transport over)
 {
-    return over == SHM || over == UCX;
+    return over == SHM || between_hosts(over);
 }
 
 /* Tried in another process: this one is going to fork. */
@@ -95,7 +102,8 @@ __attribute__((unused)) static int n_transport(void)
     pid_t p = fork();
     if (!p) {
         weft_comm *c;
-        _exit(weft_comm_ucx_open(&(weft_comm_ucx_options){.world = 1}, &c) != WEFT_OK);
+        _exit(weft_comm_net_open(&(weft_comm_net_options){.world = 1, .by = "ucx"}, &c) !=
+              WEFT_OK);
     }
     int how = 1;
     waitpid(p, &how, 0);
@@ -104,7 +112,7 @@ __attribute__((unused)) static int n_transport(void)
     return n;
 }
 
-static weft_status join_ucx(int r, int n, double timeout, weft_comm **out)
+static weft_status join_net(transport over, int r, int n, double timeout, weft_comm **out)
 {
     const void        *mine;
     int64_t            bytes;
@@ -115,18 +123,19 @@ static weft_status join_ucx(int r, int n, double timeout, weft_comm **out)
     socklen_t          len = sizeof a;
     getsockname(door, (struct sockaddr *)&a, &len);
     snprintf(at, sizeof at, "127.0.0.1:%d", ntohs(a.sin_port));
-    WEFT_TRY(weft_comm_ucx_open(&(weft_comm_ucx_options){.rank        = r,
+    WEFT_TRY(weft_comm_net_open(&(weft_comm_net_options){.rank        = r,
                                                          .world       = n,
                                                          .local_world = n,
                                                          .timeout_s   = timeout,
-                                                         .device      = "lo"},
+                                                         .device      = "lo",
+                                                         .by = transport_name[over]},
                                 out));
-    weft_comm_ucx_address(*out, &mine, &bytes);
+    weft_comm_net_address(*out, &mine, &bytes);
     WEFT_GO(weft_comm_rdzv_meet(
         &(weft_comm_rdzv_options){
             .at = at, .rank = r, .world = n, .timeout_s = timeout, .listen_fd = door},
         mine, bytes, &m));
-    st = weft_comm_ucx_connect(*out, m.job, m.part, m.bytes);
+    st = weft_comm_net_connect(*out, m.job, m.part, m.bytes);
     weft_comm_meeting_fini(&m);
 out:
     if (st != WEFT_OK) {
@@ -147,8 +156,8 @@ static weft_status join_hosts(int r, double timeout, weft_comm **out)
 static void run_body(rank_state *r)
 {
     r->st = WEFT_OK;
-    if (r->over == UCX)
-        r->st = join_ucx(r->rank, r->n, timeout_s + 10, &r->c);
+    if (between_hosts(r->over))
+        r->st = join_net(r->over, r->rank, r->n, timeout_s + 10, &r->c);
     else if (r->over == HOSTS)
         r->st = join_hosts(r->rank, timeout_s + 10, &r->c);
     else if (r->over != LOCAL)
@@ -185,7 +194,7 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
                          WEFT_OK);
     if (over == LOCAL || over == HOSTS)
         ;
-    else if (over == UCX)
+    else if (between_hosts(over))
         assert_true((door = socket(AF_INET, SOCK_STREAM, 0)) > 0 && !listen(door, 64));
     else
         assert_int_equal(weft_comm_shm_create(n, &shm_world), WEFT_OK);
@@ -224,7 +233,7 @@ __attribute__((unused)) static void end_ranks(transport over, int n)
     for (int h = 0; over == HOSTS && h < (n + 1) / 2; h++)
         weft_comm_local_destroy(host_world[h]);
     if (has_slabs(over)) weft_comm_shm_destroy(shm_world);
-    if (over == UCX) close(door);
+    if (between_hosts(over)) close(door);
 }
 
 __attribute__((unused)) static void run_ranks(transport over, int n, double timeout,

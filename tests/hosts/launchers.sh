@@ -66,7 +66,7 @@ mpi() { # ranks, what they do
 }
 for n in 2 4; do
     mpi $n --check
-    grep -q "\"ranks\": $n, \"transport\": \"[a-z+]*ucx\"" "$tmp/out" || fail "check by mpirun on 2 x $((n / 2))"
+    grep -q "\"ranks\": $n, \"transport\": \"[a-z+]*tcp\"" "$tmp/out" || fail "check by mpirun on 2 x $((n / 2))"
     mpi $n $job output="$tmp/mpi-$n" -q
     same "mpirun on 2 x $((n / 2))"
 done

@@ -1,23 +1,23 @@
-/* Channels over UCX.  With credits a message is copied into a ring at the sender, from where it goes when its
+/* Channels between hosts.  With credits a message is copied into a ring at the sender, from where it goes when its
  * receiver is ready; without, it goes from the caller's memory and send ends with the receiver's word.
  * The lower of the two ranks keeps what the first who opened said. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/ucx_priv.h"
+#include "comm/net_priv.h"
 
 struct weft_comm_channel {
-    ucx_opened opened;
-    ucx_end   *e;
-    ucx_port  *port;
+    net_opened opened;
+    net_end   *e;
+    net_port  *port;
     int        peer, tag, credits, n_slot;
     int64_t    bytes;
     char      *ring; /* credits * bytes */
-    ucx_flow  *flow; /* n_slot of them */
+    net_flow  *flow; /* n_slot of them */
 };
 
-void weft_comm__ucx_free_channel(void *channel)
+void weft_comm__net_free_channel(void *channel)
 {
     weft_comm_channel *ch = channel;
     free(ch->ring);
@@ -25,12 +25,12 @@ void weft_comm__ucx_free_channel(void *channel)
     free(ch);
 }
 
-static weft_status create(ucx_end *e, int peer, bool send, int tag, int64_t bytes,
+static weft_status create(net_end *e, int peer, bool send, int tag, int64_t bytes,
                           int credits, weft_comm_channel **out)
 {
     weft_comm_channel *ch = calloc(1, sizeof *ch);
     if (!ch) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    *ch = (weft_comm_channel){.opened  = {.free = weft_comm__ucx_free_channel},
+    *ch = (weft_comm_channel){.opened  = {.free = weft_comm__net_free_channel},
                               .e       = e,
                               .peer    = peer,
                               .tag     = tag,
@@ -42,7 +42,7 @@ static weft_status create(ucx_end *e, int peer, bool send, int tag, int64_t byte
         for (int k = 0; ch->flow && k < ch->n_slot; k++) ch->flow[k].done = true;
         if (credits && bytes) ch->ring = malloc((size_t)credits * (size_t)bytes);
         if (!ch->flow || (credits && bytes && !ch->ring)) {
-            weft_comm__ucx_free_channel(ch);
+            weft_comm__net_free_channel(ch);
             return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
         }
     }
@@ -51,11 +51,11 @@ static weft_status create(ucx_end *e, int peer, bool send, int tag, int64_t byte
 }
 
 typedef struct goal {
-    const ucx_port *port;
-    const ucx_peer *peer;
-    const ucx_flow *flow; /* must be done, unless NULL */
+    const net_port *port;
+    const net_peer *peer;
+    const net_flow *flow; /* must be done, unless NULL */
     uint32_t        acked;
-    const ucx_post *post;
+    const net_post *post;
 } goal;
 
 static bool answered(const void *arg)
@@ -76,19 +76,19 @@ static bool came(const void *arg)
     return g->post->done || g->post->bad || g->peer->gone;
 }
 
-static weft_status wait_goal(weft_comm_channel *ch, ucx_test *test, const goal *g,
+static weft_status wait_goal(weft_comm_channel *ch, net_test *test, const goal *g,
                              const char *what, double deadline)
 {
-    switch (weft_comm__ucx_wait(ch->e, test, g, deadline)) {
-    case UCX_LATE: return weft_comm__ucx_late(ch->e, ch->port, ch->peer, what);
-    case UCX_OVER: return weft_comm__ucx_check(ch->e);
+    switch (weft_comm__net_wait(ch->e, test, g, deadline)) {
+    case NET_LATE: return weft_comm__net_late(ch->e, ch->port, ch->peer, what);
+    case NET_OVER: return weft_comm__net_check(ch->e);
     default: return WEFT_OK;
     }
 }
 
 static weft_status it_is_gone(const weft_comm_channel *ch, const char *what)
 {
-    WEFT_TRY(weft_comm__ucx_check(ch->e));
+    WEFT_TRY(weft_comm__net_check(ch->e));
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "rank %d is silent: it is gone while rank %d waits %s (tag %d)",
                      ch->peer, ch->e->c.rank, what, ch->tag);
@@ -97,10 +97,10 @@ static weft_status it_is_gone(const weft_comm_channel *ch, const char *what)
 /* What the first who opened it said, against ours. */
 static weft_status compare(weft_comm_channel *ch, bool send)
 {
-    ucx_end  *e    = ch->e;
-    ucx_port *port = ch->port;
+    net_end  *e    = ch->e;
+    net_port *port = ch->port;
     goal      g    = {.port = port, .peer = &e->peer[ch->peer]};
-    ucx_head  h    = {.port   = port->id,
+    net_head  h    = {.port   = port->id,
                       .what   = (uint32_t)(send ? WEFT_COMM_SEND : WEFT_COMM_RECV),
                       .length = ch->bytes,
                       .seq    = (uint32_t)ch->credits};
@@ -110,10 +110,10 @@ static weft_status compare(weft_comm_channel *ch, bool send)
             port->bytes    = ch->bytes;
             port->credits  = ch->credits;
             h.what         = (uint32_t)(send ? WEFT_COMM_RECV : WEFT_COMM_SEND);
-            weft_comm__ucx_tell(e, ch->peer, UCX_OPENED, h, NULL);
+            weft_comm__net_tell(e, ch->peer, NET_OPENED, h, NULL);
         }
     } else if (!port->answer) {
-        weft_comm__ucx_tell(e, ch->peer, UCX_OPEN, h, NULL);
+        weft_comm__net_tell(e, ch->peer, NET_OPEN, h, NULL);
         WEFT_TRY(wait_goal(ch, answered, &g, "to open a channel",
                            weft_clock_s() + e->c.timeout_s));
         if (!port->answer) return it_is_gone(ch, "to open a channel");
@@ -127,19 +127,19 @@ static weft_status compare(weft_comm_channel *ch, bool send)
                      ch->credits);
 }
 
-weft_status weft_comm__ucx_open_channel(weft_comm *c, int peer, weft_comm_side side,
+weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side side,
                                         int tag, int64_t bytes, int credits,
                                         weft_comm_channel **out)
 {
-    ucx_end           *e    = ucx_of(c);
+    net_end           *e    = net_of(c);
     bool               send = side == WEFT_COMM_SEND;
     weft_comm_channel *ch   = NULL;
     WEFT_TRY(create(e, peer, send, tag, bytes, credits, &ch));
     pthread_mutex_lock(&e->lock);
     e->n_call++;
-    ch->port = weft_comm__ucx_port(e, send ? UCX_OUT : UCX_IN, peer, (uint32_t)tag);
+    ch->port = weft_comm__net_port(e, send ? NET_OUT : NET_IN, peer, (uint32_t)tag);
     weft_status st =
-        ch->port ? weft_comm__ucx_check(e) : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+        ch->port ? weft_comm__net_check(e) : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     if (st == WEFT_OK) st = compare(ch, send);
     if (st == WEFT_OK) {
         if (send) c->bytes += bytes * credits;
@@ -147,29 +147,29 @@ weft_status weft_comm__ucx_open_channel(weft_comm *c, int peer, weft_comm_side s
         e->opened       = ch;
         *out            = ch;
     } else {
-        weft_comm__ucx_free_channel(ch);
+        weft_comm__net_free_channel(ch);
     }
-    weft_comm__ucx_leave(e);
+    weft_comm__net_leave(e);
     return st;
 }
 
 static weft_status send_locked(weft_comm_channel *ch, const void *p, int64_t bytes,
                                double deadline)
 {
-    ucx_end   *e      = ch->e;
-    ucx_port  *port   = ch->port;
+    net_end   *e      = ch->e;
+    net_port  *port   = ch->port;
     uint32_t   slot   = port->seq % (uint32_t)ch->n_slot;
-    ucx_flow  *f      = &ch->flow[slot];
+    net_flow  *f      = &ch->flow[slot];
     goal       g      = {.port = port, .peer = &e->peer[ch->peer], .flow = f};
     const char what[] = "to send";
     if (!f->done && f->epoch < e->c.epoch) { /* of an epoch that is over */
-        weft_comm__ucx_stop(e, f);
+        weft_comm__net_stop(e, f);
         f->done = true;
     }
     g.acked = port->seq < (uint32_t)ch->n_slot ? 0 : port->seq + 1 - (uint32_t)ch->n_slot;
     WEFT_TRY(wait_goal(ch, received, &g, what, deadline));
     if (!f->done || port->acked < g.acked || g.peer->gone) return it_is_gone(ch, what);
-    *f = (ucx_flow){.to     = ch->peer,
+    *f = (net_flow){.to     = ch->peer,
                     .port   = port->id,
                     .epoch  = e->c.epoch,
                     .seq    = port->seq,
@@ -179,56 +179,56 @@ static weft_status send_locked(weft_comm_channel *ch, const void *p, int64_t byt
         f->p = ch->ring + (int64_t)slot * ch->bytes;
         memcpy(ch->ring + (int64_t)slot * ch->bytes, p, (size_t)bytes);
     }
-    weft_comm__ucx_start(e, port, f);
+    weft_comm__net_start(e, port, f);
     port->seq++;
-    weft_comm__ucx_pump(e);
+    weft_comm__net_pump(e);
     if (ch->credits) return WEFT_OK;
     g.acked        = port->seq;
     weft_status st = wait_goal(ch, received, &g, what, deadline);
     if (st == WEFT_OK && port->acked < g.acked) st = it_is_gone(ch, what);
-    if (st != WEFT_OK) weft_comm__ucx_stop(e, f);
+    if (st != WEFT_OK) weft_comm__net_stop(e, f);
     f->done = true;
     return st;
 }
 
-weft_status weft_comm__ucx_send(weft_comm *c, weft_comm_channel *ch, const void *p,
+weft_status weft_comm__net_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes)
 {
     double deadline = weft_clock_s() + c->timeout_s;
     if (bytes > ch->bytes)
         return WEFT_FAIL(WEFT_ERR_ARG, "a message of %lld bytes over a channel of %lld",
                          (long long)bytes, (long long)ch->bytes);
-    WEFT_TRY(weft_comm__ucx_enter(ch->e, ch->port));
+    WEFT_TRY(weft_comm__net_enter(ch->e, ch->port));
     weft_status st = send_locked(ch, p, bytes, deadline);
-    weft_comm__ucx_leave(ch->e);
+    weft_comm__net_leave(ch->e);
     return st;
 }
 
-weft_status weft_comm__ucx_recv(weft_comm *c, weft_comm_channel *ch, void *p,
+weft_status weft_comm__net_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes)
 {
     double    deadline = weft_clock_s() + c->timeout_s;
-    ucx_end  *e        = ch->e;
-    ucx_port *port     = ch->port;
-    WEFT_TRY(weft_comm__ucx_enter(e, port));
-    ucx_post post = {.source = ch->peer,
+    net_end  *e        = ch->e;
+    net_port *port     = ch->port;
+    WEFT_TRY(weft_comm__net_enter(e, port));
+    net_post post = {.source = ch->peer,
                      .epoch  = c->epoch,
                      .seq    = port->seq,
                      .length = bytes,
                      .out    = p};
     goal     g    = {.port = port, .peer = &e->peer[ch->peer], .post = &post};
-    weft_comm__ucx_expect(e, port, &post, ch->bytes > UCX_SHORT);
+    weft_comm__net_expect(e, port, &post, ch->bytes > NET_SHORT);
     weft_status st = wait_goal(ch, came, &g, "to receive", deadline);
-    weft_comm__ucx_forget(port, &post);
+    weft_comm__net_forget(e, port, &post);
     if (st == WEFT_OK && post.bad)
         st = WEFT_FAIL(
             WEFT_ERR_ARG, "rank %d sent %lld bytes with tag %d, rank %d expected %lld",
             ch->peer, (long long)post.came.length, ch->tag, c->rank, (long long)bytes);
     if (st == WEFT_OK && !post.done) st = it_is_gone(ch, "to receive");
     if (st == WEFT_OK)
-        weft_comm__ucx_tell(
-            e, ch->peer, UCX_ACK,
-            (ucx_head){.epoch = c->epoch, .port = port->id, .seq = ++port->seq}, NULL);
-    weft_comm__ucx_leave(e);
+        weft_comm__net_tell(
+            e, ch->peer, NET_ACK,
+            (net_head){.epoch = c->epoch, .port = port->id, .seq = ++port->seq}, NULL);
+    weft_comm__net_leave(e);
     return st;
 }

@@ -1,15 +1,17 @@
-/* UCX: ranks that are killed, stopped or leave, messages that are not ours, meetings that fail. */
+/* Between hosts: ranks that are killed, stopped or leave, messages that are not ours, meetings that fail. */
 #include "comm/ranks.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <poll.h>
 #include <stdlib.h>
 
 #include "base/hash.h"
-#include "comm/ucx_priv.h"
+#include "comm/net_priv.h"
+#include "comm/net_tcp.h"
 
 enum {
-    N_KILL = WEFT_TEST_SANITIZED ? 4 : 12,
+    N_KILL = WEFT_TEST_SANITIZED ? 4 : 8,
 };
 
 static int by_value(const void *a, const void *b)
@@ -52,22 +54,20 @@ static bool wait_for_work(int n)
     return false;
 }
 
-static void the_killed_are_named(void **state)
+static void kill_some(transport over)
 {
-    (void)state;
     double noticed[N_KILL];
-    if (N_TRANSPORT <= UCX) skip();
     srand(1);
     for (int i = 0; i < N_KILL; i++) {
         int  n = 2 + i % 4, victim = rand() % n;
         char want[32];
         snprintf(want, sizeof want, "rank %d died", victim);
-        start_ranks(UCX, n, 30, work_for_ever);
+        start_ranks(over, n, 30, work_for_ever);
         assert_true(wait_for_work(n));
         usleep((useconds_t)(rand() % 5000));
         double t0 = weft_clock_s();
         kill(rank[victim].pid, SIGKILL);
-        end_ranks(UCX, n);
+        end_ranks(over, n);
         noticed[i] = 0;
         for (int k = 0; k < n; k++) {
             if (k == victim) continue;
@@ -79,34 +79,44 @@ static void the_killed_are_named(void **state)
         assert_true(weft_clock_s() - t0 < 10);
     }
     qsort(noticed, N_KILL, sizeof *noticed, by_value);
-    print_message("noticed by the last survivor: median %.2f ms, most %.2f ms\n",
-                  1e3 * noticed[N_KILL / 2], 1e3 * noticed[N_KILL - 1]);
+    print_message("%s: noticed by the last survivor: median %.2f ms, most %.2f ms\n",
+                  transport_name[over], 1e3 * noticed[N_KILL / 2],
+                  1e3 * noticed[N_KILL - 1]);
+}
+
+static void the_killed_are_named(void **state)
+{
+    (void)state;
+    for (int over = TCP; over < N_TRANSPORT; over++) kill_some((transport)over);
+}
+
+static void stop_one(transport over, int n)
+{
+    start_ranks(over, n, 0.5, work_for_ever);
+    assert_true(wait_for_work(n));
+    double t0 = weft_clock_s();
+    kill(rank[1].pid, SIGSTOP);
+    for (int i = 0; i < 2000; i++) {
+        int ended = 0;
+        for (int k = 0; k < n; k++) ended += rank[k].ended;
+        if (ended == n - 1) break;
+        usleep(5000);
+    }
+    assert_true(weft_clock_s() - t0 < 8);
+    kill(rank[1].pid, SIGKILL);
+    end_ranks(over, n);
+    for (int k = 0; k < n; k++) {
+        if (k == 1) continue;
+        assert_int_equal(rank[k].st, WEFT_ERR_PEER);
+        if (!strstr(rank[k].text, "rank 1 is silent")) fail_msg("%s", rank[k].text);
+    }
 }
 
 static void the_stopped_are_named(void **state)
 {
     (void)state;
-    if (N_TRANSPORT <= UCX) skip();
-    for (int n = 3; n <= 4; n++) {
-        start_ranks(UCX, n, 0.5, work_for_ever);
-        assert_true(wait_for_work(n));
-        double t0 = weft_clock_s();
-        kill(rank[1].pid, SIGSTOP);
-        for (int i = 0; i < 2000; i++) {
-            int ended = 0;
-            for (int k = 0; k < n; k++) ended += rank[k].ended;
-            if (ended == n - 1) break;
-            usleep(5000);
-        }
-        assert_true(weft_clock_s() - t0 < 8);
-        kill(rank[1].pid, SIGKILL);
-        end_ranks(UCX, n);
-        for (int k = 0; k < n; k++) {
-            if (k == 1) continue;
-            assert_int_equal(rank[k].st, WEFT_ERR_PEER);
-            if (!strstr(rank[k].text, "rank 1 is silent")) fail_msg("%s", rank[k].text);
-        }
-    }
+    for (int over = TCP; over < N_TRANSPORT; over++)
+        for (int n = 3; n <= 4; n++) stop_one((transport)over, n);
 }
 
 static weft_status one_goes(rank_state *r)
@@ -124,15 +134,16 @@ static weft_status one_goes(rank_state *r)
 static void exits_and_leaves_are_noticed(void **state)
 {
     (void)state;
-    double t0 = weft_clock_s();
-    if (N_TRANSPORT <= UCX) skip();
-    run_ranks(UCX, 4, 60, one_goes);
-    for (int k = 0; k < 4; k++)
-        if (k != 1 && !strstr(rank[k].text, "rank 1 died: its connection"))
-            fail_msg("rank %d: %s", k, rank[k].text);
-    run_ranks(UCX, 2, 60, one_goes);
-    assert_non_null(strstr(rank[0].text, "rank 1 is silent: it is gone"));
-    assert_true(weft_clock_s() - t0 < 20);
+    for (int over = TCP; over < N_TRANSPORT; over++) {
+        double t0 = weft_clock_s();
+        run_ranks((transport)over, 4, 60, one_goes);
+        for (int k = 0; k < 4; k++)
+            if (k != 1 && !strstr(rank[k].text, "rank 1 died: its connection"))
+                fail_msg("rank %d: %s", k, rank[k].text);
+        run_ranks((transport)over, 2, 60, one_goes);
+        assert_non_null(strstr(rank[0].text, "rank 1 is silent: it is gone"));
+        assert_true(weft_clock_s() - t0 < 20);
+    }
 }
 
 /* What was sent before leaving arrives, also when the receiver comes late and has something to say itself. */
@@ -163,63 +174,115 @@ static weft_status send_and_leave(rank_state *r)
 static void the_last_words_arrive(void **state)
 {
     (void)state;
-    if (N_TRANSPORT <= UCX) skip();
-    for (int i = 0; i < 5; i++) {
-        run_ranks(UCX, 2, 20, send_and_leave);
-        all_ok(UCX, 2);
-    }
+    for (int over = TCP; over < N_TRANSPORT; over++)
+        for (int i = 0; i < 4; i++) {
+            run_ranks((transport)over, 2, 20, send_and_leave);
+            all_ok((transport)over, 2);
+        }
 }
 
 /* ---- what is not ours ---- */
 
-static void no_matter(void *request, ucs_status_t st, void *arg)
+enum {
+    N_BIT = 8 * sizeof(net_head)
+};
+
+static void no_matter(net_parcel *p)
 {
-    (void)st, (void)arg;
-    weft_comm__ucx->request_free(request);
+    (void)p;
 }
 
-/* A head that would be a barrier's message, but for one bit. */
-static void send_damaged(ucx_end *e, int bit)
+/* A head of rank 1's, but for one bit; -1: whole. */
+static net_head damaged_head(const net_end *e, net_kind kind, int bit)
 {
-    static ucx_head     h[512];
-    ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
-                             .cb.send      = no_matter};
-    h[bit]                = (ucx_head){.magic   = 0x54464557u,
-                                       .version = 1,
-                                       .kind    = UCX_ABORT,
-                                       .job     = e->job,
-                                       .source  = 1,
-                                       .port    = 5};
-    h[bit].crc            = weft_hash_crc32c(0, &h[bit], offsetof(ucx_head, crc));
-    ((unsigned char *)&h[bit])[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    net_head h = {.port = 5};
+    weft_comm__net_finish_head(e, &h, kind);
+    if (bit >= 0) ((unsigned char *)&h)[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    return h;
+}
+
+static void send_damaged(net_end *e, int bit)
+{
+    static net_parcel p[N_BIT];
+    p[bit] =
+        (net_parcel){.e = e, .sent = no_matter, .head = damaged_head(e, NET_ABORT, bit)};
     pthread_mutex_lock(&e->lock);
-    weft_comm__ucx->am_send(e->peer[0].ep, 7, &h[bit], sizeof h[bit], NULL, 0, &p);
+    e->link->send(e, 0, &p[bit]);
     pthread_mutex_unlock(&e->lock);
 }
 
-static weft_status damaged_heads(rank_state *r)
+/* Of the field by which a link cuts messages nothing can be damaged. */
+static bool is_size(int bit)
+{
+    return bit / 32 == (int)offsetof(net_head, bytes) / 4;
+}
+
+static weft_status add_one(rank_state *r, weft_comm_group *g)
+{
+    float x = 1;
+    WEFT_TRY(
+        weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
+    return x == 2 ? WEFT_OK : WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
+}
+
+static weft_status damaged_messages(rank_state *r)
 {
     weft_comm_group *g;
-    ucx_end         *e = r->c->impl;
-    float            x = 1;
+    net_end         *e = r->c->impl;
     WEFT_TRY(weft_comm_open_group(r->c, 2, everyone, 5, &g));
     for (int i = 0; i < 3; i++) {
-        for (int bit = 0; r->rank && bit < 512; bit++) send_damaged(e, bit);
-        x = 1;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
-                                      &x, 1));
-        if (x != 2) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
+        for (int bit = 0; r->rank && bit < N_BIT; bit++)
+            if (!is_size(bit)) send_damaged(e, bit);
+        WEFT_TRY(add_one(r, g));
     }
-    if (!r->rank && e->n_refused != 3 * 512)
+    if (!r->rank && e->n_refused != 3 * (N_BIT - 32))
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d refused", (int)e->n_refused);
+    return WEFT_OK;
+}
+
+/* A stream: who says one wrong word is not listened to any more. */
+static weft_status damaged_greetings(rank_state *r)
+{
+    weft_comm_group *g;
+    net_end         *e = r->c->impl;
+    int              fd[N_BIT], why;
+    float            refused = 0;
+    WEFT_TRY(weft_comm_open_group(r->c, 2, everyone, 5, &g));
+    for (int bit = 0; r->rank && bit < N_BIT; bit++) {
+        net_head      h = damaged_head(e, NET_HELLO, bit);
+        struct pollfd p = {.events = POLLOUT};
+        p.fd            = fd[bit] =
+            weft_comm__tcp_connect(e->peer[0].address, e->peer[0].address_bytes, &why);
+        if (poll(&p, 1, 5000) != 1 || send(p.fd, &h, sizeof h, MSG_NOSIGNAL) != sizeof h)
+            return WEFT_FAIL(WEFT_ERR_IO, "a stranger cannot get in");
+    }
+    for (int i = 0; i < 5000 && refused < N_BIT; i++) {
+        WEFT_TRY(add_one(r, g));
+        refused = r->rank ? 0 : (float)e->n_refused;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
+                                      &refused, &refused, 1));
+    }
+    for (int bit = 0; r->rank && bit < N_BIT; bit++) close(fd[bit]);
+    if (refused != N_BIT) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d refused", (int)refused);
+    if (r->rank) send_damaged(e, 3);
+    for (int i = 0; i < 1000; i++) {
+        WEFT_TRY(add_one(r, g));
+        usleep(1000);
+    }
     return WEFT_OK;
 }
 
 static void damaged_heads_are_refused(void **state)
 {
     (void)state;
+    run_ranks(TCP, 2, 20, damaged_greetings);
+    for (int k = 0; k < 2; k++)
+        if (rank[k].st != WEFT_ERR_PEER) fail_msg("rank %d: %s", k, rank[k].text);
+    if (!strstr(rank[0].text,
+                "rank 1 died: its connection to rank 0 broke (not our words)"))
+        fail_msg("%s", rank[0].text);
     if (N_TRANSPORT <= UCX) skip();
-    run_ranks(UCX, 2, 20, damaged_heads);
+    run_ranks(UCX, 2, 20, damaged_messages);
     all_ok(UCX, 2);
 }
 
@@ -283,9 +346,10 @@ static weft_status strangers(rank_state *r)
 static void strangers_are_sent_away(void **state)
 {
     (void)state;
-    if (N_TRANSPORT <= UCX) skip();
-    run_ranks(UCX, 2, 20, strangers);
-    all_ok(UCX, 2);
+    for (int over = TCP; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 20, strangers);
+        all_ok((transport)over, 2);
+    }
 }
 
 /* ---- the meeting ---- */

@@ -1,4 +1,4 @@
-/* Collectives over UCX.
+/* Collectives between hosts.
  *
  * Sums of 2^k ranks: vector halving with distance doubling.  In step k partners r and r ^ 2^k exchange halves of
  * what they hold, and each adds what comes to the half that it keeps, lower position first: after log2 n steps
@@ -13,14 +13,14 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/lanes.h"
-#include "comm/ucx_priv.h"
+#include "comm/net_priv.h"
 
 struct weft_comm_group {
-    ucx_opened opened;
-    ucx_end   *e;
-    ucx_port  *port;
+    net_opened opened;
+    net_end   *e;
+    net_port  *port;
     int        n, me, tag;
-    ucx_flow   flow; /* one message at a time */
+    net_flow   flow[2]; /* of one exchange */
     char      *scratch;
     size_t     scratch_bytes;
     int32_t    rank[];
@@ -28,7 +28,7 @@ struct weft_comm_group {
 
 /* One call. */
 typedef struct call {
-    ucx_end         *e;
+    net_end         *e;
     weft_comm_group *g;
     weft_comm_kind   kind;
     weft_dtype       t;
@@ -44,10 +44,10 @@ static void free_group(void *group)
     free(g);
 }
 
-weft_status weft_comm__ucx_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                                       weft_comm_group **out)
 {
-    ucx_end         *e = ucx_of(c);
+    net_end         *e = net_of(c);
     weft_comm_group *g = calloc(1, sizeof *g + sizeof *rank * (size_t)n);
     if (!g) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     uint64_t hash  = weft_hash_crc32c((uint32_t)n, rank, sizeof *rank * (size_t)n) | 1;
@@ -58,7 +58,7 @@ weft_status weft_comm__ucx_open_group(weft_comm *c, int n, const int32_t *rank, 
     memcpy(g->rank, rank, sizeof *rank * (size_t)n);
     while (rank[g->me] != c->rank) g->me++;
     pthread_mutex_lock(&e->lock);
-    g->port = weft_comm__ucx_port(e, UCX_GROUP, -1, hash << 32 | (uint32_t)tag);
+    g->port = weft_comm__net_port(e, NET_GROUP, -1, hash << 32 | (uint32_t)tag);
     if (g->port) {
         g->opened.next = e->opened;
         e->opened      = g;
@@ -74,21 +74,47 @@ weft_status weft_comm__ucx_open_group(weft_comm *c, int n, const int32_t *rank, 
 
 /* ---- one exchange ---- */
 
+/* A message each way: bytes at p to position `to`, and what post says from position `from`; either -1: none. */
+typedef struct leg {
+    uint32_t    step;
+    int         to;
+    const void *p;
+    int64_t     bytes;
+    int         from;
+    net_post    post;
+    /* while it is under way */
+    net_flow       *flow;
+    const net_peer *sends_to, *comes_from;
+} leg;
+
 typedef struct goal {
-    const ucx_flow *flow; /* or NULL */
-    const ucx_post *post;
-    const ucx_peer *to, *from;
+    const leg *leg;
+    int        n;
 } goal;
+
+static bool leg_done(const leg *l)
+{
+    return (l->from < 0 || l->post.done) && (l->to < 0 || l->flow->done);
+}
+
+static bool leg_hopeless(const leg *l)
+{
+    return l->post.bad || (l->from >= 0 && !l->post.done && l->comes_from->gone) ||
+           (l->to >= 0 && !l->flow->done && l->sends_to->gone);
+}
 
 static bool exchanged(const void *arg)
 {
-    const goal *g = arg;
-    return (g->post && g->post->bad) || (g->from && !g->post->done && g->from->gone) ||
-           (g->to && !g->flow->done && g->to->gone) ||
-           ((!g->post || g->post->done) && (!g->flow || g->flow->done));
+    const goal *g   = arg;
+    bool        all = true;
+    for (int i = 0; i < g->n; i++) {
+        if (leg_hopeless(&g->leg[i])) return true;
+        all = all && leg_done(&g->leg[i]);
+    }
+    return all;
 }
 
-static weft_status disagree(const call *k, const ucx_post *p)
+static weft_status disagree(const call *k, const net_post *p)
 {
     return WEFT_FAIL(
         WEFT_ERR_ARG,
@@ -102,67 +128,90 @@ static weft_status disagree(const call *k, const ucx_post *p)
         weft_dtype_name((weft_dtype)(p->came.what & 0xff)), (long long)p->came.length);
 }
 
-static weft_status conclude(const call *k, const goal *g, ucx_outcome o, int waits_on)
+static weft_status conclude(const call *k, const goal *g, net_outcome o, int waits_on)
 {
     char what[32];
+    bool all = true;
     snprintf(what, sizeof what, "in %s", weft_comm_kind_name(k->kind));
-    if (o == UCX_LATE) return weft_comm__ucx_late(k->e, k->g->port, waits_on, what);
-    if (o == UCX_OVER) return weft_comm__ucx_check(k->e);
-    if (g->post && g->post->bad) return disagree(k, g->post);
-    if ((!g->post || g->post->done) && (!g->flow || g->flow->done)) return WEFT_OK;
-    WEFT_TRY(weft_comm__ucx_check(k->e));
+    if (o == NET_LATE) return weft_comm__net_late(k->e, k->g->port, waits_on, what);
+    if (o == NET_OVER) return weft_comm__net_check(k->e);
+    for (int i = 0; i < g->n; i++) {
+        if (g->leg[i].post.bad) return disagree(k, &g->leg[i].post);
+        all = all && leg_done(&g->leg[i]);
+    }
+    if (all) return WEFT_OK;
+    WEFT_TRY(weft_comm__net_check(k->e));
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "rank %d is silent: it is gone while others wait %s (tag %d)",
                      waits_on, what, k->g->tag);
 }
 
-/* Sends bytes at p to position `to` and receives what post says from position `from`, either -1: not. */
-static weft_status exchange(call *k, uint32_t step, int to, const void *p, int64_t bytes,
-                            int from, ucx_post post)
+static void start(call *k, leg *l)
 {
-    ucx_end         *e    = k->e;
-    weft_comm_group *g    = k->g;
-    ucx_port        *port = g->port;
-    goal             want = {0};
-    if (from >= 0) {
-        post.source = g->rank[from];
-        post.epoch  = port->epoch;
-        post.seq    = port->seq;
-        post.step   = step;
-        post.what   = k->what;
-        want.post   = &post;
-        want.from   = &e->peer[post.source];
-        weft_comm__ucx_expect(e, port, &post, post.length > UCX_SHORT);
+    net_end  *e    = k->e;
+    net_port *port = k->g->port;
+    if (l->from >= 0) {
+        l->post.source = k->g->rank[l->from];
+        l->post.epoch  = port->epoch;
+        l->post.seq    = port->seq;
+        l->post.step   = l->step;
+        l->post.what   = k->what;
+        l->comes_from  = &e->peer[l->post.source];
+        weft_comm__net_expect(e, port, &l->post, l->post.length > NET_SHORT);
     }
-    if (to >= 0) {
-        g->flow   = (ucx_flow){.to     = g->rank[to],
-                               .port   = port->id,
-                               .epoch  = port->epoch,
-                               .seq    = port->seq,
-                               .step   = step,
-                               .what   = k->what,
-                               .p      = p,
-                               .length = bytes};
-        want.flow = &g->flow;
-        want.to   = &e->peer[g->rank[to]];
-        weft_comm__ucx_start(e, port, &g->flow);
+    if (l->to < 0) return;
+    const int64_t *upto = l->flow->upto;
+    *l->flow            = (net_flow){.to     = k->g->rank[l->to],
+                                     .port   = port->id,
+                                     .epoch  = port->epoch,
+                                     .seq    = port->seq,
+                                     .step   = l->step,
+                                     .what   = k->what,
+                                     .p      = l->p,
+                                     .upto   = upto,
+                                     .length = l->bytes};
+    l->sends_to         = &e->peer[l->flow->to];
+    weft_comm__net_start(e, port, l->flow);
+}
+
+static weft_status run_legs(call *k, leg *l, int n)
+{
+    net_port *port = k->g->port;
+    goal      want = {l, n};
+    for (int i = 0; i < n; i++) start(k, &l[i]);
+    port->waits_on = k->g->rank[l->from >= 0 ? l->from : l->to];
+    net_outcome o  = weft_comm__net_wait(k->e, exchanged, &want, k->deadline);
+    for (int i = n - 1; i >= 0; i--) {
+        if (l[i].to >= 0 && !l[i].flow->done) port->waits_on = l[i].flow->to;
+        if (l[i].from >= 0 && !l[i].post.done) port->waits_on = l[i].post.source;
     }
-    port->waits_on = g->rank[from >= 0 ? from : to];
-    ucx_outcome o  = weft_comm__ucx_wait(e, exchanged, &want, k->deadline);
-    if (want.post && !post.done)
-        port->waits_on = post.source;
-    else if (want.flow && !g->flow.done)
-        port->waits_on = g->flow.to;
     weft_status st = conclude(k, &want, o, port->waits_on);
     port->waits_on = -1;
-    if (want.post) weft_comm__ucx_forget(port, &post);
-    if (want.flow && !g->flow.done) weft_comm__ucx_stop(e, &g->flow);
+    for (int i = 0; i < n; i++) {
+        if (l[i].from >= 0) weft_comm__net_forget(k->e, port, &l[i].post);
+        if (l[i].to >= 0 && !l[i].flow->done) weft_comm__net_stop(k->e, l[i].flow);
+    }
     return st;
 }
 
-static ucx_post into(void *out, int64_t bytes)
+/* Sends bytes at p to position `to` and receives what post says from position `from`, either -1: not. */
+static weft_status exchange(call *k, uint32_t step, int to, const void *p, int64_t bytes,
+                            int from, net_post post)
 {
-    return (ucx_post){.out = out, .length = bytes};
+    leg l        = {.step  = step,
+                    .to    = to,
+                    .p     = p,
+                    .bytes = bytes,
+                    .from  = from,
+                    .post  = post,
+                    .flow  = &k->g->flow[0]};
+    l.flow->upto = NULL;
+    return run_legs(k, &l, 1);
+}
+
+static net_post into(void *out, int64_t bytes)
+{
+    return (net_post){.out = out, .length = bytes};
 }
 
 static weft_status scratch(call *k, int64_t bytes, char **out)
@@ -210,51 +259,87 @@ static range half(range r, bool upper)
     return r;
 }
 
-/* in -> out: this position's slices of the sum lie in out afterwards, at their places; *own says which. */
-static weft_status halve(call *k, const char *in, char *out, range *own)
+/* Bytes of [lo, hi) and where they begin. */
+static int64_t extent(const call *k, const range *r, int64_t *at)
 {
-    int         me   = k->g->me;
+    *at = begin(r, r->lo) * k->size;
+    return begin(r, r->hi) * k->size - *at;
+}
+
+/* One step of halving: of what is held the other half goes to the partner, and its part is added to the own. */
+static leg halving(call *k, int bit, int step, const char *held, char *out, range *own)
+{
+    bool    upper = k->g->me & bit;
+    range   keep = half(*own, upper), give = half(*own, !upper);
+    int64_t at, give_at, bytes = extent(k, &keep, &at),
+                         give_bytes = extent(k, &give, &give_at);
+    *own                            = keep;
+    return (leg){.step  = (uint32_t)step,
+                 .to    = k->g->me ^ bit,
+                 .p     = held + give_at,
+                 .bytes = give_bytes,
+                 .from  = k->g->me ^ bit,
+                 .flow  = &k->g->flow[0],
+                 .post  = {.out        = out + at,
+                           .mine       = held + at,
+                           .mine_first = !upper,
+                           .dtype      = k->t,
+                           .length     = bytes}};
+}
+
+/* in -> out: this position's slices of the sum lie in out afterwards, at their places; *own says which.
+ * `end`: distance of the last partner, times two. */
+static weft_status halve(call *k, const char *in, char *out, int end, range *own)
+{
     const char *held = in;
-    for (int bit = 1, step = 0; bit < k->g->n; bit *= 2, step++) {
-        bool    upper = me & bit;
-        range   keep = half(*own, upper), give = half(*own, !upper);
-        int64_t at         = begin(&keep, keep.lo) * k->size,
-                bytes      = begin(&keep, keep.hi) * k->size - at;
-        int64_t give_at    = begin(&give, give.lo) * k->size,
-                give_bytes = begin(&give, give.hi) * k->size - give_at;
-        WEFT_TRY(exchange(k, (uint32_t)step, me ^ bit, held + give_at, give_bytes,
-                          me ^ bit,
-                          (ucx_post){.out        = out + at,
-                                     .mine       = held + at,
-                                     .mine_first = !upper,
-                                     .dtype      = k->t,
-                                     .length     = bytes}));
+    for (int bit = 1, step = 0; bit < end; bit *= 2, step++) {
+        leg l        = halving(k, bit, step, held, out, own);
+        l.flow->upto = NULL;
+        WEFT_TRY(run_legs(k, &l, 1));
         held = out;
-        *own = keep;
     }
     return WEFT_OK;
 }
 
-/* The way back: all slices in out. */
-static weft_status spread(call *k, char *out, range own)
+/* One step of the way back: what is held for what the partner holds. */
+static leg doubling(call *k, int bit, int step, char *out, range *own)
 {
-    int me = k->g->me;
-    for (int bit = k->g->n / 2, step = 100; bit; bit /= 2, step++) {
-        bool    upper = me & bit;
-        int     width = own.hi - own.lo;
-        range   give = own, get = own;
-        int64_t give_at    = begin(&give, give.lo) * k->size,
-                give_bytes = begin(&give, give.hi) * k->size - give_at;
-        get.lo += upper ? -width : width;
-        get.hi += upper ? -width : width;
-        int64_t at    = begin(&get, get.lo) * k->size,
-                bytes = begin(&get, get.hi) * k->size - at;
-        WEFT_TRY(exchange(k, (uint32_t)step, me ^ bit, out + give_at, give_bytes,
-                          me ^ bit, into(out + at, bytes)));
-        if (upper)
-            own.lo -= width;
-        else
-            own.hi += width;
+    bool    upper = k->g->me & bit;
+    int     width = own->hi - own->lo;
+    range   get   = *own;
+    int64_t at, give_at, give_bytes = extent(k, own, &give_at), bytes;
+    get.lo += upper ? -width : width;
+    get.hi += upper ? -width : width;
+    bytes = extent(k, &get, &at);
+    if (upper)
+        own->lo -= width;
+    else
+        own->hi += width;
+    return (leg){.step  = (uint32_t)step,
+                 .to    = k->g->me ^ bit,
+                 .p     = out + give_at,
+                 .bytes = give_bytes,
+                 .from  = k->g->me ^ bit,
+                 .flow  = &k->g->flow[1],
+                 .post  = into(out + at, bytes)};
+}
+
+/* Halving and back.  The last step of the one and the first of the other have the same partner: what is summed goes
+ * back while the rest still comes.  In place is safe: what comes back was sent before. */
+static weft_status halve_and_double(call *k, const char *in, char *out, range all)
+{
+    int last = k->g->n / 2;
+    WEFT_TRY(halve(k, in, out, last, &all));
+    leg two[2];
+    two[0]            = halving(k, last, 50, last > 1 ? out : in, out, &all);
+    two[1]            = doubling(k, last, 100, out, &all);
+    two[0].flow->upto = NULL;
+    two[1].flow->upto = &two[0].post.first;
+    WEFT_TRY(run_legs(k, two, 2));
+    for (int bit = last / 2, step = 101; bit; bit /= 2, step++) {
+        leg l        = doubling(k, bit, step, out, &all);
+        l.flow->upto = NULL;
+        WEFT_TRY(run_legs(k, &l, 1));
     }
     return WEFT_OK;
 }
@@ -269,7 +354,7 @@ static weft_status add_whole(call *k, const char *in, char *out, int64_t bytes)
     for (int bit = 1, step = 0; bit < k->g->n; bit *= 2, step++) {
         char *to = two + (step & 1) * bytes;
         WEFT_TRY(exchange(k, (uint32_t)step, me ^ bit, held, bytes, me ^ bit,
-                          (ucx_post){.out        = to,
+                          (net_post){.out        = to,
                                      .mine       = held,
                                      .mine_first = !(me & bit),
                                      .dtype      = k->t,
@@ -347,6 +432,19 @@ static weft_status add_at_owner(call *k, const char *in, char *out, range r)
     return weft_comm_sum(k->t, g->n, part, out, count);
 }
 
+/* The same for two, as it comes. */
+static weft_status add_to_mine(call *k, const char *in, char *out, range r)
+{
+    int     me = k->g->me;
+    int64_t at = begin(&r, me) * k->size, give = begin(&r, !me) * k->size;
+    return exchange(k, 0, !me, in + give, begin(&r, !me + 1) * k->size - give, !me,
+                    (net_post){.out        = out,
+                               .mine       = in + at,
+                               .mine_first = !me,
+                               .dtype      = k->t,
+                               .length     = begin(&r, me + 1) * k->size - at});
+}
+
 /* Slice i of out from position i; own is there. */
 static weft_status gather(call *k, char *out, range r)
 {
@@ -376,13 +474,10 @@ static weft_status all_reduce(call *k, const char *in, char *out, int64_t count)
 {
     weft_comm_group *g    = k->g;
     range            all  = {.hi = g->n, .count = count, .n = g->n};
-    bool             tree = power_of_two(g->n) && k->t != WEFT_DTYPE_BF16;
-    if (tree && count * k->size <= (g->n == 2 ? UCX_SHORT : UCX_WHOLE))
+    bool             tree = power_of_two(g->n) && (k->t != WEFT_DTYPE_BF16 || g->n == 2);
+    if (tree && count * k->size <= (g->n == 2 ? NET_SHORT : NET_WHOLE))
         return add_whole(k, in, out, count * k->size);
-    if (tree) {
-        WEFT_TRY(halve(k, in, out, &all));
-        return spread(k, out, all);
-    }
+    if (tree) return halve_and_double(k, in, out, all);
     /* out may be in: only the own slice is written, which the others have been sent none of */
     WEFT_TRY(add_at_owner(k, in, out + begin(&all, g->me) * k->size, all));
     return gather(k, out, all);
@@ -395,12 +490,13 @@ static weft_status reduce_scatter(call *k, const char *in, char *out, int64_t co
     int64_t          share = count / g->n, bytes = share * k->size;
     range            all = {.hi = g->n, .count = share * g->n, .n = g->n};
     char            *work;
-    if (!power_of_two(g->n) || k->t == WEFT_DTYPE_BF16 || g->n == 2)
+    if (g->n == 2) return add_to_mine(k, in, out, all);
+    if (!power_of_two(g->n) || k->t == WEFT_DTYPE_BF16)
         return add_at_owner(k, in, out, all);
     WEFT_TRY(scratch(k, bytes * g->n + 1, &work));
     for (int i = 0; i < g->n && bytes; i++)
         memcpy(work + reversed(i, g->n) * bytes, in + i * bytes, (size_t)bytes);
-    WEFT_TRY(halve(k, work, work, &all));
+    WEFT_TRY(halve(k, work, work, g->n, &all));
     if (bytes) memcpy(out, work + all.lo * bytes, (size_t)bytes);
     return WEFT_OK;
 }
@@ -461,10 +557,10 @@ static weft_status broadcast(call *k, const char *in, char *out, int64_t count)
         memcpy(out, in, (size_t)bytes);
     for (int bit = top; bit; bit /= 2)
         if (bit < low && g->me + bit < g->n)
-            WEFT_TRY(exchange(k, 0, g->me + bit, out, bytes, -1, (ucx_post){0}));
+            WEFT_TRY(exchange(k, 0, g->me + bit, out, bytes, -1, (net_post){0}));
     for (int bit = 1; bit < low && g->me + bit < g->n; bit *= 2)
         WEFT_TRY(exchange(k, 1, -1, NULL, 0, g->me + bit, into(NULL, 0)));
-    if (g->me) return exchange(k, 1, g->me - low, NULL, 0, -1, (ucx_post){0});
+    if (g->me) return exchange(k, 1, g->me - low, NULL, 0, -1, (net_post){0});
     return WEFT_OK;
 }
 
@@ -508,23 +604,23 @@ static weft_status begin_call(call *k, weft_comm *c, weft_comm_group *g,
                 .deadline = weft_clock_s() + c->timeout_s};
     if (kind == WEFT_COMM_ALL_REDUCE || kind == WEFT_COMM_REDUCE_SCATTER)
         WEFT_TRY(weft_comm_sum(t, 1, &(const void *){g}, g, 0)); /* can it be summed? */
-    WEFT_TRY(weft_comm__ucx_enter(g->e, g->port));
+    WEFT_TRY(weft_comm__net_enter(g->e, g->port));
     g->port->seq++;
     return WEFT_OK;
 }
 
-weft_status weft_comm__ucx_collective(weft_comm *c, weft_comm_group *g,
+weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count)
 {
     call k;
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     weft_status st = run(&k, in, out, count);
-    weft_comm__ucx_leave(g->e);
+    weft_comm__net_leave(g->e);
     return st;
 }
 
-weft_status weft_comm__ucx_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                   weft_dtype t, const void *in, void *out, int64_t total,
                                   int64_t unit)
 {
@@ -532,12 +628,13 @@ weft_status weft_comm__ucx_shares(weft_comm *c, weft_comm_group *g, weft_comm_ki
     range r = {.hi = g->n, .count = total, .n = g->n, .unit = unit};
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     weft_status st = kind == WEFT_COMM_ALL_GATHER ? all_gather(&k, in, out, r)
+                     : g->n == 2                  ? add_to_mine(&k, in, out, r)
                                                   : add_at_owner(&k, in, out, r);
-    weft_comm__ucx_leave(g->e);
+    weft_comm__net_leave(g->e);
     return st;
 }
 
-weft_status weft_comm__ucx_sum_lanes(weft_comm *c, weft_comm_group *g,
+weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
                                      weft_comm_kind kind, weft_dtype t, const void *in,
                                      void *out, int64_t total, int64_t unit,
                                      const weft_comm_lanes *l)
@@ -550,6 +647,6 @@ weft_status weft_comm__ucx_sum_lanes(weft_comm *c, weft_comm_group *g,
     char       *to = all ? (char *)out + begin(&r, g->me) * k.size : out;
     weft_status st = add_terms(&k, in, to, r, l);
     if (st == WEFT_OK && all) st = gather(&k, out, r);
-    weft_comm__ucx_leave(g->e);
+    weft_comm__net_leave(g->e);
     return st;
 }

@@ -1,0 +1,31 @@
+/* Ranks on several hosts, over TCP sockets, or over UCX where it is asked for.
+ *
+ *     weft_comm_net_open(&(weft_comm_net_options){.rank = r, .world = n, .timeout_s = 60}, &c);
+ *     weft_comm_net_address(c, &p, &bytes);                     told to all others (rdzv.h)
+ *     weft_comm_net_connect(c, job, address, address_bytes);    returns when all ranks are there
+ *
+ * A rank whose process dies is noticed when its connections break; one that stops, or whose cable is cut, by
+ * the deadline of whoever waits for it, who then asks along the chain of waiting ranks, names the one that does not
+ * answer, and tells all. */
+#ifndef WEFT_COMM_NET_H
+#define WEFT_COMM_NET_H
+
+#include "comm/comm.h"
+
+typedef struct weft_comm_net_options {
+    int    rank, world;
+    int    local_world; /* ranks on this host: with more than cores, nobody spins; 0: 1 */
+    double timeout_s;
+    const char *device; /* or NULL: the first network that is up; UCX_NET_DEVICES wins */
+    const char *by;     /* "tcp", "ucx"; NULL: WEFT_NET, else ucx where UCX_TLS is set */
+} weft_comm_net_options;
+
+/* WEFT_ERR_ARG: UCX is asked for, and not built in or not installed. */
+weft_status weft_comm_net_open(const weft_comm_net_options *o, weft_comm **out);
+/* Borrowed. */
+void weft_comm_net_address(const weft_comm *c, const void **p, int64_t *bytes);
+/* address[r] of every rank, which are copied; job: a number that no other job has. */
+weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const *address,
+                                  const int64_t *bytes);
+
+#endif

@@ -1,0 +1,296 @@
+/* Inside the transport between hosts.
+ *
+ * Every message has a head that is checked before anything else is looked at.  Data goes to a port (a channel's end
+ * or a group) under (epoch, source, seq, step).  What is short, and the first piece of what is long, is sent at once and
+ * kept by a receiver that has not asked for it yet; the rest of a long message follows when its receiver has said
+ * READY, straight into the memory where it belongs, or added to what lies there.
+ *
+ * How bytes get to a peer is a link's: sockets of our own (net_tcp.c) or UCX (net_ucx.c).
+ * One lock an end.  Who waits drives the link; while nobody waits, the end's own thread does. */
+#ifndef WEFT_COMM_NET_PRIV_H
+#define WEFT_COMM_NET_PRIV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "comm/net.h"
+
+enum {
+    NET_SHORT  = 64 << 10, /* sent unasked; at most a piece */
+    NET_WHOLE  = 16 << 10, /* summed whole by more than two ranks */
+    NET_WINDOW = 8,        /* pieces under way at once, of one message */
+    NET_BUCKET = 1024,
+};
+
+typedef enum net_kind {
+    NET_HELLO = 1,
+    NET_DATA,
+    NET_READY,  /* for message seq, step of a port: its pieces may come */
+    NET_ACK,    /* seq: messages of a channel received so far */
+    NET_OPEN,   /* length, seq: a channel's bytes and credits */
+    NET_OPENED, /* the answer: those of the first who opened */
+    NET_ABORT,  /* data: the verdict's words */
+    NET_BYE,
+    NET_BYE_ACK,
+    NET_ASK, /* in call seq of a group: whom do you wait for? */
+    NET_ANSWER,
+} net_kind;
+
+typedef struct net_head {
+    uint32_t magic;
+    uint16_t version, kind;
+    uint64_t job;
+    uint32_t epoch;
+    int32_t  source;
+    uint64_t port; /* group's hash : 32 | tag : 32; no hash: a channel */
+    uint32_t seq, step;
+    int64_t  at, length; /* of this piece; of the whole message */
+    uint32_t what;       /* the call that it belongs to, for comparison */
+    uint32_t bytes;      /* behind this head */
+    uint32_t spare;
+    uint32_t crc; /* of all before it */
+} net_head;
+
+/* A head and what follows it, on its way through a link, which says when it needs them no longer. */
+typedef struct net_parcel {
+    struct net_parcel *next; /* the link's */
+    struct net_end    *e;
+    net_head           head;
+    const char        *data;
+    void (*sent)(struct net_parcel *p); /* or lost: a broken line says so itself */
+} net_parcel;
+
+/* A message kept: data or a READY that nobody has asked for yet, or one of ours that is being sent. */
+typedef struct net_note {
+    net_parcel       parcel; /* first */
+    struct net_note *next;
+    int32_t          peer;
+    char             data[NET_SHORT];
+} net_note;
+
+/* A message that is expected. */
+typedef struct net_post {
+    struct net_post *next;
+    int32_t          source;
+    uint32_t         epoch, seq, step, what;
+    int64_t          length, got;
+    int64_t          first; /* bytes from the beginning on that are there */
+    char            *out;
+    const char      *mine; /* with mine: out = mine + data (or data + mine) */
+    bool             mine_first;
+    weft_dtype       dtype;
+    bool             done;
+    bool             bad; /* another call, or another length, came */
+    net_head         came;
+} net_post;
+
+/* A message that is being sent. */
+typedef struct net_flow {
+    struct net_flow *next;
+    struct net_end  *e;
+    int32_t          to;
+    uint64_t         port;
+    uint32_t         epoch, seq, step, what;
+    const char      *p;
+    int64_t          length, sent;
+    const int64_t   *upto; /* no further than this; NULL: all is there */
+    int              n_under_way;
+    bool             granted, begun, done;
+    struct net_piece {
+        net_parcel       parcel; /* first */
+        struct net_flow *flow;
+        bool             busy;
+    } piece[NET_WINDOW];
+} net_flow;
+
+typedef enum net_side {
+    NET_IN,
+    NET_OUT,
+    NET_GROUP,
+} net_side;
+
+/* Where messages go.  Made by whoever mentions it first: a peer may be ahead. */
+typedef struct net_port {
+    struct net_port *next;
+    net_side         side;
+    int32_t          peer; /* of a channel; -1: a group */
+    uint64_t         id;
+    uint32_t         epoch;  /* in which it is used */
+    uint32_t         newest; /* that was heard of */
+    net_note        *kept;
+    net_post        *post;
+    uint32_t         seq;      /* messages sent or received, calls begun, in this epoch */
+    uint32_t         acked;    /* sender: messages received over there */
+    int32_t          waits_on; /* group: the rank that this one waits for, or -1 */
+    bool             numbered; /* channel: what the first who opened it said */
+    int64_t          bytes;
+    int              credits;
+    int              answer; /* to OPEN: 0 none yet */
+} net_port;
+
+typedef struct net_peer {
+    void       *line; /* the link's; NULL: not connected */
+    void       *address;
+    int64_t     address_bytes;
+    bool        broken;    /* the link says so, not yet looked at */
+    const char *how;       /* it broke */
+    bool        dead;      /* since epoch died_in */
+    bool        gone;      /* said good-bye */
+    bool        bye_acked; /* to ours */
+    uint32_t    died_in;
+    int         answer; /* to ASK: NET_NO_ANSWER, or a rank, or -1: not in that call */
+} net_peer;
+
+enum {
+    NET_NO_ANSWER = -2
+};
+
+/* How bytes get to a peer; all with the end's lock held. */
+typedef struct net_link {
+    const char *name;
+    int64_t
+        piece; /* of a long message: a multiple of every element's size, at least NET_SHORT */
+    /* Fills in e->efd, which shows when there is something to do, e->address and e->link_state. */
+    weft_status (*open)(struct net_end *e, const char *device);
+    bool (*arm)(
+        struct net_end *e); /* before sleep on efd; false: there is something already */
+    unsigned (*progress)(struct net_end *e); /* the number of things done */
+    /* e->peer[to].line, or NULL where it cannot be. */
+    void (*connect)(struct net_end *e, int to);
+    void (*send)(struct net_end *e, int to, net_parcel *p);
+    /* The message is given up: p and its data are not looked at afterwards. */
+    void (*withdraw)(struct net_end *e, int to, net_parcel *p);
+    void (*cut)(struct net_end *e, int to);
+    void (*forget)(struct net_end *e,
+                   const net_post *post); /* nothing comes into it any more */
+    void (*close)(struct net_end *e);
+} net_link;
+
+extern const net_link weft_comm__net_tcp, weft_comm__net_ucx;
+
+typedef struct net_end {
+    weft_comm       c;
+    uint64_t        job;
+    const net_link *link;
+    void           *link_state;
+    void           *address; /* the link's, to be told to the others */
+    int64_t         address_bytes;
+    int             efd;   /* of the link */
+    int             kick;  /* eventfd: wakes the caller who sleeps on efd */
+    int             nudge; /* eventfd: wakes the thread */
+    pthread_mutex_t lock;
+    pthread_cond_t  moved, rest; /* rest: the thread's */
+    pthread_t       thread;
+    bool            threaded, stop, leaving;
+    bool            asleep;    /* a waiting caller sleeps on efd */
+    int             n_wait;    /* callers that drive the link */
+    _Atomic int     n_want;    /* callers that want the lock */
+    bool            broken;    /* some peer is */
+    uint64_t        n_call;    /* operations begun */
+    double          spin_s;    /* before sleeping */
+    int64_t         n_refused; /* messages that were not ours */
+    net_peer       *peer;
+    net_port       *port[NET_BUCKET];
+    net_flow       *flow; /* under way */
+    net_note       *outbox, **outbox_end, *free_note;
+    char           *bounce; /* a piece */
+    void           *opened; /* channels and groups, to free */
+    bool            condemned;
+    uint32_t        condemned_epoch;
+    char            why[240];
+} net_end;
+
+typedef enum net_outcome {
+    NET_DONE,
+    NET_LATE,
+    NET_OVER, /* somebody gave up or died: weft_comm__net_check() says who */
+} net_outcome;
+
+static inline net_end *net_of(const weft_comm *c)
+{
+    return c->impl;
+}
+
+/* ---- net_wire.c: all with the lock held ---- */
+
+net_port *weft_comm__net_port(net_end *e, net_side side, int32_t peer, uint64_t id);
+/* Begins anew in a later epoch; what is older is dropped. */
+void weft_comm__net_renew(net_end *e, net_port *port, uint32_t epoch);
+/* A head of ours for somebody; kept until it is sent. */
+void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
+                         const char *text);
+void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask);
+void weft_comm__net_forget(net_end *e, net_port *port, net_post *post);
+/* f: to, port, epoch, seq, step, what, p and length are filled in; done when p may be used again. */
+void weft_comm__net_start(net_end *e, net_port *port, net_flow *f);
+/* f will not be sent further; nothing of it is under way afterwards. */
+void weft_comm__net_stop(net_end *e, net_flow *f);
+/* Whatever can be done now; the number of things done. */
+unsigned weft_comm__net_pump(net_end *e);
+void     weft_comm__net_free_ports(net_end *e);
+
+/* For links.  Is it a head of this job's, from another rank, that makes sense? */
+bool weft_comm__net_is_ours(const net_end *e, const net_head *h);
+/* What has come whole. */
+void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data);
+/* Data that comes by and by: who waits for it, if it is what is expected; else NULL. */
+net_post *weft_comm__net_awaited(net_end *e, const net_head *h);
+/* Some of it, whole elements, from place `at` of the message on; data NULL: it lies in p->out already. */
+void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
+                         int64_t bytes);
+/* One that is nobody's yet has come whole, in a note, which is taken. */
+net_note *weft_comm__net_new_note(net_end *e);
+void      weft_comm__net_free_note(net_end *e, net_note *n);
+void      weft_comm__net_arrive_note(net_end *e, net_note *n);
+void      weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind);
+/* A line broke; looked at later. */
+void weft_comm__net_broke(net_end *e, int peer, const char *how);
+
+/* ---- net.c ---- */
+
+typedef bool net_test(const void *arg);
+
+net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
+                                double deadline);
+weft_status weft_comm__net_check(const net_end *e);
+/* Everything up to epoch is over, for all ranks.  why: the whole line. */
+void weft_comm__net_condemn(net_end *e, uint32_t epoch, const char *why);
+/* Nobody came: names a rank, from the one waited for on, and condemns.  WEFT_ERR_PEER. */
+weft_status weft_comm__net_late(net_end *e, const net_port *port, int waits_on,
+                                const char *what);
+/* The lock, and that this end may be used in its epoch. */
+weft_status weft_comm__net_enter(net_end *e, net_port *port);
+void        weft_comm__net_leave(net_end *e);
+
+/* ---- net_channel.c, net_collective.c ---- */
+
+weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side side,
+                                        int tag, int64_t bytes, int credits,
+                                        weft_comm_channel **out);
+weft_status weft_comm__net_send(weft_comm *c, weft_comm_channel *ch, const void *p,
+                                int64_t bytes);
+weft_status weft_comm__net_recv(weft_comm *c, weft_comm_channel *ch, void *p,
+                                int64_t bytes);
+void        weft_comm__net_free_channel(void *channel);
+weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                                      weft_comm_group **out);
+weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
+                                      weft_comm_kind kind, weft_dtype t, const void *in,
+                                      void *out, int64_t count);
+
+weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                  weft_dtype t, const void *in, void *out, int64_t total,
+                                  int64_t unit);
+weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
+                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     void *out, int64_t total, int64_t unit,
+                                     const weft_comm_lanes *l);
+
+/* Opened things begin with this. */
+typedef struct net_opened {
+    struct net_opened *next;
+    void (*free)(void *);
+} net_opened;
+
+#endif

@@ -1,0 +1,119 @@
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/net_tcp.h"
+
+/* What the others are told. */
+typedef struct tcp_address {
+    char                link; /* 't', as every link's address begins with its letter */
+    struct sockaddr_in6 at;   /* or a sockaddr_in */
+} tcp_address;
+
+static bool usable(const struct ifaddrs *a, const char *device, bool loopback, int family)
+{
+    if (!a->ifa_addr || a->ifa_addr->sa_family != family || !(a->ifa_flags & IFF_UP))
+        return false;
+    if (family == AF_INET6) {
+        const struct sockaddr_in6 *six = (const void *)a->ifa_addr;
+        if (IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)) return false;
+    }
+    if (device) return !strcmp(a->ifa_name, device);
+    return !!(a->ifa_flags & IFF_LOOPBACK) == loopback;
+}
+
+/* The device's address; without a device that of the first network, or the loopback's. */
+static weft_status find_address(const char *device, tcp_address *out)
+{
+    struct ifaddrs *all;
+    bool            found = false;
+    if (getifaddrs(&all))
+        return WEFT_FAIL(WEFT_ERR_IO, "network devices: %s", strerror(errno));
+    for (int try = 0; try < 4 && !found; try++)
+        for (const struct ifaddrs *a = all; a && !found; a = a->ifa_next) {
+            int family = try % 2 ? AF_INET6 : AF_INET;
+            if (!usable(a, device, try >= 2, family)) continue;
+            memcpy(&out->at, a->ifa_addr,
+                   family == AF_INET ? sizeof(struct sockaddr_in) : sizeof out->at);
+            found = true;
+        }
+    freeifaddrs(all);
+    if (found) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_IO, "network device %s has no address, or is down",
+                     device ? device : "(any)");
+}
+
+static void set_up(int fd)
+{
+    /* an idle peer whose host is gone: 2 s without a word, then four questions */
+    static const struct {
+        int level, name, value;
+    } option[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                  {SOL_SOCKET, SO_KEEPALIVE, 1},
+                  {IPPROTO_TCP, TCP_KEEPIDLE, 2},
+                  {IPPROTO_TCP, TCP_KEEPINTVL, 1},
+                  {IPPROTO_TCP, TCP_KEEPCNT, 4}};
+    for (size_t i = 0; i < WEFT_COUNT(option); i++)
+        setsockopt(fd, option[i].level, option[i].name, &option[i].value,
+                   sizeof option[i].value);
+}
+
+static socklen_t size_of(const tcp_address *a)
+{
+    return a->at.sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof a->at;
+}
+
+weft_status weft_comm__tcp_listen(const char *device, int *fd, void **address,
+                                  int64_t *bytes)
+{
+    char         name[IF_NAMESIZE] = "";
+    const char  *said              = getenv("UCX_NET_DEVICES");
+    tcp_address *a                 = calloc(1, sizeof *a);
+    socklen_t    size              = sizeof a->at;
+    if (!a) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *address = a;
+    *bytes   = sizeof *a;
+    a->link  = 't';
+    if (said && *said && strcmp(said, "all")) {
+        size_t n = strcspn(said, ",:");
+        if (n < sizeof name) memcpy(name, said, n);
+        device = name;
+    }
+    WEFT_TRY(find_address(device, a));
+    a->at.sin6_port = 0; /* where sin_port lies too */
+    *fd = socket(a->at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0 || bind(*fd, (struct sockaddr *)&a->at, size_of(a)) || listen(*fd, 512) ||
+        getsockname(*fd, (struct sockaddr *)&a->at, &size))
+        return WEFT_FAIL(WEFT_ERR_IO, "listening for other hosts: %s", strerror(errno));
+    return WEFT_OK;
+}
+
+int weft_comm__tcp_connect(const void *address, int64_t bytes, int *why)
+{
+    tcp_address a;
+    *why = EINVAL;
+    if (bytes != sizeof a) return -1;
+    memcpy(&a, address, sizeof a);
+    int fd = socket(a.at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0) set_up(fd);
+    if (fd >= 0 &&
+        (!connect(fd, (struct sockaddr *)&a.at, size_of(&a)) || errno == EINPROGRESS))
+        return fd;
+    *why = errno;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+int weft_comm__tcp_accept(int fd)
+{
+    int s = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (s >= 0) set_up(s);
+    return s;
+}

@@ -1,0 +1,579 @@
+/* A link by sockets of our own.
+ *
+ * To each peer one connection in each direction, made by who sends over it; what comes over the other one is data and
+ * words of the peer.  A connection begins with a HELLO of this job's, else it is a stranger's and closed.
+ * Data goes from the caller's memory into the kernel and from there to where it belongs: a message that is
+ * awaited is received in place, one that is added goes through a buffer that stays in the cache. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "comm/net_priv.h"
+#include "comm/net_tcp.h"
+
+enum {
+    PIECE     = 256 << 10,
+    READ_MOST = 512 << 10, /* of one connection before others have their turn */
+    AHEAD     = 8 << 10,   /* read with a head */
+    ADD_BYTES = 64 << 10,
+    MAX_EVENT = 32,
+    MAX_IOV   = 8,
+    FEW       = 4,  /* connections that are simply tried */
+    LOOK_UP   = 16, /* then strangers and closings are looked for every so often */
+};
+
+typedef enum tcp_what {
+    DOOR,
+    LINE,
+    INLET,
+} tcp_what;
+
+/* To a peer. */
+typedef struct tcp_line {
+    tcp_what         what; /* first */
+    int              fd, to;
+    bool             connecting, asks; /* asks: to be told when there is room */
+    int              failed;           /* errno */
+    struct tcp_line *next;             /* of all */
+    net_parcel      *queue, **end;
+    int64_t          done; /* bytes of the first parcel that are sent, with its head */
+    net_parcel       hello;
+} tcp_line;
+
+/* Where the payload of the message that is being read goes. */
+typedef enum tcp_target {
+    HEAD, /* between messages */
+    IN_PLACE,
+    ADDED,
+    NOTED,
+    DROPPED,
+} tcp_target;
+
+/* From a peer. */
+typedef struct tcp_inlet {
+    tcp_what          what;     /* first */
+    int               fd, from; /* -1: has not said who it is */
+    struct tcp_inlet *next;
+    net_head          head;
+    tcp_target        target;
+    net_post         *post;
+    net_note         *note;
+    int64_t left, at; /* payload that is to come; where in the message it belongs */
+    bool    stream;   /* the last message was long: read no further than a head */
+    char   *part;     /* ADD_BYTES, for sums */
+    int64_t n_part;
+    int64_t have, begin; /* in ahead */
+    char    ahead[AHEAD];
+} tcp_inlet;
+
+typedef struct tcp_state {
+    tcp_what   door; /* DOOR */
+    int        door_fd;
+    tcp_line  *line;
+    tcp_inlet *inlet;
+    int        n_inlet, n_stranger;
+    unsigned   turn;
+} tcp_state;
+
+static tcp_state *state_of(const net_end *e)
+{
+    return e->link_state;
+}
+
+static void watch(const net_end *e, int how, int fd, uint32_t events, void *what)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = what};
+    epoll_ctl(e->efd, how, fd, &ev);
+}
+
+/* ---- out ---- */
+
+static void close_line(net_end *e, tcp_line *l)
+{
+    tcp_line **at = &state_of(e)->line;
+    while (*at != l) at = &(*at)->next;
+    *at                 = l->next;
+    e->peer[l->to].line = NULL;
+    close(l->fd);
+    for (net_parcel *p = l->queue, *next; p; p = next) {
+        next = p->next;
+        p->sent(p);
+    }
+    free(l);
+}
+
+static void shift(tcp_line *l, int64_t bytes)
+{
+    l->done += bytes;
+    while (l->queue) {
+        net_parcel *p    = l->queue;
+        int64_t     size = (int64_t)sizeof p->head + p->head.bytes;
+        if (l->done < size) return;
+        l->done -= size;
+        l->queue = p->next;
+        if (!l->queue) l->end = &l->queue;
+        p->sent(p);
+    }
+}
+
+static int gather(const tcp_line *l, struct iovec *v)
+{
+    int     n    = 0;
+    int64_t skip = l->done;
+    for (net_parcel *p = l->queue; p && n + 2 <= MAX_IOV; p = p->next, skip = 0) {
+        int64_t head = (int64_t)sizeof p->head, cut = skip > head ? skip - head : 0;
+        if (skip < head)
+            v[n++] = (struct iovec){(char *)&p->head + skip, (size_t)(head - skip)};
+        if (p->head.bytes)
+            v[n++] = (struct iovec){(char *)(uintptr_t)p->data + cut,
+                                    (size_t)(p->head.bytes - cut)};
+    }
+    return n;
+}
+
+/* As much as the kernel takes; the number of calls that did something. */
+static unsigned flush(tcp_line *l)
+{
+    unsigned n = 0;
+    while (l->queue && !l->connecting && !l->failed) {
+        struct iovec  v[MAX_IOV];
+        struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)gather(l, v)};
+        ssize_t       k = sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && errno != EAGAIN) l->failed = errno;
+        if (k < 0) return n;
+        shift(l, k);
+        n++;
+    }
+    return n;
+}
+
+static void send_parcel(net_end *e, int to, net_parcel *p)
+{
+    tcp_line *l = e->peer[to].line;
+    p->next     = NULL;
+    *l->end     = p;
+    l->end      = &p->next;
+    if (l->queue == p) flush(l);
+}
+
+static void no_matter(net_parcel *p)
+{
+    (void)p;
+}
+
+static void connect_to(net_end *e, int to)
+{
+    tcp_line *l = calloc(1, sizeof *l);
+    if (!l) return;
+    int st  = 0;
+    l->what = LINE;
+    l->to   = to;
+    l->end  = &l->queue;
+    l->fd   = weft_comm__tcp_connect(e->peer[to].address, e->peer[to].address_bytes, &st);
+    if (l->fd < 0) {
+        free(l);
+        weft_comm__net_broke(e, to, strerror(st));
+        return;
+    }
+    l->connecting    = true;
+    l->next          = state_of(e)->line;
+    e->peer[to].line = state_of(e)->line = l;
+    watch(e, EPOLL_CTL_ADD, l->fd, EPOLLIN | EPOLLRDHUP | EPOLLOUT, l);
+    l->asks  = true;
+    l->hello = (net_parcel){.e = e, .sent = no_matter};
+    weft_comm__net_finish_head(e, &l->hello.head, NET_HELLO);
+    send_parcel(e, to, &l->hello);
+}
+
+static void free_copy(net_parcel *p)
+{
+    free(p);
+}
+
+/* What was begun is ended from a copy, so that the line stays good for words. */
+static void withdraw(net_end *e, int to, net_parcel *p)
+{
+    tcp_line    *l  = e->peer[to].line;
+    net_parcel **at = l ? &l->queue : NULL;
+    while (at && *at && *at != p) at = &(*at)->next;
+    if (!at || !*at) return;
+    net_parcel *copy = NULL, *next = p->next;
+    if (p == l->queue && l->done) {
+        copy = malloc(sizeof *copy + p->head.bytes);
+        if (!copy) {
+            l->queue = next;
+            close_line(e, l);
+            return;
+        }
+        *copy      = *p;
+        copy->data = memcpy(copy + 1, p->data, p->head.bytes);
+        copy->sent = free_copy;
+    }
+    *at = copy ? copy : next;
+    if (!next) l->end = copy ? &copy->next : at;
+}
+
+/* ---- in ---- */
+
+static void close_inlet(net_end *e, tcp_inlet *in)
+{
+    tcp_state  *s  = state_of(e);
+    tcp_inlet **at = &s->inlet;
+    while (*at != in) at = &(*at)->next;
+    *at = in->next;
+    s->n_inlet--;
+    if (in->from < 0) s->n_stranger--;
+    close(in->fd);
+    if (in->note) weft_comm__net_free_note(e, in->note);
+    free(in->part);
+    free(in);
+}
+
+static tcp_inlet *inlet_of(const net_end *e, int from)
+{
+    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
+        if (in->from == from) return in;
+    return NULL;
+}
+
+/* A first word: who is it? */
+static bool introduce(net_end *e, tcp_inlet *in)
+{
+    if (in->head.kind != NET_HELLO || in->head.bytes) return false;
+    tcp_inlet *old  = inlet_of(e, in->head.source);
+    net_peer  *peer = &e->peer[in->head.source];
+    if (old) close_inlet(e, old);
+    in->from = in->head.source;
+    state_of(e)->n_stranger--;
+    /* a way back, if only for the good-bye */
+    if (!peer->line && !peer->dead && !peer->gone && !peer->broken)
+        connect_to(e, in->from);
+    return true;
+}
+
+/* Where what follows the head goes. */
+static bool aim(net_end *e, tcp_inlet *in)
+{
+    in->left   = in->head.bytes;
+    in->at     = in->head.at;
+    in->n_part = 0;
+    in->stream = in->left > AHEAD;
+    in->post   = NULL;
+    if (!in->left) {
+        weft_comm__net_arrive(e, &in->head, NULL);
+        return true;
+    }
+    if (in->head.kind == NET_DATA) in->post = weft_comm__net_awaited(e, &in->head);
+    if (in->post && in->post->mine && !in->part && !(in->part = malloc(ADD_BYTES)))
+        return false;
+    if (!in->post && in->left <= NET_SHORT && !(in->note = weft_comm__net_new_note(e)))
+        return false;
+    in->target =
+        in->post ? (in->post->mine ? ADDED : IN_PLACE) : (in->note ? NOTED : DROPPED);
+    return true;
+}
+
+/* Bytes of the payload lie where `room` said. */
+static void took(net_end *e, tcp_inlet *in, int64_t bytes)
+{
+    in->left -= bytes;
+    if (in->target == IN_PLACE) {
+        weft_comm__net_take(e, in->post, in->at, NULL, bytes);
+        in->at += bytes;
+    } else if (in->target == ADDED) {
+        in->n_part += bytes;
+        int64_t whole = in->left ? in->n_part / 64 * 64 : in->n_part;
+        weft_comm__net_take(e, in->post, in->at, in->part, whole);
+        in->at += whole;
+        in->n_part -= whole;
+        if (in->n_part) memmove(in->part, in->part + whole, (size_t)in->n_part);
+    }
+    if (in->left) return;
+    if (in->target == NOTED) {
+        net_note *n    = in->note;
+        in->note       = NULL;
+        n->parcel.head = in->head;
+        if (in->head.kind == NET_DATA) {
+            weft_comm__net_arrive_note(e, n);
+        } else {
+            weft_comm__net_arrive(e, &in->head, n->data);
+            weft_comm__net_free_note(e, n);
+        }
+    }
+    in->target = HEAD;
+    in->post   = NULL;
+}
+
+/* Where the next bytes of the payload go, and how many at most. */
+static char *room(net_end *e, tcp_inlet *in, int64_t *most)
+{
+    *most = in->left;
+    switch (in->target) {
+    case IN_PLACE: return in->post->out + in->at;
+    case NOTED: return in->note->data + (in->head.bytes - in->left);
+    case ADDED:
+        if (*most > ADD_BYTES - in->n_part) *most = ADD_BYTES - in->n_part;
+        return in->part + in->n_part;
+    default: return e->bounce; /* PIECE bytes */
+    }
+}
+
+/* What was read ahead.  False: these are not our heads. */
+static bool use_ahead(net_end *e, tcp_inlet *in)
+{
+    while (in->have) {
+        if (in->target != HEAD) {
+            int64_t most;
+            char   *to = room(e, in, &most);
+            if (most > in->have) most = in->have;
+            memcpy(to, in->ahead + in->begin, (size_t)most);
+            in->begin += most;
+            in->have -= most;
+            took(e, in, most);
+            continue;
+        }
+        if (in->have < (int64_t)sizeof in->head) break;
+        memcpy(&in->head, in->ahead + in->begin, sizeof in->head);
+        in->begin += (int64_t)sizeof in->head;
+        in->have -= (int64_t)sizeof in->head;
+        bool ours = weft_comm__net_is_ours(e, &in->head);
+        if (!ours) e->n_refused++;
+        if (!ours || (in->from >= 0 ? in->head.source != in->from : !introduce(e, in)) ||
+            !aim(e, in))
+            return false;
+    }
+    if (in->have) memmove(in->ahead, in->ahead + in->begin, (size_t)in->have);
+    in->begin = 0;
+    return true;
+}
+
+static void hang_up(net_end *e, tcp_inlet *in, const char *how)
+{
+    int from = in->from;
+    close_inlet(e, in);
+    if (from >= 0 && !e->peer[from].gone) weft_comm__net_broke(e, from, how);
+}
+
+/* Reads what there is, up to READ_MOST; in may be gone afterwards. */
+static unsigned read_inlet(net_end *e, tcp_inlet *in)
+{
+    unsigned n = 0;
+    for (int64_t sum = 0; sum < READ_MOST; n++) {
+        struct iovec  v[2];
+        struct msghdr m    = {.msg_iov = v};
+        int64_t       most = 0, ahead = AHEAD - in->have;
+        bool          small = in->target == HEAD ? in->stream : in->left > AHEAD;
+        if (small) ahead = (int64_t)sizeof in->head - in->have;
+        if (in->target != HEAD) {
+            char *to          = room(e, in, &most);
+            v[m.msg_iovlen++] = (struct iovec){to, (size_t)most};
+            if (most < in->left) ahead = 0;
+        }
+        if (ahead)
+            v[m.msg_iovlen++] = (struct iovec){in->ahead + in->have, (size_t)ahead};
+        ssize_t k = recvmsg(in->fd, &m, MSG_DONTWAIT);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && errno == EAGAIN) return n;
+        if (k <= 0) {
+            hang_up(e, in, k ? strerror(errno) : "closed");
+            return n + 1;
+        }
+        sum += k;
+        int64_t body = k < most ? k : most;
+        in->have += k - body;
+        if (body) took(e, in, body);
+        if (!use_ahead(e, in)) {
+            hang_up(e, in, "not our words");
+            return n + 1;
+        }
+        if (k < most + ahead) return n + 1; /* all there was */
+    }
+    return n;
+}
+
+static void forget(net_end *e, const net_post *post)
+{
+    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
+        if (in->post == post) {
+            in->post   = NULL;
+            in->target = DROPPED;
+        }
+}
+
+static bool is_inlet(const net_end *e, const void *p)
+{
+    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
+        if (in == p) return true;
+    return false;
+}
+
+/* Too many who have not said who they are: the oldest has its last chance. */
+static void drop_oldest(net_end *e)
+{
+    tcp_inlet *oldest = NULL;
+    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
+        if (in->from < 0) oldest = in;
+    if (oldest) read_inlet(e, oldest);
+    if (oldest && is_inlet(e, oldest) && oldest->from < 0) close_inlet(e, oldest);
+}
+
+static void open_inlets(net_end *e)
+{
+    tcp_state *s = state_of(e);
+    for (int fd; (fd = weft_comm__tcp_accept(s->door_fd)) >= 0;) {
+        tcp_inlet *in = calloc(1, sizeof *in);
+        if (!in) {
+            close(fd);
+            return;
+        }
+        if (s->n_stranger > 64 + e->c.world) drop_oldest(e);
+        in->what = INLET;
+        in->fd   = fd;
+        in->from = -1;
+        in->next = s->inlet;
+        s->inlet = in;
+        s->n_inlet++;
+        s->n_stranger++;
+        watch(e, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, in);
+    }
+}
+
+/* ---- both ---- */
+
+/* What the peer said before comes first: perhaps it took its leave, or knows who is to blame. */
+static void give_up_line(net_end *e, tcp_line *l)
+{
+    int        to = l->to;
+    tcp_inlet *in;
+    for (unsigned n = 1; n && (in = inlet_of(e, to)) != NULL;) n = read_inlet(e, in);
+    if (e->peer[to].line != l) return;
+    if (e->peer[to].gone)
+        close_line(e, l);
+    else
+        weft_comm__net_broke(e, to, l->failed ? strerror(l->failed) : "closed");
+}
+
+static void line_event(net_end *e, tcp_line *l, uint32_t events)
+{
+    socklen_t size = sizeof l->failed;
+    if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
+        getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &l->failed, &size);
+        give_up_line(e, l);
+        return;
+    }
+    if (!(events & EPOLLOUT)) return;
+    l->connecting = false;
+    flush(l);
+    if (l->queue) return;
+    l->asks = false;
+    watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP, l);
+}
+
+static bool is_line(const net_end *e, const void *p)
+{
+    for (tcp_line *l = state_of(e)->line; l; l = l->next)
+        if (l == p) return true;
+    return false;
+}
+
+/* An event of this turn may have closed what a later one is about. */
+static unsigned look_up(net_end *e)
+{
+    struct epoll_event ev[MAX_EVENT];
+    unsigned           done = 0;
+    int                n    = epoll_wait(e->efd, ev, MAX_EVENT, 0);
+    for (int i = 0; i < n; i++) {
+        void *p = ev[i].data.ptr;
+        if (p == state_of(e))
+            open_inlets(e);
+        else if (is_inlet(e, p))
+            done += read_inlet(e, p);
+        else if (is_line(e, p))
+            line_event(e, p, ev[i].events);
+        else
+            continue;
+        done++;
+    }
+    return done;
+}
+
+static unsigned progress(net_end *e)
+{
+    tcp_state *s = state_of(e);
+    unsigned   n = 0;
+    if (s->n_inlet > FEW || s->n_stranger) n = look_up(e);
+    for (tcp_inlet *in = s->inlet, *next; in && s->n_inlet <= FEW; in = next) {
+        next = in->next;
+        n += read_inlet(e, in);
+    }
+    for (tcp_line *l = s->line, *next; l; l = next) {
+        next = l->next;
+        if (l->queue) n += flush(l);
+        if (l->failed && !e->peer[l->to].broken) give_up_line(e, l);
+    }
+    if (!n && s->turn++ % LOOK_UP == 0) n = look_up(e);
+    return n;
+}
+
+/* The kernel tells; who has something to send wants to know when there is room. */
+static bool arm(net_end *e)
+{
+    for (tcp_line *l = state_of(e)->line; l; l = l->next)
+        if (l->queue && !l->asks) {
+            l->asks = true;
+            watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP | EPOLLOUT, l);
+        }
+    state_of(e)->turn = 0; /* then look who woke us */
+    return true;
+}
+
+static void cut(net_end *e, int to)
+{
+    tcp_inlet *in = inlet_of(e, to);
+    if (e->peer[to].line) close_line(e, e->peer[to].line);
+    if (in) close_inlet(e, in);
+}
+
+static weft_status open_link(net_end *e, const char *device)
+{
+    tcp_state *s = e->link_state = calloc(1, sizeof *s);
+    if (!s) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    s->door_fd = -1;
+    e->efd     = epoll_create1(EPOLL_CLOEXEC);
+    if (e->efd < 0) return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
+    WEFT_TRY(weft_comm__tcp_listen(device, &s->door_fd, &e->address, &e->address_bytes));
+    watch(e, EPOLL_CTL_ADD, s->door_fd, EPOLLIN, s);
+    return WEFT_OK;
+}
+
+static void close_link(net_end *e)
+{
+    tcp_state *s = state_of(e);
+    while (s->line) close_line(e, s->line);
+    while (s->inlet) close_inlet(e, s->inlet);
+    if (s->door_fd >= 0) close(s->door_fd);
+    if (e->efd >= 0) close(e->efd);
+    free(e->address);
+    free(s);
+}
+
+const net_link weft_comm__net_tcp = {
+    .name     = "tcp",
+    .piece    = PIECE,
+    .open     = open_link,
+    .arm      = arm,
+    .progress = progress,
+    .connect  = connect_to,
+    .send     = send_parcel,
+    .withdraw = withdraw,
+    .cut      = cut,
+    .forget   = forget,
+    .close    = close_link,
+};

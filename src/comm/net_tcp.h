@@ -1,0 +1,15 @@
+/* Sockets: addresses, connecting, accepting. */
+#ifndef WEFT_COMM_NET_TCP_H
+#define WEFT_COMM_NET_TCP_H
+
+#include "base/status.h"
+
+/* Listens at an address of the device; *address, to be freed, is what others connect to. */
+weft_status weft_comm__tcp_listen(const char *device, int *fd, void **address,
+                                  int64_t *bytes);
+/* A socket that is connecting, or -1 and why. */
+int weft_comm__tcp_connect(const void *address, int64_t bytes, int *why);
+/* -1: nobody is waiting */
+int weft_comm__tcp_accept(int fd);
+
+#endif

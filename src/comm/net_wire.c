@@ -1,0 +1,525 @@
+/* Heads, ports, pieces: what goes over the wire and where it goes to. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "comm/net_priv.h"
+#include "comm/vec.h"
+
+#define MAGIC 0x54464557u /* "WEFT" */
+
+enum {
+    VERSION = 2,
+};
+
+/* ---- ports ---- */
+
+static net_port **bucket(net_end *e, net_side side, int32_t peer, uint64_t id)
+{
+    uint64_t h = (id ^ (uint64_t)(uint32_t)peer << 40 ^ (uint64_t)side << 20) *
+                 UINT64_C(0x9e3779b97f4a7c15);
+    return &e->port[h >> 54 & (NET_BUCKET - 1)];
+}
+
+net_port *weft_comm__net_port(net_end *e, net_side side, int32_t peer, uint64_t id)
+{
+    net_port **b = bucket(e, side, peer, id);
+    for (net_port *p = *b; p; p = p->next)
+        if (p->side == side && p->peer == peer && p->id == id) return p;
+    net_port *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    *p = (net_port){.next = *b, .side = side, .peer = peer, .id = id, .waits_on = -1};
+    *b = p;
+    return p;
+}
+
+net_note *weft_comm__net_new_note(net_end *e)
+{
+    net_note *n = e->free_note;
+    if (n)
+        e->free_note = n->next;
+    else
+        n = malloc(sizeof *n);
+    return n;
+}
+
+void weft_comm__net_free_note(net_end *e, net_note *n)
+{
+    n->next      = e->free_note;
+    e->free_note = n;
+}
+
+void weft_comm__net_renew(net_end *e, net_port *port, uint32_t epoch)
+{
+    for (net_note **n = &port->kept; *n;) {
+        net_note *old = *n;
+        if (old->parcel.head.epoch >= epoch) {
+            n = &old->next;
+            continue;
+        }
+        *n = old->next;
+        weft_comm__net_free_note(e, old);
+    }
+    port->epoch = epoch;
+    port->seq = port->acked = 0;
+    if (port->newest < epoch) port->newest = epoch;
+}
+
+void weft_comm__net_free_ports(net_end *e)
+{
+    for (int b = 0; b < NET_BUCKET; b++)
+        for (net_port *p = e->port[b], *next; p; p = next) {
+            next = p->next;
+            weft_comm__net_renew(e, p, UINT32_MAX);
+            free(p);
+        }
+    for (net_note *n = e->outbox, *next; n; n = next) next = n->next, free(n);
+    for (net_note *n = e->free_note, *next; n; n = next) next = n->next, free(n);
+}
+
+/* Takes what was kept for (epoch, source, seq, step). */
+static net_note *take(net_port *port, net_kind kind, int32_t source, uint32_t epoch,
+                      uint32_t seq, uint32_t step)
+{
+    for (net_note **n = &port->kept; *n; n = &(*n)->next) {
+        const net_head *h = &(*n)->parcel.head;
+        if (h->kind != kind || h->source != source || h->epoch != epoch ||
+            h->seq != seq || h->step != step)
+            continue;
+        net_note *found = *n;
+        *n              = found->next;
+        return found;
+    }
+    return NULL;
+}
+
+static void keep_note(net_port *port, net_note *n)
+{
+    n->next    = port->kept;
+    port->kept = n;
+}
+
+static void keep(net_end *e, net_port *port, const net_head *h, const void *data)
+{
+    net_note *n = h->bytes <= NET_SHORT ? weft_comm__net_new_note(e) : NULL;
+    if (!n) return; /* the deadline will tell */
+    n->parcel.head = *h;
+    if (h->bytes) memcpy(n->data, data, h->bytes);
+    keep_note(port, n);
+}
+
+/* ---- receiving ---- */
+
+/* Out = mine + data.  A link puts data where it likes; only the vectors' loops do not mind. */
+static void add(net_end *e, const net_post *p, int64_t at, const char *data,
+                int64_t bytes)
+{
+    int64_t size = weft_dtype_bytes(p->dtype), whole = bytes / 64 * 64;
+    for (bool again = true; bytes && again;) {
+        bool        odd  = (uintptr_t)data % 8;
+        const void *in[] = {p->mine_first ? p->mine + at : data,
+                            p->mine_first ? data : p->mine + at};
+        void *out = p->out + at;
+        again     = odd && whole &&
+                weft_comm__vec_sum(p->dtype, 2, in, NULL, 1, &out, whole / size, false);
+        if (again) {
+            at += whole, data += whole, bytes -= whole, whole = 0;
+            continue;
+        }
+        if (odd) in[p->mine_first] = memcpy(e->bounce, data, (size_t)bytes);
+        (void)weft_comm_sum(p->dtype, 2, in, out, bytes / size);
+    }
+}
+
+void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
+                         int64_t bytes)
+{
+    if (p->mine)
+        add(e, p, at, data, bytes);
+    else if (data && bytes)
+        memcpy(p->out + at, data, (size_t)bytes);
+    p->got += bytes;
+    p->done = p->got == p->length;
+    if (p->first == at) p->first += bytes;
+    if (p->done) p->first = p->length;
+}
+
+static bool is_expected(net_post *p, const net_head *h)
+{
+    if (h->what == p->what && h->length == p->length) return true;
+    p->bad  = true;
+    p->came = *h;
+    return false;
+}
+
+void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask)
+{
+    net_note *n;
+    post->next = port->post;
+    port->post = post;
+    while ((n = take(port, NET_DATA, post->source, post->epoch, post->seq, post->step))) {
+        const net_head *h = &n->parcel.head;
+        if (is_expected(post, h)) weft_comm__net_take(e, post, h->at, n->data, h->bytes);
+        weft_comm__net_free_note(e, n);
+    }
+    if (ask && !post->done && !post->bad)
+        weft_comm__net_tell(e, post->source, NET_READY,
+                            (net_head){.epoch = post->epoch,
+                                       .port  = port->id,
+                                       .seq   = post->seq,
+                                       .step  = post->step},
+                            NULL);
+}
+
+void weft_comm__net_forget(net_end *e, net_port *port, net_post *post)
+{
+    if (e->link->forget && !post->done) e->link->forget(e, post);
+    for (net_post **p = &port->post; *p; p = &(*p)->next)
+        if (*p == post) {
+            *p = post->next;
+            return;
+        }
+}
+
+static net_post *find_post(const net_port *port, const net_head *h)
+{
+    for (net_post *p = port->post; p; p = p->next)
+        if (p->source == h->source && p->epoch == h->epoch && p->seq == h->seq &&
+            p->step == h->step)
+            return p;
+    return NULL;
+}
+
+static void on_data(net_end *e, net_port *port, const net_head *h, const char *data)
+{
+    net_post *p = find_post(port, h);
+    if (!p)
+        keep(e, port, h, data);
+    else if (is_expected(p, h))
+        weft_comm__net_take(e, p, h->at, data, h->bytes);
+}
+
+static void on_ready(net_end *e, net_port *port, const net_head *h)
+{
+    for (net_flow *f = e->flow; f; f = f->next)
+        if (f->to == h->source && f->port == h->port && f->epoch == h->epoch &&
+            f->seq == h->seq && f->step == h->step) {
+            f->granted = true;
+            return;
+        }
+    /* a channel's messages that are sent were short */
+    if (port->side == NET_OUT && h->epoch == port->epoch && h->seq < port->seq) return;
+    keep(e, port, h, NULL);
+}
+
+static void on_open(net_end *e, const net_head *h)
+{
+    net_port *p = weft_comm__net_port(e, h->what == WEFT_COMM_SEND ? NET_IN : NET_OUT,
+                                      h->source, h->port);
+    if (!p) return;
+    if (!p->numbered) {
+        p->numbered = true;
+        p->bytes    = h->length;
+        p->credits  = (int)h->seq;
+    }
+    weft_comm__net_tell(e, h->source, NET_OPENED,
+                        (net_head){.port   = h->port,
+                                   .what   = h->what,
+                                   .length = p->bytes,
+                                   .seq    = (uint32_t)p->credits},
+                        NULL);
+}
+
+static void on_opened(net_end *e, const net_head *h)
+{
+    net_port *p = weft_comm__net_port(e, h->what == WEFT_COMM_SEND ? NET_OUT : NET_IN,
+                                      h->source, h->port);
+    if (!p) return;
+    p->bytes   = h->length;
+    p->credits = (int)h->seq;
+    p->answer  = 1;
+}
+
+/* Who asks may be a call ahead: it is still this port that keeps us. */
+static void on_ask(net_end *e, const net_head *h)
+{
+    net_port *p    = weft_comm__net_port(e, NET_GROUP, -1, h->port);
+    bool      here = p && p->epoch == h->epoch;
+    weft_comm__net_tell(e, h->source, NET_ANSWER,
+                        (net_head){.port = h->port, .at = here ? p->waits_on : -1}, NULL);
+}
+
+/* Where a message belongs; NULL: it is of an older epoch, and dropped at the door. */
+static net_port *port_of(net_end *e, const net_head *h)
+{
+    net_side  side = h->port >> 32 ? NET_GROUP : h->kind == NET_DATA ? NET_IN : NET_OUT;
+    net_port *p =
+        weft_comm__net_port(e, side, side == NET_GROUP ? -1 : h->source, h->port);
+    if (!p || h->epoch < p->epoch) return NULL;
+    if (h->epoch > p->newest) p->newest = h->epoch;
+    return p;
+}
+
+static void on_port(net_end *e, const net_head *h, const char *data)
+{
+    net_port *p = port_of(e, h);
+    if (!p) return;
+    if (h->kind == NET_DATA)
+        on_data(e, p, h, data);
+    else if (h->kind == NET_READY)
+        on_ready(e, p, h);
+    else if (h->epoch == p->epoch && h->seq > p->acked)
+        p->acked = h->seq;
+}
+
+net_post *weft_comm__net_awaited(net_end *e, const net_head *h)
+{
+    net_port *port = port_of(e, h);
+    net_post *p    = port ? find_post(port, h) : NULL;
+    return p && is_expected(p, h) ? p : NULL;
+}
+
+void weft_comm__net_arrive_note(net_end *e, net_note *n)
+{
+    const net_head *h    = &n->parcel.head;
+    net_port       *port = port_of(e, h);
+    if (port && !find_post(port, h)) {
+        keep_note(port, n);
+        return;
+    }
+    if (port) on_data(e, port, h, n->data);
+    weft_comm__net_free_note(e, n);
+}
+
+static void on_abort(net_end *e, const net_head *h, const char *data)
+{
+    char   why[sizeof e->why];
+    size_t bytes = h->bytes;
+    if (bytes >= sizeof why) bytes = sizeof why - 1;
+    if (bytes) memcpy(why, data, bytes);
+    why[bytes] = 0;
+    weft_comm__net_condemn(e, h->epoch, why);
+}
+
+bool weft_comm__net_is_ours(const net_end *e, const net_head *h)
+{
+    int64_t most = h->kind == NET_DATA ? e->link->piece : NET_SHORT;
+    return h->magic == MAGIC && h->version == VERSION &&
+           h->crc == weft_hash_crc32c(0, h, offsetof(net_head, crc)) &&
+           h->job == e->job && h->source >= 0 && h->source < e->c.world &&
+           h->source != e->c.rank && h->at >= -1 && h->length >= 0 && h->bytes <= most &&
+           (h->kind != NET_DATA ||
+            (h->at >= 0 && h->at <= h->length && h->bytes <= h->length - h->at));
+}
+
+void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data)
+{
+    net_peer *peer = &e->peer[h->source];
+    switch ((net_kind)h->kind) {
+    case NET_HELLO: break;
+    case NET_DATA:
+    case NET_READY:
+    case NET_ACK: on_port(e, h, data); break;
+    case NET_OPEN: on_open(e, h); break;
+    case NET_OPENED: on_opened(e, h); break;
+    case NET_ABORT: on_abort(e, h, data); break;
+    case NET_BYE:
+        peer->gone = true;
+        if (!e->leaving)
+            weft_comm__net_tell(e, h->source, NET_BYE_ACK, (net_head){0}, NULL);
+        break;
+    case NET_BYE_ACK: peer->bye_acked = true; break;
+    case NET_ASK: on_ask(e, h); break;
+    case NET_ANSWER: peer->answer = (int)h->at; break;
+    }
+}
+
+/* ---- sending ---- */
+
+void weft_comm__net_broke(net_end *e, int peer, const char *how)
+{
+    e->peer[peer].broken = e->broken = true;
+    e->peer[peer].how                = how;
+}
+
+/* Can something be sent to r? */
+static bool reach(net_end *e, int r)
+{
+    net_peer *p = &e->peer[r];
+    if (p->line) return true;
+    if (p->dead && e->c.epoch > p->died_in) p->dead = false; /* another try */
+    if (p->dead || p->gone || p->broken || !p->address) return false;
+    e->link->connect(e, r);
+    return p->line != NULL;
+}
+
+void weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind)
+{
+    h->magic   = MAGIC;
+    h->version = VERSION;
+    h->kind    = (uint16_t)kind;
+    h->job     = e->job;
+    h->source  = e->c.rank;
+    h->crc     = weft_hash_crc32c(0, h, offsetof(net_head, crc));
+}
+
+static void note_sent(net_parcel *p)
+{
+    weft_comm__net_free_note(p->e, (net_note *)p);
+}
+
+void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
+                         const char *text)
+{
+    net_note *n = weft_comm__net_new_note(e);
+    if (!n) return; /* the deadline will tell */
+    n->peer   = to;
+    n->next   = NULL;
+    n->parcel = (net_parcel){.e = e, .head = head, .data = n->data, .sent = note_sent};
+    if (text) {
+        size_t bytes = strlen(text);
+        if (bytes > NET_SHORT) bytes = NET_SHORT;
+        memcpy(n->data, text, bytes);
+        n->parcel.head.bytes = (uint32_t)bytes;
+    }
+    weft_comm__net_finish_head(e, &n->parcel.head, kind);
+    *e->outbox_end = n;
+    e->outbox_end  = &n->next;
+}
+
+static unsigned send_notes(net_end *e)
+{
+    unsigned  n   = 0;
+    net_note *all = e->outbox;
+    e->outbox     = NULL;
+    e->outbox_end = &e->outbox;
+    for (net_note *next; all; all = next, n++) {
+        next = all->next;
+        if (reach(e, all->peer))
+            e->link->send(e, all->peer, &all->parcel);
+        else
+            weft_comm__net_free_note(e, all);
+    }
+    return n;
+}
+
+static void piece_sent(net_parcel *parcel)
+{
+    struct net_piece *p = (struct net_piece *)parcel;
+    p->busy             = false;
+    p->flow->n_under_way--;
+}
+
+/* The next piece, or false: none can go now. */
+static bool send_piece(net_end *e, net_flow *f)
+{
+    int     k    = 0;
+    int64_t upto = f->upto ? *f->upto : f->length, bytes;
+    if (!f->granted && upto > NET_SHORT) upto = NET_SHORT;
+    bytes = upto - f->sent;
+    if (bytes > e->link->piece) bytes = e->link->piece;
+    /* what is still being summed goes in pieces that are worth one */
+    if (f->upto && bytes < NET_SHORT && upto < f->length) return false;
+    if (!bytes && f->length) return false;
+    while (k < NET_WINDOW && f->piece[k].busy) k++;
+    if (k == NET_WINDOW || !reach(e, f->to) || e->peer[f->to].broken) return false;
+    struct net_piece *p = &f->piece[k];
+    *p                  = (struct net_piece){.flow   = f,
+                                             .busy   = true,
+                                             .parcel = {.e    = e,
+                                                        .data = f->p + f->sent,
+                                                        .sent = piece_sent,
+                                                        .head = {.epoch  = f->epoch,
+                                                                 .port   = f->port,
+                                                                 .seq    = f->seq,
+                                                                 .step   = f->step,
+                                                                 .at     = f->sent,
+                                                                 .length = f->length,
+                                                                 .bytes  = (uint32_t)bytes,
+                                                                 .what   = f->what}}};
+    weft_comm__net_finish_head(e, &p->parcel.head, NET_DATA);
+    f->begun = true;
+    f->sent += bytes;
+    f->n_under_way++;
+    e->link->send(e, f->to, &p->parcel);
+    return true;
+}
+
+/* A few pieces of each message, in turn. */
+static unsigned send_flows(net_end *e)
+{
+    unsigned n = 0;
+    for (net_flow **at = &e->flow; *at;) {
+        net_flow *f = *at;
+        for (int k = 0; k < NET_WINDOW; k++) {
+            if (f->begun && f->sent == f->length) break;
+            if (!send_piece(e, f)) break;
+            n++;
+        }
+        f->done = f->begun && f->sent == f->length && !f->n_under_way;
+        if (!f->done) {
+            at = &f->next;
+            continue;
+        }
+        n++;
+        *at = f->next;
+    }
+    return n;
+}
+
+void weft_comm__net_start(net_end *e, net_port *port, net_flow *f)
+{
+    net_note *ready = take(port, NET_READY, f->to, f->epoch, f->seq, f->step);
+    f->e            = e;
+    f->sent         = 0;
+    f->n_under_way  = 0;
+    f->done = f->begun = false;
+    f->granted         = ready || f->length <= NET_SHORT;
+    if (ready) weft_comm__net_free_note(e, ready);
+    for (int k = 0; k < NET_WINDOW; k++) f->piece[k].busy = false;
+    f->next = e->flow;
+    e->flow = f;
+}
+
+void weft_comm__net_stop(net_end *e, net_flow *f)
+{
+    for (net_flow **at = &e->flow; *at; at = &(*at)->next)
+        if (*at == f) {
+            *at = f->next;
+            break;
+        }
+    for (int k = 0; k < NET_WINDOW; k++)
+        if (f->piece[k].busy) e->link->withdraw(e, f->to, &f->piece[k].parcel);
+}
+
+/* Lines that their link gave up. */
+static unsigned bury(net_end *e)
+{
+    unsigned n = 0;
+    e->broken  = false;
+    for (int r = 0; r < e->c.world; r++) {
+        net_peer *p = &e->peer[r];
+        if (!p->broken) continue;
+        char why[sizeof e->why];
+        bool known = p->gone || p->dead || e->leaving;
+        snprintf(why, sizeof why, "rank %d died: its connection to rank %d broke (%s)", r,
+                 e->c.rank, p->how);
+        p->dead    = true;
+        p->died_in = e->c.epoch;
+        p->broken  = false;
+        e->link->cut(e, r);
+        if (!known) weft_comm__net_condemn(e, e->c.epoch, why);
+        n++;
+    }
+    return n;
+}
+
+unsigned weft_comm__net_pump(net_end *e)
+{
+    unsigned n = e->link->progress(e);
+    if (e->outbox) n += send_notes(e);
+    if (e->flow) n += send_flows(e);
+    return e->broken ? n + bury(e) : n;
+}
