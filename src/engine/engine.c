@@ -147,10 +147,12 @@ static weft_status add_kind(const weft_cluster *k, const weft_host_kind *node, i
     n->dev_per_node = n->fast_domain = node->n_device;
     n->intra_kind = weft_arena_strdup(h->arena, in ? in->name : "pcie");
     n->intra_Bps  = in ? in->Bps : 0;
-    /* "ib-hdr" is of the kind "ib " in the constants' patterns */
+    /* "ib-hdr", "eth-50g" by the constants' patterns */
     n->inter_kind =
         weft_arena_printf(h->arena, "%s%s", out ? out->name : "ethernet",
-                          out && !strncmp(out->name, "ib-", 3) ? " infiniband" : "");
+                          out && !strncmp(out->name, "ib-", 3)    ? " infiniband"
+                          : out && !strncmp(out->name, "eth-", 4) ? " ethernet"
+                                                                  : "");
     n->inter_Bps = out && node->n_device ? out->Bps * node->n_port / node->n_device : 0;
     n->mix       = "";
     h->default_net[i] = n->name;
