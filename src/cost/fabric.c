@@ -90,3 +90,18 @@ double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, doub
     const weft_cost_wire *w = inside(f, g) == g.n ? &f->in : &f->out;
     return g.n < 2 ? 0 : w->alpha_s + bytes / inner_Bps(w, 2);
 }
+
+double weft_cost_group_sent(int n, weft_collective k, double bytes)
+{
+    if (n < 2) return 0;
+    switch (k) {
+    case WEFT_ALL_REDUCE: return 2.0 * (n - 1) / n * bytes;
+    case WEFT_ALL_GATHER: return (n - 1) * bytes;
+    case WEFT_REDUCE_SCATTER:
+    case WEFT_ALL_TO_ALL: return (n - 1.0) / n * bytes;
+    case WEFT_BROADCAST:
+    case WEFT_SHIFT: return bytes;
+    case WEFT_BARRIER: break;
+    }
+    return 0;
+}

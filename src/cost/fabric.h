@@ -35,6 +35,8 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
                                weft_collective k, double bytes);
 /* Seconds of one message between neighbours of g; the border of a domain sets the pace where g crosses one. */
 double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes);
+/* What one of n ranks sends in it. */
+double weft_cost_group_sent(int n, weft_collective k, double bytes);
 /* How many domains the group reaches into. */
 int weft_cost_group_domains(const weft_cost_fabric *f, weft_cost_group g);
 

@@ -55,23 +55,6 @@ static void add(pass *p, double share, const weft_cost_item *i, const weft_devic
     p->host_s += share * i->n_launch * (i->routing ? e->host_moe_s : e->host_op_s);
 }
 
-/* What a rank sends in a collective; see weft_cost_group_seconds for what bytes are. */
-static double sent(const weft_cost_item *i)
-{
-    double n = i->group.n;
-    if (!i->is_collective || n < 2) return 0;
-    switch (i->coll) {
-    case WEFT_ALL_REDUCE: return 2 * (n - 1) / n * i->bytes;
-    case WEFT_ALL_GATHER: return (n - 1) * i->bytes;
-    case WEFT_REDUCE_SCATTER:
-    case WEFT_ALL_TO_ALL: return (n - 1) / n * i->bytes;
-    case WEFT_BROADCAST:
-    case WEFT_SHIFT: return i->bytes;
-    case WEFT_BARRIER: break;
-    }
-    return 0;
-}
-
 /* What runs again in the backward pass: how much of a forward item. */
 static double again_share(const weft_cost_item *i, weft_cost_recompute r,
                           const weft_cost_engine *e)
@@ -94,7 +77,9 @@ void weft_cost_fill(const weft_cost_layer *l, weft_cost_recompute r, bool tp_ove
         double                share = again_share(x, r, e);
         add(x->phase == WEFT_COST_FORWARD ? &fwd : &bwd, 1, x, d, f, e, tp_overlap);
         if (share > 0) add(&again, share, x, d, f, e, tp_overlap);
-        if (x->is_collective) wire[x->traffic] += (1 + share) * sent(x);
+        if (x->is_collective)
+            wire[x->traffic] +=
+                (1 + share) * weft_cost_group_sent(x->group.n, x->coll, x->bytes);
         all += x->keep_bytes;
         keep += x->keep_bytes * (1 - share);
     }

@@ -23,6 +23,8 @@ static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
     to->n_tensor += sign * x->n_tensor;
     to->update_s += sign * x->update_s;
     to->update_launch_s += sign * x->update_launch_s;
+    for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++)
+        to->wire_bytes[k] += sign * x->wire_bytes[k];
 }
 
 /* A single run: what its ends have more than the layers between goes to the input side and the head, which are always
@@ -53,6 +55,7 @@ static void times(weft_cost_row *r, double n)
     r->bwd_s *= n;
     r->comm_s *= n;
     r->weight_s *= n;
+    for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++) r->wire_bytes[k] *= n;
 }
 
 /* ---- filling ---- */

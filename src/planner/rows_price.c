@@ -172,6 +172,24 @@ static weft_cost_row *row_of(const pricer *z, int instr)
     return &z->row[at < 0 ? z->n_stage - 1 : at];
 }
 
+/* Whom a collective is for: the innermost of the axes that its group spans. */
+static weft_cost_axis axis_of(const pricer *z, int group)
+{
+    const weft_mesh *m  = &z->sharding->mesh[0];
+    int              tp = weft_mesh_find(m, "tp"), cp = weft_mesh_find(m, "cp");
+    if (tp >= 0 && z->local->axes[group] >> tp & 1) return WEFT_COST_TP;
+    return cp >= 0 && z->local->axes[group] >> cp & 1 ? WEFT_COST_CP : WEFT_COST_EP;
+}
+
+static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
+{
+    if (i->kind != WEFT_INSTR_COLLECTIVE || !z->local || !i->n_in) return;
+    const weft_type *t = &i->in[0].type;
+    double           n = (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+    r->wire_bytes[axis_of(z, i->group)] +=
+        weft_cost_group_sent(z->p.group[i->group].n_rank, i->coll, n);
+}
+
 static weft_status add_seconds(pricer *z)
 {
     const weft_segment     *s = z->seg;
@@ -191,6 +209,7 @@ static weft_status add_seconds(pricer *z)
         }
         if (i < s->phase_end[1] && s->instr[i].kind == WEFT_INSTR_COLLECTIVE)
             r->comm_s += t;
+        if (i < s->phase_end[1]) add_wire(z, &s->instr[i], r);
     }
     return WEFT_OK;
 }
