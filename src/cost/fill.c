@@ -39,13 +39,22 @@ static double op_seconds(const weft_cost_op *o, const weft_device_kind *d,
     return x.work == WEFT_COST_PRODUCT ? s / e->product : s;
 }
 
+/* Of a value with several destinations one copy goes to each domain that holds any, and is dealt out inside. */
+static double far_share(const weft_cost_item *i, const weft_cost_fabric *f)
+{
+    double n = weft_cost_group_domains(f, i->group), k = i->copies;
+    if (!(k > 1) || n < 2) return 1;
+    return n * (1 - pow(1 - 1 / n, k)) / k;
+}
+
 static void add(pass *p, double share, const weft_cost_item *i, const weft_device_kind *d,
                 const weft_cost_fabric *f, const weft_cost_engine *e, bool tp_overlap)
 {
     if (i->is_collective) {
         if (i->group.n < 2) return;
-        p->comm_s += share * exposed(e, i->traffic, tp_overlap) *
-                     weft_cost_group_seconds(f, i->group, i->coll, i->bytes);
+        p->comm_s +=
+            share * exposed(e, i->traffic, tp_overlap) *
+            weft_cost_group_seconds(f, i->group, i->coll, i->bytes * far_share(i, f));
         p->host_s += share * e->host_coll_s;
         return;
     }

@@ -396,7 +396,7 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
         add_stages(t, p, s, run, from, mine, &w, &z, out);
         from += run * mine;
     }
-    double m = p->n_micro, p2p = 0;
+    double m = p->n_micro, p2p = 0, pass_s = p->chunks * e->micro_s;
     if (p->pp > 1) {
         weft_cost_group g = {p->pp, v->tp * v->cp * p->dp};
         double bytes      = rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
@@ -406,7 +406,7 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
         p2p *= 2 * e->pp_exposed * p->chunks;
     }
     double idle =
-        e->bubble * (z.sum_s - z.slow_s + (p->pp - 1) * (p2p + e->micro_s)) / p->chunks;
+        e->bubble * (z.sum_s - z.slow_s + (p->pp - 1) * (p2p + pass_s)) / p->chunks;
     if (p->schedule == WEFT_COST_ZERO_BUBBLE) idle /= 3;
     out->compute_s   = m * (z.slow_s - z.slow.comm_s - z.slow.host_s - z.slow.again_s);
     out->comm_s      = m * z.slow.comm_s;
@@ -416,7 +416,7 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     out->bubble_s    = idle;
     out->dp_s        = z.dp_s;
     out->optimizer_s = z.optimizer_s;
-    out->fixed_s     = e->step_s + m * e->micro_s;
+    out->fixed_s     = e->step_s + m * pass_s;
     out->step_s = m * (z.slow_s + p2p) + idle + z.dp_s + z.optimizer_s + out->fixed_s;
     if (e->thrash > 0 && out->mem_bytes > out->mem_limit) {
         double more = out->step_s *

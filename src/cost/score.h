@@ -60,6 +60,7 @@ typedef struct weft_cost_item {
     weft_cost_axis  traffic;
     weft_cost_group group;
     double          bytes;
+    double copies; /* of bytes, so many are one value for several ranks; 0: none */
 } weft_cost_item;
 
 /* What one layer costs one device for one micro-batch. */

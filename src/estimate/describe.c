@@ -78,6 +78,14 @@ static void exchange(maker *m, weft_cost_phase phase, weft_collective k,
     i->bytes          = bytes;
 }
 
+/* Tokens to their experts, or back. */
+static void dispatch(maker *m, weft_cost_phase phase, double bytes)
+{
+    weft_cost_group g = {m->v->ep, 1};
+    exchange(m, phase, WEFT_ALL_TO_ALL, WEFT_COST_EP, g, bytes);
+    m->out->item[m->out->layer.n_item - 1].copies = m->c->experts_topk;
+}
+
 /* Around a tensor-parallel block: whole activations in, sums out. */
 static void tensor_parallel(maker *m)
 {
@@ -113,19 +121,15 @@ static void residual(maker *m)
     if (!m->c->flash_attention) keep(m, h * m->spread); /* the mask */
 }
 
-/* The share of the scores that is computed: below the diagonal, or in a window every second layer. */
-static double causal(const weft_config *c)
-{
-    if (strcmp(c->attn, "swa")) return 0.5;
-    double window = fmin(128.0 / c->seq, 0.5);
-    return 0.5 * (0.5 + window);
-}
+/* Scores are computed below the diagonal.  Windows (attn "swa") save nothing: steps of models that have them are
+ * no shorter for it. */
+#define CAUSAL 0.5
 
 static void fused_attention(maker *m, double heads, double qk, double v)
 {
     const weft_config *c    = m->c;
     double             rows = (double)c->seq / m->v->cp, mb = m->v->micro_batch;
-    double             flops = 2 * mb * heads * rows * c->seq * (qk + v) * causal(c);
+    double             flops = 2 * mb * heads * rows * c->seq * (qk + v) * CAUSAL;
     /* short sequences and narrow heads leave the units waiting: h200-curves in bench/results */
     double slow                     = (1 + 60 / v) / (1 + 60 / 128.0);
     double one                      = flops * slow * (1 + 450 / rows);
@@ -206,19 +210,18 @@ static void experts(maker *m)
     double             ep = m->v->ep, n = c->experts, mine = fmax(n / ep, 1);
     double             T = m->tokens / (m->v->tp > 1 ? m->v->tp : 1) *
                c->experts_topk; /* dealt out evenly */
-    double          each = T * fmin(ep, n) / n;
-    weft_cost_group e    = {m->v->ep, 1};
-    m->routing           = true;
+    double each = T * fmin(ep, n) / n;
+    m->routing  = true;
     product_as(m, m->half, 2, m->tokens, n, h, 1);
     stream(m, 4 * h * T + 12 * n * m->tokens, 8 * h * T + 24 * n * m->tokens, 12);
-    exchange(m, WEFT_COST_FORWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
-    exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
+    dispatch(m, WEFT_COST_FORWARD, 2 * h * T);
+    dispatch(m, WEFT_COST_BACKWARD, 2 * h * T);
     product(m, each, g * f, h, mine);
     stream(m, (2 * g + 2) * T * f, 2 * (2 * g + 2) * T * f, 2);
     keep(m, m->keep * h * T + (2 * g + m->keep) * T * f);
     product(m, each, h, f, mine);
-    exchange(m, WEFT_COST_FORWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
-    exchange(m, WEFT_COST_BACKWARD, WEFT_ALL_TO_ALL, WEFT_COST_EP, e, 2 * h * T);
+    dispatch(m, WEFT_COST_FORWARD, 2 * h * T);
+    dispatch(m, WEFT_COST_BACKWARD, 2 * h * T);
     stream(m, 4 * h * T, 8 * h * T, 6);
     keep(m, 2 * h * T);
     m->routing = false;
