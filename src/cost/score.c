@@ -186,6 +186,15 @@ static double wait_for(double t_s, double share, double cover_s)
     return share * t_s + (1 - share) * fmax(0, t_s - cover_s);
 }
 
+/* Passes that gradient sums can hide behind.  Where the plan overlaps them, weights come in during the first pass;
+ * of interleaved stages all chunks but one are done while pp micro-batches still go through the others. */
+static double hiding(const weft_cost_engine *e, const weft_cost_point *p, const stage *x)
+{
+    if (!p->dp_overlap) return e->dp_cover * x->bwd_s;
+    double passes = p->pp * (1 - 1.0 / p->chunks);
+    return 0.9 * (x->fwd_s + x->bwd_s) * fmax(1, fmin(passes, p->n_micro));
+}
+
 /* Summing gradients and handing weights round, as far as it is waited for. */
 static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p,
                               int device, const stage *x)
@@ -205,8 +214,7 @@ static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p
             in.n = p->zero_group;
             over = (weft_cost_group){g.n / in.n, g.stride * in.n};
         }
-        double cover =
-            p->dp_overlap ? 0.9 * (x->fwd_s + x->bwd_s) : e->dp_cover * x->bwd_s;
+        double cover  = hiding(e, p, x);
         double rounds = e->dp_calls * (x->n_layer + 1) * (g.n - 1) * f->in.alpha_s;
         if (p->zero == 0) {
             double s = weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, sum) + rounds;
