@@ -314,7 +314,7 @@ def write(path, fits, more):
     for f in fits:
         for p, v in f.values():
             base = seen.get((p.family, "default", p.name))
-            if p.free and (p.kind == "default" or p.stated or abs(v / base - 1) > 0.003):
+            if p.free and (p.kind == "default" or p.stated or abs(v / base - 1) > 0.01):
                 seen[p.family, p.kind, p.name] = v
     with open(path, "w") as out:
         out.write("/* Written by bench/predict/fit.py from the measured steps of shared/validation/calibrate (SOURCES.md\n"

@@ -39,7 +39,8 @@ static void names(void **state)
     weft_cost_constants *c;
     weft_cost_engine     e;
     assert_int_equal(weft_cost_constants_create(&c), WEFT_OK);
-    assert_string_equal(engine_of(c, "Megatron-LM 2021"), "megatron-lm");
+    assert_string_equal(engine_of(c, "Megatron-LM 2021"), "megatron-lm-2021");
+    assert_string_equal(engine_of(c, "Megatron-LM 2022"), "megatron-lm");
     assert_string_equal(engine_of(c, "Megatron-DeepSpeed"), "megatron-deepspeed");
     assert_string_equal(engine_of(c, "NeMo 25.02"), "nemo");
     assert_string_equal(engine_of(c, "an engine nobody named"), "default");
