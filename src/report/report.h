@@ -9,6 +9,7 @@
 #define WEFT_REPORT_REPORT_H
 
 #include "planner/placement.h"
+#include "program/timeline.h"
 
 typedef struct weft_report {
     const char                *model;   /* as the user named it */
@@ -22,6 +23,7 @@ typedef struct weft_report {
     const weft_search_problem *problem;
     const weft_search_result  *result;
     const weft_planner_placement *place;
+    const weft_timeline *timeline; /* simulated, programs with their ranks; NULL */
 } weft_report;
 
 weft_status weft_report_html(const weft_report *r, weft_text *out);

@@ -1,25 +1,9 @@
-/* A step in time: the plan's schedule with the stages' own seconds, drawn stage by stage.
- * (1) Pieces of work come in the order of the schedule's generator, each as soon as what it waits for is there.
- * (2) What the score counts behind the pipeline (exposed sums of gradients, optimizer, fixed) is drawn behind it.
- * (3) A step of very many pieces shows its first and its last part. */
+/* A step in time, drawn stage by stage: as it was simulated, or else the schedule played with the stages' seconds.
+ * A step of very many pieces shows its first and its last part. */
 #include <math.h>
 #include <string.h>
 
-#include "program/schedule.h"
-#include "report/report_priv.h"
-
-typedef enum shade {
-    FORWARD,
-    BACKWARD,
-    WGRAD, /* the part of the backward pass that nobody waits for */
-    AGAIN,
-    WIRES,
-    BETWEEN,
-    GRADS,
-    OPTIMIZER,
-    FIXED,
-    N_SHADE
-} shade;
+#include "report/timeline_priv.h"
 
 static const struct {
     const char *fill, *legend, *about;
@@ -35,167 +19,21 @@ static const struct {
 
 enum {
     MOST_ROWS   = 16,
-    MOST_PIECES = 420, /* of a row, drawn whole */
-    MOST_WORK   = 400000,
+    MOST_PIECES = 420,  /* of a row, drawn whole */
     UNITS       = 10000 /* of a drawing's width */
 };
 
-typedef struct slice {
-    shade  kind;
-    double start, end;
-} slice;
-
-typedef struct row {
-    int    n, cap;
-    slice *slice;
-    double busy_s;
-} row;
-
-typedef struct drawing {
-    const weft_report__view *v;
-    int                      pp, chunks, n_micro;
-    row                     *row;
-    double                   pipe_s, total_s;
-    bool                     has[N_SHADE];
-} drawing;
-
-/* ---- virtual time ---- */
-
-static weft_status push(drawing *d, int s, shade kind, double start, double seconds)
+weft_status weft_report__push(weft_report__drawing *d, int s, weft_report__shade kind,
+                              double start, double seconds)
 {
-    row *r = &d->row[s];
+    weft_report__row *r = &d->row[s];
     if (!(seconds > 0)) return WEFT_OK;
     WEFT_TRY(weft_arena_grow(d->v->a, (void **)&r->slice, &r->cap, r->n + 1,
                              sizeof *r->slice));
-    r->slice[r->n++] = (slice){kind, start, start + seconds};
+    r->slice[r->n++] = (weft_report__slice){kind, start, start + seconds};
     r->busy_s += seconds;
     d->has[kind] = true;
     return WEFT_OK;
-}
-
-/* A piece of work of stage s from start on; its end.  A micro-batch's seconds are dealt to its pieces. */
-static weft_status piece(drawing *d, int s, weft_work_kind k, double start, double *end)
-{
-    const weft_cost_stage    *g = &d->v->stage[s];
-    const weft_search_choice *x = d->v->x;
-    double both = g->fwd_s + g->bwd_s, wires = both > 0 ? g->comm_s / both : 0;
-    double hop = x->score.p2p_s / x->point.n_micro / 2 / d->chunks;
-    double again =
-        k == WEFT_WORK_BACKWARD || k == WEFT_WORK_BACKWARD_INPUT ? g->again_s : 0;
-    double own  = k == WEFT_WORK_FORWARD    ? g->fwd_s
-                  : k == WEFT_WORK_BACKWARD ? g->bwd_s - again
-                                            : (g->bwd_s - g->again_s) / 2;
-    shade  kind = k == WEFT_WORK_FORWARD           ? FORWARD
-                  : k == WEFT_WORK_BACKWARD_WEIGHT ? WGRAD
-                                                   : BACKWARD;
-    again /= d->chunks;
-    own /= d->chunks;
-    if (k == WEFT_WORK_BACKWARD_WEIGHT) hop = 0;
-    *end = start;
-    WEFT_TRY(push(d, s, AGAIN, *end, again));
-    *end += again;
-    WEFT_TRY(push(d, s, kind, *end, own * (1 - wires)));
-    *end += own * (1 - wires);
-    WEFT_TRY(push(d, s, WIRES, *end, own * wires));
-    *end += own * wires;
-    WEFT_TRY(push(d, s, BETWEEN, *end, hop));
-    *end += hop;
-    return WEFT_OK;
-}
-
-typedef struct clock {
-    double *fwd, *bwd; /* ends, [stage along the model][micro]; < 0: not yet */
-    double *now;       /* of each rank */
-    int    *at;        /* its next piece */
-} clock;
-
-/* When what w waits for is there; < 0: not yet. */
-static double ready(const drawing *d, const clock *c, int rank, const weft_work *w)
-{
-    int     n = d->n_micro, stage = w->chunk * d->pp + rank, last = d->pp * d->chunks - 1;
-    int64_t at = (int64_t)stage * n + w->micro;
-    if (w->kind == WEFT_WORK_FORWARD) return stage ? c->fwd[at - n] : 0;
-    if (w->kind == WEFT_WORK_BACKWARD_WEIGHT) return c->bwd[at];
-    if (c->fwd[at] < 0) return -1;
-    return stage == last ? c->fwd[at] : c->bwd[at + n];
-}
-
-static weft_status advance(drawing *d, clock *c, const weft_schedule *z, int rank,
-                           bool *moved)
-{
-    while (c->at[rank] < z->n_work[rank]) {
-        const weft_work *w  = &z->work[rank][c->at[rank]];
-        int64_t          at = (int64_t)(w->chunk * d->pp + rank) * d->n_micro + w->micro;
-        double           t  = ready(d, c, rank, w), end;
-        if (t < 0) return WEFT_OK;
-        WEFT_TRY(piece(d, rank, w->kind, fmax(t, c->now[rank]), &end));
-        c->now[rank] = end;
-        if (w->kind == WEFT_WORK_FORWARD)
-            c->fwd[at] = end;
-        else if (w->kind != WEFT_WORK_BACKWARD_WEIGHT)
-            c->bwd[at] = end;
-        d->pipe_s = fmax(d->pipe_s, end);
-        c->at[rank]++;
-        *moved = true;
-    }
-    return WEFT_OK;
-}
-
-static weft_status play(drawing *d, const weft_schedule *z)
-{
-    int         n     = d->pp * d->chunks * d->n_micro;
-    weft_arena *a     = d->v->a;
-    clock       c     = {.fwd = WEFT_ARENA_ARRAY(a, double, n),
-                         .bwd = WEFT_ARENA_ARRAY(a, double, n),
-                         .now = WEFT_ARENA_ARRAY(a, double, d->pp),
-                         .at  = WEFT_ARENA_ARRAY(a, int, d->pp)};
-    bool        moved = true;
-    WEFT_TRY(weft_arena_status(a));
-    for (int i = 0; i < n; i++) c.fwd[i] = c.bwd[i] = -1;
-    while (moved) {
-        moved = false;
-        for (int r = 0; r < d->pp; r++) WEFT_TRY(advance(d, &c, z, r, &moved));
-    }
-    return WEFT_OK;
-}
-
-/* Behind the pipeline, as the score counts it. */
-static weft_status tail(drawing *d)
-{
-    const weft_cost_score *s = &d->v->x->score;
-    for (int i = 0; i < d->pp; i++) {
-        const weft_cost_stage *g = &d->v->stage[i];
-        double                 t = d->pipe_s;
-        WEFT_TRY(push(d, i, GRADS, t, g->dp_s));
-        t += s->dp_s;
-        WEFT_TRY(push(d, i, OPTIMIZER, t, g->optimizer_s));
-        t += s->optimizer_s;
-        WEFT_TRY(push(d, i, FIXED, t, s->fixed_s));
-    }
-    d->total_s = d->pipe_s + s->dp_s + s->optimizer_s + s->fixed_s;
-    return WEFT_OK;
-}
-
-static weft_status make(drawing *d)
-{
-    static const char *const name[] = {"1f1b", "gpipe", "zb-h1"};
-    const weft_cost_point   *p      = &d->v->x->point;
-    weft_schedule           *z      = NULL;
-    weft_schedule_shape      of;
-    d->pp      = p->pp;
-    d->chunks  = p->chunks;
-    d->n_micro = p->n_micro;
-    while ((int64_t)d->pp * d->chunks * d->n_micro > MOST_WORK / 2 &&
-           d->n_micro > 4 * d->pp)
-        d->n_micro -= d->pp;
-    of     = (weft_schedule_shape){d->pp, d->chunks, d->n_micro};
-    d->row = WEFT_ARENA_ARRAY(d->v->a, row, d->pp);
-    WEFT_TRY(weft_arena_status(d->v->a));
-    WEFT_TRY(
-        weft_schedule_make(d->chunks > 1 ? "interleaved" : name[p->schedule], &of, &z));
-    weft_status st = play(d, z);
-    weft_schedule_destroy(z);
-    return st == WEFT_OK ? tail(d) : st;
 }
 
 /* ---- drawing ---- */
@@ -204,14 +42,10 @@ typedef struct window {
     double from, to;
 } window;
 
-static int windows(const drawing *d, window *w)
+static int windows(const weft_report__drawing *d, window *w)
 {
-    int most = 0;
-    for (int s = 0; s < d->pp; s++) {
-        int n = 2 * d->chunks * d->n_micro;
-        most  = n > most ? n : most;
-    }
-    w[0] = (window){0, d->total_s};
+    int most = d->most_pieces;
+    w[0]     = (window){0, d->total_s};
     if (most <= MOST_PIECES) return 1;
     double part = d->total_s * MOST_PIECES / 2 / most;
     w[0].to     = part;
@@ -219,7 +53,7 @@ static int windows(const drawing *d, window *w)
     return 2;
 }
 
-static void put_lane(const drawing *d, int s, const window *w, int n_window)
+static void put_lane(const weft_report__drawing *d, int s, const window *w, int n_window)
 {
     weft_text *t = d->v->t;
     for (int i = 0; i < n_window; i++) {
@@ -233,7 +67,7 @@ static void put_lane(const drawing *d, int s, const window *w, int n_window)
             double sum  = 0;
             int    at = 0, count = 0;
             for (int j = 0; j < d->row[s].n; j++) {
-                const slice *x = &d->row[s].slice[j];
+                const weft_report__slice *x = &d->row[s].slice[j];
                 if ((int)x->kind != k) continue;
                 sum += x->end - x->start;
                 count++;
@@ -260,7 +94,7 @@ static void put_lane(const drawing *d, int s, const window *w, int n_window)
     }
 }
 
-static void put_axis(const drawing *d, const window *w, int n_window)
+static void put_axis(const weft_report__drawing *d, const window *w, int n_window)
 {
     weft_text *t = d->v->t;
     weft_text_add(t, "<div class=\"row axis\"><div class=\"name\"></div><div "
@@ -290,7 +124,7 @@ static void put_axis(const drawing *d, const window *w, int n_window)
     weft_text_add(t, "</div><div class=\"what\"></div></div>\n");
 }
 
-static void put_rows(const drawing *d, const window *w, int n_window)
+static void put_rows(const weft_report__drawing *d, const window *w, int n_window)
 {
     weft_text *t = d->v->t;
     int        n = d->pp < MOST_ROWS ? d->pp : MOST_ROWS;
@@ -311,7 +145,7 @@ static void put_rows(const drawing *d, const window *w, int n_window)
     weft_text_add(t, "</div>\n");
 }
 
-static void put_legend(const drawing *d)
+static void put_legend(const weft_report__drawing *d)
 {
     weft_text_add(d->v->t, "<div class=\"legend\">");
     for (int k = 0; k < N_SHADE; k++)
@@ -321,16 +155,22 @@ static void put_legend(const drawing *d)
     weft_text_add(d->v->t, "<span><i class=\"b-idle\"></i>idle</span></div>\n");
 }
 
-static void put_notes(const drawing *d, int n_window)
+static void put_notes(const weft_report__drawing *d, int n_window)
 {
     weft_text *t = d->v->t;
-    weft_text_add(t, "<p class=\"note\">Drawn from the schedule and the stages' own "
-                     "seconds: ");
-    weft_report__seconds(t, d->total_s);
-    weft_text_add(t, "; the prediction above is ");
-    weft_report__seconds(t, d->v->x->score.step_s);
-    weft_text_add(t, ". Gradient sums that hide behind the backward pass are not drawn, "
-                     "only what is waited for.");
+    if (d->simulated) {
+        weft_text_add(t, "<p class=\"note\">As the simulator ran the programs of the "
+                         "ranks: of each stage one rank, its compute stream. Messages "
+                         "and sums that run beside it are not drawn.");
+    } else {
+        weft_text_add(t, "<p class=\"note\">Drawn from the schedule and the stages' own "
+                         "seconds: ");
+        weft_report__seconds(t, d->total_s);
+        weft_text_add(t, "; the prediction above is ");
+        weft_report__seconds(t, d->v->x->score.step_s);
+        weft_text_add(t, ". Gradient sums that hide behind the backward pass are not "
+                         "drawn, only what is waited for.");
+    }
     if (d->n_micro < d->v->x->point.n_micro)
         weft_text_add(t, " Drawn with %d of %d micro-batches.", d->n_micro,
                       d->v->x->point.n_micro);
@@ -344,10 +184,11 @@ static void put_notes(const drawing *d, int n_window)
 
 weft_status weft_report__timeline(const weft_report__view *v)
 {
-    drawing d = {.v = v};
-    window  w[2];
+    weft_report__drawing d = {.v = v};
+    window               w[2];
     weft_text_add(v->t, "<section id=\"timeline\">\n<h2>A step in time</h2>\n");
-    weft_status st = make(&d);
+    weft_status st =
+        v->r->timeline ? weft_report__replay(&d, v->r->timeline) : weft_report__play(&d);
     if (st == WEFT_ERR_MEM) return st;
     if (st != WEFT_OK) {
         weft_text_add(v->t, "<p class=\"note\">Not drawn: ");
