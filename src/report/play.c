@@ -133,7 +133,7 @@ weft_status weft_report__play(weft_report__drawing *d)
     WEFT_TRY(
         weft_schedule_make(d->chunks > 1 ? "interleaved" : name[p->schedule], &of, &z));
     weft_status st = play(d, z);
+    d->most_pieces = (weft_schedule_splits(z) ? 3 : 2) * d->chunks * d->n_micro;
     weft_schedule_destroy(z);
-    d->most_pieces = 2 * d->chunks * d->n_micro;
     return st == WEFT_OK ? tail(d) : st;
 }

@@ -19,7 +19,8 @@ static const struct {
 
 enum {
     MOST_ROWS   = 16,
-    MOST_PIECES = 420,  /* of a row, drawn whole */
+    MOST_PIECES = 320,  /* of a row, drawn whole */
+    END_PIECES  = 90,   /* of more than that, at each end */
     UNITS       = 10000 /* of a drawing's width */
 };
 
@@ -47,7 +48,7 @@ static int windows(const weft_report__drawing *d, window *w)
     int most = d->most_pieces;
     w[0]     = (window){0, d->total_s};
     if (most <= MOST_PIECES) return 1;
-    double part = d->total_s * MOST_PIECES / 2 / most;
+    double part = d->total_s * END_PIECES / most;
     w[0].to     = part;
     w[1]        = (window){d->total_s - part, d->total_s};
     return 2;
@@ -103,7 +104,7 @@ static void put_axis(const weft_report__drawing *d, const window *w, int n_windo
         double wide = w[i].to - w[i].from, step = pow(10, floor(log10(wide / 4)));
         while (wide / step > 5) step *= wide / step > 10 ? 5 : 2;
         weft_text_add(t, "<div style=\"flex:1 1 0\">");
-        for (double x = ceil(w[i].from / step) * step; x < w[i].to - 0.06 * wide;
+        for (double x = ceil(w[i].from / step) * step; x < w[i].to - 0.13 * wide;
              x += step) {
             double at = 100 * (x - w[i].from) / wide;
             if (i && at < 5) continue;
