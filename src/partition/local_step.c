@@ -120,6 +120,20 @@ typedef struct deal {
     run    *r;
 } deal;
 
+/* Positions of a unit that other cuts, repeated within it, leave here. */
+static int64_t left_of_unit(const local *k, const weft_layout *l, const weft_split *s)
+{
+    weft_layout inner = *l;
+    weft_shape  one   = {.n = s->dim + 1};
+    for (int d = 0; d < one.n; d++) one.d[d] = s->unit;
+    inner.n = 0;
+    for (int i = 0; i < l->n; i++)
+        if (l->split[i].dim == s->dim && l->split[i].period &&
+            s->unit % l->split[i].period == 0)
+            inner.split[inner.n++] = l->split[i];
+    return weft_layout_local(&inner, k->m, &one, k->o->place).d[s->dim];
+}
+
 /* l: the layout that the axis cuts. */
 static weft_status make_deal(local *k, const weft_layout *l, int axis, const weft_type *t,
                              deal *out)
@@ -141,7 +155,7 @@ static weft_status make_deal(local *k, const weft_layout *l, int axis, const wef
     out->r = WEFT_ARENA_ARRAY(k->tmp, run, out->n + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
     /* a cut that is repeated in each period deals out as many units at once */
-    out->unit = s->period ? s->unit * (out->total / s->period) : s->unit;
+    out->unit = s->period ? s->unit * (out->total / s->period) : left_of_unit(k, l, s);
     if (out->unit < 1) out->unit = 1;
     out->n = 0;
     for (int i = 0; i < out->parts; i++) {

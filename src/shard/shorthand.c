@@ -5,7 +5,8 @@
  *   tp    heads: traced back from the grouped factor of attention to the weights behind q, k and v;
  *         ffn: weights whose result's new factor a later product sums away;
  *         vocabulary: weights behind the logits, and tables of as many rows
- *   sp    what norms read, dimension 1, over tp    ep    the expert factor of grouped products
+ *   sp    what norms read, dimension 1, over tp    ep    the expert factor of grouped products, and dimension 0
+ *                                                        of the inputs where it divides
  *   zero  1: optimizer state, 2: sums of gradients too, 3: parameters at rest too; dimension 0 over dp, 1-d
  *         tensors at multiples of 256 */
 #include <ctype.h>
@@ -393,7 +394,19 @@ static weft_status mark_inputs(finder *x, int axis, int parts, int dim, const ch
     return WEFT_OK;
 }
 
-static weft_status mark_ep(finder *x, int axis)
+/* Ranks with different experts have different sequences of a micro-batch, too, where they divide. */
+static weft_status mark_sequences(finder *x, int axis, int parts)
+{
+    for (weft_vid v = 0; v < x->g->n_value; v++) {
+        const weft_graph_value *y = &x->g->value[v];
+        if (y->kind != WEFT_VALUE_INPUT || y->per_step || y->type.shape.n < 1) continue;
+        if (y->type.shape.d[0] % parts == 0)
+            WEFT_TRY(add_mark(x, v, 0, axis, WEFT_SPLIT_BLOCK, 1, 0, NULL));
+    }
+    return WEFT_OK;
+}
+
+static weft_status mark_ep(finder *x, int axis, int parts)
 {
     int n = 0;
     for (int i = 0; i < x->g->n_node; i++) {
@@ -408,7 +421,7 @@ static weft_status mark_ep(finder *x, int axis)
             }
     }
     if (!n) return WEFT_FAIL(WEFT_ERR_ARG, "ep: graph %s has no experts", x->g->name);
-    return WEFT_OK;
+    return mark_sequences(x, axis, parts);
 }
 
 static weft_status mark_zero_one(finder *x, weft_vid v, int axis, bool rest)
@@ -475,7 +488,7 @@ static weft_status mark_all(finder *x, const weft_shorthand *h)
         ep = find_axis(h, "ep");
     if (tp >= 0) WEFT_TRY(mark_tp(x, tp, h->axis[tp].size));
     if (h->sp) WEFT_TRY(mark_sp(x, tp));
-    if (ep >= 0) WEFT_TRY(mark_ep(x, ep));
+    if (ep >= 0) WEFT_TRY(mark_ep(x, ep, h->axis[ep].size));
     if (dp >= 0) WEFT_TRY(mark_inputs(x, dp, h->axis[dp].size, 0, "dp"));
     if (cp >= 0) WEFT_TRY(mark_inputs(x, cp, h->axis[cp].size, 1, "cp"));
     if (h->zero) WEFT_TRY(mark_zero(x, dp, h->zero));

@@ -33,6 +33,68 @@ static void mixtral(void **state)
     test_job_close(&j);
 }
 
+/* Several sequences a micro-batch: ranks along ep share them out where they divide (not in 3). */
+static void sequences_too(void **state)
+{
+    static const char *const words[] = {
+        "mesh=ep=2",
+        "mesh=ep=4",
+        "mesh=dp=2,ep=2 zero=1",
+        "mesh=ep=2 pp=2",
+        "mesh=ep=2,tp=2 sp=1",
+        "mesh=ep=2,cp=2",
+        "mesh=dp=2,ep=2 zero=3",
+        "mesh=ep=3",
+    };
+    test_job j;
+    (void)state;
+    for (int zero = 0; zero < 2; zero++) {
+        test_job_open(
+            &j, FAMILY("mixtral"),
+            (test_job_options){
+                .seq = 8, .n_micro = 4, .rows = 4, .zero = zero ? "gate.weight" : NULL});
+        test_result one = test_plan_one(&j, 2);
+        for (size_t i = 0; i < WEFT_COUNT(words); i++)
+            test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+        test_job_close(&j);
+    }
+    /* one sequence a rank, its positions over tp: 7 of them unevenly */
+    test_job_open(&j, FAMILY("mixtral"),
+                  (test_job_options){.seq = 7, .n_micro = 4, .rows = 2});
+    test_result one = test_plan_one(&j, 2);
+    test_plan_near(&j, &one, (test_plan){"mesh=ep=2,tp=2 sp=1", 2, 1, "1f1b"}, 1e-5);
+    test_plan_near(&j, &one, (test_plan){"mesh=ep=2,cp=2", 2, 1, "1f1b"}, 1e-5);
+    test_job_close(&j);
+}
+
+/* Attention of a place is over its own sequences. */
+static void own_sequences(void **state)
+{
+    test_job       j;
+    weft_shorthand h;
+    double         own[2] = {0};
+    (void)state;
+    test_job_open(&j, FAMILY("mixtral"),
+                  (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
+    for (int ep = 1; ep <= 2; ep++) {
+        weft_sharding *s = test_plan_shard(&j, ep == 1 ? "mesh=ep=1" : "mesh=ep=2", &h);
+        weft_local_options o = {.place = ep - 1};
+        weft_local        *l;
+        assert_ok(weft_partition_local(j.training.graph, s, &o, &l));
+        for (int i = 0; i < l->graph->n_node; i++) {
+            const weft_graph_node *x = &l->graph->node[i];
+            weft_type              in[16], out[8];
+            if (x->op != WEFT_OP_ATTENTION && x->op != WEFT_OP_ATTENTION_GRAD) continue;
+            weft_op_use u = weft_graph_use(l->graph, x, in, out);
+            own[ep - 1] += weft_op_flops(&u);
+        }
+        weft_local_destroy(l);
+        weft_sharding_destroy(s);
+    }
+    assert_true(own[0] > 0 && 2 * own[1] == own[0]);
+    test_job_close(&j);
+}
+
 /* Each place holds its share of the experts' weights, and nobody another's. */
 static void shares(void **state)
 {
@@ -79,8 +141,8 @@ static void all_to_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixtral),
-        cmocka_unit_test(shares),
+        cmocka_unit_test(mixtral),       cmocka_unit_test(sequences_too),
+        cmocka_unit_test(own_sequences), cmocka_unit_test(shares),
         cmocka_unit_test(all_to_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,8 @@ typedef struct rank {
 
 void test_job_open(test_job *j, const char *model, test_job_options o)
 {
-    weft_model_options mo = {.batch = 1, .seq = o.seq, .with_loss = true};
+    if (!o.rows) o.rows = 1;
+    weft_model_options mo = {.batch = o.rows, .seq = o.seq, .with_loss = true};
     weft_model        *m;
     *j = (test_job){.o = o};
     assert_ok(weft_model_load(model, &mo, &m));
@@ -157,7 +158,7 @@ static weft_status step(rank *k, int s)
     const weft_training *t    = &k->j->training;
     const weft_vid       in[] = {t->lr, t->step, t->inv_n};
     const float          to[] = {1e-3f, (float)(s + 1),
-                                 1.0f / (float)(k->j->o.n_micro * k->j->o.seq)};
+                                 1.0f / (float)(k->j->o.n_micro * k->j->o.rows * k->j->o.seq)};
     float               *x;
     for (int i = 0; i < 3; i++) {
         WEFT_TRY(scalar(k, in[i], &x));
@@ -175,8 +176,8 @@ static weft_status train(rank *k)
 {
     weft_exec_options o = {.n_thread    = k->n_thread,
                            .comm        = k->comm,
-                           .batch       = k->j->o.n_micro,
-                           .micro_batch = 1,
+                           .batch       = k->j->o.n_micro * k->j->o.rows,
+                           .micro_batch = k->j->o.rows,
                            .seed        = 1,
                            .read        = read_inputs,
                            .user        = k};

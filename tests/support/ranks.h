@@ -17,7 +17,7 @@ enum {
 };
 
 typedef struct test_job_options {
-    int         seq, n_micro; /* one sequence a micro-batch */
+    int         seq, n_micro, rows; /* rows: sequences a micro-batch, 0 is one */
     weft_dtype  dtype;
     const char *recompute, *optimizer; /* NULL: none, adamw */
     const char *zero; /* parameters with this in their names begin at 0; NULL: none */
