@@ -112,6 +112,10 @@ static weft_status place_rest(pricer *z)
             if (g->value[v].node < 0 && leaf[v] < 0 && !g->value[v].per_step)
                 leaf[v] = z->stage[i];
         }
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        weft_vid twin = g->value[v].kind == WEFT_VALUE_PARAM ? twin_of(z, v) : -1;
+        if (twin >= 0) leaf[v] = leaf[twin];
+    }
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
         int kept = -1; /* where the parameter or state that it is about is */
