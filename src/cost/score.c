@@ -253,7 +253,7 @@ static double optimizer_seconds(const weft_cost_table *t, const weft_cost_point 
 }
 
 typedef struct sums {
-    double slow_s, sum_s, dp_s, optimizer_s;
+    double slow_s, sum_s, dp_s, optimizer_s, most_param;
     stage  slow;
     int    slow_device;
 } sums;
@@ -262,8 +262,6 @@ typedef struct sums {
 static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s, int run,
                        int from, int n, const stalls *w, sums *z, weft_cost_score *out)
 {
-    bool sampled =
-        s == 0 || s + run == p->pp || p->kinds || (s <= p->pp / 2 && p->pp / 2 < s + run);
     int    kinds = p->kinds ? p->kinds[s] : 1;
     double worst = -1;
     for (int d = 0; d < t->n_device; d++) {
@@ -277,7 +275,9 @@ static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s
             z->slow        = x;
             z->slow_device = d;
         }
-        if (sampled) {
+        /* of devices alike those with more parameters wait longer */
+        if (p->kinds || x.n_param + x.n_expert > z->most_param) {
+            z->most_param  = x.n_param + x.n_expert;
             z->dp_s        = fmax(z->dp_s, replica_seconds(t, p, d, &x));
             z->optimizer_s = fmax(z->optimizer_s, optimizer_seconds(t, p, d, &x));
         }
@@ -388,13 +388,78 @@ void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
     }
 }
 
+double weft_cost_stage_over(const weft_cost_table *t, const weft_cost_point *p, int s,
+                            int from, int n)
+{
+    int             kinds = p->kinds ? p->kinds[s] : 1;
+    weft_cost_score out   = {.tightest = -1};
+    for (int d = 0; d < t->n_device; d++) {
+        if (!(kinds >> d & 1)) continue;
+        stage x = sum_stage(t, p, d, from, n, s);
+        add_memory(t, p, d, s, &x, &out);
+    }
+    return out.mem_bytes - out.mem_limit;
+}
+
+/* Messages of a micro-batch to the next stage and back, as far as they are waited for. */
+static double between(const weft_cost_table *t, const weft_cost_point *p)
+{
+    const weft_cost_variant *v   = &t->variant[p->variant];
+    weft_cost_group          g   = {p->pp, v->tp * v->cp * p->dp};
+    double                   p2p = 0, bytes;
+    if (p->pp < 2) return 0;
+    bytes = rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
+    if (t->engine.pp_whole > 0.5) bytes *= v->tp;
+    for (int d = 0; d < t->n_device; d++)
+        p2p = fmax(p2p, weft_cost_send_seconds(&t->fabric[d], g, bytes));
+    return p2p * 2 * t->engine.pp_exposed * p->chunks;
+}
+
+static double idle_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                           double slow_s, double sum_s, double p2p_s)
+{
+    const weft_cost_engine *e = &t->engine;
+    double pass_s = p->chunks * e->micro_s, ends = (p->pp - 1) * (p2p_s + pass_s);
+    double idle = e->bubble * (sum_s - slow_s + ends) / p->chunks;
+    return p->schedule == WEFT_COST_ZERO_BUBBLE ? idle / 3 : idle;
+}
+
+/* Of all stages the one with most parameters has at least the average, and what it waits for is not less. */
+double weft_cost_floor_param(const weft_cost_table *t, const weft_cost_point *p)
+{
+    const weft_cost_row *r   = rows(t, 0, p->variant);
+    stage                x   = {.fwd_s = 1e30, .bwd_s = 1e30};
+    double               out = INFINITY;
+    for (int i = 0; i < t->n_segment; i++) {
+        const weft_cost_row *k = &r[t->segment[i].layer_class];
+        x.n_param += t->segment[i].count * k->n_param;
+        x.n_expert += t->segment[i].count * k->n_expert_param;
+        x.n_layer += t->segment[i].count;
+    }
+    if (t->first >= 0) x.n_param += r[t->first].n_param;
+    if (t->last >= 0 && !(t->tied && p->pp == 1)) x.n_param += r[t->last].n_param;
+    x.n_param /= p->pp;
+    x.n_expert /= p->pp;
+    x.n_layer = p->zero < 3 ? 0 : x.n_layer / p->pp;
+    for (int d = 0; d < t->n_device; d++)
+        out = fmin(out, replica_seconds(t, p, d, &x) + optimizer_seconds(t, p, d, &x));
+    return out;
+}
+
+double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, double slow_s,
+                       double sum_s)
+{
+    double m = p->n_micro, p2p = between(t, p);
+    return m * (slow_s + p2p + p->chunks * t->engine.micro_s) + t->engine.step_s +
+           idle_seconds(t, p, slow_s, fmax(slow_s, sum_s), p2p);
+}
+
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out)
 {
-    const weft_cost_engine  *e = &t->engine;
-    const weft_cost_variant *v = &t->variant[p->variant];
-    sums                     z = {.slow_s = -1};
-    int                      n = 0, from = 0;
+    const weft_cost_engine *e = &t->engine;
+    sums                    z = {.slow_s = -1};
+    int                     n = 0, from = 0;
     *out = (weft_cost_score){.tightest = -1};
     for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
     stalls w = stalls_of(t, p);
@@ -404,18 +469,8 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
         add_stages(t, p, s, run, from, mine, &w, &z, out);
         from += run * mine;
     }
-    double m = p->n_micro, p2p = 0, pass_s = p->chunks * e->micro_s;
-    if (p->pp > 1) {
-        weft_cost_group g = {p->pp, v->tp * v->cp * p->dp};
-        double bytes      = rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
-        if (e->pp_whole > 0.5) bytes *= v->tp;
-        for (int d = 0; d < t->n_device; d++)
-            p2p = fmax(p2p, weft_cost_send_seconds(&t->fabric[d], g, bytes));
-        p2p *= 2 * e->pp_exposed * p->chunks;
-    }
-    double idle =
-        e->bubble * (z.sum_s - z.slow_s + (p->pp - 1) * (p2p + pass_s)) / p->chunks;
-    if (p->schedule == WEFT_COST_ZERO_BUBBLE) idle /= 3;
+    double m = p->n_micro, p2p = between(t, p), pass_s = p->chunks * e->micro_s;
+    double idle      = idle_seconds(t, p, z.slow_s, z.sum_s, p2p);
     out->compute_s   = m * (z.slow_s - z.slow.comm_s - z.slow.host_s - z.slow.again_s);
     out->comm_s      = m * z.slow.comm_s;
     out->host_s      = m * z.slow.host_s;

@@ -179,6 +179,17 @@ typedef struct weft_cost_stage {
 void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
                             weft_cost_stage *out);
 
+/* By how much a stage s of n layers from layer `from` on is too full (below 0: not); p's cut does not count. */
+double weft_cost_stage_over(const weft_cost_table *t, const weft_cost_point *p, int s,
+                            int from, int n);
+
+/* No score of p under any cut is below the sum of these where the slowest stage takes slow_s a micro-batch and all
+ * together sum_s at least.  The second: what gradients, weights and the optimizer take when no stage holds more than its
+ * share of the parameters and all that can hide is hidden; chunks and schedules do not change it. */
+double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, double slow_s,
+                       double sum_s);
+double weft_cost_floor_param(const weft_cost_table *t, const weft_cost_point *p);
+
 /* Layers of stage s when n are dealt as evenly as can be to pp stages: the ends get fewer. */
 int weft_cost_even_cut(int n, int pp, int s);
 

@@ -18,6 +18,8 @@ typedef struct cutter {
     uint16_t               cut[MAX_STAGE], most[MAX_STAGE];
     weft_cost_score        score;
     int64_t               *n_scored;
+    bool                   alike; /* all layers; then, by stage: */
+    double                 end_s[MAX_STAGE], one_s[MAX_STAGE];
 } cutter;
 
 /* The seconds of a row of class c on the slowest kind of stage s. */
@@ -42,11 +44,33 @@ static double end_seconds(const cutter *x, int s)
     return out;
 }
 
+/* What stages take, once and for all. */
+static void look_up(cutter *x)
+{
+    int pp   = x->p.pp;
+    x->alike = x->t->n_segment == 1;
+    for (int s = 0; s < pp && x->alike; s++) {
+        bool as_before =
+            s > 1 && s < pp - 1 && (!x->p.kinds || x->p.kinds[s] == x->p.kinds[s - 1]);
+        x->end_s[s] = as_before ? x->end_s[s - 1] : end_seconds(x, s);
+        x->one_s[s] =
+            as_before ? x->one_s[s - 1] : row_seconds(x, s, x->t->segment[0].layer_class);
+        if (!(x->one_s[s] > 0)) x->alike = false;
+    }
+}
+
 /* Stage s from layer `at` on: as many layers as T allows, `most` at the most; *used: what they take. */
 static int take(const cutter *x, int s, int at, int most, double T, double *used)
 {
     const weft_cost_table *t = x->t;
     int                    n = 0, end = 0;
+    if (x->alike) {
+        double fit = floor((T - x->end_s[s]) / x->one_s[s] + 1e-9);
+        n          = fit < 0 ? 0 : fit < most ? (int)fit : most;
+        if (n > x->n_layer - at) n = x->n_layer - at;
+        *used = x->end_s[s] + n * x->one_s[s];
+        return n;
+    }
     *used = end_seconds(x, s);
     for (int i = 0; i < t->n_segment && n < most; i++) {
         end += t->segment[i].count;
@@ -196,13 +220,32 @@ static void polish(cutter *x)
     }
 }
 
-static bool cut_any(cutter *x)
+/* What each stage has memory for: where layers are alike, a line through one layer and two.  False: not for all. */
+static bool find_most(cutter *x)
+{
+    int64_t sum = 0;
+    for (int s = 0; s < x->p.pp; s++) {
+        x->most[s] = (uint16_t)x->n_layer;
+        if (!x->alike || x->n_layer < 2) continue;
+        double one  = weft_cost_stage_over(x->t, &x->p, s, 0, 1);
+        double more = weft_cost_stage_over(x->t, &x->p, s, 0, 2) - one;
+        if (one > 0) return false;
+        if (more > 0 && 1 - one / more < x->n_layer)
+            x->most[s] = (uint16_t)(1 - one / more * (1 + 1e-12));
+        sum += x->most[s];
+    }
+    return !x->alike || sum >= x->n_layer;
+}
+
+/* Gives up where no cut that memory allows can take less than limit_s. */
+static bool cut_any(cutter *x, double sum_s, double limit_s)
 {
     double least = least_time(x);
-    for (int s = 0; s < x->p.pp; s++) x->most[s] = (uint16_t)x->n_layer;
+    if (!find_most(x)) return false;
     for (int round = 0; round < MAX_ROUND; round++) {
         double lo = least;
         if (!halve(x, &lo)) return false;
+        if (weft_cost_floor(x->t, &x->p, lo, sum_s) >= limit_s) return false;
         even_out(x);
         ask(x);
         if (fits(&x->score) || !tighten(x)) break;
@@ -212,7 +255,8 @@ static bool cut_any(cutter *x)
 }
 
 bool weft_search__cut(const weft_cost_table *t, const weft_cost_point *p, int n_layer,
-                      uint16_t *cut, weft_cost_score *score, int64_t *n_scored)
+                      double sum_s, double limit_s, uint16_t *cut, weft_cost_score *score,
+                      int64_t *n_scored)
 {
     cutter x;
     if (p->pp < 2 || p->pp > MAX_STAGE) return false;
@@ -220,7 +264,8 @@ bool weft_search__cut(const weft_cost_table *t, const weft_cost_point *p, int n_
     x.p        = *p;
     x.n_layer  = n_layer;
     x.n_scored = n_scored;
-    if (!cut_any(&x)) return false;
+    look_up(&x);
+    if (!cut_any(&x, sum_s, limit_s)) return false;
     memcpy(cut, x.cut, sizeof(*cut) * (size_t)p->pp);
     *score = x.score;
     return true;
@@ -415,6 +460,7 @@ double weft_search__fast_cut(const weft_cost_table *t, const weft_cost_point *p,
     x.t       = t;
     x.p       = *p;
     x.n_layer = n_layer;
+    x.alike   = false;
     if (p->pp < 2 || p->pp > MAX_STAGE) return 0;
     if (t->n_segment != 1) return unlike(&x, rule, even_s, cut);
     find_types(&x, &k);

@@ -48,6 +48,8 @@ typedef struct search {
         int     count;
     } type[MAX_TYPE];
     int    ep, sp, micro; /* of the variant at hand */
+    double sum_s;         /* of it: all layers of a micro-batch, at least */
+    double param_s;       /* of it with zero at hand: all about parameters, at least */
     double least_full; /* memory over its limit, the least of the points asked for last */
     bool   by_time;    /* cut[] is of the variant at hand, and better than an even one */
 } search;
@@ -87,9 +89,15 @@ static double finest(const search *z, int pp)
     return fmax(most, fmin(chunked(z, pp), z->s.t.engine.max_chunks));
 }
 
+/* What a plan has to be below. */
+static double beat(const search *z)
+{
+    return z->p->exhaustive || z->n_best < z->max_best ? INFINITY : z->limit_s;
+}
+
 static bool hopeless(const search *z, double bound_s)
 {
-    return !z->p->exhaustive && z->n_best == z->max_best && bound_s >= z->limit_s;
+    return bound_s >= beat(z);
 }
 
 /* speed: of all its stages together. */
@@ -378,7 +386,8 @@ static void score_point(search *z, weft_cost_point *p, double least_s)
         fit = ask(z, p, NULL, least_s, &s);
         if (!fit) some_again(z, p, &s, least_s);
     }
-    if (z->p->model.limits.cuts != WEFT_CUT_ANY ||
+    if (z->p->model.limits.cuts != WEFT_CUT_ANY) return;
+    if (z->s.t.n_segment > 1 &&
         s.mem_bytes > (p->pp <= WEFT_SEARCH__FEW ? 2 : 1.3) * s.mem_limit)
         return;
     /* Too full, or layers of several kinds: cut as the score says.  Of few stages also where another cut may win more
@@ -387,7 +396,9 @@ static void score_point(search *z, weft_cost_point *p, double least_s)
     if (p->pp <= WEFT_SEARCH__FEW) hope -= (s.dp_s + s.optimizer_s) * uneven(z, p);
     if (fit && z->s.t.n_segment == 1 && p->pp > WEFT_SEARCH__FEW) return;
     if (hopeless(z, hope)) return;
-    if (!weft_search__cut(&z->s.t, p, z->s.n_layer, z->spare, &s, &z->n_scored)) return;
+    if (!weft_search__cut(&z->s.t, p, z->s.n_layer, z->sum_s, beat(z) - z->param_s,
+                          z->spare, &s, &z->n_scored))
+        return;
     p->cut = z->spare;
     consider(z, p, &s);
     if (s.mem_bytes <= s.mem_limit) relaxed(z, p, &s, least_s);
@@ -402,8 +413,11 @@ static void schedules(search *z, weft_cost_point *p, double least_s)
         /* GPipe is 1F1B with more memory; of a single stage all are the same */
         if (pin < 0 && (k == WEFT_COST_GPIPE || (p->pp == 1 && k))) continue;
         if (k && p->chunks > 1) continue;
-        p->schedule = (weft_cost_schedule)k;
-        score_point(z, p, least_s);
+        p->schedule    = (weft_cost_schedule)k;
+        double floor_s = weft_cost_floor(&z->s.t, p, least_s, z->sum_s);
+        if (hopeless(z, floor_s)) continue;
+        if (z->param_s < 0) z->param_s = weft_cost_floor_param(&z->s.t, p);
+        if (!hopeless(z, floor_s + z->param_s)) score_point(z, p, least_s);
     }
 }
 
@@ -436,6 +450,7 @@ static void zeros(search *z, weft_cost_point *p, double least_s)
         if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;
         if (pin < 0 && zero && p->dp * v->cp < 2) continue;
         p->zero       = zero;
+        z->param_s    = -1;
         z->least_full = INFINITY;
         chunks(z, p, least_s);
         /* Less sharding takes more memory, but for zero 3, which holds a layer's weights twice. */
@@ -493,10 +508,13 @@ static void variant(search *z, const group *g, int ep, int sp, int micro)
                              .chunks  = 1,
                              .n_micro = m,
                              .kinds   = one ? NULL : z->kinds};
-        double          least = least_stage(z, g, v), sum = one ? s->whole_s[v] : 0;
-        if (hopeless(z, bound(z, g, m, least, sum))) continue;
+        double          least = least_stage(z, g, v);
+        z->sum_s              = s->whole_s[v];
+        for (int d = 1; d < s->t.n_device; d++)
+            z->sum_s = fmin(z->sum_s, s->whole_s[d * s->t.n_variant + v]);
+        if (hopeless(z, bound(z, g, m, least, z->sum_s))) continue;
         least = cut_by_time(z, g, &p);
-        if (hopeless(z, bound(z, g, m, least, sum))) continue;
+        if (hopeless(z, bound(z, g, m, least, z->sum_s))) continue;
         zeros(z, &p, least);
     }
 }

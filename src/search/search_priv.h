@@ -54,10 +54,11 @@ int weft_search__stages(const weft_search__space *s, const weft_search__order *o
 double weft_search__fast_cut(const weft_cost_table *t, const weft_cost_point *p,
                              int n_layer, weft_search_cuts rule, double *even_s,
                              uint16_t *cut);
-/* Cuts any layers by time, and so that as far as it goes all stages fit; score is of the result.  False: no such cut.
- * *n_scored counts. */
+/* Cuts any layers by time, and so that as far as it goes all stages fit; score is of the result.  False: no such cut
+ * takes less than limit_s, all layers of a micro-batch taking sum_s at least.  *n_scored counts. */
 bool weft_search__cut(const weft_cost_table *t, const weft_cost_point *p, int n_layer,
-                      uint16_t *cut, weft_cost_score *score, int64_t *n_scored);
+                      double sum_s, double limit_s, uint16_t *cut, weft_cost_score *score,
+                      int64_t *n_scored);
 
 /* Does anything fit? */
 bool weft_search__any(const weft_search_problem *p);
