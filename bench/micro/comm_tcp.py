@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Collectives between two hosts over TCP: weft beside Open MPI and MPICH, in turn.
+"""Collectives between hosts over TCP: weft beside Open MPI and MPICH, in turn.
 
-    bench/micro/comm_tcp.py [--build build] [--rounds 3] [--seconds 0.3] [--max-bytes N] [--busy] [--out FILE]
+    bench/micro/comm_tcp.py [--build build] [--ranks 2,4] [--rounds 3] [--seconds 0.3] [--max-bytes N] [--busy] [--out FILE]
 
-The hosts are network namespaces joined by a veth pair (root), one rank on each; --busy runs everybody at
+The hosts are network namespaces (root), one rank on each: two are joined by a veth pair, more by a bridge; --busy runs everybody at
 nice -20, for a machine that others use (real-time priority would starve the thread by which MPICH's UCX connects).
 Every peer is told to use TCP: Open MPI its own (ob1, btl tcp), MPICH the libfabric or UCX it was built with (FI_PROVIDER=tcp, UCX_TLS=tcp).  Medians over calls, then over rounds.
 """
@@ -20,8 +20,8 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SIZES = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
-NS = [f'wb{os.getpid()}a', f'wb{os.getpid()}b']
-DEVICE = [f'wba{os.getpid() % 10000}', f'wbb{os.getpid() % 10000}']
+NS, DEVICE = [], []  # one of each for every host
+HUB = f'wbh{os.getpid()}'
 NET = '10.179.7'
 port = 25000
 
@@ -30,14 +30,32 @@ def sh(cmd):
     subprocess.run(cmd, shell=True, check=True)
 
 
-def cable():
-    v = DEVICE
-    for n in NS:
-        sh(f'ip netns add {n}')
-    sh(f'ip link add {v[0]} type veth peer name {v[1]}')
-    for i, n in enumerate(NS):
-        sh(f'ip link set {v[i]} netns {n}; ip -n {n} addr add {NET}.{i + 1}/24 dev {v[i]};'
-           f'ip -n {n} link set lo up; ip -n {n} link set {v[i]} up')
+def cable(n):
+    pid = os.getpid()
+    NS[:] = [f'wb{n}x{i}-{pid}' for i in range(n)]
+    DEVICE[:] = [f'wb{n}x{i}-{pid % 100000}' for i in range(n)]
+    for x in NS:
+        sh(f'ip netns add {x}')
+    if n == 2:
+        sh(f'ip link add {DEVICE[0]} type veth peer name {DEVICE[1]}')
+    else:
+        sh(f'ip netns add {HUB}; ip -n {HUB} link add hub type bridge; ip -n {HUB} link set hub up')
+        for d in DEVICE:
+            sh(f'ip link add {d} type veth peer name p{d}; ip link set p{d} netns {HUB};'
+               f'ip -n {HUB} link set p{d} master hub; ip -n {HUB} link set p{d} up')
+    for i, x in enumerate(NS):
+        sh(f'ip link set {DEVICE[i]} netns {x}; ip -n {x} addr add {NET}.{i + 1}/24 dev {DEVICE[i]};'
+           f'ip -n {x} link set lo up; ip -n {x} link set {DEVICE[i]} up')
+
+
+def unplug():
+    for x in NS + ([HUB] if len(NS) > 2 else []):
+        subprocess.run(['ip', 'netns', 'del', x])
+    NS[:] = []
+
+
+def core(r):
+    return str(r % os.cpu_count())
 
 
 def lines(text):
@@ -49,10 +67,10 @@ def weft(exe, pre):
         global port
         port += 1
         ps = []
-        for r in (0, 1):
-            env = dict(os.environ, WEFT_RANK=str(r), WEFT_WORLD_SIZE='2', WEFT_LOCAL_RANK='0', WEFT_LOCAL_WORLD_SIZE='1',
-                       WEFT_RDZV=f'{NET}.1:{port}')
-            ps.append(subprocess.Popen(['ip', 'netns', 'exec', NS[r], *pre, 'taskset', '-c', str(r), exe, str(size), str(s)],
+        for r in range(len(NS)):
+            env = dict(os.environ, WEFT_RANK=str(r), WEFT_WORLD_SIZE=str(len(NS)), WEFT_LOCAL_RANK='0',
+                       WEFT_LOCAL_WORLD_SIZE='1', WEFT_RDZV=f'{NET}.1:{port}')
+            ps.append(subprocess.Popen(['ip', 'netns', 'exec', NS[r], *pre, 'taskset', '-c', core(r), exe, str(size), str(s)],
                                        env=env, stdout=subprocess.PIPE, text=True))
         out = [p.communicate(timeout=120)[0] for p in ps]
         return lines(out[0]) if not any(p.returncode for p in ps) else None
@@ -67,19 +85,23 @@ def mpi(name, where, pre):
     exe, agent, pin = (os.path.join(where, f'{x}_{name}') for x in ('comm', 'agent', 'pin'))
     subprocess.run([cc, '-O2', os.path.join(HERE, 'comm_mpi.c'), '-o', exe], check=True)
     with open(agent, 'w') as f:
-        # options and the host's name come first; hydra names both hosts, ORTE only the other
-        f.write('#!/bin/sh\nns=%s\nwhile :; do case $1 in -*) shift;; %s.1) ns=%s; shift; break;; *) shift; break;; '
-                'esac; done\nexec ip netns exec $ns sh -c "$*"\n' % (NS[1], NET, NS[0]))
+        # options and the host's name come first
+        each = ' '.join(f'{NET}.{i + 1}) ns={x}; shift; break;;' for i, x in enumerate(NS))
+        f.write('#!/bin/sh\nwhile :; do case $1 in -*) shift;; %s *) exit 1;; esac; done\n'
+                'exec ip netns exec $ns sh -c "$*"\n' % each)
     with open(pin, 'w') as f:
-        f.write('#!/bin/sh\nr=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\nexec %s taskset -c $r %s "$@"\n' % (' '.join(pre), exe))
+        f.write('#!/bin/sh\nr=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\nexec %s taskset -c $((r %% %d)) %s "$@"\n' %
+                (' '.join(pre), os.cpu_count(), exe))
     os.chmod(agent, 0o755)
     os.chmod(pin, 0o755)
+    n, hosts = str(len(NS)), ','.join(f'{NET}.{i + 1}' for i in range(len(NS)))
     if name == 'openmpi':
-        cmd = [run, '--allow-run-as-root', '--bind-to', 'none', '-n', '2', '-H', f'{NET}.1,{NET}.2', '--mca',
+        cmd = [run, '--allow-run-as-root', '--bind-to', 'none', '-n', n, '-H', hosts, '--mca',
                'plm_rsh_agent', agent, '--mca', 'oob_tcp_if_include', f'{NET}.0/24', '--mca', 'btl_tcp_if_include',
-               f'{NET}.0/24', '--mca', 'pml', 'ob1', '--mca', 'btl', 'tcp,self']
+               f'{NET}.0/24', '--mca', 'pml', 'ob1', '--mca', 'btl', 'tcp,self',
+               *(['--mca', 'mpi_yield_when_idle', '1'] if len(NS) > os.cpu_count() else [])]
     else:
-        cmd = [run, '-iface', DEVICE[0], '-launcher', 'ssh', '-launcher-exec', agent, '-hosts', f'{NET}.1,{NET}.2', '-n', '2']
+        cmd = [run, '-iface', DEVICE[0], '-launcher', 'ssh', '-launcher-exec', agent, '-hosts', hosts, '-n', n]
     env = dict(os.environ, FI_PROVIDER='tcp', UCX_TLS='tcp,self')
 
     def f(size, s):
@@ -95,9 +117,36 @@ def mpi(name, where, pre):
     return f
 
 
+def measure(a, pre, where):
+    """Rows of the table for the hosts that are there."""
+    exe, table = os.path.join(where, 'comm_tcp'), []
+    subprocess.run(['cc', '-O2', '-D_GNU_SOURCE', f'-I{ROOT}/include', f'-I{ROOT}/src',
+                    os.path.join(HERE, 'comm_tcp.c'), f'{a.build}/libweft.a', '-lm', '-lpthread', '-ldl', '-o', exe],
+                   check=True)
+    who = {'weft': weft(exe, pre), 'openmpi': mpi('openmpi', where, pre), 'mpich': mpi('mpich', where, pre)}
+    for size in (s for s in SIZES if a.min_bytes <= s <= a.max_bytes):
+        got = {}
+        for _ in range(a.rounds):
+            for name, f in who.items():
+                for r in (f and f(size, a.seconds)) or []:
+                    got.setdefault((r['op'], name), []).append((r['median_us'], r['best_us']))
+        for op in sorted({k[0] for k in got}):
+            med = {k[1]: statistics.median(m for m, _ in v) for k, v in got.items() if k[0] == op}
+            rest = [v for k, v in med.items() if k != 'weft']
+            ratio = f'{min(rest) / med["weft"]:.2f}' if rest and 'weft' in med else ''
+            for name, m in med.items():
+                best = min(b for _, b in got[op, name])
+                table.append([len(NS), op, size, name, f'{m:.2f}', f'{best:.2f}', f'{size / m * 1e-3:.3f}', ratio])
+                print(f'{len(NS)} ranks {op:15} {size:>10} {name:8} median {m:>11.1f} us  best {best:>11.1f} us '
+                      f'{size / m * 1e-3:7.3f} GB/s')
+            print(f'{len(NS)} ranks {op:15} {size:>10} the fastest MPI takes {ratio} of our time', flush=True)
+    return table
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument('--build', default='build')
+    p.add_argument('--ranks', default='2')
     p.add_argument('--rounds', type=int, default=3)
     p.add_argument('--seconds', type=float, default=0.3)
     p.add_argument('--min-bytes', type=int, default=0)
@@ -105,34 +154,14 @@ def main():
     p.add_argument('--busy', action='store_true')
     p.add_argument('--out')
     a = p.parse_args()
-    pre = ['nice', '-n', '-20'] if a.busy else []
     table = []
-    cable()
-    try:
-        with tempfile.TemporaryDirectory() as where:
-            exe = os.path.join(where, 'comm_tcp')
-            subprocess.run(['cc', '-O2', '-D_GNU_SOURCE', f'-I{ROOT}/include', f'-I{ROOT}/src',
-                            os.path.join(HERE, 'comm_tcp.c'), f'{a.build}/libweft.a', '-lm', '-lpthread', '-ldl', '-o', exe],
-                           check=True)
-            who = {'weft': weft(exe, pre), 'openmpi': mpi('openmpi', where, pre), 'mpich': mpi('mpich', where, pre)}
-            for size in (s for s in SIZES if a.min_bytes <= s <= a.max_bytes):
-                got = {}
-                for _ in range(a.rounds):
-                    for name, f in who.items():
-                        for r in (f and f(size, a.seconds)) or []:
-                            got.setdefault((r['op'], name), []).append((r['median_us'], r['best_us']))
-                for op in sorted({k[0] for k in got}):
-                    med = {k[1]: statistics.median(m for m, _ in v) for k, v in got.items() if k[0] == op}
-                    rest = [v for k, v in med.items() if k != 'weft']
-                    ratio = f'{min(rest) / med["weft"]:.2f}' if rest and 'weft' in med else ''
-                    for name, m in med.items():
-                        best = min(b for _, b in got[op, name])
-                        table.append([2, op, size, name, f'{m:.2f}', f'{best:.2f}', f'{size / m * 1e-3:.3f}', ratio])
-                        print(f'{op:15} {size:>10} {name:8} median {m:>11.1f} us  best {best:>11.1f} us {size / m * 1e-3:7.3f} GB/s')
-                    print(f'{op:15} {size:>10} the fastest MPI takes {ratio} of our time', flush=True)
-    finally:
-        for n in NS:
-            subprocess.run(['ip', 'netns', 'del', n])
+    for n in map(int, a.ranks.split(',')):
+        try:
+            cable(n)
+            with tempfile.TemporaryDirectory() as where:
+                table += measure(a, ['nice', '-n', '-20'] if a.busy else [], where)
+        finally:
+            unplug()
     if a.out:
         os.makedirs(os.path.dirname(a.out) or '.', exist_ok=True)
         with open(a.out, 'w', newline='') as f:

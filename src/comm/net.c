@@ -91,6 +91,9 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
 {
     double      spin_until = 0;
     net_outcome o          = NET_DONE;
+    /* who makes us wait may need this very core, and then will again */
+    unsigned n_idle = 0, patience = e->yields ? 32 : 256;
+    bool     patient = true;
     e->n_wait++;
     while (!done(arg)) {
         if (over(e)) {
@@ -99,6 +102,7 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
         }
         if (weft_comm__net_pump(e)) {
             spin_until = 0;
+            n_idle     = 0;
             if (e->n_wait > 1) wake_callers(e);
             continue;
         }
@@ -111,13 +115,16 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
         if (now >= spin_until) {
             doze(e, deadline);
             spin_until = 0;
-        } else if (e->n_want) {
+        } else if (e->n_want || ++n_idle >= patience) {
+            patient = n_idle < patience;
+            n_idle  = 0;
             pthread_mutex_unlock(&e->lock);
             sched_yield();
             pthread_mutex_lock(&e->lock);
         }
     }
     e->n_wait--;
+    e->yields = !patient;
     return o;
 }
 

@@ -35,6 +35,10 @@ typedef struct call {
     int64_t          size; /* of an element */
     uint32_t         what;
     double           deadline;
+    /* a copy that waits until something is under way */
+    void       *copy_to;
+    const void *copy_from;
+    int64_t     copy_bytes;
 } call;
 
 static void free_group(void *group)
@@ -174,11 +178,20 @@ static void start(call *k, leg *l)
     weft_comm__net_start(e, port, l->flow);
 }
 
+static void copy_meanwhile(call *k)
+{
+    if (!k->copy_bytes) return;
+    weft_comm__net_pump(k->e);
+    memmove(k->copy_to, k->copy_from, (size_t)k->copy_bytes);
+    k->copy_bytes = 0;
+}
+
 static weft_status run_legs(call *k, leg *l, int n)
 {
     net_port *port = k->g->port;
     goal      want = {l, n};
     for (int i = 0; i < n; i++) start(k, &l[i]);
+    copy_meanwhile(k);
     port->waits_on = k->g->rank[l->from >= 0 ? l->from : l->to];
     net_outcome o  = weft_comm__net_wait(k->e, exchanged, &want, k->deadline);
     for (int i = n - 1; i >= 0; i--) {
@@ -445,8 +458,8 @@ static weft_status add_to_mine(call *k, const char *in, char *out, range r)
                                .length     = begin(&r, me + 1) * k->size - at});
 }
 
-/* Slice i of out from position i; own is there. */
-static weft_status gather(call *k, char *out, range r)
+/* Slice i of out from position i; the own is at `own`. */
+static weft_status gather(call *k, const char *own, char *out, range r)
 {
     weft_comm_group *g  = k->g;
     int64_t          at = begin(&r, g->me) * k->size;
@@ -454,7 +467,7 @@ static weft_status gather(call *k, char *out, range r)
         int to, from;
         round_of(g, i, &to, &from);
         int64_t get = begin(&r, from) * k->size;
-        WEFT_TRY(exchange(k, 1u << 16 | (uint32_t)i, to, out + at,
+        WEFT_TRY(exchange(k, 1u << 16 | (uint32_t)i, to, own,
                           begin(&r, g->me + 1) * k->size - at, from,
                           into(out + get, begin(&r, from + 1) * k->size - get)));
     }
@@ -480,7 +493,7 @@ static weft_status all_reduce(call *k, const char *in, char *out, int64_t count)
     if (tree) return halve_and_double(k, in, out, all);
     /* out may be in: only the own slice is written, which the others have been sent none of */
     WEFT_TRY(add_at_owner(k, in, out + begin(&all, g->me) * k->size, all));
-    return gather(k, out, all);
+    return gather(k, out + begin(&all, g->me) * k->size, out, all);
 }
 
 /* Shares lie in the order in which halving deals them out. */
@@ -507,12 +520,16 @@ static weft_status all_gather(call *k, const char *in, char *out, range all)
     weft_comm_group *g  = k->g;
     int64_t          at = begin(&all, g->me) * k->size,
             own         = begin(&all, g->me + 1) * k->size - at;
-    if (own && out + at != in) memmove(out + at, in, (size_t)own);
-    if (!power_of_two(g->n)) return gather(k, out, all);
+    if (own && out + at != in) {
+        k->copy_to    = out + at;
+        k->copy_from  = in;
+        k->copy_bytes = own;
+    }
+    if (!power_of_two(g->n)) return gather(k, in, out, all);
     for (int bit = 1, step = 0; bit < g->n; bit *= 2, step++) {
         int     lo = g->me & ~(bit - 1), other = lo ^ bit;
         int64_t give = begin(&all, lo) * k->size, get = begin(&all, other) * k->size;
-        WEFT_TRY(exchange(k, (uint32_t)step, g->me ^ bit, out + give,
+        WEFT_TRY(exchange(k, (uint32_t)step, g->me ^ bit, bit == 1 ? in : out + give,
                           begin(&all, lo + bit) * k->size - give, g->me ^ bit,
                           into(out + get, begin(&all, other + bit) * k->size - get)));
     }
@@ -523,7 +540,9 @@ static weft_status all_to_all(call *k, const char *in, char *out, int64_t count)
 {
     weft_comm_group *g     = k->g;
     int64_t          share = count / g->n * k->size;
-    if (share) memcpy(out + g->me * share, in + g->me * share, (size_t)share);
+    k->copy_to             = out + g->me * share;
+    k->copy_from           = in + g->me * share;
+    k->copy_bytes          = share;
     for (int i = 1; i < g->n; i++) {
         int to, from;
         round_of(g, i, &to, &from);
@@ -609,6 +628,13 @@ static weft_status begin_call(call *k, weft_comm *c, weft_comm_group *g,
     return WEFT_OK;
 }
 
+static weft_status end_call(call *k, weft_status st)
+{
+    if (st == WEFT_OK) copy_meanwhile(k); /* nothing was sent */
+    weft_comm__net_leave(k->e);
+    return st;
+}
+
 weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count)
@@ -616,8 +642,7 @@ weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
     call k;
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     weft_status st = run(&k, in, out, count);
-    weft_comm__net_leave(g->e);
-    return st;
+    return end_call(&k, st);
 }
 
 weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
@@ -630,8 +655,7 @@ weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_ki
     weft_status st = kind == WEFT_COMM_ALL_GATHER ? all_gather(&k, in, out, r)
                      : g->n == 2                  ? add_to_mine(&k, in, out, r)
                                                   : add_at_owner(&k, in, out, r);
-    weft_comm__net_leave(g->e);
-    return st;
+    return end_call(&k, st);
 }
 
 weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
@@ -646,7 +670,6 @@ weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     char       *to = all ? (char *)out + begin(&r, g->me) * k.size : out;
     weft_status st = add_terms(&k, in, to, r, l);
-    if (st == WEFT_OK && all) st = gather(&k, out, r);
-    weft_comm__net_leave(g->e);
-    return st;
+    if (st == WEFT_OK && all) st = gather(&k, to, out, r);
+    return end_call(&k, st);
 }

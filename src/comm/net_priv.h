@@ -189,6 +189,7 @@ typedef struct net_end {
     bool            broken;    /* some peer is */
     uint64_t        n_call;    /* operations begun */
     double          spin_s;    /* before sleeping */
+    bool            yields;    /* who spins gives way soon: the last had to */
     int64_t         n_refused; /* messages that were not ours */
     net_peer       *peer;
     net_port       *port[NET_BUCKET];

@@ -18,10 +18,10 @@
 #include "comm/net_tcp.h"
 
 enum {
-    PIECE     = 256 << 10,
-    READ_MOST = 512 << 10, /* of one connection before others have their turn */
-    AHEAD     = 8 << 10,   /* read with a head */
-    ADD_BYTES = 64 << 10,
+    PIECE     = 512 << 10,
+    READ_MOST = 1024 << 10, /* of one connection before others have their turn */
+    AHEAD     = 8 << 10,    /* read with a head */
+    ADD_BYTES = 256 << 10,
     MAX_EVENT = 32,
     MAX_IOV   = 8,
     FEW       = 4,  /* connections that are simply tried */
