@@ -152,6 +152,10 @@ void        weft_cluster_destroy(weft_cluster *c);
 weft_status weft_cluster_change(const weft_cluster *c, const char *event,
                                 weft_cluster **out);
 
+/* Devices of c as 0, 1, ... of a new cluster, in this order; neighbours of one node stay in one. */
+weft_status weft_cluster_pick(const weft_cluster *c, const int *device, int n,
+                              weft_cluster **out);
+
 /* Kinds, counts, link classes; and every number and health.  A plan must match the first. */
 uint64_t weft_cluster_hash_shape(const weft_cluster *c);
 uint64_t weft_cluster_hash_constants(const weft_cluster *c);

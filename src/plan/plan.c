@@ -120,6 +120,15 @@ static weft_status check_marks(const weft_plan *p)
     return WEFT_OK;
 }
 
+static weft_status check_devices(const weft_plan *p)
+{
+    const weft_plan_machines *m = &p->machines;
+    if (m->n_device && m->n_device != weft_plan_world(p))
+        return WEFT_FAIL(WEFT_ERR_ARG, "devices has %d numbers for %d ranks", m->n_device,
+                         weft_plan_world(p));
+    return WEFT_OK;
+}
+
 weft_status weft_plan_verify(const weft_plan *p)
 {
     if (p->pp < 1 || p->pp > 1 << 16 || p->chunks < 1 || p->chunks > 1 << 16)
@@ -139,7 +148,7 @@ weft_status weft_plan_verify(const weft_plan *p)
     if (p->predicted.n_mem && p->predicted.n_mem != weft_plan_world(p))
         return WEFT_FAIL(WEFT_ERR_ARG, "predicted.mem_bytes has %d numbers for %d ranks",
                          p->predicted.n_mem, weft_plan_world(p));
-    return WEFT_OK;
+    return check_devices(p);
 }
 
 bool weft_plan_equal(const weft_plan *a, const weft_plan *b)
@@ -187,6 +196,24 @@ weft_status weft_plan_check(const weft_plan *p, const char *where,
             "%s is a plan of another build: kernels '%s' there, '%s' here; without its "
             "line \"kernels\" any build takes it",
             where, o->kernels, want->kernels);
+    return WEFT_OK;
+}
+
+weft_status weft_plan_check_machines(const weft_plan *p, const char *where,
+                                     const weft_plan_machines *have, bool *warn)
+{
+    const weft_plan_machines *m = &p->machines;
+    *warn                       = false;
+    if (weft_plan_world(p) > have->n_device)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s is a plan for %d ranks, but %s has %d devices",
+                         where, weft_plan_world(p), have->name, have->n_device);
+    if (!m->name) return WEFT_OK;
+    if (m->shape != have->shape)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s is a plan for other machines: %s there, %s here; weft plan "
+                         "makes one for these",
+                         where, m->name, have->name);
+    *warn = m->constants != have->constants;
     return WEFT_OK;
 }
 

@@ -27,11 +27,32 @@ typedef struct weft_plan_of {
     int64_t     batch, seq, micro_batch, lanes;
 } weft_plan_of;
 
+/* The machines it was made for.  A run refuses another shape; other constants are worth a word. */
+typedef struct weft_plan_machines {
+    const char *name;      /* for messages: "2 x (8 x a100-80g)"; NULL: nothing is said */
+    uint64_t    shape;     /* weft_cluster_hash_shape() */
+    uint64_t    constants; /* weft_cluster_hash_constants() */
+    int         n_device;  /* 0: rank r has device r; else the number of ranks */
+    int        *device;
+} weft_plan_machines;
+
+/* A step of the busiest rank, second by second. */
+typedef struct weft_plan_time {
+    double compute_s, update_s;
+    double comm_s; /* sums and gathers that compute waits for */
+    double idle_s; /* waiting for others: the pipeline's filling, messages */
+} weft_plan_time;
+
 /* What is expected of it; nothing here decides a program. */
 typedef struct weft_plan_predicted {
-    double   step_s; /* 0: not known */
-    int      n_mem;  /* 0, or the number of ranks */
-    int64_t *mem_bytes;
+    double         step_s;           /* 0: not known */
+    double         step_lo, step_hi; /* of 90 %; 0: not known */
+    double         bound_s; /* no plan that was looked at is below; 0: not known */
+    weft_plan_time time;    /* all 0: not known */
+    int            n_mem;   /* 0, or the number of ranks */
+    int64_t       *mem_bytes;
+    int            n_other; /* plans that lost */
+    const char   **other;   /* each with the reason, in words */
 } weft_plan_predicted;
 
 typedef struct weft_plan {
@@ -52,6 +73,7 @@ typedef struct weft_plan {
                         bucket_bytes; /* gradient sums run beside the backward pass in buckets of so many; 0: behind it */
     int                 n_mark;
     weft_mark          *mark; /* by name */
+    weft_plan_machines  machines;
     weft_plan_predicted predicted;
 } weft_plan;
 
@@ -71,6 +93,11 @@ int weft_plan_lane_ranks(const weft_plan *p); /* the lane axis' size; 1 without 
 /* Is it for this?  want.kernels NULL is not compared.  WEFT_ERR_ARG names what differs; where: the file. */
 weft_status weft_plan_check(const weft_plan *p, const char *where,
                             const weft_plan_of *want, int world);
+
+/* Is it for these machines?  have: what is here, n_device how many.  WEFT_ERR_ARG names what differs; *warn: other
+ * constants than it was made with.  A plan that names no machines is for all. */
+weft_status weft_plan_check_machines(const weft_plan *p, const char *where,
+                                     const weft_plan_machines *have, bool *warn);
 
 /* From a job's short words. */
 typedef struct weft_plan_words {

@@ -116,20 +116,55 @@ out:
     return st;
 }
 
+static void put_machines(const weft_plan_machines *m, weft_text *t)
+{
+    if (!m->name) return;
+    weft_text_add(t, ",\n  \"cluster\": {\"name\": ");
+    weft_text_put_quoted(t, m->name);
+    weft_text_add(t, ", \"shape\": \"%016llx\", \"constants\": \"%016llx\"}",
+                  (unsigned long long)m->shape, (unsigned long long)m->constants);
+    if (!m->n_device) return;
+    weft_text_add(t, ",\n  \"devices\": [");
+    for (int i = 0; i < m->n_device; i++)
+        weft_text_add(t, i ? ", %d" : "%d", m->device[i]);
+    weft_text_add(t, "]");
+}
+
+static void put_double(weft_text *t, const char **glue, const char *key, double x)
+{
+    if (!(x > 0)) return;
+    weft_text_add(t, "%s\"%s\": ", *glue, key);
+    weft_text_put_double(t, x);
+    *glue = ", ";
+}
+
 static void put_predicted(const weft_plan_predicted *x, weft_text *t)
 {
-    const char *glue = "";
+    const char *glue = "", *in = "";
     if (!(x->step_s > 0) && !x->n_mem) return;
     weft_text_add(t, ",\n  \"predicted\": {");
-    if (x->step_s > 0) {
-        weft_text_add(t, "\"step_s\": ");
-        weft_text_put_double(t, x->step_s);
-        glue = ", ";
+    put_double(t, &glue, "step_s", x->step_s);
+    put_double(t, &glue, "step_lo", x->step_lo);
+    put_double(t, &glue, "step_hi", x->step_hi);
+    put_double(t, &glue, "bound_s", x->bound_s);
+    if (x->step_s > 0 && x->time.compute_s > 0) {
+        weft_text_add(t, ",\n    \"time\": {");
+        put_double(t, &in, "compute_s", x->time.compute_s);
+        put_double(t, &in, "update_s", x->time.update_s);
+        put_double(t, &in, "comm_s", x->time.comm_s);
+        put_double(t, &in, "idle_s", x->time.idle_s);
+        weft_text_add(t, "}");
+        glue = ",\n    ";
     }
     for (int i = 0; i < x->n_mem; i++)
         weft_text_add(t, "%s%s%lld", i ? ", " : glue, i ? "" : "\"mem_bytes\": [",
                       (long long)x->mem_bytes[i]);
-    weft_text_add(t, x->n_mem ? "]}" : "}");
+    if (x->n_mem) weft_text_add(t, "]");
+    for (int i = 0; i < x->n_other; i++) {
+        weft_text_add(t, i ? ",\n      " : ",\n    \"runners_up\": [\n      ");
+        weft_text_put_quoted(t, x->other[i]);
+    }
+    weft_text_add(t, x->n_other ? "]}" : "}");
 }
 
 weft_status weft_plan_print(const weft_plan *p, weft_text *t)
@@ -137,6 +172,7 @@ weft_status weft_plan_print(const weft_plan *p, weft_text *t)
     put_of(p, t);
     put_stages(p, t);
     WEFT_TRY(put_marks(p, t));
+    put_machines(&p->machines, t);
     put_predicted(&p->predicted, t);
     weft_text_add(t, "\n}\n");
     return weft_text_status(t);
@@ -203,17 +239,24 @@ static weft_status check_keys(const reader *r, const weft_node *m, const char *c
     return weft_doc_check_keys(r->d, m, key, n);
 }
 
+static weft_status get_hash(const reader *r, const weft_node *map, const char *key,
+                            uint64_t *out)
+{
+    const char *hash;
+    char       *end;
+    WEFT_TRY(get_word(r, map, key, &hash));
+    *out = strtoull(hash, &end, 16);
+    if (strlen(hash) != 16 || *end || strspn(hash, "0123456789abcdef") != 16)
+        return bad(r, weft_node_get(map, key), "expected 16 hexadecimal digits");
+    return WEFT_OK;
+}
+
 static weft_status read_of(const reader *r, const weft_node *root)
 {
     weft_plan_of    *o = &r->p->of;
-    const char      *hash;
-    char            *end;
     const weft_node *k = weft_node_get(root, "kernels");
     WEFT_TRY(get_word(r, root, "model", &o->model));
-    WEFT_TRY(get_word(r, root, "graph", &hash));
-    o->graph_hash = strtoull(hash, &end, 16);
-    if (strlen(hash) != 16 || *end || strspn(hash, "0123456789abcdef") != 16)
-        return bad(r, weft_node_get(root, "graph"), "expected 16 hexadecimal digits");
+    WEFT_TRY(get_hash(r, root, "graph", &o->graph_hash));
     if (k) WEFT_TRY(get_word(r, root, "kernels", &o->kernels));
     WEFT_TRY(get_int(r, root, "batch", 1, 1 << 24, &o->batch));
     WEFT_TRY(get_int(r, root, "seq", 1, 1 << 24, &o->seq));
@@ -346,17 +389,81 @@ out:
     return st;
 }
 
+static weft_status read_machines(const reader *r, const weft_node *root)
+{
+    static const char *const key[] = {"name", "shape", "constants"};
+    weft_plan_machines      *m     = &r->p->machines;
+    weft_status              st    = WEFT_OK;
+    const weft_node         *map   = weft_node_get(root, "cluster");
+    if (!map) return WEFT_OK;
+    WEFT_TRY(check_keys(r, map, key, 3));
+    WEFT_TRY(get_word(r, map, "name", &m->name));
+    WEFT_TRY(get_hash(r, map, "shape", &m->shape));
+    WEFT_TRY(get_hash(r, map, "constants", &m->constants));
+    if (!weft_node_get(root, "devices")) return WEFT_OK;
+    const weft_node *list = get(r, root, "devices", WEFT_NODE_LIST, &st);
+    if (!list) return st;
+    m->device = WEFT_ARENA_ARRAY(r->p->arena, int, list->u.list.n + 1);
+    WEFT_TRY(weft_arena_status(r->p->arena));
+    for (int i = 0; i < list->u.list.n; i++) {
+        const weft_node *n = list->u.list.node[i];
+        if (n->kind != WEFT_NODE_INT || n->u.i < 0 || n->u.i > 1 << 24)
+            return bad(r, n, "expected a device's number");
+        m->device[m->n_device++] = (int)n->u.i;
+    }
+    return WEFT_OK;
+}
+
+static weft_status get_seconds(const reader *r, const weft_node *map, const char *key,
+                               double *out)
+{
+    WEFT_TRY(weft_doc_get_double(r->d, map, key, out));
+    return *out >= 0 && *out < 1e18 ? WEFT_OK
+                                    : bad(r, weft_node_get(map, key), "expected seconds");
+}
+
+static weft_status read_time(const reader *r, const weft_node *m, weft_plan_time *x)
+{
+    static const char *const key[] = {"compute_s", "update_s", "comm_s", "idle_s"};
+    if (!m) return WEFT_OK;
+    WEFT_TRY(check_keys(r, m, key, 4));
+    WEFT_TRY(get_seconds(r, m, "compute_s", &x->compute_s));
+    WEFT_TRY(get_seconds(r, m, "update_s", &x->update_s));
+    WEFT_TRY(get_seconds(r, m, "comm_s", &x->comm_s));
+    return get_seconds(r, m, "idle_s", &x->idle_s);
+}
+
+static weft_status read_others(const reader *r, const weft_node *m,
+                               weft_plan_predicted *x)
+{
+    weft_status      st   = WEFT_OK;
+    const weft_node *list = get(r, m, "runners_up", WEFT_NODE_LIST, &st);
+    if (!list) return st;
+    x->other = WEFT_ARENA_ARRAY(r->p->arena, const char *, list->u.list.n + 1);
+    WEFT_TRY(weft_arena_status(r->p->arena));
+    for (int i = 0; i < list->u.list.n; i++) {
+        const weft_node *n = list->u.list.node[i];
+        if (n->kind != WEFT_NODE_STRING) return bad(r, n, "expected a text");
+        x->other[x->n_other++] = weft_arena_strdup(r->p->arena, n->u.s);
+    }
+    return weft_arena_status(r->p->arena);
+}
+
 static weft_status read_predicted(const reader *r, const weft_node *root)
 {
-    static const char *const key[] = {"step_s", "mem_bytes"};
+    static const char *const key[] = {"step_s", "step_lo",   "step_hi",   "bound_s",
+                                      "time",   "mem_bytes", "runners_up"};
     weft_plan_predicted     *x     = &r->p->predicted;
     weft_status              st    = WEFT_OK;
     const weft_node         *m     = weft_node_get(root, "predicted");
     if (!m) return WEFT_OK;
-    WEFT_TRY(check_keys(r, m, key, 2));
-    WEFT_TRY(weft_doc_get_double(r->d, m, "step_s", &x->step_s));
-    if (!(x->step_s >= 0 && x->step_s < 1e18))
-        return bad(r, m, "step_s: expected seconds");
+    WEFT_TRY(check_keys(r, m, key, (int)WEFT_COUNT(key)));
+    WEFT_TRY(get_seconds(r, m, "step_s", &x->step_s));
+    WEFT_TRY(get_seconds(r, m, "step_lo", &x->step_lo));
+    WEFT_TRY(get_seconds(r, m, "step_hi", &x->step_hi));
+    WEFT_TRY(get_seconds(r, m, "bound_s", &x->bound_s));
+    WEFT_TRY(read_time(r, weft_node_get(m, "time"), &x->time));
+    if (weft_node_get(m, "runners_up")) WEFT_TRY(read_others(r, m, x));
     if (!weft_node_get(m, "mem_bytes")) return WEFT_OK;
     const weft_node *list = get(r, m, "mem_bytes", WEFT_NODE_LIST, &st);
     if (!list) return st;
@@ -373,10 +480,10 @@ static weft_status read_predicted(const reader *r, const weft_node *root)
 static weft_status read_plan(const reader *r)
 {
     static const char *const key[] = {
-        "weft_plan", "model",       "graph",  "kernels",   "batch",
-        "seq",       "micro_batch", "lanes",  "mesh",      "lane_axis",
-        "schedule",  "chunks",      "stages", "zero",      "sp",
-        "ring",      "recompute",   "marks",  "predicted", "bucket_bytes"};
+        "weft_plan",   "model",        "graph",   "kernels",   "batch",     "seq",
+        "micro_batch", "lanes",        "mesh",    "lane_axis", "schedule",  "chunks",
+        "stages",      "zero",         "sp",      "ring",      "recompute", "marks",
+        "predicted",   "bucket_bytes", "cluster", "devices"};
     const weft_node *root    = weft_doc_root(r->d);
     int64_t          version = 0, zero = 0;
     weft_status      st = WEFT_OK;
@@ -407,6 +514,7 @@ static weft_status read_plan(const reader *r)
             get_int(r, root, "bucket_bytes", 0, (int64_t)1 << 50, &r->p->bucket_bytes));
     WEFT_TRY(get_word(r, root, "recompute", &r->p->recompute));
     WEFT_TRY(read_marks(r, root));
+    WEFT_TRY(read_machines(r, root));
     return read_predicted(r, root);
 }
 

@@ -8,7 +8,7 @@
 
 void weft_search_open(weft_search_pins *p)
 {
-    *p = (weft_search_pins){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
+    *p = (weft_search_pins){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
 }
 
 typedef struct key {

@@ -143,6 +143,7 @@ static weft_status list_depths(search *z, int tp, int cp, int dp, int order)
     if (have < most) most = have;
     for (int pp = 1; pp <= most; pp++) {
         speed += speed_of(z, S, z->kinds[pp - 1]);
+        if (z->p->pins.world > 0 && z->p->pins.world != S * pp) continue;
         if (pin >= 0 && pin != pp) continue;
         if (z->p->model.limits.cuts == WEFT_CUT_EQUAL && s->n_layer % pp) continue;
         WEFT_TRY(add_group(z, tp, cp, pp, dp, order, speed));

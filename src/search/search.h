@@ -97,8 +97,9 @@ weft_status weft_search_transformer(const weft_config *c, const weft_cost_consta
 /* -1: open. */
 typedef struct weft_search_pins {
     int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule,
-        recompute_layers; /* of a stage */
-    const uint16_t *cut;  /* pp numbers; NULL: open */
+        recompute_layers;  /* of a stage */
+    int             world; /* devices in all */
+    const uint16_t *cut;   /* pp numbers; NULL: open */
 } weft_search_pins;
 
 void weft_search_open(weft_search_pins *p);

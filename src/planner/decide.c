@@ -1,0 +1,302 @@
+/* Search, check, search again with less memory where what was found did not hold, decide.
+ *
+ * The search knows memory by rows, the check by the programs' slabs.  Where none of the best holds, the next search is
+ * told that devices have as much less memory as the closest of them was too large by; where the search finds
+ * nothing at all, it may have counted too much, and is told of more.  Only what was checked is returned. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "estimate/estimate.h"
+#include "estimate/hardware.h"
+#include "planner/planner_priv.h"
+
+enum {
+    MAX_ROUND = 10
+};
+
+typedef struct trial {
+    double      memory;       /* of what there is, that the search is told of */
+    const char *nothing;      /* what the search said when it found nothing that fits */
+    int         n_best;       /* candidates that it is asked for */
+    weft_planner_tried *best; /* that fits */
+    weft_plan          *plan;
+} trial;
+
+/* ---- candidates ---- */
+
+static weft_status same_choice(const weft_search_choice *x, const weft_search_choice *y,
+                               bool *same)
+{
+    weft_text a = {0}, b = {0};
+    weft_search_print_choice(x, &a);
+    weft_search_print_choice(y, &b);
+    *same = a.s && b.s && !strcmp(a.s, b.s) &&
+            !memcmp(x->point.kinds, y->point.kinds, (size_t)x->point.pp);
+    weft_status st = weft_text_status(&a);
+    weft_text_fini(&a);
+    weft_text_fini(&b);
+    return st;
+}
+
+static weft_status was_tried(const weft_planner_answer *a, const weft_search_choice *x,
+                             bool *yes)
+{
+    *yes = false;
+    for (int i = 0; i < a->n_tried && !*yes; i++)
+        WEFT_TRY(same_choice(&a->tried[i]->choice, x, yes));
+    return WEFT_OK;
+}
+
+static weft_status add_tried(weft_planner_answer *a, const weft_search_choice *x,
+                             weft_planner_tried **out)
+{
+    size_t n = (size_t)x->point.pp;
+    if (a->n_tried == a->cap_tried)
+        WEFT_TRY(weft_arena_grow(a->arena, (void **)&a->tried, &a->cap_tried,
+                                 a->n_tried + 1, sizeof *a->tried));
+    weft_planner_tried *t = WEFT_ARENA_NEW(a->arena, weft_planner_tried);
+    if (!t) return weft_arena_status(a->arena);
+    *t = (weft_planner_tried){.choice = *x, .end = WEFT_PLANNER_UNTRIED, .why = ""};
+    t->choice.point.cut = weft_arena_memdup(a->arena, x->point.cut, n * sizeof(uint16_t));
+    t->choice.point.kinds  = weft_arena_memdup(a->arena, x->point.kinds, n);
+    t->choice.why          = weft_arena_strdup(a->arena, x->why);
+    a->tried[a->n_tried++] = *out = t;
+    return weft_arena_status(a->arena);
+}
+
+static weft_status try_one(const weft_planner_ask *q, weft_planner_answer *a,
+                           const weft_search_choice *x, trial *z)
+{
+    weft_planner_tried *t;
+    weft_plan          *plan;
+    bool                again;
+    WEFT_TRY(was_tried(a, x, &again));
+    if (again) return WEFT_OK;
+    WEFT_TRY(add_tried(a, x, &t));
+    WEFT_TRY(weft_planner__check(q, a, t, &plan));
+    if (plan && (!z->best || t->step_s < z->best->step_s)) {
+        weft_plan_destroy(z->plan);
+        z->best = t;
+        z->plan = plan;
+    } else {
+        weft_plan_destroy(plan);
+    }
+    return WEFT_OK;
+}
+
+/* ---- rounds ---- */
+
+/* Devices as the search is told of them. */
+static void tell_memory(const weft_planner_answer *a, const weft_search_machines *all,
+                        double memory)
+{
+    weft_search_machines *m = (weft_search_machines *)a->problem.machines;
+    for (int i = 0; i < m->n; i++)
+        m->kind[i].device.mem_bytes =
+            (int64_t)(memory * (double)all->kind[i].device.mem_bytes);
+}
+
+/* What to tell the next search after one of which nothing held. */
+static void next_round(const weft_planner_answer *a, int first, trial *z)
+{
+    double close = 0;
+    for (int i = first; i < a->n_tried; i++)
+        if (a->tried[i]->end == WEFT_PLANNER_TOO_FULL) {
+            double x = (double)a->tried[i]->mem_limit / (double)a->tried[i]->mem_bytes;
+            if (x > close) close = x;
+        }
+    if (close > 0)
+        z->memory *= close * 0.99 < 0.95 ? close * 0.99 : 0.95;
+    else
+        z->n_best *= 2; /* none of them can be made: look further down */
+}
+
+/* Nothing found, by rows: once more with a little more memory than there is, in case they count too much. */
+static weft_status find_more(weft_planner_answer *a, trial *z, bool *end)
+{
+    *end = z->nothing || a->n_tried;
+    if (*end) return WEFT_OK;
+    z->nothing = weft_arena_strdup(a->arena, weft_error_text());
+    z->memory *= 1.5;
+    return weft_arena_status(a->arena);
+}
+
+static weft_status look(const weft_planner_ask *q, weft_planner_answer *a, trial *z,
+                        bool *end)
+{
+    weft_search_result *r;
+    int                 first = a->n_tried;
+    a->problem.n_best         = z->n_best;
+    weft_status st            = weft_search_run(&a->problem, &r);
+    *end                      = st != WEFT_OK;
+    if (st == WEFT_ERR_NOFIT) return find_more(a, z, end);
+    WEFT_TRY(st);
+    if (a->search) {
+        double bound = fmin(a->bound_s, r->bound_s);
+        weft_search_destroy(a->search);
+        a->bound_s = bound;
+    } else {
+        a->bound_s = r->bound_s;
+    }
+    a->search = r;
+    for (int i = 0; i < r->n; i++) WEFT_TRY(try_one(q, a, &r->choice[i], z));
+    *end = z->best != NULL || z->nothing;
+    if (!*end) next_round(a, first, z);
+    if (first == a->n_tried && z->n_best > 64) *end = true;
+    return WEFT_OK;
+}
+
+static weft_status search_and_check(const weft_planner_ask *q, weft_planner_answer *a,
+                                    trial *z)
+{
+    weft_search_machines all = a->machines;
+    weft_status          st  = WEFT_OK;
+    bool                 end = false;
+    while (!end && a->n_round < MAX_ROUND && st == WEFT_OK) {
+        tell_memory(a, &all, z->memory);
+        a->n_round++;
+        st = look(q, a, z, &end);
+    }
+    tell_memory(a, &all, 1);
+    return st;
+}
+
+/* ---- the answer ---- */
+
+static int rank_of(const weft_planner_tried *t)
+{
+    return t->end == WEFT_PLANNER_FITS ? 0 : t->end == WEFT_PLANNER_TOO_FULL ? 1 : 2;
+}
+
+static int by_outcome(const void *a, const void *b)
+{
+    const weft_planner_tried *x = *(weft_planner_tried *const *)a,
+                             *y = *(weft_planner_tried *const *)b;
+    if (rank_of(x) != rank_of(y)) return rank_of(x) - rank_of(y);
+    if (x->step_s != y->step_s) return x->step_s < y->step_s ? -1 : 1;
+    return x->number - y->number;
+}
+
+static weft_status tell_others(weft_planner_answer *a)
+{
+    weft_plan_predicted *p    = &a->plan->predicted;
+    weft_text            t    = {0};
+    weft_arena          *into = a->plan->arena;
+    p->other                  = WEFT_ARENA_ARRAY(into, const char *, a->n_tried);
+    WEFT_TRY(weft_arena_status(into));
+    for (int i = 1; i < a->n_tried; i++) {
+        t.n = 0;
+        weft_search_print_choice(&a->tried[i]->choice, &t);
+        weft_text_add(&t, ": %s", a->tried[i]->why);
+        p->other[p->n_other++] = weft_arena_strdup(into, t.s ? t.s : "");
+    }
+    weft_status st = weft_text_status(&t);
+    weft_text_fini(&t);
+    return st == WEFT_OK ? weft_arena_status(into) : st;
+}
+
+static weft_status conclude(weft_planner_answer *a, trial *z)
+{
+    a->plan    = z->plan;
+    a->checked = true;
+    z->plan    = NULL;
+    for (int i = 0; i < a->n_tried; i++) a->tried[i]->number = i;
+    qsort(a->tried, (size_t)a->n_tried, sizeof *a->tried, by_outcome);
+    for (int i = 1; i < a->n_tried; i++)
+        WEFT_TRY(weft_planner__why(a, a->tried[0], a->tried[i]));
+    a->step_s = a->tried[0]->step_s;
+    weft_estimate_interval(&a->problem.model.shape.engine, a->step_s, a->machines.known,
+                           0, &a->lo, &a->hi);
+    a->plan->predicted.step_lo = a->lo;
+    a->plan->predicted.step_hi = a->hi;
+    if (a->bound_s <= a->step_s) a->plan->predicted.bound_s = a->bound_s;
+    WEFT_TRY(retell(a));
+    return tell_others(a);
+}
+
+/* The search's answer in our order and words: those that hold. */
+static weft_status retell(weft_planner_answer *a)
+{
+    weft_search_result *r = a->search;
+    r->n                  = 0;
+    r->choice             = WEFT_ARENA_ARRAY(r->arena, weft_search_choice, a->n_tried);
+    WEFT_TRY(weft_arena_status(r->arena));
+    for (int i = 0; i < a->n_tried; i++) {
+        if (a->tried[i]->end != WEFT_PLANNER_FITS) continue;
+        r->choice[r->n]       = a->tried[i]->choice;
+        r->choice[r->n++].why = a->tried[i]->why;
+    }
+    r->bound_s = fmin(a->bound_s, r->choice[0].score.step_s);
+    r->gap     = r->choice[0].score.step_s / r->bound_s - 1;
+    return WEFT_OK;
+}
+
+/* The search's word, for other engines and for those in a hurry. */
+static weft_status take_word(const weft_planner_ask *q, weft_planner_answer *a)
+{
+    weft_compile_spec   s;
+    weft_planner_tried *t;
+    WEFT_TRY(weft_search_run(&a->problem, &a->search));
+    for (int i = 0; i < a->search->n; i++) {
+        WEFT_TRY(add_tried(a, &a->search->choice[i], &t));
+        t->why = t->choice.why;
+    }
+    const weft_search_choice *x = &a->tried[0]->choice;
+    a->bound_s                  = a->search->bound_s;
+    a->step_s                   = x->score.step_s;
+    a->lo                       = x->lo;
+    a->hi                       = x->hi;
+    if (!q->with_plan) return WEFT_OK;
+    WEFT_TRY(weft_planner__make(q, a, x, &s, &a->plan));
+    WEFT_TRY(weft_planner_name_machines(q->cluster, a->plan->arena, &a->plan->machines));
+    a->plan->machines.n_device = 0;
+    a->plan->predicted.step_s  = a->step_s;
+    a->plan->predicted.step_lo = a->lo;
+    a->plan->predicted.step_hi = a->hi;
+    a->plan->predicted.bound_s = a->bound_s;
+    return tell_others(a);
+}
+
+static weft_status decide(const weft_planner_ask *q, weft_planner_answer *a)
+{
+    trial       z = {.memory = 1, .n_best = q->n_best > 0 ? q->n_best : 5};
+    weft_status st;
+    WEFT_TRY(weft_planner__open(q, a));
+    if (q->fast || !weft_planner__is_ours(q)) return take_word(q, a);
+    st = search_and_check(q, a, &z);
+    if (st == WEFT_OK && !z.best)
+        st = z.nothing ? WEFT_FAIL(WEFT_ERR_NOFIT, "%s", z.nothing)
+                       : weft_planner__nofit(a);
+    if (st == WEFT_OK) st = conclude(a, &z);
+    weft_plan_destroy(z.plan);
+    return st;
+}
+
+weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out)
+{
+    weft_arena *arena = NULL;
+    WEFT_TRY(weft_arena_create(&arena));
+    weft_planner_answer *a = WEFT_ARENA_NEW(arena, weft_planner_answer);
+    if (!a) {
+        weft_arena_destroy(arena);
+        return WEFT_FAIL(WEFT_ERR_MEM, "no memory to plan in");
+    }
+    a->arena       = arena;
+    weft_status st = decide(q, a);
+    if (st == WEFT_OK)
+        *out = a;
+    else
+        weft_planner_destroy(a);
+    return st;
+}
+
+void weft_planner_destroy(weft_planner_answer *a)
+{
+    if (!a) return;
+    weft_plan_destroy(a->plan);
+    weft_search_destroy(a->search);
+    weft_hardware_destroy(a->hardware);
+    weft_cost_constants_destroy(a->constants);
+    weft_arena_destroy(a->arena);
+}

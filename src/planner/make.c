@@ -1,0 +1,59 @@
+/* A choice of the search as a plan that our engine runs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "planner/planner_priv.h"
+
+static weft_status shorthand_of(const weft_search_choice *x, weft_shorthand *h)
+{
+    const weft_cost_variant *v = &x->variant;
+    char                     text[256];
+    int                      dp = x->point.dp, n = 0;
+    if (v->ep > 1 && dp % v->ep)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "experts lie beside replicas: ep=%d does not divide dp=%d",
+                         v->ep, dp);
+    n = snprintf(text, sizeof text, "mesh=dp=%d", dp / v->ep);
+    if (v->ep > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",ep=%d", v->ep);
+    if (v->cp > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",cp=%d", v->cp);
+    if (v->tp > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",tp=%d", v->tp);
+    snprintf(text + n, sizeof text - (size_t)n, " pp=%d zero=%d sp=%d", x->point.pp,
+             x->point.zero, v->sp);
+    return weft_shorthand_parse(text, h);
+}
+
+/* Lanes for every replica, else as many as there are micro-batches, up to 8. */
+static int64_t lanes_of(const weft_search_choice *x)
+{
+    int64_t n = 1, dp = x->point.dp / x->variant.ep,
+            micro = (int64_t)dp * x->point.n_micro;
+    while (n < dp || (n < 8 && n * 2 <= micro)) n *= 2;
+    return n;
+}
+
+weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_answer *a,
+                               const weft_search_choice *x, weft_compile_spec *s,
+                               weft_plan **out)
+{
+    static const char *const again[]    = {"none", "selective", "full"};
+    static const char *const schedule[] = {"1f1b", "gpipe", "zb-h1"};
+    const weft_cost_point   *p          = &x->point;
+    weft_shorthand           h;
+    int                      n_stage = p->pp * p->chunks;
+    int                     *layers  = WEFT_ARENA_ARRAY(a->arena, int, n_stage);
+    WEFT_TRY(weft_arena_status(a->arena));
+    for (int i = 0; i < n_stage; i++) layers[i] = weft_search_chunk_layers(x, i);
+    WEFT_TRY(shorthand_of(x, &h));
+    *s             = q->spec;
+    s->seq         = a->config.seq;
+    s->micro_batch = x->variant.micro_batch;
+    s->recompute   = again[x->variant.recompute];
+    s->dtype       = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
+    s->plan        = NULL;
+    s->kept        = NULL;
+    s->rank        = 0;
+    if (!s->lanes) s->lanes = lanes_of(x);
+    return weft_compile_plan_layers(s, &h,
+                                    p->chunks > 1 ? "interleaved" : schedule[p->schedule],
+                                    p->chunks, p->pp > 1 ? layers : NULL, 0, out);
+}

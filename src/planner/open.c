@@ -1,0 +1,156 @@
+/* What a search needs, out of a question: machines, sizes, rows. */
+#include <string.h>
+
+#include "engine/engine.h"
+#include "planner/planner_priv.h"
+
+enum {
+    PROCESSOR_BYTES = 64 << 20 /* kernels' scratch, messages, the program itself: below 40
+                                * MiB in every run of the tests */
+};
+
+static const char *engine_of(const weft_planner_ask *q)
+{
+    return q->engine ? q->engine : "weft";
+}
+
+bool weft_planner__is_ours(const weft_planner_ask *q)
+{
+    return !strcmp(engine_of(q), "weft");
+}
+
+/* The name that the engine's constants stand under. */
+static const char *framework_of(const weft_planner_ask *q)
+{
+    const char *e = engine_of(q);
+    return !strcmp(e, "megatron")    ? "Megatron-Core"
+           : !strcmp(e, "deepspeed") ? "DeepSpeed"
+                                     : e;
+}
+
+/* What all of the devices do of 16 bits, else 32. */
+static const char *usual_precision(const weft_search_machines *m)
+{
+    const char *out = "bf16";
+    for (int i = 0; i < m->n; i++) {
+        bool bf16 = false, f16 = false;
+        for (int r = 0; r < m->kind[i].device.n_rate; r++) {
+            bf16 = bf16 || !strcmp(m->kind[i].rate[r].dtype, "bf16");
+            f16  = f16 || !strcmp(m->kind[i].rate[r].dtype, "f16");
+        }
+        if (!bf16 && f16 && strcmp(out, "fp32")) out = "fp16";
+        if (!bf16 && !f16) out = "fp32";
+    }
+    return out;
+}
+
+/* Processors run their own instructions: there is no host that issues them. */
+static bool is_processor(const weft_device_kind *d)
+{
+    return !strncmp(d->name, "cpu", 3);
+}
+
+static bool all_processors(const weft_search_machines *m)
+{
+    for (int i = 0; i < m->n; i++)
+        if (!is_processor(&m->kind[i].device)) return false;
+    return true;
+}
+
+int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
+                                   const weft_planner_answer *a,
+                                   const weft_device_kind    *d)
+{
+    weft_cost_engine usual;
+    if (q->engine_bytes > 0) return q->engine_bytes;
+    if (is_processor(d)) return PROCESSOR_BYTES;
+    weft_cost_constants_engine(a->constants, "weft", &usual);
+    return (int64_t)usual.mem_fixed;
+}
+
+/* Our own engine plans its memory: nothing is spare, and what is beside it is known. */
+static void know_ourselves(const weft_planner_ask *q, weft_planner_answer *a)
+{
+    weft_cost_engine *e    = &a->problem.model.shape.engine;
+    int64_t           most = 0;
+    for (int i = 0; i < a->machines.n; i++) {
+        int64_t x = weft_planner__engine_bytes(q, a, &a->machines.kind[i].device);
+        if (x > most) most = x;
+    }
+    e->mem_fixed = (double)most;
+    e->mem_spare = 1;
+    e->mem_limit = 1;
+    if (!all_processors(&a->machines)) return;
+    e->host_op_s = e->host_coll_s = e->host_moe_s = e->micro_s = e->step_s = 0;
+    e->tp_exposed = e->dp_exposed = e->dp_exposed_pp = e->zero_exposed = 1;
+}
+
+static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
+{
+    static const char *const again[] = {"none", "selective", "full"};
+    *p                               = q->pins;
+    if (q->world > 0) p->world = q->world;
+    if (q->spec.micro_batch > 0) {
+        if (p->micro_batch > 0 && p->micro_batch != q->spec.micro_batch)
+            return WEFT_FAIL(WEFT_ERR_ARG, "micro_batch=%d, but the job says %lld",
+                             p->micro_batch, (long long)q->spec.micro_batch);
+        p->micro_batch = (int)q->spec.micro_batch;
+    }
+    for (int i = 0; i < 3 && q->spec.recompute; i++)
+        if (!strcmp(q->spec.recompute, again[i])) p->recompute = i;
+    return WEFT_OK;
+}
+
+weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a)
+{
+    weft_search_limits l  = weft_search_limits_of(engine_of(q));
+    weft_model        *m  = NULL;
+    weft_config       *c  = &a->config;
+    weft_status        st = WEFT_OK;
+    weft_engine_open(c);
+    WEFT_TRY(weft_cost_constants_create(&a->constants));
+    WEFT_TRY(weft_search_machines_of(q->cluster, a->constants, a->arena, &a->machines));
+    WEFT_TRY(weft_engine_cluster(q->cluster, a->arena, c, &a->hardware));
+    WEFT_TRY(weft_model_load(
+        q->spec.model,
+        &(weft_model_options){.batch = 1, .seq = q->spec.seq, .with_loss = true}, &m));
+    WEFT_GO(weft_engine_model(m, a->arena, c));
+    a->flops        = weft_model_flops(m);
+    c->seq          = (int)m->seq;
+    c->global_batch = (int)q->spec.batch;
+    c->framework    = framework_of(q);
+    c->precision    = q->precision    ? q->precision
+                      : q->spec.dtype ? q->spec.dtype
+                                      : usual_precision(&a->machines);
+    if (!strcmp(engine_of(q), "torchtitan"))
+        c->features = "compile"; /* as it is emitted */
+    c->tp = c->pp = c->cp = 1;
+    WEFT_GO(weft_config_complete("plan", c));
+    a->problem = (weft_search_problem){.machines = &a->machines,
+                                       .batch    = (int)q->spec.batch,
+                                       .n_best   = q->n_best > 0 ? q->n_best : 5};
+    WEFT_GO(set_pins(q, &a->problem.pins));
+    WEFT_GO(weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
+    if (weft_planner__is_ours(q)) know_ourselves(q, a);
+out:
+    weft_model_destroy(m);
+    return st;
+}
+
+weft_status weft_planner_name_machines(const weft_cluster *c, weft_arena *a,
+                                       weft_plan_machines *out)
+{
+    weft_text t = {0};
+    for (int i = 0; i < c->n_node; i++) {
+        const weft_host_kind *k = &c->node[i];
+        weft_text_add(&t, "%s%d x (%d x %s)", i ? " + " : "", k->count, k->n_device,
+                      c->device[k->device].name);
+    }
+    *out           = (weft_plan_machines){.name      = weft_arena_strdup(a, t.s ? t.s : ""),
+                                          .shape     = weft_cluster_hash_shape(c),
+                                          .constants = weft_cluster_hash_constants(c),
+                                          .n_device  = weft_cluster_usable(c)};
+    weft_status st = weft_text_status(&t);
+    weft_text_fini(&t);
+    return st == WEFT_OK ? weft_arena_status(a) : st;
+}

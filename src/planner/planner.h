@@ -1,0 +1,97 @@
+/* The planner proper: the best candidates of a search become plans, are partitioned class by class, checked for the
+ * exact memory of their programs and simulated; the fastest that fits is the answer.
+ *
+ *     weft_planner_ask     ask = {.spec = weft_compile_spec_default("gpt2", 64, 1024), .cluster = c};
+ *     weft_planner_answer *a;
+ *     ask.spec.micro_batch = ask.spec.lanes = 0;         to be chosen
+ *     weft_search_open(&ask.pins);
+ *     WEFT_TRY(weft_planner_decide(&ask, &a));
+ *     weft_plan_print(a->plan, &text);                   what `weft run plan=FILE` takes
+ *     weft_planner_destroy(a);
+ *
+ * (1) A plan that was checked fits: on every rank the slabs of its program and what the engine needs beside them are
+ *     at most the memory of its device.
+ * (2) The same question gives the same answer. */
+#ifndef WEFT_PLANNER_PLANNER_H
+#define WEFT_PLANNER_PLANNER_H
+
+#include "compile/compile.h"
+#include "estimate/row.h"
+#include "search/search.h"
+
+typedef struct weft_planner_ask {
+    /* micro_batch, lanes 0 and recompute NULL: to be chosen.  plan and rank are not read. */
+    weft_compile_spec   spec;
+    const weft_cluster *cluster;
+    const char         *engine; /* whose overheads and abilities count; NULL: "weft" */
+    const char *
+        precision; /* of products: "fp16"; NULL: spec.dtype; that NULL, too: what the devices do
+                            * best of 16 bits */
+    weft_search_pins pins;
+    int              world;  /* devices, all of them used; 0: as many as help */
+    int              n_best; /* candidates that are checked at once; 0: 5 */
+    int64_t
+         engine_bytes; /* of a device that the program does not get; 0: what is usual for its kind */
+    bool fast;      /* nothing is partitioned and simulated: the search's word alone */
+    bool with_plan; /* fast, other engines: a plan of ours of it as well */
+} weft_planner_ask;
+
+typedef enum weft_planner_end {
+    WEFT_PLANNER_FITS,     /* simulated */
+    WEFT_PLANNER_TOO_FULL, /* its programs take more memory than there is */
+    WEFT_PLANNER_NO_PLAN,  /* no program can be made of it, and why */
+    WEFT_PLANNER_UNTRIED,  /* the search's word alone */
+} weft_planner_end;
+
+/* A candidate, and what became of it. */
+typedef struct weft_planner_tried {
+    weft_search_choice choice;
+    weft_planner_end   end;
+    double             step_s; /* simulated; 0: it was not */
+    weft_plan_time     time;
+    int                fullest;   /* the rank that lacks most, or has least to spare */
+    int64_t            mem_bytes; /* its program's and the engine's; 0: not known */
+    int64_t            mem_limit; /* its device's */
+    const char        *device;    /* that one's kind */
+    const char        *largest;   /* what takes most of it, and how much */
+    int64_t            largest_bytes;
+    int                n_class; /* ranks that differ */
+    int                number;  /* in the order tried */
+    const char        *why;     /* it lost; of the winner "" */
+} weft_planner_tried;
+
+typedef struct weft_planner_answer {
+    weft_arena          *arena;
+    weft_plan           *plan;    /* with what is predicted; NULL: for another engine */
+    bool                 checked; /* partitioned, measured, simulated */
+    double               step_s, lo, hi; /* simulated where checked */
+    double               bound_s; /* no plan that the search knows is below, by rows */
+    int                  n_tried, cap_tried;
+    weft_planner_tried **tried;   /* the winner, then by simulated time, then the rest */
+    int                  n_round; /* searches that it took */
+    /* what was searched, and how */
+    double               flops; /* of one unit of the batch */
+    weft_config          config;
+    weft_search_machines machines;
+    weft_search_problem  problem;
+    weft_search_result  *search;
+    weft_cost_constants *constants;
+    weft_hardware       *hardware;
+} weft_planner_answer;
+
+/* WEFT_ERR_ARG: a pin that cannot be, a model that cannot be planned for, and why.  WEFT_ERR_NOFIT: nothing fits; the
+ * tightest tensor and device are named, with what would help. */
+weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out);
+void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
+
+/* For people (explain: more of it), for programs, and in a line: "2 ranks, dp=2 ..., 0.12 s a step". */
+weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
+                               bool explain, weft_text *t);
+weft_status weft_planner_print_json(const weft_planner_answer *a, weft_text *t);
+void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
+
+/* The cluster in the words of a plan; name goes to a. */
+weft_status weft_planner_name_machines(const weft_cluster *c, weft_arena *a,
+                                       weft_plan_machines *out);
+
+#endif

@@ -1,0 +1,39 @@
+/* Inside the room. */
+#ifndef WEFT_PLANNER_PRIV_H
+#define WEFT_PLANNER_PRIV_H
+
+#include "planner/planner.h"
+
+/* open.c: machines, configuration and rows into the answer. */
+weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a);
+bool        weft_planner__is_ours(const weft_planner_ask *q);
+/* Of a device's memory, what is not the program's. */
+int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
+                                   const weft_planner_answer *a,
+                                   const weft_device_kind    *d);
+
+/* make.c: a choice as a plan of ours.  s: the question's with what the choice adds. */
+weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_answer *a,
+                               const weft_search_choice *x, weft_compile_spec *s,
+                               weft_plan **out);
+
+/* view.c: the devices of a choice's ranks, in a; NULL: rank r has device r. */
+weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_answer *a,
+                                  const weft_search_choice *x, weft_arena *arena,
+                                  int **device, int *n);
+/* The cluster with these devices as 0, 1, ..., and with a rate for 16 bits of any kind where it has one for
+ * another. */
+weft_status weft_planner__view(const weft_cluster *c, const char *precision,
+                               const int *device, int n, weft_cluster **out);
+
+/* check.c: partition, exact memory, simulation.  What it came to stands in x; *plan: the caller's where it fits. */
+weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *a,
+                                weft_planner_tried *x, weft_plan **plan);
+
+/* Why x lost against the winner, into the answer's arena. */
+weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *winner,
+                              weft_planner_tried *x);
+/* Nothing fits: the closest, its largest buffer, what would help. */
+weft_status weft_planner__nofit(const weft_planner_answer *a);
+
+#endif

@@ -1,0 +1,112 @@
+/* Answers as text: for people, as JSON, in a line. */
+#include "planner/planner_priv.h"
+
+static int64_t ranks(const weft_search_choice *c)
+{
+    return (int64_t)c->variant.tp * c->variant.cp * c->point.dp * c->point.pp;
+}
+
+static void put_seconds(weft_text *t, const char *name, double x)
+{
+    if (x >= 5e-7) weft_text_add(t, "  %-30s %10.4g s\n", name, x);
+}
+
+/* What was simulated and measured. */
+static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
+                        weft_text *t)
+{
+    const weft_planner_tried *x = a->tried[0];
+    const weft_search_choice *c = &x->choice;
+    weft_text_add(t, "plan: ");
+    weft_search_print_choice(c, t);
+    weft_text_add(
+        t,
+        "\n%lld of %d devices, %d of them unlike; step %.4g s simulated (90 %%: "
+        "%.4g to %.4g), %.4g %s/s\n",
+        (long long)ranks(c), a->search->n_device, x->n_class, a->step_s, a->lo, a->hi,
+        (double)q->spec.batch / a->step_s, a->problem.model.unit);
+    put_seconds(t, "compute", x->time.compute_s);
+    put_seconds(t, "update", x->time.update_s);
+    put_seconds(t, "waiting for sums and gathers", x->time.comm_s);
+    put_seconds(t, "idle, waiting for others", x->time.idle_s);
+    weft_text_add(t,
+                  "memory %.4g of %.4g GB on the fullest device (rank %d), exactly; the "
+                  "largest part %s, %.3g GB\n",
+                  1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
+                  x->largest, 1e-9 * (double)x->largest_bytes);
+    weft_text_add(t,
+                  "by rows %.4g s; no plan of this space is below %.4g s by rows; %lld "
+                  "points worked out, %d checked\n",
+                  c->score.step_s, a->bound_s, (long long)a->search->n_scored,
+                  a->n_tried);
+    if (a->n_tried > 1) weft_text_add(t, "runners-up\n");
+    for (int i = 1; i < a->n_tried; i++) {
+        const weft_planner_tried *y = a->tried[i];
+        weft_text_add(t, "  %d. ", i + 1);
+        weft_search_print_choice(&y->choice, t);
+        if (y->step_s > 0)
+            weft_text_add(t, ": %.4g s, %.4g GB", y->step_s, 1e-9 * (double)y->mem_bytes);
+        weft_text_add(t, "\n     %s\n", y->why);
+    }
+}
+
+weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
+                               bool explain, weft_text *t)
+{
+    if (a->checked) put_checked(q, a, t);
+    if (a->checked && !explain) return weft_text_status(t);
+    weft_text_add(t, a->checked ? "what the search found, by rows\n"
+                     : weft_planner__is_ours(q)
+                         ? "not checked by partition and simulation: the search's word\n"
+                         : "");
+    return weft_search_print(&a->problem, a->search, explain, t);
+}
+
+static void put_tried(const weft_planner_tried *x, weft_text *t)
+{
+    static const char *const end[] = {"fits", "too full", "no plan", "untried"};
+    weft_text                words = {0};
+    weft_search_print_choice(&x->choice, &words);
+    weft_text_add(t, "\n  {\"plan\": ");
+    weft_text_put_quoted(t, words.s ? words.s : "");
+    weft_text_add(t, ", \"end\": \"%s\"", end[x->end]);
+    if (x->mem_bytes)
+        weft_text_add(t, ", \"mem_bytes\": %lld, \"mem_limit\": %lld, \"fullest\": %d",
+                      (long long)x->mem_bytes, (long long)x->mem_limit, x->fullest);
+    if (x->step_s > 0)
+        weft_text_add(t,
+                      ", \"step_s\": %.6g, \"compute_s\": %.6g, \"update_s\": %.6g, "
+                      "\"comm_s\": %.6g, \"idle_s\": %.6g",
+                      x->step_s, x->time.compute_s, x->time.update_s, x->time.comm_s,
+                      x->time.idle_s);
+    weft_text_add(t, ", \"rows_s\": %.6g, \"why\": ", x->choice.score.step_s);
+    weft_text_put_quoted(t, x->why);
+    weft_text_add(t, "}");
+    weft_text_fini(&words);
+}
+
+/* The search's object, with what was checked behind it. */
+weft_status weft_planner_print_json(const weft_planner_answer *a, weft_text *t)
+{
+    WEFT_TRY(weft_search_print_json(&a->problem, a->search, t));
+    while (t->n && t->s[t->n - 1] != '}') t->n--;
+    if (t->n) t->n--;
+    weft_text_add(t,
+                  ",\n \"checked\": %s, \"step_s\": %.6g, \"step_lo\": %.6g, "
+                  "\"step_hi\": %.6g, \"tried\": [",
+                  a->checked ? "true" : "false", a->step_s, a->lo, a->hi);
+    for (int i = 0; i < a->n_tried && a->checked; i++) {
+        weft_text_add(t, i ? "," : "");
+        put_tried(a->tried[i], t);
+    }
+    weft_text_add(t, "]}\n");
+    return weft_text_status(t);
+}
+
+void weft_planner_print_line(const weft_planner_answer *a, weft_text *t)
+{
+    int64_t n = ranks(&a->tried[0]->choice);
+    weft_text_add(t, "%lld rank%s, ", (long long)n, n > 1 ? "s" : "");
+    weft_search_print_choice(&a->tried[0]->choice, t);
+    weft_text_add(t, ": %.3g s a step predicted", a->step_s);
+}
