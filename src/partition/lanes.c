@@ -164,8 +164,9 @@ weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const ch
 
 static int64_t written(const weft_segment *s, int storage)
 {
-    int64_t end = 0;
-    for (int i = 0; i < s->n_instr; i++)
+    int64_t end  = 0;
+    int     from = s->storage[storage].first, to = s->storage[storage].last;
+    for (int i = from < 0 ? 0 : from; i < s->n_instr && i <= to; i++)
         for (int k = 0; k < s->instr[i].n_out; k++) {
             const weft_operand *o = &s->instr[i].out[k];
             int64_t             n = o->offset + weft_shape_count(&o->type.shape);

@@ -195,7 +195,7 @@ static weft_status finish(local *k, weft_vid v)
         WEFT_TRY(weft_partition__take(k, v, &whole, &x));
         k->out->output[i] = x;
     }
-    for (weft_vid s = 0; s < g->n_value; s++) {
+    for (weft_vid s = 0; s < g->n_value && k->is_next[v]; s++) {
         if (g->value[s].next != v) continue;
         WEFT_TRY(weft_partition__take(k, v, &k->s->value[s], &x));
         WEFT_TRY(weft_graph_set_next(k->b.g, k->out->value[s], x));
@@ -340,6 +340,7 @@ static weft_status build(local *k)
     l->region           = WEFT_ARENA_ARRAY(l->arena, weft_region, g->n_value + 1);
     l->output           = WEFT_ARENA_ARRAY(l->arena, weft_vid, g->n_output + 1);
     k->form             = WEFT_ARENA_ARRAY(k->tmp, form *, g->n_value + 1);
+    k->is_next          = WEFT_ARENA_ARRAY(k->tmp, bool, g->n_value + 1);
     k->early            = WEFT_ARENA_ARRAY(k->tmp, weft_vid, g->n_node + 1);
     WEFT_TRY(weft_arena_status(l->arena));
     WEFT_TRY(weft_arena_status(k->tmp));
@@ -347,6 +348,7 @@ static weft_status build(local *k)
     for (int i = 0; i < g->n_node; i++) k->early[i] = -1;
     for (weft_vid v = 0; v < g->n_value; v++) {
         l->value[v] = -1;
+        if (g->value[v].next >= 0) k->is_next[g->value[v].next] = true;
         if (g->value[v].kind == WEFT_VALUE_NODE) continue;
         WEFT_TRY(add_leaf(k, v));
         if (g->value[v].kind != WEFT_VALUE_INPUT) WEFT_TRY(find_region(k, v));

@@ -39,7 +39,8 @@ typedef struct weft_partition__local {
     weft_builder              b;    /* of the local graph */
     int                       node; /* of g, being written */
     int                       cap_node, cap_group;
-    weft_partition__form    **form; /* by value of g */
+    weft_partition__form    **form;    /* by value of g */
+    bool                     *is_next; /* by value: some state's next one */
     weft_vid *early; /* by node: a sum's term, reduced before it is summed; -1 */
     int      *first_user, *user;
     weft_partition__way *way;

@@ -246,14 +246,11 @@ weft_status weft_plan_check_marks(const weft_plan *p, const weft_graph *g)
     for (int i = 0; i < p->n_mark; i++) {
         const weft_mark *k = &p->mark[i];
         int              n = 0;
-        for (weft_vid v = 0; v < g->n_value; v++) {
-            if (!weft_mark_matches(k, g->value[v].name)) continue;
-            n++;
+        for (weft_vid v = -1; (v = weft_mark_next(k, g, v + 1)) >= 0; n++)
             if (g->value[v].type.shape.n != k->layout.n_dim)
                 return WEFT_FAIL(
                     WEFT_ERR_ARG, "plan: mark on %s has %d dimensions, %s has %d",
                     k->name, k->layout.n_dim, g->value[v].name, g->value[v].type.shape.n);
-        }
         if (!n)
             return WEFT_FAIL(WEFT_ERR_ARG, "plan: mark on %s: graph %s has no such value",
                              p->mark[i].name, g->name);

@@ -143,11 +143,8 @@ static weft_status put_marks(weft_shard__run *r, int priority)
             WEFT_TRY(put_mark(r, k, k->value));
             continue;
         }
-        for (weft_vid v = 0; v < r->g->n_value; v++)
-            if (weft_mark_matches(k, r->g->value[v].name)) {
-                WEFT_TRY(put_mark(r, k, v));
-                any = true;
-            }
+        for (weft_vid v = -1; (v = weft_mark_next(k, r->g, v + 1)) >= 0; any = true)
+            WEFT_TRY(put_mark(r, k, v));
         if (!any)
             return WEFT_FAIL(WEFT_ERR_ARG, "mark of '%s': graph %s has no such value",
                              k->name, r->g->name);

@@ -145,6 +145,8 @@ typedef struct weft_mark {
 void        weft_mark_print(const weft_mark *k, const weft_mesh *m, weft_text *t);
 weft_status weft_mark_parse(weft_lex *x, const weft_mesh *m, weft_mark *out);
 bool        weft_mark_matches(const weft_mark *k, const char *name);
+/* The first value from `from` on that a named mark is on; -1: none. */
+weft_vid weft_mark_next(const weft_mark *k, const weft_graph *g, weft_vid from);
 
 /* ---- shardings ---- */
 

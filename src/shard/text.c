@@ -194,3 +194,14 @@ bool weft_mark_matches(const weft_mark *k, const char *name)
 {
     return k->name && fits(k->name, name);
 }
+
+weft_vid weft_mark_next(const weft_mark *k, const weft_graph *g, weft_vid from)
+{
+    if (!strchr(k->name, '*')) { /* most are of one value */
+        weft_vid v = weft_graph_find(g, k->name);
+        return v >= from ? v : -1;
+    }
+    for (weft_vid v = from; v < g->n_value; v++)
+        if (weft_mark_matches(k, g->value[v].name)) return v;
+    return -1;
+}
