@@ -50,7 +50,7 @@ static weft_status check_axes(const weft_plan *p)
 static weft_status check_batch(const weft_plan *p)
 {
     const weft_plan_of *o = &p->of;
-    if (o->batch < 1 || o->micro_batch < 1 || o->seq < 1 || o->lanes < 1)
+    if (o->batch < 1 || o->micro_batch < 1 || o->seq < 0 || o->lanes < 1)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "batch, seq, micro_batch and lanes are whole numbers from 1");
     if (o->batch % o->micro_batch)

@@ -24,7 +24,7 @@ typedef struct weft_plan_of {
     const char *model;      /* its name, for messages */
     uint64_t    graph_hash; /* of the model's graph for one micro-batch */
     const char *kernels;    /* the kernel set's id; NULL: any */
-    int64_t     batch, seq, micro_batch, lanes;
+    int64_t     batch, seq, micro_batch, lanes; /* seq 0: samples are no sequences */
 } weft_plan_of;
 
 /* The machines it was made for.  A run refuses another shape; other constants are worth a word. */

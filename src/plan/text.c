@@ -259,7 +259,7 @@ static weft_status read_of(const reader *r, const weft_node *root)
     WEFT_TRY(get_hash(r, root, "graph", &o->graph_hash));
     if (k) WEFT_TRY(get_word(r, root, "kernels", &o->kernels));
     WEFT_TRY(get_int(r, root, "batch", 1, 1 << 24, &o->batch));
-    WEFT_TRY(get_int(r, root, "seq", 1, 1 << 24, &o->seq));
+    WEFT_TRY(get_int(r, root, "seq", 0, 1 << 24, &o->seq));
     WEFT_TRY(get_int(r, root, "micro_batch", 1, 1 << 24, &o->micro_batch));
     return get_int(r, root, "lanes", 1, 1 << 16, &o->lanes);
 }

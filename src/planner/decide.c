@@ -10,6 +10,7 @@
 #include "estimate/estimate.h"
 #include "estimate/hardware.h"
 #include "planner/planner_priv.h"
+#include "planner/rows.h"
 
 enum {
     MAX_ROUND = 10
@@ -196,6 +197,23 @@ static weft_status tell_others(weft_planner_answer *a)
     return st == WEFT_OK ? weft_arena_status(into) : st;
 }
 
+/* The search's answer in our order and words: those that hold. */
+static weft_status retell(weft_planner_answer *a)
+{
+    weft_search_result *r = a->search;
+    r->n                  = 0;
+    r->choice             = WEFT_ARENA_ARRAY(r->arena, weft_search_choice, a->n_tried);
+    WEFT_TRY(weft_arena_status(r->arena));
+    for (int i = 0; i < a->n_tried; i++) {
+        if (a->tried[i]->end != WEFT_PLANNER_FITS) continue;
+        r->choice[r->n]       = a->tried[i]->choice;
+        r->choice[r->n++].why = a->tried[i]->why;
+    }
+    r->bound_s = fmin(a->bound_s, r->choice[0].score.step_s);
+    r->gap     = r->choice[0].score.step_s / r->bound_s - 1;
+    return WEFT_OK;
+}
+
 static weft_status conclude(weft_planner_answer *a, trial *z)
 {
     a->plan    = z->plan;
@@ -213,23 +231,6 @@ static weft_status conclude(weft_planner_answer *a, trial *z)
     if (a->bound_s <= a->step_s) a->plan->predicted.bound_s = a->bound_s;
     WEFT_TRY(retell(a));
     return tell_others(a);
-}
-
-/* The search's answer in our order and words: those that hold. */
-static weft_status retell(weft_planner_answer *a)
-{
-    weft_search_result *r = a->search;
-    r->n                  = 0;
-    r->choice             = WEFT_ARENA_ARRAY(r->arena, weft_search_choice, a->n_tried);
-    WEFT_TRY(weft_arena_status(r->arena));
-    for (int i = 0; i < a->n_tried; i++) {
-        if (a->tried[i]->end != WEFT_PLANNER_FITS) continue;
-        r->choice[r->n]       = a->tried[i]->choice;
-        r->choice[r->n++].why = a->tried[i]->why;
-    }
-    r->bound_s = fmin(a->bound_s, r->choice[0].score.step_s);
-    r->gap     = r->choice[0].score.step_s / r->bound_s - 1;
-    return WEFT_OK;
 }
 
 /* The search's word, for other engines and for those in a hurry. */
@@ -296,6 +297,8 @@ void weft_planner_destroy(weft_planner_answer *a)
     if (!a) return;
     weft_plan_destroy(a->plan);
     weft_search_destroy(a->search);
+    if (a->is_rows) weft_planner_rows_fini(&a->problem.model);
+    weft_cluster_destroy(a->own_cluster);
     weft_hardware_destroy(a->hardware);
     weft_cost_constants_destroy(a->constants);
     weft_arena_destroy(a->arena);

@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "planner/planner_priv.h"
+#include "planner/rows.h"
 
 enum {
     PROCESSOR_BYTES = 64 << 20 /* kernels' scratch, messages, the program itself: below 40
@@ -50,13 +51,6 @@ static bool is_processor(const weft_device_kind *d)
     return !strncmp(d->name, "cpu", 3);
 }
 
-static bool all_processors(const weft_search_machines *m)
-{
-    for (int i = 0; i < m->n; i++)
-        if (!is_processor(&m->kind[i].device)) return false;
-    return true;
-}
-
 int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
                                    const weft_planner_answer *a,
                                    const weft_device_kind    *d)
@@ -68,21 +62,16 @@ int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
     return (int64_t)usual.mem_fixed;
 }
 
-/* Our own engine plans its memory: nothing is spare, and what is beside it is known. */
+/* Our own engine plans its memory: what is beside it is known. */
 static void know_ourselves(const weft_planner_ask *q, weft_planner_answer *a)
 {
-    weft_cost_engine *e    = &a->problem.model.shape.engine;
-    int64_t           most = 0;
+    int64_t most = 0;
     for (int i = 0; i < a->machines.n; i++) {
         int64_t x = weft_planner__engine_bytes(q, a, &a->machines.kind[i].device);
         if (x > most) most = x;
     }
-    e->mem_fixed = (double)most;
-    e->mem_spare = 1;
-    e->mem_limit = 1;
-    if (!all_processors(&a->machines)) return;
-    e->host_op_s = e->host_coll_s = e->host_moe_s = e->micro_s = e->step_s = 0;
-    e->tp_exposed = e->dp_exposed = e->dp_exposed_pp = e->zero_exposed = 1;
+    a->problem.model.shape.engine.mem_fixed = (double)most;
+    a->problem.model.shape.engine.mem_limit = 1;
 }
 
 static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
@@ -101,6 +90,36 @@ static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
     return WEFT_OK;
 }
 
+/* Sizes of a transformer; other engines know no other models. */
+static weft_status describe(const weft_planner_ask *q, weft_planner_answer *a,
+                            const weft_model *m)
+{
+    weft_config *c = &a->config;
+    WEFT_TRY(weft_engine_cluster(q->cluster, a->arena, c, &a->hardware));
+    WEFT_TRY(weft_engine_model(m, a->arena, c));
+    c->seq          = (int)m->seq;
+    c->global_batch = (int)q->spec.batch;
+    if (!strcmp(engine_of(q), "torchtitan"))
+        c->features = "compile"; /* as it is emitted */
+    c->tp = c->pp = c->cp = 1;
+    return weft_config_complete("plan", c);
+}
+
+static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
+                             const weft_search_limits *l)
+{
+    weft_compile_spec s = q->spec;
+    s.dtype             = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
+    s.recompute         = "none";
+    WEFT_TRY(weft_planner__priced(q, a->config.precision, &a->own_cluster));
+    const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
+    WEFT_TRY(weft_planner_machines(c, a->arena, &a->machines));
+    WEFT_TRY(weft_planner_rows(&s, c, l, a->arena, &a->problem.model));
+    a->is_rows = true;
+    know_ourselves(q, a);
+    return WEFT_OK;
+}
+
 weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a)
 {
     weft_search_limits l  = weft_search_limits_of(engine_of(q));
@@ -110,28 +129,26 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
     weft_engine_open(c);
     WEFT_TRY(weft_cost_constants_create(&a->constants));
     WEFT_TRY(weft_search_machines_of(q->cluster, a->constants, a->arena, &a->machines));
-    WEFT_TRY(weft_engine_cluster(q->cluster, a->arena, c, &a->hardware));
     WEFT_TRY(weft_model_load(
         q->spec.model,
         &(weft_model_options){.batch = 1, .seq = q->spec.seq, .with_loss = true}, &m));
-    WEFT_GO(weft_engine_model(m, a->arena, c));
-    a->flops        = weft_model_flops(m);
-    c->seq          = (int)m->seq;
-    c->global_batch = (int)q->spec.batch;
-    c->framework    = framework_of(q);
-    c->precision    = q->precision    ? q->precision
-                      : q->spec.dtype ? q->spec.dtype
-                                      : usual_precision(&a->machines);
-    if (!strcmp(engine_of(q), "torchtitan"))
-        c->features = "compile"; /* as it is emitted */
-    c->tp = c->pp = c->cp = 1;
-    WEFT_GO(weft_config_complete("plan", c));
-    a->problem = (weft_search_problem){.machines = &a->machines,
-                                       .batch    = (int)q->spec.batch,
-                                       .n_best   = q->n_best > 0 ? q->n_best : 5};
+    a->flops     = weft_model_flops(m);
+    c->framework = framework_of(q);
+    c->precision = q->precision    ? q->precision
+                   : q->spec.dtype ? q->spec.dtype
+                                   : usual_precision(&a->machines);
+    c->seq       = (int)m->seq;
+    a->problem   = (weft_search_problem){.machines = &a->machines,
+                                         .batch    = (int)q->spec.batch,
+                                         .n_best   = q->n_best > 0 ? q->n_best : 5};
     WEFT_GO(set_pins(q, &a->problem.pins));
-    WEFT_GO(weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
-    if (weft_planner__is_ours(q)) know_ourselves(q, a);
+    if (weft_planner__is_ours(q)) {
+        WEFT_GO(open_ours(q, a, &l));
+    } else {
+        WEFT_GO(describe(q, a, m));
+        WEFT_GO(
+            weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
+    }
 out:
     weft_model_destroy(m);
     return st;

@@ -74,9 +74,11 @@ typedef struct weft_planner_answer {
     weft_config          config;
     weft_search_machines machines;
     weft_search_problem  problem;
+    bool                 is_rows; /* its model's are of programs (rows.h) */
     weft_search_result  *search;
     weft_cost_constants *constants;
     weft_hardware       *hardware;
+    weft_cluster        *own_cluster; /* with rates for what is asked for, or NULL */
 } weft_planner_answer;
 
 /* WEFT_ERR_ARG: a pin that cannot be, a model that cannot be planned for, and why.  WEFT_ERR_NOFIT: nothing fits; the

@@ -26,6 +26,10 @@ weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_
 weft_status weft_planner__view(const weft_cluster *c, const char *precision,
                                const int *device, int n, weft_cluster **out);
 
+/* The whole cluster so, where that makes a difference; else NULL. */
+weft_status weft_planner__priced(const weft_planner_ask *q, const char *precision,
+                                 weft_cluster **out);
+
 /* check.c: partition, exact memory, simulation.  What it came to stands in x; *plan: the caller's where it fits. */
 weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *a,
                                 weft_planner_tried *x, weft_plan **plan);

@@ -117,3 +117,21 @@ weft_status weft_planner__view(const weft_cluster *c, const char *precision,
         weft_cluster_destroy(v);
     return st;
 }
+
+weft_status weft_planner__priced(const weft_planner_ask *q, const char *precision,
+                                 weft_cluster **out)
+{
+    weft_arena *tmp = NULL;
+    weft_status st  = WEFT_OK;
+    int         n   = weft_cluster_count(q->cluster);
+    *out            = NULL;
+    if (!strcmp(precision, "bf16") || !strcmp(precision, "fp32")) return WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    int *all = WEFT_ARENA_ARRAY(tmp, int, n);
+    WEFT_GO(weft_arena_status(tmp));
+    for (int i = 0; i < n; i++) all[i] = i;
+    WEFT_GO(weft_planner__view(q->cluster, precision, all, n, out));
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}

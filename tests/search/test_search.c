@@ -607,7 +607,7 @@ static void as_few_layers_as_fit_run_again(void **state)
     int                 least = 0;
     (void)state;
     open_bench(&b, "2 x (8 x a100-80g)", &z, "megatron");
-    b.p.pins    = (weft_search_pins){1, 1, 1, 4, 4, 0, 1, 2, 1, -1, -1, -1, NULL};
+    b.p.pins    = (weft_search_pins){1, 1, 1, 4, 4, 0, 1, 2, 1, -1, -1, -1, -1, NULL};
     b.p.pins.tp = 1;
     assert_ok(weft_search_run(&b.p, &r));
     const weft_search_choice *x = &r->choice[0];
