@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "cost/pipe_priv.h"
+
 int weft_cost_even_cut(int n, int pp, int s)
 {
     int base = n / pp, more = n % pp;
@@ -12,11 +14,20 @@ int weft_cost_even_cut(int n, int pp, int s)
 }
 
 typedef struct stage {
-    double fwd_s, bwd_s, again_s, comm_s, host_s;
-    double keep, gathered, work, n_param, n_expert, max_param;
+    double                fwd_s, bwd_s, again_s, comm_s, host_s;
+    double                keep, gathered, work, n_param, n_expert, max_param;
+    weft_cost_program_row of;
     double ahead; /* share of its time in which the host runs ahead of the device */
     int    n_layer;
 } stage;
+
+static void add_program(weft_cost_program_row *to, const weft_cost_program_row *x, int n)
+{
+    /* a struct of nothing but doubles */
+    double       *a = (double *)(void *)to;
+    const double *b = (const double *)(const void *)x;
+    for (size_t i = 0; i < sizeof *to / sizeof *a; i++) a[i] += n * b[i];
+}
 
 static void add_row(stage *s, const weft_cost_row *r, int n)
 {
@@ -30,6 +41,7 @@ static void add_row(stage *s, const weft_cost_row *r, int n)
     s->work = fmax(s->work, r->work_bytes);
     s->n_param += n * r->n_param;
     s->n_expert += n * r->n_expert_param;
+    if (r->of.update_s != 0) add_program(&s->of, &r->of, n);
     s->max_param = fmax(s->max_param, r->n_param + r->n_expert_param);
 }
 
@@ -86,6 +98,32 @@ static void apply_stalls(stage *s, const stalls *w)
     s->ahead = t / (t + more);
 }
 
+/* n collectives of bytes in all; of gathers each rank gives its part. */
+static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
+                            weft_collective k, double n, double bytes)
+{
+    if (!(n > 0)) return 0;
+    double each = bytes / n;
+    if (k == WEFT_ALL_GATHER) each /= g.n;
+    return n * weft_cost_group_seconds(f, g, k, each);
+}
+
+/* Zero 3 of our own programs: what is kept in parts is gathered in both passes. */
+static void add_fetches(const weft_cost_table *t, const weft_cost_point *p, int device,
+                        stage *x)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    const weft_cost_fabric  *f = &t->fabric[device];
+    weft_cost_group          g = {p->dp / v->ep, v->tp * v->cp * v->ep};
+    const weft_cost_sharing *z = &x->of.zero[1];
+    if (!t->programs || p->zero < 3 || g.n < 2) return;
+    double fwd = calls_seconds(f, g, WEFT_ALL_GATHER, z->n_fetch[0], z->fetch_bytes[0]);
+    double bwd = calls_seconds(f, g, WEFT_ALL_GATHER, z->n_fetch[1], z->fetch_bytes[1]);
+    x->fwd_s += fwd;
+    x->bwd_s += bwd;
+    x->comm_s += fwd + bwd;
+}
+
 /* Layers from..from+n of the segments on one device kind. */
 static stage sum_stage(const weft_cost_table *t, const weft_cost_point *p, int device,
                        int from, int n, int s)
@@ -114,9 +152,11 @@ static stage sum_stage(const weft_cost_table *t, const weft_cost_point *p, int d
         out.comm_s += head.comm_s;
         out.host_s += head.host_s;
         out.n_param += head.n_param;
+        add_program(&out.of, &head.of, 1);
         out.work = fmax(out.work, head.work + head.keep); /* one micro-batch at a time */
         out.max_param = fmax(out.max_param, head.max_param);
     }
+    add_fetches(t, p, device, &out);
     return out;
 }
 
@@ -195,10 +235,27 @@ static double hiding(const weft_cost_engine *e, const weft_cost_point *p, const 
     return 0.9 * (x->fwd_s + x->bwd_s) * fmax(1, fmin(passes, p->n_micro));
 }
 
+/* The same of our own programs, in which nothing of it runs beside compute. */
+static double program_replica_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                                      int device, const stage *x)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    const weft_cost_fabric  *f = &t->fabric[device];
+    weft_cost_group          g = {p->dp / v->ep, v->tp * v->cp * v->ep};
+    if (g.n < 2) return 0;
+    if (p->zero == 0)
+        return calls_seconds(f, g, WEFT_ALL_REDUCE, x->of.n_sum, x->of.sum_bytes);
+    const weft_cost_sharing *z = &x->of.zero[p->zero > 2];
+    return calls_seconds(f, g, WEFT_REDUCE_SCATTER, z->n_sum, z->sum_bytes) +
+           calls_seconds(f, g, WEFT_ALL_GATHER, z->n_gather, z->gather_bytes) +
+           calls_seconds(f, g, WEFT_ALL_REDUCE, z->n_scalar, 8 * z->n_scalar);
+}
+
 /* Summing gradients and handing weights round, as far as it is waited for. */
 static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p,
                               int device, const stage *x)
 {
+    if (t->programs) return program_replica_seconds(t, p, device, x);
     const weft_cost_engine  *e   = &t->engine;
     const weft_cost_variant *v   = &t->variant[p->variant];
     const weft_cost_fabric  *f   = &t->fabric[device];
@@ -244,6 +301,9 @@ static double optimizer_seconds(const weft_cost_table *t, const weft_cost_point 
 {
     const weft_cost_variant *v = &t->variant[p->variant];
     const weft_device_kind  *d = &t->device[device];
+    if (t->programs) /* the sums of squares and the optimizer, on what a rank has of the states */
+        return x->of.launch_s +
+               (x->of.update_s - x->of.launch_s) / (p->zero ? (double)p->dp / v->ep : 1);
     /* read gradient, weight, both moments; write weight (32 and 16 bits) and moments; gradients are
      * cleared and their norm is taken */
     double per = 16 + 14, every = 2 * t->grad_bytes;
@@ -253,9 +313,11 @@ static double optimizer_seconds(const weft_cost_table *t, const weft_cost_point 
 }
 
 typedef struct sums {
-    double slow_s, sum_s, dp_s, optimizer_s, most_param;
-    stage  slow;
-    int    slow_device;
+    double          slow_s, sum_s, dp_s, optimizer_s, most_param;
+    stage           slow;
+    int             slow_device;
+    weft_cost__pipe pipe; /* of programs */
+    double          tied_bytes;
 } sums;
 
 /* Stages s .. s+run-1, which are alike: of those the first holds the most activations. */
@@ -264,6 +326,7 @@ static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s
 {
     int    kinds = p->kinds ? p->kinds[s] : 1;
     double worst = -1;
+    stage  last  = {0};
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
         stage x = sum_stage(t, p, d, from, n, s);
@@ -275,12 +338,20 @@ static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s
             z->slow        = x;
             z->slow_device = d;
         }
-        /* of devices alike those with more parameters wait longer */
-        if (p->kinds || x.n_param + x.n_expert > z->most_param) {
+        /* of devices alike those with more parameters wait longer; of programs later stages are done earlier, and
+         * wanted later */
+        if (t->programs || p->kinds || x.n_param + x.n_expert > z->most_param) {
+            double sum     = replica_seconds(t, p, d, &x);
+            double set     = optimizer_seconds(t, p, d, &x);
             z->most_param  = x.n_param + x.n_expert;
-            z->dp_s        = fmax(z->dp_s, replica_seconds(t, p, d, &x));
-            z->optimizer_s = fmax(z->optimizer_s, optimizer_seconds(t, p, d, &x));
+            z->dp_s        = fmax(z->dp_s, sum - z->pipe.bwd_s);
+            z->optimizer_s = fmax(z->optimizer_s, set - z->pipe.fwd_s);
         }
+        last = x;
+    }
+    if (t->programs) {
+        weft_cost__pipe_add(&z->pipe, s, run, last.fwd_s, last.bwd_s, last.of.weight_s);
+        z->tied_bytes = fmax(z->tied_bytes, last.of.tied_bytes);
     }
     if (worst > 0) z->sum_s += run * worst;
 }
@@ -454,6 +525,28 @@ double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, doubl
            idle_seconds(t, p, slow_s, fmax(slow_s, sum_s), p2p);
 }
 
+/* The step of our own programs. */
+static void compose_program(const weft_cost_table *t, const weft_cost_point *p,
+                            const sums *z, weft_cost_score *out)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    const weft_cost_fabric  *f = &t->fabric[0];
+    weft_cost_group          g = {p->pp, v->tp * v->cp * p->dp};
+    double                   m = p->n_micro;
+    double bytes = rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
+    double all   = weft_cost__pipe_seconds(&z->pipe, p, f, g, bytes);
+    if (p->pp > 1 && z->tied_bytes > 0) /* there and back, one after the other */
+        all += 2 * weft_cost_send_seconds(
+                       f, g, z->tied_bytes / (p->zero ? (double)p->dp / v->ep : 1));
+    out->compute_s   = m * (z->slow_s - z->slow.comm_s - z->slow.again_s);
+    out->comm_s      = m * z->slow.comm_s;
+    out->again_s     = m * z->slow.again_s;
+    out->bubble_s    = all - m * z->slow_s;
+    out->dp_s        = z->dp_s;
+    out->optimizer_s = z->optimizer_s;
+    out->step_s      = all + z->dp_s + z->optimizer_s;
+}
+
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out)
 {
@@ -468,6 +561,10 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
         run      = alike(t, p, n, s, from, mine);
         add_stages(t, p, s, run, from, mine, &w, &z, out);
         from += run * mine;
+    }
+    if (t->programs) {
+        compose_program(t, p, &z, out);
+        return;
     }
     double m = p->n_micro, p2p = between(t, p), pass_s = p->chunks * e->micro_s;
     double idle      = idle_seconds(t, p, z.slow_s, z.sum_s, p2p);

@@ -63,6 +63,27 @@ typedef struct weft_cost_item {
     double copies; /* of bytes, so many are one value for several ranks; 0: none */
 } weft_cost_item;
 
+/* Collectives over the ranks that share a parameter's states: calls, and bytes of what they make or sum, whole. */
+typedef struct weft_cost_sharing {
+    double n_sum, sum_bytes;       /* of gradients, once a step */
+    double n_gather, gather_bytes; /* of what was updated, once a step */
+    double n_scalar;               /* sums of squares, once a step */
+    double n_fetch[2],
+        fetch_bytes
+            [2]; /* of what is kept in parts, in each micro-batch: forward, backward */
+} weft_cost_sharing;
+
+/* What a layer's program says beside. */
+typedef struct weft_cost_program_row {
+    double weight_s; /* of bwd_s: what only gives sums over micro-batches */
+    double n_sum,
+        sum_bytes; /* gradients over replicas, nothing sharded: a collective for each */
+    double            tied_bytes; /* of these: summed on the first stage too */
+    double            update_s;   /* the optimizer, once a step, states whole */
+    double            launch_s;   /* of update_s: starting its instructions */
+    weft_cost_sharing zero[2];    /* zero 1 and 2; zero 3 */
+} weft_cost_program_row;
+
 /* What one layer costs one device for one micro-batch. */
 typedef struct weft_cost_row {
     double fwd_s, bwd_s; /* all that is waited for, recomputation in bwd_s */
@@ -77,11 +98,7 @@ typedef struct weft_cost_row {
         n_expert_param; /* parameters on this device; the latter have other replicas */
     double out_bytes;   /* to the next stage */
     double wire_bytes[WEFT_COST_N_TRAFFIC]; /* that a device sends, by whom it is for */
-    /* of rows that come from programs, else 0 */
-    double weight_s;        /* of bwd_s: what only gives sums over micro-batches */
-    double n_tensor;        /* parameters: sums over replicas are a collective for each */
-    double update_s;        /* the optimizer's instructions, once a step, states whole */
-    double update_launch_s; /* of these: starting them */
+    weft_cost_program_row of;               /* of rows that come from programs */
 } weft_cost_row;
 
 typedef struct weft_cost_layer {
@@ -129,6 +146,9 @@ typedef struct weft_cost_table {
     double                   grad_bytes;  /* of a parameter's gradient when summed */
     double                   param_bytes; /* of a parameter when gathered */
     bool                     tied;        /* first and last share their parameters */
+    bool
+        programs; /* rows come from programs: the update is in them, sums over replicas are a collective for each
+                    * parameter, behind the pass; messages are waited for where nothing else is to do */
 } weft_cost_table;
 
 typedef struct weft_cost_point {

@@ -16,15 +16,14 @@ static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
     to->fwd_s += sign * x->fwd_s;
     to->bwd_s += sign * x->bwd_s;
     to->comm_s += sign * x->comm_s;
-    to->weight_s += sign * x->weight_s;
     to->keep_bytes += sign * x->keep_bytes;
     to->n_param += sign * x->n_param;
     to->n_expert_param += sign * x->n_expert_param;
-    to->n_tensor += sign * x->n_tensor;
-    to->update_s += sign * x->update_s;
-    to->update_launch_s += sign * x->update_launch_s;
     for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++)
         to->wire_bytes[k] += sign * x->wire_bytes[k];
+    double       *a = (double *)(void *)&to->of; /* nothing but doubles */
+    const double *b = (const double *)(const void *)&x->of;
+    for (size_t i = 0; i < sizeof to->of / sizeof *a; i++) a[i] += sign * b[i];
 }
 
 /* A single run: what its ends have more than the layers between goes to the input side and the head, which are always
@@ -54,8 +53,8 @@ static void times(weft_cost_row *r, double n)
     r->fwd_s *= n;
     r->bwd_s *= n;
     r->comm_s *= n;
-    r->weight_s *= n;
     for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++) r->wire_bytes[k] *= n;
+    r->of.weight_s *= n;
 }
 
 /* ---- filling ---- */
@@ -162,7 +161,7 @@ static weft_status check(rows *x, const weft_cost_variant *v)
     if (v->tp * v->cp * v->ep == 1) return WEFT_OK;
     WEFT_TRY(weft_planner__short_of(x, 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner__expand(v, s->c.graph, tmp, &o));
+    WEFT_GO(weft_planner__expand(v, 1, 0, s->c.graph, tmp, &o));
     WEFT_GO(check_marks(v, s->c.graph, &o));
 out:
     weft_arena_destroy(tmp);
@@ -258,20 +257,21 @@ static void describe_engine(const rows *x, weft_cost_table *t)
         !two && (strcmp(x->s.optimizer.name, "sgd") || x->s.optimizer.momentum != 0);
     t->param_bytes = half ? 2 : 4;
     t->grad_bytes  = 4;
+    t->programs    = true;
     *e             = (weft_cost_engine){
                     .known          = true,
                     .tp_exposed     = 1,
                     .cp_exposed     = 1,
                     .ep_exposed     = 1,
                     .tp_overlap     = 1,
-                    .pp_exposed     = 1,
+                    .pp_exposed     = 0, /* in bounds: not always waited for */
                     .dp_exposed     = 1,
                     .dp_exposed_pp  = 1,
                     .zero_exposed   = 1,
                     .gather_exposed = 1,
                     .gather_share   = 1,
                     .optimizer      = 1,
-                    .bubble         = 1,
+                    .bubble         = x->limits.schedules >> WEFT_COST_ZERO_BUBBLE & 1 ? 0 : 1,
                     .product        = 1,
                     .stream         = 1,
                     .max_chunks     = 32,

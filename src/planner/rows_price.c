@@ -41,14 +41,18 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int micro_batch,
     return WEFT_OK;
 }
 
-weft_status weft_planner__expand(const weft_cost_variant *v, const weft_graph *g,
-                                 weft_arena *a, weft_shard_options *out)
+weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
+                                 const weft_graph *g, weft_arena *a,
+                                 weft_shard_options *out)
 {
-    weft_shorthand h = {.pp = 1, .sp = v->sp && v->tp > 1};
+    weft_shorthand h = {.pp = 1, .sp = v->sp && v->tp > 1, .zero = zero};
+    if (dp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "dp", .size = dp};
     if (v->ep > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "ep", .size = v->ep};
     if (v->cp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "cp", .size = v->cp};
     if (v->tp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "tp", .size = v->tp};
-    return weft_shorthand_expand(&h, g, 0, a, out);
+    WEFT_TRY(weft_shorthand_expand(&h, g, 0, a, out));
+    if (dp > 1) out->lanes = 1u; /* the first axis */
+    return WEFT_OK;
 }
 
 /* ---- one variant ---- */
@@ -56,6 +60,7 @@ weft_status weft_planner__expand(const weft_cost_variant *v, const weft_graph *g
 typedef struct pricer {
     weft_planner__rows      *x;
     const weft_cost_variant *v;
+    int                      dp, zero;
     weft_arena              *a;
     weft_planner__short     *s;
     weft_sharding           *sharding;
@@ -73,11 +78,11 @@ static weft_status cut_values(pricer *z)
 {
     weft_shard_options o;
     weft_local_options place = {0};
-    if (z->v->tp * z->v->cp * z->v->ep == 1) {
+    if (z->v->tp * z->v->cp * z->v->ep * z->dp == 1) {
         z->g = z->s->c.graph;
         return WEFT_OK;
     }
-    WEFT_TRY(weft_planner__expand(z->v, z->s->c.graph, z->a, &o));
+    WEFT_TRY(weft_planner__expand(z->v, z->dp, z->zero, z->s->c.graph, z->a, &o));
     WEFT_TRY(weft_shard_propagate(z->s->c.graph, &o, &z->sharding));
     WEFT_TRY(weft_partition_local(z->s->c.graph, z->sharding, &place, &z->local));
     z->g = z->local->graph;
@@ -97,6 +102,8 @@ static weft_status place_rest(pricer *z)
     const weft_graph *g = z->g;
     int              *first_user, *user;
     int              *leaf = WEFT_ARENA_ARRAY(z->a, int, g->n_value + 1);
+    int              *home = WEFT_ARENA_ARRAY(
+                     z->a, int, g->n_node + 1); /* of the parameter or state that a node is about */
     WEFT_TRY(weft_graph_users(g, z->a, &first_user, &user));
     WEFT_TRY(weft_arena_status(z->a));
     for (int i = g->n_node - 1; i >= 0; i--)
@@ -106,6 +113,7 @@ static weft_status place_rest(pricer *z)
                  k < first_user[g->node[i].out[j] + 1] && z->stage[i] < 0; k++)
                 z->stage[i] = z->stage[user[k]];
     for (weft_vid v = 0; v < g->n_value; v++) leaf[v] = -1;
+    for (int i = 0; i < g->n_node; i++) home[i] = -1;
     for (int i = 0; i < g->n_node; i++)
         for (int k = 0; k < g->node[i].n_in; k++) {
             weft_vid v = g->node[i].in[k];
@@ -118,14 +126,14 @@ static weft_status place_rest(pricer *z)
     }
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
-        int kept = -1; /* where the parameter or state that it is about is */
         if (n->phase != WEFT_PHASE_UPDATE) continue;
         for (int k = 0; k < n->n_in; k++) {
-            int made = g->value[n->in[k]].node;
-            if (made < 0 && leaf[n->in[k]] > kept) kept = leaf[n->in[k]];
+            weft_vid v    = n->in[k];
+            int      made = g->value[v].node, is = made < 0 ? leaf[v] : home[made];
+            if (is > home[i]) home[i] = is;
             if (made >= 0 && z->stage[made] > z->stage[i]) z->stage[i] = z->stage[made];
         }
-        if (kept >= 0) z->stage[i] = kept;
+        if (home[i] >= 0) z->stage[i] = home[i];
         for (int k = 0; k < n->n_in; k++) /* states that only the update uses */
             if (g->value[n->in[k]].node < 0 && leaf[n->in[k]] < 0 &&
                 !g->value[n->in[k]].per_step)
@@ -206,10 +214,10 @@ static weft_status add_seconds(pricer *z)
             r->fwd_s += t;
         } else if (i < s->phase_end[1]) {
             r->bwd_s += t;
-            if (s->node[i] >= 0 && z->weight[s->node[i]]) r->weight_s += t;
+            if (s->node[i] >= 0 && z->weight[s->node[i]]) r->of.weight_s += t;
         } else {
-            r->update_s += t;
-            r->update_launch_s += d->launch_s;
+            r->of.update_s += t;
+            r->of.launch_s += s->instr[i].kind == WEFT_INSTR_COLLECTIVE ? t : d->launch_s;
         }
         if (i < s->phase_end[1] && s->instr[i].kind == WEFT_INSTR_COLLECTIVE)
             r->comm_s += t;
@@ -232,6 +240,10 @@ static weft_status add_memory(pricer *z)
     WEFT_TRY(weft_arena_status(z->a));
     for (int i = 0; i < s->n_storage; i++) {
         const weft_storage *t = &s->storage[i];
+        if (t->kind == WEFT_STORE_ACCUM && t->first >= 0) {
+            row_of(z, t->first)->of.n_sum++;
+            row_of(z, t->first)->of.sum_bytes += (double)t->bytes;
+        }
         if (t->kind != WEFT_STORE_WORK || t->first < 0) continue;
         if (is_kept(s, t)) {
             row_of(z, t->first)->keep_bytes += (double)t->bytes;
@@ -288,11 +300,10 @@ static weft_status add_params(pricer *z)
         if (u.last < 0) continue;
         weft_cost_row *r = &z->row[u.first];
         *(is_cut_by(z, v, "ep") ? &r->n_expert_param : &r->n_param) += n;
-        r->n_tensor++;
         if (u.first > 0 || u.last < z->n_stage - 1) continue;
         z->x->tied = true;
         z->row[u.last].n_param += n;
-        z->row[u.last].n_tensor++;
+        z->row[u.last].of.tied_bytes += 4 * n; /* sums are f32 */
     }
     return WEFT_OK;
 }
@@ -331,19 +342,100 @@ static weft_status price(pricer *z, int rank)
     return add_crossing(z);
 }
 
+/* ---- ranks that share states ---- */
+
+enum {
+    REPLICAS = 2 /* how many are compiled to see what they say to each other */
+};
+
+static void add_call(const weft_segment *s, int i, weft_cost_sharing *to)
+{
+    const weft_instr *c     = &s->instr[i];
+    bool              fetch = i < s->phase_end[1];
+    double            bytes = weft_instr_bytes(c);
+    int               back  = i >= s->phase_end[0];
+    if (c->coll == WEFT_ALL_GATHER && fetch) {
+        to->n_fetch[back]++;
+        to->fetch_bytes[back] += bytes * REPLICAS;
+    } else if (c->coll == WEFT_ALL_GATHER) {
+        to->n_gather++;
+        to->gather_bytes += bytes * REPLICAS;
+    } else if (c->coll == WEFT_REDUCE_SCATTER || bytes > 64) {
+        to->n_sum++;
+        to->sum_bytes += bytes;
+    } else {
+        to->n_scalar++;
+    }
+}
+
+/* of[k][which]: what layer k says to others that share its states. */
+static weft_status count_calls(pricer *z, int which, weft_cost_sharing *of)
+{
+    WEFT_TRY(cut_values(z));
+    WEFT_TRY(place_nodes(z));
+    WEFT_TRY(weft_lower(z->g, NULL, &z->seg));
+    for (int i = 0; i < z->seg->n_instr; i++) {
+        const weft_instr *c    = &z->seg->instr[i];
+        int               node = z->seg->node[i], at = node < 0 ? -1 : z->stage[node];
+        if (c->kind != WEFT_INSTR_COLLECTIVE || !(z->local->axes[c->group] & 1u))
+            continue;
+        if (at < 0) at = z->n_stage - 1;
+        add_call(z->seg, i, &of[2 * at + which]);
+    }
+    return WEFT_OK;
+}
+
+static void clear(pricer *z)
+{
+    weft_segment_destroy(z->seg);
+    weft_local_destroy(z->local);
+    weft_sharding_destroy(z->sharding);
+    weft_arena_destroy(z->a);
+}
+
+static weft_status share(weft_planner__rows *x, const weft_cost_variant *v,
+                         const weft_planner__shared **out)
+{
+    weft_planner__shared *k = x->shared;
+    for (; k; k = k->next)
+        if (k->v.tp == v->tp && k->v.cp == v->cp && k->v.ep == v->ep &&
+            k->v.sp == v->sp && k->v.recompute == v->recompute)
+            break;
+    *out = k;
+    if (k) return WEFT_OK;
+    k = WEFT_ARENA_NEW(x->a, weft_planner__shared);
+    if (!k) return weft_arena_status(x->a);
+    k->v  = *v;
+    k->of = WEFT_ARENA_ARRAY(x->a, weft_cost_sharing, 2 * (x->n_short + 2));
+    if (!k->of) return weft_arena_status(x->a);
+    for (int which = 0; which < 2; which++) {
+        pricer      z  = {.x = x, .v = v, .dp = REPLICAS, .zero = which ? 3 : 1};
+        weft_status st = weft_arena_create(&z.a);
+        if (st == WEFT_OK)
+            st = weft_planner__short_of(x, v->micro_batch, v->recompute, &z.s);
+        if (st == WEFT_OK) st = count_calls(&z, which, k->of);
+        clear(&z);
+        WEFT_TRY(st);
+    }
+    k->next   = x->shared;
+    x->shared = k;
+    *out      = k;
+    return WEFT_OK;
+}
+
 weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
                                 weft_cost_row *row)
 {
-    pricer      z  = {.x = x, .v = v, .row = row};
-    weft_status st = WEFT_OK;
+    pricer                      z  = {.x = x, .v = v, .dp = 1, .row = row};
+    weft_status                 st = WEFT_OK;
+    const weft_planner__shared *s;
     memset(row, 0, sizeof *row * (size_t)(x->n_short + 2));
-    WEFT_TRY(weft_arena_create(&z.a));
+    WEFT_GO(weft_arena_create(&z.a));
     WEFT_GO(weft_planner__short_of(x, v->micro_batch, v->recompute, &z.s));
     WEFT_GO(price(&z, x->kind[k].rank));
+    WEFT_GO(share(x, v, &s));
+    for (int i = 0; i < 2 * (x->n_short + 2); i++) row[i / 2].of.zero[i % 2] = s->of[i];
 out:
-    weft_segment_destroy(z.seg);
-    weft_local_destroy(z.local);
-    weft_sharding_destroy(z.sharding);
-    weft_arena_destroy(z.a);
+    clear(&z);
     return st;
 }

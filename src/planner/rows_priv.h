@@ -33,6 +33,13 @@ typedef struct weft_planner__kind {
     int                     rank; /* the first of them */
 } weft_planner__kind;
 
+/* What ranks that share states say to each other under a variant (its micro-batch does not count). */
+typedef struct weft_planner__shared {
+    weft_cost_variant            v;
+    weft_cost_sharing           *of; /* [layer][2], as row[] of weft_planner__price */
+    struct weft_planner__shared *next;
+} weft_planner__shared;
+
 typedef struct weft_planner__allowed {
     weft_cost_variant             v;
     const char                   *why; /* "": yes */
@@ -54,6 +61,7 @@ typedef struct weft_planner__rows {
     int *layer; /* [class]: which of the short one's layers; first, last: -1 */
     weft_planner__filled  *filled;
     weft_planner__short   *shorts;
+    weft_planner__shared  *shared;
     weft_planner__allowed *allowed;
     bool tied; /* set when rows are filled: the input side's parameter is the head's */
 } weft_planner__rows;
@@ -61,9 +69,10 @@ typedef struct weft_planner__rows {
 /* The graph for a micro-batch and a recomputation, made when first asked for. */
 weft_status weft_planner__short_of(weft_planner__rows *x, int micro_batch,
                                    weft_cost_recompute r, weft_planner__short **out);
-/* Mesh and marks of a variant on a graph; in a. */
-weft_status weft_planner__expand(const weft_cost_variant *v, const weft_graph *g,
-                                 weft_arena *a, weft_shard_options *out);
+/* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a graph; in a. */
+weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
+                                 const weft_graph *g, weft_arena *a,
+                                 weft_shard_options *out);
 /* row[0] the input side, row[1 ..] the layers, then the head, on devices of kind k. */
 weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
                                 weft_cost_row *row);
