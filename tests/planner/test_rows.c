@@ -141,7 +141,7 @@ static void compare(job *j, double rows, double program, int from, int to,
 {
     rows /= j->v.ep; /* ranks along ep share their micro-batches: each has so many more */
     double off = fabs(rows - program) / fmax(program, 1e-9);
-    worst      = fmax(worst, off);
+    if (j->tolerance < 1e-9) worst = fmax(worst, off);
     if (off > j->tolerance)
         fail_msg(
             "%s tp=%d cp=%d ep=%d sp=%d micro=%d again=%d layers %d..%d: %s %.17g s, "
@@ -171,6 +171,14 @@ static void try_plans(job *j, const weft_search_model *m, const weft_search_mach
             from = to;
         }
     }
+}
+
+/* Not so: sums over as many terms as there are layers (t5); what is fused, or made again, across a seam and therefore
+ * otherwise where a stage ends there (mlp; bert's norms under selective recomputation). */
+static bool is_exact(const weft_cost_variant *v, const char *model)
+{
+    return !strstr(model, "t5") && strcmp(model, "mlp") != 0 &&
+           !(strstr(model, "bert") && v->recompute == WEFT_RECOMPUTE_SELECTIVE);
 }
 
 typedef struct family {
@@ -234,16 +242,16 @@ static void rows_are_programs(void **state)
                      .v         = table[f].v[k],
                      .c         = c,
                      .tolerance = 1e-12};
-            if (strstr(j.model, "t5") || strstr(j.model, "bert")) j.tolerance = 0.12;
+            if (!is_exact(&j.v, j.model)) j.tolerance = 0.25;
             for (int i = 0; i < m.shape.n_segment; i++)
                 j.n_layer += m.shape.segment[i].count;
             assert_true(j.n_layer <= MAX_LAYER);
-            try_plans(&j, &m, &hw, &r, 400);
-            n_plan += 400;
+            try_plans(&j, &m, &hw, &r, 500);
+            n_plan += is_exact(&j.v, j.model) ? 500 : 0;
         }
         weft_planner_rows_fini(&m);
     }
-    print_message("%d plans, at most %.2g off\n", n_plan, worst);
+    print_message("%d plans of exact rows, at most %.2g off\n", n_plan, worst);
     assert_true(n_plan >= 10000);
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
