@@ -246,8 +246,8 @@ static void rows_are_programs(void **state)
             for (int i = 0; i < m.shape.n_segment; i++)
                 j.n_layer += m.shape.segment[i].count;
             assert_true(j.n_layer <= MAX_LAYER);
-            try_plans(&j, &m, &hw, &r, 500);
-            n_plan += is_exact(&j.v, j.model) ? 500 : 0;
+            try_plans(&j, &m, &hw, &r, 600);
+            n_plan += is_exact(&j.v, j.model) ? 600 : 0;
         }
         weft_planner_rows_fini(&m);
     }
