@@ -274,7 +274,7 @@ class Fit:
             if verbose:
                 print("  iteration %d: loss %.2f, mean |error| %.1f %%" %
                       (it, best, 100 * np.mean(np.abs(np.exp(r) - 1))), file=sys.stderr)
-            if gain < 1e-3 * best:
+            if gain < 2e-4 * best:
                 break
         self.x = x
         return self

@@ -89,10 +89,7 @@ static void apply_stalls(stage *s, const stalls *w)
     double t = s->fwd_s + s->bwd_s, want = s->n_layer * w->layer_s, more = w->micro_s;
     s->ahead = 1;
     if (!(t > 0)) return;
-    if (want > 0) {
-        double x = want / t;
-        more += t * (sqrt(sqrt(1 + x * x * x * x)) - 1);
-    }
+    if (want > t) more += want - t;
     s->bwd_s += more;
     s->host_s += more;
     s->ahead = t / (t + more);

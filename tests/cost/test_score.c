@@ -262,10 +262,74 @@ static void filling(void **state)
                 full.work_bytes == 100);
 }
 
+/* Eight values for eight ranks of four nodes: 4 (1 - 0.75^8) of them leave as copies, not eight. */
+static void copies(void **state)
+{
+    (void)state;
+    weft_device_kind d    = {.mem_Bps = 1e30};
+    weft_cost_fabric f    = {.domain = 2, .in = {.Bps = 1e30}, .out = {.Bps = 1e9}};
+    weft_cost_engine e    = {.stream = 1, .product = 1, .ep_exposed = 1};
+    weft_cost_item   item = {.phase         = WEFT_COST_FORWARD,
+                             .is_collective = true,
+                             .coll          = WEFT_ALL_TO_ALL,
+                             .traffic       = WEFT_COST_EP,
+                             .group         = {8, 1},
+                             .bytes         = 1e9};
+    weft_cost_layer  l    = {.n_item = 1, .item = &item};
+    weft_cost_row    each, once;
+    weft_cost_fill(&l, WEFT_RECOMPUTE_NONE, false, &d, &f, &e, &each);
+    item.copies = 8;
+    weft_cost_fill(&l, WEFT_RECOMPUTE_NONE, false, &d, &f, &e, &once);
+    assert_true(fabs(each.fwd_s - 0.75) < 1e-9);
+    assert_true(fabs(once.fwd_s - 0.75 * 4 * (1 - pow(0.75, 8)) / 8) < 1e-9);
+    f.domain = 8; /* inside a node every copy is sent */
+    weft_cost_fill(&l, WEFT_RECOMPUTE_NONE, false, &d, &f, &e, &once);
+    assert_true(once.fwd_s < 1e-12);
+}
+
+/* Gradient sums of interleaved stages hide behind the passes of the other chunks. */
+static void hidden_sums(void **state)
+{
+    (void)state;
+    world           w;
+    weft_cost_score plain, chunked;
+    make(&w);
+    for (int d = 0; d < 2; d++) w.fabric[d].in.Bps = 1e5; /* sums take tens of seconds */
+    weft_cost_point p = {
+        .dp = 8, .pp = 4, .chunks = 1, .n_micro = 8, .zero = 1, .dp_overlap = true};
+    weft_cost_score_point(&w.t, &p, &plain);
+    p.chunks = 3;
+    weft_cost_score_point(&w.t, &p, &chunked);
+    assert_true(chunked.dp_s < plain.dp_s);
+    p.dp_overlap = false;
+    weft_cost_score_point(&w.t, &p, &chunked);
+    assert_true(chunked.dp_s > plain.dp_s);
+}
+
+/* A stalled host frees in time: less is held, but as much may be when it is not. */
+static void freed_late(void **state)
+{
+    (void)state;
+    world           w;
+    weft_cost_score ahead, stalled;
+    make(&w);
+    for (size_t i = 0; i < WEFT_COUNT(w.row); i++) w.row[i].gathered_bytes = 1e6;
+    w.variant[0].tp   = 2;
+    weft_cost_point p = {.dp = 4, .pp = 4, .chunks = 1, .n_micro = 8};
+    weft_cost_score_point(&w.t, &p, &ahead);
+    w.t.engine.stall_s = 10;
+    weft_cost_score_point(&w.t, &p, &stalled);
+    assert_true(stalled.step_s > ahead.step_s && stalled.mem_bytes < ahead.mem_bytes);
+    assert_true(stalled.late_bytes >= stalled.mem_bytes &&
+                ahead.late_bytes > ahead.mem_bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_the_sum), cmocka_unit_test(bubbles),
-        cmocka_unit_test(sharding), cmocka_unit_test(cuts), cmocka_unit_test(filling)};
+        cmocka_unit_test(copies),     cmocka_unit_test(hidden_sums),
+        cmocka_unit_test(freed_late), cmocka_unit_test(equals_the_sum),
+        cmocka_unit_test(bubbles),    cmocka_unit_test(sharding),
+        cmocka_unit_test(cuts),       cmocka_unit_test(filling)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
