@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "comm/shm.h"
 #include "probe/probe.h"
+#include "session/sweep.h"
 #include "trace/trace.h"
 
 static int discover(int argc, char **argv);
@@ -28,10 +29,11 @@ const weft_cli_command weft_cli_cluster_discover = {
 const weft_cli_command weft_cli_cluster_calibrate = {
     .name  = "cluster calibrate",
     .usage = "[options]",
-    .about = "measure this host: products by size, memory, starts, messages",
+    .about = "measure this host: instructions by size, memory, messages, collectives",
     .more =
         "Measures with N processes at once (cores are shared out among them) and keeps "
-        "the\nresult in the user's cache, where weft cluster discover finds it.\n"
+        "the\nresult in the user's cache, where weft cluster discover finds it.  Half a "
+        "minute or less.\n"
         "--from TRACE corrects a cluster's constants by what weft train --trace "
         "measured\ninstead; --cluster says which (else the cache, else what is "
         "discovered).",
@@ -77,39 +79,137 @@ static int discover(int argc, char **argv)
 
 /* ---- calibrate ---- */
 
+#define PATIENCE_S 900 /* ranks wait while others measure, on a busy machine for long */
+
 static int n_core(void)
 {
     cpu_set_t all;
     return sched_getaffinity(0, sizeof all, &all) ? 1 : CPU_COUNT(&all);
 }
 
-/* One of n processes that measure at once; rank 0 keeps the result. */
-static weft_status measure(const weft_comm_shm *w, int r, int n, const char *file)
+typedef struct measuring {
+    weft_arena        *a;
+    weft_comm         *c;
+    weft_comm_group   *all;
+    weft_pool         *pool;
+    int                n, fit; /* ranks; how many of them have cores of their own */
+    weft_probe_numbers x;
+    weft_timing       *timing[3];
+    int                n_timing[3];
+} measuring;
+
+/* Its share of the cores, as weft run gives it. */
+static void pin(int r, int n)
 {
-    weft_comm         *c       = NULL;
-    weft_pool         *pool    = NULL;
-    weft_cluster      *made    = NULL;
-    weft_probe_numbers x       = {0};
-    weft_text          t       = {0};
-    int                threads = n_core() / n > 0 ? n_core() / n : 1;
-    weft_status        st;
-    WEFT_GO(weft_comm_shm_join(weft_comm_shm_fd(w), r, 120, &c));
-    WEFT_GO(weft_pool_create(threads, 0, &pool));
-    WEFT_GO(weft_probe_device(pool, threads, &x));
-    WEFT_GO(weft_probe_link(c, &x));
-    if (r) goto out;
-    WEFT_GO(weft_probe_cluster(&x, n, &made));
+    cpu_set_t all, own;
+    int       cpu[CPU_SETSIZE], n_cpu = 0;
+    if (sched_getaffinity(0, sizeof all, &all)) return;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET((size_t)i, &all)) cpu[n_cpu++] = i;
+    if (n > n_cpu) return;
+    CPU_ZERO(&own);
+    for (int i = r * n_cpu / n; i < (r + 1) * n_cpu / n; i++)
+        CPU_SET((size_t)cpu[i], &own);
+    sched_setaffinity(0, sizeof own, &own);
+}
+
+static weft_status meet(measuring *m)
+{
+    return weft_comm_collective(m->c, m->all, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL,
+                                NULL, 0);
+}
+
+/* The mean over the ranks that measured: cores of a host are not all alike. */
+static weft_status average(measuring *m)
+{
+    int     k = 0;
+    double *s, *sum;
+    double  lists[1] = {0}, most[1];
+    for (int l = 0; l < 2; l++) k += m->n_timing[l];
+    lists[0] = m->c->rank < m->fit ? k : 0;
+    WEFT_TRY(weft_comm_collective(m->c, m->all, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F64,
+                                  lists, most, 1));
+    k   = (int)(most[0] / m->fit);
+    s   = WEFT_ARENA_ARRAY(m->a, double, k + 1);
+    sum = WEFT_ARENA_ARRAY(m->a, double, k + 1);
+    WEFT_TRY(weft_arena_status(m->a));
+    for (int l = 0, at = 0; l < 2; l++)
+        for (int i = 0; i < m->n_timing[l]; i++) s[at++] = m->timing[l][i].s;
+    WEFT_TRY(weft_comm_collective(m->c, m->all, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F64, s,
+                                  sum, k));
+    for (int l = 0, at = 0; l < 2; l++)
+        for (int i = 0; i < m->n_timing[l]; i++) m->timing[l][i].s = sum[at++] / m->fit;
+    return WEFT_OK;
+}
+
+static weft_status measure_device(measuring *m)
+{
+    WEFT_TRY(weft_probe_device(m->pool, weft_pool_threads(m->pool), &m->x));
+    WEFT_TRY(weft_probe_streams(m->pool, m->a, &m->timing[0], &m->n_timing[0]));
+    return weft_sweep_run(m->pool, m->a, &m->timing[1], &m->n_timing[1]);
+}
+
+static weft_status measure_everything(measuring *m)
+{
+    if (m->c->rank < m->fit) WEFT_TRY(measure_device(m));
+    WEFT_TRY(meet(m));
+    WEFT_TRY(average(m));
+    if (m->n < 2) return WEFT_OK;
+    WEFT_TRY(weft_probe_link(m->c, &m->x));
+    WEFT_TRY(weft_probe_links(m->c, m->a, &m->timing[2], &m->n_timing[2]));
+    m->x.n_crowd = m->n;
+    return weft_probe_crowd(m->c, m->pool, m->fit, m->x.crowd);
+}
+
+static weft_status keep(const measuring *m, const char *file)
+{
+    weft_cluster *plain = NULL, *made = NULL;
+    weft_text     t    = {0};
+    int           most = 0, n = 0;
+    weft_status   st;
+    for (int l = 0; l < 3; l++) most += m->n_timing[l];
+    weft_timing *all = WEFT_ARENA_ARRAY(m->a, weft_timing, most + 1);
+    WEFT_GO(weft_arena_status(m->a));
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < m->n_timing[l]; i++) all[n++] = m->timing[l][i];
+    WEFT_GO(weft_probe_cluster(&m->x, m->n, &plain));
+    WEFT_GO(weft_cluster_learn(plain, all, n, &made));
     WEFT_GO(weft_cluster_print(made, &t));
     WEFT_GO(weft_io_replace_file(file, t.s, t.n));
 out:
     weft_text_fini(&t);
     weft_cluster_destroy(made);
-    weft_pool_destroy(pool);
-    weft_comm_destroy(c);
+    weft_cluster_destroy(plain);
     return st;
 }
 
-static int measure_all(const weft_cli_command *cmd, int n, const char *file)
+/* One of n processes that measure at once; rank 0 keeps the result. */
+static weft_status measure(const weft_comm_shm *w, int r, int n, int threads,
+                           const char *file)
+{
+    measuring   m = {.n = n};
+    int32_t     rank[WEFT_PROBE_RANKS];
+    weft_status st;
+    int         cores = n_core();
+    if (!threads) threads = cores / n > 0 ? cores / n : 1;
+    m.fit = cores / threads < 1 ? 1 : cores / threads < n ? cores / threads : n;
+    for (int i = 0; i < n; i++) rank[i] = i;
+    pin(r, n);
+    WEFT_GO(weft_arena_create(&m.a));
+    WEFT_GO(weft_comm_shm_join(weft_comm_shm_fd(w), r, PATIENCE_S, &m.c));
+    WEFT_GO(weft_comm_open_group(m.c, n, rank, 989, &m.all));
+    WEFT_GO(weft_pool_create(threads, 0, &m.pool));
+    WEFT_GO(measure_everything(&m));
+    if (!r) WEFT_GO(keep(&m, file));
+    WEFT_GO(meet(&m));
+out:
+    weft_pool_destroy(m.pool);
+    weft_comm_destroy(m.c);
+    weft_arena_destroy(m.a);
+    return st;
+}
+
+static int measure_all(const weft_cli_command *cmd, int n, int threads, const char *file)
 {
     weft_comm_shm *w;
     pid_t          pid[64];
@@ -120,7 +220,7 @@ static int measure_all(const weft_cli_command *cmd, int n, const char *file)
     for (int r = 0; r < n; r++) {
         pid[r] = fork();
         if (!pid[r]) {
-            st = measure(w, r, n, file);
+            st = measure(w, r, n, threads, file);
             _exit(st == WEFT_OK ? 0 : weft_cli_fail(cmd, st));
         }
         if (pid[r] < 0) weft_comm_shm_report(w, r, "fork failed");
@@ -158,24 +258,27 @@ static int calibrate(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_cluster_calibrate;
     const char             *out = NULL, *trace = NULL, *cluster = NULL;
-    int64_t                 ranks = 1;
+    int64_t                 ranks = 1, threads = 0;
     char                    path[1024];
     int                     n_word;
     weft_cluster           *c;
     const weft_cli_option   option[] = {
           {"ranks", 0, WEFT_CLI_INT, &ranks, "N", "processes that measure at once (1)"},
+          {"threads", 0, WEFT_CLI_INT, &threads, "N", "of each (the cores shared out)"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
           {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER", "what --from corrects"},
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
     };
-    int code = weft_cli_parse(cmd, option, 4, argc, argv, &n_word);
+    int code = weft_cli_parse(cmd, option, 5, argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word) return weft_cli_usage(cmd, "unexpected '%s'", argv[0]);
+    if (threads < 0 || threads > 1024)
+        return weft_cli_usage(cmd, "--threads: from 0 to 1024");
     if (ranks < 1 || ranks > 64) return weft_cli_usage(cmd, "--ranks: from 1 to 64");
     if (trace) return from_trace(cmd, trace, cluster, (int)ranks, out);
     weft_status st = weft_probe_cache_path((int)ranks, path, sizeof path);
     if (st != WEFT_OK) return weft_cli_fail(cmd, st);
-    code = measure_all(cmd, (int)ranks, path);
+    code = measure_all(cmd, (int)ranks, (int)threads, path);
     if (code >= 0) return code;
     st = weft_cluster_load(path, NULL, &c);
     return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);

@@ -119,6 +119,9 @@ weft_status weft_cluster__add_node(weft_cluster *c, const weft_host_kind *k)
     c->node                     = all;
     c->node[c->n_node - 1]      = *k;
     c->node[c->n_node - 1].name = keep(c->arena, k->name);
+    if (k->n_crowd)
+        c->node[c->n_node - 1].crowd =
+            weft_arena_memdup(c->arena, k->crowd, sizeof(double) * (size_t)k->n_crowd);
     return weft_arena_status(c->arena);
 }
 
@@ -142,6 +145,16 @@ weft_status weft_cluster__add_health(weft_cluster *c, const weft_health *h)
     return weft_arena_status(c->arena);
 }
 
+weft_status weft_cluster__add_timing(weft_cluster *c, const weft_timing *t)
+{
+    void *all = c->timing;
+    WEFT_TRY(more(c->arena, &all, &c->n_timing, sizeof *t));
+    c->timing                       = all;
+    c->timing[c->n_timing - 1]      = *t;
+    c->timing[c->n_timing - 1].work = keep(c->arena, t->work);
+    return weft_arena_status(c->arena);
+}
+
 weft_status weft_cluster__copy(const weft_cluster *c, weft_cluster **out)
 {
     weft_cluster *d  = NULL;
@@ -157,6 +170,8 @@ weft_status weft_cluster__copy(const weft_cluster *c, weft_cluster **out)
     for (int i = 0; i < c->n_switch; i++) WEFT_GO(weft_cluster__add_switch(d, &c->sw[i]));
     for (int i = 0; i < c->n_health; i++)
         WEFT_GO(weft_cluster__add_health(d, &c->health[i]));
+    for (int i = 0; i < c->n_timing; i++)
+        WEFT_GO(weft_cluster__add_timing(d, &c->timing[i]));
     *out = d;
     d    = NULL;
 out:
@@ -168,6 +183,7 @@ weft_status weft_cluster__freeze(weft_cluster *c)
 {
     WEFT_TRY(weft_arena_status(c->arena));
     WEFT_TRY(weft_cluster_verify(c));
+    weft_cluster__sort_timings(c);
     int node = 0, rank = 0;
     for (int i = 0; i < c->n_node; i++) {
         c->node[i].first_node = node;

@@ -16,6 +16,9 @@
  *       - {name: leaf, span: 16, alpha_s: 1e-06, taper: 0.5}
  *     health:
  *       - {node: 1, device: 3, state: cordoned, why: "double-bit ECC errors"}
+ *     timing:                                        what was measured, instead of what the numbers above say
+ *       - {device: h100, work: "matmul nn+add", size: [512, 768, 768], s: 2.1e-05}
+ *       - {link: nvlink, work: all_reduce, n: 8, size: [1048576], s: 3.1e-05}
  *
  * or one line: weft_cluster_load("2 x (8 x h100-80g)", NULL, &c).
  * Devices are numbered in the order written: node by node, device by device; these numbers are called ranks. */
@@ -87,6 +90,10 @@ typedef struct weft_host_kind {
     int         net;      /* of its ports to other nodes; -1: it has none */
     int         n_port;
     int first_node, first_rank; /* of all nodes of this kind; set when it is frozen */
+    /* Devices that share cores and memory: how much longer work takes while 1, 2, ... of them work, against
+     * the kind's own numbers; 0: they share nothing. */
+    int     n_crowd;
+    double *crowd;
 } weft_host_kind;
 
 /* Switches, from the innermost out: nodes [k span, (k+1) span) hang on the k-th one. */
@@ -110,6 +117,20 @@ typedef struct weft_health {
     int         first_rank, n_rank; /* set when it is frozen */
 } weft_health;
 
+enum {
+    WEFT_TIMING_SIZES = 3
+};
+
+/* A measured time: of a kind of work on a device (program/work.h), or of a message or collective over a link. */
+typedef struct weft_timing {
+    int         device, link; /* kinds; one of them is -1 */
+    const char *work;         /* "matmul nn+add"; over a link "send", "all_reduce" */
+    int         n;            /* ranks of a collective; else 0 */
+    int         n_size;
+    double      size[WEFT_TIMING_SIZES]; /* over a link: bytes that each gives */
+    double      s;
+} weft_timing;
+
 typedef struct weft_cluster {
     weft_arena       *arena;
     const char       *name;
@@ -124,6 +145,8 @@ typedef struct weft_cluster {
     weft_switch_kind *sw;
     int               n_health;
     weft_health      *health;
+    int               n_timing;
+    weft_timing      *timing; /* by device, link, work and n */
 } weft_cluster;
 
 /* ---- making one ---- */
@@ -155,6 +178,14 @@ weft_status weft_cluster_change(const weft_cluster *c, const char *event,
 /* Devices of c as 0, 1, ... of a new cluster, in this order; neighbours of one node stay in one. */
 weft_status weft_cluster_pick(const weft_cluster *c, const int *device, int n,
                               weft_cluster **out);
+
+/* A new cluster, one version on, that has also measured these; they replace what was known of the same work, ranks
+ * and sizes. */
+weft_status weft_cluster_learn(const weft_cluster *c, const weft_timing *t, int n,
+                               weft_cluster **out);
+/* What was measured of a work: a run of *n timings; NULL: nothing.  device or link -1; ranks -1: of any number. */
+const weft_timing *weft_cluster_timings(const weft_cluster *c, int device, int link,
+                                        const char *work, int ranks, int *n);
 
 /* Kinds, counts, link classes; and every number and health.  A plan must match the first. */
 uint64_t weft_cluster_hash_shape(const weft_cluster *c);

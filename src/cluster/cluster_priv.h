@@ -38,6 +38,9 @@ weft_status weft_cluster__add_link(weft_cluster *c, const weft_link_kind *k, int
 weft_status weft_cluster__add_node(weft_cluster *c, const weft_host_kind *k);
 weft_status weft_cluster__add_switch(weft_cluster *c, const weft_switch_kind *k);
 weft_status weft_cluster__add_health(weft_cluster *c, const weft_health *h);
+weft_status weft_cluster__add_timing(weft_cluster *c, const weft_timing *t);
+/* In order, as questions expect them. */
+void        weft_cluster__sort_timings(weft_cluster *c);
 weft_status weft_cluster__freeze(weft_cluster *c);
 /* Nodes as usual[device], of a kind of lib: adds the kinds, the links and the switch they need. */
 weft_status weft_cluster__add_usual(weft_cluster *c, const weft_kinds *lib, int device,

@@ -90,6 +90,14 @@ uint64_t weft_cluster_hash_constants(const weft_cluster *c)
     weft_hash_init(&h, 2);
     for (int i = 0; i < c->n_device; i++) add_device(&h, &c->device[i]);
     for (int i = 0; i < c->n_link; i++) add_link(&h, &c->link[i]);
+    for (int i = 0; i < c->n_node; i++)
+        for (int k = 0; k < c->node[i].n_crowd; k++) add_real(&h, c->node[i].crowd[k]);
+    for (int i = 0; i < c->n_timing; i++) {
+        add_text(&h, c->timing[i].work);
+        add_int(&h, c->timing[i].n);
+        for (int k = 0; k < c->timing[i].n_size; k++) add_real(&h, c->timing[i].size[k]);
+        add_real(&h, c->timing[i].s);
+    }
     for (int i = 0; i < c->n_switch; i++) {
         add_real(&h, c->sw[i].alpha_s);
         add_real(&h, c->sw[i].taper);

@@ -90,6 +90,11 @@ static void put_node(const weft_cluster *c, const weft_host_kind *k, weft_text *
         put_word(t, "net", c->link[k->net].name);
         weft_text_add(t, ", n_port: %d", k->n_port);
     }
+    for (int i = 0; i < k->n_crowd; i++) {
+        weft_text_add(t, i ? ", " : ", crowd: [");
+        weft_text_put_double(t, k->crowd[i]);
+    }
+    if (k->n_crowd) weft_text_add(t, "]");
     weft_text_add(t, "}\n");
 }
 
@@ -115,6 +120,22 @@ static void put_health(const weft_health *h, weft_text *t)
     weft_text_add(t, "}\n");
 }
 
+static void put_timing(const weft_cluster *c, const weft_timing *x, weft_text *t)
+{
+    weft_text_add(t, x->device >= 0 ? "  - {device: " : "  - {link: ");
+    weft_text_put_quoted(t, x->device >= 0 ? c->device[x->device].name
+                                           : c->link[x->link].name);
+    put_word(t, "work", x->work);
+    if (x->n) weft_text_add(t, ", n: %d", x->n);
+    for (int i = 0; i < x->n_size; i++) {
+        weft_text_add(t, i ? ", " : ", size: [");
+        weft_text_put_double(t, x->size[i]);
+    }
+    weft_text_add(t, "]");
+    put(t, "s", x->s);
+    weft_text_add(t, "}\n");
+}
+
 weft_status weft_cluster_print(const weft_cluster *c, weft_text *t)
 {
     weft_text_add(t, "name: ");
@@ -129,5 +150,7 @@ weft_status weft_cluster_print(const weft_cluster *c, weft_text *t)
     for (int i = 0; i < c->n_switch; i++) put_switch(c, &c->sw[i], t);
     if (c->n_health) weft_text_add(t, "health:\n");
     for (int i = 0; i < c->n_health; i++) put_health(&c->health[i], t);
+    if (c->n_timing) weft_text_add(t, "timing:\n");
+    for (int i = 0; i < c->n_timing; i++) put_timing(c, &c->timing[i], t);
     return weft_text_status(t);
 }

@@ -70,6 +70,29 @@ static weft_status get_count(const reader *r, const weft_node *m, const char *ke
     return WEFT_OK;
 }
 
+enum {
+    MAX_CROWD = 64
+};
+
+/* A list of at most `most` numbers under key; absent: none. */
+static weft_status get_numbers(const reader *r, const weft_node *m, const char *key,
+                               int most, double *x, int *n)
+{
+    const weft_node *l = weft_node_get(m, key);
+    *n                 = 0;
+    if (!l || l->kind == WEFT_NODE_NULL) return WEFT_OK;
+    if (l->kind != WEFT_NODE_LIST) return complain(r, l, "expected a list", key);
+    if (l->u.list.n > most) return complain(r, l, "too many numbers", key);
+    for (int i = 0; i < l->u.list.n; i++) {
+        const weft_node *v = l->u.list.node[i];
+        if (v->kind != WEFT_NODE_INT && v->kind != WEFT_NODE_FLOAT)
+            return complain(r, v, "expected numbers", key);
+        x[i] = v->kind == WEFT_NODE_INT ? (double)v->u.i : v->u.f;
+    }
+    *n = l->u.list.n;
+    return WEFT_OK;
+}
+
 /* ---- kinds ---- */
 
 static weft_status read_rates(const reader *r, const weft_node *m, weft_device_kind *k)
@@ -355,10 +378,11 @@ static weft_status usual_link(reader *r, const char *name, int *out)
 static weft_status read_node(reader *r, const weft_node *m, int net)
 {
     static const char *const key[] = {"name", "count", "device", "n_device",
-                                      "link", "net",   "n_port"};
+                                      "link", "net",   "n_port", "crowd"};
     weft_host_kind           k     = {.count = 1, .n_device = 1, .link = -1, .net = -1};
     const weft_usual        *usual = NULL;
-    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 7));
+    double                   crowd[MAX_CROWD];
+    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 8));
     WEFT_TRY(find_device(r, m, &k.device, &usual));
     if (usual) k.n_device = usual->n_device;
     k.name = r->c->device[k.device].name;
@@ -377,6 +401,8 @@ static weft_status read_node(reader *r, const weft_node *m, int net)
     }
     WEFT_TRY(get_count(r, m, "n_port", &k.n_port));
     if (k.net < 0) k.n_port = 0;
+    WEFT_TRY(get_numbers(r, m, "crowd", MAX_CROWD, crowd, &k.n_crowd));
+    k.crowd = crowd;
     return weft_cluster__add_node(r->c, &k);
 }
 
@@ -416,14 +442,37 @@ static weft_status read_health(reader *r, const weft_node *m)
     return weft_cluster__add_health(r->c, &h);
 }
 
+static weft_status read_timing(reader *r, const weft_node *m)
+{
+    static const char *const key[] = {"device", "link", "work", "n", "size", "s"};
+    weft_timing              x     = {.device = -1, .link = -1};
+    const char              *d     = NULL;
+    WEFT_TRY(weft_doc_check_keys(r->d, m, key, 6));
+    WEFT_TRY(weft_doc_get_string(r->d, m, "device", &d));
+    if (d) x.device = weft_cluster__find_device(r->c, d);
+    if (d && x.device < 0) return complain(r, m, "there is no such device", d);
+    WEFT_TRY(find_link(r, m, "link", &x.link));
+    if ((x.device < 0) == (x.link < 0))
+        return complain(r, m, "a timing is of a device or of a link", NULL);
+    WEFT_TRY(get_name(r, m, "work", &x.work));
+    WEFT_TRY(get_count(r, m, "n", &x.n));
+    WEFT_TRY(get_numbers(r, m, "size", WEFT_TIMING_SIZES, x.size, &x.n_size));
+    WEFT_TRY(weft_doc_get_double(r->d, m, "s", &x.s));
+    bool good = x.n_size > 0 && x.s > 0 && x.n >= 0;
+    for (int i = 0; i < x.n_size; i++) good = good && x.size[i] >= 0;
+    if (!good)
+        return complain(r, m, "a timing has one to three sizes, and s above 0", x.work);
+    return weft_cluster__add_timing(r->c, &x);
+}
+
 static weft_status read_cluster(reader *r)
 {
-    static const char *const key[] = {"name", "version", "device", "link",
-                                      "node", "net",     "switch", "health"};
+    static const char *const key[] = {"name", "version", "device", "link",  "node",
+                                      "net",  "switch",  "health", "timing"};
     weft_cluster            *c     = r->c;
     const weft_node         *root = weft_doc_root(r->d), *l = NULL;
     int                      n, net                         = -1;
-    WEFT_TRY(weft_doc_check_keys(r->d, root, key, 8));
+    WEFT_TRY(weft_doc_check_keys(r->d, root, key, 9));
     WEFT_TRY(get_text(r, root, "name", &c->name));
     WEFT_TRY(weft_doc_get_int(r->d, root, "version", &c->version));
     WEFT_TRY(read_devices(r, root, NULL));
@@ -435,6 +484,8 @@ static weft_status read_cluster(reader *r)
     for (int i = 0; i < n; i++) WEFT_TRY(read_switch(r, l->u.list.node[i]));
     WEFT_TRY(get_list(r, root, "health", &l, &n));
     for (int i = 0; i < n; i++) WEFT_TRY(read_health(r, l->u.list.node[i]));
+    WEFT_TRY(get_list(r, root, "timing", &l, &n));
+    for (int i = 0; i < n; i++) WEFT_TRY(read_timing(r, l->u.list.node[i]));
     weft_status st = weft_cluster__freeze(c);
     return st == WEFT_ERR_ARG ? weft_fail_in(st, "%s: ", weft_doc_file(r->d)) : st;
 }

@@ -34,10 +34,12 @@ double weft_cost_roofline(const weft_device_kind *d, const char *dtype, double f
     return weft_cost_op_seconds(&o, d);
 }
 
-static weft_status compute_seconds(const weft_instr *i, const weft_device_kind *d,
-                                   double speed, double *out)
+static weft_status compute_seconds(const weft_instr *i, const weft_cluster *c,
+                                   const weft_device_kind *d, double speed, double *out)
 {
-    *out = weft_cost_roofline(d, rate_type(i), weft_instr_flops(i), weft_instr_bytes(i));
+    if (!weft_cost__measured_work(c, (int)(d - c->device), i, out))
+        *out =
+            weft_cost_roofline(d, rate_type(i), weft_instr_flops(i), weft_instr_bytes(i));
     *out /= speed;
     if (isfinite(*out)) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_ARG, "device %s has no flops for %s", d->name,
@@ -73,7 +75,7 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
     case WEFT_INSTR_MERGE: break;
     }
     WEFT_TRY(weft_cluster_group_stride(c, p->rank, 1, 1, &me));
-    return compute_seconds(i, d, me.speed, seconds);
+    return compute_seconds(i, c, d, me.speed, seconds);
 }
 
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,

@@ -26,6 +26,14 @@ enum {
 weft_status weft_cost_traffic(const weft_program *p, const weft_instr *i,
                               const weft_cluster *c, double *level);
 
+/* What the cluster's timings (measured tables, table.c) say: seconds of a work on a kind of device, of a message (ranks
+ * 0) or collective over a kind of link, each rank giving bytes.  False: nothing. */
+struct weft_work;
+bool weft_cost_timed_work(const weft_cluster *c, int device, const struct weft_work *w,
+                          double *out);
+bool weft_cost_timed_link(const weft_cluster *c, int link, const char *work, int ranks,
+                          double bytes, double *out);
+
 /* The same from numbers alone: what a compute instruction of so many flops and bytes takes, and a collective of n
  * ranks, each giving bytes, over links of alpha seconds and beta seconds a byte. */
 double weft_cost_roofline(const weft_device_kind *d, const char *dtype, double flops,

@@ -14,4 +14,11 @@ weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
 weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
                                           const weft_cluster *c, double *out);
 
+/* Seconds that the cluster's timings give for i on a device kind; false: they say nothing about it. */
+bool weft_cost__measured_work(const weft_cluster *c, int device, const weft_instr *i,
+                              double *out);
+/* The same for a message (ranks 0) or a collective over the link of w; else *out stays. */
+void weft_cost__measured_link(const weft_cluster *c, const weft_path *w, const char *work,
+                              int ranks, double bytes, double *out);
+
 #endif

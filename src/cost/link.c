@@ -7,12 +7,13 @@
  *     all_gather       S over I, then I S over m
  *     all_reduce       the first, the second on what is left
  *     all_to_all       (m-1)/n S inside, (n-m)/n S outside, one after another
- * Where all-reduces were measured on the link, their curve counts instead of its nominal numbers. */
+ * Where all-reduces were measured on the link, their curve counts instead of its nominal numbers; where the collective
+ * itself was timed (the cluster's timings, table.c), those times do. */
 #include <math.h>
 
-#include "base/lanes.h"
 #include "cost/cost.h"
 #include "cost/cost_priv.h"
+#include "program/work.h"
 
 /* Ranks of the job on the node of p's, and what it has. */
 static void node_of(const weft_program *p, const weft_cluster *c, int *busy, int *n)
@@ -42,6 +43,7 @@ weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
     weft_path w;
     WEFT_TRY(weft_cluster_path(c, p->rank, i->peer, &w));
     *out = w.alpha_s + weft_instr_bytes(i) / shared_Bps(p, c, &w);
+    if (w.level < 2) weft_cost__measured_link(c, &w, "send", 0, weft_instr_bytes(i), out);
     return WEFT_OK;
 }
 
@@ -95,26 +97,20 @@ static double two_levels(weft_collective k, const weft_group_shape *g, double by
     return 0;
 }
 
-/* What each member gives, its terms counted: each travels to its owner, the sum once on the way back. */
-static double given(const weft_instr *i, int n)
-{
-    double bytes = weft_instr_bytes(i);
-    if (!i->lanes) return bytes;
-    int most = weft_lanes_most_terms(i->lanes, n);
-    return bytes * (i->coll == WEFT_ALL_REDUCE ? (most + 1) / 2.0 : most);
-}
-
 weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
                                           const weft_cluster *c, double *out)
 {
     const weft_group *g = &p->group[i->group];
     weft_group_shape  s;
     WEFT_TRY(weft_cluster_group(c, g->rank, g->n_rank, &s));
-    double bytes = given(i, g->n_rank);
+    double bytes = weft_instr_given(i, g->n_rank);
     wire   in    = {0};
     if (s.per_island > 1) in = inner_wire(&s.inner, s.per_island);
     if (s.n_island < 2) {
         *out = weft_cost__collective(i->coll, g->n_rank, bytes, in.alpha_s, in.beta);
+        if (g->n_rank > 1)
+            weft_cost__measured_link(c, &s.inner, weft_collective_name(i->coll),
+                                     g->n_rank, bytes, out);
         return WEFT_OK;
     }
     wire far = {s.outer.alpha_s, 1 / shared_Bps(p, c, &s.outer)};
@@ -135,7 +131,7 @@ static weft_status group_traffic(const weft_program *p, const weft_instr *i,
     const weft_group *g = &p->group[i->group];
     weft_group_shape  s;
     WEFT_TRY(weft_cluster_group(c, g->rank, g->n_rank, &s));
-    double all = given(i, g->n_rank), near;
+    double all = weft_instr_given(i, g->n_rank), near;
     if (s.n_island < 2) {
         if (g->n_rank > 1) level[s.inner.level] += sent(i->coll, g->n_rank, all);
         return WEFT_OK;

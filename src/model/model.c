@@ -177,6 +177,10 @@ static weft_status load_file(weft_model *m, const char *path, bool is_text,
 
 static weft_status load(weft_model *m, const char *what, const weft_model_options *o)
 {
+    if (what[0] == '{') { /* the configuration itself */
+        m->name = m->source = "model";
+        return make_from_json(m, m->source, what, strlen(what), o);
+    }
     const char *file = weft_arena_printf(m->arena, "%s/config.json", what), *slash;
     m->source        = file;
     WEFT_TRY(weft_arena_status(m->arena));

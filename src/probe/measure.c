@@ -85,6 +85,37 @@ static weft_status time_memory(weft_pool *pool, double *Bps)
                : WEFT_FAIL(WEFT_ERR_MEM, "out of memory for %d bytes", 2 * STREAM_BYTES);
 }
 
+/* ---- element by element, in and out of caches ---- */
+
+weft_status weft_probe_streams(weft_pool *pool, weft_arena *a, weft_timing **out, int *n)
+{
+    static const int64_t size[] = {4 << 10, 32 << 10, 256 << 10,   1 << 20,
+                                   4 << 20, 32 << 20, STREAM_BYTES};
+    stream               s      = {malloc(STREAM_BYTES / 2), malloc(STREAM_BYTES / 2), 0};
+    bool                 got    = s.a && s.b;
+    *out                        = WEFT_ARENA_ARRAY(a, weft_timing, WEFT_COUNT(size));
+    *n                          = (int)WEFT_COUNT(size);
+    if (got) memset(s.b, 0, STREAM_BYTES / 2), memset(s.a, 0, STREAM_BYTES / 2);
+    for (int i = 0; got && *out && i < *n; i++) {
+        double best = INFINITY, start = weft_clock_s();
+        s.n = size[i] / 8; /* read and written */
+        for (int k = 0; k < 4 || (k < 500 && weft_clock_s() - start < 0.02); k++) {
+            double t0 = weft_clock_s();
+            weft_pool_run(pool, N_TASK, copy_part, &s);
+            best = fmin(best, weft_clock_s() - t0);
+        }
+        (*out)[i] = (weft_timing){.link   = -1,
+                                  .work   = "stream",
+                                  .n_size = 1,
+                                  .size   = {(double)size[i]},
+                                  .s      = fmax(best, 1e-9)};
+    }
+    free(s.a);
+    free(s.b);
+    if (!got) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory for %d bytes", STREAM_BYTES);
+    return weft_arena_status(a);
+}
+
 weft_status weft_probe_device(weft_pool *pool, int n_thread, weft_probe_numbers *out)
 {
     static const int64_t side[] = {32, 64, 128, 256, 512, 1024, 1536};
@@ -205,8 +236,13 @@ weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
         weft_text_put_double(&t, n->Bps);
         weft_text_add(&t, ", source: measured by weft cluster calibrate}\n");
     }
-    weft_text_add(&t, "node:\n  - {name: host, device: cpu, n_device: %d%s}\n", n_rank,
+    weft_text_add(&t, "node:\n  - {name: host, device: cpu, n_device: %d%s", n_rank,
                   n_rank > 1 ? ", link: memory" : "");
+    for (int i = 0; i < n->n_crowd; i++) {
+        weft_text_add(&t, i ? ", " : ", crowd: [");
+        weft_text_put_double(&t, n->crowd[i]);
+    }
+    weft_text_add(&t, n->n_crowd ? "]}\n" : "}\n");
     WEFT_GO(weft_text_status(&t));
     WEFT_GO(weft_cluster_parse("calibration", t.s, t.n, out));
 out:

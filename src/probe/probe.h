@@ -6,7 +6,9 @@
  *     weft_probe_numbers n = {0};
  *     WEFT_TRY(weft_probe_device(pool, n_thread, &n));    measured: products, memory, start of a kernel
  *     WEFT_TRY(weft_probe_link(comm, &n));                messages between ranks 0 and 1
+ *     WEFT_TRY(weft_probe_crowd(comm, pool, fit, n.crowd));       what ranks cost each other
  *     WEFT_TRY(weft_probe_cluster(&n, n_rank, &c));
+ *     WEFT_TRY(weft_probe_streams(..)), weft_probe_links(..)      timings, for weft_cluster_learn()
  */
 #ifndef WEFT_PROBE_PROBE_H
 #define WEFT_PROBE_PROBE_H
@@ -20,7 +22,8 @@
 weft_status weft_probe_discover(weft_cluster **out);
 
 enum {
-    WEFT_PROBE_POINTS = 8
+    WEFT_PROBE_POINTS = 8,
+    WEFT_PROBE_RANKS  = 64
 };
 
 typedef struct weft_probe_numbers {
@@ -30,11 +33,23 @@ typedef struct weft_probe_numbers {
     double           mem_Bps;                  /* read and written, past the caches */
     double           launch_s;                 /* starting a task on all threads */
     double           alpha_s, Bps;             /* 0: not measured */
+    int              n_crowd;
+    double crowd[WEFT_PROBE_RANKS]; /* of a node (cluster.h); n_crowd 0: not measured */
 } weft_probe_numbers;
 
 weft_status weft_probe_device(weft_pool *pool, int n_thread, weft_probe_numbers *out);
 /* All ranks call it; the numbers are everyone's. */
 weft_status weft_probe_link(weft_comm *c, weft_probe_numbers *out);
+/* How much longer the same work takes with 1, 2, ... world ranks at it than with fit of them: products and streams that
+ * do not stay in a cache.  All ranks call it. */
+weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *crowd);
+
+/* Timings of device 0: "stream", bytes read and written element by element. */
+weft_status weft_probe_streams(weft_pool *pool, weft_arena *a, weft_timing **out, int *n);
+/* Timings of link 0: messages, and collectives of 2, 3, 4, 8, ... and all ranks, over memory that ranks share.  All ranks
+ * call it, rank 0 gets them. */
+weft_status weft_probe_links(weft_comm *c, weft_arena *a, weft_timing **out, int *n);
+
 /* One node of n_rank devices with these numbers. */
 weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
                                weft_cluster **out);

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "program/work.h"
+
 weft_status weft_timeline_create(const char *name, const weft_program *const *p, int n,
                                  weft_timeline **out)
 {
@@ -154,6 +156,30 @@ static const char *category(const weft_instr *i)
     return weft_instr_kind_name(i->kind);
 }
 
+/* Its kind of work and sizes, so that a trace can be learned from. */
+static void json_work(const weft_instr *i, weft_text *out)
+{
+    weft_work w;
+    weft_instr_work(i, &w);
+    if (!w.n) return;
+    weft_text_add(out, ",\"work\":\"%s\",\"size\":[", w.kind);
+    for (int k = 0; k < w.n; k++) {
+        if (k) weft_text_add(out, ",");
+        weft_text_put_double(out, w.size[k]);
+    }
+    weft_text_add(out, "]");
+}
+
+/* Who meets: how many, and the first of them, so that members can be laid beside each other. */
+static void json_group(const weft_program *p, const weft_instr *i, weft_text *out)
+{
+    if (i->kind != WEFT_INSTR_COLLECTIVE) return;
+    const weft_group *g = &p->group[i->group];
+    weft_text_add(out, ",\"ranks\":%d,\"first\":%d,\"given\":", g->n_rank,
+                  (int)g->rank[0]);
+    weft_text_put_double(out, weft_instr_given(i, g->n_rank));
+}
+
 void weft_timeline_json_begin(weft_text *out)
 {
     weft_text_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
@@ -179,6 +205,8 @@ void weft_timeline_json_events(const weft_timeline *t, double shift_s, weft_text
         weft_text_put_double(out, weft_instr_flops(i));
         weft_text_add(out, ",\"bytes\":");
         weft_text_put_double(out, weft_instr_bytes(i));
+        json_work(i, out);
+        json_group(p, i, out);
         weft_text_add(out, "}},\n");
     }
 }

@@ -80,12 +80,12 @@ static weft_status meet(walk *w, stream *x, channel *c, int me)
     if (!c->here[!me]) return WEFT_OK;
     WEFT_TRY(
         check_bytes(c, weft_instr_bytes(c->instr[0]), weft_instr_bytes(c->instr[1])));
-    double start = later(c->ready[0], c->ready[1]);
-    double end   = start + later(c->seconds[0], c->seconds[1]);
+    double start   = later(c->ready[0], c->ready[1]);
+    double seconds = later(c->seconds[0], c->seconds[1]);
     for (int k = 0; k < 2; k++) {
         c->here[k] = false;
         c->n_done[k]++;
-        WEFT_TRY(ran(w, &w->stream[c->side[k]], start, end));
+        WEFT_TRY(weft_program__begin(w, &w->stream[c->side[k]], start, seconds));
     }
     wake(w, c->side[!me]);
     return WEFT_OK;
@@ -97,12 +97,15 @@ static weft_status do_send(walk *w, stream *x, channel *c)
     if (n - c->n_done[1] >= c->credits) return WEFT_OK; /* blocked */
     double start = x->now;
     if (n >= c->credits) start = later(start, c->freed[(n - c->credits) % c->cap]);
-    double end            = start + seconds_of(w, x);
+    return weft_program__begin(w, x, start, seconds_of(w, x));
+}
+
+static void sent(walk *w, const stream *x, channel *c, double end)
+{
+    int64_t n             = c->n_done[0]++;
     c->arrive[n % c->cap] = end;
     c->bytes[n % c->cap]  = weft_instr_bytes(instr_of(w, x));
-    c->n_done[0]++;
     wake(w, c->side[1]);
-    return ran(w, x, start, end);
 }
 
 static weft_status do_recv(walk *w, stream *x, channel *c)
@@ -110,12 +113,14 @@ static weft_status do_recv(walk *w, stream *x, channel *c)
     int64_t n = c->n_done[1];
     if (n >= c->n_done[0]) return WEFT_OK; /* blocked */
     WEFT_TRY(check_bytes(c, c->bytes[n % c->cap], weft_instr_bytes(instr_of(w, x))));
-    double start         = later(x->now, c->arrive[n % c->cap]);
-    double end           = start + seconds_of(w, x);
-    c->freed[n % c->cap] = end;
-    c->n_done[1]++;
+    return weft_program__begin(w, x, later(x->now, c->arrive[n % c->cap]),
+                               seconds_of(w, x));
+}
+
+static void received(walk *w, channel *c, double end)
+{
+    c->freed[c->n_done[1]++ % c->cap] = end;
     wake(w, c->side[0]);
-    return ran(w, x, start, end);
 }
 
 /* ---- collectives ---- */
@@ -179,7 +184,7 @@ static weft_status do_collective(walk *w, stream *x, meeting *m)
     m->n_here = 0;
     for (int k = 0; k < m->group->n_rank; k++) {
         m->here[k] = false;
-        WEFT_TRY(ran(w, &w->stream[m->side[k]], m->ready, m->ready + m->seconds));
+        WEFT_TRY(weft_program__begin(w, &w->stream[m->side[k]], m->ready, m->seconds));
         if (k != me) wake(w, m->side[k]);
     }
     return WEFT_OK;
@@ -194,11 +199,23 @@ static weft_status do_instr(walk *w, stream *x)
     int               link = w->link[x->program][instr_number(w, x)];
     if (i->kind == WEFT_INSTR_COLLECTIVE) return do_collective(w, x, &w->meeting[link]);
     if (i->kind != WEFT_INSTR_SEND && i->kind != WEFT_INSTR_RECV)
-        return ran(w, x, x->now, x->now + seconds_of(w, x));
+        return weft_program__begin(w, x, x->now, seconds_of(w, x));
     channel *c  = &w->channel[link];
     int      me = i->kind == WEFT_INSTR_RECV;
     if (!c->credits) return meet(w, x, c, me);
     return me ? do_recv(w, x, c) : do_send(w, x, c);
+}
+
+weft_status weft_program__end(walk *w, stream *x, double start, double end)
+{
+    const weft_instr *i    = instr_of(w, x);
+    bool              send = i->kind == WEFT_INSTR_SEND;
+    if (send || i->kind == WEFT_INSTR_RECV) {
+        channel *c = &w->channel[w->link[x->program][instr_number(w, x)]];
+        if (c->credits && send) sent(w, x, c, end);
+        if (c->credits && !send) received(w, c, end);
+    }
+    return ran(w, x, start, end);
 }
 
 static bool begin_firing(walk *w, stream *x)
@@ -235,7 +252,7 @@ static void end_firing(walk *w, stream *x)
 
 static weft_status advance(walk *w, stream *x)
 {
-    while (!x->done) {
+    while (!x->done && !x->running) {
         if (!x->inside && !begin_firing(w, x)) return WEFT_OK;
         if (x->instr == w->program[x->program]->actor[firing_of(w, x)->actor].n_instr) {
             end_firing(w, x);
@@ -370,6 +387,8 @@ static weft_status set_out(walk *w)
     w->place    = WEFT_ARENA_ARRAY(w->arena, int *, n);
     w->instr_at = WEFT_ARENA_ARRAY(w->arena, int *, n);
     WEFT_TRY(weft_arena_status(w->arena));
+    if (w->o->host) w->n_active = WEFT_ARENA_ARRAY(w->arena, int, w->o->n_host + 1);
+    WEFT_TRY(weft_arena_status(w->arena));
     for (int i = 0; i < n; i++) w->of_rank[i] = -1;
     for (int i = 0; i < n; i++) {
         const weft_program *p = w->program[i];
@@ -396,12 +415,17 @@ weft_status weft_program_walk(const weft_program *const *p, int n,
     WEFT_TRY(weft_arena_create(&w.arena));
     WEFT_GO(set_out(&w));
     for (int i = 0; i < w.n_stream; i++) wake(&w, i);
-    while (w.n_queue) {
-        stream *x = &w.stream[w.queue[w.head]];
-        w.head    = (w.head + 1) % w.n_stream;
-        w.n_queue--;
-        x->queued = false;
-        WEFT_GO(advance(&w, x));
+    for (bool more = true; more;) {
+        while (w.n_queue) {
+            stream *x = &w.stream[w.queue[w.head]];
+            w.head    = (w.head + 1) % w.n_stream;
+            w.n_queue--;
+            x->queued = false;
+            WEFT_GO(advance(&w, x));
+        }
+        WEFT_GO(weft_program__pass_time(&w, &more));
+        for (int i = 0; more && i < w.n_stream; i++)
+            if (!w.stream[i].running) wake(&w, i);
     }
     for (int i = 0; i < w.n_stream; i++)
         if (!w.stream[i].done) WEFT_GO(deadlock(&w));

@@ -8,11 +8,20 @@
  *                 the message arrives when it ends.  credits = 0: both ends start when both are there and
  *                 take the longer of their seconds
  *   recv          starts when the message has arrived; its credit returns when it ends
- *   collective    starts when all its ranks are there and takes the longest of their seconds */
+ *   collective    starts when all its ranks are there and takes the longest of their seconds
+ *
+ * Ranks of one host may share its cores and memory: what runs there then gets on the more slowly the more of it runs
+ * at once (waiting takes nothing). */
 #ifndef WEFT_PROGRAM_WALK_H
 #define WEFT_PROGRAM_WALK_H
 
 #include "program/timeline.h"
+
+/* How much longer work takes while 1, 2, ... instructions run on a host; past the end in proportion. */
+typedef struct weft_walk_host {
+    int           n_slow;
+    const double *slow;
+} weft_walk_host;
 
 typedef struct weft_walk_options {
     int n_step;
@@ -21,6 +30,10 @@ typedef struct weft_walk_options {
     /* told of each instruction that ran; what is not OK ends the walk */
     weft_status (*visit)(void *user, const weft_slice *s);
     void *user;
+    /* where ranks share hosts; NULL: they share nothing */
+    int                   n_host;
+    const weft_walk_host *host;
+    const int            *host_of; /* [program] */
 } weft_walk_options;
 
 /* The n programs are those of ranks 0..n-1 in any order, each verified by itself.

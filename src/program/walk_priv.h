@@ -43,6 +43,8 @@ typedef struct weft_program__stream {
     bool   inside;              /* the firing has begun */
     bool   queued, done;
     double now;
+    bool   running;     /* on a shared host: an instruction that has begun */
+    double begun, left; /* when, and how many seconds of it are left to do */
 } weft_program__stream;
 
 typedef struct weft_program__walk {
@@ -64,7 +66,17 @@ typedef struct weft_program__walk {
     weft_program__stream  *stream;
     int                   *queue, head, n_queue;
     int                   *stream_at; /* [program * WEFT_N_STREAM + kind]; -1 none */
+    double                 clock;     /* of shared hosts */
+    int                   *n_active;  /* [host] */
 } weft_program__walk;
+
+/* What walk.c and walk_share.c ask each other: x's instruction runs from start on for some seconds, it has ended. */
+weft_status weft_program__begin(weft_program__walk *w, weft_program__stream *x,
+                                double start, double seconds);
+weft_status weft_program__end(weft_program__walk *w, weft_program__stream *x,
+                              double start, double end);
+/* Shared hosts: time goes on to the next end of an instruction; *more: there was one. */
+weft_status weft_program__pass_time(weft_program__walk *w, bool *more);
 
 /* Finds channels and meetings; checks that every peer exists and that each side keeps to one stream. */
 weft_status weft_program__link(weft_program__walk *w);

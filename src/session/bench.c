@@ -30,7 +30,7 @@ static weft_status time_steps(weft_runner *r, const weft_model *m, int n_micro,
     return WEFT_OK;
 }
 
-static weft_status draw_weights(weft_runner *r, const weft_compiled *c)
+weft_status weft_bench_draw_weights(weft_runner *r, const weft_compiled *c)
 {
     const weft_model *m  = c->model;
     weft_weights      w  = {.model = m};
@@ -83,7 +83,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int thread
                              .trace = trace ? weft_runner_instructions(c.program) : 0};
     WEFT_GO(weft_runner_create(&o, &r));
     b.mem_peak_bytes = weft_runner_mem(r).bytes;
-    WEFT_GO(draw_weights(r, &c));
+    WEFT_GO(weft_bench_draw_weights(r, &c));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);
     if (trace) WEFT_GO(weft_runner_trace(r, trace));

@@ -21,5 +21,8 @@ typedef struct weft_bench_result {
  * step, or NULL. */
 weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int threads,
                            const char *trace, weft_bench_result *out);
+/* Random weights, as a job begins with. */
+struct weft_runner;
+weft_status weft_bench_draw_weights(struct weft_runner *r, const weft_compiled *c);
 
 #endif

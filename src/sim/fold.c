@@ -193,6 +193,7 @@ static weft_status read_ranks(fold *f)
         if (!f->c) continue;
         WEFT_TRY(device_role(f, r, &role));
         f->colour[r] = mix(f->colour[r], role);
+        if (weft_sim__crowded(f->c)) f->colour[r] = mix(f->colour[r], (uint64_t)r);
         for (int k = 0; k < f->m[r].n_peer; k++) {
             weft_path p;
             WEFT_TRY(weft_cluster_path(f->c, r, f->m[r].peer[k], &p));

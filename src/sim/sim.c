@@ -41,6 +41,33 @@ static weft_status price(const weft_program *p, const weft_cluster *c, weft_aren
     return WEFT_OK;
 }
 
+bool weft_sim__crowded(const weft_cluster *c)
+{
+    for (int i = 0; c && i < c->n_node; i++)
+        if (c->node[i].n_crowd) return true;
+    return false;
+}
+
+/* Which ranks share a host, and how they slow each other down. */
+static weft_status share_hosts(const weft_program *const *p, int n, const weft_cluster *c,
+                               weft_arena *a, weft_walk_options *o)
+{
+    if (!weft_sim__crowded(c)) return WEFT_OK;
+    int             n_host = weft_cluster_n_node(c), place;
+    weft_walk_host *host   = WEFT_ARENA_ARRAY(a, weft_walk_host, n_host + 1);
+    int            *of     = WEFT_ARENA_ARRAY(a, int, n);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < c->n_node; i++)
+        for (int k = 0; k < c->node[i].count; k++)
+            host[c->node[i].first_node + k] =
+                (weft_walk_host){c->node[i].n_crowd, c->node[i].crowd};
+    for (int i = 0; i < n; i++) of[i] = weft_cluster_node(c, p[i]->rank, &place);
+    o->n_host  = n_host;
+    o->host    = host;
+    o->host_of = of;
+    return WEFT_OK;
+}
+
 weft_status weft_sim_run(const weft_program *const *p, int n, const weft_cluster *c,
                          const weft_sim_options *o, weft_timeline **out)
 {
@@ -61,6 +88,7 @@ weft_status weft_sim__run(const weft_program *const *real,
     WEFT_GO(weft_arena_status(r.t->arena));
     for (int i = 0; i < n; i++) WEFT_GO(price(real[i], c, r.t->arena, &seconds[i]));
     walk.seconds = (const double *const *)seconds;
+    WEFT_GO(share_hosts(real, n, c, r.t->arena, &walk));
     WEFT_GO(weft_program_walk(walked, n, &walk));
     r.t->n_step  = walk.n_step;
     r.t->total_s = r.t->step_s = r.total_s;

@@ -8,5 +8,7 @@
 weft_status weft_sim__run(const weft_program *const *real,
                           const weft_program *const *walked, int n, const weft_cluster *c,
                           const weft_sim_options *o, weft_timeline **out);
+/* Ranks of a host share its cores: none of them is like another. */
+bool weft_sim__crowded(const weft_cluster *c);
 
 #endif

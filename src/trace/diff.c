@@ -1,4 +1,5 @@
 /* Two traces of one job side by side. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,8 +65,11 @@ weft_status weft_trace_diff(const weft_trace *predicted, const weft_trace *measu
                   "predicted ms", "measured ms", "off");
     for (int i = 0; i < n; i++) put_row(t, all[i].kind, all[i].n, all[i].s);
     put_row(t, "all instructions", sum_n, sum);
-    put_row(t, "from start to end", none,
-            (const double[]){predicted->step_s, measured->step_s});
+    double idle[2], all_s[2] = {predicted->step_s, measured->step_s};
+    for (int k = 0; k < 2; k++) /* of one stream a rank; what overlaps is not idle */
+        idle[k] = fmax(0, all_s[k] * side[k]->n_rank - sum[k]);
+    put_row(t, "waiting, between them", none, idle);
+    put_row(t, "from start to end", none, all_s);
     st = weft_text_status(t);
 out:
     weft_arena_destroy(a);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cost/cost.h"
-#include "trace/trace.h"
+#include "trace/trace_priv.h"
 
 typedef struct sample {
     const weft_trace_event *e;
@@ -168,6 +168,7 @@ weft_status weft_trace_fit(const weft_trace *m, const weft_cluster *c, weft_clus
     weft_text     text = {0};
     weft_status   st;
     memset(fit, 0, sizeof *fit);
+    if (c->n_timing) return weft_trace__learn(m, c, out, fit);
     WEFT_GO(weft_cluster_print(c, &text)); /* a copy of our own to change */
     WEFT_GO(weft_cluster_parse(c->name, text.s, text.n, &next));
     const weft_link_kind *l = m->n_rank > 1 ? weft_cluster_link(next, 0, 1) : NULL;

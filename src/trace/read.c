@@ -1,10 +1,36 @@
 /* The trace event format, as far as we write it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/doc.h"
 #include "base/io.h"
 #include "trace/trace.h"
+
+static weft_status read_work(const weft_doc *d, const weft_node *args,
+                             weft_trace_event *e)
+{
+    const char      *work  = "";
+    int64_t          ranks = 0, first = 0;
+    const weft_node *l = weft_node_get(args, "size");
+    e->work            = (weft_work){.n = 0};
+    WEFT_TRY(weft_doc_get_string(d, args, "work", &work));
+    WEFT_TRY(weft_doc_get_int(d, args, "ranks", &ranks));
+    WEFT_TRY(weft_doc_get_int(d, args, "first", &first));
+    WEFT_TRY(weft_doc_get_double(d, args, "given", &e->given));
+    e->ranks = (int)(ranks & 0xffffff);
+    e->first = (int)(first & 0xffffff);
+    if (!work[0] || !l || l->kind != WEFT_NODE_LIST) return WEFT_OK;
+    snprintf(e->work.kind, sizeof e->work.kind, "%s", work);
+    for (int i = 0; i < l->u.list.n && i < WEFT_WORK_SIZES; i++) {
+        const weft_node *v = l->u.list.node[i];
+        if (v->kind == WEFT_NODE_INT)
+            e->work.size[e->work.n++] = (double)v->u.i;
+        else if (v->kind == WEFT_NODE_FLOAT)
+            e->work.size[e->work.n++] = v->u.f;
+    }
+    return WEFT_OK;
+}
 
 static weft_status read_event(const weft_doc *d, const weft_node *n, weft_trace *t,
                               weft_trace_event *e)
@@ -26,6 +52,7 @@ static weft_status read_event(const weft_doc *d, const weft_node *n, weft_trace 
         WEFT_TRY(weft_doc_get_int(d, args, "step", &step));
         WEFT_TRY(weft_doc_get_double(d, args, "flops", &e->flops));
         WEFT_TRY(weft_doc_get_double(d, args, "bytes", &e->bytes));
+        WEFT_TRY(read_work(d, args, e));
     }
     e->name    = weft_arena_strdup(t->arena, name);
     e->kind    = weft_arena_strdup(t->arena, kind);
@@ -42,7 +69,6 @@ static weft_status read_event(const weft_doc *d, const weft_node *n, weft_trace 
 static weft_status read_all(const weft_doc *d, weft_trace *t)
 {
     const weft_node *root = weft_doc_root(d), *l = NULL;
-    double           first = 0, last = 0;
     if (root && root->kind == WEFT_NODE_MAP) l = weft_node_get(root, "traceEvents");
     if (!l || l->kind != WEFT_NODE_LIST)
         return WEFT_FAIL(WEFT_ERR_ARG,
@@ -60,27 +86,122 @@ static weft_status read_all(const weft_doc *d, weft_trace *t)
         if (!ph || strcmp(ph, "X")) continue;
         weft_trace_event *e = &t->event[t->n_event];
         WEFT_TRY(read_event(d, n, t, e));
-        if (!t->n_event || e->start_s < first) first = e->start_s;
-        if (!t->n_event || e->start_s + e->dur_s > last) last = e->start_s + e->dur_s;
         if (e->step >= t->n_step) t->n_step = e->step + 1;
         if (e->rank >= t->n_rank) t->n_rank = e->rank + 1;
         t->n_event++;
     }
     if (!t->n_event)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: a trace of no instructions", t->file);
-    t->step_s = (last - first) / t->n_step;
     return WEFT_OK;
 }
 
-/* Steps are counted from the first one traced. */
-static void shift_steps(weft_trace *t)
+/* ---- whole steps ---- */
+
+typedef struct lane { /* a stream of a rank in a step */
+    int rank, stream, step, n;
+} lane;
+
+static int by_lane(const void *a, const void *b)
 {
-    int low = t->event[0].step;
+    const lane *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    if (x->stream != y->stream) return x->stream < y->stream ? -1 : 1;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* Lanes of t with how many events each has; how many there are. */
+static int count_lanes(const weft_trace *t, lane *l)
+{
+    int n = 0;
+    for (int i = 0; i < t->n_event; i++) {
+        const weft_trace_event *e = &t->event[i];
+        l[i]                      = (lane){e->rank, e->stream, e->step, 1};
+    }
+    qsort(l, (size_t)t->n_event, sizeof *l, by_lane);
     for (int i = 0; i < t->n_event; i++)
-        if (t->event[i].step < low) low = t->event[i].step;
-    for (int i = 0; i < t->n_event; i++) t->event[i].step -= low;
-    t->step_s *= (double)t->n_step / (t->n_step - low);
-    t->n_step -= low;
+        if (n && !by_lane(&l[n - 1], &l[i]))
+            l[n - 1].n++;
+        else
+            l[n++] = l[i];
+    return n;
+}
+
+/* The first step in which every stream did as much as in its fullest. */
+static int first_whole(const lane *l, int n)
+{
+    int from = 0;
+    for (int i = 0, end; i < n; i = end) {
+        int most = 0;
+        for (end = i; end < n && l[end].rank == l[i].rank && l[end].stream == l[i].stream;
+             end++)
+            if (l[end].n > most) most = l[end].n;
+        int k = end;
+        while (k > i && l[k - 1].n == most) k--;
+        if (k < end && l[k].step > from) from = l[k].step;
+    }
+    return from;
+}
+
+/* Whole steps only, counted from the first of them. */
+static weft_status keep_whole(weft_trace *t)
+{
+    lane  *l     = WEFT_ARENA_ARRAY(t->arena, lane, t->n_event);
+    double begin = 0, end = 0;
+    int    n = 0;
+    WEFT_TRY(weft_arena_status(t->arena));
+    int from = first_whole(l, count_lanes(t, l));
+    for (int i = 0; i < t->n_event; i++) {
+        weft_trace_event e = t->event[i];
+        if (e.step < from) continue;
+        if (!n || e.start_s < begin) begin = e.start_s;
+        if (!n || e.start_s + e.dur_s > end) end = e.start_s + e.dur_s;
+        e.step -= from;
+        t->event[n++] = e;
+    }
+    t->n_event = n;
+    t->n_step -= from;
+    t->step_s = (end - begin) / t->n_step;
+    return WEFT_OK;
+}
+
+/* ---- waiting ---- */
+
+static int by_meeting(const void *a, const void *b)
+{
+    const weft_trace_event *x = *(const weft_trace_event *const *)a;
+    const weft_trace_event *y = *(const weft_trace_event *const *)b;
+    int                     c = strcmp(x->kind, y->kind);
+    if (!c) c = strcmp(x->name, y->name);
+    if (!c) c = strcmp(x->actor, y->actor);
+    if (!c) c = (x->first > y->first) - (x->first < y->first);
+    if (!c) c = (x->micro > y->micro) - (x->micro < y->micro);
+    if (!c) c = (x->step > y->step) - (x->step < y->step);
+    return c;
+}
+
+/* A collective begins when the last of its members has come; a receive only waits. */
+static weft_status part_waiting(weft_trace *t)
+{
+    weft_trace_event **l = WEFT_ARENA_ARRAY(t->arena, weft_trace_event *, t->n_event);
+    int                n = 0;
+    WEFT_TRY(weft_arena_status(t->arena));
+    for (int i = 0; i < t->n_event; i++) {
+        weft_trace_event *e = &t->event[i];
+        if (e->ranks > 1) l[n++] = e;
+        if (!strcmp(e->kind, "recv")) e->wait_s = e->dur_s, e->dur_s = 0;
+    }
+    qsort(l, (size_t)n, sizeof(void *), by_meeting);
+    for (int i = 0, end; i < n; i = end) {
+        double last = l[i]->start_s;
+        for (end = i; end < n && !by_meeting(&l[i], &l[end]); end++)
+            if (l[end]->start_s > last) last = l[end]->start_s;
+        for (int k = i; k < end && end - i == l[i]->ranks; k++) {
+            double wait  = last - l[k]->start_s;
+            l[k]->wait_s = wait < l[k]->dur_s ? wait : l[k]->dur_s;
+            l[k]->dur_s -= l[k]->wait_s;
+        }
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_trace_parse(const char *file, const char *text, size_t n,
@@ -96,7 +217,8 @@ weft_status weft_trace_parse(const char *file, const char *text, size_t n,
     t->arena = a;
     t->file  = weft_arena_strdup(a, file);
     WEFT_GO(read_all(d, t));
-    shift_steps(t);
+    WEFT_GO(keep_whole(t));
+    WEFT_GO(part_waiting(t));
     *out = t;
     a    = NULL;
 out:

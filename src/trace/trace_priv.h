@@ -1,0 +1,11 @@
+/* Private to the room. */
+#ifndef WEFT_TRACE_PRIV_H
+#define WEFT_TRACE_PRIV_H
+
+#include "trace/trace.h"
+
+/* weft_trace_fit() for a cluster with timings (learn.c). */
+weft_status weft_trace__learn(const weft_trace *m, const weft_cluster *c,
+                              weft_cluster **out, weft_trace_fitted *fit);
+
+#endif
