@@ -20,7 +20,8 @@ fail() { echo "FAILED: $1"; bad=1; cat "$tmp/out" "$tmp/err" 2>/dev/null; }
 command -v ip >/dev/null 2>&1 || skip "no ip command (iproute2)"
 { ip netns add $a && ip netns add $b &&
   ip link add wla$$ type veth peer name wlb$$ &&
-  ip link set wla$$ netns $a && ip link set wlb$$ netns $b; } 2>"$tmp/err" ||
+  ip link set wla$$ netns $a && ip link set wlb$$ netns $b &&
+  ip netns exec $a true; } 2>"$tmp/err" ||
     skip "no namespaces: $(head -1 "$tmp/err")"
 ip -n $a addr add $net.1/24 dev wla$$; ip -n $b addr add $net.2/24 dev wlb$$
 ip -n $a link set lo up; ip -n $b link set lo up

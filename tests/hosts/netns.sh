@@ -19,7 +19,8 @@ skip() { echo "skipped: $1"; exit 77; }
 command -v ip >/dev/null 2>&1 || skip "no ip command (iproute2)"
 { ip netns add $a && ip netns add $b &&
   ip link add wva$$ type veth peer name wvb$$ &&
-  ip link set wva$$ netns $a && ip link set wvb$$ netns $b; } 2>"$tmp/err" ||
+  ip link set wva$$ netns $a && ip link set wvb$$ netns $b &&
+  ip netns exec $a true; } 2>"$tmp/err" ||
     skip "no namespaces: $(head -1 "$tmp/err")"
 ip -n $a addr add $net.1/24 dev wva$$; ip -n $b addr add $net.2/24 dev wvb$$
 ip -n $a link set lo up; ip -n $b link set lo up

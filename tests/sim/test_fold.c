@@ -1,7 +1,7 @@
 /* Folded runs are whole runs: the same times of every instruction of every rank. */
 #include <math.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "compile/world.h"
 #include "cost/cost.h"
 #include "sim/fold.h"
@@ -151,18 +151,18 @@ static void many_ranks(void **state)
         weft_cluster        *c;
         weft_compiled_world *w;
         weft_sim_folded     *f;
-        double               start = weft_clock_s();
-        weft_plan           *p     = open_plan(&table[i], &s);
+        clock_t    start = clock(); /* of the processor: others may use it, too */
+        weft_plan *p     = open_plan(&table[i], &s);
         assert_ok(weft_cluster_load(table[i].cluster, NULL, &c));
         assert_ok(weft_compile_world(&s, false, &w));
         assert_int_equal(w->world.n, 1024);
         if (weft_sim_fold(&w->world, c, NULL, &f) != WEFT_OK)
             fail_msg("%s: %s", table[i].words, weft_error_text());
-        double took = weft_clock_s() - start;
+        double took = (double)(clock() - start) / CLOCKS_PER_SEC;
         print_message("%s %s: %d compiled, %d classes, %.3f s a step, found in %.2f s\n",
                       table[i].model, table[i].words, w->n_made, f->n_class,
                       f->timeline->step_s, took);
-        assert_true(took < 60); /* on a machine that does much else */
+        assert_true(took < (WEFT_TEST_SANITIZED ? 200 : 30));
         if (table[i].most_classes) assert_int_equal(f->n_class, table[i].most_classes);
         weft_sim_folded_destroy(f);
         weft_compiled_world_destroy(w);
