@@ -1,6 +1,7 @@
 /* Plans that people found, beside what the search finds with what their engines could do; prints markdown.
- *   cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/plan/rediscover.c build/libweft.a -lm -lpthread -ldl -o build/plan_rediscover
- *   build/plan_rediscover ../shared/validation */
+ *   cc -O2 -D_GNU_SOURCE -Iinclude -Isrc -Ibench/plan bench/plan/rediscover.c bench/plan/tables.c build/libweft.a -lm \
+ *      -lpthread -ldl -o build/plan_rediscover
+ *   build/plan_rediscover ../shared/validation [all]     all: each recipe, and what steps are made of */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,20 +10,12 @@
 #include "base/text.h"
 #include "engine/engine.h"
 #include "estimate/describe.h"
-#include "estimate/estimate.h"
-#include "search/search.h"
-
-typedef struct bench {
-    weft_arena          *a;
-    weft_hardware       *h;
-    weft_cost_constants *k;
-    const char          *dir;
-} bench;
+#include "rediscover.h"
 
 /* ---- machines and models ---- */
 
-static weft_status machines_of(const bench *b, const char *device, const char *net,
-                               int n_node, int per_node, weft_search_machines *out)
+weft_status bench_machines(const bench *b, const char *device, const char *net,
+                           int n_node, int per_node, weft_search_machines *out)
 {
     int d = weft_hardware_device(b->h, device), n = weft_hardware_net(b->h, net);
     if (d < 0 || n < 0) return WEFT_FAIL(WEFT_ERR_ARG, "no %s or no %s", device, net);
@@ -39,11 +32,7 @@ static weft_status machines_of(const bench *b, const char *device, const char *n
     return WEFT_OK;
 }
 
-typedef struct sizes {
-    int layers, hidden, heads, kv_heads, ffn, vocab, seq, batch;
-} sizes;
-
-static void gpt_of(weft_config *c, const char *framework, const sizes *z)
+void bench_config(weft_config *c, const char *framework, const sizes *z)
 {
     weft_engine_open(c);
     c->id           = "?";
@@ -64,7 +53,7 @@ static void gpt_of(weft_config *c, const char *framework, const sizes *z)
 
 /* ---- a line of the table ---- */
 
-static void put_choice(const weft_search_choice *c, weft_text *t)
+void bench_put_choice(const weft_search_choice *c, weft_text *t)
 {
     weft_search_print_choice(c, t);
     char *cut = strstr(t->s, " stages=");
@@ -107,7 +96,7 @@ static weft_status compare(const bench *b, const char *name, const char *known,
     WEFT_GO(weft_search_run(p, &open));
     WEFT_GO(pin_all(known, b->a, &p->pins));
     st = weft_search_run(p, &pinned);
-    put_choice(&open->choice[0], &found);
+    bench_put_choice(&open->choice[0], &found);
     double us = open->choice[0].score.step_s;
     if (st != WEFT_OK) {
         printf("| %s | %s | %s | %.3g s | %s | |\n", name, known, found.s, us,
@@ -116,14 +105,14 @@ static weft_status compare(const bench *b, const char *name, const char *known,
         goto out;
     }
     double them = pinned->choice[0].score.step_s;
-    put_choice(&pinned->choice[0], &theirs);
+    bench_put_choice(&pinned->choice[0], &theirs);
     printf("| %s | %s | %s | %.3g s | %.3g s", name, known, found.s, us, them);
     if (measured_s > 0) printf(" (measured %.4g)", measured_s);
     if (is_known(&open->choice[0], &p->pins))
         printf(" | found |\n");
     else
         printf(" | %.1f %% |\n", 100 * (them / us - 1));
-    if (getenv("SHOW")) {
+    if (b->show) {
         weft_text           t = {0};
         weft_search_problem q = *p;
         printf("   theirs: %s\n", theirs.s);
@@ -176,10 +165,10 @@ static weft_status sc21(const bench *b)
         weft_search_machines m;
         weft_config          x;
         char                 name[80];
-        gpt_of(&x, "Megatron-LM 2021", &c[i].z);
+        bench_config(&x, "Megatron-LM 2021", &c[i].z);
         x.precision       = "fp16";
         x.flash_attention = 0;
-        WEFT_TRY(machines_of(b, "a100-80g", "a100_hdr200x8", c[i].n_node, 8, &m));
+        WEFT_TRY(bench_machines(b, "a100-80g", "a100_hdr200x8", c[i].n_node, 8, &m));
         WEFT_TRY(weft_config_complete("sc21", &x));
         weft_search_problem p = {.machines = &m, .batch = c[i].z.batch};
         WEFT_TRY(weft_search_transformer(&x, b->k, &l, b->a, &p.model));
@@ -208,11 +197,11 @@ static weft_status llama(const bench *b)
         weft_search_machines m;
         weft_config          x;
         sizes z = {126, 16384, 128, 8, 53248, 128256, c[i].seq, c[i].batch};
-        gpt_of(&x, "in-house FSDP+TP+PP+CP", &z);
+        bench_config(&x, "in-house FSDP+TP+PP+CP", &z);
         x.gated_mlp      = 1;
         x.tied_embedding = 0;
         x.grad_dtype     = "fp32";
-        WEFT_TRY(machines_of(b, "h100-80g", "h100_roce400x8", c[i].n_node, 8, &m));
+        WEFT_TRY(bench_machines(b, "h100-80g", "h100_roce400x8", c[i].n_node, 8, &m));
         WEFT_TRY(weft_config_complete("llama", &x));
         weft_search_problem p = {.machines = &m, .batch = z.batch};
         WEFT_TRY(weft_search_transformer(&x, b->k, &l, b->a, &p.model));
@@ -260,7 +249,7 @@ static weft_status alpa(bench *b)
         weft_config          x;
         weft_cost_segment    pairs = {WEFT_LAYER_DENSE, c[i].layers / 2};
         sizes                z = {c[i].layers, 2048, 16, 0, 8 * 2048, 32000, 1024, 1024};
-        gpt_of(&x, "Alpa", &z);
+        bench_config(&x, "Alpa", &z);
         x.family          = "moe";
         x.gated_mlp       = 0;
         x.experts         = c[i].experts;
@@ -268,7 +257,7 @@ static weft_status alpa(bench *b)
         x.tied_embedding  = 0;
         x.flash_attention = 0;
         x.precision       = "fp16";
-        WEFT_TRY(machines_of(b, "v100-16g", "v100_aws25g", c[i].n_node, 8, &m));
+        WEFT_TRY(bench_machines(b, "v100-16g", "v100_aws25g", c[i].n_node, 8, &m));
         WEFT_TRY(weft_config_complete("alpa", &x));
         weft_search_problem p = {.machines = &m, .batch = 1024};
         WEFT_TRY(weft_search_transformer(&x, b->k, &l, b->a, &p.model));
@@ -330,7 +319,7 @@ static weft_status transgan(bench *b)
     l.schedules        = 1u << WEFT_COST_1F1B;
     l.recompute        = 1;
     l.chunks = l.cp = l.ep = l.sp = false;
-    WEFT_TRY(machines_of(b, "v100-16g", "v100_aws10g", 4, 4, &m));
+    WEFT_TRY(bench_machines(b, "v100-16g", "v100_aws10g", 4, 4, &m));
     weft_search_problem p = {.machines = &m, .batch = 64};
     p.model               = (weft_search_model){.name      = "TransGAN",
                                                 .unit      = "samples",
@@ -354,174 +343,6 @@ static weft_status transgan(bench *b)
     return compare(b, "TransGAN", "tp1 pp4 dp4 micro_batch=1 stages=9-6-5-4", &p, 0);
 }
 
-/* ---- nanotron's grid ---- */
-
-typedef struct cell {
-    const char *name;
-    double      best_s, picked_s, predicted_s, of_best_s;
-    char        picked[64], best[64];
-} cell;
-
-static void put_row(const weft_config *c, char *out, size_t n)
-{
-    snprintf(out, n, "tp%d pp%d dp%d mb%d zero%d", c->tp, c->pp, c->dp, c->micro_batch,
-             c->zero);
-}
-
-/* Of each (model, size) the row predicted fastest of those predicted to fit, beside the fastest measured. */
-static weft_status cells(const bench *b)
-{
-    weft_csv *csv  = NULL;
-    weft_text path = {0};
-    cell      x[40];
-    int       n = 0, within = 0;
-    weft_text_add(&path, "%s/calibrate/nanotron.csv", b->dir);
-    WEFT_TRY(weft_csv_load(path.s, &csv));
-    for (int i = 0; i < csv->n_row; i++) {
-        const char *name = weft_csv_cell(csv, i, weft_csv_column(csv, "group"));
-        double      s    = atof(weft_csv_cell(csv, i, weft_csv_column(csv, "step_s")));
-        bool ok = !strcmp(weft_csv_cell(csv, i, weft_csv_column(csv, "status")), "ok");
-        weft_config     c;
-        weft_prediction y;
-        int             k = 0;
-        if (!*name ||
-            !strcmp(weft_csv_cell(csv, i, weft_csv_column(csv, "suspect")), "1"))
-            continue;
-        WEFT_TRY(weft_config_read(csv, i, &c));
-        WEFT_TRY(weft_estimate_row(b->h, b->k, &c, &y));
-        while (k < n && strcmp(x[k].name, name)) k++;
-        if (k == 40) break;
-        if (k == n)
-            x[n++] = (cell){.name        = name,
-                            .best_s      = INFINITY,
-                            .picked_s    = NAN,
-                            .predicted_s = INFINITY};
-        if (ok && s < x[k].best_s) {
-            x[k].best_s    = s;
-            x[k].of_best_s = y.step_s;
-            put_row(&c, x[k].best, sizeof x[k].best);
-        }
-        if (y.fits && y.step_s < x[k].predicted_s) {
-            x[k].predicted_s = y.step_s;
-            x[k].picked_s    = ok ? s : NAN;
-            put_row(&c, x[k].picked, sizeof x[k].picked);
-        }
-    }
-    printf("\nnanotron's grid: the cell predicted fastest beside the fastest measured\n\n"
-           "| cell | measured best | picked | measured, over the best "
-           "|\n|---|---|---|---|\n");
-    for (int k = 0; k < n; k++) {
-        double over = x[k].picked_s / x[k].best_s - 1;
-        within += over <= 0.03;
-        printf("| %s | %s, %.3g s | %s | ", x[k].name + 9, x[k].best, x[k].best_s,
-               strcmp(x[k].best, x[k].picked) ? x[k].picked : "the same");
-        if (isnan(over))
-            printf("did not run |\n");
-        else
-            printf("%.1f %% |\n", 100 * over);
-    }
-    printf("\nWithin 3 %%: %d of %d.\n", within, n);
-    weft_csv_destroy(csv);
-    weft_text_fini(&path);
-    return WEFT_OK;
-}
-
-/* ---- recipes ---- */
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The row's degrees pinned, beside everything open, both within the same engine; weights are sharded only where
- * the recipe does. */
-static weft_status recipe(const bench *b, const weft_config *c, bool same_micro,
-                          double *regret)
-{
-    weft_search_limits   l = weft_search_limits_of(c->framework);
-    weft_search_machines m;
-    weft_search_result  *r = NULL, *own = NULL;
-    weft_text            t = {0}, u = {0};
-    weft_status          st = WEFT_OK;
-    if (c->zero < 2) l.zero = l.zero_pp = 3;
-    l.layout = true;
-    WEFT_TRY(machines_of(b, c->hw, c->net, c->n_node, c->dev_per_node, &m));
-    weft_search_problem p = {.machines = &m, .batch = c->global_batch, .n_best = 1};
-    weft_search_open(&p.pins);
-    if (same_micro) p.pins.micro_batch = c->micro_batch;
-    WEFT_TRY(weft_search_transformer(c, b->k, &l, b->a, &p.model));
-    WEFT_TRY(weft_search_run(&p, &r));
-    p.pins.tp          = c->tp;
-    p.pins.cp          = c->cp;
-    p.pins.ep          = c->ep;
-    p.pins.pp          = c->pp;
-    p.pins.dp          = c->dp;
-    p.pins.zero        = c->zero;
-    p.pins.micro_batch = c->micro_batch;
-    if (c->pp > 1 && c->vpp > 0) p.pins.chunks = c->vpp;
-    WEFT_GO(weft_search_run(&p, &own));
-    *regret = own->choice[0].score.step_s / r->choice[0].score.step_s - 1;
-    put_choice(&r->choice[0], &t);
-    put_choice(&own->choice[0], &u);
-    if (getenv("SHOW"))
-        printf("%s %s %s L%d h%d e%d gbs %d seq %d %s | %s | %.4g s | %s | %.4g s | %.1f "
-               "%%\n",
-               c->id, c->hw, c->framework, c->layers, c->hidden, c->experts,
-               c->global_batch, c->seq, c->features, u.s, own->choice[0].score.step_s,
-               t.s, r->choice[0].score.step_s, 100 * *regret);
-out:
-    weft_text_fini(&t);
-    weft_text_fini(&u);
-    weft_search_destroy(r);
-    weft_search_destroy(own);
-    return st;
-}
-
-static weft_status recipes(const bench *b)
-{
-    weft_csv *csv  = NULL;
-    weft_text path = {0};
-    int       n[2] = {0}, within[2] = {0}, none = 0;
-    double    all[2][400];
-    weft_text_add(&path, "%s/calibrate/bridge.csv", b->dir);
-    /* recipes fill the memory to the brim, and what they need is known to a tenth */
-    WEFT_TRY(weft_cost_constants_set(b->k, "engine.megatron-bridge.mem_limit", 1.0));
-    WEFT_TRY(
-        weft_cost_constants_set(b->k, "engine.megatron-bridge-26.06.mem_limit", 1.0));
-    WEFT_TRY(weft_csv_load(path.s, &csv));
-    for (int i = 0; i < csv->n_row && i < 400; i++) {
-        weft_config c;
-        WEFT_TRY(weft_config_read(csv, i, &c));
-        if (!strcmp(weft_csv_cell(csv, i, weft_csv_column(csv, "suspect")), "1"))
-            continue;
-        for (int k = 0; k < 2; k++) {
-            double *x = &all[k][n[k]];
-            if (recipe(b, &c, k, x) != WEFT_OK) {
-                none += k;
-                if (getenv("SHOW")) printf("%s: %s\n", c.id, weft_error_text());
-                continue;
-            }
-            within[k] += *x <= 0.03;
-            n[k]++;
-        }
-    }
-    printf("\nNVIDIA's recipes (Megatron-Bridge, %d rows; %d that the model says do not "
-           "fit are left out)\n\n| | within 3 %% | median | nine in ten below | most |\n"
-           "|---|---|---|---|---|\n",
-           n[0] + none, none);
-    for (int k = 0; k < 2; k++) {
-        qsort(all[k], (size_t)n[k], sizeof **all, by_size);
-        printf("| %s | %d of %d | %.1f %% | %.1f %% | %.1f %% |\n",
-               k ? "at the recipe's micro-batch" : "all open", within[k], n[k],
-               100 * all[k][n[k] / 2], 100 * all[k][n[k] * 9 / 10],
-               100 * all[k][n[k] - 1]);
-    }
-    weft_csv_destroy(csv);
-    weft_text_fini(&path);
-    return WEFT_OK;
-}
-
 static weft_status all(bench *b)
 {
     WEFT_TRY(weft_arena_create(&b->a));
@@ -531,14 +352,14 @@ static weft_status all(bench *b)
     WEFT_TRY(llama(b));
     WEFT_TRY(alpa(b));
     WEFT_TRY(transgan(b));
-    WEFT_TRY(cells(b));
-    WEFT_TRY(recipes(b));
-    return WEFT_OK;
+    WEFT_TRY(bench_cells(b));
+    WEFT_TRY(bench_ernie(b));
+    return bench_recipes(b);
 }
 
 int main(int argc, char **argv)
 {
-    bench b = {.dir = argc > 1 ? argv[1] : "../shared/validation"};
+    bench b = {.dir = argc > 1 ? argv[1] : "../shared/validation", .show = argc > 2};
     if (all(&b) == WEFT_OK) return 0;
     fprintf(stderr, "%s\n", weft_error_text());
     return 1;

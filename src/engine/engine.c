@@ -121,6 +121,27 @@ weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c
 
 /* ---- a cluster as tables ---- */
 
+/* Devices joined by links of their own: a node, or the nodes under a switch that has a link. */
+static int fast_domain(const weft_cluster *k, const weft_host_kind *node)
+{
+    for (int i = k->n_switch - 1; i >= 0; i--)
+        if (k->sw[i].link >= 0)
+            return (k->sw[i].span ? k->sw[i].span : weft_cluster_n_node(k)) *
+                   node->n_device;
+    return node->n_device;
+}
+
+/* What switches leave of the ports' bandwidth while all talk to all. */
+static double taper(const weft_cluster *k)
+{
+    double out = 1;
+    for (int i = 0; i < k->n_switch; i++) {
+        if (k->sw[i].link < 0 && k->sw[i].taper < out) out = k->sw[i].taper;
+        if (!k->sw[i].span || k->sw[i].span >= weft_cluster_n_node(k)) break;
+    }
+    return out;
+}
+
 static weft_status add_kind(const weft_cluster *k, const weft_host_kind *node, int i,
                             weft_hardware *h)
 {
@@ -144,9 +165,10 @@ static weft_status add_kind(const weft_cluster *k, const weft_host_kind *node, i
         for (int r = 0; r < d->n_rate; r++) d->rate[r].efficiency = 0;
     }
     n->name         = weft_arena_printf(h->arena, "%s_%s", from->name, node->name);
-    n->dev_per_node = n->fast_domain = node->n_device;
-    n->intra_kind = weft_arena_strdup(h->arena, in ? in->name : "pcie");
-    n->intra_Bps  = in ? in->Bps : 0;
+    n->dev_per_node = node->n_device;
+    n->fast_domain  = fast_domain(k, node);
+    n->intra_kind   = weft_arena_strdup(h->arena, in ? in->name : "pcie");
+    n->intra_Bps    = in ? in->Bps : 0;
     /* "ib-hdr", "eth-50g" by the constants' patterns */
     n->inter_kind =
         weft_arena_printf(h->arena, "%s%s", out ? out->name : "ethernet",
@@ -154,7 +176,8 @@ static weft_status add_kind(const weft_cluster *k, const weft_host_kind *node, i
                           : out && !strncmp(out->name, "eth-", 4) ? " ethernet"
                                                                   : "");
     n->inter_Bps = out && node->n_device ? out->Bps * node->n_port / node->n_device : 0;
-    n->mix       = "";
+    n->inter_Bps *= taper(k);
+    n->mix            = "";
     h->default_net[i] = n->name;
     return weft_arena_status(h->arena);
 }

@@ -34,6 +34,9 @@ static weft_status add_kind(const weft_hardware *h, int node, const weft_device_
     m->device.rate         = m->rate;
     m->device.n_rate       = m->device.n_rate < 8 ? m->device.n_rate : 8;
     memcpy(m->rate, h->device[node].rate, sizeof(*m->rate) * (size_t)m->device.n_rate);
+    for (int i = 0; i < m->device.n_rate; i++)
+        m->rate[i].dtype = weft_arena_strdup(a, m->rate[i].dtype);
+    WEFT_TRY(weft_arena_status(a));
     weft_cost_constants_device(k, &m->device);
     weft_estimate_fabric(k, &h->net[node], r->node->n_device, &m->fabric);
     if (weft_cost_kind_of(k, WEFT_COST_DEVICE, m->device.name) <= 0) out->known = false;

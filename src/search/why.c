@@ -27,7 +27,7 @@ static const char *cause(const char *name, const weft_search_choice *b,
         return b->point.n_micro < 4 * b->point.pp ? ": few micro-batches for its stages"
                                                   : "";
     if (!strcmp(name, "compute again")) return ": it has to run layers again to fit";
-    if (!strcmp(name, "gradients and weights"))
+    if (!strcmp(name, "gradients, weights"))
         return b->point.zero > 2 ? ": weights are gathered layer by layer"
                                  : ": large parameters are summed over many replicas";
     if (!strcmp(name, "compute"))
@@ -41,17 +41,13 @@ void weft_search__why(const weft_search_choice *a, const weft_search_choice *b,
                       const weft_search_machines *m, weft_text *t)
 {
     const weft_cost_score *x = &a->score, *y = &b->score;
-    const term             terms[] = {{"compute", x->compute_s, y->compute_s},
-                                      {"compute again", x->again_s, y->again_s},
-                                      {"waiting for wires", x->comm_s, y->comm_s},
-                                      {"waiting for the host", x->host_s, y->host_s},
-                                      {"between stages", x->p2p_s, y->p2p_s},
-                                      {"pipeline idle", x->bubble_s, y->bubble_s},
-                                      {"gradients and weights", x->dp_s, y->dp_s},
-                                      {"optimizer", x->optimizer_s, y->optimizer_s},
-                                      {"fixed", x->fixed_s, y->fixed_s}};
+    weft_cost_part         ours[WEFT_COST_N_TIME], theirs[WEFT_COST_N_TIME];
+    term                   terms[WEFT_COST_N_TIME];
     int                    worst = 0, gain = 0;
-    for (int i = 1; i < (int)WEFT_COUNT(terms); i++) {
+    weft_cost_time_parts(x, ours);
+    weft_cost_time_parts(y, theirs);
+    for (int i = 0; i < WEFT_COST_N_TIME; i++) {
+        terms[i] = (term){ours[i].name, ours[i].x, theirs[i].x};
         if (terms[i].b - terms[i].a > terms[worst].b - terms[worst].a) worst = i;
         if (terms[i].b - terms[i].a < terms[gain].b - terms[gain].a) gain = i;
     }
@@ -113,19 +109,17 @@ static const char *helps_pin(const weft_search_problem *p)
 
 weft_status weft_search__nofit(const weft_search_problem *p, const weft_search_choice *x)
 {
-    const weft_cost_score *s       = &x->score;
-    const term             terms[] = {{"weights and gradients", 0, s->weight_bytes},
-                                      {"optimizer state", 0, s->state_bytes},
-                                      {"activations", 0, s->keep_bytes + s->work_bytes},
-                                      {"the engine's own", 0, s->engine_bytes}};
-    int                    most    = 0;
-    weft_text              t       = {0};
-    for (int i = 1; i < (int)WEFT_COUNT(terms); i++)
-        if (terms[i].b > terms[most].b) most = i;
+    const weft_cost_score *s = &x->score;
+    weft_cost_part         part[WEFT_COST_N_MEMORY];
+    int                    most = 0;
+    weft_text              t    = {0};
+    weft_cost_memory_parts(s, part);
+    for (int i = 1; i < WEFT_COST_N_MEMORY; i++)
+        if (part[i].x > part[most].x) most = i;
     weft_search_print_choice(x, &t);
     weft_text_add(&t, " needs %.1f GB of %.1f on stage %d, most of it %s (%.1f GB)",
-                  s->mem_bytes / 1e9, s->mem_limit / 1e9, s->tightest, terms[most].name,
-                  terms[most].b / 1e9);
+                  s->mem_bytes / 1e9, s->mem_limit / 1e9, s->tightest, part[most].name,
+                  part[most].x / 1e9);
     const char *pin = helps_pin(p);
     int         by  = pin ? 0 : helps_devices(p);
     if (pin)

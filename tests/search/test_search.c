@@ -406,13 +406,77 @@ static void never_worse_than_rules(void **state)
     }
 }
 
+/* Every device, as many stages as divide the layers, all equal; the best of those. */
+static double equal_cuts(bench *b, int world, int layers)
+{
+    double best = INFINITY;
+    for (int pp = 2; pp <= layers && pp <= world; pp++) {
+        uint16_t cut[64];
+        if (layers % pp || world % pp) continue;
+        for (int i = 0; i < pp; i++) cut[i] = (uint16_t)(layers / pp);
+        b->p.pins.cut = cut;
+        for (int tp = 1; tp <= 8; tp *= 2)
+            if (world / pp % tp == 0)
+                best = fmin(best, step_with(b, tp, pp, world / pp / tp));
+        b->p.pins.cut = NULL;
+    }
+    return best;
+}
+
+/* Any model on any machines: what people do by hand is never faster, and fits only where something is found. */
+static void never_worse_than_people(void **state)
+{
+    static const char *const device[] = {"a100-80g", "v100-32g", "h100-80g", "t4",
+                                         "h200-141g"};
+    static const char *const engine[] = {"weft", "megatron", "paddle"};
+    int                      n_fit = 0, n_better = 0;
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        sizes z      = {.layers  = 4 * (2 + pick(12)),
+                        .hidden  = 1024 << pick(4),
+                        .heads   = 8 << pick(3),
+                        .seq     = 1024 << pick(3),
+                        .vocab   = 32000 << pick(3),
+                        .experts = pick(4) ? 0 : 8,
+                        .batch   = 64 << pick(4)};
+        int   n_node = 1 << pick(5), world = 8 * n_node, a = pick(5), d = pick(5);
+        char  line[128];
+        bool  mixed = a != d && n_node > 1 && pick(2);
+        bench b;
+        weft_search_result *r = NULL;
+        if (mixed)
+            snprintf(line, sizeof line, "%d x (8 x %s) + %d x (8 x %s)", n_node / 2,
+                     device[a], n_node / 2, device[d]);
+        else
+            snprintf(line, sizeof line, "%d x (8 x %s)", n_node, device[a]);
+        open_bench(&b, line, &z, engine[pick(3)]);
+        b.p.n_best     = 1;
+        weft_status st = weft_search_run(&b.p, &r);
+        double us = st == WEFT_OK ? r->choice[0].score.step_s : INFINITY, them = INFINITY;
+        them = fmin(them, step_with(&b, 1, 1, world));
+        them = fmin(them, megatron_rule(&b, world, 8));
+        them = fmin(them, equal_cuts(&b, world, z.layers));
+        if (us > them * (1 + 1e-12))
+            fail_msg("case %d, %s, %d layers of %d: %.9g s, by hand %.9g", i, line,
+                     z.layers, z.hidden, us, them);
+        n_fit += isfinite(us);
+        n_better += us < them;
+        weft_search_destroy(r);
+        close_bench(&b);
+    }
+    print_message("%d of 60 fit, %d better than by hand\n", n_fit, n_better);
+    assert_true(n_fit >= 40 && n_better >= 20);
+}
+
 /* Beside the best of all ways that take every device and cut evenly: the slowest device sets the pace. */
 static void mixed_machines_gain(void **state)
 {
     static const char *const cluster[] = {"2 x (8 x v100-32g) + 2 x (8 x h100-80g)",
                                           "2 x (8 x a100-80g) + 2 x (8 x h100-80g)",
                                           "2 x (8 x t4) + 2 x (8 x a100-80g)",
-                                          "1 x (8 x v100-32g) + 3 x (8 x a100-80g)"};
+                                          "1 x (8 x v100-32g) + 3 x (8 x a100-80g)",
+                                          "1 x (8 x t4) + 1 x (8 x v100-32g) + 2 x (8 x "
+                                          "h100-80g)"};
     sizes                    z         = {32, 4096, 32, 2048, 50000, 0, 512};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(cluster); i++) {
@@ -422,9 +486,22 @@ static void mixed_machines_gain(void **state)
         open_bench(&b, cluster[i], &z, "weft");
         brute_force(&b.p, true, &all);
         assert_ok(weft_search_run(&b.p, &r));
-        double us = r->choice[0].score.step_s;
-        print_message("%s: %.3g s, by hand %.3g s, %.2f times\n", cluster[i], us,
-                      all.even_s, all.even_s / us);
+        double us    = r->choice[0].score.step_s;
+        double alone = INFINITY; /* others idle */
+        for (int k = 0; k < b.m.n; k++) {
+            weft_search_machines m = b.m;
+            weft_search_problem  q = b.p;
+            weft_search_result  *x;
+            m.n = 1, m.kind[0] = b.m.kind[k], m.kind[0].device.rate = m.kind[0].rate;
+            q.machines = &m;
+            if (weft_search_run(&q, &x) != WEFT_OK) continue;
+            alone = fmin(alone, x->choice[0].score.step_s);
+            weft_search_destroy(x);
+        }
+        print_message("%s: %.3g s, by hand %.3g s, %.2f times; one kind alone, as "
+                      "searched: %.3g s\n",
+                      cluster[i], us, all.even_s, all.even_s / us, alone);
+        assert_true(us <= alone * (1 + 1e-9));
         assert_true(all.even_s >= 1.3 * us);
         weft_search_destroy(r);
         close_bench(&b);
@@ -575,6 +652,37 @@ static void lost_nodes_are_left_out(void **state)
     close_bench(&b);
 }
 
+/* Links of a whole rack are one domain; what a switch does not carry is not there. */
+static void switches_count(void **state)
+{
+    static const char *const text =
+        "name: two\ndevice:\n  - {name: x, like: a100-80g}\nlink:\n  - {name: in, "
+        "alpha_s: "
+        "1e-06, Bps: 1e11}\n  - {name: out, scope: net, alpha_s: 1e-06, Bps: "
+        "1e10}\nnode:\n"
+        "  - {name: box, count: 8, device: x, n_device: 8, link: in, net: out, n_port: "
+        "8}\n"
+        "switch:\n  - {name: pod, span: %d, alpha_s: 0, taper: 1}\n"
+        "  - {name: spine, span: 0, alpha_s: 0, taper: 0.5}\n";
+    sizes                z = {24, 2048, 16, 2048, 50000, 0, 96};
+    bench                b;
+    weft_search_machines m[2];
+    (void)state;
+    open_bench(&b, "36 x (4 x gb200)", &z, "weft");
+    assert_int_equal(b.m.kind[0].per_node, 4);
+    assert_int_equal(b.m.kind[0].fabric.domain, 72);
+    for (int i = 0; i < 2; i++) { /* all in one pod, in two */
+        char          yaml[800];
+        weft_cluster *k;
+        int           n = snprintf(yaml, sizeof yaml, text, i ? 4 : 8);
+        assert_ok(weft_cluster_parse("two", yaml, (size_t)n, &k));
+        assert_ok(weft_search_machines_of(k, b.c, b.a, &m[i]));
+        weft_cluster_destroy(k);
+    }
+    assert_true(m[1].kind[0].fabric.out.Bps == 0.5 * m[0].kind[0].fabric.out.Bps);
+    close_bench(&b);
+}
+
 static void the_same_twice(void **state)
 {
     sizes     z    = {24, 2048, 16, 2048, 50000, 0, 96};
@@ -671,11 +779,13 @@ int main(void)
         cmocka_unit_test(random_cases_equal_brute_force),
         cmocka_unit_test(bounds_lose_nothing),
         cmocka_unit_test(never_worse_than_rules),
+        cmocka_unit_test(never_worse_than_people),
         cmocka_unit_test(mixed_machines_gain),
         cmocka_unit_test(pins_are_kept_or_refused),
         cmocka_unit_test(nothing_fits_says_what_would_help),
         cmocka_unit_test(emitted_plans_read_back),
         cmocka_unit_test(lost_nodes_are_left_out),
+        cmocka_unit_test(switches_count),
         cmocka_unit_test(the_same_twice),
         cmocka_unit_test(as_few_layers_as_fit_run_again),
         cmocka_unit_test(chunks_with_short_ends),
