@@ -97,6 +97,14 @@ static weft_status find_way(local *k, const weft_layout *from, const weft_layout
     return WEFT_OK;
 }
 
+/* A sum that was reduced is not taken apart again: the form before is there. */
+static bool spreads(const weft_reshard *p)
+{
+    for (int i = 0; i < p->n_step; i++)
+        if (p->step[i].kind == WEFT_STEP_SPREAD) return true;
+    return false;
+}
+
 /* The cheapest way from a form that is there. */
 static weft_status choose(local *k, weft_vid v, const weft_layout *to, const form **from,
                           weft_reshard *plan)
@@ -112,7 +120,9 @@ static weft_status choose(local *k, weft_vid v, const weft_layout *to, const for
             return WEFT_OK;
         }
         WEFT_TRY(find_way(k, &f->l, to, t, &p));
-        if (*from && weft_measure_compare(&p.measure, &plan->measure) >= 0) continue;
+        if (*from && spreads(&p) >= spreads(plan) &&
+            (spreads(&p) || weft_measure_compare(&p.measure, &plan->measure) >= 0))
+            continue;
         *from = f;
         *plan = p;
     }

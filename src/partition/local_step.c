@@ -264,6 +264,39 @@ static weft_status do_reduce(local *k, const weft_reshard_step *s, weft_vid x,
     return k->b.st;
 }
 
+/* A whole that becomes unreduced: the own part, zeros elsewhere; of what nobody cuts the first has all. */
+static weft_status do_spread(local *k, const weft_reshard_step *s, const weft_type *t,
+                             weft_vid x, weft_vid *out)
+{
+    int axis = 0, n_have, n_room, n;
+    while (s->before.unreduced[axis] || !s->after.unreduced[axis]) axis++;
+    const weft_split *cut = weft_layout_find(&s->before, axis);
+    run              *have, *room, *r;
+    int64_t           at = 0, whole = 0;
+    *out = x;
+    if (!cut) {
+        if (k->coord[axis])
+            *out = weft_buildf(&k->b, WEFT_OP_SCALE, NULL, 1, &x, "alpha=0");
+        return k->b.st;
+    }
+    WEFT_TRY(runs_of(k, &s->before, cut->dim, t->shape.d[cut->dim], k->o->place, &have,
+                     &n_have));
+    WEFT_TRY(runs_of(k, &s->after, cut->dim, t->shape.d[cut->dim], k->o->place, &room,
+                     &n_room));
+    WEFT_TRY(locate(k, have, n_have, room, n_room, &r, &n));
+    for (int i = 0; i < n_room; i++) whole += room[i].hi - room[i].lo;
+    for (int i = 0; i < n; i++) {
+        int64_t  size = r[i].hi - r[i].lo;
+        weft_vid own  = slice(k, x, cut->dim, at, at + size);
+        own           = weft_buildf(&k->b, WEFT_OP_SLICE_GRAD, NULL, 1, &own,
+                                    "axis=%d start=%lld size=%lld", cut->dim, (long long)r[i].at,
+                                    (long long)whole);
+        *out = i ? weft_build(&k->b, WEFT_OP_ADD, NULL, NULL, 2, *out, own) : own;
+        at += size;
+    }
+    return k->b.st;
+}
+
 /* One run each, all of one size, in order. */
 static bool is_even(const deal *d)
 {
@@ -334,6 +367,9 @@ weft_status weft_partition__step(local *k, const weft_reshard_step *s, const wef
         if (n == 1) return WEFT_OK;
         return s->kind == WEFT_STEP_ALL_REDUCE ? do_reduce(k, s, x, out)
                                                : do_scatter(k, s, t, x, out);
+    case WEFT_STEP_SPREAD:
+        if (s->reduce != WEFT_UNREDUCED_SUM) break;
+        return do_spread(k, s, t, x, out);
     case WEFT_STEP_ALL_TO_ALL: return n > 1 ? do_move(k, s, t, x, out) : WEFT_OK;
     default: break;
     }

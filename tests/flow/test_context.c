@@ -51,6 +51,21 @@ static void llama(void **state)
     (void)state;
     each(FAMILY("llama"), words, WEFT_COUNT(words));
 }
+/* Keys and values that several ranks along tp share: their gradients are sums over tp and cp. */
+static void few_keys(void **state)
+{
+    static const char *const plan[] = {
+        "mesh=cp=2,tp=2",
+        "mesh=cp=2,tp=2 sp=1",
+        "mesh=tp=2,cp=2 sp=1 ring=1",
+        "mesh=cp=2,tp=2 pp=2 ring=1",
+    };
+    (void)state;
+    each(FAMILY("mixtral"), plan, WEFT_COUNT(plan));
+    each(FAMILY("qwen2"), plan, WEFT_COUNT(plan));
+    each(FAMILY("mistral"), plan, WEFT_COUNT(plan));
+    each(FAMILY("llama"), plan, WEFT_COUNT(plan));
+}
 /* not causal: blocks */
 static void bert(void **state)
 {
@@ -160,6 +175,7 @@ int main(void)
         cmocka_unit_test(gpt2),          cmocka_unit_test(llama),
         cmocka_unit_test(bert),          cmocka_unit_test(even_work),
         cmocka_unit_test(uneven_zigzag), cmocka_unit_test(passed_round),
+        cmocka_unit_test(few_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
