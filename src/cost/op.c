@@ -48,9 +48,10 @@ static double reached(const weft_cost_op *o, const weft_device_kind *d, double *
     if (o->work == WEFT_COST_ATTENTION) return d->attention > 0 ? d->attention : share;
     if (!(o->k > 0) || !(o->flops > 0)) return share;
     double area = o->flops / (2 * o->k), half = d->half_size;
-    double usual  = weft_cluster_flops(d, "bf16"); /* faster types need longer sums */
-    double faster = usual > 0 && *peak > usual ? *peak / usual : 1;
-    return share * saturate(o->k, faster * half) * saturate(area, WAVE * half * half);
+    double longer = half; /* 8 and 4 bits: the faster, the longer */
+    if (!strncmp(o->dtype, "f8", 2) || !strncmp(o->dtype, "f4", 2))
+        longer *= fmax(1, *peak / weft_cluster_flops(d, "bf16"));
+    return share * saturate(o->k, longer) * saturate(area, WAVE * half * half);
 }
 
 double weft_cost_op_seconds(const weft_cost_op *o, const weft_device_kind *d)
