@@ -140,7 +140,7 @@ static int64_t slice_at(const job *j, int64_t count, int k)
 
 static const shm_call *call_of(const weft_comm_group *g, int k, uint32_t turn)
 {
-    return &g->round->call[k][turn & 1];
+    return &g->round->seat[k].call[turn & 1];
 }
 
 /* Pointers to the members' memory, as they gave it, moved on by `from` elements. */
@@ -462,7 +462,7 @@ static weft_status run(const job *j)
     weft_comm_group *g    = j->g;
     shm_end         *e    = g->e;
     uint32_t         turn = weft_comm__shm_turn(g);
-    shm_call        *x    = &g->round->call[g->me][turn & 1];
+    shm_call        *x    = &g->round->seat[g->me].call[turn & 1];
     int64_t first = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
     x->kind       = (int32_t)j->kind;
     x->dtype      = (int32_t)j->t;

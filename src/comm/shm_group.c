@@ -11,6 +11,7 @@
  * (2) An epoch has a word of its own.  Opening a newer one poisons the older, so those who wait there leave. */
 #include "comm/shm_priv.h"
 
+#include <sched.h>
 #include <string.h>
 
 enum {
@@ -25,7 +26,7 @@ static uint32_t turn_of(uint32_t door)
 
 static uint64_t round_bytes(const weft_comm_group *g)
 {
-    return sizeof(shm_round) + (uint64_t)g->n * sizeof(shm_call[2]);
+    return sizeof(shm_round) + (uint64_t)g->n * sizeof(shm_seat);
 }
 
 static shm_round *newest_of(const weft_comm_group *g)
@@ -111,7 +112,7 @@ static weft_status find_round(weft_comm_group *g)
         WEFT_TRY(weft_comm__shm_populate(r, (int64_t)round_bytes(g)));
         r->epoch = e->c.epoch;
         for (int i = 0; i < g->n; i++) /* turn 0 must not look arrived at */
-            r->call[i][0].turn = r->call[i][1].turn = TURNS;
+            r->seat[i].arrived[0] = r->seat[i].arrived[1] = TURNS;
         atomic_store(&g->meeting->newest, at);
         if (last) poison(last);
         last = r;
@@ -136,12 +137,13 @@ weft_status weft_comm__shm_enter(weft_comm_group *g)
 
 uint32_t weft_comm__shm_turn(const weft_comm_group *g)
 {
-    return turn_of(atomic_load_explicit(&g->round->door.v, memory_order_relaxed));
+    return g->round->seat[g->me].turn;
 }
 
 static bool arrived(const weft_comm_group *g, int i, uint32_t turn)
 {
-    return __atomic_load_n(&g->round->call[i][turn & 1].turn, __ATOMIC_ACQUIRE) == turn;
+    return __atomic_load_n(&g->round->seat[i].arrived[turn & 1], __ATOMIC_ACQUIRE) ==
+           turn;
 }
 
 /* Why a barrier was not passed; waited: this rank itself came to the deadline. */
@@ -179,6 +181,18 @@ static bool somebody_gone(const weft_comm_group *g, uint32_t turn)
     return false;
 }
 
+/* Where ranks share processors: to give way helps only if one that is missing was last seen on this one. */
+static int pauses(const weft_comm_group *g, uint32_t turn)
+{
+    int cpu = g->round->seat[g->me].cpu;
+    if (!g->e->crowded) return g->e->spin;
+    for (int i = 0; i < g->n; i++)
+        if (__atomic_load_n(&g->round->seat[i].cpu, __ATOMIC_RELAXED) == cpu &&
+            !arrived(g, i, turn))
+            return 0;
+    return SHM_SPIN;
+}
+
 static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind what)
 {
     shm_end  *e        = g->e;
@@ -190,7 +204,7 @@ static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind w
         uint32_t v     = atomic_load(&door->v);
         if (turn_of(v) != turn) return WEFT_OK;
         if (v & POISON) return blame(g, turn, what, late);
-        if (weft_comm__shm_spin(e, door, v)) continue;
+        if (weft_comm__shm_spin(door, v, pauses(g, turn))) continue;
         bool hopeless = weft_comm__shm_check(e) != WEFT_OK || somebody_gone(g, turn);
         if (!hopeless)
             late = weft_comm__shm_sleep(e, door, v, alarm, &deadline) == SHM_LATE;
@@ -200,18 +214,31 @@ static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind w
     }
 }
 
-weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what)
+/* The turn is known, for nobody passes without us; so the door's line moves once, by the addition. */
+static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind what)
 {
     shm_word *door = &g->round->door;
-    uint32_t  v = atomic_load_explicit(&door->v, memory_order_relaxed), turn = turn_of(v);
-    __atomic_store_n(&g->round->call[g->me][turn & 1].turn, turn, __ATOMIC_RELEASE);
+    uint32_t  turn = seat->turn, next = (turn + 1) % TURNS;
+    if (seat->over) return blame(g, turn, what, false);
+    if (g->e->crowded) __atomic_store_n(&seat->cpu, sched_getcpu(), __ATOMIC_RELAXED);
+    __atomic_store_n(&seat->arrived[turn & 1], turn, __ATOMIC_RELEASE);
+    uint32_t v = atomic_fetch_add(&door->v, 1), all = v + 1;
     if (v & POISON) return blame(g, turn, what, false);
-    v = atomic_fetch_add(&door->v, 1);
-    if (v & POISON) return blame(g, turn, what, false);
-    if ((v & 0xffff) + 1 != (uint32_t)g->n) return wait_turn(g, turn, what);
-    uint32_t all = v + 1, next = (turn + 1) % TURNS << 16;
-    if (!atomic_compare_exchange_strong(&door->v, &all, next))
-        return blame(g, turn, what, false);
-    weft_comm__shm_wake(door);
+    if ((all & 0xffff) != (uint32_t)g->n) {
+        WEFT_TRY(wait_turn(g, turn, what));
+    } else {
+        if (!atomic_compare_exchange_strong(&door->v, &all, next << 16))
+            return blame(g, turn, what, false);
+        weft_comm__shm_wake(door);
+    }
+    seat->turn = next;
     return WEFT_OK;
+}
+
+weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what)
+{
+    shm_seat   *seat = &g->round->seat[g->me];
+    weft_status st   = arrive(g, seat, what);
+    if (st != WEFT_OK) seat->over = 1;
+    return st;
 }

@@ -107,8 +107,11 @@ typedef enum shm_waited {
     SHM_LATE,
 } shm_waited;
 
+enum {
+    SHM_SPIN = 1000 /* pauses */
+};
 /* Spins: true when *w is no longer seen. */
-bool weft_comm__shm_spin(const shm_end *e, const shm_word *w, uint32_t seen);
+bool weft_comm__shm_spin(const shm_word *w, uint32_t seen, int pauses);
 /* Yields, then sleeps until *w is no longer seen, the alarm is no longer alarm, or the deadline.
  * *deadline_s is set at the first call of an operation, from 0. */
 shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t alarm,
@@ -159,21 +162,29 @@ weft_status weft_comm__shm_recv(weft_comm *c, weft_comm_channel *ch, void *p,
 /* What a member says on arrival.  Two of each, in turn: one is written while slow members read the other. */
 typedef struct shm_call {
     _Alignas(SHM_LINE) int32_t kind;
-    int32_t  dtype;
-    int64_t  count;
-    int64_t  in, out; /* offsets in the file, or -1: private */
-    int32_t  staged;
-    uint32_t turn;   /* of the barrier arrived at, to name the late */
-    int64_t  stride; /* of terms, with n_lane */
-    int32_t  n_lane; /* 0: one term */
+    int32_t dtype;
+    int64_t count;
+    int64_t in, out; /* offsets in the file, or -1: private */
+    int32_t staged;
+    int64_t stride; /* of terms, with n_lane */
+    int32_t n_lane; /* 0: one term */
 } shm_call;
+
+/* A member's place.  Its own line stays in its cache: others look there only to name the late. */
+typedef struct shm_seat {
+    shm_call call[2];
+    _Alignas(SHM_LINE) uint32_t turn; /* of the next barrier */
+    uint32_t arrived[2];              /* barriers arrived at, by turn & 1 */
+    int32_t  cpu;                     /* where, the last time */
+    uint32_t over;                    /* one was not passed: there will be no other */
+} shm_seat;
 
 /* A group in one epoch. */
 typedef struct shm_round {
     uint32_t epoch;
     /* poisoned : 1 | turn : 15 | arrived : 16 */
     _Alignas(SHM_LINE) shm_word door;
-    _Alignas(SHM_LINE) shm_call call[][2];
+    _Alignas(SHM_LINE) shm_seat seat[];
 } shm_round;
 
 typedef struct shm_meeting {

@@ -46,14 +46,10 @@ proctype rank(byte me)
         :: verdict -> failed[round] = true; assert(!passed[round]); goto done
         :: else
         fi;
-        my_turn = turn;
+        my_turn = round % TURNS; /* nobody passes without us: it need not be read */
         if
         :: n_dead == 0 -> atomic { dead[me] = true; n_dead++ }; goto died
         :: true
-        fi;
-        if
-        :: poison -> fail(round)
-        :: else
         fi;
         atomic { /* fetch_add */
             seen_poison = poison;
