@@ -3,7 +3,8 @@
 
     bench/real/run.py --weft build/weft [--rounds 3] [--steps 6] [--limit 660] [--out bench/results/real-DATE.csv]
 
-(1) weft cluster calibrate, once for each number of processes and threads that plans use
+(1) weft cluster calibrate, for each number of processes and threads that plans use; twice, and both predictions' mean
+    counts; how far they are apart is shown
 (2) every plan of plans.py is predicted: weft sim, the very program that will run, priced by that calibration
 (3) all plans run in turn, round by round; a plan's time is the median of its steps, without the first two of each run
 (4) a few runs are traced and corrected for (weft cluster calibrate --from), and the plans that were not traced are
@@ -176,10 +177,14 @@ def main():
     folder = o.keep or tempfile.mkdtemp(prefix='weft-real-')
     os.makedirs(folder, exist_ok=True)
     b, where, times = Bench(o.weft, folder), {}, {p: [] for p in plans}
-    for m in sorted({b.machine(p) for p in plans}):
-        where[m], s = b.calibrate(*m)
-        print(f'calibrated {m[0]} x {m[1]} in {s:.1f} s', flush=True)
-    said = {p: b.predict(p, where[b.machine(p)]) for p in plans}
+    twice = []
+    for k in range(2):
+        for m in sorted({b.machine(p) for p in plans}):
+            where[m], s = b.calibrate(*m, again=f'-{k}')
+            print(f'calibrated {m[0]} x {m[1]} in {s:.1f} s', flush=True)
+        twice.append({p: b.predict(p, where[b.machine(p)]) for p in plans})
+    said = {p: (twice[0][p] + twice[1][p]) / 2 for p in plans}
+    apart = statistics.mean(abs(twice[0][p] / twice[1][p] - 1) for p in plans)
     print(f'predicted {len(plans)} plans, {time.time() - start:.0f} s so far', flush=True)
     for r in range(o.rounds):
         for p in plans:
@@ -197,6 +202,7 @@ def main():
     with open(o.out[:-4] + '.txt', 'w') as f:
         for out in (sys.stdout, f):
             sum_up(said, again, took, best, plans, out)
+            print(f'two calibrations: {100 * apart:.1f} % apart on average', file=out)
     if not o.keep:
         shutil.rmtree(folder)
 

@@ -28,6 +28,9 @@ struct weft_device {
     const char *name;
     bool
         computes; /* false: tasks' functions are never called, memory holds nothing (emu) */
+    bool
+        talks; /* does not compute, yet messages and collectives go through comm as they are: a transport whose links
+                  take their time decides how long they last; else exec lets them last as long as is stated */
     /* Zeroed memory, aligned to 4096, on large pages where there are any and touched so that a step meets no
      * page fault: resident memory grows by bytes rounded up to 4096, no more.  bytes 0 is legal. */
     weft_status (*alloc)(weft_device *d, int64_t bytes, void **out);
@@ -43,6 +46,11 @@ struct weft_device {
 weft_device *weft_device_cpu(void); /* shared, never destroyed */
 weft_status  weft_device_emu_create(weft_device **out);
 void         weft_device_emu_destroy(weft_device *d);
+
+/* Where this thread stands in emulated time, on weft_clock_s()'s clock: exec says when an instruction that talks begins,
+ * a transport that takes its time moves it on to when it ends.  Lateness of a sleeping thread is not in it. */
+void   weft_device_set_moment(double s);
+double weft_device_moment(void);
 
 /* Bytes that alloc has handed out and not got back, over all cpu devices of the process, and the most
  * that ever was. */

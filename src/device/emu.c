@@ -53,6 +53,18 @@ static weft_status emu_submit(weft_device *d, weft_stream *s, double ready_s,
     return WEFT_OK;
 }
 
+static _Thread_local double moment;
+
+void weft_device_set_moment(double s)
+{
+    moment = s;
+}
+
+double weft_device_moment(void)
+{
+    return moment;
+}
+
 weft_status weft_device_emu_create(weft_device **out)
 {
     weft_device *d = calloc(1, sizeof *d);

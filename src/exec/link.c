@@ -13,7 +13,7 @@ enum {
 static weft_status open_messages(weft_exec *e, weft_exec__link *l)
 {
     weft_comm     *c       = e->o.comm;
-    bool           real    = e->device->computes;
+    bool           real    = e->device->computes || e->device->talks;
     weft_comm_side side    = l->send ? WEFT_COMM_SEND : WEFT_COMM_RECV;
     weft_comm_side other   = l->send ? WEFT_COMM_RECV : WEFT_COMM_SEND;
     int64_t        bytes   = real ? l->bytes : 2 * (int64_t)sizeof(double);

@@ -72,6 +72,13 @@ static void trace(weft_exec__stream *s, int instr, double start, double end)
                      .end_s   = end};
 }
 
+/* When a stream of a device that only lasts is ready to talk. */
+static double emulated_now(const weft_exec__stream *s)
+{
+    double t = later(s->ready_s, s->dev.done_s);
+    return t > 0 ? t : weft_clock_s();
+}
+
 /* An instruction that does not go to the device as it is: communication, reading. */
 static weft_status run_own(weft_exec__stream *s, weft_exec__variant *v, int n)
 {
@@ -80,12 +87,13 @@ static weft_status run_own(weft_exec__stream *s, weft_exec__variant *v, int n)
     if (!d->computes) {
         if (x->i->kind == WEFT_INSTR_READ)
             return d->submit(d, &s->dev, s->ready_s, &v->task[n], 1);
-        return weft_exec__emulate(s, x);
+        if (!d->talks) return weft_exec__emulate(s, x);
     }
-    s->dev.start_s = weft_clock_s();
+    s->dev.start_s = d->computes ? weft_clock_s() : emulated_now(s);
+    weft_device_set_moment(s->dev.start_s);
     weft_status st = x->i->kind == WEFT_INSTR_READ ? weft_exec__read(s, x)
                                                    : weft_exec__communicate(s, x);
-    s->dev.done_s  = weft_clock_s();
+    s->dev.done_s  = d->computes ? weft_clock_s() : weft_device_moment();
     if (st != WEFT_OK && x->i->kind != WEFT_INSTR_READ)
         return weft_fail_in(st, "%s, %s '%s': ", x->actor->name,
                             weft_instr_kind_name(x->i->kind), x->i->name);
