@@ -458,6 +458,11 @@ static weft_status add_to_mine(call *k, const char *in, char *out, range r)
                                .length     = begin(&r, me + 1) * k->size - at});
 }
 
+static weft_status add_shares(call *k, const char *in, char *out, range r)
+{
+    return k->g->n == 2 ? add_to_mine(k, in, out, r) : add_at_owner(k, in, out, r);
+}
+
 /* Slice i of out from position i; the own is at `own`. */
 static weft_status gather(call *k, const char *own, char *out, range r)
 {
@@ -503,9 +508,8 @@ static weft_status reduce_scatter(call *k, const char *in, char *out, int64_t co
     int64_t          share = count / g->n, bytes = share * k->size;
     range            all = {.hi = g->n, .count = share * g->n, .n = g->n};
     char            *work;
-    if (g->n == 2) return add_to_mine(k, in, out, all);
-    if (!power_of_two(g->n) || k->t == WEFT_DTYPE_BF16)
-        return add_at_owner(k, in, out, all);
+    if (!power_of_two(g->n) || k->t == WEFT_DTYPE_BF16 || g->n == 2)
+        return add_shares(k, in, out, all);
     WEFT_TRY(scratch(k, bytes * g->n + 1, &work));
     for (int i = 0; i < g->n && bytes; i++)
         memcpy(work + reversed(i, g->n) * bytes, in + i * bytes, (size_t)bytes);
@@ -653,8 +657,7 @@ weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_ki
     range r = {.hi = g->n, .count = total, .n = g->n, .unit = unit};
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     weft_status st = kind == WEFT_COMM_ALL_GATHER ? all_gather(&k, in, out, r)
-                     : g->n == 2                  ? add_to_mine(&k, in, out, r)
-                                                  : add_at_owner(&k, in, out, r);
+                                                  : add_shares(&k, in, out, r);
     return end_call(&k, st);
 }
 
@@ -669,7 +672,15 @@ weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
     if (!all && !unit) r.count = total / g->n * g->n;
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     char       *to = all ? (char *)out + begin(&r, g->me) * k.size : out;
-    weft_status st = add_terms(&k, in, to, r, l);
-    if (st == WEFT_OK && all) st = gather(&k, to, out, r);
+    weft_status st;
+    bool        plain = g->n > 1 && power_of_two(l->n_lane) && l->n_lane % g->n == 0;
+    if (plain) { /* a subtree each: the plain tree */
+        st = all    ? all_reduce(&k, in, out, total)
+             : unit ? add_shares(&k, in, out, r)
+                    : reduce_scatter(&k, in, out, total);
+    } else {
+        st = add_terms(&k, in, to, r, l);
+        if (st == WEFT_OK && all) st = gather(&k, to, out, r);
+    }
     return end_call(&k, st);
 }
