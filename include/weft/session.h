@@ -35,6 +35,7 @@ typedef struct weft_session_options {
     int (*stop)(void *arg);
     void             *arg;
     struct weft_comm *comm; /* this rank's end of a job of several ranks; NULL: alone */
+    int               local_ranks; /* of them on this host; 0: all */
 } weft_session_options;
 
 typedef struct weft_session_result {

@@ -66,8 +66,11 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
 struct weft_comm;
-/* weft train as one rank of a job (comm NULL: alone).  Rank 0 prints the result. */
-int weft_cli_train_rank(struct weft_comm *comm, int argc, char **argv);
+/* weft train as one rank of a job (comm NULL: alone), of which `local` are on this host.  Rank 0 prints the
+ * result. */
+int weft_cli_train_rank(struct weft_comm *comm, int local, int argc, char **argv);
+/* weft run with n ranks on this host. */
+int weft_cli_run_ranks(int n, int argc, char **argv);
 
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,

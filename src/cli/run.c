@@ -35,7 +35,7 @@ typedef struct settings {
     bool        check, json, fresh, quiet, print_plan;
     int64_t     n_rank, n_node, node, port;
     double      seconds, timeout_s;
-    const char *log_dir, *trace, *rdzv, *addr;
+    const char *log_dir, *trace, *rdzv, *addr, *cluster;
 } settings;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -119,7 +119,8 @@ static int check_rank(weft_comm *c, const settings *s)
 }
 
 /* One rank of a job: weft train with the ranks beside it. */
-static int train_rank(weft_comm *comm, const settings *s, int n_word, char **word)
+static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
+                      char **word)
 {
     char *argv[300];
     int   n = 0;
@@ -129,7 +130,8 @@ static int train_rank(weft_comm *comm, const settings *s, int n_word, char **wor
     if (s->fresh) argv[n++] = "--fresh";
     if (s->quiet) argv[n++] = "--quiet";
     if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
-    return weft_cli_train_rank(comm->world > 1 ? comm : NULL, n, argv);
+    if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
+    return weft_cli_train_rank(comm->world > 1 ? comm : NULL, local, n, argv);
 }
 
 static int be_rank(const weft_place *p, const settings *s, int argc, char **argv)
@@ -140,7 +142,7 @@ static int be_rank(const weft_place *p, const settings *s, int argc, char **argv
         int code = weft_cli_fail(&weft_cli_run, st);
         return st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
     }
-    int code = s->check ? check_rank(c, s) : train_rank(c, s, argc, argv);
+    int code = s->check ? check_rank(c, s) : train_rank(c, p->local_world, s, argc, argv);
     weft_comm_destroy(c);
     return code;
 }
@@ -154,7 +156,8 @@ static int print_plan(const settings *s, int n_word, char **word)
     while (n < n_word) argv[n] = word[n], n++;
     argv[n++]     = "--print-plan";
     weft_comm one = {.world = s->n_rank > 0 ? (int)(s->n_rank * s->n_node) : 0};
-    return weft_cli_train_rank(&one, n, argv);
+    if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
+    return weft_cli_train_rank(&one, (int)s->n_rank, n, argv);
 }
 
 static int start(const settings *s, int argc, char **argv)
@@ -190,6 +193,11 @@ static int start(const settings *s, int argc, char **argv)
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 
+int weft_cli_run_ranks(int n, int argc, char **argv)
+{
+    return start(&(settings){.n_rank = n, .n_node = 1}, argc, argv);
+}
+
 static int run(int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_run;
@@ -210,6 +218,8 @@ static int run(int argc, char **argv)
         {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
         {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
          "timeline of the last step, for Perfetto"},
+        {"cluster", 0, WEFT_CLI_TEXT, &s.cluster, "CLUSTER",
+         "machines to plan for, as the key cluster"},
         {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
          "start nothing: print the job's plan, as JSON for plan="},
         {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,

@@ -19,7 +19,11 @@ const weft_cli_command weft_cli_train = {
         "train a model as a job file says; resumes where checkpoints of the same job are",
     .more    = "JOB is YAML or JSON; KEY=VALUE words win over it, dots reach into maps.  "
                "The keys:\n"
-               "weft help job.  SIGINT and SIGTERM finish the step, write a checkpoint and "
+               "weft help job.  A job that says nothing about ranks is planned for: where "
+               "weft cluster\n"
+               "calibrate measured this host with several, they are started if that is "
+               "faster.\n"
+               "SIGINT and SIGTERM finish the step, write a checkpoint and "
                "exit with\n"
                "130 and 143.",
     .example = "weft train job.yaml optimizer.lr=3e-4 steps=1000 --json",
@@ -110,32 +114,52 @@ static int split_words(char **word, int n, const char **file, const char **assig
     return -1;
 }
 
-static int run(int argc, char **argv)
+/* The words that train and run both know. */
+static int start_ranks(int n, int n_word, char **word, const weft_session_options *o,
+                       bool json, const char *cluster)
 {
-    return weft_cli_train_rank(NULL, argc, argv);
+    char *argv[300];
+    int   k = 0;
+    while (k < n_word) argv[k] = word[k], k++;
+    if (json) argv[k++] = "--json";
+    if (o->fresh) argv[k++] = "--fresh";
+    if (o->quiet) argv[k++] = "--quiet";
+    if (o->trace) argv[k++] = "--trace", argv[k++] = (char *)(uintptr_t)o->trace;
+    if (cluster) argv[k++] = "--cluster", argv[k++] = (char *)(uintptr_t)cluster;
+    return weft_cli_run_ranks(n, k, argv);
 }
 
-int weft_cli_train_rank(weft_comm *comm, int argc, char **argv)
+static int run(int argc, char **argv)
+{
+    return weft_cli_train_rank(NULL, 0, argc, argv);
+}
+
+int weft_cli_train_rank(weft_comm *comm, int local, int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_train;
-    weft_session_options    o = {
-           .progress = isatty(STDERR_FILENO) != 0, .stop = stop, .comm = comm};
-    weft_session_result   r;
-    weft_job             *job = NULL;
-    weft_text             t   = {0};
-    const char           *file, *assign[256];
-    bool                  json = false, print_job = false, print_plan = false;
-    int                   n_word = 0, n_assign = 0;
-    const weft_cli_option option[] = {
-        {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
-         "start anew beside the checkpoints there are"},
-        {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
-         "timeline of the last step, for Perfetto"},
-        {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
-        {"print-plan", 0, WEFT_CLI_FLAG, &print_plan, NULL,
-         "only print the plan that its keys mean, as JSON for plan="},
-        {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
-        {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
+    weft_session_options    o = {.progress    = isatty(STDERR_FILENO) != 0,
+                                 .stop        = stop,
+                                 .comm        = comm,
+                                 .local_ranks = local};
+    weft_session_result     r;
+    weft_job               *job = NULL;
+    weft_text               t   = {0};
+    const char             *file, *cluster = NULL, *assign[258];
+    char                    words[1100];
+    bool                    json = false, print_job = false, print_plan = false;
+    int                     n_word = 0, n_assign = 0, n_rank = 1;
+    const weft_cli_option   option[] = {
+          {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER",
+           "machines to plan for, as the key cluster"},
+          {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
+           "start anew beside the checkpoints there are"},
+          {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
+           "timeline of the last step, for Perfetto"},
+          {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
+          {"print-plan", 0, WEFT_CLI_FLAG, &print_plan, NULL,
+           "only print the plan that its keys mean, or that is chosen, as JSON for plan="},
+          {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
+          {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
@@ -144,6 +168,10 @@ int weft_cli_train_rank(weft_comm *comm, int argc, char **argv)
     code = split_words(argv, n_word, &file, assign, &n_assign);
     if (code >= 0) return code;
 
+    if (cluster) {
+        snprintf(words, sizeof words, "cluster=%s", cluster);
+        assign[n_assign++] = words;
+    }
     weft_status st = weft_job_load(file, n_assign, assign, &job);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     if (print_job) {
@@ -155,6 +183,10 @@ int weft_cli_train_rank(weft_comm *comm, int argc, char **argv)
         st = weft_job_print_plan(job, comm ? comm->world : 0, &t);
         weft_job_destroy(job);
         return st == WEFT_OK ? weft_cli_put(c, &t, NULL) : weft_cli_fail(c, st);
+    }
+    if (!comm && weft_job_ranks(job, &n_rank) == WEFT_OK && n_rank > 1) {
+        weft_job_destroy(job);
+        return start_ranks(n_rank, n_word, argv, &o, json, cluster);
     }
     catch_signals();
     if (o.quiet) o.progress = false;

@@ -228,7 +228,9 @@ static weft_status resolve(weft_job *j)
                          "(it counts the warm-up too)",
                          j->file, (long long)j->lr_schedule.decay_steps,
                          (long long)j->lr_schedule.warmup);
-    const weft_job_plan *p = &j->plan;
+    weft_job_plan *p = &j->plan;
+    p->file =
+        p->word && strcmp(p->word, "off") && strcmp(p->word, "none") ? p->word : NULL;
     if (p->file && (p->mesh || p->pp > 1 || p->zero || p->sp || p->ring ||
                     p->chunks > 1 || (p->schedule && strcmp(p->schedule, "1f1b"))))
         return WEFT_FAIL(WEFT_ERR_ARG,

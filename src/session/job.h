@@ -38,7 +38,9 @@ typedef struct weft_job_plan {
     const char *mesh; /* NULL: data parallel */
     int64_t     pp, zero, sp, ring, chunks, bucket;
     const char *schedule;
-    const char *file; /* a plan instead of these, or NULL */
+    const char *word;    /* a plan instead of these, "off", or NULL */
+    const char *file;    /* word, unless it is off */
+    const char *cluster; /* to plan for; NULL: this host */
 } weft_job_plan;
 
 struct weft_job {
@@ -71,7 +73,13 @@ void weft_job_print_keys_md(weft_text *t);
 void        weft_job_print_identity(const weft_job *j, weft_text *t);
 weft_status weft_job_same(const weft_job *j, const char *identity, const char *where);
 
-/* The plan that its keys mean for world ranks (0: as many as it takes), as JSON. */
+/* Does it leave to us how ranks share the work? */
+bool weft_job_is_open(const weft_job *j);
+/* How many ranks `weft train` should start of an open job: more than one only where these are predicted to be
+ * faster by what was measured here (weft cluster calibrate --ranks N), or by the job's cluster. */
+weft_status weft_job_ranks(const weft_job *j, int *n);
+
+/* The plan that its keys mean for world ranks (0: as many as it takes), as JSON; of an open job, the one chosen. */
 weft_status weft_job_print_plan(const weft_job *j, int world, weft_text *t);
 
 /* What to compile. */

@@ -49,14 +49,15 @@ static weft_status cut_batch(weft_job *j, const weft_shorthand *h)
 }
 
 /* A plan file says how the batch is cut where the job does not. */
-static weft_status take_cut(weft_job *j, const weft_plan *p)
+weft_status weft_session__take_cut(weft_job *j, const weft_plan *p)
 {
     if (!j->given_micro_batch) j->micro_batch = p->of.micro_batch;
     if (!j->given_lanes) j->lanes = p->of.lanes;
     j->given_micro_batch = j->given_lanes = true;
     if (strcmp(j->recompute, "none") && strcmp(j->recompute, p->recompute))
         return WEFT_FAIL(WEFT_ERR_ARG, "recompute is %s, but the plan %s says %s",
-                         j->recompute, j->plan.file, p->recompute);
+                         j->recompute, j->plan.file ? j->plan.file : "made here",
+                         p->recompute);
     j->recompute = p->recompute;
     return weft_job__check_cut(j);
 }
@@ -69,7 +70,7 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
         WEFT_TRY(weft_plan_load(j->plan.file, file));
         if (world && weft_plan_world(*file) != world)
             return weft_plan_check(*file, j->plan.file, &(*file)->of, world);
-        return take_cut(j, *file);
+        return weft_session__take_cut(j, *file);
     }
     WEFT_TRY(read_words(j, world, h));
     if (world && weft_shorthand_world(h) != world) {
@@ -117,8 +118,13 @@ weft_status weft_job_print_plan(const weft_job *job, int world, weft_text *t)
     weft_plan     *p  = NULL;
     weft_status    st = WEFT_OK;
     WEFT_GO(weft_session__find_seq(&j));
-    WEFT_GO(weft_session__plan_open(&j, world, &h, &p));
-    WEFT_GO(weft_session__plan_make(&j, world, &h, &p));
+    if (weft_job_is_open(&j)) {
+        if (!world) WEFT_GO(weft_job_ranks(&j, &world));
+        WEFT_GO(weft_session__plan_choose(&j, world, world, NULL, &p));
+    } else {
+        WEFT_GO(weft_session__plan_open(&j, world, &h, &p));
+        WEFT_GO(weft_session__plan_make(&j, world, &h, &p));
+    }
     p->of.kernels = weft_session__kernel_set();
     WEFT_GO(weft_plan_print(p, t));
 out:

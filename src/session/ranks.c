@@ -55,7 +55,8 @@ weft_status weft_session__join(weft_session *s)
     int32_t              rank[WEFT_SESSION__MAX_RANK];
     const weft_job_plan *p = &s->job.plan;
     if (world(s) == 1 && !p->file && !p->mesh && p->pp == 1) return WEFT_OK;
-    WEFT_TRY(weft_session__plan_open(&s->job, world(s), &s->words, &s->plan));
+    if (!weft_job_is_open(&s->job)) /* else when it is known what to go on from */
+        WEFT_TRY(weft_session__plan_open(&s->job, world(s), &s->words, &s->plan));
     if (world(s) == 1) return WEFT_OK;
     if (world(s) > WEFT_SESSION__MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks, at most %d", world(s),

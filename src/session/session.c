@@ -53,11 +53,16 @@ enum {
 
 static weft_status compile(weft_session *s)
 {
+    bool again;
     WEFT_TRY(weft_session__find_seq(&s->job));
+    WEFT_TRY(weft_session__choose(s));
     weft_compile_spec spec = weft_job_spec(&s->job);
     if (s->o->comm) {
-        WEFT_TRY(
-            weft_session__plan_make(&s->job, s->o->comm->world, &s->words, &s->plan));
+        if (!s->chosen)
+            WEFT_TRY(
+                weft_session__plan_make(&s->job, s->o->comm->world, &s->words, &s->plan));
+        else if (s->job.plan.bucket >= 0)
+            s->plan->bucket_bytes = s->job.plan.bucket;
         if (s->job.plan.bucket < 0 && !s->plan->bucket_bytes &&
             (strstr(s->o->comm->transport, "tcp") ||
              strstr(s->o->comm->transport, "ucx")))
@@ -66,6 +71,12 @@ static weft_status compile(weft_session *s)
         spec.rank = s->o->comm->rank;
     }
     WEFT_TRY(weft_compile_training(&spec, &s->made));
+    WEFT_TRY(weft_session__fit(s, &again));
+    if (again) {
+        weft_compiled_fini(&s->made);
+        spec = weft_job_spec(&s->job);
+        WEFT_TRY(weft_compile_training(&spec, &s->made));
+    }
     WEFT_TRY(weft_session__check_model(s));
     const weft_model *m = s->made.model;
     if (m->kind != WEFT_MODEL_LM && m->kind != WEFT_MODEL_ENCDEC)

@@ -34,10 +34,11 @@ typedef struct weft_session {
     weft_store_dir     *source; /* the model's own weights, or NULL */
     weft_data          *data;
     weft_pool          *pool;
-    weft_comm_group    *group; /* all ranks; NULL: alone */
-    weft_shorthand      words; /* the job's, where it has no plan file */
-    weft_plan          *plan;  /* NULL: one rank */
-    weft_parts         *parts; /* who has what; NULL: all is here */
+    weft_comm_group    *group;  /* all ranks; NULL: alone */
+    weft_shorthand      words;  /* the job's, where it has no plan file */
+    weft_plan          *plan;   /* NULL: one rank */
+    bool                chosen; /* plan is ours, not the job's */
+    weft_parts         *parts;  /* who has what; NULL: all is here */
     weft_compiled       made;
     weft_runner        *runner;
     weft_weights        weights;
@@ -82,6 +83,18 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
 weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
                                     weft_plan **p);
 weft_status weft_session__find_seq(weft_job *j);
+/* How the plan cuts the batch, where the job does not say; and what it computes again. */
+weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);
+
+/* choose.c: an open job's plan, made by rank 0 and sent to all.  Where none can be made, the job's own words
+ * stand: data parallel. */
+weft_status weft_session__choose(weft_session *s);
+/* A program of one rank that is too large for this host: *again, the job now cuts its batch so that it fits. */
+weft_status weft_session__fit(weft_session *s, bool *again);
+/* The plan of an open job for world ranks, `local` of them on each host.  line: what was chosen, or NULL.
+ * WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
+weft_status weft_session__plan_choose(const weft_job *j, int world, int local,
+                                      weft_text *line, weft_plan **out);
 
 /* resume.c: the output folder, and whether it holds something to go on from. */
 weft_status weft_session__place(weft_session *s);

@@ -28,6 +28,7 @@ static outcome train(const char *dir, const char *name, int steps, weft_comm *co
                                      "batch=8",
                                      "lanes=4",
                                      "micro_batch=1",
+                            strcmp(name, "many") ? "pp=1" : "plan=off",
                                      "threads=1",
                                      "shuffle=true",
                                      "optimizer.lr=0.001",

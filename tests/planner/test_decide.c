@@ -1,0 +1,211 @@
+/* What the planner returns fits exactly, is the same each time, and is the fastest simulated of what it tried. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "compile/world.h"
+#include "planner/planner.h"
+#include "support/test.h"
+
+enum {
+    ENGINE = 1 << 20
+};
+
+static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int batch)
+{
+    weft_planner_ask q = {.spec         = weft_compile_spec_default(model, batch, 16),
+                          .cluster      = c,
+                          .n_best       = 3,
+                          .engine_bytes = ENGINE};
+    q.spec.micro_batch = q.spec.lanes = 0;
+    q.spec.recompute                  = NULL;
+    weft_search_open(&q.pins);
+    return q;
+}
+
+static weft_cluster *machines(int n, int64_t mem_bytes)
+{
+    weft_cluster         *c;
+    weft_cluster_measured m = {.n_device = n, .mem_bytes = mem_bytes};
+    assert_ok(weft_cluster_this_host(&m, &c));
+    return c;
+}
+
+/* The most that a rank of the plan needs, by its program. */
+static int64_t need_of(const weft_planner_ask *q, const weft_plan *p)
+{
+    weft_compiled_world *w;
+    weft_compile_spec    s    = q->spec;
+    int64_t              most = 0;
+    s.micro_batch             = p->of.micro_batch;
+    s.lanes                   = p->of.lanes;
+    s.recompute               = p->recompute;
+    s.plan                    = p;
+    assert_ok(weft_compile_world(&s, true, &w));
+    for (int r = 0; r < w->world.n; r++) {
+        int64_t n = 0;
+        for (int k = 0; k < w->like[r]->n_slab; k++) n += w->like[r]->slab[k].bytes;
+        assert_int_equal(n + ENGINE, p->predicted.mem_bytes[r]);
+        if (n > most) most = n;
+    }
+    weft_compiled_world_destroy(w);
+    return most + ENGINE;
+}
+
+static void never_returns_what_does_not_fit(void **state)
+{
+    unsigned seed = 12345;
+    int      fit = 0, none = 0;
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        weft_planner_answer *a;
+        seed                 = seed * 1103515245u + 12345;
+        int64_t          mem = (6 + (seed >> 16) % 26) * (int64_t)1000000;
+        weft_cluster    *c   = machines(1 + i % 4, mem);
+        weft_planner_ask q   = ask_for("tiny256", c, 8);
+        weft_status      st  = weft_planner_decide(&q, &a);
+        if (st == WEFT_OK) {
+            assert_true(a->checked);
+            assert_true(need_of(&q, a->plan) <= mem);
+            weft_planner_destroy(a);
+            fit++;
+        } else {
+            assert_int_equal(st, WEFT_ERR_NOFIT);
+            assert_non_null(
+                strstr(weft_error_text(), "nothing fits: the closest plan, "));
+            assert_non_null(strstr(weft_error_text(), "more memory"));
+            none++;
+        }
+        weft_cluster_destroy(c);
+    }
+    assert_true(fit > 2 && none > 2);
+}
+
+static void the_same_twice(void **state)
+{
+    weft_text     x[2] = {{0}, {0}};
+    weft_cluster *c    = machines(4, (int64_t)1 << 30);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weft_planner_answer *a;
+        weft_planner_ask     q = ask_for("tiny256", c, 8);
+        weft_plan           *back;
+        assert_ok(weft_planner_decide(&q, &a));
+        assert_ok(weft_plan_print(a->plan, &x[i]));
+        assert_ok(weft_plan_parse("plan", x[i].s, x[i].n, &back));
+        assert_true(weft_plan_equal(a->plan, back));
+        assert_true(back->predicted.n_mem == weft_plan_world(back));
+        assert_true(back->predicted.n_other == a->n_tried - 1);
+        assert_true(back->machines.shape == weft_cluster_hash_shape(c));
+        weft_plan_destroy(back);
+        weft_planner_destroy(a);
+    }
+    assert_true(x[0].n == x[1].n && !memcmp(x[0].s, x[1].s, x[0].n));
+    weft_text_fini(&x[0]);
+    weft_text_fini(&x[1]);
+    weft_cluster_destroy(c);
+}
+
+static void the_fastest_of_those_tried(void **state)
+{
+    weft_cluster        *c = machines(4, (int64_t)1 << 30);
+    weft_planner_ask     q = ask_for("tiny256", c, 8);
+    weft_planner_answer *a;
+    (void)state;
+    q.world = 4;
+    assert_ok(weft_planner_decide(&q, &a));
+    assert_int_equal(weft_plan_world(a->plan), 4);
+    assert_true(a->n_tried > 1 && a->tried[0]->end == WEFT_PLANNER_FITS);
+    assert_true(a->lo < a->step_s && a->step_s < a->hi);
+    for (int i = 1; i < a->n_tried; i++) {
+        assert_true(a->tried[i]->why[0] != 0);
+        if (a->tried[i]->end == WEFT_PLANNER_FITS)
+            assert_true(a->tried[i]->step_s >= a->step_s);
+    }
+    const weft_plan_time *t   = &a->plan->predicted.time;
+    double                sum = t->compute_s + t->update_s + t->comm_s + t->idle_s;
+    assert_true(sum > 0.999 * a->step_s && sum < 1.001 * a->step_s);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
+/* What the job fixes stays; what it leaves out is chosen. */
+static void keeps_what_is_said(void **state)
+{
+    weft_cluster        *c = machines(2, (int64_t)1 << 30);
+    weft_planner_ask     q = ask_for("tiny256", c, 8);
+    weft_planner_answer *a;
+    (void)state;
+    q.spec.micro_batch = 2;
+    q.spec.lanes       = 4;
+    q.spec.recompute   = "full";
+    q.pins.pp          = 2;
+    assert_ok(weft_planner_decide(&q, &a));
+    assert_int_equal(a->plan->of.micro_batch, 2);
+    assert_int_equal(a->plan->of.lanes, 4);
+    assert_int_equal(a->plan->pp, 2);
+    assert_string_equal(a->plan->recompute, "full");
+    weft_planner_destroy(a);
+    q.pins.micro_batch = 4;
+    assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
+    weft_cluster_destroy(c);
+}
+
+/* Slow devices in front of fast ones: the plan says which device each rank has. */
+static void names_devices(void **state)
+{
+    weft_cluster        *c;
+    weft_planner_ask     q;
+    weft_planner_answer *a;
+    (void)state;
+    assert_ok(weft_cluster_load("1 x (2 x v100-32g) + 1 x (2 x a100-80g)", NULL, &c));
+    q              = ask_for("tiny256", c, 8);
+    q.engine_bytes = 0;
+    q.world        = 2;
+    assert_ok(weft_planner_decide(&q, &a));
+    assert_int_equal(a->plan->machines.n_device, 2);
+    assert_int_equal(a->plan->machines.device[0], 2);
+    assert_int_equal(a->plan->machines.device[1], 3);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
+static void machines_are_compared(void **state)
+{
+    weft_cluster *c = machines(2, (int64_t)1 << 30), *d = machines(4, (int64_t)1 << 30),
+                 *e        = machines(2, (int64_t)1 << 31);
+    weft_planner_ask     q = ask_for("tiny256", c, 8);
+    weft_planner_answer *a;
+    weft_plan_machines   have;
+    weft_arena          *tmp;
+    bool                 warn;
+    (void)state;
+    assert_ok(weft_arena_create(&tmp));
+    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_name_machines(c, tmp, &have));
+    assert_ok(weft_plan_check_machines(a->plan, "p", &have, &warn));
+    assert_false(warn);
+    assert_ok(weft_planner_name_machines(e, tmp, &have));
+    assert_ok(weft_plan_check_machines(a->plan, "p", &have, &warn));
+    assert_true(warn);
+    assert_ok(weft_planner_name_machines(d, tmp, &have));
+    assert_int_equal(weft_plan_check_machines(a->plan, "p", &have, &warn), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "1 x (2 x cpu) there, 1 x (4 x cpu) here"));
+    weft_planner_destroy(a);
+    weft_arena_destroy(tmp);
+    weft_cluster_destroy(c);
+    weft_cluster_destroy(d);
+    weft_cluster_destroy(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(never_returns_what_does_not_fit),
+        cmocka_unit_test(the_same_twice),
+        cmocka_unit_test(the_fastest_of_those_tried),
+        cmocka_unit_test(keeps_what_is_said),
+        cmocka_unit_test(names_devices),
+        cmocka_unit_test(machines_are_compared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
