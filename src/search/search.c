@@ -9,7 +9,8 @@
 #include "search/search_priv.h"
 
 enum {
-    MAX_TYPE = 256
+    MAX_TYPE = 256,
+    SEEDS    = 512 /* groups that are looked at in part first */
 };
 
 typedef struct group {
@@ -554,7 +555,7 @@ static void look_at(search *z, const group *g)
 {
     weft_search__space *s     = &z->s;
     int                 S     = s->tp.x[g->tp] * s->cp.x[g->cp] * g->dp;
-    int                 share = z->p->batch / g->dp;
+    int                 share = z->p->batch / g->dp, pin = z->p->pins.micro_batch;
     if (s->t.n_device > 1) {
         weft_search__stages(s, &s->order[g->order], s->tp.x[g->tp], S, g->pp, z->kinds);
         count_types(z, g->pp);
@@ -563,7 +564,8 @@ static void look_at(search *z, const group *g)
         for (int sp = 0; sp < 2; sp++) {
             if (!may_split(z, g, ep, sp)) continue;
             for (int i = 0; i < s->micro.n; i++)
-                if (share % s->micro.x[i] == 0) variant(z, g, ep, sp, i);
+                if (share % s->micro.x[i] == 0 && (pin < 0 || s->micro.x[i] == pin))
+                    variant(z, g, ep, sp, i);
         }
 }
 
@@ -603,6 +605,21 @@ failed:
     return WEFT_FAIL(WEFT_ERR_MEM, "no memory for the answer");
 }
 
+/* What is likely good of the likely groups comes first: the sooner good plans are known, the more is left out. */
+static void sow(search *z, const weft_search_problem *q)
+{
+    const weft_search_limits *l = &q->model.limits;
+    weft_search_problem       x = *q;
+    if (x.pins.micro_batch < 0) x.pins.micro_batch = z->s.micro.x[0];
+    if (x.pins.sp < 0 && l->sp) x.pins.sp = 1;
+    for (int zero = 0; zero < 3 && q->pins.zero < 0; zero++)
+        if (l->zero & l->zero_pp & 1u << zero) x.pins.zero = zero;
+    z->p = &x;
+    for (int i = 0; i < z->n_group && i < SEEDS; i++)
+        if (!hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
+    z->p = q;
+}
+
 /* Searches on some of the kinds, as bits; the others stay idle. */
 static weft_status search_on(search *z, const weft_search_problem *p, unsigned kinds)
 {
@@ -622,6 +639,7 @@ static weft_status search_on(search *z, const weft_search_problem *p, unsigned k
     WEFT_GO(weft_search__space_init(&q, a, &z->s));
     WEFT_GO(list_groups(z));
     if (z->n_group) qsort(z->group, (size_t)z->n_group, sizeof *z->group, by_promise);
+    if (!q.exhaustive && !z->probing) sow(z, &q);
     for (int i = 0; i < z->n_group && !(z->probing && z->n_best); i++)
         if (!hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
 out:
