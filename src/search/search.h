@@ -64,7 +64,7 @@ typedef struct weft_search_limits {
     unsigned         schedules;     /* of weft_cost_schedule, as bits */
     unsigned         recompute;     /* of weft_cost_recompute, as bits */
     weft_search_cuts cuts;
-    bool             cp, ep, sp, pp, chunks, idle; /* idle: devices may be left out */
+    bool             cp, ep, sp, pp, chunks;
     bool             partial; /* of a stage some layers may run again, others not */
     bool             layout;  /* chunks may hold unequal numbers of layers */
 } weft_search_limits;

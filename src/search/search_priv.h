@@ -8,6 +8,7 @@ enum {
     MAX_LIST         = 64,
     MAX_ORDER        = 48, /* orders of kinds, packed and in whole stages */
     MAX_STAGE        = 4096,
+    MAX_TYPE         = 256,
     WEFT_SEARCH__FEW = 6 /* stages whose cuts are tried one by one */
 };
 
@@ -59,6 +60,58 @@ double weft_search__fast_cut(const weft_cost_table *t, const weft_cost_point *p,
 bool weft_search__cut(const weft_cost_table *t, const weft_cost_point *p, int n_layer,
                       double sum_s, double limit_s, uint16_t *cut, weft_cost_score *score,
                       int64_t *n_scored);
+
+typedef struct weft_search__group {
+    int32_t tp, cp, pp, dp, order; /* tp, cp: places in their lists */
+    double  bound_s;               /* no plan of it is faster */
+    double  promise_s;
+} weft_search__group;
+
+typedef struct weft_search__best {
+    weft_search_choice x;
+    uint16_t           cut[MAX_STAGE];
+    uint8_t            kinds[MAX_STAGE];
+} weft_search__best;
+
+/* A search under way. */
+typedef struct weft_search__work {
+    const weft_search_problem  *p;   /* on the kinds of devices at hand */
+    const weft_search_machines *all; /* kinds there are */
+    int                         map[WEFT_COST_MAX_DEVICE]; /* ours among them */
+    weft_search__space          s;
+    int                         n_group, cap_group;
+    weft_search__group         *group;
+    int                         n_best, max_best;
+    weft_search__best         **best;  /* fastest first */
+    weft_search__best          *close; /* of those that do not fit, the closest */
+    bool                        have_close, any_group;
+    double                      limit_s; /* what a newcomer has to be below */
+    double                      relaxed_s;
+    bool                        probing; /* only whether anything fits is asked */
+    int64_t                     n_scored;
+    /* of the group at hand */
+    uint8_t  kinds[MAX_STAGE];
+    uint16_t cut[MAX_STAGE], spare[MAX_STAGE];
+    int      n_type; /* kinds of stages, and how many of each there are */
+    struct {
+        uint8_t kinds;
+        int     count;
+    } type[MAX_TYPE];
+    int    ep, sp, micro; /* of the variant at hand */
+    double sum_s;         /* of it: all layers of a micro-batch, at least */
+    double param_s;       /* of it with zero at hand: all about parameters, at least */
+    double least_full; /* memory over its limit, the least of the points asked for last */
+    bool   by_time;    /* cut[] is of the variant at hand, and better than an even one */
+} weft_search__work;
+
+/* points.c: plans that are no faster than this are not among the best. */
+bool weft_search__hopeless(const weft_search__work *z, double bound_s);
+/* By how much interleaving or splitting the backward pass can shorten idle time. */
+double weft_search__finest(const weft_search__work *z, int pp);
+/* May stages be as weft_cost_even_cut has them? */
+bool weft_search__even_allowed(const weft_search__work *z, int pp);
+/* Scores all points of p's variant, dp, pp and micro-batches, whose slowest stage takes least_s at least. */
+void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_s);
 
 /* Does anything fit? */
 bool weft_search__any(const weft_search_problem *p);
