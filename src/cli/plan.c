@@ -35,7 +35,7 @@ const weft_cli_command weft_cli_plan = {
 };
 
 typedef struct words {
-    const char *model, *cluster, *framework, *precision, *out, *emit, *html;
+    const char *model, *cluster, *framework, *precision, *out, *emit, *html, *was;
     int64_t     batch, seq, best;
     bool        explain, json, fast;
     char      **pin;
@@ -45,6 +45,7 @@ typedef struct words {
 typedef struct job {
     weft_arena          *arena;
     weft_cluster        *cluster;
+    weft_plan           *was;
     weft_planner_ask     ask;
     weft_planner_answer *answer;
 } job;
@@ -63,6 +64,8 @@ static weft_status prepare(const words *w, job *j)
     q->n_best                         = (int)w->best;
     q->fast                           = w->fast;
     q->with_plan                      = w->out != NULL;
+    if (w->was) WEFT_TRY(weft_plan_load(w->was, &j->was));
+    q->was = j->was;
     weft_search_open(&q->pins);
     for (int i = 0; i < w->n_pin; i++)
         WEFT_TRY(weft_search_pin(&q->pins, w->pin[i], j->arena));
@@ -72,6 +75,7 @@ static weft_status prepare(const words *w, job *j)
 static void fini(job *j)
 {
     weft_planner_destroy(j->answer);
+    weft_plan_destroy(j->was);
     weft_cluster_destroy(j->cluster);
     weft_arena_destroy(j->arena);
 }
@@ -90,22 +94,28 @@ static weft_status emit(const words *w, const job *j, weft_text *t)
 
 static weft_status write_page(const words *w, const job *j, weft_text *t)
 {
-    weft_planner_placement     at;
-    const weft_planner_answer *a = j->answer;
-    const weft_search_choice  *x = &a->tried[0]->choice;
-    WEFT_TRY(weft_planner_place(&a->problem, x, j->cluster, NULL, a->arena, &at));
-    weft_report r  = {.model     = w->model,
-                      .where     = w->cluster,
-                      .precision = a->config.precision,
-                      .engine    = a->config.framework,
-                      .seq       = a->config.seq,
-                      .flops     = (double)w->batch * a->flops,
-                      .cluster   = j->cluster,
-                      .constants = a->constants,
-                      .problem   = &a->problem,
-                      .result    = a->search,
-                      .place     = &at};
-    weft_status st = weft_report_html(&r, t);
+    weft_planner_answer   *a      = j->answer;
+    weft_planner_placement at     = {0};
+    weft_planner_replay   *replay = NULL;
+    weft_status            st     = WEFT_OK;
+    WEFT_GO(weft_planner_place_winner(&j->ask, a, a->arena, &at));
+    if (a->checked) WEFT_GO(weft_planner_replay_create(&j->ask, a, &replay));
+    weft_report r = {.model     = w->model,
+                     .where     = w->cluster,
+                     .precision = a->config.precision,
+                     .engine    = a->config.framework,
+                     .seq       = a->config.seq,
+                     .flops     = (double)w->batch * a->flops,
+                     .cluster   = j->cluster,
+                     .constants = a->constants,
+                     .problem   = &a->problem,
+                     .result    = a->search,
+                     .place     = &at,
+                     .answer    = a,
+                     .timeline  = replay ? weft_planner_replay_timeline(replay) : NULL};
+    WEFT_GO(weft_report_html(&r, t));
+out:
+    weft_planner_replay_destroy(replay);
     weft_planner_placement_fini(&at);
     return st;
 }
@@ -118,7 +128,7 @@ static weft_status say(const words *w, job *j, weft_text *out, weft_text *file,
     if (w->out) WEFT_TRY(weft_plan_print(j->answer->plan, file));
     if (w->html) WEFT_TRY(write_page(w, j, page));
     if (w->emit) return emit(w, j, out);
-    if (w->json) return weft_planner_print_json(j->answer, out);
+    if (w->json) return weft_planner_print_json(&j->ask, j->answer, out);
     return weft_planner_print(&j->ask, j->answer, w->explain, out);
 }
 
@@ -163,6 +173,8 @@ static int run(int argc, char **argv)
                 {"output", 'o', WEFT_CLI_TEXT, &w.out, "FILE", "a plan file"},
                 {"html", 0, WEFT_CLI_TEXT, &w.html, "FILE",
                  "a page to look at: topology, timeline, memory, runners-up"},
+                {"was", 0, WEFT_CLI_TEXT, &w.was, "FILE",
+                 "the plan before a loss: ranks stay where it has them"},
                 {"emit", 0, WEFT_CLI_TEXT, &w.emit, "ENGINE",
                  "megatron, deepspeed, torchtitan or paddle"},
     };

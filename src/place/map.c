@@ -262,6 +262,7 @@ static weft_status fill_lost(const weft_place_job *j, weft_place_table *t, bool 
         taken[t->usable[k]] = true;
     }
     weft_place__price(j, t, p->device, &p->price);
+    p->n_tried++;
     int64_t left = REPAIR_WORK / p->n_rank + 1;
     for (int i = 0; i < p->n_rank; i++) {
         if (fixed[i]) continue;

@@ -137,11 +137,17 @@ static void put_run(const weft_place_job *j, const weft_cluster *c,
 
 static void put_price(const weft_place_job *j, const weft_placement *p, weft_text *t)
 {
-    weft_text_add(t, "compute %.4g s", p->price.compute_s);
+    const char *glue = "";
+    if (j->flops > 0) {
+        weft_text_add(t, "compute %.4g s", p->price.compute_s);
+        glue = ", ";
+    }
     for (int i = 0; i < j->n_axis; i++)
-        if (j->axis[i].size > 1)
-            weft_text_add(t, ", %s %.4g s", j->axis[i].name, p->price.axis_s[i]);
-    weft_text_add(t, "; %s of %lld placements\n",
+        if (j->axis[i].size > 1) {
+            weft_text_add(t, "%s%s %.4g s", glue, j->axis[i].name, p->price.axis_s[i]);
+            glue = ", ";
+        }
+    weft_text_add(t, "%s%s of %lld placements\n", *glue ? "; " : "",
                   p->exact ? "the best" : "the best found", (long long)p->n_tried);
 }
 

@@ -1,11 +1,12 @@
 /* One candidate: its plan, the programs of all unlike ranks, their exact memory, a simulated step. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "compile/world.h"
 #include "planner/planner_priv.h"
 #include "sim/fold.h"
 
-typedef struct checked {
+typedef struct weft_planner_replay {
     weft_compile_spec    spec;
     weft_plan           *plan;
     weft_compiled_world *world;
@@ -167,4 +168,34 @@ weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *
     }
     fini(&c);
     return st;
+}
+
+/* ---- once more ---- */
+
+weft_status weft_planner_replay_create(const weft_planner_ask *q, weft_planner_answer *a,
+                                       weft_planner_replay **out)
+{
+    weft_planner_tried x;
+    if (!a->checked) return WEFT_FAIL(WEFT_ERR_ARG, "nothing was simulated");
+    checked *c = calloc(1, sizeof *c);
+    if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to simulate in");
+    x              = *a->tried[0];
+    weft_status st = run(q, a, c, &x);
+    if (st == WEFT_OK)
+        *out = c;
+    else
+        weft_planner_replay_destroy(c);
+    return st;
+}
+
+const weft_timeline *weft_planner_replay_timeline(const weft_planner_replay *r)
+{
+    return r->fold->timeline;
+}
+
+void weft_planner_replay_destroy(weft_planner_replay *r)
+{
+    if (!r) return;
+    fini(r);
+    free(r);
 }

@@ -171,6 +171,32 @@ static weft_status deal(const weft_search_choice *x, const weft_search_machines 
     return WEFT_OK;
 }
 
+/* ---- a plan that there was ---- */
+
+weft_status weft_planner_was_of(const weft_plan *p, weft_arena *a, weft_planner_was *out)
+{
+    static const char *const name[] = {"pp", "dp", "ep", "cp", "tp"};
+    int                      n = weft_plan_world(p), last = 0;
+    *out       = (weft_planner_was){.mesh = {{p->pp, 1, 1, 1, 1}, {0}}};
+    int *other = WEFT_ARENA_ARRAY(a, int, n);
+    WEFT_TRY(weft_arena_status(a));
+    for (int i = 0; i < p->n_axis; i++) {
+        int k = WEFT_PLACE_N_MESH - 1;
+        while (k > 0 && strcmp(name[k], p->axis[i].name) != 0) k--;
+        if (k <= last)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "the plan before has axis %s, expected dp, ep, cp, tp in "
+                             "this order",
+                             p->axis[i].name);
+        last              = k;
+        out->mesh.size[k] = p->axis[i].size;
+    }
+    for (int r = 0; r < n; r++)
+        other[r] = p->machines.n_device ? p->machines.device[r] : r;
+    out->device = other;
+    return WEFT_OK;
+}
+
 /* ---- placing ---- */
 
 static weft_status place(const weft_cluster *c, const weft_planner_was *was,

@@ -9,6 +9,7 @@
 #define WEFT_PLANNER_PLACEMENT_H
 
 #include "place/place.h"
+#include "plan/plan.h"
 #include "search/search.h"
 
 /* The stages of a choice as they were scored; x->point.pp of them, in a. */
@@ -26,6 +27,9 @@ typedef struct weft_planner_was {
     weft_place_mesh mesh; /* sizes are enough */
     const int      *device;
 } weft_planner_was;
+
+/* Where the ranks of a plan lay.  Arrays in a.  WEFT_ERR_ARG: its mesh has other axes than dp, ep, cp, tp. */
+weft_status weft_planner_was_of(const weft_plan *p, weft_arena *a, weft_planner_was *out);
 
 typedef struct weft_planner_placement {
     weft_place_mesh    mesh;

@@ -17,6 +17,8 @@
 
 #include "compile/compile.h"
 #include "estimate/row.h"
+#include "planner/placement.h"
+#include "program/timeline.h"
 #include "search/search.h"
 
 typedef struct weft_planner_ask {
@@ -34,6 +36,7 @@ typedef struct weft_planner_ask {
          engine_bytes; /* of a device that the program does not get; 0: what is usual for its kind */
     bool fast;      /* nothing is partitioned and simulated: the search's word alone */
     bool with_plan; /* fast, other engines: a plan of ours of it as well */
+    const weft_plan *was; /* ranks stay where it has them, as far as it goes; NULL */
 } weft_planner_ask;
 
 typedef enum weft_planner_end {
@@ -89,8 +92,22 @@ void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
 /* For people (explain: more of it), for programs, and in a line: "2 ranks, dp=2 ..., 0.12 s a step". */
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t);
-weft_status weft_planner_print_json(const weft_planner_answer *a, weft_text *t);
+weft_status weft_planner_print_json(const weft_planner_ask    *q,
+                                    const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
+
+/* Where the winner's ranks lie; arrays in arena, the caller's to free with weft_planner_placement_fini. */
+weft_status weft_planner_place_winner(const weft_planner_ask    *q,
+                                      const weft_planner_answer *a, weft_arena *arena,
+                                      weft_planner_placement *out);
+
+/* The winner's step once more, in virtual time: programs of unlike ranks with their real ranks.  WEFT_ERR_ARG: nothing
+ * was simulated. */
+typedef struct weft_planner_replay weft_planner_replay;
+weft_status weft_planner_replay_create(const weft_planner_ask *q, weft_planner_answer *a,
+                                       weft_planner_replay **out);
+const weft_timeline *weft_planner_replay_timeline(const weft_planner_replay *r);
+void                 weft_planner_replay_destroy(weft_planner_replay *r);
 
 /* The cluster in the words of a plan; name goes to a. */
 weft_status weft_planner_name_machines(const weft_cluster *c, weft_arena *a,

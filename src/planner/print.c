@@ -50,10 +50,42 @@ static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
     }
 }
 
+static void put_moves(const weft_planner_ask *q, const weft_planner_placement *at,
+                      weft_text *t)
+{
+    if (q->was && !at->kept)
+        weft_text_add(t, "cut otherwise than the plan before: every rank gets other "
+                         "weights\n");
+}
+
+/* Where ranks lie: all of it, or what became of the plan before. */
+static weft_status put_placement(const weft_planner_ask *q, const weft_planner_answer *a,
+                                 bool all, weft_text *t)
+{
+    weft_arena            *tmp;
+    weft_planner_placement at = {0};
+    weft_status            st = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
+    if (all) {
+        weft_text_add(t, "placement\n");
+        WEFT_GO(weft_planner_placement_print(&at, q->cluster, t));
+    } else if (at.kept) {
+        weft_text_add(t, "%d of %d ranks move, the others stay where they were\n",
+                      at.n_moved, at.p.n_rank);
+    }
+    put_moves(q, &at, t);
+out:
+    weft_planner_placement_fini(&at);
+    weft_arena_destroy(tmp);
+    return st;
+}
+
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t)
 {
     if (a->checked) put_checked(q, a, t);
+    if (explain || q->was) WEFT_TRY(put_placement(q, a, explain, t));
     if (a->checked && !explain) return weft_text_status(t);
     weft_text_add(t, a->checked ? "what the search found, by rows\n"
                      : weft_planner__is_ours(q)
@@ -85,8 +117,29 @@ static void put_tried(const weft_planner_tried *x, weft_text *t)
     weft_text_fini(&words);
 }
 
+static weft_status put_devices(const weft_planner_ask *q, const weft_planner_answer *a,
+                               weft_text *t)
+{
+    weft_arena            *tmp;
+    weft_planner_placement at = {0};
+    weft_status            st = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
+    weft_text_add(t, ",\n \"devices\": [");
+    for (int r = 0; r < at.p.n_rank; r++)
+        weft_text_add(t, "%s%d", r ? ", " : "", at.p.device[r]);
+    weft_text_add(t, "]");
+    if (q->was)
+        weft_text_add(t, ", \"ranks_moved\": %d", at.kept ? at.n_moved : at.p.n_rank);
+out:
+    weft_planner_placement_fini(&at);
+    weft_arena_destroy(tmp);
+    return st;
+}
+
 /* The search's object, with what was checked behind it. */
-weft_status weft_planner_print_json(const weft_planner_answer *a, weft_text *t)
+weft_status weft_planner_print_json(const weft_planner_ask    *q,
+                                    const weft_planner_answer *a, weft_text *t)
 {
     WEFT_TRY(weft_search_print_json(&a->problem, a->search, t));
     while (t->n && t->s[t->n - 1] != '}') t->n--;
@@ -99,7 +152,9 @@ weft_status weft_planner_print_json(const weft_planner_answer *a, weft_text *t)
         weft_text_add(t, i ? "," : "");
         put_tried(a->tried[i], t);
     }
-    weft_text_add(t, "]}\n");
+    weft_text_add(t, "]");
+    WEFT_TRY(put_devices(q, a, t));
+    weft_text_add(t, "}\n");
     return weft_text_status(t);
 }
 

@@ -20,6 +20,7 @@ typedef struct change {
 
 typedef struct changes {
     const weft_report__view *v;
+    double                   now_s; /* the fastest by the search's count */
     int                      n;
     change                   list[MOST_CHANGES];
 } changes;
@@ -106,10 +107,11 @@ static void double_part(changes *z, part what, const char *name, const char *abo
 static void find_helps(changes *z)
 {
     weft_search_problem q = *z->v->r->problem;
+    bool rows = z->v->r->answer && z->v->r->answer->is_rows; /* of this cluster's wires */
     drop_pins(z);
-    if (weft_cluster_n_node(z->v->r->cluster) > 1)
+    if (!rows && weft_cluster_n_node(z->v->r->cluster) > 1)
         double_part(z, NETWORK, "a network twice as fast", "between nodes");
-    if (q.machines->kind[0].fabric.domain > 1)
+    if (!rows && q.machines->kind[0].fabric.domain > 1)
         double_part(z, LINKS, "links in a node twice as fast", "between its devices");
     double_part(z, MEMORY, "devices with twice the memory",
                 "less recomputation, fewer cuts");
@@ -128,7 +130,7 @@ static int by_step(const void *a, const void *b)
 
 static void put_helps(changes *z)
 {
-    double     now = z->v->x->score.step_s, most = 0.05;
+    double     now = z->now_s, most = 0.05;
     int        none = 0;
     weft_text *t    = z->v->t;
     qsort(z->list, (size_t)z->n, sizeof *z->list, by_step);
@@ -192,7 +194,7 @@ static void find_ways(changes *z)
 
 static void put_ways(const changes *z)
 {
-    double     now = z->v->x->score.step_s, most = now;
+    double     now = z->now_s, most = now;
     weft_text *t = z->v->t;
     for (int i = 0; i < z->n; i++) most = fmax(most, z->list[i].step_s);
     weft_text_add(t, "<section id=\"hand\">\n<h2>Beside what one would try by hand</h2>\n"
@@ -226,7 +228,9 @@ weft_status weft_report__changes(const weft_report__view *v)
     changes *z = weft_arena_alloc(v->a, sizeof *z);
     if (!z) return weft_arena_status(v->a);
     if (v->r->result->n_scored > MOST_POINTS) return WEFT_OK;
-    *z = (changes){.v = v};
+    *z = (changes){.v = v, .now_s = v->x->score.step_s};
+    for (int i = 0; i < v->r->result->n; i++)
+        z->now_s = fmin(z->now_s, v->r->result->choice[i].score.step_s);
     find_helps(z);
     put_helps(z);
     z->n = 0;

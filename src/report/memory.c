@@ -9,6 +9,35 @@ enum {
 
 /* ---- seconds ---- */
 
+/* What the simulator saw the busiest rank do. */
+static void put_simulated(const weft_report__view *v)
+{
+    const weft_plan_time *x = &v->r->answer->tried[0]->time;
+    const struct {
+        const char *color, *name;
+        double      s;
+    } part[]     = {{"compute", "compute", x->compute_s},
+                    {"optimizer", "update", x->update_s},
+                    {"wires", "waiting for sums and gathers", x->comm_s},
+                    {"idle", "idle, waiting for others", x->idle_s}};
+    weft_text *t = v->t;
+    weft_text_add(t, "<h3>Simulated, the busiest rank: ");
+    weft_report__seconds(t, v->step_s);
+    weft_text_add(t, "</h3>\n<div class=\"stack\">");
+    for (int i = 0; i < 4; i++)
+        weft_report__stacked(t, part[i].color, part[i].name, part[i].s, v->step_s);
+    weft_text_add(t, "</div>\n<div class=\"legend\">");
+    for (int i = 0; i < 4; i++) {
+        if (part[i].s < 5e-5 * v->step_s) continue;
+        weft_text_add(t, "<span><i class=\"b-%s\"></i>%s ", part[i].color, part[i].name);
+        weft_report__seconds(t, part[i].s);
+        weft_text_add(t, ", %.1f %%</span>", 100 * part[i].s / v->step_s);
+    }
+    weft_text_add(t, "</div>\n<h3>By rows, as the search counts: ");
+    weft_report__seconds(t, v->x->score.step_s);
+    weft_text_add(t, "</h3>\n");
+}
+
 void weft_report__breakdown(const weft_report__view *v)
 {
     static const char *const color[WEFT_COST_N_TIME] = {"compute", "again",     "wires",
@@ -20,16 +49,11 @@ void weft_report__breakdown(const weft_report__view *v)
     weft_cost_time_parts(&v->x->score, part);
     weft_text_add(t, "<section id=\"breakdown\">\n<h2>What the step is made of</h2>\n<p "
                      "class=\"note\">Along the slowest stage, which sets the pace; "
-                     "waiting counts only where nothing hides it.</p>\n<div "
-                     "class=\"stack\">");
-    for (int i = 0; i < WEFT_COST_N_TIME; i++) {
-        if (!(part[i].x > 0)) continue;
-        weft_text_add(t,
-                      "<i class=\"b-%s\" style=\"width:%.3f%%\" title=\"%s: ", color[i],
-                      100 * part[i].x / all, part[i].name);
-        weft_report__seconds(t, part[i].x);
-        weft_text_add(t, "\"></i>");
-    }
+                     "waiting counts only where nothing hides it.</p>\n");
+    if (v->checked) put_simulated(v);
+    weft_text_add(t, "<div class=\"stack\">");
+    for (int i = 0; i < WEFT_COST_N_TIME; i++)
+        weft_report__stacked(t, color[i], part[i].name, part[i].x, all);
     weft_text_add(t, "</div>\n<table class=\"parts\"><tbody>\n");
     for (int i = 0; i < WEFT_COST_N_TIME; i++) {
         if (part[i].x < 5e-5 * all) continue;
@@ -63,6 +87,18 @@ static void parts_of(const weft_cost_stage *g, bytes out[N_BYTES])
     out[5] = (bytes){"fixed", "engine: allocator, framework", g->engine_bytes};
 }
 
+/* What the programs of a stage's ranks take, the most; 0: not known. */
+static double exact(const weft_report__view *v, int s)
+{
+    const weft_plan *p    = v->checked ? v->r->answer->plan : NULL;
+    double           most = 0;
+    if (!p || !p->predicted.n_mem) return 0;
+    int per = p->predicted.n_mem / v->x->point.pp;
+    for (int r = s * per; r < (s + 1) * per; r++)
+        most = fmax(most, (double)p->predicted.mem_bytes[r]);
+    return most;
+}
+
 static void put_stage(const weft_report__view *v, int s, double wide)
 {
     const weft_cost_stage *g = &v->stage[s];
@@ -83,8 +119,15 @@ static void put_stage(const weft_report__view *v, int s, double wide)
     weft_text_add(t, "</div><u style=\"left:%.3f%%\" title=\"limit ",
                   100 * g->mem_limit / wide);
     weft_report__bytes(t, g->mem_limit);
-    weft_text_add(t, "\"></u></div><div class=\"what\">%.1f of %.1f GB</div></div>\n",
-                  g->mem_bytes / 1e9, g->mem_limit / 1e9);
+    weft_text_add(t, "\"></u>");
+    double known = exact(v, s);
+    if (known > 0)
+        weft_text_add(t,
+                      "<b style=\"left:%.3f%%\" title=\"its programs take %.2f GB, "
+                      "exactly\"></b>",
+                      100 * known / wide, known / 1e9);
+    weft_text_add(t, "</div><div class=\"what\">%.1f of %.1f GB</div></div>\n",
+                  (known > 0 ? known : g->mem_bytes) / 1e9, g->mem_limit / 1e9);
 }
 
 void weft_report__memory(const weft_report__view *v)
@@ -97,6 +140,7 @@ void weft_report__memory(const weft_report__view *v)
     parts_of(&v->stage[0], most);
     for (int s = 0; s < pp; s++) {
         wide = fmax(wide, 1.03 * fmax(v->stage[s].mem_limit, v->stage[s].mem_bytes));
+        wide = fmax(wide, 1.03 * exact(v, s));
         parts_of(&v->stage[s], part);
         for (int i = 0; i < N_BYTES; i++) most[i].x = fmax(most[i].x, part[i].x);
     }
@@ -108,6 +152,9 @@ void weft_report__memory(const weft_report__view *v)
         if (most[i].x > 0)
             weft_text_add(t, "<span><i class=\"b-%s\"></i>%s</span>", most[i].color,
                           most[i].name);
+    if (exact(v, 0) > 0)
+        weft_text_add(t, "<span><i class=\"exact\"></i>exactly, as the programs have "
+                         "it</span>");
     weft_text_add(t, "</div>\n");
     for (int i = 0; i < n; i++) {
         int s = weft_report__pick(pp, MOST_ROWS, i);

@@ -120,10 +120,9 @@ static void put_head(const weft_report__view *v)
 /* Step, its interval and the bound on one line. */
 static void put_span(const weft_report__view *v)
 {
-    const weft_search_choice *x   = v->x;
-    double                    low = fmin(x->lo, v->r->result->bound_s), high = x->hi;
-    double                    pad  = 0.08 * (high - low);
-    double                    from = fmax(0, low - pad), wide = high + pad - from;
+    double low = fmin(v->lo, v->bound_s), high = v->hi;
+    double pad  = 0.08 * (high - low);
+    double from = fmax(0, low - pad), wide = high + pad - from;
     if (!(wide > 0)) return;
     weft_text *t = v->t;
 #define AT(s) (300 * ((s)-from) / wide)
@@ -133,31 +132,40 @@ static void put_span(const weft_report__view *v)
                   "y2=\"15\"/><line class=\"in\" x1=\"%.1f\" x2=\"%.1f\" y1=\"15\" "
                   "y2=\"15\"/><line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"6\" "
                   "y2=\"24\"><title>no plan is below ",
-                  AT(x->lo), AT(x->hi), AT(v->r->result->bound_s),
-                  AT(v->r->result->bound_s));
-    weft_report__seconds(t, v->r->result->bound_s);
+                  AT(v->lo), AT(v->hi), AT(v->bound_s), AT(v->bound_s));
+    weft_report__seconds(t, v->bound_s);
     weft_text_add(t, "</title></line><circle cx=\"%.1f\" cy=\"15\" r=\"6\"/></svg>\n",
-                  AT(x->score.step_s));
+                  AT(v->step_s));
 #undef AT
 }
 
 static void put_step(const weft_report__view *v)
 {
     weft_text *t = v->t;
-    weft_text_add(t, "<div class=\"card wide\"><div class=\"k\">a step takes</div>"
-                     "<div class=\"v\">");
-    weft_report__seconds(t, v->x->score.step_s);
+    weft_text_add(t,
+                  "<div class=\"card wide\"><div class=\"k\">a step takes%s</div>"
+                  "<div class=\"v\">",
+                  v->checked ? ", simulated" : "");
+    weft_report__seconds(t, v->step_s);
     weft_text_add(t, "</div>");
     put_span(v);
     weft_text_add(t, "<div class=\"s\">90 %% interval ");
-    weft_report__seconds(t, v->x->lo);
+    weft_report__seconds(t, v->lo);
     weft_text_add(t, " to ");
-    weft_report__seconds(t, v->x->hi);
+    weft_report__seconds(t, v->hi);
     weft_text_add(t, "; no plan is below ");
-    weft_report__seconds(t, v->r->result->bound_s);
-    weft_text_add(t, " (gap %.2f %%), ", 100 * v->r->result->gap);
+    weft_report__seconds(t, v->bound_s);
+    if (v->checked) {
+        weft_text_add(t, " by rows, this one ");
+        weft_report__seconds(t, v->x->score.step_s);
+    } else {
+        weft_text_add(t, " (gap %.2f %%)", 100 * (v->step_s / v->bound_s - 1));
+    }
+    weft_text_add(t, "; ");
     weft_report__count(t, v->r->result->n_scored);
-    weft_text_add(t, " points worked out</div></div>\n");
+    weft_text_add(t, " points worked out");
+    if (v->checked) weft_text_add(t, ", %d simulated", v->r->answer->n_tried);
+    weft_text_add(t, "</div></div>\n");
 }
 
 static const char *dtype_of(const char *precision)
@@ -191,7 +199,7 @@ static void put_large(weft_text *t, double x)
 static void put_rates(const weft_report__view *v)
 {
     const weft_report *r    = v->r;
-    double             rate = r->problem->batch / v->x->score.step_s;
+    double             rate = r->problem->batch / v->step_s;
     const char        *unit = r->seq > 0 ? "tokens" : r->problem->model.unit;
     weft_text         *t    = v->t;
     if (r->seq > 0) rate *= (double)r->seq;
@@ -204,8 +212,8 @@ static void put_rates(const weft_report__view *v)
     weft_text_add(t, " a device</div></div>\n");
     double peak = peak_flops(v);
     if (r->flops > 0 && peak > 0) {
-        double mfu  = r->flops / v->x->score.step_s / peak;
-        double each = r->flops / v->x->score.step_s / v->n_used;
+        double mfu  = r->flops / v->step_s / peak;
+        double each = r->flops / v->step_s / v->n_used;
         weft_text_add(t,
                       "<div class=\"card\" title=\"the model's own flops over what the "
                       "devices could do at their peak\"><div class=\"k\">MFU</div><div "
@@ -217,19 +225,34 @@ static void put_rates(const weft_report__view *v)
     }
 }
 
+/* Exact where programs were made, else by rows. */
+static void put_full(const weft_report__view *v)
+{
+    const weft_cost_score    *s     = &v->x->score;
+    const weft_planner_tried *x     = v->checked ? v->r->answer->tried[0] : NULL;
+    double                    have  = x ? (double)x->mem_bytes : s->mem_bytes;
+    double                    limit = x ? (double)x->mem_limit : s->mem_limit;
+    weft_text                *t     = v->t;
+    weft_text_add(t,
+                  "<div class=\"card\"><div class=\"k\">fullest device</div><div "
+                  "class=\"v\">%.1f <small>of %.1f GB</small></div><div "
+                  "class=\"meter%s\"><i style=\"width:%.1f%%\"></i></div><div "
+                  "class=\"s\">",
+                  have / 1e9, limit / 1e9, have > 0.93 * limit ? " tight" : "",
+                  fmin(100, 100 * have / limit));
+    if (x)
+        weft_text_add(t, "rank %d, exactly as its program has it</div></div>\n",
+                      x->fullest);
+    else
+        weft_text_add(t,
+                      "of stage %d; the limit is what the engine may use</div></div>\n",
+                      s->tightest);
+}
+
 static void put_fit(const weft_report__view *v)
 {
-    const weft_cost_score *s    = &v->x->score;
-    double                 full = s->mem_bytes / s->mem_limit;
-    weft_text             *t    = v->t;
-    weft_text_add(
-        t,
-        "<div class=\"card\"><div class=\"k\">fullest device</div><div "
-        "class=\"v\">%.1f <small>of %.1f GB</small></div><div class=\"meter%s\">"
-        "<i style=\"width:%.1f%%\"></i></div><div class=\"s\">of stage %d; the "
-        "limit is what the engine may use</div></div>\n",
-        s->mem_bytes / 1e9, s->mem_limit / 1e9, full > 0.93 ? " tight" : "",
-        fmin(100, 100 * full), s->tightest);
+    weft_text *t = v->t;
+    put_full(v);
     weft_text_add(t,
                   "<div class=\"card\"><div class=\"k\">devices</div><div class=\"v\">");
     weft_report__count(t, v->n_used);
@@ -295,6 +318,11 @@ weft_status weft_report_html(const weft_report *r, weft_text *out)
     weft_report__view v = {
         .r = r, .x = &r->result->choice[0], .n_used = r->place->p.n_rank, .t = out};
     weft_status st = WEFT_OK;
+    v.checked      = r->answer && r->answer->checked;
+    v.step_s       = v.checked ? r->answer->step_s : v.x->score.step_s;
+    v.lo           = v.checked ? r->answer->lo : v.x->lo;
+    v.hi           = v.checked ? r->answer->hi : v.x->hi;
+    v.bound_s      = r->answer ? r->answer->bound_s : r->result->bound_s;
     WEFT_TRY(weft_arena_create(&v.a));
     WEFT_GO(weft_planner_stages(r->problem, v.x, v.a, &stage));
     WEFT_GO(weft_place_runs(&r->place->job, r->cluster, &r->place->p, v.a, &run, &n_run));

@@ -90,7 +90,10 @@ weft_status weft_report__replay(weft_report__drawing *d, const weft_timeline *t)
         WEFT_TRY(add(d, row[x->program], shade_of(a, &a->instr[x->instr]),
                      x->start_s - start, x->end_s - start));
     }
-    for (int s = 0; s < d->pp; s++)
-        if (d->row[s].n > d->most_pieces) d->most_pieces = d->row[s].n;
+    for (int s = 0; s < d->pp; s++) { /* passes: what comes behind them is always drawn */
+        int n = 0;
+        for (int i = 0; i < d->row[s].n; i++) n += d->row[s].slice[i].kind <= SHADE_WGRAD;
+        if (n > d->most_pieces) d->most_pieces = n;
+    }
     return WEFT_OK;
 }

@@ -8,7 +8,7 @@
 #ifndef WEFT_REPORT_REPORT_H
 #define WEFT_REPORT_REPORT_H
 
-#include "planner/placement.h"
+#include "planner/planner.h"
 #include "program/timeline.h"
 
 typedef struct weft_report {
@@ -23,7 +23,8 @@ typedef struct weft_report {
     const weft_search_problem *problem;
     const weft_search_result  *result;
     const weft_planner_placement *place;
-    const weft_timeline *timeline; /* simulated, programs with their ranks; NULL */
+    const weft_planner_answer    *answer; /* what was checked; NULL: the search's word */
+    const weft_timeline *timeline;        /* simulated, programs with their ranks; NULL */
 } weft_report;
 
 weft_status weft_report_html(const weft_report *r, weft_text *out);

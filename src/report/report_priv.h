@@ -14,6 +14,8 @@ typedef struct weft_report__view {
     weft_arena               *a;
     const weft_cost_stage    *stage; /* x->point.pp of them */
     int                       n_used;
+    bool                      checked; /* partitioned and simulated */
+    double                    step_s, lo, hi, bound_s;
     weft_text                *t;
 } weft_report__view;
 
@@ -26,6 +28,9 @@ void weft_report__seconds(weft_text *t, double s);
 void weft_report__bytes(weft_text *t, double n);
 /* The colour of a stage, "#7aa2e3", the same in light and dark; out has 8 bytes. */
 void weft_report__stage_color(int stage, int n_stage, char *out);
+/* "<i class=b-... style=width>" of a stacked bar: x of all. */
+void weft_report__stacked(weft_text *t, const char *color, const char *name, double x,
+                          double all);
 /* Of n things those to show, at most `most`: the i-th; the first and the last are among them. */
 int weft_report__pick(int n, int most, int i);
 

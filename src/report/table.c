@@ -28,21 +28,64 @@ static void put_choice(const weft_report__view *v, int i, double wide)
         100 * (x->hi - x->lo) / wide, x->score.mem_bytes / 1e9);
 }
 
+/* A candidate that was checked, or tried to be. */
+static void put_tried(const weft_report__view *v, int i, double wide)
+{
+    const weft_planner_tried *x = v->r->answer->tried[i];
+    weft_text                *t = v->t;
+    weft_text_add(t, "<tr%s><td class=\"r\">%d</td><td><code>", i ? "" : " class=\"win\"",
+                  i + 1);
+    weft_search_print_choice(&x->choice, t);
+    weft_text_add(t, "</code><div class=\"why\">");
+    weft_report__put(t, i ? x->why : "the plan");
+    weft_text_add(t, "</div></td><td class=\"r\">");
+    if (x->step_s > 0) {
+        weft_report__seconds(t, x->step_s);
+        weft_text_add(
+            t,
+            "</td><td style=\"width:26%%\"><div class=\"bar%s\" title=\"by rows "
+            "%.4g s\"><i style=\"width:%.2f%%\"></i></div></td>",
+            i ? " lost" : "", x->choice.score.step_s, 100 * x->step_s / wide);
+    } else {
+        weft_text_add(t, "%s</td><td></td>",
+                      x->end == WEFT_PLANNER_TOO_FULL ? "too full" : "none");
+    }
+    if (x->mem_bytes)
+        weft_text_add(t, "<td class=\"r\">%.1f GB</td></tr>\n",
+                      1e-9 * (double)x->mem_bytes);
+    else
+        weft_text_add(t, "<td></td></tr>\n");
+}
+
+static void put_all_tried(const weft_report__view *v)
+{
+    const weft_planner_answer *a    = v->r->answer;
+    double                     wide = 0;
+    for (int i = 0; i < a->n_tried; i++) wide = fmax(wide, a->tried[i]->step_s);
+    for (int i = 0; i < a->n_tried; i++) put_tried(v, i, wide);
+}
+
 void weft_report__runners(const weft_report__view *v)
 {
     const weft_search_result *r    = v->r->result;
     double                    wide = 0;
     weft_text                *t    = v->t;
     for (int i = 0; i < r->n; i++) wide = fmax(wide, r->choice[i].hi);
-    weft_text_add(t,
-                  "<section id=\"runners\">\n<h2>Runners-up, and why each lost</h2>\n"
-                  "<p class=\"note\">Each is the best of its kind of mesh. Bars are "
-                  "seconds of a step, thin lines their 90 %% intervals, which for "
-                  "plans of one model on one cluster move together.</p>\n<div "
-                  "class=\"tablewrap\"><table class=\"list stacked\"><thead><tr><th>"
-                  "</th><th>plan</th><th>step</th><th></th><th>memory</th></tr></thead>"
-                  "<tbody>\n");
-    for (int i = 0; i < r->n; i++) put_choice(v, i, wide);
+    weft_text_add(t, "<section id=\"runners\">\n<h2>Runners-up, and why each lost</h2>\n"
+                     "<p class=\"note\">Each is the best of its kind of mesh. ");
+    weft_text_add(
+        t, v->checked ? "Bars are seconds of a simulated step, memory is that of the "
+                        "programs.</p>\n"
+                      : "Bars are seconds of a step, thin lines their 90 %% intervals, "
+                        "which for plans of one model on one cluster move "
+                        "together.</p>\n");
+    weft_text_add(t, "<div class=\"tablewrap\"><table class=\"list stacked\"><thead><tr>"
+                     "<th></th><th>plan</th><th>step</th><th></th><th>memory</th></tr>"
+                     "</thead><tbody>\n");
+    if (v->checked)
+        put_all_tried(v);
+    else
+        for (int i = 0; i < r->n; i++) put_choice(v, i, wide);
     weft_text_add(t, "</tbody></table></div>\n</section>\n");
 }
 
@@ -69,16 +112,34 @@ typedef struct tally {
     int                      n_low;
 } tally;
 
-static const char WARNING[] =
-    "<div class=\"warning\"><b>Low confidence.</b> Not fitted to measured runs, and so "
-    "taken from defaults or the nearest kind: ";
+static const char WARNING[] = "<div class=\"warning\"><b>Low confidence.</b> Nobody "
+                              "measured, and so defaults or the nearest kind: ";
+
+/* Programs are priced by the cluster's own numbers, whose source says what was assumed. */
+static bool is_rows(const weft_report__view *v)
+{
+    return v->r->answer && v->r->answer->is_rows;
+}
 
 static void put_kind(tally *z, const char *what, weft_cost_family f, const char *name,
                      const char *data)
 {
     const char *source;
     bool        sure = fitted(z->v->r->constants, f, name, &source);
-    weft_text  *t    = z->v->t;
+    if (is_rows(z->v)) {
+        source = data && *data ? data : "no source is said";
+        sure   = data && *data && !strstr(data, "assumed") && !strstr(data, "estimated");
+        data   = NULL;
+        if (f == WEFT_COST_ENGINE) {
+            sure = true;
+            source =
+                z->v->checked
+                    ? "our own: programs were simulated instruction by instruction, and "
+                      "their memory is exact"
+                    : "our own: rows are sums of the prices of programs' instructions";
+        }
+    }
+    weft_text *t = z->v->t;
     if (!z->print) {
         if (sure) return;
         weft_text_add(t, "%s", z->n_low++ ? ", " : WARNING);

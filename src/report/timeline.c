@@ -19,9 +19,10 @@ static const struct {
 
 enum {
     MOST_ROWS   = 16,
-    MOST_PIECES = 320,  /* of a row, drawn whole */
-    END_PIECES  = 90,   /* of more than that, at each end */
-    UNITS       = 10000 /* of a drawing's width */
+    MOST_PIECES = 320,   /* of a row, drawn whole */
+    END_PIECES  = 90,    /* of more than that, at each end */
+    UNITS       = 10000, /* of a drawing's width */
+    NEAR        = 3      /* of these */
 };
 
 weft_status weft_report__push(weft_report__drawing *d, int s, weft_report__shade kind,
@@ -54,44 +55,75 @@ static int windows(const weft_report__drawing *d, window *w)
     return 2;
 }
 
+/* A rectangle of a path, in units; at: where the one before began. */
+static void put_piece(weft_text *t, bool first, int at, int from, int to)
+{
+    weft_text_add(t, "%c%d 0h%dv10h-%dz", first ? 'M' : 'm', from - at, to - from,
+                  to - from);
+}
+
+static void put_title(const weft_report__drawing *d, int s, int kind)
+{
+    double     sum   = 0;
+    int        count = 0;
+    weft_text *t     = d->v->t;
+    for (int j = 0; j < d->row[s].n; j++) {
+        const weft_report__slice *x = &d->row[s].slice[j];
+        if ((int)x->kind != kind) continue;
+        sum += x->end - x->start;
+        count++;
+    }
+    weft_text_add(t, "<title>stage %d, %s: ", s, shades[kind].about);
+    weft_report__seconds(t, sum);
+    if (count > 1) {
+        weft_text_add(t, " in %d pieces of ", count);
+        weft_report__seconds(t, sum / count);
+    }
+    weft_text_add(t, "</title>");
+}
+
+/* Of one shade within a window: pieces closer than the eye can tell are one. */
+static void put_shade(const weft_report__drawing *d, int s, int kind, const window *w)
+{
+    double     scale = UNITS / (w->to - w->from);
+    int        at = 0, from = 0, to = -1;
+    bool       first = true;
+    weft_text *t     = d->v->t;
+    for (int j = 0; j <= d->row[s].n; j++) {
+        const weft_report__slice *x = j < d->row[s].n ? &d->row[s].slice[j] : NULL;
+        if (x && ((int)x->kind != kind || x->end <= w->from || x->start >= w->to))
+            continue;
+        int lo = x ? (int)lround(fmax(0, x->start - w->from) * scale) : 0;
+        int hi = x ? (int)lround((fmin(x->end, w->to) - w->from) * scale) : 0;
+        if (hi <= lo) hi = lo + 1;
+        if (x && to >= 0 && lo - to <= NEAR) {
+            to = hi;
+            continue;
+        }
+        if (to >= 0) {
+            if (first) weft_text_add(t, "<path class=\"f-%s\" d=\"", shades[kind].fill);
+            put_piece(t, first, at, from, to);
+            at    = from;
+            first = false;
+        }
+        from = lo;
+        to   = hi;
+    }
+    if (first) return;
+    weft_text_add(t, "\">");
+    put_title(d, s, kind);
+    weft_text_add(t, "</path>");
+}
+
 static void put_lane(const weft_report__drawing *d, int s, const window *w, int n_window)
 {
-    weft_text *t = d->v->t;
     for (int i = 0; i < n_window; i++) {
-        double scale = UNITS / (w[i].to - w[i].from);
-        weft_text_add(t,
+        weft_text_add(d->v->t,
                       "<svg style=\"flex:1 1 0\" viewBox=\"0 0 %d 10\" "
                       "preserveAspectRatio=\"none\" data-from=\"%.9g\" data-to=\"%.9g\">",
                       UNITS, w[i].from, w[i].to);
-        for (int k = 0; k < N_SHADE; k++) {
-            bool   open = false;
-            double sum  = 0;
-            int    at = 0, count = 0;
-            for (int j = 0; j < d->row[s].n; j++) {
-                const weft_report__slice *x = &d->row[s].slice[j];
-                if ((int)x->kind != k) continue;
-                sum += x->end - x->start;
-                count++;
-                if (x->end <= w[i].from || x->start >= w[i].to) continue;
-                int from = (int)lround(fmax(0, x->start - w[i].from) * scale);
-                int to   = (int)lround((fmin(x->end, w[i].to) - w[i].from) * scale);
-                if (to <= from) to = from + 1;
-                if (!open) weft_text_add(t, "<path class=\"f-%s\" d=\"", shades[k].fill);
-                weft_text_add(t, "%c%d %dh%dv10h-%dz", open ? 'm' : 'M', from - at, 0,
-                              to - from, to - from);
-                at   = from;
-                open = true;
-            }
-            if (!open) continue;
-            weft_text_add(t, "\"><title>stage %d, %s: ", s, shades[k].about);
-            weft_report__seconds(t, sum);
-            if (count > 1) {
-                weft_text_add(t, " in %d pieces of ", count);
-                weft_report__seconds(t, sum / count);
-            }
-            weft_text_add(t, "</title></path>");
-        }
-        weft_text_add(t, "</svg>");
+        for (int k = 0; k < N_SHADE; k++) put_shade(d, s, k, &w[i]);
+        weft_text_add(d->v->t, "</svg>");
     }
 }
 

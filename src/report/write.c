@@ -103,3 +103,13 @@ int weft_report__pick(int n, int most, int i)
     if (n <= most) return i;
     return (int)((int64_t)i * (n - 1) / (most - 1));
 }
+
+void weft_report__stacked(weft_text *t, const char *color, const char *name, double x,
+                          double all)
+{
+    if (!(x > 0)) return;
+    weft_text_add(t, "<i class=\"b-%s\" style=\"width:%.3f%%\" title=\"%s: ", color,
+                  100 * x / all, name);
+    weft_report__seconds(t, x);
+    weft_text_add(t, "\"></i>");
+}

@@ -31,13 +31,16 @@ static void check(const char *page)
 /* ---- from the command line ---- */
 
 static const char *const cases[] = {
-    "--model gpt2 --cluster '2 x (8 x a100-80g)' --batch 64 --seq 1024",
-    "--model gpt3-175b --cluster '128 x (8 x a100-80g)' --batch 1536 --seq 2048",
-    "--model llama3-70b --cluster '4 x (8 x v100-32g) + 4 x (8 x h100-80g)' --batch 256 "
-    "--seq 2048",
+    "--model tiny --cluster '2 x (2 x a100-80g)' --batch 16 --seq 64 pp=2",
     "--model tiny --cluster '1 x (1 x cpu)' --batch 8 --seq 32",
-    "--model gpt2-large --cluster '2 x (4 x t4)' --batch 64 --seq 512 pp=4 tp=2",
-    "--model mixtral-8x7b --cluster '4 x (8 x h100-80g)' --batch 128 --seq 2048",
+    "--model gpt3-175b --cluster '128 x (8 x a100-80g)' --batch 1536 --seq 2048 --engine "
+    "Megatron-Core",
+    "--model llama3-70b --cluster '4 x (8 x v100-32g) + 4 x (8 x h100-80g)' --batch 256 "
+    "--seq 2048 --engine Megatron-Core",
+    "--model gpt2-large --cluster '2 x (4 x t4)' --batch 64 --seq 512 pp=4 tp=2 --engine "
+    "Megatron-Core",
+    "--model mixtral-8x7b --cluster '4 x (8 x h100-80g)' --batch 128 --seq 2048 --engine "
+    "Megatron-Core",
 };
 
 static void pages(void **state)
@@ -237,6 +240,29 @@ static void few_ranks_move(void **state)
     close_bench(&b);
 }
 
+/* The same from the command line: cordon a node, plan again beside the old plan. */
+static void the_command_keeps_ranks(void **state)
+{
+    char line[2048], text[16384];
+    (void)state;
+    snprintf(
+        line, sizeof line,
+        "cd %s && W=%s && $W cluster show '3 x (2 x a100-80g)' --yaml -o c.yaml && "
+        "$W plan --model tiny --cluster c.yaml --batch 16 --seq 64 pp=2 dp=2 -o "
+        "p.json && $W cluster show c.yaml --change 'cordon node 0 why ECC' --yaml -o "
+        "d.yaml && $W plan --model tiny --cluster d.yaml --batch 16 --seq 64 pp=2 "
+        "dp=2 --was p.json --json --html was.html 2>&1",
+        dir, WEFT_TEST_COMMAND);
+    if (shell(line, text, sizeof text)) fail_msg("%s", text);
+    if (!strstr(text, "\"devices\": [4, 5, 2, 3], \"ranks_moved\": 2"))
+        fail_msg("%s", text);
+    snprintf(line, sizeof line, "%s/was.html", dir);
+    check(line);
+    snprintf(line, sizeof line, "grep -c '2 of 4 ranks move' %s/was.html", dir);
+    shell(line, text, sizeof text);
+    assert_string_equal(text, "1\n");
+}
+
 /* ---- in a browser ---- */
 
 static void chromium_is_content(void **state)
@@ -258,10 +284,12 @@ static void chromium_is_content(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages), cmocka_unit_test(text_is_escaped),
-        cmocka_unit_test(many_devices), cmocka_unit_test(few_ranks_move),
-        cmocka_unit_test(chromium_is_content)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pages),
+                                       cmocka_unit_test(text_is_escaped),
+                                       cmocka_unit_test(many_devices),
+                                       cmocka_unit_test(few_ranks_move),
+                                       cmocka_unit_test(the_command_keeps_ranks),
+                                       cmocka_unit_test(chromium_is_content)};
     strcpy(dir, "/tmp/weft-report-XXXXXX");
     if (!mkdtemp(dir)) return 1;
     int  bad = cmocka_run_group_tests(tests, NULL, NULL);
