@@ -19,6 +19,18 @@ weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, in
         .optimizer   = {"adamw", 1e-4, {0.9, 0.999}, 1e-8, 0.01, 0, 1}};
 }
 
+/* Graph text says one batch; a step has others. */
+static weft_status follow_batch(const weft_compile_spec *s, weft_compiled *out)
+{
+    weft_model *m;
+    int64_t     own = weft_graph_batch(out->model->graph);
+    if (own == s->micro_batch || own < 1) return WEFT_OK;
+    WEFT_TRY(weft_model_of_graph(out->model->graph, s->micro_batch, &m));
+    weft_model_destroy(out->model);
+    out->model = m;
+    return WEFT_OK;
+}
+
 static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool dropout,
                               weft_compiled *out)
 {
@@ -28,9 +40,13 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
         .dtype     = WEFT_DTYPE_F32, /* bf16 comes in with the training graph */
         .with_loss = with_loss,
         .dropout   = dropout};
-    WEFT_TRY(weft_model_load(s->model, &o, &out->model));
+    if (s->graph)
+        WEFT_TRY(weft_model_of_graph(s->graph, s->micro_batch, &out->model));
+    else
+        WEFT_TRY(weft_model_load(s->model, &o, &out->model));
+    if (out->model->kind == WEFT_MODEL_TEXT) WEFT_TRY(follow_batch(s, out));
     if (with_loss && out->model->loss_sum < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", s->model);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", out->model->name);
     return s->layers ? weft_model_shorten(out->model, s->layers) : WEFT_OK;
 }
 

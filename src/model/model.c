@@ -102,10 +102,9 @@ static weft_status make_from_json(weft_model *m, const char *file, const char *t
 }
 
 /* A .graph file: its own inputs and outputs; each parameter is a tensor of its own name. */
-static weft_status make_from_text(weft_model *m, const char *file, const char *text,
-                                  size_t n)
+/* m->graph is whatever it is. */
+static weft_status describe_graph(weft_model *m)
 {
-    WEFT_TRY(weft_graph_from_text(file, text, n, &m->graph));
     m->type      = "graph";
     m->kind      = WEFT_MODEL_TEXT;
     m->name      = m->graph->name;
@@ -134,6 +133,13 @@ static weft_status make_from_text(weft_model *m, const char *file, const char *t
                                                     .tensor   = t};
     }
     return WEFT_OK;
+}
+
+static weft_status make_from_text(weft_model *m, const char *file, const char *text,
+                                  size_t n)
+{
+    WEFT_TRY(weft_graph_from_text(file, text, n, &m->graph));
+    return describe_graph(m);
 }
 
 /* ---- what is meant ---- */
@@ -215,31 +221,53 @@ static weft_status check_options(const weft_model_options *o)
     return WEFT_OK;
 }
 
+static weft_status start(int64_t batch, weft_model **out)
+{
+    weft_arena *a;
+    WEFT_TRY(weft_arena_create(&a));
+    *out = WEFT_ARENA_NEW(a, weft_model);
+    if (!*out) {
+        weft_arena_destroy(a);
+        return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a model");
+    }
+    **out = (weft_model){.arena       = a,
+                         .batch       = batch ? batch : 1,
+                         .ids         = -1,
+                         .labels      = -1,
+                         .decoder_ids = -1,
+                         .logits      = -1,
+                         .loss_rows   = -1,
+                         .loss_sum    = -1};
+    return WEFT_OK;
+}
+
 weft_status weft_model_load(const char *what, const weft_model_options *o,
                             weft_model **out)
 {
-    weft_arena *a;
+    weft_model *m;
     WEFT_TRY(check_options(o));
-    WEFT_TRY(weft_arena_create(&a));
-    weft_model *m  = WEFT_ARENA_NEW(a, weft_model);
-    weft_status st = weft_arena_status(a);
-    if (m) {
-        *m = (weft_model){.arena       = a,
-                          .batch       = o->batch ? o->batch : 1,
-                          .ids         = -1,
-                          .labels      = -1,
-                          .decoder_ids = -1,
-                          .logits      = -1,
-                          .loss_rows   = -1,
-                          .loss_sum    = -1};
-        st = load(m, what, o);
-    }
-    if (st == WEFT_OK) {
+    WEFT_TRY(start(o->batch, &m));
+    weft_status st = load(m, what, o);
+    if (st == WEFT_OK)
         *out = m;
-        return st;
-    }
-    if (m) weft_graph_destroy(m->graph);
-    weft_arena_destroy(a);
+    else
+        weft_model_destroy(m);
+    return st;
+}
+
+weft_status weft_model_of_graph(const weft_graph *g, int64_t batch, weft_model **out)
+{
+    weft_model *m;
+    if (!batch) batch = weft_graph_batch(g);
+    WEFT_TRY(weft_graph_verify(g));
+    WEFT_TRY(start(batch, &m));
+    weft_status st = weft_graph_rebatch(g, batch, &m->graph);
+    m->source      = "a graph";
+    if (st == WEFT_OK) st = describe_graph(m);
+    if (st == WEFT_OK)
+        *out = m;
+    else
+        weft_model_destroy(m);
     return st;
 }
 

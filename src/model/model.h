@@ -101,6 +101,10 @@ struct weft_model {
  * is to be known of a layer can be asked of fewer.  Runs whose layers are used from elsewhere stay as they are. */
 weft_status weft_model_shorten(weft_model *m, int keep);
 
+/* A graph that somebody built, for a batch of its own (0: as it is): its first output is the loss, to be summed.  g is
+ * copied. */
+weft_status weft_model_of_graph(const weft_graph *g, int64_t batch, weft_model **out);
+
 /* Initial numbers: elements [first, first + n) of a tensor in the file's order, whatever piece is
  * asked for: a function of (seed, tensor's name, index) alone. */
 void weft_model_init_values(const weft_model_param *p, const weft_model_tensor *t,

@@ -90,7 +90,8 @@ static weft_status find_way(local *k, const weft_layout *from, const weft_layout
         w = WEFT_ARENA_NEW(k->tmp, weft_partition__way);
         if (!w) return weft_arena_status(k->tmp);
         *w = (weft_partition__way){.from = *from, .to = *to, .type = *t, .next = k->way};
-        WEFT_TRY(weft_reshard_collectives(k->m, from, to, t, k->tmp, &w->plan));
+        WEFT_TRY(
+            weft_reshard_collectives(k->m, k->s->lanes, from, to, t, k->tmp, &w->plan));
         k->way = w;
     }
     *out = w->plan;

@@ -129,9 +129,9 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
     weft_engine_open(c);
     WEFT_TRY(weft_cost_constants_create(&a->constants));
     WEFT_TRY(weft_search_machines_of(q->cluster, a->constants, a->arena, &a->machines));
-    WEFT_TRY(weft_model_load(
-        q->spec.model,
-        &(weft_model_options){.batch = 1, .seq = q->spec.seq, .with_loss = true}, &m));
+    weft_compile_spec one = q->spec;
+    one.batch = one.micro_batch = 1;
+    WEFT_TRY(weft_compile_model(&one, &m));
     a->flops     = weft_model_flops(m);
     c->framework = framework_of(q);
     c->precision = q->precision    ? q->precision

@@ -21,6 +21,7 @@ typedef struct state {
 
 typedef struct search {
     const weft_mesh   *m;
+    uint32_t           still; /* axes that are not used */
     const weft_layout *from, *to;
     weft_type          t;
     bool               bounded;
@@ -218,6 +219,17 @@ static weft_status reduce_all(search *x, int at)
     return try_step(x, at, WEFT_STEP_ALL_REDUCE, axes, y, kind);
 }
 
+static bool mentions(const weft_layout *l, int axis)
+{
+    return l->unreduced[axis] || weft_layout_find(l, axis);
+}
+
+/* Ranks along an axis that must stand still have other values under the same layout. */
+static bool may_use(const search *x, int axis)
+{
+    return !(x->still >> axis & 1) || mentions(x->from, axis) || mentions(&x->goal, axis);
+}
+
 /* The state that is the goal, -1 when none was found. */
 static weft_status run_search(search *x, int *out)
 {
@@ -239,7 +251,8 @@ static weft_status run_search(search *x, int *out)
             return WEFT_OK;
         }
         WEFT_TRY(reduce_all(x, best));
-        for (int a = 0; a < x->m->n_axis; a++) WEFT_TRY(expand_axis(x, best, a));
+        for (int a = 0; a < x->m->n_axis; a++)
+            if (may_use(x, a)) WEFT_TRY(expand_axis(x, best, a));
     }
 }
 
@@ -312,11 +325,12 @@ out:
     return st;
 }
 
-weft_status weft_reshard_collectives(const weft_mesh *m, const weft_layout *from,
-                                     const weft_layout *to, const weft_type *t,
-                                     weft_arena *arena, weft_reshard *out)
+weft_status weft_reshard_collectives(const weft_mesh *m, uint32_t still,
+                                     const weft_layout *from, const weft_layout *to,
+                                     const weft_type *t, weft_arena *arena,
+                                     weft_reshard *out)
 {
-    search x     = {.m = m, .from = from, .to = to, .t = *t, .quick = true};
+    search x = {.m = m, .still = still, .from = from, .to = to, .t = *t, .quick = true};
     bool   found = false;
     memset(out, 0, sizeof *out);
     out->bound = -1;

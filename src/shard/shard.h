@@ -300,10 +300,12 @@ weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
                               const weft_mesh *b, const weft_layout *to,
                               const weft_type *t, weft_arena *arena, weft_reshard *out);
 /* On one mesh, by collectives and local steps alone: few steps first, then bytes; a step more is taken
- * where it saves each rank 64 KiB.  Replicas are not made to help each other for little.  bound is -1. */
-weft_status weft_reshard_collectives(const weft_mesh *m, const weft_layout *from,
-                                     const weft_layout *to, const weft_type *t,
-                                     weft_arena *arena, weft_reshard *out);
+ * where it saves each rank 64 KiB.  Replicas are not made to help each other for little, and never along axes of
+ * still: ranks along these have other values (lanes), unless a layout names them.  bound is -1. */
+weft_status weft_reshard_collectives(const weft_mesh *m, uint32_t still,
+                                     const weft_layout *from, const weft_layout *to,
+                                     const weft_type *t, weft_arena *arena,
+                                     weft_reshard *out);
 weft_status weft_reshard_verify(const weft_reshard *r, const weft_mesh *a,
                                 const weft_mesh *b, const weft_type *t);
 void weft_reshard_print(const weft_reshard *r, const weft_mesh *a, const weft_mesh *b,

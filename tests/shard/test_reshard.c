@@ -253,7 +253,7 @@ static void try_pair(const weft_mesh *a, const weft_layout *from, const weft_mes
         fail_msg("%s: %ld bytes, %ld would do", w.s, (long)r.bytes, (long)bound);
     if (a == b) { /* collectives alone get there too */
         weft_reshard all;
-        if (weft_reshard_collectives(a, from, to, &t, arena, &all) != WEFT_OK)
+        if (weft_reshard_collectives(a, 0, from, to, &t, arena, &all) != WEFT_OK)
             fail_msg("%s: %s", w.s, weft_error_text());
         assert_ok(weft_reshard_verify(&all, a, b, &t));
         assert_ok(test_spread_reshard(arena, &all, b, &in, &out));
@@ -412,9 +412,23 @@ static void quick_ones(void **state)
     weft_layout  f = layout_of(&m, "[*, *] sum(dp)"), t = layout_of(&m, "[dp unit 2, *]");
     weft_type    ty = {WEFT_DTYPE_F32, {.n = 2, .d = {768, 3}}};
     weft_reshard r;
-    assert_ok(weft_reshard_collectives(&m, &f, &t, &ty, arena, &r));
+    assert_ok(weft_reshard_collectives(&m, 0, &f, &t, &ty, arena, &r));
     assert_int_equal(r.n_step, 1);
     assert_int_equal(r.step[0].kind, WEFT_STEP_REDUCE_SCATTER);
+}
+
+/* Ranks along the lanes have other micro-batches: they cannot help, whatever it saves. */
+static void lanes_stand_still(void **state)
+{
+    (void)state;
+    weft_mesh    m  = mesh_of("mesh m [dp=2, tp=4] from 0");
+    weft_layout  f  = layout_of(&m, "[*, *, *] sum(tp)");
+    weft_layout  t  = layout_of(&m, "[*, tp, *]");
+    weft_type    ty = {WEFT_DTYPE_F32, {.n = 3, .d = {1, 1024, 4096}}};
+    weft_reshard r;
+    assert_ok(weft_reshard_collectives(&m, 1, &f, &t, &ty, arena, &r));
+    for (int i = 0; i < r.n_step; i++) assert_int_equal(r.step[i].axes & 1, 0);
+    assert_int_equal(r.n_step, 1);
 }
 
 static void slow_links_are_spared(void **state)
@@ -452,6 +466,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_usual_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(scalars_are_reduced_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(quick_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(lanes_stand_still, setup, teardown),
         cmocka_unit_test_setup_teardown(slow_links_are_spared, setup, teardown),
         cmocka_unit_test_setup_teardown(ragged_rows_stay, setup, teardown),
     };

@@ -1,0 +1,66 @@
+/* The planner for graphs that somebody built: include/weft/plan.h. */
+#include "weft/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/planner.h"
+
+static weft_status read_pins(const char *words, weft_arena *a, weft_search_pins *p)
+{
+    char *save = NULL, *copy = weft_arena_strdup(a, words ? words : "");
+    if (!copy) return weft_arena_status(a);
+    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        WEFT_TRY(weft_search_pin(p, w, a));
+    return WEFT_OK;
+}
+
+static weft_status answer(const weft_planner_ask *q, weft_text *words, weft_text *plan)
+{
+    weft_planner_answer *a = NULL;
+    WEFT_TRY(weft_planner_decide(q, &a));
+    weft_status st = weft_planner_print(q, a, false, words);
+    if (st == WEFT_OK) st = weft_plan_print(a->plan, plan);
+    weft_planner_destroy(a);
+    return st;
+}
+
+static void give(weft_text *t, char **out)
+{
+    if (out)
+        *out = t->s;
+    else
+        weft_text_fini(t);
+}
+
+weft_status weft_plan_for(const weft_graph *g, const weft_plan_request *r, char **words,
+                          char **plan)
+{
+    weft_planner_ask q    = {.spec = weft_compile_spec_default(NULL, r->batch, 0)};
+    weft_text        t[2] = {{0}};
+    weft_cluster    *c    = NULL;
+    weft_arena      *a    = NULL;
+    weft_status      st   = WEFT_OK;
+    if (!r->cluster || r->batch < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "a plan is for a cluster and a batch from 1");
+    WEFT_TRY(weft_arena_create(&a));
+    WEFT_GO(weft_cluster_load(r->cluster, NULL, &c));
+    q.cluster          = c;
+    q.spec.graph       = g;
+    q.spec.dtype       = r->dtype;
+    q.spec.micro_batch = q.spec.lanes = 0;
+    q.spec.recompute                  = NULL;
+    if (r->optimizer) q.spec.optimizer.name = r->optimizer;
+    weft_search_open(&q.pins);
+    WEFT_GO(read_pins(r->pins, a, &q.pins));
+    WEFT_GO(answer(&q, &t[0], &t[1]));
+    give(&t[0], words);
+    give(&t[1], plan);
+    t[0] = t[1] = (weft_text){0};
+out:
+    weft_text_fini(&t[0]);
+    weft_text_fini(&t[1]);
+    weft_cluster_destroy(c);
+    weft_arena_destroy(a);
+    return st;
+}
