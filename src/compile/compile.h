@@ -22,13 +22,13 @@ typedef struct weft_compile_optimizer {
 
 /* What decides a program. */
 typedef struct weft_compile_spec {
-    const char            *model;
-    const weft_graph      *graph; /* instead of a model by name, for any batch; borrowed */
-    int                    layers; /* at most so many of each run of layers; 0: all */
-    int64_t                seq, batch, micro_batch, lanes; /* seq 0: the model's own */
-    const char            *dtype;                          /* fp32, bf16 */
-    const char            *recompute;
-    bool                   dropout;
+    const char       *model;
+    const weft_graph *graph;  /* instead of a model by name, for any batch; borrowed */
+    int               layers; /* at most so many of each run of layers; 0: all */
+    int64_t           seq, batch, micro_batch, lanes; /* seq 0: the model's own */
+    const char       *dtype;                          /* fp32, bf16 */
+    const char       *recompute;
+    bool              dropout;
     weft_compile_optimizer optimizer;
     const weft_plan       *plan; /* borrowed; NULL: one rank */
     int                    rank; /* of the plan's world */

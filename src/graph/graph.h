@@ -80,7 +80,7 @@ weft_status weft_graph_find_runs(const weft_graph *g, weft_arena *a, int *n,
 /* The same for another batch: dimension 0 of the inputs that have the first one's.  WEFT_ERR_ARG: an operator that
  * does not go with it. */
 weft_status weft_graph_rebatch(const weft_graph *g, int64_t batch, weft_graph **out);
-int64_t     weft_graph_batch(const weft_graph *g); /* 0: no input has dimensions */
+int64_t     weft_graph_batch(const weft_graph *g);     /* 0: no input has dimensions */
 int         weft_graph_n_forward(const weft_graph *g); /* nodes; they come first */
 
 #endif
