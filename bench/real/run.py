@@ -31,11 +31,11 @@ TRACED = [('gpt', 1, 2, 2, ''), ('gpt', 2, 1, 1, 'mesh=dp=2'), ('gpt', 2, 1, 1, 
           ('llama', 4, 1, 2, 'mesh=dp=4 zero=1'), ('llama', 2, 1, 4, 'mesh=dp=2')]
 
 
-def call(cmd, env=None):
+def call(cmd, env=None, both=False):
     r = subprocess.run(cmd, capture_output=True, text=True, env=env)
     if r.returncode:
         sys.exit(' '.join(cmd) + '\n' + r.stderr)
-    return r.stdout
+    return r.stdout + r.stderr if both else r.stdout
 
 
 class Bench:
@@ -156,7 +156,9 @@ def feedback(b, where, plans):
             continue
         b.run(p, 4, f'{b.dir}/trace-{i}.json')
         path = f'{b.dir}/better-{m[0]}x{m[1]}.yaml'
-        call([b.weft, 'cluster', 'calibrate', '--from', f'{b.dir}/trace-{i}.json', '--cluster', fixed[m], '-o', path])
+        say = call([b.weft, 'cluster', 'calibrate', '--from', f'{b.dir}/trace-{i}.json', '--cluster', fixed[m], '-o', path],
+                   both=True)
+        print(f'traced {name(p)}: {say.strip()}')
         fixed[m] = path
     return {p: b.predict(p, fixed[b.machine(p)]) for p in plans if fixed[b.machine(p)] != where[b.machine(p)]}
 

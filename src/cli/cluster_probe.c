@@ -156,7 +156,7 @@ static weft_status measure_everything(measuring *m)
     WEFT_TRY(average(m));
     if (m->n < 2) return WEFT_OK;
     WEFT_TRY(weft_probe_link(m->c, &m->x));
-    WEFT_TRY(weft_probe_links(m->c, m->a, &m->timing[2], &m->n_timing[2]));
+    WEFT_TRY(weft_probe_links(m->c, m->fit, m->a, &m->timing[2], &m->n_timing[2]));
     m->x.n_crowd = m->n;
     return weft_probe_crowd(m->c, m->pool, m->fit, m->x.crowd);
 }

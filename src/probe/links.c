@@ -1,7 +1,9 @@
 /* How long messages and collectives take between the ranks of this host, by size and by how many there are. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "comm/shm.h"
@@ -13,13 +15,15 @@ enum {
     FIRST_TAG = 1000
 };
 
+#define LONGEST_TURN_S 3e-3 /* what is above is others' doing */
+
 static const int64_t all_sizes[] = {64, 4 << 10, 32 << 10, 256 << 10, 1 << 20, LARGEST};
 
 typedef struct prober {
     weft_comm   *c;
     weft_arena  *a;
     void        *in, *out; /* LARGEST, and as much for each rank */
-    int          tag;
+    int          tag, fit;
     int          n;
     weft_timing *timing;
 } prober;
@@ -83,6 +87,45 @@ static weft_status time_kind(prober *p, weft_comm_group *g, weft_comm_kind k, in
     return WEFT_OK;
 }
 
+/* ---- meeting while ranks take turns ---- */
+
+/* So many seconds of this thread's own time. */
+static void work(double s)
+{
+    struct timespec t;
+    double          start = -1, now;
+    do {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+        if (start < 0) start = now;
+    } while (now - start < s);
+}
+
+/* What a meeting of n costs above its time alone, where `busy` ranks work on the cores of fit and meet now and then:
+ * who comes last finds the others asleep, or behind somebody who is still at work. */
+static weft_status turns(prober *p, weft_comm_group *g, int n, int busy, double *extra)
+{
+    static const double piece[] = {3e-4, 3e-3};
+    static const int    calls[] = {MOST, 20};
+    *extra                      = 0;
+    for (size_t i = 0; i < WEFT_COUNT(piece); i++) {
+        double s[MOST], last;
+        WEFT_TRY(call(p, g, WEFT_COMM_ALL_REDUCE, n, 4096));
+        last = weft_clock_s();
+        for (int k = 0; k < calls[i]; k++) {
+            work(piece[i]);
+            WEFT_TRY(call(p, g, WEFT_COMM_ALL_REDUCE, n, 4096));
+            double now = weft_clock_s();
+            s[k]       = now - last;
+            last       = now;
+        }
+        qsort(s, (size_t)calls[i], sizeof *s, by_value);
+        double over = s[calls[i] / 2] - piece[i] * busy / p->fit;
+        if (over > 0) *extra += fmin(over, LONGEST_TURN_S) / WEFT_COUNT(piece);
+    }
+    return WEFT_OK;
+}
+
 /* Runs of n ranks, all complete ones at once; the others wait. */
 static weft_status time_groups(prober *p, weft_comm_group *all, int n)
 {
@@ -96,8 +139,12 @@ static weft_status time_groups(prober *p, weft_comm_group *all, int n)
     for (int i = 0; i < n; i++) rank[i] = first + i;
     if (in) WEFT_TRY(weft_comm_open_group(p->c, n, rank, p->tag, &g));
     p->tag++;
+    int    from = p->n, busy = p->c->world / n * n;
+    double extra = 0;
     for (size_t i = 0; in && i < WEFT_COUNT(kind); i++)
         WEFT_TRY(time_kind(p, g, kind[i], n));
+    if (in && busy > p->fit) WEFT_TRY(turns(p, g, n, busy, &extra));
+    for (int i = from; i < p->n; i++) p->timing[i].s += extra;
     return weft_comm_collective(p->c, all, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
                                 0);
 }
@@ -161,9 +208,10 @@ static weft_status time_all(prober *p)
     return WEFT_OK;
 }
 
-weft_status weft_probe_links(weft_comm *c, weft_arena *a, weft_timing **out, int *n)
+weft_status weft_probe_links(weft_comm *c, int fit, weft_arena *a, weft_timing **out,
+                             int *n)
 {
-    prober      p  = {.c = c, .a = a, .tag = FIRST_TAG};
+    prober      p  = {.c = c, .a = a, .tag = FIRST_TAG, .fit = fit};
     weft_status st = WEFT_OK;
     *out           = NULL;
     *n             = 0;

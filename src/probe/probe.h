@@ -46,9 +46,11 @@ weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *cro
 
 /* Timings of device 0: "stream", bytes read and written element by element. */
 weft_status weft_probe_streams(weft_pool *pool, weft_arena *a, weft_timing **out, int *n);
-/* Timings of link 0: messages, and collectives of 2, 3, 4, 8, ... and all ranks, over memory that ranks share.  All ranks
- * call it, rank 0 gets them. */
-weft_status weft_probe_links(weft_comm *c, weft_arena *a, weft_timing **out, int *n);
+/* Timings of link 0: messages, and collectives of 2, 3, 4, 8, ... and all ranks, over memory that ranks share.  fit: how
+ * many ranks have cores of their own; where there are more, meeting costs what it costs while they take turns.  All
+ * ranks call it, rank 0 gets them. */
+weft_status weft_probe_links(weft_comm *c, int fit, weft_arena *a, weft_timing **out,
+                             int *n);
 
 /* One node of n_rank devices with these numbers. */
 weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,

@@ -11,7 +11,7 @@
  *   collective    starts when all its ranks are there and takes the longest of their seconds
  *
  * Ranks of one host may share its cores and memory: what runs there then gets on the more slowly the more of it runs
- * at once (waiting takes nothing). */
+ * at once (waiting takes nothing; talking keeps cores busy, but lasts as long as is said). */
 #ifndef WEFT_PROGRAM_WALK_H
 #define WEFT_PROGRAM_WALK_H
 

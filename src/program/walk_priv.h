@@ -44,6 +44,7 @@ typedef struct weft_program__stream {
     bool   queued, done;
     double now;
     bool   running;     /* on a shared host: an instruction that has begun */
+    bool   talks;       /* with other ranks */
     double begun, left; /* when, and how many seconds of it are left to do */
 } weft_program__stream;
 

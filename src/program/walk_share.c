@@ -8,6 +8,13 @@ static bool shares(const weft_program__walk *w, const weft_program__stream *x)
     return w->o->host && w->o->host[w->o->host_of[x->program]].n_slow > 0;
 }
 
+static bool talks(const weft_program__walk *w, const weft_program__stream *x)
+{
+    const weft_program *p = w->program[x->program];
+    return weft_instr_is_comm(
+        &p->actor[p->firing[x->kind][x->firing].actor].instr[x->instr]);
+}
+
 weft_status weft_program__begin(weft_program__walk *w, weft_program__stream *x,
                                 double start, double seconds)
 {
@@ -15,13 +22,14 @@ weft_status weft_program__begin(weft_program__walk *w, weft_program__stream *x,
     x->running = true;
     x->begun   = start > w->clock ? start : w->clock;
     x->left    = seconds;
+    x->talks   = talks(w, x);
     return WEFT_OK;
 }
 
 /* How many of a host's instructions run, each at 1 / pace. */
 static double pace(const weft_program__walk *w, const weft_program__stream *x)
 {
-    if (!shares(w, x)) return 1;
+    if (!shares(w, x) || x->talks) return 1; /* talking: as long as it takes them all */
     const weft_walk_host *h = &w->o->host[w->o->host_of[x->program]];
     int                   k = w->n_active[w->o->host_of[x->program]];
     if (k < 1) return 1;

@@ -171,9 +171,9 @@ static void shared_cores(void **state)
     (void)state;
     close_to(total(""), 4);
     close_to(total(", crowd: [1, 1]"), 4);
-    /* one core for two: 2 s until rank 0 is done, 2 s more of rank 1 alone, 2 s together */
-    close_to(total(", crowd: [1, 2]"), 6);
-    close_to(total(", crowd: [1]"), 6);
+    /* one core for two: 2 s until rank 0 is done, 2 s more of rank 1 alone, 1 s of talking */
+    close_to(total(", crowd: [1, 2]"), 5);
+    close_to(total(", crowd: [1]"), 5);
     close_to(total(", crowd: [0.5, 1]"), 1 + 2 * 0.5 + 1);
 }
 
