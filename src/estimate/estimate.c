@@ -177,6 +177,14 @@ static bool stated_cut(const weft_config *c, uint16_t *cut)
     return n == c->pp && !*s && sum == c->layers;
 }
 
+/* A stage between the ends that gets no layer has nothing to run. */
+static bool has_gap(const weft_config *c, const uint16_t *cut)
+{
+    for (int s = 1; s + 1 < c->pp; s++)
+        if (!cut[s]) return true;
+    return false;
+}
+
 /* Stages by products, as some engines cut: parts are dealt in order, and the next stage begins once the
  * running sum has passed this one's share.  Parts without products take part too: the input side, the last norm
  * and, after the head, a cast and the loss.  False where a stage stays without any part. */
@@ -316,9 +324,10 @@ weft_status weft_estimate_row(const weft_hardware *h, const weft_cost_constants 
     open_chunks(c, (int)b->t.engine.max_chunks, &o);
     open_recompute(c, &o);
     fill_table(b, &o);
-    if (c->pp > 1 && stated_cut(c, b->cut))
-        cut = b->cut;
-    else if (c->pp > 1 && b->t.engine.split_by_cost > 0.5) {
+    if (c->pp > 1 && stated_cut(c, b->cut)) {
+        empty = has_gap(c, b->cut);
+        cut   = b->cut;
+    } else if (c->pp > 1 && b->t.engine.split_by_cost > 0.5) {
         empty = !cut_by_cost(c, b->cut);
         cut   = b->cut;
     }
