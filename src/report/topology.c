@@ -255,7 +255,7 @@ static void put_net(const weft_report__view *v)
     weft_text_add(t, "<div class=\"net\">");
     for (int i = 0; i < c->n_node; i++) {
         const weft_host_kind *h = &c->node[i];
-        weft_text_add(t, "%s", i ? " &nbsp;|&nbsp; " : "");
+        weft_text_add(t, "%s", i ? "<br>" : "");
         if (c->n_node > 1) {
             weft_report__put(t, c->device[h->device].name);
             weft_text_add(t, ": ");
