@@ -88,7 +88,7 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
                                .schedule = p->schedule,
                                .n_chunk  = p->chunks,
                                .ring     = p->ring ? ~0u : 0,
-                               .ahead    = runs_ahead(p) ? p->bucket_bytes : 0,
+                               .ahead    = p->zero ? p->bucket_bytes : 0,
                                .local    = local};
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
@@ -120,7 +120,7 @@ static weft_status make_program(const weft_compile_spec *s, weft_local **local,
     else
         WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
     if (!p || !p->bucket_bytes || runs_ahead(p)) return WEFT_OK;
-    return weft_partition_overlap(out->program, p->bucket_bytes);
+    return weft_partition_overlap(out->program, p->bucket_bytes, p->zero);
 }
 
 static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)

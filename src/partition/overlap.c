@@ -1,7 +1,8 @@
 /* Gradient sums beside the backward pass.
  *
  * In: a program whose compute stream ends with an actor of collectives, each in place on an accumulator, and an
- * update; or with an update that has such collectives.  Those that are not in place (ZeRO's) stay in it.
+ * update; or with an update that has such collectives.  Those that are not in place (ZeRO's) are moved where their
+ * results have room of their own, and stay elsewhere.
  * Out: the collectives in buckets, each an actor of the comm stream that fires when the piece of the
  * backward pass that finishes its accumulators has fired for the last time:
  *
@@ -44,6 +45,7 @@ typedef struct overlap {
     weft_program        *p;
     weft_arena          *tmp;
     int64_t              room; /* bytes a bucket should have */
+    bool                 shares;
     int                  reduce, at;
     int                  n_sum, n_bucket, n_cut;
     sum                 *sum;
@@ -68,6 +70,27 @@ static bool in_place(const weft_instr *i)
            i->in[0].buffer == i->out[0].buffer;
 }
 
+/* Does nobody else use its memory, at any time? */
+static bool alone(const weft_program *p, int32_t buffer)
+{
+    const weft_buffer *x = &p->buffer[buffer];
+    for (int i = 0; i < p->n_buffer; i++) {
+        const weft_buffer *y = &p->buffer[i];
+        if (i != buffer && y->slab == x->slab &&
+            y->offset < x->offset + x->bytes * x->n_slot &&
+            x->offset < y->offset + y->bytes * y->n_slot)
+            return false;
+    }
+    return true;
+}
+
+/* Can it begin as soon as its operand is complete?  In place, or to the owners' own room. */
+static bool can_begin(const weft_program *p, const weft_instr *i, bool shares)
+{
+    return in_place(i) || (shares && i->coll == WEFT_REDUCE_SCATTER && i->n_in == 1 &&
+                           i->n_out == 1 && alone(p, i->out[0].buffer));
+}
+
 /* ---- sums inside the update ---- */
 
 static bool uses(const weft_instr *i, int32_t buffer)
@@ -79,11 +102,11 @@ static bool uses(const weft_instr *i, int32_t buffer)
     return false;
 }
 
-/* Does instruction n of an update sum an accumulator in place, which nobody there has used before? */
-static bool is_sum(const weft_program *p, const weft_actor *a, int n)
+/* Does instruction n of an update sum an accumulator which nobody there has used before? */
+static bool is_sum(const weft_program *p, const weft_actor *a, int n, bool shares)
 {
     const weft_instr *i = &a->instr[n];
-    if (i->kind != WEFT_INSTR_COLLECTIVE || !in_place(i)) return false;
+    if (i->kind != WEFT_INSTR_COLLECTIVE || !can_begin(p, i, shares)) return false;
     if (p->buffer[i->in[0].buffer].slot_by != WEFT_SLOT_LANE) return false;
     for (int k = 0; k < n; k++)
         if (uses(&a->instr[k], i->in[0].buffer)) return false;
@@ -91,24 +114,24 @@ static bool is_sum(const weft_program *p, const weft_actor *a, int n)
 }
 
 /* The first update actor that has some, by its place in the list; -1 none. */
-static int find_update(const weft_program *p, int *n_sum)
+static int find_update(const weft_program *p, bool shares, int *n_sum)
 {
     for (int at = 0; at < p->n_firing[WEFT_STREAM_COMPUTE]; at++) {
         const weft_firing *f = &p->firing[WEFT_STREAM_COMPUTE][at];
         const weft_actor  *a = &p->actor[f->actor];
         if (f->micro >= 0 || only(a, WEFT_INSTR_COLLECTIVE)) continue;
         *n_sum = 0;
-        for (int k = 0; k < a->n_instr; k++) *n_sum += is_sum(p, a, k);
+        for (int k = 0; k < a->n_instr; k++) *n_sum += is_sum(p, a, k, shares);
         if (*n_sum) return at;
     }
     return -1;
 }
 
 /* Its sums become an actor right before it. */
-static weft_status part_sums(weft_program *p)
+static weft_status part_sums(weft_program *p, bool shares)
 {
     weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
-    int          n = p->n_firing[WEFT_STREAM_COMPUTE], n_sum, at = find_update(p, &n_sum);
+    int n = p->n_firing[WEFT_STREAM_COMPUTE], n_sum, at = find_update(p, shares, &n_sum);
     if (at < 0) return WEFT_OK;
     weft_actor   was  = p->actor[f[at].actor], *a;
     weft_actor  *all  = WEFT_ARENA_ARRAY(p->arena, weft_actor, p->n_actor + 1);
@@ -125,7 +148,7 @@ static weft_status part_sums(weft_program *p)
     a->instr   = rest;
     a->n_instr = 0;
     for (int k = 0; k < was.n_instr; k++)
-        if (is_sum(p, &was, k))
+        if (is_sum(p, &was, k, shares))
             own.instr[own.n_instr++] = was.instr[k];
         else
             rest[a->n_instr++] = was.instr[k];
@@ -149,7 +172,8 @@ static bool find_reduce(overlap *k)
         const weft_actor  *a = &p->actor[f->actor];
         if (f->micro >= 0 || !only(a, WEFT_INSTR_COLLECTIVE)) continue;
         bool all = true;
-        for (int x = 0; x < a->n_instr; x++) all = all && in_place(&a->instr[x]);
+        for (int x = 0; x < a->n_instr; x++)
+            all = all && can_begin(p, &a->instr[x], k->shares);
         if (all) k->reduce = f->actor, k->at = i;
     }
     return k->reduce >= 0;
@@ -414,11 +438,11 @@ static weft_status rebuild(overlap *k)
     return bucket_edges(k, next);
 }
 
-weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes)
+weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes, bool shares)
 {
-    overlap     k  = {.p = p, .room = bucket_bytes > 0 ? bucket_bytes : 1};
+    overlap k = {.p = p, .room = bucket_bytes > 0 ? bucket_bytes : 1, .shares = shares};
     weft_status st = WEFT_OK;
-    WEFT_TRY(part_sums(p));
+    WEFT_TRY(part_sums(p, shares));
     if (!find_reduce(&k) || k.at + 1 >= p->n_firing[WEFT_STREAM_COMPUTE]) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&k.tmp));
     WEFT_GO(find_sums(&k));

@@ -34,7 +34,8 @@ typedef struct weft_pipe_options {
     uint32_t    ring;     /* weft_local_options */
     int64_t
         ahead; /* of one stage: collectives run beside compute, what is kept in parts is gathered so
-                           * many bytes ahead; 0: all in turn */
+                           * many bytes ahead; of several: sums that go to their owners have room of their own, for
+                           * weft_partition_overlap; 0: all in turn */
     const int
         *cut; /* pp * n_chunk - 1 forward nodes, the first ones of stages 1, 2, ...; NULL:
                       * weft_partition_cuts */
@@ -52,8 +53,9 @@ weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
                                 weft_program **out);
 
 /* Moves a program's sums over ranks to the comm stream, in buckets of about bucket_bytes, each as soon as the
- * backward pass has finished its accumulators.  The same sums: bits stay.  Nothing to sum: nothing changes. */
-weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes);
+ * backward pass has finished its accumulators.  The same sums: bits stay.  Nothing to sum: nothing changes.
+ * shares: also those that go to their owners; the program, of several stages, was made with `ahead`. */
+weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes, bool shares);
 
 /* Moves the collectives of a program of one stage to the comm stream, beside the compute that needs neither
  * their operands nor their results; in the same order on all ranks.  Where none could run beside anything, nothing

@@ -94,6 +94,20 @@ static int slots_of(const pipe *k, const store *t)
     return n;
 }
 
+/* A sum that goes to its owners: it may begin while others are still made (weft_partition_overlap). */
+static bool is_early_share(const pipe *k, int storage)
+{
+    const weft_segment *s = k->s;
+    for (int i = 0; k->o->ahead > 0 && i < s->n_instr; i++) {
+        const weft_instr *x = &s->instr[i];
+        if (x->kind == WEFT_INSTR_COLLECTIVE && x->coll == WEFT_REDUCE_SCATTER &&
+            x->out[0].buffer == storage && x->in[0].buffer >= 0 &&
+            s->storage[x->in[0].buffer].kind == WEFT_STORE_ACCUM)
+            return true;
+    }
+    return false;
+}
+
 /* Instructions between which the memory is wanted. */
 static weft_status plan_work(const pipe *k, int i, weft_buffer *f,
                              weft_partition__block *b)
@@ -109,6 +123,7 @@ static weft_status plan_work(const pipe *k, int i, weft_buffer *f,
     } else if (in_update(k, u->first)) {
         *b = (weft_partition__block){.first = t->first, .last = t->last};
         if (u->given) b->first = micro_end; /* it comes between two levels */
+        if (is_early_share(k, i)) *b = (weft_partition__block){.first = 0, .last = end};
     } else if (in_update(k, u->last)) {
         return WEFT_FAIL(WEFT_ERR_INTERNAL,
                          "%s reaches from a micro-batch into the update", t->name);

@@ -145,7 +145,7 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
                              .terms    = r.n_part & (r.n_part - 1)};
     if (!l) WEFT_GO(weft_partition_local(g, s, &lo, &l));
     if (kept) *o->local = l;
-    if (o->ahead > 0 && world == r.n_place)
+    if (o->ahead > 0 && world == r.n_place && o->n_chunk <= 1)
         WEFT_GO(weft_partition__gather_early(g, l, o->ahead));
     r.local = l;
     r.lanes = s->lanes;

@@ -257,6 +257,63 @@ static void plans_train_like_one(void **state)
     if (n_bad) fail_msg("%d plans do not train like one process", n_bad);
 }
 
+/* ---- mixtures by lot ---- */
+
+/* A plan of at most 8 ranks; dice goes on from draw to draw.  Mixtral with another seed: with the first one a token of
+ * step 9 stands between two experts, and rounding decides. */
+static row draw_plan(uint32_t *dice, char *words, size_t size)
+{
+    static const char *const model[]    = {"gpt2", "llama", "mixtral seed=2", "bert",
+                                           "ernie"};
+    static const char *const axis[]     = {"dp", "tp", "cp", "ep"};
+    static const char *const schedule[] = {"gpipe", "1f1b", "zb-h1"};
+#define DICE(n) draw(1000000 + (*dice)++, n)
+    uint32_t m = DICE(5), many[4] = {1, 1, 1, 1}, pp = 1, n = 9;
+    for (; n > 8 || n < 2; n = pp * many[0] * many[1] * many[2] * many[3]) {
+        for (int a = 0; a < 4; a++) many[a] = DICE(2) ? 1 : 2 + (DICE(4) == 0);
+        pp = DICE(2) ? 1 : 2 + (DICE(3) == 0);
+        if (m != 2) many[3] = 1; /* experts: mixtral alone */
+        if (m == 1 || m == 2)
+            many[1] = many[1] > 2 ? 2 : many[1]; /* two groups of heads */
+    }
+    size_t at = (size_t)snprintf(words, size, "mesh=");
+    for (int a = 0; a < 4; a++)
+        if (many[a] > 1)
+            at += (size_t)snprintf(words + at, size - at, "%s%s=%u", at > 5 ? "," : "",
+                                   axis[a], many[a]);
+    if (at == 5) at = 0; /* stages alone */
+    words[at] = 0;
+    if (pp > 1)
+        at += (size_t)snprintf(words + at, size - at, " pp=%u schedule=%s", pp,
+                               schedule[DICE(3)]);
+    if (many[0] > 1) at += (size_t)snprintf(words + at, size - at, " zero=%u", DICE(4));
+    if (many[1] > 1) at += (size_t)snprintf(words + at, size - at, " sp=%u", DICE(2));
+    if (many[2] > 1) at += (size_t)snprintf(words + at, size - at, " ring=%u", DICE(2));
+    if (!DICE(3)) snprintf(words + at, size - at, " recompute=full");
+#undef DICE
+    return (row){model[m], (int)n, words,
+                 many[1] * many[2] * many[3] > 1 ? CLOSE : BITWISE, MATRIX};
+}
+
+static void mixtures_train_like_one(void **state)
+{
+    int       n = getenv("WEFT_MATRIX") ? 100 : WEFT_TEST_SANITIZED ? 3 : 10, n_bad = 0;
+    uint32_t  dice = 0;
+    weft_text out  = {0};
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        char words[200], dir[32];
+        row  r = draw_plan(&dice, words, sizeof words);
+        snprintf(dir, sizeof dir, "lone-%d", i);
+        outcome one = run(1, job_of(r.model), "", dir);
+        snprintf(dir, sizeof dir, "lot-%d", i);
+        outcome o = run(r.n, job_of(r.model), r.words, dir);
+        n_bad += !strcmp(verdict(&r, &one, &o, &out), "FAILED");
+    }
+    weft_text_fini(&out);
+    if (n_bad) fail_msg("%d mixtures do not train like one process", n_bad);
+}
+
 /* Ten steps under one plan, the rest under another: checkpoints know no plan. */
 static void plans_may_change(void **state)
 {
@@ -415,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test_setup_teardown(plans_train_like_one, begin, end),
+        cmocka_unit_test_setup_teardown(mixtures_train_like_one, begin, end),
         cmocka_unit_test_setup_teardown(plans_may_change, begin, end),
         cmocka_unit_test_setup_teardown(reference_is_met, begin, end),
     };

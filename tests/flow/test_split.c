@@ -57,7 +57,7 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
                                .cut      = cut};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
-        if (bucket) assert_ok(weft_partition_overlap(p[r], bucket));
+        if (bucket) assert_ok(weft_partition_overlap(p[r], bucket, bytes_ahead > 0));
         if (weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }
@@ -425,6 +425,49 @@ static void beside_compute(void **state)
     test_job_close(&j);
 }
 
+static int count_scatters(const weft_program *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_firing[WEFT_STREAM_COMM]; i++) {
+        const weft_actor *a = &p->actor[p->firing[WEFT_STREAM_COMM][i].actor];
+        for (int k = 0; k < a->n_instr; k++)
+            n += a->instr[k].kind == WEFT_INSTR_COLLECTIVE &&
+                 a->instr[k].coll == WEFT_REDUCE_SCATTER;
+    }
+    return n;
+}
+
+/* ZeRO in a pipeline: sums go to their owners beside the backward pass, in buckets. */
+static void scatters_in_pipelines(void **state)
+{
+    static const plan list[] = {
+        {"mesh=dp=2 pp=2 zero=1", 4, 1, "1f1b"},
+        {"mesh=dp=2 pp=2 zero=3", 4, 1, "zb-h1"},
+        {"mesh=dp=3 pp=2 zero=2", 4, 1, "gpipe"},
+        {"mesh=dp=2 pp=2 zero=1", 4, 2, "interleaved"},
+        {"mesh=dp=2,tp=2 pp=2 zero=1 sp=1", 4, 1, "1f1b"},
+    };
+    test_job j;
+    (void)state;
+    test_job_open(&j, "tests/fixtures/four", (test_job_options){.seq = 6, .n_micro = 8});
+    for (size_t i = 0; i < WEFT_COUNT(list); i++) {
+        weft_program *p[TEST_MAX_RANK];
+        test_result   want  = run(&j, list[i]);
+        int           moved = 0;
+        bytes_ahead = bucket = 2000;
+        int n                = make_all(&j, list[i], p);
+        bytes_ahead = bucket = 0;
+        for (int r = 0; r < n; r++) moved += count_scatters(p[r]);
+        test_result got = test_job_run(&j, p, n, 1);
+        print_message("%s, %s: %d scatters a rank beside compute\n", list[i].words,
+                      list[i].schedule, moved / n);
+        assert_true(moved / n > 0);
+        if (memcmp(&got, &want, sizeof got) != 0)
+            fail_msg("%s: other bits on the comm stream", list[i].words);
+    }
+    test_job_close(&j);
+}
+
 /* Numbers of ranks along the lanes that are no power of two: each sums aligned subtrees.  11 micro-batches on 8
  * lanes: ranks also have different numbers of them, and who has fewer joins the others' gathers. */
 static const plan any_number[] = {
@@ -512,6 +555,7 @@ int main(void)
         cmocka_unit_test(zero_saves),
         cmocka_unit_test(programs_are_text),
         cmocka_unit_test(beside_compute),
+        cmocka_unit_test(scatters_in_pipelines),
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(any_number_of_ranks_in_mixtures),
         cmocka_unit_test(sums_leave_the_update),
