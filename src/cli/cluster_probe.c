@@ -278,6 +278,9 @@ static int calibrate(int argc, char **argv)
     if (trace) return from_trace(cmd, trace, cluster, (int)ranks, out);
     weft_status st = weft_probe_cache_path((int)ranks, path, sizeof path);
     if (st != WEFT_OK) return weft_cli_fail(cmd, st);
+    size_t n = strlen(path);
+    if (threads && n > 5 && n + 16 < sizeof path) /* apart from the usual share */
+        snprintf(path + n - 5, sizeof path - n + 5, "-t%d.yaml", (int)threads);
     code = measure_all(cmd, (int)ranks, (int)threads, path);
     if (code >= 0) return code;
     st = weft_cluster_load(path, NULL, &c);

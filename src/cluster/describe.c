@@ -60,6 +60,22 @@ static void put_nodes(const weft_cluster *c, weft_text *t)
     }
 }
 
+/* How much was measured, and what devices of a node cost each other. */
+static void put_measured(const weft_cluster *c, weft_text *t)
+{
+    int work = 0;
+    for (int i = 0; i < c->n_timing; i++) work += c->timing[i].device >= 0;
+    if (c->n_timing)
+        weft_text_add(t, "timed  %d sizes of work, %d of messages and collectives\n",
+                      work, c->n_timing - work);
+    for (int i = 0; i < c->n_node; i++) {
+        const weft_host_kind *k = &c->node[i];
+        for (int m = 0; m < k->n_crowd; m++)
+            weft_text_add(t, m ? ", %.3g" : "crowd  work takes %.3g", k->crowd[m]);
+        if (k->n_crowd) weft_text_add(t, " times as long with 1, 2, ... at it\n");
+    }
+}
+
 static void put_health(const weft_cluster *c, weft_text *t)
 {
     for (int i = 0; i < c->n_health; i++) {
@@ -85,6 +101,7 @@ weft_status weft_cluster_describe(const weft_cluster *c, weft_text *t)
     }
     for (int i = 0; i < c->n_device; i++) put_device(&c->device[i], t);
     for (int i = 0; i < c->n_link; i++) put_link(&c->link[i], t);
+    put_measured(c, t);
     if (c->n_node)
         weft_text_add(t, "shape %016llx, constants %016llx\n",
                       (unsigned long long)weft_cluster_hash_shape(c),
