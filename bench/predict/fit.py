@@ -294,8 +294,9 @@ def errors(lib, data, rows, target, column):
             for s in np.unique(data.source[rows])}
 
 
-def spreads(lib, data, rows, want=0.92, few=8):
-    """The width of each engine's interval: so that it holds want of its rows; few rows: the default's."""
+def spreads(lib, data, rows, want=0.92, few=8, many=100):
+    """The width of each engine's interval: so that it holds want of its rows.  Fewer than few rows: the default's; than
+    many: not below 0.1, since rows of one or two sources say little about the next."""
     out = {}
     kinds = np.array([lib.kind_of("engine", data.row[i]["framework"]) for i in rows])
     for kind in np.unique(kinds):
@@ -307,7 +308,8 @@ def spreads(lib, data, rows, want=0.92, few=8):
             y = lib.run(mine)
             if np.mean((y[:, 3] <= data.step[mine]) & (data.step[mine] <= y[:, 4])) >= want:
                 break
-        out["engine", kind, "spread"] = s
+        out["engine", kind, "spread"] = s = max(s, 0.1) if len(mine) < many else s
+        lib.put("engine", kind, "spread", s)
     return out
 
 
