@@ -56,34 +56,45 @@ static int per_replica(const weft_place_mesh *m)
     return m->size[WEFT_PLACE_EP] * m->size[WEFT_PLACE_CP] * m->size[WEFT_PLACE_TP];
 }
 
-bool weft_place_inherit(const weft_place_mesh *was, const int *was_device,
-                        const weft_place_mesh *now, const weft_cluster *c, int *device)
+/* Which of the old replicas stay, in their order: the first `keep` of x. */
+static void choose_replicas(const weft_place_mesh *was, const int *was_device,
+                            const bool *usable, int n_device, int keep, replica *x)
 {
-    int  n = per_replica(now), pp = now->size[WEFT_PLACE_PP], all = weft_cluster_count(c);
-    int  dp = now->size[WEFT_PLACE_DP], old_dp = was->size[WEFT_PLACE_DP];
-    bool same = true;
+    int n = per_replica(was), dp = was->size[WEFT_PLACE_DP];
+    for (int i = 0; i < dp; i++) x[i].at = i;
+    for (int r = 0; r < was->size[WEFT_PLACE_PP] * dp * n; r++) {
+        int d = was_device[r];
+        x[r / n % dp].n_lost += d < 0 || d >= n_device || !usable[d];
+    }
+    qsort(x, (size_t)dp, sizeof *x, by_loss);
+    qsort(x, (size_t)keep, sizeof *x, by_place);
+}
+
+weft_status weft_place_inherit(const weft_place_mesh *was, const int *was_device,
+                               const weft_place_mesh *now, const weft_cluster *c,
+                               int *device, bool *same)
+{
+    int n = per_replica(now), pp = now->size[WEFT_PLACE_PP], all = weft_cluster_count(c);
+    int dp = now->size[WEFT_PLACE_DP], old = was->size[WEFT_PLACE_DP];
+    int keep = old < dp ? old : dp;
+    *same    = true;
     for (int i = 0; i < WEFT_PLACE_N_MESH; i++)
-        if (i != WEFT_PLACE_DP && was->size[i] != now->size[i]) same = false;
+        if (i != WEFT_PLACE_DP && was->size[i] != now->size[i]) *same = false;
     for (int r = 0; r < pp * dp * n; r++) device[r] = -1;
-    replica *x      = same ? calloc((size_t)old_dp, sizeof *x) : NULL;
-    bool    *usable = same ? calloc((size_t)all + 1, sizeof *usable) : NULL;
+    if (!*same) return WEFT_OK;
+    replica *x      = calloc((size_t)old, sizeof *x);
+    bool    *usable = calloc((size_t)all + 1, sizeof *usable);
     if (x && usable) {
         mark_usable(c, usable);
-        for (int r = 0; r < pp * old_dp * n; r++) {
-            int d = was_device[r];
-            x[r / n % old_dp].n_lost += d < 0 || d >= all || !usable[d];
-        }
-        for (int i = 0; i < old_dp; i++) x[i].at = i;
-        qsort(x, (size_t)old_dp, sizeof *x, by_loss);
-        int keep = old_dp < dp ? old_dp : dp;
-        qsort(x, (size_t)keep, sizeof *x, by_place);
+        choose_replicas(was, was_device, usable, all, keep, x);
         for (int s = 0; s < pp; s++)
             for (int k = 0; k < keep; k++)
                 for (int i = 0; i < n; i++)
                     device[(s * dp + k) * n + i] =
-                        was_device[(s * old_dp + x[k].at) * n + i];
+                        was_device[(s * old + x[k].at) * n + i];
     }
+    bool ok = x && usable;
     free(x);
     free(usable);
-    return same;
+    return ok ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "no memory for a placement");
 }

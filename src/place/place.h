@@ -122,9 +122,10 @@ typedef struct weft_place_mesh {
 weft_place_job weft_place_mesh_job(const weft_place_mesh *m);
 
 /* The devices that ranks of `now` have from the ranks of `was` with the same weights; -1: none.  Where replicas
- * have become fewer, those stay that lost the fewest devices.  False: cut otherwise, so that nobody keeps anything. */
-bool weft_place_inherit(const weft_place_mesh *was, const int *was_device,
-                        const weft_place_mesh *now, const weft_cluster *c, int *device);
+ * have become fewer, those stay that lost the fewest devices.  *same false: cut otherwise, nobody keeps anything. */
+weft_status weft_place_inherit(const weft_place_mesh *was, const int *was_device,
+                               const weft_place_mesh *now, const weft_cluster *c,
+                               int *device, bool *same);
 
 /* total units (samples, heads) to n devices of these speeds: the largest unit / speed is the least there can
  * be, and each gets at least `least`. */

@@ -91,14 +91,16 @@ weft_status weft_place_runs(const weft_place_job *j, const weft_cluster *c,
 
 static void put_rank(const weft_place_job *j, int rank, weft_text *t)
 {
-    int n = weft_place_n_rank(j);
-    for (int a = 0, first = 1; a < j->n_axis; a++) {
+    int  n     = weft_place_n_rank(j);
+    bool first = true;
+    for (int a = 0; a < j->n_axis; a++) {
         n /= j->axis[a].size;
         if (j->axis[a].size == 1) continue;
         weft_text_add(t, "%s%s%d", first ? " " : ".", j->axis[a].name,
                       rank / n % j->axis[a].size);
-        first = 0;
+        first = false;
     }
+    if (first) weft_text_add(t, " rank 0");
 }
 
 static void put_nodes(const weft_place_job *j, const weft_cluster *c, const int *on,

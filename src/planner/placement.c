@@ -206,7 +206,8 @@ static weft_status place(const weft_cluster *c, const weft_planner_was *was,
     if (was) {
         int *old = WEFT_ARENA_ARRAY(a, int, weft_place_n_rank(&out->job));
         WEFT_TRY(weft_arena_status(a));
-        out->kept = weft_place_inherit(&was->mesh, was->device, &out->mesh, c, old);
+        WEFT_TRY(
+            weft_place_inherit(&was->mesh, was->device, &out->mesh, c, old, &out->kept));
         if (out->kept)
             return weft_place_repair(&out->job, c, old, &out->p, &out->n_moved);
     }
