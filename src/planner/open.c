@@ -74,6 +74,30 @@ static void know_ourselves(const weft_planner_ask *q, weft_planner_answer *a)
     a->problem.model.shape.engine.mem_limit = 1;
 }
 
+/* The kinds of nodes that layers are pinned to. */
+static weft_status find_nodes(const weft_cluster *c, weft_search_pins *p)
+{
+    for (int i = 0; i < p->n_on; i++) {
+        weft_search_on *x    = &p->on[i];
+        int             host = 0;
+        if (x->node < 0) continue;
+        if (x->node >= weft_cluster_n_node(c))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "layers %d..%d on node %d: the cluster has nodes 0 to %d",
+                             x->first, x->last, x->node, weft_cluster_n_node(c) - 1);
+        while (host + 1 < c->n_node && x->node >= c->node[host + 1].first_node) host++;
+        x->host = host;
+        for (int k = 0; k < c->n_health; k++)
+            if (c->health[k].cordoned && x->node >= c->health[k].node &&
+                x->node < c->health[k].node + c->health[k].n_node)
+                return WEFT_FAIL(WEFT_ERR_ARG,
+                                 "layers %d..%d on node %d: it is cordoned, or some of "
+                                 "its devices are",
+                                 x->first, x->last, x->node);
+    }
+    return WEFT_OK;
+}
+
 static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
 {
     static const char *const again[] = {"none", "selective", "full"};
@@ -87,7 +111,7 @@ static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
     }
     for (int i = 0; i < 3 && q->spec.recompute; i++)
         if (!strcmp(q->spec.recompute, again[i])) p->recompute = i;
-    return WEFT_OK;
+    return find_nodes(q->cluster, p);
 }
 
 /* Sizes of a transformer; other engines know no other models. */

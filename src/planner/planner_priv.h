@@ -21,6 +21,11 @@ weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_ans
 weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_answer *a,
                                   const weft_search_choice *x, weft_arena *arena,
                                   int **device, int *n);
+/* pinned.c: the same where layers are pinned to nodes. */
+weft_status weft_planner__pinned_devices(const weft_planner_ask    *q,
+                                         const weft_planner_answer *a,
+                                         const weft_search_choice *x, weft_arena *arena,
+                                         int **device, int *n);
 /* The cluster with these devices as 0, 1, ..., and with a rate for 16 bits of any kind where it has one for
  * another. */
 weft_status weft_planner__view(const weft_cluster *c, const char *precision,

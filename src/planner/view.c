@@ -24,7 +24,11 @@ weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_
                                   const weft_search_choice *x, weft_arena *arena,
                                   int **device, int *n)
 {
-    weft_planner_placement at;
+    weft_planner_placement  at;
+    const weft_search_pins *p = &a->problem.pins;
+    for (int i = 0; i < p->n_on; i++)
+        if (p->on[i].node >= 0)
+            return weft_planner__pinned_devices(q, a, x, arena, device, n);
     WEFT_TRY(place(q, a, x, arena, &at));
     *n      = at.p.n_rank;
     *device = weft_arena_memdup(arena, at.p.device, sizeof **device * (size_t)*n);

@@ -8,7 +8,9 @@
 
 void weft_search_open(weft_search_pins *p)
 {
-    *p = (weft_search_pins){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
+    memset(p, -1, sizeof *p); /* every number */
+    p->cut  = NULL;
+    p->n_on = 0;
 }
 
 typedef struct key {
@@ -74,6 +76,8 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
     const char *eq = strchr(word, '='), *value = eq ? eq + 1 : "";
     char        name[32];
     const char *all[WEFT_COUNT(keys) + 3] = {"recompute", "schedule", "stages"};
+    if (!strncmp(word, "layer", 5) && strchr(word, ' '))
+        return weft_search__read_on(p, word);
     if (!eq || eq == word || (size_t)(eq - word) >= sizeof name || !*value)
         return WEFT_FAIL(WEFT_ERR_ARG, "%.60s: a pin is KEY=VALUE, as in tp=8", word);
     memcpy(name, word, (size_t)(eq - word));

@@ -212,6 +212,20 @@ static void ask_pinned_again(weft_search__work *z, weft_cost_point *p, double le
     if (n < longest(z, p)) ask_again(z, p, n, least_s, &s);
 }
 
+/* Layers are pinned to stages or nodes. */
+static void ask_bent(weft_search__work *z, weft_cost_point *p, double least_s)
+{
+    const weft_cost_variant *v = &z->s.variant[p->variant];
+    weft_cost_score          s;
+    if (p->chunks > 1) return; /* their layers lie apart */
+    for (int i = 0; i < p->pp; i++)
+        z->spare[i] = z->p->pins.cut ? z->p->pins.cut[i]
+                      : z->by_time   ? z->cut[i]
+                                   : (uint16_t)weft_cost_even_cut(z->s.n_layer, p->pp, i);
+    if (weft_search__bend(z->p, p, v->tp * v->cp * p->dp, z->s.n_layer, z->spare))
+        ask(z, p, z->spare, least_s, &s);
+}
+
 static void score_point(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     const weft_cost_engine *e   = &z->s.t.engine;
@@ -222,6 +236,10 @@ static void score_point(weft_search__work *z, weft_cost_point *p, double least_s
         return; /* the engine does not get through */
     if (z->p->pins.recompute_layers > 0) {
         ask_pinned_again(z, p, least_s);
+        return;
+    }
+    if (z->p->pins.n_on) {
+        ask_bent(z, p, least_s);
         return;
     }
     if (pin || p->pp < 2 || p->chunks > 1) {

@@ -347,6 +347,7 @@ static weft_status run(weft_search__work *z, weft_arena *a, weft_search_result *
                          "no way to lay tp x cp x dp x pp out over the devices: the pins "
                          "ask for more than there are");
     if (!z->n_best && z->have_close) return weft_search__nofit(z->p, &z->close->x);
+    if (!z->n_best && z->p->pins.n_on) return weft_search__refuse_on(&z->p->pins);
     if (!z->n_best)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "no plan: no micro-batch, chunks and stages go with these pins "

@@ -94,16 +94,28 @@ weft_status weft_search_transformer(const weft_config *c, const weft_cost_consta
 
 /* ---- what is asked ---- */
 
+enum {
+    WEFT_SEARCH_MAX_ON = 8
+};
+
+/* Layers first..last lie on one stage, or on one node. */
+typedef struct weft_search_on {
+    int first, last, stage, node; /* stage or node: -1 */
+    int host; /* the node's kind in the cluster; -1: any, nodes are alike */
+} weft_search_on;
+
 /* -1: open. */
 typedef struct weft_search_pins {
     int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule,
         recompute_layers;  /* of a stage */
     int             world; /* devices in all */
     const uint16_t *cut;   /* pp numbers; NULL: open */
+    int             n_on;
+    weft_search_on  on[WEFT_SEARCH_MAX_ON];
 } weft_search_pins;
 
 void weft_search_open(weft_search_pins *p);
-/* "tp=8", "recompute=full", "stages=7-7-6": one word; cuts go to a. */
+/* "tp=8", "recompute=full", "stages=7-7-6", "layers 0..3 on node 2": one word; cuts go to a. */
 weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a);
 
 typedef struct weft_search_problem {

@@ -112,6 +112,13 @@ double weft_search__finest(const weft_search__work *z, int pp);
 bool weft_search__even_allowed(const weft_search__work *z, int pp);
 /* Scores all points of p's variant, dp, pp and micro-batches, whose slowest stage takes least_s at least. */
 void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_s);
+/* on.c: "layers 0..3 on node 2"; against the model; a cut that keeps them (false: there is none), S devices a
+ * stage. */
+weft_status weft_search__read_on(weft_search_pins *p, const char *word);
+weft_status weft_search__check_on(const weft_search_pins *p, int n_layer);
+weft_status weft_search__refuse_on(const weft_search_pins *p);
+bool weft_search__bend(const weft_search_problem *q, const weft_cost_point *p, int S,
+                       int n_layer, uint16_t *cut);
 
 /* Does anything fit? */
 bool weft_search__any(const weft_search_problem *p);

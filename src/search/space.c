@@ -125,7 +125,7 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
     if (x->cut && sum != n_layer)
         return WEFT_FAIL(WEFT_ERR_ARG, "stages hold %d layers, but the model has %d", sum,
                          n_layer);
-    return WEFT_OK;
+    return weft_search__check_on(x, n_layer);
 }
 
 /* ---- rows ---- */

@@ -269,3 +269,25 @@ out:
     weft_cluster_destroy(c);
     return st;
 }
+
+/* ---- a plan of the job's ---- */
+
+weft_status weft_session__check_machines(weft_session *s)
+{
+    const weft_job_plan *p = &s->job.plan;
+    weft_plan_machines   have;
+    weft_cluster        *c;
+    bool                 other;
+    if (!p->file || !p->cluster || !s->plan) return WEFT_OK;
+    WEFT_TRY(weft_cluster_load(p->cluster, NULL, &c));
+    weft_status st = weft_planner_name_machines(c, s->arena, &have);
+    if (st == WEFT_OK) st = weft_plan_check_machines(s->plan, p->file, &have, &other);
+    if (st == WEFT_OK && other)
+        weft_say_warn(
+            &s->say,
+            "%s was made with other numbers for %s: weft plan may find a better "
+            "one",
+            p->file, have.name);
+    weft_cluster_destroy(c);
+    return st;
+}

@@ -67,6 +67,7 @@ static weft_status compile(weft_session *s)
             (strstr(s->o->comm->transport, "tcp") ||
              strstr(s->o->comm->transport, "ucx")))
             s->plan->bucket_bytes = BUCKET;
+        WEFT_TRY(weft_session__check_machines(s));
         spec.plan = s->plan;
         spec.rank = s->o->comm->rank;
     }

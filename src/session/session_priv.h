@@ -89,6 +89,8 @@ weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);
 /* choose.c: an open job's plan, made by rank 0 and sent to all.  Where none can be made, the job's own words
  * stand: data parallel. */
 weft_status weft_session__choose(weft_session *s);
+/* A plan file against the job's cluster, where it names one. */
+weft_status weft_session__check_machines(weft_session *s);
 /* A program of one rank that is too large for this host: *again, the job now cuts its batch so that it fits. */
 weft_status weft_session__fit(weft_session *s, bool *again);
 /* The plan of an open job for world ranks, `local` of them on each host.  line: what was chosen, or NULL.

@@ -169,6 +169,31 @@ static void names_devices(void **state)
     weft_cluster_destroy(c);
 }
 
+/* Layers 2 and 3 on node 0: it and the one that would have had them change places. */
+static void layers_lie_where_they_are_pinned(void **state)
+{
+    const int            want[] = {2, 3, 0, 1};
+    weft_cluster        *c;
+    weft_arena          *tmp;
+    weft_planner_ask     q;
+    weft_planner_answer *a;
+    (void)state;
+    assert_ok(weft_arena_create(&tmp));
+    assert_ok(weft_cluster_load("2 x (2 x a100-80g)", NULL, &c));
+    q              = ask_for("tiny256", c, 8);
+    q.engine_bytes = 0;
+    assert_ok(weft_search_pin(&q.pins, "layers 2..3 on node 0", tmp));
+    assert_ok(weft_search_pin(&q.pins, "pp=2", tmp));
+    assert_ok(weft_search_pin(&q.pins, "dp=2", tmp));
+    assert_ok(weft_planner_decide(&q, &a));
+    assert_int_equal(a->plan->machines.n_device, 4);
+    assert_memory_equal(a->plan->machines.device, want, sizeof want);
+    assert_true(a->tried[0]->choice.point.cut[0] <= 2);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+    weft_arena_destroy(tmp);
+}
+
 static void machines_are_compared(void **state)
 {
     weft_cluster *c = machines(2, (int64_t)1 << 30), *d = machines(4, (int64_t)1 << 30),
@@ -205,6 +230,7 @@ int main(void)
         cmocka_unit_test(the_fastest_of_those_tried),
         cmocka_unit_test(keeps_what_is_said),
         cmocka_unit_test(names_devices),
+        cmocka_unit_test(layers_lie_where_they_are_pinned),
         cmocka_unit_test(machines_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

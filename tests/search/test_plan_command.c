@@ -68,6 +68,31 @@ static void mistakes_are_one_line(void **state)
          "tp=5 does not divide dimension 2 of transformer.h.0.attn.c_attn.weight"},
         {1, "plan --model gpt3-175b --cluster '8 x a100-80g' --batch 8 --seq 2048",
          "times as many devices would do"},
+        {2,
+         "plan --model gpt2 --cluster '2 x (2 x a100-80g)' --batch 8 --seq 64 'layers "
+         "0..3 "
+         "on stage 1' pp=2",
+         "layers 0..3 on stage 1: no cut of stages keeps it; stages before and behind it "
+         "need a layer each"},
+        {2,
+         "plan --model gpt2 --cluster '2 x (2 x a100-80g)' --batch 8 --seq 64 'layers "
+         "0..3 "
+         "on node 1' dp=4",
+         "layers 0..3 on node 1: no cut of stages keeps it; the tp x cp x dp devices of "
+         "a "
+         "stage are to lie within it"},
+        {2,
+         "plan --model gpt2 --cluster '2 x (2 x a100-80g)' --batch 8 --seq 64 'layers "
+         "0..3 "
+         "on node 2'",
+         "layers 0..3 on node 2: the cluster has nodes 0 to 1"},
+        {2,
+         "plan --model gpt2 --cluster '2 x (2 x a100-80g)' --batch 8 --seq 64 'layer 12 "
+         "on "
+         "node 1'",
+         "layers 12..12: the model has layers 0 to 11"},
+        {2, "plan --model gpt2 --cluster '2 x (2 x a100-80g)' --batch 8 'layer x on y'",
+         "expected 'layers 0..3 on node 2'"},
         {2, "plan --model resnet50 --cluster '8 x a100-80g' --batch 8 --emit megatron",
          "no transformer"},
     };
@@ -81,11 +106,60 @@ static void mistakes_are_one_line(void **state)
     }
 }
 
+/* A run on other machines than the plan's is refused, naming both. */
+static void machines_are_named(void **state)
+{
+    char words[1024], text[8192];
+    (void)state;
+    snprintf(words, sizeof words,
+             "plan --model tiny256 --cluster '1 x (2 x cpu)' --batch 8 --seq 32 "
+             "--precision fp32 dp=2 -o %s/two.json",
+             dir);
+    assert_int_equal(say(words, text, sizeof text), 0);
+    snprintf(words, sizeof words,
+             "run --nproc-per-node 2 model=tiny256 data=%s/text batch=8 seq=32 steps=1 "
+             "plan=%s/two.json output=%s/three --cluster '1 x (4 x cpu)'",
+             dir, dir, dir);
+    assert_int_not_equal(say(words, text, sizeof text), 0);
+    if (!strstr(text,
+                "two.json is a plan for other machines: 1 x (2 x cpu) there, 1 x (4 "
+                "x cpu) here"))
+        fail_msg("%s", text);
+}
+
+/* Without a word about ranks: planned, and as one rank gives it to the last bit. */
+static void runs_what_it_plans(void **state)
+{
+    char words[1024], text[8192], one[17] = "";
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        snprintf(words, sizeof words,
+                 "run --nproc-per-node %d model=tiny256 data=%s/text batch=8 seq=32 "
+                 "steps=2 micro_batch=1 lanes=4 output=%s/auto%d",
+                 n, dir, dir, n);
+        if (say(words, text, sizeof text)) fail_msg("%s: %s", words, text);
+        const char *hash = strstr(text, "weights_xxh64"), *plan = strstr(text, "plan: ");
+        assert_non_null(hash);
+        hash += strcspn(hash, " ");
+        hash += strspn(hash, " ");
+        if (n == 1) memcpy(one, hash, 16);
+        if (memcmp(one, hash, 16)) fail_msg("%d ranks: %s, not %s", n, text, one);
+        assert_true((n > 1) == (plan != NULL));
+        if (!plan) continue;
+        char want[32];
+        snprintf(want, sizeof want, "plan: %d ranks,", n);
+        assert_memory_equal(plan, want, strlen(want));
+        assert_non_null(strstr(plan, "s a step predicted; --print-plan shows it"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_run),
         cmocka_unit_test(mistakes_are_one_line),
+        cmocka_unit_test(machines_are_named),
+        cmocka_unit_test(runs_what_it_plans),
     };
     strcpy(dir, "/tmp/weft_plan_XXXXXX");
     if (!mkdtemp(dir)) return 1;

@@ -715,8 +715,12 @@ static void as_few_layers_as_fit_run_again(void **state)
     int                 least = 0;
     (void)state;
     open_bench(&b, "2 x (8 x a100-80g)", &z, "megatron");
-    b.p.pins    = (weft_search_pins){1, 1, 1, 4, 4, 0, 1, 2, 1, -1, -1, -1, -1, NULL};
-    b.p.pins.tp = 1;
+    weft_search_open(&b.p.pins);
+    b.p.pins.tp = b.p.pins.cp = b.p.pins.ep = b.p.pins.zero = b.p.pins.chunks = 1;
+    b.p.pins.pp = b.p.pins.dp = 4;
+    b.p.pins.sp               = 0;
+    b.p.pins.micro_batch      = 2;
+    b.p.pins.tp               = 1;
     assert_ok(weft_search_run(&b.p, &r));
     const weft_search_choice *x = &r->choice[0];
     assert_true(x->point.n_again > 0);
