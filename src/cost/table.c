@@ -3,8 +3,8 @@
  * A work's time is read off what was measured of the same work at other sizes:
  *     one size       between its two neighbours, straight on a log-log scale; below all of them the least one's time,
  *                    above all of them in proportion
- *     two or three   the rate (size 0, or m n k, a second) as the mean of the measured ones, each weighted by how near
- *                    it is on a log scale
+ *     two or three   the rate (size 0, or m n k, a second) off a plane through the measured ones on a log scale, each
+ *                    weighted by how near it is; no faster than the fastest of them, no less than half the slowest
  * A work that was not measured is looked for without its last fused step, and so on; one that only streams through
  * memory takes what a stream of as many bytes does. */
 #include <math.h>
@@ -33,20 +33,54 @@ static double between(const weft_timing *t, int n, double size)
     return exp((1 - x) * log(t[k - 1].s) + x * log(t[k].s));
 }
 
+typedef struct line {
+    double a
+        [4]
+        [5]; /* normal equations of a plane through the neighbours, the last column their right side */
+    double weight, lo, hi;
+} line;
+
+static void add_point(line *l, const weft_timing *t, const weft_work *w)
+{
+    double x[5] = {1}, away = 0.05;
+    for (int k = 0; k < w->n; k++) {
+        x[k + 1] = log(fmax(t->size[k], 1)) - log(fmax(w->size[k], 1));
+        away += x[k + 1] * x[k + 1];
+    }
+    double rate = log(amount(w, t->size)) - log(t->s), weight = 1 / (away * away);
+    x[w->n + 1] = rate;
+    l->lo       = l->weight > 0 ? fmin(l->lo, rate) : rate;
+    l->hi       = l->weight > 0 ? fmax(l->hi, rate) : rate;
+    l->weight += weight;
+    for (int r = 0; r <= w->n; r++)
+        for (int k = 0; k <= w->n + 1; k++) l->a[r][k] += weight * x[r] * x[k];
+}
+
+/* The plane's height at the work itself.  The matrix is positive definite: nothing to pivot for. */
+static double height(line *l, int n)
+{
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k <= n; k++) l->a[r][k] /= l->weight;
+    for (int r = 1; r < n; r++)
+        l->a[r][r] += 0.03; /* few points: a level rather than a slope */
+    for (int r = n - 1; r > 0;
+         r--) /* upwards, so that the first unknown comes out alone */
+        for (int q = 0; q < r; q++) {
+            double f = l->a[q][r] / l->a[r][r];
+            for (int k = 0; k <= n; k++) l->a[q][k] -= f * l->a[r][k];
+        }
+    return l->a[0][n] / l->a[0][0];
+}
+
 static double near(const weft_timing *t, int n, const weft_work *w)
 {
-    double sum = 0, weight = 0;
+    line l = {.weight = 0};
     for (int i = 0; i < n; i++) {
-        double away = 1e-3;
-        for (int k = 0; k < w->n; k++) {
-            double d = log(fmax(w->size[k], 1)) - log(fmax(t[i].size[k], 1));
-            away += d * d;
-        }
-        double x = 1 / (away * away * away);
-        sum += x * (log(amount(w, t[i].size)) - log(t[i].s));
-        weight += x;
+        if (!memcmp(t[i].size, w->size, sizeof(double) * (size_t)w->n)) return t[i].s;
+        add_point(&l, &t[i], w);
     }
-    return amount(w, w->size) / exp(sum / weight);
+    double rate = height(&l, w->n + 1);
+    return amount(w, w->size) / exp(fmin(l.hi, fmax(l.lo - log(2), rate)));
 }
 
 bool weft_cost_timed_work(const weft_cluster *c, int device, const weft_work *work,

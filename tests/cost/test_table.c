@@ -56,13 +56,13 @@ static void looked_up(void **state)
     weft_cluster *c = parse(text);
     double        s;
     assert_int_equal(c->n_timing, 10);
-    /* what was measured comes back (nearly: others have a little weight) */
-    assert_true(fabs(work(c, "matmul nn", 3, 64, 64, 64) / 1e-4 - 1) < 1e-6);
+    /* what was measured comes back */
+    close_to(work(c, "matmul nn", 3, 64, 64, 64), 1e-4);
     double mid = work(c, "matmul nn", 3, 90.5, 64, 64);
     assert_true(mid > 1e-4 && mid < 3e-4);
-    /* far outside: at the rate of the nearest ones */
+    /* far outside: no faster than the fastest, no less than half the slowest */
     s = work(c, "matmul nn", 3, 1280, 640, 640);
-    assert_true(s > 0.05 && s < 0.35);
+    assert_true(s >= 0.199 && s < 0.61);
     /* one size: on a log-log line; below all of them their least, above all in proportion */
     close_to(work(c, "add", 1, 10000, 0, 0), 1e-4);
     close_to(work(c, "add", 1, 10, 0, 0), 1e-5);
