@@ -11,7 +11,7 @@
 enum {
     ALIGN       = 16,
     FIRST_BLOCK = 4096,
-    LAST_BLOCK  = 1 << 20
+    LAST_BLOCK  = 1 << 17 /* what is never filled counts as memory of a rank */
 };
 
 typedef struct block block;
