@@ -10,16 +10,20 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "comm/net_priv.h"
 
 enum {
-    AM_ID      = 7,
-    FEW        = 64, /* ranks that all know each other from the start */
-    WORLD_TAG  = 0x7ffffff0,
-    ANSWER_MS  = 700,
-    REST_MS    = 10,
-    MAX_NAP_MS = 200,
+    AM_ID        = 7,
+    FEW          = 64, /* ranks that all know each other from the start */
+    WORLD_TAG    = 0x7ffffff0,
+    ANSWER_MS    = 700,
+    REST_MS      = 10,
+    MAX_NAP_MS   = 200,
+    CROWDED_SPIN = 8, /* looks before a rank that shares its core gives way */
 };
+
+static const double SPIN_S = 200e-6; /* before sleeping */
 
 static struct timespec at_time(double s)
 {
@@ -90,10 +94,8 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
                                 double deadline)
 {
     double      spin_until = 0;
+    unsigned    n_idle     = 0;
     net_outcome o          = NET_DONE;
-    /* who makes us wait may need this very core, and then will again */
-    unsigned n_idle = 0, patience = e->yields ? 32 : 256;
-    bool     patient = true;
     e->n_wait++;
     while (!done(arg)) {
         if (over(e)) {
@@ -102,7 +104,6 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
         }
         if (weft_comm__net_pump(e)) {
             spin_until = 0;
-            n_idle     = 0;
             if (e->n_wait > 1) wake_callers(e);
             continue;
         }
@@ -111,20 +112,17 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
             o = NET_LATE;
             break;
         }
-        if (spin_until <= 0) spin_until = now + e->spin_s;
+        if (spin_until <= 0) spin_until = now + SPIN_S;
         if (now >= spin_until) {
             doze(e, deadline);
             spin_until = 0;
-        } else if (e->n_want || ++n_idle >= patience) {
-            patient = n_idle < patience;
-            n_idle  = 0;
+        } else if (e->n_want || (e->crowded && ++n_idle % CROWDED_SPIN == 0)) {
             pthread_mutex_unlock(&e->lock);
             sched_yield();
             pthread_mutex_lock(&e->lock);
         }
     }
     e->n_wait--;
-    e->yields = !patient;
     return o;
 }
 
@@ -304,6 +302,7 @@ static void net_destroy(weft_comm *c)
     pthread_cond_destroy(&e->rest);
     free(e->peer);
     free(e->bounce);
+    free(e->told);
     free(e);
 }
 
@@ -327,6 +326,21 @@ static int cores(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
+/* What a rank tells the others; its link's address follows. */
+typedef struct card {
+    char     link;    /* first letter */
+    uint32_t machine; /* hosts may be containers of one */
+} card;
+
+static uint32_t machine(int rank)
+{
+    char   id[64];
+    FILE  *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    size_t n = f ? fread(id, 1, sizeof id, f) : 0;
+    if (f) fclose(f);
+    return n ? weft_hash_crc32c(0, id, n) : (uint32_t)rank;
+}
+
 static weft_status fill(net_end *e, const weft_comm_net_options *o)
 {
     pthread_condattr_t a;
@@ -344,8 +358,13 @@ static weft_status fill(net_end *e, const weft_comm_net_options *o)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     e->outbox_end = &e->outbox;
     /* pinned ranks have cores of their own; others share those that they see */
-    e->spin_s = o->local_world <= cores() || o->local_world <= 1 ? 200e-6 : 0;
-    return e->link->open(e, o->device);
+    e->crowded = o->local_world > cores() && o->local_world > 1;
+    WEFT_TRY(e->link->open(e, o->device));
+    card *told = e->told = malloc(sizeof *told + (size_t)e->address_bytes);
+    if (!told) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *told = (card){.link = e->link->name[0], .machine = machine(o->rank)};
+    memcpy(told + 1, e->address, (size_t)e->address_bytes);
+    return WEFT_OK;
 }
 
 /* UCX where it is asked for, for networks that it knows better than sockets do. */
@@ -382,8 +401,8 @@ weft_status weft_comm_net_open(const weft_comm_net_options *o, weft_comm **out)
 
 void weft_comm_net_address(const weft_comm *c, const void **p, int64_t *bytes)
 {
-    *p     = net_of(c)->address;
-    *bytes = net_of(c)->address_bytes;
+    *p     = net_of(c)->told;
+    *bytes = (int64_t)sizeof(card) + net_of(c)->address_bytes;
 }
 
 static weft_status meet_all(net_end *e)
@@ -403,19 +422,27 @@ static weft_status meet_all(net_end *e)
 weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const *address,
                                   const int64_t *bytes)
 {
-    net_end *e = net_of(c);
-    e->job     = job;
+    net_end    *e    = net_of(c);
+    const card *mine = e->told;
+    int         here = 0;
+    e->job           = job;
     for (int r = 0; r < c->world; r++) {
-        e->peer[r].address       = malloc((size_t)bytes[r] + 1);
-        e->peer[r].address_bytes = bytes[r];
-        if (!e->peer[r].address) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-        memcpy(e->peer[r].address, address[r], (size_t)bytes[r]);
-        if (!bytes[r] || *(const char *)address[r] != e->link->name[0])
+        net_peer *p    = &e->peer[r];
+        int64_t   rest = bytes[r] - (int64_t)sizeof(card);
+        card      its  = {0};
+        if (rest >= 0) memcpy(&its, address[r], sizeof its);
+        if (its.link != mine->link)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "rank %d talks over %s, rank %d over something else: set "
                              "WEFT_NET alike on all hosts",
                              c->rank, e->link->name, r);
+        p->address       = malloc((size_t)rest + 1);
+        p->address_bytes = rest;
+        if (!p->address) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+        memcpy(p->address, (const char *)address[r] + sizeof its, (size_t)rest);
+        here += its.machine == mine->machine;
     }
+    if (here > sysconf(_SC_NPROCESSORS_ONLN)) e->crowded = true;
     if (pthread_create(&e->thread, NULL, serve, e))
         return WEFT_FAIL(WEFT_ERR_MEM, "no thread to serve the peers with");
     e->threaded = true;

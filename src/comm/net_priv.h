@@ -174,7 +174,8 @@ typedef struct net_end {
     uint64_t        job;
     const net_link *link;
     void           *link_state;
-    void           *address; /* the link's, to be told to the others */
+    void           *address; /* the link's */
+    void           *told;    /* to the others: a card, and the address */
     int64_t         address_bytes;
     int             efd;   /* of the link */
     int             kick;  /* eventfd: wakes the caller who sleeps on efd */
@@ -188,8 +189,7 @@ typedef struct net_end {
     _Atomic int     n_want;    /* callers that want the lock */
     bool            broken;    /* some peer is */
     uint64_t        n_call;    /* operations begun */
-    double          spin_s;    /* before sleeping */
-    bool            yields;    /* who spins gives way soon: the last had to */
+    bool            crowded;   /* ranks share processors */
     int64_t         n_refused; /* messages that were not ours */
     net_peer       *peer;
     net_port       *port[NET_BUCKET];

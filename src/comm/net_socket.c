@@ -13,8 +13,7 @@
 
 /* What the others are told. */
 typedef struct tcp_address {
-    char                link; /* 't', as every link's address begins with its letter */
-    struct sockaddr_in6 at;   /* or a sockaddr_in */
+    struct sockaddr_in6 at; /* or a sockaddr_in */
 } tcp_address;
 
 static bool usable(const struct ifaddrs *a, const char *device, bool loopback, int family)
@@ -80,7 +79,6 @@ weft_status weft_comm__tcp_listen(const char *device, int *fd, void **address,
     if (!a) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     *address = a;
     *bytes   = sizeof *a;
-    a->link  = 't';
     if (said && *said && strcmp(said, "all")) {
         size_t n = strcspn(said, ",:");
         if (n < sizeof name) memcpy(name, said, n);

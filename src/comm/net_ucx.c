@@ -170,7 +170,7 @@ static void connect_to(net_end *e, int to)
          .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                        UCP_EP_PARAM_FIELD_ERR_HANDLER,
-         .address     = (const ucp_address_t *)((const char *)p->address + 1),
+         .address     = p->address,
          .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
          .err_handler = {.cb = on_broken, .arg = e},
     };
@@ -262,11 +262,10 @@ static weft_status open_link(net_end *e, const char *device)
     WEFT_TRY(make_worker(e, s));
     ucs_status_t st = api.worker_get_address(s->worker, &s->address, &bytes);
     if (st != UCS_OK) return fail_ucx("address", st);
-    char *all = e->address = malloc(bytes + 1);
-    if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    all[0] = 'u';
-    memcpy(all + 1, s->address, bytes);
-    e->address_bytes = (int64_t)bytes + 1;
+    e->address = malloc(bytes);
+    if (!e->address) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    memcpy(e->address, s->address, bytes);
+    e->address_bytes = (int64_t)bytes;
     return WEFT_OK;
 }
 
