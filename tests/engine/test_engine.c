@@ -66,6 +66,36 @@ static void megatron(void **state)
     weft_arena_destroy(a);
 }
 
+/* Some layers run again; the input side and the loss count as layers. */
+static void megatron_blocks(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c = read_text(
+        WEFT_ENGINE_MEGATRON,
+        "--num-layers 46 --pipeline-model-parallel-size 8 "
+        "--num-virtual-stages-per-pipeline-rank 3 --recompute-granularity full "
+        "--recompute-method block --recompute-num-layers 1 "
+        "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split",
+        8, a);
+    assert_int_equal(c.recompute_layers, 3);
+    assert_int_equal(c.vpp, 3);
+    assert_string_equal(c.stage_layers, "5-6-6-6-6-6-6-5");
+    c = read_text(WEFT_ENGINE_MEGATRON,
+                  "--num-layers 24 --recompute-granularity full "
+                  "--recompute-method uniform --recompute-num-layers 1",
+                  8, a);
+    assert_true(c.recompute_layers < 1);
+    refused(WEFT_ENGINE_MEGATRON, "--recompute-method blocks",
+            "--recompute-method blocks: expected block or uniform");
+    refused(WEFT_ENGINE_MEGATRON,
+            "--num-layers 24 --pipeline-model-parallel-size 8 "
+            "--account-for-loss-in-pipeline-split",
+            "do not divide by 8 stages");
+    weft_arena_destroy(a);
+}
+
 static void megatron_mistakes(void **state)
 {
     (void)state;
@@ -226,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megatron),
+        cmocka_unit_test(megatron_blocks),
         cmocka_unit_test(megatron_mistakes),
         cmocka_unit_test(deepspeed),
         cmocka_unit_test(torchtitan),
