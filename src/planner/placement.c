@@ -2,6 +2,7 @@
 #include "planner/placement.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- stages ---- */
@@ -215,9 +216,10 @@ static weft_status place(const weft_cluster *c, const weft_planner_was *was,
     return weft_place_map(&out->job, c, &out->p);
 }
 
-weft_status weft_planner_place(const weft_search_problem *p, const weft_search_choice *x,
-                               const weft_cluster *c, const weft_planner_was *was,
-                               weft_arena *a, weft_planner_placement *out)
+/* The job: axes with their traffic, and on which kinds each rank may lie. */
+static weft_status make_job(const weft_search_problem *p, const weft_search_choice *x,
+                            const weft_cluster *c, weft_arena *a,
+                            weft_planner_placement *out)
 {
     weft_cost_stage *stage;
     memset(out, 0, sizeof *out);
@@ -225,16 +227,42 @@ weft_status weft_planner_place(const weft_search_problem *p, const weft_search_c
     out->mesh  = weft_planner_mesh(p, x, stage);
     out->job   = weft_place_mesh_job(&out->mesh);
     int      n = weft_place_n_rank(&out->job), per = n / x->point.pp;
-    int     *list = WEFT_ARENA_ARRAY(a, int, n);
     uint8_t *kind = WEFT_ARENA_ARRAY(a, uint8_t, weft_cluster_count(c));
     uint8_t *may  = WEFT_ARENA_ARRAY(a, uint8_t, n);
     WEFT_TRY(weft_arena_status(a));
     mark_kinds(p->machines, c, kind);
     for (int r = 0; r < n; r++) may[r] = x->point.kinds[r / per];
-    WEFT_TRY(deal(x, p->machines, c, kind, a, list));
     out->job.may  = may;
     out->job.kind = kind;
+    return WEFT_OK;
+}
+
+weft_status weft_planner_place(const weft_search_problem *p, const weft_search_choice *x,
+                               const weft_cluster *c, const weft_planner_was *was,
+                               weft_arena *a, weft_planner_placement *out)
+{
+    WEFT_TRY(make_job(p, x, c, a, out));
+    int *list = WEFT_ARENA_ARRAY(a, int, weft_place_n_rank(&out->job));
+    WEFT_TRY(weft_arena_status(a));
+    WEFT_TRY(deal(x, p->machines, c, out->job.kind, a, list));
     return place(c, was, list, a, out);
+}
+
+weft_status weft_planner_place_on(const weft_search_problem *p,
+                                  const weft_search_choice *x, const weft_cluster *c,
+                                  const int *device, weft_arena *a,
+                                  weft_planner_placement *out)
+{
+    WEFT_TRY(make_job(p, x, c, a, out));
+    int n         = weft_place_n_rank(&out->job);
+    out->p.n_rank = n;
+    WEFT_TRY(weft_place_price(&out->job, c, device, &out->p.price));
+    out->plain     = out->p.price;
+    out->p.n_tried = 1;
+    out->p.device  = malloc(sizeof *device * (size_t)n);
+    if (!out->p.device) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a placement");
+    memcpy(out->p.device, device, sizeof *device * (size_t)n);
+    return WEFT_OK;
 }
 
 void weft_planner_placement_fini(weft_planner_placement *p)

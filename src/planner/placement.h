@@ -46,6 +46,11 @@ typedef struct weft_planner_placement {
 weft_status weft_planner_place(const weft_search_problem *p, const weft_search_choice *x,
                                const weft_cluster *c, const weft_planner_was *was,
                                weft_arena *a, weft_planner_placement *out);
+/* The same with devices that somebody has chosen: device[rank]. */
+weft_status weft_planner_place_on(const weft_search_problem *p,
+                                  const weft_search_choice *x, const weft_cluster *c,
+                                  const int *device, weft_arena *a,
+                                  weft_planner_placement *out);
 void        weft_planner_placement_fini(weft_planner_placement *p);
 
 /* Node by node which ranks it has, runs of alike nodes once; what is moved. */

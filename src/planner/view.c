@@ -3,12 +3,24 @@
 
 #include "planner/planner_priv.h"
 
+static bool has_node(const weft_search_pins *p)
+{
+    for (int i = 0; i < p->n_on; i++)
+        if (p->on[i].node >= 0) return true;
+    return false;
+}
+
 static weft_status place(const weft_planner_ask *q, const weft_planner_answer *a,
                          const weft_search_choice *x, weft_arena *arena,
                          weft_planner_placement *out)
 {
     weft_planner_was    was;
     const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
+    if (has_node(&a->problem.pins)) {
+        int *device, n;
+        WEFT_TRY(weft_planner__pinned_devices(q, a, x, arena, &device, &n));
+        return weft_planner_place_on(&a->problem, x, c, device, arena, out);
+    }
     if (q->was) WEFT_TRY(weft_planner_was_of(q->was, arena, &was));
     return weft_planner_place(&a->problem, x, c, q->was ? &was : NULL, arena, out);
 }
@@ -24,11 +36,7 @@ weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_
                                   const weft_search_choice *x, weft_arena *arena,
                                   int **device, int *n)
 {
-    weft_planner_placement  at;
-    const weft_search_pins *p = &a->problem.pins;
-    for (int i = 0; i < p->n_on; i++)
-        if (p->on[i].node >= 0)
-            return weft_planner__pinned_devices(q, a, x, arena, device, n);
+    weft_planner_placement at;
     WEFT_TRY(place(q, a, x, arena, &at));
     *n      = at.p.n_rank;
     *device = weft_arena_memdup(arena, at.p.device, sizeof **device * (size_t)*n);
