@@ -38,6 +38,7 @@ enum {
 typedef struct kind {
     const char *name, *pattern, *source;
     double      value[MAX_TERM]; /* NAN: as the default */
+    bool        fitted;          /* measured steps moved it */
 } kind;
 
 struct weft_cost_constants {
@@ -140,11 +141,22 @@ weft_status weft_cost_constants_create(weft_cost_constants **out)
     weft_cost_constants *c;
     WEFT_TRY(weft_cost_constants_unfitted(&c));
     weft_status st = apply(c, fitted, WEFT_COUNT(fitted));
-    if (st == WEFT_OK)
-        *out = c;
-    else
+    if (st != WEFT_OK) {
         free(c);
-    return st;
+        return st;
+    }
+    for (size_t i = 0; i < WEFT_COUNT(fitted); i++) {
+        const setting *s = &fitted[i];
+        c->kind[s->family][find_kind(c, s->family, s->name, strlen(s->name))].fitted =
+            true;
+    }
+    *out = c;
+    return WEFT_OK;
+}
+
+bool weft_cost_kind_fitted(const weft_cost_constants *c, weft_cost_family f, int i)
+{
+    return i > 0 && c->kind[f][i].fitted;
 }
 
 void weft_cost_constants_destroy(weft_cost_constants *c)

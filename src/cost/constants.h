@@ -53,10 +53,12 @@ int                   weft_cost_n_kind(const weft_cost_constants *c, weft_cost_f
 const char *weft_cost_kind_name(const weft_cost_constants *c, weft_cost_family f, int i);
 const char *weft_cost_kind_source(const weft_cost_constants *c, weft_cost_family f,
                                   int i);
-double      weft_cost_value(const weft_cost_constants *c, weft_cost_family f, int kind,
-                            int term, bool *own);
-void        weft_cost_put(weft_cost_constants *c, weft_cost_family f, int kind, int term,
-                          double v); /* unchecked; NAN: as the default */
+/* Did measured steps of the kind move its constants?  false: they are assumed, or the defaults. */
+bool   weft_cost_kind_fitted(const weft_cost_constants *c, weft_cost_family f, int i);
+double weft_cost_value(const weft_cost_constants *c, weft_cost_family f, int kind,
+                       int term, bool *own);
+void   weft_cost_put(weft_cost_constants *c, weft_cost_family f, int kind, int term,
+                     double v); /* unchecked; NAN: as the default */
 /* The kind that a name means, in any case: the first whose pattern it contains; 0: none. */
 int weft_cost_kind_of(const weft_cost_constants *c, weft_cost_family f, const char *name);
 

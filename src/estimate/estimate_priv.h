@@ -12,7 +12,7 @@ typedef struct weft_estimate__machines {
     weft_flop_rate   rate[WEFT_COST_MAX_DEVICE][8];
     weft_cost_fabric fabric[WEFT_COST_MAX_DEVICE];
     uint8_t          stage[4096 + 4]; /* kinds of each stage, as bits */
-    bool             known;           /* constants are there for all of them */
+    bool             known; /* measured steps moved the constants of all of them */
 } weft_estimate__machines;
 
 weft_status weft_estimate__machines_of(const weft_hardware       *h,

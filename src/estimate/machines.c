@@ -90,7 +90,9 @@ static weft_status add_device(const weft_hardware *h, const weft_cost_constants 
     d->rate             = out->rate[out->n];
     memcpy(d->rate, h->device[i].rate, sizeof(*d->rate) * (size_t)d->n_rate);
     weft_cost_constants_device(k, d);
-    out->known = out->known && weft_cost_kind_of(k, WEFT_COST_DEVICE, name) > 0;
+    out->known =
+        out->known && weft_cost_kind_fitted(k, WEFT_COST_DEVICE,
+                                            weft_cost_kind_of(k, WEFT_COST_DEVICE, name));
     weft_estimate_fabric(k, net_for(h, c, i), c->dev_per_node, &out->fabric[out->n]);
     *at = out->n++;
     return WEFT_OK;

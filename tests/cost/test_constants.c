@@ -47,6 +47,11 @@ static void names(void **state)
     assert_string_equal(engine_of(c, ""), "default");
     weft_cost_constants_engine(c, "an engine nobody named", &e);
     assert_false(e.known);
+    int a100 = weft_cost_kind_of(c, WEFT_COST_DEVICE, "a100-80g");
+    int v100 = weft_cost_kind_of(c, WEFT_COST_DEVICE, "v100-16g"); /* no rows */
+    assert_true(a100 > 0 && weft_cost_kind_fitted(c, WEFT_COST_DEVICE, a100));
+    assert_true(v100 > 0 && !weft_cost_kind_fitted(c, WEFT_COST_DEVICE, v100));
+    assert_false(weft_cost_kind_fitted(c, WEFT_COST_DEVICE, 0));
     assert_int_equal(weft_cost_constants_set(c, "engine.default.stream", 1.5), WEFT_OK);
     weft_cost_constants_engine(c, "an engine nobody named", &e);
     assert_true(e.stream == 1.5);
