@@ -12,6 +12,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -104,16 +105,27 @@ def mpi(name, where, pre):
         cmd = [run, '-iface', DEVICE[0], '-launcher', 'ssh', '-launcher-exec', agent, '-hosts', hosts, '-n', n]
     env = dict(os.environ, FI_PROVIDER='tcp', UCX_TLS='tcp,self')
 
+    late = []
+
     def f(size, s):
-        try:
-            r = subprocess.run(['ip', 'netns', 'exec', NS[0], *cmd, pin, str(size), str(s)], env=env, capture_output=True,
-                               text=True, timeout=60)
-        except subprocess.TimeoutExpired:
-            print(f'{name}: more than 60 s', file=sys.stderr)
+        if late:
             return None
-        if r.returncode:
-            print(f'{name}: exit {r.returncode}: {(r.stderr or r.stdout).strip()[-400:]}', file=sys.stderr)
-        return lines(r.stdout)
+        p = subprocess.Popen(['ip', 'netns', 'exec', NS[0], *cmd, pin, str(size), str(s)], env=env, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        try:
+            out, err = p.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            print(f'{name}: more than 60 s on {n} ranks, left out from here on', file=sys.stderr)
+            late.append(size)
+            os.killpg(p.pid, signal.SIGTERM)
+            p.communicate()
+            for x in NS:  # ranks that spin must not outlive it
+                for pid in subprocess.run(['ip', 'netns', 'pids', x], capture_output=True, text=True).stdout.split():
+                    os.kill(int(pid), signal.SIGKILL)
+            return None
+        if p.returncode:
+            print(f'{name}: exit {p.returncode}: {(err or out).strip()[-400:]}', file=sys.stderr)
+        return lines(out)
     return f
 
 
@@ -155,6 +167,7 @@ def main():
     p.add_argument('--out')
     a = p.parse_args()
     table = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and the namespaces go
     for n in map(int, a.ranks.split(',')):
         try:
             cable(n)
