@@ -522,6 +522,19 @@ double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, doubl
            idle_seconds(t, p, slow_s, fmax(slow_s, sum_s), p2p);
 }
 
+/* What passes from a layer to the next, on average: layers may be of many kinds. */
+static double usual_out(const weft_cost_table *t, const weft_cost_point *p)
+{
+    const weft_cost_row *r     = rows(t, 0, p->variant);
+    double               bytes = 0;
+    int                  n     = 0;
+    for (int i = 0; i < t->n_segment; i++) {
+        bytes += t->segment[i].count * r[t->segment[i].layer_class].out_bytes;
+        n += t->segment[i].count;
+    }
+    return n ? bytes / n : 0;
+}
+
 /* The step of our own programs. */
 static void compose_program(const weft_cost_table *t, const weft_cost_point *p,
                             const sums *z, weft_cost_score *out)
@@ -530,8 +543,7 @@ static void compose_program(const weft_cost_table *t, const weft_cost_point *p,
     const weft_cost_fabric  *f = &t->fabric[0];
     weft_cost_group          g = {p->pp, v->tp * v->cp * p->dp};
     double                   m = p->n_micro;
-    double bytes = rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
-    double all   = weft_cost__pipe_seconds(&z->pipe, p, f, g, bytes);
+    double all = weft_cost__pipe_seconds(&z->pipe, p, f, g, usual_out(t, p));
     if (p->pp > 1 && z->tied_bytes > 0) /* there and back, one after the other */
         all += 2 * weft_cost_send_seconds(
                        f, g, z->tied_bytes / (p->zero ? (double)p->dp / v->ep : 1));

@@ -75,13 +75,33 @@ void weft_graph_destroy(weft_graph *g)
     if (g) weft_arena_destroy(g->arena);
 }
 
-/* The name itself, or name.1, name.2, ... when it is taken. */
+static bool is_taken(const weft_graph *g, const char *name, int i)
+{
+    char        text[512];
+    const char *s = text;
+    int         n = snprintf(text, sizeof text, "%s.%d", name, i);
+    if (n >= (int)sizeof text) s = weft_arena_printf(g->arena, "%s.%d", name, i);
+    return s && weft_graph_find(g, s) >= 0;
+}
+
+/* The name itself, or name.1, name.2, ... when it is taken.  Numbers are taken one after the other, so that the first
+ * free one is found by halving. */
 static const char *unique_name(weft_graph *g, const char *name)
 {
-    char *s = weft_arena_strdup(g->arena, name);
-    for (int i = 1; s && weft_graph_find(g, s) >= 0; i++)
-        s = weft_arena_printf(g->arena, "%s.%d", name, i);
-    return s;
+    int lo = 0, hi = 1; /* lo is taken, hi is free */
+    if (weft_graph_find(g, name) < 0) return weft_arena_strdup(g->arena, name);
+    while (is_taken(g, name, hi)) {
+        lo = hi;
+        hi *= 2;
+    }
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+        if (is_taken(g, name, mid))
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return weft_arena_printf(g->arena, "%s.%d", name, hi);
 }
 
 static weft_status add_value(weft_graph *g, weft_value_kind kind, const char *name,

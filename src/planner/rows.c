@@ -159,7 +159,7 @@ static weft_status check(rows *x, const weft_cost_variant *v)
     weft_arena          *tmp = NULL;
     weft_status          st  = WEFT_OK;
     if (v->tp * v->cp * v->ep == 1) return WEFT_OK;
-    WEFT_TRY(weft_planner__short_of(x, 1, WEFT_RECOMPUTE_NONE, &s));
+    WEFT_TRY(weft_planner__short_of(x, WEFT_PLANNER__KEEP, 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_planner__expand(v, 1, 0, s->c.graph, tmp, &o));
     WEFT_GO(check_marks(v, s->c.graph, &o));
@@ -217,8 +217,9 @@ static weft_status find_layers(rows *x, weft_cost_table *t)
     weft_compile_spec    whole = x->s;
     weft_compiled        c     = {0};
     int                  at    = 0;
+    whole.layers               = 0;
     whole.micro_batch = whole.batch = 1;
-    WEFT_TRY(weft_planner__short_of(x, 1, WEFT_RECOMPUTE_NONE, &s));
+    WEFT_TRY(weft_planner__short_of(x, x->s.layers, 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_compile_model(&whole, &c.model));
     weft_status st = weft_compile_runs(c.model, x->a, &x->n_run, &x->run);
     weft_compiled_fini(&c);
@@ -313,7 +314,8 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
 {
     rows *x = WEFT_ARENA_NEW(a, rows);
     WEFT_TRY(weft_arena_status(a));
-    *x             = (rows){.s = *s, .c = c, .a = a, .limits = *l};
+    *x = (rows){.s = *s, .c = c, .a = a, .limits = *l};
+    if (x->s.layers < WEFT_PLANNER__KEEP) x->s.layers = WEFT_PLANNER__KEEP;
     *out           = (weft_search_model){.unit      = "sequences",
                                          .arg       = x,
                                          .limits    = *l,

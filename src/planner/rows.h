@@ -20,7 +20,8 @@
 #include "compile/compile.h"
 #include "search/search.h"
 
-/* s: model, seq, dtype, optimizer, dropout count; batch, micro-batch, lanes, recomputation and plan do not.  The
+/* s: model or graph, seq, dtype, optimizer, dropout count, and layers where it is not 0: of each run as many are looked at,
+ * from 3 on; batch, micro-batch, lanes, recomputation and plan do not.  The
  * strings of s, c and a are borrowed as long as *out is used. */
 weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
                               const weft_search_limits *l, weft_arena *a,

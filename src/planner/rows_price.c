@@ -12,21 +12,23 @@ static const char *const again[] = {"none", "selective", "full"};
 
 /* ---- graphs ---- */
 
-weft_status weft_planner__short_of(weft_planner__rows *x, int micro_batch,
+weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_batch,
                                    weft_cost_recompute r, weft_planner__short **out)
 {
     for (*out = x->shorts; *out; *out = (*out)->next)
-        if ((*out)->micro_batch == micro_batch && (*out)->recompute == r) return WEFT_OK;
+        if ((*out)->layers == layers && (*out)->micro_batch == micro_batch &&
+            (*out)->recompute == r)
+            return WEFT_OK;
     weft_planner__short *s = WEFT_ARENA_NEW(x->a, weft_planner__short);
     weft_compile_spec    o = x->s;
     if (!s) return weft_arena_status(x->a);
     o.micro_batch = o.batch = micro_batch;
     o.recompute             = again[r];
-    o.layers                = WEFT_PLANNER__KEEP;
-    o.lanes                 = 1;
-    o.plan                  = NULL;
-    s->micro_batch          = micro_batch;
-    s->recompute            = r;
+    o.layers = s->layers = layers;
+    o.lanes              = 1;
+    o.plan               = NULL;
+    s->micro_batch       = micro_batch;
+    s->recompute         = r;
     WEFT_TRY(weft_arena_create(&s->a));
     weft_status st = weft_compile_graph(&o, &s->c);
     if (st == WEFT_OK) st = weft_compile_layers(&s->c, s->a, &s->n_layer, &s->node);
@@ -393,6 +395,20 @@ static void clear(pricer *z)
     weft_arena_destroy(z->a);
 }
 
+/* Of a single run three layers tell all, even where more are priced. */
+static int shared_layers(const weft_planner__rows *x)
+{
+    return x->n_run == 1 ? WEFT_PLANNER__KEEP : x->s.layers;
+}
+
+/* Which of those rows i is like. */
+static int shared_row(const weft_planner__rows *x, int i)
+{
+    if (shared_layers(x) >= x->n_short) return i;
+    int behind = x->n_short + 1 - i;
+    return i < 2 ? i : behind < 2 ? WEFT_PLANNER__KEEP + 1 - behind : 2;
+}
+
 static weft_status share(weft_planner__rows *x, const weft_cost_variant *v,
                          const weft_planner__shared **out)
 {
@@ -406,13 +422,15 @@ static weft_status share(weft_planner__rows *x, const weft_cost_variant *v,
     k = WEFT_ARENA_NEW(x->a, weft_planner__shared);
     if (!k) return weft_arena_status(x->a);
     k->v  = *v;
-    k->of = WEFT_ARENA_ARRAY(x->a, weft_cost_sharing, 2 * (x->n_short + 2));
+    k->of = WEFT_ARENA_ARRAY(x->a, weft_cost_sharing,
+                             2 * (WEFT_PLANNER__KEEP + x->n_short + 2));
     if (!k->of) return weft_arena_status(x->a);
     for (int which = 0; which < 2; which++) {
         pricer      z  = {.x = x, .v = v, .dp = REPLICAS, .zero = which ? 3 : 1};
         weft_status st = weft_arena_create(&z.a);
         if (st == WEFT_OK)
-            st = weft_planner__short_of(x, v->micro_batch, v->recompute, &z.s);
+            st = weft_planner__short_of(x, x->s.layers, v->micro_batch, v->recompute,
+                                        &z.s);
         if (st == WEFT_OK) st = count_calls(&z, which, k->of);
         clear(&z);
         WEFT_TRY(st);
@@ -431,10 +449,11 @@ weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *
     const weft_planner__shared *s;
     memset(row, 0, sizeof *row * (size_t)(x->n_short + 2));
     WEFT_GO(weft_arena_create(&z.a));
-    WEFT_GO(weft_planner__short_of(x, v->micro_batch, v->recompute, &z.s));
+    WEFT_GO(weft_planner__short_of(x, x->s.layers, v->micro_batch, v->recompute, &z.s));
     WEFT_GO(price(&z, x->kind[k].rank));
     WEFT_GO(share(x, v, &s));
-    for (int i = 0; i < 2 * (x->n_short + 2); i++) row[i / 2].of.zero[i % 2] = s->of[i];
+    for (int i = 0; i < 2 * (x->n_short + 2); i++)
+        row[i / 2].of.zero[i % 2] = s->of[2 * shared_row(x, i / 2) + i % 2];
 out:
     clear(&z);
     return st;

@@ -19,7 +19,7 @@ typedef struct weft_planner__filled {
 
 /* A training graph of few layers. */
 typedef struct weft_planner__short {
-    int                         micro_batch;
+    int                         micro_batch, layers;
     weft_cost_recompute         recompute;
     weft_compiled               c;
     weft_arena                 *a;
@@ -66,8 +66,8 @@ typedef struct weft_planner__rows {
     bool tied; /* set when rows are filled: the input side's parameter is the head's */
 } weft_planner__rows;
 
-/* The graph for a micro-batch and a recomputation, made when first asked for. */
-weft_status weft_planner__short_of(weft_planner__rows *x, int micro_batch,
+/* The graph of so many layers for a micro-batch and a recomputation, made when first asked for. */
+weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_batch,
                                    weft_cost_recompute r, weft_planner__short **out);
 /* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a graph; in a. */
 weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,

@@ -1,0 +1,220 @@
+/* Steps composed from rows against the simulator: the programs of all ranks of a plan in virtual time. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compile/world.h"
+#include "planner/rows.h"
+#include "sim/fold.h"
+#include "support/test.h"
+
+static const char *const again[]    = {"none", "selective", "full"};
+static const char *const schedule[] = {"1f1b", "gpipe", "zb-h1"};
+
+typedef struct setting {
+    weft_cluster        *c;
+    weft_arena          *a;
+    weft_search_machines hw;
+    weft_search_model    m;
+    weft_compile_spec    s;
+    int                  n_layer, unit;
+} setting;
+
+static uint64_t draw(uint64_t *state, int n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (*state >> 33) % (uint64_t)n;
+}
+
+static void open_setting(setting *x, const char *model, const char *dtype, int64_t seq,
+                         const char *cluster)
+{
+    weft_search_limits l = weft_search_limits_of("weft");
+    *x                   = (setting){0};
+    x->s                 = weft_compile_spec_default(model, 1, seq);
+    x->s.dtype           = dtype;
+    assert_ok(weft_arena_create(&x->a));
+    assert_ok(weft_cluster_load(cluster, NULL, &x->c));
+    assert_ok(weft_planner_machines(x->c, x->a, &x->hw));
+    assert_ok(weft_planner_rows(&x->s, x->c, &l, x->a, &x->m));
+    for (int i = 0; i < x->m.shape.n_segment; i++)
+        x->n_layer += x->m.shape.segment[i].count;
+}
+
+static void close_setting(setting *x)
+{
+    weft_planner_rows_fini(&x->m);
+    weft_cluster_destroy(x->c);
+    weft_arena_destroy(x->a);
+}
+
+typedef struct chosen {
+    weft_cost_variant v;
+    weft_cost_point   p;
+    uint16_t          cut[64];
+} chosen;
+
+/* A plan that n devices can run. */
+static bool draw_plan(setting *x, uint64_t *r, int n, chosen *out)
+{
+    static const int tp[] = {1, 1, 2, 4, 8}, pp[] = {1, 1, 2, 2, 4, 8};
+    static const int micro[] = {1, 2, 4}, m[] = {1, 2, 4, 8};
+    chosen           c = {.v = {.tp = tp[draw(r, 5)], .cp = 1, .ep = 1}};
+    c.v.sp             = c.v.tp > 1 && draw(r, 2);
+    c.v.micro_batch    = x->unit * micro[draw(r, 3)];
+    c.v.recompute      = (weft_cost_recompute)draw(r, 3);
+    c.p.pp             = pp[draw(r, 6)];
+    c.p.chunks         = 1;
+    c.p.n_micro        = m[draw(r, 4)] * (c.p.pp > 1 ? 2 : 1);
+    c.p.zero           = (int)draw(r, 4);
+    c.p.schedule       = c.p.pp > 1 ? (weft_cost_schedule)draw(r, 3) : WEFT_COST_1F1B;
+    int places         = c.v.tp * c.v.cp * c.p.pp;
+    if (places > n || c.p.pp > x->n_layer) return false;
+    c.p.dp = n / places;
+    if (draw(r, 3) == 0) c.p.dp = (c.p.dp + 1) / 2;
+    if (c.p.dp == 1) c.p.zero = 0;
+    if (!x->m.allows(x->m.arg, &c.v, NULL, 0)) return false;
+    for (int i = 0; i < c.p.pp; i++)
+        c.cut[i] = (uint16_t)weft_cost_even_cut(x->n_layer, c.p.pp, i);
+    if (c.p.pp > 1 && draw(r, 2) && c.cut[0] > 1) { /* uneven */
+        c.cut[0]--;
+        c.cut[1]++;
+    }
+    *out = c;
+    return true;
+}
+
+static double score(setting *x, chosen *c, weft_cost_score *s)
+{
+    weft_cost_row    row[64];
+    weft_cost_table  t = x->m.shape;
+    weft_device_kind d[WEFT_COST_MAX_DEVICE];
+    weft_cost_fabric f[WEFT_COST_MAX_DEVICE];
+    d[0] = x->hw.kind[0].device;
+    f[0] = x->hw.kind[0].fabric;
+    x->m.fill(x->m.arg, &t.engine, &c->v, d, f, row);
+    t.n_variant = 1;
+    t.variant   = &c->v;
+    t.n_device  = 1;
+    t.device    = d;
+    t.fabric    = f;
+    t.row       = row;
+    c->p.cut    = c->cut;
+    weft_cost_score_point(&t, &c->p, s);
+    return s->step_s;
+}
+
+static double simulate(setting *x, const chosen *c, char *words, size_t n, double *mem)
+{
+    weft_compile_spec    s    = x->s;
+    int                  used = snprintf(words, n, "mesh=dp=%d", c->p.dp), layers[64];
+    weft_shorthand       h;
+    weft_plan           *p;
+    weft_compiled_world *w;
+    weft_sim_folded     *f;
+    if (c->v.cp > 1) used += snprintf(words + used, 16, ",cp=%d", c->v.cp);
+    if (c->v.tp > 1) used += snprintf(words + used, 16, ",tp=%d", c->v.tp);
+    used += snprintf(words + used, 64, " pp=%d zero=%d", c->p.pp, c->p.zero);
+    if (c->v.sp) snprintf(words + used, 16, " sp=1");
+    assert_ok(weft_shorthand_parse(words, &h));
+    s.micro_batch = c->v.micro_batch;
+    s.batch       = (int64_t)c->v.micro_batch * c->p.n_micro * c->p.dp;
+    s.recompute   = again[c->v.recompute];
+    s.lanes       = 1;
+    while (s.lanes < c->p.dp) s.lanes *= 2;
+    for (int i = 0; i < c->p.pp; i++) layers[i] = c->cut[i];
+    if (weft_compile_plan_layers(&s, &h, schedule[c->p.schedule], 1, layers, 0, &p) !=
+        WEFT_OK)
+        fail_msg("%s: %s", words, weft_error_text());
+    s.plan = p;
+    if (weft_compile_world(&s, false, &w) != WEFT_OK) {
+        print_message("%s: %s\n", words, weft_error_text());
+        weft_plan_destroy(p);
+        return 0;
+    }
+    if (weft_sim_fold(&w->world, x->c, &(weft_sim_options){.no_slices = true}, &f) !=
+        WEFT_OK)
+        fail_msg("%s: %s", words, weft_error_text());
+    double step = f->timeline->step_s;
+    *mem        = 0;
+    for (int r = 0; r < w->world.n; r++)
+        *mem = fmax(*mem, (double)(weft_program_bytes(w->like[r], WEFT_SLAB_STATE) +
+                                   weft_program_bytes(w->like[r], WEFT_SLAB_WORK)));
+    weft_sim_folded_destroy(f);
+    weft_compiled_world_destroy(w);
+    weft_plan_destroy(p);
+    return step;
+}
+
+static int    n_plan, n_off;
+static double worst, worst_mem, sum_off;
+
+static void compare(setting *x, chosen *c)
+{
+    weft_cost_score s;
+    char            words[256];
+    double          mem, want = simulate(x, c, words, sizeof words, &mem);
+    if (!(want > 0)) return;
+    double got = score(x, c, &s), off = got / want - 1, moff = s.mem_bytes / mem - 1;
+    n_plan++;
+    n_off += fabs(off) > 0.03;
+    worst     = fmax(worst, fabs(off));
+    worst_mem = fmax(worst_mem, fabs(moff));
+    sum_off += fabs(off);
+    if (getenv("WEFT_SHOW"))
+        print_message(
+            "%-28s %-32s %s again=%d micro=%d x %d cut0=%d: %.3f ms, simulated %.3f "
+            "(%+.1f %%) "
+            "comp %.2f comm %.2f bub %.2f dp %.2f opt %.2f mem %.2f/%.2f GB (%+.0f %%)\n",
+            x->s.model, words, schedule[c->p.schedule], c->v.recompute, c->v.micro_batch,
+            c->p.n_micro, c->cut[0], 1e3 * got, 1e3 * want, 100 * off, 1e3 * s.compute_s,
+            1e3 * s.comm_s, 1e3 * s.bubble_s, 1e3 * s.dp_s, 1e3 * s.optimizer_s,
+            s.mem_bytes / 1e9, mem / 1e9, 100 * moff);
+}
+
+static void steps_are_simulated(void **state)
+{
+    (void)state;
+#define AT "tests/fixtures/planner/"
+    static const struct {
+        const char *model, *dtype;
+        int64_t     seq;
+        const char *cluster;
+        int         n_device, n, unit;
+    } table[] = {
+        {AT "gpt2", "fp32", 512, "2 x (8 x a100-80g)", 16, 50, 2},
+        {AT "llama", "bf16", 2048, "2 x (8 x a100-80g)", 16, 50, 2},
+        {AT "llama", "bf16", 1024, "1 x (4 x v100-32g)", 4, 30, 1},
+        {AT "bert", "fp32", 512, "1 x (4 x v100-32g)", 4, 20, 8},
+        {AT "mixtral", "bf16", 2048, "2 x (8 x h100-80g)", 16, 30, 4},
+        {AT "t5", "fp32", 512, "2 x (8 x a100-80g)", 16, 20, 16},
+        {"resnet50", "fp32", 0, "2 x (8 x a100-80g)", 16, 20, 64},
+        {"mlp", "fp32", 0, "1 x (4 x v100-32g)", 4, 10, 4096},
+    };
+    uint64_t r = 11;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        setting x;
+        if (getenv("WEFT_ONLY") && atoi(getenv("WEFT_ONLY")) != (int)i) continue;
+        open_setting(&x, table[i].model, table[i].dtype, table[i].seq, table[i].cluster);
+        x.unit = table[i].unit;
+        for (int k = 0; k < table[i].n;) {
+            chosen c;
+            if (!draw_plan(&x, &r, table[i].n_device, &c)) continue;
+            compare(&x, &c);
+            k++;
+        }
+        close_setting(&x);
+    }
+    print_message(
+        "%d plans: %.2f %% off on average, %.2f %% at most, %d by more than 3 %%; memory "
+        "%.0f %%\n",
+        n_plan, 100 * sum_off / n_plan, 100 * worst, n_off, 100 * worst_mem);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_simulated),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
