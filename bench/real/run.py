@@ -120,7 +120,7 @@ def sum_up(said, again, took, best, plans, out):
     print(f'against the best step of each: mean error {100 * statistics.mean(eb):.1f} %', file=out)
     if again:
         rest = [p for p in done if p not in TRACED and p in again]
-        print(f'feedback ({len(done) - len(rest)} runs traced): the other {len(rest)} plans '
+        print(f'feedback ({len([p for p in TRACED if p in done])} runs traced): the other {len(rest)} plans '
               f'{100 * statistics.mean(errors(said, took, rest)):.1f} % before, '
               f'{100 * statistics.mean(errors(again, took, rest)):.1f} % after', file=out)
     for model in MODELS:
