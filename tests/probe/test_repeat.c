@@ -30,7 +30,7 @@ static bool quiet(void)
     volatile int64_t sum = 0;
     for (int k = 0; k < 60; k++) {
         double t0 = weft_clock_s();
-        for (int i = 0; i < 1000000; i++) sum += i;
+        for (sum = 0; sum < 500000;) sum = sum + 1;
         s[k] = weft_clock_s() - t0;
     }
     qsort(s, 60, sizeof *s, by_value);
