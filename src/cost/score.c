@@ -236,14 +236,16 @@ static double hiding(const weft_cost_engine *e, const weft_cost_point *p, const 
 static double program_replica_seconds(const weft_cost_table *t, const weft_cost_point *p,
                                       int device, const stage *x)
 {
-    const weft_cost_variant *v = &t->variant[p->variant];
-    const weft_cost_fabric  *f = &t->fabric[device];
-    weft_cost_group          g = {p->dp / v->ep, v->tp * v->cp * v->ep};
-    if (g.n < 2) return 0;
-    if (p->zero == 0)
-        return calls_seconds(f, g, WEFT_ALL_REDUCE, x->of.n_sum, x->of.sum_bytes);
+    const weft_cost_variant *v   = &t->variant[p->variant];
+    const weft_cost_fabric  *f   = &t->fabric[device];
+    weft_cost_group          g   = {p->dp / v->ep, v->tp * v->cp * v->ep};
+    weft_cost_group          all = {g.n * v->cp,
+                                    v->tp}; /* parts of a sequence are summed with replicas */
+    if (all.n < 2) return 0;
+    if (p->zero == 0 || g.n < 2)
+        return calls_seconds(f, all, WEFT_ALL_REDUCE, x->of.n_sum, x->of.sum_bytes);
     const weft_cost_sharing *z = &x->of.zero[p->zero > 2];
-    return calls_seconds(f, g, WEFT_REDUCE_SCATTER, z->n_sum, z->sum_bytes) +
+    return calls_seconds(f, all, WEFT_REDUCE_SCATTER, z->n_sum, z->sum_bytes) +
            calls_seconds(f, g, WEFT_ALL_GATHER, z->n_gather, z->gather_bytes) +
            calls_seconds(f, g, WEFT_ALL_REDUCE, z->n_scalar, 8 * z->n_scalar);
 }

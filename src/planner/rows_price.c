@@ -204,6 +204,14 @@ static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
         weft_cost_group_sent(z->p.group[i->group].n_rank, i->coll, n);
 }
 
+/* A gradient's sum over ranks that differ along an axis. */
+static bool is_sum_over(const pricer *z, const weft_instr *i, const char *axis)
+{
+    if (i->kind != WEFT_INSTR_COLLECTIVE || !(weft_instr_bytes(i) > 64)) return false;
+    int a = weft_mesh_find(&z->sharding->mesh[0], axis);
+    return a >= 0 && z->local->axes[i->group] >> a & 1;
+}
+
 static weft_status add_seconds(pricer *z)
 {
     const weft_segment     *s = z->seg;
@@ -217,7 +225,7 @@ static weft_status add_seconds(pricer *z)
         } else if (i < s->phase_end[1]) {
             r->bwd_s += t;
             if (s->node[i] >= 0 && z->weight[s->node[i]]) r->of.weight_s += t;
-        } else {
+        } else if (!is_sum_over(z, &s->instr[i], "cp")) { /* those are counted by n_sum */
             r->of.update_s += t;
             r->of.launch_s += s->instr[i].kind == WEFT_INSTR_COLLECTIVE ? t : d->launch_s;
         }
