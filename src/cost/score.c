@@ -183,6 +183,8 @@ static double grad_bytes(const weft_cost_table *t, const weft_cost_point *p,
 {
     const weft_cost_variant *v    = &t->variant[p->variant];
     double                   grad = t->engine.mem_weight - t->param_bytes;
+    if (t->programs) /* sums over micro-batches are whole on every rank, unless there is one */
+        return x->of.sum_bytes / (p->zero && p->n_micro == 1 ? (double)p->dp / v->ep : 1);
     if (p->zero < 2) return grad * (x->n_param + x->n_expert);
     return grad * (x->n_param / shards(p, v) + x->n_expert / expert_shards(p, v));
 }
@@ -197,8 +199,10 @@ static void add_memory(const weft_cost_table *t, const weft_cost_point *p, int d
     double                   weight = x->n_param * (p->zero > 2 ? w / n : w) +
                     x->n_expert * (p->zero > 2 ? w / ne : w) + grad_bytes(t, p, x);
     if (p->zero > 2) weight += 2 * w * x->max_param;
-    double state    = e->mem_state * (x->n_param / n + x->n_expert / ne);
-    double held     = in_flight(p, s);
+    double state = e->mem_state * (x->n_param / n + x->n_expert / ne);
+    double held  = in_flight(p, s);
+    if (t->programs && p->schedule == WEFT_COST_ZERO_BUBBLE)
+        held = fmin(p->n_micro, p->pp); /* until the weights' gradients are made */
     double whole    = x->gathered * (p->pp == 1 ? 1 : fmax(0, held - 2));
     double keep     = x->keep * held + x->ahead * whole;
     double late     = x->ahead * (x->gathered * held - whole);
