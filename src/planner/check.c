@@ -6,6 +6,10 @@
 #include "planner/planner_priv.h"
 #include "sim/fold.h"
 
+enum {
+    MANY = 32 /* ranks */
+};
+
 typedef struct weft_planner_replay {
     weft_compile_spec    spec;
     weft_plan           *plan;
@@ -69,6 +73,22 @@ static weft_status measure(const weft_planner_ask *q, weft_planner_answer *a, ch
     }
     x->end = x->mem_bytes <= x->mem_limit ? WEFT_PLANNER_FITS : WEFT_PLANNER_TOO_FULL;
     return name_largest(a, c->world->world.like[x->fullest], x);
+}
+
+/* The first rank of a large plan alone: what does not fit there fits nowhere. */
+static weft_status look_first(const weft_planner_ask *q, weft_planner_answer *a,
+                              checked *c, weft_planner_tried *x)
+{
+    weft_compiled           one = {0};
+    const weft_device_kind *d   = weft_cluster_device(c->view, 0);
+    WEFT_TRY(weft_compile_training(&c->spec, &one));
+    x->mem_bytes   = slabs(one.program) + weft_planner__engine_bytes(q, a, d);
+    x->mem_limit   = d->mem_bytes;
+    x->device      = weft_arena_strdup(a->arena, d->name);
+    weft_status st = name_largest(a, one.program, x);
+    if (st == WEFT_OK && x->mem_bytes > x->mem_limit) x->end = WEFT_PLANNER_TOO_FULL;
+    weft_compiled_fini(&one);
+    return st;
 }
 
 /* ---- time ---- */
@@ -140,6 +160,8 @@ static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checke
     WEFT_TRY(weft_planner__view(q->cluster, a->config.precision, c->device, c->n_rank,
                                 &c->view));
     c->spec.plan = c->plan;
+    if (c->n_rank > MANY) WEFT_TRY(look_first(q, a, c, x));
+    if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
     WEFT_TRY(weft_compile_world(&c->spec, false, &c->world));
     WEFT_TRY(measure(q, a, c, x));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;

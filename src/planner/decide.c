@@ -261,9 +261,10 @@ static weft_status take_word(const weft_planner_ask *q, weft_planner_answer *a)
 
 static weft_status decide(const weft_planner_ask *q, weft_planner_answer *a)
 {
-    trial       z = {.memory = 1, .n_best = q->n_best > 0 ? q->n_best : 5};
+    trial       z = {.memory = 1};
     weft_status st;
     WEFT_TRY(weft_planner__open(q, a));
+    z.n_best = a->problem.n_best;
     if (q->fast || !weft_planner__is_ours(q)) return take_word(q, a);
     st = search_and_check(q, a, &z);
     if (st == WEFT_OK && !z.best)

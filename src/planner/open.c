@@ -6,6 +6,8 @@
 #include "planner/rows.h"
 
 enum {
+    MANY            = 32,      /* devices */
+    FEW             = 3,       /* candidates to check on these */
     PROCESSOR_BYTES = 64 << 20 /* kernels' scratch, messages, the program itself: below 40
                                 * MiB in every run of the tests */
 };
@@ -144,6 +146,13 @@ static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
     return WEFT_OK;
 }
 
+/* Rows of programs take a program for each way to cut a layer: on many devices there are hundreds of ways.  There a
+ * transformer's rows are those of its sizes; what is chosen is checked by its programs all the same. */
+static bool is_large(const weft_planner_ask *q)
+{
+    return weft_cluster_usable(q->cluster) > MANY;
+}
+
 weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a)
 {
     weft_search_limits l  = weft_search_limits_of(engine_of(q));
@@ -166,7 +175,12 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
                                          .batch    = (int)q->spec.batch,
                                          .n_best   = q->n_best > 0 ? q->n_best : 5};
     WEFT_GO(set_pins(q, &a->problem.pins));
-    if (weft_planner__is_ours(q)) {
+    if (weft_planner__is_ours(q) && is_large(q) && describe(q, a, m) == WEFT_OK) {
+        WEFT_GO(
+            weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
+        know_ourselves(q, a);
+        if (q->n_best <= 0) a->problem.n_best = FEW;
+    } else if (weft_planner__is_ours(q)) {
         WEFT_GO(open_ours(q, a, &l));
     } else {
         WEFT_GO(describe(q, a, m));
