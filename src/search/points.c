@@ -134,6 +134,7 @@ static bool ask(weft_search__work *z, weft_cost_point *p, const uint16_t *cut,
     z->n_scored++;
     consider(z, p, s);
     z->least_full = fmin(z->least_full, s->mem_bytes / s->mem_limit);
+    z->fullest    = fmin(z->fullest, s->mem_bytes / s->mem_limit);
     if (s->mem_bytes > s->mem_limit) return false;
     relaxed(z, p, s, least_s);
     return true;

@@ -166,6 +166,11 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     for (int again = 0; again < 3; again++) {
         if (!(z->p->model.limits.recompute >> again & 1)) continue;
         if (pin >= 0 && again != pin && z->p->pins.recompute_layers < 1) continue;
+        if (one) {
+            double x =
+                weft_search__floor(s, micro, again) / (s->tp.x[g->tp] * s->cp.x[g->cp]);
+            if (weft_search__hopeless(z, bound(z, g, m, x / g->pp, x))) continue;
+        }
         int             v = weft_search__variant(s, g->tp, g->cp, ep, sp, micro, again);
         weft_cost_point p = {.variant = v,
                              .dp      = g->dp,
@@ -227,9 +232,13 @@ static void look_at(weft_search__work *z, const weft_search__group *g)
     for (int ep = 0; ep < s->ep.n; ep++)
         for (int sp = 0; sp < 2; sp++) {
             if (!may_split(z, g, ep, sp)) continue;
-            for (int i = 0; i < s->micro.n; i++)
-                if (share % s->micro.x[i] == 0 && (pin < 0 || s->micro.x[i] == pin))
-                    variant(z, g, ep, sp, i);
+            for (int i = 0; i < s->micro.n; i++) {
+                if (share % s->micro.x[i] || (pin >= 0 && s->micro.x[i] != pin)) continue;
+                z->fullest = INFINITY;
+                variant(z, g, ep, sp, i);
+                /* larger ones keep more */
+                if (isfinite(z->fullest) && z->fullest > 2 && !z->p->exhaustive) break;
+            }
         }
 }
 

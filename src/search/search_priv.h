@@ -32,11 +32,13 @@ typedef struct weft_search__space {
     weft_cost_table            t;
     weft_cost_variant         *variant;
     weft_cost_row             *row;
+    weft_cost_row             *spare;  /* of all classes, to ask with */
     bool                      *filled; /* by variant */
     double          *whole_s; /* all layers of a micro-batch, [device][variant] */
     weft_device_kind device[WEFT_COST_MAX_DEVICE];
     weft_cost_fabric fabric[WEFT_COST_MAX_DEVICE];
     double ideal_s[WEFT_COST_MAX_DEVICE]; /* a unit of the batch on one device, at best */
+    double floor_s[MAX_LIST][3]; /* a micro-batch on one device, at best; 0: not asked */
 } weft_search__space;
 
 /* Lists, tables, bounds; WEFT_ERR_ARG: a pin that cannot be. */
@@ -46,6 +48,9 @@ weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
 /* The number of a variant; its rows are filled. */
 int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
                          int again);
+/* What all layers of a micro-batch take one device at least, when run again so, of one kind of devices: its rows
+ * uncut, and nothing waited for. */
+double weft_search__floor(weft_search__space *s, int micro, int again);
 /* The kinds of pp stages of S devices; 0: there are too few.  Gives the stages that can be had when pp is 0. */
 int weft_search__stages(const weft_search__space *s, const weft_search__order *o, int tp,
                         int S, int pp, uint8_t *kinds);
@@ -101,6 +106,7 @@ typedef struct weft_search__work {
     double sum_s;         /* of it: all layers of a micro-batch, at least */
     double param_s;       /* of it with zero at hand: all about parameters, at least */
     double least_full; /* memory over its limit, the least of the points asked for last */
+    double fullest;    /* the least of all points of the variant at hand */
     bool   by_time;    /* cut[] is of the variant at hand, and better than an even one */
 } weft_search__work;
 

@@ -199,25 +199,42 @@ int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, 
     return i;
 }
 
+/* Cutting makes products smaller and adds traffic: no way to cut a layer needs fewer device-seconds. */
+static double uncut(const weft_search__space *s, int d, int micro_batch, int again,
+                    weft_cost_row *row)
+{
+    weft_cost_engine  e    = s->t.engine;
+    weft_cost_variant v    = plain();
+    double            best = INFINITY;
+    e.host_op_s = e.host_coll_s = e.host_moe_s = 0;
+    e.tp_exposed = e.cp_exposed = e.ep_exposed = 0;
+    v.micro_batch                              = micro_batch;
+    v.recompute                                = (weft_cost_recompute)again;
+    for (int i = 0; i < s->ep.n; i++) {
+        v.ep = s->ep.x[i];
+        s->p->model.fill(s->p->model.arg, &e, &v, &s->device[d], &s->fabric[d], row);
+        best = fmin(best, whole(&s->t, row));
+    }
+    return best;
+}
+
+double weft_search__floor(weft_search__space *s, int micro, int again)
+{
+    double *x = &s->floor_s[micro][again];
+    if (*x <= 0) *x = uncut(s, 0, s->micro.x[micro], again, s->spare);
+    return *x;
+}
+
 /* A unit of the batch on one device when nothing is cut, nothing is waited for and the host costs nothing, in the
  * largest micro-batch: cutting makes products smaller and adds traffic, so that no plan needs fewer
  * device-seconds. */
 static weft_status find_ideal(weft_search__space *s, weft_arena *a)
 {
-    weft_cost_engine  e   = s->t.engine;
-    weft_cost_variant v   = plain();
-    weft_cost_row    *row = WEFT_ARENA_ARRAY(a, weft_cost_row, s->t.n_class);
+    int largest = s->micro.x[s->micro.n - 1];
+    s->spare    = WEFT_ARENA_ARRAY(a, weft_cost_row, s->t.n_class);
     WEFT_TRY(weft_arena_status(a));
-    e.host_op_s = e.host_coll_s = e.host_moe_s = 0;
-    e.tp_exposed = e.cp_exposed = e.ep_exposed = 0;
-    v.micro_batch                              = s->micro.x[s->micro.n - 1];
     for (int d = 0; d < s->t.n_device; d++) {
-        s->ideal_s[d] = INFINITY;
-        for (int i = 0; i < s->ep.n; i++) {
-            v.ep = s->ep.x[i];
-            s->p->model.fill(s->p->model.arg, &e, &v, &s->device[d], &s->fabric[d], row);
-            s->ideal_s[d] = fmin(s->ideal_s[d], whole(&s->t, row) / v.micro_batch);
-        }
+        s->ideal_s[d] = uncut(s, d, largest, WEFT_RECOMPUTE_NONE, s->spare) / largest;
         if (!isfinite(s->ideal_s[d]) || !(s->ideal_s[d] > 0))
             return WEFT_FAIL(WEFT_ERR_ARG, "%s has no peak for the precision asked for",
                              s->device[d].name);

@@ -27,7 +27,8 @@ typedef struct search {
     bool               bounded;
     bool               quick; /* few steps rather than the fewest bytes */
     weft_measure       most;  /* dearer ways are of no interest */
-    int                n;
+    weft_arena        *tmp;
+    int                n, cap;
     state             *s;
     weft_layout        goal;   /* `to` in normal form */
     int                widest; /* dimension */
@@ -126,23 +127,29 @@ static bool too_dear(const weft_measure *a, const weft_measure *most)
 
 /* ---- the search ---- */
 
+static int find_state(const search *x, const weft_layout *l)
+{
+    for (int i = 0; i < x->n; i++)
+        if (weft_layout_equal(&x->s[i].l, l)) return i;
+    return x->n;
+}
+
 static weft_status try_step(search *x, int at, weft_step_kind kind, uint32_t axes,
                             weft_layout after, weft_unreduced reduce)
 {
-    state            *from = &x->s[at];
-    weft_measure      cost = from->cost;
-    weft_reshard_step step = {.kind = kind, .before = from->l, .reduce = reduce};
+    weft_measure      cost = x->s[at].cost;
+    weft_reshard_step step = {.kind = kind, .before = x->s[at].l, .reduce = reduce};
     step.after             = weft_shard__normal(&after, x->m, &x->t.shape);
+    int to                 = find_state(x, &step.after);
+    if (to < x->n && x->s[to].done) return WEFT_OK;
+    if (to == MAX_STATE) return WEFT_OK;
     if (weft_layout_verify(&step.after, x->m, &x->t.shape) != WEFT_OK) return WEFT_OK;
     WEFT_TRY(price(x, &step, axes, &cost));
     if (x->bounded && too_dear(&cost, &x->most)) return WEFT_OK;
-    for (int i = 0; i < x->n; i++)
-        if (weft_layout_equal(&x->s[i].l, &step.after)) {
-            if (!x->s[i].done && weft_measure_compare(&cost, &x->s[i].cost) < 0)
-                x->s[i] = (state){step.after, cost, at, step, false};
-            return WEFT_OK;
-        }
-    if (x->n < MAX_STATE) x->s[x->n++] = (state){step.after, cost, at, step, false};
+    if (to < x->n && weft_measure_compare(&cost, &x->s[to].cost) >= 0) return WEFT_OK;
+    if (to == x->n)
+        WEFT_TRY(weft_arena_grow(x->tmp, (void **)&x->s, &x->cap, ++x->n, sizeof *x->s));
+    x->s[to] = (state){step.after, cost, at, step, false};
     return WEFT_OK;
 }
 
@@ -313,8 +320,10 @@ static weft_status plan_search(search *x, weft_arena *arena, weft_reshard *out,
     int         goal = -1;
     weft_status st   = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
-    x->s = WEFT_ARENA_ARRAY(tmp, state, MAX_STATE);
-    WEFT_GO(weft_arena_status(tmp));
+    x->tmp = tmp;
+    x->s   = NULL;
+    x->cap = 0;
+    WEFT_GO(weft_arena_grow(tmp, (void **)&x->s, &x->cap, 1, sizeof *x->s));
     x->goal      = weft_shard__normal(x->to, x->m, &x->t.shape);
     x->goal.mesh = x->from->mesh;
     WEFT_GO(run_search(x, &goal));
