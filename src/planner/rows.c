@@ -126,6 +126,10 @@ static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_var
 
 /* ---- what may be cut ---- */
 
+enum {
+    SHORT = 256 /* positions: sequences are not cut into less */
+};
+
 /* A part of a cut is at most a thirty-second more than another. */
 static bool is_even(int64_t n, int parts)
 {
@@ -143,12 +147,16 @@ static weft_status check_marks(const weft_cost_variant *v, const weft_graph *g,
         bool    cp = !strcmp(m->axis[s->axis].name, "cp");
         if (s->period > 0) n = s->period;
         n = (n + s->unit - 1) / s->unit;
-        if (cp ? n % (2 * parts) == 0 : is_even(n, (int)parts)) continue;
+        if (cp ? n % (2 * parts) == 0 && n / parts >= SHORT : is_even(n, (int)parts))
+            continue;
         return WEFT_FAIL(WEFT_ERR_ARG, "%s=%d does not divide dimension %d of %s (%lld)",
                          m->axis[s->axis].name, (int)parts, s->dim, x->name,
                          (long long)n);
     }
     if (v->sp && v->tp < 2) return WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs tp");
+    if (v->cp > 1 && v->ep > 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "cp=%d with ep=%d: both cut sequences", v->cp,
+                         v->ep);
     return WEFT_OK;
 }
 
@@ -336,8 +344,10 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
     int               n_device = weft_cluster_usable(c);
     int               limit    = n_device < 64 ? n_device : 64;
     out->name                  = weft_arena_strdup(a, m->name);
-    if (m->kind == WEFT_MODEL_IMAGES || m->kind == WEFT_MODEL_VECTORS)
-        out->unit = "samples";
+    if (m->kind != WEFT_MODEL_LM && m->kind != WEFT_MODEL_ENCDEC) {
+        out->unit      = "samples";
+        out->max_micro = 1024;
+    }
     out->shape.tied = is_tied(x);
     out->max_tp     = most(x, offsetof(weft_cost_variant, tp), limit);
     if (l->cp) out->max_cp = most(x, offsetof(weft_cost_variant, cp), limit);
