@@ -113,7 +113,8 @@ static weft_status make_ranks(job *j, options *o)
         return WEFT_FAIL(WEFT_ERR_ARG, "the plan has %d ranks, more than %d",
                          weft_plan_world(j->plan), MAX_RANK);
     s->plan = j->plan;
-    WEFT_TRY(weft_compile_world(s, o->each, &j->ranks));
+    WEFT_TRY(
+        weft_compile_world(s, o->each ? WEFT_RANKS_EACH : WEFT_RANKS_FOLDED, &j->ranks));
     j->world = j->ranks->world;
     return WEFT_OK;
 }

@@ -139,7 +139,8 @@ static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s,
 /* ---- the call ---- */
 
 /* Axes whose places are all alike are left at their first; the longest other one is searched for runs. */
-static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
+static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s,
+                             bool ends)
 {
     const weft_plan *p    = w->plan;
     unsigned         same = 0;
@@ -156,15 +157,17 @@ static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
     for (int r = 0; r < w->world.n; r++) {
         int t = r;
         for (int k = 0; k < p->n_axis; k++)
-            if (same >> k & 1) t = moved(p, k, t, -place_along(p, k, t));
-        if (t == r && cut >= 0 && !place_along(p, cut, r))
+            if (same >> k & 1 || (ends && place_along(p, k, t) < p->axis[k].size - 1))
+                t = moved(p, k, t, -place_along(p, k, t));
+        if (!ends && t == r && cut >= 0 && !place_along(p, cut, r))
             WEFT_TRY(find_runs(w, s, r, stride_of(p, cut), 0, p->axis[cut].size - 1));
         if (t != r) w->from[r] = w->from[t];
     }
     return WEFT_OK;
 }
 
-static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s, bool each)
+static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s,
+                        weft_compile_ranks which)
 {
     int n      = weft_plan_world(w->plan);
     w->made    = WEFT_ARENA_ARRAY(w->arena, weft_compiled, n);
@@ -177,7 +180,7 @@ static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s, bool
     WEFT_TRY(weft_compile_graph(s, &w->base));
     WEFT_TRY(weft_plan_check_marks(w->plan, w->base.graph));
     for (int r = 0; r < n; r++) w->from[r] = r;
-    if (!each) WEFT_TRY(find_from(w, s));
+    if (which != WEFT_RANKS_EACH) WEFT_TRY(find_from(w, s, which == WEFT_RANKS_ENDS));
     for (int r = 0; r < n; r++) {
         WEFT_TRY(make(w, s, w->from[r]));
         w->like[r] = w->made[w->from[r]].program;
@@ -186,7 +189,7 @@ static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s, bool
     return WEFT_OK;
 }
 
-weft_status weft_compile_world(const weft_compile_spec *s, bool each,
+weft_status weft_compile_world(const weft_compile_spec *s, weft_compile_ranks which,
                                weft_compiled_world **out)
 {
     weft_arena *a = NULL;
@@ -199,7 +202,7 @@ weft_status weft_compile_world(const weft_compile_spec *s, bool each,
     }
     w->arena       = a;
     w->plan        = s->plan;
-    weft_status st = fill(w, s, each);
+    weft_status st = fill(w, s, which);
     if (st == WEFT_OK)
         *out = w;
     else

@@ -2,7 +2,7 @@
  * peers moved along the axis, wherever both ends of a run of places do the same.
  *
  *     weft_compiled_world *w;
- *     WEFT_TRY(weft_compile_world(&spec, false, &w));   spec.plan says how many ranks there are
+ *     WEFT_TRY(weft_compile_world(&spec, WEFT_RANKS_FOLDED, &w));   spec.plan says how many ranks there are
  *     w->world.like[r]                                  what rank r does
  *     weft_compiled_world_destroy(w);
  *
@@ -26,8 +26,15 @@ typedef struct weft_compiled_world {
     struct weft_local  **local; /* [place]: what it does on all stages, or NULL */
 } weft_compiled_world;
 
-/* With `each` every rank's own program is made.  WEFT_ERR_ARG: no plan, or what weft_compile_training says. */
-weft_status weft_compile_world(const weft_compile_spec *s, bool each,
+typedef enum weft_compile_ranks {
+    WEFT_RANKS_FOLDED, /* those that are unlike others */
+    WEFT_RANKS_EACH,   /* every rank's own program */
+    WEFT_RANKS_ENDS, /* the first and the last along an axis; all between are taken for the first, whose parts are
+                          the largest: quick where replicas own unlike parts of the states */
+} weft_compile_ranks;
+
+/* WEFT_ERR_ARG: no plan, or what weft_compile_training says. */
+weft_status weft_compile_world(const weft_compile_spec *s, weft_compile_ranks which,
                                weft_compiled_world **out);
 void        weft_compiled_world_destroy(weft_compiled_world *w); /* accepts NULL */
 

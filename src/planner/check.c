@@ -127,6 +127,7 @@ static weft_status simulate(checked *c, weft_planner_tried *x)
     const weft_timeline *t = c->fold->timeline;
     x->step_s              = t->step_s;
     x->n_class             = c->fold->n_class;
+    x->n_made              = c->world->n_made;
     for (int k = 0; k < c->fold->n_class; k++) {
         weft_plan_time one;
         add_up(t, k, &one);
@@ -162,7 +163,8 @@ static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checke
     c->spec.plan = c->plan;
     if (c->n_rank > MANY) WEFT_TRY(look_first(q, a, c, x));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
-    WEFT_TRY(weft_compile_world(&c->spec, false, &c->world));
+    WEFT_TRY(weft_compile_world(
+        &c->spec, c->n_rank > MANY ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED, &c->world));
     WEFT_TRY(measure(q, a, c, x));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
     WEFT_TRY(simulate(c, x));

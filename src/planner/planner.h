@@ -59,8 +59,9 @@ typedef struct weft_planner_tried {
     const char        *largest;   /* what takes most of it, and how much */
     int64_t            largest_bytes;
     int                n_class; /* ranks that differ */
-    int                number;  /* in the order tried */
-    const char        *why;     /* it lost; of the winner "" */
+    int n_made; /* programs that were made for them: of many ranks, of ends of axes */
+    int number; /* in the order tried */
+    const char *why; /* it lost; of the winner "" */
 } weft_planner_tried;
 
 typedef struct weft_planner_answer {

@@ -29,11 +29,12 @@ static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
     put_seconds(t, "update", x->time.update_s);
     put_seconds(t, "waiting for sums and gathers", x->time.comm_s);
     put_seconds(t, "idle, waiting for others", x->time.idle_s);
-    weft_text_add(t,
-                  "memory %.4g of %.4g GB on the fullest device (rank %d), exactly; the "
-                  "largest part %s, %.3g GB\n",
-                  1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
-                  x->largest, 1e-9 * (double)x->largest_bytes);
+    weft_text_add(
+        t,
+        "memory %.4g of %.4g GB on the fullest device (rank %d), exactly, by %d "
+        "programs; the largest part %s, %.3g GB\n",
+        1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest, x->n_made,
+        x->largest, 1e-9 * (double)x->largest_bytes);
     weft_text_add(t,
                   "by rows %.4g s; no plan of this space is below %.4g s by rows; %lld "
                   "points worked out, %d checked\n",

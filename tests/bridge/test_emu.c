@@ -140,7 +140,7 @@ static weft_compiled_world *make_world(const plan_case *x, weft_plan **p)
     if (weft_compile_plan(&s, &h, x->schedule, x->chunks, 0, p) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
     s.plan = *p;
-    if (weft_compile_world(&s, true, &w) != WEFT_OK)
+    if (weft_compile_world(&s, WEFT_RANKS_EACH, &w) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
     return w;
 }

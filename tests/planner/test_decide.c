@@ -40,7 +40,7 @@ static int64_t need_of(const weft_planner_ask *q, const weft_plan *p)
     s.lanes                   = p->of.lanes;
     s.recompute               = p->recompute;
     s.plan                    = p;
-    assert_ok(weft_compile_world(&s, true, &w));
+    assert_ok(weft_compile_world(&s, WEFT_RANKS_EACH, &w));
     for (int r = 0; r < w->world.n; r++) {
         int64_t n = 0;
         for (int k = 0; k < w->like[r]->n_slab; k++) n += w->like[r]->slab[k].bytes;

@@ -128,7 +128,7 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
         WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     s.plan = p;
-    if (weft_compile_world(&s, false, &w) != WEFT_OK) {
+    if (weft_compile_world(&s, WEFT_RANKS_FOLDED, &w) != WEFT_OK) {
         print_message("%s: %s\n", words, weft_error_text());
         weft_plan_destroy(p);
         return 0;

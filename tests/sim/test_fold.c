@@ -91,8 +91,9 @@ static void fold_one(const plan_case *x)
     weft_timeline       *folded, *whole;
     weft_plan           *p = open_plan(x, &s);
     assert_ok(weft_cluster_load(x->cluster, NULL, &c));
-    if (weft_compile_world(&s, false, &few) != WEFT_OK) fail_msg("%s", weft_error_text());
-    assert_ok(weft_compile_world(&s, true, &all));
+    if (weft_compile_world(&s, WEFT_RANKS_FOLDED, &few) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    assert_ok(weft_compile_world(&s, WEFT_RANKS_EACH, &all));
     if (weft_sim_fold(&few->world, c, NULL, &f) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
     assert_ok(weft_sim_folded_expand(f, &few->world, &folded));
@@ -154,7 +155,7 @@ static void many_ranks(void **state)
         clock_t    start = clock(); /* of the processor: others may use it, too */
         weft_plan *p     = open_plan(&table[i], &s);
         assert_ok(weft_cluster_load(table[i].cluster, NULL, &c));
-        assert_ok(weft_compile_world(&s, false, &w));
+        assert_ok(weft_compile_world(&s, WEFT_RANKS_FOLDED, &w));
         assert_int_equal(w->world.n, 1024);
         if (weft_sim_fold(&w->world, c, NULL, &f) != WEFT_OK)
             fail_msg("%s: %s", table[i].words, weft_error_text());
