@@ -37,10 +37,15 @@ static const char *named(pipe *k, const char *what, int piece)
 
 /* ---- messages of a micro-batch ---- */
 
-static bool is_sent_by(const pipe *k, weft_vid v, int r, int piece)
+/* To whom the piece of this rank that makes v sends it: the next from r on; pp: to nobody more. */
+static int next_to(const pipe *k, weft_vid v, int r, int piece)
 {
-    return weft_partition__sends(k, v, r) &&
-           weft_partition__piece(k, k->g->value[v].node) == piece;
+    int node = k->g->value[v].node;
+    if (node < 0 || !weft_partition__is_at(&k->place, node, k->me) ||
+        weft_partition__piece(k, node) != piece)
+        return k->pp;
+    while (r < k->pp && !weft_partition__sends(k, v, r)) r++;
+    return r;
 }
 
 static weft_status put_message(pipe *k, int actor, weft_vid v, int rank, bool send)
@@ -103,13 +108,14 @@ static weft_status add_sends(pipe *k, int piece)
 {
     int n = 0, *actor = &k->actor.send[piece];
     for (weft_vid v = 0; v < k->g->n_value; v++)
-        for (int r = 0; r < k->pp; r++) n += is_sent_by(k, v, r, piece);
+        for (int r = next_to(k, v, 0, piece); r < k->pp; r = next_to(k, v, r + 1, piece))
+            n++;
     if (!n) return WEFT_OK;
     WEFT_TRY(weft_partition__add_actor(k, named(k, "send", piece), WEFT_STREAM_COMM, n,
                                        actor));
     for (weft_vid v = 0; v < k->g->n_value; v++)
-        for (int r = 0; r < k->pp; r++)
-            if (is_sent_by(k, v, r, piece)) WEFT_TRY(put_message(k, *actor, v, r, true));
+        for (int r = next_to(k, v, 0, piece); r < k->pp; r = next_to(k, v, r + 1, piece))
+            WEFT_TRY(put_message(k, *actor, v, r, true));
     return add_edges(k, *actor, piece);
 }
 

@@ -8,6 +8,7 @@
 enum {
     MANY            = 32,      /* devices */
     FEW             = 3,       /* candidates to check on these */
+    THOUSANDS       = 2048,    /* devices on which the first that fits is taken */
     PROCESSOR_BYTES = 64 << 20 /* kernels' scratch, messages, the program itself: below 40
                                 * MiB in every run of the tests */
 };
@@ -179,7 +180,8 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
         WEFT_GO(
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
         know_ourselves(q, a);
-        if (q->n_best <= 0) a->problem.n_best = FEW;
+        if (q->n_best <= 0)
+            a->problem.n_best = weft_cluster_usable(q->cluster) > THOUSANDS ? 1 : FEW;
     } else if (weft_planner__is_ours(q)) {
         WEFT_GO(open_ours(q, a, &l));
     } else {
