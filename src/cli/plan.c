@@ -23,7 +23,7 @@ const weft_cli_command weft_cli_plan = {
         "micro_batch\n"
         "chunks recompute recompute_layers schedule stages (7-7-6); a pin is kept or "
         "refused;\n"
-        "layers may be pinned too: \"layers 0..3 on stage 1\", \"layers 0..3 on node "
+        "layers may be pinned too: \"layers 0..3 on stage 0\", \"layers 0..3 on node "
         "2\".\n"
         "The best of the search are partitioned, checked for the exact memory of every "
         "rank and\n"
@@ -134,6 +134,14 @@ static weft_status say(const words *w, job *j, weft_text *out, weft_text *file,
     return weft_planner_print(&j->ask, j->answer, w->explain, out);
 }
 
+static bool is_precision(const char *s)
+{
+    static const char *const known[] = {"fp32", "fp16", "bf16", "fp8", "fp4"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(s, known[i])) return true;
+    return false;
+}
+
 static int check_words(const weft_cli_command *cmd, const words *w)
 {
     weft_engine e;
@@ -144,6 +152,9 @@ static int check_words(const weft_cli_command *cmd, const words *w)
     if (w->batch > 100000000 || w->seq > 100000000)
         return weft_cli_usage(cmd, "--batch, --seq: at most 100000000");
     if (w->best > 100) return weft_cli_usage(cmd, "--best: at most 100");
+    if (w->precision && !is_precision(w->precision))
+        return weft_cli_usage(
+            cmd, "--precision: '%.40s' is none of: fp32 fp16 bf16 fp8 fp4", w->precision);
     if (w->emit && !weft_engine_find(w->emit, &e))
         return weft_cli_usage(
             cmd, "--emit: '%s' is none of: megatron deepspeed torchtitan paddle",

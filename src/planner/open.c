@@ -117,6 +117,23 @@ static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
     return find_nodes(q->cluster, p);
 }
 
+static weft_status known_engine(const weft_planner_ask *q, const weft_planner_answer *a)
+{
+    weft_engine e;
+    if (weft_planner__is_ours(q) || weft_engine_find(engine_of(q), &e) ||
+        weft_cost_kind_of(a->constants, WEFT_COST_ENGINE, engine_of(q)))
+        return WEFT_OK;
+    weft_text t = {0};
+    for (int i = 1; i < weft_cost_n_kind(a->constants, WEFT_COST_ENGINE); i++)
+        weft_text_add(&t, ", %s", weft_cost_kind_name(a->constants, WEFT_COST_ENGINE, i));
+    weft_status st =
+        WEFT_FAIL(WEFT_ERR_ARG,
+                  "engine '%.40s' is none of: weft, megatron, deepspeed, torchtitan%s",
+                  engine_of(q), t.s ? t.s : "");
+    weft_text_fini(&t);
+    return st;
+}
+
 /* Sizes of a transformer; other engines know no other models. */
 static weft_status describe(const weft_planner_ask *q, weft_planner_answer *a,
                             const weft_model *m)
@@ -162,6 +179,7 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
     weft_status        st = WEFT_OK;
     weft_engine_open(c);
     WEFT_TRY(weft_cost_constants_create(&a->constants));
+    WEFT_TRY(known_engine(q, a));
     WEFT_TRY(weft_search_machines_of(q->cluster, a->constants, a->arena, &a->machines));
     weft_compile_spec one = q->spec;
     one.batch = one.micro_batch = 1;
@@ -177,6 +195,8 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
                                          .n_best   = q->n_best > 0 ? q->n_best : 5};
     WEFT_GO(set_pins(q, &a->problem.pins));
     if (weft_planner__is_ours(q) && is_large(q) && describe(q, a, m) == WEFT_OK) {
+        l.ep = q->pins.ep >
+               1; /* their experts' tokens go by all-to-all, ours are gathered */
         WEFT_GO(
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
         know_ourselves(q, a);

@@ -305,6 +305,20 @@ static bool is_tied(rows *x)
     return f && !f->failed && x->tied;
 }
 
+/* Uncut, a layer has its price on every kind of device, or there is nothing to plan with. */
+static weft_status check_kinds(rows *x)
+{
+    weft_cost_variant v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
+    for (int k = 0; k < x->n_kind; k++) {
+        const weft_planner__filled *f = ask(x, &v, k);
+        char                        why[256];
+        if (f && !f->failed) continue;
+        snprintf(why, sizeof why, "%s", weft_error_text());
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s", why);
+    }
+    return WEFT_OK;
+}
+
 static int most(rows *x, size_t at, int limit)
 {
     weft_cost_variant v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
@@ -336,6 +350,7 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
     weft_status st = find_kinds(x);
     if (st == WEFT_OK) st = find_layers(x, &out->shape);
     if (st == WEFT_OK) describe_engine(x, &out->shape);
+    if (st == WEFT_OK) st = check_kinds(x);
     if (st != WEFT_OK) {
         weft_planner_rows_fini(out);
         return st;
