@@ -152,8 +152,8 @@ def feedback(b, where, plans):
     fixed = dict(where)
     for i, p in enumerate(TRACED):
         m = b.machine(p)
-        if p not in plans or m not in where:
-            continue
+        if p not in plans or m not in where or m[0] * m[1] > os.cpu_count():
+            continue  # ranks that share cores: nothing is learned
         b.run(p, 4, f'{b.dir}/trace-{i}.json')
         path = f'{b.dir}/better-{m[0]}x{m[1]}.yaml'
         say = call([b.weft, 'cluster', 'calibrate', '--from', f'{b.dir}/trace-{i}.json', '--cluster', fixed[m], '-o', path],

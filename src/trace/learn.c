@@ -1,8 +1,8 @@
 /* Timings as a trace shows them.
  *
  * A kind of work (or a collective of so many ranks) that took r times what was predicted, over all that ran of it, takes
- * r times as long at every size; the sizes that ran are then added as they were.  Where ranks shared cores, an
- * instruction's mean counts, less what sharing costs; collectives then tell waiting from work no more, and are left. */
+ * r times as long at every size; the sizes that ran are then added as they were.  Where ranks shared cores, waiting cannot
+ * be told from work, and nothing is learned. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +22,11 @@ typedef struct learner {
     const weft_trace   *m;
     const weft_cluster *c;
     int                 device, link; /* kinds; link -1: none */
-    double              crowd;        /* how much longer work took */
     int                 n;
     sample             *sample;
 } learner;
 
-/* Of all ranks at work at once. */
+/* How much longer work takes with all ranks at it. */
 static double crowd_of(const weft_cluster *c, int n_rank)
 {
     for (int i = 0; i < c->n_node; i++)
@@ -36,11 +35,6 @@ static double crowd_of(const weft_cluster *c, int n_rank)
                 .crowd[n_rank <= c->node[i].n_crowd ? n_rank - 1
                                                     : c->node[i].n_crowd - 1];
     return 1;
-}
-
-static bool crowded(const learner *l)
-{
-    return l->crowd > 1.2;
 }
 
 /* False: not to be learned from. */
@@ -55,7 +49,7 @@ static bool make_sample(const learner *l, const weft_trace_event *e, sample *out
         return true;
     }
     bool message = !strcmp(e->kind, "send");
-    if (l->link < 0 || crowded(l) || (!message && e->ranks < 2)) return false;
+    if (l->link < 0 || (!message && e->ranks < 2)) return false;
     out->t.device  = -1;
     out->t.link    = l->link;
     out->t.work    = e->kind;
@@ -94,18 +88,15 @@ static bool said_of(const weft_cluster *c, const sample *x, double *out)
     return weft_cost_timed_link(c, x->t.link, x->t.work, x->t.n, x->t.size[0], out);
 }
 
-/* One sample for each size: the median, or the mean without what sharing costs. */
+/* One sample for each size: the median. */
 static void gather(learner *l)
 {
     int n = 0;
     qsort(l->sample, (size_t)l->n, sizeof(sample), by_time);
     for (int i = 0, end; i < l->n; i = end) {
-        double sum = 0;
-        for (end = i; end < l->n && !by_size(&l->sample[i], &l->sample[end]); end++)
-            sum += l->sample[end].t.s;
+        for (end = i; end < l->n && !by_size(&l->sample[i], &l->sample[end]);) end++;
         sample x = l->sample[i + (end - i) / 2];
         x.n      = end - i;
-        if (crowded(l)) x.t.s = sum / x.n / l->crowd;
         if (!said_of(l->c, &x, &x.said)) x.said = x.t.s;
         l->sample[n++] = x;
     }
@@ -157,11 +148,17 @@ static weft_status correct(const learner *l, weft_arena *a, weft_timing **out, i
 weft_status weft_trace__learn(const weft_trace *m, const weft_cluster *c,
                               weft_cluster **out, weft_trace_fitted *fit)
 {
-    learner      l    = {.m = m, .c = c, .link = -1, .crowd = crowd_of(c, m->n_rank)};
+    learner      l    = {.m = m, .c = c, .link = -1};
     weft_arena  *a    = NULL;
     weft_timing *list = NULL;
     int          n    = 0;
     weft_status  st;
+    if (crowd_of(c, m->n_rank) > 1.2)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: its %d ranks shared cores, where waiting cannot be told from "
+            "work: trace at most a rank a core",
+            m->file, m->n_rank);
     WEFT_GO(weft_arena_create(&a));
     const weft_link_kind *k = m->n_rank > 1 ? weft_cluster_link(c, 0, 1) : NULL;
     l.device                = (int)(weft_cluster_device(c, 0) - c->device);
