@@ -303,19 +303,6 @@ static weft_status all_said(const weft_config *c)
     return WEFT_OK;
 }
 
-static weft_status known_engine(const weft_cost_constants *k, const char *name)
-{
-    weft_text t = {0};
-    if (weft_cost_kind_of(k, WEFT_COST_ENGINE, name)) return WEFT_OK;
-    for (int i = 1; i < weft_cost_n_kind(k, WEFT_COST_ENGINE); i++)
-        weft_text_add(&t, "%s%s", i > 1 ? ", " : "",
-                      weft_cost_kind_name(k, WEFT_COST_ENGINE, i));
-    weft_status st =
-        WEFT_FAIL(WEFT_ERR_ARG, "--engine: '%.40s' is none of: %s", name, t.s ? t.s : "");
-    weft_text_fini(&t);
-    return st;
-}
-
 static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
 {
     weft_cluster *k       = NULL;
@@ -343,7 +330,7 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
                           "of the cluster",
                           j->c.dp, j->c.tp, j->c.pp, j->c.cp, weft_cluster_count(k)));
     WEFT_GO(weft_cost_constants_create(&j->k));
-    if (w->framework) WEFT_GO(known_engine(j->k, w->framework));
+    if (w->framework) WEFT_GO(weft_cost_know_engine(j->k, w->framework));
     WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
     find_changes(j);
     if (w->json)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/suggest.h"
+#include "base/text.h"
 
 #define TERM(name, value, low, high, unit, about) {#name, value, low, high, unit, about},
 static const weft_cost_term device_term[] = {
@@ -262,6 +263,19 @@ int weft_cost_kind_of(const weft_cost_constants *c, weft_cost_family f, const ch
     for (int i = 1; name && i < c->n[f]; i++)
         if (contains(name, c->kind[f][i].pattern)) return i;
     return 0;
+}
+
+weft_status weft_cost_know_engine(const weft_cost_constants *c, const char *name)
+{
+    weft_text t = {0};
+    if (weft_cost_kind_of(c, WEFT_COST_ENGINE, name)) return WEFT_OK;
+    for (int i = 1; i < c->n[WEFT_COST_ENGINE]; i++)
+        weft_text_add(&t, "%s%s", i > 1 ? ", " : "",
+                      weft_cost_kind_name(c, WEFT_COST_ENGINE, i));
+    weft_status st =
+        WEFT_FAIL(WEFT_ERR_ARG, "engine '%.40s' is none of: %s", name, t.s ? t.s : "");
+    weft_text_fini(&t);
+    return st;
 }
 
 /* ---- for use ---- */

@@ -61,6 +61,8 @@ void   weft_cost_put(weft_cost_constants *c, weft_cost_family f, int kind, int t
                      double v); /* unchecked; NAN: as the default */
 /* The kind that a name means, in any case: the first whose pattern it contains; 0: none. */
 int weft_cost_kind_of(const weft_cost_constants *c, weft_cost_family f, const char *name);
+/* WEFT_ERR_ARG: no engine is called so; the text says which there are. */
+weft_status weft_cost_know_engine(const weft_cost_constants *c, const char *name);
 
 /* The profile for a framework as people write it. */
 void weft_cost_constants_engine(const weft_cost_constants *c, const char *framework,

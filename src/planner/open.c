@@ -120,18 +120,8 @@ static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
 static weft_status known_engine(const weft_planner_ask *q, const weft_planner_answer *a)
 {
     weft_engine e;
-    if (weft_planner__is_ours(q) || weft_engine_find(engine_of(q), &e) ||
-        weft_cost_kind_of(a->constants, WEFT_COST_ENGINE, engine_of(q)))
-        return WEFT_OK;
-    weft_text t = {0};
-    for (int i = 1; i < weft_cost_n_kind(a->constants, WEFT_COST_ENGINE); i++)
-        weft_text_add(&t, ", %s", weft_cost_kind_name(a->constants, WEFT_COST_ENGINE, i));
-    weft_status st =
-        WEFT_FAIL(WEFT_ERR_ARG,
-                  "engine '%.40s' is none of: weft, megatron, deepspeed, torchtitan%s",
-                  engine_of(q), t.s ? t.s : "");
-    weft_text_fini(&t);
-    return st;
+    if (weft_planner__is_ours(q) || weft_engine_find(engine_of(q), &e)) return WEFT_OK;
+    return weft_cost_know_engine(a->constants, engine_of(q));
 }
 
 /* Sizes of a transformer; other engines know no other models. */

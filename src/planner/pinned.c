@@ -1,62 +1,7 @@
-/* Which device each rank has where layers are pinned to nodes.
- *
- * A search says of each stage which kinds of devices it lies on; kinds are used up in the order in which they come along
- * the pipeline, whole nodes first.  Of a stage on two kinds the first has the rest of one and the beginning of the
- * next.  Then nodes of a kind change places until layers lie where they are pinned. */
-#include <string.h>
-
+/* Which device each rank has where layers are pinned to nodes: devices are dealt as for any choice, then nodes of a kind
+ * change places until layers lie where they are pinned. */
+#include "planner/placement.h"
 #include "planner/planner_priv.h"
-
-typedef struct pool {
-    int n, next, *device; /* of one kind, in the order they are dealt */
-} pool;
-
-/* Devices of kind k that groups of tp can use (weft_search_usable). */
-static weft_status fill_pool(const weft_cluster *c, const weft_search_machine *k, int tp,
-                             weft_arena *arena, pool *out)
-{
-    weft_device_run r;
-    int             at = 0, most = weft_search_usable(k, tp);
-    bool            wide = tp > k->per_node || k->per_node % tp; /* over nodes */
-    out->device          = WEFT_ARENA_ARRAY(arena, int, most + 1);
-    WEFT_TRY(weft_arena_status(arena));
-    for (int part = 0; part < (wide ? 1 : 2); part++)
-        for (at = 0; weft_cluster_next_run(c, &at, &r);) {
-            if (r.cordoned || r.node - c->node != k->node || r.speed != k->speed ||
-                r.link != k->link)
-                continue;
-            for (int d = r.first, each; d < r.first + r.n; d += each) {
-                int in = (d - r.node->first_rank) % r.node->n_device;
-                each   = r.node->n_device - in;
-                if (each > r.first + r.n - d) each = r.first + r.n - d;
-                bool whole = each == r.node->n_device;
-                int  take  = whole == !part ? (whole ? each : each / tp * tp) : 0;
-                for (int i = 0; i < take && out->n < most; i++)
-                    out->device[out->n++] = d + i;
-            }
-        }
-    return WEFT_OK;
-}
-
-static int take(pool *p, int want, int *device)
-{
-    int n = p->n - p->next < want ? p->n - p->next : want;
-    memcpy(device, p->device + p->next, sizeof *device * (size_t)n);
-    p->next += n;
-    return n;
-}
-
-/* The kinds of a stage in the order they are dealt: the one that the next stage goes on with comes last. */
-static int order_of(const weft_search_choice *x, int stage, int n_kind, int *order)
-{
-    unsigned now  = x->point.kinds[stage];
-    unsigned next = stage + 1 < x->point.pp ? x->point.kinds[stage + 1] : 0;
-    int      n    = 0;
-    for (int late = 0; late < 2; late++)
-        for (int k = 0; k < n_kind; k++)
-            if (now >> k & 1 && (int)(next >> k & 1) == late) order[n++] = k;
-    return n;
-}
 
 /* The stage that holds a layer. */
 static int stage_of(const weft_search_choice *x, int layer)
@@ -106,21 +51,10 @@ weft_status weft_planner__pinned_devices(const weft_planner_ask    *q,
                                          const weft_search_choice *x, weft_arena *arena,
                                          int **device, int *n)
 {
-    pool p[WEFT_COST_MAX_DEVICE] = {0};
-    int  S  = x->variant.tp * x->variant.cp * x->point.dp, order[WEFT_COST_MAX_DEVICE];
+    int S   = x->variant.tp * x->variant.cp * x->point.dp;
     *n      = S * x->point.pp;
     *device = WEFT_ARENA_ARRAY(arena, int, *n);
     WEFT_TRY(weft_arena_status(arena));
-    for (int k = 0; k < a->machines.n; k++)
-        WEFT_TRY(
-            fill_pool(q->cluster, &a->machines.kind[k], x->variant.tp, arena, &p[k]));
-    for (int s = 0; s < x->point.pp; s++) {
-        int have = 0, n_kind = order_of(x, s, a->machines.n, order);
-        for (int i = 0; i < n_kind; i++)
-            have += take(&p[order[i]], S - have, *device + s * S + have);
-        if (have < S)
-            return WEFT_FAIL(WEFT_ERR_INTERNAL, "stage %d has %d of %d devices", s, have,
-                             S);
-    }
+    WEFT_TRY(weft_planner_deal(&a->problem, x, q->cluster, arena, *device));
     return move_nodes(q, &a->problem.pins, x, S, *device, *n);
 }

@@ -143,9 +143,9 @@ static int order_kinds(const weft_search_choice *x, int n_kind, int *order)
 
 /* Devices as the search counted them out, stage by stage: of a stage of two kinds the one that ends there is
  * used up first. */
-static weft_status deal(const weft_search_choice *x, const weft_search_machines *m,
-                        const weft_cluster *c, const uint8_t *kind, weft_arena *a,
-                        int *device)
+static weft_status deal_marked(const weft_search_choice *x, const weft_search_machines *m,
+                               const weft_cluster *c, const uint8_t *kind, weft_arena *a,
+                               int *device)
 {
     int  per = x->variant.tp * x->variant.cp * x->point.dp, n = 0;
     int  have[WEFT_COST_MAX_DEVICE], at[WEFT_COST_MAX_DEVICE] = {0};
@@ -170,6 +170,15 @@ static weft_status deal(const weft_search_choice *x, const weft_search_machines 
                              s, left, c->name);
     }
     return WEFT_OK;
+}
+
+weft_status weft_planner_deal(const weft_search_problem *p, const weft_search_choice *x,
+                              const weft_cluster *c, weft_arena *a, int *device)
+{
+    uint8_t *kind = WEFT_ARENA_ARRAY(a, uint8_t, weft_cluster_count(c));
+    WEFT_TRY(weft_arena_status(a));
+    mark_kinds(p->machines, c, kind);
+    return deal_marked(x, p->machines, c, kind, a, device);
 }
 
 /* ---- a plan that there was ---- */
@@ -244,7 +253,7 @@ weft_status weft_planner_place(const weft_search_problem *p, const weft_search_c
     WEFT_TRY(make_job(p, x, c, a, out));
     int *list = WEFT_ARENA_ARRAY(a, int, weft_place_n_rank(&out->job));
     WEFT_TRY(weft_arena_status(a));
-    WEFT_TRY(deal(x, p->machines, c, out->job.kind, a, list));
+    WEFT_TRY(deal_marked(x, p->machines, c, out->job.kind, a, list));
     return place(c, was, list, a, out);
 }
 

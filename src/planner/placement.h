@@ -22,6 +22,11 @@ weft_place_mesh weft_planner_mesh(const weft_search_problem *p,
                                   const weft_search_choice  *x,
                                   const weft_cost_stage     *stage);
 
+/* A device for each rank as the search counted them out, kind by kind along the pipeline: before anybody looks at
+ * traffic. */
+weft_status weft_planner_deal(const weft_search_problem *p, const weft_search_choice *x,
+                              const weft_cluster *c, weft_arena *a, int *device);
+
 /* A placement that there was, of the same cluster before something happened to it. */
 typedef struct weft_planner_was {
     weft_place_mesh mesh; /* sizes are enough */

@@ -138,6 +138,37 @@ static void folded_is_whole(void **state)
     for (size_t i = 0; i < WEFT_COUNT(table); i++) fold_one(&table[i]);
 }
 
+/* Only ends of axes are made: the same first ranks, and about the same step, where replicas own unlike parts. */
+static void ends_stand_for_all(void **state)
+{
+    (void)state;
+    const plan_case      x = {"tiny256", "mesh=dp=8,tp=2 pp=2 zero=1", NULL, 1, 32, 1,
+                              8,         "4 x (8 x a100-80g)",         0};
+    weft_compile_spec    s;
+    weft_cluster        *c;
+    weft_compiled_world *all, *ends;
+    weft_sim_folded     *a, *e;
+    weft_plan           *p = open_plan(&x, &s);
+    assert_ok(weft_cluster_load(x.cluster, NULL, &c));
+    assert_ok(weft_compile_world(&s, WEFT_RANKS_FOLDED, &all));
+    assert_ok(weft_compile_world(&s, WEFT_RANKS_ENDS, &ends));
+    assert_true(all->n_made > 8); /* else there is nothing to leave out */
+    assert_true(ends->n_made <= 8);
+    assert_true(weft_program_likeness(ends->like[0]) ==
+                weft_program_likeness(all->like[0]));
+    assert_ok(weft_sim_fold(&all->world, c, NULL, &a));
+    assert_ok(weft_sim_fold(&ends->world, c, NULL, &e));
+    print_message("%d and %d programs: %g and %g s a step\n", all->n_made, ends->n_made,
+                  a->timeline->step_s, e->timeline->step_s);
+    assert_true(fabs(e->timeline->step_s / a->timeline->step_s - 1) < 0.02);
+    weft_sim_folded_destroy(a);
+    weft_sim_folded_destroy(e);
+    weft_compiled_world_destroy(all);
+    weft_compiled_world_destroy(ends);
+    weft_cluster_destroy(c);
+    weft_plan_destroy(p);
+}
+
 /* A thousand ranks in a few seconds. */
 static void many_ranks(void **state)
 {
@@ -176,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folded_is_whole),
+        cmocka_unit_test(ends_stand_for_all),
         cmocka_unit_test(many_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

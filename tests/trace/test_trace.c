@@ -208,6 +208,25 @@ static void timings_are_learned(void **state)
     weft_trace_destroy(m);
 }
 
+/* Where ranks shared cores, waiting looks like work. */
+static void crowds_teach_nothing(void **state)
+{
+    (void)state;
+    static const char crowd[] =
+        "device:\n  - {name: d, flops: {f32: 5e10}, mem_Bps: 7e9, mem_bytes: 1000}\n"
+        "link:\n  - {name: l, alpha_s: 2e-05, Bps: 3e9}\n"
+        "node:\n  - {device: d, n_device: 2, link: l, crowd: [1, 2]}\n"
+        "timing:\n  - {device: d, work: add, size: [4000], s: 1e-05}\n";
+    weft_cluster     *c = parse(crowd), *f;
+    weft_trace       *m;
+    weft_trace_fitted r;
+    assert_int_equal(weft_trace_parse("m.json", met, strlen(met), &m), WEFT_OK);
+    assert_int_equal(weft_trace_fit(m, c, &f, &r), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "its 2 ranks shared cores"));
+    weft_cluster_destroy(c);
+    weft_trace_destroy(m);
+}
+
 static void bad_traces(void **state)
 {
     (void)state;
@@ -230,7 +249,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constants_come_back), cmocka_unit_test(error_shrinks),
         cmocka_unit_test(side_by_side),        cmocka_unit_test(waiting_is_not_work),
-        cmocka_unit_test(timings_are_learned), cmocka_unit_test(bad_traces),
+        cmocka_unit_test(timings_are_learned), cmocka_unit_test(crowds_teach_nothing),
+        cmocka_unit_test(bad_traces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
