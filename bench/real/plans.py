@@ -1,4 +1,5 @@
-"""The plans that are predicted and then run: models, and words of `weft run` by problem and number of processes."""
+"""The plans that are predicted and then run: models, and words of `weft run` by problem and number of processes.
+PLANS for two cores, WIDE for sixteen."""
 
 MODELS = {
     'gpt': ({'model_type': 'gpt2', 'n_layer': 6, 'n_embd': 320, 'n_head': 10, 'vocab_size': 4096, 'n_positions': 512},
@@ -11,6 +12,12 @@ MODELS = {
              'num_attention_heads': 6, 'num_key_value_heads': 2, 'num_local_experts': 4, 'num_experts_per_tok': 2,
              'vocab_size': 2048, 'max_position_embeddings': 512, 'rms_norm_eps': 1e-5, 'hidden_act': 'silu',
              'tie_word_embeddings': False}, {'seq': 128, 'batch': 8}),
+    'gpt-wide': ({'model_type': 'gpt2', 'n_layer': 8, 'n_embd': 384, 'n_head': 12, 'vocab_size': 4096, 'n_positions': 512},
+                 {'seq': 128, 'batch': 32}),
+    'llama-wide': ({'model_type': 'llama', 'num_hidden_layers': 8, 'hidden_size': 512, 'intermediate_size': 1408,
+                    'num_attention_heads': 16, 'num_key_value_heads': 4, 'vocab_size': 4096,
+                    'max_position_embeddings': 512, 'rms_norm_eps': 1e-5, 'hidden_act': 'silu',
+                    'tie_word_embeddings': False}, {'seq': 256, 'batch': 16}),
 }
 
 # model, processes, threads of each, micro-batch, words
@@ -57,4 +64,43 @@ PLANS = [
     ('moe', 2, 1, 2, 'mesh=dp=2 zero=2'),
     ('moe', 2, 1, 1, 'pp=2'),
     ('moe', 4, 1, 2, 'mesh=dp=4'),
+]
+
+WIDE = [
+    ('gpt-wide', 1, 16, 32, ''),
+    ('gpt-wide', 1, 16, 4, ''),
+    ('gpt-wide', 2, 8, 8, 'mesh=dp=2'),
+    ('gpt-wide', 2, 8, 4, 'pp=2'),
+    ('gpt-wide', 4, 4, 8, 'mesh=dp=4'),
+    ('gpt-wide', 4, 4, 4, 'mesh=dp=4 zero=3'),
+    ('gpt-wide', 4, 4, 4, 'mesh=dp=2,tp=2'),
+    ('gpt-wide', 4, 4, 4, 'pp=4'),
+    ('gpt-wide', 8, 2, 4, 'mesh=dp=8'),
+    ('gpt-wide', 8, 2, 2, 'mesh=dp=8 zero=1'),
+    ('gpt-wide', 8, 2, 4, 'mesh=dp=4,tp=2'),
+    ('gpt-wide', 8, 2, 4, 'mesh=dp=4 pp=2'),
+    ('gpt-wide', 8, 2, 4, 'mesh=dp=2,tp=2 pp=2'),
+    ('gpt-wide', 8, 2, 1, 'pp=8'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=16'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=16 zero=1'),
+    ('gpt-wide', 16, 1, 1, 'mesh=dp=16 zero=3'),
+    ('gpt-wide', 16, 1, 4, 'mesh=dp=8,tp=2'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=8,tp=2 sp=1'),
+    ('gpt-wide', 16, 1, 4, 'mesh=dp=4,tp=4'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=8 pp=2'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=4 pp=4'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=4 pp=4 schedule=zb-h1'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=4,tp=2 pp=2'),
+    ('gpt-wide', 16, 1, 2, 'mesh=dp=8,cp=2'),
+    ('llama-wide', 1, 16, 16, ''),
+    ('llama-wide', 2, 8, 8, 'mesh=dp=2'),
+    ('llama-wide', 4, 4, 4, 'mesh=dp=4'),
+    ('llama-wide', 4, 4, 2, 'mesh=dp=2 pp=2'),
+    ('llama-wide', 8, 2, 2, 'mesh=dp=8'),
+    ('llama-wide', 8, 2, 4, 'mesh=dp=4,tp=2 sp=1'),
+    ('llama-wide', 16, 1, 1, 'mesh=dp=16'),
+    ('llama-wide', 16, 1, 1, 'mesh=dp=16 zero=2'),
+    ('llama-wide', 16, 1, 2, 'mesh=dp=8,tp=2'),
+    ('llama-wide', 16, 1, 1, 'mesh=dp=4 pp=4'),
+    ('llama-wide', 16, 1, 2, 'mesh=dp=4,cp=2,tp=2'),
 ]

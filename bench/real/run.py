@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans of real runs on this machine: predicted first, then run, then compared.
 
-    bench/real/run.py --weft build/weft [--rounds 3] [--steps 6] [--limit 660] [--out bench/results/real-DATE.csv]
+    bench/real/run.py --weft build/weft [--rounds 3] [--steps 6] [--limit 660] [--wide] [--out bench/results/real-DATE.csv]
 
 (1) weft cluster calibrate, for each number of processes and threads that plans use; twice, and both predictions' mean
     counts; how far they are apart is shown
@@ -10,7 +10,8 @@
 (4) a few runs are traced and corrected for (weft cluster calibrate --from), and the plans that were not traced are
     predicted again
 What is asked: mean error at most 10 %, the plan predicted fastest within 5 % of the fastest measured one of its problem.
-Two cores are used, the first two this process may use; four processes share them.  About ten minutes.
+Two cores are used, the first two this process may use; four processes share them.  About ten minutes.  --wide: the plans for
+sixteen cores, each rank on its own.
 """
 import argparse
 import array
@@ -25,10 +26,11 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from plans import MODELS, PLANS  # noqa: E402
+from plans import MODELS, PLANS, WIDE  # noqa: E402
 
 TRACED = [('gpt', 1, 2, 2, ''), ('gpt', 2, 1, 1, 'mesh=dp=2'), ('gpt', 2, 1, 1, 'pp=2'),
-          ('llama', 4, 1, 2, 'mesh=dp=4 zero=1'), ('llama', 2, 1, 4, 'mesh=dp=2')]
+          ('llama', 4, 1, 2, 'mesh=dp=4 zero=1'), ('llama', 2, 1, 4, 'mesh=dp=2'),
+          ('gpt-wide', 16, 1, 2, 'mesh=dp=16'), ('gpt-wide', 8, 2, 4, 'mesh=dp=8'), ('gpt-wide', 4, 4, 8, 'mesh=dp=4')]
 
 
 def call(cmd, env=None, both=False):
@@ -67,7 +69,7 @@ class Bench:
     @staticmethod
     def sizes(plan):
         job = MODELS[plan[0]][1]
-        return dict(job, micro_batch=plan[3], lanes=min(8, job['batch'] // plan[3]))
+        return dict(job, micro_batch=plan[3], lanes=min(max(8, plan[1]), job['batch'] // plan[3]))
 
     def predict(self, plan, cluster, trace=None):
         z, words = self.sizes(plan), plan[4].split()
@@ -169,13 +171,14 @@ def main():
     a.add_argument('--rounds', type=int, default=3)
     a.add_argument('--steps', type=int, default=6)
     a.add_argument('--limit', type=float, default=660, help='seconds after which no run is started')
+    a.add_argument('--wide', action='store_true', help='plans for sixteen cores')
     a.add_argument('--only', default='', help='plans whose name has this in it')
     a.add_argument('--out', default=f'bench/results/real-{time.strftime("%Y-%m-%d")}.csv')
     a.add_argument('--keep', help='folder for clusters and traces')
     o = a.parse_args()
     start, cpus = time.time(), sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cpus[:2])
-    plans = [p for p in PLANS if o.only in name(p)]
+    os.sched_setaffinity(0, cpus[:16 if o.wide else 2])
+    plans = [p for p in (WIDE if o.wide else PLANS) if o.only in name(p)]
     folder = o.keep or tempfile.mkdtemp(prefix='weft-real-')
     os.makedirs(folder, exist_ok=True)
     b, where, times = Bench(o.weft, folder), {}, {p: [] for p in plans}
