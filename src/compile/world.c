@@ -44,6 +44,7 @@ static weft_status make(weft_compiled_world *w, const weft_compile_spec *s, int 
     WEFT_TRY(weft_compile__rank(
         &one, &w->base, &w->local[rank % weft_plan_places(w->plan)], &w->made[rank]));
     w->n_made++;
+    if (w->quick && rank % weft_plan_places(w->plan)) return WEFT_OK;
     return weft_program_verify(w->made[rank].program);
 }
 
@@ -126,21 +127,53 @@ static weft_status find_runs(weft_compiled_world *w, const weft_compile_spec *s,
     return find_runs(w, s, base, stride, mid, hi);
 }
 
-/* Along axis k all are alike, as far as the first and the last stage's first ranks show. */
+static double flops_of(const weft_program *p)
+{
+    double sum = 0;
+    for (int k = 0; k < p->n_firing[WEFT_STREAM_COMPUTE]; k++) {
+        const weft_actor *a = &p->actor[p->firing[WEFT_STREAM_COMPUTE][k].actor];
+        for (int m = 0; m < a->n_instr; m++)
+            if (a->instr[m].kind == WEFT_INSTR_COMPUTE)
+                sum += weft_instr_flops(&a->instr[m]);
+    }
+    return sum;
+}
+
+static int64_t slabs_of(const weft_program *p)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < p->n_slab; k++) sum += p->slab[k].bytes;
+    return sum;
+}
+
+/* Where all need not be alike: does rank b hold and work at most what a does? */
+static weft_status takes_no_more(weft_compiled_world *w, const weft_compile_spec *s,
+                                 int a, int b, bool *yes)
+{
+    WEFT_TRY(make(w, s, a));
+    WEFT_TRY(make(w, s, b));
+    const weft_program *x = w->made[a].program, *y = w->made[b].program;
+    *yes = slabs_of(y) <= slabs_of(x) && flops_of(y) <= 1.001 * flops_of(x);
+    return WEFT_OK;
+}
+
+/* Along axis k all are alike, or may be taken for the first, as far as the first and the last stage's first ranks
+ * show. */
 static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s, int k,
                              bool *same)
 {
-    int last = (w->plan->pp - 1) * weft_plan_places(w->plan);
-    WEFT_TRY(compare(w, s, 0, moved(w->plan, k, 0, -1), same));
-    if (*same && last) WEFT_TRY(compare(w, s, last, moved(w->plan, k, last, -1), same));
+    int last                   = (w->plan->pp - 1) * weft_plan_places(w->plan);
+    weft_status (*ask)(weft_compiled_world *, const weft_compile_spec *, int, int,
+                       bool *) = w->quick ? takes_no_more : compare;
+    WEFT_TRY(ask(w, s, 0, moved(w->plan, k, 0, -1), same));
+    if (*same && last) WEFT_TRY(ask(w, s, last, moved(w->plan, k, last, -1), same));
     return WEFT_OK;
 }
 
 /* ---- the call ---- */
 
 /* Axes whose places are all alike are left at their first; the longest other one is searched for runs. */
-static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s,
-                             bool ends)
+static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
 {
     const weft_plan *p    = w->plan;
     unsigned         same = 0;
@@ -157,9 +190,9 @@ static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s,
     for (int r = 0; r < w->world.n; r++) {
         int t = r;
         for (int k = 0; k < p->n_axis; k++)
-            if (same >> k & 1 || (ends && place_along(p, k, t) < p->axis[k].size - 1))
+            if (same >> k & 1 || (w->quick && place_along(p, k, t) < p->axis[k].size - 1))
                 t = moved(p, k, t, -place_along(p, k, t));
-        if (!ends && t == r && cut >= 0 && !place_along(p, cut, r))
+        if (!w->quick && t == r && cut >= 0 && !place_along(p, cut, r))
             WEFT_TRY(find_runs(w, s, r, stride_of(p, cut), 0, p->axis[cut].size - 1));
         if (t != r) w->from[r] = w->from[t];
     }
@@ -180,7 +213,8 @@ static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s,
     WEFT_TRY(weft_compile_graph(s, &w->base));
     WEFT_TRY(weft_plan_check_marks(w->plan, w->base.graph));
     for (int r = 0; r < n; r++) w->from[r] = r;
-    if (which != WEFT_RANKS_EACH) WEFT_TRY(find_from(w, s, which == WEFT_RANKS_ENDS));
+    w->quick = which == WEFT_RANKS_ENDS;
+    if (which != WEFT_RANKS_EACH) WEFT_TRY(find_from(w, s));
     for (int r = 0; r < n; r++) {
         WEFT_TRY(make(w, s, w->from[r]));
         w->like[r] = w->made[w->from[r]].program;

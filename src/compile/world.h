@@ -19,6 +19,7 @@ typedef struct weft_compiled_world {
     const weft_plan     *plan; /* borrowed */
     int                 *from; /* [rank]: whose program it has */
     int                  n_made;
+    bool                 quick; /* WEFT_RANKS_ENDS */
     weft_compiled        base; /* model, graph and sharding of all of them */
     weft_compiled       *made; /* [rank]; program NULL: like another's */
     const weft_program **like; /* world.like */
@@ -29,8 +30,9 @@ typedef struct weft_compiled_world {
 typedef enum weft_compile_ranks {
     WEFT_RANKS_FOLDED, /* those that are unlike others */
     WEFT_RANKS_EACH,   /* every rank's own program */
-    WEFT_RANKS_ENDS, /* the first and the last along an axis; all between are taken for the first, whose parts are
-                          the largest: quick where replicas own unlike parts of the states */
+    WEFT_RANKS_ENDS, /* the first along an axis, and the last where it holds or does more; all others are taken for
+                          the first, whose parts are the largest: quick where replicas own unlike parts of the states.
+                          Of a stage only the first place's program is verified */
 } weft_compile_ranks;
 
 /* WEFT_ERR_ARG: no plan, or what weft_compile_training says. */
