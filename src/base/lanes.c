@@ -1,8 +1,25 @@
 #include "base/lanes.h"
 
-void weft_lanes_of(int n_lane, int n, int k, int *first, int *end)
+bool weft_lanes_right(const weft_lanes *d)
 {
-    int small = n_lane / n, larger = n_lane % n;
+    int64_t sum = 0;
+    if (d->n < 1 || d->n_lane < d->n || d->n_lane & (d->n_lane - 1)) return false;
+    for (int k = 0; k < d->n && d->share; k++) {
+        if (d->share[k] < 1) return false;
+        sum += d->share[k];
+    }
+    return !d->share || sum == d->n_lane;
+}
+
+void weft_lanes_of(const weft_lanes *d, int k, int *first, int *end)
+{
+    if (d->share) {
+        *first = 0;
+        for (int i = 0; i < k; i++) *first += d->share[i];
+        *end = *first + d->share[k];
+        return;
+    }
+    int small = d->n_lane / d->n, larger = d->n_lane % d->n;
     *first = k * small + (k < larger ? k : larger);
     *end   = *first + small + (k < larger ? 1 : 0);
 }
@@ -20,14 +37,21 @@ int weft_lanes_terms(int first, int end, int *level)
     return n;
 }
 
-int weft_lanes_most_terms(int n_lane, int n)
+int weft_lanes_most_terms(const weft_lanes *d)
 {
     int most = 0;
-    for (int k = 0; k < n; k++) {
+    for (int k = 0; k < d->n; k++) {
         int first, end;
-        weft_lanes_of(n_lane, n, k, &first, &end);
+        weft_lanes_of(d, k, &first, &end);
         int terms = weft_lanes_terms(first, end, 0);
         if (terms > most) most = terms;
     }
     return most;
+}
+
+bool weft_lanes_plain(const weft_lanes *d)
+{
+    for (int k = 1; k < d->n && d->share; k++)
+        if (d->share[k] != d->share[0]) return false;
+    return !(d->n & (d->n - 1));
 }

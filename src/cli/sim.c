@@ -192,7 +192,8 @@ static weft_status cut_batch(options *o)
     weft_cli_spec *s = &o->spec;
     WEFT_TRY(weft_shorthand_parse(o->words, &o->h));
     int     axis = weft_shorthand_lane_axis(&o->h);
-    int64_t dp = axis < 0 ? 1 : o->h.axis[axis].size, n = dp * o->h.pp;
+    int64_t dp = axis < 0 ? 1 : o->h.axis[axis].size, of = weft_shorthand_lanes(&o->h);
+    int64_t n     = (of ? of : dp) * o->h.pp;
     int64_t batch = s->batch ? s->batch : 1;
     if (batch < dp)
         return WEFT_FAIL(WEFT_ERR_ARG,
@@ -201,9 +202,10 @@ static weft_status cut_batch(options *o)
     if (!s->micro_batch && batch % n)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "--batch %lld is no multiple of %lld (dp * pp); set --micro-batch",
+            "--batch %lld is no multiple of %lld (dp or lanes * pp); set --micro-batch",
             (long long)batch, (long long)n);
     if (!s->micro_batch) s->micro_batch = batch / n;
+    if (!s->lanes) s->lanes = (int)of;
     if (s->lanes) return WEFT_OK;
     s->lanes = 1;
     while (s->lanes * 2 <= batch / s->micro_batch && (s->lanes < 8 || s->lanes < dp))

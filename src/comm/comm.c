@@ -1,6 +1,7 @@
 /* The door: hands each call to the transport. */
 #include "comm/comm.h"
 
+#include "base/hash.h"
 #include "base/lanes.h"
 
 const char *weft_comm_kind_name(weft_comm_kind k)
@@ -74,15 +75,22 @@ weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
     return c->op->shares(c, g, kind, t, in, out, total, unit);
 }
 
+uint32_t weft_comm_dealt(const weft_comm_lanes *l, int n)
+{
+    if (!l->share) return 0;
+    return (uint32_t)weft_hash_xxh64(l->share, sizeof *l->share * (size_t)n, 0) | 1;
+}
+
 weft_status weft_comm_terms_of(const weft_comm_lanes *l, int n, weft_comm_terms *out)
 {
-    if (l->n_lane < n || l->n_lane & (l->n_lane - 1) || l->stride < 0)
+    weft_lanes d = {l->n_lane, n, l->share};
+    if (!weft_lanes_right(&d) || l->stride < 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d members share %d lanes, %lld elements apart",
                          n, l->n_lane, (long long)l->stride);
     out->n = out->most = 0;
     for (int k = 0; k < n; k++) {
         int first, end, level[WEFT_LANES_MAX_TERM];
-        weft_lanes_of(l->n_lane, n, k, &first, &end);
+        weft_lanes_of(&d, k, &first, &end);
         int m = weft_lanes_terms(first, end, level);
         if (out->n + m > WEFT_COMM_MAX_TERM)
             return WEFT_FAIL(WEFT_ERR_ARG, "%d members and %d lanes: more than %d terms",

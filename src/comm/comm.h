@@ -39,9 +39,12 @@ typedef enum weft_comm_kind {
 /* A sum to which members bring several terms: the positions share n_lane lanes (base/lanes.h), each brings those of
  * its run, every one stride elements behind the last. */
 typedef struct weft_comm_lanes {
-    int     n_lane; /* a power of two, at least as many as members */
-    int64_t stride;
+    int            n_lane; /* a power of two, at least as many as members */
+    int64_t        stride;
+    const int32_t *share; /* lanes of each position; NULL: equal */
 } weft_comm_lanes;
+/* 0 where they are dealt equally, else a number by which members that were told other shares are found. */
+uint32_t weft_comm_dealt(const weft_comm_lanes *l, int n);
 
 typedef struct weft_comm_ops {
     weft_status (*open_channel)(weft_comm *c, int peer, weft_comm_side side, int tag,
@@ -142,7 +145,7 @@ typedef struct weft_comm_terms {
     int who[WEFT_COMM_MAX_TERM], which[WEFT_COMM_MAX_TERM], level[WEFT_COMM_MAX_TERM];
     const void *in[WEFT_COMM_MAX_TERM]; /* for the caller */
 } weft_comm_terms;
-/* WEFT_ERR_ARG: lanes that are no power of two, fewer than the n members, or too many terms. */
+/* WEFT_ERR_ARG: lanes that are no power of two, fewer than the n members, not those that are shared out, or too many terms. */
 weft_status weft_comm_terms_of(const weft_comm_lanes *l, int n, weft_comm_terms *out);
 
 #endif

@@ -58,6 +58,7 @@ struct weft_comm_group {
     weft_dtype       dtype;
     int64_t          count;
     weft_comm_lanes  lanes;
+    uint32_t         dealt; /* of them: weft_comm_dealt */
 };
 
 struct weft_comm_local {
@@ -458,16 +459,18 @@ static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind
         g->dtype = t;
         g->count = count;
         g->lanes = *l;
+        g->dealt = weft_comm_dealt(l, g->n);
     }
     if (g->kind != kind || g->dtype != t || g->count != count)
         return WEFT_FAIL(
             WEFT_ERR_ARG, "rank %d calls %s of %lld %s where another calls %s of %lld %s",
             g->rank[me], weft_comm_kind_name(kind), (long long)count, weft_dtype_name(t),
             weft_comm_kind_name(g->kind), (long long)g->count, weft_dtype_name(g->dtype));
-    if (g->lanes.n_lane != l->n_lane || g->lanes.stride != l->stride)
+    if (g->lanes.n_lane != l->n_lane || g->lanes.stride != l->stride ||
+        g->dealt != weft_comm_dealt(l, g->n))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "rank %d calls %s over %d lanes where another has %d, or has "
-                         "other memory for them",
+                         "other memory or shares for them",
                          g->rank[me], weft_comm_kind_name(kind), l->n_lane,
                          g->lanes.n_lane);
     return WEFT_OK;

@@ -673,7 +673,8 @@ weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
     WEFT_TRY(begin_call(&k, c, g, kind, t));
     char       *to = all ? (char *)out + begin(&r, g->me) * k.size : out;
     weft_status st;
-    bool        plain = g->n > 1 && power_of_two(l->n_lane) && l->n_lane % g->n == 0;
+    weft_lanes  d     = {l->n_lane, g->n, l->share};
+    bool        plain = g->n > 1 && weft_lanes_right(&d) && weft_lanes_plain(&d);
     if (plain) { /* a subtree each: the plain tree */
         st = all    ? all_reduce(&k, in, out, total)
              : unit ? add_shares(&k, in, out, r)

@@ -27,11 +27,13 @@ typedef struct job {
     weft_dtype       t;
     int64_t          size, count,
         share; /* elements of a member, in reduce_scatter and all_to_all: the most */
-    int64_t     unit; /* 0: equal shares; else count is that of the whole, in units */
-    const char *in;
-    char       *out;
-    int64_t     stride; /* of terms */
-    int         n_lane; /* 0: one term of each member */
+    int64_t        unit; /* 0: equal shares; else count is that of the whole, in units */
+    const char    *in;
+    char          *out;
+    int64_t        stride;     /* of terms */
+    int            n_lane;     /* 0: one term of each member */
+    const int32_t *lane_share; /* weft_comm_lanes */
+    uint32_t       dealt;
     int        n_in; /* what is added: members' terms, of these levels, at these places */
     const int *level;
     const void     **term;
@@ -55,7 +57,7 @@ static int terms_of(const job *j, int k)
 {
     int first, end;
     if (!j->terms) return 1;
-    weft_lanes_of(j->n_lane, j->g->n, k, &first, &end);
+    weft_lanes_of(&(weft_lanes){j->n_lane, j->g->n, j->lane_share}, k, &first, &end);
     return weft_lanes_terms(first, end, NULL);
 }
 
@@ -425,11 +427,11 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
                 weft_dtype_name(j->t), g->rank[k],
                 weft_comm_kind_name((weft_comm_kind)x->kind), (long long)x->count,
                 weft_dtype_name((weft_dtype)x->dtype));
-        if (x->n_lane != j->n_lane || x->stride != j->stride)
+        if (x->n_lane != j->n_lane || x->stride != j->stride || x->dealt != j->dealt)
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
                 "rank %d calls %s over %d lanes where rank %d has %d, or has "
-                "other memory for them",
+                "other memory or shares for them",
                 g->rank[g->me], weft_comm_kind_name(j->kind), j->n_lane, g->rank[k],
                 x->n_lane);
         *n_staged += x->staged != 0;
@@ -469,6 +471,7 @@ static weft_status run(const job *j)
     x->count      = j->count;
     x->n_lane     = j->n_lane;
     x->stride     = j->stride;
+    x->dealt      = j->dealt;
     x->in         = weft_comm__shm_offset(e, j->in, in_count(j) * j->size);
     x->out        = weft_comm__shm_offset(e, j->out, out_bytes(j));
     x->staged     = wants_stage(j, x);
@@ -502,8 +505,8 @@ static weft_status start(weft_comm_group *g, job *j)
     j->size  = weft_dtype_bytes(j->t);
     j->share = j->unit ? weft_comm_share_at(j->count, j->unit, g->n, 1) : j->count / g->n;
     if (j->terms) {
-        WEFT_TRY(
-            weft_comm_terms_of(&(weft_comm_lanes){j->n_lane, j->stride}, g->n, j->terms));
+        WEFT_TRY(weft_comm_terms_of(
+            &(weft_comm_lanes){j->n_lane, j->stride, j->lane_share}, g->n, j->terms));
         j->n_in  = j->terms->n;
         j->level = j->terms->level;
         j->term  = j->terms->in;
@@ -535,16 +538,18 @@ weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
                                      const weft_comm_lanes *l)
 {
     weft_comm_terms x;
-    job             j = {.g      = g,
-                         .kind   = kind,
-                         .t      = t,
-                         .count  = count,
-                         .unit   = unit,
-                         .in     = in,
-                         .out    = out,
-                         .n_lane = l->n_lane,
-                         .stride = l->stride,
-                         .terms  = &x};
+    job             j = {.g          = g,
+                         .kind       = kind,
+                         .t          = t,
+                         .count      = count,
+                         .unit       = unit,
+                         .in         = in,
+                         .out        = out,
+                         .n_lane     = l->n_lane,
+                         .stride     = l->stride,
+                         .lane_share = l->share,
+                         .dealt      = weft_comm_dealt(l, g->n),
+                         .terms      = &x};
     (void)c;
     return start(g, &j);
 }

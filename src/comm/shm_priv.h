@@ -162,12 +162,13 @@ weft_status weft_comm__shm_recv(weft_comm *c, weft_comm_channel *ch, void *p,
 /* What a member says on arrival.  Two of each, in turn: one is written while slow members read the other. */
 typedef struct shm_call {
     _Alignas(SHM_LINE) int32_t kind;
-    int32_t dtype;
-    int64_t count;
-    int64_t in, out; /* offsets in the file, or -1: private */
-    int32_t staged;
-    int64_t stride; /* of terms, with n_lane */
-    int32_t n_lane; /* 0: one term */
+    int32_t  dtype;
+    int64_t  count;
+    int64_t  in, out; /* offsets in the file, or -1: private */
+    int32_t  staged;
+    int64_t  stride; /* of terms, with n_lane */
+    int32_t  n_lane; /* 0: one term */
+    uint32_t dealt;  /* weft_comm_dealt */
 } shm_call;
 
 /* A member's place.  Its own line stays in its cache: others look there only to name the late. */

@@ -143,11 +143,12 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *lanes)
 {
-    link   *l    = c->impl;
-    int     most = lanes->n_lane < g->n ? 1 : weft_lanes_most_terms(lanes->n_lane, g->n);
-    int64_t term = weft_comm_wire_bytes(WEFT_COMM_REDUCE_SCATTER, t, g->n, total);
-    int64_t back = weft_comm_wire_bytes(kind, t, g->n, total) - term;
-    double  end  = reserve(l, most * term + back);
+    link      *l    = c->impl;
+    weft_lanes d    = {lanes->n_lane, g->n, lanes->share};
+    int        most = weft_lanes_right(&d) ? weft_lanes_most_terms(&d) : 1;
+    int64_t    term = weft_comm_wire_bytes(WEFT_COMM_REDUCE_SCATTER, t, g->n, total);
+    int64_t    back = weft_comm_wire_bytes(kind, t, g->n, total) - term;
+    double     end  = reserve(l, most * term + back);
     WEFT_TRY(
         weft_comm_sum_lanes(l->inner, g->inner, kind, t, in, out, total, unit, lanes));
     sleep_until(end);

@@ -83,6 +83,7 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
     weft_pipe_options o     = {.n_micro  = (int)(s->batch / s->micro_batch),
                                .n_lane   = (int)s->lanes,
                                .dp       = weft_plan_lane_ranks(p),
+                               .share    = p->share,
                                .pp       = p->pp,
                                .rank     = s->rank,
                                .schedule = p->schedule,
@@ -114,6 +115,7 @@ static weft_status make_program(const weft_compile_spec *s, weft_local **local,
     weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
                                 .n_lane  = (int)s->lanes,
                                 .world   = p ? weft_plan_lane_ranks(p) : 1,
+                                .share   = p ? p->share : NULL,
                                 .rank    = s->rank};
     if (p && (p->pp * p->chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
         WEFT_TRY(make_ranks(s, local, out));

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+#include "base/lanes.h"
 #include "compile/compile_priv.h"
+#include "partition/partition.h"
 
 /* Ranks from one place of axis k to the next. */
 static int stride_of(const weft_plan *p, int k)
@@ -46,6 +49,50 @@ static weft_status make(weft_compiled_world *w, const weft_compile_spec *s, int 
     w->n_made++;
     if (w->quick && rank % weft_plan_places(w->plan)) return WEFT_OK;
     return weft_program_verify(w->made[rank].program);
+}
+
+/* ---- whose lanes ---- */
+
+static uint64_t deal_of(const weft_lanes *d, int n_micro, int place)
+{
+    weft_hash_state h;
+    int             first, end, level[WEFT_LANES_MAX_TERM];
+    weft_lanes_of(d, place, &first, &end);
+    int n = weft_lanes_terms(first, end, level);
+    weft_hash_init(&h, 0);
+    weft_hash_add(&h, level, sizeof *level * (size_t)n);
+    for (int lane = first, lo, hi; lane < end && n_micro % d->n_lane; lane++) {
+        weft_partition_lane(n_micro, d->n_lane, lane, &lo, &hi);
+        hi -= lo;
+        weft_hash_add(&h, &hi, sizeof hi);
+    }
+    return weft_hash_value(&h);
+}
+
+static weft_status read_deal(weft_compiled_world *w, const weft_compile_spec *s)
+{
+    weft_lanes d = {(int)s->lanes, weft_plan_lane_ranks(w->plan), w->plan->share};
+    w->deal      = WEFT_ARENA_ARRAY(w->arena, uint64_t, d.n);
+    WEFT_TRY(weft_arena_status(w->arena));
+    for (int k = 0; k < d.n; k++)
+        w->deal[k] = deal_of(&d, (int)(s->batch / s->micro_batch), k);
+    return WEFT_OK;
+}
+
+/* The first place along axis k that is dealt as `place` is. */
+static int first_such(const weft_compiled_world *w, int k, int place)
+{
+    int first = 0;
+    if (k != w->plan->lane_axis) return 0;
+    while (w->deal[first] != w->deal[place]) first++;
+    return first;
+}
+
+static bool dealt_alike(const weft_compiled_world *w, int k)
+{
+    for (int i = 1; k == w->plan->lane_axis && i < w->plan->axis[k].size; i++)
+        if (w->deal[i] != w->deal[0]) return false;
+    return true;
 }
 
 /* ---- which axes ---- */
@@ -127,6 +174,29 @@ static weft_status find_runs(weft_compiled_world *w, const weft_compile_spec *s,
     return find_runs(w, s, base, stride, mid, hi);
 }
 
+/* Those along the lanes by runs that are dealt alike; a run whose first is like an earlier one's is like it all. */
+static weft_status find_deals(weft_compiled_world *w, const weft_compile_spec *s,
+                              int base, int k)
+{
+    int n = w->plan->axis[k].size, stride = stride_of(w->plan, k);
+    for (int lo = 0, hi; lo < n; lo = hi) {
+        bool alike = false;
+        int  such  = first_such(w, k, lo);
+        for (hi = lo + 1;
+             hi < n && k == w->plan->lane_axis && w->deal[hi] == w->deal[lo];)
+            hi++;
+        if (k != w->plan->lane_axis) hi = n;
+        WEFT_TRY(find_runs(w, s, base, stride, lo, hi - 1));
+        if (such == lo) continue;
+        int first = base + lo * stride;
+        WEFT_TRY(compare(w, s, w->from[base + such * stride], first, &alike));
+        for (int i = lo; i < hi && alike; i++)
+            if (w->from[base + i * stride] == first)
+                w->from[base + i * stride] = w->from[base + such * stride];
+    }
+    return WEFT_OK;
+}
+
 static double flops_of(const weft_program *p)
 {
     double sum = 0;
@@ -165,6 +235,8 @@ static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s,
     int last                   = (w->plan->pp - 1) * weft_plan_places(w->plan);
     weft_status (*ask)(weft_compiled_world *, const weft_compile_spec *, int, int,
                        bool *) = w->quick ? takes_no_more : compare;
+    *same                      = false;
+    if (!dealt_alike(w, k)) return WEFT_OK;
     WEFT_TRY(ask(w, s, 0, moved(w->plan, k, 0, -1), same));
     if (*same && last) WEFT_TRY(ask(w, s, last, moved(w->plan, k, last, -1), same));
     return WEFT_OK;
@@ -189,11 +261,13 @@ static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
     }
     for (int r = 0; r < w->world.n; r++) {
         int t = r;
-        for (int k = 0; k < p->n_axis; k++)
-            if (same >> k & 1 || (w->quick && place_along(p, k, t) < p->axis[k].size - 1))
-                t = moved(p, k, t, -place_along(p, k, t));
+        for (int k = 0; k < p->n_axis; k++) {
+            int at = place_along(p, k, t);
+            if (same >> k & 1 || (w->quick && at < p->axis[k].size - 1))
+                t = moved(p, k, t, first_such(w, k, at) - at);
+        }
         if (!w->quick && t == r && cut >= 0 && !place_along(p, cut, r))
-            WEFT_TRY(find_runs(w, s, r, stride_of(p, cut), 0, p->axis[cut].size - 1));
+            WEFT_TRY(find_deals(w, s, r, cut));
         if (t != r) w->from[r] = w->from[t];
     }
     return WEFT_OK;
@@ -213,6 +287,7 @@ static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s,
     WEFT_TRY(weft_compile_graph(s, &w->base));
     WEFT_TRY(weft_plan_check_marks(w->plan, w->base.graph));
     for (int r = 0; r < n; r++) w->from[r] = r;
+    WEFT_TRY(read_deal(w, s));
     w->quick = which == WEFT_RANKS_ENDS;
     if (which != WEFT_RANKS_EACH) WEFT_TRY(find_from(w, s));
     for (int r = 0; r < n; r++) {

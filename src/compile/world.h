@@ -6,7 +6,9 @@
  *     w->world.like[r]                                  what rank r does
  *     weft_compiled_world_destroy(w);
  *
- * Uneven parts are larger on lower places, so ends that are alike mean that all between them are. */
+ * Uneven parts are larger on lower places, so ends that are alike mean that all between them are.  Along the lanes that
+ * holds for places in a row whose lanes are dealt alike: as many, in subtrees of the same levels, with as many
+ * micro-batches. */
 #ifndef WEFT_COMPILE_WORLD_H
 #define WEFT_COMPILE_WORLD_H
 
@@ -14,12 +16,13 @@
 #include "program/world.h"
 
 typedef struct weft_compiled_world {
-    weft_arena          *arena;
-    weft_world           world;
-    const weft_plan     *plan; /* borrowed */
-    int                 *from; /* [rank]: whose program it has */
-    int                  n_made;
-    bool                 quick; /* WEFT_RANKS_ENDS */
+    weft_arena      *arena;
+    weft_world       world;
+    const weft_plan *plan; /* borrowed */
+    uint64_t *deal; /* [place along the lane axis]: equal where lanes are dealt alike */
+    int      *from; /* [rank]: whose program it has */
+    int       n_made;
+    bool      quick;           /* WEFT_RANKS_ENDS */
     weft_compiled        base; /* model, graph and sharding of all of them */
     weft_compiled       *made; /* [rank]; program NULL: like another's */
     const weft_program **like; /* world.like */
@@ -31,7 +34,7 @@ typedef enum weft_compile_ranks {
     WEFT_RANKS_FOLDED, /* those that are unlike others */
     WEFT_RANKS_EACH,   /* every rank's own program */
     WEFT_RANKS_ENDS, /* the first along an axis, and the last where it holds or does more; all others are taken for
-                          the first, whose parts are the largest: quick where replicas own unlike parts of the states.
+                          the first with such lanes, whose parts are the largest: quick where replicas own unlike parts of the states.
                           Of a stage only the first place's program is verified */
 } weft_compile_ranks;
 

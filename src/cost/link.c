@@ -103,7 +103,7 @@ weft_status weft_cost__collective_seconds(const weft_program *p, const weft_inst
     const weft_group *g = &p->group[i->group];
     weft_group_shape  s;
     WEFT_TRY(weft_cluster_group(c, g->rank, g->n_rank, &s));
-    double bytes = weft_instr_given(i, g->n_rank);
+    double bytes = weft_instr_given(i, g);
     wire   in    = {0};
     if (s.per_island > 1) in = inner_wire(&s.inner, s.per_island);
     if (s.n_island < 2) {
@@ -131,7 +131,7 @@ static weft_status group_traffic(const weft_program *p, const weft_instr *i,
     const weft_group *g = &p->group[i->group];
     weft_group_shape  s;
     WEFT_TRY(weft_cluster_group(c, g->rank, g->n_rank, &s));
-    double all = weft_instr_given(i, g->n_rank), near;
+    double all = weft_instr_given(i, g), near;
     if (s.n_island < 2) {
         if (g->n_rank > 1) level[s.inner.level] += sent(i->coll, g->n_rank, all);
         return WEFT_OK;

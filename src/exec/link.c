@@ -108,10 +108,11 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
                                     NULL, NULL, 0);
     if (i->lanes) {
         int64_t slot = s->e->p->buffer[i->in[0].buffer].bytes;
-        return weft_comm_sum_lanes(
-            c, x->link->meeting, kind_of(i->coll), in->dtype, in->p, out->p,
-            weft_shape_count(&in->shape), i->unit,
-            &(weft_comm_lanes){i->lanes, slot / weft_dtype_bytes(in->dtype)});
+        return weft_comm_sum_lanes(c, x->link->meeting, kind_of(i->coll), in->dtype,
+                                   in->p, out->p, weft_shape_count(&in->shape), i->unit,
+                                   &(weft_comm_lanes){i->lanes,
+                                                      slot / weft_dtype_bytes(in->dtype),
+                                                      s->e->p->group[i->group].share});
     }
     if (i->unit)
         return weft_comm_shares(

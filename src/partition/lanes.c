@@ -2,6 +2,12 @@
 #include "base/lanes.h"
 #include "partition/partition_priv.h"
 
+static weft_lanes dealing(const weft_partition_options *o)
+{
+    return (weft_lanes){o->n_lane, o->world > 1 ? o->world : 1,
+                        o->world > 1 ? o->share : NULL};
+}
+
 void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end)
 {
     int small = n_micro / n_lane, larger = n_micro % n_lane;
@@ -33,8 +39,9 @@ int weft_partition__lane_slots(const weft_partition_options *o)
 
 int weft_partition__n_own(const weft_partition_options *o, int rank)
 {
-    int lane, last, first, end, none;
-    weft_lanes_of(o->n_lane, o->world > 1 ? o->world : 1, rank, &lane, &last);
+    int        lane, last, first, end, none;
+    weft_lanes d = dealing(o);
+    weft_lanes_of(&d, rank, &lane, &last);
     weft_partition_lane(o->n_micro, o->n_lane, lane, &first, &none);
     weft_partition_lane(o->n_micro, o->n_lane, last - 1, &none, &end);
     return end - first;
@@ -76,7 +83,16 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
 
 int weft_partition__sum_lanes(const weft_partition_options *o)
 {
-    return o->world & (o->world - 1) ? o->n_lane : 0;
+    weft_lanes d = dealing(o);
+    return weft_lanes_plain(&d) ? 0 : o->n_lane;
+}
+
+weft_status weft_partition__deal(const weft_partition_options *o, weft_program *p,
+                                 weft_group *g)
+{
+    if (!weft_partition__sum_lanes(o) || !o->share) return WEFT_OK;
+    g->share = weft_arena_memdup(p->arena, o->share, sizeof *o->share * (size_t)o->world);
+    return weft_arena_status(p->arena);
 }
 
 weft_status weft_partition__check(const weft_partition_options *o)
@@ -96,6 +112,10 @@ weft_status weft_partition__check(const weft_partition_options *o)
             "%d data-parallel ranks share %d lanes: set lanes to at least %d "
             "(micro_batch small enough for as many micro-batches)",
             o->world, o->n_lane, need);
+    weft_lanes d = dealing(o);
+    if (!weft_lanes_right(&d))
+        return WEFT_FAIL(WEFT_ERR_ARG, "shares of %d ranks are not the %d lanes",
+                         o->world, o->n_lane);
     if (o->world > 1 && (o->rank < 0 || o->rank >= o->world))
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, o->world);
     return WEFT_OK;
@@ -103,8 +123,8 @@ weft_status weft_partition__check(const weft_partition_options *o)
 
 void weft_partition__own_lanes(const weft_partition_options *o, int *first, int *end)
 {
-    weft_lanes_of(o->n_lane, o->world > 1 ? o->world : 1, o->world > 1 ? o->rank : 0,
-                  first, end);
+    weft_lanes d = dealing(o);
+    weft_lanes_of(&d, o->world > 1 ? o->rank : 0, first, end);
 }
 
 void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB])

@@ -152,7 +152,7 @@ static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
 }
 
 /* All ranks, in order: positions in the tree. */
-static weft_status all_ranks(weft_program *p)
+static weft_status all_ranks(weft_program *p, const weft_partition_options *o)
 {
     p->group = WEFT_ARENA_NEW(p->arena, weft_group);
     WEFT_TRY(weft_arena_status(p->arena));
@@ -161,7 +161,7 @@ static weft_status all_ranks(weft_program *p)
     p->group[0].rank   = WEFT_ARENA_ARRAY(p->arena, int32_t, p->world);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int r = 0; r < p->world; r++) p->group[0].rank[r] = r;
-    return WEFT_OK;
+    return weft_partition__deal(o, p, &p->group[0]);
 }
 
 static void fire(weft_program *p, int actor, int micro, int slot, bool first)
@@ -174,7 +174,7 @@ static void fire(weft_program *p, int actor, int micro, int slot, bool first)
 /* The rank's lanes in order, merged like a binary counter: siblings of the tree over all lanes. */
 static weft_status schedule(weft_program *p, const weft_partition_options *o)
 {
-    int lane, last;
+    int lane, last, other = 0;
     weft_partition__own_lanes(o, &lane, &last);
     p->firing[WEFT_STREAM_COMPUTE] =
         WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + (last - lane) + 3);
@@ -190,11 +190,12 @@ static weft_status schedule(weft_program *p, const weft_partition_options *o)
             fire(p, ACTOR_FORWARD, m, t.slot, m == first);
             fire(p, ACTOR_BACKWARD, m, t.slot, m == first);
         }
+        other = end;
         for (int k = 0; k < t.merge; k++) fire(p, ACTOR_MERGE, -1, t.slot - k, false);
     }
-    for (; missing; missing--) {
-        fire(p, ACTOR_JOIN, -1, 0, false);
-        fire(p, ACTOR_JOIN_BACK, -1, 0, false);
+    for (; missing; missing--, other++) { /* each by a number that is not the rank's */
+        fire(p, ACTOR_JOIN, other % p->n_micro, 0, false);
+        fire(p, ACTOR_JOIN_BACK, other % p->n_micro, 0, false);
     }
     fire(p, ACTOR_REDUCE, -1, 0, false);
     fire(p, ACTOR_UPDATE, -1, 0, false);
@@ -228,7 +229,7 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     if (r->local) {
         WEFT_TRY(weft_partition__groups(p, r, 0));
     } else if (p->world > 1) {
-        WEFT_TRY(all_ranks(p));
+        WEFT_TRY(all_ranks(p, o));
         WEFT_TRY(sum_actor(p, s, ACTOR_REDUCE, "reduce", WEFT_INSTR_COLLECTIVE,
                            weft_partition__sum_lanes(o)));
     }

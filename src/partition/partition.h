@@ -9,8 +9,9 @@
 typedef struct weft_partition_options {
     int n_micro; /* logical micro-batches a step */
     int n_lane; /* lanes they are dealt to (DESIGN-details 2); a power of two, at most n_micro */
-    int world; /* data-parallel ranks, at most the lanes, which they share (base/lanes.h); 0 is 1 */
-    int rank;
+    int            world; /* data-parallel ranks, at most the lanes, which they share (base/lanes.h); 0 is 1 */
+    const int32_t *share; /* lanes of each; NULL: equal */
+    int            rank;
     bool
         ahead; /* operands of collectives live on until the next one (weft_partition_ahead) */
 } weft_partition_options;
@@ -26,12 +27,13 @@ void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end
 
 /* A pipeline of pp ranks, dp of them side by side: rank = stage * dp + lane group. */
 typedef struct weft_pipe_options {
-    int         n_micro, n_lane;
-    int         dp, pp;   /* 0 is 1 */
-    int         rank;     /* of dp * pp, pp slowest */
-    const char *schedule; /* by name (program/schedule.h); NULL: 1f1b */
-    int         n_chunk;  /* stages a rank; 0 is 1 */
-    uint32_t    ring;     /* weft_local_options */
+    int            n_micro, n_lane;
+    int            dp, pp;   /* 0 is 1 */
+    const int32_t *share;    /* lanes of each of dp; NULL: equal */
+    int            rank;     /* of dp * pp, pp slowest */
+    const char    *schedule; /* by name (program/schedule.h); NULL: 1f1b */
+    int            n_chunk;  /* stages a rank; 0 is 1 */
+    uint32_t       ring;     /* weft_local_options */
     int64_t
         ahead; /* of one stage: collectives run beside compute, what is kept in parts is gathered so
                            * many bytes ahead; of several: sums that go to their owners have room of their own, for

@@ -55,6 +55,9 @@ typedef struct weft_partition__turn {
 weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, int lane);
 /* What the sum over ranks is told: lanes where ranks' shares are no equal subtrees, else 0. */
 int weft_partition__sum_lanes(const weft_partition_options *o);
+/* And the group that sums over all of them, which of them are whose. */
+weft_status weft_partition__deal(const weft_partition_options *o, weft_program *p,
+                                 weft_group *g);
 
 void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB]);
 /* The program outlives the segment: an instruction is copied into its arena. */

@@ -166,8 +166,10 @@ static weft_status make_actors(pipe *k)
     WEFT_TRY(weft_arena_status(k->tmp));
     if (k->r->local)
         WEFT_TRY(weft_partition__groups(p, k->r, k->me));
-    else if (k->dp > 1)
+    else if (k->dp > 1) {
         WEFT_TRY(add_group(p, k->dp, k->me * k->dp, 1));
+        WEFT_TRY(weft_partition__deal(&k->lanes, p, &p->group[0]));
+    }
     if (k->pp > 1) WEFT_TRY(add_group(p, k->pp, k->r->place, k->r->n_place));
     for (int c = 0; c < k->n_chunk; c++) WEFT_TRY(read_actor(k, c));
     for (int i = 0; i < n; i++) {
@@ -292,8 +294,11 @@ static weft_status set_out(pipe *k)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, n_place * k->pp);
     k->group = k->r->part;
     k->me    = o->rank / n_place;
-    k->lanes = (weft_partition_options){
-        .n_micro = o->n_micro, .n_lane = o->n_lane, .world = k->dp, .rank = k->group};
+    k->lanes = (weft_partition_options){.n_micro = o->n_micro,
+                                        .n_lane  = o->n_lane,
+                                        .world   = k->dp,
+                                        .rank    = k->group,
+                                        .share   = o->share};
     WEFT_TRY(weft_partition__check(&k->lanes));
     int first, last, end;
     weft_partition__own_lanes(&k->lanes, &first, &last);

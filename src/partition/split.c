@@ -78,9 +78,39 @@ static weft_status bind(const weft_graph *g, const weft_local *l, weft_program *
     return weft_arena_status(p->arena);
 }
 
-/* Sums of accumulators over the ranks along the lanes: each rank has several terms. */
-static weft_status tell_lanes(const weft_local *l, uint32_t lanes, weft_program *p)
+/* Is the local value a sum over a rank's own micro-batches, not yet summed over the lanes?  seen: by value. */
+static bool is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v, bool *seen)
 {
+    int node = l->graph->value[v].node;
+    if (node < 0 || seen[v]) return false;
+    const weft_graph_node *n = &l->graph->node[node];
+    weft_op_use            u = {.op = n->op, .attr = n->attr};
+    seen[v]                  = true;
+    if (n->phase != WEFT_PHASE_UPDATE || n->op == WEFT_OP_ACCUMULATE) return true;
+    if (weft_op_get(n->op)->flags & WEFT_OP_COMM &&
+        l->axes[weft_use_int(&u, "group")] & lanes)
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (is_own_sum(l, lanes, n->in[i], seen)) return true;
+    return false;
+}
+
+/* Sums over parts that ranks along the lanes keep (squares of gradients) have one term each. */
+static bool is_of_parts(const weft_local *l, uint32_t lanes, const weft_instr *i,
+                        weft_arena *tmp)
+{
+    weft_vid v    = weft_graph_find(l->graph, i->name);
+    bool    *seen = WEFT_ARENA_ARRAY(tmp, bool, l->graph->n_value + 1);
+    if (v < 0 || !seen || l->graph->value[v].node < 0) return false;
+    return !is_own_sum(l, lanes, l->graph->node[l->graph->value[v].node].in[0], seen);
+}
+
+/* Sums of accumulators over the ranks along the lanes: each rank has several terms. */
+static weft_status tell_lanes(const weft_local *l, uint32_t lanes,
+                              const weft_partition_options *o, weft_program *p,
+                              weft_arena *tmp)
+{
+    bool even = !(o->world & (o->world - 1));
     for (int a = 0; a < p->n_actor; a++)
         for (int n = 0; n < p->actor[a].n_instr; n++) {
             weft_instr *i = &p->actor[a].instr[n];
@@ -88,14 +118,29 @@ static weft_status tell_lanes(const weft_local *l, uint32_t lanes, weft_program 
             if (i->coll != WEFT_ALL_REDUCE && i->coll != WEFT_REDUCE_SCATTER) continue;
             if (!(l->axes[i->group] & lanes)) continue;
             bool terms = p->buffer[i->in[0].buffer].slot_by == WEFT_SLOT_LANE;
+            if (!terms && even && is_of_parts(l, lanes, i, tmp)) continue;
             if (!terms || l->axes[i->group] != lanes)
                 return WEFT_FAIL(WEFT_ERR_ARG,
-                                 "%s cannot be summed over a number of ranks that is no "
-                                 "power of two: choose another cut, or 2^k ranks",
+                                 "%s cannot be summed over ranks that have several terms "
+                                 "each: choose another cut, or 2^k ranks of equal shares",
                                  i->name);
             i->lanes = p->n_lane;
+            if (!p->group[i->group].share)
+                WEFT_TRY(weft_partition__deal(o, p, &p->group[i->group]));
         }
     return WEFT_OK;
+}
+
+/* Which lanes a rank has. */
+static weft_partition_options dealt(const weft_pipe_options     *o,
+                                    const weft_partition__ranks *r)
+{
+    return (weft_partition_options){.n_micro = o->n_micro,
+                                    .n_lane  = o->n_lane,
+                                    .world   = r->n_part,
+                                    .rank    = r->part,
+                                    .share   = o->share,
+                                    .ahead   = o->ahead > 0};
 }
 
 static weft_status make(const weft_graph *g, const weft_local *l,
@@ -106,11 +151,7 @@ static weft_status make(const weft_graph *g, const weft_local *l,
     weft_arena *tmp     = NULL;
     weft_status st      = WEFT_OK;
     if (n_stage == 1) {
-        weft_partition_options one = {.n_micro = o->n_micro,
-                                      .n_lane  = o->n_lane,
-                                      .world   = r->n_part,
-                                      .rank    = r->part,
-                                      .ahead   = o->ahead > 0};
+        weft_partition_options one = dealt(o, r);
         WEFT_TRY(weft_partition__one(l->graph, &one, r, out));
         return o->ahead > 0 ? weft_partition_ahead(*out) : WEFT_OK;
     }
@@ -131,6 +172,7 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
 {
     weft_partition__ranks r     = {.n_place = s->mesh[0].n_rank, .mesh = &s->mesh[0]};
     weft_program         *p     = NULL;
+    weft_arena           *tmp   = NULL;
     weft_status           st    = WEFT_OK;
     bool                  kept  = o->local && o->pp > 1;
     weft_local           *l     = kept ? *o->local : NULL;
@@ -139,10 +181,12 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
     r.place = o->rank % r.n_place;
     find_part(s, r.place, &r.n_part, &r.part);
+    weft_partition_options own = dealt(o, &r);
+    WEFT_TRY(weft_partition__check(&own));
     weft_local_options lo = {.place    = r.place,
                              .ring     = o->ring,
                              .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part,
-                             .terms    = r.n_part & (r.n_part - 1)};
+                             .terms    = weft_partition__sum_lanes(&own) > 0};
     if (!l) WEFT_GO(weft_partition_local(g, s, &lo, &l));
     if (kept) *o->local = l;
     if (o->ahead > 0 && world == r.n_place && o->n_chunk <= 1)
@@ -150,12 +194,16 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
     r.local = l;
     r.lanes = s->lanes;
     WEFT_GO(make(g, l, o, &r, &p));
-    if (lo.terms) WEFT_GO(tell_lanes(l, s->lanes, p));
+    if (lo.terms) {
+        WEFT_GO(weft_arena_create(&tmp));
+        WEFT_GO(tell_lanes(l, s->lanes, &own, p, tmp));
+    }
     WEFT_GO(bind(g, l, p));
     *out = p;
     p    = NULL;
 out:
     weft_program_destroy(p);
+    weft_arena_destroy(tmp);
     if (!kept) weft_local_destroy(l);
     return st;
 }

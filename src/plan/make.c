@@ -56,6 +56,10 @@ weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int wo
         p->axis[i].name = copy(p, w->h.axis[i].name, NULL);
     }
     p->lane_axis = weft_shorthand_lane_axis(&w->h);
+    if (w->h.n_share)
+        p->share =
+            weft_arena_memdup(a, w->h.share, sizeof *p->share * (size_t)w->h.n_share);
+    WEFT_GO(weft_arena_status(a));
     p->pp        = w->h.pp;
     p->chunks    = w->chunks > 1 ? w->chunks : 1;
     p->schedule  = copy(p, w->schedule, "1f1b");

@@ -82,6 +82,27 @@ static weft_status check_batch(const weft_plan *p)
     return WEFT_OK;
 }
 
+static weft_status check_shares(const weft_plan *p)
+{
+    int64_t sum = 0;
+    if (!p->share) return WEFT_OK;
+    if (p->lane_axis < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "shares are of the lane axis, and there is none");
+    const weft_mesh_axis *a = &p->axis[p->lane_axis];
+    for (int k = 0; k < a->size; k++) {
+        if (p->share[k] < 1)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "shares: %s %d has %d lanes: at least 1, or fewer ranks",
+                             a->name, k, p->share[k]);
+        sum += p->share[k];
+    }
+    if (sum != p->of.lanes)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "shares are %lld lanes, but the gradient's sum has %lld (lanes)",
+                         (long long)sum, (long long)p->of.lanes);
+    return WEFT_OK;
+}
+
 static weft_status check_stages(const weft_plan *p)
 {
     int n = p->pp * p->chunks, known = 0;
@@ -143,6 +164,7 @@ weft_status weft_plan_verify(const weft_plan *p)
                          p->recompute);
     WEFT_TRY(check_axes(p));
     WEFT_TRY(check_batch(p));
+    WEFT_TRY(check_shares(p));
     WEFT_TRY(check_stages(p));
     WEFT_TRY(check_marks(p));
     if (p->predicted.n_mem && p->predicted.n_mem != weft_plan_world(p))

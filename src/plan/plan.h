@@ -11,7 +11,7 @@
  *
  * Always true (weft_plan_verify): axes differ; stages are as many as pp * chunks and only the first has no
  * first value; the schedule exists; every mark is of the mesh; lanes is a power of two that the lane axis
- * does not exceed; micro_batch divides batch. */
+ * does not exceed, and all of it is shared out; micro_batch divides batch. */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 
@@ -61,6 +61,7 @@ typedef struct weft_plan {
     int            n_axis;
     weft_mesh_axis axis[WEFT_MAX_AXIS];
     int lane_axis; /* whose sums are taken behind `accumulate`, in the lanes' tree; -1 none */
+    int32_t     *share; /* lanes of each position along it (base/lanes.h); NULL: equal */
     int          pp, chunks; /* ranks of a pipeline, stages of each */
     const char  *schedule;
     const char **first; /* of each stage, the first value it makes; of stage 0 NULL */

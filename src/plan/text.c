@@ -60,6 +60,10 @@ static void put_of(const weft_plan *p, weft_text *t)
     }
     weft_text_add(t, "],\n");
     put_word(t, "lane_axis", p->lane_axis < 0 ? NULL : p->axis[p->lane_axis].name);
+    if (!p->share) return; /* equal */
+    for (int k = 0; k < weft_plan_lane_ranks(p); k++)
+        weft_text_add(t, "%s%d", k ? ", " : "  \"shares\": [", p->share[k]);
+    weft_text_add(t, "],\n");
 }
 
 static void put_stages(const weft_plan *p, weft_text *t)
@@ -294,6 +298,30 @@ static weft_status read_mesh(const reader *r, const weft_node *root)
     return p->lane_axis < 0 ? bad(r, lane, "the mesh has no such axis") : WEFT_OK;
 }
 
+static weft_status read_shares(const reader *r, const weft_node *root)
+{
+    weft_plan       *p    = r->p;
+    weft_status      st   = WEFT_OK;
+    const weft_node *list = weft_node_get(root, "shares");
+    if (!list) return WEFT_OK;
+    list = get(r, root, "shares", WEFT_NODE_LIST, &st);
+    if (!list) return st;
+    if (p->lane_axis < 0) return bad(r, list, "shares are of lane_axis, which is null");
+    if (list->u.list.n != p->axis[p->lane_axis].size)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: shares: %d numbers for %s=%d",
+                         weft_doc_file(r->d), list->line, list->u.list.n,
+                         p->axis[p->lane_axis].name, p->axis[p->lane_axis].size);
+    p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, list->u.list.n + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < list->u.list.n; i++) {
+        const weft_node *n = list->u.list.node[i];
+        if (n->kind != WEFT_NODE_INT || n->u.i < 1 || n->u.i > 1 << 16)
+            return bad(r, n, "expected lanes of a rank, 1 or more");
+        p->share[i] = (int32_t)n->u.i;
+    }
+    return WEFT_OK;
+}
+
 static weft_status read_ranks(const reader *r, const weft_node *m, int stage, int pp,
                               int each)
 {
@@ -483,7 +511,7 @@ static weft_status read_plan(const reader *r)
         "weft_plan",   "model",        "graph",   "kernels",   "batch",     "seq",
         "micro_batch", "lanes",        "mesh",    "lane_axis", "schedule",  "chunks",
         "stages",      "zero",         "sp",      "ring",      "recompute", "marks",
-        "predicted",   "bucket_bytes", "cluster", "devices"};
+        "predicted",   "bucket_bytes", "cluster", "devices",   "shares"};
     const weft_node *root    = weft_doc_root(r->d);
     int64_t          version = 0, zero = 0;
     weft_status      st = WEFT_OK;
@@ -498,6 +526,7 @@ static weft_status read_plan(const reader *r)
     WEFT_TRY(check_keys(r, root, key, (int)WEFT_COUNT(key)));
     WEFT_TRY(read_of(r, root));
     WEFT_TRY(read_mesh(r, root));
+    WEFT_TRY(read_shares(r, root));
     WEFT_TRY(read_stages(r, root));
     WEFT_TRY(get_int(r, root, "zero", 0, 3, &zero));
     r->p->zero          = (int)zero;

@@ -294,19 +294,31 @@ static weft_status read_buffer(parser *ps)
     return WEFT_OK;
 }
 
+static weft_status read_numbers(parser *ps, int32_t **to, int *n)
+{
+    int      cap = 0;
+    int32_t *x;
+    WEFT_TRY(weft_lex_expect(&ps->l, "["));
+    while (!weft_lex_accept(&ps->l, "]")) {
+        if (*n) WEFT_TRY(weft_lex_expect(&ps->l, ","));
+        PUSH(ps, *to, *n, cap, x);
+        WEFT_TRY(read_int32(ps, x));
+    }
+    return WEFT_OK;
+}
+
 static weft_status read_group(parser *ps)
 {
     weft_group *g;
-    int         cap = 0;
-    int32_t    *r;
+    int         n_share = 0;
     PUSH(ps, ps->p->group, ps->p->n_group, ps->cap_group, g);
-    WEFT_TRY(weft_lex_expect(&ps->l, "["));
-    while (!weft_lex_accept(&ps->l, "]")) {
-        if (g->n_rank) WEFT_TRY(weft_lex_expect(&ps->l, ","));
-        PUSH(ps, g->rank, g->n_rank, cap, r);
-        WEFT_TRY(read_int32(ps, r));
-    }
-    return WEFT_OK;
+    WEFT_TRY(read_numbers(ps, &g->rank, &g->n_rank));
+    if (!weft_lex_accept(&ps->l, "lanes")) return WEFT_OK;
+    WEFT_TRY(read_numbers(ps, &g->share, &n_share));
+    return n_share == g->n_rank
+               ? WEFT_OK
+               : weft_lex_fail(&ps->l, "lanes of %d ranks for a group of %d", n_share,
+                               g->n_rank);
 }
 
 static weft_status read_binding(parser *ps)

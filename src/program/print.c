@@ -160,6 +160,8 @@ static void put_memory(const weft_program *p, weft_text *t)
         weft_text_add(t, "  group [");
         for (int k = 0; k < p->group[i].n_rank; k++)
             weft_text_add(t, k ? ",%d" : "%d", p->group[i].rank[k]);
+        for (int k = 0; k < p->group[i].n_rank && p->group[i].share; k++)
+            weft_text_add(t, k ? ",%d" : "] lanes [%d", p->group[i].share[k]);
         weft_text_add(t, "]\n");
     }
 }

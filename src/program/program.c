@@ -243,10 +243,10 @@ void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *h
     *hi                       = weft_part_start(total, unit, n, k + 1);
 }
 
-int weft_instr_terms(const weft_instr *i, int n, int k)
+int weft_instr_terms(const weft_instr *i, const weft_group *g, int k)
 {
     int first, end;
     if (i->kind != WEFT_INSTR_COLLECTIVE || !i->lanes) return 1;
-    weft_lanes_of(i->lanes, n, k, &first, &end);
+    weft_lanes_of(&(weft_lanes){i->lanes, g->n_rank, g->share}, k, &first, &end);
     return weft_lanes_terms(first, end, NULL);
 }

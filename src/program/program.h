@@ -168,6 +168,8 @@ typedef struct weft_firing {
 typedef struct weft_group {
     int      n_rank;
     int32_t *rank; /* in mesh order */
+    int32_t *
+        share; /* lanes of each, where they share lanes (weft_instr.lanes); NULL: equal */
 } weft_group;
 
 /* Where the outside meets the program: "wte" -> buffer. */
@@ -248,7 +250,7 @@ int weft_program_n_instr(const weft_program *p);
 /* Elements of the whole that a reduce_scatter or all_gather over n ranks deals to position k: [*lo, *hi). */
 void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *hi);
 /* Terms that position k of n brings to a collective: 1 without lanes. */
-int weft_instr_terms(const weft_instr *i, int n, int k);
+int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
 /* True when an instruction talks to other ranks. */
 bool weft_instr_is_comm(const weft_instr *i);
 

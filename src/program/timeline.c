@@ -177,7 +177,7 @@ static void json_group(const weft_program *p, const weft_instr *i, weft_text *ou
     const weft_group *g = &p->group[i->group];
     weft_text_add(out, ",\"ranks\":%d,\"first\":%d,\"given\":", g->n_rank,
                   (int)g->rank[0]);
-    weft_text_put_double(out, weft_instr_given(i, g->n_rank));
+    weft_text_put_double(out, weft_instr_given(i, g));
 }
 
 void weft_timeline_json_begin(weft_text *out)

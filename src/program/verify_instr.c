@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lanes.h"
 #include "program/verify_priv.h"
 
 #define BAD WEFT_PROGRAM__BAD
@@ -171,9 +172,10 @@ static weft_status check_lanes(const weft_program *p, const weft_actor *a,
     const weft_buffer *b = &p->buffer[i->in[0].buffer];
     if (i->coll != WEFT_ALL_REDUCE && i->coll != WEFT_REDUCE_SCATTER)
         return BAD(p, a, i, "%s has no lanes", weft_collective_name(i->coll));
-    if (i->lanes < g->n_rank || i->lanes & (i->lanes - 1))
-        return BAD(p, a, i, "%d ranks cannot share %d lanes", g->n_rank, i->lanes);
-    int n = weft_instr_terms(i, g->n_rank, position(g, p->rank));
+    if (!weft_lanes_right(&(weft_lanes){i->lanes, g->n_rank, g->share}))
+        return BAD(p, a, i, "%d ranks cannot share %d lanes%s", g->n_rank, i->lanes,
+                   g->share ? " as their group says" : "");
+    int n = weft_instr_terms(i, g, position(g, p->rank));
     if (b->slot_by != WEFT_SLOT_LANE || b->n_slot < n)
         return BAD(p, a, i, "buffer %s has no slots by lane for %d terms", b->name, n);
     if (b->bytes % weft_dtype_bytes(i->in[0].type.dtype))

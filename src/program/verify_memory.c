@@ -76,7 +76,7 @@ static int terms(const checker *c)
     if (c->i->kind != WEFT_INSTR_COLLECTIVE || !c->i->lanes) return 1;
     const weft_group *g = &c->p->group[c->i->group];
     for (int k = 0; k < g->n_rank; k++)
-        if (g->rank[k] == c->p->rank) return weft_instr_terms(c->i, g->n_rank, k);
+        if (g->rank[k] == c->p->rank) return weft_instr_terms(c->i, g, k);
     return 1;
 }
 

@@ -98,10 +98,10 @@ void weft_instr_work(const weft_instr *i, weft_work *w)
     add_steps(i, w);
 }
 
-double weft_instr_given(const weft_instr *i, int n)
+double weft_instr_given(const weft_instr *i, const weft_group *g)
 {
     double bytes = weft_instr_bytes(i);
     if (!i->lanes) return bytes;
-    int most = weft_lanes_most_terms(i->lanes, n);
+    int most = weft_lanes_most_terms(&(weft_lanes){i->lanes, g->n_rank, g->share});
     return bytes * (i->coll == WEFT_ALL_REDUCE ? (most + 1) / 2.0 : most);
 }

@@ -24,8 +24,8 @@ typedef struct weft_work {
 /* n 0: nothing to measure it by (messages, collectives, marks). */
 void weft_instr_work(const weft_instr *i, weft_work *out);
 
-/* Bytes that each of n members gives to a collective, its terms counted: each travels to its owner, the sum once on the
+/* Bytes that each of a group's members gives to a collective, its terms counted: each travels to its owner, the sum once on the
  * way back. */
-double weft_instr_given(const weft_instr *i, int n);
+double weft_instr_given(const weft_instr *i, const weft_group *g);
 
 #endif

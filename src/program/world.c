@@ -88,7 +88,11 @@ uint64_t weft_program_likeness(const weft_program *p)
         add_int(&h, e->delay);
     }
     add_int(&h, p->n_group);
-    for (int k = 0; k < p->n_group; k++) add_int(&h, p->group[k].n_rank);
+    for (int k = 0; k < p->n_group; k++) {
+        const weft_group *g = &p->group[k];
+        add_int(&h, g->n_rank);
+        for (int m = 0; m < g->n_rank && g->share; m++) add_int(&h, g->share[m]);
+    }
     add_firings(&h, p);
     return weft_hash_value(&h);
 }

@@ -35,7 +35,8 @@ typedef struct weft_job_eval {
 
 /* How ranks share the work (none of it changes numbers where sums are bitwise). */
 typedef struct weft_job_plan {
-    const char *mesh; /* NULL: data parallel */
+    const char *mesh;   /* NULL: data parallel */
+    const char *shares; /* NULL: equal */
     int64_t     pp, zero, sp, ring, chunks, bucket;
     const char *schedule;
     const char *word;    /* a plan instead of these, "off", or NULL */

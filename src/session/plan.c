@@ -9,7 +9,7 @@
 static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
 {
     const weft_job_plan *p = &j->plan;
-    char                 text[600];
+    char                 text[1000];
     int                  n = 0;
     if (p->mesh && strlen(p->mesh) > 400)
         return WEFT_FAIL(WEFT_ERR_ARG, "mesh: more than 400 characters");
@@ -19,8 +19,11 @@ static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
         n = snprintf(text, sizeof text, "mesh=%s ", p->mesh);
     else if (p->pp == 1)
         n = snprintf(text, sizeof text, "mesh=dp=%d ", world ? world : 1);
-    snprintf(text + n, sizeof text - (size_t)n, "pp=%lld zero=%lld sp=%lld ring=%lld",
-             (long long)p->pp, (long long)p->zero, (long long)p->sp, (long long)p->ring);
+    if (p->shares && (strlen(p->shares) > 400 || strpbrk(p->shares, " \t\n")))
+        return WEFT_FAIL(WEFT_ERR_ARG, "shares: '%.40s': write 3,1", p->shares);
+    snprintf(text + n, sizeof text - (size_t)n, "pp=%lld zero=%lld sp=%lld ring=%lld%s%s",
+             (long long)p->pp, (long long)p->zero, (long long)p->sp, (long long)p->ring,
+             p->shares ? " shares=" : "", p->shares ? p->shares : "");
     return weft_shorthand_parse(text, out);
 }
 
@@ -29,9 +32,13 @@ static weft_status cut_batch(weft_job *j, const weft_shorthand *h)
 {
     int     lane = weft_shorthand_lane_axis(h);
     int64_t n = (lane < 0 ? 1 : h->axis[lane].size) * (int64_t)h->pp, lanes = 1;
-    if (j->given_micro_batch) return WEFT_OK;
+    if (h->n_share && !j->given_lanes) {
+        j->lanes       = weft_shorthand_lanes(h);
+        j->given_lanes = true;
+    }
+    if (j->given_micro_batch) return weft_job__check_cut(j);
     if (lane >= 0 && n > 1) { /* lanes are a power of two, at least dp of them */
-        while (lanes < h->axis[lane].size) lanes *= 2;
+        while (lanes < h->axis[lane].size || lanes < weft_shorthand_lanes(h)) lanes *= 2;
         if (j->batch % (lanes * h->pp) == 0) n = lanes * h->pp;
     }
     if (j->batch < lanes)

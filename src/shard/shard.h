@@ -332,7 +332,11 @@ weft_status weft_shard_place_stages(const weft_graph *g, int n, const int *cut,
 
 /* ---- shorthand ---- */
 
-/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1 ring=1": what a job says instead of marks. */
+enum {
+    WEFT_MAX_SHARE = 64 /* in short words; a plan file may have more */
+};
+
+/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1 ring=1 shares=3,1": what a job says instead of marks. */
 typedef struct weft_shorthand {
     int            n_axis;
     weft_mesh_axis axis[WEFT_MAX_AXIS]; /* as written; names are static */
@@ -340,6 +344,8 @@ typedef struct weft_shorthand {
     int            zero;                /* 0 to 3 */
     bool           sp;                  /* the sequence between blocks over tp */
     bool ring; /* attention over cp passes keys and values round; else it gathers them */
+    int  n_share; /* 0, or dp: lanes of each position along it */
+    int32_t share[WEFT_MAX_SHARE];
 } weft_shorthand;
 
 /* One line says what is wrong.  Words are separated by blanks; each stands at most once. */
@@ -348,6 +354,8 @@ void        weft_shorthand_print(const weft_shorthand *h, weft_text *t);
 int         weft_shorthand_world(const weft_shorthand *h);
 /* The axis whose ranks own lanes of the gradient's sum; -1: none. */
 int weft_shorthand_lane_axis(const weft_shorthand *h);
+/* The lanes that shares need; 0 without. */
+int weft_shorthand_lanes(const weft_shorthand *h);
 
 /* Meshes (one a stage, pp slowest) and marks for a training graph (or a forward one, without zero); all
  * in a.  world: how many ranks there are, 0: as many as it takes.  node_mesh is left to the caller. */

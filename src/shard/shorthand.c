@@ -59,18 +59,30 @@ static weft_status read_axis(char *word, weft_shorthand *h)
     return WEFT_OK;
 }
 
+static weft_status read_share(const char *word, weft_shorthand *h)
+{
+    int n = 0;
+    if (h->n_share == WEFT_MAX_SHARE)
+        return WEFT_FAIL(WEFT_ERR_ARG, "shares: more than %d are for a plan file",
+                         WEFT_MAX_SHARE);
+    WEFT_TRY(read_count("shares", word, 1, 1 << 16, &n));
+    h->share[h->n_share++] = n;
+    return WEFT_OK;
+}
+
 static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
 {
-    static const char *const key[] = {"mesh", "pp", "zero", "sp", "ring"};
+    static const char *const key[] = {"mesh", "pp", "zero", "shares", "sp", "ring"};
     char                    *eq = strchr(word, '='), *save = NULL;
     int                      k = -1, flag = 1;
     if (eq) *eq++ = 0;
     for (size_t i = 0; i < WEFT_COUNT(key); i++)
         if (!strcmp(word, key[i])) k = (int)i;
-    if (k < 0 || (!eq && k < 3))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, sp=1 or ring=1",
-                         word);
+    if (k < 0 || (!eq && k < 4))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, shares=3,1, sp=1 or ring=1",
+            word);
     if (*seen >> k & 1) return WEFT_FAIL(WEFT_ERR_ARG, "%s stands there twice", word);
     *seen |= 1u << k;
     switch (k) {
@@ -80,9 +92,13 @@ static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
         return WEFT_OK;
     case 1: return read_count("pp", eq, 1, 1 << 16, &h->pp);
     case 2: return read_count("zero", eq, 0, 3, &h->zero);
+    case 3:
+        for (char *w = strtok_r(eq, ",", &save); w; w = strtok_r(NULL, ",", &save))
+            WEFT_TRY(read_share(w, h));
+        return WEFT_OK;
     default:
         if (eq) WEFT_TRY(read_count(key[k], eq, 0, 1, &flag));
-        *(k == 3 ? &h->sp : &h->ring) = flag != 0;
+        *(k == 4 ? &h->sp : &h->ring) = flag != 0;
         return WEFT_OK;
     }
 }
@@ -92,6 +108,28 @@ static int find_axis(const weft_shorthand *h, const char *name)
     for (int i = 0; i < h->n_axis; i++)
         if (!strcmp(h->axis[i].name, name)) return i;
     return -1;
+}
+
+int weft_shorthand_lanes(const weft_shorthand *h)
+{
+    int n = 0;
+    for (int k = 0; k < h->n_share; k++) n += h->share[k];
+    return n;
+}
+
+static weft_status check_shares(const weft_shorthand *h)
+{
+    int dp = find_axis(h, "dp"), n = weft_shorthand_lanes(h);
+    if (dp < 0) return WEFT_FAIL(WEFT_ERR_ARG, "shares need an axis dp in the mesh");
+    if (h->n_share != h->axis[dp].size)
+        return WEFT_FAIL(WEFT_ERR_ARG, "shares: %d numbers for dp=%d", h->n_share,
+                         h->axis[dp].size);
+    if (n & (n - 1))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "shares are %d lanes in all, and lanes is a power of two: say "
+                         "3,1 or 5,3 instead of 3,2",
+                         n);
+    return WEFT_OK;
 }
 
 weft_status weft_shorthand_parse(const char *text, weft_shorthand *out)
@@ -109,6 +147,7 @@ weft_status weft_shorthand_parse(const char *text, weft_shorthand *out)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs an axis tp in the mesh"));
     if (h.ring && find_axis(&h, "cp") < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ring=1 needs an axis cp in the mesh"));
+    if (h.n_share) WEFT_GO(check_shares(&h));
     *out = h;
 out:
     free(copy);
@@ -123,6 +162,8 @@ void weft_shorthand_print(const weft_shorthand *h, weft_text *t)
     if (h->zero) weft_text_add(t, " zero=%d", h->zero);
     if (h->sp) weft_text_add(t, " sp=1");
     if (h->ring) weft_text_add(t, " ring=1");
+    for (int k = 0; k < h->n_share; k++)
+        weft_text_add(t, k ? ",%d" : " shares=%d", h->share[k]);
 }
 
 int weft_shorthand_world(const weft_shorthand *h)

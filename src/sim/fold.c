@@ -291,7 +291,8 @@ static int by_int(const void *a, const void *b)
 
 static void fold_group(const fold *f, weft_group *g)
 {
-    int n = 0;
+    int n    = 0;
+    g->share = NULL; /* times are known by now */
     for (int k = 0; k < g->n_rank; k++) g->rank[k] = f->f->class_of[g->rank[k]];
     qsort(g->rank, (size_t)g->n_rank, sizeof *g->rank, by_int);
     for (int k = 0; k < g->n_rank; k++)

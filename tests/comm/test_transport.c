@@ -143,6 +143,13 @@ static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
     return WEFT_OK;
 }
 
+/* One or two lanes each, the rest to one of them. */
+static void deal_unevenly(int lanes, int n, int most, int32_t *share)
+{
+    for (int k = 0; k < n; k++) lanes -= share[k] = 1 + k % 2;
+    share[most] += lanes;
+}
+
 /* Members with several terms: lanes are summed as if each had been a member. */
 static weft_status call_lanes(rank_state *r, weft_comm_group *g, int n, int64_t room,
                               int me, void *in, void *out)
@@ -152,15 +159,19 @@ static weft_status call_lanes(rank_state *r, weft_comm_group *g, int n, int64_t 
     int     low  = 1;
     for (int i = 0; i < 8 * MAX_RANK; i++) leaf[i] = i;
     while (low < n) low *= 2;
-    for (int lanes = low; lanes <= 4 * low; lanes *= 2) {
-        int     first, end, level[WEFT_LANES_MAX_TERM];
-        int64_t count = room / weft_lanes_most_terms(lanes, n);
+    for (int turn = 0; turn < 5; turn++) { /* three equal, two by shares */
+        int        lanes = turn < 3 ? low << turn : 4 * low;
+        int32_t    share[MAX_RANK];
+        weft_lanes d = {lanes, n, turn < 3 ? NULL : share};
+        int        first, end, level[WEFT_LANES_MAX_TERM];
+        deal_unevenly(lanes, n, turn == 3 ? 0 : n - 1, share);
+        int64_t count = room / weft_lanes_most_terms(&d);
         bool    apart = count > 5;
         if (apart) count -= 5;
-        weft_comm_lanes l      = {lanes, count + (apart ? 5 : 0)};
+        weft_comm_lanes l      = {lanes, count + (apart ? 5 : 0), d.share};
         int64_t         step   = count > 5000 ? 61 : 1;
         const int32_t  *member = leaf;
-        weft_lanes_of(lanes, n, me, &first, &end);
+        weft_lanes_of(&d, me, &first, &end);
         int n_term = weft_lanes_terms(first, end, level);
         for (int t = 0; t < n_term; first += 1 << level[t++])
             for (int64_t k = 0; k < count; k++)

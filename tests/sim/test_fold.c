@@ -134,6 +134,12 @@ static void folded_is_whole(void **state)
           {"tiny256", "mesh=dp=8", NULL, 1, 8, 1, 8,
            "1 x (4 x a100-80g) + 1 x (4 x h100-80g)", 2},
           {"tiny256", "mesh=dp=3 pp=2", NULL, 1, 12, 1, 4, two, 0},
+          {"tiny256", "mesh=dp=8 shares=3,3,3,3,1,1,1,1", NULL, 1, 16, 1, 16,
+           "1 x (4 x h100-80g) + 1 x (4 x a100-80g)", 4},
+          {"tiny256", "mesh=dp=8 shares=1,3,3,1,5,1,1,1 zero=1", NULL, 1, 19, 1, 16, two,
+           0},
+          {"tiny256", "mesh=dp=3,tp=2 shares=1,2,1", NULL, 1, 4, 1, 4, two, 0},
+          {"tiny256", "mesh=dp=2 pp=2 shares=3,1 zero=3", NULL, 1, 8, 1, 4, two, 0},
     };
     for (size_t i = 0; i < WEFT_COUNT(table); i++) fold_one(&table[i]);
 }

@@ -49,8 +49,11 @@ test_result test_plan_run(const test_job *j, test_plan x)
                                .rank     = r,
                                .schedule = x.schedule,
                                .n_chunk  = x.n_chunk,
+                               .share    = h.n_share ? h.share : NULL,
+                               .ahead    = x.ahead,
                                .ring     = h.ring ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
+            (x.bucket && weft_partition_overlap(p[r], x.bucket, x.ahead > 0)) ||
             weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }

@@ -13,6 +13,7 @@ typedef struct test_plan {
     const char *words; /* mesh=dp=2,cp=2 pp=2 */
     int         n_lane, n_chunk;
     const char *schedule;
+    int64_t ahead, bucket; /* bytes gathered ahead, of sums beside the backward pass */
 } test_plan;
 
 /* The sharding that the words make of the job's graph; the caller's. */

@@ -284,7 +284,8 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *l)
 {
-    int most = l->n_lane < g->n ? 1 : weft_lanes_most_terms(l->n_lane, g->n);
+    weft_lanes d    = {l->n_lane, g->n, l->share};
+    int        most = weft_lanes_right(&d) ? weft_lanes_most_terms(&d) : 1;
     (void)in, (void)out, (void)unit;
     return last(c, g, kind, (double)(total * weft_dtype_bytes(t)), most);
 }
