@@ -202,8 +202,8 @@ static weft_status cut_batch(options *o)
     if (!s->micro_batch && batch % n)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "--batch %lld is no multiple of %lld (dp or lanes * pp); set --micro-batch",
-            (long long)batch, (long long)n);
+            "--batch %lld is no multiple of %lld (%s * pp); set --micro-batch",
+            (long long)batch, (long long)n, of ? "shares" : "dp");
     if (!s->micro_batch) s->micro_batch = batch / n;
     if (!s->lanes) s->lanes = (int)of;
     if (s->lanes) return WEFT_OK;

@@ -37,6 +37,12 @@ test_result test_plan_one(const test_job *j, int n_lane)
 
 test_result test_plan_run(const test_job *j, test_plan x)
 {
+    return test_plan_run_beside(j, x, 0, 0);
+}
+
+test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
+                                 int64_t bucket)
+{
     weft_program  *p[TEST_MAX_RANK];
     weft_shorthand h;
     weft_sharding *s = test_plan_shard(j, x.words, &h);
@@ -50,10 +56,10 @@ test_result test_plan_run(const test_job *j, test_plan x)
                                .schedule = x.schedule,
                                .n_chunk  = x.n_chunk,
                                .share    = h.n_share ? h.share : NULL,
-                               .ahead    = x.ahead,
+                               .ahead    = ahead,
                                .ring     = h.ring ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
-            (x.bucket && weft_partition_overlap(p[r], x.bucket, x.ahead > 0)) ||
+            (bucket && weft_partition_overlap(p[r], bucket, ahead > 0) != WEFT_OK) ||
             weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }

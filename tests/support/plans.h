@@ -13,13 +13,15 @@ typedef struct test_plan {
     const char *words; /* mesh=dp=2,cp=2 pp=2 */
     int         n_lane, n_chunk;
     const char *schedule;
-    int64_t ahead, bucket; /* bytes gathered ahead, of sums beside the backward pass */
 } test_plan;
 
 /* The sharding that the words make of the job's graph; the caller's. */
 weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_shorthand *h);
 test_result    test_plan_one(const test_job *j, int n_lane);
 test_result    test_plan_run(const test_job *j, test_plan x);
+/* The same with communication beside compute: bytes gathered ahead, and of sums at once; 0: in turn. */
+test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
+                                 int64_t bucket);
 /* Loss and norm of every step within tol of one rank's. */
 void test_plan_near(const test_job *j, const test_result *one, test_plan x, double tol);
 
