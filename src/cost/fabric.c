@@ -20,6 +20,12 @@ static double inner_Bps(const weft_cost_wire *w, int n)
     return n <= 4 && w->Bps_4 > 0 ? w->Bps_4 : w->Bps;
 }
 
+static double inner_alpha(const weft_cost_wire *w, int n)
+{
+    if (n <= 2 && w->alpha_2_s > 0) return w->alpha_2_s;
+    return n <= 4 && w->alpha_4_s > 0 ? w->alpha_4_s : w->alpha_s;
+}
+
 int weft_cost_group_domains(const weft_cost_fabric *f, weft_cost_group g)
 {
     int n = inside(f, g);
@@ -38,7 +44,7 @@ static double two_levels(const weft_cost_fabric *f, weft_collective k, int all, 
                          int n, double bytes)
 {
     double in = 1 / inner_Bps(&f->in, m), out = 1 / outer_Bps(f, n);
-    double a = f->in.alpha_s, b = f->out.alpha_s;
+    double a = inner_alpha(&f->in, m), b = f->out.alpha_s;
     double up = weft_cost__collective(WEFT_REDUCE_SCATTER, m, bytes, a, in);
     switch (k) {
     case WEFT_REDUCE_SCATTER: return up + weft_cost__collective(k, n, bytes / m, b, out);
@@ -67,7 +73,7 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
         return ceil(log2(g.n)) * f->in.alpha_s +
                (double)(g.n - 1) / g.n * bytes / inner_Bps(&f->in, g.n);
     if (n_domain < 2)
-        return weft_cost__collective(k, g.n, bytes, f->in.alpha_s,
+        return weft_cost__collective(k, g.n, bytes, inner_alpha(&f->in, g.n),
                                      1 / inner_Bps(&f->in, g.n));
     if (f->levels) return two_levels(f, k, g.n, in, n_domain, bytes);
     double out = outer_Bps(f, n_domain);
@@ -88,7 +94,9 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
 double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes)
 {
     const weft_cost_wire *w = inside(f, g) == g.n ? &f->in : &f->out;
-    return g.n < 2 ? 0 : w->alpha_s + bytes / inner_Bps(w, 2);
+    if (g.n < 2) return 0;
+    if (w->send_Bps > 0) return w->send_s + bytes / w->send_Bps;
+    return w->alpha_s + bytes / inner_Bps(w, 2);
 }
 
 double weft_cost_group_sent(int n, weft_collective k, double bytes)

@@ -14,6 +14,8 @@ typedef struct weft_cost_wire {
     double Bps; /* of one device, reached by large messages */
     double Bps_4,
         Bps_2; /* the same in groups of up to 4, of 2: meshes of links are uneven; 0: Bps */
+    double alpha_4_s, alpha_2_s; /* of such groups; 0: alpha_s */
+    double send_s, send_Bps;     /* of a single message; 0: as of a group of 2 */
     double decay; /* between domains: Bps falls as (number of domains) ^ -decay */
 } weft_cost_wire;
 

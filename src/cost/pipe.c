@@ -1,134 +1,124 @@
-/* A pipeline of our programs by its longest chain.  Messages run beside compute, so that they are waited for only
- * where nothing else is to do.
- *
- * The chain through stage s (f, b: its two passes; i, w: the two parts of b under zb-h1, else i = b, w = 0):
- *     the first micro-batch comes down       f of stages 0 .. s
- *     it goes on and returns                 f + i of later stages, or as many f of s as are run ahead
- *     s works without a pause                m i, the f that are left, the w that are not put off
- *     the last one goes up                   i of stages s-1 .. 0
- *     what was put off                       w
- * and, where messages take long or stages are uneven, s has no more than pp - s micro-batches under way: one of
- * them comes out in every (pp - s)-th part of a round trip. */
+/* The lists are those of program/schedule.h, written down as rules for the next work of a rank:
+ *     forward    while fewer than it runs ahead are under way        b: backwards done
+ *     weight     of zb-h1, where more than its rank are put off
+ *     backward   else
+ * A rank sends beside its works, one message after another.  Of many micro-batches some more than fill the pipeline are played: from
+ * there on a step grows by the same for each round of pp of them. */
 #include <math.h>
 
 #include "cost/pipe_priv.h"
 
-void weft_cost__pipe_add(weft_cost__pipe *x, int stage, int n, double fwd_s, double bwd_s,
-                         double weight_s)
-{
-    weft_cost__part *q = &x->part[x->n < WEFT_COST__PARTS ? x->n++ : x->n - 1];
-    *q                 = (weft_cost__part){.first        = stage,
-                                           .n            = n,
-                                           .fwd_s        = fwd_s,
-                                           .bwd_s        = bwd_s,
-                                           .weight_s     = weight_s,
-                                           .fwd_before_s = x->fwd_s,
-                                           .bwd_before_s = x->bwd_s};
-    x->fwd_s += n * fwd_s;
-    x->bwd_s += n * bwd_s;
-}
+enum {
+    SLOTS  = 4096, /* messages at once: stages times micro-batches */
+    ROUNDS = 4     /* of pp micro-batches that are played */
+};
 
-/* Seconds of the messages between stages 0 and s, one way. */
-typedef struct hops {
-    const weft_cost_fabric *f;
-    weft_cost_group         g;
-    double                  in_s, out_s;
-} hops;
+typedef struct player {
+    double free_s, wire_s; /* when its works, its messages are done */
+    int    f, b, w;        /* works done, over its chunks */
+} player;
 
-static hops hops_of(const weft_cost_fabric *f, weft_cost_group g, double bytes)
-{
-    weft_cost_group near = {2, 1}, far = {2, f->domain};
-    return (hops){f, g, weft_cost_send_seconds(f, near, bytes),
-                  weft_cost_send_seconds(f, far, bytes)};
-}
-
-static double down_to(const hops *h, int s)
-{
-    int far = (int)((int64_t)s * h->g.stride / h->f->domain);
-    if (h->g.stride >= h->f->domain || far > s) far = s;
-    return far * h->out_s + (s - far) * h->in_s;
-}
-
-typedef struct chain {
+typedef struct play {
     const weft_cost__pipe *x;
-    const weft_cost_point *p;
-    const hops            *h;
-    bool                   split;                     /* zb-h1 */
-    double input_before_s[WEFT_COST__PARTS], input_s; /* i of all before, of all */
-} chain;
+    int                    m; /* micro-batches that are played */
+    double *down, *up;        /* [stage][micro]: when messages arrive; < 0: not yet */
+    player  rank[WEFT_COST__STAGES];
+} play;
 
-/* Through stage s of part k. */
-static double through(const chain *c, int k, int s)
+static int group_size(const play *z, int g)
 {
-    const weft_cost__part *q = &c->x->part[k];
-    int                    m = c->p->n_micro, pp = c->p->pp, n = s - q->first;
-    double                 f = q->fwd_s, w = c->split ? q->weight_s : 0, i = q->bwd_s - w;
-    double down = q->fwd_before_s + n * f, up = c->input_before_s[k] + n * i;
-    double back = c->x->fwd_s - down - f + (c->input_s - up - i) +
-                  2 * (down_to(c->h, pp - 1) - down_to(c->h, s));
-    int warm = pp - 1 - s, kept = c->split ? s : 0;
-    if (warm > m - 1) warm = m - 1;
-    if (kept > m - 1) kept = m - 1;
-    double here = m * i + (m - 1 - warm) * f + (m - 1 - kept) * w;
-    double t    = down + f + fmax(back, warm * f) + here + 2 * down_to(c->h, s) + up;
-    if (!c->split) return t;
-    double first_w = c->x->part[0].weight_s; /* the first stage's last one */
-    return fmax(t + first_w, t - up + (kept + 1) * w);
+    int n = z->m / z->x->pp;
+    if (!n) n = 1;
+    return g + 1 < n ? z->x->pp : z->m - g * z->x->pp;
 }
 
-static double longest(chain *c)
+static int n_group(const play *z)
 {
-    double t = 0, before = 0;
-    for (int k = 0; k < c->x->n; k++) {
-        const weft_cost__part *q = &c->x->part[k];
-        c->input_before_s[k]     = before;
-        before += q->n * (q->bwd_s - (c->split ? q->weight_s : 0));
-    }
-    c->input_s = before;
-    for (int k = 0; k < c->x->n; k++) {
-        const weft_cost__part *q = &c->x->part[k];
-        t                        = fmax(t, through(c, k, q->first));
-        if (q->n > 1) t = fmax(t, through(c, k, q->first + q->n - 1));
-    }
-    return t;
+    int n = z->m / z->x->pp;
+    return n ? n : 1;
 }
 
-/* The pace that round trips allow, and one such trip. */
-static double paced(const weft_cost__pipe *x, const weft_cost_point *p, const hops *h)
+/* The k-th forward or backward of a rank with chunks: its chunk and micro-batch. */
+static void find(const play *z, int k, bool forward, int *chunk, int *micro)
 {
-    double trip = x->fwd_s + x->bwd_s + 2 * down_to(h, p->pp - 1), each = 0;
-    for (int k = 0; k < x->n; k++) {
-        const weft_cost__part *q    = &x->part[k];
-        int                    left = p->pp - q->first;
-        double on = x->fwd_s - q->fwd_before_s + x->bwd_s - q->bwd_before_s +
-                    2 * (down_to(h, p->pp - 1) - down_to(h, q->first));
-        each = fmax(each, fmax(on / left, q->fwd_s + q->bwd_s));
-    }
-    return (p->n_micro - 1) * each + trip;
+    int pp = z->x->pp, v = z->x->chunks, g = k / (pp * v);
+    *chunk = 0;
+    *micro = k;
+    if (v < 2) return;
+    if (g >= n_group(z)) g = n_group(z) - 1;
+    int in = k - g * pp * v, size = group_size(z, g);
+    *chunk = forward ? in / size : v - 1 - in / size;
+    *micro = g * pp + in % size;
 }
 
-double weft_cost__pipe_seconds(const weft_cost__pipe *x, const weft_cost_point *p,
-                               const weft_cost_fabric *f, weft_cost_group g, double bytes)
+/* Forwards that a rank runs ahead of its backwards. */
+static int ahead(const play *z, int r)
 {
-    double m = p->n_micro, fwd = 0, bwd = 0;
-    hops   h = hops_of(f, g, bytes);
-    if (p->pp == 1) return m * (x->fwd_s + x->bwd_s);
-    for (int k = 0; k < x->n; k++) {
-        fwd = fmax(fwd, x->part[k].fwd_s);
-        bwd = fmax(bwd, x->part[k].bwd_s);
+    const weft_cost__pipe *x = z->x;
+    if (x->all_first) return z->m;
+    if (x->chunks < 2) return x->pp - 1 - r;
+    return 2 * (x->pp - 1 - r) + (x->chunks - 1) * group_size(z, n_group(z) - 1);
+}
+
+static void send(play *z, player *q, int stage, int micro, bool forward)
+{
+    const weft_cost__pipe *x    = z->x;
+    int                    to   = forward ? stage + 1 : stage - 1;
+    double                 s    = x->stage[forward ? stage : to].next_s;
+    double                 from = fmax(q->free_s, q->wire_s);
+    q->wire_s                   = from + s;
+    (forward ? z->down : z->up)[to * z->m + micro] = from + s;
+}
+
+/* The next work of rank r, if what it needs is there. */
+static bool step(play *z, int r)
+{
+    const weft_cost__pipe *x = z->x;
+    player                *q = &z->rank[r];
+    int  n = z->m * x->chunks, last = x->pp * x->chunks - 1, chunk, micro;
+    bool weight  = x->split && q->w < (q->b < n ? q->b - r : n);
+    bool forward = !weight && q->f < n && q->f <= ahead(z, r) + q->b;
+    if (weight) {
+        q->free_s += x->stage[r].weight_s;
+        q->w++;
+        return true;
     }
-    double trip = x->fwd_s + x->bwd_s + 2 * down_to(&h, p->pp - 1);
-    if (p->schedule == WEFT_COST_GPIPE) return (m - 1) * (fwd + bwd) + trip;
-    if (p->schedule == WEFT_COST_ZERO_BUBBLE) {
-        chain c = {.x = x, .p = p, .h = &h, .split = true};
-        return longest(&c);
+    if (!forward && q->b == n) return false;
+    find(z, forward ? q->f : q->b, forward, &chunk, &micro);
+    int    stage = chunk * x->pp + r;
+    bool   end   = forward ? stage == 0 : stage == last;
+    double there = end ? 0 : (forward ? z->down : z->up)[stage * z->m + micro];
+    if (there < 0) return false;
+    q->free_s = fmax(q->free_s, there) +
+                (forward ? x->stage[stage].fwd_s : x->stage[stage].back_s);
+    if (forward ? stage < last : stage > 0) send(z, q, stage, micro, forward);
+    *(forward ? &q->f : &q->b) += 1;
+    return true;
+}
+
+static double seconds_of(const weft_cost__pipe *x, int m)
+{
+    double down[SLOTS], up[SLOTS], end = 0;
+    play   z    = {.x = x, .m = m, .down = down, .up = up};
+    bool   more = true;
+    for (int i = 0; i < x->pp * x->chunks * m; i++) down[i] = up[i] = -1;
+    for (int r = 0; r < x->pp; r++) z.rank[r] = (player){.free_s = x->after_s[r]};
+    while (more) {
+        more = false;
+        for (int r = 0; r < x->pp; r++)
+            while (step(&z, r)) more = true;
     }
-    if (p->chunks > 1) {
-        double slow = 0;
-        for (int k = 0; k < x->n; k++)
-            slow = fmax(slow, x->part[k].fwd_s + x->part[k].bwd_s);
-        return m * slow + (trip - slow) / p->chunks;
-    }
-    chain c = {.x = x, .p = p, .h = &h};
-    return fmax(longest(&c), paced(x, p, &h));
+    for (int r = 0; r < x->pp; r++) end = fmax(end, z.rank[r].free_s + x->before_s[r]);
+    return end + x->meet_s;
+}
+
+double weft_cost__pipe_seconds(const weft_cost__pipe *x)
+{
+    int m = x->n_micro, n = x->pp * x->chunks, few = ROUNDS * x->pp + m % x->pp;
+    while (few > x->pp && few * n > SLOTS) few -= x->pp;
+    if (m <= few && m * n <= SLOTS) return seconds_of(x, m);
+    if (few * n > SLOTS || few <= x->pp) few = SLOTS / n; /* very long pipelines */
+    int    back = few > x->pp ? x->pp : 1;
+    double t = seconds_of(x, few), before = seconds_of(x, few - back);
+    return t + (m - few) * (t - before) / back;
 }

@@ -1,30 +1,32 @@
-/* The stages of a pipeline, by what a step of our programs takes on them. */
+/* A pipeline of our own programs, played: every rank does the works of its schedule's list, one after another, as soon
+ * as what they need has come. */
 #ifndef WEFT_COST_PIPE_PRIV_H
 #define WEFT_COST_PIPE_PRIV_H
 
 #include "cost/score.h"
 
 enum {
-    WEFT_COST__PARTS = 64 /* runs of alike stages; more are counted into the last */
+    WEFT_COST__STAGES =
+        256 /* a pipeline's, chunks counted; of more the last ones are left out */
 };
 
-/* Alike stages from `first` on, and all that is before them. */
-typedef struct weft_cost__part {
-    int    first, n;
-    double fwd_s, bwd_s, weight_s, fwd_before_s, bwd_before_s;
-} weft_cost__part;
+/* A stage: a chunk of a rank. */
+typedef struct weft_cost__work {
+    double fwd_s, back_s,
+        weight_s;  /* back_s: without weight_s where the pass is run in two parts */
+    double next_s; /* a message to the next stage, or back from there */
+} weft_cost__work;
 
 typedef struct weft_cost__pipe {
-    int             n;
-    weft_cost__part part[WEFT_COST__PARTS];
-    double          fwd_s, bwd_s; /* of all stages so far */
+    int             pp, chunks, n_micro;
+    bool            split, all_first;         /* zb-h1; gpipe */
+    weft_cost__work stage[WEFT_COST__STAGES]; /* stage i is on rank i % pp */
+    double          before_s[WEFT_COST__STAGES],
+        after_s[WEFT_COST__STAGES]; /* [rank]: of the update */
+    double meet_s;                  /* between the two: what ranks give each other */
 } weft_cost__pipe;
 
-void weft_cost__pipe_add(weft_cost__pipe *x, int stage, int n, double fwd_s, double bwd_s,
-                         double weight_s);
-/* All micro-batches of a step; bytes: of a message to the next stage. */
-double weft_cost__pipe_seconds(const weft_cost__pipe *x, const weft_cost_point *p,
-                               const weft_cost_fabric *f, weft_cost_group g,
-                               double bytes);
+/* From where all ranks have met in one step to where they do in the next. */
+double weft_cost__pipe_seconds(const weft_cost__pipe *x);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "cost/own_priv.h"
 #include "cost/pipe_priv.h"
 
 int weft_cost_even_cut(int n, int pp, int s)
@@ -14,20 +15,12 @@ int weft_cost_even_cut(int n, int pp, int s)
 }
 
 typedef struct stage {
-    double                fwd_s, bwd_s, again_s, comm_s, host_s;
-    double                keep, gathered, work, n_param, n_expert, max_param;
-    weft_cost_program_row of;
-    double ahead; /* share of its time in which the host runs ahead of the device */
+    double         fwd_s, bwd_s, again_s, comm_s, host_s;
+    double         keep, gathered, work, n_param, n_expert, max_param;
+    weft_cost__own own; /* of programs */
+    double ahead;       /* share of its time in which the host runs ahead of the device */
     int    n_layer;
 } stage;
-
-static void add_program(weft_cost_program_row *to, const weft_cost_program_row *x, int n)
-{
-    /* a struct of nothing but doubles */
-    double       *a = (double *)(void *)to;
-    const double *b = (const double *)(const void *)x;
-    for (size_t i = 0; i < sizeof *to / sizeof *a; i++) a[i] += n * b[i];
-}
 
 static void add_row(stage *s, const weft_cost_row *r, int n)
 {
@@ -41,7 +34,6 @@ static void add_row(stage *s, const weft_cost_row *r, int n)
     s->work = fmax(s->work, r->work_bytes);
     s->n_param += n * r->n_param;
     s->n_expert += n * r->n_expert_param;
-    if (r->of.update_s != 0) add_program(&s->of, &r->of, n);
     s->max_param = fmax(s->max_param, r->n_param + r->n_expert_param);
 }
 
@@ -95,30 +87,33 @@ static void apply_stalls(stage *s, const stalls *w)
     s->ahead = t / (t + more);
 }
 
-/* n collectives of bytes in all; of gathers each rank gives its part. */
-static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
-                            weft_collective k, double n, double bytes)
+/* Layers from .. from + n - 1 of our own programs, in order. */
+static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int device,
+                    int from, int n, int s, stage *out)
 {
-    if (!(n > 0)) return 0;
-    double each = bytes / n;
-    if (k == WEFT_ALL_GATHER) each /= g.n;
-    return n * weft_cost_group_seconds(f, g, k, each);
-}
-
-/* Zero 3 of our own programs: what is kept in parts is gathered in both passes. */
-static void add_fetches(const weft_cost_table *t, const weft_cost_point *p, int device,
-                        stage *x)
-{
-    const weft_cost_variant *v = &t->variant[p->variant];
-    const weft_cost_fabric  *f = &t->fabric[device];
-    weft_cost_group          g = {p->dp / v->ep, v->tp * v->cp * v->ep};
-    const weft_cost_sharing *z = &x->of.zero[1];
-    if (!t->programs || p->zero < 3 || g.n < 2) return;
-    double fwd = calls_seconds(f, g, WEFT_ALL_GATHER, z->n_fetch[0], z->fetch_bytes[0]);
-    double bwd = calls_seconds(f, g, WEFT_ALL_GATHER, z->n_fetch[1], z->fetch_bytes[1]);
-    x->fwd_s += fwd;
-    x->bwd_s += bwd;
-    x->comm_s += fwd + bwd;
+    const weft_cost_row *r  = rows(t, device, p->variant);
+    weft_cost_shares     k  = weft_cost__own_shares(p, &t->variant[p->variant]);
+    weft_cost__own      *x  = &out->own;
+    int                  at = 0;
+    if (s == 0 && t->first >= 0) weft_cost__own_add(x, &r[t->first], 1, k);
+    for (int i = 0; i < t->n_segment; i++) {
+        int end = at + t->segment[i].count;
+        int lo = from > at ? from : at, hi = from + n < end ? from + n : end;
+        const weft_cost_row *q = &r[t->segment[i].layer_class];
+        if (hi > lo) weft_cost__own_add(x, q, hi - lo, k);
+        if (s > 0 && from > at && from <= end) x->in_bytes = q->out_bytes;
+        if (s < p->pp - 1 && from + n > at && from + n <= end)
+            x->out_bytes = q->out_bytes;
+        at = end;
+    }
+    if (s == p->pp - 1 && t->last >= 0) weft_cost__own_add(x, &r[t->last], 1, k);
+    if (p->chunks > 1 && s >= 0) /* of each chunk */
+        x->in_bytes = x->out_bytes = p->chunks * fmax(x->in_bytes, x->out_bytes);
+    double fwd = weft_cost__own_fetch(t, p, device, x, false);
+    double bwd = weft_cost__own_fetch(t, p, device, x, true);
+    out->fwd_s += fwd;
+    out->bwd_s += bwd;
+    out->comm_s += fwd + bwd;
 }
 
 /* Layers from..from+n of the segments on one device kind. */
@@ -149,11 +144,10 @@ static stage sum_stage(const weft_cost_table *t, const weft_cost_point *p, int d
         out.comm_s += head.comm_s;
         out.host_s += head.host_s;
         out.n_param += head.n_param;
-        add_program(&out.of, &head.of, 1);
         out.work = fmax(out.work, head.work + head.keep); /* one micro-batch at a time */
         out.max_param = fmax(out.max_param, head.max_param);
     }
-    add_fetches(t, p, device, &out);
+    if (t->programs) sum_own(t, p, device, from, n, s, &out);
     return out;
 }
 
@@ -183,41 +177,54 @@ static double grad_bytes(const weft_cost_table *t, const weft_cost_point *p,
 {
     const weft_cost_variant *v    = &t->variant[p->variant];
     double                   grad = t->engine.mem_weight - t->param_bytes;
-    if (t->programs) /* sums over micro-batches are whole on every rank, unless there is one */
-        return x->of.sum_bytes / (p->zero && p->n_micro == 1 ? (double)p->dp / v->ep : 1);
     if (p->zero < 2) return grad * (x->n_param + x->n_expert);
     return grad * (x->n_param / shards(p, v) + x->n_expert / expert_shards(p, v));
+}
+
+/* What a device holds, apart from what its engine adds. */
+typedef struct held {
+    double weight, grad, state, keep, work, late;
+} held;
+
+static held held_by(const weft_cost_table *t, const weft_cost_point *p, int s,
+                    const stage *x)
+{
+    if (t->programs) {
+        weft_cost__room r = weft_cost__own_room(t, p, s, &x->own);
+        return (held){.grad = r.sums, .state = r.state, .keep = r.keep, .work = r.work};
+    }
+    const weft_cost_variant *v = &t->variant[p->variant];
+    double n = shards(p, v), ne = expert_shards(p, v), w = t->param_bytes;
+    held   h = {.weight = x->n_param * (p->zero > 2 ? w / n : w) +
+                          x->n_expert * (p->zero > 2 ? w / ne : w),
+                .grad  = grad_bytes(t, p, x),
+                .state = t->engine.mem_state * (x->n_param / n + x->n_expert / ne),
+                .work  = x->work};
+    if (p->zero > 2) h.weight += 2 * w * x->max_param;
+    double flying = in_flight(p, s);
+    double whole  = x->gathered * (p->pp == 1 ? 1 : fmax(0, flying - 2));
+    h.keep        = x->keep * flying + x->ahead * whole;
+    h.late        = x->ahead * (x->gathered * flying - whole);
+    return h;
 }
 
 static void add_memory(const weft_cost_table *t, const weft_cost_point *p, int device,
                        int s, const stage *x, weft_cost_score *out)
 {
-    const weft_cost_engine  *e = &t->engine;
-    const weft_cost_variant *v = &t->variant[p->variant];
-    double                   n = shards(p, v), ne = expert_shards(p, v);
-    double                   w      = t->param_bytes;
-    double                   weight = x->n_param * (p->zero > 2 ? w / n : w) +
-                    x->n_expert * (p->zero > 2 ? w / ne : w) + grad_bytes(t, p, x);
-    if (p->zero > 2) weight += 2 * w * x->max_param;
-    double state = e->mem_state * (x->n_param / n + x->n_expert / ne);
-    double held  = in_flight(p, s);
-    if (t->programs && p->schedule == WEFT_COST_ZERO_BUBBLE)
-        held = fmin(p->n_micro, p->pp); /* until the weights' gradients are made */
-    double whole    = x->gathered * (p->pp == 1 ? 1 : fmax(0, held - 2));
-    double keep     = x->keep * held + x->ahead * whole;
-    double late     = x->ahead * (x->gathered * held - whole);
-    double live     = weight + state + keep + x->work;
-    double total    = live * e->mem_spare + e->mem_fixed;
-    double limit    = e->mem_limit * (double)t->device[device].mem_bytes;
-    out->late_bytes = fmax(out->late_bytes, total + late * e->mem_spare);
+    const weft_cost_engine *e     = &t->engine;
+    held                    h     = held_by(t, p, s, x);
+    double                  live  = h.weight + h.grad + h.state + h.keep + h.work;
+    double                  total = live * e->mem_spare + e->mem_fixed;
+    double                  limit = e->mem_limit * (double)t->device[device].mem_bytes;
+    out->late_bytes               = fmax(out->late_bytes, total + h.late * e->mem_spare);
     if (out->tightest >= 0 && total - limit <= out->mem_bytes - out->mem_limit) return;
     out->tightest     = s;
     out->mem_bytes    = total;
     out->mem_limit    = limit;
-    out->weight_bytes = weight;
-    out->state_bytes  = state;
-    out->keep_bytes   = keep;
-    out->work_bytes   = x->work;
+    out->weight_bytes = h.weight + h.grad;
+    out->state_bytes  = h.state;
+    out->keep_bytes   = h.keep;
+    out->work_bytes   = h.work;
     out->engine_bytes = total - live;
 }
 
@@ -236,29 +243,11 @@ static double hiding(const weft_cost_engine *e, const weft_cost_point *p, const 
     return 0.9 * (x->fwd_s + x->bwd_s) * fmax(1, fmin(passes, p->n_micro));
 }
 
-/* The same of our own programs, in which nothing of it runs beside compute. */
-static double program_replica_seconds(const weft_cost_table *t, const weft_cost_point *p,
-                                      int device, const stage *x)
-{
-    const weft_cost_variant *v   = &t->variant[p->variant];
-    const weft_cost_fabric  *f   = &t->fabric[device];
-    weft_cost_group          g   = {p->dp / v->ep, v->tp * v->cp * v->ep};
-    weft_cost_group          all = {g.n * v->cp,
-                                    v->tp}; /* parts of a sequence are summed with replicas */
-    if (all.n < 2) return 0;
-    if (p->zero == 0 || g.n < 2)
-        return calls_seconds(f, all, WEFT_ALL_REDUCE, x->of.n_sum, x->of.sum_bytes);
-    const weft_cost_sharing *z = &x->of.zero[p->zero > 2];
-    return calls_seconds(f, all, WEFT_REDUCE_SCATTER, z->n_sum, z->sum_bytes) +
-           calls_seconds(f, g, WEFT_ALL_GATHER, z->n_gather, z->gather_bytes) +
-           calls_seconds(f, g, WEFT_ALL_REDUCE, z->n_scalar, 8 * z->n_scalar);
-}
-
 /* Summing gradients and handing weights round, as far as it is waited for. */
 static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p,
                               int device, const stage *x)
 {
-    if (t->programs) return program_replica_seconds(t, p, device, x);
+    if (t->programs) return weft_cost__own_before(t, p, device, &x->own);
     const weft_cost_engine  *e   = &t->engine;
     const weft_cost_variant *v   = &t->variant[p->variant];
     const weft_cost_fabric  *f   = &t->fabric[device];
@@ -304,9 +293,7 @@ static double optimizer_seconds(const weft_cost_table *t, const weft_cost_point 
 {
     const weft_cost_variant *v = &t->variant[p->variant];
     const weft_device_kind  *d = &t->device[device];
-    if (t->programs) /* the sums of squares and the optimizer, on what a rank has of the states */
-        return x->of.launch_s +
-               (x->of.update_s - x->of.launch_s) / (p->zero ? (double)p->dp / v->ep : 1);
+    if (t->programs) return weft_cost__own_after(t, p, device, &x->own);
     /* read gradient, weight, both moments; write weight (32 and 16 bits) and moments; gradients are
      * cleared and their norm is taken */
     double per = 16 + 14, every = 2 * t->grad_bytes;
@@ -316,11 +303,9 @@ static double optimizer_seconds(const weft_cost_table *t, const weft_cost_point 
 }
 
 typedef struct sums {
-    double          slow_s, sum_s, dp_s, optimizer_s, most_param;
-    stage           slow;
-    int             slow_device;
-    weft_cost__pipe pipe; /* of programs */
-    double          tied_bytes;
+    double slow_s, sum_s, dp_s, optimizer_s, most_param;
+    stage  slow;
+    int    slow_device;
 } sums;
 
 /* Stages s .. s+run-1, which are alike: of those the first holds the most activations. */
@@ -329,7 +314,6 @@ static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s
 {
     int    kinds = p->kinds ? p->kinds[s] : 1;
     double worst = -1;
-    stage  last  = {0};
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
         stage x = sum_stage(t, p, d, from, n, s);
@@ -341,20 +325,12 @@ static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s
             z->slow        = x;
             z->slow_device = d;
         }
-        /* of devices alike those with more parameters wait longer; of programs later stages are done earlier, and
-         * wanted later */
-        if (t->programs || p->kinds || x.n_param + x.n_expert > z->most_param) {
-            double sum     = replica_seconds(t, p, d, &x);
-            double set     = optimizer_seconds(t, p, d, &x);
+        /* of devices alike those with more parameters wait longer */
+        if (p->kinds || x.n_param + x.n_expert > z->most_param) {
             z->most_param  = x.n_param + x.n_expert;
-            z->dp_s        = fmax(z->dp_s, sum - z->pipe.bwd_s);
-            z->optimizer_s = fmax(z->optimizer_s, set - z->pipe.fwd_s);
+            z->dp_s        = fmax(z->dp_s, replica_seconds(t, p, d, &x));
+            z->optimizer_s = fmax(z->optimizer_s, optimizer_seconds(t, p, d, &x));
         }
-        last = x;
-    }
-    if (t->programs) {
-        weft_cost__pipe_add(&z->pipe, s, run, last.fwd_s, last.bwd_s, last.of.weight_s);
-        z->tied_bytes = fmax(z->tied_bytes, last.of.tied_bytes);
     }
     if (worst > 0) z->sum_s += run * worst;
 }
@@ -437,7 +413,7 @@ static void add_kind(const weft_cost_table *t, const weft_cost_point *p, int d, 
     out->mem_device   = d;
     out->mem_bytes    = full.mem_bytes;
     out->mem_limit    = full.mem_limit;
-    out->grad_bytes   = grad_bytes(t, p, &x);
+    out->grad_bytes   = held_by(t, p, s, &x).grad;
     out->weight_bytes = full.weight_bytes - out->grad_bytes;
     out->state_bytes  = full.state_bytes;
     out->keep_bytes   = full.keep_bytes;
@@ -528,38 +504,134 @@ double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, doubl
            idle_seconds(t, p, slow_s, fmax(slow_s, sum_s), p2p);
 }
 
-/* What passes from a layer to the next, on average: layers may be of many kinds. */
-static double usual_out(const weft_cost_table *t, const weft_cost_point *p)
+/* ---- our own programs ---- */
+
+/* Messages from rank r to the next, or the first. */
+static double hop_seconds(const weft_cost_table *t, const weft_cost_point *p, int r,
+                          double bytes)
 {
-    const weft_cost_row *r     = rows(t, 0, p->variant);
-    double               bytes = 0;
-    int                  n     = 0;
-    for (int i = 0; i < t->n_segment; i++) {
-        bytes += t->segment[i].count * r[t->segment[i].layer_class].out_bytes;
-        n += t->segment[i].count;
-    }
-    return n ? bytes / n : 0;
+    const weft_cost_variant *v      = &t->variant[p->variant];
+    const weft_cost_fabric  *f      = &t->fabric[0];
+    int64_t                  stride = (int64_t)v->tp * v->cp * p->dp;
+    int                      to     = r + 1 < p->pp ? r + 1 : 0;
+    bool                     far    = r * stride / f->domain != to * stride / f->domain;
+    return weft_cost_send_seconds(f, (weft_cost_group){2, far ? f->domain : 1}, bytes);
 }
 
-/* The step of our own programs. */
-static void compose_program(const weft_cost_table *t, const weft_cost_point *p,
-                            const sums *z, weft_cost_score *out)
+/* A rank of the pipeline on the kind of device that sets its pace. */
+static stage slowest(const weft_cost_table *t, const weft_cost_point *p, int s, int from,
+                     int n, weft_cost__pipe *x, weft_cost_score *out)
+{
+    int   kinds    = p->kinds ? p->kinds[s] : 1;
+    stage slow     = {.fwd_s = -1};
+    x->before_s[s] = x->after_s[s] = 0;
+    for (int d = 0; d < t->n_device; d++) {
+        if (!(kinds >> d & 1)) continue;
+        stage y = sum_stage(t, p, d, from, n, s);
+        add_memory(t, p, d, s, &y, out);
+        x->before_s[s] = fmax(x->before_s[s], replica_seconds(t, p, d, &y));
+        x->after_s[s]  = fmax(x->after_s[s], optimizer_seconds(t, p, d, &y));
+        if (slow.fwd_s < 0 || y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
+    }
+    return slow;
+}
+
+static void put_work(const weft_cost_table *t, const weft_cost_point *p, int i,
+                     const stage *y, weft_cost__pipe *x)
+{
+    double w    = x->split ? y->own.weight_s : 0;
+    x->stage[i] = (weft_cost__work){y->fwd_s, y->bwd_s - w, w,
+                                    hop_seconds(t, p, i % p->pp, y->own.out_bytes)};
+}
+
+/* Layers of stage i of a pipeline with chunks: the ends have fewer where their ranks do. */
+static int chunk_layers(const weft_cost_point *p, int n, int i)
+{
+    int most = 0, mine = 0, of = i % p->pp;
+    for (int s = 0; s < p->pp; s++) {
+        int k = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
+        if (k > most) most = k;
+        if (s == of) mine = k;
+    }
+    bool end = i == 0 || i == p->pp * p->chunks - 1;
+    return most / p->chunks - (end ? most - mine : 0);
+}
+
+static void put_chunks(const weft_cost_table *t, const weft_cost_point *p, int n,
+                       weft_cost__pipe *x)
+{
+    int last = p->pp * p->chunks - 1, from = 0;
+    for (int i = 0; i <= last; i++) {
+        int   mine = chunk_layers(p, n, i), s = i == 0 ? 0 : i == last ? p->pp - 1 : -1;
+        int   kinds = p->kinds ? p->kinds[i % p->pp] : 1;
+        stage slow  = {.fwd_s = -1};
+        for (int d = 0; d < t->n_device; d++) {
+            if (!(kinds >> d & 1)) continue;
+            stage y = sum_stage(t, p, d, from, mine, s);
+            if (slow.fwd_s < 0 || y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
+        }
+        put_work(t, p, i, &slow, x);
+        from += mine;
+    }
+}
+
+/* What ranks of a pipeline give each other in the update: values of all layers, copied by each of them, and tied
+ * parameters' sums, there and back. */
+static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                           double n_met, double tied_bytes)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
     const weft_cost_fabric  *f = &t->fabric[0];
     weft_cost_group          g = {p->pp, v->tp * v->cp * p->dp};
-    double                   m = p->n_micro;
-    double all = weft_cost__pipe_seconds(&z->pipe, p, f, g, usual_out(t, p));
-    if (p->pp > 1 && z->tied_bytes > 0) /* there and back, one after the other */
-        all += 2 * weft_cost_send_seconds(
-                       f, g, z->tied_bytes / (p->zero ? (double)p->dp / v->ep : 1));
-    out->compute_s   = m * (z->slow_s - z->slow.comm_s - z->slow.again_s);
-    out->comm_s      = m * z->slow.comm_s;
-    out->again_s     = m * z->slow.again_s;
-    out->bubble_s    = all - m * z->slow_s;
-    out->dp_s        = z->dp_s;
-    out->optimizer_s = z->optimizer_s;
-    out->step_s      = all + z->dp_s + z->optimizer_s;
+    if (p->pp < 2 || !(n_met > 0)) return 0;
+    double s = (n_met + 1) * t->device[0].launch_s +
+               weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
+    if (p->zero) tied_bytes /= weft_cost__replicas(p, v);
+    return tied_bytes > 0 ? s + 2 * weft_cost_send_seconds(f, g, tied_bytes) : s;
+}
+
+/* The step of our own programs: its schedule is played. */
+static void score_program(const weft_cost_table *t, const weft_cost_point *p, int n,
+                          weft_cost_score *out)
+{
+    weft_cost__pipe x;
+    stage           slow = {.fwd_s = -1};
+    double          met = 0, tied = 0, made = 0;
+    int             from = 0, pp = p->pp;
+    x.pp        = pp;
+    x.chunks    = p->chunks > 1 && pp > 1 ? p->chunks : 1;
+    x.n_micro   = p->n_micro;
+    x.split     = p->schedule == WEFT_COST_ZERO_BUBBLE && pp > 1 && x.chunks == 1;
+    x.all_first = p->schedule == WEFT_COST_GPIPE;
+    for (int s = 0, run; s < pp; s += run) {
+        int   mine = p->cut ? p->cut[s] : weft_cost_even_cut(n, pp, s);
+        stage y    = slowest(t, p, s, from, mine, &x, out);
+        run        = alike(t, p, n, s, from, mine);
+        for (int i = s; i < s + run; i++) {
+            x.before_s[i] = x.before_s[s];
+            x.after_s[i]  = x.after_s[s];
+            put_work(t, p, i, &y, &x);
+        }
+        if (run > 1) add_memory(t, p, 0, s + run - 1, &y, out);
+        if (y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
+        met += run * y.own.n_met;
+        made += run * y.own.meet_s;
+        tied = fmax(tied, y.own.tied_bytes);
+        from += run * mine;
+    }
+    for (int s = 0; s + 1 < pp; s++)
+        x.after_s[s] += made; /* each for itself; the last one's counts it */
+    if (x.chunks > 1) put_chunks(t, p, n, &x);
+    x.meet_s = meet_seconds(t, p, met, tied);
+    double m = p->n_micro, each = slow.fwd_s + slow.bwd_s;
+    out->step_s      = weft_cost__pipe_seconds(&x);
+    out->compute_s   = m * (each - slow.comm_s - slow.again_s);
+    out->comm_s      = m * slow.comm_s;
+    out->again_s     = m * slow.again_s;
+    out->dp_s        = x.before_s[0];
+    out->optimizer_s = x.after_s[0];
+    out->p2p_s       = x.meet_s;
+    out->bubble_s    = out->step_s - m * each - out->dp_s - out->optimizer_s - out->p2p_s;
 }
 
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
@@ -570,16 +642,16 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     int                     n = 0, from = 0;
     *out = (weft_cost_score){.tightest = -1};
     for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
+    if (t->programs) {
+        score_program(t, p, n, out);
+        return;
+    }
     stalls w = stalls_of(t, p);
     for (int s = 0, run; s < p->pp; s += run) {
         int mine = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
         run      = alike(t, p, n, s, from, mine);
         add_stages(t, p, s, run, from, mine, &w, &z, out);
         from += run * mine;
-    }
-    if (t->programs) {
-        compose_program(t, p, &z, out);
-        return;
     }
     double m = p->n_micro, p2p = between(t, p), pass_s = p->chunks * e->micro_s;
     double idle      = idle_seconds(t, p, z.slow_s, z.sum_s, p2p);

@@ -63,25 +63,61 @@ typedef struct weft_cost_item {
     double copies; /* of bytes, so many are one value for several ranks; 0: none */
 } weft_cost_item;
 
-/* Collectives over the ranks that share a parameter's states: calls, and bytes of what they make or sum, whole. */
+/* Collectives alike but for their sizes: how many, and the bytes of what they make or sum, whole. */
+typedef struct weft_cost_calls {
+    double n, bytes;
+} weft_cost_calls;
+
+/* Whom a collective over replicas takes besides: nobody, those with other parts of a sequence, all places. */
+typedef enum weft_cost_over {
+    WEFT_COST_OVER_DP,
+    WEFT_COST_OVER_CP,
+    WEFT_COST_OVER_ALL,
+    WEFT_COST_N_OVER
+} weft_cost_over;
+
+/* once + part / replicas. */
+typedef struct weft_cost_share {
+    double once, part;
+} weft_cost_share;
+
+/* A layer's update, and what its replicas say to each other, under one way to share its states.  Doubles only. */
 typedef struct weft_cost_sharing {
-    double n_sum, sum_bytes;       /* of gradients, once a step */
-    double n_gather, gather_bytes; /* of what was updated, once a step */
-    double n_scalar;               /* sums of squares, once a step */
-    double n_fetch[2],
-        fetch_bytes
-            [2]; /* of what is kept in parts, in each micro-batch: forward, backward */
+    weft_cost_calls sum[WEFT_COST_N_OVER], scatter[WEFT_COST_N_OVER]; /* once a step */
+    weft_cost_calls gather[WEFT_COST_N_OVER]; /* of what was updated, once a step */
+    weft_cost_calls
+        fetch[2]; /* of what is kept in parts, in each micro-batch: forward, backward */
+    double more_s[2]; /* in each micro-batch more than one replica alone takes */
+    weft_cost_share
+        before_s; /* the rest of the update, up to where all ranks meet (clipping) */
+    weft_cost_share after_s; /* and from there on */
+    weft_cost_share state;   /* bytes of parameters and states */
+    weft_cost_share tied;    /* of these: on the first stage too */
+    weft_cost_share update;  /* bytes that live in the update alone, at its fullest */
 } weft_cost_sharing;
+
+typedef enum weft_cost_shares {
+    WEFT_COST_ALONE,  /* one replica */
+    WEFT_COST_WHOLE,  /* zero 0 */
+    WEFT_COST_STATES, /* zero 1 and 2, the same of our programs */
+    WEFT_COST_PARAMS, /* zero 3 */
+    WEFT_COST_N_SHARES
+} weft_cost_shares;
 
 /* What a layer's program says beside. */
 typedef struct weft_cost_program_row {
-    double weight_s; /* of bwd_s: what only gives sums over micro-batches */
-    double n_sum,
-        sum_bytes; /* gradients over replicas, nothing sharded: a collective for each */
-    double            tied_bytes; /* of these: summed on the first stage too */
-    double            update_s;   /* the optimizer, once a step, states whole */
-    double            launch_s;   /* of update_s: starting its instructions */
-    weft_cost_sharing zero[2];    /* zero 1 and 2; zero 3 */
+    double weight_s;   /* of bwd_s: what only gives sums over micro-batches */
+    double sum_bytes;  /* of these sums */
+    double tied_bytes; /* of these: summed on the first stage too */
+    double n_met;      /* values that ranks of a pipeline give each other in the update */
+    double meet_s; /* what each of them makes of all these; in after_s of the last one */
+    double weight_bytes; /* of keep_bytes: wanted by what only gives sums */
+    double back_bytes;   /* made in the backward pass, wanted by what only gives sums */
+    double
+        peak_bytes; /* at most at once while the layer runs, above what earlier ones keep */
+    double split_bytes;   /* work_bytes where the backward pass is run in two parts */
+    double fetched_bytes; /* zero 3: so much more while the layer runs */
+    weft_cost_sharing share[WEFT_COST_N_SHARES];
 } weft_cost_program_row;
 
 /* What one layer costs one device for one micro-batch. */
@@ -156,6 +192,7 @@ typedef struct weft_cost_point {
     int                dp, pp;
     int                chunks;     /* of a stage, interleaved; 1: none */
     int                n_micro;    /* micro-batches of a replica in a step */
+    int                lanes;      /* of a replica, whose sums stay apart; 0: one */
     int                zero;       /* 0 to 3 */
     int                zero_group; /* ranks that share states; 0: dp * cp */
     weft_cost_schedule schedule;

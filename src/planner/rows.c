@@ -33,6 +33,17 @@ static bool is_folded(const rows *x)
     return x->n_run == 1 && x->run[0].count >= WEFT_PLANNER__KEEP;
 }
 
+/* What is no sum: as much as x has, and at least so much. */
+static void take_most(weft_cost_row *to, const weft_cost_row *x, bool at_least)
+{
+    weft_cost_program_row *o = &to->of;
+    if (!at_least) to->work_bytes = o->peak_bytes = o->split_bytes = o->fetched_bytes = 0;
+    to->work_bytes   = fmax(to->work_bytes, x->work_bytes);
+    o->peak_bytes    = fmax(o->peak_bytes, x->of.peak_bytes);
+    o->split_bytes   = fmax(o->split_bytes, x->of.split_bytes);
+    o->fetched_bytes = fmax(o->fetched_bytes, x->of.fetched_bytes);
+}
+
 static void compose(const rows *x, const weft_cost_row *layer, weft_cost_row *out)
 {
     const weft_cost_row *head = &layer[x->n_short + 1];
@@ -44,8 +55,10 @@ static void compose(const rows *x, const weft_cost_row *layer, weft_cost_row *ou
     add(&out[0], &out[2], -1);
     add(&out[1], &layer[x->n_short], 1);
     add(&out[1], &out[2], -1);
-    out[2].work_bytes =
-        fmax(out[2].work_bytes, fmax(layer[1].work_bytes, layer[x->n_short].work_bytes));
+    take_most(&out[0], &layer[0], false);
+    take_most(&out[1], head, false);
+    take_most(&out[2], &layer[1], true);
+    take_most(&out[2], &layer[x->n_short], true);
 }
 
 static void times(weft_cost_row *r, double n)
@@ -55,6 +68,12 @@ static void times(weft_cost_row *r, double n)
     r->comm_s *= n;
     for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++) r->wire_bytes[k] *= n;
     r->of.weight_s *= n;
+    for (int c = 0; c < WEFT_COST_N_SHARES; c++)
+        for (int back = 0; back < 2; back++) {
+            r->of.share[c].more_s[back] *= n;
+            r->of.share[c].fetch[back].n *= n;
+            r->of.share[c].fetch[back].bytes *= n;
+        }
 }
 
 /* ---- filling ---- */

@@ -5,16 +5,17 @@
 #include "cost/cost.h"
 #include "planner/rows.h"
 
-/* Seconds of an all-reduce of n ranks from `first` on, stride apart. */
-static weft_status sum_seconds(const weft_cluster *c, int world, int first, int n,
-                               int stride, int64_t bytes, double *out)
+/* Seconds of an all-reduce of n ranks from `first` on, stride apart; or of a message to the next of them. */
+static weft_status price(const weft_cluster *c, int world, weft_instr_kind kind,
+                         int first, int n, int stride, int64_t bytes, double *out)
 {
     int32_t      rank[64];
     weft_group   g = {.n_rank = n, .rank = rank};
     weft_program p = {.rank = first, .world = world, .n_group = 1, .group = &g};
     weft_operand o =
         weft_operand_make(0, WEFT_DTYPE_F32, &(weft_shape){.n = 1, .d = {bytes / 4}});
-    weft_instr i = {.kind    = WEFT_INSTR_COLLECTIVE,
+    weft_instr i = {.kind    = kind,
+                    .peer    = first + stride,
                     .coll    = WEFT_ALL_REDUCE,
                     .n_in    = 1,
                     .in      = &o,
@@ -29,12 +30,24 @@ static weft_status sum_seconds(const weft_cluster *c, int world, int first, int 
 static weft_status measure(const weft_cluster *c, int world, int first, int n, int stride,
                            double *alpha_s, double *Bps)
 {
-    const double bytes = 1 << 30;
-    double       none, all;
-    WEFT_TRY(sum_seconds(c, world, first, n, stride, 0, &none));
-    WEFT_TRY(sum_seconds(c, world, first, n, stride, (int64_t)bytes, &all));
+    const double          bytes = 1 << 30;
+    const weft_instr_kind sum   = WEFT_INSTR_COLLECTIVE;
+    double                none, all;
+    WEFT_TRY(price(c, world, sum, first, n, stride, 0, &none));
+    WEFT_TRY(price(c, world, sum, first, n, stride, (int64_t)bytes, &all));
     *alpha_s = none / (2 * ceil(log2(n)));
     *Bps     = 2 * (n - 1.0) / n * bytes / (all - none);
+    return WEFT_OK;
+}
+
+static weft_status measure_send(const weft_cluster *c, int world, int first, int stride,
+                                weft_cost_wire *w)
+{
+    const int64_t bytes = 1 << 30;
+    double        all;
+    WEFT_TRY(price(c, world, WEFT_INSTR_SEND, first, 2, stride, 0, &w->send_s));
+    WEFT_TRY(price(c, world, WEFT_INSTR_SEND, first, 2, stride, bytes, &all));
+    w->send_Bps = (double)bytes / (all - w->send_s);
     return WEFT_OK;
 }
 
@@ -58,15 +71,18 @@ static weft_status measure_wires(const weft_cluster *c, int world, int first, in
     WEFT_TRY(find_domain(c, first, n_all, &f->domain));
     int n = f->domain < 64 ? f->domain : 64;
     if (n > 1) {
-        double alpha;
-        WEFT_TRY(measure(c, world, first, 2, 1, &alpha, &f->in.Bps_2));
-        WEFT_TRY(measure(c, world, first, n < 4 ? n : 4, 1, &alpha, &f->in.Bps_4));
+        int few = n < 4 ? n : 4;
+        WEFT_TRY(measure(c, world, first, 2, 1, &f->in.alpha_2_s, &f->in.Bps_2));
+        WEFT_TRY(measure(c, world, first, few, 1, &f->in.alpha_4_s, &f->in.Bps_4));
         WEFT_TRY(measure(c, world, first, n, 1, &f->in.alpha_s, &f->in.Bps));
+        WEFT_TRY(measure_send(c, world, first, 1, &f->in));
     }
-    if (n_all > f->domain)
+    if (n_all > f->domain) {
         WEFT_TRY(measure(c, world, first, 2, f->domain, &f->out.alpha_s, &f->out.Bps));
-    else
+        WEFT_TRY(measure_send(c, world, first, f->domain, &f->out));
+    } else {
         f->out = f->in;
+    }
     if (n < 2) f->in = f->out;
     return WEFT_OK;
 }

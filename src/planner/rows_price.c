@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "cost/cost.h"
-#include "lower/lower.h"
-#include "partition/partition.h"
 #include "planner/rows_priv.h"
 
 static const char *const again[] = {"none", "selective", "full"};
@@ -59,22 +57,7 @@ weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
 
 /* ---- one variant ---- */
 
-typedef struct pricer {
-    weft_planner__rows      *x;
-    const weft_cost_variant *v;
-    int                      dp, zero;
-    weft_arena              *a;
-    weft_planner__short     *s;
-    weft_sharding           *sharding;
-    weft_local              *local;
-    const weft_graph        *g; /* what is lowered: the place's, or the whole */
-    weft_segment            *seg;
-    int                     *stage; /* [node of g]: 0 the input side, 1.. layers; -1 */
-    bool                    *weight;
-    weft_program             p; /* of ranks and groups alone */
-    int                      n_stage;
-    weft_cost_row           *row;
-} pricer;
+typedef weft_planner__pricer pricer;
 
 static weft_status cut_values(pricer *z)
 {
@@ -92,7 +75,7 @@ static weft_status cut_values(pricer *z)
 }
 
 /* What products read instead of a parameter; -1 none. */
-static weft_vid twin_of(pricer *z, weft_vid v)
+weft_vid weft_planner__twin(pricer *z, weft_vid v)
 {
     const char *name = weft_arena_printf(z->a, "%s.bf16", z->g->value[v].name);
     return name ? weft_graph_find(z->g, name) : -1;
@@ -123,7 +106,8 @@ static weft_status place_rest(pricer *z)
                 leaf[v] = z->stage[i];
         }
     for (weft_vid v = 0; v < g->n_value; v++) {
-        weft_vid twin = g->value[v].kind == WEFT_VALUE_PARAM ? twin_of(z, v) : -1;
+        weft_vid twin =
+            g->value[v].kind == WEFT_VALUE_PARAM ? weft_planner__twin(z, v) : -1;
         if (twin >= 0) leaf[v] = leaf[twin];
     }
     for (int i = 0; i < g->n_node; i++) {
@@ -135,6 +119,7 @@ static weft_status place_rest(pricer *z)
             if (is > home[i]) home[i] = is;
             if (made >= 0 && z->stage[made] > z->stage[i]) z->stage[i] = z->stage[made];
         }
+        z->own[i] = home[i] >= 0;
         if (home[i] >= 0) z->stage[i] = home[i];
         for (int k = 0; k < n->n_in; k++) /* states that only the update uses */
             if (g->value[n->in[k]].node < 0 && leaf[n->in[k]] < 0 &&
@@ -144,24 +129,44 @@ static weft_status place_rest(pricer *z)
     return WEFT_OK;
 }
 
+/* What is made of several layers' sums, and all that comes of it: there ranks of a pipeline have met. */
+static void find_late(pricer *z)
+{
+    const weft_graph *g = z->g;
+    for (int i = 0; i < g->n_node; i++) {
+        int of = -1;
+        for (int k = 0; k < g->node[i].n_in && !z->late[i]; k++) {
+            int m = g->value[g->node[i].in[k]].node;
+            if (m < 0 || g->node[m].phase != WEFT_PHASE_UPDATE) continue;
+            z->late[i] = z->late[m] || (of >= 0 && z->stage[m] >= 0 && of != z->stage[m]);
+            if (z->stage[m] >= 0) of = z->stage[m];
+        }
+    }
+}
+
 static weft_status place_nodes(pricer *z)
 {
     int n = z->s->n_layer, *cut = WEFT_ARENA_ARRAY(z->a, int, n + 2);
     z->n_stage = n + 2;
     z->stage   = WEFT_ARENA_ARRAY(z->a, int, z->g->n_node + 1);
     z->weight  = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
+    z->late    = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
+    z->own     = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     WEFT_TRY(weft_arena_status(z->a));
     memcpy(cut, z->s->node, sizeof *cut * (size_t)(n + 1));
     if (z->local) weft_partition_move_cuts(z->local, n + 1, cut);
     WEFT_TRY(weft_partition_stages(z->g, z->n_stage, cut, z->stage, z->weight));
-    return place_rest(z);
+    WEFT_TRY(place_rest(z));
+    find_late(z);
+    return WEFT_OK;
 }
 
 /* The job's ranks as far as prices ask for them. */
-static weft_status make_groups(pricer *z, int rank)
+static weft_status make_groups(pricer *z)
 {
-    const weft_local *l = z->local;
-    z->p                = (weft_program){.rank = rank, .world = z->x->world};
+    const weft_local *l    = z->local;
+    int               rank = z->x->kind[z->kind].rank;
+    z->p                   = (weft_program){.rank = rank, .world = z->x->world};
     if (!l) return WEFT_OK;
     const weft_mesh *m = &z->sharding->mesh[0];
     z->p.n_group       = l->n_group;
@@ -177,13 +182,37 @@ static weft_status make_groups(pricer *z, int rank)
     return WEFT_OK;
 }
 
+weft_status weft_planner__pricer_open(pricer *z)
+{
+    WEFT_TRY(weft_arena_create(&z->a));
+    WEFT_TRY(weft_planner__short_of(z->x, z->x->s.layers, z->v->micro_batch,
+                                    z->v->recompute, &z->s));
+    WEFT_TRY(cut_values(z));
+    WEFT_TRY(place_nodes(z));
+    WEFT_TRY(make_groups(z));
+    return weft_lower(z->g, NULL, &z->seg);
+}
+
+void weft_planner__pricer_close(pricer *z)
+{
+    weft_segment_destroy(z->seg);
+    weft_local_destroy(z->local);
+    weft_sharding_destroy(z->sharding);
+    weft_arena_destroy(z->a);
+}
+
 /* ---- sums ---- */
 
-static weft_cost_row *row_of(const pricer *z, int instr)
+int weft_planner__layer_of(const pricer *z, int instr)
 {
     int node = z->seg->node[instr];
     int at   = node < 0 ? -1 : z->stage[node];
-    return &z->row[at < 0 ? z->n_stage - 1 : at];
+    return at < 0 ? z->n_stage - 1 : at;
+}
+
+static weft_cost_row *row_of(const pricer *z, int instr)
+{
+    return &z->row[weft_planner__layer_of(z, instr)];
 }
 
 /* Whom a collective is for: the innermost of the axes that its group spans. */
@@ -204,71 +233,75 @@ static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
         weft_cost_group_sent(z->p.group[i->group].n_rank, i->coll, n);
 }
 
-/* A gradient's sum over ranks that differ along an axis. */
-static bool is_sum_over(const pricer *z, const weft_instr *i, const char *axis)
-{
-    if (i->kind != WEFT_INSTR_COLLECTIVE || !(weft_instr_bytes(i) > 64)) return false;
-    int a = weft_mesh_find(&z->sharding->mesh[0], axis);
-    return a >= 0 && z->local->axes[i->group] >> a & 1;
-}
-
 static weft_status add_seconds(pricer *z)
 {
-    const weft_segment     *s = z->seg;
-    const weft_device_kind *d = weft_cluster_device(z->x->c, z->p.rank);
+    const weft_segment *s = z->seg;
     for (int i = 0; i < s->n_instr; i++) {
         weft_cost_row *r = row_of(z, i);
+        int            n = s->node[i];
         double         t;
         WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
-        if (i < s->phase_end[0]) {
-            r->fwd_s += t;
-        } else if (i < s->phase_end[1]) {
-            r->bwd_s += t;
-            if (s->node[i] >= 0 && z->weight[s->node[i]]) r->of.weight_s += t;
-        } else if (!is_sum_over(z, &s->instr[i], "cp")) { /* those are counted by n_sum */
-            r->of.update_s += t;
-            r->of.launch_s += s->instr[i].kind == WEFT_INSTR_COLLECTIVE ? t : d->launch_s;
-        }
-        if (i < s->phase_end[1] && s->instr[i].kind == WEFT_INSTR_COLLECTIVE)
-            r->comm_s += t;
-        if (i < s->phase_end[1]) add_wire(z, &s->instr[i], r);
-    }
-    return WEFT_OK;
-}
-
-static bool is_kept(const weft_segment *s, const weft_storage *t)
-{
-    return t->kind == WEFT_STORE_WORK && t->first >= 0 && t->first < s->phase_end[0] &&
-           t->last >= s->phase_end[0];
-}
-
-/* Activations by whoever makes them; what lives for a while only, by the fullest moment of a layer. */
-static weft_status add_memory(pricer *z)
-{
-    const weft_segment *s    = z->seg;
-    double             *live = WEFT_ARENA_ARRAY(z->a, double, s->n_instr + 2);
-    WEFT_TRY(weft_arena_status(z->a));
-    for (int i = 0; i < s->n_storage; i++) {
-        const weft_storage *t = &s->storage[i];
-        if (t->kind == WEFT_STORE_ACCUM && t->first >= 0) {
-            row_of(z, t->first)->of.n_sum++;
-            row_of(z, t->first)->of.sum_bytes += (double)t->bytes;
-        }
-        if (t->kind != WEFT_STORE_WORK || t->first < 0) continue;
-        if (is_kept(s, t)) {
-            row_of(z, t->first)->keep_bytes += (double)t->bytes;
+        if (i >= s->phase_end[1]) {
+            if (n >= 0 && z->late[n] && !z->own[n]) r->of.meet_s += t;
             continue;
         }
-        live[t->first] += (double)t->bytes;
-        live[t->last + 1] -= (double)t->bytes;
-    }
-    double now = 0;
-    for (int i = 0; i < s->phase_end[1]; i++) {
-        weft_cost_row *r = row_of(z, i);
-        now += live[i];
-        r->work_bytes = fmax(r->work_bytes, now);
+        if (i < s->phase_end[0])
+            r->fwd_s += t;
+        else
+            r->bwd_s += t;
+        if (i >= s->phase_end[0] && s->node[i] >= 0 && z->weight[s->node[i]])
+            r->of.weight_s += t;
+        if (s->instr[i].kind == WEFT_INSTR_COLLECTIVE) r->comm_s += t;
+        add_wire(z, &s->instr[i], r);
     }
     return WEFT_OK;
+}
+
+/* Whom besides replicas a collective takes; N_OVER: it is none over replicas. */
+static weft_cost_over over_of(const pricer *z, const weft_instr *i)
+{
+    if (i->kind != WEFT_INSTR_COLLECTIVE || !z->local || z->dp < 2)
+        return WEFT_COST_N_OVER;
+    const weft_mesh *m    = &z->sharding->mesh[0];
+    uint32_t         axes = z->local->axes[i->group];
+    int              tp   = weft_mesh_find(m, "tp");
+    if (!(axes & 1u)) return WEFT_COST_N_OVER; /* replicas are the first axis */
+    if (axes == 1u) return WEFT_COST_OVER_DP;
+    return tp >= 0 && axes >> tp & 1 ? WEFT_COST_OVER_ALL : WEFT_COST_OVER_CP;
+}
+
+static void add_call(const pricer *z, int i, weft_cost_over over, weft_cost_sharing *to)
+{
+    const weft_segment *s = z->seg;
+    const weft_instr   *c = &s->instr[i];
+    weft_cost_calls    *k = &to->sum[over];
+    double              n = z->p.group[c->group].n_rank;
+    if (c->coll == WEFT_REDUCE_SCATTER) k = &to->scatter[over];
+    if (c->coll == WEFT_ALL_GATHER) k = &to->gather[over];
+    if (i < s->phase_end[1]) k = &to->fetch[i >= s->phase_end[0]];
+    k->n++;
+    k->bytes += weft_instr_bytes(c) * (c->coll == WEFT_ALL_GATHER ? n : 1);
+}
+
+weft_status weft_planner__find_facts(pricer *z, weft_planner__facts *of)
+{
+    const weft_segment *s = z->seg;
+    for (int i = 0; i < s->n_instr; i++) {
+        weft_planner__facts *f    = &of[weft_planner__layer_of(z, i)];
+        weft_cost_over       over = over_of(z, &s->instr[i]);
+        bool                 late = s->node[i] < 0 || z->late[s->node[i]];
+        double               t;
+        if (over != WEFT_COST_N_OVER) {
+            add_call(z, i, over, &f->calls);
+            continue;
+        }
+        WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
+        if (i < s->phase_end[1])
+            *(i < s->phase_end[0] ? &f->fwd_s : &f->bwd_s) += t;
+        else
+            *(late ? &f->after_s : &f->before_s) += t;
+    }
+    return weft_planner__find_states(z, of);
 }
 
 static bool is_cut_by(const pricer *z, weft_vid v, const char *axis)
@@ -304,7 +337,7 @@ static weft_status add_params(pricer *z)
         if (g->value[v].kind != WEFT_VALUE_PARAM) continue;
         weft_vid local = z->local ? z->local->value[v] : v;
         double   n     = (double)weft_shape_count(&z->g->value[local].type.shape);
-        weft_vid twin  = twin_of(z, local);
+        weft_vid twin  = weft_planner__twin(z, local);
         span     u     = use[local];
         if (twin >= 0) widen(&u, &use[twin]);
         if (u.last < 0) continue;
@@ -340,129 +373,71 @@ static weft_status add_crossing(pricer *z)
     return WEFT_OK;
 }
 
-static weft_status price(pricer *z, int rank)
+/* Sums that go to all ranks of a pipeline. */
+static void add_meeting(pricer *z)
 {
-    WEFT_TRY(cut_values(z));
-    WEFT_TRY(place_nodes(z));
-    WEFT_TRY(make_groups(z, rank));
-    WEFT_TRY(weft_lower(z->g, NULL, &z->seg));
+    const weft_graph *g = z->g;
+    for (int i = 0; i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in && z->late[i]; k++) {
+            int m = g->value[g->node[i].in[k]].node;
+            if (m < 0 || g->node[m].phase != WEFT_PHASE_UPDATE || z->late[m]) continue;
+            if (z->stage[m] >= 0 && !z->own[i]) z->row[z->stage[m]].of.n_met++;
+        }
+}
+
+static weft_status price(pricer *z)
+{
+    weft_planner__facts *f = WEFT_ARENA_ARRAY(z->a, weft_planner__facts, z->n_stage);
+    WEFT_TRY(weft_arena_status(z->a));
     WEFT_TRY(add_seconds(z));
-    WEFT_TRY(add_memory(z));
+    WEFT_TRY(weft_planner__add_memory(z));
+    WEFT_TRY(weft_planner__find_facts(z, f));
+    for (int k = 0; k < z->n_stage; k++) {
+        weft_cost_sharing *to = &z->row[k].of.share[WEFT_COST_ALONE];
+        to->before_s.once     = f[k].before_s;
+        to->after_s.once      = f[k].after_s;
+        to->state.once        = f[k].state;
+        to->tied.once         = f[k].tied;
+        to->update.once       = f[k].update;
+    }
+    add_meeting(z);
     WEFT_TRY(add_params(z));
     return add_crossing(z);
 }
 
-/* ---- ranks that share states ---- */
-
-enum {
-    REPLICAS = 2 /* how many are compiled to see what they say to each other */
-};
-
-static void add_call(const weft_segment *s, int i, weft_cost_sharing *to)
+/* Whole values on every rank: an actor of its own sums each accumulator. */
+static void sum_whole(const weft_cost_program_row *alone, double n_sum,
+                      weft_cost_sharing *out)
 {
-    const weft_instr *c     = &s->instr[i];
-    bool              fetch = i < s->phase_end[1];
-    double            bytes = weft_instr_bytes(c);
-    int               back  = i >= s->phase_end[0];
-    if (c->coll == WEFT_ALL_GATHER && fetch) {
-        to->n_fetch[back]++;
-        to->fetch_bytes[back] += bytes * REPLICAS;
-    } else if (c->coll == WEFT_ALL_GATHER) {
-        to->n_gather++;
-        to->gather_bytes += bytes * REPLICAS;
-    } else if (c->coll == WEFT_REDUCE_SCATTER || bytes > 64) {
-        to->n_sum++;
-        to->sum_bytes += bytes;
-    } else {
-        to->n_scalar++;
-    }
-}
-
-/* of[k][which]: what layer k says to others that share its states. */
-static weft_status count_calls(pricer *z, int which, weft_cost_sharing *of)
-{
-    WEFT_TRY(cut_values(z));
-    WEFT_TRY(place_nodes(z));
-    WEFT_TRY(weft_lower(z->g, NULL, &z->seg));
-    for (int i = 0; i < z->seg->n_instr; i++) {
-        const weft_instr *c    = &z->seg->instr[i];
-        int               node = z->seg->node[i], at = node < 0 ? -1 : z->stage[node];
-        if (c->kind != WEFT_INSTR_COLLECTIVE || !(z->local->axes[c->group] & 1u))
-            continue;
-        if (at < 0) at = z->n_stage - 1;
-        add_call(z->seg, i, &of[2 * at + which]);
-    }
-    return WEFT_OK;
-}
-
-static void clear(pricer *z)
-{
-    weft_segment_destroy(z->seg);
-    weft_local_destroy(z->local);
-    weft_sharding_destroy(z->sharding);
-    weft_arena_destroy(z->a);
-}
-
-/* Of a single run three layers tell all, even where more are priced. */
-static int shared_layers(const weft_planner__rows *x)
-{
-    return x->n_run == 1 ? WEFT_PLANNER__KEEP : x->s.layers;
-}
-
-/* Which of those rows i is like. */
-static int shared_row(const weft_planner__rows *x, int i)
-{
-    if (shared_layers(x) >= x->n_short) return i;
-    int behind = x->n_short + 1 - i;
-    return i < 2 ? i : behind < 2 ? WEFT_PLANNER__KEEP + 1 - behind : 2;
-}
-
-static weft_status share(weft_planner__rows *x, const weft_cost_variant *v,
-                         const weft_planner__shared **out)
-{
-    weft_planner__shared *k = x->shared;
-    for (; k; k = k->next)
-        if (k->v.tp == v->tp && k->v.cp == v->cp && k->v.ep == v->ep &&
-            k->v.sp == v->sp && k->v.recompute == v->recompute)
-            break;
-    *out = k;
-    if (k) return WEFT_OK;
-    k = WEFT_ARENA_NEW(x->a, weft_planner__shared);
-    if (!k) return weft_arena_status(x->a);
-    k->v  = *v;
-    k->of = WEFT_ARENA_ARRAY(x->a, weft_cost_sharing,
-                             2 * (WEFT_PLANNER__KEEP + x->n_short + 2));
-    if (!k->of) return weft_arena_status(x->a);
-    for (int which = 0; which < 2; which++) {
-        pricer      z  = {.x = x, .v = v, .dp = REPLICAS, .zero = which ? 3 : 1};
-        weft_status st = weft_arena_create(&z.a);
-        if (st == WEFT_OK)
-            st = weft_planner__short_of(x, x->s.layers, v->micro_batch, v->recompute,
-                                        &z.s);
-        if (st == WEFT_OK) st = count_calls(&z, which, k->of);
-        clear(&z);
-        WEFT_TRY(st);
-    }
-    k->next   = x->shared;
-    x->shared = k;
-    *out      = k;
-    return WEFT_OK;
+    *out                              = alone->share[WEFT_COST_ALONE];
+    out->sum[WEFT_COST_OVER_DP].n     = n_sum;
+    out->sum[WEFT_COST_OVER_DP].bytes = alone->sum_bytes;
 }
 
 weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
                                 weft_cost_row *row)
 {
-    pricer                      z  = {.x = x, .v = v, .dp = 1, .row = row};
+    pricer                      z  = {.x = x, .v = v, .kind = k, .dp = 1, .row = row};
     weft_status                 st = WEFT_OK;
     const weft_planner__shared *s;
     memset(row, 0, sizeof *row * (size_t)(x->n_short + 2));
-    WEFT_GO(weft_arena_create(&z.a));
-    WEFT_GO(weft_planner__short_of(x, x->s.layers, v->micro_batch, v->recompute, &z.s));
-    WEFT_GO(price(&z, x->kind[k].rank));
-    WEFT_GO(share(x, v, &s));
-    for (int i = 0; i < 2 * (x->n_short + 2); i++)
-        row[i / 2].of.zero[i % 2] = s->of[2 * shared_row(x, i / 2) + i % 2];
+    WEFT_GO(weft_planner__pricer_open(&z));
+    WEFT_GO(price(&z));
+    WEFT_GO(weft_planner__share(x, v, k, &s));
+    for (int i = 0; i < x->n_short + 2; i++) {
+        const weft_cost_program_row *from  = &s->of[i];
+        double                       scale = (double)v->micro_batch / s->v.micro_batch;
+        row[i].of.fetched_bytes            = from->fetched_bytes;
+        for (int c = WEFT_COST_WHOLE; c < WEFT_COST_N_SHARES; c++) {
+            row[i].of.share[c] = from->share[c];
+            row[i].of.share[c].more_s[0] *= scale;
+            row[i].of.share[c].more_s[1] *= scale;
+        }
+        if (v->tp * v->cp * v->ep == 1)
+            sum_whole(&row[i].of, weft_planner__n_sum(&z, i),
+                      &row[i].of.share[WEFT_COST_WHOLE]);
+    }
 out:
-    clear(&z);
+    weft_planner__pricer_close(&z);
     return st;
 }

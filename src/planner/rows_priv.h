@@ -2,6 +2,8 @@
 #ifndef WEFT_PLANNER_ROWS_PRIV_H
 #define WEFT_PLANNER_ROWS_PRIV_H
 
+#include "lower/lower.h"
+#include "partition/partition.h"
 #include "planner/rows.h"
 
 enum {
@@ -33,10 +35,12 @@ typedef struct weft_planner__kind {
     int                     rank; /* the first of them */
 } weft_planner__kind;
 
-/* What ranks that share states say to each other under a variant (its micro-batch does not count). */
+/* Updates of replicas under a variant (its micro-batch does not count) on a kind of device. */
 typedef struct weft_planner__shared {
-    weft_cost_variant            v;
-    weft_cost_sharing           *of; /* [layer][2], as row[] of weft_planner__price */
+    weft_cost_variant v;
+    int               kind;
+    weft_cost_program_row
+        *of; /* as row[] of weft_planner__price: shares, fetched bytes */
     struct weft_planner__shared *next;
 } weft_planner__shared;
 
@@ -65,6 +69,51 @@ typedef struct weft_planner__rows {
     weft_planner__allowed *allowed;
     bool tied; /* set when rows are filled: the input side's parameter is the head's */
 } weft_planner__rows;
+
+/* The step of a short model as replica 0 of dp runs it: its graph, cut and lowered, layers told apart. */
+typedef struct weft_planner__pricer {
+    weft_planner__rows      *x;
+    const weft_cost_variant *v;
+    int                      kind, dp, zero;
+    weft_arena              *a;
+    weft_planner__short     *s;
+    weft_sharding           *sharding;
+    weft_local              *local;
+    const weft_graph        *g; /* what is lowered: the place's, or the whole */
+    weft_segment            *seg;
+    int                     *stage;  /* [node of g]: 0 the input side, 1.. layers; -1 */
+    bool                    *weight; /* [node of g] */
+    bool          *late; /* [node of g]: behind where all ranks meet in the update */
+    bool          *own;  /* [node of g]: of the update, about a parameter */
+    weft_program   p;    /* of ranks and groups alone */
+    int            n_stage;
+    weft_cost_row *row; /* [n_stage] */
+} weft_planner__pricer;
+
+weft_status weft_planner__pricer_open(weft_planner__pricer *z);
+void        weft_planner__pricer_close(weft_planner__pricer *z);
+/* The layer of an instruction; what belongs to none goes with the head. */
+int weft_planner__layer_of(const weft_planner__pricer *z, int instr);
+/* What products read instead of a parameter; -1 none. */
+weft_vid weft_planner__twin(weft_planner__pricer *z, weft_vid v);
+
+/* What the program of a layer says besides its row. */
+typedef struct weft_planner__facts {
+    double            fwd_s, bwd_s, before_s, after_s; /* nothing over replicas in them */
+    double            state, tied, update, peak;       /* bytes; see weft_cost_sharing */
+    weft_cost_sharing calls;                           /* over replicas: calls alone */
+} weft_planner__facts;
+
+/* of[] is n_stage long, and zeroed. */
+weft_status weft_planner__find_facts(weft_planner__pricer *z, weft_planner__facts *of);
+/* rows_memory.c: rows' activations; bytes of states and of the update */
+weft_status weft_planner__add_memory(weft_planner__pricer *z);
+weft_status weft_planner__find_states(weft_planner__pricer *z, weft_planner__facts *of);
+/* Sums over micro-batches that a layer has. */
+double weft_planner__n_sum(const weft_planner__pricer *z, int layer);
+/* rows_share.c */
+weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *v,
+                                int kind, const weft_planner__shared **out);
 
 /* The graph of so many layers for a micro-batch and a recomputation, made when first asked for. */
 weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_batch,

@@ -1,0 +1,208 @@
+/* A stage of our own programs (own_priv.h).
+ *
+ * Memory as partition plans it:
+ *     state            parameters and states, apart
+ *     sums             a slot for each open lane, for the whole step
+ *     one at a time    where each micro-batch is over before the next begins, all by lifetime: what earlier layers keep and
+ *                      the fullest moment of a layer
+ *     else             what reaches from piece to piece has a slot for each micro-batch between; the rest by lifetime
+ *     messages         slots of their own, one more where they come in */
+#include <math.h>
+
+#include "cost/own_priv.h"
+
+double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
+{
+    return (double)p->dp / v->ep;
+}
+
+weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
+                                       const weft_cost_variant *v)
+{
+    if (p->dp <= v->ep) return WEFT_COST_ALONE;
+    return p->zero > 2   ? WEFT_COST_PARAMS
+           : p->zero > 0 ? WEFT_COST_STATES
+                         : WEFT_COST_WHOLE;
+}
+
+static void add_sharing(weft_cost_sharing *to, const weft_cost_sharing *x, int n)
+{
+    double       *a = (double *)(void *)to; /* nothing but doubles */
+    const double *b = (const double *)(const void *)x;
+    for (size_t i = 0; i < sizeof *to / sizeof *a; i++) a[i] += n * b[i];
+}
+
+void weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
+                        weft_cost_shares k)
+{
+    const weft_cost_program_row *of   = &r->of;
+    double                       peak = of->peak_bytes;
+    /* n layers one behind the other: both numbers are straight lines in between */
+    double first = x->keep_bytes + peak, last = first + (n - 1) * r->keep_bytes;
+    double before = x->sum_bytes + of->sum_bytes;
+    x->peak_bytes = fmax(x->peak_bytes, fmax(first, last));
+    x->last_bytes = fmax(x->last_bytes,
+                         fmax(first - before, last - before - (n - 1) * of->sum_bytes));
+    x->weight_s += n * of->weight_s;
+    x->n_met += n * of->n_met;
+    x->meet_s += n * of->meet_s;
+    x->sum_bytes += n * of->sum_bytes;
+    x->tied_bytes += n * of->tied_bytes;
+    x->keep_bytes += n * r->keep_bytes;
+    x->weight_bytes += n * of->weight_bytes;
+    x->back_bytes += n * of->back_bytes;
+    x->work_bytes    = fmax(x->work_bytes, r->work_bytes);
+    x->split_bytes   = fmax(x->split_bytes, of->split_bytes);
+    x->fetched_bytes = fmax(x->fetched_bytes, of->fetched_bytes);
+    add_sharing(&x->share, &of->share[k], n);
+}
+
+/* ---- once a step ---- */
+
+static weft_cost_group group_of(const weft_cost_point *p, const weft_cost_variant *v,
+                                weft_cost_over over)
+{
+    int n = p->dp / v->ep;
+    switch (over) {
+    case WEFT_COST_OVER_CP: return (weft_cost_group){n * v->ep * v->cp, v->tp};
+    case WEFT_COST_OVER_ALL: return (weft_cost_group){n * v->ep * v->cp * v->tp, 1};
+    case WEFT_COST_OVER_DP:
+    case WEFT_COST_N_OVER: break;
+    }
+    return (weft_cost_group){n, v->tp * v->cp * v->ep};
+}
+
+/* Calls of bytes in all; of gathers each rank gives its part. */
+static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
+                            weft_collective k, const weft_cost_calls *c)
+{
+    if (!(fabs(c->n) > 0)) return 0;
+    double none  = weft_cost_group_seconds(f, g, k, 0);
+    double bytes = k == WEFT_ALL_GATHER ? c->bytes / g.n : c->bytes;
+    return c->n * none + (weft_cost_group_seconds(f, g, k, bytes) - none);
+}
+
+static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
+                          weft_collective k, const weft_cost_calls *c)
+{
+    double s = 0;
+    for (int o = 0; o < WEFT_COST_N_OVER; o++)
+        s += calls_seconds(&t->fabric[device],
+                           group_of(p, &t->variant[p->variant], (weft_cost_over)o), k,
+                           &c[o]);
+    return s;
+}
+
+static double share_of(const weft_cost_share *x, double replicas)
+{
+    return x->once + x->part / replicas;
+}
+
+double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
+                             int device, const weft_cost__own *x)
+{
+    const weft_cost_sharing *z = &x->share;
+    double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
+    return all_seconds(t, p, device, WEFT_ALL_REDUCE, z->sum) +
+           all_seconds(t, p, device, WEFT_REDUCE_SCATTER, z->scatter) +
+           share_of(&z->before_s, n);
+}
+
+double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
+                            int device, const weft_cost__own *x)
+{
+    const weft_cost_sharing *z = &x->share;
+    double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
+    return all_seconds(t, p, device, WEFT_ALL_GATHER, z->gather) +
+           share_of(&z->after_s, n);
+}
+
+double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
+                            int device, const weft_cost__own *x, bool back)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    return x->share.more_s[back] + calls_seconds(&t->fabric[device],
+                                                 group_of(p, v, WEFT_COST_OVER_DP),
+                                                 WEFT_ALL_GATHER, &x->share.fetch[back]);
+}
+
+/* ---- memory ---- */
+
+/* Micro-batches of a chunk whose backward has not begun when its first does. */
+static double chunk_slots(const weft_cost_point *p, int s, int c)
+{
+    int pp = p->pp, v = p->chunks, m = p->n_micro;
+    int warm = 2 * (pp - 1 - s) + (v - 1) * pp;
+    int done = warm + 1 + (v - 1 - c) * pp, turn = done / (v * pp);
+    int in = done - turn * v * pp - c * pp, n = turn * pp;
+    n += in < 0 ? 0 : in > pp ? pp : in;
+    return n < m ? n : m;
+}
+
+/* Slots from forward to backward, on average over the chunks. */
+static double slots(const weft_cost_point *p, int s)
+{
+    double n = 0;
+    if (p->schedule == WEFT_COST_GPIPE) return p->n_micro;
+    if (p->chunks < 2) return fmin(p->n_micro, p->pp - s);
+    for (int c = 0; c < p->chunks; c++) n += chunk_slots(p, s, c);
+    return n / p->chunks;
+}
+
+/* As partition deals slots to messages: a step's micro-batches leave room for the next one's. */
+static int message_slots(double want, int m)
+{
+    int least = (int)ceil(want), n;
+    if (least > m) least = m;
+    for (n = least; (m % n ? m % n : n) < least;) n++;
+    return n;
+}
+
+static double keep_bytes(const weft_cost_point *p, int s, const weft_cost__own *x)
+{
+    double m = p->n_micro, n = slots(p, s), all = fmin(m, p->pp);
+    double keep = x->keep_bytes * n;
+    if (p->schedule == WEFT_COST_ZERO_BUBBLE)
+        keep += x->weight_bytes * (all - n) + x->back_bytes * fmin(m, s + 1);
+    double in  = x->in_bytes * (message_slots(n + 1, p->n_micro) - n);
+    double two = message_slots(2, p->n_micro);
+    return keep + in + two * (x->in_bytes + 2 * x->out_bytes);
+}
+
+static double lane_slots(const weft_cost_point *p)
+{
+    double n = 1;
+    for (int lanes = p->lanes; lanes > 1; lanes /= 2) n++;
+    return n;
+}
+
+weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
+                                    int s, const weft_cost__own *x)
+{
+    double                   n      = weft_cost__replicas(p, &t->variant[p->variant]);
+    const weft_cost_sharing *z      = &x->share;
+    bool                     one    = p->pp == 1 && p->n_micro == 1;
+    bool                     split  = p->schedule == WEFT_COST_ZERO_BUBBLE && p->pp > 1;
+    double                   update = share_of(&z->update, n);
+    double                   work   = split ? x->split_bytes : x->work_bytes;
+    weft_cost__room          r      = {.state = share_of(&z->state, n),
+                                       .sums  = x->sum_bytes * lane_slots(p)};
+    if (p->pp > 1) r.state += share_of(&z->tied, n);
+    bool by_life =
+        p->chunks < 2 && slots(p, s) < 1.5 && !(split && fmin(p->n_micro, p->pp) > 1);
+    if (one) {
+        bool   parts = p->zero && n > 1; /* summed at once, each to its owner */
+        double all   = x->peak_bytes + x->fetched_bytes + r.sums / n;
+        if (!parts) all = fmax(x->peak_bytes, x->last_bytes + r.sums);
+        if (parts) r.sums /= n;
+        r.work = fmax(fmax(all, update) - r.sums, 0);
+    } else if (by_life) {
+        double two = message_slots(2, p->n_micro);
+        r.keep     = p->pp > 1 ? two * 2 * (x->in_bytes + x->out_bytes) : 0;
+        r.work     = fmax(x->peak_bytes + x->fetched_bytes, update);
+    } else {
+        r.keep = keep_bytes(p, s, x);
+        r.work = fmax(work + x->fetched_bytes, update);
+    }
+    return r;
+}

@@ -1,0 +1,40 @@
+/* A stage of our own programs, summed from rows: what they do once a step, and the memory that they plan. */
+#ifndef WEFT_COST_OWN_PRIV_H
+#define WEFT_COST_OWN_PRIV_H
+
+#include "cost/score.h"
+
+typedef struct weft_cost__own {
+    double weight_s, sum_bytes, tied_bytes, n_met, meet_s;
+    double keep_bytes, weight_bytes, back_bytes; /* of a micro-batch; see score.h */
+    double work_bytes, split_bytes, fetched_bytes;
+    double peak_bytes;          /* of one micro-batch at a time */
+    double last_bytes;          /* the same less all sums of the layers up to there */
+    double in_bytes, out_bytes; /* messages of a micro-batch */
+    weft_cost_sharing share;
+} weft_cost__own;
+
+/* Ranks that share states, or sum gradients with each other. */
+double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v);
+/* n rows alike, behind those that are there. */
+void             weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
+                                    weft_cost_shares k);
+weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
+                                       const weft_cost_variant *v);
+/* Gradients summed over replicas and what else comes before all ranks meet; the rest of the update. */
+double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
+                             int device, const weft_cost__own *x);
+double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
+                            int device, const weft_cost__own *x);
+/* What is gathered in every micro-batch. */
+double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
+                            int device, const weft_cost__own *x, bool back);
+
+typedef struct weft_cost__room {
+    double weight, state, sums, keep, work;
+} weft_cost__room;
+
+weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
+                                    int s, const weft_cost__own *x);
+
+#endif
