@@ -14,13 +14,12 @@
 #include "comm/net_priv.h"
 
 enum {
-    AM_ID        = 7,
-    FEW          = 64, /* ranks that all know each other from the start */
-    WORLD_TAG    = 0x7ffffff0,
-    ANSWER_MS    = 700,
-    REST_MS      = 10,
-    MAX_NAP_MS   = 200,
-    CROWDED_SPIN = 8, /* looks before a rank that shares its core gives way */
+    AM_ID      = 7,
+    FEW        = 64, /* ranks that all know each other from the start */
+    WORLD_TAG  = 0x7ffffff0,
+    ANSWER_MS  = 700,
+    REST_MS    = 10,
+    MAX_NAP_MS = 200,
 };
 
 static const double SPIN_S = 200e-6; /* before sleeping */
@@ -94,7 +93,6 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
                                 double deadline)
 {
     double      spin_until = 0;
-    unsigned    n_idle     = 0;
     net_outcome o          = NET_DONE;
     e->n_wait++;
     while (!done(arg)) {
@@ -116,7 +114,8 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
         if (now >= spin_until) {
             doze(e, deadline);
             spin_until = 0;
-        } else if (e->n_want || (e->crowded && ++n_idle % CROWDED_SPIN == 0)) {
+        } else if (e->n_want ||
+                   e->crowded) { /* a core that is shared is given away at once */
             pthread_mutex_unlock(&e->lock);
             sched_yield();
             pthread_mutex_lock(&e->lock);
@@ -419,6 +418,25 @@ static weft_status meet_all(net_end *e)
                                 0);
 }
 
+static bool all_lines(const void *arg)
+{
+    const net_end *e = arg;
+    for (int r = 0; r < e->c.world; r++)
+        if (r != e->c.rank && !e->peer[r].line) return false;
+    return true;
+}
+
+/* Ranks that share processors let the lower one connect; who is late is named by those who meet afterwards. */
+static void greet_all(net_end *e)
+{
+    bool wait = e->crowded && e->link == &weft_comm__net_tcp;
+    pthread_mutex_lock(&e->lock);
+    for (int r = wait ? e->c.rank + 1 : 0; r < e->c.world; r++)
+        if (r != e->c.rank) weft_comm__net_tell(e, r, NET_HELLO, (net_head){0}, NULL);
+    if (wait) weft_comm__net_wait(e, all_lines, e, weft_clock_s() + e->c.timeout_s / 2);
+    pthread_mutex_unlock(&e->lock);
+}
+
 weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const *address,
                                   const int64_t *bytes)
 {
@@ -446,9 +464,6 @@ weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const 
     if (pthread_create(&e->thread, NULL, serve, e))
         return WEFT_FAIL(WEFT_ERR_MEM, "no thread to serve the peers with");
     e->threaded = true;
-    pthread_mutex_lock(&e->lock);
-    for (int r = 0; r < c->world && c->world <= FEW; r++)
-        if (r != c->rank) weft_comm__net_tell(e, r, NET_HELLO, (net_head){0}, NULL);
-    pthread_mutex_unlock(&e->lock);
+    if (c->world <= FEW) greet_all(e);
     return meet_all(e);
 }

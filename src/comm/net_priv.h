@@ -17,9 +17,10 @@
 #include "comm/net.h"
 
 enum {
-    NET_SHORT  = 64 << 10, /* sent unasked; at most a piece */
-    NET_WHOLE  = 16 << 10, /* summed whole by more than two ranks */
-    NET_WINDOW = 8,        /* pieces under way at once, of one message */
+    NET_SHORT = 64 << 10, /* sent unasked; at most a piece */
+    NET_WHOLE =
+        16 << 10,   /* summed whole by more than four ranks; by fewer what is short */
+    NET_WINDOW = 8, /* pieces under way at once, of one message */
     NET_BUCKET = 1024,
 };
 
@@ -122,7 +123,6 @@ typedef struct net_port {
     net_post        *post;
     uint32_t         seq;      /* messages sent or received, calls begun, in this epoch */
     uint32_t         acked;    /* sender: messages received over there */
-    int32_t          waits_on; /* group: the rank that this one waits for, or -1 */
     bool             numbered; /* channel: what the first who opened it said */
     int64_t          bytes;
     int              credits;

@@ -1,10 +1,14 @@
 /* A link by sockets of our own.
  *
- * To each peer one connection in each direction, made by who sends over it; what comes over the other one is data and
- * words of the peer.  A connection begins with a HELLO of this job's, else it is a stranger's and closed.
+ * To each peer a connection in each direction, made by who sends over it.  Ranks that share processors have one for both,
+ * made by the lower rank: what is sent then confirms what was received, which saves half of the packets; with a
+ * processor each, two are quicker, since one can be written while the kernel fills the other.  Either side of either
+ * kind may meet the other: who connected listens too until another connection comes.
+ * A connection begins with a HELLO of this job's, in both directions, else it is a stranger's and closed.
  * Data goes from the caller's memory into the kernel and from there to where it belongs: a message that is
  * awaited is received in place, one that is added goes through a buffer that stays in the cache. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -24,8 +28,8 @@ enum {
     ADD_BYTES = 256 << 10,
     MAX_EVENT = 32,
     MAX_IOV   = 8,
-    FEW       = 4,  /* connections that are simply tried */
-    LOOK_UP   = 16, /* then strangers and closings are looked for every so often */
+    FEW     = 2, /* connections that are simply tried; of more, epoll knows in one call */
+    LOOK_UP = 16, /* then strangers and closings are looked for every so often */
 };
 
 typedef enum tcp_what {
@@ -168,28 +172,52 @@ static void no_matter(net_parcel *p)
     (void)p;
 }
 
-static void connect_to(net_end *e, int to)
+/* Takes fd; the first word is a HELLO. */
+static bool open_line(net_end *e, int to, int fd, bool connecting)
 {
-    tcp_line *l = calloc(1, sizeof *l);
-    if (!l) return;
-    int st  = 0;
-    l->what = LINE;
-    l->to   = to;
-    l->end  = &l->queue;
-    l->fd   = weft_comm__tcp_connect(e->peer[to].address, e->peer[to].address_bytes, &st);
-    if (l->fd < 0) {
-        free(l);
-        weft_comm__net_broke(e, to, strerror(st));
-        return;
+    tcp_line *l = fd < 0 ? NULL : calloc(1, sizeof *l);
+    if (!l) {
+        if (fd >= 0) close(fd);
+        return false;
     }
-    l->connecting    = true;
-    l->next          = state_of(e)->line;
+    *l               = (tcp_line){.what       = LINE,
+                                  .fd         = fd,
+                                  .to         = to,
+                                  .connecting = connecting,
+                                  .asks       = connecting,
+                                  .next       = state_of(e)->line,
+                                  .end        = &l->queue,
+                                  .hello      = {.e = e, .sent = no_matter}};
     e->peer[to].line = state_of(e)->line = l;
-    watch(e, EPOLL_CTL_ADD, l->fd, EPOLLIN | EPOLLRDHUP | EPOLLOUT, l);
-    l->asks  = true;
-    l->hello = (net_parcel){.e = e, .sent = no_matter};
+    watch(e, EPOLL_CTL_ADD, fd, EPOLLRDHUP | (connecting ? EPOLLOUT : 0), l);
     weft_comm__net_finish_head(e, &l->hello.head, NET_HELLO);
     send_parcel(e, to, &l->hello);
+    return true;
+}
+
+static tcp_inlet *inlet_of(const net_end *e, int from)
+{
+    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
+        if (in->from == from) return in;
+    return NULL;
+}
+
+static bool open_inlet(net_end *e, int from, int fd);
+
+/* The other direction of a connection. */
+static int twin(int fd)
+{
+    return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+static void connect_to(net_end *e, int to)
+{
+    const net_peer *p = &e->peer[to];
+    int st = ENOMEM, fd = weft_comm__tcp_connect(p->address, p->address_bytes, &st);
+    if (!open_line(e, to, fd, true))
+        weft_comm__net_broke(e, to, strerror(st));
+    else if (!inlet_of(e, to))
+        open_inlet(e, to, twin(fd)); /* until another comes */
 }
 
 static void free_copy(net_parcel *p)
@@ -236,13 +264,6 @@ static void close_inlet(net_end *e, tcp_inlet *in)
     free(in);
 }
 
-static tcp_inlet *inlet_of(const net_end *e, int from)
-{
-    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
-        if (in->from == from) return in;
-    return NULL;
-}
-
 /* A first word: who is it? */
 static bool introduce(net_end *e, tcp_inlet *in)
 {
@@ -253,7 +274,8 @@ static bool introduce(net_end *e, tcp_inlet *in)
     in->from = in->head.source;
     state_of(e)->n_stranger--;
     /* a way back, if only for the good-bye */
-    if (!peer->line && !peer->dead && !peer->gone && !peer->broken)
+    if (peer->line || peer->dead || peer->gone || peer->broken) return true;
+    if (!e->crowded || !open_line(e, in->from, twin(in->fd), false))
         connect_to(e, in->from);
     return true;
 }
@@ -424,24 +446,32 @@ static void drop_oldest(net_end *e)
     if (oldest && is_inlet(e, oldest) && oldest->from < 0) close_inlet(e, oldest);
 }
 
+/* Takes fd.  From -1: it has to say who it is. */
+static bool open_inlet(net_end *e, int from, int fd)
+{
+    tcp_state *s  = state_of(e);
+    tcp_inlet *in = fd < 0 ? NULL : calloc(1, sizeof *in);
+    if (!in) {
+        if (fd >= 0) close(fd);
+        return false;
+    }
+    in->what = INLET;
+    in->fd   = fd;
+    in->from = from;
+    in->next = s->inlet;
+    s->inlet = in;
+    s->n_inlet++;
+    s->n_stranger += from < 0;
+    watch(e, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, in);
+    return true;
+}
+
 static void open_inlets(net_end *e)
 {
     tcp_state *s = state_of(e);
     for (int fd; (fd = weft_comm__tcp_accept(s->door_fd)) >= 0;) {
-        tcp_inlet *in = calloc(1, sizeof *in);
-        if (!in) {
-            close(fd);
-            return;
-        }
         if (s->n_stranger > 64 + e->c.world) drop_oldest(e);
-        in->what = INLET;
-        in->fd   = fd;
-        in->from = -1;
-        in->next = s->inlet;
-        s->inlet = in;
-        s->n_inlet++;
-        s->n_stranger++;
-        watch(e, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, in);
+        if (!open_inlet(e, -1, fd)) return;
     }
 }
 
@@ -473,7 +503,7 @@ static void line_event(net_end *e, tcp_line *l, uint32_t events)
     flush(l);
     if (l->queue) return;
     l->asks = false;
-    watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP, l);
+    watch(e, EPOLL_CTL_MOD, l->fd, EPOLLRDHUP, l);
 }
 
 static bool is_line(const net_end *e, const void *p)
@@ -510,8 +540,9 @@ static unsigned progress(net_end *e)
     unsigned   n = 0;
     if (s->n_inlet > FEW || s->n_stranger) n = look_up(e);
     for (tcp_inlet *in = s->inlet, *next; in && s->n_inlet <= FEW; in = next) {
-        next = in->next;
-        n += read_inlet(e, in);
+        next =
+            in->next; /* strangers are looked up: one that says who it is may end another */
+        if (in->from >= 0) n += read_inlet(e, in);
     }
     for (tcp_line *l = s->line, *next; l; l = next) {
         next = l->next;
@@ -528,7 +559,7 @@ static bool arm(net_end *e)
     for (tcp_line *l = state_of(e)->line; l; l = l->next)
         if (l->queue && !l->asks) {
             l->asks = true;
-            watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP | EPOLLOUT, l);
+            watch(e, EPOLL_CTL_MOD, l->fd, EPOLLRDHUP | EPOLLOUT, l);
         }
     state_of(e)->turn = 0; /* then look who woke us */
     return true;

@@ -30,7 +30,7 @@ net_port *weft_comm__net_port(net_end *e, net_side side, int32_t peer, uint64_t 
         if (p->side == side && p->peer == peer && p->id == id) return p;
     net_port *p = calloc(1, sizeof *p);
     if (!p) return NULL;
-    *p = (net_port){.next = *b, .side = side, .peer = peer, .id = id, .waits_on = -1};
+    *p = (net_port){.next = *b, .side = side, .peer = peer, .id = id};
     *b = p;
     return p;
 }
@@ -242,13 +242,24 @@ static void on_opened(net_end *e, const net_head *h)
     p->answer  = 1;
 }
 
+/* The rank that keeps a group's call: one whose message has not come, or who takes none; -1: nobody is waited for. */
+static int waits_on(const net_end *e, const net_port *port)
+{
+    for (const net_post *p = port->post; p; p = p->next)
+        if (!p->done) return p->source;
+    for (const net_flow *f = e->flow; f; f = f->next)
+        if (f->port == port->id) return f->to;
+    return -1;
+}
+
 /* Who asks may be a call ahead: it is still this port that keeps us. */
 static void on_ask(net_end *e, const net_head *h)
 {
     net_port *p    = weft_comm__net_port(e, NET_GROUP, -1, h->port);
     bool      here = p && p->epoch == h->epoch;
     weft_comm__net_tell(e, h->source, NET_ANSWER,
-                        (net_head){.port = h->port, .at = here ? p->waits_on : -1}, NULL);
+                        (net_head){.port = h->port, .at = here ? waits_on(e, p) : -1},
+                        NULL);
 }
 
 /* Where a message belongs; NULL: it is of an older epoch, and dropped at the door. */
@@ -518,8 +529,8 @@ static unsigned bury(net_end *e)
 
 unsigned weft_comm__net_pump(net_end *e)
 {
-    unsigned n = e->link->progress(e);
-    if (e->outbox) n += send_notes(e);
+    unsigned n = e->outbox ? send_notes(e) : 0; /* first what others wait for */
     if (e->flow) n += send_flows(e);
+    n += e->link->progress(e);
     return e->broken ? n + bury(e) : n;
 }
