@@ -76,8 +76,14 @@ struct weft_comm {
     uint32_t             epoch;
     double               timeout_s;
     int64_t              bytes; /* memory that opened channels hold at this rank */
+    const int32_t       *name;  /* what messages call each rank; NULL: by its number */
     void                *impl;
 };
+
+static inline int weft_comm_name(const weft_comm *c, int rank)
+{
+    return c->name ? c->name[rank] : rank;
+}
 
 /* Channels: messages of at most bytes to or from peer under a tag.  credits messages may wait unreceived;
  * 0: a send ends when it has been received.  Both sides open with the same numbers, in any order. */

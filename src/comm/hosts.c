@@ -11,6 +11,7 @@ typedef struct pair {
     weft_comm  c;
     weft_comm *near, *far;
     int32_t   *near_rank; /* of each rank: its number on this host, -1 elsewhere */
+    int32_t   *name;      /* of each of this host: its rank */
     /* what was opened, for the end */
     weft_comm_group   *group;
     weft_comm_channel *channel;
@@ -32,16 +33,6 @@ static weft_comm *current(const weft_comm *c, weft_comm *by)
     if (by->epoch != c->epoch) weft_comm_set_epoch(by, c->epoch);
     by->timeout_s = c->timeout_s;
     return by;
-}
-
-/* The near end names ranks by their number on this host: says which those are. */
-static weft_status said(const weft_comm *c, const weft_comm *by, weft_status st)
-{
-    const pair *p     = c->impl;
-    int         first = 0;
-    if (st == WEFT_OK || by != p->near) return st;
-    while (p->near_rank[first]) first++;
-    return weft_fail_in(st, "on the host of rank %d, counted from there: ", first);
 }
 
 static void count_bytes(weft_comm *c)
@@ -102,39 +93,34 @@ out:
 static weft_status send_message(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes)
 {
-    return said(c, ch->by, weft_comm_send(current(c, ch->by), ch->inner, p, bytes));
+    return weft_comm_send(current(c, ch->by), ch->inner, p, bytes);
 }
 
 static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes)
 {
-    return said(c, ch->by, weft_comm_recv(current(c, ch->by), ch->inner, p, bytes));
+    return weft_comm_recv(current(c, ch->by), ch->inner, p, bytes);
 }
 
 static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
-    return said(
-        c, g->by,
-        weft_comm_collective(current(c, g->by), g->inner, kind, t, in, out, count));
+    return weft_comm_collective(current(c, g->by), g->inner, kind, t, in, out, count);
 }
 
 static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit)
 {
-    return said(
-        c, g->by,
-        weft_comm_shares(current(c, g->by), g->inner, kind, t, in, out, total, unit));
+    return weft_comm_shares(current(c, g->by), g->inner, kind, t, in, out, total, unit);
 }
 
 static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *l)
 {
-    return said(c, g->by,
-                weft_comm_sum_lanes(current(c, g->by), g->inner, kind, t, in, out, total,
-                                    unit, l));
+    return weft_comm_sum_lanes(current(c, g->by), g->inner, kind, t, in, out, total, unit,
+                               l);
 }
 
 static void give_up(weft_comm *c, const char *why)
@@ -158,18 +144,19 @@ static void destroy(weft_comm *c)
     weft_comm_destroy(p->far);
     weft_comm_destroy(p->near);
     free(p->near_rank);
+    free(p->name);
     free(p);
 }
 
 /* Who is on this host, by what each says of itself. */
 static weft_status find_neighbours(pair *p)
 {
-    int      n            = p->near->world;
-    int32_t *all          = calloc((size_t)n, sizeof *all),
-            *order        = calloc((size_t)n, sizeof *order);
-    weft_comm_group *g    = NULL;
-    weft_status      st   = WEFT_OK;
-    int32_t          mine = p->far->rank;
+    int      n   = p->near->world;
+    int32_t *all = p->name = calloc((size_t)n, sizeof *all),
+            *order         = calloc((size_t)n, sizeof *order);
+    weft_comm_group *g     = NULL;
+    weft_status      st    = WEFT_OK;
+    int32_t          mine  = p->far->rank;
     if (!all || !order) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d ranks", n));
     for (int i = 0; i < n; i++) order[i] = i;
     for (int r = 0; r < p->far->world; r++) p->near_rank[r] = -1;
@@ -183,8 +170,8 @@ static weft_status find_neighbours(pair *p)
                               all[i], p->far->world));
         p->near_rank[all[i]] = i;
     }
+    p->near->name = all;
 out:
-    free(all);
     free(order);
     return st;
 }
@@ -216,7 +203,11 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
     *out = &p->c;
     return WEFT_OK;
 out:
-    if (p) free(p->near_rank);
+    if (p) {
+        near->name = NULL;
+        free(p->near_rank);
+        free(p->name);
+    }
     free(p);
     return st;
 }

@@ -101,7 +101,8 @@ static weft_status check_abort(const weft_comm *c)
 {
     const weft_comm_local *w = c->impl;
     if (!w->aborted || c->epoch > w->abort_epoch) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d gave up: %s", w->abort_rank, w->why);
+    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d gave up: %s",
+                     weft_comm_name(c, w->abort_rank), w->why);
 }
 
 static weft_status no_memory(void)
@@ -180,9 +181,9 @@ static weft_status local_open_channel(weft_comm *c, int peer, weft_comm_side sid
 
 static weft_status silent(const weft_comm *c, int peer, int tag, const char *what)
 {
-    return WEFT_FAIL(WEFT_ERR_PEER,
-                     "rank %d is silent: rank %d waited %g s to %s (tag %d)", peer,
-                     c->rank, c->timeout_s, what, tag);
+    return WEFT_FAIL(
+        WEFT_ERR_PEER, "rank %d is silent: rank %d waited %g s to %s (tag %d)",
+        weft_comm_name(c, peer), weft_comm_name(c, c->rank), c->timeout_s, what, tag);
 }
 
 /* Waits until at most `most` messages are unreceived. */
@@ -237,8 +238,8 @@ static weft_status local_recv(weft_comm *c, weft_comm_channel *ch, void *p, int6
                     WEFT_GO(WEFT_FAIL(
                         WEFT_ERR_ARG,
                         "rank %d sent %lld bytes with tag %d, rank %d expected %lld",
-                        ch->from, (long long)m->bytes, ch->tag, ch->to,
-                        (long long)bytes));
+                        weft_comm_name(c, ch->from), (long long)m->bytes, ch->tag,
+                        weft_comm_name(c, ch->to), (long long)bytes));
                 if (bytes) memcpy(p, m->p, (size_t)bytes);
                 break;
             }
@@ -317,7 +318,8 @@ static weft_status late_member(const weft_comm *c, const weft_comm_group *g,
     while (late < g->n - 1 && g->member[late].here) late++;
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "rank %d is silent: rank %d waited %g s in %s (tag %d)",
-                     g->rank[late], c->rank, c->timeout_s, what, g->tag);
+                     weft_comm_name(c, g->rank[late]), weft_comm_name(c, c->rank),
+                     c->timeout_s, what, g->tag);
 }
 
 /* All come together; the last one opens the door.  Called with the lock held. */
@@ -464,15 +466,16 @@ static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind
     if (g->kind != kind || g->dtype != t || g->count != count)
         return WEFT_FAIL(
             WEFT_ERR_ARG, "rank %d calls %s of %lld %s where another calls %s of %lld %s",
-            g->rank[me], weft_comm_kind_name(kind), (long long)count, weft_dtype_name(t),
-            weft_comm_kind_name(g->kind), (long long)g->count, weft_dtype_name(g->dtype));
+            weft_comm_name(c, g->rank[me]), weft_comm_kind_name(kind), (long long)count,
+            weft_dtype_name(t), weft_comm_kind_name(g->kind), (long long)g->count,
+            weft_dtype_name(g->dtype));
     if (g->lanes.n_lane != l->n_lane || g->lanes.stride != l->stride ||
         g->dealt != weft_comm_dealt(l, g->n))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "rank %d calls %s over %d lanes where another has %d, or has "
                          "other memory or shares for them",
-                         g->rank[me], weft_comm_kind_name(kind), l->n_lane,
-                         g->lanes.n_lane);
+                         weft_comm_name(c, g->rank[me]), weft_comm_kind_name(kind),
+                         l->n_lane, g->lanes.n_lane);
     return WEFT_OK;
 }
 

@@ -49,8 +49,9 @@ static weft_status check_equal(const weft_comm_channel *ch, int from, int to)
     return WEFT_FAIL(WEFT_ERR_ARG,
                      "tag %d from rank %d to rank %d: one side has %lld bytes and %d "
                      "credits, the other %lld and %d",
-                     ch->tag, from, to, (long long)ch->r->bytes, ch->r->credits,
-                     (long long)ch->bytes, ch->credits);
+                     ch->tag, weft_comm_name(&ch->e->c, from),
+                     weft_comm_name(&ch->e->c, to), (long long)ch->r->bytes,
+                     ch->r->credits, (long long)ch->bytes, ch->credits);
 }
 
 weft_status weft_comm__shm_open_channel(weft_comm *c, int peer, weft_comm_side side,
@@ -133,11 +134,12 @@ static weft_status silent(const weft_comm_channel *ch, const char *what, bool go
     if (gone)
         return WEFT_FAIL(
             WEFT_ERR_PEER,
-            "rank %d is silent: it is gone while rank %d waits to %s (tag %d)", ch->peer,
-            c->rank, what, ch->tag);
+            "rank %d is silent: it is gone while rank %d waits to %s (tag %d)",
+            weft_comm_name(c, ch->peer), weft_comm_name(c, c->rank), what, ch->tag);
     return WEFT_FAIL(WEFT_ERR_PEER,
-                     "rank %d is silent: rank %d waited %g s to %s (tag %d)", ch->peer,
-                     c->rank, c->timeout_s, what, ch->tag);
+                     "rank %d is silent: rank %d waited %g s to %s (tag %d)",
+                     weft_comm_name(c, ch->peer), weft_comm_name(c, c->rank),
+                     c->timeout_s, what, ch->tag);
 }
 
 /* Waits until lo <= messages waiting <= hi; w is the word that the peer moves. */
@@ -239,7 +241,8 @@ weft_status weft_comm__shm_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                 return WEFT_FAIL(
                     WEFT_ERR_ARG,
                     "rank %d sent %lld bytes with tag %d, rank %d expected %lld",
-                    ch->peer, (long long)s->bytes, ch->tag, c->rank, (long long)bytes);
+                    weft_comm_name(c, ch->peer), (long long)s->bytes, ch->tag,
+                    weft_comm_name(c, c->rank), (long long)bytes);
             if (s->chunk != chunk++)
                 return WEFT_FAIL(WEFT_ERR_PEER, "the message of rank %d is damaged",
                                  ch->peer);

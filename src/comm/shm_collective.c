@@ -423,8 +423,9 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
                 "rank %d calls %s of %lld %s where rank %d calls %s of %lld %s",
-                g->rank[g->me], weft_comm_kind_name(j->kind), (long long)j->count,
-                weft_dtype_name(j->t), g->rank[k],
+                weft_comm_name(&g->e->c, g->rank[g->me]), weft_comm_kind_name(j->kind),
+                (long long)j->count, weft_dtype_name(j->t),
+                weft_comm_name(&g->e->c, g->rank[k]),
                 weft_comm_kind_name((weft_comm_kind)x->kind), (long long)x->count,
                 weft_dtype_name((weft_dtype)x->dtype));
         if (x->n_lane != j->n_lane || x->stride != j->stride || x->dealt != j->dealt)
@@ -432,8 +433,8 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
                 WEFT_ERR_ARG,
                 "rank %d calls %s over %d lanes where rank %d has %d, or has "
                 "other memory or shares for them",
-                g->rank[g->me], weft_comm_kind_name(j->kind), j->n_lane, g->rank[k],
-                x->n_lane);
+                weft_comm_name(&g->e->c, g->rank[g->me]), weft_comm_kind_name(j->kind),
+                j->n_lane, weft_comm_name(&g->e->c, g->rank[k]), x->n_lane);
         *n_staged += x->staged != 0;
     }
     if (*n_staged) return WEFT_OK;

@@ -95,7 +95,7 @@ static void poison(shm_round *r)
 static weft_status stale(const weft_comm_group *g, uint32_t newest)
 {
     return WEFT_FAIL(WEFT_ERR_PEER, "rank %d is of epoch %u, the group is of epoch %u",
-                     g->e->c.rank, g->e->c.epoch, newest);
+                     weft_comm_name(&g->e->c, g->e->c.rank), g->e->c.epoch, newest);
 }
 
 /* With the directory locked. */
@@ -159,18 +159,20 @@ static weft_status blame(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
     for (int i = 0; i < g->n; i++) {
         if (i == g->me || arrived(g, i, turn)) continue;
         if (waited)
-            return WEFT_FAIL(WEFT_ERR_PEER,
-                             "rank %d is silent: rank %d waited %g s in %s (tag %d)",
-                             g->rank[i], e->c.rank, e->c.timeout_s, name, g->tag);
-        return WEFT_FAIL(
-            WEFT_ERR_PEER, "rank %d is silent: %s in %s (tag %d)", g->rank[i],
-            weft_comm__shm_gone(e, g->rank[i]) ? "it is gone while others wait"
-                                               : "others have given up waiting",
-            name, g->tag);
+            return WEFT_FAIL(
+                WEFT_ERR_PEER, "rank %d is silent: rank %d waited %g s in %s (tag %d)",
+                weft_comm_name(&e->c, g->rank[i]), weft_comm_name(&e->c, e->c.rank),
+                e->c.timeout_s, name, g->tag);
+        return WEFT_FAIL(WEFT_ERR_PEER, "rank %d is silent: %s in %s (tag %d)",
+                         weft_comm_name(&e->c, g->rank[i]),
+                         weft_comm__shm_gone(e, g->rank[i])
+                             ? "it is gone while others wait"
+                             : "others have given up waiting",
+                         name, g->tag);
     }
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "rank %d came too late to %s (tag %d): the others gave up",
-                     e->c.rank, name, g->tag);
+                     weft_comm_name(&e->c, e->c.rank), name, g->tag);
 }
 
 /* A member that has not arrived at this turn and never will. */

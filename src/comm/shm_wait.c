@@ -145,8 +145,9 @@ weft_status weft_comm__shm_check(const shm_end *e)
     char why[sizeof e->rank[by].why];
     memcpy(why, e->rank[by].why, sizeof why);
     why[sizeof why - 1] = 0;
-    if (about == by) return WEFT_FAIL(WEFT_ERR_PEER, "rank %u gave up: %s", about, why);
-    return WEFT_FAIL(WEFT_ERR_PEER, "rank %u died: %s", about, why);
+    int name            = weft_comm_name(&e->c, (int)about);
+    if (about == by) return WEFT_FAIL(WEFT_ERR_PEER, "rank %d gave up: %s", name, why);
+    return WEFT_FAIL(WEFT_ERR_PEER, "rank %d died: %s", name, why);
 }
 
 bool weft_comm__shm_gone(const shm_end *e, int rank)
