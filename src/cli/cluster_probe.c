@@ -90,7 +90,7 @@ static int n_core(void)
 typedef struct measuring {
     weft_arena        *a;
     weft_comm         *c;
-    weft_comm_group   *all;
+    weft_comm_group   *all, *apart; /* apart: those with cores of their own */
     weft_pool         *pool;
     int                n, fit; /* ranks; how many of them have cores of their own */
     weft_probe_numbers x;
@@ -142,11 +142,24 @@ static weft_status average(measuring *m)
     return WEFT_OK;
 }
 
+static weft_status meet_apart(void *arg, bool *enough)
+{
+    measuring  *m  = arg;
+    double      in = *enough, sum;
+    weft_status st = weft_comm_collective(m->c, m->apart, WEFT_COMM_ALL_REDUCE,
+                                          WEFT_DTYPE_F64, &in, &sum, 1);
+    *enough        = sum > 0;
+    return st;
+}
+
 static weft_status measure_device(measuring *m)
 {
+    weft_sweep_peers peers = {meet_apart, m};
+    bool             no    = false;
     WEFT_TRY(weft_probe_device(m->pool, weft_pool_threads(m->pool), &m->x));
+    WEFT_TRY(meet_apart(m, &no));
     WEFT_TRY(weft_probe_streams(m->pool, m->a, &m->timing[0], &m->n_timing[0]));
-    return weft_sweep_run(m->pool, m->a, &m->timing[1], &m->n_timing[1]);
+    return weft_sweep_run(m->pool, &peers, m->a, &m->timing[1], &m->n_timing[1]);
 }
 
 static weft_status measure_everything(measuring *m)
@@ -198,6 +211,7 @@ static weft_status measure(const weft_comm_shm *w, int r, int n, int threads,
     WEFT_GO(weft_arena_create(&m.a));
     WEFT_GO(weft_comm_shm_join(weft_comm_shm_fd(w), r, PATIENCE_S, &m.c));
     WEFT_GO(weft_comm_open_group(m.c, n, rank, 989, &m.all));
+    if (r < m.fit) WEFT_GO(weft_comm_open_group(m.c, m.fit, rank, 988, &m.apart));
     WEFT_GO(weft_pool_create(threads, 0, &m.pool));
     WEFT_GO(measure_everything(&m));
     if (!r) WEFT_GO(keep(&m, file));

@@ -1,4 +1,5 @@
-/* What ranks of a host cost each other: the same work, done by 1, 2, ... of them at once. */
+/* What ranks of a host cost each other: the same work, done by 1, 2, ... of them at once; and by how much the slowest of
+ * them is behind, since a step waits for it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +11,12 @@
 enum {
     SIDE    = 256,
     CELL    = 1 << 20, /* floats that are streamed through */
-    N_ROUND = 5
+    N_ROUND = 5,
+    N_SWAY  = 15 /* more rounds for what chance has a hand in */
 };
 
-#define LASTS_S 0.06
+#define LASTS_S   0.06
+#define MOST_SWAY 1.4 /* beyond it the machine has other work */
 
 typedef struct load {
     weft_pool *pool;
@@ -44,17 +47,23 @@ static double work(load *l)
     return (now - start) / n;
 }
 
-/* Mean seconds of a turn with 1, 2, ... ranks at work. */
-static weft_status time_ranks(weft_comm *c, weft_comm_group *all, load *l, double *s)
+typedef struct turn {
+    double mean, most; /* over the ranks at work, seconds */
+} turn;
+
+/* A turn with the first k ranks at work. */
+static weft_status time_ranks(weft_comm *c, weft_comm_group *all, load *l, int k, turn *t)
 {
-    for (int k = 1; k <= c->world; k++) {
-        double mine = 0, sum = 0;
-        WEFT_TRY(weft_comm_collective(c, all, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL,
-                                      NULL, 0));
-        if (c->rank < k) mine = work(l);
-        WEFT_TRY(weft_comm_collective(c, all, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F64, &mine,
-                                      &sum, 1));
-        s[k - 1] = sum / k;
+    double mine = 0, each[WEFT_PROBE_RANKS];
+    WEFT_TRY(
+        weft_comm_collective(c, all, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    if (c->rank < k) mine = work(l);
+    WEFT_TRY(weft_comm_collective(c, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F64, &mine,
+                                  each, 1));
+    *t = (turn){0};
+    for (int i = 0; i < k; i++) {
+        t->mean += each[i] / k;
+        t->most = fmax(t->most, each[i]);
     }
     return WEFT_OK;
 }
@@ -65,20 +74,42 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return x[n / 2];
+}
+
 /* Round by round, so that a machine that changes its pace does so for all; the median of the rounds. */
 static weft_status time_rounds(weft_comm *c, weft_comm_group *all, load *l, int fit,
                                double *crowd)
 {
-    double s[N_ROUND][WEFT_PROBE_RANKS], of[N_ROUND];
-    for (int i = 0; i < N_ROUND; i++) WEFT_TRY(time_ranks(c, all, l, s[i]));
+    turn   t[N_ROUND][WEFT_PROBE_RANKS];
+    double of[N_ROUND];
+    for (int i = 0; i < N_ROUND; i++)
+        for (int k = 0; k < c->world; k++)
+            WEFT_TRY(time_ranks(c, all, l, k + 1, &t[i][k]));
     for (int k = 0; k < c->world; k++) {
-        for (int i = 0; i < N_ROUND; i++) of[i] = s[i][k] / s[i][fit - 1];
-        qsort(of, N_ROUND, sizeof *of, by_value);
-        crowd[k] = of[N_ROUND / 2];
+        for (int i = 0; i < N_ROUND; i++) of[i] = t[i][k].mean / t[i][fit - 1].mean;
+        crowd[k] = median(of, N_ROUND);
         /* more ranks make none faster, and cores do no more than they can: what says so is noise */
         crowd[k] = k < fit ? fmin(crowd[k], 1)
                            : fmax(crowd[k], fmax(crowd[k - 1], (k + 1.0) / fit));
     }
+    return WEFT_OK;
+}
+
+/* How far the slowest of those with cores of their own is behind the mean. */
+static weft_status time_slowest(weft_comm *c, weft_comm_group *all, load *l, int fit,
+                                double *sway)
+{
+    double of[N_SWAY];
+    turn   t;
+    for (int i = 0; i < N_SWAY; i++) {
+        WEFT_TRY(time_ranks(c, all, l, fit, &t));
+        of[i] = t.most / t.mean;
+    }
+    *sway = fmin(median(of, N_SWAY), MOST_SWAY);
     return WEFT_OK;
 }
 
@@ -88,11 +119,12 @@ weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *cro
     load             l    = {.pool = pool};
     int32_t          rank[WEFT_PROBE_RANKS];
     weft_comm_group *all;
-    weft_status      st = WEFT_OK;
-    l.a                 = aligned_alloc(64, side);
-    l.b                 = aligned_alloc(64, side);
-    l.c                 = aligned_alloc(64, side);
-    l.x                 = aligned_alloc(64, CELL * sizeof(float));
+    double           sway = 1;
+    weft_status      st   = WEFT_OK;
+    l.a                   = aligned_alloc(64, side);
+    l.b                   = aligned_alloc(64, side);
+    l.c                   = aligned_alloc(64, side);
+    l.x                   = aligned_alloc(64, CELL * sizeof(float));
     l.g       = weft_gemm_make(SIDE, SIDE, SIDE, l.a, SIDE, 1, l.b, SIDE, 1, l.c, SIDE);
     l.scratch = aligned_alloc(
         64, (weft_gemm_scratch(&l.g, weft_pool_threads(pool)) + 64) / 64 * 64);
@@ -105,6 +137,8 @@ weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *cro
     WEFT_GO(weft_comm_open_group(c, c->world, rank, 990, &all));
     work_once(&l);
     WEFT_GO(time_rounds(c, all, &l, fit, crowd));
+    WEFT_GO(time_slowest(c, all, &l, fit, &sway));
+    for (int k = fit - 1; k < c->world; k++) crowd[k] = fmax(crowd[k], sway);
 out:
     free(l.a);
     free(l.b);

@@ -41,7 +41,8 @@ weft_status weft_probe_device(weft_pool *pool, int n_thread, weft_probe_numbers 
 /* All ranks call it; the numbers are everyone's. */
 weft_status weft_probe_link(weft_comm *c, weft_probe_numbers *out);
 /* How much longer the same work takes with 1, 2, ... world ranks at it than with fit of them: products and streams that
- * do not stay in a cache.  All ranks call it. */
+ * do not stay in a cache.  With fit of them it is how far the slowest is behind the mean: who meets waits for it.  All
+ * ranks call it. */
 weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *crowd);
 
 /* Timings of device 0: "stream", bytes read and written element by element. */

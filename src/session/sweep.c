@@ -51,10 +51,11 @@ typedef struct sample {
 } sample;
 
 typedef struct sweep {
-    weft_pool  *pool;
-    weft_arena *a;
-    sample     *sample;
-    int64_t     n, cap;
+    weft_pool              *pool;
+    const weft_sweep_peers *peers;
+    weft_arena             *a;
+    sample                 *sample;
+    int64_t                 n, cap;
 } sweep;
 
 /* Two; six where few tokens go through weights that would stay in a cache, as those of whole models do not. */
@@ -104,12 +105,14 @@ static weft_status keep(sweep *s, const weft_timeline *t)
     return WEFT_OK;
 }
 
-static weft_status run_steps(weft_runner *r)
+static weft_status run_steps(const sweep *s, weft_runner *r)
 {
     double start = 0;
     for (int i = 0; i <= MOST_STEPS; i++) {
         if (i == 1) start = weft_clock_s();
-        if (i > 1 && weft_clock_s() - start > ENOUGH_S) break;
+        bool enough = i > 1 && weft_clock_s() - start > ENOUGH_S;
+        if (s->peers) WEFT_TRY(s->peers->meet(s->peers->arg, &enough));
+        if (enough) break;
         weft_runner_put(r, "lr", 1e-5);
         weft_runner_put(r, "step", (double)(i + 1));
         weft_runner_put(r, "inv_n", 1e-3);
@@ -137,7 +140,7 @@ static weft_status run_model(sweep *s, const model *m)
                              .trace = weft_runner_instructions(c.program)};
     WEFT_GO(weft_runner_create(&o, &r));
     WEFT_GO(weft_bench_draw_weights(r, &c));
-    WEFT_GO(run_steps(r));
+    WEFT_GO(run_steps(s, r));
     WEFT_GO(weft_runner_timeline(r, &t));
     WEFT_GO(keep(s, t));
 out:
@@ -183,9 +186,10 @@ static weft_status sum_up(sweep *s, weft_timing **out, int *n)
     return weft_arena_status(s->a);
 }
 
-weft_status weft_sweep_run(weft_pool *pool, weft_arena *a, weft_timing **out, int *n)
+weft_status weft_sweep_run(weft_pool *pool, const weft_sweep_peers *peers, weft_arena *a,
+                           weft_timing **out, int *n)
 {
-    sweep       s  = {.pool = pool, .a = a};
+    sweep       s  = {.pool = pool, .peers = peers, .a = a};
     weft_status st = WEFT_OK;
     for (size_t i = 0; i < N_PASS * WEFT_COUNT(table); i++)
         WEFT_GO(run_model(&s, &table[i % WEFT_COUNT(table)]));

@@ -8,7 +8,15 @@
 #include "base/pool.h"
 #include "cluster/cluster.h"
 
-/* Medians, in the same order for every call; device 0, link -1.  The list is in a. */
-weft_status weft_sweep_run(weft_pool *pool, weft_arena *a, weft_timing **out, int *n);
+/* Ranks that measure at once begin each step together, so that all are at the same work and share memory as in a run.
+ * *enough: in, whether this one has measured enough; out, whether anyone has. */
+typedef struct weft_sweep_peers {
+    weft_status (*meet)(void *arg, bool *enough);
+    void *arg;
+} weft_sweep_peers;
+
+/* Medians, in the same order for every call; device 0, link -1.  peers NULL: alone.  The list is in a. */
+weft_status weft_sweep_run(weft_pool *pool, const weft_sweep_peers *peers, weft_arena *a,
+                           weft_timing **out, int *n);
 
 #endif
