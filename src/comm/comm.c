@@ -8,7 +8,7 @@ const char *weft_comm_kind_name(weft_comm_kind k)
 {
     static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
                                        "all_to_all", "broadcast",      "barrier",
-                                       "shift"};
+                                       "shift",      "send_rows",      "return_rows"};
     return name[k];
 }
 
@@ -118,6 +118,20 @@ weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind
         return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has sums of one term a member only",
                          c->transport);
     return c->op->sum_lanes(c, g, kind, t, in, out, total, unit, l);
+}
+
+weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out,
+                                const weft_comm_rows *r)
+{
+    if (kind != WEFT_COMM_SEND_ROWS && kind != WEFT_COMM_RETURN_ROWS)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s moves no rows", weft_comm_kind_name(kind));
+    if (r->width < 1 || r->n_bin < 1 || r->in_rows < 0 || r->out_rows < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %d bins of rows of %lld elements",
+                         weft_comm_kind_name(kind), r->n_bin, (long long)r->width);
+    if (!c->op->rows)
+        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s moves no rows", c->transport);
+    return c->op->rows(c, g, kind, t, in, out, r);
 }
 
 void weft_comm_abort(weft_comm *c, const char *why)

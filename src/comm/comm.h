@@ -34,6 +34,8 @@ typedef enum weft_comm_kind {
     WEFT_COMM_BROADCAST,      /* out = in of position 0 */
     WEFT_COMM_BARRIER,
     WEFT_COMM_SHIFT, /* out = in of the position before, of the last one for position 0 */
+    WEFT_COMM_SEND_ROWS,   /* rows to those who own their bins (weft_comm_rows) */
+    WEFT_COMM_RETURN_ROWS, /* the way back */
 } weft_comm_kind;
 
 /* A sum to which members bring several terms: the positions share n_lane lanes (base/lanes.h), each brings those of
@@ -45,6 +47,16 @@ typedef struct weft_comm_lanes {
 } weft_comm_lanes;
 /* 0 where they are dealt equally, else a number by which members that were told other shares are found. */
 uint32_t weft_comm_dealt(const weft_comm_lanes *l, int n);
+
+/* Rows sorted into bins (by expert): how many each position has in each bin is known to all, and may be none.
+ * Bins are dealt out in runs (weft_comm_share_at with unit 1).  At home position p has the rows of bin b from table[p][b] up to
+ * table[p][b + 1]; the owner of a bin has its rows by bin, then by position. */
+typedef struct weft_comm_rows {
+    int64_t        width; /* elements of a row */
+    int            n_bin;
+    const int32_t *table;             /* (positions, n_bin + 1), the same everywhere */
+    int64_t        in_rows, out_rows; /* what there is room for here */
+} weft_comm_rows;
 
 typedef struct weft_comm_ops {
     weft_status (*open_channel)(weft_comm *c, int peer, weft_comm_side side, int tag,
@@ -64,6 +76,9 @@ typedef struct weft_comm_ops {
     weft_status (*sum_lanes)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *l);
+    /* send_rows and return_rows; NULL: none */
+    weft_status (*rows)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                        weft_dtype t, const void *in, void *out, const weft_comm_rows *r);
     void (*abort)(weft_comm *c, const char *why);
     void (*destroy)(weft_comm *c);
 } weft_comm_ops;
@@ -112,6 +127,11 @@ weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
 weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                 weft_dtype t, const void *in, void *out, int64_t total,
                                 int64_t unit, const weft_comm_lanes *l);
+/* Send_rows: in are this position's rows at home, out those of its own bins.  Return_rows: the other way round.  What
+ * lies behind the last row of out is left as it is.  WEFT_ERR_ARG: a table that does not ascend, or more rows than room. */
+weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out,
+                                const weft_comm_rows *r);
 /* Where position k's share begins; k = n: the end. */
 int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
 
@@ -145,6 +165,27 @@ weft_status weft_comm_sum_levels(weft_dtype t, int n, const void *const *in,
 enum {
     WEFT_COMM_MAX_TERM = 1024
 };
+/* Rows of one bin from one position: the next of all n positions' runs in the owner's order, from one with home -1.
+ * Empty ones are there too.  False: that was all. */
+typedef struct weft_comm_run {
+    int     owner, bin, home;
+    int64_t at_owner, at_home, n; /* rows */
+} weft_comm_run;
+bool weft_comm_next_run(const weft_comm_rows *r, int n, weft_comm_run *x);
+/* From where to where a kind moves it. */
+typedef struct weft_comm_way {
+    int     from, to; /* positions */
+    int64_t in, out;  /* bytes, in the one's in and the other's out */
+    int64_t bytes;
+} weft_comm_way;
+weft_comm_way weft_comm_way_of(const weft_comm_rows *r, weft_comm_kind kind, weft_dtype t,
+                               const weft_comm_run *x);
+/* Rows that position k brings (in) or gets. */
+int64_t weft_comm_count_rows(const weft_comm_rows *r, int n, weft_comm_kind kind, int k,
+                             bool in);
+weft_status weft_comm_check_rows(const weft_comm_rows *r, int n, weft_comm_kind kind,
+                                 int me);
+
 /* The terms of all members of a group, in order. */
 typedef struct weft_comm_terms {
     int n, most; /* in all, of one position */

@@ -123,6 +123,12 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
                                l);
 }
 
+static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                        weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
+{
+    return weft_comm_move_rows(current(c, g->by), g->inner, kind, t, in, out, r);
+}
+
 static void give_up(weft_comm *c, const char *why)
 {
     pair *p = c->impl;
@@ -183,6 +189,7 @@ static const weft_comm_ops ops = {.open_channel = open_channel,
                                   .collective   = collective,
                                   .shares       = shares,
                                   .sum_lanes    = sum_lanes,
+                                  .rows         = rows,
                                   .abort        = give_up,
                                   .destroy      = destroy};
 

@@ -435,7 +435,7 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
     case WEFT_COMM_SHIFT:
         memcpy(out, g->member[(me + g->n - 1) % g->n].in, (size_t)count * size);
         return WEFT_OK;
-    case WEFT_COMM_BARRIER: break;
+    default: break;
     }
     return WEFT_OK;
 }
@@ -514,6 +514,42 @@ static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind
     return local_sum(c, g, kind, t, in, out, count, unit, NULL);
 }
 
+/* Every position fetches what is its own. */
+static void fetch_rows(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
+                       const weft_comm_rows *r)
+{
+    weft_comm_run x = {.home = -1};
+    while (weft_comm_next_run(r, g->n, &x)) {
+        weft_comm_way w = weft_comm_way_of(r, kind, t, &x);
+        if (w.to != me || !w.bytes) continue;
+        memcpy((char *)g->member[me].out + w.out,
+               (const char *)g->member[w.from].in + w.in, (size_t)w.bytes);
+    }
+}
+
+static weft_status local_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                              weft_dtype t, const void *in, void *out,
+                              const weft_comm_rows *r)
+{
+    double      deadline = weft_clock_s() + c->timeout_s;
+    weft_status st       = WEFT_OK;
+    int         me       = 0;
+    while (g->rank[me] != c->rank) me++;
+    WEFT_TRY(weft_comm_check_rows(r, g->n, kind, me));
+    pthread_mutex_lock(&g->g.lock);
+    WEFT_GO(come(c, g, me, kind, t, r->width * r->n_bin, NULL));
+    g->member[me].in  = in;
+    g->member[me].out = out;
+    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
+    pthread_mutex_unlock(&g->g.lock);
+    fetch_rows(g, me, kind, t, r);
+    pthread_mutex_lock(&g->g.lock);
+    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
+out:
+    pthread_mutex_unlock(&g->g.lock);
+    return st;
+}
+
 static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                     weft_dtype t, const void *in, void *out,
                                     int64_t count)
@@ -590,6 +626,7 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
         .collective   = local_collective,
         .shares       = local_shares,
         .sum_lanes    = local_sum,
+        .rows         = local_rows,
         .abort        = local_abort,
         .destroy      = local_leave,
     };

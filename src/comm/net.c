@@ -315,6 +315,7 @@ static const weft_comm_ops ops = {
     .collective   = weft_comm__net_collective,
     .shares       = weft_comm__net_shares,
     .sum_lanes    = weft_comm__net_sum_lanes,
+    .rows         = weft_comm__net_rows,
     .abort        = net_abort,
     .destroy      = net_destroy,
 };

@@ -379,6 +379,57 @@ static weft_status all_to_all(net_call *k, const char *in, char *out, int64_t co
     return weft_comm__net_run_batch(&b);
 }
 
+/* The next run from one position to another that is not empty; *x from home -1. */
+static bool next_way(const net_call *k, const weft_comm_rows *r, int from, int to,
+                     weft_comm_run *x, weft_comm_way *w)
+{
+    while (weft_comm_next_run(r, k->g->n, x)) {
+        *w = weft_comm_way_of(r, k->kind, k->t, x);
+        if (w->from == from && w->to == to && w->bytes) return true;
+    }
+    return false;
+}
+
+static int count_ways(const net_call *k, const weft_comm_rows *r, int from, int to)
+{
+    weft_comm_run x = {.home = -1};
+    weft_comm_way w;
+    int           n = 0;
+    while (next_way(k, r, from, to, &x, &w)) n++;
+    return n;
+}
+
+/* A message for each run, received where it belongs; one that is empty where there are none, so that nobody leaves
+ * before all have come. */
+static weft_status move_rows(net_call *k, const char *in, char *out,
+                             const weft_comm_rows *r)
+{
+    weft_comm_group *g   = k->g;
+    weft_comm_run    own = {.home = -1};
+    net_batch        b   = {.k = k};
+    weft_comm_way    w, v;
+    while (next_way(k, r, g->me, g->me, &own, &w))
+        memcpy(out + w.out, in + w.in, (size_t)w.bytes);
+    for (int i = 1; i < g->n; i++) {
+        weft_comm_run give = {.home = -1}, get = {.home = -1};
+        int           to, from;
+        round_of(g, i, &to, &from);
+        int n_give = count_ways(k, r, g->me, to), n_get = count_ways(k, r, from, g->me);
+        for (int m = 0; !m || m < n_give || m < n_get; m++) {
+            if (!next_way(k, r, g->me, to, &give, &w)) w = (weft_comm_way){0};
+            if (!next_way(k, r, from, g->me, &get, &v)) v = (weft_comm_way){0};
+            net_leg l = {.step  = (uint32_t)(i * (r->n_bin + 1) + m) | 1u << 30,
+                         .to    = !m || m < n_give ? to : -1,
+                         .p     = in + w.in,
+                         .bytes = w.bytes,
+                         .from  = !m || m < n_get ? from : -1,
+                         .post  = net_into(out + v.out, v.bytes)};
+            WEFT_TRY(weft_comm__net_add_leg(&b, l));
+        }
+    }
+    return weft_comm__net_run_batch(&b);
+}
+
 static weft_status shift(net_call *k, const char *in, char *out, int64_t count)
 {
     weft_comm_group *g     = k->g;
@@ -438,6 +489,7 @@ static weft_status run(net_call *k, const void *in, void *out, int64_t count)
     case WEFT_COMM_BROADCAST: return broadcast(k, in, out, count);
     case WEFT_COMM_BARRIER: return barrier(k);
     case WEFT_COMM_SHIFT: return shift(k, in, out, count);
+    default: break;
     }
     return WEFT_OK;
 }
@@ -487,4 +539,14 @@ weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
         if (st == WEFT_OK && all) st = gather(&k, to, out, r);
     }
     return weft_comm__net_end(&k, st);
+}
+
+weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out,
+                                const weft_comm_rows *r)
+{
+    net_call k;
+    WEFT_TRY(weft_comm_check_rows(r, g->n, kind, g->me));
+    WEFT_TRY(weft_comm__net_begin(&k, c, g, kind, t));
+    return weft_comm__net_end(&k, move_rows(&k, in, out, r));
 }

@@ -283,6 +283,9 @@ weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
 weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                   weft_dtype t, const void *in, void *out, int64_t total,
                                   int64_t unit);
+weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out,
+                                const weft_comm_rows *r);
 weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
                                      weft_comm_kind kind, weft_dtype t, const void *in,
                                      void *out, int64_t total, int64_t unit,

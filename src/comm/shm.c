@@ -146,6 +146,7 @@ static const weft_comm_ops ops = {
     .collective   = weft_comm__shm_collective,
     .shares       = weft_comm__shm_shares,
     .sum_lanes    = weft_comm__shm_sum_lanes,
+    .rows         = weft_comm__shm_rows,
     .abort        = shm_abort,
     .destroy      = shm_destroy,
 };

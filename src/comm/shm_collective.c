@@ -235,7 +235,7 @@ static weft_status direct_share(const job *j, const shm_call *const *call)
     case WEFT_COMM_SHIFT:
         return copy(j, j->out, base + call[(g->me + g->n - 1) % g->n]->in, bytes,
                     copies_stream(j));
-    case WEFT_COMM_BARRIER: break;
+    default: break;
     }
     return WEFT_OK;
 }
@@ -363,7 +363,7 @@ static void take(const job *j, uint32_t turn, int64_t lo, int64_t n)
         weft_comm__vec_copy(out, stage_at(g, (g->me + g->n - 1) % g->n, turn), bytes,
                             out_bytes(j) > STREAM);
         return;
-    case WEFT_COMM_BARRIER: return;
+    default: return;
     }
 }
 
@@ -416,7 +416,7 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
     *n_staged          = 0;
     for (int k = 0; k < g->n; k++) {
         const shm_call *x = call[k];
-        if (x->kind < 0 || x->kind > WEFT_COMM_SHIFT || x->dtype < 0 ||
+        if (x->kind < 0 || x->kind > WEFT_COMM_RETURN_ROWS || x->dtype < 0 ||
             x->dtype >= WEFT_N_DTYPE)
             return WEFT_FAIL(WEFT_ERR_PEER, "the call of rank %d is damaged", g->rank[k]);
         if (x->kind != (int)j->kind || x->dtype != (int)j->t || x->count != j->count)

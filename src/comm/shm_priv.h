@@ -149,7 +149,7 @@ int64_t weft_comm__shm_offset(const shm_end *e, const void *p, int64_t bytes);
 /* An offset that a peer gave: NULL unless it lies in slabs. */
 char *weft_comm__shm_slab(const shm_end *e, int64_t offset, int64_t bytes);
 
-/* ---- shm_channel.c, shm_group.c, shm_collective.c ---- */
+/* ---- shm_channel.c, shm_group.c, shm_collective.c, shm_rows.c ---- */
 
 weft_status weft_comm__shm_open_channel(weft_comm *c, int peer, weft_comm_side side,
                                         int tag, int64_t bytes, int credits,
@@ -223,6 +223,9 @@ weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
                                      weft_comm_kind kind, weft_dtype t, const void *in,
                                      void *out, int64_t count, int64_t unit,
                                      const weft_comm_lanes *l);
+weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                weft_dtype t, const void *in, void *out,
+                                const weft_comm_rows *r);
 weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count);

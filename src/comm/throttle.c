@@ -20,7 +20,7 @@ typedef struct link {
 
 struct weft_comm_group {
     weft_comm_group *inner, *next;
-    int              n;
+    int              n, me;
 };
 
 struct weft_comm_channel {
@@ -37,7 +37,7 @@ int64_t weft_comm_wire_bytes(weft_comm_kind kind, weft_dtype t, int n, int64_t c
     case WEFT_COMM_ALL_GATHER: return (n - 1) * bytes;
     case WEFT_COMM_SHIFT:
     case WEFT_COMM_BROADCAST: return n > 1 ? bytes : 0;
-    case WEFT_COMM_BARRIER: break;
+    default: break;
     }
     return 0;
 }
@@ -92,7 +92,8 @@ static weft_status open_group(weft_comm *c, int n, const int32_t *rank, int tag,
         free(g);
         return st;
     }
-    g->n     = n;
+    g->n = n;
+    while (rank[g->me] != c->rank) g->me++;
     g->next  = l->group;
     l->group = g;
     *out     = g;
@@ -155,6 +156,24 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
     return WEFT_OK;
 }
 
+/* What goes to others leaves, row by row. */
+static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                        weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
+{
+    link         *l     = c->impl;
+    int64_t       bytes = 0;
+    weft_comm_run x     = {.home = -1};
+    WEFT_TRY(weft_comm_check_rows(r, g->n, kind, g->me));
+    while (weft_comm_next_run(r, g->n, &x)) {
+        weft_comm_way w = weft_comm_way_of(r, kind, t, &x);
+        if (w.from == g->me && w.to != g->me) bytes += w.bytes;
+    }
+    double end = reserve(l, bytes);
+    WEFT_TRY(weft_comm_move_rows(l->inner, g->inner, kind, t, in, out, r));
+    sleep_until(end);
+    return WEFT_OK;
+}
+
 static void give_up(weft_comm *c, const char *why)
 {
     weft_comm_abort(((link *)c->impl)->inner, why);
@@ -178,10 +197,10 @@ static void destroy(weft_comm *c)
 weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double latency_s,
                                weft_comm **out)
 {
-    static const weft_comm_ops ops = {open_channel, open_group, send_message,
-                                      recv_message, collective, shares,
-                                      sum_lanes,    give_up,    destroy};
-    link                      *l   = calloc(1, sizeof *l);
+    static const weft_comm_ops ops = {
+        open_channel, open_group, send_message, recv_message, collective,
+        shares,       sum_lanes,  rows,         give_up,      destroy};
+    link *l = calloc(1, sizeof *l);
     if (bytes_per_s <= 0 || latency_s < 0) {
         free(l);
         return WEFT_FAIL(WEFT_ERR_ARG, "a link of %g bytes/s and %g s", bytes_per_s,

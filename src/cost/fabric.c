@@ -53,6 +53,8 @@ static double two_levels(const weft_cost_fabric *f, weft_collective k, int all, 
     case WEFT_ALL_GATHER:
         return weft_cost__collective(k, n, bytes, b, out) +
                weft_cost__collective(k, m, bytes * n, a, in);
+    case WEFT_SEND_ROWS: /* to all experts alike */
+    case WEFT_RETURN_ROWS:
     case WEFT_ALL_TO_ALL:
         return (m - 1) * (a + bytes / all * in) + (all - m) * (b + bytes / all * out);
     case WEFT_BARRIER:
@@ -67,6 +69,7 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
                                weft_collective k, double bytes)
 {
     if (g.n < 2) return 0;
+    if (k == WEFT_SEND_ROWS || k == WEFT_RETURN_ROWS) k = WEFT_ALL_TO_ALL;
     int in = inside(f, g), n_domain = (g.n + in - 1) / in;
     if (n_domain < 2 && k == WEFT_ALL_TO_ALL &&
         !f->levels) /* to all at once, by a switch */
@@ -106,6 +109,8 @@ double weft_cost_group_sent(int n, weft_collective k, double bytes)
     case WEFT_ALL_REDUCE: return 2.0 * (n - 1) / n * bytes;
     case WEFT_ALL_GATHER: return (n - 1) * bytes;
     case WEFT_REDUCE_SCATTER:
+    case WEFT_SEND_ROWS: /* to all experts alike */
+    case WEFT_RETURN_ROWS:
     case WEFT_ALL_TO_ALL: return (n - 1.0) / n * bytes;
     case WEFT_BROADCAST:
     case WEFT_SHIFT: return bytes;

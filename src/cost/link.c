@@ -86,6 +86,8 @@ static double two_levels(weft_collective k, const weft_group_shape *g, double by
     case WEFT_ALL_GATHER:
         return weft_cost__collective(k, n, bytes * m / few, out.alpha_s, out.beta) +
                weft_cost__collective(k, m, bytes * n, in.alpha_s, in.beta);
+    case WEFT_SEND_ROWS: /* to all experts alike */
+    case WEFT_RETURN_ROWS:
     case WEFT_ALL_TO_ALL:
         return (m - 1) * (in.alpha_s + bytes / g->n * in.beta) +
                (g->n - few) * (out.alpha_s + bytes / g->n * out.beta);
@@ -107,10 +109,12 @@ weft_status weft_cost__collective_seconds(const weft_program *p, const weft_inst
     wire   in    = {0};
     if (s.per_island > 1) in = inner_wire(&s.inner, s.per_island);
     if (s.n_island < 2) {
-        *out = weft_cost__collective(i->coll, g->n_rank, bytes, in.alpha_s, in.beta);
+        *out      = weft_cost__collective(i->coll, g->n_rank, bytes, in.alpha_s, in.beta);
+        bool rows = i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS;
         if (g->n_rank > 1)
-            weft_cost__measured_link(c, &s.inner, weft_collective_name(i->coll),
-                                     g->n_rank, bytes, out);
+            weft_cost__measured_link(
+                c, &s.inner, weft_collective_name(rows ? WEFT_ALL_TO_ALL : i->coll),
+                g->n_rank, bytes, out);
         return WEFT_OK;
     }
     wire far = {s.outer.alpha_s, 1 / shared_Bps(p, c, &s.outer)};

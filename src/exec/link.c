@@ -87,6 +87,8 @@ static weft_comm_kind kind_of(weft_collective c)
         [WEFT_BROADCAST]      = WEFT_COMM_BROADCAST,
         [WEFT_BARRIER]        = WEFT_COMM_BARRIER,
         [WEFT_SHIFT]          = WEFT_COMM_SHIFT,
+        [WEFT_SEND_ROWS]      = WEFT_COMM_SEND_ROWS,
+        [WEFT_RETURN_ROWS]    = WEFT_COMM_RETURN_ROWS,
     };
     return kind[c];
 }
@@ -106,6 +108,14 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
     if (i->coll == WEFT_BARRIER)
         return weft_comm_collective(c, x->link->meeting, WEFT_COMM_BARRIER, WEFT_DTYPE_U8,
                                     NULL, NULL, 0);
+    if (i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS)
+        return weft_comm_move_rows(c, x->link->meeting, kind_of(i->coll), in->dtype,
+                                   in->p, out->p,
+                                   &(weft_comm_rows){.width   = in[0].shape.d[1],
+                                                     .n_bin   = (int)in[1].shape.d[1] - 1,
+                                                     .table   = in[1].p,
+                                                     .in_rows = in[0].shape.d[0],
+                                                     .out_rows = out[0].shape.d[0]});
     if (i->lanes) {
         int64_t slot = s->e->p->buffer[i->in[0].buffer].bytes;
         return weft_comm_sum_lanes(c, x->link->meeting, kind_of(i->coll), in->dtype,

@@ -60,6 +60,7 @@ static const weft_kernel table[WEFT_N_OP] = {
     PLAIN(SLICE_GRAD, slice_grad),
     PLAIN(FILL, fill),
 
+    PLAIN(OWN_OFFSETS, own_offsets),
     PLAIN(ROUTE, route),
     PLAIN(ROUTE_GRAD, route_grad),
     ROOMY(DISPATCH, dispatch),

@@ -65,6 +65,7 @@ KERNEL(cast);
 KERNEL(route);
 KERNEL(route_grad);
 KERNEL(dispatch);
+KERNEL(own_offsets);
 SCRATCH(dispatch);
 KERNEL(dispatch_grad);
 SCRATCH(dispatch_grad);

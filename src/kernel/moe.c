@@ -191,6 +191,25 @@ SCRATCH(dispatch)
            sizeof(int32_t) * (size_t)weft_shape_count(&c->in[1].shape);
 }
 
+KERNEL(own_offsets)
+{
+    const weft_view *table = &c->in[0];
+    const int32_t   *t     = table->p;
+    int32_t         *y     = c->out[0].p;
+    int64_t          parts = table->shape.d[0], n = table->shape.d[1] - 1, sum = 0;
+    int64_t          first = weft_kernel__attr(c, "first_expert")->i,
+            end            = first + weft_kernel__attr(c, "own")->i;
+    (void)x;
+    if (end < first) first = 0, end = n; /* all of them */
+    for (int64_t e = 0; e < n; e++) {
+        y[e] = (int32_t)sum;
+        for (int64_t p = 0; p < parts && e >= first && e < end; p++)
+            sum += t[p * (n + 1) + e + 1] - t[p * (n + 1) + e];
+    }
+    y[n] = (int32_t)sum;
+    return WEFT_OK;
+}
+
 /* y[token] = the sum over its slots of w * row, or of the rows alone */
 static void gather_task(void *arg, int64_t task, int thread)
 {

@@ -50,6 +50,7 @@ static const weft_kernel__ref_fn table[WEFT_N_OP] = {
     [WEFT_OP_ROUTE]                = weft_kernel__ref_route,
     [WEFT_OP_ROUTE_GRAD]           = weft_kernel__ref_route_grad,
     [WEFT_OP_DISPATCH]             = weft_kernel__ref_dispatch,
+    [WEFT_OP_OWN_OFFSETS]          = weft_kernel__ref_own_offsets,
     [WEFT_OP_DISPATCH_GRAD]        = weft_kernel__ref_dispatch_grad,
     [WEFT_OP_COMBINE]              = weft_kernel__ref_combine,
     [WEFT_OP_COMBINE_GRAD]         = weft_kernel__ref_combine_grad,

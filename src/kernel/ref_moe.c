@@ -78,6 +78,21 @@ WEFT_REF(dispatch)
     return WEFT_OK;
 }
 
+/* offsets of the own experts' rows of all parts together */
+WEFT_REF(own_offsets)
+{
+    int64_t parts = u->in[0].shape.d[0], X = u->in[0].shape.d[1] - 1;
+    int64_t first = weft_use_int(u, "first_expert"), own = weft_use_int(u, "own");
+    out[0][0] = 0;
+    for (int64_t e = 0; e < X; e++) {
+        bool kept     = own < 0 || (e >= first && e < first + own);
+        out[0][e + 1] = out[0][e];
+        for (int64_t p = 0; p < parts && kept; p++)
+            out[0][e + 1] += in[0][p * (X + 1) + e + 1] - in[0][p * (X + 1) + e];
+    }
+    return WEFT_OK;
+}
+
 /* dx[token] = sum over its rows of drows */
 WEFT_REF(dispatch_grad)
 {

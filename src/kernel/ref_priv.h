@@ -94,6 +94,7 @@ WEFT_REF(fill);
 WEFT_REF(route);
 WEFT_REF(route_grad);
 WEFT_REF(dispatch);
+WEFT_REF(own_offsets);
 WEFT_REF(dispatch_grad);
 WEFT_REF(combine);
 WEFT_REF(combine_grad);

@@ -218,7 +218,9 @@ static void make_collective(const weft_graph_node *n, weft_instr *i)
                            {WEFT_OP_REDUCE_SCATTER, WEFT_REDUCE_SCATTER},
                            {WEFT_OP_ALL_GATHER, WEFT_ALL_GATHER},
                            {WEFT_OP_ALL_TO_ALL, WEFT_ALL_TO_ALL},
-                           {WEFT_OP_SHIFT, WEFT_SHIFT}};
+                           {WEFT_OP_SHIFT, WEFT_SHIFT},
+                           {WEFT_OP_SEND_ROWS, WEFT_SEND_ROWS},
+                           {WEFT_OP_RETURN_ROWS, WEFT_RETURN_ROWS}};
     weft_op_use       u = {.op = n->op, .attr = n->attr};
     const weft_shape *s = &i->in[0].type.shape;
     i->kind             = WEFT_INSTR_COLLECTIVE;

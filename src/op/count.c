@@ -56,13 +56,17 @@ double weft_op__flops_spec(const weft_op_use *u)
     return n;
 }
 
+static double expected(const weft_op_use *u, double rows)
+{
+    return rows / (double)(weft_use_int(u, "share") < 1 ? 1 : weft_use_int(u, "share"));
+}
 double weft_op__flops_grouped(const weft_op_use *u)
 {
-    return 2 * count(&u->in[0]) * (double)u->out[0].shape.d[1];
+    return expected(u, 2 * count(&u->in[0]) * (double)u->out[0].shape.d[1]);
 }
 double weft_op__flops_grouped_wgrad(const weft_op_use *u)
 {
-    return 2 * count(&u->in[0]) * (double)u->in[1].shape.d[1];
+    return expected(u, 2 * count(&u->in[0]) * (double)u->in[1].shape.d[1]);
 }
 
 /* Keys seen by all queries before the one that would see n of t: the sum of min(i, t), i <= n. */
@@ -132,7 +136,10 @@ double weft_op__bytes_rows(const weft_op_use *u)
 {
     return bytes(&u->in[1]) + 2 * bytes(&u->out[0]);
 }
+/* Rows that are not there are not read; those of the result are zero. */
 double weft_op__bytes_grouped(const weft_op_use *u)
 {
-    return weft_op__bytes_io(u);
+    double rows = bytes(&u->in[0]);
+    if (u->op == WEFT_OP_GROUPED_MATMUL_WGRAD) rows += bytes(&u->in[1]);
+    return weft_op__bytes_io(u) - rows + expected(u, rows);
 }

@@ -393,6 +393,21 @@ weft_status weft_op__shape_all_to_all(const weft_op_use *u, weft_type *o)
     return WEFT_OK;
 }
 
+weft_status weft_op__shape_move_rows(const weft_op_use *u, weft_type *o)
+{
+    int64_t          parts, size = weft_use_int(u, "size");
+    const weft_type *table = &u->in[1];
+    WEFT_TRY(parts_of(u, &parts));
+    if (u->in[0].shape.n != 2 || table->dtype != WEFT_DTYPE_I32 || table->shape.n != 2 ||
+        table->shape.d[0] != parts || table->shape.d[1] < 2 || size < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: rows, and offsets of %lld parts; room for %lld",
+                         weft_op_get(u->op)->name, (long long)parts, (long long)size);
+    o[0]            = u->in[0];
+    o[0].shape.d[0] = size;
+    return WEFT_OK;
+}
+
 weft_status weft_op__shape_clip(const weft_op_use *u, weft_type *o)
 {
     for (int i = 0; i < u->n_in; i++) WEFT_TRY(scalar(u, i));

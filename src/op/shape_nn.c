@@ -309,6 +309,19 @@ weft_status weft_op__shape_combine_grad(const weft_op_use *u, weft_type *o)
     o[1] = u->in[2];
     return WEFT_OK;
 }
+weft_status weft_op__shape_own_offsets(const weft_op_use *u, weft_type *o)
+{
+    int64_t first = weft_use_int(u, "first_expert"), own = weft_use_int(u, "own");
+    WEFT_TRY(need_rank(u, 0, 2));
+    int64_t experts = u->in[0].shape.d[1] - 1;
+    if (u->in[0].dtype != WEFT_DTYPE_I32 || experts < 1)
+        return bad(u, 0, "i32 offsets of all parts");
+    if (first < 0 || own < -1 || (own >= 0 && own > experts - first))
+        return WEFT_FAIL(WEFT_ERR_ARG, "own_offsets: %lld experts from %lld on of %lld",
+                         (long long)own, (long long)first, (long long)experts);
+    o[0] = i32(vec(experts + 1));
+    return WEFT_OK;
+}
 /* w is (x,n,k) when trans, as Hugging Face stores it, else (x,k,n). */
 weft_status weft_op__shape_grouped(const weft_op_use *u, weft_type *o)
 {

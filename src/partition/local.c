@@ -143,9 +143,10 @@ weft_status weft_partition__take(local *k, weft_vid v, const weft_layout *to,
     k->b.prefix    = k->g->value[v].name;
     weft_status st = WEFT_OK;
     for (int i = 0; i < plan.n_step && st == WEFT_OK; i++) {
-        const weft_reshard_step *s = &plan.step[i];
-        bool                     made =
-            s->kind == WEFT_STEP_ALL_REDUCE || s->kind == WEFT_STEP_REDUCE_SCATTER;
+        const weft_reshard_step *s    = &plan.step[i];
+        bool                     made = s->kind == WEFT_STEP_ALL_REDUCE ||
+                    s->kind == WEFT_STEP_REDUCE_SCATTER ||
+                    s->kind == WEFT_STEP_SEND_ROWS || s->kind == WEFT_STEP_RETURN_ROWS;
         st = weft_partition__step(k, s, &k->g->value[v].type, x, &x);
         if (st == WEFT_OK) st = weft_partition__add_form(k, v, &s->after, x, made);
         if (st == WEFT_OK && s->kind == WEFT_STEP_ALL_GATHER)

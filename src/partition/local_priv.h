@@ -28,6 +28,14 @@ typedef struct weft_partition__way {
     struct weft_partition__way *next;
 } weft_partition__way;
 
+/* What everybody along an axis has of each expert, and where the own experts' rows begin when all are put together. */
+typedef struct weft_partition__counts {
+    int                            sorter; /* node of the given graph */
+    int                            axis;
+    weft_vid                       table, offsets; /* of the local graph */
+    struct weft_partition__counts *next;
+} weft_partition__counts;
+
 typedef struct weft_partition__local {
     const weft_graph         *g;
     const weft_sharding      *s;
@@ -43,7 +51,8 @@ typedef struct weft_partition__local {
     bool                     *is_next; /* by value: some state's next one */
     weft_vid *early; /* by node: a sum's term, reduced before it is summed; -1 */
     int      *first_user, *user;
-    weft_partition__way *way;
+    weft_partition__way    *way;
+    weft_partition__counts *counts;
 } weft_partition__local;
 
 /* ---- local.c ---- */
@@ -73,6 +82,16 @@ weft_status weft_partition__place(weft_partition__local *k, int node,
                                   const weft_op_use *u, const weft_node_factors *f,
                                   const weft_attr *attr, const weft_vid *in,
                                   weft_vid *out);
+
+/* ---- local_experts.c ---- */
+
+/* Rows to the owners of their experts, or back: a step of a reshard for the node that is being written. */
+weft_status weft_partition__move_rows(weft_partition__local   *k,
+                                      const weft_reshard_step *s, const weft_type *t,
+                                      weft_vid x, weft_vid *out);
+/* The offsets of rows that were sent to this node; -1: they were sorted here. */
+weft_status weft_partition__sent_offsets(weft_partition__local *k, int node,
+                                         weft_vid *out);
 
 /* ---- local_ring.c ---- */
 

@@ -147,16 +147,29 @@ static weft_status own_offsets(local *k, int node, const weft_op_use *u,
 {
     const weft_layout *cut = &k->s->node[node];
     weft_interval      own;
-    bool               any = false;
+    weft_vid           sent = -1;
+    bool               any  = false;
     for (int i = 0; i < cut->n && f->expert >= 0; i++)
         any = any || cut->split[i].dim == f->expert;
     if (!any || f->own < 0) return WEFT_OK;
     WEFT_TRY(weft_shard_own_experts(f, k->m, cut, f->f.factor[f->expert].size,
                                     k->o->place, k->tmp, &own));
+    WEFT_TRY(weft_partition__sent_offsets(k, node, &sent));
     for (int i = 0; i < u->n_in; i++)
         if (u->in[i].dtype == WEFT_DTYPE_I32 && !f->dim[i * WEFT_MAX_DIM].n)
-            in[i] = slice(k, in[i], 0, own.lo, own.hi + 1);
+            in[i] = slice(k, sent >= 0 ? sent : in[i], 0, own.lo, own.hi + 1);
     return k->b.st;
+}
+
+/* Of rows that may all come to one owner of experts, its part is expected. */
+static void set_share(const local *k, int node, const weft_op_use *u,
+                      const weft_node_factors *f, weft_attr *attr)
+{
+    const weft_layout *cut = &k->s->node[node];
+    int                at  = weft_op_attr_index(u->op, "share");
+    for (int i = 0; i < cut->n && at >= 0; i++)
+        if (cut->split[i].dim == f->expert)
+            attr[at].i *= k->m->axis[cut->split[i].axis].size;
 }
 
 weft_status weft_partition__place(local *k, int node, const weft_op_use *u,
@@ -174,6 +187,7 @@ weft_status weft_partition__place(local *k, int node, const weft_op_use *u,
     if (p.factor >= 0) return write_runs(k, node, u, f, &p, in, base, out);
     WEFT_TRY(own_offsets(k, node, u, f, x));
     memcpy(attr, base, sizeof *attr * (size_t)weft_op_n_attr(n->op));
+    set_share(k, node, u, f, attr);
     if (k->s->node[node].n) weft_shard_local_first(u, f, &k->s->node[node], p.run, attr);
     return weft_graph_add_node(k->b.g, n->op, attr, n->n_in, x,
                                k->g->value[n->out[0]].name, n->n_out, out);

@@ -370,6 +370,8 @@ weft_status weft_partition__step(local *k, const weft_reshard_step *s, const wef
     case WEFT_STEP_SPREAD:
         if (s->reduce != WEFT_UNREDUCED_SUM) break;
         return do_spread(k, s, t, x, out);
+    case WEFT_STEP_SEND_ROWS:
+    case WEFT_STEP_RETURN_ROWS: return weft_partition__move_rows(k, s, t, x, out);
     case WEFT_STEP_ALL_TO_ALL: return n > 1 ? do_move(k, s, t, x, out) : WEFT_OK;
     default: break;
     }

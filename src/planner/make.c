@@ -47,14 +47,15 @@ weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_ans
     WEFT_TRY(weft_arena_status(a->arena));
     for (int i = 0; i < n_stage; i++) layers[i] = weft_search_chunk_layers(x, i);
     WEFT_TRY(shorthand_of(x, &h));
-    *s             = q->spec;
-    s->seq         = a->config.seq;
-    s->micro_batch = x->variant.micro_batch;
-    s->recompute   = again[x->variant.recompute];
-    s->dtype       = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
-    s->plan        = NULL;
-    s->kept        = NULL;
-    s->rank        = 0;
+    *s     = q->spec;
+    s->seq = a->config.seq;
+    if (q->spec.micro_batch < 1) /* ranks along ep share the sequences of one */
+        s->micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
+    s->recompute = again[x->variant.recompute];
+    s->dtype     = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
+    s->plan      = NULL;
+    s->kept      = NULL;
+    s->rank      = 0;
     if (!s->lanes) s->lanes = lanes_of(x);
     return weft_compile_plan_layers(s, &h,
                                     p->chunks > 1 ? "interleaved" : schedule[p->schedule],

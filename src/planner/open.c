@@ -185,8 +185,6 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
                                          .n_best   = q->n_best > 0 ? q->n_best : 5};
     WEFT_GO(set_pins(q, &a->problem.pins));
     if (weft_planner__is_ours(q) && is_large(q) && describe(q, a, m) == WEFT_OK) {
-        l.ep = q->pins.ep >
-               1; /* their experts' tokens go by all-to-all, ours are gathered */
         WEFT_GO(
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
         know_ourselves(q, a);

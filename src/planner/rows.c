@@ -140,7 +140,7 @@ static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_var
             row[k].again_s = fmax(0, row[k].bwd_s - r[k].bwd_s);
         }
     }
-    for (int k = 0; k < x->n_class; k++) times(&row[k], v->ep);
+    for (int k = 0; k < x->n_class && x->s.micro_batch > 0; k++) times(&row[k], v->ep);
 }
 
 /* ---- what may be cut ---- */

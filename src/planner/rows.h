@@ -12,7 +12,9 @@
  * Nothing here knows what is in a layer.
  *
  * (1) Rows are sums of the prices of instructions: those of a stage's layers add up to those of its program.
- * (2) Ranks along ep have the same micro-batches, so that each of them has ep times as many: its row counts ep times. */
+ * (2) Ranks along ep are replicas with other experts: they share the sequences of one micro-batch, which has ep times as many
+ *     as a variant says.  Where the job fixed its micro-batch they share that one, and each has ep times as many: a row
+ *     counts ep times. */
 #ifndef WEFT_PLANNER_ROWS_H
 #define WEFT_PLANNER_ROWS_H
 
@@ -21,7 +23,7 @@
 #include "search/search.h"
 
 /* s: model or graph, seq, dtype, optimizer, dropout count, and layers where it is not 0: of each run as many are looked at,
- * from 3 on; batch, micro-batch, lanes, recomputation and plan do not.  The
+ * from 3 on; batch, lanes, recomputation and plan do not; micro-batch where it is not 0: it is the job's.  The
  * strings of s, c and a are borrowed as long as *out is used. */
 weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
                               const weft_search_limits *l, weft_arena *a,

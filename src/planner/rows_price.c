@@ -41,6 +41,11 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_
     return WEFT_OK;
 }
 
+int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant *v)
+{
+    return x->s.micro_batch > 0 ? v->micro_batch : v->micro_batch * v->ep;
+}
+
 weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
                                  const weft_graph *g, weft_arena *a,
                                  weft_shard_options *out)
@@ -185,8 +190,9 @@ static weft_status make_groups(pricer *z)
 weft_status weft_planner__pricer_open(pricer *z)
 {
     WEFT_TRY(weft_arena_create(&z->a));
-    WEFT_TRY(weft_planner__short_of(z->x, z->x->s.layers, z->v->micro_batch,
-                                    z->v->recompute, &z->s));
+    WEFT_TRY(weft_planner__short_of(z->x, z->x->s.layers,
+                                    weft_planner__sequences(z->x, z->v), z->v->recompute,
+                                    &z->s));
     WEFT_TRY(cut_values(z));
     WEFT_TRY(place_nodes(z));
     WEFT_TRY(make_groups(z));
@@ -227,8 +233,7 @@ static weft_cost_axis axis_of(const pricer *z, int group)
 static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
 {
     if (i->kind != WEFT_INSTR_COLLECTIVE || !z->local || !i->n_in) return;
-    const weft_type *t = &i->in[0].type;
-    double           n = (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+    double n = weft_instr_bytes(i);
     r->wire_bytes[axis_of(z, i->group)] +=
         weft_cost_group_sent(z->p.group[i->group].n_rank, i->coll, n);
 }

@@ -118,6 +118,8 @@ weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *
 /* The graph of so many layers for a micro-batch and a recomputation, made when first asked for. */
 weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_batch,
                                    weft_cost_recompute r, weft_planner__short **out);
+/* Sequences of a micro-batch, all ranks along ep together. */
+int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant *v);
 /* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a graph; in a. */
 weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
                                  const weft_graph *g, weft_arena *a,

@@ -203,8 +203,8 @@ static weft_status read_head(parser *ps, weft_instr *i)
     switch (i->kind) {
     case WEFT_INSTR_COMPUTE: WEFT_TRY(read_op(ps, &i->op, &i->attr)); break;
     case WEFT_INSTR_COLLECTIVE:
-        READ_KIND(ps, "collective", weft_collective, weft_collective_name, WEFT_SHIFT + 1,
-                  i->coll);
+        READ_KIND(ps, "collective", weft_collective, weft_collective_name,
+                  WEFT_N_COLLECTIVE, i->coll);
         WEFT_TRY(weft_lex_expect(l, "group"));
         WEFT_TRY(read_int32(ps, &i->group));
         if (weft_lex_accept(l, "unit")) WEFT_TRY(weft_lex_int(l, &i->unit));

@@ -75,7 +75,7 @@ const char *weft_collective_name(weft_collective c)
 {
     static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
                                        "all_to_all", "broadcast",      "barrier",
-                                       "shift"};
+                                       "shift",      "send_rows",      "return_rows"};
     return name[c];
 }
 
@@ -217,6 +217,10 @@ double weft_instr_flops(const weft_instr *i)
 double weft_instr_bytes(const weft_instr *i)
 {
     double n = 0;
+    if (i->kind == WEFT_INSTR_COLLECTIVE && i->coll == WEFT_SEND_ROWS)
+        return operand_bytes(&i->in[0]);
+    if (i->kind == WEFT_INSTR_COLLECTIVE && i->coll == WEFT_RETURN_ROWS)
+        return operand_bytes(&i->out[0]);
     if (i->kind != WEFT_INSTR_COMPUTE) {
         for (int k = 0; k < i->n_in; k++) n += operand_bytes(&i->in[k]);
         if (weft_instr_is_comm(i) && i->n_in)

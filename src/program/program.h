@@ -82,8 +82,13 @@ typedef enum weft_collective {
     WEFT_ALL_TO_ALL,
     WEFT_BROADCAST,
     WEFT_BARRIER,
-    WEFT_SHIFT, /* round the ring of the group: what the position before had */
+    WEFT_SHIFT,     /* round the ring of the group: what the position before had */
+    WEFT_SEND_ROWS, /* in[0]: rows in bins, in[1]: how many everyone has of each (weft_comm_rows); out: of own bins */
+    WEFT_RETURN_ROWS, /* the way back */
 } weft_collective;
+enum {
+    WEFT_N_COLLECTIVE = WEFT_RETURN_ROWS + 1
+};
 
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.
  * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand ones the
@@ -257,7 +262,8 @@ bool weft_instr_is_comm(const weft_instr *i);
 /* The operator-level view of a compute instruction without its posts; a result that is not kept has the
  * type it would have.  in and out are the caller's, n_own_in and n_own_out long. */
 weft_op_use weft_instr_use(const weft_instr *i, weft_type *in, weft_type *out);
-/* Flops with posts; bytes with only what really moves (fused values do not). */
+/* Flops with posts; bytes with only what really moves (fused values do not).  Of rows that are sent or returned: all that
+ * are at home, which is what moves, whatever the bound of those that come. */
 double weft_instr_flops(const weft_instr *i);
 double weft_instr_bytes(const weft_instr *i);
 

@@ -183,6 +183,24 @@ static weft_status check_lanes(const weft_program *p, const weft_actor *a,
     return WEFT_OK;
 }
 
+/* Rows of one width, and for every position where each bin ends. */
+static weft_status check_rows(const weft_program *p, const weft_actor *a,
+                              const weft_instr *i)
+{
+    WEFT_TRY(need(p, a, i, 2, 1));
+    WEFT_TRY(need_contiguous(p, a, i));
+    const weft_type *in = &i->in[0].type, *table = &i->in[1].type, *out = &i->out[0].type;
+    int64_t          n = p->group[i->group].n_rank;
+    if (in->shape.n != 2 || out->shape.n != 2 || in->shape.d[1] != out->shape.d[1] ||
+        in->dtype != out->dtype)
+        return BAD(p, a, i, "rows of another %s", "width or type");
+    if (table->dtype != WEFT_DTYPE_I32 || table->shape.n != 2 || table->shape.d[0] != n ||
+        table->shape.d[1] < 2)
+        return BAD(p, a, i, "a table that is not %lld ranks by bins", (long long)n);
+    if (i->unit || i->lanes) return BAD(p, a, i, "rows have no %s", "units or lanes");
+    return WEFT_OK;
+}
+
 static weft_status check_collective(const weft_program *p, const weft_actor *a,
                                     const weft_instr *i)
 {
@@ -192,6 +210,8 @@ static weft_status check_collective(const weft_program *p, const weft_actor *a,
     if (position(g, p->rank) < 0)
         return BAD(p, a, i, "rank %d is not in group %d", p->rank, i->group);
     if (i->coll == WEFT_BARRIER) return need(p, a, i, 0, 0);
+    if (i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS)
+        return check_rows(p, a, i);
     WEFT_TRY(need(p, a, i, 1, 1));
     WEFT_TRY(need_contiguous(p, a, i));
     if (i->lanes) WEFT_TRY(check_lanes(p, a, i));

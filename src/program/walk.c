@@ -149,6 +149,13 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': rank %d shares %d lanes, rank %d %d",
                          weft_collective_name(a->coll), a->name, m->first_rank, a->lanes,
                          rank, b->lanes);
+    if (a->coll == WEFT_SEND_ROWS || a->coll == WEFT_RETURN_ROWS) {
+        if (a->in[0].type.shape.d[1] == b->in[0].type.shape.d[1] &&
+            a->in[1].type.shape.d[1] == b->in[1].type.shape.d[1])
+            return WEFT_OK;
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': ranks %d and %d have other rows or bins",
+                         weft_collective_name(a->coll), a->name, m->first_rank, rank);
+    }
     if (a->coll == WEFT_ALL_GATHER && a->unit) {
         int64_t n = weft_shape_count(&a->out[0].type.shape);
         int64_t k = weft_shape_count(&b->out[0].type.shape);

@@ -195,16 +195,18 @@ static void put_dim(const weft_node_factors *f, const weft_layout *cut, int i, i
     }
 }
 
-/* Offsets beside ragged rows: each part has its own. */
+/* Offsets beside ragged rows: each part has its own, whichever cut came first. */
 static void put_own(const weft_node_factors *f, const weft_layout *cut, int d,
                     weft_layout *out)
 {
-    for (int i = 0; i < cut->n; i++) {
-        const weft_split *s = &cut->split[i];
-        if (s->dim != f->own && !(f->f.factor[s->dim].flags & WEFT_FACTOR_RAGGED))
-            continue;
-        weft_layout_cut(out, d, s->axis, WEFT_SPLIT_OWN);
-    }
+    for (int axis = 0; axis < WEFT_MAX_AXIS; axis++)
+        for (int i = 0; i < cut->n; i++) {
+            const weft_split *s = &cut->split[i];
+            if (s->axis != axis || weft_layout_find(out, axis) ||
+                (s->dim != f->own && !(f->f.factor[s->dim].flags & WEFT_FACTOR_RAGGED)))
+                continue;
+            weft_layout_cut(out, d, axis, WEFT_SPLIT_OWN);
+        }
 }
 
 static bool has_any(const weft_op_use *u, const weft_node_factors *f, int i, int factor)
@@ -363,6 +365,18 @@ void weft_shard_local_first(const weft_op_use *u, const weft_node_factors *f,
         *x                            = part[f->own].lo;
         *int_attr(u->op, attr, "own") = part[f->own].hi - part[f->own].lo;
     }
+}
+
+int weft_shard_sorter(const weft_graph *g, int node)
+{
+    const weft_graph_node *n = &g->node[node];
+    for (int k = 0; k < n->n_in; k++) {
+        const weft_graph_value *v = &g->value[n->in[k]];
+        if (v->type.dtype == WEFT_DTYPE_I32 && v->kind == WEFT_VALUE_NODE &&
+            weft_op_attr_index(g->node[v->node].op, "experts") >= 0)
+            return v->node;
+    }
+    return -1;
 }
 
 int weft_shard_index_operand(const weft_op_use *u, const weft_node_factors *f,

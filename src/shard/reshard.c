@@ -34,9 +34,9 @@ typedef struct search {
     int                widest; /* dimension */
 } search;
 
-static const char *const kind_name[] = {
-    "slice",      "spread",     "all_gather", "reduce_scatter",
-    "all_reduce", "all_to_all", "send"};
+static const char *const kind_name[] = {"slice",          "spread",     "all_gather",
+                                        "reduce_scatter", "all_reduce", "all_to_all",
+                                        "send",           "send_rows",  "return_rows"};
 
 const char *weft_step_kind_name(weft_step_kind k)
 {
@@ -299,6 +299,81 @@ static weft_status check_ragged(const weft_mesh *a, const weft_layout *f,
     return WEFT_OK;
 }
 
+/* ---- rows to their experts' owners, and back ---- */
+
+/* The axis along which rows that each rank sorted go to owners, or come back; -1: none. */
+static int rows_axis(const weft_layout *f, const weft_layout *t)
+{
+    for (int i = 0; i < f->n; i++) {
+        const weft_split *x = &f->split[i], *y = weft_layout_find(t, x->axis);
+        if (y && x->dim == y->dim && f->mesh == t->mesh &&
+            (x->order == WEFT_SPLIT_OWN ? y->ragged
+                                        : x->ragged && y->order == WEFT_SPLIT_OWN))
+            return x->axis;
+    }
+    return -1;
+}
+
+/* `own` with its cut by axis as it is in `home`. */
+static weft_layout bring_home(const weft_layout *own, const weft_layout *home, int axis)
+{
+    const weft_split *s   = weft_layout_find(home, axis);
+    weft_layout       out = *own;
+    int               n = 0, before, at = 0;
+    for (before = 0; &home->split[before] != s; before++)
+        at += home->split[before].dim == s->dim;
+    out.n = 0;
+    for (int i = 0; i < own->n; i++) {
+        if (own->split[i].axis == axis) continue;
+        if (own->split[i].dim == s->dim && n++ == at) out.split[out.n++] = *s;
+        out.split[out.n++] = own->split[i];
+    }
+    if (n <= at) out.split[out.n++] = *s;
+    return out;
+}
+
+/* All rows at home are sent, to all owners alike; what stays is not counted. */
+static void price_rows(const weft_mesh *m, const weft_type *t, const weft_layout *home,
+                       weft_reshard_step *s)
+{
+    int64_t n = m->axis[__builtin_ctz(s->axes)].size;
+    for (int p = 0; p < m->n_rank; p++) {
+        weft_shape here = weft_layout_local(home, m, &t->shape, p);
+        int64_t    got  = weft_shape_count(&here) * weft_dtype_bytes(t->dtype);
+        got             = got / n * (n - 1);
+        s->bytes += got;
+        if (got > s->max_bytes) s->max_bytes = got;
+    }
+}
+
+/* All else is done where there are fewer rows: at home. */
+static weft_status with_rows(const weft_mesh *m, uint32_t still, const weft_layout *from,
+                             const weft_layout *to, const weft_type *t, int axis,
+                             weft_arena *arena, weft_reshard *out)
+{
+    bool        send    = weft_layout_find(to, axis)->order == WEFT_SPLIT_OWN;
+    weft_layout mid     = send ? bring_home(to, from, axis) : bring_home(from, to, axis);
+    weft_reshard_step s = {.kind   = send ? WEFT_STEP_SEND_ROWS : WEFT_STEP_RETURN_ROWS,
+                           .before = send ? mid : *from,
+                           .after  = send ? *to : mid,
+                           .axes   = 1u << axis};
+    weft_reshard      rest;
+    WEFT_TRY(weft_reshard_collectives(m, still, send ? from : &mid, send ? &mid : to, t,
+                                      arena, &rest));
+    weft_reshard_step *all = WEFT_ARENA_ARRAY(arena, weft_reshard_step, rest.n_step + 1);
+    WEFT_TRY(weft_arena_status(arena));
+    price_rows(m, t, &mid, &s);
+    *out        = rest;
+    out->step   = all;
+    out->n_step = rest.n_step + 1;
+    for (int i = 0; i < rest.n_step; i++) all[i + !send] = rest.step[i];
+    all[send ? rest.n_step : 0] = s;
+    out->bytes += s.bytes;
+    out->measure.bytes[m->axis[axis].link] += s.bytes;
+    out->measure.steps++;
+    return WEFT_OK;
+}
+
 static bool has_own(const weft_layout *l)
 {
     for (int i = 0; i < l->n; i++)
@@ -345,6 +420,8 @@ weft_status weft_reshard_collectives(const weft_mesh *m, uint32_t still,
     out->bound = -1;
     WEFT_TRY(weft_layout_verify(from, m, &t->shape));
     WEFT_TRY(weft_layout_verify(to, m, &t->shape));
+    int axis = rows_axis(from, to);
+    if (axis >= 0) return with_rows(m, still, from, to, t, axis, arena, out);
     WEFT_TRY(check_ragged(m, from, to, true));
     WEFT_TRY(plan_search(&x, arena, out, &found));
     if (!found)
@@ -363,6 +440,8 @@ weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
     memset(out, 0, sizeof *out);
     WEFT_TRY(weft_layout_verify(from, a, &t->shape));
     WEFT_TRY(weft_layout_verify(to, b, &t->shape));
+    int axis = one ? rows_axis(from, to) : -1;
+    if (axis >= 0) return with_rows(a, 0, from, to, t, axis, arena, out);
     WEFT_TRY(check_ragged(a, from, to, one));
     weft_status st = has_own(from)
                          ? WEFT_ERR_NOFIT

@@ -85,7 +85,42 @@ static bool passes(const weft_shard__run *r, int node, weft_vid v, int axis)
     return true;
 }
 
-/* Ragged rows cannot be moved: they must be used as they were made.  Where tokens' cuts do not fit
+/* Positions of dimension d that a place and its neighbours along the axis have together. */
+static int64_t rows_along(const weft_mesh *m, const weft_layout *l, const weft_shape *s,
+                          int place, int axis, int d)
+{
+    int     coord[WEFT_MAX_AXIS];
+    int64_t n = 0;
+    weft_mesh_coords(m, place, coord);
+    for (coord[axis] = 0; coord[axis] < m->axis[axis].size; coord[axis]++)
+        n += weft_layout_local(l, m, s, weft_mesh_place_of(m, coord)).d[d];
+    return n;
+}
+
+/* Rows that each rank sorted go to the owners of their experts, or come back: whole rows, beside their offsets or
+ * sources, where owners have room for all that can come. */
+static bool may_travel(const weft_shard__run *r, int node, int k, const weft_split *a,
+                       const weft_split *b)
+{
+    weft_vid           v = r->g->node[node].in[k];
+    const weft_layout *x = &r->s->value[v], *y = &r->s->use[r->s->first[node] + k];
+    const weft_mesh   *m    = &r->o->mesh[x->mesh];
+    const weft_shape  *s    = &r->g->value[v].type.shape;
+    bool               out  = b->order == WEFT_SPLIT_OWN;
+    const weft_layout *home = out ? x : y, *own = out ? y : x;
+    int                n_own = 0;
+    if (x->mesh != y->mesh || a->dim != b->dim || s->n != 2) return false;
+    if (out == (a->order == WEFT_SPLIT_OWN) || !(out ? a : b)->ragged) return false;
+    if (weft_shard_sorter(r->g, node) < 0) return false;
+    for (int i = 0; i < own->n; i++) n_own += own->split[i].order == WEFT_SPLIT_OWN;
+    for (int p = 0; p<m->n_rank; p += m->n_rank> 1 ? m->n_rank - 1 : 1)
+        if (rows_along(m, home, s, p, a->axis, a->dim) >
+            weft_layout_local(own, m, s, p).d[a->dim])
+            return false;
+    return n_own == 1;
+}
+
+/* Ragged rows cannot be recut: they are used as they were made, or sent as a whole.  Where tokens' cuts do not fit
  * all that is done with their rows, all begins again without such cuts by that axis: WEFT_AGAIN. */
 static weft_status check_ragged(weft_shard__run *r, int node, int k)
 {
@@ -96,6 +131,7 @@ static weft_status check_ragged(weft_shard__run *r, int node, int k)
         const weft_split *t = weft_layout_find(i < a->n ? b : a, s->axis);
         if (!s->ragged && s->order != WEFT_SPLIT_OWN) continue;
         if (a->mesh == b->mesh && t && weft_shard__split_equal(s, t)) continue;
+        if (t && may_travel(r, node, k, i < a->n ? s : t, i < a->n ? t : s)) continue;
         if (!(r->whole_rows >> s->axis & 1)) {
             r->whole_rows |= 1u << s->axis;
             return WEFT_AGAIN;

@@ -238,6 +238,9 @@ void weft_shard_local_first(const weft_op_use *u, const weft_node_factors *f,
 weft_status weft_shard_own_experts(const weft_node_factors *f, const weft_mesh *m,
                                    const weft_layout *cut, int64_t n, int place,
                                    weft_arena *a, weft_interval *out);
+/* The node that sorted the rows which this one uses, of which it has the offsets or sources; -1: none.  Only beside those can rows be
+ * sent to their experts' owners or back. */
+int weft_shard_sorter(const weft_graph *g, int node);
 /* The integer operand whose numbers count along a factor (rows of a table: letter v), -1 none. */
 int weft_shard_index_operand(const weft_op_use *u, const weft_node_factors *f,
                              int *factor);
@@ -251,7 +254,9 @@ typedef enum weft_step_kind {
     WEFT_STEP_REDUCE_SCATTER,
     WEFT_STEP_ALL_REDUCE,
     WEFT_STEP_ALL_TO_ALL,
-    WEFT_STEP_SEND, /* messages between ranks, one for each transfer */
+    WEFT_STEP_SEND,        /* messages between ranks, one for each transfer */
+    WEFT_STEP_SEND_ROWS,   /* ragged rows to their experts' owners: ragged to own */
+    WEFT_STEP_RETURN_ROWS, /* and back */
     WEFT_N_STEP
 } weft_step_kind;
 

@@ -9,6 +9,7 @@ typedef enum strength {
     BY_BYTES,
     BY_PARAM, /* in the backward pass: as the parameter lies */
     BY_MARK,  /* a mark on this very value */
+    BY_ROWS,  /* as its rows were sorted: which row is whose is known nowhere else */
 } strength;
 
 /* A wish for one more cut of one factor. */
@@ -102,6 +103,13 @@ static int64_t total_bytes(const weft_measure *m)
 
 /* ---- conflicts, in words ---- */
 
+/* Of experts, not of tokens or columns. */
+static bool is_own(const weft_shard__run *r, int node, const candidate *c)
+{
+    const weft_node_factors *f = &r->node[node].f;
+    return f->own >= 0 && (c->s.dim == f->own || c->s.dim == f->expert);
+}
+
 static weft_status report(weft_shard__run *r, int node, const candidate *kept,
                           const candidate *lost, int64_t kept_bytes, int64_t lost_bytes)
 {
@@ -109,7 +117,9 @@ static weft_status report(weft_shard__run *r, int node, const candidate *kept,
     const weft_mesh         *m        = &r->o->mesh[r->node[node].cut.mesh];
     const char              *axis     = m->axis[lost->s.axis].name;
     static const char *const reason[] = {"which came first", "as the parameter lies",
-                                         "as marked"};
+                                         "as marked", "as its rows were sorted"};
+    if (is_own(r, node, kept) != is_own(r, node, lost))
+        return WEFT_OK; /* rows are sent */
     for (int i = 0; i < s->n_conflict; i++)
         if (s->conflict[i].node == node && s->conflict[i].axis == lost->s.axis &&
             s->conflict[i].lost == lost->value)
@@ -144,6 +154,9 @@ static strength strength_of(const weft_shard__run *r, int node, int i, int axis)
 {
     const weft_graph_node *n = &r->g->node[node];
     weft_vid               v = weft_shard__value_at(n, i);
+    if (i < n->n_in && weft_shard_sorter(r->g, node) >= 0 &&
+        r->g->value[v].type.dtype == WEFT_DTYPE_I32)
+        return BY_ROWS;
     if (weft_layout_find(&r->marked[v], axis)) return BY_MARK;
     if (n->phase != WEFT_PHASE_BACKWARD) return BY_BYTES;
     bool param = i < n->n_in ? r->g->value[v].kind == WEFT_VALUE_PARAM ||
@@ -192,6 +205,35 @@ static void add_candidate(candidate *c, int *n_c, const candidate *x)
     if (*n_c < MAX_CANDIDATE) c[(*n_c)++] = *x;
 }
 
+/* Experts are cut by the axis in some product of the rows that this one's are of. */
+static bool are_sent(const weft_shard__run *r, int node, int axis)
+{
+    int sorter = r->node[node].f.expert < 0 ? -1 : weft_shard_sorter(r->g, node);
+    if (sorter < 0) return false;
+    weft_vid offsets = r->g->node[sorter].out[1];
+    for (int i = r->first_user[offsets]; i < r->first_user[offsets + 1]; i++) {
+        const weft_shard__node *n = &r->node[r->user[i]];
+        const weft_split       *s = weft_layout_find(&n->cut, axis);
+        if (s && (s->dim == n->f.own || s->dim == n->f.expert)) return true;
+    }
+    return false;
+}
+
+/* Wishes that are not for this node: rows of experts that are cut are sent to them, and an operator that cannot send
+ * rows has them as its operands come, whatever its users like. */
+static int leave_rows(const weft_shard__run *r, int node, int i, weft_split *s, int n_s)
+{
+    const weft_shard__node *n    = &r->node[node];
+    int                     kept = 0;
+    for (int k = 0; k < n_s; k++) {
+        bool rows = s[k].ragged || s[k].order == WEFT_SPLIT_OWN;
+        bool sent = n->f.f.factor[s[k].dim].flags & WEFT_FACTOR_RAGGED &&
+                    are_sent(r, node, s[k].axis);
+        if (!sent && !(rows && n->f.own < 0 && i >= n->u.n_in)) s[kept++] = s[k];
+    }
+    return kept;
+}
+
 /* The next cut of each factor that operand or result i would like. */
 static weft_status gather(weft_shard__run *r, int node, int i, candidate *c, int *n_c)
 {
@@ -203,6 +245,7 @@ static weft_status gather(weft_shard__run *r, int node, int i, candidate *c, int
                           !weft_mesh_alike(m, &r->o->mesh[r->wish[v].mesh])))
         return WEFT_OK;
     int n_s = weft_shard__to_factors(n, i, &r->wish[v], m, s);
+    n_s     = leave_rows(r, node, i, s, n_s);
     for (int k = 0; k < n_s; k++) {
         int before = 0; /* wishes for this factor ahead of this one */
         for (int j = 0; j < k; j++) before += s[j].dim == s[k].dim;

@@ -67,6 +67,100 @@ static void sequences_too(void **state)
     test_job_close(&j);
 }
 
+/* More places than experts divide into, each with a sequence; all of them, and none, to a place. */
+static void uneven_experts(void **state)
+{
+    static const char *const words[] = {"mesh=ep=3", "mesh=ep=3 pp=2", "mesh=ep=3,tp=2",
+                                        "mesh=dp=2,ep=3 zero=1"};
+    test_job                 j;
+    (void)state;
+    for (int zero = 0; zero < 2; zero++) {
+        test_job_open(
+            &j, FAMILY("mixtral"),
+            (test_job_options){
+                .seq = 5, .n_micro = 4, .rows = 3, .zero = zero ? "gate.weight" : NULL});
+        test_result one = test_plan_one(&j, 2);
+        for (size_t i = 0; i < WEFT_COUNT(words); i++)
+            test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+        test_job_close(&j);
+    }
+}
+
+typedef struct traffic {
+    int     sent, returned; /* nodes */
+    int64_t rows;           /* elements at home of what they move */
+    int64_t tables,
+        largest; /* elements that come by gathers and sums of activations; of one such */
+} traffic;
+
+static traffic traffic_of(const test_job *j, const char *words)
+{
+    weft_shorthand     h;
+    weft_sharding     *s = test_plan_shard(j, words, &h);
+    weft_local_options o = {.place = 1};
+    weft_local        *l;
+    traffic            t = {0};
+    assert_ok(weft_partition_local(j->training.graph, s, &o, &l));
+    for (int i = 0; i < l->graph->n_node; i++) {
+        const weft_graph_node *n = &l->graph->node[i];
+        int64_t in  = weft_shape_count(&l->graph->value[n->in[0]].type.shape),
+                out = weft_shape_count(&l->graph->value[n->out[0]].type.shape);
+        if (n->phase == WEFT_PHASE_UPDATE) continue;
+        if (n->op == WEFT_OP_SEND_ROWS) t.sent++, t.rows += in;
+        if (n->op == WEFT_OP_RETURN_ROWS) t.returned++, t.rows += out;
+        if (n->op != WEFT_OP_ALL_GATHER && n->op != WEFT_OP_REDUCE_SCATTER &&
+            n->op != WEFT_OP_ALL_REDUCE)
+            continue;
+        t.tables += out;
+        if (out > t.largest) t.largest = out;
+    }
+    weft_local_destroy(l);
+    weft_sharding_destroy(s);
+    return t;
+}
+
+/* Where places have sequences of their own, only rows travel, twice there and twice back a layer, and the counts. */
+static void rows_are_sent(void **state)
+{
+    enum {
+        LAYERS  = 2,
+        EXPERTS = 5,
+        TOP     = 3,
+        SEQ     = 8,
+        ROWS    = 4
+    };
+    test_job j;
+    (void)state;
+    test_job_open(&j, FAMILY("mixtral"),
+                  (test_job_options){.seq = SEQ, .n_micro = 4, .rows = ROWS});
+    int64_t d = 0;
+    for (weft_vid v = 0; v < j.training.graph->n_value; v++)
+        if (strstr(j.training.graph->value[v].name, "gate.weight") &&
+            j.training.graph->value[v].kind == WEFT_VALUE_PARAM)
+            d = j.training.graph->value[v].type.shape.d[1];
+    assert_true(d > 0);
+    for (int ep = 2; ep <= 4; ep += 2) {
+        traffic t = traffic_of(&j, ep == 2 ? "mesh=ep=2" : "mesh=ep=4");
+        assert_int_equal(t.sent, 2 * LAYERS);
+        assert_int_equal(t.returned, 2 * LAYERS);
+        assert_int_equal(t.rows, 4 * LAYERS * ROWS / ep * SEQ * TOP * d);
+        assert_int_equal(t.largest, ep * (EXPERTS + 1)); /* no token is gathered */
+    }
+    static const char *const words[] = {"mesh=ep=2,tp=2", "mesh=ep=2,tp=2 sp=1",
+                                        "mesh=ep=2,cp=2", "mesh=dp=2,ep=2 zero=3"};
+    for (size_t i = 0; i < WEFT_COUNT(words); i++) {
+        traffic t = traffic_of(&j, words[i]);
+        assert_int_equal(t.sent, 2 * LAYERS);
+        assert_int_equal(t.returned, 2 * LAYERS);
+    }
+    test_job_close(&j);
+    /* one sequence a micro-batch: places have the same tokens, and nothing is to be sent */
+    test_job_open(&j, FAMILY("mixtral"), (test_job_options){.seq = SEQ, .n_micro = 4});
+    traffic t = traffic_of(&j, "mesh=ep=2");
+    assert_int_equal(t.sent + t.returned, 0);
+    test_job_close(&j);
+}
+
 /* Attention of a place is over its own sequences. */
 static void own_sequences(void **state)
 {
@@ -143,7 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixtral),       cmocka_unit_test(sequences_too),
         cmocka_unit_test(own_sequences), cmocka_unit_test(shares),
-        cmocka_unit_test(all_to_one),
+        cmocka_unit_test(all_to_one),    cmocka_unit_test(uneven_experts),
+        cmocka_unit_test(rows_are_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

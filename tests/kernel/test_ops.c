@@ -90,6 +90,7 @@ static const weft_test_case large[] = {
     C(CONCAT, "axis=1", "f32[70,300] f32[70,1300]", 1),
     C(ROUTE, "k=2", "f32[700,8]", 2),
     C(DISPATCH, "experts=8", "f32[100,300] i32[100,2]!8", 3),
+    C(OWN_OFFSETS, "first_expert=2 own=3", "i32[4,9]!100", 1),
     C(COMBINE, "", "f32[200,1300] f32[100,2] i32[200]%", 1),
     C(COMBINE_GRAD, "", "f32[100,1300] f32[200,1300] f32[100,2] i32[200]%", 2),
     C(CONV2D, "stride=[1,1] pad=[1,1]", "f32[2,8,15,14] f32[17,8,3,3]", 1),

@@ -311,7 +311,7 @@ static void on_one_mesh(void **state)
     }
     print_message("%d pairs, bytes %.4f of the fewest, steps", y.n,
                   (double)y.bytes / (double)y.bound);
-    for (int i = 0; i < WEFT_N_STEP; i++) {
+    for (int i = 0; i <= WEFT_STEP_SEND; i++) {
         print_message(" %s %d", weft_step_kind_name((weft_step_kind)i), y.kind[i]);
         assert_true(y.kind[i] > 0);
     }

@@ -84,8 +84,96 @@ static void give_leaf(runner *r, weft_vid v)
             r->at[v].x[p][e] = r->at[v].has[p][e] ? r->e.data[v][e] : NAN;
 }
 
+/* ---- rows ---- */
+
+/* Where a place's local rows lie in the whole, one by one. */
+static int64_t *rows_at(runner *r, const test_spread *t, int place)
+{
+    weft_interval *x;
+    int            n;
+    int64_t       *at = WEFT_ARENA_ARRAY(r->a, int64_t, t->s.d[0] + 1), k = 0;
+    assert_ok(weft_layout_intervals(&t->l, t->m, 0, t->s.d[0], place, r->a, &x, &n));
+    for (int i = 0; i < n; i++)
+        for (int64_t e = x[i].lo; e < x[i].hi; e++) at[k++] = e;
+    return at;
+}
+
+/* The place's neighbour along an axis, and the experts that are a place's own. */
+static int beside(const weft_mesh *m, int place, int axis, int at)
+{
+    int c[WEFT_MAX_AXIS];
+    weft_mesh_coords(m, place, c);
+    if (at >= 0) c[axis] = at;
+    return at < 0 ? c[axis] : weft_mesh_place_of(m, c);
+}
+static weft_interval own_experts(const weft_mesh *m, int place, int axis, int64_t n)
+{
+    int at = beside(m, place, axis, -1), parts = m->axis[axis].size;
+    return (weft_interval){weft_part_start(n, 1, parts, at),
+                           weft_part_start(n, 1, parts, at + 1)};
+}
+
+/* Rows of the expert that each owner has, from each home in turn: there or back. */
+static test_spread move_rows(runner *r, int node, const test_spread *in,
+                             const weft_reshard_step *s)
+{
+    int         sorter = weft_shard_sorter(r->g, node), axis = __builtin_ctz(s->axes);
+    bool        send = s->kind == WEFT_STEP_SEND_ROWS;
+    int64_t     d    = in->s.d[1];
+    test_spread out;
+    const test_spread *off = &r->at[r->g->node[sorter].out[1]];
+    assert_ok(test_spread_make(r->a, in->m, &s->after, &in->s, &out));
+    assert_ok(test_spread_mark(r->a, &out));
+    for (int p = 0; p < in->m->n_rank; p++) {
+        weft_interval own = own_experts(in->m, p, axis, off->s.d[0] - 1);
+        int64_t      *at = rows_at(r, send ? &out : in, p), k = 0;
+        for (int64_t e = own.lo; e < own.hi; e++)
+            for (int i = 0; i < in->m->axis[axis].size; i++) {
+                int      q    = beside(in->m, p, axis, i);
+                int64_t *home = rows_at(r, send ? in : &out, q);
+                for (int64_t j = (int64_t)off->x[q][e]; j < (int64_t)off->x[q][e + 1];
+                     j++, k++)
+                    memcpy(send ? out.x[p] + at[k] * d : out.x[q] + home[j] * d,
+                           send ? in->x[q] + home[j] * d : in->x[p] + at[k] * d,
+                           sizeof(double) * (size_t)d);
+            }
+    }
+    return out;
+}
+
+/* Where the rows that came begin, for products whose rows were sent. */
+static void sent_offsets(runner *r, int node, test_spread *in)
+{
+    int                sorter = weft_shard_sorter(r->g, node), axis = -1;
+    const weft_layout *use = &r->s->use[r->s->first[node]], *made;
+    if (sorter < 0 || r->g->node[node].in[2] != r->g->node[sorter].out[1]) return;
+    made = &r->s->value[r->g->node[sorter].out[0]];
+    for (int i = 0; i < use->n; i++) {
+        const weft_split *s = weft_layout_find(made, use->split[i].axis);
+        if (use->split[i].order == WEFT_SPLIT_OWN && s && s->order != WEFT_SPLIT_OWN)
+            axis = s->axis;
+    }
+    if (axis < 0) return;
+    test_spread out;
+    assert_ok(test_spread_make(r->a, in->m, &in->l, &in->s, &out));
+    assert_ok(test_spread_mark(r->a, &out));
+    for (int p = 0; p < in->m->n_rank; p++) {
+        weft_interval own = own_experts(in->m, p, axis, in->s.d[0] - 1);
+        double        sum = 0;
+        for (int64_t e = 0; e < in->s.d[0]; e++) {
+            out.x[p][e] = sum;
+            for (int i = 0; i < in->m->axis[axis].size && e >= own.lo && e < own.hi;
+                 i++) {
+                const double *x = in->x[beside(in->m, p, axis, i)];
+                sum += x[e + 1] - x[e];
+            }
+        }
+    }
+    *in = out;
+}
+
 /* Value v as layout `to` has it. */
-static test_spread take_as(runner *r, weft_vid v, const weft_layout *to)
+static test_spread take_as(runner *r, int node, weft_vid v, const weft_layout *to)
 {
     test_spread      in = r->at[v], out;
     const weft_mesh *a = in.m, *b = mesh_of(r, to);
@@ -97,8 +185,18 @@ static test_spread take_as(runner *r, weft_vid v, const weft_layout *to)
     assert_ok(weft_reshard_verify(&plan, a, b, &t));
     assert_true(plan.bytes * 10 <= plan.bound * 11 || plan.bound < 0 ||
                 weft_shape_count(&t.shape) < a->n_rank);
-    if (test_spread_reshard(r->a, &plan, b, &in, &out) != WEFT_OK)
+    bool rows = false;
+    for (int i = 0; i < plan.n_step; i++)
+        rows = rows || plan.step[i].kind >= WEFT_STEP_SEND_ROWS;
+    if (!rows && test_spread_reshard(r->a, &plan, b, &in, &out) != WEFT_OK)
         fail_msg("%s: %s", r->g->value[v].name, weft_error_text());
+    for (int i = 0; i < plan.n_step && rows; i++, in = out) {
+        weft_reshard one = {.n_step = 1, .step = &plan.step[i]};
+        if (plan.step[i].kind >= WEFT_STEP_SEND_ROWS)
+            out = move_rows(r, node, &in, &plan.step[i]);
+        else if (test_spread_reshard(r->a, &one, b, &in, &out) != WEFT_OK)
+            fail_msg("%s: %s", r->g->value[v].name, weft_error_text());
+    }
     for (int p = 0; p < b->n_rank; p++) /* what a place has not, nobody may read */
         for (int64_t e = 0; e < weft_shape_count(&t.shape); e++)
             if (!out.has[p][e]) out.x[p][e] = NAN;
@@ -155,7 +253,8 @@ static void run_node(runner *r, int i)
     test_op                o;
     assert_ok(test_op_make(&o, r->a, &u, m, cut));
     for (int k = 0; k < n->n_in; k++)
-        in[k] = take_as(r, n->in[k], &r->s->use[r->s->first[i] + k]);
+        in[k] = take_as(r, i, n->in[k], &r->s->use[r->s->first[i] + k]);
+    if (n->n_in > 2) sent_offsets(r, i, &in[2]);
     for (int j = 0; j < n->n_out; j++) {
         assert_ok(test_spread_make(r->a, m, &r->s->value[n->out[j]], &to[j].shape,
                                    &r->at[n->out[j]]));
@@ -219,12 +318,12 @@ void test_graph_run(const weft_graph *g, const weft_sharding *s, uint64_t seed,
         for (int j = 0; j < g->node[i].n_out; j++) compare_made(&r, g->node[i].out[j]);
     }
     for (int i = 0; i < g->n_output; i++) {
-        test_spread t = take_as(&r, g->output[i], &s->output[i]);
+        test_spread t = take_as(&r, -1, g->output[i], &s->output[i]);
         compare(&r, g->output[i], &t, "output");
     }
     for (weft_vid v = 0; v < g->n_value; v++) /* what is kept for the next step */
         if (g->value[v].next >= 0) {
-            test_spread t = take_as(&r, g->value[v].next, &s->value[v]);
+            test_spread t = take_as(&r, -1, g->value[v].next, &s->value[v]);
             compare(&r, g->value[v].next, &t, "next");
         }
     weft_arena_destroy(r.a);

@@ -245,6 +245,8 @@ static weft_status perform(end *e, weft_comm_group *g, weft_comm_kind k, double 
     case WEFT_COMM_ALL_GATHER:
         return exchange(e, g, WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_HALVING,
                         bytes * g->n);
+    case WEFT_COMM_SEND_ROWS:
+    case WEFT_COMM_RETURN_ROWS:
     case WEFT_COMM_ALL_TO_ALL:
         return exchange(e, g, WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, bytes);
     case WEFT_COMM_SHIFT:
@@ -290,6 +292,15 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
     return last(c, g, kind, (double)(total * weft_dtype_bytes(t)), most);
 }
 
+/* As many to each. */
+static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                        weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
+{
+    int64_t home = kind == WEFT_COMM_SEND_ROWS ? r->in_rows : r->out_rows;
+    (void)in, (void)out;
+    return last(c, g, kind, (double)(home * r->width * weft_dtype_bytes(t)), 1);
+}
+
 /* ---- ends ---- */
 
 static void give_up(weft_comm *c, const char *why)
@@ -316,10 +327,10 @@ static void destroy(weft_comm *c)
 
 weft_status test_wires_join(test_wires *w, weft_comm *inner, weft_comm **out)
 {
-    static const weft_comm_ops ops = {open_channel, open_group, send_message,
-                                      recv_message, collective, shares,
-                                      sum_lanes,    give_up,    destroy};
-    end                       *e   = calloc(1, sizeof *e);
+    static const weft_comm_ops ops = {
+        open_channel, open_group, send_message, recv_message, collective,
+        shares,       sum_lanes,  rows,         give_up,      destroy};
+    end *e = calloc(1, sizeof *e);
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for an end");
     e->c           = *inner;
     e->c.transport = "wires";
