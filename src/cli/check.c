@@ -24,6 +24,7 @@ const weft_cli_command weft_cli_check = {
         "step\n"
         "is made of, and the three changes of one knob that would gain most.\n"
         "A DeepSpeed file says nothing of the model: give --model and --seq.\n"
+        "Exits with 1 where it does not fit.\n"
         "--measured compares: a run far above the interval has a fault worth finding.",
     .example =
         "weft check --megatron \"--num-layers 32 --hidden-size 4096 "
@@ -382,11 +383,15 @@ static int run(int argc, char **argv)
     if (!j) return weft_cli_fail(cmd, WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
     weft_status st = weft_arena_create(&a);
     if (st == WEFT_OK) st = check(&w, j, a, &out);
+    bool fits = j->now.fits;
     weft_cost_constants_destroy(j->k);
     weft_hardware_destroy(j->h);
     free(j);
     weft_arena_destroy(a);
-    if (st == WEFT_OK) return weft_cli_put(cmd, &out, NULL);
+    if (st == WEFT_OK) {
+        code = weft_cli_put(cmd, &out, NULL);
+        return code == WEFT_EXIT_OK && !fits ? WEFT_EXIT_FAILED : code;
+    }
     weft_text_fini(&out);
     return weft_cli_fail(cmd, st);
 }

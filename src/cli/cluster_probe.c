@@ -32,8 +32,8 @@ const weft_cli_command weft_cli_cluster_calibrate = {
     .about = "measure this host: instructions by size, memory, messages, collectives",
     .more =
         "Measures with N processes at once (cores are shared out among them) and keeps "
-        "the\nresult in the user's cache, where weft cluster discover finds it.  Half a "
-        "minute or less.\n"
+        "the\nresult in the user's cache, where weft cluster discover --ranks N finds "
+        "it.  Some 10 s on an\nidle host with few ranks, a minute with sixteen.\n"
         "--from TRACE corrects a cluster's constants by what weft train --trace "
         "measured\ninstead; --cluster says which (else the cache, else what is "
         "discovered).",
@@ -295,6 +295,8 @@ static int calibrate(int argc, char **argv)
     size_t n = strlen(path);
     if (threads && n > 5 && n + 16 < sizeof path) /* apart from the usual share */
         snprintf(path + n - 5, sizeof path - n + 5, "-t%d.yaml", (int)threads);
+    fprintf(stderr, "measuring with %d process%s, up to a minute: %s\n", (int)ranks,
+            ranks > 1 ? "es" : "", path);
     code = measure_all(cmd, (int)ranks, (int)threads, path);
     if (code >= 0) return code;
     st = weft_cluster_load(path, NULL, &c);

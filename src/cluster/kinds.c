@@ -95,10 +95,10 @@ weft_status weft_cluster_kinds(const char *kinds, weft_cluster **out)
 
 static const char *near(weft_cluster *c, const char *name, const char **list, int n)
 {
-    const char *best = weft_suggest(name, list, n);
-    if (!best) /* "a100" for "a100-80g" */
-        for (int i = n - 1; i >= 0; i--)
-            if (name[0] && !strncmp(list[i], name, strlen(name))) best = list[i];
+    const char *best = NULL;
+    for (int i = n - 1; i >= 0; i--) /* "a100" for "a100-80g" */
+        if (name[0] && !strncmp(list[i], name, strlen(name))) best = list[i];
+    if (!best) best = weft_suggest(name, list, n);
     const char *s =
         best ? weft_arena_printf(c->arena, ", did you mean '%s'?", best) : NULL;
     return s ? s : "";

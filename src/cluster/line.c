@@ -83,8 +83,10 @@ static weft_status read_device(scan *s, int *device)
                          "cluster \"%s\", at %d: expected a device, not %s; devices of a "
                          "node go in brackets, as in 4 x (8 x h100-80g)",
                          s->line, at, s->word);
+    const char *near = weft_cluster__near_device(s->lib->c, s->word);
     return WEFT_FAIL(WEFT_ERR_ARG, "cluster \"%s\", at %d: there is no device '%s'%s",
-                     s->line, at, s->word, weft_cluster__near_device(s->lib->c, s->word));
+                     s->line, at, s->word,
+                     near[0] ? near : "; weft cluster kinds lists what is known");
 }
 
 /* [N x] link, into nodes [first, end) of the cluster. */

@@ -289,6 +289,15 @@ static void schedules(weft_search__work *z, weft_cost_point *p, double least_s)
     }
 }
 
+/* Layers of stages that a user wrote down are cut into chunks where all stages are equal. */
+static bool pinned_even(const weft_search__work *z, int pp)
+{
+    const uint16_t *cut = z->p->pins.cut;
+    for (int i = 1; cut && i < pp; i++)
+        if (cut[i] != cut[0]) return false;
+    return true;
+}
+
 static void chunks(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     int pin = z->p->pins.chunks, most = (int)z->s.t.engine.max_chunks;
@@ -297,7 +306,7 @@ static void chunks(weft_search__work *z, weft_cost_point *p, double least_s)
         p->chunks = 1;
         schedules(z, p, least_s);
     }
-    if (p->n_micro % p->pp) return;
+    if (p->n_micro % p->pp || !pinned_even(z, p->pp)) return;
     for (int c = 2; c <= mine && c <= most; c++) {
         if (mine % c && !z->p->model.limits.layout) continue;
         if (c == mine && z->s.n_layer % p->pp && z->p->model.limits.cuts == WEFT_CUT_ANY)

@@ -197,15 +197,17 @@ static weft_status share_text(weft_session *s, weft_text *t)
 /* Rank 0's part; an empty text: there is none. */
 static weft_status make_text(weft_session *s, weft_text *t)
 {
-    weft_text   line = {0};
-    weft_plan  *p    = NULL;
+    weft_text   line  = {0};
+    weft_plan  *p     = NULL;
+    const char *where = s->job.plan.cluster; /* which need not be those it runs on */
     int         n = s->o->comm->world, local = s->o->local_ranks;
     weft_status st = weft_session__plan_choose(&s->job, n, local, &line, &p);
     if (st == WEFT_OK) {
         st = weft_plan_print(p, t);
         weft_say_info(&s->say,
-                      "plan: %s; --print-plan shows it, plan=FILE pins it, "
+                      "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, "
                       "plan=off is data parallel",
+                      where ? " for the machines of " : "", where ? where : "",
                       line.s ? line.s : "");
     } else if (st == WEFT_ERR_NOFIT) {
         weft_say_warn(&s->say, "no plan, so data parallel: %s", weft_error_text());

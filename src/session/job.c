@@ -9,6 +9,7 @@
 
 #include "base/io.h"
 #include "session/job_priv.h"
+#include "shard/shard.h"
 
 const weft_job__key weft_job__keys[] = {
 #define KEY(map, key, kind, field, min, max, words, def, same, help)                     \
@@ -149,6 +150,23 @@ static weft_status check_level(const weft_doc *d, const weft_node *root)
     return WEFT_OK;
 }
 
+/* "tp: 2" at the top, where mesh: tp=2 is meant. */
+static weft_status check_axes(const weft_doc *d, const weft_node *root)
+{
+    for (int i = 0; i < root->u.list.n; i++) {
+        const weft_node *n          = root->u.list.node[i];
+        char             where[300] = "";
+        if (!weft_shorthand_has_axis(n->key)) continue;
+        if (n->line) snprintf(where, sizeof where, "%s:%d: ", weft_doc_file(d), n->line);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s'%s' is an axis of the mesh: write mesh=%s=2, or mesh=dp=2,tp=2 "
+            "for several",
+            where, n->key, n->key);
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_keys(const weft_doc *d, const weft_node *root)
 {
     const char *name[64];
@@ -157,6 +175,7 @@ static weft_status check_keys(const weft_doc *d, const weft_node *root)
         if (!weft_job__keys[i].map[0]) name[n++] = weft_job__keys[i].key;
     for (size_t m = 0; m < WEFT_COUNT(maps); m++) name[n++] = maps[m];
     WEFT_TRY(check_level(d, root));
+    WEFT_TRY(check_axes(d, root));
     WEFT_TRY(weft_doc_check_keys(d, root, name, n));
     for (size_t m = 0; m < WEFT_COUNT(maps); m++) {
         const weft_node *map = weft_node_get(root, maps[m]);

@@ -354,6 +354,7 @@ typedef struct weft_shorthand {
 } weft_shorthand;
 
 /* One line says what is wrong.  Words are separated by blanks; each stands at most once. */
+bool        weft_shorthand_has_axis(const char *name); /* dp, tp, cp or ep */
 weft_status weft_shorthand_parse(const char *text, weft_shorthand *out);
 void        weft_shorthand_print(const weft_shorthand *h, weft_text *t);
 int         weft_shorthand_world(const weft_shorthand *h);

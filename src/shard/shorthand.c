@@ -21,6 +21,13 @@ static const char *const axis_name[] = {"dp", "tp", "cp", "ep"};
 
 /* ---- words ---- */
 
+bool weft_shorthand_has_axis(const char *name)
+{
+    for (size_t i = 0; i < WEFT_COUNT(axis_name); i++)
+        if (!strcmp(name, axis_name[i])) return true;
+    return false;
+}
+
 static weft_status read_count(const char *word, const char *text, int least, int most,
                               int *out)
 {

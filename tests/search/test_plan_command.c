@@ -159,13 +159,35 @@ static void runs_what_it_plans(void **state)
     }
 }
 
+/* weft train starts ranks where machines say that they help, and trains as one does. */
+static void train_starts_ranks(void **state)
+{
+    static const char *const word[] = {"plan=off", "--cluster '1 x (2 x cpu)'"};
+    char                     words[1024], text[8192], hash[2][17] = {"", ""};
+    (void)state;
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2) skip();
+    for (int i = 0; i < 2; i++) {
+        snprintf(words, sizeof words,
+                 "train model=tiny256 data=%s/text batch=8 seq=32 steps=2 micro_batch=4 "
+                 "lanes=2 output=%s/train%d %s",
+                 dir, dir, i, word[i]);
+        if (say(words, text, sizeof text)) fail_msg("%s: %s", words, text);
+        const char *at = strstr(text, "weights_xxh64  ");
+        assert_non_null(at);
+        memcpy(hash[i], at + 15, 16);
+        if ((strstr(text, "plan for the machines of 1 x (2 x cpu): 2 ranks,") != NULL) !=
+            (i == 1))
+            fail_msg("%s: %s", words, text);
+    }
+    assert_string_equal(hash[0], hash[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_run),
-        cmocka_unit_test(mistakes_are_one_line),
-        cmocka_unit_test(machines_are_named),
-        cmocka_unit_test(runs_what_it_plans),
+        cmocka_unit_test(plans_run),          cmocka_unit_test(mistakes_are_one_line),
+        cmocka_unit_test(machines_are_named), cmocka_unit_test(runs_what_it_plans),
+        cmocka_unit_test(train_starts_ranks),
     };
     strcpy(dir, "/tmp/weft_plan_XXXXXX");
     if (!mkdtemp(dir)) return 1;
