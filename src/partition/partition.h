@@ -90,6 +90,8 @@ typedef struct weft_local {
     weft_vid *output; /* of each output of the given graph: whole on every place */
     int n_group; /* what collectives' attribute group counts: ranks that differ along axes */
     uint32_t *axes;
+    struct weft_partition__stages
+        *stages; /* pipe.c: where its nodes run; NULL: not asked yet */
 } weft_local;
 
 typedef struct weft_local_options {

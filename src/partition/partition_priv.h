@@ -21,9 +21,8 @@ weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tm
 typedef struct weft_partition__ranks {
     int              n_part, part, n_place, place;
     const weft_mesh *mesh;
-    const weft_local
-            *local; /* its graph has the sums over ranks; NULL: an actor has them */
-    uint32_t lanes; /* with local: axes along the lanes */
+    weft_local *local; /* its graph has the sums over ranks; NULL: an actor has them */
+    uint32_t    lanes; /* with local: axes along the lanes */
 } weft_partition__ranks;
 
 /* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their axes. */

@@ -315,6 +315,29 @@ static weft_status set_out(pipe *k)
     return WEFT_OK;
 }
 
+/* The stages of a local graph that is kept are the same for all ranks of its place. */
+typedef struct weft_partition__stages {
+    int                   n_stage, pp, *cut;
+    weft_partition__place place;
+} stages;
+
+static weft_status keep_place(pipe *k, const int *cut, weft_local *l)
+{
+    size_t  n = sizeof *cut * (size_t)(k->n_stage - 1);
+    stages *x = l->stages;
+    if (!x || x->n_stage != k->n_stage || x->pp != k->pp || memcmp(x->cut, cut, n) != 0) {
+        x = WEFT_ARENA_NEW(l->arena, stages);
+        WEFT_TRY(weft_arena_status(l->arena));
+        *x = (stages){k->n_stage, k->pp, weft_arena_memdup(l->arena, cut, n), {0}};
+        WEFT_TRY(weft_arena_status(l->arena));
+        WEFT_TRY(weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, l->arena,
+                                              &x->place));
+        l->stages = x;
+    }
+    k->place = x->place;
+    return WEFT_OK;
+}
+
 static weft_status place(pipe *k)
 {
     int *cut = WEFT_ARENA_ARRAY(k->tmp, int, k->n_stage + 1);
@@ -324,6 +347,7 @@ static weft_status place(pipe *k)
     else
         WEFT_TRY(weft_partition_cuts(k->g, k->n_stage, cut));
     WEFT_TRY(weft_partition_check_cuts(k->g, k->n_stage, cut));
+    if (k->r->local && k->o->local) return keep_place(k, cut, k->r->local);
     return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, k->tmp, &k->place);
 }
 

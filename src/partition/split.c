@@ -67,13 +67,12 @@ static weft_status bind(const weft_graph *g, const weft_local *l, weft_program *
             if (p->binding[b].kind == WEFT_BIND_OUTPUT && !strcmp(p->binding[b].name, is))
                 p->binding[b].name = weft_arena_strdup(p->arena, name);
     }
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        if (g->value[v].kind != WEFT_VALUE_PARAM && g->value[v].kind != WEFT_VALUE_STATE)
-            continue;
-        for (int b = 0; b < p->n_binding; b++)
-            if (!strcmp(p->binding[b].name, g->value[v].name))
-                memcpy(p->binding[b].at.origin, l->region[v].offset,
-                       sizeof p->binding[b].at.origin);
+    for (int b = 0; b < p->n_binding; b++) {
+        weft_vid v = weft_graph_find(g, p->binding[b].name);
+        if (v >= 0 && (g->value[v].kind == WEFT_VALUE_PARAM ||
+                       g->value[v].kind == WEFT_VALUE_STATE))
+            memcpy(p->binding[b].at.origin, l->region[v].offset,
+                   sizeof p->binding[b].at.origin);
     }
     return weft_arena_status(p->arena);
 }
@@ -143,9 +142,8 @@ static weft_partition_options dealt(const weft_pipe_options     *o,
                                     .ahead   = o->ahead > 0};
 }
 
-static weft_status make(const weft_graph *g, const weft_local *l,
-                        const weft_pipe_options *o, const weft_partition__ranks *r,
-                        weft_program **out)
+static weft_status make(const weft_graph *g, weft_local *l, const weft_pipe_options *o,
+                        const weft_partition__ranks *r, weft_program **out)
 {
     int         n_stage = (o->pp > 1 ? o->pp : 1) * (o->n_chunk > 1 ? o->n_chunk : 1);
     weft_arena *tmp     = NULL;

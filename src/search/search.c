@@ -182,7 +182,10 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
         z->sum_s              = s->whole_s[v];
         for (int d = 1; d < s->t.n_device; d++)
             z->sum_s = fmin(z->sum_s, s->whole_s[d * s->t.n_variant + v]);
-        if (weft_search__hopeless(z, bound(z, g, m, least, z->sum_s))) continue;
+        if (weft_search__hopeless(z, bound(z, g, m, least, z->sum_s))) {
+            if (again == WEFT_RECOMPUTE_NONE) break; /* what runs again takes more */
+            continue;
+        }
         least = cut_by_time(z, g, &p);
         if (weft_search__hopeless(z, bound(z, g, m, least, z->sum_s))) continue;
         weft_search__points(z, &p, least);

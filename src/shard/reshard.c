@@ -69,6 +69,29 @@ static weft_status count_common(const search *x, const weft_layout *a,
     return WEFT_OK;
 }
 
+/* Do all places have equally many elements? */
+static bool is_even(const search *x, const weft_layout *l)
+{
+    int64_t n = local_count(x, l, 0), parts = 1;
+    for (int i = 0; i < l->n; i++) {
+        if (l->split[i].ragged || l->split[i].order == WEFT_SPLIT_OWN) return false;
+        parts *= x->m->axis[l->split[i].axis].size;
+    }
+    return n == local_count(x, l, x->m->n_rank - 1) &&
+           n * parts == weft_shape_count(&x->t.shape);
+}
+
+/* An axis moves from one dimension to another, all parts being equal: what a place has of a dimension it keeps, or
+ * keeps a part of. */
+static int64_t common_of_even(const search *x, const weft_layout *a, const weft_layout *b)
+{
+    weft_shape u = weft_layout_local(a, x->m, &x->t.shape, 0);
+    weft_shape v = weft_layout_local(b, x->m, &x->t.shape, 0);
+    for (int d = 0; d < u.n; d++)
+        if (v.d[d] < u.d[d]) u.d[d] = v.d[d];
+    return weft_shape_count(&u);
+}
+
 /* The ranks of a group along some axes, and the slowest class of links among them. */
 static int64_t group_size(const weft_mesh *m, uint32_t axes, int *link)
 {
@@ -91,11 +114,15 @@ static weft_status price(const search *x, weft_reshard_step *s, uint32_t axes,
     weft_status st  = WEFT_OK;
     if (s->kind == WEFT_STEP_SLICE || s->kind == WEFT_STEP_SPREAD) return WEFT_OK;
     m->steps++;
-    s->axes = axes;
-    WEFT_TRY(weft_arena_create(&tmp));
-    for (int p = 0; p < x->m->n_rank; p++) {
+    s->axes      = axes;
+    bool even    = is_even(x, &s->before) && is_even(x, &s->after);
+    int  n_place = even ? 1 : x->m->n_rank; /* all alike: one stands for all */
+    if (!even) WEFT_TRY(weft_arena_create(&tmp));
+    for (int p = 0; p < n_place; p++) {
         int64_t mine = local_count(x, &s->after, p), had = 0, got = 0;
-        if (s->kind == WEFT_STEP_ALL_TO_ALL)
+        if (s->kind == WEFT_STEP_ALL_TO_ALL && even)
+            had = common_of_even(x, &s->before, &s->after);
+        else if (s->kind == WEFT_STEP_ALL_TO_ALL)
             WEFT_GO(count_common(x, &s->before, &s->after, p, tmp, &had));
         switch (s->kind) {
         case WEFT_STEP_ALL_GATHER: got = mine - local_count(x, &s->before, p); break;
@@ -108,6 +135,7 @@ static weft_status price(const search *x, weft_reshard_step *s, uint32_t axes,
         /* an all-reduce of n equal slices moves 2 (n - 1) of them in all */
         if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes += 2 * (n - 1) * mine * each;
     }
+    s->bytes *= x->m->n_rank / n_place;
     if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes /= n;
     m->bytes[link] += s->bytes + (x->quick ? STEP_BYTES * x->m->n_rank : 0);
 out:
