@@ -18,3 +18,8 @@ check barrier holds
 check barrier holds -DNO_DEADLINE
 check barrier fails -DBROKEN_SWAP
 check barrier fails "-DNO_DEADLINE -DBROKEN_SLEEP"
+check barrier holds -DWORK
+check barrier holds "-DWORK -DNO_DEADLINE"
+check barrier fails "-DWORK -DBROKEN_SWAP"
+check barrier fails "-DWORK -DBROKEN_LAST"
+check barrier fails "-DWORK -DNO_DEADLINE -DBROKEN_ORDER"

@@ -222,7 +222,8 @@ static weft_status wait_for_all(shm_end *e)
         while (atomic_load(&w->v) == SHM_ABSENT) {
             uint32_t alarm = atomic_load(&e->head->alarm.v);
             if (atomic_load(&w->v) != SHM_ABSENT) break;
-            if (weft_comm__shm_sleep(e, w, SHM_ABSENT, alarm, &deadline) == SHM_LATE)
+            if (weft_comm__shm_sleep(e, w, SHM_ABSENT, SHM_ALL, alarm, &deadline) ==
+                SHM_LATE)
                 return WEFT_FAIL(WEFT_ERR_PEER,
                                  "rank %d is silent: it has not joined within %g s", r,
                                  e->c.timeout_s);
@@ -243,7 +244,6 @@ static weft_status join(shm_end *e, int fd, int rank)
     if (e->fd < 0) return fail_errno("dup");
     WEFT_TRY(map_all(e, h.file_bytes));
     tell_processors(e);
-    e->yield       = 20;
     e->cache_bytes = last_cache();
     WEFT_TRY(weft_comm__shm_watch(e));
     WEFT_TRY(wait_for_all(e));

@@ -161,9 +161,10 @@ static weft_status wait_count(weft_comm_channel *ch, shm_word *w, uint32_t lo,
             WEFT_TRY(weft_comm__shm_check(e));
             return silent(ch, what, gone);
         }
-        if (weft_comm__shm_spin(w, seen, e->spin)) continue;
+        if (weft_comm__shm_spin(w, seen, SHM_ALL, e->spin)) continue;
         WEFT_TRY(weft_comm__shm_check(e));
-        late = weft_comm__shm_sleep(e, w, seen, alarm, deadline) == SHM_LATE;
+        if (*deadline <= 0 && weft_comm__shm_yield(w, seen, SHM_ALL)) continue;
+        late = weft_comm__shm_sleep(e, w, seen, SHM_ALL, alarm, deadline) == SHM_LATE;
     }
 }
 

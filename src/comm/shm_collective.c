@@ -3,6 +3,8 @@
  * All members arrive at a barrier, each having left its call: what it wants, and where its memory lies.
  *     direct    all memory lies in slabs: everyone does his share straight between them, then a second barrier.
  *               Sums: position k owns the k-th slice, adds it out of all inputs and stores it into all outputs.
+ *               Where ranks share processors and the call is small, no second barrier: whoever is awake when all
+ *               have arrived does everyone's share at the first (shm_group.c).
  *     staged    somebody's does not: inputs go through the members' stages, chunk by chunk.  The first chunk is
  *               there before the first barrier, so a small call has only that one.
  *
@@ -19,6 +21,8 @@ enum {
     STREAM = 1 << 20,   /* sums above this go past the caches */
     CHUNK  = 256 << 10, /* stages of all members should stay in cache */
     SLICED = 4,         /* from so many members on, a staged sum is divided among them */
+    SMALL  = 256 << 10, /* where ranks share processors: done at the first barrier */
+    ALONE  = 16 << 10,  /* by one of them */
 };
 
 typedef struct job {
@@ -170,14 +174,13 @@ static bool overlap(int64_t a, int64_t b, int64_t bytes)
 
 /* A piece at a time, so that a death is noticed on the way. */
 static weft_status add_slices(const job *j, const shm_call *const *call, int64_t lo,
-                              int64_t hi, int n_out, bool stream)
+                              int64_t hi, char *share, int n_out, bool stream)
 {
     int64_t piece = SHM_PIECE / j->size;
     for (int64_t at = lo; at < hi; at += piece) {
         WEFT_TRY(weft_comm__shm_check(j->g->e));
         aim(j, call, at);
-        if (j->kind == WEFT_COMM_REDUCE_SCATTER)
-            j->g->out[0] = j->out + (at - lo) * j->size;
+        if (share) j->g->out[0] = share + (at - lo) * j->size;
         sum_to(j, n_out, hi - at < piece ? hi - at : piece, stream);
     }
     return WEFT_OK;
@@ -195,48 +198,76 @@ static weft_status copy(const job *j, char *out, const char *in, int64_t bytes,
     return WEFT_OK;
 }
 
-static weft_status direct_share(const job *j, const shm_call *const *call)
+/* What is to do for members first .. end - 1: one after the other, but of all_reduce one slice. */
+static weft_status sum_for(const job *j, const shm_call *const *call, int first, int end)
+{
+    weft_comm_group *g     = j->g;
+    int64_t          bytes = j->count * j->size;
+    bool shared = out_is_shared(g, call), big = out_bytes(j) > STREAM && !j->terms;
+    for (int k = 0; k < g->n; k++)
+        if (overlap(call[k]->in, call[0]->out, bytes)) big = false;
+    return add_slices(j, call, slice_at(j, j->count, first), slice_at(j, j->count, end),
+                      NULL, shared ? 1 : g->n, big && shared);
+}
+
+static weft_status scatter_for(const job *j, const shm_call *const *call, int me)
+{
+    bool big = out_bytes(j) > STREAM && !j->terms;
+    for (int k = 0; k < j->g->n; k++)
+        if (overlap(call[k]->in, call[me]->out, j->count * j->size)) big = false;
+    return add_slices(j, call, share_at(j, me), share_at(j, me + 1),
+                      j->g->e->base + call[me]->out, 1, big);
+}
+
+static weft_status gather_for(const job *j, const shm_call *const *call, int me)
+{
+    weft_comm_group *g      = j->g;
+    const char      *base   = g->e->base;
+    char            *out    = g->e->base + call[me]->out;
+    int64_t          bytes  = j->count * j->size;
+    bool             shared = out_is_shared(g, call);
+    bool             big = shared ? out_bytes(j) > STREAM && !j->terms : copies_stream(j);
+    for (int i = 0, k = me; i < g->n && j->unit; i++, k = (k + 1) % g->n)
+        WEFT_TRY(copy(j, out + share_at(j, k) * j->size, base + call[k]->in,
+                      share_of(j, k) * j->size, big));
+    if (j->unit) return WEFT_OK;
+    if (shared) return copy(j, out + me * bytes, base + call[me]->in, bytes, big);
+    for (int i = 0, k = me; i < g->n; i++, k = (k + 1) % g->n)
+        WEFT_TRY(copy(j, out + k * bytes, base + call[k]->in, bytes, big));
+    return WEFT_OK;
+}
+
+static weft_status copy_for(const job *j, const shm_call *const *call, int me)
 {
     weft_comm_group *g     = j->g;
     const char      *base  = g->e->base;
+    char            *out   = g->e->base + call[me]->out;
     int64_t          bytes = j->count * j->size, part = j->share * j->size;
-    bool    big = out_bytes(j) > STREAM && !j->terms, shared = out_is_shared(g, call);
-    int64_t mine = call[g->me]->out;
     switch (j->kind) {
-    case WEFT_COMM_ALL_REDUCE:
-        for (int k = 0; k < g->n; k++)
-            if (overlap(call[k]->in, call[0]->out, bytes)) big = false;
-        return add_slices(j, call, slice_at(j, j->count, g->me),
-                          slice_at(j, j->count, g->me + 1), shared ? 1 : g->n,
-                          big && shared);
-    case WEFT_COMM_REDUCE_SCATTER:
-        for (int k = 0; k < g->n; k++)
-            if (overlap(call[k]->in, mine, bytes)) big = false;
-        return add_slices(j, call, share_at(j, g->me), share_at(j, g->me + 1), 1, big);
-    case WEFT_COMM_ALL_GATHER:
-        big = shared ? big : copies_stream(j);
-        for (int i = 0, k = g->me; i < g->n && j->unit; i++, k = (k + 1) % g->n)
-            WEFT_TRY(copy(j, j->out + share_at(j, k) * j->size, base + call[k]->in,
-                          share_of(j, k) * j->size, big));
-        if (j->unit) return WEFT_OK;
-        if (shared) return copy(j, j->out + g->me * bytes, j->in, bytes, big);
-        for (int i = 0, k = g->me; i < g->n; i++, k = (k + 1) % g->n)
-            WEFT_TRY(copy(j, j->out + k * bytes, base + call[k]->in, bytes, big));
-        return WEFT_OK;
     case WEFT_COMM_ALL_TO_ALL:
-        big = copies_stream(j);
-        for (int i = 0, k = g->me; i < g->n; i++, k = (k + 1) % g->n)
-            WEFT_TRY(
-                copy(j, j->out + k * part, base + call[k]->in + g->me * part, part, big));
+        for (int i = 0, k = me; i < g->n; i++, k = (k + 1) % g->n)
+            WEFT_TRY(copy(j, out + k * part, base + call[k]->in + me * part, part,
+                          copies_stream(j)));
         return WEFT_OK;
     case WEFT_COMM_BROADCAST:
-        if (shared && g->me) return WEFT_OK;
-        return copy(j, j->out, base + call[0]->in, bytes, big);
+        if (out_is_shared(g, call) && me) return WEFT_OK;
+        return copy(j, out, base + call[0]->in, bytes, out_bytes(j) > STREAM);
     case WEFT_COMM_SHIFT:
-        return copy(j, j->out, base + call[(g->me + g->n - 1) % g->n]->in, bytes,
+        return copy(j, out, base + call[(me + g->n - 1) % g->n]->in, bytes,
                     copies_stream(j));
-    default: break;
+    default: return WEFT_OK;
     }
+}
+
+static weft_status do_pieces(void *job_, int first, int end)
+{
+    const job             *j    = job_;
+    const shm_call *const *call = j->g->call;
+    if (j->kind == WEFT_COMM_ALL_REDUCE) return sum_for(j, call, first, end);
+    for (int k = first; k < end; k++)
+        WEFT_TRY(j->kind == WEFT_COMM_REDUCE_SCATTER ? scatter_for(j, call, k)
+                 : j->kind == WEFT_COMM_ALL_GATHER   ? gather_for(j, call, k)
+                                                     : copy_for(j, call, k));
     return WEFT_OK;
 }
 
@@ -451,45 +482,67 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
     return WEFT_OK;
 }
 
-/* Small calls are staged even from slabs where a barrier costs more than copying. */
-static bool wants_stage(const job *j, const shm_call *x)
+static int64_t whole_bytes(const job *j)
 {
-    int64_t bytes = j->count * j->size;
-    if (j->kind == WEFT_COMM_BROADCAST && j->g->me) return x->out < 0;
-    if (x->in < 0 || x->out < 0) return true;
-    return bytes <= (j->g->e->crowded ? 32 << 10 : 1 << 10);
+    bool parts = j->kind == WEFT_COMM_ALL_GATHER && !j->unit;
+    return j->count * j->size * (parts ? j->g->n : 1);
 }
 
-static weft_status run(const job *j)
+/* Very small calls are staged even from slabs: a barrier costs more than copying. */
+static bool wants_stage(const job *j, const shm_call *x)
+{
+    if (j->kind == WEFT_COMM_BROADCAST && j->g->me) return x->out < 0;
+    if (x->in < 0 || x->out < 0) return true;
+    return !j->g->e->crowded && j->count * j->size <= 1 << 10;
+}
+
+/* All memory lies in slabs, and all want the same. */
+static bool is_direct(void *job_)
+{
+    const job *j = job_;
+    int        n_staged;
+    return j->count && check_calls(j, j->g->call, &n_staged) == WEFT_OK && !n_staged;
+}
+
+static void leave_call(const job *j, shm_call *x)
+{
+    const shm_end *e = j->g->e;
+    x->kind          = (int32_t)j->kind;
+    x->dtype         = (int32_t)j->t;
+    x->count         = j->count;
+    x->n_lane        = j->n_lane;
+    x->stride        = j->stride;
+    x->dealt         = j->dealt;
+    x->in            = weft_comm__shm_offset(e, j->in, in_count(j) * j->size);
+    x->out           = weft_comm__shm_offset(e, j->out, out_bytes(j));
+    x->staged        = wants_stage(j, x);
+}
+
+static weft_status run(job *j)
 {
     weft_comm_group *g    = j->g;
     shm_end         *e    = g->e;
     uint32_t         turn = weft_comm__shm_turn(g);
     shm_call        *x    = &g->round->seat[g->me].call[turn & 1];
-    int64_t first = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
-    x->kind       = (int32_t)j->kind;
-    x->dtype      = (int32_t)j->t;
-    x->count      = j->count;
-    x->n_lane     = j->n_lane;
-    x->stride     = j->stride;
-    x->dealt      = j->dealt;
-    x->in         = weft_comm__shm_offset(e, j->in, in_count(j) * j->size);
-    x->out        = weft_comm__shm_offset(e, j->out, out_bytes(j));
-    x->staged     = wants_stage(j, x);
+    int64_t  first   = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
+    shm_work at_once = {is_direct, do_pieces, j, whole_bytes(j) <= ALONE};
+    bool small = e->crowded && j->kind != WEFT_COMM_BARRIER && whole_bytes(j) <= SMALL;
+    bool done;
+    leave_call(j, x);
     if (x->staged) {
         WEFT_TRY(populate(j));
         stage(j, turn, 0, first);
     }
-    WEFT_TRY(weft_comm__shm_barrier(g, j->kind));
-    if (j->kind == WEFT_COMM_BARRIER) return WEFT_OK;
+    for (int k = 0; k < g->n; k++) g->call[k] = call_of(g, k, turn);
+    WEFT_TRY(weft_comm__shm_barrier_work(g, j->kind, small ? &at_once : NULL, &done));
+    if (done || j->kind == WEFT_COMM_BARRIER) return WEFT_OK;
 
-    const shm_call **call = g->call;
-    int              n_staged;
-    for (int k = 0; k < g->n; k++) call[k] = call_of(g, k, turn);
-    WEFT_TRY(check_calls(j, call, &n_staged));
+    int n_staged;
+    WEFT_TRY(check_calls(j, g->call, &n_staged));
     if (!j->count) return WEFT_OK;
     if (!n_staged) {
-        WEFT_TRY(direct_share(j, call));
+        int k = g->me;
+        WEFT_TRY(do_pieces(j, k, k + 1));
         return weft_comm__shm_barrier(g, j->kind);
     }
     if (n_staged < g->n) { /* the others have not staged: all do, now that they know */

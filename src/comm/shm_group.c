@@ -6,18 +6,32 @@
  *     wait      until the turn is another
  *     give up   (deadline, death, abort) set the poison bit; if the turn was another by then, the barrier is passed
  *
+ * Where ranks share processors each further barrier costs every rank two switches, so small work is done at the
+ * barrier itself: between the last arrival and the swap.
+ *
+ *     claim     the turn whose work is under way : 16 | pieces taken : 16; the last to arrive sets it
+ *     work      the last to arrive, and whoever is awake to see that all are there, take pieces; who finishes the
+ *               last one swaps in the next turn.  Who sleeps or is not running finds it done.
+ *
  * (1) Poison and turn change in one word, so a barrier is passed by all its members or by none: whoever finds
  *     the bit set in his turn fails, and so does the last to arrive.  tests/model/barrier.pml checks it.
+ *     A worker that dies leaves its piece unfinished: the barrier is not passed, and the verdict ends the waiting.
  * (2) An epoch has a word of its own.  Opening a newer one poisons the older, so those who wait there leave. */
 #include "comm/shm_priv.h"
 
 #include <sched.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 enum {
     POISON = 1u << 31,
     TURNS  = 1 << 15,
+    HELP   = 200, /* looks for work that is about to be there */
 };
+
+static const uint32_t SHUT    = 0xffff0000u; /* of the door: all but who arrived */
+static const uint32_t NO_WORK = (uint32_t)TURNS << 16;
 
 static uint32_t turn_of(uint32_t door)
 {
@@ -113,6 +127,7 @@ static weft_status find_round(weft_comm_group *g)
         r->epoch = e->c.epoch;
         for (int i = 0; i < g->n; i++) /* turn 0 must not look arrived at */
             r->seat[i].arrived[0] = r->seat[i].arrived[1] = TURNS;
+        atomic_store(&r->claim, NO_WORK);
         atomic_store(&g->meeting->newest, at);
         if (last) poison(last);
         last = r;
@@ -140,10 +155,12 @@ uint32_t weft_comm__shm_turn(const weft_comm_group *g)
     return g->round->seat[g->me].turn;
 }
 
+/* It has arrived, and nobody waits for its work. */
 static bool arrived(const weft_comm_group *g, int i, uint32_t turn)
 {
-    return __atomic_load_n(&g->round->seat[i].arrived[turn & 1], __ATOMIC_ACQUIRE) ==
-           turn;
+    const shm_seat *s = &g->round->seat[i];
+    return __atomic_load_n(&s->arrived[turn & 1], __ATOMIC_ACQUIRE) == turn &&
+           !__atomic_load_n(&s->busy, __ATOMIC_ACQUIRE);
 }
 
 /* Why a barrier was not passed; waited: this rank itself came to the deadline. */
@@ -183,33 +200,129 @@ static bool somebody_gone(const weft_comm_group *g, uint32_t turn)
     return false;
 }
 
-/* Where ranks share processors: to give way helps only if one that is missing was last seen on this one. */
-static int pauses(const weft_comm_group *g, uint32_t turn)
+/* ---- waiting ---- */
+
+/* One that is missing was last seen on this processor. */
+static bool missing_here(const weft_comm_group *g, uint32_t turn)
 {
     int cpu = g->round->seat[g->me].cpu;
-    if (!g->e->crowded) return g->e->spin;
     for (int i = 0; i < g->n; i++)
         if (__atomic_load_n(&g->round->seat[i].cpu, __ATOMIC_RELAXED) == cpu &&
             !arrived(g, i, turn))
-            return 0;
-    return SHM_SPIN;
+            return true;
+    return false;
 }
 
-static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind what)
+/* Awake, for a while; true when the door has moved.  Where ranks share processors, to give way helps only those
+ * of this one. */
+static bool linger(const weft_comm_group *g, uint32_t v, uint32_t mask)
+{
+    const shm_word *door = &g->round->door;
+    if (weft_comm__shm_spin(door, v, mask, g->e->spin)) return true;
+    if (!g->e->crowded) return weft_comm__shm_yield(door, v, mask);
+    double now = weft_clock_s(), enough = now + SHM_YIELD_S;
+    for (int i = 0; i < SHM_YIELDS || now < enough; i++) {
+        if (!missing_here(g, turn_of(v)) && weft_comm__shm_spin(door, v, mask, SHM_SPIN))
+            return true;
+        sched_yield();
+        if (shm_moved(door, v, mask)) return true;
+        now = weft_clock_s();
+    }
+    return false;
+}
+
+/* ---- work ---- */
+
+/* The compare: only poison can have come between. */
+static weft_status open_door(weft_comm_group *g, uint32_t turn, weft_comm_kind what)
+{
+    shm_word *door = &g->round->door;
+    uint32_t  all = turn << 16 | (uint32_t)g->n, next = (turn + 1) % TURNS << 16;
+    if (!atomic_compare_exchange_strong(&door->v, &all, next))
+        return blame(g, turn, what, false);
+    weft_comm__shm_wake(door);
+    return WEFT_OK;
+}
+
+static bool take_piece(const weft_comm_group *g, uint32_t turn, int *k)
+{
+    _Atomic uint32_t *claim = &g->round->claim;
+    uint32_t          c     = atomic_load(claim);
+    if (c >> 16 != turn || (c & 0xffff) >= (uint32_t)g->n) return false;
+    *k = (int)(atomic_fetch_add(claim, 1) & 0xffff);
+    return *k < g->n;
+}
+
+/* Pieces as long as there are any; who finishes the last one opens the door. */
+static weft_status take_pieces(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+                               const shm_work *w)
+{
+    int k;
+    while (take_piece(g, turn, &k)) {
+        WEFT_TRY(w->piece(w->job, k, k + 1));
+        if (atomic_fetch_add(&g->round->done, 1) + 1 == (uint32_t)g->n)
+            return open_door(g, turn, what);
+    }
+    return WEFT_OK;
+}
+
+static weft_status be_busy(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+                           const shm_work *w, bool last)
+{
+    shm_round  *r    = g->round;
+    uint32_t   *busy = &r->seat[g->me].busy;
+    weft_status st   = WEFT_OK;
+    __atomic_store_n(busy, 1, __ATOMIC_RELEASE);
+    if (last && w->alone) {
+        st = w->piece(w->job, 0, g->n);
+        atomic_store(&r->claim, turn << 16 | (uint32_t)g->n);
+        if (st == WEFT_OK) st = open_door(g, turn, what);
+    } else {
+        if (last) {
+            atomic_store(&r->done, 0);
+            atomic_store(&r->claim, turn << 16);
+        }
+        st = take_pieces(g, turn, what, w);
+    }
+    __atomic_store_n(busy, 0, __ATOMIC_RELEASE);
+    if (st != WEFT_OK) poison(r);
+    return st;
+}
+
+/* All have arrived; the last to do so is about to say whether there is work. */
+static weft_status help(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+                        const shm_work *w)
+{
+    const shm_round *r = g->round;
+    for (int i = 0; i < HELP && atomic_load(&r->claim) >> 16 != turn; i++)
+        if (weft_comm__shm_spin(&r->door, turn << 16, SHUT, 1)) return WEFT_OK;
+    if ((atomic_load(&r->claim) & 0xffff) >= (uint32_t)g->n) return WEFT_OK;
+    return be_busy(g, turn, what, w, false);
+}
+
+/* ---- the barrier ---- */
+
+static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+                             const shm_work *w)
 {
     shm_end  *e        = g->e;
     shm_word *door     = &g->round->door;
     double    deadline = 0;
-    bool      late     = false;
+    bool      late = false, helps = w && !w->alone;
     for (;;) {
         uint32_t alarm = atomic_load(&e->head->alarm.v);
         uint32_t v     = atomic_load(&door->v);
         if (turn_of(v) != turn) return WEFT_OK;
         if (v & POISON) return blame(g, turn, what, late);
-        if (weft_comm__shm_spin(door, v, pauses(g, turn))) continue;
+        if (helps && (v & 0xffff) == (uint32_t)g->n) {
+            WEFT_TRY(help(g, turn, what, w));
+            helps = false;
+            continue;
+        }
+        if (deadline <= 0 && linger(g, v, helps ? SHM_ALL : SHUT)) continue;
         bool hopeless = weft_comm__shm_check(e) != WEFT_OK || somebody_gone(g, turn);
         if (!hopeless)
-            late = weft_comm__shm_sleep(e, door, v, alarm, &deadline) == SHM_LATE;
+            late = weft_comm__shm_sleep(e, door, v, SHUT, alarm, &deadline) == SHM_LATE;
         if (!hopeless && !late) continue;
         atomic_fetch_or(&door->v, POISON); /* unless they came at the last moment */
         weft_comm__shm_wake(door);
@@ -217,30 +330,42 @@ static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind w
 }
 
 /* The turn is known, for nobody passes without us; so the door's line moves once, by the addition. */
-static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind what)
+static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind what,
+                          const shm_work *w)
 {
-    shm_word *door = &g->round->door;
-    uint32_t  turn = seat->turn, next = (turn + 1) % TURNS;
+    shm_round *r    = g->round;
+    uint32_t   turn = seat->turn;
     if (seat->over) return blame(g, turn, what, false);
     if (g->e->crowded) __atomic_store_n(&seat->cpu, sched_getcpu(), __ATOMIC_RELAXED);
     __atomic_store_n(&seat->arrived[turn & 1], turn, __ATOMIC_RELEASE);
-    uint32_t v = atomic_fetch_add(&door->v, 1), all = v + 1;
+    uint32_t v = atomic_fetch_add(&r->door.v, 1);
     if (v & POISON) return blame(g, turn, what, false);
-    if ((all & 0xffff) != (uint32_t)g->n) {
-        WEFT_TRY(wait_turn(g, turn, what));
-    } else {
-        if (!atomic_compare_exchange_strong(&door->v, &all, next << 16))
-            return blame(g, turn, what, false);
-        weft_comm__shm_wake(door);
+    if ((v & 0xffff) + 1 != (uint32_t)g->n) return wait_turn(g, turn, what, w);
+    if (!w) return open_door(g, turn, what);
+    if (w->ready(w->job)) {
+        WEFT_TRY(be_busy(g, turn, what, w, true));
+        return w->alone ? WEFT_OK : wait_turn(g, turn, what, NULL);
     }
-    seat->turn = next;
+    atomic_store(&r->claim, NO_WORK);
+    return open_door(g, turn, what);
+}
+
+weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
+                                        const shm_work *w, bool *worked)
+{
+    shm_seat   *seat = &g->round->seat[g->me];
+    weft_status st   = arrive(g, seat, what, w);
+    if (st != WEFT_OK) {
+        seat->over = 1;
+        return st;
+    }
+    *worked    = w && atomic_load(&g->round->claim) >> 16 == seat->turn;
+    seat->turn = (seat->turn + 1) % TURNS;
     return WEFT_OK;
 }
 
 weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what)
 {
-    shm_seat   *seat = &g->round->seat[g->me];
-    weft_status st   = arrive(g, seat, what);
-    if (st != WEFT_OK) seat->over = 1;
-    return st;
+    bool worked;
+    return weft_comm__shm_barrier_work(g, what, NULL, &worked);
 }

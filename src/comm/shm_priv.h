@@ -74,7 +74,7 @@ typedef struct shm_end {
     char           *base; /* the file */
     shm_head       *head;
     shm_rank       *rank;
-    int             spin, yield;
+    int             spin;
     bool            crowded;     /* more ranks than processors */
     int64_t         cache_bytes; /* the last level */
     pthread_t       watcher;
@@ -108,14 +108,23 @@ typedef enum shm_waited {
 } shm_waited;
 
 enum {
-    SHM_SPIN = 1000 /* pauses */
+    SHM_SPIN   = 1000, /* pauses */
+    SHM_YIELDS = 20,   /* at least */
 };
-/* Spins: true when *w is no longer seen. */
-bool weft_comm__shm_spin(const shm_word *w, uint32_t seen, int pauses);
-/* Yields, then sleeps until *w is no longer seen, the alarm is no longer alarm, or the deadline.
+#define SHM_YIELD_S 50e-6      /* for who has a core to himself yields for nothing */
+#define SHM_ALL     UINT32_MAX /* a mask: any change counts */
+/* *w has moved when a bit of mask is no longer as in seen. */
+static inline bool shm_moved(const shm_word *w, uint32_t seen, uint32_t mask)
+{
+    return ((atomic_load_explicit(&w->v, memory_order_acquire) ^ seen) & mask) != 0;
+}
+/* Three ways to wait, the first two only for a while: true when *w has moved. */
+bool weft_comm__shm_spin(const shm_word *w, uint32_t seen, uint32_t mask, int pauses);
+bool weft_comm__shm_yield(const shm_word *w, uint32_t seen, uint32_t mask);
+/* Sleeps until *w has moved, the alarm is no longer alarm, or the deadline.
  * *deadline_s is set at the first call of an operation, from 0. */
-shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t alarm,
-                                double *deadline_s);
+shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t mask,
+                                uint32_t alarm, double *deadline_s);
 void       weft_comm__shm_wake(shm_word *w); /* after a change of w->v */
 void       weft_comm__shm_choose_waiting(shm_end *e);
 /* WEFT_ERR_PEER if somebody gave up or died in this end's epoch. */
@@ -177,6 +186,7 @@ typedef struct shm_seat {
     _Alignas(SHM_LINE) uint32_t turn; /* of the next barrier */
     uint32_t arrived[2];              /* barriers arrived at, by turn & 1 */
     int32_t  cpu;                     /* where, the last time */
+    uint32_t busy;                    /* arrived, and at work for all */
     uint32_t over;                    /* one was not passed: there will be no other */
 } shm_seat;
 
@@ -185,6 +195,8 @@ typedef struct shm_round {
     uint32_t epoch;
     /* poisoned : 1 | turn : 15 | arrived : 16 */
     _Alignas(SHM_LINE) shm_word door;
+    _Atomic uint32_t claim; /* the last turn with work : 16 | pieces of it taken : 16 */
+    _Atomic uint32_t done;  /* pieces of it */
     _Alignas(SHM_LINE) shm_seat seat[];
 } shm_round;
 
@@ -216,6 +228,17 @@ weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, 
 weft_status weft_comm__shm_enter(weft_comm_group *g);
 uint32_t    weft_comm__shm_turn(const weft_comm_group *g); /* of the next barrier */
 weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what);
+
+/* Work between the last arrival and the passing of a barrier: a piece for each member, done by whoever is awake. */
+typedef struct shm_work {
+    bool (*ready)(void *job); /* asked of the last to arrive: is there work? */
+    weft_status (*piece)(void *job, int first, int end); /* of members first .. end - 1 */
+    void *job;
+    bool  alone; /* too little to share: the last to arrive does it all */
+} shm_work;
+/* A barrier with work, which must be the same for all who say that it is ready.  *worked: it was done. */
+weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
+                                        const shm_work *w, bool *worked);
 weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                   weft_dtype t, const void *in, void *out, int64_t count,
                                   int64_t unit);

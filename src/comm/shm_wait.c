@@ -2,8 +2,9 @@
  *
  * Waiting: spin, yield, sleep.  Where ranks are no more than processors a spin of 1,000 pauses covers the usual
  * wait.  Where they are more, a spin that keeps the awaited rank from running is lost time, so at a barrier a rank
- * gives way only if somebody who is missing was last seen on its own processor, and spins if not (measured: 4 KB
- * all-reduce of 4 ranks on 2 cores, two on each: 11 us, 32 with yields alone, 72 with the spin alone; all four on one: 8).
+ * gives way as long as somebody who is missing was last seen on its own processor, and spins if not.  To switch costs
+ * 1.5 us, to sleep and be woken 5 to 50 (measured: 4 KB all-reduce of 4 ranks on 2 cores, two on each: 5.7 us; all
+ * four on one: 7.5, of which four switches are 6.2).
  *
  * Death: each rank's watcher holds its robust mutex and sleeps on the mutexes of its peers.  The kernel marks
  * the mutex of a dying thread and wakes one sleeper, which passes the verdict and wakes the rest:
@@ -30,9 +31,6 @@ enum {
     MAX_WATCHED = 100, /* the kernel takes 128 words */
     TICK_MS     = 50,
 };
-
-/* Who has a core to himself yields for nothing, so it is time that counts: to be woken from sleep costs 5 to 50 us. */
-static const double YIELD_S = 50e-6;
 
 typedef struct wait_word { /* the kernel's struct futex_waitv */
     uint64_t val, uaddr;
@@ -82,39 +80,42 @@ void weft_comm__shm_wake(shm_word *w)
         syscall(SYS_futex, &w->v, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
-bool weft_comm__shm_spin(const shm_word *w, uint32_t seen, int pauses)
+bool weft_comm__shm_spin(const shm_word *w, uint32_t seen, uint32_t mask, int pauses)
 {
     for (int i = 0; i <= pauses; i++) {
-        if (atomic_load_explicit(&w->v, memory_order_acquire) != seen) return true;
+        if (shm_moved(w, seen, mask)) return true;
         pause_cpu();
     }
     return false;
 }
 
-shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t alarm,
-                                double *deadline_s)
+bool weft_comm__shm_yield(const shm_word *w, uint32_t seen, uint32_t mask)
+{
+    double now = weft_clock_s(), enough = now + SHM_YIELD_S;
+    for (int i = 0; i < SHM_YIELDS || now < enough; i++) {
+        if (shm_moved(w, seen, mask)) return true;
+        sched_yield();
+        now = weft_clock_s();
+    }
+    return false;
+}
+
+shm_waited weft_comm__shm_sleep(shm_end *e, shm_word *w, uint32_t seen, uint32_t mask,
+                                uint32_t alarm, double *deadline_s)
 {
     shm_word *bell = &e->head->alarm;
     double    now  = weft_clock_s();
-    if (*deadline_s <= 0) {
-        *deadline_s   = now + e->c.timeout_s;
-        double enough = now + YIELD_S;
-        for (int i = 0; i < e->yield || now < enough; i++) {
-            if (atomic_load_explicit(&w->v, memory_order_acquire) != seen)
-                return SHM_MOVED;
-            sched_yield();
-            now = weft_clock_s();
-        }
-    }
+    if (*deadline_s <= 0) *deadline_s = now + e->c.timeout_s;
     double until = now + TICK_MS * 1e-3;
     if (until > *deadline_s) until = *deadline_s;
-    wait_word word[2] = {word_of(&w->v, seen), word_of(&bell->v, alarm)};
     atomic_fetch_add(&w->n_asleep, 1);
     atomic_fetch_add(&bell->n_asleep, 1);
-    sleep_on(word, 2, until);
+    uint32_t  v       = atomic_load(&w->v);
+    wait_word word[2] = {word_of(&w->v, v), word_of(&bell->v, alarm)};
+    if (!((v ^ seen) & mask)) sleep_on(word, 2, until);
     atomic_fetch_sub(&bell->n_asleep, 1);
     atomic_fetch_sub(&w->n_asleep, 1);
-    if (atomic_load_explicit(&w->v, memory_order_acquire) != seen) return SHM_MOVED;
+    if (shm_moved(w, seen, mask)) return SHM_MOVED;
     if (atomic_load(&bell->v) != alarm) return SHM_ALARM;
     return weft_clock_s() >= *deadline_s ? SHM_LATE : SHM_ALARM;
 }
@@ -130,7 +131,6 @@ void weft_comm__shm_choose_waiting(shm_end *e)
     }
     e->crowded = (int)e->head->world > n_cpu;
     e->spin    = e->crowded ? 0 : SHM_SPIN;
-    e->yield   = 20;
 }
 
 /* ---- verdicts ---- */

@@ -1,10 +1,9 @@
 /* Between hosts: ranks that are killed, stopped or leave, messages that are not ours, meetings that fail. */
-#include "comm/ranks.h"
+#include "comm/kill.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <poll.h>
-#include <stdlib.h>
 
 #include "base/hash.h"
 #include "comm/net_priv.h"
@@ -13,12 +12,6 @@
 enum {
     N_KILL = WEFT_TEST_SANITIZED ? 4 : 8,
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* ---- death ---- */
 
@@ -43,72 +36,15 @@ static weft_status work_for_ever(rank_state *r)
     }
 }
 
-static bool wait_for_work(int n)
-{
-    for (int i = 0; i < 6000; i++) {
-        int busy = 0;
-        for (int k = 0; k < n; k++) busy += rank[k].count > 2;
-        if (busy == n) return true;
-        usleep(5000);
-    }
-    return false;
-}
-
-static void kill_some(transport over)
-{
-    double noticed[N_KILL];
-    srand(1);
-    for (int i = 0; i < N_KILL; i++) {
-        int  n = 2 + i % 4, victim = rand() % n;
-        char want[32];
-        snprintf(want, sizeof want, "rank %d died", victim);
-        start_ranks(over, n, 30, work_for_ever);
-        assert_true(wait_for_work(n));
-        usleep((useconds_t)(rand() % 5000));
-        double t0 = weft_clock_s();
-        kill(rank[victim].pid, SIGKILL);
-        end_ranks(over, n);
-        noticed[i] = 0;
-        for (int k = 0; k < n; k++) {
-            if (k == victim) continue;
-            assert_true(rank[k].ended);
-            assert_int_equal(rank[k].st, WEFT_ERR_PEER);
-            if (!strstr(rank[k].text, want)) fail_msg("%s", rank[k].text);
-            if (rank[k].done_s - t0 > noticed[i]) noticed[i] = rank[k].done_s - t0;
-        }
-        assert_true(weft_clock_s() - t0 < 10);
-    }
-    qsort(noticed, N_KILL, sizeof *noticed, by_value);
-    print_message("%s: noticed by the last survivor: median %.2f ms, most %.2f ms\n",
-                  transport_name[over], 1e3 * noticed[N_KILL / 2],
-                  1e3 * noticed[N_KILL - 1]);
-}
-
 static void the_killed_are_named(void **state)
 {
     (void)state;
-    for (int over = TCP; over < N_TRANSPORT; over++) kill_some((transport)over);
-}
-
-static void stop_one(transport over, int n)
-{
-    start_ranks(over, n, 0.5, work_for_ever);
-    assert_true(wait_for_work(n));
-    double t0 = weft_clock_s();
-    kill(rank[1].pid, SIGSTOP);
-    for (int i = 0; i < 2000; i++) {
-        int ended = 0;
-        for (int k = 0; k < n; k++) ended += rank[k].ended;
-        if (ended == n - 1) break;
-        usleep(5000);
-    }
-    assert_true(weft_clock_s() - t0 < 8);
-    kill(rank[1].pid, SIGKILL);
-    end_ranks(over, n);
-    for (int k = 0; k < n; k++) {
-        if (k == 1) continue;
-        assert_int_equal(rank[k].st, WEFT_ERR_PEER);
-        if (!strstr(rank[k].text, "rank 1 is silent")) fail_msg("%s", rank[k].text);
+    for (int over = TCP; over < N_TRANSPORT; over++) {
+        double noticed[N_KILL];
+        srand(1);
+        for (int i = 0; i < N_KILL; i++)
+            noticed[i] = kill_one((transport)over, 2 + i % 4, work_for_ever, 10);
+        say_noticed(transport_name[over], noticed, N_KILL);
     }
 }
 
@@ -116,7 +52,12 @@ static void the_stopped_are_named(void **state)
 {
     (void)state;
     for (int over = TCP; over < N_TRANSPORT; over++)
-        for (int n = 3; n <= 4; n++) stop_one((transport)over, n);
+        for (int n = 3; n <= 4; n++) {
+            stop_one((transport)over, n, work_for_ever);
+            for (int k = 0; k < n; k++)
+                if (k != 1 && !strstr(rank[k].text, "rank 1 is silent"))
+                    fail_msg("%s", rank[k].text);
+        }
 }
 
 static weft_status one_goes(rank_state *r)

@@ -1,15 +1,15 @@
 /* Shared memory: ranks that are killed or stopped, memory that is damaged, what is left behind. */
-#include "comm/ranks.h"
+#include "comm/kill.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
+#include <sched.h>
 
 #include "comm/shm_priv.h"
 
 enum {
     MAX_KILL = 10000,
+    GONE_S   = WEFT_TEST_SANITIZED ? 10 : 2,
 };
 
 /* WEFT_FAULT_RANK_KILLS asks for more, all of them of one of four ranks. */
@@ -47,23 +47,6 @@ static weft_status work_for_ever(rank_state *r)
     }
 }
 
-static bool wait_for_work(int n)
-{
-    for (int i = 0; i < 6000; i++) {
-        int busy = 0;
-        for (int k = 0; k < n; k++) busy += rank[k].count > 2;
-        if (busy == n) return true;
-        usleep(5000);
-    }
-    return false;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void the_killed_are_named_at_once(void **state)
 {
     (void)state;
@@ -71,47 +54,16 @@ static void the_killed_are_named_at_once(void **state)
     bool          many;
     int           kills = n_kill(&many);
     srand(1);
-    for (int i = 0; i < kills; i++) {
-        int  n = many || i % 2 ? 4 : 2, victim = rand() % n;
-        char want[32];
-        snprintf(want, sizeof want, "rank %d died", victim);
-        start_ranks(SHM, n, 30, work_for_ever);
-        assert_true(wait_for_work(n));
-        usleep((useconds_t)(rand() % 5000));
-        double t0 = weft_clock_s();
-        kill(rank[victim].pid, SIGKILL);
-        end_ranks(SHM, n);
-        noticed[i] = 0;
-        for (int k = 0; k < n; k++) {
-            if (k == victim) continue;
-            assert_true(rank[k].ended);
-            assert_int_equal(rank[k].st, WEFT_ERR_PEER);
-            if (!strstr(rank[k].text, want)) fail_msg("%s", rank[k].text);
-            if (rank[k].done_s - t0 > noticed[i]) noticed[i] = rank[k].done_s - t0;
-        }
-        assert_true(weft_clock_s() - t0 < (WEFT_TEST_SANITIZED ? 10 : 2)); /* all gone */
-    }
-    qsort(noticed, (size_t)kills, sizeof *noticed, by_value);
-    print_message(
-        "%d kills, noticed by the last survivor: median %.2f ms, most %.2f ms\n", kills,
-        1e3 * noticed[kills / 2], 1e3 * noticed[kills - 1]);
-    if (!WEFT_TEST_SANITIZED) assert_true(noticed[kills / 2] < 0.05);
+    for (int i = 0; i < kills; i++)
+        noticed[i] = kill_one(SHM, many || i % 2 ? 4 : 2, work_for_ever, GONE_S);
+    double median = say_noticed("shm", noticed, kills);
+    if (!WEFT_TEST_SANITIZED) assert_true(median < 0.05);
 }
 
 static void the_stopped_are_named(void **state)
 {
     (void)state;
-    start_ranks(SHM, 4, 0.5, work_for_ever);
-    assert_true(wait_for_work(4));
-    double t0 = weft_clock_s();
-    kill(rank[1].pid, SIGSTOP);
-    for (int i = 0; i < 2000 && !(rank[0].ended && rank[2].ended && rank[3].ended); i++)
-        usleep(5000);
-    assert_true(weft_clock_s() - t0 < 8);
-    kill(rank[1].pid, SIGKILL);
-    end_ranks(SHM, 4);
-    for (int k = 0; k < 4; k++)
-        if (k != 1) assert_int_equal(rank[k].st, WEFT_ERR_PEER);
+    stop_one(SHM, 4, work_for_ever);
     /* who waits for rank 1 itself names it; others may have seen those leave */
     assert_non_null(strstr(rank[2].text, "is silent"));
 }
@@ -211,6 +163,138 @@ static void a_new_process_takes_over(void **state)
     }
     end_ranks(SHM, 3);
     all_ok(SHM, 3);
+}
+
+/* ---- more ranks than processors: who is awake works for all ---- */
+
+/* This process and the ranks to come share n of the processors; 0: all again. */
+static void crowd(size_t n)
+{
+    static cpu_set_t all;
+    cpu_set_t        few;
+    if (!CPU_COUNT(&all)) assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&few);
+    for (size_t i = 0, k = 0; i < CPU_SETSIZE && k < n; i++)
+        if (CPU_ISSET(i, &all)) CPU_SET(i, &few), k++;
+    assert_int_equal(sched_setaffinity(0, sizeof few, n ? &few : &all), 0);
+}
+
+static float number(int r, int64_t k, int turn)
+{
+    return 1.0f / (float)(1 + (k * 37 + r * 101 + turn) % 997);
+}
+
+/* Element k of the sum of n, by the tree. */
+static float tree(int n, int64_t k, int turn)
+{
+    float x[MAX_RANK];
+    for (int r = 0; r < n; r++) x[r] = number(r, k, turn);
+    for (int d = 1; d < n; d *= 2)
+        for (int i = 0; i + d < n; i += 2 * d) x[i] += x[i + d];
+    return x[0];
+}
+
+static weft_status differs(const rank_state *r, const char *what, int64_t k)
+{
+    return WEFT_FAIL(WEFT_ERR_NUMERIC, "rank %d: %s, element %d", r->rank, what, (int)k);
+}
+
+static weft_status all_kinds(rank_state *r, weft_comm_group *g, float *in, float *out,
+                             int64_t part, int turn)
+{
+    weft_comm *c = r->c;
+    int64_t    n = part * r->n, me = r->rank;
+    for (int64_t k = 0; k < n; k++) in[k] = number(r->rank, k, turn);
+    WEFT_TRY(
+        weft_comm_collective(c, g, WEFT_COMM_REDUCE_SCATTER, WEFT_DTYPE_F32, in, out, n));
+    for (int64_t k = 0; k < part; k++)
+        if (out[k] != tree(r->n, me * part + k, turn))
+            return differs(r, "reduce_scatter", k);
+    WEFT_TRY(
+        weft_comm_collective(c, g, WEFT_COMM_ALL_TO_ALL, WEFT_DTYPE_F32, in, out, n));
+    for (int64_t k = 0; k < n; k++)
+        if (out[k] != number((int)(k / part), me * part + k % part, turn))
+            return differs(r, "all_to_all", k);
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_SHIFT, WEFT_DTYPE_F32, in, out, n));
+    for (int64_t k = 0; k < n; k++)
+        if (out[k] != number((r->rank + r->n - 1) % r->n, k, turn))
+            return differs(r, "shift", k);
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32, in, out, n));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, in, in, n));
+    for (int64_t k = 0; k < n; k++) {
+        if (out[k] != number(0, k, turn)) return differs(r, "broadcast", k);
+        if (in[k] != tree(r->n, k, turn)) return differs(r, "all_reduce", k);
+    }
+    for (int64_t k = 0; k < part; k++) in[k] = number(r->rank, k, turn);
+    WEFT_TRY(
+        weft_comm_collective(c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32, in, out, part));
+    for (int64_t k = 0; k < n; k++)
+        if (out[k] != number((int)(k / part), k % part, turn))
+            return differs(r, "all_gather", k);
+    return WEFT_OK;
+}
+
+static weft_status work_for_each_other(rank_state *r)
+{
+    static const int64_t part[] = {1, 100, 1024, 5000,
+                                   17000}; /* alone, shared, too large */
+    weft_comm_group     *g;
+    void                *in, *out;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    WEFT_TRY(weft_comm_shm_alloc(r->c, 17000 * 4 * r->n, &in));
+    WEFT_TRY(weft_comm_shm_alloc(r->c, 17000 * 4 * r->n, &out));
+    for (int i = 0; i < 20; i++) WEFT_TRY(all_kinds(r, g, in, out, part[i % 5], i));
+    /* in private memory of one, so that nobody can do it for all */
+    static float own[400];
+    float       *p = r->rank == 1 ? own : in, *q = r->rank == 1 ? own + 200 : out;
+    return all_kinds(r, g, p, q, 10, 0);
+}
+
+static void the_awake_work_for_all(void **state)
+{
+    (void)state;
+    for (int n = 3; n <= 5; n++)
+        for (size_t cpu = 1; cpu <= 2; cpu++) {
+            crowd(cpu);
+            run_ranks(SHM, n, 60, work_for_each_other);
+            crowd(0);
+            all_ok(SHM, n);
+        }
+}
+
+/* Work so slow that most kills and stops meet it under way. */
+static weft_status work_slowly(rank_state *r)
+{
+    weft_comm_group *g;
+    void            *p;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    WEFT_TRY(weft_comm_shm_alloc(r->c, 256 << 10, &p));
+    for (;; r->count++)
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_BF16, p,
+                                      p, r->count % 2 ? 128 << 10 : 8 << 10));
+}
+
+static void who_dies_at_work_is_named(void **state)
+{
+    (void)state;
+    double noticed[12];
+    int    kills = WEFT_TEST_SANITIZED ? 6 : 12;
+    srand(2);
+    for (int i = 0; i < kills; i++) {
+        crowd((size_t)(1 + i % 2));
+        noticed[i] = kill_one(SHM, 4, work_slowly, GONE_S);
+        crowd(0);
+    }
+    say_noticed("shm, crowded", noticed, kills);
+    for (size_t cpu = 1; cpu <= 2; cpu++) {
+        crowd(cpu);
+        stop_one(SHM, 4, work_slowly);
+        crowd(0);
+        int named = 0;
+        for (int k = 0; k < 4; k++)
+            named += strstr(rank[k].text, "rank 1 is silent") != 0;
+        assert_true(named > 0);
+    }
 }
 
 /* ---- slabs ---- */
@@ -447,6 +531,8 @@ int main(void)
         cmocka_unit_test(exits_and_leaves_are_noticed),
         cmocka_unit_test(the_launcher_may_report),
         cmocka_unit_test(a_new_process_takes_over),
+        cmocka_unit_test(the_awake_work_for_all),
+        cmocka_unit_test(who_dies_at_work_is_named),
         cmocka_unit_test(one_result_for_all),
         cmocka_unit_test(slabs_are_zero_and_aligned),
         cmocka_unit_test(other_files_are_refused),
