@@ -19,10 +19,11 @@ double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v)
 {
+    bool many = p->dp > WEFT_COST_FEW * v->ep;
     if (p->dp <= v->ep) return WEFT_COST_ALONE;
-    return p->zero > 2   ? WEFT_COST_PARAMS
-           : p->zero > 0 ? WEFT_COST_STATES
-                         : WEFT_COST_WHOLE;
+    if (p->zero < 1) return WEFT_COST_WHOLE;
+    if (p->zero > 2) return many ? WEFT_COST_PARAMS_MANY : WEFT_COST_PARAMS;
+    return many ? WEFT_COST_STATES_MANY : WEFT_COST_STATES;
 }
 
 static void add_sharing(weft_cost_sharing *to, const weft_cost_sharing *x, int n)
@@ -49,11 +50,14 @@ void weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
     x->sum_bytes += n * of->sum_bytes;
     x->tied_bytes += n * of->tied_bytes;
     x->keep_bytes += n * r->keep_bytes;
+    x->read_bytes += n * of->read_bytes;
+    x->read_keep_bytes += n * of->read_keep_bytes;
     x->weight_bytes += n * of->weight_bytes;
     x->back_bytes += n * of->back_bytes;
-    x->work_bytes    = fmax(x->work_bytes, r->work_bytes);
-    x->split_bytes   = fmax(x->split_bytes, of->split_bytes);
-    x->fetched_bytes = fmax(x->fetched_bytes, of->fetched_bytes);
+    x->work_bytes  = fmax(x->work_bytes, r->work_bytes);
+    x->split_bytes = fmax(x->split_bytes, of->split_bytes);
+    if (k == WEFT_COST_PARAMS || k == WEFT_COST_PARAMS_MANY)
+        x->fetched_bytes = fmax(x->fetched_bytes, of->fetched_bytes);
     add_sharing(&x->share, &of->share[k], n);
 }
 
@@ -158,15 +162,22 @@ static int message_slots(double want, int m)
     return n;
 }
 
+/* What reaches from piece to piece, without what came as a message. */
 static double keep_bytes(const weft_cost_point *p, int s, const weft_cost__own *x)
 {
     double m = p->n_micro, n = slots(p, s), all = fmin(m, p->pp);
-    double keep = x->keep_bytes * n;
+    double keep = fmax(0, x->keep_bytes - x->in_bytes) * n;
     if (p->schedule == WEFT_COST_ZERO_BUBBLE)
         keep += x->weight_bytes * (all - n) + x->back_bytes * fmin(m, s + 1);
-    double in  = x->in_bytes * (message_slots(n + 1, p->n_micro) - n);
-    double two = message_slots(2, p->n_micro);
-    return keep + in + two * (x->in_bytes + 2 * x->out_bytes);
+    return keep;
+}
+
+static double message_bytes(const weft_cost_point *p, int s, const weft_cost__own *x)
+{
+    if (p->pp < 2) return 0;
+    return x->in_bytes * message_slots(slots(p, s) + 1, p->n_micro) +
+           (x->in_back_bytes + x->out_bytes + x->out_back_bytes) *
+               message_slots(2, p->n_micro);
 }
 
 static double lane_slots(const weft_cost_point *p)
@@ -176,33 +187,45 @@ static double lane_slots(const weft_cost_point *p)
     return n;
 }
 
+/* One micro-batch a step: gradients are their sums, and live from where they are made. */
+static void room_once(const weft_cost__own *x, double replicas, bool parts,
+                      weft_cost__room *r)
+{
+    double sums = parts ? r->sums / replicas : r->sums;
+    double all  = parts ? x->peak_bytes + x->fetched_bytes + sums
+                        : fmax(x->peak_bytes, x->last_bytes + sums);
+    r->sums     = sums;
+    r->work     = fmax(all - sums, 0);
+}
+
 weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
                                     int s, const weft_cost__own *x)
 {
-    double                   n      = weft_cost__replicas(p, &t->variant[p->variant]);
+    double n     = weft_cost__replicas(p, &t->variant[p->variant]);
+    bool   split = p->schedule == WEFT_COST_ZERO_BUBBLE && p->pp > 1;
+    bool   by_life =
+        p->chunks < 2 && slots(p, s) < 1.5 && !(split && fmin(p->n_micro, p->pp) > 1);
     const weft_cost_sharing *z      = &x->share;
-    bool                     one    = p->pp == 1 && p->n_micro == 1;
-    bool                     split  = p->schedule == WEFT_COST_ZERO_BUBBLE && p->pp > 1;
     double                   update = share_of(&z->update, n);
-    double                   work   = split ? x->split_bytes : x->work_bytes;
     weft_cost__room          r      = {.state = share_of(&z->state, n),
                                        .sums  = x->sum_bytes * lane_slots(p)};
-    if (p->pp > 1) r.state += share_of(&z->tied, n);
-    bool by_life =
-        p->chunks < 2 && slots(p, s) < 1.5 && !(split && fmin(p->n_micro, p->pp) > 1);
-    if (one) {
-        bool   parts = p->zero && n > 1; /* summed at once, each to its owner */
-        double all   = x->peak_bytes + x->fetched_bytes + r.sums / n;
-        if (!parts) all = fmax(x->peak_bytes, x->last_bytes + r.sums);
-        if (parts) r.sums /= n;
-        r.work = fmax(fmax(all, update) - r.sums, 0);
+    if (p->pp > 1) {
+        r.state += share_of(&z->tied, n);
+        update += x->given_bytes;
+    } else { /* sums make room as they are used up */
+        update = fmax(0, update - r.sums);
+    }
+    r.read = x->read_bytes + x->read_keep_bytes * (p->pp > 1 ? slots(p, s) - 1 : 0);
+    if (p->pp == 1 && p->n_micro == 1) {
+        room_once(x, n, p->zero && n > 1, &r);
     } else if (by_life) {
-        double two = message_slots(2, p->n_micro);
-        r.keep     = p->pp > 1 ? two * 2 * (x->in_bytes + x->out_bytes) : 0;
-        r.work     = fmax(x->peak_bytes + x->fetched_bytes, update);
-    } else {
-        r.keep = keep_bytes(p, s, x);
-        r.work = fmax(work + x->fetched_bytes, update);
+        r.keep = message_bytes(p, s, x);
+        r.work = fmax(x->peak_bytes - x->in_bytes + x->fetched_bytes, update);
+    } else { /* the update finds room where micro-batches were */
+        double keep = keep_bytes(p, s, x);
+        r.keep      = keep + message_bytes(p, s, x);
+        r.work      = (split ? x->split_bytes : x->work_bytes) + x->fetched_bytes;
+        r.work      = fmax(r.work, update - keep);
     }
     return r;
 }

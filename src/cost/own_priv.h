@@ -8,9 +8,13 @@ typedef struct weft_cost__own {
     double weight_s, sum_bytes, tied_bytes, n_met, meet_s;
     double keep_bytes, weight_bytes, back_bytes; /* of a micro-batch; see score.h */
     double work_bytes, split_bytes, fetched_bytes;
-    double peak_bytes;          /* of one micro-batch at a time */
-    double last_bytes;          /* the same less all sums of the layers up to there */
-    double in_bytes, out_bytes; /* messages of a micro-batch */
+    double peak_bytes; /* of one micro-batch at a time */
+    double last_bytes; /* the same less all sums of the layers up to there */
+    double in_bytes,
+        out_bytes; /* messages of a micro-batch: from the stage before, to the next */
+    double            in_back_bytes, out_back_bytes; /* and back */
+    double            read_bytes, read_keep_bytes;
+    double            given_bytes; /* sums of tied parameters that the other end gives */
     weft_cost_sharing share;
 } weft_cost__own;
 
@@ -31,7 +35,7 @@ double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x, bool back);
 
 typedef struct weft_cost__room {
-    double weight, state, sums, keep, work;
+    double state, sums, keep, work, read;
 } weft_cost__room;
 
 weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,

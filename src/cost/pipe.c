@@ -64,7 +64,7 @@ static void send(play *z, player *q, int stage, int micro, bool forward)
 {
     const weft_cost__pipe *x    = z->x;
     int                    to   = forward ? stage + 1 : stage - 1;
-    double                 s    = x->stage[forward ? stage : to].next_s;
+    double                 s    = forward ? x->stage[stage].next_s : x->stage[to].from_s;
     double                 from = fmax(q->free_s, q->wire_s);
     q->wire_s                   = from + s;
     (forward ? z->down : z->up)[to * z->m + micro] = from + s;

@@ -13,8 +13,8 @@ enum {
 /* A stage: a chunk of a rank. */
 typedef struct weft_cost__work {
     double fwd_s, back_s,
-        weight_s;  /* back_s: without weight_s where the pass is run in two parts */
-    double next_s; /* a message to the next stage, or back from there */
+        weight_s; /* back_s: without weight_s where the pass is run in two parts */
+    double next_s, from_s; /* a message to the next stage, and back from there */
 } weft_cost__work;
 
 typedef struct weft_cost__pipe {

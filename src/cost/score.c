@@ -87,6 +87,13 @@ static void apply_stalls(stage *s, const stalls *w)
     s->ahead = t / (t + more);
 }
 
+static void multiply_messages(weft_cost__own *x, int n)
+{
+    x->in_bytes = x->out_bytes = n * fmax(x->in_bytes, x->out_bytes);
+    x->in_back_bytes           = n * fmax(x->in_back_bytes, x->out_back_bytes);
+    x->out_back_bytes          = x->in_back_bytes;
+}
+
 /* Layers from .. from + n - 1 of our own programs, in order. */
 static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int device,
                     int from, int n, int s, stage *out)
@@ -101,14 +108,21 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
         int lo = from > at ? from : at, hi = from + n < end ? from + n : end;
         const weft_cost_row *q = &r[t->segment[i].layer_class];
         if (hi > lo) weft_cost__own_add(x, q, hi - lo, k);
-        if (s > 0 && from > at && from <= end) x->in_bytes = q->out_bytes;
-        if (s < p->pp - 1 && from + n > at && from + n <= end)
-            x->out_bytes = q->out_bytes;
+        if (s != 0 && from > at && from <= end) {
+            x->in_bytes      = q->out_bytes;
+            x->in_back_bytes = q->of.back_out_bytes;
+        }
+        if (s < p->pp - 1 && from + n > at && from + n <= end) {
+            x->out_bytes      = q->out_bytes;
+            x->out_back_bytes = q->of.back_out_bytes;
+        }
         at = end;
     }
     if (s == p->pp - 1 && t->last >= 0) weft_cost__own_add(x, &r[t->last], 1, k);
+    if ((s == 0 || s == p->pp - 1) && t->last >= 0)
+        x->given_bytes = r[t->last].of.tied_bytes;
     if (p->chunks > 1 && s >= 0) /* of each chunk */
-        x->in_bytes = x->out_bytes = p->chunks * fmax(x->in_bytes, x->out_bytes);
+        multiply_messages(x, p->chunks);
     double fwd = weft_cost__own_fetch(t, p, device, x, false);
     double bwd = weft_cost__own_fetch(t, p, device, x, true);
     out->fwd_s += fwd;
@@ -191,7 +205,8 @@ static held held_by(const weft_cost_table *t, const weft_cost_point *p, int s,
 {
     if (t->programs) {
         weft_cost__room r = weft_cost__own_room(t, p, s, &x->own);
-        return (held){.grad = r.sums, .state = r.state, .keep = r.keep, .work = r.work};
+        return (held){
+            .grad = r.sums, .state = r.state, .keep = r.keep + r.read, .work = r.work};
     }
     const weft_cost_variant *v = &t->variant[p->variant];
     double n = shards(p, v), ne = expert_shards(p, v), w = t->param_bytes;
@@ -539,9 +554,10 @@ static stage slowest(const weft_cost_table *t, const weft_cost_point *p, int s, 
 static void put_work(const weft_cost_table *t, const weft_cost_point *p, int i,
                      const stage *y, weft_cost__pipe *x)
 {
-    double w    = x->split ? y->own.weight_s : 0;
-    x->stage[i] = (weft_cost__work){y->fwd_s, y->bwd_s - w, w,
-                                    hop_seconds(t, p, i % p->pp, y->own.out_bytes)};
+    double ep = t->variant[p->variant].ep, w = x->split ? y->own.weight_s / ep : 0;
+    x->stage[i] = (weft_cost__work){y->fwd_s / ep, y->bwd_s / ep - w, w,
+                                    hop_seconds(t, p, i % p->pp, y->own.out_bytes),
+                                    hop_seconds(t, p, i % p->pp, y->own.out_back_bytes)};
 }
 
 /* Layers of stage i of a pipeline with chunks: the ends have fewer where their ranks do. */
@@ -590,10 +606,14 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
     return tied_bytes > 0 ? s + 2 * weft_cost_send_seconds(f, g, tied_bytes) : s;
 }
 
-/* The step of our own programs: its schedule is played. */
-static void score_program(const weft_cost_table *t, const weft_cost_point *p, int n,
+/* The step of our own programs: its schedule is played.  Ranks along ep have the same micro-batches: a row stands for ep of
+ * them. */
+static void score_program(const weft_cost_table *t, const weft_cost_point *of, int n,
                           weft_cost_score *out)
 {
+    weft_cost_point        all = *of;
+    const weft_cost_point *p   = &all;
+    all.n_micro *= t->variant[of->variant].ep;
     weft_cost__pipe x;
     stage           slow = {.fwd_s = -1};
     double          met = 0, tied = 0, made = 0;
@@ -623,7 +643,7 @@ static void score_program(const weft_cost_table *t, const weft_cost_point *p, in
         x.after_s[s] += made; /* each for itself; the last one's counts it */
     if (x.chunks > 1) put_chunks(t, p, n, &x);
     x.meet_s = meet_seconds(t, p, met, tied);
-    double m = p->n_micro, each = slow.fwd_s + slow.bwd_s;
+    double m = of->n_micro, each = slow.fwd_s + slow.bwd_s;
     out->step_s      = weft_cost__pipe_seconds(&x);
     out->compute_s   = m * (each - slow.comm_s - slow.again_s);
     out->comm_s      = m * slow.comm_s;

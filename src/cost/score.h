@@ -96,11 +96,17 @@ typedef struct weft_cost_sharing {
     weft_cost_share update;  /* bytes that live in the update alone, at its fullest */
 } weft_cost_sharing;
 
+enum {
+    WEFT_COST_FEW = 8
+};
+
 typedef enum weft_cost_shares {
-    WEFT_COST_ALONE,  /* one replica */
-    WEFT_COST_WHOLE,  /* zero 0 */
-    WEFT_COST_STATES, /* zero 1 and 2, the same of our programs */
-    WEFT_COST_PARAMS, /* zero 3 */
+    WEFT_COST_ALONE, /* one replica */
+    WEFT_COST_WHOLE, /* zero 0 */
+    WEFT_COST_STATES, /* zero 1 and 2, the same of our programs; up to WEFT_COST_FEW replicas */
+    WEFT_COST_PARAMS,      /* zero 3, likewise */
+    WEFT_COST_STATES_MANY, /* of more: other dimensions may be dealt */
+    WEFT_COST_PARAMS_MANY,
     WEFT_COST_N_SHARES
 } weft_cost_shares;
 
@@ -113,6 +119,9 @@ typedef struct weft_cost_program_row {
     double meet_s; /* what each of them makes of all these; in after_s of the last one */
     double weight_bytes; /* of keep_bytes: wanted by what only gives sums */
     double back_bytes;   /* made in the backward pass, wanted by what only gives sums */
+    double read_bytes,
+        read_keep_bytes;   /* samples; of these: wanted in the backward pass */
+    double back_out_bytes; /* from the next layer, in the backward pass */
     double
         peak_bytes; /* at most at once while the layer runs, above what earlier ones keep */
     double split_bytes;   /* work_bytes where the backward pass is run in two parts */

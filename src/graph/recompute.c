@@ -41,28 +41,36 @@ static void keep_selective(const weft_graph *g, bool *keep)
     }
 }
 
-/* Values outside the layers, and those used in another layer than they are made in. */
-static weft_status keep_full(const weft_graph *g, bool *keep)
+/* Within layers that repeat: only what is used in another layer than it is made in. */
+static void keep_seams(const weft_graph *g, const weft_graph_layers *l, bool *keep)
 {
-    weft_graph_layers l;
-    WEFT_TRY(weft_graph_find_layers(g, &l));
-    if (l.count < 2) {
-        keep_selective(g, keep);
-        return WEFT_OK;
-    }
-    int end = l.start + l.length * l.count;
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        int n   = g->value[v].node;
-        keep[v] = n < l.start || n >= end;
-    }
-    for (int i = l.start; i < g->n_node && g->node[i].phase == WEFT_PHASE_FORWARD; i++)
+    int end = l->start + l->length * l->count;
+    for (int i = l->start; i < end; i++)
+        for (int j = 0; j < g->node[i].n_out; j++) keep[g->node[i].out[j]] = false;
+    for (int i = l->start; i < g->n_node && g->node[i].phase == WEFT_PHASE_FORWARD; i++)
         for (int k = 0; k < g->node[i].n_in; k++) {
             weft_vid v = g->node[i].in[k];
             int      n = g->value[v].node;
-            if (n >= l.start &&
-                (i >= end || (n - l.start) / l.length != (i - l.start) / l.length))
+            if (n >= l->start && n < end &&
+                (i >= end || (n - l->start) / l->length != (i - l->start) / l->length))
                 keep[v] = true;
         }
+}
+
+/* Values outside the layers, and those that pass between them; every run of layers counts. */
+static weft_status keep_full(const weft_graph *g, bool *keep, weft_arena *a)
+{
+    weft_graph_layers *run;
+    int                n;
+    bool               any = false;
+    WEFT_TRY(weft_graph_find_runs(g, a, &n, &run));
+    for (weft_vid v = 0; v < g->n_value; v++) keep[v] = true;
+    for (int r = 0; r < n; r++) {
+        if (run[r].count < 2) continue;
+        any = true;
+        keep_seams(g, &run[r], keep);
+    }
+    if (!any) keep_selective(g, keep);
     return WEFT_OK;
 }
 
@@ -167,7 +175,7 @@ weft_status weft_graph_recompute(const weft_graph *g, const char *policy,
     if (!strcmp(policy, "selective"))
         keep_selective(g, keep);
     else if (!strcmp(policy, "full"))
-        WEFT_GO(keep_full(g, keep));
+        WEFT_GO(keep_full(g, keep, tmp));
     else if (strcmp(policy, "none") != 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "recompute '%s' is not none, selective or full",
                           policy));

@@ -120,10 +120,14 @@ static void add_kept(const pricer *z, const use *u)
     const weft_segment *s = z->seg;
     for (int i = 0; i < s->n_storage; i++) {
         const weft_storage *t = &s->storage[i];
-        if (t->first < 0 || u[i].maker < 0) continue;
-        weft_cost_row *r = &z->row[u[i].layer];
-        if (t->kind == WEFT_STORE_ACCUM)
-            z->row[u[i].maker].of.sum_bytes += (double)t->bytes;
+        if (u[i].maker < 0) continue;
+        weft_cost_row *r = &z->row[u[i].layer], *q = &z->row[u[i].maker];
+        if (t->kind == WEFT_STORE_INPUT) {
+            q->of.read_bytes += (double)t->bytes;
+            if (u[i].kept) q->of.read_keep_bytes += (double)t->bytes;
+        }
+        if (t->first < 0) continue;
+        if (t->kind == WEFT_STORE_ACCUM) q->of.sum_bytes += (double)t->bytes;
         if (t->kind != WEFT_STORE_WORK || t->first >= s->phase_end[1]) continue;
         if (u[i].kept) r->keep_bytes += (double)t->bytes;
         if (u[i].kept && u[i].weight) r->of.weight_bytes += (double)t->bytes;
@@ -171,6 +175,24 @@ static void add_update(const pricer *z, const use *u, const double *live,
     }
 }
 
+/* What is updated with a parameter that both ends use is at both ends too. */
+static void tie_states(const weft_segment *s, use *u)
+{
+    for (int i = s->phase_end[1]; i < s->n_instr; i++) {
+        const weft_instr *q    = &s->instr[i];
+        bool              tied = false;
+        for (int k = 0; k < q->n_in + q->n_out; k++) {
+            int b = k < q->n_in ? q->in[k].buffer : q->out[k - q->n_in].buffer;
+            if (b >= 0 && s->storage[b].kind == WEFT_STORE_STATE)
+                tied = tied || (u[b].first && u[b].head);
+        }
+        for (int k = 0; k < q->n_in + q->n_out && tied; k++) {
+            int b = k < q->n_in ? q->in[k].buffer : q->out[k - q->n_in].buffer;
+            if (b >= 0) u[b].first = u[b].head = true;
+        }
+    }
+}
+
 weft_status weft_planner__find_states(pricer *z, weft_planner__facts *of)
 {
     const weft_segment *s = z->seg;
@@ -181,6 +203,7 @@ weft_status weft_planner__find_states(pricer *z, weft_planner__facts *of)
     WEFT_TRY(weft_arena_status(z->a));
     WEFT_TRY(find_uses(z, &u));
     WEFT_TRY(find_live(z, u, is_any, &all));
+    tie_states(s, u);
     for (int i = 0; i < s->n_storage; i++) {
         const weft_storage *t = &s->storage[i];
         if (u[i].maker < 0) continue;

@@ -356,24 +356,39 @@ static weft_status add_params(pricer *z)
     return WEFT_OK;
 }
 
-/* Bytes that pass from one layer to later ones. */
+static double value_bytes(const weft_graph *g, weft_vid v)
+{
+    const weft_type *t = &g->value[v].type;
+    return (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+}
+
+/* Bytes that pass from one layer to later ones, and back.  far[v]: the furthest layer that uses v, through views too. */
 static weft_status add_crossing(pricer *z)
 {
-    const weft_graph *g    = z->g;
-    int              *last = WEFT_ARENA_ARRAY(z->a, int, g->n_value + 1);
+    const weft_graph *g = z->g;
+    int n = weft_graph_n_forward(g), *far = WEFT_ARENA_ARRAY(z->a, int, g->n_value + 1);
     WEFT_TRY(weft_arena_status(z->a));
-    for (int i = weft_graph_n_forward(g) - 1; i >= 0; i--) {
-        const weft_graph_node *n    = &g->node[i];
-        bool                   view = weft_op_get(n->op)->flags & WEFT_OP_VIEW;
-        for (int j = 0; j < n->n_out && !view; j++) {
-            const weft_type *t = &g->value[n->out[j]].type;
-            double b = (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-            for (int k = z->stage[i]; k >= 0 && k < last[n->out[j]]; k++)
-                z->row[k].out_bytes += b;
+    for (weft_vid v = 0; v < g->n_value; v++)
+        far[v] = g->value[v].node < n ? -1 : z->n_stage;
+    for (int i = g->n_node - 1; i >= 0; i--) {
+        const weft_graph_node *q       = &g->node[i];
+        bool                   view    = weft_op_get(q->op)->flags & WEFT_OP_VIEW;
+        bool                   forward = q->phase == WEFT_PHASE_FORWARD;
+        if (q->phase == WEFT_PHASE_UPDATE) continue;
+        for (int j = 0; j < q->n_out && !view && z->stage[i] >= 0; j++) {
+            weft_vid v = q->out[j];
+            for (int k = z->stage[i]; forward && k < far[v]; k++)
+                z->row[k].out_bytes += value_bytes(g, v);
+            for (int k = far[v]; !forward && k < z->stage[i]; k++)
+                z->row[k].of.back_out_bytes += value_bytes(g, v);
         }
-        int at = view ? last[n->out[0]] : z->stage[i];
-        for (int k = 0; k < n->n_in; k++)
-            if (at > last[n->in[k]]) last[n->in[k]] = at;
+        int at = view ? far[q->out[0]] : z->stage[i];
+        for (int k = 0; k < q->n_in && at >= 0; k++) {
+            int *x = &far[q->in[k]], made = g->value[q->in[k]].node;
+            bool back = made >= n;
+            if (made >= 0 && back != !forward) continue; /* kept where it is wanted */
+            if (back ? at < *x : at > *x) *x = at;
+        }
     }
     return WEFT_OK;
 }

@@ -1,4 +1,4 @@
-/* Updates of replicas: the step of a short model as one of two, and as one of four, runs it.  What a replica does by itself is
+/* Updates of replicas: the step of a short model as one of 4, and as one of 8, runs it (of more: of 16, of 32).  What a replica does by itself is
  * once + part / replicas in all of them, so two numbers of them tell both; what replicas say to each other is counted. */
 #include <math.h>
 #include <string.h>
@@ -23,24 +23,47 @@ static weft_status look(weft_planner__rows *x, const weft_cost_variant *v, int k
     return st;
 }
 
-/* Through what two and four replicas have. */
-static weft_cost_share line(double two, double four)
+/* Through what n replicas have, and twice as many. */
+static weft_cost_share line(int n, double x, double twice)
 {
-    double part = 4 * (two - four);
-    return (weft_cost_share){four - part / 4, part};
+    double part = 2 * n * (x - twice);
+    return (weft_cost_share){x - part / n, part};
 }
 
-static void draw(const facts *two, const facts *four, const facts *whole,
+static void draw(int n, const facts *x, const facts *twice, const facts *whole,
                  weft_cost_sharing *out)
 {
-    *out           = four->calls;
-    out->more_s[0] = four->fwd_s - whole->fwd_s;
-    out->more_s[1] = four->bwd_s - whole->bwd_s;
-    out->before_s  = line(two->before_s, four->before_s);
-    out->after_s   = line(two->after_s, four->after_s);
-    out->state     = line(two->state, four->state);
-    out->tied      = line(two->tied, four->tied);
-    out->update    = line(two->update, four->update);
+    *out           = n > WEFT_COST_FEW ? x->calls : twice->calls;
+    out->more_s[0] = twice->fwd_s - whole->fwd_s;
+    out->more_s[1] = twice->bwd_s - whole->bwd_s;
+    out->before_s  = line(n, x->before_s, twice->before_s);
+    out->after_s   = line(n, x->after_s, twice->after_s);
+    out->state     = line(n, x->state, twice->state);
+    out->tied      = line(n, x->tied, twice->tied);
+    out->update    = line(n, x->update, twice->update);
+}
+
+/* Two numbers of replicas, zero 1 and zero 3. */
+static weft_status compare(weft_planner__rows *x, const weft_cost_variant *v, int kind,
+                           int n, const facts *whole, facts *tmp,
+                           weft_cost_program_row *of)
+{
+    int    rows = x->n_short + 2;
+    facts *one = tmp, *twice = tmp + rows;
+    for (int zero = 1; zero <= 3; zero += 2) {
+        int c = zero < 3 ? WEFT_COST_STATES : WEFT_COST_PARAMS;
+        if (n > WEFT_COST_FEW) c += WEFT_COST_STATES_MANY - WEFT_COST_STATES;
+        memset(tmp, 0, sizeof *tmp * 2 * (size_t)rows);
+        WEFT_TRY(look(x, v, kind, n, zero, one));
+        WEFT_TRY(look(x, v, kind, 2 * n, zero, twice));
+        for (int i = 0; i < rows; i++) {
+            draw(n, &one[i], &twice[i], &whole[i], &of[i].share[c]);
+            if (zero == 3)
+                of[i].fetched_bytes =
+                    fmax(of[i].fetched_bytes, twice[i].peak - whole[i].peak);
+        }
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *v,
@@ -61,23 +84,15 @@ weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *
     k->of   = WEFT_ARENA_ARRAY(x->a, weft_cost_program_row, n);
     WEFT_TRY(weft_arena_status(x->a));
     WEFT_TRY(weft_arena_create(&tmp));
-    facts *whole = WEFT_ARENA_ARRAY(tmp, facts, n),
-          *two = WEFT_ARENA_ARRAY(tmp, facts, n), *four = WEFT_ARENA_ARRAY(tmp, facts, n);
+    facts *whole = WEFT_ARENA_ARRAY(tmp, facts, n);
+    facts *both  = WEFT_ARENA_ARRAY(tmp, facts, 2 * n);
     WEFT_GO(weft_arena_status(tmp));
     WEFT_GO(look(x, v, kind, 2, 0, whole));
     for (int i = 0; i < n; i++)
-        draw(&whole[i], &whole[i], &whole[i], &k->of[i].share[WEFT_COST_WHOLE]);
-    for (int zero = 1; zero <= 3; zero += 2) {
-        memset(two, 0, sizeof *two * (size_t)n);
-        memset(four, 0, sizeof *four * (size_t)n);
-        WEFT_GO(look(x, v, kind, 2, zero, two));
-        WEFT_GO(look(x, v, kind, 4, zero, four));
-        for (int i = 0; i < n; i++) {
-            int c = zero < 3 ? WEFT_COST_STATES : WEFT_COST_PARAMS;
-            draw(&two[i], &four[i], &whole[i], &k->of[i].share[c]);
-            if (zero == 3) k->of[i].fetched_bytes = fmax(0, four[i].peak - whole[i].peak);
-        }
-    }
+        draw(1, &whole[i], &whole[i], &whole[i], &k->of[i].share[WEFT_COST_WHOLE]);
+    WEFT_GO(compare(x, v, kind, WEFT_COST_FEW / 2, whole, both, k->of));
+    if (weft_cluster_usable(x->c) > WEFT_COST_FEW * v->tp * v->cp * v->ep)
+        WEFT_GO(compare(x, v, kind, 2 * WEFT_COST_FEW, whole, both, k->of));
     k->next   = x->shared;
     x->shared = k;
     *out      = k;
