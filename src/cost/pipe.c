@@ -112,6 +112,20 @@ static double seconds_of(const weft_cost__pipe *x, int m)
     return end + x->meet_s;
 }
 
+/* The works of a micro-batch on the busiest rank. */
+static double busiest(const weft_cost__pipe *x)
+{
+    double most = 0;
+    for (int r = 0; r < x->pp; r++) {
+        double sum = 0;
+        for (int i = r; i < x->pp * x->chunks; i += x->pp)
+            sum += x->stage[i].fwd_s + x->stage[i].back_s +
+                   (x->split ? x->stage[i].weight_s : 0);
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
 double weft_cost__pipe_seconds(const weft_cost__pipe *x)
 {
     int m = x->n_micro, n = x->pp * x->chunks, few = ROUNDS * x->pp + m % x->pp;
@@ -120,5 +134,6 @@ double weft_cost__pipe_seconds(const weft_cost__pipe *x)
     if (few * n > SLOTS || few <= x->pp) few = SLOTS / n; /* very long pipelines */
     int    back = few > x->pp ? x->pp : 1;
     double t = seconds_of(x, few), before = seconds_of(x, few - back);
-    return t + (m - few) * (t - before) / back;
+    /* a pipeline that is not full yet grows by less than it will */
+    return t + (m - few) * fmax((t - before) / back, busiest(x));
 }
