@@ -211,14 +211,15 @@ static void experts(maker *m)
     double             T = m->tokens / (m->v->tp > 1 ? m->v->tp : 1) *
                c->experts_topk; /* dealt out evenly */
     double each = T * fmin(ep, n) / n;
+    double room = T * (1 + m->e->expert_room * (ep - 1));
     m->routing  = true;
     product_as(m, m->half, 2, m->tokens, n, h, 1);
     stream(m, 4 * h * T + 12 * n * m->tokens, 8 * h * T + 24 * n * m->tokens, 12);
     dispatch(m, WEFT_COST_FORWARD, 2 * h * T);
     dispatch(m, WEFT_COST_BACKWARD, 2 * h * T);
     product(m, each, g * f, h, mine);
-    stream(m, (2 * g + 2) * T * f, 2 * (2 * g + 2) * T * f, 2);
-    keep(m, m->keep * h * T + (2 * g + m->keep) * T * f);
+    stream(m, (2 * g + 2) * room * f, 2 * (2 * g + 2) * room * f, 2);
+    keep(m, m->keep * h * room + (2 * g + m->keep) * room * f);
     product(m, each, h, f, mine);
     dispatch(m, WEFT_COST_FORWARD, 2 * h * T);
     dispatch(m, WEFT_COST_BACKWARD, 2 * h * T);

@@ -75,6 +75,8 @@ static void know_ourselves(const weft_planner_ask *q, weft_planner_answer *a)
     }
     a->problem.model.shape.engine.mem_fixed = (double)most;
     a->problem.model.shape.engine.mem_limit = 1;
+    a->problem.model.shape.engine.expert_room =
+        1; /* slabs are planned: no token may be dropped */
 }
 
 /* The kinds of nodes that layers are pinned to. */

@@ -113,12 +113,14 @@ static void planned_is_resident(void **state)
     static const struct {
         int         n;
         const char *words;
-    } row[] = {{2, "mesh=dp=2"},
-               {2, "pp=2"},
-               {4, "mesh=dp=2 pp=2 zero=1"},
-               {2, "mesh=tp=2"},
-               {2, "mesh=dp=2 zero=3"},
-               {2, "mesh=dp=2 recompute=full"}};
+    } row[] = {
+        {2, "mesh=dp=2"},
+        {2, "pp=2"},
+        {4, "mesh=dp=2 pp=2 zero=1"},
+        {2, "mesh=tp=2"},
+        {2, "mesh=dp=2 zero=3"},
+        {2, "mesh=dp=2 recompute=full"},
+        {4, "model=tests/fixtures/flow/mixtral mesh=ep=4 micro_batch=8 lanes=1 seq=256"}};
     int64_t work[WEFT_COUNT(row)]; /* of rank 1 */
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
