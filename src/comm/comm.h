@@ -79,6 +79,8 @@ typedef struct weft_comm_ops {
     /* send_rows and return_rows; NULL: none */
     weft_status (*rows)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                         weft_dtype t, const void *in, void *out, const weft_comm_rows *r);
+    /* a rank that this one waits for in g just now, or -1; asked by any thread; NULL: nobody knows */
+    int (*missing)(weft_comm *c, weft_comm_group *g);
     void (*abort)(weft_comm *c, const char *why);
     void (*destroy)(weft_comm *c);
 } weft_comm_ops;

@@ -1,25 +1,13 @@
-#include "comm/hosts.h"
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lanes.h"
+#include "comm/hosts_priv.h"
+#include "exchange/exchange.h"
+
 enum {
     TAG = 1 << 22 /* of the group in which ranks of a host tell who they are */
-};
-
-typedef struct pair {
-    weft_comm  c;
-    weft_comm *near, *far;
-    int32_t   *near_rank; /* of each rank: its number on this host, -1 elsewhere */
-    int32_t   *name;      /* of each of this host: its rank */
-    /* what was opened, for the end */
-    weft_comm_group   *group;
-    weft_comm_channel *channel;
-} pair;
-
-struct weft_comm_group {
-    weft_comm       *by;
-    weft_comm_group *inner, *next;
 };
 
 struct weft_comm_channel {
@@ -27,31 +15,40 @@ struct weft_comm_channel {
     weft_comm_channel *inner, *next;
 };
 
-/* An end takes what was set from outside. */
-static weft_comm *current(const weft_comm *c, weft_comm *by)
+weft_comm *weft_comm__hosts_current(const weft_comm *c, weft_comm *by)
 {
     if (by->epoch != c->epoch) weft_comm_set_epoch(by, c->epoch);
     by->timeout_s = c->timeout_s;
     return by;
 }
 
+/* Who has failed leaves a word at both ends: nobody waits at one for a rank that has given up at the other. */
+weft_status weft_comm__hosts_told(weft_comm *c, weft_status st)
+{
+    char text[240];
+    if (st != WEFT_ERR_PEER) return st;
+    snprintf(text, sizeof text, "%s", weft_error_text());
+    weft_comm_abort(c, text);
+    return WEFT_FAIL(st, "%s", text);
+}
+
 static void count_bytes(weft_comm *c)
 {
-    const pair *p = c->impl;
-    c->bytes      = p->near->bytes + p->far->bytes;
+    const hosts_pair *p = c->impl;
+    c->bytes            = p->near->bytes + p->far->bytes;
 }
 
 static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
                                 int64_t bytes, int credits, weft_comm_channel **out)
 {
-    pair              *p       = c->impl;
+    hosts_pair        *p       = c->impl;
     bool               at_home = p->near_rank[peer] >= 0;
     weft_comm_channel *h       = calloc(1, sizeof *h);
     if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a channel");
-    h->by = at_home ? p->near : p->far;
-    weft_status st =
-        weft_comm_open_channel(current(c, h->by), at_home ? p->near_rank[peer] : peer,
-                               side, tag, bytes, credits, &h->inner);
+    h->by          = at_home ? p->near : p->far;
+    weft_status st = weft_comm_open_channel(weft_comm__hosts_current(c, h->by),
+                                            at_home ? p->near_rank[peer] : peer, side,
+                                            tag, bytes, credits, &h->inner);
     if (st != WEFT_OK) {
         free(h);
         return st;
@@ -63,22 +60,30 @@ static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int
     return WEFT_OK;
 }
 
+/* Inside this host, or flat, and by levels where it lies so. */
 static weft_status open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                               weft_comm_group **out)
 {
-    pair            *p       = c->impl;
-    weft_comm_group *g       = calloc(1, sizeof *g);
+    hosts_pair      *p       = c->impl;
+    weft_comm_group *g       = calloc(1, sizeof *g + sizeof *rank * (size_t)n);
     int32_t         *mine    = calloc((size_t)n, sizeof *mine);
     bool             at_home = true;
     weft_status      st      = WEFT_OK;
     if (!g || !mine) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for a group"));
+    g->p = p;
+    g->n = n;
     for (int i = 0; i < n; i++) {
-        mine[i] = p->near_rank[rank[i]];
-        at_home = at_home && mine[i] >= 0;
+        g->rank[i] = rank[i];
+        mine[i]    = p->near_rank[rank[i]];
+        at_home    = at_home && mine[i] >= 0;
+        if (rank[i] == c->rank) g->me = i;
     }
     g->by = at_home ? p->near : p->far;
-    WEFT_GO(weft_comm_open_group(current(c, g->by), n, at_home ? mine : rank, tag,
-                                 &g->inner));
+    WEFT_GO(weft_comm_open_group(weft_comm__hosts_current(c, g->by), n,
+                                 at_home ? mine : rank, tag, &g->inner));
+    for (int i = 0; i < n; i++) mine[i] = p->host[rank[i]];
+    g->m = at_home ? 0 : weft_exchange_levels(n, mine);
+    if (g->m) WEFT_GO(weft_comm__levels_open(p, g, tag));
     g->next  = p->group;
     p->group = g;
     count_bytes(c);
@@ -93,34 +98,51 @@ out:
 static weft_status send_message(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes)
 {
-    return weft_comm_send(current(c, ch->by), ch->inner, p, bytes);
+    return weft_comm__hosts_told(
+        c, weft_comm_send(weft_comm__hosts_current(c, ch->by), ch->inner, p, bytes));
 }
 
 static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes)
 {
-    return weft_comm_recv(current(c, ch->by), ch->inner, p, bytes);
+    return weft_comm__hosts_told(
+        c, weft_comm_recv(weft_comm__hosts_current(c, ch->by), ch->inner, p, bytes));
 }
 
 static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
-    return weft_comm_collective(current(c, g->by), g->inner, kind, t, in, out, count);
+    if (weft_comm__levels_can(g, kind, t))
+        return weft_comm__levels_collective(g, kind, t, in, out, count);
+    return weft_comm__hosts_told(c,
+                                 weft_comm_collective(weft_comm__hosts_current(c, g->by),
+                                                      g->inner, kind, t, in, out, count));
 }
 
 static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit)
 {
-    return weft_comm_shares(current(c, g->by), g->inner, kind, t, in, out, total, unit);
+    if (weft_comm__levels_can(g, kind, t))
+        return weft_comm__levels_shares(g, kind, t, in, out, total, unit);
+    return weft_comm__hosts_told(c, weft_comm_shares(weft_comm__hosts_current(c, g->by),
+                                                     g->inner, kind, t, in, out, total,
+                                                     unit));
 }
 
 static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *l)
 {
-    return weft_comm_sum_lanes(current(c, g->by), g->inner, kind, t, in, out, total, unit,
-                               l);
+    weft_lanes d = {l->n_lane, g->n, l->share};
+    /* a subtree each: the plain tree */
+    if (weft_comm__levels_can(g, kind, t) && weft_lanes_right(&d) && weft_lanes_plain(&d))
+        return kind == WEFT_COMM_REDUCE_SCATTER && unit
+                   ? weft_comm__levels_shares(g, kind, t, in, out, total, unit)
+                   : weft_comm__levels_collective(g, kind, t, in, out, total);
+    return weft_comm__hosts_told(
+        c, weft_comm_sum_lanes(weft_comm__hosts_current(c, g->by), g->inner, kind, t, in,
+                               out, total, unit, l));
 }
 
 static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
@@ -131,16 +153,24 @@ static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
 
 static void give_up(weft_comm *c, const char *why)
 {
-    pair *p = c->impl;
-    weft_comm_abort(current(c, p->near), why);
-    weft_comm_abort(current(c, p->far), why);
+    hosts_pair *p = c->impl;
+    weft_comm_abort(weft_comm__hosts_current(c, p->near), why);
+    weft_comm_abort(weft_comm__hosts_current(c, p->far), why);
+}
+
+static void free_tables(hosts_pair *p)
+{
+    free(p->near_rank);
+    free(p->name);
+    free(p->host);
 }
 
 static void destroy(weft_comm *c)
 {
-    pair *p = c->impl;
+    hosts_pair *p = c->impl;
     for (weft_comm_group *g = p->group, *next; g; g = next) {
         next = g->next;
+        if (g->m) weft_comm__levels_close(g);
         free(g);
     }
     for (weft_comm_channel *h = p->channel, *next; h; h = next) {
@@ -149,13 +179,12 @@ static void destroy(weft_comm *c)
     }
     weft_comm_destroy(p->far);
     weft_comm_destroy(p->near);
-    free(p->near_rank);
-    free(p->name);
+    free_tables(p);
     free(p);
 }
 
 /* Who is on this host, by what each says of itself. */
-static weft_status find_neighbours(pair *p)
+static weft_status find_neighbours(hosts_pair *p)
 {
     int      n   = p->near->world;
     int32_t *all = p->name = calloc((size_t)n, sizeof *all),
@@ -193,34 +222,56 @@ static const weft_comm_ops ops = {.open_channel = open_channel,
                                   .abort        = give_up,
                                   .destroy      = destroy};
 
+/* Which ranks are on one host, by what all say. */
+static weft_status find_hosts(weft_comm *far, int32_t first, int32_t *host)
+{
+    weft_comm_group *g     = NULL;
+    weft_status      st    = WEFT_OK;
+    int32_t         *order = calloc((size_t)far->world, sizeof *order);
+    if (!order) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d ranks", far->world);
+    for (int r = 0; r < far->world; r++) order[r] = r;
+    WEFT_GO(weft_comm_open_group(far, far->world, order, TAG, &g));
+    WEFT_GO(weft_comm_collective(far, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &first,
+                                 host, 1));
+out:
+    free(order);
+    return st;
+}
+
 weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **out)
 {
-    pair       *p  = calloc(1, sizeof *p);
-    weft_status st = WEFT_OK;
-    if (p) p->near_rank = calloc((size_t)far->world, sizeof *p->near_rank);
-    if (!p || !p->near_rank) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for an end"));
+    hosts_pair *p     = calloc(1, sizeof *p);
+    size_t      n     = (size_t)far->world;
+    weft_status st    = WEFT_OK;
+    int32_t     first = far->rank;
+    if (p) p->near_rank = calloc(n, sizeof *p->near_rank);
+    if (p) p->host = calloc(n, sizeof *p->host);
+    if (!p || !p->near_rank || !p->host)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for an end"));
     p->near = near;
     p->far  = far;
-    WEFT_GO(find_neighbours(p));
-    p->c           = *far;
-    p->c.transport = strcmp(far->transport, "ucx") ? "shm+tcp" : "shm+ucx";
-    p->c.op        = &ops;
-    p->c.impl      = p;
-    count_bytes(&p->c);
-    *out = &p->c;
-    return WEFT_OK;
-out:
-    if (p) {
-        near->name = NULL;
-        free(p->near_rank);
-        free(p->name);
+    if (near) WEFT_GO(find_neighbours(p));
+    if (near) first = p->name[0];
+    WEFT_GO(find_hosts(far, first, p->host));
+    if (near) {
+        p->c           = *far;
+        p->c.transport = strcmp(far->transport, "ucx") ? "shm+tcp" : "shm+ucx";
+        p->c.op        = &ops;
+        p->c.impl      = p;
+        count_bytes(&p->c);
+        *out = &p->c;
+        return WEFT_OK;
     }
+    *out = far;
+out:
+    if (near) near->name = NULL;
+    if (p) free_tables(p);
     free(p);
     return st;
 }
 
 weft_comm *weft_comm_shared_end(weft_comm *c)
 {
-    if (c && c->op == &ops) c = ((pair *)c->impl)->near;
+    if (c && c->op == &ops) c = ((hosts_pair *)c->impl)->near;
     return c && !strcmp(c->transport, "shm") ? c : NULL;
 }

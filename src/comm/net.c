@@ -181,9 +181,11 @@ static int find_late(net_end *e, const net_port *port, int at)
     for (int hop = 0; hop < e->c.world; hop++) {
         net_peer *p = &e->peer[at];
         p->answer   = NET_NO_ANSWER;
-        weft_comm__net_tell(
-            e, at, NET_ASK,
-            (net_head){.epoch = port->epoch, .port = port->id, .seq = port->seq}, NULL);
+        weft_comm__net_tell(e, at, NET_ASK,
+                            (net_head){.epoch = e->c.epoch,
+                                       .port  = port->family ? port->family : port->id,
+                                       .seq   = port->seq},
+                            NULL);
         weft_comm__net_wait(e, answered, p, weft_clock_s() + ANSWER_MS * 1e-3);
         if (p->answer < 0 || p->answer >= e->c.world || p->answer == e->c.rank) break;
         at = p->answer;

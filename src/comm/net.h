@@ -28,4 +28,14 @@ void weft_comm_net_address(const weft_comm *c, const void **p, int64_t *bytes);
 weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const *address,
                                   const int64_t *bytes);
 
+/* A group that works by levels (comm/levels.c): who waits in rail, and is asked or asks whom it waits for, speaks
+ * for all of flat; elsewhere(arg) names the rank waited for outside of this end, or -1.  Nothing where c is another
+ * transport's. */
+void weft_comm_net_family(weft_comm *c, weft_comm_group *flat, weft_comm_group *rail,
+                          int (*elsewhere)(void *arg), void *arg);
+/* This rank has waited for `rank` in vain, elsewhere: asks on from there, and tells all whose fault it is.
+ * WEFT_OK: c is another transport's. */
+weft_status weft_comm_net_blame(weft_comm *c, weft_comm_group *flat, int rank,
+                                const char *what);
+
 #endif

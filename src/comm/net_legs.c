@@ -221,3 +221,29 @@ weft_status weft_comm__net_end(net_call *k, weft_status st)
     weft_comm__net_leave(k->e);
     return st;
 }
+
+/* ---- groups by levels ---- */
+
+void weft_comm_net_family(weft_comm *c, weft_comm_group *flat, weft_comm_group *rail,
+                          int (*elsewhere)(void *arg), void *arg)
+{
+    if (c->op->collective != weft_comm__net_collective) return;
+    net_end *e = net_of(c);
+    pthread_mutex_lock(&e->lock);
+    rail->port->family    = flat->port->id;
+    flat->port->rail      = rail->port;
+    flat->port->elsewhere = elsewhere;
+    flat->port->arg       = arg;
+    pthread_mutex_unlock(&e->lock);
+}
+
+weft_status weft_comm_net_blame(weft_comm *c, weft_comm_group *flat, int rank,
+                                const char *what)
+{
+    if (c->op->collective != weft_comm__net_collective) return WEFT_OK;
+    net_end *e = net_of(c);
+    pthread_mutex_lock(&e->lock);
+    weft_status st = weft_comm__net_late(e, flat->port, rank, what);
+    weft_comm__net_leave(e);
+    return st;
+}

@@ -127,6 +127,11 @@ typedef struct net_port {
     int64_t          bytes;
     int              credits;
     int              answer; /* to OPEN: 0 none yet */
+    /* of a group by levels */
+    uint64_t         family; /* rail: the port of the flat group; 0: none */
+    struct net_port *rail;   /* flat */
+    int (*elsewhere)(void *arg);
+    void *arg;
 } net_port;
 
 typedef struct net_peer {

@@ -11,11 +11,14 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm/net_priv.h"
@@ -28,6 +31,7 @@ enum {
     ADD_BYTES = 256 << 10,
     MAX_EVENT = 32,
     MAX_IOV   = 8,
+    DRAIN_MS  = 500,
     FEW     = 2, /* connections that are simply tried; of more, epoll knows in one call */
     LOOK_UP = 16, /* then strangers and closings are looked for every so often */
 };
@@ -584,9 +588,27 @@ static weft_status open_link(net_end *e, const char *device)
     return WEFT_OK;
 }
 
+/* A connection closed with something unread in it takes what is still to be sent along: so that waits, for a while, until
+ * the other side's kernel has it. */
+static void drain(net_end *e)
+{
+    const struct timespec ms = {.tv_nsec = 1000000};
+    for (int left = DRAIN_MS; left; left--) {
+        int unsent = 0;
+        for (tcp_line *l = state_of(e)->line; l && !unsent; l = l->next)
+            if (l->failed || ioctl(l->fd, SIOCOUTQ, &unsent)) unsent = 0;
+        if (!unsent) return;
+        for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
+            while (recv(in->fd, e->bounce, PIECE, MSG_DONTWAIT) > 0) {
+            }
+        nanosleep(&ms, NULL);
+    }
+}
+
 static void close_link(net_end *e)
 {
     tcp_state *s = state_of(e);
+    if (e->bounce) drain(e);
     while (s->line) close_line(e, s->line);
     while (s->inlet) close_inlet(e, s->inlet);
     if (s->door_fd >= 0) close(s->door_fd);

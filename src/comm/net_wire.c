@@ -257,8 +257,10 @@ static void on_ask(net_end *e, const net_head *h)
 {
     net_port *p    = weft_comm__net_port(e, NET_GROUP, -1, h->port);
     bool      here = p && p->epoch == h->epoch;
-    weft_comm__net_tell(e, h->source, NET_ANSWER,
-                        (net_head){.port = h->port, .at = here ? waits_on(e, p) : -1},
+    int       who  = p && p->elsewhere ? p->elsewhere(p->arg) : -1;
+    if (who < 0 && p && p->rail && p->rail->epoch == h->epoch) who = waits_on(e, p->rail);
+    if (who < 0 && here) who = waits_on(e, p);
+    weft_comm__net_tell(e, h->source, NET_ANSWER, (net_head){.port = h->port, .at = who},
                         NULL);
 }
 

@@ -147,6 +147,7 @@ static const weft_comm_ops ops = {
     .shares       = weft_comm__shm_shares,
     .sum_lanes    = weft_comm__shm_sum_lanes,
     .rows         = weft_comm__shm_rows,
+    .missing      = weft_comm__shm_missing,
     .abort        = shm_abort,
     .destroy      = shm_destroy,
 };

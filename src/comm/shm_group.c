@@ -132,7 +132,7 @@ static weft_status find_round(weft_comm_group *g)
         if (last) poison(last);
         last = r;
     }
-    g->round = last;
+    __atomic_store_n(&g->round, last, __ATOMIC_RELEASE); /* others of this process ask */
     return WEFT_OK;
 }
 
@@ -360,7 +360,7 @@ weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
         return st;
     }
     *worked    = w && atomic_load(&g->round->claim) >> 16 == seat->turn;
-    seat->turn = (seat->turn + 1) % TURNS;
+    __atomic_store_n(&seat->turn, (seat->turn + 1) % TURNS, __ATOMIC_RELAXED);
     return WEFT_OK;
 }
 
@@ -368,4 +368,15 @@ weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what)
 {
     bool worked;
     return weft_comm__shm_barrier_work(g, what, NULL, &worked);
+}
+
+int weft_comm__shm_missing(weft_comm *c, weft_comm_group *g)
+{
+    const shm_round *r = __atomic_load_n(&g->round, __ATOMIC_ACQUIRE);
+    (void)c;
+    if (!r) return -1;
+    uint32_t turn = __atomic_load_n(&r->seat[g->me].turn, __ATOMIC_RELAXED);
+    for (int i = 0; arrived(g, g->me, turn) && i < g->n; i++)
+        if (!arrived(g, i, turn)) return g->rank[i];
+    return -1;
 }

@@ -224,6 +224,7 @@ struct weft_comm_group {
 
 weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                                       weft_comm_group **out);
+int         weft_comm__shm_missing(weft_comm *c, weft_comm_group *g);
 /* The round of the end's epoch. */
 weft_status weft_comm__shm_enter(weft_comm_group *g);
 uint32_t    weft_comm__shm_turn(const weft_comm_group *g); /* of the next barrier */

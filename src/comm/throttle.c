@@ -197,10 +197,17 @@ static void destroy(weft_comm *c)
 weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double latency_s,
                                weft_comm **out)
 {
-    static const weft_comm_ops ops = {
-        open_channel, open_group, send_message, recv_message, collective,
-        shares,       sum_lanes,  rows,         give_up,      destroy};
-    link *l = calloc(1, sizeof *l);
+    static const weft_comm_ops ops = {.open_channel = open_channel,
+                                      .open_group   = open_group,
+                                      .send         = send_message,
+                                      .recv         = recv_message,
+                                      .collective   = collective,
+                                      .shares       = shares,
+                                      .sum_lanes    = sum_lanes,
+                                      .rows         = rows,
+                                      .abort        = give_up,
+                                      .destroy      = destroy};
+    link                      *l   = calloc(1, sizeof *l);
     if (bytes_per_s <= 0 || latency_s < 0) {
         free(l);
         return WEFT_FAIL(WEFT_ERR_ARG, "a link of %g bytes/s and %g s", bytes_per_s,

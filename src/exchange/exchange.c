@@ -96,6 +96,27 @@ int weft_exchange_place(const weft_exchange *x, int share)
     return place + share / M;
 }
 
+int weft_exchange_levels(int n, const int32_t *host)
+{
+    int m = 1;
+    while (m < n && host[m] == host[0]) m++;
+    if (m < 2 || m == n || n % m) return 0;
+    for (int i = 0; i < n; i++) {
+        if (i % m) {
+            if (host[i] != host[i - 1]) return 0;
+            continue;
+        }
+        for (int k = 0; k < i; k += m)
+            if (host[k] == host[i]) return 0;
+    }
+    return m;
+}
+
+bool weft_exchange_levels_add(int near, bool rounds)
+{
+    return near > 1 && !(near & (near - 1)) && !rounds;
+}
+
 const char *weft_exchange_algorithm_name(weft_exchange_algorithm a)
 {
     static const char *const name[] = {"halving", "doubling", "ring", "direct"};

@@ -87,6 +87,13 @@ double weft_exchange_sent(const weft_exchange_step *s);
  * share k lies at k. */
 int weft_exchange_place(const weft_exchange *x, int share);
 
+/* Groups on several hosts.  host[i]: where position i is.  If every host has one run of positions, all of one length
+ * above 1, that length: such a group works by levels, inside the hosts and then between equals of each (comm/levels.c;
+ * cost prices it so).  0: flat, everybody with everybody. */
+int weft_exchange_levels(int n, const int32_t *host);
+/* Whether sums by levels are the tree's own: runs are its subtrees, and nothing is rounded between them. */
+bool weft_exchange_levels_add(int near, bool rounds);
+
 const char *weft_exchange_algorithm_name(weft_exchange_algorithm a);
 
 #endif

@@ -417,15 +417,13 @@ static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm *
         mine, bytes, &m));
     st = weft_comm_net_connect(c, m.job, m.part, m.bytes);
     weft_comm_meeting_fini(&m);
-    if (st == WEFT_OK && p->local_world > 1) {
-        weft_comm *near = NULL, *both = NULL;
-        st = join_host(p, timeout_s, &near);
-        if (st == WEFT_OK) st = weft_comm_hosts_create(near, c, &both);
-        if (st == WEFT_OK)
-            c = both;
-        else
-            weft_comm_destroy(near);
-    }
+    weft_comm *near = NULL, *both = NULL;
+    if (st == WEFT_OK && p->local_world > 1) st = join_host(p, timeout_s, &near);
+    if (st == WEFT_OK) st = weft_comm_hosts_create(near, c, &both);
+    if (st == WEFT_OK)
+        c = both;
+    else
+        weft_comm_destroy(near);
     if (st == WEFT_OK) *out = c;
 out:
     if (st != WEFT_OK) weft_comm_destroy(c);

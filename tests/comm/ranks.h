@@ -4,6 +4,7 @@
  *     shm threads  threads, each with its own end of shared memory
  *     shm          processes, as in earnest
  *     tcp          processes as on several hosts, over sockets
+ *     shm+tcp      processes as on several hosts, per_host on each: hosts.c over both
  *     ucx          the same over UCX's TCP; left out where UCX is not there
  * What a rank found out lies in memory that outlives its process. */
 #ifndef TEST_COMM_RANKS_H
@@ -41,6 +42,7 @@ typedef enum transport {
     SHM_THREADS,
     SHM,
     TCP,
+    BOTH,
     UCX,
 } transport;
 
@@ -51,8 +53,8 @@ typedef enum transport {
 #define N_TRANSPORT n_transport()
 #endif
 
-static const char *const transport_name[] = {"local", "hosts", "shm threads",
-                                             "shm",   "tcp",   "ucx"};
+static const char *const transport_name[] = {"local", "hosts",   "shm threads", "shm",
+                                             "tcp",   "shm+tcp", "ucx"};
 
 typedef struct rank_state {
     weft_comm  *c;
@@ -72,7 +74,8 @@ typedef weft_status (*rank_fn)(rank_state *r);
 static rank_state                           *rank; /* MAX_RANK of them, shared */
 static weft_comm_local                      *local_world;
 static weft_comm_local                      *host_world[MAX_RANK / 2];
-static weft_comm_shm                        *shm_world;
+static weft_comm_shm                        *shm_world, *shm_host[MAX_RANK];
+static int                                   per_host = 2;
 static int                                   door; /* where ranks of several hosts meet */
 static rank_fn                               body;
 static double                                timeout_s;
@@ -86,7 +89,7 @@ __attribute__((unused)) static bool has_slabs(transport over)
 
 static bool between_hosts(transport over)
 {
-    return over == TCP || over == UCX;
+    return over == TCP || over == UCX || over == BOTH;
 }
 
 static bool is_process(transport over)
@@ -123,13 +126,14 @@ static weft_status join_net(transport over, int r, int n, double timeout, weft_c
     socklen_t          len = sizeof a;
     getsockname(door, (struct sockaddr *)&a, &len);
     snprintf(at, sizeof at, "127.0.0.1:%d", ntohs(a.sin_port));
-    WEFT_TRY(weft_comm_net_open(&(weft_comm_net_options){.rank        = r,
-                                                         .world       = n,
-                                                         .local_world = n,
-                                                         .timeout_s   = timeout,
-                                                         .device      = "lo",
-                                                         .by = transport_name[over]},
-                                out));
+    WEFT_TRY(
+        weft_comm_net_open(&(weft_comm_net_options){.rank        = r,
+                                                    .world       = n,
+                                                    .local_world = n,
+                                                    .timeout_s   = timeout,
+                                                    .device      = "lo",
+                                                    .by = over == UCX ? "ucx" : "tcp"},
+                           out));
     weft_comm_net_address(*out, &mine, &bytes);
     WEFT_GO(weft_comm_rdzv_meet(
         &(weft_comm_rdzv_options){
@@ -153,10 +157,24 @@ static weft_status join_hosts(int r, double timeout, weft_comm **out)
     return weft_comm_hosts_create(near, far, out);
 }
 
+/* A host's memory lies at one of its ranks' ends at least; one rank alone has none. */
+static weft_status join_both(int r, int n, double timeout, weft_comm **out)
+{
+    weft_comm *near = NULL, *far;
+    int        h = r / per_host, m = n - h * per_host;
+    WEFT_TRY(join_net(BOTH, r, n, timeout, &far));
+    if (m > 1)
+        WEFT_TRY(weft_comm_shm_join(weft_comm_shm_fd(shm_host[h]), r % per_host, timeout,
+                                    &near));
+    return weft_comm_hosts_create(near, far, out);
+}
+
 static void run_body(rank_state *r)
 {
     r->st = WEFT_OK;
-    if (between_hosts(r->over))
+    if (r->over == BOTH)
+        r->st = join_both(r->rank, r->n, timeout_s + 10, &r->c);
+    else if (between_hosts(r->over))
         r->st = join_net(r->over, r->rank, r->n, timeout_s + 10, &r->c);
     else if (r->over == HOSTS)
         r->st = join_hosts(r->rank, timeout_s + 10, &r->c);
@@ -192,6 +210,10 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
     for (int h = 0; over == HOSTS && h < (n + 1) / 2; h++)
         assert_int_equal(weft_comm_local_create(n - 2 * h > 1 ? 2 : 1, &host_world[h]),
                          WEFT_OK);
+    for (int h = 0; over == BOTH && h * per_host < n; h++) {
+        int m = n - h * per_host < per_host ? n - h * per_host : per_host;
+        assert_int_equal(weft_comm_shm_create(m, &shm_host[h]), WEFT_OK);
+    }
     if (over == LOCAL || over == HOSTS)
         ;
     else if (between_hosts(over))
@@ -234,6 +256,8 @@ __attribute__((unused)) static void end_ranks(transport over, int n)
         weft_comm_local_destroy(host_world[h]);
     if (has_slabs(over)) weft_comm_shm_destroy(shm_world);
     if (between_hosts(over)) close(door);
+    for (int h = 0; over == BOTH && h * per_host < n; h++)
+        weft_comm_shm_destroy(shm_host[h]);
 }
 
 __attribute__((unused)) static void run_ranks(transport over, int n, double timeout,

@@ -327,10 +327,17 @@ static void destroy(weft_comm *c)
 
 weft_status test_wires_join(test_wires *w, weft_comm *inner, weft_comm **out)
 {
-    static const weft_comm_ops ops = {
-        open_channel, open_group, send_message, recv_message, collective,
-        shares,       sum_lanes,  rows,         give_up,      destroy};
-    end *e = calloc(1, sizeof *e);
+    static const weft_comm_ops ops = {.open_channel = open_channel,
+                                      .open_group   = open_group,
+                                      .send         = send_message,
+                                      .recv         = recv_message,
+                                      .collective   = collective,
+                                      .shares       = shares,
+                                      .sum_lanes    = sum_lanes,
+                                      .rows         = rows,
+                                      .abort        = give_up,
+                                      .destroy      = destroy};
+    end                       *e   = calloc(1, sizeof *e);
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for an end");
     e->c           = *inner;
     e->c.transport = "wires";
