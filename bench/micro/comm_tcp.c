@@ -1,7 +1,7 @@
 /* Collectives of weft over TCP, timed as comm_mpi.c times an MPI's.
  *
  *     cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/comm_tcp.c build/libweft.a -lm -lpthread -ldl -o comm_tcp
- *     WEFT_RANK=r WEFT_WORLD_SIZE=2 WEFT_LOCAL_RANK=0 WEFT_LOCAL_WORLD_SIZE=1 WEFT_RDZV=host:port ./comm_tcp BYTES SECONDS
+ *     WEFT_RANK=r WEFT_WORLD_SIZE=2 WEFT_LOCAL_RANK=0 WEFT_LOCAL_WORLD_SIZE=1 WEFT_RDZV=host:port ./comm_tcp BYTES SECONDS [KIND]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
     in  = calloc(1, (size_t)bytes + 64);
     out = calloc(1, (size_t)bytes + 64);
     for (int k = WEFT_COMM_ALL_REDUCE; k <= WEFT_COMM_ALL_TO_ALL; k++)
-        bench((weft_comm_kind)k, bytes, seconds);
+        if (argc < 4 || atoi(argv[3]) == k) bench((weft_comm_kind)k, bytes, seconds);
     weft_comm_destroy(c);
     return 0;
 }

@@ -112,7 +112,8 @@ static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
 static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
-    if (weft_comm__levels_can(g, kind, t))
+    int64_t whole = kind == WEFT_COMM_ALL_GATHER ? count * g->n : count;
+    if (weft_comm__levels_can(g, kind, t, whole))
         return weft_comm__levels_collective(g, kind, t, in, out, count);
     return weft_comm__hosts_told(c,
                                  weft_comm_collective(weft_comm__hosts_current(c, g->by),
@@ -123,7 +124,7 @@ static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit)
 {
-    if (weft_comm__levels_can(g, kind, t))
+    if (weft_comm__levels_can(g, kind, t, total))
         return weft_comm__levels_shares(g, kind, t, in, out, total, unit);
     return weft_comm__hosts_told(c, weft_comm_shares(weft_comm__hosts_current(c, g->by),
                                                      g->inner, kind, t, in, out, total,
@@ -136,7 +137,8 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
 {
     weft_lanes d = {l->n_lane, g->n, l->share};
     /* a subtree each: the plain tree */
-    if (weft_comm__levels_can(g, kind, t) && weft_lanes_right(&d) && weft_lanes_plain(&d))
+    if (weft_comm__levels_can(g, kind, t, total) && weft_lanes_right(&d) &&
+        weft_lanes_plain(&d))
         return kind == WEFT_COMM_REDUCE_SCATTER && unit
                    ? weft_comm__levels_shares(g, kind, t, in, out, total, unit)
                    : weft_comm__levels_collective(g, kind, t, in, out, total);
@@ -148,7 +150,9 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
 static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                         weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
 {
-    return weft_comm_move_rows(current(c, g->by), g->inner, kind, t, in, out, r);
+    return weft_comm__hosts_told(c,
+                                 weft_comm_move_rows(weft_comm__hosts_current(c, g->by),
+                                                     g->inner, kind, t, in, out, r));
 }
 
 static void give_up(weft_comm *c, const char *why)

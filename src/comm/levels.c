@@ -204,14 +204,16 @@ static weft_status barrier(weft_comm_group *g)
 
 /* ---- the door ---- */
 
-bool weft_comm__levels_can(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t)
+bool weft_comm__levels_can(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
+                           int64_t count)
 {
+    bool pays = weft_exchange_levels_pay(g->m, count * weft_dtype_bytes(t));
     if (!g->m) return false;
     switch (kind) {
     case WEFT_COMM_ALL_REDUCE:
     case WEFT_COMM_REDUCE_SCATTER:
-        return weft_exchange_levels_add(g->m, t == WEFT_DTYPE_BF16);
-    case WEFT_COMM_ALL_GATHER:
+        return pays && weft_exchange_levels_add(g->m, t == WEFT_DTYPE_BF16);
+    case WEFT_COMM_ALL_GATHER: return pays;
     case WEFT_COMM_BROADCAST:
     case WEFT_COMM_BARRIER: return true;
     default: return false;

@@ -201,7 +201,7 @@ weft_status weft_comm__net_late(net_end *e, const net_port *port, int waits_on,
     WEFT_TRY(weft_comm__net_check(e)); /* somebody else was quicker to find out */
     snprintf(why, sizeof why, "rank %d is silent: %srank %d waited %g s %s (tag %d)",
              late, e->peer[late].gone ? "it is gone, " : "", e->c.rank, e->c.timeout_s,
-             what, (int)(uint32_t)port->id);
+             what, (int)(uint32_t)(port->family ? port->family : port->id));
     weft_comm__net_condemn(e, e->c.epoch, why);
     return weft_comm__net_check(e);
 }

@@ -359,7 +359,7 @@ weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
         seat->over = 1;
         return st;
     }
-    *worked    = w && atomic_load(&g->round->claim) >> 16 == seat->turn;
+    *worked = w && atomic_load(&g->round->claim) >> 16 == seat->turn;
     __atomic_store_n(&seat->turn, (seat->turn + 1) % TURNS, __ATOMIC_RELAXED);
     return WEFT_OK;
 }

@@ -91,6 +91,8 @@ int weft_exchange_place(const weft_exchange *x, int share);
  * above 1, that length: such a group works by levels, inside the hosts and then between equals of each (comm/levels.c;
  * cost prices it so).  0: flat, everybody with everybody. */
 int weft_exchange_levels(int n, const int32_t *host);
+/* Whether a call of so many bytes, the whole vector, goes by levels: short ones have fewer messages flat. */
+bool weft_exchange_levels_pay(int near, int64_t bytes);
 /* Whether sums by levels are the tree's own: runs are its subtrees, and nothing is rounded between them. */
 bool weft_exchange_levels_add(int near, bool rounds);
 

@@ -301,6 +301,31 @@ static void impossible(void **state)
     assert_false(weft_exchange_can(&x));
 }
 
+static void which_groups_go_by_levels(void **state)
+{
+    (void)state;
+    static const struct {
+        int     near, n;
+        int32_t host[8];
+    } want[] = {{2, 4, {0, 0, 1, 1}},       {2, 6, {5, 5, 1, 1, 3, 3}},
+                {3, 6, {0, 0, 0, 1, 1, 1}}, {4, 8, {0, 0, 0, 0, 1, 1, 1, 1}},
+                {0, 4, {0, 1, 2, 3}},       /* one on each */
+                {0, 4, {0, 0, 0, 0}},       /* all on one */
+                {0, 4, {0, 1, 0, 1}},       /* dealt in turn */
+                {0, 3, {0, 0, 1}},          /* unequal */
+                {0, 5, {0, 0, 1, 1, 1}},    /* unequal */
+                {0, 6, {0, 0, 1, 1, 0, 0}}, /* one host twice */
+                {0, 6, {0, 0, 1, 2, 2, 2}}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_int_equal(weft_exchange_levels(want[i].n, want[i].host), want[i].near);
+    assert_true(weft_exchange_levels_add(4, false));
+    assert_false(weft_exchange_levels_add(3, false)); /* no subtree */
+    assert_false(weft_exchange_levels_add(4, true));
+    assert_false(weft_exchange_levels_add(0, false));
+    assert_true(weft_exchange_levels_pay(2, 1 << 20));
+    assert_false(weft_exchange_levels_pay(2, 4096));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +333,7 @@ int main(void)
         cmocka_unit_test(in_two_parts),
         cmocka_unit_test(pieces),
         cmocka_unit_test(impossible),
+        cmocka_unit_test(which_groups_go_by_levels),
     };
     p      = calloc(MAX_N, sizeof *p);
     int rc = !p || cmocka_run_group_tests(tests, NULL, NULL);
