@@ -14,6 +14,34 @@ int weft_cost_even_cut(int n, int pp, int s)
     return base + (s >= from && s < from + more);
 }
 
+int weft_cost_deal_lanes(const weft_cost_deal *d)
+{
+    int n = 0;
+    for (int k = 0; k < d->n; k++) n += d->lanes[k];
+    return n;
+}
+
+int weft_cost_deal_share(const weft_cost_deal *d, int i, int *kind)
+{
+    int k = 0;
+    while (k + 1 < d->n && i >= d->replicas[k]) i -= d->replicas[k++];
+    if (kind) *kind = k;
+    return d->lanes[k] / d->replicas[k] + (i < d->lanes[k] % d->replicas[k]);
+}
+
+/* The kinds of devices of stage s, as bits. */
+static int kinds_of(const weft_cost_point *p, int s)
+{
+    if (p->only) return 1 << (p->only - 1);
+    return p->kinds ? p->kinds[s] : 1;
+}
+
+/* One for all of them: messages go by its links. */
+static int some_kind(const weft_cost_point *p)
+{
+    return p->only ? p->only - 1 : 0;
+}
+
 typedef struct stage {
     double         fwd_s, bwd_s, again_s, comm_s, host_s;
     double         keep, gathered, work, n_param, n_expert, max_param;
@@ -327,7 +355,7 @@ typedef struct sums {
 static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s, int run,
                        int from, int n, const stalls *w, sums *z, weft_cost_score *out)
 {
-    int    kinds = p->kinds ? p->kinds[s] : 1;
+    int    kinds = kinds_of(p, s);
     double worst = -1;
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
@@ -444,7 +472,7 @@ void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
     for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
     for (int s = 0; s < p->pp; s++) {
         int mine  = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
-        int kinds = p->kinds ? p->kinds[s] : 1;
+        int kinds = kinds_of(p, s);
         out[s]    = (weft_cost_stage){.n_layer = mine};
         for (int d = 0; d < t->n_device; d++)
             if (kinds >> d & 1) add_kind(t, p, d, s, from, mine, &out[s]);
@@ -456,7 +484,7 @@ void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
 double weft_cost_stage_over(const weft_cost_table *t, const weft_cost_point *p, int s,
                             int from, int n)
 {
-    int             kinds = p->kinds ? p->kinds[s] : 1;
+    int             kinds = kinds_of(p, s);
     weft_cost_score out   = {.tightest = -1};
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
@@ -526,7 +554,7 @@ static double hop_seconds(const weft_cost_table *t, const weft_cost_point *p, in
                           double bytes)
 {
     const weft_cost_variant *v      = &t->variant[p->variant];
-    const weft_cost_fabric  *f      = &t->fabric[0];
+    const weft_cost_fabric  *f      = &t->fabric[some_kind(p)];
     int64_t                  stride = (int64_t)v->tp * v->cp * p->dp;
     int                      to     = r + 1 < p->pp ? r + 1 : 0;
     bool                     far    = r * stride / f->domain != to * stride / f->domain;
@@ -537,7 +565,7 @@ static double hop_seconds(const weft_cost_table *t, const weft_cost_point *p, in
 static stage slowest(const weft_cost_table *t, const weft_cost_point *p, int s, int from,
                      int n, weft_cost__pipe *x, weft_cost_score *out)
 {
-    int   kinds    = p->kinds ? p->kinds[s] : 1;
+    int   kinds    = kinds_of(p, s);
     stage slow     = {.fwd_s = -1};
     x->before_s[s] = x->after_s[s] = 0;
     for (int d = 0; d < t->n_device; d++) {
@@ -579,7 +607,7 @@ static void put_chunks(const weft_cost_table *t, const weft_cost_point *p, int n
     int last = p->pp * p->chunks - 1, from = 0;
     for (int i = 0; i <= last; i++) {
         int   mine = chunk_layers(p, n, i), s = i == 0 ? 0 : i == last ? p->pp - 1 : -1;
-        int   kinds = p->kinds ? p->kinds[i % p->pp] : 1;
+        int   kinds = kinds_of(p, i % p->pp);
         stage slow  = {.fwd_s = -1};
         for (int d = 0; d < t->n_device; d++) {
             if (!(kinds >> d & 1)) continue;
@@ -597,10 +625,10 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
                            double n_met, double tied_bytes)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
-    const weft_cost_fabric  *f = &t->fabric[0];
+    const weft_cost_fabric  *f = &t->fabric[some_kind(p)];
     weft_cost_group          g = {p->pp, v->tp * v->cp * p->dp};
     if (p->pp < 2 || !(n_met > 0)) return 0;
-    double s = (n_met + 1) * t->device[0].launch_s +
+    double s = (n_met + 1) * t->device[some_kind(p)].launch_s +
                weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
     if (p->zero) tied_bytes /= weft_cost__replicas(p, v);
     return tied_bytes > 0 ? s + 2 * weft_cost_send_seconds(f, g, tied_bytes) : s;
@@ -632,7 +660,7 @@ static void score_program(const weft_cost_table *t, const weft_cost_point *of, i
             x.after_s[i]  = x.after_s[s];
             put_work(t, p, i, &y, &x);
         }
-        if (run > 1) add_memory(t, p, 0, s + run - 1, &y, out);
+        if (run > 1) add_memory(t, p, some_kind(p), s + run - 1, &y, out);
         if (y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
         met += run * y.own.n_met;
         made += run * y.own.meet_s;
@@ -654,9 +682,54 @@ static void score_program(const weft_cost_table *t, const weft_cost_point *of, i
     out->bubble_s    = out->step_s - m * each - out->dp_s - out->optimizer_s - out->p2p_s;
 }
 
+static double own_seconds(const weft_cost_score *s)
+{
+    return s->step_s - s->dp_s - s->optimizer_s;
+}
+
+/* Each kind with its share by itself; sums wait for the last, and take a term more on the way there for each that
+ * a replica brings. */
+static void score_deal(const weft_cost_table *t, const weft_cost_point *p,
+                       weft_cost_score *out)
+{
+    const weft_cost_deal *d    = &p->deal;
+    weft_cost_score       full = {0}, s;
+    double                sum = 0, set = 0;
+    for (int k = 0; k < d->n; k++) {
+        weft_cost_point q = *p;
+        q.deal.n          = 0;
+        q.only            = d->kind[k] + 1;
+        q.kinds           = NULL;
+        q.lanes           = (d->lanes[k] + d->replicas[k] - 1) / d->replicas[k];
+        q.n_micro         = q.lanes * d->per_lane;
+        weft_cost_score_point(t, &q, &s);
+        sum = fmax(sum, s.dp_s);
+        set = fmax(set, s.optimizer_s);
+        if (!k || s.mem_bytes - s.mem_limit > full.mem_bytes - full.mem_limit) full = s;
+        if (!k || own_seconds(&s) > own_seconds(out)) *out = s;
+    }
+    double own        = own_seconds(out);
+    out->dp_s         = sum * (d->terms + 1) / 2;
+    out->optimizer_s  = set;
+    out->step_s       = own + out->dp_s + out->optimizer_s;
+    out->mem_bytes    = full.mem_bytes;
+    out->mem_limit    = full.mem_limit;
+    out->late_bytes   = full.late_bytes;
+    out->tightest     = full.tightest;
+    out->weight_bytes = full.weight_bytes;
+    out->state_bytes  = full.state_bytes;
+    out->keep_bytes   = full.keep_bytes;
+    out->work_bytes   = full.work_bytes;
+    out->engine_bytes = full.engine_bytes;
+}
+
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out)
 {
+    if (p->deal.n) {
+        score_deal(t, p, out);
+        return;
+    }
     const weft_cost_engine *e = &t->engine;
     sums                    z = {.slow_s = -1};
     int                     n = 0, from = 0;

@@ -196,6 +196,21 @@ typedef struct weft_cost_table {
                     * parameter, behind the pass; messages are waited for where nothing else is to do */
 } weft_cost_table;
 
+/* Replicas of one kind of devices each, kind by kind along dp, with lanes of the batch by their speed. */
+typedef struct weft_cost_deal {
+    int n;        /* kinds; 0: replicas are alike */
+    int per_lane; /* micro-batches of a lane */
+    int terms;    /* that a replica brings to a sum, at most (base/lanes.h) */
+    int kind[WEFT_COST_MAX_DEVICE];
+    int replicas[WEFT_COST_MAX_DEVICE];
+    int lanes[WEFT_COST_MAX_DEVICE]; /* of all replicas of the kind: as equal as can be,
+                                      * larger first */
+} weft_cost_deal;
+
+int weft_cost_deal_lanes(const weft_cost_deal *d); /* all of them */
+/* The lanes of replica i, and its place in kind[]; kind may be NULL. */
+int weft_cost_deal_share(const weft_cost_deal *d, int i, int *kind);
+
 typedef struct weft_cost_point {
     int                variant;
     int                dp, pp;
@@ -205,10 +220,13 @@ typedef struct weft_cost_point {
     int                zero;       /* 0 to 3 */
     int                zero_group; /* ranks that share states; 0: dp * cp */
     weft_cost_schedule schedule;
-    const uint16_t    *cut;        /* layers of each stage; NULL: as even as can be */
-    const uint8_t     *kinds;      /* device kinds of each stage as bits; NULL: kind 0 */
-    bool               dp_overlap; /* gradient sums run beside the backward pass */
-    int                n_again,
+    const uint16_t    *cut;   /* layers of each stage; NULL: as even as can be */
+    const uint8_t     *kinds; /* device kinds of each stage as bits; NULL: kind 0 */
+    int                only;  /* instead: all stages are on kind only - 1; 0: not so */
+    weft_cost_deal
+        deal; /* n > 0: kinds, n_micro and lanes are said here, the slowest kind counts */
+    bool dp_overlap; /* gradient sums run beside the backward pass */
+    int  n_again,
         rest; /* n_again > 0: only so many layers of a stage are as variant says, the others as rest */
 } weft_cost_point;
 

@@ -34,6 +34,16 @@ static int64_t lanes_of(const weft_search_choice *x)
     return n;
 }
 
+static weft_status deal(const weft_search_choice *x, weft_plan *p)
+{
+    if (!x->point.deal.n) return WEFT_OK;
+    p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, x->point.dp);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < x->point.dp; i++)
+        p->share[i] = weft_cost_deal_share(&x->point.deal, i, NULL);
+    return weft_plan_verify(p);
+}
+
 weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_answer *a,
                                const weft_search_choice *x, weft_compile_spec *s,
                                weft_plan **out)
@@ -56,8 +66,10 @@ weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_ans
     s->plan      = NULL;
     s->kept      = NULL;
     s->rank      = 0;
+    if (p->deal.n) s->lanes = weft_cost_deal_lanes(&p->deal);
     if (!s->lanes) s->lanes = lanes_of(x);
-    return weft_compile_plan_layers(s, &h,
-                                    p->chunks > 1 ? "interleaved" : schedule[p->schedule],
-                                    p->chunks, p->pp > 1 ? layers : NULL, 0, out);
+    WEFT_TRY(weft_compile_plan_layers(
+        s, &h, p->chunks > 1 ? "interleaved" : schedule[p->schedule], p->chunks,
+        p->pp > 1 ? layers : NULL, 0, out));
+    return deal(x, *out);
 }

@@ -184,6 +184,7 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
     c->seq       = (int)m->seq;
     a->problem   = (weft_search_problem){.machines = &a->machines,
                                          .batch    = (int)q->spec.batch,
+                                         .lanes    = (int)q->spec.lanes,
                                          .n_best   = q->n_best > 0 ? q->n_best : 5};
     WEFT_GO(set_pins(q, &a->problem.pins));
     if (weft_planner__is_ours(q) && is_large(q) && describe(q, a, m) == WEFT_OK) {

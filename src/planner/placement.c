@@ -141,6 +141,14 @@ static int order_kinds(const weft_search_choice *x, int n_kind, int *order)
     return n;
 }
 
+/* The kind of device that place r of a stage lies on, where replicas have kinds of their own. */
+static int kind_of(const weft_search_choice *x, int r)
+{
+    int k;
+    weft_cost_deal_share(&x->point.deal, r / (x->variant.tp * x->variant.cp), &k);
+    return x->point.deal.kind[k];
+}
+
 /* Devices as the search counted them out, stage by stage: of a stage of two kinds the one that ends there is
  * used up first. */
 static weft_status deal_marked(const weft_search_choice *x, const weft_search_machines *m,
@@ -156,7 +164,16 @@ static weft_status deal_marked(const weft_search_choice *x, const weft_search_ma
         WEFT_TRY(weft_arena_status(a));
         have[i] = list_kind(c, kind, order[i], x->variant.tp, list[i]);
     }
-    for (int s = 0; s < x->point.pp; s++) {
+    for (int s = 0; s < x->point.pp && x->point.deal.n; s++)
+        for (int r = 0; r < per; r++) { /* each replica on its kind */
+            int i = 0, k = kind_of(x, r);
+            while (order[i] != k) i++;
+            if (at[i] == have[i])
+                return WEFT_FAIL(WEFT_ERR_NOFIT, "cluster %s has too few %s", c->name,
+                                 m->kind[k].device.name);
+            device[n++] = list[i][at[i]++];
+        }
+    for (int s = 0; s < x->point.pp && !x->point.deal.n; s++) {
         int left = per;
         for (int i = 0; i < n_order; i++)
             while (left > 0 && x->point.kinds[s] >> order[i] & 1 && at[i] < have[i]) {
@@ -240,7 +257,9 @@ static weft_status make_job(const weft_search_problem *p, const weft_search_choi
     uint8_t *may  = WEFT_ARENA_ARRAY(a, uint8_t, n);
     WEFT_TRY(weft_arena_status(a));
     mark_kinds(p->machines, c, kind);
-    for (int r = 0; r < n; r++) may[r] = x->point.kinds[r / per];
+    for (int r = 0; r < n; r++)
+        may[r] = x->point.deal.n ? (uint8_t)(1 << kind_of(x, r % per))
+                                 : x->point.kinds[r / per];
     out->job.may  = may;
     out->job.kind = kind;
     return WEFT_OK;

@@ -61,6 +61,7 @@ static void keep(weft_search__work *z, weft_search__best *b, const weft_cost_poi
             if (p->kinds ? p->kinds[i] >> d & 1 : d == 0)
                 b->kinds[i] = (uint8_t)(b->kinds[i] | 1 << z->map[d]);
     }
+    for (int k = 0; k < p->deal.n; k++) b->x.point.deal.kind[k] = z->map[p->deal.kind[k]];
     b->x.point.cut   = b->cut;
     b->x.point.kinds = b->kinds;
 }
@@ -84,8 +85,8 @@ static void insert(weft_search__work *z, const weft_cost_point *p,
     if (z->n_best == z->max_best) z->limit_s = z->best[z->n_best - 1]->x.score.step_s;
 }
 
-static void consider(weft_search__work *z, const weft_cost_point *p,
-                     const weft_cost_score *s)
+void weft_search__consider(weft_search__work *z, const weft_cost_point *p,
+                           const weft_cost_score *s)
 {
     if (s->mem_bytes <= s->mem_limit) {
         if (s->step_s < z->limit_s || z->n_best < z->max_best) insert(z, p, s);
@@ -132,7 +133,7 @@ static bool ask(weft_search__work *z, weft_cost_point *p, const uint16_t *cut,
     p->cut = cut;
     weft_cost_score_point(&z->s.t, p, s);
     z->n_scored++;
-    consider(z, p, s);
+    weft_search__consider(z, p, s);
     z->least_full = fmin(z->least_full, s->mem_bytes / s->mem_limit);
     z->fullest    = fmin(z->fullest, s->mem_bytes / s->mem_limit);
     if (s->mem_bytes > s->mem_limit) return false;
@@ -268,7 +269,7 @@ static void score_point(weft_search__work *z, weft_cost_point *p, double least_s
                           z->spare, &s, &z->n_scored))
         return;
     p->cut = z->spare;
-    consider(z, p, &s);
+    weft_search__consider(z, p, &s);
     if (s.mem_bytes <= s.mem_limit) relaxed(z, p, &s, least_s);
 }
 

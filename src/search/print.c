@@ -38,6 +38,15 @@ static void put_cut(const weft_search_choice *c, weft_text *t)
         weft_text_add(t, "%s%d", s ? "-" : "", c->point.cut[s]);
 }
 
+/* "shares=3x16,1x16": replicas with so many lanes. */
+static void put_share(const weft_cost_deal *d, int k, weft_text *t)
+{
+    int each = d->lanes[k] / d->replicas[k], more = d->lanes[k] % d->replicas[k];
+    weft_text_add(t, k ? "," : " shares=");
+    if (more) weft_text_add(t, "%dx%d,", each + 1, more);
+    weft_text_add(t, "%dx%d", each, d->replicas[k] - more);
+}
+
 void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
 {
     const weft_cost_variant *v = &c->variant;
@@ -47,6 +56,8 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     if (v->ep > 1) weft_text_add(t, " ep=%d", v->ep);
     weft_text_add(t, " pp=%d dp=%d micro_batch=%d", p->pp, p->dp, v->micro_batch);
     if (v->sp) weft_text_add(t, " sp=1");
+    for (int k = 0; k < p->deal.n; k++) /* lanes of each replica x replicas */
+        put_share(&p->deal, k, t);
     weft_text_add(t, " zero=%d recompute=%s", p->zero, again_name[v->recompute]);
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
     if (p->pp > 1 && p->chunks > 1) weft_text_add(t, " chunks=%d", p->chunks);
@@ -228,17 +239,20 @@ weft_status weft_search_print_json(const weft_search_problem *p,
 weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
                                weft_arena *a, weft_config *c)
 {
-    weft_text t         = {0};
-    c->tp               = x->variant.tp;
-    c->cp               = x->variant.cp;
-    c->ep               = x->variant.ep;
-    c->sp               = x->variant.sp;
-    c->pp               = x->point.pp;
-    c->dp               = x->point.dp;
-    c->zero             = x->point.zero;
-    c->vpp              = x->point.chunks;
-    c->micro_batch      = x->variant.micro_batch;
-    c->global_batch     = x->variant.micro_batch * x->point.n_micro * x->point.dp;
+    weft_text t     = {0};
+    c->tp           = x->variant.tp;
+    c->cp           = x->variant.cp;
+    c->ep           = x->variant.ep;
+    c->sp           = x->variant.sp;
+    c->pp           = x->point.pp;
+    c->dp           = x->point.dp;
+    c->zero         = x->point.zero;
+    c->vpp          = x->point.chunks;
+    c->micro_batch  = x->variant.micro_batch;
+    c->global_batch = x->variant.micro_batch * x->point.n_micro * x->point.dp;
+    if (x->point.deal.n)
+        c->global_batch = x->variant.micro_batch * x->point.deal.per_lane *
+                          weft_cost_deal_lanes(&x->point.deal);
     c->zero_group       = -1;
     c->recompute        = again_name[x->variant.recompute];
     c->recompute_layers = x->point.n_again;

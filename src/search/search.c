@@ -192,8 +192,8 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     }
 }
 
-static bool may_split(const weft_search__work *z, const weft_search__group *g, int ep,
-                      int sp)
+bool weft_search__may_split(const weft_search__work *z, const weft_search__group *g,
+                            int ep, int sp)
 {
     const weft_search__space *s   = &z->s;
     int                       pin = z->p->pins.sp;
@@ -234,7 +234,7 @@ static void look_at(weft_search__work *z, const weft_search__group *g)
     }
     for (int ep = 0; ep < s->ep.n; ep++)
         for (int sp = 0; sp < 2; sp++) {
-            if (!may_split(z, g, ep, sp)) continue;
+            if (!weft_search__may_split(z, g, ep, sp)) continue;
             for (int i = 0; i < s->micro.n; i++) {
                 if (share % s->micro.x[i] || (pin >= 0 && s->micro.x[i] != pin)) continue;
                 z->fullest = INFINITY;
@@ -319,6 +319,7 @@ static weft_status search_on(weft_search__work *z, const weft_search_problem *p,
     if (!q.exhaustive && !z->probing) sow(z, &q);
     for (int i = 0; i < z->n_group && !(z->probing && z->n_best); i++)
         if (!weft_search__hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
+    if (!(z->probing && z->n_best)) weft_search__deals(z);
 out:
     z->p = p;
     weft_arena_destroy(a);

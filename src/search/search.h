@@ -67,6 +67,7 @@ typedef struct weft_search_limits {
     bool             cp, ep, sp, pp, chunks;
     bool             partial; /* of a stage some layers may run again, others not */
     bool             layout;  /* chunks may hold unequal numbers of layers */
+    bool             shares;  /* replicas may have unequal shares of the batch */
 } weft_search_limits;
 
 /* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */
@@ -122,6 +123,7 @@ typedef struct weft_search_problem {
     const weft_search_machines *machines;
     weft_search_model           model;
     int                         batch;
+    int                         lanes; /* of unequal shares; 0: open */
     weft_search_pins            pins;
     int                         n_best; /* 0: 5 */
     bool exhaustive; /* nothing is left out for its time, to test with */

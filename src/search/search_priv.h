@@ -126,6 +126,14 @@ weft_status weft_search__refuse_on(const weft_search_pins *p);
 bool weft_search__bend(const weft_search_problem *q, const weft_cost_point *p, int S,
                        int n_layer, uint16_t *cut);
 
+void weft_search__consider(weft_search__work *z, const weft_cost_point *p,
+                           const weft_cost_score *s);
+/* May layers be cut over a group's devices so? */
+bool weft_search__may_split(const weft_search__work *z, const weft_search__group *g,
+                            int ep, int sp);
+/* deals.c: replicas of several kinds, each with its share of the batch. */
+void weft_search__deals(weft_search__work *z);
+
 /* Does anything fit? */
 bool weft_search__any(const weft_search_problem *p);
 

@@ -170,6 +170,40 @@ static void names_devices(void **state)
 }
 
 /* Layers 2 and 3 on node 0: it and the one that would have had them change places. */
+/* Replicas on the faster half have more of the batch; the plan says so, fits by its programs, and is simulated. */
+static void shares_by_speed(void **state)
+{
+    weft_cluster        *c;
+    weft_planner_answer *a;
+    (void)state;
+    assert_ok(weft_cluster_load("1 x (2 x a100-80g) + 1 x (2 x h100-80g)", NULL, &c));
+    weft_planner_ask q = ask_for("gpt2", c, 512);
+    q.spec.seq         = 256;
+    q.pins.pp = q.pins.tp = 1;
+    q.world               = 4;
+    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    const weft_plan *p = a->plan;
+    assert_non_null(p->share);
+    assert_int_equal(weft_plan_lane_ranks(p), 4);
+    for (int r = 0; r < 4; r++) { /* devices 0 and 1 are the slow ones */
+        int device = p->machines.n_device ? p->machines.device[r] : r;
+        for (int o = 0; o < 4; o++) {
+            int other = p->machines.n_device ? p->machines.device[o] : o;
+            if (device >= 2 && other < 2) assert_true(p->share[r] > p->share[o]);
+        }
+    }
+    need_of(&q, p);
+    double step_s = p->predicted.step_s;
+    weft_planner_destroy(a);
+    q.world = 2; /* the faster ones alone */
+    assert_ok(weft_planner_decide(&q, &a));
+    print_message("%.4f s a step on four, %.4f s on the faster two\n", step_s,
+                  a->plan->predicted.step_s);
+    assert_true(step_s < 0.9 * a->plan->predicted.step_s);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
 static void layers_lie_where_they_are_pinned(void **state)
 {
     const int            want[] = {2, 3, 0, 1};
@@ -230,6 +264,7 @@ int main(void)
         cmocka_unit_test(the_fastest_of_those_tried),
         cmocka_unit_test(keeps_what_is_said),
         cmocka_unit_test(names_devices),
+        cmocka_unit_test(shares_by_speed),
         cmocka_unit_test(layers_lie_where_they_are_pinned),
         cmocka_unit_test(machines_are_compared),
     };
