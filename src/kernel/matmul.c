@@ -7,6 +7,7 @@
 #include "kernel/cpu_priv.h"
 #include "kernel/gemm.h"
 #include "kernel/nd.h"
+#include "kernel/posts.h"
 #include "kernel/rows.h"
 
 enum {
@@ -23,7 +24,7 @@ enum {
     N_GROUP
 };
 enum {
-    MAX_STEP = 12
+    MAX_STEP = WEFT_KERNEL__STEPS
 };
 
 typedef struct plan {
@@ -39,7 +40,7 @@ typedef struct plan {
 
 /* ---- steps ---- */
 
-static weft_status post_kind(const weft_kernel_post *p, weft_post_kind *out)
+weft_status weft_kernel__post_kind(const weft_kernel_post *p, weft_post_kind *out)
 {
     static const struct {
         weft_op        op;
@@ -64,7 +65,7 @@ static weft_status post_kind(const weft_kernel_post *p, weft_post_kind *out)
             *out = p->op == WEFT_OP_GELU ? WEFT_POST_GELU_ERF : WEFT_POST_GELU_ERF_GRAD;
         return WEFT_OK;
     }
-    return WEFT_FAIL(WEFT_ERR_INTERNAL, "matmul: %s cannot be a step behind it",
+    return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s cannot be a step behind a product",
                      weft_op_get(p->op)->name);
 }
 
@@ -101,7 +102,7 @@ static weft_status steps(plan *p, const weft_kernel_call *c)
     for (int i = 0; i < c->n_post; i++) {
         const weft_kernel_post *s    = &c->post[i];
         weft_post_kind          kind = WEFT_POST_ADD;
-        WEFT_TRY(post_kind(s, &kind));
+        WEFT_TRY(weft_kernel__post_kind(s, &kind));
         WEFT_TRY(step(p, kind, s->in >= 0 ? &c->in[s->in] : NULL));
         if (s->op == WEFT_OP_SCALE) {
             weft_gemm_post *q = &p->post[p->g.n_post - 1];

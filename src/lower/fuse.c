@@ -126,8 +126,8 @@ void weft_lower__fuse(weft_lower__pass *p)
         const weft_graph_node *n = &g->node[i];
         if (!p->alive[i]) continue;
         if (n->op == WEFT_OP_CROSS_ENTROPY) fuse_loss(p, i);
-        if (n->op != WEFT_OP_MATMUL) continue;
-        int      row = row_dims(g, n);
+        if (n->op != WEFT_OP_MATMUL && n->op != WEFT_OP_GROUPED_MATMUL) continue;
+        int      row = n->op == WEFT_OP_MATMUL ? row_dims(g, n) : 0;
         weft_vid v   = n->out[0];
         while (p->chain[i].n < WEFT_LOWER__MAX_POST) {
             int s = next_step(p, v, i, row);

@@ -244,6 +244,57 @@ static void posts_bf16(void **state)
     assert_memory_equal(all[1].p, y[3].p, 37 * 45 * 2);
 }
 
+/* The same behind experts' products, of which some have no rows; what is nobody's is 0. */
+static void posts_of_experts(void **state)
+{
+    int32_t    where[] = {0, 3, 3, 20, 29};
+    weft_shape five    = {.n = 1, .d = {5}};
+    weft_op    op[]    = {WEFT_OP_SILU, WEFT_OP_MUL};
+    (void)state;
+#define DRAWN(...) (t == WEFT_DTYPE_BF16 ? HALF(__VA_ARGS__) : TENSOR(0, __VA_ARGS__))
+    for (int keep = 0; keep < 4; keep++) {
+        weft_dtype       t     = keep / 2 ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32;
+        size_t           bytes = 29 * 45 * (size_t)weft_dtype_bytes(t);
+        weft_view        in[]  = {DRAWN(37, 19), DRAWN(4, 45, 19),
+                                  weft_view_make(where, WEFT_DTYPE_I32, &five), DRAWN(37, 45)};
+        weft_view        y[]   = {DRAWN(37, 45), DRAWN(37, 45), DRAWN(37, 45)};
+        weft_view        all[] = {DRAWN(37, 45), DRAWN(37, 45), DRAWN(37, 45)};
+        weft_kernel_post post[2];
+        weft_kernel_call c = {.op        = WEFT_OP_GROUPED_MATMUL,
+                              .attr      = attr(WEFT_OP_GROUPED_MATMUL, ""),
+                              .n_in      = 3,
+                              .n_own_in  = 3,
+                              .n_out     = 1,
+                              .n_own_out = 1,
+                              .in        = in,
+                              .out       = y};
+        run_as(&c, t);
+        for (int i = 0; i < 2; i++) {
+            weft_view        x[2] = {y[i], in[3]};
+            weft_kernel_call s    = {.op        = op[i],
+                                     .attr      = attr(op[i], ""),
+                                     .n_in      = i + 1,
+                                     .n_own_in  = i + 1,
+                                     .n_out     = 1,
+                                     .n_own_out = 1,
+                                     .in        = x,
+                                     .out       = &y[i + 1]};
+            run_as(&s, t);
+            post[i] = (weft_kernel_post){
+                .op = op[i], .in = i ? 3 : -1, .out = i + 1, .attr = s.attr};
+        }
+        if (!(keep & 1)) all[0].p = NULL, post[0].out = -1;
+        c.n_in = 4, c.n_out = 3, c.out = all, c.post = post, c.n_post = 2;
+        run_as(&c, t);
+        if (keep & 1) assert_memory_equal(all[0].p, y[0].p, bytes);
+        if (keep & 1) assert_memory_equal(all[1].p, y[1].p, bytes);
+        assert_memory_equal(all[2].p, y[2].p, bytes);
+        for (size_t i = bytes; i < bytes / 29 * 37; i++)
+            assert_int_equal(((const char *)all[2].p)[i], 0);
+    }
+#undef DRAWN
+}
+
 /* Summed letters that are no one run, with steps behind: "bsche,dche->bsd" over gaps. */
 static void loops_over_sums(void **state)
 {
@@ -518,6 +569,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(posts, setup, teardown),
         cmocka_unit_test_setup_teardown(posts_bf16, setup, teardown),
+        cmocka_unit_test_setup_teardown(posts_of_experts, setup, teardown),
         cmocka_unit_test_setup_teardown(loops_over_sums, setup, teardown),
         cmocka_unit_test_setup_teardown(rows_over_a_base, setup, teardown),
         cmocka_unit_test_setup_teardown(loss_and_gradient, setup, teardown),
