@@ -122,6 +122,14 @@ static void multiply_messages(weft_cost__own *x, int n)
     x->out_back_bytes          = x->in_back_bytes;
 }
 
+static void add_seam(stage *to, const weft_cost_seam *x)
+{
+    to->fwd_s += x->fwd_s;
+    to->bwd_s += x->bwd_s;
+    to->comm_s += x->comm_s;
+    to->own.weight_s += x->weight_s;
+}
+
 /* Layers from .. from + n - 1 of our own programs, in order. */
 static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int device,
                     int from, int n, int s, stage *out)
@@ -137,10 +145,12 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
         const weft_cost_row *q = &r[t->segment[i].layer_class];
         if (hi > lo) weft_cost__own_add(x, q, hi - lo, k);
         if (s != 0 && from > at && from <= end) {
+            add_seam(out, &q->of.begin);
             x->in_bytes      = q->out_bytes;
             x->in_back_bytes = q->of.back_out_bytes;
         }
         if (s < p->pp - 1 && from + n > at && from + n <= end) {
+            add_seam(out, &q->of.end);
             x->out_bytes      = q->out_bytes;
             x->out_back_bytes = q->of.back_out_bytes;
         }
@@ -582,7 +592,8 @@ static stage slowest(const weft_cost_table *t, const weft_cost_point *p, int s, 
 static void put_work(const weft_cost_table *t, const weft_cost_point *p, int i,
                      const stage *y, weft_cost__pipe *x)
 {
-    double ep = t->variant[p->variant].ep, w = x->split ? y->own.weight_s / ep : 0;
+    double ep   = t->rounds ? t->variant[p->variant].ep : 1;
+    double w    = x->split ? y->own.weight_s / ep : 0;
     x->stage[i] = (weft_cost__work){y->fwd_s / ep, y->bwd_s / ep - w, w,
                                     hop_seconds(t, p, i % p->pp, y->own.out_bytes),
                                     hop_seconds(t, p, i % p->pp, y->own.out_back_bytes)};
@@ -641,7 +652,7 @@ static void score_program(const weft_cost_table *t, const weft_cost_point *of, i
 {
     weft_cost_point        all = *of;
     const weft_cost_point *p   = &all;
-    all.n_micro *= t->variant[of->variant].ep;
+    if (t->rounds) all.n_micro *= t->variant[of->variant].ep;
     weft_cost__pipe x;
     stage           slow = {.fwd_s = -1};
     double          met = 0, tied = 0, made = 0;

@@ -110,6 +110,11 @@ typedef enum weft_cost_shares {
     WEFT_COST_N_SHARES
 } weft_cost_shares;
 
+/* More or less where a stage ends behind a layer, or begins there: what is fused, or made again, across the seam. */
+typedef struct weft_cost_seam {
+    double fwd_s, bwd_s, weight_s, comm_s;
+} weft_cost_seam;
+
 /* What a layer's program says beside. */
 typedef struct weft_cost_program_row {
     double weight_s;   /* of bwd_s: what only gives sums over micro-batches */
@@ -126,6 +131,8 @@ typedef struct weft_cost_program_row {
         peak_bytes; /* at most at once while the layer runs, above what earlier ones keep */
     double split_bytes;   /* work_bytes where the backward pass is run in two parts */
     double fetched_bytes; /* zero 3: so much more while the layer runs */
+    weft_cost_seam end,
+        begin; /* of the stage that ends with the layer, that begins behind it */
     weft_cost_sharing share[WEFT_COST_N_SHARES];
 } weft_cost_program_row;
 
@@ -191,6 +198,8 @@ typedef struct weft_cost_table {
     double                   grad_bytes;  /* of a parameter's gradient when summed */
     double                   param_bytes; /* of a parameter when gathered */
     bool                     tied;        /* first and last share their parameters */
+    bool
+        rounds; /* ranks along ep have the same micro-batches: a row stands for ep of them */
     bool
         programs; /* rows come from programs: the update is in them, sums over replicas are a collective for each
                     * parameter, behind the pass; messages are waited for where nothing else is to do */

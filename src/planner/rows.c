@@ -30,7 +30,7 @@ static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
  * with them. */
 static bool is_folded(const rows *x)
 {
-    return x->n_run == 1 && x->run[0].count >= WEFT_PLANNER__KEEP;
+    return x->n_run == 1 && x->run[0].count > WEFT_PLANNER__KEEP;
 }
 
 /* What is no sum: as much as x has, and at least so much. */
@@ -68,6 +68,10 @@ static void times(weft_cost_row *r, double n)
     r->comm_s *= n;
     for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++) r->wire_bytes[k] *= n;
     r->of.weight_s *= n;
+    for (int k = 0; k < 2; k++) {
+        weft_cost_seam *s = k ? &r->of.end : &r->of.begin;
+        *s = (weft_cost_seam){n * s->fwd_s, n * s->bwd_s, n * s->weight_s, n * s->comm_s};
+    }
     for (int c = 0; c < WEFT_COST_N_SHARES; c++)
         for (int back = 0; back < 2; back++) {
             r->of.share[c].more_s[back] *= n;
@@ -125,8 +129,11 @@ static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_var
     if (!got ||
         got->failed) { /* such a cut cannot be made: never the fastest, never fits */
         for (int k = 0; k < x->n_class; k++)
-            row[k] = (weft_cost_row){
-                .fwd_s = 1e9, .bwd_s = 1e9, .keep_bytes = 1e30, .work_bytes = 1e30};
+            row[k] = (weft_cost_row){.fwd_s         = 1e9,
+                                     .bwd_s         = 1e9,
+                                     .keep_bytes    = 1e30,
+                                     .work_bytes    = 1e30,
+                                     .of.peak_bytes = 1e30};
         return;
     }
     compose(x, got->row, row);
@@ -286,6 +293,7 @@ static void describe_engine(const rows *x, weft_cost_table *t)
     t->param_bytes = half ? 2 : 4;
     t->grad_bytes  = 4;
     t->programs    = true;
+    t->rounds      = x->s.micro_batch > 0;
     *e             = (weft_cost_engine){
                     .known          = true,
                     .tp_exposed     = 1,

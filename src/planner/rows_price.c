@@ -190,7 +190,7 @@ static weft_status make_groups(pricer *z)
 weft_status weft_planner__pricer_open(pricer *z)
 {
     WEFT_TRY(weft_arena_create(&z->a));
-    WEFT_TRY(weft_planner__short_of(z->x, z->x->s.layers,
+    WEFT_TRY(weft_planner__short_of(z->x, z->x->s.layers + z->more,
                                     weft_planner__sequences(z->x, z->v), z->v->recompute,
                                     &z->s));
     WEFT_TRY(cut_values(z));
@@ -238,7 +238,7 @@ static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
         weft_cost_group_sent(z->p.group[i->group].n_rank, i->coll, n);
 }
 
-static weft_status add_seconds(pricer *z)
+weft_status weft_planner__add_seconds(pricer *z)
 {
     const weft_segment *s = z->seg;
     for (int i = 0; i < s->n_instr; i++) {
@@ -409,7 +409,7 @@ static weft_status price(pricer *z)
 {
     weft_planner__facts *f = WEFT_ARENA_ARRAY(z->a, weft_planner__facts, z->n_stage);
     WEFT_TRY(weft_arena_status(z->a));
-    WEFT_TRY(add_seconds(z));
+    WEFT_TRY(weft_planner__add_seconds(z));
     WEFT_TRY(weft_planner__add_memory(z));
     WEFT_TRY(weft_planner__find_facts(z, f));
     for (int k = 0; k < z->n_stage; k++) {
@@ -443,6 +443,8 @@ weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *
     memset(row, 0, sizeof *row * (size_t)(x->n_short + 2));
     WEFT_GO(weft_planner__pricer_open(&z));
     WEFT_GO(price(&z));
+    WEFT_GO(weft_planner__add_seams(&z));
+    WEFT_GO(weft_planner__add_growth(&z));
     WEFT_GO(weft_planner__share(x, v, k, &s));
     for (int i = 0; i < x->n_short + 2; i++) {
         const weft_cost_program_row *from  = &s->of[i];

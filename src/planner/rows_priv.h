@@ -68,21 +68,22 @@ typedef struct weft_planner__rows {
     weft_planner__shared  *shared;
     weft_planner__allowed *allowed;
     bool tied; /* set when rows are filled: the input side's parameter is the head's */
+    bool looked[3], seams[3], grows[3]; /* by recomputation: rows_seam.c */
 } weft_planner__rows;
 
 /* The step of a short model as replica 0 of dp runs it: its graph, cut and lowered, layers told apart. */
 typedef struct weft_planner__pricer {
     weft_planner__rows      *x;
     const weft_cost_variant *v;
-    int                      kind, dp, zero;
-    weft_arena              *a;
-    weft_planner__short     *s;
-    weft_sharding           *sharding;
-    weft_local              *local;
-    const weft_graph        *g; /* what is lowered: the place's, or the whole */
-    weft_segment            *seg;
-    int                     *stage;  /* [node of g]: 0 the input side, 1.. layers; -1 */
-    bool                    *weight; /* [node of g] */
+    int         kind, dp, zero, more; /* more: layers a run than others look at */
+    weft_arena *a;
+    weft_planner__short *s;
+    weft_sharding       *sharding;
+    weft_local          *local;
+    const weft_graph    *g; /* what is lowered: the place's, or the whole */
+    weft_segment        *seg;
+    int                 *stage;  /* [node of g]: 0 the input side, 1.. layers; -1 */
+    bool                *weight; /* [node of g] */
     bool          *late; /* [node of g]: behind where all ranks meet in the update */
     bool          *own;  /* [node of g]: of the update, about a parameter */
     weft_program   p;    /* of ranks and groups alone */
@@ -114,6 +115,12 @@ double weft_planner__n_sum(const weft_planner__pricer *z, int layer);
 /* rows_share.c */
 weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *v,
                                 int kind, const weft_planner__shared **out);
+
+/* rows_seam.c: what stages that end or begin at a layer have more; what grows with the number of layers */
+weft_status weft_planner__add_seams(weft_planner__pricer *z);
+weft_status weft_planner__add_growth(weft_planner__pricer *z);
+/* Seconds of the two passes alone. */
+weft_status weft_planner__add_seconds(weft_planner__pricer *z);
 
 /* The graph of so many layers for a micro-batch and a recomputation, made when first asked for. */
 weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_batch,

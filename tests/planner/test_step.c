@@ -33,6 +33,7 @@ static void open_setting(setting *x, const char *model, const char *dtype, int64
     *x                   = (setting){0};
     x->s                 = weft_compile_spec_default(model, 1, seq);
     x->s.dtype           = dtype;
+    x->s.micro_batch     = 0; /* the planner's to choose */
     assert_ok(weft_arena_create(&x->a));
     assert_ok(weft_cluster_load(cluster, NULL, &x->c));
     assert_ok(weft_planner_machines(x->c, x->a, &x->hw));
@@ -157,7 +158,7 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
     used += snprintf(words + used, 64, " pp=%d zero=%d", c->p.pp, c->p.zero);
     if (c->v.sp) snprintf(words + used, 16, " sp=1");
     assert_ok(weft_shorthand_parse(words, &h));
-    s.micro_batch = c->v.micro_batch;
+    s.micro_batch = c->v.micro_batch * c->v.ep; /* of the ranks along ep together */
     s.batch       = (int64_t)c->v.micro_batch * c->p.n_micro * c->p.dp;
     s.recompute   = again[c->v.recompute];
     s.lanes       = 1;

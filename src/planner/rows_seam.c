@@ -1,0 +1,194 @@
+/* Rows that depend on their neighbours.
+ *
+ * seams    What is fused, or made again, across the border of two layers comes out otherwise where a stage ends there.  The short
+ *          model is cut into two stages at each border, and their programs' passes are compared with their rows.
+ * growth   A sum over as many terms as a run has layers (gradients of a table that all of them use) takes longer in a deeper model.
+ *          A model of a layer more tells by how much.
+ *
+ * Both are looked for once for each recomputation, on one device; where there is nothing, other variants have nothing either. */
+#include <math.h>
+#include <string.h>
+
+#include "cost/cost.h"
+#include "planner/rows_priv.h"
+
+typedef weft_planner__pricer pricer;
+
+static double *seam_part(weft_cost_seam *s, int k)
+{
+    double *part[] = {&s->fwd_s, &s->bwd_s, &s->weight_s, &s->comm_s};
+    return part[k];
+}
+
+/* ---- programs of two stages ---- */
+
+static bool is_fired(const weft_program *p, int actor)
+{
+    int s = (int)p->actor[actor].stream;
+    for (int i = 0; i < p->n_firing[s]; i++)
+        if (p->firing[s][i].actor == actor && p->firing[s][i].micro >= 0) return true;
+    return false;
+}
+
+/* A micro-batch, priced as rows are. */
+static weft_status add_up(const pricer *z, const weft_program *p, weft_cost_seam *out)
+{
+    *out = (weft_cost_seam){0};
+    for (int a = 0; a < p->n_actor; a++) {
+        const weft_actor *x = &p->actor[a];
+        if (x->stream != WEFT_STREAM_COMPUTE || !is_fired(p, a)) continue;
+        bool back = strstr(x->name, "backward"), weight = strstr(x->name, "weight");
+        for (int k = 0; k < x->n_instr; k++) {
+            const weft_instr *i = &x->instr[k];
+            double            t;
+            if (i->kind == WEFT_INSTR_READ) continue; /* the host's */
+            WEFT_TRY(weft_cost_instr(&z->p, i, z->x->c, &t));
+            *(back ? &out->bwd_s : &out->fwd_s) += t;
+            if (weight) out->weight_s += t;
+            if (i->kind == WEFT_INSTR_COLLECTIVE) out->comm_s += t;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Stage 0 or 1 of the short model, cut before a layer. */
+static weft_status stage_of(const pricer *z, int layer, int stage, weft_cost_seam *out)
+{
+    weft_program     *p   = NULL;
+    int               cut = z->s->node[layer];
+    weft_pipe_options o   = {
+          .n_micro = 2, .n_lane = 1, .pp = 2, .schedule = "zb-h1", .cut = &cut};
+    if (z->sharding) {
+        o.rank = stage * z->sharding->mesh[0].n_rank;
+        WEFT_TRY(weft_partition(z->s->c.graph, z->sharding, &o, &p));
+    } else {
+        o.rank = stage;
+        WEFT_TRY(weft_partition_pipe(z->s->c.graph, &o, &p));
+    }
+    weft_status st = add_up(z, p, out);
+    weft_program_destroy(p);
+    return st;
+}
+
+/* Less what the rows [from, end) say; what is but rounding is nothing. */
+static void take_off(const pricer *z, int from, int end, weft_cost_seam *x)
+{
+    weft_cost_seam sum = {0};
+    for (int k = from; k < end; k++) {
+        sum.fwd_s += z->row[k].fwd_s;
+        sum.bwd_s += z->row[k].bwd_s;
+        sum.weight_s += z->row[k].of.weight_s;
+        sum.comm_s += z->row[k].comm_s;
+    }
+    for (int k = 0; k < 4; k++) {
+        double *a = seam_part(x, k), b = *seam_part(&sum, k);
+        *a = fabs(*a - b) <= 1e-13 * fmax(fabs(*a), fabs(b)) ? 0 : *a - b;
+    }
+}
+
+static bool is_nothing(weft_cost_seam *s)
+{
+    for (int k = 0; k < 4; k++)
+        if (*seam_part(s, k) != 0) return false;
+    return true;
+}
+
+static weft_status find_seams(pricer *z, bool *any)
+{
+    *any = false;
+    for (int k = 1; k < z->s->n_layer; k++) { /* between rows k and k + 1 */
+        weft_cost_program_row *r = &z->row[k].of;
+        WEFT_TRY(stage_of(z, k, 0, &r->end));
+        WEFT_TRY(stage_of(z, k, 1, &r->begin));
+        take_off(z, 0, k + 1, &r->end);
+        take_off(z, k + 1, z->n_stage, &r->begin);
+        *any = *any || !is_nothing(&r->end) || !is_nothing(&r->begin);
+    }
+    return WEFT_OK;
+}
+
+/* ---- a layer more ---- */
+
+/* The row of the longer model that stands where row k does: layers of a run are counted from both ends. */
+static int longer_row(const weft_planner__rows *x, const weft_planner__short *few,
+                      const weft_planner__short *more, int k, int *left)
+{
+    const weft_graph_layers *a = few->c.model->run, *b = more->c.model->run;
+    int                      at = 1, there = 1;
+    *left = 0;
+    for (int r = 0; r < x->n_run; r++) {
+        int n = x->run[r].count - a[r].count;
+        if (n > *left) *left = n;
+    }
+    if (k == 0) return 0;
+    for (int r = 0; r < x->n_run; at += a[r].count, there += b[r].count, r++) {
+        if (k >= at + a[r].count) continue;
+        *left = x->run[r].count - a[r].count;
+        return k == at + a[r].count - 1 ? there + b[r].count - 1 : there + k - at;
+    }
+    return more->n_layer + 1;
+}
+
+static weft_status find_growth(pricer *z, bool *any)
+{
+    pricer      longer = {.x = z->x, .v = z->v, .kind = z->kind, .dp = 1, .more = 1};
+    weft_status st     = WEFT_OK;
+    *any               = false;
+    WEFT_GO(weft_planner__pricer_open(&longer));
+    longer.row = WEFT_ARENA_ARRAY(longer.a, weft_cost_row, longer.n_stage);
+    WEFT_GO(weft_arena_status(longer.a));
+    WEFT_GO(weft_planner__add_seconds(&longer));
+    for (int k = 0; k < z->n_stage; k++) {
+        int                  left, at = longer_row(z->x, z->s, longer.s, k, &left);
+        const weft_cost_row *to   = &longer.row[at];
+        weft_cost_row       *r    = &z->row[k];
+        double               more = to->bwd_s - r->bwd_s, fwd = to->fwd_s - r->fwd_s;
+        if (fabs(more) + fabs(fwd) <= 1e-13 * (r->bwd_s + r->fwd_s)) continue;
+        *any = true;
+        r->fwd_s += left * fwd;
+        r->bwd_s += left * more;
+        r->comm_s += left * (to->comm_s - r->comm_s);
+        r->of.weight_s += left * (to->of.weight_s - r->of.weight_s);
+    }
+out:
+    weft_planner__pricer_close(&longer);
+    return st;
+}
+
+/* ---- the calls ---- */
+
+static weft_status look(weft_planner__rows *x, weft_cost_recompute again)
+{
+    weft_cost_variant v = {
+        .tp = 1, .cp = 1, .ep = 1, .micro_batch = 1, .recompute = again};
+    pricer      z  = {.x = x, .v = &v, .dp = 1};
+    weft_status st = WEFT_OK;
+    if (x->looked[again]) return WEFT_OK;
+    x->looked[again] = true;
+    WEFT_GO(weft_planner__pricer_open(&z));
+    z.row = WEFT_ARENA_ARRAY(z.a, weft_cost_row, z.n_stage);
+    WEFT_GO(weft_arena_status(z.a));
+    WEFT_GO(weft_planner__add_seconds(&z));
+    WEFT_GO(find_seams(&z, &x->seams[again]));
+    WEFT_GO(find_growth(&z, &x->grows[again]));
+out:
+    weft_planner__pricer_close(&z);
+    return st;
+}
+
+weft_status weft_planner__add_seams(pricer *z)
+{
+    bool any;
+    WEFT_TRY(look(z->x, z->v->recompute));
+    if (!z->x->seams[z->v->recompute] || find_seams(z, &any) == WEFT_OK) return WEFT_OK;
+    for (int k = 0; k < z->n_stage;
+         k++) /* no stages under this cut: nothing to compare */
+        z->row[k].of.begin = z->row[k].of.end = (weft_cost_seam){0};
+    return WEFT_OK;
+}
+
+weft_status weft_planner__add_growth(pricer *z)
+{
+    bool any;
+    return z->x->grows[z->v->recompute] ? find_growth(z, &any) : WEFT_OK;
+}
