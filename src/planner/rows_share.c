@@ -1,4 +1,4 @@
-/* Updates of replicas: the step of a short model as one of 4, and as one of 8, runs it (of more: of 16, of 32).  What a replica does by itself is
+/* Updates of replicas: the step of a short model as one of 4, and as one of 8, runs it (of more: 16, 32; of fewer: 2, 4).  What a replica does by itself is
  * once + part / replicas in all of them, so two numbers of them tell both; what replicas say to each other is counted. */
 #include <math.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static weft_cost_share line(int n, double x, double twice)
 static void draw(int n, const facts *x, const facts *twice, const facts *whole,
                  weft_cost_sharing *out)
 {
-    *out           = n > WEFT_COST_FEW ? x->calls : twice->calls;
+    *out           = twice->calls;
     out->more_s[0] = twice->fwd_s - whole->fwd_s;
     out->more_s[1] = twice->bwd_s - whole->bwd_s;
     out->before_s  = line(n, x->before_s, twice->before_s);
@@ -43,11 +43,18 @@ static void draw(int n, const facts *x, const facts *twice, const facts *whole,
     out->update    = line(n, x->update, twice->update);
 }
 
-/* Two numbers of replicas, zero 1 and zero 3. */
+/* Replicas that there may be. */
+static int most(const weft_planner__rows *x, const weft_cost_variant *v)
+{
+    return weft_cluster_usable(x->c) / (v->tp * v->cp * v->ep);
+}
+
+/* Two numbers of replicas, zero 1 and zero 3.  What they say to each other is counted where there may be so many. */
 static weft_status compare(weft_planner__rows *x, const weft_cost_variant *v, int kind,
                            int n, const facts *whole, facts *tmp,
                            weft_cost_program_row *of)
 {
+    bool   few  = n > WEFT_COST_FEW || 2 * n > most(x, v);
     int    rows = x->n_short + 2;
     facts *one = tmp, *twice = tmp + rows;
     for (int zero = 1; zero <= 3; zero += 2) {
@@ -57,6 +64,7 @@ static weft_status compare(weft_planner__rows *x, const weft_cost_variant *v, in
         WEFT_TRY(look(x, v, kind, n, zero, one));
         WEFT_TRY(look(x, v, kind, 2 * n, zero, twice));
         for (int i = 0; i < rows; i++) {
+            if (few) twice[i].calls = one[i].calls;
             draw(n, &one[i], &twice[i], &whole[i], &of[i].share[c]);
             if (zero == 3)
                 of[i].fetched_bytes =
@@ -90,8 +98,9 @@ weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *
     WEFT_GO(look(x, v, kind, 2, 0, whole));
     for (int i = 0; i < n; i++)
         draw(1, &whole[i], &whole[i], &whole[i], &k->of[i].share[WEFT_COST_WHOLE]);
-    WEFT_GO(compare(x, v, kind, WEFT_COST_FEW / 2, whole, both, k->of));
-    if (weft_cluster_usable(x->c) > WEFT_COST_FEW * v->tp * v->cp * v->ep)
+    WEFT_GO(compare(x, v, kind, most(x, v) < WEFT_COST_FEW ? 2 : WEFT_COST_FEW / 2, whole,
+                    both, k->of));
+    if (most(x, v) > WEFT_COST_FEW)
         WEFT_GO(compare(x, v, kind, 2 * WEFT_COST_FEW, whole, both, k->of));
     k->next   = x->shared;
     x->shared = k;
