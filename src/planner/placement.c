@@ -258,8 +258,8 @@ static weft_status make_job(const weft_search_problem *p, const weft_search_choi
     WEFT_TRY(weft_arena_status(a));
     mark_kinds(p->machines, c, kind);
     for (int r = 0; r < n; r++)
-        may[r] = x->point.deal.n ? (uint8_t)(1 << kind_of(x, r % per))
-                                 : x->point.kinds[r / per];
+        may[r] = (uint8_t)(x->point.deal.n ? 1 << kind_of(x, r % per)
+                                           : x->point.kinds[r / per]);
     out->job.may  = may;
     out->job.kind = kind;
     return WEFT_OK;
