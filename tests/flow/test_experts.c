@@ -161,6 +161,56 @@ static void rows_are_sent(void **state)
     test_job_close(&j);
 }
 
+static weft_instr *first_send(weft_program *p)
+{
+    for (int a = 0; a < p->n_actor; a++)
+        for (int i = 0; i < p->actor[a].n_instr; i++)
+            if (p->actor[a].instr[i].kind == WEFT_INSTR_COLLECTIVE &&
+                p->actor[a].instr[i].coll == WEFT_SEND_ROWS)
+                return &p->actor[a].instr[i];
+    return NULL;
+}
+
+/* Programs that send rows read back as they are written, are proved, and what is wrong with one is found. */
+static void programs_are_proved(void **state)
+{
+    test_job       j;
+    weft_shorthand h;
+    weft_program  *p[2], *again;
+    weft_text      a = {0}, b = {0};
+    (void)state;
+    test_job_open(&j, FAMILY("mixtral"),
+                  (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
+    weft_sharding *s = test_plan_shard(&j, "mesh=ep=2", &h);
+    for (int r = 0; r < 2; r++) {
+        weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .pp = 1, .rank = r};
+        assert_ok(weft_partition(j.training.graph, s, &o, &p[r]));
+    }
+    assert_ok(weft_program_verify_all((const weft_program *const *)p, 2));
+    assert_ok(weft_program_print(p[0], &a));
+    assert_ok(weft_program_parse("test", a.s, a.n, &again));
+    assert_ok(weft_program_print(again, &b));
+    assert_string_equal(a.s, b.s);
+    weft_instr  *i    = first_send(p[0]);
+    weft_operand kept = i->in[1];
+    assert_non_null(i);
+    i->in[1].type.dtype = WEFT_DTYPE_F32; /* a table of something else */
+    assert_int_equal(weft_program_verify(p[0]), WEFT_ERR_ARG);
+    i->in[1] = kept;
+    i->in[1].type.shape.d[0] -= 1; /* of fewer ranks */
+    assert_int_equal(weft_program_verify(p[0]), WEFT_ERR_ARG);
+    i->in[1] = kept;
+    i->coll  = WEFT_RETURN_ROWS; /* one sends what the other returns */
+    assert_int_equal(weft_program_verify_all((const weft_program *const *)p, 2),
+                     WEFT_ERR_ARG);
+    for (int r = 0; r < 2; r++) weft_program_destroy(p[r]);
+    weft_program_destroy(again);
+    weft_text_fini(&a);
+    weft_text_fini(&b);
+    weft_sharding_destroy(s);
+    test_job_close(&j);
+}
+
 /* Attention of a place is over its own sequences. */
 static void own_sequences(void **state)
 {
@@ -238,7 +288,7 @@ int main(void)
         cmocka_unit_test(mixtral),       cmocka_unit_test(sequences_too),
         cmocka_unit_test(own_sequences), cmocka_unit_test(shares),
         cmocka_unit_test(all_to_one),    cmocka_unit_test(uneven_experts),
-        cmocka_unit_test(rows_are_sent),
+        cmocka_unit_test(rows_are_sent), cmocka_unit_test(programs_are_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
