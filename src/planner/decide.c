@@ -1,8 +1,12 @@
-/* Search, check, search again with less memory where what was found did not hold, decide.
+/* Search, check, search again while something that is left may be faster, decide.
  *
- * The search knows memory by rows, the check by the programs' slabs.  Where none of the best holds, the next search is
- * told that devices have as much less memory as the closest of them was too large by; where the search finds
- * nothing at all, it may have counted too much, and is told of more.  Only what was checked is returned. */
+ * The search knows time and memory by rows, the check by the programs' own steps and slabs.  As many of the best as
+ * were asked for are checked.  More are
+ *     where one that is faster by rows than the best that holds did not fit: the next search is told that devices have as
+ *     much less memory as the closest of these was too large by, and finds their slimmer sisters,
+ *     where all that were found are faster by rows than the best that holds: the next search is asked for twice as many,
+ * until what is left is slower by rows, or so many were checked (z->most).  Where the search finds nothing at all, it may have
+ * counted too much, and is told of more memory.  Only what was checked is returned. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +24,8 @@ typedef struct trial {
     double      memory;       /* of what there is, that the search is told of */
     const char *nothing;      /* what the search said when it found nothing that fits */
     int         n_best;       /* candidates that it is asked for */
+    int         n_check;      /* of them are checked whatever comes out */
+    int         most;         /* that are checked in all, once something fits */
     weft_planner_tried *best; /* that fits */
     weft_plan          *plan;
 } trial;
@@ -98,25 +104,37 @@ static void tell_memory(const weft_planner_answer *a, const weft_search_machines
             (int64_t)(memory * (double)all->kind[i].device.mem_bytes);
 }
 
-/* What to tell the next search after one of which nothing held. */
-static void next_round(const weft_planner_answer *a, int first, trial *z)
+/* By rows, nothing that holds is as fast. */
+static bool may_win(const trial *z, const weft_search_choice *x)
+{
+    return !z->best || x->score.step_s < z->best->step_s;
+}
+
+/* What to tell the next search; first: of this one's candidates.  *end: nothing is left that may win. */
+static void next_round(const weft_planner_answer *a, const weft_search_result *r,
+                       int first, trial *z, bool *end)
 {
     double close = 0;
-    for (int i = first; i < a->n_tried; i++)
-        if (a->tried[i]->end == WEFT_PLANNER_TOO_FULL) {
-            double x = (double)a->tried[i]->mem_limit / (double)a->tried[i]->mem_bytes;
-            if (x > close) close = x;
-        }
+    for (int i = first; i < a->n_tried; i++) {
+        const weft_planner_tried *t = a->tried[i];
+        if (t->end == WEFT_PLANNER_TOO_FULL && may_win(z, &t->choice))
+            close = fmax(close, (double)t->mem_limit / (double)t->mem_bytes);
+    }
+    *end = false;
     if (close > 0)
         z->memory *= close * 0.99 < 0.95 ? close * 0.99 : 0.95;
+    else if (!z->best || (r->n == z->n_best && may_win(z, &r->choice[r->n - 1])))
+        z->n_best *= 2; /* look further down */
     else
-        z->n_best *= 2; /* none of them can be made: look further down */
+        *end = true;
+    if ((first == a->n_tried && z->n_best > 64) || (z->best && a->n_tried >= z->most))
+        *end = true;
 }
 
 /* Nothing found, by rows: once more with a little more memory than there is, in case they count too much. */
 static weft_status find_more(weft_planner_answer *a, trial *z, bool *end)
 {
-    *end = z->nothing || a->n_tried;
+    *end = z->nothing || a->n_tried; /* nothing is slimmer than what was tried */
     if (*end) return WEFT_OK;
     z->nothing = weft_arena_strdup(a->arena, weft_error_text());
     z->memory *= 1.5;
@@ -141,10 +159,14 @@ static weft_status look(const weft_planner_ask *q, weft_planner_answer *a, trial
         a->bound_s = r->bound_s;
     }
     a->search = r;
-    for (int i = 0; i < r->n; i++) WEFT_TRY(try_one(q, a, &r->choice[i], z));
-    *end = z->best != NULL || z->nothing;
-    if (!*end) next_round(a, first, z);
-    if (first == a->n_tried && z->n_best > 64) *end = true;
+    for (int i = 0; i < r->n; i++) {
+        bool asked = a->n_round == 1 && i < z->n_check;
+        if (!asked && (!may_win(z, &r->choice[i]) || (z->best && a->n_tried >= z->most)))
+            break; /* the fastest by rows come first */
+        WEFT_TRY(try_one(q, a, &r->choice[i], z));
+    }
+    *end = z->nothing;
+    if (!*end) next_round(a, r, first, z, end);
     return WEFT_OK;
 }
 
@@ -264,7 +286,8 @@ static weft_status decide(const weft_planner_ask *q, weft_planner_answer *a)
     trial       z = {.memory = 1};
     weft_status st;
     WEFT_TRY(weft_planner__open(q, a));
-    z.n_best = a->problem.n_best;
+    z.n_best = z.n_check = a->problem.n_best;
+    z.most               = 3 * z.n_check;
     if (q->fast || !weft_planner__is_ours(q)) return take_word(q, a);
     st = search_and_check(q, a, &z);
     if (st == WEFT_OK && !z.best)

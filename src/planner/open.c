@@ -8,7 +8,7 @@
 enum {
     MANY            = 32,      /* devices */
     FEW             = 3,       /* candidates to check on these */
-    THOUSANDS       = 2048,    /* devices on which the first that fits is taken */
+    THOUSANDS       = 2048,    /* devices on which one is, unless another may be faster */
     PROCESSOR_BYTES = 64 << 20 /* kernels' scratch, messages, the program itself: below 40
                                 * MiB in every run of the tests */
 };
@@ -156,11 +156,19 @@ static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
     return WEFT_OK;
 }
 
-/* Rows of programs take a program for each way to cut a layer: on many devices there are hundreds of ways.  There a
- * transformer's rows are those of its sizes; what is chosen is checked by its programs all the same. */
-static bool is_large(const weft_planner_ask *q)
+/* Rows of programs take a program for each way to cut a layer: on many devices there are hundreds of ways, and
+ * seconds of work.  Who is in a hurry gets a transformer's rows by its sizes there. */
+static bool by_sizes(const weft_planner_ask *q)
 {
-    return weft_cluster_usable(q->cluster) > MANY;
+    return q->fast && weft_cluster_usable(q->cluster) > MANY;
+}
+
+/* Candidates to check: a check is the longer the more ranks there are. */
+static int how_many(const weft_planner_ask *q)
+{
+    int n = weft_cluster_usable(q->cluster);
+    if (q->n_best > 0) return q->n_best;
+    return n > THOUSANDS && !q->fast ? 1 : n > MANY && !q->fast ? FEW : 5;
 }
 
 weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a)
@@ -185,14 +193,12 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
     a->problem   = (weft_search_problem){.machines = &a->machines,
                                          .batch    = (int)q->spec.batch,
                                          .lanes    = (int)q->spec.lanes,
-                                         .n_best   = q->n_best > 0 ? q->n_best : 5};
+                                         .n_best   = how_many(q)};
     WEFT_GO(set_pins(q, &a->problem.pins));
-    if (weft_planner__is_ours(q) && is_large(q) && describe(q, a, m) == WEFT_OK) {
+    if (weft_planner__is_ours(q) && by_sizes(q) && describe(q, a, m) == WEFT_OK) {
         WEFT_GO(
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
         know_ourselves(q, a);
-        if (q->n_best <= 0)
-            a->problem.n_best = weft_cluster_usable(q->cluster) > THOUSANDS ? 1 : FEW;
     } else if (weft_planner__is_ours(q)) {
         WEFT_GO(open_ours(q, a, &l));
     } else {

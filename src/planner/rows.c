@@ -101,10 +101,19 @@ static bool same(const weft_cost_variant *a, const weft_cost_variant *b)
            a->micro_batch == b->micro_batch && a->recompute == b->recompute;
 }
 
-static const weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int kind)
+static const weft_planner__filled *add_shares(rows *x, weft_planner__filled *f)
+{
+    if (f->failed || f->shared) return f;
+    f->failed = weft_planner__price_shares(x, &f->v, f->kind, f->row) != WEFT_OK;
+    f->shared = true;
+    return f;
+}
+
+static const weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int kind,
+                                       bool shares)
 {
     for (weft_planner__filled *f = x->filled; f; f = f->next)
-        if (f->kind == kind && same(&f->v, v)) return f;
+        if (f->kind == kind && same(&f->v, v)) return shares ? add_shares(x, f) : f;
     weft_planner__filled *f = WEFT_ARENA_NEW(x->a, weft_planner__filled);
     if (!f) return NULL;
     f->v    = *v;
@@ -114,17 +123,14 @@ static const weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int 
     f->failed = weft_planner__price(x, v, kind, f->row) != WEFT_OK;
     f->next   = x->filled;
     x->filled = f;
-    return f;
+    return shares ? add_shares(x, f) : f;
 }
 
-static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
-                 const weft_device_kind *d, const weft_cost_fabric *f, weft_cost_row *row)
+static void fill_rows(rows *x, const weft_cost_variant *v, const weft_device_kind *d,
+                      bool shares, weft_cost_row *row)
 {
-    (void)e;
-    (void)f;
-    rows                       *x    = (rows *)(uintptr_t)arg;
     int                         kind = kind_of(x, d);
-    const weft_planner__filled *got  = ask(x, v, kind);
+    const weft_planner__filled *got  = ask(x, v, kind, shares);
     memset(row, 0, sizeof *row * (size_t)x->n_class);
     if (!got ||
         got->failed) { /* such a cut cannot be made: never the fastest, never fits */
@@ -140,7 +146,7 @@ static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_var
     if (v->recompute != WEFT_RECOMPUTE_NONE) {
         weft_cost_variant plain       = *v;
         plain.recompute               = WEFT_RECOMPUTE_NONE;
-        const weft_planner__filled *p = ask(x, &plain, kind);
+        const weft_planner__filled *p = ask(x, &plain, kind, false);
         weft_cost_row              *r = WEFT_ARENA_ARRAY(x->a, weft_cost_row, x->n_class);
         for (int k = 0; p && r && !p->failed && k < x->n_class; k++) {
             if (!k) compose(x, p->row, r);
@@ -148,6 +154,23 @@ static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_var
         }
     }
     for (int k = 0; k < x->n_class && x->s.micro_batch > 0; k++) times(&row[k], v->ep);
+}
+
+static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+                 const weft_device_kind *d, const weft_cost_fabric *f, weft_cost_row *row)
+{
+    (void)e;
+    (void)f;
+    fill_rows((rows *)(uintptr_t)arg, v, d, true, row);
+}
+
+static void glance(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+                   const weft_device_kind *d, const weft_cost_fabric *f,
+                   weft_cost_row *row)
+{
+    (void)e;
+    (void)f;
+    fill_rows((rows *)(uintptr_t)arg, v, d, false, row);
 }
 
 /* ---- what may be cut ---- */
@@ -328,7 +351,7 @@ static void describe_engine(const rows *x, weft_cost_table *t)
 static bool is_tied(rows *x)
 {
     weft_cost_variant           v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
-    const weft_planner__filled *f = ask(x, &v, 0);
+    const weft_planner__filled *f = ask(x, &v, 0, false);
     return f && !f->failed && x->tied;
 }
 
@@ -337,7 +360,7 @@ static weft_status check_kinds(rows *x)
 {
     weft_cost_variant v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
     for (int k = 0; k < x->n_kind; k++) {
-        const weft_planner__filled *f = ask(x, &v, k);
+        const weft_planner__filled *f = ask(x, &v, k, false);
         char                        why[256];
         if (f && !f->failed) continue;
         snprintf(why, sizeof why, "%s", weft_error_text());
@@ -373,6 +396,7 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
                                          .max_ep    = 1,
                                          .max_micro = 64,
                                          .fill      = fill,
+                                         .glance    = glance,
                                          .allows    = allows};
     weft_status st = find_kinds(x);
     if (st == WEFT_OK) st = find_layers(x, &out->shape);

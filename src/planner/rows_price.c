@@ -425,6 +425,24 @@ static weft_status price(pricer *z)
     return add_crossing(z);
 }
 
+weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
+                                weft_cost_row *row)
+{
+    pricer      z  = {.x = x, .v = v, .kind = k, .dp = 1, .row = row};
+    weft_status st = WEFT_OK;
+    memset(row, 0, sizeof *row * (size_t)(x->n_short + 2));
+    WEFT_GO(weft_planner__pricer_open(&z));
+    WEFT_GO(price(&z));
+    WEFT_GO(weft_planner__add_seams(&z));
+    WEFT_GO(weft_planner__add_growth(&z));
+    for (int i = 0; i < x->n_short + 2; i++)
+        row[i].of.share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n =
+            weft_planner__n_sum(&z, i);
+out:
+    weft_planner__pricer_close(&z);
+    return st;
+}
+
 /* Whole values on every rank: an actor of its own sums each accumulator. */
 static void sum_whole(const weft_cost_program_row *alone, double n_sum,
                       weft_cost_sharing *out)
@@ -434,32 +452,23 @@ static void sum_whole(const weft_cost_program_row *alone, double n_sum,
     out->sum[WEFT_COST_OVER_DP].bytes = alone->sum_bytes;
 }
 
-weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
-                                weft_cost_row *row)
+weft_status weft_planner__price_shares(weft_planner__rows *x, const weft_cost_variant *v,
+                                       int k, weft_cost_row *row)
 {
-    pricer                      z  = {.x = x, .v = v, .kind = k, .dp = 1, .row = row};
-    weft_status                 st = WEFT_OK;
     const weft_planner__shared *s;
-    memset(row, 0, sizeof *row * (size_t)(x->n_short + 2));
-    WEFT_GO(weft_planner__pricer_open(&z));
-    WEFT_GO(price(&z));
-    WEFT_GO(weft_planner__add_seams(&z));
-    WEFT_GO(weft_planner__add_growth(&z));
-    WEFT_GO(weft_planner__share(x, v, k, &s));
+    WEFT_TRY(weft_planner__share(x, v, k, &s));
     for (int i = 0; i < x->n_short + 2; i++) {
         const weft_cost_program_row *from  = &s->of[i];
         double                       scale = (double)v->micro_batch / s->v.micro_batch;
-        row[i].of.fetched_bytes            = from->fetched_bytes;
+        double n_sum = row[i].of.share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n;
+        row[i].of.fetched_bytes = from->fetched_bytes;
         for (int c = WEFT_COST_WHOLE; c < WEFT_COST_N_SHARES; c++) {
             row[i].of.share[c] = from->share[c];
             row[i].of.share[c].more_s[0] *= scale;
             row[i].of.share[c].more_s[1] *= scale;
         }
         if (v->tp * v->cp * v->ep == 1)
-            sum_whole(&row[i].of, weft_planner__n_sum(&z, i),
-                      &row[i].of.share[WEFT_COST_WHOLE]);
+            sum_whole(&row[i].of, n_sum, &row[i].of.share[WEFT_COST_WHOLE]);
     }
-out:
-    weft_planner__pricer_close(&z);
-    return st;
+    return WEFT_OK;
 }

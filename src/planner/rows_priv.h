@@ -14,7 +14,7 @@ enum {
 typedef struct weft_planner__filled {
     weft_cost_variant            v;
     int                          kind;
-    bool                         failed;
+    bool                         failed, shared; /* shared: its shares are there too */
     weft_cost_row               *row;
     struct weft_planner__filled *next;
 } weft_planner__filled;
@@ -134,5 +134,8 @@ weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
 /* row[0] the input side, row[1 ..] the layers, then the head, on devices of kind k. */
 weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
                                 weft_cost_row *row);
+/* What replicas say to each other, into rows that were priced. */
+weft_status weft_planner__price_shares(weft_planner__rows *x, const weft_cost_variant *v,
+                                       int k, weft_cost_row *row);
 
 #endif

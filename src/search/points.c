@@ -160,6 +160,7 @@ static bool ask_again(weft_search__work *z, const weft_cost_point *p, int n_agai
             if (z->s.tp.x[i] == v->tp && z->s.cp.x[k] == v->cp)
                 q.variant = weft_search__variant(&z->s, i, k, z->ep, z->sp, z->micro,
                                                  WEFT_RECOMPUTE_FULL);
+    weft_search__ready(&z->s, q.variant);
     q.rest    = p->variant;
     q.n_again = n_again;
     return ask(z, &q, p->cut, least_s, s);

@@ -188,6 +188,7 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
         }
         least = cut_by_time(z, g, &p);
         if (weft_search__hopeless(z, bound(z, g, m, least, z->sum_s))) continue;
+        weft_search__ready(s, v);
         weft_search__points(z, &p, least);
     }
 }

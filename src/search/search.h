@@ -84,6 +84,10 @@ typedef struct weft_search_model {
     void (*fill)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                  const weft_device_kind *d, const weft_cost_fabric *f,
                  weft_cost_row *row);
+    /* The same without what replicas say to each other, much sooner; NULL: there is nothing to save. */
+    void (*glance)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+                   const weft_device_kind *d, const weft_cost_fabric *f,
+                   weft_cost_row *row);
     /* May layers be cut so?  why: a line when not; it may be NULL. */
     bool (*allows)(const void *arg, const weft_cost_variant *v, char *why, size_t n);
 } weft_search_model;

@@ -32,8 +32,8 @@ typedef struct weft_search__space {
     weft_cost_table            t;
     weft_cost_variant         *variant;
     weft_cost_row             *row;
-    weft_cost_row             *spare;  /* of all classes, to ask with */
-    bool                      *filled; /* by variant */
+    weft_cost_row             *spare;          /* of all classes, to ask with */
+    bool                      *filled, *whole; /* by variant: rows, with shares */
     double          *whole_s; /* all layers of a micro-batch, [device][variant] */
     weft_device_kind device[WEFT_COST_MAX_DEVICE];
     weft_cost_fabric fabric[WEFT_COST_MAX_DEVICE];
@@ -45,9 +45,11 @@ typedef struct weft_search__space {
 weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
                                     weft_search__space *out);
 
-/* The number of a variant; its rows are filled. */
+/* The number of a variant; its rows are filled, what replicas share where the model says so at a glance only once
+ * they are to be scored. */
 int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
                          int again);
+void weft_search__ready(weft_search__space *s, int variant);
 /* What all layers of a micro-batch take one device at least, when run again so, of one kind of devices: its rows
  * uncut, and nothing waited for. */
 double weft_search__floor(weft_search__space *s, int micro, int again);

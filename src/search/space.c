@@ -158,6 +158,7 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
     s->row     = WEFT_ARENA_ARRAY(a, weft_cost_row, (size_t)n_row * (size_t)t->n_class);
     s->whole_s = WEFT_ARENA_ARRAY(a, double, n_row);
     s->filled  = WEFT_ARENA_ARRAY(a, bool, t->n_variant);
+    s->whole   = WEFT_ARENA_ARRAY(a, bool, t->n_variant);
     t->variant = s->variant;
     t->row     = s->row;
     return weft_arena_status(a);
@@ -173,6 +174,13 @@ static double whole(const weft_cost_table *t, const weft_cost_row *r)
     if (t->first >= 0) sum += r[t->first].fwd_s + r[t->first].bwd_s;
     if (t->last >= 0) sum += r[t->last].fwd_s + r[t->last].bwd_s;
     return sum;
+}
+
+static void fill(const weft_search__space *s, const weft_cost_engine *e,
+                 const weft_cost_variant *v, int d, weft_cost_row *row)
+{
+    const weft_search_model *m = &s->p->model;
+    (m->glance ? m->glance : m->fill)(m->arg, e, v, &s->device[d], &s->fabric[d], row);
 }
 
 int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
@@ -191,12 +199,21 @@ int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, 
     for (int d = 0; d < s->t.n_device; d++) {
         int            at = d * s->t.n_variant + i;
         weft_cost_row *r  = s->row + (int64_t)at * s->t.n_class;
-        s->p->model.fill(s->p->model.arg, &s->t.engine, v, &s->device[d], &s->fabric[d],
-                         r);
+        fill(s, &s->t.engine, v, d, r);
         s->whole_s[at] = whole(&s->t, r);
     }
     s->filled[i] = true;
     return i;
+}
+
+void weft_search__ready(weft_search__space *s, int variant)
+{
+    const weft_search_model *m = &s->p->model;
+    if (s->whole[variant]) return;
+    for (int d = 0; d < s->t.n_device && m->glance; d++)
+        m->fill(m->arg, &s->t.engine, &s->variant[variant], &s->device[d], &s->fabric[d],
+                s->row + ((int64_t)d * s->t.n_variant + variant) * (int64_t)s->t.n_class);
+    s->whole[variant] = true;
 }
 
 /* Cutting makes products smaller and adds traffic: no way to cut a layer needs fewer device-seconds. */
@@ -212,7 +229,7 @@ static double uncut(const weft_search__space *s, int d, int micro_batch, int aga
     v.recompute                                = (weft_cost_recompute)again;
     for (int i = 0; i < s->ep.n; i++) {
         v.ep = s->ep.x[i];
-        s->p->model.fill(s->p->model.arg, &e, &v, &s->device[d], &s->fabric[d], row);
+        fill(s, &e, &v, d, row);
         best = fmin(best, whole(&s->t, row));
     }
     return best;
