@@ -28,7 +28,7 @@ typedef struct fitter {
 
 static int kind_of(const weft_trace_event *e)
 {
-    for (int k = 0; k <= WEFT_BARRIER; k++)
+    for (int k = 0; k < WEFT_N_COLLECTIVE; k++)
         if (!strcmp(weft_collective_name((weft_collective)k), e->kind)) return k;
     if (!strcmp(e->kind, "send")) return -2;
     if (!strcmp(e->kind, "recv") || !strcmp(e->kind, "mark") ||

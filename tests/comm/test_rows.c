@@ -113,7 +113,8 @@ static weft_status every_routing(rank_state *r)
 {
     weft_comm_group *g;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    for (int how = 0; how < N_ROUTING; how++) WEFT_TRY(there_and_back(r, g, how));
+    for (int how = 0; how < N_ROUTING; how++)
+        WEFT_TRY(there_and_back(r, g, (routing)how));
     return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL, NULL,
                                 0);
 }
