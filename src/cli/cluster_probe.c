@@ -7,8 +7,10 @@
 
 #include "base/io.h"
 #include "cli/cli.h"
+#include "comm/rdzv.h"
 #include "comm/shm.h"
 #include "probe/probe.h"
+#include "session/launch.h"
 #include "session/sweep.h"
 #include "trace/trace.h"
 
@@ -34,6 +36,9 @@ const weft_cli_command weft_cli_cluster_calibrate = {
         "Measures with N processes at once (cores are shared out among them) and keeps "
         "the\nresult in the user's cache, where weft cluster discover --ranks N finds "
         "it.  Some 10 s on an\nidle host with few ranks, a minute with sixteen.\n"
+        "On several hosts the same command is given on each, with its own --node-rank: "
+        "the network\nbetween them is measured too.  Hosts that were calibrated before "
+        "are not measured again, and\nall are taken to be like node 0.\n"
         "--from TRACE corrects a cluster's constants by what weft train --trace "
         "measured\ninstead; --cluster says which (else the cache, else what is "
         "discovered).",
@@ -41,10 +46,10 @@ const weft_cli_command weft_cli_cluster_calibrate = {
     .run     = calibrate,
 };
 
-static weft_status here(int n_rank, bool fresh, weft_cluster **out)
+static weft_status here(int n_host, int n_rank, bool fresh, weft_cluster **out)
 {
     char path[1024];
-    WEFT_TRY(weft_probe_cache_path(n_rank, path, sizeof path));
+    WEFT_TRY(weft_probe_cache_path(n_host, n_rank, path, sizeof path));
     return weft_io_exists(path) && !fresh ? weft_cluster_load(path, NULL, out)
                                           : weft_probe_discover(out);
 }
@@ -61,19 +66,20 @@ static int discover(int argc, char **argv)
 {
     const weft_cli_command *cmd   = &weft_cli_cluster_discover;
     const char             *out   = NULL;
-    int64_t                 ranks = 1;
+    int64_t                 ranks = 1, hosts = 1;
     bool                    fresh = false;
     int                     n_word;
     weft_cluster           *c;
     const weft_cli_option   option[] = {
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
           {"ranks", 0, WEFT_CLI_INT, &ranks, "N", "as calibrated with N processes (1)"},
+          {"nnodes", 0, WEFT_CLI_INT, &hosts, "N", "as calibrated on N hosts (1)"},
           {"fresh", 0, WEFT_CLI_FLAG, &fresh, NULL, "look again, leave the cache alone"},
     };
-    int code = weft_cli_parse(cmd, option, 3, argc, argv, &n_word);
+    int code = weft_cli_parse(cmd, option, WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word) return weft_cli_usage(cmd, "unexpected '%s'", argv[0]);
-    weft_status st = here((int)ranks, fresh, &c);
+    weft_status st = here((int)hosts, (int)ranks, fresh, &c);
     return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
 }
 
@@ -254,7 +260,7 @@ static int from_trace(const weft_cli_command *cmd, const char *trace, const char
     weft_status       st;
     WEFT_GO(weft_trace_load(trace, &m));
     WEFT_GO(cluster ? weft_cluster_load(cluster, NULL, &c)
-                    : here(m->n_rank > n_rank ? m->n_rank : n_rank, false, &c));
+                    : here(1, m->n_rank > n_rank ? m->n_rank : n_rank, false, &c));
     WEFT_GO(weft_trace_fit(m, c, &next, &f));
     fprintf(
         stderr,
@@ -268,37 +274,136 @@ out:
     return st == WEFT_OK ? put(cmd, next, out) : weft_cli_fail(cmd, st);
 }
 
+/* ---- several hosts ---- */
+
+typedef struct hosts {
+    int64_t     n, me;
+    const char *rdzv;
+} hosts;
+
+/* Node 0's cluster, as text, to all. */
+static weft_status share_text(weft_comm *c, weft_comm_group *g, weft_text *t)
+{
+    int64_t n = (int64_t)t->n;
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_I64, &n, &n, 1));
+    if (n < 1 || n > 1 << 24)
+        return WEFT_FAIL(WEFT_ERR_PEER, "node 0 sends a cluster of %lld bytes",
+                         (long long)n);
+    if (c->rank) weft_text_add(t, "%*s", (int)n, "");
+    WEFT_TRY(weft_text_status(t));
+    return weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_U8, t->s, t->s, n);
+}
+
+static weft_status same_ranks(weft_comm *c, weft_comm_group *g, int64_t ranks)
+{
+    int64_t first = ranks;
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_I64, &first,
+                                  &first, 1));
+    if (first == ranks) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "node 0 has --ranks %lld, node %d has %lld",
+                     (long long)first, c->rank, (long long)ranks);
+}
+
+/* Hosts with calibrations of their own, in host: those of all, in file. */
+static weft_status measure_between(const hosts *h, int64_t ranks, const char *host,
+                                   const char *file)
+{
+    weft_comm       *c = NULL;
+    weft_comm_group *g;
+    weft_cluster    *one = NULL, *all = NULL;
+    weft_text        t = {0};
+    int32_t          node[1024];
+    weft_probe_wire  w;
+    weft_status      st;
+    weft_place       p = {.rank        = (int)h->me,
+                          .world       = (int)h->n,
+                          .local_world = 1,
+                          .shm_fd      = -1,
+                          .by          = "weft cluster calibrate"};
+    snprintf(p.rdzv, sizeof p.rdzv, "%s", h->rdzv);
+    for (int i = 0; i < p.world; i++) node[i] = i;
+    WEFT_GO(weft_cluster_load(host, NULL, &one));
+    WEFT_GO(weft_launch_join(&p, PATIENCE_S, &c));
+    WEFT_GO(weft_comm_open_group(c, p.world, node, 987, &g));
+    WEFT_GO(same_ranks(c, g, ranks));
+    WEFT_GO(weft_probe_between(c, &w));
+    fprintf(stderr, "between hosts: %.1f us, %.4g MB/s\n", 1e6 * w.alpha_s, 1e-6 * w.Bps);
+    WEFT_GO(weft_probe_hosts(one, p.world, &w, &all));
+    if (!p.rank) WEFT_GO(weft_cluster_print(all, &t));
+    WEFT_GO(share_text(c, g, &t));
+    WEFT_GO(weft_io_replace_file(file, t.s, t.n));
+out:
+    weft_comm_destroy(c);
+    weft_text_fini(&t);
+    weft_cluster_destroy(one);
+    weft_cluster_destroy(all);
+    return st;
+}
+
+static int check_hosts(const weft_cli_command *cmd, const hosts *h)
+{
+    if (h->n < 1 || h->n > 1024) return weft_cli_usage(cmd, "--nnodes: from 1 to 1024");
+    if (h->me < 0 || h->me >= h->n)
+        return weft_cli_usage(cmd, "--node-rank: from 0 to --nnodes less 1");
+    if (h->n > 1 && !h->rdzv)
+        return weft_cli_usage(cmd,
+                              "--nnodes: --rdzv host:port says where the hosts meet");
+    if (h->rdzv && weft_comm_rdzv_check(h->rdzv) != WEFT_OK)
+        return weft_cli_fail(cmd, WEFT_ERR_ARG);
+    return -1;
+}
+
+/* This host, unless it is known and others wait. */
+static int measure_here(const weft_cli_command *cmd, int ranks, int threads, bool known,
+                        const char *path)
+{
+    if (known) {
+        fprintf(stderr, "this host was measured before: %s\n", path);
+        return -1;
+    }
+    fprintf(stderr, "measuring with %d process%s, up to a minute: %s\n", ranks,
+            ranks > 1 ? "es" : "", path);
+    return measure_all(cmd, ranks, threads, path);
+}
+
 static int calibrate(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_cluster_calibrate;
     const char             *out = NULL, *trace = NULL, *cluster = NULL;
     int64_t                 ranks = 1, threads = 0;
-    char                    path[1024];
+    hosts                   h = {.n = 1};
+    char                    path[1024], between[1024];
     int                     n_word;
     weft_cluster           *c;
     const weft_cli_option   option[] = {
           {"ranks", 0, WEFT_CLI_INT, &ranks, "N", "processes that measure at once (1)"},
           {"threads", 0, WEFT_CLI_INT, &threads, "N", "of each (the cores shared out)"},
+          {"nnodes", 0, WEFT_CLI_INT, &h.n, "N", "hosts (1)"},
+          {"node-rank", 0, WEFT_CLI_INT, &h.me, "R", "which of them this is, from 0"},
+          {"rdzv", 0, WEFT_CLI_TEXT, &h.rdzv, "HOST:PORT", "where they meet: node 0"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
           {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER", "what --from corrects"},
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
     };
-    int code = weft_cli_parse(cmd, option, 5, argc, argv, &n_word);
+    int code = weft_cli_parse(cmd, option, WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word) return weft_cli_usage(cmd, "unexpected '%s'", argv[0]);
     if (threads < 0 || threads > 1024)
         return weft_cli_usage(cmd, "--threads: from 0 to 1024");
     if (ranks < 1 || ranks > 64) return weft_cli_usage(cmd, "--ranks: from 1 to 64");
+    if ((code = check_hosts(cmd, &h)) >= 0) return code;
     if (trace) return from_trace(cmd, trace, cluster, (int)ranks, out);
-    weft_status st = weft_probe_cache_path((int)ranks, path, sizeof path);
+    weft_status st = weft_probe_cache_path(1, (int)ranks, path, sizeof path);
+    if (st == WEFT_OK)
+        st = weft_probe_cache_path((int)h.n, (int)ranks, between, sizeof between);
     if (st != WEFT_OK) return weft_cli_fail(cmd, st);
     size_t n = strlen(path);
     if (threads && n > 5 && n + 16 < sizeof path) /* apart from the usual share */
         snprintf(path + n - 5, sizeof path - n + 5, "-t%d.yaml", (int)threads);
-    fprintf(stderr, "measuring with %d process%s, up to a minute: %s\n", (int)ranks,
-            ranks > 1 ? "es" : "", path);
-    code = measure_all(cmd, (int)ranks, (int)threads, path);
-    if (code >= 0) return code;
-    st = weft_cluster_load(path, NULL, &c);
+    bool known = h.n > 1 && weft_io_exists(path);
+    if ((code = measure_here(cmd, (int)ranks, (int)threads, known, path)) >= 0)
+        return code;
+    if (h.n > 1) st = measure_between(&h, ranks, path, between);
+    if (st == WEFT_OK) st = weft_cluster_load(h.n > 1 ? between : path, NULL, &c);
     return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
 }

@@ -82,6 +82,8 @@ typedef struct weft_comm_ops {
     /* a rank that this one waits for in g just now, or -1; asked by any thread; NULL: nobody knows */
     int (*missing)(weft_comm *c, weft_comm_group *g);
     void (*abort)(weft_comm *c, const char *why);
+    /* the same with the verdict of another end, in its words; NULL: abort's */
+    void (*pass_on)(weft_comm *c, const char *verdict);
     void (*destroy)(weft_comm *c);
 } weft_comm_ops;
 

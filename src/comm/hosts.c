@@ -25,10 +25,14 @@ weft_comm *weft_comm__hosts_current(const weft_comm *c, weft_comm *by)
 /* Who has failed leaves a word at both ends: nobody waits at one for a rank that has given up at the other. */
 weft_status weft_comm__hosts_told(weft_comm *c, weft_status st)
 {
-    char text[240];
+    hosts_pair *p = c->impl;
+    char        text[240];
     if (st != WEFT_ERR_PEER) return st;
     snprintf(text, sizeof text, "%s", weft_error_text());
-    weft_comm_abort(c, text);
+    for (int i = 0; i < 2; i++) {
+        weft_comm *by = weft_comm__hosts_current(c, i ? p->far : p->near);
+        (by->op->pass_on ? by->op->pass_on : by->op->abort)(by, text);
+    }
     return WEFT_FAIL(st, "%s", text);
 }
 

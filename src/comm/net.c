@@ -245,6 +245,15 @@ static void net_abort(weft_comm *c, const char *why)
     pthread_mutex_unlock(&e->lock);
 }
 
+static void net_pass_on(weft_comm *c, const char *verdict)
+{
+    net_end *e = net_of(c);
+    pthread_mutex_lock(&e->lock);
+    weft_comm__net_condemn(e, c->epoch, verdict);
+    weft_comm__net_pump(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* ---- leaving ---- */
 
 static bool all_sent(const void *arg)
@@ -319,6 +328,7 @@ static const weft_comm_ops ops = {
     .sum_lanes    = weft_comm__net_sum_lanes,
     .rows         = weft_comm__net_rows,
     .abort        = net_abort,
+    .pass_on      = net_pass_on,
     .destroy      = net_destroy,
 };
 

@@ -123,6 +123,12 @@ static void shm_abort(weft_comm *c, const char *why)
     weft_comm__shm_condemn(e->head, e->rank, c->epoch, c->rank, c->rank, why);
 }
 
+static void shm_pass_on(weft_comm *c, const char *verdict)
+{
+    shm_end *e = shm_of(c);
+    weft_comm__shm_condemn(e->head, e->rank, c->epoch, SHM_TOLD, c->rank, verdict);
+}
+
 static void shm_destroy(weft_comm *c)
 {
     shm_end *e = shm_of(c);
@@ -149,6 +155,7 @@ static const weft_comm_ops ops = {
     .rows         = weft_comm__shm_rows,
     .missing      = weft_comm__shm_missing,
     .abort        = shm_abort,
+    .pass_on      = shm_pass_on,
     .destroy      = shm_destroy,
 };
 

@@ -18,6 +18,7 @@ enum {
     SHM_HUGE     = 2 << 20,
     SHM_BUCKET   = 1024,
     SHM_MAX_RANK = 1024,
+    SHM_TOLD     = 0xffff,    /* the words say about whom */
     SHM_CPU_WORD = 16,        /* 1024 processors */
     SHM_PIECE    = 256 << 10, /* a long loop looks up this often */
 };
@@ -47,7 +48,7 @@ typedef struct shm_head {
     uint64_t magic;
     uint32_t version, world;
     uint64_t file_bytes, heap_at, slab_at, slab_bytes;
-    /* who is to blame, for all operations up to an epoch: epoch + 1 : 32 | about : 16 | by : 16 */
+    /* who is to blame, for all operations up to an epoch: epoch + 1 : 32 | about (or SHM_TOLD) : 16 | by : 16 */
     _Alignas(SHM_LINE) _Atomic uint64_t verdict;
     shm_word alarm; /* moves with every verdict and every change of a rank's state */
     _Alignas(SHM_LINE) pthread_mutex_t lock; /* of the directory; robust */

@@ -140,12 +140,13 @@ weft_status weft_comm__shm_check(const shm_end *e)
     uint64_t v = atomic_load_explicit(&e->head->verdict, memory_order_acquire);
     if (v >> 32 <= e->c.epoch) return WEFT_OK;
     uint32_t about = (uint32_t)(v >> 16 & 0xffff), by = (uint32_t)(v & 0xffff);
-    if (about >= e->head->world || by > e->head->world)
+    if ((about >= e->head->world && about != SHM_TOLD) || by > e->head->world)
         return WEFT_FAIL(WEFT_ERR_PEER, "the shared memory of the job is damaged");
     char why[sizeof e->rank[by].why];
     memcpy(why, e->rank[by].why, sizeof why);
     why[sizeof why - 1] = 0;
-    int name            = weft_comm_name(&e->c, (int)about);
+    if (about == SHM_TOLD) return WEFT_FAIL(WEFT_ERR_PEER, "%s", why);
+    int name = weft_comm_name(&e->c, (int)about);
     if (about == by) return WEFT_FAIL(WEFT_ERR_PEER, "rank %d gave up: %s", name, why);
     return WEFT_FAIL(WEFT_ERR_PEER, "rank %d died: %s", name, why);
 }

@@ -251,7 +251,7 @@ out:
     return st;
 }
 
-weft_status weft_probe_cache_path(int n_rank, char *path, size_t n)
+weft_status weft_probe_cache_path(int n_host, int n_rank, char *path, size_t n)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char        host[128] = "host";
@@ -264,6 +264,9 @@ weft_status weft_probe_cache_path(int n_rank, char *path, size_t n)
     if (len < 0 || (size_t)len >= n)
         return WEFT_FAIL(WEFT_ERR_ARG, "the path is too long");
     WEFT_TRY(weft_io_mkdirs(path));
-    len += snprintf(path + len, n - (size_t)len, "/cluster-%s-%d.yaml", host, n_rank);
+    char hosts[16] = "";
+    if (n_host > 1) snprintf(hosts, sizeof hosts, "%dx", n_host);
+    len += snprintf(path + len, n - (size_t)len, "/cluster-%s-%s%d.yaml", host, hosts,
+                    n_rank);
     return (size_t)len < n ? WEFT_OK : WEFT_FAIL(WEFT_ERR_ARG, "the path is too long");
 }

@@ -9,6 +9,9 @@
  *     WEFT_TRY(weft_probe_crowd(comm, pool, fit, n.crowd));       what ranks cost each other
  *     WEFT_TRY(weft_probe_cluster(&n, n_rank, &c));
  *     WEFT_TRY(weft_probe_streams(..)), weft_probe_links(..)      timings, for weft_cluster_learn()
+ *
+ *     WEFT_TRY(weft_probe_between(comm, &wire));                  one rank a host: the network
+ *     WEFT_TRY(weft_probe_hosts(c, n_host, &wire, &all));
  */
 #ifndef WEFT_PROBE_PROBE_H
 #define WEFT_PROBE_PROBE_H
@@ -57,8 +60,19 @@ weft_status weft_probe_links(weft_comm *c, int fit, weft_arena *a, weft_timing *
 weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
                                weft_cluster **out);
 
-/* Where calibrations are kept: $XDG_CACHE_HOME/weft or ~/.cache/weft, a file for this host and number of ranks. */
-weft_status weft_probe_cache_path(int n_rank, char *path, size_t n);
+/* The network between hosts. */
+typedef struct weft_probe_wire {
+    double alpha_s, Bps; /* one message of no bytes; a long one */
+} weft_probe_wire;
+/* One rank a host, at least two of them: neighbours measure at once, all get the median pair's numbers. */
+weft_status weft_probe_between(weft_comm *c, weft_probe_wire *out);
+/* n_host hosts like this one, joined by such wires. */
+weft_status weft_probe_hosts(const weft_cluster *host, int n_host,
+                             const weft_probe_wire *w, weft_cluster **out);
+
+/* Where calibrations are kept: $XDG_CACHE_HOME/weft or ~/.cache/weft, a file for this host and number of ranks, and of
+ * hosts where they are several. */
+weft_status weft_probe_cache_path(int n_host, int n_rank, char *path, size_t n);
 
 /* What hwloc says: sockets and cores; false: it is not there. */
 bool weft_probe_hwloc(int *n_package, int *n_core);

@@ -59,9 +59,10 @@ out:
     return st;
 }
 
-static bool is_measured(int local, char *path, size_t n)
+static bool is_measured(int n_host, int local, char *path, size_t n)
 {
-    return weft_probe_cache_path(local, path, n) == WEFT_OK && weft_io_exists(path);
+    return weft_probe_cache_path(n_host, local, path, n) == WEFT_OK &&
+           weft_io_exists(path);
 }
 
 static weft_status find_machines(const weft_job *j, int world, int local,
@@ -69,7 +70,7 @@ static weft_status find_machines(const weft_job *j, int world, int local,
 {
     char path[1024];
     if (j->plan.cluster) return weft_cluster_load(j->plan.cluster, NULL, out);
-    if (world == local && is_measured(local, path, sizeof path))
+    if (is_measured(world / local, local, path, sizeof path))
         return weft_cluster_load(path, NULL, out);
     return divide_host(world / local, local, out);
 }
@@ -164,7 +165,8 @@ weft_status weft_job_ranks(const weft_job *job, int *n)
     if (most > MAX_STARTED) most = MAX_STARTED;
     if (j.plan.cluster) return ranks_of(&j, most, n);
     for (int k = 2; k <= most; k *= 2) {
-        if (!is_measured(k, path, sizeof path) || !is_measured(1, path, sizeof path))
+        if (!is_measured(1, k, path, sizeof path) ||
+            !is_measured(1, 1, path, sizeof path))
             continue;
         WEFT_TRY(weft_session__find_seq(&j));
         if (!(best > 0) && step_of(&j, 1, &best) != WEFT_OK) return WEFT_OK;

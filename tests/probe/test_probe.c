@@ -50,9 +50,9 @@ static void cached(void **state)
     (void)state;
     char path[1024];
     setenv("XDG_CACHE_HOME", test_files_begin(), 1);
-    assert_int_equal(weft_probe_cache_path(2, path, sizeof path), WEFT_OK);
+    assert_int_equal(weft_probe_cache_path(1, 2, path, sizeof path), WEFT_OK);
     assert_non_null(strstr(path, "/weft/cluster-"));
-    assert_int_equal(weft_probe_cache_path(2, path, 8), WEFT_ERR_ARG);
+    assert_int_equal(weft_probe_cache_path(1, 2, path, 8), WEFT_ERR_ARG);
     test_files_end();
 }
 
