@@ -36,6 +36,10 @@ const weft_cli_command weft_cli_plan = {
     .run = run,
 };
 
+enum {
+    USUAL = -1 /* --best: not said */
+};
+
 typedef struct words {
     const char *model, *cluster, *framework, *precision, *out, *emit, *html, *was;
     int64_t     batch, seq, best;
@@ -63,7 +67,7 @@ static weft_status prepare(const words *w, job *j)
     q->cluster                        = j->cluster;
     q->engine                         = w->framework ? w->framework : w->emit;
     q->precision                      = w->precision;
-    q->n_best                         = (int)w->best;
+    q->n_best                         = w->best == USUAL ? 0 : (int)w->best;
     q->fast                           = w->fast;
     q->with_plan                      = w->out != NULL;
     if (w->was) WEFT_TRY(weft_plan_load(w->was, &j->was));
@@ -151,7 +155,8 @@ static int check_words(const weft_cli_command *cmd, const words *w)
         return weft_cli_usage(cmd, "how many sequences in a step? give --batch");
     if (w->batch > 100000000 || w->seq > 100000000)
         return weft_cli_usage(cmd, "--batch, --seq: at most 100000000");
-    if (w->best > 100) return weft_cli_usage(cmd, "--best: at most 100");
+    if ((w->best < 1 && w->best != USUAL) || w->best > 100)
+        return weft_cli_usage(cmd, "--best: from 1 to 100");
     if (w->precision && !is_precision(w->precision))
         return weft_cli_usage(
             cmd, "--precision: '%.40s' is none of: fp32 fp16 bf16 fp8 fp4", w->precision);
@@ -165,7 +170,7 @@ static int check_words(const weft_cli_command *cmd, const words *w)
 static int run(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_plan;
-    words                   w   = {0};
+    words                   w   = {.best = USUAL};
     weft_text               t = {0}, file = {0}, page = {0};
     weft_cli_option         option[] = {
                 {"model", 0, WEFT_CLI_TEXT, &w.model, "MODEL", "config.json or a preset"},

@@ -15,6 +15,7 @@ typedef weft_partition__pipe pipe;
 
 enum {
     CREDITS = 2,   /* of a channel: one message is written while one is read */
+    FAR     = 64,  /* credits of a channel past other stages, at most */
     SMALL   = 4096 /* bytes: gathered, not sent */
 };
 
@@ -48,6 +49,16 @@ static int next_to(const pipe *k, weft_vid v, int r, int piece)
     return r;
 }
 
+/* What goes past other stages (an encoder's result to all stages of the decoder) waits until its micro-batch has gone
+ * through these: as many as are under way between, or who sends would wait for what waits for its next messages. */
+static int credits_to(const pipe *k, int rank)
+{
+    int past = rank > k->me ? rank - k->me : k->me - rank;
+    if (past < 2 || (k->n_chunk > 1 && past == k->pp - 1)) return CREDITS;
+    past *= k->n_chunk;
+    return past < FAR ? CREDITS + past : FAR;
+}
+
 static weft_status put_message(pipe *k, int actor, weft_vid v, int rank, bool send)
 {
     weft_actor  *a = &k->p->actor[actor];
@@ -59,7 +70,7 @@ static weft_status put_message(pipe *k, int actor, weft_vid v, int rank, bool se
                                   send ? NULL : &at, i));
     i->peer    = weft_partition__peer(k, rank);
     i->tag     = v;
-    i->credits = CREDITS;
+    i->credits = credits_to(k, rank);
     return WEFT_OK;
 }
 

@@ -81,6 +81,7 @@ static weft_status try_one(const weft_planner_ask *q, weft_planner_answer *a,
     WEFT_TRY(was_tried(a, x, &again));
     if (again) return WEFT_OK;
     WEFT_TRY(add_tried(a, x, &t));
+    t->choice.score.mem_limit /= z->memory; /* what there is, not what was told */
     WEFT_TRY(weft_planner__check(q, a, t, &plan));
     if (plan && (!z->best || t->step_s < z->best->step_s)) {
         weft_plan_destroy(z->plan);

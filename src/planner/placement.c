@@ -7,33 +7,24 @@
 
 /* ---- stages ---- */
 
-/* Between nodes of different kinds that the choice uses the slower end sets the pace. */
-static void slower_end(const weft_search_choice *x, int n, weft_cost_fabric *f)
-{
-    unsigned used = 0;
-    for (int s = 0; s < x->point.pp; s++) used |= x->point.kinds[s];
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++)
-            if (used >> i & used >> j & 1 && f[j].out.Bps < f[i].out.Bps)
-                f[i].out = f[j].out;
-}
-
 weft_status weft_planner_stages(const weft_search_problem *p, const weft_search_choice *x,
                                 weft_arena *a, weft_cost_stage **out)
 {
-    weft_cost_table   t = p->model.shape;
-    int               n = p->machines->n;
-    weft_cost_point   q = x->point;
-    weft_device_kind *d = WEFT_ARENA_ARRAY(a, weft_device_kind, n);
-    weft_cost_fabric *f = WEFT_ARENA_ARRAY(a, weft_cost_fabric, n);
-    weft_cost_row    *r = WEFT_ARENA_ARRAY(a, weft_cost_row, n * t.n_class);
-    weft_cost_stage  *g = WEFT_ARENA_ARRAY(a, weft_cost_stage, q.pp);
+    weft_cost_table   t    = p->model.shape;
+    int               n    = p->machines->n;
+    weft_cost_point   q    = x->point;
+    weft_device_kind *d    = WEFT_ARENA_ARRAY(a, weft_device_kind, n);
+    weft_cost_fabric *f    = WEFT_ARENA_ARRAY(a, weft_cost_fabric, n);
+    weft_cost_row    *r    = WEFT_ARENA_ARRAY(a, weft_cost_row, n * t.n_class);
+    weft_cost_stage  *g    = WEFT_ARENA_ARRAY(a, weft_cost_stage, q.pp);
+    unsigned          used = 0;
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < n; i++) {
         d[i] = p->machines->kind[i].device;
         f[i] = p->machines->kind[i].fabric;
     }
-    slower_end(x, n, f);
+    for (int k = 0; k < q.pp; k++) used |= q.kinds[k];
+    weft_search_slower_end(f, n, used);
     for (int i = 0; i < n; i++)
         p->model.fill(p->model.arg, &t.engine, &x->variant, &d[i], &f[i],
                       r + i * t.n_class);

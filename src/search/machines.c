@@ -120,3 +120,11 @@ int weft_search_usable(const weft_search_machine *m, int tp)
     for (int i = 0; i < m->n_part; i++) n += m->part[i] / tp * tp;
     return n;
 }
+
+void weft_search_slower_end(weft_cost_fabric *f, int n, unsigned used)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (used >> i & used >> j & 1 && f[j].out.Bps < f[i].out.Bps)
+                f[i].out = f[j].out;
+}

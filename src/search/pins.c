@@ -35,11 +35,21 @@ static const key keys[] = {
 static const char *const words_of_recompute[] = {"none", "selective", "full"};
 static const char *const words_of_schedule[]  = {"1f1b", "gpipe", "zb-h1"};
 
+/* What was said before stands, unless it is the same. */
+static weft_status put(const char *name, const char *value, int x, int *out)
+{
+    if (*out >= 0 && *out != x)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s=%.40s: %s was pinned to something else before",
+                         name, value, name);
+    *out = x;
+    return WEFT_OK;
+}
+
 static weft_status find_word(const char *name, const char *value, const char *const *word,
                              int n, int *out)
 {
-    for (*out = 0; *out < n; ++*out)
-        if (!strcmp(word[*out], value)) return WEFT_OK;
+    for (int i = 0; i < n; i++)
+        if (!strcmp(word[i], value)) return put(name, value, i, out);
     return WEFT_FAIL(WEFT_ERR_ARG, "%s=%.40s: expected %s, %s or %s", name, value,
                      word[0], word[1], word[2]);
 }
@@ -47,7 +57,8 @@ static weft_status find_word(const char *name, const char *value, const char *co
 /* "7-7-6" */
 static weft_status read_cut(weft_search_pins *p, const char *value, weft_arena *a)
 {
-    int         n   = 0;
+    int n = 0;
+    if (p->cut) return WEFT_FAIL(WEFT_ERR_ARG, "stages are pinned twice");
     uint16_t   *cut = WEFT_ARENA_ARRAY(a, uint16_t, MAX_STAGE);
     const char *s   = value;
     WEFT_TRY(weft_arena_status(a));
@@ -99,8 +110,7 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "%s=%.40s: expected a whole number from %d to %d", name,
                              value, keys[i].low, keys[i].high);
-        *(int *)(void *)((char *)p + keys[i].at) = (int)x;
-        return WEFT_OK;
+        return put(name, value, (int)x, (int *)(void *)((char *)p + keys[i].at));
     }
     const char *near = weft_suggest(name, all, (int)WEFT_COUNT(all));
     return WEFT_FAIL(WEFT_ERR_ARG, "%.60s: no such pin%s%s%s", word,

@@ -137,7 +137,9 @@ static void put_rivals(const weft_search_problem *p, const weft_search_choice *w
         q.pins.cut = NULL;
         weft_text_add(t, "  %s: ", way[i].name);
         if (weft_search_run(&q, &r) != WEFT_OK) {
-            weft_text_add(t, "%s\n", weft_error_text());
+            /* what would help is not asked: the pins are ours */
+            weft_text_add(t, "%.*s\n", (int)strcspn(weft_error_text(), ";"),
+                          weft_error_text());
             continue;
         }
         weft_text_add(t, "%.4g s, %.2f times as long\n", r->choice[0].score.step_s,

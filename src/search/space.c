@@ -130,15 +130,6 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
 
 /* ---- rows ---- */
 
-/* Between nodes of different kinds the slower end sets the pace. */
-static void slower_end(weft_search__space *s)
-{
-    for (int i = 0; i < s->t.n_device; i++)
-        for (int j = 0; j < s->t.n_device; j++)
-            if (s->fabric[j].out.Bps < s->fabric[i].out.Bps)
-                s->fabric[i].out = s->fabric[j].out;
-}
-
 static weft_status make_table(const weft_search_problem *p, weft_arena *a,
                               weft_search__space *s)
 {
@@ -152,7 +143,7 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
         s->device[i] = p->machines->kind[i].device;
         s->fabric[i] = p->machines->kind[i].fabric;
     }
-    slower_end(s);
+    weft_search_slower_end(s->fabric, t->n_device, ~0u);
     int n_row  = t->n_device * t->n_variant;
     s->variant = WEFT_ARENA_ARRAY(a, weft_cost_variant, t->n_variant);
     s->row     = WEFT_ARENA_ARRAY(a, weft_cost_row, (size_t)n_row * (size_t)t->n_class);
