@@ -7,7 +7,7 @@
  *   product    2 m n k count / (peak * reached), reached = efficiency * k/(k+a) * r/(r + 6 a^2), r = m n count,
  *              with a = the kind's half_size (no shape given: efficiency alone): what a unit sums must be
  *              long, what the device makes must fill its units, whatever the sides;
- *              not below bytes / (mem_Bps * stream)
+ *              not below bytes / (mem_Bps * stream); less where rows begin anywhere (unit)
  *   attention  flops / (peak * attention), likewise
  *   stream     bytes / (mem_Bps * stream)
  * each plus launch_s. */
@@ -26,7 +26,8 @@ typedef struct weft_cost_op {
     weft_cost_work work;
     const char    *dtype;   /* whose peak applies */
     double         m, n, k; /* of a product; 0: not known */
-    double         flops, bytes;
+    int    unit; /* its rows begin at multiples of so many elements; 0: of 16 bytes */
+    double flops, bytes;
 } weft_cost_op;
 
 /* count products of (m,k) and (k,n) in dtype, operands of operand_bytes an element. */

@@ -70,27 +70,30 @@ static const weft_cost_row *rows(const weft_cost_table *t, int device, int varia
     return t->row + ((int64_t)device * t->n_variant + variant) * t->n_class;
 }
 
-/* The floor under a layer where the engine stalls: pipelines over several nodes. */
-static double stall(const weft_cost_table *t, const weft_cost_point *p, int device)
+/* The floor under a layer where the engine stalls, on several nodes: the more ranks share a tensor, the more. */
+static double stall(const weft_cost_table *t, const weft_cost_point *p)
 {
-    const weft_cost_variant *v = &t->variant[p->variant];
-    const weft_cost_fabric  *f = &t->fabric[device];
-    if (!(t->engine.stall_s > 0) || p->pp < 2 || v->tp < 2 ||
-        (int64_t)p->pp * p->dp * v->tp * v->cp <= f->domain)
+    const weft_cost_variant *v      = &t->variant[p->variant];
+    const weft_cost_engine  *e      = &t->engine;
+    int                      domain = t->fabric[0].domain;
+    if (!(e->stall_s > 0) || v->tp < 2 ||
+        (int64_t)p->pp * p->dp * v->tp * v->cp <= domain)
         return 0;
-    return t->engine.stall_base_s + t->engine.stall_s * v->tp;
+    return e->stall_base_s + e->stall_s * v->tp;
 }
 
-/* What an engine loses on a large crowd of nodes, and where tensors spread wide, a micro-batch. */
+/* What an engine loses a micro-batch where tensors spread wide, and on a large crowd of nodes: each message of a stage
+ * waits there, two at the ends, four between them. */
 static double crowd(const weft_cost_table *t, const weft_cost_point *p)
 {
     const weft_cost_variant *v      = &t->variant[p->variant];
+    const weft_cost_engine  *e      = &t->engine;
     double                   domain = t->fabric[0].domain, s = 0;
     double                   x = (double)p->pp * p->dp * v->tp * v->cp / domain / 64;
-    if (t->engine.wide_s > 0 && p->pp > 1 && v->tp > 2 * domain) s += t->engine.wide_s;
-    if (t->engine.crowd_s > 0 &&
+    if (e->wide_s > 0 && p->pp > 1 && v->tp > 2 * domain) s += e->wide_s;
+    if (e->crowd_s > 0 &&
         (p->pp > 1 || v->tp >= domain)) /* the rest stays inside nodes */
-        s += t->engine.crowd_s * fmin(1, pow(x, 8));
+        s += e->crowd_s * (p->pp > 2 ? 4 : 2) * fmin(1, pow(x, 8));
     return s;
 }
 
@@ -101,7 +104,7 @@ typedef struct stalls {
 
 static stalls stalls_of(const weft_cost_table *t, const weft_cost_point *p)
 {
-    return (stalls){stall(t, p, 0), crowd(t, p)};
+    return (stalls){p->pp > 1 ? stall(t, p) : 0, crowd(t, p)};
 }
 
 static void apply_stalls(stage *s, const stalls *w)
@@ -318,6 +321,7 @@ static double replica_seconds(const weft_cost_table *t, const weft_cost_point *p
         }
         double cover  = hiding(e, p, x);
         double rounds = e->dp_calls * (x->n_layer + 1) * (g.n - 1) * f->in.alpha_s;
+        if (p->zero == 0 && p->pp > 1) rounds *= e->dp_calls_pp;
         if (p->zero == 0) {
             double s = weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, sum) + rounds;
             out +=
@@ -772,6 +776,8 @@ void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
     if (e->thrash > 0 && out->mem_bytes > out->mem_limit) {
         double more = out->step_s *
                       expm1(e->thrash * fmin(out->mem_bytes / out->mem_limit - 1, 0.1));
+        if (p->pp == 1) /* the host can not run ahead, and stalls as in stages */
+            more = fmax(more, m * (n * stall(t, p) - z.slow_s));
         out->step_s += more;
         out->host_s += more;
     }

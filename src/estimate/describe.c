@@ -57,9 +57,29 @@ static void product_as(maker *m, const char *dtype, double width, double rows, d
     push(m, WEFT_COST_BACKWARD)->op = weft_cost_product(dtype, width, k, n, rows, count);
 }
 
+/* Rows of the three products just made begin at multiples of as much of n as is a power of two. */
+static void align(maker *m, double n)
+{
+    int unit = 1;
+    while (unit < 8 && fmod(n, 2 * unit) == 0) unit *= 2;
+    for (int i = 1; i <= 3; i++) m->out->item[m->out->layer.n_item - i].op.unit = unit;
+}
+
+/* Gradients of n parameters are added to those of earlier micro-batches: one is read, a sum read and written. */
+static void accumulate(maker *m, double n)
+{
+    double          sum = m->e->grad_bytes > 0               ? m->e->grad_bytes
+                          : !strcmp(m->c->precision, "fp16") ? 2
+                                                             : 4;
+    weft_cost_item *i   = push(m, WEFT_COST_BACKWARD);
+    i->op       = weft_cost_stream((2 + 2 * sum) * n * m->e->accumulate / m->e->stream);
+    i->n_launch = 0;
+}
+
 static void product(maker *m, double rows, double n, double k, double count)
 {
     product_as(m, m->dtype, m->width, rows, n, k, count);
+    if (m->e->accumulate > 0) accumulate(m, n * k * count);
     if (m->width < 2) { /* casts: read 2, write both layouts */
         double w                        = m->e->cast / m->e->stream;
         push(m, WEFT_COST_FORWARD)->op  = weft_cost_stream(4 * w * rows * k * count);
@@ -139,15 +159,18 @@ static void fused_attention(maker *m, double heads, double qk, double v)
     push(m, WEFT_COST_BACKWARD)->op = weft_cost_attention(m->half, two, 2 * bytes);
 }
 
-/* Scores in memory: 11 bytes each forward, 17 backward (softmax, mask, dropout, scale). */
+/* Scores in memory.  Scale, mask and softmax are one kernel, 4 bytes a score, dropout with its mask 5; backward 6 and 5.
+ * That kernel takes 4 heads at a time (Megatron's fused softmax); where they do not divide, each step is one of its own,
+ * in 32 bits. */
 static void plain_attention(maker *m, double heads, double qk, double v)
 {
     const weft_config *c  = m->c;
     double             mb = m->v->micro_batch, rows = (double)c->seq / m->v->cp;
     double             scores = mb * heads * rows * c->seq;
+    bool               fused  = fmod(mb * heads, 4) == 0;
     m->core                   = true;
     product_as(m, m->half, 2, rows, c->seq, qk, mb * heads);
-    stream(m, 11 * scores, 17 * scores, 3);
+    stream(m, (fused ? 9 : 41) * scores, (fused ? 11 : 45) * scores, fused ? 3 : 8);
     keep(m, 5 * scores);
     product_as(m, m->half, 2, rows, v, c->seq, mb * heads);
     m->core = false;
@@ -255,6 +278,8 @@ static void head(maker *m)
     double loss = m->e->loss / m->e->stream;
     norm(m);
     product_as(m, m->half, 2, T, v, h, 1);
+    if (strcmp(m->half, "f32")) align(m, v);
+    if (m->e->accumulate > 0) accumulate(m, v * h);
     stream(m, 8 * T * v * loss, 12 * T * v * loss, 6);
     keep(m, m->e->mem_logit * T * v);
     if (m->v->tp > 1) {

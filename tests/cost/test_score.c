@@ -324,12 +324,43 @@ static void freed_late(void **state)
                 ahead.late_bytes > ahead.mem_bytes);
 }
 
+/* On a crowd of nodes each message waits: two of a stage at the ends, four between them.  A single stage stalls as those do
+ * where it is short of memory. */
+static void crowds(void **state)
+{
+    (void)state;
+    world           w;
+    weft_cost_score s, more;
+    make(&w);
+    w.t.n_device = 1;
+    w.t.first = w.t.last = -1;
+    weft_cost_point p    = {.dp = 256, .pp = 2, .chunks = 1, .n_micro = 8};
+    weft_cost_score_point(&w.t, &p, &s);
+    w.t.engine.crowd_s = 1;
+    weft_cost_score_point(&w.t, &p, &more);
+    assert_true(fabs(more.step_s - s.step_s - 2 * (8 + 1)) < 1e-6);
+    p.pp = 4, p.dp = 128, w.t.engine.crowd_s = 0;
+    weft_cost_score_point(&w.t, &p, &s);
+    w.t.engine.crowd_s = 1;
+    weft_cost_score_point(&w.t, &p, &more);
+    assert_true(fabs(more.step_s - s.step_s - 4 * (8 + 3)) < 1e-6);
+
+    w.variant[0].tp    = 2;
+    p                  = (weft_cost_point){.dp = 8, .pp = 1, .chunks = 1, .n_micro = 8};
+    w.t.engine.crowd_s = 0, w.t.engine.thrash = 1e-9, w.t.engine.stall_s = 50;
+    weft_cost_score_point(&w.t, &p, &s);
+    w.device[0].mem_bytes = 1;
+    weft_cost_score_point(&w.t, &p, &more);
+    assert_true(s.step_s < 8 * 12 * 100 && fabs(more.step_s / (8 * 12 * 100) - 1) < 0.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),     cmocka_unit_test(hidden_sums),
-        cmocka_unit_test(freed_late), cmocka_unit_test(equals_the_sum),
-        cmocka_unit_test(bubbles),    cmocka_unit_test(sharding),
-        cmocka_unit_test(cuts),       cmocka_unit_test(filling)};
+        cmocka_unit_test(copies),         cmocka_unit_test(hidden_sums),
+        cmocka_unit_test(freed_late),     cmocka_unit_test(crowds),
+        cmocka_unit_test(equals_the_sum), cmocka_unit_test(bubbles),
+        cmocka_unit_test(sharding),       cmocka_unit_test(cuts),
+        cmocka_unit_test(filling)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
