@@ -14,6 +14,7 @@
 #ifndef WEFT_COMM_COMM_H
 #define WEFT_COMM_COMM_H
 
+#include "base/lanes.h"
 #include "base/status.h"
 #include "weft/tensor.h"
 
@@ -58,6 +59,22 @@ typedef struct weft_comm_rows {
     int64_t        in_rows, out_rows; /* what there is room for here */
 } weft_comm_rows;
 
+/* One of several tensors that are dealt with in one meeting: all_reduce, reduce_scatter or all_gather. */
+typedef struct weft_comm_part {
+    const void *in;
+    void       *out;
+    int64_t count;  /* as in weft_comm_collective; with a unit or lanes: of the whole */
+    int64_t unit;   /* 0: equal shares */
+    int64_t stride; /* of terms, where there are lanes */
+} weft_comm_part;
+
+/* Memory in which small tensors are packed, for a transport that wants them side by side. */
+typedef struct weft_comm_room {
+    char   *p;
+    int64_t bytes; /* at least weft_comm_room_bytes() */
+    int     n, me; /* members of the group, and which one this is */
+} weft_comm_room;
+
 typedef struct weft_comm_ops {
     weft_status (*open_channel)(weft_comm *c, int peer, weft_comm_side side, int tag,
                                 int64_t bytes, int credits, weft_comm_channel **out);
@@ -85,6 +102,10 @@ typedef struct weft_comm_ops {
     /* the same with the verdict of another end, in its words; NULL: abort's */
     void (*pass_on)(weft_comm *c, const char *verdict);
     void (*destroy)(weft_comm *c);
+    /* weft_comm_several; NULL: small tensors are packed, the others go by themselves */
+    weft_status (*several)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                           weft_dtype t, int n, const weft_comm_part *part,
+                           const weft_lanes *lanes, const weft_comm_room *room);
 } weft_comm_ops;
 
 /* One rank's end.  May be used by several threads, each channel and group by one at a time. */
@@ -96,6 +117,7 @@ struct weft_comm {
     double               timeout_s;
     int64_t              bytes; /* memory that opened channels hold at this rank */
     const int32_t       *name;  /* what messages call each rank; NULL: by its number */
+    bool                 packs; /* some of its groups pack several small tensors */
     void                *impl;
 };
 
@@ -136,6 +158,20 @@ weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind
 weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r);
+/* n tensors at once, the same on all members: the same as one after another, with one meeting where the transport
+ * can, and with as few messages as room allows elsewhere.  lanes NULL: one term of each member. */
+weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                              weft_dtype t, int n, const weft_comm_part *part,
+                              const weft_lanes *lanes, const weft_comm_room *room);
+/* For transports: by one call of each load. */
+weft_status weft_comm_several_packed(weft_comm *c, weft_comm_group *g,
+                                     weft_comm_kind kind, weft_dtype t, int n,
+                                     const weft_comm_part *part, const weft_lanes *lanes,
+                                     const weft_comm_room *room);
+/* What they want to be packed, at most 4 MB; 0: nothing can be. */
+int64_t weft_comm_room_bytes(const weft_comm *c, weft_comm_kind kind, weft_dtype t, int n,
+                             const weft_comm_part *part, const weft_lanes *lanes,
+                             int n_member, int me);
 /* Where position k's share begins; k = n: the end. */
 int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
 

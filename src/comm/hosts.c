@@ -159,6 +159,18 @@ static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                                      g->inner, kind, t, in, out, r));
 }
 
+static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                           weft_dtype t, int n, const weft_comm_part *part,
+                           const weft_lanes *lanes, const weft_comm_room *room)
+{
+    const hosts_pair *p = c->impl;
+    if (g->by != p->near) /* each load as its size wants it: by levels or straight */
+        return weft_comm_several_packed(c, g, kind, t, n, part, lanes, room);
+    return weft_comm__hosts_told(c, weft_comm_several(weft_comm__hosts_current(c, g->by),
+                                                      g->inner, kind, t, n, part, lanes,
+                                                      room));
+}
+
 static void give_up(weft_comm *c, const char *why)
 {
     hosts_pair *p = c->impl;
@@ -228,7 +240,8 @@ static const weft_comm_ops ops = {.open_channel = open_channel,
                                   .sum_lanes    = sum_lanes,
                                   .rows         = rows,
                                   .abort        = give_up,
-                                  .destroy      = destroy};
+                                  .destroy      = destroy,
+                                  .several      = several};
 
 /* Which ranks are on one host, by what all say. */
 static weft_status find_hosts(weft_comm *far, int32_t first, int32_t *host)
@@ -266,6 +279,7 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
         p->c.transport = strcmp(far->transport, "ucx") ? "shm+tcp" : "shm+ucx";
         p->c.op        = &ops;
         p->c.impl      = p;
+        p->c.packs     = true;
         count_bytes(&p->c);
         *out = &p->c;
         return WEFT_OK;

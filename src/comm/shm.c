@@ -154,6 +154,7 @@ static const weft_comm_ops ops = {
     .sum_lanes    = weft_comm__shm_sum_lanes,
     .rows         = weft_comm__shm_rows,
     .missing      = weft_comm__shm_missing,
+    .several      = weft_comm__shm_several,
     .abort        = shm_abort,
     .pass_on      = shm_pass_on,
     .destroy      = shm_destroy,

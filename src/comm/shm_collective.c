@@ -42,6 +42,7 @@ typedef struct job {
     const int *level;
     const void     **term;
     weft_comm_terms *terms;
+    int              n_part; /* tensors in this meeting; 0: this one */
 } job;
 
 /* What term i of all is. */
@@ -288,11 +289,8 @@ static int64_t total_count(const job *j)
     return by_shares(j->kind) ? j->share : j->count;
 }
 
-static weft_status populate(const job *j)
+static weft_status populate_bytes(weft_comm_group *g, int64_t need)
 {
-    weft_comm_group *g = j->g;
-    int64_t most = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
-    int64_t need = most * j->size * (by_shares(j->kind) ? g->n : 1) * most_terms(j);
     if (need <= g->staged) return WEFT_OK;
     need = (need + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
     for (int k = 0; k < 2; k++)
@@ -300,6 +298,13 @@ static weft_status populate(const job *j)
     g->e->c.bytes += 2 * (need - g->staged);
     g->staged = (int)need;
     return WEFT_OK;
+}
+
+static weft_status populate(const job *j)
+{
+    int64_t most = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
+    return populate_bytes(j->g, most * j->size * (by_shares(j->kind) ? j->g->n : 1) *
+                                    most_terms(j));
 }
 
 static char *stage_at(const weft_comm_group *g, int k, uint32_t turn)
@@ -466,9 +471,14 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
                 "other memory or shares for them",
                 weft_comm_name(&g->e->c, g->rank[g->me]), weft_comm_kind_name(j->kind),
                 j->n_lane, weft_comm_name(&g->e->c, g->rank[k]), x->n_lane);
+        if (x->n_part != j->n_part)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG, "rank %d calls %s of %d tensors where rank %d has %d",
+                weft_comm_name(&g->e->c, g->rank[g->me]), weft_comm_kind_name(j->kind),
+                j->n_part, weft_comm_name(&g->e->c, g->rank[k]), x->n_part);
         *n_staged += x->staged != 0;
     }
-    if (*n_staged) return WEFT_OK;
+    if (*n_staged || j->n_part) return WEFT_OK;
     for (int k = 0; k < g->n; k++) {
         bool    reads = j->kind != WEFT_COMM_BROADCAST || !k;
         int64_t in =
@@ -511,6 +521,7 @@ static void leave_call(const job *j, shm_call *x)
     x->dtype         = (int32_t)j->t;
     x->count         = j->count;
     x->n_lane        = j->n_lane;
+    x->n_part        = 0;
     x->stride        = j->stride;
     x->dealt         = j->dealt;
     x->in            = weft_comm__shm_offset(e, j->in, in_count(j) * j->size);
@@ -554,10 +565,16 @@ static weft_status run(job *j)
     return go_staged(j, turn);
 }
 
-static weft_status start(weft_comm_group *g, job *j)
+static void set_share(job *j)
 {
+    int n    = j->g->n;
     j->size  = weft_dtype_bytes(j->t);
-    j->share = j->unit ? weft_comm_share_at(j->count, j->unit, g->n, 1) : j->count / g->n;
+    j->share = j->unit ? weft_comm_share_at(j->count, j->unit, n, 1) : j->count / n;
+}
+
+static weft_status set_terms(job *j)
+{
+    weft_comm_group *g = j->g;
     if (j->terms) {
         WEFT_TRY(weft_comm_terms_of(
             &(weft_comm_lanes){j->n_lane, j->stride, j->lane_share}, g->n, j->terms));
@@ -568,6 +585,13 @@ static weft_status start(weft_comm_group *g, job *j)
         j->n_in = g->n;
         j->term = g->in;
     }
+    return WEFT_OK;
+}
+
+static weft_status start(weft_comm_group *g, job *j)
+{
+    set_share(j);
+    WEFT_TRY(set_terms(j));
     WEFT_TRY(weft_comm__shm_enter(g));
     if (has_sum(j->kind)) /* can be summed? */
         WEFT_TRY(weft_comm__sum_plain(j->t, 0, NULL, NULL, NULL, 0));
@@ -606,6 +630,113 @@ weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
                          .terms      = &x};
     (void)c;
     return start(g, &j);
+}
+
+/* ---- several tensors ---- */
+
+enum {
+    PARTS = 4096 /* of one meeting */
+};
+
+static void take_part(job *j, const weft_comm_part *x)
+{
+    j->count  = x->count;
+    j->unit   = x->unit;
+    j->in     = x->in;
+    j->out    = x->out;
+    j->stride = j->terms ? x->stride : 0;
+    set_share(j);
+}
+
+/* Says where all tensors lie; false: some not in slabs. */
+static bool say_parts(job *j, int n, const weft_comm_part *part, shm_part *to,
+                      int64_t *count)
+{
+    bool slabs = true;
+    for (int i = 0; i < n; i++) {
+        take_part(j, &part[i]);
+        to[i].in  = weft_comm__shm_offset(j->g->e, j->in, in_count(j) * j->size);
+        to[i].out = weft_comm__shm_offset(j->g->e, j->out, out_bytes(j));
+        slabs     = slabs && to[i].in >= 0 && to[i].out >= 0;
+        *count += j->count;
+    }
+    return slabs;
+}
+
+/* Everybody's call as if it were of tensor i alone. */
+static weft_status do_part(job *j, const weft_comm_part *part, int i, uint32_t turn)
+{
+    weft_comm_group *g = j->g;
+    int              n_staged;
+    take_part(j, &part[i]);
+    for (int k = 0; k < g->n; k++) {
+        const shm_part *at = (const shm_part *)(const void *)stage_at(g, k, turn) + i;
+        g->one[k]          = *call_of(g, k, turn);
+        g->one[k].in       = at->in;
+        g->one[k].out      = at->out;
+        g->one[k].count    = j->count;
+        g->one[k].stride   = j->stride;
+        g->one[k].n_part   = 0;
+        g->call[k]         = &g->one[k];
+    }
+    WEFT_TRY(check_calls(j, g->call, &n_staged));
+    return j->count ? do_pieces(j, g->me, g->me + 1) : WEFT_OK;
+}
+
+static weft_status run_parts(job *j, int n, const weft_comm_part *part, bool *direct)
+{
+    weft_comm_group *g     = j->g;
+    uint32_t         turn  = weft_comm__shm_turn(g);
+    shm_call        *x     = &g->round->seat[g->me].call[turn & 1];
+    int64_t          count = 0;
+    int              n_staged;
+    WEFT_TRY(populate_bytes(g, n * (int64_t)sizeof(shm_part)));
+    x->staged =
+        !say_parts(j, n, part, (shm_part *)(void *)stage_at(g, g->me, turn), &count);
+    x->kind  = (int32_t)j->kind;
+    x->dtype = (int32_t)j->t;
+    x->count = j->count = count;
+    x->n_lane           = j->n_lane;
+    x->n_part = j->n_part = n;
+    x->stride = j->stride = 0;
+    WEFT_TRY(weft_comm__shm_barrier(g, j->kind));
+    for (int k = 0; k < g->n; k++) g->call[k] = call_of(g, k, turn);
+    WEFT_TRY(check_calls(j, g->call, &n_staged));
+    j->n_part = 0;
+    *direct   = !n_staged;
+    if (n_staged) return WEFT_OK;
+    for (int i = 0; i < n; i++) WEFT_TRY(do_part(j, part, i, turn));
+    return weft_comm__shm_barrier(g, j->kind);
+}
+
+weft_status weft_comm__shm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                   weft_dtype t, int n, const weft_comm_part *part,
+                                   const weft_lanes *lanes, const weft_comm_room *room)
+{
+    weft_comm_terms x;
+    (void)c, (void)room;
+    for (int at = 0, m; at < n; at += m) {
+        bool direct = false;
+        job  j      = {.g = g, .kind = kind, .t = t};
+        if (lanes) {
+            j.terms      = &x;
+            j.n_lane     = lanes->n_lane;
+            j.lane_share = lanes->share;
+            j.dealt =
+                weft_comm_dealt(&(weft_comm_lanes){lanes->n_lane, 0, lanes->share}, g->n);
+        }
+        m = n - at < PARTS ? n - at : PARTS;
+        set_share(&j);
+        WEFT_TRY(set_terms(&j));
+        WEFT_TRY(weft_comm__shm_enter(g));
+        if (has_sum(kind)) WEFT_TRY(weft_comm__sum_plain(t, 0, NULL, NULL, NULL, 0));
+        if (g->n > 1) WEFT_TRY(run_parts(&j, m, part + at, &direct));
+        for (int i = at; i < at + m && !direct; i++) {
+            take_part(&j, &part[i]);
+            WEFT_TRY(start(g, &j));
+        }
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,

@@ -63,8 +63,11 @@ weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, 
         e, sizeof *g + m * (4 * sizeof(void *) + 2 * sizeof(int32_t)) + 16);
     bool        fresh;
     void       *body;
-    weft_status st = WEFT_OK;
-    if (!g) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    weft_status st  = WEFT_OK;
+    char       *one = weft_comm__shm_keep(e, (m + 1) * sizeof *g->one);
+    if (!g || !one) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    one += (SHM_LINE - (uintptr_t)one % SHM_LINE) % SHM_LINE;
+    g->one   = (shm_call *)(void *)one;
     g->e     = e;
     g->n     = n;
     g->tag   = tag;

@@ -179,7 +179,13 @@ typedef struct shm_call {
     int64_t  stride; /* of terms, with n_lane */
     int32_t  n_lane; /* 0: one term */
     uint32_t dealt;  /* weft_comm_dealt */
+    int32_t  n_part; /* tensors, which lie where the member's stage says; 0: one */
 } shm_call;
+
+/* Where one of several tensors lies. */
+typedef struct shm_part {
+    int64_t in, out; /* offsets in the file */
+} shm_part;
 
 /* A member's place.  Its own line stays in its cache: others look there only to name the late. */
 typedef struct shm_seat {
@@ -220,6 +226,7 @@ struct weft_comm_group {
     const void     **in;     /* [n] */
     void           **out;    /* [n] */
     const shm_call **call;   /* [n] */
+    shm_call        *one;    /* [n]: of one of several tensors */
     int32_t         *rank;
 };
 
@@ -251,6 +258,9 @@ weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
 weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r);
+weft_status weft_comm__shm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                                   weft_dtype t, int n, const weft_comm_part *part,
+                                   const weft_lanes *lanes, const weft_comm_room *room);
 weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
                                       weft_comm_kind kind, weft_dtype t, const void *in,
                                       void *out, int64_t count);

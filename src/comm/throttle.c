@@ -115,11 +115,28 @@ static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
     return weft_comm_recv(((link *)c->impl)->inner, ch->inner, p, bytes);
 }
 
+/* Bytes of a collective on the way: with lanes each term goes to its owner, the sum back; of shares the first is the
+ * largest. */
+static int64_t on_the_way(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
+                          int64_t count, int64_t unit, const weft_lanes *lanes)
+{
+    if (lanes) {
+        int     most = weft_lanes_right(lanes) ? weft_lanes_most_terms(lanes) : 1;
+        int64_t term = weft_comm_wire_bytes(WEFT_COMM_REDUCE_SCATTER, t, g->n, count);
+        return most * term + weft_comm_wire_bytes(kind, t, g->n, count) - term;
+    }
+    if (unit) {
+        int64_t most = weft_comm_share_at(count, unit, g->n, 1);
+        count        = kind == WEFT_COMM_ALL_GATHER ? most : most * g->n;
+    }
+    return weft_comm_wire_bytes(kind, t, g->n, count);
+}
+
 static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
     link  *l   = c->impl;
-    double end = reserve(l, weft_comm_wire_bytes(kind, t, g->n, count));
+    double end = reserve(l, on_the_way(g, kind, t, count, 0, NULL));
     WEFT_TRY(weft_comm_collective(l->inner, g->inner, kind, t, in, out, count));
     sleep_until(end);
     return WEFT_OK;
@@ -129,27 +146,20 @@ static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit)
 {
-    link   *l = c->impl;
-    int64_t most =
-        weft_comm_share_at(total, unit, g->n, 1); /* the first is the largest */
-    int64_t mine = kind == WEFT_COMM_ALL_GATHER ? most : most * g->n;
-    double  end  = reserve(l, weft_comm_wire_bytes(kind, t, g->n, mine));
+    link  *l   = c->impl;
+    double end = reserve(l, on_the_way(g, kind, t, total, unit, NULL));
     WEFT_TRY(weft_comm_shares(l->inner, g->inner, kind, t, in, out, total, unit));
     sleep_until(end);
     return WEFT_OK;
 }
 
-/* Each term is on the way to its owner, the sum back. */
 static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *lanes)
 {
-    link      *l    = c->impl;
-    weft_lanes d    = {lanes->n_lane, g->n, lanes->share};
-    int        most = weft_lanes_right(&d) ? weft_lanes_most_terms(&d) : 1;
-    int64_t    term = weft_comm_wire_bytes(WEFT_COMM_REDUCE_SCATTER, t, g->n, total);
-    int64_t    back = weft_comm_wire_bytes(kind, t, g->n, total) - term;
-    double     end  = reserve(l, most * term + back);
+    link      *l   = c->impl;
+    weft_lanes d   = {lanes->n_lane, g->n, lanes->share};
+    double     end = reserve(l, on_the_way(g, kind, t, total, unit, &d));
     WEFT_TRY(
         weft_comm_sum_lanes(l->inner, g->inner, kind, t, in, out, total, unit, lanes));
     sleep_until(end);
@@ -170,6 +180,21 @@ static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
     }
     double end = reserve(l, bytes);
     WEFT_TRY(weft_comm_move_rows(l->inner, g->inner, kind, t, in, out, r));
+    sleep_until(end);
+    return WEFT_OK;
+}
+
+/* One message, however many tensors. */
+static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                           weft_dtype t, int n, const weft_comm_part *part,
+                           const weft_lanes *lanes, const weft_comm_room *room)
+{
+    link   *l     = c->impl;
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += on_the_way(g, kind, t, part[i].count, part[i].unit, lanes);
+    double end = reserve(l, bytes);
+    WEFT_TRY(weft_comm_several(l->inner, g->inner, kind, t, n, part, lanes, room));
     sleep_until(end);
     return WEFT_OK;
 }
@@ -206,7 +231,8 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
                                       .sum_lanes    = sum_lanes,
                                       .rows         = rows,
                                       .abort        = give_up,
-                                      .destroy      = destroy};
+                                      .destroy      = destroy,
+                                      .several      = several};
     link                      *l   = calloc(1, sizeof *l);
     if (bytes_per_s <= 0 || latency_s < 0) {
         free(l);
@@ -218,6 +244,7 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
     l->c.transport = "throttle";
     l->c.op        = &ops;
     l->c.impl      = l;
+    l->c.packs     = inner->packs || !inner->op->several;
     l->inner       = inner;
     l->bytes_per_s = bytes_per_s;
     l->latency_s   = latency_s;

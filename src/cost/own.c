@@ -76,6 +76,16 @@ static weft_cost_group group_of(const weft_cost_point *p, const weft_cost_varian
     return (weft_cost_group){n, v->tp * v->cp * v->ep};
 }
 
+/* Tensors of a step's sums and gathers meet in loads (partition: 8 MB of the whole graph's values); whole ones of
+ * ranks that are alike all at once. */
+static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
+                       const weft_cost_calls *c)
+{
+    double load = 8 << 20, parts = v->tp;
+    bool   once = !p->zero && v->tp * v->cp * v->ep == 1;
+    return fmin(c->n, once ? 1 : ceil(c->bytes * parts / load));
+}
+
 /* Calls of bytes in all; of gathers each rank gives its part. */
 static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
                             weft_collective k, const weft_cost_calls *c)
@@ -89,11 +99,13 @@ static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
 static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
                           weft_collective k, const weft_cost_calls *c)
 {
-    double s = 0;
-    for (int o = 0; o < WEFT_COST_N_OVER; o++)
-        s += calls_seconds(&t->fabric[device],
-                           group_of(p, &t->variant[p->variant], (weft_cost_over)o), k,
-                           &c[o]);
+    const weft_cost_variant *v = &t->variant[p->variant];
+    double                   s = 0;
+    for (int o = 0; o < WEFT_COST_N_OVER; o++) {
+        weft_cost_calls x = c[o];
+        x.n               = meetings(p, v, &c[o]);
+        s += calls_seconds(&t->fabric[device], group_of(p, v, (weft_cost_over)o), k, &x);
+    }
     return s;
 }
 

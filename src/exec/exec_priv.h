@@ -17,6 +17,9 @@ typedef struct weft_exec__link {
     int64_t            bytes;       /* of its largest message */
     weft_comm_channel *data, *back; /* back: credits with their times, emu only */
     weft_comm_group   *meeting;
+    weft_comm_part    *part; /* of the collective of most tensors */
+    int                n_part;
+    weft_comm_room     room;
     int64_t            count; /* messages so far */
     double            *times; /* emu, collectives: two a rank */
 } weft_exec__link;

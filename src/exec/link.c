@@ -29,6 +29,9 @@ static weft_status open_meeting(weft_exec *e, weft_exec__link *l)
     const weft_group *g = &e->p->group[l->group];
     l->times            = WEFT_ARENA_ARRAY(e->arena, double, 2 * (g->n_rank + 1));
     if (!l->times) return weft_arena_status(e->arena);
+    l->part   = WEFT_ARENA_ARRAY(e->arena, weft_comm_part, l->n_part + 1);
+    l->room.p = WEFT_ARENA_ARRAY(e->arena, char, l->room.bytes + 1);
+    WEFT_TRY(weft_arena_status(e->arena));
     return weft_comm_open_group(e->o.comm, g->n_rank, g->rank, l->tag, &l->meeting);
 }
 
@@ -41,6 +44,66 @@ static weft_status add_link(weft_exec *e, weft_exec__link link, weft_exec__link 
     e->link              = v;
     e->link[e->n_link++] = l;
     *out                 = l;
+    return WEFT_OK;
+}
+
+static weft_comm_kind kind_of(weft_collective c)
+{
+    static const weft_comm_kind kind[] = {
+        [WEFT_ALL_REDUCE]     = WEFT_COMM_ALL_REDUCE,
+        [WEFT_REDUCE_SCATTER] = WEFT_COMM_REDUCE_SCATTER,
+        [WEFT_ALL_GATHER]     = WEFT_COMM_ALL_GATHER,
+        [WEFT_ALL_TO_ALL]     = WEFT_COMM_ALL_TO_ALL,
+        [WEFT_BROADCAST]      = WEFT_COMM_BROADCAST,
+        [WEFT_BARRIER]        = WEFT_COMM_BARRIER,
+        [WEFT_SHIFT]          = WEFT_COMM_SHIFT,
+        [WEFT_SEND_ROWS]      = WEFT_COMM_SEND_ROWS,
+        [WEFT_RETURN_ROWS]    = WEFT_COMM_RETURN_ROWS,
+    };
+    return kind[c];
+}
+
+/* Several tensors: where each lies. */
+static void fill_parts(const weft_program *p, const weft_instr *i, const weft_view *in,
+                       const weft_view *out, weft_comm_part *part)
+{
+    for (int t = 0; t < i->n_in; t++) {
+        int64_t           unit  = weft_instr_unit(i, t);
+        bool              whole = unit && i->coll == WEFT_ALL_GATHER;
+        const weft_shape *s     = whole ? &i->out[t].type.shape : &i->in[t].type.shape;
+        part[t] = (weft_comm_part){.count = weft_shape_count(s), .unit = unit};
+        if (i->lanes)
+            part[t].stride =
+                p->buffer[i->in[t].buffer].bytes / weft_dtype_bytes(i->in[t].type.dtype);
+        if (in) part[t].in = in[t].p, part[t].out = out[t].p;
+    }
+}
+
+/* How a sum's lanes are dealt; NULL: one term of each. */
+static const weft_lanes *lanes_of(const weft_instr *i, const weft_group *g, weft_lanes *d)
+{
+    *d = (weft_lanes){i->lanes, g->n_rank, g->share};
+    return i->lanes ? d : NULL;
+}
+
+/* A collective of several tensors wants room to pack small ones. */
+static weft_status add_room(weft_exec *e, const weft_instr *i, weft_exec__link *l)
+{
+    const weft_group *g = &e->p->group[i->group];
+    weft_comm_part   *part;
+    weft_lanes        d;
+    if (i->n_in < 2 || i->n_out < 2 || !(e->device->computes || e->device->talks))
+        return WEFT_OK;
+    part = WEFT_ARENA_ARRAY(e->arena, weft_comm_part, i->n_in);
+    WEFT_TRY(weft_arena_status(e->arena));
+    l->room.n = g->n_rank;
+    while (g->rank[l->room.me] != e->p->rank) l->room.me++;
+    fill_parts(e->p, i, NULL, NULL, part);
+    int64_t bytes =
+        weft_comm_room_bytes(e->o.comm, kind_of(i->coll), i->in[0].type.dtype, i->n_in,
+                             part, lanes_of(i, g, &d), g->n_rank, l->room.me);
+    if (bytes > l->room.bytes) l->room.bytes = bytes;
+    if (i->n_in > l->n_part) l->n_part = i->n_in;
     return WEFT_OK;
 }
 
@@ -64,7 +127,7 @@ weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i, weft_exec__l
     if (!l) WEFT_TRY(add_link(e, want, &l));
     if ((int64_t)weft_instr_bytes(i) > l->bytes) l->bytes = (int64_t)weft_instr_bytes(i);
     *out = l;
-    return WEFT_OK;
+    return meeting ? add_room(e, i, l) : WEFT_OK;
 }
 
 weft_status weft_exec__open_links(weft_exec *e)
@@ -76,22 +139,6 @@ weft_status weft_exec__open_links(weft_exec *e)
 }
 
 /* ---- data ---- */
-
-static weft_comm_kind kind_of(weft_collective c)
-{
-    static const weft_comm_kind kind[] = {
-        [WEFT_ALL_REDUCE]     = WEFT_COMM_ALL_REDUCE,
-        [WEFT_REDUCE_SCATTER] = WEFT_COMM_REDUCE_SCATTER,
-        [WEFT_ALL_GATHER]     = WEFT_COMM_ALL_GATHER,
-        [WEFT_ALL_TO_ALL]     = WEFT_COMM_ALL_TO_ALL,
-        [WEFT_BROADCAST]      = WEFT_COMM_BROADCAST,
-        [WEFT_BARRIER]        = WEFT_COMM_BARRIER,
-        [WEFT_SHIFT]          = WEFT_COMM_SHIFT,
-        [WEFT_SEND_ROWS]      = WEFT_COMM_SEND_ROWS,
-        [WEFT_RETURN_ROWS]    = WEFT_COMM_RETURN_ROWS,
-    };
-    return kind[c];
-}
 
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
 {
@@ -116,6 +163,13 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
                                                      .table   = in[1].p,
                                                      .in_rows = in[0].shape.d[0],
                                                      .out_rows = out[0].shape.d[0]});
+    if (i->n_out > 1) {
+        weft_lanes d;
+        fill_parts(s->e->p, i, in, out, x->link->part);
+        return weft_comm_several(
+            c, x->link->meeting, kind_of(i->coll), in->dtype, i->n_in, x->link->part,
+            lanes_of(i, &s->e->p->group[i->group], &d), &x->link->room);
+    }
     if (i->lanes) {
         int64_t slot = s->e->p->buffer[i->in[0].buffer].bytes;
         return weft_comm_sum_lanes(c, x->link->meeting, kind_of(i->coll), in->dtype,

@@ -1,8 +1,5 @@
 /* Parameters that are kept in parts (ZeRO 3) are gathered before they are wanted: the gathers of a phase in buckets,
  * each started where the bucket before it is first used, so that it can run beside that one's compute. */
-#include <string.h>
-
-#include "graph/extract.h"
 #include "partition/partition_priv.h"
 
 typedef struct early {
@@ -73,31 +70,6 @@ static void make_order(early *k)
     }
 }
 
-static weft_status rebuild(early *k, const weft_graph *of, weft_arena *tmp, weft_local *l)
-{
-    const weft_graph *g    = k->g;
-    weft_vid         *map  = WEFT_ARENA_ARRAY(tmp, weft_vid, g->n_value + 1);
-    bool             *leaf = WEFT_ARENA_ARRAY(tmp, bool, g->n_value + 1);
-    int              *node = WEFT_ARENA_ARRAY(tmp, int, g->n_node + 1);
-    weft_graph       *out;
-    WEFT_TRY(weft_arena_status(tmp));
-    for (weft_vid v = 0; v < g->n_value; v++) leaf[v] = g->value[v].node < 0;
-    weft_graph_part part = {.n_node   = k->n,
-                            .node     = k->order,
-                            .n_output = g->n_output,
-                            .output   = g->output,
-                            .leaf     = leaf};
-    WEFT_TRY(weft_graph_extract(g, &part, map, &out));
-    for (int i = 0; i < k->n; i++) node[i] = l->node[k->order[i]];
-    memcpy(l->node, node, sizeof *node * (size_t)k->n);
-    for (weft_vid i = 0; i < of->n_value; i++)
-        if (l->value[i] >= 0) l->value[i] = map[l->value[i]];
-    for (int i = 0; i < of->n_output; i++) l->output[i] = map[l->output[i]];
-    weft_graph_destroy(l->graph);
-    l->graph = out;
-    return WEFT_OK;
-}
-
 weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
                                          int64_t bucket_bytes)
 {
@@ -111,7 +83,10 @@ weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
     make_buckets(&k);
     if (k.n_bucket < 2) goto out;
     make_order(&k);
-    WEFT_GO(rebuild(&k, of, tmp, l));
+    for (int i = 0; i < k.g->n_node; i++)
+        if (k.bucket[i] >= 0) l->meeting[i] = l->n_meeting + k.bucket[i];
+    l->n_meeting += k.n_bucket;
+    WEFT_GO(weft_partition__reorder(of, l, k.order, k.n));
 out:
     weft_arena_destroy(tmp);
     return st;

@@ -71,11 +71,13 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
     for (int i = 0; i < from->n_instr; i++) {
         const weft_instr *x = &from->instr[i];
         if (!is_along_lanes(r, x)) continue;
-        if (p->slab[p->buffer[x->in[0].buffer].slab].kind != WEFT_SLAB_STATE)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "%s: ranks with different numbers of micro-batches cannot "
-                             "exchange it: choose batch / micro_batch that they divide",
-                             x->name);
+        for (int t = 0; t < x->n_in; t++)
+            if (p->slab[p->buffer[x->in[t].buffer].slab].kind != WEFT_SLAB_STATE)
+                return WEFT_FAIL(
+                    WEFT_ERR_ARG,
+                    "%s: ranks with different numbers of micro-batches cannot "
+                    "exchange it: choose batch / micro_batch that they divide",
+                    x->name);
         c->instr[c->n_instr++] = *x;
     }
     return WEFT_OK;
@@ -150,6 +152,9 @@ weft_status weft_partition__copy_instr(weft_program *p, const weft_instr *from,
     to->in = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)(from->n_in + 1));
     to->out =
         weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)(from->n_out + 1));
+    if (from->units)
+        to->units =
+            weft_arena_memdup(a, from->units, sizeof *from->units * (size_t)from->n_in);
     to->post = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
     WEFT_TRY(weft_op_copy_attr(from->op, from->attr, a, &to->attr));
     for (int k = 0; k < from->n_post; k++) {

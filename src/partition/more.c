@@ -32,6 +32,26 @@ weft_status weft_partition__more_actor(more *m, const char *name, weft_stream_ki
     return WEFT_OK;
 }
 
+weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n)
+{
+    const weft_instr **of = WEFT_ARENA_ARRAY(p->arena, const weft_instr *, *n + 1);
+    weft_instr *all  = weft_arena_memdup(p->arena, list, sizeof *list * (size_t)(*n + 1));
+    bool       *done = WEFT_ARENA_ARRAY(p->arena, bool, *n + 1);
+    int         kept = 0;
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < *n; i++) {
+        int m = 0;
+        for (int k = i; k < *n; k++) {
+            if (done[k] || (m && !weft_instr_can_join(of[0], &all[k]))) continue;
+            done[k] = true;
+            of[m++] = &all[k];
+        }
+        if (m) WEFT_TRY(weft_instr_join(of, m, p->arena, &list[kept++]));
+    }
+    *n = kept;
+    return WEFT_OK;
+}
+
 weft_status weft_partition__more_edge(more *m, weft_edge e)
 {
     weft_program *p = m->p;

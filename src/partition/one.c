@@ -18,7 +18,7 @@ enum {
 };
 
 enum {
-    LAG = 8 /* runs of collectives that the comm stream may be behind */
+    LAG = 3 /* runs of collectives that the comm stream may be behind */
 };
 
 /* With collectives beside compute: up to where an operand of instruction i must stay as it is. */
@@ -31,13 +31,19 @@ static int stays_until(const weft_segment *s, int i)
     return i < s->n_instr ? i : s->n_instr - 1;
 }
 
+static bool gives(const weft_instr *c, int storage)
+{
+    for (int t = 0; t < c->n_in; t++)
+        if (c->in[t].buffer == storage) return true;
+    return false;
+}
+
 static void stay(const weft_segment *s, const int *of, weft_partition__block *b, int n)
 {
     for (int k = 0; k < n; k++)
         for (int i = b[k].last; i >= b[k].first && i >= 0; i--) {
             const weft_instr *c = &s->instr[i];
-            if (c->kind != WEFT_INSTR_COLLECTIVE || !c->n_in || c->in[0].buffer != of[k])
-                continue;
+            if (c->kind != WEFT_INSTR_COLLECTIVE || !gives(c, of[k])) continue;
             int last = stays_until(s, i);
             if (last > b[k].last) b[k].last = last;
             break;
@@ -148,6 +154,8 @@ static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
         if (kind == WEFT_INSTR_COLLECTIVE)
             m->coll = WEFT_ALL_REDUCE, m->group = 0, m->lanes = lanes;
     }
+    if (kind == WEFT_INSTR_COLLECTIVE)
+        return weft_partition__meet(p, c->instr, &c->n_instr);
     return WEFT_OK;
 }
 
@@ -255,6 +263,15 @@ weft_status weft_partition_one(const weft_graph *g, const weft_partition_options
     return weft_partition__one(g, o, &r, out);
 }
 
+static weft_status meet_at_once(weft_segment *s, const weft_local *l, weft_arena *tmp)
+{
+    int *meeting = WEFT_ARENA_ARRAY(tmp, int, s->n_instr + 1);
+    WEFT_TRY(weft_arena_status(tmp));
+    for (int i = 0; i < s->n_instr; i++)
+        meeting[i] = s->node[i] < 0 ? -1 : l->meeting[s->node[i]];
+    return weft_segment_meet(s, meeting);
+}
+
 weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
                                 const weft_partition__ranks *r, weft_program **out)
 {
@@ -268,6 +285,7 @@ weft_status weft_partition__one(const weft_graph *g, const weft_partition_option
     bool once = o->n_micro == 1 || (r->local && o->n_micro == r->n_part);
     WEFT_GO(weft_lower(g, &(weft_lower_options){.one_micro = once}, &s));
     WEFT_GO(weft_arena_create(&tmp));
+    if (r->local) WEFT_GO(meet_at_once(s, r->local, tmp));
     WEFT_GO(weft_program_create(g->name, &p));
     WEFT_GO(build(s, o, r, p, tmp));
     *out = p;

@@ -21,11 +21,12 @@ enum {
 
 /* A collective of the reduce actor, and the last instruction that writes its accumulator before. */
 typedef struct sum {
-    int     instr;
-    int32_t buffer;
-    int64_t bytes;
-    int     at; /* place of the writer's last firing in the compute stream's list */
-    int     writer, last; /* actor, instruction; merges are looked through */
+    weft_instr call; /* of this tensor alone */
+    int        instr;
+    int32_t    buffer;
+    int64_t    bytes;
+    int        at; /* place of the writer's last firing in the compute stream's list */
+    int        writer, last; /* actor, instruction; merges are looked through */
 } sum;
 
 typedef struct bucket {
@@ -64,10 +65,9 @@ static bool only(const weft_actor *a, weft_instr_kind kind)
     return a->n_instr > 0;
 }
 
-static bool in_place(const weft_instr *i)
+static bool in_place(const weft_instr *i, int t)
 {
-    return i->coll == WEFT_ALL_REDUCE && i->n_in == 1 && i->n_out == 1 &&
-           i->in[0].buffer == i->out[0].buffer;
+    return i->coll == WEFT_ALL_REDUCE && i->in[t].buffer == i->out[t].buffer;
 }
 
 /* Does nobody else use its memory, at any time? */
@@ -84,11 +84,11 @@ static bool alone(const weft_program *p, int32_t buffer)
     return true;
 }
 
-/* Can it begin as soon as its operand is complete?  In place, or to the owners' own room. */
-static bool can_begin(const weft_program *p, const weft_instr *i, bool shares)
+/* Can the sum of tensor t begin as soon as its operand is complete?  In place, or to the owners' own room. */
+static bool can_begin(const weft_program *p, const weft_instr *i, int t, bool shares)
 {
-    return in_place(i) || (shares && i->coll == WEFT_REDUCE_SCATTER && i->n_in == 1 &&
-                           i->n_out == 1 && alone(p, i->out[0].buffer));
+    return in_place(i, t) ||
+           (shares && i->coll == WEFT_REDUCE_SCATTER && alone(p, i->out[t].buffer));
 }
 
 /* ---- sums inside the update ---- */
@@ -102,15 +102,23 @@ static bool uses(const weft_instr *i, int32_t buffer)
     return false;
 }
 
-/* Does instruction n of an update sum an accumulator which nobody there has used before? */
-static bool is_sum(const weft_program *p, const weft_actor *a, int n, bool shares)
+/* Does instruction n of an update sum an accumulator, tensor t, which nobody there has used before? */
+static bool is_sum(const weft_program *p, const weft_actor *a, int n, int t, bool shares)
 {
     const weft_instr *i = &a->instr[n];
-    if (i->kind != WEFT_INSTR_COLLECTIVE || !can_begin(p, i, shares)) return false;
-    if (p->buffer[i->in[0].buffer].slot_by != WEFT_SLOT_LANE) return false;
+    if (!can_begin(p, i, t, shares)) return false;
+    if (p->buffer[i->in[t].buffer].slot_by != WEFT_SLOT_LANE) return false;
     for (int k = 0; k < n; k++)
-        if (uses(&a->instr[k], i->in[0].buffer)) return false;
+        if (uses(&a->instr[k], i->in[t].buffer)) return false;
     return true;
+}
+
+static int count_sums(const weft_program *p, const weft_actor *a, int n, bool shares)
+{
+    int sums = 0;
+    if (a->instr[n].kind != WEFT_INSTR_COLLECTIVE) return 0;
+    for (int t = 0; t < a->instr[n].n_in; t++) sums += is_sum(p, a, n, t, shares);
+    return sums;
 }
 
 /* The first update actor that has some, by its place in the list; -1 none. */
@@ -121,10 +129,35 @@ static int find_update(const weft_program *p, bool shares, int *n_sum)
         const weft_actor  *a = &p->actor[f->actor];
         if (f->micro >= 0 || only(a, WEFT_INSTR_COLLECTIVE)) continue;
         *n_sum = 0;
-        for (int k = 0; k < a->n_instr; k++) *n_sum += is_sum(p, a, k, shares);
+        for (int k = 0; k < a->n_instr; k++) *n_sum += count_sums(p, a, k, shares);
         if (*n_sum) return at;
     }
     return -1;
+}
+
+/* Instruction n of the update: its sums go to *sums, the rest of it stays. */
+static weft_status take_sums(weft_program *p, const weft_actor *a, int n, bool shares,
+                             weft_actor *sums, weft_actor *rest)
+{
+    const weft_instr *i = &a->instr[n], **of;
+    int               m = 0, all = count_sums(p, a, n, shares);
+    if (!all || all == i->n_in) {
+        weft_actor *to           = all ? sums : rest;
+        to->instr[to->n_instr++] = *i;
+        return WEFT_OK;
+    }
+    weft_instr *left = WEFT_ARENA_ARRAY(p->arena, weft_instr, i->n_in);
+    of               = WEFT_ARENA_ARRAY(p->arena, const weft_instr *, i->n_in);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int t = 0; t < i->n_in; t++) {
+        weft_instr *to = &left[m];
+        if (is_sum(p, a, n, t, shares))
+            to = &sums->instr[sums->n_instr++];
+        else
+            of[m++] = to;
+        WEFT_TRY(weft_instr_split(i, t, p->arena, to));
+    }
+    return weft_instr_join(of, m, p->arena, &rest->instr[rest->n_instr++]);
 }
 
 /* Its sums become an actor right before it. */
@@ -148,10 +181,8 @@ static weft_status part_sums(weft_program *p, bool shares)
     a->instr   = rest;
     a->n_instr = 0;
     for (int k = 0; k < was.n_instr; k++)
-        if (is_sum(p, &was, k, shares))
-            own.instr[own.n_instr++] = was.instr[k];
-        else
-            rest[a->n_instr++] = was.instr[k];
+        WEFT_TRY(take_sums(p, &was, k, shares, &own, a));
+    WEFT_TRY(weft_partition__meet(p, own.instr, &own.n_instr));
     for (int k = 0; k < n; k++) list[k + (k >= at)] = f[k];
     list[at]                         = f[at];
     list[at].actor                   = p->n_actor;
@@ -173,7 +204,8 @@ static bool find_reduce(overlap *k)
         if (f->micro >= 0 || !only(a, WEFT_INSTR_COLLECTIVE)) continue;
         bool all = true;
         for (int x = 0; x < a->n_instr; x++)
-            all = all && can_begin(p, &a->instr[x], k->shares);
+            for (int t = 0; t < a->instr[x].n_in; t++)
+                all = all && can_begin(p, &a->instr[x], t, k->shares);
         if (all) k->reduce = f->actor, k->at = i;
     }
     return k->reduce >= 0;
@@ -208,21 +240,25 @@ static int by_end(const void *a, const void *b)
     return x->instr < y->instr ? -1 : 1;
 }
 
-static weft_status find_sums(overlap *k)
+static weft_status find_sums(overlap *k, bool *all)
 {
     const weft_actor *a = &k->p->actor[k->reduce];
-    k->sum              = WEFT_ARENA_ARRAY(k->tmp, sum, a->n_instr + 1);
+    int               n = 0;
+    for (int i = 0; i < a->n_instr; i++) n += a->instr[i].n_in;
+    k->sum = WEFT_ARENA_ARRAY(k->tmp, sum, n + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
-    for (int i = 0; i < a->n_instr; i++) {
-        const weft_operand *o = &a->instr[i].in[0];
-        sum                 s = {.instr  = i,
-                                 .buffer = o->buffer,
-                                 .bytes =
-                                     weft_shape_count(&o->type.shape) * weft_dtype_bytes(o->type.dtype)};
-        if (!find_writer(k, &s)) return WEFT_OK; /* made elsewhere: all stays as it is */
-        k->sum[k->n_sum++] = s;
-    }
+    *all = false;
+    for (int i = 0; i < a->n_instr; i++)
+        for (int t = 0; t < a->instr[i].n_in; t++) {
+            const weft_type *y = &a->instr[i].in[t].type;
+            sum              s = {.instr = k->n_sum, .buffer = a->instr[i].in[t].buffer};
+            s.bytes            = weft_shape_count(&y->shape) * weft_dtype_bytes(y->dtype);
+            if (!find_writer(k, &s)) return WEFT_OK; /* made elsewhere */
+            WEFT_TRY(weft_instr_split(&a->instr[i], t, k->p->arena, &s.call));
+            k->sum[k->n_sum++] = s;
+        }
     qsort(k->sum, (size_t)k->n_sum, sizeof *k->sum, by_end);
+    *all = true;
     return WEFT_OK;
 }
 
@@ -245,11 +281,12 @@ static weft_status make_buckets(overlap *k)
         const char *name = weft_arena_printf(k->p->arena, "reduce.%d", k->n_bucket);
         WEFT_TRY(weft_partition__more_actor(&k->more, name, WEFT_STREAM_COMM, NULL, b->n,
                                             &b->actor));
-        weft_actor *a = &k->p->actor[b->actor], *r = &k->p->actor[k->reduce];
+        weft_actor *a = &k->p->actor[b->actor];
         for (int x = 0; x < b->n; x++) {
-            a->instr[a->n_instr] = r->instr[k->sum[b->first + x].instr];
+            a->instr[a->n_instr] = k->sum[b->first + x].call;
             a->instr[a->n_instr++].tag += BUCKET_TAG;
         }
+        WEFT_TRY(weft_partition__meet(k->p, a->instr, &a->n_instr));
         k->n_bucket++;
     }
     return WEFT_OK;
@@ -442,11 +479,12 @@ weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes, bool s
 {
     overlap k = {.p = p, .room = bucket_bytes > 0 ? bucket_bytes : 1, .shares = shares};
     weft_status st = WEFT_OK;
+    bool        all;
     WEFT_TRY(part_sums(p, shares));
     if (!find_reduce(&k) || k.at + 1 >= p->n_firing[WEFT_STREAM_COMPUTE]) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&k.tmp));
-    WEFT_GO(find_sums(&k));
-    if (k.n_sum == p->actor[k.reduce].n_instr) WEFT_GO(rebuild(&k));
+    WEFT_GO(find_sums(&k, &all));
+    if (all) WEFT_GO(rebuild(&k));
 out:
     weft_arena_destroy(k.tmp);
     return st;

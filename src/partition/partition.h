@@ -82,7 +82,9 @@ typedef struct weft_local {
     weft_arena *arena;
     weft_graph *graph;
     int         n_node;
-    int        *node;  /* of each node: which of the given graph's it is or serves */
+    int        *node;    /* of each node: which of the given graph's it is or serves */
+    int        *meeting; /* of each node: collectives of one number meet at once; -1 */
+    int         n_meeting;
     weft_vid   *value; /* of each value of the given graph: the local leaf; -1 */
     weft_region
         *region; /* of each parameter and state of the given graph: which part it is, by

@@ -91,10 +91,30 @@ weft_status weft_partition__more_actor(weft_partition__more *m, const char *name
                                        int n, int *out);
 weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
 
+/* n collectives that have nothing to do with each other, each on tensors that no other one has, become as few as
+ * can be.  list has room for one more. */
+weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
+
 /* ---- early.c ---- */
 
 /* l, of graph `of`: gathers of what is kept in parts move up, a bucket ahead of their use. */
 weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
                                          int64_t bucket_bytes);
+
+/* ---- split.c ---- */
+
+/* Is the local value a sum over a rank's own micro-batches, not yet summed over the lanes?  seen: by value. */
+bool weft_partition__is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v,
+                                bool *seen);
+
+/* ---- late.c ---- */
+
+/* l, of graph `of`, which is cut into stages or not: collectives that can wait stand side by side, about a bucket of
+ * them (0: as many as are worth it), and meet at once.  terms: along these axes ranks bring several terms to a sum. */
+weft_status weft_partition__meet_late(const weft_graph *of, weft_local *l,
+                                      int64_t bucket_bytes, bool stages, uint32_t terms);
+/* l's nodes in another order. */
+weft_status weft_partition__reorder(const weft_graph *of, weft_local *l, const int *order,
+                                    int n);
 
 #endif

@@ -97,6 +97,9 @@ static weft_status sum_actor(pipe *k, int piece, weft_instr_kind kind, int *out)
                 m->lanes = weft_partition__sum_lanes(&k->lanes);
         }
     }
+    weft_actor *a = &k->p->actor[*out];
+    if (kind == WEFT_INSTR_COLLECTIVE)
+        return weft_partition__meet(k->p, a->instr, &a->n_instr);
     return WEFT_OK;
 }
 
@@ -351,6 +354,21 @@ static weft_status place(pipe *k)
     return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, k->tmp, &k->place);
 }
 
+/* Collectives of one meeting and one piece are one. */
+static weft_status meet_at_once(pipe *k)
+{
+    const weft_local *l       = k->r->local;
+    int              *meeting = WEFT_ARENA_ARRAY(k->tmp, int, k->s->n_instr + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    for (int i = 0; i < k->s->n_instr; i++) {
+        int m = k->s->node[i] < 0 ? -1 : l->meeting[k->node[k->s->node[i]]];
+        meeting[i] =
+            m < 0 ? -1
+                  : m * weft_partition__n_piece(k) + weft_partition__instr_piece(k, i);
+    }
+    return weft_segment_meet(k->s, meeting);
+}
+
 static weft_status build(pipe *k)
 {
     WEFT_TRY(weft_arena_create(&k->tmp));
@@ -359,6 +377,7 @@ static weft_status build(pipe *k)
     WEFT_TRY(weft_partition__plan_exchanges(k));
     WEFT_TRY(weft_partition__rank_graph(k));
     WEFT_TRY(weft_lower(k->part, NULL, &k->s));
+    if (k->r->local) WEFT_TRY(meet_at_once(k));
     WEFT_TRY(weft_program_create(k->g->name, &k->p));
     k->p->world   = k->r->n_place * k->pp;
     k->p->rank    = k->o->rank;

@@ -100,10 +100,11 @@ static bool is_early_share(const pipe *k, int storage)
     const weft_segment *s = k->s;
     for (int i = 0; k->o->ahead > 0 && i < s->n_instr; i++) {
         const weft_instr *x = &s->instr[i];
-        if (x->kind == WEFT_INSTR_COLLECTIVE && x->coll == WEFT_REDUCE_SCATTER &&
-            x->out[0].buffer == storage && x->in[0].buffer >= 0 &&
-            s->storage[x->in[0].buffer].kind == WEFT_STORE_ACCUM)
-            return true;
+        if (x->kind != WEFT_INSTR_COLLECTIVE || x->coll != WEFT_REDUCE_SCATTER) continue;
+        for (int n = 0; n < x->n_in; n++)
+            if (x->out[n].buffer == storage && x->in[n].buffer >= 0 &&
+                s->storage[x->in[n].buffer].kind == WEFT_STORE_ACCUM)
+                return true;
     }
     return false;
 }

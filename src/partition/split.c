@@ -77,8 +77,8 @@ static weft_status bind(const weft_graph *g, const weft_local *l, weft_program *
     return weft_arena_status(p->arena);
 }
 
-/* Is the local value a sum over a rank's own micro-batches, not yet summed over the lanes?  seen: by value. */
-static bool is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v, bool *seen)
+bool weft_partition__is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v,
+                                bool *seen)
 {
     int node = l->graph->value[v].node;
     if (node < 0 || seen[v]) return false;
@@ -90,7 +90,7 @@ static bool is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v, bool *se
         l->axes[weft_use_int(&u, "group")] & lanes)
         return false;
     for (int i = 0; i < n->n_in; i++)
-        if (is_own_sum(l, lanes, n->in[i], seen)) return true;
+        if (weft_partition__is_own_sum(l, lanes, n->in[i], seen)) return true;
     return false;
 }
 
@@ -101,7 +101,8 @@ static bool is_of_parts(const weft_local *l, uint32_t lanes, const weft_instr *i
     weft_vid v    = weft_graph_find(l->graph, i->name);
     bool    *seen = WEFT_ARENA_ARRAY(tmp, bool, l->graph->n_value + 1);
     if (v < 0 || !seen || l->graph->value[v].node < 0) return false;
-    return !is_own_sum(l, lanes, l->graph->node[l->graph->value[v].node].in[0], seen);
+    return !weft_partition__is_own_sum(
+        l, lanes, l->graph->node[l->graph->value[v].node].in[0], seen);
 }
 
 /* Sums of accumulators over the ranks along the lanes: each rank has several terms. */
@@ -116,7 +117,9 @@ static weft_status tell_lanes(const weft_local *l, uint32_t lanes,
             if (i->kind != WEFT_INSTR_COLLECTIVE || i->group >= l->n_group) continue;
             if (i->coll != WEFT_ALL_REDUCE && i->coll != WEFT_REDUCE_SCATTER) continue;
             if (!(l->axes[i->group] & lanes)) continue;
-            bool terms = p->buffer[i->in[0].buffer].slot_by == WEFT_SLOT_LANE;
+            bool terms = true;
+            for (int t = 0; t < i->n_in; t++)
+                terms = terms && p->buffer[i->in[t].buffer].slot_by == WEFT_SLOT_LANE;
             if (!terms && even && is_of_parts(l, lanes, i, tmp)) continue;
             if (!terms || l->axes[i->group] != lanes)
                 return WEFT_FAIL(WEFT_ERR_ARG,
@@ -186,6 +189,10 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
                              .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part,
                              .terms    = weft_partition__sum_lanes(&own) > 0};
     if (!l) WEFT_GO(weft_partition_local(g, s, &lo, &l));
+    if (!kept || !*o->local)
+        WEFT_GO(weft_partition__meet_late(g, l, o->ahead,
+                                          world > r.n_place || o->n_chunk > 1,
+                                          lo.terms ? s->lanes : 0));
     if (kept) *o->local = l;
     if (o->ahead > 0 && world == r.n_place && o->n_chunk <= 1)
         WEFT_GO(weft_partition__gather_early(g, l, o->ahead));

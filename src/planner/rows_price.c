@@ -5,6 +5,7 @@
 
 #include "cost/cost.h"
 #include "planner/rows_priv.h"
+#include "program/work.h"
 
 static const char *const again[] = {"none", "selective", "full"};
 
@@ -285,7 +286,27 @@ static void add_call(const pricer *z, int i, weft_cost_over over, weft_cost_shar
     if (c->coll == WEFT_ALL_GATHER) k = &to->gather[over];
     if (i < s->phase_end[1]) k = &to->fetch[i >= s->phase_end[0]];
     k->n++;
-    k->bytes += weft_instr_bytes(c) * (c->coll == WEFT_ALL_GATHER ? n : 1);
+    k->bytes += c->coll == WEFT_ALL_GATHER
+                    ? weft_instr_given(c, &z->p.group[c->group]) * n
+                    : weft_instr_bytes(c);
+}
+
+/* Collectives of the update meet with earlier ones of their kind: *t is then what their bytes alone take. */
+static weft_status meets_earlier(const pricer *z, int i, double *t)
+{
+    const weft_segment *s    = z->seg;
+    weft_instr          none = s->instr[i];
+    weft_operand        in = none.in[0], out = none.out[0];
+    double              wait;
+    for (int k = s->phase_end[1]; k < i; k++) {
+        if (!weft_instr_can_join(&s->instr[k], &s->instr[i])) continue;
+        in.type.shape = out.type.shape = (weft_shape){.n = 1};
+        none.in = &in, none.out = &out;
+        WEFT_TRY(weft_cost_instr(&z->p, &none, z->x->c, &wait));
+        *t = fmax(*t - wait, 0);
+        return WEFT_OK;
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_planner__find_facts(pricer *z, weft_planner__facts *of)
@@ -301,6 +322,8 @@ weft_status weft_planner__find_facts(pricer *z, weft_planner__facts *of)
             continue;
         }
         WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
+        if (i >= s->phase_end[1] && s->instr[i].kind == WEFT_INSTR_COLLECTIVE)
+            WEFT_TRY(meets_earlier(z, i, &t));
         if (i < s->phase_end[1])
             *(i < s->phase_end[0] ? &f->fwd_s : &f->bwd_s) += t;
         else

@@ -195,6 +195,19 @@ static weft_status read_post(parser *ps, weft_instr *i, int *cap)
     return WEFT_OK;
 }
 
+/* n_own_in counts them until the operands come. */
+static weft_status read_units(parser *ps, weft_instr *i)
+{
+    int      cap = 0;
+    int64_t *u;
+    WEFT_TRY(weft_lex_expect(&ps->l, "["));
+    do {
+        PUSH(ps, i->units, i->n_own_in, cap, u);
+        WEFT_TRY(weft_lex_int(&ps->l, u));
+    } while (weft_lex_accept(&ps->l, ","));
+    return weft_lex_expect(&ps->l, "]");
+}
+
 /* What stands between an instruction's kind and its operands. */
 static weft_status read_head(parser *ps, weft_instr *i)
 {
@@ -208,6 +221,7 @@ static weft_status read_head(parser *ps, weft_instr *i)
         WEFT_TRY(weft_lex_expect(l, "group"));
         WEFT_TRY(read_int32(ps, &i->group));
         if (weft_lex_accept(l, "unit")) WEFT_TRY(weft_lex_int(l, &i->unit));
+        if (weft_lex_accept(l, "units")) WEFT_TRY(read_units(ps, i));
         if (weft_lex_accept(l, "lanes")) WEFT_TRY(read_int32(ps, &i->lanes));
         break;
     case WEFT_INSTR_SEND:
@@ -235,7 +249,10 @@ static weft_status read_instr(parser *ps, weft_instr *i)
               WEFT_INSTR_MARK + 1, i->kind);
     i->seconds = -1;
     WEFT_TRY(read_head(ps, i));
+    int n_unit = i->n_own_in;
     if (weft_lex_is(l, "(")) WEFT_TRY(read_operands(ps, &i->n_in, &i->n_own_in, &i->in));
+    if (i->units && n_unit != i->n_in)
+        return weft_lex_fail(l, "%d units for %d tensors", n_unit, i->n_in);
     if (weft_lex_accept(l, "->"))
         WEFT_TRY(read_operands(ps, &i->n_out, &i->n_own_out, &i->out));
     if (weft_lex_accept(l, "add")) {

@@ -108,6 +108,7 @@ static void put_instr(const weft_program *p, const weft_instr *i, weft_text *t)
     case WEFT_INSTR_COLLECTIVE:
         weft_text_add(t, " %s group %d", weft_collective_name(i->coll), i->group);
         if (i->unit) weft_text_add(t, " unit %lld", (long long)i->unit);
+        if (i->units) put_list(t, " units ", i->n_in, i->units);
         if (i->lanes) weft_text_add(t, " lanes %d", i->lanes);
         break;
     case WEFT_INSTR_SEND:

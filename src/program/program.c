@@ -238,13 +238,19 @@ double weft_instr_bytes(const weft_instr *i)
     return n < 0 ? 0 : n;
 }
 
-void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *hi)
+int64_t weft_instr_unit(const weft_instr *i, int t)
 {
-    const weft_operand *whole = i->coll == WEFT_ALL_GATHER ? &i->out[0] : &i->in[0];
+    return i->units ? i->units[t] : i->unit;
+}
+
+void weft_instr_share(const weft_instr *i, int t, int n, int k, int64_t *lo, int64_t *hi)
+{
+    const weft_operand *whole = i->coll == WEFT_ALL_GATHER ? &i->out[t] : &i->in[t];
     int64_t             total = weft_shape_count(&whole->type.shape);
-    int64_t             unit  = i->unit ? i->unit : total / n > 0 ? total / n : 1;
-    *lo                       = weft_part_start(total, unit, n, k);
-    *hi                       = weft_part_start(total, unit, n, k + 1);
+    int64_t             unit  = weft_instr_unit(i, t);
+    if (!unit) unit = total / n > 0 ? total / n : 1;
+    *lo = weft_part_start(total, unit, n, k);
+    *hi = weft_part_start(total, unit, n, k + 1);
 }
 
 int weft_instr_terms(const weft_instr *i, const weft_group *g, int k)

@@ -102,6 +102,8 @@ typedef struct weft_post {
         out; /* index into its results where this stage's value is stored, -1 not kept */
 } weft_post;
 
+/* An all_reduce, reduce_scatter or all_gather may be of several tensors of one type: operand k becomes result k, and
+ * ranks meet once for all of them. */
 typedef struct weft_instr {
     weft_instr_kind kind;
     const char     *name; /* for people: the graph value it makes */
@@ -123,6 +125,7 @@ typedef struct weft_instr {
     int64_t
         unit; /* reduce_scatter, all_gather: shares are runs of units of so many elements
                    * (weft_part_start); 0: equal shares */
+    int64_t *units; /* of several tensors: the unit of each; NULL: all have `unit` */
     int32_t
             lanes; /* all_reduce, reduce_scatter: the group's ranks share so many lanes (base/lanes.h), and the
                    * operand is the rank's terms, in slots 0, 1, ... of its buffer; 0: one term */
@@ -252,8 +255,18 @@ weft_operand weft_operand_make(int32_t buffer, weft_dtype t, const weft_shape *s
 /* Instructions numbered through all actors: the number of actor a's first. */
 int weft_program_instr_base(const weft_program *p, int32_t actor);
 int weft_program_n_instr(const weft_program *p);
-/* Elements of the whole that a reduce_scatter or all_gather over n ranks deals to position k: [*lo, *hi). */
-void weft_instr_share(const weft_instr *i, int n, int k, int64_t *lo, int64_t *hi);
+/* Elements of the whole of tensor t that a reduce_scatter or all_gather over n ranks deals to position k:
+ * [*lo, *hi). */
+void weft_instr_share(const weft_instr *i, int t, int n, int k, int64_t *lo, int64_t *hi);
+/* The unit of tensor t. */
+int64_t weft_instr_unit(const weft_instr *i, int t);
+/* May b's tensors be dealt with in a's meeting?  Only what the instructions say counts, not where memory lies. */
+bool weft_instr_can_join(const weft_instr *a, const weft_instr *b);
+/* n collectives that can join as one of several tensors, in a; of one, that one. */
+weft_status weft_instr_join(const weft_instr *const *of, int n, weft_arena *a,
+                            weft_instr *out);
+/* Tensor t of a collective as one of its own. */
+weft_status weft_instr_split(const weft_instr *i, int t, weft_arena *a, weft_instr *out);
 /* Terms that position k of n brings to a collective: 1 without lanes. */
 int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
 /* True when an instruction talks to other ranks. */

@@ -168,18 +168,48 @@ static int position(const weft_group *g, int32_t rank)
 static weft_status check_lanes(const weft_program *p, const weft_actor *a,
                                const weft_instr *i)
 {
-    const weft_group  *g = &p->group[i->group];
-    const weft_buffer *b = &p->buffer[i->in[0].buffer];
+    const weft_group *g = &p->group[i->group];
     if (i->coll != WEFT_ALL_REDUCE && i->coll != WEFT_REDUCE_SCATTER)
         return BAD(p, a, i, "%s has no lanes", weft_collective_name(i->coll));
     if (!weft_lanes_right(&(weft_lanes){i->lanes, g->n_rank, g->share}))
         return BAD(p, a, i, "%d ranks cannot share %d lanes%s", g->n_rank, i->lanes,
                    g->share ? " as their group says" : "");
     int n = weft_instr_terms(i, g, position(g, p->rank));
-    if (b->slot_by != WEFT_SLOT_LANE || b->n_slot < n)
-        return BAD(p, a, i, "buffer %s has no slots by lane for %d terms", b->name, n);
-    if (b->bytes % weft_dtype_bytes(i->in[0].type.dtype))
-        return BAD(p, a, i, "slots of %lld bytes", (long long)b->bytes);
+    for (int t = 0; t < i->n_in; t++) {
+        const weft_buffer *b = &p->buffer[i->in[t].buffer];
+        if (b->slot_by != WEFT_SLOT_LANE || b->n_slot < n)
+            return BAD(p, a, i, "buffer %s has no slots by lane for %d terms", b->name,
+                       n);
+        if (b->bytes % weft_dtype_bytes(i->in[t].type.dtype))
+            return BAD(p, a, i, "slots of %lld bytes", (long long)b->bytes);
+    }
+    return WEFT_OK;
+}
+
+/* Tensor t: do operand and result fit each other? */
+static weft_status check_tensor(const weft_program *p, const weft_actor *a,
+                                const weft_instr *i, int t)
+{
+    const weft_group *g    = &p->group[i->group];
+    int64_t           unit = weft_instr_unit(i, t), n = g->n_rank, lo = 0, hi = 0;
+    int64_t           in  = weft_shape_count(&i->in[t].type.shape);
+    int64_t           out = weft_shape_count(&i->out[t].type.shape);
+    bool fits, shares = i->coll == WEFT_REDUCE_SCATTER || i->coll == WEFT_ALL_GATHER;
+    if (unit < 0 || (unit && !shares))
+        return BAD(p, a, i, "units of %lld elements", (long long)unit);
+    if (shares) weft_instr_share(i, t, g->n_rank, position(g, p->rank), &lo, &hi);
+    switch (i->coll) {
+    case WEFT_REDUCE_SCATTER: fits = (unit || in % n == 0) && hi - lo == out; break;
+    case WEFT_ALL_GATHER: fits = (unit || out % n == 0) && hi - lo == in; break;
+    case WEFT_ALL_TO_ALL: fits = in == out && in % n == 0; break;
+    default: fits = in == out;
+    }
+    if (!fits || i->in[t].type.dtype != i->out[t].type.dtype ||
+        i->in[t].type.dtype != i->in[0].type.dtype)
+        return BAD(p, a, i, "%s over %d ranks cannot turn %lld %s into %lld %s",
+                   weft_collective_name(i->coll), g->n_rank, (long long)in,
+                   weft_dtype_name(i->in[t].type.dtype), (long long)out,
+                   weft_dtype_name(i->out[t].type.dtype));
     return WEFT_OK;
 }
 
@@ -206,33 +236,19 @@ static weft_status check_collective(const weft_program *p, const weft_actor *a,
 {
     if (i->group < 0 || i->group >= p->n_group)
         return BAD(p, a, i, "there is no group %d", i->group);
-    const weft_group *g = &p->group[i->group];
-    if (position(g, p->rank) < 0)
+    if (position(&p->group[i->group], p->rank) < 0)
         return BAD(p, a, i, "rank %d is not in group %d", p->rank, i->group);
     if (i->coll == WEFT_BARRIER) return need(p, a, i, 0, 0);
     if (i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS)
         return check_rows(p, a, i);
-    WEFT_TRY(need(p, a, i, 1, 1));
+    bool several =
+        i->n_in > 1 && (i->coll == WEFT_ALL_REDUCE || i->coll == WEFT_REDUCE_SCATTER ||
+                        i->coll == WEFT_ALL_GATHER);
+    int n = several ? i->n_in : 1;
+    WEFT_TRY(need(p, a, i, n, n));
     WEFT_TRY(need_contiguous(p, a, i));
     if (i->lanes) WEFT_TRY(check_lanes(p, a, i));
-    int64_t in = weft_shape_count(&i->in[0].type.shape), n = g->n_rank;
-    int64_t out = weft_shape_count(&i->out[0].type.shape);
-    int64_t lo = 0, hi   = 0;
-    bool    fits, shares = i->coll == WEFT_REDUCE_SCATTER || i->coll == WEFT_ALL_GATHER;
-    if (i->unit < 0 || (i->unit && !shares))
-        return BAD(p, a, i, "units of %lld elements", (long long)i->unit);
-    if (shares) weft_instr_share(i, g->n_rank, position(g, p->rank), &lo, &hi);
-    switch (i->coll) {
-    case WEFT_REDUCE_SCATTER: fits = (i->unit || in % n == 0) && hi - lo == out; break;
-    case WEFT_ALL_GATHER: fits = (i->unit || out % n == 0) && hi - lo == in; break;
-    case WEFT_ALL_TO_ALL: fits = in == out && in % n == 0; break;
-    default: fits = in == out;
-    }
-    if (!fits || i->in[0].type.dtype != i->out[0].type.dtype)
-        return BAD(p, a, i, "%s over %d ranks cannot turn %lld %s into %lld %s",
-                   weft_collective_name(i->coll), g->n_rank, (long long)in,
-                   weft_dtype_name(i->in[0].type.dtype), (long long)out,
-                   weft_dtype_name(i->out[0].type.dtype));
+    for (int t = 0; t < n; t++) WEFT_TRY(check_tensor(p, a, i, t));
     return WEFT_OK;
 }
 

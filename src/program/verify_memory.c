@@ -312,7 +312,7 @@ static bool may_overwrite(const checker *c, int j, int k)
 {
     const weft_instr *i = c->i;
     if (i->kind == WEFT_INSTR_COLLECTIVE)
-        return i->coll == WEFT_ALL_REDUCE || i->coll == WEFT_BROADCAST;
+        return j == k && (i->coll == WEFT_ALL_REDUCE || i->coll == WEFT_BROADCAST);
     if (i->kind != WEFT_INSTR_COMPUTE) return false;
     if (weft_op_get(i->op)->flags & (WEFT_OP_ELEM | WEFT_OP_UPDATE)) return true;
     if (i->op == WEFT_OP_EMBEDDING_GRAD) return k == 2; /* its base, row by row */
@@ -322,7 +322,7 @@ static bool may_overwrite(const checker *c, int j, int k)
 }
 
 /* An all_gather's operand may lie where it goes. */
-static bool is_own_share(const checker *c, const range *in, const range *out)
+static bool is_own_share(const checker *c, int t, const range *in, const range *out)
 {
     const weft_instr *i = c->i;
     if (i->kind != WEFT_INSTR_COLLECTIVE || i->coll != WEFT_ALL_GATHER) return false;
@@ -330,7 +330,7 @@ static bool is_own_share(const checker *c, const range *in, const range *out)
     int64_t           size = weft_dtype_bytes(i->in[0].type.dtype), lo, hi;
     for (int k = 0; k < g->n_rank; k++)
         if (g->rank[k] == c->p->rank) {
-            weft_instr_share(i, g->n_rank, k, &lo, &hi);
+            weft_instr_share(i, t, g->n_rank, k, &lo, &hi);
             return in->lo == out->lo + lo * size && in->hi == out->lo + hi * size;
         }
     return false;
@@ -348,11 +348,27 @@ static weft_status check_overlap(const checker *c, int j)
         bool boxes =
             weft_operand_contiguous(&i->in[k]) && weft_operand_contiguous(&i->out[j]);
         bool exact = in.lo == out.lo && same_view(&i->in[k], &i->out[j]);
-        if (is_own_share(c, &in, &out)) continue;
+        if (j == k && is_own_share(c, k, &in, &out)) continue;
         if (exact ? !may_overwrite(c, j, k) : boxes)
             return BAD(c, "result %s lies over operand %s", c->p->buffer[out.buffer].name,
                        c->p->buffer[in.buffer].name);
     }
+    return WEFT_OK;
+}
+
+/* Tensors of one collective are written at once. */
+static weft_status check_apart(const checker *c, int j)
+{
+    const weft_instr *i = c->i;
+    range             a, b;
+    if (i->kind != WEFT_INSTR_COLLECTIVE || !resolve(c, &i->out[j], true, &a))
+        return WEFT_OK;
+    for (int k = 0; k < j; k++)
+        if (resolve(c, &i->out[k], true, &b) &&
+            c->p->buffer[a.buffer].slab == c->p->buffer[b.buffer].slab && a.lo < b.hi &&
+            b.lo < a.hi)
+            return BAD(c, "result %s lies over result %s", c->p->buffer[a.buffer].name,
+                       c->p->buffer[b.buffer].name);
     return WEFT_OK;
 }
 
@@ -371,6 +387,7 @@ static weft_status run_instr(checker *c)
         bool adds = j < 32 && (i->add >> j & 1) && !c->f->first;
         if (adds || i->kind == WEFT_INSTR_MERGE) WEFT_TRY(do_read(c, &r, true));
         if (c->step == 0) WEFT_TRY(check_overlap(c, j));
+        if (c->step == 0) WEFT_TRY(check_apart(c, j));
     }
     for (int j = 0; j < i->n_out; j++)
         if (resolve(c, &i->out[j], true, &r)) WEFT_TRY(do_write(c, &r));

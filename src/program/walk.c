@@ -125,7 +125,33 @@ static void received(walk *w, channel *c, double end)
 
 /* ---- collectives ---- */
 
-/* Ranks must agree on kind, data type and how much; a broadcast's or gather's shares are the kind's own. */
+/* Ranks must agree on each tensor; a gather's shares are the kind's own. */
+static weft_status check_same_tensor(const weft_instr *a, int32_t first,
+                                     const weft_instr *b, int32_t rank, int t)
+{
+    int64_t u = weft_instr_unit(a, t), v = weft_instr_unit(b, t);
+    if (u != v)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s '%s': rank %d has units of %lld elements, rank %d of %lld",
+                         weft_collective_name(a->coll), a->name, first, (long long)u,
+                         rank, (long long)v);
+    bool    gathers = a->coll == WEFT_ALL_GATHER && u;
+    int64_t n = weft_shape_count(gathers ? &a->out[t].type.shape : &a->in[t].type.shape);
+    int64_t k = weft_shape_count(gathers ? &b->out[t].type.shape : &b->in[t].type.shape);
+    if (n == k) return WEFT_OK;
+    if (gathers)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s '%s': rank %d gathers %lld elements, rank %d %lld",
+                         weft_collective_name(a->coll), a->name, first, (long long)n,
+                         rank, (long long)k);
+    int64_t size = weft_dtype_bytes(a->in[t].type.dtype);
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s '%s': rank %d gives %lld bytes, rank %d gives %lld",
+                     weft_collective_name(a->coll), a->name, first, (long long)(n * size),
+                     rank, (long long)(k * size));
+}
+
+/* Ranks must agree on kind, data type and how much. */
 static weft_status check_same(const walk *w, const meeting *m, const stream *x)
 {
     const weft_instr *a = m->first, *b = instr_of(w, x);
@@ -135,16 +161,15 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
                          a->name, m->first_rank, weft_collective_name(a->coll), b->name,
                          rank, weft_collective_name(b->coll));
     if (a->coll == WEFT_BARRIER) return WEFT_OK;
+    if (a->n_in != b->n_in)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': rank %d has %d tensors, rank %d has %d",
+                         weft_collective_name(a->coll), a->name, m->first_rank, a->n_in,
+                         rank, b->n_in);
     if (a->in[0].type.dtype != b->in[0].type.dtype)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': rank %d gives %s, rank %d gives %s",
                          weft_collective_name(a->coll), a->name, m->first_rank,
                          weft_dtype_name(a->in[0].type.dtype), rank,
                          weft_dtype_name(b->in[0].type.dtype));
-    if (a->unit != b->unit)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s '%s': rank %d has units of %lld elements, rank %d of %lld",
-                         weft_collective_name(a->coll), a->name, m->first_rank,
-                         (long long)a->unit, rank, (long long)b->unit);
     if (a->lanes != b->lanes)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': rank %d shares %d lanes, rank %d %d",
                          weft_collective_name(a->coll), a->name, m->first_rank, a->lanes,
@@ -156,20 +181,8 @@ static weft_status check_same(const walk *w, const meeting *m, const stream *x)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': ranks %d and %d have other rows or bins",
                          weft_collective_name(a->coll), a->name, m->first_rank, rank);
     }
-    if (a->coll == WEFT_ALL_GATHER && a->unit) {
-        int64_t n = weft_shape_count(&a->out[0].type.shape);
-        int64_t k = weft_shape_count(&b->out[0].type.shape);
-        if (n == k) return WEFT_OK;
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s '%s': rank %d gathers %lld elements, rank %d %lld",
-                         weft_collective_name(a->coll), a->name, m->first_rank,
-                         (long long)n, rank, (long long)k);
-    }
-    if (weft_instr_bytes(a) != weft_instr_bytes(b))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s '%s': rank %d gives %.0f bytes, rank %d gives %.0f",
-                         weft_collective_name(a->coll), a->name, m->first_rank,
-                         weft_instr_bytes(a), rank, weft_instr_bytes(b));
+    for (int t = 0; t < a->n_in; t++)
+        WEFT_TRY(check_same_tensor(a, m->first_rank, b, rank, t));
     return WEFT_OK;
 }
 

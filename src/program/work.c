@@ -98,9 +98,21 @@ void weft_instr_work(const weft_instr *i, weft_work *w)
     add_steps(i, w);
 }
 
+/* Of shares of different sizes the mean: who gathers gets all of them. */
+static double gathered(const weft_instr *i, const weft_group *g)
+{
+    double bytes = 0;
+    for (int t = 0; t < i->n_in; t++) {
+        const weft_type *x = weft_instr_unit(i, t) ? &i->out[t].type : &i->in[t].type;
+        double           n = weft_instr_unit(i, t) ? g->n_rank : 1;
+        bytes += (double)(weft_shape_count(&x->shape) * weft_dtype_bytes(x->dtype)) / n;
+    }
+    return bytes;
+}
+
 double weft_instr_given(const weft_instr *i, const weft_group *g)
 {
-    double bytes = weft_instr_bytes(i);
+    double bytes = i->coll == WEFT_ALL_GATHER ? gathered(i, g) : weft_instr_bytes(i);
     if (!i->lanes) return bytes;
     int most = weft_lanes_most_terms(&(weft_lanes){i->lanes, g->n_rank, g->share});
     return bytes * (i->coll == WEFT_ALL_REDUCE ? (most + 1) / 2.0 : most);

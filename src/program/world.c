@@ -33,6 +33,7 @@ static void add_instr(weft_hash_state *h, const weft_instr *i)
     add_int(h, (int64_t)i->coll);
     add_int(h, i->kind == WEFT_INSTR_COLLECTIVE ? i->group : -1);
     add_int(h, i->unit);
+    for (int k = 0; i->units && k < i->n_in; k++) add_int(h, i->units[k]);
     add_int(h, i->lanes);
     add_int(h, i->tag);
     add_int(h, i->credits);

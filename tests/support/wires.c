@@ -301,6 +301,20 @@ static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
     return last(c, g, kind, (double)(home * r->width * weft_dtype_bytes(t)), 1);
 }
 
+/* As long as one of all bytes. */
+static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+                           weft_dtype t, int n, const weft_comm_part *part,
+                           const weft_lanes *lanes, const weft_comm_room *room)
+{
+    int    most  = lanes ? weft_lanes_most_terms(lanes) : 1;
+    double bytes = 0;
+    (void)room;
+    for (int i = 0; i < n; i++)
+        bytes += (double)(part[i].count * weft_dtype_bytes(t)) /
+                 (kind == WEFT_COMM_ALL_GATHER && part[i].unit ? g->n : 1);
+    return last(c, g, kind, bytes, most);
+}
+
 /* ---- ends ---- */
 
 static void give_up(weft_comm *c, const char *why)
@@ -336,7 +350,8 @@ weft_status test_wires_join(test_wires *w, weft_comm *inner, weft_comm **out)
                                       .sum_lanes    = sum_lanes,
                                       .rows         = rows,
                                       .abort        = give_up,
-                                      .destroy      = destroy};
+                                      .destroy      = destroy,
+                                      .several      = several};
     end                       *e   = calloc(1, sizeof *e);
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for an end");
     e->c           = *inner;
