@@ -23,6 +23,7 @@ static void words(void **state)
     weft_shorthand h;
     reads("mesh=dp=2,tp=2 pp=2 zero=1", NULL);
     reads("mesh=tp=4,dp=3 sp=1", NULL);
+    reads("mesh=dp=3 pp=2 shares=5,2,1", NULL);
     reads("zero=0  mesh=ep=2,cp=2 pp=1", "mesh=ep=2,cp=2");
     assert_ok(weft_shorthand_parse("mesh=dp=3,tp=2 pp=4", &h));
     assert_int_equal(weft_shorthand_world(&h), 24);
@@ -43,6 +44,10 @@ static void words(void **state)
         {"dp=2", "expected mesh=dp=2,tp=2"},
         {"mesh=dp=2 pp", "expected mesh=dp=2,tp=2"},
         {"pp=0", "from 1"},
+        {"mesh=dp=2 shares=3,2", "shares are 5 lanes in all"},
+        {"mesh=dp=2 shares=2,1,1", "3 numbers for dp=2"},
+        {"mesh=dp=2 shares=4,0", "expected a number from 1"},
+        {"mesh=tp=2 shares=3,1", "shares need an axis dp"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_fails(weft_shorthand_parse(bad[i].text, &h), WEFT_ERR_ARG, bad[i].words);
