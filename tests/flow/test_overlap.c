@@ -227,9 +227,56 @@ static void parts_are_gathered_and_scattered_beside_compute(void **state)
     test_job_close(&j);
 }
 
+/* ---- a bucket is one message ---- */
+
+static void count_calls(const weft_program *p, int *n_call, int *n_tensor)
+{
+    *n_call = *n_tensor = 0;
+    for (int s = 0; s < WEFT_N_STREAM; s++)
+        for (int f = 0; f < p->n_firing[s]; f++) {
+            const weft_actor *a = &p->actor[p->firing[s][f].actor];
+            for (int i = 0; i < a->n_instr; i++)
+                if (a->instr[i].kind == WEFT_INSTR_COLLECTIVE) {
+                    ++*n_call;
+                    *n_tensor += a->instr[i].n_in;
+                }
+        }
+}
+
+/* Calls of a step: one a bucket, whose number its bytes say; behind the backward pass one for all. */
+static void a_bucket_is_one_call(void **state)
+{
+    test_job      j;
+    weft_program *p;
+    int           n_call, n_tensor;
+    (void)state;
+    test_job_open(&j, "tiny256", (test_job_options){.seq = 4, .n_micro = WORLD});
+    make_lanes(&j, 0, 0, &p);
+    count_calls(p, &n_call, &n_tensor);
+    assert_int_equal(n_call, 1);
+    assert_true(n_tensor > j.model->n_param);
+    weft_program_destroy(p);
+    make_lanes(&j, 0, 400000, &p);
+    assert_ok(weft_program_verify(p));
+    count_calls(p, &n_call, &n_tensor);
+    print_message("%d tensors in %d calls\n", n_tensor, n_call);
+    assert_int_equal(n_call, p->n_firing[WEFT_STREAM_COMM]);
+    assert_in_range(n_call, 5, 12);
+    weft_program_destroy(p);
+    /* gathers, scatters, squares and what was updated */
+    make_parts(&j, 0, 400000, &p);
+    count_calls(p, &n_call, &n_tensor);
+    print_message("zero=3: %d tensors in %d calls\n", n_tensor, n_call);
+    assert_true(n_tensor > 3 * j.model->n_param);
+    assert_true(n_call < n_tensor / 5);
+    weft_program_destroy(p);
+    test_job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bucket_is_one_call),
         cmocka_unit_test(sums_hide_behind_the_backward_pass),
         cmocka_unit_test(parts_are_gathered_and_scattered_beside_compute),
     };
