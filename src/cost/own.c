@@ -46,6 +46,7 @@ void weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
                          fmax(first - before, last - before - (n - 1) * of->sum_bytes));
     x->weight_s += n * of->weight_s;
     x->n_met += n * of->n_met;
+    x->merge_s += n * of->merge_s;
     x->meet_s += n * of->meet_s;
     x->sum_bytes += n * of->sum_bytes;
     x->tied_bytes += n * of->tied_bytes;
@@ -121,7 +122,7 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
     double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
     return all_seconds(t, p, device, WEFT_ALL_REDUCE, z->sum) +
            all_seconds(t, p, device, WEFT_REDUCE_SCATTER, z->scatter) +
-           share_of(&z->before_s, n);
+           share_of(&z->before_s, n) + (weft_cost__own_lanes(t, p, x) - 1) * x->merge_s;
 }
 
 double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
@@ -192,10 +193,30 @@ static double message_bytes(const weft_cost_point *p, int s, const weft_cost__ow
                message_slots(2, p->n_micro);
 }
 
-static double lane_slots(const weft_cost_point *p)
+enum {
+    LANES = 8, /* in all */
+    PART  = 30 /* of a device's memory: further sums take no more */
+};
+
+int weft_cost__own_lanes(const weft_cost_table *t, const weft_cost_point *p,
+                         const weft_cost__own *x)
+{
+    int    dp = p->dp / t->variant[p->variant].ep, all = 1, mine = 1;
+    double room = t->engine.mem_limit * (double)t->device[0].mem_bytes / PART;
+    if (p->lanes > 0) return p->lanes;
+    while (all < dp) all *= 2;
+    for (int held = 1;
+         all < LANES && mine * 2 <= p->n_micro && held * x->sum_bytes <= room; held++) {
+        all *= 2;
+        mine *= 2;
+    }
+    return mine;
+}
+
+static double lane_slots(int lanes)
 {
     double n = 1;
-    for (int lanes = p->lanes; lanes > 1; lanes /= 2) n++;
+    for (; lanes > 1; lanes /= 2) n++;
     return n;
 }
 
@@ -220,7 +241,8 @@ weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_po
     const weft_cost_sharing *z      = &x->share;
     double                   update = share_of(&z->update, n);
     weft_cost__room          r      = {.state = share_of(&z->state, n),
-                                       .sums  = x->sum_bytes * lane_slots(p)};
+                                       .sums =
+                                           x->sum_bytes * lane_slots(weft_cost__own_lanes(t, p, x))};
     if (p->pp > 1) {
         r.state += share_of(&z->tied, n);
         update += x->given_bytes;

@@ -5,7 +5,7 @@
 #include "cost/score.h"
 
 typedef struct weft_cost__own {
-    double weight_s, sum_bytes, tied_bytes, n_met, meet_s;
+    double weight_s, sum_bytes, tied_bytes, n_met, meet_s, merge_s;
     double keep_bytes, weight_bytes, back_bytes; /* of a micro-batch; see score.h */
     double work_bytes, split_bytes, fetched_bytes;
     double peak_bytes; /* of one micro-batch at a time */
@@ -30,6 +30,9 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
                              int device, const weft_cost__own *x);
 double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x);
+/* Lanes of a replica: what the point says, else as planner/make.c deals them. */
+int weft_cost__own_lanes(const weft_cost_table *t, const weft_cost_point *p,
+                         const weft_cost__own *x);
 /* What is gathered in every micro-batch. */
 double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x, bool back);

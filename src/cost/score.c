@@ -246,8 +246,12 @@ static held held_by(const weft_cost_table *t, const weft_cost_point *p, int s,
 {
     if (t->programs) {
         weft_cost__room r = weft_cost__own_room(t, p, s, &x->own);
-        return (held){
-            .grad = r.sums, .state = r.state, .keep = r.keep + r.read, .work = r.work};
+        double          w = fmin(r.state, t->param_bytes * (x->n_param + x->n_expert));
+        return (held){.weight = w,
+                      .grad   = r.sums,
+                      .state  = r.state - w,
+                      .keep   = r.keep + r.read,
+                      .work   = r.work};
     }
     const weft_cost_variant *v = &t->variant[p->variant];
     double n = shards(p, v), ne = expert_shards(p, v), w = t->param_bytes;

@@ -124,6 +124,7 @@ typedef struct weft_cost_program_row {
     double meet_s; /* what each of them makes of all these; in after_s of the last one */
     double weight_bytes; /* of keep_bytes: wanted by what only gives sums */
     double back_bytes;   /* made in the backward pass, wanted by what only gives sums */
+    double merge_s;      /* adding the sums of two lanes */
     double read_bytes,
         read_keep_bytes;   /* samples; of these: wanted in the backward pass */
     double back_out_bytes; /* from the next layer, in the backward pass */
@@ -223,10 +224,10 @@ int weft_cost_deal_share(const weft_cost_deal *d, int i, int *kind);
 typedef struct weft_cost_point {
     int                variant;
     int                dp, pp;
-    int                chunks;     /* of a stage, interleaved; 1: none */
-    int                n_micro;    /* micro-batches of a replica in a step */
-    int                lanes;      /* of a replica, whose sums stay apart; 0: one */
-    int                zero;       /* 0 to 3 */
+    int                chunks;  /* of a stage, interleaved; 1: none */
+    int                n_micro; /* micro-batches of a replica in a step */
+    int                lanes; /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says (8 in all) */
+    int                zero;  /* 0 to 3 */
     int                zero_group; /* ranks that share states; 0: dp * cp */
     weft_cost_schedule schedule;
     const uint16_t    *cut;   /* layers of each stage; NULL: as even as can be */

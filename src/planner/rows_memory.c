@@ -4,6 +4,7 @@
  * the value comes as a message and is kept behind the cut. */
 #include <math.h>
 
+#include "cost/cost.h"
 #include "planner/rows_priv.h"
 
 typedef weft_planner__pricer pricer;
@@ -220,6 +221,27 @@ weft_status weft_planner__find_states(pricer *z, weft_planner__facts *of)
         of[k].peak = fmax(of[k].peak, all[i] - before[k]);
     }
     add_update(z, u, all, of);
+    return WEFT_OK;
+}
+
+weft_status weft_planner__add_merges(pricer *z)
+{
+    const weft_segment *s = z->seg;
+    for (int i = 0; i < s->n_storage; i++) {
+        const weft_storage *t = &s->storage[i];
+        if (t->kind != WEFT_STORE_ACCUM || t->first < 0) continue;
+        weft_operand o = weft_operand_make(0, WEFT_DTYPE_F32,
+                                           &(weft_shape){.n = 1, .d = {t->bytes / 4}});
+        weft_instr   m = {.kind    = WEFT_INSTR_MERGE,
+                          .n_in    = 1,
+                          .in      = &o,
+                          .n_out   = 1,
+                          .out     = &o,
+                          .seconds = -1};
+        double       x;
+        WEFT_TRY(weft_cost_instr(&z->p, &m, z->x->c, &x));
+        z->row[weft_planner__layer_of(z, t->first)].of.merge_s += x;
+    }
     return WEFT_OK;
 }
 

@@ -434,6 +434,7 @@ static weft_status price(pricer *z)
     WEFT_TRY(weft_arena_status(z->a));
     WEFT_TRY(weft_planner__add_seconds(z));
     WEFT_TRY(weft_planner__add_memory(z));
+    WEFT_TRY(weft_planner__add_merges(z));
     WEFT_TRY(weft_planner__find_facts(z, f));
     for (int k = 0; k < z->n_stage; k++) {
         weft_cost_sharing *to = &z->row[k].of.share[WEFT_COST_ALONE];

@@ -110,6 +110,7 @@ weft_status weft_planner__find_facts(weft_planner__pricer *z, weft_planner__fact
 /* rows_memory.c: rows' activations; bytes of states and of the update */
 weft_status weft_planner__add_memory(weft_planner__pricer *z);
 weft_status weft_planner__find_states(weft_planner__pricer *z, weft_planner__facts *of);
+weft_status weft_planner__add_merges(weft_planner__pricer *z);
 /* Sums over micro-batches that a layer has. */
 double weft_planner__n_sum(const weft_planner__pricer *z, int layer);
 /* rows_share.c */

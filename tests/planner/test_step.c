@@ -91,6 +91,7 @@ static bool draw_plan(setting *x, uint64_t *r, int n, chosen *out)
     c.v.recompute = (weft_cost_recompute)draw(r, 3);
     c.p.pp        = pp[draw(r, 6)];
     c.p.chunks    = 1;
+    c.p.lanes     = 1;
     c.p.n_micro   = m[draw(r, 4)] * (c.p.pp > 1 ? 2 : 1);
     c.p.zero      = (int)draw(r, 4);
     c.p.schedule  = c.p.pp > 1 ? (weft_cost_schedule)draw(r, 3) : WEFT_COST_1F1B;
