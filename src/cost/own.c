@@ -19,11 +19,11 @@ double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v)
 {
-    bool many = p->dp > WEFT_COST_FEW * v->ep;
-    if (p->dp <= v->ep) return WEFT_COST_ALONE;
+    int k = 0, n = p->dp / v->ep;
+    if (n < 2) return WEFT_COST_ALONE;
     if (p->zero < 1) return WEFT_COST_WHOLE;
-    if (p->zero > 2) return many ? WEFT_COST_PARAMS_MANY : WEFT_COST_PARAMS;
-    return many ? WEFT_COST_STATES_MANY : WEFT_COST_STATES;
+    while (k + 1 < WEFT_COST_N_REPLICAS && 2 << k < n) k++;
+    return (weft_cost_shares)((p->zero > 2 ? WEFT_COST_PARAMS : WEFT_COST_STATES) + k);
 }
 
 static void add_sharing(weft_cost_sharing *to, const weft_cost_sharing *x, int n)
@@ -57,7 +57,7 @@ void weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
     x->back_bytes += n * of->back_bytes;
     x->work_bytes  = fmax(x->work_bytes, r->work_bytes);
     x->split_bytes = fmax(x->split_bytes, of->split_bytes);
-    if (k == WEFT_COST_PARAMS || k == WEFT_COST_PARAMS_MANY)
+    if (k >= WEFT_COST_PARAMS)
         x->fetched_bytes = fmax(x->fetched_bytes, of->fetched_bytes);
     add_sharing(&x->share, &of->share[k], n);
 }

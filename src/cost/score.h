@@ -96,18 +96,17 @@ typedef struct weft_cost_sharing {
     weft_cost_share update;  /* bytes that live in the update alone, at its fullest */
 } weft_cost_sharing;
 
+/* Which dimension of a state is dealt depends on how many replicas there are: up to 2, 4, 8, 16, and more. */
 enum {
-    WEFT_COST_FEW = 8
+    WEFT_COST_N_REPLICAS = 5
 };
 
 typedef enum weft_cost_shares {
     WEFT_COST_ALONE, /* one replica */
     WEFT_COST_WHOLE, /* zero 0 */
-    WEFT_COST_STATES, /* zero 1 and 2, the same of our programs; up to WEFT_COST_FEW replicas */
-    WEFT_COST_PARAMS,      /* zero 3, likewise */
-    WEFT_COST_STATES_MANY, /* of more: other dimensions may be dealt */
-    WEFT_COST_PARAMS_MANY,
-    WEFT_COST_N_SHARES
+    WEFT_COST_STATES, /* zero 1 and 2, the same of our programs; one for each number of replicas */
+    WEFT_COST_PARAMS   = WEFT_COST_STATES + WEFT_COST_N_REPLICAS, /* zero 3 */
+    WEFT_COST_N_SHARES = WEFT_COST_PARAMS + WEFT_COST_N_REPLICAS
 } weft_cost_shares;
 
 /* More or less where a stage ends behind a layer, or begins there: what is fused, or made again, across the seam. */

@@ -1,5 +1,5 @@
-/* Updates of replicas: the step of a short model as one of 4, and as one of 8, runs it (of more: 16, 32; of fewer: 2, 4).  What a replica does by itself is
- * once + part / replicas in all of them, so two numbers of them tell both; what replicas say to each other is counted. */
+/* Updates of replicas: the step of a short model as one of 2, of 4, .. runs it.  What a replica does by itself is once + part /
+ * replicas, by two numbers of them; what replicas say to each other is counted. */
 #include <math.h>
 #include <string.h>
 
@@ -31,11 +31,11 @@ static weft_cost_share line(int n, double x, double twice)
 }
 
 static void draw(int n, const facts *x, const facts *twice, const facts *whole,
-                 weft_cost_sharing *out)
+                 const facts *is, weft_cost_sharing *out)
 {
-    *out           = twice->calls;
-    out->more_s[0] = twice->fwd_s - whole->fwd_s;
-    out->more_s[1] = twice->bwd_s - whole->bwd_s;
+    *out           = is->calls;
+    out->more_s[0] = is->fwd_s - whole->fwd_s;
+    out->more_s[1] = is->bwd_s - whole->bwd_s;
     out->before_s  = line(n, x->before_s, twice->before_s);
     out->after_s   = line(n, x->after_s, twice->after_s);
     out->state     = line(n, x->state, twice->state);
@@ -49,27 +49,24 @@ static int most(const weft_planner__rows *x, const weft_cost_variant *v)
     return weft_cluster_usable(x->c) / (v->tp * v->cp * v->ep);
 }
 
-/* Two numbers of replicas, zero 1 and zero 3.  What they say to each other is counted where there may be so many. */
+/* 2, 4, 8, .. replicas, as many as there may be (4 at least, to draw a line).  What they say to each other is counted of as many as there are. */
 static weft_status compare(weft_planner__rows *x, const weft_cost_variant *v, int kind,
-                           int n, const facts *whole, facts *tmp,
+                           int zero, const facts *whole, facts *tmp,
                            weft_cost_program_row *of)
 {
-    bool   few  = n > WEFT_COST_FEW || 2 * n > most(x, v);
-    int    rows = x->n_short + 2;
-    facts *one = tmp, *twice = tmp + rows;
-    for (int zero = 1; zero <= 3; zero += 2) {
-        int c = zero < 3 ? WEFT_COST_STATES : WEFT_COST_PARAMS;
-        if (n > WEFT_COST_FEW) c += WEFT_COST_STATES_MANY - WEFT_COST_STATES;
-        memset(tmp, 0, sizeof *tmp * 2 * (size_t)rows);
-        WEFT_TRY(look(x, v, kind, n, zero, one));
-        WEFT_TRY(look(x, v, kind, 2 * n, zero, twice));
-        for (int i = 0; i < rows; i++) {
-            if (few) twice[i].calls = one[i].calls;
-            draw(n, &one[i], &twice[i], &whole[i], &of[i].share[c]);
-            if (zero == 3)
-                of[i].fetched_bytes =
-                    fmax(of[i].fetched_bytes, twice[i].peak - whole[i].peak);
-        }
+    int rows = x->n_short + 2, n = 2;
+    while (n < WEFT_COST_N_REPLICAS && 2 << n <= most(x, v)) n++;
+    memset(tmp, 0, sizeof *tmp * (size_t)(n * rows));
+    for (int k = 0; k < n; k++) WEFT_TRY(look(x, v, kind, 2 << k, zero, &tmp[k * rows]));
+    for (int i = 0; i < WEFT_COST_N_REPLICAS * rows; i++) {
+        int k = i / rows < n ? i / rows : n - 1, row = i % rows, low = k ? k - 1 : 0;
+        const facts *is = &tmp[k * rows + row];
+        int          c  = (zero < 3 ? WEFT_COST_STATES : WEFT_COST_PARAMS) + i / rows;
+        draw(2 << low, &tmp[low * rows + row], &tmp[(low + 1) * rows + row], &whole[row],
+             is, &of[row].share[c]);
+        if (zero == 3)
+            of[row].fetched_bytes =
+                fmax(of[row].fetched_bytes, is->peak - whole[row].peak);
     }
     return WEFT_OK;
 }
@@ -93,15 +90,14 @@ weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *
     WEFT_TRY(weft_arena_status(x->a));
     WEFT_TRY(weft_arena_create(&tmp));
     facts *whole = WEFT_ARENA_ARRAY(tmp, facts, n);
-    facts *both  = WEFT_ARENA_ARRAY(tmp, facts, 2 * n);
+    facts *each  = WEFT_ARENA_ARRAY(tmp, facts, WEFT_COST_N_REPLICAS * n);
     WEFT_GO(weft_arena_status(tmp));
     WEFT_GO(look(x, v, kind, 2, 0, whole));
     for (int i = 0; i < n; i++)
-        draw(1, &whole[i], &whole[i], &whole[i], &k->of[i].share[WEFT_COST_WHOLE]);
-    WEFT_GO(compare(x, v, kind, most(x, v) < WEFT_COST_FEW ? 2 : WEFT_COST_FEW / 2, whole,
-                    both, k->of));
-    if (most(x, v) > WEFT_COST_FEW)
-        WEFT_GO(compare(x, v, kind, 2 * WEFT_COST_FEW, whole, both, k->of));
+        draw(1, &whole[i], &whole[i], &whole[i], &whole[i],
+             &k->of[i].share[WEFT_COST_WHOLE]);
+    WEFT_GO(compare(x, v, kind, 1, whole, each, k->of));
+    WEFT_GO(compare(x, v, kind, 3, whole, each, k->of));
     k->next   = x->shared;
     x->shared = k;
     *out      = k;
