@@ -231,8 +231,18 @@ static void room_once(const weft_cost__own *x, double replicas, bool parts,
     r->work     = fmax(all - sums, 0);
 }
 
-weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
-                                    int s, const weft_cost__own *x)
+/* Each chunk has messages of its own. */
+static weft_cost__own with_chunks(const weft_cost__own *x, int n)
+{
+    weft_cost__own y = *x;
+    y.in_bytes = y.out_bytes = n * fmax(x->in_bytes, x->out_bytes);
+    y.in_back_bytes          = n * fmax(x->in_back_bytes, x->out_back_bytes);
+    y.out_back_bytes         = y.in_back_bytes;
+    return y;
+}
+
+static weft_cost__room room_of(const weft_cost_table *t, const weft_cost_point *p, int s,
+                               const weft_cost__own *x)
 {
     double n     = weft_cost__replicas(p, &t->variant[p->variant]);
     bool   split = p->schedule == WEFT_COST_ZERO_BUBBLE && p->pp > 1;
@@ -262,4 +272,12 @@ weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_po
         r.work      = fmax(r.work, update - keep);
     }
     return r;
+}
+
+weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
+                                    int s, const weft_cost__own *x)
+{
+    if (p->chunks < 2) return room_of(t, p, s, x);
+    weft_cost__own y = with_chunks(x, p->chunks);
+    return room_of(t, p, s, &y);
 }

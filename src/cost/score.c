@@ -118,13 +118,6 @@ static void apply_stalls(stage *s, const stalls *w)
     s->ahead = t / (t + more);
 }
 
-static void multiply_messages(weft_cost__own *x, int n)
-{
-    x->in_bytes = x->out_bytes = n * fmax(x->in_bytes, x->out_bytes);
-    x->in_back_bytes           = n * fmax(x->in_back_bytes, x->out_back_bytes);
-    x->out_back_bytes          = x->in_back_bytes;
-}
-
 static void add_seam(stage *to, const weft_cost_seam *x)
 {
     to->fwd_s += x->fwd_s;
@@ -162,8 +155,6 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
     if (s == p->pp - 1 && t->last >= 0) weft_cost__own_add(x, &r[t->last], 1, k);
     if ((s == 0 || s == p->pp - 1) && t->last >= 0)
         x->given_bytes = r[t->last].of.tied_bytes;
-    if (p->chunks > 1 && s >= 0) /* of each chunk */
-        multiply_messages(x, p->chunks);
     double fwd = weft_cost__own_fetch(t, p, device, x, false);
     double bwd = weft_cost__own_fetch(t, p, device, x, true);
     out->fwd_s += fwd;
