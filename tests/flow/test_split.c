@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lex.h"
 #include "partition/partition.h"
 #include "support/ranks.h"
 #include "support/test.h"
@@ -549,6 +550,35 @@ static void sums_leave_the_update(void **state)
     test_job_close(&j);
 }
 
+/* Activations so large that a reshard would gain by ranks along the lanes, which have other ones: it must not. */
+static void large_activations(void **state)
+{
+    static const plan x[]    = {{"mesh=dp=2,tp=4 sp=1", 2, 1, NULL}};
+    const char       *text[] = {"mesh m [dp=2, tp=4] from 0", "[*, *, *] sum(tp)",
+                                "[*, tp, *]"};
+    weft_type         t      = {WEFT_DTYPE_F32, {.n = 3, .d = {16, 64, 128}}};
+    weft_arena       *a;
+    weft_lex          l;
+    weft_mesh         m;
+    weft_layout       from, to;
+    weft_reshard      r;
+    uint32_t          axes = 0;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_lex_init(&l, a, "mesh", text[0], strlen(text[0]));
+    assert_ok(weft_mesh_parse(&l, a, &m));
+    weft_lex_init(&l, a, "from", text[1], strlen(text[1]));
+    assert_ok(weft_layout_parse(&l, &m, 0, &from));
+    weft_lex_init(&l, a, "to", text[2], strlen(text[2]));
+    assert_ok(weft_layout_parse(&l, &m, 0, &to));
+    assert_ok(weft_reshard_collectives(&m, 0, &from, &to, &t, a, &r));
+    for (int i = 0; i < r.n_step; i++) axes |= r.step[i].axes;
+    assert_true(axes & 1); /* the size is one at which it would */
+    weft_arena_destroy(a);
+    in_turn("tiny256", (test_job_options){.seq = 64, .n_micro = 2, .rows = 16}, x, 1,
+            nearly);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,6 +597,7 @@ int main(void)
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(any_number_of_ranks_in_mixtures),
         cmocka_unit_test(sums_leave_the_update),
+        cmocka_unit_test(large_activations),
         cmocka_unit_test(bad_plans_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
