@@ -256,9 +256,33 @@ static void machines_are_compared(void **state)
     weft_cluster_destroy(e);
 }
 
+/* An encoder's result goes past stages to all of the decoder: nobody waits for what waits for him. */
+static void long_pipelines_of_two_halves(void **state)
+{
+    weft_planner_answer *a;
+    weft_cluster        *c;
+    (void)state;
+    assert_ok(weft_cluster_load("2 x (8 x a100-80g)", NULL, &c));
+    weft_planner_ask q = ask_for("t5-large", c, 256);
+    q.n_best           = 1;
+    q.engine_bytes     = 0;
+    q.spec.seq         = 512;
+    q.pins.pp          = 16;
+    q.pins.micro_batch = 8;
+    for (q.pins.schedule = 0; q.pins.schedule < 3; q.pins.schedule += 2) {
+        if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+        assert_true(a->checked);
+        for (int i = 0; i < a->n_tried; i++)
+            assert_int_not_equal(a->tried[i]->end, WEFT_PLANNER_NO_PLAN);
+        weft_planner_destroy(a);
+    }
+    weft_cluster_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_pipelines_of_two_halves),
         cmocka_unit_test(never_returns_what_does_not_fit),
         cmocka_unit_test(the_same_twice),
         cmocka_unit_test(the_fastest_of_those_tried),

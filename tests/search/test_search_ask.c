@@ -37,6 +37,12 @@ static void pins_are_kept_or_refused(void **state)
         assert_string_equal(weft_error_text(), bad[i].why);
         close_bench(&b);
     }
+    weft_search_pins twice;
+    weft_search_open(&twice);
+    assert_ok(weft_search_pin(&twice, "tp=4", NULL));
+    assert_ok(weft_search_pin(&twice, "tp=4", NULL));
+    assert_int_equal(weft_search_pin(&twice, "tp=2", NULL), WEFT_ERR_ARG);
+    assert_int_equal(twice.tp, 4);
     static const char *const good[] = {"tp=4",          "pp=3",           "zero=3",
                                        "micro_batch=2", "recompute=full", "chunks=2",
                                        "stages=11-13"};
