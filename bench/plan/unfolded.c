@@ -38,7 +38,8 @@ static weft_status try_all(const weft_search_model *m, const weft_search_machine
                 .tp = tp[t], .cp = 1, .ep = 1, .sp = sp, .micro_batch = 1};
             double at = now();
             if (!m->allows(m->arg, &v, NULL, 0)) continue;
-            m->fill(m->arg, &m->shape.engine, &v, &d->device, &d->fabric, row);
+            (m->glance ? m->glance : m->fill)(m->arg, &m->shape.engine, &v, &d->device,
+                                              &d->fabric, row);
             double s = whole(m, row) * v.tp * v.cp; /* device-seconds of a sequence */
             printf("tp=%d cp=%d sp=%d: %.3f device-seconds a sequence, worked out in "
                    "%.3f s\n",

@@ -176,9 +176,15 @@ out:
     return st;
 }
 
+enum {
+    LAYERS =
+        64 /* of more, all unlike or none folded, stages of one each are not made to compare */
+};
+
 weft_status weft_planner__add_seams(pricer *z)
 {
     bool any;
+    if (z->x->n_short > LAYERS) return WEFT_OK;
     WEFT_TRY(look(z->x, z->v->recompute));
     if (!z->x->seams[z->v->recompute] || find_seams(z, &any) == WEFT_OK) return WEFT_OK;
     for (int k = 0; k < z->n_stage;
