@@ -149,9 +149,8 @@ weft_status weft_partition__copy_instr(weft_program *p, const weft_instr *from,
     weft_arena *a = p->arena;
     *to           = *from;
     to->name      = weft_arena_strdup(a, from->name ? from->name : "");
-    to->in = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)(from->n_in + 1));
-    to->out =
-        weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)(from->n_out + 1));
+    to->in        = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)from->n_in);
+    to->out = weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)from->n_out);
     if (from->units)
         to->units =
             weft_arena_memdup(a, from->units, sizeof *from->units * (size_t)from->n_in);

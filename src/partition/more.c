@@ -34,11 +34,12 @@ weft_status weft_partition__more_actor(more *m, const char *name, weft_stream_ki
 
 weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n)
 {
-    const weft_instr **of = WEFT_ARENA_ARRAY(p->arena, const weft_instr *, *n + 1);
-    weft_instr *all  = weft_arena_memdup(p->arena, list, sizeof *list * (size_t)(*n + 1));
-    bool       *done = WEFT_ARENA_ARRAY(p->arena, bool, *n + 1);
-    int         kept = 0;
+    const weft_instr **of   = WEFT_ARENA_ARRAY(p->arena, const weft_instr *, *n + 1);
+    weft_instr        *all  = WEFT_ARENA_ARRAY(p->arena, weft_instr, *n + 1);
+    bool              *done = WEFT_ARENA_ARRAY(p->arena, bool, *n + 1);
+    int                kept = 0;
     WEFT_TRY(weft_arena_status(p->arena));
+    for (int i = 0; i < *n; i++) all[i] = list[i];
     for (int i = 0; i < *n; i++) {
         int m = 0;
         for (int k = i; k < *n; k++) {

@@ -92,7 +92,7 @@ weft_status weft_partition__more_actor(weft_partition__more *m, const char *name
 weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
 
 /* n collectives that have nothing to do with each other, each on tensors that no other one has, become as few as
- * can be.  list has room for one more. */
+ * can be. */
 weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 
 /* ---- early.c ---- */

@@ -36,8 +36,8 @@ weft_status weft_instr_join(const weft_instr *const *of, int n, weft_arena *a,
     *out = *of[0];
     if (n == 1) return WEFT_OK;
     out->n_in = out->n_own_in = out->n_out = out->n_own_out = n_tensor;
-    out->in    = WEFT_ARENA_ARRAY(a, weft_operand, n_tensor);
-    out->out   = WEFT_ARENA_ARRAY(a, weft_operand, n_tensor);
+    out->in    = WEFT_ARENA_ARRAY(a, weft_operand, n_tensor + 1);
+    out->out   = WEFT_ARENA_ARRAY(a, weft_operand, n_tensor + 1);
     out->units = WEFT_ARENA_ARRAY(a, int64_t, n_tensor);
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < n; i++)
