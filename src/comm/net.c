@@ -197,7 +197,7 @@ weft_status weft_comm__net_late(net_end *e, const net_port *port, int waits_on,
                                 const char *what)
 {
     char why[sizeof e->why];
-    int  late = port->side == NET_GROUP ? find_late(e, port, waits_on) : waits_on;
+    int  late = find_late(e, port, waits_on);
     WEFT_TRY(weft_comm__net_check(e)); /* somebody else was quicker to find out */
     snprintf(why, sizeof why, "rank %d is silent: %srank %d waited %g s %s (tag %d)",
              late, e->peer[late].gone ? "it is gone, " : "", e->c.rank, e->c.timeout_s,
@@ -364,6 +364,7 @@ static weft_status fill(net_end *e, const weft_comm_net_options *o)
     pthread_condattr_destroy(&a);
     e->kick   = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     e->nudge  = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    e->keeper = -1;
     e->peer   = calloc((size_t)o->world, sizeof *e->peer);
     e->bounce = malloc((size_t)e->link->piece);
     if (!e->peer || !e->bounce || e->kick < 0 || e->nudge < 0)

@@ -79,11 +79,15 @@ static bool came(const void *arg)
 static weft_status wait_goal(weft_comm_channel *ch, net_test *test, const goal *g,
                              const char *what, double deadline)
 {
-    switch (weft_comm__net_wait(ch->e, test, g, deadline)) {
-    case NET_LATE: return weft_comm__net_late(ch->e, ch->port, ch->peer, what);
-    case NET_OVER: return weft_comm__net_check(ch->e);
-    default: return WEFT_OK;
-    }
+    net_end    *e      = ch->e;
+    int         before = e->keeper;
+    weft_status st     = WEFT_OK;
+    e->keeper          = ch->peer; /* also while it is found out who is late */
+    net_outcome o      = weft_comm__net_wait(e, test, g, deadline);
+    if (o == NET_LATE) st = weft_comm__net_late(e, ch->port, ch->peer, what);
+    if (o == NET_OVER) st = weft_comm__net_check(e);
+    e->keeper = before;
+    return st;
 }
 
 static weft_status it_is_gone(const weft_comm_channel *ch, const char *what)

@@ -141,8 +141,9 @@ static void copy_meanwhile(net_call *k)
 
 weft_status weft_comm__net_run_legs(net_call *k, net_leg *l, int n)
 {
-    net_port *port = k->g->port;
+    net_port *port = k->g->port, *before = k->e->joined;
     goal      want = {l, n};
+    k->e->joined   = port;
     for (int i = 0; i < n; i++) {
         l[i].flow = &k->g->flow[i];
         start(k, &l[i]);
@@ -159,6 +160,7 @@ weft_status weft_comm__net_run_legs(net_call *k, net_leg *l, int n)
         if (l[i].from >= 0) weft_comm__net_forget(k->e, port, &l[i].post);
         if (l[i].to >= 0 && !l[i].flow->done) weft_comm__net_stop(k->e, l[i].flow);
     }
+    k->e->joined = before;
     return st;
 }
 

@@ -191,6 +191,8 @@ typedef struct net_end {
     bool            threaded, stop, leaving;
     bool            asleep;    /* a waiting caller sleeps on efd */
     int             n_wait;    /* callers that drive the link */
+    int             keeper;    /* whom a caller waits for at a channel; -1: nobody */
+    net_port       *joined;    /* the group in which a caller waits; NULL: none */
     _Atomic int     n_want;    /* callers that want the lock */
     bool            broken;    /* some peer is */
     uint64_t        n_call;    /* operations begun */

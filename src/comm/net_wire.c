@@ -260,6 +260,8 @@ static void on_ask(net_end *e, const net_head *h)
     int       who  = p && p->elsewhere ? p->elsewhere(p->arg) : -1;
     if (who < 0 && p && p->rail && p->rail->epoch == h->epoch) who = waits_on(e, p->rail);
     if (who < 0 && here) who = waits_on(e, p);
+    if (who < 0 && e->joined) who = waits_on(e, e->joined);
+    if (who < 0) who = e->keeper;
     weft_comm__net_tell(e, h->source, NET_ANSWER, (net_head){.port = h->port, .at = who},
                         NULL);
 }
