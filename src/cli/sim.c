@@ -222,6 +222,7 @@ static weft_status open_plan(job *j, options *o)
     s->micro_batch = j->plan->of.micro_batch;
     s->lanes       = j->plan->of.lanes;
     s->recompute   = j->plan->recompute;
+    if (!s->dtype) s->dtype = j->plan->of.dtype;
     return WEFT_OK;
 }
 

@@ -7,6 +7,7 @@ void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
 {
     *of = (weft_plan_of){.model       = m->name,
                          .graph_hash  = weft_graph_hash(m->graph),
+                         .dtype       = s->dtype,
                          .batch       = s->batch,
                          .seq         = m->seq,
                          .micro_batch = s->micro_batch,

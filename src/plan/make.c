@@ -50,6 +50,7 @@ weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int wo
     p->of         = w->of;
     p->of.model   = copy(p, w->of.model, "");
     p->of.kernels = copy(p, w->of.kernels, NULL);
+    p->of.dtype   = copy(p, w->of.dtype, NULL);
     p->n_axis     = w->h.n_axis;
     for (int i = 0; i < p->n_axis; i++) {
         p->axis[i]      = w->h.axis[i];

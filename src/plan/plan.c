@@ -212,6 +212,10 @@ weft_status weft_plan_check(const weft_plan *p, const char *where,
             "%s is a plan of another model: graph %016llx (%s) there, %016llx (%s) here",
             where, (unsigned long long)o->graph_hash, o->model,
             (unsigned long long)want->graph_hash, want->model);
+    if (o->dtype && want->dtype && strcmp(o->dtype, want->dtype))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s is a plan of another job: dtype is %s there and %s here",
+                         where, o->dtype, want->dtype);
     if (o->kernels && want->kernels && strcmp(o->kernels, want->kernels))
         return WEFT_FAIL(
             WEFT_ERR_ARG,

@@ -24,6 +24,7 @@ typedef struct weft_plan_of {
     const char *model;      /* its name, for messages */
     uint64_t    graph_hash; /* of the model's graph for one micro-batch */
     const char *kernels;    /* the kernel set's id; NULL: any */
+    const char *dtype;      /* of compute: "fp32", "bf16"; NULL: any */
     int64_t     batch, seq, micro_batch, lanes; /* seq 0: samples are no sequences */
 } weft_plan_of;
 
@@ -91,7 +92,7 @@ int weft_plan_places(const weft_plan *p);     /* ranks of a stage */
 int weft_plan_world(const weft_plan *p);      /* ranks */
 int weft_plan_lane_ranks(const weft_plan *p); /* the lane axis' size; 1 without */
 
-/* Is it for this?  want.kernels NULL is not compared.  WEFT_ERR_ARG names what differs; where: the file. */
+/* Is it for this?  want.kernels and want.dtype NULL are not compared.  WEFT_ERR_ARG names what differs; where: the file. */
 weft_status weft_plan_check(const weft_plan *p, const char *where,
                             const weft_plan_of *want, int world);
 

@@ -46,6 +46,7 @@ static void put_of(const weft_plan *p, weft_text *t)
     put_word(t, "model", p->of.model);
     weft_text_add(t, "  \"graph\": \"%016llx\",\n", (unsigned long long)p->of.graph_hash);
     if (p->of.kernels) put_word(t, "kernels", p->of.kernels);
+    if (p->of.dtype) put_word(t, "dtype", p->of.dtype);
     put_number(t, "batch", p->of.batch);
     put_number(t, "seq", p->of.seq);
     put_number(t, "micro_batch", p->of.micro_batch);
@@ -262,6 +263,7 @@ static weft_status read_of(const reader *r, const weft_node *root)
     WEFT_TRY(get_word(r, root, "model", &o->model));
     WEFT_TRY(get_hash(r, root, "graph", &o->graph_hash));
     if (k) WEFT_TRY(get_word(r, root, "kernels", &o->kernels));
+    if (weft_node_get(root, "dtype")) WEFT_TRY(get_word(r, root, "dtype", &o->dtype));
     WEFT_TRY(get_int(r, root, "batch", 1, 1 << 24, &o->batch));
     WEFT_TRY(get_int(r, root, "seq", 0, 1 << 24, &o->seq));
     WEFT_TRY(get_int(r, root, "micro_batch", 1, 1 << 24, &o->micro_batch));
@@ -511,7 +513,7 @@ static weft_status read_plan(const reader *r)
         "weft_plan",   "model",        "graph",   "kernels",   "batch",     "seq",
         "micro_batch", "lanes",        "mesh",    "lane_axis", "schedule",  "chunks",
         "stages",      "zero",         "sp",      "ring",      "recompute", "marks",
-        "predicted",   "bucket_bytes", "cluster", "devices",   "shares"};
+        "predicted",   "bucket_bytes", "cluster", "devices",   "shares",    "dtype"};
     const weft_node *root    = weft_doc_root(r->d);
     int64_t          version = 0, zero = 0;
     weft_status      st = WEFT_OK;
