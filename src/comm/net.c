@@ -112,7 +112,8 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
         }
         if (spin_until <= 0) spin_until = now + SPIN_S;
         if (now >= spin_until) {
-            doze(e, deadline);
+            double nap = now + 0.1; /* a peer that parts is looked after */
+            doze(e, e->n_parting && nap < deadline ? nap : deadline);
             spin_until = 0;
         } else if (e->n_want ||
                    e->crowded) { /* a core that is shared is given away at once */

@@ -143,8 +143,12 @@ typedef struct net_peer {
     bool        dead;      /* since epoch died_in */
     bool        gone;      /* said good-bye */
     bool        bye_acked; /* to ours */
-    uint32_t    died_in;
-    int         answer; /* to ASK: NET_NO_ANSWER, or a rank, or -1: not in that call */
+    bool     parting; /* said good-bye, and something it sent before is still to come */
+    uint32_t n_sent, n_got; /* messages, good-byes not counted */
+    uint32_t n_owed;        /* n_got where it is gone */
+    double   patience_s;    /* until when what is owed is waited for */
+    uint32_t died_in;
+    int      answer; /* to ASK: NET_NO_ANSWER, or a rank, or -1: not in that call */
 } net_peer;
 
 enum {
@@ -156,6 +160,7 @@ typedef struct net_link {
     const char *name;
     int64_t
         piece; /* of a long message: a multiple of every element's size, at least NET_SHORT */
+    bool overtakes; /* messages may come in another order than they were sent */
     /* Fills in e->efd, which shows when there is something to do, e->address and e->link_state. */
     weft_status (*open)(struct net_end *e, const char *device);
     bool (*arm)(
@@ -195,6 +200,7 @@ typedef struct net_end {
     net_port       *joined;    /* the group in which a caller waits; NULL: none */
     _Atomic int     n_want;    /* callers that want the lock */
     bool            broken;    /* some peer is */
+    int             n_parting; /* peers */
     uint64_t        n_call;    /* operations begun */
     bool            crowded;   /* ranks share processors */
     int64_t         n_refused; /* messages that were not ours */

@@ -282,14 +282,15 @@ static void close_link(net_end *e)
 }
 
 const net_link weft_comm__net_ucx = {
-    .name     = "ucx",
-    .piece    = NET_SHORT,
-    .open     = open_link,
-    .arm      = arm,
-    .progress = progress,
-    .connect  = connect_to,
-    .send     = send_parcel,
-    .withdraw = withdraw,
-    .cut      = cut,
-    .close    = close_link,
+    .name      = "ucx",
+    .piece     = NET_SHORT,
+    .overtakes = true,
+    .open      = open_link,
+    .arm       = arm,
+    .progress  = progress,
+    .connect   = connect_to,
+    .send      = send_parcel,
+    .withdraw  = withdraw,
+    .cut       = cut,
+    .close     = close_link,
 };

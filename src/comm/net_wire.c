@@ -8,7 +8,8 @@
 #include "comm/net_priv.h"
 #include "comm/vec.h"
 
-#define MAGIC 0x54464557u /* "WEFT" */
+#define MAGIC     0x54464557u /* "WEFT" */
+#define PARTING_S 0.5
 
 enum {
     VERSION = 2,
@@ -329,6 +330,38 @@ bool weft_comm__net_is_ours(const net_end *e, const net_head *h)
             (h->at >= 0 && h->at <= h->length && h->bytes <= h->length - h->at));
 }
 
+/* ---- good-byes ---- */
+
+static void part(net_end *e, net_peer *p)
+{
+    e->n_parting -= p->parting;
+    p->parting = false;
+    p->gone    = true;
+}
+
+/* It is gone once all has come that it sent before: h->seq messages, where they may overtake each other. */
+static void on_bye(net_end *e, const net_head *h)
+{
+    net_peer *p = &e->peer[h->source];
+    if (p->n_got < h->seq && !p->parting && !p->gone) {
+        p->n_owed     = h->seq;
+        p->patience_s = weft_clock_s() + PARTING_S;
+        p->parting    = true;
+        e->n_parting++;
+    } else {
+        part(e, p);
+    }
+    if (!e->leaving) weft_comm__net_tell(e, h->source, NET_BYE_ACK, (net_head){0}, NULL);
+}
+
+/* What does not come was withdrawn. */
+static void lose_patience(net_end *e)
+{
+    double now = weft_clock_s();
+    for (int r = 0; r < e->c.world; r++)
+        if (e->peer[r].parting && now > e->peer[r].patience_s) part(e, &e->peer[r]);
+}
+
 void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data)
 {
     net_peer *peer = &e->peer[h->source];
@@ -340,15 +373,13 @@ void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data)
     case NET_OPEN: on_open(e, h); break;
     case NET_OPENED: on_opened(e, h); break;
     case NET_ABORT: on_abort(e, h, data); break;
-    case NET_BYE:
-        peer->gone = true;
-        if (!e->leaving)
-            weft_comm__net_tell(e, h->source, NET_BYE_ACK, (net_head){0}, NULL);
-        break;
+    case NET_BYE: on_bye(e, h); break;
     case NET_BYE_ACK: peer->bye_acked = true; break;
     case NET_ASK: on_ask(e, h); break;
     case NET_ANSWER: peer->answer = (int)h->at; break;
     }
+    peer->n_got += h->kind != NET_BYE;
+    if (peer->parting && peer->n_got >= peer->n_owed) part(e, peer);
 }
 
 /* ---- sending ---- */
@@ -404,6 +435,19 @@ void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
     e->outbox_end  = &n->next;
 }
 
+/* A good-bye says how many went before it. */
+static void count_note(net_end *e, net_note *n)
+{
+    net_head *h    = &n->parcel.head;
+    net_peer *peer = &e->peer[n->peer];
+    if (h->kind != NET_BYE) {
+        peer->n_sent++;
+    } else if (e->link->overtakes) {
+        h->seq = peer->n_sent;
+        weft_comm__net_finish_head(e, h, NET_BYE);
+    }
+}
+
 static unsigned send_notes(net_end *e)
 {
     unsigned  n   = 0;
@@ -412,9 +456,10 @@ static unsigned send_notes(net_end *e)
     e->outbox_end = &e->outbox;
     for (net_note *next; all; all = next, n++) {
         next = all->next;
-        if (reach(e, all->peer))
+        if (reach(e, all->peer)) {
+            count_note(e, all);
             e->link->send(e, all->peer, &all->parcel);
-        else
+        } else
             weft_comm__net_free_note(e, all);
     }
     return n;
@@ -458,6 +503,7 @@ static bool send_piece(net_end *e, net_flow *f)
     f->begun = true;
     f->sent += bytes;
     f->n_under_way++;
+    e->peer[f->to].n_sent++;
     e->link->send(e, f->to, &p->parcel);
     return true;
 }
@@ -536,5 +582,6 @@ unsigned weft_comm__net_pump(net_end *e)
     unsigned n = e->outbox ? send_notes(e) : 0; /* first what others wait for */
     if (e->flow) n += send_flows(e);
     n += e->link->progress(e);
+    if (e->n_parting) lose_patience(e);
     return e->broken ? n + bury(e) : n;
 }
