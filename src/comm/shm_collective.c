@@ -697,6 +697,7 @@ static weft_status run_parts(job *j, int n, const weft_comm_part *part, bool *di
     x->dtype = (int32_t)j->t;
     x->count = j->count = count;
     x->n_lane           = j->n_lane;
+    x->dealt            = j->dealt;
     x->n_part = j->n_part = n;
     x->stride = j->stride = 0;
     WEFT_TRY(weft_comm__shm_barrier(g, j->kind));

@@ -256,7 +256,7 @@ static void rows_are_programs(void **state)
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
         s.micro_batch        = 0; /* the planner's to choose */
         assert_ok(weft_planner_rows(&s, c, &l, a, &m));
-        for (int k = 0; k < table[f].n; k++) {
+        for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 2 : 1) {
             job j = {
                 .model = table[f].model, .seq = table[f].seq, .v = table[f].v[k], .c = c};
             for (int i = 0; i < m.shape.n_segment; i++)
@@ -268,7 +268,7 @@ static void rows_are_programs(void **state)
         weft_planner_rows_fini(&m);
     }
     print_message("%d plans, rows at most %.2g off\n", n_plan, worst);
-    assert_true(n_plan >= 10000);
+    assert_true(WEFT_TEST_SANITIZED || n_plan >= 10000);
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
 }
