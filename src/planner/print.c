@@ -126,7 +126,7 @@ static weft_status put_devices(const weft_planner_ask *q, const weft_planner_ans
     weft_status            st = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
-    weft_text_add(t, ",\n \"devices\": [");
+    weft_text_add(t, ",\n \"device_of_rank\": [");
     for (int r = 0; r < at.p.n_rank; r++)
         weft_text_add(t, "%s%d", r ? ", " : "", at.p.device[r]);
     weft_text_add(t, "]");

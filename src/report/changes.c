@@ -194,7 +194,7 @@ static void find_ways(changes *z)
 
 static void put_ways(const changes *z)
 {
-    double     now = z->now_s, most = now;
+    double     now = z->v->x->score.step_s, most = now; /* by rows, as the others are */
     weft_text *t = z->v->t;
     for (int i = 0; i < z->n; i++) most = fmax(most, z->list[i].step_s);
     weft_text_add(t, "<section id=\"hand\">\n<h2>Beside what one would try by hand</h2>\n"

@@ -206,6 +206,7 @@ bool weft_search__may_split(const weft_search__work *z, const weft_search__group
     if (pin >= 0 && sp != pin && !(pin == 1 && v.tp == 1)) return false;
     if (sp && (v.tp < 2 || !z->p->model.limits.sp)) return false;
     if (((int64_t)g->dp * v.cp * v.tp) % v.ep) return false;
+    if (z->p->model.limits.ep_of_dp && g->dp % v.ep) return false;
     return z->p->model.allows(z->p->model.arg, &v, NULL, 0);
 }
 

@@ -70,6 +70,7 @@ typedef struct weft_search_limits {
     bool             partial; /* of a stage some layers may run again, others not */
     bool             layout;  /* chunks may hold unequal numbers of layers */
     bool             shares;  /* replicas may have unequal shares of the batch */
+    bool ep_of_dp; /* experts are spread over replicas alone, not over tp or cp */
 } weft_search_limits;
 
 /* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */

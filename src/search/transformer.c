@@ -18,7 +18,8 @@ weft_search_limits weft_search_limits_of(const char *engine)
                                 .sp        = true,
                                 .pp        = true,
                                 .chunks    = true,
-                                .shares    = !strcmp(engine, "weft")};
+                                .shares    = !strcmp(engine, "weft"),
+                                .ep_of_dp  = !strcmp(engine, "weft")};
     unsigned           plain = 1u << WEFT_COST_1F1B;
     if (!strcmp(engine, "Megatron-LM 2021")) { /* as of the SC'21 paper */
         l.zero = l.zero_pp = 1;

@@ -254,7 +254,7 @@ static void the_command_keeps_ranks(void **state)
         "dp=2 --was p.json --json --html was.html 2>&1",
         dir, WEFT_TEST_COMMAND);
     if (shell(line, text, sizeof text)) fail_msg("%s", text);
-    if (!strstr(text, "\"devices\": [4, 5, 2, 3], \"ranks_moved\": 2"))
+    if (!strstr(text, "\"device_of_rank\": [4, 5, 2, 3], \"ranks_moved\": 2"))
         fail_msg("%s", text);
     snprintf(line, sizeof line, "%s/was.html", dir);
     check(line);

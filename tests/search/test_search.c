@@ -131,6 +131,7 @@ static void on_variant(brute *b, const int *order, int n, bool whole)
     for (int dp = 1; dp <= b->p->batch; dp++) {
         int S = b->v.tp * b->v.cp * dp, world = 0;
         if (b->p->batch % (dp * b->v.micro_batch) || S % b->v.ep) continue;
+        if (b->p->model.limits.ep_of_dp && dp % b->v.ep) continue;
         int most = lay(b, order, n, whole, b->v.tp, S, kinds);
         for (int i = 0; i < b->p->machines->n; i++)
             world += weft_search_usable(&b->p->machines->kind[i], 1);
