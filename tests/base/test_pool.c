@@ -91,13 +91,22 @@ static void many_short_runs(void **state)
     weft_pool_destroy(p);
 }
 
+static void show_up(void *arg, int64_t task, int thread)
+{
+    (void)task;
+    atomic_store((atomic_int *)arg + thread, 1);
+    usleep(100);
+}
+
 static void allocates_nothing(void **state)
 {
     (void)state;
     int64_t    sum[100] = {0};
+    atomic_int here[3]  = {0};
     weft_pool *p;
     assert_ok(weft_pool_create(3, 0, &p));
-    weft_pool_run(p, 100, add_one, sum);
+    for (int i = 0; i < 10000 && !(here[0] && here[1] && here[2]); i++)
+        weft_pool_run(p, 3, show_up, here); /* a thread's start allocates */
     int64_t before = weft_test_allocs();
     for (int i = 0; i < 100; i++) weft_pool_run(p, 100, add_one, sum);
     assert_int_equal(weft_test_allocs() - before, 0);
