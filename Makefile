@@ -48,7 +48,7 @@ demo: deps
 test: deps
 	@$(MAKE) --no-print-directory build layers headers names installed plan-only model
 	@$(MAKE) --no-print-directory asan
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-30}
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-15}
 	@$(MAKE) --no-print-directory unit
 
 matrix: build
