@@ -33,6 +33,23 @@ static void mixtral(void **state)
     test_job_close(&j);
 }
 
+/* Like one rank, with a router as it comes and with one that sends all tokens to the same experts. */
+static void train_near(const char *const *words, int n, int seq, int rows)
+{
+    for (int zero = 0; zero < 2; zero++) {
+        test_job j;
+        test_job_open(&j, FAMILY("mixtral"),
+                      (test_job_options){.seq     = seq,
+                                         .n_micro = 4,
+                                         .rows    = rows,
+                                         .zero    = zero ? "gate.weight" : NULL});
+        test_result one = test_plan_one(&j, 2);
+        for (int i = 0; i < n; i++)
+            test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+        test_job_close(&j);
+    }
+}
+
 /* Several sequences a micro-batch: ranks along ep share them out where they divide (not in 3). */
 static void sequences_too(void **state)
 {
@@ -48,16 +65,7 @@ static void sequences_too(void **state)
     };
     test_job j;
     (void)state;
-    for (int zero = 0; zero < 2; zero++) {
-        test_job_open(
-            &j, FAMILY("mixtral"),
-            (test_job_options){
-                .seq = 8, .n_micro = 4, .rows = 4, .zero = zero ? "gate.weight" : NULL});
-        test_result one = test_plan_one(&j, 2);
-        for (size_t i = 0; i < WEFT_COUNT(words); i++)
-            test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
-        test_job_close(&j);
-    }
+    train_near(words, (int)WEFT_COUNT(words), 8, 4);
     /* one sequence a rank, its positions over tp: 7 of them unevenly */
     test_job_open(&j, FAMILY("mixtral"),
                   (test_job_options){.seq = 7, .n_micro = 4, .rows = 2});
@@ -72,18 +80,8 @@ static void uneven_experts(void **state)
 {
     static const char *const words[] = {"mesh=ep=3", "mesh=ep=3 pp=2", "mesh=ep=3,tp=2",
                                         "mesh=dp=2,ep=3 zero=1"};
-    test_job                 j;
     (void)state;
-    for (int zero = 0; zero < 2; zero++) {
-        test_job_open(
-            &j, FAMILY("mixtral"),
-            (test_job_options){
-                .seq = 5, .n_micro = 4, .rows = 3, .zero = zero ? "gate.weight" : NULL});
-        test_result one = test_plan_one(&j, 2);
-        for (size_t i = 0; i < WEFT_COUNT(words); i++)
-            test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
-        test_job_close(&j);
-    }
+    train_near(words, (int)WEFT_COUNT(words), 5, 3);
 }
 
 typedef struct traffic {
