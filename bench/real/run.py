@@ -8,7 +8,7 @@
 (2) every plan of plans.py is predicted: weft sim, the very program that will run, priced by that calibration
 (3) all plans run in turn, round by round; a plan's time is the median of its steps, without the first two of each run
 (4) a few runs are traced and corrected for (weft cluster calibrate --from), and the plans that were not traced are
-    predicted again
+    predicted again; likewise from the machine as it is found, never calibrated
 What is asked: mean error at most 10 %, the plan predicted fastest within 5 % of the fastest measured one of its problem.
 Two cores are used, the first two this process may use; four processes share them.  About ten minutes.  --wide: the plans for
 sixteen cores, each rank on its own.
@@ -65,6 +65,11 @@ class Bench:
         call([self.weft, 'cluster', 'calibrate', '--ranks', str(ranks), '--threads', str(threads), '-o', path],
              env=dict(os.environ, XDG_CACHE_HOME=self.dir))
         return path, time.time() - start
+
+    def discover(self, ranks, threads):
+        path = f'{self.dir}/found-{ranks}x{threads}.yaml'
+        call([self.weft, 'cluster', 'discover', '--fresh', '--ranks', str(ranks), '-o', path])
+        return path
 
     @staticmethod
     def sizes(plan):
@@ -149,20 +154,36 @@ def write(path, said, again, took, best, times, plans):
                                   f'{min(runs):.2f}', f'{max(runs):.2f}', f'{again[p]:.2f}' if p in again else ''])
 
 
-def feedback(b, where, plans):
-    """Predictions again, after traces of a few runs."""
-    fixed = dict(where)
+def trace(b, plans):
+    """Traces of a few runs; of ranks that share cores nothing is learned."""
+    made = []
     for i, p in enumerate(TRACED):
         m = b.machine(p)
-        if p not in plans or m not in where or m[0] * m[1] > os.cpu_count():
-            continue  # ranks that share cores: nothing is learned
-        b.run(p, 4, f'{b.dir}/trace-{i}.json')
-        path = f'{b.dir}/better-{m[0]}x{m[1]}.yaml'
-        say = call([b.weft, 'cluster', 'calibrate', '--from', f'{b.dir}/trace-{i}.json', '--cluster', fixed[m], '-o', path],
-                   both=True)
+        if p in plans and m[0] * m[1] <= os.cpu_count():
+            b.run(p, 4, f'{b.dir}/trace-{i}.json')
+            made.append((p, f'{b.dir}/trace-{i}.json'))
+    return made
+
+
+def feedback(b, where, plans, traces, label):
+    """Predictions again, each machine file corrected by the traces of its kind."""
+    fixed = dict(where)
+    for p, path in traces:
+        m, better = b.machine(p), f'{b.dir}/better-{label}-{b.machine(p)[0]}x{b.machine(p)[1]}.yaml'
+        say = call([b.weft, 'cluster', 'calibrate', '--from', path, '--cluster', fixed[m], '-o', better], both=True)
         print(f'traced {name(p)}: {say.strip()}')
-        fixed[m] = path
+        fixed[m] = better
     return {p: b.predict(p, fixed[b.machine(p)]) for p in plans if fixed[b.machine(p)] != where[b.machine(p)]}
+
+
+def found(b, plans, took, traces, out):
+    """A machine as it is found, never calibrated: before and after the same traces."""
+    where = {m: b.discover(*m) for m in {b.machine(p) for p in plans} if m[0] * m[1] <= os.cpu_count()}
+    again = feedback(b, where, [p for p in plans if b.machine(p) in where], traces, 'found')
+    rest = [p for p in again if p not in TRACED and p in took]
+    said = {p: b.predict(p, where[b.machine(p)]) for p in rest}
+    print(f'a machine as it is found: {len(rest)} plans {100 * statistics.mean(errors(said, took, rest)):.1f} % before, '
+          f'{100 * statistics.mean(errors(again, took, rest)):.1f} % after {len(traces)} traces', file=out)
 
 
 def main():
@@ -181,12 +202,14 @@ def main():
     plans = [p for p in (WIDE if o.wide else PLANS) if o.only in name(p)]
     folder = o.keep or tempfile.mkdtemp(prefix='weft-real-')
     os.makedirs(folder, exist_ok=True)
-    b, where, times = Bench(o.weft, folder), {}, {p: [] for p in plans}
+    b, both, times = Bench(o.weft, folder), [], {p: [] for p in plans}
     twice = []
     for k in range(2):
+        where = {}
         for m in sorted({b.machine(p) for p in plans}):
             where[m], s = b.calibrate(*m, again=f'-{k}')
             print(f'calibrated {m[0]} x {m[1]} in {s:.1f} s', flush=True)
+        both.append(where)
         twice.append({p: b.predict(p, where[b.machine(p)]) for p in plans})
     said = {p: (twice[0][p] + twice[1][p]) / 2 for p in plans}
     apart = statistics.mean(abs(twice[0][p] / twice[1][p] - 1) for p in plans)
@@ -198,7 +221,9 @@ def main():
         print(f'round {r + 1} of {o.rounds}, {time.time() - start:.0f} s so far', flush=True)
     took = {p: statistics.median(sum(t, [])) for p, t in times.items() if t}
     best = {p: min(sum(t, [])) for p, t in times.items() if t}
-    again = feedback(b, where, plans)
+    traces = trace(b, plans)
+    learned = [feedback(b, w, plans, traces, f'{k}') for k, w in enumerate(both)]
+    again = {p: (learned[0][p] + learned[1][p]) / 2 for p in learned[0]}
     for p in plans:
         if p in took:
             print(f'{name(p):64} {said[p]:8.1f} {took[p]:8.1f} ms {100 * (said[p] / took[p] - 1):+6.1f} %'
@@ -208,6 +233,8 @@ def main():
         for out in (sys.stdout, f):
             sum_up(said, again, took, best, plans, out)
             print(f'two calibrations: {100 * apart:.1f} % apart on average', file=out)
+            if traces:
+                found(b, plans, took, traces, out)
     if not o.keep:
         shutil.rmtree(folder)
 

@@ -50,8 +50,9 @@ static weft_status here(int n_host, int n_rank, bool fresh, weft_cluster **out)
 {
     char path[1024];
     WEFT_TRY(weft_probe_cache_path(n_host, n_rank, path, sizeof path));
-    return weft_io_exists(path) && !fresh ? weft_cluster_load(path, NULL, out)
-                                          : weft_probe_discover(out);
+    if (weft_io_exists(path) && !fresh) return weft_cluster_load(path, NULL, out);
+    return n_host * n_rank > 1 ? weft_probe_divided(n_host, n_rank, out)
+                               : weft_probe_discover(out);
 }
 
 static int put(const weft_cli_command *cmd, weft_cluster *c, const char *out)
@@ -72,8 +73,10 @@ static int discover(int argc, char **argv)
     weft_cluster           *c;
     const weft_cli_option   option[] = {
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
-          {"ranks", 0, WEFT_CLI_INT, &ranks, "N", "as calibrated with N processes (1)"},
-          {"nnodes", 0, WEFT_CLI_INT, &hosts, "N", "as calibrated on N hosts (1)"},
+          {"ranks", 0, WEFT_CLI_INT, &ranks, "N",
+           "as calibrated with N processes, else shared out among them (1)"},
+          {"nnodes", 0, WEFT_CLI_INT, &hosts, "N",
+           "as calibrated on N hosts, else like this one (1)"},
           {"fresh", 0, WEFT_CLI_FLAG, &fresh, NULL, "look again, leave the cache alone"},
     };
     int code = weft_cli_parse(cmd, option, WEFT_COUNT(option), argc, argv, &n_word);

@@ -23,6 +23,9 @@
 /* GPUs where NVML finds any (opened at run time), else this host's processors as one device: cores and
  * sockets from hwloc where it is installed, else from /proc and /sys. */
 weft_status weft_probe_discover(weft_cluster **out);
+/* n_node hosts like this one, each cut into `local` devices on which programs run (processors, also where there are GPUs):
+ * numbers as found, shared out. */
+weft_status weft_probe_divided(int n_node, int local, weft_cluster **out);
 
 enum {
     WEFT_PROBE_POINTS = 8,

@@ -26,39 +26,6 @@ bool weft_job_is_open(const weft_job *j)
 
 /* ---- machines ---- */
 
-/* Hosts like this one, each cut into `local` devices: numbers as found, shared out. */
-static weft_status divide_host(int n_node, int local, weft_cluster **out)
-{
-    weft_cluster *found = NULL;
-    weft_text     t     = {0};
-    weft_status   st    = WEFT_OK;
-    WEFT_GO(weft_probe_discover(&found));
-    const weft_device_kind *d = &found->device[found->node[0].device];
-    bool   cpu = !d->vendor[0] || strcmp(d->vendor, "nvidia"); /* programs run on these */
-    double flops = cpu ? weft_cluster_flops(d, "f32") : 1.84e11;
-    double Bps   = cpu ? d->mem_Bps : 1.6e10;
-    weft_text_add(&t, "name: here\ndevice:\n  - {name: cpu, flops: {f32: ");
-    weft_text_put_double(&t, flops / local);
-    weft_text_add(&t, "}, efficiency: ");
-    weft_text_put_double(&t, cpu ? d->efficiency : 1);
-    weft_text_add(&t, ", mem_Bps: ");
-    weft_text_put_double(&t, Bps / local);
-    weft_text_add(
-        &t,
-        ", mem_bytes: %lld, launch_s: 2e-06}\nlink:\n  - {name: memory, alpha_s: "
-        "5e-06, Bps: 1e10}\n  - {name: net, scope: net, alpha_s: 3e-05, Bps: "
-        "1.1e9}\nnode:\n  - {name: host, count: %d, device: cpu, n_device: %d",
-        (long long)(d->mem_bytes / local), n_node, local);
-    weft_text_add(&t, "%s%s}\n", local > 1 ? ", link: memory" : "",
-                  n_node > 1 ? ", net: net, n_port: 1" : "");
-    WEFT_GO(weft_text_status(&t));
-    WEFT_GO(weft_cluster_parse("this host", t.s, t.n, out));
-out:
-    weft_text_fini(&t);
-    weft_cluster_destroy(found);
-    return st;
-}
-
 static bool is_measured(int n_host, int local, char *path, size_t n)
 {
     return weft_probe_cache_path(n_host, local, path, n) == WEFT_OK &&
@@ -72,7 +39,7 @@ static weft_status find_machines(const weft_job *j, int world, int local,
     if (j->plan.cluster) return weft_cluster_load(j->plan.cluster, NULL, out);
     if (is_measured(world / local, local, path, sizeof path))
         return weft_cluster_load(path, NULL, out);
-    return divide_host(world / local, local, out);
+    return weft_probe_divided(world / local, local, out);
 }
 
 /* ---- the plan ---- */

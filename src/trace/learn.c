@@ -1,8 +1,10 @@
 /* Timings as a trace shows them.
  *
  * A kind of work (or a collective of so many ranks) that took r times what was predicted, over all that ran of it, takes
- * r times as long at every size; the sizes that ran are then added as they were.  Where ranks shared cores, waiting cannot
- * be told from work, and nothing is learned. */
+ * r times as long at every size; the sizes that ran are then added as they were.  A trace is one measurement beside the
+ * calibration: two calibrations of one machine differ by some percent, and so far r is believed in part only; more than
+ * that is a machine that has changed, unless the same instruction took unlike times within the trace.  Where ranks
+ * shared cores, waiting cannot be told from work, and nothing is learned. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +17,11 @@ typedef struct sample {
     weft_timing t;
     weft_work   w;
     int         n;
-    double      said; /* by the cluster as it was */
+    double      said;  /* by the cluster as it was */
+    double      least; /* of the n */
 } sample;
+
+static const double usual = 0.05; /* how far two calibrations are apart */
 
 typedef struct learner {
     const weft_trace   *m;
@@ -97,6 +102,7 @@ static void gather(learner *l)
         for (end = i; end < l->n && !by_size(&l->sample[i], &l->sample[end]);) end++;
         sample x = l->sample[i + (end - i) / 2];
         x.n      = end - i;
+        x.least  = l->sample[i].t.s;
         if (!said_of(l->c, &x, &x.said)) x.said = x.t.s;
         l->sample[n++] = x;
     }
@@ -120,6 +126,15 @@ static double error_of(const learner *l, const weft_cluster *c, double *predicte
     return *measured > 0 ? off / *measured : 0;
 }
 
+/* Between what was said and what it took: the further apart they are, the nearer to the latter, beyond four times what
+ * chance does wholly; least: it was done in once. */
+static double believed(double said, double took, double least)
+{
+    double r = log(took / said), noise = log(took / least);
+    double chance = usual * usual + noise * noise;
+    return r * r > 16 * chance ? took : said * exp(r * r * r / (r * r + chance));
+}
+
 /* Everything known of a subject in proportion, then what ran. */
 static weft_status correct(const learner *l, weft_arena *a, weft_timing **out, int *n)
 {
@@ -127,21 +142,27 @@ static weft_status correct(const learner *l, weft_arena *a, weft_timing **out, i
     *n   = 0;
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0, end; i < l->n; i = end) {
-        double said = 0, took = 0;
+        double said = 0, took = 0, least = 0;
         int    known = 0;
         for (end = i; end < l->n && !by_subject(&l->sample[i], &l->sample[end]); end++) {
             said += l->sample[end].n * l->sample[end].said;
             took += l->sample[end].n * l->sample[end].t.s;
+            least += l->sample[end].n * l->sample[end].least;
         }
-        const weft_timing *x = &l->sample[i].t;
+        double             r  = believed(said, took, least) / said;
+        const weft_timing *of = &l->sample[i].t;
         const weft_timing *t =
-            weft_cluster_timings(l->c, x->device, x->link, x->work, x->n, &known);
+            weft_cluster_timings(l->c, of->device, of->link, of->work, of->n, &known);
         for (int k = 0; k < known; k++) {
             (*out)[*n] = t[k];
-            (*out)[(*n)++].s *= took / said;
+            (*out)[(*n)++].s *= r;
+        }
+        for (int k = i; k < end; k++) {
+            const sample *x  = &l->sample[k];
+            (*out)[*n]       = x->t;
+            (*out)[(*n)++].s = believed(x->said * r, x->t.s, x->least);
         }
     }
-    for (int i = 0; i < l->n; i++) (*out)[(*n)++] = l->sample[i].t;
     return WEFT_OK;
 }
 
