@@ -86,6 +86,11 @@ weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shor
     int *cut = WEFT_ARENA_ARRAY(a, int, h->pp *chunks + 1);
     WEFT_GO(weft_arena_status(a));
     weft_compile_plan_of(s, c.model, &w.of);
+    if (h->n_whole) {
+        int *first;
+        WEFT_GO(weft_compile_layers(&c, a, &w.h.n_layer, &first));
+        w.h.layer = first;
+    }
     if (layers)
         WEFT_GO(cut_by_layers(&c, h->pp * chunks, layers, a, cut));
     else

@@ -35,6 +35,17 @@ static const char *copy(weft_plan *p, const char *s, const char *otherwise)
     return s || otherwise ? weft_arena_strdup(p->arena, s ? s : otherwise) : NULL;
 }
 
+static weft_status copy_whole(weft_plan *p, const weft_shorthand *h)
+{
+    weft_text t = {0};
+    if (!h->n_whole) return WEFT_OK;
+    weft_layer_spans_print(h->whole, h->n_whole, &t);
+    weft_status st = weft_text_status(&t);
+    if (st == WEFT_OK) p->whole = weft_arena_strdup(p->arena, t.s);
+    weft_text_fini(&t);
+    return st;
+}
+
 weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int world,
                            weft_plan **out)
 {
@@ -68,6 +79,7 @@ weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int wo
     p->zero      = w->h.zero;
     p->sp        = w->h.sp;
     p->ring      = w->h.ring;
+    WEFT_GO(copy_whole(p, &w->h));
     WEFT_GO(copy_stages(p, g, w->cut));
     WEFT_GO(copy_marks(p, g, &o));
     WEFT_GO(weft_plan_verify(p));

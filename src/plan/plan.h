@@ -70,6 +70,7 @@ typedef struct weft_plan {
     bool         sp;
     bool
                 ring; /* attention over a cut sequence passes keys and values round, else it gathers them */
+    const char *whole; /* layers that tp leaves whole, as it was said; NULL: none */
     const char *recompute;
     int64_t
                         bucket_bytes; /* gradient sums run beside the backward pass in buckets of so many; 0: behind it */

@@ -88,6 +88,7 @@ static void put_stages(const weft_plan *p, weft_text *t)
     put_number(t, "zero", p->zero);
     weft_text_add(t, "  \"sp\": %s,\n", p->sp ? "true" : "false");
     if (p->ring) weft_text_add(t, "  \"ring\": true,\n"); /* false may be left out */
+    if (p->whole) put_word(t, "whole", p->whole);
     if (p->bucket_bytes) put_number(t, "bucket_bytes", p->bucket_bytes); /* so may 0 */
     put_word(t, "recompute", p->recompute);
 }
@@ -510,10 +511,11 @@ static weft_status read_predicted(const reader *r, const weft_node *root)
 static weft_status read_plan(const reader *r)
 {
     static const char *const key[] = {
-        "weft_plan",   "model",        "graph",   "kernels",   "batch",     "seq",
-        "micro_batch", "lanes",        "mesh",    "lane_axis", "schedule",  "chunks",
-        "stages",      "zero",         "sp",      "ring",      "recompute", "marks",
-        "predicted",   "bucket_bytes", "cluster", "devices",   "shares",    "dtype"};
+        "weft_plan", "model",       "graph",  "kernels",   "batch",
+        "seq",       "micro_batch", "lanes",  "mesh",      "lane_axis",
+        "schedule",  "chunks",      "stages", "zero",      "sp",
+        "ring",      "recompute",   "marks",  "predicted", "bucket_bytes",
+        "cluster",   "devices",     "shares", "dtype",     "whole"};
     const weft_node *root    = weft_doc_root(r->d);
     int64_t          version = 0, zero = 0;
     weft_status      st = WEFT_OK;
@@ -540,6 +542,7 @@ static weft_status read_plan(const reader *r)
         if (!ring) return st;
         r->p->ring = ring->u.b;
     }
+    if (weft_node_get(root, "whole")) WEFT_TRY(get_word(r, root, "whole", &r->p->whole));
     if (weft_node_get(root, "bucket_bytes"))
         WEFT_TRY(
             get_int(r, root, "bucket_bytes", 0, (int64_t)1 << 50, &r->p->bucket_bytes));

@@ -21,7 +21,7 @@ bool weft_job_is_open(const weft_job *j)
 {
     const weft_job_plan *p = &j->plan;
     return !p->word && !p->mesh && p->pp == 1 && !p->zero && !p->sp && !p->ring &&
-           !p->shares && p->chunks == 1 && !strcmp(p->schedule, "1f1b");
+           !p->shares && !p->whole && p->chunks == 1 && !strcmp(p->schedule, "1f1b");
 }
 
 /* ---- machines ---- */

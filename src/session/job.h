@@ -37,6 +37,7 @@ typedef struct weft_job_eval {
 typedef struct weft_job_plan {
     const char *mesh;   /* NULL: data parallel */
     const char *shares; /* NULL: equal */
+    const char *whole;  /* layers that tp leaves whole; NULL: none */
     int64_t     pp, zero, sp, ring, chunks, bucket;
     const char *schedule;
     const char *word;    /* a plan instead of these, "off", or NULL */

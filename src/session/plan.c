@@ -9,7 +9,7 @@
 static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
 {
     const weft_job_plan *p = &j->plan;
-    char                 text[1000];
+    char                 text[1500];
     int                  n = 0;
     if (p->mesh && strlen(p->mesh) > 400)
         return WEFT_FAIL(WEFT_ERR_ARG, "mesh: more than 400 characters");
@@ -21,9 +21,13 @@ static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
         n = snprintf(text, sizeof text, "mesh=dp=%d ", world ? world : 1);
     if (p->shares && (strlen(p->shares) > 400 || strpbrk(p->shares, " \t\n")))
         return WEFT_FAIL(WEFT_ERR_ARG, "shares: '%.40s': write 3,1", p->shares);
-    snprintf(text + n, sizeof text - (size_t)n, "pp=%lld zero=%lld sp=%lld ring=%lld%s%s",
-             (long long)p->pp, (long long)p->zero, (long long)p->sp, (long long)p->ring,
-             p->shares ? " shares=" : "", p->shares ? p->shares : "");
+    if (p->whole && (strlen(p->whole) > 400 || strpbrk(p->whole, " \t\n")))
+        return WEFT_FAIL(WEFT_ERR_ARG, "whole: '%.40s': write input,0..3,head", p->whole);
+    snprintf(text + n, sizeof text - (size_t)n,
+             "pp=%lld zero=%lld sp=%lld ring=%lld%s%s%s%s", (long long)p->pp,
+             (long long)p->zero, (long long)p->sp, (long long)p->ring,
+             p->shares ? " shares=" : "", p->shares ? p->shares : "",
+             p->whole ? " whole=" : "", p->whole ? p->whole : "");
     return weft_shorthand_parse(text, out);
 }
 

@@ -338,10 +338,18 @@ weft_status weft_shard_place_stages(const weft_graph *g, int n, const int *cut,
 /* ---- shorthand ---- */
 
 enum {
-    WEFT_MAX_SHARE = 64 /* in short words; a plan file may have more */
+    WEFT_MAX_SHARE   = 64, /* in short words; a plan file may have more */
+    WEFT_MAX_SPAN    = 16,
+    WEFT_LAYER_INPUT = -1,     /* what is before the first layer */
+    WEFT_LAYER_HEAD  = 1 << 20 /* what is behind the last one */
 };
 
-/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1 ring=1 shares=3,1": what a job says instead of marks. */
+/* Layers first .. last of a model. */
+typedef struct weft_layer_span {
+    int32_t first, last;
+} weft_layer_span;
+
+/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1 ring=1 shares=3,1 whole=input,0..5": what a job says instead of marks. */
 typedef struct weft_shorthand {
     int            n_axis;
     weft_mesh_axis axis[WEFT_MAX_AXIS]; /* as written; names are static */
@@ -351,6 +359,10 @@ typedef struct weft_shorthand {
     bool ring; /* attention over cp passes keys and values round; else it gathers them */
     int  n_share; /* 0, or dp: lanes of each position along it */
     int32_t share[WEFT_MAX_SHARE];
+    int     n_whole; /* layers whose tensors tp leaves whole: it cuts their samples */
+    weft_layer_span whole[WEFT_MAX_SPAN];
+    int        n_layer; /* for whole; borrowed; none: as weft_graph_find_runs has them */
+    const int *layer;   /* first nodes of the layers, and where the last one ends */
 } weft_shorthand;
 
 /* One line says what is wrong.  Words are separated by blanks; each stands at most once. */
@@ -362,6 +374,9 @@ int         weft_shorthand_world(const weft_shorthand *h);
 int weft_shorthand_lane_axis(const weft_shorthand *h);
 /* The lanes that shares need; 0 without. */
 int weft_shorthand_lanes(const weft_shorthand *h);
+/* "input,0..5,head"; "blocks": all layers between the two. */
+weft_status weft_layer_spans_parse(const char *text, weft_layer_span *out, int *n);
+void        weft_layer_spans_print(const weft_layer_span *s, int n, weft_text *t);
 
 /* Meshes (one a stage, pp slowest) and marks for a training graph (or a forward one, without zero); all
  * in a.  world: how many ranks there are, 0: as many as it takes.  node_mesh is left to the caller. */

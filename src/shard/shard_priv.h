@@ -72,6 +72,21 @@ bool weft_shard__is_boundary(const weft_graph *g, int node);
 int weft_shard__to_factors(const weft_shard__node *n, int i, const weft_layout *l,
                            const weft_mesh *m, weft_split *out);
 
+/* ---- shorthand's ---- */
+
+/* Layers whose tensors stay whole. */
+typedef struct weft_shard__whole {
+    bool     *node;   /* by node: of such a layer's forward pass */
+    bool     *weight; /* by value: a leaf that such a node uses */
+    int       n_entry, cap_entry;
+    weft_vid *entry; /* values whose dimension 0, the samples, is to be cut there */
+} weft_shard__whole;
+
+/* f: by node.  parts: of the axis. */
+weft_status weft_shard__find_whole(const weft_shorthand *h, const weft_graph *g,
+                                   const weft_node_factors *f, int parts, weft_arena *a,
+                                   weft_shard__whole *out);
+
 /* ---- resharding's ---- */
 
 weft_status weft_shard__exchange(const weft_mesh *a, const weft_layout *from,

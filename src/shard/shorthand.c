@@ -7,6 +7,7 @@
  *         vocabulary: weights behind the logits, and tables of as many rows
  *   sp    what norms read, dimension 1, over tp    ep    the expert factor of grouped products, and dimension 0
  *                                                        of the inputs where it divides
+ *   whole of these layers tp cuts nothing but the samples: dimension 0 of what comes in (whole.c)
  *   zero  1: optimizer state, 2: sums of gradients too, 3: parameters at rest too; dimension 0 over dp, 1-d
  *         tensors at multiples of 256 */
 #include <ctype.h>
@@ -79,16 +80,18 @@ static weft_status read_share(const char *word, weft_shorthand *h)
 
 static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
 {
-    static const char *const key[] = {"mesh", "pp", "zero", "shares", "sp", "ring"};
+    static const char *const key[] = {"mesh",  "pp", "zero", "shares",
+                                      "whole", "sp", "ring"};
     char                    *eq = strchr(word, '='), *save = NULL;
     int                      k = -1, flag = 1;
     if (eq) *eq++ = 0;
     for (size_t i = 0; i < WEFT_COUNT(key); i++)
         if (!strcmp(word, key[i])) k = (int)i;
-    if (k < 0 || (!eq && k < 4))
+    if (k < 0 || (!eq && k < 5))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, shares=3,1, sp=1 or ring=1",
+            "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, shares=3,1, sp=1, ring=1 or "
+            "whole=head",
             word);
     if (*seen >> k & 1) return WEFT_FAIL(WEFT_ERR_ARG, "%s stands there twice", word);
     *seen |= 1u << k;
@@ -103,9 +106,10 @@ static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
         for (char *w = strtok_r(eq, ",", &save); w; w = strtok_r(NULL, ",", &save))
             WEFT_TRY(read_share(w, h));
         return WEFT_OK;
+    case 4: return weft_layer_spans_parse(eq, h->whole, &h->n_whole);
     default:
         if (eq) WEFT_TRY(read_count(key[k], eq, 0, 1, &flag));
-        *(k == 4 ? &h->sp : &h->ring) = flag != 0;
+        *(k == 5 ? &h->sp : &h->ring) = flag != 0;
         return WEFT_OK;
     }
 }
@@ -154,6 +158,8 @@ weft_status weft_shorthand_parse(const char *text, weft_shorthand *out)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs an axis tp in the mesh"));
     if (h.ring && find_axis(&h, "cp") < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ring=1 needs an axis cp in the mesh"));
+    if (h.n_whole && find_axis(&h, "tp") < 0)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "whole needs an axis tp in the mesh"));
     if (h.n_share) WEFT_GO(check_shares(&h));
     *out = h;
 out:
@@ -171,6 +177,8 @@ void weft_shorthand_print(const weft_shorthand *h, weft_text *t)
     if (h->ring) weft_text_add(t, " ring=1");
     for (int k = 0; k < h->n_share; k++)
         weft_text_add(t, k ? ",%d" : " shares=%d", h->share[k]);
+    if (h->n_whole) weft_text_add(t, " whole=");
+    weft_layer_spans_print(h->whole, h->n_whole, t);
 }
 
 int weft_shorthand_world(const weft_shorthand *h)
@@ -195,6 +203,7 @@ typedef struct finder {
     int                n_mark, cap_mark;
     weft_mark         *mark;
     bool              *summed; /* by value: a weight whose products sum what is cut */
+    weft_shard__whole  whole;
 } finder;
 
 static bool is_weight(const weft_graph_value *x)
@@ -289,8 +298,14 @@ static weft_status cut_weight(finder *x, weft_vid weight, int dim, void *arg)
     cutting          *c = arg;
     const weft_shape *s = &x->g->value[weight].type.shape;
     if (s->n < 2) return WEFT_OK; /* biases follow */
+    if (x->whole.weight[weight]) return WEFT_OK;
     c->n++;
     return add_mark(x, weight, dim, c->axis, WEFT_SPLIT_BLOCK, c->unit, c->period, NULL);
+}
+
+static bool is_split(const finder *x, int node)
+{
+    return x->g->node[node].phase == WEFT_PHASE_FORWARD && !x->whole.node[node];
 }
 
 /* Attention: key heads g, r query heads to each.  Cut g with all three, or r with the queries alone. */
@@ -354,15 +369,16 @@ static weft_status cut_vocabulary(finder *x, int axis)
         if (x->g->node[i].phase != WEFT_PHASE_FORWARD || v < 0 || !has_softmax(&x->f[i]))
             continue;
         vocab = x->f[i].f.factor[v].size;
+        if (!is_split(x, i)) continue;
         WEFT_TRY(trace(x, x->g->node[i].in[0], dim_with(x, i, 0, v), 0, cut_weight, &c));
     }
     for (int i = 0; i < x->g->n_node; i++) {
         int v, at = weft_shard_index_operand(&x->u[i], &x->f[i], &v);
-        if (x->g->node[i].phase != WEFT_PHASE_FORWARD || at < 0 ||
-            x->f[i].f.factor[v].size != vocab)
-            continue;
+        if (!is_split(x, i) || at < 0 || x->f[i].f.factor[v].size != vocab) continue;
         for (int k = 0; k < x->g->node[i].n_in; k++)
-            if (dim_with(x, i, k, v) >= 0 && is_weight(&x->g->value[x->g->node[i].in[k]]))
+            if (dim_with(x, i, k, v) >= 0 &&
+                is_weight(&x->g->value[x->g->node[i].in[k]]) &&
+                !x->whole.weight[x->g->node[i].in[k]])
                 WEFT_TRY(add_mark(x, x->g->node[i].in[k], dim_with(x, i, k, v), axis,
                                   WEFT_SPLIT_BLOCK, 1, 0, NULL));
     }
@@ -372,11 +388,17 @@ static weft_status cut_vocabulary(finder *x, int axis)
 static weft_status mark_tp(finder *x, int axis, int64_t parts)
 {
     for (int i = 0; i < x->g->n_node; i++)
-        if (x->g->node[i].phase == WEFT_PHASE_FORWARD)
-            WEFT_TRY(cut_heads(x, i, axis, parts));
+        if (is_split(x, i)) WEFT_TRY(cut_heads(x, i, axis, parts));
     for (int i = 0; i < x->g->n_node; i++)
-        if (x->g->node[i].phase == WEFT_PHASE_FORWARD) WEFT_TRY(cut_ffn(x, i, axis));
+        if (is_split(x, i)) WEFT_TRY(cut_ffn(x, i, axis));
     WEFT_TRY(cut_vocabulary(x, axis));
+    if (!x->n_mark && x->whole.n_entry)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "whole: no other layer of %s has anything for tp to split; "
+                         "take dp=%lld instead",
+                         x->g->name, (long long)parts);
+    for (int k = 0; k < x->whole.n_entry; k++)
+        WEFT_TRY(add_mark(x, x->whole.entry[k], 0, axis, WEFT_SPLIT_BLOCK, 1, 0, NULL));
     if (!x->n_mark)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "tp: graph %s has neither heads, ffn nor vocabulary to split",
@@ -393,8 +415,7 @@ static weft_status mark_sp(finder *x, int axis)
     for (int i = 0; i < x->g->n_node; i++) {
         const weft_graph_node *o      = &x->g->node[i];
         bool                   weight = o->n_in > 1 && is_weight(&x->g->value[o->in[1]]);
-        if (o->phase != WEFT_PHASE_FORWARD || !weight || x->u[i].in[0].shape.n != 3)
-            continue;
+        if (!is_split(x, i) || !weight || x->u[i].in[0].shape.n != 3) continue;
         const weft_dim_factors *last = &x->f[i].dim[2], *seq = &x->f[i].dim[1];
         if (last->n != 1 || weft_shard_can_cut(&x->f[i], last->f[0]) || seq->n != 1 ||
             !weft_shard_can_cut(&x->f[i], seq->f[0]) || x->g->value[o->in[0]].node < 0)
@@ -513,8 +534,10 @@ static weft_status mark_zero(finder *x, int axis, int level)
 
 /* ---- the door ---- */
 
-static weft_status start(finder *x, const weft_graph *g, weft_arena *a)
+static weft_status start(finder *x, const weft_shorthand *h, const weft_graph *g,
+                         weft_arena *a)
 {
+    int tp    = find_axis(h, "tp");
     *x        = (finder){.g = g, .a = a};
     x->f      = WEFT_ARENA_ARRAY(a, weft_node_factors, g->n_node + 1);
     x->u      = WEFT_ARENA_ARRAY(a, weft_op_use, g->n_node + 1);
@@ -527,7 +550,8 @@ static weft_status start(finder *x, const weft_graph *g, weft_arena *a)
         x->u[i] = weft_graph_use(g, &g->node[i], in, out);
         WEFT_TRY(weft_shard_factors(&x->u[i], a, &x->f[i]));
     }
-    return WEFT_OK;
+    return weft_shard__find_whole(h, g, x->f, tp < 0 ? 1 : h->axis[tp].size, a,
+                                  &x->whole);
 }
 
 static weft_status mark_all(finder *x, const weft_shorthand *h)
@@ -563,7 +587,7 @@ weft_status weft_shorthand_expand(const weft_shorthand *h, const weft_graph *g, 
         WEFT_TRY(weft_arena_status(a));
         WEFT_TRY(weft_mesh_make(a, name, h->n_axis, h->axis, s * each, &mesh[s]));
     }
-    WEFT_TRY(start(&x, g, a));
+    WEFT_TRY(start(&x, h, g, a));
     WEFT_TRY(mark_all(&x, h));
     *out = (weft_shard_options){
         .n_mesh = h->pp, .mesh = mesh, .n_mark = x.n_mark, .mark = x.mark};

@@ -7,9 +7,10 @@
 /* Why a wish is not to be weighed by bytes. */
 typedef enum strength {
     BY_BYTES,
-    BY_PARAM, /* in the backward pass: as the parameter lies */
-    BY_MARK,  /* a mark on this very value */
-    BY_ROWS,  /* as its rows were sorted: which row is whose is known nowhere else */
+    BY_PARAM,  /* in the backward pass: as the parameter lies */
+    BY_MARK,   /* a mark on this very value */
+    BY_WEIGHT, /* and that is a weight: what it meets comes to it */
+    BY_ROWS,   /* as its rows were sorted: which row is whose is known nowhere else */
 } strength;
 
 /* A wish for one more cut of one factor. */
@@ -117,7 +118,8 @@ static weft_status report(weft_shard__run *r, int node, const candidate *kept,
     const weft_mesh         *m        = &r->o->mesh[r->node[node].cut.mesh];
     const char              *axis     = m->axis[lost->s.axis].name;
     static const char *const reason[] = {"which came first", "as the parameter lies",
-                                         "as marked", "as its rows were sorted"};
+                                         "as marked", "as marked",
+                                         "as its rows were sorted"};
     if (is_own(r, node, kept) != is_own(r, node, lost))
         return WEFT_OK; /* rows are sent */
     for (int i = 0; i < s->n_conflict; i++)
@@ -157,7 +159,11 @@ static strength strength_of(const weft_shard__run *r, int node, int i, int axis)
     if (i < n->n_in && weft_shard_sorter(r->g, node) >= 0 &&
         r->g->value[v].type.dtype == WEFT_DTYPE_I32)
         return BY_ROWS;
-    if (weft_layout_find(&r->marked[v], axis)) return BY_MARK;
+    if (weft_layout_find(&r->marked[v], axis))
+        return r->g->value[v].kind == WEFT_VALUE_PARAM ||
+                       r->g->value[v].kind == WEFT_VALUE_STATE
+                   ? BY_WEIGHT
+                   : BY_MARK;
     if (n->phase != WEFT_PHASE_BACKWARD) return BY_BYTES;
     bool param = i < n->n_in ? r->g->value[v].kind == WEFT_VALUE_PARAM ||
                                    r->g->value[v].kind == WEFT_VALUE_STATE

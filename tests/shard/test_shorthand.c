@@ -24,6 +24,8 @@ static void words(void **state)
     reads("mesh=dp=2,tp=2 pp=2 zero=1", NULL);
     reads("mesh=tp=4,dp=3 sp=1", NULL);
     reads("mesh=dp=3 pp=2 shares=5,2,1", NULL);
+    reads("mesh=tp=2 whole=input,0..3,7,head", NULL);
+    reads("whole=blocks mesh=tp=2 pp=2", "mesh=tp=2 pp=2 whole=blocks");
     reads("zero=0  mesh=ep=2,cp=2 pp=1", "mesh=ep=2,cp=2");
     assert_ok(weft_shorthand_parse("mesh=dp=3,tp=2 pp=4", &h));
     assert_int_equal(weft_shorthand_world(&h), 24);
@@ -48,6 +50,9 @@ static void words(void **state)
         {"mesh=dp=2 shares=2,1,1", "3 numbers for dp=2"},
         {"mesh=dp=2 shares=4,0", "expected a number from 1"},
         {"mesh=tp=2 shares=3,1", "shares need an axis dp"},
+        {"mesh=dp=2 whole=head", "whole needs an axis tp"},
+        {"mesh=tp=2 whole=tail", "expected input, head, blocks or layers"},
+        {"mesh=tp=2 whole=3..1", "expected input, head, blocks or layers"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_fails(weft_shorthand_parse(bad[i].text, &h), WEFT_ERR_ARG, bad[i].words);
@@ -189,6 +194,44 @@ static void inputs_and_zero(void **state)
     test_shard_close(&c);
 }
 
+/* Of some layers the samples are cut, of others the tensors. */
+static void unlike_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *value, *layout;
+    } t[] = {
+        {"whole=blocks", "transformer.wte.weight", "[tp, *]"},
+        {"whole=blocks", "wte", "[*, *, *] sum(tp)"},
+        {"whole=blocks", "transformer.h.0.mlp.c_fc.weight", "[*, *]"},
+        {"whole=blocks", "h.0.ln_1", "[tp, *, *]"},
+        {"whole=blocks", "h.3.sum", "[tp, *, *]"},
+        {"whole=blocks", "logits", "[*, *, tp]"},
+        {"whole=blocks", "transformer.h.0.mlp.c_fc.weight.grad", "[*, *] sum(tp)"},
+        {"whole=input,head", "transformer.wte.weight", "[*, *]"},
+        {"whole=input,head", "input_ids", "[tp, *]"},
+        {"whole=input,head", "transformer.h.0.mlp.c_fc.weight", "[*, tp]"},
+        {"whole=input,head", "h.0.mlp.c_fc", "[*, *, tp]"},
+        {"whole=input,head", "logits", "[tp, *, *]"},
+        {"whole=1..2", "transformer.h.0.mlp.c_fc.weight", "[*, tp]"},
+        {"whole=1..2", "transformer.h.1.mlp.c_fc.weight", "[*, *]"},
+        {"whole=1..2", "h.2.mlp.c_fc", "[tp, *, *]"},
+        {"whole=1..2", "h.3.mlp.c_fc", "[*, *, tp]"},
+    };
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        test_shard         c;
+        weft_shard_options o;
+        char               text[64];
+        snprintf(text, sizeof text, "mesh=tp=2 %s", t[i].words);
+        expand(&c, "tiny256", text, &o);
+        test_shard_apply(&c, &o);
+        const char *is = test_shard_text(&c, t[i].value);
+        if (strcmp(is, t[i].layout))
+            fail_msg("%s: %s is %s, not %s", text, t[i].value, is, t[i].layout);
+        test_shard_close(&c);
+    }
+}
+
 static void what_is_not_there(void **state)
 {
     (void)state;
@@ -200,6 +243,9 @@ static void what_is_not_there(void **state)
         {"tests/fixtures/families/gpt2", "mesh=dp=2 pp=2",
          "makes 4 ranks, but there are 8", 8},
         {"tests/fixtures/families/gpt2", "mesh=tp=64", "take a smaller tp", 0},
+        {"tiny256", "mesh=tp=8 whole=head", "tp=8 does not divide the 4 samples", 0},
+        {"tiny256", "mesh=tp=2 whole=4", "layer 4 of tiny256, which has 4", 0},
+        {"tiny256", "mesh=tp=2 whole=input,blocks,head", "take dp=2 instead", 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         test_shard         c;
@@ -256,11 +302,9 @@ static void stages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words),
-        cmocka_unit_test(tensor_parallel),
-        cmocka_unit_test(families),
-        cmocka_unit_test(inputs_and_zero),
-        cmocka_unit_test(what_is_not_there),
+        cmocka_unit_test(words),         cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(families),      cmocka_unit_test(inputs_and_zero),
+        cmocka_unit_test(unlike_layers), cmocka_unit_test(what_is_not_there),
         cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
