@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "graph/recompute.h"
 #include "partition/partition.h"
 
 typedef weft_partition__place place;
@@ -44,43 +45,6 @@ static void find_copied(place *p, bool *constant)
     }
 }
 
-/* ---- nodes that repeat a forward node (recomputation) ---- */
-
-static bool same_attr(const weft_graph_node *a, const weft_graph_node *b)
-{
-    for (int i = 0; i < weft_op_n_attr(a->op); i++) {
-        const weft_attr *x = &a->attr[i], *y = &b->attr[i];
-        switch (weft_op_attr_type(a->op, i)) {
-        case WEFT_ATTR_INT:
-        case WEFT_ATTR_BOOL:
-            if (x->i != y->i) return false;
-            break;
-        case WEFT_ATTR_FLOAT:
-            if (memcmp(&x->f, &y->f, sizeof x->f) != 0) return false;
-            break;
-        case WEFT_ATTR_STRING:
-            if (strcmp(x->s, y->s) != 0) return false;
-            break;
-        case WEFT_ATTR_LIST:
-            if (x->n != y->n || memcmp(x->l, y->l, sizeof *x->l * (size_t)x->n) != 0)
-                return false;
-            break;
-        }
-    }
-    return true;
-}
-
-static bool repeats(const place *p, const weft_graph_node *n, int of)
-{
-    const weft_graph_node *f = &p->g->node[of];
-    if (f->phase != WEFT_PHASE_FORWARD || f->op != n->op || f->n_in != n->n_in ||
-        f->n_out != n->n_out)
-        return false;
-    for (int k = 0; k < n->n_in; k++)
-        if (p->repeats[n->in[k]] != f->in[k]) return false;
-    return same_attr(n, f);
-}
-
 static void find_fetched(place *p)
 {
     const weft_graph *g = p->g;
@@ -95,28 +59,6 @@ static void find_fetched(place *p)
                                        weft_op_get(n->op)->flags & WEFT_OP_COMM);
         }
         p->fetched[i] = all && n->phase == WEFT_PHASE_BACKWARD && !p->copied[i];
-    }
-}
-
-static void find_repeats(place *p)
-{
-    const weft_graph *g = p->g;
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        int n         = g->value[v].node;
-        p->repeats[v] = n < 0 || g->node[n].phase == WEFT_PHASE_FORWARD ? v : -1;
-    }
-    for (int i = 0; i < g->n_node; i++) {
-        const weft_graph_node *n = &g->node[i];
-        if (n->phase != WEFT_PHASE_BACKWARD || !n->n_in || p->repeats[n->in[0]] < 0 ||
-            p->fetched[i])
-            continue;
-        weft_vid v = p->repeats[n->in[0]];
-        for (int k = p->first_user[v]; k < p->first_user[v + 1]; k++)
-            if (repeats(p, n, p->user[k])) {
-                for (int j = 0; j < n->n_out; j++)
-                    p->repeats[n->out[j]] = g->node[p->user[k]].out[j];
-                break;
-            }
     }
 }
 
@@ -339,7 +281,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     for (int i = 0; i < g->n_node; i++) p.stage[i] = -1;
     find_copied(&p, constant);
     find_fetched(&p);
-    find_repeats(&p);
+    weft_graph_find_repeats(g, p.first_user, p.user, p.fetched, p.repeats);
     place_forward(&p, cut);
     find_weight(&p);
     find_twins(&p);

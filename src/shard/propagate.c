@@ -9,11 +9,13 @@
  *     values x axes; along one axis that is at most |V| forward and |V| backward sweeps.
  * (2) The forward pass is settled first, then backward and update follow it: a gradient is cut as what
  *     it is the gradient of.
+ *     What is computed again is cut as it was the first time.
  * (3) Marks are kept: what a mark closed does not grow.
  * (4) What the forward pass uses takes no wishes from the update phase: optimizer state may be cut more
  *     finely than its parameter. */
 #include <string.h>
 
+#include "graph/recompute.h"
 #include "shard/shard_priv.h"
 
 int weft_shard__node_mesh(const weft_shard__run *r, int node)
@@ -64,17 +66,19 @@ static weft_status make_node(weft_shard__run *r, int i)
 
 static weft_status set_up(weft_shard__run *r)
 {
-    int n     = r->g->n_value;
-    r->node   = WEFT_ARENA_ARRAY(r->tmp, weft_shard__node, r->g->n_node + 1);
-    r->wish   = WEFT_ARENA_ARRAY(r->tmp, weft_layout, n + 1);
-    r->marked = WEFT_ARENA_ARRAY(r->tmp, weft_layout, n + 1);
-    r->rest   = WEFT_ARENA_ARRAY(r->tmp, weft_layout, n + 1);
-    r->closed = WEFT_ARENA_ARRAY(r->tmp, uint32_t, n + 1);
-    r->never  = WEFT_ARENA_ARRAY(r->tmp, uint32_t, n + 1);
-    r->maybe  = WEFT_ARENA_ARRAY(r->tmp, uint32_t, n + 1);
+    int n      = r->g->n_value;
+    r->node    = WEFT_ARENA_ARRAY(r->tmp, weft_shard__node, r->g->n_node + 1);
+    r->wish    = WEFT_ARENA_ARRAY(r->tmp, weft_layout, n + 1);
+    r->marked  = WEFT_ARENA_ARRAY(r->tmp, weft_layout, n + 1);
+    r->rest    = WEFT_ARENA_ARRAY(r->tmp, weft_layout, n + 1);
+    r->closed  = WEFT_ARENA_ARRAY(r->tmp, uint32_t, n + 1);
+    r->never   = WEFT_ARENA_ARRAY(r->tmp, uint32_t, n + 1);
+    r->maybe   = WEFT_ARENA_ARRAY(r->tmp, uint32_t, n + 1);
+    r->repeats = WEFT_ARENA_ARRAY(r->tmp, weft_vid, n + 1);
     WEFT_TRY(weft_arena_status(r->tmp));
     WEFT_TRY(weft_graph_users(r->g, r->tmp, &r->first_user, &r->user));
     WEFT_TRY(weft_shard__find_summed(r));
+    weft_graph_find_repeats(r->g, r->first_user, r->user, NULL, r->repeats);
     for (int i = 0; i < r->g->n_node; i++) WEFT_TRY(make_node(r, i));
     for (weft_vid v = 0; v < n; v++)
         r->wish[v] = r->marked[v] = r->rest[v] = weft_layout_replicated(

@@ -53,6 +53,7 @@ typedef struct weft_shard__run {
     uint32_t *maybe;             /* by value: axes it is unreduced over as things stand */
     int      *first_user, *user; /* nodes that use a value */
     bool     *summed;            /* by value: used for sums over micro-batches only */
+    weft_vid *repeats;           /* by value: the forward value it makes again */
     uint32_t  data;              /* axes that cut an input */
     uint32_t  whole_rows;        /* axes that may not cut ragged rows */
     bool      changed;

@@ -373,11 +373,25 @@ static void give_back(weft_shard__run *r, int node)
     }
 }
 
-weft_status weft_shard__visit(weft_shard__run *r, int node)
+/* What makes a forward node's results again is cut as that one is; false: it is no such. */
+static bool follow(weft_shard__run *r, int node)
 {
     weft_shard__node      *n = &r->node[node];
     const weft_graph_node *g = &r->g->node[node];
-    for (;;) {
+    if (g->phase != WEFT_PHASE_BACKWARD || r->repeats[g->out[0]] < 0) return false;
+    const weft_layout *first = &r->node[r->g->value[r->repeats[g->out[0]]].node].cut;
+    if (first->mesh != n->cut.mesh) return false;
+    if (!weft_layout_equal(first, &n->cut)) r->changed = true;
+    n->cut = *first;
+    return true;
+}
+
+weft_status weft_shard__visit(weft_shard__run *r, int node)
+{
+    weft_shard__node      *n     = &r->node[node];
+    const weft_graph_node *g     = &r->g->node[node];
+    bool                   again = follow(r, node);
+    while (!again) {
         candidate c[MAX_CANDIDATE];
         int       n_c = 0, best;
         for (int i = 0; i < g->n_in + g->n_out; i++)

@@ -93,6 +93,28 @@ static void uneven_zigzag(void **state)
     each_of(FAMILY("llama"), 18, plan, WEFT_COUNT(plan));
 }
 
+/* What is computed again is cut as it was the first time: of a size at which keys that are cut by themselves would
+ * seem cheaper. */
+static void computed_again(void **state)
+{
+    static const char *const plan[] = {
+        "mesh=cp=2",
+        "mesh=cp=4 ring=1",
+        "mesh=cp=2,tp=2 sp=1",
+        "mesh=dp=2,cp=2 zero=1",
+        "mesh=dp=2,cp=2 pp=2 zero=3 ring=1",
+        "mesh=cp=2,tp=2 pp=2 ring=1",
+    };
+    test_job j;
+    (void)state;
+    test_job_open(&j, "tiny256",
+                  (test_job_options){.seq = 16, .n_micro = 4, .recompute = "full"});
+    test_result one = test_plan_one(&j, 2);
+    for (size_t i = 0; i < WEFT_COUNT(plan); i++)
+        test_plan_near(&j, &one, (test_plan){plan[i], 2, 1, "1f1b"}, 1e-5);
+    test_job_close(&j);
+}
+
 /* Flops of attention on each place, forward and backward. */
 static double uneven(const test_job *j, const weft_sharding *s, bool ring)
 {
@@ -174,8 +196,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2),          cmocka_unit_test(llama),
         cmocka_unit_test(bert),          cmocka_unit_test(even_work),
-        cmocka_unit_test(uneven_zigzag), cmocka_unit_test(passed_round),
-        cmocka_unit_test(few_keys),
+        cmocka_unit_test(uneven_zigzag), cmocka_unit_test(computed_again),
+        cmocka_unit_test(passed_round),  cmocka_unit_test(few_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
