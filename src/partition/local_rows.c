@@ -18,25 +18,49 @@ static const weft_split *lane_cut(const local *k, const weft_layout *l)
     return NULL;
 }
 
+/* Elements of a vector that make a partial; of other tensors it is a row. */
+enum {
+    RUN = 256
+};
+
+/* Positions of dimension 0 that the lanes' ranks share. */
+static int64_t shared_size(const local *k, int node, int axis)
+{
+    const weft_layout *l     = &k->s->use[k->s->first[node]];
+    weft_layout        whole = *l;
+    whole.n                  = 0;
+    for (int i = 0; i < l->n; i++)
+        if (l->split[i].axis != axis) whole.split[whole.n++] = l->split[i];
+    return weft_partition__local_shape(k, &whole,
+                                       &k->g->value[k->g->node[node].in[0]].type.shape)
+        .d[0];
+}
+
+/* Has each rank whole partials?  A unit that divides equally is not kept: equal parts of 2^k ranks are a tree by
+ * themselves, of others they must be as many runs each. */
+static bool has_partials(const local *k, int node, const weft_split *s)
+{
+    int parts = k->m->axis[s->axis].size;
+    if (k->g->value[k->g->node[node].in[0]].type.shape.n > 1 || s->unit % RUN == 0)
+        return true;
+    return parts & (parts - 1) && shared_size(k, node, s->axis) % (RUN * parts) == 0;
+}
+
 /* Partials of all lanes' ranks, then their tree: the bits of the whole tensor. */
 static weft_status sum_squares(local *k, int node, weft_vid x, const weft_split *s)
 {
     const weft_graph_node *n = &k->g->node[node];
-    weft_layout            l = k->s->use[k->s->first[node]], y = k->s->value[n->out[0]];
-    const weft_shape      *t = &k->g->value[n->in[0]].type.shape;
-    int                    group, axis = s->axis, run = t->n > 1 ? 1 : 256;
-    weft_layout            whole = l;
-    whole.n                      = 0;
-    for (int i = 0; i < l.n; i++)
-        if (l.split[i].axis != axis) whole.split[whole.n++] = l.split[i];
-    int64_t size = weft_partition__local_shape(k, &whole, t).d[0];
+    weft_layout            y = k->s->value[n->out[0]];
+    int                    group, axis = s->axis;
+    int64_t                run = k->g->value[n->in[0]].type.shape.n > 1 ? 1 : RUN;
+    int64_t size = shared_size(k, node, axis), unit = s->unit < run ? 1 : s->unit / run;
     WEFT_TRY(weft_partition__group(k, 1u << axis, &group));
     k->b.prefix = k->g->value[n->out[0]].name;
     x           = weft_build(&k->b, WEFT_OP_SUMSQ_PARTS, "parts", NULL, 1, x);
     x           = weft_buildf(&k->b, WEFT_OP_ALL_GATHER, "all", 1, &x,
                               "group=%d parts=%d part=%d size=%lld unit=%lld", group,
                               k->m->axis[axis].size, k->coord[axis],
-                              (long long)((size + run - 1) / run), (long long)(s->unit / run));
+                              (long long)((size + run - 1) / run), (long long)unit);
     k->b.prefix = NULL;
     x = weft_build(&k->b, WEFT_OP_SUMSQ_TREE, k->g->value[n->out[0]].name, NULL, 1, x);
     y.unreduced[axis] = WEFT_REDUCED;
@@ -50,8 +74,7 @@ weft_status weft_partition__special(local *k, int node, const weft_vid *in, bool
     *done                    = false;
     if (n->op == WEFT_OP_SUMSQ) {
         const weft_split *s = lane_cut(k, &k->s->use[k->s->first[node]]);
-        bool whole = s && (k->g->value[n->in[0]].type.shape.n > 1 || s->unit % 256 == 0);
-        if (!whole) return WEFT_OK;
+        if (!s || !has_partials(k, node, s)) return WEFT_OK;
         *done = true;
         return sum_squares(k, node, in[0], s);
     }

@@ -539,6 +539,23 @@ static void any_number_of_ranks(void **state)
             WEFT_COUNT(any_number), to_the_bit);
 }
 
+/* Vectors of three times 256 elements: a part is as many runs of its sum of squares. */
+static void thirds(void **state)
+{
+    static const plan t[] = {
+        {"mesh=dp=3 zero=1", 4, 1, NULL},
+        {"mesh=dp=3 zero=2", 4, 1, NULL},
+        {"mesh=dp=3 zero=3", 4, 1, NULL},
+        {"mesh=dp=3 pp=2 zero=3", 4, 1, "1f1b"},
+    };
+    (void)state;
+    in_turn("tests/fixtures/thirds", (test_job_options){.seq = 6, .n_micro = 5}, t,
+            WEFT_COUNT(t), to_the_bit);
+    in_turn("tests/fixtures/thirds",
+            (test_job_options){.seq = 6, .n_micro = 4, .optimizer = "lamb"}, t,
+            WEFT_COUNT(t), to_the_bit);
+}
+
 static const plan any_mixture[] = {
     {"mesh=dp=3,tp=2", 8, 1, NULL},
     {"mesh=tp=2,dp=3 sp=1", 8, 1, NULL},
@@ -641,6 +658,7 @@ int main(void)
         cmocka_unit_test(beside_compute),
         cmocka_unit_test(scatters_in_pipelines),
         cmocka_unit_test(any_number_of_ranks),
+        cmocka_unit_test(thirds),
         cmocka_unit_test(any_number_of_ranks_in_mixtures),
         cmocka_unit_test(sums_leave_the_update),
         cmocka_unit_test(large_activations),
