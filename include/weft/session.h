@@ -46,7 +46,8 @@ typedef struct weft_session_result {
     double   eval_loss; /* NaN: no evaluation */
     double   tokens_per_s;
     double   step_ms_median;
-    int64_t  mem_peak_bytes;   /* of this rank: planned slabs + declared scratch */
+    int64_t  mem_peak_bytes;   /* of this rank: planned slabs, declared scratch, tables */
+    int64_t  mem_table_bytes;  /* of these, the program, its graphs and what runs them */
     int64_t  mem_shared_bytes; /* of these, in memory that ranks of a host share */
     int64_t  mem_most_bytes;   /* the largest mem_peak_bytes of all ranks */
     uint64_t weights_xxh64;

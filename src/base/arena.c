@@ -46,6 +46,14 @@ void weft_arena_destroy(weft_arena *a)
     free(a);
 }
 
+int64_t weft_arena_bytes(const weft_arena *a)
+{
+    int64_t n = 0;
+    for (const block *b = a ? a->head : NULL; b; b = b->next)
+        n += 2 * ALIGN + (int64_t)b->used;
+    return n;
+}
+
 weft_status weft_arena_status(const weft_arena *a)
 {
     return a->st;

@@ -9,6 +9,8 @@ typedef struct weft_arena weft_arena;
 
 weft_status weft_arena_create(weft_arena **out);
 void        weft_arena_destroy(weft_arena *a); /* accepts NULL */
+/* What was asked for so far, with what keeping it costs; NULL is 0. */
+int64_t weft_arena_bytes(const weft_arena *a);
 
 /* n zeroed bytes, aligned to 16; NULL when there is no memory (and the arena then says so:
  * weft_arena_status() is WEFT_ERR_MEM from then on, so a builder may check once at its end). */

@@ -70,8 +70,10 @@ static void print_json(const weft_session_result *r, weft_text *t)
     if (!isnan(r->eval_loss)) put_number(t, "eval_loss", r->eval_loss);
     put_number(t, "tokens_per_s", r->tokens_per_s);
     put_number(t, "step_ms_median", r->step_ms_median);
-    weft_text_add(t, ", \"mem_peak_bytes\": %lld, \"weights_xxh64\": \"%016llx\"",
-                  (long long)r->mem_peak_bytes, (unsigned long long)r->weights_xxh64);
+    weft_text_add(t, ", \"mem_peak_bytes\": %lld, \"mem_table_bytes\": %lld",
+                  (long long)r->mem_peak_bytes, (long long)r->mem_table_bytes);
+    weft_text_add(t, ", \"weights_xxh64\": \"%016llx\"",
+                  (unsigned long long)r->weights_xxh64);
     if (r->mem_most_bytes > r->mem_peak_bytes)
         weft_text_add(t, ", \"mem_most_bytes\": %lld", (long long)r->mem_most_bytes);
     weft_text_add(t, ", \"resumed_from\": %lld, \"output\": ", (long long)r->first_step);

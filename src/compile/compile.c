@@ -261,6 +261,16 @@ weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out)
     return WEFT_OK;
 }
 
+int64_t weft_compiled_bytes(const weft_compiled *c)
+{
+    int64_t n = weft_arena_bytes(c->program ? c->program->arena : NULL);
+    n += weft_arena_bytes(c->sharding ? c->sharding->arena : NULL);
+    n += weft_arena_bytes(c->training.graph ? c->training.graph->arena : NULL);
+    if (!c->model) return n;
+    return n + weft_arena_bytes(c->model->arena) +
+           weft_arena_bytes(c->model->graph->arena);
+}
+
 void weft_compiled_fini(weft_compiled *c)
 {
     weft_program_destroy(c->program);

@@ -92,6 +92,9 @@ weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out);
 /* Only the training graph, without a program. */
 weft_status weft_compile_graph(const weft_compile_spec *s, weft_compiled *out);
 
+/* What all of it holds as long as it is there. */
+int64_t weft_compiled_bytes(const weft_compiled *c);
+
 void weft_compiled_fini(weft_compiled *c); /* a zeroed one is fine */
 
 #endif

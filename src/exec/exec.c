@@ -113,7 +113,8 @@ weft_exec_memory weft_exec_mem(const weft_exec *e)
     for (int i = 0; i < e->n_stream; i++) m.scratch_bytes += e->stream[i].scratch_bytes;
     if (e->o.comm) m.comm_bytes = e->o.comm->bytes;
     for (int i = 0; i < e->n_link; i++) m.scratch_bytes += e->link[i]->room.bytes;
-    m.total_bytes = m.slab_bytes + m.scratch_bytes + m.comm_bytes;
+    m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena);
+    m.total_bytes = m.slab_bytes + m.scratch_bytes + m.comm_bytes + m.table_bytes;
     return m;
 }
 

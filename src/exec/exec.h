@@ -63,6 +63,7 @@ typedef struct weft_exec_memory {
     int64_t slab_bytes;    /* all slabs, the caller's too */
     int64_t scratch_bytes; /* of kernels, all streams */
     int64_t comm_bytes;    /* messages under way to this rank */
+    int64_t table_bytes;   /* instructions with their operands, edges */
     int64_t total_bytes;
 } weft_exec_memory;
 weft_exec_memory weft_exec_mem(const weft_exec *e);

@@ -221,6 +221,11 @@ out:
     return st;
 }
 
+int64_t weft_parts_bytes(const weft_parts *p)
+{
+    return p ? weft_arena_bytes(p->arena) : 0;
+}
+
 void weft_parts_destroy(weft_parts *p)
 {
     if (p) weft_arena_destroy(p->arena);
@@ -439,6 +444,11 @@ weft_status weft_loans_renew(weft_loans *l)
         }
     }
     return WEFT_OK;
+}
+
+int64_t weft_loans_bytes(const weft_loans *l)
+{
+    return l ? weft_arena_bytes(l->arena) : 0;
 }
 
 void weft_loans_destroy(weft_loans *l)

@@ -21,7 +21,8 @@ enum {
 weft_status weft_parts_create(const weft_compiled *made, const weft_runner *r,
                               weft_comm *comm, weft_comm_group *all, int tag,
                               weft_parts **out);
-void        weft_parts_destroy(weft_parts *p); /* accepts NULL */
+void        weft_parts_destroy(weft_parts *p);     /* accepts NULL */
+int64_t     weft_parts_bytes(const weft_parts *p); /* what it holds; NULL is 0 */
 
 /* The number of a parameter or state; -1: the graph has no such. */
 int   weft_parts_find(const weft_parts *p, const char *name);
@@ -46,7 +47,8 @@ typedef struct weft_loans weft_loans;
 weft_status weft_loans_create(weft_parts *first, weft_parts *second, int tag,
                               weft_loans **out);
 weft_status weft_loans_renew(weft_loans *l);
-void        weft_loans_destroy(weft_loans *l); /* accepts NULL */
+void        weft_loans_destroy(weft_loans *l);     /* accepts NULL */
+int64_t     weft_loans_bytes(const weft_loans *l); /* NULL is 0 */
 
 /* ---- one part ---- */
 

@@ -241,7 +241,9 @@ weft_runner_memory weft_runner_mem(const weft_runner *r)
 {
     const weft_program *p = r->o.made->program;
     weft_exec_memory    e = weft_exec_mem(r->exec);
-    weft_runner_memory  m = {.bytes = e.total_bytes - e.comm_bytes};
+    int64_t             t = weft_compiled_bytes(r->o.made);
+    weft_runner_memory  m = {.bytes       = e.total_bytes - e.comm_bytes + t,
+                             .table_bytes = e.table_bytes + t};
     if (r->shared) m.bytes -= p->slab[state_slab(p)].bytes;
     for (int i = 0; i < p->n_slab; i++)
         if (in_common(r, i)) m.shared_bytes += p->slab[i].bytes;

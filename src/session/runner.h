@@ -41,9 +41,10 @@ void weft_runner_take_state(weft_runner *r);
 /* Step number `step`, counted from 0: samples step * batch and on.  Allocates nothing. */
 weft_status weft_runner_step(weft_runner *r, int64_t step);
 
-/* Memory of its own: slabs that are not another runner's, scratch.  What comm holds is not counted. */
+/* Memory of its own: slabs that are not another runner's, scratch, tables.  What comm holds is not counted. */
 typedef struct weft_runner_memory {
     int64_t bytes, shared_bytes; /* shared_bytes of them in memory that ranks share */
+    int64_t table_bytes;         /* of bytes: the program, its graphs, what runs them */
 } weft_runner_memory;
 weft_runner_memory weft_runner_mem(const weft_runner *r);
 

@@ -154,11 +154,12 @@ static void say_plan(weft_session *s)
                   weft_pool_threads(s->pool));
     weft_say_info(
         &s->say,
-        "memory %lld bytes: state %lld, work %lld, staging %lld, the rest scratch%s",
+        "memory %lld bytes: state %lld, work %lld, staging %lld, tables %lld, the rest "
+        "scratch%s",
         (long long)s->r.mem_peak_bytes, (long long)weft_program_bytes(p, WEFT_SLAB_STATE),
         (long long)weft_program_bytes(p, WEFT_SLAB_WORK),
         (long long)weft_program_bytes(p, WEFT_SLAB_STAGING),
-        s->eval.runner ? " and evaluation" : "");
+        (long long)s->r.mem_table_bytes, s->eval.runner ? " and evaluation" : "");
     if (s->made.model->notice) weft_say_warn(&s->say, "%s", s->made.model->notice);
     if (s->r.first_step)
         weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
@@ -174,13 +175,23 @@ static void say_plan(weft_session *s)
         weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
 }
 
+/* The session's own, and who has which part. */
+static int64_t own_tables(const weft_session *s)
+{
+    return weft_arena_bytes(s->arena) +
+           weft_arena_bytes(s->plan ? s->plan->arena : NULL) +
+           weft_parts_bytes(s->parts) + weft_parts_bytes(s->eval.parts) +
+           weft_loans_bytes(s->eval.loans);
+}
+
 /* What this rank will hold, and what the others will. */
 static weft_status plan_memory(weft_session *s)
 {
     weft_runner_memory m = weft_runner_mem(s->runner), e = {0};
     if (s->eval.runner) e = weft_runner_mem(s->eval.runner);
-    s->r.mem_peak_bytes = m.bytes + e.bytes + MAX_TIMED * (int64_t)sizeof *s->step_s;
-    if (s->parts) s->r.mem_peak_bytes += 8 * WEFT_PARTS_CHUNK;
+    s->r.mem_table_bytes = m.table_bytes + e.table_bytes + own_tables(s);
+    s->r.mem_peak_bytes  = m.bytes + e.bytes + own_tables(s);
+    s->r.mem_peak_bytes += MAX_TIMED * (int64_t)sizeof *s->step_s;
     if (weft_session__writes(s)) /* checkpoints are written by blocks, made of chunks */
         s->r.mem_peak_bytes += WEFT_STORE_BLOCK + (8 + 4) * WEFT_PARTS_CHUNK;
     s->r.mem_shared_bytes = m.shared_bytes + e.shared_bytes;

@@ -8,7 +8,8 @@ static void zeroed_aligned_apart(void **state)
     weft_arena *a;
     assert_ok(weft_arena_create(&a));
     unsigned char *last   = NULL;
-    size_t         last_n = 0;
+    size_t         last_n = 0, sum = 0;
+    assert_int_equal(weft_arena_bytes(NULL), 0);
     for (size_t i = 0; i < 4000; i++) {
         size_t         n = i * i % 5003;
         unsigned char *p = weft_arena_alloc(a, n);
@@ -19,7 +20,10 @@ static void zeroed_aligned_apart(void **state)
         if (last_n) assert_int_equal(last[last_n - 1], 0xaa);
         last   = p;
         last_n = n;
+        sum += n;
     }
+    assert_true(weft_arena_bytes(a) >= (int64_t)sum);
+    assert_true((double)weft_arena_bytes(a) < 1.02 * (double)sum); /* 8 of 2500 each */
     assert_ok(weft_arena_status(a));
     weft_arena_destroy(a);
     weft_arena_destroy(NULL);
