@@ -22,7 +22,8 @@ CMAKE_ARGS   ?=
 
 NINJA = ninja -j $(JOBS) --quiet
 CMAKE = cmake -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_ARGS)
-CTEST = ctest --output-on-failure -j $(JOBS)
+# Two slots a core: most tests take two, those that mostly wait take one (tests/tests.cmake).
+CTEST = ctest --output-on-failure -j $(shell expr 2 '*' $(JOBS))
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
@@ -46,7 +47,8 @@ demo: deps
 # ---- tests -----------------------------------------------------------------------------------
 
 test: deps
-	@$(MAKE) --no-print-directory build layers headers names installed plan-only model
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory -j $(JOBS) layers headers names installed plan-only model
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-15}
 	@$(MAKE) --no-print-directory unit

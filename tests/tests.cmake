@@ -92,3 +92,29 @@ foreach(f ${host_src})
              WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(hosts_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endforeach()
+
+# ctest runs with two slots a core (Makefile): a test takes two, one that mostly sleeps takes one.  Those that
+# compare sleeping with the clock never run side by side.  What takes long begins first, so that nobody waits for it at
+# the end.
+set(on_time test_bridge test_emu test_idle test_overlap)
+set(waiting ${on_time} test_net test_run hosts_netns hosts_slurm hosts_wire)
+set(longest_first test_split test_transport test_plans test_golden test_data_parallel
+    test_planner_rows test_ckpt_crash test_decide test_emu hosts_netns test_overlap
+    test_trains test_reference test_plan_command test_pipeline test_step test_ops test_net
+    test_context test_search test_gemm test_idle test_ckpt_powercut test_run test_report)
+get_property(all_tests DIRECTORY PROPERTY TESTS)
+set(cost 100)
+foreach(name ${longest_first})
+    if(name IN_LIST all_tests)
+        set_tests_properties(${name} PROPERTIES COST ${cost})
+    endif()
+    math(EXPR cost "${cost} - 1")
+endforeach()
+foreach(name ${all_tests})
+    if(NOT name IN_LIST waiting)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+    endif()
+    if(name IN_LIST on_time)
+        set_tests_properties(${name} PROPERTIES RESOURCE_LOCK clock)
+    endif()
+endforeach()

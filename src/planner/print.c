@@ -11,6 +11,40 @@ static void put_seconds(weft_text *t, const char *name, double x)
     if (x >= 5e-7) weft_text_add(t, "  %-30s %10.4g s\n", name, x);
 }
 
+/* Kinds of devices without timings: who reads of seconds should know. */
+static void put_untimed(const weft_cluster *c, weft_text *t)
+{
+    const char *glue = "never timed, so that seconds are what data sheets and "
+                       "efficiencies allow: ";
+    bool        any  = false;
+    for (int i = 0; i < c->n_device; i++) {
+        bool timed = false, used = false;
+        for (int k = 0; k < c->n_timing; k++) timed = timed || c->timing[k].device == i;
+        for (int k = 0; k < c->n_node; k++) used = used || c->node[k].device == i;
+        if (timed || !used) continue;
+        weft_text_add(t, "%s%s", any ? ", " : glue, c->device[i].name);
+        any = true;
+    }
+    if (any) weft_text_add(t, "\n");
+}
+
+/* What was asked, with what was left open; dp of a choice counts the ranks along ep, a mesh has them apart. */
+static void put_asked(const weft_planner_ask *q, const weft_planner_answer *a,
+                      weft_text *t)
+{
+    const weft_search_choice *c = &a->tried[0]->choice;
+    weft_text_add(t, "asked: %s, batch of %lld %s", q->spec.model,
+                  (long long)q->spec.batch, a->problem.model.unit);
+    if (a->config.seq > 0) weft_text_add(t, " of %d tokens", a->config.seq);
+    weft_text_add(t, ", %s, engine %s\n", a->config.precision, a->config.framework);
+    if (c->variant.ep > 1 && weft_planner__is_ours(q))
+        weft_text_add(t,
+                      "below, dp counts ranks along ep and micro_batch is one rank's; in "
+                      "plan file and job: mesh=dp=%d,ep=%d,... micro_batch=%d\n",
+                      c->point.dp / c->variant.ep, c->variant.ep,
+                      c->variant.micro_batch * c->variant.ep);
+}
+
 /* What was simulated and measured. */
 static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
                         weft_text *t)
@@ -21,20 +55,19 @@ static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
     weft_search_print_choice(c, t);
     weft_text_add(
         t,
-        "\n%lld of %d devices, %d of them unlike; step %.4g s simulated (90 %%: "
-        "%.4g to %.4g), %.4g %s/s\n",
-        (long long)ranks(c), a->search->n_device, x->n_class, a->step_s, a->lo, a->hi,
+        "\n%lld of %d devices; step %.4g s simulated (90 %%: %.4g to %.4g), %.4g %s/s\n",
+        (long long)ranks(c), a->search->n_device, a->step_s, a->lo, a->hi,
         (double)q->spec.batch / a->step_s, a->problem.model.unit);
     put_seconds(t, "compute", x->time.compute_s);
     put_seconds(t, "update", x->time.update_s);
     put_seconds(t, "waiting for sums and gathers", x->time.comm_s);
     put_seconds(t, "idle, waiting for others", x->time.idle_s);
-    weft_text_add(
-        t,
-        "memory %.4g of %.4g GB on the fullest device (rank %d), exactly, by %d "
-        "programs; the largest part %s, %.3g GB\n",
-        1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest, x->n_made,
-        x->largest, 1e-9 * (double)x->largest_bytes);
+    weft_text_add(t,
+                  "memory %.4g of %.4g GB on the fullest device (rank %d), exactly; the "
+                  "largest part "
+                  "%s, %.3g GB\nranks of %d kinds, %d programs made and measured\n",
+                  1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
+                  x->largest, 1e-9 * (double)x->largest_bytes, x->n_class, x->n_made);
     weft_text_add(t,
                   "by rows %.4g s; no plan of this space is below %.4g s by rows; %lld "
                   "points worked out, %d checked\n",
@@ -85,6 +118,8 @@ out:
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t)
 {
+    put_asked(q, a, t);
+    if (a->is_rows) put_untimed(q->cluster, t);
     if (a->checked) put_checked(q, a, t);
     if (explain || q->was) WEFT_TRY(put_placement(q, a, explain, t));
     if (a->checked && !explain) return weft_text_status(t);
@@ -138,6 +173,39 @@ out:
     return st;
 }
 
+/* Of our own plans: the mesh as a job has it, where ranks along ep stand beside dp. */
+static void put_asked_json(const weft_planner_ask *q, const weft_planner_answer *a,
+                           weft_text *t)
+{
+    const weft_search_choice *c    = &a->tried[0]->choice;
+    const char               *glue = "";
+    const struct {
+        const char *name;
+        int         n;
+    } axis[] = {{"dp", c->point.dp / c->variant.ep},
+                {"ep", c->variant.ep},
+                {"cp", c->variant.cp},
+                {"tp", c->variant.tp}};
+    weft_text_add(t, ",\n \"asked\": {\"model\": ");
+    weft_text_put_quoted(t, q->spec.model);
+    weft_text_add(t, ", \"cluster\": ");
+    weft_text_put_quoted(t, q->cluster->name);
+    weft_text_add(t, ", \"batch\": %lld, \"seq\": %d, \"precision\": ",
+                  (long long)q->spec.batch, a->config.seq);
+    weft_text_put_quoted(t, a->config.precision);
+    weft_text_add(t, ", \"engine\": ");
+    weft_text_put_quoted(t, a->config.framework);
+    weft_text_add(t, "}");
+    if (!weft_planner__is_ours(q)) return;
+    weft_text_add(t, ",\n \"mesh\": \"");
+    for (size_t i = 0; i < WEFT_COUNT(axis); i++) {
+        if (i && axis[i].n < 2) continue;
+        weft_text_add(t, "%s%s=%d", glue, axis[i].name, axis[i].n);
+        glue = ",";
+    }
+    weft_text_add(t, "\"");
+}
+
 /* The search's object, with what was checked behind it. */
 weft_status weft_planner_print_json(const weft_planner_ask    *q,
                                     const weft_planner_answer *a, weft_text *t)
@@ -145,6 +213,7 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
     WEFT_TRY(weft_search_print_json(&a->problem, a->search, t));
     while (t->n && t->s[t->n - 1] != '}') t->n--;
     if (t->n) t->n--;
+    put_asked_json(q, a, t);
     weft_text_add(t,
                   ",\n \"checked\": %s, \"step_s\": %.6g, \"step_lo\": %.6g, "
                   "\"step_hi\": %.6g, \"tried\": [",

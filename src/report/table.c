@@ -114,35 +114,66 @@ typedef struct tally {
 
 static const char WARNING[] = "<div class=\"warning\"><b>Low confidence.</b> Nobody "
                               "measured, and so defaults or the nearest kind: ";
+static const char UNTIMED[] =
+    "<div class=\"warning\"><b>Never timed.</b> Seconds are what "
+    "data sheets and efficiencies allow: ";
 
-/* Programs are priced by the cluster's own numbers, whose source says what was assumed. */
+/* Programs are priced by the cluster's own numbers. */
 static bool is_rows(const weft_report__view *v)
 {
     return v->r->answer && v->r->answer->is_rows;
 }
 
-static void put_kind(tally *z, const char *what, weft_cost_family f, const char *name,
-                     const char *data)
+/* Was work timed on this kind of devices, messages on this kind of links?  The other is -1. */
+static bool timed(const weft_cluster *c, int device, int link)
 {
-    const char *source;
-    bool        sure = fitted(z->v->r->constants, f, name, &source);
-    if (is_rows(z->v)) {
-        source = data && *data ? data : "no source is said";
-        sure   = data && *data && !strstr(data, "assumed") && !strstr(data, "estimated");
-        data   = NULL;
-        if (f == WEFT_COST_ENGINE) {
-            sure = true;
-            source =
-                z->v->checked
-                    ? "our own: programs were simulated instruction by instruction, and "
-                      "their memory is exact"
-                    : "our own: rows are sums of the prices of programs' instructions";
-        }
-    }
+    for (int i = 0; i < c->n_timing; i++)
+        if (device >= 0 ? c->timing[i].device == device : c->timing[i].link == link)
+            return true;
+    return false;
+}
+
+/* Where a number is from, and how far it is to be trusted. */
+typedef struct origin {
+    bool        sure;
+    const char *badge, *source, *data; /* data: what its data sheet says besides; NULL */
+} origin;
+
+static origin of_constants(const tally *z, weft_cost_family f, const char *name,
+                           const char *data)
+{
+    origin o = {.data = data};
+    o.sure   = fitted(z->v->r->constants, f, name, &o.source);
+    o.badge  = o.sure ? "fitted or measured" : "low confidence";
+    return o;
+}
+
+static origin of_cluster(bool was_timed, const char *data)
+{
+    return (origin){.sure   = was_timed,
+                    .badge  = was_timed ? "measured" : "not timed",
+                    .source = data && *data ? data : "no source is said"};
+}
+
+static origin of_ourselves(const weft_report__view *v)
+{
+    return (origin){
+        .sure  = true,
+        .badge = "our own",
+        .source =
+            v->checked
+                ? "programs were simulated instruction by instruction, and their "
+                  "memory is exact; so far it runs on processors, never yet on GPUs"
+                : "rows are sums of the prices of programs' instructions; so far it "
+                  "runs on processors, never yet on GPUs"};
+}
+
+static void put_kind(tally *z, const char *what, const char *name, origin o)
+{
     weft_text *t = z->v->t;
     if (!z->print) {
-        if (sure) return;
-        weft_text_add(t, "%s", z->n_low++ ? ", " : WARNING);
+        if (o.sure) return;
+        weft_text_add(t, "%s", z->n_low++ ? ", " : is_rows(z->v) ? UNTIMED : WARNING);
         weft_text_add(t, "%s ", what);
         weft_report__put(t, name);
         return;
@@ -150,14 +181,32 @@ static void put_kind(tally *z, const char *what, weft_cost_family f, const char 
     weft_text_add(t, "<tr><td>%s <b>", what);
     weft_report__put(t, name);
     weft_text_add(t, "</b></td><td><span class=\"badge %s\">%s</span></td><td>",
-                  sure ? "good" : "low", sure ? "fitted or measured" : "low confidence");
-    weft_report__put(t, source);
-    if (data && *data) {
+                  o.sure ? "good" : "low", o.badge);
+    weft_report__put(t, o.source);
+    if (o.data && *o.data) {
         weft_text_add(t, "<div class=\"why\">data sheet: ");
-        weft_report__put(t, data);
+        weft_report__put(t, o.data);
         weft_text_add(t, "</div>");
     }
     weft_text_add(t, "</td></tr>\n");
+}
+
+static void put_device(tally *z, const char *name, int device)
+{
+    const weft_cluster *c = z->v->r->cluster;
+    put_kind(z, "device", name,
+             is_rows(z->v)
+                 ? of_cluster(timed(c, device, -1), c->device[device].source)
+                 : of_constants(z, WEFT_COST_DEVICE, name, c->device[device].source));
+}
+
+static void put_link(tally *z, const char *what, int link)
+{
+    const weft_cluster   *c = z->v->r->cluster;
+    const weft_link_kind *l = &c->link[link];
+    put_kind(z, what, l->name,
+             is_rows(z->v) ? of_cluster(timed(c, -1, link), l->source)
+                           : of_constants(z, WEFT_COST_LINK, l->name, l->source));
 }
 
 static void put_all(tally *z)
@@ -174,16 +223,13 @@ static void put_all(tally *z)
             twice =
                 twice || (used >> i & 1 && r->problem->machines->kind[i].node == m->node);
         if (!(used >> k & 1) || twice) continue;
-        put_kind(z, "device", WEFT_COST_DEVICE, m->device.name,
-                 c->device[h->device].source);
-        if (h->link >= 0 && z->v->n_used > 1)
-            put_kind(z, "link", WEFT_COST_LINK, c->link[h->link].name,
-                     c->link[h->link].source);
-        if (h->net >= 0 && weft_cluster_n_node(c) > 1)
-            put_kind(z, "network", WEFT_COST_LINK, c->link[h->net].name,
-                     c->link[h->net].source);
+        put_device(z, m->device.name, h->device);
+        if (h->link >= 0 && z->v->n_used > 1) put_link(z, "link", h->link);
+        if (h->net >= 0 && weft_cluster_n_node(c) > 1) put_link(z, "network", h->net);
     }
-    put_kind(z, "engine", WEFT_COST_ENGINE, r->engine, NULL);
+    put_kind(z, "engine", r->engine,
+             is_rows(z->v) ? of_ourselves(z->v)
+                           : of_constants(z, WEFT_COST_ENGINE, r->engine, NULL));
 }
 
 void weft_report__warn(const weft_report__view *v)
@@ -198,14 +244,15 @@ void weft_report__sure(const weft_report__view *v)
 {
     tally      z = {.v = v, .print = true};
     weft_text *t = v->t;
-    weft_text_add(t, "<section id=\"sure\">\n<h2>How sure this is</h2>\n<p "
-                     "class=\"note\">Seconds come from peaks and bandwidths of data "
-                     "sheets and from constants of devices, links and engines, never of "
-                     "models. The interval is where nine of ten measured steps lay that "
-                     "had no part in the fit; it is wider where a device is not "
-                     "known.</p>\n<div class=\"tablewrap\"><table class=\"list stacked\">"
-                     "<thead><tr><th>of</th><th></th><th>its constants</th></tr></thead>"
-                     "<tbody>\n");
+    weft_text_add(
+        t, "<section id=\"sure\">\n<h2>How sure this is</h2>\n<p "
+           "class=\"note\">Seconds come from peaks and bandwidths of data "
+           "sheets and from constants of devices, links and engines, never of "
+           "models. The interval is where nine of ten measured steps of other "
+           "engines lay that had no part in the fit; it is wider where a device "
+           "is not known.</p>\n<div class=\"tablewrap\"><table class=\"list stacked\">"
+           "<thead><tr><th>of</th><th></th><th>its constants</th></tr></thead>"
+           "<tbody>\n");
     put_all(&z);
     weft_text_add(t, "</tbody></table></div>\n<p class=\"note\"><code>weft cluster "
                      "calibrate</code> measures this machine and replaces them.</p>\n"

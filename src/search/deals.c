@@ -96,13 +96,11 @@ static int most_terms(const weft_cost_deal *d)
 
 /* ---- the best of one way to cut ---- */
 
-static bool score(deal *d, const int *most, weft_cost_score *s)
+static void rate(deal *d, weft_cost_score *s)
 {
     weft_cost_deal *x = &d->p.deal;
     int             n = 1;
-    if (!put(d, most, x)) return false;
-    x->terms     = most_terms(x);
-    d->p.n_micro = 0;
+    x->terms          = most_terms(x);
     for (int k = 0; k < d->n; k++) {
         int m = (x->lanes[k] + x->replicas[k] - 1) / x->replicas[k];
         if (m > n) n = m;
@@ -110,6 +108,12 @@ static bool score(deal *d, const int *most, weft_cost_score *s)
     d->p.n_micro = n * x->per_lane;
     weft_cost_score_point(&d->z->s.t, &d->p, s);
     d->z->n_scored++;
+}
+
+static bool score(deal *d, const int *most, weft_cost_score *s)
+{
+    if (!put(d, most, &d->p.deal)) return false;
+    rate(d, s);
     return true;
 }
 
@@ -130,6 +134,29 @@ static bool move(const deal *d, int i, int j, int by, const int *most, int *out)
     return held(d, out) >= d->n_lane;
 }
 
+/* Shares that are pinned: lanes of each kind, all replicas in their order.  False: other replicas, or those of a kind
+ * differ by more than one, or the smaller first. */
+static bool pinned(const deal *d, const int32_t *share, int *most)
+{
+    int at = 0, sum = 0;
+    for (int k = 0; k < d->n; k++) {
+        int last = at + d->replicas[k] - 1;
+        if (share[at] - share[last] > 1) return false;
+        for (int i = at; i < last; i++)
+            if (share[i] < share[i + 1]) return false;
+        most[k] = 0;
+        for (; at <= last; at++) most[k] += share[at];
+        sum += most[k];
+    }
+    return sum == d->n_lane;
+}
+
+static void settle(deal *d, const weft_cost_score *s)
+{
+    weft_search__consider(d->z, &d->p, s);
+    if (s->mem_bytes <= s->mem_limit) d->z->relaxed_s = fmin(d->z->relaxed_s, s->step_s);
+}
+
 static void deal_out(deal *d)
 {
     weft_search__work *z = d->z;
@@ -137,6 +164,12 @@ static void deal_out(deal *d)
     int                most[WEFT_COST_MAX_DEVICE], next[WEFT_COST_MAX_DEVICE];
     bool               moved = true;
     double             last  = 0;
+    if (z->p->pins.share) {
+        if (!pinned(d, z->p->pins.share, d->p.deal.lanes)) return;
+        rate(d, &best);
+        settle(d, &best);
+        return;
+    }
     fill(d, most);
     for (int k = 0; k < d->n; k++) last = fmax(last, ends_at(d, k, most[k]));
     if (weft_search__hopeless(z, 0.95 * (last + d->rest_s)) || !score(d, most, &best))
@@ -155,8 +188,7 @@ static void deal_out(deal *d)
                 }
     }
     score(d, most, &best);
-    weft_search__consider(z, &d->p, &best);
-    if (best.mem_bytes <= best.mem_limit) z->relaxed_s = fmin(z->relaxed_s, best.step_s);
+    settle(d, &best);
 }
 
 /* Lines through two numbers of micro-batches of each kind alone. */
@@ -312,13 +344,27 @@ static void sort_kinds(deal *d)
     }
 }
 
+weft_status weft_search__refuse_shares(const weft_search_problem *p)
+{
+    if (p->machines->n < 2)
+        return WEFT_FAIL(WEFT_ERR_ARG, "shares: devices are all alike, and replicas get "
+                                       "equal shares of the batch on them");
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "shares: no plan deals %d replicas so and goes with the other pins; every kind "
+        "of devices has as many whole replicas as it has room for, the fastest kind "
+        "first, those of a kind as equal as can be",
+        p->pins.dp);
+}
+
 void weft_search__deals(weft_search__work *z)
 {
     const weft_search_problem *q    = z->p;
     deal                       d    = {.z = z, .n = z->s.t.n_device};
     int                        most = q->model.limits.pp ? z->s.n_layer : 1, dp;
     if (!q->model.limits.shares || d.n < 2 || q->pins.n_on || q->pins.chunks > 1 ||
-        q->pins.recompute_layers > 0 || z->s.ep.x[0] != 1)
+        q->pins.schedule == WEFT_SEARCH_INTERLEAVED || q->pins.recompute_layers > 0 ||
+        z->s.ep.x[0] != 1)
         return;
     if (most > MAX_STAGE) most = MAX_STAGE;
     sort_kinds(&d);

@@ -9,9 +9,14 @@
 void weft_search_open(weft_search_pins *p)
 {
     memset(p, -1, sizeof *p); /* every number */
-    p->cut  = NULL;
-    p->n_on = 0;
+    p->cut   = NULL;
+    p->share = NULL;
+    p->n_on  = 0;
 }
+
+enum {
+    MAX_SHARE = 100000 /* replicas */
+};
 
 typedef struct key {
     const char *name;
@@ -33,7 +38,7 @@ static const key keys[] = {
 };
 
 static const char *const words_of_recompute[] = {"none", "selective", "full"};
-static const char *const words_of_schedule[]  = {"1f1b", "gpipe", "zb-h1"};
+static const char *const words_of_schedule[]  = {"1f1b", "gpipe", "zb-h1", "interleaved"};
 
 /* What was said before stands, unless it is the same. */
 static weft_status put(const char *name, const char *value, int x, int *out)
@@ -50,8 +55,9 @@ static weft_status find_word(const char *name, const char *value, const char *co
 {
     for (int i = 0; i < n; i++)
         if (!strcmp(word[i], value)) return put(name, value, i, out);
-    return WEFT_FAIL(WEFT_ERR_ARG, "%s=%.40s: expected %s, %s or %s", name, value,
-                     word[0], word[1], word[2]);
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s=%.40s: expected %s, %s%s%s or %s", name, value,
+                     word[0], word[1], n > 3 ? ", " : "", n > 3 ? word[2] : "",
+                     word[n - 1]);
 }
 
 /* "7-7-6" */
@@ -82,11 +88,59 @@ static weft_status read_cut(weft_search_pins *p, const char *value, weft_arena *
                      value);
 }
 
+/* The next "3x4" or "3" of shares: replicas with so many lanes. */
+static bool read_share(const char **s, long *lanes, long *replicas)
+{
+    char *end;
+    *lanes    = strtol(*s, &end, 10);
+    *replicas = 1;
+    if (end == *s) return false;
+    if (*end == 'x') {
+        *s        = end + 1;
+        *replicas = strtol(*s, &end, 10);
+        if (end == *s) return false;
+    }
+    *s = end;
+    return *lanes > 0 && *lanes <= 100000 && *replicas > 0 && *replicas <= MAX_SHARE;
+}
+
+/* "3x4,1x4" or "3,1": lanes of the batch's sum that each replica takes. */
+static weft_status read_shares(weft_search_pins *p, const char *value, weft_arena *a)
+{
+    const char *s   = value;
+    long        sum = 0, lanes, replicas;
+    int         n = 0, cap = 0;
+    int32_t    *share = NULL;
+    bool        equal = true;
+    if (p->share) return WEFT_FAIL(WEFT_ERR_ARG, "shares are pinned twice");
+    do {
+        s += n > 0; /* the comma */
+        if (!read_share(&s, &lanes, &replicas) || (*s && *s != ',') ||
+            n + replicas > MAX_SHARE)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "shares=%.60s: expected the lanes of each replica, as in 3,1 "
+                "or 3x4,1x4",
+                value);
+        WEFT_TRY(
+            weft_arena_grow(a, (void **)&share, &cap, n + (int)replicas, sizeof *share));
+        while (replicas-- > 0) share[n++] = (int32_t)lanes, sum += lanes;
+        equal = equal && share[0] == lanes;
+    } while (*s);
+    if (!equal && sum & (sum - 1))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "shares=%.60s add up to %ld lanes: it takes a power of two",
+                         value, sum);
+    WEFT_TRY(put("shares", value, n, &p->dp)); /* equal ones are those of any plan */
+    if (!equal) p->share = share;
+    return WEFT_OK;
+}
+
 weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a)
 {
     const char *eq = strchr(word, '='), *value = eq ? eq + 1 : "";
     char        name[32];
-    const char *all[WEFT_COUNT(keys) + 3] = {"recompute", "schedule", "stages"};
+    const char *all[WEFT_COUNT(keys) + 4] = {"recompute", "schedule", "stages", "shares"};
     if (!strncmp(word, "layer", 5) && strchr(word, ' '))
         return weft_search__read_on(p, word);
     if (!eq || eq == word || (size_t)(eq - word) >= sizeof name || !*value)
@@ -98,10 +152,11 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
     if (!strcmp(name, "recompute"))
         return find_word(name, value, words_of_recompute, 3, &p->recompute);
     if (!strcmp(name, "schedule"))
-        return find_word(name, value, words_of_schedule, 3, &p->schedule);
+        return find_word(name, value, words_of_schedule, 4, &p->schedule);
     if (!strcmp(name, "stages")) return read_cut(p, value, a);
+    if (!strcmp(name, "shares")) return read_shares(p, value, a);
     for (size_t i = 0; i < WEFT_COUNT(keys); i++) {
-        all[3 + i] = keys[i].name;
+        all[4 + i] = keys[i].name;
         if (strcmp(name, keys[i].name)) continue;
         char *end;
         errno  = 0;
@@ -117,6 +172,6 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
                      near ? ", did you mean "
                           : "; there are tp, cp, ep, pp, dp, sp, "
                             "zero, micro_batch, chunks, recompute, "
-                            "recompute_layers, schedule, stages",
+                            "recompute_layers, schedule, stages, shares",
                      near ? near : "", near ? "=...?" : "");
 }

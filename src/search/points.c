@@ -279,7 +279,7 @@ static void schedules(weft_search__work *z, weft_cost_point *p, double least_s)
     unsigned can = z->p->model.limits.schedules;
     int      pin = z->p->pins.schedule;
     for (int k = 0; k < 3; k++) {
-        if (!(can >> k & 1) || (pin >= 0 && k != pin)) continue;
+        if (!(can >> k & 1) || (pin >= 0 && k != pin % WEFT_SEARCH_INTERLEAVED)) continue;
         /* GPipe is 1F1B with more memory; of a single stage all are the same */
         if (pin < 0 && (k == WEFT_COST_GPIPE || (p->pp == 1 && k))) continue;
         if (k && p->chunks > 1) continue;
@@ -304,7 +304,7 @@ static void chunks(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     int pin = z->p->pins.chunks, most = (int)z->s.t.engine.max_chunks;
     int mine = chunked(z, p->pp);
-    if (pin <= 1) {
+    if (pin <= 1 && z->p->pins.schedule != WEFT_SEARCH_INTERLEAVED) {
         p->chunks = 1;
         schedules(z, p, least_s);
     }

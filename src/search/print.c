@@ -60,8 +60,9 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
         put_share(&p->deal, k, t);
     weft_text_add(t, " zero=%d recompute=%s", p->zero, again_name[v->recompute]);
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
-    if (p->pp > 1 && p->chunks > 1) weft_text_add(t, " chunks=%d", p->chunks);
-    if (p->pp > 1 && p->schedule != WEFT_COST_1F1B)
+    if (p->pp > 1 && p->chunks > 1)
+        weft_text_add(t, " schedule=interleaved chunks=%d", p->chunks);
+    else if (p->pp > 1 && p->schedule != WEFT_COST_1F1B)
         weft_text_add(t, " schedule=%s", schedule_name[p->schedule]);
     if (p->pp > 1 && !is_even(c)) {
         weft_text_add(t, " stages=");
@@ -181,6 +182,12 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
     return weft_text_status(t);
 }
 
+/* What is left of adding up is no time. */
+static double tidy(double s, double step_s)
+{
+    return fabs(s) < 1e-12 * step_s ? 0 : s;
+}
+
 static void put_json(const weft_search_machines *m, const weft_search_choice *c,
                      weft_text *t)
 {
@@ -194,7 +201,7 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         "\"%s\", \"recompute_layers\": %d, \"chunks\": %d, \"schedule\": \"%s\",\n",
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
         p->n_micro, p->zero, again_name[v->recompute], p->n_again, p->chunks,
-        schedule_name[p->schedule]);
+        p->chunks > 1 ? "interleaved" : schedule_name[p->schedule]);
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {
         weft_text_add(t, "%s{\"layers\": %d, \"devices\": \"", i ? ", " : "", p->cut[i]);
@@ -210,8 +217,8 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         "  \"time\": {\"compute_s\": %.6g, \"again_s\": %.6g, \"comm_s\": %.6g, "
         "\"host_s\": %.6g, \"p2p_s\": %.6g, \"bubble_s\": %.6g, \"dp_s\": %.6g, "
         "\"optimizer_s\": %.6g, \"fixed_s\": %.6g},\n",
-        s->compute_s, s->again_s, s->comm_s, s->host_s, s->p2p_s, s->bubble_s, s->dp_s,
-        s->optimizer_s, s->fixed_s);
+        s->compute_s, s->again_s, s->comm_s, s->host_s, s->p2p_s,
+        tidy(s->bubble_s, s->step_s), s->dp_s, s->optimizer_s, s->fixed_s);
     weft_text_add(t,
                   "  \"memory\": {\"weight_bytes\": %.0f, \"state_bytes\": %.0f, "
                   "\"activation_bytes\": %.0f, \"engine_bytes\": %.0f}, \"why\": ",

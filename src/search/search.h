@@ -103,7 +103,8 @@ weft_status weft_search_transformer(const weft_config *c, const weft_cost_consta
 /* ---- what is asked ---- */
 
 enum {
-    WEFT_SEARCH_MAX_ON = 8
+    WEFT_SEARCH_MAX_ON      = 8,
+    WEFT_SEARCH_INTERLEAVED = 3 /* a schedule beside those of cost: 1f1b in chunks */
 };
 
 /* Layers first..last lie on one stage, or on one node. */
@@ -118,12 +119,13 @@ typedef struct weft_search_pins {
         recompute_layers;  /* of a stage */
     int             world; /* devices in all */
     const uint16_t *cut;   /* pp numbers; NULL: open */
+    const int32_t  *share; /* lanes of each of dp replicas, not all equal; NULL: open */
     int             n_on;
     weft_search_on  on[WEFT_SEARCH_MAX_ON];
 } weft_search_pins;
 
 void weft_search_open(weft_search_pins *p);
-/* "tp=8", "recompute=full", "stages=7-7-6", "layers 0..3 on node 2": one word; cuts go to a. */
+/* "tp=8", "recompute=full", "stages=7-7-6", "shares=3x4,1x4", "layers 0..3 on node 2": one word; lists go to a. */
 weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a);
 
 typedef struct weft_search_problem {

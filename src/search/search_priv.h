@@ -135,6 +135,8 @@ bool weft_search__may_split(const weft_search__work *z, const weft_search__group
                             int ep, int sp);
 /* deals.c: replicas of several kinds, each with its share of the batch. */
 void weft_search__deals(weft_search__work *z);
+/* Shares that were pinned go with nothing here. */
+weft_status weft_search__refuse_shares(const weft_search_problem *p);
 
 /* Does anything fit? */
 bool weft_search__any(const weft_search_problem *p);

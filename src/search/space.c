@@ -78,7 +78,7 @@ static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
                            weft_search__space *s)
 {
     int pin = p->pins.dp, most = devices(p), cap = 0;
-    if (pin > 0 && p->batch % pin)
+    if (pin > 0 && p->batch % pin && !p->pins.share)
         return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d does not divide the batch of %d", pin,
                          p->batch);
     if (pin > most)
@@ -115,8 +115,17 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
         return WEFT_FAIL(WEFT_ERR_ARG, "recompute_layers=%d: %s", x->recompute_layers,
                          l->partial ? "layers that run again do so with recompute=full"
                                     : "the engine runs all layers again or none");
-    if (x->schedule >= 0 && !(l->schedules >> x->schedule & 1))
+    if (x->schedule == WEFT_SEARCH_INTERLEAVED) {
+        if (!l->chunks || x->pp == 1 || x->chunks == 1)
+            return WEFT_FAIL(WEFT_ERR_ARG, "schedule=interleaved: %s",
+                             !l->chunks   ? "the engine does not interleave stages"
+                             : x->pp == 1 ? "a single stage is not interleaved, pp is 1"
+                                          : "it takes at least 2 chunks");
+    } else if (x->schedule >= 0 && !(l->schedules >> x->schedule & 1)) {
         return WEFT_FAIL(WEFT_ERR_ARG, "the engine has no such schedule");
+    }
+    if (x->share && !l->shares)
+        return WEFT_FAIL(WEFT_ERR_ARG, "shares: the engine deals equal ones only");
     if (x->chunks > 1 && (!l->chunks || x->pp == 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "chunks=%d: %s", x->chunks,
                          l->chunks ? "a single stage is not interleaved"

@@ -12,6 +12,10 @@ typedef enum memory {
     N_MEMORY,
 } memory;
 
+enum {
+    PERIOD = 997
+};
+
 static int64_t       counts[8];
 static int           n_count;
 static memory        where;
@@ -41,9 +45,10 @@ static void put(rank_state *r, void *p)
 
 static double number(int rank_, int64_t k)
 {
-    return 1.0 / (double)(1 + (k * 37 + rank_ * 101) % 997);
+    return 1.0 / (double)(1 + (k * 37 + rank_ * 101) % PERIOD);
 }
 
+/* Element k of p becomes the number_k-th of a rank. */
 static void store(void *p, int64_t k, int rank_, int64_t number_k)
 {
     double   x = number(rank_, number_k);
@@ -61,7 +66,7 @@ static void store(void *p, int64_t k, int rank_, int64_t number_k)
 }
 
 /* Element k of the sum over n, the tree written the plain way: strides 1, 2, 4, ... */
-static void tree(int n, const int32_t *member, int64_t k, void *out)
+static void add_up(int n, const int32_t *member, int64_t k, void *out)
 {
     union {
         float    f;
@@ -86,6 +91,46 @@ static void tree(int n, const int32_t *member, int64_t k, void *out)
     if (dtype == WEFT_DTYPE_BF16)
         x[0].h = (uint16_t)((x[0].u + 0x7fff + (x[0].u >> 16 & 1)) >> 16);
     memcpy(out, &x[0], (size_t)weft_dtype_bytes(dtype));
+}
+
+/* The same, looked up: numbers come again after PERIOD elements.  Members lie evenly apart, so that the first and the
+ * last say which they are.  A table a thread: ranks may be threads. */
+static void tree(int n, const int32_t *member, int64_t k, void *out)
+{
+    static _Thread_local struct {
+        int        n, first, last;
+        weft_dtype dtype;
+        bool       have[PERIOD];
+        char       x[PERIOD][8];
+    } sum;
+    size_t size = (size_t)weft_dtype_bytes(dtype);
+    int    at   = (int)(k % PERIOD);
+    if (sum.n != n || sum.first != member[0] || sum.last != member[n - 1] ||
+        sum.dtype != dtype) {
+        memset(&sum, 0, sizeof sum);
+        sum.n     = n;
+        sum.first = member[0];
+        sum.last  = member[n - 1];
+        sum.dtype = dtype;
+    }
+    if (!sum.have[at]) add_up(n, member, at, sum.x[at]);
+    sum.have[at] = true;
+    memcpy(out, sum.x[at], size);
+}
+
+/* Where the first PERIOD of n elements stand, the others follow. */
+static void repeat(void *p, int64_t n)
+{
+    int64_t size = weft_dtype_bytes(dtype);
+    for (int64_t k = PERIOD; k < n; k += PERIOD)
+        memcpy((char *)p + k * size, p,
+               (size_t)((n - k < PERIOD ? n - k : PERIOD) * size));
+}
+
+static void store_all(void *p, int64_t n, int rank_)
+{
+    for (int64_t k = 0; k < n && k < PERIOD; k++) store(p, k, rank_, k);
+    repeat(p, n);
 }
 
 /* Looks at element k: as stored by `from` (or a sum, from < 0) as its element `as`. */
@@ -175,10 +220,12 @@ static weft_status call_lanes(rank_state *r, weft_comm_group *g, int n, int64_t 
         const int32_t  *member = leaf;
         weft_lanes_of(&d, me, &first, &end);
         int n_term = weft_lanes_terms(first, end, level);
-        for (int t = 0; t < n_term; first += 1 << level[t++])
-            for (int64_t k = 0; k < count; k++)
-                tree(1 << level[t], leaf + first, k,
-                     (char *)in + (size_t)(t * l.stride + k) * size);
+        for (int t = 0; t < n_term; first += 1 << level[t++]) {
+            char *term = (char *)in + (size_t)(t * l.stride) * size;
+            for (int64_t k = 0; k < count && k < PERIOD; k++)
+                tree(1 << level[t], leaf + first, k, term + (size_t)k * size);
+            repeat(term, count);
+        }
         int was = n;
         WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out,
                                      count, 7, &l));
@@ -212,7 +259,7 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
     void   *spare = out;
     for (int i = 0; i < n; i++)
         if (member[i] == r->rank) me = i;
-    for (int64_t k = 0; k < all; k++) store(in, k, r->rank, k);
+    store_all(in, all, r->rank);
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, out, count));
     for (int64_t k = 0; k < count; k += step) WANT("all_reduce", k, -1, k);
     WEFT_TRY(
@@ -236,10 +283,10 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, in, count));
     out = in;
     for (int64_t k = 0; k < count; k += step) WANT("all_reduce in place", k, -1, k);
-    for (int64_t k = 0; k < count; k++) store(in, k, r->rank, k);
+    store_all(in, count, r->rank);
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, in, count));
     for (int64_t k = 0; k < count; k += step) WANT("broadcast in place", k, member[0], k);
-    for (int64_t k = 0; k < count; k++) store(in, k, r->rank, k);
+    store_all(in, count, r->rank);
     out = (char *)in + me * count * weft_dtype_bytes(dtype);
     WEFT_TRY(
         weft_comm_collective(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out, all));

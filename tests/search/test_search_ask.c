@@ -22,6 +22,12 @@ static void pins_are_kept_or_refused(void **state)
         {"zeroo=1", "zeroo=1: no such pin, did you mean zero=...?"},
         {"tp", "tp: a pin is KEY=VALUE, as in tp=8"},
         {"recompute=some", "recompute=some: expected none, selective or full"},
+        {"schedule=x", "schedule=x: expected 1f1b, gpipe, zb-h1 or interleaved"},
+        {"shares=3-1",
+         "shares=3-1: expected the lanes of each replica, as in 3,1 or 3x4,1x4"},
+        {"shares=3,2", "shares=3,2 add up to 5 lanes: it takes a power of two"},
+        {"shares=3,1", "shares: devices are all alike, and replicas get equal shares of "
+                       "the batch on them"},
         {"stages=12-11", "stages hold 23 layers, but the model has 24"},
         {"stages=12-x", "stages=12-x: expected the layers of each stage, as in 7-7-6"},
     };
@@ -43,14 +49,19 @@ static void pins_are_kept_or_refused(void **state)
     assert_ok(weft_search_pin(&twice, "tp=4", NULL));
     assert_int_equal(weft_search_pin(&twice, "tp=2", NULL), WEFT_ERR_ARG);
     assert_int_equal(twice.tp, 4);
-    static const char *const good[] = {"tp=4",          "pp=3",           "zero=3",
-                                       "micro_batch=2", "recompute=full", "chunks=2",
-                                       "stages=11-13"};
+    static const char *const good[] = {
+        "tp=4",          "pp=3",           "zero=3",
+        "micro_batch=2", "recompute=full", "chunks=2",
+        "stages=11-13",  "shares=3x4,1x4", "schedule=interleaved"};
     for (size_t i = 0; i < WEFT_COUNT(good); i++) {
         bench               b;
         weft_search_result *r;
         weft_text           t = {0};
-        open_bench(&b, "1 x (8 x a100-80g)", &z, "weft");
+        open_bench(&b,
+                   strncmp(good[i], "shares", 6)
+                       ? "1 x (8 x a100-80g)"
+                       : "1 x (4 x a100-80g) + 1 x (4 x v100-32g)",
+                   &z, "weft");
         assert_ok(weft_search_pin(&b.p.pins, good[i], b.a));
         assert_ok(weft_search_run(&b.p, &r));
         weft_search_print_choice(&r->choice[0], &t);

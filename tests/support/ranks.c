@@ -124,19 +124,19 @@ static weft_status fill(void *arg, const weft_model_param *p, const weft_model_t
     if (here(k, p->name)) {
         WEFT_TRY(weft_exec_binding(k->exec, p->name, 0, &v));
         /* pieces of one parameter one behind the other: any numbers will do, but the same everywhere */
+        const weft_binding *b = weft_program_find(k->program, p->name);
         for (int64_t i = 0; i < n; i++) {
-            char *y = element(weft_program_find(k->program, p->name), &v, whole,
-                              (first + i + (t - p->tensor)) % count);
+            char *y = element(b, &v, whole, (first + i + (t - p->tensor)) % count);
             if (y) memcpy(y, &x[i], sizeof *x);
         }
     }
     snprintf(half, sizeof half, "%s.bf16", p->name);
     if (!here(k, half)) return WEFT_OK;
     WEFT_TRY(weft_exec_binding(k->exec, half, 0, &v));
+    const weft_binding *b = weft_program_find(k->program, half);
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
-        char    *y = element(weft_program_find(k->program, half), &v, whole,
-                             (first + i + (t - p->tensor)) % count);
+        char    *y = element(b, &v, whole, (first + i + (t - p->tensor)) % count);
         memcpy(&bits, &x[i], sizeof bits);
         uint16_t high = (uint16_t)(bits >> 16);
         if (y) memcpy(y, &high, sizeof high);
