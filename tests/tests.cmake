@@ -41,7 +41,7 @@ foreach(f ${test_src})
         string(REGEX REPLACE "^test_" "test_${folder}_" name ${name})
     endif()
     add_executable(${name} ${f})
-    target_include_directories(${name} PRIVATE tests)
+    target_include_directories(${name} PRIVATE tests ${dir})
     if(support_src)
         target_link_libraries(${name} weft_test)
     endif()
@@ -118,3 +118,19 @@ foreach(name ${all_tests})
         set_tests_properties(${name} PROPERTIES RESOURCE_LOCK clock)
     endif()
 endforeach()
+
+# tests/probe/stub: NVIDIA's libraries without a device, with stated times, for test_gpu.  In folders of their own, under the
+# names that are asked for; cuda_old lacks a symbol.
+foreach(stub cuda cuda_old blas)
+    string(REPLACE "_old" "" source ${stub})
+    add_library(stub_${stub} SHARED tests/probe/stub/${source}.c)
+    target_include_directories(stub_${stub} PRIVATE tests/probe)
+    set_target_properties(stub_${stub} PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub)
+    add_dependencies(test_gpu stub_${stub})
+endforeach()
+target_compile_definitions(stub_cuda_old PRIVATE STUB_OLD)
+set_target_properties(stub_cuda_old PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_old)
+set_target_properties(stub_blas PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_blas BUILD_RPATH ${CMAKE_BINARY_DIR}/stub)
+target_link_libraries(stub_blas stub_cuda)

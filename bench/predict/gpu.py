@@ -2,6 +2,8 @@
 """Steps of plain PyTorch on the GPU of this machine, beside what weft estimate says of them.
 
     bench/predict/gpu.py --weft build/weft --hw h200-141g --hardware DIR [--out bench/results/predict-gpu-DATE.csv]
+                         [--cluster CALIBRATED.yaml]   the device as weft cluster calibrate measured it
+                         [--against FILE.csv]          steps measured before, instead of running them (no GPU is needed)
 
 DIR holds hardware.csv and network.csv.  Nothing here was fitted to: the engine has no constants of its own, so its defaults
 count, and neither this device nor these rows are in the calibration.  bf16 under autocast, fp32 weights, fused AdamW,
@@ -129,22 +131,25 @@ def main():
     a.add_argument('--hw', default='h200-141g')
     a.add_argument('--hardware', default='../shared/validation')
     a.add_argument('--steps', type=int, default=5)
+    a.add_argument('--cluster')
+    a.add_argument('--against')
     a.add_argument('--out', default=f'bench/results/predict-gpu-{time.strftime("%Y-%m-%d")}.csv')
     o = a.parse_args()
     with tempfile.TemporaryDirectory() as d:
         table(f'{d}/rows.csv', ROWS, o.hw)
-        r = subprocess.run([o.weft, 'estimate', '--table', f'{d}/rows.csv', '--hardware', o.hardware], capture_output=True,
-                           text=True)
+        words = [o.weft, 'estimate', '--table', f'{d}/rows.csv', '--hardware', o.hardware]
+        r = subprocess.run(words + (['--cluster', o.cluster] if o.cluster else []), capture_output=True, text=True)
         if r.returncode:
             sys.exit(r.stderr)
     said = list(csv.DictReader(r.stdout.splitlines()))
+    before = list(csv.DictReader(open(o.against))) if o.against else None
     off, inside, full = [], 0, []
     with open(o.out, 'w', newline='') as f:
         w = csv.writer(f)
         w.writerow(['family', 'layers', 'hidden', 'heads', 'kv_heads', 'ffn', 'vocab', 'seq', 'micro_batch', 'global_batch',
                     'recompute', 'predicted_s', 'low_s', 'high_s', 'measured_s', 'predicted_bytes', 'measured_bytes'])
-        for row, p in zip(ROWS, said):
-            t, mem = measure(row, o.steps)
+        for i, (row, p) in enumerate(zip(ROWS, said)):
+            t, mem = (float(before[i]['measured_s']), int(before[i]['measured_bytes'])) if before else measure(row, o.steps)
             s, lo, hi, b = (float(p[k]) for k in ('step_s', 'step_lo', 'step_hi', 'mem_bytes'))
             off.append(s / t - 1)
             full.append(b / mem - 1)
@@ -152,7 +157,7 @@ def main():
             w.writerow(list(row) + [f'{s:.4f}', f'{lo:.4f}', f'{hi:.4f}', f'{t:.4f}', int(b), mem])
             print(f'{row}: predicted {s:.3f} s, measured {t:.3f} ({100 * off[-1]:+.1f} %), memory {b / 2**30:.1f} of '
                   f'{mem / 2**30:.1f} GB', flush=True)
-    print(f'{torch.cuda.get_device_name()}, PyTorch {torch.__version__}: {len(off)} rows, mean error of time '
+    print(f'{o.against if before else torch.cuda.get_device_name() + ", PyTorch " + torch.__version__}: {len(off)} rows, mean error of time '
           f'{100 * statistics.mean(map(abs, off)):.1f} %, of memory {100 * statistics.mean(map(abs, full)):.1f} %, '
           f'{inside} inside the 90 % interval')
 

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "comm/rdzv.h"
 #include "comm/shm.h"
+#include "probe/gpu.h"
 #include "probe/probe.h"
 #include "session/launch.h"
 #include "session/sweep.h"
@@ -31,7 +32,7 @@ const weft_cli_command weft_cli_cluster_discover = {
 const weft_cli_command weft_cli_cluster_calibrate = {
     .name  = "cluster calibrate",
     .usage = "[options]",
-    .about = "measure this host: instructions by size, memory, messages, collectives",
+    .about = "measure this host: instructions by size, memory, messages, GPUs",
     .more =
         "Measures with N processes at once (cores are shared out among them) and keeps "
         "the\nresult in the user's cache, where weft cluster discover --ranks N finds "
@@ -39,6 +40,9 @@ const weft_cli_command weft_cli_cluster_calibrate = {
         "On several hosts the same command is given on each, with its own --node-rank: "
         "the network\nbetween them is measured too.  Hosts that were calibrated before "
         "are not measured again, and\nall are taken to be like node 0.\n"
+        "NVIDIA GPUs are measured after that, half a minute for each kind, where the "
+        "driver and\ncublasLt are found; the cluster is then one of GPUs, with the "
+        "processors beside them.\n"
         "--from TRACE corrects a cluster's constants by what weft train --trace "
         "measured\ninstead; --cluster says which (else the cache, else what is "
         "discovered).",
@@ -82,7 +86,12 @@ static int discover(int argc, char **argv)
     int code = weft_cli_parse(cmd, option, WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word) return weft_cli_usage(cmd, "unexpected '%s'", argv[0]);
-    weft_status st = here((int)hosts, (int)ranks, fresh, &c);
+    char        path[1024];
+    weft_status st = weft_probe_gpu_cache_path(path, sizeof path);
+    if (st == WEFT_OK && ranks == 1 && hosts == 1 && !fresh && weft_io_exists(path))
+        st = weft_cluster_load(path, NULL, &c);
+    else if (st == WEFT_OK)
+        st = here((int)hosts, (int)ranks, fresh, &c);
     return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
 }
 
@@ -369,21 +378,65 @@ static int measure_here(const weft_cli_command *cmd, int ranks, int threads, boo
     return measure_all(cmd, ranks, threads, path);
 }
 
+/* ---- GPUs ---- */
+
+/* Those of this host, with the processors in file (NULL: without) beside them; *out NULL: none could be measured, and a
+ * line says why. */
+static weft_status measure_gpus(const char *file, const char *list, weft_cluster **out)
+{
+    weft_arena      *a   = NULL;
+    weft_cluster    *cpu = NULL;
+    weft_probe_gpus *g;
+    char             path[1024];
+    weft_text        t = {0};
+    weft_status      st;
+    *out = NULL;
+    WEFT_TRY(weft_arena_create(&a));
+    g = WEFT_ARENA_NEW(a, weft_probe_gpus);
+    WEFT_GO(weft_arena_status(a));
+    WEFT_GO(weft_probe_gpus_measure(a, g));
+    if (!g->n) fprintf(stderr, "GPUs are not measured: %s\n", g->why);
+    if (!g->n) goto out;
+    for (int i = 0; i < g->n; i++)
+        fprintf(stderr, "%d x %s%s%s\n", g->kind[i].n_device, g->kind[i].name,
+                g->kind[i].note[0] ? ": " : ", measured", g->kind[i].note);
+    if (list) WEFT_GO(weft_probe_gpus_list(g, &t));
+    if (list) WEFT_GO(weft_io_replace_file(list, t.s, t.n));
+    t.n = 0;
+    if (file) WEFT_GO(weft_cluster_load(file, NULL, &cpu));
+    st = weft_probe_gpus_cluster(g, cpu, out);
+    if (st == WEFT_ERR_NOFIT)
+        fprintf(stderr, "GPUs are left out: %s\n", weft_error_text());
+    if (st == WEFT_ERR_NOFIT) st = WEFT_OK;
+    if (st != WEFT_OK || !*out) goto out;
+    WEFT_GO(weft_probe_gpu_cache_path(path, sizeof path));
+    WEFT_GO(weft_cluster_print(*out, &t));
+    WEFT_GO(weft_io_replace_file(path, t.s, t.n));
+out:
+    weft_text_fini(&t);
+    weft_cluster_destroy(cpu);
+    weft_arena_destroy(a);
+    return st;
+}
+
 static int calibrate(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_cluster_calibrate;
-    const char             *out = NULL, *trace = NULL, *cluster = NULL;
+    const char             *out = NULL, *trace = NULL, *cluster = NULL, *only = NULL;
+    const char             *list  = NULL;
     int64_t                 ranks = 1, threads = 0;
     hosts                   h = {.n = 1};
     char                    path[1024], between[1024];
     int                     n_word;
-    weft_cluster           *c;
+    weft_cluster           *c        = NULL;
     const weft_cli_option   option[] = {
           {"ranks", 0, WEFT_CLI_INT, &ranks, "N", "processes that measure at once (1)"},
           {"threads", 0, WEFT_CLI_INT, &threads, "N", "of each (the cores shared out)"},
           {"nnodes", 0, WEFT_CLI_INT, &h.n, "N", "hosts (1)"},
           {"node-rank", 0, WEFT_CLI_INT, &h.me, "R", "which of them this is, from 0"},
           {"rdzv", 0, WEFT_CLI_TEXT, &h.rdzv, "HOST:PORT", "where they meet: node 0"},
+          {"only", 0, WEFT_CLI_TEXT, &only, "WHAT", "gpus or processors (both)"},
+          {"list", 0, WEFT_CLI_TEXT, &list, "FILE", "all times of GPUs, as CSV"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
           {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER", "what --from corrects"},
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
@@ -395,6 +448,10 @@ static int calibrate(int argc, char **argv)
         return weft_cli_usage(cmd, "--threads: from 0 to 1024");
     if (ranks < 1 || ranks > 64) return weft_cli_usage(cmd, "--ranks: from 1 to 64");
     if ((code = check_hosts(cmd, &h)) >= 0) return code;
+    if (only && strcmp(only, "gpus") && strcmp(only, "processors"))
+        return weft_cli_usage(cmd, "--only: gpus or processors, not '%s'", only);
+    if (only && *only == 'g' && h.n > 1)
+        return weft_cli_usage(cmd, "--only gpus: of one host, without --nnodes");
     if (trace) return from_trace(cmd, trace, cluster, (int)ranks, out);
     weft_status st = weft_probe_cache_path(1, (int)ranks, path, sizeof path);
     if (st == WEFT_OK)
@@ -403,10 +460,13 @@ static int calibrate(int argc, char **argv)
     size_t n = strlen(path);
     if (threads && n > 5 && n + 16 < sizeof path) /* apart from the usual share */
         snprintf(path + n - 5, sizeof path - n + 5, "-t%d.yaml", (int)threads);
-    bool known = h.n > 1 && weft_io_exists(path);
-    if ((code = measure_here(cmd, (int)ranks, (int)threads, known, path)) >= 0)
+    bool known = h.n > 1 && weft_io_exists(path), cpu = !only || *only == 'p';
+    if (cpu && (code = measure_here(cmd, (int)ranks, (int)threads, known, path)) >= 0)
         return code;
     if (h.n > 1) st = measure_between(&h, ranks, path, between);
-    if (st == WEFT_OK) st = weft_cluster_load(h.n > 1 ? between : path, NULL, &c);
+    if (h.n == 1 && (!only || *only == 'g'))
+        st = measure_gpus(cpu ? path : NULL, list, &c);
+    if (st == WEFT_OK && !c && !cpu) return WEFT_EXIT_FAILED;
+    if (st == WEFT_OK && !c) st = weft_cluster_load(h.n > 1 ? between : path, NULL, &c);
     return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
 }

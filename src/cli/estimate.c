@@ -16,6 +16,7 @@ const weft_cli_command weft_cli_estimate = {
         "Writes id,step_s,mem_bytes,fits,step_lo,step_hi: seconds of a step, bytes of "
         "the\n"
         "fullest device, whether that fits, and a 90 % interval of the seconds.\n"
+        "--cluster FILE: devices that weft cluster calibrate measured are as it says.\n"
         "DIR holds hardware.csv (devices) and network.csv (nodes and wires).  A knob "
         "that a\n"
         "row leaves empty (dp, micro_batch, vpp, recompute) is the best that fits.  A "
@@ -148,15 +149,18 @@ static int run(int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_estimate;
     const char *table = NULL, *hardware = NULL, *out = NULL, *only = NULL, *set = NULL;
+    const char *cluster = NULL;
     bool        json = false, constants = false;
     int         n_word = 0, n_bad = 0;
     weft_text   t                 = {0};
     weft_estimate_batch *b        = NULL;
     weft_cost_constants *k        = NULL;
+    weft_cluster        *measured = NULL;
     weft_status          st       = WEFT_OK;
     weft_cli_option      option[] = {
              {"table", 0, WEFT_CLI_TEXT, &table, "FILE", "configurations, as CSV"},
              {"hardware", 0, WEFT_CLI_TEXT, &hardware, "DIR", "hardware.csv and network.csv"},
+             {"cluster", 0, WEFT_CLI_TEXT, &cluster, "FILE", "devices as it measured them"},
              {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "write there"},
              {"explain", 0, WEFT_CLI_TEXT, &only, "ID", "break the step of one row down"},
              {"set", 0, WEFT_CLI_TEXT, &set, "K=V,...", "other constants than the built-in"},
@@ -174,12 +178,15 @@ static int run(int argc, char **argv)
         list_constants(k, &t);
     } else {
         WEFT_GO(weft_estimate_batch_load(table, hardware, &b));
+        if (cluster) WEFT_GO(weft_cluster_load(cluster, NULL, &measured));
+        if (cluster) WEFT_GO(weft_estimate_batch_learn(b, measured));
         WEFT_GO(predict(b, k, only, json, &t, &n_bad));
         if (n_bad && n_bad == weft_estimate_batch_count(b))
             WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: no row can be read", table));
     }
 out:
     weft_estimate_batch_destroy(b);
+    weft_cluster_destroy(measured);
     weft_cost_constants_destroy(k);
     if (st != WEFT_OK) {
         weft_text_fini(&t);

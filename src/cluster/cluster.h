@@ -183,6 +183,10 @@ weft_status weft_cluster_pick(const weft_cluster *c, const int *device, int n,
  * and sizes. */
 weft_status weft_cluster_learn(const weft_cluster *c, const weft_timing *t, int n,
                                weft_cluster **out);
+/* c, and beside it the kinds of devices and links of more with what was measured of them, without more's nodes; a name
+ * that both have is c's. */
+weft_status weft_cluster_beside(const weft_cluster *c, const weft_cluster *more,
+                                weft_cluster **out);
 /* What was measured of a work: a run of *n timings; NULL: nothing.  device or link -1; ranks -1: of any number. */
 const weft_timing *weft_cluster_timings(const weft_cluster *c, int device, int link,
                                         const char *work, int ranks, int *n);

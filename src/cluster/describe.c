@@ -10,6 +10,35 @@ static void put_scaled(weft_text *t, double x)
     weft_text_add(t, "%.3g%s", x, i ? unit[i] : " ");
 }
 
+/* What measuring found, in the numbers that are priced with; beside it what the built-in kind of that name says. */
+static void put_reached(const weft_device_kind *d, const char *head, weft_text *t)
+{
+    double stream = d->stream > 0 ? d->stream : 1;
+    weft_text_add(t, "       %-14s ", head);
+    for (int i = 0; i < d->n_rate; i++) {
+        double e = d->rate[i].efficiency > 0 ? d->rate[i].efficiency : d->efficiency;
+        weft_text_add(t, "%s%s ", i ? ", " : "", d->rate[i].dtype);
+        put_scaled(t, e * d->rate[i].flops);
+        weft_text_add(t, "flop/s (%.3g)", e);
+    }
+    weft_text_add(t, "; half of it at %.3g; memory ", d->half_size);
+    put_scaled(t, stream * d->mem_Bps);
+    weft_text_add(t, "B/s (%.3g), %.4g GiB; launch %.3g us\n", stream,
+                  (double)d->mem_bytes / 1073741824.0, 1e6 * d->launch_s);
+}
+
+static weft_status put_beside(const weft_device_kind *d, weft_text *t)
+{
+    weft_kinds lib;
+    if (!d->n_point || !d->vendor[0]) return WEFT_OK;
+    put_reached(d, "reached", t);
+    WEFT_TRY(weft_cluster__open_kinds(NULL, &lib));
+    int i = weft_cluster__find_device(lib.c, d->name);
+    if (i >= 0) put_reached(&lib.c->device[i], "data sheet", t);
+    weft_cluster__close_kinds(&lib);
+    return WEFT_OK;
+}
+
 static void put_device(const weft_device_kind *d, weft_text *t)
 {
     weft_text_add(t, "device %-14s", d->name);
@@ -99,7 +128,10 @@ weft_status weft_cluster_describe(const weft_cluster *c, weft_text *t)
         put_nodes(c, t);
         put_health(c, t);
     }
-    for (int i = 0; i < c->n_device; i++) put_device(&c->device[i], t);
+    for (int i = 0; i < c->n_device; i++) {
+        put_device(&c->device[i], t);
+        WEFT_TRY(put_beside(&c->device[i], t));
+    }
     for (int i = 0; i < c->n_link; i++) put_link(&c->link[i], t);
     put_measured(c, t);
     if (c->n_node)

@@ -46,6 +46,18 @@ void weft_estimate_batch_destroy(weft_estimate_batch *b)
     weft_csv_destroy(b->csv); /* b lives in its arena */
 }
 
+weft_status weft_estimate_batch_learn(weft_estimate_batch *b, const weft_cluster *c)
+{
+    int n;
+    WEFT_TRY(weft_hardware_learn(b->hardware, c, &n));
+    return n ? WEFT_OK
+             : WEFT_FAIL(
+                   WEFT_ERR_ARG,
+                   "cluster %s has measured no device of hardware.csv: weft cluster "
+                   "calibrate does",
+                   c->name);
+}
+
 int weft_estimate_batch_count(const weft_estimate_batch *b)
 {
     return b->csv->n_row;

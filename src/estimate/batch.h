@@ -15,6 +15,8 @@ typedef struct weft_estimate_batch weft_estimate_batch;
 weft_status weft_estimate_batch_load(const char *table, const char *hardware,
                                      weft_estimate_batch **out);
 void        weft_estimate_batch_destroy(weft_estimate_batch *b);
+/* Devices as c measured them (hardware.h).  WEFT_ERR_ARG: it measured none of the table's. */
+weft_status weft_estimate_batch_learn(weft_estimate_batch *b, const weft_cluster *c);
 int         weft_estimate_batch_count(const weft_estimate_batch *b);
 const char *weft_estimate_batch_id(const weft_estimate_batch *b, int i);
 weft_status weft_estimate_batch_row(const weft_estimate_batch *b,

@@ -118,6 +118,31 @@ out:
     return st;
 }
 
+weft_status weft_hardware_learn(weft_hardware *h, const weft_cluster *c, int *n)
+{
+    *n = 0;
+    for (int i = 0; i < c->n_device; i++) {
+        const weft_device_kind *k  = &c->device[i];
+        int                     at = weft_hardware_device(h, k->name);
+        if (at < 0 || !k->n_point) continue;
+        weft_device_kind *d    = &h->device[at];
+        const char       *name = d->name;
+        *d                     = *k;
+        d->name                = name;
+        d->vendor = d->source = "";
+        d->point              = NULL;
+        d->n_point            = 0;
+        d->n_rate             = k->n_rate < 8 ? k->n_rate : 8;
+        d->rate               = weft_arena_memdup(h->arena, k->rate,
+                                                  sizeof *k->rate * (size_t)(d->n_rate + !d->n_rate));
+        WEFT_TRY(weft_arena_status(h->arena));
+        for (int r = 0; r < d->n_rate; r++)
+            d->rate[r].dtype = weft_arena_strdup(h->arena, k->rate[r].dtype);
+        ++*n;
+    }
+    return weft_arena_status(h->arena);
+}
+
 void weft_hardware_destroy(weft_hardware *h)
 {
     if (h) weft_arena_destroy(h->arena);

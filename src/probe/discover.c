@@ -1,7 +1,5 @@
 /* What is here: GPUs by NVML, else processors and memory by hwloc, /proc and /sys. */
-#include <ctype.h>
 #include <dlfcn.h>
-#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "probe/gpu.h"
 #include "probe/probe.h"
 
 /* ---- NVML: five functions, by their published signatures ---- */
@@ -37,30 +36,6 @@ static bool nvml_open(nvml *n)
            !n->init();
 }
 
-/* The kind whose letters up to the '-' are in the model's name, nearest in memory; NULL. */
-static const weft_device_kind *kind_of(const weft_cluster *kinds, const char *model,
-                                       double bytes)
-{
-    const weft_device_kind *best = NULL;
-    double                  off  = INFINITY;
-    char                    low[96];
-    size_t                  n = 0;
-    for (; model[n] && n + 1 < sizeof low; n++)
-        low[n] = (char)tolower((unsigned char)model[n]);
-    low[n] = 0;
-    for (int i = 0; i < kinds->n_device; i++) {
-        const weft_device_kind *k = &kinds->device[i];
-        char                    stem[32];
-        size_t                  m = strcspn(k->name, "-");
-        if (strcmp(k->vendor, "nvidia") || m >= sizeof stem) continue;
-        memcpy(stem, k->name, m);
-        stem[m]     = 0;
-        double away = fabs((double)k->mem_bytes - bytes);
-        if (strstr(low, stem) && away < off) best = k, off = away;
-    }
-    return best;
-}
-
 /* GPUs as text of a cluster; *found false: none. */
 static weft_status put_gpus(weft_text *t, bool *found)
 {
@@ -76,12 +51,13 @@ static weft_status put_gpus(weft_text *t, bool *found)
         n.name(h, name, sizeof name) || n.memory(h, mem))
         goto out;
     WEFT_GO(weft_cluster_kinds(NULL, &kinds));
-    const weft_device_kind *k = kind_of(kinds, name, (double)mem[0]);
+    const weft_device_kind *k = weft_probe_gpu_kind(kinds, name, (double)mem[0]);
     if (!k)
         WEFT_GO(
             WEFT_FAIL(WEFT_ERR_ARG,
-                      "NVML finds %u x %s, a kind we have no numbers for; describe it "
-                      "in a file (weft cluster kinds --yaml shows how)",
+                      "NVML finds %u x %s, a kind we have no numbers for: weft cluster "
+                      "calibrate measures it, or describe it in a file (weft cluster "
+                      "kinds --yaml shows how)",
                       count, name));
     *found = true;
     weft_text_add(t,
@@ -91,13 +67,7 @@ static weft_status put_gpus(weft_text *t, bool *found)
     snprintf(source, sizeof source, "NVML: %s; peaks as %s", name, k->name);
     weft_text_put_quoted(t, source);
     weft_text_add(t, "}\nnode:\n  - {name: host, device: %s, n_device: %u, link: %s}\n",
-                  k->name, count,
-                  strstr(name, "SXM") || strstr(name, "H200") || strstr(name, "B200")
-                      ? (strstr(k->name, "v100")   ? "nvlink2"
-                         : strstr(k->name, "a100") ? "nvlink3"
-                         : strstr(k->name, "b200") ? "nvlink5"
-                                                   : "nvlink4")
-                      : "pcie4");
+                  k->name, count, weft_probe_gpu_link(name, k->name));
 out:
     weft_cluster_destroy(kinds);
     if (n.lib && n.shutdown) n.shutdown();
@@ -168,21 +138,32 @@ static weft_status put_cpu(weft_text *t)
     return WEFT_OK;
 }
 
-weft_status weft_probe_discover(weft_cluster **out)
+/* GPUs, else processors; or these alone. */
+static weft_status look(bool gpus, weft_cluster **out)
 {
-    weft_text   t = {0};
-    bool        gpu;
+    weft_text   t         = {0};
+    bool        found     = false;
     char        host[128] = "host";
-    weft_status st;
+    weft_status st        = WEFT_OK;
     gethostname(host, sizeof host - 1);
     weft_text_add(&t, "name: ");
     weft_text_put_quoted(&t, host);
     weft_text_add(&t, "\n");
-    WEFT_GO(put_gpus(&t, &gpu));
-    if (!gpu) WEFT_GO(put_cpu(&t));
+    if (gpus) WEFT_GO(put_gpus(&t, &found));
+    if (!found) WEFT_GO(put_cpu(&t));
     WEFT_GO(weft_text_status(&t));
     WEFT_GO(weft_cluster_parse("this host", t.s, t.n, out));
 out:
     weft_text_fini(&t);
     return st;
+}
+
+weft_status weft_probe_discover(weft_cluster **out)
+{
+    return look(true, out);
+}
+
+weft_status weft_probe_processors(weft_cluster **out)
+{
+    return look(false, out);
 }

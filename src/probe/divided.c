@@ -9,15 +9,13 @@ weft_status weft_probe_divided(int n_node, int local, weft_cluster **out)
     weft_cluster *found = NULL;
     weft_text     t     = {0};
     weft_status   st    = WEFT_OK;
-    WEFT_GO(weft_probe_discover(&found));
-    const weft_device_kind *d = &found->device[found->node[0].device];
-    bool   cpu = !d->vendor[0] || strcmp(d->vendor, "nvidia"); /* programs run on these */
-    double flops = cpu ? weft_cluster_flops(d, "f32") : 1.84e11;
-    double Bps   = cpu ? d->mem_Bps : 1.6e10;
+    WEFT_GO(weft_probe_processors(&found));
+    const weft_device_kind *d     = &found->device[found->node[0].device];
+    double                  flops = weft_cluster_flops(d, "f32"), Bps = d->mem_Bps;
     weft_text_add(&t, "name: here\ndevice:\n  - {name: cpu, flops: {f32: ");
     weft_text_put_double(&t, flops / local);
     weft_text_add(&t, "}, efficiency: ");
-    weft_text_put_double(&t, cpu ? d->efficiency : 1);
+    weft_text_put_double(&t, d->efficiency);
     weft_text_add(&t, ", mem_Bps: ");
     weft_text_put_double(&t, Bps / local);
     weft_text_add(&t,

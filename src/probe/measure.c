@@ -209,7 +209,7 @@ weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
     weft_text     t         = {0};
     char          host[128] = "host";
     weft_status   st;
-    WEFT_GO(weft_probe_discover(&here));
+    WEFT_GO(weft_probe_processors(&here));
     gethostname(host, sizeof host - 1);
     weft_text_add(&t, "name: ");
     weft_text_put_quoted(&t, host);
@@ -251,22 +251,37 @@ out:
     return st;
 }
 
-weft_status weft_probe_cache_path(int n_host, int n_rank, char *path, size_t n)
+/* The folder, a '/', "cluster-" and the host's name; *len: how long that is. */
+static weft_status cache_start(char *path, size_t n, int *len)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char        host[128] = "host";
-    int         len;
     gethostname(host, sizeof host - 1);
     if (base && base[0])
-        len = snprintf(path, n, "%s/weft", base);
+        *len = snprintf(path, n, "%s/weft", base);
     else
-        len = snprintf(path, n, "%s/.cache/weft", home ? home : ".");
-    if (len < 0 || (size_t)len >= n)
+        *len = snprintf(path, n, "%s/.cache/weft", home ? home : ".");
+    if (*len < 0 || (size_t)*len >= n)
         return WEFT_FAIL(WEFT_ERR_ARG, "the path is too long");
     WEFT_TRY(weft_io_mkdirs(path));
+    *len += snprintf(path + *len, n - (size_t)*len, "/cluster-%s", host);
+    return (size_t)*len < n ? WEFT_OK : WEFT_FAIL(WEFT_ERR_ARG, "the path is too long");
+}
+
+weft_status weft_probe_cache_path(int n_host, int n_rank, char *path, size_t n)
+{
     char hosts[16] = "";
+    int  len;
+    WEFT_TRY(cache_start(path, n, &len));
     if (n_host > 1) snprintf(hosts, sizeof hosts, "%dx", n_host);
-    len += snprintf(path + len, n - (size_t)len, "/cluster-%s-%s%d.yaml", host, hosts,
-                    n_rank);
+    len += snprintf(path + len, n - (size_t)len, "-%s%d.yaml", hosts, n_rank);
+    return (size_t)len < n ? WEFT_OK : WEFT_FAIL(WEFT_ERR_ARG, "the path is too long");
+}
+
+weft_status weft_probe_gpu_cache_path(char *path, size_t n)
+{
+    int len;
+    WEFT_TRY(cache_start(path, n, &len));
+    len += snprintf(path + len, n - (size_t)len, "-gpu.yaml");
     return (size_t)len < n ? WEFT_OK : WEFT_FAIL(WEFT_ERR_ARG, "the path is too long");
 }

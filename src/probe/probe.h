@@ -26,6 +26,8 @@ weft_status weft_probe_discover(weft_cluster **out);
 /* n_node hosts like this one, each cut into `local` devices on which programs run (processors, also where there are GPUs):
  * numbers as found, shared out. */
 weft_status weft_probe_divided(int n_node, int local, weft_cluster **out);
+/* The same without a look at GPUs: what our programs run on. */
+weft_status weft_probe_processors(weft_cluster **out);
 
 enum {
     WEFT_PROBE_POINTS = 8,
@@ -76,6 +78,8 @@ weft_status weft_probe_hosts(const weft_cluster *host, int n_host,
 /* Where calibrations are kept: $XDG_CACHE_HOME/weft or ~/.cache/weft, a file for this host and number of ranks, and of
  * hosts where they are several. */
 weft_status weft_probe_cache_path(int n_host, int n_rank, char *path, size_t n);
+/* And of this host's GPUs. */
+weft_status weft_probe_gpu_cache_path(char *path, size_t n);
 
 /* What hwloc says: sockets and cores; false: it is not there. */
 bool weft_probe_hwloc(int *n_package, int *n_core);

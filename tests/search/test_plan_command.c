@@ -51,6 +51,17 @@ static void plans_run(void **state)
     }
 }
 
+/* A device without bf16, whose f32 rate is derived. */
+static void other_devices(void **state)
+{
+    char text[8192];
+    (void)state;
+    if (say("plan --model gpt2 --cluster '4 x (8 x ascend910)' --batch 32", text,
+            sizeof text))
+        fail_msg("%s", text);
+    assert_non_null(strstr(text, "of 32 devices"));
+}
+
 static void mistakes_are_one_line(void **state)
 {
     static const struct {
@@ -66,8 +77,6 @@ static void mistakes_are_one_line(void **state)
          "engine 'jax' is none of: "},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --precision int4",
          "'int4' is none of: fp32 fp16 bf16 fp8 fp4"},
-        {2, "plan --model gpt2 --cluster '8 x ascend910' --batch 8",
-         "device ascend910 has no flops for f32"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --emit deepspeed pp=2",
          "pp=2: the engine has no words for stages"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 tp=5",
@@ -185,8 +194,11 @@ static void train_starts_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_run),          cmocka_unit_test(mistakes_are_one_line),
-        cmocka_unit_test(machines_are_named), cmocka_unit_test(runs_what_it_plans),
+        cmocka_unit_test(plans_run),
+        cmocka_unit_test(other_devices),
+        cmocka_unit_test(mistakes_are_one_line),
+        cmocka_unit_test(machines_are_named),
+        cmocka_unit_test(runs_what_it_plans),
         cmocka_unit_test(train_starts_ranks),
     };
     strcpy(dir, "/tmp/weft_plan_XXXXXX");
