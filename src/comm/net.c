@@ -341,8 +341,8 @@ static int cores(void)
 
 /* What a rank tells the others; its link's address follows. */
 typedef struct card {
-    char     link;    /* first letter */
-    uint32_t machine; /* hosts may be containers of one */
+    char     link; /* first letter */
+    uint32_t machine;
 } card;
 
 static uint32_t machine(int rank)
@@ -473,7 +473,8 @@ weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const 
         p->address_bytes = rest;
         if (!p->address) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
         memcpy(p->address, (const char *)address[r] + sizeof its, (size_t)rest);
-        here += its.machine == mine->machine;
+        p->here = its.machine == mine->machine;
+        here += p->here;
     }
     if (here > sysconf(_SC_NPROCESSORS_ONLN)) e->crowded = true;
     if (pthread_create(&e->thread, NULL, serve, e))

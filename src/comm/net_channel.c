@@ -173,12 +173,13 @@ static weft_status send_locked(weft_comm_channel *ch, const void *p, int64_t byt
     g.acked = port->seq < (uint32_t)ch->n_slot ? 0 : port->seq + 1 - (uint32_t)ch->n_slot;
     WEFT_TRY(wait_goal(ch, received, &g, what, deadline));
     if (!f->done || port->acked < g.acked || g.peer->gone) return it_is_gone(ch, what);
-    *f = (net_flow){.to     = ch->peer,
-                    .port   = port->id,
-                    .epoch  = e->c.epoch,
-                    .seq    = port->seq,
-                    .p      = p,
-                    .length = bytes};
+    *f = (net_flow){.to      = ch->peer,
+                    .port    = port->id,
+                    .epoch   = e->c.epoch,
+                    .seq     = port->seq,
+                    .p       = p,
+                    .unasked = NET_SHORT,
+                    .length  = bytes};
     if (ch->credits && bytes) {
         f->p = ch->ring + (int64_t)slot * ch->bytes;
         memcpy(ch->ring + (int64_t)slot * ch->bytes, p, (size_t)bytes);

@@ -115,18 +115,19 @@ static void start(net_call *k, net_leg *l)
         l->post.step   = l->step;
         l->post.what   = k->what;
         l->comes_from  = &e->peer[l->post.source];
-        weft_comm__net_expect(e, port, &l->post, l->post.length > NET_SHORT);
+        weft_comm__net_expect(e, port, &l->post, l->post.length > e->link->piece);
     }
     if (l->to < 0) return;
-    *l->flow    = (net_flow){.to     = k->g->rank[l->to],
-                             .port   = port->id,
-                             .epoch  = port->epoch,
-                             .seq    = port->seq,
-                             .step   = l->step,
-                             .what   = k->what,
-                             .p      = l->p,
-                             .upto   = l->upto,
-                             .length = l->bytes};
+    *l->flow    = (net_flow){.to      = k->g->rank[l->to],
+                             .port    = port->id,
+                             .epoch   = port->epoch,
+                             .seq     = port->seq,
+                             .step    = l->step,
+                             .what    = k->what,
+                             .p       = l->p,
+                             .upto    = l->upto,
+                             .unasked = l->bytes > e->link->piece ? NET_SHORT : l->bytes,
+                             .length  = l->bytes};
     l->sends_to = &e->peer[l->flow->to];
     weft_comm__net_start(e, port, l->flow);
 }

@@ -1,9 +1,10 @@
 /* Inside the transport between hosts.
  *
  * Every message has a head that is checked before anything else is looked at.  Data goes to a port (a channel's end
- * or a group) under (epoch, source, seq, step).  What is short, and the first piece of what is long, is sent at once and
+ * or a group) under (epoch, source, seq, step).  What is short, and the beginning of what is long, is sent at once and
  * kept by a receiver that has not asked for it yet; the rest of a long message follows when its receiver has said
- * READY, straight into the memory where it belongs, or added to what lies there.
+ * READY, straight into the memory where it belongs, or added to what lies there.  In a collective, where all come at
+ * the same time, what is one piece is short; over a channel, where messages may wait for long, NET_SHORT is.
  *
  * How bytes get to a peer is a link's: sockets of our own (net_tcp.c) or UCX (net_ucx.c).
  * One lock an end.  Who waits drives the link; while nobody waits, the end's own thread does. */
@@ -17,7 +18,7 @@
 #include "comm/net.h"
 
 enum {
-    NET_SHORT = 64 << 10, /* sent unasked; at most a piece */
+    NET_SHORT = 64 << 10, /* sent unasked in any case; at most a piece */
     NET_WHOLE =
         16 << 10,   /* summed whole by more than four ranks; by fewer what is short */
     NET_WINDOW = 8, /* pieces under way at once, of one message */
@@ -67,7 +68,8 @@ typedef struct net_note {
     net_parcel       parcel; /* first */
     struct net_note *next;
     int32_t          peer;
-    char             data[NET_SHORT];
+    bool             large; /* has room for a piece, else for what is short */
+    _Alignas(16) char data[];
 } net_note;
 
 /* A message that is expected. */
@@ -95,7 +97,8 @@ typedef struct net_flow {
     uint32_t         epoch, seq, step, what;
     const char      *p;
     int64_t          length, sent;
-    const int64_t   *upto; /* no further than this; NULL: all is there */
+    int64_t          unasked; /* bytes that go before the receiver is ready */
+    const int64_t   *upto;    /* no further than this; NULL: all is there */
     int              n_under_way;
     bool             granted, begun, done;
     struct net_piece {
@@ -138,6 +141,7 @@ typedef struct net_peer {
     void       *line; /* the link's; NULL: not connected */
     void       *address;
     int64_t     address_bytes;
+    bool        here;      /* on this machine: hosts may be containers of one */
     bool        broken;    /* the link says so, not yet looked at */
     const char *how;       /* it broke */
     bool        dead;      /* since epoch died_in */
@@ -207,9 +211,10 @@ typedef struct net_end {
     net_peer       *peer;
     net_port       *port[NET_BUCKET];
     net_flow       *flow; /* under way */
-    net_note       *outbox, **outbox_end, *free_note;
-    char           *bounce; /* a piece */
-    void           *opened; /* channels and groups, to free */
+    net_note       *outbox, **outbox_end;
+    net_note       *free_note[2]; /* small, large */
+    char           *bounce;       /* a piece */
+    void           *opened;       /* channels and groups, to free */
     bool            condemned;
     uint32_t        condemned_epoch;
     char            why[240];
@@ -236,7 +241,7 @@ void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
                          const char *text);
 void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask);
 void weft_comm__net_forget(net_end *e, net_port *port, net_post *post);
-/* f: to, port, epoch, seq, step, what, p and length are filled in; done when p may be used again. */
+/* f: to, port, epoch, seq, step, what, p, length and unasked are filled in; done when p may be used again. */
 void weft_comm__net_start(net_end *e, net_port *port, net_flow *f);
 /* f will not be sent further; nothing of it is under way afterwards. */
 void weft_comm__net_stop(net_end *e, net_flow *f);
@@ -254,7 +259,7 @@ net_post *weft_comm__net_awaited(net_end *e, const net_head *h);
 void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
                          int64_t bytes);
 /* One that is nobody's yet has come whole, in a note, which is taken. */
-net_note *weft_comm__net_new_note(net_end *e);
+net_note *weft_comm__net_new_note(net_end *e, int64_t bytes);
 void      weft_comm__net_free_note(net_end *e, net_note *n);
 void      weft_comm__net_arrive_note(net_end *e, net_note *n);
 void      weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind);

@@ -64,6 +64,11 @@ static void set_up(int fd)
                    sizeof option[i].value);
 }
 
+void weft_comm__tcp_hurry(int fd)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof "reno" - 1);
+}
+
 static socklen_t size_of(const tcp_address *a)
 {
     return a->at.sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof a->at;

@@ -193,6 +193,7 @@ static bool open_line(net_end *e, int to, int fd, bool connecting)
                                   .end        = &l->queue,
                                   .hello      = {.e = e, .sent = no_matter}};
     e->peer[to].line = state_of(e)->line = l;
+    if (e->peer[to].here) weft_comm__tcp_hurry(fd);
     watch(e, EPOLL_CTL_ADD, fd, EPOLLRDHUP | (connecting ? EPOLLOUT : 0), l);
     weft_comm__net_finish_head(e, &l->hello.head, NET_HELLO);
     send_parcel(e, to, &l->hello);
@@ -299,7 +300,9 @@ static bool aim(net_end *e, tcp_inlet *in)
     if (in->head.kind == NET_DATA) in->post = weft_comm__net_awaited(e, &in->head);
     if (in->post && in->post->mine && !in->part && !(in->part = malloc(ADD_BYTES)))
         return false;
-    if (!in->post && in->left <= NET_SHORT && !(in->note = weft_comm__net_new_note(e)))
+    /* what was asked for, and is awaited no longer, is dropped */
+    if (!in->post && in->at + in->left <= PIECE &&
+        !(in->note = weft_comm__net_new_note(e, in->left)))
         return false;
     in->target =
         in->post ? (in->post->mine ? ADDED : IN_PLACE) : (in->note ? NOTED : DROPPED);

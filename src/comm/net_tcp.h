@@ -9,6 +9,9 @@ weft_status weft_comm__tcp_listen(const char *device, int *fd, void **address,
                                   int64_t *bytes);
 /* A socket that is connecting, or -1 and why. */
 int weft_comm__tcp_connect(const void *address, int64_t bytes, int *why);
+/* To this machine, where no cable is shared with others: packets go as fast as they are taken.  A control that paces them
+ * (bbr) has timers to wait for, and takes 1.4 times as long from 16 MB on. */
+void weft_comm__tcp_hurry(int fd);
 /* -1: nobody is waiting */
 int weft_comm__tcp_accept(int fd);
 

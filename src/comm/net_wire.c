@@ -9,10 +9,10 @@
 #include "comm/vec.h"
 
 #define MAGIC     0x54464557u /* "WEFT" */
-#define PARTING_S 0.5
+#define PARTING_S 2.0
 
 enum {
-    VERSION = 2,
+    VERSION = 3,
 };
 
 /* ---- ports ---- */
@@ -36,20 +36,22 @@ net_port *weft_comm__net_port(net_end *e, net_side side, int32_t peer, uint64_t 
     return p;
 }
 
-net_note *weft_comm__net_new_note(net_end *e)
+net_note *weft_comm__net_new_note(net_end *e, int64_t bytes)
 {
-    net_note *n = e->free_note;
+    bool      large = bytes > NET_SHORT;
+    net_note *n     = e->free_note[large];
     if (n)
-        e->free_note = n->next;
+        e->free_note[large] = n->next;
     else
-        n = malloc(sizeof *n);
+        n = malloc(sizeof *n + (size_t)(large ? e->link->piece : NET_SHORT));
+    if (n) n->large = large;
     return n;
 }
 
 void weft_comm__net_free_note(net_end *e, net_note *n)
 {
-    n->next      = e->free_note;
-    e->free_note = n;
+    n->next                = e->free_note[n->large];
+    e->free_note[n->large] = n;
 }
 
 void weft_comm__net_renew(net_end *e, net_port *port, uint32_t epoch)
@@ -77,7 +79,9 @@ void weft_comm__net_free_ports(net_end *e)
             free(p);
         }
     for (net_note *n = e->outbox, *next; n; n = next) next = n->next, free(n);
-    for (net_note *n = e->free_note, *next; n; n = next) next = n->next, free(n);
+    for (int large = 0; large < 2; large++)
+        for (net_note *n = e->free_note[large], *next; n; n = next)
+            next = n->next, free(n);
 }
 
 /* Takes what was kept for (epoch, source, seq, step). */
@@ -104,8 +108,8 @@ static void keep_note(net_port *port, net_note *n)
 
 static void keep(net_end *e, net_port *port, const net_head *h, const void *data)
 {
-    net_note *n = h->bytes <= NET_SHORT ? weft_comm__net_new_note(e) : NULL;
-    if (!n) return; /* the deadline will tell */
+    net_note *n = weft_comm__net_new_note(e, h->bytes); /* at most a piece */
+    if (!n) return;                                     /* the deadline will tell */
     n->parcel.head = *h;
     if (h->bytes) memcpy(n->data, data, h->bytes);
     keep_note(port, n);
@@ -419,7 +423,7 @@ static void note_sent(net_parcel *p)
 void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
                          const char *text)
 {
-    net_note *n = weft_comm__net_new_note(e);
+    net_note *n = weft_comm__net_new_note(e, 0);
     if (!n) return; /* the deadline will tell */
     n->peer   = to;
     n->next   = NULL;
@@ -477,7 +481,7 @@ static bool send_piece(net_end *e, net_flow *f)
 {
     int     k    = 0;
     int64_t upto = f->upto ? *f->upto : f->length, bytes;
-    if (!f->granted && upto > NET_SHORT) upto = NET_SHORT;
+    if (!f->granted && upto > f->unasked) upto = f->unasked;
     bytes = upto - f->sent;
     if (bytes > e->link->piece) bytes = e->link->piece;
     /* what is still being summed goes in pieces that are worth one */
@@ -537,7 +541,7 @@ void weft_comm__net_start(net_end *e, net_port *port, net_flow *f)
     f->sent         = 0;
     f->n_under_way  = 0;
     f->done = f->begun = false;
-    f->granted         = ready || f->length <= NET_SHORT;
+    f->granted         = ready || f->length <= f->unasked;
     if (ready) weft_comm__net_free_note(e, ready);
     for (int k = 0; k < NET_WINDOW; k++) f->piece[k].busy = false;
     f->next = e->flow;

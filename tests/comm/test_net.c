@@ -293,6 +293,44 @@ static void strangers_are_sent_away(void **state)
     }
 }
 
+/* ---- who comes late ---- */
+
+/* In turn one comes late, to what the others have sent unasked, in part or not at all; the thread has kept it. */
+static weft_status come_late(rank_state *r)
+{
+    static const int64_t count[] = {1000, 40000, 120000, 131072, 131073, 400000};
+    static float         x[400000 * 4], y[400000 * 4];
+    weft_comm_group     *g;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    for (int i = 0; i < (int)WEFT_COUNT(count) * 2; i++) {
+        int64_t n = count[i / 2];
+        for (int64_t k = 0; k < n; k++) x[k] = (float)(r->rank + 1 + k % 7);
+        if (r->rank == i % r->n) usleep(60000);
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32, x, y, n));
+        for (int64_t k = 0; k < n * r->n; k++)
+            if (y[k] != (float)(k / n + 1 + k % n % 7))
+                return WEFT_FAIL(WEFT_ERR_NUMERIC, "gathered %lld", (long long)n);
+        if (r->rank == (i + 1) % r->n) usleep(60000);
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, x, x, n));
+        for (int64_t k = 0; k < n; k++)
+            if (x[k] != (float)(r->n * (r->n + 1) / 2 + r->n * (k % 7)))
+                return WEFT_FAIL(WEFT_ERR_NUMERIC, "summed %lld", (long long)n);
+    }
+    return WEFT_OK;
+}
+
+static void the_late_get_all(void **state)
+{
+    (void)state;
+    for (int over = TCP; over < N_TRANSPORT; over++)
+        for (int n = 2; n <= 4; n++) {
+            run_ranks((transport)over, n, 60, come_late);
+            all_ok((transport)over, n);
+        }
+}
+
 /* ---- the meeting ---- */
 
 typedef struct visitor {
@@ -438,6 +476,7 @@ int main(void)
         cmocka_unit_test(the_last_words_arrive),
         cmocka_unit_test(damaged_heads_are_refused),
         cmocka_unit_test(strangers_are_sent_away),
+        cmocka_unit_test(the_late_get_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

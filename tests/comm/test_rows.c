@@ -1,8 +1,6 @@
 /* Rows in bins, on every transport: each arrives at its bin's owner in its place, and comes home again.  Routings in
  * which all rows are in one bin, in which some positions have none, and more positions than bins. */
-#include "comm/ranks.h"
-
-#include <stdlib.h>
+#include "comm/memory.h"
 
 enum {
     MAX_BIN = 11
@@ -17,8 +15,7 @@ typedef enum routing {
     N_ROUTING,
 } routing;
 
-static int  n_bin, width, n_row; /* at most so many of one position and bin */
-static bool in_slabs, odd_in_slabs;
+static int n_bin, width, n_row; /* at most so many of one position and bin */
 
 /* Rows of position p in bin b. */
 static int count_of(routing how, int p, int b)
@@ -37,23 +34,12 @@ static float value_of(int p, int b, int row, int column)
     return (float)(((p * MAX_BIN + b) * 4099 + row) * 7 + column % 7);
 }
 
-static float *get(rank_state *r, int64_t n)
+/* And some behind them, to see whether they are written. */
+static float *floats(rank_state *r, int64_t n)
 {
-    void *p    = NULL;
-    bool  slab = has_slabs(r->over) && (in_slabs || (odd_in_slabs && r->rank % 2));
-    if (slab && weft_comm_shm_alloc(r->c, n * 4 + 64, &p) != WEFT_OK) return NULL;
-    if (!slab) p = malloc((size_t)n * 4 + 64);
-    if (p) memset(p, 0x7f, (size_t)n * 4 + 64);
-    return p;
-}
-
-static void put(rank_state *r, void *p)
-{
-    int64_t at;
-    if (has_slabs(r->over) && weft_comm_shm_find(r->c, p, &at) >= 0)
-        weft_comm_shm_free(r->c, p);
-    else
-        free(p);
+    void *p;
+    if (get(r, n * 4 + 64, &p) != WEFT_OK) return NULL;
+    return memset(p, 0x7f, (size_t)n * 4 + 64);
 }
 
 /* Rows of one position and bin, or whether they are there. */
@@ -82,7 +68,8 @@ static weft_status there_and_back(rank_state *r, weft_comm_group *g, routing how
         if (p == r->rank) home = t[n_bin];
         own += t[hi] - t[lo];
     }
-    float *x = get(r, home * width), *y = get(r, own * width), *z = get(r, home * width);
+    float *x = floats(r, home * width), *y = floats(r, own * width),
+          *z = floats(r, home * width);
     if (!x || !y || !z) return WEFT_FAIL(WEFT_ERR_MEM, "test");
     for (int b = 0; b < n_bin; b++)
         rows_at(x, &at, r->rank, b, count_of(how, r->rank, b), true);
@@ -122,10 +109,8 @@ static weft_status every_routing(rank_state *r)
 static void sweep(int n_lo, int n_hi)
 {
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (int memory = 0; memory < (has_slabs((transport)over) ? 3 : 1); memory++)
+        for (where = 0; where < n_memory(over); where++)
             for (int n = n_lo; n <= n_hi; n++) {
-                in_slabs     = memory == 1;
-                odd_in_slabs = memory == 2;
                 run_ranks((transport)over, n, 60, every_routing);
                 all_ok((transport)over, n);
             }

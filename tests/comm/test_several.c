@@ -1,8 +1,6 @@
 /* Several tensors at once: the same bits as one after another, on every transport, wherever their memory lies. */
 #include "base/lanes.h"
-#include "comm/ranks.h"
-
-#include <stdlib.h>
+#include "comm/memory.h"
 
 enum {
     TENSORS = 7
@@ -12,35 +10,10 @@ enum {
 static const int64_t counts[TENSORS] = {17, 1003, 0, 70007, 1, 640, 12};
 static const int64_t units[TENSORS]  = {1, 7, 1, 256, 1, 1000, 5};
 
-typedef enum memory {
-    PRIVATE,
-    SLAB,
-    MIXED, /* odd ranks in slabs */
-    N_MEMORY,
-} memory;
-static memory where;
-
 typedef struct test_case {
     weft_comm_kind kind;
     bool           units, lanes, in_place;
 } test_case;
-
-static weft_status get(rank_state *r, int64_t count, void **out)
-{
-    bool slab = has_slabs(r->over) && (where == SLAB || (where == MIXED && r->rank % 2));
-    if (slab) return weft_comm_shm_alloc(r->c, count * 4 + 64, out);
-    *out = calloc(1, (size_t)count * 4 + 64);
-    return *out ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "test");
-}
-
-static void put(rank_state *r, void *p)
-{
-    int64_t at;
-    if (has_slabs(r->over) && weft_comm_shm_find(r->c, p, &at) >= 0)
-        weft_comm_shm_free(r->c, p);
-    else
-        free(p);
-}
 
 /* Of the lanes of five and more ranks, and of three, some have more than others. */
 static const weft_lanes *lanes_of(const rank_state *r, const test_case *c, weft_lanes *d)
@@ -70,11 +43,11 @@ static weft_status make_part(rank_state *r, const test_case *c, int i, weft_comm
     *x = (weft_comm_part){.count = counts[i], .unit = c->units ? units[i] : 0};
     if (!c->units && c->kind == WEFT_COMM_REDUCE_SCATTER) x->count *= r->n;
     x->stride = lanes ? x->count + 3 : 0;
-    WEFT_TRY(get(r, (x->count + 3) * most, &in));
+    WEFT_TRY(get(r, (x->count + 3) * most * 4, &in));
     for (int64_t k = 0; k < (x->count + 3) * most; k++)
         ((float *)in)[k] = 1.0f / (float)(1 + (k * 37 + r->rank * 101 + i * 11) % 997);
     x->in = in;
-    return get(r, x->count * r->n, &x->out);
+    return get(r, x->count * r->n * 4, &x->out);
 }
 
 static weft_status alone(rank_state *r, weft_comm_group *g, const test_case *c,
@@ -97,7 +70,7 @@ static weft_status compare(rank_state *r, weft_comm_group *g, const test_case *c
     void      *want[TENSORS];
     weft_lanes d;
     for (int i = 0; i < TENSORS; i++) {
-        WEFT_TRY(get(r, counts[i] * r->n * r->n, &want[i]));
+        WEFT_TRY(get(r, counts[i] * r->n * r->n * 4, &want[i]));
         WEFT_TRY(alone(r, g, c, &part[i], want[i]));
     }
     WEFT_TRY(
@@ -157,7 +130,7 @@ static void the_same_bits(void **state)
 {
     (void)state;
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (where = 0; where < (has_slabs((transport)over) ? N_MEMORY : SLAB); where++)
+        for (where = 0; where < n_memory(over); where++)
             for (int n = 1; n <= 5; n += n == 3 ? 2 : 1) {
                 run_ranks((transport)over, n, 60, all_cases);
                 all_ok((transport)over, n);
@@ -169,7 +142,7 @@ static weft_status other_numbers(rank_state *r)
     weft_comm_group *g;
     float           *x = NULL;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    WEFT_TRY(get(r, 64, (void **)&x));
+    WEFT_TRY(get(r, 64 * 4, (void **)&x));
     weft_comm_part part[3] = {{.in = x, .out = x, .count = 8},
                               {.in = x + 8, .out = x + 8, .count = 8},
                               {.in = x + 16, .out = x + 16, .count = r->rank ? 8 : 0}};

@@ -1,16 +1,8 @@
 /* What every transport promises (comm.h), on each of them. */
 #include "base/lanes.h"
-#include "comm/ranks.h"
+#include "comm/memory.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-typedef enum memory {
-    PRIVATE,
-    SLAB,
-    MIXED, /* odd ranks in slabs */
-    N_MEMORY,
-} memory;
 
 enum {
     PERIOD = 997
@@ -18,30 +10,10 @@ enum {
 
 static int64_t       counts[8];
 static int           n_count;
-static memory        where;
 static weft_dtype    dtype;
 static const int32_t evens[] = {6, 4, 2, 0};
 
-/* ---- memory and numbers ---- */
-
-static weft_status get(rank_state *r, int64_t bytes, void **out)
-{
-    weft_comm *shared = weft_comm_shared_end(r->c);
-    bool       slab   = where == SLAB || (where == MIXED && r->rank % 2);
-    if (slab && shared) return weft_comm_shm_alloc(shared, bytes, out);
-    *out = calloc(1, (size_t)bytes + 1);
-    return *out ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "test");
-}
-
-static void put(rank_state *r, void *p)
-{
-    int64_t    at;
-    weft_comm *shared = weft_comm_shared_end(r->c);
-    if (shared && weft_comm_shm_find(shared, p, &at) >= 0)
-        weft_comm_shm_free(shared, p);
-    else
-        free(p);
-}
+/* ---- numbers ---- */
 
 static double number(int rank_, int64_t k)
 {
@@ -322,7 +294,7 @@ static int least_ranks(transport over, int n)
 static void sweep(int n_lo, int n_hi)
 {
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (where = 0; where < (has_slabs((transport)over) ? N_MEMORY : SLAB); where++)
+        for (where = 0; where < n_memory(over); where++)
             for (int n = least_ranks((transport)over, n_lo); n <= n_hi; n++) {
                 run_ranks((transport)over, n, 60, all_kinds);
                 all_ok((transport)over, n);
@@ -537,7 +509,7 @@ static void messages_in_order(void **state)
     (void)state;
     static const int64_t bytes[] = {8, 0, 800000};
     for (int over = 0; over < N_TRANSPORT; over++)
-        for (where = 0; where < (has_slabs((transport)over) ? N_MEMORY : SLAB); where++)
+        for (where = 0; where < n_memory(over); where++)
             for (credits = 0; credits <= 3; credits++)
                 for (int i = 0; i < 3; i++) {
                     message_bytes = bytes[i];

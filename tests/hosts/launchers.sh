@@ -3,29 +3,9 @@
 # being ip netns exec; and torchrun's variables.  Each trains with the bits of one process.
 # usage: launchers.sh WEFT      exit 77: no namespaces here
 weft=$(realpath "$1")
-a=weft-la-$$ b=weft-lb-$$ net=10.178.$(($$ % 250))
-tmp=$(mktemp -d) bad=0 pids=
-
-clean() {
-    for p in $pids; do kill -9 "$p" 2>/dev/null; done
-    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null
-    rm -rf "$tmp"
-}
-trap clean EXIT
-trap 'exit 1' INT TERM
-skip() { echo "skipped: $1"; exit 77; }
+dev=wl lan=178
+. "$(dirname "$0")/../support/cable.sh"
 fail() { echo "FAILED: $1"; bad=1; cat "$tmp/out" "$tmp/err" 2>/dev/null; }
-
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null 2>&1 || skip "no ip command (iproute2)"
-{ ip netns add $a && ip netns add $b &&
-  ip link add wla$$ type veth peer name wlb$$ &&
-  ip link set wla$$ netns $a && ip link set wlb$$ netns $b &&
-  ip netns exec $a true; } 2>"$tmp/err" ||
-    skip "no namespaces: $(head -1 "$tmp/err")"
-ip -n $a addr add $net.1/24 dev wla$$; ip -n $b addr add $net.2/24 dev wlb$$
-ip -n $a link set lo up; ip -n $b link set lo up
-ip -n $a link set wla$$ up; ip -n $b link set wlb$$ up
 
 job="model=tests/fixtures/gpt2/init data=tests/fixtures/gpt2/tokens.bin seq=13 batch=8 micro_batch=2 lanes=4 steps=5
      threads=1 eval.every=0"

@@ -3,28 +3,8 @@
 # process; a rank, a launcher or the cable that goes away ends everybody, with a line that says who.
 # usage: netns.sh WEFT      exit 77: this machine lets us make no namespaces
 weft=$(realpath "$1")
-a=weft-a-$$ b=weft-b-$$ net=10.177.$(($$ % 250))
-tmp=$(mktemp -d) bad=0
-
-clean() {
-    for p in $pids; do kill -9 "$p" 2>/dev/null; done
-    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null
-    rm -rf "$tmp"
-}
-trap clean EXIT
-trap 'exit 1' INT TERM
-
-skip() { echo "skipped: $1"; exit 77; }
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null 2>&1 || skip "no ip command (iproute2)"
-{ ip netns add $a && ip netns add $b &&
-  ip link add wva$$ type veth peer name wvb$$ &&
-  ip link set wva$$ netns $a && ip link set wvb$$ netns $b &&
-  ip netns exec $a true; } 2>"$tmp/err" ||
-    skip "no namespaces: $(head -1 "$tmp/err")"
-ip -n $a addr add $net.1/24 dev wva$$; ip -n $b addr add $net.2/24 dev wvb$$
-ip -n $a link set lo up; ip -n $b link set lo up
-ip -n $a link set wva$$ up; ip -n $b link set wvb$$ up
+dev=wv lan=177
+. "$(dirname "$0")/../support/cable.sh"
 
 fail() { echo "FAILED: $1"; bad=1; for f in "$tmp"/[ab].err; do echo "-- $f"; cat "$f"; done; }
 port=24000

@@ -4,27 +4,9 @@
 # asked about it.
 # usage: wire.sh WEFT      exit 77: this machine lets us make no namespaces, or slow no cable down
 weft=$(realpath "$1")
-a=weft-c-$$ b=weft-d-$$ net=10.176.$(($$ % 250))
-tmp=$(mktemp -d) bad=0 pids=
-
-clean() {
-    for p in $pids; do kill -9 "$p" 2>/dev/null; done
-    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null
-    rm -rf "$tmp"
-}
-trap clean EXIT
-trap 'exit 1' INT TERM
-
-skip() { echo "skipped: $1"; exit 77; }
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null 2>&1 && command -v tc >/dev/null 2>&1 || skip "no ip and tc commands (iproute2)"
-{ ip netns add $a && ip netns add $b &&
-  ip link add wwa$$ type veth peer name wwb$$ &&
-  ip link set wwa$$ netns $a && ip link set wwb$$ netns $b; } 2>"$tmp/err" ||
-    skip "no namespaces: $(head -1 "$tmp/err")"
-ip -n $a addr add $net.1/24 dev wwa$$; ip -n $b addr add $net.2/24 dev wwb$$
-ip -n $a link set lo up; ip -n $b link set lo up
-ip -n $a link set wwa$$ up; ip -n $b link set wwb$$ up
+dev=ww lan=176
+. "$(dirname "$0")/../support/cable.sh"
+command -v tc >/dev/null 2>&1 || skip "no tc command (iproute2)"
 
 fail() { echo "FAILED: $1"; bad=1; for f in "$tmp"/[ab].err; do echo "-- $f"; cat "$f"; done; }
 slow() { # NAMESPACE DEVICE MBIT
