@@ -190,6 +190,9 @@ weft_status weft_cluster_beside(const weft_cluster *c, const weft_cluster *more,
 /* What was measured of a work: a run of *n timings; NULL: nothing.  device or link -1; ranks -1: of any number. */
 const weft_timing *weft_cluster_timings(const weft_cluster *c, int device, int link,
                                         const char *work, int ranks, int *n);
+/* The same of all works of a device whose words begin so. */
+const weft_timing *weft_cluster_timings_like(const weft_cluster *c, int device,
+                                             const char *begin, int *n);
 
 /* Kinds, counts, link classes; and every number and health.  A plan must match the first. */
 uint64_t weft_cluster_hash_shape(const weft_cluster *c);

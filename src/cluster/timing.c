@@ -29,24 +29,44 @@ void weft_cluster__sort_timings(weft_cluster *c)
     if (c->n_timing > 1) qsort(c->timing, (size_t)c->n_timing, sizeof *c->timing, by_all);
 }
 
-const weft_timing *weft_cluster_timings(const weft_cluster *c, int device, int link,
-                                        const char *work, int ranks, int *n)
+/* The first that does not come before; ranks -1: any. */
+static int first_of(const weft_cluster *c, const weft_timing *want, int ranks)
 {
-    weft_timing want = {.device = device, .link = link, .work = work};
-    int         lo = 0, hi = c->n_timing;
-    *n = 0;
-    while (lo < hi) { /* the first that does not come before */
-        int  mid = lo + (hi - lo) / 2, order = by_subject(&c->timing[mid], &want);
+    int lo = 0, hi = c->n_timing;
+    while (lo < hi) {
+        int  mid = lo + (hi - lo) / 2, order = by_subject(&c->timing[mid], want);
         bool before = order < 0 || (!order && ranks >= 0 && c->timing[mid].n < ranks);
         if (before)
             lo = mid + 1;
         else
             hi = mid;
     }
+    return lo;
+}
+
+const weft_timing *weft_cluster_timings(const weft_cluster *c, int device, int link,
+                                        const char *work, int ranks, int *n)
+{
+    weft_timing want = {.device = device, .link = link, .work = work};
+    int         lo   = first_of(c, &want, ranks);
+    *n               = 0;
     while (lo + *n < c->n_timing && !by_subject(&c->timing[lo + *n], &want) &&
            (ranks < 0 || c->timing[lo + *n].n == ranks))
         ++*n;
     return *n ? &c->timing[lo] : NULL;
+}
+
+const weft_timing *weft_cluster_timings_like(const weft_cluster *c, int device,
+                                             const char *begin, int *n)
+{
+    weft_timing        want = {.device = device, .link = -1, .work = begin};
+    int                lo   = first_of(c, &want, -1);
+    const weft_timing *t = c->timing + lo, *end = c->timing + c->n_timing;
+    *n = 0;
+    while (t + *n < end && t[*n].device == device && t[*n].link < 0 &&
+           !strncmp(t[*n].work, begin, strlen(begin)))
+        ++*n;
+    return *n ? t : NULL;
 }
 
 weft_status weft_cluster_learn(const weft_cluster *c, const weft_timing *t, int n,

@@ -5,7 +5,9 @@
  *                    above all of them in proportion
  *     two or three   the rate (size 0, or m n k, a second) off a plane through the measured ones on a log scale, each
  *                    weighted by how near it is; no faster than the fastest of them, no less than half the slowest
- * A work that was not measured is looked for without its last fused step, and so on; one that only streams through
+ * A work that was not measured is looked for without its last fused step, and so on; a product then goes by those that
+ * were, with other fused steps or operands turned otherwise: how a layer is cut decides what is fused, and a cut
+ * must not look good because its products have no times; one that only streams through
  * memory takes what a stream of as many bytes does. */
 #include <math.h>
 #include <string.h>
@@ -14,10 +16,14 @@
 #include "cost/cost_priv.h"
 #include "program/work.h"
 
+static bool is_product(const weft_work *w)
+{
+    return !strncmp(w->kind, "matmul", 6);
+}
+
 static double amount(const weft_work *w, const double *size)
 {
-    bool   product = !strncmp(w->kind, "matmul", 6);
-    double x       = product ? size[0] * size[1] * size[2] : size[0];
+    double x = is_product(w) ? size[0] * size[1] * size[2] : size[0];
     return x > 1 ? x : 1;
 }
 
@@ -95,6 +101,8 @@ bool weft_cost_timed_work(const weft_cluster *c, int device, const weft_work *wo
         last = strrchr(w.kind, '+');
         if (last) *last = 0;
     }
+    if (!t && is_product(&w)) t = weft_cluster_timings_like(c, device, w.kind, &n);
+    if (!t && is_product(&w)) t = weft_cluster_timings_like(c, device, "matmul", &n);
     if (!t && w.n == 1) t = weft_cluster_timings(c, device, -1, "stream", -1, &n);
     if (!t || t->n_size != w.n) return false;
     *out = w.n == 1 ? between(t, n, w.size[0]) : near(t, n, &w);

@@ -278,7 +278,7 @@ static weft_status take_word(const weft_planner_ask *q, weft_planner_answer *a)
     a->plan->predicted.step_s  = a->step_s;
     a->plan->predicted.step_lo = a->lo;
     a->plan->predicted.step_hi = a->hi;
-    a->plan->predicted.bound_s = a->bound_s;
+    if (a->is_rows) a->plan->predicted.bound_s = a->bound_s; /* of programs, or none */
     return tell_others(a);
 }
 

@@ -123,10 +123,13 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
     if (a->checked) put_checked(q, a, t);
     if (explain || q->was) WEFT_TRY(put_placement(q, a, explain, t));
     if (a->checked && !explain) return weft_text_status(t);
-    weft_text_add(t, a->checked ? "what the search found, by rows\n"
-                     : weft_planner__is_ours(q)
+    weft_text_add(t, a->checked                  ? "what the search found, by rows\n"
+                     : !weft_planner__is_ours(q) ? ""
+                     : a->is_rows
                          ? "not checked by partition and simulation: the search's word\n"
-                         : "");
+                         : "not checked by partition and simulation, and priced by the "
+                           "model's sizes, not by its programs:\nwithout --fast plan, "
+                           "seconds and bound are others\n");
     return weft_search_print(&a->problem, a->search, explain, t);
 }
 
@@ -215,9 +218,10 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
     if (t->n) t->n--;
     put_asked_json(q, a, t);
     weft_text_add(t,
-                  ",\n \"checked\": %s, \"step_s\": %.6g, \"step_lo\": %.6g, "
-                  "\"step_hi\": %.6g, \"tried\": [",
-                  a->checked ? "true" : "false", a->step_s, a->lo, a->hi);
+                  ",\n \"checked\": %s, \"priced_by\": \"%s\", \"step_s\": %.6g, "
+                  "\"step_lo\": %.6g, \"step_hi\": %.6g, \"tried\": [",
+                  a->checked ? "true" : "false", a->is_rows ? "programs" : "sizes",
+                  a->step_s, a->lo, a->hi);
     for (int i = 0; i < a->n_tried && a->checked; i++) {
         weft_text_add(t, i ? "," : "");
         put_tried(a->tried[i], t);

@@ -395,6 +395,7 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
                                          .max_cp    = 1,
                                          .max_ep    = 1,
                                          .max_micro = 64,
+                                         .measured  = c->n_timing > 0,
                                          .fill      = fill,
                                          .glance    = glance,
                                          .allows    = allows};

@@ -261,8 +261,11 @@ static void score_point(weft_search__work *z, weft_cost_point *p, double least_s
         s.mem_bytes > (p->pp <= WEFT_SEARCH__FEW ? 2 : 1.3) * s.mem_limit)
         return;
     /* Too full, or layers of several kinds: cut as the score says.  Of few stages also where another cut may win more
-     * with gradients and the update than it loses with the slowest stage. */
+     * with gradients and the update than it loses with the slowest stage; of our programs, whose schedules are played,
+     * also where micro-batches are too few to keep all stages busy: then idle time goes by the cut too. */
     double hope = relax(e, p, &s, least_s);
+    if (z->s.t.programs && p->n_micro < 2 * p->pp)
+        hope = fmin(hope, weft_cost_floor(&z->s.t, p, least_s, z->sum_s));
     if (p->pp <= WEFT_SEARCH__FEW) hope -= (s.dp_s + s.optimizer_s) * uneven(z, p);
     if (fit && z->s.t.n_segment == 1 && p->pp > WEFT_SEARCH__FEW) return;
     if (weft_search__hopeless(z, hope)) return;

@@ -160,8 +160,8 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
                   (long long)used(c), r->n_device, c->score.step_s, c->lo, c->hi,
                   p->batch / c->score.step_s, p->model.unit);
     weft_text_add(t,
-                  "no plan of this space is below %.4g s (gap %.2f %%); %lld points "
-                  "worked out\n",
+                  "by the same prices no plan of this space is below %.4g s (gap %.2f "
+                  "%%); %lld points worked out\n",
                   r->bound_s, 100 * r->gap, (long long)r->n_scored);
     put_score(&c->score, t);
     if (c->point.pp > 1 && (explain || p->machines->n > 1)) {

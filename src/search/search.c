@@ -109,12 +109,12 @@ static double least_stage(const weft_search__work *z, const weft_search__group *
 {
     const weft_search__space *s   = &z->s;
     double                    sum = 0;
-    if (s->t.n_device == 1) return s->whole_s[v] / g->pp;
+    if (s->t.n_device == 1) return weft_search__whole(s, 0, v, g->pp) / g->pp;
     for (int i = 0; i < z->n_type; i++) {
         double worst = 0;
         for (int d = 0; d < s->t.n_device; d++)
             if (z->type[i].kinds >> d & 1)
-                worst = fmax(worst, s->whole_s[d * s->t.n_variant + v]);
+                worst = fmax(worst, weft_search__whole(s, d, v, g->pp));
         sum += z->type[i].count / worst;
     }
     return 1 / sum;
@@ -141,13 +141,17 @@ static double cut_by_time(weft_search__work *z, const weft_search__group *g,
     double T = weft_search__fast_cut(&s->t, p, s->n_layer, z->p->model.limits.cuts,
                                      &even_s, NULL);
     if (!(T > 0) || !isfinite(T)) return least;
-    if (weft_search__hopeless(z, p->n_micro * T + fixed(&s->t.engine, p->n_micro)))
+    bool tight = true; /* no seam saves anything */
+    for (int d = 0; d < s->t.n_device; d++)
+        tight = tight && !(s->seam_s[d * s->t.n_variant + p->variant] < 0);
+    if (tight &&
+        weft_search__hopeless(z, p->n_micro * T + fixed(&s->t.engine, p->n_micro)))
         return T;
     z->by_time = T < even_s * (1 - 1e-9) || !weft_search__even_allowed(z, g->pp);
     if (z->by_time)
         weft_search__fast_cut(&s->t, p, s->n_layer, z->p->model.limits.cuts, &even_s,
                               z->cut);
-    return T;
+    return tight ? T : least;
 }
 
 static void variant(weft_search__work *z, const weft_search__group *g, int ep, int sp,
@@ -166,7 +170,7 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     for (int again = 0; again < 3; again++) {
         if (!(z->p->model.limits.recompute >> again & 1)) continue;
         if (pin >= 0 && again != pin && z->p->pins.recompute_layers < 1) continue;
-        if (one) {
+        if (one && !z->p->model.measured) {
             double x =
                 weft_search__floor(s, micro, again) / (s->tp.x[g->tp] * s->cp.x[g->cp]);
             if (weft_search__hopeless(z, bound(z, g, m, x / g->pp, x))) continue;
@@ -179,11 +183,12 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
                              .n_micro = m,
                              .kinds   = one ? NULL : z->kinds};
         double          least = least_stage(z, g, v);
-        z->sum_s              = s->whole_s[v];
+        z->sum_s              = weft_search__whole(s, 0, v, g->pp);
         for (int d = 1; d < s->t.n_device; d++)
-            z->sum_s = fmin(z->sum_s, s->whole_s[d * s->t.n_variant + v]);
+            z->sum_s = fmin(z->sum_s, weft_search__whole(s, d, v, g->pp));
         if (weft_search__hopeless(z, bound(z, g, m, least, z->sum_s))) {
-            if (again == WEFT_RECOMPUTE_NONE) break; /* what runs again takes more */
+            if (again == WEFT_RECOMPUTE_NONE && !z->p->model.measured)
+                break; /* what runs again takes more */
             continue;
         }
         least = cut_by_time(z, g, &p);

@@ -83,6 +83,9 @@ typedef struct weft_search_model {
     weft_cost_table    shape; /* classes, segments, engine, bytes, tied */
     weft_search_limits limits;
     int                max_tp, max_cp, max_ep, max_micro;
+    bool
+        measured; /* some prices are measured times: a piece of work may take less than its share of the whole, so that
+                    * only rows themselves say what cannot be beaten */
     /* The rows of all classes under v on d. */
     void (*fill)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                  const weft_device_kind *d, const weft_cost_fabric *f,

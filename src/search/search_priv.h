@@ -34,7 +34,8 @@ typedef struct weft_search__space {
     weft_cost_row             *row;
     weft_cost_row             *spare;          /* of all classes, to ask with */
     bool                      *filled, *whole; /* by variant: rows, with shares */
-    double          *whole_s; /* all layers of a micro-batch, [device][variant] */
+    double *whole_s; /* all layers of a micro-batch, [device][variant] */
+    double *seam_s;  /* what a cut between two layers may save of it; 0: nothing */
     weft_device_kind device[WEFT_COST_MAX_DEVICE];
     weft_cost_fabric fabric[WEFT_COST_MAX_DEVICE];
     double ideal_s[WEFT_COST_MAX_DEVICE]; /* a unit of the batch on one device, at best */
@@ -50,6 +51,8 @@ weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
 int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
                          int again);
 void weft_search__ready(weft_search__space *s, int variant);
+/* All layers of a micro-batch of a variant on a kind of devices, in so many stages and any chunks, at least. */
+double weft_search__whole(const weft_search__space *s, int device, int variant, int pp);
 /* What all layers of a micro-batch take one device at least, when run again so, of one kind of devices: its rows
  * uncut, and nothing waited for. */
 double weft_search__floor(weft_search__space *s, int micro, int again);

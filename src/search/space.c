@@ -157,6 +157,7 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
     s->variant = WEFT_ARENA_ARRAY(a, weft_cost_variant, t->n_variant);
     s->row     = WEFT_ARENA_ARRAY(a, weft_cost_row, (size_t)n_row * (size_t)t->n_class);
     s->whole_s = WEFT_ARENA_ARRAY(a, double, n_row);
+    s->seam_s  = WEFT_ARENA_ARRAY(a, double, n_row);
     s->filled  = WEFT_ARENA_ARRAY(a, bool, t->n_variant);
     s->whole   = WEFT_ARENA_ARRAY(a, bool, t->n_variant);
     t->variant = s->variant;
@@ -174,6 +175,24 @@ static double whole(const weft_cost_table *t, const weft_cost_row *r)
     if (t->first >= 0) sum += r[t->first].fwd_s + r[t->first].bwd_s;
     if (t->last >= 0) sum += r[t->last].fwd_s + r[t->last].bwd_s;
     return sum;
+}
+
+/* Work that is not fused across the seam of two stages may take less than the whole: measured times say so. */
+static double seam(const weft_cost_table *t, const weft_cost_row *r)
+{
+    double least = 0;
+    for (int i = 0; i < t->n_segment; i++) {
+        const weft_cost_program_row *x = &r[t->segment[i].layer_class].of;
+        least =
+            fmin(least, x->end.fwd_s + x->end.bwd_s + x->begin.fwd_s + x->begin.bwd_s);
+    }
+    return least;
+}
+
+double weft_search__whole(const weft_search__space *s, int device, int variant, int pp)
+{
+    int at = device * s->t.n_variant + variant;
+    return fmax(0, s->whole_s[at] + (pp > 1 ? (s->n_layer - 1) * s->seam_s[at] : 0));
 }
 
 static void fill(const weft_search__space *s, const weft_cost_engine *e,
@@ -201,6 +220,7 @@ int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, 
         weft_cost_row *r  = s->row + (int64_t)at * s->t.n_class;
         fill(s, &s->t.engine, v, d, r);
         s->whole_s[at] = whole(&s->t, r);
+        s->seam_s[at]  = seam(&s->t, r);
     }
     s->filled[i] = true;
     return i;
@@ -242,6 +262,30 @@ double weft_search__floor(weft_search__space *s, int micro, int again)
     return *x;
 }
 
+/* The same where times were measured: the least of all ways to cut and all micro-batches, by their rows. */
+static void find_least(weft_search__space *s)
+{
+    const weft_search_model *m = &s->p->model;
+    for (int d = 0; d < s->t.n_device; d++) s->ideal_s[d] = INFINITY;
+    for (int i = 0; i < s->tp.n * s->cp.n * s->ep.n * 2 * s->micro.n; i++) {
+        int               micro = i % s->micro.n, rest = i / s->micro.n, sp = rest % 2;
+        int               ep = rest / 2 % s->ep.n, cp = rest / 2 / s->ep.n % s->cp.n;
+        int               tp = rest / 2 / s->ep.n / s->cp.n;
+        weft_cost_variant v  = {.tp          = s->tp.x[tp],
+                                .cp          = s->cp.x[cp],
+                                .ep          = s->ep.x[ep],
+                                .sp          = sp,
+                                .micro_batch = 1};
+        if ((sp && (v.tp < 2 || !m->limits.sp)) || !m->allows(m->arg, &v, NULL, 0))
+            continue;
+        int at = weft_search__variant(s, tp, cp, ep, sp, micro, WEFT_RECOMPUTE_NONE);
+        for (int d = 0; d < s->t.n_device; d++)
+            s->ideal_s[d] =
+                fmin(s->ideal_s[d], weft_search__whole(s, d, at, m->limits.pp ? 2 : 1) *
+                                        v.tp * v.cp / s->micro.x[micro]);
+    }
+}
+
 /* A unit of the batch on one device when nothing is cut, nothing is waited for and the host costs nothing, in the
  * largest micro-batch: cutting makes products smaller and adds traffic, so that no plan needs fewer
  * device-seconds. */
@@ -250,8 +294,10 @@ static weft_status find_ideal(weft_search__space *s, weft_arena *a)
     int largest = s->micro.x[s->micro.n - 1];
     s->spare    = WEFT_ARENA_ARRAY(a, weft_cost_row, s->t.n_class);
     WEFT_TRY(weft_arena_status(a));
+    if (s->p->model.measured) find_least(s);
     for (int d = 0; d < s->t.n_device; d++) {
-        s->ideal_s[d] = uncut(s, d, largest, WEFT_RECOMPUTE_NONE, s->spare) / largest;
+        if (!s->p->model.measured)
+            s->ideal_s[d] = uncut(s, d, largest, WEFT_RECOMPUTE_NONE, s->spare) / largest;
         if (!isfinite(s->ideal_s[d]) || !(s->ideal_s[d] > 0))
             return WEFT_FAIL(WEFT_ERR_ARG, "%s has no peak for the precision asked for",
                              s->device[d].name);
