@@ -122,7 +122,8 @@ static weft_status make_program(const weft_compile_spec *s, weft_local **local,
     else
         WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
     if (!p || !p->bucket_bytes || runs_ahead(p)) return WEFT_OK;
-    return weft_partition_overlap(out->program, p->bucket_bytes, p->zero);
+    return weft_partition_overlap(out->program, out->graph, out->sharding,
+                                  p->bucket_bytes, p->zero);
 }
 
 static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)

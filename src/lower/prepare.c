@@ -23,6 +23,12 @@ static weft_status allocate(weft_lower__pass *p)
     return weft_graph_users(g, p->tmp, &p->first_user, &p->user);
 }
 
+/* What a rank passes on is the next one's, whatever it needs itself. */
+static bool is_for_others(const weft_graph_node *n)
+{
+    return n->op == WEFT_OP_SHIFT;
+}
+
 /* From outputs and next states back to what they need. */
 static void mark_alive(weft_lower__pass *p)
 {
@@ -32,6 +38,7 @@ static void mark_alive(weft_lower__pass *p)
         if (g->value[v].next >= 0) p->n_use[g->value[v].next]++;
     for (int i = g->n_node - 1; i >= 0; i--) {
         const weft_graph_node *n = &g->node[i];
+        p->alive[i]              = is_for_others(n);
         for (int j = 0; j < n->n_out; j++)
             p->alive[i] = p->alive[i] || p->n_use[n->out[j]] > 0;
         if (p->alive[i])

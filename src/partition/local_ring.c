@@ -3,7 +3,7 @@
  * come home after a whole round.
  *
  * A part is one run of the sequence or, cut zigzag, two; runs that no query of the place sees cost nothing.  All
- * places shift alike, whatever they skip. */
+ * places shift alike, whatever they skip, and keys no further than somebody sees them (a window). */
 #include <string.h>
 
 #include "base/status.h"
@@ -25,6 +25,7 @@ typedef struct ring {
     local                 *k;
     const weft_graph_node *n;
     int                    node, axis, parts, group;
+    int                    far;   /* steps after which nobody sees keys any more */
     int                    q, kv; /* operands: queries; keys, and values behind them */
     bool                   causal;
     int64_t                size, window, ahead;
@@ -90,6 +91,33 @@ static weft_status is_even(const ring *r, bool *out)
     return WEFT_OK;
 }
 
+/* Does some query of the run see a key of the other? */
+static bool sees(const ring *r, weft_interval q, weft_interval t)
+{
+    if (r->causal && t.lo >= q.hi) return false;
+    return !r->window || t.hi - 1 > q.lo - r->window;
+}
+
+static bool see_any(const ring *r, const runs *q, const runs *t)
+{
+    for (int a = 0; a < q->n; a++)
+        for (int b = 0; b < t->n; b++)
+            if (sees(r, q->at[a], t->at[b])) return true;
+    return false;
+}
+
+/* The last step at which some place sees something of what has come to it. */
+static weft_status find_far(ring *r)
+{
+    runs *x = WEFT_ARENA_ARRAY(r->k->tmp, runs, r->parts);
+    WEFT_TRY(weft_arena_status(r->k->tmp));
+    for (int p = 0; p < r->parts; p++) WEFT_TRY(runs_of(r, p, &x[p]));
+    for (int step = 0; step < r->parts; step++)
+        for (int p = 0; p < r->parts; p++)
+            if (see_any(r, &x[p], &x[(p - step + r->parts) % r->parts])) r->far = step;
+    return WEFT_OK;
+}
+
 static weft_status find_ring(local *k, int node, ring *r, bool *is)
 {
     const weft_graph_node *n    = &k->g->node[node];
@@ -116,6 +144,7 @@ static weft_status find_ring(local *k, int node, ring *r, bool *is)
     WEFT_TRY(is_even(r, is));
     if (!*is) return WEFT_OK;
     WEFT_TRY(runs_of(r, k->coord[r->axis], &r->mine));
+    WEFT_TRY(find_far(r));
     return weft_partition__group(k, 1u << r->axis, &r->group);
 }
 
@@ -138,13 +167,6 @@ static weft_vid concat(const ring *r, const weft_vid *x, int n)
 static weft_vid shift(const ring *r, weft_vid x)
 {
     return weft_buildf(&r->k->b, WEFT_OP_SHIFT, NULL, 1, &x, "group=%d", r->group);
-}
-
-/* Does some query of the run see a key of the other? */
-static bool sees(const ring *r, weft_interval q, weft_interval t)
-{
-    if (r->causal && t.lo >= q.hi) return false;
-    return !r->window || t.hi - 1 > q.lo - r->window;
 }
 
 static weft_status attend(const ring *r, weft_interval q, weft_interval t, int n_in,
@@ -191,7 +213,7 @@ static weft_status forward(const ring *r)
     WEFT_TRY(take(r, r->q, false, &q));
     for (int i = 0; i < 2; i++) WEFT_TRY(take(r, r->kv + i, true, &kv[i]));
     r->k->b.prefix = r->k->g->value[r->n->out[0]].name;
-    for (int step = 0; step < r->parts; step++) {
+    for (int step = 0; step <= r->far; step++) {
         runs of;
         WEFT_TRY(runs_of(r, (r->k->coord[r->axis] - step + r->parts) % r->parts, &of));
         for (int a = 0; a < r->mine.n; a++)
@@ -211,7 +233,7 @@ static weft_status forward(const ring *r)
                 }
                 any[a] = true;
             }
-        for (int i = 0; i < 2 && step + 1 < r->parts; i++) kv[i] = shift(r, kv[i]);
+        for (int i = 0; i < 2 && step < r->far; i++) kv[i] = shift(r, kv[i]);
     }
     o[0]           = concat(r, o, r->mine.n);
     lse[0]         = concat(r, lse, r->mine.n);
@@ -275,10 +297,10 @@ static weft_status backward(const ring *r)
         runs of;
         memset(s.d, -1, sizeof s.d);
         WEFT_TRY(runs_of(r, (r->k->coord[r->axis] - step + r->parts) % r->parts, &of));
-        WEFT_TRY(backward_part(r, in, &of, &s));
+        if (step <= r->far) WEFT_TRY(backward_part(r, in, &of, &s));
         for (int i = 0; i < 2; i++) {
             came[i] = shift(r, travel(r, came[i], &of, s.d[i]));
-            if (step + 1 < r->parts) in[2 + i] = shift(r, in[2 + i]);
+            if (step < r->far) in[2 + i] = shift(r, in[2 + i]);
         }
     }
     s.dq[0]        = concat(r, s.dq, r->mine.n);

@@ -45,6 +45,8 @@ typedef struct cut {
 typedef struct overlap {
     weft_program        *p;
     weft_arena          *tmp;
+    const weft_graph    *g; /* NULL: every rank has whole values */
+    const weft_sharding *s;
     int64_t              room; /* bytes a bucket should have */
     bool                 shares;
     int                  reduce, at;
@@ -240,6 +242,18 @@ static int by_end(const void *a, const void *b)
     return x->instr < y->instr ? -1 : 1;
 }
 
+/* What a bucket counts for the operand: the largest part of it that a rank has, since all ranks must make the same
+ * buckets. */
+static int64_t weigh(const overlap *k, const weft_operand *o)
+{
+    weft_vid   v = k->g ? weft_graph_find(k->g, k->p->buffer[o->buffer].name) : -1;
+    weft_shape s = o->type.shape;
+    if (v >= 0)
+        s = weft_layout_local(&k->s->value[v], &k->s->mesh[0], &k->g->value[v].type.shape,
+                              0);
+    return weft_shape_count(&s) * weft_dtype_bytes(o->type.dtype);
+}
+
 static weft_status find_sums(overlap *k, bool *all)
 {
     const weft_actor *a = &k->p->actor[k->reduce];
@@ -250,9 +264,8 @@ static weft_status find_sums(overlap *k, bool *all)
     *all = false;
     for (int i = 0; i < a->n_instr; i++)
         for (int t = 0; t < a->instr[i].n_in; t++) {
-            const weft_type *y = &a->instr[i].in[t].type;
-            sum              s = {.instr = k->n_sum, .buffer = a->instr[i].in[t].buffer};
-            s.bytes            = weft_shape_count(&y->shape) * weft_dtype_bytes(y->dtype);
+            sum s   = {.instr = k->n_sum, .buffer = a->instr[i].in[t].buffer};
+            s.bytes = weigh(k, &a->instr[i].in[t]);
             if (!find_writer(k, &s)) return WEFT_OK; /* made elsewhere */
             WEFT_TRY(weft_instr_split(&a->instr[i], t, k->p->arena, &s.call));
             k->sum[k->n_sum++] = s;
@@ -475,9 +488,15 @@ static weft_status rebuild(overlap *k)
     return bucket_edges(k, next);
 }
 
-weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes, bool shares)
+weft_status weft_partition_overlap(weft_program *p, const weft_graph *g,
+                                   const weft_sharding *s, int64_t bucket_bytes,
+                                   bool shares)
 {
-    overlap k = {.p = p, .room = bucket_bytes > 0 ? bucket_bytes : 1, .shares = shares};
+    overlap     k  = {.p      = p,
+                      .g      = s ? g : NULL,
+                      .s      = s,
+                      .room   = bucket_bytes > 0 ? bucket_bytes : 1,
+                      .shares = shares};
     weft_status st = WEFT_OK;
     bool        all;
     WEFT_TRY(part_sums(p, shares));

@@ -56,8 +56,11 @@ weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
 
 /* Moves a program's sums over ranks to the comm stream, in buckets of about bucket_bytes, each as soon as the
  * backward pass has finished its accumulators.  The same sums: bits stay.  Nothing to sum: nothing changes.
+ * g, s: what it was made of; s NULL: ranks with whole values.
  * shares: also those that go to their owners; the program, of several stages, was made with `ahead`. */
-weft_status weft_partition_overlap(weft_program *p, int64_t bucket_bytes, bool shares);
+weft_status weft_partition_overlap(weft_program *p, const weft_graph *g,
+                                   const weft_sharding *s, int64_t bucket_bytes,
+                                   bool shares);
 
 /* Moves the collectives of a program of one stage to the comm stream, beside the compute that needs neither
  * their operands nor their results; in the same order on all ranks.  Where none could run beside anything, nothing

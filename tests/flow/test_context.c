@@ -93,6 +93,15 @@ static void uneven_zigzag(void **state)
     each_of(FAMILY("llama"), 18, plan, WEFT_COUNT(plan));
 }
 
+/* Keys go no further than somebody's window, and ranks that see nothing of them pass them on. */
+static void windows(void **state)
+{
+    static const char *const plan[] = {"mesh=cp=3 ring=1", "mesh=dp=2,cp=3 zero=1 ring=1",
+                                       "mesh=cp=5 ring=1"};
+    (void)state;
+    each_of(FAMILY("qwen2"), 15, plan, WEFT_COUNT(plan));
+}
+
 /* What is computed again is cut as it was the first time: of a size at which keys that are cut by themselves would
  * seem cheaper. */
 static void computed_again(void **state)
@@ -197,7 +206,8 @@ int main(void)
         cmocka_unit_test(gpt2),          cmocka_unit_test(llama),
         cmocka_unit_test(bert),          cmocka_unit_test(even_work),
         cmocka_unit_test(uneven_zigzag), cmocka_unit_test(computed_again),
-        cmocka_unit_test(passed_round),  cmocka_unit_test(few_keys),
+        cmocka_unit_test(windows),       cmocka_unit_test(passed_round),
+        cmocka_unit_test(few_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

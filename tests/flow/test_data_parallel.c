@@ -143,7 +143,7 @@ static result run(const weft_model *m, const weft_training *t, deal d, int world
         weft_partition_options o = {
             .n_micro = d.micro, .n_lane = d.lanes, .world = world, .rank = r};
         assert_ok(weft_partition_one(t->graph, &o, &p[r]));
-        if (bucket) assert_ok(weft_partition_overlap(p[r], bucket, false));
+        if (bucket) assert_ok(weft_partition_overlap(p[r], NULL, NULL, bucket, false));
         assert_text(p[r]);
         k[r] = (rank){.program = p[r], .model = m, .training = t, .batch = d.micro};
         assert_ok(weft_comm_local_join(hub, r, 30.0, &k[r].comm));

@@ -96,7 +96,7 @@ static void make_lanes(const test_job *j, int r, int64_t bucket, weft_program **
     weft_partition_options o = {
         .n_micro = WORLD, .n_lane = WORLD, .world = WORLD, .rank = r};
     assert_ok(weft_partition_one(j->training.graph, &o, out));
-    if (bucket) assert_ok(weft_partition_overlap(*out, bucket, false));
+    if (bucket) assert_ok(weft_partition_overlap(*out, NULL, NULL, bucket, false));
 }
 
 /* Parameters, gradients and states in parts. */

@@ -45,7 +45,7 @@ static test_result run(const test_job *j, plan x, int64_t bucket)
                                .n_chunk  = x.n_chunk,
                                .cut      = x.cut};
         assert_ok(weft_partition_pipe(j->training.graph, &o, &p[r]));
-        if (bucket) assert_ok(weft_partition_overlap(p[r], bucket, false));
+        if (bucket) assert_ok(weft_partition_overlap(p[r], NULL, NULL, bucket, false));
     }
     return test_job_run(j, p, n, x.n_thread ? x.n_thread : 1);
 }

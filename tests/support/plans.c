@@ -59,7 +59,8 @@ test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
                                .ahead    = ahead,
                                .ring     = h.ring ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
-            (bucket && weft_partition_overlap(p[r], bucket, ahead > 0) != WEFT_OK) ||
+            (bucket && weft_partition_overlap(p[r], j->training.graph, s, bucket,
+                                              ahead > 0) != WEFT_OK) ||
             weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }
