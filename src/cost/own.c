@@ -77,14 +77,24 @@ static weft_cost_group group_of(const weft_cost_point *p, const weft_cost_varian
     return (weft_cost_group){n, v->tp * v->cp * v->ep};
 }
 
-/* Tensors of a step's sums and gathers meet in loads (partition: 8 MB of the whole graph's values); whole ones of
- * ranks that are alike all at once. */
+/* Calls of the update: of ranks that are alike, with whole values, all meet at once.  In a step of one micro-batch what is
+ * shared, so many bytes, is summed in the backward pass; there an eighth of it at most meets at once (partition/late.c). */
 static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
-                       const weft_cost_calls *c)
+                       const weft_cost_calls *c, double sums)
 {
-    double load = 8 << 20, parts = v->tp;
-    bool   once = !p->zero && v->tp * v->cp * v->ep == 1;
-    return fmin(c->n, once ? 1 : ceil(c->bytes * parts / load));
+    double load = 8 << 20;
+    if (!(c->bytes > 0)) return 0;
+    if (!p->zero && v->tp * v->cp * v->ep == 1) return 1;
+    bool once = p->zero && p->pp == 1 && p->n_micro == 1;
+    if (!(sums > 0) || !once) return fmax(1, c->n);
+    return fmax(1, sums * v->tp / 8 < load ? 8 * c->bytes / sums : c->once);
+}
+
+static double sum_bytes(const weft_cost_sharing *z)
+{
+    double n = 0;
+    for (int o = 0; o < WEFT_COST_N_OVER; o++) n += z->sum[o].bytes + z->scatter[o].bytes;
+    return n;
 }
 
 /* Calls of bytes in all; of gathers each rank gives its part. */
@@ -98,13 +108,13 @@ static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
 }
 
 static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
-                          weft_collective k, const weft_cost_calls *c)
+                          weft_collective k, const weft_cost_calls *c, double sums)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
     double                   s = 0;
     for (int o = 0; o < WEFT_COST_N_OVER; o++) {
         weft_cost_calls x = c[o];
-        x.n               = meetings(p, v, &c[o]);
+        x.n               = meetings(p, v, &c[o], sums);
         s += calls_seconds(&t->fabric[device], group_of(p, v, (weft_cost_over)o), k, &x);
     }
     return s;
@@ -118,10 +128,12 @@ static double share_of(const weft_cost_share *x, double replicas)
 double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
                              int device, const weft_cost__own *x)
 {
-    const weft_cost_sharing *z = &x->share;
-    double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
-    return all_seconds(t, p, device, WEFT_ALL_REDUCE, z->sum) +
-           all_seconds(t, p, device, WEFT_REDUCE_SCATTER, z->scatter) +
+    const weft_cost_sharing *z    = &x->share;
+    double                   n    = weft_cost__replicas(p, &t->variant[p->variant]);
+    double                   sums = sum_bytes(z);
+    return all_seconds(t, p, device, WEFT_ALL_REDUCE, z->sum, sums) +
+           all_seconds(t, p, device, WEFT_REDUCE_SCATTER, z->scatter, sums) +
+           all_seconds(t, p, device, WEFT_ALL_GATHER, z->tell, 0) +
            share_of(&z->before_s, n) + (weft_cost__own_lanes(t, p, x) - 1) * x->merge_s;
 }
 
@@ -130,7 +142,7 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
 {
     const weft_cost_sharing *z = &x->share;
     double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
-    return all_seconds(t, p, device, WEFT_ALL_GATHER, z->gather) +
+    return all_seconds(t, p, device, WEFT_ALL_GATHER, z->gather, 0) +
            share_of(&z->after_s, n);
 }
 

@@ -629,6 +629,10 @@ static void put_chunks(const weft_cost_table *t, const weft_cost_point *p, int n
     }
 }
 
+enum {
+    TIED_WORKS = 7 /* instructions about what is tied, between two meetings */
+};
+
 /* What ranks of a pipeline give each other in the update: values of all layers, copied by each of them, and tied
  * parameters' sums, there and back. */
 static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
@@ -640,8 +644,14 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
     if (p->pp < 2 || !(n_met > 0)) return 0;
     double s = (n_met + 1) * t->device[some_kind(p)].launch_s +
                weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
+    if (!(tied_bytes > 0)) return s;
+    /* both ends then have the sum, and tell its squares */
+    weft_cost_group like = {p->dp / v->ep, v->tp * v->cp * v->ep};
+    s += TIED_WORKS * t->device[some_kind(p)].launch_s +
+         weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8);
+    if (p->zero) s += weft_cost_group_seconds(f, like, WEFT_ALL_GATHER, 8);
     if (p->zero) tied_bytes /= weft_cost__replicas(p, v);
-    return tied_bytes > 0 ? s + 2 * weft_cost_send_seconds(f, g, tied_bytes) : s;
+    return s + 2 * weft_cost_send_seconds(f, g, tied_bytes);
 }
 
 /* The step of our own programs: its schedule is played.  Ranks along ep have the same micro-batches: a row stands for ep of

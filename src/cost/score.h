@@ -63,9 +63,11 @@ typedef struct weft_cost_item {
     double copies; /* of bytes, so many are one value for several ranks; 0: none */
 } weft_cost_item;
 
-/* Collectives alike but for their sizes: how many, and the bytes of what they make or sum, whole. */
+/* Collectives alike but for their sizes: how many, and the bytes of what they make or sum, whole.  Of those of the update
+ * several may be one: parts of a call add up over layers. */
 typedef struct weft_cost_calls {
     double n, bytes;
+    double once; /* instead of n where a step has one micro-batch and one stage */
 } weft_cost_calls;
 
 /* Whom a collective over replicas takes besides: nobody, those with other parts of a sequence, all places. */
@@ -84,6 +86,7 @@ typedef struct weft_cost_share {
 /* A layer's update, and what its replicas say to each other, under one way to share its states.  Doubles only. */
 typedef struct weft_cost_sharing {
     weft_cost_calls sum[WEFT_COST_N_OVER], scatter[WEFT_COST_N_OVER]; /* once a step */
+    weft_cost_calls tell[WEFT_COST_N_OVER];   /* gathers before all ranks meet */
     weft_cost_calls gather[WEFT_COST_N_OVER]; /* of what was updated, once a step */
     weft_cost_calls
         fetch[2]; /* of what is kept in parts, in each micro-batch: forward, backward */

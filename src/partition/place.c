@@ -158,7 +158,12 @@ static bool all_present(const place *p, const weft_graph_node *n, int stage)
     const weft_graph *g = p->g;
     for (int k = 0; k < n->n_in; k++) {
         weft_vid b = weft_partition__base(g, n->in[k]);
-        if (g->value[b].node >= 0 && p->copied[g->value[b].node]) continue;
+        int      m = g->value[b].node;
+        if (m >= 0 && p->copied[m]) continue;
+        if (m >= 0 && p->fetched[m]) { /* of parameters in parts, which lie somewhere */
+            if (!all_present(p, &g->node[m], stage)) return false;
+            continue;
+        }
         if (g->value[b].kind == WEFT_VALUE_INPUT && g->value[b].per_step) continue;
         if (p->repeats[b] < 0) continue; /* a gradient */
         if (!*present(p, weft_partition__base(g, p->repeats[b]), stage)) return false;

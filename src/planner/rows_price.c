@@ -264,7 +264,7 @@ weft_status weft_planner__add_seconds(pricer *z)
 }
 
 /* Whom besides replicas a collective takes; N_OVER: it is none over replicas. */
-static weft_cost_over over_of(const pricer *z, const weft_instr *i)
+weft_cost_over weft_planner__over(const pricer *z, const weft_instr *i)
 {
     if (i->kind != WEFT_INSTR_COLLECTIVE || !z->local || z->dp < 2)
         return WEFT_COST_N_OVER;
@@ -276,19 +276,25 @@ static weft_cost_over over_of(const pricer *z, const weft_instr *i)
     return tp >= 0 && axes >> tp & 1 ? WEFT_COST_OVER_ALL : WEFT_COST_OVER_CP;
 }
 
+double weft_planner__call_bytes(const pricer *z, const weft_instr *c)
+{
+    const weft_group *g = &z->p.group[c->group];
+    return c->coll == WEFT_ALL_GATHER ? weft_instr_given(c, g) * g->n_rank
+                                      : weft_instr_bytes(c);
+}
+
+/* How many there are is counted in rows_meet.c, but for those of every micro-batch. */
 static void add_call(const pricer *z, int i, weft_cost_over over, weft_cost_sharing *to)
 {
     const weft_segment *s = z->seg;
     const weft_instr   *c = &s->instr[i];
     weft_cost_calls    *k = &to->sum[over];
-    double              n = z->p.group[c->group].n_rank;
     if (c->coll == WEFT_REDUCE_SCATTER) k = &to->scatter[over];
-    if (c->coll == WEFT_ALL_GATHER) k = &to->gather[over];
+    bool late = s->node[i] >= 0 && z->late[s->node[i]];
+    if (c->coll == WEFT_ALL_GATHER) k = late ? &to->gather[over] : &to->tell[over];
     if (i < s->phase_end[1]) k = &to->fetch[i >= s->phase_end[0]];
-    k->n++;
-    k->bytes += c->coll == WEFT_ALL_GATHER
-                    ? weft_instr_given(c, &z->p.group[c->group]) * n
-                    : weft_instr_bytes(c);
+    if (i < s->phase_end[1]) k->n++;
+    k->bytes += weft_planner__call_bytes(z, c);
 }
 
 /* Collectives of the update meet with earlier ones of their kind: *t is then what their bytes alone take. */
@@ -314,7 +320,7 @@ weft_status weft_planner__find_facts(pricer *z, weft_planner__facts *of)
     const weft_segment *s = z->seg;
     for (int i = 0; i < s->n_instr; i++) {
         weft_planner__facts *f    = &of[weft_planner__layer_of(z, i)];
-        weft_cost_over       over = over_of(z, &s->instr[i]);
+        weft_cost_over       over = weft_planner__over(z, &s->instr[i]);
         bool                 late = s->node[i] < 0 || z->late[s->node[i]];
         double               t;
         if (over != WEFT_COST_N_OVER) {
@@ -329,6 +335,7 @@ weft_status weft_planner__find_facts(pricer *z, weft_planner__facts *of)
         else
             *(late ? &f->after_s : &f->before_s) += t;
     }
+    WEFT_TRY(weft_planner__add_meetings(z, of));
     return weft_planner__find_states(z, of);
 }
 
@@ -482,14 +489,14 @@ weft_status weft_planner__price_shares(weft_planner__rows *x, const weft_cost_va
     const weft_planner__shared *s;
     WEFT_TRY(weft_planner__share(x, v, k, &s));
     for (int i = 0; i < x->n_short + 2; i++) {
-        const weft_cost_program_row *from  = &s->of[i];
-        double                       scale = (double)v->micro_batch / s->v.micro_batch;
+        const weft_cost_program_row *from = &s->of[i];
+        int                          more = v->micro_batch - s->v.micro_batch;
         double n_sum = row[i].of.share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n;
         row[i].of.fetched_bytes = from->fetched_bytes;
         for (int c = WEFT_COST_WHOLE; c < WEFT_COST_N_SHARES; c++) {
             row[i].of.share[c] = from->share[c];
-            row[i].of.share[c].more_s[0] *= scale;
-            row[i].of.share[c].more_s[1] *= scale;
+            for (int back = 0; back < 2 && c >= WEFT_COST_PARAMS; back++)
+                row[i].of.share[c].more_s[back] += more * s->more_s[i][back];
         }
         if (v->tp * v->cp * v->ep == 1)
             sum_whole(&row[i].of, n_sum, &row[i].of.share[WEFT_COST_WHOLE]);

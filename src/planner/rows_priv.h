@@ -41,6 +41,8 @@ typedef struct weft_planner__shared {
     int               kind;
     weft_cost_program_row
         *of; /* as row[] of weft_planner__price: shares, fetched bytes */
+    double (*more_s)
+        [2]; /* of each row: by how much zero 3's more_s grow with each sequence */
     struct weft_planner__shared *next;
 } weft_planner__shared;
 
@@ -113,6 +115,12 @@ weft_status weft_planner__find_states(weft_planner__pricer *z, weft_planner__fac
 weft_status weft_planner__add_merges(weft_planner__pricer *z);
 /* Sums over micro-batches that a layer has. */
 double weft_planner__n_sum(const weft_planner__pricer *z, int layer);
+/* Whom besides replicas a collective takes; N_OVER: it is none over replicas. */
+weft_cost_over weft_planner__over(const weft_planner__pricer *z, const weft_instr *i);
+/* Bytes of what a collective makes or sums, whole. */
+double weft_planner__call_bytes(const weft_planner__pricer *z, const weft_instr *c);
+/* rows_meet.c: calls of the update, as often as replicas meet */
+weft_status weft_planner__add_meetings(weft_planner__pricer *z, weft_planner__facts *of);
 /* rows_share.c */
 weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *v,
                                 int kind, const weft_planner__shared **out);

@@ -71,6 +71,27 @@ static weft_status compare(weft_planner__rows *x, const weft_cost_variant *v, in
     return WEFT_OK;
 }
 
+/* What passes take longer is partly the same for every micro-batch: two sizes of it tell. */
+static weft_status find_slopes(weft_planner__rows *x, const weft_cost_variant *v,
+                               int kind, const facts *whole, facts *tmp, double (*out)[2])
+{
+    weft_cost_variant w = *v;
+    int               n = x->n_short + 2;
+    if (x->s.micro_batch > 0) return WEFT_OK; /* there is no other */
+    w.micro_batch *= 2;
+    memset(tmp, 0, sizeof *tmp * (size_t)(3 * n));
+    WEFT_TRY(look(x, v, kind, 2, 3, tmp));
+    WEFT_TRY(look(x, &w, kind, 2, 0, tmp + n));
+    WEFT_TRY(look(x, &w, kind, 2, 3, tmp + 2 * n));
+    for (int i = 0; i < n; i++) {
+        double fwd = tmp[2 * n + i].fwd_s - tmp[n + i].fwd_s;
+        double bwd = tmp[2 * n + i].bwd_s - tmp[n + i].bwd_s;
+        out[i][0]  = (fwd - (tmp[i].fwd_s - whole[i].fwd_s)) / v->micro_batch;
+        out[i][1]  = (bwd - (tmp[i].bwd_s - whole[i].bwd_s)) / v->micro_batch;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *v,
                                 int kind, const weft_planner__shared **out)
 {
@@ -84,9 +105,10 @@ weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *
     if (k) return WEFT_OK;
     k = WEFT_ARENA_NEW(x->a, weft_planner__shared);
     if (!k) return weft_arena_status(x->a);
-    k->v    = *v;
-    k->kind = kind;
-    k->of   = WEFT_ARENA_ARRAY(x->a, weft_cost_program_row, n);
+    k->v      = *v;
+    k->kind   = kind;
+    k->of     = WEFT_ARENA_ARRAY(x->a, weft_cost_program_row, n);
+    k->more_s = weft_arena_alloc(x->a, sizeof *k->more_s * (size_t)n);
     WEFT_TRY(weft_arena_status(x->a));
     WEFT_TRY(weft_arena_create(&tmp));
     facts *whole = WEFT_ARENA_ARRAY(tmp, facts, n);
@@ -98,6 +120,7 @@ weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *
              &k->of[i].share[WEFT_COST_WHOLE]);
     WEFT_GO(compare(x, v, kind, 1, whole, each, k->of));
     WEFT_GO(compare(x, v, kind, 3, whole, each, k->of));
+    WEFT_GO(find_slopes(x, v, kind, whole, each, k->more_s));
     k->next   = x->shared;
     x->shared = k;
     *out      = k;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/lanes.h"
 #include "compile/world.h"
 #include "planner/rows.h"
 #include "sim/fold.h"
@@ -11,6 +12,18 @@
 static const char *const again[]    = {"none", "selective", "full"};
 static const char *const schedule[] = {"1f1b", "gpipe", "zb-h1"};
 
+/* What is drawn besides. */
+typedef enum habit {
+    PLAIN,
+    MANY_DEVICES,  /* 8 to 64 */
+    MANY_BATCHES,  /* micro-batches: up to 64 */
+    LATENCY,       /* a small model on 8 to 64 devices: little but waiting for messages */
+    TIMED,         /* a cluster with measured times */
+    UNLIKE_STAGES, /* stages on two kinds of devices */
+    UNLIKE_SHARES, /* replicas on two kinds, with shares of the batch */
+    N_HABIT
+} habit;
+
 typedef struct setting {
     weft_cluster        *c;
     weft_arena          *a;
@@ -18,6 +31,7 @@ typedef struct setting {
     weft_search_model    m;
     weft_compile_spec    s;
     int                  n_layer, unit;
+    habit                is;
 } setting;
 
 static uint64_t draw(uint64_t *state, int n)
@@ -53,6 +67,7 @@ typedef struct chosen {
     weft_cost_variant v;
     weft_cost_point   p;
     uint16_t          cut[64];
+    uint8_t           kinds[64];
 } chosen;
 
 static bool draw_ep(const setting *x, uint64_t *r, chosen *c)
@@ -79,6 +94,41 @@ static void draw_cut(const setting *x, uint64_t *r, chosen *c)
     }
 }
 
+/* A power of two of lanes, one for each replica at least, the first half of which, of the first kind, has most. */
+static bool draw_shares(uint64_t *r, chosen *c)
+{
+    weft_cost_deal *d  = &c->p.deal;
+    int             dp = c->p.dp, at = 0;
+    if (c->p.pp > 1 || c->v.ep > 1 || dp < 2 || dp % 2) return false;
+    int all = 1;
+    while (all < dp) all *= 2;
+    all *= 2 << draw(r, 2);
+    *d          = (weft_cost_deal){.n        = 2,
+                                   .per_lane = 1 << draw(r, 2),
+                                   .kind     = {0, 1},
+                                   .replicas = {dp / 2, dp / 2}};
+    d->lanes[1] = dp / 2 + (int)draw(r, all / 2 - dp / 2 + 1);
+    d->lanes[0] = all - d->lanes[1];
+    for (int i = 0; i < dp; i++) {
+        int n = weft_cost_deal_share(d, i, NULL);
+        int t = weft_lanes_terms(at, at + n, NULL);
+        if (t > d->terms) d->terms = t;
+        at += n;
+    }
+    if (c->p.zero > 2) c->p.zero = 1;
+    return true;
+}
+
+/* The kinds that a stage's ranks are of: devices come kind by kind. */
+static void draw_kinds(const setting *x, chosen *c)
+{
+    const weft_search_machine *m = &x->hw.kind[0];
+    int places = c->v.tp * c->v.cp * c->p.dp, n = m->n_node * m->per_node;
+    for (int i = 0; i < c->p.pp; i++)
+        c->kinds[i] =
+            (uint8_t)((i * places < n ? 1 : 0) | ((i + 1) * places > n ? 2 : 0));
+}
+
 /* A plan that n devices can run. */
 static bool draw_plan(setting *x, uint64_t *r, int n, chosen *out)
 {
@@ -93,9 +143,10 @@ static bool draw_plan(setting *x, uint64_t *r, int n, chosen *out)
     c.p.chunks    = 1;
     c.p.lanes     = 1;
     c.p.n_micro   = m[draw(r, 4)] * (c.p.pp > 1 ? 2 : 1);
-    c.p.zero      = (int)draw(r, 4);
-    c.p.schedule  = c.p.pp > 1 ? (weft_cost_schedule)draw(r, 3) : WEFT_COST_1F1B;
-    int places    = c.v.tp * c.v.cp * c.p.pp;
+    if (x->is == MANY_BATCHES) c.p.n_micro = 4 * (int)(2 + draw(r, 15));
+    c.p.zero     = (int)draw(r, 4);
+    c.p.schedule = c.p.pp > 1 ? (weft_cost_schedule)draw(r, 3) : WEFT_COST_1F1B;
+    int places   = c.v.tp * c.v.cp * c.p.pp;
     if (places > n || c.p.pp > x->n_layer) return false;
     c.p.dp = n / places;
     if (draw(r, 3) == 0) c.p.dp = (c.p.dp + 1) / 2;
@@ -103,26 +154,38 @@ static bool draw_plan(setting *x, uint64_t *r, int n, chosen *out)
     if (c.p.dp == c.v.ep) c.p.zero = 0;
     if (!x->m.allows(x->m.arg, &c.v, NULL, 0)) return false;
     draw_cut(x, r, &c);
+    if (x->is == UNLIKE_STAGES) {
+        if (c.p.pp < 2 || c.p.dp * places < n) return false;
+        draw_kinds(x, &c);
+    }
+    if (x->is == UNLIKE_SHARES && (c.p.dp * places < n || !draw_shares(r, &c)))
+        return false;
     *out = c;
     return true;
 }
 
 static double score(setting *x, chosen *c, weft_cost_score *s)
 {
-    weft_cost_row    row[64];
+    weft_cost_row    row[128];
     weft_cost_table  t = x->m.shape;
     weft_device_kind d[WEFT_COST_MAX_DEVICE];
     weft_cost_fabric f[WEFT_COST_MAX_DEVICE];
-    d[0] = x->hw.kind[0].device;
-    f[0] = x->hw.kind[0].fabric;
-    x->m.fill(x->m.arg, &t.engine, &c->v, d, f, row);
+    assert_true(x->hw.n * t.n_class <= 128);
+    for (int k = 0; k < x->hw.n; k++) {
+        d[k] = x->hw.kind[k].device;
+        f[k] = x->hw.kind[k].fabric;
+    }
+    weft_search_slower_end(f, x->hw.n, ~0u);
+    for (int k = 0; k < x->hw.n; k++)
+        x->m.fill(x->m.arg, &t.engine, &c->v, &d[k], &f[k], row + k * t.n_class);
     t.n_variant = 1;
     t.variant   = &c->v;
-    t.n_device  = 1;
+    t.n_device  = x->hw.n;
     t.device    = d;
     t.fabric    = f;
     t.row       = row;
     c->p.cut    = c->cut;
+    c->p.kinds  = x->is == UNLIKE_STAGES ? c->kinds : NULL;
     weft_cost_score_point(&t, &c->p, s);
     return s->step_s;
 }
@@ -164,13 +227,24 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
     s.recompute   = again[c->v.recompute];
     s.lanes       = 1;
     while (s.lanes < c->p.dp / c->v.ep) s.lanes *= 2;
+    if (c->p.deal.n) {
+        s.lanes = weft_cost_deal_lanes(&c->p.deal);
+        s.batch = (int64_t)c->v.micro_batch * c->p.deal.per_lane * s.lanes;
+    }
     for (int i = 0; i < c->p.pp * c->p.chunks; i++)
         layers[i] = c->cut[i % c->p.pp] / c->p.chunks;
     if (weft_compile_plan_layers(&s, &h, schedule_of(c), c->p.chunks, layers, 0, &p) !=
         WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
-    s.plan = p;
-    if (weft_compile_world(&s, WEFT_RANKS_FOLDED, &w) != WEFT_OK) {
+    if (c->p.deal.n) {
+        p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, c->p.dp);
+        for (int i = 0; i < c->p.dp; i++)
+            p->share[i] = weft_cost_deal_share(&c->p.deal, i, NULL);
+    }
+    s.plan    = p;
+    bool many = weft_plan_world(p) > 32;
+    if (weft_compile_world(&s, many ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED, &w) !=
+        WEFT_OK) {
         print_message("%s: %s\n", words, weft_error_text());
         weft_plan_destroy(p);
         return 0;
@@ -201,7 +275,7 @@ static void count(tally *t, double off)
     t->most = fmax(t->most, off);
 }
 
-static tally step, memory, chunks, experts;
+static tally step[N_HABIT], memory, chunks, experts;
 
 static void compare(setting *x, chosen *c)
 {
@@ -210,7 +284,7 @@ static void compare(setting *x, chosen *c)
     double          mem, want = simulate(x, c, words, sizeof words, &mem);
     if (!(want > 0)) return;
     double got = score(x, c, &s), off = got / want - 1, moff = s.mem_bytes / mem - 1;
-    count(&step, off);
+    count(&step[x->is], off);
     count(&memory, moff);
     if (c->p.chunks > 1) count(&chunks, off);
     if (c->v.ep > 1) count(&experts, off);
@@ -227,55 +301,81 @@ static void compare(setting *x, chosen *c)
 
 static void say(const char *what, const tally *t)
 {
-    print_message(
-        "%s: %d plans, %.2f %% off on average, %.2f %% at most, %d by more than "
-        "3 %%\n",
-        what, t->n, 100 * t->sum / fmax(1, t->n), 100 * t->most, t->over);
+    if (t->n)
+        print_message(
+            "%-40s %3d plans, %.2f %% off on average, %.2f %% at most, %d by more than "
+            "3 %%\n",
+            what, t->n, 100 * t->sum / t->n, 100 * t->most, t->over);
+}
+
+typedef struct row {
+    const char *model, *dtype;
+    int64_t     seq;
+    const char *cluster;
+    int         n_device, n, unit;
+    habit       is;
+} row;
+
+static void try_row(const row *w, uint64_t *r)
+{
+    setting x;
+    open_setting(&x, w->model, w->dtype, w->seq, w->cluster);
+    x.unit = w->unit;
+    x.is   = w->is;
+    int n  = WEFT_TEST_SANITIZED ? 2 : w->n; /* they take memory and time there */
+    for (int k = 0; k < n;) {
+        chosen c;
+        bool   wide = w->is == MANY_DEVICES || w->is == LATENCY;
+        if (!draw_plan(&x, r, wide ? 8 << draw(r, 4) : w->n_device, &c)) continue;
+        compare(&x, &c);
+        k++;
+    }
+    close_setting(&x);
 }
 
 static void steps_are_simulated(void **state)
 {
     (void)state;
 #define AT "tests/fixtures/planner/"
-    static const struct {
-        const char *model, *dtype;
-        int64_t     seq;
-        const char *cluster;
-        int         n_device, n, unit;
-    } table[] = {
-        {AT "gpt2", "fp32", 512, "2 x (8 x a100-80g)", 16, 50, 2},
-        {AT "llama", "bf16", 2048, "2 x (8 x a100-80g)", 16, 50, 2},
-        {AT "llama", "bf16", 1024, "1 x (4 x v100-32g)", 4, 30, 1},
-        {AT "bert", "fp32", 512, "1 x (4 x v100-32g)", 4, 20, 8},
-        {AT "mixtral", "bf16", 2048, "2 x (8 x h100-80g)", 16, 40, 4},
-        {AT "t5", "fp32", 512, "2 x (8 x a100-80g)", 16, 20, 16},
-        {"resnet50", "fp32", 0, "2 x (8 x a100-80g)", 16, 20, 64},
-        {"mlp", "fp32", 0, "1 x (4 x v100-32g)", 4, 10, 4096},
+    static const row table[] = {
+        {AT "gpt2", "fp32", 512, "2 x (8 x a100-80g)", 16, 50, 2, PLAIN},
+        {AT "llama", "bf16", 2048, "2 x (8 x a100-80g)", 16, 50, 2, PLAIN},
+        {AT "llama", "bf16", 1024, "1 x (4 x v100-32g)", 4, 30, 1, PLAIN},
+        {AT "bert", "fp32", 512, "1 x (4 x v100-32g)", 4, 20, 8, PLAIN},
+        {AT "mixtral", "bf16", 2048, "2 x (8 x h100-80g)", 16, 40, 4, PLAIN},
+        {AT "t5", "fp32", 512, "2 x (8 x a100-80g)", 16, 20, 16, PLAIN},
+        {"resnet50", "fp32", 0, "2 x (8 x a100-80g)", 16, 20, 64, PLAIN},
+        {"mlp", "fp32", 0, "1 x (4 x v100-32g)", 4, 10, 4096, PLAIN},
+        {AT "gpt2", "fp32", 512, "8 x (8 x a100-80g)", 64, 10, 2, MANY_DEVICES},
+        {AT "llama", "bf16", 2048, "8 x (8 x h100-80g)", 64, 10, 2, MANY_DEVICES},
+        {AT "gpt2", "bf16", 1024, "2 x (8 x a100-80g)", 16, 10, 1, MANY_BATCHES},
+        {"tiny256", "fp32", 128, "8 x (8 x a100-80g)", 64, 20, 1, LATENCY},
+        {AT "gpt2", "fp32", 512, AT "timed.yaml", 16, 20, 1, TIMED},
+        {AT "llama", "bf16", 2048, "1 x (8 x a100-80g) + 1 x (8 x v100-32g)", 16, 10, 1,
+         UNLIKE_STAGES},
+        {AT "gpt2", "fp32", 512, "1 x (8 x h100-80g) + 1 x (8 x a100-80g)", 16, 10, 1,
+         UNLIKE_SHARES},
+    };
+    static const char *const name[] = {
+        "steps",
+        "on 8 to 64 devices",
+        "of 8 to 64 micro-batches",
+        "of a small model on 8 to 64 devices",
+        "by measured times",
+        "on unlike stages",
+        "with unlike shares",
     };
     const char *only = getenv("WEFT_ONLY"), *seed = getenv("WEFT_SEED");
     uint64_t    r = seed ? (uint64_t)atoi(seed) : 11;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        setting x;
-        if (only && atoi(only) != (int)i) continue;
-        open_setting(&x, table[i].model, table[i].dtype, table[i].seq, table[i].cluster);
-        x.unit = table[i].unit;
-        int n =
-            WEFT_TEST_SANITIZED ? 2 : table[i].n; /* they take memory and time there */
-        for (int k = 0; k < n;) {
-            chosen c;
-            if (!draw_plan(&x, &r, table[i].n_device, &c)) continue;
-            compare(&x, &c);
-            k++;
-        }
-        close_setting(&x);
-    }
-    say("steps", &step);
+    for (size_t i = 0; i < WEFT_COUNT(table); i++)
+        if (!only || atoi(only) == (int)i) try_row(&table[i], &r);
+    for (int k = 0; k < N_HABIT; k++) say(name[k], &step[k]);
     say("of these interleaved", &chunks);
     say("of these with experts apart", &experts);
     say("memory", &memory);
     if (only || seed || WEFT_TEST_SANITIZED) return;
-    assert_true(step.n >= 200);
-    assert_int_equal(step.over, 0);
+    assert_true(step[PLAIN].n >= 200);
+    for (int k = 0; k < N_HABIT; k++) assert_int_equal(step[k].over, 0);
     assert_true(memory.sum / memory.n <= 0.03);
 }
 

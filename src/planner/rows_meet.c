@@ -1,0 +1,118 @@
+/* How often replicas meet in the update.
+ *
+ * Collectives of the update wait for each other (partition/late.c): those of one kind that come to the same point, until
+ * 8 MB of what they serve are together, by sizes of the whole graph's values.  Where a step has one micro-batch, sums stand in
+ * the backward pass and serve gradients; else they stand behind the accumulators and serve what comes next, sums of squares for
+ * instance, which are nothing: then all meet at once.  A layer's share of the meetings is counted as if many like it came one
+ * behind the other. */
+#include "planner/rows_priv.h"
+
+typedef weft_planner__pricer pricer;
+
+enum {
+    LOAD  = 8 << 20, /* as partition/late.c has it */
+    TIMES = 8        /* so many layers alike */
+};
+
+typedef struct call {
+    int    layer, over;
+    int    way; /* all-reduce, reduce-scatter, all-gather before all meet, and behind */
+    int    dtype;
+    double served, made; /* bytes, whole: of what it serves, and where that was made */
+} call;
+
+static int way_of(weft_collective k, bool late)
+{
+    return k == WEFT_REDUCE_SCATTER ? 1 : k == WEFT_ALL_GATHER ? 2 + late : 0;
+}
+
+static bool is_like(const call *a, const call *b)
+{
+    return a->way == b->way && a->over == b->over;
+}
+
+/* The largest result of the whole graph's node that a place's serves. */
+static double served_by(const pricer *z, int node)
+{
+    const weft_graph      *g    = z->s->c.graph;
+    const weft_graph_node *n    = &g->node[z->local->node[node]];
+    double                 most = 0;
+    for (int j = 0; j < n->n_out; j++) {
+        const weft_type *t = &g->value[n->out[j]].type;
+        double b = (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+        if (b > most) most = b;
+    }
+    return most;
+}
+
+/* The node of the backward pass whose result a collective of the update is about; else itself. */
+static int made_by(const pricer *z, int node)
+{
+    const weft_graph *g = z->g;
+    for (int at = node; at >= 0 && g->node[at].phase == WEFT_PHASE_UPDATE;) {
+        int next = -1;
+        for (int k = 0; k < g->node[at].n_in && next < 0; k++)
+            next = g->value[g->node[at].in[k]].node;
+        if (next >= 0 && g->node[next].phase == WEFT_PHASE_BACKWARD) return next;
+        at = next;
+    }
+    return node;
+}
+
+/* Meetings of calls like k, of its layer, each for itself by data type. */
+static double meetings(const call *list, int n, const call *k, bool made)
+{
+    double   bytes = 0, calls = 0;
+    unsigned types = 0;
+    for (int t = 0; t < TIMES; t++)
+        for (int i = 0; i < n; i++) {
+            if (list[i].layer != k->layer || !is_like(&list[i], k)) continue;
+            bytes += made ? list[i].made : list[i].served;
+            types |= 1u << list[i].dtype;
+            if (bytes < LOAD) continue;
+            for (; types; types &= types - 1) calls++;
+            bytes = 0;
+        }
+    return (calls + bytes / LOAD) / TIMES;
+}
+
+static weft_cost_calls *calls_of(weft_cost_sharing *s, const call *k)
+{
+    weft_cost_calls *way[] = {s->sum, s->scatter, s->tell, s->gather};
+    return &way[k->way][k->over];
+}
+
+static void count(const call *list, int n, weft_planner__facts *of)
+{
+    for (int i = 0; i < n; i++) {
+        const call *k    = &list[i];
+        bool        here = false;
+        for (int j = 0; j < i && !here; j++)
+            here = list[j].layer == k->layer && is_like(&list[j], k);
+        if (here) continue; /* counted with the first of them */
+        weft_cost_calls *to = calls_of(&of[k->layer].calls, k);
+        to->n += meetings(list, n, k, false);
+        to->once += meetings(list, n, k, true);
+    }
+}
+
+weft_status weft_planner__add_meetings(pricer *z, weft_planner__facts *of)
+{
+    const weft_segment *s    = z->seg;
+    call               *list = WEFT_ARENA_ARRAY(z->a, call, s->n_instr + 1);
+    int                 n    = 0;
+    WEFT_TRY(weft_arena_status(z->a));
+    for (int i = s->phase_end[1]; i < s->n_instr; i++) {
+        const weft_instr *c    = &s->instr[i];
+        weft_cost_over    over = weft_planner__over(z, c);
+        if (over == WEFT_COST_N_OVER || s->node[i] < 0) continue;
+        list[n++] = (call){.layer  = weft_planner__layer_of(z, i),
+                           .way    = way_of(c->coll, z->late[s->node[i]]),
+                           .over   = (int)over,
+                           .dtype  = (int)c->in[0].type.dtype,
+                           .served = served_by(z, s->node[i]),
+                           .made   = served_by(z, made_by(z, s->node[i]))};
+    }
+    count(list, n, of);
+    return WEFT_OK;
+}
