@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "cost/cost.h"
 #include "cost/cost_priv.h"
 
 /* Members of g that share a domain. */
@@ -65,12 +66,23 @@ static double two_levels(const weft_cost_fabric *f, weft_collective k, int all, 
     return 0;
 }
 
+static bool timed(const weft_cost_fabric *f, const char *work, int n, double bytes,
+                  double *out)
+{
+    if (!f->timed || !weft_cost_timed_link(f->timed, f->link, work, n, bytes, out))
+        return false;
+    *out *= f->slow;
+    return true;
+}
+
 double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
                                weft_collective k, double bytes)
 {
     if (g.n < 2) return 0;
     if (k == WEFT_SEND_ROWS || k == WEFT_RETURN_ROWS) k = WEFT_ALL_TO_ALL;
-    int in = inside(f, g), n_domain = (g.n + in - 1) / in;
+    int    in = inside(f, g), n_domain = (g.n + in - 1) / in;
+    double s;
+    if (n_domain < 2 && timed(f, weft_collective_name(k), g.n, bytes, &s)) return s;
     if (n_domain < 2 && k == WEFT_ALL_TO_ALL &&
         !f->levels) /* to all at once, by a switch */
         return ceil(log2(g.n)) * f->in.alpha_s +
@@ -96,8 +108,11 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
 
 double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes)
 {
-    const weft_cost_wire *w = inside(f, g) == g.n ? &f->in : &f->out;
+    bool                  near = inside(f, g) == g.n;
+    const weft_cost_wire *w    = near ? &f->in : &f->out;
+    double                s;
     if (g.n < 2) return 0;
+    if (near && timed(f, "send", 0, bytes, &s)) return s;
     if (w->send_Bps > 0) return w->send_s + bytes / w->send_Bps;
     return w->alpha_s + bytes / inner_Bps(w, 2);
 }

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "cluster/cluster.h"
 #include "program/program.h"
 
 typedef struct weft_cost_wire {
@@ -25,6 +26,10 @@ typedef struct weft_cost_fabric {
     bool
         levels; /* groups work inside domains and then between them, one after the other, as programs are priced (link.c);
                   * else all at once */
+    /* where what goes over the links inside a domain was timed */
+    const weft_cluster *timed; /* NULL: nothing was */
+    int                 link;  /* of it */
+    double              slow;  /* than timed: its health */
 } weft_cost_fabric;
 
 typedef struct weft_cost_group {

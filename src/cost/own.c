@@ -102,9 +102,8 @@ static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
                             weft_collective k, const weft_cost_calls *c)
 {
     if (!(fabs(c->n) > 0)) return 0;
-    double none  = weft_cost_group_seconds(f, g, k, 0);
     double bytes = k == WEFT_ALL_GATHER ? c->bytes / g.n : c->bytes;
-    return c->n * none + (weft_cost_group_seconds(f, g, k, bytes) - none);
+    return c->n * weft_cost_group_seconds(f, g, k, bytes / c->n);
 }
 
 static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
@@ -146,13 +145,26 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
            share_of(&z->after_s, n);
 }
 
+/* Where links were timed, a sum of unlike calls is not what as many alike would take: it is known of 2, 4, 8 .. replicas, and
+ * in between in proportion. */
+static double timed_fetch(const weft_cost_fabric *f, const weft_cost_point *p,
+                          const weft_cost_variant *v, const weft_cost__own *x, bool back)
+{
+    const weft_cost_calls *c = &x->share.fetch[back];
+    weft_cost_group        g = group_of(p, v, WEFT_COST_OVER_DP), like = g;
+    int                    k = (int)weft_cost__own_shares(p, v) - WEFT_COST_PARAMS;
+    double                 s = calls_seconds(f, g, WEFT_ALL_GATHER, c);
+    if (!f->timed || k < 0) return s;
+    like.n    = 2 << k;
+    double of = calls_seconds(f, like, WEFT_ALL_GATHER, c);
+    return of > 0 ? x->share.fetch_s[back] * s / of : s;
+}
+
 double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x, bool back)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
-    return x->share.more_s[back] + calls_seconds(&t->fabric[device],
-                                                 group_of(p, v, WEFT_COST_OVER_DP),
-                                                 WEFT_ALL_GATHER, &x->share.fetch[back]);
+    return x->share.more_s[back] + timed_fetch(&t->fabric[device], p, v, x, back);
 }
 
 /* ---- memory ---- */

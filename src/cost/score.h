@@ -90,7 +90,8 @@ typedef struct weft_cost_sharing {
     weft_cost_calls gather[WEFT_COST_N_OVER]; /* of what was updated, once a step */
     weft_cost_calls
         fetch[2]; /* of what is kept in parts, in each micro-batch: forward, backward */
-    double more_s[2]; /* in each micro-batch more than one replica alone takes */
+    double fetch_s[2]; /* of 2, 4, 8 .. replicas, where links were timed */
+    double more_s[2];  /* in each micro-batch more than one replica alone takes */
     weft_cost_share
         before_s; /* the rest of the update, up to where all ranks meet (clipping) */
     weft_cost_share after_s; /* and from there on */

@@ -75,6 +75,7 @@ static void times(weft_cost_row *r, double n)
     for (int c = 0; c < WEFT_COST_N_SHARES; c++)
         for (int back = 0; back < 2; back++) {
             r->of.share[c].more_s[back] *= n;
+            r->of.share[c].fetch_s[back] *= n;
             r->of.share[c].fetch[back].n *= n;
             r->of.share[c].fetch[back].bytes *= n;
         }

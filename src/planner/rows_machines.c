@@ -64,11 +64,26 @@ static weft_status find_domain(const weft_cluster *c, int first, int n_all, int 
     return WEFT_OK;
 }
 
+/* What was timed on the links of a domain is looked up, not fitted. */
+static weft_status find_timed(const weft_cluster *c, int first, weft_cost_fabric *f)
+{
+    weft_group_shape s;
+    if (!c->n_timing || f->domain < 2) return WEFT_OK;
+    WEFT_TRY(weft_cluster_group_stride(c, first, 2, 1, &s));
+    const weft_link_kind *l = s.inner.link;
+    if (!l) return WEFT_OK;
+    f->timed = c;
+    f->link  = (int)(l - c->link);
+    f->slow  = l->Bps * l->share / s.inner.Bps;
+    return WEFT_OK;
+}
+
 static weft_status measure_wires(const weft_cluster *c, int world, int first, int n_all,
                                  weft_cost_fabric *f)
 {
     *f = (weft_cost_fabric){.levels = true, .domain = 1};
     WEFT_TRY(find_domain(c, first, n_all, &f->domain));
+    WEFT_TRY(find_timed(c, first, f));
     int n = f->domain < 64 ? f->domain : 64;
     if (n > 1) {
         int few = n < 4 ? n : 4;

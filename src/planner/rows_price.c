@@ -297,6 +297,20 @@ static void add_call(const pricer *z, int i, weft_cost_over over, weft_cost_shar
     k->bytes += weft_planner__call_bytes(z, c);
 }
 
+/* What is fetched in every micro-batch, by the times of its links; more replicas may be looked at than there are devices. */
+static weft_status add_timed(const pricer *z, int i, weft_cost_sharing *to)
+{
+    const weft_segment *s = z->seg;
+    const weft_group   *g = &z->p.group[s->instr[i].group];
+    double              t;
+    if (!z->x->c->n_timing || i >= s->phase_end[1] ||
+        g->rank[g->n_rank - 1] >= z->x->world)
+        return WEFT_OK;
+    WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
+    to->fetch_s[i >= s->phase_end[0]] += t;
+    return WEFT_OK;
+}
+
 /* Collectives of the update meet with earlier ones of their kind: *t is then what their bytes alone take. */
 static weft_status meets_earlier(const pricer *z, int i, double *t)
 {
@@ -325,6 +339,7 @@ weft_status weft_planner__find_facts(pricer *z, weft_planner__facts *of)
         double               t;
         if (over != WEFT_COST_N_OVER) {
             add_call(z, i, over, &f->calls);
+            WEFT_TRY(add_timed(z, i, &f->calls));
             continue;
         }
         WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
