@@ -60,16 +60,17 @@ static net_leg halving(net_call *k, int bit, int step, const char *held, char *o
     int64_t at, give_at, bytes = extent(k, &keep, &at),
                          give_bytes = extent(k, &give, &give_at);
     *own                            = keep;
-    return (net_leg){.step  = (uint32_t)step,
-                     .to    = k->g->me ^ bit,
-                     .p     = held + give_at,
-                     .bytes = give_bytes,
-                     .from  = k->g->me ^ bit,
-                     .post  = {.out        = out + at,
-                               .mine       = held + at,
-                               .mine_first = !upper,
-                               .dtype      = k->t,
-                               .length     = bytes}};
+    return (net_leg){.step    = (uint32_t)step,
+                     .to      = k->g->me ^ bit,
+                     .p       = held + give_at,
+                     .bytes   = give_bytes,
+                     .at_once = true,
+                     .from    = k->g->me ^ bit,
+                     .post    = {.out        = out + at,
+                                 .mine       = held + at,
+                                 .mine_first = !upper,
+                                 .dtype      = k->t,
+                                 .length     = bytes}};
 }
 
 /* in -> out: this position's slices of the sum lie in out afterwards, at their places; *own says which.
@@ -99,12 +100,13 @@ static net_leg doubling(net_call *k, int bit, int step, char *out, range *own)
         own->lo -= width;
     else
         own->hi += width;
-    return (net_leg){.step  = (uint32_t)step,
-                     .to    = k->g->me ^ bit,
-                     .p     = out + give_at,
-                     .bytes = give_bytes,
-                     .from  = k->g->me ^ bit,
-                     .post  = net_into(out + at, bytes)};
+    return (net_leg){.step    = (uint32_t)step,
+                     .to      = k->g->me ^ bit,
+                     .p       = out + give_at,
+                     .bytes   = give_bytes,
+                     .at_once = true,
+                     .from    = k->g->me ^ bit,
+                     .post    = net_into(out + at, bytes)};
 }
 
 /* Halving and back.  The last step of the one and the first of the other have the same partner: what is summed goes

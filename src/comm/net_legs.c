@@ -106,8 +106,9 @@ static weft_status conclude(const net_call *k, const goal *g, net_outcome o, int
 
 static void start(net_call *k, net_leg *l)
 {
-    net_end  *e    = k->e;
-    net_port *port = k->g->port;
+    net_end  *e       = k->e;
+    net_port *port    = k->g->port;
+    int64_t   unasked = l->at_once ? e->link->piece : NET_SHORT;
     if (l->from >= 0) {
         l->post.source = k->g->rank[l->from];
         l->post.epoch  = port->epoch;
@@ -115,7 +116,7 @@ static void start(net_call *k, net_leg *l)
         l->post.step   = l->step;
         l->post.what   = k->what;
         l->comes_from  = &e->peer[l->post.source];
-        weft_comm__net_expect(e, port, &l->post, l->post.length > e->link->piece);
+        weft_comm__net_expect(e, port, &l->post, l->post.length > unasked);
     }
     if (l->to < 0) return;
     *l->flow    = (net_flow){.to      = k->g->rank[l->to],
@@ -126,7 +127,7 @@ static void start(net_call *k, net_leg *l)
                              .what    = k->what,
                              .p       = l->p,
                              .upto    = l->upto,
-                             .unasked = l->bytes > e->link->piece ? NET_SHORT : l->bytes,
+                             .unasked = l->bytes > unasked ? NET_SHORT : unasked,
                              .length  = l->bytes};
     l->sends_to = &e->peer[l->flow->to];
     weft_comm__net_start(e, port, l->flow);
@@ -168,13 +169,19 @@ weft_status weft_comm__net_run_legs(net_call *k, net_leg *l, int n)
 weft_status weft_comm__net_exchange(net_call *k, uint32_t step, int to, const void *p,
                                     int64_t bytes, int from, net_post post)
 {
-    net_leg l = {
-        .step = step, .to = to, .p = p, .bytes = bytes, .from = from, .post = post};
+    net_leg l = {.step    = step,
+                 .to      = to,
+                 .p       = p,
+                 .bytes   = bytes,
+                 .at_once = true,
+                 .from    = from,
+                 .post    = post};
     return weft_comm__net_run_legs(k, &l, 1);
 }
 
 weft_status weft_comm__net_add_leg(net_batch *b, net_leg l)
 {
+    l.at_once      = b->k->g->n == 2;
     b->leg[b->n++] = l;
     return b->n < NET_AT_ONCE ? WEFT_OK : weft_comm__net_run_batch(b);
 }

@@ -44,7 +44,8 @@ typedef struct net_leg {
     int            to;
     const void    *p;
     int64_t        bytes;
-    const int64_t *upto; /* how much of p is there; NULL: all */
+    const int64_t *upto;    /* how much of p is there; NULL: all */
+    bool           at_once; /* a piece goes unasked; at all members alike */
     int            from;
     net_post       post;
     /* while it is under way */

@@ -3,8 +3,9 @@
  * Every message has a head that is checked before anything else is looked at.  Data goes to a port (a channel's end
  * or a group) under (epoch, source, seq, step).  What is short, and the beginning of what is long, is sent at once and
  * kept by a receiver that has not asked for it yet; the rest of a long message follows when its receiver has said
- * READY, straight into the memory where it belongs, or added to what lies there.  In a collective, where all come at
- * the same time, what is one piece is short; over a channel, where messages may wait for long, NET_SHORT is.
+ * READY, straight into the memory where it belongs, or added to what lies there.  Where partners exchange one message
+ * in a collective, to which they come at the same time, a piece is short; elsewhere NET_SHORT is: much that waits in
+ * the kernel is out of the caches when it is taken.
  *
  * How bytes get to a peer is a link's: sockets of our own (net_tcp.c) or UCX (net_ucx.c).
  * One lock an end.  Who waits drives the link; while nobody waits, the end's own thread does. */

@@ -64,9 +64,20 @@ static void set_up(int fd)
                    sizeof option[i].value);
 }
 
-void weft_comm__tcp_hurry(int fd)
+/* To be said before a connection is made: a control that paces leaves its timers behind. */
+static void do_not_pace(int fd)
 {
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof "reno" - 1);
+}
+
+void weft_comm__tcp_far(int fd)
+{
+    char      usual[16];
+    socklen_t size = sizeof usual;
+    int       s    = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s >= 0 && !getsockopt(s, IPPROTO_TCP, TCP_CONGESTION, usual, &size))
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, usual, size);
+    if (s >= 0) close(s);
 }
 
 static socklen_t size_of(const tcp_address *a)
@@ -92,13 +103,14 @@ weft_status weft_comm__tcp_listen(const char *device, int *fd, void **address,
     WEFT_TRY(find_address(device, a));
     a->at.sin6_port = 0; /* where sin_port lies too */
     *fd = socket(a->at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd >= 0) do_not_pace(*fd); /* until it is known who comes */
     if (*fd < 0 || bind(*fd, (struct sockaddr *)&a->at, size_of(a)) || listen(*fd, 512) ||
         getsockname(*fd, (struct sockaddr *)&a->at, &size))
         return WEFT_FAIL(WEFT_ERR_IO, "listening for other hosts: %s", strerror(errno));
     return WEFT_OK;
 }
 
-int weft_comm__tcp_connect(const void *address, int64_t bytes, int *why)
+int weft_comm__tcp_connect(const void *address, int64_t bytes, bool here, int *why)
 {
     tcp_address a;
     *why = EINVAL;
@@ -106,6 +118,7 @@ int weft_comm__tcp_connect(const void *address, int64_t bytes, int *why)
     memcpy(&a, address, sizeof a);
     int fd = socket(a.at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0) set_up(fd);
+    if (fd >= 0 && here) do_not_pace(fd);
     if (fd >= 0 &&
         (!connect(fd, (struct sockaddr *)&a.at, size_of(&a)) || errno == EINPROGRESS))
         return fd;

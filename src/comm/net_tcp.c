@@ -193,7 +193,6 @@ static bool open_line(net_end *e, int to, int fd, bool connecting)
                                   .end        = &l->queue,
                                   .hello      = {.e = e, .sent = no_matter}};
     e->peer[to].line = state_of(e)->line = l;
-    if (e->peer[to].here) weft_comm__tcp_hurry(fd);
     watch(e, EPOLL_CTL_ADD, fd, EPOLLRDHUP | (connecting ? EPOLLOUT : 0), l);
     weft_comm__net_finish_head(e, &l->hello.head, NET_HELLO);
     send_parcel(e, to, &l->hello);
@@ -217,8 +216,9 @@ static int twin(int fd)
 
 static void connect_to(net_end *e, int to)
 {
-    const net_peer *p = &e->peer[to];
-    int st = ENOMEM, fd = weft_comm__tcp_connect(p->address, p->address_bytes, &st);
+    const net_peer *p  = &e->peer[to];
+    int             st = ENOMEM;
+    int fd = weft_comm__tcp_connect(p->address, p->address_bytes, p->here, &st);
     if (!open_line(e, to, fd, true))
         weft_comm__net_broke(e, to, strerror(st));
     else if (!inlet_of(e, to))
@@ -278,6 +278,7 @@ static bool introduce(net_end *e, tcp_inlet *in)
     if (old) close_inlet(e, old);
     in->from = in->head.source;
     state_of(e)->n_stranger--;
+    if (!peer->here) weft_comm__tcp_far(in->fd);
     /* a way back, if only for the good-bye */
     if (peer->line || peer->dead || peer->gone || peer->broken) return true;
     if (!e->crowded || !open_line(e, in->from, twin(in->fd), false))

@@ -192,8 +192,8 @@ static weft_status damaged_greetings(rank_state *r)
     for (int bit = 0; r->rank && bit < N_BIT; bit++) {
         net_head      h = damaged_head(e, NET_HELLO, bit);
         struct pollfd p = {.events = POLLOUT};
-        p.fd            = fd[bit] =
-            weft_comm__tcp_connect(e->peer[0].address, e->peer[0].address_bytes, &why);
+        p.fd = fd[bit] = weft_comm__tcp_connect(e->peer[0].address,
+                                                e->peer[0].address_bytes, true, &why);
         if (poll(&p, 1, 5000) != 1 || send(p.fd, &h, sizeof h, MSG_NOSIGNAL) != sizeof h)
             return WEFT_FAIL(WEFT_ERR_IO, "a stranger cannot get in");
     }
