@@ -12,8 +12,10 @@ cc -O2 -D_GNU_SOURCE -I"$here/include" -I"$here/src" "$here/bench/plan/speed.c" 
     "$here/build/libweft.a" -lm -lpthread -ldl -o "$here/build/plan_speed"
 "$here/build/plan_speed" | grep 530B
 
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
 cd "$dir"
 echo "Calculon, models/turing-530B.json on 5,128 of systems/a100_80g.json, batch 2,564:"
 PYTHONPATH=. timeout -s INT "$limit" sh -c 'time python3 bin/calculon llm-optimal-execution \
-    models/turing-530B.json 5128 2564 float16 systems/a100_80g.json /dev/null -c 1' ||
+    models/turing-530B.json 5128 2564 float16 systems/a100_80g.json "$0" -c 1' "$out/best.csv" ||
     echo "not done after $limit s"
