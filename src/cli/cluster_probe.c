@@ -419,24 +419,72 @@ out:
     return st;
 }
 
+/* ---- the words ---- */
+
+typedef struct words {
+    int64_t     ranks, threads;
+    hosts       h;
+    const char *only, *list;
+} words;
+
+static int check_words(const weft_cli_command *cmd, const words *w)
+{
+    if (w->threads < 0 || w->threads > 1024)
+        return weft_cli_usage(cmd, "--threads: from 0 to 1024");
+    if (w->ranks < 1 || w->ranks > 64)
+        return weft_cli_usage(cmd, "--ranks: from 1 to 64");
+    if (w->only && strcmp(w->only, "gpus") && strcmp(w->only, "processors"))
+        return weft_cli_usage(cmd, "--only: gpus or processors, not '%s'", w->only);
+    if (w->only && *w->only == 'g' && w->h.n > 1)
+        return weft_cli_usage(cmd, "--only gpus: of one host, without --nnodes");
+    return check_hosts(cmd, &w->h);
+}
+
+/* Where this host's processors are kept, and those of all hosts. */
+static weft_status name_files(const words *w, char *path, char *between, size_t size)
+{
+    WEFT_TRY(weft_probe_cache_path(1, (int)w->ranks, path, size));
+    WEFT_TRY(weft_probe_cache_path((int)w->h.n, (int)w->ranks, between, size));
+    size_t n = strlen(path);
+    if (w->threads && n > 5 && n + 16 < size) /* apart from the usual share */
+        snprintf(path + n - 5, size - n + 5, "-t%d.yaml", (int)w->threads);
+    return WEFT_OK;
+}
+
+static int measure_words(const weft_cli_command *cmd, const words *w, const char *out)
+{
+    char          path[1024], between[1024];
+    weft_cluster *c   = NULL;
+    bool          cpu = !w->only || *w->only == 'p', several = w->h.n > 1;
+    int           code = -1;
+    weft_status   st   = name_files(w, path, between, sizeof path);
+    if (st != WEFT_OK) return weft_cli_fail(cmd, st);
+    if (cpu)
+        code = measure_here(cmd, (int)w->ranks, (int)w->threads,
+                            several && weft_io_exists(path), path);
+    if (code >= 0) return code;
+    if (several) st = measure_between(&w->h, w->ranks, path, between);
+    if (!several && (!w->only || *w->only == 'g'))
+        st = measure_gpus(cpu ? path : NULL, w->list, &c);
+    if (st == WEFT_OK && !c && !cpu) return WEFT_EXIT_FAILED;
+    if (st == WEFT_OK && !c) st = weft_cluster_load(several ? between : path, NULL, &c);
+    return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
+}
+
 static int calibrate(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_cluster_calibrate;
-    const char             *out = NULL, *trace = NULL, *cluster = NULL, *only = NULL;
-    const char             *list  = NULL;
-    int64_t                 ranks = 1, threads = 0;
-    hosts                   h = {.n = 1};
-    char                    path[1024], between[1024];
+    const char             *out = NULL, *trace = NULL, *cluster = NULL;
+    words                   w = {.ranks = 1, .h = {.n = 1}};
     int                     n_word;
-    weft_cluster           *c        = NULL;
     const weft_cli_option   option[] = {
-          {"ranks", 0, WEFT_CLI_INT, &ranks, "N", "processes that measure at once (1)"},
-          {"threads", 0, WEFT_CLI_INT, &threads, "N", "of each (the cores shared out)"},
-          {"nnodes", 0, WEFT_CLI_INT, &h.n, "N", "hosts (1)"},
-          {"node-rank", 0, WEFT_CLI_INT, &h.me, "R", "which of them this is, from 0"},
-          {"rdzv", 0, WEFT_CLI_TEXT, &h.rdzv, "HOST:PORT", "where they meet: node 0"},
-          {"only", 0, WEFT_CLI_TEXT, &only, "WHAT", "gpus or processors (both)"},
-          {"list", 0, WEFT_CLI_TEXT, &list, "FILE", "all times of GPUs, as CSV"},
+          {"ranks", 0, WEFT_CLI_INT, &w.ranks, "N", "processes that measure at once (1)"},
+          {"threads", 0, WEFT_CLI_INT, &w.threads, "N", "of each (the cores shared out)"},
+          {"nnodes", 0, WEFT_CLI_INT, &w.h.n, "N", "hosts (1)"},
+          {"node-rank", 0, WEFT_CLI_INT, &w.h.me, "R", "which of them this is, from 0"},
+          {"rdzv", 0, WEFT_CLI_TEXT, &w.h.rdzv, "HOST:PORT", "where they meet: node 0"},
+          {"only", 0, WEFT_CLI_TEXT, &w.only, "WHAT", "gpus or processors (both)"},
+          {"list", 0, WEFT_CLI_TEXT, &w.list, "FILE", "all times of GPUs, as CSV"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
           {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER", "what --from corrects"},
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
@@ -444,29 +492,7 @@ static int calibrate(int argc, char **argv)
     int code = weft_cli_parse(cmd, option, WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word) return weft_cli_usage(cmd, "unexpected '%s'", argv[0]);
-    if (threads < 0 || threads > 1024)
-        return weft_cli_usage(cmd, "--threads: from 0 to 1024");
-    if (ranks < 1 || ranks > 64) return weft_cli_usage(cmd, "--ranks: from 1 to 64");
-    if ((code = check_hosts(cmd, &h)) >= 0) return code;
-    if (only && strcmp(only, "gpus") && strcmp(only, "processors"))
-        return weft_cli_usage(cmd, "--only: gpus or processors, not '%s'", only);
-    if (only && *only == 'g' && h.n > 1)
-        return weft_cli_usage(cmd, "--only gpus: of one host, without --nnodes");
-    if (trace) return from_trace(cmd, trace, cluster, (int)ranks, out);
-    weft_status st = weft_probe_cache_path(1, (int)ranks, path, sizeof path);
-    if (st == WEFT_OK)
-        st = weft_probe_cache_path((int)h.n, (int)ranks, between, sizeof between);
-    if (st != WEFT_OK) return weft_cli_fail(cmd, st);
-    size_t n = strlen(path);
-    if (threads && n > 5 && n + 16 < sizeof path) /* apart from the usual share */
-        snprintf(path + n - 5, sizeof path - n + 5, "-t%d.yaml", (int)threads);
-    bool known = h.n > 1 && weft_io_exists(path), cpu = !only || *only == 'p';
-    if (cpu && (code = measure_here(cmd, (int)ranks, (int)threads, known, path)) >= 0)
-        return code;
-    if (h.n > 1) st = measure_between(&h, ranks, path, between);
-    if (h.n == 1 && (!only || *only == 'g'))
-        st = measure_gpus(cpu ? path : NULL, list, &c);
-    if (st == WEFT_OK && !c && !cpu) return WEFT_EXIT_FAILED;
-    if (st == WEFT_OK && !c) st = weft_cluster_load(h.n > 1 ? between : path, NULL, &c);
-    return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
+    if ((code = check_words(cmd, &w)) >= 0) return code;
+    if (trace) return from_trace(cmd, trace, cluster, (int)w.ranks, out);
+    return measure_words(cmd, &w, out);
 }

@@ -67,20 +67,20 @@ static double seconds(const weft_probe_gpu_product *p, const weft_device_kind *d
     return weft_cost_op_seconds(&o, d);
 }
 
-/* Of the logarithms of times of one type: the mean square, or the mean. */
+/* Of the logarithms of times of one type: the mean square, or the mean.  For squares a product counts by the root of its
+ * time: a step is mostly long ones, but how a rate falls is seen in short ones. */
 static double error_of(const weft_probe_gpu *g, const char *dtype,
                        const weft_device_kind *d, bool square)
 {
-    double sum = 0;
-    int    n   = 0;
+    double sum = 0, n = 0;
     for (int i = 0; i < g->n_product; i++) {
         const weft_probe_gpu_product *p = &g->product[i];
         if (strcmp(p->dtype, dtype)) continue;
-        double x = log(seconds(p, d) / p->s);
-        sum += square ? x * x : fabs(x);
-        n++;
+        double x = log(seconds(p, d) / p->s), weight = square ? sqrt(p->s) : 1;
+        sum += weight * (square ? x * x : fabs(x));
+        n += weight;
     }
-    return n ? sum / n : 0;
+    return n > 0 ? sum / n : 0;
 }
 
 /* The efficiency of a rate that comes nearest, the rest standing: the error has one least. */

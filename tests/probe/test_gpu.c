@@ -17,8 +17,8 @@ static int run(const char *libraries, const char *stub, const char *words)
 {
     char line[4096];
     snprintf(line, sizeof line,
-             "B=$(dirname " WEFT_TEST_COMMAND "); cd %s && STUB_CUDA='%s' "
-             "LD_LIBRARY_PATH=%s XDG_CACHE_HOME=$PWD/cache $B/weft %s >said 2>&1",
+             "B=$(dirname " WEFT_TEST_COMMAND "); cd %s; export STUB_CUDA='%s' "
+             "LD_LIBRARY_PATH=%s XDG_CACHE_HOME=$PWD/cache; { $B/weft %s; } >said 2>&1",
              test_files_path("."), stub, libraries, words);
     int how = system(line);
     return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
@@ -53,6 +53,8 @@ static weft_cluster *load(void)
 }
 
 #define BOTH      "$B/stub:$B/stub_blas"
+#define FILES     "$OLDPWD/tests/fixtures/estimate"
+#define ROWS      FILES "/rows.csv"
 #define CALIBRATE "cluster calibrate --only gpus -o gpu.yaml"
 
 static void everything(void **state)
@@ -98,6 +100,25 @@ static void used(void **state)
     said("data sheet");
     assert_int_equal(run(BOTH, "", "cluster discover"), 0); /* out of the cache */
     said("measured by weft cluster calibrate");
+    /* hardware.csv has no such GPU; one that has gets its numbers */
+    assert_int_equal(
+        run(BOTH, "", "estimate --cluster gpu.yaml --table " ROWS " --hardware " FILES),
+        2);
+    said("has measured no device of hardware.csv");
+    assert_int_equal(run(BOTH, "",
+                         "estimate --hardware " FILES " --table " ROWS " >plain; sed "
+                         "s/h200-141g/h100-80g/ gpu.yaml >h100.yaml; $B/weft estimate "
+                         "--cluster h100.yaml --hardware " FILES " --table " ROWS
+                         " >mine; "
+                         "grep -h ^dense plain mine"),
+                     0);
+    size_t n;
+    char  *two = test_files_read(test_files_path("said"), &n), *end;
+    char  *at = strstr(two, "dense,"), *next = at ? strstr(at + 6, "dense,") : NULL;
+    if (!next) fail_msg("%s", two);
+    double plain = strtod(at + 6, &end), mine = strtod(next + 6, &end);
+    assert_true(mine > 0.8 * plain && mine < 1.2 * plain && mine != plain);
+    free(two);
     assert_int_equal(run(BOTH, "",
                          "plan --model gpt2 --cluster gpu.yaml --batch 16 --seq 1024 "
                          "--engine megatron"),
