@@ -50,7 +50,7 @@ test: deps
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory -j $(JOBS) layers headers names installed plan-only model
 	@$(MAKE) --no-print-directory asan
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-15}
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-8}
 	@$(MAKE) --no-print-directory unit
 
 matrix: build

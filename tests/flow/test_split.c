@@ -11,6 +11,9 @@
 #include "support/test.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
+/* Four layers; under sanitizers narrow ones: the same programs on fewer numbers. */
+#define TINY   (WEFT_TEST_SANITIZED ? "tests/fixtures/four" : "tiny256")
+#define BUCKET (WEFT_TEST_SANITIZED ? 3000 : 50000)
 
 typedef struct plan {
     const char *words;
@@ -154,9 +157,8 @@ static void chunks(void **state)
     static const plan t[] = {{"mesh=tp=2 pp=2", 4, 2, "interleaved"},
                              {"mesh=dp=2,tp=2 pp=2 zero=3 sp=1", 4, 2, "interleaved"}};
     (void)state;
-    in_turn("tiny256", (test_job_options){.seq = 8, .n_micro = 4}, t, WEFT_COUNT(t),
-            nearly);
-    in_turn("tiny256", (test_job_options){.seq = 8, .n_micro = 4},
+    in_turn(TINY, (test_job_options){.seq = 8, .n_micro = 4}, t, WEFT_COUNT(t), nearly);
+    in_turn(TINY, (test_job_options){.seq = 8, .n_micro = 4},
             &(plan){"mesh=dp=2 pp=2 zero=2", 4, 2, "interleaved"}, 1, to_the_bit);
 }
 
@@ -537,7 +539,7 @@ static const plan any_number[] = {
 static void any_number_of_ranks(void **state)
 {
     (void)state;
-    in_turn("tiny256", (test_job_options){.seq = 16, .n_micro = 11}, any_number,
+    in_turn(TINY, (test_job_options){.seq = 16, .n_micro = 11}, any_number,
             WEFT_COUNT(any_number), to_the_bit);
 }
 
@@ -577,10 +579,10 @@ static const plan in_buckets[] = {
 static void any_number_of_ranks_in_mixtures(void **state)
 {
     (void)state;
-    in_turn("tiny256", (test_job_options){.seq = 16, .n_micro = 11}, any_mixture,
+    in_turn(TINY, (test_job_options){.seq = 16, .n_micro = 11}, any_mixture,
             WEFT_COUNT(any_mixture), nearly);
-    bucket = 50000;
-    in_turn("tiny256", (test_job_options){.seq = 16, .n_micro = 11}, in_buckets,
+    bucket = BUCKET;
+    in_turn(TINY, (test_job_options){.seq = 16, .n_micro = 11}, in_buckets,
             WEFT_COUNT(in_buckets), nearly);
     bucket = 2000; /* parts of different sizes: buckets are the same ones all the same */
     in_turn(FAMILY("gpt2"), (test_job_options){.seq = 16, .n_micro = 2, .rows = 2},

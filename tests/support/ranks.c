@@ -92,18 +92,43 @@ static bool here(const rank *k, const char *name)
     return weft_program_find(k->program, name) != NULL;
 }
 
+/* What a rank has of a tensor. */
+typedef struct part {
+    const weft_binding *b;
+    const weft_shape   *whole;
+    weft_view           v;
+    bool                all; /* and in its order */
+    int64_t             size;
+} part;
+
+static weft_status part_of(const rank *k, const char *name, const weft_shape *whole,
+                           part *out)
+{
+    int64_t stride = 1;
+    *out           = (part){.b = weft_program_find(k->program, name), .whole = whole};
+    WEFT_TRY(weft_exec_binding(k->exec, name, 0, &out->v));
+    out->size = weft_dtype_bytes(out->v.dtype);
+    out->all  = true;
+    for (int d = whole->n - 1; d >= 0; d--) {
+        out->all = out->all && out->b->at.origin[d] == 0 &&
+                   out->v.shape.d[d] == whole->d[d] && out->v.stride[d] == stride;
+        stride *= whole->d[d];
+    }
+    return WEFT_OK;
+}
+
 /* Element e of the whole tensor where the rank has it; NULL: it has not. */
-static char *element(const weft_binding *b, const weft_view *v, const weft_shape *whole,
-                     int64_t e)
+static char *element(const part *x, int64_t e)
 {
     int64_t at = 0;
-    for (int d = whole->n - 1; d >= 0; d--) {
-        int64_t x = e % whole->d[d] - b->at.origin[d];
-        e /= whole->d[d];
-        if (x < 0 || x >= v->shape.d[d]) return NULL;
-        at += x * v->stride[d];
+    if (x->all) return (char *)x->v.p + e * x->size;
+    for (int d = x->whole->n - 1; d >= 0; d--) {
+        int64_t i = e % x->whole->d[d] - x->b->at.origin[d];
+        e /= x->whole->d[d];
+        if (i < 0 || i >= x->v.shape.d[d]) return NULL;
+        at += i * x->v.stride[d];
     }
-    return (char *)v->p + at * weft_dtype_bytes(v->dtype);
+    return (char *)x->v.p + at * x->size;
 }
 
 static const weft_type *type_of(const rank *k, const char *name)
@@ -116,27 +141,25 @@ static weft_status fill(void *arg, const weft_model_param *p, const weft_model_t
                         int64_t first, int64_t n, const float *x)
 {
     rank             *k = arg;
-    weft_view         v;
+    part              to;
     char              half[256];
     const weft_shape *whole = &type_of(k, p->name)->shape;
     int64_t           count = weft_shape_count(whole);
     if (k->j->o.zero && strstr(p->name, k->j->o.zero)) return WEFT_OK; /* as it is made */
     if (here(k, p->name)) {
-        WEFT_TRY(weft_exec_binding(k->exec, p->name, 0, &v));
+        WEFT_TRY(part_of(k, p->name, whole, &to));
         /* pieces of one parameter one behind the other: any numbers will do, but the same everywhere */
-        const weft_binding *b = weft_program_find(k->program, p->name);
         for (int64_t i = 0; i < n; i++) {
-            char *y = element(b, &v, whole, (first + i + (t - p->tensor)) % count);
+            char *y = element(&to, (first + i + (t - p->tensor)) % count);
             if (y) memcpy(y, &x[i], sizeof *x);
         }
     }
     snprintf(half, sizeof half, "%s.bf16", p->name);
     if (!here(k, half)) return WEFT_OK;
-    WEFT_TRY(weft_exec_binding(k->exec, half, 0, &v));
-    const weft_binding *b = weft_program_find(k->program, half);
+    WEFT_TRY(part_of(k, half, whole, &to));
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
-        char    *y = element(b, &v, whole, (first + i + (t - p->tensor)) % count);
+        char    *y = element(&to, (first + i + (t - p->tensor)) % count);
         memcpy(&bits, &x[i], sizeof bits);
         uint16_t high = (uint16_t)(bits >> 16);
         if (y) memcpy(y, &high, sizeof high);
@@ -209,12 +232,11 @@ static uint64_t whole_tensor(const rank *k, int n, weft_vid v)
     assert_non_null(all);
     assert_non_null(seen);
     for (int r = 0; r < n; r++) {
-        const weft_binding *b = weft_program_find(k[r].program, x->name);
-        weft_view           y;
-        if (!b) continue;
-        assert_ok(weft_exec_binding(k[r].exec, x->name, 0, &y));
+        part y;
+        if (!here(&k[r], x->name)) continue;
+        assert_ok(part_of(&k[r], x->name, &x->type.shape, &y));
         for (int64_t e = 0; e < m; e++) {
-            const char *p = element(b, &y, &x->type.shape, e);
+            const char *p = element(&y, e);
             if (!p) continue;
             if (seen[e] && memcmp(all + (size_t)e * size, p, size) != 0)
                 fail_msg("%s[%ld] differs between ranks", x->name, (long)e);
