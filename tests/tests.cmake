@@ -120,17 +120,22 @@ foreach(name ${all_tests})
 endforeach()
 
 # tests/probe/stub: NVIDIA's libraries without a device, with stated times, for test_gpu.  In folders of their own, under the
-# names that are asked for; cuda_old lacks a symbol.
-foreach(stub cuda cuda_old blas)
+# names that are asked for; the old ones lack a symbol.
+foreach(stub cuda cuda_old blas blas_old nvml)
     string(REPLACE "_old" "" source ${stub})
     add_library(stub_${stub} SHARED tests/probe/stub/${source}.c)
     target_include_directories(stub_${stub} PRIVATE tests/probe)
     set_target_properties(stub_${stub} PROPERTIES OUTPUT_NAME cuda SOVERSION 1
-        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub)
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_${stub})
+    if(stub MATCHES blas)
+        set_target_properties(stub_${stub} PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13)
+        target_link_libraries(stub_${stub} stub_cuda)
+    endif()
+    if(stub STREQUAL nvml)
+        set_target_properties(stub_${stub} PROPERTIES OUTPUT_NAME nvidia-ml)
+    endif()
+    if(stub MATCHES old)
+        target_compile_definitions(stub_${stub} PRIVATE STUB_OLD)
+    endif()
     add_dependencies(test_gpu stub_${stub})
 endforeach()
-target_compile_definitions(stub_cuda_old PRIVATE STUB_OLD)
-set_target_properties(stub_cuda_old PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_old)
-set_target_properties(stub_blas PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_blas BUILD_RPATH ${CMAKE_BINARY_DIR}/stub)
-target_link_libraries(stub_blas stub_cuda)

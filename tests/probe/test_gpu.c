@@ -52,7 +52,7 @@ static weft_cluster *load(void)
     return c;
 }
 
-#define BOTH      "$B/stub:$B/stub_blas"
+#define BOTH      "$B/stub_cuda:$B/stub_blas"
 #define FILES     "$OLDPWD/tests/fixtures/estimate"
 #define ROWS      FILES "/rows.csv"
 #define CALIBRATE "cluster calibrate --only gpus -o gpu.yaml"
@@ -146,8 +146,8 @@ static void parts_that_are_missing(void **state)
     (void)state;
     weft_cluster *c;
     /* no products */
-    assert_int_equal(run("$B/stub", "one", CALIBRATE), 0);
-    said("NVIDIA H200: products not measured: "); /* the real library may be here */
+    assert_int_equal(run("$B/stub_cuda:$B/stub_blas_old", "one", CALIBRATE), 0);
+    said("NVIDIA H200: products not measured: libcublasLt has no cublasLtMatmul");
     c = load();
     near(c->device[0].stream * c->device[0].mem_Bps, STATED_STREAM, 0.01);
     assert_int_equal(c->device[0].n_point, 0);
@@ -188,7 +188,7 @@ static void nothing_to_measure(void **state)
         const char *libraries, *stub, *line;
     } t[] = {
         {"/nowhere", "", "GPUs are not measured: libcuda.so.1 is not here"},
-        {"$B/stub_old", "", "libcuda.so.1 has no cuLaunchKernel: a driver before"},
+        {"$B/stub_cuda_old", "", "libcuda.so.1 has no cuLaunchKernel: a driver before"},
         {BOTH, "none", "GPUs are not measured: the driver finds none"},
         {BOTH, "fail:cuInit", "GPUs are not measured: cuInit fails with 999: as the"},
         {BOTH, "full", "NVIDIA H200: 1 MiB of memory are free, of 153600"},
@@ -201,6 +201,19 @@ static void nothing_to_measure(void **state)
         assert_int_equal(run(t[i].libraries, t[i].stub, CALIBRATE), 1);
         said(t[i].line);
     }
+}
+
+/* Not measured yet: by NVML; programs run on processors all the same. */
+static void described(void **state)
+{
+    (void)state;
+    assert_int_equal(run("$B/stub_nvml", "", "cluster discover"), 0);
+    said("2 x h200-141g, nvlink4");
+    said("NVML: NVIDIA H200; peaks as h200-141g");
+    assert_int_equal(run("$B/stub_nvml", "", "cluster discover --ranks 2"), 0);
+    said("2 x cpu");
+    assert_int_equal(run("$B/stub_nvml", "other", "cluster discover"), 2);
+    said("NVML finds 2 x NVIDIA Loom 7, a kind we have no numbers for: weft cluster");
 }
 
 /* Processors stand beside GPUs with their times, and are no node. */
@@ -256,6 +269,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_that_are_missing, begin, end),
         cmocka_unit_test_setup_teardown(disturbed, begin, end),
         cmocka_unit_test_setup_teardown(nothing_to_measure, begin, end),
+        cmocka_unit_test_setup_teardown(described, begin, end),
         cmocka_unit_test(processors_beside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

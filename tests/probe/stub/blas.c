@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef STUB_OLD /* a library that lacks it */
+#define cublasLtMatmul cublasLtMatmulOfLater
+#endif
+
 typedef struct layout {
     int      type;
     uint64_t rows, cols;
