@@ -542,11 +542,33 @@ static unsigned look_up(net_end *e)
     return done;
 }
 
+static unsigned read_from(net_end *e, int from)
+{
+    tcp_inlet *in = inlet_of(e, from);
+    return in ? read_inlet(e, in) : 0;
+}
+
+/* What the caller waits for, and words that let it send on.  What others send ahead stays with the kernel meanwhile, to
+ * be received in place. */
+static unsigned read_due(net_end *e)
+{
+    unsigned n = 0;
+    for (const net_post *p = e->joined->post; p; p = p->next)
+        if (!p->done) n += read_from(e, p->source);
+    for (const net_flow *f = n ? NULL : e->flow; f; f = f->next)
+        if (!f->granted) n += read_from(e, f->to);
+    return n;
+}
+
 static unsigned progress(net_end *e)
 {
-    tcp_state *s = state_of(e);
-    unsigned   n = 0;
-    if (s->n_inlet > FEW || s->n_stranger) n = look_up(e);
+    tcp_state *s   = state_of(e);
+    unsigned   n   = 0;
+    bool       due = e->joined && e->n_wait == 1;
+    if (s->n_stranger || (s->n_inlet > FEW && !due))
+        n = look_up(e);
+    else if (s->n_inlet > FEW)
+        n = read_due(e);
     for (tcp_inlet *in = s->inlet, *next; in && s->n_inlet <= FEW; in = next) {
         next =
             in->next; /* strangers are looked up: one that says who it is may end another */
