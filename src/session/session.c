@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -208,30 +207,10 @@ static weft_status plan_memory(weft_session *s)
     return WEFT_OK;
 }
 
-/* Before anything is allocated: no rank has more than there is.  All ranks say the same. */
-static weft_status check_memory(weft_session *s)
-{
-    int     n   = s->o->comm ? s->o->comm->world : 1;
-    int64_t own = 0, most = 0, *of = WEFT_ARENA_ARRAY(s->arena, int64_t, n);
-    double  have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    WEFT_TRY(weft_arena_status(s->arena));
-    for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
-        own += weft_program_bytes(s->made.program, (weft_slab_kind)k);
-    WEFT_TRY(weft_session__gather(s, &own, sizeof own, of));
-    for (int k = 0; k < n; k++) most = of[k] > most ? of[k] : most;
-    if ((double)most <= have || have <= 0) return WEFT_OK;
-    return WEFT_FAIL(
-        WEFT_ERR_NOFIT,
-        "%s needs %.1f GB on a rank, and this machine has %.1f: give it more "
-        "machines (pp, tp, zero=3 share it out; weft plan says how many), "
-        "recompute=full, or a smaller model",
-        s->made.model->name, 1e-9 * (double)most, 1e-9 * have);
-}
-
 static weft_status start(weft_session *s)
 {
     int n_thread;
-    WEFT_TRY(check_memory(s));
+    WEFT_TRY(weft_session__check_memory(s));
     WEFT_TRY(weft_session__threads(s, &n_thread));
     WEFT_TRY(weft_pool_create(n_thread, 0, &s->pool));
     weft_runner_options o = {

@@ -98,6 +98,9 @@ weft_status weft_session__fit(weft_session *s, bool *again);
 weft_status weft_session__plan_choose(const weft_job *j, int world, int local,
                                       weft_text *line, weft_plan **out);
 
+/* memory.c: WEFT_ERR_NOFIT where a host has less free than its ranks will hold.  Before anything is allocated. */
+weft_status weft_session__check_memory(weft_session *s);
+
 /* resume.c: the output folder, and whether it holds something to go on from. */
 weft_status weft_session__place(weft_session *s);
 /* The checkpoint against this model. */

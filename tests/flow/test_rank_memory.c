@@ -84,7 +84,7 @@ static void rank_main(int fd, int rank, const char *words, int pipe)
     _exit(write(pipe, &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1);
 }
 
-static void run(int world, const char *words, outcome *out)
+static void run_any(int world, const char *words, outcome *out)
 {
     weft_comm_shm *w;
     int            p[8][2];
@@ -100,12 +100,18 @@ static void run(int world, const char *words, outcome *out)
     }
     for (int r = 0; r < world; r++) {
         assert_int_equal(read(p[r][0], &out[r], sizeof *out), sizeof *out);
-        if (out[r].st != WEFT_OK) fail_msg("%s: rank %d: %s", words, r, out[r].words);
         close(p[r][0]);
     }
     while (wait(NULL) > 0) continue;
     weft_comm_shm_destroy(w);
     test_files_end();
+}
+
+static void run(int world, const char *words, outcome *out)
+{
+    run_any(world, words, out);
+    for (int r = 0; r < world; r++)
+        if (out[r].st != WEFT_OK) fail_msg("%s: rank %d: %s", words, r, out[r].words);
 }
 
 static void planned_is_resident(void **state)
@@ -195,10 +201,49 @@ static void zero_saves(void **state)
     }
 }
 
+/* What one of two ranks holds with so many sequences at once. */
+static int64_t planned_with(int64_t micro_batch)
+{
+    weft_compile_spec s = weft_compile_spec_default("tiny", 2 * micro_batch, 1024);
+    weft_compiled     c;
+    int64_t           n = 0;
+    s.micro_batch       = micro_batch;
+    assert_ok(weft_compile_training(&s, &c));
+    for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
+        n += weft_program_bytes(c.program, (weft_slab_kind)k);
+    weft_compiled_fini(&c);
+    return n;
+}
+
+/* Two ranks that would fit each, but not both: nothing is allocated, all say why. */
+static void too_much_is_refused(void **state)
+{
+    FILE     *f  = fopen("/proc/meminfo", "r");
+    long long kb = 0;
+    char      line[256], words[160];
+    outcome   out[2];
+    (void)state;
+    while (f && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %lld", &kb);
+    if (f) fclose(f);
+    assert_true(kb > 0);
+    int64_t one = planned_with(1), each = planned_with(2) - one;
+    int64_t n = (kb * 1024 * 7 / 10 - one) / each;
+    snprintf(words, sizeof words,
+             "mesh=dp=2 seq=1024 micro_batch=%lld batch=%lld lanes=2", (long long)n,
+             (long long)(2 * n));
+    run_any(2, words, out);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(out[r].st, WEFT_ERR_NOFIT);
+        assert_non_null(strstr(out[r].words, "for the 2 ranks on"));
+        assert_true(out[r].grown < 64 << 20);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(planned_is_resident),
+        cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(zero_saves),
     };
     return cmocka_run_group_tests(test, NULL, NULL);

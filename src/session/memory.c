@@ -1,0 +1,126 @@
+/* Before anything is allocated: what ranks of each host will hold against what is free there.  All ranks say the same. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "session/session_priv.h"
+
+/* The number behind a key at the beginning of a line; -1: none.  Reads without the failure hook: a host that does not
+ * say has room enough. */
+static int64_t read_number(const char *path, const char *key)
+{
+    FILE     *f = fopen(path, "r");
+    char      line[512];
+    long long x = -1;
+    size_t    n = strlen(key);
+    while (f && x < 0 && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, n) && sscanf(line + n, " %lld", &x) != 1) x = -1;
+    if (f) fclose(f);
+    return x;
+}
+
+/* How the two kinds of control groups name things. */
+typedef struct control {
+    const char *root, *limit, *used, *file[2];
+} control;
+
+static const control one = {"/sys/fs/cgroup/memory",
+                            "memory.limit_in_bytes",
+                            "memory.usage_in_bytes",
+                            {"total_inactive_file", "total_active_file"}};
+static const control two = {
+    "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
+
+/* Free in one group: its limit less what it has, files' pages aside; `most` where it has no limit. */
+static int64_t free_in(const control *c, const char *path, int64_t most)
+{
+    char    name[4200];
+    int64_t limit, used, cached = 0;
+    snprintf(name, sizeof name, "%s%s/%s", c->root, path, c->limit);
+    limit = read_number(name, "");
+    snprintf(name, sizeof name, "%s%s/%s", c->root, path, c->used);
+    used = read_number(name, "");
+    snprintf(name, sizeof name, "%s%s/memory.stat", c->root, path);
+    for (int i = 0; i < 2; i++) {
+        int64_t x = read_number(name, c->file[i]);
+        if (x > 0) cached += x;
+    }
+    if (limit < 0 || used < 0) return most;
+    int64_t left = limit - used + cached;
+    return left < most ? left : most;
+}
+
+/* ... and in all groups above it. */
+static int64_t free_above(const control *c, char *path, int64_t most)
+{
+    for (char *end; (end = strrchr(path, '/')); *end = 0) {
+        if (!strcmp(path, "/")) *path = 0;
+        most = free_in(c, path, most);
+        if (!*path) break;
+    }
+    return free_in(c, "", most);
+}
+
+static int64_t free_bytes(void)
+{
+    char    line[4096];
+    int64_t kb   = read_number("/proc/meminfo", "MemAvailable:");
+    int64_t most = kb < 0 ? INT64_MAX : kb * 1024;
+    FILE   *f    = fopen("/proc/self/cgroup", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *path                = strchr(line, ':');
+        line[strcspn(line, "\n")] = 0;
+        if (!path) continue;
+        if (!strncmp(path, "::/", 3)) most = free_above(&two, path + 2, most);
+        if (!strncmp(path, ":memory:/", 9)) most = free_above(&one, path + 8, most);
+    }
+    if (f) fclose(f);
+    return most;
+}
+
+/* What a rank says: where it is, what it will hold, what is free there. */
+typedef struct seat {
+    char    host[64];
+    int64_t need, have;
+} seat;
+
+/* The ranks of rank r's host; r is the first of them. */
+static bool find_host(const seat *all, int n, int r, int *n_rank, seat *out)
+{
+    *out    = all[r];
+    *n_rank = 0;
+    for (int k = 0; k < r; k++)
+        if (!strcmp(all[k].host, out->host)) return false;
+    out->need = 0;
+    for (int k = r; k < n; k++) {
+        if (strcmp(all[k].host, out->host) != 0) continue;
+        if (all[k].have < out->have) out->have = all[k].have;
+        out->need += all[k].need;
+        ++*n_rank;
+    }
+    return true;
+}
+
+weft_status weft_session__check_memory(weft_session *s)
+{
+    int  n   = s->o->comm ? s->o->comm->world : 1, n_rank;
+    seat own = {.have = free_bytes()}, host, *all = WEFT_ARENA_ARRAY(s->arena, seat, n);
+    WEFT_TRY(weft_arena_status(s->arena));
+    gethostname(own.host, sizeof own.host - 1);
+    own.need = weft_compiled_bytes(&s->made);
+    for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
+        own.need += weft_program_bytes(s->made.program, (weft_slab_kind)k);
+    WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
+    for (int r = 0; r < n && strcmp(s->job.memory, "any"); r++) {
+        if (!find_host(all, n, r, &n_rank, &host) || host.need <= host.have) continue;
+        return WEFT_FAIL(
+            WEFT_ERR_NOFIT,
+            "%s needs %.1f GB for the %d rank%s on %s, where %.1f GB are free: share it "
+            "out (pp, tp, zero=3, more machines; weft plan says how), recompute=full, a "
+            "smaller micro_batch or model; memory=any goes on all the same",
+            s->made.model->name, 1e-9 * (double)host.need, n_rank, n_rank > 1 ? "s" : "",
+            host.host, 1e-9 * (double)host.have);
+    }
+    return WEFT_OK;
+}
