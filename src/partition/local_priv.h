@@ -75,6 +75,10 @@ weft_shape weft_partition__local_shape(const weft_partition__local *k,
 weft_status weft_partition__step(weft_partition__local *k, const weft_reshard_step *step,
                                  const weft_type *t, weft_vid x, weft_vid *out);
 
+/* Positions of a unit of split s that other cuts of the layout, repeated within it, leave here. */
+int64_t weft_partition__unit(const weft_partition__local *k, const weft_layout *l,
+                             const weft_split *s);
+
 /* ---- local_runs.c ---- */
 
 /* Writes the node, told where its part lies.  attr: those of the local results' sizes. */

@@ -52,8 +52,10 @@ static weft_status sum_squares(local *k, int node, weft_vid x, const weft_split 
     const weft_graph_node *n = &k->g->node[node];
     weft_layout            y = k->s->value[n->out[0]];
     int                    group, axis = s->axis;
-    int64_t                run = k->g->value[n->in[0]].type.shape.n > 1 ? 1 : RUN;
-    int64_t size = shared_size(k, node, axis), unit = s->unit < run ? 1 : s->unit / run;
+    int64_t                run  = k->g->value[n->in[0]].type.shape.n > 1 ? 1 : RUN;
+    int64_t                size = shared_size(k, node, axis);
+    int64_t unit = weft_partition__unit(k, &k->s->use[k->s->first[node]], s) / run;
+    if (unit < 1) unit = 1;
     WEFT_TRY(weft_partition__group(k, 1u << axis, &group));
     k->b.prefix = k->g->value[n->out[0]].name;
     x           = weft_build(&k->b, WEFT_OP_SUMSQ_PARTS, "parts", NULL, 1, x);

@@ -121,7 +121,7 @@ typedef struct deal {
 } deal;
 
 /* Positions of a unit that other cuts, repeated within it, leave here. */
-static int64_t left_of_unit(const local *k, const weft_layout *l, const weft_split *s)
+int64_t weft_partition__unit(const local *k, const weft_layout *l, const weft_split *s)
 {
     weft_layout inner = *l;
     weft_shape  one   = {.n = s->dim + 1};
@@ -155,7 +155,8 @@ static weft_status make_deal(local *k, const weft_layout *l, int axis, const wef
     out->r = WEFT_ARENA_ARRAY(k->tmp, run, out->n + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
     /* a cut that is repeated in each period deals out as many units at once */
-    out->unit = s->period ? s->unit * (out->total / s->period) : left_of_unit(k, l, s);
+    out->unit =
+        s->period ? s->unit * (out->total / s->period) : weft_partition__unit(k, l, s);
     if (out->unit < 1) out->unit = 1;
     out->n = 0;
     for (int i = 0; i < out->parts; i++) {

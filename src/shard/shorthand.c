@@ -493,6 +493,25 @@ static weft_status mark_ep(finder *x, int axis, int parts)
     return mark_sequences(x, axis, parts);
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* What is dealt to owners at once: whole periods of weights that tp cuts within each (their states, copies and biases
+ * have as many rows), so that the two cuts do not cross. */
+static int64_t zero_unit(const finder *x, const weft_shape *s)
+{
+    int64_t unit = s->n == 1 ? ZERO_UNIT : 1;
+    for (int i = 0; i < x->n_mark; i++) {
+        const weft_split *k = &x->mark[i].layout.split[0];
+        const weft_shape *t = &x->g->value[x->mark[i].value].type.shape;
+        if (k->period && k->dim == 0 && t->d[0] == s->d[0])
+            unit = unit / common_divisor(unit, k->period) * k->period;
+    }
+    return unit;
+}
+
 static weft_status mark_zero_one(finder *x, weft_vid v, int axis, bool rest)
 {
     const weft_shape *s = &x->g->value[v].type.shape;
@@ -500,7 +519,7 @@ static weft_status mark_zero_one(finder *x, weft_vid v, int axis, bool rest)
     if (s->n == 0) return WEFT_OK;
     for (int i = 0; i < x->n_mark; i++)
         if (x->mark[i].value == v && x->mark[i].priority == 1) return WEFT_OK;
-    WEFT_TRY(add_mark(x, v, 0, axis, WEFT_SPLIT_BLOCK, s->n == 1 ? ZERO_UNIT : 1, 0, &k));
+    WEFT_TRY(add_mark(x, v, 0, axis, WEFT_SPLIT_BLOCK, zero_unit(x, s), 0, &k));
     if (!k) return WEFT_OK;
     k->priority = 1;
     k->rest     = rest;

@@ -56,7 +56,8 @@ static void replace(char *text, const char *from, const char *to)
     }
 }
 
-/* The fixture's configuration with four layers, no weights: drawn from the seed.  name "x-drop": family x with dropout. */
+/* The fixture's configuration with four layers, no weights: drawn from the seed.  name "x-drop": family x with dropout;
+ * "x-groups": three groups of two heads. */
 static void write_model(const char *name)
 {
     char   from[256], text[8192];
@@ -69,7 +70,11 @@ static void write_model(const char *name)
     free(whole);
     replace(text, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4");
     replace(text, "\"n_layer\": 2", "\"n_layer\": 4");
-    if (name[family]) {
+    if (!strcmp(name + family, "-groups")) {
+        replace(text, "\"num_attention_heads\": 4", "\"num_attention_heads\": 6");
+        replace(text, "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3");
+    }
+    if (!strcmp(name + family, "-drop")) {
         replace(text, "\"embd_pdrop\": 0,", "\"embd_pdrop\": 0.1,");
         replace(text, "\"resid_pdrop\": 0,", "\"resid_pdrop\": 0.1,");
         replace(text, "\"hidden_dropout_prob\": 0.0", "\"hidden_dropout_prob\": 0.1");
@@ -456,8 +461,9 @@ static void reference_is_met(void **state)
 
 static int begin(void **state)
 {
-    static const char *const model[] = {"gpt2",  "llama",     "mixtral",  "bert",
-                                        "ernie", "gpt2-drop", "bert-drop"};
+    static const char *const model[] = {"gpt2",      "llama",       "mixtral",
+                                        "bert",      "ernie",       "gpt2-drop",
+                                        "bert-drop", "llama-groups"};
     (void)state;
     test_files_begin();
     for (size_t i = 0; i < WEFT_COUNT(model); i++) write_model(model[i]);
