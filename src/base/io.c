@@ -351,7 +351,10 @@ weft_status weft_io_replace_file(const char *path, const void *p, size_t n)
                           : strndup(path, (size_t)(slash - path));
     if (!temp || !dir) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
 
-    st = write_temp(temp, p, n);
+    if (weft_io_exists(dir))
+        st = write_temp(temp, p, n);
+    else /* by the name that was given */
+        st = WEFT_FAIL(WEFT_ERR_ARG, "cannot write %s: there is no folder %s", path, dir);
     if (st == WEFT_OK) st = weft_io_rename(temp, path);
     if (st != WEFT_OK) {
         unlink(temp);

@@ -151,7 +151,8 @@ static int check_words(const weft_cli_command *cmd, const words *w)
 {
     weft_engine e;
     if (!w->model) return weft_cli_usage(cmd, "which model? give --model");
-    if (!w->cluster) return weft_cli_usage(cmd, "on which machines? give --cluster");
+    if (!w->cluster || !*w->cluster)
+        return weft_cli_usage(cmd, "on which machines? give --cluster");
     if (!w->batch)
         return weft_cli_usage(cmd, "how many sequences in a step? give --batch");
     if (w->batch > 100000000 || w->seq > 100000000)

@@ -186,7 +186,12 @@ int weft_cli_train_rank(weft_comm *comm, int local, int argc, char **argv)
         weft_job_destroy(job);
         return st == WEFT_OK ? weft_cli_put(c, &t, NULL) : weft_cli_fail(c, st);
     }
-    if (!comm && weft_job_ranks(job, &n_rank) == WEFT_OK && n_rank > 1) {
+    st = comm ? WEFT_OK : weft_job_ranks(job, &n_rank);
+    if (st == WEFT_ERR_ARG) { /* machines that are none, data that is not there */
+        weft_job_destroy(job);
+        return weft_cli_fail(c, st);
+    }
+    if (!comm && st == WEFT_OK && n_rank > 1) {
         weft_job_destroy(job);
         return start_ranks(n_rank, n_word, argv, &o, json, cluster);
     }

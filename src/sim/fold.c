@@ -365,8 +365,9 @@ static weft_status set_out(fold *f)
     int n = f->w->n;
     if (f->c && weft_cluster_count(f->c) < n)
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "cluster %s has %d devices, but there are %d ranks", f->c->name,
-                         weft_cluster_count(f->c), n);
+                         "cluster %s has %d device%s, but there are %d ranks", f->c->name,
+                         weft_cluster_count(f->c),
+                         weft_cluster_count(f->c) > 1 ? "s" : "", n);
     f->m      = WEFT_ARENA_ARRAY(f->a, member, n);
     f->colour = WEFT_ARENA_ARRAY(f->a, uint64_t, n);
     f->next   = WEFT_ARENA_ARRAY(f->a, uint64_t, n);
