@@ -59,13 +59,12 @@ static void put_json(const char *id, const weft_prediction *p, bool first, weft_
 
 static void explain(const char *id, const weft_prediction *p, weft_text *t)
 {
-    static const char *const again[] = {"none", "selective", "full"};
-    const weft_cost_score   *s       = &p->score;
+    const weft_cost_score *s = &p->score;
     weft_text_add(t, "%s: %.6g s a step (90 %%: %.6g to %.6g)\n", id, p->step_s,
                   p->step_lo, p->step_hi);
     weft_text_add(t, "  micro-batch %d, %d chunk%s a stage, recompute %s\n",
                   p->micro_batch, p->chunks, p->chunks > 1 ? "s" : "",
-                  again[p->recompute]);
+                  weft_cost_recompute_name(p->recompute));
     weft_cost_part time[WEFT_COST_N_TIME], mem[WEFT_COST_N_MEMORY];
     weft_cost_time_parts(s, time);
     weft_cost_memory_parts(s, mem);

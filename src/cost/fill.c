@@ -70,6 +70,7 @@ static double again_share(const weft_cost_item *i, weft_cost_recompute r,
 {
     if (i->phase != WEFT_COST_FORWARD || r == WEFT_RECOMPUTE_NONE) return 0;
     if (r == WEFT_RECOMPUTE_FULL) return 1;
+    if (r == WEFT_RECOMPUTE_LIGHT) return i->core || i->light ? 1 : 0;
     if (e->selective > 0)
         return !i->is_collective && i->op.work == WEFT_COST_ATTENTION ? 0 : e->selective;
     return i->core ? 1 : 0;
@@ -93,6 +94,8 @@ void weft_cost_fill(const weft_cost_layer *l, weft_cost_recompute r, bool tp_ove
         keep += x->keep_bytes * (1 - share);
     }
     if (r == WEFT_RECOMPUTE_FULL) keep = 0;
+    /* what is light is made of what is kept in any case */
+    bool   input = keep < all && r != WEFT_RECOMPUTE_LIGHT;
     double one   = either(fwd.device_s + fwd.comm_s, fwd.host_s);
     double two   = either(bwd.device_s + bwd.comm_s, bwd.host_s);
     double three = either(again.device_s + again.comm_s, again.host_s);
@@ -103,7 +106,7 @@ void weft_cost_fill(const weft_cost_layer *l, weft_cost_recompute r, bool tp_ove
                 .comm_s  = fwd.comm_s + bwd.comm_s + again.comm_s,
                 .host_s  = one + two + three - fwd.device_s - bwd.device_s - again.device_s -
                           fwd.comm_s - bwd.comm_s - again.comm_s,
-                .keep_bytes     = (keep + (keep < all ? l->in_bytes : 0)) * e->mem_keep,
+                .keep_bytes     = (keep + (input ? l->in_bytes : 0)) * e->mem_keep,
                 .work_bytes     = (all - keep) * e->mem_keep,
                 .n_param        = l->n_param,
                 .gathered_bytes = r == WEFT_RECOMPUTE_FULL ? 0 : l->gathered * e->mem_whole,

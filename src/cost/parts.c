@@ -3,6 +3,13 @@
 
 #include "cost/score.h"
 
+const char *weft_cost_recompute_name(int r)
+{
+    static const char *const name[WEFT_RECOMPUTE_N] = {"none", "selective", "full",
+                                                       "light"};
+    return name[r];
+}
+
 void weft_cost_time_parts(const weft_cost_score *s, weft_cost_part out[WEFT_COST_N_TIME])
 {
     const weft_cost_part part[WEFT_COST_N_TIME] = {{"compute", s->compute_s},

@@ -23,7 +23,11 @@ typedef enum weft_cost_recompute {
     WEFT_RECOMPUTE_NONE,
     WEFT_RECOMPUTE_SELECTIVE, /* what is marked core */
     WEFT_RECOMPUTE_FULL,      /* all but the layer's input */
+    WEFT_RECOMPUTE_LIGHT,     /* what is marked core or light */
+    WEFT_RECOMPUTE_N
 } weft_cost_recompute;
+
+const char *weft_cost_recompute_name(int r); /* "none" */
 
 typedef enum weft_cost_schedule {
     WEFT_COST_1F1B, /* interleaved where chunks > 1 */
@@ -50,6 +54,7 @@ typedef enum weft_cost_axis {
 typedef struct weft_cost_item {
     weft_cost_phase phase;
     bool         core; /* run again under selective recomputation, its results not kept */
+    bool         light;   /* the same under light recomputation */
     bool         routing; /* issued by the engine's routing code */
     bool         is_collective;
     double       n_launch;   /* operators that the host issues for it */

@@ -6,6 +6,7 @@
 
 #include "base/suggest.h"
 #include "engine/engine_priv.h"
+#include "estimate/describe.h"
 
 typedef struct word {
     const char *name;
@@ -58,6 +59,7 @@ enum {
     LAST,
     GROUPED,
     METHOD,
+    MODULES,
     AGAIN,
     WITH_INPUT,
     WITH_LOSS,
@@ -78,10 +80,23 @@ static const char *const special[N_SPECIAL] = {
     [LAST]        = "--decoder-last-pipeline-num-layers",
     [GROUPED]     = "--group-query-attention",
     [METHOD]      = "--recompute-method",
+    [MODULES]     = "--recompute-modules",
     [AGAIN]       = "--recompute-num-layers",
     [WITH_INPUT]  = "--account-for-embedding-in-pipeline-split",
     [WITH_LOSS]   = "--account-for-loss-in-pipeline-split",
 };
+
+/* Parts of a layer that --recompute-modules names. */
+static const struct {
+    const char *name;
+    weft_again  bit;
+} modules[] = {{"core_attn", WEFT_AGAIN_CORE},
+               {"layernorm", WEFT_AGAIN_NORM},
+               {"moe_act", WEFT_AGAIN_ACT},
+               {"mla_up_proj", WEFT_AGAIN_UP},
+               {"mlp", WEFT_AGAIN_MLP},
+               {"moe", WEFT_AGAIN_MOE},
+               {"shared_experts", WEFT_AGAIN_SHARED}};
 
 typedef struct reader {
     const char  *file;
@@ -92,6 +107,7 @@ typedef struct reader {
     char       **arg;
     int          per_virtual, first, last;
     int          again; /* layers of a chunk */
+    unsigned     modules;
     bool         block, with_input, with_loss;
 } reader;
 
@@ -170,6 +186,42 @@ static weft_status number(reader *r, const char *name, int *out)
 
 /* ---- meanings ---- */
 
+static weft_status read_module(reader *r, const char *s)
+{
+    const char *known[WEFT_COUNT(modules)];
+    for (size_t i = 0; i < WEFT_COUNT(modules); i++) {
+        known[i] = modules[i].name;
+        if (strcmp(s, known[i])) continue;
+        r->modules |= modules[i].bit;
+        return WEFT_OK;
+    }
+    const char *near = weft_suggest(s, known, (int)WEFT_COUNT(modules));
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s: unknown module '%.40s'%s%s%s", r->file,
+                     special[MODULES], s, near ? ", did you mean '" : "",
+                     near ? near : "", near ? "'?" : "");
+}
+
+/* One word or several follow. */
+static weft_status read_modules(reader *r)
+{
+    const char *s;
+    WEFT_TRY(value(r, special[MODULES], &s));
+    WEFT_TRY(read_module(r, s));
+    while (r->at + 1 < r->n && !is_flag(r->arg[r->at + 1]))
+        WEFT_TRY(read_module(r, r->arg[++r->at]));
+    return WEFT_OK;
+}
+
+/* Of what light recomputation runs again where nobody says more, what there is in this model. */
+static unsigned cheap(const weft_config *c)
+{
+    unsigned out = WEFT_AGAIN_NORM;
+    if (c->experts > 0) out |= WEFT_AGAIN_ACT;
+    if (!strcmp(c->attn, "mla")) out |= WEFT_AGAIN_UP;
+    if (c->flash_attention == 0) out |= WEFT_AGAIN_CORE;
+    return out;
+}
+
 static weft_status read_special(reader *r, int k)
 {
     weft_config *c = r->c;
@@ -186,6 +238,7 @@ static weft_status read_special(reader *r, int k)
     case AGAIN: return number(r, special[k], &r->again);
     case WITH_INPUT: r->with_input = true; return WEFT_OK;
     case WITH_LOSS: r->with_loss = true; return WEFT_OK;
+    case MODULES: return read_modules(r);
     case METHOD:
         WEFT_TRY(value(r, special[k], &s));
         if (strcmp(s, "block") && strcmp(s, "uniform"))
@@ -324,7 +377,11 @@ static weft_status conclude(reader *r)
     if (!*c->recompute) c->recompute = "none";
     if (!*c->precision) c->precision = "fp32";
     if (!*c->family) c->family = c->experts > 0 ? "moe" : c->gated_mlp ? "llama" : "gpt";
-    c->attn      = "full";
+    c->attn = "full";
+    if (!strcmp(c->recompute, "selective") && r->modules & ~(unsigned)WEFT_AGAIN_CORE) {
+        c->recompute = "light";
+        if (r->modules != cheap(c)) c->recompute_modules = (int)r->modules;
+    }
     c->framework = "Megatron-Core";
     return weft_arena_status(r->a);
 }
@@ -339,6 +396,14 @@ weft_status weft_engine__read_megatron(const char *file, const char *text, size_
 }
 
 /* ---- back ---- */
+
+static void emit_modules(const weft_config *c, weft_text *t)
+{
+    unsigned of = c->recompute_modules > 0 ? (unsigned)c->recompute_modules : cheap(c);
+    weft_text_add(t, " \\\n--recompute-granularity selective --recompute-modules");
+    for (size_t i = 0; i < WEFT_COUNT(modules); i++)
+        if (of & modules[i].bit) weft_text_add(t, " %s", modules[i].name);
+}
 
 weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
 {
@@ -405,6 +470,7 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
                           : 1);
     if (!strcmp(c->recompute, "selective"))
         weft_text_add(t, "%s--recompute-granularity selective", sep);
+    if (!strcmp(c->recompute, "light")) emit_modules(c, t);
     if (c->flash_attention > 0) weft_text_add(t, "%s--use-flash-attn", sep);
     if (!strcmp(c->precision, "fp8")) weft_text_add(t, " --bf16 --fp8-format hybrid");
     if (!strcmp(c->precision, "bf16")) weft_text_add(t, " --bf16");

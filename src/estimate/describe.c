@@ -15,16 +15,26 @@ typedef struct maker {
     double                   keep;   /* the same, kept for its gradient */
     double                   tokens; /* T */
     double                   spread; /* T split along the sequence where sp says so */
-    bool                     core, routing;
+    bool                     core, routing, light;
 } maker;
+
+/* Is the module run again under light recomputation?  Where nobody says which are: those that are cheap. */
+static bool again(const maker *m, weft_again module)
+{
+    int of = m->c->recompute_modules;
+    return ((unsigned)(of > 0 ? of : WEFT_AGAIN_CHEAP) & module) != 0;
+}
 
 static weft_cost_item *push(maker *m, weft_cost_phase phase)
 {
     weft_cost_layer *l = &m->out->layer;
     if (l->n_item == WEFT_DESCRIBE_MAX) return &m->out->item[WEFT_DESCRIBE_MAX - 1];
     weft_cost_item *i = &m->out->item[l->n_item++];
-    *i                = (weft_cost_item){
-                       .phase = phase, .core = m->core, .routing = m->routing, .n_launch = 1};
+    *i                = (weft_cost_item){.phase    = phase,
+                                         .core     = m->core,
+                                         .light    = m->light,
+                                         .routing  = m->routing,
+                                         .n_launch = 1};
     return i;
 }
 
@@ -126,11 +136,20 @@ static void tensor_parallel(maker *m)
              part); /* for weights */
 }
 
-static void norm(maker *m)
+/* out: bytes of its result, kept for a product's gradient.  Its input is for who follows to keep. */
+static void norm(maker *m, double out)
 {
-    double h = m->c->hidden;
+    double h   = m->c->hidden;
+    bool   was = m->light;
+    m->light   = was || (out > 0 && again(m, WEFT_AGAIN_NORM));
     stream(m, 4 * h * m->spread, 8 * h * m->spread, 1);
-    keep(m, m->e->mem_norm * h * m->spread);
+    keep(m, out);
+    m->light = was;
+}
+
+static double norm_input(const maker *m)
+{
+    return m->e->mem_norm * m->c->hidden * m->spread;
 }
 
 /* Bias, dropout and the residual. */
@@ -168,12 +187,15 @@ static void plain_attention(maker *m, double heads, double qk, double v)
     double             mb = m->v->micro_batch, rows = (double)c->seq / m->v->cp;
     double             scores = mb * heads * rows * c->seq;
     bool               fused  = fmod(mb * heads, 4) == 0;
-    m->core                   = true;
+    bool               was    = m->light;
+    m->core                   = m->c->recompute_modules <= 0;
+    m->light                  = again(m, WEFT_AGAIN_CORE);
     product_as(m, m->half, 2, rows, c->seq, qk, mb * heads);
     stream(m, (fused ? 9 : 41) * scores, (fused ? 11 : 45) * scores, fused ? 3 : 8);
     keep(m, 5 * scores);
     product_as(m, m->half, 2, rows, v, c->seq, mb * heads);
-    m->core = false;
+    m->core  = false;
+    m->light = was;
 }
 
 static void context_parallel(maker *m, double kv_bytes)
@@ -190,21 +212,26 @@ static void attention(maker *m)
     const weft_config *c = m->c;
     double             h = c->hidden, t = m->v->tp, T = m->tokens, d = c->head_dim;
     double             heads = c->heads / t, kv = fmax(c->kv_heads / t, 1), qk = d, param;
-    norm(m);
+    norm(m, m->keep * h * m->spread);
     if (!strcmp(c->attn, "mla")) { /* latent: ranks 1536 and 512, 64 rotary dimensions */
-        qk = d + 64;
+        qk            = d + 64;
+        double latent = 2 * T * (1536 + 512 + 64), up = 2 * T * heads * (qk + 2 * d);
         product(m, T, 1536 + 512 + 64, h, 1);
+        keep(m, norm_input(m) + fmin(latent, up));
+        m->light = again(m, WEFT_AGAIN_UP);
         product(m, T, heads * qk, 1536, 1);
         product(m, T, heads * 2 * d, 512, 1);
         stream(m, 8 * T * heads * (qk + d), 16 * T * heads * (qk + d), 6);
-        kv    = heads;
-        param = h * (1536 + 512 + 64) + heads * qk * 1536 + heads * 2 * d * 512;
+        keep(m, up - fmin(latent, up)); /* of both, the latent ones are enough */
+        m->light = false;
+        kv       = heads;
+        param    = h * (1536 + 512 + 64) + heads * qk * 1536 + heads * 2 * d * 512;
     } else {
         product(m, T, (heads + 2 * kv) * d, h, 1);
         stream(m, 4 * T * (heads + 2 * kv) * d, 8 * T * (heads + 2 * kv) * d, 3);
+        keep(m, norm_input(m) + 2 * T * (heads * qk + 2 * kv * d));
         param = h * (heads + 2 * kv) * d;
     }
-    keep(m, m->keep * h * m->spread + 2 * T * (heads * qk + 2 * kv * d));
     context_parallel(m, 2 * T * kv * (qk + d));
     (c->flash_attention ? fused_attention : plain_attention)(m, heads, qk, d);
     product(m, T, h, heads * d, 1);
@@ -214,15 +241,20 @@ static void attention(maker *m)
     m->out->layer.n_param += param + heads * d * h + 4 * h;
 }
 
-static void feed_forward(maker *m, double ffn)
+/* input: bytes kept of what it begins with. */
+static void feed_forward(maker *m, double ffn, double input, weft_again module)
 {
-    const weft_config *c = m->c;
+    bool               was = m->light;
+    const weft_config *c   = m->c;
     double h = c->hidden, f = ffn / m->v->tp, T = m->tokens, g = c->gated_mlp ? 2 : 1;
+    keep(m, input);
+    m->light = again(m, module);
     product(m, T, g * f, h, 1);
     stream(m, (2 * g + 2) * T * f, 2 * (2 * g + 2) * T * f, 1);
-    keep(m, m->keep * h * m->spread + (2 * g + m->keep) * T * f);
+    keep(m, (2 * g + m->keep) * T * f);
     product(m, T, h, f, 1);
     tensor_parallel(m);
+    m->light = was;
     m->out->layer.n_param += (g + 1) * h * f;
 }
 
@@ -235,23 +267,30 @@ static void experts(maker *m)
                c->experts_topk; /* dealt out evenly */
     double each = T * fmin(ep, n) / n;
     double room = T * (1 + m->e->expert_room * (ep - 1));
+    bool   all  = again(m, WEFT_AGAIN_MOE);
     m->routing  = true;
+    m->light    = all;
     product_as(m, m->half, 2, m->tokens, n, h, 1);
     stream(m, 4 * h * T + 12 * n * m->tokens, 8 * h * T + 24 * n * m->tokens, 12);
     dispatch(m, WEFT_COST_FORWARD, 2 * h * T);
     dispatch(m, WEFT_COST_BACKWARD, 2 * h * T);
     product(m, each, g * f, h, mine);
+    keep(m, m->keep * h * room + 2 * g * room * f);
+    m->light = all || again(m, WEFT_AGAIN_ACT);
     stream(m, (2 * g + 2) * room * f, 2 * (2 * g + 2) * room * f, 2);
-    keep(m, m->keep * h * room + (2 * g + m->keep) * room * f);
+    keep(m, m->keep * room * f);
+    m->light = all;
     product(m, each, h, f, mine);
     dispatch(m, WEFT_COST_FORWARD, 2 * h * T);
     dispatch(m, WEFT_COST_BACKWARD, 2 * h * T);
     stream(m, 4 * h * T, 8 * h * T, 6);
     keep(m, 2 * h * T);
-    m->routing = false;
+    m->routing = m->light = false;
     m->out->layer.n_expert_param += mine * (g + 1) * h * f;
     m->out->layer.n_param += n * h;
-    if (c->experts_shared > 0) feed_forward(m, f * c->experts_shared);
+    if (c->experts_shared > 0)
+        feed_forward(m, f * c->experts_shared, m->keep * h * m->spread,
+                     WEFT_AGAIN_SHARED);
 }
 
 static double vocabulary(const maker *m)
@@ -276,7 +315,8 @@ static void head(maker *m)
 {
     double h = m->c->hidden, T = m->tokens, v = vocabulary(m) / m->v->tp;
     double loss = m->e->loss / m->e->stream;
-    norm(m);
+    norm(m, 0);
+    keep(m, norm_input(m));
     product_as(m, m->half, 2, T, v, h, 1);
     if (strcmp(m->half, "f32")) align(m, v);
     if (m->e->accumulate > 0) accumulate(m, v * h);
@@ -312,9 +352,10 @@ void weft_describe(const weft_config *c, const weft_cost_variant *v,
     case WEFT_LAYER_DENSE:
     case WEFT_LAYER_EXPERTS:
         attention(&m);
-        norm(&m);
+        keep(&m, norm_input(&m));
+        norm(&m, k == WEFT_LAYER_DENSE ? m.keep * c->hidden * m.spread : 0);
         if (k == WEFT_LAYER_DENSE)
-            feed_forward(&m, c->ffn_hidden);
+            feed_forward(&m, c->ffn_hidden, 0, WEFT_AGAIN_MLP);
         else
             experts(&m);
         residual(&m);

@@ -10,6 +10,18 @@ enum {
     WEFT_DESCRIBE_MAX = 128
 };
 
+/* Parts of a layer that light recomputation may run again, as bits (weft_config's recompute_modules). */
+typedef enum weft_again {
+    WEFT_AGAIN_CORE   = 1,  /* scores of attention, where they reach memory */
+    WEFT_AGAIN_NORM   = 2,  /* norms before products */
+    WEFT_AGAIN_ACT    = 4,  /* activation functions of experts */
+    WEFT_AGAIN_UP     = 8,  /* keys, values and queries from their latent ones */
+    WEFT_AGAIN_MLP    = 16, /* whole feed-forwards, products too */
+    WEFT_AGAIN_MOE    = 32, /* all of the experts, messages too */
+    WEFT_AGAIN_SHARED = 64, /* shared experts */
+    WEFT_AGAIN_CHEAP  = WEFT_AGAIN_CORE | WEFT_AGAIN_NORM | WEFT_AGAIN_ACT | WEFT_AGAIN_UP
+} weft_again;
+
 typedef enum weft_layer_class {
     WEFT_LAYER_INPUT, /* embedding */
     WEFT_LAYER_DENSE,

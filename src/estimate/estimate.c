@@ -55,10 +55,9 @@ static bool some_again(const weft_config *c)
 
 static void open_recompute(const weft_config *c, choices *o)
 {
-    static const char *const name[] = {"none", "selective", "full"};
     if (some_again(c)) o->again[o->n_again++] = WEFT_RECOMPUTE_NONE;
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(c->recompute, name[i]))
+    for (int i = 0; i < WEFT_RECOMPUTE_N; i++)
+        if (!strcmp(c->recompute, weft_cost_recompute_name(i)))
             o->again[o->n_again++] = (weft_cost_recompute)i;
     if (o->n_again) return;
     for (int i = 0; i < 3; i++) o->again[o->n_again++] = (weft_cost_recompute)i;

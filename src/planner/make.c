@@ -48,7 +48,8 @@ weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_ans
                                const weft_search_choice *x, weft_compile_spec *s,
                                weft_plan **out)
 {
-    static const char *const again[]    = {"none", "selective", "full"};
+    static const char *const again[]    = {"none", "selective", "full",
+                                           "selective"}; /* light: ours is that */
     static const char *const schedule[] = {"1f1b", "gpipe", "zb-h1"};
     const weft_cost_point   *p          = &x->point;
     weft_shorthand           h;

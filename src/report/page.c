@@ -52,7 +52,6 @@ static void put_degree(weft_text *t, const char *name, const char *about, int n,
 
 static void put_chips(const weft_report__view *v)
 {
-    static const char *const again[]    = {"none", "selective", "full"};
     static const char *const schedule[] = {"1F1B", "GPipe", "zero bubble"};
     const weft_search_pins  *pin        = &v->r->problem->pins;
     const weft_cost_variant *x          = &v->x->variant;
@@ -77,7 +76,8 @@ static void put_chips(const weft_report__view *v)
                p->zero, pin->zero >= 0);
     if (x->tp > 1 || pin->sp >= 0)
         put_chip(t, "sequence parallel", x->sp ? "yes" : "no", pin->sp >= 0);
-    put_chip(t, "recompute", again[x->recompute], pin->recompute >= 0);
+    put_chip(t, "recompute", weft_cost_recompute_name((int)x->recompute),
+             pin->recompute >= 0);
     if (p->pp > 1)
         put_chip(t, "schedule", p->chunks > 1 ? "interleaved" : schedule[p->schedule],
                  pin->schedule >= 0);

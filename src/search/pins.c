@@ -37,7 +37,7 @@ static const key keys[] = {
     {"recompute_layers", offsetof(weft_search_pins, recompute_layers), 1, 10000},
 };
 
-static const char *const words_of_recompute[] = {"none", "selective", "full"};
+static const char *const words_of_recompute[] = {"none", "selective", "full", "light"};
 static const char *const words_of_schedule[]  = {"1f1b", "gpipe", "zb-h1", "interleaved"};
 
 /* What was said before stands, unless it is the same. */
@@ -150,7 +150,8 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
     for (char *s = name; *s; s++)
         if (*s == '-') *s = '_';
     if (!strcmp(name, "recompute"))
-        return find_word(name, value, words_of_recompute, 3, &p->recompute);
+        return find_word(name, value, words_of_recompute, WEFT_RECOMPUTE_N,
+                         &p->recompute);
     if (!strcmp(name, "schedule"))
         return find_word(name, value, words_of_schedule, 4, &p->schedule);
     if (!strcmp(name, "stages")) return read_cut(p, value, a);

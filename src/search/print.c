@@ -4,7 +4,6 @@
 
 #include "search/search_priv.h"
 
-static const char *const again_name[]    = {"none", "selective", "full"};
 static const char *const schedule_name[] = {"1f1b", "gpipe", "zb-h1"};
 
 static int64_t used(const weft_search_choice *c)
@@ -58,7 +57,8 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     if (v->sp) weft_text_add(t, " sp=1");
     for (int k = 0; k < p->deal.n; k++) /* lanes of each replica x replicas */
         put_share(&p->deal, k, t);
-    weft_text_add(t, " zero=%d recompute=%s", p->zero, again_name[v->recompute]);
+    weft_text_add(t, " zero=%d recompute=%s", p->zero,
+                  weft_cost_recompute_name((int)v->recompute));
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
     if (p->pp > 1 && p->chunks > 1)
         weft_text_add(t, " schedule=interleaved chunks=%d", p->chunks);
@@ -200,8 +200,8 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         "\"micro_batch\": %d, \"n_micro\": %d, \"zero\": %d, \"recompute\": "
         "\"%s\", \"recompute_layers\": %d, \"chunks\": %d, \"schedule\": \"%s\",\n",
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
-        p->n_micro, p->zero, again_name[v->recompute], p->n_again, p->chunks,
-        p->chunks > 1 ? "interleaved" : schedule_name[p->schedule]);
+        p->n_micro, p->zero, weft_cost_recompute_name((int)v->recompute), p->n_again,
+        p->chunks, p->chunks > 1 ? "interleaved" : schedule_name[p->schedule]);
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {
         weft_text_add(t, "%s{\"layers\": %d, \"devices\": \"", i ? ", " : "", p->cut[i]);
@@ -263,7 +263,7 @@ weft_status weft_search_config(const weft_search_choice *x, const weft_search_ma
         c->global_batch = x->variant.micro_batch * x->point.deal.per_lane *
                           weft_cost_deal_lanes(&x->point.deal);
     c->zero_group       = -1;
-    c->recompute        = again_name[x->variant.recompute];
+    c->recompute        = weft_cost_recompute_name((int)x->variant.recompute);
     c->recompute_layers = x->point.n_again;
     c->stage_layers = c->stage_hw = "";
     if (c->pp > 1 && !is_even(x)) {

@@ -167,7 +167,7 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     /* before rows are filled: the work alone, with this micro-batch's idle time */
     double all = s->ideal_s[0] * mb / (s->tp.x[g->tp] * s->cp.x[g->cp]);
     if (one && weft_search__hopeless(z, bound(z, g, m, all / g->pp, all))) return;
-    for (int again = 0; again < 3; again++) {
+    for (int again = 0; again < WEFT_RECOMPUTE_N; again++) {
         if (!(z->p->model.limits.recompute >> again & 1)) continue;
         if (pin >= 0 && again != pin && z->p->pins.recompute_layers < 1) continue;
         if (one && !z->p->model.measured) {

@@ -110,6 +110,12 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
     if (x->sp == 1 && (!l->sp || x->tp == 1))
         return WEFT_FAIL(WEFT_ERR_ARG, l->sp ? "sp=1 cuts sequences over tp, which is 1"
                                              : "sp=1: the engine does not do it");
+    if (x->recompute >= 0 && !(l->recompute >> x->recompute & 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "recompute=%s: the engine has no such mode%s",
+                         weft_cost_recompute_name(x->recompute),
+                         x->recompute == WEFT_RECOMPUTE_LIGHT
+                             ? "; of our own, selective is norms and activations"
+                             : "");
     if (x->recompute_layers > 0 &&
         (!l->partial || (x->recompute >= 0 && x->recompute != 2)))
         return WEFT_FAIL(WEFT_ERR_ARG, "recompute_layers=%d: %s", x->recompute_layers,
@@ -144,7 +150,7 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
 {
     weft_cost_table *t = &s->t;
     *t                 = p->model.shape;
-    t->n_variant       = s->tp.n * s->cp.n * s->ep.n * 2 * s->micro.n * 3;
+    t->n_variant       = s->tp.n * s->cp.n * s->ep.n * 2 * s->micro.n * WEFT_RECOMPUTE_N;
     t->n_device        = p->machines->n;
     t->device          = s->device;
     t->fabric          = s->fabric;
@@ -205,7 +211,8 @@ static void fill(const weft_search__space *s, const weft_cost_engine *e,
 int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
                          int again)
 {
-    int i = ((((tp * s->cp.n + cp) * s->ep.n + ep) * 2 + sp) * s->micro.n + micro) * 3 +
+    int i = ((((tp * s->cp.n + cp) * s->ep.n + ep) * 2 + sp) * s->micro.n + micro) *
+                WEFT_RECOMPUTE_N +
             again;
     if (s->filled[i]) return i;
     weft_cost_variant *v = &s->variant[i];

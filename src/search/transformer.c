@@ -32,7 +32,8 @@ weft_search_limits weft_search_limits_of(const char *engine)
         l.zero_pp   = 3;
         l.schedules = plain;
         l.cuts      = WEFT_CUT_ENDS;
-        l.partial   = true; /* --recompute-method block */
+        l.partial   = true;                        /* --recompute-method block */
+        l.recompute |= 1u << WEFT_RECOMPUTE_LIGHT; /* --recompute-modules */
     } else if (!strcmp(engine, "deepspeed")) {
         l.pp = l.cp = l.sp = l.chunks = false;
         l.schedules                   = plain;

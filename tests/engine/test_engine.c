@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "estimate/describe.h"
 #include "support/test.h"
 
 static weft_config read_text(weft_engine e, const char *text, int world, weft_arena *a)
@@ -93,6 +94,30 @@ static void megatron_blocks(void **state)
             "--num-layers 24 --pipeline-model-parallel-size 8 "
             "--account-for-loss-in-pipeline-split",
             "do not divide by 8 stages");
+    weft_arena_destroy(a);
+}
+
+/* Parts of layers that run again: cheap ones are a mode, others are kept by name. */
+static void megatron_modules(void **state)
+{
+    static const char *const words[] = {
+        "--recompute-granularity selective --recompute-modules core_attn",
+        "--recompute-granularity selective --recompute-modules layernorm",
+        "--recompute-granularity selective --recompute-modules mlp layernorm --bf16",
+        "--recompute-modules moe_act mlp",
+    };
+    static const char *const mode[] = {"selective", "light", "light", "none"};
+    static const int         of[]   = {-1, -1, WEFT_AGAIN_NORM | WEFT_AGAIN_MLP, -1};
+    weft_arena              *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    for (size_t i = 0; i < WEFT_COUNT(words); i++) {
+        weft_config c = read_text(WEFT_ENGINE_MEGATRON, words[i], 8, a);
+        assert_string_equal(c.recompute, mode[i]);
+        assert_int_equal(c.recompute_modules, of[i]);
+    }
+    refused(WEFT_ENGINE_MEGATRON, "--recompute-modules layernrom",
+            "unknown module 'layernrom', did you mean 'layernorm'?");
     weft_arena_destroy(a);
 }
 
@@ -195,6 +220,7 @@ static void same_plan(weft_engine e, const weft_config *c, int world, weft_arena
         assert_int_equal(b.hidden, c->hidden);
         assert_int_equal(b.seq, c->seq);
         assert_string_equal(b.recompute, c->recompute);
+        assert_int_equal(b.recompute_modules, c->recompute_modules);
     }
     weft_text_fini(&t);
 }
@@ -217,6 +243,11 @@ static void what_is_written_reads_back(void **state)
     c.vpp          = 4;
     c.stage_layers = "19-21-21-19";
     same_plan(WEFT_ENGINE_MEGATRON, &c, 128, a);
+    c.recompute = "light";
+    same_plan(WEFT_ENGINE_MEGATRON, &c, 128, a);
+    c.recompute_modules = WEFT_AGAIN_UP | WEFT_AGAIN_SHARED;
+    same_plan(WEFT_ENGINE_MEGATRON, &c, 128, a);
+    c.recompute_modules = -1;
     assert_int_equal(weft_engine_emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "no words for pp=4"));
     c.pp = c.vpp   = 1;
@@ -257,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megatron),
         cmocka_unit_test(megatron_blocks),
+        cmocka_unit_test(megatron_modules),
         cmocka_unit_test(megatron_mistakes),
         cmocka_unit_test(deepspeed),
         cmocka_unit_test(torchtitan),

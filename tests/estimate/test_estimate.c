@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "estimate/batch.h"
+#include "estimate/describe.h"
+#include "estimate/hardware.h"
 
 #define DIR "tests/fixtures/estimate"
 
@@ -67,6 +69,45 @@ static void open_knobs(void **state)
     weft_prediction p = of("open"), q = of("dense");
     assert_true(p.fits && p.micro_batch >= 1 && p.chunks >= 1);
     assert_true(p.step_hi / p.step_lo > q.step_hi / q.step_lo);
+}
+
+static weft_prediction with(const char *id, const char *recompute, int modules)
+{
+    weft_config     c = {0};
+    weft_prediction p = {0};
+    weft_csv       *t;
+    weft_hardware  *h;
+    assert_int_equal(weft_csv_load(DIR "/rows.csv", &t), WEFT_OK);
+    assert_int_equal(weft_hardware_load(DIR, &h), WEFT_OK);
+    for (int i = 0; i < t->n_row; i++)
+        if (!strcmp(weft_csv_cell(t, i, weft_csv_column(t, "id")), id))
+            assert_int_equal(weft_config_read(t, i, &c), WEFT_OK);
+    c.recompute         = recompute;
+    c.recompute_modules = modules;
+    if (weft_estimate_row(h, constants, &c, &p) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
+    weft_csv_destroy(t);
+    weft_hardware_destroy(h);
+    return p;
+}
+
+/* What is cheap runs again: a little slower and a little less memory than nothing; the more of it, the more so. */
+static void light_lies_between(void **state)
+{
+    static const char *const id[] = {"dense", "experts"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weft_prediction none = with(id[i], "none", -1), full = with(id[i], "full", -1);
+        weft_prediction light = with(id[i], "light", -1);
+        weft_prediction more =
+            with(id[i], "light", WEFT_AGAIN_CHEAP | WEFT_AGAIN_MLP | WEFT_AGAIN_MOE);
+        assert_true(none.mem_bytes > light.mem_bytes &&
+                    light.mem_bytes > more.mem_bytes && more.mem_bytes > full.mem_bytes);
+        assert_true(none.step_s < light.step_s && light.step_s < more.step_s &&
+                    more.step_s < full.step_s);
+        assert_true(light.step_s / none.step_s - 1 <
+                    0.25 * (full.step_s / none.step_s - 1));
+    }
 }
 
 static void other_shapes(void **state)
@@ -141,9 +182,9 @@ static void errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plausible),    cmocka_unit_test(open_knobs),
-        cmocka_unit_test(other_shapes), cmocka_unit_test(mixed_balance),
-        cmocka_unit_test(errors),
+        cmocka_unit_test(plausible),          cmocka_unit_test(open_knobs),
+        cmocka_unit_test(light_lies_between), cmocka_unit_test(other_shapes),
+        cmocka_unit_test(mixed_balance),      cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -21,7 +21,7 @@ static void pins_are_kept_or_refused(void **state)
         {"zero=4", "zero=4: expected a whole number from 0 to 3"},
         {"zeroo=1", "zeroo=1: no such pin, did you mean zero=...?"},
         {"tp", "tp: a pin is KEY=VALUE, as in tp=8"},
-        {"recompute=some", "recompute=some: expected none, selective or full"},
+        {"recompute=some", "recompute=some: expected none, selective, full or light"},
         {"schedule=x", "schedule=x: expected 1f1b, gpipe, zb-h1 or interleaved"},
         {"shares=3-1",
          "shares=3-1: expected the lanes of each replica, as in 3,1 or 3x4,1x4"},
