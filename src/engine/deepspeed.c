@@ -4,6 +4,40 @@
 #include "base/doc.h"
 #include "engine/engine_priv.h"
 
+static const char *const read_keys[] = {
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "bf16.enabled",
+    "fp16.enabled",
+    "zero_optimization.stage",
+    "zero_optimization.offload_optimizer", /* named by itself */
+    "zero_optimization.offload_param",
+    "tensor_parallel.autotp_size",
+    "bf16",
+    "fp16",
+    "zero_optimization",
+    "tensor_parallel",
+    /* and what changes nothing, or little */
+    "fp16.*",
+    "optimizer.*",
+    "scheduler.*",
+    "zero_optimization.overlap_comm",
+    "zero_optimization.contiguous_gradients",
+    "zero_optimization.reduce_bucket_size",
+    "zero_optimization.allgather_bucket_size",
+    "zero_optimization.reduce_scatter",
+    "zero_optimization.allgather_partitions",
+    "gradient_clipping",
+    "steps_per_print",
+    "wall_clock_breakdown",
+    "zero_allow_untested_optimizer",
+};
+
+enum {
+    N_HARMLESS = 13
+};
+
 typedef struct batches {
     int64_t all, micro, steps;
 } batches;
@@ -91,10 +125,13 @@ weft_status weft_engine__read_deepspeed(const char *file, const char *text, size
                                         int world, weft_arena *a, weft_config *c,
                                         weft_text *ignored)
 {
-    weft_doc *d;
+    weft_engine__keys k = {(int)WEFT_COUNT(read_keys) - N_HARMLESS,
+                           (int)WEFT_COUNT(read_keys), read_keys};
+    weft_doc         *d;
     (void)a;
     WEFT_TRY(weft_doc_parse_json(file, text, n, &d));
     weft_status st = read(d, world, c, ignored);
+    if (st == WEFT_OK) st = weft_engine__see_keys(d, &k, ignored);
     weft_doc_destroy(d);
     return st;
 }

@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/engine_priv.h"
@@ -20,6 +21,32 @@ bool weft_engine_find(const char *name, weft_engine *out)
             return true;
         }
     return false;
+}
+
+weft_status weft_engine_know(const weft_cost_constants *k, const char *name)
+{
+    weft_engine e;
+    char        others[512];
+    if (!strcmp(name, "weft") || weft_engine_find(name, &e)) return WEFT_OK;
+    if (weft_cost_know_engine(k, name) == WEFT_OK) return WEFT_OK;
+    const char *list = strstr(weft_error_text(), "none of: ");
+    snprintf(others, sizeof others, "%s", list ? list + 9 : "");
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "engine '%.40s' is none of: weft, megatron, deepspeed, torchtitan, "
+                     "paddle; nor of those whose constants are known: %s",
+                     name, others);
+}
+
+weft_status weft_engine_know_precision(const weft_device_kind *d, const char *precision)
+{
+    const char *want = !strcmp(precision, "fp8")   ? "f8"
+                       : !strcmp(precision, "fp4") ? "f4"
+                                                   : NULL;
+    for (int i = 0; want && i < d->n_rate; i++)
+        if (!strncmp(d->rate[i].dtype, want, 2)) return WEFT_OK;
+    if (!want) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s has no %s products: take bf16 or fp16", d->name,
+                     precision);
 }
 
 void weft_engine_open(weft_config *c)

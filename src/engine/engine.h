@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "cluster/cluster.h"
+#include "cost/constants.h"
 #include "estimate/hardware.h"
 #include "estimate/row.h"
 #include "model/model.h"
@@ -27,6 +28,12 @@ typedef enum weft_engine {
 
 const char *weft_engine_name(weft_engine e); /* "megatron" */
 bool        weft_engine_find(const char *name, weft_engine *out);
+
+/* An engine or release that constants are there for, or one of ours above, or "weft"; WEFT_ERR_ARG: all of them. */
+weft_status weft_engine_know(const weft_cost_constants *k, const char *name);
+
+/* WEFT_ERR_ARG: the device does no products in 8 or 4 bits. */
+weft_status weft_engine_know_precision(const weft_device_kind *d, const char *precision);
 
 /* Every number -1, every word "". */
 void weft_engine_open(weft_config *c);

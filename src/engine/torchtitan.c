@@ -16,6 +16,30 @@ static const flavour flavours[] = {
     {"llama3", "405B", 126, 16384, 128, 8, 53248, 128256},
 };
 
+#define DEGREES(table)                                                                   \
+    table ".tensor_parallel_degree", table ".pipeline_parallel_degree",                  \
+        table ".context_parallel_degree", table ".expert_parallel_degree",               \
+        table ".data_parallel_shard_degree", table ".data_parallel_replicate_degree"
+
+static const char *const read_keys[] = {
+    DEGREES("parallelism"), DEGREES("experimental"), DEGREES("training"), "model.name",
+    "model.flavor", "training.batch_size", "training.local_batch_size",
+    "training.global_batch_size", "training.seq_len", "training.compile",
+    "parallelism.pipeline_parallel_microbatch_size",
+    "parallelism.enable_async_tensor_parallel", "activation_checkpoint.mode",
+    "compile.enable", "model", "training", "parallelism", "activation_checkpoint",
+    "compile", "float8",
+    /* and what changes nothing */
+    "float8.*", "job.*", "profiling.*", "metrics.*", "optimizer.*", "lr_scheduler.*",
+    "checkpoint.*", "comm.*", "training.steps", "training.warmup_steps",
+    "training.max_norm", "training.dataset", "training.dataset_path", "training.seed",
+    "training.deterministic", "model.tokenizer_path", "model.hf_assets_path",
+    "compile.components"};
+
+enum {
+    N_HARMLESS = 18
+};
+
 static weft_status read_model(const weft_doc *d, const weft_node *root, weft_config *c)
 {
     const weft_node *m    = weft_node_get(root, "model");
@@ -168,10 +192,12 @@ weft_status weft_engine__read_torchtitan(const char *file, const char *text, siz
                                          int world, weft_arena *a, weft_config *c,
                                          weft_text *ignored)
 {
-    weft_doc *d;
-    (void)ignored;
+    weft_engine__keys k = {(int)WEFT_COUNT(read_keys) - N_HARMLESS,
+                           (int)WEFT_COUNT(read_keys), read_keys};
+    weft_doc         *d;
     WEFT_TRY(weft_doc_parse_toml(file, text, n, &d));
     weft_status st = read(d, world, a, c);
+    if (st == WEFT_OK) st = weft_engine__see_keys(d, &k, ignored);
     weft_doc_destroy(d);
     return st;
 }

@@ -121,9 +121,7 @@ static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
 
 static weft_status known_engine(const weft_planner_ask *q, const weft_planner_answer *a)
 {
-    weft_engine e;
-    if (weft_planner__is_ours(q) || weft_engine_find(engine_of(q), &e)) return WEFT_OK;
-    return weft_cost_know_engine(a->constants, engine_of(q));
+    return weft_engine_know(a->constants, engine_of(q));
 }
 
 /* Sizes of a transformer; other engines know no other models. */
@@ -190,6 +188,8 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
                    : q->spec.dtype ? q->spec.dtype
                                    : usual_precision(&a->machines);
     c->seq       = (int)m->seq;
+    for (int i = 0; i < a->machines.n; i++)
+        WEFT_GO(weft_engine_know_precision(&a->machines.kind[i].device, c->precision));
     a->problem   = (weft_search_problem){.machines = &a->machines,
                                          .batch    = (int)q->spec.batch,
                                          .lanes    = (int)q->spec.lanes,
