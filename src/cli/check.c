@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "cli/cli.h"
 #include "engine/engine.h"
+#include "search/search.h"
 #include "estimate/estimate.h"
 
 static int run(int argc, char **argv);
@@ -47,8 +48,12 @@ typedef struct job {
     weft_hardware       *h;
     weft_cost_constants *k;
     weft_prediction      now;
-    int                  n_change;
-    change               change[32];
+    weft_search_limits   can; /* what the engine has words for */
+    char                 fit
+        [512]; /* it does not, nor would one change: a plan that does, or that none does */
+    bool   any_fits;
+    int    n_change;
+    change change[32];
 } job;
 
 /* dp takes what the other degrees leave. */
@@ -63,10 +68,24 @@ static bool resize(weft_config *c, int world)
     return c->global_batch % c->dp == 0;
 }
 
+/* Has the engine words for what differs? */
+static bool can_say(const job *j, const weft_config *c)
+{
+    const weft_search_limits *l    = &j->can;
+    unsigned                  zero = c->pp > 1 ? l->zero_pp : l->zero;
+    bool                      same = c->zero == j->c.zero && (c->pp > 1) == (j->c.pp > 1);
+    if (!same && !(zero >> c->zero & 1)) return false;
+    if (c->pp > 1 && !l->pp) return false;
+    if (c->cp > 1 && !l->cp) return false;
+    if (c->sp > 0 && !l->sp) return false;
+    return c->vpp == j->c.vpp || c->vpp <= 1 || l->chunks;
+}
+
 static void consider(job *j, const weft_config *c, const char *text)
 {
     change *x     = &j->change[j->n_change];
     int     share = c->global_batch / c->dp;
+    if (!can_say(j, c)) return;
     if (j->n_change == (int)WEFT_COUNT(j->change)) return;
     if (c->micro_batch > 0 && (c->micro_batch > share || share % c->micro_batch)) return;
     x->c              = *c;
@@ -110,13 +129,15 @@ static void try_micro(job *j)
 
 static void try_recompute(job *j)
 {
-    static const char *const kind[] = {"none", "selective", "full"};
-    for (size_t i = 0; i < WEFT_COUNT(kind); i++) {
+    for (int i = 0; i < WEFT_RECOMPUTE_N; i++) {
         weft_config c = j->c;
         char        text[64];
-        if (!strcmp(c.recompute, kind[i]) || !*c.recompute) continue;
-        c.recompute = kind[i];
-        snprintf(text, sizeof text, "recompute %s -> %s", j->c.recompute, kind[i]);
+        const char *kind = weft_cost_recompute_name(i);
+        if (!strcmp(c.recompute, kind) || !*c.recompute || !(j->can.recompute >> i & 1))
+            continue;
+        c.recompute         = kind;
+        c.recompute_modules = c.recompute_layers = -1;
+        snprintf(text, sizeof text, "recompute %s -> %s", j->c.recompute, kind);
         consider(j, &c, text);
     }
 }
@@ -170,6 +191,32 @@ static void find_changes(job *j)
     if (j->n_change > 3) j->n_change = 3;
 }
 
+/* It does not fit, and no change of one knob would: does anything that the engine can do? */
+static weft_status find_plan(job *j, const weft_cluster *k, weft_arena *a)
+{
+    weft_search_machines m;
+    weft_search_result  *r;
+    weft_text            t = {0};
+    WEFT_TRY(weft_search_machines_of(k, j->k, a, &m));
+    weft_search_problem p = {.machines = &m, .batch = j->c.global_batch, .n_best = 1};
+    weft_search_open(&p.pins);
+    WEFT_TRY(weft_search_transformer(&j->c, j->k, &j->can, a, &p.model));
+    weft_status st = weft_search_run(&p, &r);
+    if (st != WEFT_OK && st != WEFT_ERR_NOFIT) return st;
+    j->any_fits = st == WEFT_OK;
+    if (j->any_fits) {
+        weft_search_print_choice(&r->choice[0], &t);
+        weft_text_add(&t, ": %.3g s, %.1f GB", r->choice[0].score.step_s,
+                      r->choice[0].score.mem_bytes / 1e9);
+        weft_search_destroy(r);
+    } else {
+        weft_text_add(&t, "%s", weft_error_text());
+    }
+    snprintf(j->fit, sizeof j->fit, "%s", t.s ? t.s : "");
+    weft_text_fini(&t);
+    return WEFT_OK;
+}
+
 /* ---- what is said ---- */
 
 static double tokens_per_device(const job *j, double step_s)
@@ -209,8 +256,14 @@ static void say(const job *j, double measured, const weft_text *ignored, weft_te
             : measured < p->step_lo ? ": faster than the model thinks possible; tell "
                                       "`weft cluster calibrate`"
                                     : ": as expected");
-    weft_text_add(t, j->n_change ? "what would help most:\n"
-                                 : "no change of one knob would gain anything\n");
+    if (j->n_change)
+        weft_text_add(t,
+                      p->fits ? "what would help most:\n" : "what would make it fit:\n");
+    else if (p->fits)
+        weft_text_add(t, "no change of one knob would gain anything\n");
+    else
+        weft_text_add(t, "no change of one knob makes it fit; %s\n  %s\n",
+                      j->any_fits ? "this plan does:" : "nothing here does:", j->fit);
     for (int i = 0; i < j->n_change; i++) {
         const change *x = &j->change[i];
         weft_text_add(t, "  %-34s %.3g s", x->text, x->p.step_s);
@@ -243,6 +296,10 @@ static void say_json(const job *j, double measured, const weft_text *ignored,
     if (measured > 0) weft_text_add(t, " \"measured_s\": %.6g,\n", measured);
     weft_text_add(t, " \"not_looked_at\": ");
     weft_text_put_quoted(t, ignored->n ? ignored->s : "");
+    if (*j->fit) {
+        weft_text_add(t, ",\n \"%s\": ", j->any_fits ? "plan_that_fits" : "nothing_fits");
+        weft_text_put_quoted(t, j->fit);
+    }
     weft_text_add(t, ",\n \"changes\": [");
     for (int i = 0; i < j->n_change; i++)
         weft_text_add(t, "%s{\"change\": \"%s\", \"step_s\": %.6g, \"mem_bytes\": %.0f}",
@@ -267,6 +324,7 @@ static weft_status read_engine(const words *w, int world, weft_arena *a, job *j,
         char  *file = NULL;
         size_t n;
         if (!w->text[e]) continue;
+        j->can = weft_search_limits_of(weft_engine_name((weft_engine)e));
         if (e == WEFT_ENGINE_MEGATRON)
             return weft_engine_read((weft_engine)e, "--megatron", w->text[e],
                                     strlen(w->text[e]), world, a, &j->c, ignored);
@@ -331,9 +389,12 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
                           "of the cluster",
                           j->c.dp, j->c.tp, j->c.pp, j->c.cp, weft_cluster_count(k)));
     WEFT_GO(weft_cost_constants_create(&j->k));
-    if (w->framework) WEFT_GO(weft_cost_know_engine(j->k, w->framework));
+    if (w->framework) WEFT_GO(weft_engine_know(j->k, w->framework));
+    for (int i = 0; i < j->h->n_device; i++)
+        WEFT_GO(weft_engine_know_precision(&j->h->device[i], j->c.precision));
     WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
     find_changes(j);
+    if (!j->now.fits && !j->n_change) WEFT_GO(find_plan(j, k, a));
     if (w->json)
         say_json(j, measured, &ignored, out);
     else

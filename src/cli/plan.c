@@ -89,6 +89,39 @@ static void fini(job *j)
 
 /* ---- what is said ---- */
 
+/* Ranks from..end - 1 lie on devices one after another. */
+static void put_run(const weft_cluster *c, const int *device, int from, int end)
+{
+    int first = weft_cluster_node(c, device[from], NULL),
+        last  = weft_cluster_node(c, device[end - 1], NULL);
+    fprintf(stderr, "# ranks %d to %d: %s, node%s %d", from, end - 1,
+            weft_cluster_device(c, device[from])->name, last > first ? "s" : "", first);
+    if (last > first) fprintf(stderr, " to %d", last);
+    fprintf(stderr, ", devices %d to %d\n", device[from], device[end - 1]);
+}
+
+/* Other engines take devices in the order they are given: which these are, beside the flags (for they are no part of
+ * them), where it is not simply the first ones. */
+static weft_status put_order(const job *j)
+{
+    weft_planner_placement at;
+    weft_planner_answer   *a = j->answer;
+    const weft_cluster    *c = j->cluster;
+    WEFT_TRY(weft_planner_place_winner(&j->ask, a, a->arena, &at));
+    bool plain = a->machines.n == 1;
+    for (int r = 0; r < at.p.n_rank; r++) plain = plain && at.p.device[r] == r;
+    if (!plain) fprintf(stderr, "# start ranks on devices in this order:\n");
+    for (int r = 0, e; !plain && r < at.p.n_rank; r = e) {
+        const weft_device_kind *d = weft_cluster_device(c, at.p.device[r]);
+        for (e = r + 1; e < at.p.n_rank && at.p.device[e] == at.p.device[e - 1] + 1 &&
+                        weft_cluster_device(c, at.p.device[e]) == d;)
+            e++;
+        put_run(c, at.p.device, r, e);
+    }
+    weft_planner_placement_fini(&at);
+    return WEFT_OK;
+}
+
 static weft_status emit(const words *w, const job *j, weft_text *t)
 {
     weft_engine          e;
@@ -96,7 +129,8 @@ static weft_status emit(const words *w, const job *j, weft_text *t)
     weft_engine_find(w->emit, &e);
     WEFT_TRY(
         weft_search_config(&a->tried[0]->choice, &a->machines, a->arena, &a->config));
-    return weft_engine_emit(e, &a->config, t);
+    WEFT_TRY(weft_engine_emit(e, &a->config, t));
+    return put_order(j);
 }
 
 static weft_status write_page(const words *w, const job *j, weft_text *t)

@@ -165,6 +165,32 @@ static void deepspeed(void **state)
     weft_arena_destroy(a);
 }
 
+/* Slips of the hand are mistakes, what is not read is named, what changes nothing is not. */
+static void keys_are_seen(void **state)
+{
+    static const char text[] =
+        "{\"train_batch_size\": 64, \"gradient_clipping\": 1, \"optimizer\": {\"type\": "
+        "\"Adam\"}, \"activation_checkpointing\": {\"x\": 1}, \"zero_optimization\": "
+        "{\"stage\": 1, \"overlap_comm\": true, \"sub_group_size\": 5}}";
+    weft_arena *a;
+    weft_text   ignored = {0};
+    weft_config c;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_engine_open(&c);
+    assert_ok(weft_engine_read(WEFT_ENGINE_DEEPSPEED, "f", text, sizeof text - 1, 8, a,
+                               &c, &ignored));
+    assert_string_equal(ignored.s,
+                        "activation_checkpointing zero_optimization.sub_group_size");
+    refused(WEFT_ENGINE_DEEPSPEED, "{\"train_batchsize\": 64}",
+            "f:1: unknown key 'train_batchsize', did you mean 'train_batch_size'?");
+    refused(WEFT_ENGINE_TORCHTITAN, "[parallelism]\ntensor_paralel_degree = 2",
+            "f:2: unknown key 'parallelism.tensor_paralel_degree', did you mean "
+            "'tensor_parallel_degree'?");
+    weft_text_fini(&ignored);
+    weft_arena_destroy(a);
+}
+
 static void torchtitan(void **state)
 {
     weft_arena *a;
@@ -291,6 +317,7 @@ int main(void)
         cmocka_unit_test(megatron_modules),
         cmocka_unit_test(megatron_mistakes),
         cmocka_unit_test(deepspeed),
+        cmocka_unit_test(keys_are_seen),
         cmocka_unit_test(torchtitan),
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(a_cluster_is_tables),
