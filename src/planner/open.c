@@ -190,10 +190,10 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
     c->seq       = (int)m->seq;
     for (int i = 0; i < a->machines.n; i++)
         WEFT_GO(weft_engine_know_precision(&a->machines.kind[i].device, c->precision));
-    a->problem   = (weft_search_problem){.machines = &a->machines,
-                                         .batch    = (int)q->spec.batch,
-                                         .lanes    = (int)q->spec.lanes,
-                                         .n_best   = how_many(q)};
+    a->problem = (weft_search_problem){.machines = &a->machines,
+                                       .batch    = (int)q->spec.batch,
+                                       .lanes    = (int)q->spec.lanes,
+                                       .n_best   = how_many(q)};
     WEFT_GO(set_pins(q, &a->problem.pins));
     if (weft_planner__is_ours(q) && by_sizes(q) && describe(q, a, m) == WEFT_OK) {
         WEFT_GO(
