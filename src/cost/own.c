@@ -237,11 +237,11 @@ int weft_cost__own_lanes(const weft_cost_table *t, const weft_cost_point *p,
     return mine;
 }
 
-static double lane_slots(int lanes)
+static double lane_slots(const weft_cost_point *p, int lanes)
 {
     double n = 1;
     for (; lanes > 1; lanes /= 2) n++;
-    return n;
+    return p->open > 0 ? p->open : n;
 }
 
 /* One micro-batch a step: gradients are their sums, and live from where they are made. */
@@ -276,7 +276,7 @@ static weft_cost__room room_of(const weft_cost_table *t, const weft_cost_point *
     double                   update = share_of(&z->update, n);
     weft_cost__room          r      = {.state = share_of(&z->state, n),
                                        .sums =
-                                           x->sum_bytes * lane_slots(weft_cost__own_lanes(t, p, x))};
+                                           x->sum_bytes * lane_slots(p, weft_cost__own_lanes(t, p, x))};
     if (p->pp > 1) {
         r.state += share_of(&z->tied, n);
         update += x->given_bytes;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/lanes.h"
 #include "cost/own_priv.h"
 #include "cost/pipe_priv.h"
 
@@ -27,6 +28,25 @@ int weft_cost_deal_share(const weft_cost_deal *d, int i, int *kind)
     while (k + 1 < d->n && i >= d->replicas[k]) i -= d->replicas[k++];
     if (kind) *kind = k;
     return d->lanes[k] / d->replicas[k] + (i < d->lanes[k] % d->replicas[k]);
+}
+
+void weft_cost_deal_count(weft_cost_deal *d)
+{
+    int at   = 0;
+    d->terms = 1;
+    for (int k = 0; k < d->n; k++) {
+        d->open[k] = 1;
+        for (int i = 0; i < d->replicas[k]; i++) {
+            int share = d->lanes[k] / d->replicas[k] + (i < d->lanes[k] % d->replicas[k]);
+            int n     = 0;
+            for (int lane = at; lane < at + share; lane++) {
+                if (n + 1 > d->open[k]) d->open[k] = n + 1;
+                n = weft_lanes_terms(at, lane + 1, NULL);
+            }
+            if (n > d->terms) d->terms = n;
+            at += share;
+        }
+    }
 }
 
 /* The kinds of devices of stage s, as bits. */
@@ -721,6 +741,7 @@ static void score_deal(const weft_cost_table *t, const weft_cost_point *p,
         q.only            = d->kind[k] + 1;
         q.kinds           = NULL;
         q.lanes           = (d->lanes[k] + d->replicas[k] - 1) / d->replicas[k];
+        q.open            = d->open[k];
         q.n_micro         = q.lanes * d->per_lane;
         weft_cost_score_point(t, &q, &s);
         sum = fmax(sum, s.dp_s);

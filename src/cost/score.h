@@ -219,6 +219,8 @@ typedef struct weft_cost_deal {
     int n;        /* kinds; 0: replicas are alike */
     int per_lane; /* micro-batches of a lane */
     int terms;    /* that a replica brings to a sum, at most (base/lanes.h) */
+    int open
+        [WEFT_COST_MAX_DEVICE]; /* sums that a replica of the kind has open, at most; 0: as aligned lanes do */
     int kind[WEFT_COST_MAX_DEVICE];
     int replicas[WEFT_COST_MAX_DEVICE];
     int lanes[WEFT_COST_MAX_DEVICE]; /* of all replicas of the kind: as equal as can be,
@@ -226,17 +228,20 @@ typedef struct weft_cost_deal {
 } weft_cost_deal;
 
 int weft_cost_deal_lanes(const weft_cost_deal *d); /* all of them */
+/* Terms and open sums of the lanes as they are dealt. */
+void weft_cost_deal_count(weft_cost_deal *d);
 /* The lanes of replica i, and its place in kind[]; kind may be NULL. */
 int weft_cost_deal_share(const weft_cost_deal *d, int i, int *kind);
 
 typedef struct weft_cost_point {
-    int                variant;
-    int                dp, pp;
-    int                chunks;  /* of a stage, interleaved; 1: none */
-    int                n_micro; /* micro-batches of a replica in a step */
-    int                lanes; /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says (8 in all) */
-    int                zero;  /* 0 to 3 */
-    int                zero_group; /* ranks that share states; 0: dp * cp */
+    int variant;
+    int dp, pp;
+    int chunks;  /* of a stage, interleaved; 1: none */
+    int n_micro; /* micro-batches of a replica in a step */
+    int lanes; /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says (8 in all) */
+    int open;  /* sums of these lanes at once; 0: as many as lanes of one subtree have */
+    int zero;  /* 0 to 3 */
+    int zero_group; /* ranks that share states; 0: dp * cp */
     weft_cost_schedule schedule;
     const uint16_t    *cut;   /* layers of each stage; NULL: as even as can be */
     const uint8_t     *kinds; /* device kinds of each stage as bits; NULL: kind 0 */

@@ -7,7 +7,6 @@
  * (3) Zero 3 is left out: all replicas gather in each micro-batch of any of them, and so wait for the slowest. */
 #include <math.h>
 
-#include "base/lanes.h"
 #include "search/search_priv.h"
 
 enum {
@@ -81,26 +80,13 @@ static bool put(const deal *d, const int *most, weft_cost_deal *out)
     return over == 0;
 }
 
-static int most_terms(const weft_cost_deal *d)
-{
-    int most = 1, at = 0;
-    for (int k = 0; k < d->n; k++)
-        for (int i = 0; i < d->replicas[k]; i++) {
-            int share = d->lanes[k] / d->replicas[k] + (i < d->lanes[k] % d->replicas[k]);
-            int n     = weft_lanes_terms(at, at + share, NULL);
-            if (n > most) most = n;
-            at += share;
-        }
-    return most;
-}
-
 /* ---- the best of one way to cut ---- */
 
 static void rate(deal *d, weft_cost_score *s)
 {
     weft_cost_deal *x = &d->p.deal;
     int             n = 1;
-    x->terms          = most_terms(x);
+    weft_cost_deal_count(x);
     for (int k = 0; k < d->n; k++) {
         int m = (x->lanes[k] + x->replicas[k] - 1) / x->replicas[k];
         if (m > n) n = m;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/lanes.h"
 #include "compile/world.h"
 #include "planner/rows.h"
 #include "sim/fold.h"
@@ -98,7 +97,7 @@ static void draw_cut(const setting *x, uint64_t *r, chosen *c)
 static bool draw_shares(uint64_t *r, chosen *c)
 {
     weft_cost_deal *d  = &c->p.deal;
-    int             dp = c->p.dp, at = 0;
+    int             dp = c->p.dp;
     if (c->p.pp > 1 || c->v.ep > 1 || dp < 2 || dp % 2) return false;
     int all = 1;
     while (all < dp) all *= 2;
@@ -109,12 +108,7 @@ static bool draw_shares(uint64_t *r, chosen *c)
                                    .replicas = {dp / 2, dp / 2}};
     d->lanes[1] = dp / 2 + (int)draw(r, all / 2 - dp / 2 + 1);
     d->lanes[0] = all - d->lanes[1];
-    for (int i = 0; i < dp; i++) {
-        int n = weft_cost_deal_share(d, i, NULL);
-        int t = weft_lanes_terms(at, at + n, NULL);
-        if (t > d->terms) d->terms = t;
-        at += n;
-    }
+    weft_cost_deal_count(d);
     if (c->p.zero > 2) c->p.zero = 1;
     return true;
 }
@@ -195,15 +189,17 @@ static const char *schedule_of(const chosen *c)
     return c->p.chunks > 1 ? "interleaved" : schedule[c->p.schedule];
 }
 
-/* Slabs of the fullest rank, as the planner counts them. */
-static double most_bytes(const weft_compiled_world *w)
+/* Slabs of the rank whose device they fill most, as the planner counts them. */
+static double most_bytes(const weft_compiled_world *w, const weft_cluster *c)
 {
-    double most = 0;
+    double most = 0, over = -INFINITY;
     for (int r = 0; r < w->world.n; r++) {
-        double n = 0;
+        double n = 0, room = 0.95 * (double)weft_cluster_device(c, r)->mem_bytes;
         for (int k = 0; k < w->like[r]->n_slab; k++)
             n += (double)w->like[r]->slab[k].bytes;
-        most = fmax(most, n);
+        if (n - room <= over) continue;
+        over = n - room;
+        most = n;
     }
     return most;
 }
@@ -253,7 +249,7 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
         WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     double step = f->timeline->step_s;
-    *mem        = most_bytes(w);
+    *mem        = most_bytes(w, x->c);
     weft_sim_folded_destroy(f);
     weft_compiled_world_destroy(w);
     weft_plan_destroy(p);

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/lanes.h"
 #include "base/random.h"
 #include "search/bench.h"
 
@@ -55,19 +54,6 @@ static void fill(brute *b)
     }
 }
 
-static int terms_of(const weft_cost_deal *d, int dp)
-{
-    int most = 0, at = 0;
-    for (int i = 0; i < dp; i++) {
-        int share = weft_cost_deal_share(d, i, NULL);
-        int n     = weft_lanes_terms(at, at + share, NULL);
-        most      = n > most ? n : most;
-        at += share;
-    }
-    assert_int_equal(at, weft_cost_deal_lanes(d));
-    return most;
-}
-
 static void every_deal(brute *b, int n_lane, int n_micro, const int *order)
 {
     const weft_search_machines *m = b->p->machines;
@@ -85,7 +71,7 @@ static void every_deal(brute *b, int n_lane, int n_micro, const int *order)
             weft_cost_score s;
             p.deal.lanes[0] = first;
             p.deal.lanes[1] = n_lane - first;
-            p.deal.terms    = terms_of(&p.deal, p.dp);
+            weft_cost_deal_count(&p.deal);
             weft_cost_score_point(&b->t, &p, &s);
             b->n++;
             if (s.mem_bytes <= s.mem_limit) b->best = fmin(b->best, s.step_s);
