@@ -245,12 +245,12 @@ static double lane_slots(const weft_cost_point *p, int lanes)
 }
 
 /* One micro-batch a step: gradients are their sums, and live from where they are made. */
-static void room_once(const weft_cost__own *x, double replicas, bool parts,
+static void room_once(const weft_cost__own *x, double replicas, bool parts, double update,
                       weft_cost__room *r)
 {
     double sums = parts ? r->sums / replicas : r->sums;
     double all  = parts ? x->peak_bytes + x->fetched_bytes + sums
-                        : fmax(x->peak_bytes, x->last_bytes + sums);
+                        : fmax(x->peak_bytes, fmax(x->last_bytes, update) + sums);
     r->sums     = sums;
     r->work     = fmax(all - sums, 0);
 }
@@ -273,19 +273,20 @@ static weft_cost__room room_of(const weft_cost_table *t, const weft_cost_point *
     bool   by_life =
         p->chunks < 2 && slots(p, s) < 1.5 && !(split && fmin(p->n_micro, p->pp) > 1);
     const weft_cost_sharing *z      = &x->share;
-    double                   update = share_of(&z->update, n);
-    weft_cost__room          r      = {.state = share_of(&z->state, n),
-                                       .sums =
-                                           x->sum_bytes * lane_slots(p, weft_cost__own_lanes(t, p, x))};
+    double                   update = share_of(&z->update, n), mine = 0;
+    weft_cost__room          r = {.state = share_of(&z->state, n),
+                                  .sums =
+                                      x->sum_bytes * lane_slots(p, weft_cost__own_lanes(t, p, x))};
     if (p->pp > 1) {
+        double given = p->zero ? x->given_bytes / n : x->given_bytes;
         r.state += share_of(&z->tied, n);
-        update += x->given_bytes;
-    } else { /* sums make room as they are used up */
-        update = fmax(0, update - r.sums);
+        update += given;
+        if (p->zero && n > 1) mine = given; /* to send: apart */
     }
-    r.read = x->read_bytes + x->read_keep_bytes * (p->pp > 1 ? slots(p, s) - 1 : 0);
+    r.read =
+        mine + x->read_bytes + x->read_keep_bytes * (p->pp > 1 ? slots(p, s) - 1 : 0);
     if (p->pp == 1 && p->n_micro == 1) {
-        room_once(x, n, p->zero && n > 1, &r);
+        room_once(x, n, p->zero && n > 1, update, &r);
     } else if (by_life) {
         r.keep = message_bytes(p, s, x);
         r.work = fmax(x->peak_bytes - x->in_bytes + x->fetched_bytes, update);

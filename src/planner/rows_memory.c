@@ -176,19 +176,25 @@ static void add_update(const pricer *z, const use *u, const double *live,
     }
 }
 
-/* What is updated with a parameter that both ends use is at both ends too. */
+static int buffer_of(const weft_instr *q, int k)
+{
+    return k < q->n_in ? q->in[k].buffer : q->out[k - q->n_in].buffer;
+}
+
+/* What is updated with a parameter that both ends use is at both ends too; backwards, since its half-precision copy, which
+ * is what they use, is made last. */
 static void tie_states(const weft_segment *s, use *u)
 {
-    for (int i = s->phase_end[1]; i < s->n_instr; i++) {
+    for (int i = s->n_instr - 1; i >= s->phase_end[1]; i--) {
         const weft_instr *q    = &s->instr[i];
         bool              tied = false;
         for (int k = 0; k < q->n_in + q->n_out; k++) {
-            int b = k < q->n_in ? q->in[k].buffer : q->out[k - q->n_in].buffer;
+            int b = buffer_of(q, k);
             if (b >= 0 && s->storage[b].kind == WEFT_STORE_STATE)
                 tied = tied || (u[b].first && u[b].head);
         }
         for (int k = 0; k < q->n_in + q->n_out && tied; k++) {
-            int b = k < q->n_in ? q->in[k].buffer : q->out[k - q->n_in].buffer;
+            int b = buffer_of(q, k);
             if (b >= 0) u[b].first = u[b].head = true;
         }
     }
