@@ -34,16 +34,19 @@ static void add_sharing(weft_cost_sharing *to, const weft_cost_sharing *x, int n
 }
 
 void weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
-                        weft_cost_shares k)
+                        weft_cost_shares k, double replicas)
 {
     const weft_cost_program_row *of   = &r->of;
     double                       peak = of->peak_bytes;
     /* n layers one behind the other: both numbers are straight lines in between */
     double first = x->keep_bytes + peak, last = first + (n - 1) * r->keep_bytes;
-    double before = x->sum_bytes + of->sum_bytes;
-    x->peak_bytes = fmax(x->peak_bytes, fmax(first, last));
-    x->last_bytes = fmax(x->last_bytes,
-                         fmax(first - before, last - before - (n - 1) * of->sum_bytes));
+    double before    = x->sum_bytes + of->sum_bytes;
+    x->peak_bytes    = fmax(x->peak_bytes, fmax(first, last));
+    x->last_bytes    = fmax(x->last_bytes,
+                            fmax(first - before, last - before - (n - 1) * of->sum_bytes));
+    double ends      = first - before / replicas;
+    double ends_last = last - (before + (n - 1) * of->sum_bytes) / replicas;
+    x->part_bytes    = fmax(x->part_bytes, fmax(ends, ends_last) + of->grad_bytes);
     x->weight_s += n * of->weight_s;
     x->n_met += n * of->n_met;
     x->merge_s += n * of->merge_s;
@@ -249,24 +252,32 @@ static void room_once(const weft_cost__own *x, double replicas, bool parts, doub
                       weft_cost__room *r)
 {
     double sums = parts ? r->sums / replicas : r->sums;
-    double all  = parts ? x->peak_bytes + x->fetched_bytes + sums
+    double all  = parts ? fmax(0, x->part_bytes) + x->fetched_bytes + sums
                         : fmax(x->peak_bytes, fmax(x->last_bytes, update) + sums);
     r->sums     = sums;
     r->work     = fmax(all - sums, 0);
 }
 
-/* Each chunk has messages of its own. */
-static weft_cost__own with_chunks(const weft_cost__own *x, int n)
+/* The same of interleaved chunks, each with messages and slots of its own. */
+static double chunk_bytes(const weft_cost_point *p, int s, const weft_cost__own *x)
 {
-    weft_cost__own y = *x;
-    y.in_bytes = y.out_bytes = n * fmax(x->in_bytes, x->out_bytes);
-    y.in_back_bytes          = n * fmax(x->in_back_bytes, x->out_back_bytes);
-    y.out_back_bytes         = y.in_back_bytes;
-    return y;
+    double in = fmax(x->in_bytes, x->out_bytes), sum = 0;
+    double back = fmax(x->in_back_bytes, x->out_back_bytes);
+    double body = (x->keep_bytes - x->first_bytes - x->head_bytes) / p->chunks;
+    int    two  = message_slots(2, p->n_micro);
+    for (int c = 0; c < p->chunks; c++) {
+        bool   first = s == 0 && c == 0, last = s == p->pp - 1 && c == p->chunks - 1;
+        double n    = p->schedule == WEFT_COST_GPIPE ? p->n_micro : chunk_slots(p, s, c);
+        double keep = body + (first ? x->first_bytes : -in) + (last ? x->head_bytes : 0);
+        sum += n * fmax(0, keep);
+        if (!first) sum += in * message_slots(n + 1, p->n_micro) + back * two;
+        if (!last) sum += (in + back) * two;
+    }
+    return sum;
 }
 
-static weft_cost__room room_of(const weft_cost_table *t, const weft_cost_point *p, int s,
-                               const weft_cost__own *x)
+weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
+                                    int s, const weft_cost__own *x)
 {
     double n     = weft_cost__replicas(p, &t->variant[p->variant]);
     bool   split = p->schedule == WEFT_COST_ZERO_BUBBLE && p->pp > 1;
@@ -291,18 +302,11 @@ static weft_cost__room room_of(const weft_cost_table *t, const weft_cost_point *
         r.keep = message_bytes(p, s, x);
         r.work = fmax(x->peak_bytes - x->in_bytes + x->fetched_bytes, update);
     } else { /* the update finds room where micro-batches were */
-        double keep = keep_bytes(p, s, x);
-        r.keep      = keep + message_bytes(p, s, x);
+        double all  = p->chunks > 1 ? chunk_bytes(p, s, x) : 0;
+        double keep = p->chunks > 1 ? all / 2 : keep_bytes(p, s, x);
+        r.keep      = p->chunks > 1 ? all : keep + message_bytes(p, s, x);
         r.work      = (split ? x->split_bytes : x->work_bytes) + x->fetched_bytes;
         r.work      = fmax(r.work, update - keep);
     }
     return r;
-}
-
-weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_point *p,
-                                    int s, const weft_cost__own *x)
-{
-    if (p->chunks < 2) return room_of(t, p, s, x);
-    weft_cost__own y = with_chunks(x, p->chunks);
-    return room_of(t, p, s, &y);
 }

@@ -10,6 +10,9 @@ typedef struct weft_cost__own {
     double work_bytes, split_bytes, fetched_bytes;
     double peak_bytes; /* of one micro-batch at a time */
     double last_bytes; /* the same less all sums of the layers up to there */
+    double
+        part_bytes; /* with a layer's largest sum, less a replica's part of all up to there */
+    double first_bytes, head_bytes; /* of keep_bytes: of the input side, of the head */
     double in_bytes,
         out_bytes; /* messages of a micro-batch: from the stage before, to the next */
     double            in_back_bytes, out_back_bytes; /* and back */
@@ -20,9 +23,9 @@ typedef struct weft_cost__own {
 
 /* Ranks that share states, or sum gradients with each other. */
 double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v);
-/* n rows alike, behind those that are there. */
+/* n rows alike, behind those that are there; of so many replicas. */
 void             weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
-                                    weft_cost_shares k);
+                                    weft_cost_shares k, double replicas);
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v);
 /* Gradients summed over replicas and what else comes before all ranks meet; the rest of the update. */

@@ -144,22 +144,27 @@ static void add_seam(stage *to, const weft_cost_seam *x)
     to->bwd_s += x->bwd_s;
     to->comm_s += x->comm_s;
     to->own.weight_s += x->weight_s;
+    to->own.keep_bytes += x->keep_bytes;
 }
 
 /* Layers from .. from + n - 1 of our own programs, in order. */
 static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int device,
                     int from, int n, int s, stage *out)
 {
-    const weft_cost_row *r  = rows(t, device, p->variant);
-    weft_cost_shares     k  = weft_cost__own_shares(p, &t->variant[p->variant]);
-    weft_cost__own      *x  = &out->own;
-    int                  at = 0;
-    if (s == 0 && t->first >= 0) weft_cost__own_add(x, &r[t->first], 1, k);
+    const weft_cost_row *r      = rows(t, device, p->variant);
+    weft_cost_shares     k      = weft_cost__own_shares(p, &t->variant[p->variant]);
+    weft_cost__own      *x      = &out->own;
+    double               n_like = weft_cost__replicas(p, &t->variant[p->variant]);
+    int                  at     = 0;
+    if (s == 0 && t->first >= 0) {
+        weft_cost__own_add(x, &r[t->first], 1, k, n_like);
+        x->first_bytes = r[t->first].keep_bytes;
+    }
     for (int i = 0; i < t->n_segment; i++) {
         int end = at + t->segment[i].count;
         int lo = from > at ? from : at, hi = from + n < end ? from + n : end;
         const weft_cost_row *q = &r[t->segment[i].layer_class];
-        if (hi > lo) weft_cost__own_add(x, q, hi - lo, k);
+        if (hi > lo) weft_cost__own_add(x, q, hi - lo, k, n_like);
         if (s != 0 && from > at && from <= end) {
             add_seam(out, &q->of.begin);
             x->in_bytes      = q->out_bytes;
@@ -172,7 +177,10 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
         }
         at = end;
     }
-    if (s == p->pp - 1 && t->last >= 0) weft_cost__own_add(x, &r[t->last], 1, k);
+    if (s == p->pp - 1 && t->last >= 0) {
+        weft_cost__own_add(x, &r[t->last], 1, k, n_like);
+        x->head_bytes = r[t->last].keep_bytes;
+    }
     if ((s == 0 || s == p->pp - 1) && t->last >= 0)
         x->given_bytes = r[t->last].of.tied_bytes;
     double fwd = weft_cost__own_fetch(t, p, device, x, false);

@@ -121,6 +121,7 @@ typedef enum weft_cost_shares {
 /* More or less where a stage ends behind a layer, or begins there: what is fused, or made again, across the seam. */
 typedef struct weft_cost_seam {
     double fwd_s, bwd_s, weight_s, comm_s;
+    double keep_bytes; /* from forward to backward */
 } weft_cost_seam;
 
 /* What a layer's program says beside. */
@@ -140,6 +141,7 @@ typedef struct weft_cost_program_row {
         peak_bytes; /* at most at once while the layer runs, above what earlier ones keep */
     double split_bytes;   /* work_bytes where the backward pass is run in two parts */
     double fetched_bytes; /* zero 3: so much more while the layer runs */
+    double grad_bytes;    /* the largest of its sums */
     weft_cost_seam end,
         begin; /* of the stage that ends with the layer, that begins behind it */
     weft_cost_sharing share[WEFT_COST_N_SHARES];

@@ -37,11 +37,15 @@ static bool is_folded(const rows *x)
 static void take_most(weft_cost_row *to, const weft_cost_row *x, bool at_least)
 {
     weft_cost_program_row *o = &to->of;
-    if (!at_least) to->work_bytes = o->peak_bytes = o->split_bytes = o->fetched_bytes = 0;
+    if (!at_least) {
+        to->work_bytes = o->peak_bytes = o->split_bytes = o->fetched_bytes = 0;
+        o->grad_bytes                                                      = 0;
+    }
     to->work_bytes   = fmax(to->work_bytes, x->work_bytes);
     o->peak_bytes    = fmax(o->peak_bytes, x->of.peak_bytes);
     o->split_bytes   = fmax(o->split_bytes, x->of.split_bytes);
     o->fetched_bytes = fmax(o->fetched_bytes, x->of.fetched_bytes);
+    o->grad_bytes    = fmax(o->grad_bytes, x->of.grad_bytes);
 }
 
 static void compose(const rows *x, const weft_cost_row *layer, weft_cost_row *out)
@@ -70,7 +74,8 @@ static void times(weft_cost_row *r, double n)
     r->of.weight_s *= n;
     for (int k = 0; k < 2; k++) {
         weft_cost_seam *s = k ? &r->of.end : &r->of.begin;
-        *s = (weft_cost_seam){n * s->fwd_s, n * s->bwd_s, n * s->weight_s, n * s->comm_s};
+        *s = (weft_cost_seam){n * s->fwd_s, n * s->bwd_s, n * s->weight_s, n * s->comm_s,
+                              s->keep_bytes};
     }
     for (int c = 0; c < WEFT_COST_N_SHARES; c++)
         for (int back = 0; back < 2; back++) {

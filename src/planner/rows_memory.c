@@ -128,7 +128,10 @@ static void add_kept(const pricer *z, const use *u)
             if (u[i].kept) q->of.read_keep_bytes += (double)t->bytes;
         }
         if (t->first < 0) continue;
-        if (t->kind == WEFT_STORE_ACCUM) q->of.sum_bytes += (double)t->bytes;
+        if (t->kind == WEFT_STORE_ACCUM) {
+            q->of.sum_bytes += (double)t->bytes;
+            q->of.grad_bytes = fmax(q->of.grad_bytes, (double)t->bytes);
+        }
         if (t->kind != WEFT_STORE_WORK || t->first >= s->phase_end[1]) continue;
         if (u[i].kept) r->keep_bytes += (double)t->bytes;
         if (u[i].kept && u[i].weight) r->of.weight_bytes += (double)t->bytes;

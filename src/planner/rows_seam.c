@@ -51,6 +51,16 @@ static weft_status add_up(const pricer *z, const weft_program *p, weft_cost_seam
     return WEFT_OK;
 }
 
+/* What the first of two stages keeps, and its messages: all that has a slot for each of two micro-batches. */
+static double slot_bytes(const weft_program *p)
+{
+    double n = 0;
+    for (int i = 0; i < p->n_buffer; i++)
+        if (p->slab[p->buffer[i].slab].kind == WEFT_SLAB_WORK && p->buffer[i].n_slot > 1)
+            n += (double)p->buffer[i].bytes;
+    return n;
+}
+
 /* Stage 0 or 1 of the short model, cut before a layer. */
 static weft_status stage_of(const pricer *z, int layer, int stage, weft_cost_seam *out)
 {
@@ -65,7 +75,8 @@ static weft_status stage_of(const pricer *z, int layer, int stage, weft_cost_sea
         o.rank = stage;
         WEFT_TRY(weft_partition_pipe(z->s->c.graph, &o, &p));
     }
-    weft_status st = add_up(z, p, out);
+    weft_status st  = add_up(z, p, out);
+    out->keep_bytes = stage ? 0 : slot_bytes(p);
     weft_program_destroy(p);
     return st;
 }
@@ -101,6 +112,9 @@ static weft_status find_seams(pricer *z, bool *any)
         WEFT_TRY(stage_of(z, k, 0, &r->end));
         WEFT_TRY(stage_of(z, k, 1, &r->begin));
         take_off(z, 0, k + 1, &r->end);
+        r->end.keep_bytes -= z->row[k].out_bytes + r->back_out_bytes;
+        for (int i = 0; i <= k; i++) r->end.keep_bytes -= z->row[i].keep_bytes;
+        r->begin.keep_bytes = -r->end.keep_bytes; /* it counts with who wants it */
         take_off(z, k + 1, z->n_stage, &r->begin);
         *any = *any || !is_nothing(&r->end) || !is_nothing(&r->begin);
     }
