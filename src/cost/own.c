@@ -109,6 +109,13 @@ static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
     return c->n * weft_cost_group_seconds(f, g, k, bytes / c->n);
 }
 
+/* So many times the bytes of a sum are given where replicas bring several terms to it (program/work.h). */
+static double terms_of(const weft_cost_point *p, weft_collective k)
+{
+    if (p->terms < 2 || k == WEFT_ALL_GATHER) return 1;
+    return k == WEFT_ALL_REDUCE ? (p->terms + 1) / 2.0 : p->terms;
+}
+
 static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
                           weft_collective k, const weft_cost_calls *c, double sums)
 {
@@ -117,6 +124,7 @@ static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, in
     for (int o = 0; o < WEFT_COST_N_OVER; o++) {
         weft_cost_calls x = c[o];
         x.n               = meetings(p, v, &c[o], sums);
+        x.bytes *= terms_of(p, k);
         s += calls_seconds(&t->fabric[device], group_of(p, v, (weft_cost_over)o), k, &x);
     }
     return s;

@@ -750,6 +750,7 @@ static void score_deal(const weft_cost_table *t, const weft_cost_point *p,
         q.kinds           = NULL;
         q.lanes           = (d->lanes[k] + d->replicas[k] - 1) / d->replicas[k];
         q.open            = d->open[k];
+        q.terms           = d->terms;
         q.n_micro         = q.lanes * d->per_lane;
         weft_cost_score_point(t, &q, &s);
         sum = fmax(sum, s.dp_s);
@@ -758,7 +759,7 @@ static void score_deal(const weft_cost_table *t, const weft_cost_point *p,
         if (!k || own_seconds(&s) > own_seconds(out)) *out = s;
     }
     double own        = own_seconds(out);
-    out->dp_s         = sum * (d->terms + 1) / 2;
+    out->dp_s         = t->programs ? sum : sum * (d->terms + 1) / 2;
     out->optimizer_s  = set;
     out->step_s       = own + out->dp_s + out->optimizer_s;
     out->mem_bytes    = full.mem_bytes;

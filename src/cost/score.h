@@ -242,6 +242,7 @@ typedef struct weft_cost_point {
     int n_micro; /* micro-batches of a replica in a step */
     int lanes; /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says (8 in all) */
     int open;  /* sums of these lanes at once; 0: as many as lanes of one subtree have */
+    int terms; /* that a replica brings to a sum, at most; 0: one */
     int zero;  /* 0 to 3 */
     int zero_group; /* ranks that share states; 0: dp * cp */
     weft_cost_schedule schedule;

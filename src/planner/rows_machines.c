@@ -78,13 +78,15 @@ static weft_status find_timed(const weft_cluster *c, int first, weft_cost_fabric
     return WEFT_OK;
 }
 
-static weft_status measure_wires(const weft_cluster *c, int world, int first, int n_all,
+static weft_status measure_wires(const weft_cluster *of, int world, int first, int n_all,
                                  weft_cost_fabric *f)
 {
+    weft_cluster plain = *of, *c = &plain;
     *f = (weft_cost_fabric){.levels = true, .domain = 1};
-    WEFT_TRY(find_domain(c, first, n_all, &f->domain));
-    WEFT_TRY(find_timed(c, first, f));
-    int n = f->domain < 64 ? f->domain : 64;
+    WEFT_TRY(find_domain(of, first, n_all, &f->domain));
+    WEFT_TRY(find_timed(of, first, f));
+    plain.n_timing = 0; /* where nothing was timed, the links' numbers count */
+    int n          = f->domain < 64 ? f->domain : 64;
     if (n > 1) {
         int few = n < 4 ? n : 4;
         WEFT_TRY(measure(c, world, first, 2, 1, &f->in.alpha_2_s, &f->in.Bps_2));
