@@ -78,7 +78,7 @@ weft_status weft_cli_sim_print(const weft_sim_folded *f, const weft_world *w,
     WEFT_TRY(traffic(f, c, level));
     WEFT_TRY(weft_timeline_print(f->timeline, out));
     if (w->n == 1) return WEFT_OK;
-    weft_text_add(out, "%d ranks, %d of them unlike:\n", w->n, f->n_class);
+    weft_text_add(out, "%d ranks of %d kinds:\n", w->n, f->n_class);
     for (int k = 0; k < f->n_class; k++)
         weft_text_add(out, "  rank %d%s: %d like it, compute idle %.1f %%, %.1f MiB\n",
                       f->program[k]->rank, f->n_rank[k] > 1 ? " and others" : "",

@@ -73,9 +73,11 @@ static weft_status open_stream(const char *path, weft_data *d)
     WEFT_TRY(weft_data__stream_open(path, d->format, &d->stream));
     d->n_sample = d->stream.n_token > 0 ? (d->stream.n_token - 1) / d->seq : 0;
     if (d->n_sample < 1)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: %lld tokens are too few for one sample of seq + 1 = %lld",
-                         path, (long long)d->stream.n_token, (long long)d->seq + 1);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: %lld tokens are too few for one sample of seq + 1 = %lld; take a "
+            "shorter seq",
+            path, (long long)d->stream.n_token, (long long)d->seq + 1);
     return WEFT_OK;
 }
 
