@@ -32,8 +32,8 @@ enum {
     MAX_EVENT = 32,
     MAX_IOV   = 8,
     DRAIN_MS  = 500,
-    FEW     = 2, /* connections that are simply tried; of more, epoll knows in one call */
-    LOOK_UP = 16, /* then strangers and closings are looked for every so often */
+    FEW = 2, /* connections that are simply tried; of more, those that are waited for */
+    LOOK_UP = 16, /* then others, strangers and closings are looked for every so often */
 };
 
 typedef enum tcp_what {
@@ -579,7 +579,7 @@ static unsigned progress(net_end *e)
         if (l->queue) n += flush(l);
         if (l->failed && !e->peer[l->to].broken) give_up_line(e, l);
     }
-    if (!n && s->turn++ % LOOK_UP == 0) n = look_up(e);
+    if (s->turn++ % LOOK_UP == 0) n += look_up(e);
     return n;
 }
 
