@@ -62,7 +62,7 @@ class Bench:
     def calibrate(self, ranks, threads, again=''):
         path = f'{self.dir}/here-{ranks}x{threads}{again}.yaml'
         start = time.time()
-        call([self.weft, 'cluster', 'calibrate', '--ranks', str(ranks), '--threads', str(threads), '-o', path],
+        call([self.weft, 'cluster', 'calibrate', '--only', 'processors', '--ranks', str(ranks), '--threads', str(threads), '-o', path],
              env=dict(os.environ, XDG_CACHE_HOME=self.dir))
         return path, time.time() - start
 

@@ -78,6 +78,7 @@ static void measure(weft_probe__bench *b, weft_probe_gpu *g)
     if (weft_probe__time_host(b, g) != WEFT_OK) add_note(g, "copies to the host");
     if (weft_probe__time_products(b, g) != WEFT_OK) add_note(g, "products");
     if (weft_probe__time_peers(b, g) != WEFT_OK) add_note(g, "copies between GPUs");
+    if (weft_probe__time_sums(b, g) != WEFT_OK) add_note(g, "sums over GPUs");
 }
 
 /* false: nothing of it can be measured, and out->why says why. */

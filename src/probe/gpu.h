@@ -13,6 +13,7 @@
 enum {
     WEFT_PROBE_GPU_KINDS    = 8,
     WEFT_PROBE_GPU_MOST     = 64,
+    WEFT_PROBE_GPU_SUMS     = 6,
     WEFT_PROBE_GPU_PRODUCTS = 128
 };
 
@@ -37,6 +38,8 @@ typedef struct weft_probe_gpu {
     double launch_s, issue_s; /* an empty kernel behind others; the host's time for one */
     double copy_Bps, read_Bps, scale_Bps, add_Bps, update_Bps; /* read and written */
     weft_probe_gpu_wire up, down, peer; /* from and to pinned memory; to another GPU */
+    int                 n_sum;          /* all-reduces by NCCL, by rising n */
+    weft_link_measured  sum[WEFT_PROBE_GPU_SUMS];
     int                 n_product;
     weft_probe_gpu_product *product;
     double drift;     /* of one product from before the others to after them */

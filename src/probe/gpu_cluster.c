@@ -179,10 +179,16 @@ static void put_links(const weft_probe_gpu *g, const char *link, double sheet_Bp
         put(t, "alpha_s", g->peer.alpha_s);
         put(t, "Bps", fmax(sheet_Bps, g->peer.Bps));
         put(t, "share", fmin(1, g->peer.Bps / fmax(sheet_Bps, g->peer.Bps)));
+        for (int i = 0; i < g->n_sum; i++) {
+            weft_text_add(t, "%s{n: %d", i ? ", " : ", measured: [", g->sum[i].n);
+            put(t, "alpha_s", g->sum[i].alpha_s);
+            put(t, "Bps", g->sum[i].Bps);
+            weft_text_add(t, i + 1 < g->n_sum ? "}" : "}]");
+        }
         weft_text_add(t,
                       ", source: \"copies of 128 MiB between GPUs, the slowest pair, by "
-                      "weft cluster calibrate: %.4g GB/s\"}\n",
-                      1e-9 * g->peer.Bps);
+                      "weft cluster calibrate: %.4g GB/s%s\"}\n",
+                      1e-9 * g->peer.Bps, g->n_sum ? "; measured: NCCL's sums" : "");
     }
     if (!(g->up.Bps > 0)) return;
     weft_text_add(t, "  - {name: to-host");
@@ -277,6 +283,9 @@ weft_status weft_probe_gpus_list(const weft_probe_gpus *all, weft_text *t)
         list_wire(t, "host to device", &g->up);
         list_wire(t, "device to host", &g->down);
         list_wire(t, "device to device", &g->peer);
+        for (int k = 0; k < g->n_sum; k++)
+            weft_text_add(t, "sum over %d,,,,,%.6g,%.6g\n", g->sum[k].n,
+                          g->sum[k].alpha_s, g->sum[k].Bps);
         for (int k = 0; k < g->n_product; k++) {
             const weft_probe_gpu_product *p = &g->product[k];
             weft_text_add(t, "product %s,%.0f,%.0f,%.0f,%.0f,%.6g,%.6g\n", p->dtype, p->m,

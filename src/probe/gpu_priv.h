@@ -36,6 +36,7 @@ weft_status weft_probe__time_launch(weft_probe__bench *b, weft_probe_gpu *g);
 weft_status weft_probe__time_memory(weft_probe__bench *b, weft_probe_gpu *g);
 weft_status weft_probe__time_host(weft_probe__bench *b, weft_probe_gpu *g);
 weft_status weft_probe__time_peers(weft_probe__bench *b, weft_probe_gpu *g);
+weft_status weft_probe__time_sums(weft_probe__bench *b, weft_probe_gpu *g);
 /* product: room for WEFT_PROBE_GPU_PRODUCTS. */
 weft_status weft_probe__time_products(weft_probe__bench *b, weft_probe_gpu *g);
 

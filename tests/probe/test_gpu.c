@@ -52,7 +52,7 @@ static weft_cluster *load(void)
     return c;
 }
 
-#define BOTH      "$B/stub_cuda:$B/stub_blas"
+#define BOTH      "$B/stub_cuda:$B/stub_blas:$B/stub_nccl"
 #define FILES     "$OLDPWD/tests/fixtures/estimate"
 #define ROWS      FILES "/rows.csv"
 #define CALIBRATE "cluster calibrate --only gpus -o gpu.yaml"
@@ -85,6 +85,10 @@ static void everything(void **state)
     assert_string_equal(l->name, "nvlink4");
     near(l->Bps * l->share, STATED_PEER, 0.01);
     near(l->alpha_s, STATED_PEER_S, 0.01);
+    assert_int_equal(l->n_measured, 1);
+    assert_int_equal(l->measured[0].n, 2);
+    near(l->measured[0].alpha_s, STATED_SUM_S, 0.02);
+    near(l->measured[0].Bps, STATED_SUM, 0.01);
     weft_cluster_destroy(c);
 }
 
@@ -155,6 +159,8 @@ static void parts_that_are_missing(void **state)
     weft_cluster_destroy(c);
     assert_int_equal(run(BOTH, "one,fail:cublasLtMatmul", CALIBRATE), 0);
     said("products not measured: cublasLtMatmul fails with 13");
+    assert_int_equal(run(BOTH, "fail:ncclCommInitAll", CALIBRATE), 0);
+    said("sums over GPUs not measured: ncclCommInitAll fails with 2");
     /* no 8-bit types, no copies */
     assert_int_equal(run(BOTH, "one,fail:f8,fail:cuMemcpyDtoHAsync_v2", CALIBRATE), 0);
     said("copies to the host not measured: cuMemcpyDtoHAsync_v2 fails with 999: as the");

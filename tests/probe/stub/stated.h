@@ -12,6 +12,8 @@
 #define STATED_DOWN     4.5e10
 #define STATED_PEER_S   6e-6
 #define STATED_PEER     3.6e11 /* 0.8 of NVLink 4 */
+#define STATED_SUM_S    2e-5
+#define STATED_SUM      3.4e11
 
 /* Products reach a share of the data sheet's peak, less where sums are short or results few. */
 #define STATED_PEAK    9.89e14
