@@ -38,11 +38,9 @@ void weft_cost_deal_count(weft_cost_deal *d)
         d->open[k] = 1;
         for (int i = 0; i < d->replicas[k]; i++) {
             int share = d->lanes[k] / d->replicas[k] + (i < d->lanes[k] % d->replicas[k]);
-            int n     = 0;
-            for (int lane = at; lane < at + share; lane++) {
-                if (n + 1 > d->open[k]) d->open[k] = n + 1;
-                n = weft_lanes_terms(at, lane + 1, NULL);
-            }
+            int level[WEFT_LANES_MAX_TERM], n = weft_lanes_terms(at, at + share, level);
+            for (int j = 0; j < n; j++) /* those before, and its own levels */
+                if (j + level[j] + 1 > d->open[k]) d->open[k] = j + level[j] + 1;
             if (n > d->terms) d->terms = n;
             at += share;
         }
