@@ -25,6 +25,7 @@ typedef struct weft_compile_spec {
     const char       *model;
     const weft_graph *graph;  /* instead of a model by name, for any batch; borrowed */
     int               layers; /* at most so many of each run of layers; 0: all */
+    int               longer, more; /* 1 + the run that keeps so many more; 0: none */
     int64_t           seq, batch, micro_batch, lanes; /* seq 0: the model's own */
     const char       *dtype;                          /* fp32, bf16 */
     const char       *recompute;

@@ -98,8 +98,9 @@ struct weft_model {
 };
 
 /* Of each run of layers (weft_graph_find_runs) the first `keep`, what came behind the last one taken from there: all that
- * is to be known of a layer can be asked of fewer.  Runs whose layers are used from elsewhere stay as they are. */
-weft_status weft_model_shorten(weft_model *m, int keep);
+ * is to be known of a layer can be asked of fewer.  Runs whose layers are used from elsewhere stay as they are; run
+ * longer - 1 keeps so many more. */
+weft_status weft_model_shorten(weft_model *m, int keep, int longer, int more);
 
 /* A graph that somebody built, for a batch of its own (0: as it is): its first output is the loss, to be summed.  g is
  * copied. */

@@ -7,7 +7,7 @@
 typedef struct shorter {
     const weft_graph  *g;
     weft_arena        *a;
-    int                n_run, keep;
+    int                n_run, keep, longer, more;
     weft_graph_layers *run;
     bool              *whole;  /* run: stays as it is */
     int               *run_of; /* node; -1: of no run */
@@ -19,19 +19,25 @@ static int layer_of(const shorter *x, int node)
     return (node - r->start) / r->length;
 }
 
+static int keep_of(const shorter *x, int run)
+{
+    return x->keep + (run + 1 == x->longer ? x->more : 0);
+}
+
 static bool is_cut(const shorter *x, int run)
 {
-    return run >= 0 && !x->whole[run] && x->run[run].count > x->keep;
+    return run >= 0 && !x->whole[run] && x->run[run].count > keep_of(x, run);
 }
 
 /* What stands for value v outside its run: made by the last layer, by the last that is kept; -1: nothing does. */
 static weft_vid stands_for(const shorter *x, weft_vid v)
 {
     int node = x->g->value[v].node, r = node < 0 ? -1 : x->run_of[node];
-    if (!is_cut(x, r) || layer_of(x, node) < x->keep) return v;
+    if (!is_cut(x, r) || layer_of(x, node) < keep_of(x, r)) return v;
     const weft_graph_layers *l = &x->run[r];
     if (layer_of(x, node) < l->count - 1) return -1;
-    return x->g->node[node - (l->count - x->keep) * l->length].out[x->g->value[v].index];
+    return x->g->node[node - (l->count - keep_of(x, r)) * l->length]
+        .out[x->g->value[v].index];
 }
 
 /* Runs whose inner layers somebody else uses stay whole. */
@@ -49,7 +55,8 @@ static void find_users(shorter *x)
 
 static bool is_kept(const shorter *x, int node)
 {
-    return !is_cut(x, x->run_of[node]) || layer_of(x, node) < x->keep;
+    int r = x->run_of[node];
+    return !is_cut(x, r) || layer_of(x, node) < keep_of(x, r);
 }
 
 static weft_status list_nodes(shorter *x, weft_graph_part *p)
@@ -128,8 +135,8 @@ static weft_status keep_runs(const shorter *x, weft_model *m)
         *l                   = x->run[r];
         l->start -= gone;
         if (!is_cut(x, r)) continue;
-        gone += (l->count - x->keep) * l->length;
-        l->count = x->keep;
+        gone += (l->count - keep_of(x, r)) * l->length;
+        l->count = keep_of(x, r);
     }
     return WEFT_OK;
 }
@@ -161,9 +168,9 @@ static weft_status make(shorter *x, weft_model *m, weft_graph **out)
     return move_model(m, map);
 }
 
-weft_status weft_model_shorten(weft_model *m, int keep)
+weft_status weft_model_shorten(weft_model *m, int keep, int longer, int more)
 {
-    shorter     x = {.g = m->graph, .keep = keep};
+    shorter     x = {.g = m->graph, .keep = keep, .longer = longer, .more = more};
     weft_graph *g = NULL;
     if (keep < 2) return WEFT_FAIL(WEFT_ERR_ARG, "at least two layers of a run are kept");
     WEFT_TRY(weft_arena_create(&x.a));

@@ -30,7 +30,7 @@ static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
  * with them. */
 static bool is_folded(const rows *x)
 {
-    return x->n_run == 1 && x->run[0].count > WEFT_PLANNER__KEEP;
+    return x->n_run == 1 && x->run[0].count > WEFT_PLANNER__KEEP && !x->each;
 }
 
 /* What is no sum: as much as x has, and at least so much. */
@@ -222,7 +222,7 @@ static weft_status check(rows *x, const weft_cost_variant *v)
     weft_arena          *tmp = NULL;
     weft_status          st  = WEFT_OK;
     if (v->tp * v->cp * v->ep == 1) return WEFT_OK;
-    WEFT_TRY(weft_planner__short_of(x, WEFT_PLANNER__KEEP, 1, WEFT_RECOMPUTE_NONE, &s));
+    WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_planner__expand(v, 1, 0, s->c.graph, tmp, &o));
     WEFT_GO(check_marks(v, s->c.graph, &o));
@@ -274,6 +274,86 @@ static weft_status find_kinds(rows *x)
     return WEFT_FAIL(WEFT_ERR_ARG, "the cluster has no device that may be used");
 }
 
+/* Where the layers use what is marked: its first user, or that of its half-precision copy. */
+static int used_at(const weft_graph *g, const int *first_user, const int *user,
+                   weft_vid v, weft_arena *a)
+{
+    const char *name = weft_arena_printf(a, "%s.bf16", g->value[v].name);
+    weft_vid    twin = name ? weft_graph_find(g, name) : -1;
+    if (twin >= 0) v = twin;
+    return first_user[v] < first_user[v + 1] ? user[first_user[v]] : g->n_node;
+}
+
+/* Is a parameter of one layer cut, but not so the same of the next? */
+static bool differs(const weft_planner__short *s, const weft_shard_options *o,
+                    const int *at, int a)
+{
+    int k = 0;
+    if (at[a] < s->node[0]) return false;
+    while (k < s->n_layer && s->node[k + 1] <= at[a]) k++;
+    if (k + 1 >= s->n_layer) return false;
+    for (int b = 0; b < o->n_mark; b++)
+        if (at[b] - s->node[k + 1] == at[a] - s->node[k] &&
+            o->mark[b].layout.split[0].dim == o->mark[a].layout.split[0].dim)
+            return false;
+    return true;
+}
+
+static weft_status find_alternating(rows *x, bool *out)
+{
+    weft_cost_variant    v = {.tp = 2, .cp = 1, .ep = 1, .micro_batch = 1};
+    weft_planner__short *s;
+    weft_shard_options   o;
+    weft_arena          *tmp = NULL;
+    weft_status          st  = WEFT_OK;
+    int                 *first_user, *user;
+    *out = false;
+    WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(weft_graph_users(s->c.graph, tmp, &first_user, &user));
+    if (weft_planner__expand(&v, 1, 0, s->c.graph, tmp, &o) != WEFT_OK) goto out;
+    int *at = WEFT_ARENA_ARRAY(tmp, int, o.n_mark + 1);
+    WEFT_GO(weft_arena_status(tmp));
+    for (int i = 0; i < o.n_mark; i++)
+        at[i] = used_at(s->c.graph, first_user, user, o.mark[i].value, tmp);
+    for (int i = 0; i < o.n_mark && !*out; i++)
+        *out = s->c.graph->value[o.mark[i].value].kind == WEFT_VALUE_PARAM &&
+               differs(s, &o, at, i);
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}
+
+enum {
+    EACH = 32 /* of more layers that alternate so many are looked at, or one more */
+};
+
+/* Layers that alternate are all looked at. */
+static weft_status look_each(rows *x)
+{
+    int n = x->run[0].count;
+    if (x->n_run != 1 || n <= WEFT_PLANNER__KEEP) return WEFT_OK;
+    WEFT_TRY(find_alternating(x, &x->each));
+    if (x->each) x->s.layers = n <= EACH ? n : EACH + n % 2;
+    return WEFT_OK;
+}
+
+/* A class for each layer that is looked at; those between two ends are like one of them. */
+static int list_each(rows *x, weft_cost_segment *segment)
+{
+    int n = x->run[0].count, kept = x->n_short;
+    for (int k = 0; k < kept; k++) x->layer[x->n_class + k] = k;
+    for (int i = 0; i < n; i++) {
+        int k = i < kept / 2        ? i
+                : i >= n - kept / 2 ? kept - (n - i)
+                                    : kept / 2 - (i - kept / 2) % 2;
+        if (n == kept) k = i;
+        segment[i] = (weft_cost_segment){x->n_class + k, 1};
+    }
+    x->n_class += kept;
+    return n;
+}
+
 static weft_status find_layers(rows *x, weft_cost_table *t)
 {
     weft_planner__short *s;
@@ -282,19 +362,21 @@ static weft_status find_layers(rows *x, weft_cost_table *t)
     int                  at    = 0;
     whole.layers               = 0;
     whole.micro_batch = whole.batch = 1;
-    WEFT_TRY(weft_planner__short_of(x, x->s.layers, 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_compile_model(&whole, &c.model));
     weft_status st = weft_compile_runs(c.model, x->a, &x->n_run, &x->run);
     weft_compiled_fini(&c);
     WEFT_TRY(st);
-    x->n_short = s->n_layer;
-    x->layer   = WEFT_ARENA_ARRAY(x->a, int, 3 * x->n_run + 3);
-    weft_cost_segment *segment =
-        WEFT_ARENA_ARRAY(x->a, weft_cost_segment, 3 * x->n_run + 1);
+    WEFT_TRY(look_each(x));
+    WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
+    int room                   = 3 * x->n_run + 3 + (x->each ? x->run[0].count : 0);
+    x->n_short                 = s->n_layer;
+    x->layer                   = WEFT_ARENA_ARRAY(x->a, int, room);
+    weft_cost_segment *segment = WEFT_ARENA_ARRAY(x->a, weft_cost_segment, room);
     WEFT_TRY(weft_arena_status(x->a));
     x->n_class  = 2;
     x->layer[0] = x->layer[1] = -1;
-    for (int r = 0; r < x->n_run; r++) {
+    if (x->each) t->n_segment = list_each(x, segment);
+    for (int r = 0; r < x->n_run && !x->each; r++) {
         int kept = s->c.model->run[r].count, n = x->run[r].count, parts = n < 3 ? n : 3;
         for (int k = is_folded(x) ? 1 : 0; k < (is_folded(x) ? 2 : parts); k++) {
             int count               = is_folded(x) ? n : parts == 3 && k == 1 ? n - 2 : 1;

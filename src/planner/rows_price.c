@@ -11,11 +11,13 @@ static const char *const again[] = {"none", "selective", "full"};
 
 /* ---- graphs ---- */
 
-weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_batch,
-                                   weft_cost_recompute r, weft_planner__short **out)
+weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
+                                   int micro_batch, weft_cost_recompute r,
+                                   weft_planner__short **out)
 {
     for (*out = x->shorts; *out; *out = (*out)->next)
-        if ((*out)->layers == layers && (*out)->micro_batch == micro_batch &&
+        if ((*out)->layers == x->s.layers && (*out)->longer == longer &&
+            (*out)->more == more && (*out)->micro_batch == micro_batch &&
             (*out)->recompute == r)
             return WEFT_OK;
     weft_planner__short *s = WEFT_ARENA_NEW(x->a, weft_planner__short);
@@ -23,11 +25,13 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_
     if (!s) return weft_arena_status(x->a);
     o.micro_batch = o.batch = micro_batch;
     o.recompute             = again[r];
-    o.layers = s->layers = layers;
-    o.lanes              = 1;
-    o.plan               = NULL;
-    s->micro_batch       = micro_batch;
-    s->recompute         = r;
+    o.layers = s->layers = x->s.layers;
+    o.longer = s->longer = longer;
+    o.more = s->more = more;
+    o.lanes          = 1;
+    o.plan           = NULL;
+    s->micro_batch   = micro_batch;
+    s->recompute     = r;
     WEFT_TRY(weft_arena_create(&s->a));
     weft_status st = weft_compile_graph(&o, &s->c);
     if (st == WEFT_OK) st = weft_compile_layers(&s->c, s->a, &s->n_layer, &s->node);
@@ -191,7 +195,7 @@ static weft_status make_groups(pricer *z)
 weft_status weft_planner__pricer_open(pricer *z)
 {
     WEFT_TRY(weft_arena_create(&z->a));
-    WEFT_TRY(weft_planner__short_of(z->x, z->x->s.layers + z->more,
+    WEFT_TRY(weft_planner__short_of(z->x, z->longer, z->more,
                                     weft_planner__sequences(z->x, z->v), z->v->recompute,
                                     &z->s));
     WEFT_TRY(cut_values(z));

@@ -21,7 +21,7 @@ typedef struct weft_planner__filled {
 
 /* A training graph of few layers. */
 typedef struct weft_planner__short {
-    int                         micro_batch, layers;
+    int                         micro_batch, layers, longer, more;
     weft_cost_recompute         recompute;
     weft_compiled               c;
     weft_arena                 *a;
@@ -63,7 +63,8 @@ typedef struct weft_planner__rows {
     int                 n_run;
     weft_graph_layers  *run;     /* of the whole model */
     int                 n_short; /* layers in the short one */
-    int                 n_class;
+    bool each; /* layers alternate under tp: a class for each that is looked at */
+    int  n_class;
     int *layer; /* [class]: which of the short one's layers; first, last: -1 */
     weft_planner__filled  *filled;
     weft_planner__short   *shorts;
@@ -77,8 +78,9 @@ typedef struct weft_planner__rows {
 typedef struct weft_planner__pricer {
     weft_planner__rows      *x;
     const weft_cost_variant *v;
-    int         kind, dp, zero, more; /* more: layers a run than others look at */
-    weft_arena *a;
+    int                      kind, dp, zero;
+    int longer, more; /* 1 + the run of which more layers are looked at; 0: none */
+    weft_arena          *a;
     weft_planner__short *s;
     weft_sharding       *sharding;
     weft_local          *local;
@@ -131,9 +133,10 @@ weft_status weft_planner__add_growth(weft_planner__pricer *z);
 /* Seconds of the two passes alone. */
 weft_status weft_planner__add_seconds(weft_planner__pricer *z);
 
-/* The graph of so many layers for a micro-batch and a recomputation, made when first asked for. */
-weft_status weft_planner__short_of(weft_planner__rows *x, int layers, int micro_batch,
-                                   weft_cost_recompute r, weft_planner__short **out);
+/* The graph of few layers, of run longer - 1 so many more, for a micro-batch and a recomputation, made when first asked for. */
+weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
+                                   int micro_batch, weft_cost_recompute r,
+                                   weft_planner__short **out);
 /* Sequences of a micro-batch, all ranks along ep together. */
 int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant *v);
 /* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a graph; in a. */

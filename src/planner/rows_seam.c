@@ -125,48 +125,84 @@ static weft_status find_seams(pricer *z, bool *any)
 
 /* The row of the longer model that stands where row k does: layers of a run are counted from both ends. */
 static int longer_row(const weft_planner__rows *x, const weft_planner__short *few,
-                      const weft_planner__short *more, int k, int *left)
+                      const weft_planner__short *more, int k)
 {
     const weft_graph_layers *a = few->c.model->run, *b = more->c.model->run;
     int                      at = 1, there = 1;
-    *left = 0;
-    for (int r = 0; r < x->n_run; r++) {
-        int n = x->run[r].count - a[r].count;
-        if (n > *left) *left = n;
-    }
     if (k == 0) return 0;
-    for (int r = 0; r < x->n_run; at += a[r].count, there += b[r].count, r++) {
-        if (k >= at + a[r].count) continue;
-        *left = x->run[r].count - a[r].count;
-        return k == at + a[r].count - 1 ? there + b[r].count - 1 : there + k - at;
-    }
+    for (int r = 0; r < x->n_run; at += a[r].count, there += b[r].count, r++)
+        if (k < at + a[r].count)
+            return k == at + a[r].count - 1 ? there + b[r].count - 1 : there + k - at;
     return more->n_layer + 1;
+}
+
+/* The seconds of a model with so many layers more of run r, row by row as those of z are; out: n_stage long. */
+static weft_status longer_rows(const pricer *z, int r, int more, weft_cost_row *out)
+{
+    pricer y = {
+        .x = z->x, .v = z->v, .kind = z->kind, .dp = 1, .longer = r + 1, .more = more};
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_planner__pricer_open(&y));
+    y.row = WEFT_ARENA_ARRAY(y.a, weft_cost_row, y.n_stage);
+    WEFT_GO(weft_arena_status(y.a));
+    WEFT_GO(weft_planner__add_seconds(&y));
+    for (int k = 0; k < z->n_stage; k++) out[k] = y.row[longer_row(z->x, z->s, y.s, k)];
+out:
+    weft_planner__pricer_close(&y);
+    return st;
+}
+
+static bool grows(const weft_cost_row *a, const weft_cost_row *b)
+{
+    double more = fabs(b->bwd_s - a->bwd_s) + fabs(b->fwd_s - a->fwd_s);
+    return more > 1e-13 * (a->bwd_s + a->fwd_s);
+}
+
+static void add_growth(const weft_cost_row *a, const weft_cost_row *b, int n,
+                       weft_cost_row *to)
+{
+    if (!grows(a, b)) return;
+    to->fwd_s += n * (b->fwd_s - a->fwd_s);
+    to->bwd_s += n * (b->bwd_s - a->bwd_s);
+    to->comm_s += n * (b->comm_s - a->comm_s);
+    to->of.weight_s += n * (b->of.weight_s - a->of.weight_s);
+}
+
+/* What a layer more of run r changes, and a second one: the first may still be fused with what is there, all further ones are
+ * like the second.  more: rows, n_stage long. */
+static weft_status grow_by(pricer *z, int r, weft_cost_row *more)
+{
+    int n = z->n_stage, left = z->x->run[r].count - z->s->c.model->run[r].count;
+    weft_cost_row *one = WEFT_ARENA_ARRAY(z->a, weft_cost_row, n);
+    weft_cost_row *two = WEFT_ARENA_ARRAY(z->a, weft_cost_row, n);
+    bool           any = false;
+    WEFT_TRY(weft_arena_status(z->a));
+    if (left < 1) return WEFT_OK;
+    WEFT_TRY(longer_rows(z, r, 1, one));
+    for (int k = 0; k < n; k++) {
+        any = any || grows(&z->row[k], &one[k]);
+        add_growth(&z->row[k], &one[k], 1, &more[k]);
+    }
+    if (!any || left < 2) return WEFT_OK;
+    WEFT_TRY(longer_rows(z, r, 2, two));
+    for (int k = 0; k < n; k++) add_growth(&one[k], &two[k], left - 1, &more[k]);
+    return WEFT_OK;
 }
 
 static weft_status find_growth(pricer *z, bool *any)
 {
-    pricer      longer = {.x = z->x, .v = z->v, .kind = z->kind, .dp = 1, .more = 1};
-    weft_status st     = WEFT_OK;
-    *any               = false;
-    WEFT_GO(weft_planner__pricer_open(&longer));
-    longer.row = WEFT_ARENA_ARRAY(longer.a, weft_cost_row, longer.n_stage);
-    WEFT_GO(weft_arena_status(longer.a));
-    WEFT_GO(weft_planner__add_seconds(&longer));
+    weft_cost_row *more = WEFT_ARENA_ARRAY(z->a, weft_cost_row, z->n_stage);
+    *any                = false;
+    WEFT_TRY(weft_arena_status(z->a));
+    for (int r = 0; r < z->x->n_run && !z->x->each; r++) WEFT_TRY(grow_by(z, r, more));
     for (int k = 0; k < z->n_stage; k++) {
-        int                  left, at = longer_row(z->x, z->s, longer.s, k, &left);
-        const weft_cost_row *to   = &longer.row[at];
-        weft_cost_row       *r    = &z->row[k];
-        double               more = to->bwd_s - r->bwd_s, fwd = to->fwd_s - r->fwd_s;
-        if (fabs(more) + fabs(fwd) <= 1e-13 * (r->bwd_s + r->fwd_s)) continue;
-        *any = true;
-        r->fwd_s += left * fwd;
-        r->bwd_s += left * more;
-        r->comm_s += left * (to->comm_s - r->comm_s);
-        r->of.weight_s += left * (to->of.weight_s - r->of.weight_s);
+        *any = *any || more[k].fwd_s != 0 || more[k].bwd_s != 0;
+        z->row[k].fwd_s += more[k].fwd_s;
+        z->row[k].bwd_s += more[k].bwd_s;
+        z->row[k].comm_s += more[k].comm_s;
+        z->row[k].of.weight_s += more[k].of.weight_s;
     }
-out:
-    weft_planner__pricer_close(&longer);
-    return st;
+    return WEFT_OK;
 }
 
 /* ---- the calls ---- */
