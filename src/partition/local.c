@@ -98,6 +98,47 @@ static weft_status find_way(local *k, const weft_layout *from, const weft_layout
     return WEFT_OK;
 }
 
+/* The sum over the lanes alone, cut by them as it will be; axes 0: it is none. */
+static weft_reshard_step sum_lanes(const local *k, const weft_layout *from,
+                                   const weft_layout *to, const weft_type *t)
+{
+    weft_reshard_step s = {.kind   = WEFT_STEP_ALL_REDUCE,
+                           .reduce = WEFT_UNREDUCED_SUM,
+                           .before = *from,
+                           .after  = *from};
+    for (int a = 0; a < k->m->n_axis; a++)
+        if (k->s->lanes >> a & 1 && from->unreduced[a] == WEFT_UNREDUCED_SUM) {
+            s.axes |= 1u << a;
+            s.after.unreduced[a] = WEFT_REDUCED;
+        }
+    weft_layout cut = s.after;
+    for (int i = 0; i < to->n && cut.n < WEFT_MAX_AXIS; i++)
+        if (s.axes == 1u << to->split[i].axis) cut.split[cut.n++] = to->split[i];
+    if (cut.n == s.after.n || weft_layout_verify(&cut, k->m, &t->shape) != WEFT_OK)
+        return s;
+    s.kind  = WEFT_STEP_REDUCE_SCATTER;
+    s.after = cut;
+    return s;
+}
+
+/* As find_way.  Where ranks along the lanes have several terms each, these are summed first, straight from where they
+ * are. */
+static weft_status find_way_of_terms(local *k, const weft_layout *from,
+                                     const weft_layout *to, const weft_type *t,
+                                     weft_reshard *out)
+{
+    weft_reshard_step first = sum_lanes(k, from, to, t);
+    if (!k->o->terms || !first.axes) return find_way(k, from, to, t, out);
+    WEFT_TRY(find_way(k, &first.after, to, t, out));
+    weft_reshard_step *all = WEFT_ARENA_ARRAY(k->tmp, weft_reshard_step, out->n_step + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    all[0] = first;
+    memcpy(all + 1, out->step, sizeof *all * (size_t)out->n_step);
+    out->step = all;
+    out->n_step++;
+    return WEFT_OK;
+}
+
 /* A sum that was reduced is not taken apart again: the form before is there. */
 static bool spreads(const weft_reshard *p)
 {
@@ -120,7 +161,7 @@ static weft_status choose(local *k, weft_vid v, const weft_layout *to, const for
             plan->n_step = 0;
             return WEFT_OK;
         }
-        WEFT_TRY(find_way(k, &f->l, to, t, &p));
+        WEFT_TRY(find_way_of_terms(k, &f->l, to, t, &p));
         if (*from && spreads(&p) >= spreads(plan) &&
             (spreads(&p) || weft_measure_compare(&p.measure, &plan->measure) >= 0))
             continue;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/lex.h"
+#include "compile/compile.h"
 #include "partition/partition.h"
 #include "support/ranks.h"
 #include "support/test.h"
@@ -648,6 +649,27 @@ static void large_activations(void **state)
             nearly);
 }
 
+/* Of a table so large that ranks along other axes could help to sum it over the lanes: where each brings several terms
+ * they are summed straight from where they are. */
+static void large_tables(void **state)
+{
+    weft_compile_spec s = weft_compile_spec_default("gpt3-175b", 8, 384);
+    weft_compiled     c;
+    weft_shorthand    h;
+    weft_plan        *p;
+    (void)state;
+    s.layers      = 2;
+    s.micro_batch = 1;
+    s.lanes       = 8;
+    assert_ok(weft_shorthand_parse("mesh=dp=3,tp=2 zero=3 sp=1", &h));
+    assert_ok(weft_compile_plan(&s, &h, "1f1b", 1, 0, &p));
+    s.plan = p;
+    assert_ok(weft_compile_training(&s, &c));
+    assert_ok(weft_program_verify(c.program));
+    weft_compiled_fini(&c);
+    weft_plan_destroy(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -669,6 +691,7 @@ int main(void)
         cmocka_unit_test(any_number_of_ranks_in_mixtures),
         cmocka_unit_test(sums_leave_the_update),
         cmocka_unit_test(large_activations),
+        cmocka_unit_test(large_tables),
         cmocka_unit_test(bad_plans_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
