@@ -1,4 +1,5 @@
 /* weft plan as a command: its file is what weft run takes, its mistakes are one line. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,31 @@ static void mistakes_are_one_line(void **state)
     }
 }
 
+/* In a hurry on many devices prices are of a model's sizes: text and JSON say so, and no bound is written down. */
+static void fast_says_whose_prices(void **state)
+{
+    static const struct {
+        const char *words, *said;
+        bool        sizes;
+    } c[] = {
+        {"--cluster '5 x (8 x a100-80g)'", "priced by the model's sizes", true},
+        {"--cluster '5 x (8 x a100-80g)' --json", "\"priced_by\": \"sizes\"", true},
+        {"--cluster '1 x (2 x a100-80g)'", "simulation: the search's word", false},
+        {"--cluster '1 x (2 x a100-80g)' --json", "\"priced_by\": \"programs\"", false},
+    };
+    char words[512], text[16384];
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(c); i++) {
+        snprintf(words, sizeof words,
+                 "plan --model gpt2 --batch 64 --seq 128 --fast %s -o %s/fast.json",
+                 c[i].words, dir);
+        if (say(words, text, sizeof text) || !strstr(text, c[i].said))
+            fail_msg("%s: %s", words, text);
+        snprintf(words, sizeof words, "grep -q '\"bound_s\": ' %s/fast.json", dir);
+        assert_true((system(words) == 0) == !c[i].sizes);
+    }
+}
+
 /* A run on other machines than the plan's is refused, naming both. */
 static void machines_are_named(void **state)
 {
@@ -199,6 +225,7 @@ int main(void)
         cmocka_unit_test(plans_run),
         cmocka_unit_test(other_devices),
         cmocka_unit_test(mistakes_are_one_line),
+        cmocka_unit_test(fast_says_whose_prices),
         cmocka_unit_test(machines_are_named),
         cmocka_unit_test(runs_what_it_plans),
         cmocka_unit_test(train_starts_ranks),
