@@ -184,6 +184,7 @@ typedef struct weft_cost_variant {
     bool                sp;
     int                 micro_batch; /* sequences */
     weft_cost_recompute recompute;
+    int                 whole; /* which layers tp leaves whole, cutting their samples: a number of the model's; 0 none */
 } weft_cost_variant;
 
 typedef struct weft_cost_segment {

@@ -17,8 +17,9 @@ static weft_status shorthand_of(const weft_search_choice *x, weft_shorthand *h)
     if (v->ep > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",ep=%d", v->ep);
     if (v->cp > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",cp=%d", v->cp);
     if (v->tp > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",tp=%d", v->tp);
-    snprintf(text + n, sizeof text - (size_t)n, " pp=%d zero=%d sp=%d", x->point.pp,
-             x->point.zero, v->sp);
+    n += snprintf(text + n, sizeof text - (size_t)n, " pp=%d zero=%d sp=%d", x->point.pp,
+                  x->point.zero, v->sp);
+    if (v->whole) snprintf(text + n, sizeof text - (size_t)n, " whole=%s", x->whole);
     return weft_shorthand_parse(text, h);
 }
 

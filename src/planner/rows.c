@@ -104,7 +104,8 @@ static int kind_of(const rows *x, const weft_device_kind *d)
 static bool same(const weft_cost_variant *a, const weft_cost_variant *b)
 {
     return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->sp == b->sp &&
-           a->micro_batch == b->micro_batch && a->recompute == b->recompute;
+           a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
+           a->whole == b->whole;
 }
 
 static const weft_planner__filled *add_shares(rows *x, weft_planner__filled *f)
@@ -222,9 +223,10 @@ static weft_status check(rows *x, const weft_cost_variant *v)
     weft_arena          *tmp = NULL;
     weft_status          st  = WEFT_OK;
     if (v->tp * v->cp * v->ep == 1) return WEFT_OK;
-    WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
+    WEFT_TRY(
+        weft_planner__short_of(x, 0, 0, v->whole ? v->tp : 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner__expand(v, 1, 0, s->c.graph, tmp, &o));
+    WEFT_GO(weft_planner__expand(x, v, 1, 0, s, tmp, &o));
     WEFT_GO(check_marks(v, s->c.graph, &o));
 out:
     weft_arena_destroy(tmp);
@@ -311,7 +313,7 @@ static weft_status find_alternating(rows *x, bool *out)
     WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_graph_users(s->c.graph, tmp, &first_user, &user));
-    if (weft_planner__expand(&v, 1, 0, s->c.graph, tmp, &o) != WEFT_OK) goto out;
+    if (weft_planner__expand(x, &v, 1, 0, s, tmp, &o) != WEFT_OK) goto out;
     int *at = WEFT_ARENA_ARRAY(tmp, int, o.n_mark + 1);
     WEFT_GO(weft_arena_status(tmp));
     for (int i = 0; i < o.n_mark; i++)
@@ -463,7 +465,8 @@ static int most(rows *x, size_t at, int limit)
     int               n = 1;
     for (int d = 2; d <= limit; d++) {
         *(int *)(void *)((char *)&v + at) = d;
-        if (allows(x, &v, NULL, 0)) n = d;
+        for (v.whole = 0; v.whole < (v.tp > 1 ? x->n_whole : 1); v.whole++)
+            if (allows(x, &v, NULL, 0)) n = d;
     }
     return n;
 }
@@ -504,7 +507,8 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
         out->max_micro = 1024;
     }
     out->shape.tied = is_tied(x);
-    out->max_tp     = most(x, offsetof(weft_cost_variant, tp), limit);
+    WEFT_TRY(weft_planner__list_whole(x, out));
+    out->max_tp = most(x, offsetof(weft_cost_variant, tp), limit);
     if (l->cp) out->max_cp = most(x, offsetof(weft_cost_variant, cp), limit);
     if (l->ep) out->max_ep = most(x, offsetof(weft_cost_variant, ep), limit);
     return weft_arena_status(a);

@@ -51,16 +51,19 @@ int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant
     return x->s.micro_batch > 0 ? v->micro_batch : v->micro_batch * v->ep;
 }
 
-weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
-                                 const weft_graph *g, weft_arena *a,
-                                 weft_shard_options *out)
+weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_variant *v,
+                                 int dp, int zero, const weft_planner__short *s,
+                                 weft_arena *a, weft_shard_options *out)
 {
     weft_shorthand h = {.pp = 1, .sp = v->sp && v->tp > 1, .zero = zero};
     if (dp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "dp", .size = dp};
     if (v->ep > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "ep", .size = v->ep};
     if (v->cp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "cp", .size = v->cp};
     if (v->tp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "tp", .size = v->tp};
-    WEFT_TRY(weft_shorthand_expand(&h, g, 0, a, out));
+    if (v->whole) weft_planner__whole_spans(x, x->whole[v->whole], s->c.model->run, &h);
+    h.n_layer = s->n_layer;
+    h.layer   = s->node;
+    WEFT_TRY(weft_shorthand_expand(&h, s->c.graph, 0, a, out));
     if (dp > 1) out->lanes = 1u; /* the first axis */
     return WEFT_OK;
 }
@@ -77,7 +80,7 @@ static weft_status cut_values(pricer *z)
         z->g = z->s->c.graph;
         return WEFT_OK;
     }
-    WEFT_TRY(weft_planner__expand(z->v, z->dp, z->zero, z->s->c.graph, z->a, &o));
+    WEFT_TRY(weft_planner__expand(z->x, z->v, z->dp, z->zero, z->s, z->a, &o));
     WEFT_TRY(weft_shard_propagate(z->s->c.graph, &o, &z->sharding));
     WEFT_TRY(weft_partition_local(z->s->c.graph, z->sharding, &place, &z->local));
     z->g = z->local->graph;

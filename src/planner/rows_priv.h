@@ -70,6 +70,8 @@ typedef struct weft_planner__rows {
     weft_planner__short   *shorts;
     weft_planner__shared  *shared;
     weft_planner__allowed *allowed;
+    int                    n_whole;        /* as the search's */
+    uint32_t whole[WEFT_SEARCH_MAX_WHOLE]; /* bits: the input side, runs, the head */
     bool tied; /* set when rows are filled: the input side's parameter is the head's */
     bool looked[3], seams[3], grows[3]; /* by recomputation: rows_seam.c */
 } weft_planner__rows;
@@ -139,10 +141,14 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
                                    weft_planner__short **out);
 /* Sequences of a micro-batch, all ranks along ep together. */
 int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant *v);
-/* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a graph; in a. */
-weft_status weft_planner__expand(const weft_cost_variant *v, int dp, int zero,
-                                 const weft_graph *g, weft_arena *a,
-                                 weft_shard_options *out);
+/* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a short model; in a. */
+weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_variant *v,
+                                 int dp, int zero, const weft_planner__short *s,
+                                 weft_arena *a, weft_shard_options *out);
+/* rows_whole.c: sets of layers that may stay whole; the layers of a set, of runs of such lengths. */
+weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m);
+void        weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
+                                      const weft_graph_layers *run, weft_shorthand *out);
 /* row[0] the input side, row[1 ..] the layers, then the head, on devices of kind k. */
 weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
                                 weft_cost_row *row);

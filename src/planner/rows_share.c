@@ -10,7 +10,7 @@ typedef weft_planner__facts facts;
 static bool same_cut(const weft_cost_variant *a, const weft_cost_variant *b)
 {
     return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->sp == b->sp &&
-           a->recompute == b->recompute;
+           a->recompute == b->recompute && a->whole == b->whole;
 }
 
 static weft_status look(weft_planner__rows *x, const weft_cost_variant *v, int kind,

@@ -286,8 +286,8 @@ static void look_at(deal *d, const weft_search__group *g)
 {
     weft_search__work         *z = d->z;
     const weft_search_problem *q = z->p;
-    for (int sp = 0; sp < 2; sp++) {
-        if (!weft_search__may_split(z, g, 0, sp)) continue;
+    for (int way = 0; way < 2; way++) { /* layers of one cut */
+        if (!weft_search__may_split(z, g, 0, way)) continue;
         for (int i = 0; i < z->s.micro.n; i++) {
             int n_micro = q->batch / z->s.micro.x[i];
             if (n_micro < g->dp) break;
@@ -296,7 +296,7 @@ static void look_at(deal *d, const weft_search__group *g)
                 if (!(q->model.limits.recompute >> again & 1) ||
                     (q->pins.recompute >= 0 && again != q->pins.recompute))
                     continue;
-                int v = weft_search__variant(&z->s, g->tp, g->cp, 0, sp, i, again);
+                int v = weft_search__variant(&z->s, g->tp, g->cp, 0, way, i, again);
                 variant(d, g, v, n_micro);
             }
         }

@@ -11,6 +11,7 @@ void weft_search_open(weft_search_pins *p)
     memset(p, -1, sizeof *p); /* every number */
     p->cut   = NULL;
     p->share = NULL;
+    p->whole = NULL;
     p->n_on  = 0;
 }
 
@@ -140,7 +141,8 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
 {
     const char *eq = strchr(word, '='), *value = eq ? eq + 1 : "";
     char        name[32];
-    const char *all[WEFT_COUNT(keys) + 4] = {"recompute", "schedule", "stages", "shares"};
+    const char *all[WEFT_COUNT(keys) + 5] = {"recompute", "schedule", "stages", "shares",
+                                             "whole"};
     if (!strncmp(word, "layer", 5) && strchr(word, ' '))
         return weft_search__read_on(p, word);
     if (!eq || eq == word || (size_t)(eq - word) >= sizeof name || !*value)
@@ -156,8 +158,12 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
         return find_word(name, value, words_of_schedule, 4, &p->schedule);
     if (!strcmp(name, "stages")) return read_cut(p, value, a);
     if (!strcmp(name, "shares")) return read_shares(p, value, a);
+    if (!strcmp(name, "whole")) {
+        p->whole = weft_arena_strdup(a, value);
+        return weft_arena_status(a);
+    }
     for (size_t i = 0; i < WEFT_COUNT(keys); i++) {
-        all[4 + i] = keys[i].name;
+        all[5 + i] = keys[i].name;
         if (strcmp(name, keys[i].name)) continue;
         char *end;
         errno  = 0;
@@ -173,6 +179,6 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
                      near ? ", did you mean "
                           : "; there are tp, cp, ep, pp, dp, sp, "
                             "zero, micro_batch, chunks, recompute, "
-                            "recompute_layers, schedule, stages, shares",
+                            "recompute_layers, schedule, stages, shares, whole",
                      near ? near : "", near ? "=...?" : "");
 }

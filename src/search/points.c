@@ -54,6 +54,7 @@ static void keep(weft_search__work *z, weft_search__best *b, const weft_cost_poi
     int n        = z->s.n_layer;
     b->x         = (weft_search_choice){.point = *p, .score = *s, .why = ""};
     b->x.variant = z->s.variant[p->variant];
+    b->x.whole = b->x.variant.whole ? z->p->model.whole[b->x.variant.whole].name : "none";
     for (int i = 0; i < p->pp; i++) {
         b->cut[i]   = p->cut ? p->cut[i] : (uint16_t)weft_cost_even_cut(n, p->pp, i);
         b->kinds[i] = 0;
@@ -158,7 +159,7 @@ static bool ask_again(weft_search__work *z, const weft_cost_point *p, int n_agai
     for (int i = 0; i < z->s.tp.n; i++)
         for (int k = 0; k < z->s.cp.n; k++)
             if (z->s.tp.x[i] == v->tp && z->s.cp.x[k] == v->cp)
-                q.variant = weft_search__variant(&z->s, i, k, z->ep, z->sp, z->micro,
+                q.variant = weft_search__variant(&z->s, i, k, z->ep, z->way, z->micro,
                                                  WEFT_RECOMPUTE_FULL);
     weft_search__ready(&z->s, q.variant);
     q.rest    = p->variant;

@@ -55,6 +55,7 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     if (v->ep > 1) weft_text_add(t, " ep=%d", v->ep);
     weft_text_add(t, " pp=%d dp=%d micro_batch=%d", p->pp, p->dp, v->micro_batch);
     if (v->sp) weft_text_add(t, " sp=1");
+    if (v->whole) weft_text_add(t, " whole=%s", c->whole);
     for (int k = 0; k < p->deal.n; k++) /* lanes of each replica x replicas */
         put_share(&p->deal, k, t);
     weft_text_add(t, " zero=%d recompute=%s", p->zero,
@@ -202,6 +203,7 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
         p->n_micro, p->zero, weft_cost_recompute_name((int)v->recompute), p->n_again,
         p->chunks, p->chunks > 1 ? "interleaved" : schedule_name[p->schedule]);
+    if (v->whole) weft_text_add(t, "  \"whole\": \"%s\",\n", c->whole);
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {
         weft_text_add(t, "%s{\"layers\": %d, \"devices\": \"", i ? ", " : "", p->cut[i]);

@@ -9,8 +9,13 @@
 #include "search/search_priv.h"
 
 enum {
-    SEEDS = 512 /* groups that are looked at in part first */
+    SEEDS  = 512, /* groups that are looked at in part first */
+    UNLIKE = 64   /* variants that leave layers whole, of the most promising groups */
 };
+
+#define PARTS                                                                            \
+    0.98 /* of rows of layers cut alike: what a neighbour of another cut may save */
+#define FULL 1.05 /* memory over its limit that no other way to cut stages makes good */
 
 /* ---- groups ---- */
 
@@ -154,7 +159,68 @@ static double cut_by_time(weft_search__work *z, const weft_search__group *g,
     return tight ? T : least;
 }
 
-static void variant(weft_search__work *z, const weft_search__group *g, int ep, int sp,
+static int place_of(const weft_search__list *l, int x)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->x[i] == x) return i;
+    return -1;
+}
+
+/* Before rows of layers of two cuts are filled: those of layers cut alike, of layers left whole one device's with its part of
+ * the samples, and nothing at the borders.  Gives a variant that is as it were; -1: not known. */
+static int put_together(weft_search__work *z, const weft_search__group *g, int ep,
+                        int way, int micro, int again)
+{
+    weft_search__space      *s = &z->s;
+    const weft_search_whole *w = &z->p->model.whole[way - 1];
+    int mb = s->micro.x[micro], alone = place_of(&s->tp, 1), v = s->t.n_variant - 1;
+    int part                    = place_of(&s->micro, mb / s->tp.x[g->tp]);
+    const weft_cost_row *row[3] = {0};
+    if (alone < 0 || part < 0) return -1;
+    for (int k = 0; k < 3; k++) {
+        if (k < 2 && !weft_search__may_split(z, g, ep, k)) continue;
+        int i  = k < 2 ? weft_search__variant(s, g->tp, g->cp, ep, k, micro, again)
+                       : weft_search__variant(s, alone, g->cp, ep, 0, part, again);
+        row[k] = s->row + (int64_t)i * s->t.n_class;
+        if (!k) s->variant[v] = s->variant[i];
+    }
+    if (!row[0]) return -1;
+    for (int c = 0; c < s->t.n_class; c++) {
+        const weft_cost_row *x = row[w->classes >> c & 1 ? 2 : 0], *y = row[1];
+        if (x == row[2] || !y || x->fwd_s + x->bwd_s < y->fwd_s + y->bwd_s) y = x;
+        s->row[(int64_t)v * s->t.n_class + c] = *y;
+    }
+    weft_search__sum_up(s, v);
+    if (!row[1]) s->whole_s[v] *= PARTS;
+    return v;
+}
+
+/* Does that say already that it is too slow, or far too full? */
+static bool are_hopeless_together(weft_search__work *z, const weft_search__group *g,
+                                  int ep, int way, int micro, int again)
+{
+    if (z->s.n_unlike >= UNLIKE && !z->p->pins.whole &&
+        !weft_search__filled(&z->s, g->tp, g->cp, ep, way, micro, again))
+        return true;
+    const weft_search__space *s = &z->s;
+    int                       m = z->p->batch / g->dp / s->micro.x[micro];
+    int                       v = put_together(z, g, ep, way, micro, again);
+    weft_cost_point           p = {
+                  .variant = v, .dp = g->dp, .pp = g->pp, .chunks = 1, .n_micro = m};
+    weft_cost_score score;
+    if (v < 0) return false;
+    double sum = weft_search__whole(s, 0, v, g->pp);
+    if (weft_search__hopeless(z, bound(z, g, m, sum / g->pp, sum))) return true;
+    unsigned can = p.pp > 1 ? z->p->model.limits.zero_pp : z->p->model.limits.zero;
+    for (int zero = 0; zero < 4; zero++)
+        if (can >> zero & 1) p.zero = zero;
+    weft_cost_score_point(&s->t, &p, &score);
+    double full = score.mem_bytes / score.mem_limit;
+    if (full > FULL) z->fullest = fmin(z->fullest, full);
+    return full > FULL;
+}
+
+static void variant(weft_search__work *z, const weft_search__group *g, int ep, int way,
                     int micro)
 {
     weft_search__space *s     = &z->s;
@@ -162,7 +228,7 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     int                 m = share / mb, pin = z->p->pins.recompute;
     bool                one = s->t.n_device == 1;
     z->ep                   = ep;
-    z->sp                   = sp;
+    z->way                  = way;
     z->micro                = micro;
     /* before rows are filled: the work alone, with this micro-batch's idle time */
     double all = s->ideal_s[0] * mb / (s->tp.x[g->tp] * s->cp.x[g->cp]);
@@ -175,7 +241,10 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
                 weft_search__floor(s, micro, again) / (s->tp.x[g->tp] * s->cp.x[g->cp]);
             if (weft_search__hopeless(z, bound(z, g, m, x / g->pp, x))) continue;
         }
-        int             v = weft_search__variant(s, g->tp, g->cp, ep, sp, micro, again);
+        if (one && way > 1 && !z->p->exhaustive &&
+            are_hopeless_together(z, g, ep, way, micro, again))
+            continue;
+        int             v = weft_search__variant(s, g->tp, g->cp, ep, way, micro, again);
         weft_cost_point p = {.variant = v,
                              .dp      = g->dp,
                              .pp      = g->pp,
@@ -198,18 +267,26 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     }
 }
 
+/* Some layers stay whole: is it asked for, or not ruled out? */
+static bool may_stay_whole(const weft_search_problem *p, const weft_cost_variant *v)
+{
+    const char *pin = p->pins.whole;
+    if (!v->whole) return !pin || !strcmp(pin, "none");
+    if (v->tp < 2 || v->ep > 1 || p->pins.sp == 1) return false;
+    return !pin || !strcmp(pin, p->model.whole[v->whole].name);
+}
+
 bool weft_search__may_split(const weft_search__work *z, const weft_search__group *g,
-                            int ep, int sp)
+                            int ep, int way)
 {
     const weft_search__space *s   = &z->s;
     int                       pin = z->p->pins.sp;
-    weft_cost_variant         v   = {.tp          = s->tp.x[g->tp],
-                                     .cp          = s->cp.x[g->cp],
-                                     .ep          = s->ep.x[ep],
-                                     .sp          = sp != 0,
-                                     .micro_batch = 1};
-    if (pin >= 0 && sp != pin && !(pin == 1 && v.tp == 1)) return false;
-    if (sp && (v.tp < 2 || !z->p->model.limits.sp)) return false;
+    weft_cost_variant         v   = {
+                  .tp = s->tp.x[g->tp], .cp = s->cp.x[g->cp], .ep = s->ep.x[ep], .micro_batch = 1};
+    weft_search__set_way(&v, way);
+    if (pin >= 0 && v.sp != pin && !(pin == 1 && v.tp == 1)) return false;
+    if (v.sp && (v.tp < 2 || !z->p->model.limits.sp)) return false;
+    if (!may_stay_whole(z->p, &v)) return false;
     if (((int64_t)g->dp * v.cp * v.tp) % v.ep) return false;
     if (z->p->model.limits.ep_of_dp && g->dp % v.ep) return false;
     return z->p->model.allows(z->p->model.arg, &v, NULL, 0);
@@ -240,12 +317,14 @@ static void look_at(weft_search__work *z, const weft_search__group *g)
         count_types(z, g->pp);
     }
     for (int ep = 0; ep < s->ep.n; ep++)
-        for (int sp = 0; sp < 2; sp++) {
-            if (!weft_search__may_split(z, g, ep, sp)) continue;
+        for (int way = z->unlike ? 2 : 0; way < (z->unlike ? weft_search__ways(s) : 2);
+             way++) {
+            if (!weft_search__may_split(z, g, ep, way)) continue;
             for (int i = 0; i < s->micro.n; i++) {
                 if (share % s->micro.x[i] || (pin >= 0 && s->micro.x[i] != pin)) continue;
+                if (way > 1 && s->micro.x[i] % s->tp.x[g->tp]) continue;
                 z->fullest = INFINITY;
-                variant(z, g, ep, sp, i);
+                variant(z, g, ep, way, i);
                 /* larger ones keep more */
                 if (isfinite(z->fullest) && z->fullest > 2 && !z->p->exhaustive) break;
             }
@@ -324,8 +403,12 @@ static weft_status search_on(weft_search__work *z, const weft_search_problem *p,
     if (!q.pins.share) WEFT_GO(list_groups(z));
     if (z->n_group) qsort(z->group, (size_t)z->n_group, sizeof *z->group, by_promise);
     if (!q.exhaustive && !z->probing) sow(z, &q);
-    for (int i = 0; i < z->n_group && !(z->probing && z->n_best); i++)
-        if (!weft_search__hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
+    for (int pass = 0; pass < (weft_search__ways(&z->s) > 2 ? 2 : 1); pass++) {
+        z->unlike = pass; /* layers of two cuts last, when good plans are known */
+        for (int i = 0; i < z->n_group && !(z->probing && z->n_best); i++)
+            if (!weft_search__hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
+    }
+    z->unlike = false;
     if (!(z->probing && z->n_best)) weft_search__deals(z);
 out:
     z->p = p;

@@ -11,7 +11,7 @@
  *
  * A model is layers whose rows of cost (cost/score.h) can be asked for under any variant; nothing here knows what
  * is in a layer.  The space: every tp, cp, ep that the model allows, every dp that divides the batch, pp up to the
- * number of layers, micro-batches that divide a replica's share, chunks, schedules, recomputation, zero 0 to 3, sp, the
+ * number of layers, micro-batches that divide a replica's share, chunks, schedules, recomputation, zero 0 to 3, sp, layers that tp leaves whole, the
  * order of device kinds along the pipeline, stages cut evenly or by time.  A part of it is left out only when a lower
  * bound says that nothing in it can be among the best (search.c); the same input gives the same answer.
  *
@@ -67,6 +67,7 @@ typedef struct weft_search_limits {
     unsigned         recompute;     /* of weft_cost_recompute, as bits */
     weft_search_cuts cuts;
     bool             cp, ep, sp, pp, chunks;
+    bool             whole;   /* tp may leave some layers whole */
     bool             partial; /* of a stage some layers may run again, others not */
     bool             layout;  /* chunks may hold unequal numbers of layers */
     bool             shares;  /* replicas may have unequal shares of the batch */
@@ -76,6 +77,17 @@ typedef struct weft_search_limits {
 /* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */
 weft_search_limits weft_search_limits_of(const char *engine);
 
+enum {
+    WEFT_SEARCH_MAX_WHOLE = 32
+};
+
+/* Layers that tp may leave whole, cutting their samples instead (variant.whole is its number). */
+typedef struct weft_search_whole {
+    const char *name;    /* as a pin, and in a plan: "blocks" */
+    uint64_t    classes; /* whose layers, as bits */
+    uint32_t    kinds;   /* the model's own */
+} weft_search_whole;
+
 typedef struct weft_search_model {
     const char        *name;
     const char        *unit; /* what a batch counts: "sequences" */
@@ -84,8 +96,10 @@ typedef struct weft_search_model {
     weft_search_limits limits;
     int                max_tp, max_cp, max_ep, max_micro;
     bool
-        measured; /* some prices are measured times: a piece of work may take less than its share of the whole, so that
+                      measured; /* some prices are measured times: a piece of work may take less than its share of the whole, so that
                     * only rows themselves say what cannot be beaten */
+    int               n_whole;  /* sets of layers; the first is none of them */
+    weft_search_whole whole[WEFT_SEARCH_MAX_WHOLE];
     /* The rows of all classes under v on d. */
     void (*fill)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                  const weft_device_kind *d, const weft_cost_fabric *f,
@@ -123,6 +137,7 @@ typedef struct weft_search_pins {
     int             world; /* devices in all */
     const uint16_t *cut;   /* pp numbers; NULL: open */
     const int32_t  *share; /* lanes of each of dp replicas, not all equal; NULL: open */
+    const char     *whole; /* layers that tp leaves whole, "none"; NULL: open */
     int             n_on;
     weft_search_on  on[WEFT_SEARCH_MAX_ON];
 } weft_search_pins;
@@ -149,6 +164,7 @@ typedef struct weft_search_choice {
     weft_cost_score   score;
     double            lo, hi; /* 90 % */
     const char       *why;    /* it lost; of the first: "" */
+    const char       *whole;  /* layers that tp leaves whole; of the model; "none" */
 } weft_search_choice;
 
 typedef struct weft_search_result {

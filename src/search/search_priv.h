@@ -34,8 +34,9 @@ typedef struct weft_search__space {
     weft_cost_row             *row;
     weft_cost_row             *spare;          /* of all classes, to ask with */
     bool                      *filled, *whole; /* by variant: rows, with shares */
-    double *whole_s; /* all layers of a micro-batch, [device][variant] */
-    double *seam_s;  /* what a cut between two layers may save of it; 0: nothing */
+    double *whole_s;  /* all layers of a micro-batch, [device][variant] */
+    double *seam_s;   /* what a cut between two layers may save of it; 0: nothing */
+    int     n_unlike; /* variants filled that leave layers whole */
     weft_device_kind device[WEFT_COST_MAX_DEVICE];
     weft_cost_fabric fabric[WEFT_COST_MAX_DEVICE];
     double ideal_s[WEFT_COST_MAX_DEVICE]; /* a unit of the batch on one device, at best */
@@ -48,10 +49,18 @@ typedef struct weft_search__space {
 weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
                                     weft_search__space *out);
 
+/* What tp does: way 0 cuts tensors, 1 also the sequence between layers (sp), from 2 on it leaves some layers whole
+ * (those of model.whole[way - 1]), whose neighbours follow their samples. */
+int  weft_search__ways(const weft_search__space *s);
+void weft_search__set_way(weft_cost_variant *v, int way);
 /* The number of a variant; its rows are filled, what replicas share where the model says so at a glance only once
  * they are to be scored. */
-int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
-                         int again);
+int  weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int way,
+                          int micro, int again);
+bool weft_search__filled(const weft_search__space *s, int tp, int cp, int ep, int way,
+                         int micro, int again);
+/* whole_s of rows that were put there, on one kind of devices. */
+void weft_search__sum_up(weft_search__space *s, int variant);
 void weft_search__ready(weft_search__space *s, int variant);
 /* All layers of a micro-batch of a variant on a kind of devices, in so many stages and any chunks, at least. */
 double weft_search__whole(const weft_search__space *s, int device, int variant, int pp);
@@ -100,7 +109,8 @@ typedef struct weft_search__work {
     double                      limit_s; /* what a newcomer has to be below */
     double                      relaxed_s;
     bool                        probing; /* only whether anything fits is asked */
-    int64_t                     n_scored;
+    bool    unlike; /* ways that leave layers whole are looked at, else the others */
+    int64_t n_scored;
     /* of the group at hand */
     uint8_t  kinds[MAX_STAGE];
     uint16_t cut[MAX_STAGE], spare[MAX_STAGE];
@@ -109,9 +119,9 @@ typedef struct weft_search__work {
         uint8_t kinds;
         int     count;
     } type[MAX_TYPE];
-    int    ep, sp, micro; /* of the variant at hand */
-    double sum_s;         /* of it: all layers of a micro-batch, at least */
-    double param_s;       /* of it with zero at hand: all about parameters, at least */
+    int    ep, way, micro; /* of the variant at hand */
+    double sum_s;          /* of it: all layers of a micro-batch, at least */
+    double param_s;        /* of it with zero at hand: all about parameters, at least */
     double least_full; /* memory over its limit, the least of the points asked for last */
     double fullest;    /* the least of all points of the variant at hand */
     bool   by_time;    /* cut[] is of the variant at hand, and better than an even one */
@@ -137,7 +147,7 @@ void weft_search__consider(weft_search__work *z, const weft_cost_point *p,
                            const weft_cost_score *s);
 /* May layers be cut over a group's devices so? */
 bool weft_search__may_split(const weft_search__work *z, const weft_search__group *g,
-                            int ep, int sp);
+                            int ep, int way);
 /* deals.c: replicas of several kinds, each with its share of the batch. */
 void weft_search__deals(weft_search__work *z);
 /* Shares that were pinned go with nothing here. */

@@ -26,6 +26,15 @@ static void push(weft_search__list *l, int x)
     if (l->n < MAX_LIST) l->x[l->n++] = x;
 }
 
+/* Layers cut alike, or some of them left whole: by those alone only powers of two. */
+static bool allows(const weft_search_problem *p, weft_cost_variant v)
+{
+    if (p->model.allows(p->model.arg, &v, NULL, 0)) return true;
+    for (v.whole = 1; !(v.tp & (v.tp - 1)) && v.whole < p->model.n_whole; v.whole++)
+        if (p->model.allows(p->model.arg, &v, NULL, 0)) return true;
+    return false;
+}
+
 /* A degree's values: the pin, or all up to `most` that the model allows; at: which field of the variant. */
 static weft_status list_degree(const weft_search_problem *p, const char *name, size_t at,
                                int pin, int most, weft_search__list *out)
@@ -36,7 +45,8 @@ static weft_status list_degree(const weft_search_problem *p, const char *name, s
     if (pin > 0) {
         weft_cost_variant v               = plain();
         *(int *)(void *)((char *)&v + at) = pin;
-        if (!p->model.allows(p->model.arg, &v, why, sizeof why))
+        bool alike = p->model.allows(p->model.arg, &v, why, sizeof why);
+        if (!alike && (pin > most || !allows(p, v)))
             return WEFT_FAIL(WEFT_ERR_ARG, "%s", why);
         if (pin > most && pin > 1)
             return WEFT_FAIL(
@@ -51,7 +61,7 @@ static weft_status list_degree(const weft_search_problem *p, const char *name, s
     for (int x = 1; x <= most; x++) {
         weft_cost_variant v               = plain();
         *(int *)(void *)((char *)&v + at) = x;
-        if (p->model.allows(p->model.arg, &v, NULL, 0)) push(out, x);
+        if (allows(p, v)) push(out, x);
     }
     return WEFT_OK;
 }
@@ -90,6 +100,21 @@ static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
         s->dp[s->n_dp++] = x;
     }
     return WEFT_OK;
+}
+
+static weft_status check_whole(const weft_search_problem *p)
+{
+    const weft_search_model *m        = &p->model;
+    const char              *pin      = p->pins.whole;
+    char                     all[400] = "none";
+    size_t                   n        = 4;
+    if (!pin || !strcmp(pin, "none")) return WEFT_OK;
+    for (int i = 1; i < m->n_whole; i++) {
+        if (!strcmp(m->whole[i].name, pin)) return WEFT_OK;
+        if (n + strlen(m->whole[i].name) + 3 < sizeof all)
+            n += (size_t)snprintf(all + n, sizeof all - n, "; %s", m->whole[i].name);
+    }
+    return WEFT_FAIL(WEFT_ERR_ARG, "whole=%.60s: of this model there are: %s", pin, all);
 }
 
 static weft_status check_pins(const weft_search_problem *p, int n_layer)
@@ -136,6 +161,7 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
         return WEFT_FAIL(WEFT_ERR_ARG, "chunks=%d: %s", x->chunks,
                          l->chunks ? "a single stage is not interleaved"
                                    : "the engine does not interleave stages");
+    WEFT_TRY(check_whole(p));
     for (int i = 0; x->cut && i < x->pp; i++) sum += x->cut[i];
     if (x->cut && sum != n_layer)
         return WEFT_FAIL(WEFT_ERR_ARG, "stages hold %d layers, but the model has %d", sum,
@@ -150,10 +176,12 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
 {
     weft_cost_table *t = &s->t;
     *t                 = p->model.shape;
-    t->n_variant       = s->tp.n * s->cp.n * s->ep.n * 2 * s->micro.n * WEFT_RECOMPUTE_N;
-    t->n_device        = p->machines->n;
-    t->device          = s->device;
-    t->fabric          = s->fabric;
+    t->n_variant       = s->tp.n * s->cp.n * s->ep.n * weft_search__ways(s) * s->micro.n *
+                   WEFT_RECOMPUTE_N;
+    if (p->model.n_whole > 1) t->n_variant++; /* the last is put together of others */
+    t->n_device = p->machines->n;
+    t->device   = s->device;
+    t->fabric   = s->fabric;
     for (int i = 0; i < t->n_device; i++) {
         s->device[i] = p->machines->kind[i].device;
         s->fabric[i] = p->machines->kind[i].fabric;
@@ -201,6 +229,13 @@ double weft_search__whole(const weft_search__space *s, int device, int variant, 
     return fmax(0, s->whole_s[at] + (pp > 1 ? (s->n_layer - 1) * s->seam_s[at] : 0));
 }
 
+void weft_search__sum_up(weft_search__space *s, int variant)
+{
+    const weft_cost_row *r = s->row + (int64_t)variant * s->t.n_class;
+    s->whole_s[variant]    = whole(&s->t, r);
+    s->seam_s[variant]     = seam(&s->t, r);
+}
+
 static void fill(const weft_search__space *s, const weft_cost_engine *e,
                  const weft_cost_variant *v, int d, weft_cost_row *row)
 {
@@ -208,20 +243,43 @@ static void fill(const weft_search__space *s, const weft_cost_engine *e,
     (m->glance ? m->glance : m->fill)(m->arg, e, v, &s->device[d], &s->fabric[d], row);
 }
 
-int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, int micro,
-                         int again)
+int weft_search__ways(const weft_search__space *s)
 {
-    int i = ((((tp * s->cp.n + cp) * s->ep.n + ep) * 2 + sp) * s->micro.n + micro) *
-                WEFT_RECOMPUTE_N +
-            again;
+    int n = s->p->model.n_whole;
+    return n > 1 ? n + 1 : 2;
+}
+
+void weft_search__set_way(weft_cost_variant *v, int way)
+{
+    v->sp    = way == 1;
+    v->whole = way > 1 ? way - 1 : 0;
+}
+
+static int number_of(const weft_search__space *s, int tp, int cp, int ep, int way,
+                     int micro, int again)
+{
+    int n_way = weft_search__ways(s), i = (tp * s->cp.n + cp) * s->ep.n + ep;
+    return ((i * n_way + way) * s->micro.n + micro) * WEFT_RECOMPUTE_N + again;
+}
+
+bool weft_search__filled(const weft_search__space *s, int tp, int cp, int ep, int way,
+                         int micro, int again)
+{
+    return s->filled[number_of(s, tp, cp, ep, way, micro, again)];
+}
+
+int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int way,
+                         int micro, int again)
+{
+    int i = number_of(s, tp, cp, ep, way, micro, again);
     if (s->filled[i]) return i;
     weft_cost_variant *v = &s->variant[i];
     *v                   = (weft_cost_variant){.tp          = s->tp.x[tp],
                                                .cp          = s->cp.x[cp],
                                                .ep          = s->ep.x[ep],
-                                               .sp          = sp != 0,
                                                .micro_batch = s->micro.x[micro],
                                                .recompute   = (weft_cost_recompute)again};
+    weft_search__set_way(v, way);
     for (int d = 0; d < s->t.n_device; d++) {
         int            at = d * s->t.n_variant + i;
         weft_cost_row *r  = s->row + (int64_t)at * s->t.n_class;
@@ -230,6 +288,7 @@ int weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int sp, 
         s->seam_s[at]  = seam(&s->t, r);
     }
     s->filled[i] = true;
+    if (v->whole) s->n_unlike++;
     return i;
 }
 
@@ -274,18 +333,18 @@ static void find_least(weft_search__space *s)
 {
     const weft_search_model *m = &s->p->model;
     for (int d = 0; d < s->t.n_device; d++) s->ideal_s[d] = INFINITY;
-    for (int i = 0; i < s->tp.n * s->cp.n * s->ep.n * 2 * s->micro.n; i++) {
-        int               micro = i % s->micro.n, rest = i / s->micro.n, sp = rest % 2;
-        int               ep = rest / 2 % s->ep.n, cp = rest / 2 / s->ep.n % s->cp.n;
-        int               tp = rest / 2 / s->ep.n / s->cp.n;
-        weft_cost_variant v  = {.tp          = s->tp.x[tp],
-                                .cp          = s->cp.x[cp],
-                                .ep          = s->ep.x[ep],
-                                .sp          = sp,
-                                .micro_batch = 1};
-        if ((sp && (v.tp < 2 || !m->limits.sp)) || !m->allows(m->arg, &v, NULL, 0))
-            continue;
-        int at = weft_search__variant(s, tp, cp, ep, sp, micro, WEFT_RECOMPUTE_NONE);
+    int ways = weft_search__ways(s);
+    for (int i = 0; i < s->tp.n * s->cp.n * s->ep.n * ways * s->micro.n; i++) {
+        int               micro = i % s->micro.n, rest = i / s->micro.n / ways;
+        int               way = i / s->micro.n % ways, ep = rest % s->ep.n;
+        int               cp = rest / s->ep.n % s->cp.n, tp = rest / s->ep.n / s->cp.n;
+        weft_cost_variant v = {
+            .tp = s->tp.x[tp], .cp = s->cp.x[cp], .ep = s->ep.x[ep], .micro_batch = 1};
+        weft_search__set_way(&v, way);
+        if ((way && v.tp < 2) || (v.sp && !m->limits.sp)) continue;
+        if (v.whole && (v.ep > 1 || s->micro.x[micro] % v.tp)) continue;
+        if (!m->allows(m->arg, &v, NULL, 0)) continue;
+        int at = weft_search__variant(s, tp, cp, ep, way, micro, WEFT_RECOMPUTE_NONE);
         for (int d = 0; d < s->t.n_device; d++)
             s->ideal_s[d] =
                 fmin(s->ideal_s[d], weft_search__whole(s, d, at, m->limits.pp ? 2 : 1) *
@@ -302,6 +361,7 @@ static weft_status find_ideal(weft_search__space *s, weft_arena *a)
     s->spare    = WEFT_ARENA_ARRAY(a, weft_cost_row, s->t.n_class);
     WEFT_TRY(weft_arena_status(a));
     if (s->p->model.measured) find_least(s);
+    s->n_unlike = 0;
     for (int d = 0; d < s->t.n_device; d++) {
         if (!s->p->model.measured)
             s->ideal_s[d] = uncut(s, d, largest, WEFT_RECOMPUTE_NONE, s->spare) / largest;

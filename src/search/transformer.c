@@ -18,6 +18,7 @@ weft_search_limits weft_search_limits_of(const char *engine)
                                 .sp        = true,
                                 .pp        = true,
                                 .chunks    = true,
+                                .whole     = !strcmp(engine, "weft"),
                                 .shares    = !strcmp(engine, "weft"),
                                 .ep_of_dp  = !strcmp(engine, "weft")};
     unsigned           plain = 1u << WEFT_COST_1F1B;

@@ -57,6 +57,7 @@ typedef struct job {
     const char       *model;
     int64_t           seq;
     weft_cost_variant v;
+    const char       *whole; /* "": all layers are cut alike */
     weft_cluster     *c;
     int               n_layer;
     sums              of[MAX_LAYER][MAX_LAYER + 1]; /* layers [from, to) */
@@ -90,7 +91,8 @@ static const sums *stage_of(job *j, int from, int to)
     if (j->v.ep > 1) used += snprintf(words + used, 16, ",ep=%d", j->v.ep);
     if (j->v.cp > 1) used += snprintf(words + used, 16, ",cp=%d", j->v.cp);
     if (j->v.tp > 1) used += snprintf(words + used, 16, ",tp=%d", j->v.tp);
-    snprintf(words + used, 32, " pp=%d%s", n, j->v.sp ? " sp=1" : "");
+    snprintf(words + used, 64, " pp=%d%s%s%s", n, j->v.sp ? " sp=1" : "",
+             j->whole[0] ? " whole=" : "", j->whole);
     assert_ok(weft_shorthand_parse(words, &h));
     weft_compile_spec s = spec_of(j);
     assert_ok(weft_compile_plan_layers(&s, &h, "1f1b", 1, cut, 0, &p));
@@ -158,11 +160,11 @@ static void compare(job *j, double rows, double program, int from, int to,
     double off = fabs(rows - program) / fmax(program, 1e-9);
     worst      = fmax(worst, off);
     if (off > 1e-12)
-        fail_msg(
-            "%s tp=%d cp=%d ep=%d sp=%d micro=%d again=%d layers %d..%d: %s %.17g s, "
-            "program %.17g s (%.2g)",
-            j->model, j->v.tp, j->v.cp, j->v.ep, j->v.sp, j->v.micro_batch,
-            j->v.recompute, from, to, what, rows, program, off);
+        fail_msg("%s tp=%d cp=%d ep=%d sp=%d micro=%d again=%d whole=%s layers %d..%d: "
+                 "%s %.17g "
+                 "s, program %.17g s (%.2g)",
+                 j->model, j->v.tp, j->v.cp, j->v.ep, j->v.sp, j->v.micro_batch,
+                 j->v.recompute, j->whole, from, to, what, rows, program, off);
 }
 
 /* n random plans: the layers cut into 1 to all stages, wherever. */
@@ -203,49 +205,55 @@ static void rows_are_programs(void **state)
         {AT "gpt2",
          256,
          6,
-         {{1, 1, 1, 0, 1, 0},
-          {2, 1, 1, 0, 2, 1},
-          {4, 1, 1, 1, 1, 2},
-          {1, 2, 1, 0, 2, 0},
-          {2, 2, 1, 1, 1, 1},
-          {1, 1, 1, 0, 4, 2}}},
+         {{1, 1, 1, 0, 1, 0, 0},
+          {2, 1, 1, 0, 2, 1, 0},
+          {4, 1, 1, 1, 1, 2, 0},
+          {1, 2, 1, 0, 2, 0, 0},
+          {2, 2, 1, 1, 1, 1, 0},
+          {1, 1, 1, 0, 4, 2, 0}}},
         {AT "llama",
          512,
          6,
-         {{1, 1, 1, 0, 1, 0},
-          {8, 1, 1, 1, 2, 0},
-          {2, 2, 1, 0, 1, 1},
-          {4, 1, 1, 0, 2, 2},
-          {2, 1, 1, 1, 3, 0},
-          {1, 4, 1, 0, 1, 2}}},
+         {{1, 1, 1, 0, 1, 0, 0},
+          {8, 1, 1, 1, 2, 0, 0},
+          {2, 2, 1, 0, 1, 1, 0},
+          {4, 1, 1, 0, 2, 2, 0},
+          {2, 1, 1, 1, 3, 0, 0},
+          {1, 4, 1, 0, 1, 2, 0}}},
         {AT "bert",
          128,
          4,
-         {{1, 1, 1, 0, 8, 0},
-          {4, 1, 1, 0, 4, 1},
-          {2, 1, 1, 1, 2, 2},
-          {1, 1, 1, 0, 2, 1}}},
+         {{1, 1, 1, 0, 8, 0, 0},
+          {4, 1, 1, 0, 4, 1, 0},
+          {2, 1, 1, 1, 2, 2, 0},
+          {1, 1, 1, 0, 2, 1, 0}}},
         {AT "mixtral",
          256,
          4,
-         {{1, 1, 1, 0, 1, 0},
-          {2, 1, 1, 0, 2, 2},
-          {1, 1, 4, 0, 1, 0},
-          {2, 1, 2, 0, 1, 1}}},
+         {{1, 1, 1, 0, 1, 0, 0},
+          {2, 1, 1, 0, 2, 2, 0},
+          {1, 1, 4, 0, 1, 0, 0},
+          {2, 1, 2, 0, 1, 1, 0}}},
         {AT "t5",
          256,
          4,
-         {{1, 1, 1, 0, 2, 0},
-          {2, 1, 1, 0, 1, 0},
-          {4, 1, 1, 0, 2, 1},
-          {2, 1, 1, 1, 1, 2}}},
-        {"resnet50", 0, 3, {{1, 1, 1, 0, 8, 0}, {1, 1, 1, 0, 2, 1}, {2, 1, 1, 0, 4, 2}}},
-        {AT "t5_unlike", 256, 2, {{1, 1, 1, 0, 2, 0}, {2, 1, 1, 1, 1, 2}}},
+         {{1, 1, 1, 0, 2, 0, 0},
+          {2, 1, 1, 0, 1, 0, 0},
+          {4, 1, 1, 0, 2, 1, 0},
+          {2, 1, 1, 1, 1, 2, 0}}},
+        {"resnet50",
+         0,
+         3,
+         {{1, 1, 1, 0, 8, 0, 0}, {1, 1, 1, 0, 2, 1, 0}, {2, 1, 1, 0, 4, 2, 0}}},
+        {AT "t5_unlike", 256, 2, {{1, 1, 1, 0, 2, 0, 0}, {2, 1, 1, 1, 1, 2, 0}}},
         {AT "mlp_deep",
          0,
          3,
-         {{1, 1, 1, 0, 32, 0}, {2, 1, 1, 0, 64, 0}, {4, 1, 1, 0, 64, 1}}},
-        {"mlp", 0, 3, {{1, 1, 1, 0, 32, 0}, {2, 1, 1, 0, 64, 0}, {1, 1, 1, 0, 256, 1}}},
+         {{1, 1, 1, 0, 32, 0, 0}, {2, 1, 1, 0, 64, 0, 0}, {4, 1, 1, 0, 64, 1, 0}}},
+        {"mlp",
+         0,
+         3,
+         {{1, 1, 1, 0, 32, 0, 0}, {2, 1, 1, 0, 64, 0, 0}, {1, 1, 1, 0, 256, 1, 0}}},
     };
     uint64_t             r = 7;
     weft_cluster        *c;
@@ -262,8 +270,11 @@ static void rows_are_programs(void **state)
         s.micro_batch        = 0; /* the planner's to choose */
         assert_ok(weft_planner_rows(&s, c, &l, a, &m));
         for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 2 : 1) {
-            job j = {
-                .model = table[f].model, .seq = table[f].seq, .v = table[f].v[k], .c = c};
+            job j = {.model = table[f].model,
+                     .seq   = table[f].seq,
+                     .v     = table[f].v[k],
+                     .whole = "",
+                     .c     = c};
             for (int i = 0; i < m.shape.n_segment; i++)
                 j.n_layer += m.shape.segment[i].count;
             assert_true(j.n_layer <= MAX_LAYER);
@@ -278,9 +289,56 @@ static void rows_are_programs(void **state)
     weft_arena_destroy(a);
 }
 
+/* Each set of layers that may stay whole, of each family. */
+static void unlike_layers(void **state)
+{
+    static const struct {
+        const char *model;
+        int64_t     seq;
+    } table[] = {{AT "gpt2", 256},    {AT "llama", 512}, {AT "bert", 128}, {AT "t5", 256},
+                 {AT "mixtral", 256}, {"resnet50", 0},   {"mlp", 0}};
+    uint64_t             r     = 11;
+    int                  n_set = 0;
+    weft_cluster        *c;
+    weft_arena          *a;
+    weft_search_machines hw;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_cluster_load("32 x (8 x a100-80g)", NULL, &c));
+    assert_ok(weft_planner_machines(c, a, &hw));
+    for (size_t f = 0; f < sizeof table / sizeof *table; f++) {
+        weft_search_limits l = weft_search_limits_of("weft");
+        weft_search_model  m;
+        weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
+        s.micro_batch        = 0;
+        assert_ok(weft_planner_rows(&s, c, &l, a, &m));
+        assert_true(m.n_whole > 1);
+        int step = m.n_whole > 8 || WEFT_TEST_SANITIZED ? 3 : 1;
+        for (int k = 1; k < m.n_whole; k += step) {
+            job  j        = {.model = table[f].model,
+                             .seq   = table[f].seq,
+                             .v     = {2 << k % 2, 1, 1, 0, 4, k % 3, k},
+                             .whole = m.whole[k].name,
+                             .c     = c};
+            char why[200] = "";
+            for (int i = 0; i < m.shape.n_segment; i++)
+                j.n_layer += m.shape.segment[i].count;
+            bool can = m.allows(m.arg, &j.v, why, sizeof why);
+            if (!can) print_message("%s whole=%s: %s\n", j.model, j.whole, why);
+            if (can) try_plans(&j, &m, &hw, &r, 8);
+            n_set += can;
+        }
+        weft_planner_rows_fini(&m);
+    }
+    assert_true(WEFT_TEST_SANITIZED || n_set >= 20);
+    weft_cluster_destroy(c);
+    weft_arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unlike_layers),
         cmocka_unit_test(rows_are_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

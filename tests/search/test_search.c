@@ -157,8 +157,8 @@ static void on_order(brute *b, const int *order, int n, bool whole)
                         for (int r = 0; r < 3; r++) {
                             if (b->p->batch % mb) continue;
                             if (b->by_hand && (tp > 8 || cp > 1 || mb > 16)) continue;
-                            b->v = (weft_cost_variant){tp, cp, ep,
-                                                       sp, mb, (weft_cost_recompute)r};
+                            b->v = (weft_cost_variant){
+                                tp, cp, ep, sp, mb, (weft_cost_recompute)r, 0};
                             on_variant(b, order, n, whole);
                         }
 }
