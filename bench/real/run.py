@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans of real runs on this machine: predicted first, then run, then compared.
 
-    bench/real/run.py --weft build/weft [--rounds 3] [--steps 6] [--limit 660] [--wide] [--out bench/results/real-DATE.csv]
+    bench/real/run.py --weft build/weft [--rounds 3] [--steps 6] [--limit 660] [--once] [--wide] [--out bench/results/real-DATE.csv]
 
 (1) weft cluster calibrate, for each number of processes and threads that plans use; twice, and both predictions' mean
     counts; how far they are apart is shown
@@ -192,6 +192,7 @@ def main():
     a.add_argument('--rounds', type=int, default=3)
     a.add_argument('--steps', type=int, default=6)
     a.add_argument('--limit', type=float, default=660, help='seconds after which no run is started')
+    a.add_argument('--once', action='store_true', help='calibrate once, not twice')
     a.add_argument('--wide', action='store_true', help='plans for sixteen cores')
     a.add_argument('--only', default='', help='plans whose name has this in it')
     a.add_argument('--out', default=f'bench/results/real-{time.strftime("%Y-%m-%d")}.csv')
@@ -204,15 +205,15 @@ def main():
     os.makedirs(folder, exist_ok=True)
     b, both, times = Bench(o.weft, folder), [], {p: [] for p in plans}
     twice = []
-    for k in range(2):
+    for k in range(1 if o.once else 2):
         where = {}
         for m in sorted({b.machine(p) for p in plans}):
             where[m], s = b.calibrate(*m, again=f'-{k}')
             print(f'calibrated {m[0]} x {m[1]} in {s:.1f} s', flush=True)
         both.append(where)
         twice.append({p: b.predict(p, where[b.machine(p)]) for p in plans})
-    said = {p: (twice[0][p] + twice[1][p]) / 2 for p in plans}
-    apart = statistics.mean(abs(twice[0][p] / twice[1][p] - 1) for p in plans)
+    said = {p: statistics.mean(t[p] for t in twice) for p in plans}
+    apart = statistics.mean(abs(twice[0][p] / twice[-1][p] - 1) for p in plans)
     print(f'predicted {len(plans)} plans, {time.time() - start:.0f} s so far', flush=True)
     for r in range(o.rounds):
         for p in plans:
@@ -223,7 +224,7 @@ def main():
     best = {p: min(sum(t, [])) for p, t in times.items() if t}
     traces = trace(b, plans)
     learned = [feedback(b, w, plans, traces, f'{k}') for k, w in enumerate(both)]
-    again = {p: (learned[0][p] + learned[1][p]) / 2 for p in learned[0]}
+    again = {p: statistics.mean(t[p] for t in learned) for p in learned[0]}
     for p in plans:
         if p in took:
             print(f'{name(p):64} {said[p]:8.1f} {took[p]:8.1f} ms {100 * (said[p] / took[p] - 1):+6.1f} %'
@@ -232,7 +233,8 @@ def main():
     with open(o.out[:-4] + '.txt', 'w') as f:
         for out in (sys.stdout, f):
             sum_up(said, again, took, best, plans, out)
-            print(f'two calibrations: {100 * apart:.1f} % apart on average', file=out)
+            if not o.once:
+                print(f'two calibrations: {100 * apart:.1f} % apart on average', file=out)
             if traces:
                 found(b, plans, took, traces, out)
     if not o.keep:
