@@ -49,13 +49,29 @@ static int next_to(const pipe *k, weft_vid v, int r, int piece)
     return r;
 }
 
-/* What goes past other stages (an encoder's result to all stages of the decoder) waits until its micro-batch has gone
- * through these: as many as are under way between, or who sends would wait for what waits for its next messages. */
-static int credits_to(const pipe *k, int rank)
+/* How many stages on from where v is made the farthest node of the rank is that takes it. */
+static int stages_on(const pipe *k, weft_vid v, int rank)
 {
-    int past = rank > k->me ? rank - k->me : k->me - rank;
-    if (past < 2 || (k->n_chunk > 1 && past == k->pp - 1)) return CREDITS;
-    past *= k->n_chunk;
+    const weft_partition__place *p    = &k->place;
+    int                          from = p->stage[k->g->value[v].node], far = 0;
+    for (int i = 0; i < k->g->n_node; i++) {
+        if (p->copied[i] || p->stage[i] < 0 || p->stage[i] % k->pp != rank) continue;
+        int on = p->stage[i] > from ? p->stage[i] - from : from - p->stage[i];
+        for (int n = 0; n < k->g->node[i].n_in && on > far; n++)
+            if (weft_partition__base(k->g, weft_partition__operand(p, i, n)) == v)
+                far = on;
+    }
+    return far;
+}
+
+/* What goes past other stages (an encoder's result to all stages of the decoder) waits until its micro-batch has gone
+ * through these: as many as are under way between, or who sends would wait for what waits for its next messages.  Of
+ * chunks, groups of micro-batches are (program/schedule_interleaved.c), the last with some left over. */
+static int credits_to(const pipe *k, weft_vid v, int rank)
+{
+    int past = stages_on(k, v, rank);
+    if (past < 2) return CREDITS;
+    if (k->n_chunk > 1) past += k->pp + k->n_own % k->pp;
     return past < FAR ? CREDITS + past : FAR;
 }
 
@@ -70,7 +86,7 @@ static weft_status put_message(pipe *k, int actor, weft_vid v, int rank, bool se
                                   send ? NULL : &at, i));
     i->peer    = weft_partition__peer(k, rank);
     i->tag     = v;
-    i->credits = credits_to(k, rank);
+    i->credits = credits_to(k, v, send ? rank : k->me);
     return WEFT_OK;
 }
 
