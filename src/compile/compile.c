@@ -47,7 +47,8 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
     if (out->model->kind == WEFT_MODEL_TEXT) WEFT_TRY(follow_batch(s, out));
     if (with_loss && out->model->loss_sum < 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", out->model->name);
-    return s->layers ? weft_model_shorten(out->model, s->layers, s->longer, s->more) : WEFT_OK;
+    return s->layers ? weft_model_shorten(out->model, s->layers, s->longer, s->more)
+                     : WEFT_OK;
 }
 
 static weft_status shard(const weft_compile_spec *s, weft_compiled *out)
