@@ -80,6 +80,11 @@ static weft_cost_group group_of(const weft_cost_point *p, const weft_cost_varian
     return (weft_cost_group){n, v->tp * v->cp * v->ep};
 }
 
+static bool is_once(const weft_cost_point *p)
+{
+    return p->zero && p->pp == 1 && p->n_micro == 1;
+}
+
 /* Calls of the update: of ranks that are alike, with whole values, all meet at once.  In a step of one micro-batch what is
  * shared, so many bytes, is summed in the backward pass; there an eighth of it at most meets at once (partition/late.c). */
 static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
@@ -88,9 +93,20 @@ static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
     double load = 8 << 20;
     if (!(c->bytes > 0)) return 0;
     if (!p->zero && v->tp * v->cp * v->ep == 1) return 1;
-    bool once = p->zero && p->pp == 1 && p->n_micro == 1;
-    if (!(sums > 0) || !once) return fmax(1, c->n);
-    return fmax(1, sums * v->tp / 8 < load ? 8 * c->bytes / sums : c->once);
+    if (!(sums > 0) || !is_once(p)) return fmax(1, c->n);
+    bool early = c->once > 2 * c->n; /* else it stands in the update all the same */
+    return early && sums * v->tp / 8 < load ? 8 : fmax(1, c->once);
+}
+
+/* There sums over parts of a sequence follow those over replicas, one by one. */
+static double cp_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
+                         const weft_cost_calls *scatter, double sums)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    weft_cost_group          g = {v->cp, v->tp};
+    if (v->cp < 2 || !is_once(p)) return 0;
+    return (meetings(p, v, scatter, sums) - 1) *
+           weft_cost_group_seconds(&t->fabric[device], g, WEFT_ALL_REDUCE, 0);
 }
 
 static double sum_bytes(const weft_cost_sharing *z)
@@ -143,6 +159,7 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
     double                   sums = sum_bytes(z);
     return all_seconds(t, p, device, WEFT_ALL_REDUCE, z->sum, sums) +
            all_seconds(t, p, device, WEFT_REDUCE_SCATTER, z->scatter, sums) +
+           cp_seconds(t, p, device, &z->scatter[WEFT_COST_OVER_DP], sums) +
            all_seconds(t, p, device, WEFT_ALL_GATHER, z->tell, 0) +
            share_of(&z->before_s, n) + (weft_cost__own_lanes(t, p, x) - 1) * x->merge_s;
 }

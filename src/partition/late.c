@@ -78,17 +78,19 @@ static bool waits(const late *k, const weft_graph_node *n)
     return false;
 }
 
-/* Of the largest result of the whole graph's node that it serves. */
+/* Of the largest result of the whole graph's node that it serves, of those with as many dimensions if there are any. */
 static int64_t bytes_of(const late *k, int node)
 {
-    const weft_graph_node *n    = &k->of->node[k->l->node[node]];
-    int64_t                most = 0;
+    const weft_graph_node *n       = &k->of->node[k->l->node[node]];
+    int                    n_dim   = k->g->value[k->g->node[node].in[0]].type.shape.n;
+    int64_t                most[2] = {0};
     for (int j = 0; j < n->n_out; j++) {
         const weft_type *t = &k->of->value[n->out[j]].type;
         int64_t          b = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-        if (b > most) most = b;
+        int64_t         *x = &most[t->shape.n == n_dim];
+        if (b > *x) *x = b;
     }
-    return most;
+    return most[most[1] > 0];
 }
 
 /* ---- the order ---- */

@@ -18,6 +18,7 @@ typedef struct call {
     int    layer, over;
     int    way; /* all-reduce, reduce-scatter, all-gather before all meet, and behind */
     int    dtype;
+    bool   sum;          /* of micro-batches */
     double served, made; /* bytes, whole: of what it serves, and where that was made */
 } call;
 
@@ -31,44 +32,43 @@ static bool is_like(const call *a, const call *b)
     return a->way == b->way && a->over == b->over;
 }
 
-/* The largest result of the whole graph's node that a place's serves. */
-static double served_by(const pricer *z, int node)
+/* The largest result of the whole graph's node that a place's serves, of those with as many dimensions if there are any. */
+static double served_by(const pricer *z, int node, int n_dim)
 {
-    const weft_graph      *g    = z->s->c.graph;
-    const weft_graph_node *n    = &g->node[z->local->node[node]];
-    double                 most = 0;
+    const weft_graph      *g       = z->s->c.graph;
+    const weft_graph_node *n       = &g->node[z->local->node[node]];
+    double                 most[2] = {0};
     for (int j = 0; j < n->n_out; j++) {
         const weft_type *t = &g->value[n->out[j]].type;
-        double b = (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-        if (b > most) most = b;
+        double  b = (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+        double *x = &most[t->shape.n == n_dim];
+        if (b > *x) *x = b;
     }
-    return most;
+    return most[most[1] > 0];
 }
 
-/* The node of the backward pass whose result a collective of the update is about; else itself. */
+/* Of a sum over micro-batches: the node of the backward pass that makes its terms; else the node itself. */
 static int made_by(const pricer *z, int node)
 {
-    const weft_graph *g = z->g;
-    for (int at = node; at >= 0 && g->node[at].phase == WEFT_PHASE_UPDATE;) {
-        int next = -1;
-        for (int k = 0; k < g->node[at].n_in && next < 0; k++)
-            next = g->value[g->node[at].in[k]].node;
-        if (next >= 0 && g->node[next].phase == WEFT_PHASE_BACKWARD) return next;
-        at = next;
-    }
-    return node;
+    const weft_graph *g  = z->g;
+    int               at = g->value[g->node[node].in[0]].node;
+    if (at < 0 || g->node[at].op != WEFT_OP_ACCUMULATE) return node;
+    at = g->value[g->node[at].in[0]].node;
+    return at >= 0 ? at : node;
 }
 
-/* Meetings of calls like k, of its layer, each for itself by data type. */
+/* Meetings of calls like k, of its layer, each for itself by data type.  made: in the backward pass, where sums of all kinds
+ * wait together. */
 static double meetings(const call *list, int n, const call *k, bool made)
 {
     double   bytes = 0, calls = 0;
     unsigned types = 0;
     for (int t = 0; t < TIMES; t++)
         for (int i = 0; i < n; i++) {
-            if (list[i].layer != k->layer || !is_like(&list[i], k)) continue;
+            bool like = is_like(&list[i], k);
+            if (list[i].layer != k->layer || !(made ? list[i].sum : like)) continue;
             bytes += made ? list[i].made : list[i].served;
-            types |= 1u << list[i].dtype;
+            if (like) types |= 1u << list[i].dtype;
             if (bytes < LOAD) continue;
             for (; types; types &= types - 1) calls++;
             bytes = 0;
@@ -92,7 +92,7 @@ static void count(const call *list, int n, weft_planner__facts *of)
         if (here) continue; /* counted with the first of them */
         weft_cost_calls *to = calls_of(&of[k->layer].calls, k);
         to->n += meetings(list, n, k, false);
-        to->once += meetings(list, n, k, true);
+        to->once += meetings(list, n, k, k->sum);
     }
 }
 
@@ -106,12 +106,14 @@ weft_status weft_planner__add_meetings(pricer *z, weft_planner__facts *of)
         const weft_instr *c    = &s->instr[i];
         weft_cost_over    over = weft_planner__over(z, c);
         if (over == WEFT_COST_N_OVER || s->node[i] < 0) continue;
+        int n_dim = c->in[0].type.shape.n, made = made_by(z, s->node[i]);
         list[n++] = (call){.layer  = weft_planner__layer_of(z, i),
                            .way    = way_of(c->coll, z->late[s->node[i]]),
                            .over   = (int)over,
                            .dtype  = (int)c->in[0].type.dtype,
-                           .served = served_by(z, s->node[i]),
-                           .made   = served_by(z, made_by(z, s->node[i]))};
+                           .sum    = made != s->node[i] && n_dim > 0,
+                           .served = served_by(z, s->node[i], n_dim),
+                           .made   = served_by(z, made, n_dim)};
     }
     count(list, n, of);
     return WEFT_OK;
