@@ -51,7 +51,7 @@ static bool any_pin(const weft_search_pins *p)
     const int pin[] = {p->tp, p->cp, p->ep, p->pp, p->dp, p->sp, p->zero, p->recompute};
     for (size_t i = 0; i < WEFT_COUNT(pin); i++)
         if (pin[i] >= 0) return true;
-    return false;
+    return p->whole != NULL;
 }
 
 static weft_status say_closest(const weft_planner_answer *a, const weft_planner_tried *x)

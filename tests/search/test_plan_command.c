@@ -111,6 +111,8 @@ static void mistakes_are_one_line(void **state)
          "layers 12..12: the model has layers 0 to 11"},
         {2, "plan --model gpt2 --cluster '2 x (2 x a100-80g)' --batch 8 'layer x on y'",
          "expected 'layers 0..3 on node 2'"},
+        {2, "plan --model tiny256 --cluster '2 x a100-80g' --batch 8 --seq 64 whole=tail",
+         "whole=tail: of this model there are: none; input,head; blocks"},
         {2, "plan --model resnet50 --cluster '8 x a100-80g' --batch 8 --emit megatron",
          "no transformer"},
     };
