@@ -149,8 +149,10 @@ static void put_price(const weft_place_job *j, const weft_placement *p, weft_tex
             weft_text_add(t, "%s%s %.4g s", glue, j->axis[i].name, p->price.axis_s[i]);
             glue = ", ";
         }
-    weft_text_add(t, "%s%s of %lld placements\n", *glue ? "; " : "",
-                  p->exact ? "the best" : "the best found", (long long)p->n_tried);
+    if (p->n_tried > 1)
+        weft_text_add(t, "%s%s of %lld placements", *glue ? "; " : "",
+                      p->exact ? "the best" : "the best found", (long long)p->n_tried);
+    weft_text_add(t, "\n");
 }
 
 weft_status weft_place_print(const weft_place_job *j, const weft_cluster *c,

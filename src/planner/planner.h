@@ -52,6 +52,7 @@ typedef struct weft_planner_tried {
     weft_planner_end   end;
     double             step_s; /* simulated; 0: it was not */
     weft_plan_time     time;
+    bool               plain;     /* ranks lie as the search counts devices out */
     int                fullest;   /* the rank that lacks most, or has least to spare */
     int64_t            mem_bytes; /* its program's and the engine's; 0: not known */
     int64_t            mem_limit; /* its device's */

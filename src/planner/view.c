@@ -11,14 +11,21 @@ static bool has_node(const weft_search_pins *p)
 }
 
 static weft_status place(const weft_planner_ask *q, const weft_planner_answer *a,
-                         const weft_search_choice *x, weft_arena *arena,
+                         const weft_search_choice *x, bool plain, weft_arena *arena,
                          weft_planner_placement *out)
 {
     weft_planner_was    was;
     const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
+    int                *device, n;
     if (has_node(&a->problem.pins)) {
-        int *device, n;
         WEFT_TRY(weft_planner__pinned_devices(q, a, x, arena, &device, &n));
+        return weft_planner_place_on(&a->problem, x, c, device, arena, out);
+    }
+    if (plain && !q->was) {
+        device = WEFT_ARENA_ARRAY(
+            arena, int, x->variant.tp * x->variant.cp * x->point.dp * x->point.pp);
+        WEFT_TRY(weft_arena_status(arena));
+        WEFT_TRY(weft_planner_deal(&a->problem, x, c, arena, device));
         return weft_planner_place_on(&a->problem, x, c, device, arena, out);
     }
     if (q->was) WEFT_TRY(weft_planner_was_of(q->was, arena, &was));
@@ -29,15 +36,15 @@ weft_status weft_planner_place_winner(const weft_planner_ask    *q,
                                       const weft_planner_answer *a, weft_arena *arena,
                                       weft_planner_placement *out)
 {
-    return place(q, a, &a->tried[0]->choice, arena, out);
+    return place(q, a, &a->tried[0]->choice, a->tried[0]->plain, arena, out);
 }
 
 weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_answer *a,
-                                  const weft_search_choice *x, weft_arena *arena,
-                                  int **device, int *n)
+                                  const weft_search_choice *x, bool plain,
+                                  weft_arena *arena, int **device, int *n)
 {
     weft_planner_placement at;
-    WEFT_TRY(place(q, a, x, arena, &at));
+    WEFT_TRY(place(q, a, x, plain, arena, &at));
     *n      = at.p.n_rank;
     *device = weft_arena_memdup(arena, at.p.device, sizeof **device * (size_t)*n);
     weft_planner_placement_fini(&at);

@@ -279,9 +279,39 @@ static void long_pipelines_of_two_halves(void **state)
     weft_cluster_destroy(c);
 }
 
+/* Messages between stages hide behind work, sums of replicas do not: ranks lie where the step is shortest, not where
+ * the bytes are fewest. */
+static void what_hides_is_not_in_the_way(void **state)
+{
+    weft_planner_answer *a;
+    weft_cluster        *c;
+    int                  at;
+    (void)state;
+    assert_ok(weft_cluster_load("4 x (8 x a100-80g)", NULL, &c));
+    weft_planner_ask q = ask_for("gpt2-large", c, 512);
+    q.n_best           = 1;
+    q.engine_bytes     = 0;
+    q.spec.seq         = 1024;
+    q.pins.pp          = 8;
+    q.pins.dp          = 4;
+    q.pins.zero        = 2;
+    q.pins.micro_batch = 4;
+    q.pins.schedule    = WEFT_COST_ZERO_BUBBLE;
+    q.spec.dtype       = "bf16";
+    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    assert_true(a->tried[0]->plain);
+    assert_true(a->step_s < 1.03 * a->tried[0]->choice.score.step_s);
+    const weft_plan_machines *m = &a->plan->machines;
+    for (int r = 0; r < 4; r++) /* a stage's replicas share a node */
+        assert_int_equal(weft_cluster_node(c, m->n_device ? m->device[r] : r, &at), 0);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_hides_is_not_in_the_way),
         cmocka_unit_test(long_pipelines_of_two_halves),
         cmocka_unit_test(never_returns_what_does_not_fit),
         cmocka_unit_test(the_same_twice),
