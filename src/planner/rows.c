@@ -205,9 +205,11 @@ static weft_status check_marks(const weft_cost_variant *v, const weft_graph *g,
         n = (n + s->unit - 1) / s->unit;
         if (cp ? n % (2 * parts) == 0 && n / parts >= SHORT : is_even(n, (int)parts))
             continue;
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s=%d does not divide dimension %d of %s (%lld)",
-                         m->axis[s->axis].name, (int)parts, s->dim, x->name,
-                         (long long)n);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s=%d does not divide the %lld parts that dimension %d of %s may "
+            "be cut into",
+            m->axis[s->axis].name, (int)parts, (long long)n, s->dim, x->name);
     }
     if (v->sp && v->tp < 2) return WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs tp");
     if (v->cp > 1 && v->ep > 1)

@@ -83,7 +83,8 @@ static void mistakes_are_one_line(void **state)
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --emit deepspeed pp=2",
          "pp=2: the engine has no words for stages"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 tp=5",
-         "tp=5 does not divide dimension 2 of transformer.h.0.attn.c_attn.weight"},
+         "tp=5 does not divide the 12 parts that dimension 2 of "
+         "transformer.h.0.attn.c_attn.weight"},
         {1, "plan --model gpt3-175b --cluster '8 x a100-80g' --batch 8 --seq 2048",
          "times as many devices would do"},
         {2,
