@@ -362,6 +362,18 @@ static weft_status all_said(const weft_config *c)
     return WEFT_OK;
 }
 
+/* Every replica takes as many whole micro-batches. */
+static weft_status deals_out(const weft_config *c)
+{
+    int micro = c->micro_batch > 0 ? c->micro_batch : 1;
+    if (c->global_batch % ((int64_t)micro * c->dp))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "a batch of %d is not micro-batches of %d on each of %d replicas",
+            c->global_batch, micro, c->dp);
+    return WEFT_OK;
+}
+
 static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
 {
     weft_cluster *k       = NULL;
@@ -388,6 +400,7 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
                           "dp %d x tp %d x pp %d x cp %d are not the %d devices "
                           "of the cluster",
                           j->c.dp, j->c.tp, j->c.pp, j->c.cp, weft_cluster_count(k)));
+    WEFT_GO(deals_out(&j->c));
     WEFT_GO(weft_cost_constants_create(&j->k));
     if (w->framework) WEFT_GO(weft_engine_know(j->k, w->framework));
     for (int i = 0; i < j->h->n_device; i++)

@@ -67,6 +67,10 @@ weft_status weft_config_complete(const char *file, weft_config *c)
     if (n < 0) n = c->dp < 0 ? 1 : (cut * c->dp + c->dev_per_node - 1) / c->dev_per_node;
     n *= c->dev_per_node;
     if (c->dp < 0) {
+        if ((n % cut || n < cut) && !c->line)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "tp * pp * cp = %lld does not divide %lld devices",
+                             (long long)cut, (long long)n);
         if (n % cut || n < cut)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "%s:%d: tp * pp * cp = %lld does not divide %lld devices",
