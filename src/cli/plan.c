@@ -95,10 +95,14 @@ static void put_run(const weft_cluster *c, const int *device, int from, int end)
 {
     int first = weft_cluster_node(c, device[from], NULL),
         last  = weft_cluster_node(c, device[end - 1], NULL);
-    fprintf(stderr, "# ranks %d to %d: %s, node%s %d", from, end - 1,
-            weft_cluster_device(c, device[from])->name, last > first ? "s" : "", first);
+    fprintf(stderr, "# rank%s %d", end - from > 1 ? "s" : "", from);
+    if (end - from > 1) fprintf(stderr, " to %d", end - 1);
+    fprintf(stderr, ": %s, node%s %d", weft_cluster_device(c, device[from])->name,
+            last > first ? "s" : "", first);
     if (last > first) fprintf(stderr, " to %d", last);
-    fprintf(stderr, ", devices %d to %d\n", device[from], device[end - 1]);
+    fprintf(stderr, ", device%s %d", end - from > 1 ? "s" : "", device[from]);
+    if (end - from > 1) fprintf(stderr, " to %d", device[end - 1]);
+    fprintf(stderr, "\n");
 }
 
 /* Other engines take devices in the order they are given: which these are, beside the flags (for they are no part of
@@ -218,7 +222,7 @@ static int run(int argc, char **argv)
                 {"engine", 0, WEFT_CLI_TEXT, &w.framework, "NAME",
                  "the engine whose overheads and abilities count (weft)"},
                 {"precision", 0, WEFT_CLI_TEXT, &w.precision, "NAME",
-                 "fp32, fp16, bf16, fp8 (what the devices do best of the 16 bits)"},
+                 "fp32, fp16, bf16, fp8, fp4 (what the devices do best of the 16 bits)"},
                 {"best", 0, WEFT_CLI_INT, &w.best, "N", "plans to check and tell of (5)"},
                 {"explain", 0, WEFT_CLI_FLAG, &w.explain, NULL,
                  "placement, and the ways people would try by hand"},
