@@ -63,13 +63,39 @@ static weft_status settle(const char *file, const batches *b, int dp, weft_confi
     return WEFT_OK;
 }
 
+/* "auto": what starts the run fills it in (transformers does), so the file does not say. */
+static bool is_auto(const weft_node *map, const char *key)
+{
+    const weft_node *n = weft_node_get(map, key);
+    return n && n->kind == WEFT_NODE_STRING && !strcmp(n->u.s, "auto");
+}
+
+static weft_status count(const weft_doc *d, const weft_node *root, const char *key,
+                         int64_t *out, weft_text *ignored)
+{
+    if (!is_auto(root, key)) return weft_doc_get_int(d, root, key, out);
+    weft_engine__ignore(ignored, key);
+    return WEFT_OK;
+}
+
 static weft_status enabled(const weft_doc *d, const weft_node *root, const char *key,
-                           bool *out)
+                           bool *out, bool *open)
 {
     const weft_node *n = weft_node_get(root, key);
+    bool             m = n && n->kind == WEFT_NODE_MAP;
     *out               = false;
-    return n && n->kind == WEFT_NODE_MAP ? weft_doc_get_bool(d, n, "enabled", out)
-                                         : WEFT_OK;
+    *open              = m && is_auto(n, "enabled");
+    return m && !*open ? weft_doc_get_bool(d, n, "enabled", out) : WEFT_OK;
+}
+
+static const char *precision(bool bf16, bool fp16, bool bf16_open, bool fp16_open,
+                             weft_text *ignored)
+{
+    if (bf16) return "bf16";
+    if (fp16) return "fp16";
+    if (bf16_open) weft_engine__ignore(ignored, "bf16.enabled");
+    if (fp16_open) weft_engine__ignore(ignored, "fp16.enabled");
+    return bf16_open ? "bf16" : fp16_open ? "fp16" : "fp32";
 }
 
 static weft_status read_zero(const weft_doc *d, const weft_node *root, weft_config *c,
@@ -98,14 +124,14 @@ static weft_status read(const weft_doc *d, int world, weft_config *c, weft_text 
     const weft_node *root = weft_doc_root(d), *t;
     batches          b    = {0};
     int64_t          tp   = 1;
-    bool             bf16, fp16;
+    bool             bf16, fp16, bf16_open, fp16_open;
     if (root->kind != WEFT_NODE_MAP)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected a JSON object", weft_doc_file(d));
-    WEFT_TRY(weft_doc_get_int(d, root, "train_batch_size", &b.all));
-    WEFT_TRY(weft_doc_get_int(d, root, "train_micro_batch_size_per_gpu", &b.micro));
-    WEFT_TRY(weft_doc_get_int(d, root, "gradient_accumulation_steps", &b.steps));
-    WEFT_TRY(enabled(d, root, "bf16", &bf16));
-    WEFT_TRY(enabled(d, root, "fp16", &fp16));
+    WEFT_TRY(count(d, root, "train_batch_size", &b.all, ignored));
+    WEFT_TRY(count(d, root, "train_micro_batch_size_per_gpu", &b.micro, ignored));
+    WEFT_TRY(count(d, root, "gradient_accumulation_steps", &b.steps, ignored));
+    WEFT_TRY(enabled(d, root, "bf16", &bf16, &bf16_open));
+    WEFT_TRY(enabled(d, root, "fp16", &fp16, &fp16_open));
     WEFT_TRY(read_zero(d, root, c, ignored));
     t = weft_node_get(root, "tensor_parallel");
     if (t && t->kind == WEFT_NODE_MAP)
@@ -116,7 +142,7 @@ static weft_status read(const weft_doc *d, int world, weft_config *c, weft_text 
     c->tp = (int)tp;
     c->pp = c->cp = c->vpp = 1;
     c->sp                  = 0;
-    c->precision           = bf16 ? "bf16" : fp16 ? "fp16" : "fp32";
+    c->precision           = precision(bf16, fp16, bf16_open, fp16_open, ignored);
     c->framework           = "DeepSpeed";
     return settle(weft_doc_file(d), &b, world / (int)tp, c);
 }
@@ -145,6 +171,13 @@ weft_status weft_engine__emit_deepspeed(const weft_config *c, weft_text *t)
             "a DeepSpeed file has no words for %s=%d: plan with pp=1 cp=1, or "
             "write another engine's flags",
             c->pp > 1 ? "pp" : "cp", c->pp > 1 ? c->pp : c->cp);
+    if (c->ep > 1)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "a DeepSpeed file has no words for ep=%d, which is ep_size of the "
+            "model's own MoE layers: plan with ep=1, or write another "
+            "engine's flags",
+            c->ep);
     weft_text_add(t, "{\n  \"train_batch_size\": %d,\n", c->global_batch);
     weft_text_add(t, "  \"train_micro_batch_size_per_gpu\": %d,\n", micro);
     weft_text_add(

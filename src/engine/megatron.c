@@ -275,6 +275,35 @@ static weft_status read_special(reader *r, int k)
     }
 }
 
+/* Words of its parser that are near ones we read and mean something else. */
+static const char *const others[] = {
+    "--vocab-file",
+    "--num-workers",
+    "--ckpt-format",
+    "--rampup-batch-size",
+    "--eval-global-batch-size",
+    "--eval-micro-batch-size",
+    "--window-size",
+    "--num-classes",
+    "--num-channels",
+    "--moe-router-dtype",
+    "--moe-router-fusion",
+    "--moe-router-group-topk",
+    "--mtp-num-layers",
+    "--expert-tensor-parallel-size",
+    "--pipeline-model-parallel-comm-backend",
+    "--tp-comm-overlap-cfg",
+    "--tp-comm-overlap-ag",
+    "--tp-comm-overlap-rs",
+};
+
+static bool is_other(const char *name)
+{
+    for (size_t i = 0; i < WEFT_COUNT(others); i++)
+        if (!strcmp(name, others[i])) return true;
+    return false;
+}
+
 /* A word that is nearly one of ours is a mistake, not somebody else's. */
 static weft_status read_unknown(reader *r, const char *name)
 {
@@ -283,7 +312,7 @@ static weft_status read_unknown(reader *r, const char *name)
     for (size_t i = 0; i < WEFT_COUNT(words); i++) known[n++] = words[i].name;
     for (int i = 0; i < N_SPECIAL; i++) known[n++] = special[i];
     const char *near = strlen(name) < 64 ? weft_suggest(name, known, n) : NULL;
-    if (near && strlen(name) > 9)
+    if (near && strlen(name) > 9 && !is_other(name))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: unknown argument '%.80s', did you mean '%s'?",
                          r->file, name, near);
     weft_engine__ignore(r->ignored, name);
@@ -418,7 +447,9 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
         weft_text_add(t, " --kv-channels %d", c->head_dim);
     weft_text_add(t, "%s--seq-length %d --max-position-embeddings %d --vocab-size %d",
                   sep, c->seq, c->seq, c->vocab);
-    if (c->gated_mlp > 0) weft_text_add(t, " --swiglu");
+    if (c->gated_mlp > 0)
+        weft_text_add(t, " --swiglu --normalization RMSNorm --disable-bias-linear "
+                         "--position-embedding-type rope");
     if (!c->tied_embedding) weft_text_add(t, " --untie-embeddings-and-output-weights");
     if (c->experts > 0)
         weft_text_add(t,

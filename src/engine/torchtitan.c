@@ -62,6 +62,11 @@ static weft_status read_model(const weft_doc *d, const weft_node *root, weft_con
         c->tied_embedding = 0;
         return WEFT_OK;
     }
+    if (!*name && !*size)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s:%d: [model] has no name and no flavor: give "
+                         "its config.json with --model",
+                         weft_doc_file(d), m->line);
     return WEFT_FAIL(WEFT_ERR_ARG,
                      "%s:%d: model %s %s is not known here: give its "
                      "config.json with --model",
@@ -202,17 +207,30 @@ weft_status weft_engine__read_torchtitan(const char *file, const char *text, siz
     return st;
 }
 
+/* NULL: none is of these sizes. */
+static const flavour *flavour_of(const weft_config *c)
+{
+    for (size_t i = 0; i < WEFT_COUNT(flavours); i++) {
+        const flavour *f = &flavours[i];
+        if (f->layers == c->layers && f->hidden == c->hidden && f->ffn == c->ffn_hidden &&
+            f->heads == c->heads && f->kv_heads == c->kv_heads && f->vocab == c->vocab &&
+            c->experts < 1)
+            return f;
+    }
+    return NULL;
+}
+
 weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
 {
     int micro = c->micro_batch > 0 ? c->micro_batch : 1, group = c->zero_group;
     int shard = c->zero < 2 ? 1 : group > 0 && group / c->cp > 0 ? group / c->cp : c->dp;
     if (c->dp % shard) shard = c->dp;
-    weft_text_add(t, "[model]\n");
-    for (size_t i = 0; i < WEFT_COUNT(flavours); i++)
-        if (flavours[i].layers == c->layers && flavours[i].hidden == c->hidden &&
-            flavours[i].ffn == c->ffn_hidden)
-            weft_text_add(t, "name = \"%s\"\nflavor = \"%s\"\n", flavours[i].model,
-                          flavours[i].name);
+    const flavour *f = flavour_of(c);
+    if (f)
+        weft_text_add(t, "[model]\nname = \"%s\"\nflavor = \"%s\"\n", f->model, f->name);
+    else
+        weft_text_add(t, "[model]\n# no flavour of these sizes is known: name yours "
+                         "(and to weft check by --model)\n");
     weft_text_add(
         t, "\n[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
         c->pp > 1 ? c->global_batch / c->dp : micro, c->global_batch, c->seq);

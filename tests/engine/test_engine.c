@@ -138,6 +138,26 @@ static void megatron_mistakes(void **state)
             "10 layers are not 2 stages of chunks of 3 layers");
 }
 
+/* Its own words are not taken for slips of others. */
+static void megatron_others(void **state)
+{
+    weft_arena *a;
+    weft_text   ignored = {0};
+    weft_config c;
+    const char *text = "--vocab-file v.json --num-workers 2 --ckpt-format torch_dist "
+                       "--rampup-batch-size 16 16 100 --num-layers 4";
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_engine_open(&c);
+    assert_ok(weft_engine_read(WEFT_ENGINE_MEGATRON, "f", text, strlen(text), 8, a, &c,
+                               &ignored));
+    assert_string_equal(ignored.s,
+                        "--vocab-file --num-workers --ckpt-format --rampup-batch-size");
+    assert_int_equal(c.layers, 4);
+    weft_text_fini(&ignored);
+    weft_arena_destroy(a);
+}
+
 static void deepspeed(void **state)
 {
     weft_arena *a;
@@ -153,6 +173,17 @@ static void deepspeed(void **state)
     assert_int_equal(c.micro_batch, 4);
     assert_int_equal(c.zero, 2);
     assert_string_equal(c.precision, "bf16");
+    c = read_text(WEFT_ENGINE_DEEPSPEED,
+                  "{\"train_batch_size\": \"auto\", "
+                  "\"train_micro_batch_size_per_gpu\": 4, "
+                  "\"gradient_accumulation_steps\": \"auto\", "
+                  "\"fp16\": {\"enabled\": \"auto\"}, "
+                  "\"bf16\": {\"enabled\": \"auto\"}}",
+                  16, a);
+    assert_int_equal(c.global_batch, 4 * 16);
+    assert_string_equal(c.precision, "bf16");
+    refused(WEFT_ENGINE_DEEPSPEED, "{\"train_batch_size\": \"some\"}",
+            "expected an integer");
     refused(WEFT_ENGINE_DEEPSPEED,
             "{\"train_batch_size\": 100, "
             "\"train_micro_batch_size_per_gpu\": 4, "
@@ -283,6 +314,14 @@ static void what_is_written_reads_back(void **state)
     c.global_batch = 512;
     c.stage_layers = "";
     same_plan(WEFT_ENGINE_DEEPSPEED, &c, 128, a);
+    c.ep = 8;
+    assert_int_equal(weft_engine_emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "no words for ep=8"));
+    c.ep      = 1;
+    c.experts = 8; /* of the sizes of a flavour without experts */
+    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_null(strstr(t.s, "flavor"));
+    c.experts = -1;
     assert_ok(weft_engine_emit(WEFT_ENGINE_PADDLE, &c, &t));
     assert_non_null(strstr(t.s, "\"sharding_degree\": 128"));
     weft_text_fini(&t);
@@ -316,6 +355,7 @@ int main(void)
         cmocka_unit_test(megatron_blocks),
         cmocka_unit_test(megatron_modules),
         cmocka_unit_test(megatron_mistakes),
+        cmocka_unit_test(megatron_others),
         cmocka_unit_test(deepspeed),
         cmocka_unit_test(keys_are_seen),
         cmocka_unit_test(torchtitan),
