@@ -269,7 +269,7 @@ static void rows_are_programs(void **state)
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
         s.micro_batch        = 0; /* the planner's to choose */
         assert_ok(weft_planner_rows(&s, c, &l, a, &m));
-        for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 2 : 1) {
+        for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 4 : 1) {
             job j = {.model = table[f].model,
                      .seq   = table[f].seq,
                      .v     = table[f].v[k],
@@ -313,7 +313,7 @@ static void unlike_layers(void **state)
         s.micro_batch        = 0;
         assert_ok(weft_planner_rows(&s, c, &l, a, &m));
         assert_true(m.n_whole > 1);
-        int step = m.n_whole > 8 || WEFT_TEST_SANITIZED ? 3 : 1;
+        int step = WEFT_TEST_SANITIZED ? m.n_whole : m.n_whole > 8 ? 3 : 1;
         for (int k = 1; k < m.n_whole; k += step) {
             job  j        = {.model = table[f].model,
                              .seq   = table[f].seq,
