@@ -63,6 +63,8 @@ enum {
     AGAIN,
     WITH_INPUT,
     WITH_LOSS,
+    GRADS_BF16,
+    GRADS_FP32,
     N_SPECIAL
 };
 
@@ -84,6 +86,8 @@ static const char *const special[N_SPECIAL] = {
     [AGAIN]       = "--recompute-num-layers",
     [WITH_INPUT]  = "--account-for-embedding-in-pipeline-split",
     [WITH_LOSS]   = "--account-for-loss-in-pipeline-split",
+    [GRADS_BF16]  = "--grad-reduce-in-bf16",
+    [GRADS_FP32]  = "--accumulate-allreduce-grads-in-fp32",
 };
 
 /* Parts of a layer that --recompute-modules names. */
@@ -238,6 +242,8 @@ static weft_status read_special(reader *r, int k)
     case AGAIN: return number(r, special[k], &r->again);
     case WITH_INPUT: r->with_input = true; return WEFT_OK;
     case WITH_LOSS: r->with_loss = true; return WEFT_OK;
+    case GRADS_BF16: c->grad_dtype = "bf16"; return WEFT_OK;
+    case GRADS_FP32: c->grad_dtype = "fp32"; return WEFT_OK;
     case MODULES: return read_modules(r);
     case METHOD:
         WEFT_TRY(value(r, special[k], &s));
@@ -506,6 +512,9 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
     if (!strcmp(c->precision, "fp8")) weft_text_add(t, " --bf16 --fp8-format hybrid");
     if (!strcmp(c->precision, "bf16")) weft_text_add(t, " --bf16");
     if (!strcmp(c->precision, "fp16")) weft_text_add(t, " --fp16");
+    if (!strcmp(c->grad_dtype, "bf16")) weft_text_add(t, " --grad-reduce-in-bf16");
+    if (!strcmp(c->grad_dtype, "fp32"))
+        weft_text_add(t, " --accumulate-allreduce-grads-in-fp32");
     if (weft_engine__has(c, "tp-comm-overlap")) weft_text_add(t, " --tp-comm-overlap");
     weft_text_add(t, "\n");
     return weft_text_status(t);

@@ -128,8 +128,10 @@ void weft_estimate_table(const weft_config *c, weft_cost_segment *segment,
     t->grad_bytes  = t->engine.grad_bytes;
     if (!(t->grad_bytes > 0)) t->grad_bytes = !strcmp(c->precision, "fp16") ? 2 : 4;
     if (!strcmp(c->grad_dtype, "fp32")) t->grad_bytes = 4;
-    if (!strcmp(c->grad_dtype, "bf16") || !strcmp(c->grad_dtype, "fp16"))
-        t->grad_bytes = 2;
+    if (!strcmp(c->grad_dtype, "bf16") || !strcmp(c->grad_dtype, "fp16")) {
+        t->grad_bytes        = 2; /* and so they are kept */
+        t->engine.mem_weight = fmin(t->engine.mem_weight, t->param_bytes + 2);
+    }
 }
 
 static void fill_table(build *b, const choices *o)

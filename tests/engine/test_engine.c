@@ -145,7 +145,8 @@ static void megatron_others(void **state)
     weft_text   ignored = {0};
     weft_config c;
     const char *text = "--vocab-file v.json --num-workers 2 --ckpt-format torch_dist "
-                       "--rampup-batch-size 16 16 100 --num-layers 4";
+                       "--rampup-batch-size 16 16 100 --num-layers 4 "
+                       "--grad-reduce-in-bf16";
     (void)state;
     assert_ok(weft_arena_create(&a));
     weft_engine_open(&c);
@@ -154,6 +155,7 @@ static void megatron_others(void **state)
     assert_string_equal(ignored.s,
                         "--vocab-file --num-workers --ckpt-format --rampup-batch-size");
     assert_int_equal(c.layers, 4);
+    assert_string_equal(c.grad_dtype, "bf16");
     weft_text_fini(&ignored);
     weft_arena_destroy(a);
 }
