@@ -109,6 +109,11 @@ static weft_status check_whole(const weft_search_problem *p)
     char                     all[400] = "none";
     size_t                   n        = 4;
     if (!pin || !strcmp(pin, "none")) return WEFT_OK;
+    if (p->pins.tp == 1)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "whole=%.60s with tp=1: it names what a tp of 2 or more leaves "
+                         "whole",
+                         pin);
     for (int i = 1; i < m->n_whole; i++) {
         if (!strcmp(m->whole[i].name, pin)) return WEFT_OK;
         if (n + strlen(m->whole[i].name) + 3 < sizeof all)

@@ -85,6 +85,10 @@ static void mistakes_are_one_line(void **state)
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 tp=5",
          "tp=5 does not divide the 12 parts that dimension 2 of "
          "transformer.h.0.attn.c_attn.weight"},
+        {2,
+         "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --seq 64 tp=1 "
+         "whole=blocks",
+         "whole=blocks with tp=1: it names what a tp of 2 or more leaves whole"},
         {1, "plan --model gpt3-175b --cluster '8 x a100-80g' --batch 8 --seq 2048",
          "times as many devices would do"},
         {2,
