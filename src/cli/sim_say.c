@@ -71,12 +71,27 @@ weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
     return weft_text_status(out);
 }
 
+/* Time passes on devices that could not hold it, too. */
+static void put_too_large(const weft_sim_folded *f, const weft_cluster *c, weft_text *out)
+{
+    for (int k = 0; k < f->n_class; k++) {
+        const weft_device_kind *d = weft_cluster_device(c, f->program[k]->rank);
+        double                  n = (double)memory_of(f->program[k]);
+        if (n > (double)d->mem_bytes)
+            weft_text_add(out, "DOES NOT FIT: rank %d%s %.1f GB, %s has %.1f\n",
+                          f->program[k]->rank,
+                          f->n_rank[k] > 1 ? " and others hold" : " holds", 1e-9 * n,
+                          d->name, 1e-9 * (double)d->mem_bytes);
+    }
+}
+
 weft_status weft_cli_sim_print(const weft_sim_folded *f, const weft_world *w,
                                const weft_cluster *c, weft_text *out)
 {
     double level[WEFT_COST_LEVELS] = {0};
     WEFT_TRY(traffic(f, c, level));
     WEFT_TRY(weft_timeline_print(f->timeline, out));
+    put_too_large(f, c, out);
     if (w->n == 1) return WEFT_OK;
     weft_text_add(out, "%d ranks of %d kinds:\n", w->n, f->n_class);
     for (int k = 0; k < f->n_class; k++)
