@@ -243,6 +243,12 @@ static void say(const job *j, double measured, const weft_text *ignored, weft_te
     weft_text_add(t, "%s: %.1f of %.1f GB on the fullest device (stage %d)\n",
                   p->fits ? "fits" : "DOES NOT FIT", p->mem_bytes / 1e9,
                   s->mem_limit / 1e9, s->tightest);
+    if (!*j->c.recompute && p->recompute == WEFT_RECOMPUTE_FULL)
+        weft_text_add(t, "recomputation is not said: %s\n",
+                      p->fits
+                          ? "without any it would not fit, so as many layers run again "
+                            "as need be; if all do:"
+                          : "all layers run again");
     say_parts(mem, (int)WEFT_COUNT(mem), "GB", 1e9, t);
     weft_text_add(t, "step %.3g s (90 %%: %.3g to %.3g), %.0f tokens/s a device\n",
                   p->step_s, p->step_lo, p->step_hi, tokens_per_device(j, p->step_s));
