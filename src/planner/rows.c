@@ -461,13 +461,17 @@ static weft_status check_kinds(rows *x)
     return WEFT_OK;
 }
 
+/* The most parts that the layers, cut alike, or with some of them left whole allow; by the latter powers of two, as the
+ * search asks for them. */
 static int most(rows *x, size_t at, int limit)
 {
     weft_cost_variant v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};
     int               n = 1;
     for (int d = 2; d <= limit; d++) {
+        int n_way =
+            at == offsetof(weft_cost_variant, tp) && !(d & (d - 1)) ? x->n_whole : 1;
         *(int *)(void *)((char *)&v + at) = d;
-        for (v.whole = 0; v.whole < (v.tp > 1 ? x->n_whole : 1); v.whole++)
+        for (v.whole = 0; v.whole < n_way && n < d; v.whole++)
             if (allows(x, &v, NULL, 0)) n = d;
     }
     return n;
