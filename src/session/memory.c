@@ -32,6 +32,11 @@ static const control one = {"/sys/fs/cgroup/memory",
 static const control two = {
     "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
 
+int64_t weft_session__left(int64_t limit, int64_t used, int64_t files)
+{
+    return limit - (files < used ? used - files : 0);
+}
+
 /* Free in one group: its limit less what it has, files' pages aside; `most` where it has no limit. */
 static int64_t free_in(const control *c, const char *path, int64_t most)
 {
@@ -47,7 +52,7 @@ static int64_t free_in(const control *c, const char *path, int64_t most)
         if (x > 0) cached += x;
     }
     if (limit < 0 || used < 0) return most;
-    int64_t left = limit - used + cached;
+    int64_t left = weft_session__left(limit, used, cached);
     return left < most ? left : most;
 }
 

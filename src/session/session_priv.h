@@ -100,6 +100,9 @@ weft_status weft_session__plan_choose(const weft_job *j, int world, int local,
 
 /* memory.c: WEFT_ERR_NOFIT where a host has less free than its ranks will hold.  Before anything is allocated. */
 weft_status weft_session__check_memory(weft_session *s);
+/* Bytes left of a control group's limit, which may be as good as none; files: pages that are given back when asked for, read
+ * a moment after used. */
+int64_t weft_session__left(int64_t limit, int64_t used, int64_t files);
 
 /* resume.c: the output folder, and whether it holds something to go on from. */
 weft_status weft_session__place(weft_session *s);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "session/job.h"
+#include "session/session_priv.h"
 #include "support/count_alloc.h"
 #include "support/files.h"
 
@@ -112,11 +113,23 @@ static void test_planned_is_resident(void **s)
     test_files_end();
 }
 
+/* A group without a limit says a number near the largest; pages of files may be more than what it had a moment before. */
+static void test_no_limit_is_not_less_than_nothing(void **state)
+{
+    (void)state;
+    assert_true(weft_session__left(INT64_MAX - 4095, 1000, 900000) > INT64_MAX / 2);
+    assert_true(weft_session__left(INT64_MAX, 0, INT64_MAX) > INT64_MAX / 2);
+    assert_int_equal(weft_session__left(1000, 700, 200), 500);
+    assert_int_equal(weft_session__left(1000, 700, 0), 300);
+    assert_int_equal(weft_session__left(1000, 1100, 0), -100);
+}
+
 int main(void)
 {
     const struct CMUnitTest t[] = {
         cmocka_unit_test(test_step_allocates_nothing),
         cmocka_unit_test(test_planned_is_resident),
+        cmocka_unit_test(test_no_limit_is_not_less_than_nothing),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }
