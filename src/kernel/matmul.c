@@ -264,6 +264,7 @@ KERNEL(matmul)
     int64_t n_outer = weft_kernel__nd_count(&p.outer, p.outer.n);
     int64_t n_inner = weft_kernel__nd_count(&p.inner, p.inner.n);
 
+    if (!n_inner) p.inner.n = 0, p.g.k = 0, n_inner = 1; /* a sum of nothing is 0 */
     for (int64_t i = 0; i < n_outer; i++)
         for (int64_t k = 0; k < n_inner; k++) {
             weft_kernel__nd_at(&p.outer, p.outer.n, i, at);

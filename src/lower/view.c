@@ -32,6 +32,7 @@ bool weft_lower__reshape(const weft_shape *from, const int64_t *stride,
     int     n = 0, i = 0, k = 0;
 
     memset(out, 0, sizeof(int64_t) * WEFT_MAX_DIM);
+    if (!weft_shape_count(to)) return true; /* nothing lies anywhere */
     for (int x = 0; x < from->n; x++)
         if (from->d[x] != 1) d[n] = from->d[x], st[n++] = stride[x];
     while (i < n || k < to->n) {

@@ -314,6 +314,19 @@ static weft_status add_sum(local *k, int i)
     return finish(k, n->out[0]);
 }
 
+/* What a sum over micro-batches takes in another layout than it is made in: brought there while the micro-batch is. */
+static weft_status meet_sums(local *k, weft_vid v)
+{
+    for (int i = k->first_user[v]; i < k->first_user[v + 1]; i++) {
+        int      n = k->user[i];
+        weft_vid x;
+        if (k->g->node[n].op != WEFT_OP_ACCUMULATE || k->early[n] >= 0) continue;
+        WEFT_TRY(weft_partition__take(k, v, &k->s->use[k->s->first[n]], &x));
+        for (form *f = k->form[v]; f; f = f->next) f->made = f->made || f->v == x;
+    }
+    return WEFT_OK;
+}
+
 /* The operator on local shapes. */
 static weft_status add_node(local *k, int i, const weft_vid *in)
 {
@@ -371,6 +384,7 @@ static weft_status write_node(local *k, int i)
         WEFT_TRY(finish(k, n->out[j]));
         if (k->o->one_term && n->phase == WEFT_PHASE_BACKWARD)
             WEFT_TRY(reduce_early(k, n->out[j]));
+        WEFT_TRY(meet_sums(k, n->out[j]));
     }
     return WEFT_OK;
 }

@@ -86,11 +86,23 @@ static weft_status read_pair(weft_job *j, const weft_job__key *k, const weft_nod
     return in_range(j, k, n, out[1]);
 }
 
+/* A number is a text too where the row has a range of them. */
+static weft_status read_digits(weft_job *j, const weft_job__key *k, const weft_node *n,
+                               const char **out)
+{
+    char s[32];
+    snprintf(s, sizeof s, "%lld", (long long)n->u.i);
+    *out = weft_arena_strdup(j->arena, s);
+    return in_range(j, k, n, (double)n->u.i);
+}
+
 static weft_status read_key(weft_job *j, const weft_job__key *k, const weft_node *n)
 {
     char *field = (char *)j + k->at;
     switch (k->kind) {
     case WEFT_JOB__STRING:
+        if (n->kind == WEFT_NODE_INT && k->max > k->min)
+            return read_digits(j, k, n, (const char **)(void *)field);
         if (n->kind != WEFT_NODE_STRING || !n->u.s[0])
             return WEFT_FAIL(WEFT_ERR_ARG, "%s: expected %s%s", place(j, k, n),
                              k->words[0] ? "something like " : "a word or a path",

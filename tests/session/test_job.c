@@ -77,9 +77,10 @@ static void test_overrides(void **s)
 {
     (void)s;
     const char *a[] = {"optimizer.lr=0.25", "micro_batch=1", "eval.data=a=b.bin",
-                       "batch=24"};
-    weft_job   *j   = parse(MIN, 4, a);
+                       "batch=24", "whole=0"};
+    weft_job   *j   = parse(MIN, 5, a);
     assert_true(j->optimizer.lr == 0.25);
+    assert_string_equal(j->plan.whole, "0"); /* layer 0: a number, and a text */
     assert_int_equal(j->lanes, 8);
     assert_string_equal(j->eval.data, "a=b.bin");
     weft_job_destroy(j);
@@ -98,6 +99,8 @@ static void test_refused(void **s)
     refuse(MIN "optimizer: {betas: [1]}\n", "two numbers");
     refuse(MIN "optimizer: 3\n", "map");
     refuse(MIN "shuffle: 3\n", "true or false");
+    refuse(MIN "mesh: 3\n", "something like dp=2,tp=2");
+    refuse(MIN "whole: -1\n", "out of range");
     refuse("model: a\ndata: b\nbatch: 2\n", "steps is missing");
     refuse("data: b\n", "model is missing");
     refuse("[1, 2]\n", "map of keys");
