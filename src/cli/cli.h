@@ -68,7 +68,8 @@ bool weft_cli_help_topic(const char *name, int argc, char **argv);
 struct weft_comm;
 /* weft train as one rank of a job (comm NULL: alone), of which `local` are on this host.  Rank 0 prints the
  * result. */
-int weft_cli_train_rank(struct weft_comm *comm, int local, int argc, char **argv);
+int weft_cli_train_rank(const weft_cli_command *c, struct weft_comm *comm, int local,
+                        int argc, char **argv);
 /* weft run with n ranks on this host. */
 int weft_cli_run_ranks(int n, int argc, char **argv);
 

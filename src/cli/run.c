@@ -131,7 +131,8 @@ static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
     if (s->quiet) argv[n++] = "--quiet";
     if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    return weft_cli_train_rank(comm->world > 1 ? comm : NULL, local, n, argv);
+    return weft_cli_train_rank(&weft_cli_run, comm->world > 1 ? comm : NULL, local, n,
+                               argv);
 }
 
 static int be_rank(const weft_place *p, const settings *s, int argc, char **argv)
@@ -157,7 +158,7 @@ static int print_plan(const settings *s, int n_word, char **word)
     argv[n++]     = "--print-plan";
     weft_comm one = {.world = s->n_rank > 0 ? (int)(s->n_rank * s->n_node) : 0};
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    return weft_cli_train_rank(&one, (int)s->n_rank, n, argv);
+    return weft_cli_train_rank(&weft_cli_run, &one, (int)s->n_rank, n, argv);
 }
 
 static int start(const settings *s, int argc, char **argv)

@@ -97,8 +97,8 @@ static void print_text(const weft_session_result *r, weft_text *t)
 }
 
 /* Words with '=' are assignments, the one without is the file. */
-static int split_words(char **word, int n, const char **file, const char **assign,
-                       int *n_assign)
+static int split_words(const weft_cli_command *c, char **word, int n, const char **file,
+                       const char **assign, int *n_assign)
 {
     *file     = NULL;
     *n_assign = 0;
@@ -106,7 +106,7 @@ static int split_words(char **word, int n, const char **file, const char **assig
         if (strchr(word[i], '='))
             assign[(*n_assign)++] = word[i];
         else if (*file)
-            return weft_cli_usage(&weft_cli_train,
+            return weft_cli_usage(c,
                                   "two job files, %s and %s; assignments look "
                                   "like key=value",
                                   *file, word[i]);
@@ -133,41 +133,41 @@ static int start_ranks(int n, int n_word, char **word, const weft_session_option
 
 static int run(int argc, char **argv)
 {
-    return weft_cli_train_rank(NULL, 0, argc, argv);
+    return weft_cli_train_rank(&weft_cli_train, NULL, 0, argc, argv);
 }
 
-int weft_cli_train_rank(weft_comm *comm, int local, int argc, char **argv)
+int weft_cli_train_rank(const weft_cli_command *c, weft_comm *comm, int local, int argc,
+                        char **argv)
 {
-    const weft_cli_command *c = &weft_cli_train;
-    weft_session_options    o = {.progress    = isatty(STDERR_FILENO) != 0,
-                                 .stop        = stop,
-                                 .comm        = comm,
-                                 .local_ranks = local};
-    weft_session_result     r;
-    weft_job               *job = NULL;
-    weft_text               t   = {0};
-    const char             *file, *cluster = NULL, *assign[258];
-    char                    words[1100];
-    bool                    json = false, print_job = false, print_plan = false;
-    int                     n_word = 0, n_assign = 0, n_rank = 1;
-    const weft_cli_option   option[] = {
-          {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER",
-           "machines to plan for, as the key cluster"},
-          {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
-           "start anew beside the checkpoints there are"},
-          {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
-           "timeline of the last step, for Perfetto"},
-          {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
-          {"print-plan", 0, WEFT_CLI_FLAG, &print_plan, NULL,
-           "only print the plan that its keys mean, or that is chosen, as JSON for plan="},
-          {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
-          {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
+    weft_session_options  o = {.progress    = isatty(STDERR_FILENO) != 0,
+                               .stop        = stop,
+                               .comm        = comm,
+                               .local_ranks = local};
+    weft_session_result   r;
+    weft_job             *job = NULL;
+    weft_text             t   = {0};
+    const char           *file, *cluster = NULL, *assign[258];
+    char                  words[1100];
+    bool                  json = false, print_job = false, print_plan = false;
+    int                   n_word = 0, n_assign = 0, n_rank = 1;
+    const weft_cli_option option[] = {
+        {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER",
+         "machines to plan for, as the key cluster"},
+        {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
+         "start anew beside the checkpoints there are"},
+        {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
+         "timeline of the last step, for Perfetto"},
+        {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
+        {"print-plan", 0, WEFT_CLI_FLAG, &print_plan, NULL,
+         "only print the plan that its keys mean, or that is chosen, as JSON for plan="},
+        {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
+        {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word == 0) return weft_cli_usage(c, "expected a job file");
     if (n_word > 256) return weft_cli_usage(c, "more than 256 words");
-    code = split_words(argv, n_word, &file, assign, &n_assign);
+    code = split_words(c, argv, n_word, &file, assign, &n_assign);
     if (code >= 0) return code;
 
     if (cluster) {

@@ -18,6 +18,7 @@ weft_status weft_session__eval_open(weft_session *s)
     if (s->o->comm) spec.plan = s->plan, spec.rank = s->o->comm->rank;
     spec.kept = &s->made;
     WEFT_TRY(weft_compile_eval(&spec, &e->made));
+    WEFT_TRY(weft_session__compare_programs(s, &e->made, e->data));
     weft_runner_options o = {.made     = &e->made,
                              .pool     = s->pool,
                              .seed     = (uint64_t)s->job.seed,

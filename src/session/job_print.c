@@ -1,4 +1,5 @@
 /* A job as text: one line of JSON, the part of it that a checkpoint remembers, tables of the keys. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,34 @@ static void print_rows(const weft_job *j, int same_only, weft_text *t)
 void weft_job_print(const weft_job *j, weft_text *t)
 {
     print_rows(j, 0, t);
+}
+
+/* Paths may differ from host to host; what lies there is compared when it has been read. */
+static const char *last_part(const char *path)
+{
+    const char *s = path ? strrchr(path, '/') : NULL;
+    return s && s[1] ? s + 1 : path;
+}
+
+bool weft_job__print_common(const weft_job *j, int i, weft_text *t)
+{
+    static const char *const own[] = {"threads", "memory", "output", "cluster"};
+    const weft_job__key     *k     = &weft_job__keys[i];
+    for (size_t n = 0; n < WEFT_COUNT(own); n++)
+        if (!k->map[0] && !strcmp(k->key, own[n])) return false;
+    weft_text_add(t, "%s%s%s is ", k->map, k->map[0] ? "." : "", k->key);
+    if (k->at == offsetof(weft_job, model))
+        weft_text_add(t, "%s", last_part(j->model));
+    else if (k->at == offsetof(weft_job, data) || k->at == offsetof(weft_job, eval.data))
+        weft_text_add(t, "%s",
+                      *(const char *const *)(const void *)((const char *)j + k->at)
+                          ? "given"
+                          : "left out");
+    else if (k->at == offsetof(weft_job, plan.word) && j->plan.file)
+        weft_text_add(t, "a file");
+    else
+        put_value(j, k, t);
+    return true;
 }
 
 void weft_job_print_identity(const weft_job *j, weft_text *t)

@@ -28,6 +28,9 @@ typedef struct weft_job__key {
 extern const weft_job__key weft_job__keys[];
 extern const int           weft_job__n_key;
 
+/* Key i as all ranks of a job must have it: "batch is 8".  False: each rank may have its own. */
+bool weft_job__print_common(const weft_job *j, int i, weft_text *t);
+
 /* micro_batch and lanes against batch; lanes is chosen when it was not given. */
 weft_status weft_job__check_cut(weft_job *j);
 

@@ -119,13 +119,14 @@ weft_status weft_session__check_memory(weft_session *s)
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
     for (int r = 0; r < n && strcmp(s->job.memory, "any"); r++) {
         if (!find_host(all, n, r, &n_rank, &host) || host.need <= host.have) continue;
-        return WEFT_FAIL(
+        weft_status st = WEFT_FAIL(
             WEFT_ERR_NOFIT,
             "%s needs %.1f GB for the %d rank%s on %s, where %.1f GB are free: share it "
             "out (pp, tp, zero=3, more machines; weft plan says how), recompute=full, a "
             "smaller micro_batch or model; memory=any goes on all the same",
             s->made.model->name, 1e-9 * (double)host.need, n_rank, n_rank > 1 ? "s" : "",
             host.host, 1e-9 * (double)host.have);
+        return weft_session__refuse(s, st);
     }
     return WEFT_OK;
 }

@@ -50,19 +50,25 @@ weft_status weft_session__threads(weft_session *s, int *out)
     return WEFT_OK;
 }
 
-weft_status weft_session__join(weft_session *s)
+static weft_status open_group(weft_session *s)
 {
-    int32_t              rank[WEFT_SESSION__MAX_RANK];
-    const weft_job_plan *p = &s->job.plan;
-    if (world(s) == 1 && !p->file && !p->mesh && p->pp == 1) return WEFT_OK;
-    if (!weft_job_is_open(&s->job)) /* else when it is known what to go on from */
-        WEFT_TRY(weft_session__plan_open(&s->job, world(s), &s->words, &s->plan));
-    if (world(s) == 1) return WEFT_OK;
+    int32_t rank[WEFT_SESSION__MAX_RANK];
     if (world(s) > WEFT_SESSION__MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks, at most %d", world(s),
                          WEFT_SESSION__MAX_RANK);
     for (int r = 0; r < world(s); r++) rank[r] = r;
     return weft_comm_open_group(s->o->comm, world(s), rank, WEFT_SESSION__TAG, &s->group);
+}
+
+weft_status weft_session__join(weft_session *s)
+{
+    const weft_job_plan *p = &s->job.plan;
+    if (world(s) == 1 && !p->file && !p->mesh && p->pp == 1) return WEFT_OK;
+    if (world(s) > 1) WEFT_TRY(open_group(s));
+    WEFT_TRY(weft_session__compare_jobs(s));
+    if (weft_job_is_open(&s->job))
+        return WEFT_OK; /* when it is known what to go on from */
+    return weft_session__plan_open(&s->job, world(s), &s->words, &s->plan);
 }
 
 weft_status weft_session__share(weft_session *s, void *p, size_t n)
@@ -116,6 +122,6 @@ weft_status weft_session__agree_stop(weft_session *s)
 
 void weft_session__give_up(weft_session *s, weft_status st)
 {
-    if (world(s) > 1 && st != WEFT_ERR_PEER)
+    if (world(s) > 1 && st != WEFT_ERR_PEER && !s->refused)
         weft_comm_abort(s->o->comm, weft_error_text());
 }

@@ -67,6 +67,7 @@ static weft_status compile(weft_session *s)
              strstr(s->o->comm->transport, "ucx")))
             s->plan->bucket_bytes = BUCKET;
         WEFT_TRY(weft_session__check_machines(s));
+        WEFT_TRY(weft_session__compare_plans(s));
         spec.plan = s->plan;
         spec.rank = s->o->comm->rank;
     }
@@ -210,6 +211,7 @@ static weft_status plan_memory(weft_session *s)
 static weft_status start(weft_session *s)
 {
     int n_thread;
+    WEFT_TRY(weft_session__compare_programs(s, &s->made, s->data));
     WEFT_TRY(weft_session__check_memory(s));
     WEFT_TRY(weft_session__threads(s, &n_thread));
     WEFT_TRY(weft_pool_create(n_thread, 0, &s->pool));

@@ -29,26 +29,27 @@ typedef struct weft_session {
     weft_arena                 *arena;
     weft_say                    say;
     const char                 *output, *ckpt_dir;
-    weft_ckpt          *resume; /* what to go on from, or NULL; closed after the start */
-    weft_ckpt_state     state;  /* its numbers */
-    weft_store_dir     *source; /* the model's own weights, or NULL */
-    weft_data          *data;
-    weft_pool          *pool;
-    weft_comm_group    *group;  /* all ranks; NULL: alone */
-    weft_shorthand      words;  /* the job's, where it has no plan file */
-    weft_plan          *plan;   /* NULL: one rank */
-    bool                chosen; /* plan is ours, not the job's */
-    weft_parts         *parts;  /* who has what; NULL: all is here */
-    weft_compiled       made;
-    weft_runner        *runner;
-    weft_weights        weights;
-    weft_session__eval  eval;
-    weft_metrics       *metrics;
-    weft_events        *events;
-    double              peak_gflops; /* 0: not measured */
-    double             *step_s;      /* of the last steps of this run, a ring */
-    int64_t             n_step_s;    /* steps of this run */
-    double              total_s;
+    weft_ckpt         *resume; /* what to go on from, or NULL; closed after the start */
+    weft_ckpt_state    state;  /* its numbers */
+    weft_store_dir    *source; /* the model's own weights, or NULL */
+    weft_data         *data;
+    weft_pool         *pool;
+    weft_comm_group   *group;   /* all ranks; NULL: alone */
+    bool               refused; /* by all ranks, in the same words: nobody need be told */
+    weft_shorthand     words;   /* the job's, where it has no plan file */
+    weft_plan         *plan;    /* NULL: one rank */
+    bool               chosen;  /* plan is ours, not the job's */
+    weft_parts        *parts;   /* who has what; NULL: all is here */
+    weft_compiled      made;
+    weft_runner       *runner;
+    weft_weights       weights;
+    weft_session__eval eval;
+    weft_metrics      *metrics;
+    weft_events       *events;
+    double             peak_gflops; /* 0: not measured */
+    double            *step_s;      /* of the last steps of this run, a ring */
+    int64_t            n_step_s;    /* steps of this run */
+    double             total_s;
     weft_session_result r;
     int64_t             saved_step; /* newest checkpoint, -1 none */
 } weft_session;
@@ -75,6 +76,15 @@ weft_status weft_session__share(weft_session *s, void *p, size_t n);
 void        weft_session__give_up(weft_session *s, weft_status st);
 bool        weft_session__writes(const weft_session *s); /* this rank writes files */
 weft_status weft_session__threads(weft_session *s, int *out);
+
+/* compare.c: whether all ranks mean the same: WEFT_ERR_ARG at all of them where they do not.  The job before anything is
+ * made of it, the plan before the program is, the program before memory is taken for it. */
+weft_status weft_session__compare_jobs(weft_session *s);
+weft_status weft_session__compare_plans(weft_session *s);
+weft_status weft_session__compare_programs(weft_session *s, const weft_compiled *made,
+                                           const weft_data *data);
+/* st of all ranks, in the same words. */
+weft_status weft_session__refuse(weft_session *s, weft_status st);
 
 /* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its model is known.  *p: of
  * the job's file, or NULL until make. */

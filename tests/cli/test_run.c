@@ -117,9 +117,9 @@ static void mistakes(void **state)
         RUN("--nproc-per-node", "2", "--nnodes", "2", "--rdzv", "here", "--check"), 2);
     assert_non_null(strstr(err, "'here' is no host:port"));
     assert_int_equal(RUN("--nproc-per-node", "1", "/nowhere/job.yaml"), 2);
-    assert_non_null(strstr(err, "[rank 0] weft train: error: "));
+    assert_non_null(strstr(err, "[rank 0] weft run: error: "));
     assert_int_equal(RUN("--nproc-per-node", "4", "/nowhere/job.yaml"), 2);
-    assert_non_null(strstr(err, " and 3 more] weft train: error: "));
+    assert_non_null(strstr(err, " and 3 more] weft run: error: "));
     assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "exec/exec.h"
+#include "program/talk.h"
 #include "support/test.h"
 
 typedef struct rank {
@@ -266,12 +267,28 @@ static uint64_t all_weights(const rank *k, int n)
     return weft_hash_value(&h);
 }
 
+/* What weft run compares before the first step. */
+static void must_balance(weft_program **p, int n)
+{
+    weft_arena *a;
+    weft_talk   t;
+    uint64_t    sum = 0;
+    assert_ok(weft_arena_create(&a));
+    for (int r = 0; r < n; r++) {
+        assert_ok(weft_talk_make(p[r], a, &t));
+        sum += weft_talk_balance(&t);
+    }
+    weft_arena_destroy(a);
+    assert_int_equal(sum, 0);
+}
+
 test_result test_job_run(const test_job *j, weft_program **p, int n, int n_thread)
 {
     rank             k[TEST_MAX_RANK];
     pthread_t        thread[TEST_MAX_RANK];
     weft_comm_local *hub;
     assert_ok(weft_program_verify_all((const weft_program *const *)p, n));
+    must_balance(p, n);
     assert_ok(weft_comm_local_create(n, &hub));
     for (int r = 0; r < n; r++) {
         k[r] = (rank){.j = j, .program = p[r], .n_thread = n_thread};

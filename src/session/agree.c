@@ -1,0 +1,348 @@
+/* Each rank has a list; the first entry that is not everybody's is found by halving, with a gather of digests for each
+ * step.  Lists are lines of text, or the calls of one line of a talk (program/talk.h). */
+#include "session/agree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "program/talk.h"
+
+/* Of several causes, the likeliest. */
+static const char remedy[] =
+    "start every rank with the same weft, job, plan and environment";
+
+static weft_status gather(const weft_agree *a, const void *mine, size_t n, void *all)
+{
+    return weft_comm_collective(a->comm, a->group, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32,
+                                mine, all, (int64_t)(n / 4));
+}
+
+static weft_status room_for(const weft_agree *a, size_t n, void *out)
+{
+    void *p = calloc((size_t)a->comm->world, n ? n : 1);
+    memcpy(out, &p, sizeof p);
+    return p ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare");
+}
+
+weft_status weft_agree_refuse(const weft_agree *a, weft_status st)
+{
+    char *text = strdup(weft_error_text());
+    (void)weft_comm_collective(a->comm, a->group, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL,
+                               NULL, 0); /* whoever is gone by now has said the same */
+    if (text) st = WEFT_FAIL(st, "%s", text);
+    free(text);
+    return st;
+}
+
+/* ---- the first difference of two lists ---- */
+
+typedef struct list {
+    const void *of;
+    int64_t     n; /* -1: this rank has none */
+    uint64_t (*prefix)(const void *of, int64_t n);
+    void (*say)(const void *of, int64_t k, char *text, size_t n);
+} list;
+
+typedef struct entry {
+    char text[256];
+} entry;
+
+/* Ranks x and y differ: *at, the first entry that does, and all ranks' words for it (the caller frees them). */
+static weft_status find_first(const weft_agree *a, const list *l, int x, int y,
+                              int64_t n_most, int64_t *at, entry **all)
+{
+    uint64_t   *seen = NULL;
+    int64_t     lo = 0, hi = n_most; /* the first lo are the same */
+    entry       mine = {""};
+    weft_status st   = WEFT_OK;
+    *all             = NULL;
+    WEFT_GO(room_for(a, sizeof *seen, &seen));
+    while (lo + 1 < hi) {
+        int64_t  mid = lo + (hi - lo) / 2;
+        uint64_t own = l->n < 0 ? 0 : l->prefix(l->of, mid < l->n ? mid : l->n);
+        WEFT_GO(gather(a, &own, sizeof own, seen));
+        if (seen[x] == seen[y])
+            lo = mid;
+        else
+            hi = mid;
+    }
+    *at = lo;
+    if (lo < l->n) l->say(l->of, lo, mine.text, sizeof mine.text);
+    WEFT_GO(room_for(a, sizeof mine, all));
+    WEFT_GO(gather(a, &mine, sizeof mine, *all));
+out:
+    free(seen);
+    if (st != WEFT_OK) {
+        free(*all);
+        *all = NULL;
+    }
+    return st;
+}
+
+/* ---- texts ---- */
+
+typedef struct texts {
+    int                n;
+    const char *const *text;
+} texts;
+
+static uint64_t texts_prefix(const void *of, int64_t n)
+{
+    const texts *t = of;
+    uint64_t     h = 0;
+    for (int64_t k = 0; k < n; k++)
+        h = weft_hash_xxh64(t->text[k], strlen(t->text[k]) + 1, h);
+    return h;
+}
+
+static void texts_say(const void *of, int64_t k, char *text, size_t n)
+{
+    const char *s = ((const texts *)of)->text[k];
+    while (*s == ' ') s++;
+    snprintf(text, n, "%s", s);
+    size_t end = strlen(text);
+    if (end && text[end - 1] == ',') text[end - 1] = 0;
+}
+
+typedef struct digest {
+    uint64_t hash;
+    int64_t  n;
+} digest;
+
+weft_status weft_agree_texts(const weft_agree *a, const char *what, int n,
+                             const char *const *text)
+{
+    texts       t    = {n, text};
+    list        l    = {&t, n, texts_prefix, texts_say};
+    digest      mine = {texts_prefix(&t, n), n}, *all = NULL;
+    entry      *word = NULL;
+    int         y    = 1;
+    int64_t     at;
+    weft_status st = WEFT_OK;
+    WEFT_GO(room_for(a, sizeof mine, &all));
+    WEFT_GO(gather(a, &mine, sizeof mine, all));
+    while (y < a->comm->world && all[y].hash == all[0].hash && all[y].n == all[0].n) y++;
+    if (y == a->comm->world) goto out;
+    WEFT_GO(
+        find_first(a, &l, 0, y, all[0].n > all[y].n ? all[0].n : all[y].n, &at, &word));
+    const char *p = word[0].text, *q = word[y].text;
+    WEFT_GO(weft_agree_refuse(
+        a, WEFT_FAIL(WEFT_ERR_ARG,
+                     "ranks 0 and %d do not agree on %s: %s at rank 0, %s at rank %d; %s",
+                     weft_comm_name(a->comm, y), what, *p ? p : "nothing more",
+                     *q ? q : "nothing more", weft_comm_name(a->comm, y), remedy)));
+out:
+    free(all);
+    free(word);
+    return st;
+}
+
+/* ---- programs ---- */
+
+typedef struct calls {
+    const weft_talk *talk;
+    int              line;
+} calls;
+
+static uint64_t calls_prefix(const void *of, int64_t n)
+{
+    const calls *c = of;
+    return weft_talk_prefix(c->talk, c->line, n);
+}
+
+static void calls_say(const void *of, int64_t k, char *text, size_t n)
+{
+    const calls *c = of;
+    weft_talk_say(c->talk, c->line, k, text, n);
+}
+
+/* A line of one rank, as all ranks see it. */
+typedef struct row {
+    uint64_t key, digest, weight;
+    int64_t  first, n_call;
+    int32_t  rank, line;
+} row;
+
+static int by_key(const void *a, const void *b)
+{
+    const row *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Of the lines that do not balance, the one that comes first in a step; *n rows of it in order of ranks. */
+static row *pick(row *r, int64_t n_row, int *n)
+{
+    row    *best = NULL;
+    int64_t at   = INT64_MAX;
+    qsort(r, (size_t)n_row, sizeof *r, by_key);
+    for (int64_t i = 0, k; i < n_row; i = k) {
+        uint64_t sum   = 0;
+        int64_t  first = INT64_MAX;
+        for (k = i; k < n_row && r[k].key == r[i].key; k++) {
+            sum += r[k].weight;
+            if (r[k].first < first) first = r[k].first;
+        }
+        if (!sum || first >= at) continue;
+        best = &r[i];
+        at   = first;
+        *n   = (int)(k - i);
+    }
+    return best;
+}
+
+/* The rows of all ranks; *n_row of them (the caller frees them). */
+static weft_status gather_rows(const weft_agree *a, const weft_talk *t, row **out,
+                               int64_t *n_row)
+{
+    int64_t    *n = NULL, own = t->n_line, most = 0;
+    row        *mine = NULL, *all = NULL;
+    weft_status st = WEFT_OK;
+    *n_row         = 0;
+    WEFT_GO(room_for(a, sizeof *n, &n));
+    WEFT_GO(gather(a, &own, sizeof own, n));
+    for (int r = 0; r < a->comm->world; r++) most = n[r] > most ? n[r] : most;
+    mine = calloc((size_t)most + 1, sizeof *mine);
+    if (!mine) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare"));
+    for (int k = 0; k < t->n_line; k++) {
+        const weft_talk_line *l = &t->line[k];
+        mine[k] = (row){l->key,        l->digest, weft_talk_weigh(l), l->first, l->n_call,
+                        a->comm->rank, k};
+    }
+    WEFT_GO(room_for(a, sizeof *all * (size_t)most, &all));
+    WEFT_GO(gather(a, mine, sizeof *mine * (size_t)most, all));
+    for (int r = 0; r < a->comm->world; r++)
+        for (int64_t k = 0; k < n[r]; k++)
+            if (all[r * most + k].n_call) all[(*n_row)++] = all[r * most + k];
+    *out = all;
+    all  = NULL;
+out:
+    free(n);
+    free(mine);
+    free(all);
+    return st;
+}
+
+/* Who is in a line, in its own words, and the first that lacks it (-1: nobody). */
+typedef struct party {
+    char    who[120];
+    int32_t lacks, message;
+} party;
+
+static void say_ranks(const weft_talk_line *l, char *text, size_t n)
+{
+    size_t k = 0;
+    for (int i = 0; i < l->n_rank && k + 24 < n; i++) {
+        int m = snprintf(text + k, n - k, "%s%d",
+                         !i                   ? ""
+                         : l->message         ? " to rank "
+                         : i == l->n_rank - 1 ? " and "
+                                              : ", ",
+                         (int)l->rank[i]);
+        k += (size_t)m;
+        if (i + 1 < l->n_rank && k + 24 >= n) snprintf(text + k, n - k, ", ...");
+    }
+}
+
+static party party_of(const weft_talk_line *l, const row *r, int n)
+{
+    party p = {.lacks = -1, .message = l->message};
+    say_ranks(l, p.who, sizeof p.who);
+    for (int i = 0; i < l->n_rank && p.lacks < 0; i++) {
+        int k = 0;
+        while (k < n && r[k].rank != l->rank[i]) k++;
+        if (k == n) p.lacks = l->rank[i];
+    }
+    return p;
+}
+
+static weft_status say_difference(const weft_agree *a, const party *p, int32_t tag, int x,
+                                  int y, int64_t at, const entry *word)
+{
+    const char *one = word[x].text, *two = word[y].text;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "ranks %d and %d would wait for each other: of a step's %s %s (tag "
+                     "%d), number %lld is %s at rank %d and %s at rank %d; %s",
+                     weft_comm_name(a->comm, x), weft_comm_name(a->comm, y),
+                     p->message ? "messages from rank" : "calls among ranks", p->who, tag,
+                     (long long)at + 1, *one ? one : "missing",
+                     weft_comm_name(a->comm, x), *two ? two : "missing",
+                     weft_comm_name(a->comm, y), remedy);
+}
+
+/* What rank 'from' has of size n, to all; every rank calls it. */
+static weft_status from_one(const weft_agree *a, int from, void *p, size_t n)
+{
+    char       *all = NULL;
+    weft_status st  = WEFT_OK;
+    WEFT_GO(room_for(a, n, &all));
+    WEFT_GO(gather(a, p, n, all));
+    memcpy(p, all + n * (size_t)from, n);
+out:
+    free(all);
+    return st;
+}
+
+/* Ranks disagree, and all know it. */
+static weft_status explain(const weft_agree *a, const weft_talk *t)
+{
+    row        *all  = NULL, *r;
+    entry      *word = NULL;
+    int64_t     n_row, at;
+    int         n = 0, k = 1, own = -1;
+    weft_status st = WEFT_OK;
+    WEFT_GO(gather_rows(a, t, &all, &n_row));
+    r = pick(all, n_row, &n);
+    if (!r) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ranks do not agree; %s", remedy));
+    while (k < n && r[k].digest == r[0].digest) k++;
+    for (int i = 0; i < n; i++)
+        if (r[i].rank == a->comm->rank) own = r[i].line;
+    struct {
+        party   p;
+        int32_t tag, unused;
+    } of = {.p.lacks = -1};
+    if (own >= 0) {
+        of.p   = party_of(&t->line[own], r, n);
+        of.tag = t->line[own].tag;
+    }
+    WEFT_GO(from_one(a, r[0].rank, &of, sizeof of));
+    int     x = r[0].rank, y = k < n ? r[k].rank : of.p.lacks;
+    int64_t most = r[0].n_call;
+    if (k < n && r[k].n_call > most) most = r[k].n_call;
+    if (y < 0 ||
+        y >= a->comm->world) /* all that have it say the same, and nobody lacks it */
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ranks do not agree; %s", remedy));
+    calls c = {t, own};
+    list  l = {&c, own < 0 ? -1 : t->line[own].n_call, calls_prefix, calls_say};
+    WEFT_GO(find_first(a, &l, x, y, most, &at, &word));
+    WEFT_GO(say_difference(a, &of.p, of.tag, x, y, at, word));
+out:
+    free(all);
+    free(word);
+    return st;
+}
+
+weft_status weft_agree_programs(const weft_agree *a, const weft_program *p)
+{
+    weft_arena *arena = NULL;
+    weft_talk   t;
+    uint64_t    mine, sum = 0, *all = NULL;
+    weft_status st = WEFT_OK;
+    WEFT_GO(weft_arena_create(&arena));
+    WEFT_GO(weft_talk_make(p, arena, &t));
+    mine = weft_talk_balance(&t);
+    WEFT_GO(room_for(a, sizeof mine, &all));
+    WEFT_GO(gather(a, &mine, sizeof mine, all));
+    for (int r = 0; r < a->comm->world; r++) sum += all[r];
+    if (sum) {
+        st = explain(a, &t);
+        if (st == WEFT_ERR_ARG) st = weft_agree_refuse(a, st);
+    }
+out:
+    free(all);
+    weft_arena_destroy(arena);
+    return st;
+}
