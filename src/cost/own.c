@@ -36,7 +36,7 @@ static void add_sharing(weft_cost_sharing *to, const weft_cost_sharing *x, int n
 void weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
                         weft_cost_shares k, double replicas)
 {
-    const weft_cost_program_row *of   = &r->of;
+    const weft_cost_program_row *of   = r->of;
     double                       peak = of->peak_bytes;
     /* n layers one behind the other: both numbers are straight lines in between */
     double first = x->keep_bytes + peak, last = first + (n - 1) * r->keep_bytes;

@@ -164,14 +164,14 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
         const weft_cost_row *q = &r[t->segment[i].layer_class];
         if (hi > lo) weft_cost__own_add(x, q, hi - lo, k, n_like);
         if (s != 0 && from > at && from <= end) {
-            add_seam(out, &q->of.begin);
+            add_seam(out, &q->of->begin);
             x->in_bytes      = q->out_bytes;
-            x->in_back_bytes = q->of.back_out_bytes;
+            x->in_back_bytes = q->of->back_out_bytes;
         }
         if (s < p->pp - 1 && from + n > at && from + n <= end) {
-            add_seam(out, &q->of.end);
+            add_seam(out, &q->of->end);
             x->out_bytes      = q->out_bytes;
-            x->out_back_bytes = q->of.back_out_bytes;
+            x->out_back_bytes = q->of->back_out_bytes;
         }
         at = end;
     }
@@ -180,7 +180,7 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
         x->head_bytes = r[t->last].keep_bytes;
     }
     if ((s == 0 || s == p->pp - 1) && t->last >= 0)
-        x->given_bytes = r[t->last].of.tied_bytes;
+        x->given_bytes = r[t->last].of->tied_bytes;
     double fwd = weft_cost__own_fetch(t, p, device, x, false);
     double bwd = weft_cost__own_fetch(t, p, device, x, true);
     out->fwd_s += fwd;

@@ -161,7 +161,8 @@ typedef struct weft_cost_row {
         n_expert_param; /* parameters on this device; the latter have other replicas */
     double out_bytes;   /* to the next stage */
     double wire_bytes[WEFT_COST_N_TRAFFIC]; /* that a device sends, by whom it is for */
-    weft_cost_program_row of;               /* of rows that come from programs */
+    weft_cost_program_row
+        *of; /* of rows that come from programs: the model's; else NULL */
 } weft_cost_row;
 
 typedef struct weft_cost_layer {

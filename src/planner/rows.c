@@ -11,6 +11,22 @@ typedef weft_planner__rows rows;
 
 /* ---- rows of classes ---- */
 
+weft_cost_row *weft_planner__new_rows(weft_arena *a, int n)
+{
+    weft_cost_row         *r  = WEFT_ARENA_ARRAY(a, weft_cost_row, n);
+    weft_cost_program_row *of = WEFT_ARENA_ARRAY(a, weft_cost_program_row, n);
+    for (int k = 0; r && of && k < n; k++) r[k].of = &of[k];
+    return of ? r : NULL;
+}
+
+void weft_planner__copy_row(weft_cost_row *to, const weft_cost_row *from)
+{
+    weft_cost_program_row *of = to->of;
+    *of                       = *from->of;
+    *to                       = *from;
+    to->of                    = of;
+}
+
 static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
 {
     to->fwd_s += sign * x->fwd_s;
@@ -21,9 +37,9 @@ static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
     to->n_expert_param += sign * x->n_expert_param;
     for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++)
         to->wire_bytes[k] += sign * x->wire_bytes[k];
-    double       *a = (double *)(void *)&to->of; /* nothing but doubles */
-    const double *b = (const double *)(const void *)&x->of;
-    for (size_t i = 0; i < sizeof to->of / sizeof *a; i++) a[i] += sign * b[i];
+    double       *a = (double *)(void *)to->of; /* nothing but doubles */
+    const double *b = (const double *)(const void *)x->of;
+    for (size_t i = 0; i < sizeof *to->of / sizeof *a; i++) a[i] += sign * b[i];
 }
 
 /* A single run: what its ends have more than the layers between goes to the input side and the head, which are always
@@ -36,24 +52,25 @@ static bool is_folded(const rows *x)
 /* What is no sum: as much as x has, and at least so much. */
 static void take_most(weft_cost_row *to, const weft_cost_row *x, bool at_least)
 {
-    weft_cost_program_row *o = &to->of;
+    weft_cost_program_row *o = to->of;
     if (!at_least) {
         to->work_bytes = o->peak_bytes = o->split_bytes = o->fetched_bytes = 0;
         o->grad_bytes                                                      = 0;
     }
     to->work_bytes   = fmax(to->work_bytes, x->work_bytes);
-    o->peak_bytes    = fmax(o->peak_bytes, x->of.peak_bytes);
-    o->split_bytes   = fmax(o->split_bytes, x->of.split_bytes);
-    o->fetched_bytes = fmax(o->fetched_bytes, x->of.fetched_bytes);
-    o->grad_bytes    = fmax(o->grad_bytes, x->of.grad_bytes);
+    o->peak_bytes    = fmax(o->peak_bytes, x->of->peak_bytes);
+    o->split_bytes   = fmax(o->split_bytes, x->of->split_bytes);
+    o->fetched_bytes = fmax(o->fetched_bytes, x->of->fetched_bytes);
+    o->grad_bytes    = fmax(o->grad_bytes, x->of->grad_bytes);
 }
 
 static void compose(const rows *x, const weft_cost_row *layer, weft_cost_row *out)
 {
     const weft_cost_row *head = &layer[x->n_short + 1];
-    out[0]                    = layer[0];
-    out[1]                    = *head;
-    for (int k = 2; k < x->n_class; k++) out[k] = layer[x->layer[k] + 1];
+    weft_planner__copy_row(&out[0], &layer[0]);
+    weft_planner__copy_row(&out[1], head);
+    for (int k = 2; k < x->n_class; k++)
+        weft_planner__copy_row(&out[k], &layer[x->layer[k] + 1]);
     if (!is_folded(x)) return;
     add(&out[0], &layer[1], 1);
     add(&out[0], &out[2], -1);
@@ -65,24 +82,33 @@ static void compose(const rows *x, const weft_cost_row *layer, weft_cost_row *ou
     take_most(&out[2], &layer[x->n_short], true);
 }
 
+/* bwd_s of class k, as compose has it. */
+static double backward_s(const rows *x, const weft_cost_row *layer, int k)
+{
+    if (k >= 2) return layer[x->layer[k] + 1].bwd_s;
+    double s = layer[k ? x->n_short + 1 : 0].bwd_s;
+    if (!is_folded(x)) return s;
+    return s + layer[k ? x->n_short : 1].bwd_s - layer[x->layer[2] + 1].bwd_s;
+}
+
 static void times(weft_cost_row *r, double n)
 {
     r->fwd_s *= n;
     r->bwd_s *= n;
     r->comm_s *= n;
     for (int k = 0; k < WEFT_COST_N_TRAFFIC; k++) r->wire_bytes[k] *= n;
-    r->of.weight_s *= n;
+    r->of->weight_s *= n;
     for (int k = 0; k < 2; k++) {
-        weft_cost_seam *s = k ? &r->of.end : &r->of.begin;
+        weft_cost_seam *s = k ? &r->of->end : &r->of->begin;
         *s = (weft_cost_seam){n * s->fwd_s, n * s->bwd_s, n * s->weight_s, n * s->comm_s,
                               s->keep_bytes};
     }
     for (int c = 0; c < WEFT_COST_N_SHARES; c++)
         for (int back = 0; back < 2; back++) {
-            r->of.share[c].more_s[back] *= n;
-            r->of.share[c].fetch_s[back] *= n;
-            r->of.share[c].fetch[back].n *= n;
-            r->of.share[c].fetch[back].bytes *= n;
+            r->of->share[c].more_s[back] *= n;
+            r->of->share[c].fetch_s[back] *= n;
+            r->of->share[c].fetch[back].n *= n;
+            r->of->share[c].fetch[back].bytes *= n;
         }
 }
 
@@ -108,7 +134,7 @@ static bool same(const weft_cost_variant *a, const weft_cost_variant *b)
            a->whole == b->whole;
 }
 
-static const weft_planner__filled *add_shares(rows *x, weft_planner__filled *f)
+static weft_planner__filled *add_shares(rows *x, weft_planner__filled *f)
 {
     if (f->failed || f->shared) return f;
     f->failed = weft_planner__price_shares(x, &f->v, f->kind, f->row) != WEFT_OK;
@@ -116,8 +142,8 @@ static const weft_planner__filled *add_shares(rows *x, weft_planner__filled *f)
     return f;
 }
 
-static const weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int kind,
-                                       bool shares)
+static weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int kind,
+                                 bool shares)
 {
     for (weft_planner__filled *f = x->filled; f; f = f->next)
         if (f->kind == kind && same(&f->v, v)) return shares ? add_shares(x, f) : f;
@@ -125,7 +151,7 @@ static const weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int 
     if (!f) return NULL;
     f->v    = *v;
     f->kind = kind;
-    f->row  = WEFT_ARENA_ARRAY(x->a, weft_cost_row, x->n_short + 2);
+    f->row  = weft_planner__new_rows(x->a, x->n_short + 2);
     if (!f->row) return NULL;
     f->failed = weft_planner__price(x, v, kind, f->row) != WEFT_OK;
     f->next   = x->filled;
@@ -133,34 +159,43 @@ static const weft_planner__filled *ask(rows *x, const weft_cost_variant *v, int 
     return shares ? add_shares(x, f) : f;
 }
 
+/* What running forward passes again adds to the backward ones. */
+static void add_again(rows *x, const weft_planner__filled *f, weft_cost_row *row)
+{
+    weft_cost_variant plain = f->v;
+    plain.recompute         = WEFT_RECOMPUTE_NONE;
+    if (f->v.recompute == WEFT_RECOMPUTE_NONE) return;
+    const weft_planner__filled *p = ask(x, &plain, f->kind, false);
+    for (int k = 0; p && !p->failed && k < x->n_class; k++)
+        row[k].again_s = fmax(0, row[k].bwd_s - backward_s(x, p->row, k));
+}
+
+/* The rows of all classes, made when first asked for; NULL: such a cut cannot be made. */
+static const weft_cost_row *classes_of(rows *x, weft_planner__filled *f)
+{
+    if (!f || f->failed) return NULL;
+    weft_cost_row *r = f->seen[f->shared];
+    if (r) return r;
+    r = weft_planner__new_rows(x->a, x->n_class);
+    if (!r) return NULL;
+    compose(x, f->row, r);
+    add_again(x, f, r);
+    for (int k = 0; k < x->n_class && x->s.micro_batch > 0; k++) times(&r[k], f->v.ep);
+    f->seen[f->shared] = r;
+    return r;
+}
+
 static void fill_rows(rows *x, const weft_cost_variant *v, const weft_device_kind *d,
                       bool shares, weft_cost_row *row)
 {
-    int                         kind = kind_of(x, d);
-    const weft_planner__filled *got  = ask(x, v, kind, shares);
-    memset(row, 0, sizeof *row * (size_t)x->n_class);
-    if (!got ||
-        got->failed) { /* such a cut cannot be made: never the fastest, never fits */
-        for (int k = 0; k < x->n_class; k++)
-            row[k] = (weft_cost_row){.fwd_s         = 1e9,
-                                     .bwd_s         = 1e9,
-                                     .keep_bytes    = 1e30,
-                                     .work_bytes    = 1e30,
-                                     .of.peak_bytes = 1e30};
-        return;
-    }
-    compose(x, got->row, row);
-    if (v->recompute != WEFT_RECOMPUTE_NONE) {
-        weft_cost_variant plain       = *v;
-        plain.recompute               = WEFT_RECOMPUTE_NONE;
-        const weft_planner__filled *p = ask(x, &plain, kind, false);
-        weft_cost_row              *r = WEFT_ARENA_ARRAY(x->a, weft_cost_row, x->n_class);
-        for (int k = 0; p && r && !p->failed && k < x->n_class; k++) {
-            if (!k) compose(x, p->row, r);
-            row[k].again_s = fmax(0, row[k].bwd_s - r[k].bwd_s);
-        }
-    }
-    for (int k = 0; k < x->n_class && x->s.micro_batch > 0; k++) times(&row[k], v->ep);
+    const weft_cost_row *got   = classes_of(x, ask(x, v, kind_of(x, d), shares));
+    const weft_cost_row  never = {/* never the fastest, never fits */
+                                  .fwd_s      = 1e9,
+                                  .bwd_s      = 1e9,
+                                  .keep_bytes = 1e30,
+                                  .work_bytes = 1e30,
+                                  .of         = &x->never};
+    for (int k = 0; k < x->n_class; k++) row[k] = got ? got[k] : never;
 }
 
 static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
@@ -483,7 +518,7 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
 {
     rows *x = WEFT_ARENA_NEW(a, rows);
     WEFT_TRY(weft_arena_status(a));
-    *x = (rows){.s = *s, .c = c, .a = a, .limits = *l};
+    *x = (rows){.s = *s, .c = c, .a = a, .limits = *l, .never.peak_bytes = 1e30};
     if (x->s.layers < WEFT_PLANNER__KEEP) x->s.layers = WEFT_PLANNER__KEEP;
     *out           = (weft_search_model){.unit      = "sequences",
                                          .arg       = x,

@@ -124,18 +124,18 @@ static void add_kept(const pricer *z, const use *u)
         if (u[i].maker < 0) continue;
         weft_cost_row *r = &z->row[u[i].layer], *q = &z->row[u[i].maker];
         if (t->kind == WEFT_STORE_INPUT) {
-            q->of.read_bytes += (double)t->bytes;
-            if (u[i].kept) q->of.read_keep_bytes += (double)t->bytes;
+            q->of->read_bytes += (double)t->bytes;
+            if (u[i].kept) q->of->read_keep_bytes += (double)t->bytes;
         }
         if (t->first < 0) continue;
         if (t->kind == WEFT_STORE_ACCUM) {
-            q->of.sum_bytes += (double)t->bytes;
-            q->of.grad_bytes = fmax(q->of.grad_bytes, (double)t->bytes);
+            q->of->sum_bytes += (double)t->bytes;
+            q->of->grad_bytes = fmax(q->of->grad_bytes, (double)t->bytes);
         }
         if (t->kind != WEFT_STORE_WORK || t->first >= s->phase_end[1]) continue;
         if (u[i].kept) r->keep_bytes += (double)t->bytes;
-        if (u[i].kept && u[i].weight) r->of.weight_bytes += (double)t->bytes;
-        if (u[i].back) r->of.back_bytes += (double)t->bytes;
+        if (u[i].kept && u[i].weight) r->of->weight_bytes += (double)t->bytes;
+        if (u[i].back) r->of->back_bytes += (double)t->bytes;
     }
 }
 
@@ -155,7 +155,7 @@ weft_status weft_planner__add_memory(pricer *z)
     for (int i = 0; i < s->phase_end[1]; i++) {
         int                    k = weft_planner__layer_of(z, i);
         weft_cost_row         *r = &z->row[k];
-        weft_cost_program_row *o = &r->of;
+        weft_cost_program_row *o = r->of;
         o->peak_bytes            = fmax(o->peak_bytes, all[i] - before[k]);
         r->work_bytes            = fmax(r->work_bytes, passing[i]);
         o->split_bytes           = fmax(o->split_bytes, within[i]);
@@ -249,7 +249,7 @@ weft_status weft_planner__add_merges(pricer *z)
                           .seconds = -1};
         double       x;
         WEFT_TRY(weft_cost_instr(&z->p, &m, z->x->c, &x));
-        z->row[weft_planner__layer_of(z, t->first)].of.merge_s += x;
+        z->row[weft_planner__layer_of(z, t->first)].of->merge_s += x;
     }
     return WEFT_OK;
 }

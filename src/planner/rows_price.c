@@ -255,7 +255,7 @@ weft_status weft_planner__add_seconds(pricer *z)
         double         t;
         WEFT_TRY(weft_cost_instr(&z->p, &s->instr[i], z->x->c, &t));
         if (i >= s->phase_end[1]) {
-            if (n >= 0 && z->late[n] && !z->own[n]) r->of.meet_s += t;
+            if (n >= 0 && z->late[n] && !z->own[n]) r->of->meet_s += t;
             continue;
         }
         if (i < s->phase_end[0])
@@ -263,7 +263,7 @@ weft_status weft_planner__add_seconds(pricer *z)
         else
             r->bwd_s += t;
         if (i >= s->phase_end[0] && s->node[i] >= 0 && z->weight[s->node[i]])
-            r->of.weight_s += t;
+            r->of->weight_s += t;
         if (s->instr[i].kind == WEFT_INSTR_COLLECTIVE) r->comm_s += t;
         add_wire(z, &s->instr[i], r);
     }
@@ -403,7 +403,7 @@ static weft_status add_params(pricer *z)
         if (u.first > 0 || u.last < z->n_stage - 1) continue;
         z->x->tied = true;
         z->row[u.last].n_param += n;
-        z->row[u.last].of.tied_bytes += 4 * n; /* sums are f32 */
+        z->row[u.last].of->tied_bytes += 4 * n; /* sums are f32 */
     }
     return WEFT_OK;
 }
@@ -432,7 +432,7 @@ static weft_status add_crossing(pricer *z)
             for (int k = z->stage[i]; forward && k < far[v]; k++)
                 z->row[k].out_bytes += value_bytes(g, v);
             for (int k = far[v]; !forward && k < z->stage[i]; k++)
-                z->row[k].of.back_out_bytes += value_bytes(g, v);
+                z->row[k].of->back_out_bytes += value_bytes(g, v);
         }
         int at = view ? far[q->out[0]] : z->stage[i];
         for (int k = 0; k < q->n_in && at >= 0; k++) {
@@ -453,7 +453,7 @@ static void add_meeting(pricer *z)
         for (int k = 0; k < g->node[i].n_in && z->late[i]; k++) {
             int m = g->value[g->node[i].in[k]].node;
             if (m < 0 || g->node[m].phase != WEFT_PHASE_UPDATE || z->late[m]) continue;
-            if (z->stage[m] >= 0 && !z->own[i]) z->row[z->stage[m]].of.n_met++;
+            if (z->stage[m] >= 0 && !z->own[i]) z->row[z->stage[m]].of->n_met++;
         }
 }
 
@@ -466,7 +466,7 @@ static weft_status price(pricer *z)
     WEFT_TRY(weft_planner__add_merges(z));
     WEFT_TRY(weft_planner__find_facts(z, f));
     for (int k = 0; k < z->n_stage; k++) {
-        weft_cost_sharing *to = &z->row[k].of.share[WEFT_COST_ALONE];
+        weft_cost_sharing *to = &z->row[k].of->share[WEFT_COST_ALONE];
         to->before_s.once     = f[k].before_s;
         to->after_s.once      = f[k].after_s;
         to->state.once        = f[k].state;
@@ -483,13 +483,12 @@ weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *
 {
     pricer      z  = {.x = x, .v = v, .kind = k, .dp = 1, .row = row};
     weft_status st = WEFT_OK;
-    memset(row, 0, sizeof *row * (size_t)(x->n_short + 2));
     WEFT_GO(weft_planner__pricer_open(&z));
     WEFT_GO(price(&z));
     WEFT_GO(weft_planner__add_seams(&z));
     WEFT_GO(weft_planner__add_growth(&z));
     for (int i = 0; i < x->n_short + 2; i++)
-        row[i].of.share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n =
+        row[i].of->share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n =
             weft_planner__n_sum(&z, i);
 out:
     weft_planner__pricer_close(&z);
@@ -513,15 +512,15 @@ weft_status weft_planner__price_shares(weft_planner__rows *x, const weft_cost_va
     for (int i = 0; i < x->n_short + 2; i++) {
         const weft_cost_program_row *from = &s->of[i];
         int                          more = v->micro_batch - s->v.micro_batch;
-        double n_sum = row[i].of.share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n;
-        row[i].of.fetched_bytes = from->fetched_bytes;
+        double n_sum = row[i].of->share[WEFT_COST_WHOLE].sum[WEFT_COST_OVER_DP].n;
+        row[i].of->fetched_bytes = from->fetched_bytes;
         for (int c = WEFT_COST_WHOLE; c < WEFT_COST_N_SHARES; c++) {
-            row[i].of.share[c] = from->share[c];
+            row[i].of->share[c] = from->share[c];
             for (int back = 0; back < 2 && c >= WEFT_COST_PARAMS; back++)
-                row[i].of.share[c].more_s[back] += more * s->more_s[i][back];
+                row[i].of->share[c].more_s[back] += more * s->more_s[i][back];
         }
         if (v->tp * v->cp * v->ep == 1)
-            sum_whole(&row[i].of, n_sum, &row[i].of.share[WEFT_COST_WHOLE]);
+            sum_whole(row[i].of, n_sum, &row[i].of->share[WEFT_COST_WHOLE]);
     }
     return WEFT_OK;
 }

@@ -12,10 +12,11 @@ enum {
 
 /* The rows of one variant on one kind of device: the input side, each layer that is kept, the head. */
 typedef struct weft_planner__filled {
-    weft_cost_variant            v;
-    int                          kind;
-    bool                         failed, shared; /* shared: its shares are there too */
-    weft_cost_row               *row;
+    weft_cost_variant v;
+    int               kind;
+    bool              failed, shared; /* shared: its shares are there too */
+    weft_cost_row    *row;
+    weft_cost_row    *seen[2]; /* by class, as searches have them: without shares, with */
     struct weft_planner__filled *next;
 } weft_planner__filled;
 
@@ -74,6 +75,7 @@ typedef struct weft_planner__rows {
     uint32_t whole[WEFT_SEARCH_MAX_WHOLE]; /* bits: the input side, runs, the head */
     bool tied; /* set when rows are filled: the input side's parameter is the head's */
     bool looked[3], seams[3], grows[3]; /* by recomputation: rows_seam.c */
+    weft_cost_program_row never;        /* of cuts that cannot be made: fits nowhere */
 } weft_planner__rows;
 
 /* The step of a short model as replica 0 of dp runs it: its graph, cut and lowered, layers told apart. */
@@ -96,6 +98,10 @@ typedef struct weft_planner__pricer {
     int            n_stage;
     weft_cost_row *row; /* [n_stage] */
 } weft_planner__pricer;
+
+/* Rows that are nothing yet; NULL: no memory.  A copy has a program's row of its own. */
+weft_cost_row *weft_planner__new_rows(weft_arena *a, int n);
+void           weft_planner__copy_row(weft_cost_row *to, const weft_cost_row *from);
 
 weft_status weft_planner__pricer_open(weft_planner__pricer *z);
 void        weft_planner__pricer_close(weft_planner__pricer *z);
@@ -149,7 +155,7 @@ weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_va
 weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m);
 void        weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
                                       const weft_graph_layers *run, weft_shorthand *out);
-/* row[0] the input side, row[1 ..] the layers, then the head, on devices of kind k. */
+/* row[0] the input side, row[1 ..] the layers, then the head, on devices of kind k; row is new. */
 weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
                                 weft_cost_row *row);
 /* What replicas say to each other, into rows that were priced. */

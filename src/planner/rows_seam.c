@@ -88,7 +88,7 @@ static void take_off(const pricer *z, int from, int end, weft_cost_seam *x)
     for (int k = from; k < end; k++) {
         sum.fwd_s += z->row[k].fwd_s;
         sum.bwd_s += z->row[k].bwd_s;
-        sum.weight_s += z->row[k].of.weight_s;
+        sum.weight_s += z->row[k].of->weight_s;
         sum.comm_s += z->row[k].comm_s;
     }
     for (int k = 0; k < 4; k++) {
@@ -108,7 +108,7 @@ static weft_status find_seams(pricer *z, bool *any)
 {
     *any = false;
     for (int k = 1; k < z->s->n_layer; k++) { /* between rows k and k + 1 */
-        weft_cost_program_row *r = &z->row[k].of;
+        weft_cost_program_row *r = z->row[k].of;
         WEFT_TRY(stage_of(z, k, 0, &r->end));
         WEFT_TRY(stage_of(z, k, 1, &r->begin));
         take_off(z, 0, k + 1, &r->end);
@@ -143,10 +143,11 @@ static weft_status longer_rows(const pricer *z, int r, int more, weft_cost_row *
         .x = z->x, .v = z->v, .kind = z->kind, .dp = 1, .longer = r + 1, .more = more};
     weft_status st = WEFT_OK;
     WEFT_GO(weft_planner__pricer_open(&y));
-    y.row = WEFT_ARENA_ARRAY(y.a, weft_cost_row, y.n_stage);
+    y.row = weft_planner__new_rows(y.a, y.n_stage);
     WEFT_GO(weft_arena_status(y.a));
     WEFT_GO(weft_planner__add_seconds(&y));
-    for (int k = 0; k < z->n_stage; k++) out[k] = y.row[longer_row(z->x, z->s, y.s, k)];
+    for (int k = 0; k < z->n_stage; k++)
+        weft_planner__copy_row(&out[k], &y.row[longer_row(z->x, z->s, y.s, k)]);
 out:
     weft_planner__pricer_close(&y);
     return st;
@@ -165,7 +166,7 @@ static void add_growth(const weft_cost_row *a, const weft_cost_row *b, int n,
     to->fwd_s += n * (b->fwd_s - a->fwd_s);
     to->bwd_s += n * (b->bwd_s - a->bwd_s);
     to->comm_s += n * (b->comm_s - a->comm_s);
-    to->of.weight_s += n * (b->of.weight_s - a->of.weight_s);
+    to->of->weight_s += n * (b->of->weight_s - a->of->weight_s);
 }
 
 /* What a layer more of run r changes, and a second one: the first may still be fused with what is there, all further ones are
@@ -173,8 +174,8 @@ static void add_growth(const weft_cost_row *a, const weft_cost_row *b, int n,
 static weft_status grow_by(pricer *z, int r, weft_cost_row *more)
 {
     int n = z->n_stage, left = z->x->run[r].count - z->s->c.model->run[r].count;
-    weft_cost_row *one = WEFT_ARENA_ARRAY(z->a, weft_cost_row, n);
-    weft_cost_row *two = WEFT_ARENA_ARRAY(z->a, weft_cost_row, n);
+    weft_cost_row *one = weft_planner__new_rows(z->a, n);
+    weft_cost_row *two = weft_planner__new_rows(z->a, n);
     bool           any = false;
     WEFT_TRY(weft_arena_status(z->a));
     if (left < 1) return WEFT_OK;
@@ -191,7 +192,7 @@ static weft_status grow_by(pricer *z, int r, weft_cost_row *more)
 
 static weft_status find_growth(pricer *z, bool *any)
 {
-    weft_cost_row *more = WEFT_ARENA_ARRAY(z->a, weft_cost_row, z->n_stage);
+    weft_cost_row *more = weft_planner__new_rows(z->a, z->n_stage);
     *any                = false;
     WEFT_TRY(weft_arena_status(z->a));
     for (int r = 0; r < z->x->n_run && !z->x->each; r++) WEFT_TRY(grow_by(z, r, more));
@@ -200,7 +201,7 @@ static weft_status find_growth(pricer *z, bool *any)
         z->row[k].fwd_s += more[k].fwd_s;
         z->row[k].bwd_s += more[k].bwd_s;
         z->row[k].comm_s += more[k].comm_s;
-        z->row[k].of.weight_s += more[k].of.weight_s;
+        z->row[k].of->weight_s += more[k].of->weight_s;
     }
     return WEFT_OK;
 }
@@ -216,7 +217,7 @@ static weft_status look(weft_planner__rows *x, weft_cost_recompute again)
     if (x->looked[again]) return WEFT_OK;
     x->looked[again] = true;
     WEFT_GO(weft_planner__pricer_open(&z));
-    z.row = WEFT_ARENA_ARRAY(z.a, weft_cost_row, z.n_stage);
+    z.row = weft_planner__new_rows(z.a, z.n_stage);
     WEFT_GO(weft_arena_status(z.a));
     WEFT_GO(weft_planner__add_seconds(&z));
     WEFT_GO(find_seams(&z, &x->seams[again]));
@@ -239,7 +240,7 @@ weft_status weft_planner__add_seams(pricer *z)
     if (!z->x->seams[z->v->recompute] || find_seams(z, &any) == WEFT_OK) return WEFT_OK;
     for (int k = 0; k < z->n_stage;
          k++) /* no stages under this cut: nothing to compare */
-        z->row[k].of.begin = z->row[k].of.end = (weft_cost_seam){0};
+        z->row[k].of->begin = z->row[k].of->end = (weft_cost_seam){0};
     return WEFT_OK;
 }
 

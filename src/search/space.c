@@ -221,7 +221,8 @@ static double seam(const weft_cost_table *t, const weft_cost_row *r)
 {
     double least = 0;
     for (int i = 0; i < t->n_segment; i++) {
-        const weft_cost_program_row *x = &r[t->segment[i].layer_class].of;
+        const weft_cost_program_row *x = r[t->segment[i].layer_class].of;
+        if (!x) continue; /* rows of sizes know of none */
         least =
             fmin(least, x->end.fwd_s + x->end.bwd_s + x->begin.fwd_s + x->begin.bwd_s);
     }

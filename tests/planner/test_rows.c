@@ -147,8 +147,8 @@ static sums rows_of(const weft_cost_table *t, const weft_cost_row *row, int from
         out.bwd_s += n * r->bwd_s;
         out.comm_s += n * r->comm_s;
     }
-    if (from > 0) add_seam(&out, &row[class_of(t, from - 1)].of.begin);
-    if (to < n_layer) add_seam(&out, &row[class_of(t, to - 1)].of.end);
+    if (from > 0) add_seam(&out, &row[class_of(t, from - 1)].of->begin);
+    if (to < n_layer) add_seam(&out, &row[class_of(t, to - 1)].of->end);
     return out;
 }
 
