@@ -24,6 +24,30 @@
         WEFT_OP_##ID, attr, in, n_out                                                    \
     }
 
+/* Ranks that have nothing of a dimension: sums over it are 0, attention sees no keys. */
+static const weft_test_case nothing[] = {
+    C(MATMUL, "spec=bsd,bsf->df", "f32[0,8,5] f32[0,8,7]", 1),
+    C(MATMUL, "spec=bsd,df->bsf", "f32[0,8,5] f32[5,7]", 1),
+    C(MATMUL, "spec=bshe,hed->bsd", "f32[2,3,0,4] f32[0,4,5]", 1),
+    C(GROUPED_MATMUL_WGRAD, "", "f32[0,3] f32[0,5] i32[4]:0", 1),
+    C(LAYER_NORM_GRAD, "", "f32[0,3,5] f32[0,3,5] f32[5] f32[0,3] f32[0,3]+", 3),
+    C(RMS_NORM_GRAD, "", "f32[2,0,5] f32[2,0,5] f32[5] f32[2,0]+", 2),
+    C(ATTENTION, "", "f32[2,0,4,8] f32[2,0,2,8] f32[2,0,2,8]", 2),
+    C(ATTENTION, "", "f32[0,3,4,8] f32[0,3,2,8] f32[0,3,2,8]", 2),
+    C(EMBEDDING, "first=3", "f32[0,5] i32[2,9]<11", 1),
+    C(EMBEDDING_GRAD, "rows=7", "f32[0,3,5] i32[0,3]<7", 1),
+    C(CROSS_ENTROPY, "", "f32[0,3,7] i32[0,3]<7", 2),
+    C(CROSS_ENTROPY_GRAD, "", "f32[0,33] i32[0]<33? f32[0]+ f32[0]", 1),
+    C(REDUCE, "axes=[0]", "f32[0,5]", 1),
+    C(REDUCE, "axes=[0,2]", "f32[3,5,0]", 1),
+    C(CONCAT, "axis=0", "f32[2,3] f32[0,3] f32[4,3]", 1),
+    C(ROUTE, "k=2", "f32[0,4]", 2),
+    C(DISPATCH, "experts=4", "f32[0,3] i32[0,2]!4", 3),
+    C(COMBINE_GRAD, "", "f32[0,3] f32[0,3] f32[0,2] i32[0]%", 2),
+    C(SUMSQ, "", "f32[0]", 1),
+    C(SUMSQ_PARTS, "", "f32[0,5]", 1),
+};
+
 /* Shapes with more than one task, and tails of every kind. */
 static const weft_test_case large[] = {
     C(MATMUL, "spec=mk,kn->mn", "f32[70,800] f32[800,65]", 1),
@@ -396,6 +420,12 @@ static void larger(void **state)
     for (size_t i = 0; i < WEFT_COUNT(large); i++) try_all(&large[i]);
 }
 
+static void of_nothing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(nothing); i++) try_all(&nothing[i]);
+}
+
 static void every_row(void **state)
 {
     bool seen[WEFT_N_OP] = {0};
@@ -422,6 +452,7 @@ int main(void)
         cmocka_unit_test(every_row),
         cmocka_unit_test(table),
         cmocka_unit_test(larger),
+        cmocka_unit_test(of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
