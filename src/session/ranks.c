@@ -108,15 +108,15 @@ weft_status weft_session__meet(weft_session *s)
                                 NULL, NULL, 0);
 }
 
-/* All stop when one is told to. */
+/* All stop when one is told to, for the same reason, whether or not it has reached them. */
 weft_status weft_session__agree_stop(weft_session *s)
 {
-    int   own = s->o->stop ? s->o->stop(s->o->arg) : 0;
-    float any = own ? 1.0f : 0.0f;
+    int   own    = s->o->stop ? s->o->stop(s->o->arg) : 0;
+    float any[2] = {own ? 1.0f : 0.0f, own == SIGINT ? 1.0f : 0.0f};
     if (world(s) > 1)
         WEFT_TRY(weft_comm_collective(s->o->comm, s->group, WEFT_COMM_ALL_REDUCE,
-                                      WEFT_DTYPE_F32, &any, &any, 1));
-    if (any > 0) s->r.stopped = own ? own : SIGTERM;
+                                      WEFT_DTYPE_F32, any, any, 2));
+    if (any[0] > 0) s->r.stopped = world(s) == 1 ? own : any[1] > 0 ? SIGINT : SIGTERM;
     return WEFT_OK;
 }
 

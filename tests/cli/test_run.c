@@ -175,6 +175,31 @@ static void signals_stop_all(void **state)
     }
 }
 
+/* One rank hears of it first: all stop between two steps, with a checkpoint and the same exit code. */
+static void a_signal_to_one_rank_stops_all(void **state)
+{
+    (void)state;
+    pid_t child[MAX];
+    char  dir[64], place[96], metrics[96], rm[96];
+    snprintf(dir, sizeof dir, "/tmp/weft-run-%d.dir", (int)getpid());
+    snprintf(place, sizeof place, "output=%s", dir);
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", dir);
+    snprintf(rm, sizeof rm, "rm -rf %s", dir);
+    pid_t p = start((const char *const[]){
+        "--nproc-per-node", "2", "model=tests/fixtures/gpt2/init",
+        "data=tests/fixtures/gpt2/tokens.bin", "seq=12", "batch=4", "micro_batch=1",
+        "steps=1000000", "threads=1", "mesh=dp=2", place, "-q", NULL});
+    wait_for_ranks(p, 2, child);
+    for (int i = 0; i < 4000 && access(metrics, F_OK) != 0; i++) usleep(5000);
+    kill(child[1], SIGINT);
+    assert_int_equal(finish(p), 130);
+    if (strstr(err, "143")) fail_msg("%s", err);
+    all_gone(child, 2);
+    strcat(place, "/checkpoints");
+    assert_int_equal(access(place + strlen("output="), F_OK), 0);
+    assert_int_equal(system(rm), 0);
+}
+
 static void no_rank_outlives_the_launcher(void **state)
 {
     (void)state;
@@ -262,6 +287,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_ends_all),
         cmocka_unit_test(a_stopped_rank_ends_all),
         cmocka_unit_test(signals_stop_all),
+        cmocka_unit_test(a_signal_to_one_rank_stops_all),
         cmocka_unit_test(no_rank_outlives_the_launcher),
         cmocka_unit_test(other_launchers),
         cmocka_unit_test(logs_go_to_files),
