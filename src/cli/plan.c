@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "cli/cli.h"
 #include "engine/engine.h"
 #include "planner/planner.h"
@@ -242,6 +243,7 @@ static int run(int argc, char **argv)
     w.pin = argv;
     code  = check_words(cmd, &w);
     if (code >= 0) return code;
+    weft_heap_keep();
     job        *j = calloc(1, sizeof *j);
     weft_status st =
         j ? say(&w, j, &t, &file, &page) : WEFT_FAIL(WEFT_ERR_MEM, "no memory");

@@ -68,22 +68,30 @@ void weft_op_arity(weft_op op, int *in_min, int *in_max, int *out_min, int *out_
     count_words(rows[op].out, WEFT_MAX_OUT, out_min, out_max);
 }
 
-/* The i-th "name:type=default" of a row; NULL past the end. */
+/* A row's attributes are words "name:type=default": the first from p on, the one behind that at p; NULL past the end. */
+static const char *first_attr(const char *p)
+{
+    while (*p == ' ') p++;
+    return *p ? p : NULL;
+}
+
+static const char *next_attr(const char *p)
+{
+    while (*p && *p != ' ') p++;
+    return first_attr(p);
+}
+
 static const char *attr_at(weft_op op, int i)
 {
-    const char *p = rows[op].attr;
-    for (;; i--) {
-        p += strspn(p, " ");
-        if (!*p) return NULL;
-        if (i == 0) return p;
-        p += strcspn(p, " ");
-    }
+    const char *p = first_attr(rows[op].attr);
+    while (p && i-- > 0) p = next_attr(p);
+    return p;
 }
 
 int weft_op_n_attr(weft_op op)
 {
     int n = 0;
-    while (attr_at(op, n)) n++;
+    for (const char *p = first_attr(rows[op].attr); p; p = next_attr(p)) n++;
     return n;
 }
 
@@ -105,10 +113,10 @@ weft_attr_type weft_op_attr_type(weft_op op, int i)
 
 int weft_op_attr_index(weft_op op, const char *name)
 {
-    size_t      n = strlen(name);
-    const char *p;
-    for (int i = 0; (p = attr_at(op, i)); i++)
-        if (strcspn(p, ":") == n && !strncmp(p, name, n)) return i;
+    size_t n = strlen(name);
+    int    i = 0;
+    for (const char *p = first_attr(rows[op].attr); p; p = next_attr(p), i++)
+        if (!strncmp(p, name, n) && p[n] == ':') return i;
     return -1;
 }
 
@@ -124,8 +132,8 @@ static const char *default_word(const char *p, size_t n)
 void weft_op_attr_defaults(weft_op op, weft_attr attr[WEFT_MAX_ATTR])
 {
     memset(attr, 0, sizeof(weft_attr) * WEFT_MAX_ATTR);
-    const char *p;
-    for (int i = 0; (p = attr_at(op, i)); i++) {
+    const char *p = first_attr(rows[op].attr);
+    for (int i = 0; p; p = next_attr(p), i++) {
         const char *type  = p + strcspn(p, ":") + 1;
         const char *value = type[1] == '=' ? type + 2 : NULL;
         switch ((weft_attr_type)*type) {
