@@ -59,6 +59,23 @@ typedef struct job {
     weft_planner_answer *answer;
 } job;
 
+/* The plan before is of this model: with its own cut of the batch the graph is the same. */
+static weft_status check_was(const words *w, const weft_plan *was)
+{
+    weft_compile_spec s = weft_compile_spec_default(w->model, was->of.batch, was->of.seq);
+    weft_model       *m = NULL;
+    s.micro_batch       = was->of.micro_batch;
+    s.dtype             = was->of.dtype;
+    weft_status st      = weft_compile_model(&s, &m);
+    bool        same = st == WEFT_OK && weft_graph_hash(m->graph) == was->of.graph_hash;
+    weft_model_destroy(m);
+    if (same) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "--was %s is a plan of another model: %s there, %s here; without "
+                     "--was ranks are placed anew",
+                     w->was, was->of.model, w->model);
+}
+
 static weft_status prepare(const words *w, job *j)
 {
     weft_planner_ask *q = &j->ask;
@@ -74,6 +91,7 @@ static weft_status prepare(const words *w, job *j)
     q->fast                           = w->fast;
     q->with_plan                      = w->out != NULL;
     if (w->was) WEFT_TRY(weft_plan_load(w->was, &j->was));
+    if (w->was) WEFT_TRY(check_was(w, j->was));
     q->was = j->was;
     weft_search_open(&q->pins);
     for (int i = 0; i < w->n_pin; i++)
@@ -136,6 +154,10 @@ static weft_status emit(const words *w, const job *j, weft_text *t)
     WEFT_TRY(
         weft_search_config(&a->tried[0]->choice, &a->machines, a->arena, &a->config));
     WEFT_TRY(weft_engine_emit(e, &a->config, t));
+    weft_text line = {0};
+    weft_engine_tell_precision(j->cluster, a->config.precision, a->is_rows, &line);
+    if (line.n) fprintf(stderr, "# %s", line.s);
+    weft_text_fini(&line);
     return put_order(j);
 }
 

@@ -8,6 +8,7 @@
 #include "cli/sim_say.h"
 #include "cli/spec.h"
 #include "compile/world.h"
+#include "engine/engine.h"
 
 static int run(int argc, char **argv);
 
@@ -145,6 +146,26 @@ static void fini(job *j)
 
 /* ---- words ---- */
 
+/* Keys of a job that are options here. */
+static bool is_option(const char *word)
+{
+    static const char *const key[] = {"batch=",     "seq=",   "micro_batch=", "lanes=",
+                                      "recompute=", "dtype=", "cluster=",     "plan="};
+    for (size_t i = 0; i < WEFT_COUNT(key); i++)
+        if (!strncmp(word, key[i], strlen(key[i]))) return true;
+    return false;
+}
+
+static int say_option(const char *word)
+{
+    char key[16];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(word, "="), word);
+    for (char *c = key; *c; c++)
+        if (*c == '_') *c = '-';
+    return weft_cli_usage(&weft_cli_sim, "%s is no word of a plan: write --%s %s", word,
+                          key, strchr(word, '=') + 1);
+}
+
 /* key=value of a plan into o; -1 to go on, else an exit code. */
 static int read_word(options *o, const char *word)
 {
@@ -155,6 +176,8 @@ static int read_word(options *o, const char *word)
         o->chunks = atoi(word + 7);
         if (o->chunks < 1 || o->chunks > 1000)
             return weft_cli_usage(&weft_cli_sim, "%s: from 1 to 1000", word);
+    } else if (is_option(word)) {
+        return say_option(word);
     } else if (n + strlen(word) + 2 > sizeof o->words) {
         return weft_cli_usage(&weft_cli_sim, "plan words: more than %d characters",
                               (int)sizeof o->words - 2);
@@ -241,6 +264,8 @@ static weft_status simulate(const job *j, const options *o, weft_text *out,
         WEFT_GO(weft_cli_sim_json(f, &j->world, j->cluster, out));
     else
         WEFT_GO(weft_cli_sim_print(f, &j->world, j->cluster, out));
+    if (!o->json && o->spec.dtype && !strcmp(o->spec.dtype, "bf16"))
+        weft_engine_tell_precision(j->cluster, "bf16", true, out);
 out:
     weft_sim_folded_destroy(f);
     return st;

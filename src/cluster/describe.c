@@ -122,9 +122,10 @@ static void put_health(const weft_cluster *c, weft_text *t)
 weft_status weft_cluster_describe(const weft_cluster *c, weft_text *t)
 {
     if (c->n_node) {
-        weft_text_add(t, "cluster %s, version %lld: %d nodes, %d devices, %d usable\n",
-                      c->name, (long long)c->version, weft_cluster_n_node(c),
-                      weft_cluster_count(c), weft_cluster_usable(c));
+        int node = weft_cluster_n_node(c), device = weft_cluster_count(c);
+        weft_text_add(t, "cluster %s, version %lld: %d node%s, %d device%s, %d usable\n",
+                      c->name, (long long)c->version, node, node == 1 ? "" : "s", device,
+                      device == 1 ? "" : "s", weft_cluster_usable(c));
         put_nodes(c, t);
         put_health(c, t);
     }

@@ -49,6 +49,47 @@ weft_status weft_engine_know_precision(const weft_device_kind *d, const char *pr
                      precision);
 }
 
+static bool has_rate(const weft_device_kind *d, const char *dtype)
+{
+    for (int i = 0; i < d->n_rate; i++)
+        if (!strcmp(d->rate[i].dtype, dtype)) return true;
+    return false;
+}
+
+/* The kinds in use that lack `want` and have, or have not, `other`; false: there are none. */
+static bool put_lacking(const weft_cluster *c, const char *want, const char *other,
+                        bool have, weft_text *t)
+{
+    bool any = false;
+    for (int i = 0; i < c->n_device; i++) {
+        bool used = false;
+        for (int k = 0; k < c->n_node; k++) used = used || c->node[k].device == i;
+        if (!used || has_rate(&c->device[i], want)) continue;
+        if (has_rate(&c->device[i], other) != have) continue;
+        weft_text_add(t, "%s%s", any ? ", " : "", c->device[i].name);
+        any = true;
+    }
+    return any;
+}
+
+void weft_engine_tell_precision(const weft_cluster *c, const char *precision, bool ours,
+                                weft_text *t)
+{
+    bool        bf16 = !strcmp(precision, "bf16");
+    const char *want = bf16 ? "bf16" : "f16", *other = bf16 ? "f16" : "bf16";
+    const char *name = bf16 ? "fp16" : "bf16";
+    if (!bf16 && strcmp(precision, "fp16") != 0) return;
+    for (int have = 0; have < 2; have++) {
+        weft_text kinds = {0};
+        if (put_lacking(c, want, other, have, &kinds))
+            weft_text_add(t, "warning: no %s on %s: counted at the rate of %s%s%s%s\n",
+                          precision, kinds.s, ours || !have ? "fp32" : name,
+                          ours && have ? " (" : "", ours && have ? name : "",
+                          ours && have ? " they have)" : "");
+        weft_text_fini(&kinds);
+    }
+}
+
 void weft_engine_open(weft_config *c)
 {
     *c = (weft_config){.id           = "",
@@ -112,6 +153,27 @@ weft_status weft_engine__feature(weft_arena *a, weft_config *c, const char *word
 
 /* ---- a model's sizes ---- */
 
+/* What rotates positions, as the first layer has it. */
+static void describe_rotary(const weft_graph *g, weft_config *c)
+{
+    for (int i = 0; i < g->n_node; i++) {
+        weft_op_use u = {.op = g->node[i].op, .attr = g->node[i].attr};
+        if (u.op != WEFT_OP_ROTARY) continue;
+        c->rotary_base = weft_use_float(&u, "theta");
+        if (!strcmp(weft_use_string(&u, "kind"), "llama3"))
+            c->rotary_factor = weft_use_float(&u, "factor");
+        return;
+    }
+}
+
+static bool has_tensor(const weft_model *m, const char *part)
+{
+    for (int p = 0; p < m->n_param; p++)
+        for (int k = 0; k < m->param[p].n_tensor; k++)
+            if (strstr(m->param[p].tensor[k].name, part)) return true;
+    return false;
+}
+
 weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c)
 {
     const weft_model_info *i = &m->info;
@@ -136,11 +198,10 @@ weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c
     c->experts        = (int)i->experts;
     c->experts_topk   = (int)i->top_k;
     c->moe_ffn_hidden = (int)i->ffn;
-    c->tied_embedding = 1;
-    for (int p = 0; p < m->n_param;
-         p++) /* a head of its own is a second table of its rows */
-        for (int k = 0; k < m->param[p].n_tensor; k++)
-            if (strstr(m->param[p].tensor[k].name, "lm_head")) c->tied_embedding = 0;
+    c->tied_embedding =
+        !has_tensor(m, "lm_head"); /* a head of its own is a second table of its rows */
+    c->qkv_bias = has_tensor(m, "q_proj.bias");
+    describe_rotary(m->graph, c);
     if (m->seq && c->seq < 0) c->seq = (int)m->seq;
     c->id = weft_arena_strdup(a, m->name);
     return weft_arena_status(a);

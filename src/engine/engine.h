@@ -35,6 +35,11 @@ weft_status weft_engine_know(const weft_cost_constants *k, const char *name);
 /* WEFT_ERR_ARG: the device does no products in 8 or 4 bits. */
 weft_status weft_engine_know_precision(const weft_device_kind *d, const char *precision);
 
+/* A line where devices have no products in 16 bits of this kind: which, and at what rate they are counted instead; ours:
+ * by programs of ours.  Nothing where all have. */
+void weft_engine_tell_precision(const weft_cluster *c, const char *precision, bool ours,
+                                weft_text *t);
+
 /* Every number -1, every word "". */
 void weft_engine_open(weft_config *c);
 

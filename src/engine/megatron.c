@@ -456,6 +456,11 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
     if (c->gated_mlp > 0)
         weft_text_add(t, " --swiglu --normalization RMSNorm --disable-bias-linear "
                          "--position-embedding-type rope");
+    if (c->rotary_base > 0) weft_text_add(t, " --rotary-base %.0f", c->rotary_base);
+    if (c->rotary_factor > 0)
+        weft_text_add(t, " --use-rope-scaling --rope-scaling-factor %g",
+                      c->rotary_factor);
+    if (c->qkv_bias) weft_text_add(t, " --add-qkv-bias");
     if (!c->tied_embedding) weft_text_add(t, " --untie-embeddings-and-output-weights");
     if (c->experts > 0)
         weft_text_add(t,

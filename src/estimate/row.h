@@ -2,6 +2,8 @@
 #ifndef WEFT_ESTIMATE_ROW_H
 #define WEFT_ESTIMATE_ROW_H
 
+#include <stdbool.h>
+
 #include "estimate/csv.h"
 
 typedef struct weft_config {
@@ -11,6 +13,9 @@ typedef struct weft_config {
 #define NUMBER(name, low, high) int name; /* -1: not said */
 #include "estimate/row_fields.def"
 #undef NUMBER
+    /* no price knows these, only other engines' words; 0, false: not said */
+    double rotary_base, rotary_factor; /* llama3's factor */
+    bool   qkv_bias;
 } weft_config;
 
 /* Row i of a table; strings are borrowed from it.  What a plan can leave open (dp, micro_batch, vpp,

@@ -42,6 +42,9 @@ weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *
 /* Why x lost against the winner, into the answer's arena. */
 weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *winner,
                               weft_planner_tried *x);
+/* idle.c: "4 x t4: with all 8 devices ..."; nothing where all are used. */
+weft_status weft_planner__put_idle(const weft_planner_ask    *q,
+                                   const weft_planner_answer *a, weft_text *t);
 /* Nothing fits: the closest, its largest buffer, what would help. */
 weft_status weft_planner__nofit(const weft_planner_answer *a);
 

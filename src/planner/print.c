@@ -1,4 +1,5 @@
 /* Answers as text: for people, as JSON, in a line. */
+#include "engine/engine.h"
 #include "planner/planner_priv.h"
 
 static int64_t ranks(const weft_search_choice *c)
@@ -45,9 +46,19 @@ static void put_asked(const weft_planner_ask *q, const weft_planner_answer *a,
                       c->variant.micro_batch * c->variant.ep);
 }
 
+static weft_status put_idle(const weft_planner_ask *q, const weft_planner_answer *a,
+                            weft_text *t)
+{
+    weft_text why = {0};
+    WEFT_TRY(weft_planner__put_idle(q, a, &why));
+    if (why.n) weft_text_add(t, "%s\n", why.s);
+    weft_text_fini(&why);
+    return WEFT_OK;
+}
+
 /* What was simulated and measured. */
-static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
-                        weft_text *t)
+static weft_status put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
+                               weft_text *t)
 {
     const weft_planner_tried *x = a->tried[0];
     const weft_search_choice *c = &x->choice;
@@ -58,6 +69,7 @@ static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
         "\n%lld of %d devices; step %.4g s simulated (90 %%: %.4g to %.4g), %.4g %s/s\n",
         (long long)ranks(c), a->search->n_device, a->step_s, a->lo, a->hi,
         (double)q->spec.batch / a->step_s, a->problem.model.unit);
+    WEFT_TRY(put_idle(q, a, t));
     put_seconds(t, "compute", x->time.compute_s);
     put_seconds(t, "update", x->time.update_s);
     put_seconds(t, "waiting for sums and gathers", x->time.comm_s);
@@ -82,6 +94,7 @@ static void put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
             weft_text_add(t, ": %.4g s, %.4g GB", y->step_s, 1e-9 * (double)y->mem_bytes);
         weft_text_add(t, "\n     %s\n", y->why);
     }
+    return WEFT_OK;
 }
 
 static void put_moves(const weft_planner_ask *q, const weft_planner_placement *at,
@@ -120,7 +133,8 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
 {
     put_asked(q, a, t);
     if (a->is_rows) put_untimed(q->cluster, t);
-    if (a->checked) put_checked(q, a, t);
+    weft_engine_tell_precision(q->cluster, a->config.precision, a->is_rows, t);
+    if (a->checked) WEFT_TRY(put_checked(q, a, t));
     if (explain || q->was) WEFT_TRY(put_placement(q, a, explain, t));
     if (a->checked && !explain) return weft_text_status(t);
     weft_text_add(t, a->checked                  ? "what the search found, by rows\n"
@@ -130,7 +144,10 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
                          : "not checked by partition and simulation, and priced by the "
                            "model's sizes, not by its programs:\nwithout --fast plan, "
                            "seconds and bound are others\n");
-    return weft_search_print(&a->problem, a->search, explain, t);
+    weft_search_result found = *a->search;
+    if (a->checked) found.n = 1; /* runners-up stand above, simulated */
+    WEFT_TRY(weft_search_print(&a->problem, &found, explain, t));
+    return a->checked ? WEFT_OK : put_idle(q, a, t);
 }
 
 static void put_tried(const weft_planner_tried *x, weft_text *t)
@@ -228,6 +245,13 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
     }
     weft_text_add(t, "]");
     WEFT_TRY(put_devices(q, a, t));
+    weft_text why = {0};
+    WEFT_TRY(weft_planner__put_idle(q, a, &why));
+    if (why.n) {
+        weft_text_add(t, ",\n \"idle\": ");
+        weft_text_put_quoted(t, why.s);
+    }
+    weft_text_fini(&why);
     weft_text_add(t, "}\n");
     return weft_text_status(t);
 }
