@@ -342,28 +342,28 @@ static double least_T(const types *k, int n_layer)
 /* Each stage what it has room for; what is too much comes off the slowest, the first of those. */
 static void deal(const cutter *x, double T, uint16_t *cut)
 {
-    int  left = -x->n_layer, pp = x->p.pp;
-    type k[MAX_STAGE];
+    int    left = -x->n_layer, pp = x->p.pp;
+    type   k[MAX_STAGE];
+    double y[MAX_STAGE]; /* seconds; -1: a single layer stays */
     for (int s = 0; s < pp; s++) {
         bool as_before =
             s > 1 && s < pp - 1 && (!x->p.kinds || x->p.kinds[s] == x->p.kinds[s - 1]);
         k[s]   = as_before ? k[s - 1] : type_at(x, s);
         cut[s] = (uint16_t)room(&k[s], T);
+        y[s]   = cut[s] > 1 ? k[s].base_s + cut[s] * k[s].one_s : -1;
         left += cut[s];
     }
-    while (left > 0) {
+    for (; left > 0; left--) {
         int    at   = -1;
         double most = -1;
-        for (int s = 0; s < pp; s++) {
-            double y = k[s].base_s + cut[s] * k[s].one_s;
-            if (cut[s] > 1 && y > most * (1 + 1e-9)) {
-                most = y;
+        for (int s = 0; s < pp; s++)
+            if (y[s] > most) {
+                most = y[s] * (1 + 1e-9); /* what is but rounding slower is not */
                 at   = s;
             }
-        }
         if (at < 0) return;
         cut[at]--;
-        left--;
+        y[at] = cut[at] > 1 ? k[at].base_s + cut[at] * k[at].one_s : -1;
     }
 }
 

@@ -1,0 +1,152 @@
+/* The step of our own programs: rows become the works of a pipeline, which is played (pipe_priv.h). */
+#include <math.h>
+
+#include "cost/pipe_priv.h"
+#include "cost/score_priv.h"
+
+typedef weft_cost__stage stage;
+
+/* Messages from rank r to the next, or the first. */
+static double hop_seconds(const weft_cost_table *t, const weft_cost_point *p, int r,
+                          double bytes)
+{
+    const weft_cost_variant *v      = &t->variant[p->variant];
+    const weft_cost_fabric  *f      = &t->fabric[weft_cost__some_kind(p)];
+    int64_t                  stride = (int64_t)v->tp * v->cp * p->dp;
+    int                      to     = r + 1 < p->pp ? r + 1 : 0;
+    bool                     far    = r * stride / f->domain != to * stride / f->domain;
+    return weft_cost_send_seconds(f, (weft_cost_group){2, far ? f->domain : 1}, bytes);
+}
+
+/* A rank of the pipeline on the kind of device that sets its pace. */
+static stage slowest(const weft_cost_table *t, const weft_cost_point *p, int s, int from,
+                     int n, weft_cost__pipe *x, weft_cost_score *out)
+{
+    int   kinds    = weft_cost__kinds(p, s);
+    stage slow     = {.fwd_s = -1};
+    x->before_s[s] = x->after_s[s] = 0;
+    for (int d = 0; d < t->n_device; d++) {
+        if (!(kinds >> d & 1)) continue;
+        stage y = weft_cost__sum_stage(t, p, d, from, n, s);
+        weft_cost__add_memory(t, p, d, s, &y, out);
+        x->before_s[s] = fmax(x->before_s[s], weft_cost__replica_seconds(t, p, d, &y));
+        x->after_s[s]  = fmax(x->after_s[s], weft_cost__optimizer_seconds(t, p, d, &y));
+        if (slow.fwd_s < 0 || y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
+    }
+    return slow;
+}
+
+static void put_work(const weft_cost_table *t, const weft_cost_point *p, int i,
+                     const stage *y, weft_cost__pipe *x)
+{
+    double ep   = t->rounds ? t->variant[p->variant].ep : 1;
+    double w    = x->split ? y->own.weight_s / ep : 0;
+    x->stage[i] = (weft_cost__work){y->fwd_s / ep, y->bwd_s / ep - w, w,
+                                    hop_seconds(t, p, i % p->pp, y->own.out_bytes),
+                                    hop_seconds(t, p, i % p->pp, y->own.out_back_bytes)};
+}
+
+/* Layers of stage i of a pipeline with chunks: the ends have fewer where their ranks do. */
+static int chunk_layers(const weft_cost_point *p, int n, int i)
+{
+    int most = 0, mine = 0, of = i % p->pp;
+    for (int s = 0; s < p->pp; s++) {
+        int k = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
+        if (k > most) most = k;
+        if (s == of) mine = k;
+    }
+    bool end = i == 0 || i == p->pp * p->chunks - 1;
+    return most / p->chunks - (end ? most - mine : 0);
+}
+
+static void put_chunks(const weft_cost_table *t, const weft_cost_point *p, int n,
+                       weft_cost__pipe *x)
+{
+    int last = p->pp * p->chunks - 1, from = 0;
+    for (int i = 0; i <= last; i++) {
+        int   mine = chunk_layers(p, n, i), s = i == 0 ? 0 : i == last ? p->pp - 1 : -1;
+        int   kinds = weft_cost__kinds(p, i % p->pp);
+        stage slow  = {.fwd_s = -1};
+        for (int d = 0; d < t->n_device; d++) {
+            if (!(kinds >> d & 1)) continue;
+            stage y = weft_cost__sum_stage(t, p, d, from, mine, s);
+            if (slow.fwd_s < 0 || y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
+        }
+        put_work(t, p, i, &slow, x);
+        from += mine;
+    }
+}
+
+enum {
+    TIED_WORKS = 7 /* instructions about what is tied, between two meetings */
+};
+
+/* What ranks of a pipeline give each other in the update: values of all layers, copied by each of them, and tied
+ * parameters' sums, there and back. */
+static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                           double n_met, double tied_bytes)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    const weft_cost_fabric  *f = &t->fabric[weft_cost__some_kind(p)];
+    weft_cost_group          g = {p->pp, v->tp * v->cp * p->dp};
+    if (p->pp < 2 || !(n_met > 0)) return 0;
+    double s = (n_met + 1) * t->device[weft_cost__some_kind(p)].launch_s +
+               weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
+    if (!(tied_bytes > 0)) return s;
+    /* both ends then have the sum, and tell its squares */
+    weft_cost_group like = {p->dp / v->ep, v->tp * v->cp * v->ep};
+    s += TIED_WORKS * t->device[weft_cost__some_kind(p)].launch_s +
+         weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8);
+    if (p->zero) s += weft_cost_group_seconds(f, like, WEFT_ALL_GATHER, 8);
+    if (p->zero) tied_bytes /= weft_cost__replicas(p, v);
+    return s + 2 * weft_cost_send_seconds(f, g, tied_bytes);
+}
+
+/* The step of our own programs: its schedule is played.  Ranks along ep have the same micro-batches: a row stands for ep of
+ * them. */
+void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *of, int n,
+                              weft_cost_score *out)
+{
+    weft_cost_point        all = *of;
+    const weft_cost_point *p   = &all;
+    if (t->rounds) all.n_micro *= t->variant[of->variant].ep;
+    weft_cost__pipe x;
+    stage           slow = {.fwd_s = -1};
+    double          met = 0, tied = 0, made = 0;
+    int             from = 0, pp = p->pp;
+    x.pp        = pp;
+    x.chunks    = p->chunks > 1 && pp > 1 ? p->chunks : 1;
+    x.n_micro   = p->n_micro;
+    x.split     = p->schedule == WEFT_COST_ZERO_BUBBLE && pp > 1 && x.chunks == 1;
+    x.all_first = p->schedule == WEFT_COST_GPIPE;
+    for (int s = 0, run; s < pp; s += run) {
+        int   mine = p->cut ? p->cut[s] : weft_cost_even_cut(n, pp, s);
+        stage y    = slowest(t, p, s, from, mine, &x, out);
+        run        = weft_cost__alike(t, p, n, s, from, mine);
+        for (int i = s; i < s + run; i++) {
+            x.before_s[i] = x.before_s[s];
+            x.after_s[i]  = x.after_s[s];
+            put_work(t, p, i, &y, &x);
+        }
+        if (run > 1)
+            weft_cost__add_memory(t, p, weft_cost__some_kind(p), s + run - 1, &y, out);
+        if (y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
+        met += run * y.own.n_met;
+        made += run * y.own.meet_s;
+        tied = fmax(tied, y.own.tied_bytes);
+        from += run * mine;
+    }
+    for (int s = 0; s + 1 < pp; s++)
+        x.after_s[s] += made; /* each for itself; the last one's counts it */
+    if (x.chunks > 1) put_chunks(t, p, n, &x);
+    x.meet_s = meet_seconds(t, p, met, tied);
+    double m = of->n_micro, each = slow.fwd_s + slow.bwd_s;
+    out->step_s      = weft_cost__pipe_seconds(&x);
+    out->compute_s   = m * (each - slow.comm_s - slow.again_s);
+    out->comm_s      = m * slow.comm_s;
+    out->again_s     = m * slow.again_s;
+    out->dp_s        = x.before_s[0];
+    out->optimizer_s = x.after_s[0];
+    out->p2p_s       = x.meet_s;
+    out->bubble_s    = out->step_s - m * each - out->dp_s - out->optimizer_s - out->p2p_s;
+}
