@@ -55,6 +55,7 @@ static weft_status check_job(weft_session *s)
     if (!identity)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json does not say of which job it is",
                          where);
+    WEFT_TRY(weft_session__find_seq(&s->job));
     WEFT_TRY(weft_job_take_cut(&s->job, identity, where));
     WEFT_TRY(weft_job_same(&s->job, identity, where));
     s->r.first_step = s->r.steps = s->saved_step = s->state.step;

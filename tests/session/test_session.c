@@ -177,6 +177,36 @@ static void test_resume(void **s)
     test_files_end();
 }
 
+/* Rows of a file say how long a sequence is, in the first run and in the second. */
+static void test_resume_by_rows(void **s)
+{
+    (void)s;
+    struct {
+        uint64_t n_head;
+        char     head[160];
+        int32_t  id[2 * 16 * 8];
+    } f = {.n_head = sizeof f.head};
+    char job[512], part[600];
+    snprintf(f.head, sizeof f.head, "%-159s",
+             "{\"input_ids\": {\"dtype\": \"I32\", \"shape\": [16,8], \"data_offsets\": "
+             "[0,512]}, \"labels\": {\"dtype\": \"I32\", \"shape\": [16,8], "
+             "\"data_offsets\": [512,1024]}}");
+    f.head[sizeof f.head - 1] = ' ';
+    for (int i = 0; i < 256; i++) f.id[i] = 1 + i * i % 29;
+    test_files_begin();
+    test_files_write(test_files_path("t.safetensors"), &f, sizeof f);
+    snprintf(job, sizeof job,
+             "model=tests/fixtures/families/bert data=%s seq=0 batch=4 steps=4",
+             test_files_path("t.safetensors"));
+    snprintf(part, sizeof part, "%s steps=2", job);
+    uint64_t whole = run("a", job).weights_xxh64;
+    run("b", part);
+    weft_session_result r = run("b", job);
+    assert_int_equal(r.first_step, 2);
+    assert_true(r.weights_xxh64 == whole);
+    test_files_end();
+}
+
 /* Every optimizer, storage type and schedule goes through a resume unchanged. */
 static void test_resume_kinds(void **s)
 {
@@ -442,14 +472,14 @@ static void test_bf16(void **s)
 int main(void)
 {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_threads_llama),
-        cmocka_unit_test(test_recompute), cmocka_unit_test(test_families),
-        cmocka_unit_test(test_resume),    cmocka_unit_test(test_resume_kinds),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_no_labels),
-        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_init),
-        cmocka_unit_test(test_bf16),      cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_threads_llama),
+        cmocka_unit_test(test_recompute),    cmocka_unit_test(test_families),
+        cmocka_unit_test(test_resume),       cmocka_unit_test(test_resume_by_rows),
+        cmocka_unit_test(test_resume_kinds), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_labels),    cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_init),         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_eval),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }
