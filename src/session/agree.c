@@ -12,7 +12,7 @@
 
 /* Of several causes, the likeliest. */
 static const char remedy[] =
-    "start every rank with the same weft, job, plan and environment";
+    "start every rank with the same weft, job, files and environment";
 
 static weft_status gather(const weft_agree *a, const void *mine, size_t n, void *all)
 {

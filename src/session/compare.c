@@ -2,6 +2,7 @@
  * by hand, by srun or mpirun, on hosts with other files, other builds or other words. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "session/agree.h"
 #include "session/job_priv.h"
 #include "session/session_priv.h"
@@ -48,7 +49,8 @@ weft_status weft_session__compare_jobs(weft_session *s)
 {
     weft_text t = {0};
     if (!s->group) return WEFT_OK;
-    weft_text_add(&t, "weft is %s\n", WEFT_VERSION);
+    weft_text_add(&t, "weft is %s\nits kernels are %s\n", WEFT_VERSION,
+                  weft_session__kernel_set());
     for (int i = 0; i < weft_job__n_key; i++)
         if (weft_job__print_common(&s->job, i, &t)) weft_text_add(&t, "\n");
     weft_text_add(&t, "--fresh is %s\n", s->o->fresh ? "given" : "left out");
@@ -63,12 +65,49 @@ weft_status weft_session__compare_plans(weft_session *s)
     weft_text   t  = {0};
     weft_status st = WEFT_OK;
     if (!s->group) return WEFT_OK;
-    weft_text_add(&t, "the checkpoint to go on from is of step %lld\n",
-                  (long long)s->r.first_step);
+    weft_text_add(&t, "it goes on from step %lld", (long long)s->r.first_step);
+    if (s->resume)
+        weft_text_add(&t, " (weights %016llx)",
+                      (unsigned long long)s->state.weights_xxh64);
+    weft_text_add(&t, "\n");
     WEFT_GO(weft_plan_print(s->plan, &t));
     weft_text_add(&t, "\n");
     WEFT_GO(compare_lines(s, "the plan", &t));
 out:
+    weft_text_fini(&t);
+    return st;
+}
+
+/* Names, sizes, and of each tensor the first and the last bytes: as good as all of them for files of other models, and
+ * no more than a page or two of each is read. */
+static uint64_t hash_source(const weft_store_dir *d)
+{
+    enum {
+        SOME = 64
+    };
+    weft_hash_state h;
+    weft_hash_init(&h, 0);
+    for (int i = 0; i < weft_store_dir_count(d); i++) {
+        const weft_store_tensor *t = weft_store_dir_at(d, i);
+        size_t                   n = t->bytes < SOME ? (size_t)t->bytes : SOME;
+        weft_hash_add(&h, t->name, strlen(t->name) + 1);
+        weft_hash_add(&h, &t->bytes, sizeof t->bytes);
+        weft_hash_add(&h, t->data, n);
+        weft_hash_add(&h, (const char *)t->data + (size_t)t->bytes - n, n);
+    }
+    return weft_hash_value(&h);
+}
+
+weft_status weft_session__compare_weights(weft_session *s)
+{
+    weft_text t = {0};
+    if (!s->group || s->resume) return WEFT_OK;
+    if (s->source)
+        weft_text_add(&t, "%d tensors (%016llx)\n", weft_store_dir_count(s->source),
+                      (unsigned long long)hash_source(s->source));
+    else
+        weft_text_add(&t, "drawn from the seed\n");
+    weft_status st = compare_lines(s, "the weights to begin with", &t);
     weft_text_fini(&t);
     return st;
 }

@@ -112,6 +112,7 @@ static weft_status open_source(weft_session *s)
 static weft_status fill_state(weft_session *s)
 {
     WEFT_TRY(open_source(s));
+    WEFT_TRY(weft_session__compare_weights(s));
     if (s->resume) {
         WEFT_TRY(weft_session__restore(s));
     } else if (s->source) {

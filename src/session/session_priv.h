@@ -83,6 +83,7 @@ weft_status weft_session__compare_jobs(weft_session *s);
 weft_status weft_session__compare_plans(weft_session *s);
 weft_status weft_session__compare_programs(weft_session *s, const weft_compiled *made,
                                            const weft_data *data);
+weft_status weft_session__compare_weights(weft_session *s); /* the model's own */
 /* st of all ranks, in the same words. */
 weft_status weft_session__refuse(weft_session *s, weft_status st);
 
