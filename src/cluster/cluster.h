@@ -163,6 +163,9 @@ weft_status weft_cluster_parse(const char *file, const char *text, size_t n,
 weft_status weft_cluster_parse_line(const char *line, const char *kinds,
                                     weft_cluster **out);
 weft_status weft_cluster_print(const weft_cluster *c, weft_text *t);
+/* A line of its lists "device:" and "link:". */
+void weft_cluster_print_device(const weft_device_kind *k, weft_text *t);
+void weft_cluster_print_link(const weft_link_kind *l, weft_text *t);
 /* For people: a few lines. */
 weft_status weft_cluster_describe(const weft_cluster *c, weft_text *t);
 weft_status weft_cluster_verify(const weft_cluster *c);

@@ -32,7 +32,7 @@ static void put_rates(const weft_device_kind *k, weft_text *t)
     if (n) weft_text_add(t, "}");
 }
 
-static void put_device(const weft_device_kind *k, weft_text *t)
+void weft_cluster_print_device(const weft_device_kind *k, weft_text *t)
 {
     put_name(t, k->name);
     if (k->vendor[0]) put_word(t, "vendor", k->vendor);
@@ -62,7 +62,7 @@ static void put_device(const weft_device_kind *k, weft_text *t)
     weft_text_add(t, "}\n");
 }
 
-static void put_link(const weft_link_kind *l, weft_text *t)
+void weft_cluster_print_link(const weft_link_kind *l, weft_text *t)
 {
     put_name(t, l->name);
     if (l->scope == WEFT_LINK_NET) weft_text_add(t, ", scope: net");
@@ -141,9 +141,9 @@ weft_status weft_cluster_print(const weft_cluster *c, weft_text *t)
     weft_text_add(t, "name: ");
     weft_text_put_quoted(t, c->name);
     weft_text_add(t, "\nversion: %lld\ndevice:\n", (long long)c->version);
-    for (int i = 0; i < c->n_device; i++) put_device(&c->device[i], t);
+    for (int i = 0; i < c->n_device; i++) weft_cluster_print_device(&c->device[i], t);
     if (c->n_link) weft_text_add(t, "link:\n");
-    for (int i = 0; i < c->n_link; i++) put_link(&c->link[i], t);
+    for (int i = 0; i < c->n_link; i++) weft_cluster_print_link(&c->link[i], t);
     if (c->n_node) weft_text_add(t, "node:\n");
     for (int i = 0; i < c->n_node; i++) put_node(c, &c->node[i], t);
     if (c->n_switch) weft_text_add(t, "switch:\n");

@@ -78,134 +78,96 @@ static void put_bandwidths(const weft_probe_gpu *g, weft_text *t)
 }
 
 static weft_status put_source(const weft_probe_gpus *all, const weft_probe_gpu *g,
-                              const weft_device_kind *sheet, double error, weft_text *out)
+                              const weft_device_kind *sheet, double error, weft_text *t)
 {
-    weft_text t = {0};
-    weft_text_add(&t, "%s by weft cluster calibrate: %s, %d multiprocessors, CUDA %d.%d",
+    weft_text_add(t, "%s by weft cluster calibrate: %s, %d multiprocessors, CUDA %d.%d",
                   g->n_product ? "measured" : "partly measured", g->name, g->n_sm,
                   all->driver / 1000, all->driver % 1000 / 10);
     if (g->n_product)
-        weft_text_add(&t, "; %d products, constants within %.1f %% of them", g->n_product,
+        weft_text_add(t, "; %d products, constants within %.1f %% of them", g->n_product,
                       100 * error);
-    put_bandwidths(g, &t);
-    weft_text_add(&t, "; %.1f of %.1f GiB free", (double)g->free_bytes / 1073741824,
+    put_bandwidths(g, t);
+    weft_text_add(t, "; %.1f of %.1f GiB free", (double)g->free_bytes / 1073741824,
                   (double)g->mem_bytes / 1073741824);
     if (sheet)
-        weft_text_add(&t, "; peaks as %s, attention not measured", sheet->name);
+        weft_text_add(t, "; peaks as %s, attention not measured", sheet->name);
     else
-        weft_text_add(&t, "; no data sheet known: peaks are the best that was reached");
+        weft_text_add(t, "; no data sheet known: peaks are the best that was reached");
     if (g->drift > UNSTEADY)
-        weft_text_add(&t, "; disturbed: one product took %.0f %% longer at times",
+        weft_text_add(t, "; disturbed: one product took %.0f %% longer at times",
                       100 * g->drift);
-    if (g->note[0]) weft_text_add(&t, "; %s", g->note);
-    weft_status st = weft_text_status(&t);
-    if (st == WEFT_OK) weft_text_put_quoted(out, t.s);
-    weft_text_fini(&t);
-    return st;
+    if (g->note[0]) weft_text_add(t, "; %s", g->note);
+    return weft_text_status(t);
 }
 
 /* ---- the file ---- */
 
-static void put(weft_text *t, const char *key, double x)
-{
-    weft_text_add(t, ", %s: ", key);
-    weft_text_put_double(t, x);
-}
-
-/* The peaks, or the shares that were reached of them. */
-static void put_rates(weft_text *t, const char *key, const weft_device_kind *d,
-                      bool reached)
-{
-    int n = 0;
-    for (int i = 0; i < d->n_rate; i++) {
-        double x = reached ? d->rate[i].efficiency : d->rate[i].flops;
-        if (!(x > 0)) continue;
-        if (n++)
-            weft_text_add(t, ", %s: ", d->rate[i].dtype);
-        else
-            weft_text_add(t, ", %s: {%s: ", key, d->rate[i].dtype);
-        weft_text_put_double(t, x);
-    }
-    if (n) weft_text_add(t, "}");
-}
-
-static void put_device(weft_text *t, const weft_device_kind *d)
-{
-    weft_text_add(t, ", vendor: nvidia");
-    put_rates(t, "flops", d, false);
-    put_rates(t, "efficiency_of", d, true);
-    put(t, "efficiency", d->efficiency);
-    if (d->half_size > 0) put(t, "half_size", d->half_size);
-    if (d->stream > 0) put(t, "stream", d->stream);
-    for (int i = 0; i < d->n_point; i++) {
-        weft_text_add(t, i ? ", {flops: " : ", curve: [{flops: ");
-        weft_text_put_double(t, d->point[i].flops);
-        put(t, "share", d->point[i].share);
-        weft_text_add(t, i + 1 < d->n_point ? "}" : "}]");
-    }
-    put(t, "mem_Bps", d->mem_Bps);
-    weft_text_add(t, ", mem_bytes: %lld", (long long)d->mem_bytes);
-    put(t, "launch_s", d->launch_s);
-}
-
 static weft_status put_kind(const weft_probe_gpus *all, const weft_probe_gpu *g,
                             const weft_device_kind *sheet, const char *name, weft_text *t)
 {
-    weft_arena      *a = NULL;
+    weft_arena      *a    = NULL;
+    weft_text        from = {0};
     weft_device_kind d;
     double           error;
     weft_status      st;
     WEFT_TRY(weft_arena_create(&a));
     WEFT_GO(weft_probe_gpu_fit(g, sheet, a, &d, &error));
-    weft_text_add(t, "  - {name: ");
-    weft_text_put_quoted(t, name);
-    put_device(t, &d);
-    weft_text_add(t, ", source: ");
-    WEFT_GO(put_source(all, g, sheet, error, t));
-    weft_text_add(t, "}\n");
+    WEFT_GO(put_source(all, g, sheet, error, &from));
+    d.name      = name;
+    d.vendor    = "nvidia";
+    d.source    = from.s;
+    d.attention = 0; /* not measured: as products do */
+    weft_cluster_print_device(&d, t);
 out:
+    weft_text_fini(&from);
     weft_arena_destroy(a);
     return st;
 }
 
-/* Between GPUs as it was measured, else as the data sheet has it; and from and to the host. */
-static void put_links(const weft_probe_gpu *g, const char *link, double sheet_Bps,
-                      weft_text *t)
-{
-    if (!(g->peer.Bps > 0) && !(g->up.Bps > 0)) return;
-    weft_text_add(t, "link:\n");
-    if (g->peer.Bps > 0) {
-        weft_text_add(t, "  - {name: %s, like: %s", link, link);
-        put(t, "alpha_s", g->peer.alpha_s);
-        put(t, "Bps", fmax(sheet_Bps, g->peer.Bps));
-        put(t, "share", fmin(1, g->peer.Bps / fmax(sheet_Bps, g->peer.Bps)));
-        for (int i = 0; i < g->n_sum; i++) {
-            weft_text_add(t, "%s{n: %d", i ? ", " : ", measured: [", g->sum[i].n);
-            put(t, "alpha_s", g->sum[i].alpha_s);
-            put(t, "Bps", g->sum[i].Bps);
-            weft_text_add(t, i + 1 < g->n_sum ? "}" : "}]");
-        }
-        weft_text_add(t,
-                      ", source: \"copies of 128 MiB between GPUs, the slowest pair, by "
-                      "weft cluster calibrate: %.4g GB/s%s\"}\n",
-                      1e-9 * g->peer.Bps, g->n_sum ? "; measured: NCCL's sums" : "");
-    }
-    if (!(g->up.Bps > 0)) return;
-    weft_text_add(t, "  - {name: to-host");
-    put(t, "alpha_s", fmax(g->up.alpha_s, g->down.alpha_s));
-    put(t, "Bps", g->down.Bps > 0 ? fmin(g->up.Bps, g->down.Bps) : g->up.Bps);
-    weft_text_add(
-        t,
-        ", source: \"copies of 64 MiB of pinned memory by weft cluster calibrate: "
-        "to the GPU %.4g GB/s and %.3g us, back %.4g GB/s and %.3g us\"}\n",
-        1e-9 * g->up.Bps, 1e6 * g->up.alpha_s, 1e-9 * g->down.Bps, 1e6 * g->down.alpha_s);
-}
-
-static double link_Bps(const weft_cluster *kinds, const char *name)
+static weft_link_kind link_of(const weft_cluster *kinds, const char *name)
 {
     for (int i = 0; i < kinds->n_link; i++)
-        if (!strcmp(kinds->link[i].name, name)) return kinds->link[i].Bps;
-    return 0;
+        if (!strcmp(kinds->link[i].name, name)) return kinds->link[i];
+    return (weft_link_kind){.name = name, .share = 1};
+}
+
+/* Between GPUs: as it was measured, and for the rest as the data sheet has it. */
+static void put_peer(const weft_probe_gpu *g, weft_link_kind l, weft_text *t)
+{
+    char               from[256];
+    weft_link_measured sum[WEFT_PROBE_GPU_SUMS];
+    if (!(g->peer.Bps > 0)) return;
+    snprintf(from, sizeof from,
+             "copies of 128 MiB between GPUs, the slowest pair, by weft cluster "
+             "calibrate: %.4g GB/s%s",
+             1e-9 * g->peer.Bps, g->n_sum ? "; measured: NCCL's sums" : "");
+    l.alpha_s = g->peer.alpha_s;
+    l.Bps     = fmax(l.Bps, g->peer.Bps);
+    l.share   = g->peer.Bps / l.Bps;
+    l.source  = from;
+    if (g->n_sum) {
+        memcpy(sum, g->sum, sizeof sum);
+        l.n_measured = g->n_sum;
+        l.measured   = sum;
+    }
+    weft_cluster_print_link(&l, t);
+}
+
+static void put_to_host(const weft_probe_gpu *g, weft_text *t)
+{
+    char from[256];
+    if (!(g->up.Bps > 0)) return;
+    snprintf(from, sizeof from,
+             "copies of 64 MiB of pinned memory by weft cluster calibrate: to the GPU "
+             "%.4g GB/s and %.3g us, back %.4g GB/s and %.3g us",
+             1e-9 * g->up.Bps, 1e6 * g->up.alpha_s, 1e-9 * g->down.Bps,
+             1e6 * g->down.alpha_s);
+    weft_link_kind l = {.name    = "to-host",
+                        .alpha_s = fmax(g->up.alpha_s, g->down.alpha_s),
+                        .Bps = g->down.Bps > 0 ? fmin(g->up.Bps, g->down.Bps) : g->up.Bps,
+                        .share  = 1,
+                        .source = from};
+    weft_cluster_print_link(&l, t);
 }
 
 static weft_status put_all(const weft_probe_gpus *g, const weft_cluster *kinds,
@@ -226,7 +188,9 @@ static weft_status put_all(const weft_probe_gpus *g, const weft_cluster *kinds,
         WEFT_TRY(put_kind(g, k, sheet, name, t));
     }
     const char *link = weft_probe_gpu_link(of->name, first);
-    put_links(of, link, link_Bps(kinds, link), t);
+    if (of->peer.Bps > 0 || of->up.Bps > 0) weft_text_add(t, "link:\n");
+    put_peer(of, link_of(kinds, link), t);
+    put_to_host(of, t);
     weft_text_add(t, "node:\n  - {name: host, device: ");
     weft_text_put_quoted(t, first);
     weft_text_add(t, ", n_device: %d, link: %s}\n", of->n_device, link);
