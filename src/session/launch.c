@@ -229,6 +229,12 @@ static void reap(launch *l)
             if (l->c[r].pid == p) ended(l, r, how);
 }
 
+/* What ranks are told when the launcher is: a lost terminal means an orderly end. */
+static int passed_on(int sig)
+{
+    return sig == SIGHUP ? SIGTERM : sig;
+}
+
 static void on_signal(launch *l)
 {
     struct signalfd_siginfo s;
@@ -236,7 +242,7 @@ static void on_signal(launch *l)
         int sig = (int)s.ssi_signo;
         if (sig == SIGCHLD) continue;
         if (l->stopped_by) set_kill(l, 0);
-        if (!l->stopped_by) signal_all(l, sig == SIGHUP ? SIGTERM : sig);
+        if (!l->stopped_by) signal_all(l, passed_on(sig));
         l->stopped_by = sig;
     }
     reap(l);
@@ -315,7 +321,10 @@ static int report(launch *l)
         after    = c->order + (c->code == WEFT_LAUNCH_PEER ? l->n : 0);
         if (!code) code = c->code == WEFT_LAUNCH_PEER ? 1 : c->code;
         char *s = c->error.s, *save = NULL, more[32] = "";
-        if (c->told || (l->stopped_by && c->code == 128 + l->stopped_by)) continue;
+        if (c->told) continue;
+        if (l->stopped_by &&
+            (c->code == 128 + passed_on(l->stopped_by) || c->code == WEFT_LAUNCH_PEER))
+            continue; /* ended as it was told to, or saw others end so */
         int same = tell_same(l, r);
         if (same) snprintf(more, sizeof more, " and %d more", same);
         if (!s || !*s)

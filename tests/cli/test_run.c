@@ -163,14 +163,15 @@ static void a_stopped_rank_ends_all(void **state)
 static void signals_stop_all(void **state)
 {
     (void)state;
-    static const int sig[] = {SIGINT, SIGTERM};
+    static const int sig[] = {SIGINT, SIGTERM, SIGHUP};
     pid_t            child[MAX];
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         pid_t p = start((const char *const[]){"--nproc-per-node", "3", "--check",
                                               "--seconds", "60", NULL});
         wait_for_ranks(p, 3, child);
         kill(p, sig[i]);
         assert_int_equal(finish(p), 128 + sig[i]);
+        assert_string_equal(err, "");
         all_gone(child, 3);
     }
 }
