@@ -102,8 +102,6 @@ set(longest_first test_split test_transport test_plans test_golden test_data_par
     test_planner_rows test_ckpt_crash test_decide test_emu hosts_netns test_overlap
     test_trains test_reference test_plan_command test_pipeline test_step test_ops test_net
     test_context test_search test_gemm test_idle test_ckpt_powercut test_run test_report)
-# Ranks over UCX: on a crowded machine one that has left can be taken for one that died, so nothing runs beside them.
-set(alone test_comm_rows test_several test_transport test_net)
 get_property(all_tests DIRECTORY PROPERTY TESTS)
 set(cost 100)
 foreach(name ${longest_first})
@@ -115,9 +113,6 @@ endforeach()
 foreach(name ${all_tests})
     if(NOT name IN_LIST waiting)
         set_tests_properties(${name} PROPERTIES PROCESSORS 2)
-    endif()
-    if(name IN_LIST alone)
-        set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
     endif()
     if(name IN_LIST on_time)
         set_tests_properties(${name} PROPERTIES RESOURCE_LOCK clock)

@@ -67,7 +67,9 @@ static bool answered(const void *arg)
 static bool received(const void *arg)
 {
     const goal *g = arg;
-    return (g->port->acked >= g->acked && (!g->flow || g->flow->done)) || g->peer->gone;
+    if (g->port->acked < g->acked) return g->peer->gone;
+    return !g->flow || g->flow->done ||
+           (g->peer->gone && !weft_comm__net_handed_over(g->flow));
 }
 
 static bool came(const void *arg)

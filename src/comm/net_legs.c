@@ -55,10 +55,11 @@ static bool leg_done(const net_leg *l)
     return (l->from < 0 || l->post.done) && (l->to < 0 || l->flow->done);
 }
 
+/* One who took its leave takes nothing more; of what the link has, it says itself what became of it. */
 static bool leg_hopeless(const net_leg *l)
 {
     return l->post.bad || (l->from >= 0 && !l->post.done && l->comes_from->gone) ||
-           (l->to >= 0 && !l->flow->done && l->sends_to->gone);
+           (l->to >= 0 && !weft_comm__net_handed_over(l->flow) && l->sends_to->gone);
 }
 
 static bool exchanged(const void *arg)

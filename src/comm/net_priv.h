@@ -244,6 +244,11 @@ void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask)
 void weft_comm__net_forget(net_end *e, net_port *port, net_post *post);
 /* f: to, port, epoch, seq, step, what, p, length and unasked are filled in; done when p may be used again. */
 void weft_comm__net_start(net_end *e, net_port *port, net_flow *f);
+/* Is all of it the link's, which says when it is sent or lost? */
+static inline bool weft_comm__net_handed_over(const net_flow *f)
+{
+    return f->begun && f->sent == f->length;
+}
 /* f will not be sent further; nothing of it is under way afterwards. */
 void weft_comm__net_stop(net_end *e, net_flow *f);
 /* Whatever can be done now; the number of things done. */

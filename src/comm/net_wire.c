@@ -519,11 +519,11 @@ static unsigned send_flows(net_end *e)
     for (net_flow **at = &e->flow; *at;) {
         net_flow *f = *at;
         for (int k = 0; k < NET_WINDOW; k++) {
-            if (f->begun && f->sent == f->length) break;
+            if (weft_comm__net_handed_over(f)) break;
             if (!send_piece(e, f)) break;
             n++;
         }
-        f->done = f->begun && f->sent == f->length && !f->n_under_way;
+        f->done = weft_comm__net_handed_over(f) && !f->n_under_way;
         if (!f->done) {
             at = &f->next;
             continue;

@@ -685,6 +685,32 @@ static void older_epochs_are_dropped(void **state)
     }
 }
 
+/* Its good-bye may come before the link has said that our last message to it is sent. */
+static weft_status meet_and_part(rank_state *r)
+{
+    weft_comm_group *g;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL, NULL,
+                                0);
+}
+
+static weft_status part_at_once(rank_state *r)
+{
+    (void)r;
+    return WEFT_OK;
+}
+
+static void who_leaves_in_order_is_not_missed(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++)
+        for (int i = 0; i < 100; i++) {
+            run_ranks((transport)over, 2 + i % 3, 20,
+                      i % 2 ? meet_and_part : part_at_once);
+            all_ok((transport)over, 2 + i % 3);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -702,6 +728,7 @@ int main(void)
         cmocka_unit_test(the_late_are_named),
         cmocka_unit_test(giving_up_ends_all),
         cmocka_unit_test(older_epochs_are_dropped),
+        cmocka_unit_test(who_leaves_in_order_is_not_missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
