@@ -390,6 +390,7 @@ void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data)
 
 void weft_comm__net_broke(net_end *e, int peer, const char *how)
 {
+    if (e->peer[peer].broken) return; /* the first cause stands */
     e->peer[peer].broken = e->broken = true;
     e->peer[peer].how                = how;
 }
