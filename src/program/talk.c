@@ -246,3 +246,39 @@ void weft_talk_say(const weft_talk *t, int line, int64_t k, char *text, size_t n
             return;
         }
 }
+
+/* ---- nothing but calls ---- */
+
+static weft_instr strip_call(const weft_instr *i)
+{
+    return (weft_instr){.kind    = i->kind,
+                        .name    = i->name,
+                        .coll    = WEFT_BARRIER,
+                        .group   = i->group,
+                        .peer    = i->peer,
+                        .tag     = i->tag,
+                        .credits = i->credits,
+                        .seconds = -1};
+}
+
+weft_status weft_talk_strip(const weft_program *p, weft_arena *a, weft_program *out)
+{
+    *out        = *p;
+    out->arena  = NULL;
+    out->n_slab = out->n_buffer = out->n_binding = 0;
+    out->actor = WEFT_ARENA_ARRAY(a, weft_actor, p->n_actor);
+    WEFT_TRY(weft_arena_status(a));
+    for (int k = 0; k < p->n_actor; k++) {
+        const weft_actor *from = &p->actor[k];
+        weft_actor       *to   = &out->actor[k];
+        int               n    = 0;
+        for (int i = 0; i < from->n_instr; i++) n += weft_instr_is_comm(&from->instr[i]);
+        *to       = (weft_actor){.name = from->name, .stream = from->stream};
+        to->instr = WEFT_ARENA_ARRAY(a, weft_instr, n);
+        WEFT_TRY(weft_arena_status(a));
+        for (int i = 0; i < from->n_instr; i++)
+            if (weft_instr_is_comm(&from->instr[i]))
+                to->instr[to->n_instr++] = strip_call(&from->instr[i]);
+    }
+    return WEFT_OK;
+}

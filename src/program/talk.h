@@ -43,4 +43,9 @@ uint64_t weft_talk_prefix(const weft_talk *t, int line, int64_t n);
 /* Call k in words: "all_reduce of 4096 bytes of fp32 (h.0.mlp.dw)"; "" behind the last. */
 void weft_talk_say(const weft_talk *t, int line, int64_t k, char *text, size_t n);
 
+/* A program that has p's calls, firings and edges and nothing else: collectives as barriers, messages without bytes.
+ * Whether ranks can deadlock is the same question of it (weft_program_walk), and its text is small.  It borrows from p;
+ * made in a. */
+weft_status weft_talk_strip(const weft_program *p, weft_arena *a, weft_program *out);
+
 #endif

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "program/talk.h"
+#include "program/walk.h"
 
 /* Of several causes, the likeliest. */
 static const char remedy[] =
@@ -325,6 +326,78 @@ out:
     return st;
 }
 
+/* ---- all programs at once ---- */
+
+/* The calls of all ranks as one text. */
+static weft_status gather_calls(const weft_agree *a, const weft_program *p,
+                                weft_arena *arena, weft_text *out)
+{
+    weft_text    mine = {0};
+    weft_program calls_only;
+    int64_t     *n = NULL, own, most = 0;
+    char        *room = NULL, *all = NULL;
+    weft_status  st = WEFT_OK;
+    WEFT_GO(weft_talk_strip(p, arena, &calls_only));
+    WEFT_GO(weft_program_print(&calls_only, &mine));
+    WEFT_GO(weft_text_status(&mine));
+    own = (int64_t)mine.n;
+    WEFT_GO(room_for(a, sizeof *n, &n));
+    WEFT_GO(gather(a, &own, sizeof own, n));
+    for (int r = 0; r < a->comm->world; r++) most = n[r] > most ? n[r] : most;
+    most = (most + 3) / 4 * 4;
+    room = calloc(1, (size_t)most + 1);
+    if (!room) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare"));
+    memcpy(room, mine.s, mine.n);
+    WEFT_GO(room_for(a, (size_t)most, &all));
+    WEFT_GO(gather(a, room, (size_t)most, all));
+    for (int r = 0; r < a->comm->world && a->comm->rank == 0; r++)
+        weft_text_put(out, all + r * most, (size_t)n[r]);
+    WEFT_GO(weft_text_status(out));
+out:
+    weft_text_fini(&mine);
+    free(n);
+    free(room);
+    free(all);
+    return st;
+}
+
+static weft_status walk(const weft_text *t)
+{
+    weft_program **p;
+    int            n;
+    WEFT_TRY(weft_program_parse_set("the programs of all ranks", t->s, t->n, &p, &n));
+    weft_status st = weft_program_walk((const weft_program *const *)p, n,
+                                       &(weft_walk_options){.n_step = 2});
+    weft_program_destroy_set(p, n);
+    return st;
+}
+
+/* Every call meets its like; can they wait for each other in a ring?  Rank 0 walks through all programs and tells. */
+static weft_status agree_order(const weft_agree *a, const weft_program *p,
+                               weft_arena *arena)
+{
+    struct {
+        int32_t st, unused;
+        char    text[1024];
+    } word           = {0};
+    weft_text   text = {0};
+    weft_status st   = gather_calls(a, p, arena, &text);
+    if (st == WEFT_OK && a->comm->rank == 0) {
+        word.st = (int32_t)walk(&text);
+        if (word.st) snprintf(word.text, sizeof word.text, "%s", weft_error_text());
+    }
+    weft_text_fini(&text);
+    WEFT_TRY(st);
+    WEFT_TRY(weft_comm_collective(a->comm, a->group, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32,
+                                  &word, &word, sizeof word / 4));
+    if (!word.st) return WEFT_OK;
+    return WEFT_FAIL(
+        (weft_status)word.st,
+        "ranks would wait for each other for ever: %s; take another plan, or "
+        "the same weft at every rank",
+        word.text);
+}
+
 weft_status weft_agree_programs(const weft_agree *a, const weft_program *p)
 {
     weft_arena *arena = NULL;
@@ -337,10 +410,8 @@ weft_status weft_agree_programs(const weft_agree *a, const weft_program *p)
     WEFT_GO(room_for(a, sizeof mine, &all));
     WEFT_GO(gather(a, &mine, sizeof mine, all));
     for (int r = 0; r < a->comm->world; r++) sum += all[r];
-    if (sum) {
-        st = explain(a, &t);
-        if (st == WEFT_ERR_ARG) st = weft_agree_refuse(a, st);
-    }
+    st = sum ? explain(a, &t) : agree_order(a, p, arena);
+    if (st == WEFT_ERR_ARG) st = weft_agree_refuse(a, st);
 out:
     free(all);
     weft_arena_destroy(arena);

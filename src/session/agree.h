@@ -5,8 +5,8 @@
  *     WEFT_TRY(weft_agree_texts(&a, "the job", n, text));        "batch is 8", ... in order
  *     WEFT_TRY(weft_agree_programs(&a, program));
  *
- * Where they agree, that is one gather of a few bytes a rank; only where they do not, they look for the first
- * difference together.
+ * Where they agree, that is a gather of a few bytes a rank (of programs: of their calls, some KB); only where they do
+ * not, they look for the first difference together.
  * WEFT_ERR_ARG: what differs first, between which ranks.  All ranks have that line, and none leaves before the others do. */
 #ifndef WEFT_SESSION_AGREE_H
 #define WEFT_SESSION_AGREE_H
@@ -23,7 +23,8 @@ typedef struct weft_agree {
 weft_status weft_agree_texts(const weft_agree *a, const char *what, int n,
                              const char *const *text);
 
-/* Every collective and message of a step: the same calls in the same order at all that take part. */
+/* Every collective and message of a step: the same calls in the same order at all that take part, and no rank waits in one
+ * call for another that waits for it elsewhere. */
 weft_status weft_agree_programs(const weft_agree *a, const weft_program *p);
 
 /* An error that every rank has in the same words: returns when all of them have got so far. */

@@ -127,6 +127,42 @@ static void test_stages(void **s)
         "at rank 0 and missing at rank 1");
 }
 
+/* Two ranks meet under two tags: each in its own order, they would wait for ever; in one order, or on two streams, not. */
+static const char *ask_tags(rank *r, const char *stream, int first, int second)
+{
+    weft_program **p;
+    int            n;
+    weft_text      t   = {0};
+    bool           one = !strcmp(stream, "compute");
+    for (int k = 0; k < 2; k++)
+        weft_text_add(&t,
+                      "program p rank %d of 2 micro 1 lanes 1 { group [0,1]\n"
+                      "actor a on compute { collective x barrier group 0 tag %d ; }\n"
+                      "actor b on %s { collective y barrier group 0 tag %d ; }\n"
+                      "stream compute { a; %s }\n%s }\n",
+                      k, k ? second : first, stream, k ? first : second, one ? "b;" : "",
+                      one ? "" : "stream comm { b; }");
+    OK(weft_program_parse_set("test", t.s, t.n, &p, &n));
+    for (int k = 0; k < 2; k++) r[k] = (rank){.program = p[k]};
+    ask(r, 2);
+    weft_program_destroy_set(p, n);
+    weft_text_fini(&t);
+    return r[0].said;
+}
+
+static void test_rings(void **s)
+{
+    (void)s;
+    rank r[2];
+    assert_string_equal(ask_tags(r, "comm", 1, 2), "");
+    const char *said = ask_tags(r, "compute", 1, 2);
+    assert_non_null(strstr(said,
+                           "ranks would wait for each other for ever: deadlock: rank "
+                           "0 compute: actor a waits in collective 'x' for rank 1; "
+                           "rank 1 compute: actor a waits in collective 'x' for rank "
+                           "0; take another plan"));
+}
+
 /* ---- texts ---- */
 
 static void test_texts(void **s)
@@ -225,8 +261,8 @@ static void test_made(void **s)
 
 int main(void)
 {
-    const struct CMUnitTest t[] = {cmocka_unit_test(test_stages),
-                                   cmocka_unit_test(test_texts),
-                                   cmocka_unit_test(test_made)};
+    const struct CMUnitTest t[] = {
+        cmocka_unit_test(test_stages), cmocka_unit_test(test_rings),
+        cmocka_unit_test(test_texts), cmocka_unit_test(test_made)};
     return cmocka_run_group_tests(t, NULL, NULL);
 }
