@@ -265,20 +265,6 @@ static void state_round_trip(void **state)
         WEFT_ERR_ARG);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    test_files_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_files_end();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,5 +278,5 @@ int main(void)
         cmocka_unit_test(refuses),
         cmocka_unit_test(state_round_trip),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

@@ -174,20 +174,6 @@ static void inspects(void **state)
     weft_text_fini(&t);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    test_files_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_files_end();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,5 +181,5 @@ int main(void)
         cmocka_unit_test(wide_ids),    cmocka_unit_test(refuses),
         cmocka_unit_test(inspects),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

@@ -455,20 +455,6 @@ static void rows(void **state)
     open_bad(path, (weft_data_options){.seq = 5}, "no rows");
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    test_files_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_files_end();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,5 +470,5 @@ int main(void)
         cmocka_unit_test(idx_table),
         cmocka_unit_test(rows),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

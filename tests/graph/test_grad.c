@@ -14,22 +14,8 @@
 #include "graph/build.h"
 #include "graph/grad.h"
 #include "support/eval.h"
+#include "support/fixture.h"
 #include "support/op_cases.h"
-
-static weft_arena *arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    arena = NULL;
-    return 0;
-}
 
 #define OK(call)                                                                         \
     do                                                                                   \
@@ -342,12 +328,9 @@ static void says_what_has_no_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_operator, setup, teardown),
-        cmocka_unit_test_setup_teardown(tied_language_model, setup, teardown),
-        cmocka_unit_test_setup_teardown(uses_stay_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(sums_follow_graph_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(bf16_gradients_are_f32, setup, teardown),
-        cmocka_unit_test_setup_teardown(says_what_has_no_gradient, setup, teardown),
+        with_arena(every_operator),         with_arena(tied_language_model),
+        with_arena(uses_stay_apart),        with_arena(sums_follow_graph_order),
+        with_arena(bf16_gradients_are_f32), with_arena(says_what_has_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

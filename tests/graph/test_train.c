@@ -14,21 +14,7 @@
 #include "graph/recompute.h"
 #include "graph/train.h"
 #include "support/eval.h"
-
-static weft_arena *arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    arena = NULL;
-    return 0;
-}
+#include "support/fixture.h"
 
 #define OK(call)                                                                         \
     do                                                                                   \
@@ -535,13 +521,13 @@ static void statistics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(optimizers, setup, teardown),
-        cmocka_unit_test_setup_teardown(unknown_optimizer, setup, teardown),
-        cmocka_unit_test_setup_teardown(recompute_changes_no_number, setup, teardown),
-        cmocka_unit_test_setup_teardown(keep_by_hand, setup, teardown),
-        cmocka_unit_test_setup_teardown(uses_accumulate_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(bf16_twins, setup, teardown),
-        cmocka_unit_test_setup_teardown(statistics, setup, teardown),
+        with_arena(optimizers),
+        with_arena(unknown_optimizer),
+        with_arena(recompute_changes_no_number),
+        with_arena(keep_by_hand),
+        with_arena(uses_accumulate_apart),
+        with_arena(bf16_twins),
+        with_arena(statistics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

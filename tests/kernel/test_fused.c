@@ -14,31 +14,11 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "kernel/kernel.h"
-
-static weft_arena *arena;
-static weft_pool  *pool;
-static uint32_t    drawn;
-
-static int setup(void **state)
-{
-    (void)state;
-    drawn = 0;
-    if (weft_pool_create(2, 0, &pool) != WEFT_OK) return -1;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_pool_destroy(pool);
-    weft_arena_destroy(arena);
-    return 0;
-}
+#include "support/fixture.h"
 
 static float draw(void)
 {
-    uint32_t w[4];
-    weft_random_philox((uint32_t[]){1, 2}, (uint32_t[]){drawn++, 0, 0, 0}, w);
-    return 4.0f * weft_random_uniform(w[0]) - 2.0f;
+    return 4.0f * weft_random_uniform(test_draw()) - 2.0f;
 }
 
 /* A tensor of drawn numbers; gap > 0 leaves room behind every row of the last dimension. */
@@ -567,16 +547,16 @@ static void far(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(posts, setup, teardown),
-        cmocka_unit_test_setup_teardown(posts_bf16, setup, teardown),
-        cmocka_unit_test_setup_teardown(posts_of_experts, setup, teardown),
-        cmocka_unit_test_setup_teardown(loops_over_sums, setup, teardown),
-        cmocka_unit_test_setup_teardown(rows_over_a_base, setup, teardown),
-        cmocka_unit_test_setup_teardown(loss_and_gradient, setup, teardown),
-        cmocka_unit_test_setup_teardown(bad_label, setup, teardown),
-        cmocka_unit_test_setup_teardown(update_in_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(results_not_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(far, setup, teardown),
+        with_pool(posts),
+        with_pool(posts_bf16),
+        with_pool(posts_of_experts),
+        with_pool(loops_over_sums),
+        with_pool(rows_over_a_base),
+        with_pool(loss_and_gradient),
+        with_pool(bad_label),
+        with_pool(update_in_place),
+        with_pool(results_not_kept),
+        with_pool(far),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,32 +14,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "kernel/kernel.h"
-
-static weft_arena *arena;
-static weft_pool  *pool;
-static uint32_t    drawn;
-
-static int setup(void **state)
-{
-    (void)state;
-    drawn = 0;
-    if (weft_pool_create(2, 0, &pool) != WEFT_OK) return -1;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_pool_destroy(pool);
-    weft_arena_destroy(arena);
-    return 0;
-}
-
-static uint32_t draw(void)
-{
-    uint32_t w[4];
-    weft_random_philox((uint32_t[]){1, 2}, (uint32_t[]){drawn++, 0, 0, 0}, w);
-    return w[0];
-}
+#include "support/fixture.h"
 
 static weft_view room(weft_dtype t, int n, const int64_t *d)
 {
@@ -56,14 +31,14 @@ static weft_view room(weft_dtype t, int n, const int64_t *d)
 static weft_view numbers(weft_view v)
 {
     for (int64_t i = 0; i < weft_shape_count(&v.shape); i++)
-        ((float *)v.p)[i] = 4.0f * weft_random_uniform(draw()) - 2.0f;
+        ((float *)v.p)[i] = 4.0f * weft_random_uniform(test_draw()) - 2.0f;
     return v;
 }
 /* below n; one in eight is `none` */
 static weft_view ids(weft_view v, uint32_t n, int32_t none)
 {
     for (int64_t i = 0; i < weft_shape_count(&v.shape); i++)
-        ((int32_t *)v.p)[i] = draw() % 8 ? (int32_t)(draw() % n) : none;
+        ((int32_t *)v.p)[i] = test_draw() % 8 ? (int32_t)(test_draw() % n) : none;
     return v;
 }
 
@@ -386,13 +361,9 @@ static void own_experts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(vocabulary, setup, teardown),
-        cmocka_unit_test_setup_teardown(table, setup, teardown),
-        cmocka_unit_test_setup_teardown(rings, setup, teardown),
-        cmocka_unit_test_setup_teardown(two_runs, setup, teardown),
-        cmocka_unit_test_setup_teardown(turned, setup, teardown),
-        cmocka_unit_test_setup_teardown(masks, setup, teardown),
-        cmocka_unit_test_setup_teardown(own_experts, setup, teardown),
+        with_pool(vocabulary),  with_pool(table),  with_pool(rings),
+        with_pool(two_runs),    with_pool(turned), with_pool(masks),
+        with_pool(own_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

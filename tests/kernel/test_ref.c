@@ -11,21 +11,8 @@
 #include "base/status.h"
 #include "kernel/mask.h"
 #include "kernel/ref.h"
+#include "support/fixture.h"
 #include "support/op_cases.h"
-
-static weft_arena *arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    return 0;
-}
 
 static double *numbers(const weft_type *t)
 {
@@ -260,5 +247,5 @@ int main(void)
         cmocka_unit_test(rotary_turns),         cmocka_unit_test(rel_bucket_known),
         cmocka_unit_test(dropout_statistics),   cmocka_unit_test(mask_edges),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_arena_setup, test_arena_teardown);
 }

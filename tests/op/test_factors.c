@@ -12,22 +12,8 @@
 
 #include "base/status.h"
 #include "kernel/ref.h"
+#include "support/fixture.h"
 #include "support/op_cases.h"
-
-static weft_arena *arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    arena = NULL;
-    return 0;
-}
 
 /* One use with its factors and numbers. */
 typedef struct whole {
@@ -403,10 +389,10 @@ static void grouped_queries(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sizes_multiply, setup, teardown),
-        cmocka_unit_test_setup_teardown(rules_are_true, setup, teardown),
-        cmocka_unit_test_setup_teardown(reshape_composes, setup, teardown),
-        cmocka_unit_test_setup_teardown(grouped_queries, setup, teardown),
+        with_arena(sizes_multiply),
+        with_arena(rules_are_true),
+        with_arena(reshape_composes),
+        with_arena(grouped_queries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

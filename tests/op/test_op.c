@@ -10,21 +10,8 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "support/fixture.h"
 #include "support/op_cases.h"
-
-static weft_arena *arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    return 0;
-}
 
 static void rows_are_whole(void **state)
 {
@@ -192,5 +179,5 @@ int main(void)
         cmocka_unit_test(attributes_read_back), cmocka_unit_test(says_no),
         cmocka_unit_test(bad_attributes),       cmocka_unit_test(counts),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_arena_setup, test_arena_teardown);
 }

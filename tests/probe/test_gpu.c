@@ -252,31 +252,13 @@ static void processors_beside(void **state)
     weft_cluster_destroy(c);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    test_files_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_files_end();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(everything, begin, end),
-        cmocka_unit_test_setup_teardown(used, begin, end),
-        cmocka_unit_test_setup_teardown(a_kind_nobody_knows, begin, end),
-        cmocka_unit_test_setup_teardown(parts_that_are_missing, begin, end),
-        cmocka_unit_test_setup_teardown(disturbed, begin, end),
-        cmocka_unit_test_setup_teardown(nothing_to_measure, begin, end),
-        cmocka_unit_test_setup_teardown(described, begin, end),
-        cmocka_unit_test(processors_beside),
+        with_files(everything),          with_files(used),
+        with_files(a_kind_nobody_knows), with_files(parts_that_are_missing),
+        with_files(disturbed),           with_files(nothing_to_measure),
+        with_files(described),           cmocka_unit_test(processors_beside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,21 +7,14 @@
 
 #include "base/random.h"
 #include "shard/shard.h"
+#include "support/fixture.h"
 
-static weft_arena *arena;
-static uint32_t    counter;
+static uint32_t counter;
 
 static int setup(void **state)
 {
-    (void)state;
     counter = 0;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    return 0;
+    return test_arena_setup(state);
 }
 static int below(int n)
 {
@@ -265,12 +258,12 @@ static void marks_read_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(random_layouts_tile, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_rule_for_sizes, setup, teardown),
-        cmocka_unit_test_setup_teardown(zigzag_has_two, setup, teardown),
-        cmocka_unit_test_setup_teardown(even_units_are_equal, setup, teardown),
-        cmocka_unit_test_setup_teardown(mistakes_are_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(marks_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(random_layouts_tile, setup, test_arena_teardown),
+        cmocka_unit_test_setup_teardown(the_rule_for_sizes, setup, test_arena_teardown),
+        cmocka_unit_test_setup_teardown(zigzag_has_two, setup, test_arena_teardown),
+        cmocka_unit_test_setup_teardown(even_units_are_equal, setup, test_arena_teardown),
+        cmocka_unit_test_setup_teardown(mistakes_are_named, setup, test_arena_teardown),
+        cmocka_unit_test_setup_teardown(marks_read_back, setup, test_arena_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

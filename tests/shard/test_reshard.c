@@ -6,21 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "support/fixture.h"
 #include "support/shard_apply.h"
-
-static weft_arena *arena;
-
-static int setup(void **state)
-{
-    (void)state;
-    return weft_arena_create(&arena) == WEFT_OK ? 0 : -1;
-}
-static int teardown(void **state)
-{
-    (void)state;
-    weft_arena_destroy(arena);
-    return 0;
-}
 
 static weft_mesh mesh_of(const char *text)
 {
@@ -461,14 +448,14 @@ static void ragged_rows_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(on_one_mesh, setup, teardown),
-        cmocka_unit_test_setup_teardown(between_meshes, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_usual_ones, setup, teardown),
-        cmocka_unit_test_setup_teardown(scalars_are_reduced_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(quick_ones, setup, teardown),
-        cmocka_unit_test_setup_teardown(lanes_stand_still, setup, teardown),
-        cmocka_unit_test_setup_teardown(slow_links_are_spared, setup, teardown),
-        cmocka_unit_test_setup_teardown(ragged_rows_stay, setup, teardown),
+        with_arena(on_one_mesh),
+        with_arena(between_meshes),
+        with_arena(the_usual_ones),
+        with_arena(scalars_are_reduced_at_once),
+        with_arena(quick_ones),
+        with_arena(lanes_stand_still),
+        with_arena(slow_links_are_spared),
+        with_arena(ragged_rows_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -149,20 +149,6 @@ static void bad_folders(void **state)
     }
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    test_files_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_files_end();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,5 +157,5 @@ int main(void)
         cmocka_unit_test(rewrite_shards),
         cmocka_unit_test(bad_folders),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

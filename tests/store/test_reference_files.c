@@ -39,22 +39,8 @@ static void folders_copy(void **state)
     }
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    test_files_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_files_end();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folders_copy)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

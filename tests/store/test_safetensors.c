@@ -403,20 +403,6 @@ static void python_package(void **state)
     weft_store_close(f);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    test_files_begin();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    test_files_end();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,5 +417,5 @@ int main(void)
         cmocka_unit_test(truncations_and_flips),
         cmocka_unit_test(python_package),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

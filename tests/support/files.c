@@ -64,6 +64,20 @@ void test_files_end(void)
     root[0] = 0;
 }
 
+int test_files_setup(void **state)
+{
+    (void)state;
+    test_files_begin();
+    return 0;
+}
+
+int test_files_teardown(void **state)
+{
+    (void)state;
+    test_files_end();
+    return 0;
+}
+
 void test_files_copy_tree(const char *from, const char *to)
 {
     walk(from, to);

@@ -8,6 +8,11 @@
 /* A fresh folder under TMPDIR; test_files_end removes it with all in it. */
 const char *test_files_begin(void);
 void        test_files_end(void);
+/* The same for cmocka, around a test or all of them. */
+int test_files_setup(void **state);
+int test_files_teardown(void **state);
+#define with_files(test)                                                                 \
+    cmocka_unit_test_setup_teardown(test, test_files_setup, test_files_teardown)
 /* "folder/name"; 64 answers stay valid at a time. */
 const char *test_files_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
