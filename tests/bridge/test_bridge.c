@@ -3,13 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <time.h>
 
-#include "base/clock.h"
-#include "exec/exec.h"
 #include "sim/sim.h"
+#include "support/emu.h"
 #include "support/test.h"
 #include "support/watch.h"
 
@@ -157,23 +153,6 @@ static double predict(weft_program **p, int n)
     return s;
 }
 
-typedef struct rank_state {
-    weft_exec  *e;
-    weft_status st;
-    char        text[256];
-    double      begin_s, end_s;
-} rank_state;
-
-static void *rank_main(void *arg)
-{
-    rank_state *r = arg;
-    r->begin_s    = weft_clock_s();
-    r->st         = weft_exec_run(r->e, 0, N_STEP);
-    r->end_s      = weft_clock_s();
-    snprintf(r->text, sizeof r->text, "%s", weft_error_text());
-    return NULL;
-}
-
 /* The k-th slice of a stream, or NULL. */
 static const weft_slice *slice_of(const weft_timeline *t, int program, int stream, int k)
 {
@@ -185,7 +164,7 @@ static const weft_slice *slice_of(const weft_timeline *t, int program, int strea
 }
 
 /* Instruction by instruction, what ran is what was said, at about the time that was said. */
-static void lay_over(weft_program **p, int n, rank_state *r, double within_s)
+static void lay_over(weft_program **p, int n, test_emu_rank *r, double within_s)
 {
     weft_timeline *said, *ran;
     assert_ok(weft_sim_run((const weft_program *const *)p, n, NULL,
@@ -208,39 +187,14 @@ static void lay_over(weft_program **p, int n, rank_state *r, double within_s)
     weft_timeline_destroy(said);
 }
 
-/* Wall-clock seconds of a run; *late_s: how late the machine woke a sleeper up meanwhile. */
 static double measure(weft_program **p, int n, double *late_s)
 {
-    weft_comm_local *world;
-    weft_comm       *c[MAX_RANK];
-    weft_device     *d;
-    rank_state       r[MAX_RANK];
-    pthread_t        t[MAX_RANK];
-    assert_ok(weft_device_emu_create(&d));
-    assert_ok(weft_comm_local_create(n, &world));
-    for (int i = 0; i < n; i++) {
-        assert_ok(weft_comm_local_join(world, i, 30, &c[i]));
-        weft_exec_options o = {.device = d, .comm = c[i], .trace = 1000};
-        assert_ok(weft_exec_create(p[i], &o, &r[i].e));
-    }
-    test_watch w;
-    test_watch_start(&w);
-    for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &r[i]);
-    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
-    *late_s      = test_watch_stop(&w);
-    double begin = r[0].begin_s, end = 0;
-    for (int i = 0; i < n; i++)
-        if (r[i].st != WEFT_OK) fail_msg("rank %d: %s", i, r[i].text);
-    if (*late_s < TEST_WATCH_TRUST_S) lay_over(p, n, r, 4 * TEST_WATCH_TRUST_S);
-    for (int i = 0; i < n; i++) {
-        if (r[i].begin_s < begin) begin = r[i].begin_s;
-        if (r[i].end_s > end) end = r[i].end_s;
-        weft_exec_destroy(r[i].e);
-        weft_comm_destroy(c[i]);
-    }
-    weft_comm_local_destroy(world);
-    weft_device_emu_destroy(d);
-    return end - begin;
+    test_emu e;
+    test_emu_open(&e, p, n, 1000);
+    double s = test_emu_run(e.rank, n, N_STEP, late_s);
+    if (*late_s < TEST_WATCH_TRUST_S) lay_over(p, n, e.rank, 4 * TEST_WATCH_TRUST_S);
+    test_emu_close(&e);
+    return s;
 }
 
 static int compare(const void *a, const void *b)

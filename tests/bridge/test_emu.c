@@ -1,14 +1,12 @@
 /* Real plans on emulated devices: every rank's program, compiled from a plan's words, runs in real time on a device
  * that sleeps as long as its cluster says, and takes as long as the simulator said, within 5 %. */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "compile/world.h"
-#include "exec/exec.h"
 #include "sim/fold.h"
+#include "support/emu.h"
 #include "support/test.h"
 #include "support/watch.h"
 #include "support/wires.h"
@@ -83,70 +81,45 @@ static double predict(const weft_world *w, const weft_cluster *c)
 
 /* ---- in real time ---- */
 
-typedef struct rank_state {
-    weft_exec  *e;
-    weft_comm  *comm, *local; /* one and the same without wires */
-    pthread_t   thread;
-    weft_status st;
-    char        text[256];
-    double      begin_s, end_s;
-} rank_state;
-
-static void *rank_main(void *arg)
-{
-    rank_state *r = arg;
-    r->begin_s    = weft_clock_s();
-    r->st         = weft_exec_run(r->e, 0, N_STEP);
-    r->end_s      = weft_clock_s();
-    snprintf(r->text, sizeof r->text, "%s", weft_error_text());
-    return NULL;
-}
-
+/* local[i]: rank i's way without wires, which may be its own. */
 static void set_up(const weft_world *w, const weft_cluster *c, weft_device *d,
-                   weft_comm_local *world, test_wires *wires, rank_state *r)
+                   weft_comm_local *world, test_wires *wires, weft_comm **local,
+                   test_emu_rank *r)
 {
     for (int i = 0; i < w->n; i++) {
-        assert_ok(weft_comm_local_join(world, i, 60, &r[i].local));
-        r[i].comm = r[i].local;
-        if (wires) assert_ok(test_wires_join(wires, r[i].local, &r[i].comm));
+        assert_ok(weft_comm_local_join(world, i, 60, &local[i]));
+        r[i].comm = local[i];
+        if (wires) assert_ok(test_wires_join(wires, local[i], &r[i].comm));
         weft_exec_options o = {.device = d, .comm = r[i].comm, .cluster = c};
         if (weft_exec_create(w->like[i], &o, &r[i].e) != WEFT_OK)
             fail_msg("rank %d: %s", i, weft_error_text());
     }
 }
 
-/* Seconds from the first begin to the last end; *late_s: how late the machine woke a sleeper up meanwhile. */
 static double measure(const weft_world *w, const weft_cluster *c, bool over_wires,
                       double *late_s)
 {
-    static rank_state r[MAX_RANK];
-    weft_comm_local  *world;
-    weft_device      *d;
-    test_watch        watch;
-    test_wires       *wires = NULL;
-    double            begin = INFINITY, end = 0;
+    static test_emu_rank r[MAX_RANK];
+    weft_comm           *local[MAX_RANK];
+    weft_comm_local     *world;
+    weft_device         *d;
+    test_wires          *wires = NULL;
     assert_true(w->n <= MAX_RANK);
     assert_ok(weft_device_emu_create(&d));
     assert_ok(weft_comm_local_create(w->n, &world));
     if (over_wires) assert_ok(test_wires_create(c, w->n, &wires));
     d->talks = over_wires;
-    set_up(w, c, d, world, wires, r);
-    test_watch_start(&watch);
-    for (int i = 0; i < w->n; i++) pthread_create(&r[i].thread, NULL, rank_main, &r[i]);
-    for (int i = 0; i < w->n; i++) pthread_join(r[i].thread, NULL);
-    *late_s = test_watch_stop(&watch);
+    set_up(w, c, d, world, wires, local, r);
+    double s = test_emu_run(r, w->n, N_STEP, late_s);
     for (int i = 0; i < w->n; i++) {
-        if (r[i].st != WEFT_OK) fail_msg("rank %d: %s", i, r[i].text);
-        begin = fmin(begin, r[i].begin_s);
-        end   = fmax(end, r[i].end_s);
         weft_exec_destroy(r[i].e);
         weft_comm_destroy(r[i].comm);
-        if (over_wires) weft_comm_destroy(r[i].local);
+        if (over_wires) weft_comm_destroy(local[i]);
     }
     test_wires_destroy(wires);
     weft_comm_local_destroy(world);
     weft_device_emu_destroy(d);
-    return end - begin;
+    return s;
 }
 
 /* ---- plans ---- */

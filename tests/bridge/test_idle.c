@@ -1,13 +1,11 @@
 /* How long ranks stand idle, schedule by schedule, on equal stages that only last: what sim says and what
  * devices that sleep do in real time, against theory.  2 to 16 ranks. */
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
-#include "exec/exec.h"
 #include "program/schedule.h"
 #include "sim/sim.h"
+#include "support/emu.h"
 #include "support/test.h"
 #include "support/watch.h"
 
@@ -188,52 +186,13 @@ static double simulate(weft_program **p, int n)
     return s;
 }
 
-typedef struct rank_state {
-    weft_exec  *e;
-    weft_status st;
-    double      begin_s, end_s;
-} rank_state;
-
-static void *rank_main(void *arg)
-{
-    rank_state *r = arg;
-    r->begin_s    = weft_clock_s();
-    r->st         = weft_exec_run(r->e, 0, 1);
-    r->end_s      = weft_clock_s();
-    return NULL;
-}
-
-/* Wall-clock seconds of a run; *late_s: how late the machine woke a sleeper up meanwhile. */
 static double measure(weft_program **p, int n, double *late_s)
 {
-    weft_comm_local *world;
-    weft_comm       *c[MAX_RANK];
-    weft_device     *d;
-    rank_state       r[MAX_RANK];
-    pthread_t        t[MAX_RANK];
-    assert_ok(weft_device_emu_create(&d));
-    assert_ok(weft_comm_local_create(n, &world));
-    for (int i = 0; i < n; i++) {
-        assert_ok(weft_comm_local_join(world, i, 30, &c[i]));
-        weft_exec_options o = {.device = d, .comm = c[i]};
-        assert_ok(weft_exec_create(p[i], &o, &r[i].e));
-    }
-    test_watch w;
-    test_watch_start(&w);
-    for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, rank_main, &r[i]);
-    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
-    *late_s      = test_watch_stop(&w);
-    double begin = r[0].begin_s, end = 0;
-    for (int i = 0; i < n; i++) {
-        assert_int_equal(r[i].st, WEFT_OK);
-        if (r[i].begin_s < begin) begin = r[i].begin_s;
-        if (r[i].end_s > end) end = r[i].end_s;
-        weft_exec_destroy(r[i].e);
-        weft_comm_destroy(c[i]);
-    }
-    weft_comm_local_destroy(world);
-    weft_device_emu_destroy(d);
-    return end - begin;
+    test_emu e;
+    test_emu_open(&e, p, n, 0);
+    double s = test_emu_run(e.rank, n, 1, late_s);
+    test_emu_close(&e);
+    return s;
 }
 
 static void sim_is_near_theory(void **state)
