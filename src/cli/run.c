@@ -144,6 +144,9 @@ static int be_rank(const weft_place *p, const settings *s, int argc, char **argv
         return st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
     }
     int code = s->check ? check_rank(c, s) : train_rank(c, p->local_world, s, argc, argv);
+    if (code == WEFT_EXIT_USAGE && p->local_world == p->world)
+        weft_comm_abort(c, *weft_error_text() ? weft_error_text()
+                                              : "its command is wrong"); /* others wait */
     weft_comm_destroy(c);
     return code;
 }

@@ -28,11 +28,18 @@ static weft_status room_for(const weft_agree *a, size_t n, void *out)
     return p ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare");
 }
 
+/* All know what was gathered before one of them goes on, perhaps to fail and to give up: who is told so here has its
+ * own words for it. */
+static void settle(const weft_agree *a)
+{
+    (void)weft_comm_collective(a->comm, a->group, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL,
+                               NULL, 0);
+}
+
 weft_status weft_agree_refuse(const weft_agree *a, weft_status st)
 {
     char *text = strdup(weft_error_text());
-    (void)weft_comm_collective(a->comm, a->group, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL,
-                               NULL, 0); /* whoever is gone by now has said the same */
+    settle(a);
     if (text) st = WEFT_FAIL(st, "%s", text);
     free(text);
     return st;
@@ -126,6 +133,7 @@ weft_status weft_agree_texts(const weft_agree *a, const char *what, int n,
     WEFT_GO(room_for(a, sizeof mine, &all));
     WEFT_GO(gather(a, &mine, sizeof mine, all));
     while (y < a->comm->world && all[y].hash == all[0].hash && all[y].n == all[0].n) y++;
+    if (y == a->comm->world) settle(a);
     if (y == a->comm->world) goto out;
     WEFT_GO(
         find_first(a, &l, 0, y, all[0].n > all[y].n ? all[0].n : all[y].n, &at, &word));
@@ -411,6 +419,7 @@ weft_status weft_agree_programs(const weft_agree *a, const weft_program *p)
     WEFT_GO(gather(a, &mine, sizeof mine, all));
     for (int r = 0; r < a->comm->world; r++) sum += all[r];
     st = sum ? explain(a, &t) : agree_order(a, p, arena);
+    if (st == WEFT_OK) settle(a);
     if (st == WEFT_ERR_ARG) st = weft_agree_refuse(a, st);
 out:
     free(all);
