@@ -20,8 +20,8 @@ const weft_cli_command weft_cli_sim = {
     .more =
         "MODEL is a folder with config.json or a preset, compiled as weft lower does "
         "it.\n"
-        "Plan words (mesh=dp=2,tp=2 pp=2 zero=1 sp=1 whole=head ring=1 schedule=1f1b "
-        "chunks=2) or "
+        "Plan words (mesh=dp=2,tp=2 pp=2 zero=1 later=70 sp=1 whole=head ring=1 "
+        "schedule=1f1b chunks=2) or "
         "a plan file make\n"
         "it a job of many ranks; those that do the same at the same time are simulated "
         "once.\n"

@@ -90,6 +90,7 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
                                .schedule = p->schedule,
                                .n_chunk  = p->chunks,
                                .ring     = p->ring ? ~0u : 0,
+                               .once     = p->later && out->training.graph,
                                .ahead    = p->zero ? p->bucket_bytes : 0,
                                .local    = local};
     WEFT_GO(weft_arena_create(&a));

@@ -187,8 +187,11 @@ static weft_status make_lists(ahead *k)
     for (int a = 0; a < k->n_old; a++)
         if (k->n_piece[a] > most) most = k->n_piece[a];
     weft_firing *list = WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (most + 1) + 1);
-    weft_firing *comm = WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (k->n_call + 1) + 1);
+    int          once = p->n_firing[WEFT_STREAM_COMM];
+    weft_firing *comm =
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (k->n_call + 1) + once + 1);
     WEFT_TRY(weft_arena_status(p->arena));
+    for (; j < once; j++) comm[j] = p->firing[WEFT_STREAM_COMM][j];
     for (int i = 0; i < n; i++) {
         int a = f[i].actor;
         if (!k->n_piece[a]) {

@@ -1,6 +1,11 @@
 /* Parameters that are kept in parts (ZeRO 3) are gathered before they are wanted: the gathers of a phase in buckets,
- * each started where the bucket before it is first used, so that it can run beside that one's compute. */
+ * each started where the bucket before it is first used, so that it can run beside that one's compute.  What is gathered
+ * once a step stands in front of everything, in buckets too. */
 #include "partition/partition_priv.h"
+
+enum {
+    LOAD = 8 << 20 /* bytes of a bucket where nobody says more */
+};
 
 typedef struct early {
     const weft_graph *g;
@@ -8,14 +13,19 @@ typedef struct early {
     int              *bucket; /* of each node that is a gather: its bucket, else -1 */
     int               n_bucket;
     int              *order, n;
+    const weft_local *once;  /* NULL: gathers of each micro-batch */
+    uint32_t          lanes; /* with it: along these axes */
 } early;
 
 /* Of a value that is there before the step. */
-static bool is_gather(const weft_graph *g, int i)
+static bool is_gather(const early *k, int i)
 {
-    const weft_graph_node *n = &g->node[i];
-    return n->op == WEFT_OP_ALL_GATHER && g->value[n->in[0]].node < 0 &&
-           n->phase != WEFT_PHASE_UPDATE;
+    const weft_graph_node *n = &k->g->node[i];
+    weft_op_use            u = {.op = n->op, .attr = n->attr};
+    if (n->op != WEFT_OP_ALL_GATHER || k->g->value[n->in[0]].node >= 0) return false;
+    if (!k->once) return n->phase != WEFT_PHASE_UPDATE;
+    return n->phase == WEFT_PHASE_FORWARD &&
+           k->once->axes[weft_use_int(&u, "group")] & k->lanes;
 }
 
 static void make_buckets(early *k)
@@ -24,7 +34,7 @@ static void make_buckets(early *k)
     int     phase = -1;
     for (int i = 0; i < k->g->n_node; i++) {
         k->bucket[i] = -1;
-        if (!is_gather(k->g, i)) continue;
+        if (!is_gather(k, i)) continue;
         const weft_type *t = &k->g->value[k->g->node[i].out[0]].type;
         if ((int)k->g->node[i].phase != phase || bytes >= k->room) {
             k->n_bucket++;
@@ -70,10 +80,16 @@ static void make_order(early *k)
     }
 }
 
-weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
-                                         int64_t bucket_bytes)
+static void put_first(early *k)
 {
-    early       k   = {.g = l->graph, .room = bucket_bytes};
+    for (int i = 0; i < k->g->n_node; i++)
+        if (k->bucket[i] >= 0) k->order[k->n++] = i;
+    for (int i = 0; i < k->g->n_node; i++)
+        if (k->bucket[i] < 0) k->order[k->n++] = i;
+}
+
+static weft_status gather(const weft_graph *of, weft_local *l, early k)
+{
     weft_arena *tmp = NULL;
     weft_status st  = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
@@ -81,8 +97,11 @@ weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
     k.order  = WEFT_ARENA_ARRAY(tmp, int, k.g->n_node + 1);
     WEFT_GO(weft_arena_status(tmp));
     make_buckets(&k);
-    if (k.n_bucket < 2) goto out;
-    make_order(&k);
+    if (k.n_bucket < (k.once ? 1 : 2)) goto out;
+    if (k.once)
+        put_first(&k);
+    else
+        make_order(&k);
     for (int i = 0; i < k.g->n_node; i++)
         if (k.bucket[i] >= 0) l->meeting[i] = l->n_meeting + k.bucket[i];
     l->n_meeting += k.n_bucket;
@@ -90,4 +109,20 @@ weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
 out:
     weft_arena_destroy(tmp);
     return st;
+}
+
+weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
+                                         int64_t bucket_bytes)
+{
+    return gather(of, l, (early){.g = l->graph, .room = bucket_bytes});
+}
+
+weft_status weft_partition__gather_first(const weft_graph *of, weft_local *l,
+                                         uint32_t lanes, int64_t bucket_bytes)
+{
+    return gather(of, l,
+                  (early){.g     = l->graph,
+                          .room  = bucket_bytes > 0 ? bucket_bytes : LOAD,
+                          .once  = l,
+                          .lanes = lanes});
 }

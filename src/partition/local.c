@@ -5,7 +5,7 @@
  *   leaves     parameters and states are as the sharding keeps them; region says which part
  *   forms      a value in another layout is made once a phase, right before its first use; what was reduced
  *              is kept.  What is gathered over the lanes (parameters that are kept in parts) lives for a
- *              few nodes only.
+ *              few nodes only or, by the option `once`, from its first use on.
  *   sums       over micro-batches are unreduced over the lanes; where each rank has one micro-batch a step
  *              and all want a part, they are reduced as soon as the backward pass has made them
  *
@@ -74,6 +74,7 @@ static bool is_reduced(const weft_layout *l)
 static bool is_usable(const local *k, const form *f)
 {
     if (f->made) return true;
+    if (f->lanes && k->o->once && k->b.g->phase != WEFT_PHASE_UPDATE) return true;
     return f->phase == k->b.g->phase && (!f->lanes || k->node - f->node <= NEAR);
 }
 
@@ -256,11 +257,11 @@ static weft_status finish(local *k, weft_vid v)
     return WEFT_OK;
 }
 
-/* All of a sum's users want it reduced, in one layout that the lanes cut: *to. */
+/* All of a sum's users want it reduced, in one layout that the lanes cut (with `once`: or not): *to. */
 static bool wants_part(const local *k, weft_vid sum, weft_layout *to)
 {
     const weft_graph *g   = k->g;
-    bool              any = false, cut = false;
+    bool              any = false, cut = k->o->once;
     for (int i = k->first_user[sum]; i < k->first_user[sum + 1]; i++) {
         int n = k->user[i];
         for (int x = 0; x < g->node[n].n_in; x++) {

@@ -1,4 +1,4 @@
-/* One rank: the whole segment becomes actors read, forward, backward, merge, reduce and update on one stream.
+/* One rank: the whole segment becomes actors gather, read, forward, backward, merge, reduce and update on one stream.
  *
  * Gradients over lanes (DESIGN-details 2): within a lane micro-batches are added from left to right
  * into one accumulator; finished lanes are kept like the digits of a binary counter and merged pairwise, so
@@ -14,8 +14,11 @@ enum {
     ACTOR_MERGE,
     ACTOR_REDUCE,
     ACTOR_UPDATE,
+    ACTOR_GATHER = WEFT_PARTITION__GATHER, /* once a step, before the others */
     N_ACTOR
 };
+
+_Static_assert(ACTOR_GATHER == ACTOR_UPDATE + 1, "no actor is without a name");
 
 enum {
     LAG = 3 /* runs of collectives that the comm stream may be behind */
@@ -50,9 +53,51 @@ static void stay(const weft_segment *s, const int *of, weft_partition__block *b,
         }
 }
 
+/* Does instruction i gather what stays for the step? */
+static bool is_once(const weft_segment *s, const weft_partition__ranks *r, int i)
+{
+    const weft_instr *x = &s->instr[i];
+    if (!r->once || i >= s->phase_end[0] || x->kind != WEFT_INSTR_COLLECTIVE ||
+        x->coll != WEFT_ALL_GATHER || !(r->local->axes[x->group] & r->lanes))
+        return false;
+    for (int t = 0; t < x->n_in; t++)
+        if (s->storage[x->in[t].buffer].kind != WEFT_STORE_STATE) return false;
+    return true;
+}
+
+/* Of each storage: is it filled once a step? */
+static weft_status find_once(const weft_segment *s, const weft_partition__ranks *r,
+                             weft_arena *tmp, bool **out)
+{
+    *out = WEFT_ARENA_ARRAY(tmp, bool, s->n_storage + 1);
+    WEFT_TRY(weft_arena_status(tmp));
+    for (int i = 0; i < s->n_instr; i++)
+        for (int t = 0; is_once(s, r, i) && t < s->instr[i].n_out; t++)
+            (*out)[s->instr[i].out[t].buffer] = true;
+    return WEFT_OK;
+}
+
+/* With several micro-batches: those of sums that go to their owners, which may begin while others are still made. */
+static weft_status find_shares(const weft_segment *s, const weft_partition__ranks *r,
+                               weft_arena *tmp, bool **out)
+{
+    *out = WEFT_ARENA_ARRAY(tmp, bool, s->n_storage + 1);
+    WEFT_TRY(weft_arena_status(tmp));
+    for (int i = 0; r->once && i < s->n_instr; i++) {
+        const weft_instr *x = &s->instr[i];
+        if (x->kind != WEFT_INSTR_COLLECTIVE || x->coll != WEFT_REDUCE_SCATTER) continue;
+        for (int t = 0; t < x->n_in; t++)
+            (*out)[x->out[t].buffer] =
+                x->in[t].buffer >= 0 &&
+                s->storage[x->in[t].buffer].kind == WEFT_STORE_ACCUM;
+    }
+    return WEFT_OK;
+}
+
 /* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other elsewhere. */
 static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
-                                weft_program *p, weft_arena *tmp)
+                                const weft_partition__ranks *r, weft_program *p,
+                                weft_arena *tmp)
 {
     weft_partition__block *b =
         WEFT_ARENA_ARRAY(tmp, weft_partition__block, s->n_storage + 1);
@@ -60,6 +105,9 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
     int64_t end[WEFT_PARTITION__N_SLAB] = {0};
     bool    several = o->n_micro > (o->world > 1 ? o->world : 1); /* of some rank */
 
+    bool *once, *share;
+    WEFT_TRY(find_once(s, r, tmp, &once));
+    WEFT_TRY(find_shares(s, r, tmp, &share));
     p->buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(tmp));
     WEFT_TRY(weft_arena_status(p->arena));
@@ -82,7 +130,11 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
             }
             b[n]    = (weft_partition__block){f->bytes * f->n_slot, 0, t->first, t->last};
             of[n++] = i;
-            if (sum && several) b[n - 1].first = 0; /* from micro-batch to micro-batch */
+            if ((sum && several) || once[i]) b[n - 1].first = 0;
+            if (once[i] && several && b[n - 1].last < s->phase_end[1] - 1)
+                b[n - 1].last = s->phase_end[1] - 1; /* from micro-batch to micro-batch */
+            if (share[i] && several && o->ahead)
+                b[n - 1].first = 0, b[n - 1].last = s->n_instr;
             continue;
         }
         f->slab   = slab;
@@ -97,16 +149,19 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
     return weft_arena_status(p->arena);
 }
 
+/* Instructions [first, end), of which those of once a step are apart. */
 static weft_status copy_actor(weft_program *p, int actor, const char *name,
-                              const weft_segment *s, int first, int end)
+                              const weft_segment *s, const weft_partition__ranks *r,
+                              int first, int end)
 {
     weft_actor *c = &p->actor[actor];
-    *c =
-        (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE, .n_instr = end - first};
-    c->instr = WEFT_ARENA_ARRAY(p->arena, weft_instr, c->n_instr + 1);
+    *c            = (weft_actor){.name = name, .stream = WEFT_STREAM_COMPUTE};
+    c->instr      = WEFT_ARENA_ARRAY(p->arena, weft_instr, end - first + 1);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = first; i < end; i++)
-        WEFT_TRY(weft_partition__copy_instr(p, &s->instr[i], &c->instr[i - first]));
+        if (is_once(s, r, i) == (actor == ACTOR_GATHER))
+            WEFT_TRY(
+                weft_partition__copy_instr(p, &s->instr[i], &c->instr[c->n_instr++]));
     return WEFT_OK;
 }
 
@@ -175,7 +230,8 @@ static weft_status all_ranks(weft_program *p, const weft_partition_options *o)
 static void fire(weft_program *p, int actor, int micro, int slot, bool first)
 {
     if (p->actor[actor].n_instr == 0) return;
-    p->firing[WEFT_STREAM_COMPUTE][p->n_firing[WEFT_STREAM_COMPUTE]++] =
+    int s = (int)p->actor[actor].stream;
+    p->firing[s][p->n_firing[s]++] =
         (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
 }
 
@@ -185,10 +241,12 @@ static weft_status schedule(weft_program *p, const weft_partition_options *o)
     int lane, last, other = 0;
     weft_partition__own_lanes(o, &lane, &last);
     p->firing[WEFT_STREAM_COMPUTE] =
-        WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + (last - lane) + 3);
-    int missing = weft_partition__most_own(o) -
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + (last - lane) + 4);
+    p->firing[WEFT_STREAM_COMM] = WEFT_ARENA_ARRAY(p->arena, weft_firing, 1);
+    int missing                 = weft_partition__most_own(o) -
                   weft_partition__n_own(o, o->world > 1 ? o->rank : 0);
     WEFT_TRY(weft_arena_status(p->arena));
+    fire(p, ACTOR_GATHER, -1, 0, false);
     for (; lane < last; lane++) {
         weft_partition__turn t = weft_partition__lane_turn(o, lane);
         int                  first, end;
@@ -217,14 +275,16 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     p->rank    = r->place;
     p->n_micro = o->n_micro;
     p->n_lane  = o->n_lane;
-    WEFT_TRY(plan_buffers(s, o, p, tmp));
+    WEFT_TRY(plan_buffers(s, o, r, p, tmp));
     p->n_actor = N_ACTOR;
     p->actor   = WEFT_ARENA_ARRAY(p->arena, weft_actor, N_ACTOR);
     WEFT_TRY(weft_arena_status(p->arena));
     WEFT_TRY(read_actor(p, s));
-    WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, 0, s->phase_end[0]));
-    WEFT_TRY(
-        copy_actor(p, ACTOR_BACKWARD, "backward", s, s->phase_end[0], s->phase_end[1]));
+    WEFT_TRY(copy_actor(p, ACTOR_GATHER, "gather", s, r, 0, s->phase_end[0]));
+    if (o->ahead) p->actor[ACTOR_GATHER].stream = WEFT_STREAM_COMM;
+    WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, r, 0, s->phase_end[0]));
+    WEFT_TRY(copy_actor(p, ACTOR_BACKWARD, "backward", s, r, s->phase_end[0],
+                        s->phase_end[1]));
     p->actor[ACTOR_JOIN]      = (weft_actor){.name = "join"};
     p->actor[ACTOR_JOIN_BACK] = (weft_actor){.name = "join.backward"};
     if (weft_partition__n_own(o, r->part) < weft_partition__most_own(o)) {
@@ -241,7 +301,8 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
         WEFT_TRY(sum_actor(p, s, ACTOR_REDUCE, "reduce", WEFT_INSTR_COLLECTIVE,
                            weft_partition__sum_lanes(o)));
     }
-    WEFT_TRY(copy_actor(p, ACTOR_UPDATE, "update", s, s->phase_end[1], s->phase_end[2]));
+    WEFT_TRY(
+        copy_actor(p, ACTOR_UPDATE, "update", s, r, s->phase_end[1], s->phase_end[2]));
     p->binding = WEFT_ARENA_ARRAY(p->arena, weft_binding, s->n_binding + 1);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = 0; i < s->n_binding; i++) {

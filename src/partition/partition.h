@@ -34,6 +34,7 @@ typedef struct weft_pipe_options {
     const char    *schedule; /* by name (program/schedule.h); NULL: 1f1b */
     int            n_chunk;  /* stages a rank; 0 is 1 */
     uint32_t       ring;     /* weft_local_options */
+    bool           once;     /* of one stage: likewise */
     int64_t
         ahead; /* of one stage: collectives run beside compute, what is kept in parts is gathered so
                            * many bytes ahead; of several: sums that go to their owners have room of their own, for
@@ -104,6 +105,9 @@ typedef struct weft_local_options {
     uint32_t
         ring; /* axes: attention over a sequence that one of them cuts passes keys and values round, a part
                * at a time, where parts are of one size; others gather them */
+    bool
+        once; /* what is kept in parts is gathered once a step and stays for it; where one_term holds, every gradient
+               * is summed as soon as it is made */
     bool
         one_term; /* every rank along the lanes has one micro-batch a step: its gradients are its sums */
     bool

@@ -23,11 +23,15 @@ typedef struct weft_partition__ranks {
     const weft_mesh *mesh;
     weft_local *local; /* its graph has the sums over ranks; NULL: an actor has them */
     uint32_t    lanes; /* with local: axes along the lanes */
+    bool once; /* what the forward pass gathers along them it gathers once a step */
 } weft_partition__ranks;
 
 /* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their axes. */
 weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
                                    int stage);
+enum {
+    WEFT_PARTITION__GATHER = 8 /* its last actor: it gathers once a step */
+};
 weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
                                 const weft_partition__ranks *r, weft_program **out);
 weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
@@ -100,6 +104,16 @@ weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 /* l, of graph `of`: gathers of what is kept in parts move up, a bucket ahead of their use. */
 weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
                                          int64_t bucket_bytes);
+
+/* Those of what is gathered once a step, along the lanes' axes, go in front of everything. */
+weft_status weft_partition__gather_first(const weft_graph *of, weft_local *l,
+                                         uint32_t lanes, int64_t bucket_bytes);
+
+/* ---- once.c ---- */
+
+/* The actor of the comm stream that gathers once a step becomes one for each collective; who needs a result waits for
+ * it, at the first use. */
+weft_status weft_partition__gather_beside(weft_program *p, int actor);
 
 /* ---- split.c ---- */
 

@@ -145,8 +145,22 @@ static weft_partition_options dealt(const weft_pipe_options     *o,
                                     .ahead   = o->ahead > 0};
 }
 
-static weft_status make(const weft_graph *g, weft_local *l, const weft_pipe_options *o,
-                        const weft_partition__ranks *r, weft_program **out)
+/* Of one stage: what communicates goes beside compute.  Where ranks have several micro-batches, sums are of the
+ * update; with `once` the last of them hides those too. */
+static weft_status run_beside(weft_program *p, const weft_graph *g,
+                              const weft_sharding *s, const weft_pipe_options *o,
+                              const weft_partition__ranks *r)
+{
+    if (r->once && o->n_micro > r->n_part)
+        WEFT_TRY(weft_partition_overlap(p, g, s, o->ahead, true));
+    else
+        WEFT_TRY(weft_partition_ahead(p));
+    return r->once ? weft_partition__gather_beside(p, WEFT_PARTITION__GATHER) : WEFT_OK;
+}
+
+static weft_status make(const weft_graph *g, const weft_sharding *s, weft_local *l,
+                        const weft_pipe_options *o, const weft_partition__ranks *r,
+                        weft_program **out)
 {
     int         n_stage = (o->pp > 1 ? o->pp : 1) * (o->n_chunk > 1 ? o->n_chunk : 1);
     weft_arena *tmp     = NULL;
@@ -154,7 +168,7 @@ static weft_status make(const weft_graph *g, weft_local *l, const weft_pipe_opti
     if (n_stage == 1) {
         weft_partition_options one = dealt(o, r);
         WEFT_TRY(weft_partition__one(l->graph, &one, r, out));
-        return o->ahead > 0 ? weft_partition_ahead(*out) : WEFT_OK;
+        return o->ahead > 0 ? run_beside(*out, g, s, o, r) : WEFT_OK;
     }
     WEFT_TRY(weft_arena_create(&tmp));
     int              *cut  = WEFT_ARENA_ARRAY(tmp, int, n_stage);
@@ -180,12 +194,16 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
     int                   world = r.n_place * (o->pp > 1 ? o->pp : 1);
     if (o->rank < 0 || o->rank >= world)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
+    if (o->once && (o->pp > 1 || o->n_chunk > 1))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "parameters are gathered once a step by one stage only");
     r.place = o->rank % r.n_place;
     find_part(s, r.place, &r.n_part, &r.part);
     weft_partition_options own = dealt(o, &r);
     WEFT_TRY(weft_partition__check(&own));
     weft_local_options lo = {.place    = r.place,
                              .ring     = o->ring,
+                             .once     = o->once,
                              .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part,
                              .terms    = weft_partition__sum_lanes(&own) > 0};
     if (!l) WEFT_GO(weft_partition_local(g, s, &lo, &l));
@@ -194,11 +212,14 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
                                           world > r.n_place || o->n_chunk > 1,
                                           lo.terms ? s->lanes : 0));
     if (kept) *o->local = l;
-    if (o->ahead > 0 && world == r.n_place && o->n_chunk <= 1)
+    if (o->once)
+        WEFT_GO(weft_partition__gather_first(g, l, s->lanes, o->ahead));
+    else if (o->ahead > 0 && world == r.n_place && o->n_chunk <= 1)
         WEFT_GO(weft_partition__gather_early(g, l, o->ahead));
     r.local = l;
     r.lanes = s->lanes;
-    WEFT_GO(make(g, l, o, &r, &p));
+    r.once  = o->once;
+    WEFT_GO(make(g, s, l, o, &r, &p));
     if (lo.terms) {
         WEFT_GO(weft_arena_create(&tmp));
         WEFT_GO(tell_lanes(l, s->lanes, &own, p, tmp));

@@ -77,6 +77,7 @@ weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int wo
     p->schedule  = copy(p, w->schedule, "1f1b");
     p->recompute = copy(p, w->recompute, "none");
     p->zero      = w->h.zero;
+    p->later     = w->h.later;
     p->sp        = w->h.sp;
     p->ring      = w->h.ring;
     WEFT_GO(copy_whole(p, &w->h));

@@ -67,6 +67,7 @@ typedef struct weft_plan {
     const char  *schedule;
     const char **first; /* of each stage, the first value it makes; of stage 0 NULL */
     int          zero;  /* as it was said; the marks are what counts */
+    int          later; /* as it was said; more than 0: parameters kept in parts are gathered once a step */
     bool         sp;
     bool
                 ring; /* attention over a cut sequence passes keys and values round, else it gathers them */

@@ -86,6 +86,7 @@ static void put_stages(const weft_plan *p, weft_text *t)
     }
     weft_text_add(t, "],\n");
     put_number(t, "zero", p->zero);
+    if (p->later) put_number(t, "later", p->later); /* 0 may be left out */
     weft_text_add(t, "  \"sp\": %s,\n", p->sp ? "true" : "false");
     if (p->ring) weft_text_add(t, "  \"ring\": true,\n"); /* false may be left out */
     if (p->whole) put_word(t, "whole", p->whole);
@@ -511,13 +512,13 @@ static weft_status read_predicted(const reader *r, const weft_node *root)
 static weft_status read_plan(const reader *r)
 {
     static const char *const key[] = {
-        "weft_plan", "model",       "graph",  "kernels",   "batch",
-        "seq",       "micro_batch", "lanes",  "mesh",      "lane_axis",
-        "schedule",  "chunks",      "stages", "zero",      "sp",
-        "ring",      "recompute",   "marks",  "predicted", "bucket_bytes",
-        "cluster",   "devices",     "shares", "dtype",     "whole"};
+        "weft_plan",   "model",        "graph",   "kernels",   "batch",     "seq",
+        "micro_batch", "lanes",        "mesh",    "lane_axis", "schedule",  "chunks",
+        "stages",      "zero",         "sp",      "ring",      "recompute", "marks",
+        "predicted",   "bucket_bytes", "cluster", "devices",   "shares",    "dtype",
+        "whole",       "later"};
     const weft_node *root    = weft_doc_root(r->d);
-    int64_t          version = 0, zero = 0;
+    int64_t          version = 0, zero = 0, later = 0;
     weft_status      st = WEFT_OK;
     if (root->kind != WEFT_NODE_MAP || !weft_node_get(root, "weft_plan"))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s is no plan: it has no key \"weft_plan\"",
@@ -533,7 +534,9 @@ static weft_status read_plan(const reader *r)
     WEFT_TRY(read_shares(r, root));
     WEFT_TRY(read_stages(r, root));
     WEFT_TRY(get_int(r, root, "zero", 0, 3, &zero));
+    if (weft_node_get(root, "later")) WEFT_TRY(get_int(r, root, "later", 0, 100, &later));
     r->p->zero          = (int)zero;
+    r->p->later         = (int)later;
     const weft_node *sp = get(r, root, "sp", WEFT_NODE_BOOL, &st);
     if (!sp) return st;
     r->p->sp = sp->u.b;

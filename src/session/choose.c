@@ -20,8 +20,9 @@ enum {
 bool weft_job_is_open(const weft_job *j)
 {
     const weft_job_plan *p = &j->plan;
-    return !p->word && !p->mesh && p->pp == 1 && !p->zero && !p->sp && !p->ring &&
-           !p->shares && !p->whole && p->chunks == 1 && !strcmp(p->schedule, "1f1b");
+    return !p->word && !p->mesh && p->pp == 1 && !p->zero && !p->later && !p->sp &&
+           !p->ring && !p->shares && !p->whole && p->chunks == 1 &&
+           !strcmp(p->schedule, "1f1b");
 }
 
 /* ---- machines ---- */

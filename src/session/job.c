@@ -263,11 +263,11 @@ static weft_status resolve(weft_job *j)
     p->file =
         p->word && strcmp(p->word, "off") && strcmp(p->word, "none") ? p->word : NULL;
     if (p->file &&
-        (p->mesh || p->pp > 1 || p->zero || p->sp || p->ring || p->shares || p->whole ||
-         p->chunks > 1 || (p->schedule && strcmp(p->schedule, "1f1b"))))
+        (p->mesh || p->pp > 1 || p->zero || p->later || p->sp || p->ring || p->shares ||
+         p->whole || p->chunks > 1 || (p->schedule && strcmp(p->schedule, "1f1b"))))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "%s: plan says it all: leave out mesh, pp, zero, sp, whole, ring, "
+            "%s: plan says it all: leave out mesh, pp, zero, later, sp, whole, ring, "
             "shares, schedule and chunks",
             j->file);
     return weft_job__check_cut(j);

@@ -38,7 +38,7 @@ typedef struct weft_job_plan {
     const char *mesh;   /* NULL: data parallel */
     const char *shares; /* NULL: equal */
     const char *whole;  /* layers that tp leaves whole; NULL: none */
-    int64_t     pp, zero, sp, ring, chunks, bucket;
+    int64_t     pp, zero, later, sp, ring, chunks, bucket;
     const char *schedule;
     const char *word;    /* a plan instead of these, "off", or NULL */
     const char *file;    /* word, unless it is off */

@@ -24,9 +24,9 @@ static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
     if (p->whole && (strlen(p->whole) > 400 || strpbrk(p->whole, " \t\n")))
         return WEFT_FAIL(WEFT_ERR_ARG, "whole: '%.40s': write input,0..3,head", p->whole);
     snprintf(text + n, sizeof text - (size_t)n,
-             "pp=%lld zero=%lld sp=%lld ring=%lld%s%s%s%s", (long long)p->pp,
-             (long long)p->zero, (long long)p->sp, (long long)p->ring,
-             p->shares ? " shares=" : "", p->shares ? p->shares : "",
+             "pp=%lld zero=%lld later=%lld sp=%lld ring=%lld%s%s%s%s", (long long)p->pp,
+             (long long)p->zero, (long long)p->later, (long long)p->sp,
+             (long long)p->ring, p->shares ? " shares=" : "", p->shares ? p->shares : "",
              p->whole ? " whole=" : "", p->whole ? p->whole : "");
     return weft_shorthand_parse(text, out);
 }

@@ -349,13 +349,15 @@ typedef struct weft_layer_span {
     int32_t first, last;
 } weft_layer_span;
 
-/* "mesh=dp=2,tp=2 pp=2 zero=1 sp=1 ring=1 shares=3,1 whole=input,0..5": what a job says instead of marks. */
+/* "mesh=dp=2,tp=2 pp=2 zero=1 later=75 sp=1 ring=1 shares=3,1 whole=input,0..5": what a job says instead of marks. */
 typedef struct weft_shorthand {
     int            n_axis;
     weft_mesh_axis axis[WEFT_MAX_AXIS]; /* as written; names are static */
     int            pp;                  /* stages, 1 without */
     int            zero;                /* 0 to 3 */
-    bool           sp;                  /* the sequence between blocks over tp */
+    int            later; /* zero 1, 2: so many percent of the parameters are kept in parts and gathered by the next step,
+                * once; of the others nothing is cut.  0: zero as always */
+    bool           sp;    /* the sequence between blocks over tp */
     bool ring; /* attention over cp passes keys and values round; else it gathers them */
     int  n_share; /* 0, or dp: lanes of each position along it */
     int32_t share[WEFT_MAX_SHARE];

@@ -9,7 +9,9 @@
  *                                                        of the inputs where it divides
  *   whole of these layers tp cuts nothing but the samples: dimension 0 of what comes in (whole.c)
  *   zero  1: optimizer state, 2: sums of gradients too, 3: parameters at rest too; dimension 0 over dp, 1-d
- *         tensors at multiples of 256 */
+ *         tensors at multiples of 256
+ *   later with zero 1 or 2: of so many percent of the parameters, spread evenly, states and they themselves are at
+ *         rest as with 3; of the others nothing is */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,18 +82,18 @@ static weft_status read_share(const char *word, weft_shorthand *h)
 
 static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
 {
-    static const char *const key[] = {"mesh",  "pp", "zero", "shares",
-                                      "whole", "sp", "ring"};
+    static const char *const key[] = {"mesh",  "pp",    "zero", "shares",
+                                      "whole", "later", "sp",   "ring"};
     char                    *eq = strchr(word, '='), *save = NULL;
     int                      k = -1, flag = 1;
     if (eq) *eq++ = 0;
     for (size_t i = 0; i < WEFT_COUNT(key); i++)
         if (!strcmp(word, key[i])) k = (int)i;
-    if (k < 0 || (!eq && k < 5))
+    if (k < 0 || (!eq && k < 6))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, shares=3,1, sp=1, ring=1 or "
-            "whole=head",
+            "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, later=N, shares=3,1, sp=1, "
+            "ring=1 or whole=head",
             word);
     if (*seen >> k & 1) return WEFT_FAIL(WEFT_ERR_ARG, "%s stands there twice", word);
     *seen |= 1u << k;
@@ -107,9 +109,10 @@ static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
             WEFT_TRY(read_share(w, h));
         return WEFT_OK;
     case 4: return weft_layer_spans_parse(eq, h->whole, &h->n_whole);
+    case 5: return read_count("later", eq, 0, 100, &h->later);
     default:
         if (eq) WEFT_TRY(read_count(key[k], eq, 0, 1, &flag));
-        *(k == 5 ? &h->sp : &h->ring) = flag != 0;
+        *(k == 6 ? &h->sp : &h->ring) = flag != 0;
         return WEFT_OK;
     }
 }
@@ -154,6 +157,11 @@ weft_status weft_shorthand_parse(const char *text, weft_shorthand *out)
         WEFT_GO(read_word(w, &h, &seen));
     if (h.zero && find_axis(&h, "dp") < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "zero=%d needs an axis dp in the mesh", h.zero));
+    if (h.later && (h.zero < 1 || h.zero > 2))
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "later=%d goes with zero=1 or zero=2", h.later));
+    if (h.later && h.pp > 1)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "later=%d is for one stage, not for pp=%d",
+                          h.later, h.pp));
     if (h.sp && find_axis(&h, "tp") < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs an axis tp in the mesh"));
     if (h.ring && find_axis(&h, "cp") < 0)
@@ -173,6 +181,7 @@ void weft_shorthand_print(const weft_shorthand *h, weft_text *t)
         weft_text_add(t, "%s%s=%d", i ? "," : "mesh=", h->axis[i].name, h->axis[i].size);
     if (h->pp > 1 || !h->n_axis) weft_text_add(t, "%spp=%d", h->n_axis ? " " : "", h->pp);
     if (h->zero) weft_text_add(t, " zero=%d", h->zero);
+    if (h->later) weft_text_add(t, " later=%d", h->later);
     if (h->sp) weft_text_add(t, " sp=1");
     if (h->ring) weft_text_add(t, " ring=1");
     for (int k = 0; k < h->n_share; k++)
@@ -526,28 +535,83 @@ static weft_status mark_zero_one(finder *x, weft_vid v, int axis, bool rest)
     return WEFT_OK;
 }
 
-static weft_status mark_zero(finder *x, int axis, int level)
+/* The parameter that v is, or of which it is a copy in another type; -1: none. */
+static weft_vid param_of(const weft_graph *g, weft_vid v)
 {
-    const weft_graph *g = x->g;
+    const weft_graph_value *x = &g->value[v];
+    if (x->kind == WEFT_VALUE_PARAM) return v;
+    if (x->kind != WEFT_VALUE_STATE || x->next < 0) return -1;
+    const weft_graph_node *n = &g->node[g->value[x->next].node];
+    for (weft_vid p = 0; p < g->n_value && n->n_in == 1; p++)
+        if (g->value[p].kind == WEFT_VALUE_PARAM && g->value[p].next == n->in[0])
+            return p;
+    return -1;
+}
+
+/* Is it a node that updates a parameter with the help of states? */
+static bool has_states(const weft_graph *g, int node)
+{
+    const weft_graph_node *n = &g->node[node];
+    for (int k = 0; k < n->n_in; k++)
+        if (g->value[n->in[k]].kind == WEFT_VALUE_STATE)
+            return weft_op_get(n->op)->flags & WEFT_OP_UPDATE;
+    return false;
+}
+
+/* Parameters that are dealt out with their states: so many percent of the bytes of those that have any, evenly spread
+ * over the forward pass. */
+static weft_status find_dealt(finder *x, int percent, bool *dealt)
+{
+    const weft_graph *g    = x->g;
+    bool             *seen = WEFT_ARENA_ARRAY(x->a, bool, g->n_value + 1);
+    double            all = 0, sum = 0;
+    WEFT_TRY(weft_arena_status(x->a));
+    for (weft_vid v = 0; v < g->n_value; v++)
+        seen[v] = g->value[v].kind == WEFT_VALUE_PARAM;
+    for (int i = 0; i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in; k++)
+            if (has_states(g, i)) seen[g->node[i].in[k]] = false;
+    for (int i = 0; i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in; k++) {
+            weft_vid p = param_of(g, g->node[i].in[k]);
+            if (p < 0 || seen[p]) continue;
+            double bytes = (double)weft_shape_count(&g->value[p].type.shape);
+            seen[p]      = true;
+            all += bytes;
+            dealt[p] = sum + bytes / 2 <= all * percent / 100;
+            if (dealt[p]) sum += bytes;
+        }
+    return WEFT_OK;
+}
+
+static weft_status mark_zero(finder *x, int axis, int level, int later)
+{
+    const weft_graph *g     = x->g;
+    bool             *dealt = WEFT_ARENA_ARRAY(x->a, bool, g->n_value + 1);
+    bool              rest  = level > 2 || later; /* parameters too */
+    WEFT_TRY(weft_arena_status(x->a));
+    for (weft_vid v = 0; v < g->n_value && !later; v++) dealt[v] = true;
+    if (later) WEFT_TRY(find_dealt(x, later, dealt));
     for (int i = 0; i < g->n_node; i++) {
-        const weft_graph_node *n = &g->node[i];
-        bool update = weft_op_get(n->op)->flags & WEFT_OP_UPDATE, param = false;
+        const weft_graph_node *n      = &g->node[i];
+        bool                   update = weft_op_get(n->op)->flags & WEFT_OP_UPDATE;
+        weft_vid               param  = -1;
         for (int k = 0; k < n->n_in; k++)
-            param = param || g->value[n->in[k]].kind == WEFT_VALUE_PARAM;
-        for (int k = 0; k < n->n_in && update && param; k++) {
+            if (g->value[n->in[k]].kind == WEFT_VALUE_PARAM) param = n->in[k];
+        for (int k = 0; k < n->n_in && update && param >= 0 && dealt[param]; k++) {
             const weft_graph_value *v = &g->value[n->in[k]];
             if (v->kind == WEFT_VALUE_STATE)
                 WEFT_TRY(mark_zero_one(x, n->in[k], axis, false));
-            if (v->kind == WEFT_VALUE_PARAM && level > 2)
+            if (v->kind == WEFT_VALUE_PARAM && rest)
                 WEFT_TRY(mark_zero_one(x, n->in[k], axis, true));
         }
-        if (level > 1 && weft_shard__is_boundary(g, i))
+        if (level > 1 && !later && weft_shard__is_boundary(g, i))
             WEFT_TRY(mark_zero_one(x, n->out[0], axis, false));
     }
-    for (weft_vid v = 0; v < g->n_value && level > 2; v++) /* copies in another type */
-        if (g->value[v].kind == WEFT_VALUE_STATE && g->value[v].next >= 0 &&
-            g->node[g->value[g->value[v].next].node].n_in == 1)
-            WEFT_TRY(mark_zero_one(x, v, axis, true));
+    for (weft_vid v = 0; v < g->n_value && rest; v++) { /* copies in another type */
+        weft_vid p = g->value[v].kind == WEFT_VALUE_STATE ? param_of(g, v) : -1;
+        if (p >= 0 && dealt[p]) WEFT_TRY(mark_zero_one(x, v, axis, true));
+    }
     return WEFT_OK;
 }
 
@@ -582,7 +646,7 @@ static weft_status mark_all(finder *x, const weft_shorthand *h)
     if (ep >= 0) WEFT_TRY(mark_ep(x, ep, h->axis[ep].size));
     if (dp >= 0) WEFT_TRY(mark_inputs(x, dp, h->axis[dp].size, 0, "dp"));
     if (cp >= 0) WEFT_TRY(mark_inputs(x, cp, h->axis[cp].size, 1, "cp"));
-    if (h->zero) WEFT_TRY(mark_zero(x, dp, h->zero));
+    if (h->zero) WEFT_TRY(mark_zero(x, dp, h->zero, h->later));
     return WEFT_OK;
 }
 

@@ -333,6 +333,7 @@ static void plans_may_change(void **state)
         {"llama", {1, 4}, {"", "pp=2 mesh=dp=2"}},
         {"bert", {2, 3}, {"pp=2 schedule=interleaved chunks=2", "pp=3 schedule=gpipe"}},
         {"mixtral", {4, 2}, {"mesh=dp=4 zero=1", "mesh=dp=2 zero=3"}},
+        {"llama", {2, 3}, {"mesh=dp=2 zero=1 later=70 bucket=20000", "mesh=dp=3 zero=2"}},
     };
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(change); i++) {

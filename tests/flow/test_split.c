@@ -59,6 +59,7 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
                                .schedule = x.schedule,
                                .n_chunk  = x.n_chunk,
                                .ahead    = bytes_ahead,
+                               .once     = strstr(x.words, "later") != NULL,
                                .cut      = cut};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
@@ -480,6 +481,56 @@ static void beside_compute(void **state)
     test_job_close(&j);
 }
 
+/* Parameters that the next step gathers, once: of one micro-batch a rank, of several, of some parameters; in turn and
+ * beside compute. */
+static void gathered_later(void **state)
+{
+    static const struct {
+        const char      *model;
+        test_job_options o;
+        plan             x;
+    } t[] = {
+        {FAMILY("llama"), {.n_micro = 4}, {"mesh=dp=4 zero=1 later=100", 4, 1, NULL}},
+        {FAMILY("llama"), {.n_micro = 4}, {"mesh=dp=2 zero=1 later=60", 4, 1, NULL}},
+        {FAMILY("gpt2"), {.n_micro = 4}, {"mesh=dp=4 zero=2 later=60", 4, 1, NULL}},
+        {FAMILY("gpt2"), {.n_micro = 6}, {"mesh=dp=2 zero=1 later=100", 2, 1, NULL}},
+        {"tests/fixtures/odd", {.n_micro = 4}, {"mesh=dp=4 zero=1 later=50", 4, 1, NULL}},
+        {TINY, {.n_micro = 11}, {"mesh=dp=3 zero=1 later=80", 8, 1, NULL}},
+        {TINY, {.n_micro = 11}, {"mesh=dp=2 zero=2 later=100", 8, 1, NULL}},
+        {FAMILY("llama"),
+         {.n_micro = 4, .recompute = "full"},
+         {"mesh=dp=2 zero=1 later=75", 4, 1, NULL}},
+        {FAMILY("llama"),
+         {.n_micro = 2, .recompute = "selective"},
+         {"mesh=dp=2 zero=1 later=75", 2, 1, NULL}},
+        {FAMILY("llama"),
+         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16},
+         {"mesh=dp=4 zero=1 later=70", 4, 1, NULL}},
+        {FAMILY("gpt2"),
+         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16, .optimizer = "sgd"},
+         {"mesh=dp=2 zero=1 later=100", 2, 1, NULL}},
+        {FAMILY("mixtral"), {.n_micro = 4}, {"mesh=dp=2 zero=1 later=66", 4, 1, NULL}},
+        {FAMILY("t5"), {.n_micro = 2}, {"mesh=dp=2 zero=2 later=66", 2, 1, NULL}},
+        {FAMILY("resnet"), {.n_micro = 4}, {"mesh=dp=4 zero=1 later=66", 4, 1, NULL}},
+    };
+    static const plan mixed[] = {{"mesh=dp=2,tp=2 zero=1 later=66", 2, 1, NULL},
+                                 {"mesh=tp=2,dp=2 zero=2 sp=1 later=100", 4, 1, NULL},
+                                 {"mesh=dp=2,cp=2 zero=1 later=66", 4, 1, NULL}};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(t); i++) {
+        test_job_options o = t[i].o;
+        o.seq              = 6;
+        in_turn(t[i].model, o, &t[i].x, 1, to_the_bit);
+        bytes_ahead = 3000;
+        in_turn(t[i].model, o, &t[i].x, 1, to_the_bit);
+        bytes_ahead = 0;
+    }
+    for (bytes_ahead = 0; bytes_ahead < 4000; bytes_ahead += 3000)
+        in_turn(FAMILY("llama"), (test_job_options){.seq = 6, .n_micro = 4}, mixed,
+                WEFT_COUNT(mixed), nearly);
+    bytes_ahead = 0;
+}
+
 static int count_scatters(const weft_program *p)
 {
     int n = 0;
@@ -688,6 +739,7 @@ int main(void)
         cmocka_unit_test(zero_saves),
         cmocka_unit_test(programs_are_text),
         cmocka_unit_test(beside_compute),
+        cmocka_unit_test(gathered_later),
         cmocka_unit_test(scatters_in_pipelines),
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(thirds),

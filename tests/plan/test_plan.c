@@ -52,6 +52,7 @@ static void reads_back(void **state)
         {"gpt2", "mesh=dp=2,tp=1 pp=2", 1, 4, 2, true},
         {"gpt2", "mesh=dp=2,tp=2 pp=2 zero=1 sp=1", 1, 8, 2, false},
         {"gpt2", "mesh=dp=2 zero=3", 1, 2, 2, false},
+        {"gpt2", "mesh=dp=2 zero=1 later=66", 1, 2, 2, false},
         {"gpt2", "mesh=tp=2", 1, 2, 1, false},
         {"gpt2", "pp=2", 1, 2, 1, true},
         {"llama3-8b", "mesh=tp=4,cp=2,dp=8", 1, 64, 8, false},

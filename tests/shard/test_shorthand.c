@@ -22,6 +22,8 @@ static void words(void **state)
     (void)state;
     weft_shorthand h;
     reads("mesh=dp=2,tp=2 pp=2 zero=1", NULL);
+    reads("mesh=dp=2 zero=1 later=66", NULL);
+    reads("later=0 mesh=dp=2", "mesh=dp=2");
     reads("mesh=tp=4,dp=3 sp=1", NULL);
     reads("mesh=dp=3 pp=2 shares=5,2,1", NULL);
     reads("mesh=tp=2 whole=input,0..3,7,head", NULL);
@@ -41,6 +43,10 @@ static void words(void **state)
         {"mesh=dp=2,pp=2", "pp=N stands beside mesh="},
         {"mesh=dp=2 zero=4", "from 0 to 3"},
         {"mesh=tp=2 zero=1", "zero=1 needs an axis dp"},
+        {"mesh=dp=2 later=50", "later=50 goes with zero=1 or zero=2"},
+        {"mesh=dp=2 zero=3 later=50", "later=50 goes with zero=1 or zero=2"},
+        {"mesh=dp=2 zero=1 later=101", "from 0 to 100"},
+        {"mesh=dp=2 pp=2 zero=1 later=50", "later=50 is for one stage, not for pp=2"},
         {"mesh=dp=2 sp=1", "sp=1 needs an axis tp"},
         {"mesh=dp=2 mesh=tp=2", "mesh stands there twice"},
         {"dp=2", "expected mesh=dp=2,tp=2"},
@@ -194,6 +200,46 @@ static void inputs_and_zero(void **state)
     test_shard_close(&c);
 }
 
+/* Bytes of parameters that dp cuts at rest, of all. */
+static double dealt(test_shard *c)
+{
+    double all = 0, cut = 0;
+    for (weft_vid v = 0; v < c->t.graph->n_value; v++) {
+        const weft_graph_value *x = &c->t.graph->value[v];
+        if (x->kind != WEFT_VALUE_PARAM) continue;
+        char moment[128];
+        snprintf(moment, sizeof moment, "%s.m", x->name);
+        double n  = (double)weft_shape_count(&x->type.shape);
+        bool   is = strstr(test_shard_text(c, x->name), "dp") != NULL;
+        all += n;
+        if (is) cut += n;
+        /* states lie as their parameter does */
+        assert_int_equal(strstr(test_shard_text(c, moment), "dp") != NULL, is);
+    }
+    return cut / all;
+}
+
+static void later(void **state)
+{
+    static const struct {
+        const char *words;
+        double      least, most;
+    } t[] = {{"mesh=dp=2 zero=1 later=100", 1, 1},
+             {"mesh=dp=2 zero=2 later=66", 0.6, 0.72},
+             {"mesh=dp=2 zero=1 later=33", 0.27, 0.4}};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(t); i++) {
+        test_shard         c;
+        weft_shard_options o;
+        expand(&c, "tests/fixtures/deep", t[i].words, &o);
+        test_shard_apply(&c, &o);
+        double share = dealt(&c);
+        print_message("%s: %.2f of all parameters\n", t[i].words, share);
+        assert_true(share >= t[i].least && share <= t[i].most);
+        test_shard_close(&c);
+    }
+}
+
 /* Of some layers the samples are cut, of others the tensors. */
 static void unlike_layers(void **state)
 {
@@ -302,9 +348,13 @@ static void stages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words),         cmocka_unit_test(tensor_parallel),
-        cmocka_unit_test(families),      cmocka_unit_test(inputs_and_zero),
-        cmocka_unit_test(unlike_layers), cmocka_unit_test(what_is_not_there),
+        cmocka_unit_test(words),
+        cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(families),
+        cmocka_unit_test(inputs_and_zero),
+        cmocka_unit_test(later),
+        cmocka_unit_test(unlike_layers),
+        cmocka_unit_test(what_is_not_there),
         cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,7 @@ test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
                                .n_chunk  = x.n_chunk,
                                .share    = h.n_share ? h.share : NULL,
                                .ahead    = ahead,
+                               .once     = h.later > 0,
                                .ring     = h.ring ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             (bucket && weft_partition_overlap(p[r], j->training.graph, s, bucket,
