@@ -71,7 +71,7 @@ static bool fits(const weft_graph *g, const weft_shape *y, weft_vid w, int row)
     return !memcmp(s->d, y->d + y->n - row, sizeof(int64_t) * (size_t)row);
 }
 
-/* The next step behind value v, a node of the same phase; -1 none. */
+/* The next step behind value v, a node of the same phase and piece; -1 none. */
 static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
 {
     const weft_graph *g = p->g;
@@ -82,6 +82,7 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
         if (!p->alive[i] || p->fused_into[i] >= 0) continue;
         if (!is_step(s->op) || s->phase != g->node[at].phase || p->placed[s->out[0]])
             return -1;
+        if (p->piece && p->piece[i] != p->piece[at]) return -1;
         weft_vid w = other_operand(s, v);
         if (w == -2 ||
             !weft_shape_equal(&g->value[s->out[0]].type.shape, &g->value[v].type.shape))

@@ -407,10 +407,11 @@ static weft_status write_segment(writer *w)
 weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
                        weft_segment **out)
 {
-    weft_lower__pass p  = {.g = g, .one_micro = o && o->one_micro};
-    writer           w  = {.p = &p};
-    weft_arena      *a  = NULL;
-    weft_status      st = WEFT_OK;
+    weft_lower__pass p = {
+        .g = g, .one_micro = o && o->one_micro, .piece = o ? o->piece : NULL};
+    writer      w  = {.p = &p};
+    weft_arena *a  = NULL;
+    weft_status st = WEFT_OK;
 
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(weft_arena_create(&p.tmp));

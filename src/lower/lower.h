@@ -44,6 +44,9 @@ typedef struct weft_segment {
 typedef struct weft_lower_options {
     bool
         one_micro; /* a step has one micro-batch: a sum over micro-batches is its only term */
+    const int *
+        piece; /* of each node: what runs in one go, a step rides on a product of its own;
+                       * NULL: all of it does */
 } weft_lower_options;
 
 /* Borrows g for the call; o may be NULL. */

@@ -28,11 +28,12 @@ typedef struct weft_lower__pass {
     weft_lower__loc   *loc;        /* value */
     int               *fused_into; /* node: the product it is a step of, -1 none */
     weft_lower__chain *chain;      /* node: steps fused onto it */
-    weft_vid *accum; /* value: result of the accumulate node it is written into, -1 */
-    weft_vid *base;  /* node: an embedding's gradient is added to this value, -1 */
-    bool      one_micro;
-    bool     *placed;   /* value: written straight into a concat or a state */
-    int      *last_use; /* value: last alive node that reads it, views looked through */
+    weft_vid  *accum; /* value: result of the accumulate node it is written into, -1 */
+    weft_vid  *base;  /* node: an embedding's gradient is added to this value, -1 */
+    bool       one_micro;
+    const int *piece;    /* node; NULL: all are of one */
+    bool      *placed;   /* value: written straight into a concat or a state */
+    int       *last_use; /* value: last alive node that reads it, views looked through */
 } weft_lower__pass;
 
 /* view.c */

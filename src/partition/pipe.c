@@ -369,6 +369,15 @@ static weft_status meet_at_once(pipe *k)
     return weft_segment_meet(k->s, meeting);
 }
 
+/* A chunk's product does not wait for what a later chunk adds to it. */
+static weft_status lower(pipe *k)
+{
+    int *piece = WEFT_ARENA_ARRAY(k->tmp, int, k->n_node + 1);
+    WEFT_TRY(weft_arena_status(k->tmp));
+    for (int i = 0; i < k->n_node; i++) piece[i] = k->piece[k->node[i]];
+    return weft_lower(k->part, &(weft_lower_options){.piece = piece}, &k->s);
+}
+
 static weft_status build(pipe *k)
 {
     WEFT_TRY(weft_arena_create(&k->tmp));
@@ -376,7 +385,7 @@ static weft_status build(pipe *k)
     WEFT_TRY(place(k));
     WEFT_TRY(weft_partition__plan_exchanges(k));
     WEFT_TRY(weft_partition__rank_graph(k));
-    WEFT_TRY(weft_lower(k->part, NULL, &k->s));
+    WEFT_TRY(lower(k));
     if (k->r->local) WEFT_TRY(meet_at_once(k));
     WEFT_TRY(weft_program_create(k->g->name, &k->p));
     k->p->world   = k->r->n_place * k->pp;

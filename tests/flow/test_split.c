@@ -349,6 +349,30 @@ static void cuts_anywhere(void **state)
     }
 }
 
+/* Two stages a rank, cut within layers: what one chunk makes a later one of the same rank adds to what came from outside. */
+static void chunks_cut_anywhere(void **state)
+{
+    static const plan x = {"pp=2", 2, 2, "interleaved"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        test_job j;
+        test_job_open(&j, i ? FAMILY("llama") : FAMILY("gpt2"),
+                      (test_job_options){.seq = 6, .n_micro = 4});
+        test_result one = run_one(&j, 2);
+        int         end = 0;
+        while (j.training.graph->node[end].phase == WEFT_PHASE_FORWARD) end++;
+        for (int n = 3; n < end - 1; n += 3)
+            for (int c = 1; c + 2 * (n / 3) < end; c += 5) {
+                weft_program *p[TEST_MAX_RANK];
+                int           cut[] = {c, c + n / 3, c + 2 * (n / 3)};
+                test_result   many  = test_job_run(&j, p, make_cut(&j, x, cut, p), 1);
+                if (memcmp(&many, &one, sizeof one) != 0)
+                    fail_msg("cut before nodes %d, %d, %d", cut[0], cut[1], cut[2]);
+            }
+        test_job_close(&j);
+    }
+}
+
 /* ---- memory ---- */
 
 typedef struct bytes {
@@ -736,6 +760,7 @@ int main(void)
         cmocka_unit_test(families),
         cmocka_unit_test(layers_are_unlike),
         cmocka_unit_test(cuts_anywhere),
+        cmocka_unit_test(chunks_cut_anywhere),
         cmocka_unit_test(zero_saves),
         cmocka_unit_test(programs_are_text),
         cmocka_unit_test(beside_compute),
