@@ -37,6 +37,16 @@ void weft_cost_deal_count(weft_cost_deal *d)
     }
 }
 
+/* Has every replica one subtree of the lanes, all alike? */
+static bool is_plain(const weft_cost_deal *d)
+{
+    for (int k = 0; k < d->n; k++)
+        if (d->lanes[k] % d->replicas[k] ||
+            d->lanes[k] / d->replicas[k] != d->lanes[0] / d->replicas[0])
+            return false;
+    return d->terms < 2;
+}
+
 static double own_seconds(const weft_cost_score *s)
 {
     return s->step_s - s->dp_s - s->optimizer_s;
@@ -57,7 +67,7 @@ void weft_cost__score_deal(const weft_cost_table *t, const weft_cost_point *p,
         q.kinds           = NULL;
         q.lanes           = (d->lanes[k] + d->replicas[k] - 1) / d->replicas[k];
         q.open            = d->open[k];
-        q.terms           = d->terms;
+        q.terms           = is_plain(d) ? 0 : d->terms;
         q.n_micro         = q.lanes * d->per_lane;
         weft_cost_score_point(t, &q, &s);
         sum = fmax(sum, s.dp_s);

@@ -132,16 +132,35 @@ static double terms_of(const weft_cost_point *p, weft_collective k)
     return k == WEFT_ALL_REDUCE ? (p->terms + 1) / 2.0 : p->terms;
 }
 
+/* Do replicas bring unlike parts of the lanes' tree to a sum?  It is then made by itself, before that over other axes. */
+static bool is_apart(const weft_cost_point *p, const weft_cost_variant *v)
+{
+    int n = p->dp / v->ep;
+    return p->terms > 0 || (n & (n - 1));
+}
+
+static weft_cost_group others_of(const weft_cost_variant *v, weft_cost_over over)
+{
+    return over == WEFT_COST_OVER_CP ? (weft_cost_group){v->ep * v->cp, v->tp}
+                                     : (weft_cost_group){v->ep * v->cp * v->tp, 1};
+}
+
 static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
                           weft_collective k, const weft_cost_calls *c, double sums)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
+    const weft_cost_fabric  *f = &t->fabric[device];
     double                   s = 0;
-    for (int o = 0; o < WEFT_COST_N_OVER; o++) {
-        weft_cost_calls x = c[o];
-        x.n               = meetings(p, v, &c[o], sums);
+    for (int i = 0; i < WEFT_COST_N_OVER; i++) {
+        weft_cost_over  over = (weft_cost_over)i;
+        weft_cost_calls x    = c[i];
+        x.n                  = meetings(p, v, &c[i], sums);
+        if (over != WEFT_COST_OVER_DP && k == WEFT_ALL_REDUCE && is_apart(p, v)) {
+            s += calls_seconds(f, others_of(v, over), k, &x);
+            over = WEFT_COST_OVER_DP;
+        }
         x.bytes *= terms_of(p, k);
-        s += calls_seconds(&t->fabric[device], group_of(p, v, (weft_cost_over)o), k, &x);
+        s += calls_seconds(f, group_of(p, v, over), k, &x);
     }
     return s;
 }

@@ -131,7 +131,7 @@ static bool draw_plan(setting *x, uint64_t *r, int n, chosen *out)
     chosen           c = {.v = {.tp = tp[draw(r, 5)], .cp = 1, .ep = 1}};
     c.v.sp             = c.v.tp > 1 && draw(r, 2);
     c.v.micro_batch    = x->unit * micro[draw(r, 3)];
-    if (x->m.max_cp > 1 && draw(r, 5) == 0) c.v.cp = 2;
+    if (x->m.max_cp > 1 && draw(r, x->is == UNLIKE_SHARES ? 2 : 5) == 0) c.v.cp = 2;
     c.v.recompute = (weft_cost_recompute)draw(r, 3);
     c.p.pp        = pp[draw(r, 6)];
     c.p.chunks    = 1;
