@@ -60,7 +60,8 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
                                .n_chunk  = x.n_chunk,
                                .ahead    = bytes_ahead,
                                .once     = strstr(x.words, "later") != NULL,
-                               .cut      = cut};
+                               .cut      = cut,
+                               .ring     = strstr(x.words, "ring=1") ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
         if (bucket)
@@ -347,6 +348,25 @@ static void cuts_anywhere(void **state)
         }
         test_job_close(&j);
     }
+}
+
+/* Ranks of a ring attend to different runs; all the same they agree on where what is computed again lies. */
+static void rings_cut_within_layers(void **state)
+{
+    static const plan x = {"mesh=cp=2 pp=2 ring=1", 2, 1, "1f1b"};
+    test_job          j;
+    (void)state;
+    test_job_open(&j, FAMILY("llama"),
+                  (test_job_options){.seq = 8, .n_micro = 2, .recompute = "full"});
+    test_result       one = run_one(&j, 2);
+    const weft_graph *g   = j.training.graph;
+    int               cut = g->value[weft_graph_find(g, "layers.1.mlp.gate_proj")].node;
+    weft_program     *p[TEST_MAX_RANK];
+    test_result       many = test_job_run(&j, p, make_cut(&j, x, &cut, p), 1);
+    for (int i = 0; i < TEST_STEPS; i++)
+        assert_true(apart(many.loss[i], one.loss[i]) < 1e-5 &&
+                    apart(many.norm[i], one.norm[i]) < 1e-5);
+    test_job_close(&j);
 }
 
 /* Two stages a rank, cut within layers: what one chunk makes a later one of the same rank adds to what came from outside. */
@@ -761,6 +781,7 @@ int main(void)
         cmocka_unit_test(layers_are_unlike),
         cmocka_unit_test(cuts_anywhere),
         cmocka_unit_test(chunks_cut_anywhere),
+        cmocka_unit_test(rings_cut_within_layers),
         cmocka_unit_test(zero_saves),
         cmocka_unit_test(programs_are_text),
         cmocka_unit_test(beside_compute),
