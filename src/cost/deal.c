@@ -5,6 +5,31 @@
 #include "base/lanes.h"
 #include "cost/score_priv.h"
 
+enum {
+    LANES = 8, /* that replicas alike have in all */
+    MOST  = 64 /* the same of numbers that are no power of two */
+};
+
+int weft_cost_most_micro(int replicas, int lanes, int micro)
+{
+    int mine = (lanes + replicas - 1) / replicas, more = micro % lanes;
+    return mine * (micro / lanes) + (mine < more ? mine : more);
+}
+
+int weft_cost_lanes(int replicas, int micro, double sum_bytes, double room_bytes)
+{
+    int n = 1;
+    while (n < replicas) n *= 2;
+    for (int held = 1; n < MOST && 2 * n <= micro && held * sum_bytes <= room_bytes;
+         held++) {
+        int now  = weft_cost_most_micro(replicas, n, micro);
+        int then = weft_cost_most_micro(replicas, 2 * n, micro);
+        if (n < LANES ? then > now : then >= now) break;
+        n *= 2;
+    }
+    return n;
+}
+
 int weft_cost_deal_lanes(const weft_cost_deal *d)
 {
     int n = 0;

@@ -85,9 +85,12 @@ void weft_cost__add_memory(const weft_cost_table *t, const weft_cost_point *p, i
     out->engine_bytes = total - live;
 }
 
-double weft_cost_stage_over(const weft_cost_table *t, const weft_cost_point *p, int s,
+double weft_cost_stage_over(const weft_cost_table *t, const weft_cost_point *of, int s,
                             int from, int n)
 {
+    weft_cost_point        all = *of;
+    const weft_cost_point *p   = &all;
+    if (t->programs) weft_cost__own_deal(t, &all);
     int             kinds = weft_cost__kinds(p, s);
     weft_cost_score out   = {.tightest = -1};
     for (int d = 0; d < t->n_device; d++) {

@@ -265,23 +265,30 @@ static double message_bytes(const weft_cost_point *p, int s, const weft_cost__ow
 }
 
 enum {
-    LANES = 8, /* in all */
-    PART  = 30 /* of a device's memory: further sums take no more */
+    PART = 30 /* of a device's memory: further sums take no more */
 };
 
 int weft_cost__own_lanes(const weft_cost_table *t, const weft_cost_point *p,
                          const weft_cost__own *x)
 {
-    int    dp = p->dp / t->variant[p->variant].ep, all = 1, mine = 1;
+    int    n    = p->dp / t->variant[p->variant].ep;
     double room = t->engine.mem_limit * (double)t->device[0].mem_bytes / PART;
     if (p->lanes > 0) return p->lanes;
-    while (all < dp) all *= 2;
-    for (int held = 1;
-         all < LANES && mine * 2 <= p->n_micro && held * x->sum_bytes <= room; held++) {
-        all *= 2;
-        mine *= 2;
-    }
-    return mine;
+    return weft_cost_lanes(n, n * p->n_micro, x->sum_bytes, room) / n;
+}
+
+/* Of replicas whose number is no power of two some have more lanes than others. */
+void weft_cost__own_deal(const weft_cost_table *t, weft_cost_point *p)
+{
+    int n = p->dp / t->variant[p->variant].ep, micro = n * p->n_micro;
+    if (p->lanes > 0 || !(n & (n - 1))) return;
+    int            lanes = weft_cost_lanes(n, micro, 0, 1);
+    weft_cost_deal d     = {.n = 1, .replicas = {n}, .lanes = {lanes}};
+    weft_cost_deal_count(&d);
+    p->n_micro = weft_cost_most_micro(n, lanes, micro);
+    p->lanes   = (lanes + n - 1) / n;
+    p->open    = d.open[0];
+    p->terms   = d.terms;
 }
 
 static double lane_slots(const weft_cost_point *p, int lanes)

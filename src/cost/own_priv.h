@@ -36,6 +36,8 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
 /* Lanes of a replica: what the point says, else as planner/make.c deals them. */
 int weft_cost__own_lanes(const weft_cost_table *t, const weft_cost_point *p,
                          const weft_cost__own *x);
+/* The point as the replica with most micro-batches has it. */
+void weft_cost__own_deal(const weft_cost_table *t, weft_cost_point *p);
 /* What is gathered in every micro-batch. */
 double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x, bool back);

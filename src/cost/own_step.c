@@ -109,7 +109,9 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
 {
     weft_cost_point        all = *of;
     const weft_cost_point *p   = &all;
-    if (t->rounds) all.n_micro *= t->variant[of->variant].ep;
+    int                    ep  = t->rounds ? t->variant[of->variant].ep : 1;
+    all.n_micro *= ep;
+    weft_cost__own_deal(t, &all);
     weft_cost__pipe x;
     stage           slow = {.fwd_s = -1};
     double          met = 0, tied = 0, made = 0;
@@ -140,7 +142,7 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
         x.after_s[s] += made; /* each for itself; the last one's counts it */
     if (x.chunks > 1) put_chunks(t, p, n, &x);
     x.meet_s = meet_seconds(t, p, met, tied);
-    double m = of->n_micro, each = slow.fwd_s + slow.bwd_s;
+    double m = (double)p->n_micro / ep, each = slow.fwd_s + slow.bwd_s;
     out->step_s      = weft_cost__pipe_seconds(&x);
     out->compute_s   = m * (each - slow.comm_s - slow.again_s);
     out->comm_s      = m * slow.comm_s;

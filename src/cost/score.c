@@ -97,10 +97,13 @@ static void add_kind(const weft_cost_table *t, const weft_cost_point *p, int d, 
     out->n_param      = x.n_param + x.n_expert;
 }
 
-void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
+void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *of,
                             weft_cost_stage *out)
 {
-    int n = 0, from = 0;
+    weft_cost_point        all = *of;
+    const weft_cost_point *p   = &all;
+    int                    n = 0, from = 0;
+    if (t->programs) weft_cost__own_deal(t, &all);
     for (int i = 0; i < t->n_segment; i++) n += t->segment[i].count;
     for (int s = 0; s < p->pp; s++) {
         int mine  = p->cut ? p->cut[s] : weft_cost_even_cut(n, p->pp, s);
@@ -139,8 +142,10 @@ static double idle_seconds(const weft_cost_table *t, const weft_cost_point *p,
 double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, double slow_s,
                        double sum_s)
 {
-    double m = p->n_micro, p2p = between(t, p);
-    return m * (slow_s + p2p + p->chunks * t->engine.micro_s) + t->engine.step_s +
+    weft_cost_point q   = *p;
+    double          p2p = between(t, p);
+    if (t->programs && !t->rounds) weft_cost__own_deal(t, &q);
+    return q.n_micro * (slow_s + p2p + p->chunks * t->engine.micro_s) + t->engine.step_s +
            idle_seconds(t, p, slow_s, fmax(slow_s, sum_s), p2p);
 }
 

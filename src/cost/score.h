@@ -232,6 +232,11 @@ typedef struct weft_cost_deal {
 } weft_cost_deal;
 
 int weft_cost_deal_lanes(const weft_cost_deal *d); /* all of them */
+/* Lanes of all replicas together where nobody says: one for each at least, else up to 8, or as many as give the replica
+ * with most micro-batches fewer of them; as long as sums that are held besides stay within room_bytes. */
+int weft_cost_lanes(int replicas, int micro, double sum_bytes, double room_bytes);
+/* Micro-batches of the replica that has most. */
+int weft_cost_most_micro(int replicas, int lanes, int micro);
 /* Terms and open sums of the lanes as they are dealt. */
 void weft_cost_deal_count(weft_cost_deal *d);
 /* The lanes of replica i, and its place in kind[]; kind may be NULL. */

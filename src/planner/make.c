@@ -23,16 +23,11 @@ static weft_status shorthand_of(const weft_search_choice *x, weft_shorthand *h)
     return weft_shorthand_parse(text, h);
 }
 
-/* Lanes for every replica, else as many as there are micro-batches, up to 8; fewer where the sums that a replica
- * of several lanes holds besides would take more than a thirtieth of its memory. */
 static int64_t lanes_of(const weft_search_choice *x)
 {
-    int64_t n = 1, dp = x->point.dp / x->variant.ep,
-            micro = (int64_t)dp * x->point.n_micro;
-    double sum = x->score.weight_bytes / 2, most = x->score.mem_limit / 30;
-    while (n < dp) n *= 2;
-    for (int held = 1; n < 8 && n * 2 <= micro && held * sum <= most; held++) n *= 2;
-    return n;
+    int dp = x->point.dp / x->variant.ep;
+    return weft_cost_lanes(dp, dp * x->point.n_micro, x->score.weight_bytes / 2,
+                           x->score.mem_limit / 30);
 }
 
 static weft_status deal(const weft_search_choice *x, weft_plan *p)

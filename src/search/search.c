@@ -10,7 +10,7 @@
 
 enum {
     SEEDS  = 512, /* groups that are looked at in part first */
-    UNLIKE = 64   /* variants that leave layers whole, of the most promising groups */
+    UNLIKE = 96   /* variants that leave layers whole, of the most promising groups */
 };
 
 #define PARTS                                                                            \
@@ -31,6 +31,15 @@ static double speed_of(const weft_search__work *z, int S, unsigned kinds)
 static double fixed(const weft_cost_engine *e, double n_micro)
 {
     return e->step_s + n_micro * e->micro_s;
+}
+
+/* Of our programs, whose lanes are a power of two: micro-batches of the replica that has most of them. */
+static int fullest(const weft_search__work *z, int dp, int ep, int m)
+{
+    const weft_cost_table *t = &z->s.t;
+    int                    n = dp / z->s.ep.x[ep];
+    if (!t->programs || t->rounds || n < 1 || !(n & (n - 1))) return m;
+    return weft_cost_most_micro(n, weft_cost_lanes(n, n * m, 0, 1), n * m);
 }
 
 /* speed: of all its stages together. */
@@ -60,6 +69,9 @@ static weft_status add_group(weft_search__work *z, int tp, int cp, int pp, int d
                                    (1 + (z->s.tp.x[tp] > z->s.fabric[0].domain)) +
                                0.05 * log2(z->s.cp.x[cp])) +
                   bound * (pp - 1) / share;
+    /* with the smallest micro-batches, which even out best */
+    int m = (int)share / z->s.micro.x[0];
+    if (z->s.ep.n == 1 && m > 0) g.promise_s *= (double)fullest(z, dp, 0, m) / m;
     z->any_group = true;
     if (!weft_search__hopeless(z, g.bound_s)) z->group[z->n_group++] = g;
     return WEFT_OK;
@@ -210,7 +222,8 @@ static bool are_hopeless_together(weft_search__work *z, const weft_search__group
     weft_cost_score score;
     if (v < 0) return false;
     double sum = weft_search__whole(s, 0, v, g->pp);
-    if (weft_search__hopeless(z, bound(z, g, m, sum / g->pp, sum))) return true;
+    if (weft_search__hopeless(z, bound(z, g, fullest(z, g->dp, ep, m), sum / g->pp, sum)))
+        return true;
     unsigned can = p.pp > 1 ? z->p->model.limits.zero_pp : z->p->model.limits.zero;
     for (int zero = 0; zero < 4; zero++)
         if (can >> zero & 1) p.zero = zero;
@@ -226,20 +239,21 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     weft_search__space *s     = &z->s;
     int                 share = z->p->batch / g->dp, mb = s->micro.x[micro];
     int                 m = share / mb, pin = z->p->pins.recompute;
-    bool                one = s->t.n_device == 1;
-    z->ep                   = ep;
-    z->way                  = way;
-    z->micro                = micro;
+    int                 most = fullest(z, g->dp, ep, m);
+    bool                one  = s->t.n_device == 1;
+    z->ep                    = ep;
+    z->way                   = way;
+    z->micro                 = micro;
     /* before rows are filled: the work alone, with this micro-batch's idle time */
     double all = s->ideal_s[0] * mb / (s->tp.x[g->tp] * s->cp.x[g->cp]);
-    if (one && weft_search__hopeless(z, bound(z, g, m, all / g->pp, all))) return;
+    if (one && weft_search__hopeless(z, bound(z, g, most, all / g->pp, all))) return;
     for (int again = 0; again < WEFT_RECOMPUTE_N; again++) {
         if (!(z->p->model.limits.recompute >> again & 1)) continue;
         if (pin >= 0 && again != pin && z->p->pins.recompute_layers < 1) continue;
         if (one && !z->p->model.measured) {
             double x =
                 weft_search__floor(s, micro, again) / (s->tp.x[g->tp] * s->cp.x[g->cp]);
-            if (weft_search__hopeless(z, bound(z, g, m, x / g->pp, x))) continue;
+            if (weft_search__hopeless(z, bound(z, g, most, x / g->pp, x))) continue;
         }
         if (one && way > 1 && !z->p->exhaustive &&
             are_hopeless_together(z, g, ep, way, micro, again))
@@ -255,13 +269,13 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
         z->sum_s              = weft_search__whole(s, 0, v, g->pp);
         for (int d = 1; d < s->t.n_device; d++)
             z->sum_s = fmin(z->sum_s, weft_search__whole(s, d, v, g->pp));
-        if (weft_search__hopeless(z, bound(z, g, m, least, z->sum_s))) {
+        if (weft_search__hopeless(z, bound(z, g, most, least, z->sum_s))) {
             if (again == WEFT_RECOMPUTE_NONE && !z->p->model.measured)
                 break; /* what runs again takes more */
             continue;
         }
         least = cut_by_time(z, g, &p);
-        if (weft_search__hopeless(z, bound(z, g, m, least, z->sum_s))) continue;
+        if (weft_search__hopeless(z, bound(z, g, most, least, z->sum_s))) continue;
         weft_search__ready(s, v);
         weft_search__points(z, &p, least);
     }

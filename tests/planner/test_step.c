@@ -20,6 +20,7 @@ typedef enum habit {
     TIMED,         /* a cluster with measured times */
     UNLIKE_STAGES, /* stages on two kinds of devices */
     UNLIKE_SHARES, /* replicas on two kinds, with shares of the batch */
+    ANY_NUMBER,    /* of replicas and micro-batches: no powers of two */
     N_HABIT
 } habit;
 
@@ -138,7 +139,11 @@ static bool draw_plan(setting *x, uint64_t *r, int n, chosen *out)
     c.p.lanes     = 1;
     c.p.n_micro   = m[draw(r, 4)] * (c.p.pp > 1 ? 2 : 1);
     if (x->is == MANY_BATCHES) c.p.n_micro = 4 * (int)(2 + draw(r, 15));
-    c.p.zero     = (int)draw(r, 4);
+    if (x->is == ANY_NUMBER) {
+        c.p.n_micro = 2 + (int)draw(r, 15);
+        c.p.lanes   = 0; /* as the planner deals them */
+    }
+    c.p.zero     = (int)draw(r, x->is == ANY_NUMBER ? 3 : 4);
     c.p.schedule = c.p.pp > 1 ? (weft_cost_schedule)draw(r, 3) : WEFT_COST_1F1B;
     int places   = c.v.tp * c.v.cp * c.p.pp;
     if (places > n || c.p.pp > x->n_layer) return false;
@@ -223,6 +228,9 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
     s.recompute   = again[c->v.recompute];
     s.lanes       = 1;
     while (s.lanes < c->p.dp / c->v.ep) s.lanes *= 2;
+    if (!c->p.lanes)
+        s.lanes =
+            weft_cost_lanes(c->p.dp / c->v.ep, c->p.dp / c->v.ep * c->p.n_micro, 0, 1);
     if (c->p.deal.n) {
         s.lanes = weft_cost_deal_lanes(&c->p.deal);
         s.batch = (int64_t)c->v.micro_batch * c->p.deal.per_lane * s.lanes;
@@ -351,6 +359,8 @@ static void steps_are_simulated(void **state)
          UNLIKE_STAGES},
         {AT "gpt2", "fp32", 512, "1 x (8 x h100-80g) + 1 x (8 x a100-80g)", 16, 10, 1,
          UNLIKE_SHARES},
+        {AT "llama", "bf16", 2048, "2 x (8 x a100-80g)", 12, 12, 1, ANY_NUMBER},
+        {AT "gpt2", "fp32", 512, "2 x (8 x a100-80g)", 15, 8, 1, ANY_NUMBER},
     };
     static const char *const name[] = {
         "steps",
@@ -360,6 +370,7 @@ static void steps_are_simulated(void **state)
         "by measured times",
         "on unlike stages",
         "with unlike shares",
+        "of any number of replicas",
     };
     const char *only = getenv("WEFT_ONLY"), *seed = getenv("WEFT_SEED");
     uint64_t    r = seed ? (uint64_t)atoi(seed) : 11;
@@ -371,7 +382,8 @@ static void steps_are_simulated(void **state)
     say("memory", &memory);
     if (only || seed || WEFT_TEST_SANITIZED) return;
     assert_true(step[PLAIN].n >= 200);
-    for (int k = 0; k < N_HABIT; k++) assert_int_equal(step[k].over, 0);
+    for (int k = 0; k < ANY_NUMBER; k++) assert_int_equal(step[k].over, 0);
+    assert_true(step[ANY_NUMBER].sum / step[ANY_NUMBER].n <= 0.05);
     assert_true(memory.sum / memory.n <= 0.03);
 }
 
