@@ -80,12 +80,14 @@ static void make_order(early *k)
     }
 }
 
-static void put_first(early *k)
+static int put_first(early *k)
 {
     for (int i = 0; i < k->g->n_node; i++)
         if (k->bucket[i] >= 0) k->order[k->n++] = i;
+    int n = k->n;
     for (int i = 0; i < k->g->n_node; i++)
         if (k->bucket[i] < 0) k->order[k->n++] = i;
+    return n;
 }
 
 static weft_status gather(const weft_graph *of, weft_local *l, early k)
@@ -98,14 +100,17 @@ static weft_status gather(const weft_graph *of, weft_local *l, early k)
     WEFT_GO(weft_arena_status(tmp));
     make_buckets(&k);
     if (k.n_bucket < (k.once ? 1 : 2)) goto out;
+    int n_once = 0;
     if (k.once)
-        put_first(&k);
+        n_once = put_first(&k);
     else
         make_order(&k);
     for (int i = 0; i < k.g->n_node; i++)
         if (k.bucket[i] >= 0) l->meeting[i] = l->n_meeting + k.bucket[i];
     l->n_meeting += k.n_bucket;
     WEFT_GO(weft_partition__reorder(of, l, k.order, k.n));
+    for (int i = 0; i < n_once; i++) l->node[i] = 0; /* before all stages */
+    l->n_once = n_once;
 out:
     weft_arena_destroy(tmp);
     return st;

@@ -1,6 +1,6 @@
 /* Parameters that are kept in parts and gathered once a step, beside the first forward pass.
  *
- * In: a program of one stage whose comm stream begins with one actor that gathers them.  Out: an actor for each
+ * In: a program whose comm stream begins with one actor that gathers them.  Out: an actor for each
  * collective, in the same order; the compute stream is cut where a result is first used:
  *
  *     compute   forward.to.9 | forward.to.21 | forward   ...   update
@@ -8,6 +8,7 @@
  *
  * The update writes what they read and is behind all that uses what they write: the next step's gathers wait for it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "partition/partition_priv.h"
 
@@ -42,11 +43,20 @@ static bool reads(const weft_instr *x, const weft_instr *gather)
     return false;
 }
 
+/* The last actor of a step that does something. */
+static int last_actor(const weft_program *p)
+{
+    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
+    int                n = p->n_firing[WEFT_STREAM_COMPUTE] - 1;
+    while (n > 0 && !p->actor[f[n].actor].n_instr) n--;
+    return f[n].actor;
+}
+
 static void find_user(const weft_program *p, const weft_instr *gather, wanted *w)
 {
     const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
     int                n = p->n_firing[WEFT_STREAM_COMPUTE];
-    *w                   = (wanted){.actor = f[n - 1].actor}; /* where nobody wants it */
+    *w                   = (wanted){.actor = last_actor(p)}; /* where nobody wants it */
     for (int k = 0; k < n; k++) {
         const weft_actor *a = &p->actor[f[k].actor];
         for (int i = 0; i < a->n_instr; i++)
@@ -142,16 +152,30 @@ static weft_status make_lists(once *k, int gather)
     return WEFT_OK;
 }
 
-/* Users wait for gathers, the first gather for the update of the step before. */
-static weft_status make_edges(once *k, int last)
+/* Edges of an actor are its pieces' too. */
+static weft_status spread_edges(once *k)
 {
-    weft_edge next = {.from     = last,
+    int n = k->p->n_edge;
+    for (int i = 0; i < n; i++)
+        for (int x = 0; x < k->n_front; x++) {
+            weft_edge e = k->p->edge[i];
+            if (e.from == k->front[x].actor) e.from = k->front[x].piece;
+            if (e.to == k->front[x].actor) e.to = k->front[x].piece;
+            if (e.from != k->p->edge[i].from || e.to != k->p->edge[i].to)
+                WEFT_TRY(weft_partition__more_edge(&k->more, e));
+        }
+    return WEFT_OK;
+}
+
+/* Users wait for gathers, the first gather for the update of the step before. */
+static weft_status make_edges(once *k)
+{
+    weft_edge next = {.from     = last_actor(k->p),
                       .to       = k->p->firing[WEFT_STREAM_COMM][0].actor,
                       .credits  = 1,
                       .per_step = true,
                       .delay    = 1};
-    for (int i = 0; i < k->p->n_edge; i++) /* an actor begins with its first piece */
-        k->p->edge[i].to = piece_at(k, k->p->edge[i].to, 0);
+    WEFT_TRY(spread_edges(k));
     for (int i = 0; i < k->n; i++) {
         weft_edge e = {.from     = k->w[i].by,
                        .to       = piece_at(k, k->w[i].actor, k->w[i].at),
@@ -162,14 +186,16 @@ static weft_status make_edges(once *k, int last)
     return weft_partition__more_edge(&k->more, next);
 }
 
-weft_status weft_partition__gather_beside(weft_program *p, int actor)
+weft_status weft_partition__gather_beside(weft_program *p)
 {
-    once        k   = {.p = p, .n = p->actor[actor].n_instr};
+    once        k   = {.p = p};
     int         n   = p->n_firing[WEFT_STREAM_COMPUTE];
     weft_arena *tmp = NULL;
     weft_status st  = WEFT_OK;
-    if (!k.n || !n) return WEFT_OK;
-    int last = p->firing[WEFT_STREAM_COMPUTE][n - 1].actor;
+    if (!n || !p->n_firing[WEFT_STREAM_COMM]) return WEFT_OK;
+    int actor = p->firing[WEFT_STREAM_COMM][0].actor;
+    if (strcmp(p->actor[actor].name, WEFT_PARTITION__GATHER) != 0) return WEFT_OK;
+    k.n = p->actor[actor].n_instr;
     WEFT_TRY(weft_arena_create(&tmp));
     k.w     = WEFT_ARENA_ARRAY(tmp, wanted, k.n + 1);
     k.front = WEFT_ARENA_ARRAY(tmp, front, k.n + 1);
@@ -178,7 +204,7 @@ weft_status weft_partition__gather_beside(weft_program *p, int actor)
     WEFT_GO(make_gathers(&k, actor));
     WEFT_GO(make_fronts(&k));
     WEFT_GO(make_lists(&k, actor));
-    WEFT_GO(make_edges(&k, last));
+    WEFT_GO(make_edges(&k));
 out:
     weft_arena_destroy(tmp);
     return st;

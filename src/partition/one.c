@@ -14,11 +14,9 @@ enum {
     ACTOR_MERGE,
     ACTOR_REDUCE,
     ACTOR_UPDATE,
-    ACTOR_GATHER = WEFT_PARTITION__GATHER, /* once a step, before the others */
+    ACTOR_GATHER, /* once a step, before the others */
     N_ACTOR
 };
-
-_Static_assert(ACTOR_GATHER == ACTOR_UPDATE + 1, "no actor is without a name");
 
 enum {
     LAG = 3 /* runs of collectives that the comm stream may be behind */
@@ -56,13 +54,7 @@ static void stay(const weft_segment *s, const int *of, weft_partition__block *b,
 /* Does instruction i gather what stays for the step? */
 static bool is_once(const weft_segment *s, const weft_partition__ranks *r, int i)
 {
-    const weft_instr *x = &s->instr[i];
-    if (!r->once || i >= s->phase_end[0] || x->kind != WEFT_INSTR_COLLECTIVE ||
-        x->coll != WEFT_ALL_GATHER || !(r->local->axes[x->group] & r->lanes))
-        return false;
-    for (int t = 0; t < x->n_in; t++)
-        if (s->storage[x->in[t].buffer].kind != WEFT_STORE_STATE) return false;
-    return true;
+    return r->local && s->node[i] >= 0 && s->node[i] < r->local->n_once;
 }
 
 /* Of each storage: is it filled once a step? */
@@ -83,7 +75,7 @@ static weft_status find_shares(const weft_segment *s, const weft_partition__rank
 {
     *out = WEFT_ARENA_ARRAY(tmp, bool, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(tmp));
-    for (int i = 0; r->once && i < s->n_instr; i++) {
+    for (int i = 0; r->local && r->local->n_once && i < s->n_instr; i++) {
         const weft_instr *x = &s->instr[i];
         if (x->kind != WEFT_INSTR_COLLECTIVE || x->coll != WEFT_REDUCE_SCATTER) continue;
         for (int t = 0; t < x->n_in; t++)
@@ -280,7 +272,8 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     p->actor   = WEFT_ARENA_ARRAY(p->arena, weft_actor, N_ACTOR);
     WEFT_TRY(weft_arena_status(p->arena));
     WEFT_TRY(read_actor(p, s));
-    WEFT_TRY(copy_actor(p, ACTOR_GATHER, "gather", s, r, 0, s->phase_end[0]));
+    WEFT_TRY(
+        copy_actor(p, ACTOR_GATHER, WEFT_PARTITION__GATHER, s, r, 0, s->phase_end[0]));
     if (o->ahead) p->actor[ACTOR_GATHER].stream = WEFT_STREAM_COMM;
     WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, r, 0, s->phase_end[0]));
     WEFT_TRY(copy_actor(p, ACTOR_BACKWARD, "backward", s, r, s->phase_end[0],

@@ -34,7 +34,7 @@ typedef struct weft_pipe_options {
     const char    *schedule; /* by name (program/schedule.h); NULL: 1f1b */
     int            n_chunk;  /* stages a rank; 0 is 1 */
     uint32_t       ring;     /* weft_local_options */
-    bool           once;     /* of one stage: likewise */
+    bool           once;     /* likewise */
     int64_t
         ahead; /* of one stage: collectives run beside compute, what is kept in parts is gathered so
                            * many bytes ahead; of several: sums that go to their owners have room of their own, for
@@ -86,6 +86,7 @@ typedef struct weft_local {
     weft_arena *arena;
     weft_graph *graph;
     int         n_node;
+    int         n_once;  /* the first ones gather what stays for the step */
     int        *node;    /* of each node: which of the given graph's it is or serves */
     int        *meeting; /* of each node: collectives of one number meet at once; -1 */
     int         n_meeting;

@@ -23,15 +23,11 @@ typedef struct weft_partition__ranks {
     const weft_mesh *mesh;
     weft_local *local; /* its graph has the sums over ranks; NULL: an actor has them */
     uint32_t    lanes; /* with local: axes along the lanes */
-    bool once; /* what the forward pass gathers along them it gathers once a step */
 } weft_partition__ranks;
 
 /* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their axes. */
 weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
                                    int stage);
-enum {
-    WEFT_PARTITION__GATHER = 8 /* its last actor: it gathers once a step */
-};
 weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
                                 const weft_partition__ranks *r, weft_program **out);
 weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
@@ -111,9 +107,10 @@ weft_status weft_partition__gather_first(const weft_graph *of, weft_local *l,
 
 /* ---- once.c ---- */
 
-/* The actor of the comm stream that gathers once a step becomes one for each collective; who needs a result waits for
- * it, at the first use. */
-weft_status weft_partition__gather_beside(weft_program *p, int actor);
+/* The actor that fires first on the comm stream, WEFT_PARTITION__GATHER, becomes one for each collective; who needs a
+ * result waits for it, at the first use. */
+#define WEFT_PARTITION__GATHER "gather"
+weft_status weft_partition__gather_beside(weft_program *p);
 
 /* ---- split.c ---- */
 

@@ -42,17 +42,41 @@ static const char *piece_name(const pipe *k, int piece)
     return k->n_chunk > 1 ? weft_arena_printf(a, "%s.%d", kind, w.chunk) : kind;
 }
 
+/* Is the instruction the piece's, and not of once a step? */
+static bool is_of(const pipe *k, int piece, int instr)
+{
+    return weft_partition__instr_piece(k, instr) == piece &&
+           !weft_partition__is_once(k, instr);
+}
+
+static weft_status gather_actor(pipe *k)
+{
+    const weft_segment *s = k->s;
+    int                 n = 0;
+    for (int i = 0; i < s->n_instr; i++) n += weft_partition__is_once(k, i);
+    if (!n) return WEFT_OK;
+    WEFT_TRY(weft_partition__add_actor(
+        k, WEFT_PARTITION__GATHER,
+        k->o->ahead > 0 ? WEFT_STREAM_COMM : WEFT_STREAM_COMPUTE, n, &k->actor.gather));
+    weft_actor *a = &k->p->actor[k->actor.gather];
+    for (int i = 0; i < s->n_instr; i++)
+        if (weft_partition__is_once(k, i))
+            WEFT_TRY(
+                weft_partition__copy_instr(k->p, &s->instr[i], &a->instr[a->n_instr++]));
+    return WEFT_OK;
+}
+
 static weft_status compute_actor(pipe *k, int piece)
 {
     const weft_segment *s = k->s;
     int                 n = 0;
-    for (int i = 0; i < s->n_instr; i++) n += weft_partition__instr_piece(k, i) == piece;
+    for (int i = 0; i < s->n_instr; i++) n += is_of(k, piece, i);
     if (!n && piece >= 3 * k->n_chunk) return WEFT_OK;
     WEFT_TRY(weft_partition__add_actor(k, piece_name(k, piece), WEFT_STREAM_COMPUTE, n,
                                        &k->actor.compute[piece]));
     weft_actor *a = &k->p->actor[k->actor.compute[piece]];
     for (int i = 0; i < s->n_instr; i++)
-        if (weft_partition__instr_piece(k, i) == piece)
+        if (is_of(k, piece, i))
             WEFT_TRY(
                 weft_partition__copy_instr(k->p, &s->instr[i], &a->instr[a->n_instr++]));
     return WEFT_OK;
@@ -154,7 +178,7 @@ static weft_status make_actors(pipe *k)
     weft_program           *p = k->p;
     weft_partition__actors *a = &k->actor;
     int                     n = weft_partition__n_piece(k);
-    p->actor = WEFT_ARENA_ARRAY(p->arena, weft_actor, 6 * n + k->n_chunk + 2);
+    p->actor = WEFT_ARENA_ARRAY(p->arena, weft_actor, 6 * n + k->n_chunk + 3);
     p->group = WEFT_ARENA_ARRAY(p->arena, weft_group,
                                 2 + (k->r->local ? k->r->local->n_group : 0));
     *a       = (weft_partition__actors){.compute  = nothing(k, n),
@@ -164,7 +188,8 @@ static weft_status make_actors(pipe *k)
                                         .join     = nothing(k, n),
                                         .read     = nothing(k, k->n_chunk),
                                         .exchange = nothing(k, k->place.n_level),
-                                        .reduce   = -1};
+                                        .reduce   = -1,
+                                        .gather   = -1};
     WEFT_TRY(weft_arena_status(p->arena));
     WEFT_TRY(weft_arena_status(k->tmp));
     if (k->r->local)
@@ -174,6 +199,7 @@ static weft_status make_actors(pipe *k)
         WEFT_TRY(weft_partition__deal(&k->lanes, p, &p->group[0]));
     }
     if (k->pp > 1) WEFT_TRY(add_group(p, k->pp, k->r->place, k->r->n_place));
+    WEFT_TRY(gather_actor(k));
     for (int c = 0; c < k->n_chunk; c++) WEFT_TRY(read_actor(k, c));
     for (int i = 0; i < n; i++) {
         bool weight = i >= k->n_chunk && i < 3 * k->n_chunk && (i - k->n_chunk) % 2;
@@ -227,6 +253,7 @@ static weft_status make_lists(pipe *k)
     for (int i = 0; i < WEFT_N_STREAM; i++)
         k->p->firing[i] = WEFT_ARENA_ARRAY(k->p->arena, weft_firing, room);
     WEFT_TRY(weft_arena_status(k->p->arena));
+    fire(k, a->gather, -1, 0, false);
     for (int i = 0; i < n; i++) {
         const weft_work *w = &s->work[k->me][i];
         int piece = weft_partition__piece_of(k, w), m = k->first_micro + w->micro;
@@ -275,7 +302,8 @@ static weft_status make_bindings(pipe *k)
 /* Is something gathered over the lanes in every micro-batch? */
 static bool gathers(const pipe *k)
 {
-    for (int i = 0; i < k->g->n_node && k->r->local; i++) {
+    int i = k->r->local ? k->r->local->n_once : 0;
+    for (; i < k->g->n_node && k->r->local; i++) {
         const weft_graph_node *n = &k->g->node[i];
         if (!(weft_op_get(n->op)->flags & WEFT_OP_COMM) || n->phase == WEFT_PHASE_UPDATE)
             continue;
@@ -333,8 +361,8 @@ static weft_status keep_place(pipe *k, const int *cut, weft_local *l)
         WEFT_TRY(weft_arena_status(l->arena));
         *x = (stages){k->n_stage, k->pp, weft_arena_memdup(l->arena, cut, n), {0}};
         WEFT_TRY(weft_arena_status(l->arena));
-        WEFT_TRY(weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, l->arena,
-                                              &x->place));
+        WEFT_TRY(weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, l->n_once,
+                                              l->arena, &x->place));
         l->stages = x;
     }
     k->place = x->place;
@@ -351,7 +379,9 @@ static weft_status place(pipe *k)
         WEFT_TRY(weft_partition_cuts(k->g, k->n_stage, cut));
     WEFT_TRY(weft_partition_check_cuts(k->g, k->n_stage, cut));
     if (k->r->local && k->o->local) return keep_place(k, cut, k->r->local);
-    return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, k->tmp, &k->place);
+    return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut,
+                                        k->r->local ? k->r->local->n_once : 0, k->tmp,
+                                        &k->place);
 }
 
 /* Collectives of one meeting and one piece are one. */

@@ -44,6 +44,12 @@ int weft_partition__instr_piece(const pipe *k, int instr)
     return n < 0 ? weft_partition__n_piece(k) - 1 : k->piece[k->node[n]];
 }
 
+bool weft_partition__is_once(const pipe *k, int instr)
+{
+    int n = k->s->node[instr];
+    return n >= 0 && k->r->local && k->node[n] < k->r->local->n_once;
+}
+
 int weft_partition__peer(const pipe *k, int r)
 {
     return r * k->r->n_place + k->r->place;

@@ -4,6 +4,7 @@
  *   from piece to piece        a slot for each micro-batch between; where each micro-batch is over before
  *                              the next begins, by lifetime as well
  *   sent, received             slots of their own for the whole step: other streams use them
+ *   gathered once a step       one slot, for all micro-batches
  *   accumulators               a slot for each open lane, for the whole step */
 #include "partition/pipe_priv.h"
 
@@ -29,6 +30,8 @@ static weft_status find_uses(pipe *k)
             if (q->in[x].buffer >= 0) touch(&k->store[q->in[x].buffer], piece);
         for (int x = 0; x < q->n_out; x++)
             if (q->out[x].buffer >= 0) touch(&k->store[q->out[x].buffer], piece);
+        for (int x = 0; weft_partition__is_once(k, i) && x < q->n_out; x++)
+            k->store[q->out[x].buffer].once = true;
     }
     return WEFT_OK;
 }
@@ -121,6 +124,8 @@ static weft_status plan_work(const pipe *k, int i, weft_buffer *f,
         f->n_slot  = weft_partition__lane_slots(&k->lanes);
         f->slot_by = WEFT_SLOT_LANE;
         *b         = (weft_partition__block){.first = 0, .last = end};
+    } else if (u->once) {
+        *b = (weft_partition__block){.first = 0, .last = micro_end - 1};
     } else if (in_update(k, u->first)) {
         *b = (weft_partition__block){.first = t->first, .last = t->last};
         if (u->given) b->first = micro_end; /* it comes between two levels */

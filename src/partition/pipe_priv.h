@@ -14,6 +14,7 @@ typedef struct weft_partition__store {
     int  first, last;    /* pieces that use it; -1 none */
     bool received, sent; /* by messages of a micro-batch */
     bool given;          /* in the update, by an exchange */
+    bool once;           /* filled once a step, before all pieces */
 } weft_partition__store;
 
 /* Actors by what they do; -1: there is none. */
@@ -21,7 +22,7 @@ typedef struct weft_partition__actors {
     int *compute, *merge, *recv, *send, *join; /* of each piece */
     int *read;                                 /* of each chunk */
     int *exchange;                             /* of each level */
-    int  reduce;
+    int  reduce, gather;
 } weft_partition__actors;
 
 typedef struct weft_partition__pipe {
@@ -63,6 +64,8 @@ weft_work weft_partition__work(const weft_partition__pipe *k, int piece);
 int       weft_partition__piece_of(const weft_partition__pipe *k, const weft_work *w);
 /* The piece of an instruction. */
 int weft_partition__instr_piece(const weft_partition__pipe *k, int instr);
+/* Does it gather what stays for the step? */
+bool weft_partition__is_once(const weft_partition__pipe *k, int instr);
 
 /* The rank of the job that is rank r of this pipeline. */
 int weft_partition__peer(const weft_partition__pipe *k, int r);

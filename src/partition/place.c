@@ -30,7 +30,7 @@ bool weft_partition__is_at(const place *p, int node, int rank)
 
 /* ---- nodes that everybody makes for himself ---- */
 
-static void find_copied(place *p, bool *constant)
+static void find_copied(place *p, int n_once, bool *constant)
 {
     const weft_graph *g = p->g;
     for (weft_vid v = 0; v < g->n_value; v++)
@@ -41,7 +41,7 @@ static void find_copied(place *p, bool *constant)
         bool all = !(flags & WEFT_OP_RANDOM) && n->phase != WEFT_PHASE_UPDATE;
         for (int k = 0; k < n->n_in; k++) all = all && constant[n->in[k]];
         for (int j = 0; j < n->n_out; j++) constant[n->out[j]] = all;
-        p->copied[i] = all || flags & WEFT_OP_VIEW;
+        p->copied[i] = all || flags & WEFT_OP_VIEW || i < n_once;
     }
 }
 
@@ -264,7 +264,8 @@ static weft_status place_backward(place *p)
 }
 
 weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n_rank,
-                                         const int *cut, weft_arena *tmp, place *out)
+                                         const int *cut, int n_once, weft_arena *tmp,
+                                         place *out)
 {
     place  p = {.g = g, .tmp = tmp, .n_stage = n_stage, .n_rank = n_rank};
     size_t n = (size_t)g->n_node + 1, v = (size_t)g->n_value + 1;
@@ -284,7 +285,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     WEFT_TRY(weft_arena_status(tmp));
     WEFT_TRY(weft_graph_users(g, tmp, &p.first_user, &p.user));
     for (int i = 0; i < g->n_node; i++) p.stage[i] = -1;
-    find_copied(&p, constant);
+    find_copied(&p, n_once, constant);
     find_fetched(&p);
     weft_graph_find_repeats(g, p.first_user, p.user, p.fetched, p.repeats);
     place_forward(&p, cut);
@@ -303,7 +304,7 @@ weft_status weft_partition_stages(const weft_graph *g, int n_stage, const int *c
     weft_status st  = WEFT_OK;
     place       p;
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_partition__place_stages(g, n_stage, n_stage, cut, tmp, &p));
+    WEFT_GO(weft_partition__place_stages(g, n_stage, n_stage, cut, 0, tmp, &p));
     memcpy(stage, p.stage, sizeof *stage * (size_t)g->n_node);
     memcpy(weight, p.weight, sizeof *weight * (size_t)g->n_node);
 out:

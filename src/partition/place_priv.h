@@ -1,7 +1,7 @@
 /* Which stage does what: side tables beside one training graph, the same for all ranks.
  *
  *   copied     a node that every rank makes for itself where it needs it: views, and what is made of
- *              per-step inputs alone
+ *              per-step inputs alone; gathers of once a step
  *   stage      of every other forward and backward node; stage k is rank k % n_rank's
  *   weight     a backward node of which only sums over micro-batches come
  *   runs       which ranks do an update node; level: how many exchanges between ranks come before it
@@ -34,9 +34,9 @@ typedef struct weft_partition__place {
     bool      *crosses;        /* [value][rank] */
 } weft_partition__place;
 
-/* cut[0 .. n_stage-2]: the first nodes of stages 1, 2, ...; everything lives in tmp. */
+/* cut[0 .. n_stage-2]: the first nodes of stages 1, 2, ...; the first n_once nodes are copied.  Everything lives in tmp. */
 weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n_rank,
-                                         const int *cut, weft_arena *tmp,
+                                         const int *cut, int n_once, weft_arena *tmp,
                                          weft_partition__place *out);
 /* The second half: the update phase, and what crosses.  place_update.c */
 weft_status weft_partition__place_update(weft_partition__place *p);

@@ -151,11 +151,11 @@ static weft_status run_beside(weft_program *p, const weft_graph *g,
                               const weft_sharding *s, const weft_pipe_options *o,
                               const weft_partition__ranks *r)
 {
-    if (r->once && o->n_micro > r->n_part)
+    if (o->once && o->n_micro > r->n_part)
         WEFT_TRY(weft_partition_overlap(p, g, s, o->ahead, true));
     else
         WEFT_TRY(weft_partition_ahead(p));
-    return r->once ? weft_partition__gather_beside(p, WEFT_PARTITION__GATHER) : WEFT_OK;
+    return weft_partition__gather_beside(p);
 }
 
 static weft_status make(const weft_graph *g, const weft_sharding *s, weft_local *l,
@@ -177,6 +177,7 @@ static weft_status make(const weft_graph *g, const weft_sharding *s, weft_local 
     WEFT_GO(move_cuts(g, l, n_stage, o->cut, cut));
     pipe.cut = cut;
     WEFT_GO(weft_partition__pipeline(l->graph, &pipe, r, out));
+    if (o->ahead > 0) WEFT_GO(weft_partition__gather_beside(*out));
 out:
     weft_arena_destroy(tmp);
     return st;
@@ -194,9 +195,6 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
     int                   world = r.n_place * (o->pp > 1 ? o->pp : 1);
     if (o->rank < 0 || o->rank >= world)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
-    if (o->once && (o->pp > 1 || o->n_chunk > 1))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "parameters are gathered once a step by one stage only");
     r.place = o->rank % r.n_place;
     find_part(s, r.place, &r.n_part, &r.part);
     weft_partition_options own = dealt(o, &r);
@@ -207,18 +205,17 @@ weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
                              .one_term = o->n_micro == o->n_lane && o->n_lane == r.n_part,
                              .terms    = weft_partition__sum_lanes(&own) > 0};
     if (!l) WEFT_GO(weft_partition_local(g, s, &lo, &l));
-    if (!kept || !*o->local)
+    if (!kept || !*o->local) {
         WEFT_GO(weft_partition__meet_late(g, l, o->ahead,
                                           world > r.n_place || o->n_chunk > 1,
                                           lo.terms ? s->lanes : 0));
+        if (o->once) WEFT_GO(weft_partition__gather_first(g, l, s->lanes, o->ahead));
+    }
     if (kept) *o->local = l;
-    if (o->once)
-        WEFT_GO(weft_partition__gather_first(g, l, s->lanes, o->ahead));
-    else if (o->ahead > 0 && world == r.n_place && o->n_chunk <= 1)
+    if (!o->once && o->ahead > 0 && world == r.n_place && o->n_chunk <= 1)
         WEFT_GO(weft_partition__gather_early(g, l, o->ahead));
     r.local = l;
     r.lanes = s->lanes;
-    r.once  = o->once;
     WEFT_GO(make(g, s, l, o, &r, &p));
     if (lo.terms) {
         WEFT_GO(weft_arena_create(&tmp));

@@ -158,8 +158,8 @@ weft_status weft_plan_verify(const weft_plan *p)
         return WEFT_FAIL(WEFT_ERR_ARG, "lane_axis: no such axis");
     if (p->zero < 0 || p->zero > 3)
         return WEFT_FAIL(WEFT_ERR_ARG, "zero: %d is not 0 to 3", p->zero);
-    if (p->later && (p->zero < 1 || p->zero > 2 || p->pp * p->chunks > 1))
-        return WEFT_FAIL(WEFT_ERR_ARG, "later: it goes with zero 1 or 2 and one stage");
+    if (p->later && (p->zero < 1 || p->zero > 2))
+        return WEFT_FAIL(WEFT_ERR_ARG, "later: it goes with zero 1 or 2");
     if (strcmp(p->recompute, "none") && strcmp(p->recompute, "selective") &&
         strcmp(p->recompute, "full"))
         return WEFT_FAIL(WEFT_ERR_ARG, "recompute: '%s' is none of: none selective full",

@@ -159,9 +159,6 @@ weft_status weft_shorthand_parse(const char *text, weft_shorthand *out)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "zero=%d needs an axis dp in the mesh", h.zero));
     if (h.later && (h.zero < 1 || h.zero > 2))
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "later=%d goes with zero=1 or zero=2", h.later));
-    if (h.later && h.pp > 1)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "later=%d is for one stage, not for pp=%d",
-                          h.later, h.pp));
     if (h.sp && find_axis(&h, "tp") < 0)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs an axis tp in the mesh"));
     if (h.ring && find_axis(&h, "cp") < 0)

@@ -127,7 +127,8 @@ static void planned_is_resident(void **state)
         {2, "mesh=dp=2 zero=3"},
         {2, "mesh=dp=2 zero=1 later=70 bucket=1000000"},
         {2, "mesh=dp=2 recompute=full"},
-        {4, "model=tests/fixtures/flow/mixtral mesh=ep=4 micro_batch=8 lanes=1 seq=256"}};
+        {4, "model=tests/fixtures/flow/mixtral mesh=ep=4 micro_batch=8 lanes=1 seq=256"},
+        {4, "mesh=dp=2 pp=2 zero=1 later=70 bucket=1000000"}};
     int64_t work[WEFT_COUNT(row)]; /* of rank 1 */
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

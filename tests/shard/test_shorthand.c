@@ -46,7 +46,6 @@ static void words(void **state)
         {"mesh=dp=2 later=50", "later=50 goes with zero=1 or zero=2"},
         {"mesh=dp=2 zero=3 later=50", "later=50 goes with zero=1 or zero=2"},
         {"mesh=dp=2 zero=1 later=101", "from 0 to 100"},
-        {"mesh=dp=2 pp=2 zero=1 later=50", "later=50 is for one stage, not for pp=2"},
         {"mesh=dp=2 sp=1", "sp=1 needs an axis tp"},
         {"mesh=dp=2 mesh=tp=2", "mesh stands there twice"},
         {"dp=2", "expected mesh=dp=2,tp=2"},
