@@ -17,9 +17,8 @@ weft_status weft_graph_recompute(const weft_graph *g, const char *policy,
 weft_status weft_graph_recompute_but(const weft_graph *g, const bool *keep,
                                      weft_graph **out);
 
-/* The forward value that each value is or makes again, -1 none: of[v].  first_user, user: weft_graph_users();
- * but: nodes that are not looked at, or NULL. */
+/* The forward value that each value is or makes again, -1 none: of[v].  first_user, user: weft_graph_users(). */
 void weft_graph_find_repeats(const weft_graph *g, const int *first_user, const int *user,
-                             const bool *but, weft_vid *of);
+                             weft_vid *of);
 
 #endif

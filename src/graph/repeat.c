@@ -80,7 +80,7 @@ static const weft_graph_node *find_any(const weft_graph *g, const int *first_use
 }
 
 void weft_graph_find_repeats(const weft_graph *g, const int *first_user, const int *user,
-                             const bool *but, weft_vid *of)
+                             weft_vid *of)
 {
     for (weft_vid v = 0; v < g->n_value; v++) {
         int n = g->value[v].node;
@@ -88,9 +88,7 @@ void weft_graph_find_repeats(const weft_graph *g, const int *first_user, const i
     }
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
-        if (n->phase != WEFT_PHASE_BACKWARD || !n->n_in || of[n->in[0]] < 0 ||
-            (but && but[i]))
-            continue;
+        if (n->phase != WEFT_PHASE_BACKWARD || !n->n_in || of[n->in[0]] < 0) continue;
         const weft_graph_node *f = find_any(g, first_user, user, of, n, of[n->in[0]]);
         for (int j = 0; f && j < n->n_out; j++) of[n->out[j]] = f->out[j];
     }

@@ -62,6 +62,16 @@ static void find_fetched(place *p)
     }
 }
 
+/* What is fetched again goes to who takes it; all else that is made again, to where it was made first. */
+static void find_repeats(place *p)
+{
+    const weft_graph *g = p->g;
+    weft_graph_find_repeats(g, p->first_user, p->user, p->repeats);
+    for (int i = 0; i < g->n_node; i++)
+        for (int j = 0; j < g->node[i].n_out && p->fetched[i]; j++)
+            p->repeats[g->node[i].out[j]] = -1;
+}
+
 /* ---- forward ---- */
 
 static bool *present(const place *p, weft_vid v, int stage)
@@ -287,7 +297,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
     for (int i = 0; i < g->n_node; i++) p.stage[i] = -1;
     find_copied(&p, n_once, constant);
     find_fetched(&p);
-    weft_graph_find_repeats(g, p.first_user, p.user, p.fetched, p.repeats);
+    find_repeats(&p);
     place_forward(&p, cut);
     find_weight(&p);
     find_twins(&p);

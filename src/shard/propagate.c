@@ -78,7 +78,7 @@ static weft_status set_up(weft_shard__run *r)
     WEFT_TRY(weft_arena_status(r->tmp));
     WEFT_TRY(weft_graph_users(r->g, r->tmp, &r->first_user, &r->user));
     WEFT_TRY(weft_shard__find_summed(r));
-    weft_graph_find_repeats(r->g, r->first_user, r->user, NULL, r->repeats);
+    weft_graph_find_repeats(r->g, r->first_user, r->user, r->repeats);
     for (int i = 0; i < r->g->n_node; i++) WEFT_TRY(make_node(r, i));
     for (weft_vid v = 0; v < n; v++)
         r->wish[v] = r->marked[v] = r->rest[v] = weft_layout_replicated(

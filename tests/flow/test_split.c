@@ -329,13 +329,21 @@ static void cuts_anywhere(void **state)
         plan        p;
         bool        same;
         int         step;
-    } t[] = {{FAMILY("llama"), {"mesh=dp=2 pp=2 zero=1", 2, 1, "zb-h1"}, true, 1},
-             {FAMILY("gpt2"), {"mesh=dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 3},
-             {FAMILY("gpt2"), {"mesh=tp=2 pp=2 sp=1", 2, 1, "1f1b"}, false, 3}};
+        const char *recompute;
+    } t[] = {{FAMILY("llama"), {"mesh=dp=2 pp=2 zero=1", 2, 1, "zb-h1"}, true, 1, NULL},
+             {FAMILY("gpt2"), {"mesh=dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 3, NULL},
+             {FAMILY("mixtral"),
+              {"mesh=dp=2 pp=2 zero=3", 2, 1, "1f1b"},
+              true,
+              2,
+              "selective"},
+             {FAMILY("gpt2"), {"mesh=tp=2 pp=2 sp=1", 2, 1, "1f1b"}, false, 3, NULL}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
         test_job j;
-        test_job_open(&j, t[i].model, (test_job_options){.seq = 6, .n_micro = 2});
+        test_job_open(
+            &j, t[i].model,
+            (test_job_options){.seq = 6, .n_micro = 2, .recompute = t[i].recompute});
         test_result one = run_one(&j, 2);
         for (int c = 1; j.training.graph->node[c].phase == WEFT_PHASE_FORWARD;
              c += t[i].step) {
