@@ -42,12 +42,40 @@ static weft_status narrow_places(const weft_graph *g, int n_node, weft_arena *a,
     return WEFT_OK;
 }
 
+/* The same operators in the same order: layers whose attributes differ (a window, for one) are still layers. */
+static bool same_operators(const weft_graph *g, int a, int b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (g->node[a + i].op != g->node[b + i].op) return false;
+    return true;
+}
+
+/* What repeats may be several layers, and layers that are a little unlike may stand before and behind. */
+static void find_unlike(const weft_graph *g, int n_node, weft_graph_layers *l)
+{
+    for (int many = l->length; many > 1; many--) {
+        int length = l->length / many;
+        if (length < 2 || l->length % many) continue;
+        if (!same_operators(g, l->start, l->start + length, l->length - length)) continue;
+        l->length = length;
+        l->count *= many;
+        break;
+    }
+    while (l->start >= l->length &&
+           same_operators(g, l->start - l->length, l->start, l->length))
+        l->start -= l->length, l->count++;
+    while (l->start + (l->count + 1) * l->length <= n_node &&
+           same_operators(g, l->start, l->start + l->count * l->length, l->length))
+        l->count++;
+}
+
 static weft_status find_pieces(const weft_graph *g, weft_arena *a, pieces *out)
 {
     weft_graph_layers l;
     int               n_node = 0;
     WEFT_TRY(weft_graph_find_layers(g, &l));
     while (n_node < g->n_node && g->node[n_node].phase == WEFT_PHASE_FORWARD) n_node++;
+    if (l.count > 1) find_unlike(g, n_node, &l);
     out->n     = l.count;
     out->seam  = WEFT_ARENA_ARRAY(a, int, n_node + 1);
     out->flops = WEFT_ARENA_ARRAY(a, double, n_node + 1);

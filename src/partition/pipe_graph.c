@@ -97,7 +97,7 @@ static int chunk_of(const pipe *k, int piece)
 static void use(pipe *k, weft_vid v, int piece)
 {
     const weft_graph *g    = k->g;
-    weft_vid          base = weft_partition__base(g, v);
+    weft_vid          base = weft_partition__base(&k->place, v);
     int               c = chunk_of(k, piece), m = g->value[v].node;
     if (c >= 0 && (k->low[base] < 0 || c < k->low[base])) k->low[base] = c;
     if (c > k->high[base]) k->high[base] = c;
@@ -125,7 +125,7 @@ static void find_pieces(pipe *k)
         if (k->piece[i] < 0) continue;
         int piece = k->piece[i];
         if (n->op == WEFT_OP_ACCUMULATE) { /* summed right behind its maker */
-            int m = g->value[weft_partition__base(g, n->in[0])].node;
+            int m = g->value[weft_partition__base(&k->place, n->in[0])].node;
             if (m >= 0 && at->stage[m] >= 0) piece = weft_partition__piece(k, m);
         }
         for (int x = 0; x < n->n_in; x++)

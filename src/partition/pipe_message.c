@@ -58,8 +58,7 @@ static int stages_on(const pipe *k, weft_vid v, int rank)
         if (p->copied[i] || p->stage[i] < 0 || p->stage[i] % k->pp != rank) continue;
         int on = p->stage[i] > from ? p->stage[i] - from : from - p->stage[i];
         for (int n = 0; n < k->g->node[i].n_in && on > far; n++)
-            if (weft_partition__base(k->g, weft_partition__operand(p, i, n)) == v)
-                far = on;
+            if (weft_partition__base(p, weft_partition__operand(p, i, n)) == v) far = on;
     }
     return far;
 }

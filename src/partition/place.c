@@ -8,17 +8,21 @@
 
 typedef weft_partition__place place;
 
-weft_vid weft_partition__base(const weft_graph *g, weft_vid v)
-{
-    while (g->value[v].node >= 0 &&
-           weft_op_get(g->node[g->value[v].node].op)->flags & WEFT_OP_VIEW)
-        v = g->node[g->value[v].node].in[0];
-    return v;
-}
-
 weft_vid weft_partition__operand(const place *p, int node, int k)
 {
     return p->in[node] ? p->in[node][k] : p->g->node[node].in[k];
+}
+
+static bool is_view(const weft_graph *g, weft_vid v)
+{
+    int n = g->value[v].node;
+    return n >= 0 && weft_op_get(g->node[n].op)->flags & WEFT_OP_VIEW;
+}
+
+weft_vid weft_partition__base(const place *p, weft_vid v)
+{
+    while (is_view(p->g, v)) v = weft_partition__operand(p, p->g->value[v].node, 0);
+    return v;
 }
 
 bool weft_partition__is_at(const place *p, int node, int rank)
@@ -52,7 +56,7 @@ static void find_fetched(place *p)
         const weft_graph_node *n   = &g->node[i];
         bool                   all = n->n_in > 0;
         for (int k = 0; k < n->n_in; k++) {
-            weft_vid b = weft_partition__base(g, n->in[k]);
+            weft_vid b = weft_partition__base(p, n->in[k]);
             int      m = g->value[b].node;
             all        = all && (m >= 0 ? p->fetched[m]
                                         : g->value[b].kind != WEFT_VALUE_INPUT &&
@@ -89,7 +93,7 @@ static void place_forward(place *p, const int *cut)
         if (p->copied[i]) continue;
         p->stage[i] = stage;
         for (int k = 0; k < n->n_in; k++)
-            *present(p, weft_partition__base(g, n->in[k]), stage) = true;
+            *present(p, weft_partition__base(p, n->in[k]), stage) = true;
         for (int j = 0; j < n->n_out; j++) *present(p, n->out[j], stage) = true;
     }
 }
@@ -128,8 +132,8 @@ static weft_vid parameter_of(const place *p, weft_vid v)
         weft_vid               found = -1;
         if (u->phase == WEFT_PHASE_UPDATE)
             for (int x = 0; x < u->n_in; x++)
-                if (g->value[weft_partition__base(g, u->in[x])].kind == WEFT_VALUE_PARAM)
-                    return weft_partition__base(g, u->in[x]);
+                if (g->value[weft_partition__base(p, u->in[x])].kind == WEFT_VALUE_PARAM)
+                    return weft_partition__base(p, u->in[x]);
         if (u->phase != WEFT_PHASE_UPDATE || u->op == WEFT_OP_ACCUMULATE ||
             u->op == WEFT_OP_ADD || p->copied[p->user[k]] ||
             weft_op_get(u->op)->flags & WEFT_OP_COMM)
@@ -167,7 +171,7 @@ static bool all_present(const place *p, const weft_graph_node *n, int stage)
 {
     const weft_graph *g = p->g;
     for (int k = 0; k < n->n_in; k++) {
-        weft_vid b = weft_partition__base(g, n->in[k]);
+        weft_vid b = weft_partition__base(p, n->in[k]);
         int      m = g->value[b].node;
         if (m >= 0 && p->copied[m]) continue;
         if (m >= 0 && p->fetched[m]) { /* of parameters in parts, which lie somewhere */
@@ -176,7 +180,7 @@ static bool all_present(const place *p, const weft_graph_node *n, int stage)
         }
         if (g->value[b].kind == WEFT_VALUE_INPUT && g->value[b].per_step) continue;
         if (p->repeats[b] < 0) continue; /* a gradient */
-        if (!*present(p, weft_partition__base(g, p->repeats[b]), stage)) return false;
+        if (!*present(p, weft_partition__base(p, p->repeats[b]), stage)) return false;
     }
     return true;
 }
@@ -188,8 +192,8 @@ static void bounds(const place *p, const weft_graph_node *n, int *lo, int *hi)
     *lo                 = 0;
     *hi                 = p->n_stage - 1;
     for (int k = 0; k < n->n_in; k++) {
-        weft_vid b = weft_partition__base(g, n->in[k]);
-        if (p->repeats[b] >= 0) b = weft_partition__base(g, p->repeats[b]);
+        weft_vid b = weft_partition__base(p, n->in[k]);
+        if (p->repeats[b] >= 0) b = weft_partition__base(p, p->repeats[b]);
         int m = g->value[b].node;
         if (m < 0 || p->copied[m] || p->stage[m] < 0) continue;
         if (g->node[m].phase == WEFT_PHASE_FORWARD) {
@@ -219,27 +223,31 @@ static weft_status place_gradient(place *p, int i)
     return WEFT_OK;
 }
 
-/* What was recomputed on another stage has come from there already, as it was. */
+static weft_status replace(place *p, int node, int k, weft_vid by)
+{
+    const weft_graph_node *n = &p->g->node[node];
+    if (!p->in[node]) {
+        p->in[node] = weft_arena_memdup(p->tmp, n->in, sizeof *n->in * (size_t)n->n_in);
+        if (!p->in[node]) return weft_arena_status(p->tmp);
+    }
+    p->in[node][k] = by;
+    return WEFT_OK;
+}
+
+/* What was recomputed on another stage has come from there already, as it was: it, or what a view is of. */
 static weft_status replace_repeats(place *p, int i)
 {
-    const weft_graph      *g = p->g;
-    const weft_graph_node *n = &g->node[i];
-    for (int k = 0; k < n->n_in; k++) {
-        weft_vid b = weft_partition__base(g, n->in[k]);
-        int      m = g->value[b].node;
+    const weft_graph *g = p->g;
+    for (int k = 0; k < g->node[i].n_in; k++) {
+        weft_vid v = weft_partition__operand(p, i, k), b = weft_partition__base(p, v);
+        int      m = g->value[b].node, node = i, at = k;
         if (m < 0 || p->copied[m] || g->node[m].phase != WEFT_PHASE_BACKWARD) continue;
         if (p->repeats[b] < 0 || p->stage[m] == p->stage[i]) continue;
-        if (p->repeats[n->in[k]] < 0)
-            return WEFT_FAIL(
-                WEFT_ERR_ARG,
-                "stages: the cut before stage %d separates %s from %s, which is "
-                "recomputed: cut between layers, or keep it",
-                p->stage[i], g->value[n->out[0]].name, g->value[b].name);
-        if (!p->in[i]) {
-            p->in[i] = weft_arena_memdup(p->tmp, n->in, sizeof *n->in * (size_t)n->n_in);
-            if (!p->in[i]) return weft_arena_status(p->tmp);
+        for (; p->repeats[v] < 0; at = 0) {
+            node = g->value[v].node;
+            v    = weft_partition__operand(p, node, 0);
         }
-        p->in[i][k] = p->repeats[n->in[k]];
+        WEFT_TRY(replace(p, node, at, p->repeats[v]));
     }
     return WEFT_OK;
 }
@@ -249,7 +257,7 @@ static void place_fetched(place *p, int i)
 {
     const weft_graph *g = p->g;
     for (int k = 0; k < g->node[i].n_in; k++) {
-        int m = g->value[weft_partition__base(g, g->node[i].in[k])].node;
+        int m = g->value[weft_partition__base(p, g->node[i].in[k])].node;
         if (m < 0 || !p->fetched[m] || p->stage[m] >= 0) continue;
         p->stage[m] = p->stage[i];
         place_fetched(p, m);

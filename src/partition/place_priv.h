@@ -42,7 +42,7 @@ weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n
 weft_status weft_partition__place_update(weft_partition__place *p);
 
 /* The value under v, looking through views. */
-weft_vid weft_partition__base(const weft_graph *g, weft_vid v);
+weft_vid weft_partition__base(const weft_partition__place *p, weft_vid v);
 /* Operand k of a node. */
 weft_vid weft_partition__operand(const weft_partition__place *p, int node, int k);
 /* Does this rank do the node?  Not for copied ones. */

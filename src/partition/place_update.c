@@ -32,14 +32,14 @@ static bool has(const place *p, weft_vid v, int rank, bool *anywhere)
 
 static weft_vid base_operand(const place *p, int node, int k)
 {
-    return weft_partition__base(p->g, weft_partition__operand(p, node, k));
+    return weft_partition__base(p, weft_partition__operand(p, node, k));
 }
 
 /* Leaves that a rank's nodes use, directly or through copied ones. */
 static void use_leaves(place *p, weft_vid v, int rank)
 {
     const weft_graph *g = p->g;
-    v                   = weft_partition__base(g, v);
+    v                   = weft_partition__base(p, v);
     int m               = g->value[v].node;
     if (m < 0)
         *cell(p->at, p, v, rank) = true;
@@ -94,7 +94,7 @@ static void set_level(place *p, int i)
 static void need(place *p, weft_vid v, int rank)
 {
     bool free_one;
-    v = weft_partition__base(p->g, v);
+    v = weft_partition__base(p, v);
     if (p->g->value[v].node >= 0 && !has(p, v, rank, &free_one))
         *cell(p->crosses, p, v, rank) = true;
 }

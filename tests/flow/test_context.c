@@ -124,6 +124,26 @@ static void computed_again(void **state)
     test_job_close(&j);
 }
 
+/* Wherever a cut is: ranks of a stage agree on what is computed again there, and parameters are gathered where they are
+ * used. */
+static void cuts_within_layers(void **state)
+{
+    static const char *const plan[]  = {"mesh=cp=2 pp=2 ring=1",
+                                        "mesh=dp=2,cp=2 pp=2 zero=3"};
+    static const char *const again[] = {"full", "selective"};
+    (void)state;
+    for (size_t k = 0; k < WEFT_COUNT(plan); k++) {
+        test_job j;
+        test_job_open(&j, k ? FAMILY("mixtral") : FAMILY("llama"),
+                      (test_job_options){.seq = 8, .n_micro = 4, .recompute = again[k]});
+        const weft_graph *g   = j.training.graph;
+        test_result       one = test_plan_one(&j, 2);
+        for (int c = 5; c < g->n_node && g->node[c].phase == WEFT_PHASE_FORWARD; c += 3)
+            test_plan_near_cut(&j, &one, (test_plan){plan[k], 2, 1, "1f1b"}, &c, 1e-5);
+        test_job_close(&j);
+    }
+}
+
 /* Flops of attention on each place, forward and backward. */
 static double uneven(const test_job *j, const weft_sharding *s, bool ring)
 {
@@ -203,10 +223,15 @@ static void passed_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),          cmocka_unit_test(llama),
-        cmocka_unit_test(bert),          cmocka_unit_test(even_work),
-        cmocka_unit_test(uneven_zigzag), cmocka_unit_test(computed_again),
-        cmocka_unit_test(windows),       cmocka_unit_test(passed_round),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(llama),
+        cmocka_unit_test(bert),
+        cmocka_unit_test(even_work),
+        cmocka_unit_test(uneven_zigzag),
+        cmocka_unit_test(computed_again),
+        cmocka_unit_test(cuts_within_layers),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(passed_round),
         cmocka_unit_test(few_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,13 +35,8 @@ test_result test_plan_one(const test_job *j, int n_lane)
     return test_job_run(j, &p, 1, 1);
 }
 
-test_result test_plan_run(const test_job *j, test_plan x)
-{
-    return test_plan_run_beside(j, x, 0, 0);
-}
-
-test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
-                                 int64_t bucket)
+static test_result run(const test_job *j, test_plan x, const int *cut, int64_t ahead,
+                       int64_t bucket)
 {
     weft_program  *p[TEST_MAX_RANK];
     weft_shorthand h;
@@ -55,6 +50,7 @@ test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
                                .rank     = r,
                                .schedule = x.schedule,
                                .n_chunk  = x.n_chunk,
+                               .cut      = cut,
                                .share    = h.n_share ? h.share : NULL,
                                .ahead    = ahead,
                                .once     = h.later > 0,
@@ -69,6 +65,17 @@ test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
     return test_job_run(j, p, n, 1);
 }
 
+test_result test_plan_run(const test_job *j, test_plan x)
+{
+    return run(j, x, NULL, 0, 0);
+}
+
+test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
+                                 int64_t bucket)
+{
+    return run(j, x, NULL, ahead, bucket);
+}
+
 static double apart(float a, float b)
 {
     return fabs((double)a - (double)b) / fmax(1e-30, fabs((double)b));
@@ -76,7 +83,13 @@ static double apart(float a, float b)
 
 void test_plan_near(const test_job *j, const test_result *one, test_plan x, double tol)
 {
-    test_result many = test_plan_run(j, x);
+    test_plan_near_cut(j, one, x, NULL, tol);
+}
+
+void test_plan_near_cut(const test_job *j, const test_result *one, test_plan x,
+                        const int *cut, double tol)
+{
+    test_result many = run(j, x, cut, 0, 0);
     double      loss = 0, norm = 0;
     for (int i = 0; i < TEST_STEPS; i++) {
         loss = fmax(loss, apart(many.loss[i], one->loss[i]));

@@ -24,5 +24,8 @@ test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
                                  int64_t bucket);
 /* Loss and norm of every step within tol of one rank's. */
 void test_plan_near(const test_job *j, const test_result *one, test_plan x, double tol);
+/* The same, cut before these nodes instead of between layers. */
+void test_plan_near_cut(const test_job *j, const test_result *one, test_plan x,
+                        const int *cut, double tol);
 
 #endif

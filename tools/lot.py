@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Plans drawn by lot, each run by real processes and held against one process.
+
+    tools/lot.py --weft build/weft [--seed 1] [--plans 100] [--jobs 1] [--ranks 8] [--only N] [--keep FOLDER] [--out FILE]
+
+A lot is a small model with awkward sizes, a job (micro-batches, optimizer, clipping, bf16, dropout, evaluation) and a plan:
+axes in any order, stages (also cut anywhere, by a plan file), ZeRO, chunks, shares, rings, layers left whole, recomputation,
+buckets.  Where dp, stages, ZeRO and accumulation alone are drawn, loss, gradient norm, evaluation and weights are the
+same to the last bit; elsewhere to rounding.  Refusals are listed by their words.  Ends with 1 if a plan trains
+otherwise, hangs, or ends in any other way than in a refusal.
+"""
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FAMILIES = os.path.join(HERE, '..', 'tests', 'fixtures', 'families')
+# Sizes that few numbers divide; what each family's fixture has, but for these.
+MODELS = {
+    'llama': dict(num_attention_heads=6, num_key_value_heads=3, hidden_size=36, head_dim=6, intermediate_size=50,
+                  vocab_size=37, num_hidden_layers=5, tie_word_embeddings=True),
+    'mixtral': dict(num_attention_heads=3, num_key_value_heads=1, hidden_size=24, head_dim=8, intermediate_size=10,
+                    vocab_size=41, num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=3),
+    'gpt2': dict(n_head=5, n_embd=30, n_inner=31, n_layer=7, vocab_size=43, embd_pdrop=0.1, resid_pdrop=0.2,
+                 attn_pdrop=0.0),
+    'mistral': dict(num_attention_heads=4, num_key_value_heads=2, hidden_size=16, head_dim=4, intermediate_size=22,
+                    vocab_size=33, num_hidden_layers=4, sliding_window=5),
+    'bert': dict(num_attention_heads=3, hidden_size=12, intermediate_size=17, vocab_size=39, num_hidden_layers=5,
+                 hidden_dropout_prob=0.1),
+    'qwen2': dict(num_attention_heads=4, num_key_value_heads=4, hidden_size=24, intermediate_size=26, vocab_size=40,
+                  num_hidden_layers=6),
+}
+TOKENS = 31  # below every vocabulary
+
+
+def make_models(folder):
+    for name, sizes in MODELS.items():
+        config = json.load(open(os.path.join(FAMILIES, name, 'config.json')))
+        config.update(sizes)
+        config['n_positions' if name == 'gpt2' else 'max_position_embeddings'] = 64
+        os.makedirs(os.path.join(folder, name))
+        json.dump(config, open(os.path.join(folder, name, 'config.json'), 'w'))
+    dice = random.Random(5)
+    with open(os.path.join(folder, 'tokens.bin'), 'wb') as f:
+        f.write(b''.join(struct.pack('<H', dice.randrange(TOKENS)) for _ in range(40000)))
+
+
+class Lot:
+    """One drawn job and plan."""
+
+    def __init__(self, seed, number, folder, most):
+        self.dice = random.Random(seed * 1000003 + number)
+        self.folder = folder
+        self.out = os.path.join(folder, '%d-%d' % (seed, number))
+        self.model = self.dice.choice(list(MODELS))
+        self.draw_axes(most)
+        self.draw_job()
+        self.draw_plan()
+        self.close = self.tp * self.cp * self.ep > 1
+
+    def often(self, share):
+        return self.dice.random() < share
+
+    def draw_axes(self, most):
+        size, self.ranks = MODELS[self.model], most + 1
+        groups = size.get('n_head') or size.get('num_key_value_heads') or size['num_attention_heads']
+        self.layers = size.get('n_layer') or size['num_hidden_layers']
+        while not 2 <= self.ranks <= most:
+            self.dp, self.tp = (self.dice.choice([1, 1, 2, 2, 3, 4]) for _ in range(2))
+            self.cp = self.dice.choice([1, 1, 1, 2, 3])
+            self.ep = self.dice.choice([1, 2, 2, 4]) if self.model == 'mixtral' else 1
+            self.pp = self.dice.choice([1, 1, 2, 2, 3, 4])
+            self.ranks = self.dp * self.tp * self.cp * self.ep * self.pp
+            if self.tp > groups and not self.often(.1) or self.pp > self.layers:
+                self.ranks = 0
+
+    def draw_job(self):
+        pick = self.dice.choice
+        self.micro = pick([1, 1, 2, 3])
+        many = pick([m for m in (4, 4, 5, 6, 7, 8) if m >= self.dp])
+        self.lanes = 8 if many == 8 else 4
+        data = os.path.join(self.folder, 'tokens.bin')
+        job = {'model': os.path.join(self.folder, self.model), 'data': data, 'seq': pick([8, 9, 11, 13, 16, 17]),
+               'batch': self.micro * many, 'micro_batch': self.micro, 'lanes': self.lanes, 'steps': pick([2, 3]),
+               'threads': 1, 'memory': 'any', 'optimizer.weight_decay': pick([0, 0.1]),
+               'optimizer.name': pick(['adamw', 'adamw', 'sgd', 'lamb', 'adagrad', 'adam'])}
+        if self.often(.6):
+            job['optimizer.clip'] = pick([1.0, 0.1, 0.01])
+        for key, value, share in (('dtype', 'bf16', .35), ('dropout', 'true', .3), ('shuffle', 'true', .3),
+                                  ('eval', '{data: %s, every: 1, batches: 2}' % data, .3)):
+            if self.often(share):
+                job[key] = value
+        self.job = job
+
+    def draw_plan(self):
+        pick, plan = self.dice.choice, {}
+        axes = ['%s=%d' % (a, getattr(self, a)) for a in ('dp', 'tp', 'cp', 'ep') if getattr(self, a) > 1]
+        self.dice.shuffle(axes)
+        if axes:
+            plan['mesh'] = ','.join(axes)
+        if self.pp > 1:
+            plan['pp'], plan['schedule'] = self.pp, pick(['gpipe', '1f1b', 'interleaved', 'zb-h1'])
+            if plan['schedule'] == 'interleaved':
+                plan['chunks'] = pick([c for c in (1, 2, 3) if c * self.pp <= self.layers])
+        if self.dp > 1:
+            plan['zero'] = pick([0, 1, 2, 3])
+            if self.often(.25) and self.lanes > self.dp:
+                cuts = sorted(self.dice.sample(range(1, self.lanes), self.dp - 1))
+                plan['shares'] = ','.join(str(b - a) for a, b in zip([0] + cuts, cuts + [self.lanes]))
+        if self.tp > 1 and self.often(.5):
+            plan['sp'] = 1
+        if self.tp > 1 and self.micro % self.tp == 0 and self.often(.4):
+            plan['whole'] = pick(['blocks', 'input,head', '0', 'head'])
+        if self.cp > 1:
+            plan['ring'] = pick([0, 1])
+        if self.often(.3):
+            plan['bucket'] = pick([0, 1000, 20000, 1000000])
+        if self.often(.15):
+            plan['threads'] = 2
+        plan['recompute'] = pick(['none', 'none', 'selective', 'full'])
+        self.plan, self.anywhere = plan, self.pp > 1 and self.often(.4)
+
+    def words(self, keys):
+        return ['%s=%s' % pair for pair in keys.items()]
+
+
+def run(cmd):
+    try:
+        return subprocess.run(cmd, capture_output=True, text=True, timeout=150)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def move_cuts(weft, lot):
+    """The plan as a file, whose stages begin anywhere; what is left of its keys, or None if it was refused."""
+    printed = run([weft, 'run', '--print-plan', *lot.words({**lot.job, **lot.plan})])
+    graph = run([weft, 'graph', lot.job['model'], '--batch', str(lot.micro), '--seq', str(lot.job['seq'])])
+    if not printed or printed.returncode or not graph or graph.returncode:
+        return None
+    plan, names = json.loads(printed.stdout), []
+    for line in graph.stdout.split('\n'):
+        value = re.match(r'\s*([\w.]+):.* = ', line)
+        if value and not line.strip().startswith(('param', 'input')):
+            names.append(value[1])
+    cuts = sorted(lot.dice.sample(range(1, len(names)), len(plan['stages']) - 1))
+    for stage, cut in zip(plan['stages'][1:], cuts):
+        stage['first'] = names[cut]
+    json.dump(plan, open(lot.out + '.json', 'w'))
+    return {'plan': lot.out + '.json', 'recompute': lot.plan['recompute'],
+            **{k: lot.plan[k] for k in ('bucket', 'threads') if k in lot.plan}}
+
+
+def differ(lot, one, many):
+    """The first number that is not as it should be, in words; None: all are.  Where rounding may differ in bf16, as far as
+    four times what one process differs from itself in fp32."""
+    steps = [[json.loads(line) for line in open(lot.out + end + '/metrics.jsonl')]
+             for end in ('-one', '-many', '-fp32') if os.path.exists(lot.out + end)]
+    if len(steps[0]) != len(steps[1]):
+        return '%d steps, not %d' % (len(steps[1]), len(steps[0]))
+    for a, b, *exact in zip(*steps):
+        for key, within in (('loss', 1e-5), ('eval_loss', 3e-5), ('grad_norm', 1e-4), ('labels', 0), ('lr', 0)):
+            x, y = a.get(key), b.get(key)
+            room = within * abs(x or 0) if lot.close else 0
+            if exact and x is not None:
+                room = max(100 * room, 4 * abs(x - exact[0][key]))
+            if x != y and (x is None or y is None or abs(x - y) > room):
+                return '%s of step %d: %r, one process has %r' % (key, a['step'], y, x)
+    last = [json.loads(r.stdout.strip().split('\n')[-1])['weights_xxh64'] for r in (one, many)]
+    return 'other weights' if not lot.close and last[0] != last[1] else None
+
+
+def try_lot(weft, lot):
+    """(what came of it, in which words, the command)"""
+    plan = move_cuts(weft, lot) if lot.anywhere else None
+    job = {**lot.job, **(plan or lot.plan)}
+    cmd = [weft, 'run', '--nproc-per-node', str(lot.ranks), *lot.words(job), 'output=' + lot.out + '-many', '--json', '-q']
+    one = run([weft, 'train', *lot.words(lot.job), 'plan=off', 'output=' + lot.out + '-one', '--json', '-q'])
+    many = run(cmd)
+    if lot.close and lot.job.get('dtype') == 'bf16':
+        run([weft, 'train', *lot.words({**lot.job, 'dtype': 'fp32'}), 'plan=off', 'output=' + lot.out + '-fp32', '-q'])
+    if not one or one.returncode:
+        return 'broken', one.stderr.strip() if one else 'one process hangs', cmd
+    if not many:
+        return 'hangs', '', cmd
+    if many.returncode:
+        what = 'refused' if many.returncode == 2 else 'broken'
+        return what, many.stderr.strip().split('\n')[0], cmd
+    other = differ(lot, one, many)
+    if other:
+        return 'differs', other, cmd
+    for end in ('-one', '-many', '-fp32'):
+        shutil.rmtree(lot.out + end, ignore_errors=True)
+    return 'close' if lot.close else 'same bits', '', cmd
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--weft', default='build/weft')
+    p.add_argument('--seed', type=int, default=1)
+    p.add_argument('--plans', type=int, default=100)
+    p.add_argument('--jobs', type=int, default=1, help='plans that run at once')
+    p.add_argument('--ranks', type=int, default=8, help='of a plan, at most')
+    p.add_argument('--only', type=int, help='this one of the plans')
+    p.add_argument('--keep', help='a new folder for models, plans and runs that differ')
+    p.add_argument('--out', help='the summary, as a file')
+    args = p.parse_args()
+    weft, counts, said = os.path.abspath(args.weft), collections.Counter(), []
+    with tempfile.TemporaryDirectory() as passing, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        folder = args.keep or passing
+        make_models(folder)
+        numbers = range(args.plans) if args.only is None else [args.only]
+        lots = [Lot(args.seed, i, folder, args.ranks) for i in numbers]
+        for i, (what, words, cmd) in zip(numbers, pool.map(lambda lot: try_lot(weft, lot), lots)):
+            counts[what] += 1
+            if words or what == 'hangs':
+                said.append('%d %s: %s\n    %s' % (i, what, words, ' '.join(cmd[1:]).replace(passing, '.')))
+                print(said[-1], flush=True)
+    total = 'seed %d: %s' % (args.seed, ', '.join('%d %s' % (n, what) for what, n in sorted(counts.items())))
+    print(total)
+    if args.out:
+        open(args.out, 'w').write('\n'.join([total, *said]) + '\n')
+    sys.exit(any(counts[what] for what in ('differs', 'hangs', 'broken')))
+
+
+if __name__ == '__main__':
+    main()
