@@ -93,10 +93,11 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
     double s = (n_met + 1) * t->device[weft_cost__some_kind(p)].launch_s +
                weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
     if (!(tied_bytes > 0)) return s;
-    /* both ends then have the sum, and tell its squares */
-    weft_cost_group like = {p->dp / v->ep, v->tp * v->cp * v->ep};
-    s += TIED_WORKS * t->device[weft_cost__some_kind(p)].launch_s +
-         weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8);
+    /* both ends then have the sum, add its squares up where it is cut, and tell the ranks between */
+    weft_cost_group like = {p->dp / v->ep, v->tp * v->cp * v->ep}, cut = {v->tp, 1};
+    s += TIED_WORKS * t->device[weft_cost__some_kind(p)].launch_s;
+    if (v->tp > 1) s += weft_cost_group_seconds(f, cut, WEFT_ALL_REDUCE, 8);
+    if (p->pp > 2) s += weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8);
     if (p->zero) s += weft_cost_group_seconds(f, like, WEFT_ALL_GATHER, 8);
     if (p->zero) tied_bytes /= weft_cost__replicas(p, v);
     return s + 2 * weft_cost_send_seconds(f, g, tied_bytes);
