@@ -57,6 +57,20 @@ static const weft_attr *attr(weft_op op, const char *text)
     return a;
 }
 
+/* An operator by itself. */
+static weft_kernel_call call_of(weft_op op, const char *words, int n_in, weft_view *in,
+                                int n_out, weft_view *out)
+{
+    return (weft_kernel_call){.op        = op,
+                              .attr      = attr(op, words),
+                              .n_in      = n_in,
+                              .n_own_in  = n_in,
+                              .n_out     = n_out,
+                              .n_own_out = n_out,
+                              .in        = in,
+                              .out       = out};
+}
+
 static void run_as(const weft_kernel_call *c, weft_dtype storage)
 {
     const weft_kernel *k = weft_kernel_find(c->op, "cpu", storage);
@@ -194,26 +208,12 @@ static void posts_bf16(void **state)
     weft_op          op[] = {WEFT_OP_ADD, WEFT_OP_GELU, WEFT_OP_MUL};
     int              u[]  = {2, -1, 3};
     weft_kernel_post post[3];
-    weft_kernel_call c = {.op        = WEFT_OP_MATMUL,
-                          .attr      = attr(WEFT_OP_MATMUL, "spec=mk,kn->mn"),
-                          .n_in      = 2,
-                          .n_own_in  = 2,
-                          .n_out     = 1,
-                          .n_own_out = 1,
-                          .in        = in,
-                          .out       = y};
+    weft_kernel_call c = call_of(WEFT_OP_MATMUL, "spec=mk,kn->mn", 2, in, 1, y);
     run_as(&c, WEFT_DTYPE_BF16);
     for (int i = 0; i < 3; i++) {
         weft_view        x[2] = {y[i], u[i] >= 0 ? in[u[i]] : y[i]};
         int              n    = u[i] >= 0 ? 2 : 1;
-        weft_kernel_call s    = {.op        = op[i],
-                                 .attr      = attr(op[i], ""),
-                                 .n_in      = n,
-                                 .n_own_in  = n,
-                                 .n_out     = 1,
-                                 .n_own_out = 1,
-                                 .in        = x,
-                                 .out       = &y[i + 1]};
+        weft_kernel_call s    = call_of(op[i], "", n, x, 1, &y[i + 1]);
         run_as(&s, WEFT_DTYPE_BF16);
         post[i] = (weft_kernel_post){
             .op = op[i], .in = u[i], .out = i == 2 ? 1 : -1, .attr = s.attr};
@@ -240,25 +240,11 @@ static void posts_of_experts(void **state)
         weft_view        y[]   = {DRAWN(37, 45), DRAWN(37, 45), DRAWN(37, 45)};
         weft_view        all[] = {DRAWN(37, 45), DRAWN(37, 45), DRAWN(37, 45)};
         weft_kernel_post post[2];
-        weft_kernel_call c = {.op        = WEFT_OP_GROUPED_MATMUL,
-                              .attr      = attr(WEFT_OP_GROUPED_MATMUL, ""),
-                              .n_in      = 3,
-                              .n_own_in  = 3,
-                              .n_out     = 1,
-                              .n_own_out = 1,
-                              .in        = in,
-                              .out       = y};
+        weft_kernel_call c = call_of(WEFT_OP_GROUPED_MATMUL, "", 3, in, 1, y);
         run_as(&c, t);
         for (int i = 0; i < 2; i++) {
             weft_view        x[2] = {y[i], in[3]};
-            weft_kernel_call s    = {.op        = op[i],
-                                     .attr      = attr(op[i], ""),
-                                     .n_in      = i + 1,
-                                     .n_own_in  = i + 1,
-                                     .n_out     = 1,
-                                     .n_own_out = 1,
-                                     .in        = x,
-                                     .out       = &y[i + 1]};
+            weft_kernel_call s    = call_of(op[i], "", i + 1, x, 1, &y[i + 1]);
             run_as(&s, t);
             post[i] = (weft_kernel_post){
                 .op = op[i], .in = i ? 3 : -1, .out = i + 1, .attr = s.attr};
@@ -320,14 +306,8 @@ static void rows_over_a_base(void **state)
     weft_view        in[3] = {TENSOR(0, N, D), weft_view_make(id, WEFT_DTYPE_I32, &s),
                               TENSOR(0, V, D)};
     weft_view        alone = TENSOR(0, V, D), over = TENSOR(0, V, D);
-    weft_kernel_call c = {.op        = WEFT_OP_EMBEDDING_GRAD,
-                          .n_in      = 2,
-                          .n_own_in  = 2,
-                          .n_out     = 1,
-                          .n_own_out = 1,
-                          .in        = in,
-                          .out       = &alone};
-    c.attr             = attr(c.op, "rows=5 pad=2");
+    weft_kernel_call c =
+        call_of(WEFT_OP_EMBEDDING_GRAD, "rows=5 pad=2", 2, in, 1, &alone);
     run(&c);
     c.n_in = c.n_own_in = 3, c.out = &over;
     run(&c);
@@ -358,23 +338,9 @@ static void loss_and_gradient(void **state)
 
     weft_view        in[4]  = {a, labels, weft_view_make(lse, WEFT_DTYPE_F32, &s), w};
     weft_view        out[3] = {weft_view_make(loss[0], WEFT_DTYPE_F32, &s), in[2], d};
-    weft_kernel_call c      = {.op        = WEFT_OP_CROSS_ENTROPY,
-                               .n_in      = 2,
-                               .n_own_in  = 2,
-                               .n_out     = 2,
-                               .n_own_out = 2,
-                               .in        = in,
-                               .out       = out};
-    c.attr                  = attr(c.op, "");
+    weft_kernel_call c      = call_of(WEFT_OP_CROSS_ENTROPY, "", 2, in, 2, out);
     run(&c);
-    weft_kernel_call g = {.op        = WEFT_OP_CROSS_ENTROPY_GRAD,
-                          .n_in      = 4,
-                          .n_own_in  = 4,
-                          .n_out     = 1,
-                          .n_own_out = 1,
-                          .in        = in,
-                          .out       = &d};
-    g.attr             = attr(g.op, "");
+    weft_kernel_call g = call_of(WEFT_OP_CROSS_ENTROPY_GRAD, "", 4, in, 1, &d);
     run(&g);
 
     weft_view in2[3]  = {b, labels, w},
@@ -396,15 +362,8 @@ static void bad_label(void **state)
     int32_t          label[2] = {3, 9};
     weft_view        in[2] = {TENSOR(0, 2, 9), weft_view_make(label, WEFT_DTYPE_I32, &s)};
     weft_view        out[2] = {TENSOR(0, 2), TENSOR(0, 2)};
-    weft_kernel_call c      = {.op        = WEFT_OP_CROSS_ENTROPY,
-                               .n_in      = 2,
-                               .n_own_in  = 2,
-                               .n_out     = 2,
-                               .n_own_out = 2,
-                               .in        = in,
-                               .out       = out};
+    weft_kernel_call c      = call_of(WEFT_OP_CROSS_ENTROPY, "", 2, in, 2, out);
     weft_kernel_ctx  x      = {.pool = pool};
-    c.attr                  = attr(c.op, "");
     assert_int_equal(weft_kernel_find(c.op, "cpu", WEFT_DTYPE_F32)->run(&c, &x),
                      WEFT_ERR_ARG);
 }
@@ -430,14 +389,7 @@ static void update_in_place(void **state)
                         weft_view_make(&scale, WEFT_DTYPE_F32, &none),
                         weft_view_make(&t, WEFT_DTYPE_I64, &none)};
     weft_view new[3] = {p2, m2, v2}, same[3] = {p, m, v};
-    weft_kernel_call c = {.op        = WEFT_OP_ADAMW,
-                          .n_in      = 7,
-                          .n_own_in  = 7,
-                          .n_out     = 3,
-                          .n_own_out = 3,
-                          .in        = in,
-                          .out       = new};
-    c.attr             = attr(c.op, "");
+    weft_kernel_call c = call_of(WEFT_OP_ADAMW, "", 7, in, 3, new);
     run(&c);
     c.out = same;
     run(&c);
@@ -517,14 +469,7 @@ static void far(void **state)
     weft_view        in[2] = {weft_view_make(a, WEFT_DTYPE_F32, &s),
                               weft_view_make(b, WEFT_DTYPE_F32, &s)};
     weft_view        out   = weft_view_make(y, WEFT_DTYPE_F32, &s);
-    weft_kernel_call c     = {.op        = WEFT_OP_ADD,
-                              .attr      = attr(WEFT_OP_ADD, ""),
-                              .n_in      = 2,
-                              .n_own_in  = 2,
-                              .n_out     = 1,
-                              .n_own_out = 1,
-                              .in        = in,
-                              .out       = &out};
+    weft_kernel_call c     = call_of(WEFT_OP_ADD, "", 2, in, 1, &out);
     run(&c);
     for (int i = 0; i < N; i++)
         if (y[i] != a[i] + b[i]) fail_msg("y[%d] is %g", i, (double)y[i]);
