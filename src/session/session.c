@@ -143,6 +143,22 @@ static weft_status open_outputs(weft_session *s)
     return st;
 }
 
+enum {
+    MAX_CONFLICT = 4 /* that are told; layers are alike */
+};
+
+/* Marks of a plan file that could not all have their way; what words of a job make is as it should be. */
+static void say_conflicts(weft_session *s)
+{
+    const weft_sharding *x = s->made.sharding;
+    if (!x || !s->job.plan.file) return;
+    for (int i = 0; i < x->n_conflict && i < MAX_CONFLICT; i++)
+        weft_say_info(&s->say, "%s", x->conflict[i].text);
+    if (x->n_conflict > MAX_CONFLICT)
+        weft_say_info(&s->say, "and %d values more are resharded for such reasons",
+                      x->n_conflict - MAX_CONFLICT);
+}
+
 static void say_plan(weft_session *s)
 {
     const weft_program *p = s->made.program;
@@ -230,6 +246,7 @@ static weft_status start(weft_session *s)
     s->weights = (weft_weights){.model = s->made.model, .parts = s->parts};
     WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
     WEFT_TRY(weft_session__eval_open(s));
+    say_conflicts(s);
     weft_sharding_destroy(s->made.sharding); /* parts know it now */
     s->made.sharding = NULL;
     WEFT_TRY(plan_memory(s));
