@@ -4,8 +4,8 @@
     tools/lot.py --weft build/weft [--seed 1] [--plans 100] [--jobs 1] [--ranks 8] [--only N] [--keep FOLDER] [--out FILE]
 
 A lot is a small model with awkward sizes, a job (micro-batches, optimizer, clipping, bf16, dropout, evaluation) and a plan:
-axes in any order, stages (also cut anywhere, by a plan file), ZeRO, chunks, shares, rings, layers left whole, recomputation,
-buckets.  Where dp, stages, ZeRO and accumulation alone are drawn, loss, gradient norm, evaluation and weights are the
+axes in any order, stages (also cut anywhere, by a plan file), ZeRO (also gathered later), chunks, shares, rings, layers left
+whole, recomputation, buckets.  Where dp, stages, ZeRO and accumulation alone are drawn, loss, gradient norm, evaluation and weights are the
 same to the last bit; elsewhere to rounding.  Refusals are listed by their words.  Ends with 1 if a plan trains
 otherwise, hangs, or ends in any other way than in a refusal.
 """
@@ -113,6 +113,8 @@ class Lot:
                 plan['chunks'] = pick([c for c in (1, 2, 3) if c * self.pp <= self.layers])
         if self.dp > 1:
             plan['zero'] = pick([0, 1, 2, 3])
+            if plan['zero'] in (1, 2) and self.often(.4):
+                plan['later'] = pick([100, 80, 66, 30])
             if self.often(.25) and self.lanes > self.dp:
                 cuts = sorted(self.dice.sample(range(1, self.lanes), self.dp - 1))
                 plan['shares'] = ','.join(str(b - a) for a, b in zip([0] + cuts, cuts + [self.lanes]))
