@@ -10,6 +10,7 @@
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
 #   make matrix     116 plans over 1 to 8 processes against one: bench/results/matrix.csv
+#   make lot        LOTS (1000) plans drawn by lot, seed SEED (1), each against one process: bench/results/lot.txt
 #   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
 #   make format clean deps
@@ -28,7 +29,7 @@ CTEST = ctest --output-on-failure -j $(shell expr 2 '*' $(JOBS))
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
 .PHONY: all build deps demo test unit check layers headers names installed format \
-        format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix
+        format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix lot
 all: build
 
 build:
@@ -55,6 +56,9 @@ test: deps
 
 matrix: build
 	@WEFT_MATRIX=bench/results/matrix.csv $(BUILD)/test_plans
+
+lot: build
+	@tools/lot.py --weft $(BUILD)/weft --plans $${LOTS:-1000} --seed $${SEED:-1} --jobs 2 --out bench/results/lot.txt
 
 unit: build
 	@$(CTEST) --test-dir $(BUILD)
