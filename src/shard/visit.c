@@ -267,6 +267,9 @@ static weft_status gather(weft_shard__run *r, int node, int i, candidate *c, int
             }
         if (there && cut_equal(there, &s[k])) continue;
         if (!weft_shard_can_cut(&n->f, s[k].dim)) continue;
+        if (n->f.f.factor[s[k].dim].flags & WEFT_FACTOR_SOFTMAX &&
+            s[k].order == WEFT_SPLIT_ZIGZAG)
+            continue; /* its parts are merged as single runs */
         if (is_for_later(r, node, i, s[k].axis)) continue;
         if (n->f.f.factor[s[k].dim].flags & WEFT_FACTOR_RAGGED &&
             r->whole_rows >> s[k].axis & 1)

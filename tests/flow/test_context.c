@@ -144,6 +144,21 @@ static void cuts_within_layers(void **state)
     }
 }
 
+/* Of a layer that tp leaves whole, keys would be cut over tp behind the zigzag: they are gathered. */
+static void beside_whole_layers(void **state)
+{
+    test_job j;
+    (void)state;
+    test_job_open(&j, FAMILY("gpt2"),
+                  (test_job_options){.seq = 16, .n_micro = 4, .rows = 2});
+    test_result one = test_plan_one(&j, 2);
+    test_plan_near(&j, &one, (test_plan){"mesh=cp=2,tp=2 sp=1 whole=blocks", 2, 1, NULL},
+                   1e-5);
+    test_plan_near(&j, &one, (test_plan){"mesh=cp=2,tp=2 sp=1 whole=0", 2, 1, NULL},
+                   1e-5);
+    test_job_close(&j);
+}
+
 /* Flops of attention on each place, forward and backward. */
 static double uneven(const test_job *j, const weft_sharding *s, bool ring)
 {
@@ -230,6 +245,7 @@ int main(void)
         cmocka_unit_test(uneven_zigzag),
         cmocka_unit_test(computed_again),
         cmocka_unit_test(cuts_within_layers),
+        cmocka_unit_test(beside_whole_layers),
         cmocka_unit_test(windows),
         cmocka_unit_test(passed_round),
         cmocka_unit_test(few_keys),
