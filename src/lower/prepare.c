@@ -114,7 +114,8 @@ static void place_accumulate(weft_lower__pass *p, const weft_graph_node *n)
     weft_vid v       = fresh_result(p, n->in[0], p->one_micro ? 0 : WEFT_OP_ADDS);
     p->loc[out].root = out;
     weft_lower__dense(&g->value[out].type.shape, p->loc[out].stride);
-    if (v < 0) return;
+    if (v < 0 || g->node[g->value[v].node].op == WEFT_OP_CONCAT)
+        return; /* its parts say where it lies */
     p->accum[v]    = out;
     p->placed[v]   = true;
     p->loc[v].root = out;
@@ -144,6 +145,7 @@ static void place_share(weft_lower__pass *p, const weft_graph_node *n)
     if (!p->placed[out] || state < 0 || g->value[state].kind == WEFT_VALUE_NODE) return;
     if (m < 0 || p->n_use[x] != 1 || p->placed[x] || p->accum[x] >= 0) return;
     if (weft_op_get(g->node[m].op)->flags & (WEFT_OP_VIEW | WEFT_OP_COMM)) return;
+    if (g->node[m].op == WEFT_OP_CONCAT) return; /* its parts say where it lies */
     int64_t at = weft_part_start(weft_use_int(&u, "size"), weft_use_int(&u, "unit"),
                                  weft_use_int(&u, "parts"), weft_use_int(&u, "part"));
     if (p->last_use[state] > m) return;

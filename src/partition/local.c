@@ -278,15 +278,6 @@ static bool wants_part(const local *k, weft_vid sum, weft_layout *to)
     return any && cut;
 }
 
-/* Is a sum that the lanes leave whole taken over them alone, and in one go? */
-static bool is_plain(const local *k, const weft_reshard *p, const weft_layout *to)
-{
-    for (int i = 0; i < to->n; i++)
-        if (k->s->lanes >> to->split[i].axis & 1) return true; /* they do not */
-    return p->n_step == 1 && p->step[0].kind == WEFT_STEP_ALL_REDUCE &&
-           p->step[0].axes == k->s->lanes;
-}
-
 /* A term of the backward pass that is the whole sum of this rank: reduced at once, its memory free. */
 static weft_status reduce_early(local *k, weft_vid v)
 {
@@ -298,13 +289,11 @@ static weft_status reduce_early(local *k, weft_vid v)
         weft_vid     x;
         if (g->node[n].op != WEFT_OP_ACCUMULATE || k->early[n] >= 0) continue;
         if (!wants_part(k, g->node[n].out[0], &to)) continue;
-        from             = k->s->use[k->s->first[n]];
-        weft_layout term = from;
+        from = k->s->use[k->s->first[n]];
+        WEFT_TRY(weft_partition__take(k, v, &from, &x));
         for (int a = 0; a < k->m->n_axis; a++)
             if (k->s->lanes >> a & 1) from.unreduced[a] = WEFT_UNREDUCED_SUM;
         WEFT_TRY(find_way(k, &from, &to, &g->value[v].type, &plan));
-        if (!is_plain(k, &plan, &to)) continue;
-        WEFT_TRY(weft_partition__take(k, v, &term, &x));
         k->b.prefix = g->value[v].name;
         for (int s = 0; s < plan.n_step; s++)
             WEFT_TRY(weft_partition__step(k, &plan.step[s], &g->value[v].type, x, &x));

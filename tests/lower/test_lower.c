@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lower/lower.h"
@@ -71,6 +72,37 @@ static void test_a_late_operand_is_not_fused(void **state)
                             "}\n");
     assert_int_equal(s->n_instr, 3);
     weft_segment_destroy(s);
+}
+
+/* Parts of a gradient put together and summed: the parts are slices or made in place; either way somebody writes the sum. */
+static void test_a_sum_of_a_concat_is_written(void **state)
+{
+    static const char *const part[] = {"slice(y) {axis=0 start=1 stop=2}", "tanh(z)"};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        char text[600];
+        snprintf(text, sizeof text,
+                 "graph t {\n"
+                 "  input x: f32[2,8]\n"
+                 "  input z: f32[1,8]\n"
+                 "  forward\n"
+                 "  y: f32[2,8] = tanh(x)\n"
+                 "  a: f32[1,8] = gelu(z)\n"
+                 "  b: f32[1,8] = %s\n"
+                 "  c: f32[2,8] = concat(a, b) {axis=0}\n"
+                 "  update\n"
+                 "  g: f32[2,8] = accumulate(c)\n"
+                 "  output g\n"
+                 "}\n",
+                 part[k]);
+        weft_segment *s = lower(text);
+        int           n = 0;
+        for (int b = 0; b < s->n_binding; b++)
+            for (int i = 0; i < s->n_instr && !strcmp(s->binding[b].name, "g"); i++)
+                n += s->instr[i].out[0].buffer == s->binding[b].at.buffer;
+        assert_true(n > 0);
+        weft_segment_destroy(s);
+    }
 }
 
 /* q, k, v are slices of one product and their gradients parts of one concat: no copies. */
@@ -247,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_bias_and_activation_ride_on_the_product),
         cmocka_unit_test(test_a_late_operand_is_not_fused),
         cmocka_unit_test(test_splits_and_concats_are_views),
+        cmocka_unit_test(test_a_sum_of_a_concat_is_written),
         cmocka_unit_test(test_gradients_and_updates_are_in_place),
         cmocka_unit_test(test_loss_and_gradient_are_one_pass),
         cmocka_unit_test(test_a_tied_table_has_one_gradient),
