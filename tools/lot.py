@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plans drawn by lot, each run by real processes and held against one process.
 
-    tools/lot.py --weft build/weft [--seed 1] [--plans 100] [--jobs 1] [--ranks 8] [--only N] [--keep FOLDER] [--out FILE]
+    tools/lot.py --weft build/weft [--seed 1] [--plans 100] [--jobs 1] [--ranks 8] [--hosts 1] [--only N]
+                 [--keep FOLDER] [--out FILE]
 
 A lot is a small model with awkward sizes, a job (micro-batches, optimizer, clipping, bf16, dropout, evaluation) and a plan:
 axes in any order, stages (also cut anywhere, by a plan file), ZeRO (also gathered later), chunks, shares, rings, layers left
@@ -17,6 +18,7 @@ import os
 import random
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -57,7 +59,7 @@ def make_models(folder):
 class Lot:
     """One drawn job and plan."""
 
-    def __init__(self, seed, number, folder, most):
+    def __init__(self, seed, number, folder, most, hosts):
         self.dice = random.Random(seed * 1000003 + number)
         self.folder = folder
         self.out = os.path.join(folder, '%d-%d' % (seed, number))
@@ -66,6 +68,7 @@ class Lot:
         self.draw_job()
         self.draw_plan()
         self.close = self.tp * self.cp * self.ep > 1
+        self.hosts = 1 if self.ranks % hosts else hosts
 
     def often(self, share):
         return self.dice.random() < share
@@ -142,6 +145,25 @@ def run(cmd):
         return None
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def run_ranks(weft, lot, words):
+    """All of the plan's ranks, in one host or dealt to several, which are launchers that meet here; as run()."""
+    cmd = [weft, 'run', '--nproc-per-node', str(lot.ranks // lot.hosts), *words]
+    if lot.hosts == 1:
+        return run(cmd)
+    cmd += ['--nnodes', str(lot.hosts), '--rdzv', '127.0.0.1:%d' % free_port()]
+    with concurrent.futures.ThreadPoolExecutor(lot.hosts) as pool:
+        ends = list(pool.map(lambda h: run([*cmd, '--node-rank', str(h)]), range(lot.hosts)))
+    if None in ends:
+        return None
+    return next((e for e in ends if e.returncode), ends[0])
+
+
 def move_cuts(weft, lot):
     """The plan as a file, whose stages begin anywhere; what is left of its keys, or None if it was refused."""
     printed = run([weft, 'run', '--print-plan', *lot.words({**lot.job, **lot.plan})])
@@ -179,14 +201,14 @@ def compare(lot, one, many):
     return None
 
 
-def differ(weft, lot, cmd, one, many):
+def differ(weft, lot, words, one, many):
     """In which words the runs differ; None: in nothing.  A model may grow small differences into large ones: what
     differs to rounding is tried once more, one process going on from where the plan was a step before."""
     both = [steps_of(lot.out + end) for end in ('-one', '-many')]
     found = compare(lot, *both)
     if found and lot.close and found[0] > 1:
         step, start = found[0], lot.out + '-start'
-        run([*[w for w in cmd if not w.startswith(('steps=', 'output='))], 'steps=%d' % (step - 1), 'output=' + start])
+        run_ranks(weft, lot, [*words, 'steps=%d' % (step - 1), 'output=' + start])
         run([weft, 'train', *lot.words({**lot.job, 'steps': step}), 'plan=off', 'output=' + start, '-q'])
         found = compare(lot, steps_of(start), both[1][:step])
     if found:
@@ -196,25 +218,25 @@ def differ(weft, lot, cmd, one, many):
 
 
 def try_lot(weft, lot):
-    """(what came of it, in which words, the command)"""
+    """(what came of it, in which words, the plan's)"""
     plan = move_cuts(weft, lot) if lot.anywhere else None
     job = {**lot.job, **(plan or lot.plan)}
-    cmd = [weft, 'run', '--nproc-per-node', str(lot.ranks), *lot.words(job), 'output=' + lot.out + '-many', '--json', '-q']
+    words = [*lot.words(job), 'output=' + lot.out + '-many', '--json', '-q']
     one = run([weft, 'train', *lot.words(lot.job), 'plan=off', 'output=' + lot.out + '-one', '--json', '-q'])
-    many = run(cmd)
+    many = run_ranks(weft, lot, words)
     if not one or one.returncode:
-        return 'broken', one.stderr.strip() if one else 'one process hangs', cmd
+        return 'broken', one.stderr.strip() if one else 'one process hangs', words
     if not many:
-        return 'hangs', '', cmd
+        return 'hangs', '', words
     if many.returncode:
         what = 'refused' if many.returncode == 2 else 'broken'
-        return what, many.stderr.strip().split('\n')[0], cmd
-    other = differ(weft, lot, cmd, one, many)
+        return what, many.stderr.strip().split('\n')[0], words
+    other = differ(weft, lot, words, one, many)
     if other:
-        return 'differs', other, cmd
+        return 'differs', other, words
     for end in ('-one', '-many', '-start'):
         shutil.rmtree(lot.out + end, ignore_errors=True)
-    return 'close' if lot.close else 'same bits', '', cmd
+    return 'close' if lot.close else 'same bits', '', words
 
 
 def main():
@@ -224,6 +246,7 @@ def main():
     p.add_argument('--plans', type=int, default=100)
     p.add_argument('--jobs', type=int, default=1, help='plans that run at once')
     p.add_argument('--ranks', type=int, default=8, help='of a plan, at most')
+    p.add_argument('--hosts', type=int, default=1, help='launchers that the ranks of a plan are dealt to, over TCP')
     p.add_argument('--only', type=int, help='this one of the plans')
     p.add_argument('--keep', help='a new folder for models, plans and runs that differ')
     p.add_argument('--out', help='the summary, as a file')
@@ -233,11 +256,12 @@ def main():
         folder = args.keep or passing
         make_models(folder)
         numbers = range(args.plans) if args.only is None else [args.only]
-        lots = [Lot(args.seed, i, folder, args.ranks) for i in numbers]
-        for i, (what, words, cmd) in zip(numbers, pool.map(lambda lot: try_lot(weft, lot), lots)):
+        lots = [Lot(args.seed, i, folder, args.ranks, args.hosts) for i in numbers]
+        for i, (what, why, words) in zip(numbers, pool.map(lambda lot: try_lot(weft, lot), lots)):
             counts[what] += 1
-            if words or what == 'hangs':
-                said.append('%d %s: %s\n    %s' % (i, what, words, ' '.join(cmd[1:]).replace(passing, '.')))
+            if why or what == 'hangs':
+                said.append('%d %s: %s\n    %d ranks: %s' % (i, what, why, lots[i - numbers[0]].ranks,
+                                                          ' '.join(words).replace(passing, '.')))
                 print(said[-1], flush=True)
     total = 'seed %d: %s' % (args.seed, ', '.join('%d %s' % (n, what) for what, n in sorted(counts.items())))
     print(total)
