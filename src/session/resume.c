@@ -4,9 +4,14 @@
  *     ... checkpoints of this job           go on behind the newest whole one
  *     ... of another job, model or data     refused, naming what differs
  *     --fresh                               output/run-2, run-3, ...: the first that is not there */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "session/convert.h"
 #include "session/session_priv.h"
@@ -18,6 +23,25 @@ static weft_status fresh_place(weft_session *s)
         if (!s->output || !weft_io_exists(s->output)) break;
     }
     return weft_arena_status(s->arena);
+}
+
+/* Of two runs that write into one folder each would destroy the other's.  The lock ends with the process; one that is
+ * just ending is waited for.  Where a file system knows no locks there is none. */
+static weft_status claim(weft_session *s)
+{
+    double limit = weft_clock_s() + 2;
+    if (!weft_session__writes(s) || s->claim >= 0) return WEFT_OK;
+    s->claim = open(s->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->claim < 0) return WEFT_OK; /* not there yet */
+    while (flock(s->claim, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        if (weft_clock_s() > limit)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s: another run writes there; wait for it, choose another "
+                             "output, or --fresh to start beside it",
+                             s->output);
+        usleep(20000);
+    }
+    return WEFT_OK;
 }
 
 /* What state.json keeps beside its own numbers. */
@@ -70,6 +94,7 @@ weft_status weft_session__place(weft_session *s)
     s->saved_step    = -1;
     s->ckpt_dir      = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
     WEFT_GO(weft_arena_status(s->arena));
+    if (!s->o->fresh) WEFT_GO(claim(s));
     bool any = weft_ckpt_any(s->ckpt_dir);
     if (s->o->fresh && (any || weft_io_exists(s->output))) {
         WEFT_GO(fresh_place(s));
@@ -84,6 +109,7 @@ weft_status weft_session__place(weft_session *s)
     }
     WEFT_GO(weft_session__meet(s)); /* all have looked before one writes */
     if (weft_session__writes(s)) WEFT_GO(weft_io_mkdirs(s->output));
+    WEFT_GO(claim(s));
     snprintf(s->r.output, sizeof s->r.output, "%s", s->output);
 out:
     weft_text_fini(&warn);

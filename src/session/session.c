@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -425,6 +426,7 @@ static weft_status close_all(weft_session *s)
     weft_pool_destroy(s->pool);
     weft_plan_destroy(s->plan);
     weft_arena_destroy(s->arena);
+    if (s->claim >= 0) close(s->claim);
     return a != WEFT_OK ? a : b;
 }
 
@@ -432,8 +434,8 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
                              weft_session_result *out)
 {
     static const weft_session_options none;
-    weft_session                      s     = {.job = *job, .o = o ? o : &none};
-    weft_status                       st    = WEFT_OK;
+    weft_session                      s  = {.job = *job, .o = o ? o : &none, .claim = -1};
+    weft_status                       st = WEFT_OK;
     bool                              talks = weft_session__writes(&s);
     s.say = (weft_say){.quiet = s.o->quiet || !talks, .progress = s.o->progress && talks};
     s.r.eval_loss = s.r.loss = s.r.grad_norm = NAN;

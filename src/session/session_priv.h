@@ -29,6 +29,7 @@ typedef struct weft_session {
     weft_arena                 *arena;
     weft_say                    say;
     const char                 *output, *ckpt_dir;
+    int                         claim; /* the output folder, locked; -1: not */
     weft_ckpt         *resume; /* what to go on from, or NULL; closed after the start */
     weft_ckpt_state    state;  /* its numbers */
     weft_store_dir    *source; /* the model's own weights, or NULL */

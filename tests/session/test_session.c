@@ -7,10 +7,13 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "ckpt/ckpt.h"
@@ -277,6 +280,22 @@ static void test_refused(void **s)
 }
 
 /* Rows whose labels are all ignored: loss 0, weights untouched, said in the metrics. */
+/* A folder has one run at a time; the next one waits a moment for it to end. */
+static void test_two_runs(void **s)
+{
+    (void)s;
+    weft_session_result r;
+    test_files_begin();
+    run("a", "steps=2");
+    int fd = open(test_files_path("a"), O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    refuse("steps=3", WEFT_ERR_ARG, "another run writes there");
+    OK(try_run("a", (const char *[]){"steps=2"}, 1, NULL, true, &r)); /* --fresh */
+    close(fd);
+    assert_int_equal(run("a", "steps=3").first_step, 2);
+    test_files_end();
+}
+
 static void test_no_labels(void **s)
 {
     (void)s;
@@ -476,10 +495,11 @@ int main(void)
         cmocka_unit_test(test_recompute),    cmocka_unit_test(test_families),
         cmocka_unit_test(test_resume),       cmocka_unit_test(test_resume_by_rows),
         cmocka_unit_test(test_resume_kinds), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_labels),    cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_init),         cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_two_runs),     cmocka_unit_test(test_no_labels),
+        cmocka_unit_test(test_damaged),      cmocka_unit_test(test_init),
+        cmocka_unit_test(test_bf16),         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_shards),       cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_eval),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }
