@@ -212,8 +212,9 @@ static weft_status place_gradient(place *p, int i)
     bounds(p, n, &lo, &hi);
     if (lo > hi)
         return WEFT_FAIL(
-            WEFT_ERR_INTERNAL,
-            "stages: %s takes a value of stage %d and a gradient of stage %d",
+            WEFT_ERR_ARG,
+            "stages: %s takes a value of stage %d and a gradient of stage %d: cut a node "
+            "earlier or later",
             p->g->value[n->out[0]].name, lo, hi);
     for (int t = hi; t >= lo; t--) {
         int s = (param >= 0 && lives_in(p, param, t) ? 2 : 0) + all_present(p, n, t);
