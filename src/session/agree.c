@@ -45,6 +45,21 @@ weft_status weft_agree_refuse(const weft_agree *a, weft_status st)
     return st;
 }
 
+weft_status weft_agree_outcome(const weft_agree *a, weft_status st, bool *everywhere)
+{
+    int32_t    *all = NULL, mine = (int32_t)st;
+    char       *text = st == WEFT_OK ? NULL : strdup(weft_error_text());
+    weft_status met  = room_for(a, sizeof mine, &all);
+    if (met == WEFT_OK) met = gather(a, &mine, sizeof mine, all);
+    *everywhere = met == WEFT_OK;
+    for (int r = 0; r < a->comm->world && *everywhere; r++) *everywhere = all[r] != 0;
+    if (*everywhere) settle(a);
+    if (text) met = WEFT_FAIL(st, "%s", text);
+    free(text);
+    free(all);
+    return met;
+}
+
 /* ---- the first difference of two lists ---- */
 
 typedef struct list {

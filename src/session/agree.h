@@ -30,4 +30,7 @@ weft_status weft_agree_programs(const weft_agree *a, const weft_program *p);
 /* An error that every rank has in the same words: returns when all of them have got so far. */
 weft_status weft_agree_refuse(const weft_agree *a, weft_status st);
 
+/* What came of something that every rank did: st, with its words.  everywhere: it failed at all of them, and all know. */
+weft_status weft_agree_outcome(const weft_agree *a, weft_status st, bool *everywhere);
+
 #endif

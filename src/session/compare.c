@@ -27,6 +27,12 @@ weft_status weft_session__refuse(weft_session *s, weft_status st)
     return weft_agree_refuse(&a, st);
 }
 
+weft_status weft_session__outcome(weft_session *s, weft_status st)
+{
+    weft_agree a = all_of(s);
+    return s->group ? weft_agree_outcome(&a, st, &s->refused) : st;
+}
+
 /* The lines of t, which are cut apart. */
 static weft_status compare_lines(weft_session *s, const char *what, weft_text *t)
 {

@@ -59,8 +59,9 @@ static weft_status compile(weft_session *s)
     weft_compile_spec spec = weft_job_spec(&s->job);
     if (s->o->comm) {
         if (!s->chosen)
-            WEFT_TRY(
-                weft_session__plan_make(&s->job, s->o->comm->world, &s->words, &s->plan));
+            WEFT_TRY(weft_session__outcome(
+                s, weft_session__plan_make(&s->job, s->o->comm->world, &s->words,
+                                           &s->plan)));
         else if (s->job.plan.bucket >= 0)
             s->plan->bucket_bytes = s->job.plan.bucket;
         if (s->job.plan.bucket < 0 && !s->plan->bucket_bytes &&
@@ -72,7 +73,7 @@ static weft_status compile(weft_session *s)
         spec.plan = s->plan;
         spec.rank = s->o->comm->rank;
     }
-    WEFT_TRY(weft_compile_training(&spec, &s->made));
+    WEFT_TRY(weft_session__outcome(s, weft_compile_training(&spec, &s->made)));
     WEFT_TRY(weft_session__fit(s, &again));
     if (again) {
         weft_compiled_fini(&s->made);

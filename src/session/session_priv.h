@@ -87,6 +87,8 @@ weft_status weft_session__compare_programs(weft_session *s, const weft_compiled 
 weft_status weft_session__compare_weights(weft_session *s); /* the model's own */
 /* st of all ranks, in the same words. */
 weft_status weft_session__refuse(weft_session *s, weft_status st);
+/* Of something that every rank has tried: where it failed at all of them, nobody need be told. */
+weft_status weft_session__outcome(weft_session *s, weft_status st);
 
 /* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its model is known.  *p: of
  * the job's file, or NULL until make. */
