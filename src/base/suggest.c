@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum {
@@ -37,15 +38,23 @@ static int distance(const char *a, const char *b)
     return d[na][nb];
 }
 
+/* Is the word the first part of a longer one: nproc of nproc-per-node? */
+static bool begins(const char *word, const char *longer)
+{
+    for (; *word; word++, longer++)
+        if (fold(*word) != fold(*longer)) return false;
+    return fold(*longer) == '_';
+}
+
 /* Near: at most a third of the letters are wrong; one wrong letter is always near, except in
- * words of one or two letters. */
+ * words of one or two letters.  A first part is nearest. */
 const char *weft_suggest(const char *word, const char *const *list, int n)
 {
     int         len  = (int)strlen(word);
     int         best = len < 3 ? 1 : len / 3 + 1;
     const char *near = NULL;
     for (int i = 0; i < n; i++) {
-        int dist = distance(word, list[i]);
+        int dist = len > 2 && begins(word, list[i]) ? 0 : distance(word, list[i]);
         if (dist < best) {
             best = dist;
             near = list[i];

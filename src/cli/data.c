@@ -13,6 +13,22 @@ static const weft_cli_command inspect_command = {
     .example = "weft data inspect train.bin --seq 1024 --vocab 50257 --json",
 };
 
+/* Samples of 1024 tokens, or of all there are where they are fewer. */
+static weft_status open_usual(const char *path, weft_data_options *o, weft_data **d)
+{
+    weft_data_info info;
+    o->seq = 1024;
+    if (weft_data_open(path, o, d) == WEFT_OK) return WEFT_OK;
+    o->seq = 1;
+    WEFT_TRY(weft_data_open(path, o, d));
+    weft_status st = weft_data_inspect(*d, &info);
+    weft_data_close(*d);
+    *d = NULL;
+    WEFT_TRY(st);
+    o->seq = info.n_token - 1;
+    return weft_data_open(path, o, d);
+}
+
 static int inspect(int argc, char **argv)
 {
     const weft_cli_command *c = &inspect_command;
@@ -23,7 +39,8 @@ static int inspect(int argc, char **argv)
     bool                    json     = false;
     int                     n_word   = 0;
     const weft_cli_option   option[] = {
-          {"seq", 0, WEFT_CLI_INT, &o.seq, "N", "tokens in a sample (1024)"},
+          {"seq", 0, WEFT_CLI_INT, &o.seq, "N",
+           "tokens in a sample (1024, or all there are)"},
           {"vocab", 0, WEFT_CLI_INT, &o.vocab, "N", "refuse ids that are not below N"},
           {"format", 0, WEFT_CLI_TEXT, &o.format, "NAME",
            "bin, megatron, safetensors or text"},
@@ -33,10 +50,10 @@ static int inspect(int argc, char **argv)
     if (code >= 0) return code;
     if (n_word != 1) return weft_cli_usage(c, "expected one path");
 
-    size_t len  = strlen(argv[0]);
-    bool   rows = len > 12 && !strcmp(argv[0] + len - 12, ".safetensors");
-    if (!o.seq && !rows) o.seq = 1024;
-    weft_status st = weft_data_open(argv[0], &o, &d);
+    size_t      len  = strlen(argv[0]);
+    bool        rows = len > 12 && !strcmp(argv[0] + len - 12, ".safetensors");
+    weft_status st =
+        o.seq || rows ? weft_data_open(argv[0], &o, &d) : open_usual(argv[0], &o, &d);
     if (st == WEFT_OK) st = weft_data_inspect(d, &info);
     if (st == WEFT_OK) {
         if (json)

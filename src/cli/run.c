@@ -171,7 +171,7 @@ static int start(const settings *s, int argc, char **argv)
         return weft_cli_usage(c, "--nproc-per-node: from 1 to 1024");
     if (s->n_node < 1 || s->n_node * s->n_rank > 1 << 20)
         return weft_cli_usage(c, "--nnodes: at least 1, and at most a million ranks");
-    if (s->node < 0 || s->node >= s->n_node)
+    if (s->node >= s->n_node)
         return weft_cli_usage(c, "--node-rank: from 0 to --nnodes less 1");
     char at[280] = "";
     if (s->rdzv)
@@ -180,6 +180,8 @@ static int start(const settings *s, int argc, char **argv)
         snprintf(at, sizeof at, "%s:%lld", s->addr, (long long)s->port);
     if (s->n_node > 1 && !*at)
         return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet");
+    if (s->n_node > 1 && s->node < 0)
+        return weft_cli_usage(c, "--nnodes: --node-rank says which of them this is");
     if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
     char **again = calloc((size_t)argc + 3, sizeof *again);
     if (!again) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
@@ -187,12 +189,13 @@ static int start(const settings *s, int argc, char **argv)
     again[1] = "run";
     for (int i = 0; i < argc; i++) again[2 + i] = argv[i];
     int         code;
-    weft_status st = weft_launch((int)s->n_rank, again,
-                                 &(weft_launch_options){.log_dir = s->log_dir,
-                                                        .n_node  = (int)s->n_node,
-                                                        .node    = (int)s->node,
-                                                        .rdzv    = *at ? at : NULL},
-                                 &code);
+    weft_status st =
+        weft_launch((int)s->n_rank, again,
+                    &(weft_launch_options){.log_dir = s->log_dir,
+                                           .n_node  = (int)s->n_node,
+                                           .node    = s->node < 0 ? 0 : (int)s->node,
+                                           .rdzv    = *at ? at : NULL},
+                    &code);
     free(again);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
@@ -205,8 +208,8 @@ int weft_cli_run_ranks(int n, int argc, char **argv)
 static int run(int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_run;
-    settings              s = {.n_rank = -1, .n_node = 1, .port = 29400, .timeout_s = 60};
-    int                   n_word   = 0;
+    settings s = {.n_rank = -1, .n_node = 1, .node = -1, .port = 29400, .timeout_s = 60};
+    int      n_word                = 0;
     const weft_cli_option option[] = {
         {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
         {"nnodes", 0, WEFT_CLI_INT, &s.n_node, "N", "hosts (1)"},

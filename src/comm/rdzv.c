@@ -97,7 +97,9 @@ static weft_status split(const char *at, char *host, size_t n, char *port, size_
     long        number = colon ? strtol(colon + 1, &end, 10) : 0;
     if (!colon || colon == at || end == colon + 1 || *end || number < 1 ||
         number > 65535 || (size_t)(colon - at) >= n)
-        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' is no host:port to meet at", at);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "'%s' is no host:port to meet at; write one such as node0:29400",
+                         at);
     bool brackets = *at == '[' && colon[-1] == ']';
     snprintf(host, n, "%.*s", (int)(colon - at) - (brackets ? 2 : 0),
              at + (brackets ? 1 : 0));
@@ -252,15 +254,17 @@ static weft_status let_in(const weft_comm_rdzv_options *o, int s, guest *g)
         weft_status st =
             WEFT_FAIL(WEFT_ERR_ARG,
                       "rank %d was told that there are %d ranks, rank 0 that "
-                      "there are %d",
+                      "there are %d; give all the same numbers of hosts and of ranks",
                       h.rank, h.world, o->world);
         tell(s, 0, st, weft_error_text(), (int64_t)strlen(weft_error_text()), limit);
         close(s);
         return st;
     }
     if (h.rank < 1 || h.rank >= o->world || g[h.rank].s >= 0) {
-        char why[96];
-        snprintf(why, sizeof why, "there are two processes that say they are rank %d",
+        char why[160];
+        snprintf(why, sizeof why,
+                 "there are two processes that say they are rank %d; each host has a "
+                 "--node-rank of its own",
                  h.rank);
         tell(s, 0, WEFT_ERR_ARG, why, (int64_t)strlen(why), limit);
         goto away;

@@ -199,8 +199,9 @@ weft_status weft_plan_check(const weft_plan *p, const char *where,
                   {"micro_batch", o->micro_batch, want->micro_batch},
                   {"lanes", o->lanes, want->lanes}};
     if (world && weft_plan_world(p) != world)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s is a plan for %d ranks, but there are %d",
-                         where, weft_plan_world(p), world);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s is a plan for %d ranks, but there %s %d%s",
+                         where, weft_plan_world(p), world == 1 ? "is" : "are", world,
+                         world == 1 ? "; weft run --nproc-per-node N starts more" : "");
     for (size_t i = 0; i < WEFT_COUNT(number); i++)
         if (number[i].is != number[i].want)
             return WEFT_FAIL(WEFT_ERR_ARG,
@@ -216,8 +217,9 @@ weft_status weft_plan_check(const weft_plan *p, const char *where,
             (unsigned long long)want->graph_hash, want->model);
     if (o->dtype && want->dtype && strcmp(o->dtype, want->dtype))
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s is a plan of another job: dtype is %s there and %s here",
-                         where, o->dtype, want->dtype);
+                         "%s is a plan of another job: dtype is %s there and %s here; "
+                         "set dtype=%s, or plan with --precision %s",
+                         where, o->dtype, want->dtype, o->dtype, want->dtype);
     if (o->kernels && want->kernels && strcmp(o->kernels, want->kernels))
         return WEFT_FAIL(
             WEFT_ERR_ARG,

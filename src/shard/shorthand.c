@@ -50,6 +50,10 @@ static weft_status read_axis(char *word, weft_shorthand *h)
     if (eq) *eq = 0;
     for (size_t i = 0; i < WEFT_COUNT(axis_name); i++)
         if (!strcmp(word, axis_name[i])) name = axis_name[i];
+    for (size_t i = 0; !name && i < WEFT_COUNT(axis_name); i++)
+        if (!strncmp(word, axis_name[i], 2) && strpbrk(word, "0123456789"))
+            return WEFT_FAIL(WEFT_ERR_ARG, "mesh: '%s': write %s=%s", word, axis_name[i],
+                             strpbrk(word, "0123456789"));
     if (!name)
         return WEFT_FAIL(
             WEFT_ERR_ARG,

@@ -20,6 +20,8 @@ static void near_words(void **state)
     assert_string_equal(nearest("microbatch"), "micro_batch");
     assert_string_equal(nearest("optimiser"), "optimizer");
     assert_string_equal(nearest("LR"), "lr");
+    assert_string_equal(nearest("micro"), "micro_batch");
+    assert_null(nearest("opt"));
 }
 
 static void far_words(void **state)

@@ -114,7 +114,13 @@ static void mistakes(void **state)
                      2);
     assert_non_null(strstr(err, "--node-rank"));
     assert_int_equal(
-        RUN("--nproc-per-node", "2", "--nnodes", "2", "--rdzv", "here", "--check"), 2);
+        RUN("--nproc-per-node", "2", "--nnodes", "2", "--rdzv", "here:3", "--check"), 2);
+    assert_non_null(strstr(err, "--node-rank says which"));
+    assert_int_equal(RUN("--nproc", "2", "--check"), 2);
+    assert_non_null(strstr(err, "did you mean --nproc-per-node?"));
+    assert_int_equal(RUN("--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "1",
+                         "--rdzv", "here", "--check"),
+                     2);
     assert_non_null(strstr(err, "'here' is no host:port"));
     assert_int_equal(RUN("--nproc-per-node", "1", "/nowhere/job.yaml"), 2);
     assert_non_null(strstr(err, "[rank 0] weft run: error: "));

@@ -416,7 +416,8 @@ static void meetings_that_fail(void **state)
         assert_int_equal(other[i].st, WEFT_ERR_ARG);
         assert_string_equal(other[i].text,
                             "rank 1 was told that there are 3 ranks, rank 0 "
-                            "that there are 2");
+                            "that there are 2; give all the same numbers of hosts and of "
+                            "ranks");
     }
     visitor twice[] = {{.rank = 0, .world = 3, .timeout_s = 0.5},
                        {.rank = 1, .world = 3, .timeout_s = 0.5},
