@@ -351,7 +351,13 @@ out:
 
 /* ---- all programs at once ---- */
 
-/* The calls of all ranks as one text. */
+enum {
+    MOST_TEXT =
+        64
+        << 20 /* bytes that a rank takes for it: some thousand ranks of many calls are beyond */
+};
+
+/* The calls of all ranks as one text, at rank 0; nothing where they are too many. */
 static weft_status gather_calls(const weft_agree *a, const weft_program *p,
                                 weft_arena *arena, weft_text *out)
 {
@@ -368,6 +374,7 @@ static weft_status gather_calls(const weft_agree *a, const weft_program *p,
     WEFT_GO(gather(a, &own, sizeof own, n));
     for (int r = 0; r < a->comm->world; r++) most = n[r] > most ? n[r] : most;
     most = (most + 3) / 4 * 4;
+    if (most > MOST_TEXT / a->comm->world) goto out;
     room = calloc(1, (size_t)most + 1);
     if (!room) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare"));
     memcpy(room, mine.s, mine.n);
@@ -405,7 +412,7 @@ static weft_status agree_order(const weft_agree *a, const weft_program *p,
     } word           = {0};
     weft_text   text = {0};
     weft_status st   = gather_calls(a, p, arena, &text);
-    if (st == WEFT_OK && a->comm->rank == 0) {
+    if (st == WEFT_OK && text.n) {
         word.st = (int32_t)walk(&text);
         if (word.st) snprintf(word.text, sizeof word.text, "%s", weft_error_text());
     }
