@@ -20,7 +20,7 @@ const weft_cli_command weft_cli_plan = {
         "Searches tensor, context, expert, data and pipeline parallelism, uneven "
         "stages,\n"
         "micro-batches, schedules, recomputation, ZeRO and the order of mixed devices\n"
-        "together.  What is decided already is pinned: tp cp ep pp dp sp zero "
+        "together.  What is decided already is pinned: tp cp ep pp dp sp zero later "
         "micro_batch\n"
         "chunks recompute recompute_layers schedule stages (7-7-6) shares (3x4,1x4: "
         "lanes\n"

@@ -188,7 +188,8 @@ static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checke
                        weft_planner_tried *x)
 {
     WEFT_TRY(weft_planner__make(q, a, &x->choice, &c->spec, &c->plan));
-    WEFT_TRY(weft_planner__devices(q, a, &x->choice, false, c->plan->arena, &c->device,
+    c->plan->bucket_bytes = x->bucket;
+    WEFT_TRY(weft_planner__devices(q, a, &x->choice, x->plain, c->plan->arena, &c->device,
                                    &c->n_rank));
     WEFT_TRY(weft_planner__view(q->cluster, a->config.precision, c->device, c->n_rank,
                                 &c->view));
@@ -196,7 +197,8 @@ static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checke
     if (c->n_rank > MANY) WEFT_TRY(look_first(q, a, c, x));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
     WEFT_TRY(weft_compile_world(
-        &c->spec, c->n_rank > MANY ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED, &c->world));
+        &c->spec, x->quick || c->n_rank > MANY ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED,
+        &c->world));
     WEFT_TRY(measure(q, a, c, x));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
     WEFT_TRY(simulate(c, x));

@@ -73,15 +73,18 @@ static weft_status add_tried(weft_planner_answer *a, const weft_search_choice *x
 }
 
 static weft_status try_one(const weft_planner_ask *q, weft_planner_answer *a,
-                           const weft_search_choice *x, trial *z)
+                           const weft_search_choice *found, trial *z)
 {
     weft_planner_tried *t;
     weft_plan          *plan;
     bool                again;
-    WEFT_TRY(was_tried(a, x, &again));
+    weft_search_choice  x = *found;
+    if (a->problem.pins.later > 0) weft_planner__set_later(&x, a->problem.pins.later);
+    WEFT_TRY(was_tried(a, &x, &again));
     if (again) return WEFT_OK;
-    WEFT_TRY(add_tried(a, x, &t));
+    WEFT_TRY(add_tried(a, &x, &t));
     t->choice.score.mem_limit /= z->memory; /* what there is, not what was told */
+    if (x.later) t->bucket = weft_planner__bucket(&t->choice);
     WEFT_TRY(weft_planner__check(q, a, t, &plan));
     if (plan && (!z->best || t->step_s < z->best->step_s)) {
         weft_plan_destroy(z->plan);
@@ -184,6 +187,40 @@ static weft_status search_and_check(const weft_planner_ask *q, weft_planner_answ
     }
     tell_memory(a, &all, 1);
     return st;
+}
+
+/* ---- gathers in the next step ---- */
+
+/* The one that later may help most to be the fastest; NULL: none. */
+static const weft_planner_tried *find_later(const weft_planner_answer *a, const trial *z)
+{
+    const weft_planner_tried *best  = NULL;
+    double                    least = WEFT_PLANNER__SHORTER * z->best->step_s;
+    for (int i = 0; i < a->n_tried; i++) {
+        double hide = weft_planner__may_hide(a, a->tried[i]);
+        if (hide <= 0 || a->tried[i]->step_s - hide >= least) continue;
+        best  = a->tried[i];
+        least = best->step_s - hide;
+    }
+    return best;
+}
+
+/* Rows and search do not know of it, so one is simulated with it where it may matter. */
+static weft_status try_later(const weft_planner_ask *q, weft_planner_answer *a, trial *z)
+{
+    const weft_planner_tried *x = find_later(a, z);
+    weft_planner_tried        y, *t;
+    weft_plan                *plan;
+    if (!x) return WEFT_OK;
+    WEFT_TRY(weft_planner__check_later(q, a, x, z->best->step_s, &y, &plan));
+    if (!plan) return WEFT_OK;
+    weft_plan_destroy(z->plan);
+    z->plan = plan;
+    WEFT_TRY(add_tried(a, &y.choice, &t));
+    y.choice = t->choice;
+    *t       = y;
+    z->best  = t;
+    return WEFT_OK;
 }
 
 /* ---- the answer ---- */
@@ -291,6 +328,7 @@ static weft_status decide(const weft_planner_ask *q, weft_planner_answer *a)
     z.most               = 3 * z.n_check;
     if (q->fast || !weft_planner__is_ours(q)) return take_word(q, a);
     st = search_and_check(q, a, &z);
+    if (st == WEFT_OK && z.best) st = try_later(q, a, &z);
     if (st == WEFT_OK && !z.best)
         st = z.nothing ? WEFT_FAIL(WEFT_ERR_NOFIT, "%s", z.nothing)
                        : weft_planner__nofit(a);

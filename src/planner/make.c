@@ -19,6 +19,7 @@ static weft_status shorthand_of(const weft_search_choice *x, weft_shorthand *h)
     if (v->tp > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",tp=%d", v->tp);
     n += snprintf(text + n, sizeof text - (size_t)n, " pp=%d zero=%d sp=%d", x->point.pp,
                   x->point.zero, v->sp);
+    if (x->later) n += snprintf(text + n, sizeof text - (size_t)n, " later=%d", x->later);
     if (v->whole) snprintf(text + n, sizeof text - (size_t)n, " whole=%s", x->whole);
     return weft_shorthand_parse(text, h);
 }

@@ -103,6 +103,21 @@ static weft_status find_nodes(const weft_cluster *c, weft_search_pins *p)
     return WEFT_OK;
 }
 
+/* It is no part of the space: rows do not price it, simulation does. */
+static weft_status set_later(const weft_planner_ask *q, weft_search_pins *p)
+{
+    if (p->later < 1) return WEFT_OK;
+    if (q->fast || !weft_planner__is_ours(q))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "later=%d: only plans of our own that are simulated have it, "
+                         "not those of --fast or of another engine",
+                         p->later);
+    if (p->zero < 0) p->zero = 1;
+    if (p->zero < 1 || p->zero > 2)
+        return WEFT_FAIL(WEFT_ERR_ARG, "later=%d goes with zero=1 or zero=2", p->later);
+    return WEFT_OK;
+}
+
 static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
 {
     static const char *const again[] = {"none", "selective", "full"};
@@ -116,6 +131,7 @@ static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
     }
     for (int i = 0; i < 3 && q->spec.recompute; i++)
         if (!strcmp(q->spec.recompute, again[i])) p->recompute = i;
+    WEFT_TRY(set_later(q, p));
     return find_nodes(q->cluster, p);
 }
 

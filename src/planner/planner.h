@@ -52,14 +52,18 @@ typedef struct weft_planner_tried {
     weft_planner_end   end;
     double             step_s; /* simulated; 0: it was not */
     weft_plan_time     time;
-    bool               plain;     /* ranks lie as the search counts devices out */
-    int                fullest;   /* the rank that lacks most, or has least to spare */
-    int64_t            mem_bytes; /* its program's and the engine's; 0: not known */
-    int64_t            mem_limit; /* its device's */
-    const char        *device;    /* that one's kind */
-    const char        *largest;   /* what takes most of it, and how much */
-    int64_t            largest_bytes;
-    int                n_class; /* ranks that differ */
+    bool               plain;  /* ranks lie as the search counts devices out */
+    bool               quick;  /* of few ranks, too, only ends of axes are made */
+    int64_t            bucket; /* bytes of sums beside the backward pass; 0: behind it */
+    double             without_s,
+        buckets_s; /* with later: steps without it, and with buckets alone; 0: not simulated */
+    int         fullest;   /* the rank that lacks most, or has least to spare */
+    int64_t     mem_bytes; /* its program's and the engine's; 0: not known */
+    int64_t     mem_limit; /* its device's */
+    const char *device;    /* that one's kind */
+    const char *largest;   /* what takes most of it, and how much */
+    int64_t     largest_bytes;
+    int         n_class; /* ranks that differ */
     int n_made; /* programs that were made for them: of many ranks, of ends of axes */
     int number; /* in the order tried */
     const char *why; /* it lost; of the winner "" */
@@ -97,6 +101,9 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
 weft_status weft_planner_print_json(const weft_planner_ask    *q,
                                     const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
+
+/* Why parameters are gathered by the next step, in a line; nothing where they are not. */
+void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);
 
 /* Where the winner's ranks lie; arrays in arena, the caller's to free with weft_planner_placement_fini. */
 weft_status weft_planner_place_winner(const weft_planner_ask    *q,

@@ -4,6 +4,9 @@
 
 #include "planner/planner.h"
 
+/* A step that is later's is so much of the others', or it is not worth its memory. */
+#define WEFT_PLANNER__SHORTER 0.99
+
 /* open.c: machines, configuration and rows into the answer. */
 weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a);
 bool        weft_planner__is_ours(const weft_planner_ask *q);
@@ -38,6 +41,16 @@ weft_status weft_planner__priced(const weft_planner_ask *q, const char *precisio
 /* check.c: partition, exact memory, simulation.  What it came to stands in x; *plan: the caller's where it fits. */
 weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *a,
                                 weft_planner_tried *x, weft_plan **plan);
+
+/* later.c: with the next step gathering `percent` of the parameters. */
+void    weft_planner__set_later(weft_search_choice *x, int percent);
+int64_t weft_planner__bucket(const weft_search_choice *x); /* bytes of sums at once */
+/* Seconds that this could hide of x, at most; 0: it is none of those. */
+double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_tried *x);
+/* x so, checked, into y; *plan: the caller's where its step is shorter than than_s, else NULL. */
+weft_status weft_planner__check_later(const weft_planner_ask *q, weft_planner_answer *a,
+                                      const weft_planner_tried *x, double than_s,
+                                      weft_planner_tried *y, weft_plan **plan);
 
 /* Why x lost against the winner, into the answer's arena. */
 weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *winner,

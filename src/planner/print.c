@@ -70,6 +70,7 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
         (long long)ranks(c), a->search->n_device, a->step_s, a->lo, a->hi,
         (double)q->spec.batch / a->step_s, a->problem.model.unit);
     WEFT_TRY(put_idle(q, a, t));
+    weft_planner_print_later(x, t);
     put_seconds(t, "compute", x->time.compute_s);
     put_seconds(t, "update", x->time.update_s);
     put_seconds(t, "waiting for sums and gathers", x->time.comm_s);
@@ -137,13 +138,15 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
     if (a->checked) WEFT_TRY(put_checked(q, a, t));
     if (explain || q->was) WEFT_TRY(put_placement(q, a, explain, t));
     if (a->checked && !explain) return weft_text_status(t);
-    weft_text_add(t, a->checked                  ? "what the search found, by rows\n"
-                     : !weft_planner__is_ours(q) ? ""
-                     : a->is_rows
-                         ? "not checked by partition and simulation: the search's word\n"
-                         : "not checked by partition and simulation, and priced by the "
-                           "model's sizes, not by its programs:\nwithout --fast plan, "
-                           "seconds and bound are others\n");
+    weft_text_add(
+        t, a->checked                  ? a->tried[0]->choice.later
+                                             ? "what the search found, by rows, which do not know later\n"
+                                             : "what the search found, by rows\n"
+           : !weft_planner__is_ours(q) ? ""
+           : a->is_rows ? "not checked by partition and simulation: the search's word\n"
+                        : "not checked by partition and simulation, and priced by the "
+                          "model's sizes, not by its programs:\nwithout --fast plan, "
+                          "seconds and bound are others\n");
     weft_search_result found = *a->search;
     if (a->checked) found.n = 1; /* runners-up stand above, simulated */
     WEFT_TRY(weft_search_print(&a->problem, &found, explain, t));
@@ -167,6 +170,11 @@ static void put_tried(const weft_planner_tried *x, weft_text *t)
                       "\"comm_s\": %.6g, \"idle_s\": %.6g",
                       x->step_s, x->time.compute_s, x->time.update_s, x->time.comm_s,
                       x->time.idle_s);
+    if (x->choice.later)
+        weft_text_add(t, ", \"later\": %d, \"bucket_bytes\": %lld", x->choice.later,
+                      (long long)x->bucket);
+    if (x->without_s > 0) weft_text_add(t, ", \"without_later_s\": %.6g", x->without_s);
+    if (x->buckets_s > 0) weft_text_add(t, ", \"buckets_alone_s\": %.6g", x->buckets_s);
     weft_text_add(t, ", \"rows_s\": %.6g, \"why\": ", x->choice.score.step_s);
     weft_text_put_quoted(t, x->why);
     weft_text_add(t, "}");

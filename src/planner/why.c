@@ -48,7 +48,8 @@ weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *
 
 static bool any_pin(const weft_search_pins *p)
 {
-    const int pin[] = {p->tp, p->cp, p->ep, p->pp, p->dp, p->sp, p->zero, p->recompute};
+    const int pin[] = {p->tp, p->cp,   p->ep,    p->pp,       p->dp,
+                       p->sp, p->zero, p->later, p->recompute};
     for (size_t i = 0; i < WEFT_COUNT(pin); i++)
         if (pin[i] >= 0) return true;
     return p->whole != NULL;

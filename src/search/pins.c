@@ -33,6 +33,7 @@ static const key keys[] = {
     {"dp", offsetof(weft_search_pins, dp), 1, 10000000},
     {"sp", offsetof(weft_search_pins, sp), 0, 1},
     {"zero", offsetof(weft_search_pins, zero), 0, 3},
+    {"later", offsetof(weft_search_pins, later), 0, 100},
     {"micro_batch", offsetof(weft_search_pins, micro_batch), 1, 1000000},
     {"chunks", offsetof(weft_search_pins, chunks), 1, 1000},
     {"recompute_layers", offsetof(weft_search_pins, recompute_layers), 1, 10000},
@@ -178,7 +179,7 @@ weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a
     return WEFT_FAIL(WEFT_ERR_ARG, "%.60s: no such pin%s%s%s", word,
                      near ? ", did you mean "
                           : "; there are tp, cp, ep, pp, dp, sp, "
-                            "zero, micro_batch, chunks, recompute, "
+                            "zero, later, micro_batch, chunks, recompute, "
                             "recompute_layers, schedule, stages, shares, whole",
                      near ? near : "", near ? "=...?" : "");
 }

@@ -58,8 +58,9 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     if (v->whole) weft_text_add(t, " whole=%s", c->whole);
     for (int k = 0; k < p->deal.n; k++) /* lanes of each replica x replicas */
         put_share(&p->deal, k, t);
-    weft_text_add(t, " zero=%d recompute=%s", p->zero,
-                  weft_cost_recompute_name((int)v->recompute));
+    weft_text_add(t, " zero=%d", p->zero);
+    if (c->later) weft_text_add(t, " later=%d", c->later);
+    weft_text_add(t, " recompute=%s", weft_cost_recompute_name((int)v->recompute));
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
     if (p->pp > 1 && p->chunks > 1)
         weft_text_add(t, " schedule=interleaved chunks=%d", p->chunks);
@@ -203,6 +204,7 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
         p->n_micro, p->zero, weft_cost_recompute_name((int)v->recompute), p->n_again,
         p->chunks, p->chunks > 1 ? "interleaved" : schedule_name[p->schedule]);
+    if (c->later) weft_text_add(t, "  \"later\": %d,\n", c->later);
     if (v->whole) weft_text_add(t, "  \"whole\": \"%s\",\n", c->whole);
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {

@@ -132,7 +132,7 @@ typedef struct weft_search_on {
 
 /* -1: open. */
 typedef struct weft_search_pins {
-    int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule,
+    int tp, cp, ep, pp, dp, sp, zero, later, micro_batch, chunks, recompute, schedule,
         recompute_layers;  /* of a stage */
     int             world; /* devices in all */
     const uint16_t *cut;   /* pp numbers; NULL: open */
@@ -165,6 +165,7 @@ typedef struct weft_search_choice {
     double            lo, hi; /* 90 % */
     const char       *why;    /* it lost; of the first: "" */
     const char       *whole;  /* layers that tp leaves whole; of the model; "none" */
+    int later; /* percent of the parameters that the next step gathers; the search itself has 0 */
 } weft_search_choice;
 
 typedef struct weft_search_result {

@@ -310,9 +310,80 @@ static void what_hides_is_not_in_the_way(void **state)
     weft_cluster_destroy(c);
 }
 
+/* The step with these pins, and what the plan then has of later. */
+static double step_with(const weft_planner_ask *q, int zero, int later, int *got)
+{
+    weft_planner_answer *a;
+    weft_planner_ask     one = *q;
+    one.pins.zero            = zero;
+    one.pins.later           = later;
+    assert_ok(weft_planner_decide(&one, &a));
+    assert_int_equal(a->plan->later, a->tried[0]->choice.later);
+    if (zero >= 0) assert_int_equal(a->plan->zero, zero);
+    double step_s = a->step_s;
+    *got          = a->plan->later;
+    weft_planner_destroy(a);
+    return step_s;
+}
+
+static void says_later(const weft_planner_ask *q, const weft_planner_answer *a)
+{
+    weft_text t = {0}, j = {0}, p = {0};
+    assert_ok(weft_planner_print(q, a, true, &t));
+    assert_ok(weft_planner_print_json(q, a, &j));
+    assert_ok(weft_plan_print(a->plan, &p));
+    assert_non_null(strstr(t.s, " later="));
+    assert_non_null(strstr(t.s, "beside the next step's forward pass"));
+    assert_non_null(strstr(j.s, "\"without_later_s\": "));
+    assert_non_null(strstr(p.s, "\"later\": "));
+    assert_non_null(strstr(p.s, "\"bucket_bytes\": "));
+    weft_text_fini(&t);
+    weft_text_fini(&j);
+    weft_text_fini(&p);
+}
+
+/* Hosts on a slow wire: parameters come back in the next step's forward pass, unless somebody has said otherwise. */
+static void gathers_later_over_slow_wires(void **state)
+{
+    static const struct {
+        const char *cluster, *dtype;
+        int         later;
+    } on[] = {{"2 x (1 x t4)", "fp32", 66}, {"4 x (1 x t4)", NULL, 100}};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(on); i++) {
+        weft_cluster        *c;
+        weft_planner_answer *a;
+        int                  got;
+        assert_ok(weft_cluster_load(on[i].cluster, NULL, &c));
+        weft_planner_ask q = ask_for("gpt2", c, 32);
+        q.spec.seq         = 256;
+        q.spec.dtype       = on[i].dtype;
+        q.pins.pp = q.pins.tp = 1;
+        assert_ok(weft_planner_decide(&q, &a));
+        assert_int_equal(a->plan->later, on[i].later);
+        assert_true(a->plan->zero > 0 && a->plan->bucket_bytes > 0);
+        assert_true(a->step_s < 0.99 * a->tried[0]->without_s);
+        assert_true(a->step_s < 0.99 * a->tried[0]->buckets_s);
+        q.spec.dtype = a->plan->of.dtype;
+        assert_true(need_of(&q, a->plan) <= a->tried[0]->mem_limit);
+        q.spec.dtype = on[i].dtype;
+        says_later(&q, a);
+        assert_true(step_with(&q, 0, -1, &got) > 1.01 * a->step_s && !got);
+        assert_true(step_with(&q, -1, 0, &got) > 1.01 * a->step_s && !got);
+        step_with(&q, 2, 50, &got);
+        assert_int_equal(got, 50);
+        q.pins.zero  = 3;
+        q.pins.later = 50;
+        weft_planner_destroy(a);
+        assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
+        weft_cluster_destroy(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gathers_later_over_slow_wires),
         cmocka_unit_test(what_hides_is_not_in_the_way),
         cmocka_unit_test(long_pipelines_of_two_halves),
         cmocka_unit_test(never_returns_what_does_not_fit),

@@ -1,0 +1,121 @@
+/* Parameters that the next step gathers (later): rows do not price them, simulation does.
+ *
+ * A candidate whose replicas are on several hosts and wait for each other is simulated with zero=1 or 2 and later too, sums
+ * in buckets beside the backward pass; and with such buckets alone, which is what a run between hosts does anyway.  Only what
+ * is shorter than both counts. */
+#include <math.h>
+#include <string.h>
+
+#include "planner/planner_priv.h"
+
+enum {
+    BUCKET    = 25 << 20, /* bytes, between hosts */
+    N_BUCKET  = 24,       /* of a small model, at least */
+    FEW       = 8,        /* ranks, all of which are looked at */
+    MOST_RANK = 256,      /* checks of more take too long */
+    ALL       = 100, /* percent: fewest bytes where parameters are gathered in 16 bits */
+    MOST      = 66   /* where they have 32, both passes hide as much as they can */
+};
+
+int64_t weft_planner__bucket(const weft_search_choice *x)
+{
+    double one = x->score.weight_bytes / N_BUCKET;
+    return one < 1 ? 1 : one < BUCKET ? (int64_t)one : BUCKET;
+}
+
+void weft_planner__set_later(weft_search_choice *x, int n)
+{
+    if (x->point.dp / x->variant.ep < 2) return; /* nobody to gather from */
+    x->later = n;
+    if (!x->point.zero) x->point.zero = 1;
+}
+
+static int ranks(const weft_search_choice *x)
+{
+    return x->variant.tp * x->variant.cp * x->point.dp * x->point.pp;
+}
+
+static bool is_half(const weft_planner_answer *a)
+{
+    return strcmp(a->config.precision, "fp32") != 0;
+}
+
+/* Are there ranks on more than one host? */
+static bool on_hosts(const weft_planner_answer *a, const weft_search_choice *x)
+{
+    int most = 0;
+    for (int i = 0; i < a->machines.n; i++)
+        if (a->machines.kind[i].per_node > most) most = a->machines.kind[i].per_node;
+    return ranks(x) > most;
+}
+
+double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_tried *x)
+{
+    const weft_search_choice *c   = &x->choice;
+    const weft_search_pins   *pin = &a->problem.pins;
+    if (x->end != WEFT_PLANNER_FITS || pin->later >= 0 || pin->zero == 0) return 0;
+    if (c->point.dp / c->variant.ep < 2 || c->point.zero > 2) return 0;
+    if (ranks(c) > MOST_RANK || !on_hosts(a, c)) return 0;
+    /* the first forward and the last backward pass are all that there is to hide behind */
+    double room = x->time.compute_s / c->point.n_micro + x->time.idle_s;
+    double hide = fmin(c->score.dp_s, room);
+    return hide < 0.03 * x->step_s ? 0 : hide;
+}
+
+/* x with sums in buckets, and with these words; *plan: the caller's, NULL where it does not fit or cannot be. */
+static weft_status check_like(const weft_planner_ask *q, weft_planner_answer *a,
+                              const weft_planner_tried *x, int zero, int later,
+                              weft_planner_tried *y, weft_plan **plan)
+{
+    *y                   = (weft_planner_tried){.choice = x->choice,
+                                                .end    = WEFT_PLANNER_UNTRIED,
+                                                .plain  = x->plain,
+                                                .quick  = ranks(&x->choice) > FEW,
+                                                .why    = ""};
+    y->choice.point.zero = zero;
+    y->bucket            = weft_planner__bucket(&y->choice);
+    if (later) weft_planner__set_later(&y->choice, later);
+    return weft_planner__check(q, a, y, plan);
+}
+
+/* The step of x in buckets alone, with what suits them best of zero; 0: it does not fit. */
+static weft_status check_buckets(const weft_planner_ask *q, weft_planner_answer *a,
+                                 const weft_planner_tried *x, double *step_s)
+{
+    bool               keep = is_half(a) || a->problem.pins.zero >= 0;
+    weft_planner_tried y;
+    weft_plan         *plan;
+    WEFT_TRY(check_like(q, a, x, keep ? x->choice.point.zero : 0, 0, &y, &plan));
+    *step_s = plan ? y.step_s : 0;
+    weft_plan_destroy(plan);
+    return WEFT_OK;
+}
+
+weft_status weft_planner__check_later(const weft_planner_ask *q, weft_planner_answer *a,
+                                      const weft_planner_tried *x, double than_s,
+                                      weft_planner_tried *y, weft_plan **plan)
+{
+    weft_status st = WEFT_OK;
+    WEFT_TRY(check_like(q, a, x, x->choice.point.zero, is_half(a) ? ALL : MOST, y, plan));
+    y->without_s = x->step_s;
+    bool better  = *plan && y->step_s < WEFT_PLANNER__SHORTER * than_s;
+    if (better) st = check_buckets(q, a, x, &y->buckets_s);
+    if (y->buckets_s > 0) than_s = fmin(than_s, y->buckets_s);
+    if (better && st == WEFT_OK && y->step_s < WEFT_PLANNER__SHORTER * than_s)
+        return WEFT_OK;
+    weft_plan_destroy(*plan);
+    *plan = NULL;
+    return st;
+}
+
+void weft_planner_print_later(const weft_planner_tried *x, weft_text *t)
+{
+    if (!x->choice.later) return;
+    weft_text_add(t,
+                  "later=%d: so many percent of the parameters are gathered beside the "
+                  "next step's forward pass, sums run in buckets of %.3g MB",
+                  x->choice.later, 1e-6 * (double)x->bucket);
+    if (x->without_s > 0) weft_text_add(t, "; without, %.4g s a step", x->without_s);
+    if (x->buckets_s > 0) weft_text_add(t, ", in buckets alone %.4g", x->buckets_s);
+    weft_text_add(t, "\n");
+}
