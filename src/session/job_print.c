@@ -152,7 +152,8 @@ weft_status weft_job_take_cut(weft_job *j, const char *identity, const char *whe
         WEFT_GO(weft_doc_get_int(d, root, "lanes", &j->lanes));
         j->given_lanes = j->lanes >= 1;
     }
-    WEFT_GO(weft_job__check_cut(j));
+    st = weft_job__check_cut(j);
+    if (st != WEFT_OK) (void)weft_job_same(j, identity, where); /* names what is other */
 out:
     weft_doc_destroy(d);
     return st;

@@ -138,6 +138,10 @@ static void test_same(void **s)
     assert_int_equal(k->lanes, 4);
     assert_int_equal(weft_job_same(k, id.s, "step-10"), WEFT_OK);
     weft_job_destroy(k);
+    k = parse(MIN "micro_batch: 4\n", 0, NULL); /* fewer micro-batches than lanes there */
+    assert_int_equal(weft_job_take_cut(k, id.s, "step-10"), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "step-10 is of another job: micro_batch"));
+    weft_job_destroy(k);
     k = parse(MIN "micro_batch: 2\n", 1, lr);
     assert_int_equal(weft_job_same(k, id.s, "step-10"), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "optimizer.betas"));
