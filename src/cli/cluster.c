@@ -38,7 +38,8 @@ static const weft_cli_command kinds_command = {
 const weft_cli_command weft_cli_cluster = {
     .name    = "cluster",
     .usage   = "show | kinds | discover | calibrate ...",
-    .about   = "look at machines: what a description means, which kinds are known",
+    .about   = "look at machines: what a description means, which kinds are known, how "
+               "fast this one is",
     .more    = "weft cluster show CLUSTER    devices, links, health of a description\n"
                "weft cluster kinds           device and link kinds that can be named\n"
                "weft cluster discover        what is on this host\n"
