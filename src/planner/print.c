@@ -82,10 +82,10 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
                   1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
                   x->largest, 1e-9 * (double)x->largest_bytes, x->n_class, x->n_made);
     weft_text_add(t,
-                  "by rows %.4g s; no plan of this space is below %.4g s by rows; %lld "
+                  "by rows %.4g s; no plan of this space%s is below %.4g s by rows; %lld "
                   "points worked out, %d checked\n",
-                  c->score.step_s, a->bound_s, (long long)a->search->n_scored,
-                  a->n_tried);
+                  c->score.step_s, c->later ? ", where later is not," : "", a->bound_s,
+                  (long long)a->search->n_scored, a->n_tried);
     if (a->n_tried > 1) weft_text_add(t, "runners-up\n");
     for (int i = 1; i < a->n_tried; i++) {
         const weft_planner_tried *y = a->tried[i];

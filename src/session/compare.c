@@ -71,11 +71,14 @@ weft_status weft_session__compare_plans(weft_session *s)
     weft_text   t  = {0};
     weft_status st = WEFT_OK;
     if (!s->group) return WEFT_OK;
-    weft_text_add(&t, "it goes on from step %lld", (long long)s->r.first_step);
+    weft_text_add(&t, "step %lld", (long long)s->r.first_step);
     if (s->resume)
         weft_text_add(&t, " (weights %016llx)",
                       (unsigned long long)s->state.weights_xxh64);
     weft_text_add(&t, "\n");
+    WEFT_GO(compare_lines(s, "where to go on (all hosts must see the same output folder)",
+                          &t));
+    t.n = 0;
     WEFT_GO(weft_plan_print(s->plan, &t));
     weft_text_add(&t, "\n");
     WEFT_GO(compare_lines(s, "the plan", &t));
