@@ -135,9 +135,10 @@ static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
                                argv);
 }
 
-static int be_rank(const weft_place *p, const settings *s, int argc, char **argv)
+static int be_rank(weft_place *p, const settings *s, int argc, char **argv)
 {
-    weft_comm  *c;
+    weft_comm *c;
+    p->quiet       = s->quiet;
     weft_status st = weft_launch_join(p, s->timeout_s, &c);
     if (st != WEFT_OK) {
         int code = weft_cli_fail(&weft_cli_run, st);

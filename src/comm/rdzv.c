@@ -26,6 +26,7 @@
 enum {
     MAX_BYTES = 1 << 20, /* that a rank may bring */
     HELLO_S   = 2,       /* in which a guest must have said all */
+    SOON_S    = 3,       /* after which those who wait say so */
 };
 
 typedef struct hello {
@@ -281,13 +282,29 @@ away:
     return WEFT_OK;
 }
 
+static void say_waits(const weft_comm_rdzv_options *o, int rank, int others)
+{
+    char text[384], more[32] = "";
+    if (!o->waits) return;
+    if (others) snprintf(more, sizeof more, " and %d more", others);
+    snprintf(text, sizeof text, "waiting for rank %d%s at %s, %g s at most", rank, more,
+             o->at, o->timeout_s);
+    o->waits(text);
+}
+
 static weft_status gather(const weft_comm_rdzv_options *o, int door, guest *g)
 {
-    double deadline = weft_clock_s() + o->timeout_s;
+    double deadline = weft_clock_s() + o->timeout_s, soon = weft_clock_s() + SOON_S;
+    bool   said = soon > deadline;
     for (int left = o->world - 1; left > 0;) {
-        if (!ready(door, POLLIN, deadline)) {
+        if (!ready(door, POLLIN, said ? deadline : soon)) {
             int late = 1;
             while (g[late].s >= 0) late++;
+            if (!said) {
+                say_waits(o, late, left - 1);
+                said = true;
+                continue;
+            }
             return WEFT_FAIL(WEFT_ERR_PEER,
                              "rank %d is silent: it has not come to %s within %g s", late,
                              o->at, o->timeout_s);
@@ -382,11 +399,17 @@ static int try_connect(const struct addrinfo *to, double deadline)
 static weft_status knock(const weft_comm_rdzv_options *o, const struct addrinfo *to,
                          double deadline, int *out)
 {
+    double soon = weft_clock_s() + SOON_S;
+    bool   said = false;
     do {
         for (const struct addrinfo *a = to; a; a = a->ai_next) {
-            double one = weft_clock_s() + 3;
+            double one = weft_clock_s() + SOON_S;
             *out       = try_connect(a, one < deadline ? one : deadline);
             if (*out >= 0) return WEFT_OK;
+        }
+        if (!said && weft_clock_s() >= soon) {
+            say_waits(o, 0, 0);
+            said = true;
         }
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     } while (ms_left(deadline));

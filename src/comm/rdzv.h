@@ -15,6 +15,8 @@ typedef struct weft_comm_rdzv_options {
     int         rank, world;
     double      timeout_s;
     int         listen_fd; /* rank 0: a socket that listens already, or 0 */
+    void (*waits)(
+        const char *text); /* told once, after 3 s, who is waited for; or NULL */
 } weft_comm_rdzv_options;
 
 /* What all brought: part[r], bytes[r]. */

@@ -21,6 +21,7 @@
 #include "comm/rdzv.h"
 #include "comm/shm.h"
 #include "comm/net.h"
+#include "session/say.h"
 
 typedef struct child {
     pid_t     pid;      /* 0: ended */
@@ -397,6 +398,11 @@ static weft_status join_host(const weft_place *p, double timeout_s, weft_comm **
     return st;
 }
 
+static void say_waits(const char *text)
+{
+    weft_say_info(&(weft_say){0}, "%s", text);
+}
+
 static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm **out)
 {
     char              device[64];
@@ -421,8 +427,11 @@ static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm *
                            &c));
     weft_comm_net_address(c, &mine, &bytes);
     WEFT_GO(weft_comm_rdzv_meet(
-        &(weft_comm_rdzv_options){
-            .at = p->rdzv, .rank = p->rank, .world = p->world, .timeout_s = timeout_s},
+        &(weft_comm_rdzv_options){.at        = p->rdzv,
+                                  .rank      = p->rank,
+                                  .world     = p->world,
+                                  .timeout_s = timeout_s,
+                                  .waits = p->quiet || p->local_rank ? NULL : say_waits},
         mine, bytes, &m));
     st = weft_comm_net_connect(c, m.job, m.part, m.bytes);
     weft_comm_meeting_fini(&m);

@@ -13,6 +13,7 @@ typedef struct weft_place {
     const char *by;      /* "weft run", "torchrun", "slurm", "openmpi", "pmi", "alone" */
     char        key[96]; /* equal for the ranks of one job on one host, to meet by */
     char        rdzv[280]; /* host:port where the ranks of all hosts meet, or "" */
+    bool        quiet;     /* set by who likes: not a word while others are waited for */
 } weft_place;
 
 /* rdzv: WEFT_RDZV; MASTER_ADDR with the port after MASTER_PORT (which torchrun keeps for itself); under Slurm the
