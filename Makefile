@@ -9,7 +9,7 @@
 #   make model      the shared-memory barrier, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
-#   make matrix     116 plans over 1 to 8 processes against one: bench/results/matrix.csv
+#   make matrix     121 plans over 1 to 8 processes against one: bench/results/matrix.csv
 #   make lot        LOTS (1000) plans drawn by lot, seed SEED (1), each against one process: bench/results/lot.txt
 #   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
