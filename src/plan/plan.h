@@ -18,6 +18,8 @@
 #include "shard/shard.h"
 
 #define WEFT_PLAN_VERSION 1
+/* Bytes of a bucket between hosts, where nobody says otherwise: as DistributedDataParallel's. */
+#define WEFT_PLAN_BUCKET (25 << 20)
 
 /* What the plan is for: a run refuses one that is for something else. */
 typedef struct weft_plan_of {

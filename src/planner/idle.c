@@ -42,11 +42,6 @@ out:
     return st;
 }
 
-static int64_t ranks(const weft_search_choice *c)
-{
-    return (int64_t)c->variant.tp * c->variant.cp * c->point.dp * c->point.pp;
-}
-
 static void put_all(int all, double step_s, double than_s, const char *how,
                     const weft_search_choice *x, weft_text *t)
 {
@@ -65,11 +60,11 @@ weft_status weft_planner__put_idle(const weft_planner_ask    *q,
     int                       all = a->search->n_device;
     weft_search_problem       p   = a->problem;
     weft_search_result       *r;
-    if (ranks(win) >= all || q->world > 0) return WEFT_OK;
+    if (weft_search_ranks(win) >= all || q->world > 0) return WEFT_OK;
     WEFT_TRY(put_kinds(q, a, t));
     for (int i = 1; i < a->n_tried; i++) { /* simulated ones come in order */
         const weft_planner_tried *x = a->tried[i];
-        if (ranks(&x->choice) != all || !(x->step_s > 0)) continue;
+        if (weft_search_ranks(&x->choice) != all || !(x->step_s > 0)) continue;
         put_all(all, x->step_s, a->step_s, "", &x->choice, t);
         return WEFT_OK;
     }

@@ -9,10 +9,9 @@
 #include "planner/planner_priv.h"
 
 enum {
-    BUCKET    = 25 << 20, /* bytes, between hosts */
-    N_BUCKET  = 24,       /* of a small model, at least */
-    FEW       = 8,        /* ranks, all of which are looked at */
-    MOST_RANK = 256,      /* checks of more take too long */
+    N_BUCKET  = 24,  /* of a small model, at least */
+    FEW       = 8,   /* ranks, all of which are looked at */
+    MOST_RANK = 256, /* checks of more take too long */
     ALL       = 100, /* percent: fewest bytes where parameters are gathered in 16 bits */
     MOST      = 66   /* where they have 32, both passes hide as much as they can */
 };
@@ -20,7 +19,7 @@ enum {
 int64_t weft_planner__bucket(const weft_search_choice *x)
 {
     double one = x->score.weight_bytes / N_BUCKET;
-    return one < 1 ? 1 : one < BUCKET ? (int64_t)one : BUCKET;
+    return one < 1 ? 1 : one < WEFT_PLAN_BUCKET ? (int64_t)one : WEFT_PLAN_BUCKET;
 }
 
 void weft_planner__set_later(weft_search_choice *x, int n)
@@ -28,11 +27,6 @@ void weft_planner__set_later(weft_search_choice *x, int n)
     if (x->point.dp / x->variant.ep < 2) return; /* nobody to gather from */
     x->later = n;
     if (!x->point.zero) x->point.zero = 1;
-}
-
-static int ranks(const weft_search_choice *x)
-{
-    return x->variant.tp * x->variant.cp * x->point.dp * x->point.pp;
 }
 
 static bool is_half(const weft_planner_answer *a)
@@ -46,7 +40,7 @@ static bool on_hosts(const weft_planner_answer *a, const weft_search_choice *x)
     int most = 0;
     for (int i = 0; i < a->machines.n; i++)
         if (a->machines.kind[i].per_node > most) most = a->machines.kind[i].per_node;
-    return ranks(x) > most;
+    return weft_search_ranks(x) > most;
 }
 
 double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_tried *x)
@@ -55,7 +49,7 @@ double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_t
     const weft_search_pins   *pin = &a->problem.pins;
     if (x->end != WEFT_PLANNER_FITS || pin->later >= 0 || pin->zero == 0) return 0;
     if (c->point.dp / c->variant.ep < 2 || c->point.zero > 2) return 0;
-    if (ranks(c) > MOST_RANK || !on_hosts(a, c)) return 0;
+    if (weft_search_ranks(c) > MOST_RANK || !on_hosts(a, c)) return 0;
     /* the first forward and the last backward pass are all that there is to hide behind */
     double room = x->time.compute_s / c->point.n_micro + x->time.idle_s;
     double hide = fmin(c->score.dp_s, room);
@@ -70,7 +64,7 @@ static weft_status check_like(const weft_planner_ask *q, weft_planner_answer *a,
     *y                   = (weft_planner_tried){.choice = x->choice,
                                                 .end    = WEFT_PLANNER_UNTRIED,
                                                 .plain  = x->plain,
-                                                .quick  = ranks(&x->choice) > FEW,
+                                                .quick  = weft_search_ranks(&x->choice) > FEW,
                                                 .why    = ""};
     y->choice.point.zero = zero;
     y->bucket            = weft_planner__bucket(&y->choice);

@@ -2,11 +2,6 @@
 #include "engine/engine.h"
 #include "planner/planner_priv.h"
 
-static int64_t ranks(const weft_search_choice *c)
-{
-    return (int64_t)c->variant.tp * c->variant.cp * c->point.dp * c->point.pp;
-}
-
 static void put_seconds(weft_text *t, const char *name, double x)
 {
     if (x >= 5e-7) weft_text_add(t, "  %-30s %10.4g s\n", name, x);
@@ -67,7 +62,7 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
     weft_text_add(
         t,
         "\n%lld of %d devices; step %.4g s simulated (90 %%: %.4g to %.4g), %.4g %s/s\n",
-        (long long)ranks(c), a->search->n_device, a->step_s, a->lo, a->hi,
+        (long long)weft_search_ranks(c), a->search->n_device, a->step_s, a->lo, a->hi,
         (double)q->spec.batch / a->step_s, a->problem.model.unit);
     WEFT_TRY(put_idle(q, a, t));
     weft_planner_print_later(x, t);
@@ -266,7 +261,7 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
 
 void weft_planner_print_line(const weft_planner_answer *a, weft_text *t)
 {
-    int64_t n = ranks(&a->tried[0]->choice);
+    int64_t n = weft_search_ranks(&a->tried[0]->choice);
     weft_text_add(t, "%lld rank%s, ", (long long)n, n > 1 ? "s" : "");
     weft_search_print_choice(&a->tried[0]->choice, t);
     weft_text_add(t, ": %.3g s a step predicted", a->step_s);

@@ -22,8 +22,7 @@ static weft_status place(const weft_planner_ask *q, const weft_planner_answer *a
         return weft_planner_place_on(&a->problem, x, c, device, arena, out);
     }
     if (plain && !q->was) {
-        device = WEFT_ARENA_ARRAY(
-            arena, int, x->variant.tp * x->variant.cp * x->point.dp * x->point.pp);
+        device = WEFT_ARENA_ARRAY(arena, int, weft_search_ranks(x));
         WEFT_TRY(weft_arena_status(arena));
         WEFT_TRY(weft_planner_deal(&a->problem, x, c, arena, device));
         return weft_planner_place_on(&a->problem, x, c, device, arena, out);

@@ -6,7 +6,7 @@
 
 static const char *const schedule_name[] = {"1f1b", "gpipe", "zb-h1"};
 
-static int64_t used(const weft_search_choice *c)
+int64_t weft_search_ranks(const weft_search_choice *c)
 {
     return (int64_t)c->variant.tp * c->variant.cp * c->point.dp * c->point.pp;
 }
@@ -159,8 +159,8 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
     weft_search_print_choice(c, t);
     weft_text_add(t,
                   "\n%lld of %d devices; step %.4g s (90 %%: %.4g to %.4g), %.4g %s/s\n",
-                  (long long)used(c), r->n_device, c->score.step_s, c->lo, c->hi,
-                  p->batch / c->score.step_s, p->model.unit);
+                  (long long)weft_search_ranks(c), r->n_device, c->score.step_s, c->lo,
+                  c->hi, p->batch / c->score.step_s, p->model.unit);
     weft_text_add(t,
                   "by the same prices no plan of this space is below %.4g s (gap %.2f "
                   "%%); %lld points worked out\n",

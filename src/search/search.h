@@ -168,6 +168,9 @@ typedef struct weft_search_choice {
     int later; /* percent of the parameters that the next step gathers; the search itself has 0 */
 } weft_search_choice;
 
+/* Devices that it uses, one a rank. */
+int64_t weft_search_ranks(const weft_search_choice *c);
+
 typedef struct weft_search_result {
     weft_arena         *arena;
     int                 n;

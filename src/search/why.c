@@ -52,8 +52,8 @@ void weft_search__why(const weft_search_choice *a, const weft_search_choice *b,
         if (terms[i].b - terms[i].a < terms[gain].b - terms[gain].a) gain = i;
     }
     const term *w = &terms[worst], *g = &terms[gain];
-    int64_t     na = (int64_t)a->variant.tp * a->variant.cp * a->point.dp * a->point.pp;
-    int64_t     nb = (int64_t)b->variant.tp * b->variant.cp * b->point.dp * b->point.pp;
+    int64_t     na = weft_search_ranks(a);
+    int64_t     nb = weft_search_ranks(b);
     weft_text_add(t, "%.1f %% slower: ", 100 * (y->step_s / x->step_s - 1));
     if (nb < na)
         weft_text_add(t, "it can use %lld devices only, not %lld; ", (long long)nb,

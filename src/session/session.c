@@ -45,12 +45,6 @@ weft_status weft_session__find_seq(weft_job *j)
     return WEFT_OK;
 }
 
-enum {
-    BUCKET =
-        25
-        << 20 /* between hosts, where nobody says otherwise: as DistributedDataParallel's */
-};
-
 static weft_status compile(weft_session *s)
 {
     bool again;
@@ -67,7 +61,7 @@ static weft_status compile(weft_session *s)
         if (s->job.plan.bucket < 0 && !s->plan->bucket_bytes &&
             (strstr(s->o->comm->transport, "tcp") ||
              strstr(s->o->comm->transport, "ucx")))
-            s->plan->bucket_bytes = BUCKET;
+            s->plan->bucket_bytes = WEFT_PLAN_BUCKET;
         WEFT_TRY(weft_session__check_machines(s));
         WEFT_TRY(weft_session__compare_plans(s));
         spec.plan = s->plan;

@@ -401,15 +401,8 @@ static void update_in_place(void **state)
 static void unkept(weft_op op, int from, int n_in, weft_view *in, int n_out,
                    weft_view *out)
 {
-    weft_kernel_call c = {.op        = op,
-                          .n_in      = n_in,
-                          .n_own_in  = n_in,
-                          .n_out     = n_out,
-                          .n_own_out = n_out,
-                          .in        = in,
-                          .out       = out};
+    weft_kernel_call c = call_of(op, "", n_in, in, n_out, out);
     float           *all[4];
-    c.attr = attr(op, "");
     run(&c);
     for (int j = 0; j < n_out; j++) {
         int64_t n = weft_shape_count(&out[j].shape);
