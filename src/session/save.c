@@ -196,7 +196,7 @@ static weft_status copy_beside(const weft_session *s, const char *to)
         snprintf(from, sizeof from, "%s/%s", s->made.model->dir, name[i]);
         snprintf(dest, sizeof dest, "%s/%s", to, name[i]);
         if (!weft_io_exists(from)) continue;
-        WEFT_TRY(weft_io_read_file(from, &text, &n));
+        WEFT_TRY(weft_io_read_as(from, WEFT_IO_LARGE, &text, &n));
         weft_status st = weft_io_replace_file(dest, text, n);
         free(text);
         WEFT_TRY(st);

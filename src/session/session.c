@@ -135,7 +135,9 @@ static weft_status open_outputs(weft_session *s)
     weft_text_fini(&t);
     if (st == WEFT_OK) st = weft_metrics_open(s->output, s->r.first_step, &s->metrics);
     if (st == WEFT_OK) st = weft_events_open(s->output, s->r.first_step, &s->events);
-    if (st == WEFT_OK && s->o->trace) st = weft_io_replace_file(s->o->trace, "{}\n", 3);
+    /* can it be written?  A pipe or a device gets the trace alone. */
+    if (st == WEFT_OK && s->o->trace && !weft_io_is_stream(s->o->trace))
+        st = weft_io_replace_file(s->o->trace, "{}\n", 3);
     return st;
 }
 
