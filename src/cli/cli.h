@@ -21,7 +21,7 @@ enum {
 typedef enum weft_cli_kind {
     WEFT_CLI_FLAG, /* bool *   */
     WEFT_CLI_INT,  /* int64_t * */
-    WEFT_CLI_REAL, /* double *, finite and not negative */
+    WEFT_CLI_REAL, /* double *, from 0 to 1000000 */
     WEFT_CLI_TEXT, /* const char ** */
 } weft_cli_kind;
 

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,10 @@
 
 #include "base/io.h"
 #include "base/suggest.h"
+
+enum {
+    MOST_REAL = 1000000 /* seconds, temperatures: what is larger is a mistake */
+};
 
 int weft_cli_usage(const weft_cli_command *c, const char *fmt, ...)
 {
@@ -95,8 +98,9 @@ static int store(const weft_cli_command *c, const weft_cli_option *o, const char
         return -1;
     }
     case WEFT_CLI_REAL:
-        if (!weft_text_read_double(value, &real) || !isfinite(real) || real < 0)
-            return weft_cli_usage(c, "--%s: '%s' is not a number from 0", o->name, value);
+        if (!weft_text_read_double(value, &real) || !(real >= 0 && real <= MOST_REAL))
+            return weft_cli_usage(c, "--%s: '%s' is not a number from 0 to %d", o->name,
+                                  value, MOST_REAL);
         *(double *)o->out = real;
         return -1;
     }
