@@ -3,6 +3,7 @@ limits, endless inputs.  Nothing waits, nothing special is replaced, no log line
 refusal is one line with exit code 2 (1 where the system refuses)."""
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -241,6 +242,25 @@ def control_characters():
         one_line(r, 2, ["un [31mknown x"], repr(args))
 
 
+def documented():
+    """Every variable that is read, and every exit code, stands in docs/command.md; weft help has the codes."""
+    page = read(os.path.join(ROOT, "docs", "command.md")).decode()
+    names = set()
+    for folder, _, files in os.walk(os.path.join(ROOT, "src")):
+        for f in files:
+            text = read(os.path.join(folder, f)).decode(errors="replace")
+            names |= set(re.findall(r'getenv\("([A-Z_a-z]+)"\)', text))
+            if f == "place.c" and os.path.basename(folder) == "session":
+                names |= set(re.findall(r'"([A-Z][A-Z_]+)"', text))
+    check(len(names) > 40, "variables that are read: %s" % sorted(names))
+    for n in sorted(names):
+        check("`%s`" % n in page, "%s is not in docs/command.md" % n)
+    said = weft("help").out
+    for code in ("0", "1", "2", "76", "130", "143", "128 + N"):
+        check(re.search(r"^\| (\d+, )?%s(, \d+)? \|" % re.escape(code), page, re.M), "docs/command.md: exit code " + code)
+        check(re.search(r"\b%s\b" % re.escape(code), said), "weft help: exit code " + code)
+
+
 def slips(s):
     """Values that are taken as they are get a warning."""
     job = small_job(s, output=s.path("slips"), threads=512, lr_schedule=dict(warmup=200))
@@ -261,5 +281,6 @@ with Scratch("files") as s:
     size_limit(s)
     numbers()
     control_characters()
+    documented()
     slips(s)
     end()
