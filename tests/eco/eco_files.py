@@ -261,6 +261,19 @@ def documented():
         check(re.search(r"\b%s\b" % re.escape(code), said), "weft help: exit code " + code)
 
 
+def lost_rank():
+    """Ranks as torchrun starts them: who ends because of another one exits with 76."""
+    env = dict(os.environ, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_PORT=str(20000 + os.getpid() % 10000))
+    args = [WEFT, "run", "--check", "--seconds", "600", "--timeout", "20"]
+    p = [subprocess.Popen(args, env=dict(env, RANK=r, LOCAL_RANK=r), cwd=ROOT, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE) for r in "01"]
+    time.sleep(2)
+    p[1].kill()
+    err = p[0].communicate(timeout=120)[1].decode()
+    p[1].communicate()
+    one_line((p[0].returncode, "", err), 76, ["rank 1"], "a rank whose peer is killed")
+
+
 def slips(s):
     """Values that are taken as they are get a warning."""
     job = small_job(s, output=s.path("slips"), threads=512, lr_schedule=dict(warmup=200))
@@ -282,5 +295,6 @@ with Scratch("files") as s:
     numbers()
     control_characters()
     documented()
+    lost_rank()
     slips(s)
     end()
