@@ -182,10 +182,6 @@ static weft_status too_large(const char *path, size_t most)
                      path, most >> 20);
 }
 
-enum {
-    WRITER_MS = 2000 /* for a writer to open a pipe */
-};
-
 /* Reads on to the end, so that pipes and files that grow are read whole too. */
 static weft_status read_to_end(int fd, const char *path, size_t cap, size_t most,
                                char **text, size_t *n)
@@ -229,7 +225,7 @@ weft_status weft_io_read_as(const char *path, int flags, char **text, size_t *n)
     bool        regular = S_ISREG(info.st_mode);
     size_t      size    = regular ? (size_t)info.st_size : 0;
     weft_status st      = size > most ? too_large(path, most) : WEFT_OK;
-    if (S_ISFIFO(info.st_mode)) st = wait_for_bytes(fd, path, WRITER_MS);
+    if (S_ISFIFO(info.st_mode)) st = wait_for_bytes(fd, path, WEFT_IO_PARTNER_MS);
     if (st == WEFT_OK) st = read_to_end(fd, path, size + 4096, most, text, n);
     close(fd);
     if (st == WEFT_OK && S_ISFIFO(info.st_mode) && !*n) {

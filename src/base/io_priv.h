@@ -4,6 +4,10 @@
 
 #include "base/io.h"
 
+enum {
+    WEFT_IO_PARTNER_MS = 2000 /* for a pipe's other end to be opened */
+};
+
 /* Counts a call of the failure hook.  false: the call that would follow fails with errno. */
 bool weft_io__may_go_on(void);
 

@@ -18,7 +18,8 @@
 enum {
     MOST_LINKS = 40,  /* as Linux does */
     MOST_NAMES = 100, /* temporary names tried; one is enough but for accidents */
-    STALE_S    = 60   /* a temporary file between its making and its lock is younger */
+    STALE_S    = 60,  /* a temporary file between its making and its lock is younger */
+    LOOK_MS    = 20   /* between looks for a pipe's reader */
 };
 
 #define TEMP ".tmp."
@@ -206,12 +207,31 @@ static weft_status create_temp(const char *path, const destination *to,
                                                : weft_io__write_failed("write", path);
 }
 
+/* Opens a device or a pipe.  A pipe has a while to get its reader (ENXIO: none yet), but no call waits for
+ * ever; once open it is written as fast as it is read. */
+static weft_status open_special(const char *path, const destination *to, int *fd)
+{
+    const int flags = O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_NONBLOCK;
+    for (int waited_ms = 0;; waited_ms += LOOK_MS) {
+        *fd = open(to->path, flags);
+        if (*fd >= 0 || errno != ENXIO || !S_ISFIFO(to->mode)) break;
+        if (waited_ms >= WEFT_IO_PARTNER_MS)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "cannot write %s: nothing reads from this pipe", path);
+        usleep(LOOK_MS * 1000);
+    }
+    if (*fd < 0 || fcntl(*fd, F_SETFL, O_WRONLY) != 0)
+        return weft_io__write_failed("write", path);
+    return WEFT_OK;
+}
+
 static weft_status open_in_place(const char *path, const destination *to,
                                  weft_io_replacement *r)
 {
-    r->fd = to->descriptor >= 0
-                ? fcntl(to->descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
-                : open(to->path, O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+    if (to->descriptor >= 0)
+        r->fd = fcntl(to->descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    else
+        WEFT_TRY(open_special(path, to, &r->fd));
     r->fd = weft_io__above_standard(r->fd);
     return r->fd >= 0 ? WEFT_OK : weft_io__write_failed("write", path);
 }

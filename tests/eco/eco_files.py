@@ -60,6 +60,11 @@ def outputs(s):
     same(os.read(reader, 1 << 16).decode() if stat.S_ISFIFO(mode(pipe)) else "", whole, "-o pipe: its bytes")
     check(stat.S_ISFIFO(mode(pipe)), "-o pipe: it is a pipe still")
     os.close(reader)
+    one_line(run(*GRAPH, "-o", pipe), 2, ["nothing reads from this pipe"], "-o pipe without a reader")
+    os.mkdir(s.path("logs"))
+    os.mkfifo(s.path("logs", "rank0.log"))
+    one_line(run("run", "--check", "--nproc-per-node", "2", "--log-dir", s.path("logs")), 2, ["rank0.log"],
+             "--log-dir with a pipe")
 
     if os.geteuid() == 0:  # a device of our own: /dev's would be lost by a defect
         for minor, code in ((3, 0), (7, 1)):  # null, full
