@@ -28,7 +28,7 @@ void        weft_job_destroy(weft_job *j); /* accepts NULL */
 
 typedef struct weft_session_options {
     bool fresh;    /* do not resume: start anew beside the checkpoints that are there */
-    bool quiet;    /* no log lines on stderr */
+    bool quiet;    /* no log lines on stderr but warnings */
     bool progress; /* a progress line on stderr */
     const char *trace; /* a timeline of the last step for Perfetto, or NULL */
     /* Asked after every step: not 0 ends the run after a checkpoint.  May be NULL. */
@@ -37,6 +37,10 @@ typedef struct weft_session_options {
     struct weft_comm *comm; /* this rank's end of a job of several ranks; NULL: alone */
     int               local_ranks; /* of them on this host; 0: all */
 } weft_session_options;
+
+enum {
+    WEFT_SESSION_MAX_DAMAGED = 16 /* steps of damaged checkpoints that a result names */
+};
 
 typedef struct weft_session_result {
     int64_t  steps;      /* done, those before a resume too */
@@ -53,6 +57,9 @@ typedef struct weft_session_result {
     uint64_t weights_xxh64;
     int      stopped;      /* what stop() gave, 0 when all steps were run */
     char     output[4096]; /* the folder that was written */
+    /* checkpoints that were found damaged and not used; the first of them by step */
+    int     n_damaged;
+    int64_t damaged_step[WEFT_SESSION_MAX_DAMAGED];
 } weft_session_result;
 
 /* Runs the job to its end (or to stop).  o may be NULL.  A loss or gradient that is not finite is

@@ -14,10 +14,11 @@
  *     weft_ckpt_file f[] = {
  *         {.name = "model.safetensors", .tensors = {item, n_item, meta, 1}},
  *         {.name = "state.json", .text = json, .n_text = n}};
- *     WEFT_TRY(weft_ckpt_save("out/checkpoints", 20, f, 2));
- *     WEFT_TRY(weft_ckpt_prune("out/checkpoints", 3));
+ *     weft_ckpt_findings found = {0};
+ *     WEFT_TRY(weft_ckpt_save("out/checkpoints", 20, f, 2, &found));
+ *     WEFT_TRY(weft_ckpt_prune("out/checkpoints", 20, 3, &found));
  *     ...
- *     WEFT_TRY(weft_ckpt_open("out/checkpoints", WEFT_CKPT_NEWEST, &warn, &c));
+ *     WEFT_TRY(weft_ckpt_open("out/checkpoints", WEFT_CKPT_NEWEST, &found, &c));
  *     t = weft_store_find(weft_ckpt_tensors(c, "model.safetensors"), "wte.weight");
  *
  * One process writes a directory at a time; any number may read it. */
@@ -38,25 +39,48 @@ typedef struct weft_ckpt_file {
     size_t          n_text;
 } weft_ckpt_file;
 
-/* WEFT_ERR_FULL: the room was not there; nothing was touched.  A step that is already
- * saved is replaced, the old one staying valid until the new one is.  Leftovers of
- * crashes are removed. */
-weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
-                           int n_file);
+/* One checkpoint that was read back in full, or could not be. */
+typedef struct weft_ckpt_checked {
+    int64_t  step;
+    uint32_t id; /* of its manifest; 0: that cannot be read */
+    bool     whole;
+} weft_ckpt_checked;
 
-/* Keeps the `keep` newest checkpoints (0: all).  Before the first deletion the newest one
- * is read back and verified; if it does not hold, nothing is deleted and the status says
- * so. */
-weft_status weft_ckpt_prune(const char *dir, int keep);
+/* What a run has found out about its directory: damage is reported once, and a checkpoint
+ * is read back once.  Zeroed to begin with.  Functions below take NULL, too. */
+typedef struct weft_ckpt_findings {
+    weft_text          warn;    /* warnings, one a line, none twice */
+    size_t             n_shown; /* bytes of warn that the caller has shown */
+    int                n, cap;
+    weft_ckpt_checked *checked;
+} weft_ckpt_findings;
+
+/* The next warning that was not shown yet: its text and length.  False: there is none. */
+bool weft_ckpt_next_warning(weft_ckpt_findings *f, const char **text, int *n);
+void weft_ckpt_findings_fini(weft_ckpt_findings *f);
+
+/* WEFT_ERR_FULL: the room was not there; nothing was touched.  A step that is already
+ * saved, damaged or not, is replaced, the old one staying valid until the new one is.
+ * Leftovers of saves that did not finish are removed; a folder of a step that no manifest
+ * and no record of ours names is left, with a warning. */
+weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
+                           int n_file, weft_ckpt_findings *f);
+
+/* After a save of `step`: deletes all but the `keep` (0: all) newest whole checkpoints up
+ * to it.  A checkpoint counts when it was read back and verified; a damaged one is
+ * reported and does not count.  Nothing is deleted where `step` itself does not read
+ * back.  Left alone are newer steps, and damaged ones whose manifest cannot be read. */
+weft_status weft_ckpt_prune(const char *dir, int64_t step, int keep,
+                            weft_ckpt_findings *f);
 
 typedef struct weft_ckpt weft_ckpt;
 
 /* Is there anything that claims to be a checkpoint? */
 bool weft_ckpt_any(const char *dir);
 /* Opens a step, or the newest one that is whole.  Every block is verified.  Each damaged
- * one passed over adds a line to warn (may be NULL), to be shown loudly.  WEFT_ERR_ARG:
- * none is whole. */
-weft_status weft_ckpt_open(const char *dir, int64_t step, weft_text *warn,
+ * one passed over is a warning, to be shown whatever else is not.  WEFT_ERR_ARG: none is
+ * whole. */
+weft_status weft_ckpt_open(const char *dir, int64_t step, weft_ckpt_findings *f,
                            weft_ckpt **out);
 void        weft_ckpt_close(weft_ckpt *c); /* accepts NULL */
 

@@ -18,7 +18,17 @@ weft_status weft_ckpt__load_manifest(const char *dir, int64_t step,
  * only. */
 weft_status weft_ckpt__verify(const char *dir, const weft_ckpt_manifest *m, bool deep,
                               bool cold);
-/* Removes what a crash left: *.tmp, and folders of steps that no manifest names. */
-weft_status weft_ckpt__sweep(const char *dir);
+/* Removes what saves and prunings that did not finish left: temporary names, and folders
+ * that a manifest under a temporary name says are ours.  Other folders of steps that no
+ * manifest names are left, with a warning. */
+weft_status weft_ckpt__sweep(const char *dir, weft_ckpt_findings *f);
+
+/* findings.c; f may be NULL in all of them. */
+void weft_ckpt__warn(weft_ckpt_findings *f, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Tells checkpoints of one step apart. */
+uint32_t weft_ckpt__id(const weft_ckpt_manifest *m);
+void     weft_ckpt__note(weft_ckpt_findings *f, int64_t step, uint32_t id, bool whole);
+bool     weft_ckpt__known_whole(const weft_ckpt_findings *f, int64_t step, uint32_t id);
 
 #endif

@@ -1,8 +1,9 @@
-/* What lies in a directory of checkpoints, and what may go.  In: the directory.  Out: its
- * steps; fewer files.
- * (1) A manifest goes before the folder it names: what is left over is swept, never
- *     loaded.
- * (2) The newest checkpoint was read back from the device before an older one goes. */
+/* What lies in a directory of checkpoints, and what may be deleted.  In: the directory.
+ * Out: its steps; fewer files.
+ * (1) A manifest is renamed to a temporary name before the folder it names is deleted: from
+ *     then on the step does not exist, and that name is the record that the folder is ours.
+ * (2) Only temporary names, and folders with such a record, are deleted.
+ * (3) What was just saved was read back from the device before an older one is deleted. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -99,94 +100,165 @@ static bool is_spoken_for(const char *dir, const char *name, int64_t step)
     return is;
 }
 
-static bool is_leftover(const char *dir, const char *name)
+static bool is_temporary(const char *name)
 {
-    size_t      n = strlen(name), k = strlen(WEFT_CKPT__TMP);
-    int64_t     step;
-    const char *rest;
-    bool        tmp = n > k && strcmp(name + n - k, WEFT_CKPT__TMP) == 0;
+    size_t n = strlen(name), k = strlen(WEFT_CKPT__TMP);
 
-    if (step_of(name, WEFT_CKPT__MANIFEST, &step, &rest)) return tmp;
-    if (!step_of(name, WEFT_CKPT__STEP, &step, &rest)) return false;
-    if (tmp) return true;
-    if (*rest && strncmp(rest, "-r", 2) != 0) return false; /* someone else's */
-    return !is_spoken_for(dir, name, step);
+    return n > k && strcmp(name + n - k, WEFT_CKPT__TMP) == 0;
 }
 
-weft_status weft_ckpt__sweep(const char *dir)
+/* The folder that a manifest under a temporary name says is ours, where no valid manifest
+ * names it; else "".  Its name must be one that a save of that step chooses. */
+static void find_recorded(const char *dir, const char *record, char out[128])
 {
-    weft_text      path = {0};
-    DIR           *d    = opendir(dir);
-    struct dirent *e;
-    bool           synced = false;
-    weft_status    st     = WEFT_OK;
+    weft_ckpt_manifest m    = {0};
+    weft_text          path = {0};
+    char              *text = NULL;
+    size_t             n    = 0;
+    int64_t            step;
+    const char        *rest;
 
-    if (!d) return WEFT_FAIL(WEFT_ERR_IO, "cannot read %s: %s", dir, strerror(errno));
-    while ((e = readdir(d))) {
-        if (!is_leftover(dir, e->d_name)) continue;
-        /* a manifest that we see may not be on the device yet, and goes first */
-        if (!synced) WEFT_GO(weft_io_sync_dir(dir));
-        synced = true;
-        path.n = 0;
-        weft_text_add(&path, "%s/%s", dir, e->d_name);
-        WEFT_GO(weft_text_status(&path));
-        WEFT_GO(weft_io_remove_tree(path.s));
-    }
-out:
-    closedir(d);
+    out[0] = 0;
+    weft_text_add(&path, "%s/%s", dir, record);
+    if (path.s && weft_io_read_file(path.s, &text, &n) == WEFT_OK &&
+        weft_ckpt_manifest_parse(path.s, text, n, &m) == WEFT_OK &&
+        step_of(m.dir, WEFT_CKPT__STEP, &step, &rest) && step == m.step &&
+        (!*rest || strncmp(rest, "-r", 2) == 0) && !is_spoken_for(dir, m.dir, step))
+        snprintf(out, 128, "%s", m.dir);
+    weft_ckpt_manifest_fini(&m);
+    free(text);
     weft_text_fini(&path);
-    return st;
 }
 
-/* The step exists no more; its folder is a leftover from now on. */
-static weft_status remove_manifest(const char *dir, int64_t step)
+static weft_status remove_name(const char *dir, const char *name)
 {
     weft_text   path = {0};
     weft_status st;
 
-    weft_text_add(&path, "%s/" WEFT_CKPT__MANIFEST "%08lld", dir, (long long)step);
+    weft_text_add(&path, "%s/%s", dir, name);
     st = weft_text_status(&path);
     if (st == WEFT_OK) st = weft_io_remove_tree(path.s);
     weft_text_fini(&path);
     return st;
 }
 
-/* Is it there, with the right lengths?  deep: and with the right bytes, from the
- * device. */
-static weft_status look(const char *dir, int64_t step, bool deep)
-{
-    weft_ckpt_manifest m;
-    weft_status        st;
+typedef enum sweep_pass {
+    SWEEP_FOLDERS, /* those that a record names */
+    SWEEP_RECORDS, /* and other temporary names */
+    SWEEP_WARN,    /* about folders of steps that nothing names */
+} sweep_pass;
 
-    WEFT_TRY(weft_ckpt__load_manifest(dir, step, &m));
-    st = weft_ckpt__verify(dir, &m, deep, deep);
-    weft_ckpt_manifest_fini(&m);
+static weft_status sweep_one(const char *dir, const char *name, sweep_pass pass,
+                             bool *changed, weft_ckpt_findings *f)
+{
+    int64_t     step;
+    const char *rest;
+    char        folder[128];
+    bool        tmp    = is_temporary(name);
+    bool        record = tmp && step_of(name, WEFT_CKPT__MANIFEST, &step, &rest);
+
+    if (!record && !step_of(name, WEFT_CKPT__STEP, &step, &rest)) return WEFT_OK;
+    if (pass == SWEEP_WARN) {
+        if (!tmp && (!*rest || strncmp(rest, "-r", 2) == 0) &&
+            !is_spoken_for(dir, name, step))
+            weft_ckpt__warn(f,
+                            "%s/%s: no manifest names this folder, so it is no "
+                            "checkpoint; it is left there: delete it if nobody needs it",
+                            dir, name);
+        return WEFT_OK;
+    }
+    if (!tmp) return WEFT_OK;
+    /* a manifest that we see may not be on the device yet, and goes first */
+    if (!*changed) WEFT_TRY(weft_io_sync_dir(dir));
+    *changed = true;
+    if (pass == SWEEP_RECORDS) return remove_name(dir, name);
+    if (!record) return WEFT_OK;
+    find_recorded(dir, name, folder);
+    return folder[0] ? remove_name(dir, folder) : WEFT_OK;
+}
+
+weft_status weft_ckpt__sweep(const char *dir, weft_ckpt_findings *f)
+{
+    weft_status st      = WEFT_OK;
+    bool        changed = false;
+
+    for (int pass = SWEEP_FOLDERS; pass <= SWEEP_WARN && st == WEFT_OK; pass++) {
+        DIR           *d = opendir(dir);
+        struct dirent *e;
+
+        if (!d) return WEFT_FAIL(WEFT_ERR_IO, "cannot read %s: %s", dir, strerror(errno));
+        while (st == WEFT_OK && (e = readdir(d)))
+            st = sweep_one(dir, e->d_name, (sweep_pass)pass, &changed, f);
+        closedir(d);
+        /* folders are gone for good before what says that they are ours */
+        if (st == WEFT_OK && pass == SWEEP_FOLDERS && changed) st = weft_io_sync_dir(dir);
+    }
     return st;
 }
 
-weft_status weft_ckpt_prune(const char *dir, int keep)
+/* The step exists no more; its folder is a leftover from now on. */
+static weft_status retire_manifest(const char *dir, int64_t step)
 {
-    int64_t    *step = NULL;
-    int         n = 0, good = 0, last = 0;
+    weft_text   from = {0}, to = {0};
+    weft_status st;
+
+    weft_text_add(&from, "%s/" WEFT_CKPT__MANIFEST "%08lld", dir, (long long)step);
+    weft_text_add(&to, "%s" WEFT_CKPT__TMP, from.s ? from.s : "");
+    st = weft_text_status(&from);
+    if (st == WEFT_OK) st = weft_text_status(&to);
+    if (st == WEFT_OK) st = weft_io_rename(from.s, to.s);
+    weft_text_fini(&from);
+    weft_text_fini(&to);
+    return st;
+}
+
+/* Is it whole, as read from the device?  Asked once of each. */
+static bool is_whole(const char *dir, int64_t step, weft_ckpt_findings *f)
+{
+    weft_ckpt_manifest m  = {0};
+    weft_status        st = weft_ckpt__load_manifest(dir, step, &m);
+    uint32_t           id = st == WEFT_OK ? weft_ckpt__id(&m) : 0;
+
+    if (st == WEFT_OK)
+        st = weft_ckpt__verify(dir, &m, !weft_ckpt__known_whole(f, step, id), true);
+    weft_ckpt__note(f, step, id, st == WEFT_OK);
+    if (st != WEFT_OK)
+        weft_ckpt__warn(f, "CHECKPOINT OF STEP %lld IS DAMAGED AND DOES NOT COUNT: %s",
+                        (long long)step, weft_error_text());
+    weft_ckpt_manifest_fini(&m);
+    return st == WEFT_OK;
+}
+
+static bool has_manifest(const char *dir, int64_t step)
+{
+    weft_ckpt_manifest m;
+
+    if (weft_ckpt__load_manifest(dir, step, &m) != WEFT_OK) return false;
+    weft_ckpt_manifest_fini(&m);
+    return true;
+}
+
+weft_status weft_ckpt_prune(const char *dir, int64_t step, int keep,
+                            weft_ckpt_findings *f)
+{
+    int64_t    *all = NULL;
+    int         n = 0, first = 0, n_whole = 0, last;
     weft_status st = WEFT_OK;
 
-    WEFT_GO(weft_ckpt__steps(dir, &step, &n));
-    if (keep <= 0 || n <= keep) goto out;
-    for (last = 0; last < n && good < keep; last++)
-        good += look(dir, step[last], false) == WEFT_OK;
-    if (last == n) goto out; /* there are not more than keep whole ones */
-    st = look(dir, step[0], true);
-    if (st != WEFT_OK) {
-        st = weft_fail_in(st,
-                          "the newest checkpoint does not read back, so no older one is "
-                          "deleted: ");
-        goto out;
+    WEFT_GO(weft_ckpt__steps(dir, &all, &n));
+    while (first < n && all[first] > step) first++;
+    if (keep <= 0 || n - first <= keep) goto out;
+    for (last = first; last < n && n_whole < keep; last++) {
+        bool whole = is_whole(dir, all[last], f);
+
+        if (last == first && !whole) goto out; /* the device is not to be trusted */
+        n_whole += whole;
     }
-    for (int i = n - 1; i >= last; i--) WEFT_GO(remove_manifest(dir, step[i]));
-    WEFT_GO(
-        weft_ckpt__sweep(dir)); /* syncs, then the folders that nobody names any more */
+    for (int i = n - 1; i >= last; i--)
+        if (has_manifest(dir, all[i])) WEFT_GO(retire_manifest(dir, all[i]));
+    if (last < n) WEFT_GO(weft_ckpt__sweep(dir, f));
 out:
-    free(step);
+    free(all);
     return st;
 }
 

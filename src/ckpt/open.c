@@ -61,34 +61,34 @@ out:
     return st;
 }
 
-static weft_status open_step(const char *dir, int64_t step, weft_ckpt **out)
+static weft_status open_step(const char *dir, int64_t step, weft_ckpt_findings *f,
+                             weft_ckpt **out)
 {
-    weft_ckpt_manifest m;
-    weft_status        st;
+    weft_ckpt_manifest m  = {0};
+    weft_status        st = weft_ckpt__load_manifest(dir, step, &m);
+    uint32_t           id = st == WEFT_OK ? weft_ckpt__id(&m) : 0;
 
-    WEFT_TRY(weft_ckpt__load_manifest(dir, step, &m));
-    st = open_whole(dir, &m, out);
+    if (st == WEFT_OK) st = open_whole(dir, &m, out);
+    if (st != WEFT_ERR_MEM) weft_ckpt__note(f, step, id, st == WEFT_OK);
     weft_ckpt_manifest_fini(&m);
     return st;
 }
 
-weft_status weft_ckpt_open(const char *dir, int64_t step, weft_text *warn,
+weft_status weft_ckpt_open(const char *dir, int64_t step, weft_ckpt_findings *f,
                            weft_ckpt **out)
 {
     int64_t    *v  = NULL;
     int         n  = 0;
     weft_status st = WEFT_OK;
 
-    if (step >= 0) return open_step(dir, step, out);
+    if (step >= 0) return open_step(dir, step, f, out);
     WEFT_TRY(weft_ckpt__steps(dir, &v, &n));
     if (n == 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: no checkpoint there", dir));
     for (int i = 0; i < n; i++) {
-        st = open_step(dir, v[i], out);
+        st = open_step(dir, v[i], f, out);
         if (st == WEFT_OK || st == WEFT_ERR_MEM) goto out;
-        if (warn)
-            weft_text_add(warn,
-                          "CHECKPOINT OF STEP %lld IS DAMAGED AND PASSED OVER: %s\n",
-                          (long long)v[i], weft_error_text());
+        weft_ckpt__warn(f, "CHECKPOINT OF STEP %lld IS DAMAGED AND PASSED OVER: %s",
+                        (long long)v[i], weft_error_text());
     }
     st = weft_fail_in(WEFT_ERR_ARG,
                       "%s: none of %d checkpoints is whole; the oldest: ", dir, n);

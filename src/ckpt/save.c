@@ -1,10 +1,12 @@
 /* Saving a checkpoint.  In: files as text and tensors.  Out: step-N and MANIFEST-N, or
  * neither.  The order, each line done before the next begins:
- * (1) every file is open in step-N.tmp with its room reserved, the manifest's too;
+ * (1) every file is open in step-N.tmp with its room reserved, the manifest's too; where N
+ *     is saved again, MANIFEST-N-old.tmp is the record of the folder that is replaced;
  * (2) every file is written, synced and closed; a sync that failed is never tried again;
- * (3) step-N.tmp is synced, renamed to step-N, and dir is synced;
- * (4) the manifest is written, synced, renamed to MANIFEST-N, and dir is synced: N
- *     exists. */
+ * (3) the manifest is written and synced as MANIFEST-N.tmp, the record that step-N is
+ *     ours, and dir is synced;
+ * (4) step-N.tmp is synced, renamed to step-N, and dir is synced;
+ * (5) MANIFEST-N.tmp is renamed to MANIFEST-N, and dir is synced: N exists. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +24,10 @@ typedef struct job {
     weft_store_writer   **writer; /* of tensor files */
     weft_store_out       *out;    /* of text files */
     weft_ckpt_manifest    m;
-    const char           *tmp, *final, *manifest, *manifest_tmp, *old; /* paths */
-    weft_store_out        record; /* the manifest being written */
+    const char           *tmp, *final, *manifest, *manifest_tmp; /* paths */
+    const char           *old;     /* the record of what is replaced; NULL: nothing is */
+    weft_store_out        record;  /* the manifest being written */
+    bool                  renamed; /* step-N is there: records stay until it is swept */
 } job;
 
 static weft_status check_files(const weft_ckpt_file *file, int n_file)
@@ -88,14 +92,29 @@ static weft_status choose_names(job *j)
     return j->m.dir ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "no memory to save a checkpoint");
 }
 
-/* The folder that an earlier save of the same step used. */
-static void note_old(job *j)
+/* Records the folder of an earlier save of the same step.  Of a manifest that cannot be
+ * read nothing is known: its folder stays. */
+static weft_status record_old(job *j)
 {
     weft_ckpt_manifest m;
+    weft_text          t   = {0};
+    weft_store_out     out = {.fd = -1};
+    weft_status        st  = WEFT_OK;
 
-    if (weft_ckpt__load_manifest(j->dir, j->step, &m) != WEFT_OK) return;
-    j->old = weft_arena_printf(j->arena, "%s/%s", j->dir, m.dir);
+    if (weft_ckpt__load_manifest(j->dir, j->step, &m) != WEFT_OK) return WEFT_OK;
+    j->old =
+        weft_arena_printf(j->arena, "%s/" WEFT_CKPT__MANIFEST "%08lld-old" WEFT_CKPT__TMP,
+                          j->dir, (long long)j->step);
+    WEFT_GO(weft_arena_status(j->arena));
+    WEFT_GO(weft_ckpt_manifest_print(&m, &t));
+    WEFT_GO(weft_store_out_open(&out, j->old, (int64_t)t.n));
+    WEFT_GO(weft_store_out_put(&out, t.s, t.n));
+    WEFT_GO(weft_store_out_close(&out, NULL));
+out:
+    weft_store_out_drop(&out);
+    weft_text_fini(&t);
     weft_ckpt_manifest_fini(&m);
+    return st;
 }
 
 static weft_status open_file(job *j, int i)
@@ -158,12 +177,14 @@ static weft_status commit(job *j)
     weft_text   t  = {0};
     weft_status st = WEFT_OK;
 
-    WEFT_GO(weft_io_sync_dir(j->tmp));
-    WEFT_GO(weft_io_rename(j->tmp, j->final));
-    WEFT_GO(weft_io_sync_dir(j->dir));
     WEFT_GO(weft_ckpt_manifest_print(&j->m, &t));
     WEFT_GO(weft_store_out_put(&j->record, t.s, t.n));
     WEFT_GO(weft_store_out_close(&j->record, NULL));
+    WEFT_GO(weft_io_sync_dir(j->dir));
+    WEFT_GO(weft_io_sync_dir(j->tmp));
+    j->renamed = true; /* perhaps: an error may come after the deed */
+    WEFT_GO(weft_io_rename(j->tmp, j->final));
+    WEFT_GO(weft_io_sync_dir(j->dir));
     WEFT_GO(weft_io_rename(j->manifest_tmp, j->manifest));
     WEFT_GO(weft_io_sync_dir(j->dir));
 out:
@@ -171,14 +192,16 @@ out:
     return st;
 }
 
-/* Frees the room again.  The first error's words are what the caller shall see. */
+/* Frees the room again, or leaves that to the next sweep where it is not certain how far
+ * the commit came.  The first error's words are what the caller shall see. */
 static void give_up(job *j, weft_status why)
 {
     char text[1024];
 
     snprintf(text, sizeof text, "%s", weft_error_text());
     if (j->tmp) weft_io_remove_tree(j->tmp);
-    if (j->manifest_tmp) weft_io_remove_tree(j->manifest_tmp);
+    if (j->manifest_tmp && !j->renamed) weft_io_remove_tree(j->manifest_tmp);
+    if (j->old && !j->renamed) weft_io_remove_tree(j->old);
     (void)WEFT_FAIL(why, "%s", text);
 }
 
@@ -204,7 +227,7 @@ static weft_status init(job *j)
 }
 
 weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
-                           int n_file)
+                           int n_file, weft_ckpt_findings *f)
 {
     job         j  = {.dir       = dir,
                       .step      = step,
@@ -219,15 +242,15 @@ weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *
     WEFT_TRY(check_files(file, n_file));
     WEFT_GO(init(&j));
     WEFT_GO(make_dir(&j));
-    WEFT_GO(weft_ckpt__sweep(dir));
+    WEFT_GO(weft_ckpt__sweep(dir, f));
     WEFT_GO(choose_names(&j));
-    note_old(&j);
     WEFT_GO(weft_io_mkdirs(j.tmp));
     for (int i = 0; i < n_file; i++) WEFT_GO(open_file(&j, i));
     WEFT_GO(reserve_manifest(&j));
+    WEFT_GO(record_old(&j));
     for (int i = 0; i < n_file; i++) WEFT_GO(write_file(&j, i));
     WEFT_GO(commit(&j));
-    if (j.old) (void)weft_io_remove_tree(j.old); /* what stays is swept another time */
+    if (j.old) (void)weft_ckpt__sweep(dir, f); /* what stays is swept another time */
 out:
     if (st != WEFT_OK) give_up(&j, st);
     fini(&j);

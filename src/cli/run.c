@@ -234,7 +234,8 @@ static int run(int argc, char **argv)
          "start nothing: print the job's plan, as JSON for plan="},
         {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
          "start anew beside the checkpoints there are"},
-        {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL, "no log lines, no progress"},
+        {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL,
+         "no progress, no log lines but warnings"},
         {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
     };
     char **words = malloc(sizeof *words * (size_t)(argc + 1));

@@ -78,6 +78,10 @@ static void print_json(const weft_session_result *r, weft_text *t)
         weft_text_add(t, ", \"mem_most_bytes\": %lld", (long long)r->mem_most_bytes);
     weft_text_add(t, ", \"resumed_from\": %lld, \"output\": ", (long long)r->first_step);
     weft_text_put_quoted(t, r->output);
+    weft_text_add(t, ", \"damaged_checkpoints\": [");
+    for (int i = 0; i < r->n_damaged && i < WEFT_SESSION_MAX_DAMAGED; i++)
+        weft_text_add(t, "%s%lld", i ? ", " : "", (long long)r->damaged_step[i]);
+    weft_text_add(t, "]");
     if (r->stopped) weft_text_add(t, ", \"stopped_by_signal\": %d", r->stopped);
     weft_text_add(t, "}");
 }
@@ -160,7 +164,8 @@ int weft_cli_train_rank(const weft_cli_command *c, weft_comm *comm, int local, i
         {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
         {"print-plan", 0, WEFT_CLI_FLAG, &print_plan, NULL,
          "only print the plan that its keys mean, or that is chosen, as JSON for plan="},
-        {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL, "no log lines, no progress"},
+        {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL,
+         "no progress, no log lines but warnings"},
         {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);

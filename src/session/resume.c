@@ -88,11 +88,10 @@ static weft_status check_job(weft_session *s)
 
 weft_status weft_session__place(weft_session *s)
 {
-    weft_text   warn = {0};
-    weft_status st   = WEFT_OK;
-    s->output        = s->job.output;
-    s->saved_step    = -1;
-    s->ckpt_dir      = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
+    weft_status st = WEFT_OK;
+    s->output      = s->job.output;
+    s->saved_step  = -1;
+    s->ckpt_dir    = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
     WEFT_GO(weft_arena_status(s->arena));
     if (!s->o->fresh) WEFT_GO(claim(s));
     bool any = weft_ckpt_any(s->ckpt_dir);
@@ -103,8 +102,9 @@ weft_status weft_session__place(weft_session *s)
         any = false;
     }
     if (any) {
-        WEFT_GO(weft_ckpt_open(s->ckpt_dir, WEFT_CKPT_NEWEST, &warn, &s->resume));
-        if (warn.n) weft_say_warn(&s->say, "%s", warn.s);
+        st = weft_ckpt_open(s->ckpt_dir, WEFT_CKPT_NEWEST, &s->found, &s->resume);
+        weft_session__show_findings(s);
+        if (st != WEFT_OK) goto out;
         WEFT_GO(check_job(s));
     }
     WEFT_GO(weft_session__meet(s)); /* all have looked before one writes */
@@ -112,7 +112,6 @@ weft_status weft_session__place(weft_session *s)
     WEFT_GO(claim(s));
     snprintf(s->r.output, sizeof s->r.output, "%s", s->output);
 out:
-    weft_text_fini(&warn);
     return st;
 }
 

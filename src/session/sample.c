@@ -10,6 +10,7 @@
 #include "ckpt/ckpt.h"
 #include "session/pick.h"
 #include "session/runner.h"
+#include "session/say.h"
 #include "session/weights.h"
 
 /* Where config.json and weights lie. */
@@ -28,7 +29,14 @@ static weft_status find_model(const char *model, weft_arena *a, const char **out
     if (!weft_ckpt_any(ckpt))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: no weights here, nor in final/ or checkpoints/", model);
-    WEFT_TRY(weft_ckpt_open(ckpt, WEFT_CKPT_NEWEST, NULL, &c));
+    weft_ckpt_findings found = {0};
+    weft_status        st    = weft_ckpt_open(ckpt, WEFT_CKPT_NEWEST, &found, &c);
+    const char        *text;
+    int                n;
+    while (weft_ckpt_next_warning(&found, &text, &n))
+        weft_say_warn(&(weft_say){0}, "%.*s", n, text);
+    weft_ckpt_findings_fini(&found);
+    WEFT_TRY(st);
     *out = weft_arena_strdup(a, weft_ckpt_path(c));
     weft_ckpt_close(c);
     return weft_arena_status(a);

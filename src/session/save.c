@@ -137,6 +137,25 @@ out:
     return st;
 }
 
+static void note_damaged(weft_session_result *r, int64_t step)
+{
+    for (int i = 0; i < r->n_damaged && i < WEFT_SESSION_MAX_DAMAGED; i++)
+        if (r->damaged_step[i] == step) return;
+    if (r->n_damaged < WEFT_SESSION_MAX_DAMAGED) r->damaged_step[r->n_damaged] = step;
+    r->n_damaged++;
+}
+
+void weft_session__show_findings(weft_session *s)
+{
+    const char *text;
+    int         n;
+    while (weft_ckpt_next_warning(&s->found, &text, &n))
+        weft_say_warn(&s->say, "%.*s", n, text);
+    s->r.n_damaged = 0;
+    for (int i = 0; i < s->found.n; i++)
+        if (!s->found.checked[i].whole) note_damaged(&s->r, s->found.checked[i].step);
+}
+
 static weft_status save(weft_session *s)
 {
     static const weft_store_pair pt    = {"format", "pt"};
@@ -161,11 +180,13 @@ static weft_status save(weft_session *s)
                                   .text   = s->made.model->config,
                                   .n_text = strlen(s->made.model->config)};
     WEFT_GO(weft_io_mkdirs(s->ckpt_dir));
-    WEFT_GO(weft_ckpt_save(s->ckpt_dir, s->r.steps, f, n));
-    WEFT_GO(weft_ckpt_prune(s->ckpt_dir, (int)s->job.checkpoint.keep));
+    WEFT_GO(weft_ckpt_save(s->ckpt_dir, s->r.steps, f, n, &s->found));
+    WEFT_GO(
+        weft_ckpt_prune(s->ckpt_dir, s->r.steps, (int)s->job.checkpoint.keep, &s->found));
     weft_say_info(&s->say, "checkpoint of step %lld in %s", (long long)s->r.steps,
                   s->ckpt_dir);
 out:
+    weft_session__show_findings(s);
     weft_text_fini(&state);
     weft_arena_destroy(a);
     return st;

@@ -11,7 +11,7 @@ static void log_line(weft_say *s, const char *level, const char *fmt, va_list ap
     char      text[2048], when[32];
     time_t    now = time(NULL);
     struct tm tm;
-    if (s->quiet) return;
+    if (s->mute) return;
     weft_say_end(s);
     localtime_r(&now, &tm);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
@@ -22,6 +22,7 @@ static void log_line(weft_say *s, const char *level, const char *fmt, va_list ap
 void weft_say_info(weft_say *s, const char *fmt, ...)
 {
     va_list ap;
+    if (s->quiet) return;
     va_start(ap, fmt);
     log_line(s, "INFO", fmt, ap);
     va_end(ap);

@@ -9,7 +9,9 @@
 #include <stdint.h>
 
 typedef struct weft_say {
-    bool   quiet, progress;
+    bool   quiet; /* warnings only */
+    bool   mute;  /* nothing: another rank writes the log */
+    bool   progress;
     bool   line_open; /* a progress line stands on the terminal */
     double last_s;    /* when it was last drawn */
 } weft_say;

@@ -431,6 +431,7 @@ static weft_status close_all(weft_session *s)
     weft_status a = weft_metrics_close(s->metrics), b = weft_events_close(s->events);
     weft_ckpt_close(s->resume);
     weft_ckpt_state_fini(&s->state);
+    weft_ckpt_findings_fini(&s->found);
     weft_session__eval_close(s);
     weft_parts_destroy(s->parts);
     weft_runner_destroy(s->runner);
@@ -451,7 +452,8 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
     weft_session                      s  = {.job = *job, .o = o ? o : &none, .claim = -1};
     weft_status                       st = WEFT_OK;
     bool                              talks = weft_session__writes(&s);
-    s.say = (weft_say){.quiet = s.o->quiet || !talks, .progress = s.o->progress && talks};
+    s.say                                   = (weft_say){
+                                          .quiet = s.o->quiet, .mute = !talks, .progress = s.o->progress && talks};
     s.r.eval_loss = s.r.loss = s.r.grad_norm = NAN;
     WEFT_GO(weft_arena_create(&s.arena));
     WEFT_GO(weft_session__join(&s));

@@ -32,6 +32,7 @@ typedef struct weft_session {
     int                         claim; /* the output folder, locked; -1: not */
     weft_ckpt         *resume; /* what to go on from, or NULL; closed after the start */
     weft_ckpt_state    state;  /* its numbers */
+    weft_ckpt_findings found;  /* about checkpoints */
     weft_store_dir    *source; /* the model's own weights, or NULL */
     weft_data         *data;
     weft_pool         *pool;
@@ -130,6 +131,8 @@ weft_status weft_session__save(weft_session *s);
 weft_status weft_session__export(weft_session *s);
 /* Can the files that export copies be read?  Asked before the training, not after it. */
 weft_status weft_session__check_copies(const weft_session *s);
+/* Warnings about checkpoints that were not shown yet; damaged ones into the result. */
+void weft_session__show_findings(weft_session *s);
 
 /* A state of the graph that goes into optimizer.safetensors. */
 bool        weft_session__is_saved(const weft_session *s, weft_vid v);

@@ -11,8 +11,9 @@
 #include "base/hash.h"
 #include "base/io.h"
 
-#define SMALL (64 << 10) /* pieces up to this are gathered first */
-#define CHUNK (1 << 20)  /* summed and written in one go */
+#define SMALL      (64 << 10) /* pieces up to this are gathered first */
+#define CHUNK      (1 << 20)  /* summed and written in one go */
+#define SYNC_EVERY ((int64_t)256 << 20)
 
 void weft_store_sum_fini(weft_store_sum *s)
 {
@@ -75,6 +76,8 @@ static weft_status emit(weft_store_out *o, const uint8_t *p, size_t n)
         o->done += (int64_t)k;
         p += k;
         n -= k;
+        /* so that no single sync is long: who watches a save sees it get on */
+        if (o->done % SYNC_EVERY == 0) WEFT_TRY(weft_io_sync(o->fd, o->path));
         /* a block that is full may start its way to the device; only a hint */
         if (o->done % WEFT_STORE_BLOCK == 0)
             (void)sync_file_range(o->fd, o->done - WEFT_STORE_BLOCK, WEFT_STORE_BLOCK,

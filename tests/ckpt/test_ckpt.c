@@ -17,17 +17,17 @@
 
 static void round_trip(void **state)
 {
-    const char *dir = test_files_path("deep/er");
-    weft_ckpt  *c;
-    weft_text   warn = {0};
+    const char        *dir = test_files_path("deep/er");
+    weft_ckpt         *c;
+    weft_ckpt_findings found = {0};
     (void)state;
 
     assert_false(weft_ckpt_any(dir));
-    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &warn, &c), WEFT_ERR_ARG);
+    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &found, &c), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "no checkpoint there"));
     assert_int_equal(test_ckpt_save(dir, 20, 3), WEFT_OK);
     assert_true(weft_ckpt_any(dir));
-    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &warn, &c), WEFT_OK);
+    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &found, &c), WEFT_OK);
     assert_int_equal(weft_ckpt_step(c), 20);
     assert_int_equal(test_ckpt_seed(c), 3);
     assert_non_null(strstr(weft_ckpt_path(c), "deep/er/step-00000020"));
@@ -35,8 +35,8 @@ static void round_trip(void **state)
     assert_null(weft_ckpt_text(c, "nothing.json", NULL));
     assert_null(weft_ckpt_tensors(c, "config.json"));
     weft_ckpt_close(c);
-    assert_int_equal(weft_ckpt_open(dir, 7, &warn, &c), WEFT_ERR_ARG);
-    assert_int_equal(warn.n, 0);
+    assert_int_equal(weft_ckpt_open(dir, 7, &found, &c), WEFT_ERR_ARG);
+    assert_int_equal(found.warn.n, 0);
     assert_int_equal(access(test_files_path("deep/er/step-00000020.tmp"), F_OK), -1);
 }
 
@@ -92,9 +92,9 @@ static void prunes(void **state)
     (void)state;
 
     for (int i = 1; i <= 5; i++) assert_int_equal(test_ckpt_save(dir, i, i), WEFT_OK);
-    assert_int_equal(weft_ckpt_prune(dir, 0), WEFT_OK);
-    assert_int_equal(weft_ckpt_prune(dir, 9), WEFT_OK);
-    assert_int_equal(weft_ckpt_prune(dir, 2), WEFT_OK);
+    assert_int_equal(weft_ckpt_prune(dir, 5, 0, NULL), WEFT_OK);
+    assert_int_equal(weft_ckpt_prune(dir, 5, 9, NULL), WEFT_OK);
+    assert_int_equal(weft_ckpt_prune(dir, 5, 2, NULL), WEFT_OK);
     assert_int_equal(weft_ckpt_list(dir, true, &list, &n), WEFT_OK);
     assert_int_equal(n, 2);
     assert_int_equal(list[1].step, 4);
@@ -113,27 +113,29 @@ static void flip(const char *path, size_t at)
     free(p);
 }
 
-/* A newest one that does not read back protects the older ones; a damaged older one does
- * not count. */
+/* What was just saved and does not read back protects the older ones; a damaged older one
+ * does not count. */
 static void prune_needs_a_whole_newest(void **state)
 {
-    const char     *dir = test_files_path("guard");
-    weft_ckpt_info *list;
-    int             n;
+    const char        *dir   = test_files_path("guard");
+    weft_ckpt_findings found = {0};
+    weft_ckpt_info    *list;
+    int                n;
     (void)state;
 
     for (int i = 1; i <= 4; i++) assert_int_equal(test_ckpt_save(dir, i, i), WEFT_OK);
     flip(test_files_path("guard/step-00000004/model.safetensors"), 1000);
-    assert_int_not_equal(weft_ckpt_prune(dir, 1), WEFT_OK);
-    assert_non_null(strstr(weft_error_text(), "does not read back"));
+    assert_int_equal(weft_ckpt_prune(dir, 4, 1, &found), WEFT_OK);
+    assert_non_null(strstr(found.warn.s, "STEP 4 IS DAMAGED"));
     assert_int_equal(weft_ckpt_list(dir, true, &list, &n), WEFT_OK);
     assert_int_equal(n, 4);
     assert_int_equal(list[0].status, WEFT_ERR_ARG);
     assert_non_null(strstr(list[0].why, "block 0"));
     free(list);
+    weft_ckpt_findings_fini(&found);
     flip(test_files_path("guard/step-00000004/model.safetensors"), 1000);
     flip(test_files_path("guard/MANIFEST-00000003"), 20);
-    assert_int_equal(weft_ckpt_prune(dir, 2),
+    assert_int_equal(weft_ckpt_prune(dir, 4, 2, NULL),
                      WEFT_OK); /* 4 and 2; the damaged 3 lies between */
     assert_int_equal(weft_ckpt_list(dir, false, &list, &n), WEFT_OK);
     assert_int_equal(n, 3);
@@ -141,43 +143,161 @@ static void prune_needs_a_whole_newest(void **state)
     free(list);
 }
 
-/* What a crash left is removed by the next save, other people's files are not. */
+static int n_steps(const char *dir)
+{
+    weft_ckpt_info *list;
+    int             n;
+
+    assert_int_equal(weft_ckpt_list(dir, false, &list, &n), WEFT_OK);
+    free(list);
+    return n;
+}
+
+/* A run that went on from step 5, because 10 is damaged: it saves and prunes, 10 is never
+ * counted, never deleted while it is newer, reported once, and replaced when the run comes
+ * there.  A manifest that is empty does no more harm. */
+static void damaged_newer_ones_block_nothing(void **state)
+{
+    const char        *dir = test_files_path("newer");
+    const char        *bad = test_files_path("newer/step-00000010/optimizer.safetensors");
+    weft_ckpt_findings found = {0};
+    weft_ckpt         *c;
+    const char        *text;
+    int64_t            step;
+    int                n;
+    (void)state;
+
+    assert_int_equal(test_ckpt_save(dir, 5, 5), WEFT_OK);
+    assert_int_equal(test_ckpt_save(dir, 10, 10), WEFT_OK);
+    flip(bad, 300);
+    test_files_write(test_files_path("newer/MANIFEST-99999999"), "", 0);
+    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &found, &c), WEFT_OK);
+    assert_int_equal(weft_ckpt_step(c), 5);
+    weft_ckpt_close(c);
+    assert_true(weft_ckpt_next_warning(&found, &text, &n));
+    assert_non_null(strstr(text, "STEP 99999999 IS DAMAGED"));
+    assert_true(weft_ckpt_next_warning(&found, &text, &n));
+    assert_non_null(strstr(text, "STEP 10 IS DAMAGED"));
+    for (int i = 6; i <= 9; i++) {
+        assert_int_equal(test_ckpt_save(dir, i, i), WEFT_OK);
+        assert_int_equal(weft_ckpt_prune(dir, i, 2, &found), WEFT_OK);
+        assert_int_equal(n_steps(dir), 4); /* two whole ones, and those two */
+        assert_int_equal(test_ckpt_newest(dir, &step, NULL), i);
+    }
+    assert_int_equal(test_ckpt_save(dir, 10, 11), WEFT_OK);
+    assert_int_equal(weft_ckpt_prune(dir, 10, 2, &found), WEFT_OK);
+    assert_int_equal(test_ckpt_newest(dir, &step, NULL), 11);
+    assert_int_equal(step, 10);
+    assert_int_equal(n_steps(dir), 3);
+    assert_int_equal(access(bad, F_OK), -1); /* the damaged one was ours */
+    assert_false(weft_ckpt_next_warning(&found, &text, &n));
+    weft_ckpt_findings_fini(&found);
+}
+
+/* One whose bytes changed keeps its lengths, and yet does not count once the run is past it;
+ * then it is deleted like any other that is old. */
+static void damaged_older_ones_do_not_count(void **state)
+{
+    const char        *dir   = test_files_path("past");
+    weft_ckpt_findings found = {0};
+    int64_t            step;
+    (void)state;
+
+    assert_int_equal(test_ckpt_save(dir, 10, 10), WEFT_OK);
+    flip(test_files_path("past/step-00000010/optimizer.safetensors"), 300);
+    assert_int_equal(test_ckpt_save(dir, 9, 9), WEFT_OK);
+    assert_int_equal(test_ckpt_save(dir, 12, 12), WEFT_OK);
+    assert_int_equal(weft_ckpt_prune(dir, 12, 2, &found), WEFT_OK);
+    assert_int_equal(n_steps(dir), 3); /* 12 and 9, with 10 between */
+    assert_non_null(strstr(found.warn.s, "STEP 10 IS DAMAGED"));
+    flip(test_files_path("past/step-00000012/optimizer.safetensors"), 300);
+    assert_int_equal(test_ckpt_newest(dir, &step, NULL),
+                     9); /* still there to go on from */
+    flip(test_files_path("past/step-00000012/optimizer.safetensors"), 300);
+    assert_int_equal(test_ckpt_save(dir, 15, 15), WEFT_OK);
+    assert_int_equal(weft_ckpt_prune(dir, 15, 2, &found), WEFT_OK);
+    assert_int_equal(n_steps(dir), 2);
+    weft_ckpt_findings_fini(&found);
+}
+
+/* What a save that did not finish left is removed by the next one: temporary names, and a
+ * folder that is recorded as ours.  Other folders are not, also where they look like ours. */
 static void sweeps(void **state)
 {
-    const char *dir = test_files_path("sweep");
+    const char        *dir   = test_files_path("sweep");
+    weft_ckpt_findings found = {0};
+    weft_ckpt_file     f     = {.name = "a", .text = "x", .n_text = 1};
+    size_t             n;
+    char              *p;
     (void)state;
 
     assert_int_equal(test_ckpt_save(dir, 1, 1), WEFT_OK);
     mkdir(test_files_path("sweep/step-00000002.tmp"), 0777);
     test_files_write(test_files_path("sweep/step-00000002.tmp/x"), "x", 1);
-    mkdir(test_files_path("sweep/step-00000003"), 0777); /* renamed, never committed */
+    assert_int_equal(test_ckpt_save(dir, 3, 3), WEFT_OK); /* renamed, never committed: */
+    assert_int_equal(rename(test_files_path("sweep/MANIFEST-00000003"),
+                            test_files_path("sweep/MANIFEST-00000003.tmp")),
+                     0);
+    p = test_files_read(test_files_path("sweep/MANIFEST-00000001"), &n); /* spoken for */
+    test_files_write(test_files_path("sweep/MANIFEST-00000001-old.tmp"), p, n);
+    free(p);
+    mkdir(test_files_path("sweep/step-00000007"), 0777); /* copied there by a person */
+    test_files_write(test_files_path("sweep/step-00000007/model.safetensors"), "x", 1);
     mkdir(test_files_path("sweep/step-00000001-r2"), 0777);
     mkdir(test_files_path("sweep/step-00000001-mine"), 0777);
     mkdir(test_files_path("sweep/notes"), 0777);
     test_files_write(test_files_path("sweep/MANIFEST-00000002.tmp"), "x", 1);
     test_files_write(test_files_path("sweep/MANIFEST-old"), "x", 1);
-    assert_int_equal(test_ckpt_save(dir, 4, 4), WEFT_OK);
+    assert_int_equal(weft_ckpt_save(dir, 4, &f, 1, &found), WEFT_OK);
     assert_int_equal(access(test_files_path("sweep/step-00000002.tmp"), F_OK), -1);
     assert_int_equal(access(test_files_path("sweep/step-00000003"), F_OK), -1);
-    assert_int_equal(access(test_files_path("sweep/step-00000001-r2"), F_OK), -1);
+    assert_int_equal(access(test_files_path("sweep/MANIFEST-00000003.tmp"), F_OK), -1);
     assert_int_equal(access(test_files_path("sweep/MANIFEST-00000002.tmp"), F_OK), -1);
+    assert_int_equal(access(test_files_path("sweep/MANIFEST-00000001-old.tmp"), F_OK),
+                     -1);
     assert_int_equal(access(test_files_path("sweep/step-00000001"), F_OK), 0);
     assert_int_equal(access(test_files_path("sweep/step-00000001-mine"), F_OK), 0);
     assert_int_equal(access(test_files_path("sweep/notes"), F_OK), 0);
     assert_int_equal(access(test_files_path("sweep/MANIFEST-old"), F_OK), 0);
+    assert_int_equal(
+        access(test_files_path("sweep/step-00000007/model.safetensors"), F_OK), 0);
+    assert_int_equal(access(test_files_path("sweep/step-00000001-r2"), F_OK), 0);
+    assert_non_null(
+        strstr(found.warn.s, "sweep/step-00000007: no manifest names this folder"));
+    assert_non_null(strstr(found.warn.s, "step-00000001-r2: no manifest"));
+    assert_null(strstr(found.warn.s, "mine"));
+    weft_ckpt_findings_fini(&found);
+}
+
+/* A record may name only what a save of its step makes. */
+static void a_record_names_no_other_folder(void **state)
+{
+    const char *dir = test_files_path("record");
+    size_t      n;
+    char       *p;
+    (void)state;
+
+    assert_int_equal(test_ckpt_save(dir, 1, 1), WEFT_OK);
+    assert_int_equal(test_ckpt_save(dir, 2, 2), WEFT_OK);
+    p = test_files_read(test_files_path("record/MANIFEST-00000001"), &n);
+    test_files_write(test_files_path("record/MANIFEST-00000009.tmp"), p, n);
+    free(p);
+    assert_int_equal(test_ckpt_save(dir, 3, 3), WEFT_OK);
+    assert_int_equal(access(test_files_path("record/MANIFEST-00000009.tmp"), F_OK), -1);
+    assert_int_equal(access(test_files_path("record/step-00000001/state.json"), F_OK), 0);
 }
 
 /* Several blocks, and the header of another file kept. */
 static void large_and_like(void **state)
 {
-    size_t           n    = 3 * (size_t)WEFT_STORE_BLOCK + 17;
-    uint8_t         *p    = malloc(n);
-    weft_store_item  it[] = {{"w", WEFT_DTYPE_U8, {1, {(int64_t)n}}, {.data = p}},
-                             {"v", WEFT_DTYPE_U8, {1, {2}}, {.data = "ab"}}};
-    const char      *dir  = test_files_path("large");
-    weft_store_file *like;
-    weft_ckpt       *c;
-    weft_text        warn = {0};
+    size_t             n    = 3 * (size_t)WEFT_STORE_BLOCK + 17;
+    uint8_t           *p    = malloc(n);
+    weft_store_item    it[] = {{"w", WEFT_DTYPE_U8, {1, {(int64_t)n}}, {.data = p}},
+                               {"v", WEFT_DTYPE_U8, {1, {2}}, {.data = "ab"}}};
+    const char        *dir  = test_files_path("large");
+    weft_store_file   *like;
+    weft_ckpt         *c;
+    weft_ckpt_findings found = {0};
     (void)state;
 
     for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(i % 251);
@@ -189,22 +309,22 @@ static void large_and_like(void **state)
     assert_int_equal(weft_ckpt_save(dir, 1,
                                     &(weft_ckpt_file){.name    = "model.safetensors",
                                                       .tensors = {.like = like}},
-                                    1),
+                                    1, NULL),
                      WEFT_OK);
     assert_true(
         test_files_same(test_files_path("like.safetensors"),
                         test_files_path("large/step-00000001/model.safetensors")));
     weft_store_close(like);
-    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &warn, &c), WEFT_OK);
+    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &found, &c), WEFT_OK);
     assert_memory_equal(
         weft_store_find(weft_ckpt_tensors(c, "model.safetensors"), "w")->data, p, n);
     weft_ckpt_close(c);
     flip(test_files_path("large/step-00000001/model.safetensors"),
          2 * (size_t)WEFT_STORE_BLOCK + 5);
-    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &warn, &c), WEFT_ERR_ARG);
+    assert_int_equal(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, &found, &c), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "block 2 of 4"));
-    assert_non_null(strstr(warn.s, "STEP 1 IS DAMAGED"));
-    weft_text_fini(&warn);
+    assert_non_null(strstr(found.warn.s, "STEP 1 IS DAMAGED"));
+    weft_ckpt_findings_fini(&found);
     free(p);
 }
 
@@ -218,14 +338,15 @@ static void refuses(void **state)
 
     for (size_t i = 0; i < WEFT_COUNT(name); i++)
         assert_int_equal(
-            weft_ckpt_save(
-                dir, 1, &(weft_ckpt_file){.name = name[i], .text = "x", .n_text = 1}, 1),
+            weft_ckpt_save(dir, 1,
+                           &(weft_ckpt_file){.name = name[i], .text = "x", .n_text = 1},
+                           1, NULL),
             WEFT_ERR_ARG);
-    assert_int_equal(weft_ckpt_save(dir, 1, two, 2), WEFT_ERR_ARG);
-    assert_int_equal(weft_ckpt_save(dir, -1, two, 1), WEFT_ERR_ARG);
+    assert_int_equal(weft_ckpt_save(dir, 1, two, 2, NULL), WEFT_ERR_ARG);
+    assert_int_equal(weft_ckpt_save(dir, -1, two, 1, NULL), WEFT_ERR_ARG);
     assert_false(weft_ckpt_any(dir));
     two[0].n_text = 0; /* an empty file is fine */
-    assert_int_equal(weft_ckpt_save(dir, 0, two, 1), WEFT_OK);
+    assert_int_equal(weft_ckpt_save(dir, 0, two, 1, NULL), WEFT_OK);
     assert_true(weft_ckpt_any(dir));
 }
 
@@ -273,7 +394,10 @@ int main(void)
         cmocka_unit_test(same_step_again),
         cmocka_unit_test(prunes),
         cmocka_unit_test(prune_needs_a_whole_newest),
+        cmocka_unit_test(damaged_newer_ones_block_nothing),
+        cmocka_unit_test(damaged_older_ones_do_not_count),
         cmocka_unit_test(sweeps),
+        cmocka_unit_test(a_record_names_no_other_folder),
         cmocka_unit_test(large_and_like),
         cmocka_unit_test(refuses),
         cmocka_unit_test(state_round_trip),

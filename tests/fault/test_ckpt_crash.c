@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,25 +41,41 @@ static weft_status perform(const char *dir, act what)
 {
     if (what == SAVE_NEXT) return test_ckpt_save(dir, 20, 2);
     if (what == SAVE_AGAIN) return test_ckpt_save(dir, 10, 2);
-    return weft_ckpt_prune(dir, 1);
+    return weft_ckpt_prune(dir, 20, 1, NULL);
 }
 
-/* Whole, old or new; new for sure when done; and the next save works and cleans up. */
+static int count_names(const char *dir)
+{
+    DIR           *d = opendir(dir);
+    struct dirent *e;
+    int            n = 0;
+
+    assert_non_null(d);
+    while ((e = readdir(d))) n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* Whole, old or new; new for sure when done; and the next save works and cleans up: all
+ * that is left is one folder and its manifest. */
 static void check(const char *dir, act what, bool done)
 {
-    weft_text warn = {0};
-    int64_t   step = -1;
-    int       seed = test_ckpt_newest(dir, &step, &warn);
+    weft_ckpt_findings found = {0};
+    int64_t            step  = -1;
+    int                seed  = test_ckpt_newest(dir, &step, &found);
 
-    assert_int_equal(warn.n, 0); /* nothing half-made even looks like a checkpoint */
+    assert_int_equal(found.warn.n,
+                     0); /* nothing half-made even looks like a checkpoint */
     assert_true(seed == 1 || seed == 2);
     if (done || what == PRUNE) assert_int_equal(seed, 2);
     assert_int_equal(step, what == SAVE_AGAIN || seed == 1 ? 10 : 20);
     assert_int_equal(test_ckpt_save(dir, 30, 3), WEFT_OK);
-    assert_int_equal(test_ckpt_newest(dir, &step, &warn), 3);
-    assert_int_equal(weft_ckpt_prune(dir, 1), WEFT_OK);
-    assert_int_equal(test_ckpt_newest(dir, &step, &warn), 3);
-    assert_int_equal(warn.n, 0);
+    assert_int_equal(test_ckpt_newest(dir, &step, &found), 3);
+    assert_int_equal(weft_ckpt_prune(dir, 30, 1, &found), WEFT_OK);
+    assert_int_equal(test_ckpt_newest(dir, &step, &found), 3);
+    assert_int_equal(found.warn.n, 0);
+    weft_ckpt_findings_fini(&found);
+    assert_int_equal(count_names(dir), 2);
 }
 
 static void each_call_fails(void **state)
@@ -151,15 +168,15 @@ static const char *const member[] = {
 /* Step 20 is damaged: step 10 loads, and it is said loudly. */
 static void expect_fallback(const char *dir, const char *what)
 {
-    weft_text       warn = {0};
-    weft_ckpt_info *list;
-    int64_t         step = -1;
-    int             n;
+    weft_ckpt_findings found = {0};
+    weft_ckpt_info    *list;
+    int64_t            step = -1;
+    int                n;
 
-    if (test_ckpt_newest(dir, &step, &warn) != 1 || step != 10)
+    if (test_ckpt_newest(dir, &step, &found) != 1 || step != 10)
         fail_msg("%s: loaded", what);
-    assert_non_null(strstr(warn.s, "CHECKPOINT OF STEP 20 IS DAMAGED"));
-    weft_text_fini(&warn);
+    assert_non_null(strstr(found.warn.s, "CHECKPOINT OF STEP 20 IS DAMAGED"));
+    weft_ckpt_findings_fini(&found);
     assert_int_equal(weft_ckpt_list(dir, true, &list, &n), WEFT_OK);
     assert_int_equal(n, 2);
     assert_int_not_equal(list[0].status, WEFT_OK);
@@ -240,7 +257,7 @@ static void full_disk(void **state)
     weft_ckpt_file  f[] = {
          {.name = "state.json", .text = "{}", .n_text = 2},
          {.name = "model.safetensors", .tensors = {.item = &it, .n_item = 1}}};
-    assert_int_equal(weft_ckpt_save(dir, 20, f, 2), WEFT_ERR_FULL);
+    assert_int_equal(weft_ckpt_save(dir, 20, f, 2, NULL), WEFT_ERR_FULL);
     assert_non_null(strstr(weft_error_text(), "model.safetensors"));
     assert_int_equal(access(test_files_path("small/step-00000020.tmp"), F_OK), -1);
     assert_int_equal(test_ckpt_newest(dir, NULL, NULL), 1);
@@ -254,7 +271,7 @@ static void full_disk(void **state)
     assert_true(n > 12);
     assert_non_null(strstr(weft_error_text(), "No space left"));
     assert_int_equal(test_ckpt_newest(dir, NULL, NULL), n - 1);
-    assert_int_equal(weft_ckpt_prune(dir, 2),
+    assert_int_equal(weft_ckpt_prune(dir, n - 1, 2, NULL),
                      WEFT_OK); /* room is made, and the job goes on */
     assert_int_equal(test_ckpt_save(dir, n, n), WEFT_OK);
     assert_int_equal(test_ckpt_newest(dir, NULL, NULL), n);

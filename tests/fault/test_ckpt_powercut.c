@@ -342,20 +342,20 @@ typedef enum act {
 static weft_status perform(const char *dir, act what)
 {
     if (what == SAVE_NEXT) return test_ckpt_save(dir, 20, 2);
-    if (what == PRUNE) return weft_ckpt_prune(dir, 1);
+    if (what == PRUNE) return weft_ckpt_prune(dir, 20, 1, NULL);
     return test_ckpt_save(dir, 10, 2);
 }
 
 static void check(const char *dir, act what, bool done, int cut)
 {
-    weft_text warn = {0};
-    int       seed = test_ckpt_newest(dir, NULL, &warn);
-    bool      fine = seed == 2 || (seed == 1 && !done && what != PRUNE) ||
+    weft_ckpt_findings found = {0};
+    int                seed  = test_ckpt_newest(dir, NULL, &found);
+    bool               fine  = seed == 2 || (seed == 1 && !done && what != PRUNE) ||
                 (seed == -2 && !done && what == SAVE_FIRST && !weft_ckpt_any(dir));
 
-    if (!fine || warn.n)
+    if (!fine || found.warn.n)
         fail_msg("act %d, cut after %d: seed %d %s", (int)what, cut, seed,
-                 warn.n ? warn.s : "");
+                 found.warn.n ? found.warn.s : "");
     if (weft_ckpt_any(dir)) { /* and no older one pretends to be there */
         weft_ckpt_info *list;
         int             n;
@@ -367,9 +367,9 @@ static void check(const char *dir, act what, bool done, int cut)
     }
     if (roll(8) == 0) { /* life goes on */
         assert_int_equal(test_ckpt_save(dir, 30, 3), WEFT_OK);
-        assert_int_equal(weft_ckpt_prune(dir, 1), WEFT_OK);
-        assert_int_equal(test_ckpt_newest(dir, NULL, &warn), 3);
-        assert_int_equal(warn.n, 0);
+        assert_int_equal(weft_ckpt_prune(dir, 30, 1, &found), WEFT_OK);
+        assert_int_equal(test_ckpt_newest(dir, NULL, &found), 3);
+        assert_int_equal(found.warn.n, 0);
     }
 }
 

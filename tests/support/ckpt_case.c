@@ -32,7 +32,7 @@ weft_status test_ckpt_save(const char *dir, int64_t step, int seed)
         {.name = "state.json", .text = text, .n_text = (size_t)n},
     };
 
-    return weft_ckpt_save(dir, step, file, 4);
+    return weft_ckpt_save(dir, step, file, 4, NULL);
 }
 
 int test_ckpt_seed(const weft_ckpt *c)
@@ -58,12 +58,12 @@ int test_ckpt_seed(const weft_ckpt *c)
     return seed;
 }
 
-int test_ckpt_newest(const char *dir, int64_t *step, weft_text *warn)
+int test_ckpt_newest(const char *dir, int64_t *step, weft_ckpt_findings *found)
 {
     weft_ckpt *c = NULL;
     int        seed;
 
-    if (weft_ckpt_open(dir, WEFT_CKPT_NEWEST, warn, &c) != WEFT_OK) return -2;
+    if (weft_ckpt_open(dir, WEFT_CKPT_NEWEST, found, &c) != WEFT_OK) return -2;
     seed = test_ckpt_seed(c);
     if (step) *step = weft_ckpt_step(c);
     weft_ckpt_close(c);

@@ -9,6 +9,6 @@ weft_status test_ckpt_save(const char *dir, int64_t step, int seed);
 /* The seed its contents were made from; -1 when they are not what any seed gives. */
 int test_ckpt_seed(const weft_ckpt *c);
 /* Opens the newest and gives its seed; -2 when nothing opens. */
-int test_ckpt_newest(const char *dir, int64_t *step, weft_text *warn);
+int test_ckpt_newest(const char *dir, int64_t *step, weft_ckpt_findings *found);
 
 #endif
