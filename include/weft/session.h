@@ -36,6 +36,8 @@ typedef struct weft_session_options {
     void             *arg;
     struct weft_comm *comm; /* this rank's end of a job of several ranks; NULL: alone */
     int               local_ranks; /* of them on this host; 0: all */
+    double
+        io_timeout_s; /* one call on a file of a checkpoint may take that long; 0: 600 */
 } weft_session_options;
 
 enum {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/io_priv.h"
+#include "base/progress.h"
 
 /* ---- the failure hook ---------------------------------------------------------------------- */
 
@@ -68,6 +69,7 @@ int64_t weft_io_calls(void)
 bool weft_io__may_go_on(void)
 {
     read_environment();
+    weft_progress_mark();
     int64_t n  = atomic_fetch_add(&hook.calls, 1) + 1;
     int64_t at = atomic_load(&hook.fail_at);
     if (n == atomic_load(&hook.kill_at)) kill(getpid(), SIGKILL);

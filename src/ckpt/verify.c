@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/progress.h"
 #include "ckpt/ckpt_priv.h"
 
 static weft_status read_at(int fd, const char *path, uint8_t *buf, int64_t at, int64_t n)
@@ -23,6 +24,7 @@ static weft_status read_at(int fd, const char *path, uint8_t *buf, int64_t at, i
             return WEFT_FAIL(WEFT_ERR_IO, "cannot read %s: %s", path, strerror(errno));
         if (k == 0)
             return WEFT_FAIL(WEFT_ERR_ARG, "%s: truncated while it was read", path);
+        weft_progress_mark();
         buf += k;
         at += k;
         n -= k;

@@ -66,11 +66,11 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 /* `weft help NAME` where NAME is no subcommand; false when it is no topic either. */
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
-struct weft_comm;
-/* weft train as one rank of a job (comm NULL: alone), of which `local` are on this host.  Rank 0 prints the
- * result. */
-int weft_cli_train_rank(const weft_cli_command *c, struct weft_comm *comm, int local,
-                        int argc, char **argv);
+struct weft_session_options;
+/* weft train as one rank of a job: of from, comm (NULL: alone), local_ranks and io_timeout_s are taken.  Rank 0 prints
+ * the result. */
+int weft_cli_train_rank(const weft_cli_command            *c,
+                        const struct weft_session_options *from, int argc, char **argv);
 /* weft run with n ranks on this host. */
 int weft_cli_run_ranks(int n, int argc, char **argv);
 

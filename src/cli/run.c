@@ -26,6 +26,17 @@ const weft_cli_command weft_cli_run = {
         "the\n"
         "ranks meet at --rdzv, a free port of node 0, and talk over TCP, within a "
         "host over shared memory.\n"
+        "A rank that neither computes nor answers for --timeout ends the job; one that "
+        "saves "
+        "does\n"
+        "not, however long it takes, as long as no single write or sync takes longer "
+        "than\n"
+        "--io-timeout.  SIGINT and SIGTERM go to all ranks, which finish the step and "
+        "save; "
+        "when\n"
+        "nothing gets on any more for --timeout and 5 s, what is left is killed and "
+        "named.\n"
+        "A second signal kills at once.\n"
         "--check runs collectives between the ranks instead of a job.",
     .example = "weft run --nproc-per-node 2 job.yaml micro_batch=4",
     .run     = run,
@@ -36,7 +47,7 @@ const weft_cli_command weft_cli_run = {
 typedef struct settings {
     bool        check, json, fresh, quiet, print_plan;
     int64_t     n_rank, n_node, node, port;
-    double      seconds, timeout_s;
+    double      seconds, timeout_s, io_timeout_s;
     const char *log_dir, *trace, *rdzv, *addr, *cluster;
 } settings;
 
@@ -133,8 +144,10 @@ static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
     if (s->quiet) argv[n++] = "--quiet";
     if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    return weft_cli_train_rank(&weft_cli_run, comm->world > 1 ? comm : NULL, local, n,
-                               argv);
+    weft_session_options o = {.comm         = comm->world > 1 ? comm : NULL,
+                              .local_ranks  = local,
+                              .io_timeout_s = s->io_timeout_s};
+    return weft_cli_train_rank(&weft_cli_run, &o, n, argv);
 }
 
 static int be_rank(weft_place *p, const settings *s, int argc, char **argv)
@@ -164,7 +177,8 @@ static int print_plan(const settings *s, int n_word, char **word)
     argv[n++]     = "--print-plan";
     weft_comm one = {.world = s->n_rank > 0 ? (int)(s->n_rank * s->n_node) : 0};
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    return weft_cli_train_rank(&weft_cli_run, &one, (int)s->n_rank, n, argv);
+    weft_session_options o = {.comm = &one, .local_ranks = (int)s->n_rank};
+    return weft_cli_train_rank(&weft_cli_run, &o, n, argv);
 }
 
 static int start(const settings *s, int argc, char **argv)
@@ -194,10 +208,11 @@ static int start(const settings *s, int argc, char **argv)
     int         code;
     weft_status st =
         weft_launch((int)s->n_rank, again,
-                    &(weft_launch_options){.log_dir = s->log_dir,
-                                           .n_node  = (int)s->n_node,
-                                           .node    = s->node < 0 ? 0 : (int)s->node,
-                                           .rdzv    = *at ? at : NULL},
+                    &(weft_launch_options){.log_dir   = s->log_dir,
+                                           .timeout_s = s->timeout_s,
+                                           .n_node    = (int)s->n_node,
+                                           .node      = s->node < 0 ? 0 : (int)s->node,
+                                           .rdzv      = *at ? at : NULL},
                     &code);
     free(again);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
@@ -224,7 +239,9 @@ static int run(int argc, char **argv)
         {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
         {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
         {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",
-         "how long to wait for a silent rank (60)"},
+         "how long to wait for a rank that does not answer (60)"},
+        {"io-timeout", 0, WEFT_CLI_REAL, &s.io_timeout_s, "S",
+         "how long one write or sync of a checkpoint may take (600)"},
         {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
         {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
          "timeline of the last step, for Perfetto"},

@@ -137,16 +137,14 @@ static int start_ranks(int n, int n_word, char **word, const weft_session_option
 
 static int run(int argc, char **argv)
 {
-    return weft_cli_train_rank(&weft_cli_train, NULL, 0, argc, argv);
+    return weft_cli_train_rank(&weft_cli_train, &(weft_session_options){0}, argc, argv);
 }
 
-int weft_cli_train_rank(const weft_cli_command *c, weft_comm *comm, int local, int argc,
-                        char **argv)
+int weft_cli_train_rank(const weft_cli_command *c, const weft_session_options *from,
+                        int argc, char **argv)
 {
-    weft_session_options  o = {.progress    = isatty(STDERR_FILENO) != 0,
-                               .stop        = stop,
-                               .comm        = comm,
-                               .local_ranks = local};
+    weft_session_options  o    = *from;
+    weft_comm            *comm = from->comm;
     weft_session_result   r;
     weft_job             *job = NULL;
     weft_text             t   = {0};
@@ -168,7 +166,9 @@ int weft_cli_train_rank(const weft_cli_command *c, weft_comm *comm, int local, i
          "no progress, no log lines but warnings"},
         {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
     };
-    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    o.progress = isatty(STDERR_FILENO) != 0;
+    o.stop     = stop;
+    int code   = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word == 0) return weft_cli_usage(c, "expected a job file");
     if (n_word > 256) return weft_cli_usage(c, "more than 256 words");

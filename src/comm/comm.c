@@ -32,6 +32,11 @@ weft_status weft_comm_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t
     return c->op->recv(c, ch, p, bytes);
 }
 
+bool weft_comm_can_send(weft_comm *c, weft_comm_channel *ch)
+{
+    return !c->op->can_send || c->op->can_send(c, ch);
+}
+
 weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                                  weft_comm_group **out)
 {

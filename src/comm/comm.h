@@ -83,6 +83,8 @@ typedef struct weft_comm_ops {
     weft_status (*send)(weft_comm *c, weft_comm_channel *ch, const void *p,
                         int64_t bytes);
     weft_status (*recv)(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
+    /* a channel with credits, at its sender; NULL: always */
+    bool (*can_send)(weft_comm *c, weft_comm_channel *ch);
     weft_status (*collective)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                               weft_dtype t, const void *in, void *out, int64_t count);
     /* all_gather and reduce_scatter with shares of different sizes; NULL: equal ones only */
@@ -133,6 +135,8 @@ weft_status weft_comm_open_channel(weft_comm *c, int peer, weft_comm_side side, 
 weft_status weft_comm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                            int64_t bytes);
 weft_status weft_comm_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
+/* Would a send over a channel with credits end at once, with or without success? */
+bool weft_comm_can_send(weft_comm *c, weft_comm_channel *ch);
 
 /* Groups: ranks in an order all of them agree on, under a tag. */
 weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,

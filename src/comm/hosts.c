@@ -113,6 +113,11 @@ static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
         c, weft_comm_recv(weft_comm__hosts_current(c, ch->by), ch->inner, p, bytes));
 }
 
+static bool can_send(weft_comm *c, weft_comm_channel *ch)
+{
+    return weft_comm_can_send(weft_comm__hosts_current(c, ch->by), ch->inner);
+}
+
 static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
@@ -235,6 +240,7 @@ static const weft_comm_ops ops = {.open_channel = open_channel,
                                   .open_group   = open_group,
                                   .send         = send_message,
                                   .recv         = recv_message,
+                                  .can_send     = can_send,
                                   .collective   = collective,
                                   .shares       = shares,
                                   .sum_lanes    = sum_lanes,

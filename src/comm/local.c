@@ -224,6 +224,15 @@ static weft_status local_send(weft_comm *c, weft_comm_channel *ch, const void *p
     return st;
 }
 
+static bool local_can_send(weft_comm *c, weft_comm_channel *ch)
+{
+    pthread_mutex_lock(&ch->g.lock);
+    bool can = ch->sent - ch->received <= (ch->credits ? ch->credits - 1 : 0) ||
+               check_abort(c) != WEFT_OK;
+    pthread_mutex_unlock(&ch->g.lock);
+    return can;
+}
+
 static weft_status local_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes)
 {
     double      deadline = weft_clock_s() + c->timeout_s;
@@ -623,6 +632,7 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
         .open_group   = local_open_group,
         .send         = local_send,
         .recv         = local_recv,
+        .can_send     = local_can_send,
         .collective   = local_collective,
         .shares       = local_shares,
         .sum_lanes    = local_sum,

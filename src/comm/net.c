@@ -324,6 +324,7 @@ static const weft_comm_ops ops = {
     .open_group   = weft_comm__net_open_group,
     .send         = weft_comm__net_send,
     .recv         = weft_comm__net_recv,
+    .can_send     = weft_comm__net_can_send,
     .collective   = weft_comm__net_collective,
     .shares       = weft_comm__net_shares,
     .sum_lanes    = weft_comm__net_sum_lanes,

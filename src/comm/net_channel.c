@@ -211,6 +211,21 @@ weft_status weft_comm__net_send(weft_comm *c, weft_comm_channel *ch, const void 
     return st;
 }
 
+bool weft_comm__net_can_send(weft_comm *c, weft_comm_channel *ch)
+{
+    net_end *e = ch->e;
+    (void)c;
+    pthread_mutex_lock(&e->lock);
+    const net_port *port = ch->port;
+    const net_flow *f    = &ch->flow[port->seq % (uint32_t)ch->n_slot];
+    uint32_t        need =
+        port->seq < (uint32_t)ch->n_slot ? 0 : port->seq + 1 - (uint32_t)ch->n_slot;
+    bool can = (port->acked >= need && (f->done || f->epoch < e->c.epoch)) ||
+               e->peer[ch->peer].gone || weft_comm__net_check(e) != WEFT_OK;
+    pthread_mutex_unlock(&e->lock);
+    return can;
+}
+
 weft_status weft_comm__net_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes)
 {

@@ -295,6 +295,7 @@ weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side s
                                         weft_comm_channel **out);
 weft_status weft_comm__net_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes);
+bool        weft_comm__net_can_send(weft_comm *c, weft_comm_channel *ch);
 weft_status weft_comm__net_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes);
 void        weft_comm__net_free_channel(void *channel);

@@ -18,7 +18,7 @@
 #define MOST_VM (INT64_C(1) << 45)           /* of 2^47 that a process can map */
 
 enum {
-    VERSION = 1
+    VERSION = 2
 };
 
 struct weft_comm_shm {
@@ -149,6 +149,7 @@ static const weft_comm_ops ops = {
     .open_group   = weft_comm__shm_open_group,
     .send         = weft_comm__shm_send,
     .recv         = weft_comm__shm_recv,
+    .can_send     = weft_comm__shm_can_send,
     .collective   = weft_comm__shm_collective,
     .shares       = weft_comm__shm_shares,
     .sum_lanes    = weft_comm__shm_sum_lanes,
@@ -257,6 +258,23 @@ static weft_status join(shm_end *e, int fd, int rank)
     WEFT_TRY(weft_comm__shm_watch(e));
     WEFT_TRY(wait_for_all(e));
     weft_comm__shm_choose_waiting(e);
+    return WEFT_OK;
+}
+
+uint64_t weft_comm_shm_progress(const weft_comm_shm *w, int rank)
+{
+    return atomic_load(&w->rank[rank].progress);
+}
+
+weft_status weft_comm_shm_progress_word(int fd, int rank, _Atomic uint64_t **out)
+{
+    shm_head h;
+    WEFT_TRY(read_head(fd, &h));
+    if (rank < 0 || rank >= (int)h.world)
+        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of a job of %u ranks", rank, h.world);
+    char *p = mmap(NULL, h.heap_at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) return fail_errno("mmap");
+    *out = &((shm_rank *)(void *)(p + ranks_at()))[rank].progress;
     return WEFT_OK;
 }
 

@@ -203,6 +203,13 @@ weft_status weft_comm__shm_send(weft_comm *c, weft_comm_channel *ch, const void 
     return st;
 }
 
+bool weft_comm__shm_can_send(weft_comm *c, weft_comm_channel *ch)
+{
+    (void)c;
+    return waiting(ch) < (uint32_t)ch->n_slot || weft_comm__shm_gone(ch->e, ch->peer) ||
+           weft_comm__shm_check(ch->e) != WEFT_OK;
+}
+
 /* Copies a chunk out of its slot, or a whole message out of the sender's slab. */
 static weft_status take(weft_comm_channel *ch, const slot *s, const char *data, char *p,
                         int64_t bytes, int64_t *at)

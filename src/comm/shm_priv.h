@@ -40,6 +40,7 @@ typedef struct shm_rank {
     _Alignas(SHM_LINE) pthread_mutex_t alive; /* robust; held by the rank's watcher */
     _Alignas(SHM_LINE) shm_word state;        /* shm_state */
     _Atomic uint32_t epoch;
+    _Atomic uint64_t progress; /* moves while the rank gets on; for the launcher */
     uint64_t         cpu[SHM_CPU_WORD];
     char             why[256]; /* what this rank says in a verdict that it gave */
 } shm_rank;
@@ -166,6 +167,7 @@ weft_status weft_comm__shm_open_channel(weft_comm *c, int peer, weft_comm_side s
                                         weft_comm_channel **out);
 weft_status weft_comm__shm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes);
+bool        weft_comm__shm_can_send(weft_comm *c, weft_comm_channel *ch);
 weft_status weft_comm__shm_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes);
 

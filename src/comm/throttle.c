@@ -115,6 +115,11 @@ static weft_status recv_message(weft_comm *c, weft_comm_channel *ch, void *p,
     return weft_comm_recv(((link *)c->impl)->inner, ch->inner, p, bytes);
 }
 
+static bool can_send(weft_comm *c, weft_comm_channel *ch)
+{
+    return weft_comm_can_send(((link *)c->impl)->inner, ch->inner);
+}
+
 /* Bytes of a collective on the way: with lanes each term goes to its owner, the sum back; of shares the first is the
  * largest. */
 static int64_t on_the_way(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
@@ -226,6 +231,7 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
                                       .open_group   = open_group,
                                       .send         = send_message,
                                       .recv         = recv_message,
+                                      .can_send     = can_send,
                                       .collective   = collective,
                                       .shares       = shares,
                                       .sum_lanes    = sum_lanes,

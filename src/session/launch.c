@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "comm/hosts.h"
 #include "comm/rdzv.h"
@@ -32,6 +33,12 @@ typedef struct child {
     FILE     *log;
     int       code;  /* once ended */
     int       order; /* the how-many-th to fail, from 1; 0: it did not */
+    /* how it gets on, once somebody is to end */
+    uint64_t word;     /* its own, in shared memory */
+    double   moved_s;  /* when that last moved */
+    double   cpu_s;    /* that it has used */
+    char     state;    /* as in /proc: T is stopped */
+    double   killed_s; /* when the launcher killed it; 0: it did not */
 } child;
 
 typedef struct launch {
@@ -43,7 +50,19 @@ typedef struct launch {
     sigset_t                   old_mask;
     int                        stopped_by; /* signal that we passed on */
     double                     kill_at_s;  /* 0: not yet */
+    bool                       at_once;    /* a second signal: nobody is spared */
+    double                     looked_s;   /* when ranks were last looked at */
+    double                     moved_s;    /* when one of them last got on */
 } launch;
+
+enum {
+    FAIL_GRACE_S = 2,  /* after a failure, for a rank that gets on with nothing */
+    STOP_GRACE_S = 5,  /* beyond the timeout, after a signal */
+    REAP_S       = 30, /* for a killed rank to be gone; then it waits in the kernel */
+};
+
+static const double LOOK_S = 1;
+static const double IDLE   = 0.02; /* of a core: a rank that waits uses less */
 
 /* ---- starting ---- */
 
@@ -201,6 +220,13 @@ static void set_kill(launch *l, double s)
     if (l->kill_at_s <= 0 || at < l->kill_at_s) l->kill_at_s = at;
 }
 
+/* As a rank does that was sent a signal, has saved and has left. */
+static bool ended_by_request(int how)
+{
+    return WIFEXITED(how) &&
+           (WEXITSTATUS(how) == 128 + SIGTERM || WEXITSTATUS(how) == 128 + SIGINT);
+}
+
 static void ended(launch *l, int r, int how)
 {
     child *c = &l->c[r];
@@ -215,12 +241,12 @@ static void ended(launch *l, int r, int how)
     else
         snprintf(why, sizeof why, "exit code %d", c->code);
     weft_comm_shm_report(l->shm, r, why);
-    if (WIFSIGNALED(how) && l->kill_at_s <= weft_clock_s() && l->kill_at_s > 0)
-        return; /* our own doing */
+    if (WIFSIGNALED(how) && c->killed_s > 0) return; /* our own doing */
     c->order = ++l->n_failed;
     if (WIFSIGNALED(how))
         weft_text_add(&c->error, "rank %d: error: %s\n", l->first + r, why);
-    if (!l->stopped_by) set_kill(l, l->o->grace_s > 0 ? l->o->grace_s : 2);
+    if (!l->stopped_by || !ended_by_request(how))
+        set_kill(l, l->o->grace_s > 0 ? l->o->grace_s : FAIL_GRACE_S);
 }
 
 static void reap(launch *l)
@@ -244,20 +270,98 @@ static void on_signal(launch *l)
     while (read(l->signals, &s, sizeof s) == (ssize_t)sizeof s) {
         int sig = (int)s.ssi_signo;
         if (sig == SIGCHLD) continue;
-        if (l->stopped_by) set_kill(l, 0);
-        if (!l->stopped_by) signal_all(l, passed_on(sig));
+        if (l->stopped_by) set_kill(l, 0), l->at_once = true;
+        if (!l->stopped_by) signal_all(l, passed_on(sig)), l->moved_s = weft_clock_s();
         l->stopped_by = sig;
     }
     reap(l);
+}
+
+/* ---- who gets on ---- */
+
+/* CPU time and state of a process. */
+static void read_stat(pid_t pid, double *cpu_s, char *state)
+{
+    char          path[64], text[1024], *at;
+    unsigned long user, kernel;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    at = strrchr(text, ')'); /* behind the name */
+    if (at && sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", state,
+                     &user, &kernel) == 3)
+        *cpu_s = (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* A rank gets on when its word moves (it reads or writes files, or hears that another one does), or when it computes. */
+static void look_at_ranks(launch *l)
+{
+    double now = weft_clock_s(), since = now - l->looked_s;
+    bool   first = l->looked_s <= 0;
+    if (since < LOOK_S) return;
+    l->looked_s = now;
+    for (int r = 0; r < l->n; r++) {
+        child   *c    = &l->c[r];
+        uint64_t word = weft_comm_shm_progress(l->shm, r);
+        double   cpu  = c->cpu_s;
+        if (!c->pid) continue;
+        read_stat(c->pid, &cpu, &c->state);
+        if (!first && word != c->word) c->moved_s = l->moved_s = now;
+        if (!first && cpu - c->cpu_s > IDLE * since) l->moved_s = now;
+        c->word  = word;
+        c->cpu_s = cpu;
+    }
+}
+
+static double stop_grace_s(const launch *l)
+{
+    return (l->o->timeout_s > 0 ? l->o->timeout_s : 60) + STOP_GRACE_S;
+}
+
+/* The job is over: who writes files may finish, the others are killed. */
+static void kill_ranks(launch *l)
+{
+    double now = weft_clock_s();
+    for (int r = 0; r < l->n; r++) {
+        child *c = &l->c[r];
+        if (!c->pid || c->killed_s > 0) continue;
+        if (!l->at_once && now - c->moved_s < FAIL_GRACE_S) continue;
+        read_stat(c->pid, &c->cpu_s, &c->state);
+        c->killed_s = now;
+        kill(c->pid, SIGKILL);
+    }
+}
+
+/* A killed rank that does not go waits in the kernel, for a device: nobody can end it. */
+static bool all_left_are_lost(const launch *l)
+{
+    double now = weft_clock_s();
+    for (int r = 0; r < l->n; r++) {
+        const child *c = &l->c[r];
+        if (c->pid && !(c->killed_s > 0 && now - c->killed_s > REAP_S)) return false;
+    }
+    return l->n_running > 0;
 }
 
 /* ---- the loop ---- */
 
 static int time_left_ms(const launch *l)
 {
-    if (l->kill_at_s <= 0) return -1;
-    double s = l->kill_at_s - weft_clock_s();
-    return s <= 0 ? 20 : (int)(s * 1e3) + 1;
+    double now = weft_clock_s(), s = LOOK_S;
+    if (!l->stopped_by && l->kill_at_s <= 0) return -1;
+    if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
+    return (int)(s * 1e3) + 1;
+}
+
+static void end_ranks(launch *l)
+{
+    if (!l->stopped_by && l->kill_at_s <= 0) return;
+    look_at_ranks(l);
+    double now = weft_clock_s();
+    if (l->stopped_by && now - l->moved_s > stop_grace_s(l)) set_kill(l, 0);
+    if (l->kill_at_s > 0 && now >= l->kill_at_s) kill_ranks(l);
 }
 
 static bool any_open(const launch *l)
@@ -282,7 +386,8 @@ static weft_status attend(launch *l)
             for (int w = 0; w < 2; w++)
                 if (p[1 + 2 * r + w].revents) listen_to(l, r, w);
         on_signal(l);
-        if (l->kill_at_s > 0 && weft_clock_s() >= l->kill_at_s) signal_all(l, SIGKILL);
+        end_ranks(l);
+        if (all_left_are_lost(l)) break;
     }
     free(p);
     return WEFT_OK;
@@ -316,6 +421,21 @@ static int tell_same(launch *l, int r)
     return n;
 }
 
+/* Ranks that had to be killed: all of them after a signal, else those that were stopped. */
+static void report_killed(const launch *l)
+{
+    for (int r = 0; r < l->n; r++) {
+        const child *c = &l->c[r];
+        if (c->killed_s <= 0 || l->at_once || (!l->stopped_by && c->state != 'T'))
+            continue;
+        fprintf(stderr, "[rank %d] error: %s, and was killed%s\n", l->first + r,
+                c->state == 'T'   ? "it was stopped (SIGSTOP)"
+                : l->n_failed > 0 ? "it did not end when others failed"
+                                  : "it did not end after the signal",
+                c->pid ? "; it still waits in the kernel" : "");
+    }
+}
+
 static int report(launch *l)
 {
     int code = l->stopped_by ? 128 + l->stopped_by : 0, after = 0, r;
@@ -335,6 +455,7 @@ static int report(launch *l)
         for (s = s ? strtok_r(s, "\n", &save) : NULL; s; s = strtok_r(NULL, "\n", &save))
             fprintf(stderr, "[rank %d%s] %s\n", l->first + r, more, s);
     }
+    report_killed(l);
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)
             fprintf(stderr, "[rank %d] %s", l->first + r, l->c[r].error.s);
@@ -346,7 +467,7 @@ static void fini(launch *l)
     signal_all(l, SIGKILL);
     for (int r = 0; l->c && r < l->n; r++) {
         child *c = &l->c[r];
-        if (c->pid) waitpid(c->pid, NULL, 0);
+        if (c->pid) waitpid(c->pid, NULL, c->killed_s > 0 ? WNOHANG : 0);
         if (c->out >= 0) close(c->out);
         if (c->err >= 0) close(c->err);
         if (c->log) fclose(c->log);
@@ -450,8 +571,18 @@ out:
     return st;
 }
 
+/* The launcher, where it is ours, sees that this rank gets on. */
+static void share_progress(const weft_place *p)
+{
+    _Atomic uint64_t *word;
+    if (p->shm_fd >= 0 &&
+        weft_comm_shm_progress_word(p->shm_fd, p->local_rank, &word) == WEFT_OK)
+        weft_progress_share(word);
+}
+
 weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out)
 {
+    share_progress(p);
     return p->local_world == p->world ? join_host(p, timeout_s, out)
                                       : join_hosts(p, timeout_s, out);
 }

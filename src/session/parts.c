@@ -1,9 +1,11 @@
 #include "session/parts.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/progress.h"
 
 /* A parameter or state of the graph. */
 typedef struct value {
@@ -22,7 +24,10 @@ struct weft_parts {
     int                 n_value;
     value              *value;
     weft_comm_channel **ask, **answer; /* rank 0: of each rank; others: [0] */
-    double             *asked_s;       /* when a rank last heard from rank 0 */
+    pthread_mutex_t     lock;    /* of the following; keep_alive's thread asks, too */
+    double             *asked_s; /* when a rank last heard from rank 0 */
+    double             *full_s;  /* since when it takes no message; 0: it does */
+    int                 asking;  /* whom rank 0's own thread asks; -1: nobody */
     char               *message;
 };
 
@@ -36,10 +41,6 @@ typedef struct request {
     int64_t     kind, value, first, n;
     weft_region region;
 } request;
-
-enum {
-    SILENT_S = 5 /* seconds after which rank 0 says that it is still at work */
-};
 
 /* ---- the table ---- */
 
@@ -190,6 +191,7 @@ static weft_status open_channels(weft_parts *p, int tag)
     p->ask     = WEFT_ARENA_ARRAY(p->arena, weft_comm_channel *, p->world);
     p->answer  = WEFT_ARENA_ARRAY(p->arena, weft_comm_channel *, p->world);
     p->asked_s = WEFT_ARENA_ARRAY(p->arena, double, p->world);
+    p->full_s  = WEFT_ARENA_ARRAY(p->arena, double, p->world);
     p->message = WEFT_ARENA_ARRAY(p->arena, char, WEFT_PARTS_CHUNK * 8);
     WEFT_TRY(weft_arena_status(p->arena));
     if (p->rank) return open_to(p, 0, 0, owns(p, p->rank), tag);
@@ -206,10 +208,12 @@ weft_status weft_parts_create(const weft_compiled *made, const weft_runner *r,
     WEFT_GO(weft_arena_create(&a));
     weft_parts *p = WEFT_ARENA_NEW(a, weft_parts);
     if (!p) WEFT_GO(weft_arena_status(a));
-    *p = (weft_parts){.arena = a,
-                      .comm  = comm,
-                      .rank  = comm ? comm->rank : 0,
-                      .world = comm ? comm->world : 1};
+    *p = (weft_parts){.arena  = a,
+                      .comm   = comm,
+                      .rank   = comm ? comm->rank : 0,
+                      .world  = comm ? comm->world : 1,
+                      .asking = -1};
+    pthread_mutex_init(&p->lock, NULL);
     WEFT_GO(list_values(p, made, r));
     if (comm) WEFT_GO(exchange(p, all));
     WEFT_GO(find_owners(p, made->graph));
@@ -228,7 +232,9 @@ int64_t weft_parts_bytes(const weft_parts *p)
 
 void weft_parts_destroy(weft_parts *p)
 {
-    if (p) weft_arena_destroy(p->arena);
+    if (!p) return;
+    pthread_mutex_destroy(&p->lock);
+    weft_arena_destroy(p->arena);
 }
 
 int weft_parts_find(const weft_parts *p, const char *name)
@@ -279,18 +285,42 @@ static weft_status count(void *arg, int64_t at, int64_t index, int64_t n)
 
 static weft_status ask(weft_parts *p, int rank, const request *q)
 {
+    pthread_mutex_lock(&p->lock);
+    p->asking = rank;
+    pthread_mutex_unlock(&p->lock);
+    weft_status st = weft_comm_send(p->comm, p->ask[rank], q, sizeof *q);
+    pthread_mutex_lock(&p->lock);
+    p->asking        = -1;
     p->asked_s[rank] = weft_clock_s();
-    return weft_comm_send(p->comm, p->ask[rank], q, sizeof *q);
+    pthread_mutex_unlock(&p->lock);
+    return st;
 }
 
-/* Ranks that wait must hear something before their patience ends. */
-static weft_status soothe(weft_parts *p)
+/* Never waits: the others must hear in time. */
+static weft_status tell_one(weft_parts *p, int rank, double interval_s)
 {
     double now = weft_clock_s();
-    for (int k = 1; k < p->world; k++)
-        if (now - p->asked_s[k] > SILENT_S)
-            WEFT_TRY(ask(p, k, &(request){.kind = REQUEST_WAIT}));
-    return WEFT_OK;
+    if (rank == p->asking || now - p->asked_s[rank] < interval_s) return WEFT_OK;
+    if (weft_comm_can_send(p->comm, p->ask[rank])) {
+        p->asked_s[rank] = now;
+        p->full_s[rank]  = 0;
+        return weft_comm_send(p->comm, p->ask[rank], &(request){.kind = REQUEST_WAIT},
+                              sizeof(request));
+    }
+    if (p->full_s[rank] <= 0) p->full_s[rank] = now;
+    if (now - p->full_s[rank] < p->comm->timeout_s) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_PEER,
+                     "rank %d timed out: it took no message of rank 0 for %g s", rank,
+                     p->comm->timeout_s);
+}
+
+weft_status weft_parts_keep_alive(weft_parts *p, double interval_s)
+{
+    weft_status st = WEFT_OK;
+    pthread_mutex_lock(&p->lock);
+    for (int k = 1; k < p->world && st == WEFT_OK; k++) st = tell_one(p, k, interval_s);
+    pthread_mutex_unlock(&p->lock);
+    return st;
 }
 
 weft_status weft_parts_pull(weft_parts *p, int v, const weft_region *r, int64_t first,
@@ -315,7 +345,8 @@ weft_status weft_parts_pull(weft_parts *p, int v, const weft_region *r, int64_t 
         m.packed = p->message;
         WEFT_TRY(weft_part_walk(c, r, first, n, move, &m));
     }
-    return p->comm ? soothe(p) : WEFT_OK;
+    weft_progress_mark();
+    return WEFT_OK;
 }
 
 weft_status weft_parts_serve(weft_parts *p)
@@ -323,6 +354,7 @@ weft_status weft_parts_serve(weft_parts *p)
     for (;;) {
         request q;
         WEFT_TRY(weft_comm_recv(p->comm, p->ask[0], &q, sizeof q));
+        weft_progress_alive();
         if (q.kind == REQUEST_END) return WEFT_OK;
         if (q.kind == REQUEST_WAIT) continue;
         value *x = &p->value[q.value];

@@ -36,6 +36,9 @@ const weft_compiled_part *weft_parts_own(const weft_parts *p, int value);
 weft_status weft_parts_pull(weft_parts *p, int value, const weft_region *r, int64_t first,
                             int64_t n, void *out);
 weft_status weft_parts_serve(weft_parts *p);
+/* From another thread of rank 0, meanwhile: those who have heard nothing for interval_s hear that rank 0 is at work.
+ * WEFT_ERR_PEER: one has taken no message for the timeout. */
+weft_status weft_parts_keep_alive(weft_parts *p, double interval_s);
 weft_status weft_parts_release(weft_parts *p);
 
 /* ---- between two programs ---- */

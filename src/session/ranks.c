@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "session/job_priv.h"
+#include "session/keep_alive.h"
 #include "session/session_priv.h"
 
 static int world(const weft_session *s)
@@ -95,10 +96,13 @@ weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void 
 
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s))
 {
-    if (world(s) == 1) return work(s);
+    weft_keep_alive k;
+    bool            alone = world(s) == 1;
     if (!weft_session__writes(s)) return weft_parts_serve(s->parts);
-    WEFT_TRY(work(s));
-    return weft_parts_release(s->parts);
+    weft_keep_alive_start(&k, alone ? NULL : s->o->comm, s->parts, s->o->io_timeout_s);
+    weft_status st = work(s);
+    weft_keep_alive_stop(&k);
+    return st == WEFT_OK && !alone ? weft_parts_release(s->parts) : st;
 }
 
 weft_status weft_session__meet(weft_session *s)

@@ -126,7 +126,6 @@ static weft_status open_outputs(weft_session *s)
     char        path[4352];
     weft_text   t = {0};
     weft_status st;
-    if (!weft_session__writes(s)) return WEFT_OK;
     WEFT_TRY(weft_session__check_copies(s));
     snprintf(path, sizeof path, "%s/job.json", s->output);
     weft_job_print(&s->job, &t);
@@ -270,7 +269,7 @@ static weft_status start(weft_session *s)
     WEFT_TRY(weft_arena_status(s->arena));
     if (s->say.progress)
         WEFT_TRY(weft_peak_gflops(s->pool, n_thread, 1024, 3, &s->peak_gflops));
-    WEFT_TRY(open_outputs(s));
+    WEFT_TRY(weft_session__lead(s, open_outputs));
 #ifdef __GLIBC__
     malloc_trim(0); /* what compiling held */
 #endif
