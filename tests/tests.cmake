@@ -106,7 +106,7 @@ endforeach()
 # compare sleeping with the clock never run side by side.  What takes long begins first, so that nobody waits for it at
 # the end.
 set(on_time test_bridge test_emu test_idle test_overlap hosts_wire)
-set(waiting ${on_time} test_net test_run hosts_netns hosts_slurm)
+set(waiting ${on_time} test_net test_run test_slow_save hosts_netns hosts_slurm)
 set(longest_first test_split test_transport test_plans test_golden test_data_parallel
     test_planner_rows test_ckpt_crash test_decide test_emu hosts_netns test_overlap
     test_trains test_reference test_plan_command test_pipeline test_step test_ops test_net
@@ -152,3 +152,8 @@ foreach(stub cuda cuda_old blas blas_old nccl nvml)
     endif()
     add_dependencies(test_gpu stub_${stub})
 endforeach()
+
+# tests/fault/slow_sync.c: a slow device, preloaded by test_slow_save.
+add_library(slow_sync MODULE tests/fault/slow_sync.c)
+target_compile_definitions(test_slow_save PRIVATE WEFT_TEST_SLOW_SYNC="$<TARGET_FILE:slow_sync>")
+add_dependencies(test_slow_save slow_sync)
