@@ -344,15 +344,23 @@ weft_status weft_io_write(int fd, const char *path, const void *p, size_t n)
     return write_all(fd, p, n) ? WEFT_OK : weft_io__write_failed("write", path);
 }
 
+#define RESERVE_PIECE ((int64_t)1 << 30)
+
 weft_status weft_io_reserve(int fd, const char *path, int64_t n)
 {
     if (!weft_io__may_go_on()) return weft_io__write_failed("reserve room for", path);
     if (n <= 0) return WEFT_OK;
-    do errno = posix_fallocate(fd, 0, n);
-    while (errno == EINTR);
-    if (errno == ESPIPE || errno == ENODEV)
-        return WEFT_OK; /* a pipe, a device: no room to reserve */
-    return errno ? weft_io__write_failed("reserve room for", path) : WEFT_OK;
+    /* in pieces: where it is slow, its progress is seen */
+    for (int64_t at = 0, k; at < n; at += k) {
+        k = n - at < RESERVE_PIECE ? n - at : RESERVE_PIECE;
+        do errno = posix_fallocate(fd, at, k);
+        while (errno == EINTR);
+        if (errno == ESPIPE || errno == ENODEV)
+            return WEFT_OK; /* a pipe, a device: no room to reserve */
+        if (errno) return weft_io__write_failed("reserve room for", path);
+        weft_progress_mark();
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_io_sync(int fd, const char *path)

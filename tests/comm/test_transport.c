@@ -543,6 +543,42 @@ static void sizes_must_agree(void **state)
     }
 }
 
+/* A sender with one credit knows without waiting whether its message was taken. */
+static weft_status ask_for_room(rank_state *r)
+{
+    weft_comm_channel *ch;
+    weft_comm_group   *g;
+    char               x = 0;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    WEFT_TRY(weft_comm_open_channel(
+        r->c, !r->rank, r->rank ? WEFT_COMM_RECV : WEFT_COMM_SEND, 1, 1, 1, &ch));
+    for (int turn = 0; turn < 3; turn++) {
+        bool can = r->rank || weft_comm_can_send(r->c, ch);
+        if (!r->rank) WEFT_TRY(weft_comm_send(r->c, ch, &x, 1));
+        bool full = !r->rank && !weft_comm_can_send(r->c, ch);
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL,
+                                      NULL, 0));
+        if (r->rank) WEFT_TRY(weft_comm_recv(r->c, ch, &x, 1));
+        for (int i = 0; !r->rank && i < 2000 && !weft_comm_can_send(r->c, ch); i++)
+            usleep(2000);
+        if (!can || (!r->rank && !full))
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "turn %d: can %d, full %d", turn, can,
+                             full);
+    }
+    return r->rank || weft_comm_can_send(r->c, ch)
+               ? WEFT_OK
+               : WEFT_FAIL(WEFT_ERR_INTERNAL, "still full");
+}
+
+static void a_sender_knows_of_room(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 10, ask_for_room);
+        all_ok((transport)over, 2);
+    }
+}
+
 /* ---- those who do not come ---- */
 
 static weft_status rank_2_is_late(rank_state *r)
@@ -724,6 +760,7 @@ int main(void)
         cmocka_unit_test(different_calls_do_not_pass),
         cmocka_unit_test(bad_openings),
         cmocka_unit_test(messages_in_order),
+        cmocka_unit_test(a_sender_knows_of_room),
         cmocka_unit_test(sizes_must_agree),
         cmocka_unit_test(the_late_are_named),
         cmocka_unit_test(giving_up_ends_all),
