@@ -66,6 +66,9 @@ void weft_ckpt_findings_fini(weft_ckpt_findings *f);
 weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
                            int n_file, weft_ckpt_findings *f);
 
+/* Removes those leftovers without a save; fine where dir is not there. */
+weft_status weft_ckpt_tidy(const char *dir, weft_ckpt_findings *f);
+
 /* After a save of `step`: deletes all but the `keep` (0: all) newest whole checkpoints up
  * to it.  A checkpoint counts when it was read back and verified; a damaged one is
  * reported and does not count.  Nothing is deleted where `step` itself does not read

@@ -29,6 +29,8 @@ void weft_ckpt__warn(weft_ckpt_findings *f, const char *fmt, ...)
 /* Tells checkpoints of one step apart. */
 uint32_t weft_ckpt__id(const weft_ckpt_manifest *m);
 void     weft_ckpt__note(weft_ckpt_findings *f, int64_t step, uint32_t id, bool whole);
-bool     weft_ckpt__known_whole(const weft_ckpt_findings *f, int64_t step, uint32_t id);
+/* What was noted, or NULL. */
+const weft_ckpt_checked *weft_ckpt__find_note(const weft_ckpt_findings *f, int64_t step,
+                                              uint32_t id);
 
 #endif

@@ -60,14 +60,17 @@ uint32_t weft_ckpt__id(const weft_ckpt_manifest *m)
     return id ? id : 1;
 }
 
+const weft_ckpt_checked *weft_ckpt__find_note(const weft_ckpt_findings *f, int64_t step,
+                                              uint32_t id)
+{
+    for (int i = 0; f && i < f->n; i++)
+        if (f->checked[i].step == step && f->checked[i].id == id) return &f->checked[i];
+    return NULL;
+}
+
 void weft_ckpt__note(weft_ckpt_findings *f, int64_t step, uint32_t id, bool whole)
 {
-    if (!f) return;
-    for (int i = 0; i < f->n; i++)
-        if (f->checked[i].step == step && f->checked[i].id == id) {
-            f->checked[i].whole = whole;
-            return;
-        }
+    if (!f || weft_ckpt__find_note(f, step, id)) return;
     if (f->n == f->cap) {
         weft_ckpt_checked *more =
             realloc(f->checked, sizeof *more * (size_t)(f->cap * 2 + 8));
@@ -77,12 +80,4 @@ void weft_ckpt__note(weft_ckpt_findings *f, int64_t step, uint32_t id, bool whol
         f->cap     = f->cap * 2 + 8;
     }
     f->checked[f->n++] = (weft_ckpt_checked){step, id, whole};
-}
-
-bool weft_ckpt__known_whole(const weft_ckpt_findings *f, int64_t step, uint32_t id)
-{
-    for (int i = 0; f && i < f->n; i++)
-        if (f->checked[i].step == step && f->checked[i].id == id)
-            return f->checked[i].whole;
-    return false;
 }

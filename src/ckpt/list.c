@@ -196,6 +196,11 @@ weft_status weft_ckpt__sweep(const char *dir, weft_ckpt_findings *f)
     return st;
 }
 
+weft_status weft_ckpt_tidy(const char *dir, weft_ckpt_findings *f)
+{
+    return weft_io_exists(dir) ? weft_ckpt__sweep(dir, f) : WEFT_OK;
+}
+
 /* The step exists no more; its folder is a leftover from now on. */
 static weft_status retire_manifest(const char *dir, int64_t step)
 {
@@ -212,21 +217,23 @@ static weft_status retire_manifest(const char *dir, int64_t step)
     return st;
 }
 
-/* Is it whole, as read from the device?  Asked once of each. */
+/* Is it whole, as read from the device?  Each is read once; after that its files are only
+ * looked for. */
 static bool is_whole(const char *dir, int64_t step, weft_ckpt_findings *f)
 {
-    weft_ckpt_manifest m  = {0};
-    weft_status        st = weft_ckpt__load_manifest(dir, step, &m);
-    uint32_t           id = st == WEFT_OK ? weft_ckpt__id(&m) : 0;
+    weft_ckpt_manifest       m    = {0};
+    weft_status              st   = weft_ckpt__load_manifest(dir, step, &m);
+    uint32_t                 id   = st == WEFT_OK ? weft_ckpt__id(&m) : 0;
+    const weft_ckpt_checked *note = weft_ckpt__find_note(f, step, id);
+    bool                     told = note && !note->whole;
 
-    if (st == WEFT_OK)
-        st = weft_ckpt__verify(dir, &m, !weft_ckpt__known_whole(f, step, id), true);
-    weft_ckpt__note(f, step, id, st == WEFT_OK);
-    if (st != WEFT_OK)
+    if (st == WEFT_OK && !told) st = weft_ckpt__verify(dir, &m, !note, true);
+    if (!told && st != WEFT_OK)
         weft_ckpt__warn(f, "CHECKPOINT OF STEP %lld IS DAMAGED AND DOES NOT COUNT: %s",
                         (long long)step, weft_error_text());
+    weft_ckpt__note(f, step, id, st == WEFT_OK);
     weft_ckpt_manifest_fini(&m);
-    return st == WEFT_OK;
+    return st == WEFT_OK && !told;
 }
 
 static bool has_manifest(const char *dir, int64_t step)

@@ -102,9 +102,8 @@ weft_status weft_session__place(weft_session *s)
         any = false;
     }
     if (any) {
-        st = weft_ckpt_open(s->ckpt_dir, WEFT_CKPT_NEWEST, &s->found, &s->resume);
+        WEFT_GO(weft_ckpt_open(s->ckpt_dir, WEFT_CKPT_NEWEST, &s->found, &s->resume));
         weft_session__show_findings(s);
-        if (st != WEFT_OK) goto out;
         WEFT_GO(check_job(s));
     }
     WEFT_GO(weft_session__meet(s)); /* all have looked before one writes */

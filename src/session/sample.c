@@ -33,7 +33,7 @@ static weft_status find_model(const char *model, weft_arena *a, const char **out
     weft_status        st    = weft_ckpt_open(ckpt, WEFT_CKPT_NEWEST, &found, &c);
     const char        *text;
     int                n;
-    while (weft_ckpt_next_warning(&found, &text, &n))
+    while (st == WEFT_OK && weft_ckpt_next_warning(&found, &text, &n))
         weft_say_warn(&(weft_say){0}, "%.*s", n, text);
     weft_ckpt_findings_fini(&found);
     WEFT_TRY(st);

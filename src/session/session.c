@@ -127,6 +127,8 @@ static weft_status open_outputs(weft_session *s)
     weft_text   t = {0};
     weft_status st;
     WEFT_TRY(weft_session__check_copies(s));
+    WEFT_TRY(weft_ckpt_tidy(s->ckpt_dir, &s->found));
+    weft_session__show_findings(s);
     snprintf(path, sizeof path, "%s/job.json", s->output);
     weft_job_print(&s->job, &t);
     weft_text_put(&t, "\n", 1);
