@@ -241,16 +241,19 @@ static void a_stopped_writer(void **state)
     all_gone(rank, 2);
 }
 
-static void a_signal_while_a_rank_is_stopped(void **state)
+/* Who has to be killed is named; the exit code is the signal's. */
+static void a_signal_while_a_rank_is_stuck(void **state)
 {
     static const struct {
         const char *name, *n, *mesh;
-        bool        dies; /* another one, meanwhile */
-    } way[] = {{"term3", "3", "mesh=dp=3", false},
-               {"term1", "1", "mesh=dp=1", false},
-               {"dies3", "3", "mesh=dp=3", true}};
+        bool        stopped; /* the last rank; else its save does not end */
+        bool        dies;    /* the first one, meanwhile */
+    } way[] = {{"term3", "3", "mesh=dp=3", true, false},
+               {"term1", "1", "mesh=dp=1", true, false},
+               {"dies3", "3", "mesh=dp=3", true, true},
+               {"disk1", "1", "mesh=dp=1", false, false}};
     enum {
-        N = 3
+        N = 4
     };
     job   j[N];
     pid_t rank[N][MAX_RANK];
@@ -258,19 +261,21 @@ static void a_signal_while_a_rank_is_stopped(void **state)
     for (int i = 0; i < N; i++) {
         int n = atoi(way[i].n);
         j[i]  = (job){.name = way[i].name};
-        START(&j[i], "--nproc-per-node", way[i].n, "--timeout", "2", way[i].mesh,
-              "steps=1000000");
+        if (!way[i].stopped) j[i].slow = "1000", j[i].slow_file = "state.json";
+        START(&j[i], "--nproc-per-node", way[i].n, "--timeout", "2", "--io-timeout", "1",
+              way[i].mesh, "steps=1000000");
         find_ranks(&j[i], n, rank[i]);
-        kill(rank[i][n - 1], SIGSTOP);
+        if (way[i].stopped) kill(rank[i][n - 1], SIGSTOP);
         kill(j[i].pid, SIGTERM);
         if (way[i].dies) kill(rank[i][0], SIGKILL);
     }
     for (int i = 0; i < N; i++) {
         int  n = atoi(way[i].n);
         char who[80];
-        snprintf(who, sizeof who,
-                 "[rank %d] error: it was stopped (SIGSTOP), and was killed", n - 1);
-        expect(&j[i], 143, 30, who);
+        snprintf(who, sizeof who, "[rank %d] error: %s, and was killed", n - 1,
+                 way[i].stopped ? "it was stopped (SIGSTOP)"
+                                : "it did not end after the signal");
+        expect(&j[i], 143, 40, who);
         all_gone(rank[i], n);
     }
 }
@@ -297,7 +302,7 @@ int main(void)
         cmocka_unit_test(one_call_that_does_not_end),
         cmocka_unit_test(a_stopped_rank_during_a_save),
         cmocka_unit_test(a_stopped_writer),
-        cmocka_unit_test(a_signal_while_a_rank_is_stopped),
+        cmocka_unit_test(a_signal_while_a_rank_is_stuck),
         cmocka_unit_test(one_dies_while_another_is_stopped),
     };
     return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
