@@ -37,6 +37,7 @@ static void round_trip(void **state)
     weft_ckpt_close(c);
     assert_int_equal(weft_ckpt_open(dir, 7, &found, &c), WEFT_ERR_ARG);
     assert_int_equal(found.warn.n, 0);
+    weft_ckpt_findings_fini(&found);
     assert_int_equal(access(test_files_path("deep/er/step-00000020.tmp"), F_OK), -1);
 }
 

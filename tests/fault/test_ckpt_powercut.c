@@ -371,6 +371,7 @@ static void check(const char *dir, act what, bool done, int cut)
         assert_int_equal(test_ckpt_newest(dir, NULL, &found), 3);
         assert_int_equal(found.warn.n, 0);
     }
+    weft_ckpt_findings_fini(&found);
 }
 
 static void forget(void)
