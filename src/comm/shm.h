@@ -28,7 +28,7 @@ int         weft_comm_shm_fd(const weft_comm_shm *w); /* close-on-exec; borrowed
 /* The launcher's word that a rank is no more ("killed by signal 9"): ends all that waits in its epoch. */
 void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
 
-/* A number that moves while a rank gets on (base/progress.h): the launcher's view, and the word itself in the rank, which
+/* A number that moves while a rank makes progress (base/progress.h): the launcher's view, and the word itself in the rank, which
  * stays mapped as long as the process lives.  WEFT_ERR_ARG: fd is no such memory. */
 uint64_t    weft_comm_shm_progress(const weft_comm_shm *w, int rank);
 weft_status weft_comm_shm_progress_word(int fd, int rank, _Atomic uint64_t **out);

@@ -40,7 +40,7 @@ typedef struct shm_rank {
     _Alignas(SHM_LINE) pthread_mutex_t alive; /* robust; held by the rank's watcher */
     _Alignas(SHM_LINE) shm_word state;        /* shm_state */
     _Atomic uint32_t epoch;
-    _Atomic uint64_t progress; /* moves while the rank gets on; for the launcher */
+    _Atomic uint64_t progress; /* moves while the rank makes progress; for the launcher */
     uint64_t         cpu[SHM_CPU_WORD];
     char             why[256]; /* what this rank says in a verdict that it gave */
 } shm_rank;

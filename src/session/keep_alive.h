@@ -1,5 +1,5 @@
 /* While rank 0 works alone (saves, reads back, exports), the other ranks wait for its next request.  A thread tells them,
- * and the launcher, that rank 0 gets on: as long as no single call on a file takes longer than limit_s.
+ * and the launcher, that rank 0 makes progress: as long as no single call on a file takes longer than limit_s.
  *
  *     weft_keep_alive_start(&k, comm, parts, 600);
  *     st = work();

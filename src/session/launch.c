@@ -33,7 +33,7 @@ typedef struct child {
     FILE     *log;
     int       code;  /* once ended */
     int       order; /* the how-many-th to fail, from 1; 0: it did not */
-    /* how it gets on, once somebody is to end */
+    /* its progress, once somebody is to end */
     uint64_t word;     /* its own, in shared memory */
     double   moved_s;  /* when that last moved */
     double   cpu_s;    /* that it has used */
@@ -52,11 +52,11 @@ typedef struct launch {
     double                     kill_at_s;  /* 0: not yet */
     bool                       at_once;    /* a second signal: nobody is spared */
     double                     looked_s;   /* when ranks were last looked at */
-    double                     moved_s;    /* when one of them last got on */
+    double                     moved_s;    /* of the last progress of one of them */
 } launch;
 
 enum {
-    FAIL_GRACE_S = 2,  /* after a failure, for a rank that gets on with nothing */
+    FAIL_GRACE_S = 2,  /* after a failure, for a rank that makes no progress with files */
     STOP_GRACE_S = 5,  /* beyond the timeout, after a signal */
     REAP_S       = 30, /* for a killed rank to be gone; then it waits in the kernel */
 };
@@ -277,7 +277,7 @@ static void on_signal(launch *l)
     reap(l);
 }
 
-/* ---- who gets on ---- */
+/* ---- progress ---- */
 
 /* CPU time and state of a process. */
 static void read_stat(pid_t pid, double *cpu_s, char *state)
@@ -295,7 +295,7 @@ static void read_stat(pid_t pid, double *cpu_s, char *state)
         *cpu_s = (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* A rank gets on when its word moves (it reads or writes files, or hears that another one does), or when it computes. */
+/* A rank makes progress when its word moves (it reads or writes files, or hears that another one does), or when it computes. */
 static void look_at_ranks(launch *l)
 {
     double now = weft_clock_s(), since = now - l->looked_s;
@@ -571,7 +571,7 @@ out:
     return st;
 }
 
-/* The launcher, where it is ours, sees that this rank gets on. */
+/* The launcher, where it is ours, sees the progress of this rank. */
 static void share_progress(const weft_place *p)
 {
     _Atomic uint64_t *word;

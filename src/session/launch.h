@@ -7,7 +7,7 @@
  * with "[rank 3] " in front; rank 0's standard output is ours.
  *
  * (1) A rank that fails ends all: the others are told through shared memory, have grace_s to leave, and are killed; who
- *     is writing files may finish as long as that gets on.
+ *     is writing files may finish as long as that makes progress.
  * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that failed of
  *     itself, 128 + N if signal N ended it, or if N stopped the launcher.
  * (3) SIGINT, SIGTERM and SIGHUP go to all ranks once (they save and stop); a second one kills.  After the first, when for

@@ -76,7 +76,7 @@ static weft_status emit(weft_store_out *o, const uint8_t *p, size_t n)
         o->done += (int64_t)k;
         p += k;
         n -= k;
-        /* so that no single sync is long: who watches a save sees it get on */
+        /* so that no single sync is long: a watched save shows progress */
         if (o->done % SYNC_EVERY == 0) WEFT_TRY(weft_io_sync(o->fd, o->path));
         /* a block that is full may start its way to the device; only a hint */
         if (o->done % WEFT_STORE_BLOCK == 0)
