@@ -18,7 +18,7 @@ struct weft_comm_channel {
 weft_comm *weft_comm__hosts_current(const weft_comm *c, weft_comm *by)
 {
     if (by->epoch != c->epoch) weft_comm_set_epoch(by, c->epoch);
-    by->timeout_s = c->timeout_s;
+    if (by->timeout_s != c->timeout_s) by->timeout_s = c->timeout_s;
     return by;
 }
 
