@@ -221,19 +221,19 @@ static weft_status retire_manifest(const char *dir, int64_t step)
  * looked for. */
 static bool is_whole(const char *dir, int64_t step, weft_ckpt_findings *f)
 {
-    weft_ckpt_manifest       m    = {0};
-    weft_status              st   = weft_ckpt__load_manifest(dir, step, &m);
-    uint32_t                 id   = st == WEFT_OK ? weft_ckpt__id(&m) : 0;
-    const weft_ckpt_checked *note = weft_ckpt__find_note(f, step, id);
-    bool                     told = note && !note->whole;
+    weft_ckpt_manifest       m        = {0};
+    weft_status              st       = weft_ckpt__load_manifest(dir, step, &m);
+    uint32_t                 id       = st == WEFT_OK ? weft_ckpt__id(&m) : 0;
+    const weft_ckpt_checked *note     = weft_ckpt__find_note(f, step, id);
+    bool                     reported = note && !note->whole;
 
-    if (st == WEFT_OK && !told) st = weft_ckpt__verify(dir, &m, !note, true);
-    if (!told && st != WEFT_OK)
+    if (st == WEFT_OK && !reported) st = weft_ckpt__verify(dir, &m, !note, true);
+    if (!reported && st != WEFT_OK)
         weft_ckpt__warn(f, "CHECKPOINT OF STEP %lld IS DAMAGED AND DOES NOT COUNT: %s",
                         (long long)step, weft_error_text());
     weft_ckpt__note(f, step, id, st == WEFT_OK);
     weft_ckpt_manifest_fini(&m);
-    return st == WEFT_OK && !told;
+    return st == WEFT_OK && !reported;
 }
 
 static bool has_manifest(const char *dir, int64_t step)

@@ -267,6 +267,35 @@ static void sweeps(void **state)
         strstr(found.warn.s, "sweep/step-00000007: no manifest names this folder"));
     assert_non_null(strstr(found.warn.s, "step-00000001-r2: no manifest"));
     assert_null(strstr(found.warn.s, "mine"));
+    /* also when the run comes to that step, and when it has left it behind */
+    assert_int_equal(test_ckpt_save(dir, 7, 7), WEFT_OK);
+    assert_int_equal(test_ckpt_newest(dir, NULL, NULL), 7);
+    assert_int_equal(test_ckpt_save(dir, 8, 8), WEFT_OK);
+    assert_int_equal(weft_ckpt_prune(dir, 8, 1, &found), WEFT_OK);
+    assert_int_equal(access(test_files_path("sweep/step-00000007-r2"), F_OK), -1);
+    assert_int_equal(
+        access(test_files_path("sweep/step-00000007/model.safetensors"), F_OK), 0);
+    weft_ckpt_findings_fini(&found);
+}
+
+/* Nothing is known of the folder of a manifest that cannot be read: it stays, with a
+ * warning, and the step is saved again beside it. */
+static void a_broken_manifest_is_replaced(void **state)
+{
+    const char        *dir   = test_files_path("broken");
+    weft_ckpt_findings found = {0};
+    int64_t            step;
+    (void)state;
+
+    assert_int_equal(test_ckpt_save(dir, 10, 1), WEFT_OK);
+    assert_int_equal(truncate(test_files_path("broken/MANIFEST-00000010"), 40), 0);
+    assert_int_equal(test_ckpt_save(dir, 10, 2), WEFT_OK);
+    assert_int_equal(test_ckpt_newest(dir, &step, &found), 2);
+    assert_int_equal(step, 10);
+    assert_int_equal(found.warn.n, 0);
+    assert_int_equal(weft_ckpt_tidy(dir, &found), WEFT_OK);
+    assert_non_null(strstr(found.warn.s, "broken/step-00000010: no manifest"));
+    assert_int_equal(access(test_files_path("broken/step-00000010/state.json"), F_OK), 0);
     weft_ckpt_findings_fini(&found);
 }
 
@@ -398,6 +427,7 @@ int main(void)
         cmocka_unit_test(damaged_newer_ones_block_nothing),
         cmocka_unit_test(damaged_older_ones_do_not_count),
         cmocka_unit_test(sweeps),
+        cmocka_unit_test(a_broken_manifest_is_replaced),
         cmocka_unit_test(a_record_names_no_other_folder),
         cmocka_unit_test(large_and_like),
         cmocka_unit_test(refuses),
