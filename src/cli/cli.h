@@ -68,9 +68,11 @@ bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
 struct weft_comm;
 /* weft train as one rank of a job (comm NULL: alone), of which `local` are on this host.  Rank 0 prints the
- * result. */
+ * result.  command: for errors, as weft_cli_put_command() prints it. */
 int weft_cli_train_rank(const weft_cli_command *c, struct weft_comm *comm, int local,
-                        int argc, char **argv);
+                        const char *command, int argc, char **argv);
+/* "weft run --nproc-per-node 2 job.yaml", quoted for a shell, without --allow and --print-plan. */
+void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t);
 /* weft run with n ranks on this host. */
 int weft_cli_run_ranks(int n, int argc, char **argv);
 

@@ -37,7 +37,8 @@ typedef struct settings {
     bool        check, json, fresh, quiet, print_plan;
     int64_t     n_rank, n_node, node, port;
     double      seconds, timeout_s;
-    const char *log_dir, *trace, *rdzv, *addr, *cluster;
+    const char *log_dir, *trace, *rdzv, *addr, *cluster, *allow;
+    const char *command; /* as it was given */
 } settings;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -131,10 +132,11 @@ static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
     if (s->json) argv[n++] = "--json";
     if (s->fresh) argv[n++] = "--fresh";
     if (s->quiet) argv[n++] = "--quiet";
+    if (s->allow) argv[n++] = "--allow", argv[n++] = (char *)(uintptr_t)s->allow;
     if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    return weft_cli_train_rank(&weft_cli_run, comm->world > 1 ? comm : NULL, local, n,
-                               argv);
+    return weft_cli_train_rank(&weft_cli_run, comm->world > 1 ? comm : NULL, local,
+                               s->command, n, argv);
 }
 
 static int be_rank(weft_place *p, const settings *s, int argc, char **argv)
@@ -161,10 +163,13 @@ static int print_plan(const settings *s, int n_word, char **word)
     int   n = 0;
     if (n_word > 256) return weft_cli_usage(&weft_cli_run, "more than 256 words");
     while (n < n_word) argv[n] = word[n], n++;
-    argv[n++]     = "--print-plan";
+    argv[n++] = "--print-plan";
+    if (s->fresh) argv[n++] = "--fresh";
+    if (s->quiet) argv[n++] = "--quiet";
+    if (s->allow) argv[n++] = "--allow", argv[n++] = (char *)(uintptr_t)s->allow;
     weft_comm one = {.world = s->n_rank > 0 ? (int)(s->n_rank * s->n_node) : 0};
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    return weft_cli_train_rank(&weft_cli_run, &one, (int)s->n_rank, n, argv);
+    return weft_cli_train_rank(&weft_cli_run, &one, (int)s->n_rank, s->command, n, argv);
 }
 
 static int start(const settings *s, int argc, char **argv)
@@ -231,16 +236,21 @@ static int run(int argc, char **argv)
         {"cluster", 0, WEFT_CLI_TEXT, &s.cluster, "CLUSTER",
          "machines to plan for, as the key cluster"},
         {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
-         "start nothing: print the job's plan, as JSON for plan="},
+         "start nothing: print the plan that this command runs, as JSON for plan="},
+        {"allow", 0, WEFT_CLI_TEXT, &s.allow, "KEYS",
+         "let a resume change lanes, micro_batch; bits differ from there on"},
         {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
          "start anew beside the checkpoints there are"},
         {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL, "no log lines, no progress"},
         {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
     };
-    char **words = malloc(sizeof *words * (size_t)(argc + 1));
+    weft_text command = {0};
+    char    **words   = malloc(sizeof *words * (size_t)(argc + 1));
     if (!words) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     memcpy(words, argv, sizeof *words * (size_t)argc);
-    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
+    weft_cli_put_command("run", argc, argv, &command);
+    s.command = command.s;
+    int code  = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
     weft_place p;
     if (code < 0 && s.timeout_s < LEAST_TIMEOUT_S)
         code =
@@ -258,5 +268,6 @@ static int run(int argc, char **argv)
             code = st == WEFT_OK ? be_rank(&p, &s, n_word, words) : weft_cli_fail(c, st);
     }
     free(words);
+    weft_text_fini(&command);
     return code;
 }

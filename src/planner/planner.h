@@ -95,6 +95,9 @@ typedef struct weft_planner_answer {
 weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out);
 void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
 
+/* Is the winner a pipeline with one micro-batch a step?  Its stages run sequentially: the ranks of a pipeline take turns. */
+bool weft_planner_takes_turns(const weft_planner_answer *a);
+
 /* For people (explain: more of it), for programs, and in a line: "2 ranks, dp=2 ..., 0.12 s a step". */
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t);

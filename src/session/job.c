@@ -233,6 +233,28 @@ out:
     return st;
 }
 
+/* The default of the INT key whose field is there. */
+static int64_t find_default(size_t at)
+{
+    for (int i = 0; i < weft_job__n_key; i++)
+        if (weft_job__keys[i].at == at) return strtoll(weft_job__keys[i].def, NULL, 10);
+    return 0;
+}
+
+/* Keys that ask for an evaluation without saying of what. */
+static weft_status check_eval(const weft_job *j)
+{
+    const weft_job_eval *e     = &j->eval;
+    bool                 every = e->every != find_default(offsetof(weft_job, eval.every));
+    bool batches = e->batches != find_default(offsetof(weft_job, eval.batches));
+    if (e->data || (!every && !batches)) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%s: eval.%s is given without eval.data: nothing would be evaluated; "
+        "give eval.data, a file of tokens or text",
+        j->file, every ? "every" : "batches");
+}
+
 /* What follows from other keys. */
 static weft_status resolve(weft_job *j)
 {
@@ -259,6 +281,7 @@ static weft_status resolve(weft_job *j)
                          "(it counts the warm-up too)",
                          j->file, (long long)j->lr_schedule.decay_steps,
                          (long long)j->lr_schedule.warmup);
+    WEFT_TRY(check_eval(j));
     weft_job_plan *p = &j->plan;
     p->file =
         p->word && strcmp(p->word, "off") && strcmp(p->word, "none") ? p->word : NULL;

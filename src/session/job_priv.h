@@ -21,7 +21,7 @@ typedef struct weft_job__key {
     size_t         at; /* offset of the field in weft_job */
     double         min, max;
     const char    *words, *def;
-    int            same; /* part of what a resumed job must agree on */
+    int            same; /* 1, 2: a resumed job must agree; 2: unless --allow names it */
     const char    *help;
 } weft_job__key;
 

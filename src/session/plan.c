@@ -97,8 +97,8 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
     return cut_batch(j, h);
 }
 
-static weft_status make_or_check(const weft_job *j, int world, const weft_shorthand *h,
-                                 weft_plan **p)
+weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
+                                    weft_plan **p)
 {
     weft_compile_spec spec = weft_job_spec(j);
     if (!*p)
@@ -111,34 +111,5 @@ static weft_status make_or_check(const weft_job *j, int world, const weft_shorth
     of.kernels     = weft_session__kernel_set();
     weft_status st = weft_plan_check(*p, j->plan.file, &of, world);
     weft_compiled_fini(&c);
-    return st;
-}
-
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
-                                    weft_plan **p)
-{
-    WEFT_TRY(make_or_check(j, world, h, p));
-    if (j->plan.bucket >= 0) (*p)->bucket_bytes = j->plan.bucket;
-    return WEFT_OK;
-}
-
-weft_status weft_job_print_plan(const weft_job *job, int world, weft_text *t)
-{
-    weft_job       j = *job;
-    weft_shorthand h;
-    weft_plan     *p  = NULL;
-    weft_status    st = WEFT_OK;
-    WEFT_GO(weft_session__find_seq(&j));
-    if (weft_job_is_open(&j)) {
-        if (!world) WEFT_GO(weft_job_ranks(&j, &world));
-        WEFT_GO(weft_session__plan_choose(&j, world, world, NULL, &p));
-    } else {
-        WEFT_GO(weft_session__plan_open(&j, world, &h, &p));
-        WEFT_GO(weft_session__plan_make(&j, world, &h, &p));
-    }
-    p->of.kernels = weft_session__kernel_set();
-    WEFT_GO(weft_plan_print(p, t));
-out:
-    weft_plan_destroy(p);
     return st;
 }

@@ -62,13 +62,10 @@ static weft_status open_group(weft_session *s)
 
 weft_status weft_session__join(weft_session *s)
 {
-    const weft_job_plan *p = &s->job.plan;
-    if (world(s) == 1 && !p->file && !p->mesh && p->pp == 1) return WEFT_OK;
+    s->n_rank = world(s);
+    s->local  = s->o->local_ranks;
     if (world(s) > 1) WEFT_TRY(open_group(s));
-    WEFT_TRY(weft_session__compare_jobs(s));
-    if (weft_job_is_open(&s->job))
-        return WEFT_OK; /* when it is known what to go on from */
-    return weft_session__plan_open(&s->job, world(s), &s->words, &s->plan);
+    return weft_session__compare_jobs(s);
 }
 
 weft_status weft_session__share(weft_session *s, void *p, size_t n)
