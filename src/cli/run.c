@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "comm/rdzv.h"
+#include "session/job.h"
 #include "session/launch.h"
 #include "weft/session.h"
 
@@ -252,9 +253,12 @@ static int run(int argc, char **argv)
     s.command = command.s;
     int code  = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
     weft_place p;
+    unsigned   allow;
     if (code < 0 && s.timeout_s < LEAST_TIMEOUT_S)
         code =
             weft_cli_usage(c, "--timeout: from %.1f to 1000000 seconds", LEAST_TIMEOUT_S);
+    if (code < 0 && weft_job_parse_allow(s.allow, &allow) != WEFT_OK)
+        code = weft_cli_fail(c, WEFT_ERR_ARG);
     if (code < 0 && s.print_plan) code = print_plan(&s, n_word, words);
     if (code < 0 && !s.check && !n_word) code = weft_cli_usage(c, "expected a job file");
     if (code < 0) {

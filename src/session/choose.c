@@ -33,14 +33,15 @@ static bool is_measured(int n_host, int local, char *path, size_t n)
            weft_io_exists(path);
 }
 
-static weft_status find_machines(const weft_job *j, int world, int local,
+/* n_core: as of weft_probe_divided(). */
+static weft_status find_machines(const weft_job *j, int world, int local, int n_core,
                                  weft_cluster **out)
 {
     char path[1024];
     if (j->plan.cluster) return weft_cluster_load(j->plan.cluster, NULL, out);
     if (is_measured(world / local, local, path, sizeof path))
         return weft_cluster_load(path, NULL, out);
-    return weft_probe_divided(world / local, local, out);
+    return weft_probe_divided(world / local, local, n_core, out);
 }
 
 /* ---- the plan ---- */
@@ -87,20 +88,21 @@ static weft_status decide_on(const weft_job *j, const weft_cluster *c, int world
 {
     weft_planner_answer *a;
     WEFT_TRY(decide(j, c, world, fixed, &a));
-    bool turns = weft_planner_takes_turns(a);
+    int missing = weft_planner_missing_micro(a);
     take_answer(a, out);
-    out->turns = turns;
+    out->turns = missing > 0 && missing == out->plan->pp - 1;
+    out->idle  = missing > 0;
     weft_planner_destroy(a);
     return WEFT_OK;
 }
 
 /* Predicted for n ranks on this host, or on the job's machines. */
-static weft_status find_step(const weft_job *j, int n, double *step_s)
+static weft_status find_step(const weft_job *j, int n, int n_core, double *step_s)
 {
     weft_cluster        *c  = NULL;
     weft_planner_answer *a  = NULL;
     weft_status          st = WEFT_OK;
-    WEFT_GO(find_machines(j, n, n, &c));
+    WEFT_GO(find_machines(j, n, n, n_core, &c));
     WEFT_GO(decide(j, c, n, false, &a));
     *step_s = a->step_s;
 out:
@@ -109,23 +111,23 @@ out:
     return st;
 }
 
-weft_status weft_session__plan_choose(const weft_job *j, int world, int local,
+weft_status weft_session__plan_choose(const weft_job *j, int world, int local, int n_core,
                                       weft_session__choice *out)
 {
     weft_cluster *c;
-    WEFT_TRY(find_machines(j, world, local > 0 ? local : world, &c));
+    WEFT_TRY(find_machines(j, world, local > 0 ? local : world, n_core, &c));
     weft_status st = decide_on(j, c, world, false, out);
     weft_cluster_destroy(c);
-    if (st == WEFT_OK && out->turns &&
-        (find_step(j, 1, &out->alone_s) != WEFT_OK || out->alone_s > out->step_s))
-        out->turns = false; /* one rank does not fit, or is no faster */
+    if (st == WEFT_OK && out->idle &&
+        (find_step(j, 1, n_core, &out->alone_s) != WEFT_OK || out->alone_s > out->step_s))
+        out->turns = out->idle = false; /* one rank does not fit, or is no faster */
     return st;
 }
 
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out)
 {
     weft_cluster *c;
-    WEFT_TRY(find_machines(j, 1, 1, &c));
+    WEFT_TRY(find_machines(j, 1, 1, 0, &c));
     weft_status st = decide_on(j, c, 1, true, out);
     weft_cluster_destroy(c);
     return st;
@@ -166,8 +168,8 @@ weft_status weft_job_ranks(const weft_job *job, const weft_session_options *o, i
         if (!is_measured(1, k, path, sizeof path) ||
             !is_measured(1, 1, path, sizeof path))
             continue;
-        if (!(best > 0) && find_step(&j, 1, &best) != WEFT_OK) return WEFT_OK;
-        if (find_step(&j, k, &step_s) != WEFT_OK || step_s > 0.95 * best) continue;
+        if (!(best > 0) && find_step(&j, 1, 0, &best) != WEFT_OK) return WEFT_OK;
+        if (find_step(&j, k, 0, &step_s) != WEFT_OK || step_s > 0.95 * best) continue;
         best = step_s;
         *n   = k;
     }
@@ -189,7 +191,7 @@ weft_status weft_session__fit(weft_session *s, bool *again)
     if (s->n_rank > 1 || !weft_job_is_open(&s->job) || s->job.given_micro_batch ||
         s->resume || bytes < SMALL)
         return WEFT_OK;
-    WEFT_GO(find_machines(&s->job, 1, 1, &c));
+    WEFT_GO(find_machines(&s->job, 1, 1, 0, &c));
     if (bytes + SPARE <= weft_cluster_device(c, 0)->mem_bytes) goto out;
     st = decide_on(&s->job, c, 1, false, &x);
     if (st == WEFT_ERR_NOFIT) weft_say_warn(&s->say, "%s", weft_error_text());

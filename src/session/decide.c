@@ -21,10 +21,13 @@ enum {
 typedef struct decision {
     weft_job       job; /* with micro_batch, lanes and recompute as they will be */
     weft_plan     *plan;
-    weft_shorthand words;     /* of the job's keys, where these make the plan */
-    bool           chosen;    /* the plan is the planner's */
-    bool           cut_fails; /* an error, and it is one of micro_batch and lanes */
-    char           info[800], warn[1100]; /* for the log */
+    weft_shorthand words;  /* of the job's keys, where these make the plan */
+    bool           chosen; /* the plan is the planner's */
+    /* An error of micro_batch and lanes: the ranks cannot work with them, or they are not the checkpoint's. */
+    bool ranks_fail, differs;
+    bool
+        idle; /* it works, but one rank is faster: a pipeline has too few micro-batches */
+    char info[800], warn[1100]; /* for the log */
 } decision;
 
 /* ---- one attempt ---- */
@@ -41,7 +44,7 @@ static weft_status check_lanes(const weft_session *s, decision *d)
     int axis = weft_shorthand_lane_axis(&d->words);
     int dp   = axis < 0 ? 1 : d->words.axis[axis].size;
     if (!s->resume || d->job.plan.file || dp <= d->job.lanes) return WEFT_OK;
-    d->cut_fails = true;
+    d->ranks_fail = true;
     return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d is more than the job's %lld lane%s", dp,
                      (long long)d->job.lanes, d->job.lanes > 1 ? "s" : "");
 }
@@ -63,7 +66,7 @@ static weft_status refuse_turns(const weft_session *s, const weft_session__choic
                                 decision *d)
 {
     const weft_job *j = &d->job;
-    d->cut_fails      = true;
+    d->ranks_fail     = true;
     return WEFT_FAIL(WEFT_ERR_ARG,
                      "%d ranks would take turns, as a step is one micro-batch for each "
                      "pipeline (batch %lld, micro_batch %lld, lanes %lld): %.3g s a step "
@@ -76,7 +79,8 @@ static weft_status choose_plan(const weft_session *s, decision *d)
 {
     weft_session__choice c = {0};
     const char *where      = d->job.plan.cluster; /* may differ from those it runs on */
-    weft_status st         = weft_session__plan_choose(&d->job, s->n_rank, s->local, &c);
+    weft_status st =
+        weft_session__plan_choose(&d->job, s->n_rank, s->local, s->n_core, &c);
     if (st == WEFT_ERR_NOFIT)
         snprintf(d->warn, sizeof d->warn, "no plan, so data parallel: %s",
                  weft_error_text());
@@ -90,7 +94,16 @@ static weft_status choose_plan(const weft_session *s, decision *d)
              "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, plan=off is data "
              "parallel",
              where ? " for the machines of " : "", where ? where : "", c.line);
-    return c.turns ? refuse_turns(s, &c, d) : WEFT_OK;
+    if (c.turns) return refuse_turns(s, &c, d);
+    d->idle = c.idle;
+    if (c.idle)
+        snprintf(d->warn, sizeof d->warn,
+                 "a pipeline of %d stages has too few micro-batches (batch %lld, "
+                 "micro_batch %lld, lanes %lld): %.3g s a step predicted, %.3g s on one "
+                 "rank",
+                 d->plan->pp, (long long)d->job.batch, (long long)d->job.micro_batch,
+                 (long long)d->job.lanes, c.step_s, c.alone_s);
+    return WEFT_OK;
 }
 
 /* With the keys that j gives; d->plan is the caller's where it works. */
@@ -164,11 +177,12 @@ static weft_status decide_resume(const weft_session *s, const weft_job *given,
     weft_job j = *given;
     WEFT_TRY(read_given(&j));
     unsigned changes = find_changes(s, &j);
-    *d               = (decision){.cut_fails = true};
+    *d               = (decision){.differs = true};
     if (changes & ~allow) return refuse_changes(s, &j, changes);
     keep_cut(s, 0, &j);
     weft_status st = decide_once(s, &j, d);
-    if (st != WEFT_ERR_ARG || !allow) return st;
+    if (!allow || (st == WEFT_OK ? !d->idle : st != WEFT_ERR_ARG)) return st;
+    weft_plan_destroy(d->plan);
     j = *given;
     WEFT_TRY(read_given(&j));
     keep_cut(s, allow, &j);
@@ -183,33 +197,32 @@ static void open_cut(weft_job *j)
     j->micro_batch                        = j->batch;
 }
 
-/* "lanes,micro_batch": the keys that d changes. */
+/* " --allow lanes,micro_batch" with the keys that d changes; "": none. */
 static const char *name_changes(const weft_session *s, const decision *d)
 {
     bool lanes = d->job.lanes != s->state.lanes;
-    if (d->job.micro_batch == s->state.micro_batch) return "lanes";
-    return lanes ? "lanes,micro_batch" : "micro_batch";
+    if (d->job.micro_batch == s->state.micro_batch) return lanes ? " --allow lanes" : "";
+    return lanes ? " --allow lanes,micro_batch" : " --allow micro_batch";
 }
 
-/* opened: the job's own micro_batch and lanes stand in the way. */
+/* opened: the job's own micro_batch and lanes do not work. */
 static void put_remedy(const weft_session *s, const decision *d, bool opened,
                        weft_text *t)
 {
-    const char *command  = s->o->command;
+    const char *command  = s->o->command, *allow;
     char        keys[80] = "";
     if (opened)
         snprintf(keys, sizeof keys, " micro_batch=%lld lanes=%lld",
                  (long long)d->job.micro_batch, (long long)d->job.lanes);
-    if (!command || strlen(command) > MAX_COMMAND) command = "the same command with";
-    if (s->resume)
-        weft_text_add(
-            t,
-            "; %s%s --allow %s goes on with micro_batch %lld and lanes %lld (bits "
-            "differ from there on)",
-            command, keys, name_changes(s, d), (long long)d->job.micro_batch,
-            (long long)d->job.lanes);
-    else
+    if (!s->resume) {
         weft_text_add(t, ";%s lets them share a step", keys);
+        return;
+    }
+    if (!command || strlen(command) > MAX_COMMAND) command = "the same command with";
+    allow = name_changes(s, d);
+    weft_text_add(t, "; %s%s%s goes on with micro_batch %lld and lanes %lld%s", command,
+                  keys, allow, (long long)d->job.micro_batch, (long long)d->job.lanes,
+                  *allow ? " (bits differ from there on)" : "");
 }
 
 /* Is there a micro_batch and a number of lanes that work?  *opened: not with those that the job gives. */
@@ -226,9 +239,26 @@ static bool find_remedy(const weft_session *s, const weft_job *given, decision *
                       : decide_once(s, &j, d)) == WEFT_OK;
 }
 
+/* Ranks on this host that work with the micro_batch and lanes there are: as many as lanes, or fewer. */
+static int find_fewer(const weft_session *s, const weft_job *given)
+{
+    weft_session few = *s;
+    decision     d;
+    weft_job     j = *given;
+    if (s->local > 0 && s->local < s->n_rank) return 1; /* several hosts */
+    if (s->resume) keep_cut(s, 0, &j);
+    for (few.n_rank = j.given_lanes ? (int)j.lanes : 1; few.n_rank > 1; few.n_rank /= 2) {
+        few.local = few.n_rank;
+        if (few.n_rank >= s->n_rank || decide_once(&few, &j, &d) != WEFT_OK) continue;
+        weft_plan_destroy(d.plan);
+        return few.n_rank;
+    }
+    return 1;
+}
+
 /* Adds to the error what works instead, as far as it was tried. */
 static weft_status add_remedies(const weft_session *s, const weft_job *given,
-                                bool cut_fails, weft_status st)
+                                const decision *failed, weft_status st)
 {
     decision    d;
     weft_text   t = {0};
@@ -237,7 +267,8 @@ static weft_status add_remedies(const weft_session *s, const weft_job *given,
     char       *error = strdup(weft_error_text());
     if (!error) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     bool works = find_remedy(s, given, &d, &opened);
-    if (!works && !cut_fails) { /* it is about something else */
+    if (!works && !failed->ranks_fail &&
+        !failed->differs) { /* it is about something else */
         st = WEFT_FAIL(st, "%s", error);
         free(error);
         return st;
@@ -248,8 +279,11 @@ static weft_status add_remedies(const weft_session *s, const weft_job *given,
     free(error);
     if (works) put_remedy(s, &d, opened, &t);
     if (works) weft_plan_destroy(d.plan);
-    if (s->n_rank > 1 && cut_fails && weft_job_is_open(given))
-        weft_text_add(&t, "; or run one rank (--nproc-per-node 1)");
+    if (failed->differs && !(works && !*name_changes(s, &d)))
+        weft_text_add(&t, "; micro_batch=%lld lanes=%lld are the checkpoint's",
+                      (long long)s->state.micro_batch, (long long)s->state.lanes);
+    if (s->n_rank > 1 && failed->ranks_fail && weft_job_is_open(given))
+        weft_text_add(&t, "; --nproc-per-node %d works as it is", find_fewer(s, given));
     if (s->resume) weft_text_add(&t, "; --fresh starts anew beside it");
     st = WEFT_FAIL(st, "%s", t.s ? t.s : "");
     weft_text_fini(&t);
@@ -258,15 +292,31 @@ static weft_status add_remedies(const weft_session *s, const weft_job *given,
 
 /* ---- decided once, for all ranks ---- */
 
+/* Ranks of a resume are used badly: names what --allow would change, if that is better. */
+static void add_hint(const weft_session *s, decision *d)
+{
+    decision better;
+    bool     opened;
+    size_t   n = strlen(d->warn);
+    if (!s->resume || !find_remedy(s, &s->job, &better, &opened)) return;
+    if (!better.idle)
+        snprintf(d->warn + n, sizeof d->warn - n,
+                 ";%s%s goes on with micro_batch %lld and lanes %lld (bits differ from "
+                 "there on)",
+                 opened ? " micro_batch=0 lanes=0" : "", name_changes(s, &better),
+                 (long long)better.job.micro_batch, (long long)better.job.lanes);
+    weft_plan_destroy(better.plan);
+}
+
 static weft_status decide(const weft_session *s, decision *d)
 {
     unsigned allow;
     WEFT_TRY(weft_job_parse_allow(s->o->allow, &allow));
     weft_status st =
         s->resume ? decide_resume(s, &s->job, allow, d) : decide_once(s, &s->job, d);
-    return st == WEFT_ERR_ARG && (s->resume || d->cut_fails)
-               ? add_remedies(s, &s->job, d->cut_fails, st)
-               : st;
+    if (st == WEFT_OK && d->idle) add_hint(s, d);
+    if (st != WEFT_ERR_ARG || (!s->resume && !d->ranks_fail)) return st;
+    return add_remedies(s, &s->job, d, st);
 }
 
 /* What rank 0 sends before the text of its plan, or of its error. */
@@ -354,6 +404,7 @@ weft_status weft_session__decide(weft_session *s)
     weft_status st   = WEFT_OK;
     bool        open = weft_job_is_open(&s->job);
     WEFT_TRY(weft_session__find_seq(&s->job));
+    if (open && s->group) WEFT_TRY(weft_session__count_cores(s, &s->n_core));
     if (!open || !s->group || weft_session__writes(s)) st = decide(s, &d);
     st = open && s->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);
     WEFT_TRY(st);

@@ -38,6 +38,7 @@ typedef struct weft_session {
     weft_pool         *pool;
     weft_comm_group   *group;         /* all ranks; NULL: alone */
     int                n_rank, local; /* to plan for, local of them on each host */
+    int                n_core;        /* of a host's ranks together; 0: of this process */
     bool               refused; /* by all ranks, in the same words: nobody need be told */
     weft_plan         *plan;    /* NULL: one rank */
     weft_parts        *parts;   /* who has what; NULL: all is here */
@@ -77,6 +78,8 @@ weft_status weft_session__share(weft_session *s, void *p, size_t n);
 void        weft_session__give_up(weft_session *s, weft_status st);
 bool        weft_session__writes(const weft_session *s); /* this rank writes files */
 weft_status weft_session__threads(weft_session *s, int *out);
+/* Cores that the ranks of this host may use together. */
+weft_status weft_session__count_cores(weft_session *s, int *out);
 
 /* compare.c: whether all ranks mean the same: WEFT_ERR_ARG at all of them where they do not.  The job before anything is
  * made of it, the plan before the program is, the program before memory is taken for it. */
@@ -112,13 +115,14 @@ typedef struct weft_session__choice {
     weft_plan *plan;
     char       line[600]; /* what was chosen, for the log */
     double     step_s;    /* predicted */
-    /* A pipeline with one micro-batch a step, whose ranks take turns, and one rank takes alone_s, which is less. */
-    bool   turns;
+    /* A pipeline with fewer micro-batches than stages (turns: with one, so that its ranks take turns), and one rank takes
+     * alone_s, which is less. */
+    bool   idle, turns;
     double alone_s;
 } weft_session__choice;
 
-/* For world ranks, `local` of them on each host.  WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
-weft_status weft_session__plan_choose(const weft_job *j, int world, int local,
+/* For world ranks, `local` of them on each host, which have n_core cores together (0: those of this process).  WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
+weft_status weft_session__plan_choose(const weft_job *j, int world, int local, int n_core,
                                       weft_session__choice *out);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
