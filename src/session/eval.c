@@ -60,7 +60,7 @@ weft_status weft_session__eval_check(weft_session *s)
         s, WEFT_FAIL(WEFT_ERR_ARG,
                      "%s: all %lld steps are done, so nothing of eval.data is evaluated: "
                      "evaluation alone does not exist yet; a larger steps trains on and "
-                     "evaluates, eval.data=null ends without evaluation",
+                     "evaluates, eval=null ends without evaluation",
                      weft_ckpt_path(s->resume), (long long)s->job.steps));
 }
 

@@ -311,10 +311,16 @@ weft_status weft_job__check_cut(weft_job *j)
     if (j->lanes & (j->lanes - 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: lanes %lld is not a power of two", j->file,
                          (long long)j->lanes);
+    if (j->lanes > m && j->lanes > j->batch)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: lanes %lld is more than batch %lld", j->file,
+                         (long long)j->lanes, (long long)j->batch);
     if (j->lanes > m)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: lanes %lld is more than the %lld micro-batches of a step",
-                         j->file, (long long)j->lanes, (long long)m);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: lanes %lld is more than the %lld micro-batch%s of a step; set "
+            "micro_batch to at most %lld",
+            j->file, (long long)j->lanes, (long long)m, m > 1 ? "es" : "",
+            (long long)(j->batch / j->lanes));
     return WEFT_OK;
 }
 
