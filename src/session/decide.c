@@ -409,7 +409,7 @@ weft_status weft_session__decide(weft_session *s)
     st = open && s->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);
     WEFT_TRY(st);
     if (d.warn[0]) weft_say_warn(&s->say, "%s", d.warn);
-    if (d.info[0]) weft_say_info(&s->say, "%s", d.info);
+    if (d.info[0] && !s->looks) weft_say_info(&s->say, "%s", d.info);
     s->job  = d.job;
     s->plan = d.plan;
     if (s->plan) set_bucket(s, s->plan);

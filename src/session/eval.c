@@ -48,20 +48,25 @@ static double read_last_eval(const weft_session *s)
     return loss;
 }
 
+/* What rank 0 finds: others may not see the folder. */
 weft_status weft_session__eval_check(weft_session *s)
 {
-    double loss = NAN;
-    if (!s->job.eval.data || !s->resume || s->state.step < s->job.steps) return WEFT_OK;
-    if (weft_session__writes(s) && has_same_eval(s)) loss = read_last_eval(s);
-    WEFT_TRY(weft_session__share(s, &loss, sizeof loss));
-    s->r.eval_loss = loss; /* the same request, answered before */
-    if (!isnan(loss)) return WEFT_OK;
+    struct {
+        int64_t done; /* no step is left */
+        double  loss; /* the same request, answered before; NaN: it was not */
+    } x = {.done = s->resume && s->state.step >= s->job.steps, .loss = NAN};
+    if (!s->job.eval.data) return WEFT_OK;
+    if (x.done && weft_session__writes(s) && has_same_eval(s)) x.loss = read_last_eval(s);
+    WEFT_TRY(weft_session__share(s, &x, sizeof x));
+    if (!x.done) return WEFT_OK;
+    s->r.eval_loss = x.loss;
+    if (!isnan(x.loss)) return WEFT_OK;
     return weft_session__refuse(
         s, WEFT_FAIL(WEFT_ERR_ARG,
                      "%s: all %lld steps are done, so nothing of eval.data is evaluated: "
                      "evaluation alone does not exist yet; a larger steps trains on and "
                      "evaluates, eval=null ends without evaluation",
-                     weft_ckpt_path(s->resume), (long long)s->job.steps));
+                     s->job.output, (long long)s->job.steps));
 }
 
 /* How many of the batches that are asked for the data have: each sample counts once. */

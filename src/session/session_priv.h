@@ -39,6 +39,7 @@ typedef struct weft_session {
     weft_comm_group   *group;         /* all ranks; NULL: alone */
     int                n_rank, local; /* to plan for, local of them on each host */
     int                n_core;        /* of a host's ranks together; 0: of this process */
+    bool               looks;         /* only decides: --print-plan */
     bool               refused; /* by all ranks, in the same words: nobody need be told */
     weft_plan         *plan;    /* NULL: one rank */
     weft_parts        *parts;   /* who has what; NULL: all is here */

@@ -101,9 +101,28 @@ static void test_refused(void **s)
     refuse(MIN "shuffle: 3\n", "true or false");
     refuse(MIN "mesh: 3\n", "something like dp=2,tp=2");
     refuse(MIN "whole: -1\n", "out of range");
+    refuse(MIN "eval: {every: 5}\n", "eval.every is given without eval.data");
+    refuse(MIN "eval: {batches: 5}\n", "eval.batches is given without eval.data");
+    refuse(MIN "lanes: 4\n", "set micro_batch to at most 2");
+    refuse(MIN "lanes: 16\n", "lanes 16 is more than batch 8");
     refuse("model: a\ndata: b\nbatch: 2\n", "steps is missing");
     refuse("data: b\n", "model is missing");
     refuse("[1, 2]\n", "map of keys");
+}
+
+static void allow_names_known_keys_only(void **s)
+{
+    unsigned bits;
+    (void)s;
+    assert_int_equal(weft_job_parse_allow(NULL, &bits), WEFT_OK);
+    assert_int_equal(bits, 0);
+    assert_int_equal(weft_job_parse_allow("micro_batch", &bits), WEFT_OK);
+    assert_int_equal(bits, WEFT_JOB_ALLOW_MICRO_BATCH);
+    assert_int_equal(weft_job_parse_allow("micro_batch,lanes", &bits), WEFT_OK);
+    assert_int_equal(bits, WEFT_JOB_ALLOW_ALL);
+    assert_int_equal(weft_job_parse_allow("lanes,optimizer.lr", &bits), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "'optimizer.lr' is none of the keys"));
+    assert_int_equal(weft_job_parse_allow("", &bits), WEFT_ERR_ARG);
 }
 
 static void test_schedule(void **s)
@@ -162,9 +181,13 @@ static void test_documented(void **s)
 int main(void)
 {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_all_keys),
-        cmocka_unit_test(test_overrides),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_schedule),   cmocka_unit_test(test_same),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_all_keys),
+        cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(allow_names_known_keys_only),
+        cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_same),
         cmocka_unit_test(test_documented),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
