@@ -52,7 +52,8 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
 {
     *q = (weft_planner_ask){
         .spec = weft_job_spec(j), .cluster = c, .world = world, .n_best = CANDIDATES};
-    if (!fixed && !j->given_micro_batch) q->spec.micro_batch = 0;
+    bool follows = j->given_lanes && j->lanes > 1; /* then micro_batch is a lane's part */
+    if (!fixed && !j->given_micro_batch && !follows) q->spec.micro_batch = 0;
     if (!fixed && !j->given_lanes) q->spec.lanes = 0;
     if (!fixed && !strcmp(j->recompute, "none")) q->spec.recompute = NULL;
     weft_search_open(&q->pins);
@@ -90,8 +91,8 @@ static weft_status decide_on(const weft_job *j, const weft_cluster *c, int world
     WEFT_TRY(decide(j, c, world, fixed, &a));
     int missing = weft_planner_missing_micro(a);
     take_answer(a, out);
-    out->turns = missing > 0 && missing == out->plan->pp - 1;
-    out->idle  = missing > 0;
+    out->sequential = missing > 0 && missing == out->plan->pp - 1;
+    out->idle       = missing > 0;
     weft_planner_destroy(a);
     return WEFT_OK;
 }
@@ -120,7 +121,7 @@ weft_status weft_session__plan_choose(const weft_job *j, int world, int local, i
     weft_cluster_destroy(c);
     if (st == WEFT_OK && out->idle &&
         (find_step(j, 1, n_core, &out->alone_s) != WEFT_OK || out->alone_s > out->step_s))
-        out->turns = out->idle = false; /* one rank does not fit, or is no faster */
+        out->sequential = out->idle = false; /* one rank does not fit, or is no faster */
     return st;
 }
 

@@ -54,7 +54,7 @@ static weft_status follow_keys(const weft_session *s, decision *d)
 {
     weft_job *j = &d->job;
     if (is_alone(s, j)) {
-        if (!j->given_micro_batch) j->micro_batch = j->batch;
+        weft_job__default_cut(j);
         return weft_job__check_cut(j);
     }
     WEFT_TRY(weft_session__plan_open(j, s->n_rank, &d->words, &d->plan));
@@ -62,17 +62,18 @@ static weft_status follow_keys(const weft_session *s, decision *d)
     return weft_session__plan_make(j, s->n_rank, &d->words, &d->plan);
 }
 
-static weft_status refuse_turns(const weft_session *s, const weft_session__choice *c,
-                                decision *d)
+static weft_status refuse_sequential(const weft_session *s, const weft_session__choice *c,
+                                     decision *d)
 {
     const weft_job *j = &d->job;
     d->ranks_fail     = true;
-    return WEFT_FAIL(WEFT_ERR_ARG,
-                     "%d ranks would take turns, as a step is one micro-batch for each "
-                     "pipeline (batch %lld, micro_batch %lld, lanes %lld): %.3g s a step "
-                     "predicted, %.3g s on one rank",
-                     s->n_rank, (long long)j->batch, (long long)j->micro_batch,
-                     (long long)j->lanes, c->step_s, c->alone_s);
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%d ranks would compute sequentially, as a step is one micro-batch "
+        "for each pipeline (batch %lld, micro_batch %lld, lanes %lld): %.3g s a step "
+        "predicted, %.3g s on one rank",
+        s->n_rank, (long long)j->batch, (long long)j->micro_batch, (long long)j->lanes,
+        c->step_s, c->alone_s);
 }
 
 static weft_status choose_plan(const weft_session *s, decision *d)
@@ -94,7 +95,7 @@ static weft_status choose_plan(const weft_session *s, decision *d)
              "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, plan=off is data "
              "parallel",
              where ? " for the machines of " : "", where ? where : "", c.line);
-    if (c.turns) return refuse_turns(s, &c, d);
+    if (c.sequential) return refuse_sequential(s, &c, d);
     d->idle = c.idle;
     if (c.idle)
         snprintf(d->warn, sizeof d->warn,
@@ -141,6 +142,7 @@ static void keep_cut(const weft_session *s, unsigned open, weft_job *j)
         j->lanes       = s->state.lanes;
         j->given_lanes = true;
     }
+    weft_job__default_cut(j);
 }
 
 /* A plan file gives micro_batch and lanes too. */
@@ -194,7 +196,7 @@ static weft_status decide_resume(const weft_session *s, const weft_job *given,
 static void open_cut(weft_job *j)
 {
     j->given_micro_batch = j->given_lanes = false;
-    j->micro_batch                        = j->batch;
+    weft_job__default_cut(j);
 }
 
 /* " --allow lanes,micro_batch" with the keys that d changes; "": none. */

@@ -274,7 +274,7 @@ static weft_status resolve(weft_job *j)
                          j->file);
     j->given_micro_batch = j->micro_batch > 0;
     j->given_lanes       = j->lanes > 0;
-    if (!j->given_micro_batch) j->micro_batch = j->batch;
+    weft_job__default_cut(j);
     if (j->lr_schedule.decay_steps && j->lr_schedule.decay_steps < j->lr_schedule.warmup)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: lr_schedule.decay_steps %lld ends before warmup %lld does "
@@ -294,6 +294,14 @@ static weft_status resolve(weft_job *j)
             "shares, schedule and chunks",
             j->file);
     return weft_job__check_cut(j);
+}
+
+void weft_job__default_cut(weft_job *j)
+{
+    if (j->given_micro_batch) return;
+    j->micro_batch = j->batch;
+    if (j->given_lanes && j->lanes <= j->batch)
+        j->micro_batch = j->batch % j->lanes ? 1 : j->batch / j->lanes;
 }
 
 weft_status weft_job__check_cut(weft_job *j)

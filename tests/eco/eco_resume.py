@@ -3,7 +3,7 @@
     ranks      a job that began on one rank without micro_batch goes on with 2 and 4 ranks by the command that the error names
     remedies   every remedy of a table of refusals is followed, and works
     history    what --allow changed is in the log, in state.json and in weft ckpt ls; older checkpoints are read
-    pipeline   ranks that would take turns are refused at a start, too
+    pipeline   ranks that would compute sequentially are refused at a start, too
     eval       a request for evaluation that evaluates nothing is refused"""
 import json
 import os
@@ -46,14 +46,14 @@ def ranks(s):
     check(one.code == 0 and "micro_batch 8, lanes 1," in one.err, "one rank: %s" % one)
     job["steps"] = 4
     r = run(2, job)
-    refused(r, "two ranks", "step-00000002: 2 ranks would take turns", "on one rank", "--allow lanes,micro_batch goes on",
+    refused(r, "two ranks", "step-00000002: 2 ranks would compute sequentially", "on one rank", "--allow lanes,micro_batch goes on",
             "--nproc-per-node 1 works as it is", "--fresh starts anew")
     check(weft("run", "--nproc-per-node", "1", *words(dict(job, steps=3)), "-q").code == 0, "one rank works as it is")
     r = follow(r, "two ranks")
     check(r and "WARN micro_batch is 4 from step 4 on, before it was 8" in r.err, "the change is logged: %s" % r)
     job["steps"] = 6
     r = run(4, job)
-    refused(r, "four ranks", "4 ranks would take turns", "--nproc-per-node 2 works as it is")
+    refused(r, "four ranks", "4 ranks would compute sequentially", "--nproc-per-node 2 works as it is")
     check(run(2, dict(job, steps=5), "-q").code == 0, "two ranks work as it is")
     follow(r, "four ranks")
     same([m["step"] for m in metrics(job["output"])], [1, 2, 3, 4, 5, 6], "metrics")
@@ -96,7 +96,7 @@ REFUSED = [
     (["micro_batch=2", "lanes=1"], 2, ["mesh=dp=2"], "dp=2 is more than the job's 1 lane"),
     (["micro_batch=2", "lanes=2"], 1, ["micro_batch=2", "lanes=4"], "lanes is 2 there and 4 here"),
     (["micro_batch=2", "lanes=2"], 1, ["micro_batch=8"], "micro_batch is 2 there and 8 here"),
-    (["micro_batch=8"], 2, ["micro_batch=8"], "2 ranks would take turns"),
+    (["micro_batch=8"], 2, ["micro_batch=8"], "2 ranks would compute sequentially"),
     ([], 4, ["mesh=dp=2", "pp=2"], "dp=2 is more than the job's 1 lane"),
 ]
 
@@ -135,14 +135,17 @@ AT_START = [
     (4, ["batch=6", "mesh=dp=4"], "batch 6 is no multiple of 4 (dp * pp); set micro_batch", ["micro_batch=1"]),
     (4, ["batch=2", "mesh=dp=4"], "take a larger one, fewer ranks", ["batch=4"]),
     (4, ["batch=2", "mesh=dp=4"], "or tp, cp or pp for some of them", ["mesh=dp=2,tp=2"]),
-    (2, ["mesh=dp=4"], "makes 4 ranks, but there are 2", ["mesh=dp=2"]),
+    (2, ["mesh=dp=4"], "makes 4 ranks, but there are 2; weft run --nproc-per-node 4", ["mesh=dp=2"]),
     (2, ["tp=2"], "write mesh=tp=2", None),
-    (2, ["lanes=4"], "lanes 4 is more than the 1 micro-batch of a step; set micro_batch to at most 2", ["micro_batch=2"]),
+    (2, ["lanes=4", "micro_batch=8"], "lanes 4 is more than the 1 micro-batch of a step; set micro_batch to at most 2", ["micro_batch=2"]),
 ]
 
 
 def starts(s):
-    """Remedies of refusals that no checkpoint has to do with."""
+    """Remedies of refusals that no checkpoint has to do with.  And lanes alone are enough: micro_batch follows."""
+    for more in (["mesh=dp=2"], ["plan=off"], []):
+        r = run(2, small_job(s, steps=1, batch=8, output=s.path("lanes%d" % len("".join(more)))), "lanes=4", *more)
+        check(r.code == 0 and "micro_batch 2, lanes 4," in r.err, "lanes=4 %s: %s" % (more, r))
     for i, (n, keys, text, remedy) in enumerate(AT_START):
         job = small_job(s, steps=1, batch=8, output=s.path("s%d" % i))
         r = run(n, job, *keys)
@@ -162,13 +165,24 @@ def plan_files(s):
     r = run(2, job)
     refused(r, "plan=FILE", "micro_batch is 8 there and 4 here, lanes is 1 there and 2 here")
     follow(r, "plan=FILE")
+    # a file that is not for the job: with the value that the error names it is
+    new = dict(job, output=s.path("named"), steps=1)
+    for key, value in (("micro_batch", "2"), ("lanes", "1"), ("batch", "16"), ("seq", "8"), ("recompute", "full")):
+        r = run(2, dict(new, **{key: value}))
+        m = re.search(r"; set (%s=\S+?)(,|\n)" % key, r.err)
+        if check(r.code == 2 and m is not None, "plan=FILE with %s=%s: %s" % (key, value, r)):
+            r = run(2, dict(new, **{key: value}, output=s.path("named-" + key)), m.group(1), "-q")
+            check(r.code == 0, "plan=FILE: the remedy %s fails: %s" % (m.group(1), r))
+    r = weft("train", *words(new))
+    refused(r, "plan=FILE of two ranks on one", "weft run --nproc-per-node 2 starts them")
+    check(weft("run", "--nproc-per-node", "2", *words(new), "-q").code == 0, "the remedy works")
 
 
 def pipeline(s):
     for keys, text in ((dict(batch=1), None), (dict(batch=8, micro_batch=8), "micro_batch=4 lanes=2 lets them share a step")):
         job = small_job(s, steps=1, output=s.path("p%d" % len(keys)), **keys)
         r = run(2, job)
-        refused(r, "a start with %s" % keys, "2 ranks would take turns", "--nproc-per-node 1 works as it is")
+        refused(r, "a start with %s" % keys, "2 ranks would compute sequentially", "--nproc-per-node 1 works as it is")
         check(not os.path.exists(job["output"]), "a refused start leaves nothing")
         if text:
             check(text in r.err, "no remedy: %s" % r.err)

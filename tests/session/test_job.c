@@ -103,7 +103,7 @@ static void test_refused(void **s)
     refuse(MIN "whole: -1\n", "out of range");
     refuse(MIN "eval: {every: 5}\n", "eval.every is given without eval.data");
     refuse(MIN "eval: {batches: 5}\n", "eval.batches is given without eval.data");
-    refuse(MIN "lanes: 4\n", "set micro_batch to at most 2");
+    refuse(MIN "lanes: 4\nmicro_batch: 8\n", "set micro_batch to at most 2");
     refuse(MIN "lanes: 16\n", "lanes 16 is more than batch 8");
     refuse("model: a\ndata: b\nbatch: 2\n", "steps is missing");
     refuse("data: b\n", "model is missing");
