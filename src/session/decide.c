@@ -172,23 +172,36 @@ static weft_status refuse_changes(const weft_session *s, const weft_job *j, unsi
                      lanes);
 }
 
-/* As the checkpoint has it; where that does not work, with the allowed keys open. */
+/* With the checkpoint's micro_batch and lanes where the job gives none, but for the keys in `open`. */
+static weft_status decide_kept(const weft_session *s, const weft_job *given,
+                               unsigned open, decision *d)
+{
+    weft_job j = *given;
+    WEFT_TRY(read_given(&j));
+    keep_cut(s, open, &j);
+    return decide_once(s, &j, d);
+}
+
+/* As the checkpoint has it; where that does not work, with as few of the allowed keys open as it takes. */
 static weft_status decide_resume(const weft_session *s, const weft_job *given,
                                  unsigned allow, decision *d)
 {
-    weft_job j = *given;
+    static const unsigned open[] = {WEFT_JOB_ALLOW_LANES, WEFT_JOB_ALLOW_MICRO_BATCH,
+                                    WEFT_JOB_ALLOW_ALL};
+    weft_job              j      = *given;
     WEFT_TRY(read_given(&j));
     unsigned changes = find_changes(s, &j);
     *d               = (decision){.differs = true};
     if (changes & ~allow) return refuse_changes(s, &j, changes);
-    keep_cut(s, 0, &j);
-    weft_status st = decide_once(s, &j, d);
+    weft_status st = decide_kept(s, given, 0, d);
     if (!allow || (st == WEFT_OK ? !d->idle : st != WEFT_ERR_ARG)) return st;
     weft_plan_destroy(d->plan);
-    j = *given;
-    WEFT_TRY(read_given(&j));
-    keep_cut(s, allow, &j);
-    return decide_once(s, &j, d);
+    for (size_t i = 0; i < WEFT_COUNT(open); i++) {
+        if (open[i] & ~allow || decide_kept(s, given, open[i], d) != WEFT_OK) continue;
+        if (!d->idle || st != WEFT_OK) return WEFT_OK;
+        weft_plan_destroy(d->plan);
+    }
+    return decide_kept(s, given, 0, d); /* none helps */
 }
 
 /* ---- what would work ---- */

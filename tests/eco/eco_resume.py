@@ -155,6 +155,16 @@ def starts(s):
         check(r.code == 0, "%s: the remedy %s fails: %s" % (keys, remedy, r))
 
 
+def few_changes(s):
+    """Only the keys that have to change do, and only those have to be allowed."""
+    job = small_job(s, batch=8, steps=1, output=s.path("fewest"))
+    check(weft("train", *words(job), "micro_batch=2", "lanes=1", "-q").code == 0, "fewest")
+    r = run(4, dict(job, steps=2), "mesh=dp=4")
+    refused(r, "four ranks, one lane", "--allow lanes goes on with micro_batch 2 and lanes 4")
+    follow(r, "four ranks, one lane")
+    same(state(job["output"])["history"], [{"step": 1, "key": "lanes", "from": 1, "to": 4}], "lanes alone change")
+
+
 def plan_files(s):
     """A plan file cuts the batch too: with --allow a resume goes on under it."""
     job = small_job(s, batch=8, steps=1, output=s.path("pf"))
@@ -225,6 +235,7 @@ with Scratch("resume") as s:
     history(s)
     remedies(s)
     starts(s)
+    few_changes(s)
     plan_files(s)
     pipeline(s)
     evaluation(s)
