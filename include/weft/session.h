@@ -30,7 +30,10 @@ typedef struct weft_session_options {
     bool fresh;    /* do not resume: start anew beside the checkpoints that are there */
     bool quiet;    /* no log lines on stderr but warnings */
     bool progress; /* a progress line on stderr */
-    const char *trace; /* a timeline of the last step for Perfetto, or NULL */
+    /* Keys that decide bits and that a resume may change all the same: "lanes,micro_batch"; NULL: none. */
+    const char *allow;
+    const char *command; /* as it was given, for remedies in errors; NULL: not known */
+    const char *trace;   /* a timeline of the last step for Perfetto, or NULL */
     /* Asked after every step: not 0 ends the run after a checkpoint.  May be NULL. */
     int (*stop)(void *arg);
     void             *arg;

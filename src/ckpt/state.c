@@ -22,9 +22,37 @@ static const struct {
              {"graph_hash", AT(graph_hash)},
              {"weights_xxh64", AT(weights_xxh64)}};
 
+enum {
+    PLAIN        = 1, /* formats */
+    WITH_HISTORY = 2,
+    MAX_HISTORY  = 1 << 16 /* of a file that can be meant */
+};
+
+weft_status weft_ckpt_state_add_change(weft_ckpt_state *s, const weft_ckpt_change *c)
+{
+    weft_ckpt_change *more =
+        realloc(s->history, sizeof *more * ((size_t)s->n_history + 1));
+    if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a checkpoint's history");
+    more[s->n_history++] = *c;
+    s->history           = more;
+    return WEFT_OK;
+}
+
+void weft_ckpt_state_print_history(const weft_ckpt_state *s, weft_text *t)
+{
+    weft_text_add(t, "[");
+    for (int i = 0; i < s->n_history; i++) {
+        const weft_ckpt_change *c = &s->history[i];
+        weft_text_add(t, "%s{\"step\": %" PRId64 ", \"key\": ", i ? ", " : "", c->step);
+        weft_text_put_quoted(t, c->key);
+        weft_text_add(t, ", \"from\": %" PRId64 ", \"to\": %" PRId64 "}", c->from, c->to);
+    }
+    weft_text_add(t, "]");
+}
+
 weft_status weft_ckpt_state_print(const weft_ckpt_state *s, weft_text *t)
 {
-    weft_text_add(t, "{\"format\": 1");
+    weft_text_add(t, "{\"format\": %d", s->n_history ? WITH_HISTORY : PLAIN);
     for (size_t i = 0; i < WEFT_COUNT(whole); i++)
         weft_text_add(t, ",\n \"%s\": %" PRId64, whole[i].key,
                       *(const int64_t *)((const char *)s + whole[i].at));
@@ -33,6 +61,10 @@ weft_status weft_ckpt_state_print(const weft_ckpt_state *s, weft_text *t)
                       *(const uint64_t *)((const char *)s + hex[i].at));
     weft_text_add(t, ",\n \"kernel_set\": ");
     weft_text_put_quoted(t, s->kernel_set);
+    if (s->n_history) {
+        weft_text_add(t, ",\n \"history\": ");
+        weft_ckpt_state_print_history(s, t);
+    }
     if (s->extra) weft_text_add(t, ",\n \"extra\": %s", s->extra);
     weft_text_add(t, "}\n");
     return weft_text_status(t);
@@ -62,6 +94,38 @@ static weft_status get_extra(const weft_doc *d, weft_ckpt_state *s)
     return WEFT_OK;
 }
 
+static weft_status read_change(const weft_doc *d, const weft_node *n, weft_ckpt_state *s)
+{
+    weft_ckpt_change c   = {.step = -1, .from = -1, .to = -1};
+    const char      *key = NULL;
+
+    if (n->kind == WEFT_NODE_MAP) {
+        WEFT_TRY(weft_doc_get_int(d, n, "step", &c.step));
+        WEFT_TRY(weft_doc_get_string(d, n, "key", &key));
+        WEFT_TRY(weft_doc_get_int(d, n, "from", &c.from));
+        WEFT_TRY(weft_doc_get_int(d, n, "to", &c.to));
+    }
+    if (!key || !*key || strlen(key) >= sizeof c.key || c.step < 0 || c.from < 0 ||
+        c.to < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: an entry of history needs step, key, from and to",
+                         weft_doc_file(d));
+    snprintf(c.key, sizeof c.key, "%s", key);
+    return weft_ckpt_state_add_change(s, &c);
+}
+
+static weft_status read_history(const weft_doc *d, weft_ckpt_state *s)
+{
+    const weft_node *n = weft_node_get(weft_doc_root(d), "history");
+
+    if (!n) return WEFT_OK;
+    if (n->kind != WEFT_NODE_LIST || n->u.list.n > MAX_HISTORY)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: history is no list of changes",
+                         weft_doc_file(d));
+    for (int i = 0; i < n->u.list.n; i++) WEFT_TRY(read_change(d, n->u.list.node[i], s));
+    return WEFT_OK;
+}
+
 static weft_status read_doc(const weft_doc *d, weft_ckpt_state *s)
 {
     const weft_node *root   = weft_doc_root(d);
@@ -71,8 +135,8 @@ static weft_status read_doc(const weft_doc *d, weft_ckpt_state *s)
     if (root->kind != WEFT_NODE_MAP)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: no map", weft_doc_file(d));
     WEFT_TRY(weft_doc_get_int(d, root, "format", &format));
-    if (format != 1)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: state of format %lld, only 1 is known",
+    if (format != PLAIN && format != WITH_HISTORY)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: state of format %lld, only 1 and 2 are known",
                          weft_doc_file(d), (long long)format);
     for (size_t i = 0; i < WEFT_COUNT(whole); i++) {
         if (!weft_node_get(root, whole[i].key))
@@ -85,6 +149,7 @@ static weft_status read_doc(const weft_doc *d, weft_ckpt_state *s)
         WEFT_TRY(get_hex(d, hex[i].key, (uint64_t *)((char *)s + hex[i].at)));
     WEFT_TRY(weft_doc_get_string(d, root, "kernel_set", &kernel));
     snprintf(s->kernel_set, sizeof s->kernel_set, "%s", kernel ? kernel : "");
+    WEFT_TRY(read_history(d, s));
     return get_extra(d, s);
 }
 
@@ -98,12 +163,18 @@ weft_status weft_ckpt_state_parse(const char *file, const char *text, size_t n,
     WEFT_TRY(weft_doc_parse_json(file, text, n, &d));
     st = read_doc(d, &s);
     weft_doc_destroy(d);
-    if (st == WEFT_OK) *out = s;
+    if (st == WEFT_OK)
+        *out = s;
+    else
+        weft_ckpt_state_fini(&s);
     return st;
 }
 
 void weft_ckpt_state_fini(weft_ckpt_state *s)
 {
     free(s->extra);
-    s->extra = NULL;
+    free(s->history);
+    s->extra     = NULL;
+    s->history   = NULL;
+    s->n_history = 0;
 }

@@ -6,6 +6,13 @@
 
 #include "base/text.h"
 
+/* A key that a resume changed although it decides bits: from its value before to its value after `step` steps. */
+typedef struct weft_ckpt_change {
+    int64_t step;
+    char    key[32];
+    int64_t from, to;
+} weft_ckpt_change;
+
 typedef struct weft_ckpt_state {
     int64_t  step;   /* steps done: the next one has this number */
     int64_t  sample; /* samples consumed: the next one's number (data/data.h) */
@@ -16,10 +23,19 @@ typedef struct weft_ckpt_state {
     uint64_t weights_xxh64;
     char     kernel_set[64];
     char    *extra; /* the caller's own JSON value, or NULL; owned after parse */
+    /* What resumes changed, oldest first; malloc's, fini frees it.  A state with a history is written as format 2, so
+     * that a reader that knows no history refuses it instead of dropping it; without one as format 1.  Both are read. */
+    int               n_history;
+    weft_ckpt_change *history;
 } weft_ckpt_state;
 
+/* Appends a copy of c to the history. */
+weft_status weft_ckpt_state_add_change(weft_ckpt_state *s, const weft_ckpt_change *c);
+/* The history as a JSON list. */
+void weft_ckpt_state_print_history(const weft_ckpt_state *s, weft_text *t);
+
 weft_status weft_ckpt_state_print(const weft_ckpt_state *s, weft_text *t);
-/* file is for messages.  fini frees extra. */
+/* file is for messages.  fini frees extra and history. */
 weft_status weft_ckpt_state_parse(const char *file, const char *text, size_t n,
                                   weft_ckpt_state *out);
 void        weft_ckpt_state_fini(weft_ckpt_state *s);

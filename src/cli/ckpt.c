@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "ckpt/state.h"
 #include "cli/cli.h"
 
 static const weft_cli_command ls_command = {
     .name  = "ckpt ls",
     .usage = "DIR [options]",
-    .about = "the checkpoints of a folder, newest first: step, bytes, files, and what is "
-             "wrong",
+    .about = "the checkpoints of a folder, newest first: step, bytes, files, what is "
+             "wrong, and what --allow changed",
     .more =
         "DIR is a folder of checkpoints, or an output folder of weft train that has one.",
     .example = "weft ckpt ls out/checkpoints --json",
@@ -28,13 +29,39 @@ static const weft_cli_command verify_command = {
     .example = "weft ckpt verify out/checkpoints",
 };
 
-static void print_row(const weft_ckpt_info *i, bool deep, bool json, weft_text *t)
+/* What resumes changed of the job on the way to this checkpoint.  Nothing where state.json cannot be read: it may be
+ * another program's. */
+static void print_history(const char *dir, const weft_ckpt_info *i, bool json,
+                          weft_text *t)
+{
+    char            path[4352], *text;
+    size_t          n;
+    weft_ckpt_state s = {0};
+    snprintf(path, sizeof path, "%s/%s/state.json", dir, i->dir);
+    if (!weft_io_exists(path) || weft_io_read_file(path, &text, &n) != WEFT_OK) return;
+    weft_status st = weft_ckpt_state_parse(path, text, n, &s);
+    free(text);
+    if (st != WEFT_OK) return;
+    if (json && s.n_history) {
+        weft_text_add(t, ", \"history\": ");
+        weft_ckpt_state_print_history(&s, t);
+    }
+    for (int k = 0; k < s.n_history && !json; k++)
+        weft_text_add(t, "%12sfrom step %lld on: %s %lld (was %lld)\n", "",
+                      (long long)s.history[k].step + 1, s.history[k].key,
+                      (long long)s.history[k].to, (long long)s.history[k].from);
+    weft_ckpt_state_fini(&s);
+}
+
+static void print_row(const char *dir, const weft_ckpt_info *i, bool deep, bool json,
+                      weft_text *t)
 {
     bool ok = i->status == WEFT_OK;
     if (!json) {
         weft_text_add(t, "%10lld  %14lld bytes  %2d files  %s%s%s\n", (long long)i->step,
                       (long long)i->bytes, i->n_file, i->dir,
                       ok ? (deep ? "  ok" : "") : "  DAMAGED: ", ok ? "" : i->why);
+        if (ok) print_history(dir, i, json, t);
         return;
     }
     weft_text_add(t, "{\"step\": %lld, \"bytes\": %lld, \"files\": %d, \"dir\": ",
@@ -45,6 +72,7 @@ static void print_row(const weft_ckpt_info *i, bool deep, bool json, weft_text *
         weft_text_add(t, ", \"why\": ");
         weft_text_put_quoted(t, i->why);
     }
+    if (ok) print_history(dir, i, json, t);
     weft_text_add(t, "}");
 }
 
@@ -70,7 +98,7 @@ static int list(const weft_cli_command *c, bool deep, int argc, char **argv)
     if (json) weft_text_add(&t, "[");
     for (int i = 0; i < n; i++) {
         if (json && i) weft_text_add(&t, ", ");
-        print_row(&info[i], deep, json, &t);
+        print_row(dir, &info[i], deep, json, &t);
         n_bad += info[i].status != WEFT_OK;
     }
     if (json) weft_text_add(&t, "]");

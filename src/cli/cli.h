@@ -67,10 +67,12 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
 struct weft_session_options;
-/* weft train as one rank of a job: of from, comm (NULL: alone), local_ranks and io_timeout_s are taken.  Rank 0 prints
- * the result. */
+/* weft train as one rank of a job: of from, comm (NULL: alone), local_ranks, io_timeout_s and command are taken.
+ * Rank 0 prints the result. */
 int weft_cli_train_rank(const weft_cli_command            *c,
                         const struct weft_session_options *from, int argc, char **argv);
+/* "weft run --nproc-per-node 2 job.yaml", quoted for a shell, without --allow and --print-plan. */
+void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t);
 /* weft run with n ranks on this host. */
 int weft_cli_run_ranks(int n, int argc, char **argv);
 

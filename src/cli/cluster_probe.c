@@ -55,7 +55,7 @@ static weft_status here(int n_host, int n_rank, bool fresh, weft_cluster **out)
     char path[1024];
     WEFT_TRY(weft_probe_cache_path(n_host, n_rank, path, sizeof path));
     if (weft_io_exists(path) && !fresh) return weft_cluster_load(path, NULL, out);
-    return n_host * n_rank > 1 ? weft_probe_divided(n_host, n_rank, out)
+    return n_host * n_rank > 1 ? weft_probe_divided(n_host, n_rank, 0, out)
                                : weft_probe_discover(out);
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "comm/rdzv.h"
+#include "session/job.h"
 #include "session/launch.h"
 #include "weft/session.h"
 
@@ -46,7 +47,8 @@ typedef struct settings {
     bool        check, json, fresh, quiet, print_plan;
     int64_t     n_rank, n_node, node, port;
     double      seconds, timeout_s, io_timeout_s;
-    const char *log_dir, *trace, *rdzv, *addr, *cluster;
+    const char *log_dir, *trace, *rdzv, *addr, *cluster, *allow;
+    const char *command; /* as it was given */
 } settings;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -140,11 +142,13 @@ static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
     if (s->json) argv[n++] = "--json";
     if (s->fresh) argv[n++] = "--fresh";
     if (s->quiet) argv[n++] = "--quiet";
+    if (s->allow) argv[n++] = "--allow", argv[n++] = (char *)(uintptr_t)s->allow;
     if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
     weft_session_options o = {.comm         = comm->world > 1 ? comm : NULL,
                               .local_ranks  = local,
-                              .io_timeout_s = s->io_timeout_s};
+                              .io_timeout_s = s->io_timeout_s,
+                              .command      = s->command};
     return weft_cli_train_rank(&weft_cli_run, &o, n, argv);
 }
 
@@ -172,10 +176,14 @@ static int print_plan(const settings *s, int n_word, char **word)
     int   n = 0;
     if (n_word > 256) return weft_cli_usage(&weft_cli_run, "more than 256 words");
     while (n < n_word) argv[n] = word[n], n++;
-    argv[n++]     = "--print-plan";
+    argv[n++] = "--print-plan";
+    if (s->fresh) argv[n++] = "--fresh";
+    if (s->quiet) argv[n++] = "--quiet";
+    if (s->allow) argv[n++] = "--allow", argv[n++] = (char *)(uintptr_t)s->allow;
     weft_comm one = {.world = s->n_rank > 0 ? (int)(s->n_rank * s->n_node) : 0};
     if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    weft_session_options o = {.comm = &one, .local_ranks = (int)s->n_rank};
+    weft_session_options o = {
+        .comm = &one, .local_ranks = (int)s->n_rank, .command = s->command};
     return weft_cli_train_rank(&weft_cli_run, &o, n, argv);
 }
 
@@ -246,21 +254,29 @@ static int run(int argc, char **argv)
         {"cluster", 0, WEFT_CLI_TEXT, &s.cluster, "CLUSTER",
          "machines to plan for, as the key cluster"},
         {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
-         "start nothing: print the job's plan, as JSON for plan="},
+         "start nothing: print the plan that this command runs, as JSON for plan="},
+        {"allow", 0, WEFT_CLI_TEXT, &s.allow, "KEYS",
+         "let a resume change lanes, micro_batch; bits differ from there on"},
         {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
          "start anew beside the checkpoints there are"},
         {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL,
          "no progress, no log lines but warnings"},
         {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
     };
-    char **words = malloc(sizeof *words * (size_t)(argc + 1));
+    weft_text command = {0};
+    char    **words   = malloc(sizeof *words * (size_t)(argc + 1));
     if (!words) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     memcpy(words, argv, sizeof *words * (size_t)argc);
-    int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
+    weft_cli_put_command("run", argc, argv, &command);
+    s.command = command.s;
+    int code  = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
     weft_place p;
+    unsigned   allow;
     if (code < 0 && s.timeout_s < LEAST_TIMEOUT_S)
         code =
             weft_cli_usage(c, "--timeout: from %.1f to 1000000 seconds", LEAST_TIMEOUT_S);
+    if (code < 0 && weft_job_parse_allow(s.allow, &allow) != WEFT_OK)
+        code = weft_cli_fail(c, WEFT_ERR_ARG);
     if (code < 0 && s.print_plan) code = print_plan(&s, n_word, words);
     if (code < 0 && !s.check && !n_word) code = weft_cli_usage(c, "expected a job file");
     if (code < 0) {
@@ -274,5 +290,6 @@ static int run(int argc, char **argv)
             code = st == WEFT_OK ? be_rank(&p, &s, n_word, words) : weft_cli_fail(c, st);
     }
     free(words);
+    weft_text_fini(&command);
     return code;
 }

@@ -120,6 +120,38 @@ static int split_words(const weft_cli_command *c, char **word, int n, const char
     return -1;
 }
 
+static bool is_allow(const char *word, size_t n)
+{
+    return n == strlen("--allow") && !strncmp(word, "--allow", n);
+}
+
+/* A word as a shell reads it back. */
+static void put_word(const char *word, weft_text *t)
+{
+    static const char special[] = " \t\n'\"\\$&|;<>()*?[]{}#`!~";
+    if (*word && !word[strcspn(word, special)]) {
+        weft_text_add(t, " %s", word);
+        return;
+    }
+    weft_text_add(t, " '");
+    for (const char *p = word; *p; p++)
+        if (*p == '\'')
+            weft_text_add(t, "'\\''");
+        else
+            weft_text_put(t, p, 1);
+    weft_text_add(t, "'");
+}
+
+void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t)
+{
+    weft_text_add(t, "weft %s", name);
+    for (int i = 0; i < argc; i++) {
+        bool allow = is_allow(argv[i], strcspn(argv[i], "="));
+        if (allow && !strchr(argv[i], '=')) i++; /* its value, too */
+        if (!allow && strcmp(argv[i], "--print-plan")) put_word(argv[i], t);
+    }
+}
+
 /* The words that train and run both know. */
 static int start_ranks(int n, int n_word, char **word, const weft_session_options *o,
                        bool json, const char *cluster)
@@ -130,6 +162,7 @@ static int start_ranks(int n, int n_word, char **word, const weft_session_option
     if (json) argv[k++] = "--json";
     if (o->fresh) argv[k++] = "--fresh";
     if (o->quiet) argv[k++] = "--quiet";
+    if (o->allow) argv[k++] = "--allow", argv[k++] = (char *)(uintptr_t)o->allow;
     if (o->trace) argv[k++] = "--trace", argv[k++] = (char *)(uintptr_t)o->trace;
     if (cluster) argv[k++] = "--cluster", argv[k++] = (char *)(uintptr_t)cluster;
     return weft_cli_run_ranks(n, k, argv);
@@ -137,7 +170,12 @@ static int start_ranks(int n, int n_word, char **word, const weft_session_option
 
 static int run(int argc, char **argv)
 {
-    return weft_cli_train_rank(&weft_cli_train, &(weft_session_options){0}, argc, argv);
+    weft_text t = {0};
+    weft_cli_put_command("train", argc, argv, &t);
+    int code = weft_cli_train_rank(&weft_cli_train,
+                                   &(weft_session_options){.command = t.s}, argc, argv);
+    weft_text_fini(&t);
+    return code;
 }
 
 int weft_cli_train_rank(const weft_cli_command *c, const weft_session_options *from,
@@ -157,11 +195,13 @@ int weft_cli_train_rank(const weft_cli_command *c, const weft_session_options *f
          "machines to plan for, as the key cluster"},
         {"fresh", 0, WEFT_CLI_FLAG, &o.fresh, NULL,
          "start anew beside the checkpoints there are"},
+        {"allow", 0, WEFT_CLI_TEXT, &o.allow, "KEYS",
+         "let a resume change lanes, micro_batch; bits differ from there on"},
         {"trace", 0, WEFT_CLI_TEXT, &o.trace, "FILE",
          "timeline of the last step, for Perfetto"},
         {"print-job", 0, WEFT_CLI_FLAG, &print_job, NULL, "only print the resolved job"},
         {"print-plan", 0, WEFT_CLI_FLAG, &print_plan, NULL,
-         "only print the plan that its keys mean, or that is chosen, as JSON for plan="},
+         "only print the plan that this command runs, as JSON for plan="},
         {"quiet", 'q', WEFT_CLI_FLAG, &o.quiet, NULL,
          "no progress, no log lines but warnings"},
         {"json", 0, WEFT_CLI_FLAG, &json, NULL, "the result as one line of JSON"},
@@ -186,15 +226,17 @@ int weft_cli_train_rank(const weft_cli_command *c, const weft_session_options *f
         weft_job_destroy(job);
         return weft_cli_put(c, &t, NULL);
     }
-    if (print_plan) {
-        st = weft_job_print_plan(job, comm ? comm->world : 0, &t);
-        weft_job_destroy(job);
-        return st == WEFT_OK ? weft_cli_put(c, &t, NULL) : weft_cli_fail(c, st);
-    }
-    st = comm ? WEFT_OK : weft_job_ranks(job, &n_rank);
+    if (c == &weft_cli_train) st = weft_job_ranks(job, &o, &n_rank);
     if (st == WEFT_ERR_ARG) { /* machines that are none, data that is not there */
         weft_job_destroy(job);
         return weft_cli_fail(c, st);
+    }
+    if (print_plan) {
+        int n  = comm ? comm->world : n_rank > 1 ? n_rank : 0;
+        o.comm = NULL;
+        st     = weft_job_print_plan(job, &o, n, o.local_ranks, &t);
+        weft_job_destroy(job);
+        return st == WEFT_OK ? weft_cli_put(c, &t, NULL) : weft_cli_fail(c, st);
     }
     if (!comm && st == WEFT_OK && n_rank > 1) {
         weft_job_destroy(job);

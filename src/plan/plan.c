@@ -199,16 +199,19 @@ weft_status weft_plan_check(const weft_plan *p, const char *where,
                   {"micro_batch", o->micro_batch, want->micro_batch},
                   {"lanes", o->lanes, want->lanes}};
     if (world && weft_plan_world(p) != world)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s is a plan for %d ranks, but there %s %d%s",
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s is a plan for %d ranks, but there %s %d; weft run "
+                         "--nproc-per-node %d starts them on one host",
                          where, weft_plan_world(p), world == 1 ? "is" : "are", world,
-                         world == 1 ? "; weft run --nproc-per-node N starts more" : "");
+                         weft_plan_world(p));
     for (size_t i = 0; i < WEFT_COUNT(number); i++)
         if (number[i].is != number[i].want)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "%s is a plan of another job: %s is %lld there and %lld "
-                             "here",
+                             "here; set %s=%lld, or --print-plan without plan= makes one",
                              where, number[i].name, (long long)number[i].is,
-                             (long long)number[i].want);
+                             (long long)number[i].want, number[i].name,
+                             (long long)number[i].is);
     if (o->graph_hash != want->graph_hash)
         return WEFT_FAIL(
             WEFT_ERR_ARG,

@@ -355,6 +355,12 @@ weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer *
     return st;
 }
 
+int weft_planner_missing_micro(const weft_planner_answer *a)
+{
+    const weft_cost_point *p = &a->tried[0]->choice.point;
+    return p->pp > p->n_micro ? p->pp - p->n_micro : 0;
+}
+
 void weft_planner_destroy(weft_planner_answer *a)
 {
     if (!a) return;

@@ -95,6 +95,10 @@ typedef struct weft_planner_answer {
 weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out);
 void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
 
+/* Micro-batches that each pipeline of the winner has too few in a step to keep all its stages busy once; 0: enough, or no
+ * pipeline.  With pp - 1 of them missing a step has one micro-batch, and the stages compute sequentially. */
+int weft_planner_missing_micro(const weft_planner_answer *a);
+
 /* For people (explain: more of it), for programs, and in a line: "2 ranks, dp=2 ..., 0.12 s a step". */
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t);

@@ -108,11 +108,12 @@ static int cores(void)
                                                   : CPU_COUNT(&all);
 }
 
-static weft_status put_cpu(weft_text *t)
+/* limit: cores that count; 0: those that this process may use. */
+static weft_status put_cpu(int limit, weft_text *t)
 {
     char  *text = NULL, model[96], mhz[32], flags[4096], source[256];
     size_t n;
-    int    n_package = 1, n_core = cores();
+    int    n_package = 1, ours = limit > 0 ? limit : cores(), n_core = ours;
     double clock_mhz;
     WEFT_TRY(weft_io_read_file("/proc/cpuinfo", &text, &n));
     find_line(text, "model name", model, sizeof model);
@@ -120,7 +121,6 @@ static weft_status put_cpu(weft_text *t)
     find_line(text, "flags", flags, sizeof flags);
     free(text);
     bool hwloc = weft_probe_hwloc(&n_package, &n_core);
-    int  ours  = cores();
     if (ours < n_core) n_core = ours; /* what this process may use */
     if (!weft_text_read_double(mhz, &clock_mhz) || !(clock_mhz > 0)) clock_mhz = 2500;
     int    wide  = strstr(flags, "avx512f") ? 64 : strstr(flags, "avx2") ? 32 : 8;
@@ -139,7 +139,7 @@ static weft_status put_cpu(weft_text *t)
 }
 
 /* GPUs, else processors; or these alone. */
-static weft_status look(bool gpus, weft_cluster **out)
+static weft_status look(bool gpus, int n_core, weft_cluster **out)
 {
     weft_text   t         = {0};
     bool        found     = false;
@@ -150,7 +150,7 @@ static weft_status look(bool gpus, weft_cluster **out)
     weft_text_put_quoted(&t, host);
     weft_text_add(&t, "\n");
     if (gpus) WEFT_GO(put_gpus(&t, &found));
-    if (!found) WEFT_GO(put_cpu(&t));
+    if (!found) WEFT_GO(put_cpu(n_core, &t));
     WEFT_GO(weft_text_status(&t));
     WEFT_GO(weft_cluster_parse("this host", t.s, t.n, out));
 out:
@@ -160,10 +160,10 @@ out:
 
 weft_status weft_probe_discover(weft_cluster **out)
 {
-    return look(true, out);
+    return look(true, 0, out);
 }
 
-weft_status weft_probe_processors(weft_cluster **out)
+weft_status weft_probe_processors(int n_core, weft_cluster **out)
 {
-    return look(false, out);
+    return look(false, n_core, out);
 }

@@ -4,12 +4,12 @@
 #include "base/text.h"
 #include "probe/probe.h"
 
-weft_status weft_probe_divided(int n_node, int local, weft_cluster **out)
+weft_status weft_probe_divided(int n_node, int local, int n_core, weft_cluster **out)
 {
     weft_cluster *found = NULL;
     weft_text     t     = {0};
     weft_status   st    = WEFT_OK;
-    WEFT_GO(weft_probe_processors(&found));
+    WEFT_GO(weft_probe_processors(n_core, &found));
     const weft_device_kind *d     = &found->device[found->node[0].device];
     double                  flops = weft_cluster_flops(d, "f32"), Bps = d->mem_Bps;
     weft_text_add(&t, "name: here\ndevice:\n  - {name: cpu, flops: {f32: ");

@@ -209,7 +209,7 @@ weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
     weft_text     t         = {0};
     char          host[128] = "host";
     weft_status   st;
-    WEFT_GO(weft_probe_processors(&here));
+    WEFT_GO(weft_probe_processors(0, &here));
     gethostname(host, sizeof host - 1);
     weft_text_add(&t, "name: ");
     weft_text_put_quoted(&t, host);

@@ -24,10 +24,11 @@
  * sockets from hwloc where it is installed, else from /proc and /sys. */
 weft_status weft_probe_discover(weft_cluster **out);
 /* n_node hosts like this one, each cut into `local` devices on which programs run (processors, also where there are GPUs):
- * numbers as found, shared out. */
-weft_status weft_probe_divided(int n_node, int local, weft_cluster **out);
+ * numbers as found, shared out.  n_core: the cores that the devices of a host have together; 0: those that this process
+ * may use, which of a rank are its own alone. */
+weft_status weft_probe_divided(int n_node, int local, int n_core, weft_cluster **out);
 /* The same without a look at GPUs: what our programs run on. */
-weft_status weft_probe_processors(weft_cluster **out);
+weft_status weft_probe_processors(int n_core, weft_cluster **out);
 
 enum {
     WEFT_PROBE_POINTS = 8,

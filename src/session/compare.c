@@ -60,6 +60,7 @@ weft_status weft_session__compare_jobs(weft_session *s)
     for (int i = 0; i < weft_job__n_key; i++)
         if (weft_job__print_common(&s->job, i, &t)) weft_text_add(&t, "\n");
     weft_text_add(&t, "--fresh is %s\n", s->o->fresh ? "given" : "left out");
+    weft_text_add(&t, "--allow is %s\n", s->o->allow ? s->o->allow : "left out");
     weft_text_add(&t, "--trace is %s\n", s->o->trace ? "given" : "left out");
     weft_status st = compare_lines(s, "what to run", &t);
     weft_text_fini(&t);

@@ -233,6 +233,28 @@ out:
     return st;
 }
 
+/* The default of the INT key whose field is there. */
+static int64_t find_default(size_t at)
+{
+    for (int i = 0; i < weft_job__n_key; i++)
+        if (weft_job__keys[i].at == at) return strtoll(weft_job__keys[i].def, NULL, 10);
+    return 0;
+}
+
+/* Keys that ask for an evaluation without saying of what. */
+static weft_status check_eval(const weft_job *j)
+{
+    const weft_job_eval *e     = &j->eval;
+    bool                 every = e->every != find_default(offsetof(weft_job, eval.every));
+    bool batches = e->batches != find_default(offsetof(weft_job, eval.batches));
+    if (e->data || (!every && !batches)) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%s: eval.%s is given without eval.data: nothing would be evaluated; "
+        "give eval.data, a file of tokens or text",
+        j->file, every ? "every" : "batches");
+}
+
 /* What follows from other keys. */
 static weft_status resolve(weft_job *j)
 {
@@ -252,13 +274,14 @@ static weft_status resolve(weft_job *j)
                          j->file);
     j->given_micro_batch = j->micro_batch > 0;
     j->given_lanes       = j->lanes > 0;
-    if (!j->given_micro_batch) j->micro_batch = j->batch;
+    weft_job__default_cut(j);
     if (j->lr_schedule.decay_steps && j->lr_schedule.decay_steps < j->lr_schedule.warmup)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: lr_schedule.decay_steps %lld ends before warmup %lld does "
                          "(it counts the warm-up too)",
                          j->file, (long long)j->lr_schedule.decay_steps,
                          (long long)j->lr_schedule.warmup);
+    WEFT_TRY(check_eval(j));
     weft_job_plan *p = &j->plan;
     p->file =
         p->word && strcmp(p->word, "off") && strcmp(p->word, "none") ? p->word : NULL;
@@ -271,6 +294,14 @@ static weft_status resolve(weft_job *j)
             "shares, schedule and chunks",
             j->file);
     return weft_job__check_cut(j);
+}
+
+void weft_job__default_cut(weft_job *j)
+{
+    if (j->given_micro_batch) return;
+    j->micro_batch = j->batch;
+    if (j->given_lanes && j->lanes <= j->batch)
+        j->micro_batch = j->batch % j->lanes ? 1 : j->batch / j->lanes;
 }
 
 weft_status weft_job__check_cut(weft_job *j)
@@ -288,10 +319,16 @@ weft_status weft_job__check_cut(weft_job *j)
     if (j->lanes & (j->lanes - 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: lanes %lld is not a power of two", j->file,
                          (long long)j->lanes);
+    if (j->lanes > m && j->lanes > j->batch)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: lanes %lld is more than batch %lld", j->file,
+                         (long long)j->lanes, (long long)j->batch);
     if (j->lanes > m)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: lanes %lld is more than the %lld micro-batches of a step",
-                         j->file, (long long)j->lanes, (long long)m);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: lanes %lld is more than the %lld micro-batch%s of a step; set "
+            "micro_batch to at most %lld",
+            j->file, (long long)j->lanes, (long long)m, m > 1 ? "es" : "",
+            (long long)(j->batch / j->lanes));
     return WEFT_OK;
 }
 

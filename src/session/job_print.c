@@ -116,17 +116,19 @@ weft_status weft_job_same(const weft_job *j, const char *identity, const char *w
     for (int i = 0; i < weft_job__n_key; i++) {
         const weft_job__key *k = &weft_job__keys[i];
         const weft_node     *m = find(mine, k), *n = find(theirs, k);
-        if (!m || !n) continue;
+        if (!m || !n || k->same != 1) continue;
         a.n = b.n = 0;
         weft_node_print_json(m, &a);
         weft_node_print_json(n, &b);
         WEFT_GO(weft_text_status(&a));
         WEFT_GO(weft_text_status(&b));
         if (!strcmp(a.s, b.s)) continue;
+        const char *dot = k->map[0] ? "." : "", *quote = strchr(b.s, ' ') ? "'" : "";
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
-                          "%s is of another job: %s%s%s is %s there and %s here; --fresh "
-                          "starts anew beside it",
-                          where, k->map, k->map[0] ? "." : "", k->key, b.s, a.s));
+                          "%s is of another job: %s%s%s is %s there and %s here; "
+                          "%s%s%s%s=%s%s goes on, --fresh starts anew beside it",
+                          where, k->map, dot, k->key, b.s, a.s, quote, k->map, dot,
+                          k->key, b.s, quote));
     }
 out:
     weft_text_fini(&t);
@@ -137,26 +139,30 @@ out:
     return st;
 }
 
-weft_status weft_job_take_cut(weft_job *j, const char *identity, const char *where)
+weft_status weft_job_parse_allow(const char *text, unsigned *out)
 {
-    weft_doc   *d  = NULL;
-    weft_status st = WEFT_OK;
-    WEFT_GO(weft_doc_parse_json(where, identity, strlen(identity), &d));
-    const weft_node *root = weft_doc_root(d);
-    if (!j->given_micro_batch) {
-        WEFT_GO(weft_doc_get_int(d, root, "micro_batch", &j->micro_batch));
-        if (j->micro_batch < 1) j->micro_batch = j->batch;
-        j->given_micro_batch = true;
+    static const struct {
+        const char *key;
+        unsigned    bit;
+    } known[] = {{"lanes", WEFT_JOB_ALLOW_LANES},
+                 {"micro_batch", WEFT_JOB_ALLOW_MICRO_BATCH}};
+    *out      = 0;
+    for (const char *p = text; p;) {
+        size_t   len = strcspn(p, ",");
+        unsigned bit = 0;
+        for (size_t i = 0; i < WEFT_COUNT(known); i++)
+            if (len == strlen(known[i].key) && !strncmp(p, known[i].key, len))
+                bit = known[i].bit;
+        if (!bit)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "--allow: '%.*s' is none of the keys that a resume may "
+                             "change: lanes, micro_batch (write --allow "
+                             "lanes,micro_batch); with others it is another job: --fresh",
+                             (int)(len < 100 ? len : 100), p);
+        *out |= bit;
+        p = p[len] ? p + len + 1 : NULL;
     }
-    if (!j->given_lanes) {
-        WEFT_GO(weft_doc_get_int(d, root, "lanes", &j->lanes));
-        j->given_lanes = j->lanes >= 1;
-    }
-    st = weft_job__check_cut(j);
-    if (st != WEFT_OK) (void)weft_job_same(j, identity, where); /* names what is other */
-out:
-    weft_doc_destroy(d);
-    return st;
+    return WEFT_OK;
 }
 
 static const char *kind_text(const weft_job__key *k)

@@ -21,7 +21,7 @@ typedef struct weft_job__key {
     size_t         at; /* offset of the field in weft_job */
     double         min, max;
     const char    *words, *def;
-    int            same; /* part of what a resumed job must agree on */
+    int            same; /* 1, 2: a resumed job must agree; 2: unless --allow names it */
     const char    *help;
 } weft_job__key;
 
@@ -31,6 +31,8 @@ extern const int           weft_job__n_key;
 /* Key i as all ranks of a job must have it: "batch is 8".  False: each rank may have its own. */
 bool weft_job__print_common(const weft_job *j, int i, weft_text *t);
 
+/* micro_batch where it was not given: the whole batch, or as much of it as a lane has. */
+void weft_job__default_cut(weft_job *j);
 /* micro_batch and lanes against batch; lanes is chosen when it was not given. */
 weft_status weft_job__check_cut(weft_job *j);
 

@@ -107,6 +107,14 @@ static bool find_host(const seat *all, int n, int r, int *n_rank, seat *out)
     return true;
 }
 
+/* The fewest lanes that the plan works with: each is up to a whole gradient. */
+static int count_lanes(const weft_session *s)
+{
+    int n = 1;
+    while (s->plan && n < weft_plan_lane_ranks(s->plan)) n *= 2;
+    return n;
+}
+
 weft_status weft_session__check_memory(weft_session *s)
 {
     int  n   = s->o->comm ? s->o->comm->world : 1, n_rank;
@@ -123,9 +131,10 @@ weft_status weft_session__check_memory(weft_session *s)
             WEFT_ERR_NOFIT,
             "%s needs %.1f GB for the %d rank%s on %s, where %.1f GB are free: share it "
             "out (pp, tp, zero=3, more machines; weft plan says how), recompute=full, a "
-            "smaller micro_batch or model; memory=any goes on all the same",
+            "smaller micro_batch with lanes=%d%s; memory=any goes on all the same",
             s->made.model->name, 1e-9 * (double)host.need, n_rank, n_rank > 1 ? "s" : "",
-            host.host, 1e-9 * (double)host.have);
+            host.host, 1e-9 * (double)host.have, count_lanes(s),
+            s->resume ? " and --allow lanes,micro_batch" : " or a smaller model");
         return weft_session__refuse(s, st);
     }
     return WEFT_OK;

@@ -45,6 +45,8 @@ static weft_status cut_batch(weft_job *j, const weft_shorthand *h)
         while (lanes < h->axis[lane].size || lanes < weft_shorthand_lanes(h)) lanes *= 2;
         if (j->batch % (lanes * h->pp) == 0) n = lanes * h->pp;
     }
+    if (j->given_lanes && n < j->lanes && j->batch % (j->lanes * h->pp) == 0)
+        n = j->lanes * h->pp;
     if (j->batch < lanes)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
@@ -66,9 +68,10 @@ weft_status weft_session__take_cut(weft_job *j, const weft_plan *p)
     if (!j->given_lanes) j->lanes = p->of.lanes;
     j->given_micro_batch = j->given_lanes = true;
     if (strcmp(j->recompute, "none") && strcmp(j->recompute, p->recompute))
-        return WEFT_FAIL(WEFT_ERR_ARG, "recompute is %s, but the plan %s says %s",
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "recompute is %s, but the plan %s says %s; set recompute=%s",
                          j->recompute, j->plan.file ? j->plan.file : "made here",
-                         p->recompute);
+                         p->recompute, p->recompute);
     j->recompute = p->recompute;
     return weft_job__check_cut(j);
 }
@@ -87,18 +90,20 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
     if (world && weft_shorthand_world(h) != world) {
         weft_text t = {0};
         weft_shorthand_print(h, &t);
-        weft_status st = WEFT_FAIL(
-            WEFT_ERR_ARG, "%s makes %d ranks, but there %s %d%s", t.s ? t.s : "the plan",
-            weft_shorthand_world(h), world == 1 ? "is" : "are", world,
-            world == 1 ? "; weft run --nproc-per-node N starts more" : "");
+        weft_status st =
+            WEFT_FAIL(WEFT_ERR_ARG,
+                      "%s makes %d ranks, but there %s %d; weft run --nproc-per-node %d "
+                      "starts them on one host",
+                      t.s ? t.s : "the plan", weft_shorthand_world(h),
+                      world == 1 ? "is" : "are", world, weft_shorthand_world(h));
         weft_text_fini(&t);
         return st;
     }
     return cut_batch(j, h);
 }
 
-static weft_status make_or_check(const weft_job *j, int world, const weft_shorthand *h,
-                                 weft_plan **p)
+weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
+                                    weft_plan **p)
 {
     weft_compile_spec spec = weft_job_spec(j);
     if (!*p)
@@ -111,34 +116,5 @@ static weft_status make_or_check(const weft_job *j, int world, const weft_shorth
     of.kernels     = weft_session__kernel_set();
     weft_status st = weft_plan_check(*p, j->plan.file, &of, world);
     weft_compiled_fini(&c);
-    return st;
-}
-
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
-                                    weft_plan **p)
-{
-    WEFT_TRY(make_or_check(j, world, h, p));
-    if (j->plan.bucket >= 0) (*p)->bucket_bytes = j->plan.bucket;
-    return WEFT_OK;
-}
-
-weft_status weft_job_print_plan(const weft_job *job, int world, weft_text *t)
-{
-    weft_job       j = *job;
-    weft_shorthand h;
-    weft_plan     *p  = NULL;
-    weft_status    st = WEFT_OK;
-    WEFT_GO(weft_session__find_seq(&j));
-    if (weft_job_is_open(&j)) {
-        if (!world) WEFT_GO(weft_job_ranks(&j, &world));
-        WEFT_GO(weft_session__plan_choose(&j, world, world, NULL, &p));
-    } else {
-        WEFT_GO(weft_session__plan_open(&j, world, &h, &p));
-        WEFT_GO(weft_session__plan_make(&j, world, &h, &p));
-    }
-    p->of.kernels = weft_session__kernel_set();
-    WEFT_GO(weft_plan_print(p, t));
-out:
-    weft_plan_destroy(p);
     return st;
 }

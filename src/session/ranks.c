@@ -28,26 +28,44 @@ typedef struct seat {
     char      host[64];
 } seat;
 
-/* Its cores, shared with those ranks of its host that may use them too: whoever started the ranks pinned each to its
- * own, or nobody to any. */
+/* What every rank may use; *all: in the arena, in the order of ranks. */
+static weft_status gather_seats(weft_session *s, seat *own, seat **all)
+{
+    *own = (seat){.host = ""};
+    *all = WEFT_ARENA_ARRAY(s->arena, seat, world(s));
+    WEFT_TRY(weft_arena_status(s->arena));
+    gethostname(own->host, sizeof own->host - 1);
+    if (sched_getaffinity(0, sizeof own->cpu, &own->cpu)) CPU_ZERO(&own->cpu);
+    return weft_session__gather(s, own, sizeof *own, *all);
+}
+
+/* Its cores, shared with those ranks of its host that may use them too: the launcher pinned each rank to its own cores, or
+ * none to any. */
 weft_status weft_session__threads(weft_session *s, int *out)
 {
-    seat      own = {.host = ""}, *all = WEFT_ARENA_ARRAY(s->arena, seat, world(s));
+    seat      own, *all;
     cpu_set_t both;
     int       n = 0;
     *out        = (int)s->job.threads;
     if (*out) return WEFT_OK;
     *out = weft_runner_cores();
     if (world(s) == 1) return WEFT_OK;
-    WEFT_TRY(weft_arena_status(s->arena));
-    gethostname(own.host, sizeof own.host - 1);
-    if (sched_getaffinity(0, sizeof own.cpu, &own.cpu)) CPU_ZERO(&own.cpu);
-    WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
+    WEFT_TRY(gather_seats(s, &own, &all));
     for (int r = 0; r < world(s); r++) {
         CPU_AND(&both, &own.cpu, &all[r].cpu);
         n += !strcmp(own.host, all[r].host) && CPU_COUNT(&both);
     }
     *out = n && *out / n ? *out / n : 1;
+    return WEFT_OK;
+}
+
+weft_status weft_session__count_cores(weft_session *s, int *out)
+{
+    seat own, *all;
+    WEFT_TRY(gather_seats(s, &own, &all));
+    for (int r = 0; r < world(s); r++)
+        if (!strcmp(own.host, all[r].host)) CPU_OR(&own.cpu, &own.cpu, &all[r].cpu);
+    *out = CPU_COUNT(&own.cpu);
     return WEFT_OK;
 }
 
@@ -63,13 +81,10 @@ static weft_status open_group(weft_session *s)
 
 weft_status weft_session__join(weft_session *s)
 {
-    const weft_job_plan *p = &s->job.plan;
-    if (world(s) == 1 && !p->file && !p->mesh && p->pp == 1) return WEFT_OK;
+    s->n_rank = world(s);
+    s->local  = s->o->local_ranks;
     if (world(s) > 1) WEFT_TRY(open_group(s));
-    WEFT_TRY(weft_session__compare_jobs(s));
-    if (weft_job_is_open(&s->job))
-        return WEFT_OK; /* when it is known what to go on from */
-    return weft_session__plan_open(&s->job, world(s), &s->words, &s->plan);
+    return weft_session__compare_jobs(s);
 }
 
 weft_status weft_session__share(weft_session *s, void *p, size_t n)

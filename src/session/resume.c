@@ -70,7 +70,7 @@ static weft_status read_state(const weft_ckpt *c, weft_ckpt_state *out)
     return weft_ckpt_state_parse("state.json", text, n, out);
 }
 
-/* Before the model is compiled: is it this job, and how does it cut the batch? */
+/* Before the model is compiled: is it this job? */
 static weft_status check_job(weft_session *s)
 {
     const char *where = weft_ckpt_path(s->resume);
@@ -79,21 +79,23 @@ static weft_status check_job(weft_session *s)
     if (!identity)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json does not say of which job it is",
                          where);
+    if (s->state.micro_batch < 1 || s->state.lanes < 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json: micro_batch %lld and lanes %lld",
+                         where, (long long)s->state.micro_batch,
+                         (long long)s->state.lanes);
     WEFT_TRY(weft_session__find_seq(&s->job));
-    WEFT_TRY(weft_job_take_cut(&s->job, identity, where));
     WEFT_TRY(weft_job_same(&s->job, identity, where));
     s->r.first_step = s->r.steps = s->saved_step = s->state.step;
     return WEFT_OK;
 }
 
-weft_status weft_session__place(weft_session *s)
+weft_status weft_session__find_start(weft_session *s)
 {
     weft_status st = WEFT_OK;
     s->output      = s->job.output;
     s->saved_step  = -1;
     s->ckpt_dir    = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
     WEFT_GO(weft_arena_status(s->arena));
-    if (!s->o->fresh) WEFT_GO(claim(s));
     bool any = weft_ckpt_any(s->ckpt_dir);
     if (s->o->fresh && (any || weft_io_exists(s->output))) {
         WEFT_GO(fresh_place(s));
@@ -106,18 +108,40 @@ weft_status weft_session__place(weft_session *s)
         weft_session__show_findings(s);
         WEFT_GO(check_job(s));
     }
-    WEFT_GO(weft_session__meet(s)); /* all have looked before one writes */
-    if (weft_session__writes(s)) WEFT_GO(weft_io_mkdirs(s->output));
-    WEFT_GO(claim(s));
-    snprintf(s->r.output, sizeof s->r.output, "%s", s->output);
 out:
     return st;
 }
 
+weft_status weft_session__place(weft_session *s)
+{
+    s->output = s->job.output;
+    if (!s->o->fresh) WEFT_TRY(claim(s));
+    return weft_session__find_start(s);
+}
+
+weft_status weft_session__take_place(weft_session *s)
+{
+    WEFT_TRY(weft_session__meet(s)); /* all have looked before one writes */
+    if (weft_session__writes(s)) WEFT_TRY(weft_io_mkdirs(s->output));
+    WEFT_TRY(claim(s));
+    snprintf(s->r.output, sizeof s->r.output, "%s", s->output);
+    return WEFT_OK;
+}
+
+/* The model's graph is of one micro-batch: it is compared at the checkpoint's, also where --allow changed that. */
 weft_status weft_session__check_model(weft_session *s)
 {
-    if (!s->resume || s->state.graph_hash == weft_graph_hash(s->made.model->graph))
-        return WEFT_OK;
+    weft_compile_spec spec = weft_job_spec(&s->job);
+    weft_model       *m    = NULL;
+    if (!s->resume) return WEFT_OK;
+    uint64_t hash = weft_graph_hash(s->made.model->graph);
+    if (s->state.micro_batch != s->job.micro_batch) {
+        spec.micro_batch = s->state.micro_batch;
+        WEFT_TRY(weft_compile_model(&spec, &m));
+        hash = weft_graph_hash(m->graph);
+        weft_model_destroy(m);
+    }
+    if (s->state.graph_hash == hash) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_ARG,
                      "%s is of another model than %s; --fresh starts anew beside it",
                      weft_ckpt_path(s->resume), s->job.model);

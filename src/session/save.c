@@ -118,7 +118,9 @@ static weft_status print_state(weft_session *s, weft_text *out)
                              .lanes       = s->job.lanes,
                              .seq         = s->job.seq,
                              .data_id     = weft_data_id(s->data),
-                             .graph_hash  = weft_graph_hash(s->made.model->graph)};
+                             .graph_hash  = weft_graph_hash(s->made.model->graph),
+                             .n_history   = s->state.n_history,
+                             .history     = s->state.history};
     weft_text       extra = {0};
     weft_status     st    = WEFT_OK;
     snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set());

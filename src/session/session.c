@@ -1,6 +1,7 @@
 /* The training loop.  In: a job.  Out: weights, checkpoints, metrics.
  *
  *     place      the output folder; is there a checkpoint to go on from?
+ *     decide     micro_batch, lanes, the plan
  *     compile    model -> training graph -> program
  *     start      threads, memory, weights: from the checkpoint, the model's files, or drawn
  *     loop       count labels, run the step, write it down; evaluate, save, stop
@@ -45,35 +46,27 @@ weft_status weft_session__find_seq(weft_job *j)
     return WEFT_OK;
 }
 
-static weft_status compile(weft_session *s)
+weft_status weft_session__compile_program(weft_session *s)
 {
-    bool again;
-    WEFT_TRY(weft_session__find_seq(&s->job));
-    WEFT_TRY(weft_session__choose(s));
+    bool              again;
     weft_compile_spec spec = weft_job_spec(&s->job);
-    if (s->o->comm) {
-        if (!s->chosen)
-            WEFT_TRY(weft_session__outcome(
-                s, weft_session__plan_make(&s->job, s->o->comm->world, &s->words,
-                                           &s->plan)));
-        else if (s->job.plan.bucket >= 0)
-            s->plan->bucket_bytes = s->job.plan.bucket;
-        if (s->job.plan.bucket < 0 && !s->plan->bucket_bytes &&
-            (strstr(s->o->comm->transport, "tcp") ||
-             strstr(s->o->comm->transport, "ucx")))
-            s->plan->bucket_bytes = WEFT_PLAN_BUCKET;
-        WEFT_TRY(weft_session__check_machines(s));
-        WEFT_TRY(weft_session__compare_plans(s));
+    if (s->o->comm && s->plan) {
         spec.plan = s->plan;
         spec.rank = s->o->comm->rank;
     }
     WEFT_TRY(weft_session__outcome(s, weft_compile_training(&spec, &s->made)));
     WEFT_TRY(weft_session__fit(s, &again));
-    if (again) {
-        weft_compiled_fini(&s->made);
-        spec = weft_job_spec(&s->job);
-        WEFT_TRY(weft_compile_training(&spec, &s->made));
-    }
+    if (!again) return WEFT_OK;
+    weft_compiled_fini(&s->made);
+    spec = weft_job_spec(&s->job);
+    return weft_compile_training(&spec, &s->made);
+}
+
+static weft_status compile(weft_session *s)
+{
+    WEFT_TRY(weft_session__check_machines(s));
+    if (s->plan) WEFT_TRY(weft_session__compare_plans(s));
+    WEFT_TRY(weft_session__compile_program(s));
     WEFT_TRY(weft_session__check_model(s));
     const weft_model *m = s->made.model;
     if (m->kind != WEFT_MODEL_LM && m->kind != WEFT_MODEL_ENCDEC)
@@ -459,6 +452,9 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
     WEFT_GO(weft_arena_create(&s.arena));
     WEFT_GO(weft_session__join(&s));
     WEFT_GO(weft_session__place(&s));
+    WEFT_GO(weft_session__eval_check(&s));
+    WEFT_GO(weft_session__decide(&s));
+    WEFT_GO(weft_session__take_place(&s));
     WEFT_GO(compile(&s));
     WEFT_GO(start(&s));
     WEFT_GO(loop(&s));

@@ -21,10 +21,11 @@ typedef struct weft_session__eval {
     weft_data    *data;
     weft_parts   *parts;
     weft_loans   *loans; /* parameters that the training program has elsewhere */
+    int64_t n_batch;     /* of an evaluation: eval.batches, as far as the data has them */
 } weft_session__eval;
 
 typedef struct weft_session {
-    weft_job job; /* a copy: a resume may fill in micro_batch and lanes */
+    weft_job                    job; /* a copy: decide.c fills in micro_batch and lanes */
     const weft_session_options *o;
     weft_arena                 *arena;
     weft_say                    say;
@@ -36,11 +37,12 @@ typedef struct weft_session {
     weft_store_dir    *source; /* the model's own weights, or NULL */
     weft_data         *data;
     weft_pool         *pool;
-    weft_comm_group   *group;   /* all ranks; NULL: alone */
+    weft_comm_group   *group;         /* all ranks; NULL: alone */
+    int                n_rank, local; /* to plan for, local of them on each host */
+    int                n_core;        /* of a host's ranks together; 0: of this process */
+    bool               looks;         /* only decides: --print-plan */
     bool               refused; /* by all ranks, in the same words: nobody need be told */
-    weft_shorthand     words;   /* the job's, where it has no plan file */
     weft_plan         *plan;    /* NULL: one rank */
-    bool               chosen;  /* plan is ours, not the job's */
     weft_parts        *parts;   /* who has what; NULL: all is here */
     weft_compiled      made;
     weft_runner       *runner;
@@ -66,7 +68,7 @@ enum {
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */
 weft_status weft_session__join(
-    weft_session *s); /* first: opens the group, cuts the batch */
+    weft_session *s); /* first: opens the group, compares jobs */
 weft_status weft_session__meet(weft_session *s); /* returns when all ranks are here */
 weft_status weft_session__agree_stop(weft_session *s);
 /* Rank 0 works, the others give it what it asks for. */
@@ -78,6 +80,8 @@ weft_status weft_session__share(weft_session *s, void *p, size_t n);
 void        weft_session__give_up(weft_session *s, weft_status st);
 bool        weft_session__writes(const weft_session *s); /* this rank writes files */
 weft_status weft_session__threads(weft_session *s, int *out);
+/* Cores that the ranks of this host may use together. */
+weft_status weft_session__count_cores(weft_session *s, int *out);
 
 /* compare.c: whether all ranks mean the same: WEFT_ERR_ARG at all of them where they do not.  The job before anything is
  * made of it, the plan before the program is, the program before memory is taken for it. */
@@ -101,17 +105,35 @@ weft_status weft_session__find_seq(weft_job *j);
 /* How the plan cuts the batch, where the job does not say; and what it computes again. */
 weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);
 
-/* choose.c: an open job's plan, made by rank 0 and sent to all.  Where none can be made, the job's own words
- * stand: data parallel. */
-weft_status weft_session__choose(weft_session *s);
+/* decide.c: micro_batch, lanes and the plan, at all ranks.  WEFT_ERR_ARG: not with these ranks or this checkpoint, and what
+ * works instead. */
+weft_status weft_session__decide(weft_session *s);
+/* j with the micro_batch and lanes of the checkpoint that a run would resume from. */
+weft_status weft_session__kept_job(const weft_job *j, const weft_session_options *o,
+                                   weft_job *out);
+
+/* choose.c: the planner's plan for an open job. */
+typedef struct weft_session__choice {
+    weft_plan *plan;
+    char       line[600]; /* what was chosen, for the log */
+    double     step_s;    /* predicted */
+    /* A pipeline with fewer micro-batches than stages (sequential: with one, so that its ranks compute one after another), and one rank takes
+     * alone_s, which is less. */
+    bool   idle, sequential;
+    double alone_s;
+} weft_session__choice;
+
+/* For world ranks, `local` of them on each host, which have n_core cores together (0: those of this process).  WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
+weft_status weft_session__plan_choose(const weft_job *j, int world, int local, int n_core,
+                                      weft_session__choice *out);
+/* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
+weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
 /* A plan file against the job's cluster, where it names one. */
 weft_status weft_session__check_machines(weft_session *s);
 /* A program of one rank that is too large for this host: *again, the job now cuts its batch so that it fits. */
 weft_status weft_session__fit(weft_session *s, bool *again);
-/* The plan of an open job for world ranks, `local` of them on each host.  line: what was chosen, or NULL.
- * WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
-weft_status weft_session__plan_choose(const weft_job *j, int world, int local,
-                                      weft_text *line, weft_plan **out);
+/* session.c: the program that the decision means, into s->made. */
+weft_status weft_session__compile_program(weft_session *s);
 
 /* memory.c: WEFT_ERR_NOFIT where a host has less free than its ranks will hold.  Before anything is allocated. */
 weft_status weft_session__check_memory(weft_session *s);
@@ -119,8 +141,12 @@ weft_status weft_session__check_memory(weft_session *s);
  * a moment after used. */
 int64_t weft_session__left(int64_t limit, int64_t used, int64_t files);
 
-/* resume.c: the output folder, and whether it holds something to go on from. */
+/* resume.c: the output folder's name, and the checkpoint of this job in it to resume from.  Writes nothing. */
+weft_status weft_session__find_start(weft_session *s);
+/* ... with the folder locked, if it is there. */
 weft_status weft_session__place(weft_session *s);
+/* The folder is made and locked; when all ranks have decided. */
+weft_status weft_session__take_place(weft_session *s);
 /* The checkpoint against this model. */
 weft_status weft_session__check_model(weft_session *s);
 /* ... against this data; weights and optimizer state from it. */
@@ -141,7 +167,8 @@ const char *weft_session__kernel_set(void);
 /* trace.c: the timelines of all ranks as one file. */
 weft_status weft_session__trace(weft_session *s);
 
-/* eval.c */
+/* eval.c: WEFT_ERR_ARG where evaluation is asked for and nothing would be evaluated: no step is left. */
+weft_status weft_session__eval_check(weft_session *s);
 weft_status weft_session__eval_open(weft_session *s);
 weft_status weft_session__eval_run(weft_session *s, double *loss);
 void        weft_session__eval_close(weft_session *s);

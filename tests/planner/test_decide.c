@@ -380,9 +380,30 @@ static void gathers_later_over_slow_wires(void **state)
     }
 }
 
+/* Two ranks and one micro-batch: the answer says that stages wait for each other; with two micro-batches that they do not. */
+static void says_that_a_pipeline_has_too_few_micro_batches(void **state)
+{
+    weft_cluster *c = machines(2, (int64_t)1 << 30);
+    (void)state;
+    for (int n = 1; n <= 2; n++) {
+        weft_planner_answer *a;
+        weft_planner_ask     q = ask_for("tiny256", c, 8);
+        q.world                = 2;
+        q.pins.pp              = 2;
+        q.spec.micro_batch     = 8 / n;
+        q.spec.lanes           = 1;
+        assert_ok(weft_planner_decide(&q, &a));
+        assert_int_equal(a->plan->pp, 2);
+        assert_int_equal(weft_planner_missing_micro(a), 2 - n);
+        weft_planner_destroy(a);
+    }
+    weft_cluster_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_that_a_pipeline_has_too_few_micro_batches),
         cmocka_unit_test(gathers_later_over_slow_wires),
         cmocka_unit_test(what_hides_is_not_in_the_way),
         cmocka_unit_test(long_pipelines_of_two_halves),

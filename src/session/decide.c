@@ -1,0 +1,496 @@
+/* How a job runs: micro_batch, lanes and the plan.  One decision for weft train, weft run and --print-plan.
+ * In: the job's keys, the number of ranks, the checkpoint to resume from.  Out: the job with its micro_batch and lanes, and
+ * a plan (none for one rank).
+ *
+ * (1) A resume keeps the checkpoint's micro_batch and lanes.  Where the job gives others, or where the ranks cannot work
+ *     with these, the keys that --allow names are taken from the job or chosen anew; the change is logged and goes into
+ *     the checkpoint's history.
+ * (2) Without --allow such a resume is refused.  A remedy is named only after it was tried here.
+ * (3) A pipeline with one micro-batch a step is refused where one rank is predicted to be faster (choose.c). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/job_priv.h"
+#include "session/session_priv.h"
+
+enum {
+    MAX_COMMAND = 400 /* characters of a command that an error repeats */
+};
+
+typedef struct decision {
+    weft_job       job; /* with micro_batch, lanes and recompute as they will be */
+    weft_plan     *plan;
+    weft_shorthand words;  /* of the job's keys, where these make the plan */
+    bool           chosen; /* the plan is the planner's */
+    /* An error of micro_batch and lanes: the ranks cannot work with them, or they are not the checkpoint's. */
+    bool ranks_fail, differs;
+    bool
+        idle; /* it works, but one rank is faster: a pipeline has too few micro-batches */
+    char info[800], warn[1100]; /* for the log */
+} decision;
+
+/* ---- one attempt ---- */
+
+static bool is_alone(const weft_session *s, const weft_job *j)
+{
+    const weft_job_plan *p = &j->plan;
+    return s->n_rank <= 1 && !p->file && !p->mesh && p->pp == 1;
+}
+
+/* More data-parallel ranks than the checkpoint has lanes: plan.c's remedy is for a job that begins. */
+static weft_status check_lanes(const weft_session *s, decision *d)
+{
+    int axis = weft_shorthand_lane_axis(&d->words);
+    int dp   = axis < 0 ? 1 : d->words.axis[axis].size;
+    if (!s->resume || d->job.plan.file || dp <= d->job.lanes) return WEFT_OK;
+    d->ranks_fail = true;
+    return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d is more than the job's %lld lane%s", dp,
+                     (long long)d->job.lanes, d->job.lanes > 1 ? "s" : "");
+}
+
+/* The plan of the job's keys or file; without any, all ranks are data parallel. */
+static weft_status follow_keys(const weft_session *s, decision *d)
+{
+    weft_job *j = &d->job;
+    if (is_alone(s, j)) {
+        weft_job__default_cut(j);
+        return weft_job__check_cut(j);
+    }
+    WEFT_TRY(weft_session__plan_open(j, s->n_rank, &d->words, &d->plan));
+    WEFT_TRY(check_lanes(s, d));
+    return weft_session__plan_make(j, s->n_rank, &d->words, &d->plan);
+}
+
+static weft_status refuse_sequential(const weft_session *s, const weft_session__choice *c,
+                                     decision *d)
+{
+    const weft_job *j = &d->job;
+    d->ranks_fail     = true;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "%d ranks would compute sequentially, as a step is one micro-batch "
+        "for each pipeline (batch %lld, micro_batch %lld, lanes %lld): %.3g s a step "
+        "predicted, %.3g s on one rank",
+        s->n_rank, (long long)j->batch, (long long)j->micro_batch, (long long)j->lanes,
+        c->step_s, c->alone_s);
+}
+
+static weft_status choose_plan(const weft_session *s, decision *d)
+{
+    weft_session__choice c = {0};
+    const char *where      = d->job.plan.cluster; /* may differ from those it runs on */
+    weft_status st =
+        weft_session__plan_choose(&d->job, s->n_rank, s->local, s->n_core, &c);
+    if (st == WEFT_ERR_NOFIT)
+        snprintf(d->warn, sizeof d->warn, "no plan, so data parallel: %s",
+                 weft_error_text());
+    if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG) /* the keys have the better message */
+        return follow_keys(s, d);
+    WEFT_TRY(st);
+    d->plan   = c.plan;
+    d->chosen = true;
+    WEFT_TRY(weft_session__take_cut(&d->job, d->plan));
+    snprintf(d->info, sizeof d->info,
+             "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, plan=off is data "
+             "parallel",
+             where ? " for the machines of " : "", where ? where : "", c.line);
+    if (c.sequential) return refuse_sequential(s, &c, d);
+    d->idle = c.idle;
+    if (c.idle)
+        snprintf(d->warn, sizeof d->warn,
+                 "a pipeline of %d stages has too few micro-batches (batch %lld, "
+                 "micro_batch %lld, lanes %lld): %.3g s a step predicted, %.3g s on one "
+                 "rank",
+                 d->plan->pp, (long long)d->job.batch, (long long)d->job.micro_batch,
+                 (long long)d->job.lanes, c.step_s, c.alone_s);
+    return WEFT_OK;
+}
+
+/* With the keys that j gives; d->plan is the caller's where it works. */
+static weft_status decide_once(const weft_session *s, const weft_job *j, decision *d)
+{
+    *d = (decision){.job = *j};
+    weft_status st =
+        weft_job_is_open(j) && s->n_rank > 1 ? choose_plan(s, d) : follow_keys(s, d);
+    if (st == WEFT_OK) return st;
+    weft_plan_destroy(d->plan);
+    d->plan = NULL;
+    return st;
+}
+
+/* ---- micro_batch and lanes of a resume ---- */
+
+/* What j gives other than the checkpoint has it, as WEFT_JOB_ALLOW bits. */
+static unsigned find_changes(const weft_session *s, const weft_job *j)
+{
+    unsigned bits = 0;
+    if (j->given_micro_batch && j->micro_batch != s->state.micro_batch)
+        bits |= WEFT_JOB_ALLOW_MICRO_BATCH;
+    if (j->given_lanes && j->lanes != s->state.lanes) bits |= WEFT_JOB_ALLOW_LANES;
+    return bits;
+}
+
+/* What j leaves out is the checkpoint's, but for the keys in `open`. */
+static void keep_cut(const weft_session *s, unsigned open, weft_job *j)
+{
+    if (!j->given_micro_batch && !(open & WEFT_JOB_ALLOW_MICRO_BATCH)) {
+        j->micro_batch       = s->state.micro_batch;
+        j->given_micro_batch = true;
+    }
+    if (!j->given_lanes && !(open & WEFT_JOB_ALLOW_LANES)) {
+        j->lanes       = s->state.lanes;
+        j->given_lanes = true;
+    }
+    weft_job__default_cut(j);
+}
+
+/* A plan file gives micro_batch and lanes too. */
+static weft_status read_given(weft_job *j)
+{
+    weft_plan *p;
+    if (!j->plan.file) return WEFT_OK;
+    WEFT_TRY(weft_plan_load(j->plan.file, &p));
+    if (!j->given_micro_batch) j->micro_batch = p->of.micro_batch;
+    if (!j->given_lanes) j->lanes = p->of.lanes;
+    j->given_micro_batch = j->given_lanes = true;
+    weft_plan_destroy(p);
+    return WEFT_OK;
+}
+
+static weft_status refuse_changes(const weft_session *s, const weft_job *j, unsigned bits)
+{
+    char lanes[80] = "", micro[80] = "";
+    if (bits & WEFT_JOB_ALLOW_LANES)
+        snprintf(lanes, sizeof lanes, "lanes is %lld there and %lld here",
+                 (long long)s->state.lanes, (long long)j->lanes);
+    if (bits & WEFT_JOB_ALLOW_MICRO_BATCH)
+        snprintf(micro, sizeof micro, "micro_batch is %lld there and %lld here",
+                 (long long)s->state.micro_batch, (long long)j->micro_batch);
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s is of another job: %s%s%s",
+                     weft_ckpt_path(s->resume), micro, *lanes && *micro ? ", " : "",
+                     lanes);
+}
+
+/* With the checkpoint's micro_batch and lanes where the job gives none, but for the keys in `open`. */
+static weft_status decide_kept(const weft_session *s, const weft_job *given,
+                               unsigned open, decision *d)
+{
+    weft_job j = *given;
+    WEFT_TRY(read_given(&j));
+    keep_cut(s, open, &j);
+    return decide_once(s, &j, d);
+}
+
+/* As the checkpoint has it; where that does not work, with as few of the allowed keys open as it takes. */
+static weft_status decide_resume(const weft_session *s, const weft_job *given,
+                                 unsigned allow, decision *d)
+{
+    static const unsigned open[] = {WEFT_JOB_ALLOW_LANES, WEFT_JOB_ALLOW_MICRO_BATCH,
+                                    WEFT_JOB_ALLOW_ALL};
+    weft_job              j      = *given;
+    WEFT_TRY(read_given(&j));
+    unsigned changes = find_changes(s, &j);
+    *d               = (decision){.differs = true};
+    if (changes & ~allow) return refuse_changes(s, &j, changes);
+    weft_status st = decide_kept(s, given, 0, d);
+    if (!allow || (st == WEFT_OK ? !d->idle : st != WEFT_ERR_ARG)) return st;
+    weft_plan_destroy(d->plan);
+    for (size_t i = 0; i < WEFT_COUNT(open); i++) {
+        if (open[i] & ~allow || decide_kept(s, given, open[i], d) != WEFT_OK) continue;
+        if (!d->idle || st != WEFT_OK) return WEFT_OK;
+        weft_plan_destroy(d->plan);
+    }
+    return decide_kept(s, given, 0, d); /* none helps */
+}
+
+/* ---- what would work ---- */
+
+static void open_cut(weft_job *j)
+{
+    j->given_micro_batch = j->given_lanes = false;
+    weft_job__default_cut(j);
+}
+
+/* " --allow lanes,micro_batch" with the keys that d changes; "": none. */
+static const char *name_changes(const weft_session *s, const decision *d)
+{
+    bool lanes = d->job.lanes != s->state.lanes;
+    if (d->job.micro_batch == s->state.micro_batch) return lanes ? " --allow lanes" : "";
+    return lanes ? " --allow lanes,micro_batch" : " --allow micro_batch";
+}
+
+/* opened: the job's own micro_batch and lanes do not work. */
+static void put_remedy(const weft_session *s, const decision *d, bool opened,
+                       weft_text *t)
+{
+    const char *command  = s->o->command, *allow;
+    char        keys[80] = "";
+    if (opened)
+        snprintf(keys, sizeof keys, " micro_batch=%lld lanes=%lld",
+                 (long long)d->job.micro_batch, (long long)d->job.lanes);
+    if (!s->resume) {
+        weft_text_add(t, ";%s lets them share a step", keys);
+        return;
+    }
+    if (!command || strlen(command) > MAX_COMMAND) command = "the same command with";
+    allow = name_changes(s, d);
+    weft_text_add(t, "; %s%s%s goes on with micro_batch %lld and lanes %lld%s", command,
+                  keys, allow, (long long)d->job.micro_batch, (long long)d->job.lanes,
+                  *allow ? " (bits differ from there on)" : "");
+}
+
+/* Is there a micro_batch and a number of lanes that work?  *opened: not with those that the job gives. */
+static bool find_remedy(const weft_session *s, const weft_job *given, decision *d,
+                        bool *opened)
+{
+    weft_job j = *given;
+    *opened    = false;
+    if (s->resume && decide_resume(s, &j, WEFT_JOB_ALLOW_ALL, d) == WEFT_OK) return true;
+    if ((!j.given_micro_batch && !j.given_lanes) || j.plan.file) return false;
+    *opened = true;
+    open_cut(&j);
+    return (s->resume ? decide_resume(s, &j, WEFT_JOB_ALLOW_ALL, d)
+                      : decide_once(s, &j, d)) == WEFT_OK;
+}
+
+/* Ranks on this host that work with the micro_batch and lanes there are: as many as lanes, or fewer. */
+static int find_fewer(const weft_session *s, const weft_job *given)
+{
+    weft_session few = *s;
+    decision     d;
+    weft_job     j = *given;
+    if (s->local > 0 && s->local < s->n_rank) return 1; /* several hosts */
+    if (s->resume) keep_cut(s, 0, &j);
+    for (few.n_rank = j.given_lanes ? (int)j.lanes : 1; few.n_rank > 1; few.n_rank /= 2) {
+        few.local = few.n_rank;
+        if (few.n_rank >= s->n_rank || decide_once(&few, &j, &d) != WEFT_OK) continue;
+        weft_plan_destroy(d.plan);
+        return few.n_rank;
+    }
+    return 1;
+}
+
+/* Adds to the error what works instead, as far as it was tried. */
+static weft_status add_remedies(const weft_session *s, const weft_job *given,
+                                const decision *failed, weft_status st)
+{
+    decision    d;
+    weft_text   t = {0};
+    bool        opened;
+    const char *where = s->resume ? weft_ckpt_path(s->resume) : "";
+    char       *error = strdup(weft_error_text());
+    if (!error) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    bool works = find_remedy(s, given, &d, &opened);
+    if (!works && !failed->ranks_fail &&
+        !failed->differs) { /* it is about something else */
+        st = WEFT_FAIL(st, "%s", error);
+        free(error);
+        return st;
+    }
+    if (s->resume && strncmp(error, where, strlen(where)))
+        weft_text_add(&t, "%s: ", where);
+    weft_text_add(&t, "%s", error);
+    free(error);
+    if (works) put_remedy(s, &d, opened, &t);
+    if (works) weft_plan_destroy(d.plan);
+    if (failed->differs && !(works && !*name_changes(s, &d)))
+        weft_text_add(&t, "; micro_batch=%lld lanes=%lld are the checkpoint's",
+                      (long long)s->state.micro_batch, (long long)s->state.lanes);
+    if (s->n_rank > 1 && failed->ranks_fail && weft_job_is_open(given))
+        weft_text_add(&t, "; --nproc-per-node %d works as it is", find_fewer(s, given));
+    if (s->resume) weft_text_add(&t, "; --fresh starts anew beside it");
+    st = WEFT_FAIL(st, "%s", t.s ? t.s : "");
+    weft_text_fini(&t);
+    return st;
+}
+
+/* ---- decided once, for all ranks ---- */
+
+/* Ranks of a resume are used badly: names what --allow would change, if that is better. */
+static void add_hint(const weft_session *s, decision *d)
+{
+    decision better;
+    bool     opened;
+    size_t   n = strlen(d->warn);
+    if (!s->resume || !find_remedy(s, &s->job, &better, &opened)) return;
+    if (!better.idle)
+        snprintf(d->warn + n, sizeof d->warn - n,
+                 ";%s%s goes on with micro_batch %lld and lanes %lld (bits differ from "
+                 "there on)",
+                 opened ? " micro_batch=0 lanes=0" : "", name_changes(s, &better),
+                 (long long)better.job.micro_batch, (long long)better.job.lanes);
+    weft_plan_destroy(better.plan);
+}
+
+static weft_status decide(const weft_session *s, decision *d)
+{
+    unsigned allow;
+    WEFT_TRY(weft_job_parse_allow(s->o->allow, &allow));
+    weft_status st =
+        s->resume ? decide_resume(s, &s->job, allow, d) : decide_once(s, &s->job, d);
+    if (st == WEFT_OK && d->idle) add_hint(s, d);
+    if (st != WEFT_ERR_ARG || (!s->resume && !d->ranks_fail)) return st;
+    return add_remedies(s, &s->job, d, st);
+}
+
+/* What rank 0 sends before the text of its plan, or of its error. */
+typedef struct outcome {
+    int64_t status, n_text, micro_batch, lanes, chosen;
+} outcome;
+
+static weft_status share_text(weft_session *s, weft_text *t, int64_t n)
+{
+    int64_t n_word = (n + 3) / 4;
+    float  *word   = calloc((size_t)n_word + 1, sizeof *word);
+    if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
+    if (weft_session__writes(s) && n) memcpy(word, t->s, (size_t)n);
+    weft_status st = weft_comm_collective(s->o->comm, s->group, WEFT_COMM_BROADCAST,
+                                          WEFT_DTYPE_F32, word, word, n_word);
+    t->n           = 0;
+    if (st == WEFT_OK) weft_text_put(t, (const char *)word, (size_t)n);
+    free(word);
+    return st == WEFT_OK ? weft_text_status(t) : st;
+}
+
+/* Rank 0's decision, or its error, at all ranks. */
+static weft_status share_decision(weft_session *s, weft_status st, decision *d)
+{
+    weft_text t = {0};
+    outcome   o = {.status = st};
+    if (weft_session__writes(s) && st == WEFT_OK) {
+        o.micro_batch = d->job.micro_batch;
+        o.lanes       = d->job.lanes;
+        o.chosen      = d->chosen;
+        if (d->chosen) st = weft_plan_print(d->plan, &t);
+        o.status = st;
+    }
+    if (weft_session__writes(s) && st != WEFT_OK) {
+        t.n = 0;
+        weft_text_add(&t, "%s", weft_error_text());
+    }
+    o.n_text = (int64_t)t.n;
+    st       = weft_session__share(s, &o, sizeof o);
+    if (st == WEFT_OK && o.n_text) st = share_text(s, &t, o.n_text);
+    if (st == WEFT_OK && o.status)
+        st = weft_session__refuse(s, WEFT_FAIL((weft_status)o.status, "%s", t.s));
+    if (st == WEFT_OK && !weft_session__writes(s)) {
+        weft_job j          = s->job;
+        j.micro_batch       = o.micro_batch;
+        j.lanes             = o.lanes;
+        j.given_micro_batch = j.given_lanes = true;
+        *d = (decision){.job = j, .chosen = o.chosen != 0};
+        st = o.chosen ? weft_plan_parse("the plan made here", t.s, t.n, &d->plan)
+                      : follow_keys(s, d);
+        if (st == WEFT_OK && o.chosen) st = weft_session__take_cut(&d->job, d->plan);
+    }
+    weft_text_fini(&t);
+    return st;
+}
+
+static weft_status note_change(weft_session *s, const char *key, int64_t from, int64_t to)
+{
+    weft_ckpt_change c = {.step = s->state.step, .from = from, .to = to};
+    if (from == to) return WEFT_OK;
+    snprintf(c.key, sizeof c.key, "%s", key);
+    weft_say_warn(
+        &s->say,
+        "%s is %lld from step %lld on, before it was %lld (--allow): bits differ "
+        "from a run that keeps it; the checkpoint's history says so",
+        key, (long long)to, (long long)s->state.step + 1, (long long)from);
+    return weft_ckpt_state_add_change(&s->state, &c);
+}
+
+/* Bucket sizes are no part of the search. */
+static void set_bucket(const weft_session *s, weft_plan *p)
+{
+    const char *by  = s->o->comm ? s->o->comm->transport : "";
+    bool        far = s->o->comm ? strstr(by, "tcp") || strstr(by, "ucx")
+                                 : s->local > 0 && s->local < s->n_rank;
+    if (s->job.plan.bucket >= 0)
+        p->bucket_bytes = s->job.plan.bucket;
+    else if (!p->bucket_bytes && far)
+        p->bucket_bytes = WEFT_PLAN_BUCKET;
+}
+
+weft_status weft_session__decide(weft_session *s)
+{
+    decision    d    = {.plan = NULL};
+    weft_status st   = WEFT_OK;
+    bool        open = weft_job_is_open(&s->job);
+    WEFT_TRY(weft_session__find_seq(&s->job));
+    if (open && s->group) WEFT_TRY(weft_session__count_cores(s, &s->n_core));
+    if (!open || !s->group || weft_session__writes(s)) st = decide(s, &d);
+    st = open && s->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);
+    WEFT_TRY(st);
+    if (d.warn[0]) weft_say_warn(&s->say, "%s", d.warn);
+    if (d.info[0] && !s->looks) weft_say_info(&s->say, "%s", d.info);
+    s->job  = d.job;
+    s->plan = d.plan;
+    if (s->plan) set_bucket(s, s->plan);
+    if (!s->resume) return WEFT_OK;
+    WEFT_TRY(note_change(s, "micro_batch", s->state.micro_batch, s->job.micro_batch));
+    return note_change(s, "lanes", s->state.lanes, s->job.lanes);
+}
+
+/* ---- without a run ---- */
+
+/* A session that only looks. */
+static weft_status open_look(const weft_job *j, const weft_session_options *o, int world,
+                             int local, weft_session *s)
+{
+    static const weft_session_options none;
+    *s = (weft_session){
+        .job = *j, .o = o ? o : &none, .claim = -1, .n_rank = world, .local = local};
+    s->say = (weft_say){.quiet = s->o->quiet};
+    WEFT_TRY(weft_arena_create(&s->arena));
+    return weft_session__find_start(s);
+}
+
+static void close_look(weft_session *s)
+{
+    weft_ckpt_close(s->resume);
+    weft_ckpt_state_fini(&s->state);
+    weft_compiled_fini(&s->made);
+    weft_plan_destroy(s->plan);
+    weft_arena_destroy(s->arena);
+}
+
+weft_status weft_session__kept_job(const weft_job *j, const weft_session_options *o,
+                                   weft_job *out)
+{
+    weft_session s;
+    weft_status  st = open_look(j, o, 1, 1, &s);
+    *out            = s.job;
+    if (st == WEFT_OK && s.resume) keep_cut(&s, 0, out);
+    close_look(&s);
+    return st;
+}
+
+/* One rank runs without a plan; this one says the same. */
+static weft_status plan_alone(weft_session *s, weft_plan **out)
+{
+    weft_session__choice x = {0};
+    weft_shorthand       h;
+    WEFT_TRY(weft_session__compile_program(s));
+    weft_status st = weft_session__plan_alone(&s->job, &x);
+    *out           = x.plan;
+    if (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG) return st;
+    WEFT_TRY(weft_shorthand_parse("mesh=dp=1 pp=1 zero=0", &h));
+    return weft_session__plan_make(&s->job, 1, &h, out);
+}
+
+weft_status weft_job_print_plan(const weft_job *j, const weft_session_options *o,
+                                int world, int local, weft_text *t)
+{
+    weft_session s;
+    weft_status  st = open_look(j, o, world, local, &s);
+    if (st == WEFT_OK) st = weft_session__decide(&s);
+    if (st == WEFT_OK && !s.plan) st = plan_alone(&s, &s.plan);
+    if (st == WEFT_OK) {
+        s.plan->of.kernels = weft_session__kernel_set();
+        st                 = weft_plan_print(s.plan, t);
+    }
+    close_look(&s);
+    return st;
+}
