@@ -53,6 +53,17 @@ int weft_cluster_node(const weft_cluster *c, int rank, int *place)
     return k->first_node + at / k->n_device;
 }
 
+bool weft_cluster_is_cpu(const weft_device_kind *d)
+{
+    return !strncmp(d->name, "cpu", 3);
+}
+
+int64_t weft_cluster_usable_bytes(const weft_device_kind *d)
+{
+    if (weft_cluster_is_cpu(d)) return d->mem_bytes;
+    return (int64_t)((1 - WEFT_CLUSTER_MEM_RESERVE) * (double)d->mem_bytes);
+}
+
 double weft_cluster_flops(const weft_device_kind *d, const char *dtype)
 {
     double f32 = 0;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/doc.h"
+#include "base/suggest.h"
 #include "engine/engine_priv.h"
 
 /* Sizes of the flavours that its files name. */
@@ -27,17 +28,19 @@ static const char *const read_keys[] = {
     "training.global_batch_size", "training.seq_len", "training.compile",
     "parallelism.pipeline_parallel_microbatch_size",
     "parallelism.enable_async_tensor_parallel", "activation_checkpoint.mode",
-    "compile.enable", "model", "training", "parallelism", "activation_checkpoint",
-    "compile", "float8",
+    "compile.enable", "model.converters", "float8.enable_float8_linear",
+    "training.enable_float8_linear", "training.enable_fp8_linear", "training.fp8_linear",
+    "model", "training", "parallelism", "activation_checkpoint", "compile", "float8",
+    "quantize",
     /* and what changes nothing */
-    "float8.*", "job.*", "profiling.*", "metrics.*", "optimizer.*", "lr_scheduler.*",
-    "checkpoint.*", "comm.*", "training.steps", "training.warmup_steps",
-    "training.max_norm", "training.dataset", "training.dataset_path", "training.seed",
-    "training.deterministic", "model.tokenizer_path", "model.hf_assets_path",
-    "compile.components"};
+    "float8.*", "quantize.*", "mx.*", "validation.*", "job.*", "profiling.*", "metrics.*",
+    "optimizer.*", "lr_scheduler.*", "checkpoint.*", "comm.*", "training.steps",
+    "training.warmup_steps", "training.max_norm", "training.dataset",
+    "training.dataset_path", "training.seed", "training.deterministic",
+    "model.tokenizer_path", "model.hf_assets_path", "compile.components"};
 
 enum {
-    N_HARMLESS = 18
+    N_HARMLESS = 21
 };
 
 static weft_status read_model(const weft_doc *d, const weft_node *root, weft_config *c)
@@ -153,8 +156,145 @@ static weft_status read_batch(const weft_doc *d, const weft_node *root, weft_con
     return WEFT_OK;
 }
 
+/* ---- 8 bits ----
+ *
+ * What switches float8 on, by the releases of torchtitan (its config manager and train_configs/llama3_70b.toml):
+ *   until July 2024          training.fp8_linear, then training.enable_fp8_linear, then training.enable_float8_linear
+ *   until February 2025      float8.enable_float8_linear
+ *   v0.1.0 (June 2025)       model.converters = ["float8"]; a string with commas in the months before
+ *   v0.2.0 to v0.2.2         model.converters = ["quantize.linear.float8"], for some days "quantize.dense.float8"
+ *                            (v0.2.2's own llama3_405b.toml still says "float8", which is read as it is meant)
+ *   after v0.2.2             Python instead of TOML
+ * The tables [float8] and [quantize.linear.float8] only say how: alone they switch nothing on. */
+
+/* The converters that quantize, and to what. */
+static const struct converter {
+    const char *name, *table; /* table: of its recipe and of `emulate` */
+    bool        linear;       /* of all linear layers, not of experts alone */
+    bool        mx;
+} converters[] = {
+    {"float8", "float8", true, false},
+    {"quantize.linear.float8", "quantize.linear.float8", true, false},
+    {"quantize.dense.float8", "quantize.dense.float8", true, false},
+    {"mx", "mx", true, true},
+    {"quantize.linear.mx", "quantize.linear.mx", true, true},
+    {"quantize.dense.mx", "quantize.dense.mx", true, true},
+    {"quantize.grouped_mm.float8", "quantize.grouped_mm.float8", false, false},
+    {"quantize.moe.float8", "quantize.moe.float8", false, false},
+    {"quantize.grouped_mm.mx", "quantize.grouped_mm.mx", false, true},
+    {"quantize.moe.mx", "quantize.moe.mx", false, true},
+};
+
+/* The table of a dotted name, or NULL. */
+static const weft_node *find_table(const weft_node *at, const char *dotted)
+{
+    char part[64];
+    while (at && *dotted) {
+        size_t n = strcspn(dotted, ".");
+        if (at->kind != WEFT_NODE_MAP || n >= sizeof part) return NULL;
+        memcpy(part, dotted, n);
+        part[n] = 0;
+        at      = weft_node_get(at, part);
+        dotted += n + (dotted[n] == '.');
+    }
+    return at && at->kind == WEFT_NODE_MAP ? at : NULL;
+}
+
+/* Emulated 8 bits are rounded numbers in products of 16 bits; mx has recipes of 4 bits. */
+static weft_status read_recipe(const weft_doc *d, const weft_node *root,
+                               const struct converter *x, weft_config *c)
+{
+    const weft_node *t       = find_table(root, x->table);
+    const char      *recipe  = "";
+    bool             emulate = false;
+    if (t && !x->mx) WEFT_TRY(weft_doc_get_bool(d, t, "emulate", &emulate));
+    if (t && x->mx) WEFT_TRY(weft_doc_get_string(d, t, "recipe_name", &recipe));
+    if (emulate) return WEFT_OK;
+    c->precision = strstr(recipe, "fp4") ? "fp4" : "fp8";
+    return WEFT_OK;
+}
+
+/* One word of model.converters.  torchtitan stops at one that it does not know, so a slip is a mistake here too. */
+static weft_status read_converter(const weft_doc *d, const weft_node *root,
+                                  const weft_node *at, const char *name, weft_config *c,
+                                  weft_text *ignored)
+{
+    const char *known[WEFT_COUNT(converters)];
+    for (size_t i = 0; i < WEFT_COUNT(converters); i++) {
+        known[i] = converters[i].name;
+        if (strcmp(known[i], name)) continue;
+        if (converters[i].linear) return read_recipe(d, root, &converters[i], c);
+        break; /* experts alone: counted in 16 bits, and named */
+    }
+    const char *near = weft_suggest(name, known, (int)WEFT_COUNT(converters));
+    if (near && strcmp(near, name))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s:%d: model.converters: '%.60s' is not known, did you mean "
+                         "'%s'?",
+                         weft_doc_file(d), at->line, name, near);
+    if (ignored)
+        weft_text_add(ignored, "%smodel.converters:%s", ignored->n ? " " : "", name);
+    return WEFT_OK;
+}
+
+/* "a, b" is two. */
+static weft_status read_converter_text(const weft_doc *d, const weft_node *root,
+                                       const weft_node *at, weft_config *c,
+                                       weft_text *ignored)
+{
+    char one[64];
+    for (const char *s = at->u.s; *s;) {
+        size_t n = strcspn(s, ", ");
+        if (n >= sizeof one)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s:%d: model.converters: '%.60s' is not known",
+                             weft_doc_file(d), at->line, s);
+        memcpy(one, s, n);
+        one[n] = 0;
+        if (n) WEFT_TRY(read_converter(d, root, at, one, c, ignored));
+        s += n + (s[n] != 0);
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_converters(const weft_doc *d, const weft_node *root,
+                                   weft_config *c, weft_text *ignored)
+{
+    const weft_node *m = weft_node_get(root, "model");
+    const weft_node *x =
+        m && m->kind == WEFT_NODE_MAP ? weft_node_get(m, "converters") : NULL;
+    int n = x && x->kind == WEFT_NODE_LIST ? x->u.list.n : x ? 1 : 0;
+    for (int i = 0; i < n; i++) {
+        const weft_node *at = x->kind == WEFT_NODE_LIST ? x->u.list.node[i] : x;
+        if (at->kind != WEFT_NODE_STRING)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s:%d: model.converters: expected a list of names",
+                             weft_doc_file(d), x->line);
+        WEFT_TRY(read_converter_text(d, root, at, c, ignored));
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_precision(const weft_doc *d, const weft_node *root,
+                                  weft_config *c, weft_text *ignored)
+{
+    static const char *const before[][2] = {{"float8", "enable_float8_linear"},
+                                            {"training", "enable_float8_linear"},
+                                            {"training", "enable_fp8_linear"},
+                                            {"training", "fp8_linear"}};
+    c->precision                         = "bf16";
+    for (size_t i = 0; i < WEFT_COUNT(before); i++) {
+        const weft_node *t  = weft_node_get(root, before[i][0]);
+        bool             on = false;
+        if (t && t->kind == WEFT_NODE_MAP)
+            WEFT_TRY(weft_doc_get_bool(d, t, before[i][1], &on));
+        if (on) c->precision = "fp8";
+    }
+    return read_converters(d, root, c, ignored);
+}
+
 static weft_status read_rest(const weft_doc *d, const weft_node *root, weft_arena *a,
-                             weft_config *c)
+                             weft_config *c, weft_text *ignored)
 {
     const weft_node *n;
     const char      *mode = "selective";
@@ -164,8 +304,8 @@ static weft_status read_rest(const weft_doc *d, const weft_node *root, weft_aren
     c->recompute = !strcmp(mode, "full")   ? "full"
                    : !strcmp(mode, "none") ? "none"
                                            : "selective";
-    c->precision = weft_node_get(root, "float8") ? "fp8" : "bf16";
-    n            = weft_node_get(root, "compile");
+    WEFT_TRY(read_precision(d, root, c, ignored));
+    n = weft_node_get(root, "compile");
     if (n && n->kind == WEFT_NODE_MAP) WEFT_TRY(weft_doc_get_bool(d, n, "enable", &on));
     n = weft_node_get(root, "training");
     if (n && n->kind == WEFT_NODE_MAP) WEFT_TRY(weft_doc_get_bool(d, n, "compile", &on));
@@ -182,7 +322,8 @@ static weft_status read_rest(const weft_doc *d, const weft_node *root, weft_aren
     return WEFT_OK;
 }
 
-static weft_status read(const weft_doc *d, int world, weft_arena *a, weft_config *c)
+static weft_status read(const weft_doc *d, int world, weft_arena *a, weft_config *c,
+                        weft_text *ignored)
 {
     const weft_node *root = weft_doc_root(d);
     degrees          g;
@@ -190,7 +331,7 @@ static weft_status read(const weft_doc *d, int world, weft_arena *a, weft_config
     WEFT_TRY(read_degrees(d, root, &g));
     WEFT_TRY(put_degrees(d, &g, world, c));
     WEFT_TRY(read_batch(d, root, c));
-    return read_rest(d, root, a, c);
+    return read_rest(d, root, a, c, ignored);
 }
 
 weft_status weft_engine__read_torchtitan(const char *file, const char *text, size_t n,
@@ -201,7 +342,7 @@ weft_status weft_engine__read_torchtitan(const char *file, const char *text, siz
                            (int)WEFT_COUNT(read_keys), read_keys};
     weft_doc         *d;
     WEFT_TRY(weft_doc_parse_toml(file, text, n, &d));
-    weft_status st = read(d, world, a, c);
+    weft_status st = read(d, world, a, c, ignored);
     if (st == WEFT_OK) st = weft_engine__see_keys(d, &k, ignored);
     weft_doc_destroy(d);
     return st;
@@ -220,6 +361,14 @@ static const flavour *flavour_of(const weft_config *c)
     return NULL;
 }
 
+/* As v0.2.0 to v0.2.2 read it, like the rest of the file. */
+static void put_converters(const weft_config *c, weft_text *t)
+{
+    if (strcmp(c->precision, "fp8")) return;
+    weft_text_add(t, "converters = [\"quantize.linear.float8\"%s]\n",
+                  c->experts > 0 ? ", \"quantize.grouped_mm.float8\"" : "");
+}
+
 weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
 {
     int micro = c->micro_batch > 0 ? c->micro_batch : 1, group = c->zero_group;
@@ -231,6 +380,7 @@ weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
     else
         weft_text_add(t, "[model]\n# no flavour of these sizes is known: name yours "
                          "(and to weft check by --model)\n");
+    put_converters(c, t);
     weft_text_add(
         t, "\n[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
         c->pp > 1 ? c->global_batch / c->dp : micro, c->global_batch, c->seq);
@@ -251,6 +401,8 @@ weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
                   *c->recompute ? c->recompute : "none");
     weft_text_add(t, "\n[compile]\nenable = true\n");
     if (!strcmp(c->precision, "fp8"))
-        weft_text_add(t, "\n[float8]\nrecipe_name = \"tensorwise\"\n");
+        weft_text_add(t, "\n[quantize.linear.float8]\nrecipe_name = \"tensorwise\"\n");
+    if (!strcmp(c->precision, "fp8") && c->experts > 0)
+        weft_text_add(t, "\n[quantize.grouped_mm.float8]\nfqns = [\"experts\"]\n");
     return weft_text_status(t);
 }

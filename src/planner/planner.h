@@ -59,7 +59,7 @@ typedef struct weft_planner_tried {
         buckets_s; /* with later: steps without it, and with buckets alone; 0: not simulated */
     int         fullest;   /* the rank that lacks most, or has least to spare */
     int64_t     mem_bytes; /* its program's and the engine's; 0: not known */
-    int64_t     mem_limit; /* its device's */
+    int64_t     mem_limit; /* what plans may fill of its device */
     const char *device;    /* that one's kind */
     const char *largest;   /* what takes most of it, and how much */
     int64_t     largest_bytes;
