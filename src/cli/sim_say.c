@@ -90,10 +90,10 @@ static void put_too_large(const weft_sim_folded *f, const weft_cluster *c, weft_
         int64_t                 need = memory_of(f->program[k]);
         int64_t                 have = weft_cluster_usable_bytes(d);
         if (need > have)
-            weft_text_add(out, "DOES NOT FIT: rank %d%s %.1f GB, %s has %.1f to plan with\n",
-                          f->program[k]->rank,
-                          f->n_rank[k] > 1 ? " and others hold" : " holds",
-                          1e-9 * (double)need, d->name, 1e-9 * (double)have);
+            weft_text_add(
+                out, "DOES NOT FIT: rank %d%s %.1f GB, %s has %.1f to plan with\n",
+                f->program[k]->rank, f->n_rank[k] > 1 ? " and others hold" : " holds",
+                1e-9 * (double)need, d->name, 1e-9 * (double)have);
     }
 }
 

@@ -27,11 +27,11 @@ static const char *const read_keys[] = {
     "model.flavor", "training.batch_size", "training.local_batch_size",
     "training.global_batch_size", "training.seq_len", "training.compile",
     "parallelism.pipeline_parallel_microbatch_size",
-    "parallelism.enable_async_tensor_parallel", "activation_checkpoint.mode",
-    "compile.enable", "model.converters", "float8.enable_float8_linear",
-    "training.enable_float8_linear", "training.enable_fp8_linear", "training.fp8_linear",
-    "model", "training", "parallelism", "activation_checkpoint", "compile", "float8",
-    "quantize",
+    "parallelism.enable_async_tensor_parallel", "parallelism.fsdp_reshard_after_forward",
+    "training.mixed_precision_param", "activation_checkpoint.mode", "compile.enable",
+    "model.converters", "float8.enable_float8_linear", "training.enable_float8_linear",
+    "training.enable_fp8_linear", "training.fp8_linear", "model", "training",
+    "parallelism", "activation_checkpoint", "compile", "float8", "quantize",
     /* and what changes nothing */
     "float8.*", "quantize.*", "mx.*", "validation.*", "job.*", "profiling.*", "metrics.*",
     "optimizer.*", "lr_scheduler.*", "checkpoint.*", "comm.*", "training.steps",
@@ -91,12 +91,23 @@ static weft_status get(const weft_doc *d, const weft_node *root, const char *tab
 
 typedef struct degrees {
     int64_t tp, pp, cp, ep, shard, replicate;
+    const char
+        *reshard; /* after the forward pass: always, never, default: not in pipelines */
 } degrees;
 
 static weft_status read_degrees(const weft_doc *d, const weft_node *root, degrees *g)
 {
     static const char *const table[] = {"parallelism", "experimental", "training"};
-    *g = (degrees){.tp = 1, .pp = 1, .cp = 1, .ep = 1, .shard = -1, .replicate = 1};
+    *g                               = (degrees){.tp        = 1,
+                                                 .pp        = 1,
+                                                 .cp        = 1,
+                                                 .ep        = 1,
+                                                 .shard     = -1,
+                                                 .replicate = 1,
+                                                 .reshard   = "default"};
+    const weft_node *t               = weft_node_get(root, "parallelism");
+    if (t && t->kind == WEFT_NODE_MAP)
+        WEFT_TRY(weft_doc_get_string(d, t, "fsdp_reshard_after_forward", &g->reshard));
     for (size_t i = 0; i < WEFT_COUNT(table); i++) { /* where releases have had them */
         WEFT_TRY(get(d, root, table[i], "tensor_parallel_degree", &g->tp));
         WEFT_TRY(get(d, root, table[i], "pipeline_parallel_degree", &g->pp));
@@ -130,7 +141,9 @@ static weft_status put_degrees(const weft_doc *d, const degrees *g, int world,
     c->cp = (int)g->cp;
     c->ep = (int)g->ep;
     if (world || g->shard > 0) c->dp = (int)(shard * g->replicate);
-    c->zero       = shard * g->cp > 1 ? (g->pp > 1 ? 2 : 3) : 0;
+    bool whole = !strcmp(g->reshard, "never") ||
+                 (strcmp(g->reshard, "always") && g->pp > 1); /* gathered once a step */
+    c->zero       = shard * g->cp > 1 ? (whole ? 2 : 3) : 0;
     c->zero_group = (int)(shard * g->cp);
     c->sp         = c->tp > 1;
     return WEFT_OK;
@@ -214,25 +227,35 @@ static weft_status read_recipe(const weft_doc *d, const weft_node *root,
     return WEFT_OK;
 }
 
-/* One word of model.converters.  torchtitan stops at one that it does not know, so a slip is a mistake here too. */
+static const struct converter *find_converter(const char *name)
+{
+    for (size_t i = 0; i < WEFT_COUNT(converters); i++)
+        if (!strcmp(converters[i].name, name)) return &converters[i];
+    return NULL;
+}
+
+/* torchtitan stops at a converter that it does not know, so a slip is a mistake here too. */
+static weft_status check_converter(const weft_doc *d, const weft_node *at,
+                                   const char *name)
+{
+    const char *known[WEFT_COUNT(converters)];
+    for (size_t i = 0; i < WEFT_COUNT(converters); i++) known[i] = converters[i].name;
+    const char *near = weft_suggest(name, known, (int)WEFT_COUNT(converters));
+    if (!near) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s:%d: model.converters: '%.60s' is not known, did you mean '%s'?",
+                     weft_doc_file(d), at->line, name, near);
+}
+
+/* One converter.  Those of experts alone are counted in 16 bits and named, like those that are not known. */
 static weft_status read_converter(const weft_doc *d, const weft_node *root,
                                   const weft_node *at, const char *name, weft_config *c,
                                   weft_text *ignored)
 {
-    const char *known[WEFT_COUNT(converters)];
-    for (size_t i = 0; i < WEFT_COUNT(converters); i++) {
-        known[i] = converters[i].name;
-        if (strcmp(known[i], name)) continue;
-        if (converters[i].linear) return read_recipe(d, root, &converters[i], c);
-        break; /* experts alone: counted in 16 bits, and named */
-    }
-    const char *near = weft_suggest(name, known, (int)WEFT_COUNT(converters));
-    if (near && strcmp(near, name))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s:%d: model.converters: '%.60s' is not known, did you mean "
-                         "'%s'?",
-                         weft_doc_file(d), at->line, name, near);
-    if (ignored)
+    const struct converter *x = find_converter(name);
+    if (!x) WEFT_TRY(check_converter(d, at, name));
+    if (x && x->linear) return read_recipe(d, root, x, c);
+    if (ignored && !(x && !strcmp(c->precision, "fp8")))
         weft_text_add(ignored, "%smodel.converters:%s", ignored->n ? " " : "", name);
     return WEFT_OK;
 }
@@ -260,10 +283,9 @@ static weft_status read_converter_text(const weft_doc *d, const weft_node *root,
 static weft_status read_converters(const weft_doc *d, const weft_node *root,
                                    weft_config *c, weft_text *ignored)
 {
-    const weft_node *m = weft_node_get(root, "model");
-    const weft_node *x =
-        m && m->kind == WEFT_NODE_MAP ? weft_node_get(m, "converters") : NULL;
-    int n = x && x->kind == WEFT_NODE_LIST ? x->u.list.n : x ? 1 : 0;
+    const weft_node *m = weft_node_get(root, "model"), *x = NULL;
+    if (m && m->kind == WEFT_NODE_MAP) x = weft_node_get(m, "converters");
+    int n = !x ? 0 : x->kind == WEFT_NODE_LIST ? x->u.list.n : 1;
     for (int i = 0; i < n; i++) {
         const weft_node *at = x->kind == WEFT_NODE_LIST ? x->u.list.node[i] : x;
         if (at->kind != WEFT_NODE_STRING)
@@ -282,7 +304,11 @@ static weft_status read_precision(const weft_doc *d, const weft_node *root,
                                             {"training", "enable_float8_linear"},
                                             {"training", "enable_fp8_linear"},
                                             {"training", "fp8_linear"}};
-    c->precision                         = "bf16";
+    const char              *dtype       = "bfloat16";
+    const weft_node         *n           = weft_node_get(root, "training");
+    if (n && n->kind == WEFT_NODE_MAP)
+        WEFT_TRY(weft_doc_get_string(d, n, "mixed_precision_param", &dtype));
+    c->precision = strcmp(dtype, "float32") ? "bf16" : "fp32";
     for (size_t i = 0; i < WEFT_COUNT(before); i++) {
         const weft_node *t  = weft_node_get(root, before[i][0]);
         bool             on = false;
@@ -361,6 +387,11 @@ static const flavour *flavour_of(const weft_config *c)
     return NULL;
 }
 
+bool weft_engine__has_flavour(const weft_config *c)
+{
+    return flavour_of(c) != NULL;
+}
+
 /* As v0.2.0 to v0.2.2 read it, like the rest of the file. */
 static void put_converters(const weft_config *c, weft_text *t)
 {
@@ -384,11 +415,17 @@ weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
     weft_text_add(
         t, "\n[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
         c->pp > 1 ? c->global_batch / c->dp : micro, c->global_batch, c->seq);
+    if (!strcmp(c->precision, "fp32"))
+        weft_text_add(t, "mixed_precision_param = \"float32\"\n");
     weft_text_add(t,
                   "\n[parallelism]\ndata_parallel_replicate_degree = %d\n"
                   "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
                   "pipeline_parallel_degree = %d\ncontext_parallel_degree = %d\n",
                   c->dp / shard, shard, c->tp, c->pp, c->cp);
+    if (shard * c->cp > 1 &&
+        (c->zero > 2) != (c->pp < 2)) /* not as it would by default */
+        weft_text_add(t, "fsdp_reshard_after_forward = \"%s\"\n",
+                      c->zero > 2 ? "always" : "never");
     if (c->ep > 1) weft_text_add(t, "expert_parallel_degree = %d\n", c->ep);
     if (c->pp > 1)
         weft_text_add(t,

@@ -137,7 +137,8 @@ static weft_status known_engine(const weft_planner_ask *q, const weft_planner_an
 }
 
 /* Kernels, casts and scales of 8 and 4 bits are not there: a price without them would be of another engine. */
-static weft_status check_precision(const weft_planner_ask *q, const weft_planner_answer *a)
+static weft_status check_precision(const weft_planner_ask    *q,
+                                   const weft_planner_answer *a)
 {
     const char *p = a->config.precision;
     if (weft_planner__is_ours(q) && (!strcmp(p, "fp8") || !strcmp(p, "fp4")))
