@@ -55,7 +55,10 @@ int weft_cluster_node(const weft_cluster *c, int rank, int *place)
 
 bool weft_cluster_is_cpu(const weft_device_kind *d)
 {
-    return !strncmp(d->name, "cpu", 3);
+    static const char *const begins[] = {"cpu", "epyc-", "xeon-"};
+    for (size_t i = 0; i < WEFT_COUNT(begins); i++)
+        if (!strncmp(d->name, begins[i], strlen(begins[i]))) return true;
+    return false;
 }
 
 int64_t weft_cluster_usable_bytes(const weft_device_kind *d)

@@ -206,8 +206,8 @@ static double count_params(const weft_model *m)
     return n;
 }
 
-/* Layers of two widths, a stack that is not there: then these sizes are of another model.  Heads of masked models and
- * biases that differ are within the limit. */
+/* Layers of two widths, a stack that is not there: then these sizes are of another model.  Heads
+ * of masked models and biases that differ are within the limit. */
 static weft_status check_params(const weft_model *m, const weft_config *c)
 {
     double has = count_params(m), told = weft_config_params(c);

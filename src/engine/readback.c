@@ -1,5 +1,5 @@
-/* What was written for another engine is read as that engine's file is read: the same model and the same plan come back, or
- * the engine has no words for them and nothing is written. */
+/* What was written for another engine is read as that engine's file is read: the same model and
+ * the same plan come back, or the engine has no words for them and nothing is written. */
 #include <stddef.h>
 #include <string.h>
 
@@ -7,7 +7,8 @@
 
 #define AT(field) offsetof(weft_config, field)
 
-/* Numbers that decide what is trained and how.  What an engine's file does not say is taken from its starter, not from it. */
+/* Numbers that decide what is trained and how.  What an engine's file does not say is taken from
+ * its starter, not from it. */
 static const struct number {
     const char *name;
     size_t      at; /* of an int in weft_config */

@@ -171,14 +171,15 @@ static weft_status read_batch(const weft_doc *d, const weft_node *root, weft_con
 
 /* ---- 8 bits ----
  *
- * What switches float8 on, by the releases of torchtitan (its config manager and train_configs/llama3_70b.toml):
- *   until July 2024          training.fp8_linear, then training.enable_fp8_linear, then training.enable_float8_linear
- *   until February 2025      float8.enable_float8_linear
- *   v0.1.0 (June 2025)       model.converters = ["float8"]; a string with commas in the months before
- *   v0.2.0 to v0.2.2         model.converters = ["quantize.linear.float8"], for some days "quantize.dense.float8"
- *                            (v0.2.2's own llama3_405b.toml still says "float8", which is read as it is meant)
- *   after v0.2.2             Python instead of TOML
- * The tables [float8] and [quantize.linear.float8] only say how: alone they switch nothing on. */
+ * What switches float8 on, by torchtitan's releases (its config manager, llama3_70b.toml):
+ *   until July 2024      training.fp8_linear, then .enable_fp8_linear, then .enable_float8_linear
+ *   until February 2025  float8.enable_float8_linear
+ *   v0.1.0 (June 2025)   model.converters = ["float8"]; months before, a string with commas
+ *   v0.2.0 to v0.2.2     model.converters = ["quantize.linear.float8"]; for some days in
+ *                        September 2025 "quantize.dense.float8".  v0.2.2's llama3_405b.toml
+ *                        still has "float8", which is read as it is meant
+ *   after v0.2.2         Python instead of TOML
+ * The tables [float8] and [quantize.linear.float8] say how: alone they switch nothing on. */
 
 /* The converters that quantize, and to what. */
 static const struct converter {
@@ -247,7 +248,8 @@ static weft_status check_converter(const weft_doc *d, const weft_node *at,
                      weft_doc_file(d), at->line, name, near);
 }
 
-/* One converter.  Those of experts alone are counted in 16 bits and named, like those that are not known. */
+/* One converter.  Those of experts alone are counted in 16 bits and named, like those that are not
+ * known. */
 static weft_status read_converter(const weft_doc *d, const weft_node *root,
                                   const weft_node *at, const char *name, weft_config *c,
                                   weft_text *ignored)

@@ -288,8 +288,8 @@ static weft_status conclude(weft_planner_answer *a, trial *z)
                            0, &a->lo, &a->hi);
     a->plan->predicted.step_lo = a->lo;
     a->plan->predicted.step_hi = a->hi;
-    /* The bound is by fast estimates, which know no overlapped gathers and are off by a little: one that the simulated
-     * step refutes is none. */
+    /* The bound is by fast estimates, which know no overlapped gathers and are off by a little:
+     * one that the simulated step refutes is none. */
     if (a->bound_s > a->step_s) a->bound_s = 0;
     a->plan->predicted.bound_s = a->bound_s;
     WEFT_TRY(retell(a));

@@ -13,10 +13,11 @@ enum {
                                 * MiB in every run of the tests */
 };
 
-/* Measured steps over what weft's programs take by its prices with the same plan on the same GPUs, the 95 % quantile: 34 steps of
- * Megatron-LM, torchtitan and PyTorch on A100, H100 and H200, each simulated as a program of ours (bench/predict/own.py,
- * bench/results/own-gpu-2026-11-16.csv: median 1.33).  Until weft has been timed there its steps may be as long.  The lower end stays that
- * of prices alone: one of the 34 was shorter, by 3 %. */
+/* Measured steps over what weft's programs take by its prices with the same plan on the same GPUs,
+ * the 95 % quantile: 34 steps of Megatron-LM, torchtitan and PyTorch on A100, H100 and H200, each
+ * simulated as a program of ours (bench/predict/own.py, bench/results/own-gpu-2026-11-16.csv:
+ * median 1.33).  Until weft has been timed there its steps may be as long.  The lower end stays
+ * that of prices alone: one of the 34 was shorter, by 3 %. */
 #define LONGEST_UNTIMED 2.0
 
 static const char *engine_of(const weft_planner_ask *q)
@@ -93,7 +94,8 @@ int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
     return (int64_t)usual.mem_fixed;
 }
 
-/* Our own engine plans its memory: what it needs besides is known, and the devices' reserve is not planned with. */
+/* Our own engine plans its memory: what it needs besides is known, and the devices' reserve is not
+ * planned with. */
 static void set_engine_overheads(const weft_planner_ask *q, weft_planner_answer *a)
 {
     int64_t most = 0;
@@ -172,7 +174,8 @@ static weft_status known_engine(const weft_planner_ask *q, const weft_planner_an
     return weft_engine_know(a->constants, engine_of(q));
 }
 
-/* Kernels, casts and scales of 8 and 4 bits are not there: a price without them would be of another engine. */
+/* Kernels, casts and scales of 8 and 4 bits are not there: a price without them would be of
+ * another engine. */
 static weft_status check_precision(const weft_planner_ask    *q,
                                    const weft_planner_answer *a)
 {

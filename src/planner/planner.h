@@ -74,7 +74,8 @@ typedef struct weft_planner_answer {
     weft_plan  *plan;           /* with what is predicted; NULL: for another engine */
     bool        checked;        /* partitioned, measured, simulated */
     double      step_s, lo, hi; /* simulated where checked */
-    /* no plan that the search knows is below; 0: the answer is shorter than all that fast estimates can count, so none is known */
+    /* no plan that the search knows is below; 0: the answer is shorter than all that fast
+     * estimates can count, so none is known */
     double               bound_s;
     int                  n_tried, cap_tried;
     weft_planner_tried **tried;   /* the winner, then by simulated time, then the rest */
@@ -103,8 +104,8 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
                                     const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
 
-/* That our engine never ran on devices that are planned for, which, and what that means for the interval, without an end
- * of line; nothing where it did, and of other engines. */
+/* That our engine never ran on devices that are planned for, which, and what that means for the
+ * interval, without an end of line; nothing where it did, and of other engines. */
 void weft_planner_print_untimed(const weft_planner_ask *q, weft_text *t);
 
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */

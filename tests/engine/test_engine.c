@@ -253,7 +253,7 @@ static void torchtitan(void **state)
 #define LLAMA "[model]\nname = 'llama3'\nflavor = '8B'\n"
 #define TRAIN "[training]\nlocal_batch_size = 1\nseq_len = 8192\n"
 
-/* By torchtitan's releases: what switches float8 on does, and a table that only says how does not. */
+/* By torchtitan's releases: what switches float8 on does, a table that only says how does not. */
 static void torchtitan_float8(void **state)
 {
     static const struct {
@@ -406,7 +406,8 @@ static void torchtitan_float8_reads_back(void **state)
     weft_arena_destroy(a);
 }
 
-/* Layers of two widths do not go into other engines' sizes; everything else counts its parameters right. */
+/* Layers of two widths do not go into other engines' sizes; everything else counts its parameters
+ * right. */
 static void models_that_cannot_be_told(void **state)
 {
     static const struct {

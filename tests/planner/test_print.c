@@ -1,5 +1,6 @@
-/* What is printed of an answer: a bound is never above the step, an engine that never ran on the devices says so first, and its
- * interval is as wide as measured steps of other engines are from such simulations. */
+/* What is printed of an answer: a bound is never above the step, an engine that never ran on the
+ * devices says so first, and its interval is as wide as measured steps of other engines are from
+ * such simulations. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,9 @@ static void memory_has_a_reserve(void **state)
                 (1 - WEFT_CLUSTER_MEM_RESERVE) * (double)d->mem_bytes);
     d = &c->device[c->node[1].device];
     assert_int_equal(weft_cluster_usable_bytes(d), d->mem_bytes);
+    weft_cluster_destroy(c);
+    assert_ok(weft_cluster_load("1 x (1 x epyc-7763)", NULL, &c));
+    assert_true(weft_cluster_is_cpu(&c->device[c->node[0].device]));
     weft_cluster_destroy(c);
 }
 
