@@ -80,11 +80,13 @@ weft_status weft_engine__check_written(weft_engine e, const weft_config *c,
     weft_arena *a;
     weft_config b, full = *c;
     weft_status st    = WEFT_OK;
-    int         world = c->dp * c->tp * c->pp * c->cp;
+    int64_t     world = (int64_t)c->dp * c->tp * c->pp * c->cp; /* below 2^24: complete */
+    if (world < 1 || world > 1 << 24)
+        return WEFT_FAIL(WEFT_ERR_ARG, "a plan of %lld devices", (long long)world);
     WEFT_TRY(weft_arena_create(&a));
     weft_engine_open(&b);
     if (!weft_engine__names_model(e, c)) b = *c;
-    WEFT_GO(weft_engine_read(e, "what was written", text, n, world, a, &b, NULL));
+    WEFT_GO(weft_engine_read(e, "what was written", text, n, (int)world, a, &b, NULL));
     if (b.dp < 0) b.dp = c->dp;
     WEFT_GO(weft_config_complete("what was written", &b));
     WEFT_GO(weft_config_complete("the plan", &full));
