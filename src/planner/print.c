@@ -87,9 +87,8 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
     put_seconds(t, "idle, waiting for others", x->time.idle_s);
     weft_text_add(t,
                   "memory %.4g of %.4g GB to plan with on the fullest device (rank %d), "
-                  "exactly; the "
-                  "largest part "
-                  "%s, %.3g GB\nranks of %d kinds, %d programs made and measured\n",
+                  "exactly; the largest part %s, %.3g GB\nranks of %d kinds, %d programs "
+                  "made and measured\n",
                   1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
                   x->largest, 1e-9 * (double)x->largest_bytes, x->n_class, x->n_made);
     put_bound(a, t);
