@@ -19,8 +19,8 @@ const weft_cli_command weft_cli_check = {
     .about =
         "does a configuration of another engine fit, how fast is it, what would help",
     .more =
-        "Reads what people run today and says, before anything runs, whether it fits, "
-        "the\n"
+        "Reads what people run today and says, before anything runs, what it read, "
+        "whether it fits, the\n"
         "time of a step with its 90 % interval, tokens a second and device, what the "
         "step\n"
         "is made of, and the three changes of one knob that would gain most.\n"
@@ -233,6 +233,49 @@ static void say_parts(const weft_cost_part *p, int n, const char *unit, double s
             weft_text_add(t, "  %-22s %8.2f %s\n", p[i].name, p[i].x / scale, unit);
 }
 
+/* What was read, in one line: a misreading shows here and not only as a wrong answer. */
+static void put_understood(const job *j, weft_text *t)
+{
+    const weft_config *c     = &j->c;
+    int                micro = c->micro_batch > 0 ? c->micro_batch : j->now.micro_batch;
+    weft_text_add(t, "read: %s, %d layers, hidden %d, ffn %d, %d heads", c->framework,
+                  c->layers, c->hidden,
+                  c->experts > 0 ? c->moe_ffn_hidden : c->ffn_hidden, c->heads);
+    if (c->kv_heads != c->heads) weft_text_add(t, ", %d kv heads", c->kv_heads);
+    if (c->experts > 0)
+        weft_text_add(t, ", %d experts, %d a token", c->experts, c->experts_topk);
+    weft_text_add(t, ", vocabulary %d: %.4g billion parameters; tp=%d cp=%d pp=%d dp=%d",
+                  c->vocab, weft_config_params(c) / 1e9, c->tp, c->cp, c->pp, c->dp);
+    if (c->experts > 0) weft_text_add(t, " ep=%d", c->ep);
+    if (c->vpp > 1) weft_text_add(t, " chunks=%d", c->vpp);
+    weft_text_add(
+        t, " zero=%d, micro-batch %d%s, batch %d of %d tokens, %s, recompute %s\n",
+        c->zero, micro, c->micro_batch > 0 ? "" : " (not said: the best)",
+        c->global_batch, c->seq, c->precision, *c->recompute ? c->recompute : "not said");
+}
+
+static void put_understood_json(const job *j, weft_text *t)
+{
+    const weft_config *c     = &j->c;
+    int                micro = c->micro_batch > 0 ? c->micro_batch : j->now.micro_batch;
+    weft_text_add(t, " \"read\": {\"engine\": ");
+    weft_text_put_quoted(t, c->framework);
+    weft_text_add(t,
+                  ", \"layers\": %d, \"hidden\": %d, \"ffn\": %d, \"heads\": %d, "
+                  "\"kv_heads\": %d, \"vocab\": %d, \"experts\": %d, \"params\": %.0f,\n",
+                  c->layers, c->hidden,
+                  c->experts > 0 ? c->moe_ffn_hidden : c->ffn_hidden, c->heads,
+                  c->kv_heads, c->vocab, c->experts, weft_config_params(c));
+    weft_text_add(t,
+                  "  \"tp\": %d, \"cp\": %d, \"pp\": %d, \"dp\": %d, \"ep\": %d, "
+                  "\"chunks\": %d, \"zero\": %d, \"micro_batch\": %d, "
+                  "\"micro_batch_said\": %s, \"batch\": %d, \"seq\": %d, "
+                  "\"precision\": \"%s\", \"recompute\": \"%s\"},\n",
+                  c->tp, c->cp, c->pp, c->dp, c->ep, c->vpp > 0 ? c->vpp : 1, c->zero,
+                  micro, c->micro_batch > 0 ? "true" : "false", c->global_batch, c->seq,
+                  c->precision, c->recompute);
+}
+
 static void say(const job *j, double measured, const weft_text *ignored, weft_text *t)
 {
     const weft_prediction *p = &j->now;
@@ -240,6 +283,7 @@ static void say(const job *j, double measured, const weft_text *ignored, weft_te
     weft_cost_part         time[WEFT_COST_N_TIME], mem[WEFT_COST_N_MEMORY];
     weft_cost_time_parts(s, time);
     weft_cost_memory_parts(s, mem);
+    put_understood(j, t);
     weft_text_add(t, "%s: %.1f of %.1f GB on the fullest device (stage %d)\n",
                   p->fits ? "fits" : "DOES NOT FIT", p->mem_bytes / 1e9,
                   s->mem_limit / 1e9, s->tightest);
@@ -292,6 +336,7 @@ static void say_json(const job *j, double measured, const weft_text *ignored,
         "\"step_lo\": %.6g, \"step_hi\": %.6g, \"tokens_per_s_device\": %.6g,\n",
         p->fits ? "true" : "false", p->mem_bytes, s->mem_limit, p->step_s, p->step_lo,
         p->step_hi, tokens_per_device(j, p->step_s));
+    put_understood_json(j, t);
     weft_text_add(
         t,
         " \"breakdown\": {\"compute_s\": %.6g, \"again_s\": %.6g, \"comm_s\": %.6g, "

@@ -163,16 +163,20 @@ static weft_status emit(const words *w, const job *j, weft_text *t)
 
 static weft_status write_page(const words *w, const job *j, weft_text *t)
 {
-    weft_planner_answer   *a      = j->answer;
-    weft_planner_placement at     = {0};
-    weft_planner_replay   *replay = NULL;
-    weft_status            st     = WEFT_OK;
+    weft_planner_answer   *a       = j->answer;
+    weft_planner_placement at      = {0};
+    weft_planner_replay   *replay  = NULL;
+    weft_text              untimed = {0};
+    weft_status            st      = WEFT_OK;
+    weft_planner_print_untimed(&j->ask, &untimed);
+    WEFT_GO(weft_text_status(&untimed));
     WEFT_GO(weft_planner_place_winner(&j->ask, a, a->arena, &at));
     if (a->checked) WEFT_GO(weft_planner_replay_create(&j->ask, a, &replay));
     weft_report r = {.model     = w->model,
                      .where     = w->cluster,
                      .precision = a->config.precision,
                      .engine    = a->config.framework,
+                     .untimed   = untimed.s,
                      .seq       = a->config.seq,
                      .flops     = (double)w->batch * a->flops,
                      .cluster   = j->cluster,
@@ -184,6 +188,7 @@ static weft_status write_page(const words *w, const job *j, weft_text *t)
                      .timeline  = replay ? weft_planner_replay_timeline(replay) : NULL};
     WEFT_GO(weft_report_html(&r, t));
 out:
+    weft_text_fini(&untimed);
     weft_planner_replay_destroy(replay);
     weft_planner_placement_fini(&at);
     return st;

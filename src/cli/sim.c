@@ -26,7 +26,8 @@ const weft_cli_command weft_cli_sim = {
         "it a job of many ranks; those that do the same at the same time are simulated "
         "once.\n"
         "Program texts hold the ranks of one job, in order, in one file or several.\n"
-        "Without --cluster the machine is one node of devices like this host.",
+        "Without --cluster the machine is one node of devices like this host.\n"
+        "Exits with 1 where a rank does not fit its device.",
     .example =
         "weft sim gpt2 mesh=dp=2,tp=2 pp=2 zero=1 --batch 8 --seq 64 --cluster \"2 "
         "x (4 x a100-80g)\" -o timeline.json",
@@ -253,12 +254,13 @@ static weft_status open_plan(job *j, options *o)
 /* ---- the command ---- */
 
 static weft_status simulate(const job *j, const options *o, weft_text *out,
-                            weft_text *trace)
+                            weft_text *trace, bool *fits)
 {
     weft_sim_options how = {.n_step = (int)o->steps};
     weft_sim_folded *f   = NULL;
     weft_status      st  = WEFT_OK;
     WEFT_GO(weft_sim_fold(&j->world, j->cluster, &how, &f));
+    *fits = weft_cli_sim_fits(f, j->cluster);
     if (o->out) WEFT_GO(weft_cli_sim_trace(f, &j->world, trace));
     if (o->json)
         WEFT_GO(weft_cli_sim_json(f, &j->world, j->cluster, out));
@@ -302,6 +304,7 @@ static int run(int argc, char **argv)
     options                 o = {.steps = 2, .schedule = "1f1b", .chunks = 1};
     weft_text               t = {0}, trace = {0};
     int                     n_word = 0;
+    bool                    fits   = true;
     weft_status             st     = WEFT_OK;
     int                     code   = read_options(&o, argc, argv, &n_word);
     if (code >= 0) return code;
@@ -315,12 +318,13 @@ static int run(int argc, char **argv)
         }
         st = build(&j, &o, argv, n_word);
     }
-    if (st == WEFT_OK) st = simulate(&j, &o, &t, &trace);
+    if (st == WEFT_OK) st = simulate(&j, &o, &t, &trace, &fits);
     fini(&j);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     if (o.out) {
         code = weft_cli_put(c, &trace, o.out);
         if (code != WEFT_EXIT_OK) return code;
     }
-    return weft_cli_put(c, &t, NULL);
+    code = weft_cli_put(c, &t, NULL);
+    return code == WEFT_EXIT_OK && !fits ? WEFT_EXIT_FAILED : code;
 }

@@ -33,6 +33,15 @@ static double idle_share(const weft_timeline *t, int k)
                           : 0;
 }
 
+bool weft_cli_sim_fits(const weft_sim_folded *f, const weft_cluster *c)
+{
+    for (int k = 0; k < f->n_class; k++) {
+        const weft_device_kind *d = weft_cluster_device(c, f->program[k]->rank);
+        if (memory_of(f->program[k]) > weft_cluster_usable_bytes(d)) return false;
+    }
+    return true;
+}
+
 weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
                               const weft_cluster *c, weft_text *out)
 {
@@ -44,8 +53,10 @@ weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
     WEFT_TRY(traffic(f, c, level));
     for (int k = 0; k < f->n_class; k++) idle[k] = idle_share(t, k);
     weft_text_add(out,
-                  "{\"ranks\": %d, \"classes\": %d, \"steps\": %d, \"step_ms\": ", w->n,
-                  f->n_class, t->n_step);
+                  "{\"ranks\": %d, \"classes\": %d, \"fits\": %s, \"steps\": %d, "
+                  "\"step_ms\": ",
+                  w->n, f->n_class, weft_cli_sim_fits(f, c) ? "true" : "false",
+                  t->n_step);
     weft_text_put_double(out, 1e3 * t->step_s);
     weft_text_add(out, ", \"total_ms\": ");
     weft_text_put_double(out, 1e3 * t->total_s);
@@ -71,17 +82,18 @@ weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
     return weft_text_status(out);
 }
 
-/* Time passes on devices that could not hold it, too. */
+/* Programs that do not fit are simulated, too. */
 static void put_too_large(const weft_sim_folded *f, const weft_cluster *c, weft_text *out)
 {
     for (int k = 0; k < f->n_class; k++) {
-        const weft_device_kind *d = weft_cluster_device(c, f->program[k]->rank);
-        double                  n = (double)memory_of(f->program[k]);
-        if (n > (double)d->mem_bytes)
-            weft_text_add(out, "DOES NOT FIT: rank %d%s %.1f GB, %s has %.1f\n",
-                          f->program[k]->rank,
-                          f->n_rank[k] > 1 ? " and others hold" : " holds", 1e-9 * n,
-                          d->name, 1e-9 * (double)d->mem_bytes);
+        const weft_device_kind *d    = weft_cluster_device(c, f->program[k]->rank);
+        int64_t                 need = memory_of(f->program[k]);
+        int64_t                 have = weft_cluster_usable_bytes(d);
+        if (need > have)
+            weft_text_add(
+                out, "DOES NOT FIT: rank %d%s %.1f GB, %s has %.1f to plan with\n",
+                f->program[k]->rank, f->n_rank[k] > 1 ? " and others hold" : " holds",
+                1e-9 * (double)need, d->name, 1e-9 * (double)have);
     }
 }
 

@@ -53,6 +53,20 @@ int weft_cluster_node(const weft_cluster *c, int rank, int *place)
     return k->first_node + at / k->n_device;
 }
 
+bool weft_cluster_is_cpu(const weft_device_kind *d)
+{
+    static const char *const begins[] = {"cpu", "epyc-", "xeon-"};
+    for (size_t i = 0; i < WEFT_COUNT(begins); i++)
+        if (!strncmp(d->name, begins[i], strlen(begins[i]))) return true;
+    return false;
+}
+
+int64_t weft_cluster_usable_bytes(const weft_device_kind *d)
+{
+    if (weft_cluster_is_cpu(d)) return d->mem_bytes;
+    return (int64_t)((1 - WEFT_CLUSTER_MEM_RESERVE) * (double)d->mem_bytes);
+}
+
 double weft_cluster_flops(const weft_device_kind *d, const char *dtype)
 {
     double f32 = 0;

@@ -222,6 +222,19 @@ const weft_device_kind *weft_cluster_device(const weft_cluster *c, int rank);
 int weft_cluster_node(const weft_cluster *c, int rank, int *place);
 /* Peak flops for a data type; that of f32 where the kind says nothing about it; 0: neither. */
 double weft_cluster_flops(const weft_device_kind *d, const char *dtype);
+
+/* Is it a CPU, by its name ("cpu", "cpu-..", and those of data/devices.yaml)? */
+bool weft_cluster_is_cpu(const weft_device_kind *d);
+
+/* The share of an accelerator's memory that no plan of ours fills, over what the engine is known
+ * to need: communicators (NCCL takes 0.1 to 0.4 GB for each group, and a rank is in up to five),
+ * cuBLAS and cuDNN workspaces, and what the driver keeps when capacities differ by driver and by
+ * board (79.1 to 79.4 GiB of "80 GB").  The one owner of this number. */
+#define WEFT_CLUSTER_MEM_RESERVE 0.04
+
+/* Bytes of a device that a plan may fill: all but the reserve; of a CPU all (the session compares
+ * with what is free when it starts). */
+int64_t weft_cluster_usable_bytes(const weft_device_kind *d);
 /* Share of the peak that a product of (m,k) by (k,n) reaches: by the curve, or with the side s = cube root of
  * mnk: efficiency * s / (s + half_size). */
 double weft_cluster_share(const weft_device_kind *d, double m, double n, double k);

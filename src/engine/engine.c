@@ -1,9 +1,13 @@
 #include "engine/engine.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/engine_priv.h"
+
+/* Parameters that a description may have more or less than the model. */
+#define PARAMS_OFF 0.02
 
 static const char *const names[WEFT_N_ENGINE] = {"megatron", "deepspeed", "torchtitan",
                                                  "paddle"};
@@ -123,7 +127,7 @@ weft_status weft_engine_read(weft_engine e, const char *file, const char *text, 
     }
 }
 
-weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t)
+static weft_status write_engine(weft_engine e, const weft_config *c, weft_text *t)
 {
     switch (e) {
     case WEFT_ENGINE_MEGATRON: return weft_engine__emit_megatron(c, t);
@@ -131,6 +135,14 @@ weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t)
     case WEFT_ENGINE_TORCHTITAN: return weft_engine__emit_torchtitan(c, t);
     default: return weft_engine__emit_paddle(c, t);
     }
+}
+
+weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t)
+{
+    size_t from = t->n;
+    WEFT_TRY(write_engine(e, c, t));
+    if (e == WEFT_ENGINE_PADDLE) return WEFT_OK; /* nothing here reads its files */
+    return weft_engine__check_written(e, c, t->s + from, t->n - from);
 }
 
 void weft_engine__ignore(weft_text *ignored, const char *what)
@@ -174,6 +186,40 @@ static bool has_tensor(const weft_model *m, const char *part)
     return false;
 }
 
+/* Tables of positions are no part of what other engines are told: they have their own, or none. */
+static bool is_position(const weft_model_param *p)
+{
+    for (int k = 0; k < p->n_tensor; k++) {
+        const char *name = p->tensor[k].name;
+        if (strstr(name, "wpe") || strstr(name, "position") || strstr(name, "token_type"))
+            return true;
+    }
+    return false;
+}
+
+static double count_params(const weft_model *m)
+{
+    double n = 0;
+    for (int p = 0; p < m->n_param; p++)
+        if (!is_position(&m->param[p]))
+            n += (double)weft_shape_count(&m->graph->value[m->param[p].value].type.shape);
+    return n;
+}
+
+/* Layers of two widths, a stack that is not there: then these sizes are of another model.  Heads
+ * of masked models and biases that differ are within the limit. */
+static weft_status check_params(const weft_model *m, const weft_config *c)
+{
+    double has = count_params(m), told = weft_config_params(c);
+    if (fabs(told - has) <= PARAMS_OFF * has) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s has %.4g billion parameters, but the sizes that other engines "
+                     "are told (%d layers, hidden %d, ffn %d, %d heads) are those of a "
+                     "model with %.4g: its layers are not all alike; plan for weft",
+                     m->name, has / 1e9, c->layers, c->hidden, c->ffn_hidden, c->heads,
+                     told / 1e9);
+}
+
 weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c)
 {
     const weft_model_info *i = &m->info;
@@ -202,6 +248,7 @@ weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c
         !has_tensor(m, "lm_head"); /* a head of its own is a second table of its rows */
     c->qkv_bias = has_tensor(m, "q_proj.bias");
     describe_rotary(m->graph, c);
+    WEFT_TRY(check_params(m, c));
     if (m->seq && c->seq < 0) c->seq = (int)m->seq;
     c->id = weft_arena_strdup(a, m->name);
     return weft_arena_status(a);

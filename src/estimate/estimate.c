@@ -295,7 +295,7 @@ void weft_estimate_interval(const weft_cost_engine *e, double step_s, bool known
     if (!known) var += 0.1 * 0.1;
     double wide = 1.645 * sqrt(var);
     *lo         = step_s * exp(-wide);
-    *hi         = step_s * exp(wide);
+    *hi         = step_s * fmax(exp(wide), e->longest);
 }
 
 static void conclude(const build *b, const choices *o, bool empty, weft_prediction *out)

@@ -39,7 +39,8 @@ void weft_estimate_fill(const weft_config *c, const weft_cost_engine *e,
 /* The wires that a node type's devices see, of which per_node are used in each node; n NULL: PCIe and Ethernet. */
 void weft_estimate_fabric(const weft_cost_constants *k, const weft_hw_net *n,
                           int per_node, weft_cost_fabric *out);
-/* The interval of a step: known: constants are there for all devices; n_open: knobs that were not said. */
+/* The interval of a step, by the engine's spread, and up to its `longest` where it was never timed
+ * on the devices. known: constants are there for all devices; n_open: knobs that were not said. */
 void weft_estimate_interval(const weft_cost_engine *e, double step_s, bool known,
                             int n_open, double *lo, double *hi);
 

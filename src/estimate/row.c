@@ -97,3 +97,35 @@ weft_status weft_config_read(const weft_csv *t, int i, weft_config *c)
 #undef NUMBER
     return weft_config_complete(t->file, c);
 }
+
+/* ---- parameters ---- */
+
+/* Matrices, and biases where the family has them (gpt). */
+static double ffn_params(const weft_config *c, double ffn)
+{
+    double h = c->hidden;
+    return c->gated_mlp > 0 ? 3 * h * ffn : 2 * h * ffn + ffn + h;
+}
+
+static double attention_params(const weft_config *c)
+{
+    double h = c->hidden, q = (double)c->heads * c->head_dim,
+           kv   = (double)c->kv_heads * c->head_dim;
+    double bias = c->gated_mlp > 0 ? 0 : h;
+    if (c->gated_mlp < 1 || c->qkv_bias) bias += q + 2 * kv;
+    return h * (q + 2 * kv) + q * h + bias;
+}
+
+double weft_config_params(const weft_config *c)
+{
+    double h = c->hidden, norm = c->gated_mlp > 0 ? h : 2 * h, all = 0;
+    int    experts = c->experts + (c->experts_shared > 0 ? c->experts_shared : 0);
+    for (int i = 0; i < c->layers; i++) {
+        all += attention_params(c) + 2 * norm;
+        if (c->experts > 0 && i >= c->moe_first_dense)
+            all += experts * ffn_params(c, c->moe_ffn_hidden) + h * c->experts;
+        else
+            all += ffn_params(c, c->ffn_hidden);
+    }
+    return all + norm + (double)c->vocab * h * (c->tied_embedding > 0 ? 1 : 2);
+}

@@ -18,6 +18,9 @@ typedef struct weft_config {
     bool   qkv_bias;
 } weft_config;
 
+/* Parameters of a complete configuration, without tables of positions. */
+double weft_config_params(const weft_config *c);
+
 /* Row i of a table; strings are borrowed from it.  What a plan can leave open (dp, micro_batch, vpp,
  * recompute) stays -1 or ""; what follows from the rest is filled in. */
 weft_status weft_config_read(const weft_csv *table, int i, weft_config *out);

@@ -63,12 +63,13 @@ static weft_status measure(const weft_planner_ask *q, weft_planner_answer *a, ch
         const weft_device_kind *d = weft_cluster_device(c->view, r);
         int64_t                 need =
             slabs(c->world->world.like[r]) + weft_planner__engine_bytes(q, a, d);
+        int64_t have    = weft_cluster_usable_bytes(d);
         c->mem_bytes[r] = need;
-        if ((double)need / (double)d->mem_bytes <= worst) continue;
-        worst        = (double)need / (double)d->mem_bytes;
+        if ((double)need / (double)have <= worst) continue;
+        worst        = (double)need / (double)have;
         x->fullest   = r;
         x->mem_bytes = need;
-        x->mem_limit = d->mem_bytes;
+        x->mem_limit = have;
         x->device    = weft_arena_strdup(a->arena, d->name);
     }
     x->end = x->mem_bytes <= x->mem_limit ? WEFT_PLANNER_FITS : WEFT_PLANNER_TOO_FULL;
@@ -83,7 +84,7 @@ static weft_status look_first(const weft_planner_ask *q, weft_planner_answer *a,
     const weft_device_kind *d   = weft_cluster_device(c->view, 0);
     WEFT_TRY(weft_compile_training(&c->spec, &one));
     x->mem_bytes   = slabs(one.program) + weft_planner__engine_bytes(q, a, d);
-    x->mem_limit   = d->mem_bytes;
+    x->mem_limit   = weft_cluster_usable_bytes(d);
     x->device      = weft_arena_strdup(a->arena, d->name);
     weft_status st = name_largest(a, one.program, x);
     if (st == WEFT_OK && x->mem_bytes > x->mem_limit) x->end = WEFT_PLANNER_TOO_FULL;

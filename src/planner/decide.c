@@ -270,7 +270,7 @@ static weft_status retell(weft_planner_answer *a)
         r->choice[r->n++].why = a->tried[i]->why;
     }
     r->bound_s = fmin(a->bound_s, r->choice[0].score.step_s);
-    r->gap     = r->choice[0].score.step_s / r->bound_s - 1;
+    r->gap     = r->bound_s > 0 ? r->choice[0].score.step_s / r->bound_s - 1 : 0;
     return WEFT_OK;
 }
 
@@ -288,7 +288,10 @@ static weft_status conclude(weft_planner_answer *a, trial *z)
                            0, &a->lo, &a->hi);
     a->plan->predicted.step_lo = a->lo;
     a->plan->predicted.step_hi = a->hi;
-    if (a->bound_s <= a->step_s) a->plan->predicted.bound_s = a->bound_s;
+    /* The bound is by fast estimates, which know no overlapped gathers and are off by a little:
+     * one that the simulated step refutes is none. */
+    if (a->bound_s > a->step_s) a->bound_s = 0;
+    a->plan->predicted.bound_s = a->bound_s;
     WEFT_TRY(retell(a));
     return tell_others(a);
 }

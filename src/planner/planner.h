@@ -59,7 +59,7 @@ typedef struct weft_planner_tried {
         buckets_s; /* with later: steps without it, and with buckets alone; 0: not simulated */
     int         fullest;   /* the rank that lacks most, or has least to spare */
     int64_t     mem_bytes; /* its program's and the engine's; 0: not known */
-    int64_t     mem_limit; /* its device's */
+    int64_t     mem_limit; /* what plans may fill of its device */
     const char *device;    /* that one's kind */
     const char *largest;   /* what takes most of it, and how much */
     int64_t     largest_bytes;
@@ -70,11 +70,13 @@ typedef struct weft_planner_tried {
 } weft_planner_tried;
 
 typedef struct weft_planner_answer {
-    weft_arena          *arena;
-    weft_plan           *plan;    /* with what is predicted; NULL: for another engine */
-    bool                 checked; /* partitioned, measured, simulated */
-    double               step_s, lo, hi; /* simulated where checked */
-    double               bound_s; /* no plan that the search knows is below, by rows */
+    weft_arena *arena;
+    weft_plan  *plan;           /* with what is predicted; NULL: for another engine */
+    bool        checked;        /* partitioned, measured, simulated */
+    double      step_s, lo, hi; /* simulated where checked */
+    /* no plan that the search knows is below; 0: the answer is shorter than all that fast
+     * estimates can count, so none is known */
+    double               bound_s;
     int                  n_tried, cap_tried;
     weft_planner_tried **tried;   /* the winner, then by simulated time, then the rest */
     int                  n_round; /* searches that it took */
@@ -105,6 +107,10 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
 weft_status weft_planner_print_json(const weft_planner_ask    *q,
                                     const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
+
+/* That our engine never ran on devices that are planned for, which, and what that means for the
+ * interval, without an end of line; nothing where it did, and of other engines. */
+void weft_planner_print_untimed(const weft_planner_ask *q, weft_text *t);
 
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);

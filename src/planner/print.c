@@ -51,6 +51,21 @@ static weft_status put_idle(const weft_planner_ask *q, const weft_planner_answer
     return WEFT_OK;
 }
 
+/* A bound that the answer is below is none; then why there is none is said. */
+static void put_bound(const weft_planner_answer *a, weft_text *t)
+{
+    const weft_search_choice *c = &a->tried[0]->choice;
+    weft_text_add(t, "by rows %.4g s; ", c->score.step_s);
+    if (a->bound_s > 0)
+        weft_text_add(t, "no plan of this space%s is below %.4g s by rows",
+                      c->later ? ", where later is not," : "", a->bound_s);
+    else
+        weft_text_add(t, "no bound: rows%s bound no step as short as the simulated one",
+                      c->later ? ", which do not know later," : "");
+    weft_text_add(t, "; %lld points worked out, %d checked\n",
+                  (long long)a->search->n_scored, a->n_tried);
+}
+
 /* What was simulated and measured. */
 static weft_status put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
                                weft_text *t)
@@ -71,16 +86,12 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
     put_seconds(t, "waiting for sums and gathers", x->time.comm_s);
     put_seconds(t, "idle, waiting for others", x->time.idle_s);
     weft_text_add(t,
-                  "memory %.4g of %.4g GB on the fullest device (rank %d), exactly; the "
-                  "largest part "
-                  "%s, %.3g GB\nranks of %d kinds, %d programs made and measured\n",
+                  "memory %.4g of %.4g GB to plan with on the fullest device (rank %d), "
+                  "exactly; the largest part %s, %.3g GB\nranks of %d kinds, %d programs "
+                  "made and measured\n",
                   1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
                   x->largest, 1e-9 * (double)x->largest_bytes, x->n_class, x->n_made);
-    weft_text_add(t,
-                  "by rows %.4g s; no plan of this space%s is below %.4g s by rows; %lld "
-                  "points worked out, %d checked\n",
-                  c->score.step_s, c->later ? ", where later is not," : "", a->bound_s,
-                  (long long)a->search->n_scored, a->n_tried);
+    put_bound(a, t);
     if (a->n_tried > 1) weft_text_add(t, "runners-up\n");
     for (int i = 1; i < a->n_tried; i++) {
         const weft_planner_tried *y = a->tried[i];
@@ -127,6 +138,9 @@ out:
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t)
 {
+    size_t from = t->n;
+    weft_planner_print_untimed(q, t);
+    if (t->n > from) weft_text_add(t, "\n");
     put_asked(q, a, t);
     if (a->is_rows) put_untimed(q->cluster, t);
     weft_engine_tell_precision(q->cluster, a->config.precision, a->is_rows, t);
@@ -238,8 +252,10 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
     if (t->n) t->n--;
     put_asked_json(q, a, t);
     weft_text_add(t,
-                  ",\n \"checked\": %s, \"priced_by\": \"%s\", \"step_s\": %.6g, "
+                  ",\n \"engine_ran_there\": %s, \"checked\": %s, \"priced_by\": \"%s\", "
+                  "\"step_s\": %.6g, "
                   "\"step_lo\": %.6g, \"step_hi\": %.6g, \"tried\": [",
+                  weft_planner__is_untimed(q) ? "false" : "true",
                   a->checked ? "true" : "false", a->is_rows ? "programs" : "sizes",
                   a->step_s, a->lo, a->hi);
     for (int i = 0; i < a->n_tried && a->checked; i++) {

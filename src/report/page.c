@@ -92,6 +92,11 @@ static void put_head(const weft_report__view *v)
     const weft_report *r = v->r;
     weft_text         *t = v->t;
     put_brand(t);
+    if (r->untimed && *r->untimed) {
+        weft_text_add(t, "<div class=\"warning\">");
+        weft_report__put(t, r->untimed);
+        weft_text_add(t, ".</div>\n");
+    }
     weft_text_add(t, "<h1>");
     weft_report__put(t, r->model);
     weft_text_add(t, " on ");
@@ -120,7 +125,7 @@ static void put_head(const weft_report__view *v)
 /* Step, its interval and the bound on one line. */
 static void put_span(const weft_report__view *v)
 {
-    double low = fmin(v->lo, v->bound_s), high = v->hi;
+    double low = v->bound_s > 0 ? fmin(v->lo, v->bound_s) : v->lo, high = v->hi;
     double pad  = 0.08 * (high - low);
     double from = fmax(0, low - pad), wide = high + pad - from;
     if (!(wide > 0)) return;
@@ -130,13 +135,36 @@ static void put_span(const weft_report__view *v)
                   "<svg class=\"span\" viewBox=\"0 0 300 30\" role=\"img\" "
                   "aria-label=\"the interval\"><line x1=\"0\" x2=\"300\" y1=\"15\" "
                   "y2=\"15\"/><line class=\"in\" x1=\"%.1f\" x2=\"%.1f\" y1=\"15\" "
-                  "y2=\"15\"/><line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"6\" "
-                  "y2=\"24\"><title>no plan is below ",
-                  AT(v->lo), AT(v->hi), AT(v->bound_s), AT(v->bound_s));
-    weft_report__seconds(t, v->bound_s);
-    weft_text_add(t, "</title></line><circle cx=\"%.1f\" cy=\"15\" r=\"6\"/></svg>\n",
-                  AT(v->step_s));
+                  "y2=\"15\"/>",
+                  AT(v->lo), AT(v->hi));
+    if (v->bound_s > 0) {
+        weft_text_add(t,
+                      "<line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"6\" "
+                      "y2=\"24\"><title>no plan is below ",
+                      AT(v->bound_s), AT(v->bound_s));
+        weft_report__seconds(t, v->bound_s);
+        weft_text_add(t, "</title></line>");
+    }
+    weft_text_add(t, "<circle cx=\"%.1f\" cy=\"15\" r=\"6\"/></svg>\n", AT(v->step_s));
 #undef AT
+}
+
+/* None is said where the simulated step is below the fast estimates' bound. */
+static void put_bound(const weft_report__view *v)
+{
+    weft_text *t = v->t;
+    if (!(v->bound_s > 0)) {
+        weft_text_add(t, "; shorter than any bound of fast estimates");
+        return;
+    }
+    weft_text_add(t, "; no plan is below ");
+    weft_report__seconds(t, v->bound_s);
+    if (v->checked) {
+        weft_text_add(t, " by rows, this one ");
+        weft_report__seconds(t, v->x->score.step_s);
+    } else {
+        weft_text_add(t, " (gap %.2f %%)", 100 * (v->step_s / v->bound_s - 1));
+    }
 }
 
 static void put_step(const weft_report__view *v)
@@ -153,14 +181,7 @@ static void put_step(const weft_report__view *v)
     weft_report__seconds(t, v->lo);
     weft_text_add(t, " to ");
     weft_report__seconds(t, v->hi);
-    weft_text_add(t, "; no plan is below ");
-    weft_report__seconds(t, v->bound_s);
-    if (v->checked) {
-        weft_text_add(t, " by rows, this one ");
-        weft_report__seconds(t, v->x->score.step_s);
-    } else {
-        weft_text_add(t, " (gap %.2f %%)", 100 * (v->step_s / v->bound_s - 1));
-    }
+    put_bound(v);
     weft_text_add(t, "; ");
     weft_report__count(t, v->r->result->n_scored);
     weft_text_add(t, " points worked out");

@@ -12,16 +12,17 @@
 #include "program/timeline.h"
 
 typedef struct weft_report {
-    const char                *model;   /* as the user named it */
-    const char                *where;   /* the cluster, likewise */
-    const char                *command; /* that makes this page again; NULL: not said */
-    const char                *precision, *engine;
-    int64_t                    seq;   /* tokens of a sequence; 0: the unit is none */
-    double                     flops; /* of a step's model; 0: not known */
-    const weft_cluster        *cluster;
-    const weft_cost_constants *constants;
-    const weft_search_problem *problem;
-    const weft_search_result  *result;
+    const char         *model;   /* as the user named it */
+    const char         *where;   /* the cluster, likewise */
+    const char         *command; /* that makes this page again; NULL: not said */
+    const char         *precision, *engine;
+    const char         *untimed; /* the engine never ran on such devices; or NULL */
+    int64_t             seq;     /* tokens of a sequence; 0: the unit is none */
+    double              flops;   /* of a step's model; 0: not known */
+    const weft_cluster *cluster;
+    const weft_cost_constants    *constants;
+    const weft_search_problem    *problem;
+    const weft_search_result     *result;
     const weft_planner_placement *place;
     const weft_planner_answer    *answer; /* what was checked; NULL: the search's word */
     const weft_timeline *timeline;        /* simulated, programs with their ranks; NULL */

@@ -252,7 +252,9 @@ void weft_report__sure(const weft_report__view *v)
            "sheets and from constants of devices, links and engines, never of "
            "models. The interval is where nine of ten measured steps of other "
            "engines lay that had no part in the fit; it is wider where a device "
-           "is not known.</p>\n<div class=\"tablewrap\"><table class=\"list stacked\">"
+           "is not known, and up to twice the step where the engine is our own and "
+           "never ran on the devices.</p>\n<div class=\"tablewrap\"><table class=\"list "
+           "stacked\">"
            "<thead><tr><th>of</th><th></th><th>its constants</th></tr></thead>"
            "<tbody>\n");
     put_all(&z);

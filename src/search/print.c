@@ -161,10 +161,13 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
                   "\n%lld of %d devices; step %.4g s (90 %%: %.4g to %.4g), %.4g %s/s\n",
                   (long long)weft_search_ranks(c), r->n_device, c->score.step_s, c->lo,
                   c->hi, p->batch / c->score.step_s, p->model.unit);
-    weft_text_add(t,
-                  "by the same prices no plan of this space is below %.4g s (gap %.2f "
-                  "%%); %lld points worked out\n",
-                  r->bound_s, 100 * r->gap, (long long)r->n_scored);
+    if (r->bound_s > 0)
+        weft_text_add(
+            t,
+            "by the same prices no plan of this space is below %.4g s (gap %.2f "
+            "%%); ",
+            r->bound_s, 100 * r->gap);
+    weft_text_add(t, "%lld points worked out\n", (long long)r->n_scored);
     put_score(&c->score, t);
     if (c->point.pp > 1 && (explain || p->machines->n > 1)) {
         weft_text_add(t, "placement\n");
@@ -237,10 +240,13 @@ weft_status weft_search_print_json(const weft_search_problem *p,
 {
     weft_text_add(t, "{\"model\": ");
     weft_text_put_quoted(t, p->model.name);
-    weft_text_add(t,
-                  ", \"batch\": %d, \"devices\": %d, \"bound_s\": %.6g, \"gap\": %.6g, "
-                  "\"scored\": %lld,\n \"choices\": [",
-                  p->batch, r->n_device, r->bound_s, r->gap, (long long)r->n_scored);
+    weft_text_add(t, ", \"batch\": %d, \"devices\": %d, \"bound_s\": ", p->batch,
+                  r->n_device);
+    if (r->bound_s > 0)
+        weft_text_add(t, "%.6g, \"gap\": %.6g", r->bound_s, r->gap);
+    else
+        weft_text_add(t, "null, \"gap\": null"); /* none is known */
+    weft_text_add(t, ", \"scored\": %lld,\n \"choices\": [", (long long)r->n_scored);
     for (int i = 0; i < r->n; i++) {
         weft_text_add(t, i ? ",\n  " : "\n  ");
         put_json(p->machines, &r->choice[i], t);

@@ -250,6 +250,47 @@ static void torchtitan(void **state)
     weft_arena_destroy(a);
 }
 
+#define LLAMA "[model]\nname = 'llama3'\nflavor = '8B'\n"
+#define TRAIN "[training]\nlocal_batch_size = 1\nseq_len = 8192\n"
+
+/* By torchtitan's releases: what switches float8 on does, a table that only says how does not. */
+static void torchtitan_float8(void **state)
+{
+    static const struct {
+        const char *text, *precision;
+    } file[] = {
+        /* v0.1.0's llama3_70b.toml: converters commented out */
+        {LLAMA TRAIN "[float8]\nenable_fsdp_float8_all_gather = false\n", "bf16"},
+        {LLAMA TRAIN "[quantize.linear.float8]\nrecipe_name = 'rowwise'\n", "bf16"},
+        {LLAMA "converters = []\n" TRAIN "[float8]\n", "bf16"},
+        {LLAMA "converters = ['float8']\n" TRAIN, "fp8"},
+        {LLAMA "converters = 'float8'\n" TRAIN, "fp8"},
+        {LLAMA "converters = 'something, float8'\n" TRAIN, "fp8"},
+        {LLAMA "converters = ['quantize.linear.float8']\n" TRAIN, "fp8"},
+        {LLAMA "converters = ['quantize.dense.float8']\n" TRAIN, "fp8"},
+        {LLAMA "converters = ['quantize.linear.mx']\n" TRAIN, "fp8"},
+        {LLAMA "converters = ['quantize.grouped_mm.float8']\n" TRAIN, "bf16"},
+        {LLAMA "converters = ['float8']\n" TRAIN "[float8]\nemulate = true\n", "bf16"},
+        {LLAMA TRAIN "[float8]\nenable_float8_linear = true\n", "fp8"},
+        {LLAMA TRAIN "[float8]\nenable_float8_linear = false\n", "bf16"},
+        {LLAMA TRAIN "enable_fp8_linear = true\n", "fp8"},
+        {LLAMA TRAIN "mixed_precision_param = 'float32'\n", "fp32"},
+    };
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    for (size_t i = 0; i < WEFT_COUNT(file); i++) {
+        weft_config c = read_text(WEFT_ENGINE_TORCHTITAN, file[i].text, 8, a);
+        if (strcmp(c.precision, file[i].precision))
+            fail_msg("%s: %s, not %s", file[i].text, c.precision, file[i].precision);
+    }
+    refused(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = ['flaot8']\n" TRAIN,
+            "f:4: model.converters: 'flaot8' is not known, did you mean 'float8'?");
+    refused(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = [8]\n" TRAIN,
+            "expected a list of names");
+    weft_arena_destroy(a);
+}
+
 /* Every number of the plan comes back; words that only describe the run need not. */
 static void same_plan(weft_engine e, const weft_config *c, int world, weft_arena *a)
 {
@@ -319,14 +360,83 @@ static void what_is_written_reads_back(void **state)
     c.ep = 8;
     assert_int_equal(weft_engine_emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "no words for ep=8"));
-    c.ep      = 1;
-    c.experts = 8; /* of the sizes of a flavour without experts */
+    c.ep = 1;
+    assert_int_equal(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "no words for recompute=light"));
+    c.recompute = "full";
+    t.n         = 0;
+    c.experts   = 8; /* of the sizes of a flavour without experts */
     assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
     assert_null(strstr(t.s, "flavor"));
     c.experts = -1;
     assert_ok(weft_engine_emit(WEFT_ENGINE_PADDLE, &c, &t));
     assert_non_null(strstr(t.s, "\"sharding_degree\": 128"));
     weft_text_fini(&t);
+    weft_arena_destroy(a);
+}
+
+/* In 8 bits, resharded or not, with experts: the same configuration comes back. */
+static void torchtitan_float8_reads_back(void **state)
+{
+    weft_arena *a;
+    weft_text   t = {0};
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    for (int pp = 1; pp <= 4; pp += 3)
+        for (int zero = 2; zero <= 3; zero++) {
+            weft_config c  = read_text(WEFT_ENGINE_TORCHTITAN,
+                                       LLAMA "converters = ['float8']\n" TRAIN, 32, a);
+            c.pp           = pp;
+            c.dp           = 32 / pp;
+            c.zero         = zero;
+            c.zero_group   = -1;
+            c.global_batch = 64;
+            assert_ok(weft_config_complete("f", &c));
+            same_plan(WEFT_ENGINE_TORCHTITAN, &c, 32, a);
+            t.n = 0;
+            assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+            assert_non_null(strstr(t.s, "converters = [\"quantize.linear.float8\"]"));
+            same_plan(WEFT_ENGINE_MEGATRON, &c, 32, a);
+            c.precision = "fp16";
+            assert_int_equal(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t),
+                             WEFT_ERR_ARG);
+            assert_non_null(strstr(weft_error_text(), "no words for fp16"));
+        }
+    weft_text_fini(&t);
+    weft_arena_destroy(a);
+}
+
+/* Layers of two widths do not go into other engines' sizes; everything else counts its parameters
+ * right. */
+static void models_that_cannot_be_told(void **state)
+{
+    static const struct {
+        const char *name;
+        double      params; /* without positions */
+    } preset[] = {{"gpt2", 123653376},
+                  {"gpt3-175b", 174579093504},
+                  {"llama3-8b", 8030261248},
+                  {"llama3-405b", 405853388800},
+                  {"mixtral-8x7b", 46702792704}};
+    weft_arena *a;
+    weft_model *m;
+    weft_config c;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    for (size_t i = 0; i < WEFT_COUNT(preset); i++) {
+        assert_ok(weft_model_load(preset[i].name, &(weft_model_options){.seq = 128}, &m));
+        weft_engine_open(&c);
+        assert_ok(weft_engine_model(m, a, &c));
+        assert_true(weft_config_params(&c) == preset[i].params);
+        weft_model_destroy(m);
+    }
+    weft_engine_open(&c);
+    assert_ok(
+        weft_model_load("ernie3-titan-260b", &(weft_model_options){.seq = 128}, &m));
+    assert_int_equal(weft_engine_model(m, a, &c), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "has 261.6 billion parameters"));
+    assert_non_null(strstr(weft_error_text(), "a model with 471.6"));
+    weft_model_destroy(m);
     weft_arena_destroy(a);
 }
 
@@ -361,7 +471,10 @@ int main(void)
         cmocka_unit_test(deepspeed),
         cmocka_unit_test(keys_are_seen),
         cmocka_unit_test(torchtitan),
+        cmocka_unit_test(torchtitan_float8),
         cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(torchtitan_float8_reads_back),
+        cmocka_unit_test(models_that_cannot_be_told),
         cmocka_unit_test(a_cluster_is_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

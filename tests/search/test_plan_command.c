@@ -76,8 +76,12 @@ static void mistakes_are_one_line(void **state)
          "'jax' is none of: megatron deepspeed torchtitan paddle"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --engine jax",
          "engine 'jax' is none of: weft, megatron, deepspeed, torchtitan, paddle; "},
-        {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --precision fp8",
+        {2,
+         "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --precision fp8 --engine "
+         "megatron",
          "a100-80g has no fp8 products"},
+        {2, "plan --model gpt2 --cluster '2 x h100-80g' --batch 8 --precision fp8",
+         "weft does not train in fp8 yet"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --precision int4",
          "'int4' is none of: fp32 fp16 bf16 fp8 fp4"},
         {2, "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --emit deepspeed pp=2",
