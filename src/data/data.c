@@ -452,7 +452,7 @@ void weft_data_describe(const weft_data *d, weft_text *t)
         [WEFT_DATA_LABELS_SAME]   = "of the same position",
         [WEFT_DATA_LABELS_SHIFT] =
             "shifted here, as Hugging Face does: position t learns labels[t + 1]",
-        [WEFT_DATA_LABELS_NEXT] = "next tokens already (labels_shifted: true)",
+        [WEFT_DATA_LABELS_NEXT] = "are next tokens already (labels_shifted: true)",
     };
     char n[WEFT_TEXT_COUNT];
 

@@ -90,7 +90,7 @@ weft_status weft_session__refuse(weft_session *s, weft_status st);
 /* Of something that every rank has tried: where it failed at all of them, nobody need be told. */
 weft_status weft_session__outcome(weft_session *s, weft_status st);
 
-/* data.c: the job's seq from its rows, where it gives none; data opened for the compiled model; its log line. */
+/* open_data.c: the job's seq from its rows, where it gives none; data opened for the compiled model; its log line. */
 weft_status weft_session__find_seq(weft_job *j);
 weft_status weft_session__open_data(weft_session *s, const char *path, bool shuffle,
                                     weft_data **out);
