@@ -2,9 +2,9 @@
  * refused.
  *
  *     llm.c's header          256 i32: magic, version, number of tokens; then the tokens
- *     raw u16, raw u32        nothing but tokens: told apart by the 16-bit words of the first MiB
+ *     raw u16, raw u32        nothing but tokens: distinguished by the 16-bit words of the first MiB
  *
- * In u32 tokens below 2^20 every odd word (the upper half) is below 16.  In u16 tokens odd and even places are alike, so
+ * In u32 tokens below 2^20 every odd word (the upper half) is below 16.  In u16 tokens neither place is special, so
  * n words of 16 and more that are all at even places have a chance of 1 in 2^n: from SURE such words on the file is u32,
  * from UNSURE on it is refused, below that it is u16.  The same for words that are not 0. */
 #include <string.h>
@@ -155,7 +155,7 @@ weft_status weft_data__raw_find(const weft_io_file *f, weft_data__raw *out)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: its bytes are text, no raw tokens: name it x.txt, or set "
                          "data_format: text "
-                         "(or u16, if they are tokens all the same)",
+                         "(u16 if they are tokens)",
                          f->path);
     if (f->bytes % 8 == 0 && c.nonzero[0] >= UNSURE && c.nonzero[2] + c.nonzero[3] == 0 &&
         c.high[1] == 0)

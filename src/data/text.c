@@ -167,7 +167,7 @@ static weft_status judge(text_files *t, const char *path, const text_name *name,
     if (bad >= 0 && !name->walked)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: byte %lld is 0x%02x, which no text has; data_format: text "
-                         "reads it all the same",
+                         "reads it anyway",
                          name->path, (long long)bad, buf[bad]);
     *take = bad < 0 && (kind == WEFT_DATA__KIND_TEXT || kind == WEFT_DATA__KIND_PLAIN);
     t->n_binary += bad >= 0;

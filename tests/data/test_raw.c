@@ -48,8 +48,8 @@ static void want(const void *p, size_t n, const char *text)
     if (!strstr(got, text)) fail_msg("'%s', not '%s'", got, text);
 }
 
-/* Any vocabulary up to 2^20 in 32 bits, any in 16 bits, with a MiB and more behind what is looked at. */
-static void full_files_are_told_apart(void **state)
+/* Any vocabulary up to 2^20 in 32 bits, any in 16 bits. */
+static void u16_and_u32_are_distinguished(void **state)
 {
     static uint16_t       narrow[MAX];
     static uint32_t       wide[MAX];
@@ -131,7 +131,7 @@ static void the_format_decides_where_it_is_given(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_files_are_told_apart),
+        cmocka_unit_test(u16_and_u32_are_distinguished),
         cmocka_unit_test(zeros_do_not_mislead),
         cmocka_unit_test(short_files_are_refused_or_u16),
         cmocka_unit_test(the_format_decides_where_it_is_given),

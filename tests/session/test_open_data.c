@@ -111,7 +111,7 @@ static const char *write_rows(const char *name, const row_file *f, bool mask)
     return path;
 }
 
-/* Labels aligned with input_ids train as the same labels written as next tokens do; an evaluation takes them alike. */
+/* Labels aligned with input_ids train as the same labels written as next tokens do; so does an evaluation. */
 static void causal_labels_are_shifted(void **s)
 {
     (void)s;
@@ -131,7 +131,7 @@ static void causal_labels_are_shifted(void **s)
     assert_true(x.loss == y.loss && x.eval_loss == y.eval_loss);
     snprintf(a, sizeof a, "data=%s", path); /* shifted twice: another result */
     assert_true(run("c", a).weights_xxh64 != y.weights_xxh64);
-    /* masked models and encoder-decoders learn labels[t] at position t, and nothing else can be said of theirs */
+    /* masked models and encoder-decoders learn labels[t] at position t, so labels_shifted is refused */
     for (int i = 0; i < ROWS * SEQ; i++) f.id[i] %= 31, f.label[i] = f.id[i];
     path = write_rows("masked.safetensors", &f, false);
     snprintf(a, sizeof a,
