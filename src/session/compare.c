@@ -1,5 +1,6 @@
 /* What the ranks of a job compare before the first step, each as soon as it is known.  Ranks may have been started
  * by hand, by srun or mpirun, on hosts with other files, other builds or other words. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -41,14 +42,16 @@ static weft_status compare_lines(weft_session *s, const char *what, weft_text *t
     const char **line;
     WEFT_TRY(weft_text_status(t));
     for (size_t k = 0; k < t->n; k++) n += t->s[k] == '\n';
-    line = WEFT_ARENA_ARRAY(s->arena, const char *, n + 1);
-    WEFT_TRY(weft_arena_status(s->arena));
+    line = malloc(sizeof *line * ((size_t)n + 1));
+    if (!line) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to compare %d lines", n);
     n = 0;
     for (char *x = t->s, *end; x && (end = strchr(x, '\n')); x = end + 1) {
         *end      = 0;
         line[n++] = x;
     }
-    return note(s, weft_agree_texts(&a, what, n, line));
+    weft_status st = note(s, weft_agree_texts(&a, what, n, line));
+    free(line);
+    return st;
 }
 
 weft_status weft_session__compare_jobs(weft_session *s)
