@@ -259,14 +259,6 @@ weft_status weft_io_map_file(const char *path, weft_io_map *out)
     return WEFT_OK;
 }
 
-void weft_io_map_read(const void *p, size_t n)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), a = (uintptr_t)p, end = a + n;
-    a   = (a + page - 1) / page * page;
-    end = end / page * page;
-    if (a < end) (void)madvise((void *)a, end - a, MADV_DONTNEED); /* only a cache */
-}
-
 void weft_io_unmap(weft_io_map *m)
 {
     if (m->n) munmap((void *)(uintptr_t)m->p, m->n);

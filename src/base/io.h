@@ -33,8 +33,6 @@ typedef struct weft_io_map {
 } weft_io_map;
 weft_status weft_io_map_file(const char *path, weft_io_map *out);
 void        weft_io_unmap(weft_io_map *m);
-/* Bytes of a map that have been read and need not stay in memory (they can be read again). */
-void weft_io_map_read(const void *p, size_t n);
 
 /* A file that is read piece by piece while others may change it.  A read that does not get all its bytes (the file
  * was truncated or replaced, the device failed) is WEFT_ERR_IO with one line; a map would end the process by SIGBUS.

@@ -283,6 +283,29 @@ static void truncated_data_are_an_error(void **s)
     test_files_end();
 }
 
+/* The model's own weights that get shorter: what is written at the end does not need them. */
+static void truncated_weights_do_not_end_a_job(void **s)
+{
+    (void)s;
+    weft_session_result r;
+    truncation          t;
+    char                job[700], path[600], command[1200];
+    test_files_begin();
+    snprintf(command, sizeof command, "cp -r tests/fixtures/gpt2/init %s",
+             test_files_path("m"));
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s", test_files_path("m/model.safetensors"));
+    snprintf(job, sizeof job, "model=%s data=tests/fixtures/gpt2/tokens.bin seq=12",
+             test_files_path("m"));
+    uint64_t whole = run("a", job).weights_xxh64;
+    t              = (truncation){.path = path, .after = 1};
+    OK(try_run("b", job, &t, &r));
+    assert_true(r.weights_xxh64 == whole);
+    assert_true(test_files_same(test_files_path("a/final/model.safetensors"),
+                                test_files_path("b/final/model.safetensors")));
+    test_files_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +313,7 @@ int main(void)
         cmocka_unit_test(attention_mask_is_checked),
         cmocka_unit_test(old_checkpoints_took_next_tokens),
         cmocka_unit_test(truncated_data_are_an_error),
+        cmocka_unit_test(truncated_weights_do_not_end_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
