@@ -92,31 +92,37 @@ out:
 
 /* Names, sizes, and of each tensor the first and the last bytes: as good as all of them for files of other models, and
  * no more than a page or two of each is read. */
-static uint64_t hash_source(const weft_store_dir *d)
+static weft_status hash_source(const weft_store_dir *d, uint64_t *out)
 {
     enum {
         SOME = 64
     };
     weft_hash_state h;
+    char            buf[SOME];
     weft_hash_init(&h, 0);
     for (int i = 0; i < weft_store_dir_count(d); i++) {
         const weft_store_tensor *t = weft_store_dir_at(d, i);
         size_t                   n = t->bytes < SOME ? (size_t)t->bytes : SOME;
         weft_hash_add(&h, t->name, strlen(t->name) + 1);
         weft_hash_add(&h, &t->bytes, sizeof t->bytes);
-        weft_hash_add(&h, t->data, n);
-        weft_hash_add(&h, (const char *)t->data + (size_t)t->bytes - n, n);
+        WEFT_TRY(weft_store_read(t, 0, buf, n));
+        weft_hash_add(&h, buf, n);
+        WEFT_TRY(weft_store_read(t, t->bytes - (int64_t)n, buf, n));
+        weft_hash_add(&h, buf, n);
     }
-    return weft_hash_value(&h);
+    *out = weft_hash_value(&h);
+    return WEFT_OK;
 }
 
 weft_status weft_session__compare_weights(weft_session *s)
 {
-    weft_text t = {0};
+    weft_text t    = {0};
+    uint64_t  hash = 0;
     if (!s->group || s->resume) return WEFT_OK;
+    if (s->source) WEFT_TRY(hash_source(s->source, &hash));
     if (s->source)
         weft_text_add(&t, "%d tensors (%016llx)\n", weft_store_dir_count(s->source),
-                      (unsigned long long)hash_source(s->source));
+                      (unsigned long long)hash);
     else
         weft_text_add(&t, "drawn from the seed\n");
     weft_status st = compare_lines(s, "the weights to begin with", &t);
