@@ -42,6 +42,7 @@ MODELS = {
                   num_hidden_layers=6),
 }
 TOKENS = 31  # below every vocabulary
+SEQ = [8, 9, 11, 13, 16, 17]
 
 
 def make_models(folder):
@@ -52,8 +53,22 @@ def make_models(folder):
         os.makedirs(os.path.join(folder, name))
         json.dump(config, open(os.path.join(folder, name, 'config.json'), 'w'))
     dice = random.Random(5)
+    ids = [dice.randrange(TOKENS) for _ in range(40000)]
     with open(os.path.join(folder, 'tokens.bin'), 'wb') as f:
-        f.write(b''.join(struct.pack('<H', dice.randrange(TOKENS)) for _ in range(40000)))
+        f.write(struct.pack('<40000H', *ids))
+    for seq in SEQ:
+        n = (len(ids) - 1) // seq
+        write_rows(os.path.join(folder, 'rows-%d.safetensors' % seq), n, seq, ids[:n * seq], ids[1:n * seq + 1])
+
+
+def write_rows(path, n, seq, ids, labels):
+    """A safetensors file for models that take no stream of tokens."""
+    size = 4 * n * seq
+    head = json.dumps({k: {'dtype': 'I32', 'shape': [n, seq], 'data_offsets': [i * size, (i + 1) * size]}
+                       for i, k in enumerate(('input_ids', 'labels'))}).encode()
+    with open(path, 'wb') as f:
+        f.write(struct.pack('<Q', len(head)) + head + struct.pack('<%di' % (n * seq), *ids)
+                + struct.pack('<%di' % (n * seq), *labels))
 
 
 class Lot:
@@ -91,8 +106,9 @@ class Lot:
         self.micro = pick([1, 1, 2, 3])
         many = pick([m for m in (4, 4, 5, 6, 7, 8) if m >= self.dp])
         self.lanes = 8 if many == 8 else 4
-        data = os.path.join(self.folder, 'tokens.bin')
-        job = {'model': os.path.join(self.folder, self.model), 'data': data, 'seq': pick([8, 9, 11, 13, 16, 17]),
+        seq = pick(SEQ)
+        data = os.path.join(self.folder, 'rows-%d.safetensors' % seq if self.model == 'bert' else 'tokens.bin')
+        job = {'model': os.path.join(self.folder, self.model), 'data': data, 'seq': seq,
                'batch': self.micro * many, 'micro_batch': self.micro, 'lanes': self.lanes, 'steps': pick([2, 3]),
                'threads': 1, 'memory': 'any', 'optimizer.weight_decay': pick([0, 0.1]),
                'optimizer.name': pick(['adamw', 'adamw', 'sgd', 'lamb', 'adagrad', 'adam'])}

@@ -261,18 +261,74 @@ weft_status weft_io_map_file(const char *path, weft_io_map *out)
     return WEFT_OK;
 }
 
-void weft_io_map_read(const void *p, size_t n)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), a = (uintptr_t)p, end = a + n;
-    a   = (a + page - 1) / page * page;
-    end = end / page * page;
-    if (a < end) (void)madvise((void *)a, end - a, MADV_DONTNEED); /* only a cache */
-}
-
 void weft_io_unmap(weft_io_map *m)
 {
     if (m->n) munmap((void *)(uintptr_t)m->p, m->n);
     *m = (weft_io_map){0};
+}
+
+weft_status weft_io_file_open(const char *path, bool keep_fd, weft_io_file *out)
+{
+    struct stat s;
+    int         fd;
+    WEFT_TRY(open_read(path, false, &fd, &s));
+    *out = (weft_io_file){.path  = path,
+                          .fd    = keep_fd ? fd : -1,
+                          .dev   = (uint64_t)s.st_dev,
+                          .ino   = (uint64_t)s.st_ino,
+                          .bytes = (int64_t)s.st_size};
+    if (!keep_fd) close(fd);
+    return WEFT_OK;
+}
+
+static weft_status changed(const weft_io_file *f, const char *how)
+{
+    return WEFT_FAIL(WEFT_ERR_IO, "%s was %s while it was being read", f->path, how);
+}
+
+/* The descriptor to read by: the kept one, or a new one of the same file. */
+static weft_status reopen(const weft_io_file *f, int *fd)
+{
+    struct stat s;
+    *fd = f->fd >= 0 ? f->fd : open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f->fd >= 0) return WEFT_OK;
+    if (*fd < 0 && errno == ENOENT) return changed(f, "removed");
+    if (*fd < 0) return failed(WEFT_ERR_IO, "read", f->path, errno);
+    if (fstat(*fd, &s) == 0 && (uint64_t)s.st_dev == f->dev &&
+        (uint64_t)s.st_ino == f->ino)
+        return WEFT_OK;
+    close(*fd);
+    return changed(f, "replaced");
+}
+
+weft_status weft_io_file_read(const weft_io_file *f, int64_t at, void *p, size_t n)
+{
+    weft_status st   = WEFT_OK;
+    size_t      done = 0;
+    int         fd;
+    WEFT_TRY(reopen(f, &fd));
+    while (done < n && st == WEFT_OK) {
+        ssize_t k = pread(fd, (char *)p + done, n - done, (off_t)at + (off_t)done);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) st = failed(WEFT_ERR_IO, "read", f->path, errno);
+        if (k == 0) {
+            struct stat s;
+            long long   now = fstat(fd, &s) == 0 ? (long long)s.st_size : 0;
+            st              = WEFT_FAIL(WEFT_ERR_IO,
+                                        "%s was truncated while it was being read: it had %lld bytes, "
+                                                     "now %lld",
+                                        f->path, (long long)f->bytes, now);
+        }
+        if (k > 0) done += (size_t)k;
+    }
+    if (fd != f->fd) close(fd);
+    return st;
+}
+
+void weft_io_file_close(weft_io_file *f)
+{
+    if (f->path && f->fd >= 0) close(f->fd);
+    *f = (weft_io_file){.fd = -1};
 }
 
 bool weft_io_exists(const char *path)

@@ -33,8 +33,19 @@ typedef struct weft_io_map {
 } weft_io_map;
 weft_status weft_io_map_file(const char *path, weft_io_map *out);
 void        weft_io_unmap(weft_io_map *m);
-/* Bytes of a map that have been read and need not stay in memory (they can be read again). */
-void weft_io_map_read(const void *p, size_t n);
+
+/* A file that is read piece by piece while others may change it.  A read that does not get all its bytes (the file
+ * was truncated or replaced, the device failed) is WEFT_ERR_IO with one line; a map would end the process by SIGBUS.
+ * Any thread may read. */
+typedef struct weft_io_file {
+    const char *path; /* borrowed */
+    int fd; /* -1: opened for each read, so that thousands of files need no descriptors */
+    uint64_t dev, ino;
+    int64_t  bytes; /* when it was opened */
+} weft_io_file;
+weft_status weft_io_file_open(const char *path, bool keep_fd, weft_io_file *out);
+weft_status weft_io_file_read(const weft_io_file *f, int64_t at, void *p, size_t n);
+void        weft_io_file_close(weft_io_file *f); /* accepts a zeroed or closed one */
 
 bool        weft_io_exists(const char *path);
 weft_status weft_io_mkdirs(const char *path); /* with parents; present is fine */

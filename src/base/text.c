@@ -152,6 +152,18 @@ void weft_text_put_quoted(weft_text *t, const char *s)
     weft_text_put(t, "\"", 1);
 }
 
+const char *weft_text_count(int64_t n, char buf[WEFT_TEXT_COUNT])
+{
+    char digits[WEFT_TEXT_COUNT], *to = buf;
+    int  len = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    for (int i = 0; i < len; i++) {
+        *to++ = digits[i];
+        if (digits[i] != '-' && i + 1 < len && (len - 1 - i) % 3 == 0) *to++ = ',';
+    }
+    *to = 0;
+    return buf;
+}
+
 weft_status weft_text_status(const weft_text *t)
 {
     return t->failed ? WEFT_FAIL(WEFT_ERR_MEM, "out of memory") : WEFT_OK;

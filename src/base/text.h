@@ -30,6 +30,10 @@ void        weft_text_put_quoted(weft_text *t, const char *s);
 weft_status weft_text_status(const weft_text *t); /* WEFT_ERR_MEM once an add failed */
 void        weft_text_fini(weft_text *t);
 
+#define WEFT_TEXT_COUNT 32
+/* 1234567 as "1,234,567" into buf; gives buf. */
+const char *weft_text_count(int64_t n, char buf[WEFT_TEXT_COUNT]);
+
 /* The whole of s as a decimal number ("1e-05", "-3", "inf", "nan"), whatever the locale; false
  * when it is none.  What is too large reads as infinity. */
 bool weft_text_read_double(const char *s, double *out);

@@ -43,7 +43,7 @@ static int inspect(int argc, char **argv)
            "tokens in a sample (1024, or all there are)"},
           {"vocab", 0, WEFT_CLI_INT, &o.vocab, "N", "refuse ids that are not below N"},
           {"format", 0, WEFT_CLI_TEXT, &o.format, "NAME",
-           "bin, megatron, safetensors or text"},
+           "bin, u16, u32, megatron, safetensors or text; left out: by its name"},
           {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
@@ -66,10 +66,10 @@ static int inspect(int argc, char **argv)
 }
 
 static const weft_cli_command convert_command = {
-    .name  = "data convert",
-    .usage = "FROM TO [options]",
-    .about = "tokens of one format written as another: bin (raw u16) or megatron (.bin + "
-             ".idx)",
+    .name    = "data convert",
+    .usage   = "FROM TO [options]",
+    .about   = "tokens of one format written as another: bin (raw u16), u32 or megatron "
+               "(.bin + .idx)",
     .example = "weft data convert src/ corpus.bin --from text",
 };
 
@@ -91,9 +91,12 @@ static int convert(int argc, char **argv)
 
     weft_status st = weft_data_convert(argv[0], from, argv[1], to);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
-    weft_data        *d = NULL;
-    weft_data_options o = {.seq = 1, .format = to};
-    st                  = weft_data_open(argv[1], &o, &d);
+    weft_data *d = NULL;
+    /* what was written as u16 is not to be looked at once more */
+    weft_data_options o = {.seq = 1, .format = to && strcmp(to, "bin") ? to : NULL};
+    size_t            n = strlen(argv[1]);
+    if (!o.format && !(n > 4 && !strcmp(argv[1] + n - 4, ".idx"))) o.format = "u16";
+    st = weft_data_open(argv[1], &o, &d);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     weft_text t = {0};
     weft_text_add(&t, json ? "{\"path\": " : "");

@@ -1,4 +1,4 @@
-/* Tokens from one format to another.  In: any stream.  Out: nanoGPT's .bin or Megatron's
+/* Tokens from one format to another.  In: any stream.  Out: raw u16 or u32, or Megatron's
  * pair.
  * (1) A file is written under a temporary name and renamed, so converting onto oneself is
  *     safe.
@@ -20,14 +20,13 @@ static weft_status largest(const weft_data__stream *s, int32_t *buf, int64_t *ou
     for (int64_t at = 0; at < s->n_token; at += CHUNK) {
         int64_t n = s->n_token - at < CHUNK ? s->n_token - at : CHUNK;
 
-        weft_data__stream_read(s, at, n, buf);
+        WEFT_TRY(weft_data__stream_read(s, at, n, buf));
         for (int64_t i = 0; i < n; i++) {
             const char *path;
-            int64_t     pos;
+            int64_t     pos, id;
 
             if (buf[i] < 0) {
-                int64_t id = weft_data__stream_token(s, at + i, &path, &pos);
-
+                WEFT_TRY(weft_data__stream_token(s, at + i, &path, &pos, &id));
                 return WEFT_FAIL(WEFT_ERR_ARG,
                                  "%s: token %lld is %lld, which is no token id", path,
                                  (long long)pos, (long long)id);
@@ -47,7 +46,7 @@ static weft_status write_tokens(int fd, const char *path, const weft_data__strea
         uint8_t *b =
             (uint8_t *)buf; /* narrowed in place: byte k of w * i never passes 4 * i */
 
-        weft_data__stream_read(s, at, n, buf);
+        WEFT_TRY(weft_data__stream_read(s, at, n, buf));
         for (int64_t i = 0; i < n; i++) {
             uint32_t v = (uint32_t)buf[i];
 
@@ -102,17 +101,19 @@ static bool same_file(const char *a, const char *b)
            x.st_ino == y.st_ino;
 }
 
-static weft_status to_bin(const weft_data__stream *s, const char *to, int32_t *buf)
+/* Raw integers of w bytes. */
+static weft_status to_raw(const weft_data__stream *s, const char *to, int w, int32_t *buf)
 {
     int64_t most = 0;
 
     WEFT_TRY(largest(s, buf, &most));
-    if (most > UINT16_MAX)
+    if (w == 2 && most > UINT16_MAX)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "%s: id %lld does not fit the format's 16 bits; convert to megatron", to,
-            (long long)most);
-    return write_bin(to, s, 2, buf);
+            "%s: id %lld does not fit the format's 16 bits; convert --to u32 "
+            "or megatron",
+            to, (long long)most);
+    return write_bin(to, s, w, buf);
 }
 
 static weft_status to_megatron(weft_arena *a, const weft_data__stream *s, const char *to,
@@ -128,7 +129,7 @@ static weft_status to_megatron(weft_arena *a, const weft_data__stream *s, const 
     wide = most > UINT16_MAX;
     /* a .bin that only wants its index stays as it is */
     if (!(s->n_file == 1 && s->dtype == WEFT_DTYPE_U16 && s->n_piece == 1 &&
-          same_file(bin, s->path[0])))
+          s->piece[0].at == 0 && same_file(bin, s->file[0].path)))
         WEFT_TRY(write_bin(bin, s, wide ? 4 : 2, buf));
     return write_idx(a, idx, s, wide ? WEFT_DTYPE_I32 : WEFT_DTYPE_U16);
 }
@@ -150,20 +151,23 @@ weft_status weft_data_convert(const char *from, const char *from_format, const c
         out = WEFT_DATA__MEGATRON;
     else if (n <= 4 || strcmp(to + n - 4, ".bin") != 0)
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: to what format? name it x.bin or x.idx, or say --to bin or "
-                         "--to megatron",
+                         "%s: to what format? name it x.bin or x.idx, or say --to bin, "
+                         "u32 or megatron",
                          to);
     if (in == WEFT_DATA__SAFETENSORS)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: its rows are samples, not a stream to convert", from);
-    if (out != WEFT_DATA__BIN && out != WEFT_DATA__MEGATRON)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: only bin and megatron can be written", to);
-    WEFT_TRY(weft_data__stream_open(from, in, &s));
+    if (out == WEFT_DATA__SAFETENSORS || out == WEFT_DATA__TEXT)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: only bin (u16), u32 and megatron can be written", to);
+    WEFT_TRY(weft_data__stream_open(from, in, from_format != NULL, &s));
     WEFT_GO(weft_arena_create(&a));
     buf = malloc(sizeof *buf * CHUNK);
     if (!buf) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory to convert %s", from));
     if (s.n_token == 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: no tokens in it", from));
-    WEFT_GO(out == WEFT_DATA__BIN ? to_bin(&s, to, buf) : to_megatron(a, &s, to, buf));
+    WEFT_GO(out == WEFT_DATA__MEGATRON
+                ? to_megatron(a, &s, to, buf)
+                : to_raw(&s, to, out == WEFT_DATA__U32 ? 4 : 2, buf));
 out:
     free(buf);
     weft_arena_destroy(a);

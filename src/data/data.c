@@ -11,14 +11,18 @@
 #include "store/safetensors.h"
 
 #define SCAN_BYTES (64 << 20) /* up to here all tokens are checked at once, at open */
-#define CHUNK      1024
+#define CHUNK      4096       /* elements read at a time */
+#define N_HASHED   1024       /* tokens at each end that a hash of the data is made of */
 
 struct weft_data {
     weft_data_options        o;
     weft_data__format        format;
     weft_data__stream        stream; /* all but safetensors */
-    weft_store_file         *rows;
+    weft_store_file         *rows;   /* its header; NULL: a stream */
+    weft_io_file             file;   /* of the rows */
+    int64_t                  n_head; /* bytes before its tensors */
     const weft_store_tensor *ids, *labels;
+    const weft_store_tensor *mask; /* attention_mask, or NULL */
     int64_t                  seq, n_sample;
     uint64_t                 id;
 };
@@ -49,9 +53,44 @@ static weft_status find_rows(const char *path, const weft_store_file *f, const c
     return WEFT_OK;
 }
 
+static bool is_integer(weft_dtype t)
+{
+    switch (t) {
+    case WEFT_DTYPE_I8:
+    case WEFT_DTYPE_U8:
+    case WEFT_DTYPE_BOOL:
+    case WEFT_DTYPE_I16:
+    case WEFT_DTYPE_U16:
+    case WEFT_DTYPE_I32:
+    case WEFT_DTYPE_U32:
+    case WEFT_DTYPE_I64:
+    case WEFT_DTYPE_U64: return true;
+    default: return false;
+    }
+}
+
+static weft_status find_mask(const char *path, weft_data *d)
+{
+    const weft_store_tensor *t = weft_store_find(d->rows, "attention_mask");
+
+    if (!t) return WEFT_OK;
+    if (!weft_shape_equal(&t->shape, &d->ids->shape) || !is_integer(t->dtype))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: attention_mask is not of integers with the shape of "
+                         "input_ids",
+                         path);
+    d->mask = t;
+    return WEFT_OK;
+}
+
 static weft_status open_rows(const char *path, weft_data *d)
 {
+    size_t n_json;
+
     WEFT_TRY(weft_store_open(path, &d->rows));
+    WEFT_TRY(weft_io_file_open(weft_store_path(d->rows), true, &d->file));
+    (void)weft_store_header(d->rows, &n_json);
+    d->n_head = 8 + (int64_t)n_json;
     WEFT_TRY(find_rows(path, d->rows, "input_ids", &d->ids));
     WEFT_TRY(find_rows(path, d->rows, "labels", &d->labels));
     if (!weft_shape_equal(&d->ids->shape, &d->labels->shape))
@@ -64,13 +103,35 @@ static weft_status open_rows(const char *path, weft_data *d)
                          "%s: its rows have %lld tokens, the job's seq is %lld", path,
                          (long long)d->ids->shape.d[1], (long long)d->seq);
     if (d->n_sample == 0) return WEFT_FAIL(WEFT_ERR_ARG, "%s: no rows in it", path);
+    return find_mask(path, d);
+}
+
+/* Can the model take this stream? */
+static weft_status check_model(const char *path, const weft_data *d)
+{
+    char n[WEFT_TEXT_COUNT];
+
+    if (d->o.rows_only)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s is a stream of tokens, and %s %s: it needs rows with "
+                         "labels, a .safetensors file "
+                         "with input_ids and labels (docs/data.md)",
+                         path, d->o.model, d->o.rows_only);
+    if (d->format == WEFT_DATA__TEXT && d->o.no_text)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s is text: %s has a tokenizer of %s tokens; weft reads text as bytes: "
+            "tokenize it "
+            "first (four lines of Python: docs/data.md), or set tokenizer: bytes",
+            path, d->o.model, weft_text_count(d->o.vocab, n));
     return WEFT_OK;
 }
 
-static weft_status open_stream(const char *path, weft_data *d)
+static weft_status open_stream(const char *path, bool forced, weft_data *d)
 {
     if (d->seq < 1) return WEFT_FAIL(WEFT_ERR_ARG, "%s: seq must be at least 1", path);
-    WEFT_TRY(weft_data__stream_open(path, d->format, &d->stream));
+    WEFT_TRY(weft_data__stream_open(path, d->format, forced, &d->stream));
+    WEFT_TRY(check_model(path, d));
     d->n_sample = d->stream.n_token > 0 ? (d->stream.n_token - 1) / d->seq : 0;
     if (d->n_sample < 1)
         return WEFT_FAIL(
@@ -114,36 +175,76 @@ static weft_status check_stream(const weft_data *d, int64_t at, int64_t n,
     if (most < end) return WEFT_OK;
     for (int64_t i = 0; i < n; i++)
         if (!is_good(d, v[i], false)) {
-            id = weft_data__stream_token(&d->stream, at + i, &path, &pos);
+            WEFT_TRY(weft_data__stream_token(&d->stream, at + i, &path, &pos, &id));
             return say_bad(d, "token", path, pos, id);
         }
     return WEFT_OK;
 }
 
+/* Elements at .. at + n - 1 of a tensor of the rows. */
+static weft_status read_elements(const weft_data *d, const weft_store_tensor *t,
+                                 int64_t at, int64_t n, int32_t *out)
+{
+    int64_t w = weft_dtype_bytes(t->dtype);
+
+    return weft_data__read(&d->file, t->dtype, d->n_head + t->begin + at * w, n, out);
+}
+
 static weft_status check_rows(const weft_data *d, const weft_store_tensor *t, int64_t row,
                               const int32_t *v)
 {
-    bool label = t == d->labels;
-    int  w     = weft_dtype_bytes(t->dtype);
+    bool    label = t == d->labels;
+    int64_t w     = weft_dtype_bytes(t->dtype);
+    uint8_t buf[8];
 
     for (int64_t i = 0; i < d->seq; i++)
         if (!is_good(d, v[i], label)) {
             int64_t at = row * d->seq + i;
 
-            return say_bad(
-                d, label ? "element of labels" : "element of input_ids",
-                weft_store_path(d->rows), at,
-                weft_data__integer(t->dtype, (const uint8_t *)t->data + at * w));
+            WEFT_TRY(weft_io_file_read(&d->file, d->n_head + t->begin + at * w, buf,
+                                       (size_t)w));
+            return say_bad(d, label ? "element of labels" : "element of input_ids",
+                           weft_store_path(d->rows), at,
+                           weft_data__integer(t->dtype, buf));
         }
     return WEFT_OK;
 }
 
-static void read_row(const weft_data *d, const weft_store_tensor *t, int64_t row,
-                     int32_t *out)
+static weft_status read_row(const weft_data *d, const weft_store_tensor *t, int64_t row,
+                            int32_t *out)
 {
-    int64_t w = weft_dtype_bytes(t->dtype);
+    WEFT_TRY(read_elements(d, t, row * d->seq, d->seq, out));
+    return check_rows(d, t, row, out);
+}
 
-    weft_data__widen(t->dtype, (const uint8_t *)t->data + row * d->seq * w, d->seq, out);
+/* The mask is not applied, so it may hide only what cannot be noticed: in causal models padding at the end of a row,
+ * which no token before it sees, with labels that do not count.  labels are the file's. */
+static weft_status check_mask(const weft_data *d, int64_t row, const int32_t *labels)
+{
+    int32_t v[CHUNK];
+    bool    causal = d->o.labels != WEFT_DATA_LABELS_SAME, padding = false;
+
+    if (!d->mask || d->o.labels == WEFT_DATA_LABELS_STORED) return WEFT_OK;
+    for (int64_t at = 0; at < d->seq; at += CHUNK) {
+        int64_t n = d->seq - at < CHUNK ? d->seq - at : CHUNK;
+
+        WEFT_TRY(read_elements(d, d->mask, row * d->seq + at, n, v));
+        for (int64_t i = 0; i < n; i++) {
+            padding = padding || v[i] == 0;
+            if (!padding) continue;
+            if (causal && v[i] == 0 && labels[at + i] == WEFT_DATA_IGNORE) continue;
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "%s: row %lld: attention_mask is not applied, and here it "
+                "decides: %s; write rows without %s, or leave attention_mask out",
+                weft_store_path(d->rows), (long long)row,
+                !causal     ? "without a causal mask every token sees the padding"
+                : v[i] != 0 ? "tokens follow the padding"
+                            : "a masked token has a label that counts",
+                causal && v[i] == 0 ? "such labels (-100 there)" : "such padding");
+        }
+    }
+    return WEFT_OK;
 }
 
 void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *index)
@@ -156,11 +257,15 @@ void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *in
 static weft_status fill_rows(const weft_data *d, int64_t row, int32_t *ids,
                              int32_t *labels)
 {
-    read_row(d, d->ids, row, ids);
-    WEFT_TRY(check_rows(d, d->ids, row, ids));
+    WEFT_TRY(read_row(d, d->ids, row, ids));
     if (!labels) return WEFT_OK;
-    read_row(d, d->labels, row, labels);
-    return check_rows(d, d->labels, row, labels);
+    WEFT_TRY(read_row(d, d->labels, row, labels));
+    WEFT_TRY(check_mask(d, row, labels));
+    if (d->o.labels == WEFT_DATA_LABELS_SHIFT) {
+        memmove(labels, labels + 1, (size_t)(d->seq - 1) * sizeof labels[0]);
+        labels[d->seq - 1] = WEFT_DATA_IGNORE;
+    }
+    return WEFT_OK;
 }
 
 static weft_status fill_stream(const weft_data *d, int64_t index, int32_t *ids,
@@ -168,11 +273,11 @@ static weft_status fill_stream(const weft_data *d, int64_t index, int32_t *ids,
 {
     int64_t at = index * d->seq;
 
-    weft_data__stream_read(&d->stream, at, d->seq, ids);
+    WEFT_TRY(weft_data__stream_read(&d->stream, at, d->seq, ids));
     WEFT_TRY(check_stream(d, at, d->seq, ids));
     if (!labels) return WEFT_OK;
     memcpy(labels, ids + 1, (size_t)(d->seq - 1) * sizeof labels[0]);
-    weft_data__stream_read(&d->stream, at + d->seq, 1, labels + d->seq - 1);
+    WEFT_TRY(weft_data__stream_read(&d->stream, at + d->seq, 1, labels + d->seq - 1));
     return check_stream(d, at + d->seq, 1, labels + d->seq - 1);
 }
 
@@ -192,27 +297,30 @@ weft_status weft_data_fill(const weft_data *d, int64_t first, int64_t n, int32_t
     return WEFT_OK;
 }
 
-int64_t weft_data_count_labels(const weft_data *d, int64_t first, int64_t n)
+weft_status weft_data_count_labels(const weft_data *d, int64_t first, int64_t n,
+                                   int64_t *out)
 {
+    int32_t v[CHUNK];
+    int64_t skip =
+        d->o.labels == WEFT_DATA_LABELS_SHIFT ? 1 : 0; /* labels[0] teaches nothing */
     int64_t count = 0;
 
-    if (!d->rows) return n * d->seq;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t epoch, index, w = weft_dtype_bytes(d->labels->dtype);
+    for (int64_t i = 0; i < n && d->rows; i++) {
+        int64_t epoch, index;
 
         weft_data_locate(d, first + i, &epoch, &index);
-        for (int64_t k = 0; k < d->seq; k++) {
-            const uint8_t *p =
-                (const uint8_t *)d->labels->data + (index * d->seq + k) * w;
-
-            count += weft_data__integer(d->labels->dtype, p) != WEFT_DATA_IGNORE;
+        for (int64_t at = skip, k; at < d->seq; at += k) {
+            k = d->seq - at < CHUNK ? d->seq - at : CHUNK;
+            WEFT_TRY(read_elements(d, d->labels, index * d->seq + at, k, v));
+            for (int64_t j = 0; j < k; j++) count += v[j] != WEFT_DATA_IGNORE;
         }
     }
-    return count;
+    *out = d->rows ? count : n * d->seq;
+    return WEFT_OK;
 }
 
 /* Where all of it is cheap to look at, a bad id is known before the first step. */
-static weft_status scan(const weft_data *d)
+static weft_status scan_stream(const weft_data *d)
 {
     int32_t v[CHUNK];
 
@@ -220,7 +328,7 @@ static weft_status scan(const weft_data *d)
         for (int64_t at = 0; at < d->stream.n_token; at += CHUNK) {
             int64_t n = d->stream.n_token - at < CHUNK ? d->stream.n_token - at : CHUNK;
 
-            weft_data__stream_read(&d->stream, at, n, v);
+            WEFT_TRY(weft_data__stream_read(&d->stream, at, n, v));
             WEFT_TRY(check_stream(d, at, n, v));
         }
     return WEFT_OK;
@@ -241,28 +349,23 @@ out:
     return st;
 }
 
-/* Number of tokens, then the first and the last CHUNK of them. */
-static uint64_t identify(const weft_data *d)
+/* Number of tokens, then the first and the last N_HASHED of them. */
+static weft_status identify(const weft_data *d, uint64_t *out)
 {
     int64_t         n       = weft_data_tokens(d);
-    int64_t         k       = n < CHUNK ? n : CHUNK;
+    int64_t         k       = n < N_HASHED ? n : N_HASHED;
     int64_t         from[2] = {0, n - k};
-    int32_t         v[CHUNK];
+    int32_t         v[N_HASHED];
     weft_hash_state h;
 
     weft_hash_init(&h, (uint64_t)n);
     for (int i = 0; i < 2; i++) {
-        if (!d->rows) {
-            weft_data__stream_read(&d->stream, from[i], k, v);
-        } else {
-            int64_t w = weft_dtype_bytes(d->ids->dtype);
-
-            weft_data__widen(d->ids->dtype, (const uint8_t *)d->ids->data + from[i] * w,
-                             k, v);
-        }
+        WEFT_TRY(d->rows ? read_elements(d, d->ids, from[i], k, v)
+                         : weft_data__stream_read(&d->stream, from[i], k, v));
         weft_hash_add(&h, v, (size_t)k * sizeof v[0]);
     }
-    return weft_hash_value(&h);
+    *out = weft_hash_value(&h);
+    return WEFT_OK;
 }
 
 weft_status weft_data_open(const char *path, const weft_data_options *o, weft_data **out)
@@ -278,12 +381,13 @@ weft_status weft_data_open(const char *path, const weft_data_options *o, weft_da
     if (o->seq < 0 || o->seq > INT32_MAX || o->vocab < 0 || o->vocab > INT32_MAX)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: seq %lld or vocabulary %lld is impossible",
                           path, (long long)o->seq, (long long)o->vocab));
-    WEFT_GO(d->format == WEFT_DATA__SAFETENSORS ? open_rows(path, d)
-                                                : open_stream(path, d));
-    WEFT_GO(scan(d));
+    WEFT_GO(d->format == WEFT_DATA__SAFETENSORS
+                ? open_rows(path, d)
+                : open_stream(path, o->format != NULL, d));
+    WEFT_GO(scan_stream(d));
     WEFT_GO(scan_rows(d));
-    d->id = identify(d);
-    *out  = d;
+    WEFT_GO(identify(d, &d->id));
+    *out = d;
 out:
     if (st != WEFT_OK) weft_data_close(d);
     return st;
@@ -293,6 +397,7 @@ void weft_data_close(weft_data *d)
 {
     if (!d) return;
     weft_data__stream_fini(&d->stream);
+    weft_io_file_close(&d->file);
     weft_store_close(d->rows);
     free(d);
 }
@@ -320,4 +425,46 @@ const char *weft_data_format(const weft_data *d)
 uint64_t weft_data_id(const weft_data *d)
 {
     return d->id;
+}
+
+bool weft_data_is_rows(const weft_data *d)
+{
+    return d->rows != NULL;
+}
+
+/* What a file of rows holds that nothing is done with. */
+static void describe_unused(const weft_data *d, weft_text *t)
+{
+    int n = 0;
+
+    for (int i = 0; i < weft_store_count(d->rows); i++) {
+        const weft_store_tensor *x = weft_store_at(d->rows, i);
+
+        if (x == d->ids || x == d->labels || x == d->mask) continue;
+        weft_text_add(t, "%s%s", n++ ? ", " : "; not used: ", x->name);
+    }
+}
+
+void weft_data_describe(const weft_data *d, weft_text *t)
+{
+    static const char *const taken[] = {
+        [WEFT_DATA_LABELS_STORED] = "as they stand",
+        [WEFT_DATA_LABELS_SAME]   = "of the same position",
+        [WEFT_DATA_LABELS_SHIFT] =
+            "shifted here, as Hugging Face does: position t learns labels[t + 1]",
+        [WEFT_DATA_LABELS_NEXT] = "are next tokens already (labels_shifted: true)",
+    };
+    char n[WEFT_TEXT_COUNT];
+
+    weft_text_add(t, "%s, tokens as %s, %s tokens", d->o.format,
+                  d->rows                        ? weft_dtype_name(d->ids->dtype)
+                  : d->format == WEFT_DATA__TEXT ? "bytes"
+                                                 : weft_dtype_name(d->stream.dtype),
+                  weft_text_count(weft_data_tokens(d), n));
+    if (d->rows) {
+        weft_text_add(t, "; labels %s", taken[d->o.labels]);
+        describe_unused(d, t);
+    } else if (d->stream.note) {
+        weft_text_add(t, "; %s", d->stream.note);
+    }
 }

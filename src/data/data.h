@@ -11,12 +11,13 @@
  * number, the same for any number of ranks, and a checkpoint holds all of it by holding
  * the step.
  *
- * What a path may be:
- *     x.bin                  nanoGPT: tokens as raw little-endian u16
- *     x.idx, x.bin beside it Megatron's pair (or its prefix x): all sequences, end to end
- *     x.safetensors          input_ids and labels, i32 or i64, (n, seq)
- *     a folder, a pattern    text by bytes, files end to end in the order of their paths
- *     anything else          text by bytes
+ * What a path may be (docs/data.md):
+ *     x.bin                  raw tokens, little-endian u16 or u32, or llm.c's: by what is in it (raw.c)
+ *     x.idx, x.bin next to it  Megatron's pair (or its prefix x): all sequences, end to end
+ *     x.safetensors          rows: input_ids and labels, i32 or i64, (n, seq)
+ *     a folder, a pattern    text by bytes, files end to end in the order of their paths (text.c)
+ *     x.txt, x.c, ..., x     text by bytes: a known ending, or none and bytes that are text (kind.c)
+ *     anything else          refused, unless format names what it is
  * A stream of N tokens is (N - 1) / seq samples: sample i is the seq + 1 tokens from i *
  * seq on; the first seq are the ids, the last seq the labels.
  *
@@ -34,12 +35,27 @@
 
 typedef struct weft_data weft_data;
 
+/* What the labels of rows are to the model. */
+typedef enum weft_data_labels {
+    WEFT_DATA_LABELS_STORED, /* no model is known: as they stand in the file */
+    WEFT_DATA_LABELS_SAME, /* masked tokens, decoder outputs: position t learns labels[t] */
+    WEFT_DATA_LABELS_SHIFT, /* causal, as Hugging Face has them: position t learns labels[t + 1], the last nothing */
+    WEFT_DATA_LABELS_NEXT, /* causal, and next tokens already: position t learns labels[t] */
+} weft_data_labels;
+
 typedef struct weft_data_options {
-    int64_t     seq;   /* 0: the width of a safetensors file's rows; streams need it */
-    int64_t     vocab; /* ids must be below it; 0: anything goes */
-    bool        shuffle;
-    uint64_t    seed;   /* of the shuffle */
-    const char *format; /* "bin", "megatron", "safetensors", "text"; NULL: by the path */
+    int64_t  seq;   /* 0: the width of a safetensors file's rows; streams need it */
+    int64_t  vocab; /* ids must be below it; 0: anything goes */
+    bool     shuffle;
+    uint64_t seed; /* of the shuffle */
+    const char *
+        format; /* "bin", "u16", "u32", "megatron", "safetensors", "text"; NULL: by the path */
+    weft_data_labels labels;
+    /* What the model cannot take; model is its name, for messages. */
+    const char *model;
+    bool        no_text; /* its tokens are not bytes */
+    const char *
+        rows_only; /* it needs rows with labels, and why ("has no causal mask"); NULL: any */
 } weft_data_options;
 
 weft_status weft_data_open(const char *path, const weft_data_options *o, weft_data **out);
@@ -55,11 +71,15 @@ uint64_t weft_data_id(const weft_data *d);
 
 /* Samples first .. first + n - 1 into ids and labels, (n, seq) each; labels may be NULL.
  * Allocates nothing.  A token id past the vocabulary is WEFT_ERR_ARG: file, position,
- * id. */
+ * id.  A file that was truncated meanwhile, or cannot be read, is WEFT_ERR_IO. */
 weft_status weft_data_fill(const weft_data *d, int64_t first, int64_t n, int32_t *ids,
                            int32_t *labels);
 /* Labels among them that count (are not WEFT_DATA_IGNORE). */
-int64_t weft_data_count_labels(const weft_data *d, int64_t first, int64_t n);
+weft_status weft_data_count_labels(const weft_data *d, int64_t first, int64_t n,
+                                   int64_t *out);
+bool        weft_data_is_rows(const weft_data *d); /* not a stream */
+/* One line for people: format, type, tokens, what was found out by looking, what labels are taken for. */
+void weft_data_describe(const weft_data *d, weft_text *t);
 
 /* Where sample number g lies: its epoch and its index in the file. */
 void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *index);
@@ -67,8 +87,8 @@ void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *in
 /* Element i of the permutation of 0..n-1 that (seed, epoch) names.  No memory. */
 int64_t weft_data_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-/* Tokens of one format written as another: "bin" (ids below 65536) or "megatron" (to and
- * its sibling .idx/.bin; i32 where u16 is too small).  format NULL: by the ending of
+/* Tokens of one format written as another: "bin" or "u16" (ids below 65536), "u32", or "megatron" (to
+ * and its sibling .idx/.bin; i32 where u16 is too small).  format NULL: by the ending of
  * to.  Rows of a safetensors file are no stream and are refused.  Each file is old or
  * new. */
 weft_status weft_data_convert(const char *from, const char *from_format, const char *to,
@@ -78,6 +98,7 @@ weft_status weft_data_convert(const char *from, const char *from_format, const c
 
 typedef struct weft_data_info {
     const char *format;
+    const char *note; /* what was found out by looking, or NULL; borrowed from the data */
     weft_dtype  dtype; /* of the tokens in the file */
     int64_t     n_file, n_token, n_sample, seq;
     int64_t     n_label; /* labels that count, in one epoch */

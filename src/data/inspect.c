@@ -55,16 +55,17 @@ out:
     return st;
 }
 
-static void add_stream(const weft_data__stream *s, tally *y)
+static weft_status add_stream(const weft_data__stream *s, tally *y)
 {
     int32_t v[CHUNK];
 
     for (int64_t at = 0; at < s->n_token; at += CHUNK) {
         int64_t n = s->n_token - at < CHUNK ? s->n_token - at : CHUNK;
 
-        weft_data__stream_read(s, at, n, v);
+        WEFT_TRY(weft_data__stream_read(s, at, n, v));
         add(y, v, n);
     }
+    return WEFT_OK;
 }
 
 weft_status weft_data_inspect(const weft_data *d, weft_data_info *out)
@@ -77,16 +78,14 @@ weft_status weft_data_inspect(const weft_data *d, weft_data_info *out)
     if (!y) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to count ids");
     y->min = INT64_MAX;
     y->max = INT64_MIN;
-    if (s)
-        add_stream(s, y);
-    else
-        WEFT_GO(add_rows(d, y));
+    WEFT_GO(s ? add_stream(s, y) : add_rows(d, y));
+    WEFT_GO(weft_data_count_labels(d, 0, weft_data_samples(d), &x.n_label));
+    x.note     = s ? s->note : NULL;
     x.dtype    = s ? s->dtype : weft_data__rows_dtype(d);
     x.n_file   = s ? s->n_file : 1;
     x.n_token  = weft_data_tokens(d);
     x.n_sample = weft_data_samples(d);
     x.seq      = weft_data_seq(d);
-    x.n_label  = weft_data_count_labels(d, 0, x.n_sample);
     x.min_id   = y->min;
     x.max_id   = y->max;
     for (int64_t i = 0; i < MAX_COUNT && i <= y->max; i++)
@@ -106,6 +105,7 @@ void weft_data_info_print(const weft_data_info *x, weft_text *t)
     weft_text_add(t, "format    %s, tokens as %s, %lld file%s\n", x->format,
                   weft_dtype_name(x->dtype), (long long)x->n_file,
                   x->n_file == 1 ? "" : "s");
+    if (x->note) weft_text_add(t, "note      %s\n", x->note);
     weft_text_add(t, "tokens    %lld\n", (long long)x->n_token);
     weft_text_add(t, "samples   %lld of %lld tokens an epoch, %lld labels that count\n",
                   (long long)x->n_sample, (long long)x->seq, (long long)x->n_label);
@@ -133,5 +133,10 @@ void weft_data_info_print_json(const weft_data_info *x, weft_text *t)
     for (int i = 0; i < x->n_top; i++)
         weft_text_add(t, "%s[%lld,%lld]", i ? "," : "", (long long)x->top_id[i],
                       (long long)x->top_count[i]);
-    weft_text_add(t, "]}");
+    weft_text_add(t, "]");
+    if (x->note) {
+        weft_text_add(t, ",\"note\":");
+        weft_text_put_quoted(t, x->note);
+    }
+    weft_text_add(t, "}");
 }

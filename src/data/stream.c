@@ -1,12 +1,13 @@
-/* A stream of tokens.  In: a path and its format.  Out: pieces of mapped files that read
- * as one run of integers.  Neighbours in a file are one piece, so the usual Megatron pair
- * is a single one. */
+/* A stream of tokens.  In: a path and its format.  Out: pieces of files that read as one
+ * run of integers.  Neighbours in a file are one piece, so the usual Megatron pair is a
+ * single one. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "data/data_priv.h"
 #include "data/idx.h"
+
+#define READ_BYTES (1 << 14) /* in one read; a multiple of 8 */
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -36,7 +37,8 @@ static bool sibling_exists(const char *path, const char *end)
     return is;
 }
 
-static const char *const format_name[] = {"bin", "megatron", "safetensors", "text"};
+static const char *const format_name[] = {"bin",      "u16",         "u32",
+                                          "megatron", "safetensors", "text"};
 
 const char *weft_data__format_name(weft_data__format f)
 {
@@ -54,9 +56,12 @@ weft_status weft_data__format_of(const char *path, const char *name,
             }
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "data format '%s' is unknown: bin, megatron, safetensors or text", name);
+            "data format '%s' is unknown: bin, u16, u32, megatron, safetensors or text",
+            name);
     }
-    if (ends_with(path, ".safetensors"))
+    if (!weft_io_exists(path) && strpbrk(path, "*?["))
+        *out = WEFT_DATA__TEXT; /* a pattern: what it matches is looked at there */
+    else if (ends_with(path, ".safetensors"))
         *out = WEFT_DATA__SAFETENSORS;
     else if (ends_with(path, ".idx"))
         *out = WEFT_DATA__MEGATRON;
@@ -71,15 +76,14 @@ weft_status weft_data__format_of(const char *path, const char *name,
 
 weft_status weft_data__stream_add_file(weft_data__stream *s, const char *path, int *file)
 {
-    int n = s->n_file;
+    int   n = s->n_file;
+    char *name;
 
-    WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->map, &s->cap_map, n + 1,
-                             sizeof s->map[0]));
-    WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->path, &s->cap_path, n + 1,
-                             sizeof s->path[0]));
-    s->path[n] = weft_arena_strdup(s->arena, path);
-    if (!s->path[n]) return weft_arena_status(s->arena);
-    WEFT_TRY(weft_io_map_file(path, &s->map[n]));
+    WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->file, &s->cap_file, n + 1,
+                             sizeof s->file[0]));
+    name = weft_arena_strdup(s->arena, path);
+    if (!name) return weft_arena_status(s->arena);
+    WEFT_TRY(weft_io_file_open(name, s->keep_fd, &s->file[n]));
     s->n_file++;
     *file = n;
     return WEFT_OK;
@@ -89,32 +93,37 @@ weft_status weft_data__stream_add_file(weft_data__stream *s, const char *path, i
 weft_status weft_data__stream_add_piece(weft_data__stream *s, int file, int64_t at,
                                         int64_t n)
 {
-    const uint8_t    *p;
     weft_data__piece *last = s->n_piece ? &s->piece[s->n_piece - 1] : NULL;
     int64_t           w    = weft_dtype_bytes(s->dtype);
 
     if (n == 0) return WEFT_OK;
-    p = s->map[file].p + at;
-    if (!last || last->file != file || last->p + (s->n_token - last->first) * w != p) {
+    if (!last || last->file != file || last->at + (s->n_token - last->first) * w != at) {
         WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->piece, &s->cap_piece,
                                  s->n_piece + 2, sizeof s->piece[0]));
-        s->piece[s->n_piece++] = (weft_data__piece){p, s->n_token, file};
+        s->piece[s->n_piece++] = (weft_data__piece){at, s->n_token, file};
     }
     s->n_token += n;
-    s->piece[s->n_piece] = (weft_data__piece){NULL, s->n_token, file};
+    s->piece[s->n_piece] = (weft_data__piece){0, s->n_token, file};
     return WEFT_OK;
 }
 
-static weft_status open_bin(const char *path, weft_data__stream *s)
+/* Raw integers, perhaps after a header. */
+static weft_status open_raw(const char *path, weft_data__format f, weft_data__stream *s)
 {
-    int file;
+    weft_data__raw raw = {f == WEFT_DATA__U32 ? WEFT_DTYPE_U32 : WEFT_DTYPE_U16, 0, NULL};
+    int64_t        bytes, w;
+    int            file;
 
-    s->dtype = WEFT_DTYPE_U16;
     WEFT_TRY(weft_data__stream_add_file(s, path, &file));
-    if (s->map[file].n % 2 != 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %zu bytes are no whole number of u16 tokens",
-                         path, s->map[file].n);
-    return weft_data__stream_add_piece(s, file, 0, (int64_t)(s->map[file].n / 2));
+    if (f == WEFT_DATA__BIN) WEFT_TRY(weft_data__raw_find(&s->file[file], &raw));
+    s->dtype = raw.dtype;
+    s->note  = raw.note;
+    w        = weft_dtype_bytes(raw.dtype);
+    bytes    = s->file[file].bytes - raw.at;
+    if (bytes % w != 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld bytes are no whole number of %s tokens",
+                         path, (long long)bytes, weft_dtype_name(raw.dtype));
+    return weft_data__stream_add_piece(s, file, raw.at, bytes / w);
 }
 
 static weft_status open_megatron(const char *path, weft_data__stream *s)
@@ -129,7 +138,7 @@ static weft_status open_megatron(const char *path, weft_data__stream *s)
     WEFT_TRY(weft_arena_status(s->arena));
     WEFT_TRY(weft_data__stream_add_file(s, bin, &file));
     WEFT_TRY(weft_io_map_file(idx, &map));
-    WEFT_GO(weft_data_idx_parse(idx, map.p, map.n, (int64_t)s->map[file].n, &x));
+    WEFT_GO(weft_data_idx_parse(idx, map.p, map.n, s->file[file].bytes, &x));
     s->dtype = x.dtype;
     for (int64_t i = 0; i < x.n_seq; i++)
         WEFT_GO(weft_data__stream_add_piece(s, file, weft_data_idx_offset(&x, i),
@@ -139,16 +148,19 @@ out:
     return st;
 }
 
-weft_status weft_data__stream_open(const char *path, weft_data__format f,
+weft_status weft_data__stream_open(const char *path, weft_data__format f, bool forced,
                                    weft_data__stream *s)
 {
     weft_status st = WEFT_OK;
 
-    *s = (weft_data__stream){0};
+    *s = (weft_data__stream){.keep_fd = true};
     WEFT_TRY(weft_arena_create(&s->arena));
-    if (f == WEFT_DATA__BIN) WEFT_GO(open_bin(path, s));
-    if (f == WEFT_DATA__MEGATRON) WEFT_GO(open_megatron(path, s));
-    if (f == WEFT_DATA__TEXT) WEFT_GO(weft_data__text_open(path, s));
+    if (f == WEFT_DATA__MEGATRON)
+        WEFT_GO(open_megatron(path, s));
+    else if (f == WEFT_DATA__TEXT)
+        WEFT_GO(weft_data__text_open(path, forced, s));
+    else
+        WEFT_GO(open_raw(path, f, s));
 out:
     if (st != WEFT_OK) weft_data__stream_fini(s);
     return st;
@@ -156,7 +168,7 @@ out:
 
 void weft_data__stream_fini(weft_data__stream *s)
 {
-    for (int i = 0; i < s->n_file; i++) weft_io_unmap(&s->map[i]);
+    for (int i = 0; i < s->n_file; i++) weft_io_file_close(&s->file[i]);
     weft_arena_destroy(s->arena);
     *s = (weft_data__stream){0};
 }
@@ -175,7 +187,8 @@ int64_t weft_data__integer(weft_dtype t, const uint8_t *p)
     }
 }
 
-void weft_data__widen(weft_dtype t, const uint8_t *p, int64_t n, int32_t *out)
+/* n integers of type t, unaligned at p, as int32; what does not fit becomes -1. */
+static void widen(weft_dtype t, const uint8_t *p, int64_t n, int32_t *out)
 {
     int w = weft_dtype_bytes(t);
 
@@ -194,6 +207,20 @@ void weft_data__widen(weft_dtype t, const uint8_t *p, int64_t n, int32_t *out)
     }
 }
 
+weft_status weft_data__read(const weft_io_file *f, weft_dtype t, int64_t at, int64_t n,
+                            int32_t *out)
+{
+    uint8_t buf[READ_BYTES];
+    int64_t w = weft_dtype_bytes(t);
+
+    for (int64_t k; n > 0; n -= k, out += k, at += k * w) {
+        k = n * w < READ_BYTES ? n : READ_BYTES / w;
+        WEFT_TRY(weft_io_file_read(f, at, buf, (size_t)(k * w)));
+        widen(t, buf, k, out);
+    }
+    return WEFT_OK;
+}
+
 static const weft_data__piece *piece_of(const weft_data__stream *s, int64_t at)
 {
     int lo = 0, hi = s->n_piece - 1;
@@ -209,29 +236,34 @@ static const weft_data__piece *piece_of(const weft_data__stream *s, int64_t at)
     return &s->piece[lo];
 }
 
-void weft_data__stream_read(const weft_data__stream *s, int64_t at, int64_t n,
-                            int32_t *out)
+weft_status weft_data__stream_read(const weft_data__stream *s, int64_t at, int64_t n,
+                                   int32_t *out)
 {
     int64_t w = weft_dtype_bytes(s->dtype);
 
     for (const weft_data__piece *p = piece_of(s, at); n > 0; p++) {
         int64_t k = p[1].first - at < n ? p[1].first - at : n;
 
-        weft_data__widen(s->dtype, p->p + (at - p->first) * w, k, out);
+        WEFT_TRY(weft_data__read(&s->file[p->file], s->dtype, p->at + (at - p->first) * w,
+                                 k, out));
         at += k;
         out += k;
         n -= k;
     }
+    return WEFT_OK;
 }
 
-int64_t weft_data__stream_token(const weft_data__stream *s, int64_t at, const char **path,
-                                int64_t *pos)
+weft_status weft_data__stream_token(const weft_data__stream *s, int64_t at,
+                                    const char **path, int64_t *pos, int64_t *id)
 {
     const weft_data__piece *p = piece_of(s, at);
     int64_t                 w = weft_dtype_bytes(s->dtype);
-    const uint8_t          *b = p->p + (at - p->first) * w;
+    int64_t                 b = p->at + (at - p->first) * w;
+    uint8_t                 buf[8];
 
-    *path = s->path[p->file];
-    *pos  = (b - s->map[p->file].p) / w;
-    return weft_data__integer(s->dtype, b);
+    WEFT_TRY(weft_io_file_read(&s->file[p->file], b, buf, (size_t)w));
+    *path = s->file[p->file].path;
+    *pos  = b / w;
+    *id   = weft_data__integer(s->dtype, buf);
+    return WEFT_OK;
 }

@@ -99,6 +99,6 @@ weft_status weft_exec__task(void *arg)
 weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x)
 {
     const weft_exec_options *o = &s->e->o;
-    return named(
-        x, o->read(o->user, s->ctx.step, s->firing->micro, x->call.n_out, x->call.out));
+    /* what fails here is the user's file: the error names it, and no instruction */
+    return o->read(o->user, s->ctx.step, s->firing->micro, x->call.n_out, x->call.out);
 }

@@ -118,6 +118,10 @@ typedef weft_status (*weft_model_fill_fn)(void *arg, const weft_model_param *p,
 weft_status weft_model_init(const weft_model *m, uint64_t seed, weft_model_fill_fn fill,
                             void *arg);
 
+/* Are its tokens bytes?  A vocabulary of 256 and no file of a tokenizer in its folder.  The one place that decides it:
+ * text may be trained on as it is, and what is sampled may be printed as it is. */
+bool weft_model_is_of_bytes(const weft_model *m);
+
 /* The parameter (of param[] or stat[]) and tensor that a file's name means, with or without the
  * prefix, under an alias too; false when the graph does not use it. */
 bool weft_model_find_tensor(const weft_model *m, const char *file_name,

@@ -1,5 +1,6 @@
 /* What the ranks of a job compare before the first step, each as soon as it is known.  Ranks may have been started
  * by hand, by srun or mpirun, on hosts with other files, other builds or other words. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -41,14 +42,16 @@ static weft_status compare_lines(weft_session *s, const char *what, weft_text *t
     const char **line;
     WEFT_TRY(weft_text_status(t));
     for (size_t k = 0; k < t->n; k++) n += t->s[k] == '\n';
-    line = WEFT_ARENA_ARRAY(s->arena, const char *, n + 1);
-    WEFT_TRY(weft_arena_status(s->arena));
+    line = malloc(sizeof *line * ((size_t)n + 1));
+    if (!line) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to compare %d lines", n);
     n = 0;
     for (char *x = t->s, *end; x && (end = strchr(x, '\n')); x = end + 1) {
         *end      = 0;
         line[n++] = x;
     }
-    return note(s, weft_agree_texts(&a, what, n, line));
+    weft_status st = note(s, weft_agree_texts(&a, what, n, line));
+    free(line);
+    return st;
 }
 
 weft_status weft_session__compare_jobs(weft_session *s)
@@ -90,31 +93,37 @@ out:
 
 /* Names, sizes, and of each tensor the first and the last bytes: as good as all of them for files of other models, and
  * no more than a page or two of each is read. */
-static uint64_t hash_source(const weft_store_dir *d)
+static weft_status hash_source(const weft_store_dir *d, uint64_t *out)
 {
     enum {
         SOME = 64
     };
     weft_hash_state h;
+    char            buf[SOME];
     weft_hash_init(&h, 0);
     for (int i = 0; i < weft_store_dir_count(d); i++) {
         const weft_store_tensor *t = weft_store_dir_at(d, i);
         size_t                   n = t->bytes < SOME ? (size_t)t->bytes : SOME;
         weft_hash_add(&h, t->name, strlen(t->name) + 1);
         weft_hash_add(&h, &t->bytes, sizeof t->bytes);
-        weft_hash_add(&h, t->data, n);
-        weft_hash_add(&h, (const char *)t->data + (size_t)t->bytes - n, n);
+        WEFT_TRY(weft_store_read(t, 0, buf, n));
+        weft_hash_add(&h, buf, n);
+        WEFT_TRY(weft_store_read(t, t->bytes - (int64_t)n, buf, n));
+        weft_hash_add(&h, buf, n);
     }
-    return weft_hash_value(&h);
+    *out = weft_hash_value(&h);
+    return WEFT_OK;
 }
 
 weft_status weft_session__compare_weights(weft_session *s)
 {
-    weft_text t = {0};
+    weft_text t    = {0};
+    uint64_t  hash = 0;
     if (!s->group || s->resume) return WEFT_OK;
+    if (s->source) WEFT_TRY(hash_source(s->source, &hash));
     if (s->source)
         weft_text_add(&t, "%d tensors (%016llx)\n", weft_store_dir_count(s->source),
-                      (unsigned long long)hash_source(s->source));
+                      (unsigned long long)hash);
     else
         weft_text_add(&t, "drawn from the seed\n");
     weft_status st = compare_lines(s, "the weights to begin with", &t);

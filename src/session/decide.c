@@ -6,7 +6,8 @@
  *     with these, the keys that --allow names are taken from the job or chosen anew; the change is logged and goes into
  *     the checkpoint's history.
  * (2) Without --allow such a resume is refused.  A remedy is named only after it was tried here.
- * (3) A pipeline with one micro-batch a step is refused where one rank is predicted to be faster (choose.c). */
+ * (3) A pipeline with one micro-batch a step is never run where one rank is predicted to be faster (choose.c): the ranks
+ *     are data parallel instead, or refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,26 @@ static weft_status refuse_sequential(const weft_session *s, const weft_session__
         c->step_s, c->alone_s);
 }
 
-static weft_status choose_plan(const weft_session *s, decision *d)
+/* The planner's fastest plan is a pipeline whose ranks take turns: data parallel ranks work at the same time, where the
+ * batch, micro_batch and lanes allow them. */
+static weft_status replace_sequential(const weft_session *s, const weft_job *given,
+                                      const weft_session__choice *c, decision *d)
+{
+    decision e = {.job = *given};
+    if (follow_keys(s, &e) != WEFT_OK) {
+        weft_plan_destroy(e.plan);
+        return refuse_sequential(s, c, d);
+    }
+    weft_plan_destroy(d->plan);
+    *d = e;
+    snprintf(d->info, sizeof d->info,
+             "plan: %d ranks data parallel: the plan predicted to be faster, %s, is a "
+             "pipeline with one micro-batch, slower than one rank (%.3g s)",
+             s->n_rank, c->line, c->alone_s);
+    return WEFT_OK;
+}
+
+static weft_status choose_plan(const weft_session *s, const weft_job *given, decision *d)
 {
     weft_session__choice c = {0};
     const char *where      = d->job.plan.cluster; /* may differ from those it runs on */
@@ -95,7 +115,7 @@ static weft_status choose_plan(const weft_session *s, decision *d)
              "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, plan=off is data "
              "parallel",
              where ? " for the machines of " : "", where ? where : "", c.line);
-    if (c.sequential) return refuse_sequential(s, &c, d);
+    if (c.sequential) return replace_sequential(s, given, &c, d);
     d->idle = c.idle;
     if (c.idle)
         snprintf(d->warn, sizeof d->warn,
@@ -112,7 +132,7 @@ static weft_status decide_once(const weft_session *s, const weft_job *j, decisio
 {
     *d = (decision){.job = *j};
     weft_status st =
-        weft_job_is_open(j) && s->n_rank > 1 ? choose_plan(s, d) : follow_keys(s, d);
+        weft_job_is_open(j) && s->n_rank > 1 ? choose_plan(s, j, d) : follow_keys(s, d);
     if (st == WEFT_OK) return st;
     weft_plan_destroy(d->plan);
     d->plan = NULL;

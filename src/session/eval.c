@@ -85,7 +85,7 @@ static weft_status count_batches(weft_session *s)
                          (long long)j->batch);
     e->n_batch = j->eval.batches < have ? j->eval.batches : have;
     for (int64_t b = 0; b < e->n_batch && !labels; b++)
-        labels = weft_data_count_labels(e->data, b * j->batch, j->batch);
+        WEFT_TRY(weft_data_count_labels(e->data, b * j->batch, j->batch, &labels));
     if (!labels)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "eval.data: %s: no label of its first %lld batches counts (all "
@@ -106,11 +106,7 @@ weft_status weft_session__eval_open(weft_session *s)
 {
     weft_session__eval *e = &s->eval;
     if (!s->job.eval.data) return WEFT_OK;
-    weft_data_options d = {
-        .seq    = s->job.seq,
-        .vocab  = s->made.model->info.vocab,
-        .format = strcmp(s->job.data_format, "auto") ? s->job.data_format : NULL};
-    WEFT_TRY(weft_data_open(s->job.eval.data, &d, &e->data));
+    WEFT_TRY(weft_session__open_data(s, s->job.eval.data, false, &e->data));
     WEFT_TRY(count_batches(s));
     weft_compile_spec spec = weft_job_spec(&s->job);
     if (s->o->comm) spec.plan = s->plan, spec.rank = s->o->comm->rank;
@@ -138,7 +134,8 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
     if (e->loans) WEFT_TRY(weft_loans_renew(e->loans));
     for (int64_t b = 0; b < e->n_batch; b++) {
         int64_t first = b * s->job.batch;
-        int64_t n     = weft_data_count_labels(e->data, first, s->job.batch);
+        int64_t n;
+        WEFT_TRY(weft_data_count_labels(e->data, first, s->job.batch, &n));
         if (!n) continue;
         WEFT_TRY(weft_runner_step(e->runner, b));
         sum += weft_runner_get(e->runner, "eval.loss");

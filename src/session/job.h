@@ -48,10 +48,11 @@ typedef struct weft_job_plan {
 struct weft_job {
     weft_arena *arena;
     const char *file; /* for messages */
-    const char *model, *data, *data_format, *sums, *dtype, *recompute, *output, *memory;
-    int64_t     seq, batch, micro_batch, lanes, steps, seed, threads;
-    bool        given_micro_batch, given_lanes; /* else chosen here, at step 0 */
-    bool        shuffle, init, dropout;
+    const char *model, *data, *data_format, *tokenizer, *sums, *dtype, *recompute,
+        *output, *memory;
+    int64_t seq, batch, micro_batch, lanes, steps, seed, threads;
+    bool    given_micro_batch, given_lanes; /* else chosen here, at step 0 */
+    bool    shuffle, init, dropout, labels_shifted;
     weft_compile_optimizer optimizer;
     weft_job_schedule      lr_schedule;
     weft_job_checkpoint    checkpoint;

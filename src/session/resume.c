@@ -168,19 +168,11 @@ typedef struct copy_arg {
     const weft_store_tensor *t;
 } copy_arg;
 
-/* In chunks, so that the file does not lie in memory beside what is made of it. */
 static weft_status copy_in(void *arg, int64_t to, int64_t index, int64_t n)
 {
-    const copy_arg *c     = arg;
-    int64_t         size  = weft_dtype_bytes(c->t->dtype);
-    const char     *from  = (const char *)c->t->data + index * size;
-    int64_t         bytes = n * size;
-    for (int64_t at = 0, k; at < bytes; at += k) {
-        k = bytes - at < 1 << 20 ? bytes - at : 1 << 20;
-        memcpy(c->to + to * size + at, from + at, (size_t)k);
-        weft_io_map_read(from + at, (size_t)k);
-    }
-    return WEFT_OK;
+    const copy_arg *c    = arg;
+    int64_t         size = weft_dtype_bytes(c->t->dtype);
+    return weft_store_read(c->t, index * size, c->to + to * size, (size_t)(n * size));
 }
 
 /* What this rank has of a state. */

@@ -42,17 +42,23 @@ static weft_status find_model(const char *model, weft_arena *a, const char **out
     return weft_arena_status(a);
 }
 
-/* The length that weft train trained at, where the folder tells: positions behind it are unknown to the
- * model.  0: it does not tell. */
-static int64_t trained_seq(const char *model, weft_arena *a)
+/* What weft train wrote about how a model was trained, where the folder has it. */
+typedef struct trained_job {
+    int64_t seq;   /* positions past it are unknown to the model; 0: not known */
+    bool    bytes; /* tokenizer: bytes */
+} trained_job;
+
+static trained_job read_job(const char *model, weft_arena *a)
 {
     const char *path = weft_arena_printf(a, "%s/job.json", model);
     weft_doc   *d    = NULL;
-    int64_t     seq  = 0;
-    if (!path || !weft_io_exists(path) || weft_doc_load(path, &d) != WEFT_OK) return 0;
-    if (weft_doc_get_int(d, weft_doc_root(d), "seq", &seq) != WEFT_OK) seq = 0;
+    trained_job j    = {0};
+    if (!path || !weft_io_exists(path) || weft_doc_load(path, &d) != WEFT_OK) return j;
+    const weft_node *t = weft_node_get(weft_doc_root(d), "tokenizer");
+    if (weft_doc_get_int(d, weft_doc_root(d), "seq", &j.seq) != WEFT_OK) j.seq = 0;
+    j.bytes = t && t->kind == WEFT_NODE_STRING && !strcmp(t->u.s, "bytes");
     weft_doc_destroy(d);
-    return seq;
+    return j;
 }
 
 typedef struct sampler {
@@ -149,8 +155,9 @@ weft_status weft_sample_run(const char *model, const weft_sample_options *o, boo
     weft_status st = WEFT_OK;
     WEFT_GO(weft_arena_create(&s.arena));
     WEFT_GO(find_model(model, s.arena, &dir));
-    WEFT_GO(compile(&s, dir, o->window ? o->window : trained_seq(model, s.arena)));
-    if (s.vocab > 256 && !ids)
+    trained_job job = read_job(model, s.arena);
+    WEFT_GO(compile(&s, dir, o->window ? o->window : job.seq));
+    if (!ids && !weft_model_is_of_bytes(s.made.model) && !(job.bytes && s.vocab <= 256))
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
                           "%s: its %lld tokens are not bytes; --ids prints numbers", dir,
                           (long long)s.vocab));

@@ -225,15 +225,17 @@ weft_status weft_session__check_copies(const weft_session *s)
     return WEFT_OK;
 }
 
+/* A model that was trained on text as bytes gets no tokenizer: its ids are not that tokenizer's. */
 static weft_status copy_beside(const weft_session *s, const char *to)
 {
+    bool bytes = !strcmp(weft_data_format(s->data), "text");
     for (size_t i = 0; s->made.model->dir && i < WEFT_COUNT(copied); i++) {
         char   from[4608], dest[4608];
         char  *text;
         size_t n;
         snprintf(from, sizeof from, "%s/%s", s->made.model->dir, copied[i]);
         snprintf(dest, sizeof dest, "%s/%s", to, copied[i]);
-        if (!weft_io_exists(from)) continue;
+        if (!weft_io_exists(from) || (bytes && i > 0)) continue;
         WEFT_TRY(weft_io_read_as(from, WEFT_IO_LARGE, &text, &n));
         weft_status st = weft_io_replace_file(dest, text, n);
         free(text);

@@ -24,28 +24,6 @@ enum {
 
 /* ---- compile ---- */
 
-static weft_status open_data(const weft_job *j, int64_t vocab, weft_data **out)
-{
-    weft_data_options o = {.seq     = j->seq,
-                           .vocab   = vocab,
-                           .shuffle = j->shuffle,
-                           .seed    = (uint64_t)j->seed,
-                           .format =
-                               strcmp(j->data_format, "auto") ? j->data_format : NULL};
-    return weft_data_open(j->data, &o, out);
-}
-
-/* Rows of a safetensors file say how long a sequence is where the job does not. */
-weft_status weft_session__find_seq(weft_job *j)
-{
-    weft_data *d = NULL;
-    if (j->seq) return WEFT_OK;
-    WEFT_TRY(open_data(j, 0, &d));
-    j->seq = weft_data_seq(d);
-    weft_data_close(d);
-    return WEFT_OK;
-}
-
 weft_status weft_session__compile_program(weft_session *s)
 {
     bool              again;
@@ -73,7 +51,7 @@ static weft_status compile(weft_session *s)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "model: %s takes no tokens; weft train reads tokens only",
                          s->job.model);
-    return open_data(&s->job, m->info.vocab, &s->data);
+    return weft_session__open_data(s, s->job.data, s->job.shuffle, &s->data);
 }
 
 /* ---- start ---- */
@@ -187,6 +165,8 @@ static void say_plan(weft_session *s)
         (long long)s->r.mem_table_bytes, s->eval.runner ? " and evaluation" : "");
     if (s->made.model->notice) weft_say_warn(&s->say, "%s", s->made.model->notice);
     warn_of_slips(s);
+    weft_session__say_data(s, s->job.data, s->data);
+    if (s->eval.data) weft_session__say_data(s, s->job.eval.data, s->eval.data);
     if (s->r.first_step)
         weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
                       (long long)s->r.first_step);
@@ -279,9 +259,9 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
 {
     int64_t first = (row->step - 1) * s->job.batch;
     double  begin = weft_clock_s();
-    row->labels   = weft_data_count_labels(s->data, first, s->job.batch);
-    row->lr       = weft_job_lr(&s->job, row->step);
-    row->skipped  = row->labels == 0;
+    WEFT_TRY(weft_data_count_labels(s->data, first, s->job.batch, &row->labels));
+    row->lr      = weft_job_lr(&s->job, row->step);
+    row->skipped = row->labels == 0;
     row->loss = row->grad_norm = 0;
     if (!row->skipped) {
         weft_runner_put(s->runner, "lr", row->lr);

@@ -95,13 +95,18 @@ weft_status weft_session__refuse(weft_session *s, weft_status st);
 /* Of something that every rank has tried: where it failed at all of them, nobody need be told. */
 weft_status weft_session__outcome(weft_session *s, weft_status st);
 
+/* open_data.c: the job's seq from its rows, where it gives none; data opened for the compiled model; its log line. */
+weft_status weft_session__find_seq(weft_job *j);
+weft_status weft_session__open_data(weft_session *s, const char *path, bool shuffle,
+                                    weft_data **out);
+void        weft_session__say_data(weft_session *s, const char *path, const weft_data *d);
+
 /* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its model is known.  *p: of
  * the job's file, or NULL until make. */
 weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
                                     weft_plan **p);
 weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
                                     weft_plan **p);
-weft_status weft_session__find_seq(weft_job *j);
 /* How the plan cuts the batch, where the job does not say; and what it computes again. */
 weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);
 

@@ -8,9 +8,8 @@
 #include "base/io.h"
 #include "session/convert.h"
 
-/* Elements read at a time: a file never lies in memory beside the weights it becomes. */
 enum {
-    CHUNK = 1 << 18
+    READ_BYTES = 1 << 16 /* of a tensor read at a time; a multiple of 8 */
 };
 
 static float *memory_of(const weft_weights *w, const weft_model_param *p)
@@ -169,12 +168,13 @@ weft_status weft_weights_init(const weft_weights *w, uint64_t seed)
 
 static weft_status make_read(const void *arg, int64_t index, int64_t n, float *out)
 {
-    const weft_store_tensor *t = arg;
-    const char *from = (const char *)t->data + index * weft_dtype_bytes(t->dtype);
-    for (int64_t k; n > 0; n -= k, out += k, from += k * weft_dtype_bytes(t->dtype)) {
-        k = n < CHUNK ? n : CHUNK;
-        WEFT_TRY(weft_convert_to_f32(t->dtype, from, k, out));
-        weft_io_map_read(from, (size_t)(k * weft_dtype_bytes(t->dtype)));
+    const weft_store_tensor *t    = arg;
+    int64_t                  size = weft_dtype_bytes(t->dtype);
+    _Alignas(64) char        buf[READ_BYTES];
+    for (int64_t k; n > 0; n -= k, out += k, index += k) {
+        k = n < READ_BYTES / size ? n : READ_BYTES / size;
+        WEFT_TRY(weft_store_read(t, index * size, buf, (size_t)(k * size)));
+        WEFT_TRY(weft_convert_to_f32(t->dtype, buf, k, out));
     }
     return WEFT_OK;
 }

@@ -20,6 +20,7 @@ struct weft_store_file {
     weft_arena        *arena;
     const char        *path;
     weft_io_map        map; /* when we opened it */
+    weft_io_file       in;  /* the same file, to be read */
     const char        *header;
     size_t             n_header;
     const uint8_t     *data;
@@ -105,6 +106,7 @@ static weft_status read_tensor(weft_store_file *f, const weft_node *n)
     const weft_node   *dt;
 
     if (n->kind != WEFT_NODE_MAP) return bad(f, n->key, "its entry is no map");
+    t->file = f;
     t->name = weft_arena_strdup(f->arena, n->key);
     if (!t->name) return weft_arena_status(f->arena);
     for (int i = 0; i < n->u.list.n; i++) {
@@ -274,13 +276,20 @@ static weft_status create(const char *path, weft_store_file **out)
 
 weft_status weft_store_open(const char *path, weft_store_file **out)
 {
-    weft_store_file *f  = NULL;
+    weft_store_file *f = NULL;
+    char            *header;
     weft_status      st = WEFT_OK;
 
     WEFT_TRY(create(path, &f));
+    WEFT_GO(weft_io_file_open(f->path, true, &f->in));
     WEFT_GO(weft_io_map_file(path, &f->map));
     WEFT_GO(parse(f, f->map.p, f->map.n));
-    *out = f;
+    /* copied: it is written again at the end of a job, when the file may be shorter */
+    header = weft_arena_alloc(f->arena, f->n_header + 1);
+    WEFT_GO(weft_arena_status(f->arena));
+    memcpy(header, f->header, f->n_header);
+    f->header = header;
+    *out      = f;
 out:
     if (st != WEFT_OK) weft_store_close(f);
     return st;
@@ -304,7 +313,20 @@ void weft_store_close(weft_store_file *f)
 {
     if (!f) return;
     if (f->map.p) weft_io_unmap(&f->map);
+    weft_io_file_close(&f->in);
     weft_arena_destroy(f->arena);
+}
+
+weft_status weft_store_read(const weft_store_tensor *t, int64_t offset, void *buf,
+                            size_t n)
+{
+    const weft_store_file *f = t->file;
+
+    if (f->in.path)
+        return weft_io_file_read(&f->in, (int64_t)f->n_header + 8 + t->begin + offset,
+                                 buf, n);
+    if (n) memcpy(buf, (const char *)t->data + offset, n);
+    return WEFT_OK;
 }
 
 const char *weft_store_path(const weft_store_file *f)

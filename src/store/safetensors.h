@@ -20,11 +20,13 @@
 typedef struct weft_store_file weft_store_file;
 
 typedef struct weft_store_tensor {
-    const char *name;
-    weft_dtype  dtype;
-    weft_shape  shape;
-    int64_t     begin, bytes; /* begin counts from the end of the header */
-    const void *data;         /* may be unaligned: files of others owe us nothing */
+    const weft_store_file *file;
+    const char            *name;
+    weft_dtype             dtype;
+    weft_shape             shape;
+    int64_t                begin, bytes; /* begin counts from the end of the header */
+    /* Mapped, and perhaps unaligned.  weft_store_read() where the file may have become shorter since. */
+    const void *data;
 } weft_store_tensor;
 
 typedef struct weft_store_pair {
@@ -46,6 +48,10 @@ const weft_store_tensor *weft_store_at_data(const weft_store_file *f,
                                             int                    i); /* data's order */
 const weft_store_tensor *weft_store_find(const weft_store_file *f,
                                          const char            *name); /* or NULL */
+/* Bytes offset .. offset + n - 1 of a tensor, copied by reading the file: WEFT_ERR_IO, in one line, where it was
+ * truncated since it was opened or cannot be read.  Through data that would be SIGBUS. */
+weft_status weft_store_read(const weft_store_tensor *t, int64_t offset, void *buf,
+                            size_t n);
 /* The header's JSON as it stands in the file, padding included. */
 const char *weft_store_header(const weft_store_file *f, size_t *n);
 int64_t     weft_store_data_bytes(const weft_store_file *f);

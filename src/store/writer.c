@@ -115,6 +115,11 @@ static weft_status plan_new(weft_store_writer *w, const weft_store_spec *s)
     return WEFT_OK;
 }
 
+static weft_status read_tensor(void *arg, int64_t offset, void *buf, size_t n)
+{
+    return weft_store_read(arg, offset, buf, n);
+}
+
 /* The header of another file, with some tensors' bytes replaced. */
 static weft_status plan_like(weft_store_writer *w, const weft_store_spec *s)
 {
@@ -149,9 +154,10 @@ static weft_status plan_like(weft_store_writer *w, const weft_store_spec *s)
         const weft_store_tensor *t = weft_store_at_data(s->like, i);
         int                      k = item[t - first];
 
-        w->part[w->n_part++] =
-            (part){t->name, t->bytes,
-                   k ? s->item[k - 1].from : (weft_store_source){.data = t->data}};
+        w->part[w->n_part++] = (part){
+            t->name, t->bytes,
+            k ? s->item[k - 1].from
+              : (weft_store_source){.read = read_tensor, .arg = (void *)(uintptr_t)t}};
     }
     weft_text_put(&w->header, "\0\0\0\0\0\0\0\0", 8);
     weft_text_put(&w->header, h, n_header);

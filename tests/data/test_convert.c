@@ -36,9 +36,9 @@ static void round_trips(void **state)
     for (uint32_t i = 0; i < 300000; i++) p[i] = (char)(i * i >> 4);
     test_files_write(test_files_path("t.txt"), p, 300000);
 
-    assert_int_equal(
-        weft_data_convert(test_files_path("t.txt"), NULL, test_files_path("a.bin"), NULL),
-        WEFT_OK);
+    assert_int_equal(weft_data_convert(test_files_path("t.txt"), "text",
+                                       test_files_path("a.bin"), NULL),
+                     WEFT_OK);
     q = test_files_read(test_files_path("a.bin"), &n);
     assert_int_equal(n, 600000);
     for (int i = 0; i < 300000; i++)
@@ -53,9 +53,9 @@ static void round_trips(void **state)
         weft_data_convert(test_files_path("m"), NULL, test_files_path("b.bin"), NULL),
         WEFT_OK);
     assert_true(test_files_same(test_files_path("a.bin"), test_files_path("b.bin")));
-    assert_true(id_of(test_files_path("t.txt"), NULL) ==
+    assert_true(id_of(test_files_path("t.txt"), "text") ==
                 id_of(test_files_path("m.idx"), NULL));
-    assert_true(id_of(test_files_path("t.txt"), NULL) ==
+    assert_true(id_of(test_files_path("t.txt"), "text") ==
                 id_of(test_files_path("b.bin"), NULL));
     /* in place: b.bin gets its index and stays what it is */
     assert_int_equal(weft_data_convert(test_files_path("b.bin"), NULL,

@@ -301,7 +301,11 @@ data("token past the vocabulary", ["bad-data.bin", "97"], u16(GOOD[:20] + [97] +
 data("late token past the vocabulary", ["bad-data.bin", "97"], u16(GOOD + [97] + GOOD))
 data("65535", ["bad-data.bin", "65535"], u16(GOOD[:3] + [65535] + GOOD))
 data("empty text", ["bad-data.txt"], b"", ".txt")
-data("text past the vocabulary", ["bad-data.txt"], b"\xff" * 400, ".txt")
+data("text past the vocabulary", ["bad-data.txt", "255"], b"\xff" * 400, ".txt", tokenizer="bytes")
+data("text without bytes", ["97 tokens", "tokenizer: bytes", "docs/data.md"], b"text\n" * 100, ".txt")
+for name, ending in (("a NumPy file", ".npy"), ("a table", ".jsonl"), ("an unknown ending", ".dat")):
+    data(name, ["bad-data" + ending, "data_format"], b"text\n" * 100, ending)
+data("64-bit tokens", ["64-bit"], struct.pack("<400q", *GOOD))
 data("empty safetensors", ["bad-data.safetensors"], b"", ".safetensors")
 
 

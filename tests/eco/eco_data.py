@@ -48,32 +48,40 @@ def as_safetensors(flat, kind="i", dtype="I32"):
 
 
 def forms(s, flat):
-    """Name of a form and the path that the job is given."""
+    """Name of a form, the path that the job is given, and more of its keys."""
     s.write("t.bin", u16(flat))
-    yield "nanoGPT", s.path("t.bin")
-    yield "megatron u16", megatron(s, "one", [flat]) + ".idx"
+    yield "raw u16", s.path("t.bin"), {}
+    s.write("t32.bin", struct.pack("<%dI" % len(flat), *flat))
+    yield "raw u32", s.path("t32.bin"), {}
+    yield "raw u32, named", s.path("t32.bin"), dict(data_format="u32")
+    for name, magic, version, kind in (("gpt-2", 20240520, 1, "H"), ("llama-3", 20240801, 7, "I")):
+        head = struct.pack("<256i", magic, version, len(flat), *[0] * 253)
+        s.write("llmc-" + kind + ".bin", head + struct.pack("<%d%s" % (len(flat), kind), *flat))
+        yield "llm.c " + name, s.path("llmc-" + kind + ".bin"), {}
+    yield "megatron u16", megatron(s, "one", [flat]) + ".idx", {}
     pieces = cut(flat, [1, 5, 200, 3, 77])
-    yield "megatron, six documents", megatron(s, "six", pieces) + ".bin"
-    yield "megatron, by its prefix", s.path("six")
-    yield "megatron, .bin in another order", megatron(s, "mixed", pieces, order=[3, 5, 0, 4, 2, 1]) + ".idx"
-    yield "megatron, two documents", megatron(s, "docs", pieces, documents=[0, 2, 6]) + ".idx"
+    yield "megatron, six documents", megatron(s, "six", pieces) + ".bin", {}
+    yield "megatron, by its prefix", s.path("six"), {}
+    yield "megatron, .bin in another order", megatron(s, "mixed", pieces, order=[3, 5, 0, 4, 2, 1]) + ".idx", {}
+    yield "megatron, two documents", megatron(s, "docs", pieces, documents=[0, 2, 6]) + ".idx", {}
     for kind in "Bhiq":
-        yield "megatron " + kind, megatron(s, "kind-" + kind, pieces, kind) + ".idx"
+        yield "megatron " + kind, megatron(s, "kind-" + kind, pieces, kind) + ".idx", {}
     s.write("t.safetensors", as_safetensors(flat))
-    yield "safetensors i32", s.path("t.safetensors")
+    yield "safetensors i32", s.path("t.safetensors"), dict(labels_shifted=True)
     s.write("t64.safetensors", as_safetensors(flat, "q", "I64"))
-    yield "safetensors i64", s.path("t64.safetensors")
+    yield "safetensors i64", s.path("t64.safetensors"), dict(labels_shifted=True)
     s.write("t.txt", bytes(flat))
-    yield "text", s.path("t.txt")
+    yield "text", s.path("t.txt"), dict(data_format="text", tokenizer="bytes")
 
 
 def trains_alike(s):
     flat = tokens(40 * SEQ + 1, VOCAB, 5)
     want = None
-    for i, (name, path) in enumerate(forms(s, flat)):
+    for i, (name, path, more) in enumerate(forms(s, flat)):
         for shuffle in (False, True):
             out = s.path("out-%d-%d" % (i, shuffle))
-            r = train(small_job(s, data=path, steps=12, seq=SEQ, batch=BATCH, shuffle=shuffle, output=out))
+            r = train(small_job(s, data=path, steps=12, seq=SEQ, batch=BATCH, shuffle=shuffle, output=out,
+                                **more))
             if not r:
                 continue
             got = [m["loss"] for m in metrics(out)]

@@ -167,6 +167,26 @@ def both_ways(s, name, config, keywords, dtype):
          name + ": loss of final")
 
 
+def labels_of_rows(s, name, config):
+    """input_ids and labels as transformers takes them: the loss of the first step is model(..., labels=...).loss."""
+    folder = make_model(s, name + "-rows", config, {}, "float32")
+    g = torch.Generator().manual_seed(11)
+    ids = torch.randint(0, config.vocab_size, (BATCH, SEQ), generator=g)
+    labels = torch.where(torch.rand(ids.shape, generator=g) < 0.2, -100, ids)
+    for right in (SEQ, SEQ - 5):  # padding on the right, masked, its labels ignored
+        mask = (torch.arange(SEQ) < right).long().expand(BATCH, SEQ).contiguous()
+        rows = dict(input_ids=ids, labels=torch.where(mask == 1, labels, -100), attention_mask=mask)
+        if masked(config) and right < SEQ:
+            continue  # refused: every token would see the padding
+        path = s.path("%s-%d.rows.safetensors" % (name, right))
+        st.save_file(rows, path)
+        out = s.path("%s-%d-rows-out" % (name, right))
+        if train(dict(model=folder, data=path, batch=BATCH, output=out, steps=1)):
+            with torch.no_grad():
+                want = load(folder)(**rows).loss.item()
+            near(metrics(out)[0]["loss"], want, 1e-5, "%s: loss of rows, %d tokens" % (name, right))
+
+
 def from_nothing(s, name, config):
     """Weights that weft drew itself load too."""
     folder, out = s.path(name + "-config"), s.path(name + "-new")
@@ -253,6 +273,8 @@ with Scratch("transformers") as s:
         both_ways(s, name, config, keywords, dtype)
     for name in ("gpt2", "llama", "mistral", "qwen2", "mixtral", "bert", "ernie"):
         from_nothing(s, name, MODELS[name][0])
+    for name in ("gpt2", "llama", "mixtral", "bert"):
+        labels_of_rows(s, name, MODELS[name][0])
     untouched(s)
     names_of_the_hub(s)
     presets(s)

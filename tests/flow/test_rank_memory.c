@@ -48,10 +48,10 @@ static int look(void *arg)
 static outcome train(const char *words, weft_comm *comm)
 {
     char                 output[512];
-    const char          *assign[24] = {output,    "model=tiny", "data=src",
-                                       "seq=128", "batch=8",    "micro_batch=2",
-                                       "lanes=4", "threads=1",  "steps=1"};
-    int                  n          = 9;
+    const char          *assign[24] = {output,    "model=tiny",     "data=src", "seq=128",
+                                       "batch=8", "micro_batch=2",  "lanes=4",  "threads=1",
+                                       "steps=1", "tokenizer=bytes"};
+    int                  n          = 10;
     char                 copy[256], *save = NULL;
     weft_job            *job = NULL;
     weft_session_options o   = {.quiet = true, .comm = comm, .stop = look};

@@ -349,6 +349,35 @@ static void truncations_and_flips(void **state)
     free(p);
 }
 
+/* A file that gets shorter after it was opened: what is missing is an error, what is written from it stays the old one. */
+static void truncated_after_open(void **state)
+{
+    static char      bytes[40000];
+    const char      *path = test_files_path("cut.safetensors");
+    weft_store_item  item = {"x", WEFT_DTYPE_U8, {1, {sizeof bytes}}, {.data = bytes}};
+    weft_store_file *f;
+    char             buf[16], to[512];
+    size_t           n;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * 7);
+    assert_int_equal(
+        weft_store_write(path, &(weft_store_spec){.item = &item, .n_item = 1}), WEFT_OK);
+    assert_int_equal(weft_store_open(path, &f), WEFT_OK);
+    assert_int_equal(weft_store_read(weft_store_at(f, 0), 39990, buf, 10), WEFT_OK);
+    assert_memory_equal(buf, bytes + 39990, 10);
+    assert_int_equal(truncate(path, 20000), 0);
+    assert_int_equal(weft_store_read(weft_store_at(f, 0), 39990, buf, 10), WEFT_ERR_IO);
+    assert_non_null(strstr(weft_error_text(), "was truncated while it was being read"));
+    snprintf(to, sizeof to, "%s", test_files_path("kept.safetensors"));
+    test_files_write(to, "old", 3);
+    assert_int_equal(weft_store_write(to, &(weft_store_spec){.like = f}), WEFT_ERR_IO);
+    char *old = test_files_read(to, &n);
+    assert_int_equal(n, 3);
+    free(old);
+    weft_store_close(f);
+}
+
 static const char *python(void)
 {
     const char *py = getenv("WEFT_PYTHON");
@@ -415,6 +444,7 @@ int main(void)
         cmocka_unit_test(rewrite_keeps_bytes),
         cmocka_unit_test(refuses_to_write),
         cmocka_unit_test(truncations_and_flips),
+        cmocka_unit_test(truncated_after_open),
         cmocka_unit_test(python_package),
     };
     return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
