@@ -6,11 +6,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,12 +157,25 @@ static bool knows_insecure(void)
     return strstr(text, "--insecure-network") != NULL;
 }
 
+/* One that is free at the moment. */
+static int find_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_addr   = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t          n = sizeof a;
+    int                s = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(s, (struct sockaddr *)&a, n), 0);
+    assert_int_equal(getsockname(s, (struct sockaddr *)&a, &n), 0);
+    close(s);
+    return ntohs(a.sin_port);
+}
+
 static void a_save_longer_than_the_timeout_between_hosts(void **state)
 {
     job  a = {.name = "host0", .slow = "0.35"}, b = {.name = "host1"};
     char at[64];
     (void)state;
-    snprintf(at, sizeof at, "--rdzv=127.0.0.1:%d", 20000 + (int)getpid() % 10000);
+    snprintf(at, sizeof at, "--rdzv=127.0.0.1:%d", find_port());
     const char *more = knows_insecure() ? "--insecure-network" : NULL;
     START(&a, "--nproc-per-node", "2", "--timeout", "2.5", "--nnodes", "2", "--node-rank",
           "0", at, "mesh=dp=4", "steps=3", more);
