@@ -2,6 +2,7 @@
  *
  * Sums that are to be bitwise are cut only in ways that keep every bit: replicas, stages, ZeRO, recomputation.  With
  * sums: fast, or where nothing fits so, tensor, context and expert parallelism are open too. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,10 @@ enum {
     SPARE       = 64 << 20,  /* of a rank, beside its program */
     MAX_STARTED = 8          /* ranks that weft train starts of itself */
 };
+
+/* A pipeline with one micro-batch is worth its ranks where one rank takes so many times as long: all that such a pipeline
+ * saves is a part of the update, and predictions are some 10 % off. */
+#define WORTH 1.1
 
 bool weft_job_is_open(const weft_job *j)
 {
@@ -119,9 +124,11 @@ weft_status weft_session__plan_choose(const weft_job *j, int world, int local, i
     WEFT_TRY(find_machines(j, world, local > 0 ? local : world, n_core, &c));
     weft_status st = decide_on(j, c, world, false, out);
     weft_cluster_destroy(c);
-    if (st == WEFT_OK && out->idle &&
-        (find_step(j, 1, n_core, &out->alone_s) != WEFT_OK || out->alone_s > out->step_s))
-        out->sequential = out->idle = false; /* one rank does not fit, or is no faster */
+    if (st != WEFT_OK || !out->idle) return st;
+    if (find_step(j, 1, n_core, &out->alone_s) != WEFT_OK) /* it does not fit */
+        out->alone_s = INFINITY;
+    out->sequential = out->sequential && out->alone_s < WORTH * out->step_s;
+    out->idle       = out->alone_s < out->step_s;
     return st;
 }
 

@@ -6,8 +6,8 @@
  *     with these, the keys that --allow names are taken from the job or chosen anew; the change is logged and goes into
  *     the checkpoint's history.
  * (2) Without --allow such a resume is refused.  A remedy is named only after it was tried here.
- * (3) A pipeline with one micro-batch a step is never run where one rank is predicted to be faster (choose.c): the ranks
- *     are data parallel instead, or refused. */
+ * (3) A pipeline with one micro-batch a step is never run where one rank is predicted to be faster, or less than 10 %
+ *     slower (choose.c): the ranks are data parallel instead, or refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static weft_status replace_sequential(const weft_session *s, const weft_job *giv
     *d = e;
     snprintf(d->info, sizeof d->info,
              "plan: %d ranks data parallel: the plan predicted to be faster, %s, is a "
-             "pipeline with one micro-batch, slower than one rank (%.3g s)",
+             "pipeline with one micro-batch, no better than one rank (%.3g s)",
              s->n_rank, c->line, c->alone_s);
     return WEFT_OK;
 }
@@ -460,8 +460,12 @@ static weft_status open_look(const weft_job *j, const weft_session_options *o, i
                              int local, weft_session *s)
 {
     static const weft_session_options none;
-    *s = (weft_session){
-        .job = *j, .o = o ? o : &none, .claim = -1, .n_rank = world, .local = local};
+    *s     = (weft_session){.job    = *j,
+                            .o      = o ? o : &none,
+                            .claim  = -1,
+                            .looks  = true,
+                            .n_rank = world,
+                            .local  = local};
     s->say = (weft_say){.quiet = s->o->quiet};
     WEFT_TRY(weft_arena_create(&s->arena));
     return weft_session__find_start(s);

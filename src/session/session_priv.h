@@ -122,9 +122,10 @@ typedef struct weft_session__choice {
     weft_plan *plan;
     char       line[600]; /* what was chosen, for the log */
     double     step_s;    /* predicted */
-    /* A pipeline with fewer micro-batches than stages (sequential: with one, so that its ranks compute one after another), and one rank takes
-     * alone_s, which is less. */
-    bool   idle, sequential;
+    /* A pipeline with fewer micro-batches than stages, and one rank takes alone_s, which is less. */
+    bool idle;
+    /* A pipeline with one micro-batch, so that its ranks compute one after another, and one rank is about as fast. */
+    bool   sequential;
     double alone_s;
 } weft_session__choice;
 

@@ -199,6 +199,9 @@ def pipeline(s):
             check(run(2, job, "micro_batch=4", "lanes=2", "-q").code == 0, "the remedy works")
         else:
             check("lets them share" not in r.err and run(1, job, "-q").code == 0, "one rank works: %s" % r.err)
+    # a batch that can be split is data parallel
+    r = run(2, small_job(s, steps=1, batch=2, output=s.path("split")))
+    check(r.code == 0 and "micro_batch 1, lanes 2," in r.err, "two sequences on two ranks: %s" % r)
     # who asks for a pipeline by its key gets it
     check(run(2, small_job(s, steps=1, batch=1, output=s.path("asked")), "pp=2", "micro_batch=1", "-q").code == 0, "pp=2")
 
