@@ -16,7 +16,8 @@
 #include "session/session_priv.h"
 
 enum {
-    MAX_COMMAND = 400 /* characters of a command that an error repeats */
+    MAX_COMMAND = 400,     /* characters of a command that an error repeats */
+    MAX_TEXT    = 64 << 20 /* bytes of a plan or an error that rank 0 sends */
 };
 
 typedef struct decision {
@@ -359,6 +360,14 @@ typedef struct outcome {
     int64_t status, n_text, micro_batch, lanes, chosen;
 } outcome;
 
+/* Rank 0's numbers are checked like those of a file. */
+static bool is_outcome(const outcome *o)
+{
+    if (o->n_text < 0 || o->n_text > MAX_TEXT) return false;
+    if (o->status) return o->status > 0 && o->status <= WEFT_ERR_INTERNAL;
+    return o->micro_batch > 0 && o->lanes > 0 && (o->n_text > 0) == (o->chosen != 0);
+}
+
 static weft_status share_text(weft_session *s, weft_text *t, int64_t n)
 {
     int64_t n_word = (n + 3) / 4;
@@ -391,9 +400,12 @@ static weft_status share_decision(weft_session *s, weft_status st, decision *d)
     }
     o.n_text = (int64_t)t.n;
     st       = weft_session__share(s, &o, sizeof o);
+    if (st == WEFT_OK && !is_outcome(&o))
+        st = WEFT_FAIL(WEFT_ERR_PEER, "rank 0 failed: it sent no decision that can be");
     if (st == WEFT_OK && o.n_text) st = share_text(s, &t, o.n_text);
     if (st == WEFT_OK && o.status)
-        st = weft_session__refuse(s, WEFT_FAIL((weft_status)o.status, "%s", t.s));
+        st = weft_session__refuse(s, WEFT_FAIL((weft_status)o.status, "%s",
+                                               t.s ? t.s : "rank 0 gave no reason"));
     if (st == WEFT_OK && !weft_session__writes(s)) {
         weft_job j          = s->job;
         j.micro_batch       = o.micro_batch;
