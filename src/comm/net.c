@@ -100,15 +100,16 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
             o = NET_OVER;
             break;
         }
-        if (weft_comm__net_pump(e)) {
-            spin_until = 0;
-            if (e->n_wait > 1) wake_callers(e);
-            continue;
-        }
-        double now = weft_clock_s();
-        if (now >= deadline) {
-            o = NET_LATE;
+        bool   moved = weft_comm__net_pump(e) > 0;
+        double now   = weft_clock_s();
+        if (moved && e->n_wait > 1) wake_callers(e);
+        if (now >= deadline && !done(arg)) { /* whatever else there is to do */
+            o = over(e) ? NET_OVER : NET_LATE;
             break;
+        }
+        if (moved) {
+            spin_until = 0;
+            continue;
         }
         if (spin_until <= 0) spin_until = now + SPIN_S;
         if (now >= spin_until) {
@@ -124,6 +125,20 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
     }
     e->n_wait--;
     return o;
+}
+
+/* A caller wants the lock, which would go to whoever runs already: the thread waits until the caller has it. */
+static void let_in(net_end *e)
+{
+    struct timespec t = at_time(weft_clock_s() + REST_MS * 1e-3);
+    pthread_cond_timedwait(&e->rest, &e->lock, &t);
+}
+
+void weft_comm__net_lock(net_end *e)
+{
+    atomic_fetch_add(&e->n_want, 1);
+    pthread_mutex_lock(&e->lock);
+    atomic_fetch_sub(&e->n_want, 1);
 }
 
 /* Serves the peers while no caller does: questions, grants, what is still to be sent. */
@@ -142,6 +157,7 @@ static void *serve(void *arg)
         }
         if (weft_comm__net_pump(e)) {
             wake_callers(e);
+            if (e->n_want) let_in(e);
             continue;
         }
         sleep_on(e, e->nudge, weft_clock_s() + 10);
@@ -209,9 +225,7 @@ weft_status weft_comm__net_late(net_end *e, const net_port *port, int waits_on,
 
 weft_status weft_comm__net_enter(net_end *e, net_port *port)
 {
-    atomic_fetch_add(&e->n_want, 1);
-    pthread_mutex_lock(&e->lock);
-    atomic_fetch_sub(&e->n_want, 1);
+    weft_comm__net_lock(e);
     e->n_call++;
     weft_status st = weft_comm__net_check(e);
     if (st == WEFT_OK && e->c.epoch < port->newest)
@@ -240,7 +254,7 @@ static void net_abort(weft_comm *c, const char *why)
     net_end *e = net_of(c);
     char     line[sizeof e->why];
     snprintf(line, sizeof line, "rank %d gave up: %s", c->rank, why);
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     weft_comm__net_condemn(e, c->epoch, line);
     weft_comm__net_pump(e);
     pthread_mutex_unlock(&e->lock);
@@ -249,7 +263,7 @@ static void net_abort(weft_comm *c, const char *why)
 static void net_pass_on(weft_comm *c, const char *verdict)
 {
     net_end *e = net_of(c);
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     weft_comm__net_condemn(e, c->epoch, verdict);
     weft_comm__net_pump(e);
     pthread_mutex_unlock(&e->lock);
@@ -291,7 +305,7 @@ static void net_destroy(weft_comm *c)
 {
     net_end *e = net_of(c);
     if (e->threaded) {
-        pthread_mutex_lock(&e->lock);
+        weft_comm__net_lock(e);
         say_bye(e);
         e->stop = true;
         pthread_cond_signal(&e->rest);
@@ -371,6 +385,7 @@ static weft_status fill(net_end *e, const weft_comm_net_options *o)
     if (!e->peer || !e->bounce || e->kick < 0 || e->nudge < 0)
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     e->outbox_end = &e->outbox;
+    e->most_held  = NET_MOST_HELD;
     /* pinned ranks have cores of their own; others share those that they see */
     e->crowded = o->local_world > cores() && o->local_world > 1;
     WEFT_TRY(e->link->open(e, o->device));
@@ -445,7 +460,7 @@ static bool all_lines(const void *arg)
 static void greet_all(net_end *e)
 {
     bool wait = e->crowded && e->link == &weft_comm__net_tcp;
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     for (int r = wait ? e->c.rank + 1 : 0; r < e->c.world; r++)
         if (r != e->c.rank) weft_comm__net_tell(e, r, NET_HELLO, (net_head){0}, NULL);
     if (wait) weft_comm__net_wait(e, all_lines, e, weft_clock_s() + e->c.timeout_s / 2);

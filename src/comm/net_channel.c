@@ -141,7 +141,7 @@ weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side s
     bool               send = side == WEFT_COMM_SEND;
     weft_comm_channel *ch   = NULL;
     WEFT_TRY(create(e, peer, send, tag, bytes, credits, &ch));
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     e->n_call++;
     ch->port = weft_comm__net_port(e, send ? NET_OUT : NET_IN, peer, (uint32_t)tag);
     weft_status st =
@@ -149,6 +149,10 @@ weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side s
     if (st == WEFT_OK) st = compare(ch, send);
     if (st == WEFT_OK) {
         if (send) c->bytes += bytes * credits;
+        if (!send) {
+            ch->port->most_bytes = bytes;
+            ch->port->most_ahead = (uint32_t)ch->n_slot;
+        }
         ch->opened.next = e->opened;
         e->opened       = ch;
         *out            = ch;

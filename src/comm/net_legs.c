@@ -28,7 +28,7 @@ weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, 
     g->tag         = tag;
     memcpy(g->rank, rank, sizeof *rank * (size_t)n);
     while (rank[g->me] != c->rank) g->me++;
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     g->port = weft_comm__net_port(e, NET_GROUP, -1, hash << 32 | (uint32_t)tag);
     if (g->port) {
         g->opened.next = e->opened;
@@ -240,7 +240,7 @@ void weft_comm_net_family(weft_comm *c, weft_comm_group *flat, weft_comm_group *
 {
     if (c->op->collective != weft_comm__net_collective) return;
     net_end *e = net_of(c);
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     rail->port->family    = flat->port->id;
     flat->port->rail      = rail->port;
     flat->port->elsewhere = elsewhere;
@@ -253,7 +253,7 @@ weft_status weft_comm_net_blame(weft_comm *c, weft_comm_group *flat, int rank,
 {
     if (c->op->collective != weft_comm__net_collective) return WEFT_OK;
     net_end *e = net_of(c);
-    pthread_mutex_lock(&e->lock);
+    weft_comm__net_lock(e);
     weft_status st = weft_comm__net_late(e, flat->port, rank, what);
     weft_comm__net_leave(e);
     return st;

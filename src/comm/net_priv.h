@@ -24,7 +24,19 @@ enum {
         16 << 10,   /* summed whole by more than four ranks; by fewer what is short */
     NET_WINDOW = 8, /* pieces under way at once, of one message */
     NET_BUCKET = 1024,
+    NET_AHEAD =
+        512, /* pieces that may overtake a missing one, over a link that reorders */
 };
+
+/* What one peer may make this end hold; a peer that sends more fails.  Each is far above what a rank of ours needs: it
+ * sends at most credits * NET_SHORT bytes unasked over a channel, a piece in each message of a call, one READY for each
+ * message that it waits for, and one message for each channel and group that this end has not opened yet. */
+enum {
+    NET_MOST_READY  = 1 << 16,
+    NET_MOST_PORTS  = 1 << 16, /* opened by messages, not by this end */
+    NET_MOST_QUEUED = 1 << 16, /* answers that it does not read */
+};
+#define NET_MOST_HELD (INT64_C(1) << 30) /* bytes of messages that are not expected yet */
 
 typedef enum net_kind {
     NET_HELLO = 1,
@@ -69,24 +81,31 @@ typedef struct net_note {
     net_parcel       parcel; /* first */
     struct net_note *next;
     int32_t          peer;
-    bool             large; /* has room for a piece, else for what is short */
+    int              size_class; /* how much there is room for */
     _Alignas(16) char data[];
 } net_note;
+
+enum {
+    NET_N_CLASS = 4 /* of notes: 256 bytes, 4 KB, NET_SHORT, a piece */
+};
 
 /* A message that is expected. */
 typedef struct net_post {
     struct net_post *next;
     int32_t          source;
     uint32_t         epoch, seq, step, what;
-    int64_t          length, got;
+    int64_t          length;
     int64_t          first; /* bytes from the beginning on that are there */
-    char            *out;
-    const char      *mine; /* with mine: out = mine + data (or data + mine) */
-    bool             mine_first;
-    weft_dtype       dtype;
-    bool             done;
-    bool             bad; /* another call, or another length, came */
-    net_head         came;
+    /* Pieces after the first missing one that are there, by their number modulo NET_AHEAD. */
+    uint64_t    ahead[NET_AHEAD / 64];
+    void       *feeder; /* the link's: what is writing into out; NULL: nothing */
+    char       *out;
+    const char *mine; /* with mine: out = mine + data (or data + mine) */
+    bool        mine_first;
+    weft_dtype  dtype;
+    bool        done;
+    bool        bad; /* another call, or another length, came */
+    net_head    came;
 } net_post;
 
 /* A message that is being sent. */
@@ -121,16 +140,20 @@ typedef struct net_port {
     net_side         side;
     int32_t          peer; /* of a channel; -1: a group */
     uint64_t         id;
-    uint32_t         epoch;  /* in which it is used */
-    uint32_t         newest; /* that was heard of */
-    net_note        *kept;
+    uint32_t         epoch;            /* in which it is used */
+    uint32_t         newest;           /* that was heard of */
+    net_note        *kept, **kept_end; /* in the order in which they came */
     net_post        *post;
-    uint32_t         seq;      /* messages sent or received, calls begun, in this epoch */
-    uint32_t         acked;    /* sender: messages received over there */
-    bool             numbered; /* channel: what the first who opened it said */
-    int64_t          bytes;
-    int              credits;
-    int              answer; /* to OPEN: 0 none yet */
+    int32_t maker; /* the peer whose message made it; -1: this end has opened it */
+    /* of a channel's receiving side that this end has opened: its largest message and how many may wait; 0: not yet */
+    int64_t  most_bytes;
+    uint32_t most_ahead;
+    uint32_t seq;      /* messages sent or received, calls begun, in this epoch */
+    uint32_t acked;    /* sender: messages received over there */
+    bool     numbered; /* channel: what the first who opened it said */
+    int64_t  bytes;
+    int      credits;
+    int      answer; /* to OPEN: 0 none yet */
     /* of a group by levels */
     uint64_t         family; /* rail: the port of the flat group; 0: none */
     struct net_port *rail;   /* flat */
@@ -144,7 +167,8 @@ typedef struct net_peer {
     int64_t     address_bytes;
     bool        here;      /* on this machine: hosts may be containers of one */
     bool        broken;    /* the link says so, not yet looked at */
-    const char *how;       /* it broke */
+    const char *how;       /* it broke, or what it sent */
+    bool        wrong;     /* it broke because of what the peer sent */
     bool        dead;      /* since epoch died_in */
     bool        gone;      /* said good-bye */
     bool        bye_acked; /* to ours */
@@ -153,7 +177,10 @@ typedef struct net_peer {
     uint32_t n_owed;        /* n_got where it is gone */
     double   patience_s;    /* until when what is owed is waited for */
     uint32_t died_in;
-    int      answer; /* to ASK: NET_NO_ANSWER, or a rank, or -1: not in that call */
+    /* What it makes us hold. */
+    int64_t held;
+    int     n_ready, n_port, n_queued;
+    int     answer; /* to ASK: NET_NO_ANSWER, or a rank, or -1: not in that call */
 } net_peer;
 
 enum {
@@ -178,7 +205,7 @@ typedef struct net_link {
     void (*withdraw)(struct net_end *e, int to, net_parcel *p);
     void (*cut)(struct net_end *e, int to);
     void (*forget)(struct net_end *e,
-                   const net_post *post); /* nothing comes into it any more */
+                   net_post *post); /* nothing comes into it any more: feeder is NULL */
     void (*close)(struct net_end *e);
 } net_link;
 
@@ -209,13 +236,14 @@ typedef struct net_end {
     uint64_t        n_call;    /* operations begun */
     bool            crowded;   /* ranks share processors */
     int64_t         n_refused; /* messages that were not ours */
+    int64_t         most_held; /* NET_MOST_HELD */
     net_peer       *peer;
     net_port       *port[NET_BUCKET];
     net_flow       *flow; /* under way */
     net_note       *outbox, **outbox_end;
-    net_note       *free_note[2]; /* small, large */
-    char           *bounce;       /* a piece */
-    void           *opened;       /* channels and groups, to free */
+    net_note       *free_note[NET_N_CLASS];
+    char           *bounce; /* a piece */
+    void           *opened; /* channels and groups, to free */
     bool            condemned;
     uint32_t        condemned_epoch;
     char            why[240];
@@ -234,6 +262,7 @@ static inline net_end *net_of(const weft_comm *c)
 
 /* ---- net_wire.c: all with the lock held ---- */
 
+/* The port that this end opens; NULL: no memory. */
 net_port *weft_comm__net_port(net_end *e, net_side side, int32_t peer, uint64_t id);
 /* Begins anew in a later epoch; what is older is dropped. */
 void weft_comm__net_renew(net_end *e, net_port *port, uint32_t epoch);
@@ -241,6 +270,7 @@ void weft_comm__net_renew(net_end *e, net_port *port, uint32_t epoch);
 void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
                          const char *text);
 void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask);
+/* Nothing points to post afterwards, complete or not. */
 void weft_comm__net_forget(net_end *e, net_port *port, net_post *post);
 /* f: to, port, epoch, seq, step, what, p, length and unasked are filled in; done when p may be used again. */
 void weft_comm__net_start(net_end *e, net_port *port, net_flow *f);
@@ -255,11 +285,10 @@ void weft_comm__net_stop(net_end *e, net_flow *f);
 unsigned weft_comm__net_pump(net_end *e);
 void     weft_comm__net_free_ports(net_end *e);
 
-/* For links.  Is it a head of this job's, from another rank, that makes sense? */
-bool weft_comm__net_is_ours(const net_end *e, const net_head *h);
-/* What has come whole. */
+/* For links.  What has come whole, under a head that was checked. */
 void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data);
-/* Data that comes by and by: who waits for it, if it is what is expected; else NULL. */
+/* Data that comes by and by: who waits for it, if it is what is expected; else NULL.  The peer has failed
+ * (net_peer.broken) where it must not come at all. */
 net_post *weft_comm__net_awaited(net_end *e, const net_head *h);
 /* Some of it, whole elements, from place `at` of the message on; data NULL: it lies in p->out already. */
 void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
@@ -271,6 +300,22 @@ void      weft_comm__net_arrive_note(net_end *e, net_note *n);
 void      weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind);
 /* A line broke; looked at later. */
 void weft_comm__net_broke(net_end *e, int peer, const char *how);
+/* A peer sent what no rank of ours sends: it fails, like one whose line broke.  what: "a READY with a payload". */
+void weft_comm__net_refuse(net_end *e, int peer, const char *what);
+
+/* ---- net_check.c: what a peer may send ---- */
+
+/* Is it a head of this job's, undamaged, from another rank?  If not, nothing in it means anything. */
+bool weft_comm__net_is_ours(const net_end *e, const net_head *h);
+/* Everything in a head, before anything in it is used.  NULL: a rank may send it; else what is wrong with it. */
+const char *weft_comm__net_check_head(const net_end *e, const net_head *h);
+/* A piece of the message that p expects: does it bring bytes that are missing, each once?  NULL, or what is wrong. */
+const char *weft_comm__net_check_piece(const net_end *e, const net_post *p,
+                                       const net_head *h);
+/* A message for a port that this end has opened: may it come now? */
+const char *weft_comm__net_check_turn(const net_port *port, const net_head *h);
+/* bytes from `at` on are there: whole pieces, or the beginning of one that follows p->first. */
+void weft_comm__net_mark(const net_end *e, net_post *p, int64_t at, int64_t bytes);
 
 /* ---- net.c ---- */
 
@@ -284,6 +329,8 @@ void weft_comm__net_condemn(net_end *e, uint32_t epoch, const char *why);
 /* Nobody came: names a rank, from the one waited for on, and condemns.  WEFT_ERR_PEER. */
 weft_status weft_comm__net_late(net_end *e, const net_port *port, int waits_on,
                                 const char *what);
+/* The lock; the thread lets go of it for a caller, however much there is to do. */
+void weft_comm__net_lock(net_end *e);
 /* The lock, and that this end may be used in its epoch. */
 weft_status weft_comm__net_enter(net_end *e, net_port *port);
 void        weft_comm__net_leave(net_end *e);

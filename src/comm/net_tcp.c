@@ -16,11 +16,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/net_priv.h"
 #include "comm/net_tcp.h"
 
@@ -34,7 +36,11 @@ enum {
     DRAIN_MS  = 500,
     FEW = 2, /* connections that are simply tried; of more, those that are waited for */
     LOOK_UP = 16, /* then others, strangers and closings are looked for every so often */
+    MAX_ACCEPT = 64, /* connections in one turn */
+    LAST_READS = 64, /* of READ_MOST each, of a peer whose own line broke */
 };
+
+static const double DOOR_REST_S = 0.1; /* while no descriptor is left */
 
 typedef enum tcp_what {
     DOOR,
@@ -86,7 +92,12 @@ typedef struct tcp_state {
     tcp_line  *line;
     tcp_inlet *inlet;
     int        n_inlet, n_stranger;
-    unsigned   turn;
+    int        most_stranger;
+    /* A descriptor that is given up when no other is left, so that a peer can still come; -1: it is given up. */
+    int reserve_fd;
+    /* No descriptor is left, and nobody is let in until then; 0: the door is watched. */
+    double   door_rests_until;
+    unsigned turn;
 } tcp_state;
 
 static tcp_state *state_of(const net_end *e)
@@ -208,21 +219,28 @@ static tcp_inlet *inlet_of(const net_end *e, int from)
 
 static bool open_inlet(net_end *e, int from, int fd);
 
+static bool free_descriptor(net_end *e);
+
 /* The other direction of a connection. */
-static int twin(int fd)
+static int twin(net_end *e, int fd)
 {
-    return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int other;
+    do other = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    while (other < 0 && errno == EMFILE && free_descriptor(e));
+    return other;
 }
 
 static void connect_to(net_end *e, int to)
 {
     const net_peer *p  = &e->peer[to];
     int             st = ENOMEM;
-    int fd = weft_comm__tcp_connect(p->address, p->address_bytes, p->here, &st);
+    int             fd;
+    do fd = weft_comm__tcp_connect(p->address, p->address_bytes, p->here, &st);
+    while (fd < 0 && (st == EMFILE || st == ENFILE) && free_descriptor(e));
     if (!open_line(e, to, fd, true))
         weft_comm__net_broke(e, to, strerror(st));
     else if (!inlet_of(e, to))
-        open_inlet(e, to, twin(fd)); /* until another comes */
+        open_inlet(e, to, twin(e, fd)); /* until another comes */
 }
 
 static void free_copy(net_parcel *p)
@@ -255,6 +273,14 @@ static void withdraw(net_end *e, int to, net_parcel *p)
 
 /* ---- in ---- */
 
+/* Nothing more is written into the message that is being read. */
+static void detach(tcp_inlet *in, tcp_target target)
+{
+    if (in->post) in->post->feeder = NULL;
+    in->post   = NULL;
+    in->target = target;
+}
+
 static void close_inlet(net_end *e, tcp_inlet *in)
 {
     tcp_state  *s  = state_of(e);
@@ -263,6 +289,7 @@ static void close_inlet(net_end *e, tcp_inlet *in)
     *at = in->next;
     s->n_inlet--;
     if (in->from < 0) s->n_stranger--;
+    detach(in, HEAD);
     close(in->fd);
     if (in->note) weft_comm__net_free_note(e, in->note);
     free(in->part);
@@ -281,7 +308,7 @@ static bool introduce(net_end *e, tcp_inlet *in)
     if (!peer->here) weft_comm__tcp_far(in->fd);
     /* a way back, if only for the good-bye */
     if (peer->line || peer->dead || peer->gone || peer->broken) return true;
-    if (!e->crowded || !open_line(e, in->from, twin(in->fd), false))
+    if (!e->crowded || !open_line(e, in->from, twin(e, in->fd), false))
         connect_to(e, in->from);
     return true;
 }
@@ -293,21 +320,25 @@ static bool aim(net_end *e, tcp_inlet *in)
     in->at     = in->head.at;
     in->n_part = 0;
     in->stream = in->left > AHEAD;
-    in->post   = NULL;
     if (!in->left) {
         weft_comm__net_arrive(e, &in->head, NULL);
         return true;
     }
-    if (in->head.kind == NET_DATA) in->post = weft_comm__net_awaited(e, &in->head);
-    if (in->post && in->post->mine && !in->part && !(in->part = malloc(ADD_BYTES)))
-        return false;
+    net_post *post =
+        in->head.kind == NET_DATA ? weft_comm__net_awaited(e, &in->head) : NULL;
+    if (post && post->mine && !in->part && !(in->part = malloc(ADD_BYTES))) return false;
+    if (post) {
+        in->post     = post;
+        post->feeder = in;
+        in->target   = post->mine ? ADDED : IN_PLACE;
+        return true;
+    }
     /* what was asked for, and is awaited no longer, is dropped */
-    if (!in->post && in->at + in->left <= PIECE &&
-        !(in->note = weft_comm__net_new_note(e, in->left)))
-        return false;
-    in->target =
-        in->post ? (in->post->mine ? ADDED : IN_PLACE) : (in->note ? NOTED : DROPPED);
-    return true;
+    in->target = DROPPED;
+    if (in->head.kind == NET_DATA && in->at > PIECE - in->left) return true;
+    in->target = NOTED;
+    in->note   = weft_comm__net_new_note(e, in->left);
+    return in->note != NULL;
 }
 
 /* Bytes of the payload lie where `room` said. */
@@ -337,8 +368,7 @@ static void took(net_end *e, tcp_inlet *in, int64_t bytes)
             weft_comm__net_free_note(e, n);
         }
     }
-    in->target = HEAD;
-    in->post   = NULL;
+    detach(in, HEAD);
 }
 
 /* Where the next bytes of the payload go, and how many at most. */
@@ -353,6 +383,23 @@ static char *room(net_end *e, tcp_inlet *in, int64_t *most)
         return in->part + in->n_part;
     default: return e->bounce; /* PIECE bytes */
     }
+}
+
+static bool is_refused(const net_end *e, int from)
+{
+    return e->peer[from].broken && e->peer[from].wrong;
+}
+
+/* The head that was read.  False: nothing more is read from here. */
+static bool use_head(net_end *e, tcp_inlet *in)
+{
+    const net_head *h     = &in->head;
+    const char     *wrong = weft_comm__net_check_head(e, h);
+    if (wrong) e->n_refused++;
+    if (in->from < 0) return !wrong && introduce(e, in) && aim(e, in);
+    if (!wrong && h->source != in->from) wrong = "a message in the name of another rank";
+    if (wrong && weft_comm__net_is_ours(e, h)) weft_comm__net_refuse(e, in->from, wrong);
+    return !wrong && !is_refused(e, in->from) && aim(e, in) && !is_refused(e, in->from);
 }
 
 /* What was read ahead.  False: these are not our heads. */
@@ -373,11 +420,7 @@ static bool use_ahead(net_end *e, tcp_inlet *in)
         memcpy(&in->head, in->ahead + in->begin, sizeof in->head);
         in->begin += (int64_t)sizeof in->head;
         in->have -= (int64_t)sizeof in->head;
-        bool ours = weft_comm__net_is_ours(e, &in->head);
-        if (!ours) e->n_refused++;
-        if (!ours || (in->from >= 0 ? in->head.source != in->from : !introduce(e, in)) ||
-            !aim(e, in))
-            return false;
+        if (!use_head(e, in)) return false;
     }
     if (in->have) memmove(in->ahead, in->ahead + in->begin, (size_t)in->have);
     in->begin = 0;
@@ -428,13 +471,10 @@ static unsigned read_inlet(net_end *e, tcp_inlet *in)
     return n;
 }
 
-static void forget(net_end *e, const net_post *post)
+static void forget(net_end *e, net_post *post)
 {
-    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
-        if (in->post == post) {
-            in->post   = NULL;
-            in->target = DROPPED;
-        }
+    (void)e;
+    detach(post->feeder, DROPPED);
 }
 
 static bool is_inlet(const net_end *e, const void *p)
@@ -444,14 +484,40 @@ static bool is_inlet(const net_end *e, const void *p)
     return false;
 }
 
-/* Too many who have not said who they are: the oldest has its last chance. */
-static void drop_oldest(net_end *e)
+static tcp_inlet *oldest_stranger(const net_end *e)
 {
     tcp_inlet *oldest = NULL;
     for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
         if (in->from < 0) oldest = in;
+    return oldest;
+}
+
+/* Too many who have not said who they are: the oldest has its last chance.  False: there is none. */
+static bool drop_oldest(net_end *e)
+{
+    tcp_inlet *oldest = oldest_stranger(e);
     if (oldest) read_inlet(e, oldest);
     if (oldest && is_inlet(e, oldest) && oldest->from < 0) close_inlet(e, oldest);
+    return oldest != NULL;
+}
+
+/* One that a stranger has, or the one in reserve.  False: there is none to be had.  Called while another inlet is read:
+ * nothing is read here. */
+static bool free_descriptor(net_end *e)
+{
+    tcp_state *s      = state_of(e);
+    tcp_inlet *oldest = oldest_stranger(e);
+    if (oldest) close_inlet(e, oldest);
+    if (oldest) return true;
+    if (s->reserve_fd < 0) return false;
+    close(s->reserve_fd);
+    s->reserve_fd = -1;
+    return true;
+}
+
+static void take_reserve(tcp_state *s)
+{
+    if (s->reserve_fd < 0) s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 /* Takes fd.  From -1: it has to say who it is. */
@@ -474,13 +540,41 @@ static bool open_inlet(net_end *e, int from, int fd)
     return true;
 }
 
-static void open_inlets(net_end *e)
+/* Who waits at the door stays there until there is a descriptor again; meanwhile the door does not wake us. */
+static void rest_door(net_end *e)
+{
+    tcp_state *s        = state_of(e);
+    s->door_rests_until = weft_clock_s() + DOOR_REST_S;
+    watch(e, EPOLL_CTL_MOD, s->door_fd, 0, s);
+}
+
+static void watch_door_again(net_end *e)
+{
+    tcp_state *s        = state_of(e);
+    s->door_rests_until = 0;
+    watch(e, EPOLL_CTL_MOD, s->door_fd, EPOLLIN, s);
+}
+
+/* The number of those who came. */
+static unsigned open_inlets(net_end *e)
 {
     tcp_state *s = state_of(e);
-    for (int fd; (fd = weft_comm__tcp_accept(s->door_fd)) >= 0;) {
-        if (s->n_stranger > 64 + e->c.world) drop_oldest(e);
-        if (!open_inlet(e, -1, fd)) return;
+    unsigned   n = 0;
+    for (int turn = 0; turn < MAX_ACCEPT; turn++) {
+        int fd = weft_comm__tcp_accept(s->door_fd);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            if (drop_oldest(e) || free_descriptor(e)) continue;
+            rest_door(e);
+            return n;
+        }
+        if (fd < 0 && (errno == ENOMEM || errno == ENOBUFS)) rest_door(e);
+        if (fd < 0) break;
+        n++;
+        if (s->n_stranger >= s->most_stranger) drop_oldest(e);
+        if (!open_inlet(e, -1, fd)) break;
     }
+    take_reserve(s);
+    return n;
 }
 
 /* ---- both ---- */
@@ -490,7 +584,8 @@ static void give_up_line(net_end *e, tcp_line *l)
 {
     int        to = l->to;
     tcp_inlet *in;
-    for (unsigned n = 1; n && (in = inlet_of(e, to)) != NULL;) n = read_inlet(e, in);
+    for (int i = 0; i < LAST_READS && (in = inlet_of(e, to)) != NULL; i++)
+        if (!read_inlet(e, in)) break;
     if (e->peer[to].line != l) return;
     if (e->peer[to].gone)
         close_line(e, l);
@@ -530,14 +625,13 @@ static unsigned look_up(net_end *e)
     for (int i = 0; i < n; i++) {
         void *p = ev[i].data.ptr;
         if (p == state_of(e))
-            open_inlets(e);
+            done += open_inlets(e);
         else if (is_inlet(e, p))
             done += read_inlet(e, p);
-        else if (is_line(e, p))
+        else if (is_line(e, p)) {
             line_event(e, p, ev[i].events);
-        else
-            continue;
-        done++;
+            done++;
+        }
     }
     return done;
 }
@@ -580,6 +674,8 @@ static unsigned progress(net_end *e)
         if (l->failed && !e->peer[l->to].broken) give_up_line(e, l);
     }
     if (s->turn++ % LOOK_UP == 0) n += look_up(e);
+    if (s->door_rests_until > 0 && weft_clock_s() >= s->door_rests_until)
+        watch_door_again(e);
     return n;
 }
 
@@ -602,15 +698,27 @@ static void cut(net_end *e, int to)
     if (in) close_inlet(e, in);
 }
 
+/* A quarter of the descriptors is for who has not said who it is; at the start that may be all peers at once. */
+static int most_strangers(int world)
+{
+    struct rlimit limit;
+    int           most = 64 + world;
+    if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur / 4 < (rlim_t)most)
+        most = (int)(limit.rlim_cur / 4);
+    return most > world ? most : world;
+}
+
 static weft_status open_link(net_end *e, const char *device)
 {
     tcp_state *s = e->link_state = calloc(1, sizeof *s);
     if (!s) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    s->door_fd = -1;
-    e->efd     = epoll_create1(EPOLL_CLOEXEC);
+    s->door_fd = s->reserve_fd = -1;
+    e->efd                     = epoll_create1(EPOLL_CLOEXEC);
     if (e->efd < 0) return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
     WEFT_TRY(weft_comm__tcp_listen(device, &s->door_fd, &e->address, &e->address_bytes));
     watch(e, EPOLL_CTL_ADD, s->door_fd, EPOLLIN, s);
+    s->most_stranger = most_strangers(e->c.world);
+    take_reserve(s);
     return WEFT_OK;
 }
 
@@ -638,6 +746,7 @@ static void close_link(net_end *e)
     while (s->line) close_line(e, s->line);
     while (s->inlet) close_inlet(e, s->inlet);
     if (s->door_fd >= 0) close(s->door_fd);
+    if (s->reserve_fd >= 0) close(s->reserve_fd);
     if (e->efd >= 0) close(e->efd);
     free(e->address);
     free(s);

@@ -125,10 +125,16 @@ static ucs_status_t arrive(void *arg, const void *header, size_t header_bytes, v
     bool     whole =
         header_bytes == sizeof h && !(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV);
     if (whole) memcpy(&h, header, sizeof h);
-    if (whole && weft_comm__net_is_ours(e, &h) && h.bytes == bytes)
-        weft_comm__net_arrive(e, &h, data);
-    else
+    if (!whole || !weft_comm__net_is_ours(e, &h)) {
         e->n_refused++;
+        return UCS_OK;
+    }
+    const char *wrong = h.bytes == bytes ? weft_comm__net_check_head(e, &h)
+                                         : "a payload of another size than it says";
+    if (wrong)
+        weft_comm__net_refuse(e, h.source, wrong);
+    else if (!e->peer[h.source].broken || !e->peer[h.source].wrong)
+        weft_comm__net_arrive(e, &h, data);
     return UCS_OK;
 }
 

@@ -4,16 +4,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "comm/net_priv.h"
 #include "comm/vec.h"
 
-#define MAGIC     0x54464557u /* "WEFT" */
 #define PARTING_S 2.0
-
-enum {
-    VERSION = 3,
-};
 
 /* ---- ports ---- */
 
@@ -24,46 +18,101 @@ static net_port **bucket(net_end *e, net_side side, int32_t peer, uint64_t id)
     return &e->port[h >> 54 & (NET_BUCKET - 1)];
 }
 
-net_port *weft_comm__net_port(net_end *e, net_side side, int32_t peer, uint64_t id)
+/* maker: as in net_port. */
+static net_port *find_port(net_end *e, net_side side, int32_t peer, uint64_t id,
+                           int32_t maker)
 {
     net_port **b = bucket(e, side, peer, id);
     for (net_port *p = *b; p; p = p->next)
         if (p->side == side && p->peer == peer && p->id == id) return p;
+    if (maker >= 0 && e->peer[maker].n_port >= NET_MOST_PORTS) {
+        weft_comm__net_refuse(e, maker, "messages for too many channels");
+        return NULL;
+    }
     net_port *p = calloc(1, sizeof *p);
     if (!p) return NULL;
-    *p = (net_port){.next = *b, .side = side, .peer = peer, .id = id};
+    *p          = (net_port){.next = *b, .side = side, .peer = peer, .id = id};
+    p->kept_end = &p->kept;
+    p->maker    = maker;
+    if (maker >= 0) e->peer[maker].n_port++;
     *b = p;
     return p;
 }
 
+net_port *weft_comm__net_port(net_end *e, net_side side, int32_t peer, uint64_t id)
+{
+    net_port *p = find_port(e, side, peer, id, -1);
+    if (p && p->maker >= 0) e->peer[p->maker].n_port--;
+    if (p) p->maker = -1;
+    return p;
+}
+
+/* ---- notes ---- */
+
+static int64_t class_bytes(const net_end *e, int size_class)
+{
+    static const int64_t bytes[NET_N_CLASS] = {256, 4096, NET_SHORT};
+    return size_class < NET_N_CLASS - 1 ? bytes[size_class] : e->link->piece;
+}
+
 net_note *weft_comm__net_new_note(net_end *e, int64_t bytes)
 {
-    bool      large = bytes > NET_SHORT;
-    net_note *n     = e->free_note[large];
+    int k = 0;
+    while (k < NET_N_CLASS - 1 && bytes > class_bytes(e, k)) k++;
+    net_note *n = e->free_note[k];
     if (n)
-        e->free_note[large] = n->next;
+        e->free_note[k] = n->next;
     else
-        n = malloc(sizeof *n + (size_t)(large ? e->link->piece : NET_SHORT));
-    if (n) n->large = large;
+        n = malloc(sizeof *n + (size_t)class_bytes(e, k));
+    if (n) n->size_class = k;
     return n;
 }
 
 void weft_comm__net_free_note(net_end *e, net_note *n)
 {
-    n->next                = e->free_note[n->large];
-    e->free_note[n->large] = n;
+    n->next                     = e->free_note[n->size_class];
+    e->free_note[n->size_class] = n;
+}
+
+/* Takes n, which comes from a peer; false: that peer has too much here already. */
+static bool keep_note(net_end *e, net_port *port, net_note *n)
+{
+    net_peer *peer  = &e->peer[n->parcel.head.source];
+    bool      ready = n->parcel.head.kind == NET_READY;
+    int64_t   bytes = (int64_t)sizeof *n + class_bytes(e, n->size_class);
+    if (peer->held + bytes > e->most_held || peer->n_ready + ready > NET_MOST_READY) {
+        weft_comm__net_refuse(e, n->parcel.head.source,
+                              "more than this rank keeps for one");
+        weft_comm__net_free_note(e, n);
+        return false;
+    }
+    peer->held += bytes;
+    peer->n_ready += ready;
+    n->next         = NULL;
+    *port->kept_end = n;
+    port->kept_end  = &n->next;
+    return true;
+}
+
+/* The note that *at points to is kept no longer. */
+static net_note *drop_note(net_end *e, net_port *port, net_note **at)
+{
+    net_note *n    = *at;
+    net_peer *peer = &e->peer[n->parcel.head.source];
+    *at            = n->next;
+    if (!n->next) port->kept_end = at;
+    peer->held -= (int64_t)sizeof *n + class_bytes(e, n->size_class);
+    peer->n_ready -= n->parcel.head.kind == NET_READY;
+    return n;
 }
 
 void weft_comm__net_renew(net_end *e, net_port *port, uint32_t epoch)
 {
     for (net_note **n = &port->kept; *n;) {
-        net_note *old = *n;
-        if (old->parcel.head.epoch >= epoch) {
-            n = &old->next;
-            continue;
-        }
-        *n = old->next;
-        weft_comm__net_free_note(e, old);
+        if ((*n)->parcel.head.epoch >= epoch)
+            n = &(*n)->next;
+        else
+            weft_comm__net_free_note(e, drop_note(e, port, n));
     }
     port->epoch = epoch;
     port->seq = port->acked = 0;
@@ -75,35 +124,26 @@ void weft_comm__net_free_ports(net_end *e)
     for (int b = 0; b < NET_BUCKET; b++)
         for (net_port *p = e->port[b], *next; p; p = next) {
             next = p->next;
-            weft_comm__net_renew(e, p, UINT32_MAX);
+            while (p->kept) weft_comm__net_free_note(e, drop_note(e, p, &p->kept));
             free(p);
         }
     for (net_note *n = e->outbox, *next; n; n = next) next = n->next, free(n);
-    for (int large = 0; large < 2; large++)
-        for (net_note *n = e->free_note[large], *next; n; n = next)
-            next = n->next, free(n);
+    for (int k = 0; k < NET_N_CLASS; k++)
+        for (net_note *n = e->free_note[k], *next; n; n = next) next = n->next, free(n);
 }
 
 /* Takes what was kept for (epoch, source, seq, step). */
-static net_note *take(net_port *port, net_kind kind, int32_t source, uint32_t epoch,
-                      uint32_t seq, uint32_t step)
+static net_note *take(net_end *e, net_port *port, net_kind kind, int32_t source,
+                      uint32_t epoch, uint32_t seq, uint32_t step)
 {
     for (net_note **n = &port->kept; *n; n = &(*n)->next) {
         const net_head *h = &(*n)->parcel.head;
         if (h->kind != kind || h->source != source || h->epoch != epoch ||
             h->seq != seq || h->step != step)
             continue;
-        net_note *found = *n;
-        *n              = found->next;
-        return found;
+        return drop_note(e, port, n);
     }
     return NULL;
-}
-
-static void keep_note(net_port *port, net_note *n)
-{
-    n->next    = port->kept;
-    port->kept = n;
 }
 
 static void keep(net_end *e, net_port *port, const net_head *h, const void *data)
@@ -112,7 +152,7 @@ static void keep(net_end *e, net_port *port, const net_head *h, const void *data
     if (!n) return;                                     /* the deadline will tell */
     n->parcel.head = *h;
     if (h->bytes) memcpy(n->data, data, h->bytes);
-    keep_note(port, n);
+    keep_note(e, port, n);
 }
 
 /* ---- receiving ---- */
@@ -145,18 +185,20 @@ void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
         add(e, p, at, data, bytes);
     else if (data && bytes)
         memcpy(p->out + at, data, (size_t)bytes);
-    p->got += bytes;
-    p->done = p->got == p->length;
-    if (p->first == at) p->first += bytes;
-    if (p->done) p->first = p->length;
+    weft_comm__net_mark(e, p, at, bytes);
 }
 
-static bool is_expected(net_post *p, const net_head *h)
+/* The same call and length, and a piece that is missing; of other calls the caller is told, other pieces are refused. */
+static bool is_expected(net_end *e, net_post *p, const net_head *h)
 {
-    if (h->what == p->what && h->length == p->length) return true;
-    p->bad  = true;
-    p->came = *h;
-    return false;
+    if (h->what != p->what || h->length != p->length) {
+        p->bad  = true;
+        p->came = *h;
+        return false;
+    }
+    const char *wrong = weft_comm__net_check_piece(e, p, h);
+    if (wrong) weft_comm__net_refuse(e, h->source, wrong);
+    return !wrong;
 }
 
 void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask)
@@ -164,9 +206,11 @@ void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask)
     net_note *n;
     post->next = port->post;
     port->post = post;
-    while ((n = take(port, NET_DATA, post->source, post->epoch, post->seq, post->step))) {
+    while (
+        (n = take(e, port, NET_DATA, post->source, post->epoch, post->seq, post->step))) {
         const net_head *h = &n->parcel.head;
-        if (is_expected(post, h)) weft_comm__net_take(e, post, h->at, n->data, h->bytes);
+        if (is_expected(e, post, h))
+            weft_comm__net_take(e, post, h->at, n->data, h->bytes);
         weft_comm__net_free_note(e, n);
     }
     if (ask && !post->done && !post->bad)
@@ -180,7 +224,7 @@ void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask)
 
 void weft_comm__net_forget(net_end *e, net_port *port, net_post *post)
 {
-    if (e->link->forget && !post->done) e->link->forget(e, post);
+    if (post->feeder) e->link->forget(e, post);
     for (net_post **p = &port->post; *p; p = &(*p)->next)
         if (*p == post) {
             *p = post->next;
@@ -197,12 +241,18 @@ static net_post *find_post(const net_port *port, const net_head *h)
     return NULL;
 }
 
+/* For a call of a group that is over, or given up: nobody will ask for it. */
+static bool is_past(const net_port *port, const net_head *h)
+{
+    return port->side == NET_GROUP && h->epoch == port->epoch && h->seq < port->seq;
+}
+
 static void on_data(net_end *e, net_port *port, const net_head *h, const char *data)
 {
     net_post *p = find_post(port, h);
-    if (!p)
+    if (!p && !is_past(port, h))
         keep(e, port, h, data);
-    else if (is_expected(p, h))
+    else if (p && is_expected(e, p, h))
         weft_comm__net_take(e, p, h->at, data, h->bytes);
 }
 
@@ -216,13 +266,22 @@ static void on_ready(net_end *e, net_port *port, const net_head *h)
         }
     /* a channel's messages that are sent were short */
     if (port->side == NET_OUT && h->epoch == port->epoch && h->seq < port->seq) return;
-    keep(e, port, h, NULL);
+    if (!is_past(port, h)) keep(e, port, h, NULL);
+}
+
+static void on_ack(net_end *e, net_port *port, const net_head *h)
+{
+    if (h->epoch != port->epoch) return;
+    if (h->seq > port->seq)
+        weft_comm__net_refuse(e, h->source, "an acknowledgement of what was not sent");
+    else if (h->seq > port->acked)
+        port->acked = h->seq;
 }
 
 static void on_open(net_end *e, const net_head *h)
 {
-    net_port *p = weft_comm__net_port(e, h->what == WEFT_COMM_SEND ? NET_IN : NET_OUT,
-                                      h->source, h->port);
+    net_port *p = find_port(e, h->what == WEFT_COMM_SEND ? NET_IN : NET_OUT, h->source,
+                            h->port, h->source);
     if (!p) return;
     if (!p->numbered) {
         p->numbered = true;
@@ -239,8 +298,8 @@ static void on_open(net_end *e, const net_head *h)
 
 static void on_opened(net_end *e, const net_head *h)
 {
-    net_port *p = weft_comm__net_port(e, h->what == WEFT_COMM_SEND ? NET_OUT : NET_IN,
-                                      h->source, h->port);
+    net_port *p = find_port(e, h->what == WEFT_COMM_SEND ? NET_OUT : NET_IN, h->source,
+                            h->port, h->source);
     if (!p) return;
     p->bytes   = h->length;
     p->credits = (int)h->seq;
@@ -260,7 +319,7 @@ static int waits_on(const net_end *e, const net_port *port)
 /* Who asks may be a call ahead: it is still this port that keeps us. */
 static void on_ask(net_end *e, const net_head *h)
 {
-    net_port *p    = weft_comm__net_port(e, NET_GROUP, -1, h->port);
+    net_port *p    = find_port(e, NET_GROUP, -1, h->port, h->source);
     bool      here = p && p->epoch == h->epoch;
     int       who  = p && p->elsewhere ? p->elsewhere(p->arg) : -1;
     if (who < 0 && p && p->rail && p->rail->epoch == h->epoch) who = waits_on(e, p->rail);
@@ -271,15 +330,17 @@ static void on_ask(net_end *e, const net_head *h)
                         NULL);
 }
 
-/* Where a message belongs; NULL: it is of an older epoch, and dropped at the door. */
+/* Where a message belongs; NULL: it is of an older epoch, and dropped, or it must not come. */
 static net_port *port_of(net_end *e, const net_head *h)
 {
     net_side  side = h->port >> 32 ? NET_GROUP : h->kind == NET_DATA ? NET_IN : NET_OUT;
     net_port *p =
-        weft_comm__net_port(e, side, side == NET_GROUP ? -1 : h->source, h->port);
+        find_port(e, side, side == NET_GROUP ? -1 : h->source, h->port, h->source);
     if (!p || h->epoch < p->epoch) return NULL;
     if (h->epoch > p->newest) p->newest = h->epoch;
-    return p;
+    const char *wrong = h->kind == NET_DATA ? weft_comm__net_check_turn(p, h) : NULL;
+    if (wrong) weft_comm__net_refuse(e, h->source, wrong);
+    return wrong ? NULL : p;
 }
 
 static void on_port(net_end *e, const net_head *h, const char *data)
@@ -290,23 +351,23 @@ static void on_port(net_end *e, const net_head *h, const char *data)
         on_data(e, p, h, data);
     else if (h->kind == NET_READY)
         on_ready(e, p, h);
-    else if (h->epoch == p->epoch && h->seq > p->acked)
-        p->acked = h->seq;
+    else
+        on_ack(e, p, h);
 }
 
 net_post *weft_comm__net_awaited(net_end *e, const net_head *h)
 {
     net_port *port = port_of(e, h);
     net_post *p    = port ? find_post(port, h) : NULL;
-    return p && is_expected(p, h) ? p : NULL;
+    return p && is_expected(e, p, h) ? p : NULL;
 }
 
 void weft_comm__net_arrive_note(net_end *e, net_note *n)
 {
     const net_head *h    = &n->parcel.head;
     net_port       *port = port_of(e, h);
-    if (port && !find_post(port, h)) {
-        keep_note(port, n);
+    if (port && !find_post(port, h) && !is_past(port, h)) {
+        keep_note(e, port, n);
         return;
     }
     if (port) on_data(e, port, h, n->data);
@@ -321,17 +382,6 @@ static void on_abort(net_end *e, const net_head *h, const char *data)
     if (bytes) memcpy(why, data, bytes);
     why[bytes] = 0;
     weft_comm__net_condemn(e, h->epoch, why);
-}
-
-bool weft_comm__net_is_ours(const net_end *e, const net_head *h)
-{
-    int64_t most = h->kind == NET_DATA ? e->link->piece : NET_SHORT;
-    return h->magic == MAGIC && h->version == VERSION &&
-           h->crc == weft_hash_crc32c(0, h, offsetof(net_head, crc)) &&
-           h->job == e->job && h->source >= 0 && h->source < e->c.world &&
-           h->source != e->c.rank && h->at >= -1 && h->length >= 0 && h->bytes <= most &&
-           (h->kind != NET_DATA ||
-            (h->at >= 0 && h->at <= h->length && h->bytes <= h->length - h->at));
 }
 
 /* ---- good-byes ---- */
@@ -393,6 +443,14 @@ void weft_comm__net_broke(net_end *e, int peer, const char *how)
     if (e->peer[peer].broken) return; /* the first cause stands */
     e->peer[peer].broken = e->broken = true;
     e->peer[peer].how                = how;
+    e->peer[peer].wrong              = false;
+}
+
+void weft_comm__net_refuse(net_end *e, int peer, const char *what)
+{
+    if (e->peer[peer].broken) return;
+    weft_comm__net_broke(e, peer, what);
+    e->peer[peer].wrong = true;
 }
 
 /* Can something be sent to r? */
@@ -406,35 +464,30 @@ static bool reach(net_end *e, int r)
     return p->line != NULL;
 }
 
-void weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind)
-{
-    h->magic   = MAGIC;
-    h->version = VERSION;
-    h->kind    = (uint16_t)kind;
-    h->job     = e->job;
-    h->source  = e->c.rank;
-    h->crc     = weft_hash_crc32c(0, h, offsetof(net_head, crc));
-}
-
 static void note_sent(net_parcel *p)
 {
-    weft_comm__net_free_note(p->e, (net_note *)p);
+    net_note *n = (net_note *)p;
+    p->e->peer[n->peer].n_queued--;
+    weft_comm__net_free_note(p->e, n);
 }
 
 void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
                          const char *text)
 {
-    net_note *n = weft_comm__net_new_note(e, 0);
+    size_t bytes = text ? strlen(text) : 0;
+    if (bytes > NET_SHORT) bytes = NET_SHORT;
+    if (e->peer[to].n_queued >= NET_MOST_QUEUED) {
+        weft_comm__net_refuse(e, to, "questions, and reads no answer");
+        return;
+    }
+    net_note *n = weft_comm__net_new_note(e, (int64_t)bytes);
     if (!n) return; /* the deadline will tell */
+    e->peer[to].n_queued++;
     n->peer   = to;
     n->next   = NULL;
     n->parcel = (net_parcel){.e = e, .head = head, .data = n->data, .sent = note_sent};
-    if (text) {
-        size_t bytes = strlen(text);
-        if (bytes > NET_SHORT) bytes = NET_SHORT;
-        memcpy(n->data, text, bytes);
-        n->parcel.head.bytes = (uint32_t)bytes;
-    }
+    if (bytes) memcpy(n->data, text, bytes);
+    n->parcel.head.bytes = (uint32_t)bytes;
     weft_comm__net_finish_head(e, &n->parcel.head, kind);
     *e->outbox_end = n;
     e->outbox_end  = &n->next;
@@ -465,7 +518,7 @@ static unsigned send_notes(net_end *e)
             count_note(e, all);
             e->link->send(e, all->peer, &all->parcel);
         } else
-            weft_comm__net_free_note(e, all);
+            note_sent(&all->parcel);
     }
     return n;
 }
@@ -537,7 +590,7 @@ static unsigned send_flows(net_end *e)
 
 void weft_comm__net_start(net_end *e, net_port *port, net_flow *f)
 {
-    net_note *ready = take(port, NET_READY, f->to, f->epoch, f->seq, f->step);
+    net_note *ready = take(e, port, NET_READY, f->to, f->epoch, f->seq, f->step);
     f->e            = e;
     f->sent         = 0;
     f->n_under_way  = 0;
@@ -570,8 +623,10 @@ static unsigned bury(net_end *e)
         if (!p->broken) continue;
         char why[sizeof e->why];
         bool known = p->gone || p->dead || e->leaving;
-        snprintf(why, sizeof why, "rank %d died: its connection to rank %d broke (%s)", r,
-                 e->c.rank, p->how);
+        snprintf(why, sizeof why,
+                 p->wrong ? "rank %d failed: it sent rank %d %s"
+                          : "rank %d died: its connection to rank %d broke (%s)",
+                 r, e->c.rank, p->how);
         p->dead    = true;
         p->died_in = e->c.epoch;
         p->broken  = false;
