@@ -4,15 +4,10 @@
  * Until it is done a connection has a fixed struct and a deadline, and nothing that it sends reaches the job.  After it heads
  * and data follow as they are: what goes over the connection then is neither secret nor protected (docs/security.md). */
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "comm/net_priv.h"
 #include "comm/net_tcp.h"
-
-static const double HELLO_S = 5;
 
 /* There is one membership in a run as yet: epoch 0. */
 static weft_comm_claim claim_of(int from, int to)
@@ -25,6 +20,12 @@ weft_status weft_comm__tcp_hello_start(const net_end *e, int to, weft_comm_auth 
 {
     weft_comm_claim claim = claim_of(e->c.rank, to);
     return weft_comm_auth_start(a, WEFT_COMM_INITIATOR, &e->link_key, false, &claim);
+}
+
+weft_status weft_comm__tcp_hello_await(const net_end *e, weft_comm_auth *a)
+{
+    weft_comm_claim claim = claim_of(-1, e->c.rank);
+    return weft_comm_auth_start(a, WEFT_COMM_RESPONDER, &e->link_key, false, &claim);
 }
 
 /* False: the connection is broken. */
@@ -58,27 +59,4 @@ int weft_comm__tcp_hello_drive(int fd, weft_comm_auth *a)
     if (a->state == WEFT_COMM_AUTH_FAILED) return -1;
     weft_comm_auth_output(a, &left);
     return !left;
-}
-
-tcp_stranger *weft_comm__tcp_stranger_create(const net_end *e, int fd)
-{
-    weft_comm_claim claim = claim_of(-1, e->c.rank);
-    tcp_stranger   *s     = calloc(1, sizeof *s);
-    if (!s || weft_comm_auth_start(&s->auth, WEFT_COMM_RESPONDER, &e->link_key, false,
-                                   &claim) != WEFT_OK) {
-        free(s);
-        close(fd);
-        return NULL;
-    }
-    s->fd    = fd;
-    s->until = weft_clock_s() + HELLO_S;
-    return s;
-}
-
-void weft_comm__tcp_stranger_destroy(tcp_stranger *s)
-{
-    if (!s) return;
-    if (s->fd >= 0) close(s->fd);
-    weft_comm_auth_fini(&s->auth);
-    free(s);
 }

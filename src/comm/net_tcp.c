@@ -16,13 +16,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "comm/net_priv.h"
 #include "comm/net_tcp.h"
 
@@ -36,16 +34,12 @@ enum {
     DRAIN_MS  = 500,
     FEW = 2, /* connections that are simply tried; of more, those that are waited for */
     LOOK_UP = 16, /* then others, strangers and closings are looked for every so often */
-    MAX_ACCEPT = 64, /* connections in one turn */
     LAST_READS = 64, /* of READ_MOST each, of a peer whose own line broke */
     MAX_TRY =
         20, /* connections that end during the hello: a peer closes the oldest of too many */
 };
 
-static const double DOOR_REST_S = 0.1; /* while no descriptor is left */
-
 typedef enum tcp_what {
-    DOOR,
     LINE,
     INLET,
 } tcp_what;
@@ -90,19 +84,11 @@ typedef struct tcp_inlet {
 } tcp_inlet;
 
 typedef struct tcp_state {
-    tcp_what      door; /* DOOR */
-    int           door_fd;
-    tcp_line     *line;
-    tcp_inlet    *inlet;
-    tcp_stranger *stranger,
-        *spent; /* spent: closed, and perhaps named by an event that is still to be looked at */
-    int n_inlet, n_stranger;
-    int most_stranger;
-    /* A descriptor that is given up when no other is left, so that a peer can still come; -1: it is given up. */
-    int reserve_fd;
-    /* No descriptor is left, and nobody is let in until then; 0: the door is watched. */
-    double   door_rests_until;
-    unsigned turn;
+    tcp_door   door;
+    tcp_line  *line;
+    tcp_inlet *inlet;
+    int        n_inlet;
+    unsigned   turn;
 } tcp_state;
 
 static tcp_state *state_of(const net_end *e)
@@ -112,8 +98,7 @@ static tcp_state *state_of(const net_end *e)
 
 static void watch(const net_end *e, int how, int fd, uint32_t events, void *what)
 {
-    struct epoll_event ev = {.events = events, .data.ptr = what};
-    epoll_ctl(e->efd, how, fd, &ev);
+    weft_comm__tcp_watch(e, how, fd, events, what);
 }
 
 /* ---- out ---- */
@@ -229,7 +214,10 @@ static tcp_inlet *inlet_of(const net_end *e, int from)
 
 static bool open_inlet(net_end *e, int from, int fd);
 
-static bool free_descriptor(net_end *e);
+static bool free_descriptor(net_end *e)
+{
+    return weft_comm__tcp_door_free(e, &state_of(e)->door);
+}
 
 /* The other direction of a connection. */
 static int twin(net_end *e, int fd)
@@ -502,114 +490,6 @@ static bool is_inlet(const net_end *e, const void *p)
     return false;
 }
 
-/* ---- strangers ---- */
-
-static bool is_stranger(const net_end *e, const void *p)
-{
-    for (tcp_stranger *x = state_of(e)->stranger; x; x = x->next)
-        if (x == p) return true;
-    return false;
-}
-
-static void close_stranger(net_end *e, tcp_stranger *x)
-{
-    tcp_state     *s  = state_of(e);
-    tcp_stranger **at = &s->stranger;
-    while (*at != x) at = &(*at)->next;
-    *at = x->next;
-    s->n_stranger--;
-    if (x->fd >= 0) close(x->fd);
-    x->fd    = -1;
-    x->next  = s->spent;
-    s->spent = x;
-}
-
-static void refuse_stranger(net_end *e, tcp_stranger *x)
-{
-    e->n_refused++;
-    close_stranger(e, x);
-}
-
-static void free_spent(tcp_state *s)
-{
-    for (tcp_stranger *x; (x = s->spent) != NULL;) {
-        s->spent = x->next;
-        weft_comm__tcp_stranger_destroy(x);
-    }
-}
-
-/* A rank of this run has connected.  Takes fd. */
-static void introduce(net_end *e, int from, int fd)
-{
-    tcp_inlet *old  = inlet_of(e, from);
-    net_peer  *peer = &e->peer[from];
-    if (old) close_inlet(e, old);
-    if (!peer->here) weft_comm__tcp_far(fd);
-    if (!open_inlet(e, from, fd)) return;
-    /* a way back, if only for the good-bye */
-    if (peer->line || peer->dead || peer->gone || peer->broken) return;
-    if (!e->crowded || !open_line(e, from, twin(e, fd), false)) connect_to(e, from);
-}
-
-static void serve_stranger(net_end *e, tcp_stranger *x)
-{
-    int rc = weft_comm__tcp_hello_drive(x->fd, &x->auth), from = x->auth.claim.from;
-    if (!rc) return;
-    if (rc < 0 || from < 0 || from >= e->c.world || from == e->c.rank) {
-        refuse_stranger(e, x);
-        return;
-    }
-    int fd = x->fd;
-    watch(e, EPOLL_CTL_DEL, fd, 0, NULL);
-    x->fd = -1;
-    close_stranger(e, x);
-    introduce(e, from, fd);
-}
-
-static tcp_stranger *oldest_stranger(const net_end *e)
-{
-    tcp_stranger *oldest = state_of(e)->stranger;
-    while (oldest && oldest->next) oldest = oldest->next;
-    return oldest;
-}
-
-/* Too many who have not said who they are: the oldest has its last chance.  False: there is none. */
-static bool drop_oldest(net_end *e)
-{
-    tcp_stranger *oldest = oldest_stranger(e);
-    if (oldest) serve_stranger(e, oldest);
-    if (oldest && is_stranger(e, oldest)) refuse_stranger(e, oldest);
-    return oldest != NULL;
-}
-
-static void drop_late(net_end *e)
-{
-    double now = weft_clock_s();
-    for (tcp_stranger *x = state_of(e)->stranger, *next; x; x = next) {
-        next = x->next;
-        if (now >= x->until) refuse_stranger(e, x);
-    }
-}
-
-/* One that a stranger has, or the one in reserve.  False: there is none to be had.  Called while another inlet is read:
- * nothing is read here. */
-static bool free_descriptor(net_end *e)
-{
-    tcp_state    *s      = state_of(e);
-    tcp_stranger *oldest = oldest_stranger(e);
-    if (oldest) refuse_stranger(e, oldest);
-    if (oldest) return true;
-    if (s->reserve_fd < 0) return false;
-    close(s->reserve_fd);
-    s->reserve_fd = -1;
-    return true;
-}
-
-static void take_reserve(tcp_state *s)
-{
-    if (s->reserve_fd < 0) s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
 /* Takes fd. */
 static bool open_inlet(net_end *e, int from, int fd)
 {
@@ -629,53 +509,17 @@ static bool open_inlet(net_end *e, int from, int fd)
     return true;
 }
 
-/* Who waits at the door stays there until there is a descriptor again; meanwhile the door does not wake us. */
-static void rest_door(net_end *e)
+/* A rank of this run has connected.  Takes fd. */
+static void introduce(net_end *e, int from, int fd)
 {
-    tcp_state *s        = state_of(e);
-    s->door_rests_until = weft_clock_s() + DOOR_REST_S;
-    watch(e, EPOLL_CTL_MOD, s->door_fd, 0, s);
-}
-
-static void watch_door_again(net_end *e)
-{
-    tcp_state *s        = state_of(e);
-    s->door_rests_until = 0;
-    watch(e, EPOLL_CTL_MOD, s->door_fd, EPOLLIN, s);
-}
-
-static bool open_stranger(net_end *e, int fd)
-{
-    tcp_state    *s = state_of(e);
-    tcp_stranger *x = weft_comm__tcp_stranger_create(e, fd);
-    if (!x) return false;
-    x->next     = s->stranger;
-    s->stranger = x;
-    s->n_stranger++;
-    watch(e, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, x);
-    return true;
-}
-
-/* The number of those who came. */
-static unsigned open_strangers(net_end *e)
-{
-    tcp_state *s = state_of(e);
-    unsigned   n = 0;
-    for (int turn = 0; turn < MAX_ACCEPT; turn++) {
-        int fd = weft_comm__tcp_accept(s->door_fd);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            if (drop_oldest(e) || free_descriptor(e)) continue;
-            rest_door(e);
-            return n;
-        }
-        if (fd < 0 && (errno == ENOMEM || errno == ENOBUFS)) rest_door(e);
-        if (fd < 0) break;
-        n++;
-        if (s->n_stranger >= s->most_stranger) drop_oldest(e);
-        if (!open_stranger(e, fd)) break;
-    }
-    take_reserve(s);
-    return n;
+    tcp_inlet *old  = inlet_of(e, from);
+    net_peer  *peer = &e->peer[from];
+    if (old) close_inlet(e, old);
+    if (!peer->here) weft_comm__tcp_far(fd);
+    if (!open_inlet(e, from, fd)) return;
+    /* a way back, if only for the good-bye */
+    if (peer->line || peer->dead || peer->gone || peer->broken) return;
+    if (!e->crowded || !open_line(e, from, twin(e, fd), false)) connect_to(e, from);
 }
 
 /* ---- both ---- */
@@ -746,21 +590,17 @@ static unsigned look_up(net_end *e)
 {
     struct epoll_event ev[MAX_EVENT];
     unsigned           done = 0;
-    free_spent(state_of(e));
-    if (state_of(e)->n_stranger) drop_late(e);
+    weft_comm__tcp_door_turn(e, &state_of(e)->door);
     int n = epoll_wait(e->efd, ev, MAX_EVENT, 0);
     for (int i = 0; i < n; i++) {
         void *p = ev[i].data.ptr;
-        if (p == state_of(e))
-            done += open_strangers(e);
-        else if (is_inlet(e, p))
+        if (is_inlet(e, p)) {
             done += read_inlet(e, p);
-        else if (is_stranger(e, p)) {
-            serve_stranger(e, p);
-            done++;
         } else if (is_line(e, p)) {
             line_event(e, p, ev[i].events);
             done++;
+        } else {
+            done += weft_comm__tcp_door_event(e, &state_of(e)->door, p);
         }
     }
     return done;
@@ -789,7 +629,7 @@ static unsigned progress(net_end *e)
     tcp_state *s   = state_of(e);
     unsigned   n   = 0;
     bool       due = e->joined && e->n_wait == 1;
-    if (s->n_stranger || (s->n_inlet > FEW && !due))
+    if (s->door.n_stranger || (s->n_inlet > FEW && !due))
         n = look_up(e);
     else if (s->n_inlet > FEW)
         n = read_due(e);
@@ -804,8 +644,6 @@ static unsigned progress(net_end *e)
         if (l->failed && !e->peer[l->to].broken) give_up_line(e, l);
     }
     if (s->turn++ % LOOK_UP == 0) n += look_up(e);
-    if (s->door_rests_until > 0 && weft_clock_s() >= s->door_rests_until)
-        watch_door_again(e);
     return n;
 }
 
@@ -828,28 +666,14 @@ static void cut(net_end *e, int to)
     if (in) close_inlet(e, in);
 }
 
-/* A quarter of the descriptors is for who has not said who it is; at the start that may be all peers at once. */
-static int most_strangers(int world)
-{
-    struct rlimit limit;
-    int           most = 64 + world;
-    if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur / 4 < (rlim_t)most)
-        most = (int)(limit.rlim_cur / 4);
-    return most > world ? most : world;
-}
-
 static weft_status open_link(net_end *e, const char *device)
 {
     tcp_state *s = e->link_state = calloc(1, sizeof *s);
     if (!s) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    s->door_fd = s->reserve_fd = -1;
-    e->efd                     = epoll_create1(EPOLL_CLOEXEC);
+    s->door.fd = s->door.reserve_fd = -1;
+    e->efd                          = epoll_create1(EPOLL_CLOEXEC);
     if (e->efd < 0) return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
-    WEFT_TRY(weft_comm__tcp_listen(device, &s->door_fd, &e->address, &e->address_bytes));
-    watch(e, EPOLL_CTL_ADD, s->door_fd, EPOLLIN, s);
-    s->most_stranger = most_strangers(e->c.world);
-    take_reserve(s);
-    return WEFT_OK;
+    return weft_comm__tcp_door_open(e, &s->door, device, introduce);
 }
 
 /* A connection closed with something unread in it takes what is still to be sent along: so that waits, for a while, until
@@ -875,10 +699,7 @@ static void close_link(net_end *e)
     if (e->bounce) drain(e);
     while (s->line) close_line(e, s->line);
     while (s->inlet) close_inlet(e, s->inlet);
-    while (s->stranger) close_stranger(e, s->stranger);
-    free_spent(s);
-    if (s->door_fd >= 0) close(s->door_fd);
-    if (s->reserve_fd >= 0) close(s->reserve_fd);
+    weft_comm__tcp_door_close(&s->door);
     if (e->efd >= 0) close(e->efd);
     free(e->address);
     free(s);

@@ -20,27 +20,46 @@ int weft_comm__tcp_accept(int fd);
 /* One that was accepted comes from another machine: the system's own control. */
 void weft_comm__tcp_far(int fd);
 
-/* ---- net_hello.c ---- */
-
-/* A connection that was accepted and has not proven yet that a rank of this run made it.  It holds nothing but this. */
-typedef struct tcp_stranger {
-    struct tcp_stranger *next; /* the newest first */
-    int                  fd;
-    double               until;
-    weft_comm_auth       auth;
-} tcp_stranger;
-
 struct net_end;
-/* The handshake of the side that connects; a rank of this run at the other end is `to`. */
+void weft_comm__tcp_watch(const struct net_end *e, int how, int fd, uint32_t events,
+                          void *what); /* epoll_ctl on e->efd */
+
+/* ---- net_hello.c: the mutual challenge with which a connection begins ---- */
+
+/* Of the side that connects to rank `to`, and of the side that was connected to, by a rank of this run. */
 weft_status weft_comm__tcp_hello_start(const struct net_end *e, int to,
                                        weft_comm_auth *a);
+weft_status weft_comm__tcp_hello_await(const struct net_end *e, weft_comm_auth *a);
 /* Sends and receives what the handshake has for now, not one byte more.  1: it is done and all is sent; 0: not yet;
  * -1: it failed, or the connection ended. */
 int weft_comm__tcp_hello_drive(int fd, weft_comm_auth *a);
 
-/* Takes fd.  NULL: no memory, and fd is closed. */
-tcp_stranger *weft_comm__tcp_stranger_create(const struct net_end *e, int fd);
-/* Closes fd too, where it is not -1. */
-void weft_comm__tcp_stranger_destroy(tcp_stranger *s); /* accepts NULL */
+/* ---- net_door.c: the socket that listens, and who came and has not proven yet that it is a rank of this run ---- */
+
+typedef struct tcp_stranger tcp_stranger;
+
+typedef struct tcp_door {
+    int           fd;
+    tcp_stranger *stranger; /* the newest first */
+    tcp_stranger
+        *spent; /* closed; an event that is still to be looked at may name them */
+    int  n_stranger, most_stranger;
+    /* A descriptor that is given up when no other is left, so that a peer can still come; -1: it is given up. */
+    int reserve_fd;
+    /* No descriptor is left, and nobody is let in until then; 0: the door is watched. */
+    double rests_until;
+    void (*admit)(struct net_end *e, int from, int fd); /* a rank of this run; takes fd */
+} tcp_door;
+
+/* Fills in e->address.  d->fd and d->reserve_fd are -1 before. */
+weft_status weft_comm__tcp_door_open(struct net_end *e, tcp_door *d, const char *device,
+                                     void (*admit)(struct net_end *e, int from, int fd));
+void        weft_comm__tcp_door_close(tcp_door *d);
+/* Before events are looked at: who is late is closed. */
+void weft_comm__tcp_door_turn(struct net_end *e, tcp_door *d);
+/* An event of epoll's with p; the number of things done, 0 where p is not the door's. */
+unsigned weft_comm__tcp_door_event(struct net_end *e, tcp_door *d, const void *p);
+/* Gives up a descriptor: one that a stranger has, or the one in reserve.  False: there is none. */
+bool weft_comm__tcp_door_free(struct net_end *e, tcp_door *d);
 
 #endif
