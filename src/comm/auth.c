@@ -321,8 +321,8 @@ const char *weft_comm_auth_why(const weft_comm_auth *a)
     case WEFT_COMM_AUTH_VERSION: return "it is another version of weft";
     case WEFT_COMM_AUTH_MODE:
         return a->insecure
-                   ? "it has a token, and here it is --insecure-network"
-                   : "it was started with --insecure-network, and here is a token";
+                   ? "it has a token, and this side was started with --insecure-network"
+                   : "it was started with --insecure-network, and this side has a token";
     case WEFT_COMM_AUTH_PROOF: return "it has another token";
     case WEFT_COMM_AUTH_BROKEN: return "OpenSSL's HMAC-SHA256 failed on this host";
     }

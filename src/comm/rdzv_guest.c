@@ -17,7 +17,7 @@ enum {
     RETRY_MS = 50,
     GONE_S   = 3, /* after which rank 0, once proven, is not tried again */
     LATER_S =
-        5, /* rank 0 waits for the others as long as we do, and says so a little later */
+        10, /* rank 0 waits for the others as long as we do, and says so a little later */
 };
 
 int weft_comm__rdzv_ms_left(double deadline)
@@ -105,7 +105,7 @@ typedef struct rdzv_visit {
     int64_t                       bytes;
     struct addrinfo              *to;
     double         deadline, soon, gone_at; /* gone_at: 0 until rank 0 was proven */
-    bool           waits_logged;
+    bool           waits_logged, connected; /* connected: at least once */
     weft_comm_key  key;
     int            s;
     weft_comm_auth auth;
@@ -202,6 +202,7 @@ static weft_status read_answer(rdzv_visit *v, weft_comm_rdzv_table *out)
 static weft_status visit_once(rdzv_visit *v, weft_comm_rdzv_table *out)
 {
     WEFT_TRY(connect_once(v));
+    v->connected   = true;
     weft_status st = prove(v);
     if (st == WEFT_OK) v->gone_at = weft_clock_s() + GONE_S;
     if (st == WEFT_OK) st = send_hello(v);
@@ -223,9 +224,10 @@ static weft_status fail_visit(const rdzv_visit *v)
     if (v->gone_at > 0)
         return WEFT_FAIL(WEFT_ERR_PEER, "rank 0 died: it left the rendezvous at %s",
                          o->at);
-    return WEFT_FAIL(WEFT_ERR_PEER,
-                     "rank 0 is silent: rank %d could not reach it at %s within %g s",
-                     o->rank, o->at, o->timeout_s);
+    return WEFT_FAIL(
+        WEFT_ERR_PEER, "rank 0 is silent: rank %d could not reach it at %s within %g s%s",
+        o->rank, o->at, o->timeout_s,
+        v->connected ? " (something there accepts connections and closes them)" : "");
 }
 
 static weft_status visit_until(rdzv_visit *v, weft_comm_rdzv_table *out)

@@ -22,7 +22,7 @@ enum {
     ACCEPT_MOST  = 64, /* in one turn */
     LOG_FIRST    = 5,  /* connections turned away that are logged at once */
     LOG_EVERY_S  = 10, /* then the number of them */
-    ANSWER_S     = 10, /* in which all guests must take the table */
+    ANSWER_S     = 5,  /* in which all guests must take the table */
     PAUSE_MS     = 50,
 };
 
@@ -105,15 +105,14 @@ static int find_missing(const rdzv_host *h)
 static weft_status fail_late(const rdzv_host *h)
 {
     const weft_comm_rdzv_options *o         = h->o;
-    char                          more[600] = "";
+    char                          more[700] = "";
     if (*h->last_refusal)
         snprintf(more, sizeof more, " (refused: %s)", h->last_refusal);
     else if (h->out_of_descriptors)
         snprintf(more, sizeof more,
                  " (rank 0 ran out of file descriptors: raise ulimit -n)");
     else if (h->n_turned_away)
-        snprintf(more, sizeof more,
-                 " (%lld connections were turned away, the last from %s)",
+        snprintf(more, sizeof more, " (turned away: %lld, the last from %s)",
                  (long long)h->n_turned_away, h->last_away);
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "rank %d is silent: it has not come to %s within %g s%s",
