@@ -152,7 +152,7 @@ static weft_status time_form(bench *b, const form *f, int64_t bytes)
     calls        = calls < MIN_CALL ? MIN_CALL : calls > MAX_CALL ? MAX_CALL : calls;
     WEFT_TRY(weft_comm_collective(b->c, b->g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F64, &calls,
                                   &calls, 1));
-    int n = (int)calls;
+    int n = calls > MAX_CALL ? MAX_CALL : calls > 1 ? (int)calls : 1; /* rank 0's word */
     for (int i = 0; i < n; i++) WEFT_TRY(call_once(b, f, bytes, i, &b->call_s[i]));
     WEFT_TRY(take_slowest(b, n));
     if (!b->c->rank) put_result(b, f, bytes, n);

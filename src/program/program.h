@@ -223,6 +223,8 @@ void        weft_program_destroy(weft_program *p);
 
 /* Invariants (1)-(3) of one program; (4) over the n programs of a job (n = 1 is fine). */
 weft_status weft_program_verify(const weft_program *p);
+/* One that has nothing but calls without data (weft_talk_strip), perhaps from another process: it can be walked. */
+weft_status weft_program_verify_calls(const weft_program *p);
 weft_status weft_program_verify_all(const weft_program *const *p, int n);
 
 /* Text and back: parse(print(p)) == p. */

@@ -204,3 +204,45 @@ weft_status weft_program_verify_all(const weft_program *const *p, int n)
     for (int i = 0; i < n; i++) WEFT_TRY(weft_program_verify(p[i]));
     return weft_program_walk(p, n, &(weft_walk_options){.n_step = 2});
 }
+
+/* ---- calls alone ---- */
+
+static bool is_member(const weft_program *p, int group)
+{
+    if (group < 0 || group >= p->n_group) return false;
+    for (int k = 0; k < p->group[group].n_rank; k++)
+        if (p->group[group].rank[k] == p->rank) return true;
+    return false;
+}
+
+static weft_status check_call(const weft_program *p, const weft_actor *a,
+                              const weft_instr *i)
+{
+    if (!weft_instr_is_comm(i) || i->n_in || i->n_out)
+        return WEFT_PROGRAM__BAD(p, a, i, "it has %d operands, or is no call", i->n_in);
+    if (i->kind != WEFT_INSTR_COLLECTIVE)
+        return i->credits >= 0 ? WEFT_OK
+                               : WEFT_PROGRAM__BAD(p, a, i, "%d credits", i->credits);
+    if (i->coll != WEFT_BARRIER || !is_member(p, i->group))
+        return WEFT_PROGRAM__BAD(p, a, i, "rank %d is not in group %d, or has data",
+                                 p->rank, i->group);
+    return WEFT_OK;
+}
+
+weft_status weft_program_verify_calls(const weft_program *p)
+{
+    if (p->n_slab || p->n_buffer || p->n_binding)
+        return WEFT_FAIL(WEFT_ERR_ARG, "program %s has memory besides its calls",
+                         p->name);
+    WEFT_TRY(check_head(p));
+    WEFT_TRY(check_names(p));
+    for (int i = 0; i < p->n_group; i++) WEFT_TRY(check_group(p, i));
+    for (int i = 0; i < p->n_edge; i++) WEFT_TRY(check_edge(p, i));
+    for (int a = 0; a < p->n_actor; a++)
+        for (int n = 0; n < p->actor[a].n_instr; n++)
+            WEFT_TRY(check_call(p, &p->actor[a], &p->actor[a].instr[n]));
+    for (int s = 0; s < WEFT_N_STREAM; s++)
+        for (int i = 0; i < p->n_firing[s]; i++)
+            WEFT_TRY(check_firing(p, s, &p->firing[s][i]));
+    return WEFT_OK;
+}

@@ -1,7 +1,5 @@
 /* Each rank has a list; the first entry that is not everybody's is found by halving, with a gather of digests for each
  * step.  Lists are lines of text, or the calls of one line of a talk (program/talk.h). */
-#include "session/agree.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +8,7 @@
 #include "base/text.h"
 #include "program/talk.h"
 #include "program/walk.h"
+#include "session/agree_priv.h"
 
 /* Of several causes, the likeliest. */
 static const char remedy[] =
@@ -69,17 +68,13 @@ typedef struct list {
     void (*say)(const void *of, int64_t k, char *text, size_t n);
 } list;
 
-typedef struct entry {
-    char text[256];
-} entry;
-
 /* Ranks x and y differ: *at, the first entry that does, and all ranks' words for it (the caller frees them). */
 static weft_status find_first(const weft_agree *a, const list *l, int x, int y,
-                              int64_t n_most, int64_t *at, entry **all)
+                              int64_t n_most, int64_t *at, agree_entry **all)
 {
     uint64_t   *seen = NULL;
     int64_t     lo = 0, hi = n_most; /* the first lo are the same */
-    entry       mine = {""};
+    agree_entry mine = {""};
     weft_status st   = WEFT_OK;
     *all             = NULL;
     WEFT_GO(room_for(a, sizeof *seen, &seen));
@@ -96,6 +91,7 @@ static weft_status find_first(const weft_agree *a, const list *l, int x, int y,
     if (lo < l->n) l->say(l->of, lo, mine.text, sizeof mine.text);
     WEFT_GO(room_for(a, sizeof mine, all));
     WEFT_GO(gather(a, &mine, sizeof mine, *all));
+    WEFT_GO(weft_agree__read_entries(a, *all));
 out:
     free(seen);
     if (st != WEFT_OK) {
@@ -130,23 +126,19 @@ static void texts_say(const void *of, int64_t k, char *text, size_t n)
     if (end && text[end - 1] == ',') text[end - 1] = 0;
 }
 
-typedef struct digest {
-    uint64_t hash;
-    int64_t  n;
-} digest;
-
 weft_status weft_agree_texts(const weft_agree *a, const char *what, int n,
                              const char *const *text)
 {
-    texts       t    = {n, text};
-    list        l    = {&t, n, texts_prefix, texts_say};
-    digest      mine = {texts_prefix(&t, n), n}, *all = NULL;
-    entry      *word = NULL;
-    int         y    = 1;
-    int64_t     at;
-    weft_status st = WEFT_OK;
+    texts        t    = {n, text};
+    list         l    = {&t, n, texts_prefix, texts_say};
+    agree_digest mine = {texts_prefix(&t, n), n}, *all = NULL;
+    agree_entry *word = NULL;
+    int          y    = 1;
+    int64_t      at;
+    weft_status  st = WEFT_OK;
     WEFT_GO(room_for(a, sizeof mine, &all));
     WEFT_GO(gather(a, &mine, sizeof mine, all));
+    WEFT_GO(weft_agree__read_digests(a, all));
     while (y < a->comm->world && all[y].hash == all[0].hash && all[y].n == all[0].n) y++;
     if (y == a->comm->world) settle(a);
     if (y == a->comm->world) goto out;
@@ -183,25 +175,18 @@ static void calls_say(const void *of, int64_t k, char *text, size_t n)
     weft_talk_say(c->talk, c->line, k, text, n);
 }
 
-/* A line of one rank, as all ranks see it. */
-typedef struct row {
-    uint64_t key, digest, weight;
-    int64_t  first, n_call;
-    int32_t  rank, line;
-} row;
-
 static int by_key(const void *a, const void *b)
 {
-    const row *x = a, *y = b;
+    const agree_row *x = a, *y = b;
     if (x->key != y->key) return x->key < y->key ? -1 : 1;
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
 /* Of the lines that do not balance, the one that comes first in a step; *n rows of it in order of ranks. */
-static row *pick(row *r, int64_t n_row, int *n)
+static agree_row *pick(agree_row *r, int64_t n_row, int *n)
 {
-    row    *best = NULL;
-    int64_t at   = INT64_MAX;
+    agree_row *best = NULL;
+    int64_t    at   = INT64_MAX;
     qsort(r, (size_t)n_row, sizeof *r, by_key);
     for (int64_t i = 0, k; i < n_row; i = k) {
         uint64_t sum   = 0;
@@ -218,29 +203,33 @@ static row *pick(row *r, int64_t n_row, int *n)
     return best;
 }
 
+enum {
+    MOST_ROWS_BYTES = 1 << 30 /* of all ranks together */
+};
+
 /* The rows of all ranks; *n_row of them (the caller frees them). */
-static weft_status gather_rows(const weft_agree *a, const weft_talk *t, row **out,
+static weft_status gather_rows(const weft_agree *a, const weft_talk *t, agree_row **out,
                                int64_t *n_row)
 {
     int64_t    *n = NULL, own = t->n_line, most = 0;
-    row        *mine = NULL, *all = NULL;
+    agree_row  *mine = NULL, *all = NULL;
     weft_status st = WEFT_OK;
     *n_row         = 0;
     WEFT_GO(room_for(a, sizeof *n, &n));
     WEFT_GO(gather(a, &own, sizeof own, n));
-    for (int r = 0; r < a->comm->world; r++) most = n[r] > most ? n[r] : most;
+    WEFT_GO(weft_agree__read_counts(
+        a, n, MOST_ROWS_BYTES / (int64_t)sizeof *all / a->comm->world, "lines of calls",
+        &most));
     mine = calloc((size_t)most + 1, sizeof *mine);
     if (!mine) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare"));
     for (int k = 0; k < t->n_line; k++) {
         const weft_talk_line *l = &t->line[k];
-        mine[k] = (row){l->key,        l->digest, weft_talk_weigh(l), l->first, l->n_call,
-                        a->comm->rank, k};
+        mine[k]                 = (agree_row){
+                            l->key, l->digest, weft_talk_weigh(l), l->first, l->n_call, a->comm->rank, k};
     }
     WEFT_GO(room_for(a, sizeof *all * (size_t)most, &all));
     WEFT_GO(gather(a, mine, sizeof *mine * (size_t)most, all));
-    for (int r = 0; r < a->comm->world; r++)
-        for (int64_t k = 0; k < n[r]; k++)
-            if (all[r * most + k].n_call) all[(*n_row)++] = all[r * most + k];
+    WEFT_GO(weft_agree__read_rows(a, n, most, all, n_row));
     *out = all;
     all  = NULL;
 out:
@@ -249,12 +238,6 @@ out:
     free(all);
     return st;
 }
-
-/* Who is in a line, in its own words, and the first that lacks it (-1: nobody). */
-typedef struct party {
-    char    who[120];
-    int32_t lacks, message;
-} party;
 
 static void say_ranks(const weft_talk_line *l, char *text, size_t n)
 {
@@ -271,9 +254,9 @@ static void say_ranks(const weft_talk_line *l, char *text, size_t n)
     }
 }
 
-static party party_of(const weft_talk_line *l, const row *r, int n)
+static agree_party party_of(const weft_talk_line *l, const agree_row *r, int n)
 {
-    party p = {.lacks = -1, .message = l->message};
+    agree_party p = {.lacks = -1, .message = l->message, .tag = l->tag};
     say_ranks(l, p.who, sizeof p.who);
     for (int i = 0; i < l->n_rank && p.lacks < 0; i++) {
         int k = 0;
@@ -283,16 +266,16 @@ static party party_of(const weft_talk_line *l, const row *r, int n)
     return p;
 }
 
-static weft_status say_difference(const weft_agree *a, const party *p, int32_t tag, int x,
-                                  int y, int64_t at, const entry *word)
+static weft_status say_difference(const weft_agree *a, const agree_party *p, int x, int y,
+                                  int64_t at, const agree_entry *word)
 {
     const char *one = word[x].text, *two = word[y].text;
     return WEFT_FAIL(WEFT_ERR_ARG,
                      "ranks %d and %d would wait for each other: of a step's %s %s (tag "
                      "%d), number %lld is %s at rank %d and %s at rank %d; %s",
                      weft_comm_name(a->comm, x), weft_comm_name(a->comm, y),
-                     p->message ? "messages from rank" : "calls among ranks", p->who, tag,
-                     (long long)at + 1, *one ? one : "missing",
+                     p->message ? "messages from rank" : "calls among ranks", p->who,
+                     p->tag, (long long)at + 1, *one ? one : "missing",
                      weft_comm_name(a->comm, x), *two ? two : "missing",
                      weft_comm_name(a->comm, y), remedy);
 }
@@ -313,36 +296,30 @@ out:
 /* Ranks disagree, and all know it. */
 static weft_status explain(const weft_agree *a, const weft_talk *t)
 {
-    row        *all  = NULL, *r;
-    entry      *word = NULL;
-    int64_t     n_row, at;
-    int         n = 0, k = 1, own = -1;
-    weft_status st = WEFT_OK;
+    agree_row   *all  = NULL, *r;
+    agree_entry *word = NULL;
+    int64_t      n_row, at;
+    int          n = 0, k = 1, own = -1;
+    weft_status  st = WEFT_OK;
     WEFT_GO(gather_rows(a, t, &all, &n_row));
     r = pick(all, n_row, &n);
     if (!r) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ranks do not agree; %s", remedy));
     while (k < n && r[k].digest == r[0].digest) k++;
     for (int i = 0; i < n; i++)
         if (r[i].rank == a->comm->rank) own = r[i].line;
-    struct {
-        party   p;
-        int32_t tag, unused;
-    } of = {.p.lacks = -1};
-    if (own >= 0) {
-        of.p   = party_of(&t->line[own], r, n);
-        of.tag = t->line[own].tag;
-    }
+    agree_party of = {.lacks = -1};
+    if (own >= 0) of = party_of(&t->line[own], r, n);
     WEFT_GO(from_one(a, r[0].rank, &of, sizeof of));
-    int     x = r[0].rank, y = k < n ? r[k].rank : of.p.lacks;
+    WEFT_GO(weft_agree__read_party(a, r[0].rank, &of));
+    int     x = r[0].rank, y = k < n ? r[k].rank : of.lacks;
     int64_t most = r[0].n_call;
     if (k < n && r[k].n_call > most) most = r[k].n_call;
-    if (y < 0 ||
-        y >= a->comm->world) /* all that have it say the same, and nobody lacks it */
+    if (y < 0) /* all that have it say the same, and nobody lacks it */
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ranks do not agree; %s", remedy));
     calls c = {t, own};
     list  l = {&c, own < 0 ? -1 : t->line[own].n_call, calls_prefix, calls_say};
     WEFT_GO(find_first(a, &l, x, y, most, &at, &word));
-    WEFT_GO(say_difference(a, &of.p, of.tag, x, y, at, word));
+    WEFT_GO(say_difference(a, &of, x, y, at, word));
 out:
     free(all);
     free(word);
@@ -351,10 +328,9 @@ out:
 
 /* ---- all programs at once ---- */
 
+/* Bytes that a rank takes for it: some thousand ranks of many calls are beyond. */
 enum {
-    MOST_TEXT =
-        64
-        << 20 /* bytes that a rank takes for it: some thousand ranks of many calls are beyond */
+    MOST_TEXT = 64 << 20
 };
 
 /* The calls of all ranks as one text, at rank 0; nothing where they are too many. */
@@ -372,7 +348,7 @@ static weft_status gather_calls(const weft_agree *a, const weft_program *p,
     own = (int64_t)mine.n;
     WEFT_GO(room_for(a, sizeof *n, &n));
     WEFT_GO(gather(a, &own, sizeof own, n));
-    for (int r = 0; r < a->comm->world; r++) most = n[r] > most ? n[r] : most;
+    WEFT_GO(weft_agree__read_counts(a, n, INT32_MAX, "bytes of calls", &most));
     most = (most + 3) / 4 * 4;
     if (most > MOST_TEXT / a->comm->world) goto out;
     room = calloc(1, (size_t)most + 1);
@@ -396,8 +372,11 @@ static weft_status walk(const weft_text *t)
     weft_program **p;
     int            n;
     WEFT_TRY(weft_program_parse_set("the programs of all ranks", t->s, t->n, &p, &n));
-    weft_status st = weft_program_walk((const weft_program *const *)p, n,
-                                       &(weft_walk_options){.n_step = 2});
+    weft_status st = WEFT_OK;
+    for (int k = 0; k < n && st == WEFT_OK; k++) st = weft_program_verify_calls(p[k]);
+    if (st == WEFT_OK)
+        st = weft_program_walk((const weft_program *const *)p, n,
+                               &(weft_walk_options){.n_step = 2});
     weft_program_destroy_set(p, n);
     return st;
 }
@@ -406,12 +385,9 @@ static weft_status walk(const weft_text *t)
 static weft_status agree_order(const weft_agree *a, const weft_program *p,
                                weft_arena *arena)
 {
-    struct {
-        int32_t st, unused;
-        char    text[1024];
-    } word           = {0};
-    weft_text   text = {0};
-    weft_status st   = gather_calls(a, p, arena, &text);
+    agree_verdict word = {0};
+    weft_text     text = {0};
+    weft_status   st   = gather_calls(a, p, arena, &text);
     if (st == WEFT_OK && text.n) {
         word.st = (int32_t)walk(&text);
         if (word.st) snprintf(word.text, sizeof word.text, "%s", weft_error_text());
@@ -420,6 +396,7 @@ static weft_status agree_order(const weft_agree *a, const weft_program *p,
     WEFT_TRY(st);
     WEFT_TRY(weft_comm_collective(a->comm, a->group, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32,
                                   &word, &word, sizeof word / 4));
+    WEFT_TRY(weft_agree__read_verdict(a, &word));
     if (!word.st) return WEFT_OK;
     return WEFT_FAIL(
         (weft_status)word.st,

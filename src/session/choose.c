@@ -147,11 +147,18 @@ weft_status weft_job_ranks(const weft_job *job, int *n)
 
 /* ---- made once, for all ---- */
 
+enum {
+    MOST_PLAN = 64 << 20 /* bytes of text */
+};
+
 static weft_status share_text(weft_session *s, weft_text *t)
 {
     int64_t n = (int64_t)t->n;
     WEFT_TRY(weft_session__share(s, &n, sizeof n));
     if (n < 1) return WEFT_OK;
+    if (n > MOST_PLAN)
+        return WEFT_FAIL(WEFT_ERR_PEER, "rank 0 failed: it sent a plan of %lld bytes",
+                         (long long)n);
     int64_t n_word = (n + 3) / 4;
     float  *word   = calloc((size_t)n_word, sizeof *word);
     if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");

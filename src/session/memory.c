@@ -90,6 +90,19 @@ typedef struct seat {
     int64_t need, have;
 } seat;
 
+/* They come from other processes: texts end, and sums of sizes stay numbers. */
+static weft_status check_seats(seat *all, int n)
+{
+    for (int k = 0; k < n; k++) {
+        all[k].host[sizeof all[k].host - 1] = 0;
+        if (all[k].need < 0 || all[k].need > INT64_MAX / n || all[k].have < 0)
+            return WEFT_FAIL(WEFT_ERR_PEER,
+                             "rank %d failed: it sent %lld as the bytes that it needs", k,
+                             (long long)all[k].need);
+    }
+    return WEFT_OK;
+}
+
 /* The ranks of rank r's host; r is the first of them. */
 static bool find_host(const seat *all, int n, int r, int *n_rank, seat *out)
 {
@@ -117,6 +130,7 @@ weft_status weft_session__check_memory(weft_session *s)
     for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
         own.need += weft_program_bytes(s->made.program, (weft_slab_kind)k);
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
+    WEFT_TRY(check_seats(all, n));
     for (int r = 0; r < n && strcmp(s->job.memory, "any"); r++) {
         if (!find_host(all, n, r, &n_rank, &host) || host.need <= host.have) continue;
         weft_status st = WEFT_FAIL(

@@ -8,9 +8,10 @@
 /* A parameter or state of the graph. */
 typedef struct value {
     const char         *name;
-    int64_t             size; /* bytes an element */
-    char               *p;    /* this rank's part; NULL: none */
-    weft_compiled_part *at;   /* by rank; type.shape.n -1: that rank has none */
+    weft_shape          shape; /* of the whole */
+    int64_t             size;  /* bytes an element */
+    char               *p;     /* this rank's part; NULL: none */
+    weft_compiled_part *at;    /* by rank; type.shape.n -1: that rank has none */
     int                 n_owner;
     int                *owner; /* ranks with different parts */
 } value;
@@ -38,7 +39,8 @@ typedef struct request {
 } request;
 
 enum {
-    SILENT_S = 5 /* seconds after which rank 0 says that it is still at work */
+    SILENT_S   = 5,      /* seconds after which rank 0 says that it is still at work */
+    MOST_TABLE = 1 << 26 /* numbers in which a rank says what it has */
 };
 
 /* ---- the table ---- */
@@ -58,6 +60,7 @@ static weft_status list_values(weft_parts *p, const weft_compiled *made,
         if (!is_kept(&g->value[v])) continue;
         value *x = &p->value[p->n_value++];
         x->name  = g->value[v].name;
+        x->shape = g->value[v].type.shape;
         x->size  = weft_dtype_bytes(g->value[v].type.dtype);
         x->p     = weft_runner_view(r, x->name).p;
         x->at    = WEFT_ARENA_ARRAY(p->arena, weft_compiled_part, p->world);
@@ -91,20 +94,59 @@ static int64_t write_own(const weft_parts *p, int32_t *out)
     return n;
 }
 
-static weft_status read_other(weft_parts *p, int rank, const int32_t *in)
+/* Numbers of another rank that are still to be read. */
+typedef struct numbers {
+    const int32_t *in;
+    int64_t        left;
+} numbers;
+
+static bool read_number(numbers *t, int64_t lo, int64_t hi, int32_t *out)
 {
+    if (t->left < 1 || *t->in < lo || *t->in > hi) return false;
+    *out = *t->in++;
+    t->left--;
+    return true;
+}
+
+/* Runs of dimension d: within it and ascending. */
+static bool read_runs(weft_parts *p, numbers *t, int64_t size, int *n,
+                      weft_interval **run)
+{
+    int32_t n_run, lo, hi = 0;
+    if (!read_number(t, 0, t->left / 2, &n_run)) return false;
+    *n   = n_run;
+    *run = WEFT_ARENA_ARRAY(p->arena, weft_interval, n_run + 1);
+    for (int k = 0; k < n_run && *run; k++) {
+        if (!read_number(t, hi, size, &lo) || !read_number(t, lo, size, &hi))
+            return false;
+        (*run)[k] = (weft_interval){lo, hi};
+    }
+    return *run != NULL;
+}
+
+static bool read_part(weft_parts *p, numbers *t, const weft_shape *shape,
+                      weft_compiled_part *c)
+{
+    int32_t n_dim;
+    if (!read_number(t, -1, shape->n, &n_dim)) return false;
+    c->type.shape.n = n_dim;
+    if (n_dim < 0) return true;
+    for (int d = 0; d < shape->n; d++)
+        if (!read_runs(p, t, shape->d[d], &c->n[d], &c->run[d])) return false;
+    return n_dim == shape->n;
+}
+
+/* What a rank says that it has: `in` comes from another process. */
+static weft_status read_other(weft_parts *p, int rank, const int32_t *in, int64_t n)
+{
+    numbers t = {in, n};
     for (int i = 0; i < p->n_value; i++) {
-        weft_compiled_part *c = &p->value[i].at[rank];
-        c->type.shape.n       = *in++;
-        for (int d = 0; d < c->type.shape.n; d++) {
-            c->n[d]   = *in++;
-            c->run[d] = WEFT_ARENA_ARRAY(p->arena, weft_interval, c->n[d] + 1);
-            WEFT_TRY(weft_arena_status(p->arena));
-            for (int k = 0; k < c->n[d]; k++) {
-                c->run[d][k] = (weft_interval){in[0], in[1]};
-                in += 2;
-            }
-        }
+        bool good = read_part(p, &t, &p->value[i].shape, &p->value[i].at[rank]);
+        WEFT_TRY(weft_arena_status(p->arena));
+        if (!good)
+            return WEFT_FAIL(WEFT_ERR_PEER,
+                             "rank %d failed: it sent a part of %s that cannot be", rank,
+                             p->value[i].name);
     }
     return WEFT_OK;
 }
@@ -117,14 +159,21 @@ static weft_status exchange(weft_parts *p, weft_comm_group *all)
     if (!size) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
     WEFT_GO(weft_comm_collective(p->comm, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &own,
                                  size, 1));
-    for (int k = 0; k < p->world; k++) most = size[k] > most ? size[k] : most;
+    for (int k = 0; k < p->world; k++) {
+        if (size[k] < 0 || size[k] > MOST_TABLE)
+            WEFT_GO(WEFT_FAIL(WEFT_ERR_PEER,
+                              "rank %d failed: it sent %d as the size of its table", k,
+                              size[k]));
+        most = size[k] > most ? size[k] : most;
+    }
     mine = calloc((size_t)most + 1, sizeof *mine);
     in   = malloc(sizeof *in * ((size_t)most + 1) * (size_t)p->world);
     if (!mine || !in) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
     write_own(p, mine);
     WEFT_GO(weft_comm_collective(p->comm, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, mine,
                                  in, most));
-    for (int k = 0; k < p->world; k++) WEFT_GO(read_other(p, k, in + (int64_t)k * most));
+    for (int k = 0; k < p->world; k++)
+        WEFT_GO(read_other(p, k, in + (int64_t)k * most, size[k]));
 out:
     free(size);
     free(mine);
@@ -318,6 +367,23 @@ weft_status weft_parts_pull(weft_parts *p, int v, const weft_region *r, int64_t 
     return p->comm ? soothe(p) : WEFT_OK;
 }
 
+/* A request of rank 0: for something that this rank has, no more than a message holds. */
+static bool is_request(const weft_parts *p, const request *q)
+{
+    if (q->kind != REQUEST_DATA || q->value < 0 || q->value >= p->n_value) return false;
+    const value      *x = &p->value[q->value];
+    const weft_shape *s = &x->shape;
+    if (!x->p || !p->answer[0] || x->at[p->rank].type.shape.n < 0) return false;
+    if (q->region.global.n != s->n || q->first < 0 || q->n < 0 || q->n > WEFT_PARTS_CHUNK)
+        return false;
+    for (int d = 0; d < s->n; d++)
+        if (q->region.global.d[d] != s->d[d] || q->region.extent[d] < 1 ||
+            q->region.extent[d] > s->d[d] || q->region.offset[d] < 0 ||
+            q->region.offset[d] > s->d[d] - q->region.extent[d])
+            return false;
+    return q->first <= weft_region_count(&q->region) - q->n;
+}
+
 weft_status weft_parts_serve(weft_parts *p)
 {
     for (;;) {
@@ -325,6 +391,10 @@ weft_status weft_parts_serve(weft_parts *p)
         WEFT_TRY(weft_comm_recv(p->comm, p->ask[0], &q, sizeof q));
         if (q.kind == REQUEST_END) return WEFT_OK;
         if (q.kind == REQUEST_WAIT) continue;
+        if (!is_request(p, &q))
+            return WEFT_FAIL(WEFT_ERR_PEER,
+                             "rank 0 failed: it asked for what rank %d does not have",
+                             p->rank);
         value *x = &p->value[q.value];
         mover m = {.size = x->size, .first = q.first, .part = x->p, .packed = p->message};
         WEFT_TRY(weft_part_walk(&x->at[p->rank], &q.region, q.first, q.n, move, &m));

@@ -12,6 +12,7 @@ enum {
     ROUNDS = 16,
     PIECE  = 1 << 16 /* bytes of text in a message */
 };
+#define MOST_EVENTS (INT64_C(4) << 30) /* bytes of text of one rank */
 
 typedef struct link {
     weft_comm         *c;
@@ -70,6 +71,9 @@ static weft_status recv_text(link *l, char *piece, weft_text *t)
 {
     int64_t n;
     WEFT_TRY(weft_comm_recv(l->c, l->from, &n, sizeof n));
+    if (n < 0 || n > MOST_EVENTS)
+        return WEFT_FAIL(WEFT_ERR_PEER, "a rank failed: it sent %lld bytes of events",
+                         (long long)n);
     for (int64_t at = 0, k; at < n; at += k) {
         k = n - at < PIECE ? n - at : PIECE;
         WEFT_TRY(weft_comm_recv(l->c, l->from, piece, k));
