@@ -55,7 +55,7 @@ static weft_status send_head(net_end *e, int fd, net_kind kind, net_head h, size
 {
     static char data[1 << 16];
     if (!data[0]) memset(data, 0x66, sizeof data);
-    weft_comm__net_finish_head(e, &h, kind);
+    weft_comm__net_finish_head(e, !e->c.rank, &h, kind);
     WEFT_TRY(send_bytes(fd, &h, sizeof h));
     return send_bytes(fd, data, there);
 }
