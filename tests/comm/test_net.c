@@ -189,8 +189,8 @@ static int damage_hello(const net_end *e, int bit)
     };
     weft_comm_auth  a;
     int             why, fd;
-    char            bytes[WEFT_COMM__AUTH_SECOND];
-    const net_peer *to = &e->peer[0];
+    char            bytes[WEFT_COMM__AUTH_SECOND] = {0};
+    const net_peer *to                            = &e->peer[0];
     size_t          n;
     fd              = weft_comm__tcp_connect(to->address, to->address_bytes, true, &why);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -198,8 +198,9 @@ static int damage_hello(const net_end *e, int bit)
         poll(&p, 1, 5000) != 1)
         return -1;
     for (int message = 0; message < 2; message++) {
-        int at = message ? bit - FIRST : bit;
-        memcpy(bytes, weft_comm_auth_output(&a, &n), WEFT_COMM__AUTH_FIRST);
+        int         at  = message ? bit - FIRST : bit;
+        const void *out = weft_comm_auth_output(&a, &n);
+        memcpy(bytes, out, n);
         if (at >= 0 && at < (int)n * 8) bytes[at / 8] ^= (char)(1 << at % 8);
         if (send(fd, bytes, message ? WEFT_COMM__AUTH_THIRD : n, MSG_NOSIGNAL) < 0) break;
         weft_comm_auth_sent(&a, n);
