@@ -129,23 +129,29 @@ static uint64_t some_port(void)
     return k < 200 ? (k & 1) | (k & 2 ? UINT64_C(7) << 32 : 0) : take_number(8);
 }
 
+static int64_t some_place(void)
+{
+    static const int64_t of[] = {0, 65536, 131072, 196608, INT64_MAX, INT64_MIN, -1, 1};
+    uint64_t             k    = take_number(1);
+    if (k < 160) return of[k % WEFT_COUNT(of)];
+    return k < 230 ? (int64_t)k - 160 : (int64_t)take_number(8);
+}
+
+/* Mostly with the sizes that a head of its kind has. */
 static net_head some_head(net_kind *kind)
 {
-    uint64_t k = take_number(1), at = take_number(1);
+    uint64_t k = take_number(1), odd = take_number(1);
     net_head h = {.port = some_port(), .seq = (uint32_t)take_number(1) % 4};
     *kind      = k < 160 ? NET_DATA : (net_kind)(k % 13);
+    bool sized = *kind == NET_DATA;
     h.step     = (uint32_t)take_number(1) % 2;
-    h.length   = some_length();
-    h.at       = at < 128   ? (int64_t)(at % 4) * 65536
-                 : at < 200 ? (int64_t)at - 128
-                            : (int64_t)take_number(8);
-    h.bytes    = (uint32_t)(h.length < 65536 ? h.length : 65536);
-    if (take_number(1) & 1) h.bytes = (uint32_t)take_number(2);
-    if (*kind != NET_DATA && *kind != NET_ABORT && !(k & 16))
-        h.bytes = 0, h.length = *kind == NET_OPEN ? h.length : 0, h.at = 0;
-    h.epoch = (uint32_t)take_number(1) % 2;
-    h.what  = (uint32_t)take_number(1) < 250 ? 0 : 1;
-    if (h.epoch && take_number(1) < 200) h.epoch = 0;
+    if (sized || *kind == NET_OPEN || odd & 1) h.length = some_length();
+    if (sized || odd & 2) h.at = some_place();
+    if (sized) h.bytes = (uint32_t)(h.length < 65536 ? h.length : 65536);
+    if (odd & 4 || *kind == NET_ABORT) h.bytes = (uint32_t)take_number(1);
+    if (odd & 8) h.bytes = (uint32_t)take_number(3);
+    h.epoch = odd >> 4 == 1;
+    h.what  = odd >> 4 == 2;
     return h;
 }
 
