@@ -204,7 +204,7 @@ static agree_row *pick(agree_row *r, int64_t n_row, int *n)
 }
 
 enum {
-    MOST_ROWS_BYTES = 1 << 30 /* of all ranks together */
+    MOST_ROWS_BYTES = 256 << 20 /* of all ranks together */
 };
 
 /* The rows of all ranks; *n_row of them (the caller frees them). */
