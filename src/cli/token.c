@@ -17,7 +17,7 @@ const weft_cli_command weft_cli_token = {
                "run finds it.  Copy the file to all hosts.  A token is never overwritten.  "
                "Whoever has it can join\n"
                "your runs: make a new one if others may have read it.  docs/security.md "
-               "says what it protects.",
+               "tells what it protects.",
     .example = "weft token && scp -p ~/.config/weft/token host1:.config/weft/token",
     .run     = run,
 };

@@ -1,4 +1,4 @@
-/* The handshake and the MACs.  Every MAC is HMAC-SHA256 over parts with their lengths in front, the first being a label, so
+/* The handshake and the MACs.  Every MAC is HMAC-SHA256 over parts, each after its length, the first being a label, so
  * that no two purposes share an input. */
 #include "comm/auth.h"
 

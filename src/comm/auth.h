@@ -96,7 +96,7 @@ typedef struct weft_comm_auth {
     uint8_t n_in, in_bytes, n_out, out_bytes; /* done of so many */
 } weft_comm_auth;
 
-/* The key is copied.  A responder accepts whoever has the key and a claim like this one, from: anybody. */
+/* The key is copied.  A responder accepts a peer that has the key and a claim like this one, from any rank. */
 weft_status weft_comm_auth_start(weft_comm_auth *a, weft_comm_auth_role role,
                                  const weft_comm_key *key, bool insecure,
                                  const weft_comm_claim *claim);

@@ -84,11 +84,11 @@ typedef struct tcp_inlet {
 } tcp_inlet;
 
 typedef struct tcp_state {
-    tcp_door   door;
-    tcp_line  *line;
-    tcp_inlet *inlet;
-    int        n_inlet;
-    unsigned   turn;
+    tcp_listener listener;
+    tcp_line    *line;
+    tcp_inlet   *inlet;
+    int          n_inlet;
+    unsigned     turn;
 } tcp_state;
 
 static tcp_state *state_of(const net_end *e)
@@ -216,7 +216,7 @@ static bool open_inlet(net_end *e, int from, int fd);
 
 static bool free_descriptor(net_end *e)
 {
-    return weft_comm__tcp_door_free(e, &state_of(e)->door);
+    return weft_comm__tcp_listener_free(e, &state_of(e)->listener);
 }
 
 /* The other direction of a connection. */
@@ -590,7 +590,7 @@ static unsigned look_up(net_end *e)
 {
     struct epoll_event ev[MAX_EVENT];
     unsigned           done = 0;
-    weft_comm__tcp_door_turn(e, &state_of(e)->door);
+    weft_comm__tcp_listener_turn(e, &state_of(e)->listener);
     int n = epoll_wait(e->efd, ev, MAX_EVENT, 0);
     for (int i = 0; i < n; i++) {
         void *p = ev[i].data.ptr;
@@ -600,7 +600,7 @@ static unsigned look_up(net_end *e)
             line_event(e, p, ev[i].events);
             done++;
         } else {
-            done += weft_comm__tcp_door_event(e, &state_of(e)->door, p);
+            done += weft_comm__tcp_listener_event(e, &state_of(e)->listener, p);
         }
     }
     return done;
@@ -629,7 +629,7 @@ static unsigned progress(net_end *e)
     tcp_state *s   = state_of(e);
     unsigned   n   = 0;
     bool       due = e->joined && e->n_wait == 1;
-    if (s->door.n_stranger || (s->n_inlet > FEW && !due))
+    if (s->listener.n_stranger || (s->n_inlet > FEW && !due))
         n = look_up(e);
     else if (s->n_inlet > FEW)
         n = read_due(e);
@@ -670,10 +670,10 @@ static weft_status open_link(net_end *e, const char *device)
 {
     tcp_state *s = e->link_state = calloc(1, sizeof *s);
     if (!s) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    s->door.fd = s->door.reserve_fd = -1;
-    e->efd                          = epoll_create1(EPOLL_CLOEXEC);
+    s->listener.fd = s->listener.reserve_fd = -1;
+    e->efd                                  = epoll_create1(EPOLL_CLOEXEC);
     if (e->efd < 0) return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
-    return weft_comm__tcp_door_open(e, &s->door, device, introduce);
+    return weft_comm__tcp_listener_open(e, &s->listener, device, introduce);
 }
 
 /* A connection closed with something unread in it takes what is still to be sent along: so that waits, for a while, until
@@ -699,7 +699,7 @@ static void close_link(net_end *e)
     if (e->bounce) drain(e);
     while (s->line) close_line(e, s->line);
     while (s->inlet) close_inlet(e, s->inlet);
-    weft_comm__tcp_door_close(&s->door);
+    weft_comm__tcp_listener_close(&s->listener);
     if (e->efd >= 0) close(e->efd);
     free(e->address);
     free(s);

@@ -34,11 +34,11 @@ weft_status weft_comm__tcp_hello_await(const struct net_end *e, weft_comm_auth *
  * -1: it failed, or the connection ended. */
 int weft_comm__tcp_hello_drive(int fd, weft_comm_auth *a);
 
-/* ---- net_door.c: the socket that listens, and who came and has not proven yet that it is a rank of this run ---- */
+/* ---- net_listener.c: the socket that listens, and who came and has not proven yet that it is a rank of this run ---- */
 
 typedef struct tcp_stranger tcp_stranger;
 
-typedef struct tcp_door {
+typedef struct tcp_listener {
     int           fd;
     tcp_stranger *stranger; /* the newest first */
     tcp_stranger
@@ -46,20 +46,22 @@ typedef struct tcp_door {
     int  n_stranger, most_stranger;
     /* A descriptor that is given up when no other is left, so that a peer can still come; -1: it is given up. */
     int reserve_fd;
-    /* No descriptor is left, and nobody is let in until then; 0: the door is watched. */
+    /* No descriptor is left, and nothing is accepted until then; 0: the socket is watched. */
     double rests_until;
     void (*admit)(struct net_end *e, int from, int fd); /* a rank of this run; takes fd */
-} tcp_door;
+} tcp_listener;
 
 /* Fills in e->address.  d->fd and d->reserve_fd are -1 before. */
-weft_status weft_comm__tcp_door_open(struct net_end *e, tcp_door *d, const char *device,
-                                     void (*admit)(struct net_end *e, int from, int fd));
-void        weft_comm__tcp_door_close(tcp_door *d);
+weft_status weft_comm__tcp_listener_open(struct net_end *e, tcp_listener *d,
+                                         const char *device,
+                                         void (*admit)(struct net_end *e, int from,
+                                                       int fd));
+void        weft_comm__tcp_listener_close(tcp_listener *d);
 /* Before events are looked at: who is late is closed. */
-void weft_comm__tcp_door_turn(struct net_end *e, tcp_door *d);
-/* An event of epoll's with p; the number of things done, 0 where p is not the door's. */
-unsigned weft_comm__tcp_door_event(struct net_end *e, tcp_door *d, const void *p);
+void weft_comm__tcp_listener_turn(struct net_end *e, tcp_listener *d);
+/* An event of epoll's with p; the number of things done, 0 where p is not the listener's. */
+unsigned weft_comm__tcp_listener_event(struct net_end *e, tcp_listener *d, const void *p);
 /* Gives up a descriptor: one that a stranger has, or the one in reserve.  False: there is none. */
-bool weft_comm__tcp_door_free(struct net_end *e, tcp_door *d);
+bool weft_comm__tcp_listener_free(struct net_end *e, tcp_listener *d);
 
 #endif

@@ -45,7 +45,7 @@ weft_status weft_comm_rdzv_run(const weft_comm_rdzv_options *o, const void *mine
 void        weft_comm_rdzv_table_fini(weft_comm_rdzv_table *t); /* wipes the key */
 
 /* The network device over which `at` is reached, or by which rank 0 has it; "" where that is not known, or `at` names all
- * addresses.  Waits for nobody. */
+ * addresses.  Does not wait. */
 void weft_comm_rdzv_device(const char *at, char *name, size_t n);
 
 /* WEFT_ERR_ARG where at is no host:port. */

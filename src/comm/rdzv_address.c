@@ -170,11 +170,11 @@ static weft_status fail_listen(const char *at, const struct addrinfo *a, int why
 }
 
 /* An address that another process has is an error even where a second one is free: guests might connect to the first. */
-weft_status weft_comm__rdzv_listen(const char *at, rdzv_doors *out)
+weft_status weft_comm__rdzv_listen(const char *at, rdzv_listeners *out)
 {
     struct addrinfo *all, *missing = NULL;
     weft_status      st = WEFT_OK;
-    *out                = (rdzv_doors){.loopback = true};
+    *out                = (rdzv_listeners){.loopback = true};
     WEFT_TRY(weft_comm__rdzv_resolve(at, &all));
     for (struct addrinfo *a = all; a && out->n < (int)WEFT_COUNT(out->fd);
          a                  = a->ai_next) {
@@ -194,7 +194,7 @@ out:
     return st;
 }
 
-void weft_comm__rdzv_close(rdzv_doors *d)
+void weft_comm__rdzv_close(rdzv_listeners *d)
 {
     for (int i = 0; i < d->n; i++) close(d->fd[i]);
     d->n = 0;

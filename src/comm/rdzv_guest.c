@@ -17,7 +17,7 @@ enum {
     RETRY_MS = 50,
     GONE_S   = 3, /* after which rank 0, once proven, is not tried again */
     LATER_S =
-        10, /* rank 0 waits for the others as long as we do, and says so a little later */
+        10, /* rank 0 waits for the others as long as this rank does, and answers later */
 };
 
 int weft_comm__rdzv_ms_left(double deadline)
@@ -219,13 +219,13 @@ static weft_status fail_visit(const rdzv_visit *v)
     const weft_comm_rdzv_options *o = v->o;
     if (v->gone_at > 0 && weft_clock_s() >= v->deadline)
         return WEFT_FAIL(WEFT_ERR_PEER,
-                         "rank 0 is silent: it let rank %d in at %s and did not answer",
+                         "rank 0 timed out: it let rank %d in at %s and did not answer",
                          o->rank, o->at);
     if (v->gone_at > 0)
         return WEFT_FAIL(WEFT_ERR_PEER, "rank 0 died: it left the rendezvous at %s",
                          o->at);
     return WEFT_FAIL(
-        WEFT_ERR_PEER, "rank 0 is silent: rank %d could not reach it at %s within %g s%s",
+        WEFT_ERR_PEER, "rank 0 timed out: rank %d could not reach it at %s within %g s%s",
         o->rank, o->at, o->timeout_s,
         v->connected ? " (something there accepts connections and closes them)" : "");
 }

@@ -45,7 +45,7 @@ typedef struct rdzv_host {
     const weft_comm_rdzv_options *o;
     double                        deadline, soon, log_after, paused_until;
     bool                          waits_logged;
-    rdzv_doors                    doors;
+    rdzv_listeners                listeners;
     int                           reserve; /* a descriptor for nothing but its number */
     rdzv_conn                    *conn;
     int                           n_conn, n_unproven, n_member;
@@ -115,7 +115,7 @@ static weft_status fail_late(const rdzv_host *h)
         snprintf(more, sizeof more, " (turned away: %lld, the last from %s)",
                  (long long)h->n_turned_away, h->last_away);
     return WEFT_FAIL(WEFT_ERR_PEER,
-                     "rank %d is silent: it has not come to %s within %g s%s",
+                     "rank %d timed out: it did not come to %s within %g s%s",
                      find_missing(h), o->at, o->timeout_s, more);
 }
 
@@ -172,7 +172,7 @@ static void open_conn(rdzv_host *h, int fd, const struct sockaddr *from, socklen
 }
 
 /* accept() found no descriptor.  What waits is taken off the queue, or listening pauses: poll() would report it at once. */
-static void make_room(rdzv_host *h, int door)
+static void make_room(rdzv_host *h, int listener)
 {
     h->out_of_descriptors = true;
     if (h->n_unproven) {
@@ -180,25 +180,25 @@ static void make_room(rdzv_host *h, int door)
         return;
     }
     if (h->reserve >= 0) close(h->reserve);
-    int fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) close(fd);
     h->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || h->reserve < 0) h->paused_until = weft_clock_s() + PAUSE_MS * 1e-3;
 }
 
-static void accept_some(rdzv_host *h, int door)
+static void accept_some(rdzv_host *h, int listener)
 {
     for (int i = 0; i < ACCEPT_MOST; i++) {
         struct sockaddr_storage from = {0};
         socklen_t               len  = sizeof from;
-        int                     fd =
-            accept4(door, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int                     fd   = accept4(listener, (struct sockaddr *)&from, &len,
+                                               SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             open_conn(h, fd, (struct sockaddr *)&from, len);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            make_room(h, door);
+            make_room(h, listener);
         return;
     }
 }
@@ -259,7 +259,7 @@ static void admit_guest(rdzv_host *h, rdzv_conn *c)
     char              why[400];
     if (g->world != h->o->world) {
         snprintf(why, sizeof why,
-                 "rank %d was told that there are %d ranks, rank 0 that there are %d; "
+                 "rank %d was started for %d ranks, rank 0 for %d; "
                  "give all "
                  "the same numbers of hosts and of ranks",
                  g->rank, g->world, h->o->world);
@@ -365,16 +365,16 @@ static short events_of(const rdzv_conn *c)
 
 static weft_status fill_poll(rdzv_host *h, double now)
 {
-    int need = h->doors.n + h->n_conn, n = 0;
+    int need = h->listeners.n + h->n_conn, n = 0;
     if (need > h->n_poll) {
         struct pollfd *more = realloc(h->poll, sizeof *more * 2 * (size_t)need);
         if (!more) return no_memory();
         h->poll   = more;
         h->n_poll = 2 * need;
     }
-    for (int i = 0; i < h->doors.n; i++)
-        h->poll[n++] = (struct pollfd){.fd = now < h->paused_until ? -1 : h->doors.fd[i],
-                                       .events = POLLIN};
+    for (int i = 0; i < h->listeners.n; i++)
+        h->poll[n++] = (struct pollfd){
+            .fd = now < h->paused_until ? -1 : h->listeners.fd[i], .events = POLLIN};
     for (rdzv_conn *c = h->conn; c; c = c->next) {
         c->slot      = n;
         h->poll[n++] = (struct pollfd){.fd = c->fd, .events = events_of(c)};
@@ -395,7 +395,7 @@ static double next_time(const rdzv_host *h, double now)
 static weft_status wait_once(rdzv_host *h, double now)
 {
     WEFT_TRY(fill_poll(h, now));
-    int n = poll(h->poll, (nfds_t)(h->doors.n + h->n_conn),
+    int n = poll(h->poll, (nfds_t)(h->listeners.n + h->n_conn),
                  weft_comm__rdzv_ms_left(next_time(h, now)));
     if (n < 0 && errno != EINTR)
         return WEFT_FAIL(WEFT_ERR_IO, "rendezvous: poll: %s", strerror(errno));
@@ -404,8 +404,8 @@ static weft_status wait_once(rdzv_host *h, double now)
         next = c->next;
         if (c->slot >= 0 && h->poll[c->slot].revents) serve_conn(h, c);
     }
-    for (int i = 0; i < h->doors.n; i++)
-        if (h->poll[i].revents) accept_some(h, h->doors.fd[i]);
+    for (int i = 0; i < h->listeners.n; i++)
+        if (h->poll[i].revents) accept_some(h, h->listeners.fd[i]);
     return WEFT_OK;
 }
 
@@ -485,16 +485,16 @@ out:
     return st;
 }
 
-static weft_status open_doors(rdzv_host *h)
+static weft_status open_listeners(rdzv_host *h)
 {
     const weft_comm_rdzv_options *o = h->o;
     if (o->listen_fd > 0) {
         fcntl(o->listen_fd, F_SETFL, fcntl(o->listen_fd, F_GETFL) | O_NONBLOCK);
-        h->doors = (rdzv_doors){.fd = {o->listen_fd}, .n = 1};
+        h->listeners = (rdzv_listeners){.fd = {o->listen_fd}, .n = 1};
         return WEFT_OK;
     }
-    WEFT_TRY(weft_comm__rdzv_listen(o->at, &h->doors));
-    if (h->doors.loopback && weft_comm__rdzv_is_name(o->at)) {
+    WEFT_TRY(weft_comm__rdzv_listen(o->at, &h->listeners));
+    if (h->listeners.loopback && weft_comm__rdzv_is_name(o->at)) {
         char text[400];
         snprintf(text, sizeof text,
                  "rendezvous: %s is a loopback address on this host (/etc/hosts?), which "
@@ -515,7 +515,7 @@ weft_status weft_comm__rdzv_host(const weft_comm_rdzv_options *o, const void *mi
     weft_status st = WEFT_OK;
     h.member       = calloc((size_t)o->world, sizeof(rdzv_conn *));
     if (!h.member) WEFT_GO(no_memory());
-    WEFT_GO(open_doors(&h));
+    WEFT_GO(open_listeners(&h));
     h.reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
     WEFT_GO(fill_poll(&h, now));
     WEFT_GO(gather_members(&h));
@@ -528,7 +528,7 @@ out:
         WEFT_FAIL(st, "%s", why);
     }
     while (h.conn) close_conn(&h, h.conn);
-    if (o->listen_fd <= 0) weft_comm__rdzv_close(&h.doors);
+    if (o->listen_fd <= 0) weft_comm__rdzv_close(&h.listeners);
     if (h.reserve >= 0) close(h.reserve);
     free(h.poll);
     free(h.member);

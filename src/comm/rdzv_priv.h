@@ -15,15 +15,15 @@ enum {
 
 /* ---- rdzv_address.c ---- */
 
-typedef struct rdzv_doors {
+typedef struct rdzv_listeners {
     int  fd[8], n;
     bool loopback; /* all of them */
-} rdzv_doors;
+} rdzv_listeners;
 
 weft_status weft_comm__rdzv_resolve(const char *at, struct addrinfo **out);
 /* Sockets that listen, without blocking, at the addresses of `at` that this host has, and at no other. */
-weft_status weft_comm__rdzv_listen(const char *at, rdzv_doors *out);
-void        weft_comm__rdzv_close(rdzv_doors *d);
+weft_status weft_comm__rdzv_listen(const char *at, rdzv_listeners *out);
+void        weft_comm__rdzv_close(rdzv_listeners *d);
 /* Is the host in `at` a name, other than localhost? */
 bool weft_comm__rdzv_is_name(const char *at);
 bool weft_comm__rdzv_is_loopback(const struct sockaddr *a);

@@ -28,7 +28,7 @@ typedef struct weft_comm_token_options {
 weft_status weft_comm_token_find(const weft_comm_token_options *o, weft_comm_token *out);
 void        weft_comm_token_wipe(weft_comm_token *t);
 
-/* Reads a file: regular, of this user, for nobody else to read or write, 32 to 4096 characters. */
+/* Reads a file: regular, of this user, closed to group and others, 32 to 4096 characters. */
 weft_status weft_comm_token_read(const char *file, weft_comm_token *out);
 /* Writes a new file with 64 random hexadecimal digits, mode 0600.  Never overwrites. */
 weft_status weft_comm_token_create(const char *file);

@@ -217,11 +217,11 @@ static void who_does_not_come_is_named_to_all(void **state)
     open_host(v, 3, 0.6);
     begin(&v[1]);
     for (int i = 0; i < 2; i++)
-        fails(&v[i], WEFT_ERR_PEER, "rank 2 is silent: it has not come to 127.0.0.1:");
+        fails(&v[i], WEFT_ERR_PEER, "rank 2 timed out: it did not come to 127.0.0.1:");
     close(v[0].door);
     visitor alone = {.rank = 1, .world = 2, .timeout_s = 0.2, .at = "127.0.0.1:1"};
     visit(&alone);
-    assert_non_null(strstr(alone.text, "rank 0 is silent"));
+    assert_non_null(strstr(alone.text, "rank 0 timed out"));
     static const char *const bad[] = {"", "x", "x:", ":3", "x:0", "x:70000", "x:3y"};
     for (size_t i = 0; i < WEFT_COUNT(bad); i++)
         assert_int_equal(weft_comm_rdzv_check(bad[i]), WEFT_ERR_ARG);
@@ -238,9 +238,9 @@ static void a_wrong_guest_ends_nothing(void **state)
     wrong.world = 3;
     begin(&wrong);
     fails(&wrong, WEFT_ERR_ARG,
-          "rank 1 was told that there are 3 ranks, rank 0 that there are 2; give all the "
-          "same "
-          "numbers of hosts and of ranks");
+          "rank 1 was started for 3 ranks, rank 0 for 2; give all the same numbers of "
+          "hosts "
+          "and of ranks");
     wrong      = v[1];
     wrong.rank = 2;
     begin(&wrong);
@@ -256,7 +256,7 @@ static void a_wrong_guest_ends_nothing(void **state)
     wrong.world = 3;
     begin(&wrong);
     end(&wrong);
-    fails(&v[0], WEFT_ERR_PEER, "(refused: rank 1 was told that there are 3 ranks");
+    fails(&v[0], WEFT_ERR_PEER, "(refused: rank 1 was started for 3 ranks");
     close(v[0].door);
 }
 
@@ -407,7 +407,7 @@ static void the_deadline_holds_whatever_strangers_do(void **state)
         usleep(20000);
         if (n && rand() % 2) close(s[--n]);
     }
-    fails(&v[0], WEFT_ERR_PEER, "rank 1 is silent: it has not come");
+    fails(&v[0], WEFT_ERR_PEER, "rank 1 timed out: it did not come");
     assert_non_null(strstr(v[0].text, "turned away"));
     if (v[0].took_s > 3.5) fail_msg("%g s", v[0].took_s);
     while (n) close(s[--n]);
@@ -508,9 +508,9 @@ static bool answers(const char *host, int port)
 static void it_listens_where_it_was_told_to(void **state)
 {
     (void)state;
-    char       at[64], all[64];
-    rdzv_doors d;
-    int        port, s = listen_here(at, sizeof at);
+    char           at[64], all[64];
+    rdzv_listeners d;
+    int            port, s = listen_here(at, sizeof at);
     port = port_of(at);
     assert_int_equal(weft_comm__rdzv_listen(at, &d), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "Address already in use"));

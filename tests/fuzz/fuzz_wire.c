@@ -296,9 +296,9 @@ static void open_end(bool streams)
     e->outbox_end = &e->outbox;
     e->bounce     = malloc((size_t)e->link->piece);
     if (!streams) return;
-    tcp_state *s  = calloc(1, sizeof *s);
-    e->link_state = s;
-    s->door.fd = s->door.reserve_fd = -1;
+    tcp_state *s   = calloc(1, sizeof *s);
+    e->link_state  = s;
+    s->listener.fd = s->listener.reserve_fd = -1;
     for (int r = 1; r < WORLD; r++) connect_one(r);
 }
 

@@ -113,7 +113,7 @@ echo "another token: $(head -1 "$tmp/b.err")"
 # ---- nobody at the other end
 start_alone=$(ip netns exec $a "$weft" run --nproc-per-node 1 --nnodes 2 --node-rank 0 --rdzv $net.1:23999 --check \
     --timeout 3.5 2>&1); code=$?
-[ $code = 1 ] && echo "$start_alone" | grep -q 'rank 1 is silent: it has not come to' &&
+[ $code = 1 ] && echo "$start_alone" | grep -q 'rank 1 timed out: it did not come to' &&
     echo "$start_alone" | grep -q 'INFO waiting for rank 1 at' || fail "alone: $code $start_alone"
 
 [ $bad = 0 ] && echo "all right"

@@ -17,8 +17,8 @@ enum {
     MAX_ACCEPT = 64, /* connections in one turn */
 };
 
-static const double HELLO_S     = 5;   /* in which a stranger must have proven itself */
-static const double DOOR_REST_S = 0.1; /* while no descriptor is left */
+static const double HELLO_S = 5;   /* in which a stranger must have proven itself */
+static const double REST_S  = 0.1; /* while no descriptor is left */
 
 struct tcp_stranger {
     tcp_stranger  *next;
@@ -35,14 +35,14 @@ void weft_comm__tcp_watch(const net_end *e, int how, int fd, uint32_t events, vo
 
 /* ---- strangers ---- */
 
-static bool is_stranger(const tcp_door *d, const void *p)
+static bool is_stranger(const tcp_listener *d, const void *p)
 {
     for (tcp_stranger *x = d->stranger; x; x = x->next)
         if (x == p) return true;
     return false;
 }
 
-static void close_stranger(tcp_door *d, tcp_stranger *x)
+static void close_stranger(tcp_listener *d, tcp_stranger *x)
 {
     tcp_stranger **at = &d->stranger;
     while (*at != x) at = &(*at)->next;
@@ -54,13 +54,13 @@ static void close_stranger(tcp_door *d, tcp_stranger *x)
     d->spent = x;
 }
 
-static void refuse_stranger(net_end *e, tcp_door *d, tcp_stranger *x)
+static void refuse_stranger(net_end *e, tcp_listener *d, tcp_stranger *x)
 {
     e->n_refused++;
     close_stranger(d, x);
 }
 
-static void free_spent(tcp_door *d)
+static void free_spent(tcp_listener *d)
 {
     for (tcp_stranger *x; (x = d->spent) != NULL;) {
         d->spent = x->next;
@@ -70,7 +70,7 @@ static void free_spent(tcp_door *d)
 }
 
 /* Takes fd. */
-static bool open_stranger(net_end *e, tcp_door *d, int fd)
+static bool open_stranger(net_end *e, tcp_listener *d, int fd)
 {
     tcp_stranger *x = calloc(1, sizeof *x);
     if (!x || weft_comm__tcp_hello_await(e, &x->auth) != WEFT_OK) {
@@ -87,7 +87,7 @@ static bool open_stranger(net_end *e, tcp_door *d, int fd)
     return true;
 }
 
-static void serve_stranger(net_end *e, tcp_door *d, tcp_stranger *x)
+static void serve_stranger(net_end *e, tcp_listener *d, tcp_stranger *x)
 {
     int rc = weft_comm__tcp_hello_drive(x->fd, &x->auth), from = x->auth.claim.from;
     if (!rc) return;
@@ -102,7 +102,7 @@ static void serve_stranger(net_end *e, tcp_door *d, tcp_stranger *x)
     d->admit(e, from, fd);
 }
 
-static tcp_stranger *oldest_stranger(const tcp_door *d)
+static tcp_stranger *oldest_stranger(const tcp_listener *d)
 {
     tcp_stranger *oldest = d->stranger;
     while (oldest && oldest->next) oldest = oldest->next;
@@ -110,7 +110,7 @@ static tcp_stranger *oldest_stranger(const tcp_door *d)
 }
 
 /* The oldest has its last chance.  False: there is none. */
-static bool drop_oldest(net_end *e, tcp_door *d)
+static bool drop_oldest(net_end *e, tcp_listener *d)
 {
     tcp_stranger *oldest = oldest_stranger(d);
     if (oldest) serve_stranger(e, d, oldest);
@@ -118,7 +118,7 @@ static bool drop_oldest(net_end *e, tcp_door *d)
     return oldest != NULL;
 }
 
-static void drop_late(net_end *e, tcp_door *d)
+static void drop_late(net_end *e, tcp_listener *d)
 {
     double now = weft_clock_s();
     for (tcp_stranger *x = d->stranger, *next; x; x = next) {
@@ -130,7 +130,7 @@ static void drop_late(net_end *e, tcp_door *d)
 /* ---- descriptors ---- */
 
 /* Called while a message is read: nothing is read here. */
-bool weft_comm__tcp_door_free(net_end *e, tcp_door *d)
+bool weft_comm__tcp_listener_free(net_end *e, tcp_listener *d)
 {
     tcp_stranger *oldest = oldest_stranger(d);
     if (oldest) refuse_stranger(e, d, oldest);
@@ -141,7 +141,7 @@ bool weft_comm__tcp_door_free(net_end *e, tcp_door *d)
     return true;
 }
 
-static void take_reserve(tcp_door *d)
+static void take_reserve(tcp_listener *d)
 {
     if (d->reserve_fd < 0) d->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
@@ -156,33 +156,33 @@ static int most_strangers(int world)
     return most > world ? most : world;
 }
 
-/* ---- the door ---- */
+/* ---- listening ---- */
 
-/* Who waits at the door stays there until there is a descriptor again; meanwhile the door does not wake us. */
-static void rest_door(net_end *e, tcp_door *d)
+/* Connections stay in the kernel's queue until there is a descriptor again; meanwhile they do not wake this end. */
+static void rest_listener(net_end *e, tcp_listener *d)
 {
-    d->rests_until = weft_clock_s() + DOOR_REST_S;
+    d->rests_until = weft_clock_s() + REST_S;
     weft_comm__tcp_watch(e, EPOLL_CTL_MOD, d->fd, 0, d);
 }
 
-static void watch_door_again(net_end *e, tcp_door *d)
+static void watch_listener_again(net_end *e, tcp_listener *d)
 {
     d->rests_until = 0;
     weft_comm__tcp_watch(e, EPOLL_CTL_MOD, d->fd, EPOLLIN, d);
 }
 
 /* The number of those who came. */
-static unsigned accept_strangers(net_end *e, tcp_door *d)
+static unsigned accept_strangers(net_end *e, tcp_listener *d)
 {
     unsigned n = 0;
     for (int turn = 0; turn < MAX_ACCEPT; turn++) {
         int fd = weft_comm__tcp_accept(d->fd);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            if (drop_oldest(e, d) || weft_comm__tcp_door_free(e, d)) continue;
-            rest_door(e, d);
+            if (drop_oldest(e, d) || weft_comm__tcp_listener_free(e, d)) continue;
+            rest_listener(e, d);
             return n;
         }
-        if (fd < 0 && (errno == ENOMEM || errno == ENOBUFS)) rest_door(e, d);
+        if (fd < 0 && (errno == ENOMEM || errno == ENOBUFS)) rest_listener(e, d);
         if (fd < 0) break;
         n++;
         if (d->n_stranger >= d->most_stranger) drop_oldest(e, d);
@@ -192,14 +192,15 @@ static unsigned accept_strangers(net_end *e, tcp_door *d)
     return n;
 }
 
-void weft_comm__tcp_door_turn(net_end *e, tcp_door *d)
+void weft_comm__tcp_listener_turn(net_end *e, tcp_listener *d)
 {
     free_spent(d);
     if (d->n_stranger) drop_late(e, d);
-    if (d->rests_until > 0 && weft_clock_s() >= d->rests_until) watch_door_again(e, d);
+    if (d->rests_until > 0 && weft_clock_s() >= d->rests_until)
+        watch_listener_again(e, d);
 }
 
-unsigned weft_comm__tcp_door_event(net_end *e, tcp_door *d, const void *p)
+unsigned weft_comm__tcp_listener_event(net_end *e, tcp_listener *d, const void *p)
 {
     if (p == d) return accept_strangers(e, d);
     if (!is_stranger(d, p)) return 0;
@@ -207,8 +208,8 @@ unsigned weft_comm__tcp_door_event(net_end *e, tcp_door *d, const void *p)
     return 1;
 }
 
-weft_status weft_comm__tcp_door_open(net_end *e, tcp_door *d, const char *device,
-                                     void (*admit)(net_end *e, int from, int fd))
+weft_status weft_comm__tcp_listener_open(net_end *e, tcp_listener *d, const char *device,
+                                         void (*admit)(net_end *e, int from, int fd))
 {
     d->admit         = admit;
     d->most_stranger = most_strangers(e->c.world);
@@ -218,7 +219,7 @@ weft_status weft_comm__tcp_door_open(net_end *e, tcp_door *d, const char *device
     return WEFT_OK;
 }
 
-void weft_comm__tcp_door_close(tcp_door *d)
+void weft_comm__tcp_listener_close(tcp_listener *d)
 {
     while (d->stranger) close_stranger(d, d->stranger);
     free_spent(d);
