@@ -14,11 +14,14 @@ struct weft_doc {
     weft_node  *root;
 };
 
+struct weft_doc__index; /* doc_toml.c */
+
 /* The text being read: valid UTF-8 without NUL. */
 typedef struct weft_reader {
-    weft_doc   *doc;
-    const char *p, *end;
-    int         line, depth;
+    weft_doc               *doc;
+    const char             *p, *end;
+    int                     line, depth;
+    struct weft_doc__index *index; /* of TOML's maps, which grow in any order */
 } weft_reader;
 
 weft_status weft_base__fail(const weft_reader *r, const char *fmt, ...)

@@ -7,6 +7,7 @@
 
 #include "base/doc_priv.h"
 #include "base/escape.h"
+#include "base/hash.h"
 
 static weft_status read_value(weft_reader *r, weft_node **out);
 
@@ -89,12 +90,55 @@ static weft_status put(weft_reader *r, weft_node *to, weft_node *child)
     return WEFT_OK;
 }
 
-static weft_node *entry(const weft_node *map, const char *key)
+/* The entries of all maps by map and key, open addressing: a file is read in time of its length. */
+struct weft_doc__index {
+    struct {
+        const weft_node *map;
+        weft_node       *node; /* NULL: free */
+    } * slot;
+    size_t size, n; /* size: a power of two */
+};
+
+static size_t find_slot(const struct weft_doc__index *x, const weft_node *map,
+                        const char *key)
 {
-    for (int i = 0; i < map->u.list.n; i++)
-        if (!strcmp(map->u.list.node[i]->key, key))
-            return (weft_node *)map->u.list.node[i];
-    return NULL;
+    size_t at = weft_hash_xxh64(key, strlen(key), (uintptr_t)map) & (x->size - 1);
+    while (x->slot[at].node &&
+           (x->slot[at].map != map || strcmp(x->slot[at].node->key, key) != 0))
+        at = (at + 1) & (x->size - 1);
+    return at;
+}
+
+static weft_status grow_index(struct weft_doc__index *x)
+{
+    struct weft_doc__index more = {.size = x->size ? 2 * x->size : 64, .n = x->n};
+    more.slot                   = calloc(more.size, sizeof *more.slot);
+    if (!more.slot) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (size_t i = 0; i < x->size; i++)
+        if (x->slot[i].node)
+            more.slot[find_slot(&more, x->slot[i].map, x->slot[i].node->key)] =
+                x->slot[i];
+    free(x->slot);
+    *x = more;
+    return WEFT_OK;
+}
+
+static weft_node *entry(const weft_reader *r, const weft_node *map, const char *key)
+{
+    const struct weft_doc__index *x = r->index;
+    return x->size ? x->slot[find_slot(x, map, key)].node : NULL;
+}
+
+/* A child with its key, which map does not have yet. */
+static weft_status put_entry(weft_reader *r, weft_node *map, weft_node *child)
+{
+    struct weft_doc__index *x = r->index;
+    if (2 * x->n >= x->size) WEFT_TRY(grow_index(x));
+    size_t at        = find_slot(x, map, child->key);
+    x->slot[at].map  = map;
+    x->slot[at].node = child;
+    x->n++;
+    return put(r, map, child);
 }
 
 static weft_status twice(const weft_reader *r, const char *key)
@@ -208,12 +252,12 @@ static weft_status read_key(weft_reader *r, const char **out)
 /* The map under a key, made where it is missing; of an array of tables the last one. */
 static weft_status enter(weft_reader *r, weft_node *map, const char *key, weft_node **out)
 {
-    weft_node *n = entry(map, key);
+    weft_node *n = entry(r, map, key);
     if (!n) {
         WEFT_TRY(weft_base__new_node(r, WEFT_NODE_MAP, &n));
         n->key = key;
         *out   = n;
-        return put(r, map, n);
+        return put_entry(r, map, n);
     }
     if (n->kind == WEFT_NODE_LIST && n->u.list.n)
         n = (weft_node *)n->u.list.node[n->u.list.n - 1];
@@ -245,10 +289,10 @@ static weft_status read_entry(weft_reader *r, weft_node *map)
     if (!accept(r, '=')) return unexpected(r, "'='");
     skip_blank(r);
     WEFT_TRY(read_value(r, &value));
-    if (entry(map, key)) return twice(r, key);
+    if (entry(r, map, key)) return twice(r, key);
     value->key  = key;
     value->line = line;
-    return put(r, map, value);
+    return put_entry(r, map, value);
 }
 
 /* ---- values ---- */
@@ -370,18 +414,18 @@ static weft_status read_header(weft_reader *r, weft_node *root, weft_node **tabl
     WEFT_TRY(read_path(r, &map, &key));
     if (!accept(r, ']') || (many && !accept(r, ']'))) return unexpected(r, "']'");
     if (!many) return enter(r, map, key, table);
-    n = entry(map, key);
+    n = entry(r, map, key);
     if (!n) {
         WEFT_TRY(weft_base__new_node(r, WEFT_NODE_LIST, &n));
         n->key = key;
-        WEFT_TRY(put(r, map, n));
+        WEFT_TRY(put_entry(r, map, n));
     }
     if (n->kind != WEFT_NODE_LIST) return twice(r, key);
     WEFT_TRY(weft_base__new_node(r, WEFT_NODE_MAP, table));
     return put(r, n, *table);
 }
 
-static weft_status read_text(weft_reader *r, weft_node **root)
+static weft_status read_lines(weft_reader *r, weft_node **root)
 {
     weft_node *table;
     WEFT_TRY(weft_base__new_node(r, WEFT_NODE_MAP, root));
@@ -394,6 +438,16 @@ static weft_status read_text(weft_reader *r, weft_node **root)
         WEFT_TRY(end_line(r));
     }
     return WEFT_OK;
+}
+
+static weft_status read_text(weft_reader *r, weft_node **root)
+{
+    struct weft_doc__index index = {0};
+    r->index                     = &index;
+    weft_status st               = read_lines(r, root);
+    r->index                     = NULL;
+    free(index.slot);
+    return st;
 }
 
 weft_status weft_doc_parse_toml(const char *file, const char *text, size_t n,

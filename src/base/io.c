@@ -1,9 +1,10 @@
-/* Reading, writing and replacing files; each call that writes passes the hook `may_go_on`. */
+/* Reading and writing files; each call that writes passes the hook.  Replacing them: io_replace.c. */
 #include "base/io.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +13,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/io_priv.h"
 
 /* ---- the failure hook ---------------------------------------------------------------------- */
 
@@ -62,7 +65,7 @@ int64_t weft_io_calls(void)
 }
 
 /* false: the call that would follow is to fail with the errno that is now set. */
-static bool may_go_on(void)
+bool weft_io__may_go_on(void)
 {
     read_environment();
     int64_t n  = atomic_fetch_add(&hook.calls, 1) + 1;
@@ -78,18 +81,20 @@ static bool may_go_on(void)
 static weft_status failed(weft_status st, const char *what, const char *path, int err)
 {
     char buf[128];
-    return WEFT_FAIL(st, "cannot %s %s: %s", what, path,
-                     strerror_r(err, buf, sizeof buf));
+    return WEFT_FAIL(
+        st, "cannot %s %s: %s%s", what, path, strerror_r(err, buf, sizeof buf),
+        err == EFBIG ? " (ulimit -f, or the most the file system holds)" : "");
 }
 
 /* The path is at fault, not the device. */
 static bool wrongly_named(int err)
 {
     return err == ENOENT || err == ENOTDIR || err == EISDIR || err == EACCES ||
-           err == EPERM || err == EROFS || err == ENAMETOOLONG || err == ELOOP;
+           err == EPERM || err == EROFS || err == ENAMETOOLONG || err == ELOOP ||
+           err == ENXIO;
 }
 
-static weft_status write_failed(const char *what, const char *path)
+weft_status weft_io__write_failed(const char *what, const char *path)
 {
     int         err = errno;
     weft_status st  = err == ENOSPC || err == EDQUOT ? WEFT_ERR_FULL
@@ -110,33 +115,80 @@ static weft_status read_failed(const char *path)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Opens a file to read and gives its size; a directory is refused here already. */
-static weft_status open_read(const char *path, int *fd, size_t *n)
+int weft_io__above_standard(int fd)
 {
-    struct stat s;
-    int         f = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    int up  = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int err = errno;
+    close(fd);
+    errno = err;
+    return up;
+}
+
+static const char *kind_of_file(mode_t mode)
+{
+    return S_ISFIFO(mode)   ? "a pipe"
+           : S_ISCHR(mode)  ? "a device"
+           : S_ISBLK(mode)  ? "a block device"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "no file";
+}
+
+/* O_NONBLOCK: a pipe that nothing writes to does not hold the call; reading regular files is as ever. */
+static weft_status open_read(const char *path, bool pipes, int *fd, struct stat *info)
+{
+    weft_status st = WEFT_OK;
+    int         f =
+        weft_io__above_standard(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (f < 0) return read_failed(path);
-    if (fstat(f, &s) != 0 || S_ISDIR(s.st_mode)) {
-        if (S_ISDIR(s.st_mode)) errno = EISDIR;
-        weft_status st = read_failed(path);
+    if (fstat(f, info) != 0)
+        st = read_failed(path);
+    else if (S_ISDIR(info->st_mode))
+        st = failed(WEFT_ERR_ARG, "read", path, EISDIR);
+    else if (!S_ISREG(info->st_mode) && !(pipes && !S_ISBLK(info->st_mode)))
+        st = WEFT_FAIL(WEFT_ERR_ARG, "cannot read %s: it is %s, not a regular file", path,
+                       kind_of_file(info->st_mode));
+    if (st != WEFT_OK) {
         close(f);
         return st;
     }
     *fd = f;
-    *n  = S_ISREG(s.st_mode) ? (size_t)s.st_size : 0;
     return WEFT_OK;
 }
 
+weft_status weft_io_open_read(const char *path, int *fd, int64_t *bytes)
+{
+    struct stat info;
+    WEFT_TRY(open_read(path, false, fd, &info));
+    if (bytes) *bytes = info.st_size;
+    return WEFT_OK;
+}
+
+/* Waits until a pipe has bytes or its writers are gone.  A signal that a handler takes ends the wait: poll()
+ * never restarts. */
+static weft_status wait_for_bytes(int fd, const char *path, int most_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (poll(&p, 1, most_ms) >= 0) return WEFT_OK;
+    if (errno == EINTR)
+        return WEFT_FAIL(WEFT_ERR_IO, "stopped by a signal while reading %s", path);
+    return read_failed(path);
+}
+
+static weft_status too_large(const char *path, size_t most)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s is larger than %zu MB, the most that is read of such a file",
+                     path, most >> 20);
+}
+
 /* Reads on to the end, so that pipes and files that grow are read whole too. */
-weft_status weft_io_read_file(const char *path, char **text, size_t *n)
+static weft_status read_to_end(int fd, const char *path, size_t cap, size_t most,
+                               char **text, size_t *n)
 {
     weft_status st   = WEFT_OK;
     char       *buf  = NULL, *more;
-    size_t      used = 0, cap;
-    int         fd   = -1;
-
-    WEFT_TRY(open_read(path, &fd, &cap));
-    cap += 4096;
+    size_t      used = 0;
     for (;;) {
         if (!buf || cap - used < 2) {
             if (buf) cap *= 2;
@@ -146,9 +198,14 @@ weft_status weft_io_read_file(const char *path, char **text, size_t *n)
         }
         ssize_t k = read(fd, buf + used, cap - used - 1);
         if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && errno == EAGAIN) {
+            WEFT_GO(wait_for_bytes(fd, path, -1));
+            continue;
+        }
         if (k < 0) WEFT_GO(read_failed(path));
         if (k == 0) break;
         used += (size_t)k;
+        if (used > most) WEFT_GO(too_large(path, most));
     }
     buf[used] = 0;
     *text     = buf;
@@ -156,16 +213,41 @@ weft_status weft_io_read_file(const char *path, char **text, size_t *n)
     buf       = NULL;
 out:
     free(buf);
-    close(fd);
     return st;
+}
+
+weft_status weft_io_read_as(const char *path, int flags, char **text, size_t *n)
+{
+    struct stat info;
+    int         fd;
+    size_t most = flags & WEFT_IO_LARGE ? (size_t)WEFT_IO_LARGE_MOST : WEFT_IO_TEXT_MOST;
+    WEFT_TRY(open_read(path, flags & WEFT_IO_PIPES, &fd, &info));
+    bool        regular = S_ISREG(info.st_mode);
+    size_t      size    = regular ? (size_t)info.st_size : 0;
+    weft_status st      = size > most ? too_large(path, most) : WEFT_OK;
+    if (S_ISFIFO(info.st_mode)) st = wait_for_bytes(fd, path, WEFT_IO_PARTNER_MS);
+    if (st == WEFT_OK) st = read_to_end(fd, path, size + 4096, most, text, n);
+    close(fd);
+    if (st == WEFT_OK && S_ISFIFO(info.st_mode) && !*n) {
+        free(*text);
+        st = WEFT_FAIL(WEFT_ERR_ARG, "cannot read %s: nothing is written to this pipe",
+                       path);
+    }
+    return st;
+}
+
+weft_status weft_io_read_file(const char *path, char **text, size_t *n)
+{
+    return weft_io_read_as(path, 0, text, n);
 }
 
 weft_status weft_io_map_file(const char *path, weft_io_map *out)
 {
-    int    fd;
-    size_t n;
-    WEFT_TRY(open_read(path, &fd, &n));
-    void *p = n ? mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+    int     fd;
+    int64_t bytes;
+    WEFT_TRY(weft_io_open_read(path, &fd, &bytes));
+    size_t n = (size_t)bytes;
+    void  *p = n ? mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0) : NULL;
     if (p == MAP_FAILED) {
         weft_status st = read_failed(path);
         close(fd);
@@ -205,9 +287,9 @@ static weft_status make_dir(const char *path)
         if (S_ISDIR(s.st_mode)) return WEFT_OK;
         return failed(WEFT_ERR_ARG, "make the directory", path, ENOTDIR);
     }
-    if (!may_go_on()) return write_failed("make the directory", path);
+    if (!weft_io__may_go_on()) return weft_io__write_failed("make the directory", path);
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return write_failed("make the directory", path);
+        return weft_io__write_failed("make the directory", path);
     return WEFT_OK;
 }
 
@@ -227,11 +309,12 @@ weft_status weft_io_mkdirs(const char *path)
     return st;
 }
 
-weft_status weft_io_open_write(const char *path, bool truncate, int *fd)
+weft_status weft_io_open_write(const char *path, bool fresh, int *fd)
 {
-    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (truncate ? O_TRUNC : 0);
-    int f     = may_go_on() ? open(path, flags, 0666) : -1;
-    if (f < 0) return write_failed("write", path);
+    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (fresh ? O_EXCL | O_NOFOLLOW : 0);
+    int f     = weft_io__may_go_on() ? open(path, flags, 0666) : -1;
+    f         = weft_io__above_standard(f);
+    if (f < 0) return weft_io__write_failed("write", path);
     *fd = f;
     return WEFT_OK;
 }
@@ -250,53 +333,60 @@ static bool write_all(int fd, const char *p, size_t n)
 
 weft_status weft_io_write(int fd, const char *path, const void *p, size_t n)
 {
-    if (!may_go_on()) { /* as a full disk does: some of it is there */
+    if (!weft_io__may_go_on()) { /* as a full disk does: some of it is there */
         int err = errno;
         write_all(fd, p, n / 2);
         errno = err;
-        return write_failed("write", path);
+        return weft_io__write_failed("write", path);
     }
-    return write_all(fd, p, n) ? WEFT_OK : write_failed("write", path);
+    return write_all(fd, p, n) ? WEFT_OK : weft_io__write_failed("write", path);
 }
 
 weft_status weft_io_reserve(int fd, const char *path, int64_t n)
 {
-    if (!may_go_on()) return write_failed("reserve room for", path);
+    if (!weft_io__may_go_on()) return weft_io__write_failed("reserve room for", path);
     if (n <= 0) return WEFT_OK;
     do errno = posix_fallocate(fd, 0, n);
     while (errno == EINTR);
-    return errno ? write_failed("reserve room for", path) : WEFT_OK;
+    if (errno == ESPIPE || errno == ENODEV)
+        return WEFT_OK; /* a pipe, a device: no room to reserve */
+    return errno ? weft_io__write_failed("reserve room for", path) : WEFT_OK;
 }
 
 weft_status weft_io_sync(int fd, const char *path)
 {
-    return may_go_on() && fdatasync(fd) == 0 ? WEFT_OK : write_failed("sync", path);
+    if (!weft_io__may_go_on()) return weft_io__write_failed("sync", path);
+    /* EINVAL, EROFS: a pipe or a device, which has nothing to sync */
+    bool fine = fdatasync(fd) == 0 || errno == EINVAL || errno == EROFS;
+    return fine ? WEFT_OK : weft_io__write_failed("sync", path);
 }
 
 /* The descriptor is gone afterwards, also when this fails. */
 weft_status weft_io_close(int fd, const char *path)
 {
-    bool go  = may_go_on();
+    bool go  = weft_io__may_go_on();
     int  err = errno;
-    if (close(fd) != 0 && errno != EINTR) return write_failed("close", path);
+    if (close(fd) != 0 && errno != EINTR) return weft_io__write_failed("close", path);
     errno = err;
-    return go ? WEFT_OK : write_failed("close", path);
+    return go ? WEFT_OK : weft_io__write_failed("close", path);
 }
 
 weft_status weft_io_sync_dir(const char *path)
 {
-    int fd = may_go_on() ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd < 0) return write_failed("sync", path);
+    int fd = weft_io__may_go_on() ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd < 0) return weft_io__write_failed("sync", path);
     /* some file systems cannot sync a directory and say EINVAL: nothing is lost by that */
     weft_status st =
-        fsync(fd) == 0 || errno == EINVAL ? WEFT_OK : write_failed("sync", path);
+        fsync(fd) == 0 || errno == EINVAL ? WEFT_OK : weft_io__write_failed("sync", path);
     close(fd);
     return st;
 }
 
 weft_status weft_io_rename(const char *from, const char *to)
 {
-    return may_go_on() && rename(from, to) == 0 ? WEFT_OK : write_failed("rename to", to);
+    return weft_io__may_go_on() && rename(from, to) == 0
+               ? WEFT_OK
+               : weft_io__write_failed("rename to", to);
 }
 
 static weft_status remove_children(const char *path)
@@ -304,7 +394,7 @@ static weft_status remove_children(const char *path)
     weft_status    st = WEFT_OK;
     struct dirent *e;
     DIR           *dir = opendir(path);
-    if (!dir) return write_failed("remove", path);
+    if (!dir) return weft_io__write_failed("remove", path);
     while (st == WEFT_OK && (e = readdir(dir))) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
         char *child = NULL;
@@ -324,45 +414,8 @@ weft_status weft_io_remove_tree(const char *path)
 {
     struct stat s;
     if (lstat(path, &s) != 0)
-        return errno == ENOENT ? WEFT_OK : write_failed("remove", path);
+        return errno == ENOENT ? WEFT_OK : weft_io__write_failed("remove", path);
     if (S_ISDIR(s.st_mode)) WEFT_TRY(remove_children(path));
-    int rc = !may_go_on() ? -1 : S_ISDIR(s.st_mode) ? rmdir(path) : unlink(path);
-    return rc == 0 || errno == ENOENT ? WEFT_OK : write_failed("remove", path);
-}
-
-static weft_status write_temp(const char *temp, const void *p, size_t n)
-{
-    int fd = -1;
-    WEFT_TRY(weft_io_open_write(temp, true, &fd));
-    weft_status st = weft_io_write(fd, temp, p, n);
-    if (st == WEFT_OK) st = weft_io_sync(fd, temp);
-    weft_status closed = weft_io_close(fd, temp);
-    return st == WEFT_OK ? closed : st;
-}
-
-weft_status weft_io_replace_file(const char *path, const void *p, size_t n)
-{
-    weft_status st   = WEFT_OK;
-    char       *temp = NULL, *dir = NULL;
-    const char *slash = strrchr(path, '/');
-    if (asprintf(&temp, "%s.tmp.%ld", path, (long)getpid()) < 0) temp = NULL;
-    dir = !slash          ? strdup(".")
-          : slash == path ? strdup("/")
-                          : strndup(path, (size_t)(slash - path));
-    if (!temp || !dir) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-
-    if (weft_io_exists(dir))
-        st = write_temp(temp, p, n);
-    else /* by the name that was given */
-        st = WEFT_FAIL(WEFT_ERR_ARG, "cannot write %s: there is no folder %s", path, dir);
-    if (st == WEFT_OK) st = weft_io_rename(temp, path);
-    if (st != WEFT_OK) {
-        unlink(temp);
-        goto out;
-    }
-    WEFT_GO(weft_io_sync_dir(dir));
-out:
-    free(temp);
-    free(dir);
-    return st;
+    int rc = !weft_io__may_go_on() ? -1 : S_ISDIR(s.st_mode) ? rmdir(path) : unlink(path);
+    return rc == 0 || errno == ENOENT ? WEFT_OK : weft_io__write_failed("remove", path);
 }

@@ -9,10 +9,24 @@
 
 #include "base/status.h"
 
-/* The whole file, NUL-terminated; free() it. */
-weft_status weft_io_read_file(const char *path, char **text, size_t *n);
+enum {
+    WEFT_IO_TEXT_MOST = 64 << 20, /* bytes of a text that is read whole */
+    /* flags */
+    WEFT_IO_PIPES = 1, /* a pipe, a terminal or /dev/stdin will do as well */
+    WEFT_IO_LARGE = 2  /* up to WEFT_IO_LARGE_MOST */
+};
+#define WEFT_IO_LARGE_MOST (4ll << 30)
 
-/* A read-only map of a file. */
+/* The whole file, NUL-terminated; free() it.  It is a regular file of at most 64 MB; anything else
+ * is WEFT_ERR_ARG at once: no call waits for a pipe that nothing writes to. */
+weft_status weft_io_read_file(const char *path, char **text, size_t *n);
+/* The same with flags.  A signal that a handler takes ends the wait for a pipe. */
+weft_status weft_io_read_as(const char *path, int flags, char **text, size_t *n);
+
+/* A regular file to read from, and its size (bytes may be NULL); close() it. */
+weft_status weft_io_open_read(const char *path, int *fd, int64_t *bytes);
+
+/* A read-only map of a regular file. */
 typedef struct weft_io_map {
     const uint8_t *p;
     size_t         n;
@@ -25,8 +39,9 @@ void weft_io_map_read(const void *p, size_t n);
 bool        weft_io_exists(const char *path);
 weft_status weft_io_mkdirs(const char *path); /* with parents; present is fine */
 
-/* Thin calls that go through the failure hook (so does each mkdir of mkdirs).  write takes all n bytes or fails. */
-weft_status weft_io_open_write(const char *path, bool truncate, int *fd);
+/* Thin calls that go through the failure hook (so does each mkdir of mkdirs).  write takes all n bytes or fails.
+ * fresh: path must be new, not even a link; else it is made where missing, and its bytes stay. */
+weft_status weft_io_open_write(const char *path, bool fresh, int *fd);
 weft_status weft_io_write(int fd, const char *path, const void *p, size_t n);
 weft_status weft_io_reserve(int fd, const char *path, int64_t n); /* posix_fallocate */
 weft_status weft_io_sync(int fd, const char *path);               /* fdatasync */
@@ -35,8 +50,32 @@ weft_status weft_io_sync_dir(const char *path);
 weft_status weft_io_rename(const char *from, const char *to);
 weft_status weft_io_remove_tree(const char *path);
 
-/* temp name + write + sync + rename + directory sync: old or new, never half. */
+/* The replacement of a file: old or new, never half.
+ *
+ *     weft_io_replacement r;
+ *     WEFT_TRY(weft_io_replace_begin(path, &r));
+ *     WEFT_GO(weft_io_write(r.fd, path, p, n));       any number of times
+ *     WEFT_GO(weft_io_replace_end(&r, path));         sync, close, rename, sync of the folder
+ *     out: weft_io_replace_drop(&r);                  fine after end
+ *
+ * (1) A link is followed; what it names is replaced, and keeps its mode.
+ * (2) The temporary name is new, next to the target and drawn at random: a file or link that someone
+ *     prepared is neither opened nor replaced.
+ * (3) What is no regular file (device, pipe), or names an open descriptor (/dev/stdout), is written in
+ *     place: temp is NULL and nothing is renamed. */
+typedef struct weft_io_replacement {
+    int   fd;     /* to write to; -1: the writer closed it */
+    char *target; /* the file behind links */
+    char *temp;   /* NULL: written in place */
+} weft_io_replacement;
+weft_status weft_io_replace_begin(const char *path, weft_io_replacement *out);
+weft_status weft_io_replace_end(weft_io_replacement *r, const char *path);
+void        weft_io_replace_drop(weft_io_replacement *r);
+
+/* All of it in one call. */
 weft_status weft_io_replace_file(const char *path, const void *p, size_t n);
+/* Would a replacement of path be written in place? */
+bool weft_io_is_stream(const char *path);
 
 /* Tests: from now on the n-th hooked call (1 = the next) fails with the given errno and so does
  * each one after it if sticky; 0 turns it off.  A failing write leaves half of its bytes.  Also WEFT_IO_FAIL=n:errno[:sticky], and

@@ -32,7 +32,7 @@ static weft_status open_member(weft_ckpt *c, const weft_ckpt_entry *e)
     c->n_file++;
     if (n > k && strcmp(e->name + n - k, ".safetensors") == 0)
         return weft_store_open(path, &f->tensors);
-    return weft_io_read_file(path, &f->text, &f->n_text);
+    return weft_io_read_as(path, WEFT_IO_LARGE, &f->text, &f->n_text);
 }
 
 static weft_status open_whole(const char *dir, const weft_ckpt_manifest *m,

@@ -55,17 +55,14 @@ out:
 static weft_status check_file(const char *path, const weft_store_sum *s, bool deep,
                               bool cold)
 {
-    int         fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat info;
-    weft_status st = WEFT_OK;
+    int         fd    = -1;
+    int64_t     bytes = 0;
+    weft_status st    = WEFT_OK;
 
-    if (fd < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "cannot read %s: %s", path, strerror(errno));
-    if (fstat(fd, &info) != 0)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "cannot read %s: %s", path, strerror(errno)));
-    if (info.st_size != s->bytes)
+    WEFT_TRY(weft_io_open_read(path, &fd, &bytes));
+    if (bytes != s->bytes)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: damaged: %lld bytes, the manifest says %lld",
-                          path, (long long)info.st_size, (long long)s->bytes));
+                          path, (long long)bytes, (long long)s->bytes));
     if (cold)
         (void)posix_fadvise(fd, 0, 0,
                             POSIX_FADV_DONTNEED); /* it is synced: only a cache */
@@ -103,7 +100,7 @@ weft_status weft_ckpt__load_manifest(const char *dir, int64_t step,
 
     weft_text_add(&path, "%s/" WEFT_CKPT__MANIFEST "%08lld", dir, (long long)step);
     WEFT_GO(weft_text_status(&path));
-    WEFT_GO(weft_io_read_file(path.s, &text, &n));
+    WEFT_GO(weft_io_read_as(path.s, WEFT_IO_LARGE, &text, &n));
     WEFT_GO(weft_ckpt_manifest_parse(path.s, text, n, &m));
     if (m.step != step) {
         st = WEFT_FAIL(WEFT_ERR_ARG, "%s: it is the manifest of step %lld", path.s,

@@ -334,7 +334,7 @@ static weft_status read_engine(const words *w, int world, weft_arena *a, job *j,
         if (e == WEFT_ENGINE_MEGATRON)
             return weft_engine_read((weft_engine)e, "--megatron", w->text[e],
                                     strlen(w->text[e]), world, a, &j->c, ignored);
-        WEFT_TRY(weft_io_read_file(w->text[e], &file, &n));
+        WEFT_TRY(weft_io_read_as(w->text[e], WEFT_IO_PIPES, &file, &n));
         weft_status st = weft_engine_read((weft_engine)e, w->text[e], file, n, world, a,
                                           &j->c, ignored);
         free(file);

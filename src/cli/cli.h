@@ -3,7 +3,8 @@
  * A subcommand is a weft_cli_command: its name, help and options as data, and one function.
  * (1) Standard output carries the result and nothing else; words to people go to standard error.
  * (2) Options may stand anywhere; "-" and "_" in their names are the same; "--x=1" is "--x 1".
- * (3) Exit codes: 0 ok, 1 failed, 2 usage or bad input, 130 and 143 stopped by SIGINT, SIGTERM. */
+ * (3) Exit codes: 0 ok, 1 failed, 2 usage or bad input, 130 and 143 stopped by SIGINT, SIGTERM; all of
+ *     them: docs/command.md.  A result that standard output does not take is a failure. */
 #ifndef WEFT_CLI_CLI_H
 #define WEFT_CLI_CLI_H
 
@@ -20,7 +21,7 @@ enum {
 typedef enum weft_cli_kind {
     WEFT_CLI_FLAG, /* bool *   */
     WEFT_CLI_INT,  /* int64_t * */
-    WEFT_CLI_REAL, /* double * */
+    WEFT_CLI_REAL, /* double *, from 0 to 1000000 */
     WEFT_CLI_TEXT, /* const char ** */
 } weft_cli_kind;
 

@@ -1,6 +1,7 @@
 /* weft estimate: predictions for a table of configurations */
 #include "estimate/batch.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,7 +92,7 @@ static weft_status set_all(weft_cost_constants *c, const char *list)
                              list);
         snprintf(key, sizeof(key), "%.*s", (int)k, list);
         snprintf(value, sizeof(value), "%.*s", (int)(n - k - 1), list + k + 1);
-        if (!weft_text_read_double(value, &v))
+        if (!weft_text_read_double(value, &v) || !isfinite(v))
             return WEFT_FAIL(WEFT_ERR_ARG, "--set %s: '%s' is no number", key, value);
         WEFT_TRY(weft_cost_constants_set(c, key, v));
         list += n + (list[n] == ',');

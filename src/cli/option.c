@@ -11,6 +11,10 @@
 #include "base/io.h"
 #include "base/suggest.h"
 
+enum {
+    MOST_REAL = 1000000 /* seconds, temperatures: what is larger is a mistake */
+};
+
 int weft_cli_usage(const weft_cli_command *c, const char *fmt, ...)
 {
     char    words[1024];
@@ -18,7 +22,9 @@ int weft_cli_usage(const weft_cli_command *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(words, sizeof words, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "weft %s: error: %s (weft %s --help)\n", c->name, words, c->name);
+    (void)WEFT_FAIL(WEFT_ERR_ARG, "%s", words); /* one line, whatever was typed */
+    fprintf(stderr, "weft %s: error: %s (weft %s --help)\n", c->name, weft_error_text(),
+            c->name);
     return WEFT_EXIT_USAGE;
 }
 
@@ -77,7 +83,8 @@ static int unknown(const weft_cli_command *c, const weft_cli_option *o, int n,
 
 static int store(const weft_cli_command *c, const weft_cli_option *o, const char *value)
 {
-    char *end;
+    char  *end;
+    double real;
     errno = 0;
     switch (o->kind) {
     case WEFT_CLI_FLAG: *(bool *)o->out = true; return -1;
@@ -91,8 +98,10 @@ static int store(const weft_cli_command *c, const weft_cli_option *o, const char
         return -1;
     }
     case WEFT_CLI_REAL:
-        if (!weft_text_read_double(value, (double *)o->out))
-            return weft_cli_usage(c, "--%s: '%s' is not a number", o->name, value);
+        if (!weft_text_read_double(value, &real) || !(real >= 0 && real <= MOST_REAL))
+            return weft_cli_usage(c, "--%s: '%s' is not a number from 0 to %d", o->name,
+                                  value, MOST_REAL);
+        *(double *)o->out = real;
         return -1;
     }
     return -1;
@@ -149,7 +158,8 @@ int weft_cli_put(const weft_cli_command *c, weft_text *t, const char *path)
     if (st == WEFT_OK && path) st = weft_io_replace_file(path, t->s, t->n);
     if (st == WEFT_OK && !path && t->n &&
         (fwrite(t->s, 1, t->n, stdout) != t->n || fflush(stdout)))
-        st = WEFT_FAIL(WEFT_ERR_IO, "standard output: %s", strerror(errno));
+        st = WEFT_FAIL(WEFT_ERR_IO, "cannot write to standard output: %s",
+                       strerror(errno));
     weft_text_fini(t);
     return st == WEFT_OK ? WEFT_EXIT_OK : weft_cli_fail(c, st);
 }

@@ -33,6 +33,8 @@ const weft_cli_command weft_cli_run = {
     .run     = run,
 };
 
+#define LEAST_TIMEOUT_S 0.1
+
 typedef struct settings {
     bool                    check, json, fresh, quiet, print_plan;
     int64_t                 n_rank, n_node, node, port;
@@ -255,6 +257,9 @@ static int run(int argc, char **argv)
     memcpy(words, argv, sizeof *words * (size_t)argc);
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
     weft_place p;
+    if (code < 0 && s.timeout_s < LEAST_TIMEOUT_S)
+        code =
+            weft_cli_usage(c, "--timeout: from %.1f to 1000000 seconds", LEAST_TIMEOUT_S);
     if (code < 0 && s.print_plan) code = print_plan(&s, n_word, words);
     if (code < 0 && !s.check && !n_word) code = weft_cli_usage(c, "expected a job file");
     if (code < 0) {

@@ -73,7 +73,7 @@ static weft_status read_program(job *j, const char *path)
 {
     char  *text;
     size_t n;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    WEFT_TRY(weft_io_read_as(path, WEFT_IO_PIPES | WEFT_IO_LARGE, &text, &n));
     weft_status st =
         weft_program_parse_set(path, text, n, &j->set[j->n_set], &j->n_of[j->n_set]);
     free(text);

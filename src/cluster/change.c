@@ -1,5 +1,6 @@
 /* Events: a cluster and one line give the next cluster.  Nothing but the line and the cluster decides the result,
  * so a log of events, replayed, gives the same object. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,8 @@ static weft_status read_pair(const char *text, const char **p, event *e)
         *p = end;
         return WEFT_OK;
     }
-    if (!weft_text_read_double(value, &x)) return bad(text, "expected a number");
+    if (!weft_text_read_double(value, &x) || !isfinite(x))
+        return bad(text, "expected a number");
     if (!strcmp(key, "speed"))
         e->speed = x;
     else if (!strcmp(key, "link"))

@@ -59,7 +59,7 @@ static weft_status open_both(const char *file, weft_kinds *own, weft_kinds *user
     if (!file) return WEFT_OK;
     WEFT_TRY(weft_cluster__create(&user->c));
     user->c->name = "kinds";
-    WEFT_TRY(weft_io_read_file(file, &text, &n));
+    WEFT_TRY(weft_io_read_as(file, WEFT_IO_PIPES, &text, &n));
     weft_status st = read_into(file, text, n, user->c, &user->usual);
     free(text);
     return st == WEFT_OK ? merge(user, own) : st;

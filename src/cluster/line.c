@@ -244,7 +244,7 @@ weft_status weft_cluster_load(const char *what, const char *kinds, weft_cluster 
     char  *text;
     size_t n;
     if (!is_file(what)) return weft_cluster_parse_line(what, kinds, out);
-    WEFT_TRY(weft_io_read_file(what, &text, &n));
+    WEFT_TRY(weft_io_read_as(what, WEFT_IO_PIPES, &text, &n));
     weft_status st = weft_cluster__parse(what, text, n, kinds, out);
     free(text);
     return st;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "data/data_priv.h"
 #include "data/idx.h"
@@ -59,34 +58,18 @@ static weft_status write_tokens(int fd, const char *path, const weft_data__strea
     return WEFT_OK;
 }
 
-static const char *folder_of(weft_arena *a, const char *path)
+static weft_status write_bin(const char *path, const weft_data__stream *s, int w,
+                             int32_t *buf)
 {
-    const char *end = strrchr(path, '/');
+    weft_io_replacement r;
+    weft_status         st = WEFT_OK;
 
-    if (!end) return ".";
-    return end == path ? "/" : weft_arena_strndup(a, path, (size_t)(end - path));
-}
-
-static weft_status write_bin(weft_arena *a, const char *path, const weft_data__stream *s,
-                             int w, int32_t *buf)
-{
-    char       *tmp = weft_arena_printf(a, "%s.tmp", path);
-    int         fd  = -1, done;
-    weft_status st  = WEFT_OK;
-
-    WEFT_TRY(weft_arena_status(a));
-    WEFT_TRY(weft_io_open_write(tmp, true, &fd));
-    WEFT_GO(weft_io_reserve(fd, tmp, s->n_token * w));
-    WEFT_GO(write_tokens(fd, tmp, s, w, buf));
-    WEFT_GO(weft_io_sync(fd, tmp));
-    done = fd;
-    fd   = -1;
-    WEFT_GO(weft_io_close(done, tmp));
-    WEFT_GO(weft_io_rename(tmp, path));
-    return weft_io_sync_dir(folder_of(a, path));
+    WEFT_TRY(weft_io_replace_begin(path, &r));
+    WEFT_GO(weft_io_reserve(r.fd, path, s->n_token * w));
+    WEFT_GO(write_tokens(r.fd, path, s, w, buf));
+    WEFT_GO(weft_io_replace_end(&r, path));
 out:
-    if (fd >= 0) close(fd);
-    unlink(tmp);
+    weft_io_replace_drop(&r);
     return st;
 }
 
@@ -119,8 +102,7 @@ static bool same_file(const char *a, const char *b)
            x.st_ino == y.st_ino;
 }
 
-static weft_status to_bin(weft_arena *a, const weft_data__stream *s, const char *to,
-                          int32_t *buf)
+static weft_status to_bin(const weft_data__stream *s, const char *to, int32_t *buf)
 {
     int64_t most = 0;
 
@@ -130,7 +112,7 @@ static weft_status to_bin(weft_arena *a, const weft_data__stream *s, const char 
             WEFT_ERR_ARG,
             "%s: id %lld does not fit the format's 16 bits; convert to megatron", to,
             (long long)most);
-    return write_bin(a, to, s, 2, buf);
+    return write_bin(to, s, 2, buf);
 }
 
 static weft_status to_megatron(weft_arena *a, const weft_data__stream *s, const char *to,
@@ -147,7 +129,7 @@ static weft_status to_megatron(weft_arena *a, const weft_data__stream *s, const 
     /* a .bin that only wants its index stays as it is */
     if (!(s->n_file == 1 && s->dtype == WEFT_DTYPE_U16 && s->n_piece == 1 &&
           same_file(bin, s->path[0])))
-        WEFT_TRY(write_bin(a, bin, s, wide ? 4 : 2, buf));
+        WEFT_TRY(write_bin(bin, s, wide ? 4 : 2, buf));
     return write_idx(a, idx, s, wide ? WEFT_DTYPE_I32 : WEFT_DTYPE_U16);
 }
 
@@ -181,7 +163,7 @@ weft_status weft_data_convert(const char *from, const char *from_format, const c
     buf = malloc(sizeof *buf * CHUNK);
     if (!buf) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory to convert %s", from));
     if (s.n_token == 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s: no tokens in it", from));
-    WEFT_GO(out == WEFT_DATA__BIN ? to_bin(a, &s, to, buf) : to_megatron(a, &s, to, buf));
+    WEFT_GO(out == WEFT_DATA__BIN ? to_bin(&s, to, buf) : to_megatron(a, &s, to, buf));
 out:
     free(buf);
     weft_arena_destroy(a);

@@ -130,7 +130,7 @@ weft_status weft_csv_load(const char *path, weft_csv **out)
 {
     char  *text;
     size_t n;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    WEFT_TRY(weft_io_read_as(path, WEFT_IO_PIPES, &text, &n));
     weft_status st = weft_csv_parse(path, text, n, out);
     free(text);
     return st;

@@ -174,7 +174,7 @@ static weft_status load_file(weft_model *m, const char *path, bool is_text,
 {
     char  *text = NULL;
     size_t n;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    WEFT_TRY(weft_io_read_as(path, is_text ? WEFT_IO_LARGE : 0, &text, &n));
     weft_status st =
         is_text ? make_from_text(m, path, text, n) : make_from_json(m, path, text, n, o);
     free(text);

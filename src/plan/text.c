@@ -580,7 +580,7 @@ weft_status weft_plan_load(const char *path, weft_plan **out)
 {
     char  *text = NULL;
     size_t n    = 0;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    WEFT_TRY(weft_io_read_as(path, WEFT_IO_PIPES, &text, &n));
     weft_status st = weft_plan_parse(path, text, n, out);
     free(text);
     return st;

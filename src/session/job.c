@@ -343,7 +343,7 @@ weft_status weft_job_load(const char *path, int n_assign, const char *const *ass
     if (!path) return weft_job_parse("command line", "{}", 2, n_assign, assign, out);
     char  *text = NULL;
     size_t n    = 0;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    WEFT_TRY(weft_io_read_as(path, WEFT_IO_PIPES, &text, &n));
     weft_status st = weft_job_parse(path, text, n, n_assign, assign, out);
     free(text);
     return st;

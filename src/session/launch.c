@@ -141,7 +141,9 @@ static weft_status open_logs(launch *l)
     for (int r = 0; r < l->n; r++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/rank%d.log", l->o->log_dir, l->first + r);
-        l->c[r].log = fopen(path, "we");
+        /* not to wait for a pipe's reader, with signals blocked */
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+        if (fd >= 0) l->c[r].log = fdopen(fd, "w");
         if (!l->c[r].log) return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s", path, strerror(errno));
     }
     return WEFT_OK;

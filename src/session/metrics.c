@@ -50,7 +50,7 @@ weft_status weft_metrics_open(const char *dir, int64_t done, weft_metrics **out)
     m->fd = -1;
     snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", dir);
     if (weft_io_exists(m->path)) {
-        WEFT_GO(weft_io_read_file(m->path, &text, &n));
+        WEFT_GO(weft_io_read_as(m->path, WEFT_IO_LARGE, &text, &n));
         keep = kept(text, n, done);
         if (keep < n) WEFT_GO(weft_io_replace_file(m->path, text, keep));
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "kernel/kernel.h"
@@ -179,24 +180,38 @@ weft_status weft_session__save(weft_session *s)
 }
 
 /* Small files that make a folder loadable by others and that training does not change. */
+static const char *const copied[] = {"generation_config.json",
+                                     "tokenizer.json",
+                                     "tokenizer_config.json",
+                                     "tokenizer.model",
+                                     "special_tokens_map.json",
+                                     "vocab.json",
+                                     "vocab.txt",
+                                     "merges.txt"};
+
+weft_status weft_session__check_copies(const weft_session *s)
+{
+    for (size_t i = 0; s->made.model->dir && i < WEFT_COUNT(copied); i++) {
+        char from[4608];
+        int  fd = -1;
+        snprintf(from, sizeof from, "%s/%s", s->made.model->dir, copied[i]);
+        if (!weft_io_exists(from)) continue;
+        WEFT_TRY(weft_io_open_read(from, &fd, NULL));
+        close(fd);
+    }
+    return WEFT_OK;
+}
+
 static weft_status copy_beside(const weft_session *s, const char *to)
 {
-    static const char *const name[] = {"generation_config.json",
-                                       "tokenizer.json",
-                                       "tokenizer_config.json",
-                                       "tokenizer.model",
-                                       "special_tokens_map.json",
-                                       "vocab.json",
-                                       "vocab.txt",
-                                       "merges.txt"};
-    for (size_t i = 0; s->made.model->dir && i < WEFT_COUNT(name); i++) {
+    for (size_t i = 0; s->made.model->dir && i < WEFT_COUNT(copied); i++) {
         char   from[4608], dest[4608];
         char  *text;
         size_t n;
-        snprintf(from, sizeof from, "%s/%s", s->made.model->dir, name[i]);
-        snprintf(dest, sizeof dest, "%s/%s", to, name[i]);
+        snprintf(from, sizeof from, "%s/%s", s->made.model->dir, copied[i]);
+        snprintf(dest, sizeof dest, "%s/%s", to, copied[i]);
         if (!weft_io_exists(from)) continue;
-        WEFT_TRY(weft_io_read_file(from, &text, &n));
+        WEFT_TRY(weft_io_read_as(from, WEFT_IO_LARGE, &text, &n));
         weft_status st = weft_io_replace_file(dest, text, n);
         free(text);
         WEFT_TRY(st);

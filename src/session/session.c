@@ -127,6 +127,7 @@ static weft_status open_outputs(weft_session *s)
     weft_text   t = {0};
     weft_status st;
     if (!weft_session__writes(s)) return WEFT_OK;
+    WEFT_TRY(weft_session__check_copies(s));
     snprintf(path, sizeof path, "%s/job.json", s->output);
     weft_job_print(&s->job, &t);
     weft_text_put(&t, "\n", 1);
@@ -135,7 +136,9 @@ static weft_status open_outputs(weft_session *s)
     weft_text_fini(&t);
     if (st == WEFT_OK) st = weft_metrics_open(s->output, s->r.first_step, &s->metrics);
     if (st == WEFT_OK) st = weft_events_open(s->output, s->r.first_step, &s->events);
-    if (st == WEFT_OK && s->o->trace) st = weft_io_replace_file(s->o->trace, "{}\n", 3);
+    /* can it be written?  A pipe or a device gets the trace alone. */
+    if (st == WEFT_OK && s->o->trace && !weft_io_is_stream(s->o->trace))
+        st = weft_io_replace_file(s->o->trace, "{}\n", 3);
     return st;
 }
 
@@ -153,6 +156,21 @@ static void say_conflicts(weft_session *s)
     if (x->n_conflict > MAX_CONFLICT)
         weft_say_info(&s->say, "and %d values more are resharded for such reasons",
                       x->n_conflict - MAX_CONFLICT);
+}
+
+/* Values that are taken as they are, though a slip is likely. */
+static void warn_of_slips(weft_session *s)
+{
+    int64_t warmup = s->job.lr_schedule.warmup, steps = s->job.steps;
+    if (warmup > steps)
+        weft_say_warn(
+            &s->say,
+            "lr_schedule.warmup is %lld, of %lld steps: the learning rate never "
+            "reaches optimizer.lr",
+            (long long)warmup, (long long)steps);
+    if (s->job.threads > weft_runner_cores())
+        weft_say_warn(&s->say, "%lld threads on the %d cores that this process may use",
+                      (long long)s->job.threads, weft_runner_cores());
 }
 
 static void say_plan(weft_session *s)
@@ -174,6 +192,7 @@ static void say_plan(weft_session *s)
         (long long)weft_program_bytes(p, WEFT_SLAB_STAGING),
         (long long)s->r.mem_table_bytes, s->eval.runner ? " and evaluation" : "");
     if (s->made.model->notice) weft_say_warn(&s->say, "%s", s->made.model->notice);
+    warn_of_slips(s);
     if (s->r.first_step)
         weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
                       (long long)s->r.first_step);

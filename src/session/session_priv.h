@@ -128,6 +128,8 @@ weft_status weft_session__restore(weft_session *s);
 /* save.c */
 weft_status weft_session__save(weft_session *s);
 weft_status weft_session__export(weft_session *s);
+/* Can the files that export copies be read?  Asked before the training, not after it. */
+weft_status weft_session__check_copies(const weft_session *s);
 
 /* A state of the graph that goes into optimizer.safetensors. */
 bool        weft_session__is_saved(const weft_session *s, weft_vid v);

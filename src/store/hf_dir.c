@@ -143,7 +143,7 @@ static weft_status open_shards(weft_store_dir *d)
     weft_status      st = WEFT_OK;
 
     if (!path) return weft_arena_status(d->arena);
-    WEFT_TRY(weft_io_read_file(path, &d->index, &d->n_index));
+    WEFT_TRY(weft_io_read_as(path, WEFT_IO_LARGE, &d->index, &d->n_index));
     WEFT_TRY(weft_doc_parse_json(path, d->index, d->n_index, &doc));
     map = weft_doc_root(doc)->kind == WEFT_NODE_MAP
               ? weft_node_get(weft_doc_root(doc), "weight_map")

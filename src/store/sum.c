@@ -37,16 +37,24 @@ uint64_t weft_store_sum_hash(const weft_store_sum *s)
 
 weft_status weft_store_out_open(weft_store_out *o, const char *path, int64_t bytes)
 {
+    int fd = -1;
+
+    *o = (weft_store_out){.fd = -1};
+    WEFT_TRY(weft_io_open_write(path, true, &fd));
+    return weft_store_out_use(o, fd, path, bytes);
+}
+
+weft_status weft_store_out_use(weft_store_out *o, int fd, const char *path, int64_t bytes)
+{
     weft_status st      = WEFT_OK;
     int64_t     n_block = (bytes + WEFT_STORE_BLOCK - 1) / WEFT_STORE_BLOCK;
 
-    *o      = (weft_store_out){.fd = -1, .want = bytes};
+    *o      = (weft_store_out){.fd = fd, .want = bytes};
     o->path = strdup(path);
     o->crc  = malloc(sizeof o->crc[0] * (size_t)(n_block + 1));
     o->buf  = malloc(SMALL);
     if (!o->path || !o->crc || !o->buf)
         WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to write it", path));
-    WEFT_GO(weft_io_open_write(path, true, &o->fd));
     if (bytes > 0) WEFT_GO(weft_io_reserve(o->fd, path, bytes));
 out:
     if (st != WEFT_OK) weft_store_out_drop(o);

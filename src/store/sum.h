@@ -39,8 +39,11 @@ typedef struct weft_store_out {
     uint32_t *crc;
 } weft_store_out;
 
-/* Opens path empty, for exactly bytes bytes, and reserves them. */
+/* Makes path, which must be new, for exactly bytes bytes, and reserves them. */
 weft_status weft_store_out_open(weft_store_out *o, const char *path, int64_t bytes);
+/* The same on a descriptor, which it takes, also on failure; path is its name in errors. */
+weft_status weft_store_out_use(weft_store_out *o, int fd, const char *path,
+                               int64_t bytes);
 weft_status weft_store_out_put(weft_store_out *o, const void *p, size_t n);
 /* Writes the rest, syncs and closes.  sum may be NULL. */
 weft_status weft_store_out_close(weft_store_out *o, weft_store_sum *sum);

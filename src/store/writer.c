@@ -186,10 +186,19 @@ int64_t weft_store_writer_bytes(const weft_store_writer *w)
     return w->bytes;
 }
 
+/* Takes fd. */
+static weft_status begin_on(weft_store_writer *w, int fd, const char *path)
+{
+    WEFT_TRY(weft_store_out_use(&w->out, fd, path, w->bytes));
+    return weft_store_out_put(&w->out, w->header.s, w->header.n);
+}
+
 weft_status weft_store_writer_begin(weft_store_writer *w, const char *path)
 {
-    WEFT_TRY(weft_store_out_open(&w->out, path, w->bytes));
-    return weft_store_out_put(&w->out, w->header.s, w->header.n);
+    int fd = -1;
+
+    WEFT_TRY(weft_io_open_write(path, true, &fd));
+    return begin_on(w, fd, path);
 }
 
 weft_status weft_store_writer_put(weft_store_writer *w, const void *p, size_t n)
@@ -249,30 +258,21 @@ void weft_store_writer_destroy(weft_store_writer *w)
 
 weft_status weft_store_write(const char *path, const weft_store_spec *spec)
 {
-    weft_store_writer *w   = NULL;
-    weft_text          tmp = {0}, dir = {0};
-    weft_status        st  = WEFT_OK;
-    const char        *end = strrchr(path, '/');
+    weft_store_writer  *w  = NULL;
+    weft_io_replacement r  = {.fd = -1};
+    weft_status         st = WEFT_OK;
+    int                 fd;
 
     WEFT_GO(weft_store_writer_create(spec, &w));
-    weft_text_add(&tmp, "%s.tmp", path);
-    if (end == path)
-        weft_text_add(&dir, "/");
-    else if (end)
-        weft_text_put(&dir, path, (size_t)(end - path));
-    else
-        weft_text_add(&dir, ".");
-    WEFT_GO(weft_text_status(&tmp));
-    WEFT_GO(weft_text_status(&dir));
-    WEFT_GO(weft_store_writer_begin(w, tmp.s));
+    WEFT_GO(weft_io_replace_begin(path, &r));
+    fd   = r.fd;
+    r.fd = -1; /* the writer's, which syncs and closes it */
+    WEFT_GO(begin_on(w, fd, path));
     WEFT_GO(weft_store_writer_put_all(w));
     WEFT_GO(weft_store_writer_end(w, NULL));
-    WEFT_GO(weft_io_rename(tmp.s, path));
-    WEFT_GO(weft_io_sync_dir(dir.s));
+    WEFT_GO(weft_io_replace_end(&r, path));
 out:
-    if (st != WEFT_OK && w && tmp.s) unlink(tmp.s);
+    weft_io_replace_drop(&r);
     weft_store_writer_destroy(w);
-    weft_text_fini(&tmp);
-    weft_text_fini(&dir);
     return st;
 }

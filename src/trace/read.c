@@ -231,7 +231,7 @@ weft_status weft_trace_load(const char *path, weft_trace **out)
 {
     char  *text;
     size_t n;
-    WEFT_TRY(weft_io_read_file(path, &text, &n));
+    WEFT_TRY(weft_io_read_as(path, WEFT_IO_PIPES | WEFT_IO_LARGE, &text, &n));
     weft_status st = weft_trace_parse(path, text, n, out);
     free(text);
     return st;

@@ -1,5 +1,7 @@
 /* TOML in, the same tree as from JSON out; what is wrong is said with its line. */
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/doc.h"
 #include "support/test.h"
@@ -72,12 +74,41 @@ static void mistakes(void **state)
     refused("a = \"\\/\"", "f:1: a bad escape");
 }
 
+/* Keys of one table, and tables: seconds where each is compared with all others (80,000: 20 s). */
+static void many_keys(void **state)
+{
+    (void)state;
+    static const char *const line[] = {"key%d = 1\n", "[table%d]\n", "[[x.y%d]]\n",
+                                       "a.b%d.c = 1\n"};
+    enum {
+        N = 80000
+    };
+    for (size_t k = 0; k < WEFT_COUNT(line); k++) {
+        weft_text t = {0};
+        weft_doc *d;
+        for (int i = 0; i < N; i++) {
+            char one[64];
+            snprintf(one, sizeof one, line[k], i);
+            weft_text_add(&t, "%s", one);
+        }
+        clock_t start = clock();
+        assert_ok(weft_doc_parse_toml("f", t.s, t.n, &d));
+        assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 2);
+        weft_doc_destroy(d);
+        weft_text_add(&t, "[z]\nkey1 = 1\nkey2 = 2\nkey1 = 3\n");
+        assert_fails(weft_doc_parse_toml("f", t.s, t.n, &d), WEFT_ERR_ARG,
+                     "f:80004: 'key1' stands twice");
+        weft_text_fini(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
         cmocka_unit_test(tables),
         cmocka_unit_test(mistakes),
+        cmocka_unit_test(many_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

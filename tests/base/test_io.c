@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,9 +136,8 @@ static void reserve_and_close(void **state)
 static void every_call_may_fail(void **state)
 {
     (void)state;
-    char   temp[200], *text;
+    char  *text;
     size_t n;
-    snprintf(temp, sizeof temp, "%s.tmp.%ld", path, (long)getpid());
     assert_ok(weft_io_replace_file(path, "old", 3));
     int64_t before = weft_io_calls();
     assert_ok(weft_io_replace_file(path, "old", 3));
@@ -153,12 +153,113 @@ static void every_call_may_fail(void **state)
             assert_ok(weft_io_read_file(path, &text, &n));
             assert_string_equal(text, k < calls ? "old" : "newer");
             free(text);
-            assert_false(weft_io_exists(temp));
+            assert_int_equal(rmdir(dir), -1);
+            assert_int_equal(unlink(path), 0);
+            assert_int_equal(rmdir(dir), 0); /* nothing else was in it */
+            assert_int_equal(mkdir(dir, 0777), 0);
         }
     weft_io_fail_at(1, EIO, false);
     assert_fails(weft_io_replace_file(path, "x", 1), WEFT_ERR_IO, "Input/output error");
     assert_ok(
         weft_io_replace_file(path, "x", 1)); /* not sticky: the next one goes through */
+}
+
+/* ---- what is no regular file ---- */
+
+static void pipes_and_devices_are_refused_at_once(void **state)
+{
+    (void)state;
+    static const char *const special[] = {"/dev/zero", "/dev/null", NULL};
+    char                    *text;
+    size_t                   n;
+    int                      fd;
+    weft_io_map              m;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(30); /* a call that waits ends this test */
+    for (size_t i = 0; i < WEFT_COUNT(special); i++) {
+        const char *name = special[i] ? special[i] : path;
+        const char *why  = special[i] ? "it is a device" : "it is a pipe";
+        assert_fails(weft_io_read_file(name, &text, &n), WEFT_ERR_ARG, why);
+        assert_fails(weft_io_read_as(name, WEFT_IO_LARGE, &text, &n), WEFT_ERR_ARG, why);
+        assert_fails(weft_io_map_file(name, &m), WEFT_ERR_ARG, why);
+        assert_fails(weft_io_open_read(name, &fd, NULL), WEFT_ERR_ARG, why);
+    }
+    /* where a pipe will do, one without a writer does not */
+    assert_fails(weft_io_read_as(path, WEFT_IO_PIPES, &text, &n), WEFT_ERR_ARG,
+                 "nothing is written to this pipe");
+    alarm(0);
+}
+
+static void a_pipe_is_read_to_its_end(void **state)
+{
+    (void)state;
+    char  *text, half[5001];
+    size_t n;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    memset(half, 'x', sizeof half);
+    pid_t pid = fork();
+    if (pid == 0) { /* slowly, and not before the reader is there */
+        usleep(100000);
+        FILE *f = fopen(path, "w");
+        fwrite(half, 1, sizeof half, f);
+        fflush(f);
+        usleep(100000);
+        fwrite(half, 1, sizeof half, f);
+        fclose(f);
+        _exit(0);
+    }
+    assert_ok(weft_io_read_as(path, WEFT_IO_PIPES, &text, &n));
+    waitpid(pid, NULL, 0);
+    assert_int_equal(n, 2 * sizeof half);
+    free(text);
+}
+
+static void texts_have_a_limit(void **state)
+{
+    (void)state;
+    char  *text;
+    size_t n;
+    assert_ok(weft_io_replace_file(path, "x", 1));
+    assert_int_equal(truncate(path, WEFT_IO_TEXT_MOST + 1ll), 0);
+    assert_fails(weft_io_read_file(path, &text, &n), WEFT_ERR_ARG, "larger than 64 MB");
+    assert_fails(weft_io_read_as("/dev/zero", WEFT_IO_PIPES, &text, &n), WEFT_ERR_ARG,
+                 "larger than 64 MB");
+    assert_ok(weft_io_read_as(path, WEFT_IO_LARGE, &text, &n));
+    assert_int_equal(n, WEFT_IO_TEXT_MOST + 1ll);
+    free(text);
+    assert_int_equal(truncate(path, WEFT_IO_LARGE_MOST + 1), 0);
+    assert_fails(weft_io_read_as(path, WEFT_IO_LARGE, &text, &n), WEFT_ERR_ARG,
+                 "larger than 4096 MB");
+}
+
+static void ignore(int sig)
+{
+    (void)sig;
+}
+
+/* With a handler that restarts calls, as weft train has. */
+static void a_signal_ends_the_wait_for_a_pipe(void **state)
+{
+    (void)state;
+    int how = 0;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int   writer = open(path, O_RDWR); /* it never writes */
+    pid_t pid    = fork();
+    if (pid == 0) {
+        struct sigaction a = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+        char            *text;
+        size_t           n;
+        sigaction(SIGTERM, &a, NULL);
+        _exit((int)weft_io_read_as(path, WEFT_IO_PIPES, &text, &n));
+    }
+    for (int i = 0; i < 200 && waitpid(pid, &how, WNOHANG) == 0; i++) {
+        usleep(100000);
+        kill(pid, SIGTERM);
+        how = -1;
+    }
+    close(writer);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), WEFT_ERR_IO);
 }
 
 /* In a process of its own, with the hook set through the environment. */
@@ -209,6 +310,12 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(reserve_and_close, setup, teardown),
         cmocka_unit_test_setup_teardown(every_call_may_fail, setup, teardown),
         cmocka_unit_test_setup_teardown(environment, setup, teardown),
+        cmocka_unit_test_setup_teardown(pipes_and_devices_are_refused_at_once, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_pipe_is_read_to_its_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(texts_have_a_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_signal_ends_the_wait_for_a_pipe, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,7 +223,7 @@ static void sums(void **state)
 
     for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(i * i >> 3);
     for (size_t k = 0; k < WEFT_COUNT(piece); k++) {
-        const char    *path = test_files_path("sum");
+        const char    *path = test_files_path("sum%zu", k);
         weft_store_out o;
         weft_store_sum s;
         size_t         m;
