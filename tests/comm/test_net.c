@@ -325,6 +325,61 @@ static void strangers_are_sent_away(void **state)
     }
 }
 
+enum {
+    N_SILENT = 200 /* more than a rank keeps */
+};
+
+static int silent[N_SILENT];
+
+/* Connections to the next rank, before its peers have theirs, which send nothing or half of a hello. */
+static void crowd_in(const weft_comm_rdzv_table *t, int r)
+{
+    const char *card = t->part[(r + 1) % t->world];
+    int64_t     skip = 8; /* of the card; the address follows */
+    for (int i = 0; i < N_SILENT; i++) {
+        int           why;
+        struct pollfd p = {.events = POLLOUT};
+        silent[i] = p.fd = weft_comm__tcp_connect(
+            card + skip, t->bytes[(r + 1) % t->world] - skip, true, &why);
+        if (p.fd >= 0 && i % 2 && poll(&p, 1, 2000) == 1)
+            send(p.fd, "weftauth\1\0\0\0", 12, MSG_NOSIGNAL);
+    }
+}
+
+/* They go within 5 s, and meanwhile the ranks work. */
+static weft_status work_in_a_crowd(rank_state *r)
+{
+    weft_comm_group *g;
+    net_end         *e = r->c->impl;
+    float            x = 1, refused = 0;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    for (int i = 0; i < 20000 && refused < N_SILENT * r->n; i++) {
+        x = 1;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
+                                      &x, 1));
+        if (x != (float)r->n) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
+        refused = (float)e->n_refused;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
+                                      &refused, &refused, 1));
+        usleep(1000);
+    }
+    for (int i = 0; i < N_SILENT; i++) close(silent[i]);
+    if (refused < N_SILENT * r->n)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%g of them are closed", (double)refused);
+    return WEFT_OK;
+}
+
+static void peers_get_in_among_strangers(void **state)
+{
+    (void)state;
+    before_connect = crowd_in;
+    for (int n = 2; n <= 4; n += 2) {
+        run_ranks(TCP, n, 30, work_in_a_crowd);
+        all_ok(TCP, n);
+    }
+    before_connect = NULL;
+}
+
 /* ---- who comes late ---- */
 
 /* In turn one comes late, to what the others have sent unasked, in part or not at all; the thread has kept it. */
@@ -372,6 +427,7 @@ int main(void)
         cmocka_unit_test(the_last_words_arrive),
         cmocka_unit_test(damaged_heads_are_refused),
         cmocka_unit_test(strangers_are_sent_away),
+        cmocka_unit_test(peers_get_in_among_strangers),
         cmocka_unit_test(the_late_get_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
