@@ -104,20 +104,23 @@ static weft_status meet_hostile(rank_state *r)
         return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
                                     0);
     }
-    int fd = find_line(e, 0);
+    int fd = r->over == TCP ? find_line(e, 0) : -1;
     usleep(50000);
     pthread_mutex_lock(&e->lock); /* nothing else is sent meanwhile */
     weft_status st = current->run(e, fd);
-    for (int i = 0; i < 5000 && !rank[0].ended; i++) usleep(1000);
+    for (int i = 0; i < 5000 && !rank[0].ended; i++) {
+        if (r->over != TCP) e->link->progress(e); /* it sends by and by */
+        usleep(1000);
+    }
     pthread_mutex_unlock(&e->lock);
     return st;
 }
 
 /* A process is gone without a line: it crashed. */
-static void run_attack(const attack *a)
+static void run_attack(transport over, const attack *a)
 {
     current = a;
-    run_ranks(TCP, 2, 8, meet_hostile);
+    run_ranks(over, 2, 8, meet_hostile);
     if (!rank[0].ended) fail_msg("%s: rank 0 is gone without a word", a->name);
     char want[200];
     snprintf(want, sizeof want, "rank 1 failed: it sent rank 0 %s", a->says);
@@ -196,7 +199,7 @@ static void messages_are_complete_when_each_byte_came_once(void **state)
     };
     (void)state;
     message_bytes = 4;
-    for (size_t i = 0; i < WEFT_COUNT(a); i++) run_attack(&a[i]);
+    for (size_t i = 0; i < WEFT_COUNT(a); i++) run_attack(TCP, &a[i]);
 }
 
 /* Over a link that reorders, pieces come in any order within a window, each once; the bookkeeping is by piece. */
@@ -297,10 +300,60 @@ static void heads_are_checked_before_use(void **state)
     };
     (void)state;
     message_bytes = 4;
-    for (size_t i = 0; i < WEFT_COUNT(a); i++) run_attack(&a[i]);
+    for (size_t i = 0; i < WEFT_COUNT(a); i++) run_attack(TCP, &a[i]);
     current = &(attack){"another", "", as_another}; /* of a rank that there is not */
     run_ranks(TCP, 2, 8, meet_hostile);
     assert_true(rank[0].ended && rank[0].st == WEFT_ERR_PEER);
+}
+
+/* ---- over UCX, which takes whole messages ---- */
+
+static void no_matter(net_parcel *p)
+{
+    (void)p;
+}
+
+static weft_status send_parcel(net_end *e, net_kind kind, net_head h)
+{
+    static char       data[NET_SHORT];
+    static net_parcel p[4];
+    static int        n;
+    p[n] = (net_parcel){.e = e, .head = h, .data = data, .sent = no_matter};
+    weft_comm__net_finish_head(e, &p[n].head, kind);
+    e->link->send(e, 0, &p[n++]);
+    return WEFT_OK;
+}
+
+static weft_status ucx_ready(net_end *e, int fd)
+{
+    (void)fd;
+    return send_parcel(e, NET_READY, (net_head){.port = TAG, .bytes = 100});
+}
+
+static weft_status ucx_part(net_end *e, int fd)
+{
+    (void)fd;
+    return send_parcel(e, NET_DATA, piece(1, 3));
+}
+
+static weft_status ucx_twice(net_end *e, int fd)
+{
+    (void)fd;
+    WEFT_TRY(send_parcel(e, NET_DATA, piece(0, 4)));
+    return send_parcel(e, NET_DATA, piece(0, 4)); /* by now there is no credit for it */
+}
+
+static void messages_over_ucx_are_checked(void **state)
+{
+    static const attack a[] = {
+        {"ready", "a READY with a payload", ucx_ready},
+        {"part", "a piece that is cut in another place", ucx_part},
+        {"twice", "a ", ucx_twice}, /* message without credit, or piece that came */
+    };
+    (void)state;
+    message_bytes = 4;
+    if (N_TRANSPORT <= UCX) skip();
+    for (size_t i = 0; i < WEFT_COUNT(a); i++) run_attack(UCX, &a[i]);
 }
 
 /* ---- what a peer makes us hold ---- */
@@ -456,6 +509,7 @@ int main(void)
         cmocka_unit_test(messages_are_complete_when_each_byte_came_once),
         cmocka_unit_test(pieces_may_overtake_each_other_once),
         cmocka_unit_test(heads_are_checked_before_use),
+        cmocka_unit_test(messages_over_ucx_are_checked),
         cmocka_unit_test(a_peer_makes_us_hold_only_so_much),
         cmocka_unit_test(the_deadline_holds_without_descriptors),
     };
