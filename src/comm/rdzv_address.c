@@ -169,6 +169,14 @@ static weft_status fail_listen(const char *at, const struct addrinfo *a, int why
         at, number, strerror(why));
 }
 
+/* /etc/hosts may name an address twice. */
+static bool came_before(const struct addrinfo *all, const struct addrinfo *a)
+{
+    for (const struct addrinfo *b = all; b != a; b = b->ai_next)
+        if (same_address(b->ai_addr, a->ai_addr)) return true;
+    return false;
+}
+
 /* An address that another process has is an error even where a second one is free: guests might connect to the first. */
 weft_status weft_comm__rdzv_listen(const char *at, rdzv_listeners *out)
 {
@@ -178,6 +186,7 @@ weft_status weft_comm__rdzv_listen(const char *at, rdzv_listeners *out)
     WEFT_TRY(weft_comm__rdzv_resolve(at, &all));
     for (struct addrinfo *a = all; a && out->n < (int)WEFT_COUNT(out->fd);
          a                  = a->ai_next) {
+        if (came_before(all, a)) continue;
         int s = listen_at(a);
         if (s < 0 && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) {
             missing = a;
