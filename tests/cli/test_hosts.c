@@ -235,12 +235,12 @@ static void one_token_two_tokens_none(void **state)
     assert_int_equal(b.code, 0);
     assert_string_equal(a.text, "");
     assert_non_null(strstr(a.said, "{\"ranks\": 4, \"transport\": \"shm+tcp\""));
-    run_pair(&a, &b, token, other, "3");
+    run_pair(&a, &b, token, other, "5");
     assert_int_equal(a.code, 1);
     assert_int_equal(b.code, 2);
     says(&b, "it has another token; rank 0 and all others need the same token file");
     says(&a, "turned away");
-    run_pair(&a, &b, NULL, other, "3");
+    run_pair(&a, &b, NULL, other, "5");
     assert_int_equal(b.code, 2);
     says(&b, "it was started with --insecure-network");
     says(&a, "WARN --insecure-network: everybody who can reach the ports of this run");

@@ -151,7 +151,7 @@ static int knock(const visitor *v)
     return s;
 }
 
-/* Bytes that come within a second or until it is closed. */
+/* Bytes that come within three seconds or until it is closed. */
 static ssize_t hear(int s, void *p, size_t n)
 {
     size_t        got = 0;
@@ -214,7 +214,7 @@ static void who_does_not_come_is_named_to_all(void **state)
 {
     (void)state;
     visitor v[3];
-    open_host(v, 3, 0.6);
+    open_host(v, 3, 1.5);
     begin(&v[1]);
     for (int i = 0; i < 2; i++)
         fails(&v[i], WEFT_ERR_PEER, "rank 2 timed out: it did not come to 127.0.0.1:");
@@ -251,7 +251,7 @@ static void a_wrong_guest_ends_nothing(void **state)
     assert_int_equal(n_logged, 2);
     close(v[0].door);
     /* at the deadline rank 0 names it */
-    open_host(v, 2, 1);
+    open_host(v, 2, 2);
     wrong       = v[1];
     wrong.world = 3;
     begin(&wrong);
@@ -360,7 +360,7 @@ static void modes_that_differ_are_named_on_both_sides(void **state)
     visitor         v[2];
     weft_comm_token open = {.insecure = true};
     assert_int_equal(weft_comm_key_public(&open.key), WEFT_OK);
-    open_host(v, 2, 1.5);
+    open_host(v, 2, 2);
     v[1].token = &open;
     begin(&v[1]);
     fails(&v[1], WEFT_ERR_ARG, "it has a token, ");
@@ -384,7 +384,7 @@ static void silent_connections_delay_nobody(void **state)
         begin(&v[1]);
         succeeds(&v[1]);
         succeeds(&v[0]);
-        if (v[1].took_s > 3) fail_msg("%d connections: %g s", count[i], v[1].took_s);
+        if (v[1].took_s > 8) fail_msg("%d connections: %g s", count[i], v[1].took_s);
         for (int k = 0; k < count[i]; k++) close(s[k]);
         close(v[0].door);
     }
@@ -409,7 +409,7 @@ static void the_deadline_holds_whatever_strangers_do(void **state)
     }
     fails(&v[0], WEFT_ERR_PEER, "rank 1 timed out: it did not come");
     assert_non_null(strstr(v[0].text, "turned away"));
-    if (v[0].took_s > 3.5) fail_msg("%g s", v[0].took_s);
+    if (v[0].took_s > 6) fail_msg("%g s", v[0].took_s);
     while (n) close(s[--n]);
     close(slow);
     close(v[0].door);
