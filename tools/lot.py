@@ -276,6 +276,8 @@ def main():
     with tempfile.TemporaryDirectory() as passing, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         folder = args.keep or passing
         make_models(folder)
+        os.environ['WEFT_TOKEN_FILE'] = os.path.join(passing, 'token')  # of --hosts
+        subprocess.run([weft, 'token', os.environ['WEFT_TOKEN_FILE']], check=True, capture_output=True)
         numbers = range(args.plans) if args.only is None else [args.only]
         lots = [Lot(args.seed, i, folder, args.ranks, args.hosts) for i in numbers]
         for i, (what, why, words) in zip(numbers, pool.map(lambda lot: try_lot(weft, lot), lots)):

@@ -289,8 +289,9 @@ out:
 /* ---- several hosts ---- */
 
 typedef struct hosts {
-    int64_t     n, me;
-    const char *rdzv;
+    int64_t                 n, me;
+    const char             *rdzv;
+    weft_comm_token_options token;
 } hosts;
 
 /* Node 0's cluster, as text, to all. */
@@ -331,7 +332,8 @@ static weft_status measure_between(const hosts *h, int64_t ranks, const char *ho
                           .world       = (int)h->n,
                           .local_world = 1,
                           .shm_fd      = -1,
-                          .by          = "weft cluster calibrate"};
+                          .by          = "weft cluster calibrate",
+                          .token       = h->token};
     snprintf(p.rdzv, sizeof p.rdzv, "%s", h->rdzv);
     for (int i = 0; i < p.world; i++) node[i] = i;
     WEFT_GO(weft_cluster_load(host, NULL, &one));
@@ -362,6 +364,12 @@ static int check_hosts(const weft_cli_command *cmd, const hosts *h)
                               "--nnodes: --rdzv host:port says where the hosts meet");
     if (h->rdzv && weft_comm_rdzv_check(h->rdzv) != WEFT_OK)
         return weft_cli_fail(cmd, WEFT_ERR_ARG);
+    if (h->n > 1) {
+        weft_comm_token token;
+        weft_status     st = weft_comm_token_find(&h->token, &token);
+        weft_comm_token_wipe(&token);
+        if (st != WEFT_OK) return weft_cli_fail(cmd, st);
+    }
     return -1;
 }
 
@@ -483,6 +491,10 @@ static int calibrate(int argc, char **argv)
           {"nnodes", 0, WEFT_CLI_INT, &w.h.n, "N", "hosts (1)"},
           {"node-rank", 0, WEFT_CLI_INT, &w.h.me, "R", "which of them this is, from 0"},
           {"rdzv", 0, WEFT_CLI_TEXT, &w.h.rdzv, "HOST:PORT", "where they meet: node 0"},
+          {"token-file", 0, WEFT_CLI_TEXT, &w.h.token.file, "FILE",
+           "the token of several hosts (weft token)"},
+          {"insecure-network", 0, WEFT_CLI_FLAG, &w.h.token.insecure, NULL,
+           "without a token: everybody on the network can join"},
           {"only", 0, WEFT_CLI_TEXT, &w.only, "WHAT", "gpus or processors (both)"},
           {"list", 0, WEFT_CLI_TEXT, &w.list, "FILE", "all times of GPUs, as CSV"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},

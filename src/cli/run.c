@@ -26,7 +26,9 @@ const weft_cli_command weft_cli_run = {
         "On several hosts the same command is given on each, with its own --node-rank; "
         "the\n"
         "ranks meet at --rdzv, a free port of node 0, and talk over TCP, within a "
-        "host over shared memory.\n"
+        "host over shared memory.  Several hosts need a token (weft token), the same on "
+        "each: --token-file,\n"
+        "else WEFT_TOKEN_FILE, else the file that weft token made.\n"
         "A rank for which others wait longer than --timeout ends the job.  Saving may "
         "take longer:\n"
         "only a single write or sync may not, beyond --io-timeout.  SIGINT and SIGTERM "
@@ -44,11 +46,12 @@ const weft_cli_command weft_cli_run = {
 #define LEAST_TIMEOUT_S 0.1
 
 typedef struct settings {
-    bool        check, json, fresh, quiet, print_plan;
-    int64_t     n_rank, n_node, node, port;
-    double      seconds, timeout_s, io_timeout_s;
-    const char *log_dir, *trace, *rdzv, *addr, *cluster, *allow;
-    const char *command; /* as it was given */
+    bool                    check, json, fresh, quiet, print_plan;
+    int64_t                 n_rank, n_node, node, port;
+    double                  seconds, timeout_s, io_timeout_s;
+    const char             *log_dir, *trace, *rdzv, *addr, *cluster, *allow;
+    const char             *command; /* as it was given */
+    weft_comm_token_options token;
 } settings;
 
 /* ---- --check: every collective, against what it must give ---- */
@@ -156,6 +159,7 @@ static int be_rank(weft_place *p, const settings *s, int argc, char **argv)
 {
     weft_comm *c;
     p->quiet       = s->quiet;
+    p->token       = s->token;
     weft_status st = weft_launch_join(p, s->timeout_s, &c);
     if (st != WEFT_OK) {
         int code = weft_cli_fail(&weft_cli_run, st);
@@ -206,6 +210,12 @@ static int start(const settings *s, int argc, char **argv)
     if (s->n_node > 1 && s->node < 0)
         return weft_cli_usage(c, "--nnodes: --node-rank says which of them this is");
     if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
+    if (s->n_node > 1) { /* one line now rather than one of each rank */
+        weft_comm_token token;
+        weft_status     found = weft_comm_token_find(&s->token, &token);
+        weft_comm_token_wipe(&token);
+        if (found != WEFT_OK) return weft_cli_fail(c, found);
+    }
     char **again = calloc((size_t)argc + 3, sizeof *again);
     if (!again) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     again[0] = "weft";
@@ -218,7 +228,8 @@ static int start(const settings *s, int argc, char **argv)
                                            .timeout_s = s->timeout_s,
                                            .n_node    = (int)s->n_node,
                                            .node      = s->node < 0 ? 0 : (int)s->node,
-                                           .rdzv      = *at ? at : NULL},
+                                           .rdzv      = *at ? at : NULL,
+                                           .token     = s->token},
                     &code);
     free(again);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
@@ -242,6 +253,10 @@ static int run(int argc, char **argv)
         {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "the same"},
         {"master-addr", 0, WEFT_CLI_TEXT, &s.addr, "HOST", "the same, in two words"},
         {"master-port", 0, WEFT_CLI_INT, &s.port, "PORT", "(29400)"},
+        {"token-file", 0, WEFT_CLI_TEXT, &s.token.file, "FILE",
+         "the token of runs on several hosts"},
+        {"insecure-network", 0, WEFT_CLI_FLAG, &s.token.insecure, NULL,
+         "several hosts without a token: everybody on the network can join"},
         {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
         {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
         {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "comm/net_priv.h"
+#include "comm/net_tcp.h"
 
 enum {
     AM_ID      = 7,
@@ -328,6 +329,7 @@ static void net_destroy(weft_comm *c)
     free(e->peer);
     free(e->bounce);
     free(e->told);
+    weft_comm_key_wipe(&e->link_key);
     free(e);
 }
 
@@ -468,29 +470,63 @@ static void greet_all(net_end *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const *address,
-                                  const int64_t *bytes)
+/* Keys of this run's connections, and the numbers in heads between each two ranks. */
+static weft_status derive_keys(net_end *e, const weft_comm_key *membership)
 {
-    net_end    *e    = net_of(c);
+    WEFT_TRY(weft_comm_key_derive(membership, "weft link", NULL, 0, &e->link_key));
+    for (int r = 0; r < e->c.world; r++)
+        for (int out = 0; out < 2; out++) {
+            int32_t       pair[2] = {out ? e->c.rank : r, out ? r : e->c.rank};
+            weft_comm_key k;
+            WEFT_TRY(
+                weft_comm_key_derive(membership, "weft heads", pair, sizeof pair, &k));
+            memcpy(out ? &e->peer[r].job_out : &e->peer[r].job_in, k.byte,
+                   sizeof(uint64_t));
+        }
+    return WEFT_OK;
+}
+
+weft_status weft_comm_net_check_address(const void *address, int64_t bytes, bool loopback)
+{
+    card its;
+    if (bytes < (int64_t)sizeof its)
+        return WEFT_FAIL(WEFT_ERR_ARG, "its address is cut short");
+    memcpy(&its, address, sizeof its);
+    if (its.link != weft_comm__net_tcp.name[0]) return WEFT_OK; /* UCX reads its own */
+    return weft_comm__tcp_check((const char *)address + sizeof its,
+                                bytes - (int64_t)sizeof its, loopback);
+}
+
+static weft_status copy_address(net_end *e, int r, const void *address, int64_t bytes)
+{
+    net_peer   *p    = &e->peer[r];
     const card *mine = e->told;
-    int         here = 0;
-    e->job           = job;
+    card        its  = {0};
+    if (bytes >= (int64_t)sizeof its) memcpy(&its, address, sizeof its);
+    if (its.link != mine->link)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "rank %d talks over %s, rank %d over something else: set "
+                         "WEFT_NET alike on all hosts",
+                         e->c.rank, e->link->name, r);
+    weft_status st = weft_comm_net_check_address(address, bytes, true);
+    if (st != WEFT_OK) return weft_fail_in(st, "rank %d: ", r);
+    p->address_bytes = bytes - (int64_t)sizeof its;
+    p->address       = malloc((size_t)p->address_bytes + 1);
+    if (!p->address) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    memcpy(p->address, (const char *)address + sizeof its, (size_t)p->address_bytes);
+    p->here = its.machine == mine->machine;
+    return WEFT_OK;
+}
+
+weft_status weft_comm_net_connect(weft_comm *c, const weft_comm_key *membership,
+                                  const void *const *address, const int64_t *bytes)
+{
+    net_end *e    = net_of(c);
+    int      here = 0;
+    WEFT_TRY(derive_keys(e, membership));
     for (int r = 0; r < c->world; r++) {
-        net_peer *p    = &e->peer[r];
-        int64_t   rest = bytes[r] - (int64_t)sizeof(card);
-        card      its  = {0};
-        if (rest >= 0) memcpy(&its, address[r], sizeof its);
-        if (its.link != mine->link)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "rank %d talks over %s, rank %d over something else: set "
-                             "WEFT_NET alike on all hosts",
-                             c->rank, e->link->name, r);
-        p->address       = malloc((size_t)rest + 1);
-        p->address_bytes = rest;
-        if (!p->address) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-        memcpy(p->address, (const char *)address[r] + sizeof its, (size_t)rest);
-        p->here = its.machine == mine->machine;
-        here += p->here;
+        WEFT_TRY(copy_address(e, r, address[r], bytes[r]));
+        here += e->peer[r].here;
     }
     if (here > sysconf(_SC_NPROCESSORS_ONLN)) e->crowded = true;
     if (pthread_create(&e->thread, NULL, serve, e))

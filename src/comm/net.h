@@ -2,7 +2,7 @@
  *
  *     weft_comm_net_open(&(weft_comm_net_options){.rank = r, .world = n, .timeout_s = 60}, &c);
  *     weft_comm_net_address(c, &p, &bytes);                     told to all others (rdzv.h)
- *     weft_comm_net_connect(c, job, address, address_bytes);    returns when all ranks are there
+ *     weft_comm_net_connect(c, &key, address, address_bytes);   returns when all ranks are there
  *
  * A rank whose process dies is noticed when its connections break; one that stops, or whose cable is cut, by
  * the deadline of whoever waits for it, who then asks along the chain of waiting ranks, names the one that does not
@@ -10,6 +10,7 @@
 #ifndef WEFT_COMM_NET_H
 #define WEFT_COMM_NET_H
 
+#include "comm/auth.h"
 #include "comm/comm.h"
 
 typedef struct weft_comm_net_options {
@@ -24,9 +25,13 @@ typedef struct weft_comm_net_options {
 weft_status weft_comm_net_open(const weft_comm_net_options *o, weft_comm **out);
 /* Borrowed. */
 void weft_comm_net_address(const weft_comm *c, const void **p, int64_t *bytes);
-/* address[r] of every rank, which are copied; job: a number that no other job has. */
-weft_status weft_comm_net_connect(weft_comm *c, uint64_t job, const void *const *address,
-                                  const int64_t *bytes);
+/* address[r] of every rank, which are copied; membership: a key that the ranks of this run have and nobody else. */
+weft_status weft_comm_net_connect(weft_comm *c, const weft_comm_key *membership,
+                                  const void *const *address, const int64_t *bytes);
+/* What a rank says its address is, as other ranks may connect to it: WEFT_ERR_ARG where it is none, or a loopback address
+ * and the rank is not of this machine. */
+weft_status weft_comm_net_check_address(const void *address, int64_t bytes,
+                                        bool loopback);
 
 /* A group that works by levels (comm/levels.c): who waits in rail, and is asked or asks whom it waits for, speaks
  * for all of flat; elsewhere(arg) names the rank waited for outside of this end, or -1.  Nothing where c is another

@@ -14,12 +14,12 @@ enum {
     VERSION = 3,
 };
 
-void weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind)
+void weft_comm__net_finish_head(const net_end *e, int to, net_head *h, net_kind kind)
 {
     h->magic   = MAGIC;
     h->version = VERSION;
     h->kind    = (uint16_t)kind;
-    h->job     = e->job;
+    h->job     = e->peer[to].job_out;
     h->source  = e->c.rank;
     h->crc     = weft_hash_crc32c(0, h, offsetof(net_head, crc));
 }
@@ -29,9 +29,9 @@ void weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind)
 bool weft_comm__net_is_ours(const net_end *e, const net_head *h)
 {
     return h->magic == MAGIC && h->version == VERSION &&
-           h->crc == weft_hash_crc32c(0, h, offsetof(net_head, crc)) &&
-           h->job == e->job && h->source >= 0 && h->source < e->c.world &&
-           h->source != e->c.rank;
+           h->crc == weft_hash_crc32c(0, h, offsetof(net_head, crc)) && h->source >= 0 &&
+           h->source < e->c.world && h->source != e->c.rank &&
+           h->job == e->peer[h->source].job_in;
 }
 
 static const char *check_data(const net_end *e, const net_head *h)

@@ -55,7 +55,8 @@ typedef enum net_kind {
 typedef struct net_head {
     uint32_t magic;
     uint16_t version, kind;
-    uint64_t job;
+    uint64_t
+        job; /* of this run, from this rank to that one: derived from the membership key */
     uint32_t epoch;
     int32_t  source;
     uint64_t port; /* group's hash : 32 | tag : 32; no hash: a channel */
@@ -177,6 +178,7 @@ typedef struct net_peer {
     uint32_t n_owed;        /* n_got where it is gone */
     double   patience_s;    /* until when what is owed is waited for */
     uint32_t died_in;
+    uint64_t job_out, job_in; /* in heads to it, in heads from it */
     /* What it makes us hold. */
     int64_t held;
     int     n_ready, n_port, n_queued;
@@ -213,7 +215,7 @@ extern const net_link weft_comm__net_tcp, weft_comm__net_ucx;
 
 typedef struct net_end {
     weft_comm       c;
-    uint64_t        job;
+    weft_comm_key   link_key; /* by which connections of this run prove that they are */
     const net_link *link;
     void           *link_state;
     void           *address; /* the link's */
@@ -297,7 +299,7 @@ void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
 net_note *weft_comm__net_new_note(net_end *e, int64_t bytes);
 void      weft_comm__net_free_note(net_end *e, net_note *n);
 void      weft_comm__net_arrive_note(net_end *e, net_note *n);
-void      weft_comm__net_finish_head(const net_end *e, net_head *h, net_kind kind);
+void weft_comm__net_finish_head(const net_end *e, int to, net_head *h, net_kind kind);
 /* A line broke; looked at later. */
 void weft_comm__net_broke(net_end *e, int peer, const char *how);
 /* A peer sent what no rank of ours sends: it fails, like one whose line broke.  what: "a READY with a payload". */

@@ -110,11 +110,40 @@ weft_status weft_comm__tcp_listen(const char *device, int *fd, void **address,
     return WEFT_OK;
 }
 
+static bool is_loopback(const tcp_address *a)
+{
+    struct sockaddr_in four;
+    if (a->at.sin6_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&a->at.sin6_addr) ||
+               (IN6_IS_ADDR_V4MAPPED(&a->at.sin6_addr) &&
+                a->at.sin6_addr.s6_addr[12] == 127);
+    memcpy(&four, &a->at, sizeof four);
+    return ntohl(four.sin_addr.s_addr) >> 24 == 127;
+}
+
+weft_status weft_comm__tcp_check(const void *address, int64_t bytes, bool loopback)
+{
+    tcp_address a;
+    if (bytes != sizeof a)
+        return WEFT_FAIL(WEFT_ERR_ARG, "an address of %lld bytes, not of %zu",
+                         (long long)bytes, sizeof a);
+    memcpy(&a, address, sizeof a);
+    if (a.at.sin6_family != AF_INET && a.at.sin6_family != AF_INET6)
+        return WEFT_FAIL(WEFT_ERR_ARG, "an address of family %d, which is not IP",
+                         (int)a.at.sin6_family);
+    if (!a.at.sin6_port) return WEFT_FAIL(WEFT_ERR_ARG, "an address without a port");
+    if (!loopback && is_loopback(&a))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "a loopback address, of a rank on another machine: "
+                         "UCX_NET_DEVICES names the network to use");
+    return WEFT_OK;
+}
+
 int weft_comm__tcp_connect(const void *address, int64_t bytes, bool here, int *why)
 {
     tcp_address a;
     *why = EINVAL;
-    if (bytes != sizeof a) return -1;
+    if (weft_comm__tcp_check(address, bytes, true) != WEFT_OK) return -1;
     memcpy(&a, address, sizeof a);
     int fd = socket(a.at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0) set_up(fd);

@@ -4,7 +4,7 @@
  * made by the lower rank: what is sent then confirms what was received, which saves half of the packets; with a
  * processor each, two are quicker, since one can be written while the kernel fills the other.  Either side of either
  * kind may meet the other: who connected listens too until another connection comes.
- * A connection begins with a HELLO of this job's, in both directions, else it is a stranger's and closed.
+ * A connection begins with a mutual challenge (net_hello.c); until that is done it is a stranger's, and holds nothing of ours.
  * Data goes from the caller's memory into the kernel and from there to where it belongs: a message that is
  * awaited is received in place, one that is added goes through a buffer that stays in the cache. */
 #include <errno.h>
@@ -16,13 +16,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "comm/net_priv.h"
 #include "comm/net_tcp.h"
 
@@ -36,14 +34,12 @@ enum {
     DRAIN_MS  = 500,
     FEW = 2, /* connections that are simply tried; of more, those that are waited for */
     LOOK_UP = 16, /* then others, strangers and closings are looked for every so often */
-    MAX_ACCEPT = 64, /* connections in one turn */
     LAST_READS = 64, /* of READ_MOST each, of a peer whose own line broke */
+    MAX_TRY =
+        20, /* connections that end during the hello: a peer closes the oldest of too many */
 };
 
-static const double DOOR_REST_S = 0.1; /* while no descriptor is left */
-
 typedef enum tcp_what {
-    DOOR,
     LINE,
     INLET,
 } tcp_what;
@@ -53,11 +49,12 @@ typedef struct tcp_line {
     tcp_what         what; /* first */
     int              fd, to;
     bool             connecting, asks; /* asks: to be told when there is room */
-    int              failed;           /* errno */
-    struct tcp_line *next;             /* of all */
+    weft_comm_auth  *hello;            /* while connecting: the challenge */
+    int              n_try;
+    int              failed; /* errno */
+    struct tcp_line *next;   /* of all */
     net_parcel      *queue, **end;
     int64_t          done; /* bytes of the first parcel that are sent, with its head */
-    net_parcel       hello;
 } tcp_line;
 
 /* Where the payload of the message that is being read goes. */
@@ -71,8 +68,8 @@ typedef enum tcp_target {
 
 /* From a peer. */
 typedef struct tcp_inlet {
-    tcp_what          what;     /* first */
-    int               fd, from; /* -1: has not said who it is */
+    tcp_what          what; /* first */
+    int               fd, from;
     struct tcp_inlet *next;
     net_head          head;
     tcp_target        target;
@@ -87,17 +84,11 @@ typedef struct tcp_inlet {
 } tcp_inlet;
 
 typedef struct tcp_state {
-    tcp_what   door; /* DOOR */
-    int        door_fd;
-    tcp_line  *line;
-    tcp_inlet *inlet;
-    int        n_inlet, n_stranger;
-    int        most_stranger;
-    /* A descriptor that is given up when no other is left, so that a peer can still come; -1: it is given up. */
-    int reserve_fd;
-    /* No descriptor is left, and nobody is let in until then; 0: the door is watched. */
-    double   door_rests_until;
-    unsigned turn;
+    tcp_listener listener;
+    tcp_line    *line;
+    tcp_inlet   *inlet;
+    int          n_inlet;
+    unsigned     turn;
 } tcp_state;
 
 static tcp_state *state_of(const net_end *e)
@@ -107,11 +98,17 @@ static tcp_state *state_of(const net_end *e)
 
 static void watch(const net_end *e, int how, int fd, uint32_t events, void *what)
 {
-    struct epoll_event ev = {.events = events, .data.ptr = what};
-    epoll_ctl(e->efd, how, fd, &ev);
+    weft_comm__tcp_watch(e, how, fd, events, what);
 }
 
 /* ---- out ---- */
+
+static void end_hello(tcp_line *l)
+{
+    if (l->hello) weft_comm_auth_fini(l->hello);
+    free(l->hello);
+    l->hello = NULL;
+}
 
 static void close_line(net_end *e, tcp_line *l)
 {
@@ -120,6 +117,7 @@ static void close_line(net_end *e, tcp_line *l)
     *at                 = l->next;
     e->peer[l->to].line = NULL;
     close(l->fd);
+    end_hello(l);
     for (net_parcel *p = l->queue, *next; p; p = next) {
         next = p->next;
         p->sent(p);
@@ -182,17 +180,16 @@ static void send_parcel(net_end *e, int to, net_parcel *p)
     if (l->queue == p) flush(l);
 }
 
-static void no_matter(net_parcel *p)
-{
-    (void)p;
-}
-
-/* Takes fd; the first word is a HELLO. */
+/* Takes fd.  Connecting: a hello comes first, else the connection has had it. */
 static bool open_line(net_end *e, int to, int fd, bool connecting)
 {
-    tcp_line *l = fd < 0 ? NULL : calloc(1, sizeof *l);
-    if (!l) {
+    tcp_line       *l     = fd < 0 ? NULL : calloc(1, sizeof *l);
+    weft_comm_auth *hello = connecting && l ? calloc(1, sizeof *hello) : NULL;
+    if (!l ||
+        (connecting && (!hello || weft_comm__tcp_hello_start(e, to, hello) != WEFT_OK))) {
         if (fd >= 0) close(fd);
+        free(hello);
+        free(l);
         return false;
     }
     *l               = (tcp_line){.what       = LINE,
@@ -202,11 +199,9 @@ static bool open_line(net_end *e, int to, int fd, bool connecting)
                                   .asks       = connecting,
                                   .next       = state_of(e)->line,
                                   .end        = &l->queue,
-                                  .hello      = {.e = e, .sent = no_matter}};
+                                  .hello      = hello};
     e->peer[to].line = state_of(e)->line = l;
     watch(e, EPOLL_CTL_ADD, fd, EPOLLRDHUP | (connecting ? EPOLLOUT : 0), l);
-    weft_comm__net_finish_head(e, &l->hello.head, NET_HELLO);
-    send_parcel(e, to, &l->hello);
     return true;
 }
 
@@ -219,7 +214,10 @@ static tcp_inlet *inlet_of(const net_end *e, int from)
 
 static bool open_inlet(net_end *e, int from, int fd);
 
-static bool free_descriptor(net_end *e);
+static bool free_descriptor(net_end *e)
+{
+    return weft_comm__tcp_listener_free(e, &state_of(e)->listener);
+}
 
 /* The other direction of a connection. */
 static int twin(net_end *e, int fd)
@@ -230,17 +228,44 @@ static int twin(net_end *e, int fd)
     return other;
 }
 
+static int connect_socket(net_end *e, int to, int *why)
+{
+    const net_peer *p = &e->peer[to];
+    int             fd;
+    do fd = weft_comm__tcp_connect(p->address, p->address_bytes, p->here, why);
+    while (fd < 0 && (*why == EMFILE || *why == ENFILE) && free_descriptor(e));
+    return fd;
+}
+
 static void connect_to(net_end *e, int to)
 {
-    const net_peer *p  = &e->peer[to];
-    int             st = ENOMEM;
-    int             fd;
-    do fd = weft_comm__tcp_connect(p->address, p->address_bytes, p->here, &st);
-    while (fd < 0 && (st == EMFILE || st == ENFILE) && free_descriptor(e));
-    if (!open_line(e, to, fd, true))
-        weft_comm__net_broke(e, to, strerror(st));
-    else if (!inlet_of(e, to))
-        open_inlet(e, to, twin(e, fd)); /* until another comes */
+    int why = ENOMEM, fd = connect_socket(e, to, &why);
+    if (!open_line(e, to, fd, true)) weft_comm__net_broke(e, to, strerror(why));
+}
+
+/* The connection ended during the hello. */
+static bool connect_again(net_end *e, tcp_line *l)
+{
+    int why, fd = l->n_try++ < MAX_TRY ? connect_socket(e, l->to, &why) : -1;
+    if (fd < 0) return false;
+    close(l->fd);
+    l->fd     = fd;
+    l->failed = 0;
+    if (weft_comm__tcp_hello_start(e, l->to, l->hello) != WEFT_OK) return false;
+    watch(e, EPOLL_CTL_ADD, fd, EPOLLRDHUP | EPOLLOUT, l);
+    return true;
+}
+
+/* Both ends are ranks of this run: what was queued goes. */
+static void begin_line(net_end *e, tcp_line *l)
+{
+    end_hello(l);
+    l->connecting = false;
+    if (!inlet_of(e, l->to))
+        open_inlet(e, l->to, twin(e, l->fd)); /* until another comes */
+    flush(l);
+    l->asks = l->queue != NULL;
+    watch(e, EPOLL_CTL_MOD, l->fd, EPOLLRDHUP | (l->asks ? EPOLLOUT : 0), l);
 }
 
 static void free_copy(net_parcel *p)
@@ -288,29 +313,11 @@ static void close_inlet(net_end *e, tcp_inlet *in)
     while (*at != in) at = &(*at)->next;
     *at = in->next;
     s->n_inlet--;
-    if (in->from < 0) s->n_stranger--;
     detach(in, HEAD);
     close(in->fd);
     if (in->note) weft_comm__net_free_note(e, in->note);
     free(in->part);
     free(in);
-}
-
-/* A first word: who is it? */
-static bool introduce(net_end *e, tcp_inlet *in)
-{
-    if (in->head.kind != NET_HELLO || in->head.bytes) return false;
-    tcp_inlet *old  = inlet_of(e, in->head.source);
-    net_peer  *peer = &e->peer[in->head.source];
-    if (old) close_inlet(e, old);
-    in->from = in->head.source;
-    state_of(e)->n_stranger--;
-    if (!peer->here) weft_comm__tcp_far(in->fd);
-    /* a way back, if only for the good-bye */
-    if (peer->line || peer->dead || peer->gone || peer->broken) return true;
-    if (!e->crowded || !open_line(e, in->from, twin(e, in->fd), false))
-        connect_to(e, in->from);
-    return true;
 }
 
 /* Where what follows the head goes. */
@@ -396,7 +403,6 @@ static bool use_head(net_end *e, tcp_inlet *in)
     const net_head *h     = &in->head;
     const char     *wrong = weft_comm__net_check_head(e, h);
     if (wrong) e->n_refused++;
-    if (in->from < 0) return !wrong && introduce(e, in) && aim(e, in);
     if (!wrong && h->source != in->from) wrong = "a message in the name of another rank";
     if (wrong && weft_comm__net_is_ours(e, h)) weft_comm__net_refuse(e, in->from, wrong);
     return !wrong && !is_refused(e, in->from) && aim(e, in) && !is_refused(e, in->from);
@@ -431,7 +437,7 @@ static void hang_up(net_end *e, tcp_inlet *in, const char *how)
 {
     int from = in->from;
     close_inlet(e, in);
-    if (from >= 0 && !e->peer[from].gone) weft_comm__net_broke(e, from, how);
+    if (!e->peer[from].gone) weft_comm__net_broke(e, from, how);
 }
 
 /* Reads what there is, up to READ_MOST; in may be gone afterwards. */
@@ -484,43 +490,7 @@ static bool is_inlet(const net_end *e, const void *p)
     return false;
 }
 
-static tcp_inlet *oldest_stranger(const net_end *e)
-{
-    tcp_inlet *oldest = NULL;
-    for (tcp_inlet *in = state_of(e)->inlet; in; in = in->next)
-        if (in->from < 0) oldest = in;
-    return oldest;
-}
-
-/* Too many who have not said who they are: the oldest has its last chance.  False: there is none. */
-static bool drop_oldest(net_end *e)
-{
-    tcp_inlet *oldest = oldest_stranger(e);
-    if (oldest) read_inlet(e, oldest);
-    if (oldest && is_inlet(e, oldest) && oldest->from < 0) close_inlet(e, oldest);
-    return oldest != NULL;
-}
-
-/* One that a stranger has, or the one in reserve.  False: there is none to be had.  Called while another inlet is read:
- * nothing is read here. */
-static bool free_descriptor(net_end *e)
-{
-    tcp_state *s      = state_of(e);
-    tcp_inlet *oldest = oldest_stranger(e);
-    if (oldest) close_inlet(e, oldest);
-    if (oldest) return true;
-    if (s->reserve_fd < 0) return false;
-    close(s->reserve_fd);
-    s->reserve_fd = -1;
-    return true;
-}
-
-static void take_reserve(tcp_state *s)
-{
-    if (s->reserve_fd < 0) s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-/* Takes fd.  From -1: it has to say who it is. */
+/* Takes fd. */
 static bool open_inlet(net_end *e, int from, int fd)
 {
     tcp_state *s  = state_of(e);
@@ -535,46 +505,21 @@ static bool open_inlet(net_end *e, int from, int fd)
     in->next = s->inlet;
     s->inlet = in;
     s->n_inlet++;
-    s->n_stranger += from < 0;
     watch(e, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP, in);
     return true;
 }
 
-/* Who waits at the door stays there until there is a descriptor again; meanwhile the door does not wake us. */
-static void rest_door(net_end *e)
+/* A rank of this run has connected.  Takes fd. */
+static void introduce(net_end *e, int from, int fd)
 {
-    tcp_state *s        = state_of(e);
-    s->door_rests_until = weft_clock_s() + DOOR_REST_S;
-    watch(e, EPOLL_CTL_MOD, s->door_fd, 0, s);
-}
-
-static void watch_door_again(net_end *e)
-{
-    tcp_state *s        = state_of(e);
-    s->door_rests_until = 0;
-    watch(e, EPOLL_CTL_MOD, s->door_fd, EPOLLIN, s);
-}
-
-/* The number of those who came. */
-static unsigned open_inlets(net_end *e)
-{
-    tcp_state *s = state_of(e);
-    unsigned   n = 0;
-    for (int turn = 0; turn < MAX_ACCEPT; turn++) {
-        int fd = weft_comm__tcp_accept(s->door_fd);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            if (drop_oldest(e) || free_descriptor(e)) continue;
-            rest_door(e);
-            return n;
-        }
-        if (fd < 0 && (errno == ENOMEM || errno == ENOBUFS)) rest_door(e);
-        if (fd < 0) break;
-        n++;
-        if (s->n_stranger >= s->most_stranger) drop_oldest(e);
-        if (!open_inlet(e, -1, fd)) break;
-    }
-    take_reserve(s);
-    return n;
+    tcp_inlet *old  = inlet_of(e, from);
+    net_peer  *peer = &e->peer[from];
+    if (old) close_inlet(e, old);
+    if (!peer->here) weft_comm__tcp_far(fd);
+    if (!open_inlet(e, from, fd)) return;
+    /* a way back, if only for the good-bye */
+    if (peer->line || peer->dead || peer->gone || peer->broken) return;
+    if (!e->crowded || !open_line(e, from, twin(e, fd), false)) connect_to(e, from);
 }
 
 /* ---- both ---- */
@@ -593,16 +538,40 @@ static void give_up_line(net_end *e, tcp_line *l)
         weft_comm__net_broke(e, to, l->failed ? strerror(l->failed) : "closed");
 }
 
+/* While the hello is under way.  Who was connected and is not any more tries again. */
+static void hello_event(net_end *e, tcp_line *l, uint32_t events)
+{
+    socklen_t size = sizeof l->failed;
+    size_t    left;
+    bool      begun = l->hello->n_out > 0;
+    int       rc    = -1;
+    if (events & EPOLLERR) getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &l->failed, &size);
+    if (!l->failed) rc = weft_comm__tcp_hello_drive(l->fd, l->hello);
+    if (rc > 0) {
+        begin_line(e, l);
+    } else if (!rc) {
+        weft_comm_auth_output(l->hello, &left);
+        watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP | (left ? EPOLLOUT : 0), l);
+    } else if (l->hello->state == WEFT_COMM_AUTH_FAILED) {
+        weft_comm__net_broke(e, l->to, weft_comm_auth_why(l->hello));
+    } else if (!begun || !connect_again(e, l)) {
+        give_up_line(e, l);
+    }
+}
+
 static void line_event(net_end *e, tcp_line *l, uint32_t events)
 {
     socklen_t size = sizeof l->failed;
+    if (l->hello) {
+        hello_event(e, l, events);
+        return;
+    }
     if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
         getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &l->failed, &size);
         give_up_line(e, l);
         return;
     }
     if (!(events & EPOLLOUT)) return;
-    l->connecting = false;
     flush(l);
     if (l->queue) return;
     l->asks = false;
@@ -621,16 +590,17 @@ static unsigned look_up(net_end *e)
 {
     struct epoll_event ev[MAX_EVENT];
     unsigned           done = 0;
-    int                n    = epoll_wait(e->efd, ev, MAX_EVENT, 0);
+    weft_comm__tcp_listener_turn(e, &state_of(e)->listener);
+    int n = epoll_wait(e->efd, ev, MAX_EVENT, 0);
     for (int i = 0; i < n; i++) {
         void *p = ev[i].data.ptr;
-        if (p == state_of(e))
-            done += open_inlets(e);
-        else if (is_inlet(e, p))
+        if (is_inlet(e, p)) {
             done += read_inlet(e, p);
-        else if (is_line(e, p)) {
+        } else if (is_line(e, p)) {
             line_event(e, p, ev[i].events);
             done++;
+        } else {
+            done += weft_comm__tcp_listener_event(e, &state_of(e)->listener, p);
         }
     }
     return done;
@@ -659,7 +629,7 @@ static unsigned progress(net_end *e)
     tcp_state *s   = state_of(e);
     unsigned   n   = 0;
     bool       due = e->joined && e->n_wait == 1;
-    if (s->n_stranger || (s->n_inlet > FEW && !due))
+    if (s->listener.n_stranger || (s->n_inlet > FEW && !due))
         n = look_up(e);
     else if (s->n_inlet > FEW)
         n = read_due(e);
@@ -674,8 +644,6 @@ static unsigned progress(net_end *e)
         if (l->failed && !e->peer[l->to].broken) give_up_line(e, l);
     }
     if (s->turn++ % LOOK_UP == 0) n += look_up(e);
-    if (s->door_rests_until > 0 && weft_clock_s() >= s->door_rests_until)
-        watch_door_again(e);
     return n;
 }
 
@@ -698,28 +666,14 @@ static void cut(net_end *e, int to)
     if (in) close_inlet(e, in);
 }
 
-/* A quarter of the descriptors is for who has not said who it is; at the start that may be all peers at once. */
-static int most_strangers(int world)
-{
-    struct rlimit limit;
-    int           most = 64 + world;
-    if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur / 4 < (rlim_t)most)
-        most = (int)(limit.rlim_cur / 4);
-    return most > world ? most : world;
-}
-
 static weft_status open_link(net_end *e, const char *device)
 {
     tcp_state *s = e->link_state = calloc(1, sizeof *s);
     if (!s) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    s->door_fd = s->reserve_fd = -1;
-    e->efd                     = epoll_create1(EPOLL_CLOEXEC);
+    s->listener.fd = s->listener.reserve_fd = -1;
+    e->efd                                  = epoll_create1(EPOLL_CLOEXEC);
     if (e->efd < 0) return WEFT_FAIL(WEFT_ERR_IO, "epoll: %s", strerror(errno));
-    WEFT_TRY(weft_comm__tcp_listen(device, &s->door_fd, &e->address, &e->address_bytes));
-    watch(e, EPOLL_CTL_ADD, s->door_fd, EPOLLIN, s);
-    s->most_stranger = most_strangers(e->c.world);
-    take_reserve(s);
-    return WEFT_OK;
+    return weft_comm__tcp_listener_open(e, &s->listener, device, introduce);
 }
 
 /* A connection closed with something unread in it takes what is still to be sent along: so that waits, for a while, until
@@ -745,8 +699,7 @@ static void close_link(net_end *e)
     if (e->bounce) drain(e);
     while (s->line) close_line(e, s->line);
     while (s->inlet) close_inlet(e, s->inlet);
-    if (s->door_fd >= 0) close(s->door_fd);
-    if (s->reserve_fd >= 0) close(s->reserve_fd);
+    weft_comm__tcp_listener_close(&s->listener);
     if (e->efd >= 0) close(e->efd);
     free(e->address);
     free(s);

@@ -488,7 +488,7 @@ void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
     n->parcel = (net_parcel){.e = e, .head = head, .data = n->data, .sent = note_sent};
     if (bytes) memcpy(n->data, text, bytes);
     n->parcel.head.bytes = (uint32_t)bytes;
-    weft_comm__net_finish_head(e, &n->parcel.head, kind);
+    weft_comm__net_finish_head(e, to, &n->parcel.head, kind);
     *e->outbox_end = n;
     e->outbox_end  = &n->next;
 }
@@ -502,7 +502,7 @@ static void count_note(net_end *e, net_note *n)
         peer->n_sent++;
     } else if (e->link->overtakes) {
         h->seq = peer->n_sent;
-        weft_comm__net_finish_head(e, h, NET_BYE);
+        weft_comm__net_finish_head(e, n->peer, h, NET_BYE);
     }
 }
 
@@ -557,7 +557,7 @@ static bool send_piece(net_end *e, net_flow *f)
                                                                  .length = f->length,
                                                                  .bytes  = (uint32_t)bytes,
                                                                  .what   = f->what}}};
-    weft_comm__net_finish_head(e, &p->parcel.head, NET_DATA);
+    weft_comm__net_finish_head(e, f->to, &p->parcel.head, NET_DATA);
     f->begun = true;
     f->sent += bytes;
     f->n_under_way++;

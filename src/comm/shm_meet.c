@@ -43,6 +43,29 @@ static bool same_user(int s)
     return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &u, &n) && u.uid == getuid();
 }
 
+/* Who holds the name, which every process of this host may take: nobody gets in by that, but this run does not start. */
+static weft_status fail_taken(const char *key, const struct sockaddr_un *a, socklen_t len)
+{
+    struct ucred u   = {0};
+    socklen_t    n   = sizeof u;
+    int          s   = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool         got = s >= 0 && !connect(s, (const struct sockaddr *)a, len) &&
+               !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &u, &n);
+    if (s >= 0) close(s);
+    if (got && u.uid != getuid())
+        return WEFT_FAIL(
+            WEFT_ERR_IO,
+            "the ranks of this host cannot meet: process %ld of user %ld holds the "
+            "name '%s'; start them by weft run, which needs no name, or under "
+            "another port or job id",
+            (long)u.pid, (long)u.uid, key);
+    return WEFT_FAIL(
+        WEFT_ERR_IO,
+        "the ranks of this host cannot meet: another run of yours holds the name "
+        "'%s'; give one of them another port or job id",
+        key);
+}
+
 static int ms_left(double deadline)
 {
     double s = deadline - weft_clock_s();
@@ -135,7 +158,8 @@ static weft_status host(const char *key, int n, double deadline, int *out)
     int                s   = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0) return fail_errno("socket");
     WEFT_GO(weft_comm_shm_create(n, &w));
-    if (bind(s, (struct sockaddr *)&a, len)) WEFT_GO(fail_errno("bind"));
+    if (bind(s, (struct sockaddr *)&a, len))
+        WEFT_GO(errno == EADDRINUSE ? fail_taken(key, &a, len) : fail_errno("bind"));
     if (listen(s, n)) WEFT_GO(fail_errno("listen"));
     WEFT_GO(hand_out(s, n, weft_comm_shm_fd(w), deadline));
     *out = fcntl(weft_comm_shm_fd(w), F_DUPFD_CLOEXEC, 3);
@@ -149,14 +173,17 @@ out:
 static weft_status visit(const char *key, int me, int n, double deadline, int *out)
 {
     struct sockaddr_un a;
-    socklen_t          len = name_of(key, &a);
-    hello              h   = {.me = me, .n = n};
+    socklen_t          len   = name_of(key, &a);
+    hello              h     = {.me = me, .n = n};
+    bool               other = false; /* another user holds the name */
     memcpy(h.magic, magic, sizeof magic);
     do {
         int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (s < 0) return fail_errno("socket");
-        int fd = -1;
-        if (!connect(s, (struct sockaddr *)&a, len) && same_user(s) &&
+        int  fd        = -1;
+        bool connected = !connect(s, (struct sockaddr *)&a, len);
+        other          = connected && !same_user(s);
+        if (connected && !other &&
             send(s, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
             readable(s, deadline))
             fd = receive_fd(s);
@@ -167,6 +194,7 @@ static weft_status visit(const char *key, int me, int n, double deadline, int *o
         }
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     } while (ms_left(deadline));
+    if (other) return fail_taken(key, &a, len);
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "local rank 0 is silent: local rank %d of %d found no meeting '%s'",
                      me, n, key);

@@ -89,6 +89,18 @@ static int pin(int r, int n)
     return hi - lo;
 }
 
+/* The name of the file, never what is in it. */
+static void pass_token(const weft_comm_token_options *t)
+{
+    if (t->file) {
+        setenv("WEFT_TOKEN_FILE", t->file, 1);
+        unsetenv("WEFT_INSECURE_NETWORK");
+    } else if (t->insecure) {
+        setenv("WEFT_INSECURE_NETWORK", "1", 1);
+        unsetenv("WEFT_TOKEN_FILE");
+    }
+}
+
 static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int out,
                     int err)
 {
@@ -110,6 +122,7 @@ static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
     set_number("OMP_NUM_THREADS", pin(r, l->n));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
+    pass_token(&l->o->token);
     execv("/proc/self/exe", argv);
     fprintf(stderr, "weft: error: cannot start rank %d: %s\n", l->first + r,
             strerror(errno));
@@ -521,25 +534,35 @@ static weft_status join_host(const weft_place *p, double timeout_s, weft_comm **
     return st;
 }
 
-static void say_waits(const char *text)
+static void log_rdzv(bool warning, const char *text)
 {
-    weft_say_info(&(weft_say){0}, "%s", text);
+    if (warning)
+        weft_say_warn(&(weft_say){0}, "%s", text);
+    else
+        weft_say_info(&(weft_say){0}, "%s", text);
 }
 
-static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm **out)
+/* The token is read before anything is opened. */
+static weft_status find_token(const weft_place *p, weft_comm_token *out)
 {
-    char              device[64];
-    weft_comm        *c = NULL;
-    weft_comm_meeting m;
-    weft_status       st = WEFT_OK;
-    const void       *mine;
-    int64_t           bytes;
-    if (!*p->rdzv)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%d of %d ranks are on this host, and %s does not say where to "
-                         "meet the others: set WEFT_RDZV=host:port, rank 0's host",
-                         p->local_world, p->world, p->by);
-    WEFT_TRY(weft_comm_rdzv_check(p->rdzv));
+    WEFT_TRY(weft_comm_token_find(&p->token, out));
+    if (out->insecure && !p->quiet && !p->local_rank)
+        log_rdzv(true,
+                 "--insecure-network: everybody who can reach the ports of this run can "
+                 "join it");
+    return WEFT_OK;
+}
+
+/* All ranks, over the network. */
+static weft_status join_network(const weft_place *p, double timeout_s,
+                                const weft_comm_token *token, weft_comm **out)
+{
+    char                 device[64];
+    weft_comm           *c = NULL;
+    weft_comm_rdzv_table t;
+    weft_status          st = WEFT_OK;
+    const void          *mine;
+    int64_t              bytes;
     weft_comm_rdzv_device(p->rdzv, device, sizeof device);
     WEFT_TRY(
         weft_comm_net_open(&(weft_comm_net_options){.rank        = p->rank,
@@ -549,25 +572,44 @@ static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm *
                                                     .device = *device ? device : NULL},
                            &c));
     weft_comm_net_address(c, &mine, &bytes);
-    WEFT_GO(weft_comm_rdzv_meet(
+    WEFT_GO(weft_comm_rdzv_run(
         &(weft_comm_rdzv_options){.at        = p->rdzv,
                                   .rank      = p->rank,
                                   .world     = p->world,
                                   .timeout_s = timeout_s,
-                                  .waits = p->quiet || p->local_rank ? NULL : say_waits},
-        mine, bytes, &m));
-    st = weft_comm_net_connect(c, m.job, m.part, m.bytes);
-    weft_comm_meeting_fini(&m);
-    weft_comm *near = NULL, *both = NULL;
-    if (st == WEFT_OK && p->local_world > 1) st = join_host(p, timeout_s, &near);
-    if (st == WEFT_OK) st = weft_comm_hosts_create(near, c, &both);
-    if (st == WEFT_OK)
-        c = both;
-    else
-        weft_comm_destroy(near);
-    if (st == WEFT_OK) *out = c;
+                                  .token     = token,
+                                  .check     = weft_comm_net_check_address,
+                                  .log = p->quiet || p->local_rank ? NULL : log_rdzv},
+        mine, bytes, &t));
+    st = weft_comm_net_connect(c, &t.membership, t.part, t.bytes);
+    weft_comm_rdzv_table_fini(&t);
 out:
-    if (st != WEFT_OK) weft_comm_destroy(c);
+    if (st == WEFT_OK)
+        *out = c;
+    else
+        weft_comm_destroy(c);
+    return st;
+}
+
+static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm **out)
+{
+    weft_comm      *near = NULL, *far = NULL;
+    weft_comm_token token;
+    if (!*p->rdzv)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%d of %d ranks are on this host, and %s does not say where to "
+                         "meet the others: set WEFT_RDZV=host:port, rank 0's host",
+                         p->local_world, p->world, p->by);
+    WEFT_TRY(weft_comm_rdzv_check(p->rdzv));
+    WEFT_TRY(find_token(p, &token));
+    weft_status st = join_network(p, timeout_s, &token, &far);
+    weft_comm_token_wipe(&token);
+    if (st != WEFT_OK) return st;
+    if (p->local_world > 1) st = join_host(p, timeout_s, &near);
+    if (st == WEFT_OK) st = weft_comm_hosts_create(near, far, out);
+    if (st == WEFT_OK) return WEFT_OK;
+    weft_comm_destroy(near);
+    weft_comm_destroy(far);
     return st;
 }
 

@@ -29,6 +29,8 @@ typedef struct weft_launch_options {
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
+    weft_comm_token_options
+        token; /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
 } weft_launch_options;
 
 enum {

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "comm/token.h"
 
 typedef struct weft_place {
     int         rank, world;
@@ -14,6 +15,9 @@ typedef struct weft_place {
     char        key[96]; /* equal for the ranks of one job on one host, to meet by */
     char        rdzv[280]; /* host:port where the ranks of all hosts meet, or "" */
     bool        quiet;     /* set by who likes: not a word while others are waited for */
+    /* How ranks of several hosts prove that they belong to the run: options of the command, or nothing, then variables and
+     * the default file decide (comm/token.h). */
+    weft_comm_token_options token;
 } weft_place;
 
 /* rdzv: WEFT_RDZV; MASTER_ADDR with the port after MASTER_PORT (which torchrun keeps for itself); under Slurm the

@@ -115,15 +115,20 @@ __attribute__((unused)) static int n_transport(void)
     return n;
 }
 
+/* Called, where it is set, when a rank knows all addresses and has connected to none. */
+__attribute__((unused)) static void (*before_connect)(const weft_comm_rdzv_table *t,
+                                                      int                         rank);
+
 static weft_status join_net(transport over, int r, int n, double timeout, weft_comm **out)
 {
-    const void        *mine;
-    int64_t            bytes;
-    weft_comm_meeting  m;
-    char               at[32];
-    weft_status        st;
-    struct sockaddr_in a;
-    socklen_t          len = sizeof a;
+    const void          *mine;
+    int64_t              bytes;
+    weft_comm_rdzv_table t;
+    weft_comm_token      token = {.key = {{1, 2, 3}}};
+    char                 at[32];
+    weft_status          st;
+    struct sockaddr_in   a;
+    socklen_t            len = sizeof a;
     getsockname(door, (struct sockaddr *)&a, &len);
     snprintf(at, sizeof at, "127.0.0.1:%d", ntohs(a.sin_port));
     WEFT_TRY(
@@ -135,12 +140,18 @@ static weft_status join_net(transport over, int r, int n, double timeout, weft_c
                                                     .by = over == UCX ? "ucx" : "tcp"},
                            out));
     weft_comm_net_address(*out, &mine, &bytes);
-    WEFT_GO(weft_comm_rdzv_meet(
-        &(weft_comm_rdzv_options){
-            .at = at, .rank = r, .world = n, .timeout_s = timeout, .listen_fd = door},
-        mine, bytes, &m));
-    st = weft_comm_net_connect(*out, m.job, m.part, m.bytes);
-    weft_comm_meeting_fini(&m);
+    WEFT_GO(
+        weft_comm_rdzv_run(&(weft_comm_rdzv_options){.at        = at,
+                                                     .rank      = r,
+                                                     .world     = n,
+                                                     .timeout_s = timeout,
+                                                     .token     = &token,
+                                                     .check = weft_comm_net_check_address,
+                                                     .listen_fd = door},
+                           mine, bytes, &t));
+    if (before_connect) before_connect(&t, r);
+    st = weft_comm_net_connect(*out, &t.membership, t.part, t.bytes);
+    weft_comm_rdzv_table_fini(&t);
 out:
     if (st != WEFT_OK) {
         weft_comm_destroy(*out);

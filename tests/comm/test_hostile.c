@@ -55,7 +55,7 @@ static weft_status send_head(net_end *e, int fd, net_kind kind, net_head h, size
 {
     static char data[1 << 16];
     if (!data[0]) memset(data, 0x66, sizeof data);
-    weft_comm__net_finish_head(e, &h, kind);
+    weft_comm__net_finish_head(e, !e->c.rank, &h, kind);
     WEFT_TRY(send_bytes(fd, &h, sizeof h));
     return send_bytes(fd, data, there);
 }
@@ -319,7 +319,7 @@ static weft_status send_parcel(net_end *e, net_kind kind, net_head h)
     static net_parcel p[4];
     static int        n;
     p[n] = (net_parcel){.e = e, .head = h, .data = data, .sent = no_matter};
-    weft_comm__net_finish_head(e, &p[n].head, kind);
+    weft_comm__net_finish_head(e, !e->c.rank, &p[n].head, kind);
     e->link->send(e, 0, &p[n++]);
     return WEFT_OK;
 }

@@ -1,4 +1,4 @@
-/* Between hosts: ranks that are killed, stopped or leave, messages that are not ours, meetings that fail. */
+/* Between hosts: ranks that are killed, stopped or leave, messages that are not ours. */
 #include "comm/kill.h"
 
 #include <arpa/inet.h>
@@ -137,7 +137,7 @@ static void no_matter(net_parcel *p)
 static net_head damaged_head(const net_end *e, net_kind kind, int bit)
 {
     net_head h = {.port = 5};
-    weft_comm__net_finish_head(e, &h, kind);
+    weft_comm__net_finish_head(e, 0, &h, kind);
     if (bit >= 0) ((unsigned char *)&h)[bit / 8] ^= (unsigned char)(1u << bit % 8);
     return h;
 }
@@ -181,30 +181,62 @@ static weft_status damaged_messages(rank_state *r)
     return WEFT_OK;
 }
 
+/* A connection as rank 1 makes it, but for one bit of what it sends in the hello; bits of both messages. */
+static int damage_hello(const net_end *e, int bit)
+{
+    enum {
+        FIRST = WEFT_COMM__AUTH_FIRST * 8
+    };
+    weft_comm_auth  a;
+    int             why, fd;
+    char            bytes[WEFT_COMM__AUTH_SECOND] = {0};
+    const net_peer *to                            = &e->peer[0];
+    size_t          n;
+    fd              = weft_comm__tcp_connect(to->address, to->address_bytes, true, &why);
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    if (fd < 0 || weft_comm__tcp_hello_start(e, 0, &a) != WEFT_OK ||
+        poll(&p, 1, 5000) != 1)
+        return -1;
+    for (int message = 0; message < 2; message++) {
+        int         at  = message ? bit - FIRST : bit;
+        const void *out = weft_comm_auth_output(&a, &n);
+        memcpy(bytes, out, n);
+        if (at >= 0 && at < (int)n * 8) bytes[at / 8] ^= (char)(1 << at % 8);
+        if (send(fd, bytes, message ? WEFT_COMM__AUTH_THIRD : n, MSG_NOSIGNAL) < 0) break;
+        weft_comm_auth_sent(&a, n);
+        p.events = POLLIN;
+        ssize_t k =
+            message || poll(&p, 1, 5000) != 1 ? 0 : recv(fd, bytes, sizeof bytes, 0);
+        if (k <= 0) break;
+        weft_comm_auth_feed(&a, bytes, (size_t)k);
+    }
+    return fd;
+}
+
 /* A stream: who says one wrong word is not listened to any more. */
 static weft_status damaged_greetings(rank_state *r)
 {
+    enum {
+        N_HELLO = 24
+    };
     weft_comm_group *g;
     net_end         *e = r->c->impl;
-    int              fd[N_BIT], why;
+    int              fd[N_HELLO];
     float            refused = 0;
     WEFT_TRY(weft_comm_open_group(r->c, 2, everyone, 5, &g));
-    for (int bit = 0; r->rank && bit < N_BIT; bit++) {
-        net_head      h = damaged_head(e, NET_HELLO, bit);
-        struct pollfd p = {.events = POLLOUT};
-        p.fd = fd[bit] = weft_comm__tcp_connect(e->peer[0].address,
-                                                e->peer[0].address_bytes, true, &why);
-        if (poll(&p, 1, 5000) != 1 || send(p.fd, &h, sizeof h, MSG_NOSIGNAL) != sizeof h)
-            return WEFT_FAIL(WEFT_ERR_IO, "a stranger cannot get in");
+    for (int i = 0; r->rank && i < N_HELLO; i++) {
+        fd[i] = damage_hello(e, i * 31);
+        if (fd[i] < 0) return WEFT_FAIL(WEFT_ERR_IO, "a stranger cannot get in");
     }
-    for (int i = 0; i < 5000 && refused < N_BIT; i++) {
+    for (int i = 0; i < 5000 && refused < N_HELLO; i++) {
         WEFT_TRY(add_one(r, g));
         refused = r->rank ? 0 : (float)e->n_refused;
         WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
                                       &refused, &refused, 1));
     }
-    for (int bit = 0; r->rank && bit < N_BIT; bit++) close(fd[bit]);
-    if (refused != N_BIT) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d refused", (int)refused);
+    for (int i = 0; r->rank && i < N_HELLO; i++) close(fd[i]);
+    if (refused != N_HELLO)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d refused", (int)refused);
     if (r->rank) send_damaged(e, 3);
     for (int i = 0; i < 1000; i++) {
         WEFT_TRY(add_one(r, g));
@@ -293,6 +325,61 @@ static void strangers_are_sent_away(void **state)
     }
 }
 
+enum {
+    N_SILENT = 200 /* more than a rank keeps */
+};
+
+static int silent[N_SILENT];
+
+/* Connections to the next rank, before its peers have theirs, which send nothing or half of a hello. */
+static void crowd_in(const weft_comm_rdzv_table *t, int r)
+{
+    const char *card = t->part[(r + 1) % t->world];
+    int64_t     skip = 8; /* of the card; the address follows */
+    for (int i = 0; i < N_SILENT; i++) {
+        int           why;
+        struct pollfd p = {.events = POLLOUT};
+        silent[i] = p.fd = weft_comm__tcp_connect(
+            card + skip, t->bytes[(r + 1) % t->world] - skip, true, &why);
+        if (p.fd >= 0 && i % 2 && poll(&p, 1, 2000) == 1)
+            send(p.fd, "weftauth\1\0\0\0", 12, MSG_NOSIGNAL);
+    }
+}
+
+/* They go within 5 s, and meanwhile the ranks work. */
+static weft_status work_in_a_crowd(rank_state *r)
+{
+    weft_comm_group *g;
+    net_end         *e = r->c->impl;
+    float            x = 1, refused = 0;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    for (int i = 0; i < 20000 && refused < N_SILENT * r->n; i++) {
+        x = 1;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
+                                      &x, 1));
+        if (x != (float)r->n) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
+        refused = (float)e->n_refused;
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
+                                      &refused, &refused, 1));
+        usleep(1000);
+    }
+    for (int i = 0; i < N_SILENT; i++) close(silent[i]);
+    if (refused < N_SILENT * r->n)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%g of them are closed", (double)refused);
+    return WEFT_OK;
+}
+
+static void peers_get_in_among_strangers(void **state)
+{
+    (void)state;
+    before_connect = crowd_in;
+    for (int n = 2; n <= 4; n += 2) {
+        run_ranks(TCP, n, 30, work_in_a_crowd);
+        all_ok(TCP, n);
+    }
+    before_connect = NULL;
+}
+
 /* ---- who comes late ---- */
 
 /* In turn one comes late, to what the others have sent unasked, in part or not at all; the thread has kept it. */
@@ -331,152 +418,16 @@ static void the_late_get_all(void **state)
         }
 }
 
-/* ---- the meeting ---- */
-
-typedef struct visitor {
-    int               rank, world;
-    double            timeout_s;
-    weft_status       st;
-    char              text[256];
-    weft_comm_meeting m;
-    char              at[32];
-} visitor;
-
-static void *visit(void *arg)
-{
-    visitor               *v = arg;
-    char                   mine[64];
-    weft_comm_rdzv_options o = {.at        = v->at,
-                                .rank      = v->rank,
-                                .world     = v->world,
-                                .timeout_s = v->timeout_s,
-                                .listen_fd = v->rank ? 0 : door};
-    int n = snprintf(mine, sizeof mine, "rank %d of %d", v->rank, v->world);
-    v->st = weft_comm_rdzv_meet(&o, mine, n, &v->m);
-    snprintf(v->text, sizeof v->text, "%s", v->st == WEFT_OK ? "" : weft_error_text());
-    return NULL;
-}
-
-static void open_door(char *at, size_t n)
-{
-    struct sockaddr_in a;
-    socklen_t          len = sizeof a;
-    assert_true((door = socket(AF_INET, SOCK_STREAM, 0)) > 0 && !listen(door, 64));
-    getsockname(door, (struct sockaddr *)&a, &len);
-    snprintf(at, n, "127.0.0.1:%d", ntohs(a.sin_port));
-}
-
-static void meet(visitor *v, int n)
-{
-    pthread_t t[MAX_RANK];
-    open_door(v[0].at, sizeof v[0].at);
-    for (int i = 1; i < n; i++) memcpy(v[i].at, v[0].at, sizeof v[0].at);
-    for (int i = 0; i < n; i++) pthread_create(&t[i], NULL, visit, &v[i]);
-    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
-    close(door);
-}
-
-static void all_meet(void **state)
-{
-    (void)state;
-    for (int n = 1; n <= MAX_RANK; n++) {
-        visitor v[MAX_RANK] = {0};
-        for (int i = 0; i < n; i++)
-            v[i] = (visitor){.rank = i, .world = n, .timeout_s = 10};
-        meet(v, n);
-        for (int i = 0; i < n; i++) {
-            if (v[i].st != WEFT_OK) fail_msg("%s", v[i].text);
-            assert_int_equal(v[i].m.job, v[0].m.job);
-            for (int k = 0; k < n; k++) {
-                char want[64];
-                int  len = snprintf(want, sizeof want, "rank %d of %d", k, n);
-                assert_int_equal(v[i].m.bytes[k], len);
-                assert_memory_equal(v[i].m.part[k], want, (size_t)len);
-            }
-        }
-        for (int i = 0; i < n; i++) weft_comm_meeting_fini(&v[i].m);
-    }
-}
-
-static void meetings_that_fail(void **state)
-{
-    (void)state;
-    /* one does not come: all that came say so */
-    visitor late[] = {{.rank = 0, .world = 3, .timeout_s = 0.4},
-                      {.rank = 1, .world = 3, .timeout_s = 0.4}};
-    meet(late, 2);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(late[i].st, WEFT_ERR_PEER);
-        assert_non_null(strstr(late[i].text, "rank 2 is silent: it has not come to 127"));
-    }
-    visitor other[] = {{.rank = 0, .world = 2, .timeout_s = 5},
-                       {.rank = 1, .world = 3, .timeout_s = 5}};
-    meet(other, 2);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(other[i].st, WEFT_ERR_ARG);
-        assert_string_equal(other[i].text,
-                            "rank 1 was told that there are 3 ranks, rank 0 "
-                            "that there are 2; give all the same numbers of hosts and of "
-                            "ranks");
-    }
-    visitor twice[] = {{.rank = 0, .world = 3, .timeout_s = 0.5},
-                       {.rank = 1, .world = 3, .timeout_s = 0.5},
-                       {.rank = 1, .world = 3, .timeout_s = 0.5}};
-    meet(twice, 3);
-    assert_int_equal(twice[0].st, WEFT_ERR_PEER);
-    assert_true(strstr(twice[1].text, "two processes") ||
-                strstr(twice[2].text, "two proc"));
-    visitor nobody = {.rank = 1, .world = 2, .timeout_s = 0.2, .at = "127.0.0.1:1"};
-    visit(&nobody);
-    assert_non_null(strstr(nobody.text, "rank 0 is silent"));
-    static const char *const bad[] = {"", "x", "x:", ":3", "x:0", "x:70000", "x:3y"};
-    for (size_t i = 0; i < WEFT_COUNT(bad); i++)
-        assert_int_equal(weft_comm_rdzv_check(bad[i]), WEFT_ERR_ARG);
-    assert_int_equal(weft_comm_rdzv_check("[::1]:29400"), WEFT_OK);
-}
-
-static void meetings_stand_strangers(void **state)
-{
-    (void)state;
-    visitor   v[2] = {{.rank = 0, .world = 2, .timeout_s = 20},
-                      {.rank = 1, .world = 2, .timeout_s = 20}};
-    pthread_t t[2];
-    char      junk[200];
-    open_door(v[0].at, sizeof v[0].at);
-    memcpy(v[1].at, v[0].at, sizeof v[0].at);
-    pthread_create(&t[0], NULL, visit, &v[0]);
-    for (int i = 0; i < 20; i++) {
-        struct sockaddr_in a;
-        socklen_t          len = sizeof a;
-        getsockname(door, (struct sockaddr *)&a, &len);
-        inet_aton("127.0.0.1", &a.sin_addr);
-        int s = socket(AF_INET, SOCK_STREAM, 0);
-        assert_int_equal(connect(s, (struct sockaddr *)&a, sizeof a), 0);
-        for (size_t k = 0; k < sizeof junk; k++) junk[k] = (char)rand();
-        send(s, junk, (size_t)(i * 10 + 1), MSG_NOSIGNAL);
-        close(s);
-    }
-    pthread_create(&t[1], NULL, visit, &v[1]);
-    for (int i = 0; i < 2; i++) {
-        pthread_join(t[i], NULL);
-        if (v[i].st != WEFT_OK) fail_msg("%s", v[i].text);
-        weft_comm_meeting_fini(&v[i].m);
-    }
-    close(door);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_meet),
-        cmocka_unit_test(meetings_that_fail),
-        cmocka_unit_test(meetings_stand_strangers),
         cmocka_unit_test(the_killed_are_named),
         cmocka_unit_test(the_stopped_are_named),
         cmocka_unit_test(exits_and_leaves_are_noticed),
         cmocka_unit_test(the_last_words_arrive),
         cmocka_unit_test(damaged_heads_are_refused),
         cmocka_unit_test(strangers_are_sent_away),
+        cmocka_unit_test(peers_get_in_among_strangers),
         cmocka_unit_test(the_late_get_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

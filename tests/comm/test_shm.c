@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/un.h>
 
 #include "comm/shm_priv.h"
 
@@ -523,6 +524,39 @@ static void ranks_of_others_meet(void **state)
     assert_non_null(strstr(weft_error_text(), "local rank 1 is silent"));
 }
 
+/* Another user has taken the name: nobody gets in, and the error says who it is. */
+static void who_takes_the_name_is_named(void **state)
+{
+    (void)state;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char               key[64];
+    int                ready[2], fd;
+    if (getuid()) skip(); /* only root can be another user */
+    snprintf(key, sizeof key, "test-taken-%d", (int)getpid());
+    int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "weft-0-%s", key);
+    assert_int_equal(pipe(ready), 0);
+    pid_t p = fork();
+    if (!p) {
+        int s = setuid(12345) ? -1 : socket(AF_UNIX, SOCK_STREAM, 0);
+        if (bind(s, (struct sockaddr *)&a,
+                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) ||
+            listen(s, 8) || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    char x;
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &x, 1), 1);
+    for (int me = 0; me < 2; me++) {
+        assert_int_not_equal(weft_comm_shm_meet(key, me, 2, 0.05, &fd), WEFT_OK);
+        assert_non_null(strstr(weft_error_text(), "of user 12345 holds the name"));
+    }
+    kill(p, SIGKILL);
+    waitpid(p, NULL, 0);
+    close(ready[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -539,6 +573,7 @@ int main(void)
         cmocka_unit_test(nonsense_from_a_peer),
         cmocka_unit_test(nothing_is_left),
         cmocka_unit_test(ranks_of_others_meet),
+        cmocka_unit_test(who_takes_the_name_is_named),
     };
     if (N_TRANSPORT < (int)SHM) return 0;
     return cmocka_run_group_tests(tests, NULL, NULL);

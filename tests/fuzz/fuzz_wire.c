@@ -162,7 +162,7 @@ static void send_one(void)
     net_head h      = some_head(&kind);
     net_end  sender = f->e;
     sender.c.rank   = from;
-    weft_comm__net_finish_head(&sender, &h, kind);
+    weft_comm__net_finish_head(&sender, 0, &h, kind);
     size_t n    = h.bytes < MOST_SENT / 2 ? h.bytes : MOST_SENT / 2;
     char  *data = malloc(n + 1);
     memset(data, 0x41, n);
@@ -286,7 +286,6 @@ static void open_end(bool streams)
 {
     net_end *e    = &f->e;
     *e            = (net_end){.link      = streams ? &weft_comm__net_tcp : &memory_link,
-                              .job       = 1,
                               .efd       = -1,
                               .kick      = -1,
                               .nudge     = -1,
@@ -297,9 +296,9 @@ static void open_end(bool streams)
     e->outbox_end = &e->outbox;
     e->bounce     = malloc((size_t)e->link->piece);
     if (!streams) return;
-    tcp_state *s  = calloc(1, sizeof *s);
-    e->link_state = s;
-    s->door_fd = s->reserve_fd = -1;
+    tcp_state *s   = calloc(1, sizeof *s);
+    e->link_state  = s;
+    s->listener.fd = s->listener.reserve_fd = -1;
     for (int r = 1; r < WORLD; r++) connect_one(r);
 }
 

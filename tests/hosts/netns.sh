@@ -97,11 +97,23 @@ for h in a b; do # each rank one line
 done
 echo "a cut cable, after $took s: $(head -1 "$tmp/a.err")"
 
-# ---- nobody at the other end
+# ---- the wrong token, and none: the hosts do not find together, and both say why
 ip -n $b link set wvb$$ up
+"$weft" token "$tmp/other" >/dev/null 2>&1
+port=$((port + 1))
+ip netns exec $a "$weft" run --nproc-per-node 1 --nnodes 2 --node-rank 0 --rdzv $net.1:$port --check --timeout 3 \
+    >"$tmp/a.out" 2>"$tmp/a.err" & pid_a=$!
+ip netns exec $b "$weft" run --nproc-per-node 1 --nnodes 2 --node-rank 1 --rdzv $net.1:$port --check --timeout 3 \
+    --token-file "$tmp/other" >"$tmp/b.out" 2>"$tmp/b.err" & pid_b=$!
+finish
+[ $code_a = 1 ] && [ $code_b = 2 ] && grep -q "turned away a connection from $net.2" "$tmp/a.err" &&
+    grep -q 'it has another token' "$tmp/b.err" || fail "another token: $code_a $code_b"
+echo "another token: $(head -1 "$tmp/b.err")"
+
+# ---- nobody at the other end
 start_alone=$(ip netns exec $a "$weft" run --nproc-per-node 1 --nnodes 2 --node-rank 0 --rdzv $net.1:23999 --check \
     --timeout 3.5 2>&1); code=$?
-[ $code = 1 ] && echo "$start_alone" | grep -q 'rank 1 is silent: it has not come to' &&
+[ $code = 1 ] && echo "$start_alone" | grep -q 'rank 1 timed out: it did not come to' &&
     echo "$start_alone" | grep -q 'INFO waiting for rank 1 at' || fail "alone: $code $start_alone"
 
 [ $bad = 0 ] && echo "all right"

@@ -72,6 +72,8 @@ fi
 go() { # srun's words: run, output in $tmp/{out,err}, code in $code
     timeout 120 srun -N2 --cpu-bind=none --overcommit "$@" >"$tmp/out" 2>"$tmp/err"; code=$?
 }
+"$weft" token "$tmp/token" >/dev/null 2>&1 || fail "weft token"
+export WEFT_TOKEN_FILE="$tmp/token" # srun passes variables on
 hash() { sed -n 's/.*"weights_xxh64": "\([0-9a-f]*\)".*/\1/p' "$1"; }
 
 # ---- collectives, over both nodes

@@ -1,6 +1,6 @@
 # Sourced by tests of two hosts: network namespaces $a and $b with the addresses $net.1 and $net.2, joined by a cable (a veth
-# pair, ${dev}a$$ and ${dev}b$$).  Before: dev, two letters; lan, a number, so that tests that run at once do not meet.
-# Afterwards: $tmp, a folder; $bad, 0; what $pids names is killed at the end.  Exit 77: this machine lets us make no namespaces.
+# pair, ${dev}a$$ and ${dev}b$$).  Before: weft, the command; dev, two letters; lan, a number, so that tests that run at once do not meet.
+# Afterwards: $tmp, a folder; a token in it, named by WEFT_TOKEN_FILE; $bad, 0; what $pids names is killed at the end.  Exit 77: this machine lets us make no namespaces.
 a=weft-${dev}a-$$ b=weft-${dev}b-$$ net=10.$lan.$(($$ % 250))
 tmp=$(mktemp -d) bad=0 pids=
 
@@ -23,3 +23,5 @@ command -v ip >/dev/null 2>&1 || skip "no ip command (iproute2)"
 ip -n $a addr add $net.1/24 dev ${dev}a$$; ip -n $b addr add $net.2/24 dev ${dev}b$$
 ip -n $a link set lo up; ip -n $b link set lo up
 ip -n $a link set ${dev}a$$ up; ip -n $b link set ${dev}b$$ up
+"$weft" token "$tmp/token" >/dev/null 2>&1 || { echo "weft token failed"; exit 1; }
+export WEFT_TOKEN_FILE="$tmp/token"
