@@ -195,7 +195,7 @@ static void drop_key(const char *out)
     weft_ckpt_file f[] = {{.name = "model.safetensors", .tensors = {.like = model}},
                           {.name = "optimizer.safetensors", .tensors = {.like = opt}},
                           {.name = "state.json", .text = text, .n_text = strlen(text)}};
-    OK(weft_ckpt_save(test_files_path("%s/old", out), 2, f, 3));
+    OK(weft_ckpt_save(test_files_path("%s/old", out), 2, f, 3, NULL));
     weft_ckpt_close(c);
     char command[2048];
     snprintf(command, sizeof command, "rm -r %s && mv %s %s", dir,
