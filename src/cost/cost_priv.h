@@ -13,8 +13,8 @@ weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
                                     const weft_cluster *c, double *out);
 /* shape: of the group, found here where its n is 0; NULL: it is not kept. */
 weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
-                                          const weft_cluster *c,
-                                          weft_group_shape *shape, double *out);
+                                          const weft_cluster *c, weft_group_shape *shape,
+                                          double *out);
 
 /* Seconds that the cluster's timings give for i on a device kind; false: they say nothing about it. */
 bool weft_cost__measured_work(const weft_cluster *c, int device, const weft_instr *i,

@@ -25,8 +25,7 @@ static double end_Bps(const weft_cluster *c, int stage_ranks, int rank, int move
     if (!weft_cluster_ports(c, rank, w->level, &one, &all)) return w->Bps;
     weft_rank_range stage = {rank / stage_ranks * stage_ranks, stage_ranks};
     int             n     = weft_cost_count_crossing(weft_cluster_node_ranks(c, rank),
-                                                     weft_cluster_island_ranks(c, rank),
-                                                     stage, move);
+                                                     weft_cluster_island_ranks(c, rank), stage, move);
     return weft_cost_port_share(one, all, n);
 }
 
@@ -45,7 +44,8 @@ weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
                                     const weft_cluster *c, double *out)
 {
     weft_path w;
-    WEFT_TRY(weft_cost_message_path(c, weft_program_stage_ranks(p), p->rank, i->peer, &w));
+    WEFT_TRY(
+        weft_cost_message_path(c, weft_program_stage_ranks(p), p->rank, i->peer, &w));
     *out = w.alpha_s + weft_instr_bytes(i) / w.Bps;
     if (w.level < 2) weft_cost__measured_link(c, &w, "send", 0, weft_instr_bytes(i), out);
     return WEFT_OK;
@@ -161,8 +161,8 @@ static double two_levels(weft_collective k, const weft_group_shape *g, double by
 }
 
 weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
-                                          const weft_cluster *c,
-                                          weft_group_shape *shape, double *out)
+                                          const weft_cluster *c, weft_group_shape *shape,
+                                          double *out)
 {
     const weft_group *g = &p->group[i->group];
     weft_group_shape  s;

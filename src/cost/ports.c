@@ -67,13 +67,13 @@ static int first_member(const grid *g, int origin, int rank)
 int weft_cost_count_members(const weft_cluster *c, int origin, int world,
                             const int32_t *group, int n, int rank)
 {
-    weft_rank_range node = weft_cluster_node_ranks(c, rank);
-    int             end = node.first + node.n < world ? node.first + node.n : world;
+    weft_rank_range node  = weft_cluster_node_ranks(c, rank);
+    int             end   = node.first + node.n < world ? node.first + node.n : world;
     int             reach = group[n - 1] - group[0], count = 0;
     grid            g;
     if (!find_grid(group, n, &g)) return end - node.first;
     for (int r = node.first; r < end; r++) {
-        int first = first_member(&g, origin, r);
+        int             first  = first_member(&g, origin, r);
         weft_rank_range island = weft_cluster_island_ranks(c, first);
         count += first + reach >= island.first + island.n;
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cost/cost.h"
+#include "cost/ports.h"
 #include "planner/rows.h"
 
 /* Seconds of an all-reduce of n ranks from `first` on, stride apart; or of a message to the next of them. */
@@ -78,6 +79,24 @@ static weft_status find_timed(const weft_cluster *c, int first, weft_cost_fabric
     return WEFT_OK;
 }
 
+/* The network of the kind whose first device this is: towards the next island, or the one before the last. */
+static weft_status read_ports(const weft_cluster *c, int first, weft_cost_fabric *f)
+{
+    weft_rank_range island = weft_cluster_island_ranks(c, first);
+    int             next = island.first + island.n, n_all = weft_cluster_count(c);
+    weft_path       w;
+    f->out = f->in;
+    if (next >= n_all) next = island.first - 1;
+    if (next < 0) return WEFT_OK; /* there is no other */
+    WEFT_TRY(weft_cluster_path(c, first, next, &w));
+    f->node = weft_cluster_node_ranks(c, first).n;
+    if (!weft_cluster_ports(c, first, w.level, &f->port_Bps, &f->ports_Bps))
+        return WEFT_OK;
+    double Bps = weft_cost_port_share(f->port_Bps, f->ports_Bps, f->node);
+    f->out     = (weft_cost_wire){.alpha_s = w.alpha_s, .Bps = Bps};
+    return WEFT_OK;
+}
+
 static weft_status measure_wires(const weft_cluster *of, int world, int first, int n_all,
                                  weft_cost_fabric *f)
 {
@@ -94,12 +113,7 @@ static weft_status measure_wires(const weft_cluster *of, int world, int first, i
         WEFT_TRY(measure(c, world, first, n, 1, &f->in.alpha_s, &f->in.Bps));
         WEFT_TRY(measure_send(c, world, first, 1, &f->in));
     }
-    if (n_all > f->domain) {
-        WEFT_TRY(measure(c, world, first, 2, f->domain, &f->out.alpha_s, &f->out.Bps));
-        WEFT_TRY(measure_send(c, world, first, f->domain, &f->out));
-    } else {
-        f->out = f->in;
-    }
+    WEFT_TRY(read_ports(c, first, f));
     if (n < 2) f->in = f->out;
     return WEFT_OK;
 }

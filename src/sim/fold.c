@@ -13,9 +13,9 @@
 typedef struct member {
     int      n_peer, n_group;
     int      stage_ranks; /* ranks of its stage */
-    int32_t *there; /* peers of the program that it is like */
-    int32_t *peer;  /* its own: ranks */
-    int     *group; /* numbers of groups of the whole job */
+    int32_t *there;       /* peers of the program that it is like */
+    int32_t *peer;        /* its own: ranks */
+    int     *group;       /* numbers of groups of the whole job */
 } member;
 
 typedef struct fold {
@@ -167,8 +167,8 @@ static weft_status read_program(fold *f, int r)
     if (k < r) {
         m->n_peer      = f->m[k].n_peer;
         m->stage_ranks = f->m[k].stage_ranks;
-        m->there   = f->m[k].there;
-        f->next[r] = f->next[k];
+        m->there       = f->m[k].there;
+        f->next[r]     = f->next[k];
     } else {
         WEFT_TRY(weft_program_peers(p, f->a, &m->there, &m->n_peer));
         m->stage_ranks = weft_program_stage_ranks(p);
@@ -197,8 +197,8 @@ static weft_status read_ranks(fold *f)
         if (weft_sim__crowded(f->c)) f->colour[r] = mix(f->colour[r], (uint64_t)r);
         for (int k = 0; k < f->m[r].n_peer; k++) {
             weft_path p;
-            WEFT_TRY(weft_cost_message_path(f->c, f->m[r].stage_ranks, r,
-                                            f->m[r].peer[k], &p));
+            WEFT_TRY(weft_cost_message_path(f->c, f->m[r].stage_ranks, r, f->m[r].peer[k],
+                                            &p));
             f->colour[r] = mix(f->colour[r], path_role(f, &p));
         }
     }

@@ -174,7 +174,6 @@ static double score(setting *x, chosen *c, weft_cost_score *s)
         d[k] = x->hw.kind[k].device;
         f[k] = x->hw.kind[k].fabric;
     }
-    weft_search_slower_end(f, x->hw.n, ~0u);
     for (int k = 0; k < x->hw.n; k++)
         x->m.fill(x->m.arg, &t.engine, &c->v, &d[k], &f[k], row + k * t.n_class);
     t.n_variant = 1;
