@@ -168,14 +168,18 @@ typedef struct walk {
     weft_group_shape   *g;
     int                 first, last; /* ranks */
     int                 node, island, in_node, in_island;
-    double
-        spread; /* the least of ports / members in a node, as bandwidth over one port's */
+    double              health;   /* of the links of the node's members, the least */
+    double              port_Bps; /* what members of a node get of its ports, the least */
 } walk;
 
 static void end_node(walk *w)
 {
     const weft_host_kind *k = weft_cluster__kind_of_node(w->c, w->node);
-    if (k->net >= 0) w->spread = fmin(w->spread, (double)k->n_port / w->in_node);
+    if (k->net >= 0) {
+        const weft_link_kind *l     = &w->c->link[k->net];
+        double                share = fmin(1, (double)k->n_port / w->in_node) * w->health;
+        w->port_Bps                 = fmin(w->port_Bps, l->Bps * l->share * share);
+    }
     if (w->in_node > w->g->per_node) w->g->per_node = w->in_node;
     w->g->n_node++;
 }
@@ -203,8 +207,9 @@ static weft_status visit(walk *w, int rank)
         WEFT_TRY(weft_cluster_path(w->c, w->last, rank, &p));
         if (p.level) slower(island == w->island ? &w->g->inner : &w->g->outer, &p);
     }
-    if (w->last >= 0 && node != w->node) end_node(w), w->in_node = 0;
+    if (w->last >= 0 && node != w->node) end_node(w), w->in_node = 0, w->health = 1;
     if (w->last >= 0 && island != w->island) end_island(w), w->in_island = 0;
+    w->health = fmin(w->health, h ? h->link : 1);
     w->node   = node;
     w->island = island;
     w->last   = rank;
@@ -224,7 +229,8 @@ static weft_status finish(walk *w)
     if (w->g->n_island > 1) {
         WEFT_TRY(weft_cluster_path(w->c, w->first, w->last, &p));
         slower(&w->g->outer, &p);
-        w->g->outer.Bps *= fmin(1, w->spread);
+        if (w->g->outer.link->scope == WEFT_LINK_NET)
+            w->g->outer.Bps = fmin(w->g->outer.Bps, w->port_Bps);
     }
     return WEFT_OK;
 }
@@ -233,7 +239,7 @@ static void start(walk *w, const weft_cluster *c, weft_group_shape *g)
 {
     memset(g, 0, sizeof *g);
     g->speed = 1;
-    *w       = (walk){.c = c, .g = g, .last = -1, .spread = INFINITY};
+    *w       = (walk){.c = c, .g = g, .last = -1, .health = 1, .port_Bps = INFINITY};
 }
 
 weft_status weft_cluster_group_stride(const weft_cluster *c, int first, int n, int stride,

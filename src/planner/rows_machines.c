@@ -4,7 +4,7 @@
 
 #include "cost/cost.h"
 #include "cost/ports.h"
-#include "planner/rows.h"
+#include "planner/rows_priv.h"
 
 /* Seconds of an all-reduce of n ranks from `first` on, stride apart; or of a message to the next of them. */
 static weft_status price(const weft_cluster *c, int world, weft_instr_kind kind,
@@ -97,11 +97,12 @@ static weft_status read_ports(const weft_cluster *c, int first, weft_cost_fabric
     return WEFT_OK;
 }
 
-static weft_status measure_wires(const weft_cluster *of, int world, int first, int n_all,
-                                 weft_cost_fabric *f)
+weft_status weft_planner__read_links(const weft_cluster *of, int world, int first,
+                                     weft_cost_fabric *f)
 {
     weft_cluster plain = *of, *c = &plain;
-    *f = (weft_cost_fabric){.levels = true, .domain = 1};
+    int          n_all = world - first;
+    *f                 = (weft_cost_fabric){.levels = true, .domain = 1};
     WEFT_TRY(find_domain(of, first, n_all, &f->domain));
     WEFT_TRY(find_timed(of, first, f));
     plain.n_timing = 0; /* where nothing was timed, the links' numbers count */
@@ -151,7 +152,7 @@ weft_status weft_planner_machines(const weft_cluster *c, weft_arena *a,
                 r.link != m->link)
                 continue;
             take_device(r.device, m);
-            WEFT_GO(measure_wires(c, world, r.first, world - r.first, &m->fabric));
+            WEFT_GO(weft_planner__read_links(c, world, r.first, &m->fabric));
             done = true;
         }
     }
