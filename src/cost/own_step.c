@@ -112,8 +112,16 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
     if (v->tp > 1) s += weft_cost_group_seconds(f, cut, WEFT_ALL_REDUCE, 8);
     if (p->pp > 2) s += weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8);
     if (p->zero) s += weft_cost_group_seconds(f, like, WEFT_ALL_GATHER, 8);
-    if (p->zero) tied_bytes /= weft_cost__replicas(p, v);
-    return s + 2 * weft_cost__hop_seconds(t, p, 0, p->pp - 1, tied_bytes);
+    return s;
+}
+
+/* The sum of what is tied, from the first stage to the last and back. */
+static double tied_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                           double tied_bytes)
+{
+    if (p->pp < 2 || !(tied_bytes > 0)) return 0;
+    if (p->zero) tied_bytes /= weft_cost__replicas(p, &t->variant[p->variant]);
+    return 2 * weft_cost__hop_seconds(t, p, 0, p->pp - 1, tied_bytes);
 }
 
 /* The step of our own programs: its schedule is played.  Ranks along ep have the same micro-batches: a row stands for ep of
@@ -157,6 +165,7 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
         x.after_s[s] += made; /* each for itself; the last one's counts it */
     if (x.chunks > 1) put_chunks(t, p, n, &x);
     x.meet_s = meet_seconds(t, p, met, tied);
+    x.tied_s = met > 0 ? tied_seconds(t, p, tied) : 0;
     double m = (double)p->n_micro / ep, each = slow.fwd_s + slow.bwd_s;
     out->step_s      = weft_cost__pipe_seconds(&x);
     out->compute_s   = m * (each - slow.comm_s - slow.again_s);
@@ -164,6 +173,6 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
     out->again_s     = m * slow.again_s;
     out->dp_s        = x.before_s[0];
     out->optimizer_s = x.after_s[0];
-    out->p2p_s       = x.meet_s;
+    out->p2p_s       = x.meet_s + x.tied_s;
     out->bubble_s    = out->step_s - m * each - out->dp_s - out->optimizer_s - out->p2p_s;
 }
