@@ -268,6 +268,19 @@ typedef struct weft_path {
 } weft_path;
 weft_status weft_cluster_path(const weft_cluster *c, int a, int b, weft_path *out);
 
+/* The ports of a rank's node as paths of this level use them: what one port carries, what all of them carry together
+ * after the switches' taper.  False: such paths use links of the devices' own. */
+bool weft_cluster_ports(const weft_cluster *c, int rank, int level, double *one_Bps,
+                        double *all_Bps);
+
+/* Consecutive ranks: first .. first + n - 1. */
+typedef struct weft_rank_range {
+    int first, n;
+} weft_rank_range;
+/* The devices that share the ports of a rank's node; those of its island (below). */
+weft_rank_range weft_cluster_node_ranks(const weft_cluster *c, int rank);
+weft_rank_range weft_cluster_island_ranks(const weft_cluster *c, int rank);
+
 /* A group of ranks as collectives see it.  An island is a set of devices joined by links of their own: a
  * node, or the nodes under a switch that has a link. */
 typedef struct weft_group_shape {

@@ -38,20 +38,31 @@ static void own_link(const weft_link_kind *l, double alpha_s, double health,
     out->busy_Bps = out->Bps;
 }
 
-/* Through the ports of two nodes of kinds ka and kb, of which one node has talkers at work. */
+/* What one port of a node of kind k carries, and all of them through the switches up to sw. */
+static void port_rates(const weft_cluster *c, const weft_host_kind *k, int sw,
+                       double health, double *one_Bps, double *all_Bps)
+{
+    const weft_link_kind *l     = &c->link[k->net];
+    double                taper = 1;
+    for (int i = 0; i <= sw && i < c->n_switch; i++) taper = fmin(taper, c->sw[i].taper);
+    *one_Bps = l->Bps * l->share * health;
+    *all_Bps = *one_Bps * k->n_port * taper;
+}
+
+/* Through the ports of two nodes of kinds ka and kb. */
 static void by_ports(const weft_cluster *c, const weft_host_kind *ka,
                      const weft_host_kind *kb, int sw, double health, weft_path *out)
 {
     const weft_host_kind *end[2] = {ka, kb};
-    double                taper = 1, extra = 0;
+    double                extra  = 0;
     for (int i = 0; i <= sw && i < c->n_switch; i++)
         extra += c->sw[i].link < 0 || i == sw ? c->sw[i].alpha_s : 0;
-    for (int i = 0; i <= sw && i < c->n_switch; i++) taper = fmin(taper, c->sw[i].taper);
     for (int i = 0; i < 2; i++) {
-        const weft_host_kind *k    = end[i];
-        const weft_link_kind *l    = &c->link[k->net];
-        double                one  = l->Bps * l->share * health;
-        double                busy = fmin(one, one * k->n_port / k->n_device * taper);
+        const weft_host_kind *k = end[i];
+        const weft_link_kind *l = &c->link[k->net];
+        double                one, all;
+        port_rates(c, k, sw, health, &one, &all);
+        double busy = fmin(one, all / k->n_device);
         if (!i || one < out->Bps) out->Bps = one, out->link = l;
         if (!i || busy < out->busy_Bps) out->busy_Bps = busy;
         if (!i || l->alpha_s + extra > out->alpha_s) out->alpha_s = l->alpha_s + extra;
@@ -85,6 +96,17 @@ weft_status weft_cluster_path(const weft_cluster *c, int a, int b, weft_path *ou
     return WEFT_OK;
 }
 
+bool weft_cluster_ports(const weft_cluster *c, int rank, int level, double *one_Bps,
+                        double *all_Bps)
+{
+    int node = weft_cluster_node(c, rank, NULL), sw = level - 2;
+    if (node < 0 || level < 2 || (sw < c->n_switch && c->sw[sw].link >= 0)) return false;
+    const weft_host_kind *k = weft_cluster__kind_of_node(c, node);
+    if (k->net < 0) return false;
+    port_rates(c, k, sw, health_link(c, rank), one_Bps, all_Bps);
+    return true;
+}
+
 const weft_link_kind *weft_cluster_link(const weft_cluster *c, int a, int b)
 {
     weft_path p;
@@ -101,6 +123,31 @@ static int island_of(const weft_cluster *c, int node)
     for (int i = c->n_switch - 1; i >= 0; i--)
         if (c->sw[i].link >= 0) return c->sw[i].span ? node - node % c->sw[i].span : 0;
     return node;
+}
+
+static int first_rank_of(const weft_cluster *c, int node)
+{
+    const weft_host_kind *k = weft_cluster__kind_of_node(c, node);
+    return k->first_rank + (node - k->first_node) * k->n_device;
+}
+
+weft_rank_range weft_cluster_node_ranks(const weft_cluster *c, int rank)
+{
+    int node = weft_cluster_node(c, rank, NULL);
+    if (node < 0) return (weft_rank_range){rank, 0};
+    return (weft_rank_range){first_rank_of(c, node),
+                             weft_cluster__kind_of_node(c, node)->n_device};
+}
+
+weft_rank_range weft_cluster_island_ranks(const weft_cluster *c, int rank)
+{
+    int node = weft_cluster_node(c, rank, NULL), n_node = weft_cluster_n_node(c);
+    if (node < 0) return (weft_rank_range){rank, 0};
+    int from = island_of(c, node), to = node + 1;
+    while (to < n_node && island_of(c, to) == from) to++;
+    int first = first_rank_of(c, from);
+    int end   = to < n_node ? first_rank_of(c, to) : weft_cluster_count(c);
+    return (weft_rank_range){first, end - first};
 }
 
 static void slower(weft_path *to, const weft_path *p)
@@ -121,14 +168,18 @@ typedef struct walk {
     weft_group_shape   *g;
     int                 first, last; /* ranks */
     int                 node, island, in_node, in_island;
-    double
-        spread; /* the least of ports / members in a node, as bandwidth over one port's */
+    double              health;   /* of the links of the node's members, the least */
+    double              port_Bps; /* what members of a node get of its ports, the least */
 } walk;
 
 static void end_node(walk *w)
 {
     const weft_host_kind *k = weft_cluster__kind_of_node(w->c, w->node);
-    if (k->net >= 0) w->spread = fmin(w->spread, (double)k->n_port / w->in_node);
+    if (k->net >= 0) {
+        const weft_link_kind *l     = &w->c->link[k->net];
+        double                share = fmin(1, (double)k->n_port / w->in_node) * w->health;
+        w->port_Bps                 = fmin(w->port_Bps, l->Bps * l->share * share);
+    }
     if (w->in_node > w->g->per_node) w->g->per_node = w->in_node;
     w->g->n_node++;
 }
@@ -156,8 +207,9 @@ static weft_status visit(walk *w, int rank)
         WEFT_TRY(weft_cluster_path(w->c, w->last, rank, &p));
         if (p.level) slower(island == w->island ? &w->g->inner : &w->g->outer, &p);
     }
-    if (w->last >= 0 && node != w->node) end_node(w), w->in_node = 0;
+    if (w->last >= 0 && node != w->node) end_node(w), w->in_node = 0, w->health = 1;
     if (w->last >= 0 && island != w->island) end_island(w), w->in_island = 0;
+    w->health = fmin(w->health, h ? h->link : 1);
     w->node   = node;
     w->island = island;
     w->last   = rank;
@@ -177,7 +229,8 @@ static weft_status finish(walk *w)
     if (w->g->n_island > 1) {
         WEFT_TRY(weft_cluster_path(w->c, w->first, w->last, &p));
         slower(&w->g->outer, &p);
-        w->g->outer.Bps *= fmin(1, w->spread);
+        if (w->g->outer.link->scope == WEFT_LINK_NET)
+            w->g->outer.Bps = fmin(w->g->outer.Bps, w->port_Bps);
     }
     return WEFT_OK;
 }
@@ -186,7 +239,7 @@ static void start(walk *w, const weft_cluster *c, weft_group_shape *g)
 {
     memset(g, 0, sizeof *g);
     g->speed = 1;
-    *w       = (walk){.c = c, .g = g, .last = -1, .spread = INFINITY};
+    *w       = (walk){.c = c, .g = g, .last = -1, .health = 1, .port_Bps = INFINITY};
 }
 
 weft_status weft_cluster_group_stride(const weft_cluster *c, int first, int n, int stride,

@@ -52,8 +52,10 @@ static weft_status no_rank(const weft_cluster *c, int rank)
                      c->name, weft_cluster_count(c), rank);
 }
 
-weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
-                            const weft_cluster *c, double *seconds)
+/* shape: of each of p's groups, as far as it is known; NULL: nothing is kept. */
+static weft_status price_instr(const weft_program *p, const weft_instr *i,
+                               const weft_cluster *c, weft_group_shape *shape,
+                               double *seconds)
 {
     if (i->seconds >= 0) {
         *seconds = i->seconds;
@@ -63,7 +65,9 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
     weft_group_shape        me;
     if (!d) return no_rank(c, p->rank);
     switch (i->kind) {
-    case WEFT_INSTR_COLLECTIVE: return weft_cost__collective_seconds(p, i, c, seconds);
+    case WEFT_INSTR_COLLECTIVE:
+        return weft_cost__collective_seconds(p, i, c, shape ? &shape[i->group] : NULL,
+                                             seconds);
     case WEFT_INSTR_PUSH:
     case WEFT_INSTR_SEND: return weft_cost__send_seconds(p, i, c, seconds);
     case WEFT_INSTR_RECV:
@@ -78,15 +82,22 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
     return compute_seconds(i, c, d, me.speed, seconds);
 }
 
+weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
+                            const weft_cluster *c, double *seconds)
+{
+    return price_instr(p, i, c, NULL, seconds);
+}
+
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
                               double **seconds)
 {
-    int     n    = 0;
-    double *list = WEFT_ARENA_ARRAY(a, double, weft_program_n_instr(p));
-    if (!list) return weft_arena_status(a);
+    int               n     = 0;
+    double           *list  = WEFT_ARENA_ARRAY(a, double, weft_program_n_instr(p));
+    weft_group_shape *shape = WEFT_ARENA_ARRAY(a, weft_group_shape, p->n_group + 1);
+    if (!list || !shape) return weft_arena_status(a);
     for (int k = 0; k < p->n_actor; k++)
         for (int m = 0; m < p->actor[k].n_instr; m++)
-            WEFT_TRY(weft_cost_instr(p, &p->actor[k].instr[m], c, &list[n++]));
+            WEFT_TRY(price_instr(p, &p->actor[k].instr[m], c, shape, &list[n++]));
     *seconds = list;
     return WEFT_OK;
 }

@@ -4,7 +4,7 @@
  *   send         alpha + bytes / the path's share, with health
  *   recv         nothing of its own: the time is the send's
  *   collectives  alpha and beta terms inside the group's islands and between them (link.c, collective.c)
- * Where ports are shared, by all ranks of the job on the node: they talk at the same time. */
+ * Where ports are shared, by the ranks of the node that execute the same instruction (ports.h). */
 #ifndef WEFT_COST_COST_H
 #define WEFT_COST_COST_H
 
@@ -17,6 +17,13 @@ weft_status weft_cost_instr(const weft_program *p, const weft_instr *i,
 /* Seconds of all instructions of p, by number (weft_program_instr_base), in a. */
 weft_status weft_cost_program(const weft_program *p, const weft_cluster *c, weft_arena *a,
                               double **seconds);
+
+/* The path of a message, Bps being what it gets of the ports that it shares; stages are of so many ranks, one after
+ * another.  The shape of a group of n ranks, outer.Bps being what each member gets; the job has ranks origin .. world - 1. */
+weft_status weft_cost_message_path(const weft_cluster *c, int stage_ranks, int from,
+                                   int to, weft_path *out);
+weft_status weft_cost_group_shape(const weft_cluster *c, int origin, int world,
+                                  const int32_t *rank, int n, weft_group_shape *out);
 
 enum {
     WEFT_COST_LEVELS = 16

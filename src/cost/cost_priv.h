@@ -11,8 +11,10 @@ double weft_cost__collective(weft_collective k, int n, double bytes, double alph
 /* Of a rank's own message or collective, over the links that it takes (link.c). */
 weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
                                     const weft_cluster *c, double *out);
+/* shape: of the group, found here where its n is 0; NULL: it is not kept. */
 weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
-                                          const weft_cluster *c, double *out);
+                                          const weft_cluster *c, weft_group_shape *shape,
+                                          double *out);
 
 /* Seconds that the cluster's timings give for i on a device kind; false: they say nothing about it. */
 bool weft_cost__measured_work(const weft_cluster *c, int device, const weft_instr *i,

@@ -85,8 +85,12 @@ void weft_cost__score_deal(const weft_cost_table *t, const weft_cost_point *p,
     const weft_cost_deal *d    = &p->deal;
     weft_cost_score       full = {0}, s;
     double                sum = 0, set = 0;
+    int                   kinds = 0;
+    for (int k = 0; k < d->n; k++) kinds |= 1 << d->kind[k];
     for (int k = 0; k < d->n; k++) {
         weft_cost_point q = *p;
+        q.reach           = kinds;
+        q.only_dp         = d->replicas[k];
         q.deal.n          = 0;
         q.only            = d->kind[k] + 1;
         q.kinds           = NULL;

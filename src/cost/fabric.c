@@ -5,6 +5,7 @@
 
 #include "cost/cost.h"
 #include "cost/cost_priv.h"
+#include "cost/ports.h"
 
 /* Members of g that share a domain. */
 static int inside(const weft_cost_fabric *f, weft_cost_group g)
@@ -106,15 +107,48 @@ double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
     return weft_cost__collective(k, g.n, bytes, alpha, 1 / Bps);
 }
 
-double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes)
+int weft_cost_port_node(const weft_cost_fabric *f)
 {
-    bool                  near = inside(f, g) == g.n;
-    const weft_cost_wire *w    = near ? &f->in : &f->out;
-    double                s;
-    if (g.n < 2) return 0;
-    if (near && timed(f, "send", 0, bytes, &s)) return s;
+    return f->node > 0 ? f->node : f->domain;
+}
+
+static double wire_seconds(const weft_cost_wire *w, double bytes)
+{
     if (w->send_Bps > 0) return w->send_s + bytes / w->send_Bps;
     return w->alpha_s + bytes / inner_Bps(w, 2);
+}
+
+double weft_cost_near_seconds(const weft_cost_fabric *f, double bytes)
+{
+    double s;
+    return timed(f, "send", 0, bytes, &s) ? s : wire_seconds(&f->in, bytes);
+}
+
+double weft_cost_far_seconds(const weft_cost_fabric *from, int n_from,
+                             const weft_cost_fabric *to, int n_to, double bytes)
+{
+    if (!(from->ports_Bps > 0 && to->ports_Bps > 0))
+        return fmax(wire_seconds(&from->out, bytes), wire_seconds(&to->out, bytes));
+    double alpha = fmax(from->out.alpha_s, to->out.alpha_s);
+    double Bps   = fmin(weft_cost_port_share(from->port_Bps, from->ports_Bps, n_from),
+                        weft_cost_port_share(to->port_Bps, to->ports_Bps, n_to));
+    return alpha + bytes / Bps;
+}
+
+double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes)
+{
+    int n = weft_cost_port_node(f);
+    if (g.n < 2) return 0;
+    if (inside(f, g) == g.n) return weft_cost_near_seconds(f, bytes);
+    if (g.stride < n) n = g.stride;
+    return weft_cost_far_seconds(f, n, f, n, bytes);
+}
+
+void weft_cost_slower_end(weft_cost_fabric *f, const weft_cost_fabric *other)
+{
+    double alpha_s = fmax(f->out.alpha_s, other->out.alpha_s);
+    if (other->out.Bps < f->out.Bps) f->out = other->out;
+    f->out.alpha_s = alpha_s;
 }
 
 double weft_cost_group_sent(int n, weft_collective k, double bytes)

@@ -23,6 +23,9 @@ typedef struct weft_cost_wire {
 typedef struct weft_cost_fabric {
     int            domain; /* devices in a fast domain */
     weft_cost_wire in, out;
+    int            node; /* devices that share ports to other domains; 0: a domain's */
+    double         port_Bps,
+        ports_Bps; /* of one port, of all of them; 0: not known, each has out.Bps */
     bool
         levels; /* groups work inside domains and then between them, one after the other, as programs are priced (link.c);
                   * else all at once */
@@ -40,8 +43,18 @@ typedef struct weft_cost_group {
  * reduce_scatter: the whole; all_gather: its share; all_to_all: all that it sends). */
 double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
                                weft_collective k, double bytes);
-/* Seconds of one message between neighbours of g; the border of a domain sets the pace where g crosses one. */
+/* Seconds of one message between neighbours of g, all ranks between them sending at the same time; the border of a domain
+ * sets the pace where g crosses one. */
 double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes);
+/* Seconds of one message inside a domain; between two domains, where n_from ranks of the sender's node send at the same
+ * time and n_to of the receiver's receive (ports.h). */
+double weft_cost_near_seconds(const weft_cost_fabric *f, double bytes);
+double weft_cost_far_seconds(const weft_cost_fabric *from, int n_from,
+                             const weft_cost_fabric *to, int n_to, double bytes);
+/* Devices that share ports. */
+int weft_cost_port_node(const weft_cost_fabric *f);
+/* f between domains of its own kind and of others: the slower end sets the pace. */
+void weft_cost_slower_end(weft_cost_fabric *f, const weft_cost_fabric *other);
 /* What one of n ranks sends in it. */
 double weft_cost_group_sent(int n, weft_collective k, double bytes);
 /* How many domains the group reaches into. */

@@ -1,8 +1,7 @@
-/* Messages and collectives over the links that they really take.
+/* Messages and collectives over the links that they use.
  *
- * Ranks of a job do the same things at the same time, so whoever leaves a node shares its ports with all ranks of the
- * job there.  A group on several islands (nodes, racks of one fast link) works in two levels, m members an island, I
- * islands, as halving and doubling do:
+ * Ranks of a node that execute the same message or collective share its ports: ports.h.  A group on several islands (nodes,
+ * racks of one fast link) works in two levels, m members an island, I islands, as halving and doubling do:
  *     reduce_scatter   inside S over m, then S / m over I
  *     all_gather       S over I, then I S over m
  *     all_reduce       the first, the second on what is left
@@ -10,41 +9,103 @@
  * Where all-reduces were measured on the link, their curve counts instead of its nominal numbers; where the collective
  * itself was timed (the cluster's timings, table.c), those times do. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cost/cost.h"
 #include "cost/cost_priv.h"
+#include "cost/ports.h"
 #include "program/work.h"
 
-/* Ranks of the job on the node of p's, and what it has. */
-static void node_of(const weft_program *p, const weft_cluster *c, int *busy, int *n)
+/* What `rank` gets of its node's ports while its stage exchanges messages with the ranks `move` further. */
+static double end_Bps(const weft_cluster *c, int stage_ranks, int rank, int move,
+                      const weft_path *w)
 {
-    int place, node = weft_cluster_node(c, p->rank, &place);
-    *n = *busy = 1;
-    for (int k = 0; k < c->n_node; k++)
-        if (node >= c->node[k].first_node &&
-            node < c->node[k].first_node + c->node[k].count)
-            *n = c->node[k].n_device;
-    *busy = p->world - (p->rank - place);
-    if (*busy > *n) *busy = *n;
-    if (*busy < 1) *busy = 1;
+    double one, all;
+    if (!weft_cluster_ports(c, rank, w->level, &one, &all)) return w->Bps;
+    weft_rank_range stage = {rank / stage_ranks * stage_ranks, stage_ranks};
+    int             n     = weft_cost_count_crossing(weft_cluster_node_ranks(c, rank),
+                                                     weft_cluster_island_ranks(c, rank), stage, move);
+    return weft_cost_port_share(one, all, n);
 }
 
-/* What one rank gets of w while all ranks of the job on its node talk. */
-static double shared_Bps(const weft_program *p, const weft_cluster *c, const weft_path *w)
+weft_status weft_cost_message_path(const weft_cluster *c, int stage_ranks, int from,
+                                   int to, weft_path *out)
 {
-    int busy, n;
-    node_of(p, c, &busy, &n);
-    return fmin(w->Bps, w->busy_Bps * n / busy);
+    WEFT_TRY(weft_cluster_path(c, from, to, out));
+    if (out->level < 2) return WEFT_OK;
+    double sends    = end_Bps(c, stage_ranks, from, to - from, out);
+    double receives = end_Bps(c, stage_ranks, to, from - to, out);
+    out->Bps        = fmin(out->Bps, fmin(sends, receives));
+    return WEFT_OK;
 }
 
 weft_status weft_cost__send_seconds(const weft_program *p, const weft_instr *i,
                                     const weft_cluster *c, double *out)
 {
     weft_path w;
-    WEFT_TRY(weft_cluster_path(c, p->rank, i->peer, &w));
-    *out = w.alpha_s + weft_instr_bytes(i) / shared_Bps(p, c, &w);
+    WEFT_TRY(
+        weft_cost_message_path(c, weft_program_stage_ranks(p), p->rank, i->peer, &w));
+    *out = w.alpha_s + weft_instr_bytes(i) / w.Bps;
     if (w.level < 2) weft_cost__measured_link(c, &w, "send", 0, weft_instr_bytes(i), out);
     return WEFT_OK;
+}
+
+/* ---- groups ---- */
+
+static int by_rank(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* What each member gets between islands: at the node whose ports are shared most. */
+static void share_ports(const weft_cluster *c, int origin, int world, const int32_t *rank,
+                        int n, weft_path *outer)
+{
+    int last = -1, sharers = 1;
+    for (int i = 0; i < n; i++) {
+        double one, all;
+        int    node = weft_cluster_node(c, rank[i], NULL);
+        if (!weft_cluster_ports(c, rank[i], outer->level, &one, &all)) continue;
+        if (all >= one * weft_cluster_node_ranks(c, rank[i]).n) { /* a port for each */
+            outer->Bps = fmin(outer->Bps, one);
+            continue;
+        }
+        if (node != last)
+            sharers = weft_cost_count_members(c, origin, world, rank, n, rank[i]);
+        last       = node;
+        outer->Bps = fmin(outer->Bps, weft_cost_port_share(one, all, sharers));
+    }
+}
+
+weft_status weft_cost_group_shape(const weft_cluster *c, int origin, int world,
+                                  const int32_t *rank, int n, weft_group_shape *out)
+{
+    int32_t *sorted = NULL;
+    int      i;
+    WEFT_TRY(weft_cluster_group(c, rank, n, out));
+    if (out->n_island < 2) return WEFT_OK;
+    for (i = 1; i < n && rank[i - 1] < rank[i]; i++) {
+    }
+    if (i < n) {
+        sorted = malloc(sizeof *sorted * (size_t)n);
+        if (!sorted) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a group of %d", n);
+        memcpy(sorted, rank, sizeof *sorted * (size_t)n);
+        qsort(sorted, (size_t)n, sizeof *sorted, by_rank);
+    }
+    share_ports(c, origin, world, sorted ? sorted : rank, n, &out->outer);
+    free(sorted);
+    return WEFT_OK;
+}
+
+/* Layer costs are priced as the first rank of a job that begins there. */
+static weft_status shape_of(const weft_program *p, const weft_instr *i,
+                            const weft_cluster *c, weft_group_shape *out)
+{
+    const weft_group *g      = &p->group[i->group];
+    int               origin = p->n_actor ? 0 : p->rank;
+    return weft_cost_group_shape(c, origin, p->world, g->rank, g->n_rank, out);
 }
 
 typedef struct wire {
@@ -100,11 +161,16 @@ static double two_levels(weft_collective k, const weft_group_shape *g, double by
 }
 
 weft_status weft_cost__collective_seconds(const weft_program *p, const weft_instr *i,
-                                          const weft_cluster *c, double *out)
+                                          const weft_cluster *c, weft_group_shape *shape,
+                                          double *out)
 {
     const weft_group *g = &p->group[i->group];
     weft_group_shape  s;
-    WEFT_TRY(weft_cluster_group(c, g->rank, g->n_rank, &s));
+    if (shape && shape->n)
+        s = *shape;
+    else
+        WEFT_TRY(shape_of(p, i, c, &s));
+    if (shape) *shape = s;
     double bytes = weft_instr_given(i, g);
     wire   in    = {0};
     if (s.per_island > 1) in = inner_wire(&s.inner, s.per_island);
@@ -117,7 +183,7 @@ weft_status weft_cost__collective_seconds(const weft_program *p, const weft_inst
                 g->n_rank, bytes, out);
         return WEFT_OK;
     }
-    wire far = {s.outer.alpha_s, 1 / shared_Bps(p, c, &s.outer)};
+    wire far = {s.outer.alpha_s, 1 / s.outer.Bps};
     *out     = two_levels(i->coll, &s, bytes, in, far);
     return WEFT_OK;
 }

@@ -95,7 +95,7 @@ double weft_cost_stage_over(const weft_cost_table *t, const weft_cost_point *of,
     weft_cost_score out   = {.tightest = -1};
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
-        stage x = weft_cost__sum_stage(t, p, d, from, n, s);
+        stage x = weft_cost__sum_stage(t, p, d, kinds, from, n, s);
         weft_cost__add_memory(t, p, d, s, &x, &out);
     }
     return out.mem_bytes - out.mem_limit;

@@ -55,9 +55,10 @@ double weft_cost__replica_seconds(const weft_cost_table *t, const weft_cost_poin
                                   int device, const stage *x)
 {
     if (t->programs) return weft_cost__own_before(t, p, device, &x->own);
-    const weft_cost_variant *v         = &t->variant[p->variant];
-    const weft_cost_fabric  *f         = &t->fabric[device];
-    weft_cost_group          all       = {p->dp * v->cp, v->tp};
+    const weft_cost_variant *v = &t->variant[p->variant];
+    weft_cost_fabric         tmp;
+    const weft_cost_fabric  *f   = weft_cost__fabric_of(t, device, x->own.kinds, &tmp);
+    weft_cost_group          all = {p->dp * v->cp, v->tp};
     weft_cost_group          of_expert = {p->dp * v->cp * v->tp / v->ep, v->ep};
     double                   s         = 0;
     if (all.n > 1 && x->n_param > 0) s += sum_seconds(t, p, f, all, x->n_param, x);

@@ -9,7 +9,7 @@
  *     messages         slots of their own, one more where they come in */
 #include <math.h>
 
-#include "cost/own_priv.h"
+#include "cost/score_priv.h"
 
 double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
 {
@@ -99,14 +99,15 @@ static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
 }
 
 /* There sums over parts of a sequence follow those over replicas, one by one. */
-static double cp_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
-                         const weft_cost_calls *scatter, double sums)
+static double cp_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                         const weft_cost_fabric *f, const weft_cost_calls *scatter,
+                         double sums)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
     weft_cost_group          g = {v->cp, v->tp};
     if (v->cp < 2 || !is_once(p)) return 0;
     return (meetings(p, v, scatter, sums) - 1) *
-           weft_cost_group_seconds(&t->fabric[device], g, WEFT_ALL_REDUCE, 0);
+           weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, 0);
 }
 
 static double sum_bytes(const weft_cost_sharing *z)
@@ -145,11 +146,11 @@ static weft_cost_group others_of(const weft_cost_variant *v, weft_cost_over over
                                      : (weft_cost_group){v->ep * v->cp * v->tp, 1};
 }
 
-static double all_seconds(const weft_cost_table *t, const weft_cost_point *p, int device,
-                          weft_collective k, const weft_cost_calls *c, double sums)
+static double all_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                          const weft_cost_fabric *f, weft_collective k,
+                          const weft_cost_calls *c, double sums)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
-    const weft_cost_fabric  *f = &t->fabric[device];
     double                   s = 0;
     for (int i = 0; i < WEFT_COST_N_OVER; i++) {
         weft_cost_over  over = (weft_cost_over)i;
@@ -176,11 +177,13 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
     const weft_cost_sharing *z    = &x->share;
     double                   n    = weft_cost__replicas(p, &t->variant[p->variant]);
     double                   sums = sum_bytes(z);
-    return all_seconds(t, p, device, WEFT_ALL_REDUCE, z->sum, sums) +
-           all_seconds(t, p, device, WEFT_REDUCE_SCATTER, z->scatter, sums) +
-           cp_seconds(t, p, device, &z->scatter[WEFT_COST_OVER_DP], sums) +
-           all_seconds(t, p, device, WEFT_ALL_GATHER, z->tell, 0) +
-           share_of(&z->before_s, n) + (weft_cost__own_lanes(t, p, x) - 1) * x->merge_s;
+    weft_cost_fabric         tmp;
+    const weft_cost_fabric  *f = weft_cost__fabric_of(t, device, x->kinds, &tmp);
+    return all_seconds(t, p, f, WEFT_ALL_REDUCE, z->sum, sums) +
+           all_seconds(t, p, f, WEFT_REDUCE_SCATTER, z->scatter, sums) +
+           cp_seconds(t, p, f, &z->scatter[WEFT_COST_OVER_DP], sums) +
+           all_seconds(t, p, f, WEFT_ALL_GATHER, z->tell, 0) + share_of(&z->before_s, n) +
+           (weft_cost__own_lanes(t, p, x) - 1) * x->merge_s;
 }
 
 double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
@@ -188,8 +191,9 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
 {
     const weft_cost_sharing *z = &x->share;
     double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
-    return all_seconds(t, p, device, WEFT_ALL_GATHER, z->gather, 0) +
-           share_of(&z->after_s, n);
+    weft_cost_fabric         tmp;
+    const weft_cost_fabric  *f = weft_cost__fabric_of(t, device, x->kinds, &tmp);
+    return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + share_of(&z->after_s, n);
 }
 
 /* Where links were timed, a sum of unlike calls is not what as many alike would take: it is known of 2, 4, 8 .. replicas, and
@@ -211,7 +215,9 @@ double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
                             int device, const weft_cost__own *x, bool back)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
-    return x->share.more_s[back] + timed_fetch(&t->fabric[device], p, v, x, back);
+    weft_cost_fabric         tmp;
+    const weft_cost_fabric  *f = weft_cost__fabric_of(t, device, x->kinds, &tmp);
+    return x->share.more_s[back] + timed_fetch(f, p, v, x, back);
 }
 
 /* ---- memory ---- */

@@ -5,6 +5,7 @@
 #include "cost/score.h"
 
 typedef struct weft_cost__own {
+    int kinds; /* device kinds that groups over replicas extend over, as bits; 0: its own */
     double weight_s, sum_bytes, tied_bytes, n_met, meet_s, merge_s;
     double keep_bytes, weight_bytes, back_bytes; /* of a micro-batch; see score.h */
     double work_bytes, split_bytes, fetched_bytes;

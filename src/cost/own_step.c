@@ -6,16 +6,11 @@
 
 typedef weft_cost__stage stage;
 
-/* Messages from rank r to the next, or the first. */
-static double hop_seconds(const weft_cost_table *t, const weft_cost_point *p, int r,
-                          double bytes)
+/* A message from pipeline rank r to the next, or the first. */
+static double next_seconds(const weft_cost_table *t, const weft_cost_point *p, int r,
+                           double bytes)
 {
-    const weft_cost_variant *v      = &t->variant[p->variant];
-    const weft_cost_fabric  *f      = &t->fabric[weft_cost__some_kind(p)];
-    int64_t                  stride = (int64_t)v->tp * v->cp * p->dp;
-    int                      to     = r + 1 < p->pp ? r + 1 : 0;
-    bool                     far    = r * stride / f->domain != to * stride / f->domain;
-    return weft_cost_send_seconds(f, (weft_cost_group){2, far ? f->domain : 1}, bytes);
+    return weft_cost__hop_seconds(t, p, r, r + 1 < p->pp ? r + 1 : 0, bytes);
 }
 
 /* A rank of the pipeline on the kind of device that sets its pace. */
@@ -27,7 +22,7 @@ static stage slowest(const weft_cost_table *t, const weft_cost_point *p, int s, 
     x->before_s[s] = x->after_s[s] = 0;
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
-        stage y = weft_cost__sum_stage(t, p, d, from, n, s);
+        stage y = weft_cost__sum_stage(t, p, d, kinds, from, n, s);
         weft_cost__add_memory(t, p, d, s, &y, out);
         x->before_s[s] = fmax(x->before_s[s], weft_cost__replica_seconds(t, p, d, &y));
         x->after_s[s]  = fmax(x->after_s[s], weft_cost__optimizer_seconds(t, p, d, &y));
@@ -42,8 +37,8 @@ static void put_work(const weft_cost_table *t, const weft_cost_point *p, int i,
     double ep   = t->rounds ? t->variant[p->variant].ep : 1;
     double w    = x->split ? y->own.weight_s / ep : 0;
     x->stage[i] = (weft_cost__work){y->fwd_s / ep, y->bwd_s / ep - w, w,
-                                    hop_seconds(t, p, i % p->pp, y->own.out_bytes),
-                                    hop_seconds(t, p, i % p->pp, y->own.out_back_bytes)};
+                                    next_seconds(t, p, i % p->pp, y->own.out_bytes),
+                                    next_seconds(t, p, i % p->pp, y->own.out_back_bytes)};
 }
 
 /* Layers of stage i of a pipeline with chunks: the ends have fewer where their ranks do. */
@@ -69,7 +64,7 @@ static void put_chunks(const weft_cost_table *t, const weft_cost_point *p, int n
         stage slow  = {.fwd_s = -1};
         for (int d = 0; d < t->n_device; d++) {
             if (!(kinds >> d & 1)) continue;
-            stage y = weft_cost__sum_stage(t, p, d, from, mine, s);
+            stage y = weft_cost__sum_stage(t, p, d, kinds, from, mine, s);
             if (slow.fwd_s < 0 || y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
         }
         put_work(t, p, i, &slow, x);
@@ -81,26 +76,52 @@ enum {
     TIED_WORKS = 7 /* instructions about what is tied, between two meetings */
 };
 
+/* All kinds of devices that the pipeline has, as bits. */
+static int all_kinds(const weft_cost_point *p)
+{
+    int kinds = 0;
+    for (int s = 0; s < p->pp; s++) kinds |= weft_cost__kinds(p, s);
+    return kinds;
+}
+
+static int first_kind(const weft_cost_table *t, int kinds)
+{
+    int d = 0;
+    while (d + 1 < t->n_device && !(kinds >> d & 1)) d++;
+    return d;
+}
+
 /* What ranks of a pipeline give each other in the update: values of all layers, copied by each of them, and tied
  * parameters' sums, there and back. */
 static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
                            double n_met, double tied_bytes)
 {
     const weft_cost_variant *v = &t->variant[p->variant];
-    const weft_cost_fabric  *f = &t->fabric[weft_cost__some_kind(p)];
     weft_cost_group          g = {p->pp, v->tp * v->cp * p->dp};
+    weft_cost_fabric         tmp;
     if (p->pp < 2 || !(n_met > 0)) return 0;
-    double s = (n_met + 1) * t->device[weft_cost__some_kind(p)].launch_s +
+    int                     kinds = all_kinds(p), kind = first_kind(t, kinds);
+    double                  launch_s = t->device[kind].launch_s;
+    const weft_cost_fabric *f        = weft_cost__fabric_of(t, kind, kinds, &tmp);
+    double                  s        = (n_met + 1) * launch_s +
                weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
     if (!(tied_bytes > 0)) return s;
     /* both ends then have the sum, add its squares up where it is cut, and tell the ranks between */
     weft_cost_group like = {p->dp / v->ep, v->tp * v->cp * v->ep}, cut = {v->tp, 1};
-    s += TIED_WORKS * t->device[weft_cost__some_kind(p)].launch_s;
+    s += TIED_WORKS * launch_s;
     if (v->tp > 1) s += weft_cost_group_seconds(f, cut, WEFT_ALL_REDUCE, 8);
     if (p->pp > 2) s += weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8);
     if (p->zero) s += weft_cost_group_seconds(f, like, WEFT_ALL_GATHER, 8);
-    if (p->zero) tied_bytes /= weft_cost__replicas(p, v);
-    return s + 2 * weft_cost_send_seconds(f, g, tied_bytes);
+    return s;
+}
+
+/* The sum of what is tied, from the first stage to the last and back. */
+static double tied_seconds(const weft_cost_table *t, const weft_cost_point *p,
+                           double tied_bytes)
+{
+    if (p->pp < 2 || !(tied_bytes > 0)) return 0;
+    if (p->zero) tied_bytes /= weft_cost__replicas(p, &t->variant[p->variant]);
+    return 2 * weft_cost__hop_seconds(t, p, 0, p->pp - 1, tied_bytes);
 }
 
 /* The step of our own programs: its schedule is played.  Ranks along ep have the same micro-batches: a row stands for ep of
@@ -131,8 +152,9 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
             x.after_s[i]  = x.after_s[s];
             put_work(t, p, i, &y, &x);
         }
-        if (run > 1)
-            weft_cost__add_memory(t, p, weft_cost__some_kind(p), s + run - 1, &y, out);
+        for (int d = 0; run > 1 && d < t->n_device; d++)
+            if (weft_cost__kinds(p, s) >> d & 1)
+                weft_cost__add_memory(t, p, d, s + run - 1, &y, out);
         if (y.fwd_s + y.bwd_s > slow.fwd_s + slow.bwd_s) slow = y;
         met += run * y.own.n_met;
         made += run * y.own.meet_s;
@@ -143,6 +165,7 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
         x.after_s[s] += made; /* each for itself; the last one's counts it */
     if (x.chunks > 1) put_chunks(t, p, n, &x);
     x.meet_s = meet_seconds(t, p, met, tied);
+    x.tied_s = met > 0 ? tied_seconds(t, p, tied) : 0;
     double m = (double)p->n_micro / ep, each = slow.fwd_s + slow.bwd_s;
     out->step_s      = weft_cost__pipe_seconds(&x);
     out->compute_s   = m * (each - slow.comm_s - slow.again_s);
@@ -150,6 +173,6 @@ void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *o
     out->again_s     = m * slow.again_s;
     out->dp_s        = x.before_s[0];
     out->optimizer_s = x.after_s[0];
-    out->p2p_s       = x.meet_s;
+    out->p2p_s       = x.meet_s + x.tied_s;
     out->bubble_s    = out->step_s - m * each - out->dp_s - out->optimizer_s - out->p2p_s;
 }

@@ -109,6 +109,10 @@ static double seconds_of(const weft_cost__pipe *x, int m)
             while (step(&z, r)) more = true;
     }
     for (int r = 0; r < x->pp; r++) end = fmax(end, z.rank[r].free_s + x->before_s[r]);
+    /* the ranks between the ends may still be at work while these exchange what is tied */
+    double first = z.rank[0].free_s + x->before_s[0];
+    double last  = z.rank[x->pp - 1].free_s + x->before_s[x->pp - 1];
+    end          = fmax(end, fmax(first, last) + x->tied_s);
     return end + x->meet_s;
 }
 

@@ -24,6 +24,8 @@ typedef struct weft_cost__pipe {
     double          before_s[WEFT_COST__STAGES],
         after_s[WEFT_COST__STAGES]; /* [rank]: of the update */
     double meet_s;                  /* between the two: what ranks give each other */
+    double
+        tied_s; /* before that: sums of what the first and last rank share, both ways */
 } weft_cost__pipe;
 
 /* From where all ranks have met in one step to where they do in the next. */

@@ -22,7 +22,7 @@ static void add_stages(const weft_cost_table *t, const weft_cost_point *p, int s
     double worst = -1;
     for (int d = 0; d < t->n_device; d++) {
         if (!(kinds >> d & 1)) continue;
-        stage x = weft_cost__sum_stage(t, p, d, from, n, s);
+        stage x = weft_cost__sum_stage(t, p, d, kinds, from, n, s);
         weft_cost__apply_stalls(&x, w);
         weft_cost__add_memory(t, p, d, s, &x, out);
         worst = fmax(worst, x.fwd_s + x.bwd_s);
@@ -67,9 +67,10 @@ static void add_wires(const weft_cost_table *t, const weft_cost_point *p, int de
 static void add_kind(const weft_cost_table *t, const weft_cost_point *p, int d, int s,
                      int from, int n, weft_cost_stage *out)
 {
-    stage           x    = weft_cost__sum_stage(t, p, d, from, n, s);
-    weft_cost_score full = {.tightest = -1};
-    stalls          w    = weft_cost__stalls_of(t, p);
+    int             kinds = weft_cost__kinds(p, s);
+    stage           x     = weft_cost__sum_stage(t, p, d, kinds, from, n, s);
+    weft_cost_score full  = {.tightest = -1};
+    stalls          w     = weft_cost__stalls_of(t, p);
     weft_cost__apply_stalls(&x, &w);
     weft_cost__add_memory(t, p, d, s, &x, &full);
     out->dp_s        = fmax(out->dp_s, weft_cost__replica_seconds(t, p, d, &x));
@@ -119,15 +120,12 @@ void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *of,
 /* Messages of a micro-batch to the next stage and back, as far as they are waited for. */
 static double between(const weft_cost_table *t, const weft_cost_point *p)
 {
-    const weft_cost_variant *v   = &t->variant[p->variant];
-    weft_cost_group          g   = {p->pp, v->tp * v->cp * p->dp};
-    double                   p2p = 0, bytes;
+    const weft_cost_variant *v = &t->variant[p->variant];
     if (p->pp < 2) return 0;
-    bytes = weft_cost__rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
+    double bytes = weft_cost__rows(t, 0, p->variant)[t->segment[0].layer_class].out_bytes;
     if (t->engine.pp_whole > 0.5) bytes *= v->tp;
-    for (int d = 0; d < t->n_device; d++)
-        p2p = fmax(p2p, weft_cost_send_seconds(&t->fabric[d], g, bytes));
-    return p2p * 2 * t->engine.pp_exposed * p->chunks;
+    if (!(t->engine.pp_exposed > 0)) return 0;
+    return weft_cost__slowest_hop(t, p, bytes) * 2 * t->engine.pp_exposed * p->chunks;
 }
 
 static double idle_seconds(const weft_cost_table *t, const weft_cost_point *p,

@@ -253,9 +253,11 @@ typedef struct weft_cost_point {
     int zero;  /* 0 to 3 */
     int zero_group; /* ranks that share states; 0: dp * cp */
     weft_cost_schedule schedule;
-    const uint16_t    *cut;   /* layers of each stage; NULL: as even as can be */
-    const uint8_t     *kinds; /* device kinds of each stage as bits; NULL: kind 0 */
-    int                only;  /* instead: all stages are on kind only - 1; 0: not so */
+    const uint16_t    *cut;     /* layers of each stage; NULL: as even as can be */
+    const uint8_t     *kinds;   /* device kinds of each stage as bits; NULL: kind 0 */
+    int                only;    /* instead: all stages are on kind only - 1; 0: not so */
+    int                only_dp; /* with only: replicas on that kind; 0: all */
+    int reach; /* device kinds that groups over replicas extend over, as bits; 0: the stage's */
     weft_cost_deal
         deal; /* n > 0: kinds, n_micro and lanes are said here, the slowest kind counts */
     bool dp_overlap; /* gradient sums run beside the backward pass */

@@ -13,12 +13,6 @@ int weft_cost__kinds(const weft_cost_point *p, int s)
     return p->kinds ? p->kinds[s] : 1;
 }
 
-/* One for all of them: messages go by its links. */
-int weft_cost__some_kind(const weft_cost_point *p)
-{
-    return p->only ? p->only - 1 : 0;
-}
-
 const weft_cost_row *weft_cost__rows(const weft_cost_table *t, int device, int variant)
 {
     return t->row + ((int64_t)device * t->n_variant + variant) * t->n_class;
@@ -176,9 +170,9 @@ static void sum_own(const weft_cost_table *t, const weft_cost_point *p, int devi
 
 /* Layers from..from+n of the segments on one device kind. */
 stage weft_cost__sum_stage(const weft_cost_table *t, const weft_cost_point *p, int device,
-                           int from, int n, int s)
+                           int kinds, int from, int n, int s)
 {
-    stage                out  = {.n_layer = n};
+    stage                out  = {.n_layer = n, .own.kinds = p->reach ? p->reach : kinds};
     const weft_cost_row *r    = weft_cost__rows(t, device, p->variant);
     const weft_cost_row *rest = p->n_again > 0 ? weft_cost__rows(t, device, p->rest) : r;
     int                  at = 0, again = p->n_again > 0 ? p->n_again : n;

@@ -131,15 +131,6 @@ static weft_status place_stages(const weft_hardware *h, const weft_cost_constant
     return WEFT_OK;
 }
 
-/* Between nodes of different kinds the slower end sets the pace. */
-static void slower_end(weft_estimate__machines *m)
-{
-    for (int i = 0; i < m->n; i++)
-        for (int j = 0; j < m->n; j++)
-            if (m->fabric[j].out.Bps < m->fabric[i].out.Bps)
-                m->fabric[i].out = m->fabric[j].out;
-}
-
 weft_status weft_estimate__machines_of(const weft_hardware       *h,
                                        const weft_cost_constants *k, const weft_config *c,
                                        weft_estimate__machines *out)
@@ -152,7 +143,6 @@ weft_status weft_estimate__machines_of(const weft_hardware       *h,
     if (c->pp > 4096) return WEFT_FAIL(WEFT_ERR_ARG, "pp: more than 4096 stages");
     for (int i = 0; i < n; i++) WEFT_TRY(add_device(h, k, c, p[i].name, out, &at));
     WEFT_TRY(place_stages(h, k, c, p, n, out));
-    slower_end(out);
     return WEFT_OK;
 }
 

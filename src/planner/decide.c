@@ -6,7 +6,8 @@
  *     much less memory as the closest of these was too large by, and finds their slimmer sisters,
  *     where all that were found are faster by rows than the best that holds: the next search is asked for twice as many,
  * until what is left is slower by rows, or so many were checked (z->most).  Where the search finds nothing at all, it may have
- * counted too much, and is told of more memory.  Only what was checked is returned. */
+ * counted too much, and is told of more memory.  Where the best leaves devices idle, the best plan of all devices is
+ * checked as well.  Only what was checked is returned. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,59 @@ static weft_status search_and_check(const weft_planner_ask *q, weft_planner_answ
     return st;
 }
 
+/* ---- all devices ---- */
+
+enum {
+    ALL_ROUNDS = 4
+};
+
+/* By how much the closest plan of all devices is too large; 0: none was. */
+static double closest_of_all(const weft_planner_answer *a)
+{
+    double close = 0;
+    for (int i = 0; i < a->n_tried; i++) {
+        const weft_planner_tried *t = a->tried[i];
+        if (t->end == WEFT_PLANNER_TOO_FULL &&
+            weft_search_ranks(&t->choice) == a->search->n_device)
+            close = fmax(close, (double)t->mem_limit / (double)t->mem_bytes);
+    }
+    return close;
+}
+
+static weft_status try_all_once(const weft_planner_ask *q, weft_planner_answer *a,
+                                trial *z, bool *end)
+{
+    weft_search_result *r;
+    *end = true;
+    WEFT_TRY(weft_planner__search_all(a, a->arena, &r, &a->not_all));
+    if (a->not_all) return WEFT_OK;
+    weft_status st    = try_one(q, a, &r->choice[0], z);
+    double      close = closest_of_all(a);
+    *end              = !weft_planner__wants_all(q, a, &z->best->choice) || !(close > 0);
+    z->memory *= close > 0 && close * 0.99 < 0.95 ? close * 0.99 : 0.95;
+    weft_search_destroy(r);
+    return st;
+}
+
+/* Where the best leaves devices idle, the best plan of all of them is simulated too; with less memory where it does not
+ * fit. */
+static weft_status try_all(const weft_planner_ask *q, weft_planner_answer *a, trial *z)
+{
+    weft_search_machines all = a->machines;
+    weft_status          st  = WEFT_OK;
+    bool                 end = !weft_planner__wants_all(q, a, &z->best->choice);
+    if (end) return WEFT_OK;
+    z->memory = 1;
+    for (int k = 0; k < ALL_ROUNDS && !end && st == WEFT_OK; k++) {
+        tell_memory(a, &all, z->memory);
+        st = try_all_once(q, a, z, &end);
+    }
+    tell_memory(a, &all, 1);
+    if (st == WEFT_OK && !a->not_all && weft_planner__wants_all(q, a, &z->best->choice))
+        a->not_all = "no plan of all devices that was tried holds";
+    return st;
+}
+
 /* ---- gathers in the next step ---- */
 
 /* The one that later may help most to be the fastest; NULL: none. */
@@ -331,6 +385,7 @@ static weft_status decide(const weft_planner_ask *q, weft_planner_answer *a)
     z.most               = 3 * z.n_check;
     if (q->fast || !weft_planner__is_ours(q)) return take_word(q, a);
     st = search_and_check(q, a, &z);
+    if (st == WEFT_OK && z.best) st = try_all(q, a, &z);
     if (st == WEFT_OK && z.best) st = try_later(q, a, &z);
     if (st == WEFT_OK && !z.best)
         st = z.nothing ? WEFT_FAIL(WEFT_ERR_NOFIT, "%s", z.nothing)

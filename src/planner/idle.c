@@ -1,4 +1,4 @@
-/* Devices that a plan leaves idle, and why: the best plan of all of them, by the same prices, is no faster, or there is
+/* Devices that a plan leaves idle, and why: the best plan of all of them, simulated too, is no faster, or there is
  * none. */
 #include <string.h>
 
@@ -53,38 +53,74 @@ static void put_all(int all, double step_s, double than_s, const char *how,
     weft_text_add(t, ")");
 }
 
+/* ---- the best plan of all devices ---- */
+
+static bool uses_all(const weft_planner_answer *a, const weft_search_choice *x)
+{
+    return weft_search_ranks(x) >= a->search->n_device;
+}
+
+weft_status weft_planner__search_all(const weft_planner_answer *a, weft_arena *arena,
+                                     weft_search_result **out, const char **why)
+{
+    weft_search_problem p   = a->problem;
+    int                 all = a->search->n_device;
+    *out                    = NULL;
+    *why                    = NULL;
+    p.n_best                = 1;
+    p.pins.world            = all;
+    weft_status st          = weft_search_run(&p, out);
+    if (st == WEFT_ERR_ARG) {
+        *why = weft_arena_printf(
+            arena, "no tp x cp x dp x pp that goes with batch and pins is %d", all);
+    } else if (st == WEFT_ERR_NOFIT) {
+        const char *text = weft_error_text();
+        *why = weft_arena_printf(arena, "with all %d devices nothing fits: %.*s", all,
+                                 (int)strcspn(text, ";"), text);
+    } else {
+        return st;
+    }
+    return weft_arena_status(arena);
+}
+
+bool weft_planner__wants_all(const weft_planner_ask *q, const weft_planner_answer *a,
+                             const weft_search_choice *best)
+{
+    if (uses_all(a, best) || q->world > 0 || a->problem.pins.world > 0) return false;
+    for (int i = 0; i < a->n_tried; i++)
+        if (uses_all(a, &a->tried[i]->choice) && a->tried[i]->step_s > 0) return false;
+    return true;
+}
+
+/* Where nothing is simulated: by the fast estimate. */
+static weft_status put_estimated(const weft_planner_answer *a, weft_text *t)
+{
+    weft_search_result *r;
+    const char         *why;
+    WEFT_TRY(weft_planner__search_all(a, a->arena, &r, &why));
+    if (why)
+        weft_text_add(t, " idle: %s", why);
+    else
+        put_all(a->search->n_device, r->choice[0].score.step_s,
+                a->tried[0]->choice.score.step_s, " by the fast estimate", &r->choice[0],
+                t);
+    weft_search_destroy(r);
+    return WEFT_OK;
+}
+
 weft_status weft_planner__put_idle(const weft_planner_ask    *q,
                                    const weft_planner_answer *a, weft_text *t)
 {
-    const weft_search_choice *win = &a->tried[0]->choice;
-    int                       all = a->search->n_device;
-    weft_search_problem       p   = a->problem;
-    weft_search_result       *r;
-    if (weft_search_ranks(win) >= all || q->world > 0) return WEFT_OK;
+    if (uses_all(a, &a->tried[0]->choice) || q->world > 0 || a->problem.pins.world > 0)
+        return WEFT_OK;
     WEFT_TRY(put_kinds(q, a, t));
-    for (int i = 1; i < a->n_tried; i++) { /* simulated ones come in order */
+    for (int i = 1; i < a->n_tried && a->checked; i++) { /* the fastest comes first */
         const weft_planner_tried *x = a->tried[i];
-        if (weft_search_ranks(&x->choice) != all || !(x->step_s > 0)) continue;
-        put_all(all, x->step_s, a->step_s, "", &x->choice, t);
+        if (!uses_all(a, &x->choice) || !(x->step_s > 0)) continue;
+        put_all(a->search->n_device, x->step_s, a->step_s, "", &x->choice, t);
         return WEFT_OK;
     }
-    p.n_best       = 1;
-    p.pins.world   = all;
-    weft_status st = weft_search_run(&p, &r);
-    if (st == WEFT_ERR_ARG) {
-        weft_text_add(
-            t, " idle: no tp x cp x dp x pp that goes with batch and pins is %d", all);
-        return WEFT_OK;
-    }
-    if (st == WEFT_ERR_NOFIT) {
-        const char *why = weft_error_text();
-        weft_text_add(t, " idle: with all %d devices nothing fits: %.*s", all,
-                      (int)strcspn(why, ";"), why);
-        return WEFT_OK;
-    }
-    WEFT_TRY(st);
-    put_all(all, r->choice[0].score.step_s, win->score.step_s, " by rows", &r->choice[0],
-            t);
-    weft_search_destroy(r);
-    return WEFT_OK;
+    if (!a->checked) return put_estimated(a, t);
+    weft_text_add(t, " idle: %s", a->not_all ? a->not_all : "");
+    return weft_text_status(t);
 }

@@ -10,21 +10,18 @@
 weft_status weft_planner_stages(const weft_search_problem *p, const weft_search_choice *x,
                                 weft_arena *a, weft_cost_stage **out)
 {
-    weft_cost_table   t    = p->model.shape;
-    int               n    = p->machines->n;
-    weft_cost_point   q    = x->point;
-    weft_device_kind *d    = WEFT_ARENA_ARRAY(a, weft_device_kind, n);
-    weft_cost_fabric *f    = WEFT_ARENA_ARRAY(a, weft_cost_fabric, n);
-    weft_cost_row    *r    = WEFT_ARENA_ARRAY(a, weft_cost_row, n * t.n_class);
-    weft_cost_stage  *g    = WEFT_ARENA_ARRAY(a, weft_cost_stage, q.pp);
-    unsigned          used = 0;
+    weft_cost_table   t = p->model.shape;
+    int               n = p->machines->n;
+    weft_cost_point   q = x->point;
+    weft_device_kind *d = WEFT_ARENA_ARRAY(a, weft_device_kind, n);
+    weft_cost_fabric *f = WEFT_ARENA_ARRAY(a, weft_cost_fabric, n);
+    weft_cost_row    *r = WEFT_ARENA_ARRAY(a, weft_cost_row, n * t.n_class);
+    weft_cost_stage  *g = WEFT_ARENA_ARRAY(a, weft_cost_stage, q.pp);
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < n; i++) {
         d[i] = p->machines->kind[i].device;
         f[i] = p->machines->kind[i].fabric;
     }
-    for (int k = 0; k < q.pp; k++) used |= q.kinds[k];
-    weft_search_slower_end(f, n, used);
     for (int i = 0; i < n; i++)
         p->model.fill(p->model.arg, &t.engine, &x->variant, &d[i], &f[i],
                       r + i * t.n_class);

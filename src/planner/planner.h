@@ -80,6 +80,8 @@ typedef struct weft_planner_answer {
     int                  n_tried, cap_tried;
     weft_planner_tried **tried;   /* the winner, then by simulated time, then the rest */
     int                  n_round; /* searches that it took */
+    const char *not_all; /* why no plan of all devices was simulated; NULL: one was,
+                                   * or nobody asked */
     /* what was searched, and how */
     double               flops; /* of one unit of the batch */
     weft_config          config;

@@ -57,7 +57,13 @@ weft_status weft_planner__check_later(const weft_planner_ask *q, weft_planner_an
 /* Why x lost against the winner, into the answer's arena. */
 weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *winner,
                               weft_planner_tried *x);
-/* idle.c: "4 x t4: with all 8 devices ..."; nothing where all are used. */
+/* idle.c: does the best leave devices idle, and was no plan of all of them simulated? */
+bool weft_planner__wants_all(const weft_planner_ask *q, const weft_planner_answer *a,
+                             const weft_search_choice *best);
+/* The search's best of all devices, or in words why there is none; *out is the caller's, or NULL. */
+weft_status weft_planner__search_all(const weft_planner_answer *a, weft_arena *arena,
+                                     weft_search_result **out, const char **why);
+/* "4 x t4: with all 8 devices ..."; nothing where all are used. */
 weft_status weft_planner__put_idle(const weft_planner_ask    *q,
                                    const weft_planner_answer *a, weft_text *t);
 /* Nothing fits: the closest, its largest buffer, what would help. */

@@ -114,15 +114,30 @@ static void times(weft_cost_row *r, double n)
 
 /* ---- filling ---- */
 
-static int kind_of(const rows *x, const weft_device_kind *d)
+static bool is_near(double a, double b)
 {
-    int best = 0;
+    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b));
+}
+
+/* Health may have slowed the links of some of a kind's devices; those are priced as the others. */
+static bool same_links(const weft_cost_fabric *a, const weft_cost_fabric *b)
+{
+    return a->domain == b->domain && is_near(a->in.Bps_2, b->in.Bps_2) &&
+           is_near(a->in.Bps, b->in.Bps) && is_near(a->ports_Bps, b->ports_Bps) &&
+           is_near(a->port_Bps, b->port_Bps);
+}
+
+static int kind_of(const rows *x, const weft_device_kind *d, const weft_cost_fabric *f)
+{
+    int best = 0, fit = 0;
     for (int k = 0; k < x->n_kind; k++) {
         const weft_planner__kind *q = &x->kind[k];
         if (strcmp(q->device->name, d->name) != 0) continue;
+        int now = 1 + 2 * is_near(q->device->mem_Bps * q->speed, d->mem_Bps) +
+                  same_links(&q->fabric, f);
+        if (now <= fit) continue;
         best = k;
-        if (fabs(q->device->mem_Bps * q->speed - d->mem_Bps) <= 1e-9 * d->mem_Bps)
-            return k;
+        fit  = now;
     }
     return best;
 }
@@ -186,9 +201,9 @@ static const weft_cost_row *classes_of(rows *x, weft_planner__filled *f)
 }
 
 static void fill_rows(rows *x, const weft_cost_variant *v, const weft_device_kind *d,
-                      bool shares, weft_cost_row *row)
+                      const weft_cost_fabric *f, bool shares, weft_cost_row *row)
 {
-    const weft_cost_row *got   = classes_of(x, ask(x, v, kind_of(x, d), shares));
+    const weft_cost_row *got   = classes_of(x, ask(x, v, kind_of(x, d, f), shares));
     const weft_cost_row  never = {/* never the fastest, never fits */
                                   .fwd_s      = 1e9,
                                   .bwd_s      = 1e9,
@@ -202,8 +217,7 @@ static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_var
                  const weft_device_kind *d, const weft_cost_fabric *f, weft_cost_row *row)
 {
     (void)e;
-    (void)f;
-    fill_rows((rows *)(uintptr_t)arg, v, d, true, row);
+    fill_rows((rows *)(uintptr_t)arg, v, d, f, true, row);
 }
 
 static void glance(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
@@ -211,8 +225,7 @@ static void glance(const void *arg, const weft_cost_engine *e, const weft_cost_v
                    weft_cost_row *row)
 {
     (void)e;
-    (void)f;
-    fill_rows((rows *)(uintptr_t)arg, v, d, false, row);
+    fill_rows((rows *)(uintptr_t)arg, v, d, f, false, row);
 }
 
 /* ---- what may be cut ---- */
@@ -293,6 +306,14 @@ static bool allows(const void *arg, const weft_cost_variant *v, char *why, size_
 
 /* ---- the model ---- */
 
+/* Devices and nodes alike, whatever the health of their links. */
+static bool is_kind(const weft_planner__kind *k, const weft_device_run *r)
+{
+    return k->device == r->device && k->speed == r->speed &&
+           k->node->link == r->node->link && k->node->net == r->node->net &&
+           k->node->n_port == r->node->n_port && k->node->n_device == r->node->n_device;
+}
+
 static weft_status find_kinds(rows *x)
 {
     weft_device_run r;
@@ -301,14 +322,16 @@ static weft_status find_kinds(rows *x)
         int k = 0;
         if (r.cordoned) continue;
         x->world = r.first + r.n;
-        while (k < x->n_kind &&
-               (x->kind[k].device != r.device || x->kind[k].speed != r.speed))
-            k++;
+        while (k < x->n_kind && !is_kind(&x->kind[k], &r)) k++;
         if (k < x->n_kind) continue;
         WEFT_TRY(weft_arena_grow(x->a, (void **)&x->kind, &cap, x->n_kind + 1,
                                  sizeof *x->kind));
-        x->kind[x->n_kind++] = (weft_planner__kind){r.device, r.speed, r.first};
+        x->kind[x->n_kind++] = (weft_planner__kind){
+            .device = r.device, .node = r.node, .speed = r.speed, .rank = r.first};
     }
+    for (int k = 0; k < x->n_kind; k++)
+        WEFT_TRY(weft_planner__read_links(x->c, x->world, x->kind[k].rank,
+                                          &x->kind[k].fabric));
     if (x->n_kind) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_ARG, "the cluster has no device that may be used");
 }

@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "cost/cost.h"
-#include "planner/rows.h"
+#include "cost/ports.h"
+#include "planner/rows_priv.h"
 
 /* Seconds of an all-reduce of n ranks from `first` on, stride apart; or of a message to the next of them. */
 static weft_status price(const weft_cluster *c, int world, weft_instr_kind kind,
@@ -78,11 +79,30 @@ static weft_status find_timed(const weft_cluster *c, int first, weft_cost_fabric
     return WEFT_OK;
 }
 
-static weft_status measure_wires(const weft_cluster *of, int world, int first, int n_all,
-                                 weft_cost_fabric *f)
+/* The network of the kind whose first device this is: towards the next island, or the one before the last. */
+static weft_status read_ports(const weft_cluster *c, int first, weft_cost_fabric *f)
+{
+    weft_rank_range island = weft_cluster_island_ranks(c, first);
+    int             next = island.first + island.n, n_all = weft_cluster_count(c);
+    weft_path       w;
+    f->out = f->in;
+    if (next >= n_all) next = island.first - 1;
+    if (next < 0) return WEFT_OK; /* there is no other */
+    WEFT_TRY(weft_cluster_path(c, first, next, &w));
+    f->node = weft_cluster_node_ranks(c, first).n;
+    if (!weft_cluster_ports(c, first, w.level, &f->port_Bps, &f->ports_Bps))
+        return WEFT_OK;
+    double Bps = weft_cost_port_share(f->port_Bps, f->ports_Bps, f->node);
+    f->out     = (weft_cost_wire){.alpha_s = w.alpha_s, .Bps = Bps};
+    return WEFT_OK;
+}
+
+weft_status weft_planner__read_links(const weft_cluster *of, int world, int first,
+                                     weft_cost_fabric *f)
 {
     weft_cluster plain = *of, *c = &plain;
-    *f = (weft_cost_fabric){.levels = true, .domain = 1};
+    int          n_all = world - first;
+    *f                 = (weft_cost_fabric){.levels = true, .domain = 1};
     WEFT_TRY(find_domain(of, first, n_all, &f->domain));
     WEFT_TRY(find_timed(of, first, f));
     plain.n_timing = 0; /* where nothing was timed, the links' numbers count */
@@ -94,12 +114,7 @@ static weft_status measure_wires(const weft_cluster *of, int world, int first, i
         WEFT_TRY(measure(c, world, first, n, 1, &f->in.alpha_s, &f->in.Bps));
         WEFT_TRY(measure_send(c, world, first, 1, &f->in));
     }
-    if (n_all > f->domain) {
-        WEFT_TRY(measure(c, world, first, 2, f->domain, &f->out.alpha_s, &f->out.Bps));
-        WEFT_TRY(measure_send(c, world, first, f->domain, &f->out));
-    } else {
-        f->out = f->in;
-    }
+    WEFT_TRY(read_ports(c, first, f));
     if (n < 2) f->in = f->out;
     return WEFT_OK;
 }
@@ -137,7 +152,7 @@ weft_status weft_planner_machines(const weft_cluster *c, weft_arena *a,
                 r.link != m->link)
                 continue;
             take_device(r.device, m);
-            WEFT_GO(measure_wires(c, world, r.first, world - r.first, &m->fabric));
+            WEFT_GO(weft_planner__read_links(c, world, r.first, &m->fabric));
             done = true;
         }
     }

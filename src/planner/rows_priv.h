@@ -32,9 +32,15 @@ typedef struct weft_planner__short {
 
 typedef struct weft_planner__kind {
     const weft_device_kind *device;
+    const weft_host_kind   *node;
     double                  speed;
-    int                     rank; /* the first of them */
+    int                     rank;   /* the first of them */
+    weft_cost_fabric        fabric; /* its links, to tell kinds of one device apart */
 } weft_planner__kind;
+
+/* rows_machines.c: the links of the devices from `first` on, of a job of so many ranks. */
+weft_status weft_planner__read_links(const weft_cluster *c, int world, int first,
+                                     weft_cost_fabric *f);
 
 /* Updates of replicas under a variant (its micro-batch does not count) on a kind of device. */
 typedef struct weft_planner__shared {

@@ -141,6 +141,19 @@ int weft_program_n_instr(const weft_program *p)
     return weft_program_instr_base(p, p->n_actor);
 }
 
+int weft_program_stage_ranks(const weft_program *p)
+{
+    int least = p->world;
+    for (int k = 0; k < p->n_actor; k++)
+        for (int m = 0; m < p->actor[k].n_instr; m++) {
+            const weft_instr *i = &p->actor[k].instr[m];
+            if (i->kind != WEFT_INSTR_SEND && i->kind != WEFT_INSTR_RECV) continue;
+            int away = i->peer > p->rank ? i->peer - p->rank : p->rank - i->peer;
+            if (away > 0 && away < least) least = away;
+        }
+    return least > 0 ? least : 1;
+}
+
 bool weft_instr_is_comm(const weft_instr *i)
 {
     return i->kind == WEFT_INSTR_COLLECTIVE || i->kind == WEFT_INSTR_SEND ||

@@ -271,6 +271,9 @@ weft_status weft_instr_join(const weft_instr *const *of, int n, weft_arena *a,
 weft_status weft_instr_split(const weft_instr *i, int t, weft_arena *a, weft_instr *out);
 /* Terms that position k of n brings to a collective: 1 without lanes. */
 int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
+/* Ranks of one stage of the pipeline, which come one after another: the distance to the nearest rank that p exchanges
+ * messages with; without messages all ranks. */
+int weft_program_stage_ranks(const weft_program *p);
 /* True when an instruction talks to other ranks. */
 bool weft_instr_is_comm(const weft_instr *i);
 

@@ -91,7 +91,11 @@ static void double_part(changes *z, part what, const char *name, const char *abo
     for (int i = 0; i < m.n; i++) {
         weft_search_machine *k = &m.kind[i];
         k->device.rate         = k->rate;
-        if (what == NETWORK) k->fabric.out.Bps *= 2;
+        if (what == NETWORK) {
+            k->fabric.out.Bps *= 2;
+            k->fabric.port_Bps *= 2;
+            k->fabric.ports_Bps *= 2;
+        }
         if (what == LINKS) {
             k->fabric.in.Bps *= 2;
             k->fabric.in.Bps_2 *= 2;

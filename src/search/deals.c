@@ -180,13 +180,17 @@ static void deal_out(deal *d)
 /* Lines through two numbers of micro-batches of each kind alone. */
 static void measure(deal *d)
 {
+    int kinds = 0;
     d->rest_s = 0;
+    for (int k = 0; k < d->n; k++) kinds |= 1 << d->kind[k];
     for (int k = 0; k < d->n; k++) {
         weft_cost_point q = d->p;
         weft_cost_score a, b;
         int             m = q.pp > 1 ? 2 * q.pp : 1;
         q.deal.n          = 0;
         q.only            = d->kind[k] + 1;
+        q.only_dp         = d->replicas[k];
+        q.reach           = kinds;
         q.kinds           = NULL;
         q.n_micro         = m;
         weft_cost_score_point(&d->z->s.t, &q, &a);

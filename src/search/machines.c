@@ -13,6 +13,18 @@ static void slow_down(weft_search_machine *m)
     m->fabric.in.Bps_2 *= m->link;
     m->fabric.in.Bps_4 *= m->link;
     m->fabric.out.Bps *= m->link;
+    m->fabric.port_Bps *= m->link;
+    m->fabric.ports_Bps *= m->link;
+}
+
+/* out.Bps is a device's share while all of its node talk: fewer get more, up to a whole port. */
+static void share_ports(const weft_host_kind *k, weft_cost_fabric *f)
+{
+    if (k->net < 0 || k->n_port < 1) return;
+    f->node      = k->n_device;
+    f->ports_Bps = f->out.Bps * k->n_device;
+    f->port_Bps  = f->ports_Bps / k->n_port;
+    if (f->port_Bps < f->out.Bps) f->port_Bps = f->out.Bps;
 }
 
 static weft_status add_kind(const weft_hardware *h, int node, const weft_device_run *r,
@@ -39,6 +51,7 @@ static weft_status add_kind(const weft_hardware *h, int node, const weft_device_
     WEFT_TRY(weft_arena_status(a));
     weft_cost_constants_device(k, &m->device);
     weft_estimate_fabric(k, &h->net[node], r->node->n_device, &m->fabric);
+    share_ports(r->node, &m->fabric);
     if (weft_cost_kind_of(k, WEFT_COST_DEVICE, m->device.name) <= 0) out->known = false;
     slow_down(m);
     return weft_arena_status(a);
@@ -119,12 +132,4 @@ int weft_search_usable(const weft_search_machine *m, int tp)
         return n / tp * tp;
     for (int i = 0; i < m->n_part; i++) n += m->part[i] / tp * tp;
     return n;
-}
-
-void weft_search_slower_end(weft_cost_fabric *f, int n, unsigned used)
-{
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++)
-            if (used >> i & used >> j & 1 && f[j].out.Bps < f[i].out.Bps)
-                f[i].out = f[j].out;
 }

@@ -49,8 +49,6 @@ weft_status weft_search_machines_of(const weft_cluster *c, const weft_cost_const
                                     weft_arena *a, weft_search_machines *out);
 /* Devices of a kind that groups of tp can use: a group does not leave its fast domain where it fits in one. */
 int weft_search_usable(const weft_search_machine *m, int tp);
-/* Between nodes of different kinds, those that are used (as bits), the slower end sets the pace. */
-void weft_search_slower_end(weft_cost_fabric *f, int n, unsigned used);
 
 /* ---- model ---- */
 

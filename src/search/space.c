@@ -191,7 +191,6 @@ static weft_status make_table(const weft_search_problem *p, weft_arena *a,
         s->device[i] = p->machines->kind[i].device;
         s->fabric[i] = p->machines->kind[i].fabric;
     }
-    weft_search_slower_end(s->fabric, t->n_device, ~0u);
     int n_row  = t->n_device * t->n_variant;
     s->variant = WEFT_ARENA_ARRAY(a, weft_cost_variant, t->n_variant);
     s->row     = WEFT_ARENA_ARRAY(a, weft_cost_row, (size_t)n_row * (size_t)t->n_class);

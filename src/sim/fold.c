@@ -12,9 +12,10 @@
 
 typedef struct member {
     int      n_peer, n_group;
-    int32_t *there; /* peers of the program that it is like */
-    int32_t *peer;  /* its own: ranks */
-    int     *group; /* numbers of groups of the whole job */
+    int      stage_ranks; /* ranks of its stage */
+    int32_t *there;       /* peers of the program that it is like */
+    int32_t *peer;        /* its own: ranks */
+    int     *group;       /* numbers of groups of the whole job */
 } member;
 
 typedef struct fold {
@@ -86,16 +87,14 @@ static uint64_t group_role(const fold *f, const weft_group_shape *g)
     return mix(mix(h, path_role(f, &g->inner)), path_role(f, &g->outer));
 }
 
-/* Kind of device and node, its health, how many ranks of the job its node has. */
+/* Kind of device and node, its health.  What it gets of its node's ports is in the roles of paths and groups. */
 static weft_status device_role(const fold *f, int rank, uint64_t *out)
 {
     weft_group_shape one;
     int              place, node = weft_cluster_node(f->c, rank, &place), kind = 0;
     WEFT_TRY(weft_cluster_group_stride(f->c, rank, 1, 1, &one));
     while (kind + 1 < f->c->n_node && node >= f->c->node[kind + 1].first_node) kind++;
-    int busy = f->w->n - (rank - place);
-    if (busy > f->c->node[kind].n_device) busy = f->c->node[kind].n_device;
-    *out = mix(mix(mix_double(0, one.speed), (uint64_t)kind), (uint64_t)busy);
+    *out = mix(mix_double(0, one.speed), (uint64_t)kind);
     return WEFT_OK;
 }
 
@@ -116,7 +115,7 @@ static weft_status read_group(fold *f, int rank, const weft_group *g, int at, in
     if (f->group_role[at] || !f->c) return WEFT_OK;
     for (int k = 0; k < g->n_rank; k++)
         ranks[k] = weft_world_other(f->w, rank, g->rank[k]);
-    WEFT_TRY(weft_cluster_group(f->c, ranks, g->n_rank, &s));
+    WEFT_TRY(weft_cost_group_shape(f->c, 0, f->w->n, ranks, g->n_rank, &s));
     f->group_role[at] = group_role(f, &s) | 1;
     return WEFT_OK;
 }
@@ -166,12 +165,14 @@ static weft_status read_program(fold *f, int r)
     for (k = 0; f->w->like[k] != p; k++) {
     }
     if (k < r) {
-        m->n_peer  = f->m[k].n_peer;
-        m->there   = f->m[k].there;
-        f->next[r] = f->next[k];
+        m->n_peer      = f->m[k].n_peer;
+        m->stage_ranks = f->m[k].stage_ranks;
+        m->there       = f->m[k].there;
+        f->next[r]     = f->next[k];
     } else {
         WEFT_TRY(weft_program_peers(p, f->a, &m->there, &m->n_peer));
-        f->next[r] = weft_program_likeness(p);
+        m->stage_ranks = weft_program_stage_ranks(p);
+        f->next[r]     = weft_program_likeness(p);
     }
     m->peer = WEFT_ARENA_ARRAY(f->a, int32_t, m->n_peer + 1);
     if (!m->peer) return weft_arena_status(f->a);
@@ -196,7 +197,8 @@ static weft_status read_ranks(fold *f)
         if (weft_sim__crowded(f->c)) f->colour[r] = mix(f->colour[r], (uint64_t)r);
         for (int k = 0; k < f->m[r].n_peer; k++) {
             weft_path p;
-            WEFT_TRY(weft_cluster_path(f->c, r, f->m[r].peer[k], &p));
+            WEFT_TRY(weft_cost_message_path(f->c, f->m[r].stage_ranks, r, f->m[r].peer[k],
+                                            &p));
             f->colour[r] = mix(f->colour[r], path_role(f, &p));
         }
     }

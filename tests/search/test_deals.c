@@ -29,26 +29,20 @@ typedef struct brute {
 
 static void fill(brute *b)
 {
-    const weft_search_model *m    = &b->p->model;
-    double                   slow = INFINITY;
-    b->t                          = m->shape;
-    b->t.n_variant                = 1;
-    b->t.variant                  = &b->v;
-    b->t.n_device                 = 2;
-    b->t.device                   = b->device;
-    b->t.fabric                   = b->fabric;
-    b->t.row                      = b->row;
+    const weft_search_model *m = &b->p->model;
+    b->t                       = m->shape;
+    b->t.n_variant             = 1;
+    b->t.variant               = &b->v;
+    b->t.n_device              = 2;
+    b->t.device                = b->device;
+    b->t.fabric                = b->fabric;
+    b->t.row                   = b->row;
     assert_true(b->t.n_class <= 16);
     for (int d = 0; d < 2; d++) {
         b->device[d] = b->p->machines->kind[d].device;
         b->fabric[d] = b->p->machines->kind[d].fabric;
-        slow         = fmin(slow, b->fabric[d].out.Bps);
     }
     for (int d = 0; d < 2; d++) {
-        const weft_cost_fabric *f = &b->p->machines->kind[d].fabric;
-        for (int o = 0; o < 2; o++)
-            if (b->p->machines->kind[o].fabric.out.Bps <= slow && f->out.Bps > slow)
-                b->fabric[d].out = b->p->machines->kind[o].fabric.out;
         m->fill(m->arg, &b->t.engine, &b->v, &b->device[d], &b->fabric[d],
                 b->row + d * b->t.n_class);
     }

@@ -201,10 +201,6 @@ static void brute_force(const weft_search_problem *p, bool by_hand, brute *b)
                 b->device[b->t.n_device]   = p->machines->kind[i].device;
                 b->fabric[b->t.n_device++] = p->machines->kind[i].fabric;
             }
-        for (int i = 0; i < b->t.n_device; i++)
-            for (int j = 0; j < b->t.n_device; j++)
-                if (b->fabric[j].out.Bps < b->fabric[i].out.Bps)
-                    b->fabric[i].out = b->fabric[j].out;
         on_kinds(b, order, 0, 0);
     }
 }

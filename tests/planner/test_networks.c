@@ -1,0 +1,142 @@
+/* Plans over networks that are shared or unlike: the fast estimate, the simulated step, and devices that stay idle. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "planner/planner.h"
+#include "support/test.h"
+
+static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int batch,
+                                int seq)
+{
+    weft_planner_ask q = {
+        .spec = weft_compile_spec_default(model, batch, seq), .cluster = c, .n_best = 1};
+    q.spec.micro_batch = q.spec.lanes = 0;
+    q.spec.recompute = q.spec.dtype = NULL;
+    weft_search_open(&q.pins);
+    return q;
+}
+
+/* The step of gpt2-xl in 16 stages of one device, simulated; *estimate: the fast one. */
+static double chain_step(const char *cluster, double *estimate)
+{
+    weft_cluster        *c;
+    weft_planner_answer *a;
+    assert_ok(weft_cluster_load(cluster, NULL, &c));
+    weft_planner_ask q = ask_for("gpt2-xl", c, 64, 1024);
+    q.pins.tp = q.pins.cp = q.pins.dp = q.pins.micro_batch = 1;
+    q.pins.pp                                              = 16;
+    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    double s  = a->step_s;
+    *estimate = a->tried[0]->choice.score.step_s;
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+    return s;
+}
+
+/* Of the eight ranks of a node one sends to the other node: it has the port for itself. */
+static void a_chain_has_the_whole_port(void **state)
+{
+    double one_estimate, all_estimate;
+    double one = chain_step("2 x (8 x v100-32g), 1 x eth-25g", &one_estimate);
+    double all = chain_step("2 x (8 x v100-32g, nvlink2, 8 x eth-25g)", &all_estimate);
+    (void)state;
+    print_message("one port %.4f s (estimate %.4f), eight %.4f s (estimate %.4f)\n", one,
+                  one_estimate, all, all_estimate);
+    assert_true(one > 0.86 && one < 0.9);
+    assert_true(fabs(one / all - 1) < 1e-3);
+    assert_true(fabs(one_estimate / all_estimate - 1) < 1e-3);
+    assert_true(fabs(one_estimate / one - 1) < 0.03);
+}
+
+/* 112 devices of four kinds, whose stages each have their own network.  The plan of all of them is the fastest, though only
+ * one candidate is checked. */
+static void kinds_have_their_own_networks(void **state)
+{
+    weft_cluster        *c;
+    weft_planner_answer *a;
+    (void)state;
+    assert_ok(weft_cluster_load("4 x (8 x v100-32g) + 4 x (8 x a100-40g) + "
+                                "4 x (8 x a100-80g) + 2 x (8 x h100-80g)",
+                                NULL, &c));
+    weft_planner_ask q = ask_for("llama3-8b", c, 512, 4096);
+    q.pins.tp = q.pins.cp = q.pins.micro_batch = 1;
+    q.pins.dp                                  = 16;
+    q.pins.zero                                = 2;
+    q.pins.recompute                           = WEFT_RECOMPUTE_NONE;
+    q.pins.schedule                            = WEFT_COST_ZERO_BUBBLE;
+    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    const weft_search_choice *x = &a->tried[0]->choice;
+    print_message("%.4f s simulated, %.4f s estimated, %d devices\n", a->step_s,
+                  x->score.step_s, (int)weft_search_ranks(x));
+    assert_int_equal(weft_search_ranks(x), 112);
+    assert_true(fabs(a->step_s / 4.032 - 1) < 0.01);
+    assert_true(fabs(x->score.step_s / a->step_s - 1) < 0.03);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
+/* What is said of all devices was simulated, and was not shorter. */
+static void all_devices_are_simulated(void **state)
+{
+    weft_cluster        *c;
+    weft_planner_answer *a;
+    weft_text            t     = {0};
+    int                  n_all = 0;
+    char                 want[80];
+    (void)state;
+    assert_ok(weft_cluster_load("1 x (2 x a100-80g) + 1 x (2 x t4)", NULL, &c));
+    weft_planner_ask q = ask_for("gpt2", c, 16, 256);
+    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    assert_int_equal(weft_search_ranks(&a->tried[0]->choice), 2);
+    assert_ok(weft_planner_print(&q, a, false, &t));
+    for (int i = 1; i < a->n_tried; i++) {
+        const weft_planner_tried *x = a->tried[i];
+        assert_true(x->end != WEFT_PLANNER_FITS || x->step_s >= a->step_s);
+        if (weft_search_ranks(&x->choice) < 4 || n_all++) continue;
+        assert_true(x->step_s > 0);
+        snprintf(want, sizeof want,
+                 "2 x t4 idle: with all 4 devices the best step is %.4g s, %.2f times",
+                 x->step_s, x->step_s / a->step_s);
+        assert_non_null(strstr(t.s, want));
+    }
+    assert_true(n_all > 0);
+    weft_text_fini(&t);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
+/* One kind of device with two networks is two kinds of machines: 16 of 32 lie on the faster network. */
+static void one_device_with_two_networks(void **state)
+{
+    weft_cluster        *c;
+    weft_search_machines m;
+    (void)state;
+    assert_ok(weft_cluster_load("2 x (8 x a100-80g, nvlink3, 8 x ib-hdr) + "
+                                "2 x (8 x a100-80g, nvlink3, 1 x eth-25g)",
+                                NULL, &c));
+    weft_planner_ask     q = ask_for("gpt2", c, 64, 256);
+    weft_planner_answer *a;
+    q.pins.tp = q.pins.cp = q.pins.micro_batch = q.pins.pp = 1;
+    q.pins.dp                                              = 16;
+    q.pins.zero                                            = 0;
+    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    m = a->machines;
+    assert_int_equal(m.n, 2);
+    assert_true(m.kind[0].fabric.out.Bps > 40 * m.kind[1].fabric.out.Bps);
+    assert_int_equal(a->tried[0]->choice.point.kinds[0], 1); /* the fast network */
+    assert_true(fabs(a->tried[0]->choice.score.step_s / a->step_s - 1) < 0.03);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chain_has_the_whole_port),
+        cmocka_unit_test(kinds_have_their_own_networks),
+        cmocka_unit_test(all_devices_are_simulated),
+        cmocka_unit_test(one_device_with_two_networks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
