@@ -621,8 +621,8 @@ static void records_of_guests_are_their_own(void **state)
             weft_comm__rdzv_guest_took(&g, n);
             weft_comm_auth_sent(&a, n);
             const void *p = weft_comm_auth_output(&g.auth, &n);
-            if (!m) weft_comm_auth_feed(&a, p, n);
-            if (!m) weft_comm_auth_sent(&g.auth, n);
+            weft_comm_auth_feed(&a, p, n);
+            weft_comm_auth_sent(&g.auth, n);
         }
         assert_int_equal(g.stage, RDZV_HELLO);
         memcpy(record, &h, sizeof h);
