@@ -81,7 +81,7 @@ static weft_status disagree(const net_call *k, const net_post *p)
         "%s of %s with %lld",
         k->e->c.rank, weft_comm_kind_name(k->kind), weft_dtype_name(k->t),
         (long long)p->length, p->step, p->source,
-        weft_comm_kind_name(p->came.what >> 8 <= WEFT_COMM_BARRIER
+        weft_comm_kind_name(p->came.what >> 8 <= WEFT_COMM_RETURN_ROWS
                                 ? (weft_comm_kind)(p->came.what >> 8)
                                 : WEFT_COMM_BARRIER),
         weft_dtype_name((weft_dtype)(p->came.what & 0xff)), (long long)p->came.length);
