@@ -234,24 +234,28 @@ static void answer_second(weft_comm_auth *a)
     if (reason == WEFT_COMM_AUTH_NO_REASON &&
         !is_proven(a, "weft responder", a->in + AT_MAC))
         reason = WEFT_COMM_AUTH_PROOF;
-    if (reason == WEFT_COMM_AUTH_NO_REASON &&
-        (!compute_proof(a, "weft initiator", proof) || !make_keys(a)))
+    if (reason == WEFT_COMM_AUTH_NO_REASON && !compute_proof(a, "weft initiator", proof))
         reason = WEFT_COMM_AUTH_BROKEN;
-    if (reason == WEFT_COMM_AUTH_NO_REASON) put_out(a, proof, WEFT_COMM__AUTH_THIRD);
-    end_handshake(a,
-                  reason == WEFT_COMM_AUTH_NO_REASON ? WEFT_COMM_AUTH_DONE
-                                                     : WEFT_COMM_AUTH_FAILED,
-                  reason);
+    if (reason != WEFT_COMM_AUTH_NO_REASON) {
+        end_handshake(a, WEFT_COMM_AUTH_FAILED, reason);
+        return;
+    }
+    put_out(a, proof, WEFT_COMM__AUTH_THIRD);
+    expect_bytes(a, WEFT_COMM__AUTH_FOURTH);
 }
 
-/* Message 3 came. */
-static void read_third(weft_comm_auth *a)
+/* Message 3 came, or 4: the last one that is read. */
+static void read_last(weft_comm_auth *a)
 {
+    uint8_t               proof[WEFT_COMM_MAC_BYTES];
+    bool                  first  = a->role == WEFT_COMM_INITIATOR;
     weft_comm_auth_reason reason = WEFT_COMM_AUTH_NO_REASON;
-    if (!is_proven(a, "weft initiator", a->in))
+    if (!is_proven(a, first ? "weft admitted" : "weft initiator", a->in))
         reason = WEFT_COMM_AUTH_PROOF;
-    else if (!make_keys(a))
+    else if (!make_keys(a) || (!first && !compute_proof(a, "weft admitted", proof)))
         reason = WEFT_COMM_AUTH_BROKEN;
+    if (reason == WEFT_COMM_AUTH_NO_REASON && !first)
+        put_out(a, proof, WEFT_COMM__AUTH_FOURTH);
     end_handshake(a,
                   reason == WEFT_COMM_AUTH_NO_REASON ? WEFT_COMM_AUTH_DONE
                                                      : WEFT_COMM_AUTH_FAILED,
@@ -293,12 +297,12 @@ size_t weft_comm_auth_feed(weft_comm_auth *a, const void *p, size_t bytes)
     if (n) memcpy(a->in + a->n_in, p, n);
     a->n_in = (uint8_t)(a->n_in + n);
     if (!n || a->n_in < a->in_bytes) return n;
-    if (a->role == WEFT_COMM_INITIATOR)
+    if (a->in_bytes == WEFT_COMM__AUTH_SECOND)
         answer_second(a);
     else if (a->in_bytes == WEFT_COMM__AUTH_FIRST)
         answer_first(a);
     else
-        read_third(a);
+        read_last(a);
     return n;
 }
 

@@ -8,13 +8,15 @@
  *
  * Bytes in, bytes out; no sockets.  A TLS 1.3 handshake with an external PSK fits the same interface.
  *
- * Three messages of fixed size, HMAC-SHA256 throughout, T = message 1 and message 2 without its MAC:
+ * Four messages of fixed size, HMAC-SHA256 throughout, T = message 1 and message 2 without its MAC:
  *     1  initiator -> responder   magic, version, mode, claim, nonce
  *     2  responder -> initiator   magic, version, mode, nonce, MAC("responder", T)
  *     3  initiator -> responder   MAC("initiator", T)
+ *     4  responder -> initiator   MAC("admitted", T)
  * (1) Each label is used by one side for one purpose, so no message can be reflected.
  * (2) Both nonces are in T: a recorded message is of no use in another handshake.
- * (3) Not one byte after the handshake is read by it: wants() is exact. */
+ * (3) Who is done knows that the other side has accepted it; a connection that ends before may be tried again.
+ * (4) Not one byte after the handshake is read by it: wants() is exact. */
 #ifndef WEFT_COMM_AUTH_H
 #define WEFT_COMM_AUTH_H
 
@@ -26,9 +28,10 @@ enum {
     WEFT_COMM_KEY_BYTES    = 32,
     WEFT_COMM_NONCE_BYTES  = 32,
     WEFT_COMM_MAC_BYTES    = 32,
-    WEFT_COMM__AUTH_FIRST  = 64, /* bytes of the three messages */
+    WEFT_COMM__AUTH_FIRST  = 64, /* bytes of the messages */
     WEFT_COMM__AUTH_SECOND = 80,
     WEFT_COMM__AUTH_THIRD  = WEFT_COMM_MAC_BYTES,
+    WEFT_COMM__AUTH_FOURTH = WEFT_COMM_MAC_BYTES,
 };
 
 typedef struct weft_comm_key {
@@ -69,7 +72,7 @@ typedef struct weft_comm_claim {
 
 typedef enum weft_comm_auth_state {
     WEFT_COMM_AUTH_RUNNING,
-    WEFT_COMM_AUTH_DONE, /* the peer holds the key; an initiator may have output left to send */
+    WEFT_COMM_AUTH_DONE, /* the peer holds the key; a responder may have output left to send */
     WEFT_COMM_AUTH_FAILED, /* a responder may have output left, which tells the peer why */
 } weft_comm_auth_state;
 

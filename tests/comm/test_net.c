@@ -372,12 +372,12 @@ static weft_status work_in_a_crowd(rank_state *r)
 static void peers_get_in_among_strangers(void **state)
 {
     (void)state;
-    before_connect = crowd_in;
     for (int n = 2; n <= 4; n += 2) {
+        before_connect = crowd_in;
         run_ranks(TCP, n, 30, work_in_a_crowd);
+        before_connect = NULL;
         all_ok(TCP, n);
     }
-    before_connect = NULL;
 }
 
 /* ---- who comes late ---- */

@@ -265,7 +265,8 @@ static void of_two_with_one_rank_the_first_stays(void **state)
     (void)state;
     visitor v[3], second;
     open_host(v, 3, 20);
-    second = v[1];
+    v[1].timeout_s = 4; /* the one that comes when all is over waits so long */
+    second         = v[1];
     begin(&v[1]);
     begin(&second);
     begin(&v[2]);
@@ -620,8 +621,8 @@ static void records_of_guests_are_their_own(void **state)
             weft_comm__rdzv_guest_took(&g, n);
             weft_comm_auth_sent(&a, n);
             const void *p = weft_comm_auth_output(&g.auth, &n);
-            if (!m) weft_comm_auth_feed(&a, p, n);
-            if (!m) weft_comm_auth_sent(&g.auth, n);
+            weft_comm_auth_feed(&a, p, n);
+            weft_comm_auth_sent(&g.auth, n);
         }
         assert_int_equal(g.stage, RDZV_HELLO);
         memcpy(record, &h, sizeof h);
