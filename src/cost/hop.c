@@ -7,21 +7,25 @@
 #include "cost/ports.h"
 #include "cost/score_priv.h"
 
-const weft_cost_fabric *weft_cost__fabric_of(const weft_cost_table *t, int device,
+/* Ranks of a stage, all of them or on the kind that the point looks at. */
+static int stage_ranks(const weft_cost_table *t, const weft_cost_point *p, bool of_kind)
+{
+    const weft_cost_variant *v = &t->variant[p->variant];
+    return v->tp * v->cp * (of_kind && p->only_dp ? p->only_dp : p->dp);
+}
+
+const weft_cost_fabric *weft_cost__fabric_of(const weft_cost_table *t,
+                                             const weft_cost_point *p, int device,
                                              int kinds, weft_cost_fabric *tmp)
 {
     if (!(kinds & ~(1 << device))) return &t->fabric[device];
     *tmp = t->fabric[device];
     for (int d = 0; d < t->n_device; d++)
         if (kinds >> d & 1 && d != device) weft_cost_slower_end(tmp, &t->fabric[d]);
+    /* replicas on other kinds are on other nodes, however few there are of this one */
+    int own = stage_ranks(t, p, true);
+    if (p->only_dp && own < tmp->domain) tmp->domain = own;
     return tmp;
-}
-
-/* Ranks of a stage, all of them or on the kind that the point looks at. */
-static int stage_ranks(const weft_cost_table *t, const weft_cost_point *p, bool of_kind)
-{
-    const weft_cost_variant *v = &t->variant[p->variant];
-    return v->tp * v->cp * (of_kind && p->only_dp ? p->only_dp : p->dp);
 }
 
 /* Where stage s begins among the devices of its kind. */

@@ -57,7 +57,7 @@ double weft_cost__replica_seconds(const weft_cost_table *t, const weft_cost_poin
     if (t->programs) return weft_cost__own_before(t, p, device, &x->own);
     const weft_cost_variant *v = &t->variant[p->variant];
     weft_cost_fabric         tmp;
-    const weft_cost_fabric  *f   = weft_cost__fabric_of(t, device, x->own.kinds, &tmp);
+    const weft_cost_fabric  *f   = weft_cost__fabric_of(t, p, device, x->own.kinds, &tmp);
     weft_cost_group          all = {p->dp * v->cp, v->tp};
     weft_cost_group          of_expert = {p->dp * v->cp * v->tp / v->ep, v->ep};
     double                   s         = 0;

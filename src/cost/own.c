@@ -178,7 +178,7 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
     double                   n    = weft_cost__replicas(p, &t->variant[p->variant]);
     double                   sums = sum_bytes(z);
     weft_cost_fabric         tmp;
-    const weft_cost_fabric  *f = weft_cost__fabric_of(t, device, x->kinds, &tmp);
+    const weft_cost_fabric  *f = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
     return all_seconds(t, p, f, WEFT_ALL_REDUCE, z->sum, sums) +
            all_seconds(t, p, f, WEFT_REDUCE_SCATTER, z->scatter, sums) +
            cp_seconds(t, p, f, &z->scatter[WEFT_COST_OVER_DP], sums) +
@@ -192,7 +192,7 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
     const weft_cost_sharing *z = &x->share;
     double                   n = weft_cost__replicas(p, &t->variant[p->variant]);
     weft_cost_fabric         tmp;
-    const weft_cost_fabric  *f = weft_cost__fabric_of(t, device, x->kinds, &tmp);
+    const weft_cost_fabric  *f = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
     return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + share_of(&z->after_s, n);
 }
 
@@ -216,7 +216,7 @@ double weft_cost__own_fetch(const weft_cost_table *t, const weft_cost_point *p,
 {
     const weft_cost_variant *v = &t->variant[p->variant];
     weft_cost_fabric         tmp;
-    const weft_cost_fabric  *f = weft_cost__fabric_of(t, device, x->kinds, &tmp);
+    const weft_cost_fabric  *f = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
     return x->share.more_s[back] + timed_fetch(f, p, v, x, back);
 }
 

@@ -102,7 +102,7 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
     if (p->pp < 2 || !(n_met > 0)) return 0;
     int                     kinds = all_kinds(p), kind = first_kind(t, kinds);
     double                  launch_s = t->device[kind].launch_s;
-    const weft_cost_fabric *f        = weft_cost__fabric_of(t, kind, kinds, &tmp);
+    const weft_cost_fabric *f        = weft_cost__fabric_of(t, p, kind, kinds, &tmp);
     double                  s        = (n_met + 1) * launch_s +
                weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
     if (!(tied_bytes > 0)) return s;

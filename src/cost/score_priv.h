@@ -21,7 +21,8 @@ weft_cost__stage weft_cost__sum_stage(const weft_cost_table *t, const weft_cost_
                                       int device, int kinds, int from, int n, int s);
 
 /* hop.c: the links of a device kind in groups that extend over these kinds (bits; 0: that kind alone); tmp is theirs. */
-const weft_cost_fabric *weft_cost__fabric_of(const weft_cost_table *t, int device,
+const weft_cost_fabric *weft_cost__fabric_of(const weft_cost_table *t,
+                                             const weft_cost_point *p, int device,
                                              int kinds, weft_cost_fabric *tmp);
 /* Seconds of a message between two stages; the slowest of all neighbouring stages, and of the last to the first where
  * stages are interleaved. */

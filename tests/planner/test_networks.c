@@ -106,26 +106,28 @@ static void all_devices_are_simulated(void **state)
     weft_cluster_destroy(c);
 }
 
-/* One kind of device with two networks is two kinds of machines: 16 of 32 lie on the faster network. */
-static void one_device_with_two_networks(void **state)
+/* One kind of device in two kinds of nodes has layer costs for each: TP over NVLink in the first stage, over PCIe in the
+ * second. */
+static void one_device_in_two_kinds_of_nodes(void **state)
 {
     weft_cluster        *c;
-    weft_search_machines m;
-    (void)state;
-    assert_ok(weft_cluster_load("2 x (8 x a100-80g, nvlink3, 8 x ib-hdr) + "
-                                "2 x (8 x a100-80g, nvlink3, 1 x eth-25g)",
-                                NULL, &c));
-    weft_planner_ask     q = ask_for("gpt2", c, 64, 256);
     weft_planner_answer *a;
-    q.pins.tp = q.pins.cp = q.pins.micro_batch = q.pins.pp = 1;
-    q.pins.dp                                              = 16;
-    q.pins.zero                                            = 0;
+    (void)state;
+    assert_ok(weft_cluster_load("1 x (8 x a100-80g, nvlink3, 8 x ib-hdr) + "
+                                "1 x (8 x a100-80g, pcie4, 1 x eth-25g)",
+                                NULL, &c));
+    weft_planner_ask q = ask_for("gpt2", c, 64, 256);
+    q.pins.tp          = 4;
+    q.pins.cp          = 1;
+    q.pins.dp = q.pins.pp = 2;
+    q.pins.micro_batch    = 4;
+    q.pins.zero           = 0;
+    q.pins.whole          = "none";
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
-    m = a->machines;
-    assert_int_equal(m.n, 2);
-    assert_true(m.kind[0].fabric.out.Bps > 40 * m.kind[1].fabric.out.Bps);
-    assert_int_equal(a->tried[0]->choice.point.kinds[0], 1); /* the fast network */
-    assert_true(fabs(a->tried[0]->choice.score.step_s / a->step_s - 1) < 0.03);
+    double estimate = a->tried[0]->choice.score.step_s;
+    print_message("%.4f s simulated, %.4f s estimated\n", a->step_s, estimate);
+    assert_int_equal(a->machines.n, 2);
+    assert_true(fabs(estimate / a->step_s - 1) < 0.03);
     weft_planner_destroy(a);
     weft_cluster_destroy(c);
 }
@@ -136,7 +138,7 @@ int main(void)
         cmocka_unit_test(a_chain_has_the_whole_port),
         cmocka_unit_test(kinds_have_their_own_networks),
         cmocka_unit_test(all_devices_are_simulated),
-        cmocka_unit_test(one_device_with_two_networks),
+        cmocka_unit_test(one_device_in_two_kinds_of_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
