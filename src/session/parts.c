@@ -10,7 +10,7 @@
 /* A parameter or state of the graph. */
 typedef struct value {
     const char         *name;
-    weft_shape          shape; /* of the whole */
+    const weft_shape   *shape; /* of the whole, in the graph */
     int64_t             size;  /* bytes an element */
     char               *p;     /* this rank's part; NULL: none */
     weft_compiled_part *at;    /* by rank; type.shape.n -1: that rank has none */
@@ -64,7 +64,7 @@ static weft_status list_values(weft_parts *p, const weft_compiled *made,
         if (!is_kept(&g->value[v])) continue;
         value *x = &p->value[p->n_value++];
         x->name  = g->value[v].name;
-        x->shape = g->value[v].type.shape;
+        x->shape = &g->value[v].type.shape;
         x->size  = weft_dtype_bytes(g->value[v].type.dtype);
         x->p     = weft_runner_view(r, x->name).p;
         x->at    = WEFT_ARENA_ARRAY(p->arena, weft_compiled_part, p->world);
@@ -145,7 +145,7 @@ static weft_status read_other(weft_parts *p, int rank, const int32_t *in, int64_
 {
     numbers t = {in, n};
     for (int i = 0; i < p->n_value; i++) {
-        bool good = read_part(p, &t, &p->value[i].shape, &p->value[i].at[rank]);
+        bool good = read_part(p, &t, p->value[i].shape, &p->value[i].at[rank]);
         WEFT_TRY(weft_arena_status(p->arena));
         if (!good)
             return WEFT_FAIL(WEFT_ERR_PEER,
@@ -406,7 +406,7 @@ static bool is_request(const weft_parts *p, const request *q)
 {
     if (q->kind != REQUEST_DATA || q->value < 0 || q->value >= p->n_value) return false;
     const value      *x = &p->value[q->value];
-    const weft_shape *s = &x->shape;
+    const weft_shape *s = x->shape;
     if (!x->p || !p->answer[0] || x->at[p->rank].type.shape.n < 0) return false;
     if (q->region.global.n != s->n || q->first < 0 || q->n < 0 || q->n > WEFT_PARTS_CHUNK)
         return false;
