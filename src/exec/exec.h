@@ -14,7 +14,6 @@
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 
-#include "cluster/cluster.h"
 #include "comm/comm.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
@@ -25,6 +24,10 @@ typedef struct weft_exec weft_exec;
 /* A READ instruction: fills out[0..n-1], its results, for one micro-batch of a step. */
 typedef weft_status (*weft_exec_read_fn)(void *user, int64_t step, int micro, int n,
                                          const weft_view *out);
+
+/* How long an instruction of p lasts; as weft_cost_instr, whose cluster is arg. */
+typedef weft_status (*weft_exec_price_fn)(const weft_program *p, const weft_instr *i,
+                                          const void *arg, double *seconds);
 
 typedef struct weft_exec_options {
     weft_device *device; /* NULL: cpu */
@@ -41,8 +44,10 @@ typedef struct weft_exec_options {
     weft_exec_read_fn read;
     void             *user;
 
-    int                 trace;   /* slices to keep a stream, the newest ones; 0: none */
-    const weft_cluster *cluster; /* emu: prices what states no seconds */
+    int trace; /* slices to keep a stream, the newest ones; 0: none */
+    /* On a device that only emulates: the seconds of an instruction.  NULL: instructions state them. */
+    weft_exec_price_fn price;
+    const void        *price_arg;
     /* NULL: weft_kernel_find.  Tests give their own. */
     const weft_kernel *(*find)(weft_op op, const char *device, weft_dtype storage);
 } weft_exec_options;

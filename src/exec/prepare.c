@@ -2,7 +2,6 @@
  * their actor, so a thousand micro-batches over two slots cost two copies. */
 #include <string.h>
 
-#include "cost/cost.h"
 #include "exec/exec_priv.h"
 
 weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slot)
@@ -55,12 +54,10 @@ static weft_status find_kernel(weft_exec *e, weft_exec__instr *x)
 static weft_status find_seconds(weft_exec *e, weft_exec__instr *x)
 {
     const weft_instr *i = x->i;
-    if (e->o.cluster) return weft_cost_instr(e->p, i, e->o.cluster, &x->seconds);
+    if (e->o.price) return e->o.price(e->p, i, e->o.price_arg, &x->seconds);
     if (i->seconds < 0 && i->kind != WEFT_INSTR_MARK)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "%s '%s' states no seconds, and there is no cluster to price it on",
-            weft_instr_kind_name(i->kind), i->name);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s' states no seconds, and nothing prices it",
+                         weft_instr_kind_name(i->kind), i->name);
     x->seconds = i->seconds < 0 ? 0 : i->seconds;
     return WEFT_OK;
 }

@@ -90,7 +90,8 @@ static void set_up(const weft_world *w, const weft_cluster *c, weft_device *d,
         assert_ok(weft_comm_local_join(world, i, 60, &local[i]));
         r[i].comm = local[i];
         if (wires) assert_ok(test_wires_join(wires, local[i], &r[i].comm));
-        weft_exec_options o = {.device = d, .comm = r[i].comm, .cluster = c};
+        weft_exec_options o = {
+            .device = d, .comm = r[i].comm, .price = test_emu_price, .price_arg = c};
         if (weft_exec_create(w->like[i], &o, &r[i].e) != WEFT_OK)
             fail_msg("rank %d: %s", i, weft_error_text());
     }

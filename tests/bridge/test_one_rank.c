@@ -9,6 +9,7 @@
 #include "exec/exec.h"
 #include "sim/sim.h"
 #include "support/count_alloc.h"
+#include "support/emu.h"
 #include "support/test.h"
 
 static weft_compiled compile(const char *model, int64_t micro_batch)
@@ -214,8 +215,10 @@ static void emu_takes_as_long(void **state)
                            &(weft_sim_options){.n_step = N_STEP, .no_slices = true}, &t));
     assert_int_equal(t->n_slice, 0);
     assert_ok(weft_device_emu_create(&d));
-    assert_ok(weft_exec_create(c.program,
-                               &(weft_exec_options){.device = d, .cluster = host}, &e));
+    assert_ok(weft_exec_create(
+        c.program,
+        &(weft_exec_options){.device = d, .price = test_emu_price, .price_arg = host},
+        &e));
     for (int i = 0; i < 20 && best > 0.05; i++) { /* a busy machine wakes up late */
         double t0 = weft_clock_s();
         assert_ok(weft_exec_run(e, 0, N_STEP));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "cost/cost.h"
 #include "support/test.h"
 #include "support/watch.h"
 
@@ -58,4 +59,10 @@ double test_emu_run(test_emu_rank *r, int n, int n_step, double *late_s)
         end   = fmax(end, r[i].end_s);
     }
     return end - begin;
+}
+
+weft_status test_emu_price(const weft_program *p, const weft_instr *i, const void *arg,
+                           double *seconds)
+{
+    return weft_cost_instr(p, i, arg, seconds);
 }

@@ -39,4 +39,8 @@ void test_emu_close(test_emu *e);
 /* Seconds from the first begin to the last end; *late_s: how late the machine woke a sleeper up meanwhile. */
 double test_emu_run(test_emu_rank *r, int n, int n_step, double *late_s);
 
+/* A weft_exec_price_fn: what cost says of i on arg, a weft_cluster. */
+weft_status test_emu_price(const weft_program *p, const weft_instr *i, const void *arg,
+                           double *seconds);
+
 #endif
