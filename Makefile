@@ -11,7 +11,7 @@
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
 #   make matrix     121 plans over 1 to 8 processes against one: bench/results/matrix.csv
 #   make lot        LOTS (1000) plans drawn by lot, seed SEED (1), each against one process: bench/results/lot.txt
-#   make plan-only  the compile wing with nothing but $(CC): build/plan/weft-plan
+#   make plan-only  compiler and planner with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
 #   make format clean deps
 
@@ -108,8 +108,10 @@ headers:
 	@tools/check_headers.sh
 
 names: build
-	@tools/check_names.sh $(BUILD)/CMakeFiles/objects.dir/src
-	@tools/check_names.sh $(BUILD)/CMakeFiles/cli_objects.dir/src
+	@for group in $$(cd src && ls -d */); do \
+	    tools/check_names.sh $(BUILD)/CMakeFiles/objects_$${group%/}.dir/src/$$group || exit 1; done
+	@tools/check_names.sh $(BUILD)/CMakeFiles/cli_objects.dir/src/app
+	@python3 tools/check_types.py
 
 installed: build
 	@tools/check_install.sh $(BUILD)
@@ -120,24 +122,24 @@ format:
 format-check:
 	@clang-format --dry-run -Werror $(SOURCES)
 
-# ---- the compile wing, by this file alone: no cmake, no threads, no root -------------------------
+# ---- compiler and planner, by this file alone: no cmake, no threads, no root -------------------------
 
-PLAN_ROOMS = base tensor op graph model shard cluster place exchange program plan lower cost estimate engine search partition compile sim planner trace report
-PLAN_SRC   = $(filter-out src/base/pool.c,$(wildcard $(PLAN_ROOMS:%=src/%/*.c)))
+PLAN_GROUPS = core ir compiler planning
+PLAN_SRC   = $(filter-out src/core/base/pool.c,$(wildcard $(PLAN_GROUPS:%=src/%/*/*.c)))
 PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o \
              build/plan/embed/report_css.o build/plan/embed/report_js.o
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o) $(PLAN_DATA)
 
 # weft-plan: the subcommands that commands_plan.c names.
 PLAN_CLI   = main option commands_plan spec graph lower sim sim_say cluster trace estimate check plan
-PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/cli/%.c)))
+PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/app/cli/%.c)))
 
 plan-only: build/plan/weft-plan
 
 build/plan/weft-plan: $(PLAN_MAIN) build/plan/libweft-plan.a
 	@$(CC) $^ -lm -o $@
 
-# The link shows that nothing outside these rooms, libc and libm is needed.
+# The link shows that nothing outside these groups, libc and libm is needed.
 build/plan/libweft-plan.a: $(PLAN_OBJ)
 	@rm -f $@ && $(AR) rcs $@ $^
 	@echo 'int main(void) { return 0; }' >build/plan/whole.c
@@ -155,7 +157,7 @@ build/plan/embed/report_%.o: data/report.% tools/embed.sh
 
 build/plan/%.o: src/%.c $(shell find include src -name '*.h' -o -name '*.def')
 	@mkdir -p $(@D)
-	@$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Iinclude -Isrc -c $< -o $@
+	@$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Iinclude $(PLAN_GROUPS:%=-Isrc/%) -Isrc/runtime -Isrc/app -c $< -o $@
 
 # ----------------------------------------------------------------------------------------------
 

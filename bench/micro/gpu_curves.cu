@@ -1,5 +1,5 @@
 /* What one GPU reaches: rates of matrix products over shapes, of element-wise kernels over sizes, the cost of
- * starting kernels.  Prints one CSV; the constants of src/cost's device kinds are pinned by it.
+ * starting kernels.  Prints one CSV; the constants of src/planning/cost's device kinds are pinned by it.
  *
  *     nvcc -O2 -arch=sm_90 -o gpu_curves bench/micro/gpu_curves.cu -lcublasLt && ./gpu_curves > curves.csv
  *

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Fits the constants of src/cost to measured steps, by running the C code itself.
+"""Fits the constants of src/planning/cost to measured steps, by running the C code itself.
 
   fit.py --lib build/libweft.so --data ../shared/validation                 fit and show the errors
-  fit.py ... --write src/cost/fitted.def                                      also write the constants
+  fit.py ... --write src/planning/cost/fitted.def                                      also write the constants
   fit.py ... --leave-out [--clean]                                            each source left out in turn
   fit.py ... --show                                                           errors of the built-in constants
 
 A constant is default + a deviation of its kind; both have Gaussian priors around the defaults of
-src/cost/*_terms.def, so a kind with few rows stays near the default and a kind without any gets it.
+src/planning/cost/*_terms.def, so a kind with few rows stays near the default and a kind without any gets it.
 Values cannot leave the physical limits of the term tables.  Needs numpy.
 """
 import argparse, csv, ctypes, glob, hashlib, math, os, sys, tempfile

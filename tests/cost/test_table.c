@@ -43,7 +43,7 @@ static void close_to(double a, double b)
 static double work(const weft_cluster *c, const char *kind, int n, double x, double y,
                    double z)
 {
-    weft_work w = {.n = n, .size = {x, y, z}};
+    weft_workload w = {.n = n, .size = {x, y, z}};
     double    s;
     strcpy(w.kind, kind);
     assert_true(weft_cost_timed_work(c, 0, &w, &s));
@@ -70,7 +70,7 @@ static void looked_up(void **state)
     /* without its fused steps; a kind that nobody measured streams */
     close_to(work(c, "matmul nn+gelu+add", 3, 64, 64, 64), 2e-4);
     close_to(work(c, "tanh_grad", 1, 1000, 0, 0), 2e-5);
-    weft_work none = {.kind = "attention", .n = 2, .size = {1, 1}};
+    weft_workload none = {.kind = "attention", .n = 2, .size = {1, 1}};
     assert_false(weft_cost_timed_work(c, 0, &none, &s));
     assert_true(weft_cost_timed_link(c, 0, "all_reduce", 2, 1000, &s));
     close_to(s, 1e-5);

@@ -1,4 +1,4 @@
-/* The barrier of src/comm/shm_group.c and the verdicts of shm_wait.c, for N ranks that meet ROUNDS times.
+/* The barrier of src/runtime/comm/shm_group.c and the verdicts of shm_wait.c, for N ranks that meet ROUNDS times.
  *
  *     make model                 tools/model.sh: this file, with -DNO_DEADLINE, -DWORK, and with each -DBROKEN_x, which must fail
  *

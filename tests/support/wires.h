@@ -1,5 +1,5 @@
 /* Links that take their time, between threads of one process: every message holds a token bucket, the sender's own link
- * or a port of its node, for bytes / Bps, and is there alpha later.  Collectives are the messages of src/exchange, one
+ * or a port of its node, for bytes / Bps, and is there alpha later.  Collectives are the messages of src/ir/exchange, one
  * by one, so how long they last comes out of what the links carry; no price is asked for.
  * Messages carry when they arrive (there is no data on devices that do not compute): who waits sleeps until then.
  *

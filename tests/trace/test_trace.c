@@ -197,7 +197,7 @@ static void timings_are_learned(void **state)
     if (weft_trace_fit(m, c, &f, &r) != WEFT_OK) fail_msg("%s", weft_error_text());
     assert_true(r.error_after < 1e-9 && r.error_before > 0.4);
     assert_int_equal(f->version, c->version + 1);
-    weft_work w = {.kind = "add", .n = 1, .size = {4000}};
+    weft_workload w = {.kind = "add", .n = 1, .size = {4000}};
     assert_true(weft_cost_timed_work(f, 0, &w, &s) && fabs(s - 20e-6) < 1e-12);
     w.size[0] = 8000; /* did not run: in proportion */
     assert_true(weft_cost_timed_work(f, 0, &w, &s) && fabs(s - 60e-6) < 1e-12);
@@ -223,7 +223,7 @@ static void chance_is_not_learned(void **state)
         weft_cluster     *c = parse(text), *f;
         weft_trace       *m;
         weft_trace_fitted r;
-        weft_work         w = {.kind = "add", .n = 1, .size = {4000}};
+        weft_workload         w = {.kind = "add", .n = 1, .size = {4000}};
         double            s;
         assert_int_equal(weft_trace_parse("m.json", met, strlen(met), &m), WEFT_OK);
         assert_int_equal(weft_trace_fit(m, c, &f, &r), WEFT_OK);

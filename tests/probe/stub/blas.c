@@ -1,4 +1,4 @@
-/* The symbols that src/probe asks of libcublasLt, over the stub driver's clock. */
+/* The symbols that src/app/probe asks of libcublasLt, over the stub driver's clock. */
 #include "stub/stated.h"
 
 #include <stdint.h>
