@@ -43,7 +43,7 @@ deps:
 demo: deps
 	@echo "== make: $(BUILD)/weft"
 	@$(MAKE) --no-print-directory build
-	@if [ -x tools/demo.sh ]; then tools/demo.sh $(BUILD)/weft; else echo "no demo yet"; fi
+	@tools/demo.sh $(BUILD)/weft
 
 # ---- tests -----------------------------------------------------------------------------------
 

@@ -27,6 +27,20 @@ static void every_list_is_a_schedule(void **state)
             }
 }
 
+/* The most micro-batches whose forward is done and whose backward is not. */
+static int peak_micro(const weft_schedule *s, int rank)
+{
+    int  n = 0, peak = 0;
+    bool split = weft_schedule_splits(s);
+    for (int i = 0; i < s->n_work[rank]; i++) {
+        weft_work_kind k = s->work[rank][i].kind;
+        if (k == WEFT_WORK_FORWARD) n++;
+        if (n > peak) peak = n;
+        if (k == (split ? WEFT_WORK_BACKWARD_WEIGHT : WEFT_WORK_BACKWARD)) n--;
+    }
+    return peak;
+}
+
 static void ranks_keep_what_theory_says(void **state)
 {
     (void)state;
@@ -36,11 +50,11 @@ static void ranks_keep_what_theory_says(void **state)
                           *zb = make("zb-h1", p, 1, m);
             weft_work f = {WEFT_WORK_FORWARD, 0, 0}, b = {WEFT_WORK_BACKWARD, 0, 0};
             for (int r = 0; r < p; r++) {
-                assert_int_equal(weft_schedule_peak(all, r), m);
-                assert_int_equal(weft_schedule_peak(one, r), p - r);
+                assert_int_equal(peak_micro(all, r), m);
+                assert_int_equal(peak_micro(one, r), p - r);
                 assert_int_equal(weft_schedule_slots(one, r, f, b), p - r);
                 assert_int_equal(weft_schedule_slots(one, r, f, f), 1);
-                assert_true(weft_schedule_peak(zb, r) <= p);
+                assert_true(peak_micro(zb, r) <= p);
             }
             assert_true(weft_schedule_splits(zb) && !weft_schedule_splits(one));
             weft_schedule_destroy(all);

@@ -15,18 +15,6 @@ int64_t weft_part_count(const weft_compiled_part *p)
     return n;
 }
 
-weft_status weft_part_whole(const weft_type *t, weft_arena *a, weft_compiled_part *out)
-{
-    *out = (weft_compiled_part){.type = *t};
-    for (int d = 0; d < t->shape.n; d++) {
-        out->n[d]   = 1;
-        out->run[d] = WEFT_ARENA_NEW(a, weft_interval);
-        if (!out->run[d]) return weft_arena_status(a);
-        *out->run[d] = (weft_interval){0, t->shape.d[d]};
-    }
-    return WEFT_OK;
-}
-
 /* Where position x of dimension d lies in the part; -1: not in it. */
 static int64_t local_at(const weft_compiled_part *p, int d, int64_t x)
 {

@@ -61,8 +61,6 @@ typedef weft_status (*weft_part_fn)(void *arg, int64_t at, int64_t index, int64_
 /* Calls fn for the runs of [first, first + n) that the part has, in order. */
 weft_status weft_part_walk(const weft_compiled_part *p, const weft_region *r,
                            int64_t first, int64_t n, weft_part_fn fn, void *arg);
-/* All of a value. */
-weft_status weft_part_whole(const weft_type *t, weft_arena *a, weft_compiled_part *out);
 int64_t     weft_part_count(const weft_compiled_part *p);
 
 #endif

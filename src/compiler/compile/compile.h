@@ -1,12 +1,10 @@
-/* Model -> training graph -> lowered, partitioned program: all of the compile wing in one call.
+/* Model -> training graph -> lowered, partitioned program: the whole compiler in one call.
  *
  *     weft_compiled     c;
  *     weft_compile_spec s = weft_compile_spec_default("gpt2", 4, 64);
  *     WEFT_TRY(weft_compile_training(&s, &c));
  *     ...
- *     weft_compiled_fini(&c);
- *
- * Where a search over plans comes in, it comes in here. */
+ *     weft_compiled_fini(&c); */
 #ifndef WEFT_COMPILE_COMPILE_H
 #define WEFT_COMPILE_COMPILE_H
 

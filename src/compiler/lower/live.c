@@ -73,30 +73,3 @@ void weft_lower__share(weft_segment *s)
         }
     }
 }
-
-void weft_segment_print(const weft_segment *s, weft_text *t)
-{
-    char shape[96];
-    weft_text_add(t, "segment %s\n", s->name);
-    for (int i = 0; i < s->n_instr; i++) {
-        const weft_instr *q = &s->instr[i];
-        if (i == 0) weft_text_add(t, "forward\n");
-        if (i == s->phase_end[0]) weft_text_add(t, "backward\n");
-        if (i == s->phase_end[1]) weft_text_add(t, "update\n");
-        weft_text_add(t, "%5d  ", i);
-        for (int k = 0; k < q->n_out; k++) {
-            const weft_operand *o = &q->out[k];
-            if (o->buffer < 0) continue;
-            weft_text_add(t, "%s: %s[%s]%s ", s->storage[o->buffer].name,
-                          weft_dtype_name(o->type.dtype),
-                          weft_shape_text(&o->type.shape, shape, sizeof shape),
-                          k < 32 && (q->add >> k & 1) ? " +=" : "");
-        }
-        weft_text_add(t, "= %s", weft_op_get(q->op)->name);
-        for (int k = 0; k < q->n_post; k++)
-            weft_text_add(t, "+%s", weft_op_get(q->post[k].op)->name);
-        for (int k = 0; k < q->n_in; k++)
-            weft_text_add(t, "%s%s", k ? ", " : "(", s->storage[q->in[k].buffer].name);
-        weft_text_add(t, "%s\n", q->n_in ? ")" : "()");
-    }
-}

@@ -57,6 +57,5 @@ void        weft_segment_destroy(weft_segment *s);
 /* Collectives of one meeting become one of several tensors.  meeting[i]: that of instruction i, -1 none; changed.
  * Between those of one meeting stands nothing that needs their results. */
 weft_status weft_segment_meet(weft_segment *s, int *meeting);
-void        weft_segment_print(const weft_segment *s, weft_text *t);
 
 #endif

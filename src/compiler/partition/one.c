@@ -1,6 +1,6 @@
 /* One rank: the whole segment becomes actors gather, read, forward, backward, merge, reduce and update on one stream.
  *
- * Gradients over lanes (DESIGN-details 2): within a lane micro-batches are added from left to right
+ * Gradients over lanes: within a lane micro-batches are added from left to right
  * into one accumulator; finished lanes are kept like the digits of a binary counter and merged pairwise, so
  * the sum is the binary tree over lanes and 1 + log2(lanes) accumulators are enough. */
 #include "partition/partition_priv.h"

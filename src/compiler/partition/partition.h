@@ -7,8 +7,8 @@
 #include "shard/shard.h"
 
 typedef struct weft_partition_options {
-    int n_micro; /* logical micro-batches a step */
-    int n_lane; /* lanes they are dealt to (DESIGN-details 2); a power of two, at most n_micro */
+    int            n_micro; /* logical micro-batches a step */
+    int            n_lane;  /* lanes they are dealt to; a power of two, at most n_micro */
     int            world; /* data-parallel ranks, at most the lanes, which they share (base/lanes.h); 0 is 1 */
     const int32_t *share; /* lanes of each; NULL: equal */
     int            rank;

@@ -56,7 +56,7 @@ static bool would_pass(const weft_shard__run *r, int node, weft_vid v, int axis)
     int64_t                in = 0, out = 0;
     if (!is_linear(n) || cuts_with(&r->node[node].cut, axis)) return false;
     if (n->phase == WEFT_PHASE_UPDATE && !weft_shard__is_boundary(r->g, node))
-        return false; /* uses of a parameter are summed first, then added (DESIGN-details 2) */
+        return false; /* uses of a parameter are summed first, then added */
     if (value[v].mesh != r->node[node].cut.mesh) return false;
     for (int i = 0; i < n->n_in; i++) {
         bool open = value[n->in[i]].unreduced[axis] == WEFT_UNREDUCED_SUM;

@@ -1,6 +1,6 @@
 /* A pool of threads that share out tasks 0..n-1.  The caller works too.
  * Which thread runs which task is left to chance, so a task's result must not depend on it:
- * results depend on the task grid alone (DESIGN-details 2). */
+ * results depend on the task grid alone. */
 #ifndef WEFT_BASE_POOL_H
 #define WEFT_BASE_POOL_H
 

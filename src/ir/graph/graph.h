@@ -5,7 +5,7 @@
  * (2) types are what the operator's shape rule says
  * (3) phases do not go back: forward, backward, update.  What a micro-batch computes reaches the
  *     update phase only through an accumulate node, which sums it over the step's micro-batches
- *     in the job's order (DESIGN-details 2); everything else in that phase happens once a step. */
+ *     in the job's order; everything else in that phase happens once a step. */
 #ifndef WEFT_GRAPH_GRAPH_H
 #define WEFT_GRAPH_GRAPH_H
 

@@ -225,12 +225,10 @@ static weft_status read_head(parser *ps, weft_instr *i)
         if (weft_lex_accept(l, "lanes")) WEFT_TRY(read_int32(ps, &i->lanes));
         break;
     case WEFT_INSTR_SEND:
-    case WEFT_INSTR_PUSH:
         WEFT_TRY(weft_lex_expect(l, "to"));
         WEFT_TRY(read_int32(ps, &i->peer));
         break;
     case WEFT_INSTR_RECV:
-    case WEFT_INSTR_PULL:
         WEFT_TRY(weft_lex_expect(l, "from"));
         WEFT_TRY(read_int32(ps, &i->peer));
         break;

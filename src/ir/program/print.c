@@ -111,10 +111,8 @@ static void put_instr(const weft_program *p, const weft_instr *i, weft_text *t)
         if (i->units) put_list(t, " units ", i->n_in, i->units);
         if (i->lanes) weft_text_add(t, " lanes %d", i->lanes);
         break;
-    case WEFT_INSTR_SEND:
-    case WEFT_INSTR_PUSH: weft_text_add(t, " to %d", i->peer); break;
-    case WEFT_INSTR_RECV:
-    case WEFT_INSTR_PULL: weft_text_add(t, " from %d", i->peer); break;
+    case WEFT_INSTR_SEND: weft_text_add(t, " to %d", i->peer); break;
+    case WEFT_INSTR_RECV: weft_text_add(t, " from %d", i->peer); break;
     default: break;
     }
     if (i->tag) weft_text_add(t, " tag %d", i->tag);

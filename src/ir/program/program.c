@@ -66,8 +66,8 @@ const char *weft_stream_kind_name(weft_stream_kind k)
 
 const char *weft_instr_kind_name(weft_instr_kind k)
 {
-    static const char *const name[] = {"compute", "collective", "send", "recv",  "copy",
-                                       "read",    "pull",       "push", "merge", "mark"};
+    static const char *const name[] = {"compute", "collective", "send",  "recv",
+                                       "copy",    "read",       "merge", "mark"};
     return name[k];
 }
 

@@ -67,10 +67,8 @@ typedef enum weft_instr_kind {
     WEFT_INSTR_COLLECTIVE,
     WEFT_INSTR_SEND,
     WEFT_INSTR_RECV,
-    WEFT_INSTR_COPY, /* out[0] = in[0] */
-    WEFT_INSTR_READ, /* samples into out[0..] */
-    WEFT_INSTR_PULL,
-    WEFT_INSTR_PUSH,
+    WEFT_INSTR_COPY,  /* out[0] = in[0] */
+    WEFT_INSTR_READ,  /* samples into out[0..] */
     WEFT_INSTR_MERGE, /* out[0] += in[0]: one level of the tree over lanes */
     WEFT_INSTR_MARK,  /* a name in the trace */
 } weft_instr_kind;

@@ -102,19 +102,6 @@ bool weft_schedule_splits(const weft_schedule *s)
     return false;
 }
 
-int weft_schedule_peak(const weft_schedule *s, int rank)
-{
-    int  n = 0, peak = 0;
-    bool split = weft_schedule_splits(s);
-    for (int i = 0; i < s->n_work[rank]; i++) {
-        weft_work_kind k = s->work[rank][i].kind;
-        if (k == WEFT_WORK_FORWARD) n++;
-        if (n > peak) peak = n;
-        if (k == (split ? WEFT_WORK_BACKWARD_WEIGHT : WEFT_WORK_BACKWARD)) n--;
-    }
-    return peak;
-}
-
 static bool same(const weft_work *a, weft_work b)
 {
     return a->kind == b.kind && a->chunk == b.chunk;

@@ -59,8 +59,6 @@ const char *weft_schedule_name(int i);
 /* Does a rank split its backward in two? */
 bool weft_schedule_splits(const weft_schedule *s);
 
-/* The most micro-batches, over its chunks together, whose forward is done and whose backward is not. */
-int weft_schedule_peak(const weft_schedule *s, int rank);
 /* How many slots, micro-batch modulo slots, keep what `from` makes until `to` is over. */
 int weft_schedule_slots(const weft_schedule *s, int rank, weft_work from, weft_work to);
 

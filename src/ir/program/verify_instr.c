@@ -292,8 +292,6 @@ weft_status weft_program__verify_instr(const weft_program *p, const weft_actor *
         if (i->n_out < 1) return BAD(p, a, i, "it has no %s", "results");
         return need(p, a, i, 0, i->n_out);
     case WEFT_INSTR_MARK: return need(p, a, i, 0, 0);
-    case WEFT_INSTR_PULL:
-    case WEFT_INSTR_PUSH: return WEFT_OK;
     }
     return BAD(p, a, i, "kind %d", (int)i->kind);
 }

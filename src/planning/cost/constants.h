@@ -57,8 +57,6 @@ const char *weft_cost_kind_source(const weft_cost_constants *c, weft_cost_family
 bool   weft_cost_kind_fitted(const weft_cost_constants *c, weft_cost_family f, int i);
 double weft_cost_value(const weft_cost_constants *c, weft_cost_family f, int kind,
                        int term, bool *own);
-void   weft_cost_put(weft_cost_constants *c, weft_cost_family f, int kind, int term,
-                     double v); /* unchecked; NAN: as the default */
 /* The kind that a name means, in any case: the first whose pattern it contains; 0: none. */
 int weft_cost_kind_of(const weft_cost_constants *c, weft_cost_family f, const char *name);
 /* WEFT_ERR_ARG: no engine is called so; the text says which there are. */

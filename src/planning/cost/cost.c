@@ -68,10 +68,8 @@ static weft_status price_instr(const weft_program *p, const weft_instr *i,
     case WEFT_INSTR_COLLECTIVE:
         return weft_cost__collective_seconds(p, i, c, shape ? &shape[i->group] : NULL,
                                              seconds);
-    case WEFT_INSTR_PUSH:
     case WEFT_INSTR_SEND: return weft_cost__send_seconds(p, i, c, seconds);
     case WEFT_INSTR_RECV:
-    case WEFT_INSTR_PULL:
     case WEFT_INSTR_MARK: *seconds = 0; return WEFT_OK;
     case WEFT_INSTR_COMPUTE:
     case WEFT_INSTR_COPY:

@@ -127,14 +127,4 @@ weft_status weft_place_inherit(const weft_place_mesh *was, const int *was_device
                                const weft_place_mesh *now, const weft_cluster *c,
                                int *device, bool *same);
 
-/* total units (samples, heads) to n devices of these speeds: the largest unit / speed is the least there can
- * be, and each gets at least `least`. */
-weft_status weft_place_units(const double *speed, int n, int64_t total, int64_t least,
-                             int64_t *unit);
-/* Layers in their order to stages of these speeds: stage s gets layers [cut[s], cut[s+1]), at least one, with at most
- * most_bytes[s] (NULL: no limit) of layer_bytes; the slowest stage is the fastest there can be. */
-weft_status weft_place_layers(const double *layer_s, const double *layer_bytes,
-                              int n_layer, const double *speed, const double *most_bytes,
-                              int n_stage, int *cut);
-
 #endif

@@ -31,8 +31,7 @@ static int kind_of(const weft_trace_event *e)
     for (int k = 0; k < WEFT_N_COLLECTIVE; k++)
         if (!strcmp(weft_collective_name((weft_collective)k), e->kind)) return k;
     if (!strcmp(e->kind, "send")) return -2;
-    if (!strcmp(e->kind, "recv") || !strcmp(e->kind, "mark") ||
-        !strcmp(e->kind, "pull") || !strcmp(e->kind, "push") || !strcmp(e->kind, "read"))
+    if (!strcmp(e->kind, "recv") || !strcmp(e->kind, "mark") || !strcmp(e->kind, "read"))
         return -3; /* waits, or what no constant prices */
     return -1;
 }

@@ -17,23 +17,16 @@ enum {
 #define MADV_POPULATE_WRITE 23 /* linux 5.14 */
 #endif
 
-static _Atomic int64_t in_use, peak;
+static _Atomic int64_t in_use;
 
 int64_t weft_device_bytes(void)
 {
     return atomic_load(&in_use);
 }
 
-int64_t weft_device_peak_bytes(void)
-{
-    return atomic_load(&peak);
-}
-
 static void account(int64_t bytes)
 {
-    int64_t now = atomic_fetch_add(&in_use, bytes) + bytes;
-    for (int64_t old = atomic_load(&peak); now > old;)
-        if (atomic_compare_exchange_weak(&peak, &old, now)) break;
+    atomic_fetch_add(&in_use, bytes);
 }
 
 static size_t round_up(size_t n, size_t to)

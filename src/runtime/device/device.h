@@ -52,9 +52,7 @@ void         weft_device_emu_destroy(weft_device *d);
 void   weft_device_set_moment(double s);
 double weft_device_moment(void);
 
-/* Bytes that alloc has handed out and not got back, over all cpu devices of the process, and the most
- * that ever was. */
+/* Bytes that alloc has handed out and not got back, over all cpu devices of the process. */
 int64_t weft_device_bytes(void);
-int64_t weft_device_peak_bytes(void);
 
 #endif

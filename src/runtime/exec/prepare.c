@@ -125,9 +125,6 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
     WEFT_TRY(e->device->computes ? find_kernel(e, x) : find_seconds(e, x));
     if (i->kind == WEFT_INSTR_READ && e->device->computes && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
-    if (i->kind == WEFT_INSTR_PULL || i->kind == WEFT_INSTR_PUSH)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': there is no parameter server",
-                         weft_instr_kind_name(i->kind), i->name);
     return weft_exec__find_link(e, i, &x->link);
 }
 

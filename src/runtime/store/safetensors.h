@@ -95,7 +95,6 @@ weft_status                      weft_store_writer_create(const weft_store_spec 
                                                           weft_store_writer    **out);
 int64_t     weft_store_writer_bytes(const weft_store_writer *w); /* of the whole file */
 weft_status weft_store_writer_begin(weft_store_writer *w, const char *path);
-weft_status weft_store_writer_put(weft_store_writer *w, const void *p, size_t n);
 weft_status weft_store_writer_put_all(weft_store_writer *w);
 weft_status weft_store_writer_end(weft_store_writer *w,
                                   weft_store_sum    *sum); /* sum may be NULL */

@@ -207,11 +207,6 @@ weft_status weft_store_writer_begin(weft_store_writer *w, const char *path)
     return begin_on(w, fd, path);
 }
 
-weft_status weft_store_writer_put(weft_store_writer *w, const void *p, size_t n)
-{
-    return weft_store_out_put(&w->out, p, n);
-}
-
 /* Bytes that a function yields, block by block through buf. */
 static weft_status put_read(weft_store_writer *w, const part *p, uint8_t *buf)
 {
