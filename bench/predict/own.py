@@ -7,7 +7,7 @@ weft has not run on GPUs: there is no step of its own to compare with.  What the
 (bench/results/predict-gpu-*.csv) and of dense transformers on A100 and H100 (calibrate/*.csv: rows with a whole plan, at most 1,100
 devices, one kind of device), `weft sim` of the same model, plan, batch and devices.  measured / simulated is how much longer
 existing engines take than our programs by our prices: what weft may need, too, until it was timed.  The last lines give its median
-and quantiles; src/planner/open.c takes the interval of plans on devices that weft never ran on from them."""
+and quantiles; src/planning/planner/open.c takes the interval of plans on devices that weft never ran on from them."""
 import argparse
 import csv
 import glob

@@ -19,7 +19,7 @@ static void endings(void **state)
     } row[] = {
         {"a.txt", WEFT_DATA__KIND_TEXT},
         {"dir.d/a.C", WEFT_DATA__KIND_TEXT},
-        {"src/op/ops.def", WEFT_DATA__KIND_TEXT},
+        {"src/ir/op/ops.def", WEFT_DATA__KIND_TEXT},
         {"wiki.train.tokens", WEFT_DATA__KIND_TEXT},
         {"LICENSE", WEFT_DATA__KIND_PLAIN},
         {"a.b/enwik8", WEFT_DATA__KIND_PLAIN},

@@ -10,7 +10,7 @@
 
 static ssize_t read_stream(int fd, struct msghdr *m, int flags);
 #define recvmsg read_stream
-#include "../../src/comm/net_tcp.c"
+#include "../../src/runtime/comm/net_tcp.c"
 #undef recvmsg
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
