@@ -3,15 +3,21 @@
  *     mpicc.openmpi -O2 bench/micro/comm_mpi.c -o comm_openmpi
  *     mpirun.openmpi -n 2 ./comm_openmpi BYTES SECONDS
  *
- * Prints one line of JSON for each operation.  Before each call every rank rewrites its input (untimed) and all
- * meet, before and after; a call counts as its slowest rank.  bytes: the whole vector, as in weft bench comm. */
+ * Prints one line of JSON for each operation.  Before each call every rank rewrites its input
+ * (untimed) and all meet, before and after; a call counts as its slowest rank.  bytes: the whole
+ * vector, as in weft bench comm. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CALL = 20000, MIN_CALL = 5, N_OP = 4 };
-static const char *const op_name[N_OP] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
+enum {
+    MAX_CALL = 20000,
+    MIN_CALL = 5,
+    N_OP     = 4
+};
+static const char *const op_name[N_OP] = {"all_reduce", "reduce_scatter", "all_gather",
+                                          "all_to_all"};
 
 static int    rank, world;
 static float *in, *out;
@@ -30,10 +36,19 @@ static double call_once(int op, long count, int turn)
     MPI_Barrier(MPI_COMM_WORLD);
     double t0 = MPI_Wtime();
     switch (op) {
-    case 0: MPI_Allreduce(MPI_IN_PLACE, in, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-    case 1: MPI_Reduce_scatter_block(in, out, (int)part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-    case 2: MPI_Allgather(in, (int)part, MPI_FLOAT, out, (int)part, MPI_FLOAT, MPI_COMM_WORLD); break;
-    case 3: MPI_Alltoall(in, (int)part, MPI_FLOAT, out, (int)part, MPI_FLOAT, MPI_COMM_WORLD); break;
+    case 0:
+        MPI_Allreduce(MPI_IN_PLACE, in, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        break;
+    case 1:
+        MPI_Reduce_scatter_block(in, out, (int)part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        break;
+    case 2:
+        MPI_Allgather(in, (int)part, MPI_FLOAT, out, (int)part, MPI_FLOAT,
+                      MPI_COMM_WORLD);
+        break;
+    case 3:
+        MPI_Alltoall(in, (int)part, MPI_FLOAT, out, (int)part, MPI_FLOAT, MPI_COMM_WORLD);
+        break;
     }
     t0 = MPI_Wtime() - t0;
     MPI_Barrier(MPI_COMM_WORLD);
@@ -56,8 +71,9 @@ static void bench(int op, long bytes, double seconds)
     MPI_Reduce(mine, slowest, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank) return;
     qsort(slowest, (size_t)n, sizeof *slowest, by_value);
-    printf("{\"op\": \"%s\", \"bytes\": %ld, \"calls\": %d, \"median_us\": %.3f, \"best_us\": %.3f}\n", op_name[op],
-           bytes, n, 1e6 * slowest[n / 2], 1e6 * slowest[0]);
+    printf("{\"op\": \"%s\", \"bytes\": %ld, \"calls\": %d, \"median_us\": %.3f, "
+           "\"best_us\": %.3f}\n",
+           op_name[op], bytes, n, 1e6 * slowest[n / 2], 1e6 * slowest[0]);
     fflush(stdout);
 }
 

@@ -1,7 +1,8 @@
 /* Collectives of weft over TCP, timed as comm_mpi.c times an MPI's.
  *
- *     cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/comm_tcp.c build/libweft.a -lcrypto -lm -lpthread -ldl -o comm_tcp
- *     WEFT_RANK=r WEFT_WORLD_SIZE=2 WEFT_LOCAL_RANK=0 WEFT_LOCAL_WORLD_SIZE=1 WEFT_RDZV=host:port WEFT_TOKEN_FILE=f ./comm_tcp BYTES SECONDS [KIND]
+ *     cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/comm_tcp.c build/libweft.a -lcrypto -lm
+ *     -lpthread -ldl -o comm_tcp WEFT_RANK=r WEFT_WORLD_SIZE=2 WEFT_LOCAL_RANK=0
+ *     WEFT_LOCAL_WORLD_SIZE=1 WEFT_RDZV=host:port WEFT_TOKEN_FILE=f ./comm_tcp BYTES SECONDS [KIND]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,10 @@
 #include "base/clock.h"
 #include "session/launch.h"
 
-enum { MAX_CALL = 20000, MIN_CALL = 5 };
+enum {
+    MAX_CALL = 20000,
+    MIN_CALL = 5
+};
 
 static weft_comm       *c;
 static weft_comm_group *g;
@@ -50,7 +54,8 @@ static void bench(weft_comm_kind kind, int64_t bytes, double seconds)
     for (int i = 0; i < 3; i++) call_once(kind, count, i);
     double calls = seconds / ((weft_clock_s() - start) / 3);
     calls        = calls < MIN_CALL ? MIN_CALL : calls > MAX_CALL ? MAX_CALL : calls;
-    must(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F64, &calls, &calls, 1));
+    must(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F64, &calls, &calls,
+                              1));
     int n = (int)calls;
     for (int i = 0; i < n; i++) mine[i] = call_once(kind, count, i);
     must(weft_comm_collective(c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F64, mine, all, n));
@@ -59,8 +64,10 @@ static void bench(weft_comm_kind kind, int64_t bytes, double seconds)
             if (all[r * n + i] > mine[i]) mine[i] = all[r * n + i];
     if (c->rank) return;
     qsort(mine, (size_t)n, sizeof *mine, by_value);
-    printf("{\"op\": \"%s\", \"bytes\": %lld, \"calls\": %d, \"median_us\": %.3f, \"best_us\": %.3f}\n",
-           weft_comm_kind_name(kind), (long long)bytes, n, 1e6 * mine[n / 2], 1e6 * mine[0]);
+    printf("{\"op\": \"%s\", \"bytes\": %lld, \"calls\": %d, \"median_us\": %.3f, "
+           "\"best_us\": %.3f}\n",
+           weft_comm_kind_name(kind), (long long)bytes, n, 1e6 * mine[n / 2],
+           1e6 * mine[0]);
     fflush(stdout);
 }
 

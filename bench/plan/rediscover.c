@@ -1,7 +1,8 @@
-/* Plans that people found, beside what the search finds with what their engines could do; prints markdown.
- *   cc -O2 -D_GNU_SOURCE -Iinclude -Isrc -Ibench/plan bench/plan/rediscover.c bench/plan/tables.c build/libweft.a -lm \
- *      -lpthread -ldl -o build/plan_rediscover
- *   build/plan_rediscover ../shared/validation [all]     all: each recipe, and what steps are made of */
+/* Plans that people found, beside what the search finds with what their engines could do; prints
+ *   markdown. cc -O2 -D_GNU_SOURCE -Iinclude -Isrc -Ibench/plan bench/plan/rediscover.c
+ *      bench/plan/tables.c build/libweft.a -lm \ -lpthread -ldl -o build/plan_rediscover
+ *   build/plan_rediscover ../shared/validation [all]     all: each recipe, and what steps are
+ *   made of */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,8 +281,9 @@ static weft_status alpa(bench *b)
 
 /* ---- TransGAN ---- */
 
-/* Seconds of a layer forward and backward, of one sample, as AMP's authors published them for V100 (tp 1, 2, 4): the
- * input side, twelve layers 1,024 wide on 81 places, twelve 16 wide on 82,944, what follows them. */
+/* Seconds of a layer forward and backward, of one sample, as AMP's authors published them for
+ * V100 (tp 1, 2, 4): the input side, twelve layers 1,024 wide on 81 places, twelve 16 wide on
+ * 82,944, what follows them. */
 static const double gan_s[3][4] = {{1.2e-3, 6.14e-3, 12.0e-3, 1.27e-3},
                                    {1.2e-3, 6.95e-3, 14.84e-3, 1.28e-3},
                                    {1.3e-3, 7.44e-3, 13.75e-3, 1.34e-3}};

@@ -1,6 +1,6 @@
-/* How fast plans are found, by the thread's processor time (the model and the cluster are there already).
- *   cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/plan/speed.c build/libweft.a -lm -lpthread -ldl -o build/plan_speed
- *   build/plan_speed */
+/* How fast plans are found, by the thread's processor time (the model and the cluster are there
+ *   already). cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/plan/speed.c build/libweft.a -lm
+ *   -lpthread -ldl -o build/plan_speed build/plan_speed */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* What was measured or recommended in tables: nanotron's grid, NVIDIA's recipes, ERNIE's weak scaling. */
+/* What was measured or recommended in tables: nanotron's grid, NVIDIA's recipes, ERNIE's weak
+ * scaling. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static void put_row(const weft_config *c, char *out, size_t n)
              c->zero);
 }
 
-/* Of each (model, size) the row predicted fastest of those predicted to fit, beside the fastest measured. */
+/* Of each (model, size) the row predicted fastest of those predicted to fit, beside the fastest
+ * measured. */
 weft_status bench_cells(const bench *b)
 {
     weft_csv *csv  = NULL;
@@ -86,8 +88,8 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The row's degrees pinned, beside everything open, both within the same engine; weights are sharded only where
- * the recipe does. */
+/* The row's degrees pinned, beside everything open, both within the same engine; weights are
+ * sharded only where the recipe does. */
 static weft_status recipe(const bench *b, const weft_config *c, bool same_micro,
                           double *regret)
 {

@@ -1,5 +1,6 @@
-/* Points scored a second: a table of variants of one model, every legal point of a cluster, step time and memory.
- *   cc -O2 -Iinclude -Isrc bench/predict/speed.c build/libweft.a -lm -lpthread -ldl -o build/speed && build/speed DIR
+/* Points scored a second: a table of variants of one model, every legal point of a cluster, step
+ *   time and memory. cc -O2 -Iinclude -Isrc bench/predict/speed.c build/libweft.a -lm -lpthread
+ *   -ldl -o build/speed && build/speed DIR
  * DIR: the folder with hardware.csv and network.csv. */
 #include <math.h>
 #include <stdio.h>

@@ -22,8 +22,8 @@ typedef struct weft_model_options {
     int64_t    seq;   /* tokens of a sequence; 0: what the model allows, at most 1024 */
     weft_dtype dtype; /* of parameters and activations: f32 (0), bf16, f64 */
     bool       with_loss; /* labels in, sum of the losses out; without: logits out */
-    bool
-        dropout; /* use the configuration's dropout probabilities; else none is dropped */
+    /* use the configuration's dropout probabilities; else none is dropped */
+    bool dropout;
 } weft_model_options;
 
 /* what: a folder that holds config.json, a config.json itself, a file that ends in .graph, or a

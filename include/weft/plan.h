@@ -7,8 +7,8 @@
  *     free(words);
  *     free(plan);
  *
- * The graph is a forward one, for a batch of any size: dimension 0 of its inputs; its first output is the loss, a sum
- * over samples.  Nothing has to be said about what model it is. */
+ * The graph is a forward one, for a batch of any size: dimension 0 of its inputs; its first
+ * output is the loss, a sum over samples.  Nothing has to be said about what model it is. */
 #ifndef WEFT_PLAN_H
 #define WEFT_PLAN_H
 
@@ -26,9 +26,10 @@ typedef struct weft_plan_request {
     const char *pins;      /* "tp=1 pp=2": kept or refused; NULL: everything is open */
 } weft_plan_request;
 
-/* The fastest plan that fits, by the programs that would run: *words for people, *plan as the text of a plan file;
- * either may be NULL.  Both are malloc'ed, the caller frees them.
- * WEFT_ERR_ARG: what cannot be, and why.  WEFT_ERR_NOFIT: nothing fits; the tightest device is named. */
+/* The fastest plan that fits, by the programs that would run: *words for people, *plan as the
+ * text of a plan file; either may be NULL.  Both are malloc'ed, the caller frees them.
+ * WEFT_ERR_ARG: what cannot be, and why.  WEFT_ERR_NOFIT: nothing fits; the tightest device is
+ * named. */
 weft_status weft_plan_for(const weft_graph *g, const weft_plan_request *r, char **words,
                           char **plan);
 

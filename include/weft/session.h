@@ -20,8 +20,8 @@ extern "C" {
 
 typedef struct weft_job weft_job;
 
-/* Reads a job file (.json, else YAML; NULL: none) and then key=value words, dots reaching into maps.
- * Unknown keys, missing ones and values out of range are WEFT_ERR_ARG with file and line. */
+/* Reads a job file (.json, else YAML; NULL: none) and then key=value words, dots reaching into
+ * maps. Unknown keys, missing ones and values out of range are WEFT_ERR_ARG with file and line. */
 weft_status weft_job_load(const char *path, int n_assign, const char *const *assign,
                           weft_job **out);
 void        weft_job_destroy(weft_job *j); /* accepts NULL */
@@ -30,7 +30,8 @@ typedef struct weft_session_options {
     bool fresh;    /* do not resume: start anew beside the checkpoints that are there */
     bool quiet;    /* no log lines on stderr but warnings */
     bool progress; /* a progress line on stderr */
-    /* Keys that decide bits and that a resume may change all the same: "lanes,micro_batch"; NULL: none. */
+    /* Keys that decide bits and that a resume may change all the same: "lanes,micro_batch"; NULL:
+     * none. */
     const char *allow;
     const char *command; /* as it was given, for remedies in errors; NULL: not known */
     const char *trace;   /* a timeline of the last step for Perfetto, or NULL */
@@ -39,8 +40,8 @@ typedef struct weft_session_options {
     void             *arg;
     struct weft_comm *comm; /* this rank's end of a job of several ranks; NULL: alone */
     int               local_ranks; /* of them on this host; 0: all */
-    double
-        io_timeout_s; /* one call on a file of a checkpoint may take that long; 0: 600 */
+    /* one call on a file of a checkpoint may take that long; 0: 600 */
+    double io_timeout_s;
 } weft_session_options;
 
 enum {

@@ -1,4 +1,5 @@
-/* A file read piece by piece while others change it: every way in which bytes can be missing is one line. */
+/* A file read piece by piece while others change it: every way in which bytes can be missing is
+ * one line. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

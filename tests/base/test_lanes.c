@@ -2,7 +2,8 @@
 
 #include "support/test.h"
 
-/* Runs cover all leaves in order, larger ones first; terms cover a run, aligned, and no two of them are siblings. */
+/* Runs cover all leaves in order, larger ones first; terms cover a run, aligned, and no two of
+ * them are siblings. */
 static void runs_and_terms(void **state)
 {
     (void)state;

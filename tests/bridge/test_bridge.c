@@ -1,5 +1,6 @@
-/* The bridge: what sim predicts is what exec runs.  Pipelines of 2 to 4 ranks with an all-reduce at the end of
- * the step, written as text here, simulated, and run in real time on devices that only last. */
+/* The bridge: what sim predicts is what exec runs.  Pipelines of 2 to 4 ranks with an all-reduce
+ * at the end of the step, written as text here, simulated, and run in real time on devices that
+ * only last. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
@@ -241,7 +242,8 @@ static void emu_runs_as_sim_says(void **state)
     }
 }
 
-/* Two stages, 3 micro-batches, one step, added up by hand.  Forward 4 and 5 ms, backward 7, sends 2 and 3. */
+/* Two stages, 3 micro-batches, one step, added up by hand.  Forward 4 and 5 ms, backward 7, sends
+ * 2 and 3. */
 static void sim_by_hand(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Real plans on emulated devices: every rank's program, compiled from a plan's words, runs in real time on a device
- * that sleeps as long as its cluster says, and takes as long as the simulator said, within 5 %. */
+/* Real plans on emulated devices: every rank's program, compiled from a plan's words, runs in
+ * real time on a device that sleeps as long as its cluster says, and takes as long as the
+ * simulator said, within 5 %. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -228,8 +229,8 @@ static void links_that_take_their_time(void **state)
     run_cases(table, WEFT_COUNT(table), true);
 }
 
-/* Half of the devices take three times as long: with shares of three and one the step takes about half of what
- * equal ones take. */
+/* Half of the devices take three times as long: with shares of three and one the step takes about
+ * half of what equal ones take. */
 static void shares_by_speed(void **state)
 {
     const plan_case equal  = {"mesh=dp=16", "1f1b", 1, 256, 32};

@@ -1,5 +1,5 @@
-/* How long ranks stand idle, schedule by schedule, on equal stages that only last: what sim says and what
- * devices that sleep do in real time, against theory.  2 to 16 ranks. */
+/* How long ranks stand idle, schedule by schedule, on equal stages that only last: what sim says
+ * and what devices that sleep do in real time, against theory.  2 to 16 ranks. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -219,8 +219,8 @@ static void sim_is_near_theory(void **state)
     }
 }
 
-/* The least idle share of up to six runs: other work on the machine only adds.  false: the machine never
- * kept time and no run came near. */
+/* The least idle share of up to six runs: other work on the machine only adds.  false: the
+ * machine never kept time and no run came near. */
 static bool emulate(weft_program **set, int p, int v, int m, double unit_s, double want,
                     double *got)
 {

@@ -1,5 +1,5 @@
-/* Real models as one-rank programs: sound, the same after a round trip through text, simulated; a broken
- * one is refused; and one is run. */
+/* Real models as one-rank programs: sound, the same after a round trip through text, simulated; a
+ * broken one is refused; and one is run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,7 +165,8 @@ static float train(const weft_compiled *c, int n_thread)
     int64_t           held = weft_device_bytes();
     assert_ok(weft_exec_create(c->program, &o, &e));
     weft_exec_memory m = weft_exec_mem(e);
-    /* what it says is what it took of the device, each allocation rounded up to a page; tables are the host's */
+    /* what it says is what it took of the device, each allocation rounded up to a page; tables
+     * are the host's */
     int64_t want = m.total_bytes - m.table_bytes;
     held         = weft_device_bytes() - held;
     assert_true(held >= want && held <= want + 4 * 4096);

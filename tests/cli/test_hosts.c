@@ -1,4 +1,5 @@
-/* weft run and weft cluster calibrate on several hosts, weft token: no token, no run; no stranger in it. */
+/* weft run and weft cluster calibrate on several hosts, weft token: no token, no run; no stranger
+ * in it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -285,7 +286,8 @@ static bool shows(pid_t p, const char *text)
     return found;
 }
 
-/* The hello of before, with which anybody became rank 1 (S1), or ended the job by another world (S5). */
+/* The hello of before, with which anybody became rank 1 (S1), or ended the job by another world
+ * (S5). */
 static void send_old_hello(int s, int world)
 {
     struct {

@@ -182,7 +182,8 @@ static void signals_stop_all(void **state)
     }
 }
 
-/* One rank hears of it first: all stop between two steps, with a checkpoint and the same exit code. */
+/* One rank hears of it first: all stop between two steps, with a checkpoint and the same exit
+ * code. */
 static void a_signal_to_one_rank_stops_all(void **state)
 {
     (void)state;

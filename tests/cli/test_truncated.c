@@ -1,5 +1,5 @@
-/* Data that get shorter under weft train and weft run: a line that names the file, exit 1, no signal.  A rank that hears of it
- * from another one says so in a line of its own. */
+/* Data that get shorter under weft train and weft run: a line that names the file, exit 1, no
+ * signal.  A rank that hears of it from another one says so in a line of its own. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -17,7 +17,8 @@ static bool wait_for_work(int n)
     return false;
 }
 
-/* One of n, at any moment; all others name it and are gone within gone_s.  Returns when the last of them noticed. */
+/* One of n, at any moment; all others name it and are gone within gone_s.  Returns when the last
+ * of them noticed. */
 static double kill_one(transport over, int n, rank_fn work, double gone_s)
 {
     int    victim  = rand() % n;

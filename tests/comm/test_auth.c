@@ -102,7 +102,8 @@ static void another_key_does_not(void **state)
     assert_false(weft_comm_auth_verify(&b, "x", 1, "y", 1, &mac));
 }
 
-/* A change of any bit on the way: the initiator is never done, and the responder only if it was in its own last message. */
+/* A change of any bit on the way: the initiator is never done, and the responder only if it was
+ * in its own last message. */
 static void every_bit_counts(void **state)
 {
     (void)state;

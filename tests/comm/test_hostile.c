@@ -1,5 +1,6 @@
-/* A rank of ours and a peer that was let in and does what no rank does, over a real connection: the rank ends with one
- * line that names the peer, or is not touched; it never crashes, waits for ever or writes where it must not. */
+/* A rank of ours and a peer that was let in and does what no rank does, over a real connection:
+ * the rank ends with one line that names the peer, or is not touched; it never crashes, waits for
+ * ever or writes where it must not. */
 #include "comm/ranks.h"
 
 #include <arpa/inet.h>
@@ -62,8 +63,8 @@ static weft_status send_head(net_end *e, int fd, net_kind kind, net_head h, size
 
 typedef struct attack {
     const char *name;
-    const char
-        *says; /* what the honest rank says after "rank 1 failed: it sent rank 0 " */
+    /* what the honest rank says after "rank 1 failed: it sent rank 0 " */
+    const char *says;
     weft_status (*run)(net_end *e, int fd);
 } attack;
 
@@ -202,7 +203,8 @@ static void messages_are_complete_when_each_byte_came_once(void **state)
     for (size_t i = 0; i < WEFT_COUNT(a); i++) run_attack(TCP, &a[i]);
 }
 
-/* Over a link that reorders, pieces come in any order within a window, each once; the bookkeeping is by piece. */
+/* Over a link that reorders, pieces come in any order within a window, each once; the bookkeeping
+ * is by piece. */
 static void pieces_may_overtake_each_other_once(void **state)
 {
     static const net_link link = {.piece = NET_SHORT, .overtakes = true};

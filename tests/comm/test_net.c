@@ -87,7 +87,8 @@ static void exits_and_leaves_are_noticed(void **state)
     }
 }
 
-/* What was sent before leaving arrives, also when the receiver comes late and has something to say itself. */
+/* What was sent before leaving arrives, also when the receiver comes late and has something to
+ * say itself. */
 static weft_status send_and_leave(rank_state *r)
 {
     weft_comm_channel *ch, *back;
@@ -181,7 +182,8 @@ static weft_status damaged_messages(rank_state *r)
     return WEFT_OK;
 }
 
-/* A connection as rank 1 makes it, but for one bit of what it sends in the hello; bits of both messages. */
+/* A connection as rank 1 makes it, but for one bit of what it sends in the hello; bits of both
+ * messages. */
 static int damage_hello(const net_end *e, int bit)
 {
     enum {
@@ -331,7 +333,8 @@ enum {
 
 static int silent[N_SILENT];
 
-/* Connections to the next rank, before its peers have theirs, which send nothing or half of a hello. */
+/* Connections to the next rank, before its peers have theirs, which send nothing or half of a
+ * hello. */
 static void crowd_in(const weft_comm_rdzv_table *t, int r)
 {
     const char *card = t->part[(r + 1) % t->world];
@@ -382,7 +385,8 @@ static void peers_get_in_among_strangers(void **state)
 
 /* ---- who comes late ---- */
 
-/* In turn one comes late, to what the others have sent unasked, in part or not at all; the thread has kept it. */
+/* In turn one comes late, to what the others have sent unasked, in part or not at all; the thread
+ * has kept it. */
 static weft_status come_late(rank_state *r)
 {
     static const int64_t count[] = {1000, 40000, 120000, 131072, 131073, 400000};

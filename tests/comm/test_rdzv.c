@@ -1,4 +1,5 @@
-/* The rendezvous: who has the token gets everybody's bytes; strangers get nothing, delay nothing and end nothing. */
+/* The rendezvous: who has the token gets everybody's bytes; strangers get nothing, delay nothing
+ * and end nothing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -228,7 +229,8 @@ static void who_does_not_come_is_named_to_all(void **state)
     assert_int_equal(weft_comm_rdzv_check("[::1]:29400"), WEFT_OK);
 }
 
-/* S5: a guest with the token and another world is refused with a line; rank 0 goes on, and the right one gets in. */
+/* S5: a guest with the token and another world is refused with a line; rank 0 goes on, and the
+ * right one gets in. */
 static void a_wrong_guest_ends_nothing(void **state)
 {
     (void)state;
@@ -391,7 +393,8 @@ static void silent_connections_delay_nobody(void **state)
     }
 }
 
-/* S6: its deadline holds while somebody connects all the time, says half of something, or byte by byte. */
+/* S6: its deadline holds while somebody connects all the time, says half of something, or byte by
+ * byte. */
 static void the_deadline_holds_whatever_strangers_do(void **state)
 {
     (void)state;
@@ -416,7 +419,8 @@ static void the_deadline_holds_whatever_strangers_do(void **state)
     close(v[0].door);
 }
 
-/* No descriptors: strangers are closed for a guest's sake, nothing spins, and the deadline holds. */
+/* No descriptors: strangers are closed for a guest's sake, nothing spins, and the deadline holds.
+ */
 static void without_descriptors_it_waits_and_ends(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Rows in bins, on every transport: each arrives at its bin's owner in its place, and comes home again.  Routings in
- * which all rows are in one bin, in which some positions have none, and more positions than bins. */
+/* Rows in bins, on every transport: each arrives at its bin's owner in its place, and comes home
+ * again.  Routings in which all rows are in one bin, in which some positions have none, and more
+ * positions than bins. */
 #include "comm/memory.h"
 
 enum {

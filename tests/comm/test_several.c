@@ -1,4 +1,5 @@
-/* Several tensors at once: the same bits as one after another, on every transport, wherever their memory lies. */
+/* Several tensors at once: the same bits as one after another, on every transport, wherever their
+ * memory lies. */
 #include "base/lanes.h"
 #include "comm/memory.h"
 

@@ -65,8 +65,8 @@ static void add_up(int n, const int32_t *member, int64_t k, void *out)
     memcpy(out, &x[0], (size_t)weft_dtype_bytes(dtype));
 }
 
-/* The same, looked up: numbers come again after PERIOD elements.  Members lie evenly apart, so that the first and the
- * last say which they are.  A table a thread: ranks may be threads. */
+/* The same, looked up: numbers come again after PERIOD elements.  Members lie evenly apart, so
+ * that the first and the last say which they are.  A table a thread: ranks may be threads. */
 static void tree(int n, const int32_t *member, int64_t k, void *out)
 {
     static _Thread_local struct {
@@ -301,7 +301,8 @@ static void sweep(int n_lo, int n_hi)
             }
 }
 
-/* Three hosts of two, two of four, two of three (whose sums are flat): by levels, to the last bit. */
+/* Three hosts of two, two of four, two of three (whose sums are flat): by levels, to the last
+ * bit. */
 static void several_ranks_on_each_host(void **state)
 {
     (void)state;
@@ -387,7 +388,8 @@ static void bf16_is_rounded_once(void **state)
 
 /* ---- groups ---- */
 
-/* Every rank is in some of these; all go through them in the same order, so nobody waits in a circle. */
+/* Every rank is in some of these; all go through them in the same order, so nobody waits in a
+ * circle. */
 static weft_status overlapping(rank_state *r)
 {
     static const struct {

@@ -60,7 +60,8 @@ static void prices(void **state)
     weft_cluster_destroy(c);
 }
 
-/* Two nodes of four devices with two ports: islands of 4, each rank has half a port while all talk. */
+/* Two nodes of four devices with two ports: islands of 4, each rank has half a port while all
+ * talk. */
 static const char two_nodes[] =
     "name: c\ndevice:\n"
     "  - {name: d, flops: {f32: 1e9}, efficiency: 0.5, mem_Bps: 1e6, mem_bytes: 1000}\n"

@@ -139,7 +139,8 @@ static void the_slower_end_is_by_its_own_ports(void **state)
     weft_cluster_destroy(c);
 }
 
-/* Two stages of six on nodes of eight: sums of the first stay in its node, those of the second leave it. */
+/* Two stages of six on nodes of eight: sums of the first stay in its node, those of the second
+ * leave it. */
 static void groups_inside_a_node_take_no_port(void **state)
 {
     weft_cluster    *c;

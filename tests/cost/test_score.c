@@ -324,8 +324,8 @@ static void freed_late(void **state)
                 ahead.late_bytes > ahead.mem_bytes);
 }
 
-/* On a crowd of nodes each message waits: two of a stage at the ends, four between them.  A single stage stalls as those do
- * where it is short of memory. */
+/* On a crowd of nodes each message waits: two of a stage at the ends, four between them.  A
+ * single stage stalls as those do where it is short of memory. */
 static void crowds(void **state)
 {
     (void)state;

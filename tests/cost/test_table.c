@@ -44,7 +44,7 @@ static double work(const weft_cluster *c, const char *kind, int n, double x, dou
                    double z)
 {
     weft_workload w = {.n = n, .size = {x, y, z}};
-    double    s;
+    double        s;
     strcpy(w.kind, kind);
     assert_true(weft_cost_timed_work(c, 0, &w, &s));
     return s;

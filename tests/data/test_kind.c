@@ -68,8 +68,9 @@ static void refuse(const char *path, const char *text)
         fail_msg("'%s' lacks '%s'", weft_error_text(), text);
 }
 
-/* Left out of a folder, and named: binary files and text of unknown endings.  More of the latter than of text, or one
- * file of samples, and the folder is refused; data_format: text takes what is text. */
+/* Left out of a folder, and named: binary files and text of unknown endings.  More of the latter
+ * than of text, or one file of samples, and the folder is refused; data_format: text takes what
+ * is text. */
 static void folders(void **state)
 {
     (void)state;

@@ -44,7 +44,8 @@ static weft_prediction of(const char *id)
     return p;
 }
 
-/* 128 sequences of 8192 through 8e9 parameters on 64 devices: between the peak and a tenth of it. */
+/* 128 sequences of 8192 through 8e9 parameters on 64 devices: between the peak and a tenth of it.
+ */
 static void plausible(void **state)
 {
     (void)state;
@@ -91,7 +92,8 @@ static weft_prediction with(const char *id, const char *recompute, int modules)
     return p;
 }
 
-/* What is cheap runs again: a little slower and a little less memory than nothing; the more of it, the more so. */
+/* What is cheap runs again: a little slower and a little less memory than nothing; the more of
+ * it, the more so. */
 static void light_lies_between(void **state)
 {
     static const char *const id[] = {"dense", "experts"};

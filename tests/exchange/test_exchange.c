@@ -1,5 +1,5 @@
-/* Collectives as messages: run on numbers, they end in what they promise, in the tree's order and with no more
- * messages than stated. */
+/* Collectives as messages: run on numbers, they end in what they promise, in the tree's order and
+ * with no more messages than stated. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -31,8 +31,8 @@ typedef struct position {
     weft_exchange_step open;
     float              x[MAX_N][PARTS], aside[MAX_N][PARTS];
     float              got[MAX_N][PARTS]; /* direct: the own share, by position */
-    letter
-        box[MAX_N]; /* one a sender is enough: who sends twice waits in between, here */
+    /* one a sender is enough: who sends twice waits in between, here */
+    letter box[MAX_N];
 } position;
 
 static position *p;
@@ -66,7 +66,8 @@ static bool carries(const weft_exchange_step *s, int h)
     return s->part == WEFT_EXCHANGE_WHOLE || (s->part == WEFT_EXCHANGE_BACK) == h;
 }
 
-/* Letters to one position from another are taken in the order sent: a full place makes the sender wait. */
+/* Letters to one position from another are taken in the order sent: a full place makes the sender
+ * wait. */
 static bool send(const weft_exchange *x, int me, const weft_exchange_step *s)
 {
     letter *l = &p[s->to].box[me];
@@ -129,8 +130,8 @@ static void add_all(const weft_exchange *x, int me)
                      WEFT_OK);
 }
 
-/* What a step left behind awaits is taken as late as possible: when somebody needs it, or another letter of the same
- * sender. */
+/* What a step left behind awaits is taken as late as possible: when somebody needs it, or another
+ * letter of the same sender. */
 static bool end_behind(const weft_exchange *x, int me)
 {
     position *q = &p[me];

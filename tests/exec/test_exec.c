@@ -266,8 +266,8 @@ static void slabs_may_be_given(void **state)
     int                      calls = 0;
     static _Alignas(64) char mine[128];
     void                    *slab[2] = {NULL, mine};
-    weft_exec               *e       = create(
-                            p, &(weft_exec_options){.read = give_samples, .user = &calls, .slab = slab});
+    weft_exec_options        o = {.read = give_samples, .user = &calls, .slab = slab};
+    weft_exec               *e = create(p, &o);
     assert_ptr_equal(weft_exec_slab(e, 1), mine);
     assert_int_equal(weft_exec_run(e, 0, 1), WEFT_OK);
     assert_ptr_equal(bound(e, "total", 0), (float *)(void *)(mine + 64));

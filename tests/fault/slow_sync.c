@@ -1,5 +1,5 @@
-/* Preloaded: a device that is slow.  Every fsync and fdatasync of a file whose path holds SLOW_SYNC_FILE (all, where that
- * is not set) takes SLOW_SYNC_S seconds. */
+/* Preloaded: a device that is slow.  Every fsync and fdatasync of a file whose path holds
+ * SLOW_SYNC_FILE (all, where that is not set) takes SLOW_SYNC_S seconds. */
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>

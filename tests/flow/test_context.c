@@ -1,5 +1,5 @@
-/* Context parallel: the sequence of the inputs cut over ranks, in blocks or zigzag.  Trains like one rank within
- * rounding; causal work is even. */
+/* Context parallel: the sequence of the inputs cut over ranks, in blocks or zigzag.  Trains like
+ * one rank within rounding; causal work is even. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,8 +102,8 @@ static void windows(void **state)
     each_of(FAMILY("qwen2"), 15, plan, WEFT_COUNT(plan));
 }
 
-/* What is computed again is cut as it was the first time: of a size at which keys that are cut by themselves would
- * seem cheaper. */
+/* What is computed again is cut as it was the first time: of a size at which keys that are cut by
+ * themselves would seem cheaper. */
 static void computed_again(void **state)
 {
     static const char *const plan[] = {
@@ -124,8 +124,8 @@ static void computed_again(void **state)
     test_job_close(&j);
 }
 
-/* Wherever a cut is: ranks of a stage agree on what is computed again there, and parameters are gathered where they are
- * used. */
+/* Wherever a cut is: ranks of a stage agree on what is computed again there, and parameters are
+ * gathered where they are used. */
 static void cuts_within_layers(void **state)
 {
     static const char *const plan[]  = {"mesh=cp=2 pp=2 ring=1",
@@ -144,7 +144,8 @@ static void cuts_within_layers(void **state)
     }
 }
 
-/* Of a layer that tp leaves whole, keys would be cut over tp behind the zigzag: they are gathered. */
+/* Of a layer that tp leaves whole, keys would be cut over tp behind the zigzag: they are
+ * gathered. */
 static void beside_whole_layers(void **state)
 {
     test_job j;

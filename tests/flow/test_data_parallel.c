@@ -1,4 +1,5 @@
-/* Any number of data-parallel ranks trains like one, to the last bit.  Ranks are threads of this process. */
+/* Any number of data-parallel ranks trains like one, to the last bit.  Ranks are threads of this
+ * process. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,8 +134,8 @@ static void assert_text(const weft_program *p)
     weft_text_fini(&b);
 }
 
-/* All ranks of a job of `world`; each must end with the same numbers.  bucket: bytes of the sums that run
- * beside the backward pass; 0: they come behind it. */
+/* All ranks of a job of `world`; each must end with the same numbers.  bucket: bytes of the sums
+ * that run beside the backward pass; 0: they come behind it. */
 static result run(const weft_model *m, const weft_training *t, deal d, int world,
                   int64_t bucket)
 {

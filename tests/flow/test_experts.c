@@ -1,5 +1,5 @@
-/* Expert parallel: each rank has some of the experts.  Trains like one rank within rounding, no token dropped, also
- * when all of them choose the same experts. */
+/* Expert parallel: each rank has some of the experts.  Trains like one rank within rounding, no
+ * token dropped, also when all of them choose the same experts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static void mixtral(void **state)
     test_job_close(&j);
 }
 
-/* Like one rank, with a router as it comes and with one that sends all tokens to the same experts. */
+/* Like one rank, with a router as it comes and with one that sends all tokens to the same
+ * experts. */
 static void train_near(const char *const *words, int n, int seq, int rows)
 {
     for (int zero = 0; zero < 2; zero++) {
@@ -117,7 +118,8 @@ static traffic traffic_of(const test_job *j, const char *words)
     return t;
 }
 
-/* Where places have sequences of their own, only rows travel, twice there and twice back a layer, and the counts. */
+/* Where places have sequences of their own, only rows travel, twice there and twice back a layer,
+ * and the counts. */
 static void rows_are_sent(void **state)
 {
     enum {
@@ -169,7 +171,8 @@ static weft_instr *first_send(weft_program *p)
     return NULL;
 }
 
-/* Programs that send rows read back as they are written, are proved, and what is wrong with one is found. */
+/* Programs that send rows read back as they are written, are proved, and what is wrong with one
+ * is found. */
 static void programs_are_proved(void **state)
 {
     test_job       j;
@@ -266,7 +269,8 @@ static void shares(void **state)
     test_job_close(&j);
 }
 
-/* A router of zeros chooses the first experts for every token: all rows are on one rank, none is dropped. */
+/* A router of zeros chooses the first experts for every token: all rows are on one rank, none is
+ * dropped. */
 static void all_to_one(void **state)
 {
     static const char *const words[] = {"mesh=ep=2", "mesh=ep=4", "mesh=dp=2,ep=2"};

@@ -1,5 +1,6 @@
-/* Whatever is marked, on whatever value, trains like one rank: marks by hand where something broke once, and marks
- * drawn by lot.  Ranks are threads of this process; cuts into more parts than there are units are among them. */
+/* Whatever is marked, on whatever value, trains like one rank: marks by hand where something
+ * broke once, and marks drawn by lot.  Ranks are threads of this process; cuts into more parts
+ * than there are units are among them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,7 +62,8 @@ static void like_one(const test_job *j, const test_result *one, const char *word
 
 #define LN "transformer.h.0.ln_1.weight"
 
-/* A norm's weights or their state in parts: its gradient is cut before it is summed over micro-batches. */
+/* A norm's weights or their state in parts: its gradient is cut before it is summed over
+ * micro-batches. */
 static void norms_in_parts(void **state)
 {
     test_job j;

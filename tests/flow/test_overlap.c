@@ -1,7 +1,8 @@
 /* Communication runs beside compute, with kernels that sleep and links that are slowed.
- * Data parallel: links so slow that the sums take as long as the backward pass; a step takes little longer than
- * computing alone.  ZeRO 3, and ZeRO 1 whose parameters come back in the next step: so slow that all communication takes
- * as long as all compute; likewise.  What hides and what cannot is also said in virtual time, exactly. */
+ * Data parallel: links so slow that the sums take as long as the backward pass; a step takes
+ * little longer than computing alone.  ZeRO 3, and ZeRO 1 whose parameters come back in the next
+ * step: so slow that all communication takes as long as all compute; likewise.  What hides and
+ * what cannot is also said in virtual time, exactly. */
 #include <pthread.h>
 #include <time.h>
 
@@ -209,8 +210,8 @@ static void sums_hide_behind_the_backward_pass(void **state)
                   "%.0f ms, beside it %.0f ms (%.2f of compute)\n",
                   1e3 * compute, 1e3 * behind, 1e3 * beside, beside / compute);
     assert_true(WEFT_TEST_SANITIZED || behind > 1.5 * compute);
-    /* tables of tokens and positions, a fifth of all bytes here, are finished last: nothing is left to hide
-     * their sums behind */
+    /* tables of tokens and positions, a fifth of all bytes here, are finished last: nothing is
+     * left to hide their sums behind */
     assert_true(WEFT_TEST_SANITIZED || beside < 1.2 * compute);
     test_job_close(&j);
 }
@@ -310,9 +311,10 @@ static double step_of(const test_job *j, const char *words, int64_t bucket)
     return step;
 }
 
-/* The forward pass is a third of compute.  Sums hide behind the backward pass, gathers behind the forward pass: when all
- * parameters are gathered, 1/2 of communication does not fit into 1/3 of compute, and 7/6 is the least; of two thirds
- * of them it does.  With m micro-batches a rank only the first forward and the last backward pass hide anything: 2 - 1/m. */
+/* The forward pass is a third of compute.  Sums hide behind the backward pass, gathers behind the
+ * forward pass: when all parameters are gathered, 1/2 of communication does not fit into 1/3 of
+ * compute, and 7/6 is the least; of two thirds of them it does.  With m micro-batches a rank only
+ * the first forward and the last backward pass hide anything: 2 - 1/m. */
 static void what_can_hide(void **state)
 {
     static const struct {
@@ -354,7 +356,8 @@ static void count_calls(const weft_program *p, int *n_call, int *n_tensor)
         }
 }
 
-/* Calls of a step: one a bucket, whose number its bytes say; behind the backward pass one for all. */
+/* Calls of a step: one a bucket, whose number its bytes say; behind the backward pass one for
+ * all. */
 static void a_bucket_is_one_call(void **state)
 {
     test_job      j;

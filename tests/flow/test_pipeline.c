@@ -1,5 +1,5 @@
-/* A pipeline trains like one rank, to the last bit: every schedule, cuts anywhere, tied embeddings, lanes,
- * data-parallel pipelines.  Ranks are threads of this process. */
+/* A pipeline trains like one rank, to the last bit: every schedule, cuts anywhere, tied
+ * embeddings, lanes, data-parallel pipelines.  Ranks are threads of this process. */
 #include <stdio.h>
 #include <string.h>
 
@@ -112,8 +112,8 @@ static void the_tiny_model(void **state)
     test_job_close(&j);
 }
 
-/* Two chunks a rank: stages 0 and 2 on rank 0, 1 and 3 on rank 1; tied embeddings then meet across ranks and
- * across chunks. */
+/* Two chunks a rank: stages 0 and 2 on rank 0, 1 and 3 on rank 1; tied embeddings then meet
+ * across ranks and across chunks. */
 static void chunks(void **state)
 {
     test_job j;
@@ -247,8 +247,8 @@ static void other_trainings(void **state)
     }
 }
 
-/* GPipe's second rank goes forward with all before it goes back; a first rank that waits for each to come back
- * before it sends the next is found before anything runs. */
+/* GPipe's second rank goes forward with all before it goes back; a first rank that waits for each
+ * to come back before it sends the next is found before anything runs. */
 static void wrong_lists_are_refused(void **state)
 {
     test_job      j;
@@ -343,7 +343,8 @@ static void state_times(weft_program *p)
     }
 }
 
-/* Slots and credits are enough: with equal stages the programs stand idle as theory says, no more. */
+/* Slots and credits are enough: with equal stages the programs stand idle as theory says, no
+ * more. */
 static void buffers_cost_no_time(void **state)
 {
     static const struct {

@@ -1,9 +1,11 @@
-/* Plans on real processes train like one: every row is `weft run --nproc-per-node N` for 20 steps (4 under sanitizers).
+/* Plans on real processes train like one: every row is `weft run --nproc-per-node N` for 20 steps
+ * (4 under sanitizers).
  *
  *   bitwise   loss and gradient norm of every step and weights_xxh64 are those of one process
  *   close     where sums are cut differently (tp, sp, cp, ep): within the tolerances of the issue
  *
- * Rows marked LATER are not there yet: they may fail, and are told.  Without WEFT_MATRIX only the rows marked quick run.  WEFT_MATRIX=FILE runs all and writes a table (make matrix). */
+ * Rows marked LATER are not there yet: they may fail, and are told.  Without WEFT_MATRIX only the
+ * rows marked quick run.  WEFT_MATRIX=FILE runs all and writes a table (make matrix). */
 #include "support/test.h"
 
 #include <math.h>
@@ -56,8 +58,8 @@ static void replace(char *text, const char *from, const char *to)
     }
 }
 
-/* The fixture's configuration with four layers, no weights: drawn from the seed.  name "x-drop": family x with dropout;
- * "x-groups": three groups of two heads. */
+/* The fixture's configuration with four layers, no weights: drawn from the seed.  name "x-drop":
+ * family x with dropout; "x-groups": three groups of two heads. */
 static void write_model(const char *name)
 {
     char   from[256], text[8192];
@@ -265,8 +267,8 @@ static void plans_train_like_one(void **state)
 
 /* ---- mixtures by lot ---- */
 
-/* A plan of at most 8 ranks; dice goes on from draw to draw.  Mixtral with another seed: with the first one a token of
- * step 9 stands between two experts, and rounding decides. */
+/* A plan of at most 8 ranks; dice goes on from draw to draw.  Mixtral with another seed: with the
+ * first one a token of step 9 stands between two experts, and rounding decides. */
 static row draw_plan(uint32_t *dice, char *words, size_t size)
 {
     static const char *const model[]    = {"gpt2", "llama", "mixtral seed=2", "bert",

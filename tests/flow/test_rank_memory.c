@@ -1,5 +1,5 @@
-/* Memory of every rank of a plan: what was planned is what it grows by, shared memory counted at its owner; ZeRO and
- * recomputation save what they should. */
+/* Memory of every rank of a plan: what was planned is what it grows by, shared memory counted at
+ * its owner; ZeRO and recomputation save what they should. */
 #include "support/test.h"
 
 #include <math.h>

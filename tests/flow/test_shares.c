@@ -1,5 +1,5 @@
-/* Ranks with shares of the lanes of their own train like one, to the last bit: with ZeRO, pipelines, sums beside
- * compute, accumulation, and lanes that are not of one size. */
+/* Ranks with shares of the lanes of their own train like one, to the last bit: with ZeRO,
+ * pipelines, sums beside compute, accumulation, and lanes that are not of one size. */
 #include "support/test.h"
 
 #include <string.h>

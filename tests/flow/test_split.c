@@ -1,5 +1,6 @@
-/* Plans of every kind train like one rank: tensor and sequence parallel within rounding, data parallel, ZeRO,
- * pipelines and their mixtures to the last bit.  Ranks are threads of this process. */
+/* Plans of every kind train like one rank: tensor and sequence parallel within rounding, data
+ * parallel, ZeRO, pipelines and their mixtures to the last bit.  Ranks are threads of this
+ * process. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,7 +217,8 @@ static void bert(void **state)
     NEAR(FAMILY("bert"), o);
 }
 
-/* Rows that no axis divides, vectors longer and shorter than the 256 elements they are dealt in, an axis that leaves
+/* Rows that no axis divides, vectors longer and shorter than the 256 elements they are dealt in,
+ * an axis that leaves
  * ranks without any: of a model made for it. */
 static void odd_shapes(void **state)
 {
@@ -321,7 +323,8 @@ static void layers_are_unlike(void **state)
     in_turn("tiny256", o, &unlike_layers[7], 2, nearly);
 }
 
-/* Two stages, cut before any node: gathers, scatters and reductions go with the nodes they serve. */
+/* Two stages, cut before any node: gathers, scatters and reductions go with the nodes they serve.
+ */
 static void cuts_anywhere(void **state)
 {
     static const struct {
@@ -358,7 +361,8 @@ static void cuts_anywhere(void **state)
     }
 }
 
-/* Ranks of a ring attend to different runs; all the same they agree on where what is computed again lies. */
+/* Ranks of a ring attend to different runs; all the same they agree on where what is computed
+ * again lies. */
 static void rings_cut_within_layers(void **state)
 {
     static const plan x = {"mesh=cp=2 pp=2 ring=1", 2, 1, "1f1b"};
@@ -377,7 +381,8 @@ static void rings_cut_within_layers(void **state)
     test_job_close(&j);
 }
 
-/* Two stages a rank, cut within layers: what one chunk makes a later one of the same rank adds to what came from outside. */
+/* Two stages a rank, cut within layers: what one chunk makes a later one of the same rank adds to
+ * what came from outside. */
 static void chunks_cut_anywhere(void **state)
 {
     static const plan x = {"pp=2", 2, 2, "interleaved"};
@@ -430,8 +435,8 @@ static void ratio(const char *what, double a, double b, double want)
     if (fabs(a / b - want) > 0.02) fail_msg("%s: %.4f, not %.4f", what, a / b, want);
 }
 
-/* Parameters, gradients and two moments are four equal shares.  Over N ranks ZeRO 1 keeps (1 + 2/N) of three,
- * ZeRO 3 3/N; gradients 1/N where each rank has one micro-batch. */
+/* Parameters, gradients and two moments are four equal shares.  Over N ranks ZeRO 1 keeps (1 +
+ * 2/N) of three, ZeRO 3 3/N; gradients 1/N where each rank has one micro-batch. */
 static void zero_saves(void **state)
 {
     test_job j;
@@ -533,8 +538,8 @@ static void beside_compute(void **state)
     test_job_close(&j);
 }
 
-/* Parameters that the next step gathers, once: of one micro-batch a rank, of several, of some parameters; in turn and
- * beside compute. */
+/* Parameters that the next step gathers, once: of one micro-batch a rank, of several, of some
+ * parameters; in turn and beside compute. */
 static void gathered_later(void **state)
 {
     static const struct {
@@ -642,7 +647,8 @@ static void scatters_in_pipelines(void **state)
     test_job_close(&j);
 }
 
-/* Numbers of ranks along the lanes that are no power of two: each sums aligned subtrees.  11 micro-batches on 8
+/* Numbers of ranks along the lanes that are no power of two: each sums aligned subtrees.  11
+ * micro-batches on 8
  * lanes: ranks also have different numbers of them, and who has fewer joins the others' gathers. */
 static const plan any_number[] = {
     {"mesh=dp=3 zero=1", 4, 1, NULL},
@@ -742,7 +748,8 @@ static void sums_leave_the_update(void **state)
     test_job_close(&j);
 }
 
-/* Activations so large that a reshard would gain by ranks along the lanes, which have other ones: it must not. */
+/* Activations so large that a reshard would gain by ranks along the lanes, which have other ones:
+ * it must not. */
 static void large_activations(void **state)
 {
     static const plan x[]    = {{"mesh=dp=2,tp=4 sp=1", 2, 1, NULL}};
@@ -771,8 +778,8 @@ static void large_activations(void **state)
             nearly);
 }
 
-/* Of a table so large that ranks along other axes could help to sum it over the lanes: where each brings several terms
- * they are summed straight from where they are. */
+/* Of a table so large that ranks along other axes could help to sum it over the lanes: where each
+ * brings several terms they are summed straight from where they are. */
 static void large_tables(void **state)
 {
     weft_compile_spec s = weft_compile_spec_default("gpt3-175b", 8, 384);

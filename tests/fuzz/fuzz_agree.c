@@ -1,6 +1,6 @@
-/* What other ranks say while ranks compare what they run: a rank alone, whose collectives bring any bytes in the others'
- * names.  It ends with one line or agrees; it never crashes.  And texts of programs of calls: what is verified can be
- * walked. */
+/* What other ranks say while ranks compare what they run: a rank alone, whose collectives bring
+ * any bytes in the others' names.  It ends with one line or agrees; it never crashes.  And texts
+ * of programs of calls: what is verified can be walked. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,8 @@ static uint8_t take_byte(void)
     return *in++;
 }
 
-/* What rank r says where this one says `mine`: the same, any bytes, the same but for some, its negative, its name changed. */
+/* What rank r says where this one says `mine`: the same, any bytes, the same but for some, its
+ * negative, its name changed. */
 static void say_other(char *out, const char *mine, size_t n)
 {
     uint8_t how = take_byte();

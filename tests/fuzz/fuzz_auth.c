@@ -1,5 +1,5 @@
-/* Any bytes, in runs of any length, as the other side of a handshake: it ends, reads no further than it says, and is never
- * done for who does not have the key. */
+/* Any bytes, in runs of any length, as the other side of a handshake: it ends, reads no further
+ * than it says, and is never done for who does not have the key. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Text of clusters, whatever it holds: no crash, and what was read reads back the same.  The first byte chooses:
- * '=' a one-line description, '!' an event, else a file. */
+/* Text of clusters, whatever it holds: no crash, and what was read reads back the same.  The
+ * first byte chooses: '=' a one-line description, '!' an event, else a file. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* Any bytes as the config.json of a model.  What is accepted gives a graph that verifies.
- * A model is read from a folder, so each input goes through a file (in memory where there is one). */
+ * A model is read from a folder, so each input goes through a file (in memory where there is
+ * one). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

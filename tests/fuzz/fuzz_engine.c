@@ -1,4 +1,5 @@
-/* Any bytes as another engine's words: the first byte says which one.  What is read can be written. */
+/* Any bytes as another engine's words: the first byte says which one.  What is read can be
+ * written. */
 #include <stdlib.h>
 
 #include "engine/engine.h"

@@ -1,4 +1,5 @@
-/* A job file of any bytes, as YAML and as JSON: read or refused, and what was read prints and reads back. */
+/* A job file of any bytes, as YAML and as JSON: read or refused, and what was read prints and
+ * reads back. */
 #include <stdint.h>
 #include <stdlib.h>
 

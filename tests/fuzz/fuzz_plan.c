@@ -1,4 +1,5 @@
-/* Text of a plan: whatever it holds, reading it must not crash, and what was read must read back the same. */
+/* Text of a plan: whatever it holds, reading it must not crash, and what was read must read back
+ * the same. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Program text: whatever it holds, reading, checking and writing it must not crash, and what was read must
- * read back the same. */
+/* Program text: whatever it holds, reading, checking and writing it must not crash, and what was
+ * read must read back the same. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What comes to the rendezvous from who has the token: a guest's record with any numbers, under a right MAC or not; the table of
- * rank 0; addresses; and host:port, which a user writes. */
+/* What comes to the rendezvous from who has the token: a guest's record with any numbers, under a
+ * right MAC or not; the table of rank 0; addresses; and host:port, which a user writes. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Text of meshes, layouts, marks and reshards: whatever it holds, reading it must not crash, and what was
- * read must read back the same. */
+/* Text of meshes, layouts, marks and reshards: whatever it holds, reading it must not crash, and
+ * what was read must read back the same. */
 #include <stdlib.h>
 #include <string.h>
 

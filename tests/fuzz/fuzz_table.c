@@ -1,5 +1,5 @@
-/* A table of configurations: whatever it holds, reading and predicting it must not crash, and what is predicted
- * is finite and above 0. */
+/* A table of configurations: whatever it holds, reading and predicting it must not crash, and
+ * what is predicted is finite and above 0. */
 #include <math.h>
 #include <stdlib.h>
 

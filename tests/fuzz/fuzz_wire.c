@@ -1,8 +1,9 @@
-/* What peers send, in memory: heads with any numbers under a right sum, pieces in any order, messages that are expected,
- * kept or given up meanwhile.  The first byte chooses the link: one that takes whole messages in any order, or
- * net_tcp.c reading a stream, which comes in runs of any length.
- * Whatever comes, nothing is written outside of a message, none is complete before all of its bytes came, and none is
- * written to after it was forgotten (posts and their memory are freed). */
+/* What peers send, in memory: heads with any numbers under a right sum, pieces in any order,
+ * messages that are expected, kept or given up meanwhile.  The first byte chooses the link: one
+ * that takes whole messages in any order, or net_tcp.c reading a stream, which comes in runs of
+ * any length. Whatever comes, nothing is written outside of a message, none is complete before
+ * all of its bytes came, and none is written to after it was forgotten (posts and their memory
+ * are freed). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

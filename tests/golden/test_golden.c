@@ -1,13 +1,14 @@
 /* Text through the command: every tests/golden/<name>.txt is a list of
  *
- *     $ data inspect tests/golden/abc.txt      arguments of weft, by a shell in the root of the tree
- *     | a line of standard output              <*> stands for any text within a line
+ *     $ data inspect tests/golden/abc.txt      arguments of weft, by a shell in the root of the
+ *     tree | a line of standard output              <*> stands for any text within a line
  *     ! a line of standard error
  *     ? 2                                      the exit code, 0 where it is not given
  *     % cp a $T/b                              a shell command before the next case
  *     # a comment
  *
- * $T is a scratch folder, $W (in % lines) the command.  WEFT_GOLDEN_UPDATE=1 prints what came instead of failing. */
+ * $T is a scratch folder, $W (in % lines) the command.  WEFT_GOLDEN_UPDATE=1 prints what came
+ * instead of failing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

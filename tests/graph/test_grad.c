@@ -1,5 +1,5 @@
-/* Gradients: every differentiable operator against central differences in double precision, over the
- * op-test table; then whole small graphs. */
+/* Gradients: every differentiable operator against central differences in double precision, over
+ * the op-test table; then whole small graphs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,8 @@ static void check_gradients(weft_test_eval *e, weft_vid loss, int n, const weft_
     }
 }
 
-/* Which rows have a gradient to test: not those that are gradients themselves, nor once-a-step ones. */
+/* Which rows have a gradient to test: not those that are gradients themselves, nor once-a-step
+ * ones. */
 static bool differentiable(const weft_test_case *c)
 {
     const weft_op_row *row = weft_op_get(c->op);
@@ -159,7 +160,8 @@ static void fill_ids(weft_test_eval *e, weft_vid v, int below)
         __VA_ARGS__                                                                      \
     }
 
-/* A one-layer language model with a tied table, residuals, dropout: every kind of joint there is. */
+/* A one-layer language model with a tied table, residuals, dropout: every kind of joint there is.
+ */
 typedef struct model {
     weft_graph *g;
     weft_vid    ids, labels, loss;

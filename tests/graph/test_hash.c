@@ -53,7 +53,8 @@ static void hash_is_of_structure(void **state)
     assert_true(hash_of(c) != h);
 }
 
-/* n blocks x + relu(x w_i) dropped out between a head and a tail; odd: block 2 has another activation. */
+/* n blocks x + relu(x w_i) dropped out between a head and a tail; odd: block 2 has another
+ * activation. */
 static void blocks(int n, bool odd, weft_graph_layers *out)
 {
     weft_graph *g;

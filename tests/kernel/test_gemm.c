@@ -341,7 +341,8 @@ static void same_bits(void **state)
     for (int t = 0; t < 3; t++) weft_pool_destroy(pool[t]);
 }
 
-/* A long k, C and a bias and a residual added by the last tiles: the bits of one after the other. */
+/* A long k, C and a bias and a residual added by the last tiles: the bits of one after the other.
+ */
 static void added_bits(void **state)
 {
     enum {

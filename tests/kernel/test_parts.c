@@ -1,5 +1,6 @@
-/* Pieces put together are the whole: kernels told where their part of a vocabulary, a sequence, a table, a random
- * mask or a set of experts begins, and the operators that combine what they give. */
+/* Pieces put together are the whole: kernels told where their part of a vocabulary, a sequence, a
+ * table, a random mask or a set of experts begins, and the operators that combine what they give.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -186,8 +187,8 @@ static void table(void **state)
     near(&all, d, 0, "dtable");
 }
 
-/* Queries of one run against keys in parts, in the order a ring brings them; gradients with the merged
- * statistics, dk and dv added up. */
+/* Queries of one run against keys in parts, in the order a ring brings them; gradients with the
+ * merged statistics, dk and dv added up. */
 static void ring(const char *more, int64_t s)
 {
     enum {
@@ -305,8 +306,8 @@ static void masks(void **state)
     }
 }
 
-/* Experts on three parts, the middle one without any: what each combines adds up to the whole.  bias: all tokens
- * choose the same two. */
+/* Experts on three parts, the middle one without any: what each combines adds up to the whole.
+ * bias: all tokens choose the same two. */
 static void experts(bool same)
 {
     enum {

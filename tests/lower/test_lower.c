@@ -74,7 +74,8 @@ static void test_a_late_operand_is_not_fused(void **state)
     weft_segment_destroy(s);
 }
 
-/* Parts of a gradient put together and summed: the parts are slices or made in place; either way somebody writes the sum. */
+/* Parts of a gradient put together and summed: the parts are slices or made in place; either way
+ * somebody writes the sum. */
 static void test_a_sum_of_a_concat_is_written(void **state)
 {
     static const char *const part[] = {"slice(y) {axis=0 start=1 stop=2}", "tanh(z)"};
@@ -232,28 +233,30 @@ static void test_reshape_of_strides(void **state)
     assert_int_equal(out[1], 1);
 }
 
-/* Collectives are instructions of their own; a sum over micro-batches is reduced where it lies, and products
- * before and behind are not fused across. */
+/* Collectives are instructions of their own; a sum over micro-batches is reduced where it lies,
+ * and products before and behind are not fused across. */
 static void test_collectives_are_instructions(void **state)
 {
     (void)state;
-    weft_segment                *s      = lower("graph t {\n"
-                                                                    "  input x: f32[4,8]\n"
-                                                                    "  param w: f32[8,6]\n"
-                                                                    "  param b: f32[6]\n"
-                                                                    "  forward\n"
-                                                                    "  u: f32[4,6] = matmul(x, w) {spec=bd,dn->bn}\n"
-                                                                    "  v: f32[4,6] = all_reduce(u) {group=1}\n"
-                                                                    "  y: f32[4,6] = add(v, b)\n"
-                                                                    "  c: f32[2,6] = reduce_scatter(y) {group=0 parts=3 part=0}\n"
-                                                                    "  d: f32[4,6] = all_gather(c) {group=0 parts=3 size=4}\n"
-                                                                    "  e: f32[4,6] = all_to_all(d) {group=2 parts=2}\n"
-                                                                    "  z: f32[] = reduce(e) {axes=[0,1]}\n"
-                                                                    "  update\n"
-                                                                    "  own: f32[] = accumulate(z)\n"
-                                                                    "  sum: f32[] = all_reduce(own) {group=2}\n"
-                                                                    "  output sum\n"
-                                                                    "}\n");
+    static const char text[] =
+        "graph t {\n"
+        "  input x: f32[4,8]\n"
+        "  param w: f32[8,6]\n"
+        "  param b: f32[6]\n"
+        "  forward\n"
+        "  u: f32[4,6] = matmul(x, w) {spec=bd,dn->bn}\n"
+        "  v: f32[4,6] = all_reduce(u) {group=1}\n"
+        "  y: f32[4,6] = add(v, b)\n"
+        "  c: f32[2,6] = reduce_scatter(y) {group=0 parts=3 part=0}\n"
+        "  d: f32[4,6] = all_gather(c) {group=0 parts=3 size=4}\n"
+        "  e: f32[4,6] = all_to_all(d) {group=2 parts=2}\n"
+        "  z: f32[] = reduce(e) {axes=[0,1]}\n"
+        "  update\n"
+        "  own: f32[] = accumulate(z)\n"
+        "  sum: f32[] = all_reduce(own) {group=2}\n"
+        "  output sum\n"
+        "}\n";
+    weft_segment                *s      = lower(text);
     static const weft_collective coll[] = {WEFT_ALL_REDUCE, WEFT_REDUCE_SCATTER,
                                            WEFT_ALL_GATHER, WEFT_ALL_TO_ALL,
                                            WEFT_ALL_REDUCE};

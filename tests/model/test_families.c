@@ -1,5 +1,5 @@
-/* Every family against Hugging Face on tiny models (tests/fixtures/families, made by make.py there): loss
- * and gradient norm in double precision, running statistics after the step. */
+/* Every family against Hugging Face on tiny models (tests/fixtures/families, made by make.py
+ * there): loss and gradient norm in double precision, running statistics after the step. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,6 @@
-/* Factor rules, over the op-test table: sizes multiply up to dimensions; and what a rule says is true:
- * cut a parallel factor in two and the results are the parts; cut a summed one and they add up. */
+/* Factor rules, over the op-test table: sizes multiply up to dimensions; and what a rule says is
+ * true: cut a parallel factor in two and the results are the parts; cut a summed one and they add
+ * up. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

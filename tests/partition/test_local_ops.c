@@ -1,8 +1,10 @@
-/* Every operator, every legal cut of its factors on meshes {2}, {3}, {4} and {2,2}, through the graphs of places that
- * really run: slices before, positions told, collectives behind.  All places are run side by side with the reference
- * kernels, collectives by hand; each then has the serial result whole.
+/* Every operator, every legal cut of its factors on meshes {2}, {3}, {4} and {2,2}, through the
+ * graphs of places that
+ * really run: slices before, positions told, collectives behind.  All places are run side by side
+ * with the reference kernels, collectives by hand; each then has the serial result whole.
  *
- * Cuts in other orders than blocks may be refused, with a line; blocks may not.  Experts are in tests/flow. */
+ * Cuts in other orders than blocks may be refused, with a line; blocks may not.  Experts are in
+ * tests/flow. */
 #include "support/test.h"
 
 #include <math.h>
@@ -309,7 +311,8 @@ static void every_cut_is_serial(void **state)
     assert_true(n_tried > 1500);
 }
 
-/* Operators without a cut here: of scalars, or whose every factor is whole or rows as the data has them. */
+/* Operators without a cut here: of scalars, or whose every factor is whole or rows as the data
+ * has them. */
 static void no_operator_is_left_out(void **state)
 {
     (void)state;

@@ -122,7 +122,8 @@ static void eight(void **state)
     }
 }
 
-/* A transformer's traffic: tensor parallelism by far the most, then data parallelism, stages little. */
+/* A transformer's traffic: tensor parallelism by far the most, then data parallelism, stages
+ * little. */
 static weft_place_job transformer(const int *size, const int *order)
 {
     static const weft_place_axis axis[3] = {

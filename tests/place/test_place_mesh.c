@@ -1,4 +1,5 @@
-/* The mesh of a plan: ranks keep to their kinds, runs of nodes tell all of them, replicas that lost devices go. */
+/* The mesh of a plan: ranks keep to their kinds, runs of nodes tell all of them, replicas that
+ * lost devices go. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +14,8 @@ static weft_cluster *load(const char *line)
     return c;
 }
 
-/* Two kinds, stages pinned to one each: nobody lies elsewhere, and the result is the best there is of those. */
+/* Two kinds, stages pinned to one each: nobody lies elsewhere, and the result is the best there
+ * is of those. */
 static void kinds_are_kept(void **state)
 {
     weft_cluster   *c       = load("1 x (3 x v100-32g) + 1 x (3 x h100-80g)");
@@ -103,7 +105,8 @@ static void replicas_that_lost_go(void **state)
     weft_cluster_destroy(c);
 }
 
-/* Ten thousand devices, placed and repaired within a second each; three with room for a busy machine. */
+/* Ten thousand devices, placed and repaired within a second each; three with room for a busy
+ * machine. */
 static void ten_thousand(void **state)
 {
     weft_cluster   *c = load("640 x (8 x a100-80g) + 640 x (8 x h100-80g)"), *sick;

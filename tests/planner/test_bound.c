@@ -1,5 +1,6 @@
-/* What the search leaves out for its time: on machines with few measured times, where a piece of work may take less
- * than its share of the whole, the answer is that of a search which leaves nothing out, and the bound is one. */
+/* What the search leaves out for its time: on machines with few measured times, where a piece of
+ * work may take less than its share of the whole, the answer is that of a search which leaves
+ * nothing out, and the bound is one. */
 #include <math.h>
 
 #include "planner/rows.h"
@@ -93,7 +94,8 @@ static void few_times_mislead_no_bound(void **state)
     }
 }
 
-/* A product that was measured at a twentieth of its rate is fused with the bias only where it is not cut. */
+/* A product that was measured at a twentieth of its rate is fused with the bias only where it is
+ * not cut. */
 static void a_slow_product_is_cut(void **state)
 {
     static const char text[] =

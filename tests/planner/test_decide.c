@@ -1,4 +1,5 @@
-/* What the planner returns fits exactly, is the same each time, and is the fastest simulated of what it tried. */
+/* What the planner returns fits exactly, is the same each time, and is the fastest simulated of
+ * what it tried. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,7 +171,8 @@ static void names_devices(void **state)
 }
 
 /* Layers 2 and 3 on node 0: it and the one that would have had them change places. */
-/* Replicas on the faster half have more of the batch; the plan says so, fits by its programs, and is simulated. */
+/* Replicas on the faster half have more of the batch; the plan says so, fits by its programs, and
+ * is simulated. */
 static void shares_by_speed(void **state)
 {
     weft_cluster        *c;
@@ -256,7 +258,8 @@ static void machines_are_compared(void **state)
     weft_cluster_destroy(e);
 }
 
-/* An encoder's result goes past stages to all of the decoder: nobody waits for what waits for him. */
+/* An encoder's result goes past stages to all of the decoder: nobody waits for what waits for
+ * him. */
 static void long_pipelines_of_two_halves(void **state)
 {
     weft_planner_answer *a;
@@ -280,8 +283,8 @@ static void long_pipelines_of_two_halves(void **state)
     weft_cluster_destroy(c);
 }
 
-/* Messages between stages hide behind work, sums of replicas do not: ranks lie where the step is shortest, not where
- * the bytes are fewest. */
+/* Messages between stages hide behind work, sums of replicas do not: ranks lie where the step is
+ * shortest, not where the bytes are fewest. */
 static void what_hides_is_not_in_the_way(void **state)
 {
     weft_planner_answer *a;
@@ -342,7 +345,8 @@ static void says_later(const weft_planner_ask *q, const weft_planner_answer *a)
     weft_text_fini(&p);
 }
 
-/* Hosts on a slow wire: parameters come back in the next step's forward pass, unless somebody has said otherwise. */
+/* Hosts on a slow wire: parameters come back in the next step's forward pass, unless somebody has
+ * said otherwise. */
 static void gathers_later_over_slow_wires(void **state)
 {
     static const struct {
@@ -380,7 +384,8 @@ static void gathers_later_over_slow_wires(void **state)
     }
 }
 
-/* Two ranks and one micro-batch: the answer says that stages wait for each other; with two micro-batches that they do not. */
+/* Two ranks and one micro-batch: the answer says that stages wait for each other; with two
+ * micro-batches that they do not. */
 static void says_that_a_pipeline_has_too_few_micro_batches(void **state)
 {
     weft_cluster *c = machines(2, (int64_t)1 << 30);

@@ -1,4 +1,5 @@
-/* Plans over networks that are shared or unlike: the fast estimate, the simulated step, and devices that stay idle. */
+/* Plans over networks that are shared or unlike: the fast estimate, the simulated step, and
+ * devices that stay idle. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,8 +50,8 @@ static void a_chain_has_the_whole_port(void **state)
     assert_true(fabs(one_estimate / one - 1) < 0.03);
 }
 
-/* 112 devices of four kinds, whose stages each have their own network.  The plan of all of them is the fastest, though only
- * one candidate is checked. */
+/* 112 devices of four kinds, whose stages each have their own network.  The plan of all of them
+ * is the fastest, though only one candidate is checked. */
 static void kinds_have_their_own_networks(void **state)
 {
     weft_cluster        *c;
@@ -106,8 +107,8 @@ static void all_devices_are_simulated(void **state)
     weft_cluster_destroy(c);
 }
 
-/* One kind of device in two kinds of nodes has layer costs for each: TP over NVLink in the first stage, over PCIe in the
- * second. */
+/* One kind of device in two kinds of nodes has layer costs for each: TP over NVLink in the first
+ * stage, over PCIe in the second. */
 static void one_device_in_two_kinds_of_nodes(void **state)
 {
     weft_cluster        *c;

@@ -1,4 +1,5 @@
-/* Steps composed from rows against the simulator: the programs of all ranks of a plan in virtual time. */
+/* Steps composed from rows against the simulator: the programs of all ranks of a plan in virtual
+ * time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,8 @@ static void draw_cut(const setting *x, uint64_t *r, chosen *c)
     }
 }
 
-/* A power of two of lanes, one for each replica at least, the first half of which, of the first kind, has most. */
+/* A power of two of lanes, one for each replica at least, the first half of which, of the first
+ * kind, has most. */
 static bool draw_shares(uint64_t *r, chosen *c)
 {
     weft_cost_deal *d  = &c->p.deal;

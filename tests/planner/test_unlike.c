@@ -1,5 +1,5 @@
-/* Layers of two cuts in the search: the answer equals brute force over every set of layers that may stay whole, and what
- * is searched by hand is never faster. */
+/* Layers of two cuts in the search: the answer equals brute force over every set of layers that
+ * may stay whole, and what is searched by hand is never faster. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

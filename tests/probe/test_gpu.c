@@ -1,5 +1,5 @@
-/* weft cluster calibrate beside stub libraries whose GPU takes stated times: what it writes is what they state, and what is
- * missing or fails is one line. */
+/* weft cluster calibrate beside stub libraries whose GPU takes stated times: what it writes is
+ * what they state, and what is missing or fails is one line. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>

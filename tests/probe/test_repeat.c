@@ -1,5 +1,6 @@
-/* Measured twice, the same comes out, and sizes that were not measured are read off those that were: streams here, links
- * between two processes.  On a machine that is busy with other things there is nothing to repeat: skipped, with a line. */
+/* Measured twice, the same comes out, and sizes that were not measured are read off those that
+ * were: streams here, links between two processes.  On a machine that is busy with other things
+ * there is nothing to repeat: skipped, with a line. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>

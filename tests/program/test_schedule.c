@@ -1,5 +1,5 @@
-/* Schedules as lists: every list is whole, ordered and free of deadlock; what ranks keep; wrong lists are
- * refused. */
+/* Schedules as lists: every list is whole, ordered and free of deadlock; what ranks keep; wrong
+ * lists are refused. */
 #include <string.h>
 
 #include "program/schedule.h"
@@ -109,8 +109,8 @@ static void wrong_lists_are_refused(void **state)
         "rank 2: backward of chunk 0, micro-batch 0, comes before what it needs");
     swap(&s->work[2][0], &s->work[2][1]);
 
-    /* the last rank goes forward with 1 before it goes back with 0, while the first waits for 0 to come
-     * back before it sends 1 */
+    /* the last rank goes forward with 1 before it goes back with 0, while the first waits for 0
+     * to come back before it sends 1 */
     swap(&s->work[2][1], &s->work[2][2]);
     weft_work first[] = {{WEFT_WORK_FORWARD, 0, 0}, {WEFT_WORK_BACKWARD, 0, 0},
                          {WEFT_WORK_FORWARD, 0, 1}, {WEFT_WORK_BACKWARD, 0, 1},

@@ -1,4 +1,5 @@
-/* Pages of plans: well-formed, self-contained, deterministic, safe; and, where Chromium is, without an error in it. */
+/* Pages of plans: well-formed, self-contained, deterministic, safe; and, where Chromium is,
+ * without an error in it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

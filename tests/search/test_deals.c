@@ -1,4 +1,5 @@
-/* Shares of the batch by speed: what the search finds is the best of all ways to deal lanes to replicas. */
+/* Shares of the batch by speed: what the search finds is the best of all ways to deal lanes to
+ * replicas. */
 #include <math.h>
 #include <stdio.h>
 

@@ -135,7 +135,8 @@ static void mistakes_are_one_line(void **state)
     }
 }
 
-/* In a hurry on many devices prices are of a model's sizes: text and JSON say so, and no bound is written down. */
+/* In a hurry on many devices prices are of a model's sizes: text and JSON say so, and no bound is
+ * written down. */
 static void fast_says_whose_prices(void **state)
 {
     static const struct {

@@ -381,7 +381,8 @@ static double equal_cuts(bench *b, int world, int layers)
     return best;
 }
 
-/* Any model on any machines: what people do by hand is never faster, and fits only where something is found. */
+/* Any model on any machines: what people do by hand is never faster, and fits only where
+ * something is found. */
 static void never_worse_than_people(void **state)
 {
     static const char *const device[] = {"a100-80g", "v100-32g", "h100-80g", "t4",
@@ -426,7 +427,8 @@ static void never_worse_than_people(void **state)
     assert_true(n_fit >= 40 && n_better >= 20);
 }
 
-/* Beside the best of all ways that take every device and cut evenly: the slowest device sets the pace. */
+/* Beside the best of all ways that take every device and cut evenly: the slowest device sets the
+ * pace. */
 static void mixed_machines_gain(void **state)
 {
     static const char *const cluster[] = {"2 x (8 x v100-32g) + 2 x (8 x h100-80g)",

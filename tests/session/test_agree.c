@@ -1,4 +1,5 @@
-/* Ranks that do not mean the same say so, all in the same words, instead of waiting for each other. */
+/* Ranks that do not mean the same say so, all in the same words, instead of waiting for each
+ * other. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -127,7 +128,8 @@ static void test_stages(void **s)
         "at rank 0 and missing at rank 1");
 }
 
-/* Two ranks meet under two tags: each in its own order, they would wait for ever; in one order, or on two streams, not. */
+/* Two ranks meet under two tags: each in its own order, they would wait for ever; in one order,
+ * or on two streams, not. */
 static const char *ask_tags(rank *r, const char *stream, int first, int second)
 {
     weft_program **p;

@@ -1,4 +1,5 @@
-/* Ranks compare what they run, and one of them sends what no rank sends: the other ends with one line that names it. */
+/* Ranks compare what they run, and one of them sends what no rank sends: the other ends with one
+ * line that names it. */
 #include "comm/ranks.h"
 
 #include <stdlib.h>

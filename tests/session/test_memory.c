@@ -115,7 +115,8 @@ static void test_planned_is_resident(void **s)
     test_files_end();
 }
 
-/* A group without a limit says a number near the largest; pages of files may be more than what it had a moment before. */
+/* A group without a limit says a number near the largest; pages of files may be more than what it
+ * had a moment before. */
 static void test_no_limit_is_not_less_than_nothing(void **state)
 {
     (void)state;

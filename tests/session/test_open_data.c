@@ -1,5 +1,5 @@
-/* What a job's data are to its model: text and bytes, streams and rows, labels that are shifted or not; a file that is
- * truncated under a running job. */
+/* What a job's data are to its model: text and bytes, streams and rows, labels that are shifted
+ * or not; a file that is truncated under a running job. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -111,7 +111,8 @@ static const char *write_rows(const char *name, const row_file *f, bool mask)
     return path;
 }
 
-/* Labels aligned with input_ids train as the same labels written as next tokens do; so does an evaluation. */
+/* Labels aligned with input_ids train as the same labels written as next tokens do; so does an
+ * evaluation. */
 static void causal_labels_are_shifted(void **s)
 {
     (void)s;
@@ -131,7 +132,8 @@ static void causal_labels_are_shifted(void **s)
     assert_true(x.loss == y.loss && x.eval_loss == y.eval_loss);
     snprintf(a, sizeof a, "data=%s", path); /* shifted twice: another result */
     assert_true(run("c", a).weights_xxh64 != y.weights_xxh64);
-    /* masked models and encoder-decoders learn labels[t] at position t, so labels_shifted is refused */
+    /* masked models and encoder-decoders learn labels[t] at position t, so labels_shifted is
+     * refused */
     for (int i = 0; i < ROWS * SEQ; i++) f.id[i] %= 31, f.label[i] = f.id[i];
     path = write_rows("masked.safetensors", &f, false);
     snprintf(a, sizeof a,
@@ -203,7 +205,8 @@ static void drop_key(const char *out)
     assert_int_equal(system(command), 0);
 }
 
-/* A checkpoint without the key took labels as next tokens: only labels_shifted: true goes on with it. */
+/* A checkpoint without the key took labels as next tokens: only labels_shifted: true goes on with
+ * it. */
 static void old_checkpoints_took_next_tokens(void **s)
 {
     (void)s;

@@ -1,4 +1,5 @@
-/* Walks over a part of a region: against taking every element by itself, for parts in several runs. */
+/* Walks over a part of a region: against taking every element by itself, for parts in several
+ * runs. */
 #include "support/test.h"
 
 #include <stdlib.h>

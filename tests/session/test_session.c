@@ -1,5 +1,5 @@
-/* What a run promises: the same bits for any number of threads, stopped and resumed or not; one line a
- * step; clear refusals; updates skipped where no label counts. */
+/* What a run promises: the same bits for any number of threads, stopped and resumed or not; one
+ * line a step; clear refusals; updates skipped where no label counts. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -385,7 +385,8 @@ static void test_damaged(void **s)
     test_files_end();
 }
 
-/* The disk is full at the n-th write: said so, nothing lost, and the run goes on when there is room. */
+/* The disk is full at the n-th write: said so, nothing lost, and the run goes on when there is
+ * room. */
 static void test_full_disk(void **s)
 {
     (void)s;
@@ -464,7 +465,8 @@ static void test_shards(void **s)
     test_files_end();
 }
 
-/* What is dropped depends on seed, step, sample and place: not on threads, cuts or recomputation. */
+/* What is dropped depends on seed, step, sample and place: not on threads, cuts or recomputation.
+ */
 static void test_dropout(void **s)
 {
     (void)s;

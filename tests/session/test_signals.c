@@ -1,5 +1,6 @@
-/* SIGINT and SIGTERM: the step is finished, a checkpoint written, the exit code says which; the same
- * command goes on to the same weights.  SIGKILL anywhere loses no more than the steps since a checkpoint. */
+/* SIGINT and SIGTERM: the step is finished, a checkpoint written, the exit code says which; the
+ * same command goes on to the same weights.  SIGKILL anywhere loses no more than the steps since
+ * a checkpoint. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

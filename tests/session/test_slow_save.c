@@ -1,5 +1,6 @@
-/* Slow is not stuck: a save may take longer than the timeout, after a signal too; and who is stuck (stopped, or in one
- * call that does not end) keeps neither the job nor the launcher from ending. */
+/* Slow is not stuck: a save may take longer than the timeout, after a signal too; and who is
+ * stuck (stopped, or in one call that does not end) keeps neither the job nor the launcher from
+ * ending. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -190,7 +191,8 @@ static void a_save_longer_than_the_timeout_between_hosts(void **state)
     assert_true(weft_io_exists(test_files_path("host0/final/model.safetensors")));
 }
 
-/* One sync longer than all that the launcher waits for ranks that do nothing: of several ranks, and of one. */
+/* One sync longer than all that the launcher waits for ranks that do nothing: of several ranks,
+ * and of one. */
 static void a_long_save_after_a_signal(void **state)
 {
     job   j[2] = {{.name = "stop2", .slow = "8", .slow_file = "state.json"},

@@ -1,4 +1,5 @@
-/* Weights between files and memory: what goes in comes out, the hash is the one that is documented. */
+/* Weights between files and memory: what goes in comes out, the hash is the one that is
+ * documented. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Whole training steps of tiny models under the shorthand of jobs: every place runs its slices, and every
- * value, output, gradient and updated parameter is the serial one. */
+/* Whole training steps of tiny models under the shorthand of jobs: every place runs its slices,
+ * and every value, output, gradient and updated parameter is the serial one. */
 #include "support/test.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Every operator, every case of the op-test table, every legal cut of its factors on meshes {2}, {3},
- * {4} and {2,2}: places run alone on what they have; combined as their layouts say, that is the serial
- * result.  Gradients are operators like any other, so this is forward and backward.  A new operator is
- * covered as soon as it has a case. */
+/* Every operator, every case of the op-test table, every legal cut of its factors on meshes {2},
+ * {3}, {4} and {2,2}: places run alone on what they have; combined as their layouts say, that is
+ * the serial result.  Gradients are operators like any other, so this is forward and backward.  A
+ * new operator is covered as soon as it has a case. */
 #include "support/test.h"
 
 #include <math.h>
@@ -215,7 +215,8 @@ static void every_cut_is_serial(void **state)
 static bool has_nothing_to_cut(weft_op op)
 {
     const weft_op_row *r = weft_op_get(op);
-    /* scalars only (clip); rows as the data has it (dispatch, combine and their gradients but for d) */
+    /* scalars only (clip); rows as the data has it (dispatch, combine and their gradients but for
+     * d) */
     return !strcmp(r->rule, "=none");
 }
 

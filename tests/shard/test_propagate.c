@@ -1,5 +1,5 @@
-/* Propagation: the well-known ways to train in parallel come out of a few marks; every sharding reads
- * back; random graphs settle within 2|V| sweeps; mistakes and conflicts are put in words. */
+/* Propagation: the well-known ways to train in parallel come out of a few marks; every sharding
+ * reads back; random graphs settle within 2|V| sweeps; mistakes and conflicts are put in words. */
 #include "support/test.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Resharding: every pair of layouts on meshes of up to 6 ranks, one mesh or two that share some ranks or
+/* Resharding: every pair of layouts on meshes of up to 6 ranks, one mesh or two that share some
+ * ranks or
  * none: the steps give the right numbers, and move at most 1.1 times the fewest bytes possible. */
 #include "support/test.h"
 
@@ -22,7 +23,8 @@ static weft_mesh mesh_of(const char *text)
 
 #define MAX_LAYOUT 256
 
-/* What an axis can do: 0 nothing, 1.. cut dimension 0.. , then cut 0 by zigzag, by cyclic, sum, max */
+/* What an axis can do: 0 nothing, 1.. cut dimension 0.. , then cut 0 by zigzag, by cyclic, sum,
+ * max */
 static int choices(int n_dim)
 {
     return 1 + n_dim + 4;

@@ -1,5 +1,5 @@
-/* Shorthand: words read back, mistakes are one line, and marks land on the right weights of every family,
- * found by what operators do with them. */
+/* Shorthand: words read back, mistakes are one line, and marks land on the right weights of every
+ * family, found by what operators do with them. */
 #include "support/test.h"
 
 #include <stdio.h>

@@ -144,7 +144,8 @@ static void folded_is_whole(void **state)
     for (size_t i = 0; i < WEFT_COUNT(table); i++) fold_one(&table[i]);
 }
 
-/* Only ends of axes are made: the same first ranks, and about the same step, where replicas own unlike parts. */
+/* Only ends of axes are made: the same first ranks, and about the same step, where replicas own
+ * unlike parts. */
 static void ends_stand_for_all(void **state)
 {
     (void)state;

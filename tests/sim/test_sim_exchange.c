@@ -1,6 +1,7 @@
-/* Halving beside a ring, message by message: at 64 and 1,024 ranks at most 1.1 times its time, with log2 n messages a
- * half.  Where eight devices share one port a ring sends inside the node and out of it at once; halving does so in two
- * parts, with log2 n messages a half between nodes and one more. */
+/* Halving beside a ring, message by message: at 64 and 1,024 ranks at most 1.1 times its time,
+ * with log2 n messages a half.  Where eight devices share one port a ring sends inside the node
+ * and out of it at once; halving does so in two parts, with log2 n messages a half between nodes
+ * and one more. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -349,7 +349,8 @@ static void truncations_and_flips(void **state)
     free(p);
 }
 
-/* A file that gets shorter after it was opened: what is missing is an error, what is written from it stays the old one. */
+/* A file that gets shorter after it was opened: what is missing is an error, what is written from
+ * it stays the old one. */
 static void truncated_after_open(void **state)
 {
     static char      bytes[40000];

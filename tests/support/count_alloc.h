@@ -4,8 +4,8 @@
  *     run_a_step();
  *     assert_int_equal(weft_test_allocs() - before, 0);
  *
- * Two implementations, chosen by the build: glibc's malloc behind our own (count_alloc_glibc.c), and
- * the sanitizers' hooks (count_alloc_san.c), which count but cannot fail a call. */
+ * Two implementations, chosen by the build: glibc's malloc behind our own (count_alloc_glibc.c),
+ * and the sanitizers' hooks (count_alloc_san.c), which count but cannot fail a call. */
 #ifndef WEFT_TEST_COUNT_ALLOC_H
 #define WEFT_TEST_COUNT_ALLOC_H
 

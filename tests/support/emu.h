@@ -36,7 +36,8 @@ typedef struct test_emu {
 void test_emu_open(test_emu *e, weft_program **p, int n, int trace);
 void test_emu_close(test_emu *e);
 
-/* Seconds from the first begin to the last end; *late_s: how late the machine woke a sleeper up meanwhile. */
+/* Seconds from the first begin to the last end; *late_s: how late the machine woke a sleeper up
+ * meanwhile. */
 double test_emu_run(test_emu_rank *r, int n, int n_step, double *late_s);
 
 /* A weft_exec_price_fn: what cost says of i on arg, a weft_cluster. */

@@ -13,7 +13,8 @@ typedef struct weft_test_eval {
 
 /* Storage for every value, zeroed; lives in a. */
 weft_status weft_test_eval_make(const weft_graph *g, weft_arena *a, weft_test_eval *out);
-/* Runs the nodes of phases [from, to] in order.  Accumulate nodes add to what is there when `add`. */
+/* Runs the nodes of phases [from, to] in order.  Accumulate nodes add to what is there when
+ * `add`. */
 weft_status weft_test_eval_run(weft_test_eval *e, weft_phase from, weft_phase to,
                                bool add, const weft_ref_ctx *ctx);
 /* States and parameters take their next values. */

@@ -1,8 +1,8 @@
 /* One step of a model in double precision: weights of a folder in, loss and gradient norm out.
  *
  *     test_step s;
- *     test_step_open(&s, "tests/fixtures/families/t5", (weft_model_options){.batch = 2, .seq = 10});
- *     ... fill s.e.data[s.m->ids] and the other inputs ...
+ *     test_step_open(&s, "tests/fixtures/families/t5", (weft_model_options){.batch = 2, .seq =
+ *     10}); ... fill s.e.data[s.m->ids] and the other inputs ...
  *     test_step_run(&s, &loss, &norm);
  *     test_step_close(&s);
  *

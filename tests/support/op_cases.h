@@ -32,7 +32,8 @@ extern const int            weft_n_test_case;
 /* Types of operands and results, attributes; all in a. */
 weft_status weft_test_case_make(const weft_test_case *c, weft_arena *a, weft_op_use *u);
 
-/* Operand k's numbers, the same for the same seed; data has as many doubles as the operand elements. */
+/* Operand k's numbers, the same for the same seed; data has as many doubles as the operand
+ * elements. */
 void weft_test_case_fill(const weft_test_case *c, const weft_op_use *u, int k,
                          uint64_t seed, double *data);
 

@@ -19,7 +19,8 @@ typedef struct test_plan {
 weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_shorthand *h);
 test_result    test_plan_one(const test_job *j, int n_lane);
 test_result    test_plan_run(const test_job *j, test_plan x);
-/* The same with communication beside compute: bytes gathered ahead, and of sums at once; 0: in turn. */
+/* The same with communication beside compute: bytes gathered ahead, and of sums at once; 0: in
+ * turn. */
 test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
                                  int64_t bucket);
 /* Loss and norm of every step within tol of one rank's. */

@@ -149,7 +149,8 @@ static weft_status fill(void *arg, const weft_model_param *p, const weft_model_t
     if (k->j->o.zero && strstr(p->name, k->j->o.zero)) return WEFT_OK; /* as it is made */
     if (here(k, p->name)) {
         WEFT_TRY(part_of(k, p->name, whole, &to));
-        /* pieces of one parameter one behind the other: any numbers will do, but the same everywhere */
+        /* pieces of one parameter one behind the other: any numbers will do, but the same
+         * everywhere */
         for (int64_t i = 0; i < n; i++) {
             char *y = element(&to, (first + i + (t - p->tensor)) % count);
             if (y) memcpy(y, &x[i], sizeof *x);

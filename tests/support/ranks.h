@@ -36,8 +36,8 @@ typedef struct test_result {
 
 void test_job_open(test_job *j, const char *model, test_job_options o);
 void test_job_close(test_job *j);
-/* Verifies the n programs as a set, runs them for TEST_STEPS steps and destroys them.  All ranks must have
- * the same loss and norm, and the same bits where two of them hold one tensor. */
+/* Verifies the n programs as a set, runs them for TEST_STEPS steps and destroys them.  All ranks
+ * must have the same loss and norm, and the same bits where two of them hold one tensor. */
 test_result test_job_run(const test_job *j, weft_program **p, int n, int n_thread);
 
 #endif

@@ -167,8 +167,8 @@ static int64_t element_of(const weft_region *r, int64_t i)
     return to;
 }
 
-/* What a place of `to` begins with where it will have an element: nothing known, or neutral where the
- * result is unreduced. */
+/* What a place of `to` begins with where it will have an element: nothing known, or neutral where
+ * the result is unreduced. */
 static void begin(test_spread *out, int p, int64_t e, void *arg)
 {
     stepping *k    = arg;

@@ -286,7 +286,8 @@ static void compare(runner *r, weft_vid v, const test_spread *t, const char *wha
     r->report->n_value++;
 }
 
-/* Reduced values as they are made; rows that each rank sorts for itself have nothing to compare with. */
+/* Reduced values as they are made; rows that each rank sorts for itself have nothing to compare
+ * with. */
 static void compare_made(runner *r, weft_vid v)
 {
     const test_spread *t = &r->at[v];

@@ -1,7 +1,8 @@
-/* A whole training graph on all places of its meshes, beside the same on one: each node by reference
- * kernels on each place's slices, operands resharded by plans between them.
+/* A whole training graph on all places of its meshes, beside the same on one: each node by
+ * reference kernels on each place's slices, operands resharded by plans between them.
  *
- *     test_graph_run(graph, sharding, seed, &report);      fails the running test where they differ */
+ *     test_graph_run(graph, sharding, seed, &report);      fails the running test where they
+ *     differ */
 #ifndef WEFT_TEST_SHARD_GRAPH_H
 #define WEFT_TEST_SHARD_GRAPH_H
 

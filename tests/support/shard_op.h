@@ -1,11 +1,13 @@
-/* One operator on one place of a mesh, its factors cut: the reference kernel on the place's own slices.
+/* One operator on one place of a mesh, its factors cut: the reference kernel on the place's own
+ * slices.
  *
  *     test_op o;
  *     test_op_make(&o, arena, &use, &mesh, &cut);
  *     for (int p = 0; p < mesh.n_rank; p++) test_op_run(&o, p, in[p], out[p], seed);
  *
- * Arrays span whole tensors; a place reads only what it has under the projected layouts and writes only
- * what it makes.  No operator is known by its name, with the letters of factor rules for all there is to
+ * Arrays span whole tensors; a place reads only what it has under the projected layouts and
+ * writes only what it makes.  No operator is known by its name, with the letters of factor rules
+ * for all there is to
  * know: positions (s, t), rows of tables (v), experts (x). */
 #ifndef WEFT_TEST_SHARD_OP_H
 #define WEFT_TEST_SHARD_OP_H

@@ -1,5 +1,5 @@
-/* Somebody who only sleeps, a little at a time: how late it wakes up says how far the machine can be
- * trusted with time just now.
+/* Somebody who only sleeps, a little at a time: how late it wakes up says how far the machine can
+ * be trusted with time just now.
  *
  *     test_watch w;
  *     test_watch_start(&w);

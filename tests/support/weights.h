@@ -5,8 +5,8 @@
 
 #include "store/safetensors.h"
 
-/* Tensors of `want`, all of them, in the folder that a run exported.  who: begins a failure's line.  Answers the
- * largest difference found, as a share of what is allowed. */
+/* Tensors of `want`, all of them, in the folder that a run exported.  who: begins a failure's
+ * line.  Answers the largest difference found, as a share of what is allowed. */
 double test_weights_compare(const char *who, const weft_store_file *want,
                             const char *folder);
 /* The same for a folder of files; want: a Hugging Face folder. */

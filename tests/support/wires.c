@@ -257,7 +257,8 @@ static weft_status perform(end *e, weft_comm_group *g, weft_comm_kind k, double 
     return WEFT_OK;
 }
 
-/* The messages' moments are known as soon as they are sent; the rank sleeps until the last of them. */
+/* The messages' moments are known as soon as they are sent; the rank sleeps until the last of
+ * them. */
 static weft_status last(weft_comm *c, weft_comm_group *g, weft_comm_kind k, double bytes,
                         int terms)
 {

@@ -1,7 +1,8 @@
-/* Links that take their time, between threads of one process: every message holds a token bucket, the sender's own link
- * or a port of its node, for bytes / Bps, and is there alpha later.  Collectives are the messages of src/ir/exchange, one
- * by one, so how long they last comes out of what the links carry; no price is asked for.
- * Messages carry when they arrive (there is no data on devices that do not compute): who waits sleeps until then.
+/* Links that take their time, between threads of one process: every message holds a token bucket,
+ * the sender's own link or a port of its node, for bytes / Bps, and is there alpha later.
+ * Collectives are the messages of src/ir/exchange, one by one, so how long they last comes out of
+ * what the links carry; no price is asked for. Messages carry when they arrive (there is no data
+ * on devices that do not compute): who waits sleeps until then.
  *
  *     test_wires_create(cluster, n, &w);
  *     test_wires_join(w, local_end, &comm);      for each rank; device->talks is to be set

@@ -137,7 +137,8 @@ static void side_by_side(void **state)
 
 /* ---- timings ---- */
 
-/* Two ranks, two steps of which the first is cut off; rank 1 comes 30 us late to a collective that takes 10. */
+/* Two ranks, two steps of which the first is cut off; rank 1 comes 30 us late to a collective
+ * that takes 10. */
 static const char met[] =
     "{\"traceEvents\":[\n"
     "{\"ph\":\"X\",\"name\":\"h\",\"cat\":\"add\",\"pid\":0,\"tid\":0,\"ts\":0,\"dur\":5,"
@@ -223,7 +224,7 @@ static void chance_is_not_learned(void **state)
         weft_cluster     *c = parse(text), *f;
         weft_trace       *m;
         weft_trace_fitted r;
-        weft_workload         w = {.kind = "add", .n = 1, .size = {4000}};
+        weft_workload     w = {.kind = "add", .n = 1, .size = {4000}};
         double            s;
         assert_int_equal(weft_trace_parse("m.json", met, strlen(met), &m), WEFT_OK);
         assert_int_equal(weft_trace_fit(m, c, &f, &r), WEFT_OK);

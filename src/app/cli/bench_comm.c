@@ -1,9 +1,11 @@
 /* weft bench comm: how fast ranks of one host exchange
  *
- * Each rank rewrites its input before each call (untimed: the data starts in its owner's cache), all meet, then each
- * takes the time of its call and meets the others again: with more ranks than processors, who is done would
- * otherwise rewrite while a peer waits to be let on.  A call counts as its slowest rank.  bytes is the whole
- * vector: what all_reduce sums, reduce_scatter divides, all_gather ends up with, all_to_all exchanges. */
+ * Each rank rewrites its input before each call (untimed: the data starts in its owner's cache),
+ * all meet, then each takes the time of its call and meets the others again: with more ranks than
+ * processors, who is done would otherwise rewrite while a peer waits to be let on.  A call counts
+ * as its slowest rank.  bytes is the whole
+ * vector: what all_reduce sums, reduce_scatter divides, all_gather ends up with, all_to_all
+ * exchanges. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -29,8 +29,8 @@ static const weft_cli_command verify_command = {
     .example = "weft ckpt verify out/checkpoints",
 };
 
-/* What resumes changed of the job on the way to this checkpoint.  Nothing where state.json cannot be read: it may be
- * another program's. */
+/* What resumes changed of the job on the way to this checkpoint.  Nothing where state.json cannot
+ * be read: it may be another program's. */
 static void print_history(const char *dir, const weft_ckpt_info *i, bool json,
                           weft_text *t)
 {

@@ -3,7 +3,8 @@
  * A subcommand is a weft_cli_command: its name, help and options as data, and one function.
  * (1) Standard output carries the result and nothing else; words to people go to standard error.
  * (2) Options may stand anywhere; "-" and "_" in their names are the same; "--x=1" is "--x 1".
- * (3) Exit codes: 0 ok, 1 failed, 2 usage or bad input, 130 and 143 stopped by SIGINT, SIGTERM; all of
+ * (3) Exit codes: 0 ok, 1 failed, 2 usage or bad input, 130 and 143 stopped by SIGINT, SIGTERM;
+ *     all of
  *     them: docs/command.md.  A result that standard output does not take is a failure. */
 #ifndef WEFT_CLI_CLI_H
 #define WEFT_CLI_CLI_H
@@ -67,8 +68,8 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
 struct weft_session_options;
-/* weft train as one rank of a job: of from, comm (NULL: alone), local_ranks, io_timeout_s and command are taken.
- * Rank 0 prints the result. */
+/* weft train as one rank of a job: of from, comm (NULL: alone), local_ranks, io_timeout_s and
+ * command are taken. Rank 0 prints the result. */
 int weft_cli_train_rank(const weft_cli_command            *c,
                         const struct weft_session_options *from, int argc, char **argv);
 /* "weft run --nproc-per-node 2 job.yaml", quoted for a shell, without --allow and --print-plan. */

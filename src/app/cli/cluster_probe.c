@@ -388,8 +388,8 @@ static int measure_here(const weft_cli_command *cmd, int ranks, int threads, boo
 
 /* ---- GPUs ---- */
 
-/* Those of this host, with the processors in file (NULL: without) beside them; *out NULL: none could be measured, and a
- * line says why. */
+/* Those of this host, with the processors in file (NULL: without) beside them; *out NULL: none
+ * could be measured, and a line says why. */
 static weft_status measure_gpus(const char *file, const char *list, weft_cluster **out)
 {
     weft_arena      *a   = NULL;

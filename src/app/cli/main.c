@@ -49,8 +49,8 @@ static int unknown(const char *name)
     return WEFT_EXIT_USAGE;
 }
 
-/* A file that is opened later must not become standard output or error, or results would hold log lines.
- * What was closed is opened the wrong way round, so that its use still fails. */
+/* A file that is opened later must not become standard output or error, or results would hold log
+ * lines. What was closed is opened the wrong way round, so that its use still fails. */
 static void open_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {

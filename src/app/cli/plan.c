@@ -124,8 +124,8 @@ static void put_run(const weft_cluster *c, const int *device, int from, int end)
     fprintf(stderr, "\n");
 }
 
-/* Other engines take devices in the order they are given: which these are, beside the flags (for they are no part of
- * them), where it is not simply the first ones. */
+/* Other engines take devices in the order they are given: which these are, beside the flags (for
+ * they are no part of them), where it is not simply the first ones. */
 static weft_status put_order(const job *j)
 {
     weft_planner_placement at;

@@ -211,7 +211,8 @@ static int read_words(options *o, char **word, int n)
     return -1;
 }
 
-/* Where it is not said: one micro-batch a step for each stage of each pipeline, lanes for all data-parallel ranks. */
+/* Where it is not said: one micro-batch a step for each stage of each pipeline, lanes for all
+ * data-parallel ranks. */
 static weft_status cut_batch(options *o)
 {
     weft_cli_spec *s = &o->spec;

@@ -6,7 +6,8 @@
 
 /* Does every rank's program fit the memory that plans may fill of its device? */
 bool weft_cli_sim_fits(const weft_sim_folded *f, const weft_cluster *c);
-/* One line of JSON: times, of each rank idle share and memory, of each level of links bytes a step. */
+/* One line of JSON: times, of each rank idle share and memory, of each level of links bytes a
+ * step. */
 weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
                               const weft_cluster *c, weft_text *out);
 /* For people: the timeline's summary of one rank a class, then the same sums. */

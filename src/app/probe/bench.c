@@ -1,4 +1,5 @@
-/* A GPU made ready for measuring: its context, a stream, two events, memory, our kernels; and its times of work. */
+/* A GPU made ready for measuring: its context, a stream, two events, memory, our kernels; and its
+ * times of work. */
 #include <math.h>
 #include <stdlib.h>
 

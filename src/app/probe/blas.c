@@ -1,4 +1,5 @@
-/* Matrix products by cublasLt: one product is one shape, its algorithm the library's own choice, as frameworks take it. */
+/* Matrix products by cublasLt: one product is one shape, its algorithm the library's own choice,
+ * as frameworks take it. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -120,7 +121,8 @@ void weft_probe__blas_close(weft_probe__blas *b)
 
 /* ---- one product ---- */
 
-/* Its matrices are column by column, so it makes C' = B' A', and ours are what it takes for transposed. */
+/* Its matrices are column by column, so it makes C' = B' A', and ours are what it takes for
+ * transposed. */
 static weft_status describe(weft_probe__product *p, const weft_probe__type *t,
                             weft_probe__form form, int64_t m, int64_t n, int64_t k)
 {

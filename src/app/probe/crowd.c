@@ -1,5 +1,5 @@
-/* What ranks of a host cost each other: the same work, done by 1, 2, ... of them at once; and by how much the slowest of
- * them is behind, since a step waits for it. */
+/* What ranks of a host cost each other: the same work, done by 1, 2, ... of them at once; and by
+ * how much the slowest of them is behind, since a step waits for it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,8 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* Round by round, so that a machine that changes its pace does so for all; the median of the rounds. */
+/* Round by round, so that a machine that changes its pace does so for all; the median of the
+ * rounds. */
 static weft_status time_rounds(weft_comm *c, weft_comm_group *all, load *l, int fit,
                                double *crowd)
 {

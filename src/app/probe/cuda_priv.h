@@ -1,9 +1,10 @@
-/* NVIDIA's driver and its matrix products, opened at run time: what measuring needs of them, by their published
- * interfaces.  Nothing of theirs is needed to build.  Their error codes end here.
+/* NVIDIA's driver and its matrix products, opened at run time: what measuring needs of them, by
+ * their published interfaces.  Nothing of theirs is needed to build.  Their error codes end here.
  *
  *     weft_probe__cuda *c;
- *     WEFT_TRY(weft_probe__cuda_open(&c));                   WEFT_ERR_IO: the library, or what of it, is missing
- *     WEFT_CUDA(c, MemAlloc, &p, bytes);                     a call that fails: WEFT_ERR_IO with its name
+ *     WEFT_TRY(weft_probe__cuda_open(&c));                   WEFT_ERR_IO: the library, or what of
+ *     it, is missing WEFT_CUDA(c, MemAlloc, &p, bytes);                     a call that fails:
+ *     WEFT_ERR_IO with its name
  *     weft_probe__cuda_close(c);
  */
 #ifndef WEFT_PROBE_CUDA_PRIV_H
@@ -74,7 +75,8 @@ typedef struct weft_probe__cuda {
 
 weft_status weft_probe__cuda_open(weft_probe__cuda **out);
 void        weft_probe__cuda_close(weft_probe__cuda *c);
-/* WEFT_ERR_MEM where the device has no memory, else WEFT_ERR_IO: the call, its code and the driver's words. */
+/* WEFT_ERR_MEM where the device has no memory, else WEFT_ERR_IO: the call, its code and the
+ * driver's words. */
 weft_status weft_probe__cuda_check(const weft_probe__cuda *c, int code, const char *call);
 #define WEFT_CUDA(c, name, ...)                                                          \
     WEFT_TRY(weft_probe__cuda_check((c), (c)->name(__VA_ARGS__), #name))

@@ -56,16 +56,18 @@ typedef struct weft_probe_gpus {
 /* A library or a GPU that is not there is no error. */
 weft_status weft_probe_gpus_measure(weft_arena *a, weft_probe_gpus *out);
 
-/* What was measured as constants of a kind; sheet: what its data sheet says, NULL where nobody knows it.  error: the
- * mean one of products by these constants. */
+/* What was measured as constants of a kind; sheet: what its data sheet says, NULL where nobody
+ * knows it.  error: the mean one of products by these constants. */
 weft_status weft_probe_gpu_fit(const weft_probe_gpu *g, const weft_device_kind *sheet,
                                weft_arena *a, weft_device_kind *out, double *error);
 
-/* One node of the first kind; the other kinds, and those of processors (NULL: none), beside it without nodes. */
+/* One node of the first kind; the other kinds, and those of processors (NULL: none), beside it
+ * without nodes. */
 weft_status weft_probe_gpus_cluster(const weft_probe_gpus *g,
                                     const weft_cluster *processors, weft_cluster **out);
 
-/* All that was measured, as CSV: what,m,n,k,bytes,seconds,per_s (flops of products, bytes of the others). */
+/* All that was measured, as CSV: what,m,n,k,bytes,seconds,per_s (flops of products, bytes of the
+ * others). */
 weft_status weft_probe_gpus_list(const weft_probe_gpus *g, weft_text *t);
 
 /* The kind we know that a model as NVIDIA names it is; NULL: none. */

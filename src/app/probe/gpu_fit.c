@@ -1,7 +1,8 @@
-/* Measured times of a GPU as constants of its kind: those of cost's own form of an operator (cost/op.h).
+/* Measured times of a GPU as constants of its kind: those of cost's own form of an operator
+ * (cost/op.h).
  *
- * Peaks and memory bandwidth stay the data sheet's, which are physical limits; what was reached is a share of them.  Where
- * no data sheet is known, the best that was seen is the peak. */
+ * Peaks and memory bandwidth stay the data sheet's, which are physical limits; what was reached
+ * is a share of them.  Where no data sheet is known, the best that was seen is the peak. */
 #include <math.h>
 #include <string.h>
 
@@ -33,7 +34,8 @@ static weft_flop_rate *rate_of(weft_device_kind *d, const char *dtype)
     return NULL;
 }
 
-/* A type that was measured and has no peak yet.  tf32 runs at half of the 16-bit rate on every kind that has it. */
+/* A type that was measured and has no peak yet.  tf32 runs at half of the 16-bit rate on every
+ * kind that has it. */
 static void add_rate(weft_device_kind *d, const char *dtype, double best)
 {
     const weft_flop_rate *half = rate_of(d, "bf16");
@@ -67,7 +69,8 @@ static double seconds(const weft_probe_gpu_product *p, const weft_device_kind *d
     return weft_cost_op_seconds(&o, d);
 }
 
-/* Of the logarithms of times of one type: the mean square, or the mean.  For squares a product counts by the root of its
+/* Of the logarithms of times of one type: the mean square, or the mean.  For squares a product
+ * counts by the root of its
  * time: a step is mostly long ones, but how a rate falls is seen in short ones. */
 static double error_of(const weft_probe_gpu *g, const char *dtype,
                        const weft_device_kind *d, bool square)

@@ -1,5 +1,5 @@
-/* What moves bytes: our kernels over memory, copies within the device, to the host and to other GPUs; and the start of a
- * kernel that does nothing. */
+/* What moves bytes: our kernels over memory, copies within the device, to the host and to other
+ * GPUs; and the start of a kernel that does nothing. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -16,8 +16,8 @@ typedef struct weft_probe__bench {
     double                  launch_s;
     weft_cuda_handle        read; /* a kernel that reads the area, and what it takes */
     double                  read_s;
-    bool
-        queue; /* short calls are issued while the device has other work: without the host's part */
+    /* short calls are issued while the device has other work: without the host's part */
+    bool queue;
 } weft_probe__bench;
 
 weft_status weft_probe__bench_open(const weft_probe__cuda *c, int device,

@@ -1,7 +1,8 @@
 /* Matrix products of a GPU by type and shape: squares, and those of a layer's three passes.
  *
- * Operands are random (a GPU draws less power, and runs faster, on zeros) and change from call to call, so that no cache
- * holds them.  The device works for two seconds first: what it holds then is what training gets. */
+ * Operands are random (a GPU draws less power, and runs faster, on zeros) and change from call to
+ * call, so that no cache holds them.  The device works for two seconds first: what it holds then
+ * is what training gets. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Our own kernels as PTX, which the driver compiles for whatever GPU it has: reads and writes of long arrays, sixteen
- * bytes a thread at a time, as element-wise work does. */
+/* Our own kernels as PTX, which the driver compiles for whatever GPU it has: reads and writes of
+ * long arrays, sixteen bytes a thread at a time, as element-wise work does. */
 #include "base/text.h"
 #include "probe/cuda_priv.h"
 

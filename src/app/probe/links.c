@@ -1,4 +1,5 @@
-/* How long messages and collectives take between the ranks of this host, by size and by how many there are. */
+/* How long messages and collectives take between the ranks of this host, by size and by how many
+ * there are. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,8 @@ static int calls_of(int64_t bytes)
     return n < 8 ? 8 : n > MOST ? MOST : (int)n;
 }
 
-/* What is sent has just been written, as in a step: it lies in this core's caches, not in the reader's. */
+/* What is sent has just been written, as in a step: it lies in this core's caches, not in the
+ * reader's. */
 static void touch(void *p, int64_t bytes)
 {
     memset(p, 0, (size_t)bytes);
@@ -101,8 +103,9 @@ static void work(double s)
     } while (now - start < s);
 }
 
-/* What a meeting of n costs above its time alone, where `busy` ranks work on the cores of fit and meet now and then:
- * who comes last finds the others asleep, or behind somebody who is still at work. */
+/* What a meeting of n costs above its time alone, where `busy` ranks work on the cores of fit and
+ * meet now and then: who comes last finds the others asleep, or behind somebody who is still at
+ * work. */
 static weft_status turns(prober *p, weft_comm_group *g, int n, int busy, double *extra)
 {
     static const double piece[] = {3e-4, 3e-3};

@@ -4,8 +4,8 @@
  *     WEFT_TRY(weft_probe_discover(&c));          devices, memory, peaks as written on the box
  *
  *     weft_probe_numbers n = {0};
- *     WEFT_TRY(weft_probe_device(pool, n_thread, &n));    measured: products, memory, start of a kernel
- *     WEFT_TRY(weft_probe_link(comm, &n));                messages between ranks 0 and 1
+ *     WEFT_TRY(weft_probe_device(pool, n_thread, &n));    measured: products, memory, start of a
+ *     kernel WEFT_TRY(weft_probe_link(comm, &n));                messages between ranks 0 and 1
  *     WEFT_TRY(weft_probe_crowd(comm, pool, fit, n.crowd));       what ranks cost each other
  *     WEFT_TRY(weft_probe_cluster(&n, n_rank, &c));
  *     WEFT_TRY(weft_probe_streams(..)), weft_probe_links(..)      timings, for weft_cluster_learn()
@@ -20,12 +20,13 @@
 #include "cluster/cluster.h"
 #include "comm/comm.h"
 
-/* GPUs where NVML finds any (opened at run time), else this host's processors as one device: cores and
- * sockets from hwloc where it is installed, else from /proc and /sys. */
+/* GPUs where NVML finds any (opened at run time), else this host's processors as one device:
+ * cores and sockets from hwloc where it is installed, else from /proc and /sys. */
 weft_status weft_probe_discover(weft_cluster **out);
-/* n_node hosts like this one, each cut into `local` devices on which programs run (processors, also where there are GPUs):
- * numbers as found, shared out.  n_core: the cores that the devices of a host have together; 0: those that this process
- * may use, which of a rank are its own alone. */
+/* n_node hosts like this one, each cut into `local` devices on which programs run (processors,
+ * also where there are GPUs): numbers as found, shared out.  n_core: the cores that the devices
+ * of a host have together; 0: those that this process may use, which of a rank are its own alone.
+ */
 weft_status weft_probe_divided(int n_node, int local, int n_core, weft_cluster **out);
 /* The same without a look at GPUs: what our programs run on. */
 weft_status weft_probe_processors(int n_core, weft_cluster **out);
@@ -49,16 +50,16 @@ typedef struct weft_probe_numbers {
 weft_status weft_probe_device(weft_pool *pool, int n_thread, weft_probe_numbers *out);
 /* All ranks call it; the numbers are everyone's. */
 weft_status weft_probe_link(weft_comm *c, weft_probe_numbers *out);
-/* How much longer the same work takes with 1, 2, ... world ranks at it than with fit of them: products and streams that
- * do not stay in a cache.  With fit of them it is how far the slowest is behind the mean: who meets waits for it.  All
- * ranks call it. */
+/* How much longer the same work takes with 1, 2, ... world ranks at it than with fit of them:
+ * products and streams that do not stay in a cache.  With fit of them it is how far the slowest
+ * is behind the mean: who meets waits for it.  All ranks call it. */
 weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *crowd);
 
 /* Timings of device 0: "stream", bytes read and written element by element. */
 weft_status weft_probe_streams(weft_pool *pool, weft_arena *a, weft_timing **out, int *n);
-/* Timings of link 0: messages, and collectives of 2, 3, 4, 8, ... and all ranks, over memory that ranks share.  fit: how
- * many ranks have cores of their own; where there are more, meeting costs what it costs while they take turns.  All
- * ranks call it, rank 0 gets them. */
+/* Timings of link 0: messages, and collectives of 2, 3, 4, 8, ... and all ranks, over memory that
+ * ranks share.  fit: how many ranks have cores of their own; where there are more, meeting costs
+ * what it costs while they take turns.  All ranks call it, rank 0 gets them. */
 weft_status weft_probe_links(weft_comm *c, int fit, weft_arena *a, weft_timing **out,
                              int *n);
 
@@ -70,14 +71,15 @@ weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
 typedef struct weft_probe_wire {
     double alpha_s, Bps; /* one message of no bytes; a long one */
 } weft_probe_wire;
-/* One rank a host, at least two of them: neighbours measure at once, all get the median pair's numbers. */
+/* One rank a host, at least two of them: neighbours measure at once, all get the median pair's
+ * numbers. */
 weft_status weft_probe_between(weft_comm *c, weft_probe_wire *out);
 /* n_host hosts like this one, joined by such wires. */
 weft_status weft_probe_hosts(const weft_cluster *host, int n_host,
                              const weft_probe_wire *w, weft_cluster **out);
 
-/* Where calibrations are kept: $XDG_CACHE_HOME/weft or ~/.cache/weft, a file for this host and number of ranks, and of
- * hosts where they are several. */
+/* Where calibrations are kept: $XDG_CACHE_HOME/weft or ~/.cache/weft, a file for this host and
+ * number of ranks, and of hosts where they are several. */
 weft_status weft_probe_cache_path(int n_host, int n_rank, char *path, size_t n);
 /* And of this host's GPUs. */
 weft_status weft_probe_gpu_cache_path(char *path, size_t n);

@@ -1,4 +1,5 @@
-/* The network between hosts: a message's latency and the speed of long ones, between neighbours, there and back. */
+/* The network between hosts: a message's latency and the speed of long ones, between neighbours,
+ * there and back. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

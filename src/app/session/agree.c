@@ -1,5 +1,6 @@
-/* Each rank has a list; the first entry that is not everybody's is found by halving, with a gather of digests for each
- * step.  Lists are lines of text, or the calls of one line of a talk (program/talk.h). */
+/* Each rank has a list; the first entry that is not everybody's is found by halving, with a
+ * gather of digests for each step.  Lists are lines of text, or the calls of one line of a talk
+ * (program/talk.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,8 @@ static weft_status room_for(const weft_agree *a, size_t n, void *out)
     return p ? WEFT_OK : WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare");
 }
 
-/* All know what was gathered before one of them goes on, perhaps to fail and to give up: who is told so here has its
- * own words for it. */
+/* All know what was gathered before one of them goes on, perhaps to fail and to give up: who is
+ * told so here has its own words for it. */
 static void settle(const weft_agree *a)
 {
     (void)weft_comm_collective(a->comm, a->group, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL,
@@ -68,7 +69,8 @@ typedef struct list {
     void (*say)(const void *of, int64_t k, char *text, size_t n);
 } list;
 
-/* Ranks x and y differ: *at, the first entry that does, and all ranks' words for it (the caller frees them). */
+/* Ranks x and y differ: *at, the first entry that does, and all ranks' words for it (the caller
+ * frees them). */
 static weft_status find_first(const weft_agree *a, const list *l, int x, int y,
                               int64_t n_most, int64_t *at, agree_entry **all)
 {
@@ -182,7 +184,8 @@ static int by_key(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Of the lines that do not balance, the one that comes first in a step; *n rows of it in order of ranks. */
+/* Of the lines that do not balance, the one that comes first in a step; *n rows of it in order of
+ * ranks. */
 static agree_row *pick(agree_row *r, int64_t n_row, int *n)
 {
     agree_row *best = NULL;
@@ -223,9 +226,11 @@ static weft_status gather_rows(const weft_agree *a, const weft_talk *t, agree_ro
     mine = calloc((size_t)most + 1, sizeof *mine);
     if (!mine) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for what ranks compare"));
     for (int k = 0; k < t->n_line; k++) {
-        const weft_talk_line *l = &t->line[k];
-        mine[k]                 = (agree_row){
-                            l->key, l->digest, weft_talk_weigh(l), l->first, l->n_call, a->comm->rank, k};
+        const weft_talk_line *l  = &t->line[k];
+        int                   me = a->comm->rank;
+
+        mine[k] = (agree_row){l->key, l->digest, weft_talk_weigh(l), l->first, l->n_call,
+                              me,     k};
     }
     WEFT_GO(room_for(a, sizeof *all * (size_t)most, &all));
     WEFT_GO(gather(a, mine, sizeof *mine * (size_t)most, all));
@@ -381,7 +386,8 @@ static weft_status walk(const weft_text *t)
     return st;
 }
 
-/* Every call meets its like; can they wait for each other in a ring?  Rank 0 walks through all programs and tells. */
+/* Every call meets its like; can they wait for each other in a ring?  Rank 0 walks through all
+ * programs and tells. */
 static weft_status agree_order(const weft_agree *a, const weft_program *p,
                                weft_arena *arena)
 {

@@ -1,8 +1,8 @@
 /* Records that ranks send each other while they compare what they run.
  *
- * They come from other processes, perhaps of another version, perhaps not of ours at all: each is read here before
- * anything in it is used as a number, an index or a text.  WEFT_ERR_PEER: a rank sent what no rank sends; all ranks are
- * told so. */
+ * They come from other processes, perhaps of another version, perhaps not of ours at all: each is
+ * read here before anything in it is used as a number, an index or a text.  WEFT_ERR_PEER: a rank
+ * sent what no rank sends; all ranks are told so. */
 #ifndef WEFT_SESSION_AGREE_PRIV_H
 #define WEFT_SESSION_AGREE_PRIV_H
 
@@ -44,7 +44,8 @@ weft_status weft_agree__read_counts(const weft_agree *a, const int64_t *n, int64
 weft_status weft_agree__read_digests(const weft_agree *a, const agree_digest *d);
 /* One of each rank: texts that end. */
 weft_status weft_agree__read_entries(const weft_agree *a, const agree_entry *e);
-/* n[r] rows of rank r, from r * most on; those with calls are moved to the front, *n_row of them. */
+/* n[r] rows of rank r, from r * most on; those with calls are moved to the front, *n_row of them.
+ */
 weft_status weft_agree__read_rows(const weft_agree *a, const int64_t *n, int64_t most,
                                   agree_row *row, int64_t *n_row);
 /* What rank `from` says. */

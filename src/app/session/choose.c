@@ -1,6 +1,7 @@
 /* A job that leaves it to us is planned for: the machines there are, the ranks there are.
  *
- * Sums that are to be bitwise are cut only in ways that keep every bit: replicas, stages, ZeRO, recomputation.  With
+ * Sums that are to be bitwise are cut only in ways that keep every bit: replicas, stages, ZeRO,
+ * recomputation.  With
  * sums: fast, or where nothing fits so, tensor, context and expert parallelism are open too. */
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +19,8 @@ enum {
     MAX_STARTED = 8          /* ranks that weft train starts of itself */
 };
 
-/* A pipeline with one micro-batch is worth its ranks where one rank takes so many times as long: all that such a pipeline
- * saves is a part of the update, and predictions are some 10 % off. */
+/* A pipeline with one micro-batch is worth its ranks where one rank takes so many times as long:
+ * all that such a pipeline saves is a part of the update, and predictions are some 10 % off. */
 #define WORTH 1.1
 
 bool weft_job_is_open(const weft_job *j)
@@ -51,7 +52,8 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
 
 /* ---- the plan ---- */
 
-/* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them. */
+/* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them.
+ */
 static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
                 weft_planner_ask *q)
 {

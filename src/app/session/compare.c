@@ -1,5 +1,6 @@
-/* What the ranks of a job compare before the first step, each as soon as it is known.  Ranks may have been started
- * by hand, by srun or mpirun, on hosts with other files, other builds or other words. */
+/* What the ranks of a job compare before the first step, each as soon as it is known.  Ranks may
+ * have been started by hand, by srun or mpirun, on hosts with other files, other builds or other
+ * words. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,8 +92,8 @@ out:
     return st;
 }
 
-/* Names, sizes, and of each tensor the first and the last bytes: as good as all of them for files of other models, and
- * no more than a page or two of each is read. */
+/* Names, sizes, and of each tensor the first and the last bytes: as good as all of them for files
+ * of other models, and no more than a page or two of each is read. */
 static weft_status hash_source(const weft_store_dir *d, uint64_t *out)
 {
     enum {

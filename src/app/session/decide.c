@@ -1,12 +1,14 @@
-/* How a job runs: micro_batch, lanes and the plan.  One decision for weft train, weft run and --print-plan.
- * In: the job's keys, the number of ranks, the checkpoint to resume from.  Out: the job with its micro_batch and lanes, and
- * a plan (none for one rank).
+/* How a job runs: micro_batch, lanes and the plan.  One decision for weft train, weft run and
+ * --print-plan.
+ * In: the job's keys, the number of ranks, the checkpoint to resume from.  Out: the job with its
+ * micro_batch and lanes, and a plan (none for one rank).
  *
- * (1) A resume keeps the checkpoint's micro_batch and lanes.  Where the job gives others, or where the ranks cannot work
- *     with these, the keys that --allow names are taken from the job or chosen anew; the change is logged and goes into
- *     the checkpoint's history.
+ * (1) A resume keeps the checkpoint's micro_batch and lanes.  Where the job gives others, or
+ *     where the ranks cannot work with these, the keys that --allow names are taken from the job
+ *     or chosen anew; the change is logged and goes into the checkpoint's history.
  * (2) Without --allow such a resume is refused.  A remedy is named only after it was tried here.
- * (3) A pipeline with one micro-batch a step is never run where one rank is predicted to be faster, or less than 10 %
+ * (3) A pipeline with one micro-batch a step is never run where one rank is predicted to be
+ *     faster, or less than 10 %
  *     slower (choose.c): the ranks are data parallel instead, or refused. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +27,11 @@ typedef struct decision {
     weft_plan     *plan;
     weft_shorthand words;  /* of the job's keys, where these make the plan */
     bool           chosen; /* the plan is the planner's */
-    /* An error of micro_batch and lanes: the ranks cannot work with them, or they are not the checkpoint's. */
+    /* An error of micro_batch and lanes: the ranks cannot work with them, or they are not the
+     * checkpoint's. */
     bool ranks_fail, differs;
-    bool
-        idle; /* it works, but one rank is faster: a pipeline has too few micro-batches */
+    /* it works, but one rank is faster: a pipeline has too few micro-batches */
+    bool idle;
     char info[800], warn[1100]; /* for the log */
 } decision;
 
@@ -40,7 +43,8 @@ static bool is_alone(const weft_session *s, const weft_job *j)
     return s->n_rank <= 1 && !p->file && !p->mesh && p->pp == 1;
 }
 
-/* More data-parallel ranks than the checkpoint has lanes: plan.c's remedy is for a job that begins. */
+/* More data-parallel ranks than the checkpoint has lanes: plan.c's remedy is for a job that
+ * begins. */
 static weft_status check_lanes(const weft_session *s, decision *d)
 {
     int axis = weft_shorthand_lane_axis(&d->words);
@@ -78,8 +82,8 @@ static weft_status refuse_sequential(const weft_session *s, const weft_session__
         c->step_s, c->alone_s);
 }
 
-/* The planner's fastest plan is a pipeline whose ranks take turns: data parallel ranks work at the same time, where the
- * batch, micro_batch and lanes allow them. */
+/* The planner's fastest plan is a pipeline whose ranks take turns: data parallel ranks work at
+ * the same time, where the batch, micro_batch and lanes allow them. */
 static weft_status replace_sequential(const weft_session *s, const weft_job *given,
                                       const weft_session__choice *c, decision *d)
 {
@@ -193,7 +197,8 @@ static weft_status refuse_changes(const weft_session *s, const weft_job *j, unsi
                      lanes);
 }
 
-/* With the checkpoint's micro_batch and lanes where the job gives none, but for the keys in `open`. */
+/* With the checkpoint's micro_batch and lanes where the job gives none, but for the keys in
+ * `open`. */
 static weft_status decide_kept(const weft_session *s, const weft_job *given,
                                unsigned open, decision *d)
 {
@@ -203,7 +208,8 @@ static weft_status decide_kept(const weft_session *s, const weft_job *given,
     return decide_once(s, &j, d);
 }
 
-/* As the checkpoint has it; where that does not work, with as few of the allowed keys open as it takes. */
+/* As the checkpoint has it; where that does not work, with as few of the allowed keys open as it
+ * takes. */
 static weft_status decide_resume(const weft_session *s, const weft_job *given,
                                  unsigned allow, decision *d)
 {
@@ -261,7 +267,8 @@ static void put_remedy(const weft_session *s, const decision *d, bool opened,
                   *allow ? " (bits differ from there on)" : "");
 }
 
-/* Is there a micro_batch and a number of lanes that work?  *opened: not with those that the job gives. */
+/* Is there a micro_batch and a number of lanes that work?  *opened: not with those that the job
+ * gives. */
 static bool find_remedy(const weft_session *s, const weft_job *given, decision *d,
                         bool *opened)
 {
@@ -275,7 +282,8 @@ static bool find_remedy(const weft_session *s, const weft_job *given, decision *
                       : decide_once(s, &j, d)) == WEFT_OK;
 }
 
-/* Ranks on this host that work with the micro_batch and lanes there are: as many as lanes, or fewer. */
+/* Ranks on this host that work with the micro_batch and lanes there are: as many as lanes, or
+ * fewer. */
 static int find_fewer(const weft_session *s, const weft_job *given)
 {
     weft_session few = *s;

@@ -1,5 +1,5 @@
-/* Evaluation on held-out data: the same batches every time, by a forward-only program that shares the
- * parameters of the training program. */
+/* Evaluation on held-out data: the same batches every time, by a forward-only program that shares
+ * the parameters of the training program. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static bool has_same_eval(const weft_session *s)
     return same;
 }
 
-/* The eval_loss of the last line of metrics.jsonl, if that is the checkpoint's step; NaN: there is none. */
+/* The eval_loss of the last line of metrics.jsonl, if that is the checkpoint's step; NaN: there
+ * is none. */
 static double read_last_eval(const weft_session *s)
 {
     char      path[4352], *text = NULL;

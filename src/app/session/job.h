@@ -5,8 +5,9 @@
  *     ...
  *     weft_job_destroy(j);
  *
- * A job that loads is complete: every key has a value in range, micro_batch divides batch, lanes is a
- * power of two.  Read-only afterwards.  The keys are the rows of job.def; docs/job.md explains them. */
+ * A job that loads is complete: every key has a value in range, micro_batch divides batch, lanes
+ * is a power of two.  Read-only afterwards.  The keys are the rows of job.def; docs/job.md
+ * explains them. */
 #ifndef WEFT_SESSION_JOB_H
 #define WEFT_SESSION_JOB_H
 
@@ -72,8 +73,8 @@ void weft_job_print_keys(weft_text *t);
 void weft_job_print_keys_md(weft_text *t);
 
 /* What a checkpoint remembers of its job: the keys that decide the numbers, as one line of JSON.
- * weft_job_same() compares it with a job and says which key differs (WEFT_ERR_ARG); micro_batch and lanes, which
- * --allow may change, are compared where the plan is decided. */
+ * weft_job_same() compares it with a job and says which key differs (WEFT_ERR_ARG); micro_batch
+ * and lanes, which --allow may change, are compared where the plan is decided. */
 void        weft_job_print_identity(const weft_job *j, weft_text *t);
 weft_status weft_job_same(const weft_job *j, const char *identity, const char *where);
 
@@ -83,18 +84,23 @@ enum {
     WEFT_JOB_ALLOW_MICRO_BATCH = 2,
     WEFT_JOB_ALLOW_ALL         = 3
 };
-/* "lanes,micro_batch" (NULL: none) as those bits.  WEFT_ERR_ARG: an unknown name; the known ones are named. */
+/* "lanes,micro_batch" (NULL: none) as those bits.  WEFT_ERR_ARG: an unknown name; the known ones
+ * are named. */
 weft_status weft_job_parse_allow(const char *text, unsigned *out);
 
 /* Does it leave to us how ranks share the work? */
 bool weft_job_is_open(const weft_job *j);
-/* How many ranks `weft train` should start of an open job, with these options (fresh, allow): more than one only where
- * these are predicted to be faster by what was measured here (weft cluster calibrate --ranks N), or by the job's cluster. */
+/* How many ranks `weft train` should start of an open job, with these options (fresh, allow):
+ * more than one only where these are predicted to be faster by what was measured here (weft
+ * cluster calibrate --ranks N), or by the job's cluster. */
 weft_status weft_job_ranks(const weft_job *j, const weft_session_options *o, int *n);
 
-/* The plan that weft_session_run() runs with these options on world ranks, `local` of them on each host (0: all), as
- * JSON: of the job's keys or file, or chosen; with the checkpoint's micro_batch and lanes where there is one to go on from.
- * world 0: as many ranks as the job's keys take, one where they do not say.  Nothing is started or written. */
+/* The plan that weft_session_run() runs with these options on world ranks, `local` of them on
+ * each host (0: all), as
+ * JSON: of the job's keys or file, or chosen; with the checkpoint's micro_batch and lanes where
+ * there is one to go on from.
+ * world 0: as many ranks as the job's keys take, one where they do not say.  Nothing is started
+ * or written. */
 weft_status weft_job_print_plan(const weft_job *j, const weft_session_options *o,
                                 int world, int local, weft_text *t);
 

@@ -1,4 +1,5 @@
-/* A job as text: one line of JSON, the part of it that a checkpoint remembers, tables of the keys. */
+/* A job as text: one line of JSON, the part of it that a checkpoint remembers, tables of the
+ * keys. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

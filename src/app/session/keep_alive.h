@@ -1,12 +1,14 @@
-/* While rank 0 works alone (saves, reads back, exports), the other ranks wait for its next request.  A thread tells them,
- * and the launcher, that rank 0 makes progress: as long as no single call on a file takes longer than limit_s.
+/* While rank 0 works alone (saves, reads back, exports), the other ranks wait for its next
+ * request.  A thread tells them, and the launcher, that rank 0 makes progress: as long as no
+ * single call on a file takes longer than limit_s.
  *
  *     weft_keep_alive_start(&k, comm, parts, 600);
  *     st = work();
  *     weft_keep_alive_stop(&k);
  *
  * (1) A rank 0 that is stopped or dead sends nothing, so its peers' timeout holds as everywhere.
- * (2) A peer that takes no message for its timeout is reported to all, while rank 0 goes on with its files. */
+ * (2) A peer that takes no message for its timeout is reported to all, while rank 0 goes on with
+ *     its files. */
 #ifndef WEFT_SESSION_KEEP_ALIVE_H
 #define WEFT_SESSION_KEEP_ALIVE_H
 

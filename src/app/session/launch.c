@@ -308,7 +308,8 @@ static void read_stat(pid_t pid, double *cpu_s, char *state)
         *cpu_s = (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* A rank makes progress when its word moves (it reads or writes files, or hears that another one does), or when it computes. */
+/* A rank makes progress when its word moves (it reads or writes files, or hears that another one
+ * does), or when it computes. */
 static void look_at_ranks(launch *l)
 {
     double now = weft_clock_s(), since = now - l->looked_s;
@@ -406,7 +407,8 @@ static weft_status attend(launch *l)
     return WEFT_OK;
 }
 
-/* Who failed of itself comes before who failed because of others, and the earlier before the later. */
+/* Who failed of itself comes before who failed because of others, and the earlier before the
+ * later. */
 static int next_error(const launch *l, int after)
 {
     int best = -1, at = 0;

@@ -2,18 +2,20 @@
  *
  *     int code = weft_launch(4, argv, &(weft_launch_options){0}, &code);
  *
- * A rank is this program again, told by WEFT_RANK, WEFT_WORLD_SIZE, WEFT_LOCAL_RANK, WEFT_LOCAL_WORLD_SIZE and
- * WEFT_SHM_FD what it is.  It has cores of its own where there are enough; what it says on standard error comes out
- * with "[rank 3] " in front; rank 0's standard output is ours.
+ * A rank is this program again, told by WEFT_RANK, WEFT_WORLD_SIZE, WEFT_LOCAL_RANK,
+ * WEFT_LOCAL_WORLD_SIZE and WEFT_SHM_FD what it is.  It has cores of its own where there are
+ * enough; what it says on standard error comes out with "[rank 3] " in front; rank 0's standard
+ * output is ours.
  *
- * (1) A rank that fails ends all: the others are told through shared memory, have grace_s to leave, and are killed; who
- *     is writing files may finish as long as that makes progress.
- * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that failed of
- *     itself, 128 + N if signal N ended it, or if N stopped the launcher.
- * (3) SIGINT, SIGTERM and SIGHUP go to all ranks once (they save and stop); a second one kills.  After the first, when for
- *     timeout_s and 5 s no rank here computes, reads or writes files or hears that another one does, what is left
- *     (stopped, stuck) is killed and named.
- *     Each host's launcher has its own ranks to report on; those of other hosts are named in what its ranks say.
+ * (1) A rank that fails ends all: the others are told through shared memory, have grace_s to
+ *     leave, and are killed; who is writing files may finish as long as that makes progress.
+ * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that
+ *     failed of itself, 128 + N if signal N ended it, or if N stopped the launcher.
+ * (3) SIGINT, SIGTERM and SIGHUP go to all ranks once (they save and stop); a second one kills.
+ *     After the first, when for timeout_s and 5 s no rank here computes, reads or writes files or
+ *     hears that another one does, what is left (stopped, stuck) is killed and named.
+ *     Each host's launcher has its own ranks to report on; those of other hosts are named in what
+ *     its ranks say.
  * (4) No rank outlives the launcher, however that ends, and no shared memory outlives the ranks. */
 #ifndef WEFT_SESSION_LAUNCH_H
 #define WEFT_SESSION_LAUNCH_H
@@ -29,8 +31,8 @@ typedef struct weft_launch_options {
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
     int node;   /* which of them this is: ranks from node * n on */
     const char *rdzv; /* host:port where the ranks of all hosts meet, rank 0's host */
-    weft_comm_token_options
-        token; /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
+    /* passed on to the ranks by WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK */
+    weft_comm_token_options token;
 } weft_launch_options;
 
 enum {
@@ -41,7 +43,8 @@ enum {
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o,
                         int *code);
 
-/* In a rank: the comm of its place: shared memory on one host, TCP (or UCX) where there are several. */
+/* In a rank: the comm of its place: shared memory on one host, TCP (or UCX) where there are
+ * several. */
 weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out);
 
 #endif

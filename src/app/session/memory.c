@@ -1,4 +1,5 @@
-/* Before anything is allocated: what ranks of each host will hold against what is free there.  All ranks say the same. */
+/* Before anything is allocated: what ranks of each host will hold against what is free there.
+ * All ranks say the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +7,8 @@
 
 #include "session/session_priv.h"
 
-/* The number behind a key at the beginning of a line; -1: none.  Reads without the failure hook: a host that does not
- * say has room enough. */
+/* The number behind a key at the beginning of a line; -1: none.  Reads without the failure hook:
+ * a host that does not say has room enough. */
 static int64_t read_number(const char *path, const char *key)
 {
     FILE     *f = fopen(path, "r");
@@ -37,7 +38,8 @@ int64_t weft_session__left(int64_t limit, int64_t used, int64_t files)
     return limit - (files < used ? used - files : 0);
 }
 
-/* Free in one group: its limit less what it has, files' pages aside; `most` where it has no limit. */
+/* Free in one group: its limit less what it has, files' pages aside; `most` where it has no
+ * limit. */
 static int64_t free_in(const control *c, const char *path, int64_t most)
 {
     char    name[4200];

@@ -1,5 +1,5 @@
-/* The job's data, opened for its model.  In: paths and keys of the job.  Out: open data that the model can be trained
- * on, or one line that says why not. */
+/* The job's data, opened for its model.  In: paths and keys of the job.  Out: open data that the
+ * model can be trained on, or one line that says why not. */
 #include <string.h>
 
 #include "base/doc.h"
@@ -28,7 +28,8 @@ static bool is_causal(const weft_model *m)
     return m->kind == WEFT_MODEL_LM && m->causal;
 }
 
-/* What a checkpoint says of labels_shifted; one written before the key was there took labels as next tokens. */
+/* What a checkpoint says of labels_shifted; one written before the key was there took labels as
+ * next tokens. */
 static bool has_key(const weft_session *s)
 {
     weft_doc *d    = NULL;

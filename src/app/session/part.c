@@ -26,7 +26,8 @@ static int64_t local_at(const weft_compiled_part *p, int d, int64_t x)
     return -1;
 }
 
-/* Dimensions behind `row` are whole in region and part: unit elements a position.  In front of it lie rows. */
+/* Dimensions behind `row` are whole in region and part: unit elements a position.  In front of it
+ * lie rows. */
 typedef struct shape {
     int     row;
     int64_t unit, extent; /* extent: elements of a row of the region */
@@ -63,7 +64,8 @@ static int64_t local_row(const weft_compiled_part *p, const weft_region *r, int 
     return at;
 }
 
-/* Elements [lo, hi) of a row of the region; base: the part's row begins there; index: the region's. */
+/* Elements [lo, hi) of a row of the region; base: the part's row begins there; index: the
+ * region's. */
 static weft_status walk_row(const weft_compiled_part *p, const weft_region *r,
                             const shape *s, int64_t base, int64_t index, int64_t lo,
                             int64_t hi, weft_part_fn fn, void *arg)

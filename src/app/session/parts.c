@@ -80,8 +80,8 @@ static weft_status list_values(weft_parts *p, const weft_compiled *made,
     return WEFT_OK;
 }
 
-/* Numbers that say which parts a rank has: for each value its dimensions (-1: not there), for each dimension the
- * runs.  With out NULL only counted. */
+/* Numbers that say which parts a rank has: for each value its dimensions (-1: not there), for
+ * each dimension the runs.  With out NULL only counted. */
 static int64_t write_own(const weft_parts *p, int32_t *out)
 {
     int64_t n = 0;
@@ -309,7 +309,8 @@ const weft_compiled_part *weft_parts_own(const weft_parts *p, int v)
 
 /* ---- pull and serve ---- */
 
-/* Between a part's memory and a message (packed), or between either and elements in the region's order. */
+/* Between a part's memory and a message (packed), or between either and elements in the region's
+ * order. */
 typedef struct mover {
     int64_t size, first;
     char   *part, *packed, *out;

@@ -1,5 +1,5 @@
-/* The machine's peak as far as we are concerned: an fp32 matrix product of n x n x n with the pool's
- * threads, in GFLOP/s, the best of several runs. */
+/* The machine's peak as far as we are concerned: an fp32 matrix product of n x n x n with the
+ * pool's threads, in GFLOP/s, the best of several runs. */
 #ifndef WEFT_SESSION_PEAK_H
 #define WEFT_SESSION_PEAK_H
 

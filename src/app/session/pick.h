@@ -1,4 +1,5 @@
-/* One token from logits.  temperature 0: the largest; else softmax(logits / temperature) over the top_k
+/* One token from logits.  temperature 0: the largest; else softmax(logits / temperature) over the
+ * top_k
  * largest (0: all), drawn by a number u in [0, 1).  Ties go to the smaller id. */
 #ifndef WEFT_SESSION_PICK_H
 #define WEFT_SESSION_PICK_H

@@ -1,7 +1,7 @@
 /* Several ranks of one job: what they agree on, and who writes.
  *
- * Every rank runs its part of each step.  Rank 0 alone writes metrics, checkpoints and the result; what it does not
- * have of the weights the others give it (parts.h).
+ * Every rank runs its part of each step.  Rank 0 alone writes metrics, checkpoints and the
+ * result; what it does not have of the weights the others give it (parts.h).
  * A rank that fails says so to the others, which then end with WEFT_ERR_PEER instead of waiting. */
 #include <sched.h>
 #include <signal.h>
@@ -39,8 +39,8 @@ static weft_status gather_seats(weft_session *s, seat *own, seat **all)
     return weft_session__gather(s, own, sizeof *own, *all);
 }
 
-/* Its cores, shared with those ranks of its host that may use them too: the launcher pinned each rank to its own cores, or
- * none to any. */
+/* Its cores, shared with those ranks of its host that may use them too: the launcher pinned each
+ * rank to its own cores, or none to any. */
 weft_status weft_session__threads(weft_session *s, int *out)
 {
     seat      own, *all;

@@ -3,7 +3,8 @@
  *     output/checkpoints holds nothing      start at step 0
  *     ... checkpoints of this job           go on behind the newest whole one
  *     ... of another job, model or data     refused, naming what differs
- *     --fresh                               output/run-2, run-3, ...: the first that is not there */
+ *     --fresh                               output/run-2, run-3, ...: the first that is not there
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,8 +26,9 @@ static weft_status fresh_place(weft_session *s)
     return weft_arena_status(s->arena);
 }
 
-/* Of two runs that write into one folder each would destroy the other's.  The lock ends with the process; one that is
- * just ending is waited for.  Where a file system knows no locks there is none. */
+/* Of two runs that write into one folder each would destroy the other's.  The lock ends with the
+ * process; one that is just ending is waited for.  Where a file system knows no locks there is
+ * none. */
 static weft_status claim(weft_session *s)
 {
     double limit = weft_clock_s() + 2;
@@ -128,7 +130,8 @@ weft_status weft_session__take_place(weft_session *s)
     return WEFT_OK;
 }
 
-/* The model's graph is of one micro-batch: it is compared at the checkpoint's, also where --allow changed that. */
+/* The model's graph is of one micro-batch: it is compared at the checkpoint's, also where --allow
+ * changed that. */
 weft_status weft_session__check_model(weft_session *s)
 {
     weft_compile_spec spec = weft_job_spec(&s->job);

@@ -132,8 +132,8 @@ static bool lies_in(const weft_program *p, const weft_instr *i, int slab)
     return false;
 }
 
-/* Gradients, and parameters that ranks give each other parts of: where ranks share memory, collectives work on them
- * where they are. */
+/* Gradients, and parameters that ranks give each other parts of: where ranks share memory,
+ * collectives work on them where they are. */
 static bool peers_reach(const weft_program *p, int slab)
 {
     if (p->slab[slab].kind == WEFT_SLAB_STAGING) return false;

@@ -1,4 +1,5 @@
-/* One forward pass of the whole window a token: plain, and fast enough for a look at a small model. */
+/* One forward pass of the whole window a token: plain, and fast enough for a look at a small
+ * model. */
 #include "session/sample.h"
 
 #include <stdio.h>

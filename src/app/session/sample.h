@@ -17,9 +17,9 @@ typedef struct weft_sample_options {
                            trained on where the folder tells, else its context, at most 256 */
 } weft_sample_options;
 
-/* model: a folder with config.json and weights, or an output folder of weft train (its final/, else its
- * newest checkpoint).  Adds prompt and continuation to text; with ids, token numbers with spaces between
- * them.  A model whose vocabulary is not bytes needs ids. */
+/* model: a folder with config.json and weights, or an output folder of weft train (its final/,
+ * else its newest checkpoint).  Adds prompt and continuation to text; with ids, token numbers
+ * with spaces between them.  A model whose vocabulary is not bytes needs ids. */
 weft_status weft_sample_run(const char *model, const weft_sample_options *o, bool ids,
                             weft_text *text);
 

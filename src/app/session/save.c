@@ -14,8 +14,8 @@ const char *weft_session__kernel_set(void)
     return weft_kernel_set_id();
 }
 
-/* States of the program that must be saved: all but the bf16 twins, which follow from the master weights,
- * and running statistics, which are weights. */
+/* States of the program that must be saved: all but the bf16 twins, which follow from the master
+ * weights, and running statistics, which are weights. */
 bool weft_session__is_saved(const weft_session *s, weft_vid v)
 {
     const weft_model       *m = s->made.model;

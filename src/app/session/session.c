@@ -118,7 +118,8 @@ enum {
     MAX_CONFLICT = 4 /* that are told; layers are alike */
 };
 
-/* Marks of a plan file that could not all have their way; what words of a job make is as it should be. */
+/* Marks of a plan file that could not all have their way; what words of a job make is as it
+ * should be. */
 static void say_conflicts(weft_session *s)
 {
     const weft_sharding *x = s->made.sharding;
@@ -426,8 +427,9 @@ weft_status weft_session_run(const weft_job *job, const weft_session_options *o,
     weft_session                      s  = {.job = *job, .o = o ? o : &none, .claim = -1};
     weft_status                       st = WEFT_OK;
     bool                              talks = weft_session__writes(&s);
-    s.say                                   = (weft_say){
-                                          .quiet = s.o->quiet, .mute = !talks, .progress = s.o->progress && talks};
+
+    s.say = (weft_say){
+        .quiet = s.o->quiet, .mute = !talks, .progress = s.o->progress && talks};
     s.r.eval_loss = s.r.loss = s.r.grad_norm = NAN;
     WEFT_GO(weft_arena_create(&s.arena));
     WEFT_GO(weft_session__join(&s));

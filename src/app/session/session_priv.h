@@ -83,8 +83,9 @@ weft_status weft_session__threads(weft_session *s, int *out);
 /* Cores that the ranks of this host may use together. */
 weft_status weft_session__count_cores(weft_session *s, int *out);
 
-/* compare.c: whether all ranks mean the same: WEFT_ERR_ARG at all of them where they do not.  The job before anything is
- * made of it, the plan before the program is, the program before memory is taken for it. */
+/* compare.c: whether all ranks mean the same: WEFT_ERR_ARG at all of them where they do not.  The
+ * job before anything is made of it, the plan before the program is, the program before memory is
+ * taken for it. */
 weft_status weft_session__compare_jobs(weft_session *s);
 weft_status weft_session__compare_plans(weft_session *s);
 weft_status weft_session__compare_programs(weft_session *s, const weft_compiled *made,
@@ -95,14 +96,15 @@ weft_status weft_session__refuse(weft_session *s, weft_status st);
 /* Of something that every rank has tried: where it failed at all of them, nobody need be told. */
 weft_status weft_session__outcome(weft_session *s, weft_status st);
 
-/* open_data.c: the job's seq from its rows, where it gives none; data opened for the compiled model; its log line. */
+/* open_data.c: the job's seq from its rows, where it gives none; data opened for the compiled
+ * model; its log line. */
 weft_status weft_session__find_seq(weft_job *j);
 weft_status weft_session__open_data(weft_session *s, const char *path, bool shuffle,
                                     weft_data **out);
 void        weft_session__say_data(weft_session *s, const char *path, const weft_data *d);
 
-/* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its model is known.  *p: of
- * the job's file, or NULL until make. */
+/* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its
+ * model is known.  *p: of the job's file, or NULL until make. */
 weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
                                     weft_plan **p);
 weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
@@ -110,8 +112,8 @@ weft_status weft_session__plan_make(const weft_job *j, int world, const weft_sho
 /* How the plan cuts the batch, where the job does not say; and what it computes again. */
 weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);
 
-/* decide.c: micro_batch, lanes and the plan, at all ranks.  WEFT_ERR_ARG: not with these ranks or this checkpoint, and what
- * works instead. */
+/* decide.c: micro_batch, lanes and the plan, at all ranks.  WEFT_ERR_ARG: not with these ranks or
+ * this checkpoint, and what works instead. */
 weft_status weft_session__decide(weft_session *s);
 /* j with the micro_batch and lanes of the checkpoint that a run would resume from. */
 weft_status weft_session__kept_job(const weft_job *j, const weft_session_options *o,
@@ -122,32 +124,38 @@ typedef struct weft_session__choice {
     weft_plan *plan;
     char       line[600]; /* what was chosen, for the log */
     double     step_s;    /* predicted */
-    /* A pipeline with fewer micro-batches than stages, and one rank takes alone_s, which is less. */
+    /* A pipeline with fewer micro-batches than stages, and one rank takes alone_s, which is less.
+     */
     bool idle;
-    /* A pipeline with one micro-batch, so that its ranks compute one after another, and one rank is about as fast. */
+    /* A pipeline with one micro-batch, so that its ranks compute one after another, and one rank
+     * is about as fast. */
     bool   sequential;
     double alone_s;
 } weft_session__choice;
 
-/* For world ranks, `local` of them on each host, which have n_core cores together (0: those of this process).  WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
+/* For world ranks, `local` of them on each host, which have n_core cores together (0: those of
+ * this process).  WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
 weft_status weft_session__plan_choose(const weft_job *j, int world, int local, int n_core,
                                       weft_session__choice *out);
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
 /* A plan file against the job's cluster, where it names one. */
 weft_status weft_session__check_machines(weft_session *s);
-/* A program of one rank that is too large for this host: *again, the job now cuts its batch so that it fits. */
+/* A program of one rank that is too large for this host: *again, the job now cuts its batch so
+ * that it fits. */
 weft_status weft_session__fit(weft_session *s, bool *again);
 /* session.c: the program that the decision means, into s->made. */
 weft_status weft_session__compile_program(weft_session *s);
 
-/* memory.c: WEFT_ERR_NOFIT where a host has less free than its ranks will hold.  Before anything is allocated. */
+/* memory.c: WEFT_ERR_NOFIT where a host has less free than its ranks will hold.  Before anything
+ * is allocated. */
 weft_status weft_session__check_memory(weft_session *s);
-/* Bytes left of a control group's limit, which may be as good as none; files: pages that are given back when asked for, read
- * a moment after used. */
+/* Bytes left of a control group's limit, which may be as good as none; files: pages that are
+ * given back when asked for, read a moment after used. */
 int64_t weft_session__left(int64_t limit, int64_t used, int64_t files);
 
-/* resume.c: the output folder's name, and the checkpoint of this job in it to resume from.  Writes nothing. */
+/* resume.c: the output folder's name, and the checkpoint of this job in it to resume from.
+ * Writes nothing. */
 weft_status weft_session__find_start(weft_session *s);
 /* ... with the folder locked, if it is there. */
 weft_status weft_session__place(weft_session *s);
@@ -173,7 +181,8 @@ const char *weft_session__kernel_set(void);
 /* trace.c: the timelines of all ranks as one file. */
 weft_status weft_session__trace(weft_session *s);
 
-/* eval.c: WEFT_ERR_ARG where evaluation is asked for and nothing would be evaluated: no step is left. */
+/* eval.c: WEFT_ERR_ARG where evaluation is asked for and nothing would be evaluated: no step is
+ * left. */
 weft_status weft_session__eval_check(weft_session *s);
 weft_status weft_session__eval_open(weft_session *s);
 weft_status weft_session__eval_run(weft_session *s, double *loss);

@@ -47,7 +47,7 @@ enum {
 
 typedef struct sample {
     weft_workload w;
-    double    s;
+    double        s;
 } sample;
 
 typedef struct sweep {
@@ -58,7 +58,8 @@ typedef struct sweep {
     int64_t                 n, cap;
 } sweep;
 
-/* Two; six where few tokens go through weights that would stay in a cache, as those of whole models do not. */
+/* Two; six where few tokens go through weights that would stay in a cache, as those of whole
+ * models do not. */
 static int layers_of(const model *m)
 {
     return m->width == 256 && m->seq * m->batch <= 128 ? 6 : 2;
@@ -91,7 +92,7 @@ static weft_status keep(sweep *s, const weft_timeline *t)
 {
     for (int i = 0; i < t->n_slice; i++) {
         const weft_slice *x = &t->slice[i];
-        weft_workload         w;
+        weft_workload     w;
         weft_instr_work(&t->program[0]->actor[x->actor].instr[x->instr], &w);
         if (!w.n || !(x->end_s > x->start_s)) continue;
         if (s->n == s->cap) {
@@ -176,11 +177,11 @@ static weft_status sum_up(sweep *s, weft_timing **out, int *n)
     for (int64_t i = 0, end; i < s->n; i = end) {
         for (end = i; end < s->n && !by_work(&s->sample[i], &s->sample[end]);) end++;
         const weft_workload *w = &s->sample[i].w;
-        weft_timing     *t = &(*out)[(*n)++];
-        *t                 = (weft_timing){.link   = -1,
-                                           .work   = weft_arena_strdup(s->a, w->kind),
-                                           .n_size = w->n,
-                                           .s      = s->sample[i + (end - i) / 2].s};
+        weft_timing         *t = &(*out)[(*n)++];
+        *t                     = (weft_timing){.link   = -1,
+                                               .work   = weft_arena_strdup(s->a, w->kind),
+                                               .n_size = w->n,
+                                               .s      = s->sample[i + (end - i) / 2].s};
         memcpy(t->size, w->size, sizeof w->size);
     }
     return weft_arena_status(s->a);

@@ -1,7 +1,8 @@
 /* Timelines of all ranks in one file, on rank 0's clock.
  *
- * A rank's clock against rank 0's: rank 0 sends, the rank answers with its own time; of several exchanges the
- * shortest tells most, and the answer was given in its middle.  Ranks of one host share a clock and find about 0. */
+ * A rank's clock against rank 0's: rank 0 sends, the rank answers with its own time; of several
+ * exchanges the shortest tells most, and the answer was given in its middle.  Ranks of one host
+ * share a clock and find about 0. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -82,7 +83,8 @@ static weft_status recv_text(link *l, char *piece, weft_text *t)
     return weft_text_status(t);
 }
 
-/* A rank's side: its clock is asked for, then its events go over on rank 0's clock, from rank 0's beginning. */
+/* A rank's side: its clock is asked for, then its events go over on rank 0's clock, from rank 0's
+ * beginning. */
 static weft_status give(weft_session *s, const weft_timeline *t)
 {
     link        l;

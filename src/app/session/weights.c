@@ -123,7 +123,8 @@ static weft_status fill_run(void *arg, int64_t at, int64_t index, int64_t n)
     return WEFT_OK;
 }
 
-/* Makes what is here of a tensor; also of the parameter's copy in another type, which may be cut otherwise. */
+/* Makes what is here of a tensor; also of the parameter's copy in another type, which may be cut
+ * otherwise. */
 static weft_status fill_tensor(const weft_weights *w, const weft_model_param *p,
                                const weft_model_tensor *t, make_fn make, const void *arg)
 {
@@ -192,8 +193,8 @@ static weft_status read_tensor(const weft_weights *w, const char *file,
     return st == WEFT_OK ? st : weft_fail_in(st, "%s: %s: ", file, s->name);
 }
 
-/* Which tensors were seen: seen[i][k] of parameter i, tensor k.  An alias counts when the name itself is
- * not there. */
+/* Which tensors were seen: seen[i][k] of parameter i, tensor k.  An alias counts when the name
+ * itself is not there. */
 typedef struct reader {
     const weft_weights *w;
     bool              **seen;

@@ -67,7 +67,8 @@ out:
     return st;
 }
 
-/* ZeRO on one stage: what is gathered and scattered runs beside compute too, not only sums in place. */
+/* ZeRO on one stage: what is gathered and scattered runs beside compute too, not only sums in
+ * place. */
 static bool runs_ahead(const weft_plan *p)
 {
     return p->zero && p->pp * p->chunks == 1;

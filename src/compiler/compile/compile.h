@@ -31,8 +31,8 @@ typedef struct weft_compile_spec {
     weft_compile_optimizer optimizer;
     const weft_plan       *plan; /* borrowed; NULL: one rank */
     int                    rank; /* of the plan's world */
-    const struct weft_compiled
-        *kept; /* evaluation: parameters lie as they do there, or it is refused; NULL */
+    /* evaluation: parameters lie as they do there, or it is refused; NULL */
+    const struct weft_compiled *kept;
 } weft_compile_spec;
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */
@@ -49,8 +49,8 @@ typedef struct weft_compiled {
     bool           lent;     /* all but the program is another's, which outlives it */
 } weft_compiled;
 
-/* Words of a job and what they mean for this model.  of.batch, seq, micro_batch, lanes, recompute are the
- * spec's.  world 0: as many ranks as it takes. */
+/* Words of a job and what they mean for this model.  of.batch, seq, micro_batch, lanes, recompute
+ * are the spec's.  world 0: as many ranks as it takes. */
 weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *h,
                               const char *schedule, int chunks, int world,
                               weft_plan **out);
@@ -61,8 +61,9 @@ weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shor
 /* Runs of a model's layers (weft_graph_find_runs; a shortened model knows its own). */
 weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
                               weft_graph_layers **out);
-/* Layers that stages are cut between, of the training graph: their first nodes in node[], in a; behind those one
- * number more, where the last layer ends.  What is before the first goes with it, and what is behind the last one. */
+/* Layers that stages are cut between, of the training graph: their first nodes in node[], in a;
+ * behind those one number more, where the last layer ends.  What is before the first goes with
+ * it, and what is behind the last one. */
 weft_status weft_compile_layers(const weft_compiled *c, weft_arena *a, int *n,
                                 int **node);
 /* What a plan must be for to fit; of->model borrows m. */

@@ -156,7 +156,8 @@ out:
     return st;
 }
 
-/* Places lo..hi along an axis, stride ranks apart from base on: one like the other, or split in the middle. */
+/* Places lo..hi along an axis, stride ranks apart from base on: one like the other, or split in
+ * the middle. */
 static weft_status find_runs(weft_compiled_world *w, const weft_compile_spec *s, int base,
                              int stride, int lo, int hi)
 {
@@ -174,7 +175,8 @@ static weft_status find_runs(weft_compiled_world *w, const weft_compile_spec *s,
     return find_runs(w, s, base, stride, mid, hi);
 }
 
-/* Those along the lanes by runs that are dealt alike; a run whose first is like an earlier one's is like it all. */
+/* Those along the lanes by runs that are dealt alike; a run whose first is like an earlier one's
+ * is like it all. */
 static weft_status find_deals(weft_compiled_world *w, const weft_compile_spec *s,
                               int base, int k)
 {
@@ -227,8 +229,8 @@ static weft_status takes_no_more(weft_compiled_world *w, const weft_compile_spec
     return WEFT_OK;
 }
 
-/* Along axis k all are alike, or may be taken for the first, as far as the first and the last stage's first ranks
- * show. */
+/* Along axis k all are alike, or may be taken for the first, as far as the first and the last
+ * stage's first ranks show. */
 static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s, int k,
                              bool *same)
 {
@@ -244,7 +246,8 @@ static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s,
 
 /* ---- the call ---- */
 
-/* Axes whose places are all alike are left at their first; the longest other one is searched for runs. */
+/* Axes whose places are all alike are left at their first; the longest other one is searched for
+ * runs. */
 static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
 {
     const weft_plan *p    = w->plan;

@@ -1,14 +1,14 @@
-/* The programs of all ranks of a plan, few of them compiled: along an axis ranks do what a lower one does, with its
- * peers moved along the axis, wherever both ends of a run of places do the same.
+/* The programs of all ranks of a plan, few of them compiled: along an axis ranks do what a lower
+ * one does, with its peers moved along the axis, wherever both ends of a run of places do the same.
  *
  *     weft_compiled_world *w;
- *     WEFT_TRY(weft_compile_world(&spec, WEFT_RANKS_FOLDED, &w));   spec.plan says how many ranks there are
- *     w->world.like[r]                                  what rank r does
+ *     WEFT_TRY(weft_compile_world(&spec, WEFT_RANKS_FOLDED, &w));   spec.plan says how many ranks
+ *     there are w->world.like[r]                                  what rank r does
  *     weft_compiled_world_destroy(w);
  *
- * Uneven parts are larger on lower places, so ends that are alike mean that all between them are.  Along the lanes that
- * holds for places in a row whose lanes are dealt alike: as many, in subtrees of the same levels, with as many
- * micro-batches. */
+ * Uneven parts are larger on lower places, so ends that are alike mean that all between them are.
+ * Along the lanes that holds for places in a row whose lanes are dealt alike: as many, in
+ * subtrees of the same levels, with as many micro-batches. */
 #ifndef WEFT_COMPILE_WORLD_H
 #define WEFT_COMPILE_WORLD_H
 
@@ -33,9 +33,10 @@ typedef struct weft_compiled_world {
 typedef enum weft_compile_ranks {
     WEFT_RANKS_FOLDED, /* those that are unlike others */
     WEFT_RANKS_EACH,   /* every rank's own program */
-    WEFT_RANKS_ENDS, /* the first along an axis, and the last where it holds or does more; all others are taken for
-                          the first with such lanes, whose parts are the largest: quick where replicas own unlike parts of the states.
-                          Of a stage only the first place's program is verified */
+    /* the first along an axis, and the last where it holds or does more; all others are taken for
+     * the first with such lanes, whose parts are the largest: quick where replicas own unlike
+     * parts of the states. Of a stage only the first place's program is verified */
+    WEFT_RANKS_ENDS,
 } weft_compile_ranks;
 
 /* WEFT_ERR_ARG: no plan, or what weft_compile_training says. */

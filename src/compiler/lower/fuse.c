@@ -96,9 +96,10 @@ static int next_step(const weft_lower__pass *p, weft_vid v, int at, int row)
     return -1;
 }
 
-/* The loss and its gradient over the same logits: one pass over them instead of two.  Possible when the
- * backward pass needs the loss's statistics for nothing else and its weight is known beforehand; never of a
- * part of the vocabulary, whose log-sum-exp is not the one the gradient takes. */
+/* The loss and its gradient over the same logits: one pass over them instead of two.  Possible
+ * when the backward pass needs the loss's statistics for nothing else and its weight is known
+ * beforehand; never of a part of the vocabulary, whose log-sum-exp is not the one the gradient
+ * takes. */
 static void fuse_loss(weft_lower__pass *p, int at)
 {
     const weft_graph *g   = p->g;

@@ -30,8 +30,8 @@ static bool covers(const weft_segment *s, const weft_operand *o)
            ((bytes + 63) & ~(int64_t)63) == s->storage[o->buffer].bytes;
 }
 
-/* Which result of i may lie over operand 0: that of an element-wise operator, or the gradient of a loss
- * over the logits; -1 none. */
+/* Which result of i may lie over operand 0: that of an element-wise operator, or the gradient of
+ * a loss over the logits; -1 none. */
 static int result_over_operand(const weft_instr *i)
 {
     if (i->kind == WEFT_INSTR_COLLECTIVE) return i->coll == WEFT_ALL_REDUCE ? 0 : -1;

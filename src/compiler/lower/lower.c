@@ -1,7 +1,7 @@
 /* Writing the instructions: one walk over the graph's nodes in order.
  *
- * While this pass runs, an operand's buffer is the graph value whose storage it lies in; number_storages()
- * turns those into storage numbers at the end. */
+ * While this pass runs, an operand's buffer is the graph value whose storage it lies in;
+ * number_storages() turns those into storage numbers at the end. */
 #include "lower/lower.h"
 
 #include <string.h>
@@ -191,7 +191,8 @@ static weft_status write_view(writer *w, const weft_graph_node *n)
         weft_lower__loc in = p->loc[n->in[0]], out;
         if (p->placed[n->out[j]]) continue;
         if (in.root < 0) {
-            /* the operand is written straight into an accumulator or concat: nobody reads this view */
+            /* the operand is written straight into an accumulator or concat: nobody reads this
+             * view */
             continue;
         }
         if (!weft_lower__view(p->g, n, j, &in, &out)) {

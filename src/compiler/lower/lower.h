@@ -1,9 +1,10 @@
 /* Lowering: a graph -> a segment of fused local instructions over storages, with their liveness.
  *
- * What happens here and nowhere else: views become strides instead of copies, what follows a product is
- * fused onto it, gradients are written straight into their accumulators, parts of a concat are written in
- * place, element-wise operators overwrite operands that die, new states overwrite old ones.
- * Decides nothing that depends on a machine; offsets and schedules come later (partition). */
+ * What happens here and nowhere else: views become strides instead of copies, what follows a
+ * product is fused onto it, gradients are written straight into their accumulators, parts of a
+ * concat are written in place, element-wise operators overwrite operands that die, new states
+ * overwrite old ones. Decides nothing that depends on a machine; offsets and schedules come later
+ * (partition). */
 #ifndef WEFT_LOWER_LOWER_H
 #define WEFT_LOWER_LOWER_H
 
@@ -42,11 +43,11 @@ typedef struct weft_segment {
 } weft_segment;
 
 typedef struct weft_lower_options {
-    bool
-        one_micro; /* a step has one micro-batch: a sum over micro-batches is its only term */
-    const int *
-        piece; /* of each node: what runs in one go, a step rides on a product of its own;
-                       * NULL: all of it does */
+    /* a step has one micro-batch: a sum over micro-batches is its only term */
+    bool one_micro;
+    /* of each node: what runs in one go, a step rides on a product of its own; NULL: all of it
+     * does */
+    const int *piece;
 } weft_lower_options;
 
 /* Borrows g for the call; o may be NULL. */
@@ -54,8 +55,8 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
                        weft_segment **out);
 void        weft_segment_destroy(weft_segment *s);
 
-/* Collectives of one meeting become one of several tensors.  meeting[i]: that of instruction i, -1 none; changed.
- * Between those of one meeting stands nothing that needs their results. */
+/* Collectives of one meeting become one of several tensors.  meeting[i]: that of instruction i,
+ * -1 none; changed. Between those of one meeting stands nothing that needs their results. */
 weft_status weft_segment_meet(weft_segment *s, int *meeting);
 
 #endif

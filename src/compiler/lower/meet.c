@@ -1,5 +1,6 @@
-/* Collectives of one meeting become one of several tensors, where the last of them stood.  Their operands live until
- * it, their results from it on, so that whoever plans memory keeps them apart. */
+/* Collectives of one meeting become one of several tensors, where the last of them stood.  Their
+ * operands live until it, their results from it on, so that whoever plans memory keeps them
+ * apart. */
 #include "lower/lower.h"
 
 #include "lower/lower_priv.h"

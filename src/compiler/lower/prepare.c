@@ -1,5 +1,6 @@
-/* What must be known before the first instruction is written: who is alive, who uses what, and which
- * results are written straight to where they are needed: parts of a concat, accumulators, next states. */
+/* What must be known before the first instruction is written: who is alive, who uses what, and
+ * which results are written straight to where they are needed: parts of a concat, accumulators,
+ * next states. */
 #include <string.h>
 
 #include "lower/lower_priv.h"
@@ -51,8 +52,8 @@ static void mark_alive(weft_lower__pass *p)
     }
 }
 
-/* The value that a chain of reshapes, each used once, is made from; -1 when it is not a fresh result of an
- * operator with all these flags. */
+/* The value that a chain of reshapes, each used once, is made from; -1 when it is not a fresh
+ * result of an operator with all these flags. */
 static weft_vid fresh_result(const weft_lower__pass *p, weft_vid v, unsigned flags)
 {
     const weft_graph *g = p->g;
@@ -122,7 +123,8 @@ static void place_accumulate(weft_lower__pass *p, const weft_graph_node *n)
     weft_lower__dense(&g->value[v].type.shape, p->loc[v].stride);
 }
 
-/* all_reduce(accumulate(g)): nobody else takes the rank's own sum, so it is reduced where it lies. */
+/* all_reduce(accumulate(g)): nobody else takes the rank's own sum, so it is reduced where it
+ * lies. */
 static void place_reduced(weft_lower__pass *p, const weft_graph_node *n)
 {
     const weft_graph *g = p->g;
@@ -134,8 +136,8 @@ static void place_reduced(weft_lower__pass *p, const weft_graph_node *n)
     p->loc[out]    = p->loc[v];
 }
 
-/* A state that all_gather makes anew: its maker writes this rank's share where it belongs, if nobody reads the
- * state after that; an update may read that very share. */
+/* A state that all_gather makes anew: its maker writes this rank's share where it belongs, if
+ * nobody reads the state after that; an update may read that very share. */
 static void place_share(weft_lower__pass *p, const weft_graph_node *n)
 {
     const weft_graph *g = p->g;
@@ -173,8 +175,9 @@ static weft_vid summed(const weft_lower__pass *p, weft_vid v, int *accumulate)
                             : -1;
 }
 
-/* A tied table: add(accumulate(embedding_grad), accumulate(product)) with one micro-batch.  The product is
- * written where the sum belongs and the few rows of the embedding are added to it in place. */
+/* A tied table: add(accumulate(embedding_grad), accumulate(product)) with one micro-batch.  The
+ * product is written where the sum belongs and the few rows of the embedding are added to it in
+ * place. */
 static void place_tied(weft_lower__pass *p, int add)
 {
     const weft_graph      *g = p->g;

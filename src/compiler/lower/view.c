@@ -23,8 +23,8 @@ bool weft_lower__is_dense(const weft_shape *s, const int64_t *stride)
     return true;
 }
 
-/* Walks both shapes from the left in groups of equal size; within a group the old dimensions must lie
- * behind each other as one. */
+/* Walks both shapes from the left in groups of equal size; within a group the old dimensions must
+ * lie behind each other as one. */
 bool weft_lower__reshape(const weft_shape *from, const int64_t *stride,
                          const weft_shape *to, int64_t out[WEFT_MAX_DIM])
 {

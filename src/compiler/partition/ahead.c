@@ -1,14 +1,14 @@
 /* Collectives beside compute.
  *
- * In: a program of one stage whose compute stream does everything in turn.  Out: its collectives on the comm
- * stream, in the same order on all ranks; the compute stream goes on until the first instruction that touches what a
- * collective reads or writes:
+ * In: a program of one stage whose compute stream does everything in turn.  Out: its collectives
+ * on the comm stream, in the same order on all ranks; the compute stream goes on until the first
+ * instruction that touches what a collective reads or writes:
  *
  *     compute   forward.0 | forward.1       | forward.2
  *     comm                  gather, gather  ^ wanted here
  *
- * What may run beside what is found in the memory plan alone, so nothing is assumed about graphs or operators;
- * weft_program_verify checks the outcome as it checks every program. */
+ * What may run beside what is found in the memory plan alone, so nothing is assumed about graphs
+ * or operators; weft_program_verify checks the outcome as it checks every program. */
 #include "partition/partition_priv.h"
 
 /* A run of collectives one behind the other. */

@@ -1,4 +1,5 @@
-/* Where a model is cut into stages when nobody says: between layers, so that stages have about equal flops. */
+/* Where a model is cut into stages when nobody says: between layers, so that stages have about
+ * equal flops. */
 #include "partition/partition.h"
 
 static weft_status flops_of(const weft_graph *g, int node, double *out)
@@ -16,8 +17,8 @@ out:
     return st;
 }
 
-/* Pieces between seams: [seam[k], seam[k+1]); what stands before the first layer goes with it, what stands
- * behind the last one too. */
+/* Pieces between seams: [seam[k], seam[k+1]); what stands before the first layer goes with it,
+ * what stands behind the last one too. */
 typedef struct pieces {
     int     n;
     int    *seam;
@@ -42,7 +43,8 @@ static weft_status narrow_places(const weft_graph *g, int n_node, weft_arena *a,
     return WEFT_OK;
 }
 
-/* The same operators in the same order: layers whose attributes differ (a window, for one) are still layers. */
+/* The same operators in the same order: layers whose attributes differ (a window, for one) are
+ * still layers. */
 static bool same_operators(const weft_graph *g, int a, int b, int n)
 {
     for (int i = 0; i < n; i++)
@@ -50,7 +52,8 @@ static bool same_operators(const weft_graph *g, int a, int b, int n)
     return true;
 }
 
-/* What repeats may be several layers, and layers that are a little unlike may stand before and behind. */
+/* What repeats may be several layers, and layers that are a little unlike may stand before and
+ * behind. */
 static void find_unlike(const weft_graph *g, int n_node, weft_graph_layers *l)
 {
     for (int many = l->length; many > 1; many--) {

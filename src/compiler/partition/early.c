@@ -1,6 +1,7 @@
-/* Parameters that are kept in parts (ZeRO 3) are gathered before they are wanted: the gathers of a phase in buckets,
- * each started where the bucket before it is first used, so that it can run beside that one's compute.  What is gathered
- * once a step stands in front of everything, in buckets too. */
+/* Parameters that are kept in parts (ZeRO 3) are gathered before they are wanted: the gathers of
+ * a phase in buckets, each started where the bucket before it is first used, so that it can run
+ * beside that one's compute.  What is gathered once a step stands in front of everything, in
+ * buckets too. */
 #include "partition/partition_priv.h"
 
 enum {
@@ -52,8 +53,8 @@ static void put_bucket(early *k, int b, weft_phase phase)
         if (k->bucket[i] == b && k->g->node[i].phase == phase) k->order[k->n++] = i;
 }
 
-/* At a bucket's first gather: the whole bucket, unless it was started already; behind the next node that computes:
- * the one after it. */
+/* At a bucket's first gather: the whole bucket, unless it was started already; behind the next
+ * node that computes: the one after it. */
 static void make_order(early *k)
 {
     int started = -1,

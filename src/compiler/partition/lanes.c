@@ -15,7 +15,8 @@ void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end
     *end   = *first + small + (lane < larger ? 1 : 0);
 }
 
-/* A finished lane waits in the next free slot; siblings of the tree over all lanes are merged at once. */
+/* A finished lane waits in the next free slot; siblings of the tree over all lanes are merged at
+ * once. */
 weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, int lane)
 {
     int                  first, end;

@@ -1,9 +1,10 @@
 /* Collectives that need not be at once wait for each other, so that ranks meet once for several.
  *
- * In: the graph of a place.  Held back are all collectives of the update and, of one stage, gradients' sums of the
- * backward pass that only the update wants; with them waits who needs their results.  Once they are enough bytes, or nothing else is
- * left to do, they are put one behind the other:
- *     square a, gather a, norm a, square b, gather b, norm b   ->   square a, square b, gather a, gather b, norm a, norm b
+ * In: the graph of a place.  Held back are all collectives of the update and, of one stage,
+ * gradients' sums of the backward pass that only the update wants; with them waits who needs
+ * their results.  Once they are enough bytes, or nothing else is left to do, they are put one
+ *     behind the other: square a, gather a, norm a, square b, gather b, norm b   ->   square a,
+ *     square b, gather a, gather b, norm a, norm b
  * Sizes are those of the whole graph's values: every place decides alike. */
 #include <string.h>
 
@@ -78,7 +79,8 @@ static bool waits(const late *k, const weft_graph_node *n)
     return false;
 }
 
-/* Of the largest result of the whole graph's node that it serves, of those with as many dimensions if there are any. */
+/* Of the largest result of the whole graph's node that it serves, of those with as many
+ * dimensions if there are any. */
 static int64_t bytes_of(const late *k, int node)
 {
     const weft_graph_node *n       = &k->of->node[k->l->node[node]];
@@ -132,7 +134,8 @@ static int next_meeting(late *k, int n_list, int64_t room)
     return n_rest;
 }
 
-/* What is held back takes memory: of all gradients that are summed in the backward pass an eighth at most. */
+/* What is held back takes memory: of all gradients that are summed in the backward pass an eighth
+ * at most. */
 static void find_room(late *k, int64_t bucket)
 {
     int64_t all = 0;

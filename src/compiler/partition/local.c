@@ -1,13 +1,14 @@
-/* From a graph and a sharding to the graph of one place: the same nodes on local shapes, and nodes that
- * communicate wherever a value is consumed otherwise than it is produced.
+/* From a graph and a sharding to the graph of one place: the same nodes on local shapes, and
+ * nodes that communicate wherever a value is consumed otherwise than it is produced.
  *
  *   inputs     are bound whole; slices behind them cut what a place works on
  *   leaves     parameters and states are as the sharding keeps them; region says which part
- *   forms      a value in another layout is made once a phase, right before its first use; what was reduced
- *              is kept.  What is gathered over the lanes (parameters that are kept in parts) lives for a
- *              few nodes only or, by the option `once`, from its first use on.
- *   sums       over micro-batches are unreduced over the lanes; where each rank has one micro-batch a step
- *              and all want a part, they are reduced as soon as the backward pass has made them
+ *   forms      a value in another layout is made once a phase, right before its first use; what
+ *              was reduced is kept.  What is gathered over the lanes (parameters that are kept in
+ *              parts) lives for a few nodes only or, by the option `once`, from its first use on.
+ *   sums       over micro-batches are unreduced over the lanes; where each rank has one
+ *              micro-batch a step and all want a part, they are reduced as soon as the backward
+ *              pass has made them
  *
  * All places make the same nodes in the same order, so collectives meet. */
 #include <string.h>
@@ -122,8 +123,8 @@ static weft_reshard_step sum_lanes(const local *k, const weft_layout *from,
     return s;
 }
 
-/* As find_way.  Where ranks along the lanes have several terms each, these are summed first, straight from where they
- * are. */
+/* As find_way.  Where ranks along the lanes have several terms each, these are summed first,
+ * straight from where they are. */
 static weft_status find_way_of_terms(local *k, const weft_layout *from,
                                      const weft_layout *to, const weft_type *t,
                                      weft_reshard *out)
@@ -257,7 +258,8 @@ static weft_status finish(local *k, weft_vid v)
     return WEFT_OK;
 }
 
-/* All of a sum's users want it reduced, in one layout that the lanes cut (with `once`: or not): *to. */
+/* All of a sum's users want it reduced, in one layout that the lanes cut (with `once`: or not):
+ * *to. */
 static bool wants_part(const local *k, weft_vid sum, weft_layout *to)
 {
     const weft_graph *g   = k->g;
@@ -278,7 +280,8 @@ static bool wants_part(const local *k, weft_vid sum, weft_layout *to)
     return any && cut;
 }
 
-/* A term of the backward pass that is the whole sum of this rank: reduced at once, its memory free. */
+/* A term of the backward pass that is the whole sum of this rank: reduced at once, its memory
+ * free. */
 static weft_status reduce_early(local *k, weft_vid v)
 {
     const weft_graph *g = k->g;
@@ -315,7 +318,8 @@ static weft_status add_sum(local *k, int i)
     return finish(k, n->out[0]);
 }
 
-/* What a sum over micro-batches takes in another layout than it is made in: brought there while the micro-batch is. */
+/* What a sum over micro-batches takes in another layout than it is made in: brought there while
+ * the micro-batch is. */
 static weft_status meet_sums(local *k, weft_vid v)
 {
     for (int i = k->first_user[v]; i < k->first_user[v + 1]; i++) {

@@ -1,11 +1,12 @@
 /* Rows that go to the owners of their experts, and come back.
  *
- *     tokens here -> dispatch -> rows by expert -> send_rows -> own experts' rows of all ranks -> products
- *     tokens here <- combine  <- the same rows  <- return_rows <-----------------------------------'
+ *     tokens here -> dispatch -> rows by expert -> send_rows -> own experts' rows of all ranks ->
+ *     products tokens here <- combine  <- the same rows  <- return_rows
+ *     <-----------------------------------'
  *
- * How many rows everybody has of each expert is gathered once for each dispatch (a table of parts by experts) and serves all
- * that is sent after it, the gradients too.  Rows have room for the worst case, all of them to one owner: none is
- * dropped, whatever the router says. */
+ * How many rows everybody has of each expert is gathered once for each dispatch (a table of parts
+ * by experts) and serves all that is sent after it, the gradients too.  Rows have room for the
+ * worst case, all of them to one owner: none is dropped, whatever the router says. */
 #include "base/status.h"
 #include "partition/local_priv.h"
 

@@ -1,6 +1,7 @@
 /* A local graph while it is made: shared by local*.c.
  *
- * A value of the given graph has forms: as it is produced, and every layout that somebody wanted it in. */
+ * A value of the given graph has forms: as it is produced, and every layout that somebody wanted
+ * it in. */
 #ifndef WEFT_PARTITION_LOCAL_PRIV_H
 #define WEFT_PARTITION_LOCAL_PRIV_H
 
@@ -13,9 +14,9 @@ typedef struct weft_partition__form {
     weft_vid    v;     /* of the local graph */
     weft_phase  phase; /* made in */
     int         node;  /* made for */
-    bool
-        made; /* as produced, or by a reduction: everybody uses it; else it is made again in the
-                       * backward pass instead of being kept for it */
+    /* as produced, or by a reduction: everybody uses it; else it is made again in the backward
+     * pass instead of being kept for it */
+    bool made;
     bool lanes; /* gathered over the lanes: kept for a few nodes only */
     struct weft_partition__form *next;
 } weft_partition__form;
@@ -28,7 +29,8 @@ typedef struct weft_partition__way {
     struct weft_partition__way *next;
 } weft_partition__way;
 
-/* What everybody along an axis has of each expert, and where the own experts' rows begin when all are put together. */
+/* What everybody along an axis has of each expert, and where the own experts' rows begin when all
+ * are put together. */
 typedef struct weft_partition__counts {
     int                            sorter; /* node of the given graph */
     int                            axis;
@@ -89,7 +91,8 @@ weft_status weft_partition__place(weft_partition__local *k, int node,
 
 /* ---- local_experts.c ---- */
 
-/* Rows to the owners of their experts, or back: a step of a reshard for the node that is being written. */
+/* Rows to the owners of their experts, or back: a step of a reshard for the node that is being
+ * written. */
 weft_status weft_partition__move_rows(weft_partition__local   *k,
                                       const weft_reshard_step *s, const weft_type *t,
                                       weft_vid x, weft_vid *out);
@@ -99,7 +102,8 @@ weft_status weft_partition__sent_offsets(weft_partition__local *k, int node,
 
 /* ---- local_ring.c ---- */
 
-/* Attention over a sequence in parts, keys and values passed round; *done: it was, with all its results. */
+/* Attention over a sequence in parts, keys and values passed round; *done: it was, with all its
+ * results. */
 weft_status weft_partition__ring(weft_partition__local *k, int node, bool *done);
 
 /* ---- local_rows.c: operators that need more than local shapes ---- */

@@ -1,9 +1,10 @@
-/* Attention as a ring: every place keeps its queries; keys and values of the others come by, a part at a time, and
- * what each gives is merged with what there is.  Backward, the gradients of keys and values travel with them and
- * come home after a whole round.
+/* Attention as a ring: every place keeps its queries; keys and values of the others come by, a
+ * part at a time, and what each gives is merged with what there is.  Backward, the gradients of
+ * keys and values travel with them and come home after a whole round.
  *
- * A part is one run of the sequence or, cut zigzag, two; runs that no query of the place sees cost nothing.  All
- * places shift alike, whatever they skip, and keys no further than somebody sees them (a window). */
+ * A part is one run of the sequence or, cut zigzag, two; runs that no query of the place sees
+ * cost nothing.  All places shift alike, whatever they skip, and keys no further than somebody
+ * sees them (a window). */
 #include <string.h>
 
 #include "base/status.h"
@@ -272,7 +273,8 @@ static weft_status backward_part(const ring *r, const weft_vid *in, const runs *
     return r->k->b.st;
 }
 
-/* What travels: run by run what came plus what is added here.  The round begins at home, where every run is seen. */
+/* What travels: run by run what came plus what is added here.  The round begins at home, where
+ * every run is seen. */
 static weft_vid travel(const ring *r, weft_vid came, const runs *of, const weft_vid *own)
 {
     weft_vid part[MAX_RUN];

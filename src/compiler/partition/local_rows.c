@@ -36,8 +36,8 @@ static int64_t shared_size(const local *k, int node, int axis)
         .d[0];
 }
 
-/* Has each rank whole partials?  A unit that divides equally is not kept: equal parts of 2^k ranks are a tree by
- * themselves, of others they must be as many runs each. */
+/* Has each rank whole partials?  A unit that divides equally is not kept: equal parts of 2^k
+ * ranks are a tree by themselves, of others they must be as many runs each. */
 static bool has_partials(const local *k, int node, const weft_split *s)
 {
     int parts = k->m->axis[s->axis].size;

@@ -1,6 +1,6 @@
-/* Positions: a node of a local graph is told where its part lies; a part that is several runs of a factor whose
- * positions the operator knows (half a zigzag's sequence, twice) is as many nodes, their results put side by side or
- * added. */
+/* Positions: a node of a local graph is told where its part lies; a part that is several runs of
+ * a factor whose positions the operator knows (half a zigzag's sequence, twice) is as many nodes,
+ * their results put side by side or added. */
 #include <string.h>
 
 #include "base/status.h"

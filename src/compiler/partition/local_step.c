@@ -1,5 +1,5 @@
-/* Steps of a reshard as nodes of a local graph.  Collectives work on dimension 0; views bring other dimensions
- * there, slices and concats put runs in order where a cut is not one run. */
+/* Steps of a reshard as nodes of a local graph.  Collectives work on dimension 0; views bring
+ * other dimensions there, slices and concats put runs in order where a cut is not one run. */
 #include <string.h>
 
 #include "base/status.h"
@@ -265,7 +265,8 @@ static weft_status do_reduce(local *k, const weft_reshard_step *s, weft_vid x,
     return k->b.st;
 }
 
-/* A whole that becomes unreduced: the own part, zeros elsewhere; of what nobody cuts the first has all. */
+/* A whole that becomes unreduced: the own part, zeros elsewhere; of what nobody cuts the first
+ * has all. */
 static weft_status do_spread(local *k, const weft_reshard_step *s, const weft_type *t,
                              weft_vid x, weft_vid *out)
 {

@@ -1,4 +1,5 @@
-/* A finished program that gets more actors and edges: for passes over programs (overlap.c, ahead.c). */
+/* A finished program that gets more actors and edges: for passes over programs (overlap.c,
+ * ahead.c). */
 #include "partition/partition_priv.h"
 
 typedef weft_partition__more more;

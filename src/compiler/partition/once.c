@@ -6,7 +6,8 @@
  *     compute   forward.to.9 | forward.to.21 | forward   ...   update
  *     comm      gather.0  gather.1  gather.2 ...               | the next step's gather.0
  *
- * The update writes what they read and is behind all that uses what they write: the next step's gathers wait for it. */
+ * The update writes what they read and is behind all that uses what they write: the next step's
+ * gathers wait for it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,10 @@
-/* One rank: the whole segment becomes actors gather, read, forward, backward, merge, reduce and update on one stream.
+/* One rank: the whole segment becomes actors gather, read, forward, backward, merge, reduce and
+ * update on one stream.
  *
  * Gradients over lanes: within a lane micro-batches are added from left to right
- * into one accumulator; finished lanes are kept like the digits of a binary counter and merged pairwise, so
- * the sum is the binary tree over lanes and 1 + log2(lanes) accumulators are enough. */
+ * into one accumulator; finished lanes are kept like the digits of a binary counter and merged
+ * pairwise, so the sum is the binary tree over lanes and 1 + log2(lanes) accumulators are enough.
+ */
 #include "partition/partition_priv.h"
 
 enum {
@@ -69,7 +71,8 @@ static weft_status find_once(const weft_segment *s, const weft_partition__ranks 
     return WEFT_OK;
 }
 
-/* With several micro-batches: those of sums that go to their owners, which may begin while others are still made. */
+/* With several micro-batches: those of sums that go to their owners, which may begin while others
+ * are still made. */
 static weft_status find_shares(const weft_segment *s, const weft_partition__ranks *r,
                                weft_arena *tmp, bool **out)
 {
@@ -86,7 +89,8 @@ static weft_status find_shares(const weft_segment *s, const weft_partition__rank
     return WEFT_OK;
 }
 
-/* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other elsewhere. */
+/* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other
+ * elsewhere. */
 static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
                                 const weft_partition__ranks *r, weft_program *p,
                                 weft_arena *tmp)
@@ -105,10 +109,11 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
     WEFT_TRY(weft_arena_status(p->arena));
     p->n_buffer = s->n_storage;
     for (int i = 0; i < s->n_storage; i++) {
-        const weft_storage *t = &s->storage[i];
-        weft_buffer        *f = &p->buffer[i];
-        *f                    = (weft_buffer){
-                               .name = weft_arena_strdup(p->arena, t->name), .bytes = t->bytes, .n_slot = 1};
+        const weft_storage *t    = &s->storage[i];
+        weft_buffer        *f    = &p->buffer[i];
+        const char         *name = weft_arena_strdup(p->arena, t->name);
+
+        *f = (weft_buffer){.name = name, .bytes = t->bytes, .n_slot = 1};
         int slab =
             t->kind == WEFT_STORE_STATE ? WEFT_PARTITION__STATE : WEFT_PARTITION__STAGING;
         if (t->kind == WEFT_STORE_WORK || t->kind == WEFT_STORE_ACCUM) {
@@ -185,7 +190,8 @@ static weft_status read_actor(weft_program *p, const weft_segment *s)
     return WEFT_OK;
 }
 
-/* One instruction for every accumulator: a level of the tree over this rank's lanes, or the tree over ranks. */
+/* One instruction for every accumulator: a level of the tree over this rank's lanes, or the tree
+ * over ranks. */
 static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
                              const char *name, weft_instr_kind kind, int lanes)
 {
@@ -335,7 +341,8 @@ weft_status weft_partition__one(const weft_graph *g, const weft_partition_option
     weft_status   st  = WEFT_OK;
 
     WEFT_TRY(weft_partition__check(o));
-    /* each rank has one micro-batch; where an actor sums over ranks, uses of a tied table stay apart */
+    /* each rank has one micro-batch; where an actor sums over ranks, uses of a tied table stay
+     * apart */
     bool once = o->n_micro == 1 || (r->local && o->n_micro == r->n_part);
     WEFT_GO(weft_lower(g, &(weft_lower_options){.one_micro = once}, &s));
     WEFT_GO(weft_arena_create(&tmp));

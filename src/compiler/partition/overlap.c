@@ -1,10 +1,10 @@
 /* Gradient sums beside the backward pass.
  *
- * In: a program whose compute stream ends with an actor of collectives, each in place on an accumulator, and an
- * update; or with an update that has such collectives.  Those that are not in place (ZeRO's) are moved where their
- * results have room of their own, and stay elsewhere.
- * Out: the collectives in buckets, each an actor of the comm stream that fires when the piece of the
- * backward pass that finishes its accumulators has fired for the last time:
+ * In: a program whose compute stream ends with an actor of collectives, each in place on an
+ * accumulator, and an update; or with an update that has such collectives.  Those that are not in
+ * place (ZeRO's) are moved where their results have room of their own, and stay elsewhere.
+ * Out: the collectives in buckets, each an actor of the comm stream that fires when the piece of
+ * the backward pass that finishes its accumulators has fired for the last time:
  *
  *     compute   ... backward.a | backward.b | backward.c |            update
  *     comm                       reduce.0     reduce.1     reduce.2 |
@@ -86,7 +86,8 @@ static bool alone(const weft_program *p, int32_t buffer)
     return true;
 }
 
-/* Can the sum of tensor t begin as soon as its operand is complete?  In place, or to the owners' own room. */
+/* Can the sum of tensor t begin as soon as its operand is complete?  In place, or to the owners'
+ * own room. */
 static bool can_begin(const weft_program *p, const weft_instr *i, int t, bool shares)
 {
     return in_place(i, t) ||
@@ -104,7 +105,8 @@ static bool uses(const weft_instr *i, int32_t buffer)
     return false;
 }
 
-/* Does instruction n of an update sum an accumulator, tensor t, which nobody there has used before? */
+/* Does instruction n of an update sum an accumulator, tensor t, which nobody there has used
+ * before? */
 static bool is_sum(const weft_program *p, const weft_actor *a, int n, int t, bool shares)
 {
     const weft_instr *i = &a->instr[n];
@@ -242,8 +244,8 @@ static int by_end(const void *a, const void *b)
     return x->instr < y->instr ? -1 : 1;
 }
 
-/* What a bucket counts for the operand: the largest part of it that a rank has, since all ranks must make the same
- * buckets. */
+/* What a bucket counts for the operand: the largest part of it that a rank has, since all ranks
+ * must make the same buckets. */
 static int64_t weigh(const overlap *k, const weft_operand *o)
 {
     weft_vid   v = k->g ? weft_graph_find(k->g, k->p->buffer[o->buffer].name) : -1;
@@ -392,7 +394,8 @@ static int merge_of(const overlap *k, int actor)
     return -1;
 }
 
-/* The firing of a cut actor becomes those of its pieces, each followed by its share of the merges. */
+/* The firing of a cut actor becomes those of its pieces, each followed by its share of the
+ * merges. */
 static weft_status make_lists(overlap *k)
 {
     weft_program      *p = k->p;
@@ -458,7 +461,8 @@ static bool writes_any(const overlap *k, const weft_actor *a, int b)
     return false;
 }
 
-/* A bucket waits for all that writes its accumulators; what comes behind the sums waits for all buckets. */
+/* A bucket waits for all that writes its accumulators; what comes behind the sums waits for all
+ * buckets. */
 static weft_status bucket_edges(overlap *k, int next)
 {
     for (int b = 0; b < k->n_bucket; b++) {

@@ -1,6 +1,6 @@
-/* Offsets for blocks with lifetimes: largest first, each into the lowest gap that holds it among the
- * blocks that live at the same time.  Exact minimum is NP-hard; this is within a few percent of the
- * largest set alive at once on training graphs. */
+/* Offsets for blocks with lifetimes: largest first, each into the lowest gap that holds it among
+ * the blocks that live at the same time.  Exact minimum is NP-hard; this is within a few percent
+ * of the largest set alive at once on training graphs. */
 #include <stdlib.h>
 
 #include "partition/partition_priv.h"

@@ -12,12 +12,13 @@ typedef struct weft_partition__block {
     int     first, last;
 } weft_partition__block;
 
-/* Gives each block an offset so that blocks alive at the same time do not overlap; *total is the room
- * needed.  The same blocks give the same offsets. */
+/* Gives each block an offset so that blocks alive at the same time do not overlap; *total is the
+ * room needed.  The same blocks give the same offsets. */
 weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp,
                                  int64_t *total);
 
-/* Who the ranks are.  Along the lanes n_part of them share the micro-batches; n_place are in a stage. */
+/* Who the ranks are.  Along the lanes n_part of them share the micro-batches; n_place are in a
+ * stage. */
 typedef struct weft_partition__ranks {
     int              n_part, part, n_place, place;
     const weft_mesh *mesh;
@@ -25,7 +26,8 @@ typedef struct weft_partition__ranks {
     uint32_t    lanes; /* with local: axes along the lanes */
 } weft_partition__ranks;
 
-/* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their axes. */
+/* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their
+ * axes. */
 weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
                                    int stage);
 weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
@@ -47,7 +49,8 @@ weft_status weft_partition__check(const weft_partition_options *o);
 void weft_partition__own_lanes(const weft_partition_options *o, int *first, int *end);
 /* Accumulators that the binary tree over them needs. */
 int weft_partition__lane_slots(const weft_partition_options *o);
-/* Which of them a lane of the rank's adds to, and how many merges come behind it: slot into slot - 1, and so on. */
+/* Which of them a lane of the rank's adds to, and how many merges come behind it: slot into slot
+ * - 1, and so on. */
 typedef struct weft_partition__turn {
     int slot, merge;
 } weft_partition__turn;
@@ -67,14 +70,16 @@ weft_instr  weft_partition__bare(weft_instr_kind kind, const char *name);
 weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const char *name,
                                  const weft_operand *in, const weft_operand *out,
                                  weft_instr *i);
-/* Micro-batches of a rank, and the most that one has: who has fewer still takes part in what others gather. */
+/* Micro-batches of a rank, and the most that one has: who has fewer still takes part in what
+ * others gather. */
 int weft_partition__n_own(const weft_partition_options *o, int rank);
 int weft_partition__most_own(const weft_partition_options *o);
-/* Fills `actor`, which has room, with what actor `of` does together with ranks that have other micro-batches:
- * parameters that are kept in parts are gathered. */
+/* Fills `actor`, which has room, with what actor `of` does together with ranks that have other
+ * micro-batches: parameters that are kept in parts are gathered. */
 weft_status weft_partition__join(weft_program *p, int of, const weft_partition__ranks *r,
                                  int actor);
-/* What instructions write of an accumulator: its bytes are rounded up, and nobody writes the rest. */
+/* What instructions write of an accumulator: its bytes are rounded up, and nobody writes the
+ * rest. */
 weft_operand weft_partition__whole(const weft_segment *s, int storage);
 
 /* ---- more.c ---- */
@@ -91,8 +96,8 @@ weft_status weft_partition__more_actor(weft_partition__more *m, const char *name
                                        int n, int *out);
 weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
 
-/* n collectives that have nothing to do with each other, each on tensors that no other one has, become as few as
- * can be. */
+/* n collectives that have nothing to do with each other, each on tensors that no other one has,
+ * become as few as can be. */
 weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 
 /* ---- early.c ---- */
@@ -107,21 +112,24 @@ weft_status weft_partition__gather_first(const weft_graph *of, weft_local *l,
 
 /* ---- once.c ---- */
 
-/* The actor that fires first on the comm stream, WEFT_PARTITION__GATHER, becomes one for each collective; who needs a
- * result waits for it, at the first use. */
+/* The actor that fires first on the comm stream, WEFT_PARTITION__GATHER, becomes one for each
+ * collective; who needs a result waits for it, at the first use. */
 #define WEFT_PARTITION__GATHER "gather"
 weft_status weft_partition__gather_beside(weft_program *p);
 
 /* ---- split.c ---- */
 
-/* Is the local value a sum over a rank's own micro-batches, not yet summed over the lanes?  seen: by value. */
+/* Is the local value a sum over a rank's own micro-batches, not yet summed over the lanes?  seen:
+ * by value. */
 bool weft_partition__is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v,
                                 bool *seen);
 
 /* ---- late.c ---- */
 
-/* l, of graph `of`, which is cut into stages or not: collectives that can wait stand side by side, about a bucket of
- * them (0: as many as are worth it), and meet at once.  terms: along these axes ranks bring several terms to a sum. */
+/* l, of graph `of`, which is cut into stages or not: collectives that can wait stand side by
+ * side, about a bucket of
+ * them (0: as many as are worth it), and meet at once.  terms: along these axes ranks bring
+ * several terms to a sum. */
 weft_status weft_partition__meet_late(const weft_graph *of, weft_local *l,
                                       int64_t bucket_bytes, bool stages, uint32_t terms);
 /* l's nodes in another order. */

@@ -1,5 +1,5 @@
-/* A rank of a pipeline: its part of the graph lowered, cut into actors, scheduled by the list of its
- * schedule.  See pipe_priv.h. */
+/* A rank of a pipeline: its part of the graph lowered, cut into actors, scheduled by the list of
+ * its schedule.  See pipe_priv.h. */
 #include <string.h>
 
 #include "partition/pipe_priv.h"

@@ -1,5 +1,5 @@
-/* The graph of one rank: its nodes, in the order of their pieces; what comes from other ranks as inputs, what
- * goes to them as outputs. */
+/* The graph of one rank: its nodes, in the order of their pieces; what comes from other ranks as
+ * inputs, what goes to them as outputs. */
 #include "graph/extract.h"
 #include "partition/pipe_priv.h"
 

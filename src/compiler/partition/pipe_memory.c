@@ -1,8 +1,8 @@
 /* Buffers of a pipeline rank.
  *
- *   within one piece           by lifetime, all pieces over each other: one stream runs them in turn
- *   from piece to piece        a slot for each micro-batch between; where each micro-batch is over before
- *                              the next begins, by lifetime as well
+ *   within one piece           by lifetime, all pieces over each other: one stream runs them in
+ *   turn from piece to piece        a slot for each micro-batch between; where each micro-batch
+ *                              is over before the next begins, by lifetime as well
  *   sent, received             slots of their own for the whole step: other streams use them
  *   gathered once a step       one slot, for all micro-batches
  *   accumulators               a slot for each open lane, for the whole step */
@@ -80,8 +80,8 @@ static bool in_update(const pipe *k, int piece)
     return piece >= 3 * k->n_chunk;
 }
 
-/* Messages count on from step to step, slots begin anew: where they do not divide a step's micro-batches,
- * fewer messages may be under way, or the next step would meet slots in use. */
+/* Messages count on from step to step, slots begin anew: where they do not divide a step's
+ * micro-batches, fewer messages may be under way, or the next step would meet slots in use. */
 int weft_partition__credits(const pipe *k, int n_slot)
 {
     return k->n_own % n_slot ? k->n_own % n_slot : n_slot;
@@ -97,7 +97,8 @@ static int slots_of(const pipe *k, const store *t)
     return n;
 }
 
-/* A sum that goes to its owners: it may begin while others are still made (weft_partition_overlap). */
+/* A sum that goes to its owners: it may begin while others are still made
+ * (weft_partition_overlap). */
 static bool is_early_share(const pipe *k, int storage)
 {
     const weft_segment *s = k->s;

@@ -1,11 +1,13 @@
 /* What ranks of a pipeline say to each other.
  *
- * In a micro-batch: activations and gradients that cross a cut, one message each, tagged by the value's
- * number.  Sends run on the comm stream in the order things are made, receives on streams of their own
- * (activations: host, gradients: io) in the order things are wanted, so that neither waits behind compute.
- * In the update: behind each level an exchange on the compute stream.  Small values of all ranks are
- * gathered at once; large ones go one by one, in the same order on all ranks, each ending with its
- * receive. */
+ * In a micro-batch: activations and gradients that cross a cut, one message each, tagged by the
+ * value's number.  Sends run on the comm stream in the order things are made, receives on streams
+ * of their own
+ * (activations: host, gradients: io) in the order things are wanted, so that neither waits behind
+ * compute.
+ * In the update: behind each level an exchange on the compute stream.  Small values of all ranks
+ * are gathered at once; large ones go one by one, in the same order on all ranks, each ending
+ * with its receive. */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,9 +65,11 @@ static int stages_on(const pipe *k, weft_vid v, int rank)
     return far;
 }
 
-/* What goes past other stages (an encoder's result to all stages of the decoder) waits until its micro-batch has gone
- * through these: as many as are under way between, or who sends would wait for what waits for its next messages.  Of
- * chunks, groups of micro-batches are (program/schedule_interleaved.c), the last with some left over. */
+/* What goes past other stages (an encoder's result to all stages of the decoder) waits until its
+ * micro-batch has gone
+ * through these: as many as are under way between, or who sends would wait for what waits for its
+ * next messages.  Of chunks, groups of micro-batches are (program/schedule_interleaved.c), the
+ * last with some left over. */
 static int credits_to(const pipe *k, weft_vid v, int rank)
 {
     int past = stages_on(k, v, rank);
@@ -101,7 +105,8 @@ static bool touches(const weft_actor *a, int32_t buffer)
     return false;
 }
 
-/* As many messages as the buffers that a piece and the messages share have room for; 0: they share none. */
+/* As many messages as the buffers that a piece and the messages share have room for; 0: they
+ * share none. */
 static int shared_credits(const pipe *k, const weft_actor *piece,
                           const weft_actor *messages)
 {
@@ -190,8 +195,8 @@ static int64_t bytes_of(const pipe *k, weft_vid v)
     return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
 }
 
-/* A value goes from the lowest rank that has it.  Small ones lie one behind the other in their rank's share,
- * at multiples of 8. */
+/* A value goes from the lowest rank that has it.  Small ones lie one behind the other in their
+ * rank's share, at multiples of 8. */
 weft_status weft_partition__plan_exchanges(pipe *k)
 {
     const weft_graph *g = k->g;

@@ -1,8 +1,9 @@
 /* One rank of a pipeline while its program is made.
  *
- * A piece is what runs in one go: of each chunk the forward, the backward, or the two parts of it; then the
- * levels of the update with an exchange between ranks behind each.  Pieces are numbered in the order of
- * data flow; a storage that reaches from one piece to another has a slot for each micro-batch between. */
+ * A piece is what runs in one go: of each chunk the forward, the backward, or the two parts of
+ * it; then the levels of the update with an exchange between ranks behind each.  Pieces are
+ * numbered in the order of data flow; a storage that reaches from one piece to another has a slot
+ * for each micro-batch between. */
 #ifndef WEFT_PARTITION_PIPE_PRIV_H
 #define WEFT_PARTITION_PIPE_PRIV_H
 
@@ -45,8 +46,8 @@ typedef struct weft_partition__pipe {
     int         n_node, *node, *piece; /* piece: of each node of g, -1 not here */
     int        *low, *high; /* of each value of g: chunks of its users here; -1 none */
 
-    /* exchanges: of each value the rank that sends it, -1 none, and its place in that rank's share of
-     * a level's gathered memory; of each level the bytes of a share */
+    /* exchanges: of each value the rank that sends it, -1 none, and its place in that rank's
+     * share of a level's gathered memory; of each level the bytes of a share */
     int     *from;
     int64_t *in_share, *share;
 
@@ -69,7 +70,8 @@ bool weft_partition__is_once(const weft_partition__pipe *k, int instr);
 
 /* The rank of the job that is rank r of this pipeline. */
 int weft_partition__peer(const weft_partition__pipe *k, int r);
-/* Does the value, made in a forward or backward node, go from this rank to r?  From another to this? */
+/* Does the value, made in a forward or backward node, go from this rank to r?  From another to
+ * this? */
 bool weft_partition__sends(const weft_partition__pipe *k, weft_vid v, int r);
 bool weft_partition__receives(const weft_partition__pipe *k, weft_vid v);
 /* The piece before which a received value must be there. */
@@ -87,7 +89,8 @@ weft_status weft_partition__rank_graph(weft_partition__pipe *k);
 weft_status weft_partition__plan_memory(weft_partition__pipe *k);
 /* Messages that may be under way to or from a buffer of so many slots. */
 int weft_partition__credits(const weft_partition__pipe *k, int n_slot);
-/* pipe_message.c: who gives what in the exchanges of the update; actors that send and receive, with their edges; exchanges of the update */
+/* pipe_message.c: who gives what in the exchanges of the update; actors that send and receive,
+ * with their edges; exchanges of the update */
 weft_status weft_partition__plan_exchanges(weft_partition__pipe *k);
 weft_status weft_partition__messages(weft_partition__pipe *k);
 weft_status weft_partition__exchanges(weft_partition__pipe *k);

@@ -66,7 +66,8 @@ static void find_fetched(place *p)
     }
 }
 
-/* What is fetched again goes to who takes it; all else that is made again, to where it was made first. */
+/* What is fetched again goes to who takes it; all else that is made again, to where it was made
+ * first. */
 static void find_repeats(place *p)
 {
     const weft_graph *g = p->g;
@@ -100,8 +101,9 @@ static void place_forward(place *p, const int *cut)
 
 /* ---- backward ---- */
 
-/* Only sums over micro-batches come of it: of the node itself, or of what is made of its result alone (a
- * cast, a reduction).  The last gradients of a model come to nothing else either, but have other operands. */
+/* Only sums over micro-batches come of it: of the node itself, or of what is made of its result
+ * alone (a cast, a reduction).  The last gradients of a model come to nothing else either, but
+ * have other operands. */
 static void find_weight(place *p)
 {
     const weft_graph *g = p->g;
@@ -123,7 +125,8 @@ static void find_weight(place *p)
     }
 }
 
-/* The parameter whose gradient v goes into: along sums up to the operator that takes both; -1 none. */
+/* The parameter whose gradient v goes into: along sums up to the operator that takes both; -1
+ * none. */
 static weft_vid parameter_of(const place *p, weft_vid v)
 {
     const weft_graph *g = p->g;
@@ -143,7 +146,8 @@ static weft_vid parameter_of(const place *p, weft_vid v)
     return -1;
 }
 
-/* A state whose next value is made of a parameter's alone: the half-precision copy that forward nodes use. */
+/* A state whose next value is made of a parameter's alone: the half-precision copy that forward
+ * nodes use. */
 static void find_twins(place *p)
 {
     const weft_graph *g  = p->g;
@@ -235,7 +239,8 @@ static weft_status replace(place *p, int node, int k, weft_vid by)
     return WEFT_OK;
 }
 
-/* What was recomputed on another stage has come from there already, as it was: it, or what a view is of. */
+/* What was recomputed on another stage has come from there already, as it was: it, or what a view
+ * is of. */
 static weft_status replace_repeats(place *p, int i)
 {
     const weft_graph *g = p->g;

@@ -1,14 +1,16 @@
 /* Which stage does what: side tables beside one training graph, the same for all ranks.
  *
- *   copied     a node that every rank makes for itself where it needs it: views, and what is made of
- *              per-step inputs alone; gathers of once a step
+ *   copied     a node that every rank makes for itself where it needs it: views, and what is made
+ *              of per-step inputs alone; gathers of once a step
  *   stage      of every other forward and backward node; stage k is rank k % n_rank's
  *   weight     a backward node of which only sums over micro-batches come
- *   runs       which ranks do an update node; level: how many exchanges between ranks come before it
+ *   runs       which ranks do an update node; level: how many exchanges between ranks come before
+ *   it
  *   crosses    [value][rank]: made elsewhere, needed there
  *
- * Gradients of a value that goes from one stage to another come back the other way: a backward node's stage
- * is never above those of the gradients it takes, nor below those of the forward values it takes. */
+ * Gradients of a value that goes from one stage to another come back the other way: a backward
+ * node's stage is never above those of the gradients it takes, nor below those of the forward
+ * values it takes. */
 #ifndef WEFT_PARTITION_PLACE_PRIV_H
 #define WEFT_PARTITION_PLACE_PRIV_H
 
@@ -20,9 +22,9 @@ typedef struct weft_partition__place {
     int               n_stage, n_rank;
     int              *first_user, *user; /* weft_graph_users */
     bool             *copied, *weight;   /* node */
-    bool        *
-        fetched; /* node of the backward pass: made of a parameter alone, by a collective (it is kept in
-                    * parts): where its first user is */
+    /* node of the backward pass: made of a parameter alone, by a collective (it is kept in parts):
+     * where its first user is */
+    bool      *fetched;
     int       *stage;   /* node; -1: copied, or of the update phase */
     weft_vid  *repeats; /* value: the forward value it is, or makes again; -1 none */
     weft_vid **in;      /* node: operands, where they differ from the graph's */
@@ -34,7 +36,8 @@ typedef struct weft_partition__place {
     bool      *crosses;        /* [value][rank] */
 } weft_partition__place;
 
-/* cut[0 .. n_stage-2]: the first nodes of stages 1, 2, ...; the first n_once nodes are copied.  Everything lives in tmp. */
+/* cut[0 .. n_stage-2]: the first nodes of stages 1, 2, ...; the first n_once nodes are copied.
+ * Everything lives in tmp. */
 weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n_rank,
                                          const int *cut, int n_once, weft_arena *tmp,
                                          weft_partition__place *out);

@@ -1,9 +1,9 @@
 /* The update phase over ranks, and what crosses between them.
  *
  * A sum over micro-batches is where its terms are.  Another update node runs on all ranks that have
- * everything it takes; where there are none, on all that have some of it, and the rest is sent to them: the
- * uses of a parameter on two stages are added, in graph order, on both, and the clipping scale is made on
- * every rank out of all ranks' sums of squares. */
+ * everything it takes; where there are none, on all that have some of it, and the rest is sent to
+ * them: the uses of a parameter on two stages are added, in graph order, on both, and the
+ * clipping scale is made on every rank out of all ranks' sums of squares. */
 #include "partition/place_priv.h"
 
 typedef weft_partition__place place;
@@ -13,7 +13,8 @@ static bool *cell(bool *table, const place *p, int i, int rank)
     return &table[(size_t)i * (size_t)p->n_rank + (size_t)rank];
 }
 
-/* Does the rank have the value without being sent it?  A leaf that nobody has yet can be anywhere. */
+/* Does the rank have the value without being sent it?  A leaf that nobody has yet can be
+ * anywhere. */
 static bool has(const place *p, weft_vid v, int rank, bool *anywhere)
 {
     const weft_graph_value *x = &p->g->value[v];

@@ -1,4 +1,5 @@
-/* The one entry: a graph, a sharding and a rank -> its program.  The place's own graph first, then programs as for
+/* The one entry: a graph, a sharding and a rank -> its program.  The place's own graph first,
+ * then programs as for
  * any graph: one stage (one.c) or a pipeline's (pipe.c). */
 #include <string.h>
 
@@ -145,8 +146,8 @@ static weft_partition_options dealt(const weft_pipe_options     *o,
                                     .ahead   = o->ahead > 0};
 }
 
-/* Of one stage: what communicates goes beside compute.  Where ranks have several micro-batches, sums are of the
- * update; with `once` the last of them hides those too. */
+/* Of one stage: what communicates goes beside compute.  Where ranks have several micro-batches,
+ * sums are of the update; with `once` the last of them hides those too. */
 static weft_status run_beside(weft_program *p, const weft_graph *g,
                               const weft_sharding *s, const weft_pipe_options *o,
                               const weft_partition__ranks *r)

@@ -6,12 +6,14 @@
  *     ...
  *     weft_plan_destroy(p);
  *
- * The mesh is that of one stage; all stages have alike ones.  Rank = stage * places + place, places counted by the
- * axes as written, the last one fastest.  Text form: JSON, versioned, parse(print(p)) == p.
+ * The mesh is that of one stage; all stages have alike ones.  Rank = stage * places + place,
+ * places counted by the axes as written, the last one fastest.  Text form: JSON, versioned,
+ * parse(print(p)) == p.
  *
- * Always true (weft_plan_verify): axes differ; stages are as many as pp * chunks and only the first has no
- * first value; the schedule exists; every mark is of the mesh; lanes is a power of two that the lane axis
- * does not exceed, and all of it is shared out; micro_batch divides batch. */
+ * Always true (weft_plan_verify): axes differ; stages are as many as pp * chunks and only the
+ * first has no first value; the schedule exists; every mark is of the mesh; lanes is a power of
+ * two that the lane axis does not exceed, and all of it is shared out; micro_batch divides batch.
+ */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 
@@ -69,14 +71,15 @@ typedef struct weft_plan {
     const char  *schedule;
     const char **first; /* of each stage, the first value it makes; of stage 0 NULL */
     int          zero;  /* as it was said; the marks are what counts */
-    int          later; /* as it was said; more than 0: parameters kept in parts are gathered once a step */
-    bool         sp;
-    bool
-                ring; /* attention over a cut sequence passes keys and values round, else it gathers them */
+    /* as it was said; more than 0: parameters kept in parts are gathered once a step */
+    int  later;
+    bool sp;
+    /* attention over a cut sequence passes keys and values round, else it gathers them */
+    bool        ring;
     const char *whole; /* layers that tp leaves whole, as it was said; NULL: none */
     const char *recompute;
-    int64_t
-                        bucket_bytes; /* gradient sums run beside the backward pass in buckets of so many; 0: behind it */
+    /* gradient sums run beside the backward pass in buckets of so many; 0: behind it */
+    int64_t             bucket_bytes;
     int                 n_mark;
     weft_mark          *mark; /* by name */
     weft_plan_machines  machines;
@@ -96,12 +99,14 @@ int weft_plan_places(const weft_plan *p);     /* ranks of a stage */
 int weft_plan_world(const weft_plan *p);      /* ranks */
 int weft_plan_lane_ranks(const weft_plan *p); /* the lane axis' size; 1 without */
 
-/* Is it for this?  want.kernels and want.dtype NULL are not compared.  WEFT_ERR_ARG names what differs; where: the file. */
+/* Is it for this?  want.kernels and want.dtype NULL are not compared.  WEFT_ERR_ARG names what
+ * differs; where: the file. */
 weft_status weft_plan_check(const weft_plan *p, const char *where,
                             const weft_plan_of *want, int world);
 
-/* Is it for these machines?  have: what is here, n_device how many.  WEFT_ERR_ARG names what differs; *warn: other
- * constants than it was made with.  A plan that names no machines is for all. */
+/* Is it for these machines?  have: what is here, n_device how many.  WEFT_ERR_ARG names what
+ * differs; *warn: other constants than it was made with.  A plan that names no machines is for
+ * all. */
 weft_status weft_plan_check_machines(const weft_plan *p, const char *where,
                                      const weft_plan_machines *have, bool *warn);
 
@@ -111,25 +116,27 @@ typedef struct weft_plan_words {
     weft_plan_of   of;
     const char    *schedule, *recompute; /* NULL: 1f1b, none */
     int            chunks;               /* 0 is 1 */
-    const int
-        *cut; /* first nodes of stages 1, 2, ... of the graph; pp * chunks - 1 of them */
+    /* first nodes of stages 1, 2, ... of the graph; pp * chunks - 1 of them */
+    const int *cut;
 } weft_plan_words;
 
-/* g: the training graph that will be cut, batch of all lanes' ranks wide.  world 0: as many as it takes. */
+/* g: the training graph that will be cut, batch of all lanes' ranks wide.  world 0: as many as it
+ * takes. */
 weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int world,
                            weft_plan **out);
 
-/* Stages on a graph: cut[0 .. pp * chunks - 2], the first nodes of stages 1, 2, ...  WEFT_ERR_ARG: a value that
- * the graph has not. */
+/* Stages on a graph: cut[0 .. pp * chunks - 2], the first nodes of stages 1, 2, ...
+ * WEFT_ERR_ARG: a value that the graph has not. */
 weft_status weft_plan_cuts(const weft_plan *p, const weft_graph *g, int *cut);
 /* WEFT_ERR_ARG: a mark on nothing, or on a value of other dimensions. */
 weft_status weft_plan_check_marks(const weft_plan *p, const weft_graph *g);
-/* Mesh and marks on a graph, as propagation takes them: one mesh of ranks 0 .. places - 1, which stands for every
- * stage's.  Everything in a.  WEFT_ERR_ARG: a mark on nothing. */
+/* Mesh and marks on a graph, as propagation takes them: one mesh of ranks 0 .. places - 1, which
+ * stands for every stage's.  Everything in a.  WEFT_ERR_ARG: a mark on nothing. */
 weft_status weft_plan_shard(const weft_plan *p, const weft_graph *g, weft_arena *a,
                             weft_shard_options *out);
-/* True when nothing but dimension 0 of inputs is cut, and that by the lane axis alone (other axes being of size 1):
- * every rank then has whole values, and the graph of one micro-batch is each rank's. */
+/* True when nothing but dimension 0 of inputs is cut, and that by the lane axis alone (other axes
+ * being of size 1): every rank then has whole values, and the graph of one micro-batch is each
+ * rank's. */
 bool weft_plan_lanes_only(const weft_plan *p, const weft_graph *g);
 
 #endif

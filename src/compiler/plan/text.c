@@ -1,5 +1,5 @@
-/* A plan as JSON and back.  One key a line, lists of stages and marks one entry a line, so that people can read
- * and compare them:
+/* A plan as JSON and back.  One key a line, lists of stages and marks one entry a line, so that
+ * people can read and compare them:
  *
  *     "mesh": [{"axis": "dp", "size": 2}, {"axis": "tp", "size": 2}],
  *     "stages": [

@@ -1,12 +1,12 @@
 /* Any layout to any other in at most two rounds of messages, with as few bytes as there can be.
  *
  * The cuts of both layouts divide the tensor into cells: a rank has all of a cell or nothing of it.
- * Round 0, where the source is unreduced: each cell's summands go to one owner, a rank that wants the
- * cell and has a summand where there is one.  Round 1: finished cells go to whoever wants them.
+ * Round 0, where the source is unreduced: each cell's summands go to one owner, a rank that wants
+ * the cell and has a summand where there is one.  Round 1: finished cells go to whoever wants them.
  * A transfer from a rank to itself is a local copy, so that transfers say all there is to say.
  *
- * Fewest bytes: of U summands, at least U - 1 must travel to be added up; each rank that wants the cell
- * and does not add it up itself must receive it. */
+ * Fewest bytes: of U summands, at least U - 1 must travel to be added up; each rank that wants
+ * the cell and does not add it up itself must receive it. */
 #include <string.h>
 
 #include "shard/shard_priv.h"
@@ -150,8 +150,8 @@ static weft_status give(exchange *x, int32_t from, int32_t to, int round, int pa
     return WEFT_OK;
 }
 
-/* Among the places of a that have the cell (and that summand, and those kept coordinates): the receiver
- * itself, else the nearest, then whoever has sent least.  -1: nobody. */
+/* Among the places of a that have the cell (and that summand, and those kept coordinates): the
+ * receiver itself, else the nearest, then whoever has sent least.  -1: nobody. */
 static int pick_source(const exchange *x, const int *seg, int part, int kept, int32_t to)
 {
     int best = -1, best_link = 0;
@@ -172,7 +172,8 @@ static int pick_source(const exchange *x, const int *seg, int part, int kept, in
 
 /* ---- one cell ---- */
 
-/* The places of b that are to have the cell; one of each line along the axes to be unreduced over. */
+/* The places of b that are to have the cell; one of each line along the axes to be unreduced
+ * over. */
 static int find_targets(const exchange *x, const int *seg, int kept, int *target)
 {
     int n = 0;

@@ -1,5 +1,6 @@
-/* Between dimensions and factors: a layout of an operand is a cut of the operator's factors, and the
- * other way round.  No operator is known here by its name; what there is to know is in its rule. */
+/* Between dimensions and factors: a layout of an operand is a cut of the operator's factors, and
+ * the other way round.  No operator is known here by its name; what there is to know is in its
+ * rule. */
 #include <string.h>
 
 #include "shard/shard_priv.h"
@@ -27,7 +28,8 @@ static bool has(const weft_op_use *u, const weft_node_factors *f, int i, int fac
 
 /* ---- ragged rows ---- */
 
-/* Rows stand in composite dimensions (tokens times choices) or, where there are none, by themselves. */
+/* Rows stand in composite dimensions (tokens times choices) or, where there are none, by
+ * themselves. */
 static bool is_rows(const weft_op_use *u, const weft_node_factors *f, int i, int d,
                     int ragged)
 {
@@ -251,8 +253,8 @@ weft_layout weft_shard_project(const weft_op_use *u, const weft_node_factors *f,
 
 /* ---- local uses ---- */
 
-/* Attributes say sizes by these names: shape the result's, rows dimension 0, size along axis, s and t
- * the first two. */
+/* Attributes say sizes by these names: shape the result's, rows dimension 0, size along axis, s
+ * and t the first two. */
 void weft_shard_local_attr(const weft_op_use *u, const weft_type *local_out,
                            weft_attr *attr)
 {

@@ -77,7 +77,8 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
     return !memcmp(a->unreduced, b->unreduced, sizeof a->unreduced);
 }
 
-/* The longest period in the dimension that is shorter than this one: what its units must be made of. */
+/* The longest period in the dimension that is shorter than this one: what its units must be made
+ * of. */
 static int64_t finer(const weft_layout *l, int dim, int64_t span)
 {
     int64_t most = 1;
@@ -224,8 +225,8 @@ static weft_status take(const list *l, int64_t from, int64_t to, list *out)
     return WEFT_OK;
 }
 
-/* Part c of p of n units, zigzag: as many as a block would have; the larger half counted from the front, the smaller
- * one from the end, in [lo[0], hi[0]) and [lo[1], hi[1]). */
+/* Part c of p of n units, zigzag: as many as a block would have; the larger half counted from the
+ * front, the smaller one from the end, in [lo[0], hi[0]) and [lo[1], hi[1]). */
 static void zigzag(int64_t n, int64_t p, int64_t c, int64_t lo[2], int64_t hi[2])
 {
     int64_t front = 0, back = 0, own = n / p + (c < n % p);

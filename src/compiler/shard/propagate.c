@@ -1,18 +1,18 @@
 /* Propagation: marks spread over the graph until nothing changes.
  *
  * A value carries a wish: the cuts that its maker and its users like.  A node carries a cut of its
- * factors.  Visiting a node takes wishes of its operands and results in as cuts of factors, one axis at
- * a time, and gives the projections back as wishes.
+ * factors.  Visiting a node takes wishes of its operands and results in as cuts of factors, one
+ * axis at a time, and gives the projections back as wishes.
  *
- * (1) Wishes and cuts only grow: a split is added behind those there are, never taken away.  A value has
- *     at most one split for each axis, so every sweep but the last decides at least one of
- *     values x axes; along one axis that is at most |V| forward and |V| backward sweeps.
- * (2) The forward pass is settled first, then backward and update follow it: a gradient is cut as what
- *     it is the gradient of.
+ * (1) Wishes and cuts only grow: a split is added behind those there are, never taken away.  A
+ *     value has at most one split for each axis, so every sweep but the last decides at least one
+ *     of values x axes; along one axis that is at most |V| forward and |V| backward sweeps.
+ * (2) The forward pass is settled first, then backward and update follow it: a gradient is cut as
+ *     what it is the gradient of.
  *     What is computed again is cut as it was the first time.
  * (3) Marks are kept: what a mark closed does not grow.
- * (4) What the forward pass uses takes no wishes from the update phase: optimizer state may be cut more
- *     finely than its parameter. */
+ * (4) What the forward pass uses takes no wishes from the update phase: optimizer state may be
+ *     cut more finely than its parameter. */
 #include <string.h>
 
 #include "graph/recompute.h"
@@ -188,7 +188,8 @@ static weft_status sweep(weft_shard__run *r, bool forward, weft_phase last)
     return WEFT_OK;
 }
 
-/* Axes along which ranks have different samples or positions: gradients will be unreduced over them. */
+/* Axes along which ranks have different samples or positions: gradients will be unreduced over
+ * them. */
 static void find_data_axes(weft_shard__run *r)
 {
     for (weft_vid v = 0; v < r->g->n_value; v++)
@@ -196,8 +197,8 @@ static void find_data_axes(weft_shard__run *r)
             r->data |= 1u << r->wish[v].split[i].axis;
 }
 
-/* The forward pass from its inputs on; all of it from the updates back, so that parameters tell their
- * gradients how they lie. */
+/* The forward pass from its inputs on; all of it from the updates back, so that parameters tell
+ * their gradients how they lie. */
 static weft_status settle(weft_shard__run *r, weft_phase last)
 {
     int  most  = 2 * (r->g->n_value + 1) * (r->o->mesh[0].n_axis + 1);

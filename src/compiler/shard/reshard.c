@@ -1,9 +1,9 @@
 /* The cheapest way from one layout to another.
  *
  * On one mesh: a search over layouts.  One step slices, gathers, moves an axis between dimensions,
- * reduces with or without scattering, or spreads a value into an unreduced one; cheapest first.  What
- * messages alone would cost (exchange.c) no plan can beat in bytes; collectives win as long as they move
- * at most a tenth more, since they are fewer.  Between meshes: messages. */
+ * reduces with or without scattering, or spreads a value into an unreduced one; cheapest first.
+ * What messages alone would cost (exchange.c) no plan can beat in bytes; collectives win as long
+ * as they move at most a tenth more, since they are fewer.  Between meshes: messages. */
 #include <string.h>
 
 #include "shard/shard_priv.h"
@@ -81,8 +81,8 @@ static bool is_even(const search *x, const weft_layout *l)
            n * parts == weft_shape_count(&x->t.shape);
 }
 
-/* An axis moves from one dimension to another, all parts being equal: what a place has of a dimension it keeps, or
- * keeps a part of. */
+/* An axis moves from one dimension to another, all parts being equal: what a place has of a
+ * dimension it keeps, or keeps a part of. */
 static int64_t common_of_even(const search *x, const weft_layout *a, const weft_layout *b)
 {
     weft_shape u = weft_layout_local(a, x->m, &x->t.shape, 0);
@@ -237,7 +237,8 @@ static weft_status expand_axis(search *x, int at, int axis)
     return try_cuts(x, at, WEFT_STEP_ALL_TO_ALL, axis, y, WEFT_REDUCED);
 }
 
-/* All reductions that are left at once: fewer bytes than one by one where nothing can be scattered. */
+/* All reductions that are left at once: fewer bytes than one by one where nothing can be
+ * scattered. */
 static weft_status reduce_all(search *x, int at)
 {
     weft_layout    y    = x->s[at].l;

@@ -1,9 +1,10 @@
 /* The last walk: what is unreduced where, and the tables of the result.
  *
- * A result is unreduced over the axes of its summed factors.  A linear operator passes an unreduced sum
- * on where that saves a reduction: nobody else needs the operand reduced, the result is not larger, and
- * an addition has all its operands unreduced alike.  Everybody else gets the operand reduced; where the
- * operand is cut by the same axis there, that is a reduce-scatter. */
+ * A result is unreduced over the axes of its summed factors.  A linear operator passes an
+ * unreduced sum on where that saves a reduction: nobody else needs the operand reduced, the
+ * result is not larger, and an addition has all its operands unreduced alike.  Everybody else
+ * gets the operand reduced; where the operand is cut by the same axis there, that is a
+ * reduce-scatter. */
 #include <string.h>
 
 #include "shard/shard_priv.h"
@@ -97,8 +98,8 @@ static int64_t rows_along(const weft_mesh *m, const weft_layout *l, const weft_s
     return n;
 }
 
-/* Rows that each rank sorted go to the owners of their experts, or come back: whole rows, beside their offsets or
- * sources, where owners have room for all that can come. */
+/* Rows that each rank sorted go to the owners of their experts, or come back: whole rows, beside
+ * their offsets or sources, where owners have room for all that can come. */
 static bool may_travel(const weft_shard__run *r, int node, int k, const weft_split *a,
                        const weft_split *b)
 {
@@ -120,8 +121,9 @@ static bool may_travel(const weft_shard__run *r, int node, int k, const weft_spl
     return n_own == 1;
 }
 
-/* Ragged rows cannot be recut: they are used as they were made, or sent as a whole.  Where tokens' cuts do not fit
- * all that is done with their rows, all begins again without such cuts by that axis: WEFT_AGAIN. */
+/* Ragged rows cannot be recut: they are used as they were made, or sent as a whole.  Where
+ * tokens' cuts do not fit all that is done with their rows, all begins again without such cuts by
+ * that axis: WEFT_AGAIN. */
 static weft_status check_ragged(weft_shard__run *r, int node, int k)
 {
     weft_vid           v = r->g->node[node].in[k];

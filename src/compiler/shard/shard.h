@@ -1,8 +1,8 @@
 /* Where each slice of each value lives, and how to get it elsewhere.
  *
  *   mesh       ranks arranged in n dimensions with named axes; nothing depends on the names
- *   layout     of one value: for each dimension the axes that cut it, and the axes it is unreduced over
- *   mark       what a user (or a planner) says about a value: part of its layout
+ *   layout     of one value: for each dimension the axes that cut it, and the axes it is
+ *   unreduced over mark       what a user (or a planner) says about a value: part of its layout
  *   sharding   layouts for a whole graph: of each value as produced, of each operand as consumed
  *   reshard    the steps from one layout to another
  *
@@ -64,8 +64,8 @@ typedef enum weft_split_order {
 } weft_split_order;
 
 /* One axis that cuts one dimension.  The dimension's positions are counted in units; with a period
- * the cut is repeated in each period (a factor inside a composite dimension).  Cuts of one dimension
- * with equal unit and period nest: the second cuts what the first left, as it lies.
+ * the cut is repeated in each period (a factor inside a composite dimension).  Cuts of one
+ * dimension with equal unit and period nest: the second cuts what the first left, as it lies.
  *
  * The rule for sizes, everywhere: n units over P parts are runs that differ by at most one, the
  * larger ones first (5 over 3: 2 2 1).  The last unit may be short. */
@@ -120,7 +120,8 @@ typedef struct weft_interval {
 weft_status weft_layout_intervals(const weft_layout *l, const weft_mesh *m, int dim,
                                   int64_t size, int place, weft_arena *a,
                                   weft_interval **out, int *n);
-/* The regions of a place: what its local tensor holds, dimension by dimension in ascending order. */
+/* The regions of a place: what its local tensor holds, dimension by dimension in ascending order.
+ */
 weft_status weft_layout_regions(const weft_layout *l, const weft_mesh *m,
                                 const weft_shape *s, int place, weft_arena *a,
                                 weft_region **out, int *n);
@@ -130,7 +131,8 @@ weft_shape weft_layout_local(const weft_layout *l, const weft_mesh *m,
 
 /* ---- marks ---- */
 
-/* What is said about a value.  Dimensions whose bit of open is set may get more cuts by propagation. */
+/* What is said about a value.  Dimensions whose bit of open is set may get more cuts by
+ * propagation. */
 typedef struct weft_mark {
     const char *name; /* of values; '*' stands for anything.  NULL: value is the one */
     weft_vid    value;
@@ -156,10 +158,10 @@ typedef struct weft_shard_options {
     const int16_t   *node_mesh; /* by node; NULL: all on mesh 0 */
     int              n_mark;
     const weft_mark *mark; /* layout.mesh is taken from the value's own mesh */
-    uint32_t
-        lanes; /* by axis: ranks along it have micro-batches of their own, of which the graph is one.
-                     * Every sum over micro-batches is unreduced over it; marks that would cut inputs
-                     * or such sums by it are passed over */
+    /* by axis: ranks along it have micro-batches of their own, of which the graph is one. Every
+     * sum over micro-batches is unreduced over it; marks that would cut inputs or such sums by it
+     * are passed over */
+    uint32_t lanes;
 } weft_shard_options;
 
 /* Two wishes that one operator could not fulfil at once. */
@@ -225,12 +227,13 @@ weft_layout weft_shard_project(const weft_op_use *u, const weft_node_factors *f,
 /* Attributes that repeat sizes of the results, for local results. */
 void weft_shard_local_attr(const weft_op_use *u, const weft_type *local_out,
                            weft_attr *attr);
-/* Does the operator know positions along the factor (in a sequence, in a table, of a random mask)?  A part of such a
+/* Does the operator know positions along the factor (in a sequence, in a table, of a random
+ * mask)?  A part of such a
  * factor has to be one run: a part of two runs is two uses. */
 bool weft_shard_is_positional(const weft_op_use *u, const weft_node_factors *f,
                               int factor);
-/* Attributes that say where a part begins.  cut: the node's, by factor; part: the run of each factor that this is,
- * of '@' the experts whose rows are kept here (weft_shard_own_experts()). */
+/* Attributes that say where a part begins.  cut: the node's, by factor; part: the run of each
+ * factor that this is, of '@' the experts whose rows are kept here (weft_shard_own_experts()). */
 void weft_shard_local_first(const weft_op_use *u, const weft_node_factors *f,
                             const weft_layout *cut, const weft_interval *part,
                             weft_attr *attr);
@@ -238,8 +241,8 @@ void weft_shard_local_first(const weft_op_use *u, const weft_node_factors *f,
 weft_status weft_shard_own_experts(const weft_node_factors *f, const weft_mesh *m,
                                    const weft_layout *cut, int64_t n, int place,
                                    weft_arena *a, weft_interval *out);
-/* The node that sorted the rows which this one uses, of which it has the offsets or sources; -1: none.  Only beside those can rows be
- * sent to their experts' owners or back. */
+/* The node that sorted the rows which this one uses, of which it has the offsets or sources; -1:
+ * none.  Only beside those can rows be sent to their experts' owners or back. */
 int weft_shard_sorter(const weft_graph *g, int node);
 /* The integer operand whose numbers count along a factor (rows of a table: letter v), -1 none. */
 int weft_shard_index_operand(const weft_op_use *u, const weft_node_factors *f,
@@ -285,8 +288,8 @@ typedef struct weft_reshard_step {
  * the slowest first; then steps. */
 typedef struct weft_measure {
     int64_t bytes[WEFT_MAX_LINK];
-    int64_t
-        steps; /* a local one is none, a collective one, SEND as many as one rank has peers */
+    /* a local one is none, a collective one, SEND as many as one rank has peers */
+    int64_t steps;
 } weft_measure;
 
 int weft_measure_compare(const weft_measure *a, const weft_measure *b);
@@ -304,8 +307,9 @@ typedef struct weft_reshard {
 weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
                               const weft_mesh *b, const weft_layout *to,
                               const weft_type *t, weft_arena *arena, weft_reshard *out);
-/* On one mesh, by collectives and local steps alone: few steps first, then bytes; a step more is taken
- * where it saves each rank 64 KiB.  Replicas are not made to help each other for little, and never along axes of
+/* On one mesh, by collectives and local steps alone: few steps first, then bytes; a step more is
+ * taken where it saves each rank 64 KiB.  Replicas are not made to help each other for little,
+ * and never along axes of
  * still: ranks along these have other values (lanes), unless a layout names them.  bound is -1. */
 weft_status weft_reshard_collectives(const weft_mesh *m, uint32_t still,
                                      const weft_layout *from, const weft_layout *to,
@@ -327,19 +331,20 @@ weft_measure weft_reshard_estimate(const weft_mesh *m, const weft_layout *from,
 
 /* ---- stages ---- */
 
-/* Where the forward pass is cut for n stages: cut[s] is stage s's first node, cut[0] is 0.  Equal flops, at
- * the place nearby that the fewest bytes cross.  WEFT_ERR_ARG: more stages than there is work for. */
+/* Where the forward pass is cut for n stages: cut[s] is stage s's first node, cut[0] is 0.  Equal
+ * flops, at the place nearby that the fewest bytes cross.  WEFT_ERR_ARG: more stages than there
+ * is work for. */
 weft_status weft_shard_cut_stages(const weft_graph *g, int n, int *cut);
-/* The stage of every node: forward by the cut, a gradient where what it is the gradient of is computed, an
- * update where its parameter is used first.  What the caller gives to node_mesh. */
+/* The stage of every node: forward by the cut, a gradient where what it is the gradient of is
+ * computed, an update where its parameter is used first.  What the caller gives to node_mesh. */
 weft_status weft_shard_place_stages(const weft_graph *g, int n, const int *cut,
                                     int16_t *node_mesh);
 
 /* ---- shorthand ---- */
 
 enum {
-    WEFT_MAX_SHARE   = 64, /* in short words; a plan file may have more */
-    WEFT_MAX_SPAN    = 16,
+    WEFT_MAX_SHARE  = 64, /* in short words; a plan file may have more */
+    WEFT_MAX_SPAN   = 16,
     WEFT_SPAN_INPUT = -1,     /* what is before the first layer */
     WEFT_SPAN_HEAD  = 1 << 20 /* what is behind the last one */
 };
@@ -349,15 +354,17 @@ typedef struct weft_layer_span {
     int32_t first, last;
 } weft_layer_span;
 
-/* "mesh=dp=2,tp=2 pp=2 zero=1 later=75 sp=1 ring=1 shares=3,1 whole=input,0..5": what a job says instead of marks. */
+/* "mesh=dp=2,tp=2 pp=2 zero=1 later=75 sp=1 ring=1 shares=3,1 whole=input,0..5": what a job says
+ * instead of marks. */
 typedef struct weft_shorthand {
     int            n_axis;
     weft_mesh_axis axis[WEFT_MAX_AXIS]; /* as written; names are static */
     int            pp;                  /* stages, 1 without */
     int            zero;                /* 0 to 3 */
-    int            later; /* zero 1, 2: so many percent of the parameters are kept in parts and gathered by the next step,
-                * once; of the others nothing is cut.  0: zero as always */
-    bool           sp;    /* the sequence between blocks over tp */
+    /* zero 1, 2: so many percent of the parameters are kept in parts and gathered by the next
+     * step, once; of the others nothing is cut.  0: zero as always */
+    int  later;
+    bool sp;   /* the sequence between blocks over tp */
     bool ring; /* attention over cp passes keys and values round; else it gathers them */
     int  n_share; /* 0, or dp: lanes of each position along it */
     int32_t share[WEFT_MAX_SHARE];
@@ -380,8 +387,10 @@ int weft_shorthand_lanes(const weft_shorthand *h);
 weft_status weft_layer_spans_parse(const char *text, weft_layer_span *out, int *n);
 void        weft_layer_spans_print(const weft_layer_span *s, int n, weft_text *t);
 
-/* Meshes (one a stage, pp slowest) and marks for a training graph (or a forward one, without zero); all
- * in a.  world: how many ranks there are, 0: as many as it takes.  node_mesh is left to the caller. */
+/* Meshes (one a stage, pp slowest) and marks for a training graph (or a forward one, without
+ * zero); all
+ * in a.  world: how many ranks there are, 0: as many as it takes.  node_mesh is left to the
+ * caller. */
 weft_status weft_shorthand_expand(const weft_shorthand *h, const weft_graph *g, int world,
                                   weft_arena *a, weft_shard_options *out);
 

@@ -1,17 +1,18 @@
-/* dp, tp, sp, cp, ep, pp, zero: the only place that knows these names.  Each becomes marks on values that
- * are found by what operators do with them, never by a model's name:
+/* dp, tp, sp, cp, ep, pp, zero: the only place that knows these names.  Each becomes marks on
+ * values that are found by what operators do with them, never by a model's name:
  *
  *   dp    dimension 0 of the inputs                cp    dimension 1 of the token inputs
  *   tp    heads: traced back from the grouped factor of attention to the weights behind q, k and v;
  *         ffn: weights whose result's new factor a later product sums away;
  *         vocabulary: weights behind the logits, and tables of as many rows
- *   sp    what norms read, dimension 1, over tp    ep    the expert factor of grouped products, and dimension 0
- *                                                        of the inputs where it divides
+ *   sp    what norms read, dimension 1, over tp    ep    the expert factor of grouped products,
+ *                                                        and dimension 0 of the inputs where it
+ *                                                        divides
  *   whole of these layers tp cuts nothing but the samples: dimension 0 of what comes in (whole.c)
- *   zero  1: optimizer state, 2: sums of gradients too, 3: parameters at rest too; dimension 0 over dp, 1-d
- *         tensors at multiples of 256
- *   later with zero 1 or 2: of so many percent of the parameters, spread evenly, states and they themselves are at
- *         rest as with 3; of the others nothing is */
+ *   zero  1: optimizer state, 2: sums of gradients too, 3: parameters at rest too; dimension 0
+ *         over dp, 1-d tensors at multiples of 256
+ *   later with zero 1 or 2: of so many percent of the parameters, spread evenly, states and they
+ *         themselves are at rest as with 3; of the others nothing is */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -318,7 +319,8 @@ static bool is_split(const finder *x, int node)
     return x->g->node[node].phase == WEFT_PHASE_FORWARD && !x->whole.node[node];
 }
 
-/* Attention: key heads g, r query heads to each.  Cut g with all three, or r with the queries alone. */
+/* Attention: key heads g, r query heads to each.  Cut g with all three, or r with the queries
+ * alone. */
 static weft_status cut_heads(finder *x, int node, int axis, int64_t parts)
 {
     int g = factor_named(&x->f[node], 'g'), r = factor_named(&x->f[node], 'r');
@@ -418,7 +420,8 @@ static weft_status mark_tp(finder *x, int axis, int64_t parts)
 
 /* ---- the others ---- */
 
-/* Norms: operators with weights whose last dimension must stay whole; what they read lies between blocks. */
+/* Norms: operators with weights whose last dimension must stay whole; what they read lies between
+ * blocks. */
 static weft_status mark_sp(finder *x, int axis)
 {
     int n = 0;
@@ -473,7 +476,8 @@ static weft_status mark_inputs(finder *x, int axis, int parts, int dim, const ch
     return WEFT_OK;
 }
 
-/* Ranks with different experts have different sequences of a micro-batch, too, where they divide. */
+/* Ranks with different experts have different sequences of a micro-batch, too, where they divide.
+ */
 static weft_status mark_sequences(finder *x, int axis, int parts)
 {
     for (weft_vid v = 0; v < x->g->n_value; v++) {
@@ -508,8 +512,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return b ? common_divisor(b, a % b) : a;
 }
 
-/* What is dealt to owners at once: whole periods of weights that tp cuts within each (their states, copies and biases
- * have as many rows), so that the two cuts do not cross. */
+/* What is dealt to owners at once: whole periods of weights that tp cuts within each (their
+ * states, copies and biases have as many rows), so that the two cuts do not cross. */
 static int64_t zero_unit(const finder *x, const weft_shape *s)
 {
     int64_t unit = s->n == 1 ? ZERO_UNIT : 1;
@@ -559,8 +563,8 @@ static bool has_states(const weft_graph *g, int node)
     return false;
 }
 
-/* Parameters that are dealt out with their states: so many percent of the bytes of those that have any, evenly spread
- * over the forward pass. */
+/* Parameters that are dealt out with their states: so many percent of the bytes of those that
+ * have any, evenly spread over the forward pass. */
 static weft_status find_dealt(finder *x, int percent, bool *dealt)
 {
     const weft_graph *g    = x->g;

@@ -87,8 +87,8 @@ static int least(int a, int b)
     return a < 0 ? b : b < 0 ? a : a < b ? a : b;
 }
 
-/* A gradient's node reads gradients, which come from its stage or a later one, and forward values, which
- * its own stage uses. */
+/* A gradient's node reads gradients, which come from its stage or a later one, and forward
+ * values, which its own stage uses. */
 static int backward_stage(const placer *p, const weft_graph_node *n)
 {
     int grad = -1, own = -1;
@@ -113,8 +113,8 @@ static int maker_stage(const placer *p, weft_vid v)
     return node >= 0 && p->g->node[node].phase != WEFT_PHASE_UPDATE ? p->stage[node] : -1;
 }
 
-/* Sums of gradients go where the parameter is updated, updates where it is first used, other sums where
- * their summands are; what is left (the norm) to the first stage. */
+/* Sums of gradients go where the parameter is updated, updates where it is first used, other sums
+ * where their summands are; what is left (the norm) to the first stage. */
 static void place_updates(placer *p)
 {
     const weft_graph *g = p->g;
@@ -136,8 +136,8 @@ static void place_updates(placer *p)
     }
 }
 
-/* A node of one gradient (a bias' sum, a reshape) goes where its results are used, if its operand goes there
- * anyway. */
+/* A node of one gradient (a bias' sum, a reshape) goes where its results are used, if its operand
+ * goes there anyway. */
 static weft_status move_followers(placer *p, weft_arena *a)
 {
     const weft_graph *g = p->g;

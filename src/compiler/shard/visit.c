@@ -1,5 +1,6 @@
-/* One visit of one node: wishes become cuts of factors, cuts become wishes.  Where two wishes cannot
- * both be had, the cheaper one is taken: first what a mark says, then bytes, then steps, then order. */
+/* One visit of one node: wishes become cuts of factors, cuts become wishes.  Where two wishes
+ * cannot both be had, the cheaper one is taken: first what a mark says, then bytes, then steps,
+ * then order. */
 #include <string.h>
 
 #include "shard/shard_priv.h"
@@ -225,8 +226,8 @@ static bool are_sent(const weft_shard__run *r, int node, int axis)
     return false;
 }
 
-/* Wishes that are not for this node: rows of experts that are cut are sent to them, and an operator that cannot send
- * rows has them as its operands come, whatever its users like. */
+/* Wishes that are not for this node: rows of experts that are cut are sent to them, and an
+ * operator that cannot send rows has them as its operands come, whatever its users like. */
 static int leave_rows(const weft_shard__run *r, int node, int i, weft_split *s, int n_s)
 {
     const weft_shard__node *n    = &r->node[node];

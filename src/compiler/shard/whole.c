@@ -1,8 +1,10 @@
-/* Layers whose tensors stay whole: where other layers are cut by tp, these have a part of the samples each.
+/* Layers whose tensors stay whole: where other layers are cut by tp, these have a part of the
+ * samples each.
  *
- * In: spans of layers, as words or as numbers.  Out: the nodes of such layers, the weights they use (which nobody
- * cuts then), and where samples are to be cut: dimension 0 of what comes into such a layer and of what is made of
- * it first.  The rest follows by propagation; what lies between products follows the samples as far as it can. */
+ * In: spans of layers, as words or as numbers.  Out: the nodes of such layers, the weights they
+ * use (which nobody cuts then), and where samples are to be cut: dimension 0 of what comes into
+ * such a layer and of what is made of it first.  The rest follows by propagation; what lies
+ * between products follows the samples as far as it can. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +103,8 @@ static weft_status find_layers(const weft_shorthand *h, const weft_graph *g,
     return WEFT_OK;
 }
 
-/* Where nothing is before the first layer, that is the input side; so it is with the last one and the head. */
+/* Where nothing is before the first layer, that is the input side; so it is with the last one and
+ * the head. */
 static void take(const layers *l, const weft_layer_span *s, int n_forward, bool *node)
 {
     int input = l->first[0] ? 0 : 1, head = l->first[l->n] < n_forward ? l->n : l->n - 1;

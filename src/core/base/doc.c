@@ -1,4 +1,5 @@
-/* The tree of a document: building, reading, changing, printing.  Parsers: doc_json.c, doc_yaml.c, doc_toml.c. */
+/* The tree of a document: building, reading, changing, printing.  Parsers: doc_json.c,
+ * doc_yaml.c, doc_toml.c. */
 #include "base/doc.h"
 
 #include <errno.h>

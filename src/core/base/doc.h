@@ -76,7 +76,8 @@ weft_status weft_doc_get_bool(const weft_doc *d, const weft_node *m, const char 
 weft_status weft_doc_get_string(const weft_doc *d, const weft_node *m, const char *key,
                                 const char **out);
 
-/* Refuses keys of m that are not in the list: "file:line: unknown key 'stesp', did you mean 'steps'?" */
+/* Refuses keys of m that are not in the list: "file:line: unknown key 'stesp', did you mean
+ * 'steps'?" */
 weft_status weft_doc_check_keys(const weft_doc *d, const weft_node *m,
                                 const char *const *key, int n_key);
 

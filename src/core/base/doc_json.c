@@ -90,7 +90,7 @@ static weft_status read_number(weft_reader *r, weft_node **out)
 static weft_status read_list(weft_reader *r, weft_node **out)
 {
     weft_doc__builder b = {0};
-    weft_node   *list, *child;
+    weft_node        *list, *child;
     WEFT_TRY(weft_base__new_node(r, WEFT_NODE_LIST, &list));
     skip_space(r);
     if (!accept(r, ']')) {
@@ -107,8 +107,8 @@ static weft_status read_list(weft_reader *r, weft_node **out)
 static weft_status read_map(weft_reader *r, weft_node **out)
 {
     weft_doc__builder b = {0};
-    weft_node   *map, *child;
-    const char  *key;
+    weft_node        *map, *child;
+    const char       *key;
     WEFT_TRY(weft_base__new_node(r, WEFT_NODE_MAP, &map));
     skip_space(r);
     if (!accept(r, '}')) {

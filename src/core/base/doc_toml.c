@@ -1,6 +1,7 @@
-/* TOML 1.0: tables, arrays of tables, dotted and quoted keys, all kinds of strings and numbers, arrays, inline
- * tables.  Dates and times are kept as the strings they are.  A table that was written whole (inline) or a value
- * is not added to later; infinite numbers are refused, as in the other documents. */
+/* TOML 1.0: tables, arrays of tables, dotted and quoted keys, all kinds of strings and numbers,
+ * arrays, inline tables.  Dates and times are kept as the strings they are.  A table that was
+ * written whole (inline) or a value is not added to later; infinite numbers are refused, as in
+ * the other documents. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

@@ -166,9 +166,9 @@ static weft_status check_column(const weft_yaml *y, int column)
 
 static weft_status read_list(weft_yaml *y, weft_node **out)
 {
-    int          column = weft_base__yaml_column(y);
+    int               column = weft_base__yaml_column(y);
     weft_doc__builder b      = {0};
-    weft_node   *list, *child;
+    weft_node        *list, *child;
     WEFT_TRY(weft_base__new_node(&y->r, WEFT_NODE_LIST, &list));
     while (!at_end(y) && weft_base__yaml_column(y) == column && at_dash(y)) {
         y->r.p++;
@@ -182,10 +182,10 @@ static weft_status read_list(weft_yaml *y, weft_node **out)
 
 static weft_status read_map(weft_yaml *y, weft_node **out)
 {
-    int          column = weft_base__yaml_column(y);
+    int               column = weft_base__yaml_column(y);
     weft_doc__builder b      = {0};
-    weft_node   *map, *child;
-    const char  *key;
+    weft_node        *map, *child;
+    const char       *key;
     WEFT_TRY(weft_base__new_node(&y->r, WEFT_NODE_MAP, &map));
     while (!at_end(y) && weft_base__yaml_column(y) == column && !at_dash(y)) {
         int line = y->r.line;

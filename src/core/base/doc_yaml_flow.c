@@ -4,7 +4,8 @@
 #include "base/doc_yaml_priv.h"
 #include "base/escape.h"
 
-/* ---- quoted ------------------------------------------------------------------------------------ */
+/* ---- quoted
+ * ------------------------------------------------------------------------------------ */
 
 /* The closing quote of the scalar whose text starts at p, or NULL. */
 static const char *closing_quote(const weft_yaml *y, const char *p, char quote)
@@ -116,7 +117,8 @@ weft_status weft_base__yaml_quoted(weft_yaml *y, const char **out)
     return WEFT_OK;
 }
 
-/* ---- flow -------------------------------------------------------------------------------------- */
+/* ---- flow --------------------------------------------------------------------------------------
+ */
 
 static void skip_flow_space(weft_yaml *y)
 {
@@ -197,10 +199,10 @@ static weft_status read_flow_entry(weft_yaml *y, weft_node **out)
 /* [a, b] or {a: b}; a comma may stand behind the last. */
 static weft_status read_flow_collection(weft_yaml *y, bool map, weft_node **out)
 {
-    char         close = map ? '}' : ']';
+    char              close = map ? '}' : ']';
     weft_doc__builder b     = {0};
-    weft_node   *n, *child;
-    int          line = y->r.line;
+    weft_node        *n, *child;
+    int               line = y->r.line;
     WEFT_TRY(weft_base__new_node(&y->r, map ? WEFT_NODE_MAP : WEFT_NODE_LIST, &n));
     y->r.p++;
     for (;;) {

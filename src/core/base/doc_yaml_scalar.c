@@ -7,7 +7,8 @@
 
 #include "base/doc_yaml_priv.h"
 
-/* ---- what a plain scalar means ----------------------------------------------------------------- */
+/* ---- what a plain scalar means
+ * ----------------------------------------------------------------- */
 
 static bool one_of(const char *s, const char *const *list)
 {
@@ -118,7 +119,8 @@ weft_status weft_base__yaml_check_plain(const weft_yaml *y)
     }
 }
 
-/* ---- plain scalars of blocks ------------------------------------------------------------------- */
+/* ---- plain scalars of blocks
+ * ------------------------------------------------------------------- */
 
 /* The text of this line up to a comment, trimmed. */
 static void plain_line(weft_yaml *y, const char **from, const char **to)
@@ -165,7 +167,8 @@ out:
     return st;
 }
 
-/* ---- block scalars ----------------------------------------------------------------------------- */
+/* ---- block scalars
+ * ----------------------------------------------------------------------------- */
 
 typedef struct block_style {
     bool fold;
@@ -282,7 +285,8 @@ out:
     return st;
 }
 
-/* ---- any of them ------------------------------------------------------------------------------- */
+/* ---- any of them
+ * ------------------------------------------------------------------------------- */
 
 weft_status weft_base__yaml_scalar(weft_yaml *y, int parent, weft_node **out)
 {

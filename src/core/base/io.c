@@ -1,4 +1,5 @@
-/* Reading and writing files; each call that writes passes the hook.  Replacing them: io_replace.c. */
+/* Reading and writing files; each call that writes passes the hook.  Replacing them:
+ * io_replace.c. */
 #include "base/io.h"
 
 #include <dirent.h>
@@ -136,7 +137,8 @@ static const char *kind_of_file(mode_t mode)
                             : "no file";
 }
 
-/* O_NONBLOCK: a pipe that nothing writes to does not hold the call; reading regular files is as ever. */
+/* O_NONBLOCK: a pipe that nothing writes to does not hold the call; reading regular files is as
+ * ever. */
 static weft_status open_read(const char *path, bool pipes, int *fd, struct stat *info)
 {
     weft_status st = WEFT_OK;
@@ -166,8 +168,8 @@ weft_status weft_io_open_read(const char *path, int *fd, int64_t *bytes)
     return WEFT_OK;
 }
 
-/* Waits until a pipe has bytes or its writers are gone.  A signal that a handler takes ends the wait: poll()
- * never restarts. */
+/* Waits until a pipe has bytes or its writers are gone.  A signal that a handler takes ends the
+ * wait: poll() never restarts. */
 static weft_status wait_for_bytes(int fd, const char *path, int most_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -314,10 +316,11 @@ weft_status weft_io_file_read(const weft_io_file *f, int64_t at, void *p, size_t
         if (k == 0) {
             struct stat s;
             long long   now = fstat(fd, &s) == 0 ? (long long)s.st_size : 0;
-            st              = WEFT_FAIL(WEFT_ERR_IO,
-                                        "%s was truncated while it was being read: it had %lld bytes, "
-                                                     "now %lld",
-                                        f->path, (long long)f->bytes, now);
+
+            st = WEFT_FAIL(WEFT_ERR_IO,
+                           "%s was truncated while it was being read: it had %lld "
+                           "bytes, now %lld",
+                           f->path, (long long)f->bytes, now);
         }
         if (k > 0) done += (size_t)k;
     }

@@ -34,9 +34,9 @@ typedef struct weft_io_map {
 weft_status weft_io_map_file(const char *path, weft_io_map *out);
 void        weft_io_unmap(weft_io_map *m);
 
-/* A file that is read piece by piece while others may change it.  A read that does not get all its bytes (the file
- * was truncated or replaced, the device failed) is WEFT_ERR_IO with one line; a map would end the process by SIGBUS.
- * Any thread may read. */
+/* A file that is read piece by piece while others may change it.  A read that does not get all
+ * its bytes (the file was truncated or replaced, the device failed) is WEFT_ERR_IO with one line;
+ * a map would end the process by SIGBUS. Any thread may read. */
 typedef struct weft_io_file {
     const char *path; /* borrowed */
     int fd; /* -1: opened for each read, so that thousands of files need no descriptors */
@@ -50,7 +50,8 @@ void        weft_io_file_close(weft_io_file *f); /* accepts a zeroed or closed o
 bool        weft_io_exists(const char *path);
 weft_status weft_io_mkdirs(const char *path); /* with parents; present is fine */
 
-/* Thin calls that go through the failure hook (so does each mkdir of mkdirs).  write takes all n bytes or fails.
+/* Thin calls that go through the failure hook (so does each mkdir of mkdirs).  write takes all n
+ * bytes or fails.
  * fresh: path must be new, not even a link; else it is made where missing, and its bytes stay. */
 weft_status weft_io_open_write(const char *path, bool fresh, int *fd);
 weft_status weft_io_write(int fd, const char *path, const void *p, size_t n);
@@ -70,9 +71,10 @@ weft_status weft_io_remove_tree(const char *path);
  *     out: weft_io_replace_drop(&r);                  fine after end
  *
  * (1) A link is followed; what it names is replaced, and keeps its mode.
- * (2) The temporary name is new, next to the target and drawn at random: a file or link that someone
- *     prepared is neither opened nor replaced.
- * (3) What is no regular file (device, pipe), or names an open descriptor (/dev/stdout), is written in
+ * (2) The temporary name is new, next to the target and drawn at random: a file or link that
+ *     someone prepared is neither opened nor replaced.
+ * (3) What is no regular file (device, pipe), or names an open descriptor (/dev/stdout), is
+ *     written in
  *     place: temp is NULL and nothing is renamed. */
 typedef struct weft_io_replacement {
     int   fd;     /* to write to; -1: the writer closed it */
@@ -89,8 +91,9 @@ weft_status weft_io_replace_file(const char *path, const void *p, size_t n);
 bool weft_io_is_stream(const char *path);
 
 /* Tests: from now on the n-th hooked call (1 = the next) fails with the given errno and so does
- * each one after it if sticky; 0 turns it off.  A failing write leaves half of its bytes.  Also WEFT_IO_FAIL=n:errno[:sticky], and
- * WEFT_IO_KILL=n, which ends the process with SIGKILL right before the n-th call. */
+ * each one after it if sticky; 0 turns it off.  A failing write leaves half of its bytes.  Also
+ * WEFT_IO_FAIL=n:errno[:sticky], and WEFT_IO_KILL=n, which ends the process with SIGKILL right
+ * before the n-th call. */
 void    weft_io_fail_at(int64_t n, int err, bool sticky);
 int64_t weft_io_calls(void); /* hooked calls so far */
 

@@ -47,8 +47,9 @@ static char *folder_of(const char *path)
                            : strndup(path, (size_t)(slash - path));
 }
 
-/* /dev/stdout, /dev/fd/3 and the like end in a link of /proc/PID/fd: the number of that descriptor, or -1.
- * Opening such a name anew would write over a regular file from its first byte. */
+/* /dev/stdout, /dev/fd/3 and the like end in a link of /proc/PID/fd: the number of that
+ * descriptor, or -1. Opening such a name anew would write over a regular file from its first
+ * byte. */
 static int own_descriptor(const char *link, const char *folder)
 {
     char        real[PATH_MAX], own[64];
@@ -139,7 +140,8 @@ bool weft_io_is_stream(const char *path)
 
 /* ---- the temporary file ---- */
 
-/* Of a process that was killed: it had this name, is ours, older than a minute, and no process holds its lock. */
+/* Of a process that was killed: it had this name, is ours, older than a minute, and no process
+ * holds its lock. */
 static void remove_if_stale(const char *temp)
 {
     struct stat info;
@@ -159,8 +161,8 @@ static bool is_temp_of(const char *entry, const char *name)
            strspn(entry + n + k, "0123456789abcdef") == 16 && !entry[n + k + 16];
 }
 
-/* Names are drawn, so that no later run writes over what a killed one left: it is removed here.  Failures
- * to do so are of no account. */
+/* Names are drawn, so that no later run writes over what a killed one left: it is removed here.
+ * Failures to do so are of no account. */
 static void sweep_stale(const char *target)
 {
     const char    *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
@@ -207,8 +209,8 @@ static weft_status create_temp(const char *path, const destination *to,
                                                : weft_io__write_failed("write", path);
 }
 
-/* Opens a device or a pipe.  A pipe has a while to get its reader (ENXIO: none yet), but no call waits for
- * ever; once open it is written as fast as it is read. */
+/* Opens a device or a pipe.  A pipe has a while to get its reader (ENXIO: none yet), but no call
+ * waits for ever; once open it is written as fast as it is read. */
 static weft_status open_special(const char *path, const destination *to, int *fd)
 {
     const int flags = O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_NONBLOCK;

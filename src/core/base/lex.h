@@ -1,6 +1,7 @@
 /* A tokenizer for our own text forms (graph, program).
  * Tokens: words [A-Za-z_.%/][A-Za-z0-9_.%/'-]*, numbers (also 0x1f, -inf), "strings" with JSON's
- * escapes, punctuation one character at a time except "->" (which also ends a word).  '#' starts a comment up to the end of the line.  Keeps line numbers. */
+ * escapes, punctuation one character at a time except "->" (which also ends a word).  '#' starts
+ * a comment up to the end of the line.  Keeps line numbers. */
 #ifndef WEFT_BASE_LEX_H
 #define WEFT_BASE_LEX_H
 

@@ -11,15 +11,16 @@ typedef struct weft_pool weft_pool;
 /* task: 0..n_task-1; thread: 0..n_thread-1, for per-thread scratch. */
 typedef void (*weft_pool_fn)(void *arg, int64_t task, int thread);
 
-/* n_thread >= 1; 1 starts no thread at all.  pin: pin thread i to the i-th core this process may use. */
+/* n_thread >= 1; 1 starts no thread at all.  pin: pin thread i to the i-th core this process may
+ * use. */
 weft_status weft_pool_create(int n_thread, int pin, weft_pool **out);
 void        weft_pool_destroy(weft_pool *p);
 int         weft_pool_threads(const weft_pool *p);
 
 /* Runs fn(arg, 0..n_task-1, thread) and returns when all are done.  Allocates nothing.  A thread
  * begins with its share of neighbouring tasks, the same share of every grid, and then helps with
- * others', so give neighbours in one grid what neighbours in the last one wrote.  Idle workers spin for a short while, then
- * sleep on a futex.  p == NULL runs them here. */
+ * others', so give neighbours in one grid what neighbours in the last one wrote.  Idle workers
+ * spin for a short while, then sleep on a futex.  p == NULL runs them here. */
 void weft_pool_run(weft_pool *p, int64_t n_task, weft_pool_fn fn, void *arg);
 
 #endif

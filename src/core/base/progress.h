@@ -1,5 +1,6 @@
-/* Whether this process makes progress, for those who must tell a slow one from one that is stuck: a count that moves with
- * every block of a file written or read, and a word that other processes see.
+/* Whether this process makes progress, for those who must tell a slow one from one that is stuck:
+ * a count that moves with every block of a file written or read, and a word that other processes
+ * see.
  *
  *     weft_progress_mark();                  a piece of work is done
  *     weft_progress_share(&word_in_shared_memory);

@@ -1,4 +1,5 @@
-/* Building a cluster: what is added is copied, names are one each, freeze sets what follows from the rest. */
+/* Building a cluster: what is added is copied, names are one each, freeze sets what follows from
+ * the rest. */
 #include <string.h>
 
 #include "cluster/cluster_priv.h"

@@ -1,8 +1,8 @@
 /* This host, when nobody measured it: a plain two-core machine as one device.
- * 184 GFLOP/s of 205 peak in fp32 products (Zen 3, AVX2, serial OpenBLAS), 16 GB/s outside the caches,
- * 2 us to start a parallel kernel, messages between threads 5 us and 10 GB/s.  The first two were given
- * to us for such a machine, the others are estimates: none was measured here, so what `weft sim` says of a host
- * that nobody measured is a rough guess. */
+ * 184 GFLOP/s of 205 peak in fp32 products (Zen 3, AVX2, serial OpenBLAS), 16 GB/s outside the
+ * caches, 2 us to start a parallel kernel, messages between threads 5 us and 10 GB/s.  The first
+ * two were given to us for such a machine, the others are estimates: none was measured here, so
+ * what `weft sim` says of a host that nobody measured is a rough guess. */
 #include "cluster/cluster.h"
 
 static double or_else(double x, double other)

@@ -1,5 +1,5 @@
-/* Events: a cluster and one line give the next cluster.  Nothing but the line and the cluster decides the result,
- * so a log of events, replayed, gives the same object. */
+/* Events: a cluster and one line give the next cluster.  Nothing but the line and the cluster
+ * decides the result, so a log of events, replayed, gives the same object. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,8 @@ static bool covers(const weft_health *h, int node, int device)
            (h->device < 0 || h->device == device);
 }
 
-/* The list again, where every entry is one device, or one whole node or run of them that the event spares. */
+/* The list again, where every entry is one device, or one whole node or run of them that the
+ * event spares. */
 static weft_status spread(const weft_cluster *c, weft_cluster *d, const event *e)
 {
     d->n_health = 0;
@@ -122,7 +123,8 @@ static int by_place(const void *a, const void *b)
     return (x->device > y->device) - (x->device < y->device);
 }
 
-/* Whole nodes whose devices are all alike become one entry again, so that equal health has one form. */
+/* Whole nodes whose devices are all alike become one entry again, so that equal health has one
+ * form. */
 static void gather(weft_cluster *d)
 {
     int n = 0;

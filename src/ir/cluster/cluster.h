@@ -5,7 +5,8 @@
  *     device:
  *       - {name: h100, flops: {bf16: 9.89e14, f32: 6.7e13}, efficiency: 0.7, mem_Bps: 3.35e12,
  *          mem_bytes: 80000000000, launch_s: 4e-06,
- *          half_size: 300, attention: 0.5, stream: 0.85, efficiency_of: {f8_e4m3: 0.6}}   (these may be left out)
+ *          half_size: 300, attention: 0.5, stream: 0.85, efficiency_of: {f8_e4m3: 0.6}}   (these
+ *          may be left out)
  *       - {name: mine, like: a100-80g, efficiency: 0.8}     the rest as the kind we know
  *     link:
  *       - {name: nvlink, alpha_s: 2e-06, Bps: 4.5e11}
@@ -16,12 +17,14 @@
  *       - {name: leaf, span: 16, alpha_s: 1e-06, taper: 0.5}
  *     health:
  *       - {node: 1, device: 3, state: cordoned, why: "double-bit ECC errors"}
- *     timing:                                        what was measured, instead of what the numbers above say
+ *     timing:                                        what was measured, instead of what the
+ *     numbers above say
  *       - {device: h100, work: "matmul nn+add", size: [512, 768, 768], s: 2.1e-05}
  *       - {link: nvlink, work: all_reduce, n: 8, size: [1048576], s: 3.1e-05}
  *
  * or one line: weft_cluster_load("2 x (8 x h100-80g)", NULL, &c).
- * Devices are numbered in the order written: node by node, device by device; these numbers are called ranks. */
+ * Devices are numbered in the order written: node by node, device by device; these numbers are
+ * called ranks. */
 #ifndef WEFT_CLUSTER_CLUSTER_H
 #define WEFT_CLUSTER_CLUSTER_H
 
@@ -90,8 +93,8 @@ typedef struct weft_host_kind {
     int         net;      /* of its ports to other nodes; -1: it has none */
     int         n_port;
     int first_node, first_rank; /* of all nodes of this kind; set when it is frozen */
-    /* Devices that share cores and memory: how much longer work takes while 1, 2, ... of them work, against
-     * the kind's own numbers; 0: they share nothing. */
+    /* Devices that share cores and memory: how much longer work takes while 1, 2, ... of them
+     * work, against the kind's own numbers; 0: they share nothing. */
     int     n_crowd;
     double *crowd;
 } weft_host_kind;
@@ -102,8 +105,8 @@ typedef struct weft_switch_kind {
     int         span; /* nodes; 0: all there are */
     int link; /* each device's own link into it (a rack-wide NVLink); -1: by the nodes' ports */
     double alpha_s; /* crossing it adds */
-    double
-        taper; /* share of the ports' bandwidth that it carries when all of them talk, (0,1] */
+    /* share of the ports' bandwidth that it carries when all of them talk, (0,1] */
+    double taper;
 } weft_switch_kind;
 
 /* What is not in order.  Sorted by node, without overlap. */
@@ -121,7 +124,8 @@ enum {
     WEFT_TIMING_SIZES = 3
 };
 
-/* A measured time: of a kind of work on a device (program/work.h), or of a message or collective over a link. */
+/* A measured time: of a kind of work on a device (program/work.h), or of a message or collective
+ * over a link. */
 typedef struct weft_timing {
     int         device, link; /* kinds; one of them is -1 */
     const char *work;         /* "matmul nn+add"; over a link "send", "all_reduce" */
@@ -182,15 +186,16 @@ weft_status weft_cluster_change(const weft_cluster *c, const char *event,
 weft_status weft_cluster_pick(const weft_cluster *c, const int *device, int n,
                               weft_cluster **out);
 
-/* A new cluster, one version on, that has also measured these; they replace what was known of the same work, ranks
- * and sizes. */
+/* A new cluster, one version on, that has also measured these; they replace what was known of the
+ * same work, ranks and sizes. */
 weft_status weft_cluster_learn(const weft_cluster *c, const weft_timing *t, int n,
                                weft_cluster **out);
-/* c, and beside it the kinds of devices and links of more with what was measured of them, without more's nodes; a name
- * that both have is c's. */
+/* c, and beside it the kinds of devices and links of more with what was measured of them, without
+ * more's nodes; a name that both have is c's. */
 weft_status weft_cluster_beside(const weft_cluster *c, const weft_cluster *more,
                                 weft_cluster **out);
-/* What was measured of a work: a run of *n timings; NULL: nothing.  device or link -1; ranks -1: of any number. */
+/* What was measured of a work: a run of *n timings; NULL: nothing.  device or link -1; ranks -1:
+ * of any number. */
 const weft_timing *weft_cluster_timings(const weft_cluster *c, int device, int link,
                                         const char *work, int ranks, int *n);
 /* The same of all works of a device whose words begin so. */
@@ -235,12 +240,13 @@ bool weft_cluster_is_cpu(const weft_device_kind *d);
 /* Bytes of a device that a plan may fill: all but the reserve; of a CPU all (the session compares
  * with what is free when it starts). */
 int64_t weft_cluster_usable_bytes(const weft_device_kind *d);
-/* Share of the peak that a product of (m,k) by (k,n) reaches: by the curve, or with the side s = cube root of
+/* Share of the peak that a product of (m,k) by (k,n) reaches: by the curve, or with the side s =
+ * cube root of
  * mnk: efficiency * s / (s + half_size). */
 double weft_cluster_share(const weft_device_kind *d, double m, double n, double k);
 
-/* Devices that are alike, as a run of ranks: *at = 0 at the start; false when there are no more.  10^4
- * equal devices are one run. */
+/* Devices that are alike, as a run of ranks: *at = 0 at the start; false when there are no more.
+ * 10^4 equal devices are one run. */
 typedef struct weft_device_run {
     int                     first, n; /* ranks */
     const weft_device_kind *device;
@@ -257,8 +263,8 @@ int weft_cluster_usable(const weft_cluster *c);
 /* The link that two ranks talk over; NULL when one of them is not there, or they are one. */
 const weft_link_kind *weft_cluster_link(const weft_cluster *c, int a, int b);
 
-/* The way between two ranks.  level 0: the same device, 1: within a node, 2 + i: over switch i (or, with
- * n_switch of them, over the net outside all of them). */
+/* The way between two ranks.  level 0: the same device, 1: within a node, 2 + i: over switch i
+ * (or, with n_switch of them, over the net outside all of them). */
 typedef struct weft_path {
     int                   level;
     const weft_link_kind *link; /* the slower end's */
@@ -268,8 +274,9 @@ typedef struct weft_path {
 } weft_path;
 weft_status weft_cluster_path(const weft_cluster *c, int a, int b, weft_path *out);
 
-/* The ports of a rank's node as paths of this level use them: what one port carries, what all of them carry together
- * after the switches' taper.  False: such paths use links of the devices' own. */
+/* The ports of a rank's node as paths of this level use them: what one port carries, what all of
+ * them carry together after the switches' taper.  False: such paths use links of the devices'
+ * own. */
 bool weft_cluster_ports(const weft_cluster *c, int rank, int level, double *one_Bps,
                         double *all_Bps);
 
@@ -281,16 +288,16 @@ typedef struct weft_rank_range {
 weft_rank_range weft_cluster_node_ranks(const weft_cluster *c, int rank);
 weft_rank_range weft_cluster_island_ranks(const weft_cluster *c, int rank);
 
-/* A group of ranks as collectives see it.  An island is a set of devices joined by links of their own: a
- * node, or the nodes under a switch that has a link. */
+/* A group of ranks as collectives see it.  An island is a set of devices joined by links of their
+ * own: a node, or the nodes under a switch that has a link. */
 typedef struct weft_group_shape {
     int       n, n_node, n_island;
     int       per_node, per_island; /* the most */
     int       least_per_island;
     weft_path inner; /* the slowest within an island; Bps 0: no two in one */
-    weft_path
-        outer; /* between islands, for each member while this group alone talks; Bps 0: none */
-    double speed; /* of the slowest member in health, 1: all well */
+    /* between islands, for each member while this group alone talks; Bps 0: none */
+    weft_path outer;
+    double    speed; /* of the slowest member in health, 1: all well */
 } weft_group_shape;
 weft_status weft_cluster_group(const weft_cluster *c, const int *rank, int n,
                                weft_group_shape *out);

@@ -10,7 +10,8 @@ static void put_scaled(weft_text *t, double x)
     weft_text_add(t, "%.3g%s", x, i ? unit[i] : " ");
 }
 
-/* What measuring found, in the numbers that are priced with; beside it what the built-in kind of that name says. */
+/* What measuring found, in the numbers that are priced with; beside it what the built-in kind of
+ * that name says. */
 static void put_reached(const weft_device_kind *d, const char *head, weft_text *t)
 {
     double stream = d->stream > 0 ? d->stream : 1;

@@ -1,4 +1,5 @@
-/* Two hashes: the shape (what a plan must match) and the numbers (which tell that it was made for others). */
+/* Two hashes: the shape (what a plan must match) and the numbers (which tell that it was made for
+ * others). */
 #include <string.h>
 
 #include "base/hash.h"

@@ -1,4 +1,5 @@
-/* The kinds that can be named: data/devices.yaml and data/links.yaml as built in, and a user's file over them. */
+/* The kinds that can be named: data/devices.yaml and data/links.yaml as built in, and a user's
+ * file over them. */
 #include <stdlib.h>
 #include <string.h>
 

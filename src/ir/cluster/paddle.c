@@ -2,12 +2,13 @@
  *
  *     {"machines": [{"hostname": "m0", "devices": [{"global_id": 0, "local_id": 0, "type": "GPU",
  *       "model": "A100-SXM4-40GB", "sp_gflops": 19500, "dp_gflops": 9700, "memory": 40}],
- *       "links": [{"source_global_id": 0, "target_global_id": 1, "type": "NVL", "bandwidth": 235}]}],
+ *       "links": [{"source_global_id": 0, "target_global_id": 1, "type": "NVL", "bandwidth":
+ *       235}]}],
  *      "alpha_latency": {"base": {"ring": 8.4}, "switch": 10}}
  *
- * memory is in GiB, bandwidth in GB/s, alpha in microseconds.  A kind of device is known by its model; peaks the
- * file has no field for come from the kind of ours whose name the model holds.  A machine's link is the
- * slowest between its accelerators, its net the slowest that leaves it. */
+ * memory is in GiB, bandwidth in GB/s, alpha in microseconds.  A kind of device is known by its
+ * model; peaks the file has no field for come from the kind of ours whose name the model holds.
+ * A machine's link is the slowest between its accelerators, its net the slowest that leaves it. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -191,7 +192,8 @@ static void fold(weft_cluster *c)
     c->n_node = n;
 }
 
-/* Links the file leaves out: the usual ones of a kind we know, PCIe and 10 Gb/s Ethernet otherwise. */
+/* Links the file leaves out: the usual ones of a kind we know, PCIe and 10 Gb/s Ethernet
+ * otherwise. */
 static weft_status fill_links(paddle *p)
 {
     weft_cluster *lib = p->lib.c;

@@ -1,7 +1,8 @@
 /* Links: between two ranks, and as a group of them sees it.
  *
- * Two devices of a node talk over the node's link.  Two nodes talk over the innermost switch that both hang on:
- * by the devices' own links where the switch has one, else through the ports of both nodes, which their devices share. */
+ * Two devices of a node talk over the node's link.  Two nodes talk over the innermost switch that
+ * both hang on: by the devices' own links where the switch has one, else through the ports of
+ * both nodes, which their devices share. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,8 +162,8 @@ static void slower(weft_path *to, const weft_path *p)
     to->level    = level;
 }
 
-/* Members come by rising rank, so nodes and islands come in runs, and neighbours show every link there is
- * between runs but for the widest switch, which the first and the last show. */
+/* Members come by rising rank, so nodes and islands come in runs, and neighbours show every link
+ * there is between runs but for the widest switch, which the first and the last show. */
 typedef struct walk {
     const weft_cluster *c;
     weft_group_shape   *g;

@@ -1,4 +1,5 @@
-/* A cluster as YAML: every number of every kind, so that it reads back the same whatever kinds we know. */
+/* A cluster as YAML: every number of every kind, so that it reads back the same whatever kinds we
+ * know. */
 #include "cluster/cluster_priv.h"
 
 static void put(weft_text *t, const char *key, double x)

@@ -82,7 +82,8 @@ int weft_exchange_place(const weft_exchange *x, int share)
 {
     if (x->kind != WEFT_EXCHANGE_ALL_REDUCE || x->algorithm != WEFT_EXCHANGE_HALVING)
         return share;
-    /* by the reversed bits of the number modulo M, so that classes modulo 2, 4, .. are pieces of pieces */
+    /* by the reversed bits of the number modulo M, so that classes modulo 2, 4, .. are pieces of
+     * pieces */
     int M = exchange_below(x->n), m = x->n - M, low = share % M, back = 0, place = 0;
     for (int b = 1, r = M / 2; r; b *= 2, r /= 2)
         if (low & b) back += r;

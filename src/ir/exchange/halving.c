@@ -1,20 +1,22 @@
 /* Halving with doubled distance, for any number of positions.
  *
- * n = M + m, M a power of two.  Positions 0 .. M-1 are the main group; the rest, if any, sums by itself in the same
- * way, then its leading m0 (a power of two) give what they hold to positions 0 .. m0-1, which hold the same classes
- * of shares by then.  It is kept aside, and the half that a partner needs goes along with each further message.
+ * n = M + m, M a power of two.  Positions 0 .. M-1 are the main group; the rest, if any, sums by
+ * itself in the same way, then its leading m0 (a power of two) give what they hold to positions 0
+ * .. m0-1, which hold the same classes of shares by then.  It is kept aside, and the half that a
+ * partner needs goes along with each further message.
  *
- *     n = 5:   0 <-> 1   2 <-> 3        after the distance d a position holds the shares equal to its own
- *              4 -> 0, aside            number modulo 2 d, summed over its aligned block of 2 d positions
- *              0 <-> 2   1 <-> 3   ..
+ *     n = 5:   0 <-> 1   2 <-> 3        after the distance d a position holds the shares equal to
+ *              its own 4 -> 0, aside            number modulo 2 d, summed over its aligned block
+ *              of 2 d positions 0 <-> 2   1 <-> 3   ..
  *
  * So every sum is (lower block) + (upper block): the binary tree over positions, ((0+1)+(2+3))+4.
  *
- * Two parts, near = 8.  The wire between hosts idles only while the front, a quarter of the vector, is exchanged
- * inside them; then the front crosses once while the back follows inside, and both go on together:
+ * Two parts, near = 8.  The wire between hosts idles only while the front, a quarter of the
+ * vector, is exchanged inside them; then the front crosses once while the back follows inside,
+ * and both go on together:
  *
- *     inside     F1 F2 F4 B1 B2 B4                                       gathering, the same read backwards
- *     between             F8 ..... B8 .......... 16 ...... 32 ...                                          */
+ *     inside     F1 F2 F4 B1 B2 B4                                       gathering, the same read
+ *     backwards between             F8 ..... B8 .......... 16 ...... 32 ... */
 #include "exchange/exchange_priv.h"
 
 static weft_exchange_step *add(exchange_list *l, int to, int from)
@@ -36,8 +38,8 @@ static weft_exchange_shares one(int k)
     return (weft_exchange_shares){k, 1, 1};
 }
 
-/* Whether n positions exchange distances up to x->near in two parts: there is more than one host, and nothing aside
- * travels yet. */
+/* Whether n positions exchange distances up to x->near in two parts: there is more than one host,
+ * and nothing aside travels yet. */
 static bool in_parts(const weft_exchange *x, int n)
 {
     int M = exchange_below(n), m = n - M;

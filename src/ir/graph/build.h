@@ -5,7 +5,8 @@
  *     h = weft_build(&b, WEFT_OP_GELU, NULL, "approx=tanh", 1, h);
  *     return b.st;
  *
- * After the first failure every call does nothing and gives -1; b.st and the error text hold the reason. */
+ * After the first failure every call does nothing and gives -1; b.st and the error text hold the
+ * reason. */
 #ifndef WEFT_GRAPH_BUILD_H
 #define WEFT_GRAPH_BUILD_H
 

@@ -1,5 +1,5 @@
-/* Reverse differentiation: nodes are walked from the last to the first; each turns the gradients of its
- * results into gradients of its operands by ordinary nodes.
+/* Reverse differentiation: nodes are walked from the last to the first; each turns the gradients
+ * of its results into gradients of its operands by ordinary nodes.
  * In: a graph, y, its seed, the values wrt.  Out: nodes in phase backward behind what was there.
  * (1) only what leads from y to some wrt is made
  * (2) the uses of a value are added in graph order, whatever order they were made in */

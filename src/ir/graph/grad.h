@@ -14,7 +14,8 @@ typedef struct weft_grad_uses {
 } weft_grad_uses;
 
 /* As weft_graph_differentiate(), uses[i] for wrt[i].  Nodes are added in phase backward.
- * Gradients of bf16 and f16 parameters and states come out as f32, all others in their own dtype. */
+ * Gradients of bf16 and f16 parameters and states come out as f32, all others in their own dtype.
+ */
 weft_status weft_graph_differentiate_uses(weft_graph *g, weft_vid y, weft_vid seed,
                                           int n_wrt, const weft_vid *wrt,
                                           weft_grad_uses *uses);

@@ -14,8 +14,8 @@ static void letters_in(const char *s, const char *a, const char *b, char *out)
     *out = 0;
 }
 
-/* Operand k's gradient: the product of the other two, with the letters permuted.  A letter that only
- * this operand has was summed away on its own: its gradient is the same all along it. */
+/* Operand k's gradient: the product of the other two, with the letters permuted.  A letter that
+ * only this operand has was summed away on its own: its gradient is the same all along it. */
 static void product(weft_graph__diff *d, const weft_graph_node *n, int k,
                     char part[3][16], const weft_vid in[2], const char *a, const char *b)
 {
@@ -36,7 +36,8 @@ static void product(weft_graph__diff *d, const weft_graph_node *n, int k,
     weft_graph__give(d, n, k, weft_build_broadcast(&d->b, g, &full));
 }
 
-/* y = a b: da = dy b over b's letters, db = a dy: "bsn,dn->bsd" and "bsd,bsn->dn" for "bsd,dn->bsn" */
+/* y = a b: da = dy b over b's letters, db = a dy: "bsn,dn->bsd" and "bsd,bsn->dn" for
+ * "bsd,dn->bsn" */
 WEFT_GRAD(matmul)
 {
     char        part[3][16] = {{0}};

@@ -84,8 +84,8 @@ static bool is_taken(const weft_graph *g, const char *name, int i)
     return s && weft_graph_find(g, s) >= 0;
 }
 
-/* The name itself, or name.1, name.2, ... when it is taken.  Numbers are taken one after the other, so that the first
- * free one is found by halving. */
+/* The name itself, or name.1, name.2, ... when it is taken.  Numbers are taken one after the
+ * other, so that the first free one is found by halving. */
 static const char *unique_name(weft_graph *g, const char *name)
 {
     int lo = 0, hi = 1; /* lo is taken, hi is free */

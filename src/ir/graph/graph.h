@@ -64,21 +64,21 @@ weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr
 weft_status weft_graph_users(const weft_graph *g, weft_arena *a, int **first,
                              int **users);
 
-/* Structural hashes: node_hash[i] from operator, attributes, types and the hashes of operands within
- * the given depth, so that equal layers give equal runs.  See graph/hash.c. */
+/* Structural hashes: node_hash[i] from operator, attributes, types and the hashes of operands
+ * within the given depth, so that equal layers give equal runs.  See graph/hash.c. */
 typedef struct weft_graph_layers {
     int start, length,
         count; /* nodes [start, start + length) repeat count times in a row */
 } weft_graph_layers;
 /* The longest repetition among forward nodes; count = 1 when nothing repeats. */
 weft_status weft_graph_find_layers(const weft_graph *g, weft_graph_layers *out);
-/* All that repeats, and what is between, in order and without gaps: runs of layers, of which those that stand alone
- * have count 1.  Nodes before the first run and behind the last one (an input side, a head) are in none.  A graph
- * can be cut before any layer but the first.  In a. */
+/* All that repeats, and what is between, in order and without gaps: runs of layers, of which
+ * those that stand alone have count 1.  Nodes before the first run and behind the last one (an
+ * input side, a head) are in none.  A graph can be cut before any layer but the first.  In a. */
 weft_status weft_graph_find_runs(const weft_graph *g, weft_arena *a, int *n,
                                  weft_graph_layers **out);
-/* The same for another batch: dimension 0 of the inputs that have the first one's.  WEFT_ERR_ARG: an operator that
- * does not go with it. */
+/* The same for another batch: dimension 0 of the inputs that have the first one's.  WEFT_ERR_ARG:
+ * an operator that does not go with it. */
 weft_status weft_graph_rebatch(const weft_graph *g, int64_t batch, weft_graph **out);
 int64_t     weft_graph_batch(const weft_graph *g);     /* 0: no input has dimensions */
 int         weft_graph_n_forward(const weft_graph *g); /* nodes; they come first */

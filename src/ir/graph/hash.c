@@ -1,15 +1,15 @@
 /* Structure: the hash of a graph, and the layers that repeat in it.
  *
- * weft_graph_hash numbers inputs, parameters and states by their first use, so that neither names nor
- * the place of a declaration matter.
+ * weft_graph_hash numbers inputs, parameters and states by their first use, so that neither names
+ * nor the place of a declaration matter.
  *
  * Layers.  Two nodes p apart are alike when operator, attributes and types agree and each operand
  *   - is a parameter (input, state) in both, or the same value in both (shared by the layers), or
  *   - is made at the same distance before both, or
  *   - enters the first layer from before the run and the second one out of the first: what layer
  *     i takes from layer i-1.
- * A run of nodes alike with those p further on, at least p long, is a repetition of period p.  The one
- * that covers most nodes wins, then the shortest period.  A run that is longer than whole
+ * A run of nodes alike with those p further on, at least p long, is a repetition of period p.
+ * The one that covers most nodes wins, then the shortest period.  A run that is longer than whole
  * periods can be cut in several places: the cut that the fewest bytes cross is the seam.
  * What else repeats is looked for on both sides of it (runs.c). */
 #include <string.h>

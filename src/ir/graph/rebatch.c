@@ -1,6 +1,6 @@
-/* A graph for another batch: dimension 0 of its inputs is resized, everything else follows by the operators' shape
- * rules.  Sizes that attributes repeat (of reshape, broadcast, fill) follow where the first one is a multiple of the
- * batch. */
+/* A graph for another batch: dimension 0 of its inputs is resized, everything else follows by the
+ * operators' shape rules.  Sizes that attributes repeat (of reshape, broadcast, fill) follow
+ * where the first one is a multiple of the batch. */
 #include <string.h>
 
 #include "graph/copy_priv.h"

@@ -1,5 +1,5 @@
-/* Recomputation.  In: a graph with forward and backward.  Out: a new one, in which a backward node's
- * operand is kept, or a clone that lies in the backward phase.
+/* Recomputation.  In: a graph with forward and backward.  Out: a new one, in which a backward
+ * node's operand is kept, or a clone that lies in the backward phase.
  * (1) a forward node is cloned at most once, right before the first backward node that needs it
  * (2) the update phase sees the first ones: losses and statistics are not made again */
 #include "graph/recompute.h"
@@ -26,7 +26,8 @@ static bool is_cheap(weft_op op)
     }
 }
 
-/* Results behind the first (statistics, offsets) are small: they stay.  A view is what it looks at. */
+/* Results behind the first (statistics, offsets) are small: they stay.  A view is what it looks
+ * at. */
 static void keep_selective(const weft_graph *g, bool *keep)
 {
     for (weft_vid v = 0; v < g->n_value; v++) {

@@ -1,15 +1,16 @@
 /* Recomputation: activations that the backward pass needs are made again instead of kept.
  *
- * A graph in, another one out: backward nodes use clones of forward nodes, in phase backward, each placed
- * right before its first use.  Clones keep attributes (dropout ids too), so the numbers are the same. */
+ * A graph in, another one out: backward nodes use clones of forward nodes, in phase backward,
+ * each placed right before its first use.  Clones keep attributes (dropout ids too), so the
+ * numbers are the same. */
 #ifndef WEFT_GRAPH_RECOMPUTE_H
 #define WEFT_GRAPH_RECOMPUTE_H
 
 #include "graph/graph.h"
 
-/* By policy: "none"; "selective": what is cheap to make from what is kept anyway (norms, activations,
- * products element by element, dispatched rows); "full": everything within the repeated layers but
- * what passes from one to the next. */
+/* By policy: "none"; "selective": what is cheap to make from what is kept anyway (norms,
+ * activations, products element by element, dispatched rows); "full": everything within the
+ * repeated layers but what passes from one to the next. */
 weft_status weft_graph_recompute(const weft_graph *g, const char *policy,
                                  weft_graph **out);
 
@@ -17,7 +18,8 @@ weft_status weft_graph_recompute(const weft_graph *g, const char *policy,
 weft_status weft_graph_recompute_but(const weft_graph *g, const bool *keep,
                                      weft_graph **out);
 
-/* The forward value that each value is or makes again, -1 none: of[v].  first_user, user: weft_graph_users(). */
+/* The forward value that each value is or makes again, -1 none: of[v].  first_user, user:
+ * weft_graph_users(). */
 void weft_graph_find_repeats(const weft_graph *g, const int *first_user, const int *user,
                              weft_vid *of);
 

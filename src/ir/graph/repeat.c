@@ -1,5 +1,6 @@
-/* Which backward nodes make a forward node's results again: same operator and attributes, operands that are the
- * forward node's or make those again.  Recomputation's clones are, and what a rank gathers a second time. */
+/* Which backward nodes make a forward node's results again: same operator and attributes,
+ * operands that are the forward node's or make those again.  Recomputation's clones are, and what
+ * a rank gathers a second time. */
 #include <string.h>
 
 #include "graph/recompute.h"

@@ -1,8 +1,9 @@
-/* A graph as runs of layers: the longest repetition, then what repeats on either side of it, and so on; what is left
- * is cut where a single value passes, into layers of some weight.
+/* A graph as runs of layers: the longest repetition, then what repeats on either side of it, and
+ * so on; what is left is cut where a single value passes, into layers of some weight.
  *
- * (1) A layer has at least 1 / SMALL of the forward flops, so that there are few of them and a stage of one layer is
- *     worth a device.  Repetitions of less (three products of one operand) are no layers.
+ * (1) A layer has at least 1 / SMALL of the forward flops, so that there are few of them and a
+ *     stage of one layer is worth a device.  Repetitions of less (three products of one operand)
+ *     are no layers.
  * (2) The longest repetition counts whatever its weight: what weft_graph_find_layers says. */
 #include "graph/graph.h"
 #include "graph/graph_priv.h"
@@ -59,8 +60,8 @@ static weft_status add(finder *f, weft_graph_layers l)
     return WEFT_OK;
 }
 
-/* Nodes [start, end), where nothing repeats.  What comes before the first layer of all stays outside, and so does
- * what comes behind the last one, if that is little. */
+/* Nodes [start, end), where nothing repeats.  What comes before the first layer of all stays
+ * outside, and so does what comes behind the last one, if that is little. */
 static weft_status cut_narrow(finder *f, int start, int end)
 {
     int at = start;

@@ -108,7 +108,8 @@ static const char *named(maker *k, weft_vid v, const char *suffix)
     return s ? s : suffix;
 }
 
-/* The uses of parameter i (directly, then of its twin), each summed over micro-batches, then added. */
+/* The uses of parameter i (directly, then of its twin), each summed over micro-batches, then
+ * added. */
 static void accumulate_uses(maker *k, weft_vid p, const weft_grad_uses *own,
                             const weft_grad_uses *half, weft_vid *out)
 {
@@ -240,7 +241,8 @@ static weft_status find_optimizer(const weft_train_options *o, const optimizer *
                      "unknown optimizer '%s': sgd, adam, adamw, adagrad or lamb", name);
 }
 
-/* p, g, states, lr (but for lamb_dir), scale, step -> p's next (lamb_dir: the direction), states' next */
+/* p, g, states, lr (but for lamb_dir), scale, step -> p's next (lamb_dir: the direction), states'
+ * next */
 static weft_vid update_param(maker *k, const optimizer *opt, weft_vid p, weft_vid g,
                              bool decay)
 {

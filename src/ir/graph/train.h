@@ -13,8 +13,9 @@
  *            the global norm and its clipping, one optimizer operator for each parameter,
  *            running statistics
  *
- * With dtype bf16 the forward and backward passes run on states "<param>.bf16" and bf16 activations;
- * the parameters themselves stay f32 (the master weights), as do weights and biases of norms. */
+ * With dtype bf16 the forward and backward passes run on states "<param>.bf16" and bf16
+ * activations; the parameters themselves stay f32 (the master weights), as do weights and biases
+ * of norms. */
 #ifndef WEFT_GRAPH_TRAIN_H
 #define WEFT_GRAPH_TRAIN_H
 
@@ -33,10 +34,10 @@ typedef struct weft_train_stat {
 
 typedef struct weft_train_options {
     weft_vid loss; /* f32, a sum over labels, not a mean; any shape is summed */
-    const char
-          *optimizer; /* sgd (with momentum when that is not 0) adam adamw adagrad lamb */
-    double beta[2], eps, weight_decay, momentum;
-    double clip;           /* global norm of the gradients; 0: never clip */
+    /* sgd (with momentum when that is not 0) adam adamw adagrad lamb */
+    const char *optimizer;
+    double      beta[2], eps, weight_decay, momentum;
+    double      clip;      /* global norm of the gradients; 0: never clip */
     weft_dtype  dtype;     /* WEFT_DTYPE_F32 or BF16 */
     const char *recompute; /* NULL, none, selective, full: graph/recompute.h */
     int         n_param;

@@ -35,7 +35,8 @@ typedef struct weft_model_param {
     double             init_std;
     int                n_tensor;
     weft_model_tensor *tensor;
-    /* Tied parameters: other names under which a file may hold the same numbers again; NULL ends. */
+    /* Tied parameters: other names under which a file may hold the same numbers again; NULL ends.
+     */
     const char *alias[4];
 } weft_model_param;
 
@@ -97,13 +98,13 @@ struct weft_model {
     weft_graph_layers *run;
 };
 
-/* Of each run of layers (weft_graph_find_runs) the first `keep`, what came behind the last one taken from there: all that
- * is to be known of a layer can be asked of fewer.  Runs whose layers are used from elsewhere stay as they are; run
- * longer - 1 keeps so many more. */
+/* Of each run of layers (weft_graph_find_runs) the first `keep`, what came behind the last one
+ * taken from there: all that is to be known of a layer can be asked of fewer.  Runs whose layers
+ * are used from elsewhere stay as they are; run longer - 1 keeps so many more. */
 weft_status weft_model_shorten(weft_model *m, int keep, int longer, int more);
 
-/* A graph that somebody built, for a batch of its own (0: as it is): its first output is the loss, to be summed.  g is
- * copied. */
+/* A graph that somebody built, for a batch of its own (0: as it is): its first output is the
+ * loss, to be summed.  g is copied. */
 weft_status weft_model_of_graph(const weft_graph *g, int64_t batch, weft_model **out);
 
 /* Initial numbers: elements [first, first + n) of a tensor in the file's order, whatever piece is
@@ -118,8 +119,9 @@ typedef weft_status (*weft_model_fill_fn)(void *arg, const weft_model_param *p,
 weft_status weft_model_init(const weft_model *m, uint64_t seed, weft_model_fill_fn fill,
                             void *arg);
 
-/* Are its tokens bytes?  A vocabulary of 256 and no file of a tokenizer in its folder.  The one place that decides it:
- * text may be trained on as it is, and what is sampled may be printed as it is. */
+/* Are its tokens bytes?  A vocabulary of 256 and no file of a tokenizer in its folder.  The one
+ * place that decides it: text may be trained on as it is, and what is sampled may be printed as
+ * it is. */
 bool weft_model_is_of_bytes(const weft_model *m);
 
 /* The parameter (of param[] or stat[]) and tensor that a file's name means, with or without the

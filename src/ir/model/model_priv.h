@@ -1,9 +1,9 @@
 /* What the files that make graphs share: reading a configuration, declaring parameters, and the
  * few modules that all transformers are made of.
  *
- * A maker is a builder with the configuration beside it.  As with the builder, after the first failure
- * (a missing key, an impossible size, shapes that do not fit) every call does nothing; mk->b.st
- * and the error text hold the reason. */
+ * A maker is a builder with the configuration beside it.  As with the builder, after the first
+ * failure (a missing key, an impossible size, shapes that do not fit) every call does nothing;
+ * mk->b.st and the error text hold the reason. */
 #ifndef WEFT_MODEL_PRIV_H
 #define WEFT_MODEL_PRIV_H
 
@@ -70,7 +70,8 @@ const char *weft_model__name(weft_model__maker *mk, const char *fmt, ...)
 /* A parameter of the graph's shape, which the file holds whole under the same name as file. */
 weft_vid weft_model__param(weft_model__maker *mk, const char *name, weft_shape shape,
                            weft_shape file, weft_init_kind init, double std);
-/* One that the file holds as x tensors, one for each index of dimension 0; %d in each is the index. */
+/* One that the file holds as x tensors, one for each index of dimension 0; %d in each is the
+ * index. */
 weft_vid weft_model__stacked(weft_model__maker *mk, const char *name, const char *each,
                              weft_shape shape, double std);
 /* Another name under which a file may hold v. */

@@ -29,7 +29,8 @@ static bool is_cut(const shorter *x, int run)
     return run >= 0 && !x->whole[run] && x->run[run].count > keep_of(x, run);
 }
 
-/* What stands for value v outside its run: made by the last layer, by the last that is kept; -1: nothing does. */
+/* What stands for value v outside its run: made by the last layer, by the last that is kept; -1:
+ * nothing does. */
 static weft_vid stands_for(const shorter *x, weft_vid v)
 {
     int node = x->g->value[v].node, r = node < 0 ? -1 : x->run_of[node];

@@ -335,7 +335,8 @@ static weft_status rule_fill(reader *r)
 
 /* ---- reshape ---- */
 
-/* Where the dimensions of a shape end, counted in elements from the fastest: 4,6 ends at 6 and 24. */
+/* Where the dimensions of a shape end, counted in elements from the fastest: 4,6 ends at 6 and
+ * 24. */
 static int ends_of(const weft_shape *s, int64_t end[WEFT_MAX_DIM])
 {
     int64_t at = 1;

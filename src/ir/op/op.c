@@ -68,7 +68,8 @@ void weft_op_arity(weft_op op, int *in_min, int *in_max, int *out_min, int *out_
     count_words(rows[op].out, WEFT_MAX_OUT, out_min, out_max);
 }
 
-/* A row's attributes are words "name:type=default": the first from p on, the one behind that at p; NULL past the end. */
+/* A row's attributes are words "name:type=default": the first from p on, the one behind that at
+ * p; NULL past the end. */
 static const char *first_attr(const char *p)
 {
     while (*p == ' ') p++;

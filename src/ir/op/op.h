@@ -122,8 +122,8 @@ weft_status weft_op_infer(const weft_op_use *u, weft_type *out);
 double      weft_op_flops(const weft_op_use *u);
 double      weft_op_bytes(const weft_op_use *u);
 
-/* Where part k of so many begins when n positions are dealt out in units: runs that differ by at most one
- * unit, the larger first; the last unit may be short. */
+/* Where part k of so many begins when n positions are dealt out in units: runs that differ by at
+ * most one unit, the larger first; the last unit may be short. */
 static inline int64_t weft_part_start(int64_t n, int64_t unit, int64_t parts, int64_t k)
 {
     int64_t units = (n + unit - 1) / unit, more = units % parts;

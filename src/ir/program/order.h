@@ -1,12 +1,12 @@
 /* What every firing of one program waits for and gives: edges and credits turned into counters.
  *
- * An edge has two counters over the life of a run: given (messages) and taken (credits returned).  In step t
- * (from 0) a firing may start when, for each of its waits,
+ * An edge has two counters over the life of a run: given (messages) and taken (credits returned).
+ * In step t (from 0) a firing may start when, for each of its waits,
  *
  *     counter >= t * per_step + at
  *
- * and when it ends it adds one to the counter of each of its gives.  Who gives count number n is fixed,
- * because the firings of an actor run in the order of its stream's list.
+ * and when it ends it adds one to the counter of each of its gives.  Who gives count number n is
+ * fixed, because the firings of an actor run in the order of its stream's list.
  * Verify, sim and exec all read this table, so they mean the same by an edge. */
 #ifndef WEFT_PROGRAM_ORDER_H
 #define WEFT_PROGRAM_ORDER_H
@@ -34,8 +34,8 @@ typedef struct weft_firing_order {
 typedef struct weft_order {
     weft_firing_order *firing[WEFT_N_STREAM]; /* beside p->firing */
     int32_t           *per_step;              /* of each edge: messages a step */
-    /* of each edge, for k in 0..per_step-1: place in the stream's list of the firing that gives message k,
-     * and of the one that returns credit k */
+    /* of each edge, for k in 0..per_step-1: place in the stream's list of the firing that gives
+     * message k, and of the one that returns credit k */
     int32_t **giver, **taker;
 } weft_order;
 

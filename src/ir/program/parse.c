@@ -1,5 +1,5 @@
-/* The text of program/print.c back into a program.  What it reads is well-formed, not yet right: ask
- * weft_program_verify(). */
+/* The text of program/print.c back into a program.  What it reads is well-formed, not yet right:
+ * ask weft_program_verify(). */
 #include <stdlib.h>
 #include <string.h>
 

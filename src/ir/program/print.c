@@ -13,8 +13,8 @@
  *       stream compute { fwd 0 first; fwd 1; }
  *     }
  *
- * An operand is: buffer [+ offset] dtype[shape] [stride [..]] [origin [..]]; '_' is none.  '|' parts an
- * operator's own operands from those of the steps fused behind it. */
+ * An operand is: buffer [+ offset] dtype[shape] [stride [..]] [origin [..]]; '_' is none.  '|'
+ * parts an operator's own operands from those of the steps fused behind it. */
 #include "program/program.h"
 
 #include <string.h>

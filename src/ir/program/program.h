@@ -1,23 +1,24 @@
 /* A program: what one rank does in one step, read-only once made.  The bridge between the wings:
  * exec runs it in real time, sim runs the very same thing in virtual time.
  *
- *   slab      a run of memory                     buffer   a named piece of a slab, perhaps in several slots
- *   actor     a straight run of instructions      edge     messages from one actor to another, with credits
- *   firing    one run of an actor for one micro-batch
+ *   slab      a run of memory                     buffer   a named piece of a slab, perhaps in
+ *   several slots actor     a straight run of instructions      edge     messages from one actor
+ *   to another, with credits firing    one run of an actor for one micro-batch
  *   schedule  for each stream, the list of its firings in a step
  *
- * A firing takes one message from each in-edge and gives one to each out-edge; the credit returns when
- * the consumer's firing ends.  Instructions name micro-batches only through the firing, so a program is
- * no longer for more micro-batches; only its lists are.  Actors of one stream follow its list and need
- * no edges; between streams an edge is the only thing that orders them.  program/order.h says exactly
- * what a firing waits for, program/walk.h runs the programs of a job in that order.
+ * A firing takes one message from each in-edge and gives one to each out-edge; the credit returns
+ * when the consumer's firing ends.  Instructions name micro-batches only through the firing, so a
+ * program is no longer for more micro-batches; only its lists are.  Actors of one stream follow
+ * its list and need no edges; between streams an edge is the only thing that orders them.
+ * program/order.h says exactly what a firing waits for, program/walk.h runs the programs of a job
+ * in that order.
  *
  * Always true (weft_program_verify):
  * (1) every operand lies inside its buffer, every buffer inside its slab
  * (2) buffers that live at the same time do not overlap
  * (3) a buffer is written before it is read
- * (4) over all ranks of a job, the graph of firings (stream order, data, credit returns, one node for a
- *     collective across its ranks) has no cycle, so no timing can deadlock */
+ * (4) over all ranks of a job, the graph of firings (stream order, data, credit returns, one node
+ *     for a collective across its ranks) has no cycle, so no timing can deadlock */
 #ifndef WEFT_PROGRAM_PROGRAM_H
 #define WEFT_PROGRAM_PROGRAM_H
 
@@ -80,8 +81,10 @@ typedef enum weft_collective {
     WEFT_ALL_TO_ALL,
     WEFT_BROADCAST,
     WEFT_BARRIER,
-    WEFT_SHIFT,     /* round the ring of the group: what the position before had */
-    WEFT_SEND_ROWS, /* in[0]: rows in bins, in[1]: how many everyone has of each (weft_comm_rows); out: of own bins */
+    WEFT_SHIFT, /* round the ring of the group: what the position before had */
+    /* in[0]: rows in bins, in[1]: how many everyone has of each (weft_comm_rows); out: of own
+     * bins */
+    WEFT_SEND_ROWS,
     WEFT_RETURN_ROWS, /* the way back */
 } weft_collective;
 enum {
@@ -89,19 +92,21 @@ enum {
 };
 
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.
- * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand ones the
- * result so far is operand 0 (of add, mul) or dy (of the gradients).  On a cross_entropy the one possible
- * step is its cross_entropy_grad: in is dloss, out the gradient of the logits, which may be their memory. */
+ * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand
+ * ones the result so far is operand 0 (of add, mul) or dy (of the gradients).  On a cross_entropy
+ * the one possible
+ * step is its cross_entropy_grad: in is dloss, out the gradient of the logits, which may be their
+ * memory. */
 typedef struct weft_post {
     weft_op          op;
     const weft_attr *attr;
     int32_t          in; /* index into the instruction's operands, -1 none */
-    int32_t
-        out; /* index into its results where this stage's value is stored, -1 not kept */
+    /* index into its results where this stage's value is stored, -1 not kept */
+    int32_t out;
 } weft_post;
 
-/* An all_reduce, reduce_scatter or all_gather may be of several tensors of one type: operand k becomes result k, and
- * ranks meet once for all of them. */
+/* An all_reduce, reduce_scatter or all_gather may be of several tensors of one type: operand k
+ * becomes result k, and ranks meet once for all of them. */
 typedef struct weft_instr {
     weft_instr_kind kind;
     const char     *name; /* for people: the graph value it makes */
@@ -114,27 +119,27 @@ typedef struct weft_instr {
     weft_operand *in, *out;
     int           n_post;
     weft_post    *post;
-    unsigned
-        add; /* bit j: result j is a lane's accumulator: stored by the lane's first firing,
-                             added to by the later ones */
+    /* bit j: result j is a lane's accumulator: stored by the lane's first firing, added to by the
+     * later ones */
+    unsigned add;
     /* communication */
     weft_collective coll;
     int32_t         group; /* collective */
-    int64_t
-        unit; /* reduce_scatter, all_gather: shares are runs of units of so many elements
-                   * (weft_part_start); 0: equal shares */
+    /* reduce_scatter, all_gather: shares are runs of units of so many elements (weft_part_start);
+     * 0: equal shares */
+    int64_t  unit;
     int64_t *units; /* of several tensors: the unit of each; NULL: all have `unit` */
-    int32_t
-            lanes; /* all_reduce, reduce_scatter: the group's ranks share so many lanes (base/lanes.h), and the
-                   * operand is the rank's terms, in slots 0, 1, ... of its buffer; 0: one term */
-    int32_t peer;  /* send, recv: rank */
-    int32_t
-        tag; /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
-    int32_t
-        credits; /* send, recv: messages that may wait unreceived, the same at both ends; 0: a
-                                 send ends with its receive */
-    double
-        seconds; /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */
+    /* all_reduce, reduce_scatter: the group's ranks share so many lanes (base/lanes.h), and the
+     * operand is the rank's terms, in slots 0, 1, ... of its buffer; 0: one term */
+    int32_t lanes;
+    int32_t peer; /* send, recv: rank */
+    /* sends meet receives by (from, to, tag), collectives by (ranks, tag), in order */
+    int32_t tag;
+    /* send, recv: messages that may wait unreceived, the same at both ends; 0: a send ends with
+     * its receive */
+    int32_t credits;
+    /* stated time: sim takes it, emu sleeps it; < 0: ask the cost model */
+    double seconds;
 } weft_instr;
 
 typedef enum weft_stream_kind {
@@ -152,30 +157,30 @@ typedef struct weft_actor {
     weft_instr      *instr;
 } weft_actor;
 
-/* Messages are matched by micro-batch.  per_step: one message a step, given when the producer's last
- * firing of the step ends (its first needs the credit), taken by the consumer's first, its credit returned
- * by the consumer's last. */
+/* Messages are matched by micro-batch.  per_step: one message a step, given when the producer's
+ * last firing of the step ends (its first needs the credit), taken by the consumer's first, its
+ * credit returned by the consumer's last. */
 typedef struct weft_edge {
     int32_t from, to; /* actors */
     int32_t credits;  /* messages that may be under way, at least 1 */
     bool    per_step; /* one message a step instead of one a micro-batch */
-    int32_t
-        delay; /* 1: step t takes what step t - 1 gave (the first step finds it there); else 0 */
+    /* 1: step t takes what step t - 1 gave (the first step finds it there); else 0 */
+    int32_t delay;
 } weft_edge;
 
 typedef struct weft_firing {
     int32_t actor;
     int32_t micro; /* logical micro-batch number of the step, global; -1: once a step */
-    int32_t
-        lane_slot; /* accumulator slot; of a merge actor: the slot that is added into slot - 1 */
-    bool first; /* first micro-batch of its lane: store, do not add */
+    /* accumulator slot; of a merge actor: the slot that is added into slot - 1 */
+    int32_t lane_slot;
+    bool    first; /* first micro-batch of its lane: store, do not add */
 } weft_firing;
 
 typedef struct weft_group {
     int      n_rank;
     int32_t *rank; /* in mesh order */
-    int32_t *
-        share; /* lanes of each, where they share lanes (weft_instr.lanes); NULL: equal */
+    /* lanes of each, where they share lanes (weft_instr.lanes); NULL: equal */
+    int32_t *share;
 } weft_group;
 
 /* Where the outside meets the program: "wte" -> buffer. */
@@ -221,7 +226,8 @@ void        weft_program_destroy(weft_program *p);
 
 /* Invariants (1)-(3) of one program; (4) over the n programs of a job (n = 1 is fine). */
 weft_status weft_program_verify(const weft_program *p);
-/* One that has nothing but calls without data (weft_talk_strip), perhaps from another process: it can be walked. */
+/* One that has nothing but calls without data (weft_talk_strip), perhaps from another process: it
+ * can be walked. */
 weft_status weft_program_verify_calls(const weft_program *p);
 weft_status weft_program_verify_all(const weft_program *const *p, int n);
 
@@ -243,8 +249,8 @@ const char         *weft_stream_kind_name(weft_stream_kind k);
 const char         *weft_instr_kind_name(weft_instr_kind k);
 const char         *weft_collective_name(weft_collective c);
 
-/* Which slot of buffer b an operand of instruction i stands for in firing f (is_out: a result).  A merge
- * reads its lane slot and adds it into the one before. */
+/* Which slot of buffer b an operand of instruction i stands for in firing f (is_out: a result).
+ * A merge reads its lane slot and adds it into the one before. */
 int32_t weft_program_slot(const weft_program *p, const weft_instr *i, bool is_out,
                           int32_t buffer, const weft_firing *f);
 /* The bytes of a slot that an operand touches, [*lo, *hi), by its box; false: they overflow. */
@@ -255,12 +261,13 @@ weft_operand weft_operand_make(int32_t buffer, weft_dtype t, const weft_shape *s
 /* Instructions numbered through all actors: the number of actor a's first. */
 int weft_program_instr_base(const weft_program *p, int32_t actor);
 int weft_program_n_instr(const weft_program *p);
-/* Elements of the whole of tensor t that a reduce_scatter or all_gather over n ranks deals to position k:
- * [*lo, *hi). */
+/* Elements of the whole of tensor t that a reduce_scatter or all_gather over n ranks deals to
+ * position k: [*lo, *hi). */
 void weft_instr_share(const weft_instr *i, int t, int n, int k, int64_t *lo, int64_t *hi);
 /* The unit of tensor t. */
 int64_t weft_instr_unit(const weft_instr *i, int t);
-/* May b's tensors be dealt with in a's meeting?  Only what the instructions say counts, not where memory lies. */
+/* May b's tensors be dealt with in a's meeting?  Only what the instructions say counts, not where
+ * memory lies. */
 bool weft_instr_can_join(const weft_instr *a, const weft_instr *b);
 /* n collectives that can join as one of several tensors, in a; of one, that one. */
 weft_status weft_instr_join(const weft_instr *const *of, int n, weft_arena *a,
@@ -269,17 +276,18 @@ weft_status weft_instr_join(const weft_instr *const *of, int n, weft_arena *a,
 weft_status weft_instr_split(const weft_instr *i, int t, weft_arena *a, weft_instr *out);
 /* Terms that position k of n brings to a collective: 1 without lanes. */
 int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
-/* Ranks of one stage of the pipeline, which come one after another: the distance to the nearest rank that p exchanges
- * messages with; without messages all ranks. */
+/* Ranks of one stage of the pipeline, which come one after another: the distance to the nearest
+ * rank that p exchanges messages with; without messages all ranks. */
 int weft_program_stage_ranks(const weft_program *p);
 /* True when an instruction talks to other ranks. */
 bool weft_instr_is_comm(const weft_instr *i);
 
-/* The operator-level view of a compute instruction without its posts; a result that is not kept has the
- * type it would have.  in and out are the caller's, n_own_in and n_own_out long. */
+/* The operator-level view of a compute instruction without its posts; a result that is not kept
+ * has the type it would have.  in and out are the caller's, n_own_in and n_own_out long. */
 weft_op_use weft_instr_use(const weft_instr *i, weft_type *in, weft_type *out);
-/* Flops with posts; bytes with only what really moves (fused values do not).  Of rows that are sent or returned: all that
- * are at home, which is what moves, whatever the bound of those that come. */
+/* Flops with posts; bytes with only what really moves (fused values do not).  Of rows that are
+ * sent or returned: all that are at home, which is what moves, whatever the bound of those that
+ * come. */
 double weft_instr_flops(const weft_instr *i);
 double weft_instr_bytes(const weft_instr *i);
 

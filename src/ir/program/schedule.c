@@ -107,7 +107,8 @@ static bool same(const weft_work *a, weft_work b)
     return a->kind == b.kind && a->chunk == b.chunk;
 }
 
-/* Micro-batches come from left to right, so those begun and not over are neighbours: as many slots. */
+/* Micro-batches come from left to right, so those begun and not over are neighbours: as many
+ * slots. */
 int weft_schedule_slots(const weft_schedule *s, int rank, weft_work from, weft_work to)
 {
     int n = 0, most = 1;

@@ -1,18 +1,22 @@
-/* Schedules: in which order each rank of a pipeline does its pieces of work.  A generator turns (ranks,
- * chunks, micro-batches) into one list a rank; partition turns the lists into firings.  A new schedule is
- * one file and one row of the table in schedule.c.
+/* Schedules: in which order each rank of a pipeline does its pieces of work.  A generator turns
+ * (ranks, chunks, micro-batches) into one list a rank; partition turns the lists into firings.  A
+ * new schedule is one file and one row of the table in schedule.c.
  *
  *     weft_schedule *s;
  *     WEFT_TRY(weft_schedule_make("1f1b", &(weft_schedule_shape){4, 1, 8}, &s));
  *     s->work[0][3]                              rank 0's fourth piece of work
  *     weft_schedule_destroy(s);
  *
- * Stages are numbered along the model; rank r has stages r, r + n_rank, r + 2 n_rank, ...: its chunks.
+ * Stages are numbered along the model; rank r has stages r, r + n_rank, r + 2 n_rank, ...: its
+ * chunks.
  *
  * Always true (weft_schedule_verify):
- * (1) every chunk has its forward and its backward, whole or as two parts, once for each micro-batch
- * (2) one kind of work of one chunk goes through the micro-batches from left to right: sums have one order
- * (3) a micro-batch goes forward, then backward, its weights' part last; through the stages in order
+ * (1) every chunk has its forward and its backward, whole or as two parts, once for each
+ *     micro-batch
+ * (2) one kind of work of one chunk goes through the micro-batches from left to right: sums have
+ *     one order
+ * (3) a micro-batch goes forward, then backward, its weights' part last; through the stages in
+ *     order
  * (4) the lists of all ranks together come to an end: no piece waits for one that waits for it */
 #ifndef WEFT_PROGRAM_SCHEDULE_H
 #define WEFT_PROGRAM_SCHEDULE_H

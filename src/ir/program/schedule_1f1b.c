@@ -1,5 +1,5 @@
-/* 1F1B: as many forwards as there are stages behind, then one forward, one backward in turn, then the
- * backwards that are left.  Idle (P-1)/(M+P-1); rank s keeps at most P - s micro-batches. */
+/* 1F1B: as many forwards as there are stages behind, then one forward, one backward in turn, then
+ * the backwards that are left.  Idle (P-1)/(M+P-1); rank s keeps at most P - s micro-batches. */
 #include "program/schedule_priv.h"
 
 void weft_schedule__1f1b(weft_schedule *s, int rank)

@@ -1,9 +1,9 @@
-/* Interleaved 1F1B (Narayanan et al. 2021): a rank has v chunks, so that filling and draining cost a chunk's
- * time instead of a stage's: idle (P-1)/(vM+P-1) where P divides M.
+/* Interleaved 1F1B (Narayanan et al. 2021): a rank has v chunks, so that filling and draining
+ * cost a chunk's time instead of a stage's: idle (P-1)/(vM+P-1) where P divides M.
  *
- * Micro-batches go in groups of P, the last one with what is left over: a group through all chunks of a
- * rank, then the next group.  Forwards go through the chunks upwards, backwards downwards; the warm-up is
- * what fills the pipe up to the last chunk of the largest group. */
+ * Micro-batches go in groups of P, the last one with what is left over: a group through all
+ * chunks of a rank, then the next group.  Forwards go through the chunks upwards, backwards
+ * downwards; the warm-up is what fills the pipe up to the last chunk of the largest group. */
 #include "program/schedule_priv.h"
 
 static int n_group(const weft_schedule *s)

@@ -1,6 +1,7 @@
-/* Are these lists a schedule?  Counts and orders of each rank, then all lists run together against the
- * dependencies of a pipeline: forward of stage k waits for forward of k - 1, backward of k for backward
- * of k + 1. */
+/* Are these lists a schedule?  Counts and orders of each rank, then all lists run together
+ * against the
+ * dependencies of a pipeline: forward of stage k waits for forward of k - 1, backward of k for
+ * backward of k + 1. */
 #include "program/schedule.h"
 
 typedef struct tally {

@@ -1,7 +1,7 @@
-/* ZB-H1 (Qi et al. 2023): 1F1B with the backward in two parts.  The stage before waits for the gradient of
- * the input alone; rank s keeps the weights' part of s micro-batches back and does them where it would
- * stand idle at the end.  With equal parts idle is a third of 1F1B's: (P-1)/(3M+P-1); a rank keeps at
- * most P micro-batches, as many as 1F1B's first. */
+/* ZB-H1 (Qi et al. 2023): 1F1B with the backward in two parts.  The stage before waits for the
+ * gradient of the input alone; rank s keeps the weights' part of s micro-batches back and does
+ * them where it would stand idle at the end.  With equal parts idle is a third of 1F1B's:
+ * (P-1)/(3M+P-1); a rank keeps at most P micro-batches, as many as 1F1B's first. */
 #include "program/schedule_priv.h"
 
 void weft_schedule__zb_h1(weft_schedule *s, int rank)

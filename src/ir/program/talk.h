@@ -1,10 +1,12 @@
-/* Whom a rank talks to in a step, and in which order: what ranks compare before they run their programs.
+/* Whom a rank talks to in a step, and in which order: what ranks compare before they run their
+ * programs.
  *
  *     WEFT_TRY(weft_talk_make(p, arena, &t));
  *     sum += weft_talk_balance(&t);          over all ranks 0: every call meets its like
  *
- * A line is what meets: collectives of (ranks, tag), or messages of (from, to, tag).  Each side of it lies on one stream
- * (weft_program_verify_all), so that the stream's list of firings is its order. */
+ * A line is what meets: collectives of (ranks, tag), or messages of (from, to, tag).  Each side
+ * of it lies on one stream (weft_program_verify_all), so that the stream's list of firings is its
+ * order. */
 #ifndef WEFT_PROGRAM_TALK_H
 #define WEFT_PROGRAM_TALK_H
 
@@ -33,8 +35,8 @@ typedef struct weft_talk {
 
 weft_status weft_talk_make(const weft_program *p, weft_arena *a, weft_talk *out);
 
-/* What a line adds to the balance, and all of them: over all ranks these are 0, modulo 2^64, where ranks agree, and
- * hardly ever elsewhere. */
+/* What a line adds to the balance, and all of them: over all ranks these are 0, modulo 2^64,
+ * where ranks agree, and hardly ever elsewhere. */
 uint64_t weft_talk_weigh(const weft_talk_line *l);
 uint64_t weft_talk_balance(const weft_talk *t);
 
@@ -43,9 +45,10 @@ uint64_t weft_talk_prefix(const weft_talk *t, int line, int64_t n);
 /* Call k in words: "all_reduce of 4096 bytes of fp32 (h.0.mlp.dw)"; "" behind the last. */
 void weft_talk_say(const weft_talk *t, int line, int64_t k, char *text, size_t n);
 
-/* A program that has p's calls, firings and edges and nothing else: collectives as barriers, messages without bytes.
- * Whether ranks can deadlock is the same question of it (weft_program_walk), and its text is small.  It borrows from p;
- * made in a. */
+/* A program that has p's calls, firings and edges and nothing else: collectives as barriers,
+ * messages without bytes.
+ * Whether ranks can deadlock is the same question of it (weft_program_walk), and its text is
+ * small.  It borrows from p; made in a. */
 weft_status weft_talk_strip(const weft_program *p, weft_arena *a, weft_program *out);
 
 #endif

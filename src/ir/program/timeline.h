@@ -1,5 +1,5 @@
-/* A timeline: when each instruction of each rank ran.  sim makes predicted ones, exec measured ones, and
- * both are the same type, so that one can be laid over the other. */
+/* A timeline: when each instruction of each rank ran.  sim makes predicted ones, exec measured
+ * ones, and both are the same type, so that one can be laid over the other. */
 #ifndef WEFT_PROGRAM_TIMELINE_H
 #define WEFT_PROGRAM_TIMELINE_H
 
@@ -39,7 +39,8 @@ double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kin
 
 /* A summary for people: times, each stream's busy share, the actors by time. */
 weft_status weft_timeline_print(const weft_timeline *t, weft_text *out);
-/* The trace event format that Perfetto and chrome://tracing open; a process a rank, a thread a stream. */
+/* The trace event format that Perfetto and chrome://tracing open; a process a rank, a thread a
+ * stream. */
 weft_status weft_timeline_json(const weft_timeline *t, weft_text *out);
 /* Its parts, so that timelines of several ranks make one file: begin, events of each, end. */
 void weft_timeline_json_begin(weft_text *out);

@@ -1,13 +1,16 @@
-/* Invariants (2) and (3): runs one step and its wrap into the next without doing the work, and keeps for
- * each piece of memory who wrote it last and who read it since.
+/* Invariants (2) and (3): runs one step and its wrap into the next without doing the work, and
+ * keeps for each piece of memory who wrote it last and who read it since.
  *
- * (a) what is read was written before, by the same buffer, in the same step, for the same micro-batch
- * (b) two uses of the same bytes, one of them a write, are ordered by the streams' lists and the edges
+ * (a) what is read was written before, by the same buffer, in the same step, for the same
+ *     micro-batch
+ * (b) two uses of the same bytes, one of them a write, are ordered by the streams' lists and the
+ *     edges
  * (c) no result lies over an operand of its own instruction, except where the operator allows it
  * (d) at the end of the step each output still holds what was written to it
  *
- * Order is known by vector clocks: a firing knows, for each stream, the last firing that is surely over.
- * Strided operands count with the box they span.  Slabs are cut into cells at the ends of all operands. */
+ * Order is known by vector clocks: a firing knows, for each stream, the last firing that is
+ * surely over. Strided operands count with the box they span.  Slabs are cut into cells at the
+ * ends of all operands. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Who meets whom: every send, receive and collective of every program gets its channel or meeting. */
+/* Who meets whom: every send, receive and collective of every program gets its channel or
+ * meeting. */
 #include <string.h>
 
 #include "base/hash.h"

@@ -71,7 +71,8 @@ typedef struct weft_program__walk {
     int                   *n_active;  /* [host] */
 } weft_program__walk;
 
-/* What walk.c and walk_share.c ask each other: x's instruction runs from start on for some seconds, it has ended. */
+/* What walk.c and walk_share.c ask each other: x's instruction runs from start on for some
+ * seconds, it has ended. */
 weft_status weft_program__begin(weft_program__walk *w, weft_program__stream *x,
                                 double start, double seconds);
 weft_status weft_program__end(weft_program__walk *w, weft_program__stream *x,
@@ -79,7 +80,8 @@ weft_status weft_program__end(weft_program__walk *w, weft_program__stream *x,
 /* Shared hosts: time goes on to the next end of an instruction; *more: there was one. */
 weft_status weft_program__pass_time(weft_program__walk *w, bool *more);
 
-/* Finds channels and meetings; checks that every peer exists and that each side keeps to one stream. */
+/* Finds channels and meetings; checks that every peer exists and that each side keeps to one
+ * stream. */
 weft_status weft_program__link(weft_program__walk *w);
 
 #endif

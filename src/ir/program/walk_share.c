@@ -1,6 +1,6 @@
-/* Hosts whose ranks share cores and memory.  Where they share nothing an instruction ends as soon as it has begun: its
- * end is known.  Where they do, it has some seconds of work left, all that run at once get on at their host's pace, and
- * time goes on from one end to the next. */
+/* Hosts whose ranks share cores and memory.  Where they share nothing an instruction ends as soon
+ * as it has begun: its end is known.  Where they do, it has some seconds of work left, all that
+ * run at once get on at their host's pace, and time goes on from one end to the next. */
 #include "program/walk_priv.h"
 
 static bool shares(const weft_program__walk *w, const weft_program__stream *x)

@@ -1,5 +1,5 @@
-/* Collectives by the algorithms that comm uses or will use, S bytes given by each of n ranks, L = ceil(log2 n):
- *   all_reduce       halving and doubling      2 L alpha + 2 (n-1)/n S beta
+/* Collectives by the algorithms that comm uses or will use, S bytes given by each of n ranks, L =
+ *   ceil(log2 n): all_reduce       halving and doubling      2 L alpha + 2 (n-1)/n S beta
  *   reduce_scatter   halving                     L alpha +   (n-1)/n S beta
  *   all_gather       doubling                    L alpha +   (n-1)   S beta
  *   all_to_all       direct exchange         (n-1) alpha +   (n-1)/n S beta

@@ -1,6 +1,7 @@
-/* The constants behind prices: what device kinds, link kinds and engines add to what a data sheet says.
- * Terms and their defaults are in device_terms.def, link_terms.def and engine_terms.def; what is known of
- * single kinds, with where it comes from, in constants.def.  A kind that nobody named gets the defaults.
+/* The constants behind prices: what device kinds, link kinds and engines add to what a data sheet
+ * says. Terms and their defaults are in device_terms.def, link_terms.def and engine_terms.def;
+ * what is known of single kinds, with where it comes from, in constants.def.  A kind that nobody
+ * named gets the defaults.
  *
  *     weft_cost_constants *c;
  *     WEFT_TRY(weft_cost_constants_create(&c));
@@ -42,7 +43,8 @@ weft_status weft_cost_constants_create(weft_cost_constants **out); /* the built-
 weft_status weft_cost_constants_unfitted(weft_cost_constants **out);
 void        weft_cost_constants_destroy(weft_cost_constants *c);
 
-/* By "engine.nanotron.host_op_s", "device.default.stream", "link.ib.share"; outside its limits: refused. */
+/* By "engine.nanotron.host_op_s", "device.default.stream", "link.ib.share"; outside its limits:
+ * refused. */
 weft_status weft_cost_constants_set(weft_cost_constants *c, const char *key, double v);
 
 /* For tables and fitting: terms and kinds by number (kind 0 is "default"); the value of a kind, and

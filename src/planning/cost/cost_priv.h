@@ -5,7 +5,8 @@
 #include "cluster/cluster.h"
 #include "program/program.h"
 
-/* Seconds of a collective of n ranks, each giving bytes, over links of alpha seconds and beta seconds a byte. */
+/* Seconds of a collective of n ranks, each giving bytes, over links of alpha seconds and beta
+ * seconds a byte. */
 double weft_cost__collective(weft_collective k, int n, double bytes, double alpha,
                              double beta);
 /* Of a rank's own message or collective, over the links that it takes (link.c). */
@@ -16,7 +17,8 @@ weft_status weft_cost__collective_seconds(const weft_program *p, const weft_inst
                                           const weft_cluster *c, weft_group_shape *shape,
                                           double *out);
 
-/* Seconds that the cluster's timings give for i on a device kind; false: they say nothing about it. */
+/* Seconds that the cluster's timings give for i on a device kind; false: they say nothing about
+ * it. */
 bool weft_cost__measured_work(const weft_cluster *c, int device, const weft_instr *i,
                               double *out);
 /* The same for a message (ranks 0) or a collective over the link of w; else *out stays. */

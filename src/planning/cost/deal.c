@@ -1,5 +1,5 @@
-/* Replicas of unlike kinds of devices with lanes of the batch by their speed (weft_cost_deal): who has how many, and the
- * step of a point that is dealt so. */
+/* Replicas of unlike kinds of devices with lanes of the batch by their speed (weft_cost_deal):
+ * who has how many, and the step of a point that is dealt so. */
 #include <math.h>
 
 #include "base/lanes.h"
@@ -77,8 +77,8 @@ static double own_seconds(const weft_cost_score *s)
     return s->step_s - s->dp_s - s->optimizer_s;
 }
 
-/* Each kind with its share by itself; sums wait for the last, and take a term more on the way there for each that
- * a replica brings. */
+/* Each kind with its share by itself; sums wait for the last, and take a term more on the way
+ * there for each that a replica brings. */
 void weft_cost__score_deal(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out)
 {

@@ -1,7 +1,8 @@
-/* The wires as a group of ranks sees them: devices in domains of fast links (a node, a rack), domains
- * joined by a network of so many bytes a second for each device.
- * A group is n ranks, each stride after the one before.  Of an all-reduce and its halves each domain's
- * members carry the traffic that leaves it together; all-to-all leaves by each member's own wire. */
+/* The wires as a group of ranks sees them: devices in domains of fast links (a node, a rack),
+ * domains joined by a network of so many bytes a second for each device.
+ * A group is n ranks, each stride after the one before.  Of an all-reduce and its halves each
+ * domain's members carry the traffic that leaves it together; all-to-all leaves by each member's
+ * own wire. */
 #ifndef WEFT_COST_FABRIC_H
 #define WEFT_COST_FABRIC_H
 
@@ -26,9 +27,9 @@ typedef struct weft_cost_fabric {
     int            node; /* devices that share ports to other domains; 0: a domain's */
     double         port_Bps,
         ports_Bps; /* of one port, of all of them; 0: not known, each has out.Bps */
-    bool
-        levels; /* groups work inside domains and then between them, one after the other, as programs are priced (link.c);
-                  * else all at once */
+    /* groups work inside domains and then between them, one after the other, as programs are
+     * priced (link.c); else all at once */
+    bool levels;
     /* where what goes over the links inside a domain was timed */
     const weft_cluster *timed; /* NULL: nothing was */
     int                 link;  /* of it */
@@ -43,11 +44,11 @@ typedef struct weft_cost_group {
  * reduce_scatter: the whole; all_gather: its share; all_to_all: all that it sends). */
 double weft_cost_group_seconds(const weft_cost_fabric *f, weft_cost_group g,
                                weft_collective k, double bytes);
-/* Seconds of one message between neighbours of g, all ranks between them sending at the same time; the border of a domain
- * sets the pace where g crosses one. */
+/* Seconds of one message between neighbours of g, all ranks between them sending at the same
+ * time; the border of a domain sets the pace where g crosses one. */
 double weft_cost_send_seconds(const weft_cost_fabric *f, weft_cost_group g, double bytes);
-/* Seconds of one message inside a domain; between two domains, where n_from ranks of the sender's node send at the same
- * time and n_to of the receiver's receive (ports.h). */
+/* Seconds of one message inside a domain; between two domains, where n_from ranks of the sender's
+ * node send at the same time and n_to of the receiver's receive (ports.h). */
 double weft_cost_near_seconds(const weft_cost_fabric *f, double bytes);
 double weft_cost_far_seconds(const weft_cost_fabric *from, int n_from,
                              const weft_cost_fabric *to, int n_to, double bytes);

@@ -39,7 +39,8 @@ static double op_seconds(const weft_cost_op *o, const weft_device_kind *d,
     return x.work == WEFT_COST_PRODUCT ? s / e->product : s;
 }
 
-/* Of a value with several destinations one copy goes to each domain that holds any, and is dealt out inside. */
+/* Of a value with several destinations one copy goes to each domain that holds any, and is dealt
+ * out inside. */
 static double far_share(const weft_cost_item *i, const weft_cost_fabric *f)
 {
     double n = weft_cost_group_domains(f, i->group), k = i->copies;

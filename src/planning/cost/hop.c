@@ -1,7 +1,8 @@
 /* Messages between stages, and groups of several device kinds: which network they use.
  *
- * Ranks are assigned stage by stage, and of each device kind node by node (score.h).  A message between two stages of one
- * kind uses that kind's network, one between kinds the slower end; ports.h says who shares the ports. */
+ * Ranks are assigned stage by stage, and of each device kind node by node (score.h).  A message
+ * between two stages of one kind uses that kind's network, one between kinds the slower end;
+ * ports.h says who shares the ports. */
 #include <math.h>
 
 #include "cost/ports.h"
@@ -37,7 +38,8 @@ static int first_rank(const weft_cost_point *p, int s, int per)
     return n * per;
 }
 
-/* Ranks of a stage that share a node's ports in messages to those `move` further, at the node where they are most. */
+/* Ranks of a stage that share a node's ports in messages to those `move` further, at the node
+ * where they are most. */
 static int most_crossing(const weft_cost_fabric *f, weft_rank_range stage, int move)
 {
     int size = weft_cost_port_node(f), most = 0;

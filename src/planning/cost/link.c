@@ -1,13 +1,13 @@
 /* Messages and collectives over the links that they use.
  *
- * Ranks of a node that execute the same message or collective share its ports: ports.h.  A group on several islands (nodes,
- * racks of one fast link) works in two levels, m members an island, I islands, as halving and doubling do:
- *     reduce_scatter   inside S over m, then S / m over I
+ * Ranks of a node that execute the same message or collective share its ports: ports.h.  A group
+ * on several islands (nodes, racks of one fast link) works in two levels, m members an island, I
+ *     islands, as halving and doubling do: reduce_scatter   inside S over m, then S / m over I
  *     all_gather       S over I, then I S over m
  *     all_reduce       the first, the second on what is left
  *     all_to_all       (m-1)/n S inside, (n-m)/n S outside, one after another
- * Where all-reduces were measured on the link, their curve counts instead of its nominal numbers; where the collective
- * itself was timed (the cluster's timings, table.c), those times do. */
+ * Where all-reduces were measured on the link, their curve counts instead of its nominal numbers;
+ * where the collective itself was timed (the cluster's timings, table.c), those times do. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +17,17 @@
 #include "cost/ports.h"
 #include "program/work.h"
 
-/* What `rank` gets of its node's ports while its stage exchanges messages with the ranks `move` further. */
+/* What `rank` gets of its node's ports while its stage exchanges messages with the ranks `move`
+ * further. */
 static double end_Bps(const weft_cluster *c, int stage_ranks, int rank, int move,
                       const weft_path *w)
 {
     double one, all;
     if (!weft_cluster_ports(c, rank, w->level, &one, &all)) return w->Bps;
-    weft_rank_range stage = {rank / stage_ranks * stage_ranks, stage_ranks};
-    int             n     = weft_cost_count_crossing(weft_cluster_node_ranks(c, rank),
-                                                     weft_cluster_island_ranks(c, rank), stage, move);
+    weft_rank_range stage  = {rank / stage_ranks * stage_ranks, stage_ranks};
+    weft_rank_range node   = weft_cluster_node_ranks(c, rank);
+    weft_rank_range island = weft_cluster_island_ranks(c, rank);
+    int             n      = weft_cost_count_crossing(node, island, stage, move);
     return weft_cost_port_share(one, all, n);
 }
 

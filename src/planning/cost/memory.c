@@ -1,4 +1,5 @@
-/* The memory of a stage: what a device holds of weights, gradients, states and activations, and the fullest of a point. */
+/* The memory of a stage: what a device holds of weights, gradients, states and activations, and
+ * the fullest of a point. */
 #include <math.h>
 
 #include "cost/score_priv.h"

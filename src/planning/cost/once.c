@@ -11,8 +11,9 @@ static double wait_for(double t_s, double share, double cover_s)
     return share * t_s + (1 - share) * fmax(0, t_s - cover_s);
 }
 
-/* Passes that gradient sums can hide behind.  Where the plan overlaps them, weights come in during the first pass;
- * of interleaved stages all chunks but one are done while pp micro-batches still go through the others. */
+/* Passes that gradient sums can hide behind.  Where the plan overlaps them, weights come in
+ * during the first pass; of interleaved stages all chunks but one are done while pp micro-batches
+ * still go through the others. */
 static double hiding(const weft_cost_engine *e, const weft_cost_point *p, const stage *x)
 {
     if (!p->dp_overlap) return e->dp_cover * x->bwd_s;
@@ -82,7 +83,8 @@ double weft_cost__optimizer_seconds(const weft_cost_table *t, const weft_cost_po
     return t->engine.optimizer * bytes / (d->mem_Bps * (d->stream > 0 ? d->stream : 1));
 }
 
-/* Of all stages the one with most parameters has at least the average, and what it waits for is not less. */
+/* Of all stages the one with most parameters has at least the average, and what it waits for is
+ * not less. */
 double weft_cost_floor_param(const weft_cost_table *t, const weft_cost_point *p)
 {
     const weft_cost_row *r   = weft_cost__rows(t, 0, p->variant);

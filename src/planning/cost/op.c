@@ -29,7 +29,8 @@ weft_cost_op weft_cost_attention(const char *dtype, double flops, double bytes)
         .work = WEFT_COST_ATTENTION, .dtype = dtype, .flops = flops, .bytes = bytes};
 }
 
-/* Results that keep all units of a device half busy, in squares of half_size: h200-curves in bench/results. */
+/* Results that keep all units of a device half busy, in squares of half_size: h200-curves in
+ * bench/results. */
 #define WAVE 6.0
 
 static double saturate(double x, double half)
@@ -37,9 +38,12 @@ static double saturate(double x, double half)
     return x > 0 && half > 0 ? x / (x + half) : 1;
 }
 
-/* Of 16-bit products whose rows do not begin at 16 bytes.  Their kernels load in pieces and leave the newest units
- * unused: on an H200 odd rows reach 0.16 of the others, even ones 0.33 (h200-rows in bench/results).  Devices before
- * 8-bit products: those rates by multiprocessors and clock, which is twice the share; steps on A100 show the same. */
+/* Of 16-bit products whose rows do not begin at 16 bytes.  Their kernels load in pieces and leave
+ * the newest units
+ * unused: on an H200 odd rows reach 0.16 of the others, even ones 0.33 (h200-rows in
+ * bench/results).  Devices before
+ * 8-bit products: those rates by multiprocessors and clock, which is twice the share; steps on
+ * A100 show the same. */
 static double narrow(const weft_cost_op *o, const weft_device_kind *d)
 {
     if (o->unit < 1 || o->unit >= 8) return 1;

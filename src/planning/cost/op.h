@@ -1,11 +1,13 @@
-/* An operator instance: what a device is asked to do, by shape, without a word about what model asks.
- * Programs are priced through it instruction by instruction, composed rows (score.h) list by list.
+/* An operator instance: what a device is asked to do, by shape, without a word about what model
+ * asks. Programs are priced through it instruction by instruction, composed rows (score.h) list
+ * by list.
  *
  *     weft_cost_op q = weft_cost_product("bf16", 4096, 12288, 4096, 1);
  *     double s = weft_cost_op_seconds(&q, device);
  *
- *   product    2 m n k count / (peak * reached), reached = efficiency * k/(k+a) * r/(r + 6 a^2), r = m n count,
- *              with a = the kind's half_size (no shape given: efficiency alone): what a unit sums must be
+ *   product    2 m n k count / (peak * reached), reached = efficiency * k/(k+a) * r/(r + 6 a^2),
+ *              r = m n count, with a = the kind's half_size (no shape given: efficiency alone):
+ *              what a unit sums must be
  *              long, what the device makes must fill its units, whatever the sides;
  *              not below bytes / (mem_Bps * stream); less where rows begin anywhere (unit)
  *   attention  flops / (peak * attention), likewise

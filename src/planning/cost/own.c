@@ -3,10 +3,10 @@
  * Memory as partition plans it:
  *     state            parameters and states, apart
  *     sums             a slot for each open lane, for the whole step
- *     one at a time    where each micro-batch is over before the next begins, all by lifetime: what earlier layers keep and
- *                      the fullest moment of a layer
- *     else             what reaches from piece to piece has a slot for each micro-batch between; the rest by lifetime
- *     messages         slots of their own, one more where they come in */
+ *     one at a time    where each micro-batch is over before the next begins, all by lifetime:
+ *                      what earlier layers keep and the fullest moment of a layer
+ *     else             what reaches from piece to piece has a slot for each micro-batch between;
+ *     the rest by lifetime messages         slots of their own, one more where they come in */
 #include <math.h>
 
 #include "cost/score_priv.h"
@@ -85,8 +85,9 @@ static bool is_once(const weft_cost_point *p)
     return p->zero && p->pp == 1 && p->n_micro == 1;
 }
 
-/* Calls of the update: of ranks that are alike, with whole values, all meet at once.  In a step of one micro-batch what is
- * shared, so many bytes, is summed in the backward pass; there an eighth of it at most meets at once (partition/late.c). */
+/* Calls of the update: of ranks that are alike, with whole values, all meet at once.  In a step
+ * of one micro-batch what is shared, so many bytes, is summed in the backward pass; there an
+ * eighth of it at most meets at once (partition/late.c). */
 static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
                        const weft_cost_calls *c, double sums)
 {
@@ -126,14 +127,16 @@ static double calls_seconds(const weft_cost_fabric *f, weft_cost_group g,
     return c->n * weft_cost_group_seconds(f, g, k, bytes / c->n);
 }
 
-/* So many times the bytes of a sum are given where replicas bring several terms to it (program/work.h). */
+/* So many times the bytes of a sum are given where replicas bring several terms to it
+ * (program/work.h). */
 static double terms_of(const weft_cost_point *p, weft_collective k)
 {
     if (p->terms < 2 || k == WEFT_ALL_GATHER) return 1;
     return k == WEFT_ALL_REDUCE ? (p->terms + 1) / 2.0 : p->terms;
 }
 
-/* Do replicas bring unlike parts of the lanes' tree to a sum?  It is then made by itself, before that over other axes. */
+/* Do replicas bring unlike parts of the lanes' tree to a sum?  It is then made by itself, before
+ * that over other axes. */
 static bool is_apart(const weft_cost_point *p, const weft_cost_variant *v)
 {
     int n = p->dp / v->ep;
@@ -196,8 +199,8 @@ double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,
     return all_seconds(t, p, f, WEFT_ALL_GATHER, z->gather, 0) + share_of(&z->after_s, n);
 }
 
-/* Where links were timed, a sum of unlike calls is not what as many alike would take: it is known of 2, 4, 8 .. replicas, and
- * in between in proportion. */
+/* Where links were timed, a sum of unlike calls is not what as many alike would take: it is known
+ * of 2, 4, 8 .. replicas, and in between in proportion. */
 static double timed_fetch(const weft_cost_fabric *f, const weft_cost_point *p,
                           const weft_cost_variant *v, const weft_cost__own *x, bool back)
 {

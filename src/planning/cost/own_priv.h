@@ -1,4 +1,5 @@
-/* A stage of our own programs, summed from rows: what they do once a step, and the memory that they plan. */
+/* A stage of our own programs, summed from rows: what they do once a step, and the memory that
+ * they plan. */
 #ifndef WEFT_COST_OWN_PRIV_H
 #define WEFT_COST_OWN_PRIV_H
 
@@ -11,8 +12,8 @@ typedef struct weft_cost__own {
     double work_bytes, split_bytes, fetched_bytes;
     double peak_bytes; /* of one micro-batch at a time */
     double last_bytes; /* the same less all sums of the layers up to there */
-    double
-        part_bytes; /* with a layer's largest sum, less a replica's part of all up to there */
+    /* with a layer's largest sum, less a replica's part of all up to there */
+    double part_bytes;
     double first_bytes, head_bytes; /* of keep_bytes: of the input side, of the head */
     double in_bytes,
         out_bytes; /* messages of a micro-batch: from the stage before, to the next */
@@ -29,7 +30,8 @@ void             weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, i
                                     weft_cost_shares k, double replicas);
 weft_cost_shares weft_cost__own_shares(const weft_cost_point   *p,
                                        const weft_cost_variant *v);
-/* Gradients summed over replicas and what else comes before all ranks meet; the rest of the update. */
+/* Gradients summed over replicas and what else comes before all ranks meet; the rest of the
+ * update. */
 double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
                              int device, const weft_cost__own *x);
 double weft_cost__own_after(const weft_cost_table *t, const weft_cost_point *p,

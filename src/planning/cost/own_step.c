@@ -1,4 +1,5 @@
-/* The step of our own programs: rows become the works of a pipeline, which is played (pipe_priv.h). */
+/* The step of our own programs: rows become the works of a pipeline, which is played
+ * (pipe_priv.h). */
 #include <math.h>
 
 #include "cost/pipe_priv.h"
@@ -91,8 +92,8 @@ static int first_kind(const weft_cost_table *t, int kinds)
     return d;
 }
 
-/* What ranks of a pipeline give each other in the update: values of all layers, copied by each of them, and tied
- * parameters' sums, there and back. */
+/* What ranks of a pipeline give each other in the update: values of all layers, copied by each of
+ * them, and tied parameters' sums, there and back. */
 static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
                            double n_met, double tied_bytes)
 {
@@ -106,7 +107,8 @@ static double meet_seconds(const weft_cost_table *t, const weft_cost_point *p,
     double                  s        = (n_met + 1) * launch_s +
                weft_cost_group_seconds(f, g, WEFT_ALL_GATHER, 8 * n_met / p->pp);
     if (!(tied_bytes > 0)) return s;
-    /* both ends then have the sum, add its squares up where it is cut, and tell the ranks between */
+    /* both ends then have the sum, add its squares up where it is cut, and tell the ranks between
+     */
     weft_cost_group like = {p->dp / v->ep, v->tp * v->cp * v->ep}, cut = {v->tp, 1};
     s += TIED_WORKS * launch_s;
     if (v->tp > 1) s += weft_cost_group_seconds(f, cut, WEFT_ALL_REDUCE, 8);
@@ -124,8 +126,8 @@ static double tied_seconds(const weft_cost_table *t, const weft_cost_point *p,
     return 2 * weft_cost__hop_seconds(t, p, 0, p->pp - 1, tied_bytes);
 }
 
-/* The step of our own programs: its schedule is played.  Ranks along ep have the same micro-batches: a row stands for ep of
- * them. */
+/* The step of our own programs: its schedule is played.  Ranks along ep have the same
+ * micro-batches: a row stands for ep of them. */
 void weft_cost__score_program(const weft_cost_table *t, const weft_cost_point *of, int n,
                               weft_cost_score *out)
 {

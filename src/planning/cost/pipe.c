@@ -2,8 +2,9 @@
  *     forward    while fewer than it runs ahead are under way        b: backwards done
  *     weight     of zb-h1, where more than its rank are put off
  *     backward   else
- * A rank sends beside its works, one message after another.  Of many micro-batches some more than fill the pipeline are played: from
- * there on a step grows by the same for each round of pp of them. */
+ * A rank sends beside its works, one message after another.  Of many micro-batches some more than
+ * fill the pipeline are played: from there on a step grows by the same for each round of pp of
+ * them. */
 #include <math.h>
 
 #include "cost/pipe_priv.h"

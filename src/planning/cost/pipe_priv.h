@@ -1,5 +1,5 @@
-/* A pipeline of our own programs, played: every rank does the works of its schedule's list, one after another, as soon
- * as what they need has come. */
+/* A pipeline of our own programs, played: every rank does the works of its schedule's list, one
+ * after another, as soon as what they need has come. */
 #ifndef WEFT_COST_PIPE_PRIV_H
 #define WEFT_COST_PIPE_PRIV_H
 
@@ -24,8 +24,8 @@ typedef struct weft_cost__pipe {
     double          before_s[WEFT_COST__STAGES],
         after_s[WEFT_COST__STAGES]; /* [rank]: of the update */
     double meet_s;                  /* between the two: what ranks give each other */
-    double
-        tied_s; /* before that: sums of what the first and last rank share, both ways */
+    /* before that: sums of what the first and last rank share, both ways */
+    double tied_s;
 } weft_cost__pipe;
 
 /* From where all ranks have met in one step to where they do in the next. */

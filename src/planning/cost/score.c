@@ -147,7 +147,8 @@ double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, doubl
            idle_seconds(t, p, slow_s, fmax(slow_s, sum_s), p2p);
 }
 
-/* An engine that is too full: of a single stage the host cannot run ahead, and stalls as in stages, at least stall_s. */
+/* An engine that is too full: of a single stage the host cannot run ahead, and stalls as in
+ * stages, at least stall_s. */
 static void add_thrash(const weft_cost_table *t, const weft_cost_point *p, double stall_s,
                        weft_cost_score *out)
 {

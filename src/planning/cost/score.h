@@ -1,7 +1,8 @@
 /* The planner's fast path: a step composed from rows.
- * For each layer class under each variant (how a layer is cut over devices, at what micro-batch, with what
- * recomputation) on each device kind one row is filled, once, from its operator instances by the prices of op.h and
- * fabric.h.  A point picks a variant and lays the layers out over stages, replicas and time; its score is
+ * For each layer class under each variant (how a layer is cut over devices, at what micro-batch,
+ * with what recomputation) on each device kind one row is filled, once, from its operator
+ * instances by the prices of op.h and fabric.h.  A point picks a variant and lays the layers out
+ * over stages, replicas and time; its score is
  * arithmetic over rows: no allocation, no graph, no formula about any operator.
  *
  *     weft_cost_score s;
@@ -9,8 +10,8 @@
  *     weft_cost_score_point(table, &p, &s);
  *     if (s.mem_bytes <= s.mem_limit) printf("%g s\n", s.step_s);
  *
- * (1) Layers come in order: first (with the input side; class table->first), the segments, last (the
- *     head; class table->last).  Stages are cut between layers of the segments.
+ * (1) Layers come in order: first (with the input side; class table->first), the segments, last
+ *     (the head; class table->last).  Stages are cut between layers of the segments.
  * (2) Ranks are dealt tp fastest, then cp, dp, pp.
  * (3) Of a stage of several device kinds the slowest sets the pace and the fullest the memory. */
 #ifndef WEFT_COST_SCORE_H
@@ -68,14 +69,16 @@ typedef struct weft_cost_item {
     double copies; /* of bytes, so many are one value for several ranks; 0: none */
 } weft_cost_item;
 
-/* Collectives alike but for their sizes: how many, and the bytes of what they make or sum, whole.  Of those of the update
+/* Collectives alike but for their sizes: how many, and the bytes of what they make or sum, whole.
+ * Of those of the update
  * several may be one: parts of a call add up over layers. */
 typedef struct weft_cost_calls {
     double n, bytes;
     double once; /* instead of n where a step has one micro-batch and one stage */
 } weft_cost_calls;
 
-/* Whom a collective over replicas takes besides: nobody, those with other parts of a sequence, all places. */
+/* Whom a collective over replicas takes besides: nobody, those with other parts of a sequence,
+ * all places. */
 typedef enum weft_cost_over {
     WEFT_COST_OVER_DP,
     WEFT_COST_OVER_CP,
@@ -88,24 +91,26 @@ typedef struct weft_cost_share {
     double once, part;
 } weft_cost_share;
 
-/* A layer's update, and what its replicas say to each other, under one way to share its states.  Doubles only. */
+/* A layer's update, and what its replicas say to each other, under one way to share its states.
+ * Doubles only. */
 typedef struct weft_cost_sharing {
     weft_cost_calls sum[WEFT_COST_N_OVER], scatter[WEFT_COST_N_OVER]; /* once a step */
     weft_cost_calls tell[WEFT_COST_N_OVER];   /* gathers before all ranks meet */
     weft_cost_calls gather[WEFT_COST_N_OVER]; /* of what was updated, once a step */
-    weft_cost_calls
-        fetch[2]; /* of what is kept in parts, in each micro-batch: forward, backward */
-    double fetch_s[2]; /* of 2, 4, 8 .. replicas, where links were timed */
-    double more_s[2];  /* in each micro-batch more than one replica alone takes */
-    weft_cost_share
-        before_s; /* the rest of the update, up to where all ranks meet (clipping) */
+    /* of what is kept in parts, in each micro-batch: forward, backward */
+    weft_cost_calls fetch[2];
+    double          fetch_s[2]; /* of 2, 4, 8 .. replicas, where links were timed */
+    double          more_s[2]; /* in each micro-batch more than one replica alone takes */
+    /* the rest of the update, up to where all ranks meet (clipping) */
+    weft_cost_share before_s;
     weft_cost_share after_s; /* and from there on */
     weft_cost_share state;   /* bytes of parameters and states */
     weft_cost_share tied;    /* of these: on the first stage too */
     weft_cost_share update;  /* bytes that live in the update alone, at its fullest */
 } weft_cost_sharing;
 
-/* Which dimension of a state is dealt depends on how many replicas there are: up to 2, 4, 8, 16, and more. */
+/* Which dimension of a state is dealt depends on how many replicas there are: up to 2, 4, 8, 16,
+ * and more. */
 enum {
     WEFT_COST_N_REPLICAS = 5
 };
@@ -118,7 +123,8 @@ typedef enum weft_cost_shares {
     WEFT_COST_N_SHARES = WEFT_COST_PARAMS + WEFT_COST_N_REPLICAS
 } weft_cost_shares;
 
-/* More or less where a stage ends behind a layer, or begins there: what is fused, or made again, across the seam. */
+/* More or less where a stage ends behind a layer, or begins there: what is fused, or made again,
+ * across the seam. */
 typedef struct weft_cost_seam {
     double fwd_s, bwd_s, weight_s, comm_s;
     double keep_bytes; /* from forward to backward */
@@ -137,8 +143,8 @@ typedef struct weft_cost_program_row {
     double read_bytes,
         read_keep_bytes;   /* samples; of these: wanted in the backward pass */
     double back_out_bytes; /* from the next layer, in the backward pass */
-    double
-        peak_bytes; /* at most at once while the layer runs, above what earlier ones keep */
+    /* at most at once while the layer runs, above what earlier ones keep */
+    double peak_bytes;
     double split_bytes;   /* work_bytes where the backward pass is run in two parts */
     double fetched_bytes; /* zero 3: so much more while the layer runs */
     double grad_bytes;    /* the largest of its sums */
@@ -154,15 +160,15 @@ typedef struct weft_cost_row {
     double comm_s;       /* of both: waiting for wires */
     double host_s;       /* of both: waiting for the host */
     double keep_bytes;   /* activations kept from forward to backward */
-    double
-        gathered_bytes; /* the same, of engines that keep them whole in a single stage */
-    double work_bytes;  /* live only while the layer runs backward */
+    /* the same, of engines that keep them whole in a single stage */
+    double gathered_bytes;
+    double work_bytes; /* live only while the layer runs backward */
     double n_param,
         n_expert_param; /* parameters on this device; the latter have other replicas */
     double out_bytes;   /* to the next stage */
     double wire_bytes[WEFT_COST_N_TRAFFIC]; /* that a device sends, by whom it is for */
-    weft_cost_program_row
-        *of; /* of rows that come from programs: the model's; else NULL */
+    /* of rows that come from programs: the model's; else NULL */
+    weft_cost_program_row *of;
 } weft_cost_row;
 
 typedef struct weft_cost_layer {
@@ -185,7 +191,8 @@ typedef struct weft_cost_variant {
     bool                sp;
     int                 micro_batch; /* sequences */
     weft_cost_recompute recompute;
-    int                 whole; /* which layers tp leaves whole, cutting their samples: a number of the model's; 0 none */
+    /* which layers tp leaves whole, cutting their samples: a number of the model's; 0 none */
+    int whole;
 } weft_cost_variant;
 
 typedef struct weft_cost_segment {
@@ -211,20 +218,22 @@ typedef struct weft_cost_table {
     double                   grad_bytes;  /* of a parameter's gradient when summed */
     double                   param_bytes; /* of a parameter when gathered */
     bool                     tied;        /* first and last share their parameters */
-    bool
-        rounds; /* ranks along ep have the same micro-batches: a row stands for ep of them */
-    bool
-        programs; /* rows come from programs: the update is in them, sums over replicas are a collective for each
-                    * parameter, behind the pass; messages are waited for where nothing else is to do */
+    /* ranks along ep have the same micro-batches: a row stands for ep of them */
+    bool rounds;
+    /* rows come from programs: the update is in them, sums over replicas are a collective for
+     * each parameter, behind the pass; messages are waited for where nothing else is to do */
+    bool programs;
 } weft_cost_table;
 
-/* Replicas of one kind of devices each, kind by kind along dp, with lanes of the batch by their speed. */
+/* Replicas of one kind of devices each, kind by kind along dp, with lanes of the batch by their
+ * speed. */
 typedef struct weft_cost_deal {
     int n;        /* kinds; 0: replicas are alike */
     int per_lane; /* micro-batches of a lane */
     int terms;    /* that a replica brings to a sum, at most (base/lanes.h) */
     int open
-        [WEFT_COST_MAX_DEVICE]; /* sums that a replica of the kind has open, at most; 0: as aligned lanes do */
+        /* sums that a replica of the kind has open, at most; 0: as aligned lanes do */
+        [WEFT_COST_MAX_DEVICE];
     int kind[WEFT_COST_MAX_DEVICE];
     int replicas[WEFT_COST_MAX_DEVICE];
     int lanes[WEFT_COST_MAX_DEVICE]; /* of all replicas of the kind: as equal as can be,
@@ -232,8 +241,9 @@ typedef struct weft_cost_deal {
 } weft_cost_deal;
 
 int weft_cost_deal_lanes(const weft_cost_deal *d); /* all of them */
-/* Lanes of all replicas together where nobody says: one for each at least, else up to 8, or as many as give the replica
- * with most micro-batches fewer of them; as long as sums that are held besides stay within room_bytes. */
+/* Lanes of all replicas together where nobody says: one for each at least, else up to 8, or as
+ * many as give the replica with most micro-batches fewer of them; as long as sums that are held
+ * besides stay within room_bytes. */
 int weft_cost_lanes(int replicas, int micro, double sum_bytes, double room_bytes);
 /* Micro-batches of the replica that has most. */
 int weft_cost_most_micro(int replicas, int lanes, int micro);
@@ -247,7 +257,8 @@ typedef struct weft_cost_point {
     int dp, pp;
     int chunks;  /* of a stage, interleaved; 1: none */
     int n_micro; /* micro-batches of a replica in a step */
-    int lanes; /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says (8 in all) */
+    /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says (8 in all) */
+    int lanes;
     int open;  /* sums of these lanes at once; 0: as many as lanes of one subtree have */
     int terms; /* that a replica brings to a sum, at most; 0: one */
     int zero;  /* 0 to 3 */
@@ -258,19 +269,20 @@ typedef struct weft_cost_point {
     int                only;    /* instead: all stages are on kind only - 1; 0: not so */
     int                only_dp; /* with only: replicas on that kind; 0: all */
     int reach; /* device kinds that groups over replicas extend over, as bits; 0: the stage's */
-    weft_cost_deal
-        deal; /* n > 0: kinds, n_micro and lanes are said here, the slowest kind counts */
-    bool dp_overlap; /* gradient sums run beside the backward pass */
-    int  n_again,
-        rest; /* n_again > 0: only so many layers of a stage are as variant says, the others as rest */
+    /* n > 0: kinds, n_micro and lanes are said here, the slowest kind counts */
+    weft_cost_deal deal;
+    bool           dp_overlap; /* gradient sums run beside the backward pass */
+    int            n_again,
+        /* n_again > 0: only so many layers of a stage are as variant says, the others as rest */
+        rest;
 } weft_cost_point;
 
 typedef struct weft_cost_score {
     double step_s;
     double mem_bytes, mem_limit; /* of the tightest device */
-    double
-        late_bytes; /* at most, where the host runs ahead of the device and frees late */
-    int tightest;   /* its stage */
+    /* at most, where the host runs ahead of the device and frees late */
+    double late_bytes;
+    int    tightest; /* its stage */
     /* what step_s is made of */
     double compute_s, comm_s, host_s, again_s; /* of the slowest stage's micro-batches */
     double bubble_s, p2p_s, dp_s, optimizer_s, fixed_s;
@@ -281,7 +293,8 @@ typedef struct weft_cost_score {
 void weft_cost_score_point(const weft_cost_table *t, const weft_cost_point *p,
                            weft_cost_score *out);
 
-/* One stage of a point: a micro-batch on the device kind that sets its pace, memory on the one that it fills most. */
+/* One stage of a point: a micro-batch on the device kind that sets its pace, memory on the one
+ * that it fills most. */
 typedef struct weft_cost_stage {
     int    n_layer, device, mem_device;
     double fwd_s, bwd_s;                               /* of a micro-batch */
@@ -298,13 +311,15 @@ typedef struct weft_cost_stage {
 void weft_cost_score_stages(const weft_cost_table *t, const weft_cost_point *p,
                             weft_cost_stage *out);
 
-/* By how much a stage s of n layers from layer `from` on is too full (below 0: not); p's cut does not count. */
+/* By how much a stage s of n layers from layer `from` on is too full (below 0: not); p's cut does
+ * not count. */
 double weft_cost_stage_over(const weft_cost_table *t, const weft_cost_point *p, int s,
                             int from, int n);
 
-/* No score of p under any cut is below the sum of these where the slowest stage takes slow_s a micro-batch and all
- * together sum_s at least.  The second: what gradients, weights and the optimizer take when no stage holds more than its
- * share of the parameters and all that can hide is hidden; chunks and schedules do not change it. */
+/* No score of p under any cut is below the sum of these where the slowest stage takes slow_s a
+ * micro-batch and all together sum_s at least.  The second: what gradients, weights and the
+ * optimizer take when no stage holds more than its share of the parameters and all that can hide
+ * is hidden; chunks and schedules do not change it. */
 double weft_cost_floor(const weft_cost_table *t, const weft_cost_point *p, double slow_s,
                        double sum_s);
 double weft_cost_floor_param(const weft_cost_table *t, const weft_cost_point *p);

@@ -16,22 +16,24 @@ typedef struct weft_cost__stage {
 int                  weft_cost__kinds(const weft_cost_point *p, int s);
 const weft_cost_row *weft_cost__rows(const weft_cost_table *t, int device, int variant);
 
-/* Layers from..from+n of the segments as stage s on one device kind, of those that the stage has. */
+/* Layers from..from+n of the segments as stage s on one device kind, of those that the stage has.
+ */
 weft_cost__stage weft_cost__sum_stage(const weft_cost_table *t, const weft_cost_point *p,
                                       int device, int kinds, int from, int n, int s);
 
-/* hop.c: the links of a device kind in groups that extend over these kinds (bits; 0: that kind alone); tmp is theirs. */
+/* hop.c: the links of a device kind in groups that extend over these kinds (bits; 0: that kind
+ * alone); tmp is theirs. */
 const weft_cost_fabric *weft_cost__fabric_of(const weft_cost_table *t,
                                              const weft_cost_point *p, int device,
                                              int kinds, weft_cost_fabric *tmp);
-/* Seconds of a message between two stages; the slowest of all neighbouring stages, and of the last to the first where
- * stages are interleaved. */
+/* Seconds of a message between two stages; the slowest of all neighbouring stages, and of the
+ * last to the first where stages are interleaved. */
 double weft_cost__hop_seconds(const weft_cost_table *t, const weft_cost_point *p,
                               int from, int to, double bytes);
 double weft_cost__slowest_hop(const weft_cost_table *t, const weft_cost_point *p,
                               double bytes);
-/* How many stages from s on are alike: as many layers of one class on the same devices.  The first and the last
- * are like no other. */
+/* How many stages from s on are alike: as many layers of one class on the same devices.  The
+ * first and the last are like no other. */
 int weft_cost__alike(const weft_cost_table *t, const weft_cost_point *p, int n, int s,
                      int from, int mine);
 

@@ -1,4 +1,5 @@
-/* A stage of a point, summed from the rows of its layers: a micro-batch of it, and what its engine loses. */
+/* A stage of a point, summed from the rows of its layers: a micro-batch of it, and what its
+ * engine loses. */
 #include <math.h>
 
 #include "cost/score_priv.h"
@@ -37,8 +38,8 @@ static int segment_end(const weft_cost_table *t, int from)
     return end;
 }
 
-/* How many stages from s on are alike: as many layers of one class on the same devices.  The first and the last
- * are like no other. */
+/* How many stages from s on are alike: as many layers of one class on the same devices.  The
+ * first and the last are like no other. */
 int weft_cost__alike(const weft_cost_table *t, const weft_cost_point *p, int n, int s,
                      int from, int mine)
 {
@@ -58,7 +59,8 @@ int weft_cost__alike(const weft_cost_table *t, const weft_cost_point *p, int n, 
     return run;
 }
 
-/* The floor under a layer where the engine stalls, on several nodes: the more ranks share a tensor, the more. */
+/* The floor under a layer where the engine stalls, on several nodes: the more ranks share a
+ * tensor, the more. */
 double weft_cost__stall(const weft_cost_table *t, const weft_cost_point *p)
 {
     const weft_cost_variant *v      = &t->variant[p->variant];
@@ -70,8 +72,8 @@ double weft_cost__stall(const weft_cost_table *t, const weft_cost_point *p)
     return e->stall_base_s + e->stall_s * v->tp;
 }
 
-/* What an engine loses a micro-batch where tensors spread wide, and on a large crowd of nodes: each message of a stage
- * waits there, two at the ends, four between them. */
+/* What an engine loses a micro-batch where tensors spread wide, and on a large crowd of nodes:
+ * each message of a stage waits there, two at the ends, four between them. */
 static double crowd(const weft_cost_table *t, const weft_cost_point *p)
 {
     const weft_cost_variant *v      = &t->variant[p->variant];

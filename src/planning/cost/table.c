@@ -1,14 +1,15 @@
 /* Measured tables where there are any.
  *
  * A work's time is read off what was measured of the same work at other sizes:
- *     one size       between its two neighbours, straight on a log-log scale; below all of them the least one's time,
- *                    above all of them in proportion
- *     two or three   the rate (size 0, or m n k, a second) off a plane through the measured ones on a log scale, each
- *                    weighted by how near it is; no faster than the fastest of them, no less than half the slowest
- * A work that was not measured is looked for without its last fused step, and so on; a product then goes by those that
- * were, with other fused steps or operands turned otherwise: how a layer is cut decides what is fused, and a cut
- * must not look good because its products have no times; one that only streams through
- * memory takes what a stream of as many bytes does. */
+ *     one size       between its two neighbours, straight on a log-log scale; below all of them
+ *                    the least one's time, above all of them in proportion
+ *     two or three   the rate (size 0, or m n k, a second) off a plane through the measured ones
+ *                    on a log scale, each weighted by how near it is; no faster than the fastest
+ *                    of them, no less than half the slowest
+ * A work that was not measured is looked for without its last fused step, and so on; a product
+ * then goes by those that were, with other fused steps or operands turned otherwise: how a layer
+ * is cut decides what is fused, and a cut must not look good because its products have no times;
+ * one that only streams through memory takes what a stream of as many bytes does. */
 #include <math.h>
 #include <string.h>
 
@@ -42,7 +43,8 @@ static double between(const weft_timing *t, int n, double size)
 typedef struct line {
     double a
         [4]
-        [5]; /* normal equations of a plane through the neighbours, the last column their right side */
+        /* normal equations of a plane through the neighbours, the last column their right side */
+        [5];
     double weight, lo, hi;
 } line;
 
@@ -92,7 +94,7 @@ static double near(const weft_timing *t, int n, const weft_workload *w)
 bool weft_cost_timed_work(const weft_cluster *c, int device, const weft_workload *work,
                           double *out)
 {
-    weft_workload          w = *work;
+    weft_workload      w = *work;
     int                n = 0;
     const weft_timing *t = NULL;
     if (!c->n_timing || !w.n) return false;

@@ -1,10 +1,11 @@
-/* What other engines are told, read and written: a configuration from Megatron-LM's arguments, a DeepSpeed JSON
- * or a torchtitan TOML file, and back.
+/* What other engines are told, read and written: a configuration from Megatron-LM's arguments, a
+ * DeepSpeed JSON or a torchtitan TOML file, and back.
  *
  *     weft_config c;
  *     weft_engine_open(&c);                                              nothing said yet
  *     WEFT_TRY(weft_engine_read(WEFT_ENGINE_MEGATRON, "arguments", text, n, 64, a, &c, NULL));
- *     weft_engine_emit(WEFT_ENGINE_MEGATRON, &c, &out);                  reads back to the same plan
+ *     weft_engine_emit(WEFT_ENGINE_MEGATRON, &c, &out);                  reads back to the same
+ *     plan
  *
  * Only what decides time and memory is read; the rest is named in `ignored`. */
 #ifndef WEFT_ENGINE_ENGINE_H
@@ -29,22 +30,24 @@ typedef enum weft_engine {
 const char *weft_engine_name(weft_engine e); /* "megatron" */
 bool        weft_engine_find(const char *name, weft_engine *out);
 
-/* An engine or release that constants are there for, or one of ours above, or "weft"; WEFT_ERR_ARG: all of them. */
+/* An engine or release that constants are there for, or one of ours above, or "weft";
+ * WEFT_ERR_ARG: all of them. */
 weft_status weft_engine_know(const weft_cost_constants *k, const char *name);
 
 /* WEFT_ERR_ARG: the device does no products in 8 or 4 bits. */
 weft_status weft_engine_know_precision(const weft_device_kind *d, const char *precision);
 
-/* A line where devices have no products in 16 bits of this kind: which, and at what rate they are counted instead; ours:
- * by programs of ours.  Nothing where all have. */
+/* A line where devices have no products in 16 bits of this kind: which, and at what rate they are
+ * counted instead; ours: by programs of ours.  Nothing where all have. */
 void weft_engine_tell_precision(const weft_cluster *c, const char *precision, bool ours,
                                 weft_text *t);
 
 /* Every number -1, every word "". */
 void weft_engine_open(weft_config *c);
 
-/* Puts what the text says into c and leaves the rest as it is.  world: devices there are, 0: not known
- * (counts that follow from it stay open).  ignored: what was not understood, or NULL.  Strings go to a. */
+/* Puts what the text says into c and leaves the rest as it is.  world: devices there are, 0: not
+ * known (counts that follow from it stay open).  ignored: what was not understood, or NULL.
+ * Strings go to a. */
 weft_status weft_engine_read(weft_engine e, const char *file, const char *text, size_t n,
                              int world, weft_arena *a, weft_config *c,
                              weft_text *ignored);
@@ -55,8 +58,8 @@ weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t);
 /* Sizes of a transformer into c; WEFT_ERR_ARG: a model of another kind. */
 weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c);
 
-/* The cluster's nodes into c (hw, net, counts) and its kinds as the tables that estimates read.  Caller
- * frees *out. */
+/* The cluster's nodes into c (hw, net, counts) and its kinds as the tables that estimates read.
+ * Caller frees *out. */
 weft_status weft_engine_cluster(const weft_cluster *k, weft_arena *a, weft_config *c,
                                 weft_hardware **out);
 

@@ -31,13 +31,15 @@ void weft_engine__ignore(weft_text *ignored, const char *what);
 weft_status weft_engine__feature(weft_arena *a, weft_config *c, const char *word);
 bool        weft_engine__has(const weft_config *c, const char *feature);
 
-/* keys.c: what there is in a file: first what is read, then what changes neither time nor memory. */
+/* keys.c: what there is in a file: first what is read, then what changes neither time nor memory.
+ */
 typedef struct weft_engine__keys {
     int                n_read, n;
     const char *const *name;
 } weft_engine__keys;
 
-/* The others are named in ignored (or NULL); WEFT_ERR_ARG: a slip of the hand, and what was meant. */
+/* The others are named in ignored (or NULL); WEFT_ERR_ARG: a slip of the hand, and what was
+ * meant. */
 weft_status weft_engine__see_keys(const weft_doc *d, const weft_engine__keys *k,
                                   weft_text *ignored);
 

@@ -1,4 +1,5 @@
-/* Keys of a file that nobody reads: named, never dropped in silence; one that is nearly a known one is a mistake. */
+/* Keys of a file that nobody reads: named, never dropped in silence; one that is nearly a known
+ * one is a mistake. */
 #include <string.h>
 
 #include "base/suggest.h"

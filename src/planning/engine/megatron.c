@@ -1,4 +1,5 @@
-/* Megatron-LM's arguments.  Names as its own parser has them; both spellings where a release renamed one. */
+/* Megatron-LM's arguments.  Names as its own parser has them; both spellings where a release
+ * renamed one. */
 #include <ctype.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -91,8 +91,8 @@ static weft_status get(const weft_doc *d, const weft_node *root, const char *tab
 
 typedef struct degrees {
     int64_t tp, pp, cp, ep, shard, replicate;
-    const char
-        *reshard; /* after the forward pass: always, never, default: not in pipelines */
+    /* after the forward pass: always, never, default: not in pipelines */
+    const char *reshard;
 } degrees;
 
 static weft_status read_degrees(const weft_doc *d, const weft_node *root, degrees *g)

@@ -12,7 +12,8 @@ typedef struct reader {
     weft_arena *arena;
 } reader;
 
-/* One cell up to ',', a line's end or the end; steps over the comma.  *last: it ended the record. */
+/* One cell up to ',', a line's end or the end; steps over the comma.  *last: it ended the record.
+ */
 static weft_status read_cell(reader *r, const char **out, bool *last)
 {
     char *s, *w;

@@ -1,4 +1,5 @@
-/* A CSV file with a header line (RFC 4180: quotes, quoted newlines), read-only, every row with its line. */
+/* A CSV file with a header line (RFC 4180: quotes, quoted newlines), read-only, every row with
+ * its line. */
 #ifndef WEFT_ESTIMATE_CSV_H
 #define WEFT_ESTIMATE_CSV_H
 

@@ -1,5 +1,6 @@
 /* Layers as operator instances; see describe.h.
- * T tokens of a micro-batch on one device, tensor-parallel degree t, h hidden.  Bytes are of 16-bit values. */
+ * T tokens of a micro-batch on one device, tensor-parallel degree t, h hidden.  Bytes are of
+ * 16-bit values. */
 #include "estimate/describe.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ typedef struct maker {
     bool                     core, routing, light;
 } maker;
 
-/* Is the module run again under light recomputation?  Where nobody says which are: those that are cheap. */
+/* Is the module run again under light recomputation?  Where nobody says which are: those that are
+ * cheap. */
 static bool again(const maker *m, weft_again module)
 {
     int of = m->c->recompute_modules;
@@ -75,7 +77,8 @@ static void align(maker *m, double n)
     for (int i = 1; i <= 3; i++) m->out->item[m->out->layer.n_item - i].op.unit = unit;
 }
 
-/* Gradients of n parameters are added to those of earlier micro-batches: one is read, a sum read and written. */
+/* Gradients of n parameters are added to those of earlier micro-batches: one is read, a sum read
+ * and written. */
 static void accumulate(maker *m, double n)
 {
     double          sum = m->e->grad_bytes > 0               ? m->e->grad_bytes
@@ -136,7 +139,8 @@ static void tensor_parallel(maker *m)
              part); /* for weights */
 }
 
-/* out: bytes of its result, kept for a product's gradient.  Its input is for who follows to keep. */
+/* out: bytes of its result, kept for a product's gradient.  Its input is for who follows to keep.
+ */
 static void norm(maker *m, double out)
 {
     double h   = m->c->hidden;
@@ -160,8 +164,8 @@ static void residual(maker *m)
     if (!m->c->flash_attention) keep(m, h * m->spread); /* the mask */
 }
 
-/* Scores are computed below the diagonal.  Windows (attn "swa") save nothing: steps of models that have them are
- * no shorter for it. */
+/* Scores are computed below the diagonal.  Windows (attn "swa") save nothing: steps of models
+ * that have them are no shorter for it. */
 #define CAUSAL 0.5
 
 static void fused_attention(maker *m, double heads, double qk, double v)
@@ -178,9 +182,9 @@ static void fused_attention(maker *m, double heads, double qk, double v)
     push(m, WEFT_COST_BACKWARD)->op = weft_cost_attention(m->half, two, 2 * bytes);
 }
 
-/* Scores in memory.  Scale, mask and softmax are one kernel, 4 bytes a score, dropout with its mask 5; backward 6 and 5.
- * That kernel takes 4 heads at a time (Megatron's fused softmax); where they do not divide, each step is one of its own,
- * in 32 bits. */
+/* Scores in memory.  Scale, mask and softmax are one kernel, 4 bytes a score, dropout with its
+ * mask 5; backward 6 and 5. That kernel takes 4 heads at a time (Megatron's fused softmax); where
+ * they do not divide, each step is one of its own, in 32 bits. */
 static void plain_attention(maker *m, double heads, double qk, double v)
 {
     const weft_config *c  = m->c;

@@ -1,5 +1,5 @@
-/* A transformer layer as operator instances of one device: the one place that knows heads and hidden
- * sizes.  What comes out is priced by cost, which does not. */
+/* A transformer layer as operator instances of one device: the one place that knows heads and
+ * hidden sizes.  What comes out is priced by cost, which does not. */
 #ifndef WEFT_ESTIMATE_DESCRIBE_H
 #define WEFT_ESTIMATE_DESCRIBE_H
 
@@ -10,7 +10,8 @@ enum {
     WEFT_DESCRIBE_MAX = 128
 };
 
-/* Parts of a layer that light recomputation may run again, as bits (weft_config's recompute_modules). */
+/* Parts of a layer that light recomputation may run again, as bits (weft_config's
+ * recompute_modules). */
 typedef enum weft_again {
     WEFT_AGAIN_CORE   = 1,  /* scores of attention, where they reach memory */
     WEFT_AGAIN_NORM   = 2,  /* norms before products */

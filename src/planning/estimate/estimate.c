@@ -186,9 +186,10 @@ static bool has_gap(const weft_config *c, const uint16_t *cut)
     return false;
 }
 
-/* Stages by products, as some engines cut: parts are dealt in order, and the next stage begins once the
- * running sum has passed this one's share.  Parts without products take part too: the input side, the last norm
- * and, after the head, a cast and the loss.  False where a stage stays without any part. */
+/* Stages by products, as some engines cut: parts are dealt in order, and the next stage begins
+ * once the running sum has passed this one's share.  Parts without products take part too: the
+ * input side, the last norm and, after the head, a cast and the loss.  False where a stage stays
+ * without any part. */
 static bool cut_by_cost(const weft_config *c, uint16_t *cut)
 {
     double h = c->hidden, q = (double)c->head_dim * (2 * c->heads + 2 * c->kv_heads) * h;

@@ -133,8 +133,9 @@ weft_status weft_hardware_learn(weft_hardware *h, const weft_cluster *c, int *n)
         d->point              = NULL;
         d->n_point            = 0;
         d->n_rate             = k->n_rate < 8 ? k->n_rate : 8;
-        d->rate               = weft_arena_memdup(h->arena, k->rate,
-                                                  sizeof *k->rate * (size_t)(d->n_rate + !d->n_rate));
+
+        size_t bytes = sizeof *k->rate * (size_t)(d->n_rate + !d->n_rate);
+        d->rate      = weft_arena_memdup(h->arena, k->rate, bytes);
         WEFT_TRY(weft_arena_status(h->arena));
         for (int r = 0; r < d->n_rate; r++)
             d->rate[r].dtype = weft_arena_strdup(h->arena, k->rate[r].dtype);

@@ -22,7 +22,8 @@ typedef struct weft_hardware {
 
 weft_status weft_hardware_load(const char *dir, weft_hardware **out);
 void        weft_hardware_destroy(weft_hardware *h);
-/* Devices that c measured (those with a curve) take the place of ours of the same name; *n: how many did. */
+/* Devices that c measured (those with a curve) take the place of ours of the same name; *n: how
+ * many did. */
 weft_status weft_hardware_learn(weft_hardware *h, const weft_cluster *c, int *n);
 
 int weft_hardware_device(const weft_hardware *h, const char *name); /* -1: none */

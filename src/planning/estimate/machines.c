@@ -98,7 +98,8 @@ static weft_status add_device(const weft_hardware *h, const weft_cost_constants 
     return WEFT_OK;
 }
 
-/* Which kinds each stage has: as stage_hw says, else ranks in the order of hw, stage after stage. */
+/* Which kinds each stage has: as stage_hw says, else ranks in the order of hw, stage after stage.
+ */
 static weft_status place_stages(const weft_hardware *h, const weft_cost_constants *k,
                                 const weft_config *c, const part *hw, int n_hw,
                                 weft_estimate__machines *out)

@@ -21,8 +21,8 @@ typedef struct weft_config {
 /* Parameters of a complete configuration, without tables of positions. */
 double weft_config_params(const weft_config *c);
 
-/* Row i of a table; strings are borrowed from it.  What a plan can leave open (dp, micro_batch, vpp,
- * recompute) stays -1 or ""; what follows from the rest is filled in. */
+/* Row i of a table; strings are borrowed from it.  What a plan can leave open (dp, micro_batch,
+ * vpp, recompute) stays -1 or ""; what follows from the rest is filled in. */
 weft_status weft_config_read(const weft_csv *table, int i, weft_config *out);
 
 /* Fills in what follows from the rest; the line is in messages where it is not 0. */

@@ -1,6 +1,6 @@
-/* Mapping a mesh: every placement where there are few; else every order of the axes over several orders of the
- * devices, the best of them, and swaps from there.  The simple ways are among the candidates, so the result
- * is never worse than theirs. */
+/* Mapping a mesh: every placement where there are few; else every order of the axes over several
+ * orders of the devices, the best of them, and swaps from there.  The simple ways are among the
+ * candidates, so the result is never worse than theirs. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

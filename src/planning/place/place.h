@@ -1,5 +1,5 @@
-/* Placement: which device each rank of a mesh gets, so that heavy traffic takes fast links, and how much work
- * devices of different speed get.
+/* Placement: which device each rank of a mesh gets, so that heavy traffic takes fast links, and
+ * how much work devices of different speed get.
  *
  *     weft_place_job job = {.n_axis = 2, .flops = 1e15, .dtype = "bf16",
  *                           .axis = {{"dp", 4, WEFT_PLACE_RING, 1e8, false},
@@ -9,8 +9,9 @@
  *     ... p.device[rank] ...          rank counts the axes as written, the last one fastest
  *     weft_placement_fini(&p);
  *
- * The price of a placement (weft_place_price) is what the search lowers: the seconds of computing plus, axis by
- * axis, the seconds of the most loaded device, port or switch while all groups of that axis talk at once. */
+ * The price of a placement (weft_place_price) is what the search lowers: the seconds of computing
+ * plus, axis by axis, the seconds of the most loaded device, port or switch while all groups of
+ * that axis talk at once. */
 #ifndef WEFT_PLACE_PLACE_H
 #define WEFT_PLACE_PLACE_H
 
@@ -29,8 +30,9 @@ typedef struct weft_place_axis {
     int                size;
     weft_place_pattern pattern;
     double             bytes; /* a rank and step */
-    bool even; /* work is split evenly along it, so that the slowest sets the pace;
-                               * false: shares follow speed (layers of stages, samples of replicas) */
+    /* work is split evenly along it, so that the slowest sets the pace; false: shares follow
+     * speed (layers of stages, samples of replicas) */
+    bool even;
 } weft_place_axis;
 
 typedef struct weft_place_job {
@@ -77,12 +79,13 @@ weft_status weft_place_round_robin(const weft_place_job *j, const weft_cluster *
 weft_status weft_place_price(const weft_place_job *j, const weft_cluster *c,
                              const int *device, weft_place_seconds *out);
 
-/* After devices were cordoned: ranks whose device is still usable stay (old -1: it had none); the others get the devices that cost least.
- * *n_moved is therefore the least there can be. */
+/* After devices were cordoned: ranks whose device is still usable stay (old -1: it had none); the
+ * others get the devices that cost least. *n_moved is therefore the least there can be. */
 weft_status weft_place_repair(const weft_place_job *j, const weft_cluster *c,
                               const int *old, weft_placement *out, int *n_moved);
 
-/* Nodes in a row that hold alike boxes of the mesh: the ranks with lo[a] <= place along axis a <= hi[a]. */
+/* Nodes in a row that hold alike boxes of the mesh: the ranks with lo[a] <= place along axis a <=
+ * hi[a]. */
 typedef struct weft_place_run {
     int  node, n_node;              /* over all kinds */
     int  first, per;                /* its first device, devices of a node */
@@ -92,8 +95,8 @@ typedef struct weft_place_run {
     bool box; /* false: its ranks are no box, and the run is one node */
 } weft_place_run;
 
-/* A run has nodes of one kind, in the same health, with ranks of one place along the first axis (a stage) or of the
- * same ones.  In a. */
+/* A run has nodes of one kind, in the same health, with ranks of one place along the first axis
+ * (a stage) or of the same ones.  In a. */
 weft_status weft_place_runs(const weft_place_job *j, const weft_cluster *c,
                             const weft_placement *p, weft_arena *a, weft_place_run **run,
                             int *n);
@@ -104,7 +107,8 @@ weft_status weft_place_print(const weft_place_job *j, const weft_cluster *c,
 
 /* ---- the mesh of a plan ---- */
 
-/* Ranks counted stage by stage; in a stage replicas, groups of experts, context, tensor (fastest): as plan files do. */
+/* Ranks counted stage by stage; in a stage replicas, groups of experts, context, tensor
+ * (fastest): as plan files do. */
 enum {
     WEFT_PLACE_PP,
     WEFT_PLACE_DP,
@@ -121,8 +125,9 @@ typedef struct weft_place_mesh {
 
 weft_place_job weft_place_mesh_job(const weft_place_mesh *m);
 
-/* The devices that ranks of `now` have from the ranks of `was` with the same weights; -1: none.  Where replicas
- * have become fewer, those stay that lost the fewest devices.  *same false: cut otherwise, nobody keeps anything. */
+/* The devices that ranks of `now` have from the ranks of `was` with the same weights; -1: none.
+ * Where replicas have become fewer, those stay that lost the fewest devices.  *same false: cut
+ * otherwise, nobody keeps anything. */
 weft_status weft_place_inherit(const weft_place_mesh *was, const int *was_device,
                                const weft_place_mesh *now, const weft_cluster *c,
                                int *device, bool *same);

@@ -34,7 +34,8 @@ static inline bool weft_place__may(const weft_place_job *j, int r, int d)
 /* a better than b, by more than rounding. */
 bool weft_place__better(const weft_place_seconds *a, const weft_place_seconds *b);
 
-/* Lowers the price by swaps of two ranks, or of a rank and an idle device; n_try of them.  Ranks with
+/* Lowers the price by swaps of two ranks, or of a rank and an idle device; n_try of them.  Ranks
+ * with
  * fixed[rank] stay (NULL: none). */
 weft_status weft_place__swap(const weft_place_job *j, weft_place_table *t,
                              const bool *fixed, int n_try, weft_placement *p);

@@ -1,8 +1,10 @@
 /* What a placement costs.
  *
- * An axis' groups talk at once.  Each message loads the link of its sender and its receiver and, between islands,
- * the ports of both nodes, at every switch it passes.  The axis takes as long as the most loaded of these.
- * Latency is left out: it does not choose between placements of one job but for groups of very few bytes. */
+ * An axis' groups talk at once.  Each message loads the link of its sender and its receiver and,
+ * between islands, the ports of both nodes, at every switch it passes.  The axis takes as long as
+ * the most loaded of these.
+ * Latency is left out: it does not choose between placements of one job but for groups of very
+ * few bytes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,7 +196,8 @@ static double settle(weft_place_table *t, const int *device, int n_rank, double 
     return worst;
 }
 
-/* Groups in which work is split evenly run at their slowest member's pace; between them shares follow speed. */
+/* Groups in which work is split evenly run at their slowest member's pace; between them shares
+ * follow speed. */
 static double compute_s(const weft_place_job *j, const weft_place_table *t,
                         const int *device, int n_rank)
 {

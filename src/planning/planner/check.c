@@ -1,4 +1,5 @@
-/* One candidate: its plan, the programs of all unlike ranks, their exact memory, a simulated step. */
+/* One candidate: its plan, the programs of all unlike ranks, their exact memory, a simulated
+ * step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,8 +138,9 @@ static weft_status simulate(checked *c, weft_planner_tried *x)
     return WEFT_OK;
 }
 
-/* Ranks lie where their traffic is quickest, and that does not know what hides behind work.  So where a step takes longer
- * than by rows, it is simulated with devices as the search counts them out, too. */
+/* Ranks lie where their traffic is quickest, and that does not know what hides behind work.  So
+ * where a step takes longer than by rows, it is simulated with devices as the search counts them
+ * out, too. */
 static weft_status compare_plain(const weft_planner_ask *q, const weft_planner_answer *a,
                                  checked *c, weft_planner_tried *x)
 {

@@ -1,13 +1,15 @@
 /* Search, check, search again while something that is left may be faster, decide.
  *
- * The search knows time and memory by rows, the check by the programs' own steps and slabs.  As many of the best as
- * were asked for are checked.  More are
- *     where one that is faster by rows than the best that holds did not fit: the next search is told that devices have as
- *     much less memory as the closest of these was too large by, and finds their slimmer sisters,
- *     where all that were found are faster by rows than the best that holds: the next search is asked for twice as many,
- * until what is left is slower by rows, or so many were checked (z->most).  Where the search finds nothing at all, it may have
- * counted too much, and is told of more memory.  Where the best leaves devices idle, the best plan of all devices is
- * checked as well.  Only what was checked is returned. */
+ * The search knows time and memory by rows, the check by the programs' own steps and slabs.  As
+ * many of the best as were asked for are checked.  More are
+ *     where one that is faster by rows than the best that holds did not fit: the next search is
+ *     told that devices have as much less memory as the closest of these was too large by, and
+ *     finds their slimmer sisters, where all that were found are faster by rows than the best
+ *     that holds: the next search is asked for twice as many,
+ * until what is left is slower by rows, or so many were checked (z->most).  Where the search
+ * finds nothing at all, it may have counted too much, and is told of more memory.  Where the best
+ * leaves devices idle, the best plan of all devices is checked as well.  Only what was checked is
+ * returned. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +117,8 @@ static bool may_win(const trial *z, const weft_search_choice *x)
     return !z->best || x->score.step_s < z->best->step_s;
 }
 
-/* What to tell the next search; first: of this one's candidates.  *end: nothing is left that may win. */
+/* What to tell the next search; first: of this one's candidates.  *end: nothing is left that may
+ * win. */
 static void next_round(const weft_planner_answer *a, const weft_search_result *r,
                        int first, trial *z, bool *end)
 {
@@ -136,7 +139,8 @@ static void next_round(const weft_planner_answer *a, const weft_search_result *r
         *end = true;
 }
 
-/* Nothing found, by rows: once more with a little more memory than there is, in case they count too much. */
+/* Nothing found, by rows: once more with a little more memory than there is, in case they count
+ * too much. */
 static weft_status find_more(weft_planner_answer *a, trial *z, bool *end)
 {
     *end = z->nothing || a->n_tried; /* nothing is slimmer than what was tried */
@@ -224,8 +228,8 @@ static weft_status try_all_once(const weft_planner_ask *q, weft_planner_answer *
     return st;
 }
 
-/* Where the best leaves devices idle, the best plan of all of them is simulated too; with less memory where it does not
- * fit. */
+/* Where the best leaves devices idle, the best plan of all of them is simulated too; with less
+ * memory where it does not fit. */
 static weft_status try_all(const weft_planner_ask *q, weft_planner_answer *a, trial *z)
 {
     weft_search_machines all = a->machines;

@@ -1,10 +1,11 @@
-/* Devices that a plan leaves idle, and why: the best plan of all of them, simulated too, is no faster, or there is
- * none. */
+/* Devices that a plan leaves idle, and why: the best plan of all of them, simulated too, is no
+ * faster, or there is none. */
 #include <string.h>
 
 #include "planner/planner_priv.h"
 
-/* Usable devices with the name of kind i, and how many of them the plan has; false: an earlier kind has the name. */
+/* Usable devices with the name of kind i, and how many of them the plan has; false: an earlier
+ * kind has the name. */
 static bool count_kind(const weft_planner_ask *q, const weft_planner_answer *a, int i,
                        const int *device, int n, int *have, int *used)
 {

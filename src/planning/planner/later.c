@@ -1,8 +1,8 @@
 /* Parameters that the next step gathers (later): rows do not price them, simulation does.
  *
- * A candidate whose replicas are on several hosts and wait for each other is simulated with zero=1 or 2 and later too, sums
- * in buckets beside the backward pass; and with such buckets alone, which is what a run between hosts does anyway.  Only what
- * is shorter than both counts. */
+ * A candidate whose replicas are on several hosts and wait for each other is simulated with
+ * zero=1 or 2 and later too, sums in buckets beside the backward pass; and with such buckets
+ * alone, which is what a run between hosts does anyway.  Only what is shorter than both counts. */
 #include <math.h>
 #include <string.h>
 
@@ -56,7 +56,8 @@ double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_t
     return hide < 0.03 * x->step_s ? 0 : hide;
 }
 
-/* x with sums in buckets, and with these words; *plan: the caller's, NULL where it does not fit or cannot be. */
+/* x with sums in buckets, and with these words; *plan: the caller's, NULL where it does not fit
+ * or cannot be. */
 static weft_status check_like(const weft_planner_ask *q, weft_planner_answer *a,
                               const weft_planner_tried *x, int zero, int later,
                               weft_planner_tried *y, weft_plan **plan)

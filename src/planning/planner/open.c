@@ -220,8 +220,8 @@ static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
     return WEFT_OK;
 }
 
-/* Rows of programs take a program for each way to cut a layer: on many devices there are hundreds of ways, and
- * seconds of work.  Who is in a hurry gets a transformer's rows by its sizes there. */
+/* Rows of programs take a program for each way to cut a layer: on many devices there are hundreds
+ * of ways, and seconds of work.  Who is in a hurry gets a transformer's rows by its sizes there. */
 static bool by_sizes(const weft_planner_ask *q)
 {
     return q->fast && weft_cluster_usable(q->cluster) > MANY;

@@ -1,5 +1,5 @@
-/* Which device each rank has where layers are pinned to nodes: devices are dealt as for any choice, then nodes of a kind
- * change places until layers lie where they are pinned. */
+/* Which device each rank has where layers are pinned to nodes: devices are dealt as for any
+ * choice, then nodes of a kind change places until layers lie where they are pinned. */
 #include "planner/placement.h"
 #include "planner/planner_priv.h"
 
@@ -23,7 +23,8 @@ static void exchange(const weft_cluster *c, int a, int b, int *device, int n)
     }
 }
 
-/* Layers that are pinned to a node come to lie there; the search has cut them so that they share one. */
+/* Layers that are pinned to a node come to lie there; the search has cut them so that they share
+ * one. */
 static weft_status move_nodes(const weft_planner_ask *q, const weft_search_pins *p,
                               const weft_search_choice *x, int S, int *device, int n)
 {

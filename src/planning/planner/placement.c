@@ -1,4 +1,5 @@
-/* Ranks of a choice onto devices: traffic from the rows of cost, kinds of devices from the search. */
+/* Ranks of a choice onto devices: traffic from the rows of cost, kinds of devices from the
+ * search. */
 #include "planner/placement.h"
 
 #include <math.h>
@@ -90,7 +91,8 @@ static void mark_kinds(const weft_search_machines *m, const weft_cluster *c,
                 memset(kind + r.first, 1 << k, (size_t)r.n);
 }
 
-/* Devices of a kind in groups of tp that do not leave their node where they fit; what is over comes last. */
+/* Devices of a kind in groups of tp that do not leave their node where they fit; what is over
+ * comes last. */
 static int list_kind(const weft_cluster *c, const uint8_t *kind, int k, int tp, int *list)
 {
     int n = 0, n_over = 0, all = weft_cluster_count(c);
@@ -137,8 +139,8 @@ static int kind_of(const weft_search_choice *x, int r)
     return x->point.deal.kind[k];
 }
 
-/* Devices as the search counted them out, stage by stage: of a stage of two kinds the one that ends there is
- * used up first. */
+/* Devices as the search counted them out, stage by stage: of a stage of two kinds the one that
+ * ends there is used up first. */
 static weft_status deal_marked(const weft_search_choice *x, const weft_search_machines *m,
                                const weft_cluster *c, const uint8_t *kind, weft_arena *a,
                                int *device)

@@ -16,14 +16,14 @@
 weft_status weft_planner_stages(const weft_search_problem *p, const weft_search_choice *x,
                                 weft_arena *a, weft_cost_stage **out);
 
-/* The mesh of a choice with its traffic; where experts do not divide the replicas their traffic counts as
- * replicas' own. */
+/* The mesh of a choice with its traffic; where experts do not divide the replicas their traffic
+ * counts as replicas' own. */
 weft_place_mesh weft_planner_mesh(const weft_search_problem *p,
                                   const weft_search_choice  *x,
                                   const weft_cost_stage     *stage);
 
-/* A device for each rank as the search counted them out, kind by kind along the pipeline: before anybody looks at
- * traffic. */
+/* A device for each rank as the search counted them out, kind by kind along the pipeline: before
+ * anybody looks at traffic. */
 weft_status weft_planner_deal(const weft_search_problem *p, const weft_search_choice *x,
                               const weft_cluster *c, weft_arena *a, int *device);
 
@@ -33,7 +33,8 @@ typedef struct weft_planner_was {
     const int      *device;
 } weft_planner_was;
 
-/* Where the ranks of a plan lay.  Arrays in a.  WEFT_ERR_ARG: its mesh has other axes than dp, ep, cp, tp. */
+/* Where the ranks of a plan lay.  Arrays in a.  WEFT_ERR_ARG: its mesh has other axes than dp,
+ * ep, cp, tp. */
 weft_status weft_planner_was_of(const weft_plan *p, weft_arena *a, weft_planner_was *out);
 
 typedef struct weft_planner_placement {
@@ -45,9 +46,9 @@ typedef struct weft_planner_placement {
     int                n_moved; /* ranks on another device than before, where kept */
 } weft_planner_placement;
 
-/* Stages lie on the kinds of devices that they were chosen for; a tensor group does not leave its node where it
- * fits in one.  was may be NULL; else ranks stay where they were if their device may still be used.  A
- * cluster of 10^4 devices takes less than a second. */
+/* Stages lie on the kinds of devices that they were chosen for; a tensor group does not leave its
+ * node where it fits in one.  was may be NULL; else ranks stay where they were if their device
+ * may still be used.  A cluster of 10^4 devices takes less than a second. */
 weft_status weft_planner_place(const weft_search_problem *p, const weft_search_choice *x,
                                const weft_cluster *c, const weft_planner_was *was,
                                weft_arena *a, weft_planner_placement *out);

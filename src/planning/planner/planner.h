@@ -1,7 +1,9 @@
-/* The planner proper: the best candidates of a search become plans, are partitioned class by class, checked for the
- * exact memory of their programs and simulated; the fastest that fits is the answer.
+/* The planner proper: the best candidates of a search become plans, are partitioned class by
+ * class, checked for the exact memory of their programs and simulated; the fastest that fits is
+ * the answer.
  *
- *     weft_planner_ask     ask = {.spec = weft_compile_spec_default("gpt2", 64, 1024), .cluster = c};
+ *     weft_planner_ask     ask = {.spec = weft_compile_spec_default("gpt2", 64, 1024), .cluster =
+ *     c};
  *     weft_planner_answer *a;
  *     ask.spec.micro_batch = ask.spec.lanes = 0;         to be chosen
  *     weft_search_open(&ask.pins);
@@ -9,8 +11,8 @@
  *     weft_plan_print(a->plan, &text);                   what `weft run plan=FILE` takes
  *     weft_planner_destroy(a);
  *
- * (1) A plan that was checked fits: on every rank the slabs of its program and what the engine needs beside them are
- *     at most the memory of its device.
+ * (1) A plan that was checked fits: on every rank the slabs of its program and what the engine
+ *     needs beside them are at most the memory of its device.
  * (2) The same question gives the same answer. */
 #ifndef WEFT_PLANNER_PLANNER_H
 #define WEFT_PLANNER_PLANNER_H
@@ -26,16 +28,15 @@ typedef struct weft_planner_ask {
     weft_compile_spec   spec;
     const weft_cluster *cluster;
     const char         *engine; /* whose overheads and abilities count; NULL: "weft" */
-    const char *
-        precision; /* of products: "fp16"; NULL: spec.dtype; that NULL, too: what the devices do
-                            * best of 16 bits */
+    /* of products: "fp16"; NULL: spec.dtype; that NULL, too: what the devices do best of 16 bits */
+    const char      *precision;
     weft_search_pins pins;
     int              world;  /* devices, all of them used; 0: as many as help */
     int              n_best; /* candidates that are checked at once; 0: 5 */
-    int64_t
-         engine_bytes; /* of a device that the program does not get; 0: what is usual for its kind */
-    bool fast;      /* nothing is partitioned and simulated: the search's word alone */
-    bool with_plan; /* fast, other engines: a plan of ours of it as well */
+    /* of a device that the program does not get; 0: what is usual for its kind */
+    int64_t engine_bytes;
+    bool    fast;      /* nothing is partitioned and simulated: the search's word alone */
+    bool    with_plan; /* fast, other engines: a plan of ours of it as well */
     const weft_plan *was; /* ranks stay where it has them, as far as it goes; NULL */
 } weft_planner_ask;
 
@@ -94,16 +95,18 @@ typedef struct weft_planner_answer {
     weft_cluster        *own_cluster; /* with rates for what is asked for, or NULL */
 } weft_planner_answer;
 
-/* WEFT_ERR_ARG: a pin that cannot be, a model that cannot be planned for, and why.  WEFT_ERR_NOFIT: nothing fits; the
- * tightest tensor and device are named, with what would help. */
+/* WEFT_ERR_ARG: a pin that cannot be, a model that cannot be planned for, and why.
+ * WEFT_ERR_NOFIT: nothing fits; the tightest tensor and device are named, with what would help. */
 weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out);
 void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
 
-/* Micro-batches that each pipeline of the winner has too few in a step to keep all its stages busy once; 0: enough, or no
- * pipeline.  With pp - 1 of them missing a step has one micro-batch, and the stages compute sequentially. */
+/* Micro-batches that each pipeline of the winner has too few in a step to keep all its stages
+ * busy once; 0: enough, or no pipeline.  With pp - 1 of them missing a step has one micro-batch,
+ * and the stages compute sequentially. */
 int weft_planner_missing_micro(const weft_planner_answer *a);
 
-/* For people (explain: more of it), for programs, and in a line: "2 ranks, dp=2 ..., 0.12 s a step". */
+/* For people (explain: more of it), for programs, and in a line: "2 ranks, dp=2 ..., 0.12 s a
+ * step". */
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t);
 weft_status weft_planner_print_json(const weft_planner_ask    *q,
@@ -117,13 +120,14 @@ void weft_planner_print_untimed(const weft_planner_ask *q, weft_text *t);
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);
 
-/* Where the winner's ranks lie; arrays in arena, the caller's to free with weft_planner_placement_fini. */
+/* Where the winner's ranks lie; arrays in arena, the caller's to free with
+ * weft_planner_placement_fini. */
 weft_status weft_planner_place_winner(const weft_planner_ask    *q,
                                       const weft_planner_answer *a, weft_arena *arena,
                                       weft_planner_placement *out);
 
-/* The winner's step once more, in virtual time: programs of unlike ranks with their real ranks.  WEFT_ERR_ARG: nothing
- * was simulated. */
+/* The winner's step once more, in virtual time: programs of unlike ranks with their real ranks.
+ * WEFT_ERR_ARG: nothing was simulated. */
 typedef struct weft_planner_replay weft_planner_replay;
 weft_status weft_planner_replay_create(const weft_planner_ask *q, weft_planner_answer *a,
                                        weft_planner_replay **out);

@@ -31,8 +31,8 @@ weft_status weft_planner__pinned_devices(const weft_planner_ask    *q,
                                          const weft_planner_answer *a,
                                          const weft_search_choice *x, weft_arena *arena,
                                          int **device, int *n);
-/* The cluster with these devices as 0, 1, ..., and with a rate for 16 bits of any kind where it has one for
- * another. */
+/* The cluster with these devices as 0, 1, ..., and with a rate for 16 bits of any kind where it
+ * has one for another. */
 weft_status weft_planner__view(const weft_cluster *c, const char *precision,
                                const int *device, int n, weft_cluster **out);
 
@@ -40,7 +40,8 @@ weft_status weft_planner__view(const weft_cluster *c, const char *precision,
 weft_status weft_planner__priced(const weft_planner_ask *q, const char *precision,
                                  weft_cluster **out);
 
-/* check.c: partition, exact memory, simulation.  What it came to stands in x; *plan: the caller's where it fits. */
+/* check.c: partition, exact memory, simulation.  What it came to stands in x; *plan: the caller's
+ * where it fits. */
 weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *a,
                                 weft_planner_tried *x, weft_plan **plan);
 
@@ -60,7 +61,8 @@ weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *
 /* idle.c: does the best leave devices idle, and was no plan of all of them simulated? */
 bool weft_planner__wants_all(const weft_planner_ask *q, const weft_planner_answer *a,
                              const weft_search_choice *best);
-/* The search's best of all devices, or in words why there is none; *out is the caller's, or NULL. */
+/* The search's best of all devices, or in words why there is none; *out is the caller's, or NULL.
+ */
 weft_status weft_planner__search_all(const weft_planner_answer *a, weft_arena *arena,
                                      weft_search_result **out, const char **why);
 /* "4 x t4: with all 8 devices ..."; nothing where all are used. */

@@ -24,7 +24,8 @@ static void put_untimed(const weft_cluster *c, weft_text *t)
     if (any) weft_text_add(t, "\n");
 }
 
-/* What was asked, with what was left open; dp of a choice counts the ranks along ep, a mesh has them apart. */
+/* What was asked, with what was left open; dp of a choice counts the ranks along ep, a mesh has
+ * them apart. */
 static void put_asked(const weft_planner_ask *q, const weft_planner_answer *a,
                       weft_text *t)
 {
@@ -135,6 +136,19 @@ out:
     return st;
 }
 
+/* What the search's own lines, which follow, are worth. */
+static const char *search_heading(const weft_planner_ask *q, const weft_planner_answer *a)
+{
+    if (a->checked && a->tried[0]->choice.later)
+        return "what the search found, by rows, which do not know later\n";
+    if (a->checked) return "what the search found, by rows\n";
+    if (!weft_planner__is_ours(q)) return "";
+    if (a->is_rows) return "not checked by partition and simulation: the search's word\n";
+    return "not checked by partition and simulation, and priced by the model's sizes, "
+           "not by "
+           "its programs:\nwithout --fast plan, seconds and bound are others\n";
+}
+
 weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
                                bool explain, weft_text *t)
 {
@@ -147,15 +161,7 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
     if (a->checked) WEFT_TRY(put_checked(q, a, t));
     if (explain || q->was) WEFT_TRY(put_placement(q, a, explain, t));
     if (a->checked && !explain) return weft_text_status(t);
-    weft_text_add(
-        t, a->checked                  ? a->tried[0]->choice.later
-                                             ? "what the search found, by rows, which do not know later\n"
-                                             : "what the search found, by rows\n"
-           : !weft_planner__is_ours(q) ? ""
-           : a->is_rows ? "not checked by partition and simulation: the search's word\n"
-                        : "not checked by partition and simulation, and priced by the "
-                          "model's sizes, not by its programs:\nwithout --fast plan, "
-                          "seconds and bound are others\n");
+    weft_text_add(t, "%s", search_heading(q, a));
     weft_search_result found = *a->search;
     if (a->checked) found.n = 1; /* runners-up stand above, simulated */
     WEFT_TRY(weft_search_print(&a->problem, &found, explain, t));

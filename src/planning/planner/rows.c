@@ -42,8 +42,8 @@ static void add(weft_cost_row *to, const weft_cost_row *x, double sign)
     for (size_t i = 0; i < sizeof *to->of / sizeof *a; i++) a[i] += sign * b[i];
 }
 
-/* A single run: what its ends have more than the layers between goes to the input side and the head, which are always
- * with them. */
+/* A single run: what its ends have more than the layers between goes to the input side and the
+ * head, which are always with them. */
 static bool is_folded(const rows *x)
 {
     return x->n_run == 1 && x->run[0].count > WEFT_PLANNER__KEEP && !x->each;
@@ -519,8 +519,8 @@ static weft_status check_kinds(rows *x)
     return WEFT_OK;
 }
 
-/* The most parts that the layers, cut alike, or with some of them left whole allow; by the latter powers of two, as the
- * search asks for them. */
+/* The most parts that the layers, cut alike, or with some of them left whole allow; by the latter
+ * powers of two, as the search asks for them. */
 static int most(rows *x, size_t at, int limit)
 {
     weft_cost_variant v = {.tp = 1, .cp = 1, .ep = 1, .micro_batch = 1};

@@ -1,4 +1,5 @@
-/* Devices and wires with the numbers by which programs are priced: asked of the prices themselves. */
+/* Devices and wires with the numbers by which programs are priced: asked of the prices
+ * themselves. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 #include "cost/ports.h"
 #include "planner/rows_priv.h"
 
-/* Seconds of an all-reduce of n ranks from `first` on, stride apart; or of a message to the next of them. */
+/* Seconds of an all-reduce of n ranks from `first` on, stride apart; or of a message to the next
+ * of them. */
 static weft_status price(const weft_cluster *c, int world, weft_instr_kind kind,
                          int first, int n, int stride, int64_t bytes, double *out)
 {
@@ -79,7 +81,8 @@ static weft_status find_timed(const weft_cluster *c, int first, weft_cost_fabric
     return WEFT_OK;
 }
 
-/* The network of the kind whose first device this is: towards the next island, or the one before the last. */
+/* The network of the kind whose first device this is: towards the next island, or the one before
+ * the last. */
 static weft_status read_ports(const weft_cluster *c, int first, weft_cost_fabric *f)
 {
     weft_rank_range island = weft_cluster_island_ranks(c, first);

@@ -1,10 +1,11 @@
 /* How often replicas meet in the update.
  *
- * Collectives of the update wait for each other (partition/late.c): those of one kind that come to the same point, until
- * 8 MB of what they serve are together, by sizes of the whole graph's values.  Where a step has one micro-batch, sums stand in
- * the backward pass and serve gradients; else they stand behind the accumulators and serve what comes next, sums of squares for
- * instance, which are nothing: then all meet at once.  A layer's share of the meetings is counted as if many like it came one
- * behind the other. */
+ * Collectives of the update wait for each other (partition/late.c): those of one kind that come
+ * to the same point, until 8 MB of what they serve are together, by sizes of the whole graph's
+ * values.  Where a step has one micro-batch, sums stand in the backward pass and serve gradients;
+ * else they stand behind the accumulators and serve what comes next, sums of squares for
+ * instance, which are nothing: then all meet at once.  A layer's share of the meetings is counted
+ * as if many like it came one behind the other. */
 #include "planner/rows_priv.h"
 
 typedef weft_planner__pricer pricer;
@@ -32,7 +33,8 @@ static bool is_like(const call *a, const call *b)
     return a->way == b->way && a->over == b->over;
 }
 
-/* The largest result of the whole graph's node that a place's serves, of those with as many dimensions if there are any. */
+/* The largest result of the whole graph's node that a place's serves, of those with as many
+ * dimensions if there are any. */
 static double served_by(const pricer *z, int node, int n_dim)
 {
     const weft_graph      *g       = z->s->c.graph;
@@ -47,7 +49,8 @@ static double served_by(const pricer *z, int node, int n_dim)
     return most[most[1] > 0];
 }
 
-/* Of a sum over micro-batches: the node of the backward pass that makes its terms; else the node itself. */
+/* Of a sum over micro-batches: the node of the backward pass that makes its terms; else the node
+ * itself. */
 static int made_by(const pricer *z, int node)
 {
     const weft_graph *g  = z->g;
@@ -57,8 +60,8 @@ static int made_by(const pricer *z, int node)
     return at >= 0 ? at : node;
 }
 
-/* Meetings of calls like k, of its layer, each for itself by data type.  made: in the backward pass, where sums of all kinds
- * wait together. */
+/* Meetings of calls like k, of its layer, each for itself by data type.  made: in the backward
+ * pass, where sums of all kinds wait together. */
 static double meetings(const call *list, int n, const call *k, bool made)
 {
     double   bytes = 0, calls = 0;

@@ -1,7 +1,7 @@
 /* Bytes of the layers of a short model, by what each storage is for and how long it lives.
  *
- * What is kept for the backward pass counts with the layer that wants it there: where stages are cut before that layer,
- * the value comes as a message and is kept behind the cut. */
+ * What is kept for the backward pass counts with the layer that wants it there: where stages are
+ * cut before that layer, the value comes as a message and is kept behind the cut. */
 #include <math.h>
 
 #include "cost/cost.h"
@@ -184,8 +184,8 @@ static int buffer_of(const weft_instr *q, int k)
     return k < q->n_in ? q->in[k].buffer : q->out[k - q->n_in].buffer;
 }
 
-/* What is updated with a parameter that both ends use is at both ends too; backwards, since its half-precision copy, which
- * is what they use, is made last. */
+/* What is updated with a parameter that both ends use is at both ends too; backwards, since its
+ * half-precision copy, which is what they use, is made last. */
 static void tie_states(const weft_segment *s, use *u)
 {
     for (int i = s->n_instr - 1; i >= s->phase_end[1]; i--) {

@@ -1,5 +1,5 @@
-/* The rows of a short model under one variant: its step is made as for a run, and every instruction's price goes to
- * the layer whose node it was written for. */
+/* The rows of a short model under one variant: its step is made as for a run, and every
+ * instruction's price goes to the layer whose node it was written for. */
 #include <math.h>
 #include <string.h>
 
@@ -142,7 +142,8 @@ static weft_status place_rest(pricer *z)
     return WEFT_OK;
 }
 
-/* What is made of several layers' sums, and all that comes of it: there ranks of a pipeline have met. */
+/* What is made of several layers' sums, and all that comes of it: there ranks of a pipeline have
+ * met. */
 static void find_late(pricer *z)
 {
     const weft_graph *g = z->g;
@@ -304,7 +305,8 @@ static void add_call(const pricer *z, int i, weft_cost_over over, weft_cost_shar
     k->bytes += weft_planner__call_bytes(z, c);
 }
 
-/* What is fetched in every micro-batch, by the times of its links; more replicas may be looked at than there are devices. */
+/* What is fetched in every micro-batch, by the times of its links; more replicas may be looked at
+ * than there are devices. */
 static weft_status add_timed(const pricer *z, int i, weft_cost_sharing *to)
 {
     const weft_segment *s = z->seg;
@@ -318,7 +320,8 @@ static weft_status add_timed(const pricer *z, int i, weft_cost_sharing *to)
     return WEFT_OK;
 }
 
-/* Collectives of the update meet with earlier ones of their kind: *t is then what their bytes alone take. */
+/* Collectives of the update meet with earlier ones of their kind: *t is then what their bytes
+ * alone take. */
 static weft_status meets_earlier(const pricer *z, int i, double *t)
 {
     const weft_segment *s    = z->seg;
@@ -414,7 +417,8 @@ static double value_bytes(const weft_graph *g, weft_vid v)
     return (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
 }
 
-/* Bytes that pass from one layer to later ones, and back.  far[v]: the furthest layer that uses v, through views too. */
+/* Bytes that pass from one layer to later ones, and back.  far[v]: the furthest layer that uses
+ * v, through views too. */
 static weft_status add_crossing(pricer *z)
 {
     const weft_graph *g = z->g;

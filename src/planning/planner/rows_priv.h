@@ -10,7 +10,8 @@ enum {
     WEFT_PLANNER__KEEP = 3 /* layers of a run: a first, a last and one like all between */
 };
 
-/* The rows of one variant on one kind of device: the input side, each layer that is kept, the head. */
+/* The rows of one variant on one kind of device: the input side, each layer that is kept, the
+ * head. */
 typedef struct weft_planner__filled {
     weft_cost_variant v;
     int               kind;
@@ -46,8 +47,8 @@ weft_status weft_planner__read_links(const weft_cluster *c, int world, int first
 typedef struct weft_planner__shared {
     weft_cost_variant v;
     int               kind;
-    weft_cost_program_row
-        *of; /* as row[] of weft_planner__price: shares, fetched bytes */
+    /* as row[] of weft_planner__price: shares, fetched bytes */
+    weft_cost_program_row *of;
     double (*more_s)
         [2]; /* of each row: by how much zero 3's more_s grow with each sequence */
     struct weft_planner__shared *next;
@@ -84,7 +85,8 @@ typedef struct weft_planner__rows {
     weft_cost_program_row never;        /* of cuts that cannot be made: fits nowhere */
 } weft_planner__rows;
 
-/* The step of a short model as replica 0 of dp runs it: its graph, cut and lowered, layers told apart. */
+/* The step of a short model as replica 0 of dp runs it: its graph, cut and lowered, layers told
+ * apart. */
 typedef struct weft_planner__pricer {
     weft_planner__rows      *x;
     const weft_cost_variant *v;
@@ -141,23 +143,27 @@ weft_status weft_planner__add_meetings(weft_planner__pricer *z, weft_planner__fa
 weft_status weft_planner__share(weft_planner__rows *x, const weft_cost_variant *v,
                                 int kind, const weft_planner__shared **out);
 
-/* rows_seam.c: what stages that end or begin at a layer have more; what grows with the number of layers */
+/* rows_seam.c: what stages that end or begin at a layer have more; what grows with the number of
+ * layers */
 weft_status weft_planner__add_seams(weft_planner__pricer *z);
 weft_status weft_planner__add_growth(weft_planner__pricer *z);
 /* Seconds of the two passes alone. */
 weft_status weft_planner__add_seconds(weft_planner__pricer *z);
 
-/* The graph of few layers, of run longer - 1 so many more, for a micro-batch and a recomputation, made when first asked for. */
+/* The graph of few layers, of run longer - 1 so many more, for a micro-batch and a recomputation,
+ * made when first asked for. */
 weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
                                    int micro_batch, weft_cost_recompute r,
                                    weft_planner__short **out);
 /* Sequences of a micro-batch, all ranks along ep together. */
 int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant *v);
-/* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a short model; in a. */
+/* Mesh and marks of a variant, of dp replicas and with states shared as zero says, on a short
+ * model; in a. */
 weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_variant *v,
                                  int dp, int zero, const weft_planner__short *s,
                                  weft_arena *a, weft_shard_options *out);
-/* rows_whole.c: sets of layers that may stay whole; the layers of a set, of runs of such lengths. */
+/* rows_whole.c: sets of layers that may stay whole; the layers of a set, of runs of such lengths.
+ */
 weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m);
 void        weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
                                       const weft_graph_layers *run, weft_shorthand *out);

@@ -1,11 +1,13 @@
 /* Rows that depend on their neighbours.
  *
- * seams    What is fused, or made again, across the border of two layers comes out otherwise where a stage ends there.  The short
- *          model is cut into two stages at each border, and their programs' passes are compared with their rows.
- * growth   A sum over as many terms as a run has layers (gradients of a table that all of them use) takes longer in a deeper model.
- *          A model of a layer more tells by how much.
+ * seams    What is fused, or made again, across the border of two layers comes out otherwise
+ *          where a stage ends there.  The short model is cut into two stages at each border, and
+ *          their programs' passes are compared with their rows.
+ * growth   A sum over as many terms as a run has layers (gradients of a table that all of them
+ *          use) takes longer in a deeper model. A model of a layer more tells by how much.
  *
- * Both are looked for once for each recomputation, on one device; where there is nothing, other variants have nothing either. */
+ * Both are looked for once for each recomputation, on one device; where there is nothing, other
+ * variants have nothing either. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +53,8 @@ static weft_status add_up(const pricer *z, const weft_program *p, weft_cost_seam
     return WEFT_OK;
 }
 
-/* What the first of two stages keeps, and its messages: all that has a slot for each of two micro-batches. */
+/* What the first of two stages keeps, and its messages: all that has a slot for each of two
+ * micro-batches. */
 static double slot_bytes(const weft_program *p)
 {
     double n = 0;
@@ -123,7 +126,8 @@ static weft_status find_seams(pricer *z, bool *any)
 
 /* ---- a layer more ---- */
 
-/* The row of the longer model that stands where row k does: layers of a run are counted from both ends. */
+/* The row of the longer model that stands where row k does: layers of a run are counted from both
+ * ends. */
 static int longer_row(const weft_planner__rows *x, const weft_planner__short *few,
                       const weft_planner__short *more, int k)
 {
@@ -136,7 +140,8 @@ static int longer_row(const weft_planner__rows *x, const weft_planner__short *fe
     return more->n_layer + 1;
 }
 
-/* The seconds of a model with so many layers more of run r, row by row as those of z are; out: n_stage long. */
+/* The seconds of a model with so many layers more of run r, row by row as those of z are; out:
+ * n_stage long. */
 static weft_status longer_rows(const pricer *z, int r, int more, weft_cost_row *out)
 {
     pricer y = {
@@ -169,7 +174,8 @@ static void add_growth(const weft_cost_row *a, const weft_cost_row *b, int n,
     to->of->weight_s += n * (b->of->weight_s - a->of->weight_s);
 }
 
-/* What a layer more of run r changes, and a second one: the first may still be fused with what is there, all further ones are
+/* What a layer more of run r changes, and a second one: the first may still be fused with what is
+ * there, all further ones are
  * like the second.  more: rows, n_stage long. */
 static weft_status grow_by(pricer *z, int r, weft_cost_row *more)
 {

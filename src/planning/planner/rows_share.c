@@ -1,5 +1,6 @@
-/* Updates of replicas: the step of a short model as one of 2, of 4, .. runs it.  What a replica does by itself is once + part /
- * replicas, by two numbers of them; what replicas say to each other is counted. */
+/* Updates of replicas: the step of a short model as one of 2, of 4, .. runs it.  What a replica
+ * does by itself is once + part / replicas, by two numbers of them; what replicas say to each
+ * other is counted. */
 #include <math.h>
 #include <string.h>
 
@@ -49,7 +50,8 @@ static int most(const weft_planner__rows *x, const weft_cost_variant *v)
     return weft_cluster_usable(x->c) / (v->tp * v->cp * v->ep);
 }
 
-/* 2, 4, 8, .. replicas, as many as there may be (4 at least, to draw a line).  What they say to each other is counted of as many as there are. */
+/* 2, 4, 8, .. replicas, as many as there may be (4 at least, to draw a line).  What they say to
+ * each other is counted of as many as there are. */
 static weft_status compare(weft_planner__rows *x, const weft_cost_variant *v, int kind,
                            int zero, const facts *whole, facts *tmp,
                            weft_cost_program_row *of)

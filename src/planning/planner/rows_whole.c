@@ -1,7 +1,9 @@
-/* Which layers tp may leave whole: sets of kinds of layers, of which it cuts the samples instead (shard/whole.c).
+/* Which layers tp may leave whole: sets of kinds of layers, of which it cuts the samples instead
+ * (shard/whole.c).
  *
- * Kinds are the input side, each run of layers, the head; an input side and a head that share a table are one.  Of up to four all
- * sets are tried, of more those that begin or end the model: the first so many kinds, or the last. */
+ * Kinds are the input side, each run of layers, the head; an input side and a head that share a
+ * table are one.  Of up to four all sets are tried, of more those that begin or end the model:
+ * the first so many kinds, or the last. */
 #include "planner/rows_priv.h"
 
 enum {
@@ -44,7 +46,8 @@ void weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
 
 /* ---- the list ---- */
 
-/* "input,0..5": of the whole model; all its runs, between an input side and a head, are "blocks". */
+/* "input,0..5": of the whole model; all its runs, between an input side and a head, are "blocks".
+ */
 static const char *name_of(const weft_planner__rows *x, uint32_t kinds, bool ends)
 {
     weft_shorthand h    = {0};

@@ -1,4 +1,5 @@
-/* What would help, and what people would do without a search: the same search, one thing changed. */
+/* What would help, and what people would do without a search: the same search, one thing changed.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* A step from the plan's schedule and the stages' own seconds, in virtual time.
- * (1) Pieces of work come in the order of the schedule's generator, each as soon as what it waits for is there.
- * (2) What the score counts behind the pipeline (exposed sums of gradients, optimizer, fixed) comes behind it. */
+ * (1) Pieces of work come in the order of the schedule's generator, each as soon as what it waits
+ *     for is there.
+ * (2) What the score counts behind the pipeline (exposed sums of gradients, optimizer, fixed)
+ *     comes behind it. */
 #include <math.h>
 
 #include "program/schedule.h"
@@ -10,7 +12,8 @@ enum {
     MOST_WORK = 400000 /* pieces */
 };
 
-/* A piece of work of stage s from start on; its end.  A micro-batch's seconds are dealt to its pieces. */
+/* A piece of work of stage s from start on; its end.  A micro-batch's seconds are dealt to its
+ * pieces. */
 static weft_status piece(weft_report__drawing *d, int s, weft_work_kind k, double start,
                          double *end)
 {

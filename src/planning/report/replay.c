@@ -1,4 +1,5 @@
-/* A step as the simulator ran it: of each stage the first rank there is, its last step, on the compute stream. */
+/* A step as the simulator ran it: of each stage the first rank there is, its last step, on the
+ * compute stream. */
 #include <math.h>
 #include <string.h>
 

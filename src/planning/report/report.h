@@ -3,8 +3,9 @@
  *     weft_report r = {.model = "gpt2", .cluster = c, .problem = &p, .result = result, ...};
  *     WEFT_TRY(weft_report_html(&r, &text));
  *
- * Topology with placement, a step in time, memory, what else was tried and why it lost, what would help, and how sure
- * the numbers are.  The same input gives the same bytes; whatever text comes from users is escaped. */
+ * Topology with placement, a step in time, memory, what else was tried and why it lost, what
+ * would help, and how sure the numbers are.  The same input gives the same bytes; whatever text
+ * comes from users is escaped. */
 #ifndef WEFT_REPORT_REPORT_H
 #define WEFT_REPORT_REPORT_H
 

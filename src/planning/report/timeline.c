@@ -1,5 +1,5 @@
-/* A step in time, drawn stage by stage: as it was simulated, or else the schedule played with the stages' seconds.
- * A step of very many pieces shows its first and its last part. */
+/* A step in time, drawn stage by stage: as it was simulated, or else the schedule played with the
+ * stages' seconds. A step of very many pieces shows its first and its last part. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Where it runs: nodes and devices, coloured by stage, tensor groups outlined, alike nodes folded. */
+/* Where it runs: nodes and devices, coloured by stage, tensor groups outlined, alike nodes
+ * folded. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,9 @@
-/* Stages cut by time.  Where all layers are alike, weft_search__fast_cut finds the least T from a few stage types; else,
- * and where memory is short, weft_search__cut does.  Every stage takes layers up to a time T and up to a number that memory sets; the least T that
- * holds all layers is found by halving, then neighbours are evened out.  Memory is asked of the score: a stage that is
- * too full gets one layer less at most, and so do those of its kinds before it, which hold more micro-batches. */
+/* Stages cut by time.  Where all layers are alike, weft_search__fast_cut finds the least T from a
+ * few stage types; else, and where memory is short, weft_search__cut does.  Every stage takes
+ * layers up to a time T and up to a number that memory sets; the least T that holds all layers is
+ * found by halving, then neighbours are evened out.  Memory is asked of the score: a stage that
+ * is too full gets one layer less at most, and so do those of its kinds before it, which hold
+ * more micro-batches. */
 #include <math.h>
 #include <string.h>
 
@@ -59,7 +61,8 @@ static void look_up(cutter *x)
     }
 }
 
-/* Stage s from layer `at` on: as many layers as T allows, `most` at the most; *used: what they take. */
+/* Stage s from layer `at` on: as many layers as T allows, `most` at the most; *used: what they
+ * take. */
 static int take(const cutter *x, int s, int at, int most, double T, double *used)
 {
     const weft_cost_table *t = x->t;
@@ -158,8 +161,8 @@ static double least_time(const cutter *x)
     return sum > 0 ? 1 / sum : 0;
 }
 
-/* The least T from *lo on that packs; no T below what is left there does.  False: none below a thousand times as
- * much. */
+/* The least T from *lo on that packs; no T below what is left there does.  False: none below a
+ * thousand times as much. */
 static bool halve(cutter *x, double *lo)
 {
     double hi = *lo * 1.25;
@@ -220,7 +223,8 @@ static void polish(cutter *x)
     }
 }
 
-/* What each stage has memory for: where layers are alike, a line through one layer and two.  False: not for all. */
+/* What each stage has memory for: where layers are alike, a line through one layer and two.
+ * False: not for all. */
 static bool find_most(cutter *x)
 {
     int64_t sum = 0;
@@ -316,7 +320,8 @@ static int room(const type *k, double T)
     return n < 1 ? 1 : n < 10000 ? (int)n : 10000;
 }
 
-/* From what fractions of layers would take, up one layer of some stage after the other until all have room. */
+/* From what fractions of layers would take, up one layer of some stage after the other until all
+ * have room. */
 static double least_T(const types *k, int n_layer)
 {
     double up = n_layer, down = 0, T = 0;

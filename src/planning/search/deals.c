@@ -1,10 +1,13 @@
-/* Replicas of unlike speed.  Each kind of devices has as many whole replicas as it has devices for, all cut alike; the
- * lanes of the batch go to them so that the last one is done as early as can be.
+/* Replicas of unlike speed.  Each kind of devices has as many whole replicas as it has devices
+ * for, all cut alike; the lanes of the batch go to them so that the last one is done as early as
+ * can be.
  *
  * (1) Every replica has at least a lane, and those of a kind as equally many as can be.
- * (2) Of all ways to deal the lanes out so the least step is found: replicas are first filled by straight lines through
- *     the scores of two numbers of micro-batches, then lanes move between kinds as long as the score says that it helps.
- * (3) Zero 3 is left out: all replicas gather in each micro-batch of any of them, and so wait for the slowest. */
+ * (2) Of all ways to deal the lanes out so the least step is found: replicas are first filled by
+ *     straight lines through the scores of two numbers of micro-batches, then lanes move between
+ *     kinds as long as the score says that it helps.
+ * (3) Zero 3 is left out: all replicas gather in each micro-batch of any of them, and so wait for
+ *     the slowest. */
 #include <math.h>
 
 #include "search/search_priv.h"
@@ -40,8 +43,8 @@ static int held(const deal *d, const int *most)
     return n;
 }
 
-/* most[k]: lanes that a replica of kind k has at most.  One more to whoever is done first with it, until all are dealt:
- * no other way ends earlier. */
+/* most[k]: lanes that a replica of kind k has at most.  One more to whoever is done first with
+ * it, until all are dealt: no other way ends earlier. */
 static void fill(const deal *d, int *most)
 {
     for (int k = 0; k < d->n; k++) most[k] = 1;
@@ -54,8 +57,8 @@ static void fill(const deal *d, int *most)
     }
 }
 
-/* Lanes of each kind under these; what is too much is taken from whoever ends last.  False: too few, or none left for
- * somebody. */
+/* Lanes of each kind under these; what is too much is taken from whoever ends last.  False: too
+ * few, or none left for somebody. */
 static bool put(const deal *d, const int *most, weft_cost_deal *out)
 {
     int  over                       = held(d, most) - d->n_lane;
@@ -120,8 +123,8 @@ static bool move(const deal *d, int i, int j, int by, const int *most, int *out)
     return held(d, out) >= d->n_lane;
 }
 
-/* Shares that are pinned: lanes of each kind, all replicas in their order.  False: other replicas, or those of a kind
- * differ by more than one, or the smaller first. */
+/* Shares that are pinned: lanes of each kind, all replicas in their order.  False: other
+ * replicas, or those of a kind differ by more than one, or the smaller first. */
 static bool pinned(const deal *d, const int32_t *share, int *most)
 {
     int at = 0, sum = 0;
@@ -269,8 +272,8 @@ static void variant(deal *d, const weft_search__group *g, int v, int n_micro)
     }
 }
 
-/* Before rows are filled: all work by all devices at once, pipelines that fill and drain in thirds, and on the slowest
- * kind one micro-batch from end to end. */
+/* Before rows are filled: all work by all devices at once, pipelines that fill and drain in
+ * thirds, and on the slowest kind one micro-batch from end to end. */
 static double floor_of(const deal *d, const weft_search__group *g, int micro_batch)
 {
     const weft_search__space *s     = &d->z->s;

@@ -1,7 +1,8 @@
 /* Layers that are pinned to a stage or to a node: cuts are bent until they keep the pins.
  *
- * Stages of one kind of devices are dealt node by node; nodes of a kind are alike, so that layers which share a node
- * lie on the one asked for once its place and another's are exchanged (planner/view.c). */
+ * Stages of one kind of devices are dealt node by node; nodes of a kind are alike, so that layers
+ * which share a node lie on the one asked for once its place and another's are exchanged
+ * (planner/view.c). */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +48,8 @@ weft_status weft_search__check_on(const weft_search_pins *p, int n_layer)
     return WEFT_OK;
 }
 
-/* Devices that the stages before s take of the kinds of s; -1: it lies on several kinds, or shares one that does. */
+/* Devices that the stages before s take of the kinds of s; -1: it lies on several kinds, or
+ * shares one that does. */
 static int devices_before(const weft_cost_point *p, int s, int S)
 {
     unsigned own = p->kinds ? p->kinds[s] : 1;
@@ -61,7 +63,8 @@ static int devices_before(const weft_cost_point *p, int s, int S)
     return n;
 }
 
-/* Stages [*lo, *hi] that lie with stage s on a node of its own kind; false: it lies on no single one. */
+/* Stages [*lo, *hi] that lie with stage s on a node of its own kind; false: it lies on no single
+ * one. */
 static bool node_stages(const weft_search_machines *m, const weft_cost_point *p, int s,
                         int S, const weft_search_on *x, int *lo, int *hi)
 {

@@ -1,5 +1,5 @@
-/* Points: of one way to cut a layer on so many stages and replicas all that is left to choose (stages of zero, chunks,
- * schedules, cuts, layers that run again), and the best plans so far. */
+/* Points: of one way to cut a layer on so many stages and replicas all that is left to choose
+ * (stages of zero, chunks, schedules, cuts, layers that run again), and the best plans so far. */
 #include <math.h>
 
 #include "search/search_priv.h"
@@ -15,8 +15,8 @@ bool weft_search__hopeless(const weft_search__work *z, double bound_s)
     return bound_s >= beat(z);
 }
 
-/* Layers that chunks divide: those of a stage, where all are equal or the ends hold one less beside the input side and
- * the head; 0: stages are not interleaved. */
+/* Layers that chunks divide: those of a stage, where all are equal or the ends hold one less
+ * beside the input side and the head; 0: stages are not interleaved. */
 static int chunked(const weft_search__work *z, int pp)
 {
     int L = z->s.n_layer, most = (L + pp - 1) / pp, less = most * pp - L;
@@ -261,9 +261,10 @@ static void score_point(weft_search__work *z, weft_cost_point *p, double least_s
     if (z->s.t.n_segment > 1 &&
         s.mem_bytes > (p->pp <= WEFT_SEARCH__FEW ? 2 : 1.3) * s.mem_limit)
         return;
-    /* Too full, or layers of several kinds: cut as the score says.  Of few stages also where another cut may win more
-     * with gradients and the update than it loses with the slowest stage; of our programs, whose schedules are played,
-     * also where micro-batches are too few to keep all stages busy: then idle time goes by the cut too. */
+    /* Too full, or layers of several kinds: cut as the score says.  Of few stages also where
+     * another cut may win more with gradients and the update than it loses with the slowest
+     * stage; of our programs, whose schedules are played, also where micro-batches are too few to
+     * keep all stages busy: then idle time goes by the cut too. */
     double hope = relax(e, p, &s, least_s);
     if (z->s.t.programs && p->n_micro < 2 * p->pp)
         hope = fmin(hope, weft_cost_floor(&z->s.t, p, least_s, z->sum_s));

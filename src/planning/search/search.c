@@ -1,5 +1,6 @@
-/* The search itself.  Groups (tp, cp, pp, dp and the order of device kinds) are looked at in the order of promise; a
- * group, and in it each variant, is left out when its lower bound is not below the last of the best so far. */
+/* The search itself.  Groups (tp, cp, pp, dp and the order of device kinds) are looked at in the
+ * order of promise; a group, and in it each variant, is left out when its lower bound is not
+ * below the last of the best so far. */
 #include "search/search.h"
 
 #include <math.h>
@@ -33,7 +34,8 @@ static double fixed(const weft_cost_engine *e, double n_micro)
     return e->step_s + n_micro * e->micro_s;
 }
 
-/* Of our programs, whose lanes are a power of two: micro-batches of the replica that has most of them. */
+/* Of our programs, whose lanes are a power of two: micro-batches of the replica that has most of
+ * them. */
 static int fullest(const weft_search__work *z, int dp, int ep, int m)
 {
     const weft_cost_table *t = &z->s.t;
@@ -178,8 +180,9 @@ static int place_of(const weft_search__list *l, int x)
     return -1;
 }
 
-/* Before rows of layers of two cuts are filled: those of layers cut alike, of layers left whole one device's with its part of
- * the samples, and nothing at the borders.  Gives a variant that is as it were; -1: not known. */
+/* Before rows of layers of two cuts are filled: those of layers cut alike, of layers left whole
+ * one device's with its part of the samples, and nothing at the borders.  Gives a variant that is
+ * as it were; -1: not known. */
 static int put_together(weft_search__work *z, const weft_search__group *g, int ep,
                         int way, int micro, int again)
 {
@@ -381,7 +384,8 @@ failed:
     return WEFT_FAIL(WEFT_ERR_MEM, "no memory for the answer");
 }
 
-/* What is likely good of the likely groups comes first: the sooner good plans are known, the more is left out. */
+/* What is likely good of the likely groups comes first: the sooner good plans are known, the more
+ * is left out. */
 static void sow(weft_search__work *z, const weft_search_problem *q)
 {
     const weft_search_limits *l = &q->model.limits;
@@ -430,7 +434,8 @@ out:
     return st;
 }
 
-/* Single kinds first, which is quick and gives bounds; then two together, ...; of many kinds only one or all. */
+/* Single kinds first, which is quick and gives bounds; then two together, ...; of many kinds only
+ * one or all. */
 static weft_status search_all(weft_search__work *z)
 {
     const weft_search_problem *p  = z->p;

@@ -9,11 +9,14 @@
  *     WEFT_TRY(weft_search_run(&p, &r));
  *     r->choice[0].score.step_s ...
  *
- * A model is layers whose rows of cost (cost/score.h) can be asked for under any variant; nothing here knows what
- * is in a layer.  The space: every tp, cp, ep that the model allows, every dp that divides the batch, pp up to the
- * number of layers, micro-batches that divide a replica's share, chunks, schedules, recomputation, zero 0 to 3, sp, layers that tp leaves whole, the
- * order of device kinds along the pipeline, stages cut evenly or by time.  A part of it is left out only when a lower
- * bound says that nothing in it can be among the best (search.c); the same input gives the same answer.
+ * A model is layers whose rows of cost (cost/score.h) can be asked for under any variant; nothing
+ * here knows what
+ * is in a layer.  The space: every tp, cp, ep that the model allows, every dp that divides the
+ * batch, pp up to the number of layers, micro-batches that divide a replica's share, chunks,
+ * schedules, recomputation, zero 0 to 3, sp, layers that tp leaves whole, the order of device
+ * kinds along the pipeline, stages cut evenly or by time.  A part of it is left out only when a
+ * lower bound says that nothing in it can be among the best (search.c); the same input gives the
+ * same answer.
  *
  * (1) Everything in choice[] fits.
  * (2) choice[] differ in (tp, cp, ep, pp); each is the best of its kind; fastest first. */
@@ -47,7 +50,8 @@ typedef struct weft_search_machines {
 /* Cordoned devices are left out, degraded ones are kinds of their own.  Arrays go to a. */
 weft_status weft_search_machines_of(const weft_cluster *c, const weft_cost_constants *k,
                                     weft_arena *a, weft_search_machines *out);
-/* Devices of a kind that groups of tp can use: a group does not leave its fast domain where it fits in one. */
+/* Devices of a kind that groups of tp can use: a group does not leave its fast domain where it
+ * fits in one. */
 int weft_search_usable(const weft_search_machine *m, int tp);
 
 /* ---- model ---- */
@@ -93,16 +97,17 @@ typedef struct weft_search_model {
     weft_cost_table    shape; /* classes, segments, engine, bytes, tied */
     weft_search_limits limits;
     int                max_tp, max_cp, max_ep, max_micro;
-    bool
-                      measured; /* some prices are measured times: a piece of work may take less than its share of the whole, so that
-                    * only rows themselves say what cannot be beaten */
-    int               n_whole;  /* sets of layers; the first is none of them */
+    /* some prices are measured times: a piece of work may take less than its share of the whole,
+     * so that only rows themselves say what cannot be beaten */
+    bool              measured;
+    int               n_whole; /* sets of layers; the first is none of them */
     weft_search_whole whole[WEFT_SEARCH_MAX_WHOLE];
     /* The rows of all classes under v on d. */
     void (*fill)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                  const weft_device_kind *d, const weft_cost_fabric *f,
                  weft_cost_row *row);
-    /* The same without what replicas say to each other, much sooner; NULL: there is nothing to save. */
+    /* The same without what replicas say to each other, much sooner; NULL: there is nothing to
+     * save. */
     void (*glance)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                    const weft_device_kind *d, const weft_cost_fabric *f,
                    weft_cost_row *row);
@@ -141,7 +146,8 @@ typedef struct weft_search_pins {
 } weft_search_pins;
 
 void weft_search_open(weft_search_pins *p);
-/* "tp=8", "recompute=full", "stages=7-7-6", "shares=3x4,1x4", "layers 0..3 on node 2": one word; lists go to a. */
+/* "tp=8", "recompute=full", "stages=7-7-6", "shares=3x4,1x4", "layers 0..3 on node 2": one word;
+ * lists go to a. */
 weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a);
 
 typedef struct weft_search_problem {
@@ -179,8 +185,8 @@ typedef struct weft_search_result {
     int                 n_device; /* devices that there are */
 } weft_search_result;
 
-/* WEFT_ERR_ARG: a pin that cannot be, and why.  WEFT_ERR_NOFIT: the text names the tightest stage, the largest
- * term and what would help. */
+/* WEFT_ERR_ARG: a pin that cannot be, and why.  WEFT_ERR_NOFIT: the text names the tightest
+ * stage, the largest term and what would help. */
 weft_status weft_search_run(const weft_search_problem *p, weft_search_result **out);
 void        weft_search_destroy(weft_search_result *r);
 
@@ -192,11 +198,12 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
 weft_status weft_search_print_json(const weft_search_problem *p,
                                    const weft_search_result *r, weft_text *t);
 
-/* Layers of chunk i of pp * chunks in the order of the model: where stages are unequal, the first and the last chunk
- * hold fewer. */
+/* Layers of chunk i of pp * chunks in the order of the model: where stages are unequal, the first
+ * and the last chunk hold fewer. */
 int weft_search_chunk_layers(const weft_search_choice *c, int i);
 
-/* The choice put into a configuration: degrees, micro-batch, stages, recomputation.  Strings go to a. */
+/* The choice put into a configuration: degrees, micro-batch, stages, recomputation.  Strings go
+ * to a. */
 weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
                                weft_arena *a, weft_config *c);
 

@@ -49,12 +49,12 @@ typedef struct weft_search__space {
 weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
                                     weft_search__space *out);
 
-/* What tp does: way 0 cuts tensors, 1 also the sequence between layers (sp), from 2 on it leaves some layers whole
- * (those of model.whole[way - 1]), whose neighbours follow their samples. */
+/* What tp does: way 0 cuts tensors, 1 also the sequence between layers (sp), from 2 on it leaves
+ * some layers whole (those of model.whole[way - 1]), whose neighbours follow their samples. */
 int  weft_search__ways(const weft_search__space *s);
 void weft_search__set_way(weft_cost_variant *v, int way);
-/* The number of a variant; its rows are filled, what replicas share where the model says so at a glance only once
- * they are to be scored. */
+/* The number of a variant; its rows are filled, what replicas share where the model says so at a
+ * glance only once they are to be scored. */
 int  weft_search__variant(weft_search__space *s, int tp, int cp, int ep, int way,
                           int micro, int again);
 bool weft_search__filled(const weft_search__space *s, int tp, int cp, int ep, int way,
@@ -62,22 +62,26 @@ bool weft_search__filled(const weft_search__space *s, int tp, int cp, int ep, in
 /* whole_s of rows that were put there, on one kind of devices. */
 void weft_search__sum_up(weft_search__space *s, int variant);
 void weft_search__ready(weft_search__space *s, int variant);
-/* All layers of a micro-batch of a variant on a kind of devices, in so many stages and any chunks, at least. */
+/* All layers of a micro-batch of a variant on a kind of devices, in so many stages and any
+ * chunks, at least. */
 double weft_search__whole(const weft_search__space *s, int device, int variant, int pp);
-/* What all layers of a micro-batch take one device at least, when run again so, of one kind of devices: its rows
- * uncut, and nothing waited for. */
+/* What all layers of a micro-batch take one device at least, when run again so, of one kind of
+ * devices: its rows uncut, and nothing waited for. */
 double weft_search__floor(weft_search__space *s, int micro, int again);
-/* The kinds of pp stages of S devices; 0: there are too few.  Gives the stages that can be had when pp is 0. */
+/* The kinds of pp stages of S devices; 0: there are too few.  Gives the stages that can be had
+ * when pp is 0. */
 int weft_search__stages(const weft_search__space *s, const weft_search__order *o, int tp,
                         int S, int pp, uint8_t *kinds);
 
-/* The least time that the slowest stage can take (0: there is one stage), that of an even cut, and the cut itself unless
- * cut is NULL; where layers are of several kinds it may take 1e-4 more. */
+/* The least time that the slowest stage can take (0: there is one stage), that of an even cut,
+ * and the cut itself unless cut is NULL; where layers are of several kinds it may take 1e-4 more.
+ */
 double weft_search__fast_cut(const weft_cost_table *t, const weft_cost_point *p,
                              int n_layer, weft_search_cuts rule, double *even_s,
                              uint16_t *cut);
-/* Cuts any layers by time, and so that as far as it goes all stages fit; score is of the result.  False: no such cut
- * takes less than limit_s, all layers of a micro-batch taking sum_s at least.  *n_scored counts. */
+/* Cuts any layers by time, and so that as far as it goes all stages fit; score is of the result.
+ * False: no such cut takes less than limit_s, all layers of a micro-batch taking sum_s at least.
+ * *n_scored counts. */
 bool weft_search__cut(const weft_cost_table *t, const weft_cost_point *p, int n_layer,
                       double sum_s, double limit_s, uint16_t *cut, weft_cost_score *score,
                       int64_t *n_scored);
@@ -133,10 +137,11 @@ bool weft_search__hopeless(const weft_search__work *z, double bound_s);
 double weft_search__finest(const weft_search__work *z, int pp);
 /* May stages be as weft_cost_even_cut has them? */
 bool weft_search__even_allowed(const weft_search__work *z, int pp);
-/* Scores all points of p's variant, dp, pp and micro-batches, whose slowest stage takes least_s at least. */
+/* Scores all points of p's variant, dp, pp and micro-batches, whose slowest stage takes least_s
+ * at least. */
 void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_s);
-/* on.c: "layers 0..3 on node 2"; against the model; a cut that keeps them (false: there is none), S devices a
- * stage. */
+/* on.c: "layers 0..3 on node 2"; against the model; a cut that keeps them (false: there is none),
+ * S devices a stage. */
 weft_status weft_search__read_on(weft_search_pins *p, const char *word);
 weft_status weft_search__check_on(const weft_search_pins *p, int n_layer);
 weft_status weft_search__refuse_on(const weft_search_pins *p);

@@ -1,5 +1,5 @@
-/* What there is to choose from: lists of degrees, the table of rows (filled when first asked for), orders of
- * device kinds, and what no plan can beat. */
+/* What there is to choose from: lists of degrees, the table of rows (filled when first asked
+ * for), orders of device kinds, and what no plan can beat. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +35,8 @@ static bool allows(const weft_search_problem *p, weft_cost_variant v)
     return false;
 }
 
-/* A degree's values: the pin, or all up to `most` that the model allows; at: which field of the variant. */
+/* A degree's values: the pin, or all up to `most` that the model allows; at: which field of the
+ * variant. */
 static weft_status list_degree(const weft_search_problem *p, const char *name, size_t at,
                                int pin, int most, weft_search__list *out)
 {
@@ -215,7 +216,8 @@ static double whole(const weft_cost_table *t, const weft_cost_row *r)
     return sum;
 }
 
-/* Work that is not fused across the seam of two stages may take less than the whole: measured times say so. */
+/* Work that is not fused across the seam of two stages may take less than the whole: measured
+ * times say so. */
 static double seam(const weft_cost_table *t, const weft_cost_row *r)
 {
     double least = 0;
@@ -307,7 +309,8 @@ void weft_search__ready(weft_search__space *s, int variant)
     s->whole[variant] = true;
 }
 
-/* Cutting makes products smaller and adds traffic: no way to cut a layer needs fewer device-seconds. */
+/* Cutting makes products smaller and adds traffic: no way to cut a layer needs fewer
+ * device-seconds. */
 static double uncut(const weft_search__space *s, int d, int micro_batch, int again,
                     weft_cost_row *row)
 {
@@ -333,7 +336,8 @@ double weft_search__floor(weft_search__space *s, int micro, int again)
     return *x;
 }
 
-/* The same where times were measured: the least of all ways to cut and all micro-batches, by their rows. */
+/* The same where times were measured: the least of all ways to cut and all micro-batches, by
+ * their rows. */
 static void find_least(weft_search__space *s)
 {
     const weft_search_model *m = &s->p->model;
@@ -357,7 +361,8 @@ static void find_least(weft_search__space *s)
     }
 }
 
-/* A unit of the batch on one device when nothing is cut, nothing is waited for and the host costs nothing, in the
+/* A unit of the batch on one device when nothing is cut, nothing is waited for and the host costs
+ * nothing, in the
  * largest micro-batch: cutting makes products smaller and adds traffic, so that no plan needs fewer
  * device-seconds. */
 static weft_status find_ideal(weft_search__space *s, weft_arena *a)
@@ -399,8 +404,8 @@ static void add_orders(weft_search__space *s, weft_search__order *o, unsigned us
     }
 }
 
-/* Of three kinds and more only: by speed and by memory, up and down.  The order decides what the ends and the fullest
- * stages lie on, and little else. */
+/* Of three kinds and more only: by speed and by memory, up and down.  The order decides what the
+ * ends and the fullest stages lie on, and little else. */
 static void add_some_orders(weft_search__space *s)
 {
     int n = s->t.n_device;

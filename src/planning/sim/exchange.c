@@ -1,5 +1,5 @@
-/* Positions that can begin a step wait in a heap by time; the earliest sends, reserves the wires, and goes on when
- * its own message has left and the awaited one is there. */
+/* Positions that can begin a step wait in a heap by time; the earliest sends, reserves the wires,
+ * and goes on when its own message has left and the awaited one is there. */
 #include "sim/exchange.h"
 
 #include <math.h>

@@ -1,12 +1,14 @@
-/* A collective in virtual time, message by message: the steps of src/ir/exchange over the links of a cluster.
+/* A collective in virtual time, message by message: the steps of src/ir/exchange over the links
+ * of a cluster.
  *
  *     weft_exchange            x = {WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 64};
  *     weft_sim_exchange_result r;
  *     WEFT_TRY(weft_sim_exchange(&x, NULL, cluster, 1 << 30, &r));
  *
- * A device sends and receives one message at a time over its own link; devices of a node share its ports to other
- * nodes, first come, first served.  A message holds both ends for bytes / Bps and is there alpha later.  Adding costs
- * nothing; what switches carry less than their ports (taper) is not counted. */
+ * A device sends and receives one message at a time over its own link; devices of a node share
+ * its ports to other nodes, first come, first served.  A message holds both ends for bytes / Bps
+ * and is there alpha later.  Adding costs nothing; what switches carry less than their ports
+ * (taper) is not counted. */
 #ifndef WEFT_SIM_EXCHANGE_H
 #define WEFT_SIM_EXCHANGE_H
 

@@ -1,7 +1,7 @@
 /* (1) Each rank gets a colour: what its program does, what it runs on, over which links it talks.
  * (2) Colours are refined by those of the groups it is in and of its peers until no more come.
- * (3) One program a colour is left; it talks to colours instead of ranks.  Two groups of one rank may become the same
- *     set of colours, two peers the same colour: tags tell them apart. */
+ * (3) One program a colour is left; it talks to colours instead of ranks.  Two groups of one rank
+ *     may become the same set of colours, two peers the same colour: tags tell them apart. */
 #include "sim/fold.h"
 
 #include <stdlib.h>
@@ -87,7 +87,8 @@ static uint64_t group_role(const fold *f, const weft_group_shape *g)
     return mix(mix(h, path_role(f, &g->inner)), path_role(f, &g->outer));
 }
 
-/* Kind of device and node, its health.  What it gets of its node's ports is in the roles of paths and groups. */
+/* Kind of device and node, its health.  What it gets of its node's ports is in the roles of paths
+ * and groups. */
 static weft_status device_role(const fold *f, int rank, uint64_t *out)
 {
     weft_group_shape one;

@@ -1,8 +1,9 @@
 /* Constants as a trace shows them.
  *
- * Instructions that ran several times count by their least time: waiting and other processes only add.  Three constants of
- * the device (flop/s reached, bytes/s, launch) and two of the link (alpha, bytes/s) are moved one after the
- * other, each to where the error over all instructions, weighted by time, is least; the prices are cost's own. */
+ * Instructions that ran several times count by their least time: waiting and other processes only
+ * add.  Three constants of the device (flop/s reached, bytes/s, launch) and two of the link
+ * (alpha, bytes/s) are moved one after the other, each to where the error over all instructions,
+ * weighted by time, is least; the prices are cost's own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

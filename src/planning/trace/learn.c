@@ -1,10 +1,12 @@
 /* Timings as a trace shows them.
  *
- * A kind of work (or a collective of so many ranks) that took r times what was predicted, over all that ran of it, takes
- * r times as long at every size; the sizes that ran are then added as they were.  A trace is one measurement beside the
- * calibration: two calibrations of one machine differ by some percent, and so far r is believed in part only; more than
- * that is a machine that has changed, unless the same instruction took unlike times within the trace.  Where ranks
- * shared cores, waiting cannot be told from work, and nothing is learned. */
+ * A kind of work (or a collective of so many ranks) that took r times what was predicted, over
+ * all that ran of it, takes r times as long at every size; the sizes that ran are then added as
+ * they were.  A trace is one measurement beside the
+ * calibration: two calibrations of one machine differ by some percent, and so far r is believed
+ * in part only; more than that is a machine that has changed, unless the same instruction took
+ * unlike times within the trace.  Where ranks shared cores, waiting cannot be told from work, and
+ * nothing is learned. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +16,11 @@
 #include "trace/trace_priv.h"
 
 typedef struct sample {
-    weft_timing t;
-    weft_workload   w;
-    int         n;
-    double      said;  /* by the cluster as it was */
-    double      least; /* of the n */
+    weft_timing   t;
+    weft_workload w;
+    int           n;
+    double        said;  /* by the cluster as it was */
+    double        least; /* of the n */
 } sample;
 
 static const double usual = 0.05; /* how far two calibrations are apart */
@@ -126,8 +128,8 @@ static double error_of(const learner *l, const weft_cluster *c, double *predicte
     return *measured > 0 ? off / *measured : 0;
 }
 
-/* Between what was said and what it took: the further apart they are, the nearer to the latter, beyond four times what
- * chance does wholly; least: it was done in once. */
+/* Between what was said and what it took: the further apart they are, the nearer to the latter,
+ * beyond four times what chance does wholly; least: it was done in once. */
 static double believed(double said, double took, double least)
 {
     double r = log(took / said), noise = log(took / least);

@@ -6,7 +6,8 @@
 
 #include "base/text.h"
 
-/* A key that a resume changed although it decides bits: from its value before to its value after `step` steps. */
+/* A key that a resume changed although it decides bits: from its value before to its value after
+ * `step` steps. */
 typedef struct weft_ckpt_change {
     int64_t step;
     char    key[32];
@@ -23,8 +24,9 @@ typedef struct weft_ckpt_state {
     uint64_t weights_xxh64;
     char     kernel_set[64];
     char    *extra; /* the caller's own JSON value, or NULL; owned after parse */
-    /* What resumes changed, oldest first; malloc's, fini frees it.  A state with a history is written as format 2, so
-     * that a reader that knows no history refuses it instead of dropping it; without one as format 1.  Both are read. */
+    /* What resumes changed, oldest first; malloc's, fini frees it.  A state with a history is
+     * written as format 2, so that a reader that knows no history refuses it instead of dropping
+     * it; without one as format 1.  Both are read. */
     int               n_history;
     weft_ckpt_change *history;
 } weft_ckpt_state;

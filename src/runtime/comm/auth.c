@@ -1,5 +1,5 @@
-/* The handshake and the MACs.  Every MAC is HMAC-SHA256 over parts, each after its length, the first being a label, so
- * that no two purposes share an input. */
+/* The handshake and the MACs.  Every MAC is HMAC-SHA256 over parts, each after its length, the
+ * first being a label, so that no two purposes share an input. */
 #include "comm/auth.h"
 
 #include <errno.h>
@@ -201,7 +201,8 @@ static weft_comm_auth_reason read_claim(weft_comm_auth *a, const uint8_t *p)
     return WEFT_COMM_AUTH_NO_REASON;
 }
 
-/* Message 1 came.  Who speaks our protocol with other settings gets message 2 all the same, to learn that. */
+/* Message 1 came.  Who speaks our protocol with other settings gets message 2 all the same, to
+ * learn that. */
 static void answer_first(weft_comm_auth *a)
 {
     uint8_t              *second = a->script + WEFT_COMM__AUTH_FIRST;

@@ -1,12 +1,13 @@
 /* Two sides of a connection prove to each other that they hold the same key, without sending it.
  *
  *     weft_comm_auth_start(&a, WEFT_COMM_INITIATOR, &key, false, &claim);
- *     loop: send weft_comm_auth_output(), receive at most weft_comm_auth_wants() bytes, weft_comm_auth_feed()
- *     until weft_comm_auth_state() is WEFT_COMM_AUTH_DONE or _FAILED
- *     weft_comm_auth_seal(), weft_comm_auth_verify()      a MAC for each later record, where one is wanted
- *     weft_comm_auth_fini(&a);                             wipes all keys
+ *     loop: send weft_comm_auth_output(), receive at most weft_comm_auth_wants() bytes,
+ *     weft_comm_auth_feed() until weft_comm_auth_state() is WEFT_COMM_AUTH_DONE or _FAILED
+ *     weft_comm_auth_seal(), weft_comm_auth_verify()      a MAC for each later record, where one
+ *     is wanted weft_comm_auth_fini(&a);                             wipes all keys
  *
- * Bytes in, bytes out; no sockets.  A TLS 1.3 handshake with an external PSK fits the same interface.
+ * Bytes in, bytes out; no sockets.  A TLS 1.3 handshake with an external PSK fits the same
+ * interface.
  *
  * Four messages of fixed size, HMAC-SHA256 throughout, T = message 1 and message 2 without its MAC:
  *     1  initiator -> responder   magic, version, mode, claim, nonce
@@ -15,7 +16,8 @@
  *     4  responder -> initiator   MAC("admitted", T)
  * (1) Each label is used by one side for one purpose, so no message can be reflected.
  * (2) Both nonces are in T: a recorded message is of no use in another handshake.
- * (3) Who is done knows that the other side has accepted it; a connection that ends before may be tried again.
+ * (3) Who is done knows that the other side has accepted it; a connection that ends before may be
+ *     tried again.
  * (4) Not one byte after the handshake is read by it: wants() is exact. */
 #ifndef WEFT_COMM_AUTH_H
 #define WEFT_COMM_AUTH_H
@@ -42,8 +44,8 @@ typedef struct weft_comm_mac {
     uint8_t byte[WEFT_COMM_MAC_BYTES];
 } weft_comm_mac;
 
-/* A key for one purpose, which `label` and the bytes of `context` name.  WEFT_ERR_INTERNAL: libcrypto failed, and *out is
- * all zero. */
+/* A key for one purpose, which `label` and the bytes of `context` name.  WEFT_ERR_INTERNAL:
+ * libcrypto failed, and *out is all zero. */
 weft_status weft_comm_key_derive(const weft_comm_key *from, const char *label,
                                  const void *context, size_t bytes, weft_comm_key *out);
 /* The key that everybody knows: --insecure-network. */
@@ -99,7 +101,8 @@ typedef struct weft_comm_auth {
     uint8_t n_in, in_bytes, n_out, out_bytes; /* done of so many */
 } weft_comm_auth;
 
-/* The key is copied.  A responder accepts a peer that has the key and a claim like this one, from any rank. */
+/* The key is copied.  A responder accepts a peer that has the key and a claim like this one, from
+ * any rank. */
 weft_status weft_comm_auth_start(weft_comm_auth *a, weft_comm_auth_role role,
                                  const weft_comm_key *key, bool insecure,
                                  const weft_comm_claim *claim);
@@ -118,8 +121,8 @@ const char *weft_comm_auth_why(const weft_comm_auth *a);
 
 /* ---- records after it ---- */
 
-/* The MAC of the next record of this side over head and body; one counter for each direction, so no record can be repeated,
- * left out or exchanged. */
+/* The MAC of the next record of this side over head and body; one counter for each direction, so
+ * no record can be repeated, left out or exchanged. */
 weft_status weft_comm_auth_seal(weft_comm_auth *a, const void *head, size_t head_bytes,
                                 const void *body, size_t body_bytes, weft_comm_mac *out);
 /* The same of the peer's next record; false: it is not the peer's. */

@@ -22,7 +22,8 @@ weft_comm *weft_comm__hosts_current(const weft_comm *c, weft_comm *by)
     return by;
 }
 
-/* Who has failed leaves a word at both ends: nobody waits at one for a rank that has given up at the other. */
+/* Who has failed leaves a word at both ends: nobody waits at one for a rank that has given up at
+ * the other. */
 weft_status weft_comm__hosts_told(weft_comm *c, weft_status st)
 {
     hosts_pair *p = c->impl;

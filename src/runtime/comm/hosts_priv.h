@@ -24,7 +24,8 @@ typedef enum hosts_phase {
     HOSTS_FAR,
 } hosts_phase;
 
-/* A group over both.  By levels: position p = host * m + i; home has the m of this host, rail those with this i. */
+/* A group over both.  By levels: position p = host * m + i; home has the m of this host, rail
+ * those with this i. */
 struct weft_comm_group {
     weft_comm_group *next;
     weft_comm       *by;       /* flat */

@@ -1,5 +1,5 @@
-/* Groups over several hosts with several ranks on each: inside the hosts first, through shared memory, then between
- * equals of each host, every one with its part.
+/* Groups over several hosts with several ranks on each: inside the hosts first, through shared
+ * memory, then between equals of each host, every one with its part.
  *
  *     host 0    0  1  2  3      home: a row, near
  *     host 1    4  5  6  7      rail: a column, far
@@ -10,9 +10,11 @@
  *     broadcast        rail of position 0, then home;   barrier: home, then rail
  *
  * (1) A byte crosses between two hosts once.
- * (2) Runs are subtrees of the sum's tree (weft_exchange_levels), so the bits are those of the flat form.
+ * (2) Runs are subtrees of the sum's tree (weft_exchange_levels), so the bits are those of the
+ *     flat form.
  * (3) Whoever fails tells both ends: nobody waits inside a host for one who has given up outside.
- * (4) A rank that others wait for says whom it waits for itself, near or far (weft_comm_net_family). */
+ * (4) A rank that others wait for says whom it waits for itself, near or far
+ *     (weft_comm_net_family). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -130,7 +132,8 @@ static weft_status all_reduce(weft_comm_group *g, weft_dtype t, const char *in, 
     return near_shares(g, WEFT_COMM_ALL_GATHER, t, mine, out, count, unit);
 }
 
-/* Shares of one host's run, and of this rail, are cut by the same rule: larger ones come first in either. */
+/* Shares of one host's run, and of this rail, are cut by the same rule: larger ones come first in
+ * either. */
 typedef struct cut {
     int64_t total, unit;
     int     n;

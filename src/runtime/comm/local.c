@@ -1,10 +1,12 @@
-/* Threads of one process as ranks: messages are copied through rings, collectives read and write each other's
- * memory directly.
+/* Threads of one process as ranks: messages are copied through rings, collectives read and write
+ * each other's memory directly.
  *
- * Channels and groups belong to the world and are found by key when a rank opens them; each has its own
- * lock.  A collective is: come (leave pointers, wait for all), do one's share, leave (wait for all).
- * Sums: position k owns the k-th slice, adds it out of all inputs and stores it into all outputs; nobody
- * else touches that slice, so in == out is safe. */
+ * Channels and groups belong to the world and are found by key when a rank opens them; each has
+ * its own
+ * lock.  A collective is: come (leave pointers, wait for all), do one's share, leave (wait for
+ * all).
+ * Sums: position k owns the k-th slice, adds it out of all inputs and stores it into all outputs;
+ * nobody else touches that slice, so in == out is safe. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -24,8 +26,8 @@ typedef struct gate {
 typedef struct message {
     uint32_t epoch;
     int64_t  bytes;
-    const void
-        *p; /* into the ring, or the sender's own memory when there are no credits */
+    /* into the ring, or the sender's own memory when there are no credits */
+    const void *p;
 } message;
 
 struct weft_comm_channel {

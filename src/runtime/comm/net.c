@@ -128,7 +128,8 @@ net_outcome weft_comm__net_wait(net_end *e, net_test *done, const void *arg,
     return o;
 }
 
-/* A caller wants the lock, which would go to whoever runs already: the thread waits until the caller has it. */
+/* A caller wants the lock, which would go to whoever runs already: the thread waits until the
+ * caller has it. */
 static void let_in(net_end *e)
 {
     struct timespec t = at_time(weft_clock_s() + REST_MS * 1e-3);
@@ -288,7 +289,8 @@ static bool all_said_bye(const void *arg)
     return !e->outbox;
 }
 
-/* Without this, a connection closed with something unread in it would take the peer's unread data along. */
+/* Without this, a connection closed with something unread in it would take the peer's unread data
+ * along. */
 static void say_bye(net_end *e)
 {
     double limit = e->c.timeout_s < 5 ? e->c.timeout_s : 5;
@@ -459,7 +461,8 @@ static bool all_lines(const void *arg)
     return true;
 }
 
-/* Ranks that share processors let the lower one connect; who is late is named by those who meet afterwards. */
+/* Ranks that share processors let the lower one connect; who is late is named by those who meet
+ * afterwards. */
 static void greet_all(net_end *e)
 {
     bool wait = e->crowded && e->link == &weft_comm__net_tcp;

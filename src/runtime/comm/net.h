@@ -4,9 +4,9 @@
  *     weft_comm_net_address(c, &p, &bytes);                     told to all others (rdzv.h)
  *     weft_comm_net_connect(c, &key, address, address_bytes);   returns when all ranks are there
  *
- * A rank whose process dies is noticed when its connections break; one that stops, or whose cable is cut, by
- * the deadline of whoever waits for it, who then asks along the chain of waiting ranks, names the one that does not
- * answer, and tells all. */
+ * A rank whose process dies is noticed when its connections break; one that stops, or whose cable
+ * is cut, by the deadline of whoever waits for it, who then asks along the chain of waiting
+ * ranks, names the one that does not answer, and tells all. */
 #ifndef WEFT_COMM_NET_H
 #define WEFT_COMM_NET_H
 
@@ -25,20 +25,22 @@ typedef struct weft_comm_net_options {
 weft_status weft_comm_net_open(const weft_comm_net_options *o, weft_comm **out);
 /* Borrowed. */
 void weft_comm_net_address(const weft_comm *c, const void **p, int64_t *bytes);
-/* address[r] of every rank, which are copied; membership: a key that the ranks of this run have and nobody else. */
+/* address[r] of every rank, which are copied; membership: a key that the ranks of this run have
+ * and nobody else. */
 weft_status weft_comm_net_connect(weft_comm *c, const weft_comm_key *membership,
                                   const void *const *address, const int64_t *bytes);
-/* What a rank says its address is, as other ranks may connect to it: WEFT_ERR_ARG where it is none, or a loopback address
- * and the rank is not of this machine. */
+/* What a rank says its address is, as other ranks may connect to it: WEFT_ERR_ARG where it is
+ * none, or a loopback address and the rank is not of this machine. */
 weft_status weft_comm_net_check_address(const void *address, int64_t bytes,
                                         bool loopback);
 
-/* A group that works by levels (comm/levels.c): who waits in rail, and is asked or asks whom it waits for, speaks
- * for all of flat; elsewhere(arg) names the rank waited for outside of this end, or -1.  Nothing where c is another
- * transport's. */
+/* A group that works by levels (comm/levels.c): who waits in rail, and is asked or asks whom it
+ * waits for, speaks for all of flat; elsewhere(arg) names the rank waited for outside of this
+ * end, or -1.  Nothing where c is another transport's. */
 void weft_comm_net_family(weft_comm *c, weft_comm_group *flat, weft_comm_group *rail,
                           int (*elsewhere)(void *arg), void *arg);
-/* This rank has waited for `rank` in vain, elsewhere: asks on from there, and tells all whose fault it is.
+/* This rank has waited for `rank` in vain, elsewhere: asks on from there, and tells all whose
+ * fault it is.
  * WEFT_OK: c is another transport's. */
 weft_status weft_comm_net_blame(weft_comm *c, weft_comm_group *flat, int rank,
                                 const char *what);

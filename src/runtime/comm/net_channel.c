@@ -1,6 +1,6 @@
-/* Channels between hosts.  With credits a message is copied into a ring at the sender, from where it goes when its
- * receiver is ready; without, it goes from the caller's memory and send ends with the receiver's word.
- * The lower of the two ranks keeps what the first who opened said. */
+/* Channels between hosts.  With credits a message is copied into a ring at the sender, from where
+ * it goes when its receiver is ready; without, it goes from the caller's memory and send ends
+ * with the receiver's word. The lower of the two ranks keeps what the first who opened said. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,11 @@
-/* What a peer may send.  Its bytes are checked as those of a file are: a head by itself, a piece against the message that
- * is expected, a message against the channel that it belongs to.
+/* What a peer may send.  Its bytes are checked as those of a file are: a head by itself, a piece
+ * against the message that is expected, a message against the channel that it belongs to.
  *
- * A message is complete when each of its bytes came once.  A flow sends its pieces in order.  Over a link that keeps
- * the order each piece begins where the last one ended.  Over one that does not, all pieces but the last are of the
- * link's size, so a piece has a number, and a bit for each of the next NET_AHEAD says which came early.
- * Either costs the same for each piece, whatever its size. */
+ * A message is complete when each of its bytes came once.  A flow sends its pieces in order.
+ * Over a link that keeps the order each piece begins where the last one ended.  Over one that
+ * does not, all pieces but the last are of the link's size, so a piece has a number, and a bit
+ * for each of the next NET_AHEAD says which came early. Either costs the same for each piece,
+ * whatever its size. */
 #include "base/hash.h"
 #include "comm/net_priv.h"
 
@@ -43,7 +44,8 @@ static const char *check_data(const net_end *e, const net_head *h)
     return NULL;
 }
 
-/* A channel's numbers.  The lower of two ranks keeps them: the higher one asks, the lower one answers. */
+/* A channel's numbers.  The lower of two ranks keeps them: the higher one asks, the lower one
+ * answers. */
 static const char *check_open(const net_end *e, const net_head *h)
 {
     bool asks = h->kind == NET_OPEN, higher = h->source > e->c.rank;
@@ -136,7 +138,8 @@ void weft_comm__net_mark(const net_end *e, net_post *p, int64_t at, int64_t byte
 
 /* ---- messages ---- */
 
-/* Over a channel not more may wait than there are credits.  Of an epoch that this end has not begun, its first are due. */
+/* Over a channel not more may wait than there are credits.  Of an epoch that this end has not
+ * begun, its first are due. */
 const char *weft_comm__net_check_turn(const net_port *port, const net_head *h)
 {
     if (!port->most_ahead) return NULL;

@@ -1,12 +1,13 @@
 /* Collectives between hosts.
  *
- * Sums of 2^k ranks: vector halving with distance doubling.  In step k partners r and r ^ 2^k exchange halves of
- * what they hold, and each adds what comes to the half that it keeps, lower position first: after log2 n steps
- * position r holds one slice of the perfect tree's sum.  The way back doubles.  Short vectors are exchanged whole.
- * Other counts, and bf16, which is rounded once: everyone sends each slice to its owner, who adds them in
- * the tree's order (sum.c).
- * A message costs more than what it carries up to some 64 KB (measured where ranks share processors: 10 us of one
- * against 5), so few messages win there: whole vectors are summed, shares of an all_to_all travel by twos. */
+ * Sums of 2^k ranks: vector halving with distance doubling.  In step k partners r and r ^ 2^k
+ * exchange halves of what they hold, and each adds what comes to the half that it keeps, lower
+ * position first: after log2 n steps position r holds one slice of the perfect tree's sum.  The
+ * way back doubles.  Short vectors are exchanged whole. Other counts, and bf16, which is rounded
+ * once: everyone sends each slice to its owner, who adds them in the tree's order (sum.c).
+ * A message costs more than what it carries up to some 64 KB (measured where ranks share
+ * processors: 10 us of one against 5), so few messages win there: whole vectors are summed,
+ * shares of an all_to_all travel by twos. */
 #include <string.h>
 
 #include "base/lanes.h"
@@ -19,7 +20,8 @@ static bool power_of_two(int n)
 
 /* ---- sums of 2^k ranks ---- */
 
-/* Slices [lo, hi) of n, and the element where slice i begins; with a unit, as weft_comm_shares cuts. */
+/* Slices [lo, hi) of n, and the element where slice i begins; with a unit, as weft_comm_shares
+ * cuts. */
 typedef struct range {
     int     lo, hi;
     int64_t count;
@@ -51,7 +53,8 @@ static int64_t extent(const net_call *k, const range *r, int64_t *at)
     return begin(r, r->hi) * k->size - *at;
 }
 
-/* One step of halving: of what is held the other half goes to the partner, and its part is added to the own. */
+/* One step of halving: of what is held the other half goes to the partner, and its part is added
+ * to the own. */
 static net_leg halving(net_call *k, int bit, int step, const char *held, char *out,
                        range *own)
 {
@@ -73,8 +76,8 @@ static net_leg halving(net_call *k, int bit, int step, const char *held, char *o
                                  .length     = bytes}};
 }
 
-/* in -> out: this position's slices of the sum lie in out afterwards, at their places; *own says which.
- * `end`: distance of the last partner, times two. */
+/* in -> out: this position's slices of the sum lie in out afterwards, at their places; *own says
+ * which. `end`: distance of the last partner, times two. */
 static weft_status halve(net_call *k, const char *in, char *out, int end, range *own)
 {
     const char *held = in;
@@ -109,8 +112,9 @@ static net_leg doubling(net_call *k, int bit, int step, char *out, range *own)
                      .post    = net_into(out + at, bytes)};
 }
 
-/* Halving and back.  The last step of the one and the first of the other have the same partner: what is summed goes
- * back while the rest still comes.  In place is safe: what comes back was sent before. */
+/* Halving and back.  The last step of the one and the first of the other have the same partner:
+ * what is summed goes back while the rest still comes.  In place is safe: what comes back was
+ * sent before. */
 static weft_status halve_and_double(net_call *k, const char *in, char *out, range all)
 {
     int last = k->g->n / 2;
@@ -160,7 +164,8 @@ static void round_of(const weft_comm_group *g, int i, int *to, int *from)
     *from = (g->me + g->n - i) % g->n;
 }
 
-/* The same for several terms: in each round one after the other, as many as either has.  At most 64 of each. */
+/* The same for several terms: in each round one after the other, as many as either has.  At most
+ * 64 of each. */
 static weft_status add_terms(net_call *k, const char *in, char *out, range r,
                              const weft_comm_lanes *l)
 {
@@ -331,8 +336,9 @@ static weft_status all_gather(net_call *k, const char *in, char *out, range all)
     return WEFT_OK;
 }
 
-/* Shares that have the bit of a step in (whose it is) ^ (where it is) cross over, all in one message: log2 n messages
- * in place of n - 1.  work holds the share of me ^ i at place i, and half as much again. */
+/* Shares that have the bit of a step in (whose it is) ^ (where it is) cross over, all in one
+ * message: log2 n messages in place of n - 1.  work holds the share of me ^ i at place i, and
+ * half as much again. */
 static weft_status cross_over(net_call *k, const char *in, char *out, int64_t share)
 {
     weft_comm_group *g = k->g;
@@ -401,8 +407,8 @@ static int count_ways(const net_call *k, const weft_comm_rows *r, int from, int 
     return n;
 }
 
-/* A message for each run, received where it belongs; one that is empty where there are none, so that nobody leaves
- * before all have come. */
+/* A message for each run, received where it belongs; one that is empty where there are none, so
+ * that nobody leaves before all have come. */
 static weft_status move_rows(net_call *k, const char *in, char *out,
                              const weft_comm_rows *r)
 {
@@ -443,7 +449,8 @@ static weft_status shift(net_call *k, const char *in, char *out, int64_t count)
     return WEFT_OK;
 }
 
-/* Down a tree in which the lowest bit set leads to the parent; the word that it has come goes back up. */
+/* Down a tree in which the lowest bit set leads to the parent; the word that it has come goes
+ * back up. */
 static weft_status broadcast(net_call *k, const char *in, char *out, int64_t count)
 {
     weft_comm_group *g     = k->g;

@@ -1,8 +1,11 @@
-/* The hello of a connection between two ranks: a mutual challenge (auth.h) with the key of this run's links, over both nonces,
- * the rank that connects, the rank that it connects to, and the epoch of the membership.
+/* The hello of a connection between two ranks: a mutual challenge (auth.h) with the key of this
+ * run's links, over both nonces, the rank that connects, the rank that it connects to, and the
+ * epoch of the membership.
  *
- * Until it is done a connection has a fixed struct and a deadline, and nothing that it sends reaches the job.  After it heads
- * and data follow as they are: what goes over the connection then is neither secret nor protected (docs/security.md). */
+ * Until it is done a connection has a fixed struct and a deadline, and nothing that it sends
+ * reaches the job.  After it heads
+ * and data follow as they are: what goes over the connection then is neither secret nor protected
+ * (docs/security.md). */
 #include <errno.h>
 #include <sys/socket.h>
 

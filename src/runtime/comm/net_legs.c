@@ -55,7 +55,8 @@ static bool leg_done(const net_leg *l)
     return (l->from < 0 || l->post.done) && (l->to < 0 || l->flow->done);
 }
 
-/* One who took its leave takes nothing more; of what the link has, it says itself what became of it. */
+/* One who took its leave takes nothing more; of what the link has, it says itself what became of
+ * it. */
 static bool leg_hopeless(const net_leg *l)
 {
     return l->post.bad || (l->from >= 0 && !l->post.done && l->comes_from->gone) ||

@@ -1,8 +1,9 @@
 /* One call of a collective between hosts, as messages each way.
  *
  *     weft_comm__net_begin(&k, c, g, kind, t);
- *     weft_comm__net_exchange(&k, step, to, p, bytes, from, net_into(out, bytes));     one message each way
- *     weft_comm__net_run_legs(&k, leg, n);                                      or several at once
+ *     weft_comm__net_exchange(&k, step, to, p, bytes, from, net_into(out, bytes));     one
+ *     message each way weft_comm__net_run_legs(&k, leg, n);
+ *     or several at once
  *     return weft_comm__net_end(&k, st); */
 #ifndef WEFT_COMM_NET_LEGS_H
 #define WEFT_COMM_NET_LEGS_H
@@ -38,7 +39,8 @@ typedef struct net_call {
     int64_t     copy_bytes;
 } net_call;
 
-/* A message each way: bytes at p to position `to`, and what post says from position `from`; either -1: none. */
+/* A message each way: bytes at p to position `to`, and what post says from position `from`;
+ * either -1: none. */
 typedef struct net_leg {
     uint32_t       step;
     int            to;
@@ -71,7 +73,8 @@ weft_status weft_comm__net_begin(net_call *k, weft_comm *c, weft_comm_group *g,
 weft_status weft_comm__net_end(net_call *k, weft_status st);
 /* All of them, at most NET_AT_ONCE, under way together. */
 weft_status weft_comm__net_run_legs(net_call *k, net_leg *l, int n);
-/* Sends bytes at p to position `to` and receives what post says from position `from`, either -1: not. */
+/* Sends bytes at p to position `to` and receives what post says from position `from`, either -1:
+ * not. */
 weft_status weft_comm__net_exchange(net_call *k, uint32_t step, int to, const void *p,
                                     int64_t bytes, int from, net_post post);
 /* Runs what is there when it is full; the rest with run_batch. */

@@ -1,7 +1,8 @@
-/* The socket at which a rank listens, and who came and has not proven yet that it is a rank of this run.
+/* The socket at which a rank listens, and who came and has not proven yet that it is a rank of
+ * this run.
  *
- * A stranger has a fixed struct and a deadline; of too many, and where no descriptor is left, the oldest is closed.  Nothing
- * it sends but the hello is read, and nothing of the job knows of it. */
+ * A stranger has a fixed struct and a deadline; of too many, and where no descriptor is left, the
+ * oldest is closed.  Nothing it sends but the hello is read, and nothing of the job knows of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -146,7 +147,8 @@ static void take_reserve(tcp_listener *d)
     if (d->reserve_fd < 0) d->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* A quarter of the descriptors is for who has not said who it is; at the start that may be all peers at once. */
+/* A quarter of the descriptors is for who has not said who it is; at the start that may be all
+ * peers at once. */
 static int most_strangers(int world)
 {
     struct rlimit limit;
@@ -158,7 +160,8 @@ static int most_strangers(int world)
 
 /* ---- listening ---- */
 
-/* Connections stay in the kernel's queue until there is a descriptor again; meanwhile they do not wake this end. */
+/* Connections stay in the kernel's queue until there is a descriptor again; meanwhile they do not
+ * wake this end. */
 static void rest_listener(net_end *e, tcp_listener *d)
 {
     d->rests_until = weft_clock_s() + REST_S;

@@ -1,11 +1,12 @@
 /* Inside the transport between hosts.
  *
- * Every message has a head that is checked before anything else is looked at.  Data goes to a port (a channel's end
- * or a group) under (epoch, source, seq, step).  What is short, and the beginning of what is long, is sent at once and
- * kept by a receiver that has not asked for it yet; the rest of a long message follows when its receiver has said
- * READY, straight into the memory where it belongs, or added to what lies there.  Where partners exchange one message
- * in a collective, to which they come at the same time, a piece is short; elsewhere NET_SHORT is: much that waits in
- * the kernel is out of the caches when it is taken.
+ * Every message has a head that is checked before anything else is looked at.  Data goes to a
+ * port (a channel's end or a group) under (epoch, source, seq, step).  What is short, and the
+ * beginning of what is long, is sent at once and kept by a receiver that has not asked for it
+ * yet; the rest of a long message follows when its receiver has said READY, straight into the
+ * memory where it belongs, or added to what lies there.  Where partners exchange one message in a
+ * collective, to which they come at the same time, a piece is short; elsewhere NET_SHORT is: much
+ * that waits in the kernel is out of the caches when it is taken.
  *
  * How bytes get to a peer is a link's: sockets of our own (net_tcp.c) or UCX (net_ucx.c).
  * One lock an end.  Who waits drives the link; while nobody waits, the end's own thread does. */
@@ -28,9 +29,10 @@ enum {
         512, /* pieces that may overtake a missing one, over a link that reorders */
 };
 
-/* What one peer may make this end hold; a peer that sends more fails.  Each is far above what a rank of ours needs: it
- * sends at most credits * NET_SHORT bytes unasked over a channel, a piece in each message of a call, one READY for each
- * message that it waits for, and one message for each channel and group that this end has not opened yet. */
+/* What one peer may make this end hold; a peer that sends more fails.  Each is far above what a
+ * rank of ours needs: it sends at most credits * NET_SHORT bytes unasked over a channel, a piece
+ * in each message of a call, one READY for each message that it waits for, and one message for
+ * each channel and group that this end has not opened yet. */
 enum {
     NET_MOST_READY  = 1 << 16,
     NET_MOST_PORTS  = 1 << 16, /* opened by messages, not by this end */
@@ -55,8 +57,8 @@ typedef enum net_kind {
 typedef struct net_head {
     uint32_t magic;
     uint16_t version, kind;
-    uint64_t
-        job; /* of this run, from this rank to that one: derived from the membership key */
+    /* of this run, from this rank to that one: derived from the membership key */
+    uint64_t job;
     uint32_t epoch;
     int32_t  source;
     uint64_t port; /* group's hash : 32 | tag : 32; no hash: a channel */
@@ -68,7 +70,8 @@ typedef struct net_head {
     uint32_t crc; /* of all before it */
 } net_head;
 
-/* A head and what follows it, on its way through a link, which says when it needs them no longer. */
+/* A head and what follows it, on its way through a link, which says when it needs them no longer.
+ */
 typedef struct net_parcel {
     struct net_parcel *next; /* the link's */
     struct net_end    *e;
@@ -77,7 +80,8 @@ typedef struct net_parcel {
     void (*sent)(struct net_parcel *p); /* or lost: a broken line says so itself */
 } net_parcel;
 
-/* A message kept: data or a READY that nobody has asked for yet, or one of ours that is being sent. */
+/* A message kept: data or a READY that nobody has asked for yet, or one of ours that is being
+ * sent. */
 typedef struct net_note {
     net_parcel       parcel; /* first */
     struct net_note *next;
@@ -146,7 +150,8 @@ typedef struct net_port {
     net_note        *kept, **kept_end; /* in the order in which they came */
     net_post        *post;
     int32_t maker; /* the peer whose message made it; -1: this end has opened it */
-    /* of a channel's receiving side that this end has opened: its largest message and how many may wait; 0: not yet */
+    /* of a channel's receiving side that this end has opened: its largest message and how many
+     * may wait; 0: not yet */
     int64_t  most_bytes;
     uint32_t most_ahead;
     uint32_t seq;      /* messages sent or received, calls begun, in this epoch */
@@ -192,9 +197,9 @@ enum {
 /* How bytes get to a peer; all with the end's lock held. */
 typedef struct net_link {
     const char *name;
-    int64_t
-        piece; /* of a long message: a multiple of every element's size, at least NET_SHORT */
-    bool overtakes; /* messages may come in another order than they were sent */
+    /* of a long message: a multiple of every element's size, at least NET_SHORT */
+    int64_t piece;
+    bool    overtakes; /* messages may come in another order than they were sent */
     /* Fills in e->efd, which shows when there is something to do, e->address and e->link_state. */
     weft_status (*open)(struct net_end *e, const char *device);
     bool (*arm)(
@@ -274,7 +279,8 @@ void weft_comm__net_tell(net_end *e, int to, net_kind kind, net_head head,
 void weft_comm__net_expect(net_end *e, net_port *port, net_post *post, bool ask);
 /* Nothing points to post afterwards, complete or not. */
 void weft_comm__net_forget(net_end *e, net_port *port, net_post *post);
-/* f: to, port, epoch, seq, step, what, p, length and unasked are filled in; done when p may be used again. */
+/* f: to, port, epoch, seq, step, what, p, length and unasked are filled in; done when p may be
+ * used again. */
 void weft_comm__net_start(net_end *e, net_port *port, net_flow *f);
 /* Is all of it the link's, which says when it is sent or lost? */
 static inline bool weft_comm__net_handed_over(const net_flow *f)
@@ -289,10 +295,11 @@ void     weft_comm__net_free_ports(net_end *e);
 
 /* For links.  What has come whole, under a head that was checked. */
 void weft_comm__net_arrive(net_end *e, const net_head *h, const char *data);
-/* Data that comes by and by: who waits for it, if it is what is expected; else NULL.  The peer has failed
- * (net_peer.broken) where it must not come at all. */
+/* Data that comes by and by: who waits for it, if it is what is expected; else NULL.  The peer
+ * has failed (net_peer.broken) where it must not come at all. */
 net_post *weft_comm__net_awaited(net_end *e, const net_head *h);
-/* Some of it, whole elements, from place `at` of the message on; data NULL: it lies in p->out already. */
+/* Some of it, whole elements, from place `at` of the message on; data NULL: it lies in p->out
+ * already. */
 void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
                          int64_t bytes);
 /* One that is nobody's yet has come whole, in a note, which is taken. */
@@ -302,16 +309,20 @@ void      weft_comm__net_arrive_note(net_end *e, net_note *n);
 void weft_comm__net_finish_head(const net_end *e, int to, net_head *h, net_kind kind);
 /* A line broke; looked at later. */
 void weft_comm__net_broke(net_end *e, int peer, const char *how);
-/* A peer sent what no rank of ours sends: it fails, like one whose line broke.  what: "a READY with a payload". */
+/* A peer sent what no rank of ours sends: it fails, like one whose line broke.  what: "a READY
+ * with a payload". */
 void weft_comm__net_refuse(net_end *e, int peer, const char *what);
 
 /* ---- net_check.c: what a peer may send ---- */
 
-/* Is it a head of this job's, undamaged, from another rank?  If not, nothing in it means anything. */
+/* Is it a head of this job's, undamaged, from another rank?  If not, nothing in it means
+ * anything. */
 bool weft_comm__net_is_ours(const net_end *e, const net_head *h);
-/* Everything in a head, before anything in it is used.  NULL: a rank may send it; else what is wrong with it. */
+/* Everything in a head, before anything in it is used.  NULL: a rank may send it; else what is
+ * wrong with it. */
 const char *weft_comm__net_check_head(const net_end *e, const net_head *h);
-/* A piece of the message that p expects: does it bring bytes that are missing, each once?  NULL, or what is wrong. */
+/* A piece of the message that p expects: does it bring bytes that are missing, each once?  NULL,
+ * or what is wrong. */
 const char *weft_comm__net_check_piece(const net_end *e, const net_post *p,
                                        const net_head *h);
 /* A message for a port that this end has opened: may it come now? */

@@ -1,12 +1,15 @@
 /* A link by sockets of our own.
  *
- * To each peer a connection in each direction, made by who sends over it.  Ranks that share processors have one for both,
- * made by the lower rank: what is sent then confirms what was received, which saves half of the packets; with a
- * processor each, two are quicker, since one can be written while the kernel fills the other.  Either side of either
+ * To each peer a connection in each direction, made by who sends over it.  Ranks that share
+ * processors have one for both,
+ * made by the lower rank: what is sent then confirms what was received, which saves half of the
+ * packets; with a processor each, two are quicker, since one can be written while the kernel
+ * fills the other.  Either side of either
  * kind may meet the other: who connected listens too until another connection comes.
- * A connection begins with a mutual challenge (net_hello.c); until that is done it is a stranger's, and holds nothing of ours.
- * Data goes from the caller's memory into the kernel and from there to where it belongs: a message that is
- * awaited is received in place, one that is added goes through a buffer that stays in the cache. */
+ * A connection begins with a mutual challenge (net_hello.c); until that is done it is a
+ * stranger's, and holds nothing of ours. Data goes from the caller's memory into the kernel and
+ * from there to where it belongs: a message that is awaited is received in place, one that is
+ * added goes through a buffer that stays in the cache. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -612,8 +615,8 @@ static unsigned read_from(net_end *e, int from)
     return in ? read_inlet(e, in) : 0;
 }
 
-/* What the caller waits for, and words that let it send on.  What others send ahead stays with the kernel meanwhile, to
- * be received in place. */
+/* What the caller waits for, and words that let it send on.  What others send ahead stays with
+ * the kernel meanwhile, to be received in place. */
 static unsigned read_due(net_end *e)
 {
     unsigned n = 0;
@@ -676,8 +679,8 @@ static weft_status open_link(net_end *e, const char *device)
     return weft_comm__tcp_listener_open(e, &s->listener, device, introduce);
 }
 
-/* A connection closed with something unread in it takes what is still to be sent along: so that waits, for a while, until
- * the other side's kernel has it. */
+/* A connection closed with something unread in it takes what is still to be sent along: so that
+ * waits, for a while, until the other side's kernel has it. */
 static void drain(net_end *e)
 {
     const struct timespec ms = {.tv_nsec = 1000000};

@@ -1,7 +1,7 @@
 /* A link by UCX, for networks that sockets do not do justice.
  *
- * Its library is found at run time.  Its options are environment variables that it reads when it is loaded and when a
- * context is made; what the user has set wins. */
+ * Its library is found at run time.  Its options are environment variables that it reads when it
+ * is loaded and when a context is made; what the user has set wins. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +201,8 @@ static void note_return(net_parcel *p)
     p->sent = NULL;
 }
 
-/* It lies in the connection's queue, from which nothing can be taken: the whole line is given up. */
+/* It lies in the connection's queue, from which nothing can be taken: the whole line is given up.
+ */
 static void withdraw(net_end *e, int to, net_parcel *p)
 {
     double limit        = weft_clock_s() + 2;

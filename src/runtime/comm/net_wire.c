@@ -188,7 +188,8 @@ void weft_comm__net_take(net_end *e, net_post *p, int64_t at, const char *data,
     weft_comm__net_mark(e, p, at, bytes);
 }
 
-/* The same call and length, and a piece that is missing; of other calls the caller is told, other pieces are refused. */
+/* The same call and length, and a piece that is missing; of other calls the caller is told, other
+ * pieces are refused. */
 static bool is_expected(net_end *e, net_post *p, const net_head *h)
 {
     if (h->what != p->what || h->length != p->length) {
@@ -306,7 +307,8 @@ static void on_opened(net_end *e, const net_head *h)
     p->answer  = 1;
 }
 
-/* The rank that keeps a group's call: one whose message has not come, or who takes none; -1: nobody is waited for. */
+/* The rank that keeps a group's call: one whose message has not come, or who takes none; -1:
+ * nobody is waited for. */
 static int waits_on(const net_end *e, const net_port *port)
 {
     for (const net_post *p = port->post; p; p = p->next)
@@ -393,7 +395,8 @@ static void part(net_end *e, net_peer *p)
     p->gone    = true;
 }
 
-/* It is gone once all has come that it sent before: h->seq messages, where they may overtake each other. */
+/* It is gone once all has come that it sent before: h->seq messages, where they may overtake each
+ * other. */
 static void on_bye(net_end *e, const net_head *h)
 {
     net_peer *p = &e->peer[h->source];

@@ -177,7 +177,8 @@ static bool came_before(const struct addrinfo *all, const struct addrinfo *a)
     return false;
 }
 
-/* An address that another process has is an error even where a second one is free: guests might connect to the first. */
+/* An address that another process has is an error even where a second one is free: guests might
+ * connect to the first. */
 weft_status weft_comm__rdzv_listen(const char *at, rdzv_listeners *out)
 {
     struct addrinfo *all, *missing = NULL;

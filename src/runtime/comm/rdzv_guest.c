@@ -1,7 +1,8 @@
-/* A guest's side of the rendezvous: connects until rank 0 is there, proves that it has the token, checks that rank 0 has it,
- * and only then says who it is.
+/* A guest's side of the rendezvous: connects until rank 0 is there, proves that it has the token,
+ * checks that rank 0 has it, and only then says who it is.
  *
- * A connection that ends before the answer is tried again: rank 0 closes unproven ones when there are too many. */
+ * A connection that ends before the answer is tried again: rank 0 closes unproven ones when there
+ * are too many. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,10 +1,13 @@
 /* Rank 0's side of the rendezvous: one poll loop over sockets that do not block.
  *
- * (1) Every turn looks at the deadline first and does a bounded amount of work, whatever is connected.
- * (2) A connection that has not proven that it has the token holds a fixed struct, for RDZV_HELLO_S at most; above a limit
- *     the oldest of them is closed, and a guest that this hits connects again.
- * (3) Out of descriptors: the oldest unproven connection is closed, else the one that waits is accepted on a descriptor kept
- *     in reserve and closed.  Where even that fails, listening pauses.
+ * (1) Every turn looks at the deadline first and does a bounded amount of work, whatever is
+ *     connected.
+ * (2) A connection that has not proven that it has the token holds a fixed struct, for
+ *     RDZV_HELLO_S at most; above a limit the oldest of them is closed, and a guest that this
+ *     hits connects again.
+ * (3) Out of descriptors: the oldest unproven connection is closed, else the one that waits is
+ *     accepted on a descriptor kept in reserve and closed.  Where even that fails, listening
+ *     pauses.
  * (4) Nothing a stranger sends is printed but the number of its address. */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +36,8 @@ typedef struct rdzv_conn {
     bool       loopback, member, leaving; /* leaving: gets its refusal, then is closed */
     char       from[64];
     rdzv_guest guest;
-    /* the answer: head and text of a refusal, its MAC; or of the table, the body being the host's */
+    /* the answer: head and text of a refusal, its MAC; or of the table, the body being the host's
+     */
     rdzv_answer   head;
     weft_comm_mac mac;
     char          text[512];
@@ -171,7 +175,8 @@ static void open_conn(rdzv_host *h, int fd, const struct sockaddr *from, socklen
     if (h->n_unproven > MAX_UNPROVEN + h->o->world) close_oldest_unproven(h);
 }
 
-/* accept() found no descriptor.  What waits is taken off the queue, or listening pauses: poll() would report it at once. */
+/* accept() found no descriptor.  What waits is taken off the queue, or listening pauses: poll()
+ * would report it at once. */
 static void make_room(rdzv_host *h, int listener)
 {
     h->out_of_descriptors = true;
@@ -205,7 +210,8 @@ static void accept_some(rdzv_host *h, int listener)
 
 /* ---- answers ---- */
 
-/* As much of the answer as the kernel takes.  1: all is sent, 0: more is left, -1: the guest is gone. */
+/* As much of the answer as the kernel takes.  1: all is sent, 0: more is left, -1: the guest is
+ * gone. */
 static int send_answer(rdzv_conn *c)
 {
     const struct {
@@ -238,7 +244,8 @@ static bool prepare_answer(rdzv_conn *c, weft_status failed, const char *body,
                                (size_t)bytes, &c->mac) == WEFT_OK;
 }
 
-/* A guest that has the token and cannot be let in gets a line that says why; rank 0 goes on waiting for the right one. */
+/* A guest that has the token and cannot be let in gets a line that says why; rank 0 goes on
+ * waiting for the right one. */
 static void refuse_guest(rdzv_host *h, rdzv_conn *c, const char *why)
 {
     char text[700];
@@ -296,7 +303,8 @@ static bool flush_proof(rdzv_conn *c)
     return true;
 }
 
-/* Reads what there is, no further than the guest's record.  The loop ends: each turn reads some of a bounded record. */
+/* Reads what there is, no further than the guest's record.  The loop ends: each turn reads some
+ * of a bounded record. */
 static void serve_guest(rdzv_host *h, rdzv_conn *c)
 {
     for (;;) {

@@ -21,7 +21,8 @@ typedef struct rdzv_listeners {
 } rdzv_listeners;
 
 weft_status weft_comm__rdzv_resolve(const char *at, struct addrinfo **out);
-/* Sockets that listen, without blocking, at the addresses of `at` that this host has, and at no other. */
+/* Sockets that listen, without blocking, at the addresses of `at` that this host has, and at no
+ * other. */
 weft_status weft_comm__rdzv_listen(const char *at, rdzv_listeners *out);
 void        weft_comm__rdzv_close(rdzv_listeners *d);
 /* Is the host in `at` a name, other than localhost? */
@@ -52,7 +53,8 @@ typedef enum rdzv_stage {
     RDZV_WRONG, /* to be closed */
 } rdzv_stage;
 
-/* A guest as rank 0 sees it: bytes in, bytes out.  Until it has proven that it has the token it holds no memory but this. */
+/* A guest as rank 0 sees it: bytes in, bytes out.  Until it has proven that it has the token it
+ * holds no memory but this. */
 typedef struct rdzv_guest {
     rdzv_stage     stage;
     weft_comm_auth auth;
@@ -82,7 +84,8 @@ typedef struct rdzv_part {
 /* nonce, sizes, bytes: free() it. */
 weft_status weft_comm__rdzv_table_print(const uint8_t *nonce, int world,
                                         const rdzv_part *part, char **out, int64_t *n);
-/* Takes text, which is malloc's, also on failure: WEFT_ERR_PEER where sizes and bytes do not fit. */
+/* Takes text, which is malloc's, also on failure: WEFT_ERR_PEER where sizes and bytes do not fit.
+ */
 weft_status weft_comm__rdzv_table_parse(char *text, int64_t n, int world,
                                         const weft_comm_token *token,
                                         weft_comm_rdzv_table  *out);

@@ -61,7 +61,8 @@ char *weft_comm__rdzv_guest_room(rdzv_guest *g, size_t *most)
     return g->in;
 }
 
-/* The length is the one field that is used before the MAC is checked: within its bound, to know how much to read. */
+/* The length is the one field that is used before the MAC is checked: within its bound, to know
+ * how much to read. */
 static void begin_body(rdzv_guest *g)
 {
     bool fits = g->hello.bytes >= 0 && g->hello.bytes <= WEFT_COMM_RDZV_MAX_BYTES;

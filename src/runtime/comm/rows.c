@@ -1,4 +1,5 @@
-/* Rows in bins: which runs go from where to where.  Everything follows from the table, which all positions have. */
+/* Rows in bins: which runs go from where to where.  Everything follows from the table, which all
+ * positions have. */
 #include "comm/comm.h"
 
 static const int32_t *row_of(const weft_comm_rows *r, int position)

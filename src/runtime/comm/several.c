@@ -1,10 +1,11 @@
 /* Several tensors in one collective, for transports that know only one.
  *
- * Small ones are copied side by side and go as one, in loads that room holds; larger ones go by themselves: copying
- * them would cost more than the messages.  Who holds what is decided by sizes that all members know.
- *     all_reduce       tensor by tensor; terms of lanes one whole load behind the other
- *     reduce_scatter   share by share: position k's share of every tensor, each as long as the longest
- *     all_gather       the own share of every tensor goes in, everybody's comes out */
+ * Small ones are copied side by side and go as one, in loads that room holds; larger ones go by
+ * themselves: copying them would cost more than the messages.  Who holds what is decided by sizes
+ *     that all members know. all_reduce       tensor by tensor; terms of lanes one whole load
+ *     behind the other reduce_scatter   share by share: position k's share of every tensor, each
+ *     as long as the longest all_gather       the own share of every tensor goes in, everybody's
+ *     comes out */
 #include <string.h>
 
 #include "base/lanes.h"
@@ -112,7 +113,8 @@ typedef struct load {
     char   *given, *got;
 } load;
 
-/* Both ways: what is given goes in, or what came goes out.  at: where a tensor's share begins within one. */
+/* Both ways: what is given goes in, or what came goes out.  at: where a tensor's share begins
+ * within one. */
 static void pack_in(const pack *k, const load *l, const weft_comm_part *x, int64_t at)
 {
     int shares = k->kind == WEFT_COMM_REDUCE_SCATTER ? k->n : 1;

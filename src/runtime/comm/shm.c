@@ -1,7 +1,7 @@
 /* The shared file of a job on one host: made by the launcher, joined by ranks.
  *
- * It is sparse: every slab is as large as the machine's memory, and all of it is mapped at once, so that a
- * rank that allocates has nothing to tell its peers. */
+ * It is sparse: every slab is as large as the machine's memory, and all of it is mapped at once,
+ * so that a rank that allocates has nothing to tell its peers. */
 #include "comm/shm_priv.h"
 
 #include <errno.h>

@@ -1,17 +1,19 @@
 /* Processes of one host as ranks, over shared memory.
  *
- *     weft_comm_shm_create(4, &w);                             the launcher; ranks inherit weft_comm_shm_fd(w)
- *     weft_comm_shm_join(fd, rank, 60, &c);                    each rank; returns when all are there
- *     weft_comm_shm_alloc(c, bytes, &p);                       memory that peers can reach
+ *     weft_comm_shm_create(4, &w);                             the launcher; ranks inherit
+ *     weft_comm_shm_fd(w) weft_comm_shm_join(fd, rank, 60, &c);                    each rank;
+ *     returns when all are there weft_comm_shm_alloc(c, bytes, &p);                       memory
+ *     that peers can reach
  *
- * All memory is one sparse memfd: control words, rings, and a slab for each rank, mapped whole by everyone; it
- * is gone when the last process is.  Collectives over memory from weft_comm_shm_alloc move each byte once,
- * straight between slabs; other memory is staged block by block.  Where all members of an all_reduce or
- * all_gather give the same out, the result is written once, for all to read in place (then two results should
+ * All memory is one sparse memfd: control words, rings, and a slab for each rank, mapped whole by
+ * everyone; it is gone when the last process is.  Collectives over memory from
+ * weft_comm_shm_alloc move each byte once, straight between slabs; other memory is staged block
+ * by block.  Where all members of an all_reduce or all_gather give the same out, the result is
+ * written once, for all to read in place (then two results should
  * be used in turn: the next call may start to write while a slow member still reads).
  *
- * A rank that dies is noticed by a watcher asleep on its peers' robust mutexes, before the kernel tears down
- * its memory; a rank that stops is noticed by the deadline. */
+ * A rank that dies is noticed by a watcher asleep on its peers' robust mutexes, before the kernel
+ * tears down its memory; a rank that stops is noticed by the deadline. */
 #ifndef WEFT_COMM_SHM_H
 #define WEFT_COMM_SHM_H
 
@@ -25,22 +27,26 @@ typedef struct weft_comm_shm weft_comm_shm;
 weft_status weft_comm_shm_create(int world, weft_comm_shm **out);
 void        weft_comm_shm_destroy(weft_comm_shm *w);  /* accepts NULL */
 int         weft_comm_shm_fd(const weft_comm_shm *w); /* close-on-exec; borrowed */
-/* The launcher's word that a rank is no more ("killed by signal 9"): ends all that waits in its epoch. */
+/* The launcher's word that a rank is no more ("killed by signal 9"): ends all that waits in its
+ * epoch. */
 void weft_comm_shm_report(weft_comm_shm *w, int rank, const char *how);
 
-/* A number that moves while a rank makes progress (base/progress.h): the launcher's view, and the word itself in the rank, which
- * stays mapped as long as the process lives.  WEFT_ERR_ARG: fd is no such memory. */
+/* A number that moves while a rank makes progress (base/progress.h): the launcher's view, and the
+ * word itself in the rank, which stays mapped as long as the process lives.  WEFT_ERR_ARG: fd is
+ * no such memory. */
 uint64_t    weft_comm_shm_progress(const weft_comm_shm *w, int rank);
 weft_status weft_comm_shm_progress_word(int fd, int rank, _Atomic uint64_t **out);
 
 /* Joins and waits for the others to do so.  fd is copied.  WEFT_ERR_ARG: fd is no such memory. */
 weft_status weft_comm_shm_join(int fd, int rank, double timeout_s, weft_comm **out);
 
-/* Without a launcher of ours: position 0 of n processes of one host creates the memory, the others get it over
- * a socket named by key (no file; the name is gone with the socket).  *fd is the caller's to close. */
+/* Without a launcher of ours: position 0 of n processes of one host creates the memory, the
+ * others get it over a socket named by key (no file; the name is gone with the socket).  *fd is
+ * the caller's to close. */
 weft_status weft_comm_shm_meet(const char *key, int me, int n, double timeout_s, int *fd);
 
-/* Zeroed memory in this rank's slab, aligned to 4096 (2 MB and on large pages from 2 MB on), touched. */
+/* Zeroed memory in this rank's slab, aligned to 4096 (2 MB and on large pages from 2 MB on),
+ * touched. */
 weft_status weft_comm_shm_alloc(weft_comm *c, int64_t bytes, void **out);
 void        weft_comm_shm_free(weft_comm *c, void *p); /* p may be NULL */
 /* A place in a slab by rank and offset, to tell peers about it; -1: p is in no slab. */

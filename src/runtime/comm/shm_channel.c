@@ -1,11 +1,12 @@
 /* Channels in shared memory: rings of slots.
  *
  *     credits > 0    a slot a credit, each as large as the largest message
- *     credits = 0    two small slots; a message goes through them in chunks, or stays in the sender's slab and
- *                    is read there; the send ends when all was received
+ *     credits = 0    two small slots; a message goes through them in chunks, or stays in the
+ *                    sender's slab and is read there; the send ends when all was received
  *
- * sent is written by the sender alone, received by the receiver alone, both modulo a multiple of the slots.
- * What a dead sender left in the ring carries its epoch, so its successor goes on behind it. */
+ * sent is written by the sender alone, received by the receiver alone, both modulo a multiple of
+ * the slots. What a dead sender left in the ring carries its epoch, so its successor goes on
+ * behind it. */
 #include "comm/shm_priv.h"
 
 #include <string.h>

@@ -1,15 +1,18 @@
 /* Collectives in shared memory.
  *
- * All members arrive at a barrier, each having left its call: what it wants, and where its memory lies.
- *     direct    all memory lies in slabs: everyone does his share straight between them, then a second barrier.
- *               Sums: position k owns the k-th slice, adds it out of all inputs and stores it into all outputs.
- *               Where ranks share processors and the call is small, no second barrier: whoever is awake when all
- *               have arrived does everyone's share at the first (shm_group.c).
- *     staged    somebody's does not: inputs go through the members' stages, chunk by chunk.  The first chunk is
- *               there before the first barrier, so a small call has only that one.
+ * All members arrive at a barrier, each having left its call: what it wants, and where its memory
+ *     lies. direct    all memory lies in slabs: everyone does his share straight between them,
+ *               then a second barrier.
+ *               Sums: position k owns the k-th slice, adds it out of all inputs and stores it
+ *               into all outputs. Where ranks share processors and the call is small, no second
+ *               barrier: whoever is awake when all have arrived does everyone's share at the
+ *               first (shm_group.c).
+ *     staged    somebody's does not: inputs go through the members' stages, chunk by chunk.  The
+ *               first chunk is there before the first barrier, so a small call has only that one.
  *
- * Slots: what is written to slot t & 1 of a stage (or of the calls) before the barrier of turn t is read between
- * it and the next barrier, and written again only for turn t + 2.  So no barrier is needed for leaving. */
+ * Slots: what is written to slot t & 1 of a stage (or of the calls) before the barrier of turn t
+ * is read between it and the next barrier, and written again only for turn t + 2.  So no barrier
+ * is needed for leaving. */
 #include "comm/shm_priv.h"
 
 #include <string.h>
@@ -107,7 +110,8 @@ static int64_t out_bytes(const job *j)
     return j->count * j->size;
 }
 
-/* Copies go past the caches where what all members get does not fit there (measured on 32 MB, 2 ranks, all_gather
+/* Copies go past the caches where what all members get does not fit there (measured on 32 MB, 2
+ * ranks, all_gather
  * of 16 MB: 0.78 ms against 1.06; 4 ranks: 2.5 against 1.9). */
 static bool copies_stream(const job *j)
 {
@@ -403,8 +407,8 @@ static void take(const job *j, uint32_t turn, int64_t lo, int64_t n)
     }
 }
 
-/* A staged sum divided among the members: each adds its slice into the other slot of its stage, from where
- * all take it after one more barrier. */
+/* A staged sum divided among the members: each adds its slice into the other slot of its stage,
+ * from where all take it after one more barrier. */
 static weft_status take_sliced(const job *j, uint32_t turn, int64_t lo, int64_t n)
 {
     weft_comm_group *g  = j->g;

@@ -4,19 +4,24 @@
  *
  *     arrive    add 1; the last one swaps in the next turn with nobody arrived
  *     wait      until the turn is another
- *     give up   (deadline, death, abort) set the poison bit; if the turn was another by then, the barrier is passed
+ *     give up   (deadline, death, abort) set the poison bit; if the turn was another by then, the
+ *     barrier is passed
  *
- * Where ranks share processors each further barrier costs every rank two switches, so small work is done at the
+ * Where ranks share processors each further barrier costs every rank two switches, so small work
+ * is done at the
  * barrier itself: between the last arrival and the swap.
  *
- *     claim     the turn whose work is under way : 16 | pieces taken : 16; the last to arrive sets it
- *     work      the last to arrive, and whoever is awake to see that all are there, take pieces; who finishes the
- *               last one swaps in the next turn.  Who sleeps or is not running finds it done.
+ *     claim     the turn whose work is under way : 16 | pieces taken : 16; the last to arrive
+ *     sets it work      the last to arrive, and whoever is awake to see that all are there, take
+ *               pieces; who finishes the last one swaps in the next turn.  Who sleeps or is not
+ *               running finds it done.
  *
- * (1) Poison and turn change in one word, so a barrier is passed by all its members or by none: whoever finds
- *     the bit set in his turn fails, and so does the last to arrive.  tests/model/barrier.pml checks it.
- *     A worker that dies leaves its piece unfinished: the barrier is not passed, and the verdict ends the waiting.
- * (2) An epoch has a word of its own.  Opening a newer one poisons the older, so those who wait there leave. */
+ * (1) Poison and turn change in one word, so a barrier is passed by all its members or by none:
+ *     whoever finds the bit set in his turn fails, and so does the last to arrive.
+ *     tests/model/barrier.pml checks it. A worker that dies leaves its piece unfinished: the
+ *     barrier is not passed, and the verdict ends the waiting.
+ * (2) An epoch has a word of its own.  Opening a newer one poisons the older, so those who wait
+ *     there leave. */
 #include "comm/shm_priv.h"
 
 #include <sched.h>
@@ -216,8 +221,8 @@ static bool missing_here(const weft_comm_group *g, uint32_t turn)
     return false;
 }
 
-/* Awake, for a while; true when the door has moved.  Where ranks share processors, to give way helps only those
- * of this one. */
+/* Awake, for a while; true when the door has moved.  Where ranks share processors, to give way
+ * helps only those of this one. */
 static bool linger(const weft_comm_group *g, uint32_t v, uint32_t mask)
 {
     const shm_word *door = &g->round->door;
@@ -332,7 +337,8 @@ static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind w
     }
 }
 
-/* The turn is known, for nobody passes without us; so the door's line moves once, by the addition. */
+/* The turn is known, for nobody passes without us; so the door's line moves once, by the
+ * addition. */
 static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind what,
                           const shm_work *w)
 {

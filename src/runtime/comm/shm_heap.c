@@ -1,7 +1,8 @@
 /* Memory in the shared file: the directory with the heap behind it, and the slab of a rank.
  *
- * The directory is filled under a robust lock; an entry is linked in by its last store, so a rank that dies
- * while it holds the lock leaves nothing half done.  The heap only grows: what is opened stays. */
+ * The directory is filled under a robust lock; an entry is linked in by its last store, so a rank
+ * that dies while it holds the lock leaves nothing half done.  The heap only grows: what is
+ * opened stays. */
 #include "comm/shm_priv.h"
 
 #include <errno.h>
@@ -142,8 +143,8 @@ weft_status weft_comm__shm_populate(void *p, int64_t bytes)
     return WEFT_OK;
 }
 
-/* Large pages: one page of each 2 MB is made (and missed in time where there is no memory), then collapsed.
- * shmem's own setting is usually "never"; this call works all the same. */
+/* Large pages: one page of each 2 MB is made (and missed in time where there is no memory), then
+ * collapsed. shmem's own setting is usually "never"; this call works all the same. */
 static weft_status make_pages(shm_end *e, char *p, int64_t bytes)
 {
     int64_t huge = bytes / SHM_HUGE * SHM_HUGE;

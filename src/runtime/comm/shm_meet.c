@@ -1,5 +1,5 @@
-/* Ranks that somebody else started: the first makes the memory and hands it to the others over a socket in the
- * abstract name space, which leaves no file behind. */
+/* Ranks that somebody else started: the first makes the memory and hands it to the others over a
+ * socket in the abstract name space, which leaves no file behind. */
 #include "comm/shm.h"
 
 #include <errno.h>
@@ -43,7 +43,8 @@ static bool same_user(int s)
     return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &u, &n) && u.uid == getuid();
 }
 
-/* Who holds the name, which every process of this host may take: nobody gets in by that, but this run does not start. */
+/* Who holds the name, which every process of this host may take: nobody gets in by that, but this
+ * run does not start. */
 static weft_status fail_taken(const char *key, const struct sockaddr_un *a, socklen_t len)
 {
     struct ucred u   = {0};

@@ -2,7 +2,8 @@
  *
  *     head | rank records | heap: directory entries, groups, rings | slab 0 | slab 1 | ...
  *
- * Everything is found by offset.  Offsets, sizes and numbers that a peer wrote are checked before use. */
+ * Everything is found by offset.  Offsets, sizes and numbers that a peer wrote are checked before
+ * use. */
 #ifndef WEFT_COMM_SHM_PRIV_H
 #define WEFT_COMM_SHM_PRIV_H
 
@@ -49,7 +50,8 @@ typedef struct shm_head {
     uint64_t magic;
     uint32_t version, world;
     uint64_t file_bytes, heap_at, slab_at, slab_bytes;
-    /* who is to blame, for all operations up to an epoch: epoch + 1 : 32 | about (or SHM_TOLD) : 16 | by : 16 */
+    /* who is to blame, for all operations up to an epoch: epoch + 1 : 32 | about (or SHM_TOLD) :
+     * 16 | by : 16 */
     _Alignas(SHM_LINE) _Atomic uint64_t verdict;
     shm_word alarm; /* moves with every verdict and every change of a rank's state */
     _Alignas(SHM_LINE) pthread_mutex_t lock; /* of the directory; robust */
@@ -133,7 +135,9 @@ void       weft_comm__shm_choose_waiting(shm_end *e);
 weft_status weft_comm__shm_check(const shm_end *e);
 bool        weft_comm__shm_gone(
            const shm_end *e,
-           int            rank); /* left or dead, and no older than this end's epoch: of a newer one a successor may come */
+           /* left or dead, and no older than this end's epoch: of a newer one a successor may
+            * come */
+           int rank);
 void weft_comm__shm_condemn(shm_head *head, shm_rank *rank, uint32_t epoch, int about,
                             int by, const char *why);
 weft_status weft_comm__shm_watch(shm_end *e);
@@ -143,8 +147,8 @@ void        weft_comm__shm_unwatch(shm_end *e);
 
 weft_status weft_comm__shm_lock(shm_end *e); /* the directory */
 void        weft_comm__shm_unlock(shm_end *e);
-/* While it is locked: finds or makes what lies under key; made is told by *fresh, and the body is then all
- * zero. */
+/* While it is locked: finds or makes what lies under key; made is told by *fresh, and the body is
+ * then all zero. */
 weft_status weft_comm__shm_find_entry(shm_end *e, const int32_t *key, int n_key,
                                       int64_t body_bytes, void **body, bool *fresh);
 weft_status weft_comm__shm_heap_alloc(shm_end *e, int64_t bytes, uint64_t *at);
@@ -171,7 +175,8 @@ bool        weft_comm__shm_can_send(weft_comm *c, weft_comm_channel *ch);
 weft_status weft_comm__shm_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes);
 
-/* What a member says on arrival.  Two of each, in turn: one is written while slow members read the other. */
+/* What a member says on arrival.  Two of each, in turn: one is written while slow members read
+ * the other. */
 typedef struct shm_call {
     _Alignas(SHM_LINE) int32_t kind;
     int32_t  dtype;
@@ -240,14 +245,16 @@ weft_status weft_comm__shm_enter(weft_comm_group *g);
 uint32_t    weft_comm__shm_turn(const weft_comm_group *g); /* of the next barrier */
 weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what);
 
-/* Work between the last arrival and the passing of a barrier: a piece for each member, done by whoever is awake. */
+/* Work between the last arrival and the passing of a barrier: a piece for each member, done by
+ * whoever is awake. */
 typedef struct shm_work {
     bool (*ready)(void *job); /* asked of the last to arrive: is there work? */
     weft_status (*piece)(void *job, int first, int end); /* of members first .. end - 1 */
     void *job;
     bool  alone; /* too little to share: the last to arrive does it all */
 } shm_work;
-/* A barrier with work, which must be the same for all who say that it is ready.  *worked: it was done. */
+/* A barrier with work, which must be the same for all who say that it is ready.  *worked: it was
+ * done. */
 weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
                                         const shm_work *w, bool *worked);
 weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,

@@ -1,11 +1,12 @@
 /* Rows in bins through shared memory: everyone fetches what is its own.
  *
  *     direct    all in lie in slabs: runs are copied straight out of them, then a second barrier
- *     staged    in goes through the members' stages, chunk by chunk of its bytes; who needs a part of a chunk takes
- *               it.  All know from the table how many chunks the longest in has.
+ *     staged    in goes through the members' stages, chunk by chunk of its bytes; who needs a
+ *               part of a chunk takes it.  All know from the table how many chunks the longest in
+ *               has.
  *
- * Slots of stages and calls as in shm_collective.c: what is written before the barrier of a turn is read until the
- * next one and written again only for the turn behind that. */
+ * Slots of stages and calls as in shm_collective.c: what is written before the barrier of a turn
+ * is read until the next one and written again only for the turn behind that. */
 #include "comm/shm_priv.h"
 
 #include <string.h>
@@ -62,7 +63,8 @@ static void stage(const job *j, uint32_t turn, int64_t lo)
     if (n > 0) memcpy(stage_at(j->g, j->g->me, turn), j->in + lo, (size_t)n);
 }
 
-/* Of every run to here, the part that lies in [lo, hi) of its sender's in; `from` says where that begins. */
+/* Of every run to here, the part that lies in [lo, hi) of its sender's in; `from` says where that
+ * begins. */
 static void fetch(const job *j, const void *const *from, int64_t lo, int64_t hi)
 {
     weft_comm_run x      = {.home = -1};

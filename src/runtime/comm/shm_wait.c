@@ -1,15 +1,17 @@
 /* Waiting in shared memory, and noticing that somebody will not come.
  *
- * Waiting: spin, yield, sleep.  Where ranks are no more than processors a spin of 1,000 pauses covers the usual
- * wait.  Where they are more, a spin that keeps the awaited rank from running is lost time, so at a barrier a rank
- * gives way as long as somebody who is missing was last seen on its own processor, and spins if not.  To switch costs
- * 1.5 us, to sleep and be woken 5 to 50 (measured: 4 KB all-reduce of 4 ranks on 2 cores, two on each: 5.7 us; all
+ * Waiting: spin, yield, sleep.  Where ranks are no more than processors a spin of 1,000 pauses
+ * covers the usual wait.  Where they are more, a spin that keeps the awaited rank from running is
+ * lost time, so at a barrier a rank gives way as long as somebody who is missing was last seen on
+ * its own processor, and spins if not.  To switch costs 1.5 us, to sleep and be woken 5 to 50
+ * (measured: 4 KB all-reduce of 4 ranks on 2 cores, two on each: 5.7 us; all
  * four on one: 7.5, of which four switches are 6.2).
  *
- * Death: each rank's watcher holds its robust mutex and sleeps on the mutexes of its peers.  The kernel marks
- * the mutex of a dying thread and wakes one sleeper, which passes the verdict and wakes the rest:
- *     verdict   who is to blame, up to which epoch          looked at when an operation starts and in long loops
- *     alarm     moves with it                               every sleeper sleeps on it too */
+ * Death: each rank's watcher holds its robust mutex and sleeps on the mutexes of its peers.  The
+ * kernel marks the mutex of a dying thread and wakes one sleeper, which passes the verdict and
+ *     wakes the rest: verdict   who is to blame, up to which epoch          looked at when an
+ *     operation starts and in long loops alarm     moves with it
+ *     every sleeper sleeps on it too */
 #include "comm/shm_priv.h"
 
 #include <errno.h>
@@ -53,8 +55,8 @@ static struct timespec moment(double s)
     return t;
 }
 
-/* Sleeps while all words hold their values, at most until a moment.  Old kernels sleep on the first word only
- * and look at the rest every 2 ms. */
+/* Sleeps while all words hold their values, at most until a moment.  Old kernels sleep on the
+ * first word only and look at the rest every 2 ms. */
 static void sleep_on(wait_word *w, int n, double until_s)
 {
     static _Atomic int old_kernel;
@@ -183,7 +185,8 @@ static _Atomic uint32_t *mutex_word(shm_rank *r)
     return (_Atomic uint32_t *)(void *)&r->alive;
 }
 
-/* Holds the own mutex, so that the kernel marks it when this thread ends.  The waiters bit makes it wake. */
+/* Holds the own mutex, so that the kernel marks it when this thread ends.  The waiters bit makes
+ * it wake. */
 static weft_status hold(shm_end *e)
 {
     shm_rank *me = &e->rank[e->c.rank];

@@ -1,4 +1,5 @@
-/* Sums in one order: the binary tree over positions, by vectors (vec.c) or plainly here.  Block by block, partial sums are kept like the digits
+/* Sums in one order: the binary tree over positions, by vectors (vec.c) or plainly here.  Block
+ * by block, partial sums are kept like the digits
  * of a binary counter: two that are sums of as many leaves are added.
  *     n = 5:  ((0 + 1) + (2 + 3)) + 4 */
 #include <string.h>

@@ -120,8 +120,8 @@ static bool can_send(weft_comm *c, weft_comm_channel *ch)
     return weft_comm_can_send(((link *)c->impl)->inner, ch->inner);
 }
 
-/* Bytes of a collective on the way: with lanes each term goes to its owner, the sum back; of shares the first is the
- * largest. */
+/* Bytes of a collective on the way: with lanes each term goes to its owner, the sum back; of
+ * shares the first is the largest. */
 static int64_t on_the_way(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
                           int64_t count, int64_t unit, const weft_lanes *lanes)
 {

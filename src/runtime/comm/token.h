@@ -1,8 +1,10 @@
-/* The secret of a user's runs on several hosts: a file with at least 32 random characters that only its owner can read.
+/* The secret of a user's runs on several hosts: a file with at least 32 random characters that
+ * only its owner can read.
  *
  *     weft_comm_token_find(&(weft_comm_token_options){.file = option}, &token);
  *
- * The token itself is never sent, printed or passed on the command line; ranks are passed the name of the file. */
+ * The token itself is never sent, printed or passed on the command line; ranks are passed the
+ * name of the file. */
 #ifndef WEFT_COMM_TOKEN_H
 #define WEFT_COMM_TOKEN_H
 
@@ -22,9 +24,10 @@ typedef struct weft_comm_token_options {
     bool        insecure; /* --insecure-network */
 } weft_comm_token_options;
 
-/* First match wins: the options; WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK=1; the default file where it exists.
- * WEFT_ERR_ARG: none of these, two that contradict each other, or a file that is not as it must be; the text names the
- * remedy. */
+/* First match wins: the options; WEFT_TOKEN_FILE or WEFT_INSECURE_NETWORK=1; the default file
+ * where it exists.
+ * WEFT_ERR_ARG: none of these, two that contradict each other, or a file that is not as it must
+ * be; the text names the remedy. */
 weft_status weft_comm_token_find(const weft_comm_token_options *o, weft_comm_token *out);
 void        weft_comm_token_wipe(weft_comm_token *t);
 

@@ -1,6 +1,6 @@
-/* Sums and copies by vectors.  The loops are in vec_impl.h, once for each width; which one runs is chosen
- * by what the processor can do.  Only additions, and no multiplication to fuse them with: the bits are those of
- * sum.c. */
+/* Sums and copies by vectors.  The loops are in vec_impl.h, once for each width; which one runs
+ * is chosen by what the processor can do.  Only additions, and no multiplication to fuse them
+ * with: the bits are those of sum.c. */
 #include "comm/vec.h"
 
 #include <string.h>

@@ -4,10 +4,11 @@
 
 #include "comm/comm.h"
 
-/* Each of out[0..n_out-1] = sum of in[0..n-1] by the binary tree, in[i] being of level[i] (NULL: leaves); an out
+/* Each of out[0..n_out-1] = sum of in[0..n-1] by the binary tree, in[i] being of level[i] (NULL:
+ * leaves); an out
  * may be one of in.  stream: past the
- * caches, for results that are larger than they and lines that were not just read.  False: not a case of this file,
- * nothing is written. */
+ * caches, for results that are larger than they and lines that were not just read.  False: not a
+ * case of this file, nothing is written. */
 bool weft_comm__vec_sum(weft_dtype t, int n, const void *const *in, const int *level,
                         int n_out, void *const *out, int64_t count, bool stream);
 /* The plain loops (sum.c): any n, any type that can be summed. */

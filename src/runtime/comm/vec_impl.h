@@ -1,7 +1,8 @@
-/* The loops of vec.c for one width of vector.  Before including: VEC(name) names a function, VEC_TARGET its
- * instructions, VEC_BYTES the width, VEC_STREAM(p, x) a store past the caches.
+/* The loops of vec.c for one width of vector.  Before including: VEC(name) names a function,
+ * VEC_TARGET its instructions, VEC_BYTES the width, VEC_STREAM(p, x) a store past the caches.
  *
- * A line of 64 bytes at a time: all of it is computed, then stored whole to one stream after the other. */
+ * A line of 64 bytes at a time: all of it is computed, then stored whole to one stream after the
+ * other. */
 
 #ifdef VEC /* alone, there is nothing in it */
 

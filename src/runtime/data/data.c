@@ -217,8 +217,9 @@ static weft_status read_row(const weft_data *d, const weft_store_tensor *t, int6
     return check_rows(d, t, row, out);
 }
 
-/* The mask is not applied, so it may hide only what cannot be noticed: in causal models padding at the end of a row,
- * which no token before it sees, with labels that do not count.  labels are the file's. */
+/* The mask is not applied, so it may hide only what cannot be noticed: in causal models padding
+ * at the end of a row, which no token before it sees, with labels that do not count.  labels are
+ * the file's. */
 static weft_status check_mask(const weft_data *d, int64_t row, const int32_t *labels)
 {
     int32_t v[CHUNK];

@@ -12,12 +12,12 @@
  * the step.
  *
  * What a path may be (docs/data.md):
- *     x.bin                  raw tokens, little-endian u16 or u32, or llm.c's: by what is in it (raw.c)
- *     x.idx, x.bin next to it  Megatron's pair (or its prefix x): all sequences, end to end
+ *     x.bin                  raw tokens, little-endian u16 or u32, or llm.c's: by what is in it
+ *     (raw.c) x.idx, x.bin next to it  Megatron's pair (or its prefix x): all sequences, end to end
  *     x.safetensors          rows: input_ids and labels, i32 or i64, (n, seq)
  *     a folder, a pattern    text by bytes, files end to end in the order of their paths (text.c)
- *     x.txt, x.c, ..., x     text by bytes: a known ending, or none and bytes that are text (kind.c)
- *     anything else          refused, unless format names what it is
+ *     x.txt, x.c, ..., x     text by bytes: a known ending, or none and bytes that are text
+ *     (kind.c) anything else          refused, unless format names what it is
  * A stream of N tokens is (N - 1) / seq samples: sample i is the seq + 1 tokens from i *
  * seq on; the first seq are the ids, the last seq the labels.
  *
@@ -39,7 +39,8 @@ typedef struct weft_data weft_data;
 typedef enum weft_data_labels {
     WEFT_DATA_LABELS_STORED, /* no model is known: as they stand in the file */
     WEFT_DATA_LABELS_SAME, /* masked tokens, decoder outputs: position t learns labels[t] */
-    WEFT_DATA_LABELS_SHIFT, /* causal, as Hugging Face has them: position t learns labels[t + 1], the last nothing */
+    /* causal, as Hugging Face has them: position t learns labels[t + 1], the last nothing */
+    WEFT_DATA_LABELS_SHIFT,
     WEFT_DATA_LABELS_NEXT, /* causal, and next tokens already: position t learns labels[t] */
 } weft_data_labels;
 
@@ -48,14 +49,14 @@ typedef struct weft_data_options {
     int64_t  vocab; /* ids must be below it; 0: anything goes */
     bool     shuffle;
     uint64_t seed; /* of the shuffle */
-    const char *
-        format; /* "bin", "u16", "u32", "megatron", "safetensors", "text"; NULL: by the path */
+    /* "bin", "u16", "u32", "megatron", "safetensors", "text"; NULL: by the path */
+    const char      *format;
     weft_data_labels labels;
     /* What the model cannot take; model is its name, for messages. */
     const char *model;
     bool        no_text; /* its tokens are not bytes */
-    const char *
-        rows_only; /* it needs rows with labels, and why ("has no causal mask"); NULL: any */
+    /* it needs rows with labels, and why ("has no causal mask"); NULL: any */
+    const char *rows_only;
 } weft_data_options;
 
 weft_status weft_data_open(const char *path, const weft_data_options *o, weft_data **out);
@@ -78,7 +79,8 @@ weft_status weft_data_fill(const weft_data *d, int64_t first, int64_t n, int32_t
 weft_status weft_data_count_labels(const weft_data *d, int64_t first, int64_t n,
                                    int64_t *out);
 bool        weft_data_is_rows(const weft_data *d); /* not a stream */
-/* One line for people: format, type, tokens, what was found out by looking, what labels are taken for. */
+/* One line for people: format, type, tokens, what was found out by looking, what labels are taken
+ * for. */
 void weft_data_describe(const weft_data *d, weft_text *t);
 
 /* Where sample number g lies: its epoch and its index in the file. */
@@ -87,8 +89,8 @@ void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *in
 /* Element i of the permutation of 0..n-1 that (seed, epoch) names.  No memory. */
 int64_t weft_data_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-/* Tokens of one format written as another: "bin" or "u16" (ids below 65536), "u32", or "megatron" (to
- * and its sibling .idx/.bin; i32 where u16 is too small).  format NULL: by the ending of
+/* Tokens of one format written as another: "bin" or "u16" (ids below 65536), "u32", or "megatron"
+ * (to and its sibling .idx/.bin; i32 where u16 is too small).  format NULL: by the ending of
  * to.  Rows of a safetensors file are no stream and are refused.  Each file is old or
  * new. */
 weft_status weft_data_convert(const char *from, const char *from_format, const char *to,

@@ -1,5 +1,6 @@
-/* Inside the data module: a stream of tokens over pieces of files.  Files are read by pread, never mapped: one that is
- * truncated while a job trains is an error of that read, not the end of the process. */
+/* Inside the data module: a stream of tokens over pieces of files.  Files are read by pread,
+ * never mapped: one that is truncated while a job trains is an error of that read, not the end of
+ * the process. */
 #ifndef WEFT_DATA_DATA_PRIV_H
 #define WEFT_DATA_DATA_PRIV_H
 

@@ -1,5 +1,6 @@
-/* What a file is, by the ending of its name.  In: a path.  Out: a kind, or the line that refuses it.
- * Text is a list of known endings: a file that is not on it is never read as text unless the job says so. */
+/* What a file is, by the ending of its name.  In: a path.  Out: a kind, or the line that refuses
+ * it. Text is a list of known endings: a file that is not on it is never read as text unless the
+ * job says so. */
 #include <ctype.h>
 #include <string.h>
 

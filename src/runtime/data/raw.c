@@ -1,12 +1,14 @@
-/* What integers a .bin holds.  In: a file.  Out: u16 or u32, and where they begin; or a line that says why it is
- * refused.
+/* What integers a .bin holds.  In: a file.  Out: u16 or u32, and where they begin; or a line that
+ * says why it is refused.
  *
  *     llm.c's header          256 i32: magic, version, number of tokens; then the tokens
- *     raw u16, raw u32        nothing but tokens: distinguished by the 16-bit words of the first MiB
+ *     raw u16, raw u32        nothing but tokens: distinguished by the 16-bit words of the first
+ *     MiB
  *
- * In u32 tokens below 2^20 every odd word (the upper half) is below 16.  In u16 tokens neither place is special, so
- * n words of 16 and more that are all at even places have a chance of 1 in 2^n: from SURE such words on the file is u32,
- * from UNSURE on it is refused, below that it is u16.  The same for words that are not 0. */
+ * In u32 tokens below 2^20 every odd word (the upper half) is below 16.  In u16 tokens neither
+ * place is special, so n words of 16 and more that are all at even places have a chance of 1 in
+ * 2^n: from SURE such words on the file is u32, from UNSURE on it is refused, below that it is
+ * u16.  The same for words that are not 0. */
 #include <string.h>
 
 #include "data/data_priv.h"
@@ -123,7 +125,8 @@ static weft_status count_words(const weft_io_file *f, word_count *c)
     return WEFT_OK;
 }
 
-/* Is it as if all words of which there are `even` at even and `odd` at odd places were lower halves? */
+/* Is it as if all words of which there are `even` at even and `odd` at odd places were lower
+ * halves? */
 static bool is_sided(int64_t even, int64_t odd, int64_t least)
 {
     return even >= least && odd == 0;

@@ -1,11 +1,13 @@
-/* Text by bytes.  In: a file, a folder or a pattern.  Out: their bytes, end to end, in the order of their paths (by
- * bytes).
+/* Text by bytes.  In: a file, a folder or a pattern.  Out: their bytes, end to end, in the order
+ * of their paths (by bytes).
  *
  *     a file, a pattern's matches   must be text: by their endings (kind.c) and their first bytes
- *     in a folder                   hidden names, links to folders and binary files are left out; so is text
- *                                   with an unknown ending, unless it is most of what is there: then the folder is
- *                                   refused, as it is where it holds tokens, records or a model
- *     data_format: text             takes a file as it is, and of a folder everything without a NUL near its start */
+ *     in a folder                   hidden names, links to folders and binary files are left out;
+ *                                   so is text with an unknown ending, unless it is most of what
+ *                                   is there: then the folder is refused, as it is where it holds
+ *                                   tokens, records or a model
+ *     data_format: text             takes a file as it is, and of a folder everything without a
+ *     NUL near its start */
 #include <dirent.h>
 #include <glob.h>
 #include <stdlib.h>

@@ -34,8 +34,9 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Large pages need an aligned start; what is cut off again was never touched.  The mapping ends at a
- * 4096-byte page, so no large page reaches past it and what is resident is what was asked for. */
+/* Large pages need an aligned start; what is cut off again was never touched.  The mapping ends
+ * at a 4096-byte page, so no large page reaches past it and what is resident is what was asked
+ * for. */
 static void *map_aligned(size_t n)
 {
     size_t align = n >= HUGE ? HUGE : PAGE;

@@ -1,7 +1,7 @@
 /* A device that takes its time: memory that is never touched, tasks that only last.
  *
- * A stream keeps the time at which its last task is stated to end, and the next one's end is counted from
- * there, so oversleeping by a fraction of a millisecond does not add up. */
+ * A stream keeps the time at which its last task is stated to end, and the next one's end is
+ * counted from there, so oversleeping by a fraction of a millisecond does not add up. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,10 +7,11 @@
  *     weft_exec_binding(e, "loss", 0, &view);            look at the outputs
  *     weft_exec_destroy(e);
  *
- * All memory is there once create returns: slabs, scratch, message buffers, and every instruction's operands
- * as views, for each slot it may meet.  A stream with firings has its thread; a single stream runs on the
- * caller's.  An error stops all streams (and, through comm, all ranks) and comes back from weft_exec_run with
- * the instruction's name in front; the exec is of no further use then. */
+ * All memory is there once create returns: slabs, scratch, message buffers, and every
+ * instruction's operands as views, for each slot it may meet.  A stream with firings has its
+ * thread; a single stream runs on the caller's.  An error stops all streams (and, through comm,
+ * all ranks) and comes back from weft_exec_run with the instruction's name in front; the exec is
+ * of no further use then. */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 
@@ -31,12 +32,12 @@ typedef weft_status (*weft_exec_price_fn)(const weft_program *p, const weft_inst
 
 typedef struct weft_exec_options {
     weft_device *device; /* NULL: cpu */
-    weft_pool
-        *pool; /* borrowed, for kernels of the compute stream; NULL: one of n_thread */
-    int  n_thread;
+    /* borrowed, for kernels of the compute stream; NULL: one of n_thread */
+    weft_pool *pool;
+    int        n_thread;
     weft_comm *comm; /* borrowed; NULL: only for programs of a single rank */
-    void *const *
-        slab; /* one a slab: the caller's memory, or NULL: allocated here.  NULL: all here */
+    /* one a slab: the caller's memory, or NULL: allocated here.  NULL: all here */
+    void *const *slab;
 
     uint64_t seed;
     int64_t  batch,
@@ -45,7 +46,8 @@ typedef struct weft_exec_options {
     void             *user;
 
     int trace; /* slices to keep a stream, the newest ones; 0: none */
-    /* On a device that only emulates: the seconds of an instruction.  NULL: instructions state them. */
+    /* On a device that only emulates: the seconds of an instruction.  NULL: instructions state
+     * them. */
     weft_exec_price_fn price;
     const void        *price_arg;
     /* NULL: weft_kernel_find.  Tests give their own. */
@@ -60,7 +62,8 @@ void        weft_exec_destroy(weft_exec *e);
 /* Steps step .. step + n_step - 1 of the job, counted from 0. */
 weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step);
 
-/* The memory of a binding for a micro-batch (a lane slot for accumulators; 0 where there is one slot). */
+/* The memory of a binding for a micro-batch (a lane slot for accumulators; 0 where there is one
+ * slot). */
 weft_status weft_exec_binding(weft_exec *e, const char *name, int micro, weft_view *out);
 
 /* What this exec holds, known before the first step. */
@@ -74,8 +77,8 @@ typedef struct weft_exec_memory {
 weft_exec_memory weft_exec_mem(const weft_exec *e);
 void            *weft_exec_slab(const weft_exec *e, int slab);
 
-/* What ran when, of the newest slices; times from the start of the first run after create or the last
- * weft_exec_timeline().  The caller destroys it. */
+/* What ran when, of the newest slices; times from the start of the first run after create or the
+ * last weft_exec_timeline().  The caller destroys it. */
 weft_status weft_exec_timeline(weft_exec *e, weft_timeline **out);
 
 #endif

@@ -48,8 +48,8 @@ typedef struct weft_exec__actor {
     int32_t             cycle; /* micro-batches after which slots repeat */
     bool                by_lane, adds;
     weft_exec__variant *variant;
-    int *
-        run; /* of each instruction: how many from here go to the device at once, 0 none */
+    /* of each instruction: how many from here go to the device at once, 0 none */
+    int *run;
 } weft_exec__actor;
 
 typedef struct weft_exec__trace {

@@ -1,8 +1,9 @@
 /* Instructions that talk to other ranks.
  *
- * On a device that only emulates, no data moves; what moves are times.  A message carries when its send ended,
- * a message back carries when its credit returned, and members of a collective tell each other when they were
- * ready; each end then sleeps until the moment that the rules of program/walk.h give. */
+ * On a device that only emulates, no data moves; what moves are times.  A message carries when
+ * its send ended, a message back carries when its credit returned, and members of a collective
+ * tell each other when they were ready; each end then sleeps until the moment that the rules of
+ * program/walk.h give. */
 #include "exec/exec_priv.h"
 
 /* Messages back have tags of their own. */
@@ -194,7 +195,8 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* The device lasts for some seconds from the moment ready, or from its stream's end if that is later. */
+/* The device lasts for some seconds from the moment ready, or from its stream's end if that is
+ * later. */
 static weft_status last(weft_exec__stream *s, double ready, double seconds)
 {
     weft_task t = {.seconds = seconds};

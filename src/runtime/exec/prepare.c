@@ -1,5 +1,5 @@
-/* Before the first step: memory, kernels, views.  Firings that meet the same slots share one variant of
- * their actor, so a thousand micro-batches over two slots cost two copies. */
+/* Before the first step: memory, kernels, views.  Firings that meet the same slots share one
+ * variant of their actor, so a thousand micro-batches over two slots cost two copies. */
 #include <string.h>
 
 #include "exec/exec_priv.h"

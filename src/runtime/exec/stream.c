@@ -1,7 +1,7 @@
 /* A stream's way through its list of firings, and the threads that streams have.
  *
- * The counters of program/order.h are the mailboxes: a firing waits until they have come far enough and
- * moves them on when it ends. */
+ * The counters of program/order.h are the mailboxes: a firing waits until they have come far
+ * enough and moves them on when it ends. */
 #include <stdio.h>
 #include <string.h>
 

@@ -163,9 +163,9 @@ static weft_gemm backward_x(const conv *v)
 KERNEL(conv2d_grad_x)
 {
     const weft_view *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
-    job              j = {
-                     .v = make(c, dx, dy, w->shape.d[2], w->shape.d[3]), .x = dx, .col = x->scratch};
-    weft_gemm g = backward_x(&j.v);
+    job              j = {.x = dx, .col = x->scratch};
+    j.v                = make(c, dx, dy, w->shape.d[2], w->shape.d[3]);
+    weft_gemm g        = backward_x(&j.v);
     g.a = w->p, g.ta = w->dtype, g.tb = dy->dtype;
     j.row = (float *)(void *)((char *)x->scratch +
                               col_bytes(&j.v)); /* when the product is done */

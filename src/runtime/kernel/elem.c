@@ -42,7 +42,8 @@ static void map_task(void *arg, int64_t task, int thread)
     for (; i < end && i < j->n_total; i++) map_piece(j, i);
 }
 
-/* One run of floats, larger than the caches, over none of its operands; pieces keep the alignment. */
+/* One run of floats, larger than the caches, over none of its operands; pieces keep the
+ * alignment. */
 static bool is_far(const job *j)
 {
     const weft_view *y = &j->y, *a = &j->a, *b = &j->b;
@@ -145,7 +146,8 @@ static int64_t run_start(const drop *d, int64_t r)
     return to;
 }
 
-/* The mask's words serve four elements; what lies before the first whole word is taken one by one. */
+/* The mask's words serve four elements; what lies before the first whole word is taken one by
+ * one. */
 static void drop_piece(const drop *d, const weft_mask *m, float *y, const float *x,
                        int64_t n, int64_t element)
 {

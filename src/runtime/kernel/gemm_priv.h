@@ -35,14 +35,16 @@ typedef struct weft_kernel__gemm_ahead {
 } weft_kernel__gemm_ahead;
 
 /* Rows that are read or written when the sums are ready: C, and what a step reads or stores.  The
- * tile fetches one of them in GEMM_AHEAD steps of k: all at once would keep its own loads waiting. */
+ * tile fetches one of them in GEMM_AHEAD steps of k: all at once would keep its own loads
+ * waiting. */
 typedef struct weft_kernel__gemm_near {
     const float *p; /* NULL: none */
     int64_t      ld;
 } weft_kernel__gemm_near;
 
 /* out = add[2] + (add[1] + (add[0] + (in + a b))) over kc, for a tile of rows x nr; in and any of
- * add may be NULL, out may be any of them.  On the way, once in GEMM_AHEAD steps of k, a pair of lines is fetched. */
+ * add may be NULL, out may be any of them.  On the way, once in GEMM_AHEAD steps of k, a pair of
+ * lines is fetched. */
 typedef struct weft_kernel__gemm_tile {
     int64_t      kc;
     const float *a, *b; /* panels, at the first k of the block */

@@ -3,7 +3,8 @@
  * In: a job cut by gemm.c.  Out: its part of C, summed over one chunk of k.
  * (1) Whoever first needs a panel of the shared operand packs it for all; the strip is packed into
  *     the thread's own memory, where it stays in the second-level cache.  What lies contiguous
- *     is packed by the first tiles that read it, on the way; a row-major A may not be packed at all.
+ *     is packed by the first tiles that read it, on the way; a row-major A may not be packed at
+ *     all.
  * (2) What a thread packs next is fetched while it multiplies.
  * (3) No thread waits while it holds a panel that another may wait for: claims are made in the
  *     order of panels, and tiles wait for nothing.

@@ -1,5 +1,6 @@
 /* Products of runs of rows with each run's own matrix: the experts.  offsets[e] .. offsets[e+1]
- * are the rows of expert e; rows past the last offset are nobody's: 0 in results, whatever the steps behind the product. */
+ * are the rows of expert e; rows past the last offset are nobody's: 0 in results, whatever the
+ * steps behind the product. */
 #include "kernel/cpu_priv.h"
 #include "kernel/gemm.h"
 #include "kernel/posts.h"

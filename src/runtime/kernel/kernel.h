@@ -1,11 +1,12 @@
-/* Kernels: functions that change numbers in tensors.  A backend registers a table; exec asks once, when a
- * program is loaded.
+/* Kernels: functions that change numbers in tensors.  A backend registers a table; exec asks
+ * once, when a program is loaded.
  *
  * Every kernel promises:
- * (1) its bits depend on shapes, dtypes and attributes only: work is cut into a task grid computed from the
- *     shape, threads only decide who runs a task
+ * (1) its bits depend on shapes, dtypes and attributes only: work is cut into a task grid
+ *     computed from the shape, threads only decide who runs a task
  * (2) it allocates nothing; scratch is what its scratch() said for the same call
- * (3) what its row in ops.def promises: WEFT_OP_STRIDED views, WEFT_OP_ADDS into results, WEFT_OP_POSTS
+ * (3) what its row in ops.def promises: WEFT_OP_STRIDED views, WEFT_OP_ADDS into results,
+ *     WEFT_OP_POSTS
  * Anything else comes contiguous. */
 #ifndef WEFT_KERNEL_KERNEL_H
 #define WEFT_KERNEL_KERNEL_H
@@ -27,9 +28,9 @@ typedef struct weft_kernel_call {
     int              n_in, n_own_in;
     int              n_out, n_own_out;
     const weft_view *in;
-    const weft_view
-        *out; /* p == NULL: an own result nobody keeps (its shape is still given) */
-    int  n_post;
+    /* p == NULL: an own result nobody keeps (its shape is still given) */
+    const weft_view        *out;
+    int                     n_post;
     const weft_kernel_post *post;
     unsigned                add; /* bit j: add to result j instead of storing it */
 } weft_kernel_call;
@@ -39,8 +40,8 @@ typedef struct weft_kernel_ctx {
     void      *scratch;
     uint64_t   seed;
     int64_t    step;
-    int64_t
-        sample; /* global number of the micro-batch's first sample, counted from the job's start */
+    /* global number of the micro-batch's first sample, counted from the job's start */
+    int64_t sample;
 } weft_kernel_ctx;
 
 typedef weft_status (*weft_kernel_fn)(const weft_kernel_call *c,
@@ -57,7 +58,8 @@ typedef struct weft_kernel {
  * floating operand), or NULL: there is none. */
 const weft_kernel *weft_kernel_find(weft_op op, const char *device, weft_dtype storage);
 
-/* Names this set of kernels: build, libraries, instruction set.  Bitwise promises hold while it is equal. */
+/* Names this set of kernels: build, libraries, instruction set.  Bitwise promises hold while it
+ * is equal. */
 const char *weft_kernel_set_id(void);
 
 #endif

@@ -16,11 +16,11 @@ typedef struct job {
     const weft_view         *logits, *labels, *dloss, *loss, *lse, *dlogits;
     const weft_view         *lse_in; /* known from the forward pass */
     const weft_kernel__rows *f;
-    weft_kernel__nd
-            nd; /* the leading dimensions: logits, labels, dloss, lse_in, dlogits */
-    int64_t ignore, v, grain;
-    int64_t
-        first; /* logits are this column and the next ones of the vocabulary; -1: all of it */
+    /* the leading dimensions: logits, labels, dloss, lse_in, dlogits */
+    weft_kernel__nd nd;
+    int64_t         ignore, v, grain;
+    /* logits are this column and the next ones of the vocabulary; -1: all of it */
+    int64_t first;
 } job;
 
 #define EACH_PIECE(d) for (int64_t k = 0, n; n = piece(d, k), k < (d); k += n)

@@ -20,7 +20,8 @@ typedef struct weft_mask {
     uint32_t least;  /* keep iff the word's upper 24 bits are at least this */
 } weft_mask;
 
-/* uniform is a multiple of 2^-24, so comparing integers is exact: u >= p iff u 2^24 >= ceil(p 2^24). */
+/* uniform is a multiple of 2^-24, so comparing integers is exact: u >= p iff u 2^24 >= ceil(p
+ * 2^24). */
 static inline uint32_t weft_mask_least(double p)
 {
     double   x = p * 0x1p24;

@@ -12,7 +12,8 @@
 
 #include "op/op.h"
 
-/* Which step and samples random bits are those of; where a piece lies in a whole is in attributes. */
+/* Which step and samples random bits are those of; where a piece lies in a whole is in
+ * attributes. */
 typedef struct weft_ref_ctx {
     uint64_t seed;
     int64_t  step;

@@ -337,7 +337,8 @@ static void copy_runs(const double *from, int64_t from_step, double *to, int64_t
         memcpy(to + b * to_step, from + b * from_step, sizeof(double) * (size_t)n);
 }
 
-/* What a part of a tensor's axis needs: sizes around the axis, of x (the part) and y (the whole). */
+/* What a part of a tensor's axis needs: sizes around the axis, of x (the part) and y (the whole).
+ */
 static int64_t axis_of(const weft_op_use *u, int64_t *before, int64_t *behind)
 {
     int64_t a = weft_use_int(u, "axis");

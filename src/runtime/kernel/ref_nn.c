@@ -23,7 +23,8 @@ WEFT_REF(layer_norm)
     return WEFT_OK;
 }
 
-/* h = (x - mean) rstd;  dx = rstd (w dy - mean(w dy) - h mean(w dy h)), dw = sum dy h, db = sum dy */
+/* h = (x - mean) rstd;  dx = rstd (w dy - mean(w dy) - h mean(w dy h)), dw = sum dy h, db = sum
+ * dy */
 WEFT_REF(layer_norm_grad)
 {
     int64_t       d = weft_kernel__last(&u->in[0]), rows = weft_kernel__rows(&u->in[0]);
@@ -324,8 +325,8 @@ WEFT_REF(embedding_grad)
     return WEFT_OK;
 }
 
-/* loss = lse - logits[label]; 0 where the label is ignored.  Of a part: - logits[label], 0 where the
- * label lies elsewhere. */
+/* loss = lse - logits[label]; 0 where the label is ignored.  Of a part: - logits[label], 0 where
+ * the label lies elsewhere. */
 WEFT_REF(cross_entropy)
 {
     int64_t v = weft_kernel__last(&u->in[0]), rows = weft_kernel__rows(&u->in[0]);

@@ -25,7 +25,8 @@ typedef struct weft_store_tensor {
     weft_dtype             dtype;
     weft_shape             shape;
     int64_t                begin, bytes; /* begin counts from the end of the header */
-    /* Mapped, and perhaps unaligned.  weft_store_read() where the file may have become shorter since. */
+    /* Mapped, and perhaps unaligned.  weft_store_read() where the file may have become shorter
+     * since. */
     const void *data;
 } weft_store_tensor;
 
@@ -48,8 +49,9 @@ const weft_store_tensor *weft_store_at_data(const weft_store_file *f,
                                             int                    i); /* data's order */
 const weft_store_tensor *weft_store_find(const weft_store_file *f,
                                          const char            *name); /* or NULL */
-/* Bytes offset .. offset + n - 1 of a tensor, copied by reading the file: WEFT_ERR_IO, in one line, where it was
- * truncated since it was opened or cannot be read.  Through data that would be SIGBUS. */
+/* Bytes offset .. offset + n - 1 of a tensor, copied by reading the file: WEFT_ERR_IO, in one
+ * line, where it was truncated since it was opened or cannot be read.  Through data that would be
+ * SIGBUS. */
 weft_status weft_store_read(const weft_store_tensor *t, int64_t offset, void *buf,
                             size_t n);
 /* The header's JSON as it stands in the file, padding included. */

@@ -1,6 +1,7 @@
-/* A driver without a device: the symbols that src/app/probe asks of libcuda.so.1, and a clock that work moves on by stated
- * times.  STUB_CUDA tells what goes wrong, words parted by commas: fail:SYMBOL (that call says 999), none (no device),
- * one (a single GPU), other (a model that nobody knows), full (memory is taken), uneven, wild (times grow as it goes). */
+/* A driver without a device: the symbols that src/app/probe asks of libcuda.so.1, and a clock
+ * that work moves on by stated times.  STUB_CUDA tells what goes wrong, words parted by commas:
+ * fail:SYMBOL (that call says 999), none (no device), one (a single GPU), other (a model that
+ * nobody knows), full (memory is taken), uneven, wild (times grow as it goes). */
 #include "stub/stated.h"
 
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* The symbols that src/app/probe asks of libnvidia-ml: two GPUs, by name and memory; STUB_CUDA=other: of a model nobody knows. */
+/* The symbols that src/app/probe asks of libnvidia-ml: two GPUs, by name and memory;
+ * STUB_CUDA=other: of a model nobody knows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
