@@ -27,6 +27,7 @@ typedef struct decision {
     weft_plan     *plan;
     weft_shorthand words;  /* of the job's keys, where these make the plan */
     bool           chosen; /* the plan is the planner's */
+    double         step_s; /* predicted; 0: nothing predicts it */
     /* An error of micro_batch and lanes: the ranks cannot work with them, or they are not the
      * checkpoint's. */
     bool ranks_fail, differs;
@@ -93,7 +94,8 @@ static weft_status replace_sequential(const weft_session *s, const weft_job *giv
         return refuse_sequential(s, c, d);
     }
     weft_plan_destroy(d->plan);
-    *d = e;
+    *d        = e;
+    d->step_s = c->step_s; /* at least */
     snprintf(d->info, sizeof d->info,
              "plan: %d ranks data parallel: the plan predicted to be faster, %s, is a "
              "pipeline with one micro-batch, no better than one rank (%.3g s)",
@@ -115,6 +117,7 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
     WEFT_TRY(st);
     d->plan   = c.plan;
     d->chosen = true;
+    d->step_s = c.step_s;
     WEFT_TRY(weft_session__take_cut(&d->job, d->plan));
     snprintf(d->info, sizeof d->info,
              "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, plan=off is data "
@@ -208,27 +211,38 @@ static weft_status decide_kept(const weft_session *s, const weft_job *given,
     return decide_once(s, &j, d);
 }
 
-/* As the checkpoint has it; where that does not work, with as few of the allowed keys open as it
- * takes. */
+/* Is `a`, which changes more keys than `b` or others, worth it? */
+static bool is_better(const decision *a, const decision *b)
+{
+    if (a->idle != b->idle) return b->idle;
+    return a->step_s > 0 && b->step_s > 0 && a->step_s < 0.95 * b->step_s;
+}
+
+/* As the checkpoint has it; where that does not work, or leaves ranks idle, the fastest of what the
+ * allowed keys make possible, and of equal ones the one that changes the fewest. */
 static weft_status decide_resume(const weft_session *s, const weft_job *given,
                                  unsigned allow, decision *d)
 {
     static const unsigned open[] = {WEFT_JOB_ALLOW_LANES, WEFT_JOB_ALLOW_MICRO_BATCH,
                                     WEFT_JOB_ALLOW_ALL};
     weft_job              j      = *given;
+    decision              other;
     WEFT_TRY(read_given(&j));
     unsigned changes = find_changes(s, &j);
     *d               = (decision){.differs = true};
     if (changes & ~allow) return refuse_changes(s, &j, changes);
     weft_status st = decide_kept(s, given, 0, d);
     if (!allow || (st == WEFT_OK ? !d->idle : st != WEFT_ERR_ARG)) return st;
-    weft_plan_destroy(d->plan);
+    bool works = st == WEFT_OK;
     for (size_t i = 0; i < WEFT_COUNT(open); i++) {
-        if (open[i] & ~allow || decide_kept(s, given, open[i], d) != WEFT_OK) continue;
-        if (!d->idle || st != WEFT_OK) return WEFT_OK;
-        weft_plan_destroy(d->plan);
+        if (open[i] & ~allow || decide_kept(s, given, open[i], &other) != WEFT_OK)
+            continue;
+        bool take = !works || is_better(&other, d);
+        weft_plan_destroy(take ? d->plan : other.plan);
+        if (take) *d = other;
+        works = true;
     }
-    return decide_kept(s, given, 0, d); /* none helps */
+    return works ? WEFT_OK : decide_kept(s, given, 0, d); /* none helps: its error */
 }
 
 /* ---- what would work ---- */
