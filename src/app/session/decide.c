@@ -508,6 +508,7 @@ static weft_status open_look(const weft_job *j, const weft_session_options *o, i
 static void close_look(weft_session *s)
 {
     weft_ckpt_close(s->resume);
+    weft_ckpt_findings_fini(&s->found);
     weft_ckpt_state_fini(&s->state);
     weft_compiled_fini(&s->made);
     weft_plan_destroy(s->plan);

@@ -36,34 +36,42 @@ static weft_status fail_errno(const char *what)
                      strerror(errno));
 }
 
+static bool find_user(int s, struct ucred *u)
+{
+    socklen_t n = sizeof *u;
+    return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, u, &n);
+}
+
 static bool same_user(int s)
 {
     struct ucred u;
-    socklen_t    n = sizeof u;
-    return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &u, &n) && u.uid == getuid();
+    return find_user(s, &u) && u.uid == getuid();
 }
 
-/* Who holds the name, which every process of this host may take: nobody gets in by that, but this
- * run does not start. */
-static weft_status fail_taken(const char *key, const struct sockaddr_un *a, socklen_t len)
+/* Every process of this host may take the name: nobody gets in by that, but this run does not
+ * start. */
+static weft_status fail_other_user(const char *key, const struct ucred *u)
 {
-    struct ucred u   = {0};
-    socklen_t    n   = sizeof u;
-    int          s   = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool         got = s >= 0 && !connect(s, (const struct sockaddr *)a, len) &&
-               !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &u, &n);
-    if (s >= 0) close(s);
-    if (got && u.uid != getuid())
-        return WEFT_FAIL(
-            WEFT_ERR_IO,
-            "the ranks of this host cannot meet: process %ld of user %ld holds the "
-            "name '%s'; start them by weft run, which needs no name, or under "
-            "another port or job id",
-            (long)u.pid, (long)u.uid, key);
     return WEFT_FAIL(
         WEFT_ERR_IO,
-        "the ranks of this host cannot meet: another run of yours holds the name "
-        "'%s'; give one of them another port or job id",
+        "the ranks of this host cannot meet: process %ld of user %ld holds the name "
+        "'%s'; start "
+        "them by weft run, which needs no name, or under another port or job id",
+        (long)u->pid, (long)u->uid, key);
+}
+
+/* Local rank 0 cannot have the name: who holds it? */
+static weft_status fail_taken(const char *key, const struct sockaddr_un *a, socklen_t len)
+{
+    struct ucred u = {0};
+    int          s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool got = s >= 0 && !connect(s, (const struct sockaddr *)a, len) && find_user(s, &u);
+    if (s >= 0) close(s);
+    if (got && u.uid != getuid()) return fail_other_user(key, &u);
+    return WEFT_FAIL(
+        WEFT_ERR_IO,
+        "the ranks of this host cannot meet: another run holds the name '%s'; "
+        "give one of them another port or job id",
         key);
 }
 
@@ -174,18 +182,21 @@ out:
 static weft_status visit(const char *key, int me, int n, double deadline, int *out)
 {
     struct sockaddr_un a;
-    socklen_t          len   = name_of(key, &a);
-    hello              h     = {.me = me, .n = n};
-    bool               other = false; /* another user holds the name */
+    socklen_t          len = name_of(key, &a);
+    hello              h   = {.me = me, .n = n};
+    struct ucred       u   = {0};
     memcpy(h.magic, magic, sizeof magic);
     do {
-        int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        /* who holds the name and accepts nobody must not make connect wait */
+        int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (s < 0) return fail_errno("socket");
         int  fd        = -1;
-        bool connected = !connect(s, (struct sockaddr *)&a, len);
-        other          = connected && !same_user(s);
-        if (connected && !other &&
-            send(s, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
+        bool connected = !connect(s, (struct sockaddr *)&a, len) && find_user(s, &u);
+        if (connected && u.uid != getuid()) {
+            close(s);
+            return fail_other_user(key, &u);
+        }
+        if (connected && send(s, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
             readable(s, deadline))
             fd = receive_fd(s);
         close(s);
@@ -195,7 +206,6 @@ static weft_status visit(const char *key, int me, int n, double deadline, int *o
         }
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     } while (ms_left(deadline));
-    if (other) return fail_taken(key, &a, len);
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "local rank 0 is silent: local rank %d of %d found no meeting '%s'",
                      me, n, key);
