@@ -2,7 +2,8 @@
  * this run.
  *
  * A stranger has a fixed struct and a deadline; of too many, and where no descriptor is left, the
- * oldest is closed, first of those that have not begun a hello.  Nothing it sends but the hello is read, and nothing of the job knows of it. */
+ * oldest is closed, first of those that have not begun a hello.  Nothing it sends but the hello is
+ * read, and nothing of the job knows of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
