@@ -3,8 +3,10 @@ the description of the format, and by weft data convert, which must agree."""
 import json
 import os
 import struct
+import sys
+import types
 
-from eco import (FAMILIES, GPT2, Scratch, check, end, metrics, read, safetensors, same, small_job, small_model, tokens, train,
+from eco import (FAMILIES, GPT2, ROOT, Scratch, check, end, metrics, read, safetensors, same, small_job, small_model, tokens, train,
                  u16, weft, words)
 
 VOCAB, SEQ, BATCH = 97, 16, 4
@@ -184,8 +186,48 @@ def no_old_tokenizer(s):
     check(os.path.exists(s.path("with/tokenizer.json")), "the model's own stays")
 
 
+class Tokenizer:
+    """What docs/data.md needs of Hugging Face's: a token a word, and a first one before each text."""
+    @staticmethod
+    def from_file(path):
+        return Tokenizer()
+
+    def encode(self, text, add_special_tokens=True):
+        return types.SimpleNamespace(ids=[1] * add_special_tokens + [100000 + len(w) for w in text.split()])
+
+    def token_to_id(self, text):
+        return None
+
+
+class Array:
+    """... and of NumPy, whose integers wrap."""
+    def __init__(self, ids, dtype):
+        size = struct.calcsize("<" + dtype)
+        self.bytes = b"".join((i % 256 ** size).to_bytes(size, "little") for i in ids)
+
+    def tofile(self, path):
+        with open(path, "wb") as f:
+            f.write(self.bytes)
+
+
+def documented_lines(s):
+    """The lines of docs/data.md: no id is lost, an end after each document, nothing before it."""
+    with open(os.path.join(ROOT, "docs", "data.md")) as f:
+        lines = f.read().split("```python\n")[1].split("```")[0]
+    s.write("four/model/config.json", json.dumps(dict(eos_token_id=7)))
+    s.write("four/all.txt", "a bb\n\nccc")
+    sys.modules["tokenizers"] = types.SimpleNamespace(Tokenizer=Tokenizer)
+    sys.modules["numpy"] = types.SimpleNamespace(uint16="H", uint32="I", array=Array)
+    at = os.getcwd()
+    os.chdir(s.path("four"))
+    exec(lines, {})
+    os.chdir(at)
+    same(struct.unpack("<5I", read(s.path("four/all.bin"))), (100001, 100002, 7, 100003, 7), "the documented lines")
+
+
 with Scratch("data") as s:
     trains_alike(s)
+    documented_lines(s)
     bytes_are_named(s)
     decoder_starts(s)
     no_old_tokenizer(s)
