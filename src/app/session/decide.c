@@ -510,6 +510,8 @@ static void close_look(weft_session *s)
     weft_ckpt_close(s->resume);
     weft_ckpt_findings_fini(&s->found);
     weft_ckpt_state_fini(&s->state);
+    weft_session__eval_close(s);
+    weft_data_close(s->data);
     weft_compiled_fini(&s->made);
     weft_plan_destroy(s->plan);
     weft_arena_destroy(s->arena);
@@ -539,13 +541,26 @@ static weft_status plan_alone(weft_session *s, weft_plan **out)
     return weft_session__plan_make(&s->job, 1, &h, out);
 }
 
+/* What a run would refuse for its data: the same lines. */
+static weft_status check_inputs(weft_session *s)
+{
+    weft_compile_spec spec = weft_job_spec(&s->job);
+    if (!s->made.model) WEFT_TRY(weft_compile_model(&spec, &s->made.model));
+    WEFT_TRY(weft_session__check_model(s));
+    WEFT_TRY(weft_session__open_data(s, s->job.data, s->job.shuffle, &s->data));
+    if (s->resume) WEFT_TRY(weft_session__check_data(s));
+    return weft_session__eval_open_data(s);
+}
+
 weft_status weft_job_print_plan(const weft_job *j, const weft_session_options *o,
                                 int world, int local, weft_text *t)
 {
     weft_session s;
     weft_status  st = open_look(j, o, world, local, &s);
+    if (st == WEFT_OK) st = weft_session__eval_check(&s);
     if (st == WEFT_OK) st = weft_session__decide(&s);
     if (st == WEFT_OK && !s.plan) st = plan_alone(&s, &s.plan);
+    if (st == WEFT_OK) st = check_inputs(&s);
     if (st == WEFT_OK) {
         s.plan->of.kernels = weft_session__kernel_set();
         st                 = weft_plan_print(s.plan, t);
