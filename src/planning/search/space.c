@@ -161,6 +161,11 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
     } else if (x->schedule >= 0 && !(l->schedules >> x->schedule & 1)) {
         return WEFT_FAIL(WEFT_ERR_ARG, "the engine has no such schedule");
     }
+    if (x->chunks > 1 && x->schedule >= 0 && x->schedule != WEFT_SEARCH_INTERLEAVED)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "chunks=%d goes with schedule=interleaved: the other schedules "
+                         "have one chunk a stage",
+                         x->chunks);
     if (x->share && !l->shares)
         return WEFT_FAIL(WEFT_ERR_ARG, "shares: the engine deals equal ones only");
     if (x->chunks > 1 && (!l->chunks || x->pp == 1))
