@@ -44,6 +44,9 @@ static void check_question(const char *model, const char *line, int batch, int s
                  a->step_s);
     assert_true(number_after(json.s, "\"bound_s\": ") <= 1.00001 * a->step_s);
     assert_true(number_after(text.s, " is below ") <= 1.0005 * a->step_s);
+    const char *of = engine ? "plans of this search space" : "plans without later";
+    assert_non_null(strstr(text.s, of)); /* what is bounded, bound or not */
+    if (a->bound_s > 0) assert_non_null(strstr(json.s, "\"bound_of\": \"plans "));
     if (!a->bound_s) assert_non_null(strstr(json.s, "\"bound_s\": null, \"gap\": null"));
     bool ours = !engine, cpu = !strncmp(c->device[c->node[0].device].name, "cpu", 3);
     bool first = !strncmp(text.s, "weft has not run on GPUs yet (", 30);

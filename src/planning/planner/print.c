@@ -52,17 +52,21 @@ static weft_status put_idle(const weft_planner_ask *q, const weft_planner_answer
     return WEFT_OK;
 }
 
-/* A bound that the answer is below is none; then why there is none is said. */
+/* A bound that the answer is below is none; then why there is none is printed. */
 static void put_bound(const weft_planner_answer *a, weft_text *t)
 {
     const weft_search_choice *c = &a->tried[0]->choice;
-    weft_text_add(t, "by rows %.4g s; ", c->score.step_s);
+    weft_text_add(t, "fast estimate %.4g s; ", c->score.step_s);
     if (a->bound_s > 0)
-        weft_text_add(t, "no plan of this space%s is below %.4g s by rows",
-                      c->later ? ", where later is not," : "", a->bound_s);
+        weft_text_add(t,
+                      "by fast estimates none of the %s is below %.4g s, simulated steps "
+                      "may be",
+                      weft_search_bound_of(&a->problem), a->bound_s);
     else
-        weft_text_add(t, "no bound: rows%s bound no step as short as the simulated one",
-                      c->later ? ", which do not know later," : "");
+        weft_text_add(t,
+                      "no bound: the simulated step is shorter than fast estimates of "
+                      "all %s",
+                      weft_search_bound_of(&a->problem));
     weft_text_add(t, "; %lld points worked out, %d checked\n",
                   (long long)a->search->n_scored, a->n_tried);
 }
