@@ -459,6 +459,9 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
     WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
     find_changes(j);
     if (!j->now.fits && !j->n_change) WEFT_GO(find_plan(j, k, a));
+    size_t from = out->n;
+    if (!w->json) weft_engine_tell_unmeasured(k, j->k, j->c.framework, out);
+    if (out->n > from) weft_text_add(out, "\n");
     if (!w->json) weft_engine_tell_precision(k, j->c.precision, false, out);
     if (w->json)
         say_json(j, measured, &ignored, out);

@@ -94,6 +94,24 @@ void weft_engine_tell_precision(const weft_cluster *c, const char *precision, bo
     }
 }
 
+void weft_engine_tell_unmeasured(const weft_cluster *k, const weft_cost_constants *c,
+                                 const char *framework, weft_text *t)
+{
+    bool any = false;
+    for (int i = 0; i < k->n_device; i++) {
+        bool used = false;
+        for (int n = 0; n < k->n_node; n++) used = used || k->node[n].device == i;
+        if (!used || weft_cost_was_measured(c, framework, k->device[i].name)) continue;
+        if (!any) weft_text_add(t, "no step of %s was measured on ", framework);
+        weft_text_add(t, "%s%s", any ? ", " : "", k->device[i].name);
+        any = true;
+    }
+    if (any)
+        weft_text_add(t,
+                      ": the interval is as wide as measured steps are from predictions "
+                      "of engines and devices that nothing was fitted to");
+}
+
 void weft_engine_open(weft_config *c)
 {
     *c = (weft_config){.id           = "",

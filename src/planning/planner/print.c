@@ -157,7 +157,7 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
                                bool explain, weft_text *t)
 {
     size_t from = t->n;
-    weft_planner_print_untimed(q, t);
+    weft_planner_print_untimed(q, a, t);
     if (t->n > from) weft_text_add(t, "\n");
     put_asked(q, a, t);
     if (a->is_rows) put_untimed(q->cluster, t);
@@ -265,7 +265,7 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
                   ",\n \"engine_ran_there\": %s, \"checked\": %s, \"priced_by\": \"%s\", "
                   "\"step_s\": %.6g, "
                   "\"step_lo\": %.6g, \"step_hi\": %.6g, \"tried\": [",
-                  weft_planner__is_untimed(q) ? "false" : "true",
+                  weft_planner__ran_there(q, a) ? "true" : "false",
                   a->checked ? "true" : "false", a->is_rows ? "programs" : "sizes",
                   a->step_s, a->lo, a->hi);
     for (int i = 0; i < a->n_tried && a->checked; i++) {

@@ -44,7 +44,7 @@ typedef struct weft_search_machine {
 typedef struct weft_search_machines {
     int                 n;
     weft_search_machine kind[WEFT_COST_MAX_DEVICE];
-    bool                known; /* constants are there for all of them */
+    bool                known; /* measured steps moved the constants of all of them */
 } weft_search_machines;
 
 /* Cordoned devices are left out, degraded ones are kinds of their own.  Arrays go to a. */
