@@ -367,7 +367,7 @@ static void what_is_written_reads_back(void **state)
     t.n         = 0;
     c.experts   = 8; /* of the sizes of a flavour without experts */
     assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
-    assert_null(strstr(t.s, "flavor"));
+    assert_non_null(strstr(t.s, "flavor = \"name-yours\"")); /* stops torchtitan */
     c.experts = -1;
     assert_ok(weft_engine_emit(WEFT_ENGINE_PADDLE, &c, &t));
     assert_non_null(strstr(t.s, "\"sharding_degree\": 128"));
@@ -440,6 +440,59 @@ static void models_that_cannot_be_told(void **state)
     weft_arena_destroy(a);
 }
 
+/* What would be written is another model's, or the engine has none like it. */
+static void models_that_engines_lack(void **state)
+{
+    static const struct {
+        const char *model, *engine, *why; /* NULL: it can */
+    } ask[] = {
+        {"gpt2", "megatron", NULL},
+        {"gpt2", "deepspeed", NULL},
+        {"gpt2", "torchtitan", "torchtitan has no model like gpt2 (GPT-2)"},
+        {"bert-large", "megatron", "bert-large is a masked language model: Megatron-LM"},
+        {"bert-large", "torchtitan", "torchtitan has none"},
+        {"bert-large", "deepspeed", NULL},
+        {"tests/fixtures/families/mistral", "megatron", "attends to the last "},
+        {"tests/fixtures/families/mistral", "torchtitan", "has no such window"},
+        {"tests/fixtures/families/qwen2", "torchtitan", "biases of q, k and v"},
+        {"llama3-8b", "torchtitan", NULL},
+        {"mixtral-8x7b", "torchtitan", NULL},
+    };
+    weft_model *m;
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(ask); i++) {
+        /* 4: as wide as the window of the qwen2 here */
+        int seq = strstr(ask[i].model, "qwen2") ? 4 : 16;
+        assert_ok(weft_model_load(ask[i].model, &(weft_model_options){.seq = seq}, &m));
+        weft_status st = weft_engine_can_train(ask[i].engine, m);
+        assert_int_equal(st, ask[i].why ? WEFT_ERR_ARG : WEFT_OK);
+        if (ask[i].why && !strstr(weft_error_text(), ask[i].why))
+            fail_msg("%s: %s", ask[i].model, weft_error_text());
+        weft_model_destroy(m);
+    }
+}
+
+/* Another rotary base than the flavour's is another model. */
+static void flavours_have_their_base(void **state)
+{
+    weft_arena *a;
+    weft_text   t = {0};
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c  = read_text(WEFT_ENGINE_TORCHTITAN, LLAMA TRAIN, 32, a);
+    c.dp           = 32;
+    c.global_batch = 64;
+    assert_ok(weft_config_complete("f", &c));
+    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_non_null(strstr(t.s, "name = \"llama3\""));
+    t.n           = 0;
+    c.rotary_base = 10000;
+    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_null(strstr(t.s, "name = \"llama3\""));
+    weft_text_fini(&t);
+    weft_arena_destroy(a);
+}
+
 static void a_cluster_is_tables(void **state)
 {
     weft_cluster  *k;
@@ -468,6 +521,8 @@ int main(void)
         cmocka_unit_test(megatron_modules),
         cmocka_unit_test(megatron_mistakes),
         cmocka_unit_test(megatron_others),
+        cmocka_unit_test(models_that_engines_lack),
+        cmocka_unit_test(flavours_have_their_base),
         cmocka_unit_test(deepspeed),
         cmocka_unit_test(keys_are_seen),
         cmocka_unit_test(torchtitan),

@@ -37,6 +37,10 @@ weft_status weft_engine_know(const weft_cost_constants *k, const char *name);
 /* WEFT_ERR_ARG: the device does no products in 8 or 4 bits. */
 weft_status weft_engine_know_precision(const weft_device_kind *d, const char *precision);
 
+/* Can the engine ("megatron", "torchtitan", ...) train this model from what is written for it?
+ * WEFT_ERR_ARG: it cannot, and why.  Names that nothing is written for pass. */
+weft_status weft_engine_can_train(const char *engine, const weft_model *m);
+
 /* That no step of the framework was measured on some of the devices, which, and what that means for
  * the interval, without an end of line; nothing where steps were measured on all of them. */
 void weft_engine_tell_unmeasured(const weft_cluster *k, const weft_cost_constants *c,

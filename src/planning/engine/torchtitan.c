@@ -17,6 +17,9 @@ static const flavour flavours[] = {
     {"llama3", "405B", 126, 16384, 128, 8, 53248, 128256},
 };
 
+/* rope_theta of all flavours (v0.2.2, models/llama3/__init__.py). */
+#define ROTARY_BASE 500000
+
 #define DEGREES(table)                                                                   \
     table ".tensor_parallel_degree", table ".pipeline_parallel_degree",                  \
         table ".context_parallel_degree", table ".expert_parallel_degree",               \
@@ -383,7 +386,7 @@ static const flavour *flavour_of(const weft_config *c)
         const flavour *f = &flavours[i];
         if (f->layers == c->layers && f->hidden == c->hidden && f->ffn == c->ffn_hidden &&
             f->heads == c->heads && f->kv_heads == c->kv_heads && f->vocab == c->vocab &&
-            c->experts < 1)
+            c->experts < 1 && !(c->rotary_base > 0 && c->rotary_base != ROTARY_BASE))
             return f;
     }
     return NULL;
@@ -411,8 +414,10 @@ weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
     if (f)
         weft_text_add(t, "[model]\nname = \"%s\"\nflavor = \"%s\"\n", f->model, f->name);
     else
-        weft_text_add(t, "[model]\n# no flavour of these sizes is known: name yours "
-                         "(and to weft check by --model)\n");
+        weft_text_add(
+            t, "[model]\n# no flavour of these sizes is known: name yours (and to weft "
+               "check by --model);\n# torchtitan stops at this one, without any it "
+               "trains its debugmodel\nflavor = \"name-yours\"\n");
     put_converters(c, t);
     weft_text_add(
         t, "\n[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",

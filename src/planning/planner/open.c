@@ -211,6 +211,7 @@ static weft_status describe(const weft_planner_ask *q, weft_planner_answer *a,
                             const weft_model *m)
 {
     weft_config *c = &a->config;
+    if (!weft_planner__is_ours(q)) WEFT_TRY(weft_engine_can_train(engine_of(q), m));
     WEFT_TRY(weft_engine_cluster(q->cluster, a->arena, c, &a->hardware));
     WEFT_TRY(weft_engine_model(m, a->arena, c));
     c->seq          = (int)m->seq;

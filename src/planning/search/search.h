@@ -73,7 +73,8 @@ typedef struct weft_search_limits {
     bool             partial; /* of a stage some layers may run again, others not */
     bool             layout;  /* chunks may hold unequal numbers of layers */
     bool             shares;  /* replicas may have unequal shares of the batch */
-    bool ep_of_dp; /* experts are spread over replicas alone, not over tp or cp */
+    bool cp_shards; /* ranks along cp always shard states: zero is not 0 where cp > 1 */
+    bool ep_of_dp;  /* experts are spread over replicas alone, not over tp or cp */
     /* parameters may be gathered in the next step: no part of the search space, see
      * weft_search_bound_of */
     bool later;

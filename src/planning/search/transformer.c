@@ -44,6 +44,8 @@ weft_search_limits weft_search_limits_of(const char *engine)
         l.schedules        = plain;
         l.cuts             = WEFT_CUT_ENDS;
         l.chunks           = false;
+        /* v0.2.2, distributed/parallel_dims.py: the fsdp axis is dp_shard * cp */
+        l.cp_shards = true;
     } else if (!strcmp(engine, "paddle")) {
         l.zero_pp   = 3;
         l.schedules = plain;
