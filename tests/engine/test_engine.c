@@ -198,6 +198,57 @@ static void deepspeed(void **state)
     weft_arena_destroy(a);
 }
 
+static void check_uncounted(weft_engine e, const char *text, const char *want,
+                            weft_arena *a)
+{
+    weft_text   t = {0};
+    weft_config c = read_text(e, text, 8, a);
+    weft_engine_put_uncounted(&c, &t);
+    assert_string_equal(t.n ? t.s : "", want);
+    weft_text_fini(&t);
+}
+
+/* Offloading to the host decides memory and time: it is told apart from what is passed over. */
+static void offload_is_uncounted(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    check_uncounted(
+        WEFT_ENGINE_DEEPSPEED,
+        "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 3, "
+        "\"offload_optimizer\": {\"device\": \"cpu\"}, \"offload_param\": "
+        "{\"device\": \"nvme\"}}}",
+        "zero_optimization.offload_optimizer, zero_optimization.offload_param", a);
+    check_uncounted(WEFT_ENGINE_DEEPSPEED,
+                    "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 3, "
+                    "\"offload_optimizer\": {\"device\": \"none\"}}}",
+                    "", a);
+    check_uncounted(WEFT_ENGINE_TORCHTITAN,
+                    "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\n"
+                    "enable_cpu_offload = true\n",
+                    "training.enable_cpu_offload", a);
+    check_uncounted(WEFT_ENGINE_MEGATRON,
+                    "--num-layers 4 --hidden-size 512 --seq-length 128 "
+                    "--optimizer-cpu-offload",
+                    "--optimizer-cpu-offload", a);
+    weft_arena_destroy(a);
+}
+
+/* core_v0.19.0: 4 * 4096 * 2 / 3 is cut to a multiple of 64. */
+static void megatron_feed_forward(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c = read_text(WEFT_ENGINE_MEGATRON,
+                              "--num-layers 4 --hidden-size 4096 --swiglu", 8, a);
+    assert_int_equal(c.ffn_hidden, 10880);
+    c = read_text(WEFT_ENGINE_MEGATRON, "--num-layers 4 --hidden-size 4096", 8, a);
+    assert_int_equal(c.ffn_hidden, 16384);
+    weft_arena_destroy(a);
+}
+
 /* Slips of the hand are mistakes, what is not read is named, what changes nothing is not. */
 static void keys_are_seen(void **state)
 {
@@ -284,6 +335,19 @@ static void torchtitan_float8(void **state)
         if (strcmp(c.precision, file[i].precision))
             fail_msg("%s: %s, not %s", file[i].text, c.precision, file[i].precision);
     }
+    weft_cluster     *k;
+    weft_device_kind *hopper, *blackwell;
+    assert_ok(weft_cluster_load("1 x (8 x h100-80g) + 1 x (8 x b200)", NULL, &k));
+    hopper    = &k->device[k->node[0].device];
+    blackwell = &k->device[k->node[1].device];
+    weft_config c =
+        read_text(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = ['mx']\n" TRAIN, 8, a);
+    assert_int_equal(weft_engine_know_formats(hopper, &c), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "h100-80g has no MX formats"));
+    assert_ok(weft_engine_know_formats(blackwell, &c));
+    c = read_text(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = ['float8']\n" TRAIN, 8, a);
+    assert_ok(weft_engine_know_formats(hopper, &c));
+    weft_cluster_destroy(k);
     refused(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = ['flaot8']\n" TRAIN,
             "f:4: model.converters: 'flaot8' is not known, did you mean 'float8'?");
     refused(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = [8]\n" TRAIN,
@@ -521,6 +585,8 @@ int main(void)
         cmocka_unit_test(megatron_modules),
         cmocka_unit_test(megatron_mistakes),
         cmocka_unit_test(megatron_others),
+        cmocka_unit_test(offload_is_uncounted),
+        cmocka_unit_test(megatron_feed_forward),
         cmocka_unit_test(models_that_engines_lack),
         cmocka_unit_test(flavours_have_their_base),
         cmocka_unit_test(deepspeed),

@@ -60,6 +60,29 @@ static bool has_rate(const weft_device_kind *d, const char *dtype)
     return false;
 }
 
+/* torchtitan v0.2.2, components/quantization/mx.py: compute capability 10.0 or later, or gfx950.
+ * Those have 4-bit products, earlier ones do not. */
+weft_status weft_engine_know_formats(const weft_device_kind *d, const weft_config *c)
+{
+    WEFT_TRY(weft_engine_know_precision(d, c->precision));
+    if (!weft_engine__has(c, WEFT_ENGINE__MX) || has_rate(d, "f4")) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s has no MX formats, which take a Blackwell (b200, gb200, ...): "
+                     "torchtitan stops there; take its float8 converter",
+                     d->name);
+}
+
+void weft_engine_put_uncounted(const weft_config *c, weft_text *t)
+{
+    const char *glue = "", *s = c->features;
+    size_t      n = strlen(WEFT_ENGINE__OFFLOAD);
+    while ((s = strstr(s, WEFT_ENGINE__OFFLOAD))) {
+        s += n;
+        weft_text_add(t, "%s%.*s", glue, (int)strcspn(s, " "), s);
+        glue = ", ";
+    }
+}
+
 /* The kinds in use that lack `want` and have, or have not, `other`; false: there are none. */
 static bool put_lacking(const weft_cluster *c, const char *want, const char *other,
                         bool have, weft_text *t)

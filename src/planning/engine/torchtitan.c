@@ -32,9 +32,10 @@ static const char *const read_keys[] = {
     "parallelism.pipeline_parallel_microbatch_size",
     "parallelism.enable_async_tensor_parallel", "parallelism.fsdp_reshard_after_forward",
     "training.mixed_precision_param", "activation_checkpoint.mode", "compile.enable",
-    "model.converters", "float8.enable_float8_linear", "training.enable_float8_linear",
-    "training.enable_fp8_linear", "training.fp8_linear", "model", "training",
-    "parallelism", "activation_checkpoint", "compile", "float8", "quantize",
+    "training.enable_cpu_offload", "model.converters", "float8.enable_float8_linear",
+    "training.enable_float8_linear", "training.enable_fp8_linear", "training.fp8_linear",
+    "model", "training", "parallelism", "activation_checkpoint", "compile", "float8",
+    "quantize",
     /* and what changes nothing */
     "float8.*", "quantize.*", "mx.*", "validation.*", "job.*", "profiling.*", "metrics.*",
     "optimizer.*", "lr_scheduler.*", "checkpoint.*", "comm.*", "training.steps",
@@ -228,6 +229,7 @@ static weft_status read_recipe(const weft_doc *d, const weft_node *root,
     if (t && x->mx) WEFT_TRY(weft_doc_get_string(d, t, "recipe_name", &recipe));
     if (emulate) return WEFT_OK;
     c->precision = strstr(recipe, "fp4") ? "fp4" : "fp8";
+    if (x->mx) c->features = WEFT_ENGINE__MX; /* the first feature that is read */
     return WEFT_OK;
 }
 
@@ -341,6 +343,12 @@ static weft_status read_rest(const weft_doc *d, const weft_node *root, weft_aren
     n = weft_node_get(root, "training");
     if (n && n->kind == WEFT_NODE_MAP) WEFT_TRY(weft_doc_get_bool(d, n, "compile", &on));
     if (on) WEFT_TRY(weft_engine__feature(a, c, "compile"));
+    on = false;
+    if (n && n->kind == WEFT_NODE_MAP)
+        WEFT_TRY(weft_doc_get_bool(d, n, "enable_cpu_offload", &on));
+    if (on)
+        WEFT_TRY(weft_engine__feature(
+            a, c, WEFT_ENGINE__OFFLOAD "training.enable_cpu_offload"));
     on = false;
     n  = weft_node_get(root, "parallelism");
     if (n && n->kind == WEFT_NODE_MAP)
