@@ -42,6 +42,24 @@ static void a_history_survives(void **state)
     weft_text_fini(&again);
 }
 
+/* A content id is kept; a state without one says so. */
+static void a_content_id_may_be_missing(void **state)
+{
+    weft_ckpt_state s = some_state(), back;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weft_text t      = {0};
+        s.has_content_id = i == 1;
+        s.content_id     = i == 1 ? 0xfedcba9876543210u : 0;
+        assert_ok(weft_ckpt_state_print(&s, &t));
+        assert_ok(weft_ckpt_state_parse("state.json", t.s, t.n, &back));
+        assert_int_equal(back.has_content_id, i == 1);
+        assert_true(back.content_id == s.content_id);
+        weft_ckpt_state_fini(&back);
+        weft_text_fini(&t);
+    }
+}
+
 /* As every checkpoint was written before there was a history. */
 static void without_a_history_it_is_format_1(void **state)
 {
@@ -86,6 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_history_survives),
+        cmocka_unit_test(a_content_id_may_be_missing),
         cmocka_unit_test(without_a_history_it_is_format_1),
         cmocka_unit_test(a_wrong_history_is_refused),
     };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
+#include "data/data.h"
 #include "session/job.h"
 #include "store/safetensors.h"
 #include "support/files.h"
@@ -235,6 +236,20 @@ static void other_tensors_are_checked(void **s)
         OK(weft_store_write(path, &(weft_store_spec){.item = item, .n_item = 3}));
         refuse(job, WEFT_ERR_ARG, row[r].text);
     }
+    /* a tensor that weft does not know is named */
+    weft_shape      shape   = weft_shape_make(2, dim);
+    weft_store_item item[3] = {{"input_ids", WEFT_DTYPE_I32, shape, {.data = f.id}},
+                               {"labels", WEFT_DTYPE_I32, shape, {.data = f.label}},
+                               {"loss_mask", WEFT_DTYPE_I32, shape, {.data = more}}};
+    const char     *path    = test_files_path("unknown.safetensors");
+    weft_data      *d;
+    weft_text       t = {0};
+    OK(weft_store_write(path, &(weft_store_spec){.item = item, .n_item = 3}));
+    OK(weft_data_open(path, &(weft_data_options){.labels = WEFT_DATA_LABELS_SHIFT}, &d));
+    weft_data_warn(d, &t);
+    assert_string_equal(t.s, "not used: loss_mask\n");
+    weft_text_fini(&t);
+    weft_data_close(d);
     /* labels of a stream cannot be shifted */
     refuse("data=tests/fixtures/gpt2/tokens.bin seq=12 labels_shifted=true", WEFT_ERR_ARG,
            "is a stream of tokens, which has none");
