@@ -113,6 +113,11 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
                                     const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
 
+/* Has our own engine run on all kinds of devices here?  Where it has not: that, which they are and
+ * what it means for simulated steps, without an end of line; else nothing. */
+bool weft_planner_has_run_on(const weft_cluster *c);
+void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t);
+
 /* That the engine never ran on devices that are planned for (another engine: that none of its steps
  * was measured there), which, and what that means for the interval, without an end of line;
  * nothing where it did. */
