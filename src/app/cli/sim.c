@@ -143,8 +143,8 @@ static bool has_bf16(const weft_device_kind *d)
     return false;
 }
 
-/* Where it is not given: bf16 on GPUs that all have it, as weft plan takes it.  Those with fp16 alone
- * are simulated in fp32: programs of ours have no fp16. */
+/* Where it is not given: bf16 on GPUs that all have it, as weft plan takes it.  Those with fp16
+ * alone are simulated in fp32: programs of ours have no fp16. */
 static const char *usual_dtype(const weft_cluster *c)
 {
     if (weft_planner_has_run_on(c)) return "fp32";

@@ -127,8 +127,8 @@ static void set_engine_overheads(const weft_planner_ask *q, weft_planner_answer 
         if (x > most) most = x;
         d->mem_bytes = weft_cluster_usable_bytes(d);
     }
-    if (weft_planner__is_untimed(q))
-        a->problem.model.shape.engine.longest = LONGEST_UNTIMED;
+    a->problem.best_case = weft_planner__is_untimed(q);
+    if (a->problem.best_case) a->problem.model.shape.engine.longest = LONGEST_UNTIMED;
     a->problem.model.shape.engine.mem_fixed = (double)most;
     a->problem.model.shape.engine.mem_limit = 1;
     a->problem.model.shape.engine.expert_room =

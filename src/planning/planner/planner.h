@@ -133,6 +133,23 @@ weft_status weft_planner_place_winner(const weft_planner_ask    *q,
                                       const weft_planner_answer *a, weft_arena *arena,
                                       weft_planner_placement *out);
 
+/* A step, and what it amounts to a second. */
+typedef struct weft_planner_step {
+    double      step_s, batch, flops; /* flops: the model's own, of the whole batch */
+    int64_t     seq;                  /* 0: the batch is not of tokens */
+    const char *unit, *precision;
+} weft_planner_step;
+
+typedef struct weft_planner_rates {
+    const char *unit; /* "tokens", or what the batch counts */
+    double      per_s, per_device_s;
+    double      flops_device_s;
+    double      mfu; /* over the devices' peaks in that precision; 0: not known */
+} weft_planner_rates;
+
+void weft_planner_rates_of(const weft_planner_step *s, const weft_cluster *c,
+                           const weft_planner_placement *at, weft_planner_rates *out);
+
 /* The winner's step once more, in virtual time: programs of unlike ranks with their real ranks.
  * WEFT_ERR_ARG: nothing was simulated. */
 typedef struct weft_planner_replay weft_planner_replay;
