@@ -1,6 +1,7 @@
 /* What is printed of an answer: a bound is never above the step, an engine that never ran on the
  * devices says so first, and its interval is as wide as measured steps of other engines are from
  * such simulations. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,15 @@ static void check_question(const char *model, const char *line, int batch, int s
                          unmeasured);
         assert_int_equal(a->hi > 1.4 * a->step_s && a->lo < 0.75 * a->step_s, unmeasured);
     }
+    double per_s =
+        batch * seq / a->step_s / (double)weft_search_ranks(&a->tried[0]->choice);
+    double mfu = number_after(json.s, "\"mfu\": ");
+    assert_true(fabs(number_after(json.s, "\"tokens_per_s_device\": ") / per_s - 1) <
+                1e-4);
+    assert_true(mfu > 0 && mfu < 1);
+    assert_non_null(strstr(text.s, " tokens/s a device, MFU "));
+    assert_int_equal(strstr(text.s, " s at best") != NULL, a->problem.best_case);
+    assert_int_equal(a->problem.best_case, !engine && unmeasured);
     bool ours = !engine, cpu = !strncmp(c->device[c->node[0].device].name, "cpu", 3);
     bool first = !strncmp(text.s, "weft has not run on GPUs yet (", 30);
     assert_int_equal(first, ours && !cpu);

@@ -107,6 +107,25 @@ static void schedules_are_kept(void **state)
     close_bench(&b);
 }
 
+/* Without ranks to shard over there is no ZeRO. */
+static void zero_takes_ranks(void **state)
+{
+    sizes               z = {32, 4096, 32, 512, 128256, 0, 8};
+    bench               b;
+    weft_search_result *r;
+    (void)state;
+    for (z.batch = 2; z.batch <= 16; z.batch *= 2) {
+        open_bench(&b, "1 x (8 x h100-80g)", &z, "weft");
+        b.p.n_best = 12;
+        assert_ok(weft_search_run(&b.p, &r));
+        for (int k = 0; k < r->n; k++)
+            if (r->choice[k].point.dp * r->choice[k].variant.cp < 2)
+                assert_int_equal(r->choice[k].point.zero, 0);
+        weft_search_destroy(r);
+        close_bench(&b);
+    }
+}
+
 static void nothing_fits_says_what_would_help(void **state)
 {
     sizes               z = {105, 20480, 128, 2048, 51200, 0, 64};
@@ -329,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pins_are_kept_or_refused),
         cmocka_unit_test(schedules_are_kept),
+        cmocka_unit_test(zero_takes_ranks),
         cmocka_unit_test(nothing_fits_says_what_would_help),
         cmocka_unit_test(emitted_plans_read_back),
         cmocka_unit_test(lost_nodes_are_left_out),

@@ -9,6 +9,7 @@
 #include "cli/spec.h"
 #include "compile/world.h"
 #include "engine/engine.h"
+#include "planner/planner.h"
 
 static int run(int argc, char **argv);
 
@@ -26,7 +27,8 @@ const weft_cli_command weft_cli_sim = {
         "it a job of many ranks; those that do the same at the same time are simulated "
         "once.\n"
         "Program texts hold the ranks of one job, in order, in one file or several.\n"
-        "Without --cluster the machine is one node of devices like this host.\n"
+        "Without --cluster the machine is one node of devices like this host.  Without\n"
+        "--dtype GPUs that have bf16 are simulated in it, all other devices in fp32.\n"
         "Exits with 1 where a rank does not fit its device.",
     .example =
         "weft sim gpt2 mesh=dp=2,tp=2 pp=2 zero=1 --batch 8 --seq 64 --cluster \"2 "
@@ -131,8 +133,32 @@ static weft_status build(job *j, options *o, char **word, int n)
     else
         WEFT_TRY(make_one(j, &o->spec.spec));
     weft_cluster_measured none = {.n_device = j->world.n};
-    return o->cluster ? weft_cluster_load(o->cluster, NULL, &j->cluster)
-                      : weft_cluster_this_host(&none, &j->cluster);
+    return j->cluster ? WEFT_OK : weft_cluster_this_host(&none, &j->cluster);
+}
+
+static bool has_bf16(const weft_device_kind *d)
+{
+    for (int i = 0; i < d->n_rate; i++)
+        if (!strcmp(d->rate[i].dtype, "bf16")) return true;
+    return false;
+}
+
+/* Where it is not given: bf16 on GPUs that all have it, as weft plan takes it.  Those with fp16
+ * alone are simulated in fp32: programs of ours have no fp16. */
+static const char *usual_dtype(const weft_cluster *c)
+{
+    if (weft_planner_has_run_on(c)) return "fp32";
+    for (int i = 0; i < c->n_node; i++)
+        if (!has_bf16(&c->device[c->node[i].device])) return "fp32";
+    return "bf16";
+}
+
+static weft_status open_cluster(job *j, options *o)
+{
+    if (!o->cluster) return WEFT_OK;
+    WEFT_TRY(weft_cluster_load(o->cluster, NULL, &j->cluster));
+    if (!o->spec.dtype) o->spec.dtype = usual_dtype(j->cluster);
+    return WEFT_OK;
 }
 
 static void fini(job *j)
@@ -257,16 +283,20 @@ static weft_status open_plan(job *j, options *o)
 static weft_status simulate(const job *j, const options *o, weft_text *out,
                             weft_text *trace, bool *fits)
 {
-    weft_sim_options how = {.n_step = (int)o->steps};
-    weft_sim_folded *f   = NULL;
-    weft_status      st  = WEFT_OK;
+    weft_sim_options         how   = {.n_step = (int)o->steps};
+    const weft_model        *m     = j->ranks ? j->ranks->base.model : j->made.model;
+    const weft_compile_spec *s     = &o->spec.spec;
+    weft_cli_sim_asked       asked = {m ? s->model : NULL, s->dtype ? s->dtype : "fp32",
+                                s->batch, m ? m->seq : 0, s->micro_batch};
+    weft_sim_folded *f  = NULL;
+    weft_status      st = WEFT_OK;
     WEFT_GO(weft_sim_fold(&j->world, j->cluster, &how, &f));
     *fits = weft_cli_sim_fits(f, j->cluster);
     if (o->out) WEFT_GO(weft_cli_sim_trace(f, &j->world, trace));
     if (o->json)
-        WEFT_GO(weft_cli_sim_json(f, &j->world, j->cluster, out));
+        WEFT_GO(weft_cli_sim_json(f, &j->world, j->cluster, &asked, out));
     else
-        WEFT_GO(weft_cli_sim_print(f, &j->world, j->cluster, out));
+        WEFT_GO(weft_cli_sim_print(f, &j->world, j->cluster, &asked, out));
     if (!o->json && o->spec.dtype && !strcmp(o->spec.dtype, "bf16"))
         weft_engine_tell_precision(j->cluster, "bf16", true, out);
 out:
@@ -313,7 +343,8 @@ static int run(int argc, char **argv)
     int                     code   = read_options(&o, argc, argv, &n_word);
     if (code >= 0) return code;
     if (o.words[0]) st = cut_batch(&o);
-    if (o.plan) st = open_plan(&j, &o);
+    if (st == WEFT_OK && o.plan) st = open_plan(&j, &o);
+    if (st == WEFT_OK) st = open_cluster(&j, &o);
     if (st == WEFT_OK) {
         code = weft_cli_spec_resolve(c, &o.spec, o.model ? o.model : argv[0]);
         if (code >= 0) {

@@ -1,6 +1,7 @@
 #include "cli/sim_say.h"
 
 #include "cost/cost.h"
+#include "planner/planner.h"
 
 enum {
     MOST_TRACKS = 64 /* ranks that a timeline shows each by itself */
@@ -42,8 +43,46 @@ bool weft_cli_sim_fits(const weft_sim_folded *f, const weft_cluster *c)
     return true;
 }
 
+/* The line that weft plan begins with, too, then what was simulated. */
+static weft_status put_asked(const weft_cluster *c, const weft_cli_sim_asked *asked,
+                             weft_arena *a, weft_text *out)
+{
+    weft_plan_machines on;
+    size_t             from = out->n;
+    WEFT_TRY(weft_planner_name_machines(c, a, &on));
+    weft_planner_print_never_ran(c, out);
+    if (out->n > from) weft_text_add(out, "\n");
+    if (!asked->model) return WEFT_OK;
+    weft_text_add(out, "simulated: %s, batch of %lld", asked->model,
+                  (long long)asked->batch);
+    if (asked->seq) weft_text_add(out, " x %lld tokens", (long long)asked->seq);
+    weft_text_add(out, " in micro-batches of %lld, %s, on %s\n",
+                  (long long)asked->micro_batch, asked->dtype, on.name);
+    return WEFT_OK;
+}
+
+static weft_status put_asked_json(const weft_cluster *c, const weft_cli_sim_asked *asked,
+                                  weft_arena *a, weft_text *out)
+{
+    weft_plan_machines on;
+    WEFT_TRY(weft_planner_name_machines(c, a, &on));
+    weft_text_add(out, ", \"engine_ran_there\": %s, \"cluster\": ",
+                  weft_planner_has_run_on(c) ? "true" : "false");
+    weft_text_put_quoted(out, on.name);
+    if (!asked->model) return WEFT_OK;
+    weft_text_add(out, ", \"model\": ");
+    weft_text_put_quoted(out, asked->model);
+    weft_text_add(out,
+                  ", \"dtype\": \"%s\", \"batch\": %lld, \"seq\": %lld, "
+                  "\"micro_batch\": %lld",
+                  asked->dtype, (long long)asked->batch, (long long)asked->seq,
+                  (long long)asked->micro_batch);
+    return WEFT_OK;
+}
+
 weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
-                              const weft_cluster *c, weft_text *out)
+                              const weft_cluster *c, const weft_cli_sim_asked *asked,
+                              weft_text *out)
 {
     const weft_timeline *t                       = f->timeline;
     double               level[WEFT_COST_LEVELS] = {0};
@@ -78,7 +117,9 @@ weft_status weft_cli_sim_json(const weft_sim_folded *f, const weft_world *w,
         weft_text_add(out, ": ");
         weft_text_put_double(out, level[l]);
     }
-    weft_text_add(out, "}}");
+    weft_text_add(out, "}");
+    WEFT_TRY(put_asked_json(c, asked, f->arena, out));
+    weft_text_add(out, "}");
     return weft_text_status(out);
 }
 
@@ -98,10 +139,12 @@ static void put_too_large(const weft_sim_folded *f, const weft_cluster *c, weft_
 }
 
 weft_status weft_cli_sim_print(const weft_sim_folded *f, const weft_world *w,
-                               const weft_cluster *c, weft_text *out)
+                               const weft_cluster *c, const weft_cli_sim_asked *asked,
+                               weft_text *out)
 {
     double level[WEFT_COST_LEVELS] = {0};
     WEFT_TRY(traffic(f, c, level));
+    WEFT_TRY(put_asked(c, asked, f->arena, out));
     WEFT_TRY(weft_timeline_print(f->timeline, out));
     put_too_large(f, c, out);
     if (w->n == 1) return WEFT_OK;

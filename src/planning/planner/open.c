@@ -30,13 +30,34 @@ bool weft_planner__is_ours(const weft_planner_ask *q)
     return !strcmp(engine_of(q), "weft");
 }
 
+bool weft_planner_has_run_on(const weft_cluster *c)
+{
+    for (int i = 0; i < c->n_node; i++)
+        if (!weft_cluster_is_cpu(&c->device[c->node[i].device])) return false;
+    return true;
+}
+
+void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t)
+{
+    const char *glue = "weft has not run on GPUs yet (";
+    for (int i = 0; i < c->n_device; i++) {
+        bool used = false;
+        for (int k = 0; k < c->n_node; k++) used = used || c->node[k].device == i;
+        if (!used || weft_cluster_is_cpu(&c->device[i])) continue;
+        weft_text_add(t, "%s%s", glue, c->device[i].name);
+        glue = ", ";
+    }
+    if (glue[0] == ',')
+        weft_text_add(
+            t,
+            "): none of its steps has been timed there; measured steps of other "
+            "engines took up to %g times what is simulated of the same plans",
+            LONGEST_UNTIMED);
+}
+
 bool weft_planner__is_untimed(const weft_planner_ask *q)
 {
-    const weft_cluster *c = q->cluster;
-    if (!weft_planner__is_ours(q)) return false;
-    for (int i = 0; i < c->n_node; i++)
-        if (!weft_cluster_is_cpu(&c->device[c->node[i].device])) return true;
-    return false;
+    return weft_planner__is_ours(q) && !weft_planner_has_run_on(q->cluster);
 }
 
 bool weft_planner__ran_there(const weft_planner_ask *q, const weft_planner_answer *a)
@@ -53,25 +74,10 @@ bool weft_planner__ran_there(const weft_planner_ask *q, const weft_planner_answe
 void weft_planner_print_untimed(const weft_planner_ask *q, const weft_planner_answer *a,
                                 weft_text *t)
 {
-    const weft_cluster *c = q->cluster;
-    if (!weft_planner__is_ours(q)) {
-        weft_engine_tell_unmeasured(c, a->constants, a->config.framework, t);
-        return;
-    }
-    const char *glue = "weft has not run on GPUs yet (";
-    for (int i = 0; i < c->n_device && weft_planner__is_untimed(q); i++) {
-        bool used = false;
-        for (int k = 0; k < c->n_node; k++) used = used || c->node[k].device == i;
-        if (!used || weft_cluster_is_cpu(&c->device[i])) continue;
-        weft_text_add(t, "%s%s", glue, c->device[i].name);
-        glue = ", ";
-    }
-    if (glue[0] == ',')
-        weft_text_add(
-            t,
-            "): none of its steps has been timed there; the interval reaches to "
-            "%g times the step, as measured steps of other engines do",
-            LONGEST_UNTIMED);
+    if (weft_planner__is_ours(q))
+        weft_planner_print_never_ran(q->cluster, t);
+    else
+        weft_engine_tell_unmeasured(q->cluster, a->constants, a->config.framework, t);
 }
 
 /* The name that the engine's constants stand under. */
@@ -121,8 +127,8 @@ static void set_engine_overheads(const weft_planner_ask *q, weft_planner_answer 
         if (x > most) most = x;
         d->mem_bytes = weft_cluster_usable_bytes(d);
     }
-    if (weft_planner__is_untimed(q))
-        a->problem.model.shape.engine.longest = LONGEST_UNTIMED;
+    a->problem.best_case = weft_planner__is_untimed(q);
+    if (a->problem.best_case) a->problem.model.shape.engine.longest = LONGEST_UNTIMED;
     a->problem.model.shape.engine.mem_fixed = (double)most;
     a->problem.model.shape.engine.mem_limit = 1;
     a->problem.model.shape.engine.expert_room =

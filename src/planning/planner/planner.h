@@ -113,6 +113,11 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
                                     const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
 
+/* Has our own engine run on all kinds of devices here?  Where it has not: that, which they are and
+ * what it means for simulated steps, without an end of line; else nothing. */
+bool weft_planner_has_run_on(const weft_cluster *c);
+void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t);
+
 /* That the engine never ran on devices that are planned for (another engine: that none of its steps
  * was measured there), which, and what that means for the interval, without an end of line;
  * nothing where it did. */
@@ -127,6 +132,23 @@ void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);
 weft_status weft_planner_place_winner(const weft_planner_ask    *q,
                                       const weft_planner_answer *a, weft_arena *arena,
                                       weft_planner_placement *out);
+
+/* A step, and what it amounts to a second. */
+typedef struct weft_planner_step {
+    double      step_s, batch, flops; /* flops: the model's own, of the whole batch */
+    int64_t     seq;                  /* 0: the batch is not of tokens */
+    const char *unit, *precision;
+} weft_planner_step;
+
+typedef struct weft_planner_rates {
+    const char *unit; /* "tokens", or what the batch counts */
+    double      per_s, per_device_s;
+    double      flops_device_s;
+    double      mfu; /* over the devices' peaks in that precision; 0: not known */
+} weft_planner_rates;
+
+void weft_planner_rates_of(const weft_planner_step *s, const weft_cluster *c,
+                           const weft_planner_placement *at, weft_planner_rates *out);
 
 /* The winner's step once more, in virtual time: programs of unlike ranks with their real ranks.
  * WEFT_ERR_ARG: nothing was simulated. */

@@ -71,6 +71,38 @@ static void put_bound(const weft_planner_answer *a, weft_text *t)
                   (long long)a->search->n_scored, a->n_tried);
 }
 
+static weft_planner_rates find_rates(const weft_planner_ask       *q,
+                                     const weft_planner_answer    *a,
+                                     const weft_planner_placement *at)
+{
+    weft_planner_rates r;
+    double             batch = (double)q->spec.batch;
+    weft_planner_rates_of(&(weft_planner_step){a->step_s, batch, batch * a->flops,
+                                               a->config.seq, a->problem.model.unit,
+                                               a->config.precision},
+                          q->cluster, at, &r);
+    return r;
+}
+
+static weft_status put_rates(const weft_planner_ask *q, const weft_planner_answer *a,
+                             weft_text *t)
+{
+    weft_arena            *tmp;
+    weft_planner_placement at = {0};
+    weft_status            st = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
+    weft_planner_rates r = find_rates(q, a, &at);
+    weft_text_add(t, r.per_device_s >= 1000 ? "%.0f %s/s a device" : "%.4g %s/s a device",
+                  r.per_device_s, r.unit);
+    if (r.mfu > 0) weft_text_add(t, ", MFU %.1f %%", 100 * r.mfu);
+    weft_text_add(t, "%s\n", a->problem.best_case ? ", at best" : "");
+out:
+    weft_planner_placement_fini(&at);
+    weft_arena_destroy(tmp);
+    return st;
+}
+
 /* What was simulated and measured. */
 static weft_status put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
                                weft_text *t)
@@ -79,11 +111,13 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
     const weft_search_choice *c = &x->choice;
     weft_text_add(t, "plan: ");
     weft_search_print_choice(c, t);
-    weft_text_add(
-        t,
-        "\n%lld of %d devices; step %.4g s simulated (90 %%: %.4g to %.4g), %.4g %s/s\n",
-        (long long)weft_search_ranks(c), a->search->n_device, a->step_s, a->lo, a->hi,
-        (double)q->spec.batch / a->step_s, a->problem.model.unit);
+    weft_text_add(t,
+                  "\n%lld of %d devices; step %.4g s%s simulated (90 %%: %.4g to %.4g), "
+                  "%.4g %s/s\n",
+                  (long long)weft_search_ranks(c), a->search->n_device, a->step_s,
+                  a->problem.best_case ? " at best," : "", a->lo, a->hi,
+                  (double)q->spec.batch / a->step_s, a->problem.model.unit);
+    WEFT_TRY(put_rates(q, a, t));
     WEFT_TRY(put_idle(q, a, t));
     weft_planner_print_later(x, t);
     put_seconds(t, "compute", x->time.compute_s);
@@ -169,7 +203,9 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
     weft_search_result found = *a->search;
     if (a->checked) found.n = 1; /* runners-up stand above, simulated */
     WEFT_TRY(weft_search_print(&a->problem, &found, explain, t));
-    return a->checked ? WEFT_OK : put_idle(q, a, t);
+    if (a->checked) return WEFT_OK;
+    WEFT_TRY(put_rates(q, a, t));
+    return put_idle(q, a, t);
 }
 
 static void put_tried(const weft_planner_tried *x, weft_text *t)
@@ -208,9 +244,12 @@ static weft_status put_devices(const weft_planner_ask *q, const weft_planner_ans
     weft_status            st = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
+    weft_planner_rates r = find_rates(q, a, &at);
+    weft_text_add(t, ",\n \"mfu\": %.6g, \"%s_per_s\": %.6g, \"%s_per_s_device\": %.6g",
+                  r.mfu, r.unit, r.per_s, r.unit, r.per_device_s);
     weft_text_add(t, ",\n \"device_of_rank\": [");
-    for (int r = 0; r < at.p.n_rank; r++)
-        weft_text_add(t, "%s%d", r ? ", " : "", at.p.device[r]);
+    for (int i = 0; i < at.p.n_rank; i++)
+        weft_text_add(t, "%s%d", i ? ", " : "", at.p.device[i]);
     weft_text_add(t, "]");
     if (q->was)
         weft_text_add(t, ", \"ranks_moved\": %d", at.kept ? at.n_moved : at.p.n_rank);

@@ -174,8 +174,9 @@ static void put_step(const weft_report__view *v)
 {
     weft_text *t = v->t;
     weft_text_add(t,
-                  "<div class=\"card wide\"><div class=\"k\">a step takes%s</div>"
+                  "<div class=\"card wide\"><div class=\"k\">a step takes%s%s</div>"
                   "<div class=\"v\">",
+                  v->r->problem->best_case ? " at best" : "",
                   v->checked ? ", simulated" : "");
     weft_report__seconds(t, v->step_s);
     weft_text_add(t, "</div>");
@@ -192,24 +193,6 @@ static void put_step(const weft_report__view *v)
     weft_text_add(t, "</div></div>\n");
 }
 
-static const char *dtype_of(const char *precision)
-{
-    return !strcmp(precision, "fp16")   ? "f16"
-           : !strcmp(precision, "fp32") ? "f32"
-           : !strcmp(precision, "fp8")  ? "f8_e4m3"
-                                        : precision;
-}
-
-static double peak_flops(const weft_report__view *v)
-{
-    double                        sum = 0;
-    const weft_planner_placement *p   = v->r->place;
-    for (int i = 0; i < p->p.n_rank; i++)
-        sum += weft_cluster_flops(weft_cluster_device(v->r->cluster, p->p.device[i]),
-                                  dtype_of(v->r->precision));
-    return sum;
-}
-
 static void put_large(weft_text *t, double x)
 {
     if (x >= 1e6)
@@ -222,29 +205,29 @@ static void put_large(weft_text *t, double x)
 
 static void put_rates(const weft_report__view *v)
 {
-    const weft_report *r    = v->r;
-    double             rate = r->problem->batch / v->step_s;
-    const char        *unit = r->seq > 0 ? "tokens" : r->problem->model.unit;
-    weft_text         *t    = v->t;
-    if (r->seq > 0) rate *= (double)r->seq;
+    const weft_report *r = v->r;
+    weft_text         *t = v->t;
+    weft_planner_rates rates;
+    weft_planner_rates_of(&(weft_planner_step){v->step_s, r->problem->batch, r->flops,
+                                               r->seq, r->problem->model.unit,
+                                               r->precision},
+                          r->cluster, r->place, &rates);
     weft_text_add(t, "<div class=\"card\"><div class=\"k\">");
-    weft_report__put(t, unit);
+    weft_report__put(t, rates.unit);
     weft_text_add(t, " a second</div><div class=\"v\">");
-    put_large(t, rate);
+    put_large(t, rates.per_s);
     weft_text_add(t, "</div><div class=\"s\">");
-    put_large(t, rate / v->n_used);
+    put_large(t, rates.per_device_s);
     weft_text_add(t, " a device</div></div>\n");
-    double peak = peak_flops(v);
-    if (r->flops > 0 && peak > 0) {
-        double mfu  = r->flops / v->step_s / peak;
-        double each = r->flops / v->step_s / v->n_used;
+    if (rates.mfu > 0) {
+        double each = rates.flops_device_s;
         weft_text_add(t,
                       "<div class=\"card\" title=\"the model's own flops over what the "
                       "devices could do at their peak\"><div class=\"k\">MFU</div><div "
                       "class=\"v\">%.1f <small>%%</small></div><div class=\"meter\"><i "
                       "style=\"width:%.1f%%\"></i></div><div class=\"s\">%.3g %sFLOP/s a "
                       "device</div></div>\n",
-                      100 * mfu, fmin(100, 100 * mfu),
+                      100 * rates.mfu, fmin(100, 100 * rates.mfu),
                       each >= 1e12 ? each / 1e12 : each / 1e9, each >= 1e12 ? "T" : "G");
     }
 }

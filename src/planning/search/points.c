@@ -332,6 +332,7 @@ void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_
     const weft_cost_variant *v = &z->s.variant[p->variant];
     unsigned can = p->pp > 1 ? z->p->model.limits.zero_pp : z->p->model.limits.zero;
     int      pin = z->p->pins.zero;
+    if (z->seeding && p->dp * v->cp < 2) pin = -1; /* nothing to shard over */
     for (int zero = 3; zero >= 0; zero--) {
         if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;
         if (pin < 0 && zero && p->dp * v->cp < 2) continue;

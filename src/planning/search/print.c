@@ -162,10 +162,11 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
     const weft_search_choice *c = &r->choice[0];
     weft_text_add(t, "plan: ");
     weft_search_print_choice(c, t);
-    weft_text_add(t,
-                  "\n%lld of %d devices; step %.4g s (90 %%: %.4g to %.4g), %.4g %s/s\n",
-                  (long long)weft_search_ranks(c), r->n_device, c->score.step_s, c->lo,
-                  c->hi, p->batch / c->score.step_s, p->model.unit);
+    weft_text_add(
+        t, "\n%lld of %d devices; step %.4g s%s (90 %%: %.4g to %.4g), %.4g %s/s\n",
+        (long long)weft_search_ranks(c), r->n_device, c->score.step_s,
+        p->best_case ? " at best" : "", c->lo, c->hi, p->batch / c->score.step_s,
+        p->model.unit);
     if (r->bound_s > 0)
         weft_text_add(t,
                       "by fast estimates none of the %s is below %.4g s (gap %.2f %%); ",

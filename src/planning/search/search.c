@@ -394,10 +394,12 @@ static void sow(weft_search__work *z, const weft_search_problem *q)
     if (x.pins.sp < 0 && l->sp) x.pins.sp = 1;
     for (int zero = 0; zero < 3 && q->pins.zero < 0; zero++)
         if (l->zero & l->zero_pp & 1u << zero) x.pins.zero = zero;
-    z->p = &x;
+    z->p       = &x;
+    z->seeding = q->pins.zero < 0;
     for (int i = 0; i < z->n_group && i < SEEDS; i++)
         if (!weft_search__hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
-    z->p = q;
+    z->p       = q;
+    z->seeding = false;
 }
 
 /* Searches on some of the kinds, as bits; the others stay idle. */

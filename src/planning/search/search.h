@@ -162,6 +162,7 @@ typedef struct weft_search_problem {
     weft_search_pins            pins;
     int                         n_best; /* 0: 5 */
     bool exhaustive; /* nothing is left out for its time, to test with */
+    bool best_case;  /* the engine was never timed on the devices: "at best" is printed */
 } weft_search_problem;
 
 /* ---- the answer ---- */

@@ -113,7 +113,8 @@ typedef struct weft_search__work {
     double                      limit_s; /* what a newcomer has to be below */
     double                      relaxed_s;
     bool                        probing; /* only whether anything fits is asked */
-    bool    unlike; /* ways that leave layers whole are looked at, else the others */
+    bool    seeding; /* the constraint on zero is a guess of the search, not the user's */
+    bool    unlike;  /* ways that leave layers whole are looked at, else the others */
     int64_t n_scored;
     /* of the group at hand */
     uint8_t  kinds[MAX_STAGE];
