@@ -443,8 +443,8 @@ static weft_status mark_zero(finder *x, int axis, int level, int percent)
 
 int weft_shard_axes(const weft_strategy *y, weft_mesh_axis out[WEFT_MAX_AXIS])
 {
-    weft_strategy_axis axis[WEFT_N_STRATEGY_AXIS];
-    int                n = weft_strategy_axes(y, axis);
+    int axis[WEFT_N_STRATEGY_AXIS];
+    int n = weft_strategy_axes(y, axis);
     for (int i = 0; i < n; i++)
         out[i] = (weft_mesh_axis){.name = weft_strategy_axis_name(axis[i]),
                                   .size = weft_strategy_size(y, axis[i])};

@@ -45,41 +45,39 @@ weft_strategy weft_strategy_default(void)
 
 /* ---- axes ---- */
 
-int weft_strategy_size(const weft_strategy *s, weft_strategy_axis a)
+int weft_strategy_size(const weft_strategy *s, int axis)
 {
-    return *(const int *)(const void *)((const char *)s + axes[a].at);
+    return *(const int *)(const void *)((const char *)s + axes[axis].at);
 }
 
-const char *weft_strategy_axis_name(weft_strategy_axis a)
+const char *weft_strategy_axis_name(int axis)
 {
-    return axes[a].name;
+    return axes[axis].name;
 }
 
-int weft_strategy_axes(const weft_strategy *s,
-                       weft_strategy_axis   out[WEFT_N_STRATEGY_AXIS])
+int weft_strategy_axes(const weft_strategy *s, int out[WEFT_N_STRATEGY_AXIS])
 {
     int n = 0;
     for (int i = 0; i < (s->n_mesh_order ? s->n_mesh_order : WEFT_N_STRATEGY_AXIS); i++) {
-        weft_strategy_axis a = s->n_mesh_order ? s->mesh_order[i] : i;
+        int a = s->n_mesh_order ? s->mesh_order[i] : i;
         if (weft_strategy_size(s, a)) out[n++] = a;
     }
     return n;
 }
 
-int weft_strategy_axis_at(const weft_strategy *s, weft_strategy_axis a)
+int weft_strategy_axis_at(const weft_strategy *s, int axis)
 {
-    weft_strategy_axis axis[WEFT_N_STRATEGY_AXIS];
-    int                n = weft_strategy_axes(s, axis);
+    int all[WEFT_N_STRATEGY_AXIS], n = weft_strategy_axes(s, all);
     for (int i = 0; i < n; i++)
-        if (axis[i] == a) return i;
+        if (all[i] == axis) return i;
     return -1;
 }
 
 int weft_strategy_world(const weft_strategy *s)
 {
-    weft_strategy_axis axis[WEFT_N_STRATEGY_AXIS];
-    int                n_axis = weft_strategy_axes(s, axis);
-    int64_t            n      = s->pp;
+    int     axis[WEFT_N_STRATEGY_AXIS];
+    int     n_axis = weft_strategy_axes(s, axis);
+    int64_t n      = s->pp;
     for (int i = 0; i < n_axis && n <= 1 << 24; i++) n *= weft_strategy_size(s, axis[i]);
     return n <= 1 << 24 ? (int)n : -1;
 }
@@ -134,8 +132,8 @@ weft_status weft_strategy_check(const weft_strategy *s)
 
 static bool orders_equal(const weft_strategy *a, const weft_strategy *b)
 {
-    weft_strategy_axis x[WEFT_N_STRATEGY_AXIS], y[WEFT_N_STRATEGY_AXIS];
-    int                n = weft_strategy_axes(a, x);
+    int x[WEFT_N_STRATEGY_AXIS], y[WEFT_N_STRATEGY_AXIS];
+    int n = weft_strategy_axes(a, x);
     if (n != weft_strategy_axes(b, y)) return false;
     for (int i = 0; i < n; i++)
         if (x[i] != y[i]) return false;

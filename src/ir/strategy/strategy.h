@@ -126,13 +126,12 @@ bool weft_strategy_equal(const weft_strategy *a, const weft_strategy *b);
 int weft_strategy_world(const weft_strategy *s);
 /* The lanes that batch_split needs; 0 without. */
 int weft_strategy_lanes(const weft_strategy *s);
-/* Axes there are, in order; returns how many. */
-int         weft_strategy_axes(const weft_strategy *s,
-                               weft_strategy_axis   out[WEFT_N_STRATEGY_AXIS]);
-int         weft_strategy_size(const weft_strategy *s, weft_strategy_axis a);
-const char *weft_strategy_axis_name(weft_strategy_axis a);
+/* Axes (of weft_strategy_axis) that there are, in order; returns how many. */
+int         weft_strategy_axes(const weft_strategy *s, int out[WEFT_N_STRATEGY_AXIS]);
+int         weft_strategy_size(const weft_strategy *s, int axis);
+const char *weft_strategy_axis_name(int axis);
 /* Where the axis is in the order; -1: there is none. */
-int weft_strategy_axis_at(const weft_strategy *s, weft_strategy_axis a);
+int weft_strategy_axis_at(const weft_strategy *s, int axis);
 
 /* What a value looks like, for help: "whole number", "gather ring". */
 const char *weft_strategy_kind_text(const weft_strategy_row *row);

@@ -355,8 +355,8 @@ static void put_word(const char *words, int i, bool json, weft_text *t)
 
 static void put_list(const weft_strategy *s, const weft_strategy_row *row, weft_text *t)
 {
-    weft_strategy_axis axis[WEFT_N_STRATEGY_AXIS];
-    int                n = weft_strategy_axes(s, axis);
+    int axis[WEFT_N_STRATEGY_AXIS];
+    int n = weft_strategy_axes(s, axis);
     for (int i = 0; i < n && row->kind == WEFT_STRATEGY_ORDER; i++)
         weft_text_add(t, "%s%s", i ? "," : "", weft_strategy_axis_name(axis[i]));
     for (int k = 0; k < s->n_batch_split && row->kind == WEFT_STRATEGY_SPLIT; k++)

@@ -47,6 +47,34 @@ static void put_share(const weft_cost_deal *d, int k, weft_text *t)
     weft_text_add(t, "%dx%d", each, d->replicas[k] - more);
 }
 
+static bool same_deal(const weft_cost_deal *a, const weft_cost_deal *b)
+{
+    for (int k = 0; k < a->n && a->n == b->n; k++)
+        if (a->lanes[k] != b->lanes[k] || a->replicas[k] != b->replicas[k]) return false;
+    return a->n == b->n;
+}
+
+static bool same_point(const weft_cost_point *a, const weft_cost_point *b)
+{
+    size_t n = (size_t)a->pp;
+    if (a->pp != b->pp || a->dp != b->dp || a->zero != b->zero) return false;
+    if ((a->n_again > 0 || b->n_again > 0) && a->n_again != b->n_again) return false;
+    if (a->pp > 1 && (a->chunks != b->chunks || a->schedule != b->schedule)) return false;
+    return !memcmp(a->cut, b->cut, n * sizeof *a->cut) &&
+           !memcmp(a->kinds, b->kinds, n * sizeof *a->kinds) &&
+           same_deal(&a->deal, &b->deal);
+}
+
+bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choice *b)
+{
+    const weft_cost_variant *x = &a->variant, *y = &b->variant;
+    return x->tp == y->tp && x->cp == y->cp && x->ep == y->ep && x->sp == y->sp &&
+           x->micro_batch == y->micro_batch && x->whole == y->whole &&
+           x->recompute == y->recompute &&
+           a->overlap_param_gather == b->overlap_param_gather &&
+           same_point(&a->point, &b->point);
+}
+
 void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
 {
     const weft_cost_variant *v = &c->variant;

@@ -194,8 +194,8 @@ typedef struct weft_search_result {
     int                 n_device; /* devices that there are */
 } weft_search_result;
 
-/* What bound_s is a bound of: "plans without overlap_param_gather".  By fast estimates: a simulated step of such
- * a plan may be a little shorter, too. */
+/* What bound_s is a bound of: "plans without overlap_param_gather".  By fast estimates: a simulated
+ * step of such a plan may be a little shorter, too. */
 const char *weft_search_bound_of(const weft_search_problem *p);
 
 /* WEFT_ERR_ARG: a constraint that cannot be, and why.  WEFT_ERR_NOFIT: the text names the tightest
@@ -203,6 +203,8 @@ const char *weft_search_bound_of(const weft_search_problem *p);
 weft_status weft_search_run(const weft_search_problem *p, weft_search_result **out);
 void        weft_search_destroy(weft_search_result *r);
 
+/* Do both split work alike?  What is predicted of them is not compared. */
+bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choice *b);
 /* "tp=8 pp=4 dp=2 ...": what a choice is, as constraints. */
 void weft_search_print_choice(const weft_search_choice *c, weft_text *t);
 /* For people, for programs. */
