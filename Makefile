@@ -10,7 +10,7 @@
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
 #   make matrix     121 plans over 1 to 8 processes against one: bench/results/matrix.csv
-#   make lot        LOTS (1000) plans drawn by lot, seed SEED (1), each against one process: bench/results/lot.txt
+#   make random-plans   PLANS (1000) random plans, seed SEED (1), each against one process: bench/results/random-plans.txt
 #   make plan-only  compiler and planner with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
 #   make format clean deps
@@ -29,7 +29,7 @@ CTEST = ctest --output-on-failure -j $(shell expr 2 '*' $(JOBS))
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
 .PHONY: all build configured deps demo test unit check layers lines headers names installed format \
-        format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix lot
+        format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix random-plans
 all: build
 
 build: configured
@@ -60,8 +60,9 @@ test: deps
 matrix: build
 	@WEFT_MATRIX=bench/results/matrix.csv $(BUILD)/test_plans
 
-lot: build
-	@tools/lot.py --weft $(BUILD)/weft --plans $${LOTS:-1000} --seed $${SEED:-1} --jobs 2 --out bench/results/lot.txt
+random-plans: build
+	@tools/random_plans.py --weft $(BUILD)/weft --plans $${PLANS:-1000} --seed $${SEED:-1} --jobs 2 \
+	    --out bench/results/random-plans.txt
 
 unit: build
 	@$(CTEST) --test-dir $(BUILD)

@@ -84,14 +84,14 @@ foreach(f ${eco_src})
         "WEFT=${CMAKE_BINARY_DIR}/weft;WEFT_TEST_SANITIZED=${sanitized}")
 endforeach()
 
-# tools/lot.py: plans drawn by lot, run by processes; make lot draws a thousand.
+# tools/random_plans.py: random plans, run by processes; make random-plans draws a thousand.
 set(lots 60)
 if(WEFT_SANITIZE)
     set(lots 15)
 endif()
-add_test(NAME lot COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/lot.py
+add_test(NAME random_plans COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/random_plans.py
          --weft ${CMAKE_BINARY_DIR}/weft --plans ${lots} --seed 3 --jobs 2)
-set_tests_properties(lot PROPERTIES TIMEOUT 600)
+set_tests_properties(random_plans PROPERTIES TIMEOUT 600)
 
 # tests/hosts/<name>.sh WEFT: jobs on several hosts, or what looks like them.  77: this machine does not let us.
 file(GLOB host_src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/hosts/*.sh)

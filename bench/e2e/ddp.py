@@ -53,8 +53,8 @@ def torch_run(py, world, steps, port):
 
 KINDS = {  # processes, words
     'weft 1 x 2': (1, ['threads=2']),
-    'weft 2 x 1': (2, ['threads=1', 'mesh=dp=2']),
-    'weft 2 x 1 zero=1': (2, ['threads=1', 'mesh=dp=2', 'zero=1']),
+    'weft 2 x 1': (2, ['threads=1', 'dp=2']),
+    'weft 2 x 1 zero=1': (2, ['threads=1', 'dp=2', 'zero=1']),
 }
 
 

@@ -51,13 +51,13 @@ def simulate(weft, r, folder):
     with open(f'{folder}/config.json', 'w') as f:
         json.dump(config(r), f)
     tp, pp, dp, cp = (max(1, int(r[k] or 1)) for k in ('tp', 'pp', 'dp', 'cp'))
-    mesh = f'mesh=dp={dp}' + (f',cp={cp}' if cp > 1 else '') + (f',tp={tp}' if tp > 1 else '')
+    mesh = [f'dp={dp}'] + ([f'cp={cp}'] if cp > 1 else []) + ([f'tp={tp}'] if tp > 1 else [])
     per, world = min(int(r['dev_per_node'] or 8), tp * pp * dp * cp), tp * pp * dp * cp
-    words = [mesh] + ([f'pp={pp}'] if pp > 1 else [])
+    words = mesh + ([f'pp={pp}'] if pp > 1 else [])
     if int(r['zero'] or 0) > 0 and dp > 1:
         words.append(f"zero={min(2, int(r['zero'])) if pp > 1 else r['zero']}")
     if int(r['sp'] or 0) and tp > 1:
-        words.append('sp=1')
+        words.append('sp=true')
     if pp > 1 and int(r['vpp'] or 1) > 1:
         words += ['schedule=interleaved', f"chunks={r['vpp']}"]
     out = subprocess.run([weft, 'sim', folder, *words, '--batch', r['global_batch'], '--seq', r['seq'], '--micro-batch',

@@ -28,9 +28,9 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from plans import MODELS, PLANS, WIDE  # noqa: E402
 
-TRACED = [('gpt', 1, 2, 2, ''), ('gpt', 2, 1, 1, 'mesh=dp=2'), ('gpt', 2, 1, 1, 'pp=2'),
-          ('llama', 4, 1, 2, 'mesh=dp=4 zero=1'), ('llama', 2, 1, 4, 'mesh=dp=2'),
-          ('gpt-wide', 16, 1, 2, 'mesh=dp=16'), ('gpt-wide', 8, 2, 4, 'mesh=dp=8'), ('gpt-wide', 4, 4, 8, 'mesh=dp=4')]
+TRACED = [('gpt', 1, 2, 2, ''), ('gpt', 2, 1, 1, 'dp=2'), ('gpt', 2, 1, 1, 'pp=2'),
+          ('llama', 4, 1, 2, 'dp=4 zero=1'), ('llama', 2, 1, 4, 'dp=2'),
+          ('gpt-wide', 16, 1, 2, 'dp=16'), ('gpt-wide', 8, 2, 4, 'dp=8'), ('gpt-wide', 4, 4, 8, 'dp=4')]
 
 
 def call(cmd, env=None, both=False):

@@ -19,11 +19,11 @@ extern "C" {
 #endif
 
 typedef struct weft_plan_request {
-    const char *cluster;   /* a file, or one line: "4 x (8 x h100-80g)" */
-    int64_t     batch;     /* samples of a step, over all devices */
-    const char *dtype;     /* "fp32", "bf16"; NULL: what the devices do best */
-    const char *optimizer; /* "adamw" (NULL), "adam", "sgd", "adagrad", "lamb" */
-    const char *pins;      /* "tp=1 pp=2": kept or refused; NULL: everything is open */
+    const char *cluster;     /* a file, or one line: "4 x (8 x h100-80g)" */
+    int64_t     batch;       /* samples of a step, over all devices */
+    const char *dtype;       /* "fp32", "bf16"; NULL: what the devices do best */
+    const char *optimizer;   /* "adamw" (NULL), "adam", "sgd", "adagrad", "lamb" */
+    const char *constraints; /* "tp=1 pp=2": kept or refused; NULL: everything is open */
 } weft_plan_request;
 
 /* The fastest plan that fits, by the programs that would run: *words for people, *plan as the

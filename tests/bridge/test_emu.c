@@ -128,13 +128,15 @@ static double measure(const weft_world *w, const weft_cluster *c, bool over_wire
 
 static weft_compiled_world *make_world(const plan_case *x, weft_plan **p)
 {
-    weft_shorthand       h;
+    weft_strategy        h;
     weft_compiled_world *w;
     weft_compile_spec    s = weft_compile_spec_default("tiny256", x->batch, 16);
     s.micro_batch          = 1;
     s.lanes                = x->lanes;
-    assert_ok(weft_shorthand_parse(x->words, &h));
-    if (weft_compile_plan(&s, &h, x->schedule, x->chunks, 0, p) != WEFT_OK)
+    assert_ok(weft_strategy_parse(x->words, &h));
+    h.schedule = weft_strategy_word("schedule", x->schedule);
+    h.chunks   = x->chunks;
+    if (weft_compile_plan(&s, &h, 0, p) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
     s.plan = *p;
     if (weft_compile_world(&s, WEFT_RANKS_EACH, &w) != WEFT_OK)
@@ -192,13 +194,13 @@ static void sixteen_devices(void **state)
 {
     (void)state;
     const plan_case table[] = {
-        {"mesh=dp=16", "1f1b", 1, 16, 16},
-        {"mesh=dp=4 pp=4", "1f1b", 1, 32, 8},
-        {"mesh=dp=4 pp=4", "gpipe", 1, 32, 8},
-        {"mesh=dp=4 pp=4", "zb-h1", 1, 32, 8},
-        {"mesh=dp=8 pp=2", "interleaved", 2, 32, 8},
-        {"mesh=dp=2,tp=4 pp=2 zero=1", "1f1b", 1, 8, 4},
-        {"mesh=dp=16 zero=3", "1f1b", 1, 16, 16},
+        {"dp=16", "1f1b", 1, 16, 16},
+        {"dp=4 pp=4", "1f1b", 1, 32, 8},
+        {"dp=4 pp=4", "gpipe", 1, 32, 8},
+        {"dp=4 pp=4", "zb-h1", 1, 32, 8},
+        {"dp=8 pp=2", "interleaved", 2, 32, 8},
+        {"dp=2 tp=4 pp=2 zero=1", "1f1b", 1, 8, 4},
+        {"dp=16 zero=3", "1f1b", 1, 16, 16},
     };
     run_cases(table, WEFT_COUNT(table), false);
 }
@@ -207,8 +209,8 @@ static void sixty_four_devices(void **state)
 {
     (void)state;
     const plan_case table[] = {
-        {"mesh=dp=64", "1f1b", 1, 64, 64},
-        {"mesh=dp=16 pp=4", "1f1b", 1, 64, 16},
+        {"dp=64", "1f1b", 1, 64, 64},
+        {"dp=16 pp=4", "1f1b", 1, 64, 16},
     };
     run_cases(table, WEFT_COUNT(table), false);
 }
@@ -218,13 +220,13 @@ static void links_that_take_their_time(void **state)
 {
     (void)state;
     const plan_case table[] = {
-        {"mesh=dp=16", "1f1b", 1, 16, 16},
-        {"mesh=dp=16 zero=3", "1f1b", 1, 16, 16},
-        {"mesh=dp=4 pp=4", "1f1b", 1, 32, 4},
-        {"mesh=dp=4,tp=4", "1f1b", 1, 8, 4},
-        {"mesh=dp=2,tp=4 pp=2 zero=1", "1f1b", 1, 8, 2},
-        {"mesh=dp=16,tp=4", "1f1b", 1, 16, 16},
-        {"mesh=dp=8,tp=4 pp=2", "1f1b", 1, 32, 8},
+        {"dp=16", "1f1b", 1, 16, 16},
+        {"dp=16 zero=3", "1f1b", 1, 16, 16},
+        {"dp=4 pp=4", "1f1b", 1, 32, 4},
+        {"dp=4 tp=4", "1f1b", 1, 8, 4},
+        {"dp=2 tp=4 pp=2 zero=1", "1f1b", 1, 8, 2},
+        {"dp=16 tp=4", "1f1b", 1, 16, 16},
+        {"dp=8 tp=4 pp=2", "1f1b", 1, 32, 8},
     };
     run_cases(table, WEFT_COUNT(table), true);
 }
@@ -233,8 +235,8 @@ static void links_that_take_their_time(void **state)
  * half of what equal ones take. */
 static void shares_by_speed(void **state)
 {
-    const plan_case equal  = {"mesh=dp=16", "1f1b", 1, 256, 32};
-    const plan_case shares = {"mesh=dp=16 shares=3,3,3,3,3,3,3,3,1,1,1,1,1,1,1,1", "1f1b",
+    const plan_case equal  = {"dp=16", "1f1b", 1, 256, 32};
+    const plan_case shares = {"dp=16 batch_split=3,3,3,3,3,3,3,3,1,1,1,1,1,1,1,1", "1f1b",
                               1, 256, 32};
     weft_plan      *p, *q;
     weft_compiled_world *a = make_world(&equal, &p), *b = make_world(&shares, &q);

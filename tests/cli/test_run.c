@@ -196,7 +196,7 @@ static void a_signal_to_one_rank_stops_all(void **state)
     pid_t p = start((const char *const[]){
         "--nproc-per-node", "2", "model=tests/fixtures/gpt2/init",
         "data=tests/fixtures/gpt2/tokens.bin", "seq=12", "batch=4", "micro_batch=1",
-        "steps=1000000", "threads=1", "mesh=dp=2", place, "-q", NULL});
+        "steps=1000000", "threads=1", "dp=2", place, "-q", NULL});
     wait_for_ranks(p, 2, child);
     for (int i = 0; i < 4000 && access(metrics, F_OK) != 0; i++) usleep(5000);
     kill(child[1], SIGINT);

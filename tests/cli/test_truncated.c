@@ -64,7 +64,7 @@ static void one_process(void **state)
 static void two_ranks(void **state)
 {
     (void)state;
-    check("run --nproc-per-node 2 mesh=dp=2", "two", 2);
+    check("run --nproc-per-node 2 dp=2", "two", 2);
 }
 
 int main(void)

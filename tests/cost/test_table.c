@@ -143,7 +143,7 @@ static const char alone[] = "program p rank %d of 2 micro 1 lanes 1 {\n"
                             "  }\n  stream compute { x; }\n}\n";
 
 /* Rank 0 has 1 second of work, rank 1 three, then both one together. */
-static double total(const char *crowd)
+static double total(const char *oversubscription)
 {
     char          s[1400], cluster[600];
     weft_program *p[2];
@@ -153,7 +153,7 @@ static double total(const char *crowd)
             fail_msg("%s", weft_error_text());
     }
     snprintf(cluster, sizeof cluster,
-             HEAD "node:\n  - {name: n, device: d, n_device: 2, link: l%s}\n", crowd);
+             HEAD "node:\n  - {name: n, device: d, n_device: 2, link: l%s}\n", oversubscription);
     weft_cluster  *c = parse(cluster);
     weft_timeline *t;
     if (weft_sim_run((const weft_program *const *)p, 2, c,
@@ -170,11 +170,11 @@ static void shared_cores(void **state)
 {
     (void)state;
     close_to(total(""), 4);
-    close_to(total(", crowd: [1, 1]"), 4);
+    close_to(total(", oversubscription: [1, 1]"), 4);
     /* one core for two: 2 s until rank 0 is done, 2 s more of rank 1 alone, 1 s of talking */
-    close_to(total(", crowd: [1, 2]"), 5);
-    close_to(total(", crowd: [1]"), 5);
-    close_to(total(", crowd: [0.5, 1]"), 1 + 2 * 0.5 + 1);
+    close_to(total(", oversubscription: [1, 2]"), 5);
+    close_to(total(", oversubscription: [1]"), 5);
+    close_to(total(", oversubscription: [0.5, 1]"), 1 + 2 * 0.5 + 1);
 }
 
 int main(void)

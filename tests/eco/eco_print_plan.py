@@ -20,7 +20,7 @@ def printed(what, args):
 def shape(p):
     """What of a plan decides a run."""
     return {k: p.get(k) for k in ("mesh", "chunks", "schedule", "zero", "micro_batch", "lanes", "recompute",
-                                  "lane_axis", "shares", "bucket_bytes", "stages", "marks")}
+                                  "lane_axis", "batch_split", "bucket_bytes", "stages", "marks")}
 
 
 def ran(what, args, output):
@@ -96,12 +96,12 @@ def keys_and_refusals(s):
     """Of a job's own keys; and what the run refuses, --print-plan refuses in the same words."""
     job = small_job(s, batch=8, steps=2, output=s.path("keys"))
     two = ["run", "--nproc-per-node", "2"]
-    for more in (["mesh=dp=2"], ["plan=off"], ["pp=2", "micro_batch=2"], ["mesh=tp=2"]):
+    for more in (["dp=2"], ["plan=off"], ["pp=2", "micro_batch=2"], ["tp=2"]):
         compare("run " + " ".join(more), [*two, *words(dict(job, output=s.path("keys" + more[0]))), *more],
                 s.path("keys" + more[0]), None)
     one = small_job(s, batch=8, steps=2, output=s.path("one"))
     check(weft("train", *words(one), "-q").code == 0, "one rank trains")
-    for more in ([], ["mesh=dp=2"], ["optimizer.lr=0.5"], ["micro_batch=2"]):
+    for more in ([], ["dp=2"], ["optimizer.lr=0.5"], ["micro_batch=2"]):
         args = [*two, *words(dict(one, steps=4)), *more]
         a, b = weft(*args, "--print-plan"), weft(*args)
         same((a.code, b.code), (2, 2), "refused, printed and run: %s" % more)

@@ -88,17 +88,17 @@ def history(s):
 
 # words that begin a job on one rank, ranks of the resume, its words, what the refusal says
 REFUSED = [
-    ([], 2, ["mesh=dp=2"], "dp=2 is more than the job's 1 lane"),
+    ([], 2, ["dp=2"], "dp=2 is more than the job's 1 lane"),
     ([], 2, ["plan=off"], "dp=2 is more than the job's 1 lane"),
-    ([], 2, ["mesh=dp=2", "micro_batch=4"], "micro_batch is 8 there and 4 here"),
-    ([], 2, ["shares=1,1"], "dp=2 is more than the job's 1 lane"),
+    ([], 2, ["dp=2", "micro_batch=4"], "micro_batch is 8 there and 4 here"),
+    ([], 2, ["batch_split=1,1"], "dp=2 is more than the job's 1 lane"),
     ([], 1, ["micro_batch=4"], "micro_batch is 8 there and 4 here"),
     ([], 1, ["micro_batch=4", "lanes=2"], "lanes is 1 there and 2 here"),
-    (["micro_batch=2", "lanes=1"], 2, ["mesh=dp=2"], "dp=2 is more than the job's 1 lane"),
+    (["micro_batch=2", "lanes=1"], 2, ["dp=2"], "dp=2 is more than the job's 1 lane"),
     (["micro_batch=2", "lanes=2"], 1, ["micro_batch=2", "lanes=4"], "lanes is 2 there and 4 here"),
     (["micro_batch=2", "lanes=2"], 1, ["micro_batch=8"], "micro_batch is 2 there and 8 here"),
     (["micro_batch=8"], 2, ["micro_batch=8"], "2 ranks would compute sequentially"),
-    ([], 4, ["mesh=dp=2", "pp=2"], "dp=2 is more than the job's 1 lane"),
+    ([], 4, ["dp=2", "pp=2"], "dp=2 is more than the job's 1 lane"),
 ]
 
 
@@ -116,7 +116,7 @@ def remedies(s):
     check(weft("train", *words(job), "-q").code == 0, "lr")
     job["steps"] = 2
     for key, value in (("optimizer.lr", "0.5"), ("seed", "3"), ("batch", "8"), ("optimizer.betas", "[0.5,0.6]"),
-                       ("lr_schedule.name", "cosine"), ("sums", "fast")):
+                       ("lr_schedule.name", "cosine"), ("reduction", "fixed")):
         r = weft("train", *words(job), key + "=" + value, "--allow", "lanes,micro_batch")
         refused(r, key, "is of another job: %s is" % key, "--fresh starts anew")
         m = re.search(r"here; (.*) goes on, --fresh", r.err)
@@ -131,20 +131,20 @@ def remedies(s):
 
 # a start that is refused, what it says, the remedy as words
 AT_START = [
-    (2, ["micro_batch=8", "mesh=dp=2"], "set lanes to at least 2 (and micro_batch to at most 4)", ["lanes=2", "micro_batch=4"]),
+    (2, ["micro_batch=8", "dp=2"], "set lanes to at least 2 (and micro_batch to at most 4)", ["lanes=2", "micro_batch=4"]),
     (2, ["batch=1", "pp=2"], "batch 1 is no multiple of 2 (dp * pp); set micro_batch", ["micro_batch=1"]),
-    (4, ["batch=6", "mesh=dp=4"], "batch 6 is no multiple of 4 (dp * pp); set micro_batch", ["micro_batch=1"]),
-    (4, ["batch=2", "mesh=dp=4"], "take a larger one, fewer ranks", ["batch=4"]),
-    (4, ["batch=2", "mesh=dp=4"], "or tp, cp or pp for some of them", ["mesh=dp=2,tp=2"]),
-    (2, ["mesh=dp=4"], "makes 4 ranks, but there are 2; weft run --nproc-per-node 4", ["mesh=dp=2"]),
-    (2, ["tp=2"], "write mesh=tp=2", None),
+    (4, ["batch=6", "dp=4"], "batch 6 is no multiple of 4 (dp * pp); set micro_batch", ["micro_batch=1"]),
+    (4, ["batch=2", "dp=4"], "take a larger one, fewer ranks", ["batch=4"]),
+    (4, ["batch=2", "dp=4"], "or tp, cp or pp for some of them", ["dp=2", "tp=2"]),
+    (2, ["dp=4"], "makes 4 ranks, but there are 2; weft run --nproc-per-node 4", ["dp=2"]),
+    (2, ["mesh=tp=2"], "parallel sizes are plain keys now: dp=2 tp=2", None),
     (2, ["lanes=4", "micro_batch=8"], "lanes 4 is more than the 1 micro-batch of a step; set micro_batch to at most 2", ["micro_batch=2"]),
 ]
 
 
 def starts(s):
     """Remedies of refusals that no checkpoint has to do with.  And lanes alone are enough: micro_batch follows."""
-    for more in (["mesh=dp=2"], ["plan=off"], []):
+    for more in (["dp=2"], ["plan=off"], []):
         r = run(2, small_job(s, steps=1, batch=8, output=s.path("lanes%d" % len("".join(more)))), "lanes=4", *more)
         check(r.code == 0 and "micro_batch 2, lanes 4," in r.err, "lanes=4 %s: %s" % (more, r))
     for i, (n, keys, text, remedy) in enumerate(AT_START):
@@ -152,7 +152,7 @@ def starts(s):
         r = run(n, job, *keys)
         refused(r, " ".join(keys), text)
         check(not os.path.exists(job["output"]), "a refused start leaves nothing")
-        r = run(n, job, *(keys + remedy if remedy else ["mesh=tp=2"]), "-q")
+        r = run(n, job, *(keys + remedy if remedy else ["tp=2"]), "-q")
         check(r.code == 0, "%s: the remedy %s fails: %s" % (keys, remedy, r))
 
 
@@ -160,7 +160,7 @@ def few_changes(s):
     """Only the keys that have to change do, and only those have to be allowed."""
     job = small_job(s, batch=8, steps=1, output=s.path("fewest"))
     check(weft("train", *words(job), "micro_batch=2", "lanes=1", "-q").code == 0, "fewest")
-    r = run(4, dict(job, steps=2), "mesh=dp=4")
+    r = run(4, dict(job, steps=2), "dp=4")
     refused(r, "four ranks, one lane", "--allow lanes goes on with micro_batch 2 and lanes 4")
     follow(r, "four ranks, one lane")
     same(state(job["output"])["history"], [{"step": 1, "key": "lanes", "from": 1, "to": 4}], "lanes alone change")
@@ -212,7 +212,7 @@ def evaluation(s):
     check(weft("train", *words(job), "-q").code == 0, "eval")
     data = ["eval.data=" + job["data"], "eval.batches=2"]
     refused(weft("train", *words(job), *data), "a finished job", "all 2 steps are done", "evaluation alone does not exist")
-    refused(run(2, job, "mesh=dp=2", *data), "a finished job on two ranks", "evaluation alone does not exist")
+    refused(run(2, job, "dp=2", *data), "a finished job on two ranks", "evaluation alone does not exist")
     check(weft("train", *words(job)).code == 0, "without eval.data a finished job ends well")
     check(weft("train", *words(job), *data, "eval=null").code == 0, "nor does it with the remedy named")
     r = weft("train", *words(dict(job, steps=3)), *data, "--json", "-q")

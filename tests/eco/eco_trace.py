@@ -108,7 +108,7 @@ with Scratch("trace") as s:
         if fits:
             check(*fits)
     out, path = s.path("ranks"), s.path("ranks.json")
-    job = small_job(s, micro_batch=1, lanes=2, steps=3, threads=1, mesh="dp=2", pp=2, output=out)
+    job = small_job(s, micro_batch=1, lanes=2, steps=3, threads=1, dp=2, pp=2, output=out)
     r = weft("run", "--nproc-per-node", "4", *words(job), "--trace", path, "--quiet")
     if check(r.code == 0, str(r)):
         look_ranks(path, metrics(out)[-1], "ranks", 4)

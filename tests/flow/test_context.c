@@ -27,19 +27,19 @@ static void each(const char *model, const char *const *words, size_t n)
 }
 
 static const char *const words[] = {
-    "mesh=cp=2",
-    "mesh=cp=2 ring=1",
-    "mesh=cp=3",
-    "mesh=cp=4",
-    "mesh=cp=4 ring=1",
-    "mesh=dp=2,cp=2",
-    "mesh=dp=2,cp=2 ring=1",
-    "mesh=cp=2,tp=2 ring=1",
-    "mesh=cp=2,tp=2 sp=1",
-    "mesh=cp=2 pp=2",
-    "mesh=cp=2 pp=2 ring=1",
-    "mesh=dp=2,cp=2 zero=3",
-    "mesh=dp=2,cp=2 pp=2 zero=1 ring=1",
+    "cp=2",
+    "cp=2 cp_comm=ring",
+    "cp=3",
+    "cp=4",
+    "cp=4 cp_comm=ring",
+    "dp=2 cp=2",
+    "dp=2 cp=2 cp_comm=ring",
+    "cp=2 tp=2 cp_comm=ring",
+    "cp=2 tp=2 sp=true",
+    "cp=2 pp=2",
+    "cp=2 pp=2 cp_comm=ring",
+    "dp=2 cp=2 zero=3",
+    "dp=2 cp=2 pp=2 zero=1 cp_comm=ring",
 };
 static void gpt2(void **state)
 {
@@ -55,10 +55,10 @@ static void llama(void **state)
 static void few_keys(void **state)
 {
     static const char *const plan[] = {
-        "mesh=cp=2,tp=2",
-        "mesh=cp=2,tp=2 sp=1",
-        "mesh=tp=2,cp=2 sp=1 ring=1",
-        "mesh=cp=2,tp=2 pp=2 ring=1",
+        "cp=2 tp=2",
+        "cp=2 tp=2 sp=true",
+        "tp=2 cp=2 mesh_order=tp,cp sp=true cp_comm=ring",
+        "cp=2 tp=2 pp=2 cp_comm=ring",
     };
     (void)state;
     each(FAMILY("mixtral"), plan, WEFT_COUNT(plan));
@@ -77,16 +77,16 @@ static void bert(void **state)
 static void uneven_zigzag(void **state)
 {
     static const char *const plan[] = {
-        "mesh=cp=2",
-        "mesh=cp=2 ring=1",
-        "mesh=cp=3",
-        "mesh=cp=3 ring=1",
-        "mesh=cp=4",
-        "mesh=cp=4 ring=1",
-        "mesh=cp=2,tp=2 sp=1",
-        "mesh=dp=2,cp=2 pp=2 zero=1 ring=1",
-        "mesh=dp=2,cp=3 zero=3",
-        "mesh=cp=8",
+        "cp=2",
+        "cp=2 cp_comm=ring",
+        "cp=3",
+        "cp=3 cp_comm=ring",
+        "cp=4",
+        "cp=4 cp_comm=ring",
+        "cp=2 tp=2 sp=true",
+        "dp=2 cp=2 pp=2 zero=1 cp_comm=ring",
+        "dp=2 cp=3 zero=3",
+        "cp=8",
     };
     (void)state;
     each_of(FAMILY("gpt2"), 15, plan, WEFT_COUNT(plan));
@@ -96,8 +96,8 @@ static void uneven_zigzag(void **state)
 /* Keys go no further than somebody's window, and ranks that see nothing of them pass them on. */
 static void windows(void **state)
 {
-    static const char *const plan[] = {"mesh=cp=3 ring=1", "mesh=dp=2,cp=3 zero=1 ring=1",
-                                       "mesh=cp=5 ring=1"};
+    static const char *const plan[] = {
+        "cp=3 cp_comm=ring", "dp=2 cp=3 zero=1 cp_comm=ring", "cp=5 cp_comm=ring"};
     (void)state;
     each_of(FAMILY("qwen2"), 15, plan, WEFT_COUNT(plan));
 }
@@ -107,12 +107,12 @@ static void windows(void **state)
 static void computed_again(void **state)
 {
     static const char *const plan[] = {
-        "mesh=cp=2",
-        "mesh=cp=4 ring=1",
-        "mesh=cp=2,tp=2 sp=1",
-        "mesh=dp=2,cp=2 zero=1",
-        "mesh=dp=2,cp=2 pp=2 zero=3 ring=1",
-        "mesh=cp=2,tp=2 pp=2 ring=1",
+        "cp=2",
+        "cp=4 cp_comm=ring",
+        "cp=2 tp=2 sp=true",
+        "dp=2 cp=2 zero=1",
+        "dp=2 cp=2 pp=2 zero=3 cp_comm=ring",
+        "cp=2 tp=2 pp=2 cp_comm=ring",
     };
     test_job j;
     (void)state;
@@ -128,8 +128,7 @@ static void computed_again(void **state)
  * gathered where they are used. */
 static void cuts_within_layers(void **state)
 {
-    static const char *const plan[]  = {"mesh=cp=2 pp=2 ring=1",
-                                        "mesh=dp=2,cp=2 pp=2 zero=3"};
+    static const char *const plan[] = {"cp=2 pp=2 cp_comm=ring", "dp=2 cp=2 pp=2 zero=3"};
     static const char *const again[] = {"full", "selective"};
     (void)state;
     for (size_t k = 0; k < WEFT_COUNT(plan); k++) {
@@ -153,9 +152,9 @@ static void beside_whole_layers(void **state)
     test_job_open(&j, FAMILY("gpt2"),
                   (test_job_options){.seq = 16, .n_micro = 4, .rows = 2});
     test_result one = test_plan_one(&j, 2);
-    test_plan_near(&j, &one, (test_plan){"mesh=cp=2,tp=2 sp=1 whole=blocks", 2, 1, NULL},
-                   1e-5);
-    test_plan_near(&j, &one, (test_plan){"mesh=cp=2,tp=2 sp=1 whole=0", 2, 1, NULL},
+    test_plan_near(&j, &one,
+                   (test_plan){"cp=2 tp=2 sp=true tp_exclude=blocks", 2, 1, NULL}, 1e-5);
+    test_plan_near(&j, &one, (test_plan){"cp=2 tp=2 sp=true tp_exclude=0", 2, 1, NULL},
                    1e-5);
     test_job_close(&j);
 }
@@ -191,14 +190,13 @@ static void even_work(void **state)
         const char *words;
         int         seq;
     } t[] = {
-        {"mesh=cp=2", 64},  {"mesh=cp=4", 64},  {"mesh=cp=8", 64}, /* runs of one size */
-        {"mesh=cp=4", 60},  {"mesh=cp=3", 64},  {"mesh=cp=3", 128},
-        {"mesh=cp=5", 128}, {"mesh=cp=7", 256},
+        {"cp=2", 64}, {"cp=4", 64}, {"cp=8", 64}, /* runs of one size */
+        {"cp=4", 60}, {"cp=3", 64}, {"cp=3", 128}, {"cp=5", 128}, {"cp=7", 256},
     };
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
-        test_job       j;
-        weft_shorthand h;
+        test_job      j;
+        weft_strategy h;
         test_job_open(&j, "tiny256", (test_job_options){.seq = t[i].seq, .n_micro = 1});
         weft_sharding *s = test_plan_shard(&j, t[i].words, &h);
         double         x = fmax(uneven(&j, s, false), uneven(&j, s, true));
@@ -212,11 +210,11 @@ static void even_work(void **state)
 /* As a ring no place ever has all keys: nothing is gathered, everything is shifted. */
 static void passed_round(void **state)
 {
-    test_job       j;
-    weft_shorthand h;
+    test_job      j;
+    weft_strategy h;
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 32, .n_micro = 1});
-    weft_sharding     *s = test_plan_shard(&j, "mesh=cp=4", &h);
+    weft_sharding     *s = test_plan_shard(&j, "cp=4", &h);
     weft_local_options o = {.place = 1, .ring = ~0u};
     weft_local        *l;
     int                n_shift = 0, n_layer = 0;

@@ -13,15 +13,15 @@
 static void mixtral(void **state)
 {
     static const char *const words[] = {
-        "mesh=ep=2",
-        "mesh=ep=3",
-        "mesh=ep=4",
-        "mesh=dp=2,ep=2",
-        "mesh=dp=2,ep=2 zero=1",
-        "mesh=ep=2 pp=2",
-        "mesh=ep=2,tp=2",
-        "mesh=ep=2,cp=2",
-        "mesh=dp=2,ep=2 zero=3",
+        "ep=2",
+        "ep=3",
+        "ep=4",
+        "dp=2 ep=2",
+        "dp=2 ep=2 zero=1",
+        "ep=2 pp=2",
+        "ep=2 tp=2",
+        "ep=2 cp=2 mesh_order=ep,cp",
+        "dp=2 ep=2 zero=3",
     };
     test_job j;
     (void)state;
@@ -55,14 +55,14 @@ static void train_near(const char *const *words, int n, int seq, int rows)
 static void sequences_too(void **state)
 {
     static const char *const words[] = {
-        "mesh=ep=2",
-        "mesh=ep=4",
-        "mesh=dp=2,ep=2 zero=1",
-        "mesh=ep=2 pp=2",
-        "mesh=ep=2,tp=2 sp=1",
-        "mesh=ep=2,cp=2",
-        "mesh=dp=2,ep=2 zero=3",
-        "mesh=ep=3",
+        "ep=2",
+        "ep=4",
+        "dp=2 ep=2 zero=1",
+        "ep=2 pp=2",
+        "ep=2 tp=2 sp=true",
+        "ep=2 cp=2 mesh_order=ep,cp",
+        "dp=2 ep=2 zero=3",
+        "ep=3",
     };
     test_job j;
     (void)state;
@@ -71,16 +71,17 @@ static void sequences_too(void **state)
     test_job_open(&j, FAMILY("mixtral"),
                   (test_job_options){.seq = 7, .n_micro = 4, .rows = 2});
     test_result one = test_plan_one(&j, 2);
-    test_plan_near(&j, &one, (test_plan){"mesh=ep=2,tp=2 sp=1", 2, 1, "1f1b"}, 1e-5);
-    test_plan_near(&j, &one, (test_plan){"mesh=ep=2,cp=2", 2, 1, "1f1b"}, 1e-5);
+    test_plan_near(&j, &one, (test_plan){"ep=2 tp=2 sp=true", 2, 1, "1f1b"}, 1e-5);
+    test_plan_near(&j, &one, (test_plan){"ep=2 cp=2 mesh_order=ep,cp", 2, 1, "1f1b"},
+                   1e-5);
     test_job_close(&j);
 }
 
 /* More places than experts divide into, each with a sequence; all of them, and none, to a place. */
 static void uneven_experts(void **state)
 {
-    static const char *const words[] = {"mesh=ep=3", "mesh=ep=3 pp=2", "mesh=ep=3,tp=2",
-                                        "mesh=dp=2,ep=3 zero=1"};
+    static const char *const words[] = {"ep=3", "ep=3 pp=2", "ep=3 tp=2",
+                                        "dp=2 ep=3 zero=1"};
     (void)state;
     train_near(words, (int)WEFT_COUNT(words), 5, 3);
 }
@@ -94,7 +95,7 @@ typedef struct traffic {
 
 static traffic traffic_of(const test_job *j, const char *words)
 {
-    weft_shorthand     h;
+    weft_strategy      h;
     weft_sharding     *s = test_plan_shard(j, words, &h);
     weft_local_options o = {.place = 1};
     weft_local        *l;
@@ -140,14 +141,14 @@ static void rows_are_sent(void **state)
             d = j.training.graph->value[v].type.shape.d[1];
     assert_true(d > 0);
     for (int ep = 2; ep <= 4; ep += 2) {
-        traffic t = traffic_of(&j, ep == 2 ? "mesh=ep=2" : "mesh=ep=4");
+        traffic t = traffic_of(&j, ep == 2 ? "ep=2" : "ep=4");
         assert_int_equal(t.sent, 2 * LAYERS);
         assert_int_equal(t.returned, 2 * LAYERS);
         assert_int_equal(t.rows, 4 * LAYERS * ROWS / ep * SEQ * TOP * d);
         assert_int_equal(t.largest, ep * (EXPERTS + 1)); /* no token is gathered */
     }
-    static const char *const words[] = {"mesh=ep=2,tp=2", "mesh=ep=2,tp=2 sp=1",
-                                        "mesh=ep=2,cp=2", "mesh=dp=2,ep=2 zero=3"};
+    static const char *const words[] = {"ep=2 tp=2", "ep=2 tp=2 sp=true",
+                                        "ep=2 cp=2 mesh_order=ep,cp", "dp=2 ep=2 zero=3"};
     for (size_t i = 0; i < WEFT_COUNT(words); i++) {
         traffic t = traffic_of(&j, words[i]);
         assert_int_equal(t.sent, 2 * LAYERS);
@@ -156,7 +157,7 @@ static void rows_are_sent(void **state)
     test_job_close(&j);
     /* one sequence a micro-batch: places have the same tokens, and nothing is to be sent */
     test_job_open(&j, FAMILY("mixtral"), (test_job_options){.seq = SEQ, .n_micro = 4});
-    traffic t = traffic_of(&j, "mesh=ep=2");
+    traffic t = traffic_of(&j, "ep=2");
     assert_int_equal(t.sent + t.returned, 0);
     test_job_close(&j);
 }
@@ -175,14 +176,14 @@ static weft_instr *first_send(weft_program *p)
  * is found. */
 static void programs_are_proved(void **state)
 {
-    test_job       j;
-    weft_shorthand h;
-    weft_program  *p[2], *again;
-    weft_text      a = {0}, b = {0};
+    test_job      j;
+    weft_strategy h;
+    weft_program *p[2], *again;
+    weft_text     a = {0}, b = {0};
     (void)state;
     test_job_open(&j, FAMILY("mixtral"),
                   (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
-    weft_sharding *s = test_plan_shard(&j, "mesh=ep=2", &h);
+    weft_sharding *s = test_plan_shard(&j, "ep=2", &h);
     for (int r = 0; r < 2; r++) {
         weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .pp = 1, .rank = r};
         assert_ok(weft_partition(j.training.graph, s, &o, &p[r]));
@@ -215,14 +216,14 @@ static void programs_are_proved(void **state)
 /* Attention of a place is over its own sequences. */
 static void own_sequences(void **state)
 {
-    test_job       j;
-    weft_shorthand h;
-    double         own[2] = {0};
+    test_job      j;
+    weft_strategy h;
+    double        own[2] = {0};
     (void)state;
     test_job_open(&j, FAMILY("mixtral"),
                   (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
     for (int ep = 1; ep <= 2; ep++) {
-        weft_sharding *s = test_plan_shard(&j, ep == 1 ? "mesh=ep=1" : "mesh=ep=2", &h);
+        weft_sharding     *s = test_plan_shard(&j, ep == 1 ? "ep=1" : "ep=2", &h);
         weft_local_options o = {.place = ep - 1};
         weft_local        *l;
         assert_ok(weft_partition_local(j.training.graph, s, &o, &l));
@@ -243,13 +244,13 @@ static void own_sequences(void **state)
 /* Each place holds its share of the experts' weights, and nobody another's. */
 static void shares(void **state)
 {
-    test_job       j;
-    weft_shorthand h;
-    int64_t        mine = 0, whole = 0; /* experts, of all places */
+    test_job      j;
+    weft_strategy h;
+    int64_t       mine = 0, whole = 0; /* experts, of all places */
     (void)state;
     test_job_open(&j, FAMILY("mixtral"), (test_job_options){.seq = 12, .n_micro = 4});
     const weft_graph *g = j.training.graph;
-    weft_sharding    *s = test_plan_shard(&j, "mesh=ep=4", &h);
+    weft_sharding    *s = test_plan_shard(&j, "ep=4", &h);
     for (int place = 0; place < 4; place++) {
         weft_local_options o = {.place = place};
         weft_local        *l;
@@ -273,7 +274,7 @@ static void shares(void **state)
  * dropped. */
 static void all_to_one(void **state)
 {
-    static const char *const words[] = {"mesh=ep=2", "mesh=ep=4", "mesh=dp=2,ep=2"};
+    static const char *const words[] = {"ep=2", "ep=4", "dp=2 ep=2"};
     test_job                 j;
     (void)state;
     test_job_open(&j, FAMILY("mixtral"),

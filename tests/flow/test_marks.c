@@ -1,5 +1,5 @@
 /* Whatever is marked, on whatever value, trains like one rank: marks by hand where something
- * broke once, and marks drawn by lot.  Ranks are threads of this process; cuts into more parts
+ * broke once, and random marks.  Ranks are threads of this process; cuts into more parts
  * than there are units are among them. */
 #include <math.h>
 #include <stdio.h>
@@ -95,9 +95,9 @@ static void ranks_without_anything(void **state)
     test_job_close(&j);
 }
 
-/* ---- by lot ---- */
+/* ---- random ---- */
 
-static uint32_t lot(uint32_t *at, uint32_t n)
+static uint32_t draw(uint32_t *at, uint32_t n)
 {
     uint32_t key[2] = {3, 11}, ctr[4] = {(*at)++, 0, 0, 0}, w[4];
     weft_random_philox(key, ctr, w);
@@ -109,18 +109,18 @@ static void draw_mark(const weft_graph *g, uint32_t *at, weft_text *t)
 {
     weft_vid v;
     int      n_axis = 2;
-    do v = (weft_vid)lot(at, (uint32_t)g->n_value);
+    do v = (weft_vid)draw(at, (uint32_t)g->n_value);
     while (!g->value[v].type.shape.n || g->value[v].per_step ||
            (g->value[v].kind == WEFT_VALUE_NODE &&
             g->node[g->value[v].node].phase != WEFT_PHASE_FORWARD));
     weft_text_add(t, " mark \"%s\" [", g->value[v].name);
     for (int d = 0; d < g->value[v].type.shape.n; d++) {
-        bool cut = n_axis && lot(at, 2);
+        bool cut = n_axis && draw(at, 2);
         weft_text_add(t, "%s%s%s", d ? ", " : "", cut ? (n_axis == 2 ? "a" : "b") : "",
-                      cut && lot(at, 3) ? " ?"
-                      : cut             ? ""
-                      : lot(at, 4)      ? "?"
-                                        : "*");
+                      cut && draw(at, 3) ? " ?"
+                      : cut              ? ""
+                      : draw(at, 4)      ? "?"
+                                         : "*");
         n_axis -= cut;
     }
     weft_text_add(t, "]");
@@ -144,7 +144,7 @@ static void by_lot(void **state)
         for (int i = 0; i < (WEFT_TEST_SANITIZED ? 4 : 16); i++) {
             weft_text t = {0};
             weft_text_add(&t, "mesh m %s from 0", mesh[i % 4]);
-            for (uint32_t k = lot(&at, 4) + 1; k; k--)
+            for (uint32_t k = draw(&at, 4) + 1; k; k--)
                 draw_mark(j.training.graph, &at, &t);
             like_one(&j, &one, t.s, 0);
             weft_text_fini(&t);

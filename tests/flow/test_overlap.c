@@ -107,17 +107,17 @@ static void make_by(const test_job *j, const char *words, int r, int64_t bucket,
                     weft_program **out)
 {
     weft_arena        *a;
-    weft_shorthand     h;
+    weft_strategy      h;
     weft_shard_options o;
     weft_sharding     *s;
     weft_pipe_options  po = {
          .n_micro = j->o.n_micro, .n_lane = WORLD, .rank = r, .ahead = bucket};
     assert_ok(weft_arena_create(&a));
-    assert_ok(weft_shorthand_parse(words, &h));
-    po.once = h.later > 0;
-    assert_ok(weft_shorthand_expand(&h, j->training.graph, 0, a, &o));
+    assert_ok(weft_strategy_parse(words, &h));
+    po.once = h.overlap_param_gather > 0;
+    assert_ok(weft_shard_expand(&h, j->training.graph, NULL, 0, a, &o));
     o.n_mesh = 1;
-    o.lanes  = 1u << weft_shorthand_lane_axis(&h);
+    o.lanes  = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
     assert_ok(weft_shard_propagate(j->training.graph, &o, &s));
     assert_ok(weft_partition(j->training.graph, s, &po, out));
     assert_ok(weft_program_verify(*out));
@@ -128,13 +128,13 @@ static void make_by(const test_job *j, const char *words, int r, int64_t bucket,
 /* Parameters, gradients and states in parts. */
 static void make_parts(const test_job *j, int r, int64_t bucket, weft_program **out)
 {
-    make_by(j, "mesh=dp=2 zero=3", r, bucket, out);
+    make_by(j, "dp=2 zero=3", r, bucket, out);
 }
 
 /* States in parts, of two parameters of three, which the next step gathers. */
 static void make_later(const test_job *j, int r, int64_t bucket, weft_program **out)
 {
-    make_by(j, "mesh=dp=2 zero=1 later=66", r, bucket, out);
+    make_by(j, "dp=2 zero=1 overlap_param_gather=0.66", r, bucket, out);
 }
 
 /* Seconds of the quickest step. */
@@ -321,12 +321,12 @@ static void what_can_hide(void **state)
         int         n_micro;
         const char *words;
         double      least, most;
-    } row[] = {{1, "mesh=dp=2 zero=1", 1.5, 1.53},
-               {1, "mesh=dp=2 zero=1 later=100", 7.0 / 6, 1.21},
-               {1, "mesh=dp=2 zero=1 later=80", 1, 1.12},
-               {1, "mesh=dp=2 zero=1 later=66", 1, 1.06},
-               {2, "mesh=dp=2 zero=1 later=66", 1.5, 1.53},
-               {4, "mesh=dp=2 zero=2 later=100", 1.75, 1.78}};
+    } row[] = {{1, "dp=2 zero=1", 1.5, 1.53},
+               {1, "dp=2 zero=1 overlap_param_gather=1", 7.0 / 6, 1.21},
+               {1, "dp=2 zero=1 overlap_param_gather=0.8", 1, 1.12},
+               {1, "dp=2 zero=1 overlap_param_gather=0.66", 1, 1.06},
+               {2, "dp=2 zero=1 overlap_param_gather=0.66", 1.5, 1.53},
+               {4, "dp=2 zero=2 overlap_param_gather=1", 1.75, 1.78}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(row); i++) {
         test_job j;

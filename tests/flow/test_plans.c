@@ -265,7 +265,7 @@ static void plans_train_like_one(void **state)
     if (n_bad) fail_msg("%d plans do not train like one process", n_bad);
 }
 
-/* ---- mixtures by lot ---- */
+/* ---- random mixtures ---- */
 
 /* A plan of at most 8 ranks; dice goes on from draw to draw.  Mixtral with another seed: with the
  * first one a token of step 9 stands between two experts, and rounding decides. */
@@ -284,19 +284,22 @@ static row draw_plan(uint32_t *dice, char *words, size_t size)
         if (m == 1 || m == 2)
             many[1] = many[1] > 2 ? 2 : many[1]; /* two groups of heads */
     }
-    size_t at = (size_t)snprintf(words, size, "mesh=");
+    size_t at = 0;
+    words[0]  = 0;
     for (int a = 0; a < 4; a++)
         if (many[a] > 1)
-            at += (size_t)snprintf(words + at, size - at, "%s%s=%u", at > 5 ? "," : "",
+            at += (size_t)snprintf(words + at, size - at, "%s%s=%u", at ? " " : "",
                                    axis[a], many[a]);
-    if (at == 5) at = 0; /* stages alone */
-    words[at] = 0;
     if (pp > 1)
         at += (size_t)snprintf(words + at, size - at, " pp=%u schedule=%s", pp,
                                schedule[DICE(3)]);
     if (many[0] > 1) at += (size_t)snprintf(words + at, size - at, " zero=%u", DICE(4));
-    if (many[1] > 1) at += (size_t)snprintf(words + at, size - at, " sp=%u", DICE(2));
-    if (many[2] > 1) at += (size_t)snprintf(words + at, size - at, " ring=%u", DICE(2));
+    if (many[1] > 1)
+        at +=
+            (size_t)snprintf(words + at, size - at, " sp=%s", DICE(2) ? "true" : "false");
+    if (many[2] > 1)
+        at += (size_t)snprintf(words + at, size - at, " cp_comm=%s",
+                               DICE(2) ? "ring" : "gather");
     if (!DICE(3)) snprintf(words + at, size - at, " recompute=full");
 #undef DICE
     return (row){model[m], (int)n, words,
@@ -314,7 +317,7 @@ static void mixtures_train_like_one(void **state)
         row  r = draw_plan(&dice, words, sizeof words);
         snprintf(dir, sizeof dir, "lone-%d", i);
         outcome one = run(1, job_of(r.model), "", dir);
-        snprintf(dir, sizeof dir, "lot-%d", i);
+        snprintf(dir, sizeof dir, "random-%d", i);
         outcome o = run(r.n, job_of(r.model), r.words, dir);
         n_bad += !strcmp(verdict(&r, &one, &o, &out), "FAILED");
     }
@@ -330,12 +333,14 @@ static void plans_may_change(void **state)
         int         n[2];
         const char *words[2];
     } change[] = {
-        {"gpt2", {2, 2}, {"pp=2", "mesh=dp=2"}},
-        {"gpt2", {4, 1}, {"mesh=dp=2 pp=2 schedule=zb-h1", ""}},
-        {"llama", {1, 4}, {"", "pp=2 mesh=dp=2"}},
+        {"gpt2", {2, 2}, {"pp=2", "dp=2"}},
+        {"gpt2", {4, 1}, {"dp=2 pp=2 schedule=zb-h1", ""}},
+        {"llama", {1, 4}, {"", "pp=2 dp=2"}},
         {"bert", {2, 3}, {"pp=2 schedule=interleaved chunks=2", "pp=3 schedule=gpipe"}},
-        {"mixtral", {4, 2}, {"mesh=dp=4 zero=1", "mesh=dp=2 zero=3"}},
-        {"llama", {2, 3}, {"mesh=dp=2 zero=1 later=70 bucket=20000", "mesh=dp=3 zero=2"}},
+        {"mixtral", {4, 2}, {"dp=4 zero=1", "dp=2 zero=3"}},
+        {"llama",
+         {2, 3},
+         {"dp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=20000", "dp=3 zero=2"}},
     };
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(change); i++) {
@@ -441,15 +446,15 @@ static void reference_is_met(void **state)
         int         n;
         const char *words, *only;
     } plan[] = {
-        {2, "mesh=dp=2", NULL},
-        {2, "mesh=tp=2", NULL},
+        {2, "dp=2", NULL},
+        {2, "tp=2", NULL},
         {2, "pp=2", NULL},
-        {2, "mesh=dp=2 zero=3", NULL},
-        {2, "mesh=ep=2", "mixtral"},
-        {8, "mesh=dp=2,tp=2 pp=2", NULL},
-        {4, "mesh=dp=2 pp=2 zero=1", "ernie"},
-        {4, "mesh=tp=2 pp=2 sp=1", "llama"},
-        {2, "mesh=cp=2", "qwen2"},
+        {2, "dp=2 zero=3", NULL},
+        {2, "ep=2", "mixtral"},
+        {8, "dp=2 tp=2 pp=2", NULL},
+        {4, "dp=2 pp=2 zero=1", "ernie"},
+        {4, "tp=2 pp=2 sp=true", "llama"},
+        {2, "cp=2", "qwen2"},
     };
     for (size_t k = 0; k < WEFT_COUNT(plan); k++)
         for (size_t m = 0; m < WEFT_COUNT(model); m++) {

@@ -120,15 +120,15 @@ static void planned_is_resident(void **state)
         int         n;
         const char *words;
     } row[] = {
-        {2, "mesh=dp=2"},
+        {2, "dp=2"},
         {2, "pp=2"},
-        {4, "mesh=dp=2 pp=2 zero=1"},
-        {2, "mesh=tp=2"},
-        {2, "mesh=dp=2 zero=3"},
-        {2, "mesh=dp=2 zero=1 later=70 bucket=1000000"},
-        {2, "mesh=dp=2 recompute=full"},
-        {4, "model=tests/fixtures/flow/mixtral mesh=ep=4 micro_batch=8 lanes=1 seq=256"},
-        {4, "mesh=dp=2 pp=2 zero=1 later=70 bucket=1000000"}};
+        {4, "dp=2 pp=2 zero=1"},
+        {2, "tp=2"},
+        {2, "dp=2 zero=3"},
+        {2, "dp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=1000000"},
+        {2, "dp=2 recompute=full"},
+        {4, "model=tests/fixtures/flow/mixtral ep=4 micro_batch=8 lanes=1 seq=256"},
+        {4, "dp=2 pp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=1000000"}};
     int64_t work[WEFT_COUNT(row)]; /* of rank 1 */
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -168,13 +168,13 @@ static double state_share(const char *words)
 {
     weft_compile_spec s = weft_compile_spec_default("tiny", 8, 64);
     weft_compiled     c;
-    weft_shorthand    h;
+    weft_strategy     h;
     weft_plan        *p;
     s.micro_batch = 2;
     s.lanes       = 4;
     s.rank        = 1;
-    assert_ok(weft_shorthand_parse(words, &h));
-    assert_ok(weft_compile_plan(&s, &h, "1f1b", 1, 0, &p));
+    assert_ok(weft_strategy_parse(words, &h));
+    assert_ok(weft_compile_plan(&s, &h, 0, &p));
     s.plan = p;
     assert_ok(weft_compile_training(&s, &c));
     double share = (double)weft_program_bytes(c.program, WEFT_SLAB_STATE) /
@@ -189,13 +189,14 @@ static void zero_saves(void **state)
     static const struct {
         const char *words;
         double      share;
-    } row[] = {{"mesh=dp=2", 1},
-               {"mesh=dp=2 zero=1", 2.0 / 3},
-               {"mesh=dp=2 zero=2", 2.0 / 3},
-               {"mesh=dp=2 zero=1 later=100", 0.5}, /* whole parameters are work */
-               {"mesh=dp=2 zero=3", 0.5},
-               {"mesh=dp=2,tp=2 zero=3", 0.25},
-               {"mesh=dp=4 zero=3", 0.25}};
+    } row[] = {
+        {"dp=2", 1},
+        {"dp=2 zero=1", 2.0 / 3},
+        {"dp=2 zero=2", 2.0 / 3},
+        {"dp=2 zero=1 overlap_param_gather=1", 0.5}, /* whole parameters are work */
+        {"dp=2 zero=3", 0.5},
+        {"dp=2 tp=2 zero=3", 0.25},
+        {"dp=4 zero=3", 0.25}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(row); i++) {
         double got = state_share(row[i].words);
@@ -231,9 +232,8 @@ static void too_much_is_refused(void **state)
     assert_true(kb > 0);
     int64_t one = planned_with(1), each = planned_with(2) - one;
     int64_t n = (kb * 1024 * 7 / 10 - one) / each;
-    snprintf(words, sizeof words,
-             "mesh=dp=2 seq=1024 micro_batch=%lld batch=%lld lanes=2", (long long)n,
-             (long long)(2 * n));
+    snprintf(words, sizeof words, "dp=2 seq=1024 micro_batch=%lld batch=%lld lanes=2",
+             (long long)n, (long long)(2 * n));
     run_any(2, words, out);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(out[r].st, WEFT_ERR_NOFIT);

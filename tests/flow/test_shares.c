@@ -37,19 +37,19 @@ static void in_turn(const char *model, int n_micro, int n_lane, const beside *t,
 static void two_ranks(void **state)
 {
     static const beside t[] = {
-        {{"mesh=dp=2 shares=3,1", 4, 1, NULL}, 0, 0},
-        {{"mesh=dp=2 shares=1,3", 4, 1, NULL}, 0, 0},
-        {{"mesh=dp=2 shares=2,2", 4, 1, NULL}, 0, 0},
-        {{"mesh=dp=2 shares=3,1 zero=1", 4, 1, NULL}, 0, 0},
-        {{"mesh=dp=2 shares=3,1 zero=2", 4, 1, NULL}, 0, 0},
-        {{"mesh=dp=2 shares=1,3 zero=3", 4, 1, NULL}, 0, 0},
-        {{"mesh=dp=2 shares=3,1 zero=3", 4, 1, NULL}, 4096, 0},
-        {{"mesh=dp=2 shares=3,1", 4, 1, NULL}, 0, 4096},
-        {{"mesh=dp=2 pp=2 shares=3,1", 4, 1, "1f1b"}, 0, 0},
-        {{"mesh=dp=2 pp=2 shares=1,3 zero=2", 4, 1, "zb-h1"}, 0, 0},
-        {{"mesh=dp=2 pp=2 shares=3,1 zero=3", 4, 1, "gpipe"}, 0, 0},
-        {{"mesh=dp=2 pp=2 shares=3,1 zero=1", 4, 1, "1f1b"}, 4096, 4096},
-        {{"mesh=dp=2 shares=3,1 zero=1", 4, 2, "interleaved"}, 0, 0},
+        {{"dp=2 batch_split=3,1", 4, 1, NULL}, 0, 0},
+        {{"dp=2 batch_split=1,3", 4, 1, NULL}, 0, 0},
+        {{"dp=2 batch_split=2,2", 4, 1, NULL}, 0, 0},
+        {{"dp=2 batch_split=3,1 zero=1", 4, 1, NULL}, 0, 0},
+        {{"dp=2 batch_split=3,1 zero=2", 4, 1, NULL}, 0, 0},
+        {{"dp=2 batch_split=1,3 zero=3", 4, 1, NULL}, 0, 0},
+        {{"dp=2 batch_split=3,1 zero=3", 4, 1, NULL}, 4096, 0},
+        {{"dp=2 batch_split=3,1", 4, 1, NULL}, 0, 4096},
+        {{"dp=2 pp=2 batch_split=3,1", 4, 1, "1f1b"}, 0, 0},
+        {{"dp=2 pp=2 batch_split=1,3 zero=2", 4, 1, "zb-h1"}, 0, 0},
+        {{"dp=2 pp=2 batch_split=3,1 zero=3", 4, 1, "gpipe"}, 0, 0},
+        {{"dp=2 pp=2 batch_split=3,1 zero=1", 4, 1, "1f1b"}, 4096, 4096},
+        {{"dp=2 batch_split=3,1 zero=1", 4, 2, "interleaved"}, 0, 0},
     };
     (void)state;
     in_turn(FAMILY("gpt2"), 4, 4, t, WEFT_COUNT(t));
@@ -59,12 +59,12 @@ static void two_ranks(void **state)
 static void three_ranks(void **state)
 {
     static const beside t[] = {
-        {{"mesh=dp=3 shares=5,2,1", 8, 1, NULL}, 0, 0},
-        {{"mesh=dp=3 shares=1,6,1 zero=1", 8, 1, NULL}, 0, 0},
-        {{"mesh=dp=3 shares=2,1,5 zero=3", 8, 1, NULL}, 0, 0},
-        {{"mesh=dp=3 pp=2 shares=5,2,1 zero=3", 8, 1, "1f1b"}, 0, 0},
-        {{"mesh=dp=4 shares=4,2,1,1", 8, 1, NULL}, 0, 0},
-        {{"mesh=dp=4 pp=2 shares=3,3,1,1 zero=2", 8, 1, "zb-h1"}, 0, 0},
+        {{"dp=3 batch_split=5,2,1", 8, 1, NULL}, 0, 0},
+        {{"dp=3 batch_split=1,6,1 zero=1", 8, 1, NULL}, 0, 0},
+        {{"dp=3 batch_split=2,1,5 zero=3", 8, 1, NULL}, 0, 0},
+        {{"dp=3 pp=2 batch_split=5,2,1 zero=3", 8, 1, "1f1b"}, 0, 0},
+        {{"dp=4 batch_split=4,2,1,1", 8, 1, NULL}, 0, 0},
+        {{"dp=4 pp=2 batch_split=3,3,1,1 zero=2", 8, 1, "zb-h1"}, 0, 0},
     };
     (void)state;
     in_turn(FAMILY("llama"), 11, 8, t, WEFT_COUNT(t));
@@ -74,9 +74,9 @@ static void three_ranks(void **state)
 static void parts_of_one_size(void **state)
 {
     static const beside t[] = {
-        {{"mesh=dp=2 shares=3,1 zero=1", 4, 1, NULL}, 0, 0},
-        {{"mesh=dp=2 shares=1,3 zero=3", 4, 1, NULL}, 1 << 20, 0},
-        {{"mesh=dp=2 pp=2 shares=3,1 zero=2", 4, 1, "1f1b"}, 0, 0},
+        {{"dp=2 batch_split=3,1 zero=1", 4, 1, NULL}, 0, 0},
+        {{"dp=2 batch_split=1,3 zero=3", 4, 1, NULL}, 1 << 20, 0},
+        {{"dp=2 pp=2 batch_split=3,1 zero=2", 4, 1, "1f1b"}, 0, 0},
     };
     (void)state;
     in_turn("tiny256", 4, 4, t, WEFT_COUNT(t));
@@ -88,23 +88,26 @@ static void with_tensor_parallel(void **state)
     (void)state;
     test_job_open(&j, FAMILY("llama"), (test_job_options){.seq = 8, .n_micro = 4});
     test_result one = test_plan_one(&j, 4);
-    test_plan_near(&j, &one, (test_plan){"mesh=dp=2,tp=2 shares=3,1", 4, 1, NULL}, 1e-5);
+    test_plan_near(&j, &one, (test_plan){"dp=2 tp=2 batch_split=3,1", 4, 1, NULL}, 1e-5);
     test_plan_near(
-        &j, &one, (test_plan){"mesh=tp=2,dp=2 shares=1,3 zero=3 sp=1", 4, 1, NULL}, 1e-5);
+        &j, &one,
+        (test_plan){"tp=2 dp=2 mesh_order=tp,dp batch_split=1,3 zero=3 sp=true", 4, 1,
+                    NULL},
+        1e-5);
     test_job_close(&j);
 }
 
 /* The text of a program says who has which lanes. */
 static void programs_are_text(void **state)
 {
-    test_job       j;
-    weft_shorthand h;
-    weft_program  *p, *q;
-    weft_text      a = {0}, b = {0};
+    test_job      j;
+    weft_strategy h;
+    weft_program *p, *q;
+    weft_text     a = {0}, b = {0};
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 8, .n_micro = 8});
-    weft_sharding    *s = test_plan_shard(&j, "mesh=dp=3 shares=5,2,1 zero=1", &h);
-    weft_pipe_options o = {.n_micro = 8, .n_lane = 8, .rank = 1, .share = h.share};
+    weft_sharding    *s = test_plan_shard(&j, "dp=3 batch_split=5,2,1 zero=1", &h);
+    weft_pipe_options o = {.n_micro = 8, .n_lane = 8, .rank = 1, .share = h.batch_split};
     assert_ok(weft_partition(j.training.graph, s, &o, &p));
     assert_ok(weft_program_print(p, &a));
     assert_non_null(strstr(a.s, "group [0,1,2] lanes [5,2,1]"));
@@ -115,7 +118,7 @@ static void programs_are_text(void **state)
     q->group[0].share[0] = 4;
     assert_int_equal(weft_program_verify(q), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "cannot share 8 lanes"));
-    h.share[0] = 6;
+    h.batch_split[0] = 6;
     assert_int_equal(weft_partition(j.training.graph, s, &o, &q), WEFT_ERR_ARG);
     weft_program_destroy(p);
     weft_program_destroy(q);

@@ -29,15 +29,15 @@ static int64_t bucket;      /* bytes of sums beside the backward pass; 0: none a
 static weft_sharding *shard(const test_job *j, const char *words, int *pp)
 {
     weft_arena        *a;
-    weft_shorthand     h;
+    weft_strategy      h;
     weft_shard_options o;
     weft_sharding     *s;
     assert_ok(weft_arena_create(&a));
-    assert_ok(weft_shorthand_parse(words, &h));
-    if (weft_shorthand_expand(&h, j->training.graph, 0, a, &o) != WEFT_OK)
+    assert_ok(weft_strategy_parse(words, &h));
+    if (weft_shard_expand(&h, j->training.graph, NULL, 0, a, &o) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     o.n_mesh = 1;
-    if (weft_shorthand_lane_axis(&h) >= 0) o.lanes = 1u << weft_shorthand_lane_axis(&h);
+    if (h.dp) o.lanes = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
     if (weft_shard_propagate(j->training.graph, &o, &s) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     *pp = h.pp;
@@ -62,7 +62,7 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
                                .ahead    = bytes_ahead,
                                .once     = strstr(x.words, "later") != NULL,
                                .cut      = cut,
-                               .ring     = strstr(x.words, "ring=1") ? ~0u : 0};
+                               .ring     = strstr(x.words, "cp_comm=ring") ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
         if (bucket)
@@ -142,50 +142,50 @@ static void in_turn(const char *model, test_job_options o, const plan *t, size_t
 }
 
 static const plan within_rounding[] = {
-    {"mesh=tp=2", 2, 1, NULL},
-    {"mesh=tp=2 sp=1", 2, 1, NULL},
-    {"mesh=dp=2,tp=2", 2, 1, NULL},
-    {"mesh=tp=2,dp=2 sp=1", 2, 1, NULL},
-    {"mesh=dp=2,tp=2 zero=1", 2, 1, NULL},
-    {"mesh=dp=2,tp=2 zero=3 sp=1", 2, 1, NULL},
-    {"mesh=tp=2 pp=2", 2, 1, "1f1b"},
-    {"mesh=tp=2 pp=2 sp=1", 2, 1, "zb-h1"},
-    {"mesh=dp=2,tp=2 pp=2", 2, 1, "1f1b"},
-    {"mesh=dp=2,tp=2 pp=2 zero=1 sp=1", 2, 1, "gpipe"},
-    {"mesh=dp=2,tp=2 pp=2 zero=3", 2, 1, "1f1b"},
+    {"tp=2", 2, 1, NULL},
+    {"tp=2 sp=true", 2, 1, NULL},
+    {"dp=2 tp=2", 2, 1, NULL},
+    {"tp=2 dp=2 mesh_order=tp,dp sp=true", 2, 1, NULL},
+    {"dp=2 tp=2 zero=1", 2, 1, NULL},
+    {"dp=2 tp=2 zero=3 sp=true", 2, 1, NULL},
+    {"tp=2 pp=2", 2, 1, "1f1b"},
+    {"tp=2 pp=2 sp=true", 2, 1, "zb-h1"},
+    {"dp=2 tp=2 pp=2", 2, 1, "1f1b"},
+    {"dp=2 tp=2 pp=2 zero=1 sp=true", 2, 1, "gpipe"},
+    {"dp=2 tp=2 pp=2 zero=3", 2, 1, "1f1b"},
 };
 
 /* Four layers: two stages a rank, tied embeddings in parts on two of them. */
 static void chunks(void **state)
 {
-    static const plan t[] = {{"mesh=tp=2 pp=2", 4, 2, "interleaved"},
-                             {"mesh=dp=2,tp=2 pp=2 zero=3 sp=1", 4, 2, "interleaved"}};
+    static const plan t[] = {{"tp=2 pp=2", 4, 2, "interleaved"},
+                             {"dp=2 tp=2 pp=2 zero=3 sp=true", 4, 2, "interleaved"}};
     (void)state;
     in_turn(TINY, (test_job_options){.seq = 8, .n_micro = 4}, t, WEFT_COUNT(t), nearly);
     in_turn(TINY, (test_job_options){.seq = 8, .n_micro = 4},
-            &(plan){"mesh=dp=2 pp=2 zero=2", 4, 2, "interleaved"}, 1, to_the_bit);
+            &(plan){"dp=2 pp=2 zero=2", 4, 2, "interleaved"}, 1, to_the_bit);
     /* an encoder's result goes past stages, and micro-batches are left over */
     in_turn("tests/fixtures/towers", (test_job_options){.seq = 8, .n_micro = 5},
-            &(plan){"mesh= pp=2", 4, 2, "interleaved"}, 1, to_the_bit);
+            &(plan){"pp=2", 4, 2, "interleaved"}, 1, to_the_bit);
 }
 
 static const plan bitwise[] = {
-    {"mesh=dp=2", 2, 1, NULL},
-    {"mesh=dp=4", 4, 1, NULL},
-    {"mesh=dp=2 zero=1", 2, 1, NULL},
-    {"mesh=dp=2 zero=2", 2, 1, NULL},
-    {"mesh=dp=2 zero=3", 2, 1, NULL},
-    {"mesh=dp=2 zero=3", 4, 1, NULL},
-    {"mesh=dp=4 zero=1", 4, 1, NULL},
-    {"mesh=dp=4 zero=2", 4, 1, NULL}, /* one micro-batch a rank: reduced at once */
-    {"mesh=dp=4 zero=3", 4, 1, NULL},
-    {"mesh= pp=2", 2, 1, "1f1b"},
-    {"mesh=dp=2 pp=2", 2, 1, "gpipe"},
-    {"mesh=dp=2 pp=2 zero=1", 2, 1, "1f1b"},
-    {"mesh=dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
-    {"mesh=dp=2 pp=2 zero=3", 2, 1, "1f1b"},
-    {"mesh=dp=4 pp=2 zero=3", 4, 1, "zb-h1"},
-    {"mesh=dp=2 pp=1 zero=1", 2, 2, "interleaved"},
+    {"dp=2", 2, 1, NULL},
+    {"dp=4", 4, 1, NULL},
+    {"dp=2 zero=1", 2, 1, NULL},
+    {"dp=2 zero=2", 2, 1, NULL},
+    {"dp=2 zero=3", 2, 1, NULL},
+    {"dp=2 zero=3", 4, 1, NULL},
+    {"dp=4 zero=1", 4, 1, NULL},
+    {"dp=4 zero=2", 4, 1, NULL}, /* one micro-batch a rank: reduced at once */
+    {"dp=4 zero=3", 4, 1, NULL},
+    {"pp=2", 2, 1, "1f1b"},
+    {"dp=2 pp=2", 2, 1, "gpipe"},
+    {"dp=2 pp=2 zero=1", 2, 1, "1f1b"},
+    {"dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
+    {"dp=2 pp=2 zero=3", 2, 1, "1f1b"},
+    {"dp=4 pp=2 zero=3", 4, 1, "zb-h1"},
+    {"dp=2 pp=1 zero=1", 2, 2, "interleaved"},
 };
 
 #define NEAR(model, o)                                                                   \
@@ -198,7 +198,7 @@ static void gpt2(void **state)
     (void)state;
     SAME(FAMILY("gpt2"), o);
     NEAR(FAMILY("gpt2"), o);
-    in_turn(FAMILY("gpt2"), o, &(plan){"mesh=tp=4 sp=1", 2, 1, NULL}, 1, nearly);
+    in_turn(FAMILY("gpt2"), o, &(plan){"tp=4 sp=true", 2, 1, NULL}, 1, nearly);
 }
 
 static void llama(void **state)
@@ -223,15 +223,15 @@ static void bert(void **state)
 static void odd_shapes(void **state)
 {
     static const plan t[] = {
-        {"mesh=dp=2 zero=1", 4, 1, NULL},         {"mesh=dp=4 zero=2", 4, 1, NULL},
-        {"mesh=dp=4 zero=3", 4, 1, NULL},         {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"},
-        {"mesh=dp=4 pp=2 zero=1", 4, 1, "zb-h1"},
+        {"dp=2 zero=1", 4, 1, NULL},         {"dp=4 zero=2", 4, 1, NULL},
+        {"dp=4 zero=3", 4, 1, NULL},         {"dp=2 pp=2 zero=3", 4, 1, "1f1b"},
+        {"dp=4 pp=2 zero=1", 4, 1, "zb-h1"},
     };
     (void)state;
     in_turn("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4}, t,
             WEFT_COUNT(t), to_the_bit);
     in_turn("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4},
-            &(plan){"mesh=tp=3 sp=1", 2, 1, NULL}, 1, nearly);
+            &(plan){"tp=3 sp=true", 2, 1, NULL}, 1, nearly);
 }
 
 /* Recomputation, bf16 and other optimizers under the same plans. */
@@ -244,14 +244,14 @@ static void other_trainings(void **state)
         {.seq = 8, .n_micro = 4, .optimizer = "sgd"},
     };
     static const plan same[] = {
-        {"mesh=dp=2 zero=1", 4, 1, NULL},
-        {"mesh=dp=4 zero=3", 4, 1, NULL},
-        {"mesh=dp=2 pp=2 zero=3", 4, 1, "1f1b"},
-        {"mesh=dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
+        {"dp=2 zero=1", 4, 1, NULL},
+        {"dp=4 zero=3", 4, 1, NULL},
+        {"dp=2 pp=2 zero=3", 4, 1, "1f1b"},
+        {"dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
     };
     static const plan near[] = {
-        {"mesh=tp=2 sp=1", 4, 1, NULL},
-        {"mesh=dp=2,tp=2 pp=2 zero=1", 4, 1, "1f1b"},
+        {"tp=2 sp=true", 4, 1, NULL},
+        {"dp=2 tp=2 pp=2 zero=1", 4, 1, "1f1b"},
     };
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(o); i++) {
@@ -266,10 +266,10 @@ static void families(void **state)
 {
     static const char *const models[] = {"mixtral", "ernie",   "t5",
                                          "qwen2",   "mistral", "resnet"};
-    static const plan        same[]   = {{"mesh=dp=4 zero=3", 4, 1, NULL},
-                                         {"mesh=dp=2 pp=2 zero=1", 4, 1, "zb-h1"}};
-    static const plan        near[]   = {{"mesh=tp=2 sp=1", 4, 1, NULL},
-                                         {"mesh=dp=2,tp=2 pp=2 zero=1", 4, 1, "1f1b"}};
+    static const plan        same[]   = {{"dp=4 zero=3", 4, 1, NULL},
+                                         {"dp=2 pp=2 zero=1", 4, 1, "zb-h1"}};
+    static const plan        near[]   = {{"tp=2 sp=true", 4, 1, NULL},
+                                         {"dp=2 tp=2 pp=2 zero=1", 4, 1, "1f1b"}};
     (void)state;
     for (size_t m = 0; m < WEFT_COUNT(models); m++) {
         char             path[64];
@@ -282,17 +282,17 @@ static void families(void **state)
 
 /* Layers that are not cut alike: of some the tensors, of others the samples of a micro-batch. */
 static const plan unlike_layers[] = {
-    {"mesh=tp=2 whole=blocks", 2, 1, NULL},
-    {"mesh=tp=2 whole=head", 2, 1, NULL},
-    {"mesh=tp=2 whole=input", 2, 1, NULL},
-    {"mesh=tp=2 whole=input,head", 2, 1, NULL},
-    {"mesh=tp=2 sp=1 whole=input,head", 2, 1, NULL},
-    {"mesh=tp=2 whole=0", 2, 1, NULL},
-    {"mesh=tp=2 sp=1 whole=1", 2, 1, NULL},
-    {"mesh=dp=2,tp=2 whole=blocks zero=1", 2, 1, NULL},
-    {"mesh=dp=2,tp=2 whole=input,head zero=3", 2, 1, NULL},
-    {"mesh=tp=2 pp=2 whole=blocks", 2, 1, "1f1b"},
-    {"mesh=dp=2,tp=2 pp=2 whole=1,head zero=3 sp=1", 2, 1, "zb-h1"},
+    {"tp=2 tp_exclude=blocks", 2, 1, NULL},
+    {"tp=2 tp_exclude=head", 2, 1, NULL},
+    {"tp=2 tp_exclude=input", 2, 1, NULL},
+    {"tp=2 tp_exclude=input,head", 2, 1, NULL},
+    {"tp=2 sp=true tp_exclude=input,head", 2, 1, NULL},
+    {"tp=2 tp_exclude=0", 2, 1, NULL},
+    {"tp=2 sp=true tp_exclude=1", 2, 1, NULL},
+    {"dp=2 tp=2 tp_exclude=blocks zero=1", 2, 1, NULL},
+    {"dp=2 tp=2 tp_exclude=input,head zero=3", 2, 1, NULL},
+    {"tp=2 pp=2 tp_exclude=blocks", 2, 1, "1f1b"},
+    {"dp=2 tp=2 pp=2 tp_exclude=1,head zero=3 sp=true", 2, 1, "zb-h1"},
 };
 
 static void layers_are_unlike(void **state)
@@ -312,13 +312,13 @@ static void layers_are_unlike(void **state)
     for (size_t m = 0; m < WEFT_COUNT(t); m++)
         for (int k = 0; k < 3; k++) {
             char words[64];
-            snprintf(words, sizeof words, "mesh=tp=2 whole=%s", t[m].words[k]);
+            snprintf(words, sizeof words, "tp=2 tp_exclude=%s", t[m].words[k]);
             norm_within = strstr(t[m].model, "resnet") ? 1e-4 : 1e-5;
             in_turn(t[m].model, o, &(plan){words, 2, 1, NULL}, 1, nearly);
         }
     norm_within = 1e-5;
     o.rows      = 4;
-    in_turn("tiny256", o, &(plan){"mesh=tp=4 whole=blocks", 2, 1, NULL}, 1, nearly);
+    in_turn("tiny256", o, &(plan){"tp=4 tp_exclude=blocks", 2, 1, NULL}, 1, nearly);
     o.recompute = "full";
     in_turn("tiny256", o, &unlike_layers[7], 2, nearly);
 }
@@ -333,14 +333,11 @@ static void cuts_anywhere(void **state)
         bool        same;
         int         step;
         const char *recompute;
-    } t[] = {{FAMILY("llama"), {"mesh=dp=2 pp=2 zero=1", 2, 1, "zb-h1"}, true, 1, NULL},
-             {FAMILY("gpt2"), {"mesh=dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 3, NULL},
-             {FAMILY("mixtral"),
-              {"mesh=dp=2 pp=2 zero=3", 2, 1, "1f1b"},
-              true,
-              2,
-              "selective"},
-             {FAMILY("gpt2"), {"mesh=tp=2 pp=2 sp=1", 2, 1, "1f1b"}, false, 3, NULL}};
+    } t[] = {
+        {FAMILY("llama"), {"dp=2 pp=2 zero=1", 2, 1, "zb-h1"}, true, 1, NULL},
+        {FAMILY("gpt2"), {"dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 3, NULL},
+        {FAMILY("mixtral"), {"dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 2, "selective"},
+        {FAMILY("gpt2"), {"tp=2 pp=2 sp=true", 2, 1, "1f1b"}, false, 3, NULL}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
         test_job j;
@@ -365,7 +362,7 @@ static void cuts_anywhere(void **state)
  * again lies. */
 static void rings_cut_within_layers(void **state)
 {
-    static const plan x = {"mesh=cp=2 pp=2 ring=1", 2, 1, "1f1b"};
+    static const plan x = {"cp=2 pp=2 cp_comm=ring", 2, 1, "1f1b"};
     test_job          j;
     (void)state;
     test_job_open(&j, FAMILY("llama"),
@@ -442,10 +439,10 @@ static void zero_saves(void **state)
     test_job j;
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 8, .n_micro = 4});
-    bytes dp = bytes_of(&j, (plan){"mesh=dp=4", 4, 1, NULL});
-    bytes z1 = bytes_of(&j, (plan){"mesh=dp=4 zero=1", 4, 1, NULL});
-    bytes z2 = bytes_of(&j, (plan){"mesh=dp=4 zero=2", 4, 1, NULL});
-    bytes z3 = bytes_of(&j, (plan){"mesh=dp=4 zero=3", 4, 1, NULL});
+    bytes dp = bytes_of(&j, (plan){"dp=4", 4, 1, NULL});
+    bytes z1 = bytes_of(&j, (plan){"dp=4 zero=1", 4, 1, NULL});
+    bytes z2 = bytes_of(&j, (plan){"dp=4 zero=2", 4, 1, NULL});
+    bytes z3 = bytes_of(&j, (plan){"dp=4 zero=3", 4, 1, NULL});
     ratio("zero=1, state", z1.state, dp.state, 1.5 / 3);
     ratio("zero=2, state", z2.state, dp.state, 1.5 / 3);
     ratio("zero=3, state", z3.state, dp.state, 0.75 / 3);
@@ -456,7 +453,7 @@ static void zero_saves(void **state)
     assert_true(z2.work < dp.work - 0.5 * grads);
     /* what is gathered is let go: never all parameters at once */
     assert_true(z3.work < z2.work + 0.35 * grads);
-    bytes tp = bytes_of(&j, (plan){"mesh=tp=2", 4, 1, NULL});
+    bytes tp = bytes_of(&j, (plan){"tp=2", 4, 1, NULL});
     print_message("tp=2, state: %.3f\n", tp.state / dp.state);
     assert_true(tp.state <
                 0.6 * dp.state); /* positions, norms and some biases are whole */
@@ -466,8 +463,7 @@ static void zero_saves(void **state)
 /* What is printed is what runs: also shares of different sizes, groups and parts. */
 static void programs_are_text(void **state)
 {
-    static const char *const words[] = {"mesh=dp=2,tp=2 zero=3 sp=1",
-                                        "mesh=dp=2 pp=2 zero=1"};
+    static const char *const words[] = {"dp=2 tp=2 zero=3 sp=true", "dp=2 pp=2 zero=1"};
     test_job                 j;
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 2});
@@ -497,7 +493,7 @@ static void bad_plans_are_refused(void **state)
     int           pp;
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 4});
-    weft_sharding    *s = shard(&j, "mesh=dp=2,tp=2", &pp);
+    weft_sharding    *s = shard(&j, "dp=2 tp=2", &pp);
     weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .rank = 4};
     assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
                  "rank 4 of 4");
@@ -516,8 +512,8 @@ static void bad_plans_are_refused(void **state)
 static void beside_compute(void **state)
 {
     static const char *const words[] = {
-        "mesh=dp=2 zero=3",           "mesh=dp=2 zero=1", "mesh=dp=4 zero=3", "mesh=tp=2",
-        "mesh=dp=2,tp=2 zero=3 sp=1", "mesh=dp=3 zero=3", "mesh=dp=3 zero=1"};
+        "dp=2 zero=3", "dp=2 zero=1", "dp=4 zero=3", "tp=2", "dp=2 tp=2 zero=3 sp=true",
+        "dp=3 zero=3", "dp=3 zero=1"};
     test_job j;
     (void)state;
     test_job_open(&j, FAMILY("llama"), (test_job_options){.seq = 12, .n_micro = 4});
@@ -547,46 +543,65 @@ static void gathered_later(void **state)
         test_job_options o;
         plan             x;
     } t[] = {
-        {FAMILY("llama"), {.n_micro = 4}, {"mesh=dp=4 zero=1 later=100", 4, 1, NULL}},
-        {FAMILY("llama"), {.n_micro = 4}, {"mesh=dp=2 zero=1 later=60", 4, 1, NULL}},
-        {FAMILY("gpt2"), {.n_micro = 4}, {"mesh=dp=4 zero=2 later=60", 4, 1, NULL}},
-        {FAMILY("gpt2"), {.n_micro = 6}, {"mesh=dp=2 zero=1 later=100", 2, 1, NULL}},
-        {"tests/fixtures/odd", {.n_micro = 4}, {"mesh=dp=4 zero=1 later=50", 4, 1, NULL}},
-        {TINY, {.n_micro = 11}, {"mesh=dp=3 zero=1 later=80", 8, 1, NULL}},
-        {TINY, {.n_micro = 11}, {"mesh=dp=2 zero=2 later=100", 8, 1, NULL}},
-        {FAMILY("llama"),
-         {.n_micro = 4, .recompute = "full"},
-         {"mesh=dp=2 zero=1 later=75", 4, 1, NULL}},
-        {FAMILY("llama"),
-         {.n_micro = 2, .recompute = "selective"},
-         {"mesh=dp=2 zero=1 later=75", 2, 1, NULL}},
-        {FAMILY("llama"),
-         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16},
-         {"mesh=dp=4 zero=1 later=70", 4, 1, NULL}},
-        {FAMILY("gpt2"),
-         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16, .optimizer = "sgd"},
-         {"mesh=dp=2 zero=1 later=100", 2, 1, NULL}},
-        {FAMILY("mixtral"), {.n_micro = 4}, {"mesh=dp=2 zero=1 later=66", 4, 1, NULL}},
-        {FAMILY("t5"), {.n_micro = 2}, {"mesh=dp=2 zero=2 later=66", 2, 1, NULL}},
-        {FAMILY("resnet"), {.n_micro = 4}, {"mesh=dp=4 zero=1 later=66", 4, 1, NULL}},
-        {FAMILY("gpt2"),
-         {.n_micro = 8},
-         {"mesh=dp=2 pp=2 zero=1 later=66", 4, 1, "1f1b"}},
         {FAMILY("llama"),
          {.n_micro = 4},
-         {"mesh=dp=2 pp=2 zero=2 later=100", 4, 1, "zb-h1"}},
+         {"dp=4 zero=1 overlap_param_gather=1", 4, 1, NULL}},
+        {FAMILY("llama"),
+         {.n_micro = 4},
+         {"dp=2 zero=1 overlap_param_gather=0.6", 4, 1, NULL}},
+        {FAMILY("gpt2"),
+         {.n_micro = 4},
+         {"dp=4 zero=2 overlap_param_gather=0.6", 4, 1, NULL}},
+        {FAMILY("gpt2"),
+         {.n_micro = 6},
+         {"dp=2 zero=1 overlap_param_gather=1", 2, 1, NULL}},
+        {"tests/fixtures/odd",
+         {.n_micro = 4},
+         {"dp=4 zero=1 overlap_param_gather=0.5", 4, 1, NULL}},
+        {TINY, {.n_micro = 11}, {"dp=3 zero=1 overlap_param_gather=0.8", 8, 1, NULL}},
+        {TINY, {.n_micro = 11}, {"dp=2 zero=2 overlap_param_gather=1", 8, 1, NULL}},
+        {FAMILY("llama"),
+         {.n_micro = 4, .recompute = "full"},
+         {"dp=2 zero=1 overlap_param_gather=0.75", 4, 1, NULL}},
+        {FAMILY("llama"),
+         {.n_micro = 2, .recompute = "selective"},
+         {"dp=2 zero=1 overlap_param_gather=0.75", 2, 1, NULL}},
+        {FAMILY("llama"),
+         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16},
+         {"dp=4 zero=1 overlap_param_gather=0.7", 4, 1, NULL}},
+        {FAMILY("gpt2"),
+         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16, .optimizer = "sgd"},
+         {"dp=2 zero=1 overlap_param_gather=1", 2, 1, NULL}},
+        {FAMILY("mixtral"),
+         {.n_micro = 4},
+         {"dp=2 zero=1 overlap_param_gather=0.66", 4, 1, NULL}},
+        {FAMILY("t5"),
+         {.n_micro = 2},
+         {"dp=2 zero=2 overlap_param_gather=0.66", 2, 1, NULL}},
+        {FAMILY("resnet"),
+         {.n_micro = 4},
+         {"dp=4 zero=1 overlap_param_gather=0.66", 4, 1, NULL}},
+        {FAMILY("gpt2"),
+         {.n_micro = 8},
+         {"dp=2 pp=2 zero=1 overlap_param_gather=0.66", 4, 1, "1f1b"}},
+        {FAMILY("llama"),
+         {.n_micro = 4},
+         {"dp=2 pp=2 zero=2 overlap_param_gather=1", 4, 1, "zb-h1"}},
         {"tests/fixtures/four",
          {.n_micro = 8},
-         {"mesh=dp=2 pp=2 zero=1 later=66", 4, 2, "interleaved"}},
-        {TINY, {.n_micro = 11}, {"mesh=dp=3 pp=2 zero=1 later=80", 8, 1, "gpipe"}},
+         {"dp=2 pp=2 zero=1 overlap_param_gather=0.66", 4, 2, "interleaved"}},
+        {TINY,
+         {.n_micro = 11},
+         {"dp=3 pp=2 zero=1 overlap_param_gather=0.8", 8, 1, "gpipe"}},
         {"tests/fixtures/four",
          {.n_micro = 4, .recompute = "full", .dtype = WEFT_DTYPE_BF16},
-         {"mesh=dp=2 pp=2 zero=1 later=50", 2, 1, "1f1b"}},
+         {"dp=2 pp=2 zero=1 overlap_param_gather=0.5", 2, 1, "1f1b"}},
     };
-    static const plan mixed[] = {{"mesh=dp=2,tp=2 zero=1 later=66", 2, 1, NULL},
-                                 {"mesh=tp=2,dp=2 zero=2 sp=1 later=100", 4, 1, NULL},
-                                 {"mesh=dp=2,tp=2 pp=2 zero=1 later=66", 4, 1, "1f1b"},
-                                 {"mesh=dp=2,cp=2 zero=1 later=66", 4, 1, NULL}};
+    static const plan mixed[] = {
+        {"dp=2 tp=2 zero=1 overlap_param_gather=0.66", 2, 1, NULL},
+        {"tp=2 dp=2 mesh_order=tp,dp zero=2 sp=true overlap_param_gather=1", 4, 1, NULL},
+        {"dp=2 tp=2 pp=2 zero=1 overlap_param_gather=0.66", 4, 1, "1f1b"},
+        {"dp=2 cp=2 zero=1 overlap_param_gather=0.66", 4, 1, NULL}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
         test_job_options o = t[i].o;
@@ -620,11 +635,11 @@ static int count_scatters(const weft_program *p)
 static void scatters_in_pipelines(void **state)
 {
     static const plan list[] = {
-        {"mesh=dp=2 pp=2 zero=1", 4, 1, "1f1b"},
-        {"mesh=dp=2 pp=2 zero=3", 4, 1, "zb-h1"},
-        {"mesh=dp=3 pp=2 zero=2", 4, 1, "gpipe"},
-        {"mesh=dp=2 pp=2 zero=1", 4, 2, "interleaved"},
-        {"mesh=dp=2,tp=2 pp=2 zero=1 sp=1", 4, 1, "1f1b"},
+        {"dp=2 pp=2 zero=1", 4, 1, "1f1b"},
+        {"dp=2 pp=2 zero=3", 4, 1, "zb-h1"},
+        {"dp=3 pp=2 zero=2", 4, 1, "gpipe"},
+        {"dp=2 pp=2 zero=1", 4, 2, "interleaved"},
+        {"dp=2 tp=2 pp=2 zero=1 sp=true", 4, 1, "1f1b"},
     };
     test_job j;
     (void)state;
@@ -651,18 +666,18 @@ static void scatters_in_pipelines(void **state)
  * micro-batches on 8
  * lanes: ranks also have different numbers of them, and who has fewer joins the others' gathers. */
 static const plan any_number[] = {
-    {"mesh=dp=3 zero=1", 4, 1, NULL},
-    {"mesh=dp=3 zero=2", 4, 1, NULL},
-    {"mesh=dp=3 zero=3", 4, 1, NULL},
-    {"mesh=dp=3 zero=1", 8, 1, NULL},
-    {"mesh=dp=5 zero=2", 8, 1, NULL},
-    {"mesh=dp=6 zero=3", 8, 1, NULL},
-    {"mesh=dp=7 zero=1", 8, 1, NULL},
-    {"mesh=dp=2 zero=3", 8, 1, NULL},
-    {"mesh=dp=3 pp=2 zero=1", 8, 1, "1f1b"},
-    {"mesh=dp=3 pp=2 zero=3", 8, 1, "zb-h1"},
-    {"mesh=dp=3 pp=2 zero=3", 8, 2, "interleaved"},
-    {"mesh=dp=2 pp=2 zero=3", 8, 1, "gpipe"},
+    {"dp=3 zero=1", 4, 1, NULL},
+    {"dp=3 zero=2", 4, 1, NULL},
+    {"dp=3 zero=3", 4, 1, NULL},
+    {"dp=3 zero=1", 8, 1, NULL},
+    {"dp=5 zero=2", 8, 1, NULL},
+    {"dp=6 zero=3", 8, 1, NULL},
+    {"dp=7 zero=1", 8, 1, NULL},
+    {"dp=2 zero=3", 8, 1, NULL},
+    {"dp=3 pp=2 zero=1", 8, 1, "1f1b"},
+    {"dp=3 pp=2 zero=3", 8, 1, "zb-h1"},
+    {"dp=3 pp=2 zero=3", 8, 2, "interleaved"},
+    {"dp=2 pp=2 zero=3", 8, 1, "gpipe"},
 };
 
 static void any_number_of_ranks(void **state)
@@ -676,10 +691,10 @@ static void any_number_of_ranks(void **state)
 static void thirds(void **state)
 {
     static const plan t[] = {
-        {"mesh=dp=3 zero=1", 4, 1, NULL},
-        {"mesh=dp=3 zero=2", 4, 1, NULL},
-        {"mesh=dp=3 zero=3", 4, 1, NULL},
-        {"mesh=dp=3 pp=2 zero=3", 4, 1, "1f1b"},
+        {"dp=3 zero=1", 4, 1, NULL},
+        {"dp=3 zero=2", 4, 1, NULL},
+        {"dp=3 zero=3", 4, 1, NULL},
+        {"dp=3 pp=2 zero=3", 4, 1, "1f1b"},
     };
     (void)state;
     in_turn("tests/fixtures/thirds", (test_job_options){.seq = 6, .n_micro = 5}, t,
@@ -690,19 +705,19 @@ static void thirds(void **state)
 }
 
 static const plan any_mixture[] = {
-    {"mesh=dp=3,tp=2", 8, 1, NULL},
-    {"mesh=tp=2,dp=3 sp=1", 8, 1, NULL},
-    {"mesh=dp=3,tp=2 zero=1", 8, 1, NULL},
-    {"mesh=dp=3,cp=2 zero=2", 8, 1, NULL},
-    {"mesh=dp=3,tp=2 zero=3 sp=1", 8, 1, NULL},
-    {"mesh=dp=3,tp=2 pp=2", 8, 1, "1f1b"},
+    {"dp=3 tp=2", 8, 1, NULL},
+    {"tp=2 dp=3 mesh_order=tp,dp sp=true", 8, 1, NULL},
+    {"dp=3 tp=2 zero=1", 8, 1, NULL},
+    {"dp=3 cp=2 zero=2", 8, 1, NULL},
+    {"dp=3 tp=2 zero=3 sp=true", 8, 1, NULL},
+    {"dp=3 tp=2 pp=2", 8, 1, "1f1b"},
 };
 
 static const plan in_buckets[] = {
-    {"mesh=dp=2,tp=2", 8, 1, NULL},
-    {"mesh=dp=3,tp=2 sp=1", 8, 1, NULL},
-    {"mesh=dp=2,tp=2 zero=1", 8, 1, NULL},
-    {"mesh=dp=2,tp=2 pp=2 sp=1", 8, 1, "1f1b"},
+    {"dp=2 tp=2", 8, 1, NULL},
+    {"dp=3 tp=2 sp=true", 8, 1, NULL},
+    {"dp=2 tp=2 zero=1", 8, 1, NULL},
+    {"dp=2 tp=2 pp=2 sp=true", 8, 1, "1f1b"},
 };
 
 static void any_number_of_ranks_in_mixtures(void **state)
@@ -715,7 +730,7 @@ static void any_number_of_ranks_in_mixtures(void **state)
             WEFT_COUNT(in_buckets), nearly);
     bucket = 2000; /* parts of different sizes: buckets are the same ones all the same */
     in_turn(FAMILY("gpt2"), (test_job_options){.seq = 16, .n_micro = 2, .rows = 2},
-            &(plan){"mesh=cp=2,tp=3 sp=1", 2, 1, NULL}, 1, nearly);
+            &(plan){"cp=2 tp=3 sp=true", 2, 1, NULL}, 1, nearly);
     bucket = 0;
 }
 
@@ -729,7 +744,7 @@ static int count_tensors(const weft_actor *a)
 /* A bucket is a sum in place; what is not, stays where it was. */
 static void sums_leave_the_update(void **state)
 {
-    static const char *const words[] = {"mesh=dp=2,tp=2", "mesh=dp=3,tp=2"};
+    static const char *const words[] = {"dp=2 tp=2", "dp=3 tp=2"};
     test_job                 j;
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 16, .n_micro = 8});
@@ -752,7 +767,7 @@ static void sums_leave_the_update(void **state)
  * it must not. */
 static void large_activations(void **state)
 {
-    static const plan x[]    = {{"mesh=dp=2,tp=4 sp=1", 2, 1, NULL}};
+    static const plan x[]    = {{"dp=2 tp=4 sp=true", 2, 1, NULL}};
     const char       *text[] = {"mesh m [dp=2, tp=4] from 0", "[*, *, *] sum(tp)",
                                 "[*, tp, *]"};
     weft_type         t      = {WEFT_DTYPE_F32, {.n = 3, .d = {16, 64, 128}}};
@@ -784,14 +799,14 @@ static void large_tables(void **state)
 {
     weft_compile_spec s = weft_compile_spec_default("gpt3-175b", 8, 384);
     weft_compiled     c;
-    weft_shorthand    h;
+    weft_strategy     h;
     weft_plan        *p;
     (void)state;
     s.layers      = 2;
     s.micro_batch = 1;
     s.lanes       = 8;
-    assert_ok(weft_shorthand_parse("mesh=dp=3,tp=2 zero=3 sp=1", &h));
-    assert_ok(weft_compile_plan(&s, &h, "1f1b", 1, 0, &p));
+    assert_ok(weft_strategy_parse("dp=3 tp=2 zero=3 sp=true", &h));
+    assert_ok(weft_compile_plan(&s, &h, 0, &p));
     s.plan = p;
     assert_ok(weft_compile_training(&s, &c));
     assert_ok(weft_program_verify(c.program));

@@ -18,17 +18,17 @@ static weft_status make(const test_shard *c, const char *words, int chunks,
                         weft_plan **out)
 {
     int             cut[16];
-    weft_plan_words w = {.of       = {.model       = "m",
-                                      .graph_hash  = 0x123,
-                                      .batch       = 16,
-                                      .seq         = 8,
-                                      .micro_batch = 2,
-                                      .lanes       = 8},
-                         .schedule = chunks > 1 ? "interleaved" : NULL,
-                         .chunks   = chunks,
-                         .cut      = cut};
-    assert_ok(weft_shorthand_parse(words, &w.h));
-    some_cuts(c->t.graph, w.h.pp * chunks, cut);
+    weft_plan_input w = {.of  = {.model       = "m",
+                                 .graph_hash  = 0x123,
+                                 .batch       = 16,
+                                 .seq         = 8,
+                                 .micro_batch = 2,
+                                 .lanes       = 8},
+                         .cut = cut};
+    assert_ok(weft_strategy_parse(words, &w.strategy));
+    w.strategy.chunks = chunks;
+    if (chunks > 1) w.strategy.schedule = WEFT_STRATEGY_INTERLEAVED;
+    some_cuts(c->t.graph, w.strategy.pp * chunks, cut);
     return weft_plan_make(&w, c->t.graph, 0, out);
 }
 
@@ -46,17 +46,17 @@ static void reads_back(void **state)
         int         chunks, world, lane_ranks;
         bool        lanes_only;
     } row[] = {
-        {"gpt2", "mesh=dp=2", 1, 2, 2, true},
-        {"gpt2", "mesh=dp=2 pp=3", 2, 6, 2, true},
-        {"gpt2", "mesh=dp=3 pp=2 shares=5,2,1", 1, 6, 3, true},
-        {"gpt2", "mesh=dp=2,tp=1 pp=2", 1, 4, 2, true},
-        {"gpt2", "mesh=dp=2,tp=2 pp=2 zero=1 sp=1", 1, 8, 2, false},
-        {"gpt2", "mesh=dp=2 zero=3", 1, 2, 2, false},
-        {"gpt2", "mesh=dp=2 zero=1 later=66", 1, 2, 2, false},
-        {"gpt2", "mesh=tp=2", 1, 2, 1, false},
+        {"gpt2", "dp=2", 1, 2, 2, true},
+        {"gpt2", "dp=2 pp=3", 2, 6, 2, true},
+        {"gpt2", "dp=3 pp=2 batch_split=5,2,1", 1, 6, 3, true},
+        {"gpt2", "dp=2 tp=1 pp=2", 1, 4, 2, true},
+        {"gpt2", "dp=2 tp=2 pp=2 zero=1 sp=true", 1, 8, 2, false},
+        {"gpt2", "dp=2 zero=3", 1, 2, 2, false},
+        {"gpt2", "dp=2 zero=1 overlap_param_gather=0.66", 1, 2, 2, false},
+        {"gpt2", "tp=2", 1, 2, 1, false},
         {"gpt2", "pp=2", 1, 2, 1, true},
-        {"llama3-8b", "mesh=tp=4,cp=2,dp=8", 1, 64, 8, false},
-        {"mixtral-8x7b", "mesh=ep=8 pp=4", 1, 32, 1, false},
+        {"llama3-8b", "tp=4 cp=2 dp=8 mesh_order=tp,cp,dp", 1, 64, 8, false},
+        {"mixtral-8x7b", "ep=8 pp=4", 1, 32, 1, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -66,7 +66,7 @@ static void reads_back(void **state)
         int                cut[16];
         test_shard_open(&c, row[i].model, 8, 8);
         assert_ok(make(&c, row[i].words, row[i].chunks, &p));
-        if (i % 2) p->bucket_bytes = 1 << 20; /* 0 is left out of the text */
+        if (i % 2) p->strategy.bucket_bytes = 1 << 20; /* 0 is left out of the text */
         assert_int_equal(weft_plan_world(p), row[i].world);
         assert_int_equal(weft_plan_lane_ranks(p), row[i].lane_ranks);
         assert_int_equal(weft_plan_lanes_only(p, c.t.graph), row[i].lanes_only);
@@ -86,20 +86,20 @@ static void reads_back(void **state)
     }
 }
 
-/* Named marks give the sharding that the shorthand's own give. */
+/* Named marks give the sharding that the strategy's own give. */
 static void same_sharding(void **state)
 {
     test_shard         c;
     weft_plan         *p;
-    weft_shorthand     h;
+    weft_strategy      h;
     weft_shard_options o;
     weft_text          one = {0}, two = {0};
     (void)state;
     test_shard_open(&c, "gpt2", 8, 8);
-    assert_ok(make(&c, "mesh=dp=2,tp=2 zero=2", 1, &p));
-    assert_ok(weft_shorthand_parse("mesh=dp=2,tp=2 zero=2", &h));
-    assert_ok(weft_shorthand_expand(&h, c.t.graph, 0, c.a, &o));
-    o.lanes                                = 1u << weft_shorthand_lane_axis(&h);
+    assert_ok(make(&c, "dp=2 tp=2 zero=2", 1, &p));
+    assert_ok(weft_strategy_parse("dp=2 tp=2 zero=2", &h));
+    assert_ok(weft_shard_expand(&h, c.t.graph, NULL, 0, c.a, &o));
+    o.lanes = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
     ((weft_mesh *)(uintptr_t)o.mesh)->name = "stage";
     test_shard_apply(&c, &o);
     assert_ok(weft_sharding_print(c.s, c.t.graph, &one));
@@ -119,22 +119,23 @@ static void mistakes(void **state)
     static const struct {
         const char *from, *to, *words;
     } row[] = {
-        {"\"weft_plan\": 1", "\"weft_plan\": 2", "version 2, this build reads version 1"},
+        {"\"weft_plan\": 2", "\"weft_plan\": 1",
+         "version 1, this build reads version 2; plan again"},
         {"\"weft_plan\"", "\"weft_plam\"", "is no plan"},
         {"\"zero\": 1", "\"zero\": 4", "zero: 4 is out of range"},
         {"\"zero\": 1,", "", "zero is missing"},
         {"\"schedule\"", "\"scedule\"", "unknown key 'scedule'"},
-        {"\"1f1b\"", "\"2f2b\"", "there is no schedule '2f2b'"},
+        {"\"1f1b\"", "\"2f2b\"", "'2f2b' is none of: 1f1b"},
         {"\"axis\": \"tp\"", "\"axis\": \"dp\"", "dp"},
         {"\"lane_axis\": \"dp\"", "\"lane_axis\": \"xp\"", "the mesh has no such axis"},
-        {"\"lane_axis\": \"dp\"", "\"lane_axis\": \"dp\", \"shares\": [6, 1]",
-         "shares are 7 lanes, but the gradient's sum has 8"},
-        {"\"lane_axis\": \"dp\"", "\"lane_axis\": \"dp\", \"shares\": [8, 0]",
+        {"\"lane_axis\": \"dp\"", "\"lane_axis\": \"dp\", \"batch_split\": [6, 1]",
+         "batch_split has 7 lanes, but the gradient's sum has 8"},
+        {"\"lane_axis\": \"dp\"", "\"lane_axis\": \"dp\", \"batch_split\": [8, 0]",
          "expected lanes of a rank, 1 or more"},
-        {"\"lane_axis\": \"dp\"", "\"lane_axis\": \"dp\", \"shares\": [8]",
-         "shares: 1 numbers for dp=2"},
-        {"\"lane_axis\": \"dp\"", "\"lane_axis\": null, \"shares\": [7, 1]",
-         "shares are of lane_axis, which is null"},
+        {"\"lane_axis\": \"dp\"", "\"lane_axis\": \"dp\", \"batch_split\": [8]",
+         "batch_split: 1 numbers for dp=2"},
+        {"\"lane_axis\": \"dp\"", "\"lane_axis\": null, \"batch_split\": [7, 1]",
+         "it is of lane_axis, which is null"},
         {"[4, 5, 6, 7]", "[4, 5, 7]", "stage 1: rank 6 is missing"},
         {"[4, 5, 6, 7]", "[4, 5, 6, 7, 8]", "stage 1 has 5 ranks, its mesh has 4"},
         {"[4, 5, 6, 7]", "[4, 4, 6, 7]", "stage 1: rank 5 is missing"},
@@ -157,7 +158,7 @@ static void mistakes(void **state)
     weft_plan *p, *q;
     (void)state;
     test_shard_open(&c, "gpt2", 8, 8);
-    assert_ok(make(&c, "mesh=dp=2,tp=2 pp=2 zero=1", 1, &p));
+    assert_ok(make(&c, "dp=2 tp=2 pp=2 zero=1", 1, &p));
     char *good = text_of(p);
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         weft_text   t  = {0};
@@ -181,7 +182,7 @@ static void of_another(void **state)
     weft_plan_of of;
     (void)state;
     test_shard_open(&c, "gpt2", 8, 8);
-    assert_ok(make(&c, "mesh=dp=2 pp=2", 1, &p));
+    assert_ok(make(&c, "dp=2 pp=2", 1, &p));
     of = p->of;
     assert_ok(weft_plan_check(p, "plan.json", &of, 4));
     assert_ok(weft_plan_check(p, "plan.json", &of, 0));

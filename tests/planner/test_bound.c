@@ -62,7 +62,7 @@ static void ask(const weft_compile_spec *s, weft_cluster *c, int batch, int numb
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_planner_machines(c, a, &hw));
     assert_ok(weft_planner_rows(s, c, &l, a, &p.model));
-    weft_search_open(&p.pins);
+    weft_search_open(&p.constraints);
     assert_ok(weft_search_run(&p, &quick));
     p.exhaustive = true;
     p.n_best     = 30;

@@ -19,7 +19,7 @@ static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int ba
                           .engine_bytes = ENGINE};
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.recompute                  = NULL;
-    weft_search_open(&q.pins);
+    weft_search_open(&q.constraints);
     return q;
 }
 
@@ -39,7 +39,7 @@ static int64_t need_of(const weft_planner_ask *q, const weft_plan *p)
     int64_t              most = 0;
     s.micro_batch             = p->of.micro_batch;
     s.lanes                   = p->of.lanes;
-    s.recompute               = p->recompute;
+    s.recompute               = weft_strategy_recompute_name(&p->strategy);
     s.plan                    = p;
     assert_ok(weft_compile_world(&s, WEFT_RANKS_EACH, &w));
     for (int r = 0; r < w->world.n; r++) {
@@ -139,14 +139,14 @@ static void keeps_what_is_said(void **state)
     q.spec.micro_batch = 2;
     q.spec.lanes       = 4;
     q.spec.recompute   = "full";
-    q.pins.pp          = 2;
+    q.constraints.pp   = 2;
     assert_ok(weft_planner_decide(&q, &a));
     assert_int_equal(a->plan->of.micro_batch, 2);
     assert_int_equal(a->plan->of.lanes, 4);
-    assert_int_equal(a->plan->pp, 2);
-    assert_string_equal(a->plan->recompute, "full");
+    assert_int_equal(a->plan->strategy.pp, 2);
+    assert_int_equal(a->plan->strategy.recompute, WEFT_STRATEGY_FULL);
     weft_planner_destroy(a);
-    q.pins.micro_batch = 4;
+    q.constraints.micro_batch = 4;
     assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
     weft_cluster_destroy(c);
 }
@@ -181,8 +181,8 @@ static void shares_by_speed(void **state)
     assert_ok(weft_cluster_load("1 x (2 x a100-80g) + 1 x (2 x h100-80g)", NULL, &c));
     weft_planner_ask q = ask_for("gpt2", c, 512);
     q.spec.seq         = 256;
-    q.pins.pp = q.pins.tp = 1;
-    q.world               = 4;
+    q.constraints.pp = q.constraints.tp = 1;
+    q.world                             = 4;
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     const weft_plan *p = a->plan;
     assert_non_null(p->share);
@@ -218,9 +218,9 @@ static void layers_lie_where_they_are_pinned(void **state)
     assert_ok(weft_cluster_load("2 x (2 x a100-80g)", NULL, &c));
     q              = ask_for("tiny256", c, 8);
     q.engine_bytes = 0;
-    assert_ok(weft_search_pin(&q.pins, "layers 2..3 on node 0", tmp));
-    assert_ok(weft_search_pin(&q.pins, "pp=2", tmp));
-    assert_ok(weft_search_pin(&q.pins, "dp=2", tmp));
+    assert_ok(weft_search_constrain(&q.constraints, "layers 2..3 on node 0", tmp));
+    assert_ok(weft_search_constrain(&q.constraints, "pp=2", tmp));
+    assert_ok(weft_search_constrain(&q.constraints, "dp=2", tmp));
     assert_ok(weft_planner_decide(&q, &a));
     assert_int_equal(a->plan->machines.n_device, 4);
     assert_memory_equal(a->plan->machines.device, want, sizeof want);
@@ -266,14 +266,15 @@ static void long_pipelines_of_two_halves(void **state)
     weft_cluster        *c;
     (void)state;
     assert_ok(weft_cluster_load("2 x (8 x a100-80g)", NULL, &c));
-    weft_planner_ask q = ask_for("t5-large", c, 256);
-    q.n_best           = 1;
-    q.engine_bytes     = 0;
-    q.spec.seq         = 512;
-    q.pins.pp          = 16;
-    q.pins.micro_batch = 8;
-    for (q.pins.schedule = 0; q.pins.schedule < (WEFT_TEST_SANITIZED ? 1 : 3);
-         q.pins.schedule += 2) {
+    weft_planner_ask q        = ask_for("t5-large", c, 256);
+    q.n_best                  = 1;
+    q.engine_bytes            = 0;
+    q.spec.seq                = 512;
+    q.constraints.pp          = 16;
+    q.constraints.micro_batch = 8;
+    for (q.constraints.schedule = 0;
+         q.constraints.schedule < (WEFT_TEST_SANITIZED ? 1 : 3);
+         q.constraints.schedule += 2) {
         if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
         assert_true(a->checked);
         for (int i = 0; i < a->n_tried; i++)
@@ -293,16 +294,16 @@ static void what_hides_is_not_in_the_way(void **state)
     (void)state;
     if (WEFT_TEST_SANITIZED) skip(); /* a minute of compiling */
     assert_ok(weft_cluster_load("4 x (8 x a100-80g)", NULL, &c));
-    weft_planner_ask q = ask_for("gpt2-large", c, 512);
-    q.n_best           = 1;
-    q.engine_bytes     = 0;
-    q.spec.seq         = 1024;
-    q.pins.pp          = 8;
-    q.pins.dp          = 4;
-    q.pins.zero        = 2;
-    q.pins.micro_batch = 4;
-    q.pins.schedule    = WEFT_COST_ZERO_BUBBLE;
-    q.spec.dtype       = "bf16";
+    weft_planner_ask q        = ask_for("gpt2-large", c, 512);
+    q.n_best                  = 1;
+    q.engine_bytes            = 0;
+    q.spec.seq                = 1024;
+    q.constraints.pp          = 8;
+    q.constraints.dp          = 4;
+    q.constraints.zero        = 2;
+    q.constraints.micro_batch = 4;
+    q.constraints.schedule    = WEFT_COST_ZERO_BUBBLE;
+    q.spec.dtype              = "bf16";
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     assert_true(a->tried[0]->plain);
     assert_true(a->step_s < 1.03 * a->tried[0]->choice.score.step_s);
@@ -313,18 +314,19 @@ static void what_hides_is_not_in_the_way(void **state)
     weft_cluster_destroy(c);
 }
 
-/* The step with these pins, and what the plan then has of later. */
+/* The step with these constraints, and what the plan then has of later. */
 static double step_with(const weft_planner_ask *q, int zero, int later, int *got)
 {
     weft_planner_answer *a;
-    weft_planner_ask     one = *q;
-    one.pins.zero            = zero;
-    one.pins.later           = later;
+    weft_planner_ask     one             = *q;
+    one.constraints.zero                 = zero;
+    one.constraints.overlap_param_gather = later;
     assert_ok(weft_planner_decide(&one, &a));
-    assert_int_equal(a->plan->later, a->tried[0]->choice.later);
-    if (zero >= 0) assert_int_equal(a->plan->zero, zero);
+    assert_int_equal(a->plan->strategy.overlap_param_gather,
+                     a->tried[0]->choice.overlap_param_gather);
+    if (zero >= 0) assert_int_equal(a->plan->strategy.zero, zero);
     double step_s = a->step_s;
-    *got          = a->plan->later;
+    *got          = a->plan->strategy.overlap_param_gather;
     weft_planner_destroy(a);
     return step_s;
 }
@@ -335,10 +337,10 @@ static void says_later(const weft_planner_ask *q, const weft_planner_answer *a)
     assert_ok(weft_planner_print(q, a, true, &t));
     assert_ok(weft_planner_print_json(q, a, &j));
     assert_ok(weft_plan_print(a->plan, &p));
-    assert_non_null(strstr(t.s, " later="));
-    assert_non_null(strstr(t.s, "beside the next step's forward pass"));
-    assert_non_null(strstr(j.s, "\"without_later_s\": "));
-    assert_non_null(strstr(p.s, "\"later\": "));
+    assert_non_null(strstr(t.s, " overlap_param_gather="));
+    assert_non_null(strstr(t.s, "during the next step's forward pass"));
+    assert_non_null(strstr(j.s, "\"without_overlap_s\": "));
+    assert_non_null(strstr(p.s, "\"overlap_param_gather\": "));
     assert_non_null(strstr(p.s, "\"bucket_bytes\": "));
     weft_text_fini(&t);
     weft_text_fini(&j);
@@ -362,10 +364,10 @@ static void gathers_later_over_slow_wires(void **state)
         weft_planner_ask q = ask_for("gpt2", c, 32);
         q.spec.seq         = 256;
         q.spec.dtype       = on[i].dtype;
-        q.pins.pp = q.pins.tp = 1;
+        q.constraints.pp = q.constraints.tp = 1;
         assert_ok(weft_planner_decide(&q, &a));
-        assert_int_equal(a->plan->later, on[i].later);
-        assert_true(a->plan->zero > 0 && a->plan->bucket_bytes > 0);
+        assert_int_equal(a->plan->strategy.overlap_param_gather, on[i].later);
+        assert_true(a->plan->strategy.zero > 0 && a->plan->strategy.bucket_bytes > 0);
         assert_true(a->step_s < 0.99 * a->tried[0]->without_s);
         assert_true(a->step_s < 0.99 * a->tried[0]->buckets_s);
         q.spec.dtype = a->plan->of.dtype;
@@ -376,8 +378,8 @@ static void gathers_later_over_slow_wires(void **state)
         assert_true(step_with(&q, -1, 0, &got) > 1.01 * a->step_s && !got);
         step_with(&q, 2, 50, &got);
         assert_int_equal(got, 50);
-        q.pins.zero  = 3;
-        q.pins.later = 50;
+        q.constraints.zero                 = 3;
+        q.constraints.overlap_param_gather = 50;
         weft_planner_destroy(a);
         assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
         weft_cluster_destroy(c);
@@ -394,11 +396,11 @@ static void says_that_a_pipeline_has_too_few_micro_batches(void **state)
         weft_planner_answer *a;
         weft_planner_ask     q = ask_for("tiny256", c, 8);
         q.world                = 2;
-        q.pins.pp              = 2;
+        q.constraints.pp       = 2;
         q.spec.micro_batch     = 8 / n;
         q.spec.lanes           = 1;
         assert_ok(weft_planner_decide(&q, &a));
-        assert_int_equal(a->plan->pp, 2);
+        assert_int_equal(a->plan->strategy.pp, 2);
         assert_int_equal(weft_planner_missing_micro(a), 2 - n);
         weft_planner_destroy(a);
     }

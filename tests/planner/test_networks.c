@@ -14,7 +14,7 @@ static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int ba
         .spec = weft_compile_spec_default(model, batch, seq), .cluster = c, .n_best = 1};
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.recompute = q.spec.dtype = NULL;
-    weft_search_open(&q.pins);
+    weft_search_open(&q.constraints);
     return q;
 }
 
@@ -25,8 +25,9 @@ static double chain_step(const char *cluster, double *estimate)
     weft_planner_answer *a;
     assert_ok(weft_cluster_load(cluster, NULL, &c));
     weft_planner_ask q = ask_for("gpt2-xl", c, 64, 1024);
-    q.pins.tp = q.pins.cp = q.pins.dp = q.pins.micro_batch = 1;
-    q.pins.pp                                              = 16;
+    q.constraints.tp = q.constraints.cp = q.constraints.dp = q.constraints.micro_batch =
+        1;
+    q.constraints.pp = 16;
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     double s  = a->step_s;
     *estimate = a->tried[0]->choice.score.step_s;
@@ -61,11 +62,11 @@ static void kinds_have_their_own_networks(void **state)
                                 "4 x (8 x a100-80g) + 2 x (8 x h100-80g)",
                                 NULL, &c));
     weft_planner_ask q = ask_for("llama3-8b", c, 512, 4096);
-    q.pins.tp = q.pins.cp = q.pins.micro_batch = 1;
-    q.pins.dp                                  = 16;
-    q.pins.zero                                = 2;
-    q.pins.recompute                           = WEFT_RECOMPUTE_NONE;
-    q.pins.schedule                            = WEFT_COST_ZERO_BUBBLE;
+    q.constraints.tp = q.constraints.cp = q.constraints.micro_batch = 1;
+    q.constraints.dp                                                = 16;
+    q.constraints.zero                                              = 2;
+    q.constraints.recompute                                         = WEFT_RECOMPUTE_NONE;
+    q.constraints.schedule = WEFT_COST_ZERO_BUBBLE;
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     const weft_search_choice *x = &a->tried[0]->choice;
     print_message("%.4f s simulated, %.4f s estimated, %d devices\n", a->step_s,
@@ -118,12 +119,12 @@ static void one_device_in_two_kinds_of_nodes(void **state)
                                 "1 x (8 x a100-80g, pcie4, 1 x eth-25g)",
                                 NULL, &c));
     weft_planner_ask q = ask_for("gpt2", c, 64, 256);
-    q.pins.tp          = 4;
-    q.pins.cp          = 1;
-    q.pins.dp = q.pins.pp = 2;
-    q.pins.micro_batch    = 4;
-    q.pins.zero           = 0;
-    q.pins.whole          = "none";
+    q.constraints.tp   = 4;
+    q.constraints.cp   = 1;
+    q.constraints.dp = q.constraints.pp = 2;
+    q.constraints.micro_batch           = 4;
+    q.constraints.zero                  = 0;
+    q.constraints.tp_exclude            = "none";
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     double estimate = a->tried[0]->choice.score.step_s;
     print_message("%.4f s simulated, %.4f s estimated\n", a->step_s, estimate);

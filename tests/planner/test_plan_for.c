@@ -61,10 +61,10 @@ static void a_graph_is_planned(void **state)
     weft_plan_destroy(p);
     free(words);
     free(text);
-    r.pins = "pp=2";
+    r.constraints = "pp=2";
     assert_ok(weft_plan_for(g, &r, NULL, &text));
     assert_ok(weft_plan_parse("plan", text, strlen(text), &p));
-    assert_int_equal(p->pp, 2);
+    assert_int_equal(p->strategy.pp, 2);
     weft_plan_destroy(p);
     free(text);
     r.cluster = "1 x (8 x nothing)";

@@ -36,7 +36,7 @@ static void check_question(const char *model, const char *line, int batch, int s
                           .fast    = fast};
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.recompute = q.spec.dtype = NULL;
-    weft_search_open(&q.pins);
+    weft_search_open(&q.constraints);
     assert_ok(weft_planner_decide(&q, &a));
     assert_ok(weft_planner_print(&q, a, true, &text));
     assert_ok(weft_planner_print_json(&q, a, &json));
@@ -45,7 +45,8 @@ static void check_question(const char *model, const char *line, int batch, int s
                  a->step_s);
     assert_true(number_after(json.s, "\"bound_s\": ") <= 1.00001 * a->step_s);
     assert_true(number_after(text.s, " is below ") <= 1.0005 * a->step_s);
-    const char *of = engine ? "plans of this search space" : "plans without later";
+    const char *of =
+        engine ? "plans of this search space" : "plans without overlap_param_gather";
     assert_non_null(strstr(text.s, of)); /* what is bounded, bound or not */
     if (a->bound_s > 0) assert_non_null(strstr(json.s, "\"bound_of\": \"plans "));
     if (!a->bound_s) assert_non_null(strstr(json.s, "\"bound_s\": null, \"gap\": null"));
@@ -148,7 +149,7 @@ static void eight_bits_are_refused(void **state)
                           .cluster   = c,
                           .precision = "fp8"};
     q.spec.micro_batch = q.spec.lanes = 0;
-    weft_search_open(&q.pins);
+    weft_search_open(&q.constraints);
     assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "weft does not train in fp8 yet"));
     q.engine = "megatron";

@@ -78,24 +78,26 @@ static const sums *stage_of(job *j, int from, int to)
 {
     sums *x = &j->of[from][to];
     if (x->known) return x;
-    int            cut[3], n = 0, me;
-    char           words[128];
-    weft_shorthand h;
-    weft_plan     *p;
-    weft_compiled  c = {0};
+    int           cut[3], n = 0, me;
+    char          words[128];
+    weft_strategy h;
+    weft_plan    *p;
+    weft_compiled c = {0};
     if (from) cut[n++] = from;
     me       = n;
     cut[n++] = to - from;
     if (to < j->n_layer) cut[n++] = j->n_layer - to;
-    int used = snprintf(words, sizeof words, "mesh=dp=1");
-    if (j->v.ep > 1) used += snprintf(words + used, 16, ",ep=%d", j->v.ep);
-    if (j->v.cp > 1) used += snprintf(words + used, 16, ",cp=%d", j->v.cp);
-    if (j->v.tp > 1) used += snprintf(words + used, 16, ",tp=%d", j->v.tp);
-    snprintf(words + used, 64, " pp=%d%s%s%s", n, j->v.sp ? " sp=1" : "",
-             j->whole[0] ? " whole=" : "", j->whole);
-    assert_ok(weft_shorthand_parse(words, &h));
+    int used = snprintf(words, sizeof words, "dp=1");
+    if (j->v.ep > 1) used += snprintf(words + used, 16, " ep=%d", j->v.ep);
+    if (j->v.cp > 1) used += snprintf(words + used, 16, " cp=%d", j->v.cp);
+    if (j->v.tp > 1) used += snprintf(words + used, 16, " tp=%d", j->v.tp);
+    if (j->v.ep > 1 && j->v.cp > 1)
+        used += snprintf(words + used, 32, " mesh_order=dp,ep,cp,tp");
+    snprintf(words + used, 64, " pp=%d%s%s%s", n, j->v.sp ? " sp=true" : "",
+             j->whole[0] ? " tp_exclude=" : "", j->whole);
+    assert_ok(weft_strategy_parse(words, &h));
     weft_compile_spec s = spec_of(j);
-    assert_ok(weft_compile_plan_layers(&s, &h, "1f1b", 1, cut, 0, &p));
+    assert_ok(weft_compile_plan_layers(&s, &h, cut, 0, &p));
     s.plan = p;
     s.rank = me * weft_plan_places(p);
     if (weft_compile_training(&s, &c) != WEFT_OK)

@@ -246,18 +246,20 @@ static double most_bytes(const weft_compiled_world *w, const weft_cluster *c)
 
 static double simulate(setting *x, const chosen *c, char *words, size_t n, double *mem)
 {
-    weft_compile_spec s = x->s;
-    int            used = snprintf(words, n, "mesh=dp=%d", c->p.dp / c->v.ep), layers[64];
-    weft_shorthand h;
-    weft_plan     *p;
+    weft_compile_spec s    = x->s;
+    int               used = snprintf(words, n, "dp=%d", c->p.dp / c->v.ep), layers[64];
+    weft_strategy     h;
+    weft_plan        *p;
     weft_compiled_world *w;
     weft_sim_folded     *f;
-    if (c->v.ep > 1) used += snprintf(words + used, 16, ",ep=%d", c->v.ep);
-    if (c->v.cp > 1) used += snprintf(words + used, 16, ",cp=%d", c->v.cp);
-    if (c->v.tp > 1) used += snprintf(words + used, 16, ",tp=%d", c->v.tp);
+    if (c->v.ep > 1) used += snprintf(words + used, 16, " ep=%d", c->v.ep);
+    if (c->v.cp > 1) used += snprintf(words + used, 16, " cp=%d", c->v.cp);
+    if (c->v.tp > 1) used += snprintf(words + used, 16, " tp=%d", c->v.tp);
+    if (c->v.ep > 1 && c->v.cp > 1)
+        used += snprintf(words + used, 32, " mesh_order=dp,ep,cp,tp");
     used += snprintf(words + used, 64, " pp=%d zero=%d", c->p.pp, c->p.zero);
-    if (c->v.sp) snprintf(words + used, 16, " sp=1");
-    assert_ok(weft_shorthand_parse(words, &h));
+    if (c->v.sp) snprintf(words + used, 16, " sp=true");
+    assert_ok(weft_strategy_parse(words, &h));
     s.micro_batch = c->v.micro_batch * c->v.ep; /* of the ranks along ep together */
     s.batch       = (int64_t)c->v.micro_batch * c->p.n_micro * c->p.dp;
     s.recompute   = again[c->v.recompute];
@@ -272,8 +274,9 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
     }
     for (int i = 0; i < c->p.pp * c->p.chunks; i++)
         layers[i] = c->cut[i % c->p.pp] / c->p.chunks;
-    if (weft_compile_plan_layers(&s, &h, schedule_of(c), c->p.chunks, layers, 0, &p) !=
-        WEFT_OK)
+    h.schedule = weft_strategy_word("schedule", schedule_of(c));
+    h.chunks   = c->p.chunks;
+    if (weft_compile_plan_layers(&s, &h, layers, 0, &p) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     if (c->p.deal.n) {
         p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, c->p.dp);

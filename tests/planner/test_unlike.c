@@ -152,7 +152,7 @@ static void equals_brute_force(void **state)
         assert_ok(weft_cluster_load(t[i].cluster, NULL, &c));
         assert_ok(weft_planner_machines(c, a, &hw));
         assert_ok(weft_planner_rows(&s, c, &l, a, &p.model));
-        weft_search_open(&p.pins);
+        weft_search_open(&p.constraints);
         b->p = &p;
         by_force(b, t[i].n_device);
         assert_ok(weft_search_run(&p, &r));

@@ -53,7 +53,7 @@ static inline void open_bench(bench *b, const char *cluster, const sizes *z,
     c->tp = c->pp = c->cp = 1;
     assert_ok(weft_config_complete("test", c));
     b->p = (weft_search_problem){.machines = &b->m, .batch = z->batch, .n_best = 5};
-    weft_search_open(&b->p.pins);
+    weft_search_open(&b->p.constraints);
     assert_ok(weft_search_transformer(c, b->c, &l, b->a, &b->p.model));
 }
 

@@ -28,7 +28,7 @@ static int say(const char *words, char *text, size_t n)
 
 static void plans_run(void **state)
 {
-    static const char *const pins[] = {"tp=2", "pp=2 stages=3-1", "dp=2 zero=1"};
+    static const char *const constraints[] = {"tp=2", "pp=2 stages=3-1", "dp=2 zero=1"};
     char                     words[1024], text[8192];
     (void)state;
     snprintf(words, sizeof words, "%s/text", dir);
@@ -36,11 +36,11 @@ static void plans_run(void **state)
     assert_non_null(f);
     for (int i = 0; i < 400; i++) fprintf(f, "line %d of a text to train on\n", i);
     fclose(f);
-    for (size_t i = 0; i < WEFT_COUNT(pins); i++) {
+    for (size_t i = 0; i < WEFT_COUNT(constraints); i++) {
         snprintf(words, sizeof words,
                  "plan --model tiny256 --cluster '1 x (2 x cpu)' --batch 8 --seq 32 "
                  "--precision fp32 %s -o %s/plan.json",
-                 pins[i], dir);
+                 constraints[i], dir);
         if (say(words, text, sizeof text)) fail_msg("%s: %s", words, text);
         snprintf(
             words, sizeof words,
@@ -91,8 +91,8 @@ static void mistakes_are_one_line(void **state)
          "transformer.h.0.attn.c_attn.weight"},
         {2,
          "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --seq 64 tp=1 "
-         "whole=blocks",
-         "whole=blocks with tp=1: it names what a tp of 2 or more leaves whole"},
+         "tp_exclude=blocks",
+         "tp_exclude=blocks with tp=1: it names what a tp of 2 or more leaves replicated"},
         {1, "plan --model gpt3-175b --cluster '8 x a100-80g' --batch 8 --seq 2048",
          "times as many devices would do"},
         {2,
@@ -120,8 +120,10 @@ static void mistakes_are_one_line(void **state)
          "layers 12..12: the model has layers 0 to 11"},
         {2, "plan --model gpt2 --cluster '2 x (2 x a100-80g)' --batch 8 'layer x on y'",
          "expected 'layers 0..3 on node 2'"},
-        {2, "plan --model tiny256 --cluster '2 x a100-80g' --batch 8 --seq 64 whole=tail",
-         "whole=tail: of this model there are: none; input,head; blocks"},
+        {2,
+         "plan --model tiny256 --cluster '2 x a100-80g' --batch 8 --seq 64 "
+         "tp_exclude=tail",
+         "tp_exclude=tail: of this model there are: none; input,head; blocks"},
         {2, "plan --model resnet50 --cluster '8 x a100-80g' --batch 8 --emit megatron",
          "no transformer"},
     };

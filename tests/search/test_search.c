@@ -1,4 +1,4 @@
-/* The planner: equals brute force, keeps pins or says why not, beats what people do by hand. */
+/* The planner: equals brute force, keeps constraints or says why not, beats what people do. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -293,7 +293,7 @@ static void bounds_lose_nothing(void **state)
         open_bench(
             &b, i == 1 ? "2 x (8 x a100-80g) + 2 x (8 x h100-80g)" : "6 x (8 x a100-80g)",
             &z[i], "megatron");
-        if (i == 1) b.p.pins.tp = 2, b.p.pins.micro_batch = 1;
+        if (i == 1) b.p.constraints.tp = 2, b.p.constraints.micro_batch = 1;
         assert_ok(weft_search_run(&b.p, &r));
         b.p.exhaustive = true;
         assert_ok(weft_search_run(&b.p, &all));
@@ -313,11 +313,11 @@ static double step_with(bench *b, int tp, int pp, int dp)
 {
     weft_search_problem q = b->p;
     weft_search_result *r;
-    q.pins.tp = tp;
-    q.pins.pp = pp;
-    q.pins.dp = dp;
-    q.pins.cp = 1;
-    q.n_best  = 1;
+    q.constraints.tp = tp;
+    q.constraints.pp = pp;
+    q.constraints.dp = dp;
+    q.constraints.cp = 1;
+    q.n_best         = 1;
     if (weft_search_run(&q, &r) != WEFT_OK) return INFINITY;
     double s = r->choice[0].score.step_s;
     weft_search_destroy(r);
@@ -372,11 +372,11 @@ static double equal_cuts(bench *b, int world, int layers)
         uint16_t cut[64];
         if (layers % pp || world % pp) continue;
         for (int i = 0; i < pp; i++) cut[i] = (uint16_t)(layers / pp);
-        b->p.pins.cut = cut;
+        b->p.constraints.cut = cut;
         for (int tp = 1; tp <= 8; tp *= 2)
             if (world / pp % tp == 0)
                 best = fmin(best, step_with(b, tp, pp, world / pp / tp));
-        b->p.pins.cut = NULL;
+        b->p.constraints.cut = NULL;
     }
     return best;
 }

@@ -1,15 +1,15 @@
-/* The planner as it is asked: pins, engines, health, switches, words. */
+/* The planner as it is asked: constraints, engines, health, switches, words. */
 #include <math.h>
 #include <stdio.h>
 
 #include "search/bench.h"
 
-/* ---- pins ---- */
+/* ---- constraints ---- */
 
-static void pins_are_kept_or_refused(void **state)
+static void constraints_are_kept_or_refused(void **state)
 {
     static const struct {
-        const char *pin, *why;
+        const char *word, *why;
     } bad[] = {
         {"tp=3", "tp=3 does not divide the model's 16 attention heads"},
         {"dp=7", "dp=7 does not divide the batch of 64"},
@@ -18,16 +18,18 @@ static void pins_are_kept_or_refused(void **state)
         {"ep=2", "ep=2: the model has no experts"},
         {"cp=3", "cp=3: a sequence of 1024 tokens is not cut in 6 equal pieces"},
         {"tp=16", "tp=16: the cluster has 8 devices that may be used"},
-        {"zero=4", "zero=4: expected a whole number from 0 to 3"},
-        {"zeroo=1", "zeroo=1: no such pin, did you mean zero=...?"},
-        {"tp", "tp: a pin is KEY=VALUE, as in tp=8"},
-        {"recompute=some", "recompute=some: expected none, selective, full or light"},
-        {"schedule=x", "schedule=x: expected 1f1b, gpipe, zb-h1 or interleaved"},
-        {"shares=3-1",
-         "shares=3-1: expected the lanes of each replica, as in 3,1 or 3x4,1x4"},
-        {"shares=3,2", "shares=3,2 add up to 5 lanes: it takes a power of two"},
-        {"shares=3,1", "shares: devices are all alike, and replicas get equal shares of "
-                       "the batch on them"},
+        {"zero=4", "zero: 4 is out of range, from 0 to 3"},
+        {"zeroo=1", "zeroo=1: no such constraint, did you mean zero=...?"},
+        {"tp", "tp: a constraint is KEY=VALUE, as in tp=8"},
+        {"recompute=some", "recompute: 'some' is none of: none selective full"},
+        {"schedule=x", "schedule: 'x' is none of: 1f1b gpipe zb-h1 interleaved"},
+        {"batch_split=3-1",
+         "batch_split=3-1: expected the lanes of each replica, as in 3,1 or 3x4,1x4"},
+        {"batch_split=3,2",
+         "batch_split=3,2 adds up to 5 lanes: it takes a power of two"},
+        {"batch_split=3,1",
+         "batch_split: devices are all alike, and replicas get equal shares of "
+         "the batch on them"},
         {"stages=12-11", "stages hold 23 layers, but the model has 24"},
         {"stages=12-x", "stages=12-x: expected the layers of each stage, as in 7-7-6"},
     };
@@ -37,32 +39,37 @@ static void pins_are_kept_or_refused(void **state)
         bench               b;
         weft_search_result *r;
         open_bench(&b, "1 x (8 x a100-80g)", &z, "weft");
-        weft_status st = weft_search_pin(&b.p.pins, bad[i].pin, b.a);
+        weft_status st = weft_search_constrain(&b.p.constraints, bad[i].word, b.a);
         if (st == WEFT_OK) st = weft_search_run(&b.p, &r);
         assert_int_equal(st, WEFT_ERR_ARG);
         assert_string_equal(weft_error_text(), bad[i].why);
         close_bench(&b);
     }
-    weft_search_pins twice;
+    weft_search_constraints twice;
     weft_search_open(&twice);
-    assert_ok(weft_search_pin(&twice, "tp=4", NULL));
-    assert_ok(weft_search_pin(&twice, "tp=4", NULL));
-    assert_int_equal(weft_search_pin(&twice, "tp=2", NULL), WEFT_ERR_ARG);
+    assert_ok(weft_search_constrain(&twice, "tp=4", NULL));
+    assert_ok(weft_search_constrain(&twice, "tp=4", NULL));
+    assert_int_equal(weft_search_constrain(&twice, "tp=2", NULL), WEFT_ERR_ARG);
     assert_int_equal(twice.tp, 4);
-    static const char *const good[] = {
-        "tp=4",          "pp=3",           "zero=3",
-        "micro_batch=2", "recompute=full", "chunks=2",
-        "stages=11-13",  "shares=3x4,1x4", "schedule=interleaved"};
+    static const char *const good[] = {"tp=4",
+                                       "pp=3",
+                                       "zero=3",
+                                       "micro_batch=2",
+                                       "recompute=full",
+                                       "chunks=2",
+                                       "stages=11-13",
+                                       "batch_split=3x4,1x4",
+                                       "schedule=interleaved"};
     for (size_t i = 0; i < WEFT_COUNT(good); i++) {
         bench               b;
         weft_search_result *r;
         weft_text           t = {0};
         open_bench(&b,
-                   strncmp(good[i], "shares", 6)
+                   strncmp(good[i], "batch_split", 11)
                        ? "1 x (8 x a100-80g)"
                        : "1 x (4 x a100-80g) + 1 x (4 x v100-32g)",
                    &z, "weft");
-        assert_ok(weft_search_pin(&b.p.pins, good[i], b.a));
+        assert_ok(weft_search_constrain(&b.p.constraints, good[i], b.a));
         assert_ok(weft_search_run(&b.p, &r));
         weft_search_print_choice(&r->choice[0], &t);
         if (!strstr(t.s, good[i])) fail_msg("%s: %s", good[i], t.s);
@@ -84,9 +91,9 @@ static void schedules_are_kept(void **state)
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(words); i++) {
         open_bench(&b, "2 x (8 x a100-80g)", &z, "weft");
-        assert_ok(weft_search_pin(&b.p.pins, "pp=4", b.a));
-        assert_ok(weft_search_pin(&b.p.pins, "dp=4", b.a));
-        assert_ok(weft_search_pin(&b.p.pins, words[i], b.a));
+        assert_ok(weft_search_constrain(&b.p.constraints, "pp=4", b.a));
+        assert_ok(weft_search_constrain(&b.p.constraints, "dp=4", b.a));
+        assert_ok(weft_search_constrain(&b.p.constraints, words[i], b.a));
         assert_ok(weft_search_run(&b.p, &r));
         for (int k = 0; i < WEFT_SEARCH_INTERLEAVED && k < r->n; k++) {
             assert_int_equal(r->choice[k].point.chunks, 1);
@@ -98,8 +105,8 @@ static void schedules_are_kept(void **state)
     }
     assert_true(step_s[WEFT_SEARCH_INTERLEAVED] < step_s[0]);
     open_bench(&b, "2 x (8 x a100-80g)", &z, "weft");
-    assert_ok(weft_search_pin(&b.p.pins, "schedule=1f1b", b.a));
-    assert_ok(weft_search_pin(&b.p.pins, "chunks=2", b.a));
+    assert_ok(weft_search_constrain(&b.p.constraints, "schedule=1f1b", b.a));
+    assert_ok(weft_search_constrain(&b.p.constraints, "chunks=2", b.a));
     assert_int_equal(weft_search_run(&b.p, &r), WEFT_ERR_ARG);
     assert_string_equal(weft_error_text(),
                         "chunks=2 goes with schedule=interleaved: the other schedules "
@@ -139,11 +146,11 @@ static void nothing_fits_says_what_would_help(void **state)
     close_bench(&b);
     z = (sizes){24, 4096, 32, 2048, 51200, 0, 64};
     open_bench(&b, "1 x (8 x a100-80g)", &z, "weft");
-    assert_ok(weft_search_pin(&b.p.pins, "zero=0", b.a));
-    assert_ok(weft_search_pin(&b.p.pins, "tp=1", b.a));
-    assert_ok(weft_search_pin(&b.p.pins, "pp=1", b.a));
+    assert_ok(weft_search_constrain(&b.p.constraints, "zero=0", b.a));
+    assert_ok(weft_search_constrain(&b.p.constraints, "tp=1", b.a));
+    assert_ok(weft_search_constrain(&b.p.constraints, "pp=1", b.a));
     assert_int_equal(weft_search_run(&b.p, &r), WEFT_ERR_NOFIT);
-    assert_non_null(strstr(weft_error_text(), "without the pin on zero"));
+    assert_non_null(strstr(weft_error_text(), "without the constraint on zero"));
     close_bench(&b);
 }
 
@@ -272,7 +279,7 @@ static void the_same_twice(void **state)
 
 /* ---- some layers run again, not all ---- */
 
-/* Of one pinned point every number of layers is tried: the search takes the least that fits. */
+/* Of one constrained point every number of layers is tried: the least that fits is taken. */
 static void as_few_layers_as_fit_run_again(void **state)
 {
     sizes               z = {48, 6144, 48, 2048, 50000, 0, 64};
@@ -282,18 +289,19 @@ static void as_few_layers_as_fit_run_again(void **state)
     int                 least = 0;
     (void)state;
     open_bench(&b, "2 x (8 x a100-80g)", &z, "megatron");
-    weft_search_open(&b.p.pins);
-    b.p.pins.tp = b.p.pins.cp = b.p.pins.ep = b.p.pins.zero = b.p.pins.chunks = 1;
-    b.p.pins.pp = b.p.pins.dp = 4;
-    b.p.pins.sp               = 0;
-    b.p.pins.micro_batch      = 2;
+    weft_search_open(&b.p.constraints);
+    b.p.constraints.tp = b.p.constraints.cp = b.p.constraints.ep = b.p.constraints.zero =
+        b.p.constraints.chunks                                   = 1;
+    b.p.constraints.pp = b.p.constraints.dp = 4;
+    b.p.constraints.sp                      = 0;
+    b.p.constraints.micro_batch             = 2;
     assert_ok(weft_search_run(&b.p, &r));
     const weft_search_choice *x = &r->choice[0];
     assert_true(x->point.n_again > 0);
     assert_int_equal(x->variant.recompute, WEFT_RECOMPUTE_FULL);
     for (int k = 1; k < 12; k++) {
-        b.p.pins.recompute_layers = k;
-        weft_status st            = weft_search_run(&b.p, &one);
+        b.p.constraints.recompute_layers = k;
+        weft_status st                   = weft_search_run(&b.p, &one);
         if (st == WEFT_ERR_NOFIT) continue;
         assert_ok(st);
         assert_int_equal(one->choice[0].point.n_again, k);
@@ -319,8 +327,8 @@ static void chunks_with_short_ends(void **state)
     weft_config         c;
     (void)state;
     open_bench(&b, "8 x (8 x a100-80g)", &z, "megatron");
-    b.p.pins.pp     = 8;
-    b.p.pins.chunks = 2;
+    b.p.constraints.pp     = 8;
+    b.p.constraints.chunks = 2;
     assert_ok(weft_search_run(&b.p, &r));
     const weft_search_choice *x = &r->choice[0];
     assert_int_equal(x->point.cut[0], 3);
@@ -346,7 +354,7 @@ static void chunks_with_short_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pins_are_kept_or_refused),
+        cmocka_unit_test(constraints_are_kept_or_refused),
         cmocka_unit_test(schedules_are_kept),
         cmocka_unit_test(zero_takes_ranks),
         cmocka_unit_test(nothing_fits_says_what_would_help),

@@ -200,12 +200,12 @@ typedef struct world {
 
 static void open_world(world *w, const char *model, const char *words)
 {
-    weft_shorthand    h;
+    weft_strategy     h;
     weft_compile_spec spec = weft_compile_spec_default(model, 16, 16);
     spec.micro_batch       = 2;
     spec.lanes             = 4;
-    OK(weft_shorthand_parse(words, &h));
-    OK(weft_compile_plan(&spec, &h, "1f1b", 1, 0, &w->plan));
+    OK(weft_strategy_parse(words, &h));
+    OK(weft_compile_plan(&spec, &h, 0, &w->plan));
     w->n      = weft_plan_world(w->plan);
     spec.plan = w->plan;
     for (int k = 0; k < w->n; k++) {
@@ -241,9 +241,9 @@ static weft_instr *find_call(weft_program *p, weft_instr_kind kind)
 static void test_made(void **s)
 {
     (void)s;
-    static const char *const words[] = {"mesh=dp=2,tp=2 pp=2 zero=1",
-                                        "mesh=dp=2,tp=2 sp=1 zero=3", "mesh=cp=2 pp=2",
-                                        "mesh=dp=3 zero=2", "mesh=dp=2,cp=2 ring=1"};
+    static const char *const words[] = {"dp=2 tp=2 pp=2 zero=1",
+                                        "dp=2 tp=2 sp=true zero=3", "cp=2 pp=2",
+                                        "dp=3 zero=2", "dp=2 cp=2 cp_comm=ring"};
     rank                     r[MAX_RANK];
     world                    w = {0};
     for (size_t k = 0; k < WEFT_COUNT(words); k++) {

@@ -46,17 +46,17 @@ static void test_defaults(void **s)
 static void test_all_keys(void **s)
 {
     (void)s;
-    weft_job *j =
-        parse(MIN "micro_batch: 2\nlanes: 2\nsums: fast\nshuffle: true\ndtype: bf16\n"
-                  "seed: 9\noutput: o\ninit: false\nrecompute: true\nthreads: 2\n"
-                  "optimizer: {name: sgd, lr: 1e-2, betas: [0.8, 0.95], eps: 1e-6,\n"
-                  "  weight_decay: 0.1, momentum: 0.9, clip: 1}\n"
-                  "lr_schedule: {name: cosine, warmup: 3, decay_steps: 9, min_lr: 1e-4}\n"
-                  "checkpoint: {every: 5, keep: 3}\n"
-                  "eval: {data: e.bin, every: 4, batches: 2}\n",
-              0, NULL);
+    weft_job *j = parse(
+        MIN "micro_batch: 2\nlanes: 2\nreduction: fixed\nshuffle: true\ndtype: bf16\n"
+            "seed: 9\noutput: o\ninit: random\nrecompute: true\nthreads: 2\n"
+            "optimizer: {name: sgd, lr: 1e-2, betas: [0.8, 0.95], eps: 1e-6,\n"
+            "  weight_decay: 0.1, momentum: 0.9, clip: 1}\n"
+            "lr_schedule: {name: cosine, warmup: 3, decay_steps: 9, min_lr: 1e-4}\n"
+            "checkpoint: {every: 5, keep: 3}\n"
+            "eval: {data: e.bin, every: 4, batches: 2}\n",
+        0, NULL);
     assert_int_equal(j->lanes, 2);
-    assert_string_equal(j->recompute, "full");
+    assert_int_equal(j->strategy.recompute, WEFT_STRATEGY_FULL);
     assert_true(j->optimizer.beta[1] == 0.95);
     assert_true(j->lr_schedule.min_lr == 1e-4);
     assert_int_equal(j->eval.batches, 2);
@@ -77,10 +77,11 @@ static void test_overrides(void **s)
 {
     (void)s;
     const char *a[] = {"optimizer.lr=0.25", "micro_batch=1", "eval.data=a=b.bin",
-                       "batch=24", "whole=0"};
+                       "batch=24", "tp_exclude=0"};
     weft_job   *j   = parse(MIN, 5, a);
     assert_true(j->optimizer.lr == 0.25);
-    assert_string_equal(j->plan.whole, "0"); /* layer 0: a number, and a text */
+    assert_int_equal(j->strategy.n_tp_exclude, 1); /* layer 0: a number, and a text */
+    assert_int_equal(j->strategy.tp_exclude[0].last, 0);
     assert_int_equal(j->lanes, 8);
     assert_string_equal(j->eval.data, "a=b.bin");
     weft_job_destroy(j);
@@ -99,8 +100,14 @@ static void test_refused(void **s)
     refuse(MIN "optimizer: {betas: [1]}\n", "two numbers");
     refuse(MIN "optimizer: 3\n", "map");
     refuse(MIN "shuffle: 3\n", "true or false");
-    refuse(MIN "mesh: 3\n", "something like dp=2,tp=2");
-    refuse(MIN "whole: -1\n", "out of range");
+    refuse(MIN "mesh: dp=2\n",
+           "job.yaml:6: unknown key 'mesh': parallel sizes are plain");
+    refuse(MIN "sums: fast\n", "unknown key 'sums': it is reduction now");
+    refuse(MIN "learning_rate: 1e-3\n", "it is optimizer.lr here");
+    refuse(MIN "zero: 4\n", "job.yaml:6: zero: 4 is out of range, from 0 to 3");
+    refuse(MIN "init: false\n", "expected one of: load random");
+    refuse(MIN "tp_exclude: -1\n", "expected input, head, blocks or layers");
+    refuse(MIN "plan: p.json\ndp: 2\n", "plan says it all");
     refuse(MIN "eval: {every: 5}\n", "eval.every is given without eval.data");
     refuse(MIN "eval: {batches: 5}\n", "eval.batches is given without eval.data");
     refuse(MIN "lanes: 4\nmicro_batch: 8\n", "set micro_batch to at most 2");
@@ -162,6 +169,14 @@ static void test_same(void **s)
     weft_job_destroy(j);
     weft_job_destroy(k);
     weft_text_fini(&id);
+    /* reduction as earlier builds have it, and auto, which is invariant here */
+    j = parse(MIN, 0, NULL);
+    assert_int_equal(weft_job_same(j, "{\"sums\": \"bitwise\"}", "step-2"), WEFT_OK);
+    assert_int_equal(weft_job_same(j, "{\"sums\": \"fast\"}", "step-2"), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "reduction is \"fixed\" there"));
+    assert_int_equal(weft_job_same(j, "{\"reduction\": \"invariant\"}", "step-2"),
+                     WEFT_OK);
+    weft_job_destroy(j);
 }
 
 /* docs/job.md shows the table of job.def as it is. */

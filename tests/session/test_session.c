@@ -421,18 +421,18 @@ static void test_full_disk(void **s)
     test_files_end();
 }
 
-/* init: false draws weights, so the files' numbers do not matter; lr: 0 only exports. */
+/* init: random draws weights, so the files' numbers do not matter; lr: 0 only exports. */
 static void test_init(void **s)
 {
     (void)s;
     test_files_begin();
     assert_true(run("a", "steps=1 optimizer.lr=0").weights_xxh64 !=
-                run("b", "steps=1 optimizer.lr=0 init=false").weights_xxh64);
+                run("b", "steps=1 optimizer.lr=0 init=random").weights_xxh64);
     assert_true(test_files_same("tests/fixtures/gpt2/init/model.safetensors",
                                 test_files_path("a/final/model.safetensors")));
     assert_true(test_files_same("tests/fixtures/gpt2/init/config.json",
                                 test_files_path("a/final/config.json")));
-    weft_session_result r = run("c", "init=false steps=1");
+    weft_session_result r = run("c", "init=random steps=1");
     assert_true(fabs(r.loss - log(61)) < 0.1); /* knows nothing yet: all tokens alike */
     test_files_end();
 }

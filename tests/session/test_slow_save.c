@@ -139,8 +139,8 @@ static void a_save_longer_than_the_timeout(void **state)
 {
     job j = {.name = "long", .slow = "0.35"}, one = {.name = "one"};
     (void)state;
-    START(&j, "--nproc-per-node", "3", "--timeout", "2", "mesh=dp=3", "steps=3");
-    START(&one, "--nproc-per-node", "1", "steps=3", "mesh=dp=1");
+    START(&j, "--nproc-per-node", "3", "--timeout", "2", "dp=3", "steps=3");
+    START(&one, "--nproc-per-node", "1", "steps=3", "dp=1");
     expect(&one, 0, 60, NULL);
     expect(&j, 0, 60, NULL);
     assert_true(test_files_same(test_files_path("long/final/model.safetensors"),
@@ -179,10 +179,10 @@ static void a_save_longer_than_the_timeout_between_hosts(void **state)
     snprintf(at, sizeof at, "--rdzv=127.0.0.1:%d", find_port());
     const char *more = knows_insecure() ? "--insecure-network" : NULL;
     START(&a, "--nproc-per-node", "2", "--timeout", "2.5", "--nnodes", "2", "--node-rank",
-          "0", at, "mesh=dp=4", "steps=3", more);
+          "0", at, "dp=4", "steps=3", more);
     start(&b, "host0",
           (const char *const[]){"--nproc-per-node", "2", "--timeout", "2.5", "--nnodes",
-                                "2", "--node-rank", "1", at, "mesh=dp=4", "steps=3", more,
+                                "2", "--node-rank", "1", at, "dp=4", "steps=3", more,
                                 NULL});
     int first = finish(&a, 60), second = finish(&b, 60);
     if (first || second) fail_msg("%d %d\n%s%s", first, second, a.err, b.err);
@@ -199,8 +199,8 @@ static void a_long_save_after_a_signal(void **state)
                   {.name = "stop1", .slow = "8", .slow_file = "state.json"}};
     pid_t rank[MAX_RANK];
     (void)state;
-    START(&j[0], "--nproc-per-node", "2", "--timeout", "2", "mesh=dp=2", "steps=1000000");
-    START(&j[1], "--nproc-per-node", "1", "--timeout", "2", "mesh=dp=1", "steps=1000000");
+    START(&j[0], "--nproc-per-node", "2", "--timeout", "2", "dp=2", "steps=1000000");
+    START(&j[1], "--nproc-per-node", "1", "--timeout", "2", "dp=1", "steps=1000000");
     for (int i = 0; i < 2; i++) find_ranks(&j[i], 2 - i, rank);
     for (int i = 0; i < 2; i++) kill(j[i].pid, SIGTERM);
     for (int i = 0; i < 2; i++) {
@@ -218,7 +218,7 @@ static void one_call_that_does_not_end(void **state)
 {
     job j = {.name = "device", .slow = "1000", .slow_file = "state.json"};
     (void)state;
-    START(&j, "--nproc-per-node", "2", "--timeout", "2", "--io-timeout", "1", "mesh=dp=2",
+    START(&j, "--nproc-per-node", "2", "--timeout", "2", "--io-timeout", "1", "dp=2",
           "steps=3");
     expect(&j, 1, 40, "rank 0 gave up: one call on its files has taken longer than 1 s");
 }
@@ -229,7 +229,7 @@ static void a_stopped_rank_during_a_save(void **state)
     job   j = {.name = "half", .slow = "6", .slow_file = "state.json"};
     pid_t rank[MAX_RANK];
     (void)state;
-    START(&j, "--nproc-per-node", "3", "--timeout", "2", "mesh=dp=3", "steps=1000000",
+    START(&j, "--nproc-per-node", "3", "--timeout", "2", "dp=3", "steps=1000000",
           "checkpoint.every=1");
     assert_true(
         wait_for_file(test_files_path("half/checkpoints/step-00000001.tmp/state.json")));
@@ -247,7 +247,7 @@ static void a_stopped_writer(void **state)
     job   j = {.name = "writer", .slow = "6", .slow_file = "state.json"};
     pid_t rank[MAX_RANK];
     (void)state;
-    START(&j, "--nproc-per-node", "2", "--timeout", "2", "mesh=dp=2", "steps=1000000",
+    START(&j, "--nproc-per-node", "2", "--timeout", "2", "dp=2", "steps=1000000",
           "checkpoint.every=1");
     assert_true(wait_for_file(
         test_files_path("writer/checkpoints/step-00000001.tmp/state.json")));
@@ -266,10 +266,10 @@ static void a_signal_while_a_rank_is_stuck(void **state)
         const char *name, *n, *mesh;
         bool        stopped; /* the last rank; else its save does not end */
         bool        dies;    /* the first one, meanwhile */
-    } way[] = {{"term3", "3", "mesh=dp=3", true, false},
-               {"term1", "1", "mesh=dp=1", true, false},
-               {"dies3", "3", "mesh=dp=3", true, true},
-               {"disk1", "1", "mesh=dp=1", false, false}};
+    } way[] = {{"term3", "3", "dp=3", true, false},
+               {"term1", "1", "dp=1", true, false},
+               {"dies3", "3", "dp=3", true, true},
+               {"disk1", "1", "dp=1", false, false}};
     enum {
         N = 4
     };
@@ -303,7 +303,7 @@ static void one_dies_while_another_is_stopped(void **state)
     job   j = {.name = "both"};
     pid_t rank[MAX_RANK];
     (void)state;
-    START(&j, "--nproc-per-node", "3", "mesh=dp=3", "steps=1000000");
+    START(&j, "--nproc-per-node", "3", "dp=3", "steps=1000000");
     find_ranks(&j, 3, rank);
     kill(rank[2], SIGSTOP);
     kill(rank[1], SIGKILL);

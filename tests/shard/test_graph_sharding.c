@@ -1,4 +1,4 @@
-/* Whole training steps of tiny models under the shorthand of jobs: every place runs its slices,
+/* Whole training steps of tiny models under the strategies of jobs: every place runs its slices,
  * and every value, output, gradient and updated parameter is the serial one. */
 #include "support/test.h"
 
@@ -23,13 +23,13 @@ static weft_status place(test_shard *c, int pp, weft_shard_options *o)
 static void try_plan(const char *model, const char *words)
 {
     test_shard         c;
-    weft_shorthand     h;
+    weft_strategy      h;
     weft_shard_options o;
     test_graph_report  r;
     clock_t            t0 = clock();
     test_shard_open(&c, model, 4, 8);
-    if (weft_shorthand_parse(words, &h) != WEFT_OK ||
-        weft_shorthand_expand(&h, c.t.graph, 0, c.a, &o) != WEFT_OK ||
+    if (weft_strategy_parse(words, &h) != WEFT_OK ||
+        weft_shard_expand(&h, c.t.graph, NULL, 0, c.a, &o) != WEFT_OK ||
         place(&c, h.pp, &o) != WEFT_OK ||
         weft_shard_propagate(c.t.graph, &o, &c.s) != WEFT_OK)
         fail_msg("%s %s: %s", model, words, weft_error_text());
@@ -44,25 +44,25 @@ static void gpt2(void **state)
 {
     (void)state;
     static const char *const plan[] = {
-        "mesh=dp=2",
-        "mesh=dp=3",
-        "mesh=tp=2",
-        "mesh=tp=2 sp=1",
-        "mesh=cp=2",
-        "mesh=dp=2 zero=1",
-        "mesh=dp=3 zero=2",
-        "mesh=dp=2 zero=3",
-        "mesh=dp=2,tp=2",
-        "mesh=dp=2,tp=2 zero=1 sp=1",
-        "mesh=cp=2,tp=2",
-        "mesh=dp=2,cp=2 zero=3",
-        "mesh=tp=3",
-        "mesh=dp=1 pp=2",
-        "mesh=dp=2 pp=2",
-        "mesh=tp=2 pp=3 sp=1",
-        "mesh=dp=2,tp=2 pp=2 zero=1",
-        "mesh=dp=2 pp=2 zero=3",
-        "mesh= pp=4",
+        "dp=2",
+        "dp=3",
+        "tp=2",
+        "tp=2 sp=true",
+        "cp=2",
+        "dp=2 zero=1",
+        "dp=3 zero=2",
+        "dp=2 zero=3",
+        "dp=2 tp=2",
+        "dp=2 tp=2 zero=1 sp=true",
+        "cp=2 tp=2",
+        "dp=2 cp=2 zero=3",
+        "tp=3",
+        "dp=1 pp=2",
+        "dp=2 pp=2",
+        "tp=2 pp=3 sp=true",
+        "dp=2 tp=2 pp=2 zero=1",
+        "dp=2 pp=2 zero=3",
+        "pp=4",
     };
     for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
         try_plan(FAMILY("gpt2"), plan[i]);
@@ -72,19 +72,19 @@ static void mixtral(void **state)
 {
     (void)state;
     static const char *const plan[] = {
-        "mesh=dp=2",
-        "mesh=ep=2",
-        "mesh=ep=3",
-        "mesh=tp=2",
-        "mesh=dp=2,ep=2",
-        "mesh=ep=2,tp=2",
-        "mesh=dp=2,ep=2 zero=3",
-        "mesh=tp=2 sp=1",
-        "mesh=cp=2",
-        "mesh=dp=2,cp=2",
-        "mesh=dp=2,tp=2 sp=1 zero=2",
-        "mesh=ep=2,cp=2",
-        "mesh=dp=2,ep=2 pp=2 zero=1",
+        "dp=2",
+        "ep=2",
+        "ep=3",
+        "tp=2",
+        "dp=2 ep=2",
+        "ep=2 tp=2",
+        "dp=2 ep=2 zero=3",
+        "tp=2 sp=true",
+        "cp=2",
+        "dp=2 cp=2",
+        "dp=2 tp=2 sp=true zero=2",
+        "ep=2 cp=2 mesh_order=ep,cp",
+        "dp=2 ep=2 pp=2 zero=1",
     };
     for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
         try_plan(FAMILY("mixtral"), plan[i]);
@@ -95,9 +95,8 @@ static void others(void **state)
     (void)state;
     static const char *const model[] = {FAMILY("llama"), FAMILY("bert"), FAMILY("ernie"),
                                         FAMILY("qwen2"), FAMILY("t5")};
-    static const char *const plan[]  = {"mesh=dp=2 zero=2", "mesh=tp=2 sp=1",
-                                        "mesh=dp=2,tp=2 zero=1", "mesh=cp=2",
-                                        "mesh=dp=2 pp=2 zero=1"};
+    static const char *const plan[]  = {"dp=2 zero=2", "tp=2 sp=true", "dp=2 tp=2 zero=1",
+                                        "cp=2", "dp=2 pp=2 zero=1"};
     for (size_t k = 0; k < sizeof model / sizeof model[0]; k++)
         for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
             try_plan(model[k], plan[i]);

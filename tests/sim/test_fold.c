@@ -16,14 +16,15 @@ typedef struct plan_case {
 
 static weft_plan *open_plan(const plan_case *x, weft_compile_spec *s)
 {
-    weft_shorthand h;
-    weft_plan     *p;
+    weft_strategy h;
+    weft_plan    *p;
     *s             = weft_compile_spec_default(x->model, x->batch, 16);
     s->micro_batch = x->micro;
     s->lanes       = x->lanes;
-    assert_ok(weft_shorthand_parse(x->words, &h));
-    if (weft_compile_plan(s, &h, x->schedule ? x->schedule : "1f1b",
-                          x->chunks ? x->chunks : 1, 0, &p) != WEFT_OK)
+    assert_ok(weft_strategy_parse(x->words, &h));
+    if (x->schedule) h.schedule = weft_strategy_word("schedule", x->schedule);
+    if (x->chunks) h.chunks = x->chunks;
+    if (weft_compile_plan(s, &h, 0, &p) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
     s->plan = p;
     return p;
@@ -119,27 +120,27 @@ static void folded_is_whole(void **state)
     (void)state;
     static const char two[] = "2 x (4 x a100-80g)", four[] = "4 x (4 x v100-32g)";
     const plan_case   table[] = {
-          {"tiny256", "mesh=dp=8", NULL, 1, 8, 1, 8, two, 1},
-          {"tiny256", "mesh=dp=6", NULL, 1, 12, 1, 8, two, 0},
+          {"tiny256", "dp=8", NULL, 1, 8, 1, 8, two, 1},
+          {"tiny256", "dp=6", NULL, 1, 12, 1, 8, two, 0},
           {"tiny256", "pp=4", "1f1b", 1, 8, 1, 4, two, 4},
-          {"tiny256", "mesh=dp=4 pp=2", "gpipe", 1, 16, 1, 8, two, 2},
-          {"tiny256", "mesh=dp=2 pp=2", "interleaved", 2, 16, 1, 8, two, 2},
-          {"tiny256", "mesh=dp=4 pp=2", "zb-h1", 1, 16, 1, 8, two, 2},
-          {"tiny256", "mesh=dp=2,tp=2 pp=2", NULL, 1, 8, 1, 8, two, 0},
-          {"tiny256", "mesh=dp=2,tp=2 pp=2 zero=1", NULL, 1, 8, 1, 8, two, 0},
-          {"tiny256", "mesh=dp=3,tp=2 zero=2", NULL, 1, 12, 1, 8, two, 0},
-          {"tiny256", "mesh=dp=16 zero=3", NULL, 1, 16, 1, 16, four, 0},
-          {"tiny256", "mesh=dp=2,tp=4 sp=1", NULL, 1, 4, 1, 2, two, 0},
+          {"tiny256", "dp=4 pp=2", "gpipe", 1, 16, 1, 8, two, 2},
+          {"tiny256", "dp=2 pp=2", "interleaved", 2, 16, 1, 8, two, 2},
+          {"tiny256", "dp=4 pp=2", "zb-h1", 1, 16, 1, 8, two, 2},
+          {"tiny256", "dp=2 tp=2 pp=2", NULL, 1, 8, 1, 8, two, 0},
+          {"tiny256", "dp=2 tp=2 pp=2 zero=1", NULL, 1, 8, 1, 8, two, 0},
+          {"tiny256", "dp=3 tp=2 zero=2", NULL, 1, 12, 1, 8, two, 0},
+          {"tiny256", "dp=16 zero=3", NULL, 1, 16, 1, 16, four, 0},
+          {"tiny256", "dp=2 tp=4 sp=true", NULL, 1, 4, 1, 2, two, 0},
           /* a slow half, nodes of two kinds, nodes that are not full */
-          {"tiny256", "mesh=dp=8", NULL, 1, 8, 1, 8,
-           "1 x (4 x a100-80g) + 1 x (4 x h100-80g)", 2},
-          {"tiny256", "mesh=dp=3 pp=2", NULL, 1, 12, 1, 4, two, 0},
-          {"tiny256", "mesh=dp=8 shares=3,3,3,3,1,1,1,1", NULL, 1, 16, 1, 16,
+          {"tiny256", "dp=8", NULL, 1, 8, 1, 8, "1 x (4 x a100-80g) + 1 x (4 x h100-80g)",
+           2},
+          {"tiny256", "dp=3 pp=2", NULL, 1, 12, 1, 4, two, 0},
+          {"tiny256", "dp=8 batch_split=3,3,3,3,1,1,1,1", NULL, 1, 16, 1, 16,
            "1 x (4 x h100-80g) + 1 x (4 x a100-80g)", 4},
-          {"tiny256", "mesh=dp=8 shares=1,3,3,1,5,1,1,1 zero=1", NULL, 1, 19, 1, 16, two,
+          {"tiny256", "dp=8 batch_split=1,3,3,1,5,1,1,1 zero=1", NULL, 1, 19, 1, 16, two,
            0},
-          {"tiny256", "mesh=dp=3,tp=2 shares=1,2,1", NULL, 1, 4, 1, 4, two, 0},
-          {"tiny256", "mesh=dp=2 pp=2 shares=3,1 zero=3", NULL, 1, 8, 1, 4, two, 0},
+          {"tiny256", "dp=3 tp=2 batch_split=1,2,1", NULL, 1, 4, 1, 4, two, 0},
+          {"tiny256", "dp=2 pp=2 batch_split=3,1 zero=3", NULL, 1, 8, 1, 4, two, 0},
     };
     for (size_t i = 0; i < WEFT_COUNT(table); i++) fold_one(&table[i]);
 }
@@ -149,8 +150,8 @@ static void folded_is_whole(void **state)
 static void ends_stand_for_all(void **state)
 {
     (void)state;
-    const plan_case      x = {"tiny256", "mesh=dp=8,tp=2 pp=2 zero=1", NULL, 1, 32, 1,
-                              8,         "4 x (8 x a100-80g)",         0};
+    const plan_case      x = {"tiny256", "dp=8 tp=2 pp=2 zero=1", NULL, 1, 32, 1,
+                              8,         "4 x (8 x a100-80g)",    0};
     weft_compile_spec    s;
     weft_cluster        *c;
     weft_compiled_world *all, *ends;
@@ -181,8 +182,8 @@ static void many_ranks(void **state)
 {
     (void)state;
     const plan_case table[] = {
-        {"gpt2", "mesh=dp=256 pp=4", NULL, 1, 1024, 1, 256, "128 x (8 x a100-80g)", 4},
-        {"tiny256", "mesh=dp=256,tp=2 pp=2 zero=1", NULL, 1, 512, 1, 256,
+        {"gpt2", "dp=256 pp=4", NULL, 1, 1024, 1, 256, "128 x (8 x a100-80g)", 4},
+        {"tiny256", "dp=256 tp=2 pp=2 zero=1", NULL, 1, 512, 1, 256,
          "128 x (8 x a100-80g)", 0},
     };
     for (size_t i = 0; i < WEFT_COUNT(table); i++) {

@@ -10,17 +10,17 @@
 #include "base/status.h"
 #include "support/test.h"
 
-weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_shorthand *h)
+weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_strategy *h)
 {
     weft_arena        *a;
     weft_shard_options o;
     weft_sharding     *s;
     assert_ok(weft_arena_create(&a));
-    if (weft_shorthand_parse(words, h) != WEFT_OK ||
-        weft_shorthand_expand(h, j->training.graph, 0, a, &o) != WEFT_OK)
+    if (weft_strategy_parse(words, h) != WEFT_OK ||
+        weft_shard_expand(h, j->training.graph, NULL, 0, a, &o) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     o.n_mesh = 1;
-    if (weft_shorthand_lane_axis(h) >= 0) o.lanes = 1u << weft_shorthand_lane_axis(h);
+    if (h->dp) o.lanes = 1u << weft_strategy_axis_at(h, WEFT_AXIS_DP);
     if (weft_shard_propagate(j->training.graph, &o, &s) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     weft_arena_destroy(a);
@@ -39,7 +39,7 @@ static test_result run(const test_job *j, test_plan x, const int *cut, int64_t a
                        int64_t bucket)
 {
     weft_program  *p[TEST_MAX_RANK];
-    weft_shorthand h;
+    weft_strategy  h;
     weft_sharding *s = test_plan_shard(j, x.words, &h);
     int            n = s->mesh[0].n_rank * h.pp;
     assert_true(n <= TEST_MAX_RANK);
@@ -51,10 +51,10 @@ static test_result run(const test_job *j, test_plan x, const int *cut, int64_t a
                                .schedule = x.schedule,
                                .n_chunk  = x.n_chunk,
                                .cut      = cut,
-                               .share    = h.n_share ? h.share : NULL,
+                               .share    = h.n_batch_split ? h.batch_split : NULL,
                                .ahead    = ahead,
-                               .once     = h.later > 0,
-                               .ring     = h.ring ? ~0u : 0};
+                               .once     = h.overlap_param_gather > 0,
+                               .ring     = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
         if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             (bucket && weft_partition_overlap(p[r], j->training.graph, s, bucket,
                                               ahead > 0) != WEFT_OK) ||

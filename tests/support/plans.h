@@ -1,6 +1,6 @@
 /* Programs of all ranks from a plan's short words, run in this process.
  *
- *     test_plan_near(&j, &one, (test_plan){"mesh=cp=2", 2, 1, NULL}, 1e-5);
+ *     test_plan_near(&j, &one, (test_plan){"cp=2", 2, 1, NULL}, 1e-5);
  *
  * Any failure fails the running cmocka test. */
 #ifndef WEFT_TEST_PLANS_H
@@ -10,13 +10,13 @@
 #include "support/ranks.h"
 
 typedef struct test_plan {
-    const char *words; /* mesh=dp=2,cp=2 pp=2 */
+    const char *words; /* dp=2 cp=2 pp=2 */
     int         n_lane, n_chunk;
     const char *schedule;
 } test_plan;
 
 /* The sharding that the words make of the job's graph; the caller's. */
-weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_shorthand *h);
+weft_sharding *test_plan_shard(const test_job *j, const char *words, weft_strategy *h);
 test_result    test_plan_one(const test_job *j, int n_lane);
 test_result    test_plan_run(const test_job *j, test_plan x);
 /* The same with communication beside compute: bytes gathered ahead, and of sums at once; 0: in

@@ -244,12 +244,12 @@ static void chance_is_not_learned(void **state)
 static void crowds_teach_nothing(void **state)
 {
     (void)state;
-    static const char crowd[] =
+    static const char oversubscription[] =
         "device:\n  - {name: d, flops: {f32: 5e10}, mem_Bps: 7e9, mem_bytes: 1000}\n"
         "link:\n  - {name: l, alpha_s: 2e-05, Bps: 3e9}\n"
-        "node:\n  - {device: d, n_device: 2, link: l, crowd: [1, 2]}\n"
+        "node:\n  - {device: d, n_device: 2, link: l, oversubscription: [1, 2]}\n"
         "timing:\n  - {device: d, work: add, size: [4000], s: 1e-05}\n";
-    weft_cluster     *c = parse(crowd), *f;
+    weft_cluster     *c = parse(oversubscription), *f;
     weft_trace       *m;
     weft_trace_fitted r;
     assert_int_equal(weft_trace_parse("m.json", met, strlen(met), &m), WEFT_OK);

@@ -200,7 +200,7 @@ static weft_status find_plan(job *j, const weft_cluster *k, weft_arena *a)
     weft_text            t = {0};
     WEFT_TRY(weft_search_machines_of(k, j->k, a, &m));
     weft_search_problem p = {.machines = &m, .batch = j->c.global_batch, .n_best = 1};
-    weft_search_open(&p.pins);
+    weft_search_open(&p.constraints);
     WEFT_TRY(weft_search_transformer(&j->c, j->k, &j->can, a, &p.model));
     weft_status st = weft_search_run(&p, &r);
     if (st != WEFT_OK && st != WEFT_ERR_NOFIT) return st;

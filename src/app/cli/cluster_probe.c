@@ -188,8 +188,8 @@ static weft_status measure_everything(measuring *m)
     if (m->n < 2) return WEFT_OK;
     WEFT_TRY(weft_probe_link(m->c, &m->x));
     WEFT_TRY(weft_probe_links(m->c, m->fit, m->a, &m->timing[2], &m->n_timing[2]));
-    m->x.n_crowd = m->n;
-    return weft_probe_crowd(m->c, m->pool, m->fit, m->x.crowd);
+    m->x.n_oversubscription = m->n;
+    return weft_probe_oversubscription(m->c, m->pool, m->fit, m->x.oversubscription);
 }
 
 static weft_status keep(const measuring *m, const char *file)
@@ -441,8 +441,8 @@ static int check_words(const weft_cli_command *cmd, const words *w)
         return weft_cli_usage(cmd, "--threads: from 0 to 1024");
     if (w->ranks < 1 || w->ranks > 64)
         return weft_cli_usage(cmd, "--ranks: from 1 to 64");
-    if (w->only && strcmp(w->only, "gpus") && strcmp(w->only, "processors"))
-        return weft_cli_usage(cmd, "--only: gpus or processors, not '%s'", w->only);
+    if (w->only && strcmp(w->only, "gpus") && strcmp(w->only, "cpus"))
+        return weft_cli_usage(cmd, "--only: gpus or cpus, not '%s'", w->only);
     if (w->only && *w->only == 'g' && w->h.n > 1)
         return weft_cli_usage(cmd, "--only gpus: of one host, without --nnodes");
     return check_hosts(cmd, &w->h);
@@ -463,7 +463,7 @@ static int measure_words(const weft_cli_command *cmd, const words *w, const char
 {
     char          path[1024], between[1024];
     weft_cluster *c   = NULL;
-    bool          cpu = !w->only || *w->only == 'p', several = w->h.n > 1;
+    bool          cpu = !w->only || *w->only == 'c', several = w->h.n > 1;
     int           code = -1;
     weft_status   st   = name_files(w, path, between, sizeof path);
     if (st != WEFT_OK) return weft_cli_fail(cmd, st);
@@ -495,7 +495,7 @@ static int calibrate(int argc, char **argv)
            "the token of several hosts (weft token)"},
           {"insecure-network", 0, WEFT_CLI_FLAG, &w.h.token.insecure, NULL,
            "without a token: everybody on the network can join"},
-          {"only", 0, WEFT_CLI_TEXT, &w.only, "WHAT", "gpus or processors (both)"},
+          {"only", 0, WEFT_CLI_TEXT, &w.only, "WHAT", "gpus or cpus (both)"},
           {"list", 0, WEFT_CLI_TEXT, &w.list, "FILE", "all times of GPUs, as CSV"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
           {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER", "what --from corrects"},

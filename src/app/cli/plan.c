@@ -13,21 +13,21 @@ static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_plan = {
     .name  = "plan",
-    .usage = "--model MODEL --cluster CLUSTER --batch N [--seq N] [PIN=VALUE ...] "
+    .usage = "--model MODEL --cluster CLUSTER --batch N [--seq N] [CONSTRAINT=VALUE ...] "
              "[options]",
     .about = "the fastest way to train a model on machines that fits, and why",
     .more =
         "Searches tensor, context, expert, data and pipeline parallelism, uneven "
         "stages,\n"
         "micro-batches, schedules, recomputation, ZeRO and the order of mixed devices\n"
-        "together.  What is decided already is pinned: tp cp ep pp dp sp zero later "
-        "micro_batch\n"
-        "chunks recompute recompute_layers schedule stages (7-7-6) shares (3x4,1x4: "
-        "lanes\n"
-        "of each replica on mixed devices) whole (blocks: layers of which tp cuts the\n"
-        "samples and no tensor; none); a pin is kept or refused;\n"
-        "layers may be pinned too: \"layers 0..3 on stage 0\", \"layers 0..3 on node "
-        "2\".\n"
+        "together.  What is decided already is a constraint, kept or refused: tp cp ep "
+        "pp "
+        "dp sp\n"
+        "zero overlap_param_gather micro_batch chunks recompute recompute_layers "
+        "schedule\n"
+        "stages (7-7-6) batch_split (3x4,1x4: lanes of each replica on mixed devices)\n"
+        "tp_exclude (blocks: layers that tp leaves replicated; none); of layers too:\n"
+        "\"layers 0..3 on stage 0\", \"layers 0..3 on node 2\".\n"
         "The best of the search are partitioned, checked for the exact memory of every "
         "rank and\n"
         "simulated; the fastest that fits is the plan.  -o writes a file that `weft run` "
@@ -47,8 +47,8 @@ typedef struct words {
     const char *model, *cluster, *framework, *precision, *out, *emit, *html, *was;
     int64_t     batch, seq, best;
     bool        explain, json, fast;
-    char      **pin;
-    int         n_pin;
+    char      **constraint;
+    int         n_constraint;
 } words;
 
 typedef struct job {
@@ -93,9 +93,9 @@ static weft_status prepare(const words *w, job *j)
     if (w->was) WEFT_TRY(weft_plan_load(w->was, &j->was));
     if (w->was) WEFT_TRY(check_was(w, j->was));
     q->was = j->was;
-    weft_search_open(&q->pins);
-    for (int i = 0; i < w->n_pin; i++)
-        WEFT_TRY(weft_search_pin(&q->pins, w->pin[i], j->arena));
+    weft_search_open(&q->constraints);
+    for (int i = 0; i < w->n_constraint; i++)
+        WEFT_TRY(weft_search_constrain(&q->constraints, w->constraint[i], j->arena));
     return WEFT_OK;
 }
 
@@ -265,10 +265,11 @@ static int run(int argc, char **argv)
                 {"emit", 0, WEFT_CLI_TEXT, &w.emit, "ENGINE",
                  "megatron, deepspeed, torchtitan or paddle"},
     };
-    int code = weft_cli_parse(cmd, option, (int)WEFT_COUNT(option), argc, argv, &w.n_pin);
+    int code =
+        weft_cli_parse(cmd, option, (int)WEFT_COUNT(option), argc, argv, &w.n_constraint);
     if (code >= 0) return code;
-    w.pin = argv;
-    code  = check_words(cmd, &w);
+    w.constraint = argv;
+    code         = check_words(cmd, &w);
     if (code >= 0) return code;
     weft_heap_keep();
     job        *j = calloc(1, sizeof *j);

@@ -15,25 +15,24 @@ static int run(int argc, char **argv);
 
 const weft_cli_command weft_cli_sim = {
     .name  = "sim",
-    .usage = "MODEL [PLAN WORDS] | PROGRAM.prog ... [options]",
+    .usage = "MODEL [KEY=VALUE ...] | PROGRAM.prog ... [options]",
     .about =
         "run a step in virtual time: how long, what fills it, a timeline for Perfetto",
     .more =
         "MODEL is a folder with config.json or a preset, compiled as weft lower does "
         "it.\n"
-        "Plan words (mesh=dp=2,tp=2 pp=2 zero=1 later=70 sp=1 whole=head ring=1 "
-        "schedule=1f1b chunks=2) or "
-        "a plan file make\n"
+        "A strategy (dp=2 tp=2 pp=2 zero=1 overlap_param_gather=0.7 sp=true "
+        "tp_exclude=head cp_comm=ring\n"
+        "schedule=1f1b chunks=2, as in a job: weft help job) or a plan file make\n"
         "it a job of many ranks; those that do the same at the same time are simulated "
         "once.\n"
         "Program texts hold the ranks of one job, in order, in one file or several.\n"
         "Without --cluster the machine is one node of devices like this host.  Without\n"
         "--dtype GPUs that have bf16 are simulated in it, all other devices in fp32.\n"
         "Exits with 1 where a rank does not fit its device.",
-    .example =
-        "weft sim gpt2 mesh=dp=2,tp=2 pp=2 zero=1 --batch 8 --seq 64 --cluster \"2 "
-        "x (4 x a100-80g)\" -o timeline.json",
-    .run = run,
+    .example = "weft sim gpt2 dp=2 tp=2 pp=2 zero=1 --batch 8 --seq 64 --cluster \"2 "
+               "x (4 x a100-80g)\" -o timeline.json",
+    .run     = run,
 };
 
 enum {
@@ -42,14 +41,12 @@ enum {
 };
 
 typedef struct options {
-    weft_cli_spec  spec;
-    const char    *model, *cluster, *plan, *out;
-    char           words[512]; /* of the mesh */
-    const char    *schedule;
-    int            chunks;
-    weft_shorthand h;
-    bool           json, each;
-    int64_t        steps;
+    weft_cli_spec spec;
+    const char   *model, *cluster, *plan, *out;
+    char          words[512]; /* of a strategy */
+    weft_strategy strategy;
+    bool          json, each;
+    int64_t       steps;
 } options;
 
 typedef struct job {
@@ -112,8 +109,7 @@ static weft_status make_one(job *j, const weft_compile_spec *s)
 static weft_status make_ranks(job *j, options *o)
 {
     weft_compile_spec *s = &o->spec.spec;
-    if (!j->plan)
-        WEFT_TRY(weft_compile_plan(s, &o->h, o->schedule, o->chunks, 0, &j->plan));
+    if (!j->plan) WEFT_TRY(weft_compile_plan(s, &o->strategy, 0, &j->plan));
     if (weft_plan_world(j->plan) > MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "the plan has %d ranks, more than %d",
                          weft_plan_world(j->plan), MAX_RANK);
@@ -189,24 +185,18 @@ static int say_option(const char *word)
     snprintf(key, sizeof key, "%.*s", (int)strcspn(word, "="), word);
     for (char *c = key; *c; c++)
         if (*c == '_') *c = '-';
-    return weft_cli_usage(&weft_cli_sim, "%s is no word of a plan: write --%s %s", word,
-                          key, strchr(word, '=') + 1);
+    return weft_cli_usage(&weft_cli_sim, "%s is no key of a strategy: write --%s %s",
+                          word, key, strchr(word, '=') + 1);
 }
 
 /* key=value of a plan into o; -1 to go on, else an exit code. */
 static int read_word(options *o, const char *word)
 {
     size_t n = strlen(o->words);
-    if (!strncmp(word, "schedule=", 9)) {
-        o->schedule = word + 9;
-    } else if (!strncmp(word, "chunks=", 7)) {
-        o->chunks = atoi(word + 7);
-        if (o->chunks < 1 || o->chunks > 1000)
-            return weft_cli_usage(&weft_cli_sim, "%s: from 1 to 1000", word);
-    } else if (is_option(word)) {
+    if (is_option(word)) {
         return say_option(word);
     } else if (n + strlen(word) + 2 > sizeof o->words) {
-        return weft_cli_usage(&weft_cli_sim, "plan words: more than %d characters",
+        return weft_cli_usage(&weft_cli_sim, "strategy: more than %d characters",
                               (int)sizeof o->words - 2);
     } else {
         snprintf(o->words + n, sizeof o->words - n, "%s%s", n ? " " : "", word);
@@ -232,7 +222,7 @@ static int read_words(options *o, char **word, int n)
     if (code >= 0) return code;
     if (!o->model) return weft_cli_usage(&weft_cli_sim, "expected a model or programs");
     if (given && o->plan)
-        return weft_cli_usage(&weft_cli_sim, "--plan has these words already");
+        return weft_cli_usage(&weft_cli_sim, "--plan has a strategy already");
     if (given && !o->words[0]) snprintf(o->words, sizeof o->words, "pp=1");
     return -1;
 }
@@ -242,10 +232,10 @@ static int read_words(options *o, char **word, int n)
 static weft_status cut_batch(options *o)
 {
     weft_cli_spec *s = &o->spec;
-    WEFT_TRY(weft_shorthand_parse(o->words, &o->h));
-    int     axis = weft_shorthand_lane_axis(&o->h);
-    int64_t dp = axis < 0 ? 1 : o->h.axis[axis].size, of = weft_shorthand_lanes(&o->h);
-    int64_t n     = (of ? of : dp) * o->h.pp;
+    WEFT_TRY(weft_strategy_parse(o->words, &o->strategy));
+    int64_t dp    = o->strategy.dp ? o->strategy.dp : 1,
+            of    = weft_strategy_lanes(&o->strategy);
+    int64_t n     = (of ? of : dp) * o->strategy.pp;
     int64_t batch = s->batch ? s->batch : 1;
     if (batch < dp)
         return WEFT_FAIL(WEFT_ERR_ARG,
@@ -255,7 +245,7 @@ static weft_status cut_batch(options *o)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "--batch %lld is no multiple of %lld (%s * pp); set --micro-batch",
-            (long long)batch, (long long)n, of ? "shares" : "dp");
+            (long long)batch, (long long)n, of ? "lanes of batch_split" : "dp");
     if (!s->micro_batch) s->micro_batch = batch / n;
     if (!s->lanes) s->lanes = (int)of;
     if (s->lanes) return WEFT_OK;
@@ -273,7 +263,7 @@ static weft_status open_plan(job *j, options *o)
     s->seq         = j->plan->of.seq;
     s->micro_batch = j->plan->of.micro_batch;
     s->lanes       = j->plan->of.lanes;
-    s->recompute   = j->plan->recompute;
+    s->recompute   = weft_strategy_recompute_name(&j->plan->strategy);
     if (!s->dtype) s->dtype = j->plan->of.dtype;
     return WEFT_OK;
 }
@@ -335,7 +325,7 @@ static int run(int argc, char **argv)
 {
     const weft_cli_command *c = &weft_cli_sim;
     static job              j; /* large */
-    options                 o = {.steps = 2, .schedule = "1f1b", .chunks = 1};
+    options                 o = {.steps = 2};
     weft_text               t = {0}, trace = {0};
     int                     n_word = 0;
     bool                    fits   = true;

@@ -238,11 +238,11 @@ weft_status weft_probe_cluster(const weft_probe_numbers *n, int n_rank,
     }
     weft_text_add(&t, "node:\n  - {name: host, device: cpu, n_device: %d%s", n_rank,
                   n_rank > 1 ? ", link: memory" : "");
-    for (int i = 0; i < n->n_crowd; i++) {
-        weft_text_add(&t, i ? ", " : ", crowd: [");
-        weft_text_put_double(&t, n->crowd[i]);
+    for (int i = 0; i < n->n_oversubscription; i++) {
+        weft_text_add(&t, i ? ", " : ", oversubscription: [");
+        weft_text_put_double(&t, n->oversubscription[i]);
     }
-    weft_text_add(&t, n->n_crowd ? "]}\n" : "}\n");
+    weft_text_add(&t, n->n_oversubscription ? "]}\n" : "}\n");
     WEFT_GO(weft_text_status(&t));
     WEFT_GO(weft_cluster_parse("calibration", t.s, t.n, out));
 out:

@@ -4,9 +4,9 @@
  *     WEFT_TRY(weft_probe_discover(&c));          devices, memory, peaks as written on the box
  *
  *     weft_probe_numbers n = {0};
- *     WEFT_TRY(weft_probe_device(pool, n_thread, &n));    measured: products, memory, start of a
- *     kernel WEFT_TRY(weft_probe_link(comm, &n));                messages between ranks 0 and 1
- *     WEFT_TRY(weft_probe_crowd(comm, pool, fit, n.crowd));       what ranks cost each other
+ *     WEFT_TRY(weft_probe_device(pool, n_thread, &n));    matmuls, memory, start of a kernel
+ *     WEFT_TRY(weft_probe_link(comm, &n));                messages between ranks 0 and 1
+ *     WEFT_TRY(weft_probe_oversubscription(comm, pool, fit, n.oversubscription));
  *     WEFT_TRY(weft_probe_cluster(&n, n_rank, &c));
  *     WEFT_TRY(weft_probe_streams(..)), weft_probe_links(..)      timings, for weft_cluster_learn()
  *
@@ -43,8 +43,9 @@ typedef struct weft_probe_numbers {
     double           mem_Bps;                  /* read and written, past the caches */
     double           launch_s;                 /* starting a task on all threads */
     double           alpha_s, Bps;             /* 0: not measured */
-    int              n_crowd;
-    double crowd[WEFT_PROBE_RANKS]; /* of a node (cluster.h); n_crowd 0: not measured */
+    int              n_oversubscription;
+    double           oversubscription
+        [WEFT_PROBE_RANKS]; /* of a node (cluster.h); n_oversubscription 0: not measured */
 } weft_probe_numbers;
 
 weft_status weft_probe_device(weft_pool *pool, int n_thread, weft_probe_numbers *out);
@@ -53,7 +54,8 @@ weft_status weft_probe_link(weft_comm *c, weft_probe_numbers *out);
 /* How much longer the same work takes with 1, 2, ... world ranks at it than with fit of them:
  * products and streams that do not stay in a cache.  With fit of them it is how far the slowest
  * is behind the mean: who meets waits for it.  All ranks call it. */
-weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *crowd);
+weft_status weft_probe_oversubscription(weft_comm *c, weft_pool *pool, int fit,
+                                        double *oversubscription);
 
 /* Timings of device 0: "stream", bytes read and written element by element. */
 weft_status weft_probe_streams(weft_pool *pool, weft_arena *a, weft_timing **out, int *n);

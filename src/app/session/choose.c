@@ -1,8 +1,8 @@
 /* A job that leaves it to us is planned for: the machines there are, the ranks there are.
  *
- * Sums that are to be bitwise are cut only in ways that keep every bit: replicas, stages, ZeRO,
- * recomputation.  With
- * sums: fast, or where nothing fits so, tensor, context and expert parallelism are open too. */
+ * Invariant sums are split only in ways that keep every bit: replicas, stages, ZeRO,
+ * recomputation.  With reduction: fixed, or where nothing fits so, tensor, context and expert
+ * parallelism are open too. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "planner/planner.h"
 #include "probe/probe.h"
+#include "session/job_priv.h"
 #include "session/session_priv.h"
 
 enum {
@@ -25,10 +26,7 @@ enum {
 
 bool weft_job_is_open(const weft_job *j)
 {
-    const weft_job_plan *p = &j->plan;
-    return !p->word && !p->mesh && p->pp == 1 && !p->zero && !p->later && !p->sp &&
-           !p->ring && !p->shares && !p->whole && p->chunks == 1 &&
-           !strcmp(p->schedule, "1f1b");
+    return !j->plan && !weft_job__names_strategy(j);
 }
 
 /* ---- machines ---- */
@@ -44,7 +42,7 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
                                  weft_cluster **out)
 {
     char path[1024];
-    if (j->plan.cluster) return weft_cluster_load(j->plan.cluster, NULL, out);
+    if (j->cluster) return weft_cluster_load(j->cluster, NULL, out);
     if (is_measured(world / local, local, path, sizeof path))
         return weft_cluster_load(path, NULL, out);
     return weft_probe_divided(world / local, local, n_core, out);
@@ -62,11 +60,11 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
     bool follows = j->given_lanes && j->lanes > 1; /* then micro_batch is a lane's part */
     if (!fixed && !j->given_micro_batch && !follows) q->spec.micro_batch = 0;
     if (!fixed && !j->given_lanes) q->spec.lanes = 0;
-    if (!fixed && !strcmp(j->recompute, "none")) q->spec.recompute = NULL;
-    weft_search_open(&q->pins);
-    if (strcmp(j->sums, "bitwise")) return;
-    q->pins.tp = q->pins.cp = q->pins.ep = 1;
-    q->pins.sp                           = 0;
+    if (!fixed && !j->strategy.recompute) q->spec.recompute = NULL;
+    weft_search_open(&q->constraints);
+    if (!weft_job_is_invariant(j)) return;
+    q->constraints.tp = q->constraints.cp = q->constraints.ep = 1;
+    q->constraints.sp                                         = 0;
 }
 
 static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,
@@ -75,8 +73,8 @@ static weft_status decide(const weft_job *j, const weft_cluster *c, int world, b
     weft_planner_ask q;
     ask(j, c, world, fixed, &q);
     weft_status st = weft_planner_decide(&q, out);
-    if (st != WEFT_ERR_NOFIT || q.pins.tp < 0) return st;
-    weft_search_open(&q.pins);
+    if (st != WEFT_ERR_NOFIT || q.constraints.tp < 0) return st;
+    weft_search_open(&q.constraints);
     return weft_planner_decide(&q, out);
 }
 
@@ -98,7 +96,7 @@ static weft_status decide_on(const weft_job *j, const weft_cluster *c, int world
     WEFT_TRY(decide(j, c, world, fixed, &a));
     int missing = weft_planner_missing_micro(a);
     take_answer(a, out);
-    out->sequential = missing > 0 && missing == out->plan->pp - 1;
+    out->sequential = missing > 0 && missing == out->plan->strategy.pp - 1;
     out->idle       = missing > 0;
     weft_planner_destroy(a);
     return WEFT_OK;
@@ -150,7 +148,7 @@ static weft_status count_useful(const weft_job *j, int most, int *n)
 {
     weft_cluster        *c = NULL;
     weft_session__choice x = {0};
-    WEFT_TRY(weft_cluster_load(j->plan.cluster, NULL, &c));
+    WEFT_TRY(weft_cluster_load(j->cluster, NULL, &c));
     if (decide_on(j, c, 0, false, &x) == WEFT_OK && weft_plan_world(x.plan) <= most)
         *n = weft_plan_world(x.plan);
     weft_plan_destroy(x.plan);
@@ -164,7 +162,7 @@ weft_status weft_job_ranks(const weft_job *job, const weft_session_options *o, i
     char     path[1024];
     double   best = 0, step_s;
     int      most = weft_runner_cores();
-    bool     any  = j.plan.cluster != NULL;
+    bool     any  = j.cluster != NULL;
     *n            = 1;
     if (!weft_job_is_open(&j) || j.threads) return WEFT_OK;
     if (most > MAX_STARTED) most = MAX_STARTED;
@@ -173,7 +171,7 @@ weft_status weft_job_ranks(const weft_job *job, const weft_session_options *o, i
     WEFT_TRY(weft_session__find_seq(&j));
     if (weft_session__kept_job(job, o, &j) != WEFT_OK)
         return WEFT_OK; /* the run says it */
-    if (j.plan.cluster) return count_useful(&j, most, n);
+    if (j.cluster) return count_useful(&j, most, n);
     for (int k = 2; k <= most; k *= 2) {
         if (!is_measured(1, k, path, sizeof path) ||
             !is_measured(1, 1, path, sizeof path))
@@ -220,20 +218,21 @@ out:
 
 weft_status weft_session__check_machines(weft_session *s)
 {
-    const weft_job_plan *p = &s->job.plan;
-    weft_plan_machines   have;
-    weft_cluster        *c;
-    bool                 other;
-    if (!p->file || !p->cluster || !s->plan) return WEFT_OK;
-    WEFT_TRY(weft_cluster_load(p->cluster, NULL, &c));
+    const weft_job    *j = &s->job;
+    weft_plan_machines have;
+    weft_cluster      *c;
+    bool               other;
+    if (!j->plan_file || !j->cluster || !s->plan) return WEFT_OK;
+    WEFT_TRY(weft_cluster_load(j->cluster, NULL, &c));
     weft_status st = weft_planner_name_machines(c, s->arena, &have);
-    if (st == WEFT_OK) st = weft_plan_check_machines(s->plan, p->file, &have, &other);
+    if (st == WEFT_OK)
+        st = weft_plan_check_machines(s->plan, j->plan_file, &have, &other);
     if (st == WEFT_OK && other)
         weft_say_warn(
             &s->say,
             "%s was made with other numbers for %s: weft plan may find a better "
             "one",
-            p->file, have.name);
+            j->plan_file, have.name);
     weft_cluster_destroy(c);
     return st;
 }

@@ -23,11 +23,11 @@ enum {
 };
 
 typedef struct decision {
-    weft_job       job; /* with micro_batch, lanes and recompute as they will be */
-    weft_plan     *plan;
-    weft_shorthand words;  /* of the job's keys, where these make the plan */
-    bool           chosen; /* the plan is the planner's */
-    double         step_s; /* predicted; 0: nothing predicts it */
+    weft_job      job; /* with micro_batch, lanes and recompute as they will be */
+    weft_plan    *plan;
+    weft_strategy strategy; /* of the job's keys, where these make the plan */
+    bool          chosen;   /* the plan is the planner's */
+    double        step_s;   /* predicted; 0: nothing predicts it */
     /* An error of micro_batch and lanes: the ranks cannot work with them, or they are not the
      * checkpoint's. */
     bool ranks_fail, differs;
@@ -40,17 +40,17 @@ typedef struct decision {
 
 static bool is_alone(const weft_session *s, const weft_job *j)
 {
-    const weft_job_plan *p = &j->plan;
-    return s->n_rank <= 1 && !p->file && !p->mesh && p->pp == 1;
+    const weft_strategy *y = &j->strategy;
+    return s->n_rank <= 1 && !j->plan_file && !y->dp && !y->tp && !y->cp && !y->ep &&
+           y->pp == 1;
 }
 
 /* More data-parallel ranks than the checkpoint has lanes: plan.c's remedy is for a job that
  * begins. */
 static weft_status check_lanes(const weft_session *s, decision *d)
 {
-    int axis = weft_shorthand_lane_axis(&d->words);
-    int dp   = axis < 0 ? 1 : d->words.axis[axis].size;
-    if (!s->resume || d->job.plan.file || dp <= d->job.lanes) return WEFT_OK;
+    int dp = d->strategy.dp ? d->strategy.dp : 1;
+    if (!s->resume || d->job.plan_file || dp <= d->job.lanes) return WEFT_OK;
     d->ranks_fail = true;
     return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d is more than the job's %lld lane%s", dp,
                      (long long)d->job.lanes, d->job.lanes > 1 ? "s" : "");
@@ -64,9 +64,9 @@ static weft_status follow_keys(const weft_session *s, decision *d)
         weft_job__default_cut(j);
         return weft_job__check_cut(j);
     }
-    WEFT_TRY(weft_session__plan_open(j, s->n_rank, &d->words, &d->plan));
+    WEFT_TRY(weft_session__plan_open(j, s->n_rank, &d->strategy, &d->plan));
     WEFT_TRY(check_lanes(s, d));
-    return weft_session__plan_make(j, s->n_rank, &d->words, &d->plan);
+    return weft_session__plan_make(j, s->n_rank, &d->strategy, &d->plan);
 }
 
 static weft_status refuse_sequential(const weft_session *s, const weft_session__choice *c,
@@ -105,9 +105,9 @@ static weft_status replace_sequential(const weft_session *s, const weft_job *giv
 
 static weft_status choose_plan(const weft_session *s, const weft_job *given, decision *d)
 {
-    weft_session__choice c = {0};
-    const char *where      = d->job.plan.cluster; /* may differ from those it runs on */
-    weft_status st =
+    weft_session__choice c     = {0};
+    const char          *where = d->job.cluster; /* may differ from those it runs on */
+    weft_status          st =
         weft_session__plan_choose(&d->job, s->n_rank, s->local, s->n_core, &c);
     if (st == WEFT_ERR_NOFIT)
         snprintf(d->warn, sizeof d->warn, "no plan, so data parallel: %s",
@@ -120,7 +120,7 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
     d->step_s = c.step_s;
     WEFT_TRY(weft_session__take_cut(&d->job, d->plan));
     snprintf(d->info, sizeof d->info,
-             "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, plan=off is data "
+             "plan%s%s: %s; --print-plan shows it, plan=FILE keeps it, plan=off is data "
              "parallel",
              where ? " for the machines of " : "", where ? where : "", c.line);
     if (c.sequential) return replace_sequential(s, given, &c, d);
@@ -130,8 +130,9 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
                  "a pipeline of %d stages has too few micro-batches (batch %lld, "
                  "micro_batch %lld, lanes %lld): %.3g s a step predicted, %.3g s on one "
                  "rank",
-                 d->plan->pp, (long long)d->job.batch, (long long)d->job.micro_batch,
-                 (long long)d->job.lanes, c.step_s, c.alone_s);
+                 d->plan->strategy.pp, (long long)d->job.batch,
+                 (long long)d->job.micro_batch, (long long)d->job.lanes, c.step_s,
+                 c.alone_s);
     return WEFT_OK;
 }
 
@@ -177,8 +178,8 @@ static void keep_cut(const weft_session *s, unsigned open, weft_job *j)
 static weft_status read_given(weft_job *j)
 {
     weft_plan *p;
-    if (!j->plan.file) return WEFT_OK;
-    WEFT_TRY(weft_plan_load(j->plan.file, &p));
+    if (!j->plan_file) return WEFT_OK;
+    WEFT_TRY(weft_plan_load(j->plan_file, &p));
     if (!j->given_micro_batch) j->micro_batch = p->of.micro_batch;
     if (!j->given_lanes) j->lanes = p->of.lanes;
     j->given_micro_batch = j->given_lanes = true;
@@ -289,7 +290,7 @@ static bool find_remedy(const weft_session *s, const weft_job *given, decision *
     weft_job j = *given;
     *opened    = false;
     if (s->resume && decide_resume(s, &j, WEFT_JOB_ALLOW_ALL, d) == WEFT_OK) return true;
-    if ((!j.given_micro_batch && !j.given_lanes) || j.plan.file) return false;
+    if ((!j.given_micro_batch && !j.given_lanes) || j.plan_file) return false;
     *opened = true;
     open_cut(&j);
     return (s->resume ? decide_resume(s, &j, WEFT_JOB_ALLOW_ALL, d)
@@ -461,10 +462,10 @@ static void set_bucket(const weft_session *s, weft_plan *p)
     const char *by  = s->o->comm ? s->o->comm->transport : "";
     bool        far = s->o->comm ? strstr(by, "tcp") || strstr(by, "ucx")
                                  : s->local > 0 && s->local < s->n_rank;
-    if (s->job.plan.bucket >= 0)
-        p->bucket_bytes = s->job.plan.bucket;
-    else if (!p->bucket_bytes && far)
-        p->bucket_bytes = WEFT_PLAN_BUCKET;
+    if (s->job.strategy.bucket_bytes >= 0)
+        p->strategy.bucket_bytes = s->job.strategy.bucket_bytes;
+    else if (!p->strategy.bucket_bytes && far)
+        p->strategy.bucket_bytes = WEFT_PLAN_BUCKET;
 }
 
 weft_status weft_session__decide(weft_session *s)
@@ -532,13 +533,13 @@ weft_status weft_session__kept_job(const weft_job *j, const weft_session_options
 static weft_status plan_alone(weft_session *s, weft_plan **out)
 {
     weft_session__choice x = {0};
-    weft_shorthand       h;
+    weft_strategy        y = weft_strategy_default();
     WEFT_TRY(weft_session__compile_program(s));
     weft_status st = weft_session__plan_alone(&s->job, &x);
     *out           = x.plan;
     if (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG) return st;
-    WEFT_TRY(weft_shorthand_parse("mesh=dp=1 pp=1 zero=0", &h));
-    return weft_session__plan_make(&s->job, 1, &h, out);
+    y.dp = 1;
+    return weft_session__plan_make(&s->job, 1, &y, out);
 }
 
 /* What a run would refuse for its data: the same lines. */

@@ -9,7 +9,6 @@
 
 #include "base/io.h"
 #include "session/job_priv.h"
-#include "shard/shard.h"
 
 const weft_job__key weft_job__keys[] = {
 #define KEY(map, key, kind, field, min, max, words, def, same, help)                     \
@@ -96,6 +95,12 @@ static weft_status read_digits(weft_job *j, const weft_job__key *k, const weft_n
     return in_range(j, k, n, (double)n->u.i);
 }
 
+static weft_status read_strategy(weft_job *j, const weft_job__key *k, const weft_node *n)
+{
+    weft_status st = weft_strategy_read(&j->strategy, weft_strategy_find(k->key), n);
+    return st == WEFT_OK || !n->line ? st : weft_fail_in(st, "%s:%d: ", j->file, n->line);
+}
+
 static weft_status read_key(weft_job *j, const weft_job__key *k, const weft_node *n)
 {
     char *field = (char *)j + k->at;
@@ -125,6 +130,7 @@ static weft_status read_key(weft_job *j, const weft_job__key *k, const weft_node
         return WEFT_OK;
     case WEFT_JOB__WORD: return read_word(j, k, n, (const char **)(void *)field);
     case WEFT_JOB__PAIR: return read_pair(j, k, n, (double *)(void *)field);
+    case WEFT_JOB__STRATEGY: return read_strategy(j, k, n);
     }
     return WEFT_OK;
 }
@@ -162,19 +168,16 @@ static weft_status check_level(const weft_doc *d, const weft_node *root)
     return WEFT_OK;
 }
 
-/* "tp: 2" at the top, where mesh: tp=2 is meant. */
-static weft_status check_axes(const weft_doc *d, const weft_node *root)
+/* "learning_rate: 3e-4": names of other programs and of earlier builds. */
+static weft_status check_names(const weft_doc *d, const weft_node *root)
 {
     for (int i = 0; i < root->u.list.n; i++) {
         const weft_node *n          = root->u.list.node[i];
+        const char      *hint       = weft_strategy_hint(n->key);
         char             where[300] = "";
-        if (!weft_shorthand_has_axis(n->key)) continue;
+        if (!hint) continue;
         if (n->line) snprintf(where, sizeof where, "%s:%d: ", weft_doc_file(d), n->line);
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "%s'%s' is an axis of the mesh: write mesh=%s=2, or mesh=dp=2,tp=2 "
-            "for several",
-            where, n->key, n->key);
+        return WEFT_FAIL(WEFT_ERR_ARG, "%sunknown key '%s': %s", where, n->key, hint);
     }
     return WEFT_OK;
 }
@@ -187,7 +190,7 @@ static weft_status check_keys(const weft_doc *d, const weft_node *root)
         if (!weft_job__keys[i].map[0]) name[n++] = weft_job__keys[i].key;
     for (size_t m = 0; m < WEFT_COUNT(maps); m++) name[n++] = maps[m];
     WEFT_TRY(check_level(d, root));
-    WEFT_TRY(check_axes(d, root));
+    WEFT_TRY(check_names(d, root));
     WEFT_TRY(weft_doc_check_keys(d, root, name, n));
     for (size_t m = 0; m < WEFT_COUNT(maps); m++) {
         const weft_node *map = weft_node_get(root, maps[m]);
@@ -216,8 +219,9 @@ static weft_status read_defaults(weft_job *j)
     weft_text   t  = {0};
     weft_doc   *d  = NULL;
     weft_status st = WEFT_OK;
+    j->strategy    = weft_strategy_default();
     for (int i = 0; i < weft_job__n_key; i++)
-        if (weft_job__keys[i].def[0])
+        if (weft_job__keys[i].def[0] && weft_job__keys[i].kind != WEFT_JOB__STRATEGY)
             weft_text_add(&t, "k%d: %s\n", i, weft_job__keys[i].def);
     WEFT_GO(weft_text_status(&t));
     WEFT_GO(weft_doc_parse_yaml("job.def", t.s, t.n, &d));
@@ -282,18 +286,27 @@ static weft_status resolve(weft_job *j)
                          j->file, (long long)j->lr_schedule.decay_steps,
                          (long long)j->lr_schedule.warmup);
     WEFT_TRY(check_eval(j));
-    weft_job_plan *p = &j->plan;
-    p->file =
-        p->word && strcmp(p->word, "off") && strcmp(p->word, "none") ? p->word : NULL;
-    if (p->file &&
-        (p->mesh || p->pp > 1 || p->zero || p->later || p->sp || p->ring || p->shares ||
-         p->whole || p->chunks > 1 || (p->schedule && strcmp(p->schedule, "1f1b"))))
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "%s: plan says it all: leave out mesh, pp, zero, later, sp, whole, ring, "
-            "shares, schedule and chunks",
-            j->file);
+    j->plan_file =
+        j->plan && strcmp(j->plan, "off") && strcmp(j->plan, "none") ? j->plan : NULL;
+    if (j->plan_file && weft_job__names_strategy(j))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: plan says it all: leave out dp, tp, cp, ep, pp, zero and "
+                         "the other keys of a strategy",
+                         j->file);
     return weft_job__check_cut(j);
+}
+
+bool weft_job__names_strategy(const weft_job *j)
+{
+    weft_strategy plain = weft_strategy_default();
+    plain.bucket_bytes  = j->strategy.bucket_bytes;
+    plain.recompute     = j->strategy.recompute;
+    return !weft_strategy_equal(&j->strategy, &plain);
+}
+
+bool weft_job_is_invariant(const weft_job *j)
+{
+    return strcmp(j->reduction, "fixed") != 0;
 }
 
 void weft_job__default_cut(weft_job *j)
@@ -399,7 +412,7 @@ weft_compile_spec weft_job_spec(const weft_job *j)
                                .micro_batch = j->micro_batch,
                                .lanes       = j->lanes,
                                .dtype       = j->dtype,
-                               .recompute   = j->recompute,
+                               .recompute   = weft_strategy_recompute_name(&j->strategy),
                                .dropout     = j->dropout,
                                .optimizer   = j->optimizer};
 }

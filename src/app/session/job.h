@@ -34,31 +34,22 @@ typedef struct weft_job_eval {
     int64_t     every, batches;
 } weft_job_eval;
 
-/* How ranks share the work (none of it changes numbers where sums are bitwise). */
-typedef struct weft_job_plan {
-    const char *mesh;   /* NULL: data parallel */
-    const char *shares; /* NULL: equal */
-    const char *whole;  /* layers that tp leaves whole; NULL: none */
-    int64_t     pp, zero, later, sp, ring, chunks, bucket;
-    const char *schedule;
-    const char *word;    /* a plan instead of these, "off", or NULL */
-    const char *file;    /* word, unless it is off */
-    const char *cluster; /* to plan for; NULL: this host */
-} weft_job_plan;
-
 struct weft_job {
     weft_arena *arena;
     const char *file; /* for messages */
-    const char *model, *data, *data_format, *tokenizer, *sums, *dtype, *recompute,
+    const char *model, *data, *data_format, *tokenizer, *reduction, *dtype, *init,
         *output, *memory;
     int64_t seq, batch, micro_batch, lanes, steps, seed, threads;
     bool    given_micro_batch, given_lanes; /* else chosen here, at step 0 */
-    bool    shuffle, init, dropout, labels_shifted;
+    bool    shuffle, dropout, labels_shifted;
     weft_compile_optimizer optimizer;
     weft_job_schedule      lr_schedule;
     weft_job_checkpoint    checkpoint;
     weft_job_eval          eval;
-    weft_job_plan          plan;
+    weft_strategy          strategy; /* of its keys: how ranks share the work */
+    const char            *plan; /* a plan file instead of a strategy, "off", or NULL */
+    const char            *plan_file; /* plan, unless it is off */
+    const char            *cluster;   /* to plan for; NULL: this host */
 };
 
 /* The same from text in memory; file gives the format by its ending and stands in messages. */
@@ -88,6 +79,8 @@ enum {
  * are named. */
 weft_status weft_job_parse_allow(const char *text, unsigned *out);
 
+/* Are sums to be the same bits for any number of ranks?  auto: yes, on CPUs. */
+bool weft_job_is_invariant(const weft_job *j);
 /* Does it leave to us how ranks share the work? */
 bool weft_job_is_open(const weft_job *j);
 /* How many ranks `weft train` should start of an open job, with these options (fresh, allow):

@@ -27,6 +27,9 @@ static void put_value(const weft_job *j, const weft_job__key *k, weft_text *t)
         weft_text_put_double(t, *(const double *)(const void *)field);
         break;
     case WEFT_JOB__BOOL: weft_text_add(t, *(const bool *)field ? "true" : "false"); break;
+    case WEFT_JOB__STRATEGY:
+        weft_strategy_print_value(&j->strategy, weft_strategy_find(k->key), true, t);
+        break;
     case WEFT_JOB__PAIR: {
         const double *x = (const double *)(const void *)field;
         weft_text_add(t, "[");
@@ -86,16 +89,19 @@ bool weft_job__print_common(const weft_job *j, int i, weft_text *t)
                       *(const char *const *)(const void *)((const char *)j + k->at)
                           ? "given"
                           : "left out");
-    else if (k->at == offsetof(weft_job, plan.word) && j->plan.file)
+    else if (k->at == offsetof(weft_job, plan) && j->plan_file)
         weft_text_add(t, "a file");
     else
         put_value(j, k, t);
     return true;
 }
 
+/* auto is what it means here. */
 void weft_job_print_identity(const weft_job *j, weft_text *t)
 {
-    print_rows(j, 1, t);
+    weft_job x  = *j;
+    x.reduction = weft_job_is_invariant(j) ? "invariant" : "fixed";
+    print_rows(&x, 1, t);
 }
 
 static const weft_node *find(const weft_doc *d, const weft_job__key *k)
@@ -103,6 +109,17 @@ static const weft_node *find(const weft_doc *d, const weft_job__key *k)
     const weft_node *m = weft_doc_root(d);
     if (k->map[0]) m = weft_node_get(m, k->map);
     return m && m->kind == WEFT_NODE_MAP ? weft_node_get(m, k->key) : NULL;
+}
+
+/* Checkpoints written before there was `reduction` have it as "sums". */
+static bool put_recorded_reduction(const weft_doc *d, const weft_job__key *k,
+                                   weft_text *t)
+{
+    const weft_node *n = weft_node_get(weft_doc_root(d), "sums");
+    if (strcmp(k->key, "reduction") != 0 || !n || n->kind != WEFT_NODE_STRING)
+        return false;
+    weft_text_put_quoted(t, strcmp(n->u.s, "bitwise") ? "fixed" : "invariant");
+    return true;
 }
 
 weft_status weft_job_same(const weft_job *j, const char *identity, const char *where)
@@ -117,10 +134,13 @@ weft_status weft_job_same(const weft_job *j, const char *identity, const char *w
     for (int i = 0; i < weft_job__n_key; i++) {
         const weft_job__key *k = &weft_job__keys[i];
         const weft_node     *m = find(mine, k), *n = find(theirs, k);
-        if (!m || !n || k->same != 1) continue;
+        if (!m || k->same != 1) continue;
         a.n = b.n = 0;
         weft_node_print_json(m, &a);
-        weft_node_print_json(n, &b);
+        if (n)
+            weft_node_print_json(n, &b);
+        else if (!put_recorded_reduction(theirs, k, &b))
+            continue;
         WEFT_GO(weft_text_status(&a));
         WEFT_GO(weft_text_status(&b));
         if (!strcmp(a.s, b.s)) continue;
@@ -175,6 +195,7 @@ static const char *kind_text(const weft_job__key *k)
     case WEFT_JOB__BOOL: return "true, false";
     case WEFT_JOB__PAIR: return "two numbers";
     case WEFT_JOB__WORD: return k->words;
+    case WEFT_JOB__STRATEGY: return weft_strategy_kind_text(weft_strategy_find(k->key));
     }
     return "";
 }

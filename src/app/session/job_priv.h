@@ -13,6 +13,7 @@ typedef enum weft_job__kind {
     WEFT_JOB__BOOL,
     WEFT_JOB__WORD,
     WEFT_JOB__PAIR,
+    WEFT_JOB__STRATEGY,
 } weft_job__kind;
 
 typedef struct weft_job__key {
@@ -31,6 +32,8 @@ extern const int           weft_job__n_key;
 /* Key i as all ranks of a job must have it: "batch is 8".  False: each rank may have its own. */
 bool weft_job__print_common(const weft_job *j, int i, weft_text *t);
 
+/* Does it name keys of a strategy, besides those that any plan takes (bucket_bytes, recompute)? */
+bool weft_job__names_strategy(const weft_job *j);
 /* micro_batch where it was not given: the whole batch, or as much of it as a lane has. */
 void weft_job__default_cut(weft_job *j);
 /* micro_batch and lanes against batch; lanes is chosen when it was not given. */

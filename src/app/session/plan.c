@@ -1,58 +1,39 @@
 /* The plan of a job: from its keys or its file, for the ranks there are. */
-#include <stdio.h>
 #include <string.h>
 
 #include "session/job_priv.h"
 #include "session/session_priv.h"
 
-/* Keys as the shorthand's words.  Without mesh and pp: all ranks are data parallel. */
-static weft_status read_words(const weft_job *j, int world, weft_shorthand *out)
+/* Without dp, tp, cp, ep and pp all ranks are data parallel. */
+static weft_status complete_strategy(const weft_job *j, int world, weft_strategy *out)
 {
-    const weft_job_plan *p = &j->plan;
-    char                 text[1500];
-    int                  n = 0;
-    if (p->mesh && strlen(p->mesh) > 400)
-        return WEFT_FAIL(WEFT_ERR_ARG, "mesh: more than 400 characters");
-    if (p->mesh && strpbrk(p->mesh, " \t\n"))
-        return WEFT_FAIL(WEFT_ERR_ARG, "mesh: '%s' has blanks; write dp=2,tp=2", p->mesh);
-    if (p->mesh)
-        n = snprintf(text, sizeof text, "mesh=%s ", p->mesh);
-    else if (p->pp == 1)
-        n = snprintf(text, sizeof text, "mesh=dp=%d ", world ? world : 1);
-    if (p->shares && (strlen(p->shares) > 400 || strpbrk(p->shares, " \t\n")))
-        return WEFT_FAIL(WEFT_ERR_ARG, "shares: '%.40s': write 3,1", p->shares);
-    if (p->whole && (strlen(p->whole) > 400 || strpbrk(p->whole, " \t\n")))
-        return WEFT_FAIL(WEFT_ERR_ARG, "whole: '%.40s': write input,0..3,head", p->whole);
-    snprintf(text + n, sizeof text - (size_t)n,
-             "pp=%lld zero=%lld later=%lld sp=%lld ring=%lld%s%s%s%s", (long long)p->pp,
-             (long long)p->zero, (long long)p->later, (long long)p->sp,
-             (long long)p->ring, p->shares ? " shares=" : "", p->shares ? p->shares : "",
-             p->whole ? " whole=" : "", p->whole ? p->whole : "");
-    return weft_shorthand_parse(text, out);
+    *out = j->strategy;
+    if (out->pp == 1 && !out->dp && !out->tp && !out->cp && !out->ep)
+        out->dp = world ? world : 1;
+    return weft_strategy_check(out);
 }
 
 /* Where the job does not cut the batch: one micro-batch a step for each stage of each pipeline. */
-static weft_status cut_batch(weft_job *j, const weft_shorthand *h)
+static weft_status cut_batch(weft_job *j, const weft_strategy *y)
 {
-    int     lane = weft_shorthand_lane_axis(h);
-    int64_t n = (lane < 0 ? 1 : h->axis[lane].size) * (int64_t)h->pp, lanes = 1;
-    if (h->n_share && !j->given_lanes) {
-        j->lanes       = weft_shorthand_lanes(h);
+    int64_t n = (y->dp ? y->dp : 1) * (int64_t)y->pp, lanes = 1;
+    if (y->n_batch_split && !j->given_lanes) {
+        j->lanes       = weft_strategy_lanes(y);
         j->given_lanes = true;
     }
     if (j->given_micro_batch) return weft_job__check_cut(j);
-    if (lane >= 0 && n > 1) { /* lanes are a power of two, at least dp of them */
-        while (lanes < h->axis[lane].size || lanes < weft_shorthand_lanes(h)) lanes *= 2;
-        if (j->batch % (lanes * h->pp) == 0) n = lanes * h->pp;
+    if (y->dp && n > 1) { /* lanes are a power of two, at least dp of them */
+        while (lanes < y->dp || lanes < weft_strategy_lanes(y)) lanes *= 2;
+        if (j->batch % (lanes * y->pp) == 0) n = lanes * y->pp;
     }
-    if (j->given_lanes && n < j->lanes && j->batch % (j->lanes * h->pp) == 0)
-        n = j->lanes * h->pp;
+    if (j->given_lanes && n < j->lanes && j->batch % (j->lanes * y->pp) == 0)
+        n = j->lanes * y->pp;
     if (j->batch < lanes)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "dp=%d needs a batch of at least %lld, not %lld: take a larger one, "
             "fewer ranks, or tp, cp or pp for some of them",
-            h->axis[lane].size, (long long)lanes, (long long)j->batch);
+            y->dp, (long long)lanes, (long long)j->batch);
     if (j->batch % n)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "batch %lld is no multiple of %lld (dp * pp); set micro_batch",
@@ -67,54 +48,53 @@ weft_status weft_session__take_cut(weft_job *j, const weft_plan *p)
     if (!j->given_micro_batch) j->micro_batch = p->of.micro_batch;
     if (!j->given_lanes) j->lanes = p->of.lanes;
     j->given_micro_batch = j->given_lanes = true;
-    if (strcmp(j->recompute, "none") && strcmp(j->recompute, p->recompute))
+    const char *there                     = weft_strategy_recompute_name(&p->strategy);
+    if (j->strategy.recompute && j->strategy.recompute != p->strategy.recompute)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "recompute is %s, but the plan %s says %s; set recompute=%s",
-                         j->recompute, j->plan.file ? j->plan.file : "made here",
-                         p->recompute, p->recompute);
-    j->recompute = p->recompute;
+                         weft_strategy_recompute_name(&j->strategy),
+                         j->plan_file ? j->plan_file : "made here", there, there);
+    j->strategy.recompute = p->strategy.recompute;
     return weft_job__check_cut(j);
 }
 
-weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
+weft_status weft_session__plan_open(weft_job *j, int world, weft_strategy *y,
                                     weft_plan **file)
 {
     *file = NULL;
-    if (j->plan.file) {
-        WEFT_TRY(weft_plan_load(j->plan.file, file));
+    if (j->plan_file) {
+        WEFT_TRY(weft_plan_load(j->plan_file, file));
         if (world && weft_plan_world(*file) != world)
-            return weft_plan_check(*file, j->plan.file, &(*file)->of, world);
+            return weft_plan_check(*file, j->plan_file, &(*file)->of, world);
         return weft_session__take_cut(j, *file);
     }
-    WEFT_TRY(read_words(j, world, h));
-    if (world && weft_shorthand_world(h) != world) {
+    WEFT_TRY(complete_strategy(j, world, y));
+    if (world && weft_strategy_world(y) != world) {
         weft_text t = {0};
-        weft_shorthand_print(h, &t);
+        weft_strategy_print(y, &t);
         weft_status st =
             WEFT_FAIL(WEFT_ERR_ARG,
                       "%s makes %d ranks, but there %s %d; weft run --nproc-per-node %d "
                       "starts them on one host",
-                      t.s ? t.s : "the plan", weft_shorthand_world(h),
-                      world == 1 ? "is" : "are", world, weft_shorthand_world(h));
+                      t.s ? t.s : "the plan", weft_strategy_world(y),
+                      world == 1 ? "is" : "are", world, weft_strategy_world(y));
         weft_text_fini(&t);
         return st;
     }
-    return cut_batch(j, h);
+    return cut_batch(j, y);
 }
 
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
+weft_status weft_session__plan_make(const weft_job *j, int world, const weft_strategy *y,
                                     weft_plan **p)
 {
     weft_compile_spec spec = weft_job_spec(j);
-    if (!*p)
-        return weft_compile_plan(&spec, h, j->plan.schedule, (int)j->plan.chunks, world,
-                                 p);
+    if (!*p) return weft_compile_plan(&spec, y, world, p);
     weft_compiled c = {0};
     weft_plan_of  of;
     WEFT_TRY(weft_compile_graph(&spec, &c));
     weft_compile_plan_of(&spec, c.model, &of);
     of.kernels     = weft_session__kernel_set();
-    weft_status st = weft_plan_check(*p, j->plan.file, &of, world);
+    weft_status st = weft_plan_check(*p, j->plan_file, &of, world);
     weft_compiled_fini(&c);
     return st;
 }

@@ -62,7 +62,7 @@ static weft_status open_source(weft_session *s)
     static const char *const other[] = {"pytorch_model.bin",
                                         "pytorch_model.bin.index.json"};
     const char              *dir     = s->made.model->dir;
-    if (!s->job.init || !dir) return WEFT_OK;
+    if (strcmp(s->job.init, "random") == 0 || !dir) return WEFT_OK;
     if (weft_store_dir_has_weights(dir)) return weft_store_dir_open(dir, &s->source);
     for (size_t i = 0; i < WEFT_COUNT(other); i++) {
         char path[4352];
@@ -123,7 +123,7 @@ enum {
 static void say_conflicts(weft_session *s)
 {
     const weft_sharding *x = s->made.sharding;
-    if (!x || !s->job.plan.file) return;
+    if (!x || !s->job.plan_file) return;
     for (int i = 0; i < x->n_conflict && i < MAX_CONFLICT; i++)
         weft_say_info(&s->say, "%s", x->conflict[i].text);
     if (x->n_conflict > MAX_CONFLICT)

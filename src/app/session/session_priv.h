@@ -108,9 +108,9 @@ weft_status weft_session__content_id(const weft_job *j, const char *path, uint64
 
 /* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its
  * model is known.  *p: of the job's file, or NULL until make. */
-weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
+weft_status weft_session__plan_open(weft_job *j, int world, weft_strategy *y,
                                     weft_plan **p);
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
+weft_status weft_session__plan_make(const weft_job *j, int world, const weft_strategy *y,
                                     weft_plan **p);
 /* How the plan cuts the batch, where the job does not say; and what it computes again. */
 weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);

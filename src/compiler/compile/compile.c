@@ -71,7 +71,7 @@ out:
  * place. */
 static bool runs_ahead(const weft_plan *p)
 {
-    return p->zero && p->pp * p->chunks == 1;
+    return p->strategy.zero && p->strategy.pp * p->strategy.chunks == 1;
 }
 
 /* Lanes side by side, stages one behind the other; values whole, or cut as the marks say. */
@@ -86,16 +86,17 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
                                .n_lane   = (int)s->lanes,
                                .dp       = weft_plan_lane_ranks(p),
                                .share    = p->share,
-                               .pp       = p->pp,
+                               .pp       = p->strategy.pp,
                                .rank     = s->rank,
-                               .schedule = p->schedule,
-                               .n_chunk  = p->chunks,
-                               .ring     = p->ring ? ~0u : 0,
-                               .once     = p->later && out->training.graph,
-                               .ahead    = p->zero ? p->bucket_bytes : 0,
-                               .local    = local};
+                               .schedule = weft_strategy_schedule_name(&p->strategy),
+                               .n_chunk  = p->strategy.chunks,
+                               .ring     = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0,
+                               .once =
+                                   p->strategy.overlap_param_gather && out->training.graph,
+                               .ahead = p->strategy.zero ? p->strategy.bucket_bytes : 0,
+                               .local = local};
     WEFT_GO(weft_arena_create(&a));
-    int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
+    int *cut = WEFT_ARENA_ARRAY(a, int, p->strategy.pp * p->strategy.chunks + 1);
     WEFT_GO(weft_arena_status(a));
     WEFT_GO(weft_plan_cuts(p, out->graph, cut));
     o.cut = cut;
@@ -120,13 +121,14 @@ static weft_status make_program(const weft_compile_spec *s, weft_local **local,
                                 .world   = p ? weft_plan_lane_ranks(p) : 1,
                                 .share   = p ? p->share : NULL,
                                 .rank    = s->rank};
-    if (p && (p->pp * p->chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
+    if (p &&
+        (p->strategy.pp * p->strategy.chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
         WEFT_TRY(make_ranks(s, local, out));
     else
         WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
-    if (!p || !p->bucket_bytes || runs_ahead(p)) return WEFT_OK;
+    if (!p || !p->strategy.bucket_bytes || runs_ahead(p)) return WEFT_OK;
     return weft_partition_overlap(out->program, out->graph, out->sharding,
-                                  p->bucket_bytes, p->zero);
+                                  p->strategy.bucket_bytes, p->strategy.zero);
 }
 
 static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)

@@ -49,15 +49,13 @@ typedef struct weft_compiled {
     bool           lent;     /* all but the program is another's, which outlives it */
 } weft_compiled;
 
-/* Words of a job and what they mean for this model.  of.batch, seq, micro_batch, lanes, recompute
- * are the spec's.  world 0: as many ranks as it takes. */
-weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *h,
-                              const char *schedule, int chunks, int world,
-                              weft_plan **out);
+/* A strategy and what it means for this model.  of.batch, seq, micro_batch, lanes are the spec's,
+ * and recompute is in both.  world 0: as many ranks as it takes. */
+weft_status weft_compile_plan(const weft_compile_spec *s, const weft_strategy *y,
+                              int world, weft_plan **out);
 /* The same with the layers of each of the pp * chunks stages; NULL: cut by flops. */
-weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shorthand *h,
-                                     const char *schedule, int chunks, const int *layers,
-                                     int world, weft_plan **out);
+weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_strategy *y,
+                                     const int *layers, int world, weft_plan **out);
 /* Runs of a model's layers (weft_graph_find_runs; a shortened model knows its own). */
 weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
                               weft_graph_layers **out);

@@ -72,29 +72,32 @@ static weft_status cut_by_layers(const weft_compiled *c, int n_stage, const int 
     return WEFT_OK;
 }
 
-weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_shorthand *h,
-                                     const char *schedule, int chunks, const int *layers,
-                                     int world, weft_plan **out)
+weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_strategy *y,
+                                     const int *layers, int world, weft_plan **out)
 {
-    weft_compiled   c  = {0};
-    weft_arena     *a  = NULL;
-    weft_status     st = WEFT_OK;
-    weft_plan_words w  = {
-         .h = *h, .schedule = schedule, .chunks = chunks, .recompute = s->recompute};
+    weft_compiled     c       = {0};
+    weft_arena       *a       = NULL;
+    weft_status       st      = WEFT_OK;
+    int               n_stage = y->pp * y->chunks;
+    weft_plan_input   w       = {.strategy = *y};
+    weft_shard_layers all;
     WEFT_GO(weft_compile_graph(s, &c));
     WEFT_GO(weft_arena_create(&a));
-    int *cut = WEFT_ARENA_ARRAY(a, int, h->pp *chunks + 1);
+    int *cut = WEFT_ARENA_ARRAY(a, int, n_stage + 1);
     WEFT_GO(weft_arena_status(a));
     weft_compile_plan_of(s, c.model, &w.of);
-    if (h->n_whole) {
+    if (s->recompute)
+        w.strategy.recompute = weft_strategy_word("recompute", s->recompute);
+    if (y->n_tp_exclude) {
         int *first;
-        WEFT_GO(weft_compile_layers(&c, a, &w.h.n_layer, &first));
-        w.h.layer = first;
+        WEFT_GO(weft_compile_layers(&c, a, &all.n, &first));
+        all.first = first;
+        w.layers  = &all;
     }
     if (layers)
-        WEFT_GO(cut_by_layers(&c, h->pp * chunks, layers, a, cut));
+        WEFT_GO(cut_by_layers(&c, n_stage, layers, a, cut));
     else
-        WEFT_GO(weft_partition_cuts(c.graph, h->pp * chunks, cut));
+        WEFT_GO(weft_partition_cuts(c.graph, n_stage, cut));
     w.cut = cut;
     WEFT_GO(weft_plan_make(&w, c.graph, world, out));
 out:
@@ -103,11 +106,10 @@ out:
     return st;
 }
 
-weft_status weft_compile_plan(const weft_compile_spec *s, const weft_shorthand *h,
-                              const char *schedule, int chunks, int world,
-                              weft_plan **out)
+weft_status weft_compile_plan(const weft_compile_spec *s, const weft_strategy *y,
+                              int world, weft_plan **out)
 {
-    return weft_compile_plan_layers(s, h, schedule, chunks, NULL, world, out);
+    return weft_compile_plan_layers(s, y, NULL, world, out);
 }
 
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,

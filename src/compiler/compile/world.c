@@ -234,7 +234,7 @@ static weft_status takes_no_more(weft_compiled_world *w, const weft_compile_spec
 static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s, int k,
                              bool *same)
 {
-    int last                   = (w->plan->pp - 1) * weft_plan_places(w->plan);
+    int last                   = (w->plan->strategy.pp - 1) * weft_plan_places(w->plan);
     weft_status (*ask)(weft_compiled_world *, const weft_compile_spec *, int, int,
                        bool *) = w->quick ? takes_no_more : compare;
     *same                      = false;

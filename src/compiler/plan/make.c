@@ -1,4 +1,4 @@
-/* A plan from short words: marks by the shorthand's rules, named by the graph. */
+/* A plan from a strategy: marks by shard/expand.c, named by the graph. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -21,7 +21,7 @@ static weft_status copy_marks(weft_plan *p, const weft_graph *g,
 
 static weft_status copy_stages(weft_plan *p, const weft_graph *g, const int *cut)
 {
-    int n    = p->pp * p->chunks;
+    int n    = p->strategy.pp * p->strategy.chunks;
     p->first = WEFT_ARENA_ARRAY(p->arena, const char *, n);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int k = 1; k < n; k++)
@@ -30,57 +30,42 @@ static weft_status copy_stages(weft_plan *p, const weft_graph *g, const int *cut
     return weft_arena_status(p->arena);
 }
 
-static const char *copy(weft_plan *p, const char *s, const char *otherwise)
+static const char *copy_text(weft_plan *p, const char *s)
 {
-    return s || otherwise ? weft_arena_strdup(p->arena, s ? s : otherwise) : NULL;
+    return s ? weft_arena_strdup(p->arena, s) : NULL;
 }
 
-static weft_status copy_whole(weft_plan *p, const weft_shorthand *h)
+static weft_status copy_mesh(weft_plan *p)
 {
-    weft_text t = {0};
-    if (!h->n_whole) return WEFT_OK;
-    weft_layer_spans_print(h->whole, h->n_whole, &t);
-    weft_status st = weft_text_status(&t);
-    if (st == WEFT_OK) p->whole = weft_arena_strdup(p->arena, t.s);
-    weft_text_fini(&t);
-    return st;
+    const weft_strategy *y = &p->strategy;
+    p->n_axis              = weft_shard_axes(y, p->axis);
+    for (int i = 0; i < p->n_axis; i++) p->axis[i].name = copy_text(p, p->axis[i].name);
+    p->lane_axis = weft_strategy_axis_at(y, WEFT_AXIS_DP);
+    if (y->n_batch_split)
+        p->share = weft_arena_memdup(p->arena, y->batch_split,
+                                     sizeof *p->share * (size_t)y->n_batch_split);
+    return weft_arena_status(p->arena);
 }
 
-weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int world,
+weft_status weft_plan_make(const weft_plan_input *w, const weft_graph *g, int world,
                            weft_plan **out)
 {
     weft_arena        *a = NULL, *tmp = NULL;
     weft_shard_options o;
     weft_status        st = WEFT_OK;
     WEFT_GO(weft_arena_create(&tmp));
-    WEFT_GO(weft_shorthand_expand(&w->h, g, world, tmp, &o));
+    WEFT_GO(weft_shard_expand(&w->strategy, g, w->layers, world, tmp, &o));
     WEFT_GO(weft_arena_create(&a));
     weft_plan *p = WEFT_ARENA_NEW(a, weft_plan);
     if (!p) WEFT_GO(weft_arena_status(a));
-    p->arena      = a;
-    p->of         = w->of;
-    p->of.model   = copy(p, w->of.model, "");
-    p->of.kernels = copy(p, w->of.kernels, NULL);
-    p->of.dtype   = copy(p, w->of.dtype, NULL);
-    p->n_axis     = w->h.n_axis;
-    for (int i = 0; i < p->n_axis; i++) {
-        p->axis[i]      = w->h.axis[i];
-        p->axis[i].name = copy(p, w->h.axis[i].name, NULL);
-    }
-    p->lane_axis = weft_shorthand_lane_axis(&w->h);
-    if (w->h.n_share)
-        p->share =
-            weft_arena_memdup(a, w->h.share, sizeof *p->share * (size_t)w->h.n_share);
-    WEFT_GO(weft_arena_status(a));
-    p->pp        = w->h.pp;
-    p->chunks    = w->chunks > 1 ? w->chunks : 1;
-    p->schedule  = copy(p, w->schedule, "1f1b");
-    p->recompute = copy(p, w->recompute, "none");
-    p->zero      = w->h.zero;
-    p->later     = w->h.later;
-    p->sp        = w->h.sp;
-    p->ring      = w->h.ring;
-    WEFT_GO(copy_whole(p, &w->h));
+    p->arena                 = a;
+    p->strategy              = w->strategy;
+    p->strategy.bucket_bytes = 0;
+    p->of                    = w->of;
+    p->of.model              = copy_text(p, w->of.model ? w->of.model : "");
+    p->of.kernels            = copy_text(p, w->of.kernels);
+    p->of.dtype              = copy_text(p, w->of.dtype);
+    WEFT_GO(copy_mesh(p));
     WEFT_GO(copy_stages(p, g, w->cut));
     WEFT_GO(copy_marks(p, g, &o));
     WEFT_GO(weft_plan_verify(p));

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "program/schedule.h"
 
 void weft_plan_destroy(weft_plan *p)
 {
@@ -19,7 +18,7 @@ int weft_plan_places(const weft_plan *p)
 
 int weft_plan_world(const weft_plan *p)
 {
-    return weft_plan_places(p) * p->pp;
+    return weft_plan_places(p) * p->strategy.pp;
 }
 
 int weft_plan_lane_ranks(const weft_plan *p)
@@ -31,7 +30,7 @@ int weft_plan_lane_ranks(const weft_plan *p)
 
 static weft_status check_axes(const weft_plan *p)
 {
-    int64_t n = p->pp;
+    int64_t n = p->strategy.pp;
     for (int i = 0; i < p->n_axis; i++) {
         if (p->axis[i].size < 1)
             return WEFT_FAIL(WEFT_ERR_ARG, "axis %s has size %d", p->axis[i].name,
@@ -82,33 +81,33 @@ static weft_status check_batch(const weft_plan *p)
     return WEFT_OK;
 }
 
-static weft_status check_shares(const weft_plan *p)
+static weft_status check_split(const weft_plan *p)
 {
     int64_t sum = 0;
     if (!p->share) return WEFT_OK;
     if (p->lane_axis < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "shares are of the lane axis, and there is none");
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "batch_split is of the lane axis, and there is none");
     const weft_mesh_axis *a = &p->axis[p->lane_axis];
     for (int k = 0; k < a->size; k++) {
         if (p->share[k] < 1)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "shares: %s %d has %d lanes: at least 1, or fewer ranks",
-                             a->name, k, p->share[k]);
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "batch_split: %s %d has %d lanes: at least 1, or fewer ranks", a->name, k,
+                p->share[k]);
         sum += p->share[k];
     }
     if (sum != p->of.lanes)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "shares are %lld lanes, but the gradient's sum has %lld (lanes)",
-                         (long long)sum, (long long)p->of.lanes);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "batch_split has %lld lanes, but the gradient's sum has %lld (lanes)",
+            (long long)sum, (long long)p->of.lanes);
     return WEFT_OK;
 }
 
 static weft_status check_stages(const weft_plan *p)
 {
-    int n = p->pp * p->chunks, known = 0;
-    for (int i = 0; weft_schedule_name(i); i++)
-        known = known || !strcmp(weft_schedule_name(i), p->schedule);
-    if (!known) return WEFT_FAIL(WEFT_ERR_ARG, "there is no schedule '%s'", p->schedule);
+    int n = p->strategy.pp * p->strategy.chunks;
     for (int i = 1; i < n; i++)
         if (!p->first[i] || !p->first[i][0])
             return WEFT_FAIL(WEFT_ERR_ARG,
@@ -152,21 +151,19 @@ static weft_status check_devices(const weft_plan *p)
 
 weft_status weft_plan_verify(const weft_plan *p)
 {
-    if (p->pp < 1 || p->pp > 1 << 16 || p->chunks < 1 || p->chunks > 1 << 16)
+    if (p->strategy.pp < 1 || p->strategy.pp > 1 << 16 || p->strategy.chunks < 1 ||
+        p->strategy.chunks > 1 << 16)
         return WEFT_FAIL(WEFT_ERR_ARG, "stages: from 1 to 65536 ranks and chunks");
     if (p->lane_axis < -1 || p->lane_axis >= p->n_axis)
         return WEFT_FAIL(WEFT_ERR_ARG, "lane_axis: no such axis");
-    if (p->zero < 0 || p->zero > 3)
-        return WEFT_FAIL(WEFT_ERR_ARG, "zero: %d is not 0 to 3", p->zero);
-    if (p->later && (p->zero < 1 || p->zero > 2))
-        return WEFT_FAIL(WEFT_ERR_ARG, "later: it goes with zero 1 or 2");
-    if (strcmp(p->recompute, "none") && strcmp(p->recompute, "selective") &&
-        strcmp(p->recompute, "full"))
-        return WEFT_FAIL(WEFT_ERR_ARG, "recompute: '%s' is none of: none selective full",
-                         p->recompute);
+    if (p->strategy.zero < 0 || p->strategy.zero > 3)
+        return WEFT_FAIL(WEFT_ERR_ARG, "zero: %d is not 0 to 3", p->strategy.zero);
+    if (p->strategy.overlap_param_gather &&
+        (p->strategy.zero < 1 || p->strategy.zero > 2))
+        return WEFT_FAIL(WEFT_ERR_ARG, "overlap_param_gather: it goes with zero 1 or 2");
     WEFT_TRY(check_axes(p));
     WEFT_TRY(check_batch(p));
-    WEFT_TRY(check_shares(p));
+    WEFT_TRY(check_split(p));
     WEFT_TRY(check_stages(p));
     WEFT_TRY(check_marks(p));
     if (p->predicted.n_mem && p->predicted.n_mem != weft_plan_world(p))
@@ -255,7 +252,7 @@ weft_status weft_plan_check_machines(const weft_plan *p, const char *where,
 weft_status weft_plan_cuts(const weft_plan *p, const weft_graph *g, int *cut)
 {
     int before = 0;
-    for (int k = 1; k < p->pp * p->chunks; k++) {
+    for (int k = 1; k < p->strategy.pp * p->strategy.chunks; k++) {
         weft_vid v = weft_graph_find(g, p->first[k]);
         int      n = v < 0 ? -1 : g->value[v].node;
         if (n < 0 || g->node[n].phase != WEFT_PHASE_FORWARD)

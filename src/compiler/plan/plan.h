@@ -19,7 +19,7 @@
 
 #include "shard/shard.h"
 
-#define WEFT_PLAN_VERSION 1
+#define WEFT_PLAN_VERSION 2
 /* Bytes of a bucket between hosts, where nobody says otherwise: as DistributedDataParallel's. */
 #define WEFT_PLAN_BUCKET (25 << 20)
 
@@ -67,19 +67,10 @@ typedef struct weft_plan {
     weft_mesh_axis axis[WEFT_MAX_AXIS];
     int lane_axis; /* whose sums are taken behind `accumulate`, in the lanes' tree; -1 none */
     int32_t     *share; /* lanes of each position along it (base/lanes.h); NULL: equal */
-    int          pp, chunks; /* ranks of a pipeline, stages of each */
-    const char  *schedule;
     const char **first; /* of each stage, the first value it makes; of stage 0 NULL */
-    int          zero;  /* as it was said; the marks are what counts */
-    /* as it was said; more than 0: parameters kept in parts are gathered once a step */
-    int  later;
-    bool sp;
-    /* attention over a cut sequence passes keys and values round, else it gathers them */
-    bool        ring;
-    const char *whole; /* layers that tp leaves whole, as it was said; NULL: none */
-    const char *recompute;
-    /* gradient sums run beside the backward pass in buckets of so many; 0: behind it */
-    int64_t             bucket_bytes;
+    /* pp, chunks, schedule, recompute and overlaps as they run; of the other keys the mesh, share
+     * and marks are what counts.  bucket_bytes is at least 0 */
+    weft_strategy       strategy;
     int                 n_mark;
     weft_mark          *mark; /* by name */
     weft_plan_machines  machines;
@@ -110,19 +101,18 @@ weft_status weft_plan_check(const weft_plan *p, const char *where,
 weft_status weft_plan_check_machines(const weft_plan *p, const char *where,
                                      const weft_plan_machines *have, bool *warn);
 
-/* From a job's short words. */
-typedef struct weft_plan_words {
-    weft_shorthand h;
-    weft_plan_of   of;
-    const char    *schedule, *recompute; /* NULL: 1f1b, none */
-    int            chunks;               /* 0 is 1 */
+/* What a plan is made of. */
+typedef struct weft_plan_input {
+    weft_strategy strategy;
+    weft_plan_of  of;
     /* first nodes of stages 1, 2, ... of the graph; pp * chunks - 1 of them */
-    const int *cut;
-} weft_plan_words;
+    const int               *cut;
+    const weft_shard_layers *layers; /* for tp_exclude; NULL: found */
+} weft_plan_input;
 
-/* g: the training graph that will be cut, batch of all lanes' ranks wide.  world 0: as many as it
- * takes. */
-weft_status weft_plan_make(const weft_plan_words *w, const weft_graph *g, int world,
+/* g: the training graph that will be partitioned, batch of all lanes' ranks wide.  world 0: as
+ * many ranks as it takes. */
+weft_status weft_plan_make(const weft_plan_input *w, const weft_graph *g, int world,
                            weft_plan **out);
 
 /* Stages on a graph: cut[0 .. pp * chunks - 2], the first nodes of stages 1, 2, ...

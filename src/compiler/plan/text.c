@@ -63,17 +63,37 @@ static void put_of(const weft_plan *p, weft_text *t)
     put_word(t, "lane_axis", p->lane_axis < 0 ? NULL : p->axis[p->lane_axis].name);
     if (!p->share) return; /* equal */
     for (int k = 0; k < weft_plan_lane_ranks(p); k++)
-        weft_text_add(t, "%s%d", k ? ", " : "  \"shares\": [", p->share[k]);
+        weft_text_add(t, "%s%d", k ? ", " : "  \"batch_split\": [", p->share[k]);
     weft_text_add(t, "],\n");
+}
+
+/* Rows that the mesh, the stages and the lanes of each rank are not printed for already. */
+static bool is_option(const weft_strategy_row *row)
+{
+    static const char *const other[] = {"dp", "tp",         "cp",         "ep",
+                                        "pp", "mesh_order", "batch_split"};
+    for (size_t i = 0; i < WEFT_COUNT(other); i++)
+        if (!strcmp(row->key, other[i])) return false;
+    return true;
+}
+
+static void put_options(const weft_plan *p, weft_text *t)
+{
+    for (int i = 0; i < weft_strategy_n_row; i++) {
+        const weft_strategy_row *row = &weft_strategy_rows[i];
+        if (!is_option(row)) continue;
+        if (row->kind == WEFT_STRATEGY_LAYERS && !p->strategy.n_tp_exclude) continue;
+        weft_text_add(t, "  \"%s\": ", row->key);
+        weft_strategy_print_value(&p->strategy, row, true, t);
+        weft_text_add(t, ",\n");
+    }
 }
 
 static void put_stages(const weft_plan *p, weft_text *t)
 {
-    int each = weft_plan_places(p);
-    put_word(t, "schedule", p->schedule);
-    put_number(t, "chunks", p->chunks);
+    int each = weft_plan_places(p), pp = p->strategy.pp;
     weft_text_add(t, "  \"stages\": [");
-    for (int k = 0; k < p->pp * p->chunks; k++) {
+    for (int k = 0; k < pp * p->strategy.chunks; k++) {
         weft_text_add(t, "%s\n    {\"first\": ", k ? "," : "");
         if (p->first[k])
             weft_text_put_quoted(t, p->first[k]);
@@ -81,17 +101,10 @@ static void put_stages(const weft_plan *p, weft_text *t)
             weft_text_add(t, "null");
         weft_text_add(t, ", \"ranks\": [");
         for (int r = 0; r < each; r++)
-            weft_text_add(t, "%s%d", r ? ", " : "", k % p->pp * each + r);
+            weft_text_add(t, "%s%d", r ? ", " : "", k % pp * each + r);
         weft_text_add(t, "]}");
     }
     weft_text_add(t, "],\n");
-    put_number(t, "zero", p->zero);
-    if (p->later) put_number(t, "later", p->later); /* 0 may be left out */
-    weft_text_add(t, "  \"sp\": %s,\n", p->sp ? "true" : "false");
-    if (p->ring) weft_text_add(t, "  \"ring\": true,\n"); /* false may be left out */
-    if (p->whole) put_word(t, "whole", p->whole);
-    if (p->bucket_bytes) put_number(t, "bucket_bytes", p->bucket_bytes); /* so may 0 */
-    put_word(t, "recompute", p->recompute);
 }
 
 static weft_status put_marks(const weft_plan *p, weft_text *t)
@@ -177,6 +190,7 @@ static void put_predicted(const weft_plan_predicted *x, weft_text *t)
 weft_status weft_plan_print(const weft_plan *p, weft_text *t)
 {
     put_of(p, t);
+    put_options(p, t);
     put_stages(p, t);
     WEFT_TRY(put_marks(p, t));
     put_machines(&p->machines, t);
@@ -272,6 +286,17 @@ static weft_status read_of(const reader *r, const weft_node *root)
     return get_int(r, root, "lanes", 1, 1 << 16, &o->lanes);
 }
 
+/* Sizes of axes that are a strategy's. */
+static void set_size(weft_strategy *y, const weft_mesh_axis *axis)
+{
+    const weft_strategy_row *row = weft_strategy_find(axis->name);
+    for (int a = 0; a < WEFT_N_STRATEGY_AXIS && row; a++) {
+        if (strcmp(axis->name, weft_strategy_axis_name(a)) != 0) continue;
+        *(int *)(void *)((char *)y + row->at) = axis->size;
+        y->mesh_order[y->n_mesh_order++]      = (uint8_t)a;
+    }
+}
+
 static weft_status read_mesh(const reader *r, const weft_node *root)
 {
     static const char *const key[] = {"axis", "size", "link"};
@@ -291,6 +316,7 @@ static weft_status read_mesh(const reader *r, const weft_node *root)
         p->axis[i].size = (int)size;
         p->axis[i].link = (int)link;
         p->n_axis++;
+        set_size(&p->strategy, &p->axis[i]);
     }
     const weft_node *lane = weft_node_get(root, "lane_axis");
     p->lane_axis          = -1;
@@ -302,17 +328,17 @@ static weft_status read_mesh(const reader *r, const weft_node *root)
     return p->lane_axis < 0 ? bad(r, lane, "the mesh has no such axis") : WEFT_OK;
 }
 
-static weft_status read_shares(const reader *r, const weft_node *root)
+static weft_status read_split(const reader *r, const weft_node *root)
 {
     weft_plan       *p    = r->p;
     weft_status      st   = WEFT_OK;
-    const weft_node *list = weft_node_get(root, "shares");
+    const weft_node *list = weft_node_get(root, "batch_split");
     if (!list) return WEFT_OK;
-    list = get(r, root, "shares", WEFT_NODE_LIST, &st);
+    list = get(r, root, "batch_split", WEFT_NODE_LIST, &st);
     if (!list) return st;
-    if (p->lane_axis < 0) return bad(r, list, "shares are of lane_axis, which is null");
+    if (p->lane_axis < 0) return bad(r, list, "it is of lane_axis, which is null");
     if (list->u.list.n != p->axis[p->lane_axis].size)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: shares: %d numbers for %s=%d",
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: batch_split: %d numbers for %s=%d",
                          weft_doc_file(r->d), list->line, list->u.list.n,
                          p->axis[p->lane_axis].name, p->axis[p->lane_axis].size);
     p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, list->u.list.n + 1);
@@ -349,20 +375,39 @@ static weft_status read_ranks(const reader *r, const weft_node *m, int stage, in
     return WEFT_OK;
 }
 
+static weft_status read_options(const reader *r, const weft_node *root)
+{
+    weft_strategy *y = &r->p->strategy;
+    *y               = weft_strategy_default();
+    y->bucket_bytes  = 0;
+    for (int i = 0; i < weft_strategy_n_row; i++) {
+        const weft_strategy_row *row = &weft_strategy_rows[i];
+        const weft_node         *n   = weft_node_get(root, row->key);
+        if (!is_option(row) || (!n && row->kind == WEFT_STRATEGY_LAYERS)) continue;
+        if (!n)
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s is missing", weft_doc_file(r->d),
+                             root->line, row->key);
+        weft_status st = weft_strategy_read(y, row, n);
+        if (st != WEFT_OK)
+            return weft_fail_in(st, "%s:%d: ", weft_doc_file(r->d), n->line);
+    }
+    if (y->bucket_bytes < 0)
+        return bad(r, weft_node_get(root, "bucket_bytes"), "expected bytes, 0 or more");
+    return WEFT_OK;
+}
+
 static weft_status read_stages(const reader *r, const weft_node *root)
 {
     static const char *const key[]  = {"first", "ranks"};
     weft_plan               *p      = r->p;
     weft_status              st     = WEFT_OK;
-    int64_t                  chunks = 1, each = 1;
-    const weft_node         *list = get(r, root, "stages", WEFT_NODE_LIST, &st);
+    int                      chunks = p->strategy.chunks;
+    int64_t                  each   = 1;
+    const weft_node         *list   = get(r, root, "stages", WEFT_NODE_LIST, &st);
     if (!list) return st;
-    WEFT_TRY(get_word(r, root, "schedule", &p->schedule));
-    WEFT_TRY(get_int(r, root, "chunks", 1, 1 << 16, &chunks));
     if (!list->u.list.n || list->u.list.n % chunks)
         return bad(r, list, "expected chunks stages for each rank of a pipeline");
-    p->chunks = (int)chunks;
-    p->pp     = (int)(list->u.list.n / chunks);
+    p->strategy.pp = list->u.list.n / chunks;
     for (int i = 0; i < p->n_axis; i++)
         if ((each *= p->axis[i].size) > 1 << 20) return bad(r, list, "too many ranks");
     p->first = WEFT_ARENA_ARRAY(p->arena, const char *, list->u.list.n);
@@ -374,7 +419,7 @@ static weft_status read_stages(const reader *r, const weft_node *root)
         if (k) WEFT_TRY(get_word(r, m, "first", &p->first[k]));
         if (!k && first && first->kind != WEFT_NODE_NULL)
             return bad(r, first, "the first stage begins at the beginning: null");
-        WEFT_TRY(read_ranks(r, m, k, p->pp, (int)each));
+        WEFT_TRY(read_ranks(r, m, k, p->strategy.pp, (int)each));
     }
     return WEFT_OK;
 }
@@ -509,47 +554,42 @@ static weft_status read_predicted(const reader *r, const weft_node *root)
     return WEFT_OK;
 }
 
+/* Keys of a plan file that are no rows of a strategy. */
+static const char *const plan_keys[] = {
+    "weft_plan", "model",       "graph",     "kernels", "dtype",     "batch",
+    "seq",       "micro_batch", "lanes",     "mesh",    "lane_axis", "batch_split",
+    "stages",    "marks",       "predicted", "cluster", "devices"};
+
+static weft_status check_plan_keys(const reader *r, const weft_node *root)
+{
+    const char *key[WEFT_COUNT(plan_keys) + 32];
+    int         n = 0;
+    for (size_t i = 0; i < WEFT_COUNT(plan_keys); i++) key[n++] = plan_keys[i];
+    for (int i = 0; i < weft_strategy_n_row; i++)
+        if (is_option(&weft_strategy_rows[i])) key[n++] = weft_strategy_rows[i].key;
+    return check_keys(r, root, key, n);
+}
+
 static weft_status read_plan(const reader *r)
 {
-    static const char *const key[] = {
-        "weft_plan",   "model",        "graph",   "kernels",   "batch",     "seq",
-        "micro_batch", "lanes",        "mesh",    "lane_axis", "schedule",  "chunks",
-        "stages",      "zero",         "sp",      "ring",      "recompute", "marks",
-        "predicted",   "bucket_bytes", "cluster", "devices",   "shares",    "dtype",
-        "whole",       "later"};
     const weft_node *root    = weft_doc_root(r->d);
-    int64_t          version = 0, zero = 0, later = 0;
-    weft_status      st = WEFT_OK;
+    int64_t          version = 0;
     if (root->kind != WEFT_NODE_MAP || !weft_node_get(root, "weft_plan"))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s is no plan: it has no key \"weft_plan\"",
                          weft_doc_file(r->d));
     WEFT_TRY(weft_doc_get_int(r->d, root, "weft_plan", &version));
     if (version != WEFT_PLAN_VERSION)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s is a plan of version %lld, this build reads version %d",
-                         weft_doc_file(r->d), (long long)version, WEFT_PLAN_VERSION);
-    WEFT_TRY(check_keys(r, root, key, (int)WEFT_COUNT(key)));
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s is a plan of version %lld, this build reads version %d; plan "
+            "again: weft plan, or --print-plan without plan=",
+            weft_doc_file(r->d), (long long)version, WEFT_PLAN_VERSION);
+    WEFT_TRY(check_plan_keys(r, root));
     WEFT_TRY(read_of(r, root));
+    WEFT_TRY(read_options(r, root));
     WEFT_TRY(read_mesh(r, root));
-    WEFT_TRY(read_shares(r, root));
+    WEFT_TRY(read_split(r, root));
     WEFT_TRY(read_stages(r, root));
-    WEFT_TRY(get_int(r, root, "zero", 0, 3, &zero));
-    if (weft_node_get(root, "later")) WEFT_TRY(get_int(r, root, "later", 0, 100, &later));
-    r->p->zero          = (int)zero;
-    r->p->later         = (int)later;
-    const weft_node *sp = get(r, root, "sp", WEFT_NODE_BOOL, &st);
-    if (!sp) return st;
-    r->p->sp = sp->u.b;
-    if (weft_node_get(root, "ring")) {
-        const weft_node *ring = get(r, root, "ring", WEFT_NODE_BOOL, &st);
-        if (!ring) return st;
-        r->p->ring = ring->u.b;
-    }
-    if (weft_node_get(root, "whole")) WEFT_TRY(get_word(r, root, "whole", &r->p->whole));
-    if (weft_node_get(root, "bucket_bytes"))
-        WEFT_TRY(
-            get_int(r, root, "bucket_bytes", 0, (int64_t)1 << 50, &r->p->bucket_bytes));
-    WEFT_TRY(get_word(r, root, "recompute", &r->p->recompute));
     WEFT_TRY(read_marks(r, root));
     WEFT_TRY(read_machines(r, root));
     return read_predicted(r, root);

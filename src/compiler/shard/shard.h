@@ -17,6 +17,7 @@
 #include "base/lex.h"
 #include "base/text.h"
 #include "graph/graph.h"
+#include "strategy/strategy.h"
 
 /* ---- meshes ---- */
 
@@ -340,58 +341,22 @@ weft_status weft_shard_cut_stages(const weft_graph *g, int n, int *cut);
 weft_status weft_shard_place_stages(const weft_graph *g, int n, const int *cut,
                                     int16_t *node_mesh);
 
-/* ---- shorthand ---- */
+/* ---- strategies ---- */
 
-enum {
-    WEFT_MAX_SHARE  = 64, /* in short words; a plan file may have more */
-    WEFT_MAX_SPAN   = 16,
-    WEFT_SPAN_INPUT = -1,     /* what is before the first layer */
-    WEFT_SPAN_HEAD  = 1 << 20 /* what is behind the last one */
-};
-
-/* Layers first .. last of a model. */
-typedef struct weft_layer_span {
-    int32_t first, last;
-} weft_layer_span;
-
-/* "mesh=dp=2,tp=2 pp=2 zero=1 later=75 sp=1 ring=1 shares=3,1 whole=input,0..5": what a job says
- * instead of marks. */
-typedef struct weft_shorthand {
-    int            n_axis;
-    weft_mesh_axis axis[WEFT_MAX_AXIS]; /* as written; names are static */
-    int            pp;                  /* stages, 1 without */
-    int            zero;                /* 0 to 3 */
-    /* zero 1, 2: so many percent of the parameters are kept in parts and gathered by the next
-     * step, once; of the others nothing is cut.  0: zero as always */
-    int  later;
-    bool sp;   /* the sequence between blocks over tp */
-    bool ring; /* attention over cp passes keys and values round; else it gathers them */
-    int  n_share; /* 0, or dp: lanes of each position along it */
-    int32_t share[WEFT_MAX_SHARE];
-    int     n_whole; /* layers whose tensors tp leaves whole: it cuts their samples */
-    weft_layer_span whole[WEFT_MAX_SPAN];
-    int        n_layer; /* for whole; borrowed; none: as weft_graph_find_runs has them */
-    const int *layer;   /* first nodes of the layers, and where the last one ends */
-} weft_shorthand;
-
-/* One line says what is wrong.  Words are separated by blanks; each stands at most once. */
-bool        weft_shorthand_has_axis(const char *name); /* dp, tp, cp or ep */
-weft_status weft_shorthand_parse(const char *text, weft_shorthand *out);
-void        weft_shorthand_print(const weft_shorthand *h, weft_text *t);
-int         weft_shorthand_world(const weft_shorthand *h);
-/* The axis whose ranks own lanes of the gradient's sum; -1: none. */
-int weft_shorthand_lane_axis(const weft_shorthand *h);
-/* The lanes that shares need; 0 without. */
-int weft_shorthand_lanes(const weft_shorthand *h);
-/* "input,0..5,head"; "blocks": all layers between the two. */
-weft_status weft_layer_spans_parse(const char *text, weft_layer_span *out, int *n);
-void        weft_layer_spans_print(const weft_layer_span *s, int n, weft_text *t);
+/* Layers of a graph, for tp_exclude. */
+typedef struct weft_shard_layers {
+    int n;
+    /* first nodes of the layers, and where the last one ends; borrowed */
+    const int *first;
+} weft_shard_layers;
 
 /* Meshes (one a stage, pp slowest) and marks for a training graph (or a forward one, without
- * zero); all
- * in a.  world: how many ranks there are, 0: as many as it takes.  node_mesh is left to the
- * caller. */
-weft_status weft_shorthand_expand(const weft_shorthand *h, const weft_graph *g, int world,
-                                  weft_arena *a, weft_shard_options *out);
+ * zero); all in a.  layers NULL: as weft_graph_find_runs has them.  world: how many ranks there
+ * are, 0: as many as it takes.  node_mesh is left to the caller. */
+weft_status weft_shard_expand(const weft_strategy *y, const weft_graph *g,
+                              const weft_shard_layers *layers, int world, weft_arena *a,
+                              weft_shard_options *out);
+/* The axes of a strategy in order, names static; returns how many. */
+int weft_shard_axes(const weft_strategy *y, weft_mesh_axis out[WEFT_MAX_AXIS]);
 
 #endif

@@ -73,20 +73,21 @@ bool weft_shard__is_boundary(const weft_graph *g, int node);
 int weft_shard__to_factors(const weft_shard__node *n, int i, const weft_layout *l,
                            const weft_mesh *m, weft_split *out);
 
-/* ---- shorthand's ---- */
+/* ---- of strategies ---- */
 
-/* Layers whose tensors stay whole. */
-typedef struct weft_shard__whole {
+/* Layers that tensor parallelism leaves replicated. */
+typedef struct weft_shard__excluded {
     bool     *node;   /* by node: of such a layer's forward pass */
     bool     *weight; /* by value: a leaf that such a node uses */
     int       n_entry, cap_entry;
-    weft_vid *entry; /* values whose dimension 0, the samples, is to be cut there */
-} weft_shard__whole;
+    weft_vid *entry; /* values whose dimension 0, the samples, is to be split there */
+} weft_shard__excluded;
 
-/* f: by node.  parts: of the axis. */
-weft_status weft_shard__find_whole(const weft_shorthand *h, const weft_graph *g,
-                                   const weft_node_factors *f, int parts, weft_arena *a,
-                                   weft_shard__whole *out);
+/* f: by node.  layers NULL: as weft_graph_find_runs has them. */
+weft_status weft_shard__find_excluded(const weft_strategy     *y,
+                                      const weft_shard_layers *layers,
+                                      const weft_graph *g, const weft_node_factors *f,
+                                      weft_arena *a, weft_shard__excluded *out);
 
 /* ---- resharding's ---- */
 

@@ -120,9 +120,10 @@ weft_status weft_cluster__add_node(weft_cluster *c, const weft_host_kind *k)
     c->node                     = all;
     c->node[c->n_node - 1]      = *k;
     c->node[c->n_node - 1].name = keep(c->arena, k->name);
-    if (k->n_crowd)
-        c->node[c->n_node - 1].crowd =
-            weft_arena_memdup(c->arena, k->crowd, sizeof(double) * (size_t)k->n_crowd);
+    if (k->n_oversubscription)
+        c->node[c->n_node - 1].oversubscription =
+            weft_arena_memdup(c->arena, k->oversubscription,
+                              sizeof(double) * (size_t)k->n_oversubscription);
     return weft_arena_status(c->arena);
 }
 

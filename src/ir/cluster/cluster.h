@@ -95,8 +95,8 @@ typedef struct weft_host_kind {
     int first_node, first_rank; /* of all nodes of this kind; set when it is frozen */
     /* Devices that share cores and memory: how much longer work takes while 1, 2, ... of them
      * work, against the kind's own numbers; 0: they share nothing. */
-    int     n_crowd;
-    double *crowd;
+    int     n_oversubscription;
+    double *oversubscription;
 } weft_host_kind;
 
 /* Switches, from the innermost out: nodes [k span, (k+1) span) hang on the k-th one. */

@@ -100,9 +100,11 @@ static void put_measured(const weft_cluster *c, weft_text *t)
                       work, c->n_timing - work);
     for (int i = 0; i < c->n_node; i++) {
         const weft_host_kind *k = &c->node[i];
-        for (int m = 0; m < k->n_crowd; m++)
-            weft_text_add(t, m ? ", %.3g" : "crowd  work takes %.3g", k->crowd[m]);
-        if (k->n_crowd) weft_text_add(t, " times as long with 1, 2, ... at it\n");
+        for (int m = 0; m < k->n_oversubscription; m++)
+            weft_text_add(t, m ? ", %.3g" : "oversubscription  work takes %.3g",
+                          k->oversubscription[m]);
+        if (k->n_oversubscription)
+            weft_text_add(t, " times as long with 1, 2, ... at it\n");
     }
 }
 

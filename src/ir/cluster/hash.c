@@ -92,7 +92,8 @@ uint64_t weft_cluster_hash_constants(const weft_cluster *c)
     for (int i = 0; i < c->n_device; i++) add_device(&h, &c->device[i]);
     for (int i = 0; i < c->n_link; i++) add_link(&h, &c->link[i]);
     for (int i = 0; i < c->n_node; i++)
-        for (int k = 0; k < c->node[i].n_crowd; k++) add_real(&h, c->node[i].crowd[k]);
+        for (int k = 0; k < c->node[i].n_oversubscription; k++)
+            add_real(&h, c->node[i].oversubscription[k]);
     for (int i = 0; i < c->n_timing; i++) {
         add_text(&h, c->timing[i].work);
         add_int(&h, c->timing[i].n);

@@ -91,11 +91,11 @@ static void put_node(const weft_cluster *c, const weft_host_kind *k, weft_text *
         put_word(t, "net", c->link[k->net].name);
         weft_text_add(t, ", n_port: %d", k->n_port);
     }
-    for (int i = 0; i < k->n_crowd; i++) {
-        weft_text_add(t, i ? ", " : ", crowd: [");
-        weft_text_put_double(t, k->crowd[i]);
+    for (int i = 0; i < k->n_oversubscription; i++) {
+        weft_text_add(t, i ? ", " : ", oversubscription: [");
+        weft_text_put_double(t, k->oversubscription[i]);
     }
-    if (k->n_crowd) weft_text_add(t, "]");
+    if (k->n_oversubscription) weft_text_add(t, "]");
     weft_text_add(t, "}\n");
 }
 

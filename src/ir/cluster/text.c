@@ -71,7 +71,7 @@ static weft_status get_count(const reader *r, const weft_node *m, const char *ke
 }
 
 enum {
-    MAX_CROWD = 64
+    MAX_OVERSUBSCRIPTION = 64
 };
 
 /* A list of at most `most` numbers under key; absent: none. */
@@ -230,6 +230,11 @@ static weft_status read_link(reader *r, const weft_node *m, weft_link_kind *k)
     static const char *const key[] = {"name", "like",  "scope",    "alpha_s",
                                       "Bps",  "share", "measured", "source"};
     const char              *scope = NULL;
+    if (weft_node_get(m, "crowd")) /* of an earlier build's calibration */
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s:%d: unknown key 'crowd': it is oversubscription now; weft "
+                         "cluster calibrate measures it",
+                         weft_doc_file(r->d), m->line);
     WEFT_TRY(weft_doc_check_keys(r->d, m, key, 8));
     *k = (weft_link_kind){.share = 1, .source = ""};
     WEFT_TRY(like_link(r, m, k));
@@ -378,10 +383,15 @@ static weft_status usual_link(reader *r, const char *name, int *out)
 static weft_status read_node(reader *r, const weft_node *m, int net)
 {
     static const char *const key[] = {"name", "count", "device", "n_device",
-                                      "link", "net",   "n_port", "crowd"};
+                                      "link", "net",   "n_port", "oversubscription"};
     weft_host_kind           k     = {.count = 1, .n_device = 1, .link = -1, .net = -1};
     const weft_usual        *usual = NULL;
-    double                   crowd[MAX_CROWD];
+    double                   oversubscription[MAX_OVERSUBSCRIPTION];
+    if (weft_node_get(m, "crowd")) /* of an earlier build's calibration */
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s:%d: unknown key 'crowd': it is oversubscription now; weft "
+                         "cluster calibrate measures it",
+                         weft_doc_file(r->d), m->line);
     WEFT_TRY(weft_doc_check_keys(r->d, m, key, 8));
     WEFT_TRY(find_device(r, m, &k.device, &usual));
     if (usual) k.n_device = usual->n_device;
@@ -401,8 +411,9 @@ static weft_status read_node(reader *r, const weft_node *m, int net)
     }
     WEFT_TRY(get_count(r, m, "n_port", &k.n_port));
     if (k.net < 0) k.n_port = 0;
-    WEFT_TRY(get_numbers(r, m, "crowd", MAX_CROWD, crowd, &k.n_crowd));
-    k.crowd = crowd;
+    WEFT_TRY(get_numbers(r, m, "oversubscription", MAX_OVERSUBSCRIPTION, oversubscription,
+                         &k.n_oversubscription));
+    k.oversubscription = oversubscription;
     return weft_cluster__add_node(r->c, &k);
 }
 

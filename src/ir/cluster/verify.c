@@ -86,12 +86,13 @@ static weft_status check_node(const weft_cluster *c, const weft_host_kind *k)
     if (k->link < 0 && k->n_device > 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "cluster %s: node %s has %d devices and no link",
                          c->name, k->name, k->n_device);
-    for (int i = 0; i < k->n_crowd; i++)
-        if (!positive(k->crowd[i]))
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "cluster %s: node %s: crowd is how much longer work takes "
-                             "with 1, 2, ... devices at it: numbers above 0",
-                             c->name, k->name);
+    for (int i = 0; i < k->n_oversubscription; i++)
+        if (!positive(k->oversubscription[i]))
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "cluster %s: node %s: oversubscription is how much longer work takes "
+                "with 1, 2, ... devices at it: numbers above 0",
+                c->name, k->name);
     if (k->net >= 0 && (k->n_port < 1 || k->n_port > MOST))
         return WEFT_FAIL(
             WEFT_ERR_ARG,

@@ -498,7 +498,7 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
         if (stages - c->layers > 2)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "Megatron has no words for %d layers in %d stages as even "
-                             "as can be: pin stages, or another pp",
+                             "as can be: give stages, or another pp",
                              c->layers, c->pp);
         weft_text_add(t, "%s--account-for-embedding-in-pipeline-split", sep);
         if (stages - c->layers > 1)

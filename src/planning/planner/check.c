@@ -191,7 +191,7 @@ static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checke
                        weft_planner_tried *x)
 {
     WEFT_TRY(weft_planner__make(q, a, &x->choice, &c->spec, &c->plan));
-    c->plan->bucket_bytes = x->bucket;
+    c->plan->strategy.bucket_bytes = x->bucket;
     WEFT_TRY(weft_planner__devices(q, a, &x->choice, x->plain, c->plan->arena, &c->device,
                                    &c->n_rank));
     WEFT_TRY(weft_planner__view(q->cluster, a->config.precision, c->device, c->n_rank,

@@ -35,27 +35,11 @@ typedef struct trial {
 
 /* ---- candidates ---- */
 
-static weft_status same_choice(const weft_search_choice *x, const weft_search_choice *y,
-                               bool *same)
+static bool was_tried(const weft_planner_answer *a, const weft_search_choice *x)
 {
-    weft_text a = {0}, b = {0};
-    weft_search_print_choice(x, &a);
-    weft_search_print_choice(y, &b);
-    *same = a.s && b.s && !strcmp(a.s, b.s) &&
-            !memcmp(x->point.kinds, y->point.kinds, (size_t)x->point.pp);
-    weft_status st = weft_text_status(&a);
-    weft_text_fini(&a);
-    weft_text_fini(&b);
-    return st;
-}
-
-static weft_status was_tried(const weft_planner_answer *a, const weft_search_choice *x,
-                             bool *yes)
-{
-    *yes = false;
-    for (int i = 0; i < a->n_tried && !*yes; i++)
-        WEFT_TRY(same_choice(&a->tried[i]->choice, x, yes));
-    return WEFT_OK;
+    for (int i = 0; i < a->n_tried; i++)
+        if (weft_search_same_choice(&a->tried[i]->choice, x)) return true;
+    return false;
 }
 
 static weft_status add_tried(weft_planner_answer *a, const weft_search_choice *x,
@@ -80,14 +64,13 @@ static weft_status try_one(const weft_planner_ask *q, weft_planner_answer *a,
 {
     weft_planner_tried *t;
     weft_plan          *plan;
-    bool                again;
     weft_search_choice  x = *found;
-    if (a->problem.pins.later > 0) weft_planner__set_later(&x, a->problem.pins.later);
-    WEFT_TRY(was_tried(a, &x, &again));
-    if (again) return WEFT_OK;
+    if (a->problem.constraints.overlap_param_gather > 0)
+        weft_planner__set_later(&x, a->problem.constraints.overlap_param_gather);
+    if (was_tried(a, &x)) return WEFT_OK;
     WEFT_TRY(add_tried(a, &x, &t));
     t->choice.score.mem_limit /= z->memory; /* what there is, not what was told */
-    if (x.later) t->bucket = weft_planner__bucket(&t->choice);
+    if (x.overlap_param_gather) t->bucket = weft_planner__bucket(&t->choice);
     WEFT_TRY(weft_planner__check(q, a, t, &plan));
     if (plan && (!z->best || t->step_s < z->best->step_s)) {
         weft_plan_destroy(z->plan);

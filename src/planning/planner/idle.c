@@ -69,11 +69,12 @@ weft_status weft_planner__search_all(const weft_planner_answer *a, weft_arena *a
     *out                    = NULL;
     *why                    = NULL;
     p.n_best                = 1;
-    p.pins.world            = all;
+    p.constraints.world     = all;
     weft_status st          = weft_search_run(&p, out);
     if (st == WEFT_ERR_ARG) {
         *why = weft_arena_printf(
-            arena, "no tp x cp x dp x pp that goes with batch and pins is %d", all);
+            arena, "no tp x cp x dp x pp that goes with batch and constraints is %d",
+            all);
     } else if (st == WEFT_ERR_NOFIT) {
         const char *text = weft_error_text();
         *why = weft_arena_printf(arena, "with all %d devices nothing fits: %.*s", all,
@@ -87,7 +88,8 @@ weft_status weft_planner__search_all(const weft_planner_answer *a, weft_arena *a
 bool weft_planner__wants_all(const weft_planner_ask *q, const weft_planner_answer *a,
                              const weft_search_choice *best)
 {
-    if (uses_all(a, best) || q->world > 0 || a->problem.pins.world > 0) return false;
+    if (uses_all(a, best) || q->world > 0 || a->problem.constraints.world > 0)
+        return false;
     for (int i = 0; i < a->n_tried; i++)
         if (uses_all(a, &a->tried[i]->choice) && a->tried[i]->step_s > 0) return false;
     return true;
@@ -112,7 +114,8 @@ static weft_status put_estimated(const weft_planner_answer *a, weft_text *t)
 weft_status weft_planner__put_idle(const weft_planner_ask    *q,
                                    const weft_planner_answer *a, weft_text *t)
 {
-    if (uses_all(a, &a->tried[0]->choice) || q->world > 0 || a->problem.pins.world > 0)
+    if (uses_all(a, &a->tried[0]->choice) || q->world > 0 ||
+        a->problem.constraints.world > 0)
         return WEFT_OK;
     WEFT_TRY(put_kinds(q, a, t));
     for (int i = 1; i < a->n_tried && a->checked; i++) { /* the fastest comes first */

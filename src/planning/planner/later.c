@@ -1,8 +1,10 @@
-/* Parameters that the next step gathers (later): rows do not price them, simulation does.
+/* Parameters that the next step gathers (overlap_param_gather): rows do not price them,
+ * simulation does.
  *
  * A candidate whose replicas are on several hosts and wait for each other is simulated with
- * zero=1 or 2 and later too, sums in buckets beside the backward pass; and with such buckets
- * alone, which is what a run between hosts does anyway.  Only what is shorter than both counts. */
+ * zero=1 or 2 and overlap_param_gather too, sums in buckets overlapped with the backward pass; and
+ * with such buckets alone, which is what a run between hosts does anyway.  Only what is shorter
+ * than both counts. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +27,7 @@ int64_t weft_planner__bucket(const weft_search_choice *x)
 void weft_planner__set_later(weft_search_choice *x, int n)
 {
     if (x->point.dp / x->variant.ep < 2) return; /* nobody to gather from */
-    x->later = n;
+    x->overlap_param_gather = n;
     if (!x->point.zero) x->point.zero = 1;
 }
 
@@ -45,9 +47,10 @@ static bool on_hosts(const weft_planner_answer *a, const weft_search_choice *x)
 
 double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_tried *x)
 {
-    const weft_search_choice *c   = &x->choice;
-    const weft_search_pins   *pin = &a->problem.pins;
-    if (x->end != WEFT_PLANNER_FITS || pin->later >= 0 || pin->zero == 0) return 0;
+    const weft_search_choice      *c   = &x->choice;
+    const weft_search_constraints *pin = &a->problem.constraints;
+    if (x->end != WEFT_PLANNER_FITS || pin->overlap_param_gather >= 0 || pin->zero == 0)
+        return 0;
     if (c->point.dp / c->variant.ep < 2 || c->point.zero > 2) return 0;
     if (weft_search_ranks(c) > MOST_RANK || !on_hosts(a, c)) return 0;
     /* the first forward and the last backward pass are all that there is to hide behind */
@@ -77,7 +80,7 @@ static weft_status check_like(const weft_planner_ask *q, weft_planner_answer *a,
 static weft_status check_buckets(const weft_planner_ask *q, weft_planner_answer *a,
                                  const weft_planner_tried *x, double *step_s)
 {
-    bool               keep = is_half(a) || a->problem.pins.zero >= 0;
+    bool               keep = is_half(a) || a->problem.constraints.zero >= 0;
     weft_planner_tried y;
     weft_plan         *plan;
     WEFT_TRY(check_like(q, a, x, keep ? x->choice.point.zero : 0, 0, &y, &plan));
@@ -105,11 +108,11 @@ weft_status weft_planner__check_later(const weft_planner_ask *q, weft_planner_an
 
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t)
 {
-    if (!x->choice.later) return;
+    if (!x->choice.overlap_param_gather) return;
     weft_text_add(t,
-                  "later=%d: so many percent of the parameters are gathered beside the "
-                  "next step's forward pass, sums run in buckets of %.3g MB",
-                  x->choice.later, 1e-6 * (double)x->bucket);
+                  "overlap_param_gather=%g: this fraction of the parameters is gathered "
+                  "during the next step's forward pass, sums run in buckets of %.3g MB",
+                  x->choice.overlap_param_gather / 100.0, 1e-6 * (double)x->bucket);
     if (x->without_s > 0) weft_text_add(t, "; without, %.4g s a step", x->without_s);
     if (x->buckets_s > 0) weft_text_add(t, ", in buckets alone %.4g", x->buckets_s);
     weft_text_add(t, "\n");

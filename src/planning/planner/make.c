@@ -1,27 +1,46 @@
 /* A choice of the search as a plan that our engine runs. */
-#include <stdio.h>
 #include <string.h>
 
 #include "planner/planner_priv.h"
 
-static weft_status shorthand_of(const weft_search_choice *x, weft_shorthand *h)
+/* Ranks along ep are next to those along dp, so that a choice's dp counts both. */
+weft_strategy weft_planner__sizes(int dp, const weft_cost_variant *v)
 {
-    const weft_cost_variant *v = &x->variant;
-    char                     text[256];
-    int                      dp = x->point.dp, n = 0;
+    static const weft_strategy_axis order[] = {WEFT_AXIS_DP, WEFT_AXIS_EP, WEFT_AXIS_CP,
+                                               WEFT_AXIS_TP};
+    weft_strategy                   y       = weft_strategy_default();
+    y.dp                                    = dp;
+    y.ep                                    = v->ep > 1 ? v->ep : 0;
+    y.cp                                    = v->cp > 1 ? v->cp : 0;
+    y.tp                                    = v->tp > 1 ? v->tp : 0;
+    for (size_t i = 0; i < WEFT_COUNT(order) && y.ep && y.cp; i++)
+        y.mesh_order[y.n_mesh_order++] = (uint8_t)order[i];
+    return y;
+}
+
+static weft_status strategy_of(const weft_search_choice *x, weft_strategy *y)
+{
+    const weft_cost_variant *v  = &x->variant;
+    const weft_cost_point   *p  = &x->point;
+    int                      dp = p->dp;
     if (v->ep > 1 && dp % v->ep)
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "experts lie beside replicas: ep=%d does not divide dp=%d",
+                         "experts are placed next to replicas: ep=%d does not divide "
+                         "dp=%d",
                          v->ep, dp);
-    n = snprintf(text, sizeof text, "mesh=dp=%d", dp / v->ep);
-    if (v->ep > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",ep=%d", v->ep);
-    if (v->cp > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",cp=%d", v->cp);
-    if (v->tp > 1) n += snprintf(text + n, sizeof text - (size_t)n, ",tp=%d", v->tp);
-    n += snprintf(text + n, sizeof text - (size_t)n, " pp=%d zero=%d sp=%d", x->point.pp,
-                  x->point.zero, v->sp);
-    if (x->later) n += snprintf(text + n, sizeof text - (size_t)n, " later=%d", x->later);
-    if (v->whole) snprintf(text + n, sizeof text - (size_t)n, " whole=%s", x->whole);
-    return weft_shorthand_parse(text, h);
+    *y          = weft_planner__sizes(dp / v->ep, v);
+    y->pp       = p->pp;
+    y->chunks   = p->chunks;
+    y->schedule = p->chunks > 1 ? WEFT_STRATEGY_INTERLEAVED : (int)p->schedule;
+    y->zero     = p->zero;
+    y->sp       = v->sp;
+    y->overlap_param_gather = x->overlap_param_gather;
+    /* light: ours is selective */
+    y->recompute = v->recompute == WEFT_RECOMPUTE_LIGHT ? WEFT_STRATEGY_SELECTIVE
+                                                        : (int)v->recompute;
+    if (v->whole)
+        WEFT_TRY(weft_layer_spans_parse(x->whole, y->tp_exclude, &y->n_tp_exclude));
+    return weft_strategy_check(y);
 }
 
 static int64_t lanes_of(const weft_search_choice *x)
@@ -45,29 +64,24 @@ weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_ans
                                const weft_search_choice *x, weft_compile_spec *s,
                                weft_plan **out)
 {
-    static const char *const again[]    = {"none", "selective", "full",
-                                           "selective"}; /* light: ours is that */
-    static const char *const schedule[] = {"1f1b", "gpipe", "zb-h1"};
-    const weft_cost_point   *p          = &x->point;
-    weft_shorthand           h;
-    int                      n_stage = p->pp * p->chunks;
-    int                     *layers  = WEFT_ARENA_ARRAY(a->arena, int, n_stage);
+    const weft_cost_point *p = &x->point;
+    weft_strategy          y;
+    int                    n_stage = p->pp * p->chunks;
+    int                   *layers  = WEFT_ARENA_ARRAY(a->arena, int, n_stage);
     WEFT_TRY(weft_arena_status(a->arena));
     for (int i = 0; i < n_stage; i++) layers[i] = weft_search_chunk_layers(x, i);
-    WEFT_TRY(shorthand_of(x, &h));
+    WEFT_TRY(strategy_of(x, &y));
     *s     = q->spec;
     s->seq = a->config.seq;
     if (q->spec.micro_batch < 1) /* ranks along ep share the sequences of one */
         s->micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
-    s->recompute = again[x->variant.recompute];
+    s->recompute = weft_strategy_recompute_name(&y);
     s->dtype     = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
     s->plan      = NULL;
     s->kept      = NULL;
     s->rank      = 0;
     if (p->deal.n) s->lanes = weft_cost_deal_lanes(&p->deal);
     if (!s->lanes) s->lanes = lanes_of(x);
-    WEFT_TRY(weft_compile_plan_layers(
-        s, &h, p->chunks > 1 ? "interleaved" : schedule[p->schedule], p->chunks,
-        p->pp > 1 ? layers : NULL, 0, out));
+    WEFT_TRY(weft_compile_plan_layers(s, &y, p->pp > 1 ? layers : NULL, 0, out));
     return deal(x, *out);
 }

@@ -135,8 +135,8 @@ static void set_engine_overheads(const weft_planner_ask *q, weft_planner_answer 
         1; /* slabs are planned: no token may be dropped */
 }
 
-/* The kinds of nodes that layers are pinned to. */
-static weft_status find_nodes(const weft_cluster *c, weft_search_pins *p)
+/* The kinds of nodes that layers are constrained to. */
+static weft_status find_nodes(const weft_cluster *c, weft_search_constraints *p)
 {
     for (int i = 0; i < p->n_on; i++) {
         weft_search_on *x    = &p->on[i];
@@ -160,24 +160,25 @@ static weft_status find_nodes(const weft_cluster *c, weft_search_pins *p)
 }
 
 /* It is no part of the space: rows do not price it, simulation does. */
-static weft_status set_later(const weft_planner_ask *q, weft_search_pins *p)
+static weft_status set_overlap(const weft_planner_ask *q, weft_search_constraints *p)
 {
-    if (p->later < 1) return WEFT_OK;
+    if (p->overlap_param_gather < 1) return WEFT_OK;
     if (q->fast || !weft_planner__is_ours(q))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "later=%d: only plans of our own that are simulated have it, "
-                         "not those of --fast or of another engine",
-                         p->later);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "overlap_param_gather=%g: only plans of our own that are simulated have it, "
+            "not those of --fast or of another engine",
+            p->overlap_param_gather / 100.0);
     if (p->zero < 0) p->zero = 1;
     if (p->zero < 1 || p->zero > 2)
-        return WEFT_FAIL(WEFT_ERR_ARG, "later=%d goes with zero=1 or zero=2", p->later);
+        return WEFT_FAIL(WEFT_ERR_ARG, "overlap_param_gather goes with zero=1 or zero=2");
     return WEFT_OK;
 }
 
-static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
+static weft_status set_constraints(const weft_planner_ask *q, weft_search_constraints *p)
 {
     static const char *const again[] = {"none", "selective", "full"};
-    *p                               = q->pins;
+    *p                               = q->constraints;
     if (q->world > 0) p->world = q->world;
     if (q->spec.micro_batch > 0) {
         if (p->micro_batch > 0 && p->micro_batch != q->spec.micro_batch)
@@ -187,7 +188,7 @@ static weft_status set_pins(const weft_planner_ask *q, weft_search_pins *p)
     }
     for (int i = 0; i < 3 && q->spec.recompute; i++)
         if (!strcmp(q->spec.recompute, again[i])) p->recompute = i;
-    WEFT_TRY(set_later(q, p));
+    WEFT_TRY(set_overlap(q, p));
     return find_nodes(q->cluster, p);
 }
 
@@ -282,7 +283,7 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
                                        .batch    = (int)q->spec.batch,
                                        .lanes    = (int)q->spec.lanes,
                                        .n_best   = how_many(q)};
-    WEFT_GO(set_pins(q, &a->problem.pins));
+    WEFT_GO(set_constraints(q, &a->problem.constraints));
     if (weft_planner__is_ours(q) && by_sizes(q) && describe(q, a, m) == WEFT_OK) {
         WEFT_GO(
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));

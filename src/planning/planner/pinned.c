@@ -1,5 +1,5 @@
-/* Which device each rank has where layers are pinned to nodes: devices are dealt as for any
- * choice, then nodes of a kind change places until layers lie where they are pinned. */
+/* Which device each rank has where layers are constrained to nodes: devices are dealt as for any
+ * choice, then nodes of a kind change places until layers lie where they are constrained. */
 #include "planner/placement.h"
 #include "planner/planner_priv.h"
 
@@ -23,9 +23,9 @@ static void exchange(const weft_cluster *c, int a, int b, int *device, int n)
     }
 }
 
-/* Layers that are pinned to a node come to lie there; the search has cut them so that they share
- * one. */
-static weft_status move_nodes(const weft_planner_ask *q, const weft_search_pins *p,
+/* Layers that are constrained to a node are placed there; the search has cut them so that they
+ * share one. */
+static weft_status move_nodes(const weft_planner_ask *q, const weft_search_constraints *p,
                               const weft_search_choice *x, int S, int *device, int n)
 {
     int place;
@@ -41,9 +41,10 @@ static weft_status move_nodes(const weft_planner_ask *q, const weft_search_pins 
             for (int r = s * S; r < (s + 1) * S; r++)
                 if (p->on[i].node >= 0 &&
                     weft_cluster_node(q->cluster, device[r], &place) != p->on[i].node)
-                    return WEFT_FAIL(WEFT_ERR_ARG,
-                                     "layers %d..%d on node %d: another pin has it",
-                                     p->on[i].first, p->on[i].last, p->on[i].node);
+                    return WEFT_FAIL(
+                        WEFT_ERR_ARG,
+                        "layers %d..%d on node %d: another constraint has it",
+                        p->on[i].first, p->on[i].last, p->on[i].node);
     return WEFT_OK;
 }
 
@@ -57,5 +58,5 @@ weft_status weft_planner__pinned_devices(const weft_planner_ask    *q,
     *device = WEFT_ARENA_ARRAY(arena, int, *n);
     WEFT_TRY(weft_arena_status(arena));
     WEFT_TRY(weft_planner_deal(&a->problem, x, q->cluster, arena, *device));
-    return move_nodes(q, &a->problem.pins, x, S, *device, *n);
+    return move_nodes(q, &a->problem.constraints, x, S, *device, *n);
 }

@@ -194,7 +194,7 @@ weft_status weft_planner_was_of(const weft_plan *p, weft_arena *a, weft_planner_
 {
     static const char *const name[] = {"pp", "dp", "ep", "cp", "tp"};
     int                      n = weft_plan_world(p), last = 0;
-    *out       = (weft_planner_was){.mesh = {{p->pp, 1, 1, 1, 1}, {0}}};
+    *out       = (weft_planner_was){.mesh = {{p->strategy.pp, 1, 1, 1, 1}, {0}}};
     int *other = WEFT_ARENA_ARRAY(a, int, n);
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < p->n_axis; i++) {

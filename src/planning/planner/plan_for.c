@@ -6,12 +6,13 @@
 
 #include "planner/planner.h"
 
-static weft_status read_pins(const char *words, weft_arena *a, weft_search_pins *p)
+static weft_status read_constraints(const char *words, weft_arena *a,
+                                    weft_search_constraints *p)
 {
     char *save = NULL, *copy = weft_arena_strdup(a, words ? words : "");
     if (!copy) return weft_arena_status(a);
     for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
-        WEFT_TRY(weft_search_pin(p, w, a));
+        WEFT_TRY(weft_search_constrain(p, w, a));
     return WEFT_OK;
 }
 
@@ -51,8 +52,8 @@ weft_status weft_plan_for(const weft_graph *g, const weft_plan_request *r, char 
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.recompute                  = NULL;
     if (r->optimizer) q.spec.optimizer.name = r->optimizer;
-    weft_search_open(&q.pins);
-    WEFT_GO(read_pins(r->pins, a, &q.pins));
+    weft_search_open(&q.constraints);
+    WEFT_GO(read_constraints(r->constraints, a, &q.constraints));
     WEFT_GO(answer(&q, &t[0], &t[1]));
     give(&t[0], words);
     give(&t[1], plan);

@@ -6,7 +6,7 @@
  *     c};
  *     weft_planner_answer *a;
  *     ask.spec.micro_batch = ask.spec.lanes = 0;         to be chosen
- *     weft_search_open(&ask.pins);
+ *     weft_search_open(&ask.constraints);
  *     WEFT_TRY(weft_planner_decide(&ask, &a));
  *     weft_plan_print(a->plan, &text);                   what `weft run plan=FILE` takes
  *     weft_planner_destroy(a);
@@ -29,10 +29,10 @@ typedef struct weft_planner_ask {
     const weft_cluster *cluster;
     const char         *engine; /* whose overheads and abilities count; NULL: "weft" */
     /* of products: "fp16"; NULL: spec.dtype; that NULL, too: what the devices do best of 16 bits */
-    const char      *precision;
-    weft_search_pins pins;
-    int              world;  /* devices, all of them used; 0: as many as help */
-    int              n_best; /* candidates that are checked at once; 0: 5 */
+    const char             *precision;
+    weft_search_constraints constraints;
+    int                     world;  /* devices, all of them used; 0: as many as help */
+    int                     n_best; /* candidates that are checked at once; 0: 5 */
     /* of a device that the program does not get; 0: what is usual for its kind */
     int64_t engine_bytes;
     bool    fast;      /* nothing is partitioned and simulated: the search's word alone */
@@ -95,7 +95,7 @@ typedef struct weft_planner_answer {
     weft_cluster        *own_cluster; /* with rates for what is asked for, or NULL */
 } weft_planner_answer;
 
-/* WEFT_ERR_ARG: a pin that cannot be, a model that cannot be planned for, and why.
+/* WEFT_ERR_ARG: a constraint that cannot be, a model that cannot be planned for, and why.
  * WEFT_ERR_NOFIT: nothing fits; the tightest tensor and device are named, with what would help. */
 weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out);
 void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */

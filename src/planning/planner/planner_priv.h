@@ -28,7 +28,7 @@ weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_ans
 weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_answer *a,
                                   const weft_search_choice *x, bool plain,
                                   weft_arena *arena, int **device, int *n);
-/* pinned.c: the same where layers are pinned to nodes. */
+/* pinned.c: the same where layers are constrained to nodes. */
 weft_status weft_planner__pinned_devices(const weft_planner_ask    *q,
                                          const weft_planner_answer *a,
                                          const weft_search_choice *x, weft_arena *arena,

@@ -37,7 +37,7 @@ static void put_asked(const weft_planner_ask *q, const weft_planner_answer *a,
     if (c->variant.ep > 1 && weft_planner__is_ours(q))
         weft_text_add(t,
                       "below, dp counts ranks along ep and micro_batch is one rank's; in "
-                      "plan file and job: mesh=dp=%d,ep=%d,... micro_batch=%d\n",
+                      "plan file and job: dp=%d ep=%d ... micro_batch=%d\n",
                       c->point.dp / c->variant.ep, c->variant.ep,
                       c->variant.micro_batch * c->variant.ep);
 }
@@ -177,8 +177,8 @@ out:
 /* What the search's own lines, which follow, are worth. */
 static const char *search_heading(const weft_planner_ask *q, const weft_planner_answer *a)
 {
-    if (a->checked && a->tried[0]->choice.later)
-        return "what the search found, by rows, which do not know later\n";
+    if (a->checked && a->tried[0]->choice.overlap_param_gather)
+        return "what the search found, by rows, which do not know overlap_param_gather\n";
     if (a->checked) return "what the search found, by rows\n";
     if (!weft_planner__is_ours(q)) return "";
     if (a->is_rows) return "not checked by partition and simulation: the search's word\n";
@@ -225,10 +225,10 @@ static void put_tried(const weft_planner_tried *x, weft_text *t)
                       "\"comm_s\": %.6g, \"idle_s\": %.6g",
                       x->step_s, x->time.compute_s, x->time.update_s, x->time.comm_s,
                       x->time.idle_s);
-    if (x->choice.later)
-        weft_text_add(t, ", \"later\": %d, \"bucket_bytes\": %lld", x->choice.later,
-                      (long long)x->bucket);
-    if (x->without_s > 0) weft_text_add(t, ", \"without_later_s\": %.6g", x->without_s);
+    if (x->choice.overlap_param_gather)
+        weft_text_add(t, ", \"overlap_param_gather\": %g, \"bucket_bytes\": %lld",
+                      x->choice.overlap_param_gather / 100.0, (long long)x->bucket);
+    if (x->without_s > 0) weft_text_add(t, ", \"without_overlap_s\": %.6g", x->without_s);
     if (x->buckets_s > 0) weft_text_add(t, ", \"buckets_alone_s\": %.6g", x->buckets_s);
     weft_text_add(t, ", \"rows_s\": %.6g, \"why\": ", x->choice.score.step_s);
     weft_text_put_quoted(t, x->why);

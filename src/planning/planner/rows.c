@@ -259,7 +259,7 @@ static weft_status check_marks(const weft_cost_variant *v, const weft_graph *g,
             "be cut into",
             m->axis[s->axis].name, (int)parts, (long long)n, s->dim, x->name);
     }
-    if (v->sp && v->tp < 2) return WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs tp");
+    if (v->sp && v->tp < 2) return WEFT_FAIL(WEFT_ERR_ARG, "sp=true needs tp");
     if (v->cp > 1 && v->ep > 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "cp=%d with ep=%d: both cut sequences", v->cp,
                          v->ep);

@@ -7,7 +7,7 @@
  *     weft_planner_rows_fini(&problem.model);
  *
  * A model is cut into layers where its graph repeats, or else where a single value passes
- * (weft_graph_find_runs).  For each way to cut a layer over devices (shard/shorthand.h), each
+ * (weft_graph_find_runs).  For each way to cut a layer over devices (shard/expand.c), each
  * micro-batch and each recomputation, the step of a model with few of its layers is made as for a
  * run, lowered, and its instructions are priced (cost/cost.h). Nothing here knows what is in a
  * layer.

@@ -55,15 +55,12 @@ weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_va
                                  int dp, int zero, const weft_planner__short *s,
                                  weft_arena *a, weft_shard_options *out)
 {
-    weft_shorthand h = {.pp = 1, .sp = v->sp && v->tp > 1, .zero = zero};
-    if (dp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "dp", .size = dp};
-    if (v->ep > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "ep", .size = v->ep};
-    if (v->cp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "cp", .size = v->cp};
-    if (v->tp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "tp", .size = v->tp};
-    if (v->whole) weft_planner__whole_spans(x, x->whole[v->whole], s->c.model->run, &h);
-    h.n_layer = s->n_layer;
-    h.layer   = s->node;
-    WEFT_TRY(weft_shorthand_expand(&h, s->c.graph, 0, a, out));
+    weft_strategy     y      = weft_planner__sizes(dp > 1 ? dp : 0, v);
+    weft_shard_layers layers = {s->n_layer, s->node};
+    y.sp                     = v->sp && v->tp > 1;
+    y.zero                   = zero;
+    if (v->whole) weft_planner__whole_spans(x, x->whole[v->whole], s->c.model->run, &y);
+    WEFT_TRY(weft_shard_expand(&y, s->c.graph, &layers, 0, a, out));
     if (dp > 1) out->lanes = 1u; /* the first axis */
     return WEFT_OK;
 }

@@ -162,11 +162,13 @@ int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant
 weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_variant *v,
                                  int dp, int zero, const weft_planner__short *s,
                                  weft_arena *a, weft_shard_options *out);
+/* make.c: sizes of a mesh, dp without ep; 0: no axis dp. */
+weft_strategy weft_planner__sizes(int dp, const weft_cost_variant *v);
 /* rows_whole.c: sets of layers that may stay whole; the layers of a set, of runs of such lengths.
  */
 weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m);
 void        weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
-                                      const weft_graph_layers *run, weft_shorthand *out);
+                                      const weft_graph_layers *run, weft_strategy *out);
 /* row[0] the input side, row[1 ..] the layers, then the head, on devices of kind k; row is new. */
 weft_status weft_planner__price(weft_planner__rows *x, const weft_cost_variant *v, int k,
                                 weft_cost_row *row);

@@ -1,5 +1,5 @@
 /* Which layers tp may leave whole: sets of kinds of layers, of which it cuts the samples instead
- * (shard/whole.c).
+ * (shard/exclude.c).
  *
  * Kinds are the input side, each run of layers, the head; an input side and a head that share a
  * table are one.  Of up to four all sets are tried, of more those that begin or end the model:
@@ -20,17 +20,17 @@ static uint32_t head_bit(const weft_planner__rows *x)
     return 1u << (x->n_run + 1);
 }
 
-static void add_span(weft_shorthand *h, int first, int last)
+static void add_span(weft_strategy *y, int first, int last)
 {
-    if (h->n_whole < WEFT_MAX_SPAN)
-        h->whole[h->n_whole++] = (weft_layer_span){first, last};
+    if (y->n_tp_exclude < WEFT_MAX_SPAN)
+        y->tp_exclude[y->n_tp_exclude++] = (weft_layer_span){first, last};
 }
 
 void weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
-                               const weft_graph_layers *run, weft_shorthand *out)
+                               const weft_graph_layers *run, weft_strategy *out)
 {
     int at = 0, from = -1;
-    out->n_whole = 0;
+    out->n_tp_exclude = 0;
     if (kinds & input_bit()) add_span(out, WEFT_SPAN_INPUT, WEFT_SPAN_INPUT);
     for (int r = 0; r <= x->n_run; r++) {
         bool is = r < x->n_run && kinds >> (r + 1) & 1;
@@ -50,13 +50,13 @@ void weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
  */
 static const char *name_of(const weft_planner__rows *x, uint32_t kinds, bool ends)
 {
-    weft_shorthand h    = {0};
-    weft_text      t    = {0};
-    uint32_t       runs = (head_bit(x) - 1) & ~1u;
-    weft_planner__whole_spans(x, kinds, x->run, &h);
-    for (int i = 0; ends && i < h.n_whole && (kinds & runs) == runs; i++)
-        if (h.whole[i].first == 0) h.whole[i].last = WEFT_SPAN_HEAD - 1;
-    weft_layer_spans_print(h.whole, h.n_whole, &t);
+    weft_strategy y    = {0};
+    weft_text     t    = {0};
+    uint32_t      runs = (head_bit(x) - 1) & ~1u;
+    weft_planner__whole_spans(x, kinds, x->run, &y);
+    for (int i = 0; ends && i < y.n_tp_exclude && (kinds & runs) == runs; i++)
+        if (y.tp_exclude[i].first == 0) y.tp_exclude[i].last = WEFT_SPAN_HEAD - 1;
+    weft_layer_spans_print(y.tp_exclude, y.n_tp_exclude, &t);
     const char *out =
         weft_text_status(&t) == WEFT_OK ? weft_arena_strdup(x->a, t.s) : NULL;
     weft_text_fini(&t);

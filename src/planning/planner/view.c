@@ -3,7 +3,7 @@
 
 #include "planner/planner_priv.h"
 
-static bool has_node(const weft_search_pins *p)
+static bool has_node(const weft_search_constraints *p)
 {
     for (int i = 0; i < p->n_on; i++)
         if (p->on[i].node >= 0) return true;
@@ -17,7 +17,7 @@ static weft_status place(const weft_planner_ask *q, const weft_planner_answer *a
     weft_planner_was    was;
     const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
     int                *device, n;
-    if (has_node(&a->problem.pins)) {
+    if (has_node(&a->problem.constraints)) {
         WEFT_TRY(weft_planner__pinned_devices(q, a, x, arena, &device, &n));
         return weft_planner_place_on(&a->problem, x, c, device, arena, out);
     }

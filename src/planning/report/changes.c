@@ -46,36 +46,37 @@ static void ask(changes *z, const weft_search_problem *q, double times, const ch
 
 /* ---- what would help ---- */
 
-static void drop_pin(changes *z, const char *name, size_t at)
+static void drop_constraint(changes *z, const char *name, size_t at)
 {
     weft_search_problem q = *z->v->r->problem;
-    int                *x = (int *)(void *)((char *)&q.pins + at);
+    int                *x = (int *)(void *)((char *)&q.constraints + at);
     char                text[64];
     if (*x < 0) return;
     q.n_best = 1;
     *x       = -1;
-    if (at == offsetof(weft_search_pins, pp)) q.pins.cut = NULL;
-    snprintf(text, sizeof text, "without the pin on %s", name);
+    if (at == offsetof(weft_search_constraints, pp)) q.constraints.cut = NULL;
+    snprintf(text, sizeof text, "without the constraint on %s", name);
     ask(z, &q, 1, text, "the best plan that is then free to choose it");
 }
 
-static void drop_pins(changes *z)
+static void drop_constraints(changes *z)
 {
     static const struct {
         const char *name;
         size_t      at;
-    } pin[] = {{"tp", offsetof(weft_search_pins, tp)},
-               {"cp", offsetof(weft_search_pins, cp)},
-               {"ep", offsetof(weft_search_pins, ep)},
-               {"pp", offsetof(weft_search_pins, pp)},
-               {"dp", offsetof(weft_search_pins, dp)},
-               {"sp", offsetof(weft_search_pins, sp)},
-               {"zero", offsetof(weft_search_pins, zero)},
-               {"micro_batch", offsetof(weft_search_pins, micro_batch)},
-               {"chunks", offsetof(weft_search_pins, chunks)},
-               {"recompute", offsetof(weft_search_pins, recompute)},
-               {"schedule", offsetof(weft_search_pins, schedule)}};
-    for (size_t i = 0; i < WEFT_COUNT(pin); i++) drop_pin(z, pin[i].name, pin[i].at);
+    } pin[] = {{"tp", offsetof(weft_search_constraints, tp)},
+               {"cp", offsetof(weft_search_constraints, cp)},
+               {"ep", offsetof(weft_search_constraints, ep)},
+               {"pp", offsetof(weft_search_constraints, pp)},
+               {"dp", offsetof(weft_search_constraints, dp)},
+               {"sp", offsetof(weft_search_constraints, sp)},
+               {"zero", offsetof(weft_search_constraints, zero)},
+               {"micro_batch", offsetof(weft_search_constraints, micro_batch)},
+               {"chunks", offsetof(weft_search_constraints, chunks)},
+               {"recompute", offsetof(weft_search_constraints, recompute)},
+               {"schedule", offsetof(weft_search_constraints, schedule)}};
+    for (size_t i = 0; i < WEFT_COUNT(pin); i++)
+        drop_constraint(z, pin[i].name, pin[i].at);
 }
 
 typedef enum part {
@@ -113,7 +114,7 @@ static void find_helps(changes *z)
 {
     weft_search_problem q = *z->v->r->problem;
     bool rows = z->v->r->answer && z->v->r->answer->is_rows; /* of this cluster's wires */
-    drop_pins(z);
+    drop_constraints(z);
     if (!rows && weft_cluster_n_node(z->v->r->cluster) > 1)
         double_part(z, NETWORK, "a network twice as fast", "between nodes");
     if (!rows && q.machines->kind[0].fabric.domain > 1)
@@ -122,7 +123,7 @@ static void find_helps(changes *z)
                 "less recomputation, fewer cuts");
     q.n_best = 1;
     q.batch *= 2;
-    if (q.pins.dp < 0)
+    if (q.constraints.dp < 0)
         ask(z, &q, 2, "a batch twice as large",
             "for as many samples; it changes how the model learns");
 }
@@ -187,12 +188,12 @@ static void find_ways(changes *z)
     const weft_search_problem *p = z->v->r->problem;
     for (size_t i = 0; i < WEFT_COUNT(way); i++) {
         weft_search_problem q = *p;
-        weft_search_open(&q.pins);
-        q.n_best  = 1;
-        q.pins.tp = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
-        q.pins.pp = q.pins.cp = 1;
-        if (way[i].zero >= 0) q.pins.zero = way[i].zero;
-        if (!way[i].tp && q.pins.tp < 2) continue;
+        weft_search_open(&q.constraints);
+        q.n_best         = 1;
+        q.constraints.tp = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
+        q.constraints.pp = q.constraints.cp = 1;
+        if (way[i].zero >= 0) q.constraints.zero = way[i].zero;
+        if (!way[i].tp && q.constraints.tp < 2) continue;
         ask(z, &q, 1, way[i].name, way[i].about);
     }
 }

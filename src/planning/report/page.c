@@ -52,11 +52,11 @@ static void put_degree(weft_text *t, const char *name, const char *about, int n,
 
 static void put_chips(const weft_report__view *v)
 {
-    static const char *const schedule[] = {"1F1B", "GPipe", "zero bubble"};
-    const weft_search_pins  *pin        = &v->r->problem->pins;
-    const weft_cost_variant *x          = &v->x->variant;
-    const weft_cost_point   *p          = &v->x->point;
-    weft_text               *t          = v->t;
+    static const char *const       schedule[] = {"1F1B", "GPipe", "zero bubble"};
+    const weft_search_constraints *pin        = &v->r->problem->constraints;
+    const weft_cost_variant       *x          = &v->x->variant;
+    const weft_cost_point         *p          = &v->x->point;
+    weft_text                     *t          = v->t;
     weft_text_add(t, "<ul class=\"chips\">\n");
     put_degree(t, "tensor", "tp: devices that share each layer", x->tp, pin->tp >= 0);
     if (x->cp > 1 || pin->cp >= 0)
@@ -304,7 +304,7 @@ static void put_frame(const weft_report__view *v)
 static void put_foot(const weft_report__view *v)
 {
     weft_text *t = v->t;
-    weft_text_add(t, "<footer>\n<p>The plan as pins: <code>");
+    weft_text_add(t, "<footer>\n<p>The plan as constraints: <code>");
     weft_search_print_choice(v->x, t);
     weft_text_add(t, "</code></p>\n");
     if (v->r->command) {

@@ -123,7 +123,7 @@ static bool move(const deal *d, int i, int j, int by, const int *most, int *out)
     return held(d, out) >= d->n_lane;
 }
 
-/* Shares that are pinned: lanes of each kind, all replicas in their order.  False: other
+/* Shares that are constrained: lanes of each kind, all replicas in their order.  False: other
  * replicas, or those of a kind differ by more than one, or the smaller first. */
 static bool pinned(const deal *d, const int32_t *share, int *most)
 {
@@ -153,8 +153,8 @@ static void deal_out(deal *d)
     int                most[WEFT_COST_MAX_DEVICE], next[WEFT_COST_MAX_DEVICE];
     bool               moved = true;
     double             last  = 0;
-    if (z->p->pins.share) {
-        if (!pinned(d, z->p->pins.share, d->p.deal.lanes)) return;
+    if (z->p->constraints.batch_split) {
+        if (!pinned(d, z->p->constraints.batch_split, d->p.deal.lanes)) return;
         rate(d, &best);
         settle(d, &best);
         return;
@@ -230,8 +230,8 @@ static void schedules(deal *d, int n_micro)
     const weft_search_problem *q = d->z->p;
     for (int k = 0; k < 3; k++) {
         if (!(q->model.limits.schedules >> k & 1)) continue;
-        if (q->pins.schedule >= 0 ? k != q->pins.schedule
-                                  : k == WEFT_COST_GPIPE || (d->p.pp == 1 && k))
+        if (q->constraints.schedule >= 0 ? k != q->constraints.schedule
+                                         : k == WEFT_COST_GPIPE || (d->p.pp == 1 && k))
             continue;
         d->p.schedule = (weft_cost_schedule)k;
         lanes(d, n_micro);
@@ -258,7 +258,7 @@ static void variant(deal *d, const weft_search__group *g, int v, int n_micro)
         p.deal.kind[k]     = d->kind[k];
         p.deal.replicas[k] = d->replicas[k];
     }
-    p.cut = q->pins.cut;
+    p.cut = q->constraints.cut;
     if (g->pp > 1 && !p.cut && q->model.limits.cuts == WEFT_CUT_ANY &&
         weft_search__fast_cut(&z->s.t, &p, z->s.n_layer, WEFT_CUT_ANY, &even_s, z->cut) >
             0)
@@ -266,7 +266,9 @@ static void variant(deal *d, const weft_search__group *g, int v, int n_micro)
     if (!p.cut && !weft_search__even_allowed(z, g->pp)) return;
     d->p = p;
     for (int zero = 2; zero >= 0; zero--) {
-        if (!(can >> zero & 1) || (q->pins.zero >= 0 && zero != q->pins.zero)) continue;
+        if (!(can >> zero & 1) ||
+            (q->constraints.zero >= 0 && zero != q->constraints.zero))
+            continue;
         d->p.zero = zero;
         schedules(d, n_micro);
     }
@@ -301,7 +303,7 @@ static void look_at(deal *d, const weft_search__group *g)
             if (weft_search__hopeless(z, floor_of(d, g, z->s.micro.x[i]))) break;
             for (int again = 0; again < 3; again++) {
                 if (!(q->model.limits.recompute >> again & 1) ||
-                    (q->pins.recompute >= 0 && again != q->pins.recompute))
+                    (q->constraints.recompute >= 0 && again != q->constraints.recompute))
                     continue;
                 int v = weft_search__variant(&z->s, g->tp, g->cp, 0, way, i, again);
                 variant(d, g, v, n_micro);
@@ -310,7 +312,7 @@ static void look_at(deal *d, const weft_search__group *g)
     }
 }
 
-/* Whole replicas of each kind; false: a kind has none, or pins ask for others. */
+/* Whole replicas of each kind; false: a kind has none, or constraints ask for others. */
 static bool count(deal *d, int tp, int cp, int pp, int *dp)
 {
     const weft_search_problem *q = d->z->p;
@@ -321,8 +323,9 @@ static bool count(deal *d, int tp, int cp, int pp, int *dp)
         if (d->replicas[k] < 1) return false;
         *dp += d->replicas[k];
     }
-    if (q->pins.dp > 0 && q->pins.dp != *dp) return false;
-    if (q->pins.world > 0 && q->pins.world != *dp * tp * cp * pp) return false;
+    if (q->constraints.dp > 0 && q->constraints.dp != *dp) return false;
+    if (q->constraints.world > 0 && q->constraints.world != *dp * tp * cp * pp)
+        return false;
     return *dp <= q->batch;
 }
 
@@ -340,14 +343,16 @@ static void sort_kinds(deal *d)
 weft_status weft_search__refuse_shares(const weft_search_problem *p)
 {
     if (p->machines->n < 2)
-        return WEFT_FAIL(WEFT_ERR_ARG, "shares: devices are all alike, and replicas get "
-                                       "equal shares of the batch on them");
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "batch_split: devices are all alike, and replicas get "
+                         "equal shares of the batch on them");
     return WEFT_FAIL(
         WEFT_ERR_ARG,
-        "shares: no plan deals %d replicas so and goes with the other pins; every kind "
+        "batch_split: no plan gives %d replicas so and goes with the other constraints; "
+        "every kind "
         "of devices has as many whole replicas as it has room for, the fastest kind "
         "first, those of a kind as equal as can be",
-        p->pins.dp);
+        p->constraints.dp);
 }
 
 void weft_search__deals(weft_search__work *z)
@@ -355,9 +360,9 @@ void weft_search__deals(weft_search__work *z)
     const weft_search_problem *q    = z->p;
     deal                       d    = {.z = z, .n = z->s.t.n_device};
     int                        most = q->model.limits.pp ? z->s.n_layer : 1, dp;
-    if (!q->model.limits.shares || d.n < 2 || q->pins.n_on || q->pins.chunks > 1 ||
-        q->pins.schedule == WEFT_SEARCH_INTERLEAVED || q->pins.recompute_layers > 0 ||
-        z->s.ep.x[0] != 1)
+    if (!q->model.limits.shares || d.n < 2 || q->constraints.n_on ||
+        q->constraints.chunks > 1 || q->constraints.schedule == WEFT_SEARCH_INTERLEAVED ||
+        q->constraints.recompute_layers > 0 || z->s.ep.x[0] != 1)
         return;
     if (most > MAX_STAGE) most = MAX_STAGE;
     sort_kinds(&d);
@@ -365,7 +370,7 @@ void weft_search__deals(weft_search__work *z)
     for (int tp = 0; tp < z->s.tp.n; tp++)
         for (int cp = 0; cp < z->s.cp.n; cp++)
             for (int pp = 1; pp <= most; pp++) {
-                if (q->pins.pp >= 0 && pp != q->pins.pp) continue;
+                if (q->constraints.pp >= 0 && pp != q->constraints.pp) continue;
                 if (q->model.limits.cuts == WEFT_CUT_EQUAL && z->s.n_layer % pp) continue;
                 if (!count(&d, z->s.tp.x[tp], z->s.cp.x[cp], pp, &dp)) continue;
                 look_at(&d,

@@ -1,4 +1,5 @@
-/* Layers that are pinned to a stage or to a node: cuts are bent until they keep the pins.
+/* Layers that are constrained to a stage or to a node: cuts are bent until they keep the
+ * constraints.
  *
  * Stages of one kind of devices are dealt node by node; nodes of a kind are alike, so that layers
  * which share a node lie on the one asked for once its place and another's are exchanged
@@ -8,7 +9,7 @@
 
 #include "search/search_priv.h"
 
-weft_status weft_search__read_on(weft_search_pins *p, const char *word)
+weft_status weft_search__read_on(weft_search_constraints *p, const char *word)
 {
     weft_search_on x = {.stage = -1, .node = -1, .host = -1};
     char           where[8];
@@ -26,14 +27,14 @@ weft_status weft_search__read_on(weft_search_pins *p, const char *word)
                          "stage 1', counted from 0",
                          word);
     if (p->n_on == WEFT_SEARCH_MAX_ON)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%.60s: at most %d such pins", word,
+        return WEFT_FAIL(WEFT_ERR_ARG, "%.60s: at most %d such constraints", word,
                          WEFT_SEARCH_MAX_ON);
     *(node ? &x.node : &x.stage) = at;
     p->on[p->n_on++]             = x;
     return WEFT_OK;
 }
 
-weft_status weft_search__check_on(const weft_search_pins *p, int n_layer)
+weft_status weft_search__check_on(const weft_search_constraints *p, int n_layer)
 {
     for (int i = 0; i < p->n_on; i++) {
         const weft_search_on *x = &p->on[i];
@@ -114,7 +115,7 @@ static bool holds(const uint16_t *cut, int lo, int hi, int first, int last)
     return last < at;
 }
 
-/* The stages that pin x asks for under this cut. */
+/* The stages that constraint x asks for under this cut. */
 static bool wanted(const weft_search_machines *m, const weft_cost_point *p, int S,
                    const uint16_t *cut, const weft_search_on *x, int *lo, int *hi)
 {
@@ -130,8 +131,8 @@ static bool wanted(const weft_search_machines *m, const weft_cost_point *p, int 
 bool weft_search__bend(const weft_search_problem *q, const weft_cost_point *p, int S,
                        int n_layer, uint16_t *cut)
 {
-    const weft_search_pins *pins = &q->pins;
-    int                     lo, hi;
+    const weft_search_constraints *pins = &q->constraints;
+    int                            lo, hi;
     for (int i = 0; i < pins->n_on; i++)
         if (!wanted(q->machines, p, S, cut, &pins->on[i], &lo, &hi) ||
             !widen(cut, p->pp, n_layer, lo, hi, pins->on[i].first, pins->on[i].last))
@@ -143,7 +144,7 @@ bool weft_search__bend(const weft_search_problem *q, const weft_cost_point *p, i
     return true;
 }
 
-weft_status weft_search__refuse_on(const weft_search_pins *p)
+weft_status weft_search__refuse_on(const weft_search_constraints *p)
 {
     const weft_search_on *x    = &p->on[0];
     bool                  node = x->node >= 0;

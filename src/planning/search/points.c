@@ -173,7 +173,7 @@ static void some_again(weft_search__work *z, const weft_cost_point *p,
 {
     weft_cost_score x;
     int             low = 0, high = longest(z, p) / p->chunks;
-    if (!z->p->model.limits.partial || z->p->pins.recompute >= 0 ||
+    if (!z->p->model.limits.partial || z->p->constraints.recompute >= 0 ||
         z->s.variant[p->variant].recompute != WEFT_RECOMPUTE_NONE ||
         s->mem_bytes > 8 * s->mem_limit ||
         weft_search__hopeless(z, relax(&z->s.t.engine, p, s, least_s)))
@@ -203,28 +203,28 @@ static double uneven(const weft_search__work *z, const weft_cost_point *p)
     return 1 - (sum + ends) / p->pp / most;
 }
 
-/* The number is pinned: evenly cut, or as bounds say. */
+/* The number is constrained: evenly cut, or as bounds say. */
 static void ask_pinned_again(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     weft_cost_score s;
-    int             n = z->p->pins.recompute_layers;
+    int             n = z->p->constraints.recompute_layers;
     if (z->s.variant[p->variant].recompute != WEFT_RECOMPUTE_NONE || n % p->chunks)
         return;
-    p->cut = z->p->pins.cut                 ? z->p->pins.cut
+    p->cut = z->p->constraints.cut          ? z->p->constraints.cut
              : z->by_time && p->chunks == 1 ? z->cut
                                             : NULL;
     if (n < longest(z, p)) ask_again(z, p, n, least_s, &s);
 }
 
-/* Layers are pinned to stages or nodes. */
+/* Layers are constrained to stages or nodes. */
 static void ask_bent(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     const weft_cost_variant *v = &z->s.variant[p->variant];
     weft_cost_score          s;
     if (p->chunks > 1) return; /* their layers lie apart */
     for (int i = 0; i < p->pp; i++)
-        z->spare[i] = z->p->pins.cut ? z->p->pins.cut[i]
-                      : z->by_time   ? z->cut[i]
+        z->spare[i] = z->p->constraints.cut ? z->p->constraints.cut[i]
+                      : z->by_time          ? z->cut[i]
                                    : (uint16_t)weft_cost_even_cut(z->s.n_layer, p->pp, i);
     if (weft_search__bend(z->p, p, v->tp * v->cp * p->dp, z->s.n_layer, z->spare))
         ask(z, p, z->spare, least_s, &s);
@@ -233,16 +233,16 @@ static void ask_bent(weft_search__work *z, weft_cost_point *p, double least_s)
 static void score_point(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     const weft_cost_engine *e   = &z->s.t.engine;
-    const uint16_t         *pin = z->p->pins.cut;
+    const uint16_t         *pin = z->p->constraints.cut;
     weft_cost_score         s;
     if (e->max_micro > 0 && p->zero == 0 && p->pp > 1 && p->dp > 1 &&
         p->n_micro > e->max_micro)
         return; /* the engine does not get through */
-    if (z->p->pins.recompute_layers > 0) {
+    if (z->p->constraints.recompute_layers > 0) {
         ask_pinned_again(z, p, least_s);
         return;
     }
-    if (z->p->pins.n_on) {
+    if (z->p->constraints.n_on) {
         ask_bent(z, p, least_s);
         return;
     }
@@ -282,7 +282,7 @@ static void score_point(weft_search__work *z, weft_cost_point *p, double least_s
 static void schedules(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     unsigned can = z->p->model.limits.schedules;
-    int      pin = z->p->pins.schedule;
+    int      pin = z->p->constraints.schedule;
     for (int k = 0; k < 3; k++) {
         if (!(can >> k & 1) || (pin >= 0 && k != pin % WEFT_SEARCH_INTERLEAVED)) continue;
         /* GPipe is 1F1B with more memory; of a single stage all are the same */
@@ -299,7 +299,7 @@ static void schedules(weft_search__work *z, weft_cost_point *p, double least_s)
 /* Layers of stages that a user wrote down are cut into chunks where all stages are equal. */
 static bool pinned_even(const weft_search__work *z, int pp)
 {
-    const uint16_t *cut = z->p->pins.cut;
+    const uint16_t *cut = z->p->constraints.cut;
     for (int i = 1; cut && i < pp; i++)
         if (cut[i] != cut[0]) return false;
     return true;
@@ -307,14 +307,15 @@ static bool pinned_even(const weft_search__work *z, int pp)
 
 static void chunks(weft_search__work *z, weft_cost_point *p, double least_s)
 {
-    int pin = z->p->pins.chunks, most = (int)z->s.t.engine.max_chunks;
+    int pin = z->p->constraints.chunks, most = (int)z->s.t.engine.max_chunks;
     int mine = chunked(z, p->pp);
-    if (pin <= 1 && z->p->pins.schedule != WEFT_SEARCH_INTERLEAVED) {
+    if (pin <= 1 && z->p->constraints.schedule != WEFT_SEARCH_INTERLEAVED) {
         p->chunks = 1;
         schedules(z, p, least_s);
     }
-    bool plain = z->p->pins.schedule >= 0 &&
-                 z->p->pins.schedule != WEFT_SEARCH_INTERLEAVED; /* one chunk a stage */
+    bool plain =
+        z->p->constraints.schedule >= 0 &&
+        z->p->constraints.schedule != WEFT_SEARCH_INTERLEAVED; /* one chunk a stage */
     if (plain || p->n_micro % p->pp || !pinned_even(z, p->pp)) return;
     for (int c = 2; c <= mine && c <= most; c++) {
         if (mine % c && !z->p->model.limits.layout) continue;
@@ -331,7 +332,7 @@ void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_
 {
     const weft_cost_variant *v = &z->s.variant[p->variant];
     unsigned can = p->pp > 1 ? z->p->model.limits.zero_pp : z->p->model.limits.zero;
-    int      pin = z->p->pins.zero;
+    int      pin = z->p->constraints.zero;
     if (z->seeding && p->dp * v->cp < 2) pin = -1; /* nothing to shard over */
     for (int zero = 3; zero >= 0; zero--) {
         if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "search/search_priv.h"
+#include "strategy/strategy.h"
 
 static const char *const schedule_name[] = {"1f1b", "gpipe", "zb-h1"};
 
@@ -37,13 +38,41 @@ static void put_cut(const weft_search_choice *c, weft_text *t)
         weft_text_add(t, "%s%d", s ? "-" : "", c->point.cut[s]);
 }
 
-/* "shares=3x16,1x16": replicas with so many lanes. */
+/* "batch_split=3x16,1x16": replicas with so many lanes. */
 static void put_share(const weft_cost_deal *d, int k, weft_text *t)
 {
     int each = d->lanes[k] / d->replicas[k], more = d->lanes[k] % d->replicas[k];
-    weft_text_add(t, k ? "," : " shares=");
+    weft_text_add(t, k ? "," : " batch_split=");
     if (more) weft_text_add(t, "%dx%d,", each + 1, more);
     weft_text_add(t, "%dx%d", each, d->replicas[k] - more);
+}
+
+static bool same_deal(const weft_cost_deal *a, const weft_cost_deal *b)
+{
+    for (int k = 0; k < a->n && a->n == b->n; k++)
+        if (a->lanes[k] != b->lanes[k] || a->replicas[k] != b->replicas[k]) return false;
+    return a->n == b->n;
+}
+
+static bool same_point(const weft_cost_point *a, const weft_cost_point *b)
+{
+    size_t n = (size_t)a->pp;
+    if (a->pp != b->pp || a->dp != b->dp || a->zero != b->zero) return false;
+    if ((a->n_again > 0 || b->n_again > 0) && a->n_again != b->n_again) return false;
+    if (a->pp > 1 && (a->chunks != b->chunks || a->schedule != b->schedule)) return false;
+    return !memcmp(a->cut, b->cut, n * sizeof *a->cut) &&
+           !memcmp(a->kinds, b->kinds, n * sizeof *a->kinds) &&
+           same_deal(&a->deal, &b->deal);
+}
+
+bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choice *b)
+{
+    const weft_cost_variant *x = &a->variant, *y = &b->variant;
+    return x->tp == y->tp && x->cp == y->cp && x->ep == y->ep && x->sp == y->sp &&
+           x->micro_batch == y->micro_batch && x->whole == y->whole &&
+           x->recompute == y->recompute &&
+           a->overlap_param_gather == b->overlap_param_gather &&
+           same_point(&a->point, &b->point);
 }
 
 void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
@@ -54,12 +83,13 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
     if (v->cp > 1) weft_text_add(t, " cp=%d", v->cp);
     if (v->ep > 1) weft_text_add(t, " ep=%d", v->ep);
     weft_text_add(t, " pp=%d dp=%d micro_batch=%d", p->pp, p->dp, v->micro_batch);
-    if (v->sp) weft_text_add(t, " sp=1");
-    if (v->whole) weft_text_add(t, " whole=%s", c->whole);
+    if (v->sp) weft_text_add(t, " sp=true");
+    if (v->whole) weft_text_add(t, " tp_exclude=%s", c->whole);
     for (int k = 0; k < p->deal.n; k++) /* lanes of each replica x replicas */
         put_share(&p->deal, k, t);
     weft_text_add(t, " zero=%d", p->zero);
-    if (c->later) weft_text_add(t, " later=%d", c->later);
+    if (c->overlap_param_gather) weft_text_add(t, " overlap_param_gather=");
+    if (c->overlap_param_gather) weft_strategy_print_fraction(c->overlap_param_gather, t);
     weft_text_add(t, " recompute=%s", weft_cost_recompute_name((int)v->recompute));
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
     if (p->pp > 1 && p->chunks > 1)
@@ -119,7 +149,7 @@ static void put_placement(const weft_search_machines *m, const weft_search_choic
     }
 }
 
-/* What people would do without a search, as pins: beside the answer. */
+/* What people would do without a search, as constraints: beside the answer. */
 static void put_rivals(const weft_search_problem *p, const weft_search_choice *win,
                        weft_text *t)
 {
@@ -132,15 +162,15 @@ static void put_rivals(const weft_search_problem *p, const weft_search_choice *w
     for (size_t i = 0; i < WEFT_COUNT(way); i++) {
         weft_search_problem q = *p;
         weft_search_result *r;
-        q.n_best  = 1;
-        q.pins.tp = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
-        q.pins.pp = way[i].pp;
-        q.pins.cp = way[i].cp;
-        if (way[i].zero >= 0) q.pins.zero = way[i].zero;
-        q.pins.cut = NULL;
+        q.n_best         = 1;
+        q.constraints.tp = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
+        q.constraints.pp = way[i].pp;
+        q.constraints.cp = way[i].cp;
+        if (way[i].zero >= 0) q.constraints.zero = way[i].zero;
+        q.constraints.cut = NULL;
         weft_text_add(t, "  %s: ", way[i].name);
         if (weft_search_run(&q, &r) != WEFT_OK) {
-            /* what would help is not asked: the pins are ours */
+            /* what would help is not asked: the constraints are ours */
             weft_text_add(t, "%.*s\n", (int)strcspn(weft_error_text(), ";"),
                           weft_error_text());
             continue;
@@ -153,7 +183,8 @@ static void put_rivals(const weft_search_problem *p, const weft_search_choice *w
 
 const char *weft_search_bound_of(const weft_search_problem *p)
 {
-    return p->model.limits.later ? "plans without later" : "plans of this search space";
+    return p->model.limits.overlap_param_gather ? "plans without overlap_param_gather"
+                                                : "plans of this search space";
 }
 
 weft_status weft_search_print(const weft_search_problem *p, const weft_search_result *r,
@@ -211,8 +242,10 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
         p->n_micro, p->zero, weft_cost_recompute_name((int)v->recompute), p->n_again,
         p->chunks, p->chunks > 1 ? "interleaved" : schedule_name[p->schedule]);
-    if (c->later) weft_text_add(t, "  \"later\": %d,\n", c->later);
-    if (v->whole) weft_text_add(t, "  \"whole\": \"%s\",\n", c->whole);
+    if (c->overlap_param_gather)
+        weft_text_add(t, "  \"overlap_param_gather\": %g,\n",
+                      c->overlap_param_gather / 100.0);
+    if (v->whole) weft_text_add(t, "  \"tp_exclude\": \"%s\",\n", c->whole);
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {
         weft_text_add(t, "%s{\"layers\": %d, \"devices\": \"", i ? ", " : "", p->cut[i]);

@@ -83,15 +83,15 @@ static weft_status add_group(weft_search__work *z, int tp, int cp, int pp, int d
 static weft_status list_depths(weft_search__work *z, int tp, int cp, int dp, int order)
 {
     const weft_search__space *s = &z->s;
-    int                       S = s->tp.x[tp] * s->cp.x[cp] * dp, pin = z->p->pins.pp;
-    int                       most  = s->n_layer < MAX_STAGE ? s->n_layer : MAX_STAGE;
-    double                    speed = 0;
+    int    S = s->tp.x[tp] * s->cp.x[cp] * dp, pin = z->p->constraints.pp;
+    int    most  = s->n_layer < MAX_STAGE ? s->n_layer : MAX_STAGE;
+    double speed = 0;
     if (!z->p->model.limits.pp) most = 1;
     int have = weft_search__stages(s, &s->order[order], s->tp.x[tp], S, most, z->kinds);
     if (have < most) most = have;
     for (int pp = 1; pp <= most; pp++) {
         speed += speed_of(z, S, z->kinds[pp - 1]);
-        if (z->p->pins.world > 0 && z->p->pins.world != S * pp) continue;
+        if (z->p->constraints.world > 0 && z->p->constraints.world != S * pp) continue;
         if (pin >= 0 && pin != pp) continue;
         if (z->p->model.limits.cuts == WEFT_CUT_EQUAL && s->n_layer % pp) continue;
         WEFT_TRY(add_group(z, tp, cp, pp, dp, order, speed));
@@ -155,7 +155,7 @@ static double cut_by_time(weft_search__work *z, const weft_search__group *g,
     const weft_search__space *s = &z->s;
     double                    even_s, least = least_stage(z, g, p->variant);
     z->by_time = false;
-    if (g->pp < 2 || z->p->pins.cut || z->p->model.limits.cuts == WEFT_CUT_EQUAL)
+    if (g->pp < 2 || z->p->constraints.cut || z->p->model.limits.cuts == WEFT_CUT_EQUAL)
         return least;
     double T = weft_search__fast_cut(&s->t, p, s->n_layer, z->p->model.limits.cuts,
                                      &even_s, NULL);
@@ -214,7 +214,7 @@ static int put_together(weft_search__work *z, const weft_search__group *g, int e
 static bool are_hopeless_together(weft_search__work *z, const weft_search__group *g,
                                   int ep, int way, int micro, int again)
 {
-    if (z->s.n_unlike >= UNLIKE && !z->p->pins.whole &&
+    if (z->s.n_unlike >= UNLIKE && !z->p->constraints.tp_exclude &&
         !weft_search__filled(&z->s, g->tp, g->cp, ep, way, micro, again))
         return true;
     const weft_search__space *s = &z->s;
@@ -241,7 +241,7 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
 {
     weft_search__space *s     = &z->s;
     int                 share = z->p->batch / g->dp, mb = s->micro.x[micro];
-    int                 m = share / mb, pin = z->p->pins.recompute;
+    int                 m = share / mb, pin = z->p->constraints.recompute;
     int                 most = fullest(z, g->dp, ep, m);
     bool                one  = s->t.n_device == 1;
     z->ep                    = ep;
@@ -252,7 +252,7 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
     if (one && weft_search__hopeless(z, bound(z, g, most, all / g->pp, all))) return;
     for (int again = 0; again < WEFT_RECOMPUTE_N; again++) {
         if (!(z->p->model.limits.recompute >> again & 1)) continue;
-        if (pin >= 0 && again != pin && z->p->pins.recompute_layers < 1) continue;
+        if (pin >= 0 && again != pin && z->p->constraints.recompute_layers < 1) continue;
         if (one && !z->p->model.measured) {
             double x =
                 weft_search__floor(s, micro, again) / (s->tp.x[g->tp] * s->cp.x[g->cp]);
@@ -287,9 +287,9 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
 /* Some layers stay whole: is it asked for, or not ruled out? */
 static bool may_stay_whole(const weft_search_problem *p, const weft_cost_variant *v)
 {
-    const char *pin = p->pins.whole;
+    const char *pin = p->constraints.tp_exclude;
     if (!v->whole) return !pin || !strcmp(pin, "none");
-    if (v->tp < 2 || v->ep > 1 || p->pins.sp == 1) return false;
+    if (v->tp < 2 || v->ep > 1 || p->constraints.sp == 1) return false;
     return !pin || !strcmp(pin, p->model.whole[v->whole].name);
 }
 
@@ -297,7 +297,7 @@ bool weft_search__may_split(const weft_search__work *z, const weft_search__group
                             int ep, int way)
 {
     const weft_search__space *s   = &z->s;
-    int                       pin = z->p->pins.sp;
+    int                       pin = z->p->constraints.sp;
     weft_cost_variant         v   = {
                   .tp = s->tp.x[g->tp], .cp = s->cp.x[g->cp], .ep = s->ep.x[ep], .micro_batch = 1};
     weft_search__set_way(&v, way);
@@ -328,7 +328,7 @@ static void look_at(weft_search__work *z, const weft_search__group *g)
 {
     weft_search__space *s     = &z->s;
     int                 S     = s->tp.x[g->tp] * s->cp.x[g->cp] * g->dp;
-    int                 share = z->p->batch / g->dp, pin = z->p->pins.micro_batch;
+    int                 share = z->p->batch / g->dp, pin = z->p->constraints.micro_batch;
     if (s->t.n_device > 1) {
         weft_search__stages(s, &s->order[g->order], s->tp.x[g->tp], S, g->pp, z->kinds);
         count_types(z, g->pp);
@@ -390,12 +390,12 @@ static void sow(weft_search__work *z, const weft_search_problem *q)
 {
     const weft_search_limits *l = &q->model.limits;
     weft_search_problem       x = *q;
-    if (x.pins.micro_batch < 0) x.pins.micro_batch = z->s.micro.x[0];
-    if (x.pins.sp < 0 && l->sp) x.pins.sp = 1;
-    for (int zero = 0; zero < 3 && q->pins.zero < 0; zero++)
-        if (l->zero & l->zero_pp & 1u << zero) x.pins.zero = zero;
+    if (x.constraints.micro_batch < 0) x.constraints.micro_batch = z->s.micro.x[0];
+    if (x.constraints.sp < 0 && l->sp) x.constraints.sp = 1;
+    for (int zero = 0; zero < 3 && q->constraints.zero < 0; zero++)
+        if (l->zero & l->zero_pp & 1u << zero) x.constraints.zero = zero;
     z->p       = &x;
-    z->seeding = q->pins.zero < 0;
+    z->seeding = q->constraints.zero < 0;
     for (int i = 0; i < z->n_group && i < SEEDS; i++)
         if (!weft_search__hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
     z->p       = q;
@@ -420,7 +420,7 @@ static weft_status search_on(weft_search__work *z, const weft_search_problem *p,
     z->n_group = 0;
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(weft_search__space_init(&q, a, &z->s));
-    if (!q.pins.share) WEFT_GO(list_groups(z));
+    if (!q.constraints.batch_split) WEFT_GO(list_groups(z));
     if (z->n_group) qsort(z->group, (size_t)z->n_group, sizeof *z->group, by_promise);
     if (!q.exhaustive && !z->probing) sow(z, &q);
     for (int pass = 0; pass < (weft_search__ways(&z->s) > 2 ? 2 : 1); pass++) {
@@ -449,7 +449,7 @@ static weft_status search_all(weft_search__work *z)
             for (int i = 0; i < n; i++) bits += (k >> i & 1) != 0;
             if (bits != size || (n > 4 && size > 1 && size < n)) continue;
             st = search_on(z, p, k);
-            /* a pin that fewer devices cannot keep is no mistake */
+            /* a constraint that fewer devices cannot keep is no mistake */
             if (st != WEFT_OK && (st != WEFT_ERR_ARG || size == n)) return st;
         }
     return st;
@@ -466,19 +466,22 @@ static weft_status run(weft_search__work *z, weft_arena *a, weft_search_result *
     WEFT_TRY(search_all(z));
     if (z->probing)
         return z->n_best ? WEFT_OK : WEFT_FAIL(WEFT_ERR_NOFIT, "nothing fits");
-    if (!z->n_best && z->p->pins.share && !z->have_close)
+    if (!z->n_best && z->p->constraints.batch_split && !z->have_close)
         return weft_search__refuse_shares(z->p);
-    if (!z->any_group && !z->p->pins.share)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "no way to lay tp x cp x dp x pp out over the devices: the pins "
-                         "ask for more than there are");
+    if (!z->any_group && !z->p->constraints.batch_split)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "no way to lay tp x cp x dp x pp out over the devices: the constraints "
+            "ask for more than there are");
     if (!z->n_best && z->have_close) return weft_search__nofit(z->p, &z->close->x);
-    if (!z->n_best && z->p->pins.n_on) return weft_search__refuse_on(&z->p->pins);
+    if (!z->n_best && z->p->constraints.n_on)
+        return weft_search__refuse_on(&z->p->constraints);
     if (!z->n_best)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "no plan: no micro-batch, chunks and stages go with these pins "
-                         "and a batch of %d",
-                         z->p->batch);
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "no plan: no micro-batch, chunks and stages go with these constraints "
+            "and a batch of %d",
+            z->p->batch);
     return conclude(z, out);
 }
 

@@ -3,7 +3,7 @@
  *     weft_search_machines m;
  *     WEFT_TRY(weft_search_machines_of(cluster, constants, arena, &m));
  *     weft_search_problem p = {.machines = &m, .batch = 512, .n_best = 5};
- *     weft_search_open(&p.pins);
+ *     weft_search_open(&p.constraints);
  *     WEFT_TRY(weft_search_transformer(&config, constants, &limits, arena, &p.model));
  *     weft_search_result *r;
  *     WEFT_TRY(weft_search_run(&p, &r));
@@ -77,7 +77,7 @@ typedef struct weft_search_limits {
     bool ep_of_dp;  /* experts are spread over replicas alone, not over tp or cp */
     /* parameters may be gathered in the next step: no part of the search space, see
      * weft_search_bound_of */
-    bool later;
+    bool overlap_param_gather;
 } weft_search_limits;
 
 /* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */
@@ -89,7 +89,7 @@ enum {
 
 /* Layers that tp may leave whole, cutting their samples instead (variant.whole is its number). */
 typedef struct weft_search_whole {
-    const char *name;    /* as a pin, and in a plan: "blocks" */
+    const char *name;    /* as a constraint, and in a plan: "blocks" */
     uint64_t    classes; /* whose layers, as bits */
     uint32_t    kinds;   /* the model's own */
 } weft_search_whole;
@@ -138,28 +138,32 @@ typedef struct weft_search_on {
 } weft_search_on;
 
 /* -1: open. */
-typedef struct weft_search_pins {
-    int tp, cp, ep, pp, dp, sp, zero, later, micro_batch, chunks, recompute, schedule,
-        recompute_layers;  /* of a stage */
-    int             world; /* devices in all */
-    const uint16_t *cut;   /* pp numbers; NULL: open */
-    const int32_t  *share; /* lanes of each of dp replicas, not all equal; NULL: open */
-    const char     *whole; /* layers that tp leaves whole, "none"; NULL: open */
-    int             n_on;
-    weft_search_on  on[WEFT_SEARCH_MAX_ON];
-} weft_search_pins;
+typedef struct weft_search_constraints {
+    int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule;
+    int overlap_param_gather; /* percent */
+    int recompute_layers;     /* of a stage */
+    int world;                /* devices in all */
+    const uint16_t *cut;      /* pp numbers; NULL: open */
+    /* lanes of each of dp replicas, not all equal; NULL: open */
+    const int32_t *batch_split;
+    /* layers that tp leaves replicated, "none"; NULL: open */
+    const char    *tp_exclude;
+    int            n_on;
+    weft_search_on on[WEFT_SEARCH_MAX_ON];
+} weft_search_constraints;
 
-void weft_search_open(weft_search_pins *p);
-/* "tp=8", "recompute=full", "stages=7-7-6", "shares=3x4,1x4", "layers 0..3 on node 2": one word;
- * lists go to a. */
-weft_status weft_search_pin(weft_search_pins *p, const char *word, weft_arena *a);
+void weft_search_open(weft_search_constraints *p);
+/* "tp=8", "recompute=full", "stages=7-7-6", "batch_split=3x4,1x4", "layers 0..3 on node 2": one
+ * constraint; lists go to a. */
+weft_status weft_search_constrain(weft_search_constraints *p, const char *word,
+                                  weft_arena *a);
 
 typedef struct weft_search_problem {
     const weft_search_machines *machines;
     weft_search_model           model;
     int                         batch;
     int                         lanes; /* of unequal shares; 0: open */
-    weft_search_pins            pins;
+    weft_search_constraints     constraints;
     int                         n_best; /* 0: 5 */
     bool exhaustive; /* nothing is left out for its time, to test with */
     bool best_case;  /* the engine was never timed on the devices: "at best" is printed */
@@ -174,7 +178,8 @@ typedef struct weft_search_choice {
     double            lo, hi; /* 90 % */
     const char       *why;    /* it lost; of the first: "" */
     const char       *whole;  /* layers that tp leaves whole; of the model; "none" */
-    int later; /* percent of the parameters that the next step gathers; the search itself has 0 */
+    /* percent of the parameters that the next step gathers; the search itself has 0 */
+    int overlap_param_gather;
 } weft_search_choice;
 
 /* Devices that it uses, one a rank. */
@@ -190,16 +195,18 @@ typedef struct weft_search_result {
     int                 n_device; /* devices that there are */
 } weft_search_result;
 
-/* What bound_s is a bound of: "plans without later".  By fast estimates: a simulated step of such
- * a plan may be a little shorter, too. */
+/* What bound_s is a bound of: "plans without overlap_param_gather".  By fast estimates: a simulated
+ * step of such a plan may be a little shorter, too. */
 const char *weft_search_bound_of(const weft_search_problem *p);
 
-/* WEFT_ERR_ARG: a pin that cannot be, and why.  WEFT_ERR_NOFIT: the text names the tightest
+/* WEFT_ERR_ARG: a constraint that cannot be, and why.  WEFT_ERR_NOFIT: the text names the tightest
  * stage, the largest term and what would help. */
 weft_status weft_search_run(const weft_search_problem *p, weft_search_result **out);
 void        weft_search_destroy(weft_search_result *r);
 
-/* "tp=8 pp=4 dp=2 ...": what a choice is, as pins. */
+/* Do both split work alike?  What is predicted of them is not compared. */
+bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choice *b);
+/* "tp=8 pp=4 dp=2 ...": what a choice is, as constraints. */
 void weft_search_print_choice(const weft_search_choice *c, weft_text *t);
 /* For people, for programs. */
 weft_status weft_search_print(const weft_search_problem *p, const weft_search_result *r,

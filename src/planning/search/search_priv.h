@@ -45,7 +45,7 @@ typedef struct weft_search__space {
         [WEFT_RECOMPUTE_N]; /* a micro-batch on one device, at best; 0: not asked */
 } weft_search__space;
 
-/* Lists, tables, bounds; WEFT_ERR_ARG: a pin that cannot be. */
+/* Lists, tables, bounds; WEFT_ERR_ARG: a constraint that cannot be. */
 weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
                                     weft_search__space *out);
 
@@ -143,9 +143,9 @@ bool weft_search__even_allowed(const weft_search__work *z, int pp);
 void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_s);
 /* on.c: "layers 0..3 on node 2"; against the model; a cut that keeps them (false: there is none),
  * S devices a stage. */
-weft_status weft_search__read_on(weft_search_pins *p, const char *word);
-weft_status weft_search__check_on(const weft_search_pins *p, int n_layer);
-weft_status weft_search__refuse_on(const weft_search_pins *p);
+weft_status weft_search__read_on(weft_search_constraints *p, const char *word);
+weft_status weft_search__check_on(const weft_search_constraints *p, int n_layer);
+weft_status weft_search__refuse_on(const weft_search_constraints *p);
 bool weft_search__bend(const weft_search_problem *q, const weft_cost_point *p, int S,
                        int n_layer, uint16_t *cut);
 
@@ -156,7 +156,7 @@ bool weft_search__may_split(const weft_search__work *z, const weft_search__group
                             int ep, int way);
 /* deals.c: replicas of several kinds, each with its share of the batch. */
 void weft_search__deals(weft_search__work *z);
-/* Shares that were pinned go with nothing here. */
+/* Shares that were constrained go with nothing here. */
 weft_status weft_search__refuse_shares(const weft_search_problem *p);
 
 /* Does anything fit? */

@@ -35,8 +35,8 @@ static bool allows(const weft_search_problem *p, weft_cost_variant v)
     return false;
 }
 
-/* A degree's values: the pin, or all up to `most` that the model allows; at: which field of the
- * variant. */
+/* A degree's values: the constraint, or all up to `most` that the model allows; at: which field
+ * of the variant. */
 static weft_status list_degree(const weft_search_problem *p, const char *name, size_t at,
                                int pin, int most, weft_search__list *out)
 {
@@ -70,7 +70,7 @@ static weft_status list_degree(const weft_search_problem *p, const char *name, s
 /* Micro-batches: divisors of the batch, the closer the smaller. */
 static weft_status list_micro(const weft_search_problem *p, weft_search__list *out)
 {
-    int pin = p->pins.micro_batch;
+    int pin = p->constraints.micro_batch;
     if (pin > 0) {
         if (p->batch % pin)
             return WEFT_FAIL(WEFT_ERR_ARG,
@@ -88,8 +88,8 @@ static weft_status list_micro(const weft_search_problem *p, weft_search__list *o
 static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
                            weft_search__space *s)
 {
-    int pin = p->pins.dp, most = devices(p), cap = 0;
-    if (pin > 0 && p->batch % pin && !p->pins.share)
+    int pin = p->constraints.dp, most = devices(p), cap = 0;
+    if (pin > 0 && p->batch % pin && !p->constraints.batch_split)
         return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d does not divide the batch of %d", pin,
                          p->batch);
     if (pin > most)
@@ -106,28 +106,29 @@ static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
 static weft_status check_whole(const weft_search_problem *p)
 {
     const weft_search_model *m        = &p->model;
-    const char              *pin      = p->pins.whole;
+    const char              *pin      = p->constraints.tp_exclude;
     char                     all[400] = "none";
     size_t                   n        = 4;
     if (!pin || !strcmp(pin, "none")) return WEFT_OK;
-    if (p->pins.tp == 1)
+    if (p->constraints.tp == 1)
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "whole=%.60s with tp=1: it names what a tp of 2 or more leaves "
-                         "whole",
+                         "tp_exclude=%.60s with tp=1: it names what a tp of 2 or more "
+                         "leaves replicated",
                          pin);
     for (int i = 1; i < m->n_whole; i++) {
         if (!strcmp(m->whole[i].name, pin)) return WEFT_OK;
         if (n + strlen(m->whole[i].name) + 3 < sizeof all)
             n += (size_t)snprintf(all + n, sizeof all - n, "; %s", m->whole[i].name);
     }
-    return WEFT_FAIL(WEFT_ERR_ARG, "whole=%.60s: of this model there are: %s", pin, all);
+    return WEFT_FAIL(WEFT_ERR_ARG, "tp_exclude=%.60s: of this model there are: %s", pin,
+                     all);
 }
 
-static weft_status check_pins(const weft_search_problem *p, int n_layer)
+static weft_status check_constraints(const weft_search_problem *p, int n_layer)
 {
-    const weft_search_pins   *x   = &p->pins;
-    const weft_search_limits *l   = &p->model.limits;
-    int                       sum = 0;
+    const weft_search_constraints *x   = &p->constraints;
+    const weft_search_limits      *l   = &p->model.limits;
+    int                            sum = 0;
     if (x->pp > 1 && !l->pp)
         return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the engine has no words for stages",
                          x->pp);
@@ -144,8 +145,9 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
                          "ranks; take zero=3",
                          x->cp);
     if (x->sp == 1 && (!l->sp || x->tp == 1))
-        return WEFT_FAIL(WEFT_ERR_ARG, l->sp ? "sp=1 cuts sequences over tp, which is 1"
-                                             : "sp=1: the engine does not do it");
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         l->sp ? "sp=true shards sequences over tp, which is 1"
+                               : "sp=true: the engine does not do it");
     if (x->recompute >= 0 && !(l->recompute >> x->recompute & 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "recompute=%s: the engine has no such mode%s",
                          weft_cost_recompute_name(x->recompute),
@@ -171,8 +173,8 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
                          "chunks=%d goes with schedule=interleaved: the other schedules "
                          "have one chunk a stage",
                          x->chunks);
-    if (x->share && !l->shares)
-        return WEFT_FAIL(WEFT_ERR_ARG, "shares: the engine deals equal ones only");
+    if (x->batch_split && !l->shares)
+        return WEFT_FAIL(WEFT_ERR_ARG, "batch_split: the engine has equal ones only");
     if (x->chunks > 1 && (!l->chunks || x->pp == 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "chunks=%d: %s", x->chunks,
                          l->chunks ? "a single stage is not interleaved"
@@ -466,13 +468,13 @@ int weft_search__stages(const weft_search__space *s, const weft_search__order *o
 weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
                                     weft_search__space *s)
 {
-    const weft_search_model *m = &p->model;
-    const weft_search_pins  *x = &p->pins;
+    const weft_search_model       *m = &p->model;
+    const weft_search_constraints *x = &p->constraints;
     memset(s, 0, sizeof *s);
     s->p = p;
     for (int i = 0; i < m->shape.n_segment; i++) s->n_layer += m->shape.segment[i].count;
     if (p->batch < 1) return WEFT_FAIL(WEFT_ERR_ARG, "a batch of %d", p->batch);
-    WEFT_TRY(check_pins(p, s->n_layer));
+    WEFT_TRY(check_constraints(p, s->n_layer));
     WEFT_TRY(
         list_degree(p, "tp", offsetof(weft_cost_variant, tp), x->tp, m->max_tp, &s->tp));
     WEFT_TRY(

@@ -11,17 +11,17 @@ weft_search_limits weft_search_limits_of(const char *engine)
                                 .zero_pp   = 15,
                                 .schedules = 1u << WEFT_COST_1F1B | 1u << WEFT_COST_GPIPE |
                                              1u << WEFT_COST_ZERO_BUBBLE,
-                                .recompute = 7,
-                                .cuts      = WEFT_CUT_ANY,
-                                .cp        = true,
-                                .ep        = true,
-                                .sp        = true,
-                                .pp        = true,
-                                .chunks    = true,
-                                .whole     = !strcmp(engine, "weft"),
-                                .shares    = !strcmp(engine, "weft"),
-                                .ep_of_dp  = !strcmp(engine, "weft"),
-                                .later     = !strcmp(engine, "weft")};
+                                .recompute            = 7,
+                                .cuts                 = WEFT_CUT_ANY,
+                                .cp                   = true,
+                                .ep                   = true,
+                                .sp                   = true,
+                                .pp                   = true,
+                                .chunks               = true,
+                                .whole                = !strcmp(engine, "weft"),
+                                .shares               = !strcmp(engine, "weft"),
+                                .ep_of_dp             = !strcmp(engine, "weft"),
+                                .overlap_param_gather = !strcmp(engine, "weft")};
     unsigned           plain = 1u << WEFT_COST_1F1B;
     if (!strcmp(engine, "Megatron-LM 2021")) { /* as of the SC'21 paper */
         l.zero = l.zero_pp = 1;
@@ -86,7 +86,7 @@ static bool allows(const void *arg, const weft_cost_variant *v, char *why, size_
     }
     if (v->sp && c->seq % (v->tp * v->cp)) {
         if (why)
-            snprintf(why, n, "sp=1: tp=%d x cp=%d does not divide %d tokens", v->tp,
+            snprintf(why, n, "sp=true: tp=%d x cp=%d does not divide %d tokens", v->tp,
                      v->cp, c->seq);
         return false;
     }

@@ -81,27 +81,27 @@ static int helps_devices(const weft_search_problem *p)
     return 0;
 }
 
-/* The first pin without which something fits. */
-static const char *helps_pin(const weft_search_problem *p)
+/* The first constraint without which something fits. */
+static const char *helping_constraint(const weft_search_problem *p)
 {
     static const struct {
         const char *name;
         size_t      at;
-    } pin[] = {{"zero", offsetof(weft_search_pins, zero)},
-               {"recompute", offsetof(weft_search_pins, recompute)},
-               {"micro_batch", offsetof(weft_search_pins, micro_batch)},
-               {"sp", offsetof(weft_search_pins, sp)},
-               {"pp", offsetof(weft_search_pins, pp)},
-               {"tp", offsetof(weft_search_pins, tp)},
-               {"cp", offsetof(weft_search_pins, cp)},
-               {"ep", offsetof(weft_search_pins, ep)},
-               {"dp", offsetof(weft_search_pins, dp)}};
+    } pin[] = {{"zero", offsetof(weft_search_constraints, zero)},
+               {"recompute", offsetof(weft_search_constraints, recompute)},
+               {"micro_batch", offsetof(weft_search_constraints, micro_batch)},
+               {"sp", offsetof(weft_search_constraints, sp)},
+               {"pp", offsetof(weft_search_constraints, pp)},
+               {"tp", offsetof(weft_search_constraints, tp)},
+               {"cp", offsetof(weft_search_constraints, cp)},
+               {"ep", offsetof(weft_search_constraints, ep)},
+               {"dp", offsetof(weft_search_constraints, dp)}};
     for (size_t i = 0; i < WEFT_COUNT(pin); i++) {
         weft_search_problem q = *p;
-        int                *x = (int *)(void *)((char *)&q.pins + pin[i].at);
+        int                *x = (int *)(void *)((char *)&q.constraints + pin[i].at);
         if (*x < 0) continue;
         *x = -1;
-        if (!strcmp(pin[i].name, "pp")) q.pins.cut = NULL;
+        if (!strcmp(pin[i].name, "pp")) q.constraints.cut = NULL;
         if (weft_search__any(&q)) return pin[i].name;
     }
     return NULL;
@@ -120,10 +120,10 @@ weft_status weft_search__nofit(const weft_search_problem *p, const weft_search_c
     weft_text_add(&t, " needs %.1f GB of %.1f on stage %d, most of it %s (%.1f GB)",
                   s->mem_bytes / 1e9, s->mem_limit / 1e9, s->tightest, part[most].name,
                   part[most].x / 1e9);
-    const char *pin = helps_pin(p);
+    const char *pin = helping_constraint(p);
     int         by  = pin ? 0 : helps_devices(p);
     if (pin)
-        weft_text_add(&t, "; without the pin on %s there are plans that fit", pin);
+        weft_text_add(&t, "; without the constraint on %s there are plans that fit", pin);
     else if (by)
         weft_text_add(&t, "; %d times as many devices would do", by);
     weft_text_add(

@@ -44,7 +44,7 @@ static weft_status price(const weft_program *p, const weft_cluster *c, weft_aren
 bool weft_sim__crowded(const weft_cluster *c)
 {
     for (int i = 0; c && i < c->n_node; i++)
-        if (c->node[i].n_crowd) return true;
+        if (c->node[i].n_oversubscription) return true;
     return false;
 }
 
@@ -59,8 +59,8 @@ static weft_status share_hosts(const weft_program *const *p, int n, const weft_c
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < c->n_node; i++)
         for (int k = 0; k < c->node[i].count; k++)
-            host[c->node[i].first_node + k] =
-                (weft_walk_host){c->node[i].n_crowd, c->node[i].crowd};
+            host[c->node[i].first_node + k] = (weft_walk_host){
+                c->node[i].n_oversubscription, c->node[i].oversubscription};
     for (int i = 0; i < n; i++) of[i] = weft_cluster_node(c, p[i]->rank, &place);
     o->n_host  = n_host;
     o->host    = host;

@@ -37,10 +37,10 @@ typedef struct learner {
 static double crowd_of(const weft_cluster *c, int n_rank)
 {
     for (int i = 0; i < c->n_node; i++)
-        if (!c->node[i].first_rank && c->node[i].n_crowd)
-            return c->node[i]
-                .crowd[n_rank <= c->node[i].n_crowd ? n_rank - 1
-                                                    : c->node[i].n_crowd - 1];
+        if (!c->node[i].first_rank && c->node[i].n_oversubscription)
+            return c->node[i].oversubscription[n_rank <= c->node[i].n_oversubscription
+                                                   ? n_rank - 1
+                                                   : c->node[i].n_oversubscription - 1];
     return 1;
 }
 

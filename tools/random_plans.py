@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Plans drawn by lot, each run by real processes and held against one process.
+"""Random plans, each run by real processes and compared with one process.
 
-    tools/lot.py --weft build/weft [--seed 1] [--plans 100] [--jobs 1] [--ranks 8] [--hosts 1] [--only N]
+    tools/random_plans.py --weft build/weft [--seed 1] [--plans 100] [--jobs 1] [--ranks 8] [--hosts 1] [--only N]
                  [--keep FOLDER] [--out FILE]
 
-A lot is a small model with awkward sizes, a job (micro-batches, optimizer, clipping, bf16, dropout, evaluation) and a plan:
-axes in any order, stages (also cut anywhere, by a plan file), ZeRO (also gathered later), chunks, shares, rings, layers left
-whole, recomputation, buckets.  Where dp, stages, ZeRO and accumulation alone are drawn, loss, gradient norm, evaluation and weights are the
+A case is a small model with awkward sizes, a job (micro-batches, optimizer, clipping, bf16, dropout, evaluation) and a plan:
+axes in any order, stages (also cut anywhere, by a plan file), ZeRO (also with overlap_param_gather), chunks, batch_split,
+rings, tp_exclude, recomputation, buckets.  Where dp, stages, ZeRO and accumulation alone are drawn, loss, gradient norm, evaluation and weights are the
 same to the last bit; elsewhere to rounding.  Refusals are listed by their words.  Ends with 1 if a plan trains
 otherwise, hangs, or ends in any other way than in a refusal.
 """
@@ -71,7 +71,7 @@ def write_rows(path, n, seq, ids, labels):
                 + struct.pack('<%di' % (n * seq), *labels))
 
 
-class Lot:
+class Case:
     """One drawn job and plan."""
 
     def __init__(self, seed, number, folder, most, hosts):
@@ -122,10 +122,11 @@ class Lot:
 
     def draw_plan(self):
         pick, plan = self.dice.choice, {}
-        axes = ['%s=%d' % (a, getattr(self, a)) for a in ('dp', 'tp', 'cp', 'ep') if getattr(self, a) > 1]
+        axes = [a for a in ('dp', 'tp', 'cp', 'ep') if getattr(self, a) > 1]
         self.dice.shuffle(axes)
+        plan.update((a, getattr(self, a)) for a in axes)
         if axes:
-            plan['mesh'] = ','.join(axes)
+            plan['mesh_order'] = ','.join(axes)
         if self.pp > 1:
             plan['pp'], plan['schedule'] = self.pp, pick(['gpipe', '1f1b', 'interleaved', 'zb-h1'])
             if plan['schedule'] == 'interleaved':
@@ -133,18 +134,18 @@ class Lot:
         if self.dp > 1:
             plan['zero'] = pick([0, 1, 2, 3])
             if plan['zero'] in (1, 2) and self.often(.4):
-                plan['later'] = pick([100, 80, 66, 30])
+                plan['overlap_param_gather'] = pick([1, 0.8, 0.66, 0.3])
             if self.often(.25) and self.lanes > self.dp:
                 cuts = sorted(self.dice.sample(range(1, self.lanes), self.dp - 1))
-                plan['shares'] = ','.join(str(b - a) for a, b in zip([0] + cuts, cuts + [self.lanes]))
+                plan['batch_split'] = ','.join(str(b - a) for a, b in zip([0] + cuts, cuts + [self.lanes]))
         if self.tp > 1 and self.often(.5):
-            plan['sp'] = 1
+            plan['sp'] = 'true'
         if self.tp > 1 and self.micro % self.tp == 0 and self.often(.4):
-            plan['whole'] = pick(['blocks', 'input,head', '0', 'head'])
+            plan['tp_exclude'] = pick(['blocks', 'input,head', '0', 'head'])
         if self.cp > 1:
-            plan['ring'] = pick([0, 1])
+            plan['cp_comm'] = pick(['gather', 'ring'])
         if self.often(.3):
-            plan['bucket'] = pick([0, 1000, 20000, 1000000])
+            plan['bucket_bytes'] = pick([0, 1000, 20000, 1000000])
         if self.often(.15):
             plan['threads'] = 2
         plan['recompute'] = pick(['none', 'none', 'selective', 'full'])
@@ -167,23 +168,23 @@ def free_port():
         return s.getsockname()[1]
 
 
-def run_ranks(weft, lot, words):
+def run_ranks(weft, case, words):
     """All of the plan's ranks, in one host or dealt to several, which are launchers that meet here; as run()."""
-    cmd = [weft, 'run', '--nproc-per-node', str(lot.ranks // lot.hosts), *words]
-    if lot.hosts == 1:
+    cmd = [weft, 'run', '--nproc-per-node', str(case.ranks // case.hosts), *words]
+    if case.hosts == 1:
         return run(cmd)
-    cmd += ['--nnodes', str(lot.hosts), '--rdzv', '127.0.0.1:%d' % free_port()]
-    with concurrent.futures.ThreadPoolExecutor(lot.hosts) as pool:
-        ends = list(pool.map(lambda h: run([*cmd, '--node-rank', str(h)]), range(lot.hosts)))
+    cmd += ['--nnodes', str(case.hosts), '--rdzv', '127.0.0.1:%d' % free_port()]
+    with concurrent.futures.ThreadPoolExecutor(case.hosts) as pool:
+        ends = list(pool.map(lambda h: run([*cmd, '--node-rank', str(h)]), range(case.hosts)))
     if None in ends:
         return None
     return next((e for e in ends if e.returncode), ends[0])
 
 
-def move_cuts(weft, lot):
+def move_cuts(weft, case):
     """The plan as a file, whose stages begin anywhere; what is left of its keys, or None if it was refused."""
-    printed = run([weft, 'run', '--print-plan', *lot.words({**lot.job, **lot.plan})])
-    graph = run([weft, 'graph', lot.job['model'], '--batch', str(lot.micro), '--seq', str(lot.job['seq'])])
+    printed = run([weft, 'run', '--print-plan', *case.words({**case.job, **case.plan})])
+    graph = run([weft, 'graph', case.job['model'], '--batch', str(case.micro), '--seq', str(case.job['seq'])])
     if not printed or printed.returncode or not graph or graph.returncode:
         return None
     plan, names = json.loads(printed.stdout), []
@@ -191,25 +192,25 @@ def move_cuts(weft, lot):
         value = re.match(r'\s*([\w.]+):.* = ', line)
         if value and not line.strip().startswith(('param', 'input')):
             names.append(value[1])
-    cuts = sorted(lot.dice.sample(range(1, len(names)), len(plan['stages']) - 1))
+    cuts = sorted(case.dice.sample(range(1, len(names)), len(plan['stages']) - 1))
     for stage, cut in zip(plan['stages'][1:], cuts):
         stage['first'] = names[cut]
-    json.dump(plan, open(lot.out + '.json', 'w'))
-    return {'plan': lot.out + '.json', 'recompute': lot.plan['recompute'],
-            **{k: lot.plan[k] for k in ('bucket', 'threads') if k in lot.plan}}
+    json.dump(plan, open(case.out + '.json', 'w'))
+    return {'plan': case.out + '.json', 'recompute': case.plan['recompute'],
+            **{k: case.plan[k] for k in ('bucket_bytes', 'threads') if k in case.plan}}
 
 
 def steps_of(out):
     return [json.loads(line) for line in open(out + '/metrics.jsonl')]
 
 
-def compare(lot, one, many, exact=None):
+def compare(case, one, many, exact=None):
     """The first number of two runs that is not as it should be: (step, words); None: all are.  exact: one process in
     fp32: four times what bf16 differs from it is rounding."""
     if len(one) != len(many):
         return 1, '%d steps, not %d' % (len(many), len(one))
     within = {'loss': 1e-5, 'eval_loss': 3e-5, 'grad_norm': 1e-4, 'labels': 0, 'lr': 0}
-    rough = 0 if not lot.close else 500 if 'dtype' in lot.job else 1  # bf16 has 3 digits, and norms of 12 columns amplify
+    rough = 0 if not case.close else 500 if 'dtype' in case.job else 1  # bf16 has 3 digits, and norms of 12 columns amplify
     for a, b, e in zip(one, many, exact or one):
         for key in within:
             x, y = a.get(key), b.get(key)
@@ -219,32 +220,32 @@ def compare(lot, one, many, exact=None):
     return None
 
 
-def differ(weft, lot, words, one, many):
+def differ(weft, case, words, one, many):
     """In which words the runs differ; None: in nothing.  A model may grow small differences into large ones: what
     differs to rounding is tried once more, one process going on from where the plan was a step before."""
-    both = [steps_of(lot.out + end) for end in ('-one', '-many')]
-    found = compare(lot, *both)
-    if found and lot.close and 'dtype' in lot.job:
-        run([weft, 'train', *lot.words({**lot.job, 'dtype': 'fp32'}), 'plan=off', 'output=' + lot.out + '-fp32', '-q'])
-        found = compare(lot, *both, steps_of(lot.out + '-fp32'))
-    if found and lot.close and found[0] > 1:
-        step, start = found[0], lot.out + '-start'
-        run_ranks(weft, lot, [*words, 'steps=%d' % (step - 1), 'output=' + start])
-        run([weft, 'train', *lot.words({**lot.job, 'steps': step}), 'plan=off', 'output=' + start, '-q'])
-        found = compare(lot, steps_of(start), both[1][:step])
+    both = [steps_of(case.out + end) for end in ('-one', '-many')]
+    found = compare(case, *both)
+    if found and case.close and 'dtype' in case.job:
+        run([weft, 'train', *case.words({**case.job, 'dtype': 'fp32'}), 'plan=off', 'output=' + case.out + '-fp32', '-q'])
+        found = compare(case, *both, steps_of(case.out + '-fp32'))
+    if found and case.close and found[0] > 1:
+        step, start = found[0], case.out + '-start'
+        run_ranks(weft, case, [*words, 'steps=%d' % (step - 1), 'output=' + start])
+        run([weft, 'train', *case.words({**case.job, 'steps': step}), 'plan=off', 'output=' + start, '-q'])
+        found = compare(case, steps_of(start), both[1][:step])
     if found:
         return found[1]
     last = [json.loads(r.stdout.strip().split('\n')[-1])['weights_xxh64'] for r in (one, many)]
-    return 'other weights' if not lot.close and last[0] != last[1] else None
+    return 'other weights' if not case.close and last[0] != last[1] else None
 
 
-def try_lot(weft, lot):
+def try_case(weft, case):
     """(what came of it, in which words, the plan's)"""
-    plan = move_cuts(weft, lot) if lot.anywhere else None
-    job = {**lot.job, **(plan or lot.plan)}
-    words = [*lot.words(job), 'output=' + lot.out + '-many', '--json', '-q']
-    one = run([weft, 'train', *lot.words(lot.job), 'plan=off', 'output=' + lot.out + '-one', '--json', '-q'])
-    many = run_ranks(weft, lot, words)
+    plan = move_cuts(weft, case) if case.anywhere else None
+    job = {**case.job, **(plan or case.plan)}
+    words = [*case.words(job), 'output=' + case.out + '-many', '--json', '-q']
+    one = run([weft, 'train', *case.words(case.job), 'plan=off', 'output=' + case.out + '-one', '--json', '-q'])
+    many = run_ranks(weft, case, words)
     if not one or one.returncode:
         return 'broken', one.stderr.strip() if one else 'one process hangs', words
     if not many:
@@ -252,12 +253,12 @@ def try_lot(weft, lot):
     if many.returncode:
         what = 'refused' if many.returncode == 2 else 'broken'
         return what, many.stderr.strip().split('\n')[0], words
-    other = differ(weft, lot, words, one, many)
+    other = differ(weft, case, words, one, many)
     if other:
         return 'differs', other, words
     for end in ('-one', '-many', '-start', '-fp32'):
-        shutil.rmtree(lot.out + end, ignore_errors=True)
-    return 'close' if lot.close else 'same bits', '', words
+        shutil.rmtree(case.out + end, ignore_errors=True)
+    return 'close' if case.close else 'same bits', '', words
 
 
 def main():
@@ -279,11 +280,11 @@ def main():
         os.environ['WEFT_TOKEN_FILE'] = os.path.join(passing, 'token')  # of --hosts
         subprocess.run([weft, 'token', os.environ['WEFT_TOKEN_FILE']], check=True, capture_output=True)
         numbers = range(args.plans) if args.only is None else [args.only]
-        lots = [Lot(args.seed, i, folder, args.ranks, args.hosts) for i in numbers]
-        for i, (what, why, words) in zip(numbers, pool.map(lambda lot: try_lot(weft, lot), lots)):
+        cases = [Case(args.seed, i, folder, args.ranks, args.hosts) for i in numbers]
+        for i, (what, why, words) in zip(numbers, pool.map(lambda case: try_case(weft, case), cases)):
             counts[what] += 1
             if why or what == 'hangs':
-                said.append('%d %s: %s\n    %d ranks: %s' % (i, what, why, lots[i - numbers[0]].ranks,
+                said.append('%d %s: %s\n    %d ranks: %s' % (i, what, why, cases[i - numbers[0]].ranks,
                                                           ' '.join(words).replace(passing, '.')))
                 print(said[-1], flush=True)
     total = 'seed %d: %s' % (args.seed, ', '.join('%d %s' % (n, what) for what, n in sorted(counts.items())))

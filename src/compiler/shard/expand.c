@@ -1,5 +1,5 @@
-/* dp, tp, sp, cp, ep, pp, zero: the only place that knows these names.  Each becomes marks on
- * values that are found by what operators do with them, never by a model's name:
+/* A strategy becomes marks on values that are found by what operators do with them, never by a
+ * model's name:
  *
  *   dp    dimension 0 of the inputs                cp    dimension 1 of the token inputs
  *   tp    heads: traced back from the grouped factor of attention to the weights behind q, k and v;
@@ -8,12 +8,12 @@
  *   sp    what norms read, dimension 1, over tp    ep    the expert factor of grouped products,
  *                                                        and dimension 0 of the inputs where it
  *                                                        divides
- *   whole of these layers tp cuts nothing but the samples: dimension 0 of what comes in (whole.c)
+ *   tp_exclude  of these layers tp shards nothing but the samples: dimension 0 of what comes in
+ *         (exclude.c)
  *   zero  1: optimizer state, 2: sums of gradients too, 3: parameters at rest too; dimension 0
  *         over dp, 1-d tensors at multiples of 256
- *   later with zero 1 or 2: of so many percent of the parameters, spread evenly, states and they
- *         themselves are at rest as with 3; of the others nothing is */
-#include <ctype.h>
+ *   overlap_param_gather  with zero 1 or 2: of so many percent of the parameters, spread evenly,
+ *         states and they themselves are at rest as with 3; of the others nothing is */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,200 +21,17 @@
 
 #define ZERO_UNIT 256
 
-static const char *const axis_name[] = {"dp", "tp", "cp", "ep"};
-
-/* ---- words ---- */
-
-bool weft_shorthand_has_axis(const char *name)
-{
-    for (size_t i = 0; i < WEFT_COUNT(axis_name); i++)
-        if (!strcmp(name, axis_name[i])) return true;
-    return false;
-}
-
-static weft_status read_count(const char *word, const char *text, int least, int most,
-                              int *out)
-{
-    char *end;
-    long  n = strtol(text, &end, 10);
-    if (end == text || *end || n < least || n > most)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s=%s: expected a number from %d to %d", word,
-                         text, least, most);
-    *out = (int)n;
-    return WEFT_OK;
-}
-
-static weft_status read_axis(char *word, weft_shorthand *h)
-{
-    char       *eq   = strchr(word, '=');
-    const char *name = NULL;
-    if (eq) *eq = 0;
-    for (size_t i = 0; i < WEFT_COUNT(axis_name); i++)
-        if (!strcmp(word, axis_name[i])) name = axis_name[i];
-    for (size_t i = 0; !name && i < WEFT_COUNT(axis_name); i++)
-        if (!strncmp(word, axis_name[i], 2) && strpbrk(word, "0123456789"))
-            return WEFT_FAIL(WEFT_ERR_ARG, "mesh: '%s': write %s=%s", word, axis_name[i],
-                             strpbrk(word, "0123456789"));
-    if (!name)
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "mesh: '%s' is not dp, tp, cp or ep; other axes are for a plan file%s", word,
-            !strcmp(word, "sp")   ? " (sp=1 beside mesh= splits the sequence over tp)"
-            : !strcmp(word, "pp") ? " (pp=N stands beside mesh=)"
-                                  : "");
-    if (!eq)
-        return WEFT_FAIL(WEFT_ERR_ARG, "mesh: how many ranks along %s? write %s=2", name,
-                         name);
-    for (int i = 0; i < h->n_axis; i++)
-        if (h->axis[i].name == name)
-            return WEFT_FAIL(WEFT_ERR_ARG, "mesh: axis %s stands there twice", name);
-    h->axis[h->n_axis].name = name;
-    WEFT_TRY(read_count(name, eq + 1, 1, 1 << 20, &h->axis[h->n_axis].size));
-    h->n_axis++;
-    return WEFT_OK;
-}
-
-static weft_status read_share(const char *word, weft_shorthand *h)
-{
-    int n = 0;
-    if (h->n_share == WEFT_MAX_SHARE)
-        return WEFT_FAIL(WEFT_ERR_ARG, "shares: more than %d are for a plan file",
-                         WEFT_MAX_SHARE);
-    WEFT_TRY(read_count("shares", word, 1, 1 << 16, &n));
-    h->share[h->n_share++] = n;
-    return WEFT_OK;
-}
-
-static weft_status read_word(char *word, weft_shorthand *h, unsigned *seen)
-{
-    static const char *const key[] = {"mesh",  "pp",    "zero", "shares",
-                                      "whole", "later", "sp",   "ring"};
-    char                    *eq = strchr(word, '='), *save = NULL;
-    int                      k = -1, flag = 1;
-    if (eq) *eq++ = 0;
-    for (size_t i = 0; i < WEFT_COUNT(key); i++)
-        if (!strcmp(word, key[i])) k = (int)i;
-    if (k < 0 || (!eq && k < 6))
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "'%s': expected mesh=dp=2,tp=2, pp=N, zero=N, later=N, shares=3,1, sp=1, "
-            "ring=1 or whole=head",
-            word);
-    if (*seen >> k & 1) return WEFT_FAIL(WEFT_ERR_ARG, "%s stands there twice", word);
-    *seen |= 1u << k;
-    switch (k) {
-    case 0:
-        for (char *w = strtok_r(eq, ",", &save); w; w = strtok_r(NULL, ",", &save))
-            WEFT_TRY(read_axis(w, h));
-        return WEFT_OK;
-    case 1: return read_count("pp", eq, 1, 1 << 16, &h->pp);
-    case 2: return read_count("zero", eq, 0, 3, &h->zero);
-    case 3:
-        for (char *w = strtok_r(eq, ",", &save); w; w = strtok_r(NULL, ",", &save))
-            WEFT_TRY(read_share(w, h));
-        return WEFT_OK;
-    case 4: return weft_layer_spans_parse(eq, h->whole, &h->n_whole);
-    case 5: return read_count("later", eq, 0, 100, &h->later);
-    default:
-        if (eq) WEFT_TRY(read_count(key[k], eq, 0, 1, &flag));
-        *(k == 6 ? &h->sp : &h->ring) = flag != 0;
-        return WEFT_OK;
-    }
-}
-
-static int find_axis(const weft_shorthand *h, const char *name)
-{
-    for (int i = 0; i < h->n_axis; i++)
-        if (!strcmp(h->axis[i].name, name)) return i;
-    return -1;
-}
-
-int weft_shorthand_lanes(const weft_shorthand *h)
-{
-    int n = 0;
-    for (int k = 0; k < h->n_share; k++) n += h->share[k];
-    return n;
-}
-
-static weft_status check_shares(const weft_shorthand *h)
-{
-    int dp = find_axis(h, "dp"), n = weft_shorthand_lanes(h);
-    if (dp < 0) return WEFT_FAIL(WEFT_ERR_ARG, "shares need an axis dp in the mesh");
-    if (h->n_share != h->axis[dp].size)
-        return WEFT_FAIL(WEFT_ERR_ARG, "shares: %d numbers for dp=%d", h->n_share,
-                         h->axis[dp].size);
-    if (n & (n - 1))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "shares are %d lanes in all, and lanes is a power of two: say "
-                         "3,1 or 5,3 instead of 3,2",
-                         n);
-    return WEFT_OK;
-}
-
-weft_status weft_shorthand_parse(const char *text, weft_shorthand *out)
-{
-    weft_shorthand h    = {.pp = 1};
-    unsigned       seen = 0;
-    char          *copy = strdup(text), *save = NULL;
-    weft_status    st = WEFT_OK;
-    if (!copy) return WEFT_FAIL(WEFT_ERR_MEM, "no memory");
-    for (char *w = strtok_r(copy, " \t\n", &save); w; w = strtok_r(NULL, " \t\n", &save))
-        WEFT_GO(read_word(w, &h, &seen));
-    if (h.zero && find_axis(&h, "dp") < 0)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "zero=%d needs an axis dp in the mesh", h.zero));
-    if (h.later && (h.zero < 1 || h.zero > 2))
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "later=%d goes with zero=1 or zero=2", h.later));
-    if (h.sp && find_axis(&h, "tp") < 0)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "sp=1 needs an axis tp in the mesh"));
-    if (h.ring && find_axis(&h, "cp") < 0)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "ring=1 needs an axis cp in the mesh"));
-    if (h.n_whole && find_axis(&h, "tp") < 0)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "whole needs an axis tp in the mesh"));
-    if (h.n_share) WEFT_GO(check_shares(&h));
-    *out = h;
-out:
-    free(copy);
-    return st;
-}
-
-void weft_shorthand_print(const weft_shorthand *h, weft_text *t)
-{
-    for (int i = 0; i < h->n_axis; i++)
-        weft_text_add(t, "%s%s=%d", i ? "," : "mesh=", h->axis[i].name, h->axis[i].size);
-    if (h->pp > 1 || !h->n_axis) weft_text_add(t, "%spp=%d", h->n_axis ? " " : "", h->pp);
-    if (h->zero) weft_text_add(t, " zero=%d", h->zero);
-    if (h->later) weft_text_add(t, " later=%d", h->later);
-    if (h->sp) weft_text_add(t, " sp=1");
-    if (h->ring) weft_text_add(t, " ring=1");
-    for (int k = 0; k < h->n_share; k++)
-        weft_text_add(t, k ? ",%d" : " shares=%d", h->share[k]);
-    if (h->n_whole) weft_text_add(t, " whole=");
-    weft_layer_spans_print(h->whole, h->n_whole, t);
-}
-
-int weft_shorthand_world(const weft_shorthand *h)
-{
-    int64_t n = h->pp;
-    for (int i = 0; i < h->n_axis && n <= 1 << 24; i++) n *= h->axis[i].size;
-    return n <= 1 << 24 ? (int)n : -1;
-}
-
-int weft_shorthand_lane_axis(const weft_shorthand *h)
-{
-    return find_axis(h, "dp");
-}
-
 /* ---- finding values ---- */
 
 typedef struct finder {
-    const weft_graph  *g;
-    weft_arena        *a;
-    weft_node_factors *f; /* by node */
-    weft_op_use       *u;
-    int                n_mark, cap_mark;
-    weft_mark         *mark;
-    bool              *summed; /* by value: a weight whose products sum what is cut */
-    weft_shard__whole  whole;
+    const weft_graph    *g;
+    weft_arena          *a;
+    weft_node_factors   *f; /* by node */
+    weft_op_use         *u;
+    int                  n_mark, cap_mark;
+    weft_mark           *mark;
+    bool                *summed; /* by value: a weight whose products sum what is cut */
+    weft_shard__excluded excluded;
 } finder;
 
 static bool is_weight(const weft_graph_value *x)
@@ -309,14 +126,14 @@ static weft_status cut_weight(finder *x, weft_vid weight, int dim, void *arg)
     cutting          *c = arg;
     const weft_shape *s = &x->g->value[weight].type.shape;
     if (s->n < 2) return WEFT_OK; /* biases follow */
-    if (x->whole.weight[weight]) return WEFT_OK;
+    if (x->excluded.weight[weight]) return WEFT_OK;
     c->n++;
     return add_mark(x, weight, dim, c->axis, WEFT_SPLIT_BLOCK, c->unit, c->period, NULL);
 }
 
 static bool is_split(const finder *x, int node)
 {
-    return x->g->node[node].phase == WEFT_PHASE_FORWARD && !x->whole.node[node];
+    return x->g->node[node].phase == WEFT_PHASE_FORWARD && !x->excluded.node[node];
 }
 
 /* Attention: key heads g, r query heads to each.  Cut g with all three, or r with the queries
@@ -390,7 +207,7 @@ static weft_status cut_vocabulary(finder *x, int axis)
         for (int k = 0; k < x->g->node[i].n_in; k++)
             if (dim_with(x, i, k, v) >= 0 &&
                 is_weight(&x->g->value[x->g->node[i].in[k]]) &&
-                !x->whole.weight[x->g->node[i].in[k]])
+                !x->excluded.weight[x->g->node[i].in[k]])
                 WEFT_TRY(add_mark(x, x->g->node[i].in[k], dim_with(x, i, k, v), axis,
                                   WEFT_SPLIT_BLOCK, 1, 0, NULL));
     }
@@ -404,13 +221,14 @@ static weft_status mark_tp(finder *x, int axis, int64_t parts)
     for (int i = 0; i < x->g->n_node; i++)
         if (is_split(x, i)) WEFT_TRY(cut_ffn(x, i, axis));
     WEFT_TRY(cut_vocabulary(x, axis));
-    if (!x->n_mark && x->whole.n_entry)
+    if (!x->n_mark && x->excluded.n_entry)
         return WEFT_FAIL(WEFT_ERR_ARG,
-                         "whole: no other layer of %s has anything for tp to split; "
+                         "tp_exclude: no other layer of %s has anything for tp to split; "
                          "take dp=%lld instead",
                          x->g->name, (long long)parts);
-    for (int k = 0; k < x->whole.n_entry; k++)
-        WEFT_TRY(add_mark(x, x->whole.entry[k], 0, axis, WEFT_SPLIT_BLOCK, 1, 0, NULL));
+    for (int k = 0; k < x->excluded.n_entry; k++)
+        WEFT_TRY(
+            add_mark(x, x->excluded.entry[k], 0, axis, WEFT_SPLIT_BLOCK, 1, 0, NULL));
     if (!x->n_mark)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "tp: graph %s has neither heads, ffn nor vocabulary to split",
@@ -589,14 +407,15 @@ static weft_status find_dealt(finder *x, int percent, bool *dealt)
     return WEFT_OK;
 }
 
-static weft_status mark_zero(finder *x, int axis, int level, int later)
+/* percent: of the parameters, gathered by the next step; 0: zero without it. */
+static weft_status mark_zero(finder *x, int axis, int level, int percent)
 {
     const weft_graph *g     = x->g;
     bool             *dealt = WEFT_ARENA_ARRAY(x->a, bool, g->n_value + 1);
-    bool              rest  = level > 2 || later; /* parameters too */
+    bool              rest  = level > 2 || percent; /* parameters too */
     WEFT_TRY(weft_arena_status(x->a));
-    for (weft_vid v = 0; v < g->n_value && !later; v++) dealt[v] = true;
-    if (later) WEFT_TRY(find_dealt(x, later, dealt));
+    for (weft_vid v = 0; v < g->n_value && !percent; v++) dealt[v] = true;
+    if (percent) WEFT_TRY(find_dealt(x, percent, dealt));
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n      = &g->node[i];
         bool                   update = weft_op_get(n->op)->flags & WEFT_OP_UPDATE;
@@ -610,7 +429,7 @@ static weft_status mark_zero(finder *x, int axis, int level, int later)
             if (v->kind == WEFT_VALUE_PARAM && rest)
                 WEFT_TRY(mark_zero_one(x, n->in[k], axis, true));
         }
-        if (level > 1 && !later && weft_shard__is_boundary(g, i))
+        if (level > 1 && !percent && weft_shard__is_boundary(g, i))
             WEFT_TRY(mark_zero_one(x, n->out[0], axis, false));
     }
     for (weft_vid v = 0; v < g->n_value && rest; v++) { /* copies in another type */
@@ -620,12 +439,22 @@ static weft_status mark_zero(finder *x, int axis, int level, int later)
     return WEFT_OK;
 }
 
-/* ---- the door ---- */
+/* ---- all of it ---- */
 
-static weft_status start(finder *x, const weft_shorthand *h, const weft_graph *g,
-                         weft_arena *a)
+int weft_shard_axes(const weft_strategy *y, weft_mesh_axis out[WEFT_MAX_AXIS])
 {
-    int tp    = find_axis(h, "tp");
+    int axis[WEFT_N_STRATEGY_AXIS];
+    int n = weft_strategy_axes(y, axis);
+    for (int i = 0; i < n; i++)
+        out[i] = (weft_mesh_axis){.name = weft_strategy_axis_name(axis[i]),
+                                  .size = weft_strategy_size(y, axis[i])};
+    return n;
+}
+
+static weft_status init_finder(finder *x, const weft_strategy *y,
+                               const weft_shard_layers *layers, const weft_graph *g,
+                               weft_arena *a)
+{
     *x        = (finder){.g = g, .a = a};
     x->f      = WEFT_ARENA_ARRAY(a, weft_node_factors, g->n_node + 1);
     x->u      = WEFT_ARENA_ARRAY(a, weft_op_use, g->n_node + 1);
@@ -638,46 +467,50 @@ static weft_status start(finder *x, const weft_shorthand *h, const weft_graph *g
         x->u[i] = weft_graph_use(g, &g->node[i], in, out);
         WEFT_TRY(weft_shard_factors(&x->u[i], a, &x->f[i]));
     }
-    return weft_shard__find_whole(h, g, x->f, tp < 0 ? 1 : h->axis[tp].size, a,
-                                  &x->whole);
+    return weft_shard__find_excluded(y, layers, g, x->f, a, &x->excluded);
 }
 
-static weft_status mark_all(finder *x, const weft_shorthand *h)
+static weft_status mark_all(finder *x, const weft_strategy *y)
 {
-    int dp = find_axis(h, "dp"), tp = find_axis(h, "tp"), cp = find_axis(h, "cp"),
-        ep = find_axis(h, "ep");
-    if (tp >= 0) WEFT_TRY(mark_tp(x, tp, h->axis[tp].size));
-    if (h->sp) WEFT_TRY(mark_sp(x, tp));
-    if (ep >= 0) WEFT_TRY(mark_ep(x, ep, h->axis[ep].size));
-    if (dp >= 0) WEFT_TRY(mark_inputs(x, dp, h->axis[dp].size, 0, "dp"));
-    if (cp >= 0) WEFT_TRY(mark_inputs(x, cp, h->axis[cp].size, 1, "cp"));
-    if (h->zero) WEFT_TRY(mark_zero(x, dp, h->zero, h->later));
+    int dp = weft_strategy_axis_at(y, WEFT_AXIS_DP),
+        tp = weft_strategy_axis_at(y, WEFT_AXIS_TP),
+        cp = weft_strategy_axis_at(y, WEFT_AXIS_CP),
+        ep = weft_strategy_axis_at(y, WEFT_AXIS_EP);
+    if (tp >= 0) WEFT_TRY(mark_tp(x, tp, y->tp));
+    if (y->sp) WEFT_TRY(mark_sp(x, tp));
+    if (ep >= 0) WEFT_TRY(mark_ep(x, ep, y->ep));
+    if (dp >= 0) WEFT_TRY(mark_inputs(x, dp, y->dp, 0, "dp"));
+    if (cp >= 0) WEFT_TRY(mark_inputs(x, cp, y->cp, 1, "cp"));
+    if (y->zero) WEFT_TRY(mark_zero(x, dp, y->zero, y->overlap_param_gather));
     return WEFT_OK;
 }
 
-weft_status weft_shorthand_expand(const weft_shorthand *h, const weft_graph *g, int world,
-                                  weft_arena *a, weft_shard_options *out)
+weft_status weft_shard_expand(const weft_strategy *y, const weft_graph *g,
+                              const weft_shard_layers *layers, int world, weft_arena *a,
+                              weft_shard_options *out)
 {
-    finder     x;
-    int        n = weft_shorthand_world(h), each = n / h->pp;
-    weft_mesh *mesh = WEFT_ARENA_ARRAY(a, weft_mesh, h->pp);
+    finder         x;
+    weft_mesh_axis axis[WEFT_MAX_AXIS];
+    int            n = weft_strategy_world(y), each = n / y->pp;
+    int            n_axis = weft_shard_axes(y, axis);
+    weft_mesh     *mesh   = WEFT_ARENA_ARRAY(a, weft_mesh, y->pp);
     WEFT_TRY(weft_arena_status(a));
     if (n < 0 || (world && n != world)) {
         weft_text t = {0};
-        weft_shorthand_print(h, &t);
+        weft_strategy_print(y, &t);
         weft_status st = WEFT_FAIL(WEFT_ERR_ARG, "%s makes %d ranks, but there are %d",
                                    t.s ? t.s : "", n, world);
         weft_text_fini(&t);
         return st;
     }
-    for (int s = 0; s < h->pp; s++) {
+    for (int s = 0; s < y->pp; s++) {
         char *name = weft_arena_printf(a, "stage%d", s);
         WEFT_TRY(weft_arena_status(a));
-        WEFT_TRY(weft_mesh_make(a, name, h->n_axis, h->axis, s * each, &mesh[s]));
+        WEFT_TRY(weft_mesh_make(a, name, n_axis, axis, s * each, &mesh[s]));
     }
-    WEFT_TRY(start(&x, h, g, a));
-    WEFT_TRY(mark_all(&x, h));
+    WEFT_TRY(init_finder(&x, y, layers, g, a));
+    WEFT_TRY(mark_all(&x, y));
     *out = (weft_shard_options){
-        .n_mesh = h->pp, .mesh = mesh, .n_mark = x.n_mark, .mark = x.mark};
+        .n_mesh = y->pp, .mesh = mesh, .n_mark = x.n_mark, .mark = x.mark};
     return WEFT_OK;
 }

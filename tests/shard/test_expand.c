@@ -1,67 +1,11 @@
-/* Shorthand: words read back, mistakes are one line, and marks land on the right weights of every
- * family, found by what operators do with them. */
+/* Strategies on graphs: marks are placed on the right weights of every family, found by what
+ * operators do with them. */
 #include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "support/shard_case.h"
-
-static void reads(const char *text, const char *want)
-{
-    weft_shorthand h;
-    weft_text      t = {0};
-    assert_ok(weft_shorthand_parse(text, &h));
-    weft_shorthand_print(&h, &t);
-    assert_string_equal(t.s, want ? want : text);
-    weft_text_fini(&t);
-}
-
-static void words(void **state)
-{
-    (void)state;
-    weft_shorthand h;
-    reads("mesh=dp=2,tp=2 pp=2 zero=1", NULL);
-    reads("mesh=dp=2 zero=1 later=66", NULL);
-    reads("later=0 mesh=dp=2", "mesh=dp=2");
-    reads("mesh=tp=4,dp=3 sp=1", NULL);
-    reads("mesh=dp=3 pp=2 shares=5,2,1", NULL);
-    reads("mesh=tp=2 whole=input,0..3,7,head", NULL);
-    reads("whole=blocks mesh=tp=2 pp=2", "mesh=tp=2 pp=2 whole=blocks");
-    reads("zero=0  mesh=ep=2,cp=2 pp=1", "mesh=ep=2,cp=2");
-    assert_ok(weft_shorthand_parse("mesh=dp=3,tp=2 pp=4", &h));
-    assert_int_equal(weft_shorthand_world(&h), 24);
-    static const struct {
-        const char *text, *words;
-    } bad[] = {
-        {"mesh=dp=2,dp=2", "axis dp stands there twice"},
-        {"mesh=dp=0", "expected a number from 1"},
-        {"mesh=dp", "how many ranks along dp"},
-        {"mesh=dp=two", "expected a number"},
-        {"mesh=xp=2", "'xp' is not dp, tp, cp or ep"},
-        {"mesh=dp=2,sp=2", "sp=1 beside mesh="},
-        {"mesh=dp=2,pp=2", "pp=N stands beside mesh="},
-        {"mesh=dp=2 zero=4", "from 0 to 3"},
-        {"mesh=tp=2 zero=1", "zero=1 needs an axis dp"},
-        {"mesh=dp=2 later=50", "later=50 goes with zero=1 or zero=2"},
-        {"mesh=dp=2 zero=3 later=50", "later=50 goes with zero=1 or zero=2"},
-        {"mesh=dp=2 zero=1 later=101", "from 0 to 100"},
-        {"mesh=dp=2 sp=1", "sp=1 needs an axis tp"},
-        {"mesh=dp=2 mesh=tp=2", "mesh stands there twice"},
-        {"dp=2", "expected mesh=dp=2,tp=2"},
-        {"mesh=dp=2 pp", "expected mesh=dp=2,tp=2"},
-        {"pp=0", "from 1"},
-        {"mesh=dp=2 shares=3,2", "shares are 5 lanes in all"},
-        {"mesh=dp=2 shares=2,1,1", "3 numbers for dp=2"},
-        {"mesh=dp=2 shares=4,0", "expected a number from 1"},
-        {"mesh=tp=2 shares=3,1", "shares need an axis dp"},
-        {"mesh=dp=2 whole=head", "whole needs an axis tp"},
-        {"mesh=tp=2 whole=tail", "expected input, head, blocks or layers"},
-        {"mesh=tp=2 whole=3..1", "expected input, head, blocks or layers"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_fails(weft_shorthand_parse(bad[i].text, &h), WEFT_ERR_ARG, bad[i].words);
-}
 
 /* ---- marks ---- */
 
@@ -76,10 +20,10 @@ static const weft_mark *mark_of(const test_shard *c, const weft_shard_options *o
 static void expand(test_shard *c, const char *model, const char *text,
                    weft_shard_options *o)
 {
-    weft_shorthand h;
+    weft_strategy h;
     test_shard_open(c, model, 4, 8);
-    assert_ok(weft_shorthand_parse(text, &h));
-    assert_ok(weft_shorthand_expand(&h, c->t.graph, 0, c->a, o));
+    assert_ok(weft_strategy_parse(text, &h));
+    assert_ok(weft_shard_expand(&h, c->t.graph, NULL, 0, c->a, o));
 }
 
 /* Exactly these weights, each on this dimension; "name dim name dim ..." */
@@ -114,8 +58,8 @@ static void tensor_parallel(void **state)
                                        "transformer.h.0.attn.c_attn.bias",
                                        "transformer.h.1.attn.c_attn.bias",
                                        "transformer.wte.weight"};
-    marks_are("tests/fixtures/families/gpt2", "mesh=tp=2", gpt2,
-              (int[]){2, 2, 1, 1, 1, 1, 0}, 7);
+    marks_are("tests/fixtures/families/gpt2", "tp=2", gpt2, (int[]){2, 2, 1, 1, 1, 1, 0},
+              7);
 }
 
 /* The weights that lie cut by tp, whoever found them. */
@@ -161,7 +105,7 @@ static void families(void **state)
         weft_shard_options o;
         char               path[96], names[8192];
         snprintf(path, sizeof path, "tests/fixtures/families/%s", family[i].model);
-        expand(&c, path, "mesh=tp=2", &o);
+        expand(&c, path, "tp=2", &o);
         test_shard_apply(&c, &o);
         cut_weights(&c, 0, names, sizeof names);
         for (int k = 0; k < 6; k++)
@@ -180,7 +124,7 @@ static void inputs_and_zero(void **state)
     (void)state;
     test_shard         c;
     weft_shard_options o;
-    expand(&c, "tests/fixtures/families/gpt2", "mesh=dp=2,cp=2 zero=3", &o);
+    expand(&c, "tests/fixtures/families/gpt2", "dp=2 cp=2 zero=3", &o);
     assert_int_equal(o.mesh[0].n_rank, 4);
     test_shard_apply(&c, &o);
     assert_string_equal(test_shard_text(&c, "input_ids"), "[dp, cp zigzag]"); /* causal */
@@ -193,7 +137,7 @@ static void inputs_and_zero(void **state)
     assert_string_equal(test_shard_text(&c, "transformer.h.0.ln_1.weight.m"),
                         "[dp unit 256]");
     test_shard_close(&c);
-    expand(&c, "tests/fixtures/families/bert", "mesh=cp=2", &o);
+    expand(&c, "tests/fixtures/families/bert", "cp=2", &o);
     test_shard_apply(&c, &o);
     assert_string_equal(test_shard_text(&c, "input_ids"), "[*, cp]");
     test_shard_close(&c);
@@ -223,9 +167,9 @@ static void later(void **state)
     static const struct {
         const char *words;
         double      least, most;
-    } t[] = {{"mesh=dp=2 zero=1 later=100", 1, 1},
-             {"mesh=dp=2 zero=2 later=66", 0.6, 0.72},
-             {"mesh=dp=2 zero=1 later=33", 0.27, 0.4}};
+    } t[] = {{"dp=2 zero=1 overlap_param_gather=1", 1, 1},
+             {"dp=2 zero=2 overlap_param_gather=0.66", 0.6, 0.72},
+             {"dp=2 zero=1 overlap_param_gather=0.33", 0.27, 0.4}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
         test_shard         c;
@@ -246,28 +190,28 @@ static void unlike_layers(void **state)
     static const struct {
         const char *words, *value, *layout;
     } t[] = {
-        {"whole=blocks", "transformer.wte.weight", "[tp, *]"},
-        {"whole=blocks", "wte", "[*, *, *] sum(tp)"},
-        {"whole=blocks", "transformer.h.0.mlp.c_fc.weight", "[*, *]"},
-        {"whole=blocks", "h.0.ln_1", "[tp, *, *]"},
-        {"whole=blocks", "h.3.sum", "[tp, *, *]"},
-        {"whole=blocks", "logits", "[*, *, tp]"},
-        {"whole=blocks", "transformer.h.0.mlp.c_fc.weight.grad", "[*, *] sum(tp)"},
-        {"whole=input,head", "transformer.wte.weight", "[*, *]"},
-        {"whole=input,head", "input_ids", "[tp, *]"},
-        {"whole=input,head", "transformer.h.0.mlp.c_fc.weight", "[*, tp]"},
-        {"whole=input,head", "h.0.mlp.c_fc", "[*, *, tp]"},
-        {"whole=input,head", "logits", "[tp, *, *]"},
-        {"whole=1..2", "transformer.h.0.mlp.c_fc.weight", "[*, tp]"},
-        {"whole=1..2", "transformer.h.1.mlp.c_fc.weight", "[*, *]"},
-        {"whole=1..2", "h.2.mlp.c_fc", "[tp, *, *]"},
-        {"whole=1..2", "h.3.mlp.c_fc", "[*, *, tp]"},
+        {"tp_exclude=blocks", "transformer.wte.weight", "[tp, *]"},
+        {"tp_exclude=blocks", "wte", "[*, *, *] sum(tp)"},
+        {"tp_exclude=blocks", "transformer.h.0.mlp.c_fc.weight", "[*, *]"},
+        {"tp_exclude=blocks", "h.0.ln_1", "[tp, *, *]"},
+        {"tp_exclude=blocks", "h.3.sum", "[tp, *, *]"},
+        {"tp_exclude=blocks", "logits", "[*, *, tp]"},
+        {"tp_exclude=blocks", "transformer.h.0.mlp.c_fc.weight.grad", "[*, *] sum(tp)"},
+        {"tp_exclude=input,head", "transformer.wte.weight", "[*, *]"},
+        {"tp_exclude=input,head", "input_ids", "[tp, *]"},
+        {"tp_exclude=input,head", "transformer.h.0.mlp.c_fc.weight", "[*, tp]"},
+        {"tp_exclude=input,head", "h.0.mlp.c_fc", "[*, *, tp]"},
+        {"tp_exclude=input,head", "logits", "[tp, *, *]"},
+        {"tp_exclude=1..2", "transformer.h.0.mlp.c_fc.weight", "[*, tp]"},
+        {"tp_exclude=1..2", "transformer.h.1.mlp.c_fc.weight", "[*, *]"},
+        {"tp_exclude=1..2", "h.2.mlp.c_fc", "[tp, *, *]"},
+        {"tp_exclude=1..2", "h.3.mlp.c_fc", "[*, *, tp]"},
     };
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         test_shard         c;
         weft_shard_options o;
         char               text[64];
-        snprintf(text, sizeof text, "mesh=tp=2 %s", t[i].words);
+        snprintf(text, sizeof text, "tp=2 %s", t[i].words);
         expand(&c, "tiny256", text, &o);
         test_shard_apply(&c, &o);
         const char *is = test_shard_text(&c, t[i].value);
@@ -284,21 +228,21 @@ static void what_is_not_there(void **state)
         const char *model, *text, *words;
         int         world;
     } bad[] = {
-        {"tests/fixtures/families/gpt2", "mesh=ep=2", "ep: graph gpt2 has no experts", 0},
-        {"tests/fixtures/families/gpt2", "mesh=dp=2 pp=2",
-         "makes 4 ranks, but there are 8", 8},
-        {"tests/fixtures/families/gpt2", "mesh=tp=64", "take a smaller tp", 0},
-        {"tiny256", "mesh=tp=8 whole=head", "tp=8 does not divide the 4 samples", 0},
-        {"tiny256", "mesh=tp=2 whole=4", "layer 4 of tiny256, which has 4", 0},
-        {"tiny256", "mesh=tp=2 whole=input,blocks,head", "take dp=2 instead", 0},
+        {"tests/fixtures/families/gpt2", "ep=2", "ep: graph gpt2 has no experts", 0},
+        {"tests/fixtures/families/gpt2", "dp=2 pp=2", "makes 4 ranks, but there are 8",
+         8},
+        {"tests/fixtures/families/gpt2", "tp=64", "take a smaller tp", 0},
+        {"tiny256", "tp=8 tp_exclude=head", "tp=8 does not divide the 4 samples", 0},
+        {"tiny256", "tp=2 tp_exclude=4", "layer 4 of tiny256, which has 4", 0},
+        {"tiny256", "tp=2 tp_exclude=input,blocks,head", "take dp=2 instead", 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         test_shard         c;
-        weft_shorthand     h;
+        weft_strategy      h;
         weft_shard_options o;
         test_shard_open(&c, bad[i].model, 4, 8);
-        assert_ok(weft_shorthand_parse(bad[i].text, &h));
-        assert_fails(weft_shorthand_expand(&h, c.t.graph, bad[i].world, c.a, &o),
+        assert_ok(weft_strategy_parse(bad[i].text, &h));
+        assert_fails(weft_shard_expand(&h, c.t.graph, NULL, bad[i].world, c.a, &o),
                      WEFT_ERR_ARG, bad[i].words);
         test_shard_close(&c);
     }
@@ -347,13 +291,9 @@ static void stages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words),
-        cmocka_unit_test(tensor_parallel),
-        cmocka_unit_test(families),
-        cmocka_unit_test(inputs_and_zero),
-        cmocka_unit_test(later),
-        cmocka_unit_test(unlike_layers),
-        cmocka_unit_test(what_is_not_there),
+        cmocka_unit_test(tensor_parallel), cmocka_unit_test(families),
+        cmocka_unit_test(inputs_and_zero), cmocka_unit_test(later),
+        cmocka_unit_test(unlike_layers),   cmocka_unit_test(what_is_not_there),
         cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ static double median(double *x, int n)
 /* Round by round, so that a machine that changes its pace does so for all; the median of the
  * rounds. */
 static weft_status time_rounds(weft_comm *c, weft_comm_group *all, load *l, int fit,
-                               double *crowd)
+                               double *oversubscription)
 {
     turn   t[N_ROUND][WEFT_PROBE_RANKS];
     double of[N_ROUND];
@@ -92,10 +92,12 @@ static weft_status time_rounds(weft_comm *c, weft_comm_group *all, load *l, int 
             WEFT_TRY(time_ranks(c, all, l, k + 1, &t[i][k]));
     for (int k = 0; k < c->world; k++) {
         for (int i = 0; i < N_ROUND; i++) of[i] = t[i][k].mean / t[i][fit - 1].mean;
-        crowd[k] = median(of, N_ROUND);
+        oversubscription[k] = median(of, N_ROUND);
         /* more ranks make none faster, and cores do no more than they can: what says so is noise */
-        crowd[k] = k < fit ? fmin(crowd[k], 1)
-                           : fmax(crowd[k], fmax(crowd[k - 1], (k + 1.0) / fit));
+        oversubscription[k] = k < fit
+                                  ? fmin(oversubscription[k], 1)
+                                  : fmax(oversubscription[k],
+                                         fmax(oversubscription[k - 1], (k + 1.0) / fit));
     }
     return WEFT_OK;
 }
@@ -114,7 +116,8 @@ static weft_status time_slowest(weft_comm *c, weft_comm_group *all, load *l, int
     return WEFT_OK;
 }
 
-weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *crowd)
+weft_status weft_probe_oversubscription(weft_comm *c, weft_pool *pool, int fit,
+                                        double *oversubscription)
 {
     size_t           side = sizeof(float) * SIDE * SIDE;
     load             l    = {.pool = pool};
@@ -137,9 +140,10 @@ weft_status weft_probe_crowd(weft_comm *c, weft_pool *pool, int fit, double *cro
     for (int i = 0; i < c->world; i++) rank[i] = i;
     WEFT_GO(weft_comm_open_group(c, c->world, rank, 990, &all));
     work_once(&l);
-    WEFT_GO(time_rounds(c, all, &l, fit, crowd));
+    WEFT_GO(time_rounds(c, all, &l, fit, oversubscription));
     WEFT_GO(time_slowest(c, all, &l, fit, &sway));
-    for (int k = fit - 1; k < c->world; k++) crowd[k] = fmax(crowd[k], sway);
+    for (int k = fit - 1; k < c->world; k++)
+        oversubscription[k] = fmax(oversubscription[k], sway);
 out:
     free(l.a);
     free(l.b);

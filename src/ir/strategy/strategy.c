@@ -1,0 +1,169 @@
+#include "strategy/strategy.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t      at;
+} axes[WEFT_N_STRATEGY_AXIS] = {{"dp", offsetof(weft_strategy, dp)},
+                                {"cp", offsetof(weft_strategy, cp)},
+                                {"ep", offsetof(weft_strategy, ep)},
+                                {"tp", offsetof(weft_strategy, tp)}};
+
+const weft_strategy_row weft_strategy_rows[] = {
+#define STRATEGY(key, kind, min, max, words, def, help)                                  \
+    {#key, WEFT_STRATEGY_##kind, offsetof(weft_strategy, key), min, max, words, def,     \
+     help},
+#include "strategy/strategy.def"
+#undef STRATEGY
+};
+const int weft_strategy_n_row = (int)WEFT_COUNT(weft_strategy_rows);
+
+const weft_strategy_row *weft_strategy_find(const char *key)
+{
+    for (int i = 0; i < weft_strategy_n_row; i++)
+        if (!strcmp(weft_strategy_rows[i].key, key)) return &weft_strategy_rows[i];
+    return NULL;
+}
+
+const char *weft_strategy_hint(const char *key)
+{
+    static const char *const hint[][2] = {
+#define HINT(key, text) {key, text},
+#include "strategy/hints.def"
+#undef HINT
+    };
+    for (size_t i = 0; i < WEFT_COUNT(hint); i++)
+        if (!strcmp(hint[i][0], key)) return hint[i][1];
+    return NULL;
+}
+
+weft_strategy weft_strategy_default(void)
+{
+    return (weft_strategy){.pp = 1, .chunks = 1, .bucket_bytes = -1};
+}
+
+/* ---- axes ---- */
+
+int weft_strategy_size(const weft_strategy *s, int axis)
+{
+    return *(const int *)(const void *)((const char *)s + axes[axis].at);
+}
+
+const char *weft_strategy_axis_name(int axis)
+{
+    return axes[axis].name;
+}
+
+int weft_strategy_axes(const weft_strategy *s, int out[WEFT_N_STRATEGY_AXIS])
+{
+    int n = 0;
+    for (int i = 0; i < (s->n_mesh_order ? s->n_mesh_order : WEFT_N_STRATEGY_AXIS); i++) {
+        int a = s->n_mesh_order ? s->mesh_order[i] : i;
+        if (weft_strategy_size(s, a)) out[n++] = a;
+    }
+    return n;
+}
+
+int weft_strategy_axis_at(const weft_strategy *s, int axis)
+{
+    int all[WEFT_N_STRATEGY_AXIS], n = weft_strategy_axes(s, all);
+    for (int i = 0; i < n; i++)
+        if (all[i] == axis) return i;
+    return -1;
+}
+
+int weft_strategy_world(const weft_strategy *s)
+{
+    int     axis[WEFT_N_STRATEGY_AXIS];
+    int     n_axis = weft_strategy_axes(s, axis);
+    int64_t n      = s->pp;
+    for (int i = 0; i < n_axis && n <= 1 << 24; i++) n *= weft_strategy_size(s, axis[i]);
+    return n <= 1 << 24 ? (int)n : -1;
+}
+
+int weft_strategy_lanes(const weft_strategy *s)
+{
+    int n = 0;
+    for (int k = 0; k < s->n_batch_split; k++) n += s->batch_split[k];
+    return n;
+}
+
+/* ---- what keys ask of each other ---- */
+
+static weft_status check_order(const weft_strategy *s)
+{
+    for (int a = 0; a < WEFT_N_STRATEGY_AXIS && s->n_mesh_order; a++)
+        if (weft_strategy_size(s, a) && weft_strategy_axis_at(s, a) < 0)
+            return WEFT_FAIL(WEFT_ERR_ARG, "mesh_order leaves out %s", axes[a].name);
+    return WEFT_OK;
+}
+
+static weft_status check_split(const weft_strategy *s)
+{
+    int n = weft_strategy_lanes(s);
+    if (!s->n_batch_split) return WEFT_OK;
+    if (!s->dp) return WEFT_FAIL(WEFT_ERR_ARG, "batch_split needs dp");
+    if (s->n_batch_split != s->dp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "batch_split: %d numbers for dp=%d",
+                         s->n_batch_split, s->dp);
+    if (n & (n - 1))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "batch_split has %d lanes in all, and lanes is a power of two: "
+                         "write 3,1 or 5,3 instead of 3,2",
+                         n);
+    return WEFT_OK;
+}
+
+weft_status weft_strategy_check(const weft_strategy *s)
+{
+    WEFT_TRY(check_order(s));
+    if (s->zero && !s->dp) return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d needs dp", s->zero);
+    if (s->overlap_param_gather && (s->zero < 1 || s->zero > 2))
+        return WEFT_FAIL(WEFT_ERR_ARG, "overlap_param_gather goes with zero=1 or zero=2");
+    if (s->sp && !s->tp) return WEFT_FAIL(WEFT_ERR_ARG, "sp=true needs tp");
+    if (s->cp_comm == WEFT_CP_RING && !s->cp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "cp_comm=ring needs cp");
+    if (s->n_tp_exclude && !s->tp) return WEFT_FAIL(WEFT_ERR_ARG, "tp_exclude needs tp");
+    return check_split(s);
+}
+
+/* ---- comparing ---- */
+
+static bool orders_equal(const weft_strategy *a, const weft_strategy *b)
+{
+    int x[WEFT_N_STRATEGY_AXIS], y[WEFT_N_STRATEGY_AXIS];
+    int n = weft_strategy_axes(a, x);
+    if (n != weft_strategy_axes(b, y)) return false;
+    for (int i = 0; i < n; i++)
+        if (x[i] != y[i]) return false;
+    return true;
+}
+
+bool weft_strategy_row_equal(const weft_strategy *a, const weft_strategy *b,
+                             const weft_strategy_row *row)
+{
+    const char *x = (const char *)a + row->at, *y = (const char *)b + row->at;
+    switch (row->kind) {
+    case WEFT_STRATEGY_INT:
+    case WEFT_STRATEGY_FRACTION:
+    case WEFT_STRATEGY_WORD: return !memcmp(x, y, sizeof(int));
+    case WEFT_STRATEGY_BOOL: return *(const bool *)x == *(const bool *)y;
+    case WEFT_STRATEGY_BYTES: return !memcmp(x, y, sizeof(int64_t));
+    case WEFT_STRATEGY_ORDER: return orders_equal(a, b);
+    case WEFT_STRATEGY_SPLIT:
+        return a->n_batch_split == b->n_batch_split &&
+               !memcmp(x, y, sizeof *a->batch_split * (size_t)a->n_batch_split);
+    case WEFT_STRATEGY_LAYERS:
+        return a->n_tp_exclude == b->n_tp_exclude &&
+               !memcmp(x, y, sizeof *a->tp_exclude * (size_t)a->n_tp_exclude);
+    }
+    return false;
+}
+
+bool weft_strategy_equal(const weft_strategy *a, const weft_strategy *b)
+{
+    for (int i = 0; i < weft_strategy_n_row; i++)
+        if (!weft_strategy_row_equal(a, b, &weft_strategy_rows[i])) return false;
+    return true;
+}

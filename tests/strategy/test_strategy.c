@@ -1,0 +1,104 @@
+/* Strategies: rows read and print the same value, mistakes are one line. */
+#include "support/test.h"
+
+#include "strategy/strategy.h"
+
+static void reads(const char *text, const char *want)
+{
+    weft_strategy s, again;
+    weft_text     t = {0};
+    assert_ok(weft_strategy_parse(text, &s));
+    weft_strategy_print(&s, &t);
+    assert_string_equal(t.s, want ? want : text);
+    assert_ok(weft_strategy_parse(t.s, &again));
+    assert_true(weft_strategy_equal(&s, &again));
+    weft_text_fini(&t);
+}
+
+static void text_reads_back(void **state)
+{
+    weft_strategy s;
+    (void)state;
+    reads("dp=2 tp=2 pp=2 zero=1", NULL);
+    reads("dp=2 zero=1 overlap_param_gather=0.66", NULL);
+    reads("dp=2 zero=2 overlap_param_gather=0.70",
+          "dp=2 zero=2 overlap_param_gather=0.7");
+    reads("dp=2 zero=2 overlap_param_gather=1", NULL);
+    reads("overlap_param_gather=0 dp=2", "dp=2");
+    reads("tp=4 dp=3 mesh_order=tp,dp sp=true", "dp=3 tp=4 mesh_order=tp,dp sp=true");
+    reads("tp=4 dp=3 mesh_order=dp,tp", "dp=3 tp=4"); /* the default order */
+    reads("dp=3 pp=2 batch_split=5,2,1", NULL);
+    reads("dp=2 batch_split=[3,1]", "dp=2 batch_split=3,1");
+    reads("tp=2 tp_exclude=input,0..3,7,head", NULL);
+    reads("tp_exclude=blocks tp=2 pp=2", "tp=2 pp=2 tp_exclude=blocks");
+    reads("zero=0  ep=2 cp=2 mesh_order=ep,cp pp=1", "cp=2 ep=2 mesh_order=ep,cp");
+    reads("cp=2 cp_comm=ring bucket_bytes=20000 schedule=zb-h1 recompute=full", NULL);
+    reads("", "pp=1");
+    assert_ok(weft_strategy_parse("dp=3 tp=2 pp=4", &s));
+    assert_int_equal(weft_strategy_world(&s), 24);
+    assert_int_equal(weft_strategy_axis_at(&s, WEFT_AXIS_TP), 1);
+    assert_int_equal(weft_strategy_axis_at(&s, WEFT_AXIS_CP), -1);
+}
+
+/* What the rows say of defaults is what a strategy begins with. */
+static void defaults_are_the_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < weft_strategy_n_row; i++) {
+        weft_strategy s = weft_strategy_default();
+        weft_text     t = {0};
+        weft_strategy_print_value(&s, &weft_strategy_rows[i], false, &t);
+        assert_string_equal(t.s ? t.s : "", weft_strategy_rows[i].def);
+        weft_text_fini(&t);
+    }
+}
+
+static void mistakes_are_one_line(void **state)
+{
+    static const struct {
+        const char *text, *words;
+    } bad[] = {
+        {"dp=2 dp=2", "dp is there twice"},
+        {"dp=-1", "dp: -1 is out of range, from 0"},
+        {"dp=two", "dp: expected a whole number"},
+        {"dp", "expected key=value"},
+        {"mesh=dp=2", "unknown key 'mesh': parallel sizes are plain keys now: dp=2 tp=2"},
+        {"later=66", "unknown key 'later': it is overlap_param_gather now"},
+        {"zeero=1", "did you mean 'zero'"},
+        {"mesh_order=dp,xp", "'xp' is not dp, tp, cp or ep"},
+        {"mesh_order=dp,dp", "dp is there twice"},
+        {"tp=2 dp=2 mesh_order=tp", "mesh_order leaves out dp"},
+        {"dp=2 zero=4", "from 0 to 3"},
+        {"tp=2 zero=1", "zero=1 needs dp"},
+        {"dp=2 overlap_param_gather=0.5", "goes with zero=1 or zero=2"},
+        {"dp=2 zero=3 overlap_param_gather=0.5", "goes with zero=1 or zero=2"},
+        {"dp=2 zero=1 overlap_param_gather=66", "66 is out of range, from 0 to 1"},
+        {"dp=2 zero=1 overlap_param_gather=0.665", "more than two decimals"},
+        {"dp=2 sp=true", "sp=true needs tp"},
+        {"tp=2 sp=1", "sp: expected true or false"},
+        {"dp=2 cp_comm=ring", "cp_comm=ring needs cp"},
+        {"cp=2 cp_comm=star", "none of: gather ring"},
+        {"pp=0", "from 1"},
+        {"dp=2 batch_split=3,2", "batch_split has 5 lanes in all"},
+        {"dp=2 batch_split=2,1,1", "3 numbers for dp=2"},
+        {"dp=2 batch_split=4,0", "expected lanes of each rank, from 1"},
+        {"tp=2 batch_split=3,1", "batch_split needs dp"},
+        {"dp=2 tp_exclude=head", "tp_exclude needs tp"},
+        {"tp=2 tp_exclude=tail", "expected input, head, blocks or layers"},
+        {"tp=2 tp_exclude=3..1", "expected input, head, blocks or layers"},
+    };
+    weft_strategy s;
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(bad); i++)
+        assert_fails(weft_strategy_parse(bad[i].text, &s), WEFT_ERR_ARG, bad[i].words);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_reads_back),
+        cmocka_unit_test(defaults_are_the_rows),
+        cmocka_unit_test(mistakes_are_one_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
