@@ -12,8 +12,8 @@ static const int64_t counts[TENSORS] = {17, 1003, 0, 70007, 1, 640, 12};
 static const int64_t units[TENSORS]  = {1, 7, 1, 256, 1, 1000, 5};
 
 typedef struct test_case {
-    weft_comm_kind kind;
-    bool           units, lanes, in_place;
+    weft_collective kind;
+    bool            units, lanes, in_place;
 } test_case;
 
 /* Of the lanes of five and more ranks, and of three, some have more than others. */
@@ -28,8 +28,8 @@ static const weft_lanes *lanes_of(const rank_state *r, const test_case *c, weft_
 /* Elements of its result. */
 static int64_t result(const rank_state *r, const test_case *c, const weft_comm_part *x)
 {
-    if (c->kind == WEFT_COMM_ALL_REDUCE) return x->count;
-    if (c->kind == WEFT_COMM_ALL_GATHER) return x->unit ? x->count : x->count * r->n;
+    if (c->kind == WEFT_ALL_REDUCE) return x->count;
+    if (c->kind == WEFT_ALL_GATHER) return x->unit ? x->count : x->count * r->n;
     if (!x->unit) return x->count / r->n;
     return weft_comm_share_at(x->count, x->unit, r->n, r->rank + 1) -
            weft_comm_share_at(x->count, x->unit, r->n, r->rank);
@@ -42,7 +42,7 @@ static weft_status make_part(rank_state *r, const test_case *c, int i, weft_comm
     int64_t           most  = lanes ? weft_lanes_most_terms(lanes) : 1;
     void             *in;
     *x = (weft_comm_part){.count = counts[i], .unit = c->units ? units[i] : 0};
-    if (!c->units && c->kind == WEFT_COMM_REDUCE_SCATTER) x->count *= r->n;
+    if (!c->units && c->kind == WEFT_REDUCE_SCATTER) x->count *= r->n;
     x->stride = lanes ? x->count + 3 : 0;
     WEFT_TRY(get(r, (x->count + 3) * most * 4, &in));
     for (int64_t k = 0; k < (x->count + 3) * most; k++)
@@ -74,8 +74,7 @@ static weft_status compare(rank_state *r, weft_comm_group *g, const test_case *c
         WEFT_TRY(get(r, counts[i] * r->n * r->n * 4, &want[i]));
         WEFT_TRY(alone(r, g, c, &part[i], want[i]));
     }
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
     for (int i = 0; i < TENSORS && c->in_place; i++) {
         put(r, part[i].out);
         part[i].out = (void *)part[i].in;
@@ -85,10 +84,10 @@ static weft_status compare(rank_state *r, weft_comm_group *g, const test_case *c
     for (int i = 0; i < TENSORS; i++) {
         if (memcmp(want[i], part[i].out, (size_t)result(r, c, &part[i]) * 4))
             return WEFT_FAIL(WEFT_ERR_NUMERIC, "%s, tensor %d of %d, rank %d of %d",
-                             weft_comm_kind_name(c->kind), i, TENSORS, r->rank, r->n);
+                             weft_collective_name(c->kind), i, TENSORS, r->rank, r->n);
         put(r, want[i]);
     }
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static weft_status one_case(rank_state *r, weft_comm_group *g, const test_case *c)
@@ -112,14 +111,14 @@ static weft_status one_case(rank_state *r, weft_comm_group *g, const test_case *
 static weft_status all_cases(rank_state *r)
 {
     static const test_case of[] = {
-        {WEFT_COMM_ALL_REDUCE, false, false, false},
-        {WEFT_COMM_ALL_REDUCE, false, false, true},
-        {WEFT_COMM_ALL_REDUCE, false, true, true},
-        {WEFT_COMM_REDUCE_SCATTER, false, false, false},
-        {WEFT_COMM_REDUCE_SCATTER, true, false, false},
-        {WEFT_COMM_REDUCE_SCATTER, true, true, false},
-        {WEFT_COMM_ALL_GATHER, false, false, false},
-        {WEFT_COMM_ALL_GATHER, true, false, false},
+        {WEFT_ALL_REDUCE, false, false, false},
+        {WEFT_ALL_REDUCE, false, false, true},
+        {WEFT_ALL_REDUCE, false, true, true},
+        {WEFT_REDUCE_SCATTER, false, false, false},
+        {WEFT_REDUCE_SCATTER, true, false, false},
+        {WEFT_REDUCE_SCATTER, true, true, false},
+        {WEFT_ALL_GATHER, false, false, false},
+        {WEFT_ALL_GATHER, true, false, false},
     };
     weft_comm_group *g;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
@@ -147,7 +146,7 @@ static weft_status other_numbers(rank_state *r)
     weft_comm_part part[3] = {{.in = x, .out = x, .count = 8},
                               {.in = x + 8, .out = x + 8, .count = 8},
                               {.in = x + 16, .out = x + 16, .count = r->rank ? 8 : 0}};
-    weft_status    st = weft_comm_several(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
+    weft_status    st      = weft_comm_several(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32,
                                        r->rank ? 3 : 2, part, NULL, NULL);
     put(r, x);
     return st;

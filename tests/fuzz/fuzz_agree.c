@@ -54,14 +54,14 @@ static void say_other(char *out, const char *mine, size_t n)
     }
 }
 
-static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status collective(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, const void *mine, void *out, int64_t count)
 {
     (void)g;
     size_t n = (size_t)count * (size_t)weft_dtype_bytes(t);
-    if (kind == WEFT_COMM_BARRIER) return WEFT_OK;
+    if (kind == WEFT_BARRIER) return WEFT_OK;
     if (n > 1 << 14) return WEFT_FAIL(WEFT_ERR_PEER, "nobody sends as much");
-    if (kind == WEFT_COMM_BROADCAST) {
+    if (kind == WEFT_BROADCAST) {
         char *own = malloc(n + 1);
         memcpy(own, mine, n);
         if (c->rank) say_other(out, own, n);

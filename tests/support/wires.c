@@ -218,7 +218,7 @@ static weft_status trade(end *e, weft_comm_group *g, int to, int from, double by
     return WEFT_OK;
 }
 
-static weft_status exchange(end *e, weft_comm_group *g, weft_exchange_kind k,
+static weft_status exchange(end *e, weft_comm_group *g, weft_collective k,
                             weft_exchange_algorithm a, double bytes)
 {
     weft_exchange x = {.kind = k, .algorithm = a, .n = g->n};
@@ -230,36 +230,34 @@ static weft_status exchange(end *e, weft_comm_group *g, weft_exchange_kind k,
 }
 
 /* bytes: of what a member gives; terms: how many of them to a sum. */
-static weft_status perform(end *e, weft_comm_group *g, weft_comm_kind k, double bytes,
+static weft_status perform(end *e, weft_comm_group *g, weft_collective k, double bytes,
                            int terms)
 {
     switch (k) {
-    case WEFT_COMM_BROADCAST:
-    case WEFT_COMM_ALL_REDUCE:
-        WEFT_TRY(exchange(e, g, WEFT_EXCHANGE_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING,
-                          bytes * terms));
-        return exchange(e, g, WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_HALVING, bytes);
-    case WEFT_COMM_REDUCE_SCATTER:
-        return exchange(e, g, WEFT_EXCHANGE_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING,
-                        bytes * terms);
-    case WEFT_COMM_ALL_GATHER:
-        return exchange(e, g, WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_HALVING,
-                        bytes * g->n);
-    case WEFT_COMM_SEND_ROWS:
-    case WEFT_COMM_RETURN_ROWS:
-    case WEFT_COMM_ALL_TO_ALL:
-        return exchange(e, g, WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, bytes);
-    case WEFT_COMM_SHIFT:
+    case WEFT_BROADCAST:
+    case WEFT_ALL_REDUCE:
+        WEFT_TRY(
+            exchange(e, g, WEFT_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, bytes * terms));
+        return exchange(e, g, WEFT_ALL_GATHER, WEFT_EXCHANGE_HALVING, bytes);
+    case WEFT_REDUCE_SCATTER:
+        return exchange(e, g, WEFT_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, bytes * terms);
+    case WEFT_ALL_GATHER:
+        return exchange(e, g, WEFT_ALL_GATHER, WEFT_EXCHANGE_HALVING, bytes * g->n);
+    case WEFT_SEND_ROWS:
+    case WEFT_RETURN_ROWS:
+    case WEFT_ALL_TO_ALL:
+        return exchange(e, g, WEFT_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, bytes);
+    case WEFT_SHIFT:
         return trade(e, g, (g->me + 1) % g->n, (g->me + g->n - 1) % g->n, bytes);
-    case WEFT_COMM_BARRIER:
-        return exchange(e, g, WEFT_EXCHANGE_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, 0);
+    case WEFT_BARRIER:
+        return exchange(e, g, WEFT_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, 0);
     }
     return WEFT_OK;
 }
 
 /* The messages' moments are known as soon as they are sent; the rank sleeps until the last of
  * them. */
-static weft_status last(weft_comm *c, weft_comm_group *g, weft_comm_kind k, double bytes,
+static weft_status last(weft_comm *c, weft_comm_group *g, weft_collective k, double bytes,
                         int terms)
 {
     WEFT_TRY(perform(c->impl, g, k, bytes, terms));
@@ -267,23 +265,23 @@ static weft_status last(weft_comm *c, weft_comm_group *g, weft_comm_kind k, doub
     return WEFT_OK;
 }
 
-static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status collective(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
     (void)in, (void)out;
     return last(c, g, kind, (double)(count * weft_dtype_bytes(t)), 1);
 }
 
-static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit)
 {
     double bytes = (double)(total * weft_dtype_bytes(t));
     (void)in, (void)out, (void)unit;
-    return last(c, g, kind, kind == WEFT_COMM_ALL_GATHER ? bytes / g->n : bytes, 1);
+    return last(c, g, kind, kind == WEFT_ALL_GATHER ? bytes / g->n : bytes, 1);
 }
 
-static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *l)
 {
@@ -294,16 +292,16 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
 }
 
 /* As many to each. */
-static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                         weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
 {
-    int64_t home = kind == WEFT_COMM_SEND_ROWS ? r->in_rows : r->out_rows;
+    int64_t home = kind == WEFT_SEND_ROWS ? r->in_rows : r->out_rows;
     (void)in, (void)out;
     return last(c, g, kind, (double)(home * r->width * weft_dtype_bytes(t)), 1);
 }
 
 /* As long as one of all bytes. */
-static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status several(weft_comm *c, weft_comm_group *g, weft_collective kind,
                            weft_dtype t, int n, const weft_comm_part *part,
                            const weft_lanes *lanes, const weft_comm_room *room)
 {
@@ -312,7 +310,7 @@ static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind
     (void)room;
     for (int i = 0; i < n; i++)
         bytes += (double)(part[i].count * weft_dtype_bytes(t)) /
-                 (kind == WEFT_COMM_ALL_GATHER && part[i].unit ? g->n : 1);
+                 (kind == WEFT_ALL_GATHER && part[i].unit ? g->n : 1);
     return last(c, g, kind, bytes, most);
 }
 

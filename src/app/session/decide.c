@@ -382,7 +382,7 @@ static weft_status share_text(weft_session *s, weft_text *t, int64_t n)
     float  *word   = calloc((size_t)n_word + 1, sizeof *word);
     if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
     if (weft_session__writes(s) && n) memcpy(word, t->s, (size_t)n);
-    weft_status st = weft_comm_collective(s->o->comm, s->group, WEFT_COMM_BROADCAST,
+    weft_status st = weft_comm_collective(s->o->comm, s->group, WEFT_BROADCAST,
                                           WEFT_DTYPE_F32, word, word, n_word);
     t->n           = 0;
     if (st == WEFT_OK) weft_text_put(t, (const char *)word, (size_t)n);

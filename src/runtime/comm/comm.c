@@ -4,14 +4,6 @@
 #include "base/hash.h"
 #include "base/lanes.h"
 
-const char *weft_comm_kind_name(weft_comm_kind k)
-{
-    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "broadcast",      "barrier",
-                                       "shift",      "send_rows",      "return_rows"};
-    return name[k];
-}
-
 weft_status weft_comm_open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
                                    int64_t bytes, int credits, weft_comm_channel **out)
 {
@@ -51,7 +43,7 @@ weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int t
     return c->op->open_group(c, n, rank, tag, out);
 }
 
-weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                  weft_dtype t, const void *in, void *out, int64_t count)
 {
     return c->op->collective(c, g, kind, t, in, out, count);
@@ -64,16 +56,16 @@ int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k)
     return at < total ? at : total;
 }
 
-weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit)
 {
-    if (kind != WEFT_COMM_ALL_GATHER && kind != WEFT_COMM_REDUCE_SCATTER)
+    if (kind != WEFT_ALL_GATHER && kind != WEFT_REDUCE_SCATTER)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s has no shares of different sizes",
-                         weft_comm_kind_name(kind));
+                         weft_collective_name(kind));
     if (total < 0 || unit < 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld elements in units of %lld",
-                         weft_comm_kind_name(kind), (long long)total, (long long)unit);
+                         weft_collective_name(kind), (long long)total, (long long)unit);
     if (!c->op->shares)
         return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has equal shares only",
                          c->transport);
@@ -110,30 +102,30 @@ weft_status weft_comm_terms_of(const weft_comm_lanes *l, int n, weft_comm_terms 
     return WEFT_OK;
 }
 
-weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out, int64_t total,
                                 int64_t unit, const weft_comm_lanes *l)
 {
-    if (kind != WEFT_COMM_ALL_REDUCE && kind != WEFT_COMM_REDUCE_SCATTER)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no lanes", weft_comm_kind_name(kind));
+    if (kind != WEFT_ALL_REDUCE && kind != WEFT_REDUCE_SCATTER)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no lanes", weft_collective_name(kind));
     if (total < 0 || unit < 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld elements in units of %lld",
-                         weft_comm_kind_name(kind), (long long)total, (long long)unit);
+                         weft_collective_name(kind), (long long)total, (long long)unit);
     if (!c->op->sum_lanes)
         return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has sums of one term a member only",
                          c->transport);
     return c->op->sum_lanes(c, g, kind, t, in, out, total, unit, l);
 }
 
-weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r)
 {
-    if (kind != WEFT_COMM_SEND_ROWS && kind != WEFT_COMM_RETURN_ROWS)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s moves no rows", weft_comm_kind_name(kind));
+    if (kind != WEFT_SEND_ROWS && kind != WEFT_RETURN_ROWS)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s moves no rows", weft_collective_name(kind));
     if (r->width < 1 || r->n_bin < 1 || r->in_rows < 0 || r->out_rows < 0)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %d bins of rows of %lld elements",
-                         weft_comm_kind_name(kind), r->n_bin, (long long)r->width);
+                         weft_collective_name(kind), r->n_bin, (long long)r->width);
     if (!c->op->rows)
         return WEFT_FAIL(WEFT_ERR_ARG, "transport %s moves no rows", c->transport);
     return c->op->rows(c, g, kind, t, in, out, r);

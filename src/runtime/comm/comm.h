@@ -16,6 +16,7 @@
 
 #include "base/lanes.h"
 #include "base/status.h"
+#include "exchange/collective.h"
 #include "weft/tensor.h"
 
 typedef struct weft_comm         weft_comm;
@@ -26,18 +27,6 @@ typedef enum weft_comm_side {
     WEFT_COMM_SEND,
     WEFT_COMM_RECV,
 } weft_comm_side;
-
-typedef enum weft_comm_kind {
-    WEFT_COMM_ALL_REDUCE,     /* out = sum of all in */
-    WEFT_COMM_REDUCE_SCATTER, /* out = this position's share of the sum; in is n shares */
-    WEFT_COMM_ALL_GATHER,     /* out = all in, one behind the other */
-    WEFT_COMM_ALL_TO_ALL,     /* share k of out = this position's share of k's in */
-    WEFT_COMM_BROADCAST,      /* out = in of position 0 */
-    WEFT_COMM_BARRIER,
-    WEFT_COMM_SHIFT, /* out = in of the position before, of the last one for position 0 */
-    WEFT_COMM_SEND_ROWS,   /* rows to those who own their bins (weft_comm_rows) */
-    WEFT_COMM_RETURN_ROWS, /* the way back */
-} weft_comm_kind;
 
 /* A sum to which members bring several terms: the positions share n_lane lanes (base/lanes.h),
  * each brings those of its run, every one stride elements behind the last. */
@@ -88,18 +77,18 @@ typedef struct weft_comm_ops {
     weft_status (*recv)(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
     /* a channel with credits, at its sender; NULL: always */
     bool (*can_send)(weft_comm *c, weft_comm_channel *ch);
-    weft_status (*collective)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+    weft_status (*collective)(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, const void *in, void *out, int64_t count);
     /* all_gather and reduce_scatter with shares of different sizes; NULL: equal ones only */
-    weft_status (*shares)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+    weft_status (*shares)(weft_comm *c, weft_comm_group *g, weft_collective kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit);
     /* all_reduce and reduce_scatter of several terms; NULL: one of each member only */
-    weft_status (*sum_lanes)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+    weft_status (*sum_lanes)(weft_comm *c, weft_comm_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *l);
     /* send_rows and return_rows; NULL: none */
-    weft_status (*rows)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+    weft_status (*rows)(weft_comm *c, weft_comm_group *g, weft_collective kind,
                         weft_dtype t, const void *in, void *out, const weft_comm_rows *r);
     /* a rank that this one waits for in g just now, or -1; asked by any thread; NULL: nobody
      * knows */
@@ -109,7 +98,7 @@ typedef struct weft_comm_ops {
     void (*pass_on)(weft_comm *c, const char *verdict);
     void (*destroy)(weft_comm *c);
     /* weft_comm_several; NULL: small tensors are packed, the others go by themselves */
-    weft_status (*several)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+    weft_status (*several)(weft_comm *c, weft_comm_group *g, weft_collective kind,
                            weft_dtype t, int n, const weft_comm_part *part,
                            const weft_lanes *lanes, const weft_comm_room *room);
 } weft_comm_ops;
@@ -149,41 +138,41 @@ weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int t
                                  weft_comm_group **out);
 /* count: elements of in (all_gather, broadcast: of one rank's in).  in == out is legal for
  * all_reduce and broadcast; reduce_scatter may leave its share where it lies in in. */
-weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                  weft_dtype t, const void *in, void *out, int64_t count);
 
 /* All_gather or reduce_scatter of `total` elements in units: shares are runs that differ by at
  * most one unit, the larger first, and the last unit may be short.  all_gather: in is this
  * position's share, out the whole (in may lie at its place there).  reduce_scatter: in is the
  * whole, out the share of the sum.  Shares may be empty. */
-weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit);
 /* All_reduce or reduce_scatter (unit 0: equal shares) of terms by the tree over lanes.  in is the
  * first term, of `total` elements; in == out is legal for all_reduce. */
-weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out, int64_t total,
                                 int64_t unit, const weft_comm_lanes *l);
 /* Send_rows: in are this position's rows at home, out those of its own bins.  Return_rows: the
  * other way round.  What lies behind the last row of out is left as it is.  WEFT_ERR_ARG: a table
  * that does not ascend, or more rows than room. */
-weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r);
 /* n tensors at once, the same on all members: the same as one after another, with one meeting
  * where the transport can, and with as few messages as room allows elsewhere.  lanes NULL: one
  * term of each member. */
-weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, int n, const weft_comm_part *part,
                               const weft_lanes *lanes, const weft_comm_room *room);
 /* For transports: by one call of each load. */
 weft_status weft_comm_several_packed(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, int n,
+                                     weft_collective kind, weft_dtype t, int n,
                                      const weft_comm_part *part, const weft_lanes *lanes,
                                      const weft_comm_room *room);
 /* What they want to be packed, at most 4 MB; 0: nothing can be. */
-int64_t weft_comm_room_bytes(const weft_comm *c, weft_comm_kind kind, weft_dtype t, int n,
-                             const weft_comm_part *part, const weft_lanes *lanes,
+int64_t weft_comm_room_bytes(const weft_comm *c, weft_collective kind, weft_dtype t,
+                             int n, const weft_comm_part *part, const weft_lanes *lanes,
                              int n_member, int me);
 /* Where position k's share begins; k = n: the end. */
 int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
@@ -205,7 +194,6 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
 
 /* ---- for transports ---- */
 
-const char *weft_comm_kind_name(weft_comm_kind k);
 /* out = sum of in[0..n-1] by the binary tree, count elements; out may be one of them.  bf16 is
  * summed in fp32 and rounded once.  WEFT_ERR_ARG: a type that cannot be summed. */
 weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
@@ -232,12 +220,12 @@ typedef struct weft_comm_way {
     int64_t in, out;  /* bytes, in the one's in and the other's out */
     int64_t bytes;
 } weft_comm_way;
-weft_comm_way weft_comm_way_of(const weft_comm_rows *r, weft_comm_kind kind, weft_dtype t,
-                               const weft_comm_run *x);
+weft_comm_way weft_comm_way_of(const weft_comm_rows *r, weft_collective kind,
+                               weft_dtype t, const weft_comm_run *x);
 /* Rows that position k brings (in) or gets. */
-int64_t weft_comm_count_rows(const weft_comm_rows *r, int n, weft_comm_kind kind, int k,
+int64_t weft_comm_count_rows(const weft_comm_rows *r, int n, weft_collective kind, int k,
                              bool in);
-weft_status weft_comm_check_rows(const weft_comm_rows *r, int n, weft_comm_kind kind,
+weft_status weft_comm_check_rows(const weft_comm_rows *r, int n, weft_collective kind,
                                  int me);
 
 /* The terms of all members of a group, in order. */

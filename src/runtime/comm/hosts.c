@@ -119,10 +119,10 @@ static bool can_send(weft_comm *c, weft_comm_channel *ch)
     return weft_comm_can_send(weft_comm__hosts_current(c, ch->by), ch->inner);
 }
 
-static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status collective(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
-    int64_t whole = kind == WEFT_COMM_ALL_GATHER ? count * g->n : count;
+    int64_t whole = kind == WEFT_ALL_GATHER ? count * g->n : count;
     if (weft_comm__levels_can(g, kind, t, whole))
         return weft_comm__levels_collective(g, kind, t, in, out, count);
     return weft_comm__hosts_told(c,
@@ -130,7 +130,7 @@ static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind k
                                                       g->inner, kind, t, in, out, count));
 }
 
-static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit)
 {
@@ -141,7 +141,7 @@ static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                                      unit));
 }
 
-static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *l)
 {
@@ -149,7 +149,7 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
     /* a subtree each: the plain tree */
     if (weft_comm__levels_can(g, kind, t, total) && weft_lanes_right(&d) &&
         weft_lanes_plain(&d))
-        return kind == WEFT_COMM_REDUCE_SCATTER && unit
+        return kind == WEFT_REDUCE_SCATTER && unit
                    ? weft_comm__levels_shares(g, kind, t, in, out, total, unit)
                    : weft_comm__levels_collective(g, kind, t, in, out, total);
     return weft_comm__hosts_told(
@@ -157,7 +157,7 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
                                out, total, unit, l));
 }
 
-static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                         weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
 {
     return weft_comm__hosts_told(c,
@@ -165,7 +165,7 @@ static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
                                                      g->inner, kind, t, in, out, r));
 }
 
-static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status several(weft_comm *c, weft_comm_group *g, weft_collective kind,
                            weft_dtype t, int n, const weft_comm_part *part,
                            const weft_lanes *lanes, const weft_comm_room *room)
 {
@@ -222,8 +222,8 @@ static weft_status find_neighbours(hosts_pair *p)
     for (int i = 0; i < n; i++) order[i] = i;
     for (int r = 0; r < p->far->world; r++) p->near_rank[r] = -1;
     WEFT_GO(weft_comm_open_group(p->near, n, order, TAG, &g));
-    WEFT_GO(weft_comm_collective(p->near, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &mine,
-                                 all, 1));
+    WEFT_GO(
+        weft_comm_collective(p->near, g, WEFT_ALL_GATHER, WEFT_DTYPE_I32, &mine, all, 1));
     for (int i = 0; i < n; i++) {
         if (all[i] < 0 || all[i] >= p->far->world || p->near_rank[all[i]] >= 0)
             WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
@@ -259,8 +259,8 @@ static weft_status find_hosts(weft_comm *far, int32_t first, int32_t *host)
     if (!order) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d ranks", far->world);
     for (int r = 0; r < far->world; r++) order[r] = r;
     WEFT_GO(weft_comm_open_group(far, far->world, order, TAG, &g));
-    WEFT_GO(weft_comm_collective(far, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &first,
-                                 host, 1));
+    WEFT_GO(
+        weft_comm_collective(far, g, WEFT_ALL_GATHER, WEFT_DTYPE_I32, &first, host, 1));
 out:
     free(order);
     return st;

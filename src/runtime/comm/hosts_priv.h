@@ -51,12 +51,12 @@ weft_status weft_comm__hosts_told(weft_comm *c, weft_status st);
 weft_status weft_comm__levels_open(hosts_pair *p, weft_comm_group *g, int tag);
 void        weft_comm__levels_close(weft_comm_group *g);
 /* Whether such a call goes by levels; count: elements of the whole vector. */
-bool weft_comm__levels_can(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
+bool weft_comm__levels_can(const weft_comm_group *g, weft_collective kind, weft_dtype t,
                            int64_t count);
-weft_status weft_comm__levels_collective(weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__levels_collective(weft_comm_group *g, weft_collective kind,
                                          weft_dtype t, const void *in, void *out,
                                          int64_t count);
-weft_status weft_comm__levels_shares(weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__levels_shares(weft_comm_group *g, weft_collective kind,
                                      weft_dtype t, const void *in, void *out,
                                      int64_t total, int64_t unit);
 

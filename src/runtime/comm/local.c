@@ -56,7 +56,7 @@ struct weft_comm_group {
     uint32_t         epoch;
     int              n_here;
     int64_t          turn; /* how often all have met */
-    weft_comm_kind   kind; /* of the first to come: the others must agree */
+    weft_collective  kind; /* of the first to come: the others must agree */
     weft_dtype       dtype;
     int64_t          count;
     weft_comm_lanes  lanes;
@@ -359,34 +359,35 @@ static weft_status meet(weft_comm *c, weft_comm_group *g, int me, const char *wh
 }
 
 /* The same with shares of different sizes: count is that of the whole. */
-static weft_status do_unequal(weft_comm_group *g, int me, weft_comm_kind kind,
+static weft_status do_unequal(weft_comm_group *g, int me, weft_collective kind,
                               weft_dtype t, int64_t total, int64_t unit)
 {
     size_t       size = (size_t)weft_dtype_bytes(t);
     const void **in   = g->in + (size_t)me * (size_t)g->n;
     char        *out  = g->member[me].out;
     for (int k = 0; k < g->n; k++) {
-        bool    sum = kind == WEFT_COMM_REDUCE_SCATTER;
+        bool    sum = kind == WEFT_REDUCE_SCATTER;
         int64_t lo  = weft_comm_share_at(total, unit, g->n, sum ? me : k);
         int64_t n   = weft_comm_share_at(total, unit, g->n, k + 1) - lo;
         in[k]       = (const char *)g->member[k].in + (size_t)lo * size;
         if (!sum && n && out + (size_t)lo * size != g->member[k].in)
             memcpy(out + (size_t)lo * size, g->member[k].in, (size_t)n * size);
     }
-    if (kind == WEFT_COMM_ALL_GATHER) return WEFT_OK;
+    if (kind == WEFT_ALL_GATHER) return WEFT_OK;
     return weft_comm_sum(t, g->n, in, out,
                          weft_comm_share_at(total, unit, g->n, me + 1) -
                              weft_comm_share_at(total, unit, g->n, me));
 }
 
 /* Sums of several terms a member. */
-static weft_status do_lanes(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
-                            int64_t count, int64_t unit, const weft_comm_lanes *l)
+static weft_status do_lanes(weft_comm_group *g, int me, weft_collective kind,
+                            weft_dtype t, int64_t count, int64_t unit,
+                            const weft_comm_lanes *l)
 {
     size_t          size = (size_t)weft_dtype_bytes(t);
     char           *out  = g->member[me].out;
     int64_t         lo = me * count / g->n, hi = (me + 1) * count / g->n;
-    bool            all = kind == WEFT_COMM_ALL_REDUCE;
+    bool            all = kind == WEFT_ALL_REDUCE;
     weft_comm_terms x;
     WEFT_TRY(weft_comm_terms_of(l, g->n, &x));
     if (!all) {
@@ -407,15 +408,15 @@ static weft_status do_lanes(weft_comm_group *g, int me, weft_comm_kind kind, wef
 }
 
 /* What each position does between coming and leaving. */
-static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
-                            int64_t count)
+static weft_status do_share(weft_comm_group *g, int me, weft_collective kind,
+                            weft_dtype t, int64_t count)
 {
     size_t       size = (size_t)weft_dtype_bytes(t);
     const void **in   = g->in + (size_t)me * (size_t)g->n;
     char        *out  = g->member[me].out;
     int64_t share = count / g->n, lo = me * count / g->n, hi = (me + 1) * count / g->n;
     switch (kind) {
-    case WEFT_COMM_ALL_REDUCE:
+    case WEFT_ALL_REDUCE:
         if (lo == hi) return WEFT_OK;
         for (int k = 0; k < g->n; k++)
             in[k] = (const char *)g->member[k].in + (size_t)lo * size;
@@ -425,25 +426,25 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
                 memcpy((char *)g->member[k].out + (size_t)lo * size,
                        out + (size_t)lo * size, (size_t)(hi - lo) * size);
         return WEFT_OK;
-    case WEFT_COMM_REDUCE_SCATTER:
+    case WEFT_REDUCE_SCATTER:
         for (int k = 0; k < g->n; k++)
             in[k] = (const char *)g->member[k].in + (size_t)(me * share) * size;
         return weft_comm_sum(t, g->n, in, out, share);
-    case WEFT_COMM_ALL_GATHER:
+    case WEFT_ALL_GATHER:
         for (int k = 0; k < g->n; k++)
             memcpy(out + (size_t)(k * count) * size, g->member[k].in,
                    (size_t)count * size);
         return WEFT_OK;
-    case WEFT_COMM_ALL_TO_ALL:
+    case WEFT_ALL_TO_ALL:
         for (int k = 0; k < g->n; k++)
             memcpy(out + (size_t)(k * share) * size,
                    (const char *)g->member[k].in + (size_t)(me * share) * size,
                    (size_t)share * size);
         return WEFT_OK;
-    case WEFT_COMM_BROADCAST:
+    case WEFT_BROADCAST:
         if (out != g->member[0].in) memcpy(out, g->member[0].in, (size_t)count * size);
         return WEFT_OK;
-    case WEFT_COMM_SHIFT:
+    case WEFT_SHIFT:
         memcpy(out, g->member[(me + g->n - 1) % g->n].in, (size_t)count * size);
         return WEFT_OK;
     default: break;
@@ -451,7 +452,7 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
     return WEFT_OK;
 }
 
-static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind kind,
+static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_collective kind,
                         weft_dtype t, int64_t count, const weft_comm_lanes *l)
 {
     weft_comm_lanes one = {0};
@@ -477,21 +478,21 @@ static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind
     if (g->kind != kind || g->dtype != t || g->count != count)
         return WEFT_FAIL(
             WEFT_ERR_ARG, "rank %d calls %s of %lld %s where another calls %s of %lld %s",
-            weft_comm_name(c, g->rank[me]), weft_comm_kind_name(kind), (long long)count,
-            weft_dtype_name(t), weft_comm_kind_name(g->kind), (long long)g->count,
+            weft_comm_name(c, g->rank[me]), weft_collective_name(kind), (long long)count,
+            weft_dtype_name(t), weft_collective_name(g->kind), (long long)g->count,
             weft_dtype_name(g->dtype));
     if (g->lanes.n_lane != l->n_lane || g->lanes.stride != l->stride ||
         g->dealt != weft_comm_dealt(l, g->n))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "rank %d calls %s over %d lanes where another has %d, or has "
                          "other memory or shares for them",
-                         weft_comm_name(c, g->rank[me]), weft_comm_kind_name(kind),
+                         weft_comm_name(c, g->rank[me]), weft_collective_name(kind),
                          l->n_lane, g->lanes.n_lane);
     return WEFT_OK;
 }
 
 /* unit 0: equal shares; l NULL: one term of each. */
-static weft_status local_sum(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status local_sum(weft_comm *c, weft_comm_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t count,
                              int64_t unit, const weft_comm_lanes *l)
 {
@@ -503,14 +504,14 @@ static weft_status local_sum(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
     WEFT_GO(come(c, g, me, kind, t, count, l));
     g->member[me].in  = in;
     g->member[me].out = out;
-    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
-    if (kind != WEFT_COMM_BARRIER) {
+    WEFT_GO(meet(c, g, me, weft_collective_name(kind), deadline));
+    if (kind != WEFT_BARRIER) {
         pthread_mutex_unlock(&g->g.lock);
         st = l      ? do_lanes(g, me, kind, t, count, unit, l)
              : unit ? do_unequal(g, me, kind, t, count, unit)
                     : do_share(g, me, kind, t, count);
         pthread_mutex_lock(&g->g.lock);
-        weft_status left = meet(c, g, me, weft_comm_kind_name(kind), deadline);
+        weft_status left = meet(c, g, me, weft_collective_name(kind), deadline);
         if (st == WEFT_OK) st = left;
     }
 out:
@@ -518,7 +519,7 @@ out:
     return st;
 }
 
-static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out, int64_t count,
                                 int64_t unit)
 {
@@ -526,7 +527,7 @@ static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind
 }
 
 /* Every position fetches what is its own. */
-static void fetch_rows(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
+static void fetch_rows(weft_comm_group *g, int me, weft_collective kind, weft_dtype t,
                        const weft_comm_rows *r)
 {
     weft_comm_run x = {.home = -1};
@@ -538,7 +539,7 @@ static void fetch_rows(weft_comm_group *g, int me, weft_comm_kind kind, weft_dty
     }
 }
 
-static weft_status local_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status local_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, const void *in, void *out,
                               const weft_comm_rows *r)
 {
@@ -551,19 +552,19 @@ static weft_status local_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind k
     WEFT_GO(come(c, g, me, kind, t, r->width * r->n_bin, NULL));
     g->member[me].in  = in;
     g->member[me].out = out;
-    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
+    WEFT_GO(meet(c, g, me, weft_collective_name(kind), deadline));
     pthread_mutex_unlock(&g->g.lock);
     fetch_rows(g, me, kind, t, r);
     pthread_mutex_lock(&g->g.lock);
-    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
+    WEFT_GO(meet(c, g, me, weft_collective_name(kind), deadline));
 out:
     pthread_mutex_unlock(&g->g.lock);
     return st;
 }
 
-static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                    weft_dtype t, const void *in, void *out,
-                                    int64_t count)
+static weft_status local_collective(weft_comm *c, weft_comm_group *g,
+                                    weft_collective kind, weft_dtype t, const void *in,
+                                    void *out, int64_t count)
 {
     return local_sum(c, g, kind, t, in, out, count, 0, NULL);
 }

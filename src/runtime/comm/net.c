@@ -449,8 +449,7 @@ static weft_status meet_all(net_end *e)
     st = weft_comm_open_group(&e->c, e->c.world, rank, WORLD_TAG, &g);
     free(rank);
     if (st != WEFT_OK) return st;
-    return weft_comm_collective(&e->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
-                                0);
+    return weft_comm_collective(&e->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static bool all_lines(const void *arg)

@@ -485,26 +485,26 @@ static weft_status barrier(net_call *k)
 
 static weft_status run(net_call *k, const void *in, void *out, int64_t count)
 {
-    if (k->g->n == 1 && k->kind != WEFT_COMM_BARRIER) {
+    if (k->g->n == 1 && k->kind != WEFT_BARRIER) {
         if (in != out && count) memmove(out, in, (size_t)(count * k->size));
         return WEFT_OK;
     }
     switch (k->kind) {
-    case WEFT_COMM_ALL_REDUCE: return all_reduce(k, in, out, count);
-    case WEFT_COMM_REDUCE_SCATTER: return reduce_scatter(k, in, out, count);
-    case WEFT_COMM_ALL_GATHER:
+    case WEFT_ALL_REDUCE: return all_reduce(k, in, out, count);
+    case WEFT_REDUCE_SCATTER: return reduce_scatter(k, in, out, count);
+    case WEFT_ALL_GATHER:
         return all_gather(k, in, out, (range){.count = count * k->g->n, .n = k->g->n});
-    case WEFT_COMM_ALL_TO_ALL: return all_to_all(k, in, out, count);
-    case WEFT_COMM_BROADCAST: return broadcast(k, in, out, count);
-    case WEFT_COMM_BARRIER: return barrier(k);
-    case WEFT_COMM_SHIFT: return shift(k, in, out, count);
+    case WEFT_ALL_TO_ALL: return all_to_all(k, in, out, count);
+    case WEFT_BROADCAST: return broadcast(k, in, out, count);
+    case WEFT_BARRIER: return barrier(k);
+    case WEFT_SHIFT: return shift(k, in, out, count);
     default: break;
     }
     return WEFT_OK;
 }
 
 weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
+                                      weft_collective kind, weft_dtype t, const void *in,
                                       void *out, int64_t count)
 {
     net_call k;
@@ -513,25 +513,25 @@ weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
     return weft_comm__net_end(&k, st);
 }
 
-weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                   weft_dtype t, const void *in, void *out, int64_t total,
                                   int64_t unit)
 {
     net_call k;
     range    r = {.hi = g->n, .count = total, .n = g->n, .unit = unit};
     WEFT_TRY(weft_comm__net_begin(&k, c, g, kind, t));
-    weft_status st = kind == WEFT_COMM_ALL_GATHER ? all_gather(&k, in, out, r)
-                                                  : add_shares(&k, in, out, r);
+    weft_status st =
+        kind == WEFT_ALL_GATHER ? all_gather(&k, in, out, r) : add_shares(&k, in, out, r);
     return weft_comm__net_end(&k, st);
 }
 
 weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     weft_collective kind, weft_dtype t, const void *in,
                                      void *out, int64_t total, int64_t unit,
                                      const weft_comm_lanes *l)
 {
     net_call k;
-    bool     all = kind == WEFT_COMM_ALL_REDUCE;
+    bool     all = kind == WEFT_ALL_REDUCE;
     range    r   = {.hi = g->n, .count = total, .n = g->n, .unit = all ? 0 : unit};
     if (!all && !unit) r.count = total / g->n * g->n;
     WEFT_TRY(weft_comm__net_begin(&k, c, g, kind, t));
@@ -550,7 +550,7 @@ weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
     return weft_comm__net_end(&k, st);
 }
 
-weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r)
 {

@@ -80,11 +80,11 @@ static weft_status disagree(const net_call *k, const net_post *p)
         WEFT_ERR_ARG,
         "rank %d calls %s of %s with %lld bytes in step %u where rank %d calls "
         "%s of %s with %lld",
-        k->e->c.rank, weft_comm_kind_name(k->kind), weft_dtype_name(k->t),
+        k->e->c.rank, weft_collective_name(k->kind), weft_dtype_name(k->t),
         (long long)p->length, p->step, p->source,
-        weft_comm_kind_name(p->came.what >> 8 <= WEFT_COMM_RETURN_ROWS
-                                ? (weft_comm_kind)(p->came.what >> 8)
-                                : WEFT_COMM_BARRIER),
+        weft_collective_name(p->came.what >> 8 <= WEFT_RETURN_ROWS
+                                 ? (weft_collective)(p->came.what >> 8)
+                                 : WEFT_BARRIER),
         weft_dtype_name((weft_dtype)(p->came.what & 0xff)), (long long)p->came.length);
 }
 
@@ -92,7 +92,7 @@ static weft_status conclude(const net_call *k, const goal *g, net_outcome o, int
 {
     char what[32];
     bool all = true;
-    snprintf(what, sizeof what, "in %s", weft_comm_kind_name(k->kind));
+    snprintf(what, sizeof what, "in %s", weft_collective_name(k->kind));
     if (o == NET_LATE) return weft_comm__net_late(k->e, k->g->port, waits_on, what);
     if (o == NET_OVER) return weft_comm__net_check(k->e);
     for (int i = 0; i < g->n; i++) {
@@ -211,7 +211,7 @@ weft_status weft_comm__net_scratch(net_call *k, int64_t bytes, char **out)
 /* ---- a call ---- */
 
 weft_status weft_comm__net_begin(net_call *k, weft_comm *c, weft_comm_group *g,
-                                 weft_comm_kind kind, weft_dtype t)
+                                 weft_collective kind, weft_dtype t)
 {
     *k = (net_call){.e        = g->e,
                     .g        = g,
@@ -220,7 +220,7 @@ weft_status weft_comm__net_begin(net_call *k, weft_comm *c, weft_comm_group *g,
                     .size     = weft_dtype_bytes(t),
                     .what     = (uint32_t)kind << 8 | (uint32_t)t,
                     .deadline = weft_clock_s() + c->timeout_s};
-    if (kind == WEFT_COMM_ALL_REDUCE || kind == WEFT_COMM_REDUCE_SCATTER)
+    if (kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER)
         WEFT_TRY(weft_comm_sum(t, 1, &(const void *){g}, g, 0)); /* can it be summed? */
     WEFT_TRY(weft_comm__net_enter(g->e, g->port));
     g->port->seq++;

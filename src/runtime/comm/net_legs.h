@@ -28,7 +28,7 @@ struct weft_comm_group {
 typedef struct net_call {
     net_end         *e;
     weft_comm_group *g;
-    weft_comm_kind   kind;
+    weft_collective  kind;
     weft_dtype       t;
     int64_t          size; /* of an element */
     uint32_t         what;
@@ -69,7 +69,7 @@ static inline net_post net_into(void *out, int64_t bytes)
 
 /* The lock, until the end; WEFT_ERR_ARG: a sum of what cannot be summed. */
 weft_status weft_comm__net_begin(net_call *k, weft_comm *c, weft_comm_group *g,
-                                 weft_comm_kind kind, weft_dtype t);
+                                 weft_collective kind, weft_dtype t);
 weft_status weft_comm__net_end(net_call *k, weft_status st);
 /* All of them, at most NET_AT_ONCE, under way together. */
 weft_status weft_comm__net_run_legs(net_call *k, net_leg *l, int n);

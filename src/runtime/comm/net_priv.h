@@ -362,17 +362,17 @@ void        weft_comm__net_free_channel(void *channel);
 weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                                       weft_comm_group **out);
 weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
+                                      weft_collective kind, weft_dtype t, const void *in,
                                       void *out, int64_t count);
 
-weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                   weft_dtype t, const void *in, void *out, int64_t total,
                                   int64_t unit);
-weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r);
 weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     weft_collective kind, weft_dtype t, const void *in,
                                      void *out, int64_t total, int64_t unit,
                                      const weft_comm_lanes *l);
 

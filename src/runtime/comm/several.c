@@ -19,7 +19,7 @@ enum {
 typedef struct pack {
     weft_comm            *c;
     weft_comm_group      *g;
-    weft_comm_kind        kind;
+    weft_collective       kind;
     weft_dtype            t;
     int64_t               size; /* of an element */
     const weft_comm_part *part;
@@ -30,9 +30,9 @@ typedef struct pack {
 /* Elements of the longest share, and where position k's begins; of the whole. */
 static int64_t longest(const pack *k, const weft_comm_part *x)
 {
-    if (k->kind == WEFT_COMM_ALL_REDUCE) return x->count;
+    if (k->kind == WEFT_ALL_REDUCE) return x->count;
     if (x->unit) return weft_comm_share_at(x->count, x->unit, k->n, 1);
-    return k->kind == WEFT_COMM_ALL_GATHER ? x->count : x->count / k->n;
+    return k->kind == WEFT_ALL_GATHER ? x->count : x->count / k->n;
 }
 
 static int64_t share_at(const pack *k, const weft_comm_part *x, int at)
@@ -44,12 +44,12 @@ static int64_t share_at(const pack *k, const weft_comm_part *x, int at)
 static int64_t needs(const pack *k, const weft_comm_part *x)
 {
     int64_t one = longest(k, x) * k->size;
-    if (k->kind == WEFT_COMM_ALL_REDUCE) return one * k->most;
-    if (k->kind == WEFT_COMM_ALL_GATHER) return one * (k->n + 1);
+    if (k->kind == WEFT_ALL_REDUCE) return one * k->most;
+    if (k->kind == WEFT_ALL_GATHER) return one * (k->n + 1);
     return one * (k->n * k->most + 1);
 }
 
-static pack pack_of(weft_comm_kind kind, weft_dtype t, const weft_comm_part *part,
+static pack pack_of(weft_collective kind, weft_dtype t, const weft_comm_part *part,
                     const weft_lanes *lanes, int n_member, int me)
 {
     int  first, end;
@@ -69,8 +69,8 @@ static pack pack_of(weft_comm_kind kind, weft_dtype t, const weft_comm_part *par
     return k;
 }
 
-int64_t weft_comm_room_bytes(const weft_comm *c, weft_comm_kind kind, weft_dtype t, int n,
-                             const weft_comm_part *part, const weft_lanes *lanes,
+int64_t weft_comm_room_bytes(const weft_comm *c, weft_collective kind, weft_dtype t,
+                             int n, const weft_comm_part *part, const weft_lanes *lanes,
                              int n_member, int me)
 {
     pack    k     = pack_of(kind, t, part, lanes, n_member, me);
@@ -117,12 +117,12 @@ typedef struct load {
  * within one. */
 static void pack_in(const pack *k, const load *l, const weft_comm_part *x, int64_t at)
 {
-    int shares = k->kind == WEFT_COMM_REDUCE_SCATTER ? k->n : 1;
+    int shares = k->kind == WEFT_REDUCE_SCATTER ? k->n : 1;
     for (int m = 0; m < k->terms; m++)
         for (int s = 0; s < shares; s++) {
             int64_t lo = shares > 1 ? share_at(k, x, s) : 0, n = longest(k, x);
             if (shares > 1) n = share_at(k, x, s + 1) - lo;
-            if (k->kind == WEFT_COMM_ALL_GATHER)
+            if (k->kind == WEFT_ALL_GATHER)
                 n = share_at(k, x, k->me + 1) - share_at(k, x, k->me);
             int64_t to = (m * shares + s) * l->one + at;
             copy(k, l->given, to, x->in, m * x->stride + lo, n);
@@ -134,12 +134,12 @@ static void pack_in(const pack *k, const load *l, const weft_comm_part *x, int64
 
 static void pack_out(const pack *k, const load *l, const weft_comm_part *x, int64_t at)
 {
-    if (k->kind == WEFT_COMM_ALL_GATHER)
+    if (k->kind == WEFT_ALL_GATHER)
         for (int s = 0; s < k->n; s++) {
             int64_t lo = share_at(k, x, s);
             copy(k, x->out, lo, l->got, s * l->one + at, share_at(k, x, s + 1) - lo);
         }
-    else if (k->kind == WEFT_COMM_ALL_REDUCE)
+    else if (k->kind == WEFT_ALL_REDUCE)
         copy(k, x->out, 0, l->got, at, x->count);
     else
         copy(k, x->out, 0, l->got, at, share_at(k, x, k->me + 1) - share_at(k, x, k->me));
@@ -147,7 +147,7 @@ static void pack_out(const pack *k, const load *l, const weft_comm_part *x, int6
 
 static weft_status go(const pack *k, const load *l)
 {
-    int64_t        given = k->kind == WEFT_COMM_REDUCE_SCATTER ? l->one * k->n : l->one;
+    int64_t        given = k->kind == WEFT_REDUCE_SCATTER ? l->one * k->n : l->one;
     weft_comm_part all = {.in = l->given, .out = l->got, .count = given, .stride = given};
     int64_t        at  = 0;
     for (int i = l->first; i < l->end; i++)
@@ -177,32 +177,30 @@ static load load_from(const pack *k, int first, int n, const weft_comm_room *roo
         bytes += needs(k, x);
         l.one += longest(k, x);
     }
-    if (k->kind != WEFT_COMM_ALL_REDUCE)
-        l.got +=
-            l.one * k->size * (k->kind == WEFT_COMM_REDUCE_SCATTER ? k->n * k->most : 1);
+    if (k->kind != WEFT_ALL_REDUCE)
+        l.got += l.one * k->size * (k->kind == WEFT_REDUCE_SCATTER ? k->n * k->most : 1);
     return l;
 }
 
-static bool known(weft_comm_kind k)
+static bool known(weft_collective k)
 {
-    return k == WEFT_COMM_ALL_REDUCE || k == WEFT_COMM_REDUCE_SCATTER ||
-           k == WEFT_COMM_ALL_GATHER;
+    return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE_SCATTER || k == WEFT_ALL_GATHER;
 }
 
-weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, int n, const weft_comm_part *part,
                               const weft_lanes *lanes, const weft_comm_room *room)
 {
     if (!known(kind))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s of several tensors",
-                         weft_comm_kind_name(kind));
+                         weft_collective_name(kind));
     if (c->op->several && n > 1)
         return c->op->several(c, g, kind, t, n, part, lanes, room);
     return weft_comm_several_packed(c, g, kind, t, n, part, lanes, room);
 }
 
 weft_status weft_comm_several_packed(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, int n,
+                                     weft_collective kind, weft_dtype t, int n,
                                      const weft_comm_part *part, const weft_lanes *lanes,
                                      const weft_comm_room *room)
 {

@@ -172,12 +172,12 @@ static bool arrived(const weft_comm_group *g, int i, uint32_t turn)
 }
 
 /* Why a barrier was not passed; waited: this rank itself came to the deadline. */
-static weft_status blame(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status blame(weft_comm_group *g, uint32_t turn, weft_collective what,
                          bool waited)
 {
     shm_end    *e      = g->e;
     shm_round  *newest = newest_of(g);
-    const char *name   = weft_comm_kind_name(what);
+    const char *name   = weft_collective_name(what);
     WEFT_TRY(weft_comm__shm_check(e));
     if (!newest) return damaged(g);
     if (newest != g->round) return stale(g, newest->epoch);
@@ -242,7 +242,7 @@ static bool linger(const weft_comm_group *g, uint32_t v, uint32_t mask)
 /* ---- work ---- */
 
 /* The compare: only poison can have come between. */
-static weft_status open_door(weft_comm_group *g, uint32_t turn, weft_comm_kind what)
+static weft_status open_door(weft_comm_group *g, uint32_t turn, weft_collective what)
 {
     shm_word *door = &g->round->door;
     uint32_t  all = turn << 16 | (uint32_t)g->n, next = (turn + 1) % TURNS << 16;
@@ -262,7 +262,7 @@ static bool take_piece(const weft_comm_group *g, uint32_t turn, int *k)
 }
 
 /* Pieces as long as there are any; who finishes the last one opens the door. */
-static weft_status take_pieces(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status take_pieces(weft_comm_group *g, uint32_t turn, weft_collective what,
                                const shm_work *w)
 {
     int k;
@@ -274,7 +274,7 @@ static weft_status take_pieces(weft_comm_group *g, uint32_t turn, weft_comm_kind
     return WEFT_OK;
 }
 
-static weft_status be_busy(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status be_busy(weft_comm_group *g, uint32_t turn, weft_collective what,
                            const shm_work *w, bool last)
 {
     shm_round  *r    = g->round;
@@ -298,7 +298,7 @@ static weft_status be_busy(weft_comm_group *g, uint32_t turn, weft_comm_kind wha
 }
 
 /* All have arrived; the last to do so is about to say whether there is work. */
-static weft_status help(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status help(weft_comm_group *g, uint32_t turn, weft_collective what,
                         const shm_work *w)
 {
     const shm_round *r = g->round;
@@ -310,7 +310,7 @@ static weft_status help(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
 
 /* ---- the barrier ---- */
 
-static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_collective what,
                              const shm_work *w)
 {
     shm_end  *e        = g->e;
@@ -339,7 +339,7 @@ static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind w
 
 /* The turn is known, for nobody passes without us; so the door's line moves once, by the
  * addition. */
-static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind what,
+static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_collective what,
                           const shm_work *w)
 {
     shm_round *r    = g->round;
@@ -359,7 +359,7 @@ static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind wha
     return open_door(g, turn, what);
 }
 
-weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
+weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_collective what,
                                         const shm_work *w, bool *worked)
 {
     shm_seat   *seat = &g->round->seat[g->me];
@@ -373,7 +373,7 @@ weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
     return WEFT_OK;
 }
 
-weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what)
+weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_collective what)
 {
     bool worked;
     return weft_comm__shm_barrier_work(g, what, NULL, &worked);

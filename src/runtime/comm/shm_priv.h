@@ -243,7 +243,7 @@ int         weft_comm__shm_missing(weft_comm *c, weft_comm_group *g);
 /* The round of the end's epoch. */
 weft_status weft_comm__shm_enter(weft_comm_group *g);
 uint32_t    weft_comm__shm_turn(const weft_comm_group *g); /* of the next barrier */
-weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what);
+weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_collective what);
 
 /* Work between the last arrival and the passing of a barrier: a piece for each member, done by
  * whoever is awake. */
@@ -255,23 +255,23 @@ typedef struct shm_work {
 } shm_work;
 /* A barrier with work, which must be the same for all who say that it is ready.  *worked: it was
  * done. */
-weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
+weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_collective what,
                                         const shm_work *w, bool *worked);
-weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                   weft_dtype t, const void *in, void *out, int64_t count,
                                   int64_t unit);
 weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, const void *in,
+                                     weft_collective kind, weft_dtype t, const void *in,
                                      void *out, int64_t count, int64_t unit,
                                      const weft_comm_lanes *l);
-weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r);
-weft_status weft_comm__shm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__shm_several(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                    weft_dtype t, int n, const weft_comm_part *part,
                                    const weft_lanes *lanes, const weft_comm_room *room);
 weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
+                                      weft_collective kind, weft_dtype t, const void *in,
                                       void *out, int64_t count);
 
 #endif

@@ -27,16 +27,16 @@ struct weft_comm_channel {
     weft_comm_channel *inner, *next;
 };
 
-int64_t weft_comm_wire_bytes(weft_comm_kind kind, weft_dtype t, int n, int64_t count)
+int64_t weft_comm_wire_bytes(weft_collective kind, weft_dtype t, int n, int64_t count)
 {
     int64_t bytes = count * weft_dtype_bytes(t), share = bytes - bytes / n;
     switch (kind) {
-    case WEFT_COMM_ALL_REDUCE: return 2 * share;
-    case WEFT_COMM_REDUCE_SCATTER:
-    case WEFT_COMM_ALL_TO_ALL: return share;
-    case WEFT_COMM_ALL_GATHER: return (n - 1) * bytes;
-    case WEFT_COMM_SHIFT:
-    case WEFT_COMM_BROADCAST: return n > 1 ? bytes : 0;
+    case WEFT_ALL_REDUCE: return 2 * share;
+    case WEFT_REDUCE_SCATTER:
+    case WEFT_ALL_TO_ALL: return share;
+    case WEFT_ALL_GATHER: return (n - 1) * bytes;
+    case WEFT_SHIFT:
+    case WEFT_BROADCAST: return n > 1 ? bytes : 0;
     default: break;
     }
     return 0;
@@ -122,22 +122,22 @@ static bool can_send(weft_comm *c, weft_comm_channel *ch)
 
 /* Bytes of a collective on the way: with lanes each term goes to its owner, the sum back; of
  * shares the first is the largest. */
-static int64_t on_the_way(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
+static int64_t on_the_way(const weft_comm_group *g, weft_collective kind, weft_dtype t,
                           int64_t count, int64_t unit, const weft_lanes *lanes)
 {
     if (lanes) {
         int     most = weft_lanes_right(lanes) ? weft_lanes_most_terms(lanes) : 1;
-        int64_t term = weft_comm_wire_bytes(WEFT_COMM_REDUCE_SCATTER, t, g->n, count);
+        int64_t term = weft_comm_wire_bytes(WEFT_REDUCE_SCATTER, t, g->n, count);
         return most * term + weft_comm_wire_bytes(kind, t, g->n, count) - term;
     }
     if (unit) {
         int64_t most = weft_comm_share_at(count, unit, g->n, 1);
-        count        = kind == WEFT_COMM_ALL_GATHER ? most : most * g->n;
+        count        = kind == WEFT_ALL_GATHER ? most : most * g->n;
     }
     return weft_comm_wire_bytes(kind, t, g->n, count);
 }
 
-static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status collective(weft_comm *c, weft_comm_group *g, weft_collective kind,
                               weft_dtype t, const void *in, void *out, int64_t count)
 {
     link  *l   = c->impl;
@@ -147,7 +147,7 @@ static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind k
     return WEFT_OK;
 }
 
-static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
                           weft_dtype t, const void *in, void *out, int64_t total,
                           int64_t unit)
 {
@@ -158,7 +158,7 @@ static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
     return WEFT_OK;
 }
 
-static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t total,
                              int64_t unit, const weft_comm_lanes *lanes)
 {
@@ -172,7 +172,7 @@ static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
 }
 
 /* What goes to others leaves, row by row. */
-static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                         weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
 {
     link         *l     = c->impl;
@@ -190,7 +190,7 @@ static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
 }
 
 /* One message, however many tensors. */
-static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status several(weft_comm *c, weft_comm_group *g, weft_collective kind,
                            weft_dtype t, int n, const weft_comm_part *part,
                            const weft_lanes *lanes, const weft_comm_room *room)
 {

@@ -48,22 +48,6 @@ static weft_status add_link(weft_exec *e, weft_exec__link link, weft_exec__link 
     return WEFT_OK;
 }
 
-static weft_comm_kind kind_of(weft_collective c)
-{
-    static const weft_comm_kind kind[] = {
-        [WEFT_ALL_REDUCE]     = WEFT_COMM_ALL_REDUCE,
-        [WEFT_REDUCE_SCATTER] = WEFT_COMM_REDUCE_SCATTER,
-        [WEFT_ALL_GATHER]     = WEFT_COMM_ALL_GATHER,
-        [WEFT_ALL_TO_ALL]     = WEFT_COMM_ALL_TO_ALL,
-        [WEFT_BROADCAST]      = WEFT_COMM_BROADCAST,
-        [WEFT_BARRIER]        = WEFT_COMM_BARRIER,
-        [WEFT_SHIFT]          = WEFT_COMM_SHIFT,
-        [WEFT_SEND_ROWS]      = WEFT_COMM_SEND_ROWS,
-        [WEFT_RETURN_ROWS]    = WEFT_COMM_RETURN_ROWS,
-    };
-    return kind[c];
-}
-
 /* Several tensors: where each lies. */
 static void fill_parts(const weft_program *p, const weft_instr *i, const weft_view *in,
                        const weft_view *out, weft_comm_part *part)
@@ -100,9 +84,8 @@ static weft_status add_room(weft_exec *e, const weft_instr *i, weft_exec__link *
     l->room.n = g->n_rank;
     while (g->rank[l->room.me] != e->p->rank) l->room.me++;
     fill_parts(e->p, i, NULL, NULL, part);
-    int64_t bytes =
-        weft_comm_room_bytes(e->o.comm, kind_of(i->coll), i->in[0].type.dtype, i->n_in,
-                             part, lanes_of(i, g, &d), g->n_rank, l->room.me);
+    int64_t bytes = weft_comm_room_bytes(e->o.comm, i->coll, i->in[0].type.dtype, i->n_in,
+                                         part, lanes_of(i, g, &d), g->n_rank, l->room.me);
     if (bytes > l->room.bytes) l->room.bytes = bytes;
     if (i->n_in > l->n_part) l->n_part = i->n_in;
     return WEFT_OK;
@@ -154,11 +137,10 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
     default: break;
     }
     if (i->coll == WEFT_BARRIER)
-        return weft_comm_collective(c, x->link->meeting, WEFT_COMM_BARRIER, WEFT_DTYPE_U8,
+        return weft_comm_collective(c, x->link->meeting, WEFT_BARRIER, WEFT_DTYPE_U8,
                                     NULL, NULL, 0);
     if (i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS)
-        return weft_comm_move_rows(c, x->link->meeting, kind_of(i->coll), in->dtype,
-                                   in->p, out->p,
+        return weft_comm_move_rows(c, x->link->meeting, i->coll, in->dtype, in->p, out->p,
                                    &(weft_comm_rows){.width   = in[0].shape.d[1],
                                                      .n_bin   = (int)in[1].shape.d[1] - 1,
                                                      .table   = in[1].p,
@@ -168,24 +150,24 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
         weft_lanes d;
         fill_parts(s->e->p, i, in, out, x->link->part);
         return weft_comm_several(
-            c, x->link->meeting, kind_of(i->coll), in->dtype, i->n_in, x->link->part,
+            c, x->link->meeting, i->coll, in->dtype, i->n_in, x->link->part,
             lanes_of(i, &s->e->p->group[i->group], &d), &x->link->room);
     }
     if (i->lanes) {
         int64_t slot = s->e->p->buffer[i->in[0].buffer].bytes;
-        return weft_comm_sum_lanes(c, x->link->meeting, kind_of(i->coll), in->dtype,
-                                   in->p, out->p, weft_shape_count(&in->shape), i->unit,
+        return weft_comm_sum_lanes(c, x->link->meeting, i->coll, in->dtype, in->p, out->p,
+                                   weft_shape_count(&in->shape), i->unit,
                                    &(weft_comm_lanes){i->lanes,
                                                       slot / weft_dtype_bytes(in->dtype),
                                                       s->e->p->group[i->group].share});
     }
     if (i->unit)
         return weft_comm_shares(
-            c, x->link->meeting, kind_of(i->coll), in->dtype, in->p, out->p,
+            c, x->link->meeting, i->coll, in->dtype, in->p, out->p,
             weft_shape_count(i->coll == WEFT_ALL_GATHER ? &out->shape : &in->shape),
             i->unit);
-    return weft_comm_collective(c, x->link->meeting, kind_of(i->coll), in->dtype, in->p,
-                                out->p, weft_shape_count(&in->shape));
+    return weft_comm_collective(c, x->link->meeting, i->coll, in->dtype, in->p, out->p,
+                                weft_shape_count(&in->shape));
 }
 
 /* ---- times ---- */
@@ -247,7 +229,7 @@ weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x)
     int     n = s->e->p->group[x->i->group].n_rank;
     mine[0]   = later(s->ready_s, s->dev.done_s);
     mine[1]   = x->seconds;
-    WEFT_TRY(weft_comm_collective(s->e->o.comm, x->link->meeting, WEFT_COMM_ALL_GATHER,
+    WEFT_TRY(weft_comm_collective(s->e->o.comm, x->link->meeting, WEFT_ALL_GATHER,
                                   WEFT_DTYPE_F64, mine, all, 2));
     for (int k = 0; k < n; k++) {
         ready   = later(ready, all[2 * k]);
