@@ -382,13 +382,13 @@ static weft_status many_ports(net_end *e, int fd)
 
 static weft_status many_data(net_end *e, int fd)
 {
-    net_head h = {.port = UINT64_C(1) << 32 | 8, .length = 5000, .bytes = 5000};
+    net_head h = {.port = NET_IS_GROUP | 8, .length = 5000, .bytes = 5000};
     return flood(e, fd, NET_DATA, h, 2000, 5000);
 }
 
 static weft_status many_questions(net_end *e, int fd)
 {
-    return flood(e, fd, NET_ASK, (net_head){.port = UINT64_C(1) << 32 | 8},
+    return flood(e, fd, NET_ASK, (net_head){.port = NET_IS_GROUP | 8},
                  NET_MOST_QUEUED + 100000, 0);
 }
 

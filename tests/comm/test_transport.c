@@ -125,6 +125,25 @@ static bool right(const void *p, int64_t k, int n, const int32_t *member, int fr
                              (long long)count, weft_dtype_name(dtype), (long long)(k));  \
     } while (0)
 
+static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_collective kind,
+                             weft_dtype t, const void *in, void *out, int64_t count,
+                             int64_t unit, const weft_comm_lanes *l)
+{
+    return weft_comm_run(c, &(weft_comm_call){.group  = g,
+                                              .kind   = kind,
+                                              .dtype  = t,
+                                              .tensor = {in, out, count, unit, l->stride},
+                                              .n_lane = l->n_lane,
+                                              .lane_share = l->share});
+}
+
+static weft_status run_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
+                              weft_dtype t, const void *in, void *out, int64_t count,
+                              int64_t unit)
+{
+    return sum_lanes(c, g, kind, t, in, out, count, unit, &(weft_comm_lanes){0});
+}
+
 /* Shares of different sizes, some of them empty. */
 static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
                                const int32_t *member, int64_t count, int me, void *in,
@@ -136,12 +155,12 @@ static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
         int64_t lo   = weft_comm_share_at(count, unit[u], n, me);
         int64_t hi   = weft_comm_share_at(count, unit[u], n, me + 1);
         int64_t step = count > 5000 ? 61 : 1;
-        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, count,
-                                  unit[u]));
+        WEFT_TRY(
+            run_shares(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, count, unit[u]));
         for (int64_t k = lo; k < hi; k += step) WANT("reduce_scatter", k - lo, -1, k);
         WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
-        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_ALL_GATHER, dtype,
-                                  (char *)in + (size_t)lo * size, out, count, unit[u]));
+        WEFT_TRY(run_shares(r->c, g, WEFT_ALL_GATHER, dtype,
+                            (char *)in + (size_t)lo * size, out, count, unit[u]));
         for (int k = 0; k < n; k++)
             for (int64_t e = weft_comm_share_at(count, unit[u], n, k);
                  e < weft_comm_share_at(count, unit[u], n, k + 1); e += step)
@@ -151,8 +170,8 @@ static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
         if (hi > lo)
             memcpy((char *)out + (size_t)lo * size, (char *)in + (size_t)lo * size,
                    (size_t)(hi - lo) * size);
-        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_ALL_GATHER, dtype,
-                                  (char *)out + (size_t)lo * size, out, count, unit[u]));
+        WEFT_TRY(run_shares(r->c, g, WEFT_ALL_GATHER, dtype,
+                            (char *)out + (size_t)lo * size, out, count, unit[u]));
         for (int k = 0; k < n; k++)
             for (int64_t e = weft_comm_share_at(count, unit[u], n, k);
                  e < weft_comm_share_at(count, unit[u], n, k + 1); e += step)
@@ -199,20 +218,17 @@ static weft_status call_lanes(rank_state *r, weft_comm_group *g, int n, int64_t 
             repeat(term, count);
         }
         int was = n;
-        WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, count,
-                                     7, &l));
+        WEFT_TRY(sum_lanes(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, count, 7, &l));
         int64_t lo = weft_comm_share_at(count, 7, n, me),
                 hi = weft_comm_share_at(count, 7, n, me + 1);
         n          = lanes;
         for (int64_t k = lo; k < hi; k += step)
             WANT("reduce_scatter of lanes", k - lo, -1, k);
-        WEFT_TRY(
-            weft_comm_sum_lanes(r->c, g, WEFT_ALL_REDUCE, dtype, in, out, count, 0, &l));
+        WEFT_TRY(sum_lanes(r->c, g, WEFT_ALL_REDUCE, dtype, in, out, count, 0, &l));
         for (int64_t k = 0; k < count; k += step) WANT("all_reduce of lanes", k, -1, k);
         void *other = out;
         WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
-        WEFT_TRY(
-            weft_comm_sum_lanes(r->c, g, WEFT_ALL_REDUCE, dtype, in, in, count, 0, &l));
+        WEFT_TRY(sum_lanes(r->c, g, WEFT_ALL_REDUCE, dtype, in, in, count, 0, &l));
         out = in;
         for (int64_t k = 0; k < count; k += step)
             WANT("all_reduce of lanes in place", k, -1, k);
@@ -249,7 +265,7 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_SHIFT, dtype, in, out, count));
     for (int64_t k = 0; k < count; k += step)
         WANT("shift", k, member[(me + n - 1) % n], k);
-    if (r->c->op->shares) WEFT_TRY(call_shares(r, g, n, member, count, me, in, out));
+    WEFT_TRY(call_shares(r, g, n, member, count, me, in, out));
     /* in place, last: it changes in */
     WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, dtype, in, in, count));
     out = in;

@@ -89,14 +89,8 @@ weft_status weft_session__join(weft_session *s)
 
 weft_status weft_session__share(weft_session *s, void *p, size_t n)
 {
-    float word[64];
     if (world(s) == 1) return WEFT_OK;
-    if (n > sizeof word) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%zu bytes to share", n);
-    memcpy(word, p, n);
-    WEFT_TRY(weft_comm_collective(s->o->comm, s->group, WEFT_BROADCAST, WEFT_DTYPE_F32,
-                                  word, word, (int64_t)((n + 3) / 4)));
-    memcpy(p, word, n);
-    return WEFT_OK;
+    return weft_comm_broadcast_bytes(s->o->comm, s->group, p, (int64_t)n);
 }
 
 weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void *out)

@@ -27,17 +27,18 @@ typedef enum hosts_phase {
 /* A group over both.  By levels: position p = host * m + i; home has the m of this host, rail
  * those with this i. */
 struct weft_comm_group {
-    weft_comm_group *next;
-    weft_comm       *by;       /* flat */
-    weft_comm_group *inner;    /* of by */
-    int              n, me, m; /* m 0: flat */
-    weft_comm_group *home, *rail;
-    hosts_pair      *p;
-    _Atomic int      phase;
-    double           since_s; /* it is in it */
-    char            *scratch; /* in the near end's shared memory, where it has some */
-    int64_t          scratch_bytes;
-    int32_t          rank[];
+    weft_comm_group_head head; /* first */
+    weft_comm_group     *next;
+    weft_comm           *by;       /* flat */
+    weft_comm_group     *inner;    /* of by */
+    int                  n, me, m; /* m 0: flat */
+    weft_comm_group     *home, *rail;
+    hosts_pair          *p;
+    _Atomic int          phase;
+    double               since_s; /* it is in it */
+    char                *scratch; /* in the near end's shared memory, where it has some */
+    int64_t              scratch_bytes;
+    int32_t              rank[];
 };
 
 /* An end takes what was set from outside. */

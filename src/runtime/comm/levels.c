@@ -101,18 +101,30 @@ static weft_comm *go(weft_comm_group *g, hosts_phase where)
                                     where == HOSTS_NEAR ? g->p->near : g->p->far);
 }
 
+static weft_status run_shares(weft_comm *by, weft_comm_group *inner, weft_collective kind,
+                              weft_dtype t, const void *in, void *out, int64_t total,
+                              int64_t unit)
+{
+    return weft_comm_run(
+        by, &(weft_comm_call){
+                .group  = inner,
+                .kind   = kind,
+                .dtype  = t,
+                .tensor = {.in = in, .out = out, .count = total, .unit = unit}});
+}
+
 static weft_status near_shares(weft_comm_group *g, weft_collective kind, weft_dtype t,
                                const void *in, void *out, int64_t total, int64_t unit)
 {
     if (!total) return WEFT_OK;
-    return weft_comm_shares(go(g, HOSTS_NEAR), g->home, kind, t, in, out, total, unit);
+    return run_shares(go(g, HOSTS_NEAR), g->home, kind, t, in, out, total, unit);
 }
 
 static weft_status far_shares(weft_comm_group *g, weft_collective kind, weft_dtype t,
                               const void *in, void *out, int64_t total, int64_t unit)
 {
     if (!total) return WEFT_OK;
-    return weft_comm_shares(go(g, HOSTS_FAR), g->rail, kind, t, in, out, total, unit);
+    return run_shares(go(g, HOSTS_FAR), g->rail, kind, t, in, out, total, unit);
 }
 
 /* ---- the kinds ---- */

@@ -15,14 +15,15 @@ enum {
 };
 
 struct weft_comm_group {
-    net_opened opened;
-    net_end   *e;
-    net_port  *port;
-    int        n, me, tag;
-    net_flow   flow[NET_AT_ONCE]; /* of what is under way at once */
-    char      *scratch;
-    size_t     scratch_bytes;
-    int32_t    rank[];
+    weft_comm_group_head head; /* first */
+    net_opened           opened;
+    net_end             *e;
+    net_port            *port;
+    int                  n, me, tag;
+    net_flow             flow[NET_AT_ONCE]; /* of what is under way at once */
+    char                *scratch;
+    size_t               scratch_bytes;
+    int32_t              rank[];
 };
 
 typedef struct net_call {

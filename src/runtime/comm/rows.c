@@ -7,10 +7,10 @@ static const int32_t *row_of(const weft_comm_rows *r, int position)
     return r->table + (int64_t)position * (r->n_bin + 1);
 }
 
-bool weft_comm_next_run(const weft_comm_rows *r, int n, weft_comm_run *x)
+bool weft_comm_next_run(const weft_comm_rows *r, int n, weft_comm_row_run *x)
 {
     if (x->home < 0)
-        *x = (weft_comm_run){.home = -1};
+        *x = (weft_comm_row_run){.home = -1};
     else
         x->at_owner += x->n;
     if (++x->home == n) {
@@ -29,7 +29,7 @@ bool weft_comm_next_run(const weft_comm_rows *r, int n, weft_comm_run *x)
 }
 
 weft_comm_way weft_comm_way_of(const weft_comm_rows *r, weft_collective kind,
-                               weft_dtype t, const weft_comm_run *x)
+                               weft_dtype t, const weft_comm_row_run *x)
 {
     int64_t row  = r->width * weft_dtype_bytes(t);
     bool    send = kind == WEFT_SEND_ROWS;

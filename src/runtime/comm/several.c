@@ -18,12 +18,10 @@ enum {
 
 typedef struct pack {
     weft_comm            *c;
-    weft_comm_group      *g;
+    const weft_comm_call *call;
     weft_collective       kind;
-    weft_dtype            t;
     int64_t               size; /* of an element */
     const weft_comm_part *part;
-    const weft_lanes     *lanes;
     int                   n, me, terms, most; /* own terms, the most of one member */
 } pack;
 
@@ -49,36 +47,35 @@ static int64_t needs(const pack *k, const weft_comm_part *x)
     return one * (k->n * k->most + 1);
 }
 
-static pack pack_of(weft_collective kind, weft_dtype t, const weft_comm_part *part,
-                    const weft_lanes *lanes, int n_member, int me)
+static pack pack_of(const weft_comm_call *call, int n_member, int me)
 {
-    int  first, end;
-    pack k = {.kind  = kind,
-              .t     = t,
-              .size  = weft_dtype_bytes(t),
-              .part  = part,
-              .lanes = lanes,
-              .n     = n_member,
-              .me    = me,
-              .terms = 1,
-              .most  = 1};
-    if (!lanes) return k;
-    weft_lanes_of(lanes, me, &first, &end);
+    int        first, end;
+    weft_lanes lanes = {call->n_lane, n_member, call->lane_share};
+    pack       k     = {.call  = call,
+                        .kind  = call->kind,
+                        .size  = weft_dtype_bytes(call->dtype),
+                        .part  = call->part,
+                        .n     = n_member,
+                        .me    = me,
+                        .terms = 1,
+                        .most  = 1};
+    if (!call->n_lane) return k;
+    weft_lanes_of(&lanes, me, &first, &end);
     k.terms = weft_lanes_terms(first, end, NULL);
-    k.most  = weft_lanes_most_terms(lanes);
+    k.most  = weft_lanes_most_terms(&lanes);
     return k;
 }
 
-int64_t weft_comm_room_bytes(const weft_comm *c, weft_collective kind, weft_dtype t,
-                             int n, const weft_comm_part *part, const weft_lanes *lanes,
-                             int n_member, int me)
+int64_t weft_comm_room_bytes(const weft_comm *c, const weft_comm_call *call, int n_member,
+                             int me)
 {
-    pack    k     = pack_of(kind, t, part, lanes, n_member, me);
+    pack    k     = pack_of(call, n_member, me);
     int64_t bytes = 0;
     int     small = 0;
-    if (n < 2 || n_member < 2 || (c->op->several && !c->packs)) return 0;
-    for (int i = 0; i < n; i++)
-        if (needs(&k, &part[i]) <= SMALL) bytes += needs(&k, &part[i]), small++;
+    if (call->n_part < 2 || n_member < 2 || !c->packs) return 0;
+    for (int i = 0; i < call->n_part; i++)
+        if (needs(&k, &call->part[i]) <= SMALL)
+            bytes += needs(&k, &call->part[i]), small++;
     return small < 2 ? 0 : bytes < ROOM ? bytes : ROOM;
 }
 
@@ -86,14 +83,8 @@ int64_t weft_comm_room_bytes(const weft_comm *c, weft_collective kind, weft_dtyp
 
 static weft_status alone(const pack *k, const weft_comm_part *x)
 {
-    if (k->lanes)
-        return weft_comm_sum_lanes(
-            k->c, k->g, k->kind, k->t, x->in, x->out, x->count, x->unit,
-            &(weft_comm_lanes){k->lanes->n_lane, x->stride, k->lanes->share});
-    if (x->unit)
-        return weft_comm_shares(k->c, k->g, k->kind, k->t, x->in, x->out, x->count,
-                                x->unit);
-    return weft_comm_collective(k->c, k->g, k->kind, k->t, x->in, x->out, x->count);
+    weft_comm_call one = weft_comm_part_call(k->call, x);
+    return k->c->op->run(k->c, &one);
 }
 
 /* ---- a load ---- */
@@ -182,36 +173,17 @@ static load load_from(const pack *k, int first, int n, const weft_comm_room *roo
     return l;
 }
 
-static bool known(weft_collective k)
+weft_status weft_comm_run_packed(weft_comm *c, const weft_comm_call *call)
 {
-    return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE_SCATTER || k == WEFT_ALL_GATHER;
-}
-
-weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_collective kind,
-                              weft_dtype t, int n, const weft_comm_part *part,
-                              const weft_lanes *lanes, const weft_comm_room *room)
-{
-    if (!known(kind))
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s of several tensors",
-                         weft_collective_name(kind));
-    if (c->op->several && n > 1)
-        return c->op->several(c, g, kind, t, n, part, lanes, room);
-    return weft_comm_several_packed(c, g, kind, t, n, part, lanes, room);
-}
-
-weft_status weft_comm_several_packed(weft_comm *c, weft_comm_group *g,
-                                     weft_collective kind, weft_dtype t, int n,
-                                     const weft_comm_part *part, const weft_lanes *lanes,
-                                     const weft_comm_room *room)
-{
-    pack k     = pack_of(kind, t, part, lanes, room ? room->n : 1, room ? room->me : 0);
-    k.c        = c;
-    k.g        = g;
-    bool packs = room && room->bytes && n > 1;
-    for (int i = 0; i < n; i++)
-        if (!packs || needs(&k, &part[i]) > SMALL) WEFT_TRY(alone(&k, &part[i]));
-    for (int at = 0; packs && at < n;) {
-        load l = load_from(&k, at, n, room);
+    const weft_comm_room *room  = &call->room;
+    bool                  packs = room->bytes && call->n_part > 1;
+    pack                  k = pack_of(call, packs ? room->n : 1, packs ? room->me : 0);
+    k.c                     = c;
+    for (int i = 0; i < call->n_part; i++)
+        if (!packs || needs(&k, &call->part[i]) > SMALL)
+            WEFT_TRY(alone(&k, &call->part[i]));
+    for (int at = 0; packs && at < call->n_part;) {
+        load l = load_from(&k, at, call->n_part, room);
         if (l.one) WEFT_TRY(go(&k, &l));
         at = l.end;
     }

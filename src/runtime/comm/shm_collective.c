@@ -603,36 +603,26 @@ static weft_status start(weft_comm_group *g, job *j)
     return WEFT_OK;
 }
 
-weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
-                                  weft_dtype t, const void *in, void *out, int64_t count,
-                                  int64_t unit)
+static weft_status run_one(const weft_comm_call *call)
 {
-    job j = {
-        .g = g, .kind = kind, .t = t, .count = count, .unit = unit, .in = in, .out = out};
-    (void)c;
-    return start(g, &j);
-}
-
-weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_collective kind, weft_dtype t, const void *in,
-                                     void *out, int64_t count, int64_t unit,
-                                     const weft_comm_lanes *l)
-{
-    weft_comm_terms x;
-    job             j = {.g          = g,
-                         .kind       = kind,
-                         .t          = t,
-                         .count      = count,
-                         .unit       = unit,
-                         .in         = in,
-                         .out        = out,
-                         .n_lane     = l->n_lane,
-                         .stride     = l->stride,
-                         .lane_share = l->share,
-                         .dealt      = weft_comm_dealt(l, g->n),
-                         .terms      = &x};
-    (void)c;
-    return start(g, &j);
+    const weft_comm_part *x = &call->tensor;
+    weft_comm_terms       terms;
+    weft_comm_lanes       l = weft_comm_lanes_of(call);
+    job                   j = {.g     = call->group,
+                               .kind  = call->kind,
+                               .t     = call->dtype,
+                               .count = x->count,
+                               .unit  = x->unit,
+                               .in    = x->in,
+                               .out   = x->out};
+    if (call->n_lane) {
+        j.n_lane     = l.n_lane;
+        j.stride     = l.stride;
+        j.lane_share = l.share;
+        j.dealt      = weft_comm_dealt(&l, call->group->n);
+        j.terms      = &terms;
+    }
+    return start(call->group, &j);
 }
 
 /* ---- several tensors ---- */
@@ -713,39 +703,40 @@ static weft_status run_parts(job *j, int n, const weft_comm_part *part, bool *di
     return weft_comm__shm_barrier(g, j->kind);
 }
 
-weft_status weft_comm__shm_several(weft_comm *c, weft_comm_group *g, weft_collective kind,
-                                   weft_dtype t, int n, const weft_comm_part *part,
-                                   const weft_lanes *lanes, const weft_comm_room *room)
+static weft_status run_several(const weft_comm_call *call)
 {
-    weft_comm_terms x;
-    (void)c, (void)room;
-    for (int at = 0, m; at < n; at += m) {
+    weft_comm_group *g = call->group;
+    weft_comm_terms  x;
+    for (int at = 0, m; at < call->n_part; at += m) {
         bool direct = false;
-        job  j      = {.g = g, .kind = kind, .t = t};
-        if (lanes) {
-            j.terms      = &x;
-            j.n_lane     = lanes->n_lane;
-            j.lane_share = lanes->share;
-            j.dealt =
-                weft_comm_dealt(&(weft_comm_lanes){lanes->n_lane, 0, lanes->share}, g->n);
+        job  j      = {.g = g, .kind = call->kind, .t = call->dtype};
+        if (call->n_lane) {
+            weft_comm_lanes l = weft_comm_lanes_of(call);
+            j.terms           = &x;
+            j.n_lane          = l.n_lane;
+            j.lane_share      = l.share;
+            j.dealt           = weft_comm_dealt(&l, g->n);
         }
-        m = n - at < PARTS ? n - at : PARTS;
+        m = call->n_part - at < PARTS ? call->n_part - at : PARTS;
         set_share(&j);
         WEFT_TRY(set_terms(&j));
         WEFT_TRY(weft_comm__shm_enter(g));
-        if (has_sum(kind)) WEFT_TRY(weft_comm__sum_plain(t, 0, NULL, NULL, NULL, 0));
-        if (g->n > 1) WEFT_TRY(run_parts(&j, m, part + at, &direct));
+        if (has_sum(j.kind)) WEFT_TRY(weft_comm__sum_plain(j.t, 0, NULL, NULL, NULL, 0));
+        if (g->n > 1) WEFT_TRY(run_parts(&j, m, call->part + at, &direct));
         for (int i = at; i < at + m && !direct; i++) {
-            take_part(&j, &part[i]);
+            take_part(&j, &call->part[i]);
             WEFT_TRY(start(g, &j));
         }
     }
     return WEFT_OK;
 }
 
-weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_collective kind, weft_dtype t, const void *in,
-                                      void *out, int64_t count)
+weft_status weft_comm__shm_run(weft_comm *c, const weft_comm_call *call)
 {
-    return weft_comm__shm_shares(c, g, kind, t, in, out, count, 0);
+    const weft_comm_part *x = &call->tensor;
+    if (call->n_part) return run_several(call);
+    if (call->rows.n_bin)
+        return weft_comm__shm_rows(c, call->group, call->kind, call->dtype, x->in, x->out,
+                                   &call->rows);
+    return run_one(call);
 }

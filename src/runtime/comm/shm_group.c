@@ -59,18 +59,24 @@ static weft_status damaged(const weft_comm_group *g)
                      g->e->c.rank, g->tag);
 }
 
+static int64_t stages_bytes(int n)
+{
+    return (int64_t)n * 2 * SHM_STAGE + SHM_PAGE;
+}
+
 weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                                      weft_comm_group **out)
+                                      uint32_t instance, weft_comm_group **out)
 {
     shm_end         *e = shm_of(c);
     size_t           m = (size_t)n;
     weft_comm_group *g = weft_comm__shm_keep(
-        e, sizeof *g + m * (4 * sizeof(void *) + 2 * sizeof(int32_t)) + 16);
+        e, sizeof *g + m * (4 * sizeof(void *) + 2 * sizeof(int32_t)) + 32);
     bool        fresh;
     void       *body;
     weft_status st  = WEFT_OK;
     char       *one = weft_comm__shm_keep(e, (m + 1) * sizeof *g->one);
     if (!g || !one) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    g->one_kept = one;
     one += (SHM_LINE - (uintptr_t)one % SHM_LINE) % SHM_LINE;
     g->one   = (shm_call *)(void *)one;
     g->e     = e;
@@ -85,17 +91,20 @@ weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, 
     int32_t *key = g->rank + m;
     key[0]       = 'g';
     key[1]       = tag;
-    memcpy(key + 2, rank, m * sizeof *rank);
+    key[2]       = (int32_t)instance;
+    memcpy(key + 3, rank, m * sizeof *rank);
+    g->key = key;
     for (int i = 0; i < n; i++)
         if (rank[i] == c->rank) g->me = i;
 
     WEFT_TRY(weft_comm__shm_lock(e));
-    WEFT_GO(weft_comm__shm_find_entry(e, key, n + 2, sizeof(shm_meeting), &body, &fresh));
+    WEFT_GO(weft_comm__shm_find_entry(e, key, n + 3, sizeof(shm_meeting), &body, &fresh));
     g->meeting = body;
     if (fresh) {
         uint64_t at;
-        WEFT_GO(weft_comm__shm_heap_alloc(e, (int64_t)n * 2 * SHM_STAGE + SHM_PAGE, &at));
-        g->meeting->stage = (at + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+        WEFT_GO(weft_comm__shm_heap_alloc(e, stages_bytes(n), &at));
+        g->meeting->stage_at = at;
+        g->meeting->stage    = (at + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
     }
     char *stage = weft_comm__shm_heap_at(e, g->meeting->stage, m * 2 * SHM_STAGE);
     if (!stage) WEFT_GO(damaged(g));
@@ -104,6 +113,24 @@ weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, 
 out:
     weft_comm__shm_unlock(e);
     return st;
+}
+
+/* The last member to close frees it: others may still read its stages. */
+weft_status weft_comm__shm_close_group(weft_comm *c, weft_comm_group *g)
+{
+    shm_end *e = g->e;
+    c->bytes -= 2 * (int64_t)g->staged;
+    WEFT_TRY(weft_comm__shm_lock(e));
+    if (++g->meeting->n_closed == g->n) {
+        uint64_t round = atomic_load(&g->meeting->newest);
+        if (round) weft_comm__shm_heap_free(e, round, (int64_t)round_bytes(g));
+        weft_comm__shm_heap_free(e, g->meeting->stage_at, stages_bytes(g->n));
+        weft_comm__shm_remove_entry(e, g->key, g->n + 3, sizeof(shm_meeting));
+    }
+    weft_comm__shm_unlock(e);
+    weft_comm__shm_discard(e, g->one_kept);
+    weft_comm__shm_discard(e, g);
+    return WEFT_OK;
 }
 
 /* ---- rounds ---- */

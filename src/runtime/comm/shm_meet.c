@@ -179,11 +179,12 @@ static weft_status visit(const char *key, int me, int n, double deadline, int *o
     bool               other = false; /* another user holds the name */
     memcpy(h.magic, magic, sizeof magic);
     do {
-        int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        /* a name whose holder accepts nobody must not keep us past the deadline */
+        int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (s < 0) return fail_errno("socket");
         int  fd        = -1;
         bool connected = !connect(s, (struct sockaddr *)&a, len);
-        other          = connected && !same_user(s);
+        if (connected) other = !same_user(s);
         if (connected && !other &&
             send(s, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
             readable(s, deadline))

@@ -67,8 +67,8 @@ static void stage(const job *j, uint32_t turn, int64_t lo)
  * begins. */
 static void fetch(const job *j, const void *const *from, int64_t lo, int64_t hi)
 {
-    weft_comm_run x      = {.home = -1};
-    bool          stream = bytes_of(j, j->g->me, false) > STREAM;
+    weft_comm_row_run x      = {.home = -1};
+    bool              stream = bytes_of(j, j->g->me, false) > STREAM;
     while (weft_comm_next_run(j->r, j->g->n, &x)) {
         weft_comm_way w = weft_comm_way_of(j->r, j->kind, j->t, &x);
         int64_t a = w.in > lo ? w.in : lo, b = w.in + w.bytes < hi ? w.in + w.bytes : hi;
