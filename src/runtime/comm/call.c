@@ -200,6 +200,7 @@ weft_status weft_comm_run(weft_comm *c, const weft_comm_call *call)
 {
     weft_comm_queue *q = head_of(call->group)->queue;
     WEFT_TRY(check_call(call));
+    if (!q && call->n_part != 1) return c->op->run(c, call);
     weft_comm_request r = {.c = c, .call = simplest(call), .queue = q};
     return q ? weft_comm_run_request(&r) : c->op->run(c, &r.call);
 }

@@ -37,6 +37,14 @@ weft_status weft_comm__hosts_told(weft_comm *c, weft_status st)
     return WEFT_FAIL(st, "%s", text);
 }
 
+/* Before calls of several threads are in flight. */
+static void update_ends(const weft_comm *c)
+{
+    const hosts_pair *p = c->impl;
+    (void)weft_comm__hosts_current(c, p->near);
+    (void)weft_comm__hosts_current(c, p->far);
+}
+
 static void count_bytes(weft_comm *c)
 {
     const hosts_pair *p = c->impl;
@@ -52,6 +60,7 @@ static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int
     bool               at_home = p->near_rank[peer] >= 0;
     weft_comm_channel *h       = calloc(1, sizeof *h);
     (void)instance;
+    update_ends(c);
     if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a channel");
     h->by          = at_home ? p->near : p->far;
     weft_status st = weft_comm_open_channel(weft_comm__hosts_current(c, h->by),
@@ -78,6 +87,7 @@ static weft_status open_group(weft_comm *c, int n, const int32_t *rank, int tag,
     bool             at_home = true;
     weft_status      st      = WEFT_OK;
     (void)instance;
+    update_ends(c);
     if (!g || !mine) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for a group"));
     g->p = p;
     g->n = n;
