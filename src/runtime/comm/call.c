@@ -1,9 +1,9 @@
 /* Calls of collectives: checked, run at once, or prepared and started.
  *
- * A group has a queue of the calls that were started.  Whoever is free runs the first of them, one at
- * a time: the group's thread, which the first start creates, or a caller who waits.  So calls of
- * one group run in the order in which they were started, and transports need no more than to run
- * a call to its end on some thread. */
+ * A group has a queue of the calls that were started.  Whoever is free runs the first of them, one
+ * at a time: the group's thread, which the first start creates, or a caller who waits.  So calls
+ * of one group run in the order in which they were started, and transports need no more than to
+ * run a call to its end on some thread. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
