@@ -28,21 +28,24 @@ CTEST = ctest --output-on-failure -j $(shell expr 2 '*' $(JOBS))
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all build deps demo test unit check layers lines headers names installed format \
+.PHONY: all build configured deps demo test unit check layers lines headers names installed format \
         format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix lot
 all: build
 
-build:
+build: configured
+	@$(NINJA) -C $(BUILD)
+
+configured:
 	@tools/need.sh cmake ninja
 	@test -f $(BUILD)/build.ninja || $(CMAKE) -S . -B $(BUILD) >/dev/null
-	@$(NINJA) -C $(BUILD)
 
 deps:
 	@tools/deps.sh
 
 demo: deps
-	@echo "== make: $(BUILD)/weft"
-	@$(MAKE) --no-print-directory build
+	@echo "== make: $(BUILD)/weft (a minute on two cores)"
+	@$(MAKE) --no-print-directory configured
+	@$(NINJA) -C $(BUILD) weft
 	@tools/demo.sh $(BUILD)/weft
 
 # ---- tests -----------------------------------------------------------------------------------

@@ -1,15 +1,17 @@
 #!/bin/sh
-# demo.sh BUILD/weft: trains a byte-level GPT on this project's own source, about a minute on two cores,
-# and lets it write.  No download.
+# demo.sh BUILD/weft: plans and trains a byte-level GPT on this project's own source with two processes, about a
+# minute on two cores, and lets it write.  No download.
 set -eu
 weft=$1
 out=${WEFT_DEMO_OUT:-out/demo}
 steps=${WEFT_DEMO_STEPS:-700}
+ranks=2
 
-echo "== weft train: a byte-level GPT, 4 layers x 128, on the text of src/"
+echo "== weft run: a byte-level GPT, 4 layers x 128, on the text of src/, planned for $ranks processes"
 rm -rf "$out" "$out.json"
 mkdir -p "$(dirname "$out")"
-"$weft" train examples/first.yaml output="$out" steps="$steps" eval.every="$steps" --json >"$out.json"
+"$weft" run --nproc-per-node $ranks examples/first.yaml output="$out" steps="$steps" eval.every="$steps" \
+    --json >"$out.json"
 
 echo
 echo "== the loss, in nats a byte ($out/metrics.jsonl; tensorboard --logdir $out shows it too)"
@@ -29,10 +31,12 @@ echo "== weft sample: what it learnt"
 echo
 echo "== where to look next"
 while IFS='|' read -r what why; do
-    printf '  %-52s %s\n' "$what" "$why"
+    printf '  %-70s %s\n' "$what" "$why"
 done <<END
 $out/final|config.json and model.safetensors, as Hugging Face has them
-$weft ckpt ls $out|the checkpoints; running the same job again resumes
+$weft ckpt ls $out|the checkpoints
+$weft run --nproc-per-node $ranks examples/first.yaml output=$out steps=800|the same job, continued
+$weft train examples/first.yaml output=$out steps=900|... by one process, with the same bits
 $weft graph tiny256 --batch 8 --seq 128|the model's graph
 $weft lower tiny256 --batch 8 --seq 128|the program that ran
 $weft sim tiny256 --batch 8 --seq 128|the same program in virtual time

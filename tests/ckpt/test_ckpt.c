@@ -299,6 +299,21 @@ static void a_broken_manifest_is_replaced(void **state)
     weft_ckpt_findings_fini(&found);
 }
 
+static void a_folder_for_a_manifest_is_moved(void **state)
+{
+    const char        *dir   = test_files_path("folder");
+    weft_ckpt_findings found = {0};
+    int64_t            step;
+    (void)state;
+
+    assert_int_equal(test_ckpt_save(dir, 5, 1), WEFT_OK);
+    assert_int_equal(mkdir(test_files_path("folder/MANIFEST-00000010"), 0700), 0);
+    assert_int_equal(test_ckpt_save(dir, 10, 2), WEFT_OK);
+    assert_int_equal(test_ckpt_newest(dir, &step, &found), 2);
+    assert_int_equal(step, 10);
+    weft_ckpt_findings_fini(&found);
+}
+
 /* A record may name only what a save of its step makes. */
 static void a_record_names_no_other_folder(void **state)
 {
@@ -428,6 +443,7 @@ int main(void)
         cmocka_unit_test(damaged_older_ones_do_not_count),
         cmocka_unit_test(sweeps),
         cmocka_unit_test(a_broken_manifest_is_replaced),
+        cmocka_unit_test(a_folder_for_a_manifest_is_moved),
         cmocka_unit_test(a_record_names_no_other_folder),
         cmocka_unit_test(large_and_like),
         cmocka_unit_test(refuses),

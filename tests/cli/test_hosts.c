@@ -250,6 +250,56 @@ static void one_token_two_tokens_none(void **state)
     assert_int_equal(b.code, 0);
 }
 
+/* -q hides log lines, not warnings. */
+static void quiet_runs_warn(void **state)
+{
+    (void)state;
+    static process p[2];
+    const char    *at = place();
+    for (int i = 0; i < 2; i++)
+        start(&p[i], ENV("WEFT_INSECURE_NETWORK=1"),
+              WORDS("run", "--nnodes", "2", "--node-rank", i ? "1" : "0", "--rdzv", at,
+                    "--nproc-per-node", "1", "--check", "-q", "--timeout", "30"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(finish(&p[i]), 0);
+        says(&p[i], "WARN --insecure-network: everybody");
+    }
+}
+
+static pid_t only_child(pid_t p)
+{
+    char path[64];
+    int  child = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)p, (int)p);
+    for (int i = 0; i < 500 && !child; i++, usleep(20000)) {
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "%d", &child) != 1) child = 0;
+        if (f) fclose(f);
+    }
+    return child;
+}
+
+/* The other host sees that the rank does not answer; its own launcher must see it, too. */
+static void all_ranks_of_a_host_are_stopped(void **state)
+{
+    (void)state;
+    static process p[2];
+    const char    *at = place();
+    for (int i = 0; i < 2; i++)
+        start(&p[i], NULL,
+              WORDS("run", "--nnodes", "2", "--node-rank", i ? "1" : "0", "--rdzv", at,
+                    "--nproc-per-node", "1", "--check", "--seconds", "60", "--timeout",
+                    "2", "--token-file", token));
+    pid_t rank = only_child(p[1].pid);
+    usleep(1500000); /* they have met */
+    double t0 = weft_clock_s();
+    assert_true(rank > 0 && !kill(rank, SIGSTOP));
+    assert_int_equal(finish(&p[0]), 1);
+    assert_int_equal(finish(&p[1]), 1);
+    assert_true(weft_clock_s() - t0 < 40);
+    says(&p[1], "[rank 1] error: it was stopped (SIGSTOP), and was killed");
+}
+
 /* ---- at the port of a run that waits ---- */
 
 static bool answers(const char *host, int port, int *fd)
@@ -354,6 +404,8 @@ int main(void)
         cmocka_unit_test(without_a_token_nothing_starts),
         cmocka_unit_test(a_file_for_others_to_read_is_refused),
         cmocka_unit_test(one_token_two_tokens_none),
+        cmocka_unit_test(quiet_runs_warn),
+        cmocka_unit_test(all_ranks_of_a_host_are_stopped),
         cmocka_unit_test(strangers_at_a_run_that_waits),
         cmocka_unit_test(an_address_of_another_host_is_refused),
     };

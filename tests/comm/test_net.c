@@ -382,6 +382,77 @@ static void peers_get_in_among_strangers(void **state)
     }
 }
 
+/* ---- who is turned away before a byte was sent ---- */
+
+enum {
+    N_TURNED = 5
+};
+
+static struct sockaddr_in6 real_peer;
+
+/* Closes the first connections at once, as a rank does with the oldest of too many strangers; then
+ * passes bytes on, both ways, until the test ends. */
+static void *turn_away(void *arg)
+{
+    int gate = (int)(intptr_t)arg, n = 0;
+    for (;;) {
+        int s = accept(gate, NULL, NULL);
+        if (s < 0) return NULL;
+        if (n++ < N_TURNED) {
+            close(s);
+            continue;
+        }
+        int t = socket(real_peer.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(t, (struct sockaddr *)&real_peer, sizeof real_peer)) return NULL;
+        struct pollfd p[2] = {{.fd = s, .events = POLLIN}, {.fd = t, .events = POLLIN}};
+        while (poll(p, 2, -1) > 0)
+            for (int i = 0; i < 2; i++) {
+                char    b[4096];
+                ssize_t k = p[i].revents ? read(p[i].fd, b, sizeof b) : -1;
+                if (p[i].revents && k <= 0) return NULL;
+                for (ssize_t at = 0, w; at < k; at += w)
+                    if ((w = write(p[!i].fd, b + at, (size_t)(k - at))) <= 0) return NULL;
+            }
+    }
+}
+
+/* Rank 1 reaches rank 0 only through such a door. */
+static void put_door_between(const weft_comm_rdzv_table *t, int r)
+{
+    struct sockaddr_in a    = {.sin_family      = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t          size = sizeof a;
+    pthread_t          thread;
+    if (r != 1) return;
+    char *address = (char *)(uintptr_t)t->part[0] + 8; /* after the card */
+    int   gate    = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memcpy(&real_peer, address, sizeof real_peer);
+    assert_int_equal(bind(gate, (struct sockaddr *)&a, size) | listen(gate, 64), 0);
+    getsockname(gate, (struct sockaddr *)&a, &size);
+    memset(address, 0, sizeof real_peer);
+    memcpy(address, &a, sizeof a);
+    assert_int_equal(pthread_create(&thread, NULL, turn_away, (void *)(intptr_t)gate), 0);
+    pthread_detach(thread);
+}
+
+static weft_status sum_once(rank_state *r)
+{
+    weft_comm_group *g;
+    float            x = 1;
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
+    return x == 2 ? WEFT_OK : WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
+}
+
+static void who_is_turned_away_tries_again(void **state)
+{
+    (void)state;
+    before_connect = put_door_between;
+    run_ranks(TCP, 2, 30, sum_once);
+    before_connect = NULL;
+    all_ok(TCP, 2);
+}
+
 /* ---- who comes late ---- */
 
 /* In turn one comes late, to what the others have sent unasked, in part or not at all; the thread
@@ -429,6 +500,7 @@ int main(void)
         cmocka_unit_test(damaged_heads_are_refused),
         cmocka_unit_test(strangers_are_sent_away),
         cmocka_unit_test(peers_get_in_among_strangers),
+        cmocka_unit_test(who_is_turned_away_tries_again),
         cmocka_unit_test(the_late_get_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -579,6 +579,24 @@ static void addresses_of_guests_are_checked(void **state)
     inet_pton(AF_INET6, "2001:db8::1", &six.sin6_addr);
     put_address(card, &six, sizeof six);
     assert_int_equal(weft_comm_net_check_address(card, CARD, false), WEFT_OK);
+    static const char *const many[] = {"0.0.0.0", "0.1.2.3", "224.0.0.1",
+                                       "255.255.255.255"};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        struct sockaddr_in x = {.sin_family = AF_INET, .sin_port = htons(5000)};
+        inet_aton(many[i], &x.sin_addr);
+        put_address(card, &x, sizeof x);
+        assert_int_equal(weft_comm_net_check_address(card, CARD, true), WEFT_ERR_ARG);
+    }
+    static const char *const many6[] = {"::", "ff02::1", "::ffff:0.0.0.0",
+                                        "::ffff:224.0.0.1"};
+    for (size_t i = 0; i < sizeof many6 / sizeof *many6; i++) {
+        inet_pton(AF_INET6, many6[i], &six.sin6_addr);
+        put_address(card, &six, sizeof six);
+        assert_int_equal(weft_comm_net_check_address(card, CARD, true), WEFT_ERR_ARG);
+    }
+    card[0] = 'u'; /* another link than rank 0's */
+    assert_int_equal(weft_comm_net_check_address(card, CARD, true), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "set WEFT_NET alike"));
     /* at rank 0: it is refused with a line, and the right one gets in */
     visitor v[2], wrong;
     put_address(card, &un, sizeof four);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/un.h>
 
 #include "comm/shm_priv.h"
@@ -531,6 +532,7 @@ static void who_takes_the_name_is_named(void **state)
     assert_int_equal(pipe(ready), 0);
     pid_t p = fork();
     if (!p) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where an assertion ends the parent */
         int s = setuid(12345) ? -1 : socket(AF_UNIX, SOCK_STREAM, 0);
         if (bind(s, (struct sockaddr *)&a,
                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) ||
@@ -543,7 +545,7 @@ static void who_takes_the_name_is_named(void **state)
     close(ready[1]);
     assert_int_equal(read(ready[0], &x, 1), 1);
     for (int me = 0; me < 2; me++) {
-        assert_int_not_equal(weft_comm_shm_meet(key, me, 2, 0.05, &fd), WEFT_OK);
+        assert_int_not_equal(weft_comm_shm_meet(key, me, 2, 2, &fd), WEFT_OK);
         assert_non_null(strstr(weft_error_text(), "of user 12345 holds the name"));
     }
     kill(p, SIGKILL);

@@ -115,6 +115,15 @@ static void what_is_no_token_is_refused(void **state)
     large[sizeof large - 1] = 0;
     put(large, 0600);
     refuses("more than 4096");
+    large[64] = 0;
+    put(large, 0600);
+    refuses("is no random text");
+    put("0123456789abcdef 123456789abcdef0", 0600); /* as no tool writes it */
+    refuses("is no random text");
+    put("0123456789abcdef\1"
+        "123456789abcdef0",
+        0600);
+    refuses("is no random text");
     unlink(file);
     assert_int_equal(mkfifo(file, 0600), 0); /* and no waiting for a writer */
     refuses("not a regular file");

@@ -91,10 +91,54 @@ static void fills_devices(void **state)
     weft_cost_constants_destroy(c);
 }
 
+/* Every pair of framework and device of the rows that constants are fitted to, and some that are
+ * not among them. */
+static void engines_were_measured(void **state)
+{
+    static const struct {
+        const char *framework, *device;
+        bool        was;
+    } pair[] = {{"DeepSpeed ZeRO-3", "a100-80g", true},
+                {"DeepSpeed/Megatron 1.1.5", "t4", true},
+                {"Megatron-Bridge 26.02", "b300", true},
+                {"Megatron-Bridge 26.06", "h100-80g", true},
+                {"Megatron-Bridge 26.08", "gb300", true},
+                {"Megatron-Core 0.8", "h100-80g", true},
+                {"Megatron-DeepSpeed", "a100-80g", true},
+                {"Megatron-LM 2021", "a100-80g", true},
+                {"Megatron-LM 2022", "a100-80g", true},
+                {"NeMo", "h100-80g", true},
+                {"NeMo/Megatron v3.1 NVIDIA", "h100-80g", true},
+                {"in-house FSDP+TP+PP+CP", "h100-80g", true},
+                {"nanotron", "h100-80g", true},
+                {"torchtitan", "h100-96g-500w", true},
+                {"torchtitan", "v100-32g", false},
+                {"torchtitan", "ascend910", false},
+                {"Megatron-Core", "t4", false},
+                {"paddle", "a100-80g", false}};
+    weft_cost_constants *c;
+    weft_cost_engine     e, wide;
+    (void)state;
+    assert_int_equal(weft_cost_constants_create(&c), WEFT_OK);
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        weft_cost_constants_engine(c, pair[i].framework, &e);
+        wide = e;
+        assert_int_equal(weft_cost_was_measured(c, pair[i].framework, pair[i].device),
+                         pair[i].was);
+        weft_cost_widen(c, pair[i].framework, pair[i].device, &wide);
+        assert_true(pair[i].was ? wide.spread == e.spread : wide.spread > e.spread);
+        wide = e;
+        weft_cost_widen(c, pair[i].framework, "ascend910", &wide);
+        assert_true(wide.longest > 2);
+    }
+    weft_cost_constants_destroy(c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(limits), cmocka_unit_test(names),
-                                       cmocka_unit_test(refused),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(limits),
+                                       cmocka_unit_test(engines_were_measured),
+                                       cmocka_unit_test(names), cmocka_unit_test(refused),
                                        cmocka_unit_test(fills_devices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

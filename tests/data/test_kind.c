@@ -97,6 +97,44 @@ static void folders(void **state)
     test_files_write(test_files_path("m/a.txt"), "abc", 3);
     refuse(test_files_path("m"), "is a model folder");
     assert_int_equal(tokens_of(test_files_path("m"), "text", NULL), 5);
+    /* a model one level down, and a config.json that is none */
+    mkdir(test_files_path("n"), 0777);
+    mkdir(test_files_path("n/deep"), 0777);
+    test_files_write(test_files_path("n/a.txt"), "abcdef", 6);
+    test_files_write(test_files_path("n/deep/config.json"), "{\"port\": 80}", 12);
+    assert_int_equal(tokens_of(test_files_path("n"), NULL, NULL), 6);
+    test_files_write(test_files_path("n/deep/config.json"), "{\"model_type\": \"gpt2\"}",
+                     22);
+    refuse(test_files_path("n"), "n/deep is a model folder");
+}
+
+/* Endings in capital letters mean what small ones mean. */
+static void capital_endings(void **state)
+{
+    uint16_t id[64];
+    (void)state;
+
+    for (int i = 0; i < 64; i++) id[i] = (uint16_t)(300 + i * 7);
+    test_files_write(test_files_path("UP.BIN"), id, sizeof id);
+    assert_int_equal(tokens_of(test_files_path("UP.BIN"), NULL, "bin, tokens as u16"),
+                     64);
+    test_files_write(test_files_path("MiXed.Bin"), id, sizeof id);
+    assert_int_equal(tokens_of(test_files_path("MiXed.Bin"), NULL, "bin, tokens as u16"),
+                     64);
+    assert_int_equal(weft_data_convert(test_files_path("UP.BIN"), NULL,
+                                       test_files_path("M.IDX"), NULL),
+                     WEFT_OK);
+    assert_int_equal(tokens_of(test_files_path("M.BIN"), NULL, "megatron"), 64);
+    refuse(test_files_path("none.SAFETENSORS"), "none.SAFETENSORS");
+}
+
+/* The remedy loses no ids. */
+static void numpy_remedy(void **state)
+{
+    (void)state;
+
+    test_files_write(test_files_path("x.npy"), "\x93NUMPY", 6);
+    refuse(test_files_path("x.npy"), ".astype('uint32').tofile('x.bin')");
 }
 
 int main(void)
@@ -104,6 +142,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endings),
         cmocka_unit_test(folders),
+        cmocka_unit_test(capital_endings),
+        cmocka_unit_test(numpy_remedy),
     };
     return cmocka_run_group_tests(tests, test_files_setup, test_files_teardown);
 }

@@ -1,9 +1,13 @@
 """The same tokens in every format train to the same weights; the Megatron files are written here, from
 the description of the format, and by weft data convert, which must agree."""
 import json
+import os
 import struct
+import sys
+import types
 
-from eco import (Scratch, check, end, metrics, read, safetensors, same, small_job, tokens, train, u16, weft)
+from eco import (FAMILIES, GPT2, ROOT, Scratch, check, end, metrics, read, safetensors, same, small_job, small_model, tokens, train,
+                 u16, weft, words)
 
 VOCAB, SEQ, BATCH = 97, 16, 4
 CODE = {"b": 2, "B": 1, "h": 3, "i": 4, "q": 5, "H": 8}
@@ -129,8 +133,104 @@ def converts(s):
         same(i["tokens"], 1000, "tokens by inspect")
 
 
+def bytes_are_named(s):
+    """Text that was converted is tokens of bytes: convert says so, and training a model of another vocabulary warns."""
+    text = s.write("all.txt", "To be, or not to be, that is the question.\n" * 100)
+    r = weft("data", "convert", text, s.path("bytes.bin"))
+    check(r.code == 0 and ": 4300 tokens, one a byte: for models whose tokens are bytes; " in r.out, "convert: %s%s" % (r, r.out))
+    r = weft("data", "convert", text, s.path("bytes.bin"), "--json")
+    same(json.loads(r.out), dict(path=s.path("bytes.bin"), tokens=4300, bytes=True), "convert --json")
+    r = weft("data", "convert", s.path("bytes.bin"), s.path("same.bin"))
+    check(r.out.endswith(": 4300 tokens\n"), "tokens are not bytes: %s" % r.out)
+    s.write("large/config.json", json.dumps(dict(GPT2, vocab_size=2048)))
+    job = dict(model=s.path("large"), data=s.path("bytes.bin"), seq=16, batch=2, steps=1)
+    r = weft("train", *words(dict(job, output=s.path("b1"))))
+    check(r.code == 0 and "WARN data " in r.err and "all its ids are below 256" in r.err, "a BPE model on bytes: %s" % r)
+    r = weft("train", *words(dict(job, output=s.path("b2"))), "tokenizer=bytes")
+    check(r.code == 0 and "below 256" not in r.err, "the same, named: %s" % r)
+
+
+def decoder_starts(s):
+    """The decoder's first token is the configuration's; decoder_input_ids that differ from what it sees are warned of."""
+    loss, seq = {}, 8
+    with open(os.path.join(FAMILIES, "t5", "config.json")) as f:
+        config = json.load(f)
+    flat = tokens(16 * seq, 20, 4)
+    shifted = [5 if i % seq == 0 else flat[i - 1] for i in range(len(flat))]
+    pack = lambda v: struct.pack("<%di" % len(v), *v)
+    data = s.write("t5.safetensors", safetensors([(n, "I32", (16, seq), pack(v)) for n, v in
+                                                  (("input_ids", flat), ("labels", flat), ("decoder_input_ids", shifted))]))
+    for start in (0, 5, 1000):
+        s.write("t5-%d/config.json" % start, json.dumps(dict(config, decoder_start_token_id=start)))
+        r = weft("train", "model=" + s.path("t5-%d" % start), "data=" + data, "batch=4", "steps=1", "output=" + s.path("o-%d" % start))
+        if start == 1000:
+            check(r.code == 2 and "decoder_start_token_id: is no token" in r.err, "no such token: %s" % r)
+            continue
+        check(r.code == 0, str(r))
+        same("decoder_input_ids are not used, and differ" in r.err, start != 5, "decoder_input_ids, start %d: %s" % (start, r))
+        loss[start] = metrics(s.path("o-%d" % start))[0]["loss"]
+    check(loss[0] != loss[5], "the start token is seen")
+
+
+def no_old_tokenizer(s):
+    """A run on bytes leaves no tokenizer of a run before it in final/; the model's own stays."""
+    model = small_model(s)
+    s.write("with/config.json", read(os.path.join(model, "config.json")))
+    s.write("with/tokenizer.json", "{}")
+    s.write("with.txt", bytes(tokens(400, 90, 2)))
+    job = dict(model=s.path("with"), data=s.path("with.txt"), data_format="text", tokenizer="bytes", seq=16, batch=2,
+               steps=1, output=s.path("with-out"))
+    s.write("with-out/final/tokenizer.json", "{}")
+    check(weft("train", *words(job), "-q").code == 0, "bytes over an older folder")
+    check(not os.path.exists(s.path("with-out/final/tokenizer.json")), "its tokenizer.json is gone")
+    check(os.path.exists(s.path("with/tokenizer.json")), "the model's own stays")
+
+
+class Tokenizer:
+    """What docs/data.md needs of Hugging Face's: a token a word, and a first one before each text."""
+    @staticmethod
+    def from_file(path):
+        return Tokenizer()
+
+    def encode(self, text, add_special_tokens=True):
+        return types.SimpleNamespace(ids=[1] * add_special_tokens + [100000 + len(w) for w in text.split()])
+
+    def token_to_id(self, text):
+        return None
+
+
+class Array:
+    """... and of NumPy, whose integers wrap."""
+    def __init__(self, ids, dtype):
+        size = struct.calcsize("<" + dtype)
+        self.bytes = b"".join((i % 256 ** size).to_bytes(size, "little") for i in ids)
+
+    def tofile(self, path):
+        with open(path, "wb") as f:
+            f.write(self.bytes)
+
+
+def documented_lines(s):
+    """The lines of docs/data.md: no id is lost, an end after each document, nothing before it."""
+    with open(os.path.join(ROOT, "docs", "data.md")) as f:
+        lines = f.read().split("```python\n")[1].split("```")[0]
+    s.write("four/model/config.json", json.dumps(dict(eos_token_id=7)))
+    s.write("four/all.txt", "a bb\n\nccc")
+    sys.modules["tokenizers"] = types.SimpleNamespace(Tokenizer=Tokenizer)
+    sys.modules["numpy"] = types.SimpleNamespace(uint16="H", uint32="I", array=Array)
+    at = os.getcwd()
+    os.chdir(s.path("four"))
+    exec(lines, {})
+    os.chdir(at)
+    same(struct.unpack("<5I", read(s.path("four/all.bin"))), (100001, 100002, 7, 100003, 7), "the documented lines")
+
+
 with Scratch("data") as s:
     trains_alike(s)
+    documented_lines(s)
+    bytes_are_named(s)
+    decoder_starts(s)
+    no_old_tokenizer(s)
     repeats(s)
     converts(s)
     end()

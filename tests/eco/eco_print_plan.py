@@ -5,7 +5,7 @@ import json
 import os
 import re
 
-from eco import ROOT, Scratch, check, end, same, small_job, weft, words
+from eco import FAMILIES, ROOT, Scratch, check, end, same, small_job, tokens, u16, weft, words
 
 REST = 64 << 20  # of a rank's memory by plan: what is not its program
 
@@ -112,6 +112,33 @@ def keys_and_refusals(s):
     check(not os.path.exists(s.path("never")), "--print-plan writes nothing")
 
 
+def data_refusals(s):
+    """What the run refuses for its data, --print-plan refuses in the same words."""
+    job = small_job(s, batch=8, steps=2, output=s.path("never2"))
+    text = s.write("a.txt", "text " * 400)
+    other = s.write("other.bin", u16(tokens(4000, 97, 77)))
+    one = dict(job, output=s.path("one2"))
+    check(weft("train", *words(one), "-q").code == 0, "one rank trains")
+    bert = os.path.join(FAMILIES, "bert")
+    few = s.write("few.bin", u16(tokens(40, 97)))
+    for what, keys, more in (("text", job, ["data=" + text]), ("a missing file", job, ["data=" + s.path("nowhere.bin")]),
+                             ("a stream for BERT", job, ["model=" + bert, "seq=8"]),
+                             ("a vocabulary", job, ["model=" + os.path.join(ROOT, "tests/fixtures/gpt2/init"), "seq=8"]),
+                             ("eval.data missing", job, ["eval.data=" + s.path("nowhere.bin")]),
+                             ("eval.data too short", job, ["eval.data=" + few]),
+                             ("eval.data of a finished job", one, ["eval.data=" + other]),
+                             ("other data", dict(one, steps=3), ["data=" + other])):
+        for command in (["train"], ["run", "--nproc-per-node", "2", "plan=off"]):
+            if keys is not job and len(command) > 1:
+                continue
+            args = [*command, *words(keys), *more]
+            a, b = weft(*args, "--print-plan"), weft(*args)
+            same((a.code, b.code), (2, 2), "%s, %s: printed and run: %s %s" % (command[0], what, a, b))
+            error = a.err.split("error: ")[-1]
+            check(error and error in b.err, "%s: --print-plan says %s, the run %s" % (what, a.err, b.err))
+    check(not os.path.exists(s.path("never2", "job.json")), "nothing is written")
+
+
 def examples(s):
     """examples/finetune.yaml: less memory with its micro_batch than with the whole batch; its model is a folder with weights."""
     s.write("train.bin", b"\x01\x00" * 4000)
@@ -138,5 +165,6 @@ def examples(s):
 with Scratch("print-plan") as s:
     fresh_and_resumed(s)
     keys_and_refusals(s)
+    data_refusals(s)
     examples(s)
     end()

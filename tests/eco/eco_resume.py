@@ -50,6 +50,7 @@ def ranks(s):
             "--nproc-per-node 1 works as it is", "--fresh starts anew")
     check(weft("run", "--nproc-per-node", "1", *words(dict(job, steps=3)), "-q").code == 0, "one rank works as it is")
     r = follow(r, "two ranks")
+    check(r and "dp=2" in r.err and "lanes 2," in r.err, "two ranks are data parallel: %s" % r)
     check(r and "WARN micro_batch is 4 from step 4 on, before it was 8" in r.err, "the change is logged: %s" % r)
     job["steps"] = 6
     r = run(4, job)
@@ -219,6 +220,17 @@ def evaluation(s):
     r = weft("train", *words(dict(job, steps=3)), *data, "--json", "-q")
     same((r.code, json.loads(r.out).get("eval_loss")), (0, loss), "the same evaluation again: its result")
     refused(weft("train", *words(dict(job, steps=3)), data[0], "eval.batches=3"), "another evaluation", "all 3 steps")
+    # the file decides, not its name
+    held = s.write("held.bin", u16(tokens(700, 97, 11)))
+    four = [*words(dict(job, steps=4)), "eval.data=" + held, "eval.batches=2"]
+    check(weft("train", *four, "-q").code == 0, "a fourth step")
+    r = weft("train", *four)
+    check(r.code == 0 and "is that of step 4, evaluated before on the same data" in r.err, "an old number is named: %s" % r)
+    moved = s.write("moved.bin", u16(tokens(700, 97, 11)))
+    check(weft("train", *four, "eval.data=" + moved).code == 0, "the same tokens elsewhere")
+    s.write("held.bin", u16(tokens(700, 97, 12)))
+    refused(weft("train", *four), "a changed evaluation file", "all 4 steps", "evaluation alone does not exist")
+    check(weft("train", *four, "--print-plan").code == 2, "so does --print-plan")
     new = dict(job, output=s.path("never"))
     refused(weft("train", *words(new), "eval.every=2"), "every without data", "eval.every is given without eval.data")
     refused(weft("train", *words(new), "eval.batches=2"), "batches without data", "eval.batches is given without eval.data")

@@ -198,6 +198,57 @@ static void deepspeed(void **state)
     weft_arena_destroy(a);
 }
 
+static void check_uncounted(weft_engine e, const char *text, const char *want,
+                            weft_arena *a)
+{
+    weft_text   t = {0};
+    weft_config c = read_text(e, text, 8, a);
+    weft_engine_put_uncounted(&c, &t);
+    assert_string_equal(t.n ? t.s : "", want);
+    weft_text_fini(&t);
+}
+
+/* Offloading to the host decides memory and time: it is told apart from what is passed over. */
+static void offload_is_uncounted(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    check_uncounted(
+        WEFT_ENGINE_DEEPSPEED,
+        "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 3, "
+        "\"offload_optimizer\": {\"device\": \"cpu\"}, \"offload_param\": "
+        "{\"device\": \"nvme\"}}}",
+        "zero_optimization.offload_optimizer, zero_optimization.offload_param", a);
+    check_uncounted(WEFT_ENGINE_DEEPSPEED,
+                    "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 3, "
+                    "\"offload_optimizer\": {\"device\": \"none\"}}}",
+                    "", a);
+    check_uncounted(WEFT_ENGINE_TORCHTITAN,
+                    "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\n"
+                    "enable_cpu_offload = true\n",
+                    "training.enable_cpu_offload", a);
+    check_uncounted(WEFT_ENGINE_MEGATRON,
+                    "--num-layers 4 --hidden-size 512 --seq-length 128 "
+                    "--optimizer-cpu-offload",
+                    "--optimizer-cpu-offload", a);
+    weft_arena_destroy(a);
+}
+
+/* core_v0.19.0: 4 * 4096 * 2 / 3 is cut to a multiple of 64. */
+static void megatron_feed_forward(void **state)
+{
+    weft_arena *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c = read_text(WEFT_ENGINE_MEGATRON,
+                              "--num-layers 4 --hidden-size 4096 --swiglu", 8, a);
+    assert_int_equal(c.ffn_hidden, 10880);
+    c = read_text(WEFT_ENGINE_MEGATRON, "--num-layers 4 --hidden-size 4096", 8, a);
+    assert_int_equal(c.ffn_hidden, 16384);
+    weft_arena_destroy(a);
+}
+
 /* Slips of the hand are mistakes, what is not read is named, what changes nothing is not. */
 static void keys_are_seen(void **state)
 {
@@ -284,6 +335,19 @@ static void torchtitan_float8(void **state)
         if (strcmp(c.precision, file[i].precision))
             fail_msg("%s: %s, not %s", file[i].text, c.precision, file[i].precision);
     }
+    weft_cluster     *k;
+    weft_device_kind *hopper, *blackwell;
+    assert_ok(weft_cluster_load("1 x (8 x h100-80g) + 1 x (8 x b200)", NULL, &k));
+    hopper    = &k->device[k->node[0].device];
+    blackwell = &k->device[k->node[1].device];
+    weft_config c =
+        read_text(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = ['mx']\n" TRAIN, 8, a);
+    assert_int_equal(weft_engine_know_formats(hopper, &c), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "h100-80g has no MX formats"));
+    assert_ok(weft_engine_know_formats(blackwell, &c));
+    c = read_text(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = ['float8']\n" TRAIN, 8, a);
+    assert_ok(weft_engine_know_formats(hopper, &c));
+    weft_cluster_destroy(k);
     refused(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = ['flaot8']\n" TRAIN,
             "f:4: model.converters: 'flaot8' is not known, did you mean 'float8'?");
     refused(WEFT_ENGINE_TORCHTITAN, LLAMA "converters = [8]\n" TRAIN,
@@ -367,7 +431,7 @@ static void what_is_written_reads_back(void **state)
     t.n         = 0;
     c.experts   = 8; /* of the sizes of a flavour without experts */
     assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
-    assert_null(strstr(t.s, "flavor"));
+    assert_non_null(strstr(t.s, "flavor = \"name-yours\"")); /* stops torchtitan */
     c.experts = -1;
     assert_ok(weft_engine_emit(WEFT_ENGINE_PADDLE, &c, &t));
     assert_non_null(strstr(t.s, "\"sharding_degree\": 128"));
@@ -440,6 +504,59 @@ static void models_that_cannot_be_told(void **state)
     weft_arena_destroy(a);
 }
 
+/* What would be written is another model's, or the engine has none like it. */
+static void models_that_engines_lack(void **state)
+{
+    static const struct {
+        const char *model, *engine, *why; /* NULL: it can */
+    } ask[] = {
+        {"gpt2", "megatron", NULL},
+        {"gpt2", "deepspeed", NULL},
+        {"gpt2", "torchtitan", "torchtitan has no model like gpt2 (GPT-2)"},
+        {"bert-large", "megatron", "bert-large is a masked language model: Megatron-LM"},
+        {"bert-large", "torchtitan", "torchtitan has none"},
+        {"bert-large", "deepspeed", NULL},
+        {"tests/fixtures/families/mistral", "megatron", "attends to the last "},
+        {"tests/fixtures/families/mistral", "torchtitan", "has no such window"},
+        {"tests/fixtures/families/qwen2", "torchtitan", "biases of q, k and v"},
+        {"llama3-8b", "torchtitan", NULL},
+        {"mixtral-8x7b", "torchtitan", NULL},
+    };
+    weft_model *m;
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(ask); i++) {
+        /* 4: as wide as the window of the qwen2 here */
+        int seq = strstr(ask[i].model, "qwen2") ? 4 : 16;
+        assert_ok(weft_model_load(ask[i].model, &(weft_model_options){.seq = seq}, &m));
+        weft_status st = weft_engine_can_train(ask[i].engine, m);
+        assert_int_equal(st, ask[i].why ? WEFT_ERR_ARG : WEFT_OK);
+        if (ask[i].why && !strstr(weft_error_text(), ask[i].why))
+            fail_msg("%s: %s", ask[i].model, weft_error_text());
+        weft_model_destroy(m);
+    }
+}
+
+/* Another rotary base than the flavour's is another model. */
+static void flavours_have_their_base(void **state)
+{
+    weft_arena *a;
+    weft_text   t = {0};
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c  = read_text(WEFT_ENGINE_TORCHTITAN, LLAMA TRAIN, 32, a);
+    c.dp           = 32;
+    c.global_batch = 64;
+    assert_ok(weft_config_complete("f", &c));
+    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_non_null(strstr(t.s, "name = \"llama3\""));
+    t.n           = 0;
+    c.rotary_base = 10000;
+    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_null(strstr(t.s, "name = \"llama3\""));
+    weft_text_fini(&t);
+    weft_arena_destroy(a);
+}
+
 static void a_cluster_is_tables(void **state)
 {
     weft_cluster  *k;
@@ -468,6 +585,10 @@ int main(void)
         cmocka_unit_test(megatron_modules),
         cmocka_unit_test(megatron_mistakes),
         cmocka_unit_test(megatron_others),
+        cmocka_unit_test(offload_is_uncounted),
+        cmocka_unit_test(megatron_feed_forward),
+        cmocka_unit_test(models_that_engines_lack),
+        cmocka_unit_test(flavours_have_their_base),
         cmocka_unit_test(deepspeed),
         cmocka_unit_test(keys_are_seen),
         cmocka_unit_test(torchtitan),

@@ -22,7 +22,7 @@ static double number_after(const char *text, const char *name)
 
 /* Text and JSON of the answer to one question. */
 static void check_question(const char *model, const char *line, int batch, int seq,
-                           const char *engine, bool fast)
+                           const char *engine, bool fast, bool unmeasured)
 {
     weft_cluster        *c;
     weft_planner_answer *a;
@@ -44,11 +44,21 @@ static void check_question(const char *model, const char *line, int batch, int s
                  a->step_s);
     assert_true(number_after(json.s, "\"bound_s\": ") <= 1.00001 * a->step_s);
     assert_true(number_after(text.s, " is below ") <= 1.0005 * a->step_s);
+    const char *of = engine ? "plans of this search space" : "plans without later";
+    assert_non_null(strstr(text.s, of)); /* what is bounded, bound or not */
+    if (a->bound_s > 0) assert_non_null(strstr(json.s, "\"bound_of\": \"plans "));
     if (!a->bound_s) assert_non_null(strstr(json.s, "\"bound_s\": null, \"gap\": null"));
+    if (engine) {
+        assert_int_equal(!strncmp(text.s, "no step of ", 11), unmeasured);
+        assert_int_equal(strstr(json.s, "\"engine_ran_there\": false") != NULL,
+                         unmeasured);
+        assert_int_equal(a->hi > 1.4 * a->step_s && a->lo < 0.75 * a->step_s, unmeasured);
+    }
     bool ours = !engine, cpu = !strncmp(c->device[c->node[0].device].name, "cpu", 3);
     bool first = !strncmp(text.s, "weft has not run on GPUs yet (", 30);
     assert_int_equal(first, ours && !cpu);
-    assert_int_equal(strstr(json.s, "\"engine_ran_there\": false") != NULL, ours && !cpu);
+    if (ours)
+        assert_int_equal(strstr(json.s, "\"engine_ran_there\": false") != NULL, !cpu);
     if (ours && !cpu) assert_true(a->hi >= 1.9 * a->step_s);
     if (cpu) assert_true(a->hi < 1.5 * a->step_s);
     assert_true(a->lo < a->step_s && a->step_s < a->hi);
@@ -70,18 +80,33 @@ static void bounds_are_below_answers(void **state)
     uint64_t r = 7;
     (void)state;
     /* with gathers in the next step: shorter than all that the search counts */
-    check_question("gpt2", clusters[0], 32, 128, NULL, false);
+    check_question("gpt2", clusters[0], 32, 128, NULL, false, true);
     for (int i = 0; i < (WEFT_TEST_SANITIZED ? 2 : 5); i++)
         check_question("tiny256", clusters[draw(&r, (int)WEFT_COUNT(clusters))],
-                       8 << draw(&r, 3), 16 << draw(&r, 3), NULL, draw(&r, 3) == 0);
+                       8 << draw(&r, 3), 16 << draw(&r, 3), NULL, draw(&r, 3) == 0, true);
 }
 
 static void engines_that_ran_do_not_say_otherwise(void **state)
 {
     (void)state;
-    check_question("tiny256", "1 x (2 x cpu)", 8, 16, NULL, false);
-    check_question("gpt2", "2 x (8 x a100-80g)", 64, 128, "megatron", false);
-    check_question("gpt2", "8 x (8 x a100-80g)", 64, 128, NULL, true); /* by sizes */
+    check_question("tiny256", "1 x (2 x cpu)", 8, 16, NULL, false, false);
+    check_question("gpt2", "2 x (8 x a100-80g)", 64, 128, "megatron", false, false);
+    check_question("gpt2", "8 x (8 x a100-80g)", 64, 128, NULL, true,
+                   true); /* by sizes */
+}
+
+/* Other engines where none of their steps was measured, whether others were measured there or not.
+ */
+static void unmeasured_engines_say_so_first(void **state)
+{
+    (void)state;
+    check_question("gpt2", "1 x (8 x t4)", 64, 128, "megatron", false, true);
+    check_question("gpt2", "1 x (8 x v100-32g)", 64, 128, "megatron", false, true);
+    check_question("llama3-8b", "2 x (8 x v100-32g)", 64, 128, "torchtitan", false, true);
+    check_question("llama3-8b", "2 x (8 x h100-80g)", 64, 128, "torchtitan", false,
+                   false);
+    check_question("gpt2", "1 x (4 x a100-80g) + 1 x (4 x t4)", 64, 128, "megatron",
+                   false, true);
 }
 
 /* No plan fills the reserve, and none of ours is made in 8 bits. */
@@ -127,6 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_are_below_answers),
         cmocka_unit_test(engines_that_ran_do_not_say_otherwise),
+        cmocka_unit_test(unmeasured_engines_say_so_first),
         cmocka_unit_test(memory_has_a_reserve),
         cmocka_unit_test(eight_bits_are_refused),
     };

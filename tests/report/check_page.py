@@ -55,6 +55,8 @@ if not page.svg:
     wrong.append('no drawing')
 if len(set(page.ids)) != len(page.ids):
     wrong.append(f'an id twice: {page.ids}')
+if 'plans without later' not in text and 'plans of this search space' not in text:
+    wrong.append('does not say what the bound is of')
 wrong += [f'no section {s}' for s in SECTIONS if s not in page.ids]
 for m in re.finditer(r'<svg.*?</svg>', text, re.S):
     try:

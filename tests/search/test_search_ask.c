@@ -72,6 +72,41 @@ static void pins_are_kept_or_refused(void **state)
     }
 }
 
+/* Interleaved stages would be faster here, but each other schedule has one chunk a stage. */
+static void schedules_are_kept(void **state)
+{
+    static const char *const words[] = {"schedule=1f1b", "schedule=gpipe",
+                                        "schedule=zb-h1", "schedule=interleaved"};
+    sizes                    z       = {48, 1600, 25, 1024, 50257, 0, 32};
+    double                   step_s[WEFT_COUNT(words)];
+    bench                    b;
+    weft_search_result      *r;
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(words); i++) {
+        open_bench(&b, "2 x (8 x a100-80g)", &z, "weft");
+        assert_ok(weft_search_pin(&b.p.pins, "pp=4", b.a));
+        assert_ok(weft_search_pin(&b.p.pins, "dp=4", b.a));
+        assert_ok(weft_search_pin(&b.p.pins, words[i], b.a));
+        assert_ok(weft_search_run(&b.p, &r));
+        for (int k = 0; i < WEFT_SEARCH_INTERLEAVED && k < r->n; k++) {
+            assert_int_equal(r->choice[k].point.chunks, 1);
+            assert_int_equal(r->choice[k].point.schedule, i);
+        }
+        step_s[i] = r->choice[0].score.step_s;
+        weft_search_destroy(r);
+        close_bench(&b);
+    }
+    assert_true(step_s[WEFT_SEARCH_INTERLEAVED] < step_s[0]);
+    open_bench(&b, "2 x (8 x a100-80g)", &z, "weft");
+    assert_ok(weft_search_pin(&b.p.pins, "schedule=1f1b", b.a));
+    assert_ok(weft_search_pin(&b.p.pins, "chunks=2", b.a));
+    assert_int_equal(weft_search_run(&b.p, &r), WEFT_ERR_ARG);
+    assert_string_equal(weft_error_text(),
+                        "chunks=2 goes with schedule=interleaved: the other schedules "
+                        "have one chunk a stage");
+    close_bench(&b);
+}
+
 static void nothing_fits_says_what_would_help(void **state)
 {
     sizes               z = {105, 20480, 128, 2048, 51200, 0, 64};
@@ -293,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pins_are_kept_or_refused),
+        cmocka_unit_test(schedules_are_kept),
         cmocka_unit_test(nothing_fits_says_what_would_help),
         cmocka_unit_test(emitted_plans_read_back),
         cmocka_unit_test(lost_nodes_are_left_out),

@@ -176,16 +176,16 @@ static void attention_mask_is_checked(void **s)
     snprintf(job, sizeof job, "model=tests/fixtures/families/bert data=%s",
              write_rows("bert.safetensors", &f, true));
     refuse(job, WEFT_ERR_ARG, "without a causal mask every token sees the padding");
+    assert_null(strstr(weft_error_text(), "leave attention_mask out"));
     test_files_end();
 }
 
-/* The newest checkpoint as a weft that knew no labels_shifted would have written it. */
-static void drop_key(const char *out)
+/* The newest checkpoint as a weft that did not know the key would have written it. */
+static void drop_key(const char *out, const char *key)
 {
-    static const char key[] = "\"labels_shifted\":";
-    weft_ckpt        *c;
-    size_t            n;
-    char              dir[512], text[8192];
+    weft_ckpt *c;
+    size_t     n;
+    char       dir[512], text[8192];
     snprintf(dir, sizeof dir, "%s", test_files_path("%s/checkpoints", out));
     OK(weft_ckpt_open(dir, WEFT_CKPT_NEWEST, NULL, &c));
     snprintf(text, sizeof text, "%s", weft_ckpt_text(c, "state.json", &n));
@@ -205,6 +205,62 @@ static void drop_key(const char *out)
     assert_int_equal(system(command), 0);
 }
 
+/* One more tensor in the file: what it says where weft does the same is taken, else refused. */
+static void other_tensors_are_checked(void **s)
+{
+    (void)s;
+    static const struct {
+        const char *name;
+        int         kind; /* 0: zeros, 1: 0 .. SEQ - 1 */
+        const char *text;
+    } row[] = {{"token_type_ids", 0, "token_type_ids is 1 at position 7, not 0"},
+               {"position_ids", 1, "position_ids is 8 at position 7, not 7"}};
+    static row_file f;
+    int32_t         more[ROWS * SEQ];
+    int64_t         dim[2] = {ROWS, SEQ};
+    char            job[600];
+    test_files_begin();
+    fill(&f);
+    for (size_t r = 0; r < WEFT_COUNT(row); r++) {
+        weft_shape      shape   = weft_shape_make(2, dim);
+        weft_store_item item[3] = {{"input_ids", WEFT_DTYPE_I32, shape, {.data = f.id}},
+                                   {"labels", WEFT_DTYPE_I32, shape, {.data = f.label}},
+                                   {row[r].name, WEFT_DTYPE_I32, shape, {.data = more}}};
+        const char     *path    = test_files_path("more.safetensors");
+        for (int i = 0; i < ROWS * SEQ; i++) more[i] = row[r].kind ? i % SEQ : 0;
+        snprintf(job, sizeof job, "data=%s", path);
+        OK(weft_store_write(path, &(weft_store_spec){.item = item, .n_item = 3}));
+        run(row[r].name, job);
+        more[5 * SEQ + 7]++;
+        OK(weft_store_write(path, &(weft_store_spec){.item = item, .n_item = 3}));
+        refuse(job, WEFT_ERR_ARG, row[r].text);
+    }
+    /* labels of a stream cannot be shifted */
+    refuse("data=tests/fixtures/gpt2/tokens.bin seq=12 labels_shifted=true", WEFT_ERR_ARG,
+           "is a stream of tokens, which has none");
+    test_files_end();
+}
+
+/* A resume sees one label that changed, in the middle of the file; a checkpoint from before
+ * content ids goes on. */
+static void changed_labels_are_noticed(void **s)
+{
+    (void)s;
+    static row_file f;
+    char            job[600], part[640];
+    test_files_begin();
+    fill(&f);
+    snprintf(job, sizeof job, "data=%s", write_rows("r.safetensors", &f, false));
+    snprintf(part, sizeof part, "%s steps=2", job);
+    run("refused", part);
+    f.label[11 * SEQ + 7] = (f.label[11 * SEQ + 7] + 1) % 61;
+    write_rows("r.safetensors", &f, false);
+    refuse(job, WEFT_ERR_ARG, "was trained on other tokens or labels than those of ");
+    drop_key("refused", "\"content_id\":");
+    assert_int_equal(run("refused", job).first_step, 2);
+    test_files_end();
+}
+
 /* A checkpoint without the key took labels as next tokens: only labels_shifted: true goes on with
  * it. */
 static void old_checkpoints_took_next_tokens(void **s)
@@ -220,7 +276,7 @@ static void old_checkpoints_took_next_tokens(void **s)
     uint64_t whole = run("whole", next).weights_xxh64;
     run("refused", part);
     refuse(job, WEFT_ERR_ARG, "labels_shifted is true there and false here");
-    drop_key("refused");
+    drop_key("refused", "\"labels_shifted\":");
     refuse(job, WEFT_ERR_ARG, "set labels_shifted: true to continue like that");
     weft_session_result r = run("refused", next);
     assert_int_equal(r.first_step, 2);
@@ -230,7 +286,7 @@ static void old_checkpoints_took_next_tokens(void **s)
     snprintf(part, sizeof part, "%s steps=2", job);
     whole = run("stream", job).weights_xxh64;
     run("s", part);
-    drop_key("s");
+    drop_key("s", "\"labels_shifted\":");
     r = run("s", job);
     assert_int_equal(r.first_step, 2);
     assert_true(r.weights_xxh64 == whole);
@@ -314,6 +370,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(causal_labels_are_shifted),
         cmocka_unit_test(attention_mask_is_checked),
+        cmocka_unit_test(other_tensors_are_checked),
+        cmocka_unit_test(changed_labels_are_noticed),
         cmocka_unit_test(old_checkpoints_took_next_tokens),
         cmocka_unit_test(truncated_data_are_an_error),
         cmocka_unit_test(truncated_weights_do_not_end_a_job),

@@ -301,7 +301,7 @@ static void test_refused(void **s)
     refuse("data=tests/absent.bin", WEFT_ERR_ARG, "tests/absent.bin");
     refuse("seq=17", WEFT_ERR_ARG, "17");
     refuse("data=tests/session/test_session.c", WEFT_ERR_ARG,
-           "gpt2/init has a tokenizer of 61 tokens; weft reads text as bytes");
+           "gpt2/init's vocabulary has 61 tokens; weft reads text as bytes");
     refuse("data=tests/session tokenizer=auto", WEFT_ERR_ARG, "or set tokenizer: bytes");
     refuse("eval.data=tests/session", WEFT_ERR_ARG, "or set tokenizer: bytes");
     refuse("data=tests/session/test_session.c tokenizer=bytes", WEFT_ERR_ARG,
@@ -331,13 +331,13 @@ static void test_two_runs(void **s)
 static void test_no_labels(void **s)
 {
     (void)s;
-    int32_t         ids[2 * 4] = {1, 2, 3, 4, 5, 6, 7, 8}, labels[2 * 4];
-    int64_t         dim[2]     = {2, 4};
+    int32_t         ids[4 * 4] = {1, 2, 3, 4, 5, 6, 7, 8}, labels[4 * 4];
+    int64_t         dim[2]     = {4, 4};
     size_t          n;
     const char     *words;
     char            buf[512];
     weft_store_item item[2];
-    for (int i = 0; i < 8; i++) labels[i] = -100;
+    for (int i = 0; i < 16; i++) labels[i] = -100;
     item[0] = (weft_store_item){
         "input_ids", WEFT_DTYPE_I32, weft_shape_make(2, dim), {.data = ids}};
     item[1] = (weft_store_item){
@@ -347,14 +347,24 @@ static void test_no_labels(void **s)
                         &(weft_store_spec){item, 2, NULL, 0, NULL}));
     snprintf(buf, sizeof buf, "data=%s seq=4 batch=2 micro_batch=2 steps=2",
              test_files_path("d.safetensors"));
+    refuse(buf, WEFT_ERR_ARG, "no label in it counts"); /* in all of the data */
+    labels[3 * 4] = 1; /* what a causal model does not learn from */
+    OK(weft_store_write(test_files_path("d.safetensors"),
+                        &(weft_store_spec){item, 2, NULL, 0, NULL}));
+    refuse(buf, WEFT_ERR_ARG, "no label in it counts");
+    labels[3 * 4 + 1] = 1;
+    OK(weft_store_write(test_files_path("d.safetensors"),
+                        &(weft_store_spec){item, 2, NULL, 0, NULL}));
+    snprintf(buf, sizeof buf, "data=%s seq=4 batch=2 micro_batch=2 steps=1 shuffle=false",
+             test_files_path("d.safetensors"));
     words                 = buf;
-    weft_session_result r = run("a", words);
+    weft_session_result r = run("b", words);
     assert_true(r.loss == 0);
-    char *text = test_files_read(test_files_path("a/metrics.jsonl"), &n);
+    char *text = test_files_read(test_files_path("b/metrics.jsonl"), &n);
     assert_non_null(strstr(text, "\"labels\": 0, \"skipped\": true"));
     free(text);
     assert_true(test_files_same("tests/fixtures/gpt2/init/model.safetensors",
-                                test_files_path("a/final/model.safetensors")));
+                                test_files_path("b/final/model.safetensors")));
     test_files_end();
 }
 

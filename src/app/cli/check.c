@@ -52,6 +52,7 @@ typedef struct job {
     char                 fit
         [512]; /* it does not, nor would one change: a plan that does, or that none does */
     bool   any_fits;
+    bool   vocab_assumed, heads_assumed; /* nothing that was read says */
     int    n_change;
     change change[32];
 } job;
@@ -238,14 +239,17 @@ static void put_understood(const job *j, weft_text *t)
 {
     const weft_config *c     = &j->c;
     int                micro = c->micro_batch > 0 ? c->micro_batch : j->now.micro_batch;
-    weft_text_add(t, "read: %s, %d layers, hidden %d, ffn %d, %d heads", c->framework,
+    weft_text_add(t, "read: %s, %d layers, hidden %d, ffn %d, %d heads%s", c->framework,
                   c->layers, c->hidden,
-                  c->experts > 0 ? c->moe_ffn_hidden : c->ffn_hidden, c->heads);
+                  c->experts > 0 ? c->moe_ffn_hidden : c->ffn_hidden, c->heads,
+                  j->heads_assumed ? " (not said: assumed)" : "");
     if (c->kv_heads != c->heads) weft_text_add(t, ", %d kv heads", c->kv_heads);
     if (c->experts > 0)
         weft_text_add(t, ", %d experts, %d a token", c->experts, c->experts_topk);
-    weft_text_add(t, ", vocabulary %d: %.4g billion parameters; tp=%d cp=%d pp=%d dp=%d",
-                  c->vocab, weft_config_params(c) / 1e9, c->tp, c->cp, c->pp, c->dp);
+    weft_text_add(t,
+                  ", vocabulary %d%s: %.4g billion parameters; tp=%d cp=%d pp=%d dp=%d",
+                  c->vocab, j->vocab_assumed ? " (not said: assumed)" : "",
+                  weft_config_params(c) / 1e9, c->tp, c->cp, c->pp, c->dp);
     if (c->experts > 0) weft_text_add(t, " ep=%d", c->ep);
     if (c->vpp > 1) weft_text_add(t, " chunks=%d", c->vpp);
     weft_text_add(
@@ -262,10 +266,12 @@ static void put_understood_json(const job *j, weft_text *t)
     weft_text_put_quoted(t, c->framework);
     weft_text_add(t,
                   ", \"layers\": %d, \"hidden\": %d, \"ffn\": %d, \"heads\": %d, "
-                  "\"kv_heads\": %d, \"vocab\": %d, \"experts\": %d, \"params\": %.0f,\n",
+                  "\"kv_heads\": %d, \"vocab\": %d, \"vocab_said\": %s, \"experts\": %d, "
+                  "\"params\": %.0f,\n",
                   c->layers, c->hidden,
                   c->experts > 0 ? c->moe_ffn_hidden : c->ffn_hidden, c->heads,
-                  c->kv_heads, c->vocab, c->experts, weft_config_params(c));
+                  c->kv_heads, c->vocab, j->vocab_assumed ? "false" : "true", c->experts,
+                  weft_config_params(c));
     weft_text_add(t,
                   "  \"tp\": %d, \"cp\": %d, \"pp\": %d, \"dp\": %d, \"ep\": %d, "
                   "\"chunks\": %d, \"zero\": %d, \"micro_batch\": %d, "
@@ -276,6 +282,24 @@ static void put_understood_json(const job *j, weft_text *t)
                   c->precision, c->recompute);
 }
 
+/* What decides memory and time and is not counted stands with the verdict, not in the last line. */
+static void put_verdict(const job *j, weft_text *t)
+{
+    const weft_prediction *p         = &j->now;
+    weft_text              uncounted = {0};
+    weft_engine_put_uncounted(&j->c, &uncounted);
+    weft_text_add(t, "%s%s: %.1f of %.1f GB on the fullest device (stage %d)\n",
+                  p->fits ? "fits" : "DOES NOT FIT",
+                  uncounted.n ? " without offloading" : "", p->mem_bytes / 1e9,
+                  p->score.mem_limit / 1e9, p->score.tightest);
+    if (uncounted.n)
+        weft_text_add(t,
+                      "not counted: %s: with it a device holds less than this, and the "
+                      "step is longer\n",
+                      uncounted.s);
+    weft_text_fini(&uncounted);
+}
+
 static void say(const job *j, double measured, const weft_text *ignored, weft_text *t)
 {
     const weft_prediction *p = &j->now;
@@ -284,9 +308,7 @@ static void say(const job *j, double measured, const weft_text *ignored, weft_te
     weft_cost_time_parts(s, time);
     weft_cost_memory_parts(s, mem);
     put_understood(j, t);
-    weft_text_add(t, "%s: %.1f of %.1f GB on the fullest device (stage %d)\n",
-                  p->fits ? "fits" : "DOES NOT FIT", p->mem_bytes / 1e9,
-                  s->mem_limit / 1e9, s->tightest);
+    put_verdict(j, t);
     if (!*j->c.recompute && p->recompute == WEFT_RECOMPUTE_FULL)
         weft_text_add(t, "recomputation is not said: %s\n",
                       p->fits
@@ -328,8 +350,9 @@ static void say(const job *j, double measured, const weft_text *ignored, weft_te
 static void say_json(const job *j, double measured, const weft_text *ignored,
                      weft_text *t)
 {
-    const weft_prediction *p = &j->now;
-    const weft_cost_score *s = &p->score;
+    const weft_prediction *p         = &j->now;
+    const weft_cost_score *s         = &p->score;
+    weft_text              uncounted = {0};
     weft_text_add(
         t,
         "{\"fits\": %s, \"mem_bytes\": %.0f, \"mem_limit\": %.0f, \"step_s\": %.6g, "
@@ -345,7 +368,11 @@ static void say_json(const job *j, double measured, const weft_text *ignored,
         s->compute_s, s->again_s, s->comm_s, s->host_s, s->p2p_s, s->bubble_s, s->dp_s,
         s->optimizer_s, s->fixed_s);
     if (measured > 0) weft_text_add(t, " \"measured_s\": %.6g,\n", measured);
-    weft_text_add(t, " \"not_looked_at\": ");
+    weft_text_add(t, " \"not_counted\": ");
+    weft_engine_put_uncounted(&j->c, &uncounted);
+    weft_text_put_quoted(t, uncounted.n ? uncounted.s : "");
+    weft_text_fini(&uncounted);
+    weft_text_add(t, ",\n \"not_looked_at\": ");
     weft_text_put_quoted(t, ignored->n ? ignored->s : "");
     if (*j->fit) {
         weft_text_add(t, ",\n \"%s\": ", j->any_fits ? "plan_that_fits" : "nothing_fits");
@@ -445,6 +472,8 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
     if (w->batch) j->c.global_batch = (int)w->batch;
     if (w->framework) j->c.framework = w->framework;
     WEFT_GO(all_said(&j->c));
+    j->vocab_assumed = j->c.vocab < 0;
+    j->heads_assumed = j->c.heads < 0;
     WEFT_GO(weft_config_complete("check", &j->c));
     if ((int64_t)j->c.dp * j->c.tp * j->c.pp * j->c.cp != weft_cluster_count(k))
         WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
@@ -455,10 +484,13 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
     WEFT_GO(weft_cost_constants_create(&j->k));
     if (w->framework) WEFT_GO(weft_engine_know(j->k, w->framework));
     for (int i = 0; i < j->h->n_device; i++)
-        WEFT_GO(weft_engine_know_precision(&j->h->device[i], j->c.precision));
+        WEFT_GO(weft_engine_know_formats(&j->h->device[i], &j->c));
     WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
     find_changes(j);
     if (!j->now.fits && !j->n_change) WEFT_GO(find_plan(j, k, a));
+    size_t from = out->n;
+    if (!w->json) weft_engine_tell_unmeasured(k, j->k, j->c.framework, out);
+    if (out->n > from) weft_text_add(out, "\n");
     if (!w->json) weft_engine_tell_precision(k, j->c.precision, false, out);
     if (w->json)
         say_json(j, measured, &ignored, out);

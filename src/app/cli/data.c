@@ -2,6 +2,7 @@
 #include "data/data.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "cli/cli.h"
 
@@ -51,7 +52,7 @@ static int inspect(int argc, char **argv)
     if (n_word != 1) return weft_cli_usage(c, "expected one path");
 
     size_t      len  = strlen(argv[0]);
-    bool        rows = len > 12 && !strcmp(argv[0] + len - 12, ".safetensors");
+    bool        rows = len > 12 && !strcasecmp(argv[0] + len - 12, ".safetensors");
     weft_status st =
         o.seq || rows ? weft_data_open(argv[0], &o, &d) : open_usual(argv[0], &o, &d);
     if (st == WEFT_OK) st = weft_data_inspect(d, &info);
@@ -89,13 +90,14 @@ static int convert(int argc, char **argv)
     if (code >= 0) return code;
     if (n_word != 2) return weft_cli_usage(c, "expected two paths, FROM and TO");
 
-    weft_status st = weft_data_convert(argv[0], from, argv[1], to);
+    bool        bytes = weft_data_is_text(argv[0], from);
+    weft_status st    = weft_data_convert(argv[0], from, argv[1], to);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     weft_data *d = NULL;
     /* what was written as u16 is not to be looked at once more */
     weft_data_options o = {.seq = 1, .format = to && strcmp(to, "bin") ? to : NULL};
     size_t            n = strlen(argv[1]);
-    if (!o.format && !(n > 4 && !strcmp(argv[1] + n - 4, ".idx"))) o.format = "u16";
+    if (!o.format && !(n > 4 && !strcasecmp(argv[1] + n - 4, ".idx"))) o.format = "u16";
     st = weft_data_open(argv[1], &o, &d);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     weft_text t = {0};
@@ -104,8 +106,14 @@ static int convert(int argc, char **argv)
         weft_text_put_quoted(&t, argv[1]);
     else
         weft_text_add(&t, "%s", argv[1]);
-    weft_text_add(&t, json ? ", \"tokens\": %lld}" : ": %lld tokens",
+    weft_text_add(&t, json ? ", \"tokens\": %lld" : ": %lld tokens",
                   (long long)weft_data_tokens(d));
+    if (bytes)
+        weft_text_add(&t, json
+                              ? ", \"bytes\": true"
+                              : ", one a byte: for models whose tokens are bytes; others "
+                                "need those of their tokenizer (docs/data.md)");
+    weft_text_add(&t, json ? "}" : "");
     weft_data_close(d);
     return weft_cli_put(c, &t, NULL);
 }

@@ -75,6 +75,9 @@ static int unknown(const weft_cli_command *c, const weft_cli_option *o, int n,
     const char *near = weft_suggest(bare, names, n < 64 ? n : 64);
     if (near)
         return weft_cli_usage(c, "unknown option --%s, did you mean --%s?", bare, near);
+    if (!strcmp(c->name, "train") && !strcmp(bare, "nproc-per-node"))
+        return weft_cli_usage(c, "unknown option --%s; weft run starts several ranks",
+                              bare);
     if (strstr(c->usage, "KEY=VALUE"))
         return weft_cli_usage(
             c, "unknown option --%s; a job's keys are given as %s=VALUE", bare, bare);

@@ -168,7 +168,7 @@ static weft_status write_page(const words *w, const job *j, weft_text *t)
     weft_planner_replay   *replay  = NULL;
     weft_text              untimed = {0};
     weft_status            st      = WEFT_OK;
-    weft_planner_print_untimed(&j->ask, &untimed);
+    weft_planner_print_untimed(&j->ask, a, &untimed);
     WEFT_GO(weft_text_status(&untimed));
     WEFT_GO(weft_planner_place_winner(&j->ask, a, a->arena, &at));
     if (a->checked) WEFT_GO(weft_planner_replay_create(&j->ask, a, &replay));

@@ -240,41 +240,46 @@ int weft_cli_run_ranks(int n, int argc, char **argv)
 
 static int run(int argc, char **argv)
 {
-    const weft_cli_command *c = &weft_cli_run;
-    settings s = {.n_rank = -1, .n_node = 1, .node = -1, .port = 29400, .timeout_s = 60};
-    int      n_word                = 0;
-    const weft_cli_option option[] = {
-        {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
-        {"nnodes", 0, WEFT_CLI_INT, &s.n_node, "N", "hosts (1)"},
-        {"node-rank", 0, WEFT_CLI_INT, &s.node, "R", "which of them this is, from 0"},
-        {"rdzv", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "where they meet: node 0"},
-        {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "the same"},
-        {"master-addr", 0, WEFT_CLI_TEXT, &s.addr, "HOST", "the same, in two words"},
-        {"master-port", 0, WEFT_CLI_INT, &s.port, "PORT", "(29400)"},
-        {"token-file", 0, WEFT_CLI_TEXT, &s.token.file, "FILE",
-         "the token of runs on several hosts"},
-        {"insecure-network", 0, WEFT_CLI_FLAG, &s.token.insecure, NULL,
-         "several hosts without a token: everybody on the network can join"},
-        {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
-        {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
-        {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",
-         "how long to wait for a rank that does not answer (60)"},
-        {"io-timeout", 0, WEFT_CLI_REAL, &s.io_timeout_s, "S",
-         "how long one write or sync of a checkpoint may take (600)"},
-        {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
-        {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
-         "timeline of the last step, for Perfetto"},
-        {"cluster", 0, WEFT_CLI_TEXT, &s.cluster, "CLUSTER",
-         "machines to plan for, as the key cluster"},
-        {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
-         "start nothing: print the plan that this command runs, as JSON for plan="},
-        {"allow", 0, WEFT_CLI_TEXT, &s.allow, "KEYS",
-         "let a resume change lanes, micro_batch; bits differ from there on"},
-        {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
-         "start anew beside the checkpoints there are"},
-        {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL,
-         "no progress, no log lines but warnings"},
-        {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
+    const weft_cli_command *c        = &weft_cli_run;
+    settings                s        = {.n_rank       = -1,
+                                        .n_node       = 1,
+                                        .node         = -1,
+                                        .port         = 29400,
+                                        .timeout_s    = 60,
+                                        .io_timeout_s = 600};
+    int                     n_word   = 0;
+    const weft_cli_option   option[] = {
+          {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
+          {"nnodes", 0, WEFT_CLI_INT, &s.n_node, "N", "hosts (1)"},
+          {"node-rank", 0, WEFT_CLI_INT, &s.node, "R", "which of them this is, from 0"},
+          {"rdzv", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "where they meet: node 0"},
+          {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "the same"},
+          {"master-addr", 0, WEFT_CLI_TEXT, &s.addr, "HOST", "the same, in two words"},
+          {"master-port", 0, WEFT_CLI_INT, &s.port, "PORT", "(29400)"},
+          {"token-file", 0, WEFT_CLI_TEXT, &s.token.file, "FILE",
+           "the token of runs on several hosts"},
+          {"insecure-network", 0, WEFT_CLI_FLAG, &s.token.insecure, NULL,
+           "several hosts without a token: everybody on the network can join"},
+          {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
+          {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
+          {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",
+           "how long to wait for a rank that does not answer (60)"},
+          {"io-timeout", 0, WEFT_CLI_REAL, &s.io_timeout_s, "S",
+           "how long one write or sync of a checkpoint may take (600)"},
+          {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
+          {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
+           "timeline of the last step, for Perfetto"},
+          {"cluster", 0, WEFT_CLI_TEXT, &s.cluster, "CLUSTER",
+           "machines to plan for, as the key cluster"},
+          {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
+           "start nothing: print the plan that this command runs, as JSON for plan="},
+          {"allow", 0, WEFT_CLI_TEXT, &s.allow, "KEYS",
+           "let a resume change lanes, micro_batch; bits differ from there on"},
+          {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
+           "start anew beside the checkpoints there are"},
+          {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL,
+           "no progress, no log lines but warnings"},
+          {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
     };
     weft_text command = {0};
     char    **words   = malloc(sizeof *words * (size_t)(argc + 1));
@@ -288,6 +293,9 @@ static int run(int argc, char **argv)
     if (code < 0 && s.timeout_s < LEAST_TIMEOUT_S)
         code =
             weft_cli_usage(c, "--timeout: from %.1f to 1000000 seconds", LEAST_TIMEOUT_S);
+    if (code < 0 && s.io_timeout_s < LEAST_TIMEOUT_S)
+        code = weft_cli_usage(c, "--io-timeout: from %.1f to 1000000 seconds",
+                              LEAST_TIMEOUT_S);
     if (code < 0 && weft_job_parse_allow(s.allow, &allow) != WEFT_OK)
         code = weft_cli_fail(c, WEFT_ERR_ARG);
     if (code < 0 && s.print_plan) code = print_plan(&s, n_word, words);

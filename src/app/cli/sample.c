@@ -37,7 +37,8 @@ static int run(int argc, char **argv)
           {"window", 0, WEFT_CLI_INT, &o.window, "N",
            "tokens the model sees (as many as trained on, or 256)"},
           {"threads", 0, WEFT_CLI_INT, &threads, "N", "the cores there are"},
-          {"ids", 0, WEFT_CLI_FLAG, &ids, NULL, "token numbers instead of text"},
+          {"ids", 0, WEFT_CLI_FLAG, &ids, NULL,
+           "token ids instead of text, in --prompt too"},
           {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
     };
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);

@@ -288,6 +288,9 @@ static int read_options(options *o, int argc, char **argv, int *n_word)
         {"json", 0, WEFT_CLI_FLAG, &o->json, NULL, "one line that sums it up"},
     };
     weft_cli_spec_options(&o->spec, option + 8);
+    for (size_t i = 8; i < WEFT_COUNT(option); i++)
+        if (!strcmp(option[i].name, "micro-batch"))
+            option[i].help = "sequences in a micro-batch (batch / (dp * pp))";
     int code = weft_cli_parse(&weft_cli_sim, option, (int)WEFT_COUNT(option), argc, argv,
                               n_word);
     if (code >= 0) return code;

@@ -144,7 +144,7 @@ weft_status weft_session__compare_programs(weft_session *s, const weft_compiled 
     WEFT_GO(compare_lines(s, "the model", &t));
     t.n = 0;
     weft_text_add(&t, "%lld tokens (%016llx)\n", (long long)weft_data_tokens(data),
-                  (unsigned long long)weft_data_id(data));
+                  (unsigned long long)weft_data_content_id(data));
     WEFT_GO(compare_lines(s, "the data", &t));
     WEFT_GO(note(s, weft_agree_programs(&a, made->program)));
 out:

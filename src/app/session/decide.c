@@ -27,6 +27,7 @@ typedef struct decision {
     weft_plan     *plan;
     weft_shorthand words;  /* of the job's keys, where these make the plan */
     bool           chosen; /* the plan is the planner's */
+    double         step_s; /* predicted; 0: nothing predicts it */
     /* An error of micro_batch and lanes: the ranks cannot work with them, or they are not the
      * checkpoint's. */
     bool ranks_fail, differs;
@@ -93,7 +94,8 @@ static weft_status replace_sequential(const weft_session *s, const weft_job *giv
         return refuse_sequential(s, c, d);
     }
     weft_plan_destroy(d->plan);
-    *d = e;
+    *d        = e;
+    d->step_s = c->step_s; /* at least */
     snprintf(d->info, sizeof d->info,
              "plan: %d ranks data parallel: the plan predicted to be faster, %s, is a "
              "pipeline with one micro-batch, no better than one rank (%.3g s)",
@@ -115,6 +117,7 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
     WEFT_TRY(st);
     d->plan   = c.plan;
     d->chosen = true;
+    d->step_s = c.step_s;
     WEFT_TRY(weft_session__take_cut(&d->job, d->plan));
     snprintf(d->info, sizeof d->info,
              "plan%s%s: %s; --print-plan shows it, plan=FILE pins it, plan=off is data "
@@ -208,27 +211,38 @@ static weft_status decide_kept(const weft_session *s, const weft_job *given,
     return decide_once(s, &j, d);
 }
 
-/* As the checkpoint has it; where that does not work, with as few of the allowed keys open as it
- * takes. */
+/* Is `a`, which changes more keys than `b` or others, worth it? */
+static bool is_better(const decision *a, const decision *b)
+{
+    if (a->idle != b->idle) return b->idle;
+    return a->step_s > 0 && b->step_s > 0 && a->step_s < 0.95 * b->step_s;
+}
+
+/* As the checkpoint has it; where that does not work, or leaves ranks idle, the fastest of what the
+ * allowed keys make possible, and of equal ones the one that changes the fewest. */
 static weft_status decide_resume(const weft_session *s, const weft_job *given,
                                  unsigned allow, decision *d)
 {
     static const unsigned open[] = {WEFT_JOB_ALLOW_LANES, WEFT_JOB_ALLOW_MICRO_BATCH,
                                     WEFT_JOB_ALLOW_ALL};
     weft_job              j      = *given;
+    decision              other;
     WEFT_TRY(read_given(&j));
     unsigned changes = find_changes(s, &j);
     *d               = (decision){.differs = true};
     if (changes & ~allow) return refuse_changes(s, &j, changes);
     weft_status st = decide_kept(s, given, 0, d);
     if (!allow || (st == WEFT_OK ? !d->idle : st != WEFT_ERR_ARG)) return st;
-    weft_plan_destroy(d->plan);
+    bool works = st == WEFT_OK;
     for (size_t i = 0; i < WEFT_COUNT(open); i++) {
-        if (open[i] & ~allow || decide_kept(s, given, open[i], d) != WEFT_OK) continue;
-        if (!d->idle || st != WEFT_OK) return WEFT_OK;
-        weft_plan_destroy(d->plan);
+        if (open[i] & ~allow || decide_kept(s, given, open[i], &other) != WEFT_OK)
+            continue;
+        bool take = !works || is_better(&other, d);
+        weft_plan_destroy(take ? d->plan : other.plan);
+        if (take) *d = other;
+        works = true;
     }
-    return decide_kept(s, given, 0, d); /* none helps */
+    return works ? WEFT_OK : decide_kept(s, given, 0, d); /* none helps: its error */
 }
 
 /* ---- what would work ---- */
@@ -492,7 +506,10 @@ static weft_status open_look(const weft_job *j, const weft_session_options *o, i
 static void close_look(weft_session *s)
 {
     weft_ckpt_close(s->resume);
+    weft_ckpt_findings_fini(&s->found);
     weft_ckpt_state_fini(&s->state);
+    weft_session__eval_close(s);
+    weft_data_close(s->data);
     weft_compiled_fini(&s->made);
     weft_plan_destroy(s->plan);
     weft_arena_destroy(s->arena);
@@ -522,13 +539,26 @@ static weft_status plan_alone(weft_session *s, weft_plan **out)
     return weft_session__plan_make(&s->job, 1, &h, out);
 }
 
+/* What a run would refuse for its data: the same lines. */
+static weft_status check_inputs(weft_session *s)
+{
+    weft_compile_spec spec = weft_job_spec(&s->job);
+    if (!s->made.model) WEFT_TRY(weft_compile_model(&spec, &s->made.model));
+    WEFT_TRY(weft_session__check_model(s));
+    WEFT_TRY(weft_session__open_data(s, s->job.data, s->job.shuffle, &s->data));
+    if (s->resume) WEFT_TRY(weft_session__check_data(s));
+    return weft_session__eval_open_data(s);
+}
+
 weft_status weft_job_print_plan(const weft_job *j, const weft_session_options *o,
                                 int world, int local, weft_text *t)
 {
     weft_session s;
     weft_status  st = open_look(j, o, world, local, &s);
+    if (st == WEFT_OK) st = weft_session__eval_check(&s);
     if (st == WEFT_OK) st = weft_session__decide(&s);
     if (st == WEFT_OK && !s.plan) st = plan_alone(&s, &s.plan);
+    if (st == WEFT_OK) st = check_inputs(&s);
     if (st == WEFT_OK) {
         s.plan->of.kernels = weft_session__kernel_set();
         st                 = weft_plan_print(s.plan, t);

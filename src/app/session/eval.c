@@ -2,51 +2,56 @@
  * the parameters of the training program. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
+#include "base/doc.h"
 #include "session/session_priv.h"
 
 /* ---- is there anything to evaluate? ---- */
 
-/* Did the run that wrote the folder evaluate the same batches? */
-static bool has_same_eval(const weft_session *s)
+/* What the checkpoint says of the evaluation after its last step, held against the request: the
+ * same tokens and labels, as many batches of them.  Its loss; NaN: there was no such one. */
+static double find_same_eval(const weft_session *s, uint64_t content_id)
 {
-    char      path[4352];
-    weft_job *was = NULL;
-    snprintf(path, sizeof path, "%s/job.json", s->output);
-    if (weft_job_load(path, 0, NULL, &was) != WEFT_OK) return false;
-    bool same = was->eval.data && !strcmp(was->eval.data, s->job.eval.data) &&
-                was->eval.batches == s->job.eval.batches;
-    weft_job_destroy(was);
-    return same;
+    weft_doc   *d       = NULL;
+    const char *id      = NULL;
+    int64_t     batches = 0;
+    double      loss    = NAN;
+    char        hex[17];
+    if (!s->state.extra || weft_doc_parse_json("state.json", s->state.extra,
+                                               strlen(s->state.extra), &d) != WEFT_OK)
+        return NAN;
+    const weft_node *eval = weft_node_get(weft_doc_root(d), "eval");
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)content_id);
+    if (!eval || eval->kind != WEFT_NODE_MAP ||
+        weft_doc_get_string(d, eval, "content_id", &id) != WEFT_OK || !id ||
+        strcmp(id, hex) || weft_doc_get_int(d, eval, "batches", &batches) != WEFT_OK ||
+        batches != s->job.eval.batches ||
+        weft_doc_get_double(d, eval, "loss", &loss) != WEFT_OK)
+        loss = NAN;
+    weft_doc_destroy(d);
+    return loss;
 }
 
-/* The eval_loss of the last line of metrics.jsonl, if that is the checkpoint's step; NaN: there
- * is none. */
-static double read_last_eval(const weft_session *s)
+static weft_status read_last_eval(const weft_session *s, double *loss)
 {
-    char      path[4352], *text = NULL;
-    size_t    n    = 0;
-    double    loss = NAN;
-    int64_t   step = -1;
-    weft_doc *d    = NULL;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", s->output);
-    if (weft_io_read_file(path, &text, &n) != WEFT_OK) return NAN;
-    while (n && text[n - 1] == '\n') text[--n] = 0;
-    const char *last = strrchr(text, '\n');
-    last             = last ? last + 1 : text;
-    if (weft_doc_parse_json(path, last, strlen(last), &d) == WEFT_OK) {
-        const weft_node *root = weft_doc_root(d);
-        if (weft_doc_get_int(d, root, "step", &step) != WEFT_OK ||
-            step != s->state.step ||
-            weft_doc_get_double(d, root, "eval_loss", &loss) != WEFT_OK)
-            loss = NAN;
-    }
-    weft_doc_destroy(d);
-    free(text);
-    return loss;
+    uint64_t id;
+    WEFT_TRY(weft_session__content_id(&s->job, s->job.eval.data, &id));
+    *loss = find_same_eval(s, id);
+    return WEFT_OK;
+}
+
+void weft_session__eval_print(const weft_session *s, weft_text *t)
+{
+    if (!s->eval.runner || s->eval.step != s->r.steps || !isfinite(s->r.eval_loss))
+        return;
+    weft_text_add(t,
+                  ", \"eval\": {\"content_id\": \"%016llx\", \"batches\": %lld, "
+                  "\"loss\": ",
+                  (unsigned long long)weft_data_content_id(s->eval.data),
+                  (long long)s->job.eval.batches);
+    weft_text_put_double(t, s->r.eval_loss);
+    weft_text_add(t, "}");
 }
 
 /* What rank 0 finds: others may not see the folder. */
@@ -55,13 +60,21 @@ weft_status weft_session__eval_check(weft_session *s)
     struct {
         int64_t done; /* no step is left */
         double  loss; /* the same request, answered before; NaN: it was not */
-    } x = {.done = s->resume && s->state.step >= s->job.steps, .loss = NAN};
+    } x            = {.done = s->resume && s->state.step >= s->job.steps, .loss = NAN};
+    weft_status st = WEFT_OK;
     if (!s->job.eval.data) return WEFT_OK;
-    if (x.done && weft_session__writes(s) && has_same_eval(s)) x.loss = read_last_eval(s);
+    if (x.done && weft_session__writes(s)) st = read_last_eval(s, &x.loss);
+    if (st != WEFT_OK && st != WEFT_ERR_ARG && st != WEFT_ERR_IO) return st;
     WEFT_TRY(weft_session__share(s, &x, sizeof x));
     if (!x.done) return WEFT_OK;
     s->r.eval_loss = x.loss;
-    if (!isnan(x.loss)) return WEFT_OK;
+    if (!isnan(x.loss)) {
+        weft_say_info(&s->say,
+                      "eval_loss %.6g is that of step %lld, evaluated before on the same "
+                      "data",
+                      x.loss, (long long)s->state.step);
+        return WEFT_OK;
+    }
     return weft_session__refuse(
         s, WEFT_FAIL(WEFT_ERR_ARG,
                      "%s: all %lld steps are done, so nothing of eval.data is evaluated: "
@@ -103,12 +116,18 @@ static weft_status count_batches(weft_session *s)
 
 /* ---- the program ---- */
 
+weft_status weft_session__eval_open_data(weft_session *s)
+{
+    if (!s->job.eval.data) return WEFT_OK;
+    WEFT_TRY(weft_session__open_data(s, s->job.eval.data, false, &s->eval.data));
+    return count_batches(s);
+}
+
 weft_status weft_session__eval_open(weft_session *s)
 {
     weft_session__eval *e = &s->eval;
     if (!s->job.eval.data) return WEFT_OK;
-    WEFT_TRY(weft_session__open_data(s, s->job.eval.data, false, &e->data));
-    WEFT_TRY(count_batches(s));
+    WEFT_TRY(weft_session__eval_open_data(s));
     weft_compile_spec spec = weft_job_spec(&s->job);
     if (s->o->comm) spec.plan = s->plan, spec.rank = s->o->comm->rank;
     spec.kept = &s->made;
@@ -142,7 +161,8 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
         sum += weft_runner_get(e->runner, "eval.loss");
         labels += n;
     }
-    *loss = labels ? sum / (double)labels : 0;
+    *loss   = labels ? sum / (double)labels : 0;
+    e->step = s->r.steps;
     return WEFT_OK;
 }
 

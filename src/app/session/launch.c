@@ -316,6 +316,7 @@ static void look_at_ranks(launch *l)
     bool   first = l->looked_s <= 0;
     if (since < LOOK_S) return;
     l->looked_s = now;
+    if (first && l->moved_s <= 0) l->moved_s = now;
     for (int r = 0; r < l->n; r++) {
         child   *c    = &l->c[r];
         uint64_t word = weft_comm_shm_progress(l->shm, r);
@@ -361,20 +362,35 @@ static bool all_left_are_lost(const launch *l)
 
 /* ---- the loop ---- */
 
+/* On several hosts a rank that is stopped has lost its peers after their timeout; without another
+ * rank here that fails, only the launcher can see that. */
+static bool is_watched(const launch *l)
+{
+    return l->stopped_by || l->kill_at_s > 0 || l->o->n_node > 1;
+}
+
+static bool all_are_stopped(const launch *l)
+{
+    for (int r = 0; r < l->n; r++)
+        if (l->c[r].pid && l->c[r].state != 'T') return false;
+    return l->n_running > 0;
+}
+
 static int time_left_ms(const launch *l)
 {
     double now = weft_clock_s(), s = LOOK_S;
-    if (!l->stopped_by && l->kill_at_s <= 0) return -1;
+    if (!is_watched(l)) return -1;
     if (l->kill_at_s > now && l->kill_at_s - now < s) s = l->kill_at_s - now;
     return (int)(s * 1e3) + 1;
 }
 
 static void end_ranks(launch *l)
 {
-    if (!l->stopped_by && l->kill_at_s <= 0) return;
+    if (!is_watched(l)) return;
     look_at_ranks(l);
     double now = weft_clock_s();
-    if (l->stopped_by && now - l->moved_s > stop_grace_s(l)) set_kill(l, 0);
+    if ((l->stopped_by || all_are_stopped(l)) && now - l->moved_s > stop_grace_s(l))
+        set_kill(l, 0);
     if (l->kill_at_s > 0 && now >= l->kill_at_s) kill_ranks(l);
 }
 
@@ -471,6 +487,8 @@ static int report(launch *l)
             fprintf(stderr, "[rank %d%s] %s\n", l->first + r, more, s);
     }
     report_killed(l);
+    for (r = 0; r < l->n && !code; r++)
+        if (l->c[r].killed_s > 0) code = 1;
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)
             fprintf(stderr, "[rank %d] %s", l->first + r, l->c[r].error.s);
@@ -540,11 +558,17 @@ static void log_rdzv(bool warning, const char *text)
         weft_say_info(&(weft_say){0}, "%s", text);
 }
 
+/* -q hides no warnings. */
+static void log_rdzv_quietly(bool warning, const char *text)
+{
+    if (warning) log_rdzv(true, text);
+}
+
 /* The token is read before anything is opened. */
 static weft_status find_token(const weft_place *p, weft_comm_token *out)
 {
     WEFT_TRY(weft_comm_token_find(&p->token, out));
-    if (out->insecure && !p->quiet && !p->local_rank)
+    if (out->insecure && !p->local_rank)
         log_rdzv(true,
                  "--insecure-network: everybody who can reach the ports of this run can "
                  "join it");
@@ -556,18 +580,17 @@ static weft_status meet_all(const weft_place *p, double timeout_s,
                             const weft_comm_token *token, const weft_comm *listener,
                             weft_comm_rdzv_table *out)
 {
-    const void *mine;
-    int64_t     bytes;
+    const void            *mine;
+    int64_t                bytes;
+    weft_comm_rdzv_options o = {.at        = p->rdzv,
+                                .rank      = p->rank,
+                                .world     = p->world,
+                                .timeout_s = timeout_s,
+                                .token     = token,
+                                .check     = weft_comm_net_check_address};
+    if (!p->local_rank) o.log = p->quiet ? log_rdzv_quietly : log_rdzv;
     weft_comm_net_address(listener, &mine, &bytes);
-    return weft_comm_rdzv_run(
-        &(weft_comm_rdzv_options){.at        = p->rdzv,
-                                  .rank      = p->rank,
-                                  .world     = p->world,
-                                  .timeout_s = timeout_s,
-                                  .token     = token,
-                                  .check     = weft_comm_net_check_address,
-                                  .log = p->quiet || p->local_rank ? NULL : log_rdzv},
-        mine, bytes, out);
+    return weft_comm_rdzv_run(&o, mine, bytes, out);
 }
 
 static weft_status open_listener(const weft_place *p, double timeout_s, weft_comm **out)

@@ -23,6 +23,16 @@ weft_status weft_session__find_seq(weft_job *j)
     return WEFT_OK;
 }
 
+weft_status weft_session__content_id(const weft_job *j, const char *path, uint64_t *out)
+{
+    weft_data        *d = NULL;
+    weft_data_options o = base_options(j);
+    WEFT_TRY(weft_data_open(path, &o, &d));
+    *out = weft_data_content_id(d);
+    weft_data_close(d);
+    return WEFT_OK;
+}
+
 static bool is_causal(const weft_model *m)
 {
     return m->kind == WEFT_MODEL_LM && m->causal;
@@ -47,7 +57,19 @@ static bool has_key(const weft_session *s)
 static weft_status check_labels(const weft_session *s, const char *path,
                                 const weft_data *d)
 {
+    bool training = path == s->job.data;
+    /* a checkpoint that was written with it goes on: it made no difference */
+    if (!weft_data_is_rows(d) && training && s->job.labels_shifted && !s->resume)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "labels_shifted: true is for the labels of a .safetensors file; "
+                         "%s is a stream of tokens, which has none: leave it out",
+                         path);
     if (!weft_data_is_rows(d)) return WEFT_OK;
+    if (training && !weft_data_has_labels(d))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: no label in it counts (all that a position learns are %d): "
+                         "nothing would be learned",
+                         path, WEFT_DATA_IGNORE);
     if (s->job.labels_shifted && !is_causal(s->made.model))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
@@ -75,6 +97,10 @@ static weft_status open_data(const weft_session *s, const char *path, bool shuff
     o.seed                  = (uint64_t)s->job.seed;
     o.model                 = s->job.model;
     o.no_text               = !bytes && !weft_model_is_of_bytes(m);
+    o.has_tokenizer         = weft_model_has_tokenizer(m);
+    o.decoder               = m->kind == WEFT_MODEL_ENCDEC;
+    o.decoder_start         = m->decoder_start;
+    o.decoder_pad           = m->decoder_pad;
     if (!is_causal(m))
         o.labels = WEFT_DATA_LABELS_SAME;
     else
@@ -103,5 +129,12 @@ void weft_session__say_data(weft_session *s, const char *path, const weft_data *
     weft_text t = {0};
     weft_data_describe(d, &t);
     if (t.s) weft_say_info(&s->say, "data %s: %s", path, t.s);
+    t.n = 0;
+    weft_data_warn(d, &t);
+    for (char *line = t.n ? t.s : NULL, *end; line && (end = strchr(line, '\n'));
+         line       = end + 1) {
+        *end = 0;
+        weft_say_warn(&s->say, "data %s: %s", path, line);
+    }
     weft_text_fini(&t);
 }

@@ -150,8 +150,16 @@ weft_status weft_session__check_model(weft_session *s)
                      weft_ckpt_path(s->resume), s->job.model);
 }
 
-static weft_status check_data(weft_session *s)
+weft_status weft_session__check_data(weft_session *s)
 {
+    if (s->state.data_id == weft_data_id(s->data) && s->state.has_content_id &&
+        s->state.content_id != weft_data_content_id(s->data))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s was trained on other %s than those of %s now; --fresh "
+                         "starts anew beside it",
+                         weft_ckpt_path(s->resume),
+                         weft_data_is_rows(s->data) ? "tokens or labels" : "tokens",
+                         s->job.data);
     if (s->state.data_id != weft_data_id(s->data))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
@@ -245,7 +253,7 @@ weft_status weft_session__restore(weft_session *s)
 {
     const char            *where = weft_ckpt_path(s->resume);
     const weft_store_file *f     = weft_ckpt_tensors(s->resume, "model.safetensors");
-    WEFT_TRY(check_data(s));
+    WEFT_TRY(weft_session__check_data(s));
     if (!f) return WEFT_FAIL(WEFT_ERR_ARG, "%s: model.safetensors is missing", where);
     WEFT_TRY(weft_weights_read_file(&s->weights, f));
     WEFT_TRY(weft_session__lead(s, check_hash));

@@ -58,11 +58,15 @@ static weft_status read_random(weft_runner *r, int64_t step, int micro)
     return WEFT_OK;
 }
 
-/* A decoder starts with token 0 and then sees the labels before its own. */
-static void shift_right(const int32_t *labels, int64_t rows, int64_t seq, int32_t *ids)
+/* A decoder sees its start token and then the labels before its own. */
+static void shift_right(const weft_model *m, const int32_t *labels, int32_t *ids)
 {
-    for (int64_t i = 0; i < rows * seq; i++)
-        ids[i] = i % seq && labels[i - 1] >= 0 ? labels[i - 1] : 0;
+    for (int64_t i = 0; i < m->batch * m->seq; i++) {
+        if (i % m->seq == 0)
+            ids[i] = m->decoder_start;
+        else
+            ids[i] = labels[i - 1] >= 0 ? labels[i - 1] : m->decoder_pad;
+    }
 }
 
 /* Is this result of a READ the memory of input v? */
@@ -90,7 +94,7 @@ static weft_status read_data(weft_runner *r, int64_t step, int micro, int n,
     if (labels) to[1] = labels;
     WEFT_TRY(weft_data_fill(r->o.data, step * r->batch + micro * m->batch, m->batch,
                             to[0], to[1]));
-    if (decoder) shift_right(to[1], m->batch, m->seq, decoder);
+    if (decoder) shift_right(m, to[1], decoder);
     return WEFT_OK;
 }
 

@@ -105,13 +105,35 @@ static weft_status load(sampler *s, const char *dir, int threads)
     return st;
 }
 
-static weft_status put_prompt(sampler *s, const weft_sample_options *o)
+/* A prompt of ids: numbers with spaces between.  *n: how many; ids NULL: only counted. */
+static weft_status read_ids(const sampler *s, const char *p, int64_t *n, int32_t *ids)
 {
-    const char *p = o->prompt && o->prompt[0] ? o->prompt : "\n";
+    for (*n = 0; *(p += strspn(p, " ,\n\t")); (*n)++) {
+        char *end;
+        long  id = strtol(p, &end, 10);
+        if (end == p || (*end && !strchr(" ,\n\t", *end)) || id < 0 || id >= s->vocab)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "--ids: the prompt is token ids from 0 to %lld with spaces "
+                             "between, such as \"12 7 431\"; '%.20s' is none",
+                             (long long)s->vocab - 1, p);
+        if (ids) ids[*n] = (int32_t)id;
+        p = end;
+    }
+    if (!*n)
+        return WEFT_FAIL(WEFT_ERR_ARG, "--ids: give the prompt as token ids: --prompt "
+                                       "\"12 7 431\"");
+    return WEFT_OK;
+}
+
+static weft_status put_prompt(sampler *s, const weft_sample_options *o, bool ids)
+{
+    const char *p = o->prompt && o->prompt[0] ? o->prompt : ids ? "" : "\n";
     s->n          = (int64_t)strlen(p);
-    s->token      = WEFT_ARENA_ARRAY(s->arena, int32_t, s->n + o->tokens + 1);
-    s->order      = WEFT_ARENA_ARRAY(s->arena, int32_t, s->vocab);
+    if (ids) WEFT_TRY(read_ids(s, p, &s->n, NULL));
+    s->token = WEFT_ARENA_ARRAY(s->arena, int32_t, s->n + o->tokens + 1);
+    s->order = WEFT_ARENA_ARRAY(s->arena, int32_t, s->vocab);
     WEFT_TRY(weft_arena_status(s->arena));
+    if (ids) return read_ids(s, p, &s->n, s->token);
     for (int64_t i = 0; i < s->n; i++) {
         s->token[i] = (uint8_t)p[i];
         if (s->token[i] >= s->vocab)
@@ -159,11 +181,13 @@ weft_status weft_sample_run(const char *model, const weft_sample_options *o, boo
     trained_job job = read_job(model, s.arena);
     WEFT_GO(compile(&s, dir, o->window ? o->window : job.seq));
     if (!ids && !weft_model_is_of_bytes(s.made.model) && !(job.bytes && s.vocab <= 256))
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
-                          "%s: its %lld tokens are not bytes; --ids prints numbers", dir,
-                          (long long)s.vocab));
+        WEFT_GO(WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s: its %lld tokens are not bytes; --ids takes a prompt of ids and "
+            "prints ids",
+            dir, (long long)s.vocab));
     WEFT_GO(load(&s, dir, o->threads));
-    WEFT_GO(put_prompt(&s, o));
+    WEFT_GO(put_prompt(&s, o, ids));
     for (int64_t i = 0; i < o->tokens; i++) WEFT_GO(next(&s, o, i));
     print(&s, ids, text);
 out:

@@ -1,4 +1,6 @@
 /* What a run leaves: checkpoints, and the trained model as a Hugging Face folder. */
+#include <errno.h>
+#include <sys/stat.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,17 +112,19 @@ static void put(weft_text *t, const char *key, double x)
 
 static weft_status print_state(weft_session *s, weft_text *out)
 {
-    weft_ckpt_state c     = {.step        = s->r.steps,
-                             .sample      = s->r.steps * s->job.batch,
-                             .seed        = s->job.seed,
-                             .batch       = s->job.batch,
-                             .micro_batch = s->job.micro_batch,
-                             .lanes       = s->job.lanes,
-                             .seq         = s->job.seq,
-                             .data_id     = weft_data_id(s->data),
-                             .graph_hash  = weft_graph_hash(s->made.model->graph),
-                             .n_history   = s->state.n_history,
-                             .history     = s->state.history};
+    weft_ckpt_state c     = {.step           = s->r.steps,
+                             .sample         = s->r.steps * s->job.batch,
+                             .seed           = s->job.seed,
+                             .batch          = s->job.batch,
+                             .micro_batch    = s->job.micro_batch,
+                             .lanes          = s->job.lanes,
+                             .seq            = s->job.seq,
+                             .data_id        = weft_data_id(s->data),
+                             .has_content_id = true,
+                             .content_id     = weft_data_content_id(s->data),
+                             .graph_hash     = weft_graph_hash(s->made.model->graph),
+                             .n_history      = s->state.n_history,
+                             .history        = s->state.history};
     weft_text       extra = {0};
     weft_status     st    = WEFT_OK;
     snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set());
@@ -130,6 +134,7 @@ static weft_status print_state(weft_session *s, weft_text *out)
     weft_text_add(&extra, ", \"steps\": %lld", (long long)s->job.steps);
     put(&extra, "loss", s->r.loss);
     put(&extra, "grad_norm", s->r.grad_norm);
+    weft_session__eval_print(s, &extra);
     weft_text_add(&extra, "}");
     WEFT_GO(weft_text_status(&extra));
     c.extra = extra.s;
@@ -225,7 +230,15 @@ weft_status weft_session__check_copies(const weft_session *s)
     return WEFT_OK;
 }
 
-/* A model that was trained on text as bytes gets no tokenizer: its ids are not that tokenizer's. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* A model that was trained on text as bytes gets no tokenizer, and keeps none of an earlier run:
+ * its ids are not that tokenizer's. */
 static weft_status copy_beside(const weft_session *s, const char *to)
 {
     bool bytes = !strcmp(weft_data_format(s->data), "text");
@@ -235,6 +248,12 @@ static weft_status copy_beside(const weft_session *s, const char *to)
         size_t n;
         snprintf(from, sizeof from, "%s/%s", s->made.model->dir, copied[i]);
         snprintf(dest, sizeof dest, "%s/%s", to, copied[i]);
+        if (bytes && i > 0 && !is_same_file(from, dest)) {
+            if (unlink(dest) != 0 && errno != ENOENT)
+                return WEFT_FAIL(WEFT_ERR_IO, "%s: cannot be removed: %s", dest,
+                                 strerror(errno));
+            continue;
+        }
         if (!weft_io_exists(from) || (bytes && i > 0)) continue;
         WEFT_TRY(weft_io_read_as(from, WEFT_IO_LARGE, &text, &n));
         weft_status st = weft_io_replace_file(dest, text, n);

@@ -22,6 +22,7 @@ typedef struct weft_session__eval {
     weft_parts   *parts;
     weft_loans   *loans; /* parameters that the training program has elsewhere */
     int64_t n_batch;     /* of an evaluation: eval.batches, as far as the data has them */
+    int64_t step;        /* after which the last one was; 0: there was none in this run */
 } weft_session__eval;
 
 typedef struct weft_session {
@@ -102,6 +103,8 @@ weft_status weft_session__find_seq(weft_job *j);
 weft_status weft_session__open_data(weft_session *s, const char *path, bool shuffle,
                                     weft_data **out);
 void        weft_session__say_data(weft_session *s, const char *path, const weft_data *d);
+/* weft_data_content_id() of a path of the job. */
+weft_status weft_session__content_id(const weft_job *j, const char *path, uint64_t *out);
 
 /* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its
  * model is known.  *p: of the job's file, or NULL until make. */
@@ -163,7 +166,9 @@ weft_status weft_session__place(weft_session *s);
 weft_status weft_session__take_place(weft_session *s);
 /* The checkpoint against this model. */
 weft_status weft_session__check_model(weft_session *s);
-/* ... against this data; weights and optimizer state from it. */
+/* ... against this data */
+weft_status weft_session__check_data(weft_session *s);
+/* ... the same, then weights and optimizer state from it. */
 weft_status weft_session__restore(weft_session *s);
 
 /* save.c */
@@ -184,8 +189,11 @@ weft_status weft_session__trace(weft_session *s);
 /* eval.c: WEFT_ERR_ARG where evaluation is asked for and nothing would be evaluated: no step is
  * left. */
 weft_status weft_session__eval_check(weft_session *s);
+weft_status weft_session__eval_open_data(weft_session *s); /* and nothing else */
 weft_status weft_session__eval_open(weft_session *s);
 weft_status weft_session__eval_run(weft_session *s, double *loss);
 void        weft_session__eval_close(weft_session *s);
+/* The evaluation after this step, if there was one, for the checkpoint: a key of a JSON map. */
+void weft_session__eval_print(const weft_session *s, weft_text *t);
 
 #endif

@@ -19,13 +19,17 @@ static const char *const file[] = {"tokenizer.json",
                                    "special_tokens_map.json",
                                    "added_tokens.json"};
 
-bool weft_model_is_of_bytes(const weft_model *m)
+bool weft_model_has_tokenizer(const weft_model *m)
 {
     char path[4352];
-    if (m->info.vocab != N_BYTES) return false;
     for (size_t i = 0; i < WEFT_COUNT(file) && m->dir; i++) {
         snprintf(path, sizeof path, "%s/%s", m->dir, file[i]);
-        if (weft_io_exists(path)) return false;
+        if (weft_io_exists(path)) return true;
     }
-    return true;
+    return false;
+}
+
+bool weft_model_is_of_bytes(const weft_model *m)
+{
+    return m->info.vocab == N_BYTES && !weft_model_has_tokenizer(m);
 }

@@ -84,9 +84,11 @@ struct weft_model {
     int64_t  n_label;     /* labels of one micro-batch, ignored ones included */
     weft_vid ids, labels; /* inputs: input_ids, images or x; labels -1 without loss */
     weft_vid decoder_ids; /* encoder-decoder only, else -1 */
-    weft_vid logits;      /* (b,s,v) or (b,n) */
-    weft_vid loss_rows;   /* loss of each label, 0 where ignored; -1 without loss */
-    weft_vid loss_sum;    /* f32[]: their sum, the graph's output; -1 without loss */
+    /* ... what a decoder sees first, and instead of labels that do not count */
+    int32_t  decoder_start, decoder_pad;
+    weft_vid logits;    /* (b,s,v) or (b,n) */
+    weft_vid loss_rows; /* loss of each label, 0 where ignored; -1 without loss */
+    weft_vid loss_sum;  /* f32[]: their sum, the graph's output; -1 without loss */
 
     int               n_param, cap_param;
     weft_model_param *param;
@@ -123,6 +125,7 @@ weft_status weft_model_init(const weft_model *m, uint64_t seed, weft_model_fill_
  * place that decides it: text may be trained on as it is, and what is sampled may be printed as
  * it is. */
 bool weft_model_is_of_bytes(const weft_model *m);
+bool weft_model_has_tokenizer(const weft_model *m); /* such a file is there */
 
 /* The parameter (of param[] or stat[]) and tensor that a file's name means, with or without the
  * prefix, under an alias too; false when the graph does not use it. */

@@ -59,6 +59,20 @@ static t5 read_config(weft_model__maker *mk)
     return c;
 }
 
+/* A token of the configuration; null and nothing: def. */
+static int32_t read_token(weft_model__maker *mk, const char *key, int64_t vocab,
+                          int32_t def)
+{
+    const weft_node *n = weft_node_get(mk->cfg, key);
+    if (!n || n->kind == WEFT_NODE_NULL) return def;
+    if (n->kind != WEFT_NODE_INT || n->u.i < 0 || n->u.i >= vocab) {
+        weft_model__refuse(mk, key, "is no token of the %lld of vocab_size",
+                           (long long)vocab);
+        return def;
+    }
+    return (int32_t)n->u.i;
+}
+
 /* (h,s,t) from a table (buckets,h) of the stack's first layer. */
 static weft_vid position_bias(weft_model__maker *mk, const t5 *c, const char *stack,
                               bool both_ways)
@@ -176,10 +190,12 @@ void weft_model__make_t5(weft_model__maker *mk)
 {
     t5 c = read_config(mk);
     if (mk->b.st != WEFT_OK) return;
-    weft_model *m  = mk->m;
-    weft_shape  s  = DIMS(c.vocab, c.d);
-    m->ids         = weft_model__ids(mk, "input_ids");
-    m->decoder_ids = weft_model__ids(mk, "decoder_input_ids");
+    weft_model *m    = mk->m;
+    weft_shape  s    = DIMS(c.vocab, c.d);
+    m->ids           = weft_model__ids(mk, "input_ids");
+    m->decoder_ids   = weft_model__ids(mk, "decoder_input_ids");
+    m->decoder_pad   = read_token(mk, "pad_token_id", c.vocab, 0);
+    m->decoder_start = read_token(mk, "decoder_start_token_id", c.vocab, m->decoder_pad);
     weft_vid shared =
         weft_model__param(mk, "shared.weight", s, s, WEFT_INIT_NORMAL, c.factor);
     weft_vid head = shared;

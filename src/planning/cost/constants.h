@@ -67,6 +67,12 @@ weft_status weft_cost_know_engine(const weft_cost_constants *c, const char *name
 /* The profile for a framework as people write it. */
 void weft_cost_constants_engine(const weft_cost_constants *c, const char *framework,
                                 weft_cost_engine *out);
+/* Was a step of the framework measured on a device of that name's kind (measured.def)? */
+bool weft_cost_was_measured(const weft_cost_constants *c, const char *framework,
+                            const char *device);
+/* Widens the interval of e, the framework's profile, where none was. */
+void weft_cost_widen(const weft_cost_constants *c, const char *framework,
+                     const char *device, weft_cost_engine *e);
 /* Fills what d leaves open (efficiencies, curve, launch) from its name; d->rate may be written. */
 void weft_cost_constants_device(const weft_cost_constants *c, weft_device_kind *d);
 /* A link of that kind and nominal speed. */

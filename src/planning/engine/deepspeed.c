@@ -11,7 +11,7 @@ static const char *const read_keys[] = {
     "bf16.enabled",
     "fp16.enabled",
     "zero_optimization.stage",
-    "zero_optimization.offload_optimizer", /* named by itself */
+    "zero_optimization.offload_optimizer",
     "zero_optimization.offload_param",
     "tensor_parallel.autotp_size",
     "bf16",
@@ -98,8 +98,23 @@ static const char *precision(bool bf16, bool fp16, bool bf16_open, bool fp16_ope
     return bf16_open ? "bf16" : fp16_open ? "fp16" : "fp32";
 }
 
-static weft_status read_zero(const weft_doc *d, const weft_node *root, weft_config *c,
-                             weft_text *ignored)
+/* To the host or a disk; "none" is its default. */
+static weft_status read_offload(const weft_doc *d, const weft_node *z, const char *key,
+                                weft_arena *a, weft_config *c)
+{
+    const weft_node *n      = weft_node_get(z, key);
+    const char      *device = "none";
+    if (!n || n->kind != WEFT_NODE_MAP) return WEFT_OK;
+    WEFT_TRY(weft_doc_get_string(d, n, "device", &device));
+    if (!strcmp(device, "none")) return WEFT_OK;
+    const char *word =
+        weft_arena_printf(a, "%szero_optimization.%s", WEFT_ENGINE__OFFLOAD, key);
+    WEFT_TRY(weft_arena_status(a));
+    return weft_engine__feature(a, c, word);
+}
+
+static weft_status read_zero(const weft_doc *d, const weft_node *root, weft_arena *a,
+                             weft_config *c)
 {
     const weft_node *z     = weft_node_get(root, "zero_optimization");
     int64_t          stage = 0;
@@ -110,16 +125,15 @@ static weft_status read_zero(const weft_doc *d, const weft_node *root, weft_conf
                              "%s:%d: zero_optimization.stage: %lld is not from "
                              "0 to 3",
                              weft_doc_file(d), z->line, (long long)stage);
-        if (weft_node_get(z, "offload_optimizer"))
-            weft_engine__ignore(ignored, "zero_optimization.offload_optimizer");
-        if (weft_node_get(z, "offload_param"))
-            weft_engine__ignore(ignored, "zero_optimization.offload_param");
+        WEFT_TRY(read_offload(d, z, "offload_optimizer", a, c));
+        WEFT_TRY(read_offload(d, z, "offload_param", a, c));
     }
     c->zero = (int)stage;
     return WEFT_OK;
 }
 
-static weft_status read(const weft_doc *d, int world, weft_config *c, weft_text *ignored)
+static weft_status read(const weft_doc *d, int world, weft_arena *a, weft_config *c,
+                        weft_text *ignored)
 {
     const weft_node *root = weft_doc_root(d), *t;
     batches          b    = {0};
@@ -132,7 +146,7 @@ static weft_status read(const weft_doc *d, int world, weft_config *c, weft_text 
     WEFT_TRY(count(d, root, "gradient_accumulation_steps", &b.steps, ignored));
     WEFT_TRY(enabled(d, root, "bf16", &bf16, &bf16_open));
     WEFT_TRY(enabled(d, root, "fp16", &fp16, &fp16_open));
-    WEFT_TRY(read_zero(d, root, c, ignored));
+    WEFT_TRY(read_zero(d, root, a, c));
     t = weft_node_get(root, "tensor_parallel");
     if (t && t->kind == WEFT_NODE_MAP)
         WEFT_TRY(weft_doc_get_int(d, t, "autotp_size", &tp));
@@ -154,9 +168,8 @@ weft_status weft_engine__read_deepspeed(const char *file, const char *text, size
     weft_engine__keys k = {(int)WEFT_COUNT(read_keys) - N_HARMLESS,
                            (int)WEFT_COUNT(read_keys), read_keys};
     weft_doc         *d;
-    (void)a;
     WEFT_TRY(weft_doc_parse_json(file, text, n, &d));
-    weft_status st = read(d, world, c, ignored);
+    weft_status st = read(d, world, a, c, ignored);
     if (st == WEFT_OK) st = weft_engine__see_keys(d, &k, ignored);
     weft_doc_destroy(d);
     return st;

@@ -60,6 +60,29 @@ static bool has_rate(const weft_device_kind *d, const char *dtype)
     return false;
 }
 
+/* torchtitan v0.2.2, components/quantization/mx.py: compute capability 10.0 or later, or gfx950.
+ * Those have 4-bit products, earlier ones do not. */
+weft_status weft_engine_know_formats(const weft_device_kind *d, const weft_config *c)
+{
+    WEFT_TRY(weft_engine_know_precision(d, c->precision));
+    if (!weft_engine__has(c, WEFT_ENGINE__MX) || has_rate(d, "f4")) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s has no MX formats, which take a Blackwell (b200, gb200, ...): "
+                     "torchtitan stops there; take its float8 converter",
+                     d->name);
+}
+
+void weft_engine_put_uncounted(const weft_config *c, weft_text *t)
+{
+    const char *glue = "", *s = c->features;
+    size_t      n = strlen(WEFT_ENGINE__OFFLOAD);
+    while ((s = strstr(s, WEFT_ENGINE__OFFLOAD))) {
+        s += n;
+        weft_text_add(t, "%s%.*s", glue, (int)strcspn(s, " "), s);
+        glue = ", ";
+    }
+}
+
 /* The kinds in use that lack `want` and have, or have not, `other`; false: there are none. */
 static bool put_lacking(const weft_cluster *c, const char *want, const char *other,
                         bool have, weft_text *t)
@@ -92,6 +115,24 @@ void weft_engine_tell_precision(const weft_cluster *c, const char *precision, bo
                           ours && have ? " they have)" : "");
         weft_text_fini(&kinds);
     }
+}
+
+void weft_engine_tell_unmeasured(const weft_cluster *k, const weft_cost_constants *c,
+                                 const char *framework, weft_text *t)
+{
+    bool any = false;
+    for (int i = 0; i < k->n_device; i++) {
+        bool used = false;
+        for (int n = 0; n < k->n_node; n++) used = used || k->node[n].device == i;
+        if (!used || weft_cost_was_measured(c, framework, k->device[i].name)) continue;
+        if (!any) weft_text_add(t, "no step of %s was measured on ", framework);
+        weft_text_add(t, "%s%s", any ? ", " : "", k->device[i].name);
+        any = true;
+    }
+    if (any)
+        weft_text_add(t,
+                      ": the interval is as wide as measured steps are from predictions "
+                      "of engines and devices that nothing was fitted to");
 }
 
 void weft_engine_open(weft_config *c)
@@ -206,8 +247,13 @@ static double count_params(const weft_model *m)
     return n;
 }
 
+static bool is_masked(const weft_model *m)
+{
+    return !strcmp(m->type, "bert") || !strcmp(m->type, "ernie");
+}
+
 /* Layers of two widths, a stack that is not there: then these sizes are of another model.  Heads
- * of masked models and biases that differ are within the limit. */
+ * of masked models (but for small ones) and biases that differ are within the limit. */
 static weft_status check_params(const weft_model *m, const weft_config *c)
 {
     double has = count_params(m), told = weft_config_params(c);
@@ -215,9 +261,54 @@ static weft_status check_params(const weft_model *m, const weft_config *c)
     return WEFT_FAIL(WEFT_ERR_ARG,
                      "%s has %.4g billion parameters, but the sizes that other engines "
                      "are told (%d layers, hidden %d, ffn %d, %d heads) are those of a "
-                     "model with %.4g: its layers are not all alike; plan for weft",
+                     "model with %.4g: %s; plan for weft",
                      m->name, has / 1e9, c->layers, c->hidden, c->ffn_hidden, c->heads,
-                     told / 1e9);
+                     told / 1e9,
+                     is_masked(m) ? "the head of a masked model is not among them"
+                                  : "its layers are not all alike");
+}
+
+/* Positions that a token attends to, itself among them, where that is fewer than all before it. */
+static int64_t find_window(const weft_model *m)
+{
+    for (int i = 0; i < m->graph->n_node; i++) {
+        weft_op_use u = {.op = m->graph->node[i].op, .attr = m->graph->node[i].attr};
+        if (u.op == WEFT_OP_ATTENTION && weft_use_int(&u, "window") > 0)
+            return weft_use_int(&u, "window");
+    }
+    return 0;
+}
+
+/* Files of DeepSpeed and Paddle say nothing of the model.  Megatron-LM as of core_v0.19.0:
+ * pretrain_gpt.py trains causal models, BERT has a program of its own (examples/bert); windows are
+ * --window-size, which estimates do not count.  torchtitan as of v0.2.2 (models/__init__.py):
+ * deepseek_v3, flux, gpt_oss, llama3, llama4, qwen3; llama3 has no window and no biases. */
+weft_status weft_engine_can_train(const char *engine, const weft_model *m)
+{
+    weft_engine e;
+    int64_t     window = find_window(m);
+    bool        titan  = weft_engine_find(engine, &e) && e == WEFT_ENGINE_TORCHTITAN;
+    if (!titan && strcmp(engine, "megatron")) return WEFT_OK;
+    if (is_masked(m))
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s is a masked language model: %s; plan for weft",
+                         m->name,
+                         titan ? "torchtitan has none"
+                               : "Megatron-LM trains those with another program "
+                                 "(examples/bert), whose arguments are not written");
+    if (window)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s attends to the last %lld tokens, fewer than the sequence has: "
+            "%s; plan for weft, or with a shorter --seq",
+            m->name, (long long)window,
+            titan ? "torchtitan's llama3 has no such window"
+                  : "what is written for Megatron-LM has no such window");
+    if (titan && (!strcmp(m->type, "gpt2") || has_tensor(m, "q_proj.bias")))
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "torchtitan has no model like %s (%s); plan for weft or megatron", m->name,
+            !strcmp(m->type, "gpt2") ? "GPT-2" : "llama with biases of q, k and v");
+    return WEFT_OK;
 }
 
 weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c)
@@ -229,8 +320,7 @@ weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c
             "%s is no transformer language model: estimates for other engines "
             "are made for those only",
             m->name);
-    bool gpt =
-        !strcmp(m->type, "gpt2") || !strcmp(m->type, "bert") || !strcmp(m->type, "ernie");
+    bool gpt          = !strcmp(m->type, "gpt2") || is_masked(m);
     c->family         = i->experts ? "moe" : gpt ? "gpt" : "llama";
     c->attn           = "full";
     c->layers         = (int)i->layers;

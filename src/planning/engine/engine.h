@@ -37,6 +37,23 @@ weft_status weft_engine_know(const weft_cost_constants *k, const char *name);
 /* WEFT_ERR_ARG: the device does no products in 8 or 4 bits. */
 weft_status weft_engine_know_precision(const weft_device_kind *d, const char *precision);
 
+/* The same of all that a configuration was read to have: also MX formats, which only some devices
+ * with 8 bits have. */
+weft_status weft_engine_know_formats(const weft_device_kind *d, const weft_config *c);
+
+/* Keys that were read, decide memory and time, and are not counted: offloading to the host. "a, b"
+ */
+void weft_engine_put_uncounted(const weft_config *c, weft_text *t);
+
+/* Can the engine ("megatron", "torchtitan", ...) train this model from what is written for it?
+ * WEFT_ERR_ARG: it cannot, and why.  Names that nothing is written for pass. */
+weft_status weft_engine_can_train(const char *engine, const weft_model *m);
+
+/* That no step of the framework was measured on some of the devices, which, and what that means for
+ * the interval, without an end of line; nothing where steps were measured on all of them. */
+void weft_engine_tell_unmeasured(const weft_cluster *k, const weft_cost_constants *c,
+                                 const char *framework, weft_text *t);
+
 /* A line where devices have no products in 16 bits of this kind: which, and at what rate they are
  * counted instead; ours: by programs of ours.  Nothing where all have. */
 void weft_engine_tell_precision(const weft_cluster *c, const char *precision, bool ours,

@@ -43,4 +43,8 @@ typedef struct weft_engine__keys {
 weft_status weft_engine__see_keys(const weft_doc *d, const weft_engine__keys *k,
                                   weft_text *ignored);
 
+/* Words of weft_config.features with a meaning here. */
+#define WEFT_ENGINE__MX      "mx-formats" /* 8 or 4 bits with a scale a block */
+#define WEFT_ENGINE__OFFLOAD "offloaded:" /* and the key that says so */
+
 #endif

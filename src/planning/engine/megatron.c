@@ -66,6 +66,7 @@ enum {
     WITH_LOSS,
     GRADS_BF16,
     GRADS_FP32,
+    OFFLOAD,
     N_SPECIAL
 };
 
@@ -89,6 +90,7 @@ static const char *const special[N_SPECIAL] = {
     [WITH_LOSS]   = "--account-for-loss-in-pipeline-split",
     [GRADS_BF16]  = "--grad-reduce-in-bf16",
     [GRADS_FP32]  = "--accumulate-allreduce-grads-in-fp32",
+    [OFFLOAD]     = "--optimizer-cpu-offload",
 };
 
 /* Parts of a layer that --recompute-modules names. */
@@ -246,6 +248,9 @@ static weft_status read_special(reader *r, int k)
     case GRADS_BF16: c->grad_dtype = "bf16"; return WEFT_OK;
     case GRADS_FP32: c->grad_dtype = "fp32"; return WEFT_OK;
     case MODULES: return read_modules(r);
+    case OFFLOAD:
+        return weft_engine__feature(r->a, c,
+                                    WEFT_ENGINE__OFFLOAD "--optimizer-cpu-offload");
     case METHOD:
         WEFT_TRY(value(r, special[k], &s));
         if (strcmp(s, "block") && strcmp(s, "uniform"))
@@ -302,6 +307,8 @@ static const char *const others[] = {
     "--tp-comm-overlap-cfg",
     "--tp-comm-overlap-ag",
     "--tp-comm-overlap-rs",
+    "--use-torch-optimizer-for-cpu-offload",
+    "--optimizer-offload-fraction",
 };
 
 static bool is_other(const char *name)
@@ -397,6 +404,14 @@ static weft_status conclude_stages(reader *r, int pp)
     return r->first || r->last ? conclude_ends(r, pp) : WEFT_OK;
 }
 
+/* As core_v0.19.0's validate_args has it: with SwiGLU two thirds, a multiple of 64. */
+static int usual_ffn(const weft_config *c)
+{
+    int64_t wide = 4 * (int64_t)c->hidden;
+    if (c->gated_mlp > 0) wide = wide * 2 / 3 / 64 * 64;
+    return (int)wide;
+}
+
 /* What follows from several words together. */
 static weft_status conclude(reader *r)
 {
@@ -407,6 +422,7 @@ static weft_status conclude(reader *r)
     /* what its parser takes where nothing is said */
     if (c->tied_embedding < 0) c->tied_embedding = 1;
     if (c->gated_mlp < 0) c->gated_mlp = 0;
+    if (c->ffn_hidden < 0 && c->hidden > 0) c->ffn_hidden = usual_ffn(c);
     if (c->zero < 0) c->zero = 0;
     if (c->sp < 0) c->sp = 0;
     if (c->vpp < 0) c->vpp = 1;

@@ -17,6 +17,9 @@ static const flavour flavours[] = {
     {"llama3", "405B", 126, 16384, 128, 8, 53248, 128256},
 };
 
+/* rope_theta of all flavours (v0.2.2, models/llama3/__init__.py). */
+#define ROTARY_BASE 500000
+
 #define DEGREES(table)                                                                   \
     table ".tensor_parallel_degree", table ".pipeline_parallel_degree",                  \
         table ".context_parallel_degree", table ".expert_parallel_degree",               \
@@ -29,9 +32,10 @@ static const char *const read_keys[] = {
     "parallelism.pipeline_parallel_microbatch_size",
     "parallelism.enable_async_tensor_parallel", "parallelism.fsdp_reshard_after_forward",
     "training.mixed_precision_param", "activation_checkpoint.mode", "compile.enable",
-    "model.converters", "float8.enable_float8_linear", "training.enable_float8_linear",
-    "training.enable_fp8_linear", "training.fp8_linear", "model", "training",
-    "parallelism", "activation_checkpoint", "compile", "float8", "quantize",
+    "training.enable_cpu_offload", "model.converters", "float8.enable_float8_linear",
+    "training.enable_float8_linear", "training.enable_fp8_linear", "training.fp8_linear",
+    "model", "training", "parallelism", "activation_checkpoint", "compile", "float8",
+    "quantize",
     /* and what changes nothing */
     "float8.*", "quantize.*", "mx.*", "validation.*", "job.*", "profiling.*", "metrics.*",
     "optimizer.*", "lr_scheduler.*", "checkpoint.*", "comm.*", "training.steps",
@@ -225,6 +229,7 @@ static weft_status read_recipe(const weft_doc *d, const weft_node *root,
     if (t && x->mx) WEFT_TRY(weft_doc_get_string(d, t, "recipe_name", &recipe));
     if (emulate) return WEFT_OK;
     c->precision = strstr(recipe, "fp4") ? "fp4" : "fp8";
+    if (x->mx) c->features = WEFT_ENGINE__MX; /* the first feature that is read */
     return WEFT_OK;
 }
 
@@ -339,6 +344,12 @@ static weft_status read_rest(const weft_doc *d, const weft_node *root, weft_aren
     if (n && n->kind == WEFT_NODE_MAP) WEFT_TRY(weft_doc_get_bool(d, n, "compile", &on));
     if (on) WEFT_TRY(weft_engine__feature(a, c, "compile"));
     on = false;
+    if (n && n->kind == WEFT_NODE_MAP)
+        WEFT_TRY(weft_doc_get_bool(d, n, "enable_cpu_offload", &on));
+    if (on)
+        WEFT_TRY(weft_engine__feature(
+            a, c, WEFT_ENGINE__OFFLOAD "training.enable_cpu_offload"));
+    on = false;
     n  = weft_node_get(root, "parallelism");
     if (n && n->kind == WEFT_NODE_MAP)
         WEFT_TRY(weft_doc_get_bool(d, n, "enable_async_tensor_parallel", &on));
@@ -383,7 +394,7 @@ static const flavour *flavour_of(const weft_config *c)
         const flavour *f = &flavours[i];
         if (f->layers == c->layers && f->hidden == c->hidden && f->ffn == c->ffn_hidden &&
             f->heads == c->heads && f->kv_heads == c->kv_heads && f->vocab == c->vocab &&
-            c->experts < 1)
+            c->experts < 1 && !(c->rotary_base > 0 && c->rotary_base != ROTARY_BASE))
             return f;
     }
     return NULL;
@@ -411,8 +422,10 @@ weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
     if (f)
         weft_text_add(t, "[model]\nname = \"%s\"\nflavor = \"%s\"\n", f->model, f->name);
     else
-        weft_text_add(t, "[model]\n# no flavour of these sizes is known: name yours "
-                         "(and to weft check by --model)\n");
+        weft_text_add(
+            t, "[model]\n# no flavour of these sizes is known: name yours (and to weft "
+               "check by --model);\n# torchtitan stops at this one, without any it "
+               "trains its debugmodel\nflavor = \"name-yours\"\n");
     put_converters(c, t);
     weft_text_add(
         t, "\n[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",

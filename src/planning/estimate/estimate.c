@@ -323,6 +323,8 @@ weft_status weft_estimate_row(const weft_hardware *h, const weft_cost_constants 
     WEFT_GO(weft_estimate__machines_of(h, k, c, &b->at));
     open_micro(c, &o);
     weft_cost_constants_engine(k, c->framework, &b->t.engine);
+    for (int i = 0; i < b->at.n; i++)
+        weft_cost_widen(k, c->framework, b->at.device[i].name, &b->t.engine);
     open_chunks(c, (int)b->t.engine.max_chunks, &o);
     open_recompute(c, &o);
     fill_table(b, &o);

@@ -39,10 +39,26 @@ bool weft_planner__is_untimed(const weft_planner_ask *q)
     return false;
 }
 
-void weft_planner_print_untimed(const weft_planner_ask *q, weft_text *t)
+bool weft_planner__ran_there(const weft_planner_ask *q, const weft_planner_answer *a)
 {
-    const weft_cluster *c    = q->cluster;
-    const char         *glue = "weft has not run on GPUs yet (";
+    const weft_cluster *c = q->cluster;
+    if (weft_planner__is_ours(q)) return !weft_planner__is_untimed(q);
+    for (int i = 0; i < c->n_node; i++)
+        if (!weft_cost_was_measured(a->constants, a->config.framework,
+                                    c->device[c->node[i].device].name))
+            return false;
+    return true;
+}
+
+void weft_planner_print_untimed(const weft_planner_ask *q, const weft_planner_answer *a,
+                                weft_text *t)
+{
+    const weft_cluster *c = q->cluster;
+    if (!weft_planner__is_ours(q)) {
+        weft_engine_tell_unmeasured(c, a->constants, a->config.framework, t);
+        return;
+    }
+    const char *glue = "weft has not run on GPUs yet (";
     for (int i = 0; i < c->n_device && weft_planner__is_untimed(q); i++) {
         bool used = false;
         for (int k = 0; k < c->n_node; k++) used = used || c->node[k].device == i;
@@ -195,6 +211,7 @@ static weft_status describe(const weft_planner_ask *q, weft_planner_answer *a,
                             const weft_model *m)
 {
     weft_config *c = &a->config;
+    if (!weft_planner__is_ours(q)) WEFT_TRY(weft_engine_can_train(engine_of(q), m));
     WEFT_TRY(weft_engine_cluster(q->cluster, a->arena, c, &a->hardware));
     WEFT_TRY(weft_engine_model(m, a->arena, c));
     c->seq          = (int)m->seq;
@@ -270,6 +287,9 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
         WEFT_GO(describe(q, a, m));
         WEFT_GO(
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
+        for (int i = 0; i < a->machines.n; i++)
+            weft_cost_widen(a->constants, c->framework, a->machines.kind[i].device.name,
+                            &a->problem.model.shape.engine);
     }
 out:
     weft_model_destroy(m);

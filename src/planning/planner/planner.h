@@ -113,9 +113,11 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
                                     const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
 
-/* That our engine never ran on devices that are planned for, which, and what that means for the
- * interval, without an end of line; nothing where it did, and of other engines. */
-void weft_planner_print_untimed(const weft_planner_ask *q, weft_text *t);
+/* That the engine never ran on devices that are planned for (another engine: that none of its steps
+ * was measured there), which, and what that means for the interval, without an end of line;
+ * nothing where it did. */
+void weft_planner_print_untimed(const weft_planner_ask *q, const weft_planner_answer *a,
+                                weft_text *t);
 
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);

@@ -12,6 +12,8 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
 bool        weft_planner__is_ours(const weft_planner_ask *q);
 /* Ours, planned for devices that it never ran on: all but CPUs. */
 bool weft_planner__is_untimed(const weft_planner_ask *q);
+/* Steps of the engine were measured on all kinds of devices. */
+bool weft_planner__ran_there(const weft_planner_ask *q, const weft_planner_answer *a);
 /* Of a device's memory, what is not the program's. */
 int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
                                    const weft_planner_answer *a,

@@ -52,17 +52,21 @@ static weft_status put_idle(const weft_planner_ask *q, const weft_planner_answer
     return WEFT_OK;
 }
 
-/* A bound that the answer is below is none; then why there is none is said. */
+/* A bound that the answer is below is none; then why there is none is printed. */
 static void put_bound(const weft_planner_answer *a, weft_text *t)
 {
     const weft_search_choice *c = &a->tried[0]->choice;
-    weft_text_add(t, "by rows %.4g s; ", c->score.step_s);
+    weft_text_add(t, "fast estimate %.4g s; ", c->score.step_s);
     if (a->bound_s > 0)
-        weft_text_add(t, "no plan of this space%s is below %.4g s by rows",
-                      c->later ? ", where later is not," : "", a->bound_s);
+        weft_text_add(t,
+                      "by fast estimates none of the %s is below %.4g s, simulated steps "
+                      "may be",
+                      weft_search_bound_of(&a->problem), a->bound_s);
     else
-        weft_text_add(t, "no bound: rows%s bound no step as short as the simulated one",
-                      c->later ? ", which do not know later," : "");
+        weft_text_add(t,
+                      "no bound: the simulated step is shorter than fast estimates of "
+                      "all %s",
+                      weft_search_bound_of(&a->problem));
     weft_text_add(t, "; %lld points worked out, %d checked\n",
                   (long long)a->search->n_scored, a->n_tried);
 }
@@ -153,7 +157,7 @@ weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_ans
                                bool explain, weft_text *t)
 {
     size_t from = t->n;
-    weft_planner_print_untimed(q, t);
+    weft_planner_print_untimed(q, a, t);
     if (t->n > from) weft_text_add(t, "\n");
     put_asked(q, a, t);
     if (a->is_rows) put_untimed(q->cluster, t);
@@ -261,7 +265,7 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
                   ",\n \"engine_ran_there\": %s, \"checked\": %s, \"priced_by\": \"%s\", "
                   "\"step_s\": %.6g, "
                   "\"step_lo\": %.6g, \"step_hi\": %.6g, \"tried\": [",
-                  weft_planner__is_untimed(q) ? "false" : "true",
+                  weft_planner__ran_there(q, a) ? "true" : "false",
                   a->checked ? "true" : "false", a->is_rows ? "programs" : "sizes",
                   a->step_s, a->lo, a->hi);
     for (int i = 0; i < a->n_tried && a->checked; i++) {

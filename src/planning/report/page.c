@@ -140,8 +140,9 @@ static void put_span(const weft_report__view *v)
     if (v->bound_s > 0) {
         weft_text_add(t,
                       "<line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"6\" "
-                      "y2=\"24\"><title>no plan is below ",
-                      AT(v->bound_s), AT(v->bound_s));
+                      "y2=\"24\"><title>by fast estimates none of the %s is below ",
+                      AT(v->bound_s), AT(v->bound_s),
+                      weft_search_bound_of(v->r->problem));
         weft_report__seconds(t, v->bound_s);
         weft_text_add(t, "</title></line>");
     }
@@ -149,18 +150,20 @@ static void put_span(const weft_report__view *v)
 #undef AT
 }
 
-/* None is said where the simulated step is below the fast estimates' bound. */
+/* None is printed where the simulated step is below the fast estimates' bound. */
 static void put_bound(const weft_report__view *v)
 {
     weft_text *t = v->t;
     if (!(v->bound_s > 0)) {
-        weft_text_add(t, "; shorter than any bound of fast estimates");
+        weft_text_add(t, "; shorter than fast estimates of all %s",
+                      weft_search_bound_of(v->r->problem));
         return;
     }
-    weft_text_add(t, "; no plan is below ");
+    weft_text_add(t, "; by fast estimates none of the %s is below ",
+                  weft_search_bound_of(v->r->problem));
     weft_report__seconds(t, v->bound_s);
     if (v->checked) {
-        weft_text_add(t, " by rows, this one ");
+        weft_text_add(t, ", simulated steps may be; this one's fast estimate is ");
         weft_report__seconds(t, v->x->score.step_s);
     } else {
         weft_text_add(t, " (gap %.2f %%)", 100 * (v->step_s / v->bound_s - 1));

@@ -247,16 +247,18 @@ void weft_report__sure(const weft_report__view *v)
     tally      z = {.v = v, .print = true};
     weft_text *t = v->t;
     weft_text_add(
-        t, "<section id=\"sure\">\n<h2>How sure this is</h2>\n<p "
-           "class=\"note\">Seconds come from peaks and bandwidths of data "
-           "sheets and from constants of devices, links and engines, never of "
-           "models. The interval is where nine of ten measured steps of other "
-           "engines lay that had no part in the fit; it is wider where a device "
-           "is not known, and up to twice the step where the engine is our own and "
-           "never ran on the devices.</p>\n<div class=\"tablewrap\"><table class=\"list "
-           "stacked\">"
-           "<thead><tr><th>of</th><th></th><th>its constants</th></tr></thead>"
-           "<tbody>\n");
+        t,
+        "<section id=\"sure\">\n<h2>How sure this is</h2>\n<p "
+        "class=\"note\">Seconds come from peaks and bandwidths of data "
+        "sheets and from constants of devices, links and engines, never of "
+        "models. The interval is where nine of ten measured steps of other "
+        "engines lay that had no part in the fit; it is wider where no step of the "
+        "engine was measured on a device, and up to twice the step where the engine is "
+        "our own and never ran on the devices.</p>\n<div class=\"tablewrap\"><table "
+        "class=\"list "
+        "stacked\">"
+        "<thead><tr><th>of</th><th></th><th>its constants</th></tr></thead>"
+        "<tbody>\n");
     put_all(&z);
     weft_text_add(t, "</tbody></table></div>\n<p class=\"note\"><code>weft cluster "
                      "calibrate</code> measures this machine and replaces them.</p>\n"

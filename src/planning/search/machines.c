@@ -52,7 +52,8 @@ static weft_status add_kind(const weft_hardware *h, int node, const weft_device_
     weft_cost_constants_device(k, &m->device);
     weft_estimate_fabric(k, &h->net[node], r->node->n_device, &m->fabric);
     share_ports(r->node, &m->fabric);
-    if (weft_cost_kind_of(k, WEFT_COST_DEVICE, m->device.name) <= 0) out->known = false;
+    int kind   = weft_cost_kind_of(k, WEFT_COST_DEVICE, m->device.name);
+    out->known = out->known && weft_cost_kind_fitted(k, WEFT_COST_DEVICE, kind);
     slow_down(m);
     return weft_arena_status(a);
 }

@@ -313,7 +313,9 @@ static void chunks(weft_search__work *z, weft_cost_point *p, double least_s)
         p->chunks = 1;
         schedules(z, p, least_s);
     }
-    if (p->n_micro % p->pp || !pinned_even(z, p->pp)) return;
+    bool plain = z->p->pins.schedule >= 0 &&
+                 z->p->pins.schedule != WEFT_SEARCH_INTERLEAVED; /* one chunk a stage */
+    if (plain || p->n_micro % p->pp || !pinned_even(z, p->pp)) return;
     for (int c = 2; c <= mine && c <= most; c++) {
         if (mine % c && !z->p->model.limits.layout) continue;
         if (c == mine && z->s.n_layer % p->pp && z->p->model.limits.cuts == WEFT_CUT_ANY)
@@ -333,6 +335,7 @@ void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_
     for (int zero = 3; zero >= 0; zero--) {
         if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;
         if (pin < 0 && zero && p->dp * v->cp < 2) continue;
+        if (!zero && v->cp > 1 && z->p->model.limits.cp_shards) continue;
         p->zero       = zero;
         z->param_s    = -1;
         z->least_full = INFINITY;

@@ -151,6 +151,11 @@ static void put_rivals(const weft_search_problem *p, const weft_search_choice *w
     }
 }
 
+const char *weft_search_bound_of(const weft_search_problem *p)
+{
+    return p->model.limits.later ? "plans without later" : "plans of this search space";
+}
+
 weft_status weft_search_print(const weft_search_problem *p, const weft_search_result *r,
                               bool explain, weft_text *t)
 {
@@ -162,11 +167,9 @@ weft_status weft_search_print(const weft_search_problem *p, const weft_search_re
                   (long long)weft_search_ranks(c), r->n_device, c->score.step_s, c->lo,
                   c->hi, p->batch / c->score.step_s, p->model.unit);
     if (r->bound_s > 0)
-        weft_text_add(
-            t,
-            "by the same prices no plan of this space is below %.4g s (gap %.2f "
-            "%%); ",
-            r->bound_s, 100 * r->gap);
+        weft_text_add(t,
+                      "by fast estimates none of the %s is below %.4g s (gap %.2f %%); ",
+                      weft_search_bound_of(p), r->bound_s, 100 * r->gap);
     weft_text_add(t, "%lld points worked out\n", (long long)r->n_scored);
     put_score(&c->score, t);
     if (c->point.pp > 1 && (explain || p->machines->n > 1)) {
@@ -243,7 +246,8 @@ weft_status weft_search_print_json(const weft_search_problem *p,
     weft_text_add(t, ", \"batch\": %d, \"devices\": %d, \"bound_s\": ", p->batch,
                   r->n_device);
     if (r->bound_s > 0)
-        weft_text_add(t, "%.6g, \"gap\": %.6g", r->bound_s, r->gap);
+        weft_text_add(t, "%.6g, \"bound_of\": \"%s, by fast estimates\", \"gap\": %.6g",
+                      r->bound_s, weft_search_bound_of(p), r->gap);
     else
         weft_text_add(t, "null, \"gap\": null"); /* none is known */
     weft_text_add(t, ", \"scored\": %lld,\n \"choices\": [", (long long)r->n_scored);

@@ -44,7 +44,7 @@ typedef struct weft_search_machine {
 typedef struct weft_search_machines {
     int                 n;
     weft_search_machine kind[WEFT_COST_MAX_DEVICE];
-    bool                known; /* constants are there for all of them */
+    bool                known; /* measured steps moved the constants of all of them */
 } weft_search_machines;
 
 /* Cordoned devices are left out, degraded ones are kinds of their own.  Arrays go to a. */
@@ -73,7 +73,11 @@ typedef struct weft_search_limits {
     bool             partial; /* of a stage some layers may run again, others not */
     bool             layout;  /* chunks may hold unequal numbers of layers */
     bool             shares;  /* replicas may have unequal shares of the batch */
-    bool ep_of_dp; /* experts are spread over replicas alone, not over tp or cp */
+    bool cp_shards; /* ranks along cp always shard states: zero is not 0 where cp > 1 */
+    bool ep_of_dp;  /* experts are spread over replicas alone, not over tp or cp */
+    /* parameters may be gathered in the next step: no part of the search space, see
+     * weft_search_bound_of */
+    bool later;
 } weft_search_limits;
 
 /* An engine by name ("megatron", "deepspeed", ...); anything else: all that there is. */
@@ -179,11 +183,15 @@ typedef struct weft_search_result {
     weft_arena         *arena;
     int                 n;
     weft_search_choice *choice;
-    double              bound_s;  /* no plan of this model on these machines is faster */
+    double              bound_s;  /* of weft_search_bound_of none is faster */
     double              gap;      /* choice[0] over it, less 1 */
     int64_t             n_scored; /* points whose step and memory were worked out */
     int                 n_device; /* devices that there are */
 } weft_search_result;
+
+/* What bound_s is a bound of: "plans without later".  By fast estimates: a simulated step of such
+ * a plan may be a little shorter, too. */
+const char *weft_search_bound_of(const weft_search_problem *p);
 
 /* WEFT_ERR_ARG: a pin that cannot be, and why.  WEFT_ERR_NOFIT: the text names the tightest
  * stage, the largest term and what would help. */

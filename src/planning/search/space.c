@@ -138,6 +138,11 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
     if (x->zero >= 0 && x->pp > 1 && !(l->zero_pp >> x->zero & 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d with pp=%d: the engine does not do both",
                          x->zero, x->pp);
+    if (x->zero == 0 && x->cp > 1 && l->cp_shards)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "zero=0 with cp=%d: the engine shards over context-parallel "
+                         "ranks; take zero=3",
+                         x->cp);
     if (x->sp == 1 && (!l->sp || x->tp == 1))
         return WEFT_FAIL(WEFT_ERR_ARG, l->sp ? "sp=1 cuts sequences over tp, which is 1"
                                              : "sp=1: the engine does not do it");
@@ -161,6 +166,11 @@ static weft_status check_pins(const weft_search_problem *p, int n_layer)
     } else if (x->schedule >= 0 && !(l->schedules >> x->schedule & 1)) {
         return WEFT_FAIL(WEFT_ERR_ARG, "the engine has no such schedule");
     }
+    if (x->chunks > 1 && x->schedule >= 0 && x->schedule != WEFT_SEARCH_INTERLEAVED)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "chunks=%d goes with schedule=interleaved: the other schedules "
+                         "have one chunk a stage",
+                         x->chunks);
     if (x->share && !l->shares)
         return WEFT_FAIL(WEFT_ERR_ARG, "shares: the engine deals equal ones only");
     if (x->chunks > 1 && (!l->chunks || x->pp == 1))

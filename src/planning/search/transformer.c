@@ -20,7 +20,8 @@ weft_search_limits weft_search_limits_of(const char *engine)
                                 .chunks    = true,
                                 .whole     = !strcmp(engine, "weft"),
                                 .shares    = !strcmp(engine, "weft"),
-                                .ep_of_dp  = !strcmp(engine, "weft")};
+                                .ep_of_dp  = !strcmp(engine, "weft"),
+                                .later     = !strcmp(engine, "weft")};
     unsigned           plain = 1u << WEFT_COST_1F1B;
     if (!strcmp(engine, "Megatron-LM 2021")) { /* as of the SC'21 paper */
         l.zero = l.zero_pp = 1;
@@ -43,6 +44,8 @@ weft_search_limits weft_search_limits_of(const char *engine)
         l.schedules        = plain;
         l.cuts             = WEFT_CUT_ENDS;
         l.chunks           = false;
+        /* v0.2.2, distributed/parallel_dims.py: the fsdp axis is dp_shard * cp */
+        l.cp_shards = true;
     } else if (!strcmp(engine, "paddle")) {
         l.zero_pp   = 3;
         l.schedules = plain;

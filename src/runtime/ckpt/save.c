@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -226,6 +227,19 @@ static weft_status init(job *j)
     return weft_arena_status(j->arena);
 }
 
+/* A folder where the manifest belongs is not ours: it is renamed, not deleted. */
+static weft_status move_folder_away(const job *j, weft_ckpt_findings *f)
+{
+    struct stat info;
+    if (lstat(j->manifest, &info) != 0 || !S_ISDIR(info.st_mode)) return WEFT_OK;
+    const char *to = weft_arena_printf(j->arena, "%s.folder-%08llx", j->manifest,
+                                       (unsigned long long)info.st_ino);
+    WEFT_TRY(weft_arena_status(j->arena));
+    WEFT_TRY(weft_io_rename(j->manifest, to));
+    weft_ckpt__warn(f, "%s is a folder: it is %s now", j->manifest, to);
+    return WEFT_OK;
+}
+
 weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *file,
                            int n_file, weft_ckpt_findings *f)
 {
@@ -244,6 +258,7 @@ weft_status weft_ckpt_save(const char *dir, int64_t step, const weft_ckpt_file *
     WEFT_GO(make_dir(&j));
     WEFT_GO(weft_ckpt__sweep(dir, f));
     WEFT_GO(choose_names(&j));
+    WEFT_GO(move_folder_away(&j, f));
     WEFT_GO(weft_io_mkdirs(j.tmp));
     for (int i = 0; i < n_file; i++) WEFT_GO(open_file(&j, i));
     WEFT_GO(reserve_manifest(&j));

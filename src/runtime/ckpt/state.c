@@ -59,6 +59,8 @@ weft_status weft_ckpt_state_print(const weft_ckpt_state *s, weft_text *t)
     for (size_t i = 0; i < WEFT_COUNT(hex); i++)
         weft_text_add(t, ",\n \"%s\": \"%016" PRIx64 "\"", hex[i].key,
                       *(const uint64_t *)((const char *)s + hex[i].at));
+    if (s->has_content_id)
+        weft_text_add(t, ",\n \"content_id\": \"%016" PRIx64 "\"", s->content_id);
     weft_text_add(t, ",\n \"kernel_set\": ");
     weft_text_put_quoted(t, s->kernel_set);
     if (s->n_history) {
@@ -147,6 +149,8 @@ static weft_status read_doc(const weft_doc *d, weft_ckpt_state *s)
     }
     for (size_t i = 0; i < WEFT_COUNT(hex); i++)
         WEFT_TRY(get_hex(d, hex[i].key, (uint64_t *)((char *)s + hex[i].at)));
+    s->has_content_id = weft_node_get(root, "content_id") != NULL;
+    if (s->has_content_id) WEFT_TRY(get_hex(d, "content_id", &s->content_id));
     WEFT_TRY(weft_doc_get_string(d, root, "kernel_set", &kernel));
     snprintf(s->kernel_set, sizeof s->kernel_set, "%s", kernel ? kernel : "");
     WEFT_TRY(read_history(d, s));

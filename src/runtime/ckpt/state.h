@@ -4,6 +4,8 @@
 #ifndef WEFT_CKPT_STATE_H
 #define WEFT_CKPT_STATE_H
 
+#include <stdbool.h>
+
 #include "base/text.h"
 
 /* A key that a resume changed although it decides bits: from its value before to its value after
@@ -22,6 +24,9 @@ typedef struct weft_ckpt_state {
     uint64_t data_id;    /* weft_data_id() */
     uint64_t graph_hash; /* of the model: a checkpoint of another one is refused */
     uint64_t weights_xxh64;
+    /* weft_data_content_id(); states from before it was written have none. */
+    bool     has_content_id;
+    uint64_t content_id;
     char     kernel_set[64];
     char    *extra; /* the caller's own JSON value, or NULL; owned after parse */
     /* What resumes changed, oldest first; malloc's, fini frees it.  A state with a history is

@@ -286,6 +286,11 @@ void weft_comm_auth_fini(weft_comm_auth *a)
     OPENSSL_cleanse(a, sizeof *a);
 }
 
+bool weft_comm_auth_begun(const weft_comm_auth *a)
+{
+    return a->role == WEFT_COMM_RESPONDER && a->out_bytes > 0;
+}
+
 size_t weft_comm_auth_wants(const weft_comm_auth *a)
 {
     return (size_t)(a->in_bytes - a->n_in);

@@ -108,6 +108,9 @@ weft_status weft_comm_auth_start(weft_comm_auth *a, weft_comm_auth_role role,
                                  const weft_comm_claim *claim);
 void        weft_comm_auth_fini(weft_comm_auth *a);
 
+/* Has a responder a first message that speaks our protocol? */
+bool weft_comm_auth_begun(const weft_comm_auth *a);
+
 /* How many bytes it still reads before it has something to send, or is over; 0: none. */
 size_t weft_comm_auth_wants(const weft_comm_auth *a);
 /* Takes up to wants() bytes; gives how many. */

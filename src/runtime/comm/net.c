@@ -414,7 +414,9 @@ static weft_status fill(net_end *e, const weft_comm_net_options *o)
     WEFT_TRY(e->link->open(e, o->device));
     card *told = e->told = malloc(sizeof *told + (size_t)e->address_bytes);
     if (!told) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    *told = (card){.link = e->link->name[0], .machine = machine(o->rank)};
+    memset(told, 0, sizeof *told); /* padding goes over the wire, too */
+    told->link    = e->link->name[0];
+    told->machine = machine(o->rank);
     memcpy(told + 1, e->address, (size_t)e->address_bytes);
     return WEFT_OK;
 }
@@ -511,11 +513,17 @@ static weft_status derive_keys(net_end *e, const weft_comm_key *membership)
 
 weft_status weft_comm_net_check_address(const void *address, int64_t bytes, bool loopback)
 {
-    card its;
+    card            its;
+    const net_link *link;
     if (bytes < (int64_t)sizeof its)
         return WEFT_FAIL(WEFT_ERR_ARG, "its address is cut short");
     memcpy(&its, address, sizeof its);
-    if (its.link != weft_comm__net_tcp.name[0]) return WEFT_OK; /* UCX reads its own */
+    WEFT_TRY(choose_link(NULL, &link));
+    if (its.link != link->name[0])
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "it does not talk over %s: set WEFT_NET alike on all hosts",
+                         link->name);
+    if (link != &weft_comm__net_tcp) return WEFT_OK; /* UCX reads its own */
     return weft_comm__tcp_check((const char *)address + sizeof its,
                                 bytes - (int64_t)sizeof its, loopback);
 }

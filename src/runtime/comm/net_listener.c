@@ -2,7 +2,8 @@
  * this run.
  *
  * A stranger has a fixed struct and a deadline; of too many, and where no descriptor is left, the
- * oldest is closed.  Nothing it sends but the hello is read, and nothing of the job knows of it. */
+ * oldest is closed, first of those that have not begun a hello.  Nothing it sends but the hello is
+ * read, and nothing of the job knows of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -103,11 +104,15 @@ static void serve_stranger(net_end *e, tcp_listener *d, tcp_stranger *x)
     d->admit(e, from, fd);
 }
 
+/* The oldest of those that have sent no first message of a hello yet; without any, the oldest. */
 static tcp_stranger *oldest_stranger(const tcp_listener *d)
 {
-    tcp_stranger *oldest = d->stranger;
-    while (oldest && oldest->next) oldest = oldest->next;
-    return oldest;
+    tcp_stranger *oldest = NULL, *mute = NULL;
+    for (tcp_stranger *x = d->stranger; x; x = x->next) {
+        oldest = x;
+        if (!weft_comm_auth_begun(&x->auth)) mute = x;
+    }
+    return mute ? mute : oldest;
 }
 
 /* The oldest has its last chance.  False: there is none. */

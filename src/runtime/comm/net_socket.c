@@ -121,6 +121,22 @@ static bool is_loopback(const tcp_address *a)
     return ntohl(four.sin_addr.s_addr) >> 24 == 127;
 }
 
+/* An address of one machine: not "any", broadcast or multicast, by which a connection would reach
+ * this machine itself or many. */
+static bool is_of_one(const tcp_address *a)
+{
+    const struct in6_addr *six = &a->at.sin6_addr;
+    uint32_t               four;
+    if (a->at.sin6_family == AF_INET)
+        memcpy(&four, &((const struct sockaddr_in *)(const void *)&a->at)->sin_addr, 4);
+    else if (IN6_IS_ADDR_V4MAPPED(six))
+        memcpy(&four, six->s6_addr + 12, 4);
+    else
+        return !IN6_IS_ADDR_UNSPECIFIED(six) && !IN6_IS_ADDR_MULTICAST(six);
+    four = ntohl(four);
+    return four >> 24 && four >> 28 < 14; /* 0.x, 224.x and above */
+}
+
 weft_status weft_comm__tcp_check(const void *address, int64_t bytes, bool loopback)
 {
     tcp_address a;
@@ -132,6 +148,8 @@ weft_status weft_comm__tcp_check(const void *address, int64_t bytes, bool loopba
         return WEFT_FAIL(WEFT_ERR_ARG, "an address of family %d, which is not IP",
                          (int)a.at.sin6_family);
     if (!a.at.sin6_port) return WEFT_FAIL(WEFT_ERR_ARG, "an address without a port");
+    if (!is_of_one(&a))
+        return WEFT_FAIL(WEFT_ERR_ARG, "an address that is not of one machine");
     if (!loopback && is_loopback(&a))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "a loopback address, of a rank on another machine: "

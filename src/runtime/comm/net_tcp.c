@@ -38,8 +38,8 @@ enum {
     FEW = 2, /* connections that are simply tried; of more, those that are waited for */
     LOOK_UP = 16, /* then others, strangers and closings are looked for every so often */
     LAST_READS = 64, /* of READ_MOST each, of a peer whose own line broke */
-    MAX_TRY =
-        20, /* connections that end during the hello: a peer closes the oldest of too many */
+    /* connections that end during the hello: a peer closes the oldest of too many */
+    MAX_TRY = 200,
 };
 
 typedef enum tcp_what {
@@ -541,13 +541,18 @@ static void give_up_line(net_end *e, tcp_line *l)
         weft_comm__net_broke(e, to, l->failed ? strerror(l->failed) : "closed");
 }
 
+/* Did a connection that failed so exist before?  One that was refused or not answered did not. */
+static bool was_connected(int failed)
+{
+    return !failed || failed == ECONNRESET || failed == EPIPE || failed == ECONNABORTED;
+}
+
 /* While the hello is under way.  Who was connected and is not any more tries again. */
 static void hello_event(net_end *e, tcp_line *l, uint32_t events)
 {
     socklen_t size = sizeof l->failed;
     size_t    left;
-    bool      begun = l->hello->n_out > 0;
-    int       rc    = -1;
+    int       rc = -1;
     if (events & EPOLLERR) getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &l->failed, &size);
     if (!l->failed) rc = weft_comm__tcp_hello_drive(l->fd, l->hello);
     if (rc > 0) {
@@ -557,7 +562,7 @@ static void hello_event(net_end *e, tcp_line *l, uint32_t events)
         watch(e, EPOLL_CTL_MOD, l->fd, EPOLLIN | EPOLLRDHUP | (left ? EPOLLOUT : 0), l);
     } else if (l->hello->state == WEFT_COMM_AUTH_FAILED) {
         weft_comm__net_broke(e, l->to, weft_comm_auth_why(l->hello));
-    } else if (!begun || !connect_again(e, l)) {
+    } else if (!was_connected(l->failed) || !connect_again(e, l)) {
         give_up_line(e, l);
     }
 }

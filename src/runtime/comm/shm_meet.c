@@ -48,32 +48,31 @@ static bool same_user(int s)
     return find_user(s, &u) && u.uid == getuid();
 }
 
-/* Who holds the name, which every process of this host may take: nobody gets in by that, but this
- * run does not start. */
-static weft_status fail_taken(const char *key, const struct ucred *u)
+/* Every process of this host may take the name: nobody gets in by that, but this run does not
+ * start. */
+static weft_status fail_other_user(const char *key, const struct ucred *u)
 {
-    if (u && u->uid != getuid())
-        return WEFT_FAIL(
-            WEFT_ERR_IO,
-            "the ranks of this host cannot meet: process %ld of user %ld holds the "
-            "name '%s'; start them by weft run, which needs no name, or under "
-            "another port or job id",
-            (long)u->pid, (long)u->uid, key);
     return WEFT_FAIL(
         WEFT_ERR_IO,
-        "the ranks of this host cannot meet: another run of yours holds the name "
-        "'%s'; give one of them another port or job id",
-        key);
+        "the ranks of this host cannot meet: process %ld of user %ld holds the name "
+        "'%s'; start "
+        "them by weft run, which needs no name, or under another port or job id",
+        (long)u->pid, (long)u->uid, key);
 }
 
-/* The name cannot be had; its holder says who it is, if it lets us connect. */
-static weft_status fail_bound(const char *key, const struct sockaddr_un *a, socklen_t len)
+/* Local rank 0 cannot have the name: who holds it? */
+static weft_status fail_taken(const char *key, const struct sockaddr_un *a, socklen_t len)
 {
-    struct ucred u;
+    struct ucred u = {0};
     int          s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool got = s >= 0 && !connect(s, (const struct sockaddr *)a, len) && find_user(s, &u);
     if (s >= 0) close(s);
-    return fail_taken(key, got ? &u : NULL);
+    if (got && u.uid != getuid()) return fail_other_user(key, &u);
+    return WEFT_FAIL(
+        WEFT_ERR_IO,
+        "the ranks of this host cannot meet: another run holds the name '%s'; "
+        "give one of them another port or job id",
+        key);
 }
 
 static int ms_left(double deadline)
@@ -169,7 +168,7 @@ static weft_status host(const char *key, int n, double deadline, int *out)
     if (s < 0) return fail_errno("socket");
     WEFT_GO(weft_comm_shm_create(n, &w));
     if (bind(s, (struct sockaddr *)&a, len))
-        WEFT_GO(errno == EADDRINUSE ? fail_bound(key, &a, len) : fail_errno("bind"));
+        WEFT_GO(errno == EADDRINUSE ? fail_taken(key, &a, len) : fail_errno("bind"));
     if (listen(s, n)) WEFT_GO(fail_errno("listen"));
     WEFT_GO(hand_out(s, n, weft_comm_shm_fd(w), deadline));
     *out = fcntl(weft_comm_shm_fd(w), F_DUPFD_CLOEXEC, 3);
@@ -183,20 +182,21 @@ out:
 static weft_status visit(const char *key, int me, int n, double deadline, int *out)
 {
     struct sockaddr_un a;
-    socklen_t          len   = name_of(key, &a);
-    hello              h     = {.me = me, .n = n};
-    bool               other = false; /* another user holds the name: */
-    struct ucred       user;
+    socklen_t          len = name_of(key, &a);
+    hello              h   = {.me = me, .n = n};
+    struct ucred       u   = {0};
     memcpy(h.magic, magic, sizeof magic);
     do {
-        /* a name whose holder accepts nobody must not keep us past the deadline */
+        /* who holds the name and accepts nobody must not make connect wait */
         int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (s < 0) return fail_errno("socket");
         int  fd        = -1;
-        bool connected = !connect(s, (struct sockaddr *)&a, len);
-        if (connected) other = find_user(s, &user) && user.uid != getuid();
-        if (connected && !other &&
-            send(s, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
+        bool connected = !connect(s, (struct sockaddr *)&a, len) && find_user(s, &u);
+        if (connected && u.uid != getuid()) {
+            close(s);
+            return fail_other_user(key, &u);
+        }
+        if (connected && send(s, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
             readable(s, deadline))
             fd = receive_fd(s);
         close(s);
@@ -206,7 +206,6 @@ static weft_status visit(const char *key, int me, int n, double deadline, int *o
         }
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     } while (ms_left(deadline));
-    if (other) return fail_taken(key, &user);
     return WEFT_FAIL(WEFT_ERR_PEER,
                      "local rank 0 is silent: local rank %d of %d found no meeting '%s'",
                      me, n, key);

@@ -13,10 +13,11 @@
 #include "base/io.h"
 
 enum {
-    MIN_TEXT     = 32, /* characters: 128 bits as hexadecimal digits */
-    MAX_TEXT     = 4096,
-    RANDOM_BYTES = 32,
-    MAX_PATH     = 4096,
+    MIN_TEXT      = 32, /* characters: 128 bits as hexadecimal digits */
+    MIN_DIFFERENT = 8,  /* characters */
+    MAX_TEXT      = 4096,
+    RANDOM_BYTES  = 32,
+    MAX_PATH      = 4096,
 };
 
 weft_status weft_comm_token_default(char *file, size_t n)
@@ -84,6 +85,19 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
+/* Printing characters, and not few different ones: a token that can be guessed can be tried. */
+static bool is_random_text(const char *text, size_t n)
+{
+    bool seen[128] = {false};
+    int  different = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] <= ' ' || text[i] > '~') return false;
+        different += !seen[(int)text[i]];
+        seen[(int)text[i]] = true;
+    }
+    return different >= MIN_DIFFERENT;
+}
+
 /* White space around the text does not count: an editor may have added it. */
 static weft_status make_key(const char *file, const char *text, size_t n,
                             weft_comm_token *out)
@@ -103,6 +117,11 @@ static weft_status make_key(const char *file, const char *text, size_t n,
             "token file %s has more than %d characters: is it one that weft token "
             "made?",
             file, MAX_TEXT);
+    if (!is_random_text(text, n))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "token file %s is no random text: make one with weft token or "
+                         "openssl rand -hex 32",
+                         file);
     return weft_comm_key_derive(&zero, "weft token", text, n, &out->key);
 }
 

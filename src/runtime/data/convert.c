@@ -5,6 +5,7 @@
  * (2) The .idx goes last: a .bin without it is never half of a pair. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "data/data_priv.h"
@@ -147,9 +148,9 @@ weft_status weft_data_convert(const char *from, const char *from_format, const c
     WEFT_TRY(weft_data__format_of(from, from_format, &in));
     if (format)
         WEFT_TRY(weft_data__format_of(to, format, &out));
-    else if (n > 4 && strcmp(to + n - 4, ".idx") == 0)
+    else if (n > 4 && strcasecmp(to + n - 4, ".idx") == 0)
         out = WEFT_DATA__MEGATRON;
-    else if (n <= 4 || strcmp(to + n - 4, ".bin") != 0)
+    else if (n <= 4 || strcasecmp(to + n - 4, ".bin") != 0)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: to what format? name it x.bin or x.idx, or say --to bin, "
                          "u32 or megatron",

@@ -12,20 +12,9 @@
 
 #define SCAN_BYTES (64 << 20) /* up to here all tokens are checked at once, at open */
 #define CHUNK      4096       /* elements read at a time */
-#define N_HASHED   1024       /* tokens at each end that a hash of the data is made of */
-
-struct weft_data {
-    weft_data_options        o;
-    weft_data__format        format;
-    weft_data__stream        stream; /* all but safetensors */
-    weft_store_file         *rows;   /* its header; NULL: a stream */
-    weft_io_file             file;   /* of the rows */
-    int64_t                  n_head; /* bytes before its tensors */
-    const weft_store_tensor *ids, *labels;
-    const weft_store_tensor *mask; /* attention_mask, or NULL */
-    int64_t                  seq, n_sample;
-    uint64_t                 id;
-};
+#define N_HASHED   1024       /* tokens at each end that the id of the data is made of */
+#define ALL_HASHED (1 << 24)  /* up to here a content id is of all tokens ... */
+#define N_PLACE    256        /* ... above it of so many places, CHUNK tokens each */
 
 const weft_data__stream *weft_data__stream_of(const weft_data *d)
 {
@@ -53,36 +42,6 @@ static weft_status find_rows(const char *path, const weft_store_file *f, const c
     return WEFT_OK;
 }
 
-static bool is_integer(weft_dtype t)
-{
-    switch (t) {
-    case WEFT_DTYPE_I8:
-    case WEFT_DTYPE_U8:
-    case WEFT_DTYPE_BOOL:
-    case WEFT_DTYPE_I16:
-    case WEFT_DTYPE_U16:
-    case WEFT_DTYPE_I32:
-    case WEFT_DTYPE_U32:
-    case WEFT_DTYPE_I64:
-    case WEFT_DTYPE_U64: return true;
-    default: return false;
-    }
-}
-
-static weft_status find_mask(const char *path, weft_data *d)
-{
-    const weft_store_tensor *t = weft_store_find(d->rows, "attention_mask");
-
-    if (!t) return WEFT_OK;
-    if (!weft_shape_equal(&t->shape, &d->ids->shape) || !is_integer(t->dtype))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "%s: attention_mask is not of integers with the shape of "
-                         "input_ids",
-                         path);
-    d->mask = t;
-    return WEFT_OK;
-}
-
 static weft_status open_rows(const char *path, weft_data *d)
 {
     size_t n_json;
@@ -103,7 +62,7 @@ static weft_status open_rows(const char *path, weft_data *d)
                          "%s: its rows have %lld tokens, the job's seq is %lld", path,
                          (long long)d->ids->shape.d[1], (long long)d->seq);
     if (d->n_sample == 0) return WEFT_FAIL(WEFT_ERR_ARG, "%s: no rows in it", path);
-    return find_mask(path, d);
+    return weft_data__rows_find(path, d);
 }
 
 /* Can the model take this stream? */
@@ -120,10 +79,11 @@ static weft_status check_model(const char *path, const weft_data *d)
     if (d->format == WEFT_DATA__TEXT && d->o.no_text)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "%s is text: %s has a tokenizer of %s tokens; weft reads text as bytes: "
-            "tokenize it "
-            "first (four lines of Python: docs/data.md), or set tokenizer: bytes",
-            path, d->o.model, weft_text_count(d->o.vocab, n));
+            "%s is text: %s%s %s tokens; weft reads text as bytes: tokenize it first "
+            "(four lines of Python: docs/data.md), or set tokenizer: bytes",
+            path, d->o.model,
+            d->o.has_tokenizer ? " has a tokenizer of" : "'s vocabulary has",
+            weft_text_count(d->o.vocab, n));
     return WEFT_OK;
 }
 
@@ -181,15 +141,6 @@ static weft_status check_stream(const weft_data *d, int64_t at, int64_t n,
     return WEFT_OK;
 }
 
-/* Elements at .. at + n - 1 of a tensor of the rows. */
-static weft_status read_elements(const weft_data *d, const weft_store_tensor *t,
-                                 int64_t at, int64_t n, int32_t *out)
-{
-    int64_t w = weft_dtype_bytes(t->dtype);
-
-    return weft_data__read(&d->file, t->dtype, d->n_head + t->begin + at * w, n, out);
-}
-
 static weft_status check_rows(const weft_data *d, const weft_store_tensor *t, int64_t row,
                               const int32_t *v)
 {
@@ -213,39 +164,8 @@ static weft_status check_rows(const weft_data *d, const weft_store_tensor *t, in
 static weft_status read_row(const weft_data *d, const weft_store_tensor *t, int64_t row,
                             int32_t *out)
 {
-    WEFT_TRY(read_elements(d, t, row * d->seq, d->seq, out));
+    WEFT_TRY(weft_data__read_elements(d, t, row * d->seq, d->seq, out));
     return check_rows(d, t, row, out);
-}
-
-/* The mask is not applied, so it may hide only what cannot be noticed: in causal models padding
- * at the end of a row, which no token before it sees, with labels that do not count.  labels are
- * the file's. */
-static weft_status check_mask(const weft_data *d, int64_t row, const int32_t *labels)
-{
-    int32_t v[CHUNK];
-    bool    causal = d->o.labels != WEFT_DATA_LABELS_SAME, padding = false;
-
-    if (!d->mask || d->o.labels == WEFT_DATA_LABELS_STORED) return WEFT_OK;
-    for (int64_t at = 0; at < d->seq; at += CHUNK) {
-        int64_t n = d->seq - at < CHUNK ? d->seq - at : CHUNK;
-
-        WEFT_TRY(read_elements(d, d->mask, row * d->seq + at, n, v));
-        for (int64_t i = 0; i < n; i++) {
-            padding = padding || v[i] == 0;
-            if (!padding) continue;
-            if (causal && v[i] == 0 && labels[at + i] == WEFT_DATA_IGNORE) continue;
-            return WEFT_FAIL(
-                WEFT_ERR_ARG,
-                "%s: row %lld: attention_mask is not applied, and here it "
-                "decides: %s; write rows without %s, or leave attention_mask out",
-                weft_store_path(d->rows), (long long)row,
-                !causal     ? "without a causal mask every token sees the padding"
-                : v[i] != 0 ? "tokens follow the padding"
-                            : "a masked token has a label that counts",
-                causal && v[i] == 0 ? "such labels (-100 there)" : "such padding");
-        }
-    }
-    return WEFT_OK;
 }
 
 void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *index)
@@ -261,7 +181,7 @@ static weft_status fill_rows(const weft_data *d, int64_t row, int32_t *ids,
     WEFT_TRY(read_row(d, d->ids, row, ids));
     if (!labels) return WEFT_OK;
     WEFT_TRY(read_row(d, d->labels, row, labels));
-    WEFT_TRY(check_mask(d, row, labels));
+    WEFT_TRY(weft_data__rows_check(d, row, labels));
     if (d->o.labels == WEFT_DATA_LABELS_SHIFT) {
         memmove(labels, labels + 1, (size_t)(d->seq - 1) * sizeof labels[0]);
         labels[d->seq - 1] = WEFT_DATA_IGNORE;
@@ -312,7 +232,7 @@ weft_status weft_data_count_labels(const weft_data *d, int64_t first, int64_t n,
         weft_data_locate(d, first + i, &epoch, &index);
         for (int64_t at = skip, k; at < d->seq; at += k) {
             k = d->seq - at < CHUNK ? d->seq - at : CHUNK;
-            WEFT_TRY(read_elements(d, d->labels, index * d->seq + at, k, v));
+            WEFT_TRY(weft_data__read_elements(d, d->labels, index * d->seq + at, k, v));
             for (int64_t j = 0; j < k; j++) count += v[j] != WEFT_DATA_IGNORE;
         }
     }
@@ -321,7 +241,7 @@ weft_status weft_data_count_labels(const weft_data *d, int64_t first, int64_t n,
 }
 
 /* Where all of it is cheap to look at, a bad id is known before the first step. */
-static weft_status scan_stream(const weft_data *d)
+static weft_status scan_stream(weft_data *d)
 {
     int32_t v[CHUNK];
 
@@ -331,11 +251,13 @@ static weft_status scan_stream(const weft_data *d)
 
             WEFT_TRY(weft_data__stream_read(&d->stream, at, n, v));
             WEFT_TRY(check_stream(d, at, n, v));
+            for (int64_t i = 0; i < n; i++)
+                d->max_id = v[i] > d->max_id ? v[i] : d->max_id;
         }
     return WEFT_OK;
 }
 
-static weft_status scan_rows(const weft_data *d)
+static weft_status scan_rows(weft_data *d)
 {
     int32_t    *v  = NULL;
     weft_status st = WEFT_OK;
@@ -344,10 +266,24 @@ static weft_status scan_rows(const weft_data *d)
     v = malloc(sizeof *v * (size_t)d->seq * 2);
     if (!v)
         return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a row of %lld", (long long)d->seq);
-    for (int64_t i = 0; i < d->n_sample; i++) WEFT_GO(fill_rows(d, i, v, v + d->seq));
+    d->n_label = 0;
+    for (int64_t i = 0; i < d->n_sample; i++) {
+        WEFT_GO(fill_rows(d, i, v, v + d->seq));
+        WEFT_GO(weft_data__rows_compare_decoder(d, i, v + d->seq, &d->decoder_differs));
+        for (int64_t k = 0; k < d->seq; k++)
+            d->n_label += v[d->seq + k] != WEFT_DATA_IGNORE;
+    }
 out:
     free(v);
     return st;
+}
+
+/* Elements at .. at + n - 1 of the tokens or, labels, of the labels. */
+static weft_status read_some(const weft_data *d, bool labels, int64_t at, int64_t n,
+                             int32_t *out)
+{
+    if (!d->rows) return weft_data__stream_read(&d->stream, at, n, out);
+    return weft_data__read_elements(d, labels ? d->labels : d->ids, at, n, out);
 }
 
 /* Number of tokens, then the first and the last N_HASHED of them. */
@@ -361,10 +297,31 @@ static weft_status identify(const weft_data *d, uint64_t *out)
 
     weft_hash_init(&h, (uint64_t)n);
     for (int i = 0; i < 2; i++) {
-        WEFT_TRY(d->rows ? read_elements(d, d->ids, from[i], k, v)
-                         : weft_data__stream_read(&d->stream, from[i], k, v));
+        WEFT_TRY(read_some(d, false, from[i], k, v));
         weft_hash_add(&h, v, (size_t)k * sizeof v[0]);
     }
+    *out = weft_hash_value(&h);
+    return WEFT_OK;
+}
+
+static weft_status identify_content(const weft_data *d, uint64_t *out)
+{
+    int64_t         n       = weft_data_tokens(d);
+    bool            all     = n <= ALL_HASHED;
+    int64_t         n_place = all ? (n + CHUNK - 1) / CHUNK : N_PLACE;
+    int32_t         v[CHUNK];
+    weft_hash_state h;
+
+    weft_hash_init(&h, (uint64_t)n);
+    for (int labels = 0; labels < (d->rows ? 2 : 1); labels++)
+        for (int64_t i = 0; i < n_place; i++) {
+            int64_t at = all ? i * CHUNK : (n - CHUNK) / (N_PLACE - 1) * i;
+            int64_t k  = n - at < CHUNK ? n - at : CHUNK;
+
+            if (!all && i == n_place - 1) at = n - CHUNK;
+            WEFT_TRY(read_some(d, labels != 0, at, k, v));
+            weft_hash_add(&h, v, (size_t)k * sizeof v[0]);
+        }
     *out = weft_hash_value(&h);
     return WEFT_OK;
 }
@@ -375,8 +332,9 @@ weft_status weft_data_open(const char *path, const weft_data_options *o, weft_da
     weft_status st = WEFT_OK;
 
     if (!d) return WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory to open it", path);
-    d->o   = *o;
-    d->seq = o->seq;
+    d->o      = *o;
+    d->seq    = o->seq;
+    d->max_id = d->n_label = -1;
     WEFT_GO(weft_data__format_of(path, o->format, &d->format));
     d->o.format = weft_data__format_name(d->format);
     if (o->seq < 0 || o->seq > INT32_MAX || o->vocab < 0 || o->vocab > INT32_MAX)
@@ -388,6 +346,7 @@ weft_status weft_data_open(const char *path, const weft_data_options *o, weft_da
     WEFT_GO(scan_stream(d));
     WEFT_GO(scan_rows(d));
     WEFT_GO(identify(d, &d->id));
+    WEFT_GO(identify_content(d, &d->content_id));
     *out = d;
 out:
     if (st != WEFT_OK) weft_data_close(d);
@@ -428,6 +387,16 @@ uint64_t weft_data_id(const weft_data *d)
     return d->id;
 }
 
+uint64_t weft_data_content_id(const weft_data *d)
+{
+    return d->content_id;
+}
+
+bool weft_data_has_labels(const weft_data *d)
+{
+    return d->n_label != 0;
+}
+
 bool weft_data_is_rows(const weft_data *d)
 {
     return d->rows != NULL;
@@ -441,7 +410,7 @@ static void describe_unused(const weft_data *d, weft_text *t)
     for (int i = 0; i < weft_store_count(d->rows); i++) {
         const weft_store_tensor *x = weft_store_at(d->rows, i);
 
-        if (x == d->ids || x == d->labels || x == d->mask) continue;
+        if (x == d->ids || x == d->labels || weft_data__rows_knows(d, x)) continue;
         weft_text_add(t, "%s%s", n++ ? ", " : "; not used: ", x->name);
     }
 }
@@ -468,4 +437,41 @@ void weft_data_describe(const weft_data *d, weft_text *t)
     } else if (d->stream.note) {
         weft_text_add(t, "; %s", d->stream.note);
     }
+}
+
+enum {
+    MIN_BYTES = 1024 /* so many tokens, all of them below 256, are perhaps bytes */
+};
+
+void weft_data_warn(const weft_data *d, weft_text *t)
+{
+    char n[WEFT_TEXT_COUNT];
+
+    if (d->rows) {
+        weft_text unused = {0};
+
+        describe_unused(d, &unused);
+        if (unused.n) weft_text_add(t, "%s\n", unused.s + strlen("; "));
+        if (d->decoder_differs)
+            weft_text_add(t,
+                          "decoder_input_ids are not used, and differ from what the "
+                          "decoder sees: the labels, one to the right (docs/data.md)\n");
+        weft_text_fini(&unused);
+        return;
+    }
+    if (d->format == WEFT_DATA__TEXT) return;
+    if (d->stream.dtype == WEFT_DTYPE_U16 && d->o.vocab > UINT16_MAX + 1)
+        weft_text_add(
+            t,
+            "its tokens are u16, which holds ids below 65,536, and the vocabulary "
+            "of %s has %s: were larger ids truncated? (docs/data.md)\n",
+            d->o.model ? d->o.model : "the model", weft_text_count(d->o.vocab, n));
+    if (d->o.no_text && d->o.vocab > 256 && d->max_id >= 0 && d->max_id < 256 &&
+        d->stream.n_token >= MIN_BYTES)
+        weft_text_add(
+            t,
+            "all its ids are below 256, as those of text read as bytes, and the "
+            "vocabulary of %s has %s: is it tokenized for this model? "
+            "(docs/data.md)\n",
+            d->o.model ? d->o.model : "the model", weft_text_count(d->o.vocab, n));
 }

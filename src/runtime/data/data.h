@@ -54,7 +54,12 @@ typedef struct weft_data_options {
     weft_data_labels labels;
     /* What the model cannot take; model is its name, for messages. */
     const char *model;
-    bool        no_text; /* its tokens are not bytes */
+    bool        no_text;       /* its tokens are not bytes */
+    bool        has_tokenizer; /* a file of one is in its folder */
+    /* An encoder-decoder's: what its decoder sees first, and instead of labels that do not
+     * count. */
+    bool    decoder; /* it is one */
+    int32_t decoder_start, decoder_pad;
     /* it needs rows with labels, and why ("has no causal mask"); NULL: any */
     const char *rows_only;
 } weft_data_options;
@@ -69,6 +74,9 @@ const char *weft_data_format(const weft_data *d);
 /* A hash of what the tokens are (their number, the first and the last of them), not of
  * where they lie: a resumed job compares it. */
 uint64_t weft_data_id(const weft_data *d);
+/* The same of tokens and labels: of all of them up to 2^24 tokens, in larger data of 256 places
+ * evenly spaced, the first and the last among them. */
+uint64_t weft_data_content_id(const weft_data *d);
 
 /* Samples first .. first + n - 1 into ids and labels, (n, seq) each; labels may be NULL.
  * Allocates nothing.  A token id past the vocabulary is WEFT_ERR_ARG: file, position,
@@ -79,9 +87,13 @@ weft_status weft_data_fill(const weft_data *d, int64_t first, int64_t n, int32_t
 weft_status weft_data_count_labels(const weft_data *d, int64_t first, int64_t n,
                                    int64_t *out);
 bool        weft_data_is_rows(const weft_data *d); /* not a stream */
+/* false: rows, and it is known that none of their labels counts */
+bool weft_data_has_labels(const weft_data *d);
 /* One line for people: format, type, tokens, what was found out by looking, what labels are taken
  * for. */
 void weft_data_describe(const weft_data *d, weft_text *t);
+/* What is likely to be a mistake, a line each; nothing: nothing. */
+void weft_data_warn(const weft_data *d, weft_text *t);
 
 /* Where sample number g lies: its epoch and its index in the file. */
 void weft_data_locate(const weft_data *d, int64_t g, int64_t *epoch, int64_t *index);
@@ -95,6 +107,9 @@ int64_t weft_data_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
  * new. */
 weft_status weft_data_convert(const char *from, const char *from_format, const char *to,
                               const char *format);
+
+/* Would path be read as text, one token a byte?  format as in weft_data_options. */
+bool weft_data_is_text(const char *path, const char *format);
 
 #define WEFT_DATA_TOP 10
 

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "data/data.h"
+#include "store/safetensors.h"
 
 typedef struct weft_data__piece {
     int64_t at;    /* the byte of its first token in the file */
@@ -51,7 +52,7 @@ weft_status weft_data__stream_read(const weft_data__stream *s, int64_t at, int64
 /* Token `at` as it stands, and its file and position there. */
 weft_status weft_data__stream_token(const weft_data__stream *s, int64_t at,
                                     const char **path, int64_t *pos, int64_t *id);
-/* "x.bin" + ".idx" -> "x.idx", "x" + ".idx" -> "x.idx". */
+/* "x.bin" + ".idx" -> "x.idx", "X.BIN" + ".idx" -> "X.IDX", "x" + ".idx" -> "x.idx". */
 char *weft_data__sibling(weft_arena *a, const char *path, const char *end);
 /* n integers of type t from byte `at` of a file on, as int32; what does not fit becomes -1. */
 weft_status weft_data__read(const weft_io_file *f, weft_dtype t, int64_t at, int64_t n,
@@ -86,6 +87,43 @@ typedef struct weft_data__raw {
     const char *note;  /* NULL: plain u16 */
 } weft_data__raw;
 weft_status weft_data__raw_find(const weft_io_file *f, weft_data__raw *out);
+
+/* Tensors of a file of rows that weft does not apply, but must agree with. */
+typedef enum weft_data__extra {
+    WEFT_DATA__MASK,      /* attention_mask */
+    WEFT_DATA__TYPES,     /* token_type_ids */
+    WEFT_DATA__POSITIONS, /* position_ids */
+    WEFT_DATA__DECODER,   /* decoder_input_ids */
+    WEFT_DATA__N_EXTRA
+} weft_data__extra;
+
+struct weft_data {
+    weft_data_options        o;
+    weft_data__format        format;
+    weft_data__stream        stream; /* all but safetensors */
+    weft_store_file         *rows;   /* its header; NULL: a stream */
+    weft_io_file             file;   /* of the rows */
+    int64_t                  n_head; /* bytes before its tensors */
+    const weft_store_tensor *ids, *labels;
+    const weft_store_tensor *extra[WEFT_DATA__N_EXTRA]; /* NULL: not in the file */
+    int64_t                  seq, n_sample;
+    int64_t                  max_id;  /* of a stream that was scanned, else -1 */
+    int64_t                  n_label; /* that count, of rows that were scanned, else -1 */
+    bool                     decoder_differs; /* of rows that were scanned */
+    uint64_t                 id, content_id;
+};
+
+/* rows.c: what a file of rows says beside input_ids and labels. */
+weft_status weft_data__rows_find(const char *path, weft_data *d);
+bool        weft_data__rows_knows(const weft_data *d, const weft_store_tensor *t);
+/* Row `row` means without those tensors what it means with them.  labels are the file's. */
+weft_status weft_data__rows_check(const weft_data *d, int64_t row, const int32_t *labels);
+/* *differs becomes true where the row's decoder_input_ids are not what the decoder will see. */
+weft_status weft_data__rows_compare_decoder(const weft_data *d, int64_t row,
+                                            const int32_t *labels, bool *differs);
+/* Elements at .. at + n - 1 of a tensor of the rows. */
+weft_status weft_data__read_elements(const weft_data *d, const weft_store_tensor *t,
+                                     int64_t at, int64_t n, int32_t *out);
 
 /* The stream of d, or NULL when d is rows of a safetensors file. */
 const weft_data__stream *weft_data__stream_of(const weft_data *d);

@@ -26,7 +26,7 @@ static const struct foreign {
     const char *endings, *what, *remedy;
 } foreign[] = {
     {" npy npz ", "a NumPy file",
-     "write its tokens with .astype('uint16').tofile('x.bin')"},
+     "write its tokens with .astype('uint32').tofile('x.bin')"},
     {" jsonl ndjson json csv tsv parquet arrow feather orc avro ", "a table of records",
      "tokenize its text into a .bin"},
     {" tfrecord tfrecords mds lmdb mdb ", "a file of another framework",

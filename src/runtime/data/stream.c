@@ -1,8 +1,10 @@
 /* A stream of tokens.  In: a path and its format.  Out: pieces of files that read as one
  * run of integers.  Neighbours in a file are one piece, so the usual Megatron pair is a
  * single one. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "data/data_priv.h"
 #include "data/idx.h"
@@ -13,14 +15,18 @@ static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
 
-    return n > m && strcmp(s + n - m, end) == 0;
+    return n > m && strcasecmp(s + n - m, end) == 0;
 }
 
 char *weft_data__sibling(weft_arena *a, const char *path, const char *end)
 {
     size_t n = strlen(path);
 
-    if (ends_with(path, ".bin") || ends_with(path, ".idx")) n -= 4;
+    if (ends_with(path, ".bin") || ends_with(path, ".idx")) {
+        n -= 4;
+        if (isupper((unsigned char)path[n + 3])) /* X.BIN, X.IDX */
+            end = !strcmp(end, ".bin") ? ".BIN" : ".IDX";
+    }
     return weft_arena_printf(a, "%.*s%s", (int)n, path, end);
 }
 
@@ -72,6 +78,13 @@ weft_status weft_data__format_of(const char *path, const char *name,
     else
         *out = WEFT_DATA__TEXT;
     return WEFT_OK;
+}
+
+bool weft_data_is_text(const char *path, const char *format)
+{
+    weft_data__format f;
+
+    return weft_data__format_of(path, format, &f) == WEFT_OK && f == WEFT_DATA__TEXT;
 }
 
 weft_status weft_data__stream_add_file(weft_data__stream *s, const char *path, int *file)

@@ -49,6 +49,28 @@ static weft_status push(text_files *t, const char *path, bool walked)
     return weft_arena_status(t->s->arena);
 }
 
+static weft_status refuse_model(const char *path)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s is a model folder (it holds config.json), not data; "
+                     "data_format: text reads the text in it",
+                     path);
+}
+
+/* A config.json below the folder that was named: a model's, or one of a program's? */
+static weft_status check_config(const text_files *t, const char *dir, const char *path)
+{
+    char  *text = NULL;
+    size_t n    = 0;
+    bool   model;
+
+    if (t->forced || strcmp(strrchr(path, '/'), "/config.json")) return WEFT_OK;
+    if (weft_io_read_file(path, &text, &n) != WEFT_OK) return WEFT_OK;
+    model = strstr(text, "\"model_type\"") || strstr(text, "\"architectures\"");
+    free(text);
+    return model ? refuse_model(dir) : WEFT_OK;
+}
+
 static weft_status walk(text_files *t, const char *dir, int depth)
 {
     DIR        *d  = opendir(dir);
@@ -64,7 +86,10 @@ static weft_status walk(text_files *t, const char *dir, int depth)
         WEFT_GO(weft_arena_status(t->s->arena));
         if (lstat(path, &info) != 0) continue;
         if (S_ISDIR(info.st_mode) && depth < 64) WEFT_GO(walk(t, path, depth + 1));
-        if (S_ISREG(info.st_mode) && info.st_size > 0) WEFT_GO(push(t, path, true));
+        if (S_ISREG(info.st_mode) && info.st_size > 0) {
+            WEFT_GO(check_config(t, dir, path));
+            WEFT_GO(push(t, path, true));
+        }
     }
 out:
     closedir(d);
@@ -77,11 +102,7 @@ static weft_status check_folder(const text_files *t, const char *path)
 
     WEFT_TRY(weft_arena_status(t->s->arena));
     if (t->forced || !weft_io_exists(config)) return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG,
-                     "%s is a model folder (it holds config.json), not data; "
-                     "data_format: text reads the "
-                     "text in it",
-                     path);
+    return refuse_model(path);
 }
 
 static weft_status collect(text_files *t, const char *path)
