@@ -33,19 +33,19 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double call_once(weft_comm_kind kind, int64_t count, int turn)
+static double call_once(weft_collective kind, int64_t count, int turn)
 {
-    int64_t n = kind == WEFT_COMM_ALL_GATHER ? count / c->world : count;
+    int64_t n = kind == WEFT_ALL_GATHER ? count / c->world : count;
     float   x = (float)(turn % 100);
     for (int64_t k = 0; k < n; k++) in[k] = x + (float)(k & 15);
-    must(weft_comm_collective(c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    must(weft_comm_collective(c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
     double t0 = weft_clock_s();
     must(weft_comm_collective(c, g, kind, WEFT_DTYPE_F32, in,
-                              kind == WEFT_COMM_ALL_REDUCE ? in : out, n));
+                              kind == WEFT_ALL_REDUCE ? in : out, n));
     return weft_clock_s() - t0;
 }
 
-static void bench(weft_comm_kind kind, int64_t bytes, double seconds)
+static void bench(weft_collective kind, int64_t bytes, double seconds)
 {
     static double mine[MAX_CALL], all[64 * MAX_CALL];
     int64_t       count = bytes / 4;
@@ -54,11 +54,10 @@ static void bench(weft_comm_kind kind, int64_t bytes, double seconds)
     for (int i = 0; i < 3; i++) call_once(kind, count, i);
     double calls = seconds / ((weft_clock_s() - start) / 3);
     calls        = calls < MIN_CALL ? MIN_CALL : calls > MAX_CALL ? MAX_CALL : calls;
-    must(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F64, &calls, &calls,
-                              1));
+    must(weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_F64, &calls, &calls, 1));
     int n = (int)calls;
     for (int i = 0; i < n; i++) mine[i] = call_once(kind, count, i);
-    must(weft_comm_collective(c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F64, mine, all, n));
+    must(weft_comm_collective(c, g, WEFT_ALL_GATHER, WEFT_DTYPE_F64, mine, all, n));
     for (int i = 0; i < n; i++)
         for (int r = 0; r < c->world; r++)
             if (all[r * n + i] > mine[i]) mine[i] = all[r * n + i];
@@ -66,7 +65,7 @@ static void bench(weft_comm_kind kind, int64_t bytes, double seconds)
     qsort(mine, (size_t)n, sizeof *mine, by_value);
     printf("{\"op\": \"%s\", \"bytes\": %lld, \"calls\": %d, \"median_us\": %.3f, "
            "\"best_us\": %.3f}\n",
-           weft_comm_kind_name(kind), (long long)bytes, n, 1e6 * mine[n / 2],
+           weft_collective_name(kind), (long long)bytes, n, 1e6 * mine[n / 2],
            1e6 * mine[0]);
     fflush(stdout);
 }
@@ -83,8 +82,8 @@ int main(int argc, char **argv)
     must(weft_comm_open_group(c, c->world, rank, 0, &g));
     in  = calloc(1, (size_t)bytes + 64);
     out = calloc(1, (size_t)bytes + 64);
-    for (int k = WEFT_COMM_ALL_REDUCE; k <= WEFT_COMM_ALL_TO_ALL; k++)
-        if (argc < 4 || atoi(argv[3]) == k) bench((weft_comm_kind)k, bytes, seconds);
+    for (int k = WEFT_ALL_REDUCE; k <= WEFT_ALL_TO_ALL; k++)
+        if (argc < 4 || atoi(argv[3]) == k) bench((weft_collective)k, bytes, seconds);
     weft_comm_destroy(c);
     return 0;
 }

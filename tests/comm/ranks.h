@@ -1,5 +1,6 @@
 /* Ranks for tests of comm: the same body over every transport.
  *     local        threads over local.c
+ *     throttle     the same behind throttle.c, as fast as it goes
  *     hosts        threads over hosts.c: two to a host, both ends local.c
  *     shm threads  threads, each with its own end of shared memory
  *     shm          processes, as in earnest
@@ -27,10 +28,12 @@
 
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "comm/membership.h"
 #include "comm/rdzv.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
 #include "comm/net.h"
+#include "comm/throttle.h"
 
 enum {
     MAX_RANK = 8
@@ -38,6 +41,7 @@ enum {
 
 typedef enum transport {
     LOCAL,
+    THROTTLE,
     HOSTS,
     SHM_THREADS,
     SHM,
@@ -48,13 +52,13 @@ typedef enum transport {
 
 /* ThreadSanitizer sees neither another process nor that two mappings are one memory. */
 #ifdef __SANITIZE_THREAD__
-#define N_TRANSPORT SHM_THREADS /* local and hosts */
+#define N_TRANSPORT SHM_THREADS /* local, throttle and hosts */
 #else
 #define N_TRANSPORT n_transport()
 #endif
 
-static const char *const transport_name[] = {"local", "hosts",   "shm threads", "shm",
-                                             "tcp",   "shm+tcp", "ucx"};
+static const char *const transport_name[] = {
+    "local", "throttle", "hosts", "shm threads", "shm", "tcp", "shm+tcp", "ucx"};
 
 typedef struct rank_state {
     weft_comm  *c;
@@ -74,6 +78,7 @@ typedef weft_status (*rank_fn)(rank_state *r);
 static rank_state                           *rank; /* MAX_RANK of them, shared */
 static weft_comm_local                      *local_world;
 static weft_comm_local                      *host_world[MAX_RANK / 2];
+static weft_comm                            *throttled[MAX_RANK];
 static weft_comm_shm                        *shm_world, *shm_host[MAX_RANK];
 static int                                   per_host = 2;
 static int                                   door; /* where ranks of several hosts meet */
@@ -119,11 +124,14 @@ __attribute__((unused)) static int n_transport(void)
 __attribute__((unused)) static void (*before_connect)(const weft_comm_rdzv_table *t,
                                                       int                         rank);
 
+/* Addresses by the rendezvous; hosts of per_host ranks where over is BOTH, of one elsewhere. */
 static weft_status join_net(transport over, int r, int n, double timeout, weft_comm **out)
 {
     const void          *mine;
     int64_t              bytes;
     weft_comm_rdzv_table t;
+    weft_comm           *listener;
+    weft_membership      m     = {.rank = r, .world = n, .local_world = 1, .shm_fd = -1};
     weft_comm_token      token = {.key = {{1, 2, 3}}};
     char                 at[32];
     weft_status          st;
@@ -138,9 +146,9 @@ static weft_status join_net(transport over, int r, int n, double timeout, weft_c
                                                     .timeout_s   = timeout,
                                                     .device      = "lo",
                                                     .by = over == UCX ? "ucx" : "tcp"},
-                           out));
-    weft_comm_net_address(*out, &mine, &bytes);
-    WEFT_GO(
+                           &listener));
+    weft_comm_net_address(listener, &mine, &bytes);
+    st =
         weft_comm_rdzv_run(&(weft_comm_rdzv_options){.at        = at,
                                                      .rank      = r,
                                                      .world     = n,
@@ -148,15 +156,23 @@ static weft_status join_net(transport over, int r, int n, double timeout, weft_c
                                                      .token     = &token,
                                                      .check = weft_comm_net_check_address,
                                                      .listen_fd = door},
-                           mine, bytes, &t));
-    if (before_connect) before_connect(&t, r);
-    st = weft_comm_net_connect(*out, &t.membership, t.part, t.bytes);
-    weft_comm_rdzv_table_fini(&t);
-out:
+                           mine, bytes, &t);
     if (st != WEFT_OK) {
-        weft_comm_destroy(*out);
-        *out = NULL;
+        weft_comm_destroy(listener);
+        return st;
     }
+    if (before_connect) before_connect(&t, r);
+    if (over == BOTH) {
+        int h         = r / per_host;
+        m.local_rank  = r % per_host;
+        m.local_world = n - h * per_host < per_host ? n - h * per_host : per_host;
+        m.shm_fd      = weft_comm_shm_fd(shm_host[h]);
+    }
+    m.key           = t.membership;
+    m.address       = t.part;
+    m.address_bytes = t.bytes;
+    st              = weft_comm_create(&m, listener, timeout, out);
+    weft_comm_rdzv_table_fini(&t);
     return st;
 }
 
@@ -168,30 +184,34 @@ static weft_status join_hosts(int r, double timeout, weft_comm **out)
     return weft_comm_hosts_create(near, far, out);
 }
 
-/* A host's memory lies at one of its ranks' ends at least; one rank alone has none. */
-static weft_status join_both(int r, int n, double timeout, weft_comm **out)
+/* The end behind it is destroyed after all. */
+static weft_status join_throttle(int r, double timeout, weft_comm **out)
 {
-    weft_comm *near = NULL, *far;
-    int        h = r / per_host, m = n - h * per_host;
-    WEFT_TRY(join_net(BOTH, r, n, timeout, &far));
-    if (m > 1)
-        WEFT_TRY(weft_comm_shm_join(weft_comm_shm_fd(shm_host[h]), r % per_host, timeout,
-                                    &near));
-    return weft_comm_hosts_create(near, far, out);
+    WEFT_TRY(weft_comm_local_join(local_world, r, timeout, &throttled[r]));
+    return weft_comm_throttle(throttled[r], 1e15, 0, out);
+}
+
+static weft_status join_shm(int r, int n, double timeout, weft_comm **out)
+{
+    weft_membership m = {.rank        = r,
+                         .world       = n,
+                         .local_rank  = r,
+                         .local_world = n,
+                         .shm_fd      = weft_comm_shm_fd(shm_world)};
+    return weft_comm_create(&m, NULL, timeout, out);
 }
 
 static void run_body(rank_state *r)
 {
     r->st = WEFT_OK;
-    if (r->over == BOTH)
-        r->st = join_both(r->rank, r->n, timeout_s + 10, &r->c);
-    else if (between_hosts(r->over))
+    if (between_hosts(r->over))
         r->st = join_net(r->over, r->rank, r->n, timeout_s + 10, &r->c);
+    else if (r->over == THROTTLE)
+        r->st = join_throttle(r->rank, timeout_s + 10, &r->c);
     else if (r->over == HOSTS)
         r->st = join_hosts(r->rank, timeout_s + 10, &r->c);
     else if (r->over != LOCAL)
-        r->st = weft_comm_shm_join(weft_comm_shm_fd(shm_world), r->rank, timeout_s + 10,
-                                   &r->c);
+        r->st = join_shm(r->rank, r->n, timeout_s + 10, &r->c);
     if (r->st == WEFT_OK) {
         r->c->timeout_s = timeout_s;
         r->st           = body(r);
@@ -216,7 +236,7 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
     memset(rank, 0, sizeof *rank * MAX_RANK);
     body      = f;
     timeout_s = timeout;
-    if (over == LOCAL || over == HOSTS)
+    if (over == LOCAL || over == THROTTLE || over == HOSTS)
         assert_int_equal(weft_comm_local_create(n, &local_world), WEFT_OK);
     for (int h = 0; over == HOSTS && h < (n + 1) / 2; h++)
         assert_int_equal(weft_comm_local_create(n - 2 * h > 1 ? 2 : 1, &host_world[h]),
@@ -225,7 +245,7 @@ static void start_ranks(transport over, int n, double timeout, rank_fn f)
         int m = n - h * per_host < per_host ? n - h * per_host : per_host;
         assert_int_equal(weft_comm_shm_create(m, &shm_host[h]), WEFT_OK);
     }
-    if (over == LOCAL || over == HOSTS)
+    if (over == LOCAL || over == THROTTLE || over == HOSTS)
         ;
     else if (between_hosts(over))
         assert_true((door = socket(AF_INET, SOCK_STREAM, 0)) > 0 && !listen(door, 64));
@@ -262,7 +282,9 @@ __attribute__((unused)) static void end_ranks(transport over, int n)
         for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
     }
     for (int i = 0; over == LOCAL && i < n; i++) weft_comm_destroy(rank[i].c);
-    if (over == LOCAL || over == HOSTS) weft_comm_local_destroy(local_world);
+    for (int i = 0; over == THROTTLE && i < n; i++) weft_comm_destroy(throttled[i]);
+    if (over == LOCAL || over == THROTTLE || over == HOSTS)
+        weft_comm_local_destroy(local_world);
     for (int h = 0; over == HOSTS && h < (n + 1) / 2; h++)
         weft_comm_local_destroy(host_world[h]);
     if (has_slabs(over)) weft_comm_shm_destroy(shm_world);

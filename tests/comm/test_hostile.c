@@ -102,8 +102,7 @@ static weft_status meet_hostile(rank_state *r)
         if (st != WEFT_OK) return st;
         if (look_at_stack() != 2048)
             return WEFT_FAIL(WEFT_ERR_INTERNAL, "the stack was written to");
-        return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
-                                    0);
+        return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
     }
     int fd = r->over == TCP ? find_line(e, 0) : -1;
     usleep(50000);
@@ -383,13 +382,13 @@ static weft_status many_ports(net_end *e, int fd)
 
 static weft_status many_data(net_end *e, int fd)
 {
-    net_head h = {.port = UINT64_C(1) << 32 | 8, .length = 5000, .bytes = 5000};
+    net_head h = {.port = NET_IS_GROUP | 8, .length = 5000, .bytes = 5000};
     return flood(e, fd, NET_DATA, h, 2000, 5000);
 }
 
 static weft_status many_questions(net_end *e, int fd)
 {
-    return flood(e, fd, NET_ASK, (net_head){.port = UINT64_C(1) << 32 | 8},
+    return flood(e, fd, NET_ASK, (net_head){.port = NET_IS_GROUP | 8},
                  NET_MOST_QUEUED + 100000, 0);
 }
 
@@ -455,16 +454,15 @@ static weft_status few_descriptors(rank_state *r)
     if (r->rank) {
         visit_all(e, 0, fd);
         usleep(200000);
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
-                                      &x, 1));
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
         kill(getpid(), SIGSTOP);
         return WEFT_OK;
     }
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
     double      begin = cpu_s();
     weft_status st =
-        weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+        weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
     r->note_s = cpu_s() - begin;
     return st;
 }

@@ -27,8 +27,8 @@ static weft_status work_for_ever(rank_state *r)
     for (int i = 0;; i++) {
         static const int64_t count[] = {1, 1024, 65536, 1 << 19};
         int64_t              n = count[i % 4], bytes = i % 2 ? 70000 : 4096;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, own,
-                                      own, n));
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, own, own, n));
         WEFT_TRY(weft_comm_send(r->c, to, own, bytes));
         WEFT_TRY(weft_comm_recv(r->c, from, own, bytes));
         memset(own, 0, sizeof own);
@@ -69,7 +69,7 @@ static weft_status one_goes(rank_state *r)
         if (r->n == 4) _exit(3);
         return WEFT_OK;
     }
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static void exits_and_leaves_are_noticed(void **state)
@@ -162,8 +162,7 @@ static bool is_size(int bit)
 static weft_status add_one(rank_state *r, weft_comm_group *g)
 {
     float x = 1;
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
     return x == 2 ? WEFT_OK : WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
 }
 
@@ -233,8 +232,8 @@ static weft_status damaged_greetings(rank_state *r)
     for (int i = 0; i < 5000 && refused < N_HELLO; i++) {
         WEFT_TRY(add_one(r, g));
         refused = r->rank ? 0 : (float)e->n_refused;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
-                                      &refused, &refused, 1));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &refused,
+                                      &refused, 1));
     }
     for (int i = 0; r->rank && i < N_HELLO; i++) close(fd[i]);
     if (refused != N_HELLO)
@@ -310,8 +309,8 @@ static weft_status strangers(rank_state *r)
         if (!connect(s, (struct sockaddr *)&a, sizeof a))
             send(s, junk, (size_t)(1 + i * 97 % 4096), MSG_NOSIGNAL);
         x = 1;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
-                                      &x, 1));
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
         close(s);
         if (x != 2) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
     }
@@ -358,12 +357,12 @@ static weft_status work_in_a_crowd(rank_state *r)
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
     for (int i = 0; i < 20000 && refused < N_SILENT * r->n; i++) {
         x = 1;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
-                                      &x, 1));
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
         if (x != (float)r->n) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
         refused = (float)e->n_refused;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
-                                      &refused, &refused, 1));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &refused,
+                                      &refused, 1));
         usleep(1000);
     }
     for (int i = 0; i < N_SILENT; i++) close(silent[i]);
@@ -441,8 +440,7 @@ static weft_status sum_once(rank_state *r)
     weft_comm_group *g;
     float            x = 1;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
     return x == 2 ? WEFT_OK : WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
 }
 
@@ -469,14 +467,12 @@ static weft_status come_late(rank_state *r)
         int64_t n = count[i / 2];
         for (int64_t k = 0; k < n; k++) x[k] = (float)(r->rank + 1 + k % 7);
         if (r->rank == i % r->n) usleep(60000);
-        WEFT_TRY(
-            weft_comm_collective(r->c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32, x, y, n));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_GATHER, WEFT_DTYPE_F32, x, y, n));
         for (int64_t k = 0; k < n * r->n; k++)
             if (y[k] != (float)(k / n + 1 + k % n % 7))
                 return WEFT_FAIL(WEFT_ERR_NUMERIC, "gathered %lld", (long long)n);
         if (r->rank == (i + 1) % r->n) usleep(60000);
-        WEFT_TRY(
-            weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, x, x, n));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, x, x, n));
         for (int64_t k = 0; k < n; k++)
             if (x[k] != (float)(r->n * (r->n + 1) / 2 + r->n * (k % 7)))
                 return WEFT_FAIL(WEFT_ERR_NUMERIC, "summed %lld", (long long)n);

@@ -57,6 +57,17 @@ static bool rows_at(float *x, int64_t *at, int p, int b, int n, bool fill)
     return true;
 }
 
+static weft_status move_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
+                             weft_dtype t, const void *in, void *out,
+                             const weft_comm_rows *r)
+{
+    return weft_comm_run(c, &(weft_comm_call){.group  = g,
+                                              .kind   = kind,
+                                              .dtype  = t,
+                                              .tensor = {.in = in, .out = out},
+                                              .rows   = *r});
+}
+
 static weft_status there_and_back(rank_state *r, weft_comm_group *g, routing how)
 {
     int32_t table[MAX_RANK * (MAX_BIN + 1)];
@@ -76,16 +87,14 @@ static weft_status there_and_back(rank_state *r, weft_comm_group *g, routing how
         rows_at(x, &at, r->rank, b, count_of(how, r->rank, b), true);
     weft_comm_rows out  = {width, n_bin, table, home, own};
     weft_comm_rows back = {width, n_bin, table, own, home};
-    WEFT_TRY(
-        weft_comm_move_rows(r->c, g, WEFT_COMM_SEND_ROWS, WEFT_DTYPE_F32, x, y, &out));
+    WEFT_TRY(move_rows(r->c, g, WEFT_SEND_ROWS, WEFT_DTYPE_F32, x, y, &out));
     at = 0;
     for (int b = lo; b < hi; b++)
         for (int p = 0; p < r->n; p++)
             if (!rows_at(y, &at, p, b, count_of(how, p, b), false))
                 return WEFT_FAIL(WEFT_ERR_NUMERIC, "routing %d: bin %d of rank %d", how,
                                  b, p);
-    WEFT_TRY(
-        weft_comm_move_rows(r->c, g, WEFT_COMM_RETURN_ROWS, WEFT_DTYPE_F32, y, z, &back));
+    WEFT_TRY(move_rows(r->c, g, WEFT_RETURN_ROWS, WEFT_DTYPE_F32, y, z, &back));
     if (memcmp(x, z, (size_t)(home * width) * 4))
         return WEFT_FAIL(WEFT_ERR_NUMERIC, "routing %d: came home otherwise", how);
     memset(table, 0x7f, 4); /* nothing is written behind the last row */
@@ -103,8 +112,7 @@ static weft_status every_routing(rank_state *r)
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
     for (int how = 0; how < N_ROUTING; how++)
         WEFT_TRY(there_and_back(r, g, (routing)how));
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL, NULL,
-                                0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_F32, NULL, NULL, 0);
 }
 
 static void sweep(int n_lo, int n_hi)
@@ -144,16 +152,13 @@ static weft_status bad_tables(rank_state *r)
     weft_comm_group *g;
     weft_comm_rows   rows = {1, 2, table, 8, 8};
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    if (weft_comm_move_rows(r->c, g, WEFT_COMM_SEND_ROWS, WEFT_DTYPE_F32, x, y, &rows) !=
-        WEFT_ERR_ARG)
+    if (move_rows(r->c, g, WEFT_SEND_ROWS, WEFT_DTYPE_F32, x, y, &rows) != WEFT_ERR_ARG)
         return WEFT_FAIL(WEFT_ERR_NUMERIC, "a table that does not ascend passed");
     table[4] = 2, table[5] = 4;
     rows.out_rows = 3;
-    if (weft_comm_move_rows(r->c, g, WEFT_COMM_SEND_ROWS, WEFT_DTYPE_F32, x, y, &rows) !=
-        WEFT_ERR_ARG)
+    if (move_rows(r->c, g, WEFT_SEND_ROWS, WEFT_DTYPE_F32, x, y, &rows) != WEFT_ERR_ARG)
         return WEFT_FAIL(WEFT_ERR_NUMERIC, "more rows than room passed");
-    if (weft_comm_move_rows(r->c, g, WEFT_COMM_SHIFT, WEFT_DTYPE_F32, x, y, &rows) !=
-        WEFT_ERR_ARG)
+    if (move_rows(r->c, g, WEFT_SHIFT, WEFT_DTYPE_F32, x, y, &rows) != WEFT_ERR_ARG)
         return WEFT_FAIL(WEFT_ERR_NUMERIC, "shift moved rows");
     return WEFT_OK;
 }

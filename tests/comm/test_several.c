@@ -12,8 +12,8 @@ static const int64_t counts[TENSORS] = {17, 1003, 0, 70007, 1, 640, 12};
 static const int64_t units[TENSORS]  = {1, 7, 1, 256, 1, 1000, 5};
 
 typedef struct test_case {
-    weft_comm_kind kind;
-    bool           units, lanes, in_place;
+    weft_collective kind;
+    bool            units, lanes, in_place;
 } test_case;
 
 /* Of the lanes of five and more ranks, and of three, some have more than others. */
@@ -28,8 +28,8 @@ static const weft_lanes *lanes_of(const rank_state *r, const test_case *c, weft_
 /* Elements of its result. */
 static int64_t result(const rank_state *r, const test_case *c, const weft_comm_part *x)
 {
-    if (c->kind == WEFT_COMM_ALL_REDUCE) return x->count;
-    if (c->kind == WEFT_COMM_ALL_GATHER) return x->unit ? x->count : x->count * r->n;
+    if (c->kind == WEFT_ALL_REDUCE) return x->count;
+    if (c->kind == WEFT_ALL_GATHER) return x->unit ? x->count : x->count * r->n;
     if (!x->unit) return x->count / r->n;
     return weft_comm_share_at(x->count, x->unit, r->n, r->rank + 1) -
            weft_comm_share_at(x->count, x->unit, r->n, r->rank);
@@ -42,7 +42,7 @@ static weft_status make_part(rank_state *r, const test_case *c, int i, weft_comm
     int64_t           most  = lanes ? weft_lanes_most_terms(lanes) : 1;
     void             *in;
     *x = (weft_comm_part){.count = counts[i], .unit = c->units ? units[i] : 0};
-    if (!c->units && c->kind == WEFT_COMM_REDUCE_SCATTER) x->count *= r->n;
+    if (!c->units && c->kind == WEFT_REDUCE_SCATTER) x->count *= r->n;
     x->stride = lanes ? x->count + 3 : 0;
     WEFT_TRY(get(r, (x->count + 3) * most * 4, &in));
     for (int64_t k = 0; k < (x->count + 3) * most; k++)
@@ -51,54 +51,59 @@ static weft_status make_part(rank_state *r, const test_case *c, int i, weft_comm
     return get(r, x->count * r->n * 4, &x->out);
 }
 
+static weft_comm_call call_of(rank_state *r, weft_comm_group *g, const test_case *c)
+{
+    weft_lanes     d;
+    weft_comm_call call = {.group = g, .kind = c->kind, .dtype = WEFT_DTYPE_F32};
+    if (lanes_of(r, c, &d)) call.n_lane = d.n_lane, call.lane_share = d.share;
+    return call;
+}
+
 static weft_status alone(rank_state *r, weft_comm_group *g, const test_case *c,
                          const weft_comm_part *x, void *out)
 {
-    weft_lanes d;
-    if (lanes_of(r, c, &d))
-        return weft_comm_sum_lanes(r->c, g, c->kind, WEFT_DTYPE_F32, x->in, out, x->count,
-                                   x->unit,
-                                   &(weft_comm_lanes){d.n_lane, x->stride, d.share});
-    if (x->unit)
-        return weft_comm_shares(r->c, g, c->kind, WEFT_DTYPE_F32, x->in, out, x->count,
-                                x->unit);
-    return weft_comm_collective(r->c, g, c->kind, WEFT_DTYPE_F32, x->in, out, x->count);
+    weft_comm_call call = call_of(r, g, c);
+    call.tensor         = *x;
+    call.tensor.out     = out;
+    return weft_comm_run(r->c, &call);
 }
 
 static weft_status compare(rank_state *r, weft_comm_group *g, const test_case *c,
                            weft_comm_part *part, const weft_comm_room *room)
 {
-    void      *want[TENSORS];
-    weft_lanes d;
+    void          *want[TENSORS];
+    weft_comm_call call = call_of(r, g, c);
     for (int i = 0; i < TENSORS; i++) {
         WEFT_TRY(get(r, counts[i] * r->n * r->n * 4, &want[i]));
         WEFT_TRY(alone(r, g, c, &part[i], want[i]));
     }
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
     for (int i = 0; i < TENSORS && c->in_place; i++) {
         put(r, part[i].out);
         part[i].out = (void *)part[i].in;
     }
-    WEFT_TRY(weft_comm_several(r->c, g, c->kind, WEFT_DTYPE_F32, TENSORS, part,
-                               lanes_of(r, c, &d), room));
+    call.n_part = TENSORS;
+    call.part   = part;
+    call.room   = *room;
+    WEFT_TRY(weft_comm_run(r->c, &call));
     for (int i = 0; i < TENSORS; i++) {
         if (memcmp(want[i], part[i].out, (size_t)result(r, c, &part[i]) * 4))
             return WEFT_FAIL(WEFT_ERR_NUMERIC, "%s, tensor %d of %d, rank %d of %d",
-                             weft_comm_kind_name(c->kind), i, TENSORS, r->rank, r->n);
+                             weft_collective_name(c->kind), i, TENSORS, r->rank, r->n);
         put(r, want[i]);
     }
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static weft_status one_case(rank_state *r, weft_comm_group *g, const test_case *c)
 {
     weft_comm_part part[TENSORS];
-    weft_lanes     d;
     weft_comm_room room = {.n = r->n, .me = r->rank};
+    weft_comm_call call = call_of(r, g, c);
     for (int i = 0; i < TENSORS; i++) WEFT_TRY(make_part(r, c, i, &part[i]));
-    room.bytes     = weft_comm_room_bytes(r->c, c->kind, WEFT_DTYPE_F32, TENSORS, part,
-                                          lanes_of(r, c, &d), r->n, r->rank);
+    call.n_part    = TENSORS;
+    call.part      = part;
+    room.bytes     = weft_comm_room_bytes(r->c, &call, r->n, r->rank);
     room.p         = calloc(1, (size_t)room.bytes + 1);
     weft_status st = compare(r, g, c, part, &room);
     for (int i = 0; i < TENSORS; i++) {
@@ -112,14 +117,14 @@ static weft_status one_case(rank_state *r, weft_comm_group *g, const test_case *
 static weft_status all_cases(rank_state *r)
 {
     static const test_case of[] = {
-        {WEFT_COMM_ALL_REDUCE, false, false, false},
-        {WEFT_COMM_ALL_REDUCE, false, false, true},
-        {WEFT_COMM_ALL_REDUCE, false, true, true},
-        {WEFT_COMM_REDUCE_SCATTER, false, false, false},
-        {WEFT_COMM_REDUCE_SCATTER, true, false, false},
-        {WEFT_COMM_REDUCE_SCATTER, true, true, false},
-        {WEFT_COMM_ALL_GATHER, false, false, false},
-        {WEFT_COMM_ALL_GATHER, true, false, false},
+        {WEFT_ALL_REDUCE, false, false, false},
+        {WEFT_ALL_REDUCE, false, false, true},
+        {WEFT_ALL_REDUCE, false, true, true},
+        {WEFT_REDUCE_SCATTER, false, false, false},
+        {WEFT_REDUCE_SCATTER, true, false, false},
+        {WEFT_REDUCE_SCATTER, true, true, false},
+        {WEFT_ALL_GATHER, false, false, false},
+        {WEFT_ALL_GATHER, true, false, false},
     };
     weft_comm_group *g;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
@@ -147,8 +152,11 @@ static weft_status other_numbers(rank_state *r)
     weft_comm_part part[3] = {{.in = x, .out = x, .count = 8},
                               {.in = x + 8, .out = x + 8, .count = 8},
                               {.in = x + 16, .out = x + 16, .count = r->rank ? 8 : 0}};
-    weft_status    st = weft_comm_several(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32,
-                                       r->rank ? 3 : 2, part, NULL, NULL);
+    weft_status    st      = weft_comm_run(r->c, &(weft_comm_call){.group  = g,
+                                                                   .kind   = WEFT_ALL_REDUCE,
+                                                                   .dtype  = WEFT_DTYPE_F32,
+                                                                   .n_part = r->rank ? 3 : 2,
+                                                                   .part   = part});
     put(r, x);
     return st;
 }

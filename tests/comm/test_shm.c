@@ -41,8 +41,7 @@ static weft_status work_for_ever(rank_state *r)
         static const int64_t count[] = {1, 1024, 65536, 1 << 20};
         int64_t              n       = count[i % 4];
         void                *p       = i % 3 && n <= 65536 ? own : slab;
-        WEFT_TRY(
-            weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, p, p, n));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, p, p, n));
         WEFT_TRY(weft_comm_send(r->c, to, own, 4096));
         WEFT_TRY(weft_comm_recv(r->c, from, own, 4096));
         r->count++;
@@ -79,7 +78,7 @@ static weft_status one_exits(rank_state *r)
         usleep(30000);
         _exit(3);
     }
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static weft_status one_leaves(rank_state *r)
@@ -90,7 +89,7 @@ static weft_status one_leaves(rank_state *r)
         usleep(30000);
         return WEFT_OK;
     }
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static void exits_and_leaves_are_noticed(void **state)
@@ -124,14 +123,14 @@ static weft_status survive(rank_state *r)
     float            x = 1;
     WEFT_TRY(weft_comm_open_group(r->c, 3, everyone, 5, &g));
     r->count = 1;
-    while (r->count == 1 && weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE,
-                                                 WEFT_DTYPE_F32, &x, &x, 1) == WEFT_OK)
+    while (r->count == 1 && weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32,
+                                                 &x, &x, 1) == WEFT_OK)
         x = 1;
     weft_comm_set_epoch(r->c, 1);
     for (int i = 0; i < 10; i++) {
         x = (float)r->rank;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x,
-                                      &x, 1));
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1));
         if (x != 3) return WEFT_FAIL(WEFT_ERR_NUMERIC, "%g", (double)x);
     }
     return WEFT_OK;
@@ -156,8 +155,8 @@ static void a_new_process_takes_over(void **state)
             float            x = 2;
             rank[2].st         = weft_comm_open_group(c, 3, everyone, 5, &g);
             for (int i = 0; i < 10 && rank[2].st == WEFT_OK; i++, x = 2)
-                rank[2].st = weft_comm_collective(c, g, WEFT_COMM_ALL_REDUCE,
-                                                  WEFT_DTYPE_F32, &x, &x, 1);
+                rank[2].st = weft_comm_collective(c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32,
+                                                  &x, &x, 1);
             weft_comm_destroy(c);
         }
         rank[2].ended = 1;
@@ -207,29 +206,26 @@ static weft_status all_kinds(rank_state *r, weft_comm_group *g, float *in, float
     weft_comm *c = r->c;
     int64_t    n = part * r->n, me = r->rank;
     for (int64_t k = 0; k < n; k++) in[k] = number(r->rank, k, turn);
-    WEFT_TRY(
-        weft_comm_collective(c, g, WEFT_COMM_REDUCE_SCATTER, WEFT_DTYPE_F32, in, out, n));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_REDUCE_SCATTER, WEFT_DTYPE_F32, in, out, n));
     for (int64_t k = 0; k < part; k++)
         if (out[k] != tree(r->n, me * part + k, turn))
             return differs(r, "reduce_scatter", k);
-    WEFT_TRY(
-        weft_comm_collective(c, g, WEFT_COMM_ALL_TO_ALL, WEFT_DTYPE_F32, in, out, n));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_ALL_TO_ALL, WEFT_DTYPE_F32, in, out, n));
     for (int64_t k = 0; k < n; k++)
         if (out[k] != number((int)(k / part), me * part + k % part, turn))
             return differs(r, "all_to_all", k);
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_SHIFT, WEFT_DTYPE_F32, in, out, n));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_SHIFT, WEFT_DTYPE_F32, in, out, n));
     for (int64_t k = 0; k < n; k++)
         if (out[k] != number((r->rank + r->n - 1) % r->n, k, turn))
             return differs(r, "shift", k);
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32, in, out, n));
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, in, in, n));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_F32, in, out, n));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, in, in, n));
     for (int64_t k = 0; k < n; k++) {
         if (out[k] != number(0, k, turn)) return differs(r, "broadcast", k);
         if (in[k] != tree(r->n, k, turn)) return differs(r, "all_reduce", k);
     }
     for (int64_t k = 0; k < part; k++) in[k] = number(r->rank, k, turn);
-    WEFT_TRY(
-        weft_comm_collective(c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32, in, out, part));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_ALL_GATHER, WEFT_DTYPE_F32, in, out, part));
     for (int64_t k = 0; k < n; k++)
         if (out[k] != number((int)(k / part), k % part, turn))
             return differs(r, "all_gather", k);
@@ -272,8 +268,8 @@ static weft_status work_slowly(rank_state *r)
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
     WEFT_TRY(weft_comm_shm_alloc(r->c, 256 << 10, &p));
     for (;; r->count++)
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_BF16, p,
-                                      p, r->count % 2 ? 128 << 10 : 8 << 10));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_BF16, p, p,
+                                      r->count % 2 ? 128 << 10 : 8 << 10));
 }
 
 static void who_dies_at_work_is_named(void **state)
@@ -312,25 +308,23 @@ static weft_status share_result(rank_state *r)
         WEFT_TRY(weft_comm_shm_alloc(r->c, count * 4 * r->n, &mine));
         at[0] = weft_comm_shm_find(r->c, mine, &at[1]);
     }
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_I64, at, at, 2));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BROADCAST, WEFT_DTYPE_I64, at, at, 2));
     float *out = weft_comm_shm_at(r->c, (int)at[0], at[1]);
     for (int64_t k = 0; k < count; k++)
         ((float *)in)[k] = (float)(k % 1000) + (float)r->rank;
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, in, out,
-                                  count));
+    WEFT_TRY(
+        weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, in, out, count));
     float ranks = (float)(r->n * (r->n - 1) / 2);
     for (int64_t k = 0; k < count; k++)
         if (out[k] != (float)(k % 1000) * (float)r->n + ranks)
             return WEFT_FAIL(WEFT_ERR_NUMERIC, "sum %d", (int)k);
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
     WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32, in, out,
-                                  count));
+        weft_comm_collective(r->c, g, WEFT_ALL_GATHER, WEFT_DTYPE_F32, in, out, count));
     for (int64_t k = 0; k < count * r->n; k += 7)
         if (out[k] != (float)(k % count % 1000) + (float)(k / count))
             return WEFT_FAIL(WEFT_ERR_NUMERIC, "gathered %d", (int)k);
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static void one_result_for_all(void **state)
@@ -423,8 +417,8 @@ static weft_status scribble(rank_state *r)
         r->count       = 1;
         weft_status st = weft_comm_recv(r->c, ch, x, 256);
         if (st == WEFT_OK) return WEFT_FAIL(WEFT_ERR_INTERNAL, "nonsense was received");
-        return weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, x, x,
-                                    64) == WEFT_OK
+        return weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, x, x, 64) ==
+                       WEFT_OK
                    ? WEFT_FAIL(WEFT_ERR_INTERNAL, "nonsense was added")
                    : WEFT_OK;
     }
@@ -472,7 +466,7 @@ static weft_status a_little(rank_state *r)
     float            x = 1;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
     WEFT_TRY(weft_comm_shm_alloc(r->c, 3 << 20, &p));
-    return weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1);
+    return weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x, 1);
 }
 
 static void nothing_is_left(void **state)
@@ -506,7 +500,7 @@ static void ranks_of_others_meet(void **state)
         bool ok = weft_comm_shm_meet(key, i, 4, 20, &fd) == WEFT_OK &&
                   weft_comm_shm_join(fd, i, 20, &c) == WEFT_OK && !close(fd) &&
                   weft_comm_open_group(c, 4, everyone, 0, &g) == WEFT_OK &&
-                  weft_comm_collective(c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x,
+                  weft_comm_collective(c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, &x, &x,
                                        1) == WEFT_OK &&
                   x == 4;
         if (!ok) fprintf(stderr, "%s\n", weft_error_text());

@@ -125,6 +125,25 @@ static bool right(const void *p, int64_t k, int n, const int32_t *member, int fr
                              (long long)count, weft_dtype_name(dtype), (long long)(k));  \
     } while (0)
 
+static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_collective kind,
+                             weft_dtype t, const void *in, void *out, int64_t count,
+                             int64_t unit, const weft_comm_lanes *l)
+{
+    return weft_comm_run(c, &(weft_comm_call){.group  = g,
+                                              .kind   = kind,
+                                              .dtype  = t,
+                                              .tensor = {in, out, count, unit, l->stride},
+                                              .n_lane = l->n_lane,
+                                              .lane_share = l->share});
+}
+
+static weft_status run_shares(weft_comm *c, weft_comm_group *g, weft_collective kind,
+                              weft_dtype t, const void *in, void *out, int64_t count,
+                              int64_t unit)
+{
+    return sum_lanes(c, g, kind, t, in, out, count, unit, &(weft_comm_lanes){0});
+}
+
 /* Shares of different sizes, some of them empty. */
 static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
                                const int32_t *member, int64_t count, int me, void *in,
@@ -136,28 +155,28 @@ static weft_status call_shares(rank_state *r, weft_comm_group *g, int n,
         int64_t lo   = weft_comm_share_at(count, unit[u], n, me);
         int64_t hi   = weft_comm_share_at(count, unit[u], n, me + 1);
         int64_t step = count > 5000 ? 61 : 1;
-        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out,
-                                  count, unit[u]));
+        WEFT_TRY(
+            run_shares(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, count, unit[u]));
         for (int64_t k = lo; k < hi; k += step) WANT("reduce_scatter", k - lo, -1, k);
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
-        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_COMM_ALL_GATHER, dtype,
-                                  (char *)in + (size_t)lo * size, out, count, unit[u]));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
+        WEFT_TRY(run_shares(r->c, g, WEFT_ALL_GATHER, dtype,
+                            (char *)in + (size_t)lo * size, out, count, unit[u]));
         for (int k = 0; k < n; k++)
             for (int64_t e = weft_comm_share_at(count, unit[u], n, k);
                  e < weft_comm_share_at(count, unit[u], n, k + 1); e += step)
                 WANT("all_gather", e, member[k], e);
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
         memset(out, 0, (size_t)count * size); /* in at its place in out */
         if (hi > lo)
             memcpy((char *)out + (size_t)lo * size, (char *)in + (size_t)lo * size,
                    (size_t)(hi - lo) * size);
-        WEFT_TRY(weft_comm_shares(r->c, g, WEFT_COMM_ALL_GATHER, dtype,
-                                  (char *)out + (size_t)lo * size, out, count, unit[u]));
+        WEFT_TRY(run_shares(r->c, g, WEFT_ALL_GATHER, dtype,
+                            (char *)out + (size_t)lo * size, out, count, unit[u]));
         for (int k = 0; k < n; k++)
             for (int64_t e = weft_comm_share_at(count, unit[u], n, k);
                  e < weft_comm_share_at(count, unit[u], n, k + 1); e += step)
                 WANT("all_gather in place", e, member[k], e);
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
     }
     return WEFT_OK;
 }
@@ -199,24 +218,21 @@ static weft_status call_lanes(rank_state *r, weft_comm_group *g, int n, int64_t 
             repeat(term, count);
         }
         int was = n;
-        WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out,
-                                     count, 7, &l));
+        WEFT_TRY(sum_lanes(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, count, 7, &l));
         int64_t lo = weft_comm_share_at(count, 7, n, me),
                 hi = weft_comm_share_at(count, 7, n, me + 1);
         n          = lanes;
         for (int64_t k = lo; k < hi; k += step)
             WANT("reduce_scatter of lanes", k - lo, -1, k);
-        WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, out, count,
-                                     0, &l));
+        WEFT_TRY(sum_lanes(r->c, g, WEFT_ALL_REDUCE, dtype, in, out, count, 0, &l));
         for (int64_t k = 0; k < count; k += step) WANT("all_reduce of lanes", k, -1, k);
         void *other = out;
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
-        WEFT_TRY(weft_comm_sum_lanes(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, in, count,
-                                     0, &l));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
+        WEFT_TRY(sum_lanes(r->c, g, WEFT_ALL_REDUCE, dtype, in, in, count, 0, &l));
         out = in;
         for (int64_t k = 0; k < count; k += step)
             WANT("all_reduce of lanes in place", k, -1, k);
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
         out = other;
         n   = was;
     }
@@ -232,39 +248,37 @@ static weft_status call_all(rank_state *r, weft_comm_group *g, int n,
     for (int i = 0; i < n; i++)
         if (member[i] == r->rank) me = i;
     store_all(in, all, r->rank);
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, out, count));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, dtype, in, out, count));
     for (int64_t k = 0; k < count; k += step) WANT("all_reduce", k, -1, k);
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out, all));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, all));
     for (int64_t k = 0; k < count; k += step)
         WANT("reduce_scatter", k, -1, me * count + k);
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_GATHER, dtype, in, out, count));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_GATHER, dtype, in, out, count));
     for (int64_t k = 0; k < all; k += step)
         WANT("all_gather", k, member[k / count], k % count);
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_TO_ALL, dtype, in, out, all));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_TO_ALL, dtype, in, out, all));
     for (int64_t k = 0; k < all; k += step)
         WANT("all_to_all", k, member[k / count], me * count + k % count);
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, out, count));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BROADCAST, dtype, in, out, count));
     for (int64_t k = 0; k < count; k += step) WANT("broadcast", k, member[0], k);
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_SHIFT, dtype, in, out, count));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_SHIFT, dtype, in, out, count));
     for (int64_t k = 0; k < count; k += step)
         WANT("shift", k, member[(me + n - 1) % n], k);
-    if (r->c->op->shares) WEFT_TRY(call_shares(r, g, n, member, count, me, in, out));
+    WEFT_TRY(call_shares(r, g, n, member, count, me, in, out));
     /* in place, last: it changes in */
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, dtype, in, in, count));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, dtype, in, in, count));
     out = in;
     for (int64_t k = 0; k < count; k += step) WANT("all_reduce in place", k, -1, k);
     store_all(in, count, r->rank);
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BROADCAST, dtype, in, in, count));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BROADCAST, dtype, in, in, count));
     for (int64_t k = 0; k < count; k += step) WANT("broadcast in place", k, member[0], k);
     store_all(in, count, r->rank);
     out = (char *)in + me * count * weft_dtype_bytes(dtype);
-    WEFT_TRY(
-        weft_comm_collective(r->c, g, WEFT_COMM_REDUCE_SCATTER, dtype, in, out, all));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_REDUCE_SCATTER, dtype, in, out, all));
     for (int64_t k = 0; k < count; k += step)
         WANT("reduce_scatter in place", k, -1, me * count + k);
-    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, dtype, NULL, NULL, 0));
+    WEFT_TRY(weft_comm_collective(r->c, g, WEFT_BARRIER, dtype, NULL, NULL, 0));
     if (dtype == WEFT_DTYPE_BF16) return WEFT_OK; /* a term is rounded already */
     return call_lanes(r, g, n, all, me, in, spare);
 }
@@ -360,8 +374,8 @@ static weft_status sum_of_bools(rank_state *r)
     weft_comm_group *g;
     char             in[2] = {0}, out[2];
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    if (weft_comm_collective(r->c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_BOOL, in, out,
-                             2) != WEFT_ERR_ARG)
+    if (weft_comm_collective(r->c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_BOOL, in, out, 2) !=
+        WEFT_ERR_ARG)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "truth was summed");
     return WEFT_OK;
 }
@@ -430,8 +444,7 @@ static weft_status disagree(rank_state *r)
     weft_comm_group *g;
     float            x[8] = {0};
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    return weft_comm_collective(r->c, g,
-                                r->rank ? WEFT_COMM_BROADCAST : WEFT_COMM_ALL_REDUCE,
+    return weft_comm_collective(r->c, g, r->rank ? WEFT_BROADCAST : WEFT_ALL_REDUCE,
                                 WEFT_DTYPE_F32, x, x, 8);
 }
 
@@ -558,8 +571,8 @@ static weft_status ask_for_room(rank_state *r)
         bool can = r->rank || weft_comm_can_send(r->c, ch);
         if (!r->rank) WEFT_TRY(weft_comm_send(r->c, ch, &x, 1));
         bool full = !r->rank && !weft_comm_can_send(r->c, ch);
-        WEFT_TRY(weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL,
-                                      NULL, 0));
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
         if (r->rank) WEFT_TRY(weft_comm_recv(r->c, ch, &x, 1));
         for (int i = 0; !r->rank && i < 2000 && !weft_comm_can_send(r->c, ch); i++)
             usleep(2000);
@@ -591,7 +604,7 @@ static weft_status rank_2_is_late(rank_state *r)
         usleep(400000);
         return WEFT_OK;
     }
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static weft_status nobody_receives(rank_state *r)
@@ -639,12 +652,10 @@ static weft_status rank_1_gives_up(rank_state *r)
         usleep(20000);
         weft_comm_abort(r->c, "out of paper");
         /* its own operations end too, and those of all that start later */
-        return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
-                                    0);
+        return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
     }
     if (r->rank == 0)
-        return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
-                                    0);
+        return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
     WEFT_TRY(weft_comm_open_channel(r->c, 0, WEFT_COMM_RECV, 2, 1, 1, &ch));
     return weft_comm_recv(r->c, ch, &x, 1);
 }
@@ -665,7 +676,7 @@ static void giving_up_ends_all(void **state)
 
 static weft_status barrier(rank_state *r, weft_comm_group *g)
 {
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 static weft_status new_epoch(rank_state *r)
@@ -728,8 +739,7 @@ static weft_status meet_and_part(rank_state *r)
 {
     weft_comm_group *g;
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
-    return weft_comm_collective(r->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL, NULL,
-                                0);
+    return weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_F32, NULL, NULL, 0);
 }
 
 static weft_status part_at_once(rank_state *r)

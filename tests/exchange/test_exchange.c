@@ -53,7 +53,7 @@ static void fill(const weft_exchange *x)
         for (int k = 0; k < x->n; k++)
             for (int h = 0; h < PARTS; h++) {
                 in[i][k][h]  = noise(&seed);
-                bool own     = x->kind != WEFT_EXCHANGE_ALL_GATHER || k == i;
+                bool own     = x->kind != WEFT_ALL_GATHER || k == i;
                 p[i].x[k][h] = own ? in[i][k][h] : -7;
             }
     }
@@ -78,7 +78,7 @@ static bool send(const weft_exchange *x, int me, const weft_exchange_step *s)
         assert_true(k < x->n);
         for (int h = 0; h < PARTS; h++) {
             if (!carries(s, h)) continue;
-            bool own      = x->kind == WEFT_EXCHANGE_ALL_TO_ALL;
+            bool own      = x->kind == WEFT_ALL_TO_ALL;
             l->x[0][k][h] = own ? in[me][k][h] : p[me].x[k][h];
             l->x[1][k][h] = p[me].aside[k][h];
         }
@@ -95,7 +95,7 @@ static void put(const weft_exchange *x, int me, const weft_exchange_step *s,
     position *q    = &p[me];
     bool      keep = x->algorithm == WEFT_EXCHANGE_DIRECT && s->use == WEFT_EXCHANGE_ADD;
     /* what is exchanged among all lies at the sender's place afterwards, and was sent as ours */
-    float v = l->x[0][x->kind == WEFT_EXCHANGE_ALL_TO_ALL ? me : k][h];
+    float v = l->x[0][x->kind == WEFT_ALL_TO_ALL ? me : k][h];
     if (keep)
         q->got[s->from][h] = v;
     else if (s->use == WEFT_EXCHANGE_ADD)
@@ -195,8 +195,8 @@ static void run(const weft_exchange *x)
 static const float *wanted(const weft_exchange *x, int me, int share)
 {
     switch (x->kind) {
-    case WEFT_EXCHANGE_ALL_GATHER: return in[share][share];
-    case WEFT_EXCHANGE_ALL_TO_ALL: return in[share][me];
+    case WEFT_ALL_GATHER: return in[share][share];
+    case WEFT_ALL_TO_ALL: return in[share][me];
     default: return sum[share];
     }
 }
@@ -207,7 +207,7 @@ static void look(const weft_exchange *x)
     for (int i = 0; i < x->n; i++)
         for (int at = 0; at < PARTS * x->n; at++) {
             int k = at / PARTS, h = at % PARTS;
-            if (x->kind == WEFT_EXCHANGE_REDUCE_SCATTER && k != i) continue;
+            if (x->kind == WEFT_REDUCE_SCATTER && k != i) continue;
             float got = p[i].x[k][h], want = wanted(x, i, k)[h];
             if (exact ? got != want : fabsf(got - want) > 1e-4f)
                 fail_msg("%s, kind %d of %d: position %d has %.9g for share %d, not %.9g",
@@ -221,9 +221,8 @@ static void count(const weft_exchange *x)
 {
     if (x->algorithm != WEFT_EXCHANGE_HALVING && x->algorithm != WEFT_EXCHANGE_DOUBLING)
         return;
-    bool twice =
-        x->kind == WEFT_EXCHANGE_ALL_REDUCE && x->algorithm == WEFT_EXCHANGE_HALVING;
-    double most = (twice ? 2 : 1) * log2(x->n) + 2;
+    bool   twice = x->kind == WEFT_ALL_REDUCE && x->algorithm == WEFT_EXCHANGE_HALVING;
+    double most  = (twice ? 2 : 1) * log2(x->n) + 2;
     for (int i = 0; i < x->n; i++)
         assert_true((x->near ? p[i].n_far : p[i].n_sent) <= most);
 }
@@ -232,10 +231,10 @@ static void every_algorithm(void **state)
 {
     (void)state;
     for (int n = 1; n <= MAX_N; n = n < 37 ? n + 1 : n + 31)
-        for (int kind = 0; kind <= WEFT_EXCHANGE_ALL_TO_ALL; kind++)
+        for (int kind = 0; kind <= WEFT_ALL_TO_ALL; kind++)
             for (int a = 0; a <= WEFT_EXCHANGE_DIRECT; a++) {
-                weft_exchange x = {(weft_exchange_kind)kind, (weft_exchange_algorithm)a,
-                                   n, 0};
+                weft_exchange x = {(weft_collective)kind, (weft_exchange_algorithm)a, n,
+                                   0};
                 if (!weft_exchange_can(&x)) continue;
                 run(&x);
                 look(&x);
@@ -247,10 +246,9 @@ static void in_two_parts(void **state)
 {
     (void)state;
     for (int n = 1; n <= MAX_N; n = n < 37 ? n + 1 : n + 31)
-        for (int kind = 0; kind <= WEFT_EXCHANGE_ALL_GATHER; kind++)
+        for (int kind = 0; kind <= WEFT_ALL_GATHER; kind++)
             for (int near = 1; near <= 32; near *= 2) {
-                weft_exchange x = {(weft_exchange_kind)kind, WEFT_EXCHANGE_HALVING, n,
-                                   near};
+                weft_exchange x = {(weft_collective)kind, WEFT_EXCHANGE_HALVING, n, near};
                 run(&x);
                 look(&x);
                 count(&x);
@@ -274,7 +272,7 @@ static void pieces(void **state)
     (void)state;
     int place[MAX_N], n_at[MAX_N];
     for (int n = 1; n <= MAX_N; n++) {
-        weft_exchange x = {WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, n, 0};
+        weft_exchange x = {WEFT_ALL_REDUCE, WEFT_EXCHANGE_HALVING, n, 0};
         memset(n_at, 0, sizeof n_at);
         for (int k = 0; k < n; k++) {
             place[k] = weft_exchange_place(&x, k);
@@ -292,13 +290,13 @@ static void pieces(void **state)
 static void impossible(void **state)
 {
     (void)state;
-    weft_exchange x = {WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_HALVING, 4, 0};
+    weft_exchange x = {WEFT_ALL_TO_ALL, WEFT_EXCHANGE_HALVING, 4, 0};
     assert_false(weft_exchange_can(&x));
-    x = (weft_exchange){WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_DOUBLING, 4, 0};
+    x = (weft_exchange){WEFT_ALL_GATHER, WEFT_EXCHANGE_DOUBLING, 4, 0};
     assert_false(weft_exchange_can(&x));
-    x = (weft_exchange){WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_RING, 0, 0};
+    x = (weft_exchange){WEFT_ALL_REDUCE, WEFT_EXCHANGE_RING, 0, 0};
     assert_false(weft_exchange_can(&x));
-    x = (weft_exchange){WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 8, 3};
+    x = (weft_exchange){WEFT_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 8, 3};
     assert_false(weft_exchange_can(&x));
 }
 

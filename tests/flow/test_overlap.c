@@ -177,9 +177,8 @@ static int64_t count(const test_job *j)
         for (int i = 0; i < p->actor[a].n_instr; i++) {
             const weft_instr *q = &p->actor[a].instr[i];
             for (int t = 0; q->kind == WEFT_INSTR_COLLECTIVE && t < q->n_in; t++)
-                bytes +=
-                    weft_comm_wire_bytes(WEFT_COMM_ALL_REDUCE, q->in[t].type.dtype, WORLD,
-                                         weft_shape_count(&q->in[t].type.shape));
+                bytes += weft_comm_wire_bytes(WEFT_ALL_REDUCE, q->in[t].type.dtype, WORLD,
+                                              weft_shape_count(&q->in[t].type.shape));
             bool product = q->kind == WEFT_INSTR_COMPUTE && q->op == WEFT_OP_MATMUL;
             n_product += product;
             n_backward += product && a == 2;
@@ -261,10 +260,10 @@ static void parameters_are_gathered_later(void **state)
 /* Bytes that the rank sends for it. */
 static double wire(const weft_instr *q)
 {
-    static const weft_comm_kind op[]  = {[WEFT_ALL_REDUCE]     = WEFT_COMM_ALL_REDUCE,
-                                         [WEFT_REDUCE_SCATTER] = WEFT_COMM_REDUCE_SCATTER,
-                                         [WEFT_ALL_GATHER]     = WEFT_COMM_ALL_GATHER};
-    double                      bytes = 0;
+    static const weft_collective op[]  = {[WEFT_ALL_REDUCE]     = WEFT_ALL_REDUCE,
+                                          [WEFT_REDUCE_SCATTER] = WEFT_REDUCE_SCATTER,
+                                          [WEFT_ALL_GATHER]     = WEFT_ALL_GATHER};
+    double                       bytes = 0;
     for (int t = 0; t < q->n_in; t++)
         bytes += (double)weft_comm_wire_bytes(op[q->coll], q->in[t].type.dtype, WORLD,
                                               weft_shape_count(&q->in[t].type.shape));

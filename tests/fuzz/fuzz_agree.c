@@ -54,14 +54,15 @@ static void say_other(char *out, const char *mine, size_t n)
     }
 }
 
-static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                              weft_dtype t, const void *mine, void *out, int64_t count)
+static weft_status run(weft_comm *c, const weft_comm_call *call)
 {
-    (void)g;
-    size_t n = (size_t)count * (size_t)weft_dtype_bytes(t);
-    if (kind == WEFT_COMM_BARRIER) return WEFT_OK;
+    weft_collective kind = call->kind;
+    const void     *mine = call->tensor.in;
+    void           *out  = call->tensor.out;
+    size_t n = (size_t)call->tensor.count * (size_t)weft_dtype_bytes(call->dtype);
+    if (kind == WEFT_BARRIER) return WEFT_OK;
     if (n > 1 << 14) return WEFT_FAIL(WEFT_ERR_PEER, "nobody sends as much");
-    if (kind == WEFT_COMM_BROADCAST) {
+    if (kind == WEFT_BROADCAST) {
         char *own = malloc(n + 1);
         memcpy(own, mine, n);
         if (c->rank) say_other(out, own, n);
@@ -100,7 +101,7 @@ static void walk_calls(const char *text, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const weft_comm_ops ops     = {.collective = collective, .abort = give_up};
+    static const weft_comm_ops ops     = {.run = run, .abort = give_up};
     static const char *const   text[3] = {"a is 1", "b is 2,", "  c is 3"};
     weft_program             **p;
     int                        n_program;
@@ -112,10 +113,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (weft_program_parse_set("stages", stages, sizeof stages - 1, &p, &n_program) !=
         WEFT_OK)
         abort();
-    weft_comm  c = {.op = &ops, .rank = data[0] & 1, .world = 2};
-    weft_agree a = {.comm = &c};
-    in           = data + 1;
-    left         = n - 1;
+    weft_comm            c     = {.op = &ops, .rank = data[0] & 1, .world = 2};
+    weft_comm_group_head group = {0};
+    weft_agree           a     = {.comm = &c, .group = (weft_comm_group *)(void *)&group};
+    in                         = data + 1;
+    left                       = n - 1;
     if (data[0] & 2)
         (void)weft_agree_texts(&a, "the plan", data[0] & 4 ? 2 : 3, text);
     else

@@ -195,8 +195,8 @@ static void expect_one(void)
     bool     adds   = (take_number(1) & 3) == 0;
     if (!x || length < 0 || length > MOST_SENT) return;
     if (adds) length = length / 4 * 4;
-    x->port      = weft_comm__net_port(&f->e, id >> 32 ? NET_GROUP : NET_IN,
-                                  id >> 32 ? -1 : source, id);
+    x->port      = weft_comm__net_port(&f->e, id & NET_IS_GROUP ? NET_GROUP : NET_IN,
+                                  id & NET_IS_GROUP ? -1 : source, id);
     x->out       = calloc(1, (size_t)length + 1);
     x->mine      = adds ? calloc(1, (size_t)length + 1) : NULL;
     x->post      = malloc(sizeof *x->post);

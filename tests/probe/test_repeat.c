@@ -85,10 +85,9 @@ static weft_status time_size(weft_comm *c, weft_comm_group *g, float *p, int64_t
     double s[40];
     for (int k = 0; k < 40; k++) {
         for (int64_t i = 0; i < bytes / 4; i++) p[i] = 0;
-        WEFT_TRY(
-            weft_comm_collective(c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+        WEFT_TRY(weft_comm_collective(c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
         double t0 = weft_clock_s();
-        WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, p,
+        WEFT_TRY(weft_comm_collective(c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, p,
                                       p + LARGEST / 4, bytes / 4));
         s[k] = weft_clock_s() - t0;
     }

@@ -27,8 +27,8 @@ static const attack *current;
 
 static weft_status gather(const weft_agree *a, const void *mine, size_t n, void *all)
 {
-    return weft_comm_collective(a->comm, a->group, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32,
-                                mine, all, (int64_t)(n / 4));
+    return weft_comm_collective(a->comm, a->group, WEFT_ALL_GATHER, WEFT_DTYPE_F32, mine,
+                                all, (int64_t)(n / 4));
 }
 
 /* As if programs differ: a balance, a number of lines, and lines. */
@@ -152,10 +152,10 @@ static weft_status call_of_no_group(const weft_agree *a)
         "stream compute { x 0; } }\n";
     agree_verdict v;
     WEFT_TRY(send_calls(a, sizeof text - 1, text));
-    WEFT_TRY(weft_comm_collective(a->comm, a->group, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32,
-                                  &v, &v, sizeof v / 4));
-    return weft_comm_collective(a->comm, a->group, WEFT_COMM_BARRIER, WEFT_DTYPE_F32,
-                                NULL, NULL, 0);
+    WEFT_TRY(weft_comm_collective(a->comm, a->group, WEFT_BROADCAST, WEFT_DTYPE_F32, &v,
+                                  &v, sizeof v / 4));
+    return weft_comm_collective(a->comm, a->group, WEFT_BARRIER, WEFT_DTYPE_F32, NULL,
+                                NULL, 0);
 }
 
 static weft_status calls_of_no_size(const weft_agree *a)

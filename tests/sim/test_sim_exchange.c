@@ -38,7 +38,7 @@ static weft_cluster *load(int k)
     return c;
 }
 
-static weft_sim_exchange_result price(const weft_cluster *c, weft_exchange_kind kind,
+static weft_sim_exchange_result price(const weft_cluster *c, weft_collective kind,
                                       weft_exchange_algorithm a, int n, double bytes,
                                       int near)
 {
@@ -52,7 +52,7 @@ static weft_sim_exchange_result price(const weft_cluster *c, weft_exchange_kind 
 static void compare(const weft_cluster *c, const char *name, int n, double bytes,
                     int near)
 {
-    weft_exchange_kind       kind = WEFT_EXCHANGE_ALL_REDUCE;
+    weft_collective          kind = WEFT_ALL_REDUCE;
     weft_sim_exchange_result ring = price(c, kind, WEFT_EXCHANGE_RING, n, bytes, 0);
     weft_sim_exchange_result half = price(c, kind, WEFT_EXCHANGE_HALVING, n, bytes, near);
     weft_sim_exchange_result twice = price(c, kind, WEFT_EXCHANGE_DOUBLING, n, bytes, 0);
@@ -67,8 +67,8 @@ static void compare(const weft_cluster *c, const char *name, int n, double bytes
     assert_true(twice.most_sent <= log2(n) + 2);
     assert_true(half.most_bytes <= 2 * bytes);
     if (n > 64 && bytes < 1 << 30) return; /* many messages */
-    for (int k = WEFT_EXCHANGE_REDUCE_SCATTER; k <= WEFT_EXCHANGE_ALL_GATHER; k++) {
-        kind = (weft_exchange_kind)k;
+    for (int k = WEFT_REDUCE_SCATTER; k <= WEFT_ALL_GATHER; k++) {
+        kind = (weft_collective)k;
         ring = price(c, kind, WEFT_EXCHANGE_RING, n, bytes, 0);
         half = price(c, kind, WEFT_EXCHANGE_HALVING, n, bytes, near);
         assert_true(half.seconds <= 1.1 * ring.seconds);
@@ -98,13 +98,10 @@ static void like_the_formulas(void **state)
     double        S = 3e7, beta = 1e-10, alpha = 5e-6;
     for (int n = 2; n <= 1024; n *= 2) {
         double moved = (n - 1.0) / n * S * beta;
-        double half =
-            price(c, WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, n, S, 0).seconds;
-        double ring =
-            price(c, WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_RING, n, S, 0).seconds;
+        double half  = price(c, WEFT_ALL_REDUCE, WEFT_EXCHANGE_HALVING, n, S, 0).seconds;
+        double ring  = price(c, WEFT_ALL_REDUCE, WEFT_EXCHANGE_RING, n, S, 0).seconds;
         double spread =
-            price(c, WEFT_EXCHANGE_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, n, S, 0)
-                .seconds;
+            price(c, WEFT_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, n, S, 0).seconds;
         assert_true(fabs(half / (2 * log2(n) * alpha + 2 * moved) - 1) < 1e-9);
         assert_true(fabs(ring / (2 * (n - 1) * alpha + 2 * moved) - 1) < 1e-9);
         assert_true(fabs(spread / (log2(n) * alpha + moved) - 1) < 1e-9);
@@ -118,10 +115,8 @@ static void ports_are_shared(void **state)
     (void)state;
     weft_cluster *wide = load(1), *narrow = load(2);
     double        S = 1e9;
-    double        a =
-        price(wide, WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, 16, S, 0).seconds;
-    double b =
-        price(narrow, WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, 16, S, 0).seconds;
+    double a     = price(wide, WEFT_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, 16, S, 0).seconds;
+    double b     = price(narrow, WEFT_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, 16, S, 0).seconds;
     double least = 64 * S / 16 / 5e10; /* what leaves a node by its one port */
     assert_true(b >= least && b < 1.2 * least && a < least / 3);
     weft_cluster_destroy(wide);
@@ -133,11 +128,11 @@ static void mistakes(void **state)
     (void)state;
     weft_cluster            *c = load(1);
     weft_sim_exchange_result r;
-    weft_exchange            x = {WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_RING, 8, 0};
+    weft_exchange            x = {WEFT_ALL_TO_ALL, WEFT_EXCHANGE_RING, 8, 0};
     assert_int_equal(weft_sim_exchange(&x, NULL, c, 1, &r), WEFT_ERR_ARG);
-    x = (weft_exchange){WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_RING, 1025, 0};
+    x = (weft_exchange){WEFT_ALL_REDUCE, WEFT_EXCHANGE_RING, 1025, 0};
     assert_int_equal(weft_sim_exchange(&x, NULL, c, 1, &r), WEFT_ERR_ARG);
-    x = (weft_exchange){WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_RING, 1, 0};
+    x = (weft_exchange){WEFT_ALL_REDUCE, WEFT_EXCHANGE_RING, 1, 0};
     assert_int_equal(weft_sim_exchange(&x, NULL, c, 1, &r), WEFT_OK);
     assert_true(r.seconds == 0 && !r.most_sent);
     /* by the rank list: neighbours in one node are faster */

@@ -40,10 +40,11 @@ struct weft_comm_channel {
 
 /* Ways to and from each position, opened when they are first needed. */
 struct weft_comm_group {
-    weft_comm_group    *next;
-    int                 n, me, tag;
-    int32_t            *rank;
-    weft_comm_channel **to, **from;
+    weft_comm_group_head head; /* first */
+    weft_comm_group     *next;
+    int                  n, me, tag;
+    int32_t             *rank;
+    weft_comm_channel  **to, **from;
 };
 
 /* ---- links ---- */
@@ -96,12 +97,13 @@ static weft_status carry(test_wires *w, int rank, int peer, double ready, double
 /* ---- messages ---- */
 
 static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
-                                int64_t bytes, int credits, weft_comm_channel **out)
+                                uint32_t instance, int64_t bytes, int credits,
+                                weft_comm_channel **out)
 {
     end               *e     = c->impl;
     weft_comm_channel *h     = calloc(1, sizeof *h);
     weft_comm_side     other = side == WEFT_COMM_SEND ? WEFT_COMM_RECV : WEFT_COMM_SEND;
-    (void)bytes;
+    (void)bytes, (void)instance;
     if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a channel");
     h->next    = e->channel;
     e->channel = h;
@@ -160,11 +162,12 @@ static weft_status way(end *e, weft_comm_group *g, int k, weft_comm_side side,
 }
 
 static weft_status open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                              weft_comm_group **out)
+                              uint32_t instance, weft_comm_group **out)
 {
     end             *e = c->impl;
     weft_comm_group *g = calloc(1, sizeof *g);
     uint32_t         h = 2166136261u;
+    (void)instance;
     if (!g) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a group");
     g->next  = e->group;
     e->group = g;
@@ -218,7 +221,7 @@ static weft_status trade(end *e, weft_comm_group *g, int to, int from, double by
     return WEFT_OK;
 }
 
-static weft_status exchange(end *e, weft_comm_group *g, weft_exchange_kind k,
+static weft_status exchange(end *e, weft_comm_group *g, weft_collective k,
                             weft_exchange_algorithm a, double bytes)
 {
     weft_exchange x = {.kind = k, .algorithm = a, .n = g->n};
@@ -230,36 +233,34 @@ static weft_status exchange(end *e, weft_comm_group *g, weft_exchange_kind k,
 }
 
 /* bytes: of what a member gives; terms: how many of them to a sum. */
-static weft_status perform(end *e, weft_comm_group *g, weft_comm_kind k, double bytes,
+static weft_status perform(end *e, weft_comm_group *g, weft_collective k, double bytes,
                            int terms)
 {
     switch (k) {
-    case WEFT_COMM_BROADCAST:
-    case WEFT_COMM_ALL_REDUCE:
-        WEFT_TRY(exchange(e, g, WEFT_EXCHANGE_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING,
-                          bytes * terms));
-        return exchange(e, g, WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_HALVING, bytes);
-    case WEFT_COMM_REDUCE_SCATTER:
-        return exchange(e, g, WEFT_EXCHANGE_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING,
-                        bytes * terms);
-    case WEFT_COMM_ALL_GATHER:
-        return exchange(e, g, WEFT_EXCHANGE_ALL_GATHER, WEFT_EXCHANGE_HALVING,
-                        bytes * g->n);
-    case WEFT_COMM_SEND_ROWS:
-    case WEFT_COMM_RETURN_ROWS:
-    case WEFT_COMM_ALL_TO_ALL:
-        return exchange(e, g, WEFT_EXCHANGE_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, bytes);
-    case WEFT_COMM_SHIFT:
+    case WEFT_BROADCAST:
+    case WEFT_ALL_REDUCE:
+        WEFT_TRY(
+            exchange(e, g, WEFT_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, bytes * terms));
+        return exchange(e, g, WEFT_ALL_GATHER, WEFT_EXCHANGE_HALVING, bytes);
+    case WEFT_REDUCE_SCATTER:
+        return exchange(e, g, WEFT_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, bytes * terms);
+    case WEFT_ALL_GATHER:
+        return exchange(e, g, WEFT_ALL_GATHER, WEFT_EXCHANGE_HALVING, bytes * g->n);
+    case WEFT_SEND_ROWS:
+    case WEFT_RETURN_ROWS:
+    case WEFT_ALL_TO_ALL:
+        return exchange(e, g, WEFT_ALL_TO_ALL, WEFT_EXCHANGE_DIRECT, bytes);
+    case WEFT_SHIFT:
         return trade(e, g, (g->me + 1) % g->n, (g->me + g->n - 1) % g->n, bytes);
-    case WEFT_COMM_BARRIER:
-        return exchange(e, g, WEFT_EXCHANGE_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, 0);
+    case WEFT_BARRIER:
+        return exchange(e, g, WEFT_REDUCE_SCATTER, WEFT_EXCHANGE_HALVING, 0);
     }
     return WEFT_OK;
 }
 
 /* The messages' moments are known as soon as they are sent; the rank sleeps until the last of
  * them. */
-static weft_status last(weft_comm *c, weft_comm_group *g, weft_comm_kind k, double bytes,
+static weft_status last(weft_comm *c, weft_comm_group *g, weft_collective k, double bytes,
                         int terms)
 {
     WEFT_TRY(perform(c->impl, g, k, bytes, terms));
@@ -267,56 +268,51 @@ static weft_status last(weft_comm *c, weft_comm_group *g, weft_comm_kind k, doub
     return WEFT_OK;
 }
 
-static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                              weft_dtype t, const void *in, void *out, int64_t count)
+/* Rows: as many to each.  Several tensors: as long as one of all bytes. */
+static weft_status run(weft_comm *c, const weft_comm_call *call)
 {
-    (void)in, (void)out;
-    return last(c, g, kind, (double)(count * weft_dtype_bytes(t)), 1);
-}
-
-static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                          weft_dtype t, const void *in, void *out, int64_t total,
-                          int64_t unit)
-{
-    double bytes = (double)(total * weft_dtype_bytes(t));
-    (void)in, (void)out, (void)unit;
-    return last(c, g, kind, kind == WEFT_COMM_ALL_GATHER ? bytes / g->n : bytes, 1);
-}
-
-static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                             weft_dtype t, const void *in, void *out, int64_t total,
-                             int64_t unit, const weft_comm_lanes *l)
-{
-    weft_lanes d    = {l->n_lane, g->n, l->share};
-    int        most = weft_lanes_right(&d) ? weft_lanes_most_terms(&d) : 1;
-    (void)in, (void)out, (void)unit;
-    return last(c, g, kind, (double)(total * weft_dtype_bytes(t)), most);
-}
-
-/* As many to each. */
-static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                        weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
-{
-    int64_t home = kind == WEFT_COMM_SEND_ROWS ? r->in_rows : r->out_rows;
-    (void)in, (void)out;
-    return last(c, g, kind, (double)(home * r->width * weft_dtype_bytes(t)), 1);
-}
-
-/* As long as one of all bytes. */
-static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                           weft_dtype t, int n, const weft_comm_part *part,
-                           const weft_lanes *lanes, const weft_comm_room *room)
-{
-    int    most  = lanes ? weft_lanes_most_terms(lanes) : 1;
-    double bytes = 0;
-    (void)room;
-    for (int i = 0; i < n; i++)
-        bytes += (double)(part[i].count * weft_dtype_bytes(t)) /
-                 (kind == WEFT_COMM_ALL_GATHER && part[i].unit ? g->n : 1);
-    return last(c, g, kind, bytes, most);
+    weft_comm_group      *g     = call->group;
+    const weft_comm_part *part  = call->n_part ? call->part : &call->tensor;
+    weft_lanes            lanes = {call->n_lane, g->n, call->lane_share};
+    int64_t               size  = weft_dtype_bytes(call->dtype);
+    double                bytes = 0;
+    if (call->rows.n_bin)
+        bytes = (double)((call->kind == WEFT_SEND_ROWS ? call->rows.in_rows
+                                                       : call->rows.out_rows) *
+                         call->rows.width * size);
+    for (int i = 0; !call->rows.n_bin && i < (call->n_part ? call->n_part : 1); i++)
+        bytes += (double)(part[i].count * size) /
+                 (call->kind == WEFT_ALL_GATHER && part[i].unit ? g->n : 1);
+    return last(c, g, call->kind, bytes,
+                call->n_lane && weft_lanes_right(&lanes) ? weft_lanes_most_terms(&lanes)
+                                                         : 1);
 }
 
 /* ---- ends ---- */
+
+/* Handles are freed with their end. */
+static weft_status close_channel(weft_comm *c, weft_comm_channel *h)
+{
+    end *e = c->impl;
+    WEFT_TRY(weft_comm_close_channel(e->inner, h->data));
+    return weft_comm_close_channel(e->inner, h->back);
+}
+
+static weft_status close_group(weft_comm *c, weft_comm_group *g)
+{
+    end *e = c->impl;
+    for (int i = 0; i < g->n; i++) {
+        WEFT_TRY(weft_comm_close_channel(e->inner, g->to[i]));
+        WEFT_TRY(weft_comm_close_channel(e->inner, g->from[i]));
+    }
+    return WEFT_OK;
+}
+
+static void stop(weft_comm *c)
+{
+    weft_comm *inner = ((end *)c->impl)->inner;
+    inner->op->stop(inner);
+}
 
 static void give_up(weft_comm *c, const char *why)
 {
@@ -342,22 +338,23 @@ static void destroy(weft_comm *c)
 
 weft_status test_wires_join(test_wires *w, weft_comm *inner, weft_comm **out)
 {
-    static const weft_comm_ops ops = {.open_channel = open_channel,
-                                      .open_group   = open_group,
-                                      .send         = send_message,
-                                      .recv         = recv_message,
-                                      .collective   = collective,
-                                      .shares       = shares,
-                                      .sum_lanes    = sum_lanes,
-                                      .rows         = rows,
-                                      .abort        = give_up,
-                                      .destroy      = destroy,
-                                      .several      = several};
+    static const weft_comm_ops ops = {.open_channel  = open_channel,
+                                      .open_group    = open_group,
+                                      .send          = send_message,
+                                      .recv          = recv_message,
+                                      .run           = run,
+                                      .close_channel = close_channel,
+                                      .close_group   = close_group,
+                                      .stop          = stop,
+                                      .abort         = give_up,
+                                      .destroy       = destroy};
     end                       *e   = calloc(1, sizeof *e);
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for an end");
     e->c           = *inner;
     e->c.transport = "wires";
     e->c.op        = &ops;
+    e->c.opened    = NULL;
+    e->c.packs     = false;
     e->c.impl      = e;
     e->inner       = inner;
     e->w           = w;

@@ -40,19 +40,19 @@ enum {
 };
 
 typedef struct form {
-    weft_comm_kind kind;
-    const char    *name;
-    bool           slab, shared, apart;
+    weft_collective kind;
+    const char     *name;
+    bool            slab, shared, apart;
 } form;
 
 static const form all_forms[] = {
-    {WEFT_COMM_ALL_REDUCE, "in_place", .slab = true},
-    {WEFT_COMM_ALL_REDUCE, "result", .slab = true, .shared = true},
-    {WEFT_COMM_ALL_REDUCE, "private", .slab = false},
-    {WEFT_COMM_REDUCE_SCATTER, "in_place", .slab = true},
-    {WEFT_COMM_REDUCE_SCATTER, "apart", .slab = true, .apart = true},
-    {WEFT_COMM_ALL_GATHER, "apart", .slab = true, .apart = true},
-    {WEFT_COMM_ALL_TO_ALL, "apart", .slab = true, .apart = true},
+    {WEFT_ALL_REDUCE, "in_place", .slab = true},
+    {WEFT_ALL_REDUCE, "result", .slab = true, .shared = true},
+    {WEFT_ALL_REDUCE, "private", .slab = false},
+    {WEFT_REDUCE_SCATTER, "in_place", .slab = true},
+    {WEFT_REDUCE_SCATTER, "apart", .slab = true, .apart = true},
+    {WEFT_ALL_GATHER, "apart", .slab = true, .apart = true},
+    {WEFT_ALL_TO_ALL, "apart", .slab = true, .apart = true},
 };
 
 typedef struct settings {
@@ -86,8 +86,7 @@ static int by_value(const void *a, const void *b)
 
 static weft_status meet(bench *b)
 {
-    return weft_comm_collective(b->c, b->g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
-                                0);
+    return weft_comm_collective(b->c, b->g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 /* One timed call. */
@@ -97,8 +96,8 @@ static weft_status call_once(bench *b, const form *f, int64_t bytes, int turn, d
     float  *in    = f->slab ? b->slab_in : b->own;
     float  *out   = f->shared ? b->shared : f->apart ? b->slab_out : in;
     int64_t count = bytes / 4;
-    if (f->kind == WEFT_COMM_REDUCE_SCATTER && !f->apart) out += count / n * b->c->rank;
-    if (f->kind == WEFT_COMM_ALL_GATHER) count /= n;
+    if (f->kind == WEFT_REDUCE_SCATTER && !f->apart) out += count / n * b->c->rank;
+    if (f->kind == WEFT_ALL_GATHER) count /= n;
     rewrite(in, count, turn + b->c->rank);
     WEFT_TRY(meet(b));
     double t0 = weft_clock_s();
@@ -112,8 +111,8 @@ static weft_status take_slowest(bench *b, int n)
 {
     double *all = malloc(sizeof *all * (size_t)(n * b->c->world));
     if (!all) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    weft_status st = weft_comm_collective(b->c, b->g, WEFT_COMM_ALL_GATHER,
-                                          WEFT_DTYPE_F64, b->call_s, all, n);
+    weft_status st = weft_comm_collective(b->c, b->g, WEFT_ALL_GATHER, WEFT_DTYPE_F64,
+                                          b->call_s, all, n);
     for (int i = 0; i < n; i++) {
         b->slowest_s[i] = 0;
         for (int r = 0; r < b->c->world; r++)
@@ -129,16 +128,16 @@ static void put_result(bench *b, const form *f, int64_t bytes, int n)
     double median = b->slowest_s[n / 2], best = b->slowest_s[0];
     if (b->s->progress)
         fprintf(stderr, "\r\033[K%s %s, %lld bytes: %.1f us",
-                weft_comm_kind_name(f->kind), f->name, (long long)bytes, 1e6 * median);
+                weft_collective_name(f->kind), f->name, (long long)bytes, 1e6 * median);
     if (b->s->json)
         weft_text_add(&b->text,
                       "%s{\"op\": \"%s\", \"form\": \"%s\", \"bytes\": %lld, \"calls\": "
                       "%d, \"median_us\": %.3f, \"best_us\": %.3f}",
-                      b->n_result++ ? ", " : "", weft_comm_kind_name(f->kind), f->name,
+                      b->n_result++ ? ", " : "", weft_collective_name(f->kind), f->name,
                       (long long)bytes, n, 1e6 * median, 1e6 * best);
     else
         weft_text_add(&b->text, "%-15s %-9s %10lld  %12.1f %12.1f us  %7.2f GB/s\n",
-                      weft_comm_kind_name(f->kind), f->name, (long long)bytes,
+                      weft_collective_name(f->kind), f->name, (long long)bytes,
                       1e6 * median, 1e6 * best, 1e-9 * (double)bytes / median);
 }
 
@@ -152,7 +151,7 @@ static weft_status time_form(bench *b, const form *f, int64_t bytes)
     /* how often: rank 0's clock counts */
     double calls = b->s->seconds / ((weft_clock_s() - start) / warm);
     calls        = calls < MIN_CALL ? MIN_CALL : calls > MAX_CALL ? MAX_CALL : calls;
-    WEFT_TRY(weft_comm_collective(b->c, b->g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F64, &calls,
+    WEFT_TRY(weft_comm_collective(b->c, b->g, WEFT_BROADCAST, WEFT_DTYPE_F64, &calls,
                                   &calls, 1));
     int n = calls > MAX_CALL ? MAX_CALL : calls > 1 ? (int)calls : 1; /* rank 0's word */
     for (int i = 0; i < n; i++) WEFT_TRY(call_once(b, f, bytes, i, &b->call_s[i]));
@@ -173,8 +172,7 @@ static weft_status open_all(bench *b)
         WEFT_TRY(weft_comm_shm_alloc(b->c, bytes, (void **)&b->shared));
         at[0] = weft_comm_shm_find(b->c, b->shared, &at[1]);
     }
-    WEFT_TRY(
-        weft_comm_collective(b->c, b->g, WEFT_COMM_BROADCAST, WEFT_DTYPE_I64, at, at, 2));
+    WEFT_TRY(weft_comm_collective(b->c, b->g, WEFT_BROADCAST, WEFT_DTYPE_I64, at, at, 2));
     b->shared    = weft_comm_shm_at(b->c, (int)at[0], at[1]);
     b->own       = malloc((size_t)bytes);
     b->call_s    = malloc(sizeof(double) * MAX_CALL);
@@ -190,7 +188,7 @@ static weft_status time_all(bench *b)
         weft_text_add(&b->text, "{\"ranks\": %d, \"transport\": \"shm\", \"results\": [",
                       b->c->world);
     for (size_t i = 0; i < WEFT_COUNT(all_forms); i++) {
-        const char *name = weft_comm_kind_name(all_forms[i].kind);
+        const char *name = weft_collective_name(all_forms[i].kind);
         if (b->s->op && strcmp(b->s->op, name) != 0) continue;
         for (int64_t bytes = b->s->min_bytes; bytes <= b->s->max_bytes; bytes *= 2) {
             int64_t k = bytes >> 10; /* 4 KB, 64 KB, 1 MB, 16 MB, 64 MB, 512 MB */
@@ -232,7 +230,7 @@ static int be_rank(const settings *s, const weft_comm_shm *w, int r)
 static bool is_timed(const char *op)
 {
     for (size_t i = 0; i < WEFT_COUNT(all_forms); i++)
-        if (!strcmp(op, weft_comm_kind_name(all_forms[i].kind))) return true;
+        if (!strcmp(op, weft_collective_name(all_forms[i].kind))) return true;
     return false;
 }
 

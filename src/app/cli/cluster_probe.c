@@ -133,8 +133,7 @@ static void pin(int r, int n)
 
 static weft_status meet(measuring *m)
 {
-    return weft_comm_collective(m->c, m->all, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL,
-                                NULL, 0);
+    return weft_comm_collective(m->c, m->all, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 /* The mean over the ranks that measured: cores of a host are not all alike. */
@@ -145,16 +144,16 @@ static weft_status average(measuring *m)
     double  lists[1] = {0}, most[1];
     for (int l = 0; l < 2; l++) k += m->n_timing[l];
     lists[0] = m->c->rank < m->fit ? k : 0;
-    WEFT_TRY(weft_comm_collective(m->c, m->all, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F64,
-                                  lists, most, 1));
+    WEFT_TRY(weft_comm_collective(m->c, m->all, WEFT_ALL_REDUCE, WEFT_DTYPE_F64, lists,
+                                  most, 1));
     k   = (int)(most[0] / m->fit);
     s   = WEFT_ARENA_ARRAY(m->a, double, k + 1);
     sum = WEFT_ARENA_ARRAY(m->a, double, k + 1);
     WEFT_TRY(weft_arena_status(m->a));
     for (int l = 0, at = 0; l < 2; l++)
         for (int i = 0; i < m->n_timing[l]; i++) s[at++] = m->timing[l][i].s;
-    WEFT_TRY(weft_comm_collective(m->c, m->all, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F64, s,
-                                  sum, k));
+    WEFT_TRY(
+        weft_comm_collective(m->c, m->all, WEFT_ALL_REDUCE, WEFT_DTYPE_F64, s, sum, k));
     for (int l = 0, at = 0; l < 2; l++)
         for (int i = 0; i < m->n_timing[l]; i++) m->timing[l][i].s = sum[at++] / m->fit;
     return WEFT_OK;
@@ -164,8 +163,8 @@ static weft_status meet_apart(void *arg, bool *enough)
 {
     measuring  *m  = arg;
     double      in = *enough, sum;
-    weft_status st = weft_comm_collective(m->c, m->apart, WEFT_COMM_ALL_REDUCE,
-                                          WEFT_DTYPE_F64, &in, &sum, 1);
+    weft_status st = weft_comm_collective(m->c, m->apart, WEFT_ALL_REDUCE, WEFT_DTYPE_F64,
+                                          &in, &sum, 1);
     *enough        = sum > 0;
     return st;
 }
@@ -298,20 +297,20 @@ typedef struct hosts {
 static weft_status share_text(weft_comm *c, weft_comm_group *g, weft_text *t)
 {
     int64_t n = (int64_t)t->n;
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_I64, &n, &n, 1));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_I64, &n, &n, 1));
     if (n < 1 || n > 1 << 24)
         return WEFT_FAIL(WEFT_ERR_PEER, "node 0 sends a cluster of %lld bytes",
                          (long long)n);
     if (c->rank) weft_text_add(t, "%*s", (int)n, "");
     WEFT_TRY(weft_text_status(t));
-    return weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_U8, t->s, t->s, n);
+    return weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_U8, t->s, t->s, n);
 }
 
 static weft_status same_ranks(weft_comm *c, weft_comm_group *g, int64_t ranks)
 {
     int64_t first = ranks;
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_I64, &first,
-                                  &first, 1));
+    WEFT_TRY(
+        weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_I64, &first, &first, 1));
     if (first == ranks) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_ARG, "node 0 has --ranks %lld, node %d has %lld",
                      (long long)first, c->rank, (long long)ranks);

@@ -64,21 +64,20 @@ static weft_status check_once(weft_comm *c, weft_comm_group *g, float *in, float
 {
     int n = c->world;
     for (int k = 0; k < N_CHECK; k++) in[k] = (float)(c->rank + k % 1000);
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_ALL_REDUCE, WEFT_DTYPE_F32, in, out,
-                                  N_CHECK));
+    WEFT_TRY(
+        weft_comm_collective(c, g, WEFT_ALL_REDUCE, WEFT_DTYPE_F32, in, out, N_CHECK));
     for (int k = 0; k < N_CHECK; k++)
         if (out[k] != (float)(n * (n - 1) / 2 + n * (k % 1000)))
             return WEFT_FAIL(WEFT_ERR_NUMERIC, "rank %d: all_reduce is wrong at %d",
                              c->rank, k);
     int part = N_CHECK / n;
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_ALL_TO_ALL, WEFT_DTYPE_F32, in, out,
-                                  part * n));
+    WEFT_TRY(
+        weft_comm_collective(c, g, WEFT_ALL_TO_ALL, WEFT_DTYPE_F32, in, out, part * n));
     for (int k = 0; k < part * n; k++)
         if (out[k] != (float)(k / part + (c->rank * part + k % part) % 1000))
             return WEFT_FAIL(WEFT_ERR_NUMERIC, "rank %d: all_to_all is wrong at %d",
                              c->rank, k);
-    WEFT_TRY(
-        weft_comm_collective(c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32, in, out, part));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_ALL_GATHER, WEFT_DTYPE_F32, in, out, part));
     for (int k = 0; k < part * n; k++)
         if (out[k] != (float)(k / part + k % part % 1000))
             return WEFT_FAIL(WEFT_ERR_NUMERIC, "rank %d: all_gather is wrong at %d",
@@ -100,8 +99,7 @@ static weft_status check_all(weft_comm *c, const settings *s, int64_t *rounds)
     for (*rounds = 0; go > 0; ++*rounds) {
         WEFT_GO(check_once(c, g, in, out));
         go = weft_clock_s() < end; /* rank 0's clock counts */
-        WEFT_GO(
-            weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32, &go, &go, 1));
+        WEFT_GO(weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_F32, &go, &go, 1));
     }
 out:
     free(rank);

@@ -63,7 +63,7 @@ static void keep(prober *p, const char *work, int ranks, int64_t bytes, double *
 /* ---- collectives ---- */
 
 /* Elements that a rank calls with so that it gives bytes. */
-static weft_status call(prober *p, weft_comm_group *g, weft_comm_kind k, int n,
+static weft_status call(prober *p, weft_comm_group *g, weft_collective k, int n,
                         int64_t bytes)
 {
     int64_t count = bytes / 4 / n * n;
@@ -71,20 +71,20 @@ static weft_status call(prober *p, weft_comm_group *g, weft_comm_kind k, int n,
     return weft_comm_collective(p->c, g, k, WEFT_DTYPE_F32, p->in, p->out, count);
 }
 
-static weft_status time_kind(prober *p, weft_comm_group *g, weft_comm_kind k, int n)
+static weft_status time_kind(prober *p, weft_comm_group *g, weft_collective k, int n)
 {
     for (size_t i = 0; i < WEFT_COUNT(all_sizes); i++) {
         double s[MOST];
         int    calls = calls_of(all_sizes[i]);
         for (int m = 0; m < calls; m++) {
             touch(p->in, all_sizes[i]);
-            WEFT_TRY(weft_comm_collective(p->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL,
+            WEFT_TRY(weft_comm_collective(p->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL,
                                           NULL, 0));
             double t0 = weft_clock_s();
             WEFT_TRY(call(p, g, k, n, all_sizes[i]));
             s[m] = weft_clock_s() - t0;
         }
-        keep(p, weft_comm_kind_name(k), n, all_sizes[i], s, calls);
+        keep(p, weft_collective_name(k), n, all_sizes[i], s, calls);
     }
     return WEFT_OK;
 }
@@ -113,11 +113,11 @@ static weft_status turns(prober *p, weft_comm_group *g, int n, int busy, double 
     *extra                      = 0;
     for (size_t i = 0; i < WEFT_COUNT(piece); i++) {
         double s[MOST], last;
-        WEFT_TRY(call(p, g, WEFT_COMM_ALL_REDUCE, n, 4096));
+        WEFT_TRY(call(p, g, WEFT_ALL_REDUCE, n, 4096));
         last = weft_clock_s();
         for (int k = 0; k < calls[i]; k++) {
             work(piece[i]);
-            WEFT_TRY(call(p, g, WEFT_COMM_ALL_REDUCE, n, 4096));
+            WEFT_TRY(call(p, g, WEFT_ALL_REDUCE, n, 4096));
             double now = weft_clock_s();
             s[k]       = now - last;
             last       = now;
@@ -132,13 +132,13 @@ static weft_status turns(prober *p, weft_comm_group *g, int n, int busy, double 
 /* Runs of n ranks, all complete ones at once; the others wait. */
 static weft_status time_groups(prober *p, weft_comm_group *all, int n)
 {
-    static const weft_comm_kind kind[] = {WEFT_COMM_ALL_REDUCE, WEFT_COMM_REDUCE_SCATTER,
-                                          WEFT_COMM_ALL_GATHER, WEFT_COMM_ALL_TO_ALL,
-                                          WEFT_COMM_BROADCAST,  WEFT_COMM_SHIFT};
-    int32_t                     rank[WEFT_PROBE_RANKS];
-    weft_comm_group            *g     = NULL;
-    int                         first = p->c->rank / n * n;
-    bool                        in    = first + n <= p->c->world;
+    static const weft_collective kind[] = {WEFT_ALL_REDUCE, WEFT_REDUCE_SCATTER,
+                                           WEFT_ALL_GATHER, WEFT_ALL_TO_ALL,
+                                           WEFT_BROADCAST,  WEFT_SHIFT};
+    int32_t                      rank[WEFT_PROBE_RANKS];
+    weft_comm_group             *g     = NULL;
+    int                          first = p->c->rank / n * n;
+    bool                         in    = first + n <= p->c->world;
     for (int i = 0; i < n; i++) rank[i] = first + i;
     if (in) WEFT_TRY(weft_comm_open_group(p->c, n, rank, p->tag, &g));
     p->tag++;
@@ -148,8 +148,7 @@ static weft_status time_groups(prober *p, weft_comm_group *all, int n)
         WEFT_TRY(time_kind(p, g, kind[i], n));
     if (in && busy > p->fit) WEFT_TRY(turns(p, g, n, busy, &extra));
     for (int i = from; i < p->n; i++) p->timing[i].s += extra;
-    return weft_comm_collective(p->c, all, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
-                                0);
+    return weft_comm_collective(p->c, all, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
 }
 
 /* ---- messages ---- */

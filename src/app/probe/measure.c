@@ -194,7 +194,7 @@ weft_status weft_probe_link(weft_comm *c, weft_probe_numbers *out)
     WEFT_TRY(weft_comm_open_group(c, c->world, rank, 900, &g));
     if (c->rank < 2) WEFT_TRY(ping_all(c, out));
     if (c->rank == 0) x[0] = out->alpha_s, x[1] = out->Bps;
-    WEFT_TRY(weft_comm_collective(c, g, WEFT_COMM_BROADCAST, WEFT_DTYPE_F64, x, x, 2));
+    WEFT_TRY(weft_comm_collective(c, g, WEFT_BROADCAST, WEFT_DTYPE_F64, x, x, 2));
     out->alpha_s = x[0];
     out->Bps     = x[1];
     return WEFT_OK;

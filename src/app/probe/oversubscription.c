@@ -55,11 +55,10 @@ typedef struct turn {
 static weft_status time_ranks(weft_comm *c, weft_comm_group *all, load *l, int k, turn *t)
 {
     double mine = 0, each[WEFT_PROBE_RANKS];
-    WEFT_TRY(
-        weft_comm_collective(c, all, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    WEFT_TRY(weft_comm_collective(c, all, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
     if (c->rank < k) mine = work(l);
-    WEFT_TRY(weft_comm_collective(c, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F64, &mine,
-                                  each, 1));
+    WEFT_TRY(
+        weft_comm_collective(c, all, WEFT_ALL_GATHER, WEFT_DTYPE_F64, &mine, each, 1));
     *t = (turn){0};
     for (int i = 0; i < k; i++) {
         t->mean += each[i] / k;

@@ -101,7 +101,7 @@ weft_status weft_probe_between(weft_comm *c, weft_probe_wire *out)
     for (int i = 0; i < n; i++) rank[i] = i;
     WEFT_GO(weft_comm_open_group(c, n, rank, TAG, &g));
     if ((c->rank | 1) < n) WEFT_GO(measure_pair(c, &mine));
-    WEFT_GO(weft_comm_collective(c, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F64, &mine, all,
+    WEFT_GO(weft_comm_collective(c, g, WEFT_ALL_GATHER, WEFT_DTYPE_F64, &mine, all,
                                  sizeof mine / sizeof(double)));
     n -= n % 2; /* the last of an odd number has nobody */
     for (int i = 0; i < n; i += 2) all[i / 2] = all[i]; /* as the even one saw it */

@@ -17,8 +17,8 @@ static const char remedy[] =
 
 static weft_status gather(const weft_agree *a, const void *mine, size_t n, void *all)
 {
-    return weft_comm_collective(a->comm, a->group, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_F32,
-                                mine, all, (int64_t)(n / 4));
+    return weft_comm_collective(a->comm, a->group, WEFT_ALL_GATHER, WEFT_DTYPE_F32, mine,
+                                all, (int64_t)(n / 4));
 }
 
 static weft_status room_for(const weft_agree *a, size_t n, void *out)
@@ -32,7 +32,7 @@ static weft_status room_for(const weft_agree *a, size_t n, void *out)
  * told so here has its own words for it. */
 static void settle(const weft_agree *a)
 {
-    (void)weft_comm_collective(a->comm, a->group, WEFT_COMM_BARRIER, WEFT_DTYPE_F32, NULL,
+    (void)weft_comm_collective(a->comm, a->group, WEFT_BARRIER, WEFT_DTYPE_F32, NULL,
                                NULL, 0);
 }
 
@@ -400,7 +400,7 @@ static weft_status agree_order(const weft_agree *a, const weft_program *p,
     }
     weft_text_fini(&text);
     WEFT_TRY(st);
-    WEFT_TRY(weft_comm_collective(a->comm, a->group, WEFT_COMM_BROADCAST, WEFT_DTYPE_F32,
+    WEFT_TRY(weft_comm_collective(a->comm, a->group, WEFT_BROADCAST, WEFT_DTYPE_F32,
                                   &word, &word, sizeof word / 4));
     WEFT_TRY(weft_agree__read_verdict(a, &word));
     if (!word.st) return WEFT_OK;

@@ -393,15 +393,13 @@ static bool is_outcome(const outcome *o)
 
 static weft_status share_text(weft_session *s, weft_text *t, int64_t n)
 {
-    int64_t n_word = (n + 3) / 4;
-    float  *word   = calloc((size_t)n_word + 1, sizeof *word);
-    if (!word) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
-    if (weft_session__writes(s) && n) memcpy(word, t->s, (size_t)n);
-    weft_status st = weft_comm_collective(s->o->comm, s->group, WEFT_COMM_BROADCAST,
-                                          WEFT_DTYPE_F32, word, word, n_word);
+    char *text = malloc((size_t)n + 1);
+    if (!text) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
+    if (weft_session__writes(s) && n) memcpy(text, t->s, (size_t)n);
+    weft_status st = weft_comm_broadcast_bytes(s->o->comm, s->group, text, n);
     t->n           = 0;
-    if (st == WEFT_OK) weft_text_put(t, (const char *)word, (size_t)n);
-    free(word);
+    if (st == WEFT_OK) weft_text_put(t, text, (size_t)n);
+    free(text);
     return st == WEFT_OK ? weft_text_status(t) : st;
 }
 

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/progress.h"
 #include "base/text.h"
-#include "comm/hosts.h"
+#include "comm/membership.h"
 #include "comm/rdzv.h"
 #include "comm/shm.h"
 #include "comm/net.h"
@@ -542,16 +542,12 @@ out:
 
 /* ---- in a rank ---- */
 
-/* The ranks of this host, over shared memory. */
-static weft_status join_host(const weft_place *p, double timeout_s, weft_comm **out)
+/* The memory of this host's ranks; where the launcher is not ours, they make it themselves. */
+static weft_status find_memory(const weft_place *p, double timeout_s, int *fd)
 {
-    int fd;
-    if (p->shm_fd >= 0)
-        return weft_comm_shm_join(p->shm_fd, p->local_rank, timeout_s, out);
-    WEFT_TRY(weft_comm_shm_meet(p->key, p->local_rank, p->local_world, timeout_s, &fd));
-    weft_status st = weft_comm_shm_join(fd, p->local_rank, timeout_s, out);
-    close(fd);
-    return st;
+    *fd = p->shm_fd;
+    if (*fd >= 0 || (p->local_world == 1 && p->world > 1)) return WEFT_OK;
+    return weft_comm_shm_meet(p->key, p->local_rank, p->local_world, timeout_s, fd);
 }
 
 static void log_rdzv(bool warning, const char *text)
@@ -579,25 +575,13 @@ static weft_status find_token(const weft_place *p, weft_comm_token *out)
     return WEFT_OK;
 }
 
-/* All ranks, over the network. */
-static weft_status join_network(const weft_place *p, double timeout_s,
-                                const weft_comm_token *token, weft_comm **out)
+/* Everybody's address. */
+static weft_status meet_all(const weft_place *p, double timeout_s,
+                            const weft_comm_token *token, const weft_comm *listener,
+                            weft_comm_rdzv_table *out)
 {
-    char                 device[64];
-    weft_comm           *c = NULL;
-    weft_comm_rdzv_table t;
-    weft_status          st = WEFT_OK;
-    const void          *mine;
-    int64_t              bytes;
-    weft_comm_rdzv_device(p->rdzv, device, sizeof device);
-    WEFT_TRY(
-        weft_comm_net_open(&(weft_comm_net_options){.rank        = p->rank,
-                                                    .world       = p->world,
-                                                    .local_world = p->local_world,
-                                                    .timeout_s   = timeout_s,
-                                                    .device = *device ? device : NULL},
-                           &c));
-    weft_comm_net_address(c, &mine, &bytes);
+    const void            *mine;
+    int64_t                bytes;
     weft_comm_rdzv_options o = {.at        = p->rdzv,
                                 .rank      = p->rank,
                                 .world     = p->world,
@@ -605,21 +589,28 @@ static weft_status join_network(const weft_place *p, double timeout_s,
                                 .token     = token,
                                 .check     = weft_comm_net_check_address};
     if (!p->local_rank) o.log = p->quiet ? log_rdzv_quietly : log_rdzv;
-    WEFT_GO(weft_comm_rdzv_run(&o, mine, bytes, &t));
-    st = weft_comm_net_connect(c, &t.membership, t.part, t.bytes);
-    weft_comm_rdzv_table_fini(&t);
-out:
-    if (st == WEFT_OK)
-        *out = c;
-    else
-        weft_comm_destroy(c);
-    return st;
+    weft_comm_net_address(listener, &mine, &bytes);
+    return weft_comm_rdzv_run(&o, mine, bytes, out);
 }
 
-static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm **out)
+static weft_status open_listener(const weft_place *p, double timeout_s, weft_comm **out)
 {
-    weft_comm      *near = NULL, *far = NULL;
-    weft_comm_token token;
+    char device[64];
+    weft_comm_rdzv_device(p->rdzv, device, sizeof device);
+    return weft_comm_net_open(&(weft_comm_net_options){.rank        = p->rank,
+                                                       .world       = p->world,
+                                                       .local_world = p->local_world,
+                                                       .timeout_s   = timeout_s,
+                                                       .device = *device ? device : NULL},
+                              out);
+}
+
+static weft_status join_hosts(const weft_place *p, double timeout_s, weft_membership *m,
+                              weft_comm **out)
+{
+    weft_comm           *listener = NULL;
+    weft_comm_token      token;
+    weft_comm_rdzv_table t = {0};
     if (!*p->rdzv)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%d of %d ranks are on this host, and %s does not say where to "
@@ -627,14 +618,20 @@ static weft_status join_hosts(const weft_place *p, double timeout_s, weft_comm *
                          p->local_world, p->world, p->by);
     WEFT_TRY(weft_comm_rdzv_check(p->rdzv));
     WEFT_TRY(find_token(p, &token));
-    weft_status st = join_network(p, timeout_s, &token, &far);
+    weft_status st = open_listener(p, timeout_s, &listener);
+    if (st == WEFT_OK) st = meet_all(p, timeout_s, &token, listener, &t);
     weft_comm_token_wipe(&token);
-    if (st != WEFT_OK) return st;
-    if (p->local_world > 1) st = join_host(p, timeout_s, &near);
-    if (st == WEFT_OK) st = weft_comm_hosts_create(near, far, out);
-    if (st == WEFT_OK) return WEFT_OK;
-    weft_comm_destroy(near);
-    weft_comm_destroy(far);
+    if (st == WEFT_OK) st = find_memory(p, timeout_s, &m->shm_fd);
+    if (st == WEFT_OK) {
+        m->key           = t.membership;
+        m->address       = t.part;
+        m->address_bytes = t.bytes;
+        st               = weft_comm_create(m, listener, timeout_s, out);
+    } else {
+        weft_comm_destroy(listener);
+    }
+    weft_comm_key_wipe(&m->key);
+    weft_comm_rdzv_table_fini(&t);
     return st;
 }
 
@@ -649,7 +646,19 @@ static void share_progress(const weft_place *p)
 
 weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out)
 {
+    weft_membership m  = {.rank        = p->rank,
+                          .world       = p->world,
+                          .local_rank  = p->local_rank,
+                          .local_world = p->local_world,
+                          .shm_fd      = -1};
+    weft_status     st = WEFT_OK;
     share_progress(p);
-    return p->local_world == p->world ? join_host(p, timeout_s, out)
-                                      : join_hosts(p, timeout_s, out);
+    if (p->local_world < p->world) {
+        st = join_hosts(p, timeout_s, &m, out);
+    } else {
+        st = find_memory(p, timeout_s, &m.shm_fd);
+        if (st == WEFT_OK) st = weft_comm_create(&m, NULL, timeout_s, out);
+    }
+    if (m.shm_fd >= 0 && m.shm_fd != p->shm_fd) close(m.shm_fd);
+    return st;
 }

@@ -161,7 +161,7 @@ static weft_status exchange(weft_parts *p, weft_comm_group *all)
     int32_t    *size = malloc(sizeof *size * (size_t)p->world), *mine = NULL, *in = NULL;
     weft_status st = WEFT_OK;
     if (!size) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
-    WEFT_GO(weft_comm_collective(p->comm, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &own,
+    WEFT_GO(weft_comm_collective(p->comm, all, WEFT_ALL_GATHER, WEFT_DTYPE_I32, &own,
                                  size, 1));
     for (int k = 0; k < p->world; k++) {
         if (size[k] < 0 || size[k] > MOST_TABLE)
@@ -174,8 +174,8 @@ static weft_status exchange(weft_parts *p, weft_comm_group *all)
     in   = malloc(sizeof *in * ((size_t)most + 1) * (size_t)p->world);
     if (!mine || !in) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory"));
     write_own(p, mine);
-    WEFT_GO(weft_comm_collective(p->comm, all, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, mine,
-                                 in, most));
+    WEFT_GO(weft_comm_collective(p->comm, all, WEFT_ALL_GATHER, WEFT_DTYPE_I32, mine, in,
+                                 most));
     for (int k = 0; k < p->world; k++)
         WEFT_GO(read_other(p, k, in + (int64_t)k * most, size[k]));
 out:

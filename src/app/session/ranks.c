@@ -89,14 +89,8 @@ weft_status weft_session__join(weft_session *s)
 
 weft_status weft_session__share(weft_session *s, void *p, size_t n)
 {
-    float word[64];
     if (world(s) == 1) return WEFT_OK;
-    if (n > sizeof word) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%zu bytes to share", n);
-    memcpy(word, p, n);
-    WEFT_TRY(weft_comm_collective(s->o->comm, s->group, WEFT_COMM_BROADCAST,
-                                  WEFT_DTYPE_F32, word, word, (int64_t)((n + 3) / 4)));
-    memcpy(p, word, n);
-    return WEFT_OK;
+    return weft_comm_broadcast_bytes(s->o->comm, s->group, p, (int64_t)n);
 }
 
 weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void *out)
@@ -105,8 +99,8 @@ weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void 
         memcpy(out, p, n);
         return WEFT_OK;
     }
-    return weft_comm_collective(s->o->comm, s->group, WEFT_COMM_ALL_GATHER,
-                                WEFT_DTYPE_F32, p, out, (int64_t)(n / 4));
+    return weft_comm_collective(s->o->comm, s->group, WEFT_ALL_GATHER, WEFT_DTYPE_F32, p,
+                                out, (int64_t)(n / 4));
 }
 
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s))
@@ -123,8 +117,8 @@ weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session
 weft_status weft_session__meet(weft_session *s)
 {
     if (world(s) == 1) return WEFT_OK;
-    return weft_comm_collective(s->o->comm, s->group, WEFT_COMM_BARRIER, WEFT_DTYPE_F32,
-                                NULL, NULL, 0);
+    return weft_comm_collective(s->o->comm, s->group, WEFT_BARRIER, WEFT_DTYPE_F32, NULL,
+                                NULL, 0);
 }
 
 /* All stop when one is told to, for the same reason, whether or not it has reached them. */
@@ -133,7 +127,7 @@ weft_status weft_session__agree_stop(weft_session *s)
     int   own    = s->o->stop ? s->o->stop(s->o->arg) : 0;
     float any[2] = {own ? 1.0f : 0.0f, own == SIGINT ? 1.0f : 0.0f};
     if (world(s) > 1)
-        WEFT_TRY(weft_comm_collective(s->o->comm, s->group, WEFT_COMM_ALL_REDUCE,
+        WEFT_TRY(weft_comm_collective(s->o->comm, s->group, WEFT_ALL_REDUCE,
                                       WEFT_DTYPE_F32, any, any, 2));
     if (any[0] > 0) s->r.stopped = world(s) == 1 ? own : any[1] > 0 ? SIGINT : SIGTERM;
     return WEFT_OK;

@@ -1,14 +1,22 @@
 /* The door, and the algorithms that need no list: ring and direct. */
 #include "exchange/exchange_priv.h"
 
+const char *weft_collective_name(weft_collective c)
+{
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "all_to_all", "broadcast",      "barrier",
+                                       "shift",      "send_rows",      "return_rows"};
+    return name[c];
+}
+
 bool weft_exchange_can(const weft_exchange *x)
 {
     if (x->n < 1 || x->near < 0 || (x->near & (x->near - 1))) return false;
     switch (x->algorithm) {
     case WEFT_EXCHANGE_DIRECT: return true;
-    case WEFT_EXCHANGE_DOUBLING: return x->kind == WEFT_EXCHANGE_ALL_REDUCE;
+    case WEFT_EXCHANGE_DOUBLING: return x->kind == WEFT_ALL_REDUCE;
     case WEFT_EXCHANGE_HALVING:
-    case WEFT_EXCHANGE_RING: return x->kind != WEFT_EXCHANGE_ALL_TO_ALL;
+    case WEFT_EXCHANGE_RING: return x->kind != WEFT_ALL_TO_ALL;
     }
     return false;
 }
@@ -22,8 +30,7 @@ static bool is_list(const weft_exchange *x)
 int weft_exchange_count(const weft_exchange *x, int me)
 {
     exchange_list l;
-    if (!is_list(x))
-        return x->kind == WEFT_EXCHANGE_ALL_REDUCE ? 2 * (x->n - 1) : x->n - 1;
+    if (!is_list(x)) return x->kind == WEFT_ALL_REDUCE ? 2 * (x->n - 1) : x->n - 1;
     weft_exchange__halving(x, me, &l);
     return l.n;
 }
@@ -47,7 +54,7 @@ static weft_exchange_step ring(const weft_exchange *x, int me, int i, bool adds)
 static weft_exchange_step direct(const weft_exchange *x, int me, int i, bool gathers)
 {
     int                n = x->n, to = (me + 1 + i) % n, from = (me + n - 1 - i) % n;
-    bool               adds = !gathers && x->kind != WEFT_EXCHANGE_ALL_TO_ALL;
+    bool               adds = !gathers && x->kind != WEFT_ALL_TO_ALL;
     weft_exchange_step s    = {.to = to, .from = from};
     s.send                  = one(gathers ? me : to, n);
     s.recv                  = one(adds ? me : from, n);
@@ -58,12 +65,12 @@ static weft_exchange_step direct(const weft_exchange *x, int me, int i, bool gat
 weft_exchange_step weft_exchange_at(const weft_exchange *x, int me, int i)
 {
     exchange_list l;
-    bool          gathers = x->kind == WEFT_EXCHANGE_ALL_GATHER;
+    bool          gathers = x->kind == WEFT_ALL_GATHER;
     if (is_list(x)) {
         weft_exchange__halving(x, me, &l);
         return l.step[i];
     }
-    if (x->kind == WEFT_EXCHANGE_ALL_REDUCE && i >= x->n - 1) {
+    if (x->kind == WEFT_ALL_REDUCE && i >= x->n - 1) {
         gathers = true;
         i -= x->n - 1;
     }
@@ -80,8 +87,7 @@ double weft_exchange_sent(const weft_exchange_step *s)
 
 int weft_exchange_place(const weft_exchange *x, int share)
 {
-    if (x->kind != WEFT_EXCHANGE_ALL_REDUCE || x->algorithm != WEFT_EXCHANGE_HALVING)
-        return share;
+    if (x->kind != WEFT_ALL_REDUCE || x->algorithm != WEFT_EXCHANGE_HALVING) return share;
     /* by the reversed bits of the number modulo M, so that classes modulo 2, 4, .. are pieces of
      * pieces */
     int M = exchange_below(x->n), m = x->n - M, low = share % M, back = 0, place = 0;

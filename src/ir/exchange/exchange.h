@@ -1,6 +1,6 @@
 /* Collectives across hosts as messages: what each position of a group sends to whom, step by step.
  *
- *     weft_exchange x = {WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 64};
+ *     weft_exchange x = {WEFT_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 64};
  *     for (int i = 0; i < weft_exchange_count(&x, me); i++) {
  *         weft_exchange_step s = weft_exchange_at(&x, me, i);
  *         send s.send to s.to, receive s.recv from s.from; the next step begins when both are done
@@ -25,12 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum weft_exchange_kind {
-    WEFT_EXCHANGE_ALL_REDUCE,
-    WEFT_EXCHANGE_REDUCE_SCATTER,
-    WEFT_EXCHANGE_ALL_GATHER,
-    WEFT_EXCHANGE_ALL_TO_ALL,
-} weft_exchange_kind;
+#include "exchange/collective.h"
 
 typedef enum weft_exchange_algorithm {
     WEFT_EXCHANGE_HALVING,
@@ -40,7 +35,7 @@ typedef enum weft_exchange_algorithm {
 } weft_exchange_algorithm;
 
 typedef struct weft_exchange {
-    weft_exchange_kind      kind;
+    weft_collective         kind;
     weft_exchange_algorithm algorithm;
     int                     n; /* positions, shares */
     /* Halving alone: positions 0 .. near-1, near .. 2 near-1, .. are on one host each; a power of

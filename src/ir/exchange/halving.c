@@ -146,11 +146,11 @@ static void give_back(const weft_exchange *x, exchange_list *l, int me)
 {
     int M = exchange_below(x->n);
     switch (x->kind) {
-    case WEFT_EXCHANGE_REDUCE_SCATTER:
+    case WEFT_REDUCE_SCATTER:
         if (me + M < x->n) add(l, me + M, -1)->send = one(me + M);
         if (me >= M) add(l, -1, me - M)->recv = one(me);
         return;
-    case WEFT_EXCHANGE_ALL_GATHER:
+    case WEFT_ALL_GATHER:
         if (me >= M) add(l, me - M, -1)->send = one(me);
         if (me + M < x->n) add(l, -1, me + M)->recv = one(me + M);
         break;
@@ -163,7 +163,7 @@ static void give_back(const weft_exchange *x, exchange_list *l, int me)
 void weft_exchange__halving(const weft_exchange *x, int me, exchange_list *l)
 {
     l->n = 0;
-    if (x->kind != WEFT_EXCHANGE_ALL_GATHER) reduce(x, l, 0, x->n, me);
+    if (x->kind != WEFT_ALL_GATHER) reduce(x, l, 0, x->n, me);
     give_back(x, l, me);
     join(l);
 }

@@ -71,14 +71,6 @@ const char *weft_instr_kind_name(weft_instr_kind k)
     return name[k];
 }
 
-const char *weft_collective_name(weft_collective c)
-{
-    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "broadcast",      "barrier",
-                                       "shift",      "send_rows",      "return_rows"};
-    return name[c];
-}
-
 /* ---- operands ---- */
 
 int32_t weft_program_slot(const weft_program *p, const weft_instr *i, bool is_out,

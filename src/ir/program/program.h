@@ -24,6 +24,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "exchange/collective.h"
 #include "op/op.h"
 
 typedef enum weft_slab_kind {
@@ -73,23 +74,6 @@ typedef enum weft_instr_kind {
     WEFT_INSTR_MERGE, /* out[0] += in[0]: one level of the tree over lanes */
     WEFT_INSTR_MARK,  /* a name in the trace */
 } weft_instr_kind;
-
-typedef enum weft_collective {
-    WEFT_ALL_REDUCE,
-    WEFT_REDUCE_SCATTER,
-    WEFT_ALL_GATHER,
-    WEFT_ALL_TO_ALL,
-    WEFT_BROADCAST,
-    WEFT_BARRIER,
-    WEFT_SHIFT, /* round the ring of the group: what the position before had */
-    /* in[0]: rows in bins, in[1]: how many everyone has of each (weft_comm_rows); out: of own
-     * bins */
-    WEFT_SEND_ROWS,
-    WEFT_RETURN_ROWS, /* the way back */
-} weft_collective;
-enum {
-    WEFT_N_COLLECTIVE = WEFT_RETURN_ROWS + 1
-};
 
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.
  * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand
@@ -247,7 +231,6 @@ int64_t             weft_program_bytes(const weft_program *p, weft_slab_kind k);
 const char         *weft_slab_kind_name(weft_slab_kind k);
 const char         *weft_stream_kind_name(weft_stream_kind k);
 const char         *weft_instr_kind_name(weft_instr_kind k);
-const char         *weft_collective_name(weft_collective c);
 
 /* Which slot of buffer b an operand of instruction i stands for in firing f (is_out: a result).
  * A merge reads its lane slot and adds it into the one before. */

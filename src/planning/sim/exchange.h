@@ -1,7 +1,7 @@
 /* A collective in virtual time, message by message: the steps of src/ir/exchange over the links
  * of a cluster.
  *
- *     weft_exchange            x = {WEFT_EXCHANGE_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 64};
+ *     weft_exchange            x = {WEFT_ALL_REDUCE, WEFT_EXCHANGE_HALVING, 64};
  *     weft_sim_exchange_result r;
  *     WEFT_TRY(weft_sim_exchange(&x, NULL, cluster, 1 << 30, &r));
  *

@@ -1,25 +1,9 @@
-/* The door: hands each call to the transport. */
+/* Messages, how vectors are divided into shares and sums into terms, leaving. */
 #include "comm/comm.h"
 
 #include "base/hash.h"
 #include "base/lanes.h"
-
-const char *weft_comm_kind_name(weft_comm_kind k)
-{
-    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "broadcast",      "barrier",
-                                       "shift",      "send_rows",      "return_rows"};
-    return name[k];
-}
-
-weft_status weft_comm_open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
-                                   int64_t bytes, int credits, weft_comm_channel **out)
-{
-    if (peer < 0 || peer >= c->world || peer == c->rank)
-        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d: there is no other rank %d of %d",
-                         c->rank, peer, c->world);
-    return c->op->open_channel(c, peer, side, tag, bytes, credits, out);
-}
+#include "comm/call_priv.h"
 
 weft_status weft_comm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                            int64_t bytes)
@@ -37,47 +21,11 @@ bool weft_comm_can_send(weft_comm *c, weft_comm_channel *ch)
     return !c->op->can_send || c->op->can_send(c, ch);
 }
 
-weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                                 weft_comm_group **out)
-{
-    int me = -1;
-    for (int i = 0; i < n; i++) {
-        if (rank[i] < 0 || rank[i] >= c->world)
-            return WEFT_FAIL(WEFT_ERR_ARG, "rank %d: a group names rank %d of %d",
-                             c->rank, rank[i], c->world);
-        if (rank[i] == c->rank) me = i;
-    }
-    if (me < 0) return WEFT_FAIL(WEFT_ERR_ARG, "rank %d is not in its group", c->rank);
-    return c->op->open_group(c, n, rank, tag, out);
-}
-
-weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                 weft_dtype t, const void *in, void *out, int64_t count)
-{
-    return c->op->collective(c, g, kind, t, in, out, count);
-}
-
 int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k)
 {
     int64_t units = (total + unit - 1) / unit, more = units % n;
     int64_t at = (units / n * k + (k < more ? k : more)) * unit;
     return at < total ? at : total;
-}
-
-weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                             weft_dtype t, const void *in, void *out, int64_t total,
-                             int64_t unit)
-{
-    if (kind != WEFT_COMM_ALL_GATHER && kind != WEFT_COMM_REDUCE_SCATTER)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no shares of different sizes",
-                         weft_comm_kind_name(kind));
-    if (total < 0 || unit < 1)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld elements in units of %lld",
-                         weft_comm_kind_name(kind), (long long)total, (long long)unit);
-    if (!c->op->shares)
-        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has equal shares only",
-                         c->transport);
-    return c->op->shares(c, g, kind, t, in, out, total, unit);
 }
 
 uint32_t weft_comm_dealt(const weft_comm_lanes *l, int n)
@@ -110,35 +58,6 @@ weft_status weft_comm_terms_of(const weft_comm_lanes *l, int n, weft_comm_terms 
     return WEFT_OK;
 }
 
-weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out, int64_t total,
-                                int64_t unit, const weft_comm_lanes *l)
-{
-    if (kind != WEFT_COMM_ALL_REDUCE && kind != WEFT_COMM_REDUCE_SCATTER)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no lanes", weft_comm_kind_name(kind));
-    if (total < 0 || unit < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %lld elements in units of %lld",
-                         weft_comm_kind_name(kind), (long long)total, (long long)unit);
-    if (!c->op->sum_lanes)
-        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s has sums of one term a member only",
-                         c->transport);
-    return c->op->sum_lanes(c, g, kind, t, in, out, total, unit, l);
-}
-
-weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out,
-                                const weft_comm_rows *r)
-{
-    if (kind != WEFT_COMM_SEND_ROWS && kind != WEFT_COMM_RETURN_ROWS)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s moves no rows", weft_comm_kind_name(kind));
-    if (r->width < 1 || r->n_bin < 1 || r->in_rows < 0 || r->out_rows < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: %d bins of rows of %lld elements",
-                         weft_comm_kind_name(kind), r->n_bin, (long long)r->width);
-    if (!c->op->rows)
-        return WEFT_FAIL(WEFT_ERR_ARG, "transport %s moves no rows", c->transport);
-    return c->op->rows(c, g, kind, t, in, out, r);
-}
-
 void weft_comm_abort(weft_comm *c, const char *why)
 {
     c->op->abort(c, why);
@@ -151,5 +70,15 @@ void weft_comm_set_epoch(weft_comm *c, uint32_t epoch)
 
 void weft_comm_destroy(weft_comm *c)
 {
-    if (c) c->op->destroy(c);
+    if (!c) return;
+    weft_comm__forget_opened(c);
+    c->op->destroy(c);
+}
+
+void weft_comm_drop(weft_comm *c)
+{
+    if (!c) return;
+    c->op->stop(c);
+    weft_comm__forget_opened(c);
+    c->op->destroy(c);
 }

@@ -10,12 +10,14 @@
  * (2) messages of a channel arrive in order, each once; what carries an older epoch is dropped
  * (3) a sum is taken over group position by the binary tree ((0+1)+(2+3))+..., whoever computes
  *     it, so its bits depend on neither timing nor transport
- * (4) sending, receiving and collectives allocate nothing; opening does */
+ * (4) sending, receiving and collectives allocate nothing; opening, preparing and the first start
+ *     of a group do */
 #ifndef WEFT_COMM_COMM_H
 #define WEFT_COMM_COMM_H
 
 #include "base/lanes.h"
 #include "base/status.h"
+#include "exchange/collective.h"
 #include "weft/tensor.h"
 
 typedef struct weft_comm         weft_comm;
@@ -26,18 +28,6 @@ typedef enum weft_comm_side {
     WEFT_COMM_SEND,
     WEFT_COMM_RECV,
 } weft_comm_side;
-
-typedef enum weft_comm_kind {
-    WEFT_COMM_ALL_REDUCE,     /* out = sum of all in */
-    WEFT_COMM_REDUCE_SCATTER, /* out = this position's share of the sum; in is n shares */
-    WEFT_COMM_ALL_GATHER,     /* out = all in, one behind the other */
-    WEFT_COMM_ALL_TO_ALL,     /* share k of out = this position's share of k's in */
-    WEFT_COMM_BROADCAST,      /* out = in of position 0 */
-    WEFT_COMM_BARRIER,
-    WEFT_COMM_SHIFT, /* out = in of the position before, of the last one for position 0 */
-    WEFT_COMM_SEND_ROWS,   /* rows to those who own their bins (weft_comm_rows) */
-    WEFT_COMM_RETURN_ROWS, /* the way back */
-} weft_comm_kind;
 
 /* A sum to which members bring several terms: the positions share n_lane lanes (base/lanes.h),
  * each brings those of its run, every one stride elements behind the last. */
@@ -61,70 +51,85 @@ typedef struct weft_comm_rows {
     int64_t        in_rows, out_rows; /* what there is room for here */
 } weft_comm_rows;
 
-/* One of several tensors that are dealt with in one meeting: all_reduce, reduce_scatter or
- * all_gather. */
+/* A tensor of a call. */
 typedef struct weft_comm_part {
     const void *in;
     void       *out;
-    int64_t count;  /* as in weft_comm_collective; with a unit or lanes: of the whole */
-    int64_t unit;   /* 0: equal shares */
-    int64_t stride; /* of terms, where there are lanes */
+    /* Elements of in (all_gather, broadcast: of one rank's in); with a unit or lanes: of the
+     * whole. */
+    int64_t count;
+    /* all_gather and reduce_scatter: shares are runs of units that differ by at most one unit,
+     * the larger first; the last unit may be short, shares may be empty.  0: equal shares. */
+    int64_t unit;
+    int64_t stride; /* elements from term to term, where there are lanes */
 } weft_comm_part;
 
-/* Memory in which small tensors are packed, for a transport that wants them side by side. */
+/* Memory in which small tensors are packed, for a transport that wants them contiguous. */
 typedef struct weft_comm_room {
     char   *p;
     int64_t bytes; /* at least weft_comm_room_bytes() */
     int     n, me; /* members of the group, and which one this is */
 } weft_comm_room;
 
+/* One collective, whatever its kind: the same on all members but for addresses.
+ *     in == out is legal for all_reduce and broadcast; in of all_gather may be its place in out;
+ *     reduce_scatter may leave its share where it is in in
+ *     several tensors are done as if one after another, with one barrier where the transport can
+ *     and with as few messages as room allows elsewhere */
+typedef struct weft_comm_call {
+    weft_comm_group *group;
+    weft_collective  kind;
+    weft_dtype       dtype;
+    weft_comm_part   tensor; /* where n_part is 0 */
+    /* all_reduce, reduce_scatter, all_gather of several tensors */
+    int                   n_part;
+    const weft_comm_part *part;
+    weft_comm_room        room;
+    /* all_reduce, reduce_scatter: members bring several terms each (weft_comm_lanes); 0: one */
+    int            n_lane;
+    const int32_t *lane_share;
+    weft_comm_rows rows; /* send_rows, return_rows */
+} weft_comm_call;
+
 typedef struct weft_comm_ops {
+    /* instance: how often this end has closed the key before; part of the key */
     weft_status (*open_channel)(weft_comm *c, int peer, weft_comm_side side, int tag,
-                                int64_t bytes, int credits, weft_comm_channel **out);
+                                uint32_t instance, int64_t bytes, int credits,
+                                weft_comm_channel **out);
     weft_status (*open_group)(weft_comm *c, int n, const int32_t *rank, int tag,
-                              weft_comm_group **out);
+                              uint32_t instance, weft_comm_group **out);
+    weft_status (*close_channel)(weft_comm *c, weft_comm_channel *ch);
+    weft_status (*close_group)(weft_comm *c, weft_comm_group *g);
     weft_status (*send)(weft_comm *c, weft_comm_channel *ch, const void *p,
                         int64_t bytes);
     weft_status (*recv)(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
     /* a channel with credits, at its sender; NULL: always */
     bool (*can_send)(weft_comm *c, weft_comm_channel *ch);
-    weft_status (*collective)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                              weft_dtype t, const void *in, void *out, int64_t count);
-    /* all_gather and reduce_scatter with shares of different sizes; NULL: equal ones only */
-    weft_status (*shares)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                          weft_dtype t, const void *in, void *out, int64_t total,
-                          int64_t unit);
-    /* all_reduce and reduce_scatter of several terms; NULL: one of each member only */
-    weft_status (*sum_lanes)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                             weft_dtype t, const void *in, void *out, int64_t total,
-                             int64_t unit, const weft_comm_lanes *l);
-    /* send_rows and return_rows; NULL: none */
-    weft_status (*rows)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                        weft_dtype t, const void *in, void *out, const weft_comm_rows *r);
+    /* a collective from its beginning to its end, on the calling thread */
+    weft_status (*run)(weft_comm *c, const weft_comm_call *call);
     /* a rank that this one waits for in g just now, or -1; asked by any thread; NULL: nobody
      * knows */
     int (*missing)(weft_comm *c, weft_comm_group *g);
     void (*abort)(weft_comm *c, const char *why);
     /* the same with the verdict of another end, in its words; NULL: abort's */
     void (*pass_on)(weft_comm *c, const char *verdict);
-    void (*destroy)(weft_comm *c);
-    /* weft_comm_several; NULL: small tensors are packed, the others go by themselves */
-    weft_status (*several)(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                           weft_dtype t, int n, const weft_comm_part *part,
-                           const weft_lanes *lanes, const weft_comm_room *room);
+    /* all operations of this end are over, now and later: WEFT_ERR_PEER; nobody is told */
+    void (*stop)(weft_comm *c);
+    void (*destroy)(weft_comm *c); /* after stop: without waiting for anybody */
 } weft_comm_ops;
 
 /* One rank's end.  May be used by several threads, each channel and group by one at a time. */
 struct weft_comm {
-    const char          *transport;
-    const weft_comm_ops *op;
-    int                  rank, world;
-    uint32_t             epoch;
-    double               timeout_s;
-    int64_t              bytes; /* memory that opened channels hold at this rank */
-    const int32_t       *name;  /* what messages call each rank; NULL: by its number */
-    bool                 packs; /* some of its groups pack several small tensors */
-    void                *impl;
+    const char              *transport;
+    const weft_comm_ops     *op;
+    int                      rank, world;
+    uint32_t                 epoch;
+    double                   timeout_s;
+    int64_t                  bytes; /* memory that opened channels hold at this rank */
+    const int32_t           *name; /* what messages call each rank; NULL: by its number */
+    bool                     packs;  /* some of its groups pack several small tensors */
+    struct weft_comm_opened *opened; /* open.c's */
+    void                    *impl;
 };
 
 static inline int weft_comm_name(const weft_comm *c, int rank)
@@ -141,50 +146,60 @@ weft_status weft_comm_open_channel(weft_comm *c, int peer, weft_comm_side side, 
 weft_status weft_comm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                            int64_t bytes);
 weft_status weft_comm_recv(weft_comm *c, weft_comm_channel *ch, void *p, int64_t bytes);
+/* What was sent can still be received.  Both sides close equally often; the key may then be used
+ * again, with other sizes, whether or not the other side has closed it.  Opening a key twice gives
+ * the same channel, which is closed by the second close. */
+weft_status weft_comm_close_channel(weft_comm *c, weft_comm_channel *ch);
 /* Would a send over a channel with credits end at once, with or without success? */
 bool weft_comm_can_send(weft_comm *c, weft_comm_channel *ch);
 
 /* Groups: ranks in an order all of them agree on, under a tag. */
 weft_status weft_comm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
                                  weft_comm_group **out);
-/* count: elements of in (all_gather, broadcast: of one rank's in).  in == out is legal for
- * all_reduce and broadcast; reduce_scatter may leave its share where it lies in in. */
-weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+/* As with channels.  Not while its calls are in flight; its requests are released before. */
+weft_status weft_comm_close_group(weft_comm *c, weft_comm_group *g);
+
+/* A collective in one call, on the calling thread. */
+weft_status weft_comm_run(weft_comm *c, const weft_comm_call *call);
+/* The same for one tensor in equal shares. */
+weft_status weft_comm_collective(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                  weft_dtype t, const void *in, void *out, int64_t count);
 
-/* All_gather or reduce_scatter of `total` elements in units: shares are runs that differ by at
- * most one unit, the larger first, and the last unit may be short.  all_gather: in is this
- * position's share, out the whole (in may lie at its place there).  reduce_scatter: in is the
- * whole, out the share of the sum.  Shares may be empty. */
-weft_status weft_comm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                             weft_dtype t, const void *in, void *out, int64_t total,
-                             int64_t unit);
-/* All_reduce or reduce_scatter (unit 0: equal shares) of terms by the tree over lanes.  in is the
- * first term, of `total` elements; in == out is legal for all_reduce. */
-weft_status weft_comm_sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out, int64_t total,
-                                int64_t unit, const weft_comm_lanes *l);
-/* Send_rows: in are this position's rows at home, out those of its own bins.  Return_rows: the
- * other way round.  What lies behind the last row of out is left as it is.  WEFT_ERR_ARG: a table
- * that does not ascend, or more rows than room. */
-weft_status weft_comm_move_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out,
-                                const weft_comm_rows *r);
-/* n tensors at once, the same on all members: the same as one after another, with one meeting
- * where the transport can, and with as few messages as room allows elsewhere.  lanes NULL: one
- * term of each member. */
-weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                              weft_dtype t, int n, const weft_comm_part *part,
-                              const weft_lanes *lanes, const weft_comm_room *room);
-/* For transports: by one call of each load. */
-weft_status weft_comm_several_packed(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, int n,
-                                     const weft_comm_part *part, const weft_lanes *lanes,
-                                     const weft_comm_room *room);
-/* What they want to be packed, at most 4 MB; 0: nothing can be. */
-int64_t weft_comm_room_bytes(const weft_comm *c, weft_comm_kind kind, weft_dtype t, int n,
-                             const weft_comm_part *part, const weft_lanes *lanes,
-                             int n_member, int me);
+/* Bytes of position 0 to all. */
+weft_status weft_comm_broadcast_bytes(weft_comm *c, weft_comm_group *g, void *p,
+                                      int64_t bytes);
+
+/* A call that is prepared once and started any number of times.
+ *
+ *     weft_comm_prepare(c, &call, &r);
+ *     weft_comm_start(r);  ..  weft_comm_test(r, &done);  ..  weft_comm_wait(r);
+ *     weft_comm_release(r);
+ *
+ * (1) start returns at once, however late the other members are.  From then on the call makes
+ *     progress by itself: a thread of the group runs what was started, so test only looks.
+ *     wait runs the call on the calling thread where nobody does yet.
+ * (2) Calls of one group run one after another in the order in which they were started, the same
+ *     at all members; calls of different groups are in flight together.
+ * (3) Memory of a call belongs to it from start until test or wait has said that it is done.
+ *     Every start is followed by a wait, or by a test that says done.
+ * (4) timeout_s counts from the moment at which a call begins to run. */
+typedef struct weft_comm_request weft_comm_request;
+
+/* The call and its parts are copied; shares of lanes and tables of rows are not. */
+weft_status weft_comm_prepare(weft_comm *c, const weft_comm_call *call,
+                              weft_comm_request **out);
+weft_status weft_comm_start(weft_comm_request *r);
+/* *done: it is over, and the status is that of the call. */
+weft_status weft_comm_test(weft_comm_request *r, bool *done);
+weft_status weft_comm_wait(weft_comm_request *r);
+/* start and wait in one, on the calling thread: nobody is woken for it. */
+weft_status weft_comm_run_request(weft_comm_request *r);
+/* Not while it is in flight; NULL is fine. */
+void weft_comm_release(weft_comm_request *r);
+
+/* The memory that several tensors want to be packed in, at most 4 MB; 0: nothing can be. */
+int64_t weft_comm_room_bytes(const weft_comm *c, const weft_comm_call *call, int n_member,
+                             int me);
 /* Where position k's share begins; k = n: the end. */
 int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
 
@@ -192,7 +207,11 @@ int64_t weft_comm_share_at(int64_t total, int64_t unit, int n, int k);
 void weft_comm_abort(weft_comm *c, const char *why);
 /* A new view of the job: what is older is dropped from now on. */
 void weft_comm_set_epoch(weft_comm *c, uint32_t epoch);
+/* Leaves in order: what was sent arrives, and peers learn that this rank is gone. */
 void weft_comm_destroy(weft_comm *c);
+/* Leaves at once: calls in flight end in WEFT_ERR_PEER, nobody is waited for and nobody is told
+ * why.  Requests are released afterwards. */
+void weft_comm_drop(weft_comm *c);
 
 /* ---- threads of one process as ranks ---- */
 
@@ -205,7 +224,30 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
 
 /* ---- for transports ---- */
 
-const char *weft_comm_kind_name(weft_comm_kind k);
+/* Every transport's weft_comm_group begins with this: the calls of the group that were started. */
+typedef struct weft_comm_queue weft_comm_queue;
+typedef struct weft_comm_group_head {
+    weft_comm_queue *queue; /* NULL: none was */
+} weft_comm_group_head;
+
+/* Several tensors, by one call of each load. */
+weft_status weft_comm_run_packed(weft_comm *c, const weft_comm_call *call);
+static inline weft_comm_lanes weft_comm_lanes_of(const weft_comm_call *call)
+{
+    return (weft_comm_lanes){call->n_lane, call->tensor.stride, call->lane_share};
+}
+/* This one tensor of several, as a call. */
+static inline weft_comm_call weft_comm_part_call(const weft_comm_call *call,
+                                                 const weft_comm_part *part)
+{
+    return (weft_comm_call){.group      = call->group,
+                            .kind       = call->kind,
+                            .dtype      = call->dtype,
+                            .tensor     = *part,
+                            .n_lane     = call->n_lane,
+                            .lane_share = call->lane_share};
+}
+
 /* out = sum of in[0..n-1] by the binary tree, count elements; out may be one of them.  bf16 is
  * summed in fp32 and rounded once.  WEFT_ERR_ARG: a type that cannot be summed. */
 weft_status weft_comm_sum(weft_dtype t, int n, const void *const *in, void *out,
@@ -221,23 +263,23 @@ enum {
 };
 /* Rows of one bin from one position: the next of all n positions' runs in the owner's order, from
  * one with home -1. Empty ones are there too.  False: that was all. */
-typedef struct weft_comm_run {
+typedef struct weft_comm_row_run {
     int     owner, bin, home;
     int64_t at_owner, at_home, n; /* rows */
-} weft_comm_run;
-bool weft_comm_next_run(const weft_comm_rows *r, int n, weft_comm_run *x);
+} weft_comm_row_run;
+bool weft_comm_next_run(const weft_comm_rows *r, int n, weft_comm_row_run *x);
 /* From where to where a kind moves it. */
 typedef struct weft_comm_way {
     int     from, to; /* positions */
     int64_t in, out;  /* bytes, in the one's in and the other's out */
     int64_t bytes;
 } weft_comm_way;
-weft_comm_way weft_comm_way_of(const weft_comm_rows *r, weft_comm_kind kind, weft_dtype t,
-                               const weft_comm_run *x);
+weft_comm_way weft_comm_way_of(const weft_comm_rows *r, weft_collective kind,
+                               weft_dtype t, const weft_comm_row_run *x);
 /* Rows that position k brings (in) or gets. */
-int64_t weft_comm_count_rows(const weft_comm_rows *r, int n, weft_comm_kind kind, int k,
+int64_t weft_comm_count_rows(const weft_comm_rows *r, int n, weft_collective kind, int k,
                              bool in);
-weft_status weft_comm_check_rows(const weft_comm_rows *r, int n, weft_comm_kind kind,
+weft_status weft_comm_check_rows(const weft_comm_rows *r, int n, weft_collective kind,
                                  int me);
 
 /* The terms of all members of a group, in order. */

@@ -37,18 +37,30 @@ weft_status weft_comm__hosts_told(weft_comm *c, weft_status st)
     return WEFT_FAIL(st, "%s", text);
 }
 
+/* Before calls of several threads are in flight. */
+static void update_ends(const weft_comm *c)
+{
+    const hosts_pair *p = c->impl;
+    (void)weft_comm__hosts_current(c, p->near);
+    (void)weft_comm__hosts_current(c, p->far);
+}
+
 static void count_bytes(weft_comm *c)
 {
     const hosts_pair *p = c->impl;
     c->bytes            = p->near->bytes + p->far->bytes;
 }
 
+/* The ends count instances themselves. */
 static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int tag,
-                                int64_t bytes, int credits, weft_comm_channel **out)
+                                uint32_t instance, int64_t bytes, int credits,
+                                weft_comm_channel **out)
 {
     hosts_pair        *p       = c->impl;
     bool               at_home = p->near_rank[peer] >= 0;
     weft_comm_channel *h       = calloc(1, sizeof *h);
+    (void)instance;
+    update_ends(c);
     if (!h) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a channel");
     h->by          = at_home ? p->near : p->far;
     weft_status st = weft_comm_open_channel(weft_comm__hosts_current(c, h->by),
@@ -67,13 +79,15 @@ static weft_status open_channel(weft_comm *c, int peer, weft_comm_side side, int
 
 /* Inside this host, or flat, and by levels where it lies so. */
 static weft_status open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                              weft_comm_group **out)
+                              uint32_t instance, weft_comm_group **out)
 {
     hosts_pair      *p       = c->impl;
     weft_comm_group *g       = calloc(1, sizeof *g + sizeof *rank * (size_t)n);
     int32_t         *mine    = calloc((size_t)n, sizeof *mine);
     bool             at_home = true;
     weft_status      st      = WEFT_OK;
+    (void)instance;
+    update_ends(c);
     if (!g || !mine) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "no memory for a group"));
     g->p = p;
     g->n = n;
@@ -100,6 +114,36 @@ out:
     return st;
 }
 
+static weft_status close_channel(weft_comm *c, weft_comm_channel *ch)
+{
+    hosts_pair         *p  = c->impl;
+    weft_comm_channel **at = &p->channel;
+    weft_status         st = weft_comm_close_channel(ch->by, ch->inner);
+    while (*at != ch) at = &(*at)->next;
+    *at = ch->next;
+    free(ch);
+    count_bytes(c);
+    return st;
+}
+
+static weft_status close_group(weft_comm *c, weft_comm_group *g)
+{
+    hosts_pair       *p  = c->impl;
+    weft_comm_group **at = &p->group;
+    weft_status       st = weft_comm_close_group(g->by, g->inner);
+    if (g->m) {
+        weft_status home = weft_comm_close_group(p->near, g->home);
+        weft_status rail = weft_comm_close_group(p->far, g->rail);
+        if (st == WEFT_OK) st = home != WEFT_OK ? home : rail;
+        weft_comm__levels_close(g);
+    }
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    free(g);
+    count_bytes(c);
+    return st;
+}
+
 static weft_status send_message(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes)
 {
@@ -119,62 +163,36 @@ static bool can_send(weft_comm *c, weft_comm_channel *ch)
     return weft_comm_can_send(weft_comm__hosts_current(c, ch->by), ch->inner);
 }
 
-static weft_status collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                              weft_dtype t, const void *in, void *out, int64_t count)
+/* By levels where that gives the same sum; else flat. */
+static bool goes_by_levels(const weft_comm_group *g, const weft_comm_call *call)
 {
-    int64_t whole = kind == WEFT_COMM_ALL_GATHER ? count * g->n : count;
-    if (weft_comm__levels_can(g, kind, t, whole))
-        return weft_comm__levels_collective(g, kind, t, in, out, count);
-    return weft_comm__hosts_told(c,
-                                 weft_comm_collective(weft_comm__hosts_current(c, g->by),
-                                                      g->inner, kind, t, in, out, count));
+    const weft_comm_part *x     = &call->tensor;
+    weft_lanes            lanes = {call->n_lane, g->n, call->lane_share};
+    int64_t               whole = x->count;
+    if (call->rows.n_bin || call->n_part) return false;
+    if (call->kind == WEFT_ALL_GATHER && !x->unit) whole *= g->n;
+    if (!weft_comm__levels_can(g, call->kind, call->dtype, whole)) return false;
+    /* lanes: a subtree each is the plain tree */
+    return !call->n_lane || (weft_lanes_right(&lanes) && weft_lanes_plain(&lanes));
 }
 
-static weft_status shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                          weft_dtype t, const void *in, void *out, int64_t total,
-                          int64_t unit)
+static weft_status run(weft_comm *c, const weft_comm_call *call)
 {
-    if (weft_comm__levels_can(g, kind, t, total))
-        return weft_comm__levels_shares(g, kind, t, in, out, total, unit);
-    return weft_comm__hosts_told(c, weft_comm_shares(weft_comm__hosts_current(c, g->by),
-                                                     g->inner, kind, t, in, out, total,
-                                                     unit));
-}
-
-static weft_status sum_lanes(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                             weft_dtype t, const void *in, void *out, int64_t total,
-                             int64_t unit, const weft_comm_lanes *l)
-{
-    weft_lanes d = {l->n_lane, g->n, l->share};
-    /* a subtree each: the plain tree */
-    if (weft_comm__levels_can(g, kind, t, total) && weft_lanes_right(&d) &&
-        weft_lanes_plain(&d))
-        return kind == WEFT_COMM_REDUCE_SCATTER && unit
-                   ? weft_comm__levels_shares(g, kind, t, in, out, total, unit)
-                   : weft_comm__levels_collective(g, kind, t, in, out, total);
-    return weft_comm__hosts_told(
-        c, weft_comm_sum_lanes(weft_comm__hosts_current(c, g->by), g->inner, kind, t, in,
-                               out, total, unit, l));
-}
-
-static weft_status rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                        weft_dtype t, const void *in, void *out, const weft_comm_rows *r)
-{
-    return weft_comm__hosts_told(c,
-                                 weft_comm_move_rows(weft_comm__hosts_current(c, g->by),
-                                                     g->inner, kind, t, in, out, r));
-}
-
-static weft_status several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                           weft_dtype t, int n, const weft_comm_part *part,
-                           const weft_lanes *lanes, const weft_comm_room *room)
-{
-    const hosts_pair *p = c->impl;
-    if (g->by != p->near) /* each load as its size wants it: by levels or straight */
-        return weft_comm_several_packed(c, g, kind, t, n, part, lanes, room);
-    return weft_comm__hosts_told(c, weft_comm_several(weft_comm__hosts_current(c, g->by),
-                                                      g->inner, kind, t, n, part, lanes,
-                                                      room));
+    const weft_comm_part *x = &call->tensor;
+    weft_comm_group      *g = call->group;
+    hosts_pair           *p = c->impl;
+    if (call->n_part && g->by != p->near) /* each load as its size wants it */
+        return weft_comm_run_packed(c, call);
+    if (goes_by_levels(g, call))
+        return x->unit && call->kind != WEFT_ALL_REDUCE
+                   ? weft_comm__levels_shares(g, call->kind, call->dtype, x->in, x->out,
+                                              x->count, x->unit)
+                   : weft_comm__levels_collective(g, call->kind, call->dtype, x->in,
+                                                  x->out, x->count);
+    weft_comm_call flat = *call;
+    weft_comm     *by   = weft_comm__hosts_current(c, g->by);
+    flat.group          = g->inner;
+    return weft_comm__hosts_told(c, by->op->run(by, &flat));
 }
 
 static void give_up(weft_comm *c, const char *why)
@@ -182,6 +200,13 @@ static void give_up(weft_comm *c, const char *why)
     hosts_pair *p = c->impl;
     weft_comm_abort(weft_comm__hosts_current(c, p->near), why);
     weft_comm_abort(weft_comm__hosts_current(c, p->far), why);
+}
+
+static void stop(weft_comm *c)
+{
+    hosts_pair *p = c->impl;
+    p->near->op->stop(p->near);
+    p->far->op->stop(p->far);
 }
 
 static void free_tables(hosts_pair *p)
@@ -222,8 +247,8 @@ static weft_status find_neighbours(hosts_pair *p)
     for (int i = 0; i < n; i++) order[i] = i;
     for (int r = 0; r < p->far->world; r++) p->near_rank[r] = -1;
     WEFT_GO(weft_comm_open_group(p->near, n, order, TAG, &g));
-    WEFT_GO(weft_comm_collective(p->near, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &mine,
-                                 all, 1));
+    WEFT_GO(
+        weft_comm_collective(p->near, g, WEFT_ALL_GATHER, WEFT_DTYPE_I32, &mine, all, 1));
     for (int i = 0; i < n; i++) {
         if (all[i] < 0 || all[i] >= p->far->world || p->near_rank[all[i]] >= 0)
             WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
@@ -233,22 +258,22 @@ static weft_status find_neighbours(hosts_pair *p)
     }
     p->near->name = all;
 out:
+    if (g) (void)weft_comm_close_group(p->near, g);
     free(order);
     return st;
 }
 
-static const weft_comm_ops ops = {.open_channel = open_channel,
-                                  .open_group   = open_group,
-                                  .send         = send_message,
-                                  .recv         = recv_message,
-                                  .can_send     = can_send,
-                                  .collective   = collective,
-                                  .shares       = shares,
-                                  .sum_lanes    = sum_lanes,
-                                  .rows         = rows,
-                                  .abort        = give_up,
-                                  .destroy      = destroy,
-                                  .several      = several};
+static const weft_comm_ops ops = {.open_channel  = open_channel,
+                                  .open_group    = open_group,
+                                  .send          = send_message,
+                                  .recv          = recv_message,
+                                  .can_send      = can_send,
+                                  .run           = run,
+                                  .close_channel = close_channel,
+                                  .close_group   = close_group,
+                                  .stop          = stop,
+                                  .abort         = give_up,
+                                  .destroy       = destroy};
 
 /* Which ranks are on one host, by what all say. */
 static weft_status find_hosts(weft_comm *far, int32_t first, int32_t *host)
@@ -259,9 +284,10 @@ static weft_status find_hosts(weft_comm *far, int32_t first, int32_t *host)
     if (!order) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %d ranks", far->world);
     for (int r = 0; r < far->world; r++) order[r] = r;
     WEFT_GO(weft_comm_open_group(far, far->world, order, TAG, &g));
-    WEFT_GO(weft_comm_collective(far, g, WEFT_COMM_ALL_GATHER, WEFT_DTYPE_I32, &first,
-                                 host, 1));
+    WEFT_GO(
+        weft_comm_collective(far, g, WEFT_ALL_GATHER, WEFT_DTYPE_I32, &first, host, 1));
 out:
+    if (g) (void)weft_comm_close_group(far, g);
     free(order);
     return st;
 }
@@ -285,6 +311,7 @@ weft_status weft_comm_hosts_create(weft_comm *near, weft_comm *far, weft_comm **
         p->c           = *far;
         p->c.transport = strcmp(far->transport, "ucx") ? "shm+tcp" : "shm+ucx";
         p->c.op        = &ops;
+        p->c.opened    = NULL;
         p->c.impl      = p;
         p->c.packs     = true;
         count_bytes(&p->c);

@@ -101,18 +101,30 @@ static weft_comm *go(weft_comm_group *g, hosts_phase where)
                                     where == HOSTS_NEAR ? g->p->near : g->p->far);
 }
 
-static weft_status near_shares(weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
+static weft_status run_shares(weft_comm *by, weft_comm_group *inner, weft_collective kind,
+                              weft_dtype t, const void *in, void *out, int64_t total,
+                              int64_t unit)
+{
+    return weft_comm_run(
+        by, &(weft_comm_call){
+                .group  = inner,
+                .kind   = kind,
+                .dtype  = t,
+                .tensor = {.in = in, .out = out, .count = total, .unit = unit}});
+}
+
+static weft_status near_shares(weft_comm_group *g, weft_collective kind, weft_dtype t,
                                const void *in, void *out, int64_t total, int64_t unit)
 {
     if (!total) return WEFT_OK;
-    return weft_comm_shares(go(g, HOSTS_NEAR), g->home, kind, t, in, out, total, unit);
+    return run_shares(go(g, HOSTS_NEAR), g->home, kind, t, in, out, total, unit);
 }
 
-static weft_status far_shares(weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
+static weft_status far_shares(weft_comm_group *g, weft_collective kind, weft_dtype t,
                               const void *in, void *out, int64_t total, int64_t unit)
 {
     if (!total) return WEFT_OK;
-    return weft_comm_shares(go(g, HOSTS_FAR), g->rail, kind, t, in, out, total, unit);
+    return run_shares(go(g, HOSTS_FAR), g->rail, kind, t, in, out, total, unit);
 }
 
 /* ---- the kinds ---- */
@@ -125,11 +137,11 @@ static weft_status all_reduce(weft_comm_group *g, weft_dtype t, const char *in, 
     int64_t at   = weft_comm_share_at(count, unit, g->m, i);
     int64_t own  = weft_comm_share_at(count, unit, g->m, i + 1) - at;
     char   *mine = out + at * size;
-    WEFT_TRY(near_shares(g, WEFT_COMM_REDUCE_SCATTER, t, in, mine, count, unit));
+    WEFT_TRY(near_shares(g, WEFT_REDUCE_SCATTER, t, in, mine, count, unit));
     if (own)
-        WEFT_TRY(weft_comm_collective(go(g, HOSTS_FAR), g->rail, WEFT_COMM_ALL_REDUCE, t,
-                                      mine, mine, own));
-    return near_shares(g, WEFT_COMM_ALL_GATHER, t, mine, out, count, unit);
+        WEFT_TRY(weft_comm_collective(go(g, HOSTS_FAR), g->rail, WEFT_ALL_REDUCE, t, mine,
+                                      mine, own));
+    return near_shares(g, WEFT_ALL_GATHER, t, mine, out, count, unit);
 }
 
 /* Shares of one host's run, and of this rail, are cut by the same rule: larger ones come first in
@@ -163,11 +175,11 @@ static weft_status reduce_scatter(weft_comm_group *g, weft_dtype t, const char *
     WEFT_TRY(scratch(g, total * size + 1));
     char *to = g->scratch;
     for (int k = 0; k < g->n; k += g->m) {
-        WEFT_TRY(near_shares(g, WEFT_COMM_REDUCE_SCATTER, t, in + at(&x, k) * size, to,
+        WEFT_TRY(near_shares(g, WEFT_REDUCE_SCATTER, t, in + at(&x, k) * size, to,
                              at(&x, k + g->m) - at(&x, k), x.unit));
         to += share(&x, k + g->me % g->m) * size;
     }
-    return far_shares(g, WEFT_COMM_REDUCE_SCATTER, t, g->scratch, out, total, x.unit);
+    return far_shares(g, WEFT_REDUCE_SCATTER, t, g->scratch, out, total, x.unit);
 }
 
 static weft_status all_gather(weft_comm_group *g, weft_dtype t, const char *in, char *out,
@@ -175,10 +187,10 @@ static weft_status all_gather(weft_comm_group *g, weft_dtype t, const char *in, 
 {
     int64_t size = weft_dtype_bytes(t), total = rail_total(g, &x);
     WEFT_TRY(scratch(g, total * size + 1));
-    WEFT_TRY(far_shares(g, WEFT_COMM_ALL_GATHER, t, in, g->scratch, total, x.unit));
+    WEFT_TRY(far_shares(g, WEFT_ALL_GATHER, t, in, g->scratch, total, x.unit));
     const char *from = g->scratch;
     for (int k = 0; k < g->n; k += g->m) {
-        WEFT_TRY(near_shares(g, WEFT_COMM_ALL_GATHER, t, from, out + at(&x, k) * size,
+        WEFT_TRY(near_shares(g, WEFT_ALL_GATHER, t, from, out + at(&x, k) * size,
                              at(&x, k + g->m) - at(&x, k), x.unit));
         from += share(&x, k + g->me % g->m) * size;
     }
@@ -189,42 +201,42 @@ static weft_status broadcast(weft_comm_group *g, weft_dtype t, const void *in, v
                              int64_t count)
 {
     if (g->me % g->m == 0) {
-        WEFT_TRY(weft_comm_collective(go(g, HOSTS_FAR), g->rail, WEFT_COMM_BROADCAST, t,
-                                      in, out, count));
+        WEFT_TRY(weft_comm_collective(go(g, HOSTS_FAR), g->rail, WEFT_BROADCAST, t, in,
+                                      out, count));
         in = out;
     }
-    return weft_comm_collective(go(g, HOSTS_NEAR), g->home, WEFT_COMM_BROADCAST, t, in,
-                                out, count);
+    return weft_comm_collective(go(g, HOSTS_NEAR), g->home, WEFT_BROADCAST, t, in, out,
+                                count);
 }
 
 static weft_status barrier(weft_comm_group *g)
 {
-    WEFT_TRY(weft_comm_collective(go(g, HOSTS_NEAR), g->home, WEFT_COMM_BARRIER,
-                                  WEFT_DTYPE_U8, NULL, NULL, 0));
-    return weft_comm_collective(go(g, HOSTS_FAR), g->rail, WEFT_COMM_BARRIER,
-                                WEFT_DTYPE_U8, NULL, NULL, 0);
+    WEFT_TRY(weft_comm_collective(go(g, HOSTS_NEAR), g->home, WEFT_BARRIER, WEFT_DTYPE_U8,
+                                  NULL, NULL, 0));
+    return weft_comm_collective(go(g, HOSTS_FAR), g->rail, WEFT_BARRIER, WEFT_DTYPE_U8,
+                                NULL, NULL, 0);
 }
 
 /* ---- the door ---- */
 
-bool weft_comm__levels_can(const weft_comm_group *g, weft_comm_kind kind, weft_dtype t,
+bool weft_comm__levels_can(const weft_comm_group *g, weft_collective kind, weft_dtype t,
                            int64_t count)
 {
     bool pays = weft_exchange_levels_pay(g->m, count * weft_dtype_bytes(t));
     if (!g->m) return false;
     switch (kind) {
-    case WEFT_COMM_ALL_REDUCE:
-    case WEFT_COMM_REDUCE_SCATTER:
+    case WEFT_ALL_REDUCE:
+    case WEFT_REDUCE_SCATTER:
         return pays && weft_exchange_levels_add(g->m, t == WEFT_DTYPE_BF16);
-    case WEFT_COMM_ALL_GATHER: return pays;
-    case WEFT_COMM_BROADCAST:
-    case WEFT_COMM_BARRIER: return true;
+    case WEFT_ALL_GATHER: return pays;
+    case WEFT_BROADCAST:
+    case WEFT_BARRIER: return true;
     default: return false;
     }
 }
 
 /* One who did not come inside the host may wait itself, for somebody outside: that is asked. */
-static weft_status end(weft_comm_group *g, weft_comm_kind kind, weft_status st)
+static weft_status end(weft_comm_group *g, weft_collective kind, weft_status st)
 {
     weft_comm *c    = &g->p->c;
     bool       near = atomic_load(&g->phase) == HOSTS_NEAR;
@@ -232,7 +244,7 @@ static weft_status end(weft_comm_group *g, weft_comm_kind kind, weft_status st)
     int        whom = st == WEFT_ERR_PEER && near && late ? missing(g) : -1;
     char       what[32];
     if (whom >= 0) {
-        snprintf(what, sizeof what, "in %s", weft_comm_kind_name(kind));
+        snprintf(what, sizeof what, "in %s", weft_collective_name(kind));
         (void)weft_comm_net_blame(g->p->far, g->inner, whom, what); /* says it better */
     }
     st = weft_comm__hosts_told(c, st);
@@ -240,29 +252,29 @@ static weft_status end(weft_comm_group *g, weft_comm_kind kind, weft_status st)
     return st;
 }
 
-weft_status weft_comm__levels_shares(weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__levels_shares(weft_comm_group *g, weft_collective kind,
                                      weft_dtype t, const void *in, void *out,
                                      int64_t total, int64_t unit)
 {
     cut x = {total, unit, g->n};
     return end(g, kind,
-               kind == WEFT_COMM_ALL_GATHER ? all_gather(g, t, in, out, x)
-                                            : reduce_scatter(g, t, in, out, x));
+               kind == WEFT_ALL_GATHER ? all_gather(g, t, in, out, x)
+                                       : reduce_scatter(g, t, in, out, x));
 }
 
-weft_status weft_comm__levels_collective(weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__levels_collective(weft_comm_group *g, weft_collective kind,
                                          weft_dtype t, const void *in, void *out,
                                          int64_t count)
 {
-    if (kind == WEFT_COMM_ALL_REDUCE || kind == WEFT_COMM_REDUCE_SCATTER)
+    if (kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER)
         WEFT_TRY(weft_comm_sum(t, 1, &(const void *){g}, g, 0)); /* can it be summed? */
     switch (kind) {
-    case WEFT_COMM_ALL_REDUCE: return end(g, kind, all_reduce(g, t, in, out, count));
-    case WEFT_COMM_BROADCAST: return end(g, kind, broadcast(g, t, in, out, count));
-    case WEFT_COMM_BARRIER: return end(g, kind, barrier(g));
+    case WEFT_ALL_REDUCE: return end(g, kind, all_reduce(g, t, in, out, count));
+    case WEFT_BROADCAST: return end(g, kind, broadcast(g, t, in, out, count));
+    case WEFT_BARRIER: return end(g, kind, barrier(g));
     default: break;
     }
-    int64_t each = kind == WEFT_COMM_ALL_GATHER ? count : count / g->n;
+    int64_t each = kind == WEFT_ALL_GATHER ? count : count / g->n;
     if (!each) return WEFT_OK;
     return weft_comm__levels_shares(g, kind, t, in, out, each * g->n, each);
 }

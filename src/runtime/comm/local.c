@@ -34,6 +34,8 @@ struct weft_comm_channel {
     gate               g;
     weft_comm_channel *next;
     int                from, to, tag, credits;
+    uint32_t           instance;
+    int                n_closed; /* sides that have closed it */
     int64_t            bytes;
     char              *ring;
     message           *msg; /* credits of them, at least 1 */
@@ -46,28 +48,38 @@ typedef struct member {
     bool        here;
 } member;
 
+typedef struct local_group {
+    gate                g;
+    struct local_group *next;
+    int                 n, tag;
+    uint32_t            instance;
+    int                 n_closed; /* members that have closed it */
+    int32_t            *rank;
+    member             *member;
+    const void        **in; /* for the sums of each position: n pointers each */
+    uint32_t            epoch;
+    int                 n_here;
+    int64_t             turn; /* how often all have met */
+    weft_collective     kind; /* of the first to come: the others must agree */
+    weft_dtype          dtype;
+    int64_t             count;
+    weft_comm_lanes     lanes;
+    uint32_t            dealt; /* of them: weft_comm_dealt */
+} local_group;
+
+/* A group at one end. */
 struct weft_comm_group {
-    gate             g;
-    weft_comm_group *next;
-    int              n, tag;
-    int32_t         *rank;
-    member          *member;
-    const void     **in; /* for the sums of each position: n pointers each */
-    uint32_t         epoch;
-    int              n_here;
-    int64_t          turn; /* how often all have met */
-    weft_comm_kind   kind; /* of the first to come: the others must agree */
-    weft_dtype       dtype;
-    int64_t          count;
-    weft_comm_lanes  lanes;
-    uint32_t         dealt; /* of them: weft_comm_dealt */
+    weft_comm_group_head head; /* first */
+    weft_comm_group     *next;
+    local_group         *at;
 };
 
 struct weft_comm_local {
     pthread_mutex_t    lock;
     int                n;
     weft_comm_channel *channel;
-    weft_comm_group   *group;
+    local_group       *group;
+    weft_comm_group   *handle; /* of all ends */
     /* the last abort; read under a channel's or group's lock, written under all of them */
     bool     aborted;
     uint32_t abort_epoch;
@@ -147,10 +159,12 @@ static weft_status channel_create(int from, int to, int tag, int64_t bytes, int 
 }
 
 static weft_status find_channel(weft_comm_local *w, int from, int to, int tag,
-                                int64_t bytes, int credits, weft_comm_channel **out)
+                                uint32_t instance, int64_t bytes, int credits,
+                                weft_comm_channel **out)
 {
     for (weft_comm_channel *ch = w->channel; ch; ch = ch->next)
-        if (ch->from == from && ch->to == to && ch->tag == tag) {
+        if (ch->from == from && ch->to == to && ch->tag == tag &&
+            ch->instance == instance) {
             if (ch->bytes != bytes || ch->credits != credits)
                 return WEFT_FAIL(
                     WEFT_ERR_ARG,
@@ -162,23 +176,39 @@ static weft_status find_channel(weft_comm_local *w, int from, int to, int tag,
             return WEFT_OK;
         }
     WEFT_TRY(channel_create(from, to, tag, bytes, credits, out));
-    (*out)->next = w->channel;
-    w->channel   = *out;
+    (*out)->instance = instance;
+    (*out)->next     = w->channel;
+    w->channel       = *out;
     return WEFT_OK;
 }
 
 static weft_status local_open_channel(weft_comm *c, int peer, weft_comm_side side,
-                                      int tag, int64_t bytes, int credits,
-                                      weft_comm_channel **out)
+                                      int tag, uint32_t instance, int64_t bytes,
+                                      int credits, weft_comm_channel **out)
 {
     weft_comm_local *w    = c->impl;
     bool             send = side == WEFT_COMM_SEND;
     pthread_mutex_lock(&w->lock);
     weft_status st = find_channel(w, send ? c->rank : peer, send ? peer : c->rank, tag,
-                                  bytes, credits, out);
+                                  instance, bytes, credits, out);
     pthread_mutex_unlock(&w->lock);
     if (st == WEFT_OK && !send) c->bytes += bytes * credits;
     return st;
+}
+
+static weft_status local_close_channel(weft_comm *c, weft_comm_channel *ch)
+{
+    weft_comm_local    *w = c->impl;
+    weft_comm_channel **x = &w->channel;
+    if (ch->to == c->rank) c->bytes -= ch->bytes * ch->credits;
+    pthread_mutex_lock(&w->lock);
+    if (++ch->n_closed == 2) {
+        while (*x != ch) x = &(*x)->next;
+        *x = ch->next;
+        channel_destroy(ch);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return WEFT_OK;
 }
 
 static weft_status silent(const weft_comm *c, int peer, int tag, const char *what)
@@ -270,7 +300,7 @@ out:
 
 /* ---- groups ---- */
 
-static void group_destroy(weft_comm_group *g)
+static void group_destroy(local_group *g)
 {
     if (!g) return;
     gate_fini(&g->g);
@@ -280,10 +310,9 @@ static void group_destroy(weft_comm_group *g)
     free(g);
 }
 
-static weft_status group_create(int n, const int32_t *rank, int tag,
-                                weft_comm_group **out)
+static weft_status group_create(int n, const int32_t *rank, int tag, local_group **out)
 {
-    weft_comm_group *g = calloc(1, sizeof *g);
+    local_group *g = calloc(1, sizeof *g);
     if (!g || gate_init(&g->g)) {
         free(g);
         return no_memory();
@@ -302,28 +331,67 @@ static weft_status group_create(int n, const int32_t *rank, int tag,
     return WEFT_OK;
 }
 
-static weft_status local_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                                    weft_comm_group **out)
+static weft_status find_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                              uint32_t instance, local_group **out)
 {
     weft_comm_local *w  = c->impl;
     weft_status      st = WEFT_OK;
     pthread_mutex_lock(&w->lock);
-    for (weft_comm_group *g = w->group; g; g = g->next)
-        if (g->n == n && g->tag == tag &&
+    for (local_group *g = w->group; g; g = g->next)
+        if (g->n == n && g->tag == tag && g->instance == instance &&
             !memcmp(g->rank, rank, sizeof *rank * (size_t)n)) {
             *out = g;
             goto out;
         }
     WEFT_GO(group_create(n, rank, tag, out));
-    (*out)->next = w->group;
-    w->group     = *out;
+    (*out)->instance = instance;
+    (*out)->next     = w->group;
+    w->group         = *out;
 out:
     pthread_mutex_unlock(&w->lock);
     return st;
 }
 
-static weft_status late_member(const weft_comm *c, const weft_comm_group *g,
-                               const char *what)
+static weft_status local_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
+                                    uint32_t instance, weft_comm_group **out)
+{
+    weft_comm_local *w = c->impl;
+    weft_comm_group *g = calloc(1, sizeof *g);
+    if (!g) return no_memory();
+    weft_status st = find_group(c, n, rank, tag, instance, &g->at);
+    if (st != WEFT_OK) {
+        free(g);
+        return st;
+    }
+    pthread_mutex_lock(&w->lock);
+    g->next   = w->handle;
+    w->handle = g;
+    pthread_mutex_unlock(&w->lock);
+    *out = g;
+    return WEFT_OK;
+}
+
+/* The last member to close frees it. */
+static weft_status local_close_group(weft_comm *c, weft_comm_group *g)
+{
+    weft_comm_local  *w  = c->impl;
+    local_group      *at = g->at;
+    weft_comm_group **h  = &w->handle;
+    pthread_mutex_lock(&w->lock);
+    while (*h != g) h = &(*h)->next;
+    *h = g->next;
+    free(g);
+    if (++at->n_closed == at->n) {
+        local_group **x = &w->group;
+        while (*x != at) x = &(*x)->next;
+        *x = at->next;
+        group_destroy(at);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return WEFT_OK;
+}
+
+static weft_status late_member(const weft_comm *c, const local_group *g, const char *what)
 {
     int late = 0;
     while (late < g->n - 1 && g->member[late].here) late++;
@@ -334,7 +402,7 @@ static weft_status late_member(const weft_comm *c, const weft_comm_group *g,
 }
 
 /* All come together; the last one opens the door.  Called with the lock held. */
-static weft_status meet(weft_comm *c, weft_comm_group *g, int me, const char *what,
+static weft_status meet(weft_comm *c, local_group *g, int me, const char *what,
                         double deadline)
 {
     int64_t turn       = g->turn;
@@ -359,34 +427,34 @@ static weft_status meet(weft_comm *c, weft_comm_group *g, int me, const char *wh
 }
 
 /* The same with shares of different sizes: count is that of the whole. */
-static weft_status do_unequal(weft_comm_group *g, int me, weft_comm_kind kind,
-                              weft_dtype t, int64_t total, int64_t unit)
+static weft_status do_unequal(local_group *g, int me, weft_collective kind, weft_dtype t,
+                              int64_t total, int64_t unit)
 {
     size_t       size = (size_t)weft_dtype_bytes(t);
     const void **in   = g->in + (size_t)me * (size_t)g->n;
     char        *out  = g->member[me].out;
     for (int k = 0; k < g->n; k++) {
-        bool    sum = kind == WEFT_COMM_REDUCE_SCATTER;
+        bool    sum = kind == WEFT_REDUCE_SCATTER;
         int64_t lo  = weft_comm_share_at(total, unit, g->n, sum ? me : k);
         int64_t n   = weft_comm_share_at(total, unit, g->n, k + 1) - lo;
         in[k]       = (const char *)g->member[k].in + (size_t)lo * size;
         if (!sum && n && out + (size_t)lo * size != g->member[k].in)
             memcpy(out + (size_t)lo * size, g->member[k].in, (size_t)n * size);
     }
-    if (kind == WEFT_COMM_ALL_GATHER) return WEFT_OK;
+    if (kind == WEFT_ALL_GATHER) return WEFT_OK;
     return weft_comm_sum(t, g->n, in, out,
                          weft_comm_share_at(total, unit, g->n, me + 1) -
                              weft_comm_share_at(total, unit, g->n, me));
 }
 
 /* Sums of several terms a member. */
-static weft_status do_lanes(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
+static weft_status do_lanes(local_group *g, int me, weft_collective kind, weft_dtype t,
                             int64_t count, int64_t unit, const weft_comm_lanes *l)
 {
     size_t          size = (size_t)weft_dtype_bytes(t);
     char           *out  = g->member[me].out;
     int64_t         lo = me * count / g->n, hi = (me + 1) * count / g->n;
-    bool            all = kind == WEFT_COMM_ALL_REDUCE;
+    bool            all = kind == WEFT_ALL_REDUCE;
     weft_comm_terms x;
     WEFT_TRY(weft_comm_terms_of(l, g->n, &x));
     if (!all) {
@@ -407,7 +475,7 @@ static weft_status do_lanes(weft_comm_group *g, int me, weft_comm_kind kind, wef
 }
 
 /* What each position does between coming and leaving. */
-static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
+static weft_status do_share(local_group *g, int me, weft_collective kind, weft_dtype t,
                             int64_t count)
 {
     size_t       size = (size_t)weft_dtype_bytes(t);
@@ -415,7 +483,7 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
     char        *out  = g->member[me].out;
     int64_t share = count / g->n, lo = me * count / g->n, hi = (me + 1) * count / g->n;
     switch (kind) {
-    case WEFT_COMM_ALL_REDUCE:
+    case WEFT_ALL_REDUCE:
         if (lo == hi) return WEFT_OK;
         for (int k = 0; k < g->n; k++)
             in[k] = (const char *)g->member[k].in + (size_t)lo * size;
@@ -425,25 +493,25 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
                 memcpy((char *)g->member[k].out + (size_t)lo * size,
                        out + (size_t)lo * size, (size_t)(hi - lo) * size);
         return WEFT_OK;
-    case WEFT_COMM_REDUCE_SCATTER:
+    case WEFT_REDUCE_SCATTER:
         for (int k = 0; k < g->n; k++)
             in[k] = (const char *)g->member[k].in + (size_t)(me * share) * size;
         return weft_comm_sum(t, g->n, in, out, share);
-    case WEFT_COMM_ALL_GATHER:
+    case WEFT_ALL_GATHER:
         for (int k = 0; k < g->n; k++)
             memcpy(out + (size_t)(k * count) * size, g->member[k].in,
                    (size_t)count * size);
         return WEFT_OK;
-    case WEFT_COMM_ALL_TO_ALL:
+    case WEFT_ALL_TO_ALL:
         for (int k = 0; k < g->n; k++)
             memcpy(out + (size_t)(k * share) * size,
                    (const char *)g->member[k].in + (size_t)(me * share) * size,
                    (size_t)share * size);
         return WEFT_OK;
-    case WEFT_COMM_BROADCAST:
+    case WEFT_BROADCAST:
         if (out != g->member[0].in) memcpy(out, g->member[0].in, (size_t)count * size);
         return WEFT_OK;
-    case WEFT_COMM_SHIFT:
+    case WEFT_SHIFT:
         memcpy(out, g->member[(me + g->n - 1) % g->n].in, (size_t)count * size);
         return WEFT_OK;
     default: break;
@@ -451,7 +519,7 @@ static weft_status do_share(weft_comm_group *g, int me, weft_comm_kind kind, wef
     return WEFT_OK;
 }
 
-static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind kind,
+static weft_status come(weft_comm *c, local_group *g, int me, weft_collective kind,
                         weft_dtype t, int64_t count, const weft_comm_lanes *l)
 {
     weft_comm_lanes one = {0};
@@ -477,21 +545,21 @@ static weft_status come(weft_comm *c, weft_comm_group *g, int me, weft_comm_kind
     if (g->kind != kind || g->dtype != t || g->count != count)
         return WEFT_FAIL(
             WEFT_ERR_ARG, "rank %d calls %s of %lld %s where another calls %s of %lld %s",
-            weft_comm_name(c, g->rank[me]), weft_comm_kind_name(kind), (long long)count,
-            weft_dtype_name(t), weft_comm_kind_name(g->kind), (long long)g->count,
+            weft_comm_name(c, g->rank[me]), weft_collective_name(kind), (long long)count,
+            weft_dtype_name(t), weft_collective_name(g->kind), (long long)g->count,
             weft_dtype_name(g->dtype));
     if (g->lanes.n_lane != l->n_lane || g->lanes.stride != l->stride ||
         g->dealt != weft_comm_dealt(l, g->n))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "rank %d calls %s over %d lanes where another has %d, or has "
                          "other memory or shares for them",
-                         weft_comm_name(c, g->rank[me]), weft_comm_kind_name(kind),
+                         weft_comm_name(c, g->rank[me]), weft_collective_name(kind),
                          l->n_lane, g->lanes.n_lane);
     return WEFT_OK;
 }
 
 /* unit 0: equal shares; l NULL: one term of each. */
-static weft_status local_sum(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status local_sum(weft_comm *c, local_group *g, weft_collective kind,
                              weft_dtype t, const void *in, void *out, int64_t count,
                              int64_t unit, const weft_comm_lanes *l)
 {
@@ -503,14 +571,14 @@ static weft_status local_sum(weft_comm *c, weft_comm_group *g, weft_comm_kind ki
     WEFT_GO(come(c, g, me, kind, t, count, l));
     g->member[me].in  = in;
     g->member[me].out = out;
-    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
-    if (kind != WEFT_COMM_BARRIER) {
+    WEFT_GO(meet(c, g, me, weft_collective_name(kind), deadline));
+    if (kind != WEFT_BARRIER) {
         pthread_mutex_unlock(&g->g.lock);
         st = l      ? do_lanes(g, me, kind, t, count, unit, l)
              : unit ? do_unequal(g, me, kind, t, count, unit)
                     : do_share(g, me, kind, t, count);
         pthread_mutex_lock(&g->g.lock);
-        weft_status left = meet(c, g, me, weft_comm_kind_name(kind), deadline);
+        weft_status left = meet(c, g, me, weft_collective_name(kind), deadline);
         if (st == WEFT_OK) st = left;
     }
 out:
@@ -518,18 +586,11 @@ out:
     return st;
 }
 
-static weft_status local_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out, int64_t count,
-                                int64_t unit)
-{
-    return local_sum(c, g, kind, t, in, out, count, unit, NULL);
-}
-
 /* Every position fetches what is its own. */
-static void fetch_rows(weft_comm_group *g, int me, weft_comm_kind kind, weft_dtype t,
+static void fetch_rows(local_group *g, int me, weft_collective kind, weft_dtype t,
                        const weft_comm_rows *r)
 {
-    weft_comm_run x = {.home = -1};
+    weft_comm_row_run x = {.home = -1};
     while (weft_comm_next_run(r, g->n, &x)) {
         weft_comm_way w = weft_comm_way_of(r, kind, t, &x);
         if (w.to != me || !w.bytes) continue;
@@ -538,7 +599,7 @@ static void fetch_rows(weft_comm_group *g, int me, weft_comm_kind kind, weft_dty
     }
 }
 
-static weft_status local_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+static weft_status local_rows(weft_comm *c, local_group *g, weft_collective kind,
                               weft_dtype t, const void *in, void *out,
                               const weft_comm_rows *r)
 {
@@ -551,21 +612,26 @@ static weft_status local_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind k
     WEFT_GO(come(c, g, me, kind, t, r->width * r->n_bin, NULL));
     g->member[me].in  = in;
     g->member[me].out = out;
-    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
+    WEFT_GO(meet(c, g, me, weft_collective_name(kind), deadline));
     pthread_mutex_unlock(&g->g.lock);
     fetch_rows(g, me, kind, t, r);
     pthread_mutex_lock(&g->g.lock);
-    WEFT_GO(meet(c, g, me, weft_comm_kind_name(kind), deadline));
+    WEFT_GO(meet(c, g, me, weft_collective_name(kind), deadline));
 out:
     pthread_mutex_unlock(&g->g.lock);
     return st;
 }
 
-static weft_status local_collective(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                    weft_dtype t, const void *in, void *out,
-                                    int64_t count)
+static weft_status local_run(weft_comm *c, const weft_comm_call *call)
 {
-    return local_sum(c, g, kind, t, in, out, count, 0, NULL);
+    const weft_comm_part *x = &call->tensor;
+    weft_comm_lanes       l = weft_comm_lanes_of(call);
+    if (call->n_part) return weft_comm_run_packed(c, call);
+    if (call->rows.n_bin)
+        return local_rows(c, call->group->at, call->kind, call->dtype, x->in, x->out,
+                          &call->rows);
+    return local_sum(c, call->group->at, call->kind, call->dtype, x->in, x->out, x->count,
+                     x->unit, call->n_lane ? &l : NULL);
 }
 
 /* ---- giving up, joining, leaving ---- */
@@ -576,14 +642,14 @@ static void local_abort(weft_comm *c, const char *why)
     pthread_mutex_lock(&w->lock);
     for (weft_comm_channel *ch = w->channel; ch; ch = ch->next)
         pthread_mutex_lock(&ch->g.lock);
-    for (weft_comm_group *g = w->group; g; g = g->next) pthread_mutex_lock(&g->g.lock);
+    for (local_group *g = w->group; g; g = g->next) pthread_mutex_lock(&g->g.lock);
     if (!w->aborted || c->epoch > w->abort_epoch) {
         w->aborted     = true;
         w->abort_epoch = c->epoch;
         w->abort_rank  = c->rank;
         snprintf(w->why, sizeof w->why, "%s", why);
     }
-    for (weft_comm_group *g = w->group; g; g = g->next) {
+    for (local_group *g = w->group; g; g = g->next) {
         pthread_cond_broadcast(&g->g.moved);
         pthread_mutex_unlock(&g->g.lock);
     }
@@ -592,6 +658,12 @@ static void local_abort(weft_comm *c, const char *why)
         pthread_mutex_unlock(&ch->g.lock);
     }
     pthread_mutex_unlock(&w->lock);
+}
+
+/* Threads of one process share their memory, so the others are told. */
+static void local_stop(weft_comm *c)
+{
+    local_abort(c, "it dropped its end");
 }
 
 static void local_leave(weft_comm *c)
@@ -618,9 +690,13 @@ void weft_comm_local_destroy(weft_comm_local *w)
         next = ch->next;
         channel_destroy(ch);
     }
-    for (weft_comm_group *g = w->group, *next; g; g = next) {
+    for (local_group *g = w->group, *next; g; g = next) {
         next = g->next;
         group_destroy(g);
+    }
+    for (weft_comm_group *h = w->handle, *next; h; h = next) {
+        next = h->next;
+        free(h);
     }
     pthread_mutex_destroy(&w->lock);
     free(w);
@@ -630,17 +706,17 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
                                  weft_comm **out)
 {
     static const weft_comm_ops ops = {
-        .open_channel = local_open_channel,
-        .open_group   = local_open_group,
-        .send         = local_send,
-        .recv         = local_recv,
-        .can_send     = local_can_send,
-        .collective   = local_collective,
-        .shares       = local_shares,
-        .sum_lanes    = local_sum,
-        .rows         = local_rows,
-        .abort        = local_abort,
-        .destroy      = local_leave,
+        .open_channel  = local_open_channel,
+        .open_group    = local_open_group,
+        .send          = local_send,
+        .recv          = local_recv,
+        .can_send      = local_can_send,
+        .run           = local_run,
+        .close_channel = local_close_channel,
+        .close_group   = local_close_group,
+        .stop          = local_stop,
+        .abort         = local_abort,
+        .destroy       = local_leave,
     };
     weft_comm *c = calloc(1, sizeof *c);
     if (!c) return no_memory();
@@ -649,6 +725,7 @@ weft_status weft_comm_local_join(weft_comm_local *w, int rank, double timeout_s,
                        .rank      = rank,
                        .world     = w->n,
                        .timeout_s = timeout_s,
+                       .packs     = true,
                        .impl      = w};
     *out = c;
     return WEFT_OK;

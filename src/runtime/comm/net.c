@@ -304,12 +304,23 @@ static void say_bye(net_end *e)
     weft_comm__net_wait(e, all_said_bye, e, weft_clock_s() + (ended ? 0.3 : 2));
 }
 
+static void net_stop(weft_comm *c)
+{
+    net_end *e = net_of(c);
+    weft_comm__net_lock(e);
+    e->stopped = e->condemned = true;
+    e->condemned_epoch        = UINT32_MAX;
+    snprintf(e->why, sizeof e->why, "rank %d dropped its end", c->rank);
+    wake_callers(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
 static void net_destroy(weft_comm *c)
 {
     net_end *e = net_of(c);
     if (e->threaded) {
         weft_comm__net_lock(e);
-        say_bye(e);
+        if (!e->stopped) say_bye(e);
         e->stop = true;
         pthread_cond_signal(&e->rest);
         ring(e->nudge);
@@ -335,21 +346,28 @@ static void net_destroy(weft_comm *c)
     free(e);
 }
 
+void weft_comm__net_unlist(net_end *e, net_opened *o)
+{
+    void **at = &e->opened;
+    while (*at && *at != o) at = (void **)&((net_opened *)*at)->next;
+    if (*at) *at = o->next;
+}
+
 /* ---- opening ---- */
 
 static const weft_comm_ops ops = {
-    .open_channel = weft_comm__net_open_channel,
-    .open_group   = weft_comm__net_open_group,
-    .send         = weft_comm__net_send,
-    .recv         = weft_comm__net_recv,
-    .can_send     = weft_comm__net_can_send,
-    .collective   = weft_comm__net_collective,
-    .shares       = weft_comm__net_shares,
-    .sum_lanes    = weft_comm__net_sum_lanes,
-    .rows         = weft_comm__net_rows,
-    .abort        = net_abort,
-    .pass_on      = net_pass_on,
-    .destroy      = net_destroy,
+    .open_channel  = weft_comm__net_open_channel,
+    .open_group    = weft_comm__net_open_group,
+    .send          = weft_comm__net_send,
+    .recv          = weft_comm__net_recv,
+    .can_send      = weft_comm__net_can_send,
+    .run           = weft_comm__net_run,
+    .close_channel = weft_comm__net_close_channel,
+    .close_group   = weft_comm__net_close_group,
+    .stop          = net_stop,
+    .abort         = net_abort,
+    .pass_on       = net_pass_on,
+    .destroy       = net_destroy,
 };
 
 static int cores(void)
@@ -426,6 +444,7 @@ weft_status weft_comm_net_open(const weft_comm_net_options *o, weft_comm **out)
                                  .rank      = o->rank,
                                  .world     = o->world,
                                  .timeout_s = o->timeout_s,
+                                 .packs     = true,
                                  .impl      = e};
     weft_status st = fill(e, o);
     if (st != WEFT_OK)
@@ -451,8 +470,9 @@ static weft_status meet_all(net_end *e)
     st = weft_comm_open_group(&e->c, e->c.world, rank, WORLD_TAG, &g);
     free(rank);
     if (st != WEFT_OK) return st;
-    return weft_comm_collective(&e->c, g, WEFT_COMM_BARRIER, WEFT_DTYPE_U8, NULL, NULL,
-                                0);
+    st = weft_comm_collective(&e->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0);
+    (void)weft_comm_close_group(&e->c, g);
+    return st;
 }
 
 static bool all_lines(const void *arg)

@@ -134,8 +134,8 @@ static weft_status compare(weft_comm_channel *ch, bool send)
 }
 
 weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side side,
-                                        int tag, int64_t bytes, int credits,
-                                        weft_comm_channel **out)
+                                        int tag, uint32_t instance, int64_t bytes,
+                                        int credits, weft_comm_channel **out)
 {
     net_end           *e    = net_of(c);
     bool               send = side == WEFT_COMM_SEND;
@@ -143,7 +143,9 @@ weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side s
     WEFT_TRY(create(e, peer, send, tag, bytes, credits, &ch));
     weft_comm__net_lock(e);
     e->n_call++;
-    ch->port = weft_comm__net_port(e, send ? NET_OUT : NET_IN, peer, (uint32_t)tag);
+    ch->port =
+        weft_comm__net_port(e, send ? NET_OUT : NET_IN, peer,
+                            ((uint64_t)instance << 32 & ~NET_IS_GROUP) | (uint32_t)tag);
     weft_status st =
         ch->port ? weft_comm__net_check(e) : WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     if (st == WEFT_OK) st = compare(ch, send);
@@ -161,6 +163,29 @@ weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side s
     }
     weft_comm__net_leave(e);
     return st;
+}
+
+static bool all_left(const void *arg)
+{
+    const weft_comm_channel *ch = arg;
+    for (int k = 0; k < ch->n_slot; k++)
+        if (!ch->flow[k].done) return ch->e->peer[ch->peer].gone;
+    return true;
+}
+
+/* A sender waits until its messages have left its ring; the port stays, for acknowledgements. */
+weft_status weft_comm__net_close_channel(weft_comm *c, weft_comm_channel *ch)
+{
+    net_end *e = net_of(c);
+    weft_comm__net_lock(e);
+    if (ch->flow) weft_comm__net_wait(e, all_left, ch, weft_clock_s() + c->timeout_s);
+    for (int k = 0; ch->flow && k < ch->n_slot; k++)
+        if (!ch->flow[k].done) weft_comm__net_stop(e, &ch->flow[k]);
+    if (ch->flow) c->bytes -= ch->bytes * ch->credits;
+    weft_comm__net_unlist(e, &ch->opened);
+    weft_comm__net_leave(e);
+    weft_comm__net_free_channel(ch);
+    return WEFT_OK;
 }
 
 static weft_status send_locked(weft_comm_channel *ch, const void *p, int64_t bytes,

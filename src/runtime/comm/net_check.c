@@ -50,7 +50,7 @@ static const char *check_open(const net_end *e, const net_head *h)
 {
     bool asks = h->kind == NET_OPEN, higher = h->source > e->c.rank;
     if (asks != higher) return "numbers of a channel that this rank keeps";
-    if (h->port >> 32) return "numbers of a channel that is a group";
+    if (h->port & NET_IS_GROUP) return "numbers of a channel that is a group";
     if (h->what != WEFT_COMM_SEND && h->what != WEFT_COMM_RECV)
         return "numbers of a channel without a side";
     if (h->length < 0 || h->seq > INT32_MAX || h->at)
@@ -78,7 +78,7 @@ const char *weft_comm__net_check_head(const net_end *e, const net_head *h)
     if (h->kind == NET_OPEN || h->kind == NET_OPENED) return check_open(e, h);
     if (h->kind == NET_ANSWER) return check_answer(e, h);
     if (h->at || h->length) return "a size where there is none";
-    if (h->kind == NET_ACK && h->port >> 32)
+    if (h->kind == NET_ACK && h->port & NET_IS_GROUP)
         return "an acknowledgement to something that is not a channel";
     return NULL;
 }

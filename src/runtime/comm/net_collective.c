@@ -20,7 +20,7 @@ static bool power_of_two(int n)
 
 /* ---- sums of 2^k ranks ---- */
 
-/* Slices [lo, hi) of n, and the element where slice i begins; with a unit, as weft_comm_shares
+/* Slices [lo, hi) of n, and the element where slice i begins; with a unit, as weft_comm_share_at
  * cuts. */
 typedef struct range {
     int     lo, hi;
@@ -389,7 +389,7 @@ static weft_status all_to_all(net_call *k, const char *in, char *out, int64_t co
 
 /* The next run from one position to another that is not empty; *x from home -1. */
 static bool next_way(const net_call *k, const weft_comm_rows *r, int from, int to,
-                     weft_comm_run *x, weft_comm_way *w)
+                     weft_comm_row_run *x, weft_comm_way *w)
 {
     while (weft_comm_next_run(r, k->g->n, x)) {
         *w = weft_comm_way_of(r, k->kind, k->t, x);
@@ -400,9 +400,9 @@ static bool next_way(const net_call *k, const weft_comm_rows *r, int from, int t
 
 static int count_ways(const net_call *k, const weft_comm_rows *r, int from, int to)
 {
-    weft_comm_run x = {.home = -1};
-    weft_comm_way w;
-    int           n = 0;
+    weft_comm_row_run x = {.home = -1};
+    weft_comm_way     w;
+    int               n = 0;
     while (next_way(k, r, from, to, &x, &w)) n++;
     return n;
 }
@@ -412,15 +412,15 @@ static int count_ways(const net_call *k, const weft_comm_rows *r, int from, int 
 static weft_status move_rows(net_call *k, const char *in, char *out,
                              const weft_comm_rows *r)
 {
-    weft_comm_group *g   = k->g;
-    weft_comm_run    own = {.home = -1};
-    net_batch        b   = {.k = k};
-    weft_comm_way    w, v;
+    weft_comm_group  *g   = k->g;
+    weft_comm_row_run own = {.home = -1};
+    net_batch         b   = {.k = k};
+    weft_comm_way     w, v;
     while (next_way(k, r, g->me, g->me, &own, &w))
         memcpy(out + w.out, in + w.in, (size_t)w.bytes);
     for (int i = 1; i < g->n; i++) {
-        weft_comm_run give = {.home = -1}, get = {.home = -1};
-        int           to, from;
+        weft_comm_row_run give = {.home = -1}, get = {.home = -1};
+        int               to, from;
         round_of(g, i, &to, &from);
         int n_give = count_ways(k, r, g->me, to), n_get = count_ways(k, r, from, g->me);
         for (int m = 0; !m || m < n_give || m < n_get; m++) {
@@ -485,77 +485,70 @@ static weft_status barrier(net_call *k)
 
 static weft_status run(net_call *k, const void *in, void *out, int64_t count)
 {
-    if (k->g->n == 1 && k->kind != WEFT_COMM_BARRIER) {
+    if (k->g->n == 1 && k->kind != WEFT_BARRIER) {
         if (in != out && count) memmove(out, in, (size_t)(count * k->size));
         return WEFT_OK;
     }
     switch (k->kind) {
-    case WEFT_COMM_ALL_REDUCE: return all_reduce(k, in, out, count);
-    case WEFT_COMM_REDUCE_SCATTER: return reduce_scatter(k, in, out, count);
-    case WEFT_COMM_ALL_GATHER:
+    case WEFT_ALL_REDUCE: return all_reduce(k, in, out, count);
+    case WEFT_REDUCE_SCATTER: return reduce_scatter(k, in, out, count);
+    case WEFT_ALL_GATHER:
         return all_gather(k, in, out, (range){.count = count * k->g->n, .n = k->g->n});
-    case WEFT_COMM_ALL_TO_ALL: return all_to_all(k, in, out, count);
-    case WEFT_COMM_BROADCAST: return broadcast(k, in, out, count);
-    case WEFT_COMM_BARRIER: return barrier(k);
-    case WEFT_COMM_SHIFT: return shift(k, in, out, count);
+    case WEFT_ALL_TO_ALL: return all_to_all(k, in, out, count);
+    case WEFT_BROADCAST: return broadcast(k, in, out, count);
+    case WEFT_BARRIER: return barrier(k);
+    case WEFT_SHIFT: return shift(k, in, out, count);
     default: break;
     }
     return WEFT_OK;
 }
 
-weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
-                                      void *out, int64_t count)
+static weft_status run_equal(net_call *k, const weft_comm_part *x)
 {
-    net_call k;
-    WEFT_TRY(weft_comm__net_begin(&k, c, g, kind, t));
-    weft_status st = run(&k, in, out, count);
-    return weft_comm__net_end(&k, st);
+    return run(k, x->in, x->out, x->count);
 }
 
-weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                  weft_dtype t, const void *in, void *out, int64_t total,
-                                  int64_t unit)
+static weft_status run_shares(net_call *k, const weft_comm_part *x)
 {
-    net_call k;
-    range    r = {.hi = g->n, .count = total, .n = g->n, .unit = unit};
-    WEFT_TRY(weft_comm__net_begin(&k, c, g, kind, t));
-    weft_status st = kind == WEFT_COMM_ALL_GATHER ? all_gather(&k, in, out, r)
-                                                  : add_shares(&k, in, out, r);
-    return weft_comm__net_end(&k, st);
+    range r = {.hi = k->g->n, .count = x->count, .n = k->g->n, .unit = x->unit};
+    return k->kind == WEFT_ALL_GATHER ? all_gather(k, x->in, x->out, r)
+                                      : add_shares(k, x->in, x->out, r);
 }
 
-weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, const void *in,
-                                     void *out, int64_t total, int64_t unit,
-                                     const weft_comm_lanes *l)
+static weft_status run_lanes(net_call *k, const weft_comm_part *x,
+                             const weft_comm_lanes *l)
 {
-    net_call k;
-    bool     all = kind == WEFT_COMM_ALL_REDUCE;
-    range    r   = {.hi = g->n, .count = total, .n = g->n, .unit = all ? 0 : unit};
-    if (!all && !unit) r.count = total / g->n * g->n;
-    WEFT_TRY(weft_comm__net_begin(&k, c, g, kind, t));
-    char       *to = all ? (char *)out + begin(&r, g->me) * k.size : out;
-    weft_status st;
-    weft_lanes  d     = {l->n_lane, g->n, l->share};
-    bool        plain = g->n > 1 && weft_lanes_right(&d) && weft_lanes_plain(&d);
-    if (plain) { /* a subtree each: the plain tree */
-        st = all    ? all_reduce(&k, in, out, total)
-             : unit ? add_shares(&k, in, out, r)
-                    : reduce_scatter(&k, in, out, total);
-    } else {
-        st = add_terms(&k, in, to, r, l);
-        if (st == WEFT_OK && all) st = gather(&k, to, out, r);
-    }
-    return weft_comm__net_end(&k, st);
+    weft_comm_group *g   = k->g;
+    bool             all = k->kind == WEFT_ALL_REDUCE;
+    range r = {.hi = g->n, .count = x->count, .n = g->n, .unit = all ? 0 : x->unit};
+    if (!all && !x->unit) r.count = x->count / g->n * g->n;
+    char      *to    = all ? (char *)x->out + begin(&r, g->me) * k->size : x->out;
+    weft_lanes d     = {l->n_lane, g->n, l->share};
+    bool       plain = g->n > 1 && weft_lanes_right(&d) && weft_lanes_plain(&d);
+    if (plain) /* a subtree each: the plain tree */
+        return all       ? all_reduce(k, x->in, x->out, x->count)
+               : x->unit ? add_shares(k, x->in, x->out, r)
+                         : reduce_scatter(k, x->in, x->out, x->count);
+    WEFT_TRY(add_terms(k, x->in, to, r, l));
+    return all ? gather(k, to, x->out, r) : WEFT_OK;
 }
 
-weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out,
-                                const weft_comm_rows *r)
+weft_status weft_comm__net_run(weft_comm *c, const weft_comm_call *call)
 {
-    net_call k;
-    WEFT_TRY(weft_comm_check_rows(r, g->n, kind, g->me));
-    WEFT_TRY(weft_comm__net_begin(&k, c, g, kind, t));
-    return weft_comm__net_end(&k, move_rows(&k, in, out, r));
+    const weft_comm_part *x = &call->tensor;
+    weft_comm_group      *g = call->group;
+    weft_comm_lanes       l = weft_comm_lanes_of(call);
+    net_call              k;
+    weft_status           st;
+    if (call->n_part) return weft_comm_run_packed(c, call);
+    if (call->rows.n_bin)
+        WEFT_TRY(weft_comm_check_rows(&call->rows, g->n, call->kind, g->me));
+    WEFT_TRY(weft_comm__net_begin(&k, c, g, call->kind, call->dtype));
+    if (call->rows.n_bin)
+        st = move_rows(&k, x->in, x->out, &call->rows);
+    else if (call->n_lane)
+        st = run_lanes(&k, x, &l);
+    else
+        st = x->unit ? run_shares(&k, x) : run_equal(&k, x);
+    return weft_comm__net_end(&k, st);
 }

@@ -1,5 +1,6 @@
 /* Messages of a collective: several under way at once, and what is said when one does not come.
  * Nobody leaves a collective before all have come to it, so a peer is at most one call ahead. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,18 +11,21 @@
 
 static void free_group(void *group)
 {
-    weft_comm_group *g = group;
+    weft_comm_group *g =
+        (void *)((char *)group - offsetof(struct weft_comm_group, opened));
     free(g->scratch);
     free(g);
 }
 
 weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                                      weft_comm_group **out)
+                                      uint32_t instance, weft_comm_group **out)
 {
     net_end         *e = net_of(c);
     weft_comm_group *g = calloc(1, sizeof *g + sizeof *rank * (size_t)n);
     if (!g) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    uint64_t hash  = weft_hash_crc32c((uint32_t)n, rank, sizeof *rank * (size_t)n) | 1;
+    uint64_t hash = weft_hash_crc32c((uint32_t)n, rank, sizeof *rank * (size_t)n);
+    hash =
+        weft_hash_crc32c((uint32_t)hash, &instance, sizeof instance) | NET_IS_GROUP >> 32;
     g->opened.free = free_group;
     g->e           = e;
     g->n           = n;
@@ -32,7 +36,7 @@ weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, 
     g->port = weft_comm__net_port(e, NET_GROUP, -1, hash << 32 | (uint32_t)tag);
     if (g->port) {
         g->opened.next = e->opened;
-        e->opened      = g;
+        e->opened      = &g->opened;
     }
     pthread_mutex_unlock(&e->lock);
     if (!g->port) {
@@ -40,6 +44,20 @@ weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, 
         return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     }
     *out = g;
+    return WEFT_OK;
+}
+
+/* Nobody leaves a call before all its messages have come, so nothing comes for the port any more;
+ * it stays, so that who asks gets an answer. */
+weft_status weft_comm__net_close_group(weft_comm *c, weft_comm_group *g)
+{
+    net_end *e = net_of(c);
+    weft_comm__net_lock(e);
+    weft_comm__net_unlist(e, &g->opened);
+    g->port->elsewhere = NULL;
+    g->port->rail      = NULL;
+    pthread_mutex_unlock(&e->lock);
+    free_group(&g->opened);
     return WEFT_OK;
 }
 
@@ -80,11 +98,11 @@ static weft_status disagree(const net_call *k, const net_post *p)
         WEFT_ERR_ARG,
         "rank %d calls %s of %s with %lld bytes in step %u where rank %d calls "
         "%s of %s with %lld",
-        k->e->c.rank, weft_comm_kind_name(k->kind), weft_dtype_name(k->t),
+        k->e->c.rank, weft_collective_name(k->kind), weft_dtype_name(k->t),
         (long long)p->length, p->step, p->source,
-        weft_comm_kind_name(p->came.what >> 8 <= WEFT_COMM_RETURN_ROWS
-                                ? (weft_comm_kind)(p->came.what >> 8)
-                                : WEFT_COMM_BARRIER),
+        weft_collective_name(p->came.what >> 8 <= WEFT_RETURN_ROWS
+                                 ? (weft_collective)(p->came.what >> 8)
+                                 : WEFT_BARRIER),
         weft_dtype_name((weft_dtype)(p->came.what & 0xff)), (long long)p->came.length);
 }
 
@@ -92,7 +110,7 @@ static weft_status conclude(const net_call *k, const goal *g, net_outcome o, int
 {
     char what[32];
     bool all = true;
-    snprintf(what, sizeof what, "in %s", weft_comm_kind_name(k->kind));
+    snprintf(what, sizeof what, "in %s", weft_collective_name(k->kind));
     if (o == NET_LATE) return weft_comm__net_late(k->e, k->g->port, waits_on, what);
     if (o == NET_OVER) return weft_comm__net_check(k->e);
     for (int i = 0; i < g->n; i++) {
@@ -211,7 +229,7 @@ weft_status weft_comm__net_scratch(net_call *k, int64_t bytes, char **out)
 /* ---- a call ---- */
 
 weft_status weft_comm__net_begin(net_call *k, weft_comm *c, weft_comm_group *g,
-                                 weft_comm_kind kind, weft_dtype t)
+                                 weft_collective kind, weft_dtype t)
 {
     *k = (net_call){.e        = g->e,
                     .g        = g,
@@ -220,7 +238,7 @@ weft_status weft_comm__net_begin(net_call *k, weft_comm *c, weft_comm_group *g,
                     .size     = weft_dtype_bytes(t),
                     .what     = (uint32_t)kind << 8 | (uint32_t)t,
                     .deadline = weft_clock_s() + c->timeout_s};
-    if (kind == WEFT_COMM_ALL_REDUCE || kind == WEFT_COMM_REDUCE_SCATTER)
+    if (kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER)
         WEFT_TRY(weft_comm_sum(t, 1, &(const void *){g}, g, 0)); /* can it be summed? */
     WEFT_TRY(weft_comm__net_enter(g->e, g->port));
     g->port->seq++;
@@ -239,7 +257,7 @@ weft_status weft_comm__net_end(net_call *k, weft_status st)
 void weft_comm_net_family(weft_comm *c, weft_comm_group *flat, weft_comm_group *rail,
                           int (*elsewhere)(void *arg), void *arg)
 {
-    if (c->op->collective != weft_comm__net_collective) return;
+    if (c->op->run != weft_comm__net_run) return;
     net_end *e = net_of(c);
     weft_comm__net_lock(e);
     rail->port->family    = flat->port->id;
@@ -252,7 +270,7 @@ void weft_comm_net_family(weft_comm *c, weft_comm_group *flat, weft_comm_group *
 weft_status weft_comm_net_blame(weft_comm *c, weft_comm_group *flat, int rank,
                                 const char *what)
 {
-    if (c->op->collective != weft_comm__net_collective) return WEFT_OK;
+    if (c->op->run != weft_comm__net_run) return WEFT_OK;
     net_end *e = net_of(c);
     weft_comm__net_lock(e);
     weft_status st = weft_comm__net_late(e, flat->port, rank, what);

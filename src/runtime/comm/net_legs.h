@@ -15,20 +15,21 @@ enum {
 };
 
 struct weft_comm_group {
-    net_opened opened;
-    net_end   *e;
-    net_port  *port;
-    int        n, me, tag;
-    net_flow   flow[NET_AT_ONCE]; /* of what is under way at once */
-    char      *scratch;
-    size_t     scratch_bytes;
-    int32_t    rank[];
+    weft_comm_group_head head; /* first */
+    net_opened           opened;
+    net_end             *e;
+    net_port            *port;
+    int                  n, me, tag;
+    net_flow             flow[NET_AT_ONCE]; /* of what is under way at once */
+    char                *scratch;
+    size_t               scratch_bytes;
+    int32_t              rank[];
 };
 
 typedef struct net_call {
     net_end         *e;
     weft_comm_group *g;
-    weft_comm_kind   kind;
+    weft_collective  kind;
     weft_dtype       t;
     int64_t          size; /* of an element */
     uint32_t         what;
@@ -69,7 +70,7 @@ static inline net_post net_into(void *out, int64_t bytes)
 
 /* The lock, until the end; WEFT_ERR_ARG: a sum of what cannot be summed. */
 weft_status weft_comm__net_begin(net_call *k, weft_comm *c, weft_comm_group *g,
-                                 weft_comm_kind kind, weft_dtype t);
+                                 weft_collective kind, weft_dtype t);
 weft_status weft_comm__net_end(net_call *k, weft_status st);
 /* All of them, at most NET_AT_ONCE, under way together. */
 weft_status weft_comm__net_run_legs(net_call *k, net_leg *l, int n);

@@ -233,6 +233,7 @@ typedef struct net_end {
     pthread_cond_t  moved, rest; /* rest: the thread's */
     pthread_t       thread;
     bool            threaded, stop, leaving;
+    bool            stopped;   /* weft_comm_drop */
     bool            asleep;    /* a waiting caller sleeps on efd */
     int             n_wait;    /* callers that drive the link */
     int             keeper;    /* whom a caller waits for at a channel; -1: nobody */
@@ -351,8 +352,9 @@ void        weft_comm__net_leave(net_end *e);
 /* ---- net_channel.c, net_collective.c ---- */
 
 weft_status weft_comm__net_open_channel(weft_comm *c, int peer, weft_comm_side side,
-                                        int tag, int64_t bytes, int credits,
-                                        weft_comm_channel **out);
+                                        int tag, uint32_t instance, int64_t bytes,
+                                        int credits, weft_comm_channel **out);
+weft_status weft_comm__net_close_channel(weft_comm *c, weft_comm_channel *ch);
 weft_status weft_comm__net_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes);
 bool        weft_comm__net_can_send(weft_comm *c, weft_comm_channel *ch);
@@ -360,26 +362,18 @@ weft_status weft_comm__net_recv(weft_comm *c, weft_comm_channel *ch, void *p,
                                 int64_t bytes);
 void        weft_comm__net_free_channel(void *channel);
 weft_status weft_comm__net_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                                      weft_comm_group **out);
-weft_status weft_comm__net_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
-                                      void *out, int64_t count);
+                                      uint32_t instance, weft_comm_group **out);
+weft_status weft_comm__net_close_group(weft_comm *c, weft_comm_group *g);
+weft_status weft_comm__net_run(weft_comm *c, const weft_comm_call *call);
 
-weft_status weft_comm__net_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                  weft_dtype t, const void *in, void *out, int64_t total,
-                                  int64_t unit);
-weft_status weft_comm__net_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                weft_dtype t, const void *in, void *out,
-                                const weft_comm_rows *r);
-weft_status weft_comm__net_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, const void *in,
-                                     void *out, int64_t total, int64_t unit,
-                                     const weft_comm_lanes *l);
-
-/* Opened things begin with this. */
+/* What is opened has one of these. */
 typedef struct net_opened {
     struct net_opened *next;
-    void (*free)(void *);
+    void (*free)(void *opened);
 } net_opened;
+void weft_comm__net_unlist(net_end *e, net_opened *o);
+
+/* In the id of a port. */
+#define NET_IS_GROUP (UINT64_C(1) << 63)
 
 #endif

@@ -335,7 +335,9 @@ static void on_ask(net_end *e, const net_head *h)
 /* Where a message belongs; NULL: it is of an older epoch, and dropped, or it must not come. */
 static net_port *port_of(net_end *e, const net_head *h)
 {
-    net_side  side = h->port >> 32 ? NET_GROUP : h->kind == NET_DATA ? NET_IN : NET_OUT;
+    net_side  side = h->port & NET_IS_GROUP ? NET_GROUP
+                     : h->kind == NET_DATA  ? NET_IN
+                                            : NET_OUT;
     net_port *p =
         find_port(e, side, side == NET_GROUP ? -1 : h->source, h->port, h->source);
     if (!p || h->epoch < p->epoch) return NULL;

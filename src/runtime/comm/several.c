@@ -18,21 +18,19 @@ enum {
 
 typedef struct pack {
     weft_comm            *c;
-    weft_comm_group      *g;
-    weft_comm_kind        kind;
-    weft_dtype            t;
+    const weft_comm_call *call;
+    weft_collective       kind;
     int64_t               size; /* of an element */
     const weft_comm_part *part;
-    const weft_lanes     *lanes;
     int                   n, me, terms, most; /* own terms, the most of one member */
 } pack;
 
 /* Elements of the longest share, and where position k's begins; of the whole. */
 static int64_t longest(const pack *k, const weft_comm_part *x)
 {
-    if (k->kind == WEFT_COMM_ALL_REDUCE) return x->count;
+    if (k->kind == WEFT_ALL_REDUCE) return x->count;
     if (x->unit) return weft_comm_share_at(x->count, x->unit, k->n, 1);
-    return k->kind == WEFT_COMM_ALL_GATHER ? x->count : x->count / k->n;
+    return k->kind == WEFT_ALL_GATHER ? x->count : x->count / k->n;
 }
 
 static int64_t share_at(const pack *k, const weft_comm_part *x, int at)
@@ -44,41 +42,40 @@ static int64_t share_at(const pack *k, const weft_comm_part *x, int at)
 static int64_t needs(const pack *k, const weft_comm_part *x)
 {
     int64_t one = longest(k, x) * k->size;
-    if (k->kind == WEFT_COMM_ALL_REDUCE) return one * k->most;
-    if (k->kind == WEFT_COMM_ALL_GATHER) return one * (k->n + 1);
+    if (k->kind == WEFT_ALL_REDUCE) return one * k->most;
+    if (k->kind == WEFT_ALL_GATHER) return one * (k->n + 1);
     return one * (k->n * k->most + 1);
 }
 
-static pack pack_of(weft_comm_kind kind, weft_dtype t, const weft_comm_part *part,
-                    const weft_lanes *lanes, int n_member, int me)
+static pack pack_of(const weft_comm_call *call, int n_member, int me)
 {
-    int  first, end;
-    pack k = {.kind  = kind,
-              .t     = t,
-              .size  = weft_dtype_bytes(t),
-              .part  = part,
-              .lanes = lanes,
-              .n     = n_member,
-              .me    = me,
-              .terms = 1,
-              .most  = 1};
-    if (!lanes) return k;
-    weft_lanes_of(lanes, me, &first, &end);
+    int        first, end;
+    weft_lanes lanes = {call->n_lane, n_member, call->lane_share};
+    pack       k     = {.call  = call,
+                        .kind  = call->kind,
+                        .size  = weft_dtype_bytes(call->dtype),
+                        .part  = call->part,
+                        .n     = n_member,
+                        .me    = me,
+                        .terms = 1,
+                        .most  = 1};
+    if (!call->n_lane) return k;
+    weft_lanes_of(&lanes, me, &first, &end);
     k.terms = weft_lanes_terms(first, end, NULL);
-    k.most  = weft_lanes_most_terms(lanes);
+    k.most  = weft_lanes_most_terms(&lanes);
     return k;
 }
 
-int64_t weft_comm_room_bytes(const weft_comm *c, weft_comm_kind kind, weft_dtype t, int n,
-                             const weft_comm_part *part, const weft_lanes *lanes,
-                             int n_member, int me)
+int64_t weft_comm_room_bytes(const weft_comm *c, const weft_comm_call *call, int n_member,
+                             int me)
 {
-    pack    k     = pack_of(kind, t, part, lanes, n_member, me);
+    pack    k     = pack_of(call, n_member, me);
     int64_t bytes = 0;
     int     small = 0;
-    if (n < 2 || n_member < 2 || (c->op->several && !c->packs)) return 0;
-    for (int i = 0; i < n; i++)
-        if (needs(&k, &part[i]) <= SMALL) bytes += needs(&k, &part[i]), small++;
+    if (call->n_part < 2 || n_member < 2 || !c->packs) return 0;
+    for (int i = 0; i < call->n_part; i++)
+        if (needs(&k, &call->part[i]) <= SMALL)
+            bytes += needs(&k, &call->part[i]), small++;
     return small < 2 ? 0 : bytes < ROOM ? bytes : ROOM;
 }
 
@@ -86,14 +83,8 @@ int64_t weft_comm_room_bytes(const weft_comm *c, weft_comm_kind kind, weft_dtype
 
 static weft_status alone(const pack *k, const weft_comm_part *x)
 {
-    if (k->lanes)
-        return weft_comm_sum_lanes(
-            k->c, k->g, k->kind, k->t, x->in, x->out, x->count, x->unit,
-            &(weft_comm_lanes){k->lanes->n_lane, x->stride, k->lanes->share});
-    if (x->unit)
-        return weft_comm_shares(k->c, k->g, k->kind, k->t, x->in, x->out, x->count,
-                                x->unit);
-    return weft_comm_collective(k->c, k->g, k->kind, k->t, x->in, x->out, x->count);
+    weft_comm_call one = weft_comm_part_call(k->call, x);
+    return k->c->op->run(k->c, &one);
 }
 
 /* ---- a load ---- */
@@ -117,12 +108,12 @@ typedef struct load {
  * within one. */
 static void pack_in(const pack *k, const load *l, const weft_comm_part *x, int64_t at)
 {
-    int shares = k->kind == WEFT_COMM_REDUCE_SCATTER ? k->n : 1;
+    int shares = k->kind == WEFT_REDUCE_SCATTER ? k->n : 1;
     for (int m = 0; m < k->terms; m++)
         for (int s = 0; s < shares; s++) {
             int64_t lo = shares > 1 ? share_at(k, x, s) : 0, n = longest(k, x);
             if (shares > 1) n = share_at(k, x, s + 1) - lo;
-            if (k->kind == WEFT_COMM_ALL_GATHER)
+            if (k->kind == WEFT_ALL_GATHER)
                 n = share_at(k, x, k->me + 1) - share_at(k, x, k->me);
             int64_t to = (m * shares + s) * l->one + at;
             copy(k, l->given, to, x->in, m * x->stride + lo, n);
@@ -134,12 +125,12 @@ static void pack_in(const pack *k, const load *l, const weft_comm_part *x, int64
 
 static void pack_out(const pack *k, const load *l, const weft_comm_part *x, int64_t at)
 {
-    if (k->kind == WEFT_COMM_ALL_GATHER)
+    if (k->kind == WEFT_ALL_GATHER)
         for (int s = 0; s < k->n; s++) {
             int64_t lo = share_at(k, x, s);
             copy(k, x->out, lo, l->got, s * l->one + at, share_at(k, x, s + 1) - lo);
         }
-    else if (k->kind == WEFT_COMM_ALL_REDUCE)
+    else if (k->kind == WEFT_ALL_REDUCE)
         copy(k, x->out, 0, l->got, at, x->count);
     else
         copy(k, x->out, 0, l->got, at, share_at(k, x, k->me + 1) - share_at(k, x, k->me));
@@ -147,7 +138,7 @@ static void pack_out(const pack *k, const load *l, const weft_comm_part *x, int6
 
 static weft_status go(const pack *k, const load *l)
 {
-    int64_t        given = k->kind == WEFT_COMM_REDUCE_SCATTER ? l->one * k->n : l->one;
+    int64_t        given = k->kind == WEFT_REDUCE_SCATTER ? l->one * k->n : l->one;
     weft_comm_part all = {.in = l->given, .out = l->got, .count = given, .stride = given};
     int64_t        at  = 0;
     for (int i = l->first; i < l->end; i++)
@@ -177,43 +168,22 @@ static load load_from(const pack *k, int first, int n, const weft_comm_room *roo
         bytes += needs(k, x);
         l.one += longest(k, x);
     }
-    if (k->kind != WEFT_COMM_ALL_REDUCE)
-        l.got +=
-            l.one * k->size * (k->kind == WEFT_COMM_REDUCE_SCATTER ? k->n * k->most : 1);
+    if (k->kind != WEFT_ALL_REDUCE)
+        l.got += l.one * k->size * (k->kind == WEFT_REDUCE_SCATTER ? k->n * k->most : 1);
     return l;
 }
 
-static bool known(weft_comm_kind k)
+weft_status weft_comm_run_packed(weft_comm *c, const weft_comm_call *call)
 {
-    return k == WEFT_COMM_ALL_REDUCE || k == WEFT_COMM_REDUCE_SCATTER ||
-           k == WEFT_COMM_ALL_GATHER;
-}
-
-weft_status weft_comm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                              weft_dtype t, int n, const weft_comm_part *part,
-                              const weft_lanes *lanes, const weft_comm_room *room)
-{
-    if (!known(kind))
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s of several tensors",
-                         weft_comm_kind_name(kind));
-    if (c->op->several && n > 1)
-        return c->op->several(c, g, kind, t, n, part, lanes, room);
-    return weft_comm_several_packed(c, g, kind, t, n, part, lanes, room);
-}
-
-weft_status weft_comm_several_packed(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, int n,
-                                     const weft_comm_part *part, const weft_lanes *lanes,
-                                     const weft_comm_room *room)
-{
-    pack k     = pack_of(kind, t, part, lanes, room ? room->n : 1, room ? room->me : 0);
-    k.c        = c;
-    k.g        = g;
-    bool packs = room && room->bytes && n > 1;
-    for (int i = 0; i < n; i++)
-        if (!packs || needs(&k, &part[i]) > SMALL) WEFT_TRY(alone(&k, &part[i]));
-    for (int at = 0; packs && at < n;) {
-        load l = load_from(&k, at, n, room);
+    const weft_comm_room *room  = &call->room;
+    bool                  packs = room->bytes && call->n_part > 1;
+    pack                  k = pack_of(call, packs ? room->n : 1, packs ? room->me : 0);
+    k.c                     = c;
+    for (int i = 0; i < call->n_part; i++)
+        if (!packs || needs(&k, &call->part[i]) > SMALL)
+            WEFT_TRY(alone(&k, &call->part[i]));
+    for (int at = 0; packs && at < call->n_part;) {
+        load l = load_from(&k, at, call->n_part, room);
         if (l.one) WEFT_TRY(go(&k, &l));
         at = l.end;
     }

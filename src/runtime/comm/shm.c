@@ -18,7 +18,7 @@
 #define MOST_VM (INT64_C(1) << 45)           /* of 2^47 that a process can map */
 
 enum {
-    VERSION = 2
+    VERSION = 3
 };
 
 struct weft_comm_shm {
@@ -129,6 +129,15 @@ static void shm_pass_on(weft_comm *c, const char *verdict)
     weft_comm__shm_condemn(e->head, e->rank, c->epoch, SHM_TOLD, c->rank, verdict);
 }
 
+/* Who sleeps looks up at an alarm. */
+static void shm_stop(weft_comm *c)
+{
+    shm_end *e = shm_of(c);
+    atomic_store(&e->stopped, true);
+    atomic_fetch_add(&e->head->alarm.v, 1);
+    weft_comm__shm_wake(&e->head->alarm);
+}
+
 static void shm_destroy(weft_comm *c)
 {
     shm_end *e = shm_of(c);
@@ -145,20 +154,19 @@ static void shm_destroy(weft_comm *c)
 }
 
 static const weft_comm_ops ops = {
-    .open_channel = weft_comm__shm_open_channel,
-    .open_group   = weft_comm__shm_open_group,
-    .send         = weft_comm__shm_send,
-    .recv         = weft_comm__shm_recv,
-    .can_send     = weft_comm__shm_can_send,
-    .collective   = weft_comm__shm_collective,
-    .shares       = weft_comm__shm_shares,
-    .sum_lanes    = weft_comm__shm_sum_lanes,
-    .rows         = weft_comm__shm_rows,
-    .missing      = weft_comm__shm_missing,
-    .several      = weft_comm__shm_several,
-    .abort        = shm_abort,
-    .pass_on      = shm_pass_on,
-    .destroy      = shm_destroy,
+    .open_channel  = weft_comm__shm_open_channel,
+    .open_group    = weft_comm__shm_open_group,
+    .send          = weft_comm__shm_send,
+    .recv          = weft_comm__shm_recv,
+    .can_send      = weft_comm__shm_can_send,
+    .run           = weft_comm__shm_run,
+    .missing       = weft_comm__shm_missing,
+    .close_channel = weft_comm__shm_close_channel,
+    .close_group   = weft_comm__shm_close_group,
+    .stop          = shm_stop,
+    .abort         = shm_abort,
+    .pass_on       = shm_pass_on,
+    .destroy       = shm_destroy,
 };
 
 /* Everything that the head says is compared with what we would have written. */

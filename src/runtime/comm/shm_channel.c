@@ -25,7 +25,8 @@ typedef struct slot {
 typedef struct ring {
     int64_t  bytes, slot_bytes;
     int32_t  credits, n_slot;
-    uint64_t data; /* offset */
+    uint64_t data;     /* offset */
+    int32_t  n_closed; /* sides that have closed it */
     _Alignas(SHM_LINE) shm_word sent;
     _Atomic uint32_t given_up; /* epoch + 1 of a send that ended before it was received */
     _Alignas(SHM_LINE) shm_word received;
@@ -36,6 +37,8 @@ struct weft_comm_channel {
     shm_end *e;
     ring    *r;
     int      peer, tag;
+    bool     send;
+    int32_t  key[5]; /* in the directory */
     int32_t  n_slot; /* own copies: what a peer could damage is not relied on */
     int64_t  bytes, slot_bytes;
     int      credits;
@@ -56,27 +59,32 @@ static weft_status check_equal(const weft_comm_channel *ch, int from, int to)
 }
 
 weft_status weft_comm__shm_open_channel(weft_comm *c, int peer, weft_comm_side side,
-                                        int tag, int64_t bytes, int credits,
-                                        weft_comm_channel **out)
+                                        int tag, uint32_t instance, int64_t bytes,
+                                        int credits, weft_comm_channel **out)
 {
     shm_end           *e    = shm_of(c);
     bool               send = side == WEFT_COMM_SEND, fresh;
     int                from = send ? c->rank : peer, to = send ? peer : c->rank;
-    int32_t            key[4] = {'c', tag, from, to};
+    int32_t            key[5] = {'c', tag, (int32_t)instance, from, to};
     void              *body;
     uint64_t           at;
     weft_status        st = WEFT_OK;
     weft_comm_channel *ch = weft_comm__shm_keep(e, sizeof *ch);
     if (!ch) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    *ch = (weft_comm_channel){
-        .e = e, .peer = peer, .tag = tag, .bytes = bytes, .credits = credits};
+    *ch = (weft_comm_channel){.e       = e,
+                              .peer    = peer,
+                              .tag     = tag,
+                              .bytes   = bytes,
+                              .credits = credits,
+                              .send    = send};
+    memcpy(ch->key, key, sizeof key);
     ch->n_slot         = credits ? credits : 2;
     ch->slot_bytes     = credits || bytes < CHUNK ? bytes : CHUNK;
     ch->slot_bytes     = (ch->slot_bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
     int64_t body_bytes = (int64_t)(sizeof(ring) + sizeof(slot) * (size_t)ch->n_slot);
 
     WEFT_TRY(weft_comm__shm_lock(e));
-    WEFT_GO(weft_comm__shm_find_entry(e, key, 4, body_bytes, &body, &fresh));
+    WEFT_GO(weft_comm__shm_find_entry(e, key, 5, body_bytes, &body, &fresh));
     ch->r = body;
     if (fresh) {
         WEFT_GO(weft_comm__shm_heap_alloc(e, ch->slot_bytes * ch->n_slot, &at));
@@ -99,6 +107,23 @@ weft_status weft_comm__shm_open_channel(weft_comm *c, int peer, weft_comm_side s
 out:
     weft_comm__shm_unlock(e);
     return st;
+}
+
+/* The last of the two sides frees it. */
+weft_status weft_comm__shm_close_channel(weft_comm *c, weft_comm_channel *ch)
+{
+    shm_end *e     = ch->e;
+    int64_t  bytes = ch->slot_bytes * ch->n_slot;
+    if (!ch->send) c->bytes -= bytes;
+    WEFT_TRY(weft_comm__shm_lock(e));
+    if (++ch->r->n_closed == 2) {
+        weft_comm__shm_heap_free(e, ch->r->data, bytes);
+        weft_comm__shm_remove_entry(
+            e, ch->key, 5, (int64_t)(sizeof(ring) + sizeof(slot) * (size_t)ch->n_slot));
+    }
+    weft_comm__shm_unlock(e);
+    weft_comm__shm_discard(e, ch);
+    return WEFT_OK;
 }
 
 /* ---- counters ---- */

@@ -30,7 +30,7 @@ enum {
 
 typedef struct job {
     weft_comm_group *g;
-    weft_comm_kind   kind;
+    weft_collective  kind;
     weft_dtype       t;
     int64_t          size, count,
         share; /* elements of a member, in reduce_scatter and all_to_all: the most */
@@ -69,14 +69,14 @@ static int terms_of(const job *j, int k)
     return weft_lanes_terms(first, end, NULL);
 }
 
-static bool has_sum(weft_comm_kind k)
+static bool has_sum(weft_collective k)
 {
-    return k == WEFT_COMM_ALL_REDUCE || k == WEFT_COMM_REDUCE_SCATTER;
+    return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE_SCATTER;
 }
 
-static bool by_shares(weft_comm_kind k)
+static bool by_shares(weft_collective k)
 {
-    return k == WEFT_COMM_REDUCE_SCATTER || k == WEFT_COMM_ALL_TO_ALL;
+    return k == WEFT_REDUCE_SCATTER || k == WEFT_ALL_TO_ALL;
 }
 
 /* Where share k begins in the whole, and its elements. */
@@ -92,21 +92,21 @@ static int64_t share_of(const job *j, int k)
 static int64_t in_count(const job *j)
 {
     if (j->terms) return j->count + (terms_of(j, j->g->me) - 1) * j->stride;
-    return j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, j->g->me) : j->count;
+    return j->unit && j->kind == WEFT_ALL_GATHER ? share_of(j, j->g->me) : j->count;
 }
 
 static int64_t out_bytes_of(const job *j, int k)
 {
     if (!j->unit) return -1;
-    if (j->kind == WEFT_COMM_REDUCE_SCATTER) return share_of(j, k) * j->size;
+    if (j->kind == WEFT_REDUCE_SCATTER) return share_of(j, k) * j->size;
     return j->count * j->size;
 }
 
 static int64_t out_bytes(const job *j)
 {
     if (j->unit) return out_bytes_of(j, j->g->me);
-    if (j->kind == WEFT_COMM_REDUCE_SCATTER) return j->share * j->size;
-    if (j->kind == WEFT_COMM_ALL_GATHER) return j->count * j->size * j->g->n;
+    if (j->kind == WEFT_REDUCE_SCATTER) return j->share * j->size;
+    if (j->kind == WEFT_ALL_GATHER) return j->count * j->size * j->g->n;
     return j->count * j->size;
 }
 
@@ -249,15 +249,15 @@ static weft_status copy_for(const job *j, const shm_call *const *call, int me)
     char            *out   = g->e->base + call[me]->out;
     int64_t          bytes = j->count * j->size, part = j->share * j->size;
     switch (j->kind) {
-    case WEFT_COMM_ALL_TO_ALL:
+    case WEFT_ALL_TO_ALL:
         for (int i = 0, k = me; i < g->n; i++, k = (k + 1) % g->n)
             WEFT_TRY(copy(j, out + k * part, base + call[k]->in + me * part, part,
                           copies_stream(j)));
         return WEFT_OK;
-    case WEFT_COMM_BROADCAST:
+    case WEFT_BROADCAST:
         if (out_is_shared(g, call) && me) return WEFT_OK;
         return copy(j, out, base + call[0]->in, bytes, out_bytes(j) > STREAM);
-    case WEFT_COMM_SHIFT:
+    case WEFT_SHIFT:
         return copy(j, out, base + call[(me + g->n - 1) % g->n]->in, bytes,
                     copies_stream(j));
     default: return WEFT_OK;
@@ -268,11 +268,11 @@ static weft_status do_pieces(void *job_, int first, int end)
 {
     const job             *j    = job_;
     const shm_call *const *call = j->g->call;
-    if (j->kind == WEFT_COMM_ALL_REDUCE) return sum_for(j, call, first, end);
+    if (j->kind == WEFT_ALL_REDUCE) return sum_for(j, call, first, end);
     for (int k = first; k < end; k++)
-        WEFT_TRY(j->kind == WEFT_COMM_REDUCE_SCATTER ? scatter_for(j, call, k)
-                 : j->kind == WEFT_COMM_ALL_GATHER   ? gather_for(j, call, k)
-                                                     : copy_for(j, call, k));
+        WEFT_TRY(j->kind == WEFT_REDUCE_SCATTER ? scatter_for(j, call, k)
+                 : j->kind == WEFT_ALL_GATHER   ? gather_for(j, call, k)
+                                                : copy_for(j, call, k));
     return WEFT_OK;
 }
 
@@ -329,7 +329,7 @@ static void stage_term(const job *j, const char *in, char *to, int64_t lo, int64
 {
     weft_comm_group *g     = j->g;
     int64_t          bytes = n * j->size;
-    if (!bytes || (j->kind == WEFT_COMM_BROADCAST && g->me)) return;
+    if (!bytes || (j->kind == WEFT_BROADCAST && g->me)) return;
     if (!by_shares(j->kind)) {
         int64_t have = j->terms ? bytes : clip(j, g->me, lo, n) * j->size;
         if (have) memcpy(to, in + lo * j->size, (size_t)have);
@@ -370,15 +370,15 @@ static void take(const job *j, uint32_t turn, int64_t lo, int64_t n)
     char            *out   = j->out + lo * j->size;
     if (!bytes) return;
     switch (j->kind) {
-    case WEFT_COMM_ALL_REDUCE:
-    case WEFT_COMM_REDUCE_SCATTER: {
-        aim_staged(j, turn, n, j->kind == WEFT_COMM_ALL_REDUCE ? 0 : g->me * n);
+    case WEFT_ALL_REDUCE:
+    case WEFT_REDUCE_SCATTER: {
+        aim_staged(j, turn, n, j->kind == WEFT_ALL_REDUCE ? 0 : g->me * n);
         g->out[0] = out;
-        if (j->kind == WEFT_COMM_REDUCE_SCATTER) n = clip(j, g->me, lo, n);
+        if (j->kind == WEFT_REDUCE_SCATTER) n = clip(j, g->me, lo, n);
         if (n) sum_to(j, 1, n, out_bytes(j) > STREAM && j->in != j->out);
         return;
     }
-    case WEFT_COMM_ALL_GATHER:
+    case WEFT_ALL_GATHER:
         for (int k = 0; k < g->n && j->unit; k++)
             if (clip(j, k, lo, n))
                 weft_comm__vec_copy(out + share_at(j, k) * j->size, stage_at(g, k, turn),
@@ -388,18 +388,18 @@ static void take(const job *j, uint32_t turn, int64_t lo, int64_t n)
             weft_comm__vec_copy(out + k * j->count * j->size, stage_at(g, k, turn), bytes,
                                 out_bytes(j) > STREAM);
         return;
-    case WEFT_COMM_ALL_TO_ALL:
+    case WEFT_ALL_TO_ALL:
         for (int k = 0; k < g->n; k++)
             weft_comm__vec_copy(out + k * j->share * j->size,
                                 stage_at(g, k, turn) + g->me * bytes, bytes,
                                 out_bytes(j) > STREAM);
         return;
-    case WEFT_COMM_BROADCAST:
+    case WEFT_BROADCAST:
         if (g->me || j->in != j->out)
             memcpy(out, g->me ? stage_at(g, 0, turn) : j->in + lo * j->size,
                    (size_t)bytes);
         return;
-    case WEFT_COMM_SHIFT:
+    case WEFT_SHIFT:
         weft_comm__vec_copy(out, stage_at(g, (g->me + g->n - 1) % g->n, turn), bytes,
                             out_bytes(j) > STREAM);
         return;
@@ -431,7 +431,7 @@ static weft_status take_sliced(const job *j, uint32_t turn, int64_t lo, int64_t 
 static weft_status go_staged(const job *j, uint32_t turn)
 {
     int64_t chunk = chunk_count(j), total = total_count(j);
-    bool    sliced = j->kind == WEFT_COMM_ALL_REDUCE && j->g->n >= SLICED &&
+    bool    sliced = j->kind == WEFT_ALL_REDUCE && j->g->n >= SLICED &&
                   j->count * j->size > 4 * CHUNK / j->g->n;
     for (int64_t lo = 0; lo < total; lo += chunk) {
         int64_t n = total - lo < chunk ? total - lo : chunk;
@@ -456,37 +456,36 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
     *n_staged          = 0;
     for (int k = 0; k < g->n; k++) {
         const shm_call *x = call[k];
-        if (x->kind < 0 || x->kind > WEFT_COMM_RETURN_ROWS || x->dtype < 0 ||
+        if (x->kind < 0 || x->kind > WEFT_RETURN_ROWS || x->dtype < 0 ||
             x->dtype >= WEFT_N_DTYPE)
             return WEFT_FAIL(WEFT_ERR_PEER, "the call of rank %d is damaged", g->rank[k]);
         if (x->kind != (int)j->kind || x->dtype != (int)j->t || x->count != j->count)
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
                 "rank %d calls %s of %lld %s where rank %d calls %s of %lld %s",
-                weft_comm_name(&g->e->c, g->rank[g->me]), weft_comm_kind_name(j->kind),
+                weft_comm_name(&g->e->c, g->rank[g->me]), weft_collective_name(j->kind),
                 (long long)j->count, weft_dtype_name(j->t),
                 weft_comm_name(&g->e->c, g->rank[k]),
-                weft_comm_kind_name((weft_comm_kind)x->kind), (long long)x->count,
+                weft_collective_name((weft_collective)x->kind), (long long)x->count,
                 weft_dtype_name((weft_dtype)x->dtype));
         if (x->n_lane != j->n_lane || x->stride != j->stride || x->dealt != j->dealt)
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
                 "rank %d calls %s over %d lanes where rank %d has %d, or has "
                 "other memory or shares for them",
-                weft_comm_name(&g->e->c, g->rank[g->me]), weft_comm_kind_name(j->kind),
+                weft_comm_name(&g->e->c, g->rank[g->me]), weft_collective_name(j->kind),
                 j->n_lane, weft_comm_name(&g->e->c, g->rank[k]), x->n_lane);
         if (x->n_part != j->n_part)
             return WEFT_FAIL(
                 WEFT_ERR_ARG, "rank %d calls %s of %d tensors where rank %d has %d",
-                weft_comm_name(&g->e->c, g->rank[g->me]), weft_comm_kind_name(j->kind),
+                weft_comm_name(&g->e->c, g->rank[g->me]), weft_collective_name(j->kind),
                 j->n_part, weft_comm_name(&g->e->c, g->rank[k]), x->n_part);
         *n_staged += x->staged != 0;
     }
     if (*n_staged || j->n_part) return WEFT_OK;
     for (int k = 0; k < g->n; k++) {
-        bool    reads = j->kind != WEFT_COMM_BROADCAST || !k;
-        int64_t in =
-            j->unit && j->kind == WEFT_COMM_ALL_GATHER ? share_of(j, k) : j->count;
+        bool    reads = j->kind != WEFT_BROADCAST || !k;
+        int64_t in    = j->unit && j->kind == WEFT_ALL_GATHER ? share_of(j, k) : j->count;
         if (j->terms) in += (terms_of(j, k) - 1) * j->stride;
         int64_t out = j->unit ? out_bytes_of(j, k) : out_bytes(j);
         if (!weft_comm__shm_slab(g->e, call[k]->out, out) ||
@@ -498,14 +497,14 @@ static weft_status check_calls(const job *j, const shm_call *const *call, int *n
 
 static int64_t whole_bytes(const job *j)
 {
-    bool parts = j->kind == WEFT_COMM_ALL_GATHER && !j->unit;
+    bool parts = j->kind == WEFT_ALL_GATHER && !j->unit;
     return j->count * j->size * (parts ? j->g->n : 1);
 }
 
 /* Very small calls are staged even from slabs: a barrier costs more than copying. */
 static bool wants_stage(const job *j, const shm_call *x)
 {
-    if (j->kind == WEFT_COMM_BROADCAST && j->g->me) return x->out < 0;
+    if (j->kind == WEFT_BROADCAST && j->g->me) return x->out < 0;
     if (x->in < 0 || x->out < 0) return true;
     return !j->g->e->crowded && j->count * j->size <= 1 << 10;
 }
@@ -541,8 +540,8 @@ static weft_status run(job *j)
     shm_call        *x    = &g->round->seat[g->me].call[turn & 1];
     int64_t  first   = chunk_count(j) < total_count(j) ? chunk_count(j) : total_count(j);
     shm_work at_once = {is_direct, do_pieces, j, whole_bytes(j) <= ALONE};
-    bool small = e->crowded && j->kind != WEFT_COMM_BARRIER && whole_bytes(j) <= SMALL;
-    bool done;
+    bool     small   = e->crowded && j->kind != WEFT_BARRIER && whole_bytes(j) <= SMALL;
+    bool     done;
     leave_call(j, x);
     if (x->staged) {
         WEFT_TRY(populate(j));
@@ -550,7 +549,7 @@ static weft_status run(job *j)
     }
     for (int k = 0; k < g->n; k++) g->call[k] = call_of(g, k, turn);
     WEFT_TRY(weft_comm__shm_barrier_work(g, j->kind, small ? &at_once : NULL, &done));
-    if (done || j->kind == WEFT_COMM_BARRIER) return WEFT_OK;
+    if (done || j->kind == WEFT_BARRIER) return WEFT_OK;
 
     int n_staged;
     WEFT_TRY(check_calls(j, g->call, &n_staged));
@@ -604,36 +603,26 @@ static weft_status start(weft_comm_group *g, job *j)
     return WEFT_OK;
 }
 
-weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                  weft_dtype t, const void *in, void *out, int64_t count,
-                                  int64_t unit)
+static weft_status run_one(const weft_comm_call *call)
 {
-    job j = {
-        .g = g, .kind = kind, .t = t, .count = count, .unit = unit, .in = in, .out = out};
-    (void)c;
-    return start(g, &j);
-}
-
-weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, const void *in,
-                                     void *out, int64_t count, int64_t unit,
-                                     const weft_comm_lanes *l)
-{
-    weft_comm_terms x;
-    job             j = {.g          = g,
-                         .kind       = kind,
-                         .t          = t,
-                         .count      = count,
-                         .unit       = unit,
-                         .in         = in,
-                         .out        = out,
-                         .n_lane     = l->n_lane,
-                         .stride     = l->stride,
-                         .lane_share = l->share,
-                         .dealt      = weft_comm_dealt(l, g->n),
-                         .terms      = &x};
-    (void)c;
-    return start(g, &j);
+    const weft_comm_part *x = &call->tensor;
+    weft_comm_terms       terms;
+    weft_comm_lanes       l = weft_comm_lanes_of(call);
+    job                   j = {.g     = call->group,
+                               .kind  = call->kind,
+                               .t     = call->dtype,
+                               .count = x->count,
+                               .unit  = x->unit,
+                               .in    = x->in,
+                               .out   = x->out};
+    if (call->n_lane) {
+        j.n_lane     = l.n_lane;
+        j.stride     = l.stride;
+        j.lane_share = l.share;
+        j.dealt      = weft_comm_dealt(&l, call->group->n);
+        j.terms      = &terms;
+    }
+    return start(call->group, &j);
 }
 
 /* ---- several tensors ---- */
@@ -714,39 +703,40 @@ static weft_status run_parts(job *j, int n, const weft_comm_part *part, bool *di
     return weft_comm__shm_barrier(g, j->kind);
 }
 
-weft_status weft_comm__shm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                   weft_dtype t, int n, const weft_comm_part *part,
-                                   const weft_lanes *lanes, const weft_comm_room *room)
+static weft_status run_several(const weft_comm_call *call)
 {
-    weft_comm_terms x;
-    (void)c, (void)room;
-    for (int at = 0, m; at < n; at += m) {
+    weft_comm_group *g = call->group;
+    weft_comm_terms  x;
+    for (int at = 0, m; at < call->n_part; at += m) {
         bool direct = false;
-        job  j      = {.g = g, .kind = kind, .t = t};
-        if (lanes) {
-            j.terms      = &x;
-            j.n_lane     = lanes->n_lane;
-            j.lane_share = lanes->share;
-            j.dealt =
-                weft_comm_dealt(&(weft_comm_lanes){lanes->n_lane, 0, lanes->share}, g->n);
+        job  j      = {.g = g, .kind = call->kind, .t = call->dtype};
+        if (call->n_lane) {
+            weft_comm_lanes l = weft_comm_lanes_of(call);
+            j.terms           = &x;
+            j.n_lane          = l.n_lane;
+            j.lane_share      = l.share;
+            j.dealt           = weft_comm_dealt(&l, g->n);
         }
-        m = n - at < PARTS ? n - at : PARTS;
+        m = call->n_part - at < PARTS ? call->n_part - at : PARTS;
         set_share(&j);
         WEFT_TRY(set_terms(&j));
         WEFT_TRY(weft_comm__shm_enter(g));
-        if (has_sum(kind)) WEFT_TRY(weft_comm__sum_plain(t, 0, NULL, NULL, NULL, 0));
-        if (g->n > 1) WEFT_TRY(run_parts(&j, m, part + at, &direct));
+        if (has_sum(j.kind)) WEFT_TRY(weft_comm__sum_plain(j.t, 0, NULL, NULL, NULL, 0));
+        if (g->n > 1) WEFT_TRY(run_parts(&j, m, call->part + at, &direct));
         for (int i = at; i < at + m && !direct; i++) {
-            take_part(&j, &part[i]);
+            take_part(&j, &call->part[i]);
             WEFT_TRY(start(g, &j));
         }
     }
     return WEFT_OK;
 }
 
-weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
-                                      void *out, int64_t count)
+weft_status weft_comm__shm_run(weft_comm *c, const weft_comm_call *call)
 {
-    return weft_comm__shm_shares(c, g, kind, t, in, out, count, 0);
+    const weft_comm_part *x = &call->tensor;
+    if (call->n_part) return run_several(call);
+    if (call->rows.n_bin)
+        return weft_comm__shm_rows(c, call->group, call->kind, call->dtype, x->in, x->out,
+                                   &call->rows);
+    return run_one(call);
 }

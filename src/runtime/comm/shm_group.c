@@ -59,18 +59,24 @@ static weft_status damaged(const weft_comm_group *g)
                      g->e->c.rank, g->tag);
 }
 
+static int64_t stages_bytes(int n)
+{
+    return (int64_t)n * 2 * SHM_STAGE + SHM_PAGE;
+}
+
 weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                                      weft_comm_group **out)
+                                      uint32_t instance, weft_comm_group **out)
 {
     shm_end         *e = shm_of(c);
     size_t           m = (size_t)n;
     weft_comm_group *g = weft_comm__shm_keep(
-        e, sizeof *g + m * (4 * sizeof(void *) + 2 * sizeof(int32_t)) + 16);
+        e, sizeof *g + m * (4 * sizeof(void *) + 2 * sizeof(int32_t)) + 32);
     bool        fresh;
     void       *body;
     weft_status st  = WEFT_OK;
     char       *one = weft_comm__shm_keep(e, (m + 1) * sizeof *g->one);
     if (!g || !one) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    g->one_kept = one;
     one += (SHM_LINE - (uintptr_t)one % SHM_LINE) % SHM_LINE;
     g->one   = (shm_call *)(void *)one;
     g->e     = e;
@@ -85,17 +91,20 @@ weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, 
     int32_t *key = g->rank + m;
     key[0]       = 'g';
     key[1]       = tag;
-    memcpy(key + 2, rank, m * sizeof *rank);
+    key[2]       = (int32_t)instance;
+    memcpy(key + 3, rank, m * sizeof *rank);
+    g->key = key;
     for (int i = 0; i < n; i++)
         if (rank[i] == c->rank) g->me = i;
 
     WEFT_TRY(weft_comm__shm_lock(e));
-    WEFT_GO(weft_comm__shm_find_entry(e, key, n + 2, sizeof(shm_meeting), &body, &fresh));
+    WEFT_GO(weft_comm__shm_find_entry(e, key, n + 3, sizeof(shm_meeting), &body, &fresh));
     g->meeting = body;
     if (fresh) {
         uint64_t at;
-        WEFT_GO(weft_comm__shm_heap_alloc(e, (int64_t)n * 2 * SHM_STAGE + SHM_PAGE, &at));
-        g->meeting->stage = (at + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+        WEFT_GO(weft_comm__shm_heap_alloc(e, stages_bytes(n), &at));
+        g->meeting->stage_at = at;
+        g->meeting->stage    = (at + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
     }
     char *stage = weft_comm__shm_heap_at(e, g->meeting->stage, m * 2 * SHM_STAGE);
     if (!stage) WEFT_GO(damaged(g));
@@ -104,6 +113,24 @@ weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, 
 out:
     weft_comm__shm_unlock(e);
     return st;
+}
+
+/* The last member to close frees it: others may still read its stages. */
+weft_status weft_comm__shm_close_group(weft_comm *c, weft_comm_group *g)
+{
+    shm_end *e = g->e;
+    c->bytes -= 2 * (int64_t)g->staged;
+    WEFT_TRY(weft_comm__shm_lock(e));
+    if (++g->meeting->n_closed == g->n) {
+        uint64_t round = atomic_load(&g->meeting->newest);
+        if (round) weft_comm__shm_heap_free(e, round, (int64_t)round_bytes(g));
+        weft_comm__shm_heap_free(e, g->meeting->stage_at, stages_bytes(g->n));
+        weft_comm__shm_remove_entry(e, g->key, g->n + 3, sizeof(shm_meeting));
+    }
+    weft_comm__shm_unlock(e);
+    weft_comm__shm_discard(e, g->one_kept);
+    weft_comm__shm_discard(e, g);
+    return WEFT_OK;
 }
 
 /* ---- rounds ---- */
@@ -172,12 +199,12 @@ static bool arrived(const weft_comm_group *g, int i, uint32_t turn)
 }
 
 /* Why a barrier was not passed; waited: this rank itself came to the deadline. */
-static weft_status blame(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status blame(weft_comm_group *g, uint32_t turn, weft_collective what,
                          bool waited)
 {
     shm_end    *e      = g->e;
     shm_round  *newest = newest_of(g);
-    const char *name   = weft_comm_kind_name(what);
+    const char *name   = weft_collective_name(what);
     WEFT_TRY(weft_comm__shm_check(e));
     if (!newest) return damaged(g);
     if (newest != g->round) return stale(g, newest->epoch);
@@ -242,7 +269,7 @@ static bool linger(const weft_comm_group *g, uint32_t v, uint32_t mask)
 /* ---- work ---- */
 
 /* The compare: only poison can have come between. */
-static weft_status open_door(weft_comm_group *g, uint32_t turn, weft_comm_kind what)
+static weft_status open_door(weft_comm_group *g, uint32_t turn, weft_collective what)
 {
     shm_word *door = &g->round->door;
     uint32_t  all = turn << 16 | (uint32_t)g->n, next = (turn + 1) % TURNS << 16;
@@ -262,7 +289,7 @@ static bool take_piece(const weft_comm_group *g, uint32_t turn, int *k)
 }
 
 /* Pieces as long as there are any; who finishes the last one opens the door. */
-static weft_status take_pieces(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status take_pieces(weft_comm_group *g, uint32_t turn, weft_collective what,
                                const shm_work *w)
 {
     int k;
@@ -274,7 +301,7 @@ static weft_status take_pieces(weft_comm_group *g, uint32_t turn, weft_comm_kind
     return WEFT_OK;
 }
 
-static weft_status be_busy(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status be_busy(weft_comm_group *g, uint32_t turn, weft_collective what,
                            const shm_work *w, bool last)
 {
     shm_round  *r    = g->round;
@@ -298,7 +325,7 @@ static weft_status be_busy(weft_comm_group *g, uint32_t turn, weft_comm_kind wha
 }
 
 /* All have arrived; the last to do so is about to say whether there is work. */
-static weft_status help(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status help(weft_comm_group *g, uint32_t turn, weft_collective what,
                         const shm_work *w)
 {
     const shm_round *r = g->round;
@@ -310,7 +337,7 @@ static weft_status help(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
 
 /* ---- the barrier ---- */
 
-static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind what,
+static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_collective what,
                              const shm_work *w)
 {
     shm_end  *e        = g->e;
@@ -339,7 +366,7 @@ static weft_status wait_turn(weft_comm_group *g, uint32_t turn, weft_comm_kind w
 
 /* The turn is known, for nobody passes without us; so the door's line moves once, by the
  * addition. */
-static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind what,
+static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_collective what,
                           const shm_work *w)
 {
     shm_round *r    = g->round;
@@ -359,7 +386,7 @@ static weft_status arrive(weft_comm_group *g, shm_seat *seat, weft_comm_kind wha
     return open_door(g, turn, what);
 }
 
-weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
+weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_collective what,
                                         const shm_work *w, bool *worked)
 {
     shm_seat   *seat = &g->round->seat[g->me];
@@ -373,7 +400,7 @@ weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
     return WEFT_OK;
 }
 
-weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what)
+weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_collective what)
 {
     bool worked;
     return weft_comm__shm_barrier_work(g, what, NULL, &worked);

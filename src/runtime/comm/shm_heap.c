@@ -1,12 +1,13 @@
 /* Memory in the shared file: the directory with the heap behind it, and the slab of a rank.
  *
  * The directory is filled under a robust lock; an entry is linked in by its last store, so a rank
- * that dies while it holds the lock leaves nothing half done.  The heap only grows: what is
- * opened stays. */
+ * that dies while it holds the lock leaves nothing half done.  What all members have closed goes
+ * to a list of free blocks, its pages to the system. */
 #include "comm/shm_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,11 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
+
+enum {
+    MAX_HOP     = 1 << 20, /* along a list that peers can write */
+    SMALL_BLOCK = 1 << 20, /* larger ones hold data, which nobody expects to be zero */
+};
 
 weft_status weft_comm__shm_init_mutex(pthread_mutex_t *m)
 {
@@ -65,10 +71,48 @@ void *weft_comm__shm_heap_at(const shm_end *e, uint64_t at, uint64_t bytes)
     return e->base + at;
 }
 
+static uint64_t round_to_line(int64_t bytes)
+{
+    return ((uint64_t)bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+}
+
+/* A free block of this size, all zero where it is small; false: none. */
+static bool reuse_block(shm_end *e, uint64_t need, uint64_t *at)
+{
+    uint64_t *from = &e->head->heap_free;
+    for (int hop = 0; *from && hop < MAX_HOP; hop++) {
+        shm_block *b = weft_comm__shm_heap_at(e, *from, sizeof *b);
+        if (!b) return false;
+        if (b->bytes == need) {
+            *at = *from;
+            __atomic_store_n(from, b->next, __ATOMIC_RELEASE);
+            memset(b, 0, need <= SMALL_BLOCK ? need : sizeof *b);
+            return true;
+        }
+        from = &b->next;
+    }
+    return false;
+}
+
+void weft_comm__shm_heap_free(shm_end *e, uint64_t at, int64_t bytes)
+{
+    uint64_t   need = round_to_line(bytes);
+    shm_block *b    = weft_comm__shm_heap_at(e, at, need);
+    if (!b || need < sizeof *b) return;
+    uint64_t lo = (at + SHM_LINE + SHM_PAGE - 1) / SHM_PAGE * SHM_PAGE;
+    uint64_t hi = (at + need) / SHM_PAGE * SHM_PAGE;
+    if (hi > lo) /* all but the page that says so */
+        fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)lo,
+                  (off_t)(hi - lo));
+    *b = (shm_block){e->head->heap_free, need};
+    __atomic_store_n(&e->head->heap_free, at, __ATOMIC_RELEASE);
+}
+
 weft_status weft_comm__shm_heap_alloc(shm_end *e, int64_t bytes, uint64_t *at)
 {
     shm_head *h    = e->head;
-    uint64_t  need = ((uint64_t)bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+    uint64_t  need = round_to_line(bytes);
+    if (reuse_block(e, need, at)) return WEFT_OK;
     if (h->heap_used < h->heap_at || h->heap_used > h->slab_at ||
         need > h->slab_at - h->heap_used)
         return WEFT_FAIL(WEFT_ERR_MEM, "no room for %lld bytes of channels and groups",
@@ -78,36 +122,65 @@ weft_status weft_comm__shm_heap_alloc(shm_end *e, int64_t bytes, uint64_t *at)
     return WEFT_OK;
 }
 
+static weft_status damaged_directory(void)
+{
+    return WEFT_FAIL(WEFT_ERR_PEER, "the directory of channels is damaged");
+}
+
+/* *from: the word that leads to the entry, or to 0: there is none. */
+static weft_status find_key(shm_end *e, const int32_t *key, int n_key, uint64_t **from)
+{
+    size_t   key_bytes = sizeof *key * (size_t)n_key;
+    uint64_t hash      = weft_hash_xxh64(key, key_bytes, 0);
+    *from              = &e->head->bucket[hash % SHM_BUCKET];
+    for (int hop = 0; **from; hop++) {
+        shm_entry *x = weft_comm__shm_heap_at(e, **from, sizeof *x + key_bytes);
+        if (!x || hop == MAX_HOP) return damaged_directory();
+        if (x->hash == hash && x->n_key == (uint32_t)n_key &&
+            !memcmp(x->key, key, key_bytes))
+            return WEFT_OK;
+        *from = &x->next;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_comm__shm_find_entry(shm_end *e, const int32_t *key, int n_key,
                                       int64_t body_bytes, void **body, bool *fresh)
 {
-    size_t   key_bytes = sizeof *key * (size_t)n_key, all = sizeof(shm_entry) + key_bytes;
-    uint64_t hash  = weft_hash_xxh64(key, key_bytes, 0), at, b;
-    uint64_t *head = &e->head->bucket[hash % SHM_BUCKET];
-    *fresh         = false;
-    shm_entry *x;
-    for (at = *head; at; at = x->next) {
-        x = weft_comm__shm_heap_at(e, at, all);
-        if (!x || (x->next && x->next >= at)) /* newer ones lie further on */
-            return WEFT_FAIL(WEFT_ERR_PEER, "the directory of channels is damaged");
-        if (x->hash != hash || x->n_key != (uint32_t)n_key ||
-            memcmp(x->key, key, key_bytes) != 0)
-            continue;
-        *body = weft_comm__shm_heap_at(e, x->body, (uint64_t)body_bytes);
-        return *body ? WEFT_OK
-                     : WEFT_FAIL(WEFT_ERR_PEER, "the directory of channels is damaged");
+    size_t key_bytes = sizeof *key * (size_t)n_key, all = sizeof(shm_entry) + key_bytes;
+    uint64_t *from, at, b;
+    WEFT_TRY(find_key(e, key, n_key, &from));
+    *fresh = !*from;
+    if (*from) {
+        const shm_entry *x = (const shm_entry *)(const void *)(e->base + *from);
+        *body              = weft_comm__shm_heap_at(e, x->body, (uint64_t)body_bytes);
+        return *body ? WEFT_OK : damaged_directory();
     }
     WEFT_TRY(weft_comm__shm_heap_alloc(e, (int64_t)all, &at));
     WEFT_TRY(weft_comm__shm_heap_alloc(e, body_bytes, &b));
     WEFT_TRY(weft_comm__shm_populate(e->base + at, (int64_t)all));
     WEFT_TRY(weft_comm__shm_populate(e->base + b, body_bytes));
-    x  = (shm_entry *)(void *)(e->base + at);
-    *x = (shm_entry){.next = *head, .hash = hash, .body = b, .n_key = (uint32_t)n_key};
+    shm_entry *x = (shm_entry *)(void *)(e->base + at);
+    *x           = (shm_entry){
+                  .hash = weft_hash_xxh64(key, key_bytes, 0), .body = b, .n_key = (uint32_t)n_key};
     memcpy(x->key, key, key_bytes);
-    *body  = e->base + b;
-    *fresh = true;
-    __atomic_store_n(head, at, __ATOMIC_RELEASE);
+    *body = e->base + b;
+    __atomic_store_n(from, at, __ATOMIC_RELEASE);
     return WEFT_OK;
+}
+
+void weft_comm__shm_remove_entry(shm_end *e, const int32_t *key, int n_key,
+                                 int64_t body_bytes)
+{
+    uint64_t *from, at;
+    if (find_key(e, key, n_key, &from) != WEFT_OK || !*from) return;
+    at                 = *from;
+    const shm_entry *x = (const shm_entry *)(const void *)(e->base + at);
+    uint64_t         b = x->body;
+    __atomic_store_n(from, x->next, __ATOMIC_RELEASE);
+    weft_comm__shm_heap_free(e, b, body_bytes);
+    weft_comm__shm_heap_free(e, at,
+                             (int64_t)(sizeof(shm_entry) + sizeof *key * (size_t)n_key));
 }
 
 typedef struct kept {
@@ -126,6 +199,18 @@ void *weft_comm__shm_keep(shm_end *e, size_t bytes)
     e->opened = k;
     pthread_mutex_unlock(&e->opening);
     return k->p;
+}
+
+void weft_comm__shm_discard(shm_end *e, void *p)
+{
+    if (!p) return;
+    kept *k = (kept *)(void *)((char *)p - offsetof(kept, p));
+    pthread_mutex_lock(&e->opening);
+    void **at = &e->opened;
+    while (*at && *at != k) at = &((kept *)*at)->next;
+    if (*at) *at = k->next;
+    pthread_mutex_unlock(&e->opening);
+    free(k);
 }
 
 /* ---- pages ---- */

@@ -56,6 +56,7 @@ typedef struct shm_head {
     shm_word alarm; /* moves with every verdict and every change of a rank's state */
     _Alignas(SHM_LINE) pthread_mutex_t lock; /* of the directory; robust */
     uint64_t heap_used;
+    uint64_t heap_free;          /* offset of the first shm_block */
     uint64_t bucket[SHM_BUCKET]; /* offsets of shm_entry */
 } shm_head;
 
@@ -66,6 +67,11 @@ typedef struct shm_entry {
     uint32_t n_key;
     int32_t  key[];
 } shm_entry;
+
+/* Memory of the heap that is free. */
+typedef struct shm_block {
+    uint64_t next, bytes;
+} shm_block;
 
 typedef struct shm_range {
     int64_t at, bytes;
@@ -86,7 +92,8 @@ typedef struct shm_end {
     shm_word        stop;
     shm_range      *used; /* of the own slab, sorted */
     int             n_used, cap_used;
-    void           *opened; /* channels and groups, freed at the end */
+    _Atomic bool    stopped; /* weft_comm_drop */
+    void           *opened;  /* channels and groups, freed at the end */
     pthread_mutex_t opening;
 } shm_end;
 
@@ -151,13 +158,18 @@ void        weft_comm__shm_unlock(shm_end *e);
  * then all zero. */
 weft_status weft_comm__shm_find_entry(shm_end *e, const int32_t *key, int n_key,
                                       int64_t body_bytes, void **body, bool *fresh);
+/* The reverse, when the last member has closed it: the memory serves the next of its size. */
+void        weft_comm__shm_remove_entry(shm_end *e, const int32_t *key, int n_key,
+                                        int64_t body_bytes);
 weft_status weft_comm__shm_heap_alloc(shm_end *e, int64_t bytes, uint64_t *at);
+void        weft_comm__shm_heap_free(shm_end *e, uint64_t at, int64_t bytes);
 /* What lies at an offset that peers can write: NULL if it cannot be. */
 void *weft_comm__shm_heap_at(const shm_end *e, uint64_t at, uint64_t bytes);
 /* Pages of [p, p + bytes) are there afterwards, or WEFT_ERR_MEM. */
 weft_status weft_comm__shm_populate(void *p, int64_t bytes);
-/* Private memory that lives as long as the end. */
+/* Private memory that lives as long as the end, or until it is discarded. */
 void       *weft_comm__shm_keep(shm_end *e, size_t bytes);
+void        weft_comm__shm_discard(shm_end *e, void *p);
 weft_status weft_comm__shm_init_mutex(pthread_mutex_t *m);
 /* offset in the file of p, if bytes from there on lie in slabs; else -1 */
 int64_t weft_comm__shm_offset(const shm_end *e, const void *p, int64_t bytes);
@@ -167,8 +179,9 @@ char *weft_comm__shm_slab(const shm_end *e, int64_t offset, int64_t bytes);
 /* ---- shm_channel.c, shm_group.c, shm_collective.c, shm_rows.c ---- */
 
 weft_status weft_comm__shm_open_channel(weft_comm *c, int peer, weft_comm_side side,
-                                        int tag, int64_t bytes, int credits,
-                                        weft_comm_channel **out);
+                                        int tag, uint32_t instance, int64_t bytes,
+                                        int credits, weft_comm_channel **out);
+weft_status weft_comm__shm_close_channel(weft_comm *c, weft_comm_channel *ch);
 weft_status weft_comm__shm_send(weft_comm *c, weft_comm_channel *ch, const void *p,
                                 int64_t bytes);
 bool        weft_comm__shm_can_send(weft_comm *c, weft_comm_channel *ch);
@@ -215,8 +228,10 @@ typedef struct shm_round {
 } shm_round;
 
 typedef struct shm_meeting {
-    _Atomic uint64_t newest; /* offset of shm_round */
-    uint64_t         stage;  /* offset: per member two of SHM_STAGE */
+    _Atomic uint64_t newest;   /* offset of shm_round */
+    uint64_t         stage;    /* offset: per member two of SHM_STAGE */
+    uint64_t         stage_at; /* of the memory in which it is */
+    int32_t          n_closed; /* members that have closed it */
 } shm_meeting;
 
 enum {
@@ -224,26 +239,29 @@ enum {
 };
 
 struct weft_comm_group {
-    shm_end         *e;
-    int              n, me, tag;
-    shm_meeting     *meeting;
-    shm_round       *round;
-    int              staged; /* bytes of the own stage that are populated */
-    char           **stage;  /* [n]: of each member; slot k is SHM_STAGE * k further */
-    const void     **in;     /* [n] */
-    void           **out;    /* [n] */
-    const shm_call **call;   /* [n] */
-    shm_call        *one;    /* [n]: of one of several tensors */
-    int32_t         *rank;
+    weft_comm_group_head head; /* first */
+    shm_end             *e;
+    int                  n, me, tag;
+    shm_meeting         *meeting;
+    shm_round           *round;
+    int                  staged; /* bytes of the own stage that are populated */
+    char               **stage; /* [n]: of each member; slot k is SHM_STAGE * k further */
+    const void         **in;    /* [n] */
+    void               **out;   /* [n] */
+    const shm_call     **call;  /* [n] */
+    shm_call            *one;   /* [n]: of one of several tensors */
+    void                *one_kept;
+    int32_t             *rank, *key; /* key: in the directory */
 };
 
 weft_status weft_comm__shm_open_group(weft_comm *c, int n, const int32_t *rank, int tag,
-                                      weft_comm_group **out);
+                                      uint32_t instance, weft_comm_group **out);
+weft_status weft_comm__shm_close_group(weft_comm *c, weft_comm_group *g);
 int         weft_comm__shm_missing(weft_comm *c, weft_comm_group *g);
 /* The round of the end's epoch. */
 weft_status weft_comm__shm_enter(weft_comm_group *g);
 uint32_t    weft_comm__shm_turn(const weft_comm_group *g); /* of the next barrier */
-weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_comm_kind what);
+weft_status weft_comm__shm_barrier(weft_comm_group *g, weft_collective what);
 
 /* Work between the last arrival and the passing of a barrier: a piece for each member, done by
  * whoever is awake. */
@@ -255,23 +273,11 @@ typedef struct shm_work {
 } shm_work;
 /* A barrier with work, which must be the same for all who say that it is ready.  *worked: it was
  * done. */
-weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_comm_kind what,
+weft_status weft_comm__shm_barrier_work(weft_comm_group *g, weft_collective what,
                                         const shm_work *w, bool *worked);
-weft_status weft_comm__shm_shares(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                  weft_dtype t, const void *in, void *out, int64_t count,
-                                  int64_t unit);
-weft_status weft_comm__shm_sum_lanes(weft_comm *c, weft_comm_group *g,
-                                     weft_comm_kind kind, weft_dtype t, const void *in,
-                                     void *out, int64_t count, int64_t unit,
-                                     const weft_comm_lanes *l);
-weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r);
-weft_status weft_comm__shm_several(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
-                                   weft_dtype t, int n, const weft_comm_part *part,
-                                   const weft_lanes *lanes, const weft_comm_room *room);
-weft_status weft_comm__shm_collective(weft_comm *c, weft_comm_group *g,
-                                      weft_comm_kind kind, weft_dtype t, const void *in,
-                                      void *out, int64_t count);
+weft_status weft_comm__shm_run(weft_comm *c, const weft_comm_call *call);
 
 #endif

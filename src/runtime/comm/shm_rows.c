@@ -20,7 +20,7 @@ enum {
 
 typedef struct job {
     weft_comm_group      *g;
-    weft_comm_kind        kind;
+    weft_collective       kind;
     weft_dtype            t;
     const weft_comm_rows *r;
     const char           *in;
@@ -67,8 +67,8 @@ static void stage(const job *j, uint32_t turn, int64_t lo)
  * begins. */
 static void fetch(const job *j, const void *const *from, int64_t lo, int64_t hi)
 {
-    weft_comm_run x      = {.home = -1};
-    bool          stream = bytes_of(j, j->g->me, false) > STREAM;
+    weft_comm_row_run x      = {.home = -1};
+    bool              stream = bytes_of(j, j->g->me, false) > STREAM;
     while (weft_comm_next_run(j->r, j->g->n, &x)) {
         weft_comm_way w = weft_comm_way_of(j->r, j->kind, j->t, &x);
         int64_t a = w.in > lo ? w.in : lo, b = w.in + w.bytes < hi ? w.in + w.bytes : hi;
@@ -106,7 +106,7 @@ static weft_status check_calls(const job *j, uint32_t turn, int *n_staged)
                              "rank %d calls %s of %lld %s a row where rank %d calls "
                              "something else",
                              weft_comm_name(&g->e->c, g->rank[g->me]),
-                             weft_comm_kind_name(j->kind), (long long)j->r->width,
+                             weft_collective_name(j->kind), (long long)j->r->width,
                              weft_dtype_name(j->t), weft_comm_name(&g->e->c, g->rank[k]));
         *n_staged += x->staged != 0;
     }
@@ -151,7 +151,7 @@ static weft_status run(const job *j)
     return go_staged(j, turn);
 }
 
-weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_comm_kind kind,
+weft_status weft_comm__shm_rows(weft_comm *c, weft_comm_group *g, weft_collective kind,
                                 weft_dtype t, const void *in, void *out,
                                 const weft_comm_rows *r)
 {

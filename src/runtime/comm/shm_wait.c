@@ -140,6 +140,9 @@ void weft_comm__shm_choose_waiting(shm_end *e)
 weft_status weft_comm__shm_check(const shm_end *e)
 {
     uint64_t v = atomic_load_explicit(&e->head->verdict, memory_order_acquire);
+    if (atomic_load_explicit(&e->stopped, memory_order_relaxed))
+        return WEFT_FAIL(WEFT_ERR_PEER, "rank %d dropped its end",
+                         weft_comm_name(&e->c, e->c.rank));
     if (v >> 32 <= e->c.epoch) return WEFT_OK;
     uint32_t about = (uint32_t)(v >> 16 & 0xffff), by = (uint32_t)(v & 0xffff);
     if ((about >= e->head->world && about != SHM_TOLD) || by > e->head->world)

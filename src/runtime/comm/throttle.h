@@ -17,6 +17,6 @@ weft_status weft_comm_throttle(weft_comm *inner, double bytes_per_s, double late
 
 /* The bytes that one of n ranks sends in a collective of count elements (as weft_comm_collective
  * counts). */
-int64_t weft_comm_wire_bytes(weft_comm_kind kind, weft_dtype t, int n, int64_t count);
+int64_t weft_comm_wire_bytes(weft_collective kind, weft_dtype t, int n, int64_t count);
 
 #endif

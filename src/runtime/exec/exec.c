@@ -55,6 +55,7 @@ void weft_exec_destroy(weft_exec *e)
 {
     if (!e) return;
     weft_exec__stop_threads(e);
+    weft_exec__close_links(e);
     for (int i = 0; i < e->n_stream; i++)
         e->device->free(e->device, e->stream[i].ctx.scratch, e->stream[i].scratch_bytes);
     for (int i = 0; e->slab && i < e->p->n_slab; i++)

@@ -17,7 +17,7 @@ typedef struct weft_exec__link {
     int64_t            bytes;       /* of its largest message */
     weft_comm_channel *data, *back; /* back: credits with their times, emu only */
     weft_comm_group   *meeting;
-    weft_comm_part    *part; /* of the collective of most tensors */
+    weft_comm_part    *part; /* while calls are prepared: of the one of most tensors */
     int                n_part;
     weft_comm_room     room;
     int64_t            count; /* messages so far */
@@ -29,10 +29,13 @@ typedef struct weft_exec__instr {
     const weft_instr  *i;
     const weft_actor  *actor;
     weft_exec__stream *s;
-    weft_kernel_fn     fn;
-    weft_kernel_call   call; /* its views serve every kind of instruction */
-    weft_exec__link   *link;
-    double             seconds; /* emu */
+    union {
+        weft_kernel_fn     fn;      /* COMPUTE */
+        weft_comm_request *request; /* COLLECTIVE: the executor's to release */
+    };
+    weft_kernel_call call; /* its views serve every kind of instruction */
+    weft_exec__link *link;
+    double           seconds; /* emu */
 } weft_exec__instr;
 
 /* An actor's instructions for one choice of slots; firings that choose the same share it. */
@@ -117,6 +120,9 @@ weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slo
 weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i,
                                  weft_exec__link **out);
 weft_status weft_exec__open_links(weft_exec *e);
+/* Collectives, once: a step only starts them. */
+weft_status weft_exec__prepare_calls(weft_exec *e);
+void        weft_exec__close_links(weft_exec *e);
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x);
 /* The same without data: times are exchanged, and the device only lasts. */
 weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x);

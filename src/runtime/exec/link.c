@@ -48,27 +48,11 @@ static weft_status add_link(weft_exec *e, weft_exec__link link, weft_exec__link 
     return WEFT_OK;
 }
 
-static weft_comm_kind kind_of(weft_collective c)
+/* The first n tensors: sizes, and where each is. */
+static void fill_parts(const weft_program *p, const weft_instr *i, int n,
+                       const weft_view *in, const weft_view *out, weft_comm_part *part)
 {
-    static const weft_comm_kind kind[] = {
-        [WEFT_ALL_REDUCE]     = WEFT_COMM_ALL_REDUCE,
-        [WEFT_REDUCE_SCATTER] = WEFT_COMM_REDUCE_SCATTER,
-        [WEFT_ALL_GATHER]     = WEFT_COMM_ALL_GATHER,
-        [WEFT_ALL_TO_ALL]     = WEFT_COMM_ALL_TO_ALL,
-        [WEFT_BROADCAST]      = WEFT_COMM_BROADCAST,
-        [WEFT_BARRIER]        = WEFT_COMM_BARRIER,
-        [WEFT_SHIFT]          = WEFT_COMM_SHIFT,
-        [WEFT_SEND_ROWS]      = WEFT_COMM_SEND_ROWS,
-        [WEFT_RETURN_ROWS]    = WEFT_COMM_RETURN_ROWS,
-    };
-    return kind[c];
-}
-
-/* Several tensors: where each lies. */
-static void fill_parts(const weft_program *p, const weft_instr *i, const weft_view *in,
-                       const weft_view *out, weft_comm_part *part)
-{
-    for (int t = 0; t < i->n_in; t++) {
+    for (int t = 0; t < n; t++) {
         int64_t           unit  = weft_instr_unit(i, t);
         bool              whole = unit && i->coll == WEFT_ALL_GATHER;
         const weft_shape *s     = whole ? &i->out[t].type.shape : &i->in[t].type.shape;
@@ -80,31 +64,70 @@ static void fill_parts(const weft_program *p, const weft_instr *i, const weft_vi
     }
 }
 
-/* How a sum's lanes are dealt; NULL: one term of each. */
-static const weft_lanes *lanes_of(const weft_instr *i, const weft_group *g, weft_lanes *d)
+/* A collective but for its group and its packing memory.  parts: n_in of them where it has several
+ * tensors; in and out NULL: sizes only. */
+static weft_comm_call call_of(const weft_program *p, const weft_instr *i,
+                              const weft_view *in, const weft_view *out,
+                              weft_comm_part *part)
 {
-    *d = (weft_lanes){i->lanes, g->n_rank, g->share};
-    return i->lanes ? d : NULL;
+    weft_comm_call call = {.kind = i->coll, .dtype = WEFT_DTYPE_U8};
+    if (i->coll == WEFT_BARRIER) return call;
+    call.dtype      = i->in[0].type.dtype;
+    call.n_lane     = i->lanes;
+    call.lane_share = p->group[i->group].share;
+    if (i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS) {
+        call.tensor = (weft_comm_part){.in = in[0].p, .out = out[0].p};
+        call.rows   = (weft_comm_rows){.width    = in[0].shape.d[1],
+                                       .n_bin    = (int)in[1].shape.d[1] - 1,
+                                       .table    = in[1].p,
+                                       .in_rows  = in[0].shape.d[0],
+                                       .out_rows = out[0].shape.d[0]};
+        return call;
+    }
+    if (i->n_out > 1) {
+        fill_parts(p, i, i->n_in, in, out, part);
+        call.n_part = i->n_in;
+        call.part   = part;
+    } else {
+        fill_parts(p, i, 1, in, out, &call.tensor);
+    }
+    return call;
 }
 
 /* A collective of several tensors wants room to pack small ones. */
 static weft_status add_room(weft_exec *e, const weft_instr *i, weft_exec__link *l)
 {
     const weft_group *g = &e->p->group[i->group];
-    weft_comm_part   *part;
-    weft_lanes        d;
     if (i->n_in < 2 || i->n_out < 2 || !(e->device->computes || e->device->talks))
         return WEFT_OK;
-    part = WEFT_ARENA_ARRAY(e->arena, weft_comm_part, i->n_in);
+    weft_comm_part *part = WEFT_ARENA_ARRAY(e->arena, weft_comm_part, i->n_in);
     WEFT_TRY(weft_arena_status(e->arena));
     l->room.n = g->n_rank;
     while (g->rank[l->room.me] != e->p->rank) l->room.me++;
-    fill_parts(e->p, i, NULL, NULL, part);
-    int64_t bytes =
-        weft_comm_room_bytes(e->o.comm, kind_of(i->coll), i->in[0].type.dtype, i->n_in,
-                             part, lanes_of(i, g, &d), g->n_rank, l->room.me);
+    weft_comm_call call  = call_of(e->p, i, NULL, NULL, part);
+    int64_t        bytes = weft_comm_room_bytes(e->o.comm, &call, g->n_rank, l->room.me);
     if (bytes > l->room.bytes) l->room.bytes = bytes;
     if (i->n_in > l->n_part) l->n_part = i->n_in;
+    return WEFT_OK;
+}
+
+/* Addresses are known, links are open. */
+static weft_status prepare_call(weft_exec *e, weft_exec__instr *x)
+{
+    if (x->i->kind != WEFT_INSTR_COLLECTIVE) return WEFT_OK;
+    weft_comm_call call = call_of(e->p, x->i, x->call.in, x->call.out, x->link->part);
+    call.group          = x->link->meeting;
+    call.room           = x->link->room;
+    return weft_comm_prepare(e->o.comm, &call, &x->request);
+}
+
+weft_status weft_exec__prepare_calls(weft_exec *e)
+{
+    if (!e->device->computes && !e->device->talks) return WEFT_OK;
+    for (int a = 0; a < e->p->n_actor; a++)
+        for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
+            for (int n = 0; n < e->p->actor[a].n_instr; n++)
+                WEFT_TRY(prepare_call(e, &v->instr[n]));
     return WEFT_OK;
 }
 
@@ -139,6 +162,21 @@ weft_status weft_exec__open_links(weft_exec *e)
     return WEFT_OK;
 }
 
+/* After a failure peers may be anywhere: links stay open until the communicator goes. */
+void weft_exec__close_links(weft_exec *e)
+{
+    for (int a = 0; e->actor && a < e->p->n_actor; a++)
+        for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
+            for (int n = 0; v->instr && n < e->p->actor[a].n_instr; n++)
+                if (v->instr[n].i && v->instr[n].i->kind == WEFT_INSTR_COLLECTIVE)
+                    weft_comm_release(v->instr[n].request);
+    for (int k = 0; k < e->n_link && !e->stop; k++) {
+        (void)weft_comm_close_channel(e->o.comm, e->link[k]->data);
+        (void)weft_comm_close_channel(e->o.comm, e->link[k]->back);
+        (void)weft_comm_close_group(e->o.comm, e->link[k]->meeting);
+    }
+}
+
 /* ---- data ---- */
 
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
@@ -153,39 +191,7 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
         return weft_comm_recv(c, x->link->data, out->p, (int64_t)weft_instr_bytes(i));
     default: break;
     }
-    if (i->coll == WEFT_BARRIER)
-        return weft_comm_collective(c, x->link->meeting, WEFT_COMM_BARRIER, WEFT_DTYPE_U8,
-                                    NULL, NULL, 0);
-    if (i->coll == WEFT_SEND_ROWS || i->coll == WEFT_RETURN_ROWS)
-        return weft_comm_move_rows(c, x->link->meeting, kind_of(i->coll), in->dtype,
-                                   in->p, out->p,
-                                   &(weft_comm_rows){.width   = in[0].shape.d[1],
-                                                     .n_bin   = (int)in[1].shape.d[1] - 1,
-                                                     .table   = in[1].p,
-                                                     .in_rows = in[0].shape.d[0],
-                                                     .out_rows = out[0].shape.d[0]});
-    if (i->n_out > 1) {
-        weft_lanes d;
-        fill_parts(s->e->p, i, in, out, x->link->part);
-        return weft_comm_several(
-            c, x->link->meeting, kind_of(i->coll), in->dtype, i->n_in, x->link->part,
-            lanes_of(i, &s->e->p->group[i->group], &d), &x->link->room);
-    }
-    if (i->lanes) {
-        int64_t slot = s->e->p->buffer[i->in[0].buffer].bytes;
-        return weft_comm_sum_lanes(c, x->link->meeting, kind_of(i->coll), in->dtype,
-                                   in->p, out->p, weft_shape_count(&in->shape), i->unit,
-                                   &(weft_comm_lanes){i->lanes,
-                                                      slot / weft_dtype_bytes(in->dtype),
-                                                      s->e->p->group[i->group].share});
-    }
-    if (i->unit)
-        return weft_comm_shares(
-            c, x->link->meeting, kind_of(i->coll), in->dtype, in->p, out->p,
-            weft_shape_count(i->coll == WEFT_ALL_GATHER ? &out->shape : &in->shape),
-            i->unit);
-    return weft_comm_collective(c, x->link->meeting, kind_of(i->coll), in->dtype, in->p,
-                                out->p, weft_shape_count(&in->shape));
+    return weft_comm_run_request(x->request);
 }
 
 /* ---- times ---- */
@@ -247,7 +253,7 @@ weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x)
     int     n = s->e->p->group[x->i->group].n_rank;
     mine[0]   = later(s->ready_s, s->dev.done_s);
     mine[1]   = x->seconds;
-    WEFT_TRY(weft_comm_collective(s->e->o.comm, x->link->meeting, WEFT_COMM_ALL_GATHER,
+    WEFT_TRY(weft_comm_collective(s->e->o.comm, x->link->meeting, WEFT_ALL_GATHER,
                                   WEFT_DTYPE_F64, mine, all, 2));
     for (int k = 0; k < n; k++) {
         ready   = later(ready, all[2 * k]);

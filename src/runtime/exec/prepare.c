@@ -248,5 +248,6 @@ weft_status weft_exec__prepare(weft_exec *e)
         WEFT_TRY(find_runs(e, i));
     }
     WEFT_TRY(make_streams(e));
-    return weft_exec__open_links(e);
+    WEFT_TRY(weft_exec__open_links(e));
+    return weft_exec__prepare_calls(e);
 }

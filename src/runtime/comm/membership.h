@@ -1,0 +1,32 @@
+/* One agreed view of a job, and the communicator of a rank in it.
+ *
+ *     weft_comm_net_open(&options, &listener);           where there are several hosts
+ *     ..its address and everybody's: a rendezvous (rdzv.h), or whoever made the membership
+ *     weft_comm_create(&membership, listener, 60, &c);   returns when all ranks are there
+ *
+ * A communicator lives as long as its membership: with the next one, of a later epoch, it is
+ * dropped (weft_comm_drop) and another is created. */
+#ifndef WEFT_COMM_MEMBERSHIP_H
+#define WEFT_COMM_MEMBERSHIP_H
+
+#include "comm/auth.h"
+#include "comm/comm.h"
+
+typedef struct weft_membership {
+    uint32_t epoch;
+    int      rank, world;
+    int      local_rank, local_world; /* among the ranks of this host */
+    int shm_fd; /* memory of this host's ranks (shm.h); -1: this rank is alone on it */
+    /* Where there are several hosts: a key that only the ranks of this membership have, and the
+     * address of each (weft_comm_net_address).  Borrowed. */
+    weft_comm_key      key;
+    const void *const *address;
+    const int64_t     *address_bytes;
+} weft_membership;
+
+/* Shared memory on one host; between several the network of `listener`, and shared memory inside
+ * each.  listener: what weft_comm_net_open gave, NULL on one host; taken, also on failure. */
+weft_status weft_comm_create(const weft_membership *m, weft_comm *listener,
+                             double timeout_s, weft_comm **out);
+
+#endif

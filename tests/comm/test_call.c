@@ -1,0 +1,377 @@
+/* What every transport promises about calls that are started, and about closing and dropping
+ * (comm.h), on each of them. */
+#include <stdlib.h>
+
+#include "comm/ranks.h"
+
+enum {
+    LATE_US = 200000,
+    COUNT   = 1 << 16,
+};
+
+static weft_comm_call sum_of(weft_comm_group *g, float *in, float *out, int64_t count)
+{
+    return (weft_comm_call){.group  = g,
+                            .kind   = WEFT_ALL_REDUCE,
+                            .dtype  = WEFT_DTYPE_F32,
+                            .tensor = {.in = in, .out = out, .count = count}};
+}
+
+static void fill(float *x, int64_t n, float by)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = by * (float)(1 + i % 251);
+}
+
+static weft_status check(const float *x, int64_t n, float by)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] != by * (float)(1 + i % 251))
+            return WEFT_FAIL(WEFT_ERR_NUMERIC, "element %lld is %g", (long long)i,
+                             (double)x[i]);
+    return WEFT_OK;
+}
+
+/* 1 + 2 + .. + n */
+static float ranks_sum(int n)
+{
+    return (float)(n * (n + 1) / 2);
+}
+
+/* ---- start, test, wait ---- */
+
+typedef struct two_calls {
+    weft_comm_group   *g[2];
+    weft_comm_request *request[2];
+    float             *in[2], *out[2];
+} two_calls;
+
+static weft_status prepare_two(rank_state *r, two_calls *x)
+{
+    for (int k = 0; k < 2; k++) {
+        WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5 + k, &x->g[k]));
+        x->in[k]  = malloc(sizeof *x->in[k] * COUNT);
+        x->out[k] = malloc(sizeof *x->out[k] * COUNT);
+        if (!x->in[k] || !x->out[k]) return WEFT_FAIL(WEFT_ERR_MEM, "test");
+        fill(x->in[k], COUNT, (float)((k + 1) * (r->rank + 1)));
+        weft_comm_call call = sum_of(x->g[k], x->in[k], x->out[k], COUNT);
+        WEFT_TRY(weft_comm_prepare(r->c, &call, &x->request[k]));
+    }
+    return WEFT_OK;
+}
+
+static void free_two(two_calls *x)
+{
+    for (int k = 0; k < 2; k++) {
+        weft_comm_release(x->request[k]);
+        free(x->in[k]);
+        free(x->out[k]);
+    }
+}
+
+static weft_status release_two(rank_state *r, two_calls *x)
+{
+    free_two(x);
+    for (int k = 0; k < 2; k++) WEFT_TRY(weft_comm_close_group(r->c, x->g[k]));
+    return WEFT_OK;
+}
+
+/* The shortest of several attempts: a loaded machine may take a thread's turn away at any time. */
+static weft_status start_is_short(weft_comm_request *r, double *shortest)
+{
+    double t0 = weft_clock_s();
+    WEFT_TRY(weft_comm_start(r));
+    double s = weft_clock_s() - t0;
+    if (s < *shortest) *shortest = s;
+    return WEFT_OK;
+}
+
+static weft_status test_is_short(weft_comm_request *r, bool *done, double *longest)
+{
+    double      t0 = weft_clock_s();
+    weft_status st = weft_comm_test(r, done);
+    double      s  = weft_clock_s() - t0;
+    if (s > *longest) *longest = s;
+    return st;
+}
+
+/* Rank 0 is late.  The others start the calls of both groups, in another order at each rank; both
+ * are in flight while it sleeps, and no test blocks. */
+static weft_status one_is_late(rank_state *r)
+{
+    two_calls x        = {0};
+    double    shortest = 1, longest = 0;
+    WEFT_TRY(prepare_two(r, &x));
+    for (int turn = 0; turn < 3; turn++) {
+        bool done[2] = {false, false}, early = false;
+        WEFT_TRY(weft_comm_collective(r->c, x.g[0], WEFT_BARRIER, WEFT_DTYPE_U8, NULL,
+                                      NULL, 0));
+        double t0 = weft_clock_s();
+        if (!r->rank) usleep(LATE_US);
+        for (int k = 0; k < 2; k++)
+            WEFT_TRY(start_is_short(x.request[r->rank % 2 ? k : !k], &shortest));
+        while (!done[0] || !done[1]) {
+            for (int k = 0; k < 2; k++)
+                if (!done[k]) WEFT_TRY(test_is_short(x.request[k], &done[k], &longest));
+            early = early || ((done[0] || done[1]) && weft_clock_s() - t0 < 0.1);
+            usleep(200);
+        }
+        if (early) return WEFT_FAIL(WEFT_ERR_INTERNAL, "done before rank 0 came");
+        for (int k = 0; k < 2; k++)
+            WEFT_TRY(check(x.out[k], COUNT, (float)(k + 1) * ranks_sum(r->n)));
+    }
+    r->note_s = shortest;
+    if (longest > 0.1) return WEFT_FAIL(WEFT_ERR_INTERNAL, "a test took %g s", longest);
+    return release_two(r, &x);
+}
+
+static void start_does_not_wait_for_the_late(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++)
+        for (int n = 2; n <= 4; n += 2) {
+            run_ranks((transport)over, n, 20, one_is_late);
+            all_ok((transport)over, n);
+            for (int i = 0; i < n; i++)
+                if (rank[i].note_s > 1e-3)
+                    fail_msg("%s: start took %g s", transport_name[over], rank[i].note_s);
+        }
+}
+
+/* Progress is made without the caller: it sleeps, and finds the call done. */
+static weft_status sleep_meanwhile(rank_state *r)
+{
+    two_calls x = {0};
+    bool      done;
+    WEFT_TRY(prepare_two(r, &x));
+    WEFT_TRY(weft_comm_start(x.request[1]));
+    WEFT_TRY(weft_comm_start(x.request[0]));
+    if (weft_comm_start(x.request[0]) != WEFT_ERR_ARG)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "started twice");
+    for (int i = 0; i < 100; i++) {
+        usleep(20000);
+        WEFT_TRY(weft_comm_test(x.request[1], &done));
+        if (done) break;
+    }
+    if (!done) return WEFT_FAIL(WEFT_ERR_INTERNAL, "no progress in 2 s");
+    WEFT_TRY(check(x.out[1], COUNT, 2 * ranks_sum(r->n)));
+    WEFT_TRY(weft_comm_wait(x.request[0]));
+    WEFT_TRY(check(x.out[0], COUNT, ranks_sum(r->n)));
+    return release_two(r, &x);
+}
+
+/* Calls of one group, started in one order and waited for in another. */
+static weft_status many_of_one_group(rank_state *r)
+{
+    enum {
+        CALLS = 8
+    };
+    weft_comm_group   *g;
+    weft_comm_request *request[CALLS];
+    float              x[CALLS][64];
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    for (int k = 0; k < CALLS; k++) {
+        weft_comm_call call = sum_of(g, x[k], x[k], 64 - k);
+        WEFT_TRY(weft_comm_prepare(r->c, &call, &request[k]));
+    }
+    for (int turn = 0; turn < 20; turn++) {
+        for (int k = 0; k < CALLS; k++) fill(x[k], 64, (float)((k + 1) * (r->rank + 1)));
+        for (int k = 0; k < CALLS; k++) WEFT_TRY(weft_comm_start(request[k]));
+        WEFT_TRY(
+            weft_comm_collective(r->c, g, WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+        for (int k = CALLS - 1; k >= 0; k--) {
+            WEFT_TRY(weft_comm_wait(request[(k + r->rank) % CALLS]));
+            int done = (k + r->rank) % CALLS;
+            WEFT_TRY(check(x[done], 64 - done, (float)(done + 1) * ranks_sum(r->n)));
+        }
+        fill(x[0], 64, (float)(r->rank + 1));
+        WEFT_TRY(weft_comm_run_request(request[0]));
+        WEFT_TRY(check(x[0], 64, ranks_sum(r->n)));
+    }
+    for (int k = 0; k < CALLS; k++) weft_comm_release(request[k]);
+    return WEFT_OK;
+}
+
+static void calls_make_progress_in_order(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 3, 20, sleep_meanwhile);
+        all_ok((transport)over, 3);
+        run_ranks((transport)over, 4, 20, many_of_one_group);
+        all_ok((transport)over, 4);
+    }
+}
+
+/* Rank 1 does not come: what was started ends, and names it. */
+static weft_status rank_1_stays_away(rank_state *r)
+{
+    two_calls   x = {0};
+    weft_status st;
+    bool        done = false;
+    WEFT_TRY(prepare_two(r, &x));
+    if (r->rank == 1) {
+        usleep(1500000);
+        free_two(&x);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_comm_start(x.request[0]));
+    do {
+        usleep(1000);
+        st = weft_comm_test(x.request[0], &done);
+    } while (!done);
+    free_two(&x);
+    return st;
+}
+
+static void a_started_call_ends(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 0.3, rank_1_stays_away);
+        assert_int_equal(rank[0].st, WEFT_ERR_PEER);
+        assert_non_null(strstr(rank[0].text, "rank 1"));
+    }
+}
+
+/* ---- bytes ---- */
+
+static weft_status share_bytes(rank_state *r)
+{
+    static const int64_t sizes[] = {0, 1, 3, 257, 4099, 1000003};
+    weft_comm_group     *g;
+    unsigned char       *p = malloc(1000003);
+    WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+    for (size_t s = 0; p && s < WEFT_COUNT(sizes); s++) {
+        for (int64_t i = 0; i < sizes[s]; i++)
+            p[i] = (unsigned char)(r->rank ? 0 : i * 7 + (int64_t)s);
+        WEFT_TRY(weft_comm_broadcast_bytes(r->c, g, p, sizes[s]));
+        for (int64_t i = 0; i < sizes[s]; i++)
+            if (p[i] != (unsigned char)(i * 7 + (int64_t)s))
+                return WEFT_FAIL(WEFT_ERR_NUMERIC, "byte %lld", (long long)i);
+    }
+    free(p);
+    return WEFT_OK;
+}
+
+static void bytes_of_any_number(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++)
+        for (int n = 1; n <= 5; n += 2) {
+            run_ranks((transport)over, n, 20, share_bytes);
+            all_ok((transport)over, n);
+        }
+}
+
+/* ---- closing ---- */
+
+/* A channel of other sizes each time; nobody waits for the other side to close. */
+static weft_status reopen_channels(rank_state *r)
+{
+    char buffer[300];
+    for (int turn = 0; turn < 40; turn++) {
+        weft_comm_channel *ch;
+        int                bytes = 8 + turn * 7, credits = turn % 4;
+        weft_comm_side     side = r->rank ? WEFT_COMM_RECV : WEFT_COMM_SEND;
+        WEFT_TRY(weft_comm_open_channel(r->c, !r->rank, side, 3, bytes, credits, &ch));
+        for (int m = 0; m < 1 + credits; m++) {
+            memset(buffer, r->rank ? 0 : turn + m, sizeof buffer);
+            WEFT_TRY(r->rank ? weft_comm_recv(r->c, ch, buffer, bytes)
+                             : weft_comm_send(r->c, ch, buffer, bytes));
+            if (buffer[0] != turn + m || buffer[bytes - 1] != turn + m)
+                return WEFT_FAIL(WEFT_ERR_NUMERIC, "message %d of turn %d", m, turn);
+        }
+        WEFT_TRY(weft_comm_close_channel(r->c, ch));
+        if (turn % 8 == 0) usleep(r->rank ? 3000 : 0);
+    }
+    return r->c->bytes ? WEFT_FAIL(WEFT_ERR_INTERNAL, "%lld bytes are still held",
+                                   (long long)r->c->bytes)
+                       : WEFT_OK;
+}
+
+/* The same ranks under the same tag, with calls of other sizes; one handle for two openings. */
+static weft_status reopen_groups(rank_state *r)
+{
+    float x[4096];
+    for (int turn = 0; turn < 40; turn++) {
+        weft_comm_group *g, *again;
+        int64_t          count = turn % 3 ? 64 + turn : 4096;
+        WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &g));
+        WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, 5, &again));
+        if (g != again) return WEFT_FAIL(WEFT_ERR_INTERNAL, "two groups of one key");
+        WEFT_TRY(weft_comm_close_group(r->c, again));
+        for (int k = 0; k < 1 + turn % 4; k++) {
+            fill(x, count, (float)(r->rank + 1));
+            weft_comm_call call = sum_of(g, x, x, count);
+            WEFT_TRY(weft_comm_run(r->c, &call));
+            WEFT_TRY(check(x, count, ranks_sum(r->n)));
+        }
+        WEFT_TRY(weft_comm_close_group(r->c, g));
+        if (turn % 8 == 0) usleep(r->rank ? 0 : 3000);
+    }
+    return WEFT_OK;
+}
+
+static void keys_can_be_used_again(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        run_ranks((transport)over, 2, 20, reopen_channels);
+        all_ok((transport)over, 2);
+        for (int n = 2; n <= 4; n++) {
+            run_ranks((transport)over, n, 20, reopen_groups);
+            all_ok((transport)over, n);
+        }
+    }
+}
+
+/* ---- dropping ---- */
+
+/* Rank 0 leaves with two calls in flight, to which rank 1 never comes. */
+static weft_status drop_in_flight(rank_state *r)
+{
+    two_calls x = {0};
+    WEFT_TRY(prepare_two(r, &x));
+    WEFT_TRY(
+        weft_comm_collective(r->c, x.g[0], WEFT_BARRIER, WEFT_DTYPE_U8, NULL, NULL, 0));
+    if (r->rank) {
+        usleep(LATE_US);
+        free_two(&x);
+        return WEFT_OK;
+    }
+    for (int k = 0; k < 2; k++) WEFT_TRY(weft_comm_start(x.request[k]));
+    usleep(50000); /* both sleep in the transport */
+    double t0 = weft_clock_s();
+    weft_comm_drop(r->c);
+    r->note_s = weft_clock_s() - t0;
+    r->c      = NULL;
+    free_two(&x);
+    return WEFT_OK;
+}
+
+static void dropping_waits_for_nobody(void **state)
+{
+    (void)state;
+    for (int over = 0; over < N_TRANSPORT; over++) {
+        double shortest = 1;
+        for (int i = 0; i < 3; i++) {
+            run_ranks((transport)over, 2, 20, drop_in_flight);
+            all_ok((transport)over, 2);
+            if (rank[0].note_s < shortest) shortest = rank[0].note_s;
+        }
+        if (shortest > 0.02) fail_msg("%s: it took %g s", transport_name[over], shortest);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(start_does_not_wait_for_the_late),
+        cmocka_unit_test(calls_make_progress_in_order),
+        cmocka_unit_test(a_started_call_ends),
+        cmocka_unit_test(bytes_of_any_number),
+        cmocka_unit_test(keys_can_be_used_again),
+        cmocka_unit_test(dropping_waits_for_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
