@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "support/plans.h"
+#include "spmd/spmd.h"
 #include "support/test.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
@@ -94,12 +95,12 @@ typedef struct traffic {
 
 static traffic traffic_of(const test_job *j, const char *words)
 {
-    weft_shorthand     h;
-    weft_sharding     *s = test_plan_shard(j, words, &h);
-    weft_local_options o = {.place = 1};
-    weft_local        *l;
-    traffic            t = {0};
-    assert_ok(weft_partition_local(j->training.graph, s, &o, &l));
+    weft_shorthand    h;
+    weft_sharding    *s = test_plan_shard(j, words, &h);
+    weft_spmd_options o = {.mesh_rank = 1};
+    weft_local_graph *l;
+    traffic           t = {0};
+    assert_ok(weft_spmd_rewrite(j->training.graph, s, &o, &l));
     for (int i = 0; i < l->graph->n_node; i++) {
         const weft_graph_node *n = &l->graph->node[i];
         int64_t in  = weft_shape_count(&l->graph->value[n->in[0]].type.shape),
@@ -113,7 +114,7 @@ static traffic traffic_of(const test_job *j, const char *words)
         t.tables += out;
         if (out > t.largest) t.largest = out;
     }
-    weft_local_destroy(l);
+    weft_local_graph_destroy(l);
     weft_sharding_destroy(s);
     return t;
 }
@@ -223,9 +224,9 @@ static void own_sequences(void **state)
                   (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
     for (int ep = 1; ep <= 2; ep++) {
         weft_sharding *s = test_plan_shard(&j, ep == 1 ? "mesh=ep=1" : "mesh=ep=2", &h);
-        weft_local_options o = {.place = ep - 1};
-        weft_local        *l;
-        assert_ok(weft_partition_local(j.training.graph, s, &o, &l));
+        weft_spmd_options o = {.mesh_rank = ep - 1};
+        weft_local_graph *l;
+        assert_ok(weft_spmd_rewrite(j.training.graph, s, &o, &l));
         for (int i = 0; i < l->graph->n_node; i++) {
             const weft_graph_node *x = &l->graph->node[i];
             weft_type              in[16], out[8];
@@ -233,7 +234,7 @@ static void own_sequences(void **state)
             weft_op_use u = weft_graph_use(l->graph, x, in, out);
             own[ep - 1] += weft_op_flops(&u);
         }
-        weft_local_destroy(l);
+        weft_local_graph_destroy(l);
         weft_sharding_destroy(s);
     }
     assert_true(own[0] > 0 && 2 * own[1] == own[0]);
@@ -251,9 +252,9 @@ static void shares(void **state)
     const weft_graph *g = j.training.graph;
     weft_sharding    *s = test_plan_shard(&j, "mesh=ep=4", &h);
     for (int place = 0; place < 4; place++) {
-        weft_local_options o = {.place = place};
-        weft_local        *l;
-        assert_ok(weft_partition_local(g, s, &o, &l));
+        weft_spmd_options o = {.mesh_rank = place};
+        weft_local_graph *l;
+        assert_ok(weft_spmd_rewrite(g, s, &o, &l));
         for (weft_vid v = 0; v < g->n_value; v++) {
             if (g->value[v].kind == WEFT_VALUE_NODE || g->value[v].type.shape.n != 3)
                 continue;
@@ -261,7 +262,7 @@ static void shares(void **state)
             whole += g->value[v].type.shape.d[0];
             mine += l->graph->value[l->value[v]].type.shape.d[0];
         }
-        weft_local_destroy(l);
+        weft_local_graph_destroy(l);
     }
     assert_true(mine > 0);
     assert_int_equal(mine * 4, whole);

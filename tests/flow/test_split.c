@@ -9,6 +9,7 @@
 #include "base/lex.h"
 #include "compile/compile.h"
 #include "partition/partition.h"
+#include "spmd/spmd.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -504,10 +505,10 @@ static void bad_plans_are_refused(void **state)
     o = (weft_pipe_options){.n_micro = 4, .n_lane = 1};
     assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
                  "set lanes to at least 2");
-    weft_local *l;
+    weft_local_graph *l;
     assert_fails(
-        weft_partition_local(j.training.graph, s, &(weft_local_options){.place = 7}, &l),
-        WEFT_ERR_ARG, "place 7 of 4");
+        weft_spmd_rewrite(j.training.graph, s, &(weft_spmd_options){.mesh_rank = 7}, &l),
+        WEFT_ERR_ARG, "mesh rank 7 of 4");
     weft_sharding_destroy(s);
     test_job_close(&j);
 }

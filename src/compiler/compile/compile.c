@@ -75,7 +75,7 @@ static bool runs_ahead(const weft_plan *p)
 }
 
 /* Lanes side by side, stages one behind the other; values whole, or cut as the marks say. */
-static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
+static weft_status make_ranks(const weft_compile_spec *s, weft_partition_cache **cache,
                               weft_compiled *out)
 {
     const weft_plan  *p     = s->plan;
@@ -93,7 +93,7 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
                                .ring     = p->ring ? ~0u : 0,
                                .once     = p->later && out->training.graph,
                                .ahead    = p->zero ? p->bucket_bytes : 0,
-                               .local    = local};
+                               .cache    = cache};
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
     WEFT_GO(weft_arena_status(a));
@@ -111,7 +111,7 @@ out:
     return st;
 }
 
-static weft_status make_program(const weft_compile_spec *s, weft_local **local,
+static weft_status make_program(const weft_compile_spec *s, weft_partition_cache **cache,
                                 weft_compiled *out)
 {
     const weft_plan       *p = s->plan;
@@ -121,7 +121,7 @@ static weft_status make_program(const weft_compile_spec *s, weft_local **local,
                                 .share   = p ? p->share : NULL,
                                 .rank    = s->rank};
     if (p && (p->pp * p->chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
-        WEFT_TRY(make_ranks(s, local, out));
+        WEFT_TRY(make_ranks(s, cache, out));
     else
         WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
     if (!p || !p->bucket_bytes || runs_ahead(p)) return WEFT_OK;
@@ -204,11 +204,11 @@ weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out
 }
 
 weft_status weft_compile__rank(const weft_compile_spec *s, weft_compiled *base,
-                               weft_local **local, weft_compiled *out)
+                               weft_partition_cache **cache, weft_compiled *out)
 {
     weft_compiled c = *base;
     c.lent          = true;
-    weft_status st  = make_program(s, local, &c);
+    weft_status st  = make_program(s, cache, &c);
     base->sharding  = c.sharding;
     if (st == WEFT_OK) *out = c;
     return st;

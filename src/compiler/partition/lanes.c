@@ -61,7 +61,7 @@ int weft_partition__most_own(const weft_partition_options *o)
 static bool is_along_lanes(const weft_partition__ranks *r, const weft_instr *i)
 {
     return r->local && i->kind == WEFT_INSTR_COLLECTIVE && i->group < r->local->n_group &&
-           r->local->axes[i->group] & r->lanes;
+           r->local->group_axes[i->group] & r->lanes;
 }
 
 weft_status weft_partition__join(weft_program *p, int of, const weft_partition__ranks *r,

@@ -56,7 +56,7 @@ static void stay(const weft_segment *s, const int *of, weft_partition__block *b,
 /* Does instruction i gather what stays for the step? */
 static bool is_once(const weft_segment *s, const weft_partition__ranks *r, int i)
 {
-    return r->local && s->node[i] >= 0 && s->node[i] < r->local->n_once;
+    return r->local && s->node[i] >= 0 && s->node[i] < r->local->n_gather_once;
 }
 
 /* Of each storage: is it filled once a step? */
@@ -78,7 +78,7 @@ static weft_status find_shares(const weft_segment *s, const weft_partition__rank
 {
     *out = WEFT_ARENA_ARRAY(tmp, bool, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(tmp));
-    for (int i = 0; r->local && r->local->n_once && i < s->n_instr; i++) {
+    for (int i = 0; r->local && r->local->n_gather_once && i < s->n_instr; i++) {
         const weft_instr *x = &s->instr[i];
         if (x->kind != WEFT_INSTR_COLLECTIVE || x->coll != WEFT_REDUCE_SCATTER) continue;
         for (int t = 0; t < x->n_in; t++)
@@ -323,12 +323,13 @@ weft_status weft_partition_one(const weft_graph *g, const weft_partition_options
     return weft_partition__one(g, o, &r, out);
 }
 
-static weft_status meet_at_once(weft_segment *s, const weft_local *l, weft_arena *tmp)
+static weft_status meet_at_once(weft_segment *s, const weft_local_graph *l,
+                                weft_arena *tmp)
 {
     int *meeting = WEFT_ARENA_ARRAY(tmp, int, s->n_instr + 1);
     WEFT_TRY(weft_arena_status(tmp));
     for (int i = 0; i < s->n_instr; i++)
-        meeting[i] = s->node[i] < 0 ? -1 : l->meeting[s->node[i]];
+        meeting[i] = s->node[i] < 0 ? -1 : l->bucket[s->node[i]];
     return weft_segment_meet(s, meeting);
 }
 

@@ -26,6 +26,11 @@ weft_status weft_partition_one(const weft_graph *g, const weft_partition_options
 /* Micro-batches [*first, *end) belong to lane of n_lane: consecutive runs, larger ones first. */
 void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end);
 
+/* What the programs of one mesh rank share over the stages of a pipeline: its local graph and the
+ * stage assignment of its nodes.  Valid for one graph, sharding and set of options but the rank. */
+typedef struct weft_partition_cache weft_partition_cache;
+void weft_partition_cache_destroy(weft_partition_cache *c); /* accepts NULL */
+
 /* A pipeline of pp ranks, dp of them side by side: rank = stage * dp + lane group. */
 typedef struct weft_pipe_options {
     int            n_micro, n_lane;
@@ -34,8 +39,8 @@ typedef struct weft_pipe_options {
     int            rank;     /* of dp * pp, pp slowest */
     const char    *schedule; /* by name (program/schedule.h); NULL: 1f1b */
     int            n_chunk;  /* stages a rank; 0 is 1 */
-    uint32_t       ring;     /* weft_local_options */
-    bool           once;     /* likewise */
+    uint32_t       ring;     /* weft_spmd_options.ring_axes */
+    bool           once;     /* weft_spmd_options.gather_once */
     /* of one stage: collectives run beside compute, what is kept in parts is gathered so many
      * bytes ahead; of several: sums that go to their owners have room of their own, for
      * weft_partition_overlap; 0: all in turn */
@@ -43,9 +48,9 @@ typedef struct weft_pipe_options {
     /* pp * n_chunk - 1 forward nodes, the first ones of stages 1, 2, ...; NULL:
      * weft_partition_cuts */
     const int *cut;
-    /* weft_partition, of several stages: what its place does, the same on all of them; made when
-     * it is NULL, then the caller's.  NULL: nothing is kept */
-    struct weft_local **local;
+    /* weft_partition, of several stages: what programs of one mesh rank share; made when it is
+     * NULL, then the caller's.  NULL: nothing is kept */
+    weft_partition_cache **cache;
 } weft_pipe_options;
 
 /* One rank's program.  Borrows g.  The same bits as one rank: every use of a parameter is summed
@@ -82,52 +87,6 @@ weft_status weft_partition_check_cuts(const weft_graph *g, int n_stage, const in
  * node of which only sums over micro-batches come.  n_node long. */
 weft_status weft_partition_stages(const weft_graph *g, int n_stage, const int *cut,
                                   int *stage, bool *weight);
-/* ---- graphs of places ---- */
-
-/* What one place of a mesh does: the given graph's nodes on local shapes, with collectives
- * between them. */
-typedef struct weft_local {
-    weft_arena *arena;
-    weft_graph *graph;
-    int         n_node;
-    int         n_once;  /* the first ones gather what stays for the step */
-    int        *node;    /* of each node: which of the given graph's it is or serves */
-    int        *meeting; /* of each node: collectives of one number meet at once; -1 */
-    int         n_meeting;
-    weft_vid   *value; /* of each value of the given graph: the local leaf; -1 */
-    /* of each parameter and state of the given graph: which part it is, by its first piece;
-     * extent -1: of several, as the sharding says */
-    weft_region *region;
-    weft_vid    *output; /* of each output of the given graph: whole on every place */
-    int n_group; /* what collectives' attribute group counts: ranks that differ along axes */
-    uint32_t *axes;
-    /* pipe.c: where its nodes run; NULL: not asked yet */
-    struct weft_partition__stages *stages;
-} weft_local;
-
-typedef struct weft_local_options {
-    int place; /* of the mesh */
-    /* axes: attention over a sequence that one of them cuts passes keys and values round, a part
-     * at a time, where parts are of one size; others gather them */
-    uint32_t ring;
-    /* what is kept in parts is gathered once a step and stays for it; where one_term holds, every
-     * gradient is summed as soon as it is made */
-    bool once;
-    /* every rank along the lanes has one micro-batch a step: its gradients are its sums */
-    bool one_term;
-    /* ranks' shares of the lanes are no equal subtrees: sums over them have terms of their own */
-    bool terms;
-} weft_local_options;
-
-/* The sharding is of one mesh (all stages of a pipeline have alike ones), and the graph is that
- * of one
- * micro-batch: ranks along the lanes have other micro-batches, not parts of it.  *out is the
- * caller's. */
-weft_status weft_partition_local(const weft_graph *g, const weft_sharding *s,
-                                 const weft_local_options *o, weft_local **out);
-void        weft_local_destroy(weft_local *l); /* accepts NULL */
-/* n cuts between the given graph's nodes become cuts between the local ones. */
-void weft_partition_move_cuts(const weft_local *l, int n, int *cut);
 
 /* One rank's program of any mixture: data, tensor and sequence parallel and ZeRO by the sharding,
  * a pipeline by the options, whose dp is left out (the lanes' axes say it).  Rank = stage *

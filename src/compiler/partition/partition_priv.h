@@ -3,6 +3,7 @@
 #define WEFT_PARTITION_PRIV_H
 
 #include "partition/partition.h"
+#include "spmd/spmd.h"
 
 /* ---- pack.c ---- */
 
@@ -17,13 +18,27 @@ typedef struct weft_partition__block {
 weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp,
                                  int64_t *total);
 
+/* ---- cache.c ---- */
+
+/* Opens *c where it is NULL. */
+weft_status weft_partition__open_cache(weft_partition_cache **c);
+
+struct weft_partition_cache {
+    weft_arena       *arena;
+    weft_local_graph *local;
+    /* pipe.c: the stage assignment of its nodes; NULL: not asked for yet */
+    struct weft_partition__stages *stages;
+};
+
 /* Who the ranks are.  Along the lanes n_part of them share the micro-batches; n_place are in a
  * stage. */
 typedef struct weft_partition__ranks {
     int              n_part, part, n_place, place;
     const weft_mesh *mesh;
-    weft_local *local; /* its graph has the sums over ranks; NULL: an actor has them */
-    uint32_t    lanes; /* with local: axes along the lanes */
+    /* its graph has the sums over ranks; NULL: an actor has them */
+    weft_local_graph     *local;
+    weft_partition_cache *cache; /* or NULL */
+    uint32_t              lanes; /* with local: axes along the lanes */
 } weft_partition__ranks;
 
 /* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their
@@ -100,40 +115,11 @@ weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
  * become as few as can be. */
 weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 
-/* ---- early.c ---- */
-
-/* l, of graph `of`: gathers of what is kept in parts move up, a bucket ahead of their use. */
-weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
-                                         int64_t bucket_bytes);
-
-/* Those of what is gathered once a step, along the lanes' axes, go in front of everything. */
-weft_status weft_partition__gather_first(const weft_graph *of, weft_local *l,
-                                         uint32_t lanes, int64_t bucket_bytes);
-
 /* ---- once.c ---- */
 
 /* The actor that fires first on the comm stream, WEFT_PARTITION__GATHER, becomes one for each
  * collective; who needs a result waits for it, at the first use. */
 #define WEFT_PARTITION__GATHER "gather"
 weft_status weft_partition__gather_beside(weft_program *p);
-
-/* ---- split.c ---- */
-
-/* Is the local value a sum over a rank's own micro-batches, not yet summed over the lanes?  seen:
- * by value. */
-bool weft_partition__is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v,
-                                bool *seen);
-
-/* ---- late.c ---- */
-
-/* l, of graph `of`, which is cut into stages or not: collectives that can wait stand side by
- * side, about a bucket of
- * them (0: as many as are worth it), and meet at once.  terms: along these axes ranks bring
- * several terms to a sum. */
-weft_status weft_partition__meet_late(const weft_graph *of, weft_local *l,
-                                      int64_t bucket_bytes, bool stages, uint32_t terms);
-/* l's nodes in another order. */
-weft_status weft_partition__reorder(const weft_graph *of, weft_local *l, const int *order,
-                                    int n);
 
 #endif

@@ -302,13 +302,13 @@ static weft_status make_bindings(pipe *k)
 /* Is something gathered over the lanes in every micro-batch? */
 static bool gathers(const pipe *k)
 {
-    int i = k->r->local ? k->r->local->n_once : 0;
+    int i = k->r->local ? k->r->local->n_gather_once : 0;
     for (; i < k->g->n_node && k->r->local; i++) {
         const weft_graph_node *n = &k->g->node[i];
         if (!(weft_op_get(n->op)->flags & WEFT_OP_COMM) || n->phase == WEFT_PHASE_UPDATE)
             continue;
         weft_op_use u = {.op = n->op, .attr = n->attr};
-        if (k->r->local->axes[weft_use_int(&u, "group")] & k->r->lanes) return true;
+        if (k->r->local->group_axes[weft_use_int(&u, "group")] & k->r->lanes) return true;
     }
     return false;
 }
@@ -346,24 +346,24 @@ static weft_status set_out(pipe *k)
     return WEFT_OK;
 }
 
-/* The stages of a local graph that is kept are the same for all ranks of its place. */
+/* The stage assignment of a cached local graph is the same for all ranks of its mesh rank. */
 typedef struct weft_partition__stages {
     int                   n_stage, pp, *cut;
     weft_partition__place place;
 } stages;
 
-static weft_status keep_place(pipe *k, const int *cut, weft_local *l)
+static weft_status cached_stages(pipe *k, const int *cut, weft_partition_cache *c)
 {
     size_t  n = sizeof *cut * (size_t)(k->n_stage - 1);
-    stages *x = l->stages;
+    stages *x = c->stages;
     if (!x || x->n_stage != k->n_stage || x->pp != k->pp || memcmp(x->cut, cut, n) != 0) {
-        x = WEFT_ARENA_NEW(l->arena, stages);
-        WEFT_TRY(weft_arena_status(l->arena));
-        *x = (stages){k->n_stage, k->pp, weft_arena_memdup(l->arena, cut, n), {0}};
-        WEFT_TRY(weft_arena_status(l->arena));
-        WEFT_TRY(weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, l->n_once,
-                                              l->arena, &x->place));
-        l->stages = x;
+        x = WEFT_ARENA_NEW(c->arena, stages);
+        WEFT_TRY(weft_arena_status(c->arena));
+        *x = (stages){k->n_stage, k->pp, weft_arena_memdup(c->arena, cut, n), {0}};
+        WEFT_TRY(weft_arena_status(c->arena));
+        WEFT_TRY(weft_partition__place_stages(
+            k->g, k->n_stage, k->pp, cut, c->local->n_gather_once, c->arena, &x->place));
+        c->stages = x;
     }
     k->place = x->place;
     return WEFT_OK;
@@ -378,20 +378,20 @@ static weft_status place(pipe *k)
     else
         WEFT_TRY(weft_partition_cuts(k->g, k->n_stage, cut));
     WEFT_TRY(weft_partition_check_cuts(k->g, k->n_stage, cut));
-    if (k->r->local && k->o->local) return keep_place(k, cut, k->r->local);
+    if (k->r->cache) return cached_stages(k, cut, k->r->cache);
     return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut,
-                                        k->r->local ? k->r->local->n_once : 0, k->tmp,
-                                        &k->place);
+                                        k->r->local ? k->r->local->n_gather_once : 0,
+                                        k->tmp, &k->place);
 }
 
 /* Collectives of one meeting and one piece are one. */
 static weft_status meet_at_once(pipe *k)
 {
-    const weft_local *l       = k->r->local;
-    int              *meeting = WEFT_ARENA_ARRAY(k->tmp, int, k->s->n_instr + 1);
+    const weft_local_graph *l       = k->r->local;
+    int                    *meeting = WEFT_ARENA_ARRAY(k->tmp, int, k->s->n_instr + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
     for (int i = 0; i < k->s->n_instr; i++) {
-        int m = k->s->node[i] < 0 ? -1 : l->meeting[k->node[k->s->node[i]]];
+        int m = k->s->node[i] < 0 ? -1 : l->bucket[k->node[k->s->node[i]]];
         meeting[i] =
             m < 0 ? -1
                   : m * weft_partition__n_piece(k) + weft_partition__instr_piece(k, i);

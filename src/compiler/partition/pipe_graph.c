@@ -47,7 +47,7 @@ int weft_partition__instr_piece(const pipe *k, int instr)
 bool weft_partition__is_once(const pipe *k, int instr)
 {
     int n = k->s->node[instr];
-    return n >= 0 && k->r->local && k->node[n] < k->r->local->n_once;
+    return n >= 0 && k->r->local && k->node[n] < k->r->local->n_gather_once;
 }
 
 int weft_partition__peer(const pipe *k, int r)

@@ -75,14 +75,14 @@ typedef weft_planner__pricer pricer;
 static weft_status cut_values(pricer *z)
 {
     weft_shard_options o;
-    weft_local_options place = {0};
+    weft_spmd_options  o_spmd = {0};
     if (z->v->tp * z->v->cp * z->v->ep * z->dp == 1) {
         z->g = z->s->c.graph;
         return WEFT_OK;
     }
     WEFT_TRY(weft_planner__expand(z->x, z->v, z->dp, z->zero, z->s, z->a, &o));
     WEFT_TRY(weft_shard_propagate(z->s->c.graph, &o, &z->sharding));
-    WEFT_TRY(weft_partition_local(z->s->c.graph, z->sharding, &place, &z->local));
+    WEFT_TRY(weft_spmd_rewrite(z->s->c.graph, z->sharding, &o_spmd, &z->local));
     z->g = z->local->graph;
     return WEFT_OK;
 }
@@ -168,7 +168,7 @@ static weft_status place_nodes(pricer *z)
     z->own     = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     WEFT_TRY(weft_arena_status(z->a));
     memcpy(cut, z->s->node, sizeof *cut * (size_t)(n + 1));
-    if (z->local) weft_partition_move_cuts(z->local, n + 1, cut);
+    if (z->local) weft_spmd_map_cuts(z->local, n + 1, cut);
     WEFT_TRY(weft_partition_stages(z->g, z->n_stage, cut, z->stage, z->weight));
     WEFT_TRY(place_rest(z));
     find_late(z);
@@ -178,9 +178,9 @@ static weft_status place_nodes(pricer *z)
 /* The job's ranks as far as prices ask for them. */
 static weft_status make_groups(pricer *z)
 {
-    const weft_local *l    = z->local;
-    int               rank = z->x->kind[z->kind].rank;
-    z->p                   = (weft_program){.rank = rank, .world = z->x->world};
+    const weft_local_graph *l    = z->local;
+    int                     rank = z->x->kind[z->kind].rank;
+    z->p                         = (weft_program){.rank = rank, .world = z->x->world};
     if (!l) return WEFT_OK;
     const weft_mesh *m = &z->sharding->mesh[0];
     z->p.n_group       = l->n_group;
@@ -190,7 +190,7 @@ static weft_status make_groups(pricer *z)
         weft_group *g = &z->p.group[i];
         g->rank       = WEFT_ARENA_ARRAY(z->a, int32_t, m->n_rank);
         WEFT_TRY(weft_arena_status(z->a));
-        g->n_rank = weft_mesh_group(m, l->axes[i], 0, g->rank);
+        g->n_rank = weft_mesh_group(m, l->group_axes[i], 0, g->rank);
         for (int k = 0; k < g->n_rank; k++) g->rank[k] += rank;
     }
     return WEFT_OK;
@@ -211,7 +211,7 @@ weft_status weft_planner__pricer_open(pricer *z)
 void weft_planner__pricer_close(pricer *z)
 {
     weft_segment_destroy(z->seg);
-    weft_local_destroy(z->local);
+    weft_local_graph_destroy(z->local);
     weft_sharding_destroy(z->sharding);
     weft_arena_destroy(z->a);
 }
@@ -235,8 +235,8 @@ static weft_cost_axis axis_of(const pricer *z, int group)
 {
     const weft_mesh *m  = &z->sharding->mesh[0];
     int              tp = weft_mesh_find(m, "tp"), cp = weft_mesh_find(m, "cp");
-    if (tp >= 0 && z->local->axes[group] >> tp & 1) return WEFT_COST_TP;
-    return cp >= 0 && z->local->axes[group] >> cp & 1 ? WEFT_COST_CP : WEFT_COST_EP;
+    if (tp >= 0 && z->local->group_axes[group] >> tp & 1) return WEFT_COST_TP;
+    return cp >= 0 && z->local->group_axes[group] >> cp & 1 ? WEFT_COST_CP : WEFT_COST_EP;
 }
 
 static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
@@ -277,7 +277,7 @@ weft_cost_over weft_planner__over(const pricer *z, const weft_instr *i)
     if (i->kind != WEFT_INSTR_COLLECTIVE || !z->local || z->dp < 2)
         return WEFT_COST_N_OVER;
     const weft_mesh *m    = &z->sharding->mesh[0];
-    uint32_t         axes = z->local->axes[i->group];
+    uint32_t         axes = z->local->group_axes[i->group];
     int              tp   = weft_mesh_find(m, "tp");
     if (!(axes & 1u)) return WEFT_COST_N_OVER; /* replicas are the first axis */
     if (axes == 1u) return WEFT_COST_OVER_DP;
