@@ -82,12 +82,6 @@ weft_status weft_partition_cuts(const weft_graph *g, int n_stage, int *cut);
 /* WEFT_ERR_ARG: cuts that do not ascend, or leave a stage empty. */
 weft_status weft_partition_check_cuts(const weft_graph *g, int n_stage, const int *cut);
 
-/* The stage of each forward and backward node under these cuts, as pipelines have it; -1: every
- * rank makes it for itself where it is used, or it is of the update phase.  weight[i]: a backward
- * node of which only sums over micro-batches come.  n_node long. */
-weft_status weft_partition_stages(const weft_graph *g, int n_stage, const int *cut,
-                                  int *stage, bool *weight);
-
 /* One rank's program of any mixture: data, tensor and sequence parallel and ZeRO by the sharding,
  * a pipeline by the options, whose dp is left out (the lanes' axes say it).  Rank = stage *
  * places + place.  Bindings of parameters and states are parts of the whole: origin and shape say

@@ -3,7 +3,13 @@
 #define WEFT_PARTITION_PRIV_H
 
 #include "partition/partition.h"
+#include "partition/stages.h"
 #include "spmd/spmd.h"
+
+/* ---- stages_update.c ---- */
+
+/* The second half of the assignment: the update phase, and what crosses. */
+weft_status weft_partition__assign_update(weft_stage_map *p);
 
 /* ---- pack.c ---- */
 

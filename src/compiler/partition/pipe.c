@@ -34,9 +34,9 @@ static const char *piece_name(const pipe *k, int piece)
 {
     weft_arena *a = k->p->arena;
     int         u = piece - 3 * k->n_chunk;
-    if (u == k->place.n_level) return "next";
+    if (u == k->stages.n_level) return "next";
     if (u >= 0)
-        return k->place.n_level > 1 ? weft_arena_printf(a, "update.%d", u) : "update";
+        return k->stages.n_level > 1 ? weft_arena_printf(a, "update.%d", u) : "update";
     weft_work   w    = weft_partition__work(k, piece);
     const char *kind = weft_work_kind_name(w.kind);
     return k->n_chunk > 1 ? weft_arena_printf(a, "%s.%d", kind, w.chunk) : kind;
@@ -187,7 +187,7 @@ static weft_status make_actors(pipe *k)
                                         .send     = nothing(k, n),
                                         .join     = nothing(k, n),
                                         .read     = nothing(k, k->n_chunk),
-                                        .exchange = nothing(k, k->place.n_level),
+                                        .exchange = nothing(k, k->stages.n_level),
                                         .reduce   = -1,
                                         .gather   = -1};
     WEFT_TRY(weft_arena_status(p->arena));
@@ -270,7 +270,7 @@ static weft_status make_lists(pipe *k)
             fire(k, a->merge[piece], -1, t.slot - x, false);
     }
     fire(k, a->reduce, -1, 0, false);
-    for (int l = 0; l < k->place.n_level; l++) {
+    for (int l = 0; l < k->stages.n_level; l++) {
         fire(k, a->compute[3 * k->n_chunk + l], -1, 0, false);
         fire(k, a->exchange[l], -1, 0, false);
     }
@@ -348,8 +348,8 @@ static weft_status set_out(pipe *k)
 
 /* The stage assignment of a cached local graph is the same for all ranks of its mesh rank. */
 typedef struct weft_partition__stages {
-    int                   n_stage, pp, *cut;
-    weft_partition__place place;
+    int            n_stage, pp, *cut;
+    weft_stage_map map;
 } stages;
 
 static weft_status cached_stages(pipe *k, const int *cut, weft_partition_cache *c)
@@ -361,15 +361,15 @@ static weft_status cached_stages(pipe *k, const int *cut, weft_partition_cache *
         WEFT_TRY(weft_arena_status(c->arena));
         *x = (stages){k->n_stage, k->pp, weft_arena_memdup(c->arena, cut, n), {0}};
         WEFT_TRY(weft_arena_status(c->arena));
-        WEFT_TRY(weft_partition__place_stages(
-            k->g, k->n_stage, k->pp, cut, c->local->n_gather_once, c->arena, &x->place));
+        WEFT_TRY(weft_stage_map_make(k->g, k->n_stage, k->pp, cut,
+                                     c->local->n_gather_once, c->arena, &x->map));
         c->stages = x;
     }
-    k->place = x->place;
+    k->stages = x->map;
     return WEFT_OK;
 }
 
-static weft_status place(pipe *k)
+static weft_status assign_stages(pipe *k)
 {
     int *cut = WEFT_ARENA_ARRAY(k->tmp, int, k->n_stage + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
@@ -379,9 +379,9 @@ static weft_status place(pipe *k)
         WEFT_TRY(weft_partition_cuts(k->g, k->n_stage, cut));
     WEFT_TRY(weft_partition_check_cuts(k->g, k->n_stage, cut));
     if (k->r->cache) return cached_stages(k, cut, k->r->cache);
-    return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut,
-                                        k->r->local ? k->r->local->n_gather_once : 0,
-                                        k->tmp, &k->place);
+    return weft_stage_map_make(k->g, k->n_stage, k->pp, cut,
+                               k->r->local ? k->r->local->n_gather_once : 0, k->tmp,
+                               &k->stages);
 }
 
 /* Collectives of one meeting and one piece are one. */
@@ -412,7 +412,7 @@ static weft_status build(pipe *k)
 {
     WEFT_TRY(weft_arena_create(&k->tmp));
     WEFT_TRY(set_out(k));
-    WEFT_TRY(place(k));
+    WEFT_TRY(assign_stages(k));
     WEFT_TRY(weft_partition__plan_exchanges(k));
     WEFT_TRY(weft_partition__rank_graph(k));
     WEFT_TRY(lower(k));

@@ -8,7 +8,6 @@
 #define WEFT_PARTITION_PIPE_PRIV_H
 
 #include "partition/partition_priv.h"
-#include "partition/place_priv.h"
 #include "program/schedule.h"
 
 typedef struct weft_partition__store {
@@ -30,7 +29,7 @@ typedef struct weft_partition__pipe {
     const weft_graph            *g;
     const weft_pipe_options     *o;
     weft_arena                  *tmp;
-    weft_partition__place        place;
+    weft_stage_map               stages;
     weft_schedule               *schedule;
     bool                         split; /* backward in two parts */
     const weft_partition__ranks *r;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cost/cost.h"
+#include "partition/stages.h"
 #include "planner/rows_priv.h"
 #include "program/work.h"
 
@@ -94,84 +95,23 @@ weft_vid weft_planner__twin(pricer *z, weft_vid v)
     return name ? weft_graph_find(z->g, name) : -1;
 }
 
-/* A view is made where it is used first; what is made once a step, where its operands are. */
-static weft_status place_rest(pricer *z)
+/* As pipelines assign nodes, a stage for each layer (partition/stages.h).  late: what comes after
+ * an exchange between the ranks of a pipeline. */
+static weft_status assign_layers(pricer *z)
 {
-    const weft_graph *g = z->g;
-    int              *first_user, *user;
-    int              *leaf = WEFT_ARENA_ARRAY(z->a, int, g->n_value + 1);
-    int              *home = WEFT_ARENA_ARRAY(
-                     z->a, int, g->n_node + 1); /* of the parameter or state that a node is about */
-    WEFT_TRY(weft_graph_users(g, z->a, &first_user, &user));
-    WEFT_TRY(weft_arena_status(z->a));
-    for (int i = g->n_node - 1; i >= 0; i--)
-        for (int j = 0; j < g->node[i].n_out && g->node[i].phase != WEFT_PHASE_UPDATE;
-             j++)
-            for (int k = first_user[g->node[i].out[j]];
-                 k < first_user[g->node[i].out[j] + 1] && z->stage[i] < 0; k++)
-                z->stage[i] = z->stage[user[k]];
-    for (weft_vid v = 0; v < g->n_value; v++) leaf[v] = -1;
-    for (int i = 0; i < g->n_node; i++) home[i] = -1;
-    for (int i = 0; i < g->n_node; i++)
-        for (int k = 0; k < g->node[i].n_in; k++) {
-            weft_vid v = g->node[i].in[k];
-            if (g->value[v].node < 0 && leaf[v] < 0 && !g->value[v].per_step)
-                leaf[v] = z->stage[i];
-        }
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        weft_vid twin =
-            g->value[v].kind == WEFT_VALUE_PARAM ? weft_planner__twin(z, v) : -1;
-        if (twin >= 0) leaf[v] = leaf[twin];
-    }
-    for (int i = 0; i < g->n_node; i++) {
-        const weft_graph_node *n = &g->node[i];
-        if (n->phase != WEFT_PHASE_UPDATE) continue;
-        for (int k = 0; k < n->n_in; k++) {
-            weft_vid v    = n->in[k];
-            int      made = g->value[v].node, is = made < 0 ? leaf[v] : home[made];
-            if (is > home[i]) home[i] = is;
-            if (made >= 0 && z->stage[made] > z->stage[i]) z->stage[i] = z->stage[made];
-        }
-        z->own[i] = home[i] >= 0;
-        if (home[i] >= 0) z->stage[i] = home[i];
-        for (int k = 0; k < n->n_in; k++) /* states that only the update uses */
-            if (g->value[n->in[k]].node < 0 && leaf[n->in[k]] < 0 &&
-                !g->value[n->in[k]].per_step)
-                leaf[n->in[k]] = z->stage[i];
-    }
-    return WEFT_OK;
-}
-
-/* What is made of several layers' sums, and all that comes of it: there ranks of a pipeline have
- * met. */
-static void find_late(pricer *z)
-{
-    const weft_graph *g = z->g;
-    for (int i = 0; i < g->n_node; i++) {
-        int of = -1;
-        for (int k = 0; k < g->node[i].n_in && !z->late[i]; k++) {
-            int m = g->value[g->node[i].in[k]].node;
-            if (m < 0 || g->node[m].phase != WEFT_PHASE_UPDATE) continue;
-            z->late[i] = z->late[m] || (of >= 0 && z->stage[m] >= 0 && of != z->stage[m]);
-            if (z->stage[m] >= 0) of = z->stage[m];
-        }
-    }
-}
-
-static weft_status place_nodes(pricer *z)
-{
-    int n = z->s->n_layer, *cut = WEFT_ARENA_ARRAY(z->a, int, n + 2);
+    int            n = z->s->n_layer, *cut = WEFT_ARENA_ARRAY(z->a, int, n + 2);
+    weft_stage_map map;
     z->n_stage = n + 2;
     z->stage   = WEFT_ARENA_ARRAY(z->a, int, z->g->n_node + 1);
-    z->weight  = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     z->late    = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     z->own     = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     WEFT_TRY(weft_arena_status(z->a));
     memcpy(cut, z->s->node, sizeof *cut * (size_t)(n + 1));
     if (z->local) weft_spmd_map_cuts(z->local, n + 1, cut);
-    WEFT_TRY(weft_partition_stages(z->g, z->n_stage, cut, z->stage, z->weight));
-    WEFT_TRY(place_rest(z));
-    find_late(z);
+    WEFT_TRY(weft_stage_map_make(z->g, z->n_stage, z->n_stage, cut, 0, z->a, &map));
+    WEFT_TRY(weft_stage_map_homes(&map, z->stage, z->own));
+    z->weight = map.weight;
+    for (int i = 0; i < z->g->n_node; i++) z->late[i] = map.level[i] > 0;
     return WEFT_OK;
 }
 
@@ -203,7 +143,7 @@ weft_status weft_planner__pricer_open(pricer *z)
                                     weft_planner__sequences(z->x, z->v), z->v->recompute,
                                     &z->s));
     WEFT_TRY(cut_values(z));
-    WEFT_TRY(place_nodes(z));
+    WEFT_TRY(assign_layers(z));
     WEFT_TRY(make_groups(z));
     return weft_lower(z->g, NULL, &z->seg);
 }
