@@ -185,8 +185,8 @@ static void programs_are_proved(void **state)
                   (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
     weft_sharding *s = test_plan_shard(&j, "mesh=ep=2", &h);
     for (int r = 0; r < 2; r++) {
-        weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .pp = 1, .rank = r};
-        assert_ok(weft_partition(j.training.graph, s, &o, &p[r]));
+        weft_partition_options o = {.n_micro = 4, .n_lane = 2, .pp = 1, .rank = r};
+        assert_ok(weft_partition_program(j.training.graph, s, &o, &p[r]));
     }
     assert_ok(weft_program_verify_all((const weft_program *const *)p, 2));
     assert_ok(weft_program_print(p[0], &a));

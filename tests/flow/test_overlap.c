@@ -96,30 +96,34 @@ typedef void (*maker)(const test_job *j, int r, int64_t bucket, weft_program **o
 
 static void make_lanes(const test_job *j, int r, int64_t bucket, weft_program **out)
 {
-    weft_partition_options o = {
-        .n_micro = WORLD, .n_lane = WORLD, .world = WORLD, .rank = r};
-    assert_ok(weft_partition_one(j->training.graph, &o, out));
-    if (bucket) assert_ok(weft_partition_overlap(*out, NULL, NULL, bucket, false));
+    weft_partition_options o = {.n_micro             = WORLD,
+                                .n_lane              = WORLD,
+                                .dp                  = WORLD,
+                                .rank                = r,
+                                .reduce_bucket_bytes = bucket};
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, out));
 }
 
 /* As the words say. */
 static void make_by(const test_job *j, const char *words, int r, int64_t bucket,
                     weft_program **out)
 {
-    weft_arena        *a;
-    weft_shorthand     h;
-    weft_shard_options o;
-    weft_sharding     *s;
-    weft_pipe_options  po = {
-         .n_micro = j->o.n_micro, .n_lane = WORLD, .rank = r, .ahead = bucket};
+    weft_arena            *a;
+    weft_shorthand         h;
+    weft_shard_options     o;
+    weft_sharding         *s;
+    weft_partition_options po = {.n_micro            = j->o.n_micro,
+                                 .n_lane             = WORLD,
+                                 .rank               = r,
+                                 .shard_bucket_bytes = bucket};
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_shorthand_parse(words, &h));
-    po.once = h.later > 0;
+    po.gather_once = h.later > 0;
     assert_ok(weft_shorthand_expand(&h, j->training.graph, 0, a, &o));
     o.n_mesh = 1;
     o.lanes  = 1u << weft_shorthand_lane_axis(&h);
     assert_ok(weft_shard_propagate(j->training.graph, &o, &s));
-    assert_ok(weft_partition(j->training.graph, s, &po, out));
+    assert_ok(weft_partition_program(j->training.graph, s, &po, out));
     assert_ok(weft_program_verify(*out));
     weft_sharding_destroy(s);
     weft_arena_destroy(a);
@@ -168,10 +172,10 @@ static double run(const test_job *j, maker make, int64_t bucket, double bytes_pe
 /* What one rank sends in a step, and how many products it does. */
 static int64_t count(const test_job *j)
 {
-    weft_partition_options o = {.n_micro = WORLD, .n_lane = WORLD, .world = WORLD};
+    weft_partition_options o = {.n_micro = WORLD, .n_lane = WORLD, .dp = WORLD};
     weft_program          *p;
     int64_t                bytes = 0;
-    assert_ok(weft_partition_one(j->training.graph, &o, &p));
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p));
     n_product = n_backward = 0;
     for (int a = 0; a < p->n_actor; a++)
         for (int i = 0; i < p->actor[a].n_instr; i++) {

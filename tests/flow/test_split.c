@@ -54,21 +54,19 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
     n                = s->mesh[0].n_rank * pp;
     assert_true(n <= TEST_MAX_RANK);
     for (int r = 0; r < n; r++) {
-        weft_pipe_options o = {.n_micro  = j->o.n_micro,
-                               .n_lane   = x.n_lane,
-                               .pp       = pp,
-                               .rank     = r,
-                               .schedule = x.schedule,
-                               .n_chunk  = x.n_chunk,
-                               .ahead    = bytes_ahead,
-                               .once     = strstr(x.words, "later") != NULL,
-                               .cut      = cut,
-                               .ring     = strstr(x.words, "ring=1") ? ~0u : 0};
-        if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
+        weft_partition_options o = {.n_micro            = j->o.n_micro,
+                                    .n_lane             = x.n_lane,
+                                    .pp                 = pp,
+                                    .rank               = r,
+                                    .schedule           = x.schedule,
+                                    .n_chunk            = x.n_chunk,
+                                    .shard_bucket_bytes = bytes_ahead,
+                                    .gather_once = strstr(x.words, "later") != NULL,
+                                    .reduce_bucket_bytes = bucket,
+                                    .cut                 = cut,
+                                    .ring_axes = strstr(x.words, "ring=1") ? ~0u : 0};
+        if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
-        if (bucket)
-            assert_ok(weft_partition_overlap(p[r], j->training.graph, s, bucket,
-                                             bytes_ahead > 0));
         if (weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }
@@ -85,7 +83,7 @@ static test_result run_one(const test_job *j, int n_lane)
 {
     weft_partition_options o = {.n_micro = j->o.n_micro, .n_lane = n_lane};
     weft_program          *p;
-    assert_ok(weft_partition_one(j->training.graph, &o, &p));
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p));
     return test_job_run(j, &p, 1, 1);
 }
 
@@ -498,12 +496,12 @@ static void bad_plans_are_refused(void **state)
     int           pp;
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 4});
-    weft_sharding    *s = shard(&j, "mesh=dp=2,tp=2", &pp);
-    weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .rank = 4};
-    assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
+    weft_sharding         *s = shard(&j, "mesh=dp=2,tp=2", &pp);
+    weft_partition_options o = {.n_micro = 4, .n_lane = 2, .rank = 4};
+    assert_fails(weft_partition_program(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
                  "rank 4 of 4");
-    o = (weft_pipe_options){.n_micro = 4, .n_lane = 1};
-    assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
+    o = (weft_partition_options){.n_micro = 4, .n_lane = 1};
+    assert_fails(weft_partition_program(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
                  "set lanes to at least 2");
     weft_local_graph *l;
     assert_fails(

@@ -67,45 +67,39 @@ out:
     return st;
 }
 
-/* ZeRO on one stage: what is gathered and scattered runs beside compute too, not only sums in
- * place. */
-static bool runs_ahead(const weft_plan *p)
+/* ZeRO on one stage: collectives of sharded tensors overlap with compute, reductions among them. */
+static bool overlaps_shards(const weft_plan *p)
 {
     return p->zero && p->pp * p->chunks == 1;
 }
 
-/* Lanes side by side, stages one behind the other; values whole, or cut as the marks say. */
+/* Data-parallel ranks and stages; values replicated, or sharded as the marks say. */
 static weft_status make_ranks(const weft_compile_spec *s, weft_partition_cache **cache,
-                              weft_compiled *out)
+                              weft_partition_options o, weft_compiled *out)
 {
-    const weft_plan  *p     = s->plan;
-    weft_arena       *a     = NULL;
-    weft_status       st    = WEFT_OK;
-    bool              whole = weft_plan_lanes_only(p, out->graph);
-    weft_pipe_options o     = {.n_micro  = (int)(s->batch / s->micro_batch),
-                               .n_lane   = (int)s->lanes,
-                               .dp       = weft_plan_lane_ranks(p),
-                               .share    = p->share,
-                               .pp       = p->pp,
-                               .rank     = s->rank,
-                               .schedule = p->schedule,
-                               .n_chunk  = p->chunks,
-                               .ring     = p->ring ? ~0u : 0,
-                               .once     = p->later && out->training.graph,
-                               .ahead    = p->zero ? p->bucket_bytes : 0,
-                               .cache    = cache};
+    const weft_plan *p    = s->plan;
+    weft_arena      *a    = NULL;
+    weft_status      st   = WEFT_OK;
+    o.dp                  = weft_plan_lane_ranks(p);
+    o.share               = p->share;
+    o.pp                  = p->pp;
+    o.schedule            = p->schedule;
+    o.n_chunk             = p->chunks;
+    o.ring_axes           = p->ring ? ~0u : 0;
+    o.gather_once         = p->later && out->training.graph;
+    o.shard_bucket_bytes  = p->zero ? p->bucket_bytes : 0;
+    o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->bucket_bytes;
+    o.cache               = cache;
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->pp * p->chunks + 1);
     WEFT_GO(weft_arena_status(a));
     WEFT_GO(weft_plan_cuts(p, out->graph, cut));
     o.cut = cut;
-    if (!whole) {
+    if (!weft_plan_lanes_only(p, out->graph)) {
         out->place = s->rank % weft_plan_places(p);
         if (!out->sharding) WEFT_GO(shard(s, out));
-        WEFT_GO(weft_partition(out->graph, out->sharding, &o, &out->program));
-    } else {
-        WEFT_GO(weft_partition_pipe(out->graph, &o, &out->program));
     }
+    WEFT_GO(weft_partition_program(out->graph, out->sharding, &o, &out->program));
 out:
     weft_arena_destroy(a);
     return st;
@@ -114,19 +108,11 @@ out:
 static weft_status make_program(const weft_compile_spec *s, weft_partition_cache **cache,
                                 weft_compiled *out)
 {
-    const weft_plan       *p = s->plan;
     weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
                                 .n_lane  = (int)s->lanes,
-                                .world   = p ? weft_plan_lane_ranks(p) : 1,
-                                .share   = p ? p->share : NULL,
                                 .rank    = s->rank};
-    if (p && (p->pp * p->chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
-        WEFT_TRY(make_ranks(s, cache, out));
-    else
-        WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
-    if (!p || !p->bucket_bytes || runs_ahead(p)) return WEFT_OK;
-    return weft_partition_overlap(out->program, out->graph, out->sharding,
-                                  p->bucket_bytes, p->zero);
+    if (s->plan) return make_ranks(s, cache, o, out);
+    return weft_partition_program(out->graph, NULL, &o, &out->program);
 }
 
 static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)

@@ -91,7 +91,7 @@ static weft_status find_shares(const weft_segment *s, const weft_partition__rank
 
 /* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other
  * elsewhere. */
-static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
+static weft_status plan_buffers(const weft_segment *s, const weft_partition__lanes *o,
                                 const weft_partition__ranks *r, weft_program *p,
                                 weft_arena *tmp)
 {
@@ -130,7 +130,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
             if ((sum && several) || once[i]) b[n - 1].first = 0;
             if (once[i] && several && b[n - 1].last < s->phase_end[1] - 1)
                 b[n - 1].last = s->phase_end[1] - 1; /* from micro-batch to micro-batch */
-            if (share[i] && several && o->ahead)
+            if (share[i] && several && o->overlap)
                 b[n - 1].first = 0, b[n - 1].last = s->n_instr;
             continue;
         }
@@ -138,7 +138,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
         f->offset = end[slab];
         end[slab] += f->bytes;
     }
-    if (o->ahead) stay(s, of, b, n);
+    if (o->overlap) stay(s, of, b, n);
     WEFT_TRY(weft_partition__pack(b, n, tmp, &end[WEFT_PARTITION__WORK]));
     for (int k = 0; k < n; k++) p->buffer[of[k]].offset = b[k].offset;
 
@@ -157,8 +157,7 @@ static weft_status copy_actor(weft_program *p, int actor, const char *name,
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = first; i < end; i++)
         if (is_once(s, r, i) == (actor == ACTOR_GATHER))
-            WEFT_TRY(
-                weft_partition__copy_instr(p, &s->instr[i], &c->instr[c->n_instr++]));
+            WEFT_TRY(weft_instr_copy(&s->instr[i], p->arena, &c->instr[c->n_instr++]));
     return WEFT_OK;
 }
 
@@ -213,7 +212,7 @@ static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
 }
 
 /* All ranks, in order: positions in the tree. */
-static weft_status all_ranks(weft_program *p, const weft_partition_options *o)
+static weft_status all_ranks(weft_program *p, const weft_partition__lanes *o)
 {
     p->group = WEFT_ARENA_NEW(p->arena, weft_group);
     WEFT_TRY(weft_arena_status(p->arena));
@@ -234,7 +233,7 @@ static void fire(weft_program *p, int actor, int micro, int slot, bool first)
 }
 
 /* The rank's lanes in order, merged like a binary counter: siblings of the tree over all lanes. */
-static weft_status schedule(weft_program *p, const weft_partition_options *o)
+static weft_status schedule(weft_program *p, const weft_partition__lanes *o)
 {
     int lane, last, other = 0;
     weft_partition__own_lanes(o, &lane, &last);
@@ -266,7 +265,7 @@ static weft_status schedule(weft_program *p, const weft_partition_options *o)
     return WEFT_OK;
 }
 
-static weft_status build(const weft_segment *s, const weft_partition_options *o,
+static weft_status build(const weft_segment *s, const weft_partition__lanes *o,
                          const weft_partition__ranks *r, weft_program *p, weft_arena *tmp)
 {
     p->world   = r->n_place;
@@ -280,7 +279,7 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     WEFT_TRY(read_actor(p, s));
     WEFT_TRY(
         copy_actor(p, ACTOR_GATHER, WEFT_PARTITION__GATHER, s, r, 0, s->phase_end[0]));
-    if (o->ahead) p->actor[ACTOR_GATHER].stream = WEFT_STREAM_COMM;
+    if (o->overlap) p->actor[ACTOR_GATHER].stream = WEFT_STREAM_COMM;
     WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, r, 0, s->phase_end[0]));
     WEFT_TRY(copy_actor(p, ACTOR_BACKWARD, "backward", s, r, s->phase_end[0],
                         s->phase_end[1]));
@@ -313,16 +312,6 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     return weft_arena_status(p->arena);
 }
 
-weft_status weft_partition_one(const weft_graph *g, const weft_partition_options *o,
-                               weft_program **out)
-{
-    weft_partition__ranks r = {.n_part = 1, .n_place = 1};
-    if (o->world > 1)
-        r = (weft_partition__ranks){
-            .n_part = o->world, .part = o->rank, .n_place = o->world, .place = o->rank};
-    return weft_partition__one(g, o, &r, out);
-}
-
 static weft_status meet_at_once(weft_segment *s, const weft_local_graph *l,
                                 weft_arena *tmp)
 {
@@ -333,7 +322,7 @@ static weft_status meet_at_once(weft_segment *s, const weft_local_graph *l,
     return weft_segment_meet(s, meeting);
 }
 
-weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
+weft_status weft_partition__one(const weft_graph *g, const weft_partition__lanes *o,
                                 const weft_partition__ranks *r, weft_program **out)
 {
     weft_segment *s   = NULL;

@@ -3,6 +3,7 @@
 #define WEFT_PARTITION_PRIV_H
 
 #include "partition/partition.h"
+#include "partition/passes.h"
 #include "partition/stages.h"
 #include "spmd/spmd.h"
 
@@ -36,6 +37,16 @@ struct weft_partition_cache {
     struct weft_partition__stages *stages;
 };
 
+/* Which lanes a rank has. */
+typedef struct weft_partition__lanes {
+    int            n_micro, n_lane;
+    int            world; /* ranks along the lanes; 0 is 1 */
+    const int32_t *share; /* lanes of each; NULL: equal */
+    int            rank;
+    /* operands of collectives live on until the next one (weft_pass_overlap_collectives) */
+    bool overlap;
+} weft_partition__lanes;
+
 /* Who the ranks are.  Along the lanes n_part of them share the micro-batches; n_place are in a
  * stage. */
 typedef struct weft_partition__ranks {
@@ -51,9 +62,9 @@ typedef struct weft_partition__ranks {
  * axes. */
 weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
                                    int stage);
-weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
+weft_status weft_partition__one(const weft_graph *g, const weft_partition__lanes *o,
                                 const weft_partition__ranks *r, weft_program **out);
-weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
+weft_status weft_partition__pipeline(const weft_graph *g, const weft_partition_options *o,
                                      const weft_partition__ranks *r, weft_program **out);
 
 /* ---- lanes.c: what every program of the room has ---- */
@@ -65,36 +76,33 @@ enum {
     WEFT_PARTITION__N_SLAB
 };
 
-weft_status weft_partition__check(const weft_partition_options *o);
+weft_status weft_partition__check(const weft_partition__lanes *o);
 /* Lanes [*first, *end) are the rank's. */
-void weft_partition__own_lanes(const weft_partition_options *o, int *first, int *end);
+void weft_partition__own_lanes(const weft_partition__lanes *o, int *first, int *end);
 /* Accumulators that the binary tree over them needs. */
-int weft_partition__lane_slots(const weft_partition_options *o);
+int weft_partition__lane_slots(const weft_partition__lanes *o);
 /* Which of them a lane of the rank's adds to, and how many merges come behind it: slot into slot
  * - 1, and so on. */
 typedef struct weft_partition__turn {
     int slot, merge;
 } weft_partition__turn;
-weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, int lane);
+weft_partition__turn weft_partition__lane_turn(const weft_partition__lanes *o, int lane);
 /* What the sum over ranks is told: lanes where ranks' shares are no equal subtrees, else 0. */
-int weft_partition__sum_lanes(const weft_partition_options *o);
+int weft_partition__sum_lanes(const weft_partition__lanes *o);
 /* And the group that sums over all of them, which of them are whose. */
-weft_status weft_partition__deal(const weft_partition_options *o, weft_program *p,
+weft_status weft_partition__deal(const weft_partition__lanes *o, weft_program *p,
                                  weft_group *g);
 
 void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB]);
-/* The program outlives the segment: an instruction is copied into its arena. */
-weft_status weft_partition__copy_instr(weft_program *p, const weft_instr *from,
-                                       weft_instr *to);
-weft_instr  weft_partition__bare(weft_instr_kind kind, const char *name);
+weft_instr weft_partition__bare(weft_instr_kind kind, const char *name);
 /* An instruction with one operand, one result or both; NULL: none. */
 weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const char *name,
                                  const weft_operand *in, const weft_operand *out,
                                  weft_instr *i);
 /* Micro-batches of a rank, and the most that one has: who has fewer still takes part in what
  * others gather. */
-int weft_partition__n_own(const weft_partition_options *o, int rank);
-int weft_partition__most_own(const weft_partition_options *o);
+int weft_partition__n_own(const weft_partition__lanes *o, int rank);
+int weft_partition__most_own(const weft_partition__lanes *o);
 /* Fills `actor`, which has room, with what actor `of` does together with ranks that have other
  * micro-batches: parameters that are kept in parts are gathered. */
 weft_status weft_partition__join(weft_program *p, int of, const weft_partition__ranks *r,
@@ -103,7 +111,7 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
  * rest. */
 weft_operand weft_partition__whole(const weft_segment *s, int storage);
 
-/* ---- more.c ---- */
+/* ---- pass.c: what passes over programs share ---- */
 
 typedef struct weft_partition__more {
     weft_program *p;
@@ -121,11 +129,9 @@ weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
  * become as few as can be. */
 weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 
-/* ---- once.c ---- */
+/* ---- overlap_step_gathers.c ---- */
 
-/* The actor that fires first on the comm stream, WEFT_PARTITION__GATHER, becomes one for each
- * collective; who needs a result waits for it, at the first use. */
+/* The actor that fires first on the comm stream, and gathers what stays for the step. */
 #define WEFT_PARTITION__GATHER "gather"
-weft_status weft_partition__gather_beside(weft_program *p);
 
 #endif

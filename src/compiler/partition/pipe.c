@@ -55,14 +55,14 @@ static weft_status gather_actor(pipe *k)
     int                 n = 0;
     for (int i = 0; i < s->n_instr; i++) n += weft_partition__is_once(k, i);
     if (!n) return WEFT_OK;
-    WEFT_TRY(weft_partition__add_actor(
-        k, WEFT_PARTITION__GATHER,
-        k->o->ahead > 0 ? WEFT_STREAM_COMM : WEFT_STREAM_COMPUTE, n, &k->actor.gather));
+    WEFT_TRY(weft_partition__add_actor(k, WEFT_PARTITION__GATHER,
+                                       k->o->shard_bucket_bytes > 0 ? WEFT_STREAM_COMM
+                                                                    : WEFT_STREAM_COMPUTE,
+                                       n, &k->actor.gather));
     weft_actor *a = &k->p->actor[k->actor.gather];
     for (int i = 0; i < s->n_instr; i++)
         if (weft_partition__is_once(k, i))
-            WEFT_TRY(
-                weft_partition__copy_instr(k->p, &s->instr[i], &a->instr[a->n_instr++]));
+            WEFT_TRY(weft_instr_copy(&s->instr[i], k->p->arena, &a->instr[a->n_instr++]));
     return WEFT_OK;
 }
 
@@ -77,8 +77,7 @@ static weft_status compute_actor(pipe *k, int piece)
     weft_actor *a = &k->p->actor[k->actor.compute[piece]];
     for (int i = 0; i < s->n_instr; i++)
         if (is_of(k, piece, i))
-            WEFT_TRY(
-                weft_partition__copy_instr(k->p, &s->instr[i], &a->instr[a->n_instr++]));
+            WEFT_TRY(weft_instr_copy(&s->instr[i], k->p->arena, &a->instr[a->n_instr++]));
     return WEFT_OK;
 }
 
@@ -315,21 +314,21 @@ static bool gathers(const pipe *k)
 
 static weft_status set_out(pipe *k)
 {
-    const weft_pipe_options *o       = k->o;
-    int                      n_place = k->r->n_place;
-    k->dp                            = k->r->n_part;
-    k->pp                            = o->pp > 1 ? o->pp : 1;
-    k->n_chunk                       = o->n_chunk > 1 ? o->n_chunk : 1;
-    k->n_stage                       = k->pp * k->n_chunk;
+    const weft_partition_options *o       = k->o;
+    int                           n_place = k->r->n_place;
+    k->dp                                 = k->r->n_part;
+    k->pp                                 = o->pp > 1 ? o->pp : 1;
+    k->n_chunk                            = o->n_chunk > 1 ? o->n_chunk : 1;
+    k->n_stage                            = k->pp * k->n_chunk;
     if (o->rank < 0 || o->rank >= n_place * k->pp)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, n_place * k->pp);
     k->group = k->r->part;
     k->me    = o->rank / n_place;
-    k->lanes = (weft_partition_options){.n_micro = o->n_micro,
-                                        .n_lane  = o->n_lane,
-                                        .world   = k->dp,
-                                        .rank    = k->group,
-                                        .share   = o->share};
+    k->lanes = (weft_partition__lanes){.n_micro = o->n_micro,
+                                       .n_lane  = o->n_lane,
+                                       .world   = k->dp,
+                                       .rank    = k->group,
+                                       .share   = o->share};
     WEFT_TRY(weft_partition__check(&k->lanes));
     int first, last, end;
     weft_partition__own_lanes(&k->lanes, &first, &last);
@@ -428,16 +427,7 @@ static weft_status build(pipe *k)
     return make_bindings(k);
 }
 
-weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
-                                weft_program **out)
-{
-    int                   dp = o->dp > 1 ? o->dp : 1;
-    weft_partition__ranks r  = {
-         .n_part = dp, .part = o->rank % dp, .n_place = dp, .place = o->rank % dp};
-    return weft_partition__pipeline(g, o, &r, out);
-}
-
-weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
+weft_status weft_partition__pipeline(const weft_graph *g, const weft_partition_options *o,
                                      const weft_partition__ranks *r, weft_program **out)
 {
     pipe        k  = {.g = g, .o = o, .r = r};

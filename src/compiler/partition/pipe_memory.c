@@ -98,11 +98,11 @@ static int slots_of(const pipe *k, const store *t)
 }
 
 /* A sum that goes to its owners: it may begin while others are still made
- * (weft_partition_overlap). */
+ * (weft_pass_overlap_reductions). */
 static bool is_early_share(const pipe *k, int storage)
 {
     const weft_segment *s = k->s;
-    for (int i = 0; k->o->ahead > 0 && i < s->n_instr; i++) {
+    for (int i = 0; k->o->shard_bucket_bytes > 0 && i < s->n_instr; i++) {
         const weft_instr *x = &s->instr[i];
         if (x->kind != WEFT_INSTR_COLLECTIVE || x->coll != WEFT_REDUCE_SCATTER) continue;
         for (int n = 0; n < x->n_in; n++)

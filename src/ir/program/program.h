@@ -223,6 +223,7 @@ typedef struct weft_program {
 weft_status weft_program_create(const char    *name,
                                 weft_program **out); /* empty, for builders */
 void        weft_program_destroy(weft_program *p);
+weft_status weft_program_copy(const weft_program *p, weft_program **out);
 
 /* Invariants (1)-(3) of one program; (4) over the n programs of a job (n = 1 is fine). */
 weft_status weft_program_verify(const weft_program *p);
@@ -274,6 +275,8 @@ weft_status weft_instr_join(const weft_instr *const *of, int n, weft_arena *a,
                             weft_instr *out);
 /* Tensor t of a collective as one of its own. */
 weft_status weft_instr_split(const weft_instr *i, int t, weft_arena *a, weft_instr *out);
+/* With its operands, in a. */
+weft_status weft_instr_copy(const weft_instr *from, weft_arena *a, weft_instr *to);
 /* Terms that position k of n brings to a collective: 1 without lanes. */
 int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
 /* Ranks of one stage of the pipeline, which come one after another: the distance to the nearest

@@ -67,17 +67,12 @@ static double slot_bytes(const weft_program *p)
 /* Stage 0 or 1 of the short model, cut before a layer. */
 static weft_status stage_of(const pricer *z, int layer, int stage, weft_cost_seam *out)
 {
-    weft_program     *p   = NULL;
-    int               cut = z->s->node[layer];
-    weft_pipe_options o   = {
+    weft_program          *p   = NULL;
+    int                    cut = z->s->node[layer];
+    weft_partition_options o   = {
           .n_micro = 2, .n_lane = 1, .pp = 2, .schedule = "zb-h1", .cut = &cut};
-    if (z->sharding) {
-        o.rank = stage * z->sharding->mesh[0].n_rank;
-        WEFT_TRY(weft_partition(z->s->c.graph, z->sharding, &o, &p));
-    } else {
-        o.rank = stage;
-        WEFT_TRY(weft_partition_pipe(z->s->c.graph, &o, &p));
-    }
+    o.rank = stage * (z->sharding ? z->sharding->mesh[0].n_rank : 1);
+    WEFT_TRY(weft_partition_program(z->s->c.graph, z->sharding, &o, &p));
     weft_status st  = add_up(z, p, out);
     out->keep_bytes = stage ? 0 : slot_bytes(p);
     weft_program_destroy(p);

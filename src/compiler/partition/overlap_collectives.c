@@ -237,7 +237,7 @@ static weft_status rebuild(ahead *k)
     return WEFT_OK;
 }
 
-weft_status weft_partition_ahead(weft_program *p)
+static weft_status overlap_collectives(weft_program *p)
 {
     ahead       k      = {.p = p, .n_old = p->n_actor, .old = p->actor};
     double      hidden = 0;
@@ -248,5 +248,18 @@ weft_status weft_partition_ahead(weft_program *p)
     if (hidden > 0) WEFT_GO(rebuild(&k));
 out:
     weft_arena_destroy(k.tmp);
+    return st;
+}
+
+weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(weft_program_copy(in, &p));
+    WEFT_GO(overlap_collectives(p));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
     return st;
 }

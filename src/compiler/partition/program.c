@@ -1,5 +1,7 @@
-/* A graph, a sharding and a rank -> its program.  The local graph first (spmd), then programs as
- * for any graph: one stage (one.c) or a pipeline's (pipe.c). */
+/* The one entry: a graph, a sharding or none, and a rank -> its program.
+ *
+ * With a sharding the local graph comes first (spmd).  Then the program is assembled (one.c: one
+ * stage; pipe.c: a pipeline), and passes over it overlap communication with compute. */
 #include <string.h>
 
 #include "base/status.h"
@@ -82,7 +84,7 @@ static bool is_of_parts(const weft_local_graph *l, uint32_t lanes, const weft_in
 
 /* Sums of accumulators over the ranks along the lanes: each rank has several terms. */
 static weft_status tell_lanes(const weft_local_graph *l, uint32_t lanes,
-                              const weft_partition_options *o, weft_program *p,
+                              const weft_partition__lanes *o, weft_program *p,
                               weft_arena *tmp)
 {
     bool even = !(o->world & (o->world - 1));
@@ -109,55 +111,83 @@ static weft_status tell_lanes(const weft_local_graph *l, uint32_t lanes,
 }
 
 /* Which lanes a rank has. */
-static weft_partition_options dealt(const weft_pipe_options     *o,
-                                    const weft_partition__ranks *r)
+static weft_partition__lanes lanes_of(const weft_partition_options *o,
+                                      const weft_partition__ranks  *r)
 {
-    return (weft_partition_options){.n_micro = o->n_micro,
-                                    .n_lane  = o->n_lane,
-                                    .world   = r->n_part,
-                                    .rank    = r->part,
-                                    .share   = o->share,
-                                    .ahead   = o->ahead > 0};
+    return (weft_partition__lanes){.n_micro = o->n_micro,
+                                   .n_lane  = o->n_lane,
+                                   .world   = r->n_part,
+                                   .rank    = r->part,
+                                   .share   = o->share,
+                                   .overlap = o->shard_bucket_bytes > 0};
 }
 
-/* Of one stage: what communicates goes beside compute.  Where ranks have several micro-batches,
- * sums are of the update; with `once` the last of them hides those too. */
-static weft_status run_beside(weft_program *p, const weft_graph *g,
-                              const weft_sharding *s, const weft_pipe_options *o,
-                              const weft_partition__ranks *r)
-{
-    if (o->once && o->n_micro > r->n_part)
-        WEFT_TRY(weft_partition_overlap(p, g, s, o->ahead, true));
-    else
-        WEFT_TRY(weft_partition_ahead(p));
-    return weft_partition__gather_beside(p);
-}
-
-static int n_stage_of(const weft_pipe_options *o)
+static int n_stage_of(const weft_partition_options *o)
 {
     return (o->pp > 1 ? o->pp : 1) * (o->n_chunk > 1 ? o->n_chunk : 1);
 }
 
-static weft_status make(const weft_graph *g, const weft_sharding *s, weft_local_graph *l,
-                        const weft_pipe_options *o, const weft_partition__ranks *r,
-                        weft_program **out)
+/* *p becomes what a pass makes of it. */
+static weft_status apply(weft_status (*pass)(const weft_program *, weft_program **),
+                         weft_program **p)
 {
-    int         n_stage = n_stage_of(o);
-    weft_arena *tmp     = NULL;
-    weft_status st      = WEFT_OK;
-    if (n_stage == 1) {
-        weft_partition_options one = dealt(o, r);
-        WEFT_TRY(weft_partition__one(l->graph, &one, r, out));
-        return o->ahead > 0 ? run_beside(*out, g, s, o, r) : WEFT_OK;
-    }
+    weft_program *out;
+    WEFT_TRY(pass(*p, &out));
+    weft_program_destroy(*p);
+    *p = out;
+    return WEFT_OK;
+}
+
+static weft_status overlap_reductions(const weft_graph *g, const weft_sharding *s,
+                                      int64_t bucket_bytes, bool to_owners,
+                                      weft_program **p)
+{
+    weft_overlap_options o = {
+        .bucket_bytes = bucket_bytes, .to_owners = to_owners, .graph = g, .sharding = s};
+    weft_program *out;
+    WEFT_TRY(weft_pass_overlap_reductions(*p, &o, &out));
+    weft_program_destroy(*p);
+    *p = out;
+    return WEFT_OK;
+}
+
+/* Collectives of sharded tensors overlap with compute.  Of one stage: where ranks have several
+ * micro-batches, reductions are of the update; with gather_once they overlap with the last
+ * backward pass. */
+static weft_status overlap_shards(const weft_graph *g, const weft_sharding *s,
+                                  const weft_partition_options *o, int n_part,
+                                  weft_program **p)
+{
+    if (n_stage_of(o) == 1 && o->gather_once && o->n_micro > n_part)
+        WEFT_TRY(overlap_reductions(g, s, o->shard_bucket_bytes, true, p));
+    else if (n_stage_of(o) == 1)
+        WEFT_TRY(apply(weft_pass_overlap_collectives, p));
+    return apply(weft_pass_overlap_step_gathers, p);
+}
+
+/* One stage, or a rank of a pipeline. */
+static weft_status assemble(const weft_graph *g, const weft_partition_options *o,
+                            const weft_partition__ranks *r, weft_program **out)
+{
+    weft_partition__lanes lanes = lanes_of(o, r);
+    if (n_stage_of(o) == 1) return weft_partition__one(g, &lanes, r, out);
+    return weft_partition__pipeline(g, o, r, out);
+}
+
+/* The same of a local graph: cuts are between its nodes. */
+static weft_status assemble_local(const weft_graph *g, const weft_partition_options *o,
+                                  const weft_partition__ranks *r, weft_program **out)
+{
+    int                    n_stage = n_stage_of(o);
+    weft_partition_options own     = *o;
+    weft_arena            *tmp     = NULL;
+    weft_status            st      = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
-    int              *cut  = WEFT_ARENA_ARRAY(tmp, int, n_stage);
-    weft_pipe_options pipe = *o;
+    int *cut = WEFT_ARENA_ARRAY(tmp, int, n_stage);
     WEFT_GO(weft_arena_status(tmp));
-    WEFT_GO(move_cuts(g, l, n_stage, o->cut, cut));
-    pipe.cut = cut;
-    WEFT_GO(weft_partition__pipeline(l->graph, &pipe, r, out));
-    if (o->ahead > 0) WEFT_GO(weft_partition__gather_beside(*out));
+    if (n_stage > 1) WEFT_GO(move_cuts(g, r->local, n_stage, o->cut, cut));
+    own.cut = cut;
+    WEFT_GO(assemble(r->local->graph, &own, r, out));
 out:
     weft_arena_destroy(tmp);
     return st;
@@ -165,20 +195,20 @@ out:
 
 /* The local graph of a mesh rank, its collectives in the order of the options. */
 static weft_status make_local(const weft_graph *g, const weft_sharding *s,
-                              const weft_pipe_options *o, const weft_spmd_options *so,
-                              weft_local_graph **out)
+                              const weft_partition_options *o,
+                              const weft_spmd_options *so, weft_local_graph **out)
 {
     weft_local_graph     *l  = NULL;
     weft_status           st = WEFT_OK;
-    weft_coalesce_options co = {.bucket_bytes   = o->ahead,
+    weft_coalesce_options co = {.bucket_bytes   = o->shard_bucket_bytes,
                                 .several_stages = n_stage_of(o) > 1,
                                 .several_terms  = so->several_terms ? s->lanes : 0};
     WEFT_GO(weft_spmd_rewrite(g, s, so, &l));
     WEFT_GO(weft_spmd_coalesce_collectives(g, l, &co));
-    if (o->once)
-        WEFT_GO(weft_spmd_gather_once_per_step(g, l, s->lanes, o->ahead));
-    else if (o->ahead > 0 && n_stage_of(o) == 1)
-        WEFT_GO(weft_spmd_prefetch_gathers(g, l, o->ahead));
+    if (o->gather_once)
+        WEFT_GO(weft_spmd_gather_once_per_step(g, l, s->lanes, o->shard_bucket_bytes));
+    else if (o->shard_bucket_bytes > 0 && n_stage_of(o) == 1)
+        WEFT_GO(weft_spmd_prefetch_gathers(g, l, o->shard_bucket_bytes));
     *out = l;
     l    = NULL;
 out:
@@ -188,8 +218,8 @@ out:
 
 /* The rank's local graph: the cache's, or its own. */
 static weft_status find_local(const weft_graph *g, const weft_sharding *s,
-                              const weft_pipe_options *o, const weft_spmd_options *so,
-                              weft_partition__ranks *r)
+                              const weft_partition_options *o,
+                              const weft_spmd_options *so, weft_partition__ranks *r)
 {
     if (!o->cache || o->pp <= 1) return make_local(g, s, o, so, &r->local);
     WEFT_TRY(weft_partition__open_cache(o->cache));
@@ -199,29 +229,36 @@ static weft_status find_local(const weft_graph *g, const weft_sharding *s,
     return WEFT_OK;
 }
 
-weft_status weft_partition(const weft_graph *g, const weft_sharding *s,
-                           const weft_pipe_options *o, weft_program **out)
+static weft_status check_rank(const weft_partition_options *o, int n_place)
+{
+    int world = n_place * (o->pp > 1 ? o->pp : 1);
+    if (o->rank >= 0 && o->rank < world) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
+}
+
+/* Values sharded over the ranks of a mesh. */
+static weft_status make_sharded(const weft_graph *g, const weft_sharding *s,
+                                const weft_partition_options *o, weft_program **out)
 {
     weft_partition__ranks r = {
         .n_place = s->mesh[0].n_rank, .mesh = &s->mesh[0], .lanes = s->lanes};
-    weft_program *p     = NULL;
-    weft_arena   *tmp   = NULL;
-    weft_status   st    = WEFT_OK;
-    int           world = r.n_place * (o->pp > 1 ? o->pp : 1);
-    if (o->rank < 0 || o->rank >= world)
-        return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
+    weft_program *p   = NULL;
+    weft_arena   *tmp = NULL;
+    weft_status   st  = WEFT_OK;
+    WEFT_TRY(check_rank(o, r.n_place));
     r.place = o->rank % r.n_place;
     find_part(s, r.place, &r.n_part, &r.part);
-    weft_partition_options own = dealt(o, &r);
+    weft_partition__lanes own = lanes_of(o, &r);
     WEFT_TRY(weft_partition__check(&own));
     weft_spmd_options so = {.mesh_rank   = r.place,
-                            .ring_axes   = o->ring,
-                            .gather_once = o->once,
+                            .ring_axes   = o->ring_axes,
+                            .gather_once = o->gather_once,
                             .one_micro_batch =
                                 o->n_micro == o->n_lane && o->n_lane == r.n_part,
                             .several_terms = weft_partition__sum_lanes(&own) > 0};
     WEFT_GO(find_local(g, s, o, &so, &r));
-    WEFT_GO(make(g, s, r.local, o, &r, &p));
+    WEFT_GO(assemble_local(g, o, &r, &p));
+    if (o->shard_bucket_bytes > 0) WEFT_GO(overlap_shards(g, s, o, r.n_part, &p));
     if (so.several_terms) {
         WEFT_GO(weft_arena_create(&tmp));
         WEFT_GO(tell_lanes(r.local, s->lanes, &own, p, tmp));
@@ -233,5 +270,32 @@ out:
     weft_program_destroy(p);
     weft_arena_destroy(tmp);
     if (!r.cache) weft_local_graph_destroy(r.local);
+    return st;
+}
+
+/* Replicated values: data-parallel ranks, each with the stages of a pipeline. */
+static weft_status make_replicated(const weft_graph *g, const weft_partition_options *o,
+                                   weft_program **out)
+{
+    int dp = o->dp > 1 ? o->dp : 1;
+    WEFT_TRY(check_rank(o, dp));
+    weft_partition__ranks r = {
+        .n_part = dp, .part = o->rank % dp, .n_place = dp, .place = o->rank % dp};
+    return assemble(g, o, &r, out);
+}
+
+weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,
+                                   const weft_partition_options *o, weft_program **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(s ? make_sharded(g, s, o, &p) : make_replicated(g, o, &p));
+    if (o->reduce_bucket_bytes > 0)
+        WEFT_GO(overlap_reductions(g, s, o->reduce_bucket_bytes,
+                                   s && o->shard_bucket_bytes > 0, &p));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
     return st;
 }

@@ -1,5 +1,4 @@
-/* A finished program that gets more actors and edges: for passes over programs (overlap.c,
- * ahead.c). */
+/* What the passes over programs share: a copy of a program that gets more actors and edges. */
 #include "partition/partition_priv.h"
 
 typedef weft_partition__more more;

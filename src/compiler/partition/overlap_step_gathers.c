@@ -187,7 +187,7 @@ static weft_status make_edges(once *k)
     return weft_partition__more_edge(&k->more, next);
 }
 
-weft_status weft_partition__gather_beside(weft_program *p)
+static weft_status overlap_step_gathers(weft_program *p)
 {
     once        k   = {.p = p};
     int         n   = p->n_firing[WEFT_STREAM_COMPUTE];
@@ -208,5 +208,18 @@ weft_status weft_partition__gather_beside(weft_program *p)
     WEFT_GO(make_edges(&k));
 out:
     weft_arena_destroy(tmp);
+    return st;
+}
+
+weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(weft_program_copy(in, &p));
+    WEFT_GO(overlap_step_gathers(p));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
     return st;
 }

@@ -492,23 +492,36 @@ static weft_status rebuild(overlap *k)
     return bucket_edges(k, next);
 }
 
-weft_status weft_partition_overlap(weft_program *p, const weft_graph *g,
-                                   const weft_sharding *s, int64_t bucket_bytes,
-                                   bool shares)
+static weft_status overlap_reductions(weft_program *p, const weft_overlap_options *o)
 {
     overlap     k  = {.p      = p,
-                      .g      = s ? g : NULL,
-                      .s      = s,
-                      .room   = bucket_bytes > 0 ? bucket_bytes : 1,
-                      .shares = shares};
+                      .g      = o->sharding ? o->graph : NULL,
+                      .s      = o->sharding,
+                      .room   = o->bucket_bytes > 0 ? o->bucket_bytes : 1,
+                      .shares = o->to_owners};
     weft_status st = WEFT_OK;
     bool        all;
-    WEFT_TRY(part_sums(p, shares));
+    WEFT_TRY(part_sums(p, o->to_owners));
     if (!find_reduce(&k) || k.at + 1 >= p->n_firing[WEFT_STREAM_COMPUTE]) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&k.tmp));
     WEFT_GO(find_sums(&k, &all));
     if (all) WEFT_GO(rebuild(&k));
 out:
     weft_arena_destroy(k.tmp);
+    return st;
+}
+
+weft_status weft_pass_overlap_reductions(const weft_program         *in,
+                                         const weft_overlap_options *o,
+                                         weft_program              **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(weft_program_copy(in, &p));
+    WEFT_GO(overlap_reductions(p, o));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
     return st;
 }
