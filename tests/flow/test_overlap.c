@@ -282,8 +282,9 @@ static void state_seconds(weft_program *p, double bytes_per_s, double *compute,
     *compute = *bytes = 0;
     for (int a = 0; a < p->n_actor; a++) {
         int fires = 0;
-        for (int s = 0; s < WEFT_N_STREAM; s++)
-            for (int f = 0; f < p->n_firing[s]; f++) fires += p->firing[s][f].actor == a;
+        for (int s = 0; s < p->n_stream; s++)
+            for (int f = 0; f < p->stream[s].n_firing; f++)
+                fires += p->stream[s].firing[f].actor == a;
         for (int i = 0; i < p->actor[a].n_instr; i++) {
             weft_instr *q  = &p->actor[a].instr[i];
             bool   product = q->kind == WEFT_INSTR_COMPUTE && q->op == WEFT_OP_MATMUL;
@@ -349,9 +350,9 @@ static void what_can_hide(void **state)
 static void count_calls(const weft_program *p, int *n_call, int *n_tensor)
 {
     *n_call = *n_tensor = 0;
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        for (int f = 0; f < p->n_firing[s]; f++) {
-            const weft_actor *a = &p->actor[p->firing[s][f].actor];
+    for (int s = 0; s < p->n_stream; s++)
+        for (int f = 0; f < p->stream[s].n_firing; f++) {
+            const weft_actor *a = &p->actor[p->stream[s].firing[f].actor];
             for (int i = 0; i < a->n_instr; i++)
                 if (a->instr[i].kind == WEFT_INSTR_COLLECTIVE) {
                     ++*n_call;
@@ -378,7 +379,7 @@ static void a_bucket_is_one_call(void **state)
     assert_ok(weft_program_verify(p));
     count_calls(p, &n_call, &n_tensor);
     print_message("%d tensors in %d calls\n", n_tensor, n_call);
-    assert_int_equal(n_call, p->n_firing[WEFT_STREAM_COMM]);
+    assert_int_equal(n_call, weft_program_stream(p, WEFT_STREAM_COMM)->n_firing);
     assert_in_range(n_call, 5, 12);
     weft_program_destroy(p);
     /* gathers, scatters, squares and what was updated */

@@ -527,7 +527,8 @@ static void beside_compute(void **state)
         bytes_ahead        = 3000;
         int n = make_all(&j, x, p), moved = 0;
         bytes_ahead = 0;
-        for (int r = 0; r < n; r++) moved += p[r]->n_firing[WEFT_STREAM_COMM];
+        for (int r = 0; r < n; r++)
+            moved += weft_program_stream(p[r], WEFT_STREAM_COMM)->n_firing;
         test_result got = test_job_run(&j, p, n, 1);
         print_message("%s: %d collectives beside compute\n", words[i], moved / n);
         if (strstr(words[i], "zero")) assert_true(moved > 0);
@@ -606,8 +607,9 @@ static void gathered_later(void **state)
 static int count_scatters(const weft_program *p)
 {
     int n = 0;
-    for (int i = 0; i < p->n_firing[WEFT_STREAM_COMM]; i++) {
-        const weft_actor *a = &p->actor[p->firing[WEFT_STREAM_COMM][i].actor];
+    for (int i = 0; i < weft_program_stream(p, WEFT_STREAM_COMM)->n_firing; i++) {
+        const weft_actor *a =
+            &p->actor[weft_program_stream(p, WEFT_STREAM_COMM)->firing[i].actor];
         for (int k = 0; k < a->n_instr; k++)
             n += a->instr[k].kind == WEFT_INSTR_COLLECTIVE &&
                  a->instr[k].coll == WEFT_REDUCE_SCATTER;
@@ -737,9 +739,11 @@ static void sums_leave_the_update(void **state)
         bucket = 50000;
         int n = make_all(&j, (plan){words[w], 8, 1, NULL}, p), n_sum = 0;
         bucket = 0;
-        assert_true(p[0]->n_firing[WEFT_STREAM_COMM] > 3);
-        for (int i = 0; i < p[0]->n_firing[WEFT_STREAM_COMM]; i++)
-            n_sum += count_tensors(&p[0]->actor[p[0]->firing[WEFT_STREAM_COMM][i].actor]);
+        assert_true(weft_program_stream(p[0], WEFT_STREAM_COMM)->n_firing > 3);
+        for (int i = 0; i < weft_program_stream(p[0], WEFT_STREAM_COMM)->n_firing; i++)
+            n_sum += count_tensors(
+                &p[0]->actor
+                     [weft_program_stream(p[0], WEFT_STREAM_COMM)->firing[i].actor]);
         assert_true(n_sum >=
                     j.model->n_param); /* one of each, the loss, tied ones twice */
         for (int r = 0; r < n; r++) weft_program_destroy(p[r]);

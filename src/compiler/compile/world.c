@@ -202,8 +202,9 @@ static weft_status find_deals(weft_compiled_world *w, const weft_compile_spec *s
 static double flops_of(const weft_program *p)
 {
     double sum = 0;
-    for (int k = 0; k < p->n_firing[WEFT_STREAM_COMPUTE]; k++) {
-        const weft_actor *a = &p->actor[p->firing[WEFT_STREAM_COMPUTE][k].actor];
+    for (int k = 0; k < weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing; k++) {
+        const weft_actor *a =
+            &p->actor[weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[k].actor];
         for (int m = 0; m < a->n_instr; m++)
             if (a->instr[m].kind == WEFT_INSTR_COMPUTE)
                 sum += weft_instr_flops(&a->instr[m]);

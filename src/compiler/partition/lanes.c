@@ -144,6 +144,27 @@ void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__
     }
 }
 
+weft_status weft_partition__need_stream(weft_program *p, weft_stream_kind k)
+{
+    int32_t at;
+    if (weft_program_stream(p, k)) return WEFT_OK;
+    weft_stream_spec s = {
+        .name = weft_stream_kind_name(k), .kind = k, .threads = k != WEFT_STREAM_COMPUTE};
+    return weft_program_add_stream(p, s, &at);
+}
+
+weft_status weft_partition__all_streams(weft_program *p)
+{
+    for (int k = 0; k < WEFT_N_STREAM_KIND; k++)
+        WEFT_TRY(weft_partition__need_stream(p, (weft_stream_kind)k));
+    return WEFT_OK;
+}
+
+int32_t weft_partition__stream(const weft_program *p, weft_stream_kind k)
+{
+    return (int32_t)(weft_program_stream(p, k) - p->stream);
+}
+
 weft_instr weft_partition__bare(weft_instr_kind kind, const char *name)
 {
     return (weft_instr){

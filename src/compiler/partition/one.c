@@ -228,7 +228,7 @@ static void fire(weft_program *p, int actor, int micro, int slot, bool first)
 {
     if (p->actor[actor].n_instr == 0) return;
     int s = (int)p->actor[actor].stream;
-    p->firing[s][p->n_firing[s]++] =
+    p->stream[s].firing[p->stream[s].n_firing++] =
         (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
 }
 
@@ -237,10 +237,11 @@ static weft_status schedule(weft_program *p, const weft_partition__lanes *o)
 {
     int lane, last, other = 0;
     weft_partition__own_lanes(o, &lane, &last);
-    p->firing[WEFT_STREAM_COMPUTE] =
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing =
         WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + (last - lane) + 4);
-    p->firing[WEFT_STREAM_COMM] = WEFT_ARENA_ARRAY(p->arena, weft_firing, 1);
-    int missing                 = weft_partition__most_own(o) -
+    weft_program_stream(p, WEFT_STREAM_COMM)->firing =
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, 1);
+    int missing = weft_partition__most_own(o) -
                   weft_partition__n_own(o, o->world > 1 ? o->rank : 0);
     WEFT_TRY(weft_arena_status(p->arena));
     fire(p, ACTOR_GATHER, -1, 0, false);
@@ -338,6 +339,7 @@ weft_status weft_partition__one(const weft_graph *g, const weft_partition__lanes
     WEFT_GO(weft_arena_create(&tmp));
     if (r->local) WEFT_GO(meet_at_once(s, r->local, tmp));
     WEFT_GO(weft_program_create(g->name, &p));
+    WEFT_GO(weft_partition__all_streams(p));
     WEFT_GO(build(s, o, r, p, tmp));
     *out = p;
     p    = NULL;

@@ -93,6 +93,13 @@ int weft_partition__sum_lanes(const weft_partition__lanes *o);
 weft_status weft_partition__deal(const weft_partition__lanes *o, weft_program *p,
                                  weft_group *g);
 
+/* Adds a stream of the kind, on device 0, where there is none. */
+weft_status weft_partition__need_stream(weft_program *p, weft_stream_kind k);
+/* A new program gets one of each kind, in the order of the kinds: there the kind is the number. */
+weft_status weft_partition__all_streams(weft_program *p);
+/* The number of the first stream of a kind, which there is. */
+int32_t weft_partition__stream(const weft_program *p, weft_stream_kind k);
+
 void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB]);
 weft_instr weft_partition__bare(weft_instr_kind kind, const char *name);
 /* An instruction with one operand, one result or both; NULL: none. */
@@ -121,8 +128,8 @@ typedef struct weft_partition__more {
 weft_status weft_partition__more_start(weft_program *p, weft_partition__more *m);
 /* With room for n instructions: those given, or (NULL) none yet. */
 weft_status weft_partition__more_actor(weft_partition__more *m, const char *name,
-                                       weft_stream_kind stream, const weft_instr *instr,
-                                       int n, int *out);
+                                       int32_t stream, const weft_instr *instr, int n,
+                                       int *out);
 weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
 
 /* n collectives that have nothing to do with each other, each on tensors that no other one has,

@@ -16,7 +16,7 @@ weft_status weft_partition__more_start(weft_program *p, more *m)
     return WEFT_OK;
 }
 
-weft_status weft_partition__more_actor(more *m, const char *name, weft_stream_kind stream,
+weft_status weft_partition__more_actor(more *m, const char *name, int32_t stream,
                                        const weft_instr *instr, int n, int *out)
 {
     weft_program *p = m->p;

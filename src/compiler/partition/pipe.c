@@ -22,7 +22,7 @@ weft_status weft_partition__add_actor(pipe *k, const char *name, weft_stream_kin
 {
     weft_program *p = k->p;
     weft_actor   *a = &p->actor[p->n_actor];
-    *a              = (weft_actor){.name = name, .stream = stream};
+    *a              = (weft_actor){.name = name, .stream = (int32_t)stream};
     a->instr        = WEFT_ARENA_ARRAY(p->arena, weft_instr, n + 1);
     *out            = p->n_actor++;
     return weft_arena_status(p->arena);
@@ -239,7 +239,7 @@ static void fire(pipe *k, int actor, int micro, int slot, bool first)
     weft_program *p = k->p;
     if (actor < 0) return;
     int s = (int)p->actor[actor].stream;
-    p->firing[s][p->n_firing[s]++] =
+    p->stream[s].firing[p->stream[s].n_firing++] =
         (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
 }
 
@@ -249,8 +249,8 @@ static weft_status make_lists(pipe *k)
     const weft_schedule          *s = k->schedule;
     int                           n = s->n_work[k->me],
         room = n * (3 + k->n_own_lane) + 3 * weft_partition__n_piece(k);
-    for (int i = 0; i < WEFT_N_STREAM; i++)
-        k->p->firing[i] = WEFT_ARENA_ARRAY(k->p->arena, weft_firing, room);
+    for (int i = 0; i < k->p->n_stream; i++)
+        k->p->stream[i].firing = WEFT_ARENA_ARRAY(k->p->arena, weft_firing, room);
     WEFT_TRY(weft_arena_status(k->p->arena));
     fire(k, a->gather, -1, 0, false);
     for (int i = 0; i < n; i++) {
@@ -417,6 +417,7 @@ static weft_status build(pipe *k)
     WEFT_TRY(lower(k));
     if (k->r->local) WEFT_TRY(meet_at_once(k));
     WEFT_TRY(weft_program_create(k->g->name, &k->p));
+    WEFT_TRY(weft_partition__all_streams(k->p));
     k->p->world   = k->r->n_place * k->pp;
     k->p->rank    = k->o->rank;
     k->p->n_micro = k->o->n_micro;

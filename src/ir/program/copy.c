@@ -46,8 +46,12 @@ static weft_status copy_tables(const weft_program *p, weft_program *q)
     COPY(edge, p->n_edge);
     COPY(group, p->n_group);
     COPY(binding, p->n_binding);
-    for (int s = 0; s < WEFT_N_STREAM; s++) COPY(firing[s], p->n_firing[s]);
+    COPY(stream, p->n_stream);
     WEFT_TRY(weft_arena_status(q->arena));
+    for (int k = 0; k < p->n_stream; k++) {
+        COPY(stream[k].firing, p->stream[k].n_firing);
+        q->stream[k].name = weft_arena_strdup(q->arena, p->stream[k].name);
+    }
     for (int k = 0; k < p->n_slab; k++)
         q->slab[k].name = weft_arena_strdup(q->arena, p->slab[k].name);
     for (int k = 0; k < p->n_buffer; k++)

@@ -27,8 +27,9 @@ static double *seam_part(weft_cost_seam *s, int k)
 static bool is_fired(const weft_program *p, int actor)
 {
     int s = (int)p->actor[actor].stream;
-    for (int i = 0; i < p->n_firing[s]; i++)
-        if (p->firing[s][i].actor == actor && p->firing[s][i].micro >= 0) return true;
+    for (int i = 0; i < p->stream[s].n_firing; i++)
+        if (p->stream[s].firing[i].actor == actor && p->stream[s].firing[i].micro >= 0)
+            return true;
     return false;
 }
 
@@ -38,7 +39,7 @@ static weft_status add_up(const pricer *z, const weft_program *p, weft_cost_seam
     *out = (weft_cost_seam){0};
     for (int a = 0; a < p->n_actor; a++) {
         const weft_actor *x = &p->actor[a];
-        if (x->stream != WEFT_STREAM_COMPUTE || !is_fired(p, a)) continue;
+        if (p->stream[x->stream].kind != WEFT_STREAM_COMPUTE || !is_fired(p, a)) continue;
         bool back = strstr(x->name, "backward"), weight = strstr(x->name, "weight");
         for (int k = 0; k < x->n_instr; k++) {
             const weft_instr *i = &x->instr[k];
