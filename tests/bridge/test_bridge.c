@@ -81,18 +81,18 @@ static void put_list(const pipe *p, const char *fwd, const char *bwd, weft_text 
 static void put_lists(const pipe *p, weft_text *t)
 {
     bool up = p->rank > 0, down = p->rank < p->n_rank - 1;
-    weft_text_add(t, "  stream compute {");
+    weft_text_add(t, "  list compute {");
     put_list(p, "fwd", "bwd", t);
-    weft_text_add(t, " update; }\n  stream comm {");
+    weft_text_add(t, " update; }\n  list comm {");
     put_list(p, down ? "put_h" : NULL, up ? "put_dx" : NULL, t);
     weft_text_add(t, " }\n");
     if (up) {
-        weft_text_add(t, "  stream host {");
+        weft_text_add(t, "  list host {");
         put_list(p, "get_x", NULL, t);
         weft_text_add(t, " }\n");
     }
     if (down) {
-        weft_text_add(t, "  stream io {");
+        weft_text_add(t, "  list io {");
         put_list(p, NULL, "get_dy", t);
         weft_text_add(t, " }\n");
     }
@@ -102,6 +102,10 @@ static void put_lists(const pipe *p, weft_text *t)
 static void put_stage(const pipe *p, weft_text *t)
 {
     put_memory(p, t);
+    weft_text_add(t, "  stream compute compute device 0 threads 0\n"
+                     "  stream comm comm device 0 threads 1\n"
+                     "  stream host host device 0 threads 1\n"
+                     "  stream io io device 0 threads 1\n");
     weft_text_add(t,
                   "  actor fwd on compute {\n    compute h matmul \"spec=bd,dn->bn\" (x "
                   "f32[2,4], w "
@@ -172,7 +176,7 @@ static void lay_over(weft_program **p, int n, test_emu_rank *r, double within_s)
                            &(weft_sim_options){.n_step = N_STEP}, &said));
     for (int i = 0; i < n; i++) {
         assert_ok(weft_exec_timeline(r[i].e, &ran));
-        for (int s = 0; s < WEFT_N_STREAM; s++)
+        for (int s = 0; s < p[i]->n_stream; s++)
             for (int k = 0;; k++) {
                 const weft_slice *a = slice_of(said, i, s, k),
                                  *b = slice_of(ran, 0, s, k);

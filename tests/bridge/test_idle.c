@@ -108,7 +108,7 @@ static void put_put(const pipe *p, int c, bool up, weft_text *t)
 static void put_list(const pipe *p, const char *stream, const char *up, const char *down,
                      int to_up, int to_down, weft_text *t)
 {
-    weft_text_add(t, "  stream %s {", stream);
+    weft_text_add(t, "  list %s {", stream);
     for (int i = 0; i < p->s->n_work[p->rank]; i++) {
         const weft_work *w  = &p->s->work[p->rank][i];
         bool             is = w->kind == WEFT_WORK_FORWARD;
@@ -124,6 +124,10 @@ static void put_list(const pipe *p, const char *stream, const char *up, const ch
 static void put_rank(const pipe *p, weft_text *t)
 {
     put_memory(p, t);
+    weft_text_add(t, "  stream compute compute device 0 threads 0\n"
+                     "  stream comm comm device 0 threads 1\n"
+                     "  stream host host device 0 threads 1\n"
+                     "  stream io io device 0 threads 1\n");
     for (int c = 0; c < p->s->of.n_chunk; c++) {
         put_compute(p, c, t);
         put_get(p, c, true, t);
@@ -131,7 +135,7 @@ static void put_rank(const pipe *p, weft_text *t)
         put_put(p, c, true, t);
         put_put(p, c, false, t);
     }
-    weft_text_add(t, "  stream compute {");
+    weft_text_add(t, "  list compute {");
     for (int i = 0; i < p->s->n_work[p->rank]; i++) {
         const weft_work *w = &p->s->work[p->rank][i];
         weft_text_add(t, " %s%d %d%s;", weft_work_kind_name(w->kind), w->chunk, w->micro,

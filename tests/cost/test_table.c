@@ -135,12 +135,13 @@ static void refused(void **state)
 
 static const char alone[] = "program p rank %d of 2 micro 1 lanes 1 {\n"
                             "  slab w work 64\n  buffer a slab w at 0 bytes 64\n"
-                            "  group [0,1]\n  actor x on compute {\n"
+                            "  group [0,1]\n  stream compute compute device 0 threads 0\n"
+                            "  actor x on compute {\n"
                             "    compute one fill \"shape=[4]\" () -> (a f32[4]) seconds "
                             "%d ;\n"
                             "    collective r all_reduce group 0 (a f32[4]) -> (a "
                             "f32[4]) seconds 1 ;\n"
-                            "  }\n  stream compute { x; }\n}\n";
+                            "  }\n  list compute { x; }\n}\n";
 
 /* Rank 0 has 1 second of work, rank 1 three, then both one together. */
 static double total(const char *oversubscription)

@@ -187,6 +187,7 @@ static const char lanes_text[] =
     "  buffer total slab staging at 64 bytes 64\n"
     "  bind input x x f32[4]\n"
     "  bind output total total f32[4]\n"
+    "  stream compute compute device 0 threads 0\n"
     "  actor read on compute { read x -> (x f32[4]) ; }\n"
     "  actor bwd on compute {\n"
     "    copy t (x f32[2,2] stride [1,2]) -> (t f32[2,2]) ;\n" /* transposed */
@@ -195,7 +196,7 @@ static const char lanes_text[] =
     "  }\n"
     "  actor merge on compute { merge g (g f32[4]) -> (g f32[4]) ; }\n"
     "  actor end on compute { copy total (g f32[4]) -> (total f32[4]) ; }\n"
-    "  stream compute {\n"
+    "  list compute {\n"
     "    read 0; bwd 0 first; read 1; bwd 1;\n"       /* lane 0 */
     "    read 2; bwd 2 lane 1 first; merge lane 1;\n" /* lane 1 */
     "    read 3; bwd 3 lane 1 first;\n"               /* lane 2 */

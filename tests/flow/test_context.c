@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "support/plans.h"
+#include "spmd/spmd.h"
 #include "support/test.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
@@ -165,10 +166,10 @@ static double uneven(const test_job *j, const weft_sharding *s, bool ring)
     double most = 0, sum = 0;
     int    n = s->mesh[0].n_rank;
     for (int place = 0; place < n; place++) {
-        weft_local_options o = {.place = place, .ring = ring ? ~0u : 0};
-        weft_local        *l;
-        double             own = 0;
-        assert_ok(weft_partition_local(j->training.graph, s, &o, &l));
+        weft_spmd_options o = {.mesh_rank = place, .ring_axes = ring ? ~0u : 0};
+        weft_local_graph *l;
+        double            own = 0;
+        assert_ok(weft_spmd_rewrite(j->training.graph, s, &o, &l));
         for (int i = 0; i < l->graph->n_node; i++) {
             const weft_graph_node *x = &l->graph->node[i];
             weft_type              in[8], out[4];
@@ -176,7 +177,7 @@ static double uneven(const test_job *j, const weft_sharding *s, bool ring)
             weft_op_use u = weft_graph_use(l->graph, x, in, out);
             own += weft_op_flops(&u);
         }
-        weft_local_destroy(l);
+        weft_local_graph_destroy(l);
         sum += own;
         most = fmax(most, own);
     }
@@ -214,11 +215,11 @@ static void passed_round(void **state)
     weft_strategy h;
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 32, .n_micro = 1});
-    weft_sharding     *s = test_plan_shard(&j, "cp=4", &h);
-    weft_local_options o = {.place = 1, .ring = ~0u};
-    weft_local        *l;
-    int                n_shift = 0, n_layer = 0;
-    assert_ok(weft_partition_local(j.training.graph, s, &o, &l));
+    weft_sharding    *s = test_plan_shard(&j, "cp=4", &h);
+    weft_spmd_options o = {.mesh_rank = 1, .ring_axes = ~0u};
+    weft_local_graph *l;
+    int               n_shift = 0, n_layer = 0;
+    assert_ok(weft_spmd_rewrite(j.training.graph, s, &o, &l));
     for (int i = 0; i < j.training.graph->n_node; i++)
         n_layer += j.training.graph->node[i].op == WEFT_OP_ATTENTION;
     for (int i = 0; i < l->graph->n_node; i++) {
@@ -229,7 +230,7 @@ static void passed_round(void **state)
     }
     assert_true(n_layer > 0);
     assert_int_equal(n_shift, n_layer * (3 * 2 + 3 * 2 + 4 * 2));
-    weft_local_destroy(l);
+    weft_local_graph_destroy(l);
     weft_sharding_destroy(s);
     test_job_close(&j);
 }

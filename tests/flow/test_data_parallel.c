@@ -145,10 +145,12 @@ static result run(const weft_model *m, const weft_training *t, deal d, int world
     weft_comm_local *hub;
     assert_ok(weft_comm_local_create(world, &hub));
     for (int r = 0; r < world; r++) {
-        weft_partition_options o = {
-            .n_micro = d.micro, .n_lane = d.lanes, .world = world, .rank = r};
-        assert_ok(weft_partition_one(t->graph, &o, &p[r]));
-        if (bucket) assert_ok(weft_partition_overlap(p[r], NULL, NULL, bucket, false));
+        weft_partition_options o = {.n_micro             = d.micro,
+                                    .n_lane              = d.lanes,
+                                    .dp                  = world,
+                                    .rank                = r,
+                                    .reduce_bucket_bytes = bucket};
+        assert_ok(weft_partition_program(t->graph, NULL, &o, &p[r]));
         assert_text(p[r]);
         k[r] = (rank){.program = p[r], .model = m, .training = t, .batch = d.micro};
         assert_ok(weft_comm_local_join(hub, r, 30.0, &k[r].comm));
@@ -230,8 +232,8 @@ static void more_ranks_than_lanes_are_refused(void **state)
     weft_program *p;
     (void)state;
     assert_ok(weft_graph_create("g", &g));
-    weft_partition_options o = {.n_micro = 4, .n_lane = 2, .world = 4};
-    assert_int_equal(weft_partition_one(g, &o, &p), WEFT_ERR_ARG);
+    weft_partition_options o = {.n_micro = 4, .n_lane = 2, .dp = 4};
+    assert_int_equal(weft_partition_program(g, NULL, &o, &p), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "set lanes to at least 4"));
     weft_graph_destroy(g);
 }

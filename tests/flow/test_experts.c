@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "support/plans.h"
+#include "spmd/spmd.h"
 #include "support/test.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
@@ -95,12 +96,12 @@ typedef struct traffic {
 
 static traffic traffic_of(const test_job *j, const char *words)
 {
-    weft_strategy      h;
-    weft_sharding     *s = test_plan_shard(j, words, &h);
-    weft_local_options o = {.place = 1};
-    weft_local        *l;
-    traffic            t = {0};
-    assert_ok(weft_partition_local(j->training.graph, s, &o, &l));
+    weft_strategy     h;
+    weft_sharding    *s = test_plan_shard(j, words, &h);
+    weft_spmd_options o = {.mesh_rank = 1};
+    weft_local_graph *l;
+    traffic           t = {0};
+    assert_ok(weft_spmd_rewrite(j->training.graph, s, &o, &l));
     for (int i = 0; i < l->graph->n_node; i++) {
         const weft_graph_node *n = &l->graph->node[i];
         int64_t in  = weft_shape_count(&l->graph->value[n->in[0]].type.shape),
@@ -114,7 +115,7 @@ static traffic traffic_of(const test_job *j, const char *words)
         t.tables += out;
         if (out > t.largest) t.largest = out;
     }
-    weft_local_destroy(l);
+    weft_local_graph_destroy(l);
     weft_sharding_destroy(s);
     return t;
 }
@@ -185,8 +186,8 @@ static void programs_are_proved(void **state)
                   (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
     weft_sharding *s = test_plan_shard(&j, "ep=2", &h);
     for (int r = 0; r < 2; r++) {
-        weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .pp = 1, .rank = r};
-        assert_ok(weft_partition(j.training.graph, s, &o, &p[r]));
+        weft_partition_options o = {.n_micro = 4, .n_lane = 2, .pp = 1, .rank = r};
+        assert_ok(weft_partition_program(j.training.graph, s, &o, &p[r]));
     }
     assert_ok(weft_program_verify_all((const weft_program *const *)p, 2));
     assert_ok(weft_program_print(p[0], &a));
@@ -223,10 +224,10 @@ static void own_sequences(void **state)
     test_job_open(&j, FAMILY("mixtral"),
                   (test_job_options){.seq = 8, .n_micro = 4, .rows = 4});
     for (int ep = 1; ep <= 2; ep++) {
-        weft_sharding     *s = test_plan_shard(&j, ep == 1 ? "ep=1" : "ep=2", &h);
-        weft_local_options o = {.place = ep - 1};
-        weft_local        *l;
-        assert_ok(weft_partition_local(j.training.graph, s, &o, &l));
+        weft_sharding    *s = test_plan_shard(&j, ep == 1 ? "ep=1" : "ep=2", &h);
+        weft_spmd_options o = {.mesh_rank = ep - 1};
+        weft_local_graph *l;
+        assert_ok(weft_spmd_rewrite(j.training.graph, s, &o, &l));
         for (int i = 0; i < l->graph->n_node; i++) {
             const weft_graph_node *x = &l->graph->node[i];
             weft_type              in[16], out[8];
@@ -234,7 +235,7 @@ static void own_sequences(void **state)
             weft_op_use u = weft_graph_use(l->graph, x, in, out);
             own[ep - 1] += weft_op_flops(&u);
         }
-        weft_local_destroy(l);
+        weft_local_graph_destroy(l);
         weft_sharding_destroy(s);
     }
     assert_true(own[0] > 0 && 2 * own[1] == own[0]);
@@ -252,9 +253,9 @@ static void shares(void **state)
     const weft_graph *g = j.training.graph;
     weft_sharding    *s = test_plan_shard(&j, "ep=4", &h);
     for (int place = 0; place < 4; place++) {
-        weft_local_options o = {.place = place};
-        weft_local        *l;
-        assert_ok(weft_partition_local(g, s, &o, &l));
+        weft_spmd_options o = {.mesh_rank = place};
+        weft_local_graph *l;
+        assert_ok(weft_spmd_rewrite(g, s, &o, &l));
         for (weft_vid v = 0; v < g->n_value; v++) {
             if (g->value[v].kind == WEFT_VALUE_NODE || g->value[v].type.shape.n != 3)
                 continue;
@@ -262,7 +263,7 @@ static void shares(void **state)
             whole += g->value[v].type.shape.d[0];
             mine += l->graph->value[l->value[v]].type.shape.d[0];
         }
-        weft_local_destroy(l);
+        weft_local_graph_destroy(l);
     }
     assert_true(mine > 0);
     assert_int_equal(mine * 4, whole);

@@ -44,9 +44,9 @@ static void like_one(const test_job *j, const test_result *one, const char *word
     if (!s) fail_msg("%s: %s", words, weft_error_text());
     int n = s->mesh[0].n_rank;
     for (int r = 0; r < n; r++) {
-        weft_pipe_options o = {
+        weft_partition_options o = {
             .n_micro = j->o.n_micro, .n_lane = N_LANE, .pp = 1, .rank = r, .n_chunk = 1};
-        if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
+        if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", words, r, weft_error_text());
     }
     weft_sharding_destroy(s);

@@ -96,30 +96,34 @@ typedef void (*maker)(const test_job *j, int r, int64_t bucket, weft_program **o
 
 static void make_lanes(const test_job *j, int r, int64_t bucket, weft_program **out)
 {
-    weft_partition_options o = {
-        .n_micro = WORLD, .n_lane = WORLD, .world = WORLD, .rank = r};
-    assert_ok(weft_partition_one(j->training.graph, &o, out));
-    if (bucket) assert_ok(weft_partition_overlap(*out, NULL, NULL, bucket, false));
+    weft_partition_options o = {.n_micro             = WORLD,
+                                .n_lane              = WORLD,
+                                .dp                  = WORLD,
+                                .rank                = r,
+                                .reduce_bucket_bytes = bucket};
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, out));
 }
 
 /* As the words say. */
 static void make_by(const test_job *j, const char *words, int r, int64_t bucket,
                     weft_program **out)
 {
-    weft_arena        *a;
-    weft_strategy      h;
-    weft_shard_options o;
-    weft_sharding     *s;
-    weft_pipe_options  po = {
-         .n_micro = j->o.n_micro, .n_lane = WORLD, .rank = r, .ahead = bucket};
+    weft_arena            *a;
+    weft_strategy          h;
+    weft_shard_options     o;
+    weft_sharding         *s;
+    weft_partition_options po = {.n_micro            = j->o.n_micro,
+                                 .n_lane             = WORLD,
+                                 .rank               = r,
+                                 .shard_bucket_bytes = bucket};
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_strategy_parse(words, &h));
-    po.once = h.overlap_param_gather > 0;
+    po.gather_once = h.overlap_param_gather > 0;
     assert_ok(weft_shard_expand(&h, j->training.graph, NULL, 0, a, &o));
     o.n_mesh = 1;
     o.lanes  = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
     assert_ok(weft_shard_propagate(j->training.graph, &o, &s));
-    assert_ok(weft_partition(j->training.graph, s, &po, out));
+    assert_ok(weft_partition_program(j->training.graph, s, &po, out));
     assert_ok(weft_program_verify(*out));
     weft_sharding_destroy(s);
     weft_arena_destroy(a);
@@ -168,10 +172,10 @@ static double run(const test_job *j, maker make, int64_t bucket, double bytes_pe
 /* What one rank sends in a step, and how many products it does. */
 static int64_t count(const test_job *j)
 {
-    weft_partition_options o = {.n_micro = WORLD, .n_lane = WORLD, .world = WORLD};
+    weft_partition_options o = {.n_micro = WORLD, .n_lane = WORLD, .dp = WORLD};
     weft_program          *p;
     int64_t                bytes = 0;
-    assert_ok(weft_partition_one(j->training.graph, &o, &p));
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p));
     n_product = n_backward = 0;
     for (int a = 0; a < p->n_actor; a++)
         for (int i = 0; i < p->actor[a].n_instr; i++) {
@@ -277,8 +281,9 @@ static void state_seconds(weft_program *p, double bytes_per_s, double *compute,
     *compute = *bytes = 0;
     for (int a = 0; a < p->n_actor; a++) {
         int fires = 0;
-        for (int s = 0; s < WEFT_N_STREAM; s++)
-            for (int f = 0; f < p->n_firing[s]; f++) fires += p->firing[s][f].actor == a;
+        for (int s = 0; s < p->n_stream; s++)
+            for (int f = 0; f < p->stream[s].n_firing; f++)
+                fires += p->stream[s].firing[f].actor == a;
         for (int i = 0; i < p->actor[a].n_instr; i++) {
             weft_instr *q  = &p->actor[a].instr[i];
             bool   product = q->kind == WEFT_INSTR_COMPUTE && q->op == WEFT_OP_MATMUL;
@@ -344,9 +349,9 @@ static void what_can_hide(void **state)
 static void count_calls(const weft_program *p, int *n_call, int *n_tensor)
 {
     *n_call = *n_tensor = 0;
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        for (int f = 0; f < p->n_firing[s]; f++) {
-            const weft_actor *a = &p->actor[p->firing[s][f].actor];
+    for (int s = 0; s < p->n_stream; s++)
+        for (int f = 0; f < p->stream[s].n_firing; f++) {
+            const weft_actor *a = &p->actor[p->stream[s].firing[f].actor];
             for (int i = 0; i < a->n_instr; i++)
                 if (a->instr[i].kind == WEFT_INSTR_COLLECTIVE) {
                     ++*n_call;
@@ -373,7 +378,7 @@ static void a_bucket_is_one_call(void **state)
     assert_ok(weft_program_verify(p));
     count_calls(p, &n_call, &n_tensor);
     print_message("%d tensors in %d calls\n", n_tensor, n_call);
-    assert_int_equal(n_call, p->n_firing[WEFT_STREAM_COMM]);
+    assert_int_equal(n_call, weft_program_stream(p, WEFT_STREAM_COMM)->n_firing);
     assert_in_range(n_call, 5, 12);
     weft_program_destroy(p);
     /* gathers, scatters, squares and what was updated */

@@ -26,7 +26,7 @@ static test_result run_one(const test_job *j, int n_lane)
 {
     weft_partition_options o = {.n_micro = j->o.n_micro, .n_lane = n_lane};
     weft_program          *p;
-    assert_ok(weft_partition_one(j->training.graph, &o, &p));
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p));
     return test_job_run(j, &p, 1, 1);
 }
 
@@ -36,16 +36,16 @@ static test_result run(const test_job *j, plan x, int64_t bucket)
     weft_program *p[TEST_MAX_RANK];
     int           n = x.dp * x.pp;
     for (int r = 0; r < n; r++) {
-        weft_pipe_options o = {.n_micro  = j->o.n_micro,
-                               .n_lane   = x.n_lane,
-                               .dp       = x.dp,
-                               .pp       = x.pp,
-                               .rank     = r,
-                               .schedule = x.schedule,
-                               .n_chunk  = x.n_chunk,
-                               .cut      = x.cut};
-        assert_ok(weft_partition_pipe(j->training.graph, &o, &p[r]));
-        if (bucket) assert_ok(weft_partition_overlap(p[r], NULL, NULL, bucket, false));
+        weft_partition_options o = {.n_micro             = j->o.n_micro,
+                                    .n_lane              = x.n_lane,
+                                    .dp                  = x.dp,
+                                    .pp                  = x.pp,
+                                    .rank                = r,
+                                    .schedule            = x.schedule,
+                                    .n_chunk             = x.n_chunk,
+                                    .cut                 = x.cut,
+                                    .reduce_bucket_bytes = bucket};
+        assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p[r]));
     }
     return test_job_run(j, p, n, x.n_thread ? x.n_thread : 1);
 }
@@ -256,13 +256,14 @@ static void wrong_lists_are_refused(void **state)
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 4, .n_micro = 4});
     for (int r = 0; r < 2; r++) {
-        weft_pipe_options o = {
+        weft_partition_options o = {
             .n_micro = 4, .n_lane = 1, .pp = 2, .rank = r, .schedule = "gpipe"};
-        assert_ok(weft_partition_pipe(j.training.graph, &o, &p[r]));
+        assert_ok(weft_partition_program(j.training.graph, NULL, &o, &p[r]));
     }
     const weft_program *const *all = (const weft_program *const *)p;
     assert_ok(weft_program_verify_all(all, 2));
-    weft_firing *f = p[0]->firing[WEFT_STREAM_COMPUTE], old[12]; /* 4 x (read F), 4 x B */
+    weft_firing *f = weft_program_stream(p[0], WEFT_STREAM_COMPUTE)->firing,
+                old[12]; /* 4 x (read F), 4 x B */
     memcpy(old, f, sizeof old);
     assert_string_equal(p[0]->actor[f[8].actor].name, "backward");
     for (int m = 0; m < 4; m++) {
@@ -285,9 +286,9 @@ static void programs_are_text(void **state)
     (void)state;
     test_job_open(&j, "tests/fixtures/families/gpt2",
                   (test_job_options){.seq = 4, .n_micro = 4});
-    weft_pipe_options o = {
+    weft_partition_options o = {
         .n_micro = 4, .n_lane = 2, .pp = 2, .dp = 2, .rank = 1, .schedule = "zb-h1"};
-    assert_ok(weft_partition_pipe(j.training.graph, &o, &p));
+    assert_ok(weft_partition_program(j.training.graph, NULL, &o, &p));
     assert_ok(weft_program_print(p, &a));
     assert_ok(weft_program_parse("p", a.s, a.n, &q));
     assert_ok(weft_program_print(q, &b));
@@ -308,17 +309,17 @@ static void stages_share_the_memory(void **state)
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 64, .n_micro = 8});
     weft_partition_options one = {.n_micro = 8, .n_lane = 1};
-    assert_ok(weft_partition_one(j.training.graph, &one, &p));
+    assert_ok(weft_partition_program(j.training.graph, NULL, &one, &p));
     int64_t whole = weft_program_bytes(p, WEFT_SLAB_STATE);
     weft_program_destroy(p);
     for (int s = 0; s < 2; s++)
         for (int r = 0; r < 4; r++) {
-            weft_pipe_options o = {.n_micro  = 8,
-                                   .n_lane   = 1,
-                                   .pp       = 4,
-                                   .rank     = r,
-                                   .schedule = s ? "gpipe" : "1f1b"};
-            assert_ok(weft_partition_pipe(j.training.graph, &o, &p));
+            weft_partition_options o = {.n_micro  = 8,
+                                        .n_lane   = 1,
+                                        .pp       = 4,
+                                        .rank     = r,
+                                        .schedule = s ? "gpipe" : "1f1b"};
+            assert_ok(weft_partition_program(j.training.graph, NULL, &o, &p));
             state_bytes[s] += weft_program_bytes(p, WEFT_SLAB_STATE);
             work[s] += weft_program_bytes(p, WEFT_SLAB_WORK);
             assert_true(weft_program_bytes(p, WEFT_SLAB_STATE) < whole / 2);
@@ -359,13 +360,13 @@ static void buffers_cost_no_time(void **state)
         weft_program  *p[4];
         weft_timeline *line;
         for (int r = 0; r < t[i].pp; r++) {
-            weft_pipe_options o = {.n_micro  = 12,
-                                   .n_lane   = 4,
-                                   .pp       = t[i].pp,
-                                   .rank     = r,
-                                   .schedule = t[i].schedule,
-                                   .n_chunk  = t[i].n_chunk};
-            assert_ok(weft_partition_pipe(j.training.graph, &o, &p[r]));
+            weft_partition_options o = {.n_micro  = 12,
+                                        .n_lane   = 4,
+                                        .pp       = t[i].pp,
+                                        .rank     = r,
+                                        .schedule = t[i].schedule,
+                                        .n_chunk  = t[i].n_chunk};
+            assert_ok(weft_partition_program(j.training.graph, NULL, &o, &p[r]));
             state_times(p[r]);
         }
         assert_ok(weft_sim_run((const weft_program *const *)p, t[i].pp, NULL,
@@ -387,18 +388,21 @@ static void bad_plans_are_refused(void **state)
     weft_program *p;
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 4, .n_micro = 4});
-    const weft_graph *g = j.training.graph;
-    weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .pp = 8};
-    assert_fails(weft_partition_pipe(g, &o, &p), WEFT_ERR_ARG,
+    const weft_graph      *g = j.training.graph;
+    weft_partition_options o = {.n_micro = 4, .n_lane = 2, .pp = 8};
+    assert_fails(weft_partition_program(g, NULL, &o, &p), WEFT_ERR_ARG,
                  "8 stages, but tiny256 has 4 layers: a stage without layers");
-    o = (weft_pipe_options){.n_micro = 4, .n_lane = 2, .pp = 2, .schedule = "2f2b"};
-    assert_fails(weft_partition_pipe(g, &o, &p), WEFT_ERR_ARG, "unknown schedule");
-    o = (weft_pipe_options){.n_micro = 4, .n_lane = 2, .pp = 2, .dp = 4};
-    assert_fails(weft_partition_pipe(g, &o, &p), WEFT_ERR_ARG, "set lanes to at least 4");
-    o = (weft_pipe_options){.n_micro = 4, .n_lane = 2, .pp = 2, .rank = 2};
-    assert_fails(weft_partition_pipe(g, &o, &p), WEFT_ERR_ARG, "rank 2 of 2");
-    o = (weft_pipe_options){.n_micro = 4, .n_lane = 2, .pp = 2, .cut = (int[]){0}};
-    assert_fails(weft_partition_pipe(g, &o, &p), WEFT_ERR_ARG, "no stage is empty");
+    o = (weft_partition_options){.n_micro = 4, .n_lane = 2, .pp = 2, .schedule = "2f2b"};
+    assert_fails(weft_partition_program(g, NULL, &o, &p), WEFT_ERR_ARG,
+                 "unknown schedule");
+    o = (weft_partition_options){.n_micro = 4, .n_lane = 2, .pp = 2, .dp = 4};
+    assert_fails(weft_partition_program(g, NULL, &o, &p), WEFT_ERR_ARG,
+                 "set lanes to at least 4");
+    o = (weft_partition_options){.n_micro = 4, .n_lane = 2, .pp = 2, .rank = 2};
+    assert_fails(weft_partition_program(g, NULL, &o, &p), WEFT_ERR_ARG, "rank 2 of 2");
+    o = (weft_partition_options){.n_micro = 4, .n_lane = 2, .pp = 2, .cut = (int[]){0}};
+    assert_fails(weft_partition_program(g, NULL, &o, &p), WEFT_ERR_ARG,
+                 "no stage is empty");
     test_job_close(&j);
 }
 

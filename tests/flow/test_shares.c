@@ -106,9 +106,10 @@ static void programs_are_text(void **state)
     weft_text     a = {0}, b = {0};
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 8, .n_micro = 8});
-    weft_sharding    *s = test_plan_shard(&j, "dp=3 batch_split=5,2,1 zero=1", &h);
-    weft_pipe_options o = {.n_micro = 8, .n_lane = 8, .rank = 1, .share = h.batch_split};
-    assert_ok(weft_partition(j.training.graph, s, &o, &p));
+    weft_sharding         *s = test_plan_shard(&j, "dp=3 batch_split=5,2,1 zero=1", &h);
+    weft_partition_options o = {
+        .n_micro = 8, .n_lane = 8, .rank = 1, .share = h.batch_split};
+    assert_ok(weft_partition_program(j.training.graph, s, &o, &p));
     assert_ok(weft_program_print(p, &a));
     assert_non_null(strstr(a.s, "group [0,1,2] lanes [5,2,1]"));
     assert_ok(weft_program_parse("text", a.s, a.n, &q));
@@ -119,7 +120,7 @@ static void programs_are_text(void **state)
     assert_int_equal(weft_program_verify(q), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "cannot share 8 lanes"));
     h.batch_split[0] = 6;
-    assert_int_equal(weft_partition(j.training.graph, s, &o, &q), WEFT_ERR_ARG);
+    assert_int_equal(weft_partition_program(j.training.graph, s, &o, &q), WEFT_ERR_ARG);
     weft_program_destroy(p);
     weft_program_destroy(q);
     weft_sharding_destroy(s);

@@ -9,6 +9,7 @@
 #include "base/lex.h"
 #include "compile/compile.h"
 #include "partition/partition.h"
+#include "spmd/spmd.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -53,21 +54,19 @@ static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
     n                = s->mesh[0].n_rank * pp;
     assert_true(n <= TEST_MAX_RANK);
     for (int r = 0; r < n; r++) {
-        weft_pipe_options o = {.n_micro  = j->o.n_micro,
-                               .n_lane   = x.n_lane,
-                               .pp       = pp,
-                               .rank     = r,
-                               .schedule = x.schedule,
-                               .n_chunk  = x.n_chunk,
-                               .ahead    = bytes_ahead,
-                               .once     = strstr(x.words, "later") != NULL,
-                               .cut      = cut,
-                               .ring     = strstr(x.words, "cp_comm=ring") ? ~0u : 0};
-        if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK)
+        weft_partition_options o = {.n_micro            = j->o.n_micro,
+                                    .n_lane             = x.n_lane,
+                                    .pp                 = pp,
+                                    .rank               = r,
+                                    .schedule           = x.schedule,
+                                    .n_chunk            = x.n_chunk,
+                                    .shard_bucket_bytes = bytes_ahead,
+                                    .gather_once = strstr(x.words, "later") != NULL,
+                                    .reduce_bucket_bytes = bucket,
+                                    .cut                 = cut,
+                                    .ring_axes = strstr(x.words, "ring=1") ? ~0u : 0};
+        if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
-        if (bucket)
-            assert_ok(weft_partition_overlap(p[r], j->training.graph, s, bucket,
-                                             bytes_ahead > 0));
         if (weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }
@@ -84,7 +83,7 @@ static test_result run_one(const test_job *j, int n_lane)
 {
     weft_partition_options o = {.n_micro = j->o.n_micro, .n_lane = n_lane};
     weft_program          *p;
-    assert_ok(weft_partition_one(j->training.graph, &o, &p));
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p));
     return test_job_run(j, &p, 1, 1);
 }
 
@@ -493,17 +492,17 @@ static void bad_plans_are_refused(void **state)
     int           pp;
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 4});
-    weft_sharding    *s = shard(&j, "dp=2 tp=2", &pp);
-    weft_pipe_options o = {.n_micro = 4, .n_lane = 2, .rank = 4};
-    assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
+    weft_sharding         *s = shard(&j, "dp=2 tp=2", &pp);
+    weft_partition_options o = {.n_micro = 4, .n_lane = 2, .rank = 4};
+    assert_fails(weft_partition_program(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
                  "rank 4 of 4");
-    o = (weft_pipe_options){.n_micro = 4, .n_lane = 1};
-    assert_fails(weft_partition(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
+    o = (weft_partition_options){.n_micro = 4, .n_lane = 1};
+    assert_fails(weft_partition_program(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
                  "set lanes to at least 2");
-    weft_local *l;
+    weft_local_graph *l;
     assert_fails(
-        weft_partition_local(j.training.graph, s, &(weft_local_options){.place = 7}, &l),
-        WEFT_ERR_ARG, "place 7 of 4");
+        weft_spmd_rewrite(j.training.graph, s, &(weft_spmd_options){.mesh_rank = 7}, &l),
+        WEFT_ERR_ARG, "mesh rank 7 of 4");
     weft_sharding_destroy(s);
     test_job_close(&j);
 }
@@ -524,7 +523,8 @@ static void beside_compute(void **state)
         bytes_ahead        = 3000;
         int n = make_all(&j, x, p), moved = 0;
         bytes_ahead = 0;
-        for (int r = 0; r < n; r++) moved += p[r]->n_firing[WEFT_STREAM_COMM];
+        for (int r = 0; r < n; r++)
+            moved += weft_program_stream(p[r], WEFT_STREAM_COMM)->n_firing;
         test_result got = test_job_run(&j, p, n, 1);
         print_message("%s: %d collectives beside compute\n", words[i], moved / n);
         if (strstr(words[i], "zero")) assert_true(moved > 0);
@@ -622,8 +622,9 @@ static void gathered_later(void **state)
 static int count_scatters(const weft_program *p)
 {
     int n = 0;
-    for (int i = 0; i < p->n_firing[WEFT_STREAM_COMM]; i++) {
-        const weft_actor *a = &p->actor[p->firing[WEFT_STREAM_COMM][i].actor];
+    for (int i = 0; i < weft_program_stream(p, WEFT_STREAM_COMM)->n_firing; i++) {
+        const weft_actor *a =
+            &p->actor[weft_program_stream(p, WEFT_STREAM_COMM)->firing[i].actor];
         for (int k = 0; k < a->n_instr; k++)
             n += a->instr[k].kind == WEFT_INSTR_COLLECTIVE &&
                  a->instr[k].coll == WEFT_REDUCE_SCATTER;
@@ -753,9 +754,11 @@ static void sums_leave_the_update(void **state)
         bucket = 50000;
         int n = make_all(&j, (plan){words[w], 8, 1, NULL}, p), n_sum = 0;
         bucket = 0;
-        assert_true(p[0]->n_firing[WEFT_STREAM_COMM] > 3);
-        for (int i = 0; i < p[0]->n_firing[WEFT_STREAM_COMM]; i++)
-            n_sum += count_tensors(&p[0]->actor[p[0]->firing[WEFT_STREAM_COMM][i].actor]);
+        assert_true(weft_program_stream(p[0], WEFT_STREAM_COMM)->n_firing > 3);
+        for (int i = 0; i < weft_program_stream(p[0], WEFT_STREAM_COMM)->n_firing; i++)
+            n_sum += count_tensors(
+                &p[0]->actor
+                     [weft_program_stream(p[0], WEFT_STREAM_COMM)->firing[i].actor]);
         assert_true(n_sum >=
                     j.model->n_param); /* one of each, the loss, tied ones twice */
         for (int r = 0; r < n; r++) weft_program_destroy(p[r]);

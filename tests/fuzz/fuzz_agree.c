@@ -12,13 +12,15 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char stages[] = "program a rank 0 of 2 micro 2 lanes 2 { group [0,1]\n"
+                             "stream compute compute device 0 threads 0\n"
                              "actor x on compute { collective s barrier group 0 tag 9 ; "
                              "send h to 1 tag 1 credits 2 ;"
-                             " }\nstream compute { x 0; x 1; } }\n"
+                             " }\nlist compute { x 0; x 1; } }\n"
                              "program b rank 1 of 2 micro 2 lanes 2 { group [0,1]\n"
+                             "stream compute compute device 0 threads 0\n"
                              "actor x on compute { collective s barrier group 0 tag 9 ; "
                              "recv h from 0 tag 1 credits 2 "
-                             "; }\nstream compute { x 0; x 1; } }\n";
+                             "; }\nlist compute { x 0; x 1; } }\n";
 
 static const uint8_t *in;
 static size_t         left;

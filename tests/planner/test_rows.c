@@ -28,8 +28,9 @@ typedef struct sums {
 static bool is_fired(const weft_program *p, int actor)
 {
     weft_stream_kind s = p->actor[actor].stream;
-    for (int i = 0; i < p->n_firing[s]; i++)
-        if (p->firing[s][i].actor == actor && p->firing[s][i].micro >= 0) return true;
+    for (int i = 0; i < p->stream[s].n_firing; i++)
+        if (p->stream[s].firing[i].actor == actor && p->stream[s].firing[i].micro >= 0)
+            return true;
     return false;
 }
 
@@ -37,7 +38,8 @@ static sums add_up(const weft_program *p, const weft_cluster *c)
 {
     sums out = {.known = true};
     for (int a = 0; a < p->n_actor; a++) {
-        if (p->actor[a].stream != WEFT_STREAM_COMPUTE || !is_fired(p, a)) continue;
+        if (p->stream[p->actor[a].stream].kind != WEFT_STREAM_COMPUTE || !is_fired(p, a))
+            continue;
         bool back = strstr(p->actor[a].name, "backward") != NULL;
         for (int k = 0; k < p->actor[a].n_instr; k++) {
             const weft_instr *i = &p->actor[a].instr[k];

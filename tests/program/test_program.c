@@ -56,8 +56,8 @@ static void text_and_back(void **state)
     assert_int_equal(p[1]->n_edge, 3);
     assert_int_equal(p[0]->actor[3].instr[0].credits, 2);
     assert_true(p[0]->actor[1].instr[0].add == 1);
-    assert_true(p[0]->firing[WEFT_STREAM_COMPUTE][2].first);
-    assert_int_equal(p[0]->firing[WEFT_STREAM_COMPUTE][8].micro, -1);
+    assert_true(weft_program_stream(p[0], WEFT_STREAM_COMPUTE)->firing[2].first);
+    assert_int_equal(weft_program_stream(p[0], WEFT_STREAM_COMPUTE)->firing[8].micro, -1);
     for (int i = 0; i < n_p; i++) {
         weft_text a = {0}, b = {0};
         assert_int_equal(weft_program_print(p[i], &a), WEFT_OK);
@@ -125,7 +125,12 @@ static const struct {
     {"buffer y slab work at 256", "buffer y slab work at 64", "buffer y"},
     {"compute y matmul \"spec=bd,dn->bn\" (h", "compute y matmul \"spec=bd,dn->bn\" (y",
      "before anything was written"},
-    {"actor update on compute", "actor update on host", "fires on compute"},
+    {"actor update on compute", "actor update on comm", "fires on compute"},
+    {"stream comm comm device 0 threads 1", "stream comm comm device 0 threads 7",
+     "threads are 1, or 0"},
+    {"stream comm comm device 0", "stream comm comm device -1", "on device -1"},
+    {"stream comm comm", "stream compute comm", "there is no stream 'comm'"},
+    {"list comm {", "list host {", "there is no stream 'host'"},
     {"group [0,1]", "group [0,0]", "twice"},
     {"group [0,1]", "group [1]", "not in group"},
     {"from 1 tag 2", "from 0 tag 2", "no other rank 0"},

@@ -139,11 +139,13 @@ static const char *ask_tags(rank *r, const char *stream, int first, int second)
     for (int k = 0; k < 2; k++)
         weft_text_add(&t,
                       "program p rank %d of 2 micro 1 lanes 1 { group [0,1]\n"
+                      "stream compute compute device 0 threads 0\n"
+                      "stream comm comm device 0 threads 1\n"
                       "actor a on compute { collective x barrier group 0 tag %d ; }\n"
                       "actor b on %s { collective y barrier group 0 tag %d ; }\n"
-                      "stream compute { a; %s }\n%s }\n",
+                      "list compute { a; %s }\n%s }\n",
                       k, k ? second : first, stream, k ? first : second, one ? "b;" : "",
-                      one ? "" : "stream comm { b; }");
+                      one ? "" : "list comm { b; }");
     OK(weft_program_parse_set("test", t.s, t.n, &p, &n));
     for (int k = 0; k < 2; k++) r[k] = (rank){.program = p[k]};
     ask(r, 2);

@@ -9,11 +9,13 @@
 
 static const char stages[] =
     "program a rank 0 of 2 micro 1 lanes 1 { group [0,1]\n"
+    "stream compute compute device 0 threads 0\n"
     "actor x on compute { collective s barrier group 0 tag 9 ; }\n"
-    "stream compute { x 0; } }\n"
+    "list compute { x 0; } }\n"
     "program b rank 1 of 2 micro 1 lanes 1 { group [0,1]\n"
+    "stream compute compute device 0 threads 0\n"
     "actor x on compute { collective s barrier group 0 tag 9 ; }\n"
-    "stream compute { x 0; } }\n";
+    "list compute { x 0; } }\n";
 
 typedef struct attack {
     const char *name, *says;
@@ -148,8 +150,9 @@ static weft_status call_of_no_group(const weft_agree *a)
 {
     static const char text[] =
         "program b rank 1 of 2 micro 1 lanes 1 { group [0,1]\n"
+        "stream compute compute device 0 threads 0\n"
         "actor x on compute { collective s barrier group 99999999 tag 9 ; }\n"
-        "stream compute { x 0; } }\n";
+        "list compute { x 0; } }\n";
     agree_verdict v;
     WEFT_TRY(send_calls(a, sizeof text - 1, text));
     WEFT_TRY(weft_comm_collective(a->comm, a->group, WEFT_BROADCAST, WEFT_DTYPE_F32, &v,

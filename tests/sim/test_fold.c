@@ -51,7 +51,7 @@ static void same_timelines(const plan_case *x, const weft_timeline *a,
     if (!near(a->step_s, b->step_s) || !near(a->total_s, b->total_s))
         fail_msg("%s: %.17g s a step for %.17g", x->words, a->step_s, b->step_s);
     for (int r = 0; r < a->n_program; r++)
-        for (int s = 0; s < WEFT_N_STREAM; s++)
+        for (int s = 0; s < a->program[r]->n_stream; s++)
             for (int i = 0, k = 0;;) {
                 const weft_slice *p = next_slice(a, r, s, &i),
                                  *q = next_slice(b, r, s, &k);
@@ -72,8 +72,8 @@ static void same_traffic(const plan_case *x, const weft_sim_folded *f,
     for (int r = 0; r < all->world.n; r++) {
         const weft_program *p = all->like[r];
         for (int k = 0; k < p->n_actor; k++)
-            for (int i = 0; i < p->n_firing[p->actor[k].stream]; i++)
-                if (p->firing[p->actor[k].stream][i].actor == k)
+            for (int i = 0; i < p->stream[p->actor[k].stream].n_firing; i++)
+                if (p->stream[p->actor[k].stream].firing[i].actor == k)
                     for (int m = 0; m < p->actor[k].n_instr; m++)
                         assert_ok(weft_cost_traffic(p, &p->actor[k].instr[m], c, b));
     }

@@ -31,7 +31,7 @@ test_result test_plan_one(const test_job *j, int n_lane)
 {
     weft_partition_options o = {.n_micro = j->o.n_micro, .n_lane = n_lane};
     weft_program          *p;
-    assert_ok(weft_partition_one(j->training.graph, &o, &p));
+    assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p));
     return test_job_run(j, &p, 1, 1);
 }
 
@@ -44,20 +44,19 @@ static test_result run(const test_job *j, test_plan x, const int *cut, int64_t a
     int            n = s->mesh[0].n_rank * h.pp;
     assert_true(n <= TEST_MAX_RANK);
     for (int r = 0; r < n; r++) {
-        weft_pipe_options o = {.n_micro  = j->o.n_micro,
-                               .n_lane   = x.n_lane,
-                               .pp       = h.pp,
-                               .rank     = r,
-                               .schedule = x.schedule,
-                               .n_chunk  = x.n_chunk,
-                               .cut      = cut,
-                               .share    = h.n_batch_split ? h.batch_split : NULL,
-                               .ahead    = ahead,
-                               .once     = h.overlap_param_gather > 0,
-                               .ring     = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
-        if (weft_partition(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
-            (bucket && weft_partition_overlap(p[r], j->training.graph, s, bucket,
-                                              ahead > 0) != WEFT_OK) ||
+        weft_partition_options o = {.n_micro             = j->o.n_micro,
+                                    .n_lane              = x.n_lane,
+                                    .pp                  = h.pp,
+                                    .rank                = r,
+                                    .schedule            = x.schedule,
+                                    .n_chunk             = x.n_chunk,
+                                    .reduce_bucket_bytes = bucket,
+                                    .cut                 = cut,
+                                    .share = h.n_batch_split ? h.batch_split : NULL,
+                                    .shard_bucket_bytes = ahead,
+                                    .gather_once        = h.overlap_param_gather > 0,
+                                    .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
+        if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             weft_program_verify(p[r]) != WEFT_OK)
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }

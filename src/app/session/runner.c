@@ -306,9 +306,9 @@ weft_status weft_runner_refresh_twins(weft_runner *r)
 int weft_runner_instructions(const weft_program *p)
 {
     int n = 0;
-    for (int k = 0; k < WEFT_N_STREAM; k++)
-        for (int i = 0; i < p->n_firing[k]; i++)
-            n += p->actor[p->firing[k][i].actor].n_instr;
+    for (int k = 0; k < p->n_stream; k++)
+        for (int i = 0; i < p->stream[k].n_firing; i++)
+            n += p->actor[p->stream[k].firing[i].actor].n_instr;
     return n;
 }
 

@@ -67,68 +67,52 @@ out:
     return st;
 }
 
-/* ZeRO on one stage: what is gathered and scattered runs beside compute too, not only sums in
- * place. */
-static bool runs_ahead(const weft_plan *p)
+/* ZeRO on one stage: collectives of sharded tensors overlap with compute, reductions among them. */
+static bool overlaps_shards(const weft_plan *p)
 {
     return p->strategy.zero && p->strategy.pp * p->strategy.chunks == 1;
 }
 
-/* Lanes side by side, stages one behind the other; values whole, or cut as the marks say. */
-static weft_status make_ranks(const weft_compile_spec *s, weft_local **local,
-                              weft_compiled *out)
+/* Data-parallel ranks and stages; values replicated, or sharded as the marks say. */
+static weft_status make_ranks(const weft_compile_spec *s, weft_partition_cache **cache,
+                              weft_partition_options o, weft_compiled *out)
 {
-    const weft_plan  *p     = s->plan;
-    weft_arena       *a     = NULL;
-    weft_status       st    = WEFT_OK;
-    bool              whole = weft_plan_lanes_only(p, out->graph);
-    weft_pipe_options o     = {.n_micro  = (int)(s->batch / s->micro_batch),
-                               .n_lane   = (int)s->lanes,
-                               .dp       = weft_plan_lane_ranks(p),
-                               .share    = p->share,
-                               .pp       = p->strategy.pp,
-                               .rank     = s->rank,
-                               .schedule = weft_strategy_schedule_name(&p->strategy),
-                               .n_chunk  = p->strategy.chunks,
-                               .ring     = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0,
-                               .once =
-                                   p->strategy.overlap_param_gather && out->training.graph,
-                               .ahead = p->strategy.zero ? p->strategy.bucket_bytes : 0,
-                               .local = local};
+    const weft_plan *p    = s->plan;
+    weft_arena      *a    = NULL;
+    weft_status      st   = WEFT_OK;
+    o.dp                  = weft_plan_lane_ranks(p);
+    o.share               = p->share;
+    o.pp                  = p->strategy.pp;
+    o.schedule            = weft_strategy_schedule_name(&p->strategy);
+    o.n_chunk             = p->strategy.chunks;
+    o.ring_axes           = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0;
+    o.gather_once         = p->strategy.overlap_param_gather && out->training.graph;
+    o.shard_bucket_bytes  = p->strategy.zero ? p->strategy.bucket_bytes : 0;
+    o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
+    o.cache               = cache;
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->strategy.pp * p->strategy.chunks + 1);
     WEFT_GO(weft_arena_status(a));
     WEFT_GO(weft_plan_cuts(p, out->graph, cut));
     o.cut = cut;
-    if (!whole) {
+    if (!weft_plan_lanes_only(p, out->graph)) {
         out->place = s->rank % weft_plan_places(p);
         if (!out->sharding) WEFT_GO(shard(s, out));
-        WEFT_GO(weft_partition(out->graph, out->sharding, &o, &out->program));
-    } else {
-        WEFT_GO(weft_partition_pipe(out->graph, &o, &out->program));
     }
+    WEFT_GO(weft_partition_program(out->graph, out->sharding, &o, &out->program));
 out:
     weft_arena_destroy(a);
     return st;
 }
 
-static weft_status make_program(const weft_compile_spec *s, weft_local **local,
+static weft_status make_program(const weft_compile_spec *s, weft_partition_cache **cache,
                                 weft_compiled *out)
 {
-    const weft_plan       *p = s->plan;
     weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
                                 .n_lane  = (int)s->lanes,
-                                .world   = p ? weft_plan_lane_ranks(p) : 1,
-                                .share   = p ? p->share : NULL,
                                 .rank    = s->rank};
-    if (p &&
-        (p->strategy.pp * p->strategy.chunks > 1 || !weft_plan_lanes_only(p, out->graph)))
-        WEFT_TRY(make_ranks(s, local, out));
-    else
-        WEFT_TRY(weft_partition_one(out->graph, &o, &out->program));
-    if (!p || !p->strategy.bucket_bytes || runs_ahead(p)) return WEFT_OK;
-    return weft_partition_overlap(out->program, out->graph, out->sharding,
-                                  p->strategy.bucket_bytes, p->strategy.zero);
+    if (s->plan) return make_ranks(s, cache, o, out);
+    return weft_partition_program(out->graph, NULL, &o, &out->program);
 }
 
 static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)
@@ -206,11 +190,11 @@ weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out
 }
 
 weft_status weft_compile__rank(const weft_compile_spec *s, weft_compiled *base,
-                               weft_local **local, weft_compiled *out)
+                               weft_partition_cache **cache, weft_compiled *out)
 {
     weft_compiled c = *base;
     c.lent          = true;
-    weft_status st  = make_program(s, local, &c);
+    weft_status st  = make_program(s, cache, &c);
     base->sharding  = c.sharding;
     if (st == WEFT_OK) *out = c;
     return st;

@@ -14,9 +14,9 @@ weft_status weft_compile__forward_marks(const weft_compile_spec *s, const weft_g
 weft_status weft_compile__same_parts(const weft_compiled *kept, const weft_compiled *c);
 
 /* The program of a rank; the rest is lent by base, which weft_compile_graph() made and the first
- * call adds its sharding to.  *local: what its place does, for all of its stages; NULL at first,
- * then the caller's. */
+ * call adds its sharding to.  *cache: shared by the stages of its mesh rank; NULL at first, then
+ * the caller's. */
 weft_status weft_compile__rank(const weft_compile_spec *s, weft_compiled *base,
-                               weft_local **local, weft_compiled *out);
+                               weft_partition_cache **cache, weft_compiled *out);
 
 #endif

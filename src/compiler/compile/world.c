@@ -45,7 +45,7 @@ static weft_status make(weft_compiled_world *w, const weft_compile_spec *s, int 
     if (w->made[rank].program) return WEFT_OK;
     one.rank = rank;
     WEFT_TRY(weft_compile__rank(
-        &one, &w->base, &w->local[rank % weft_plan_places(w->plan)], &w->made[rank]));
+        &one, &w->base, &w->cache[rank % weft_plan_places(w->plan)], &w->made[rank]));
     w->n_made++;
     if (w->quick && rank % weft_plan_places(w->plan)) return WEFT_OK;
     return weft_program_verify(w->made[rank].program);
@@ -202,8 +202,9 @@ static weft_status find_deals(weft_compiled_world *w, const weft_compile_spec *s
 static double flops_of(const weft_program *p)
 {
     double sum = 0;
-    for (int k = 0; k < p->n_firing[WEFT_STREAM_COMPUTE]; k++) {
-        const weft_actor *a = &p->actor[p->firing[WEFT_STREAM_COMPUTE][k].actor];
+    for (int k = 0; k < weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing; k++) {
+        const weft_actor *a =
+            &p->actor[weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[k].actor];
         for (int m = 0; m < a->n_instr; m++)
             if (a->instr[m].kind == WEFT_INSTR_COMPUTE)
                 sum += weft_instr_flops(&a->instr[m]);
@@ -283,8 +284,8 @@ static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s,
     w->made    = WEFT_ARENA_ARRAY(w->arena, weft_compiled, n);
     w->like    = WEFT_ARENA_ARRAY(w->arena, const weft_program *, n);
     w->from    = WEFT_ARENA_ARRAY(w->arena, int, n);
-    w->n_local = weft_plan_places(w->plan);
-    w->local   = WEFT_ARENA_ARRAY(w->arena, struct weft_local *, w->n_local);
+    w->n_cache = weft_plan_places(w->plan);
+    w->cache   = WEFT_ARENA_ARRAY(w->arena, struct weft_partition_cache *, w->n_cache);
     w->world.n = n;
     WEFT_TRY(weft_arena_status(w->arena));
     WEFT_TRY(weft_compile_graph(s, &w->base));
@@ -327,6 +328,7 @@ void weft_compiled_world_destroy(weft_compiled_world *w)
     if (!w) return;
     for (int r = 0; w->made && r < w->world.n; r++) weft_compiled_fini(&w->made[r]);
     weft_compiled_fini(&w->base);
-    for (int i = 0; w->local && i < w->n_local; i++) weft_local_destroy(w->local[i]);
+    for (int i = 0; w->cache && i < w->n_cache; i++)
+        weft_partition_cache_destroy(w->cache[i]);
     weft_arena_destroy(w->arena);
 }

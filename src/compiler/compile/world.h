@@ -22,12 +22,12 @@ typedef struct weft_compiled_world {
     uint64_t *deal; /* [place along the lane axis]: equal where lanes are dealt alike */
     int      *from; /* [rank]: whose program it has */
     int       n_made;
-    bool      quick;           /* WEFT_RANKS_ENDS */
-    weft_compiled        base; /* model, graph and sharding of all of them */
-    weft_compiled       *made; /* [rank]; program NULL: like another's */
-    const weft_program **like; /* world.like */
-    int                  n_local;
-    struct weft_local  **local; /* [place]: what it does on all stages, or NULL */
+    bool      quick;                    /* WEFT_RANKS_ENDS */
+    weft_compiled                 base; /* model, graph and sharding of all of them */
+    weft_compiled                *made; /* [rank]; program NULL: like another's */
+    const weft_program          **like; /* world.like */
+    int                           n_cache;
+    struct weft_partition_cache **cache; /* [mesh rank]: shared by all stages, or NULL */
 } weft_compiled_world;
 
 typedef enum weft_compile_ranks {

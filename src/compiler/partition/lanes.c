@@ -2,7 +2,7 @@
 #include "base/lanes.h"
 #include "partition/partition_priv.h"
 
-static weft_lanes dealing(const weft_partition_options *o)
+static weft_lanes dealing(const weft_partition__lanes *o)
 {
     return (weft_lanes){o->n_lane, o->world > 1 ? o->world : 1,
                         o->world > 1 ? o->share : NULL};
@@ -17,7 +17,7 @@ void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end
 
 /* A finished lane waits in the next free slot; siblings of the tree over all lanes are merged at
  * once. */
-weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, int lane)
+weft_partition__turn weft_partition__lane_turn(const weft_partition__lanes *o, int lane)
 {
     int                  first, end;
     weft_partition__turn t = {0};
@@ -27,7 +27,7 @@ weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, 
     return t;
 }
 
-int weft_partition__lane_slots(const weft_partition_options *o)
+int weft_partition__lane_slots(const weft_partition__lanes *o)
 {
     int first, end, n = 1;
     weft_partition__own_lanes(o, &first, &end);
@@ -38,7 +38,7 @@ int weft_partition__lane_slots(const weft_partition_options *o)
     return n;
 }
 
-int weft_partition__n_own(const weft_partition_options *o, int rank)
+int weft_partition__n_own(const weft_partition__lanes *o, int rank)
 {
     int        lane, last, first, end, none;
     weft_lanes d = dealing(o);
@@ -48,7 +48,7 @@ int weft_partition__n_own(const weft_partition_options *o, int rank)
     return end - first;
 }
 
-int weft_partition__most_own(const weft_partition_options *o)
+int weft_partition__most_own(const weft_partition__lanes *o)
 {
     int most = 0;
     for (int r = 0; r < (o->world > 1 ? o->world : 1); r++) {
@@ -61,7 +61,7 @@ int weft_partition__most_own(const weft_partition_options *o)
 static bool is_along_lanes(const weft_partition__ranks *r, const weft_instr *i)
 {
     return r->local && i->kind == WEFT_INSTR_COLLECTIVE && i->group < r->local->n_group &&
-           r->local->axes[i->group] & r->lanes;
+           r->local->group_axes[i->group] & r->lanes;
 }
 
 weft_status weft_partition__join(weft_program *p, int of, const weft_partition__ranks *r,
@@ -84,13 +84,13 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
     return WEFT_OK;
 }
 
-int weft_partition__sum_lanes(const weft_partition_options *o)
+int weft_partition__sum_lanes(const weft_partition__lanes *o)
 {
     weft_lanes d = dealing(o);
     return weft_lanes_plain(&d) ? 0 : o->n_lane;
 }
 
-weft_status weft_partition__deal(const weft_partition_options *o, weft_program *p,
+weft_status weft_partition__deal(const weft_partition__lanes *o, weft_program *p,
                                  weft_group *g)
 {
     if (!weft_partition__sum_lanes(o) || !o->share) return WEFT_OK;
@@ -98,7 +98,7 @@ weft_status weft_partition__deal(const weft_partition_options *o, weft_program *
     return weft_arena_status(p->arena);
 }
 
-weft_status weft_partition__check(const weft_partition_options *o)
+weft_status weft_partition__check(const weft_partition__lanes *o)
 {
     if (o->n_micro < 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d micro-batches: at least 1", o->n_micro);
@@ -124,7 +124,7 @@ weft_status weft_partition__check(const weft_partition_options *o)
     return WEFT_OK;
 }
 
-void weft_partition__own_lanes(const weft_partition_options *o, int *first, int *end)
+void weft_partition__own_lanes(const weft_partition__lanes *o, int *first, int *end)
 {
     weft_lanes d = dealing(o);
     weft_lanes_of(&d, o->world > 1 ? o->rank : 0, first, end);
@@ -144,25 +144,25 @@ void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__
     }
 }
 
-weft_status weft_partition__copy_instr(weft_program *p, const weft_instr *from,
-                                       weft_instr *to)
+weft_status weft_partition__need_stream(weft_program *p, weft_stream_kind k)
 {
-    weft_arena *a = p->arena;
-    *to           = *from;
-    to->name      = weft_arena_strdup(a, from->name ? from->name : "");
-    to->in        = weft_arena_memdup(a, from->in, sizeof *from->in * (size_t)from->n_in);
-    to->out = weft_arena_memdup(a, from->out, sizeof *from->out * (size_t)from->n_out);
-    if (from->units)
-        to->units =
-            weft_arena_memdup(a, from->units, sizeof *from->units * (size_t)from->n_in);
-    to->post = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
-    WEFT_TRY(weft_op_copy_attr(from->op, from->attr, a, &to->attr));
-    for (int k = 0; k < from->n_post; k++) {
-        to->post[k] = from->post[k];
-        WEFT_TRY(weft_op_copy_attr(from->post[k].op, from->post[k].attr, a,
-                                   &to->post[k].attr));
-    }
-    return weft_arena_status(a);
+    int32_t at;
+    if (weft_program_stream(p, k)) return WEFT_OK;
+    weft_stream_spec s = {
+        .name = weft_stream_kind_name(k), .kind = k, .threads = k != WEFT_STREAM_COMPUTE};
+    return weft_program_add_stream(p, s, &at);
+}
+
+weft_status weft_partition__all_streams(weft_program *p)
+{
+    for (int k = 0; k < WEFT_N_STREAM_KIND; k++)
+        WEFT_TRY(weft_partition__need_stream(p, (weft_stream_kind)k));
+    return WEFT_OK;
+}
+
+int32_t weft_partition__stream(const weft_program *p, weft_stream_kind k)
+{
+    return (int32_t)(weft_program_stream(p, k) - p->stream);
 }
 
 weft_instr weft_partition__bare(weft_instr_kind kind, const char *name)

@@ -56,7 +56,7 @@ static void stay(const weft_segment *s, const int *of, weft_partition__block *b,
 /* Does instruction i gather what stays for the step? */
 static bool is_once(const weft_segment *s, const weft_partition__ranks *r, int i)
 {
-    return r->local && s->node[i] >= 0 && s->node[i] < r->local->n_once;
+    return r->local && s->node[i] >= 0 && s->node[i] < r->local->n_gather_once;
 }
 
 /* Of each storage: is it filled once a step? */
@@ -78,7 +78,7 @@ static weft_status find_shares(const weft_segment *s, const weft_partition__rank
 {
     *out = WEFT_ARENA_ARRAY(tmp, bool, s->n_storage + 1);
     WEFT_TRY(weft_arena_status(tmp));
-    for (int i = 0; r->local && r->local->n_once && i < s->n_instr; i++) {
+    for (int i = 0; r->local && r->local->n_gather_once && i < s->n_instr; i++) {
         const weft_instr *x = &s->instr[i];
         if (x->kind != WEFT_INSTR_COLLECTIVE || x->coll != WEFT_REDUCE_SCATTER) continue;
         for (int t = 0; t < x->n_in; t++)
@@ -91,7 +91,7 @@ static weft_status find_shares(const weft_segment *s, const weft_partition__rank
 
 /* Buffers: one a storage, offsets by lifetime inside the work slab, one after the other
  * elsewhere. */
-static weft_status plan_buffers(const weft_segment *s, const weft_partition_options *o,
+static weft_status plan_buffers(const weft_segment *s, const weft_partition__lanes *o,
                                 const weft_partition__ranks *r, weft_program *p,
                                 weft_arena *tmp)
 {
@@ -130,7 +130,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
             if ((sum && several) || once[i]) b[n - 1].first = 0;
             if (once[i] && several && b[n - 1].last < s->phase_end[1] - 1)
                 b[n - 1].last = s->phase_end[1] - 1; /* from micro-batch to micro-batch */
-            if (share[i] && several && o->ahead)
+            if (share[i] && several && o->overlap)
                 b[n - 1].first = 0, b[n - 1].last = s->n_instr;
             continue;
         }
@@ -138,7 +138,7 @@ static weft_status plan_buffers(const weft_segment *s, const weft_partition_opti
         f->offset = end[slab];
         end[slab] += f->bytes;
     }
-    if (o->ahead) stay(s, of, b, n);
+    if (o->overlap) stay(s, of, b, n);
     WEFT_TRY(weft_partition__pack(b, n, tmp, &end[WEFT_PARTITION__WORK]));
     for (int k = 0; k < n; k++) p->buffer[of[k]].offset = b[k].offset;
 
@@ -157,8 +157,7 @@ static weft_status copy_actor(weft_program *p, int actor, const char *name,
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = first; i < end; i++)
         if (is_once(s, r, i) == (actor == ACTOR_GATHER))
-            WEFT_TRY(
-                weft_partition__copy_instr(p, &s->instr[i], &c->instr[c->n_instr++]));
+            WEFT_TRY(weft_instr_copy(&s->instr[i], p->arena, &c->instr[c->n_instr++]));
     return WEFT_OK;
 }
 
@@ -213,7 +212,7 @@ static weft_status sum_actor(weft_program *p, const weft_segment *s, int actor,
 }
 
 /* All ranks, in order: positions in the tree. */
-static weft_status all_ranks(weft_program *p, const weft_partition_options *o)
+static weft_status all_ranks(weft_program *p, const weft_partition__lanes *o)
 {
     p->group = WEFT_ARENA_NEW(p->arena, weft_group);
     WEFT_TRY(weft_arena_status(p->arena));
@@ -229,19 +228,20 @@ static void fire(weft_program *p, int actor, int micro, int slot, bool first)
 {
     if (p->actor[actor].n_instr == 0) return;
     int s = (int)p->actor[actor].stream;
-    p->firing[s][p->n_firing[s]++] =
+    p->stream[s].firing[p->stream[s].n_firing++] =
         (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
 }
 
 /* The rank's lanes in order, merged like a binary counter: siblings of the tree over all lanes. */
-static weft_status schedule(weft_program *p, const weft_partition_options *o)
+static weft_status schedule(weft_program *p, const weft_partition__lanes *o)
 {
     int lane, last, other = 0;
     weft_partition__own_lanes(o, &lane, &last);
-    p->firing[WEFT_STREAM_COMPUTE] =
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing =
         WEFT_ARENA_ARRAY(p->arena, weft_firing, 3 * p->n_micro + (last - lane) + 4);
-    p->firing[WEFT_STREAM_COMM] = WEFT_ARENA_ARRAY(p->arena, weft_firing, 1);
-    int missing                 = weft_partition__most_own(o) -
+    weft_program_stream(p, WEFT_STREAM_COMM)->firing =
+        WEFT_ARENA_ARRAY(p->arena, weft_firing, 1);
+    int missing = weft_partition__most_own(o) -
                   weft_partition__n_own(o, o->world > 1 ? o->rank : 0);
     WEFT_TRY(weft_arena_status(p->arena));
     fire(p, ACTOR_GATHER, -1, 0, false);
@@ -266,7 +266,7 @@ static weft_status schedule(weft_program *p, const weft_partition_options *o)
     return WEFT_OK;
 }
 
-static weft_status build(const weft_segment *s, const weft_partition_options *o,
+static weft_status build(const weft_segment *s, const weft_partition__lanes *o,
                          const weft_partition__ranks *r, weft_program *p, weft_arena *tmp)
 {
     p->world   = r->n_place;
@@ -280,7 +280,7 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     WEFT_TRY(read_actor(p, s));
     WEFT_TRY(
         copy_actor(p, ACTOR_GATHER, WEFT_PARTITION__GATHER, s, r, 0, s->phase_end[0]));
-    if (o->ahead) p->actor[ACTOR_GATHER].stream = WEFT_STREAM_COMM;
+    if (o->overlap) p->actor[ACTOR_GATHER].stream = WEFT_STREAM_COMM;
     WEFT_TRY(copy_actor(p, ACTOR_FORWARD, "forward", s, r, 0, s->phase_end[0]));
     WEFT_TRY(copy_actor(p, ACTOR_BACKWARD, "backward", s, r, s->phase_end[0],
                         s->phase_end[1]));
@@ -313,26 +313,17 @@ static weft_status build(const weft_segment *s, const weft_partition_options *o,
     return weft_arena_status(p->arena);
 }
 
-weft_status weft_partition_one(const weft_graph *g, const weft_partition_options *o,
-                               weft_program **out)
-{
-    weft_partition__ranks r = {.n_part = 1, .n_place = 1};
-    if (o->world > 1)
-        r = (weft_partition__ranks){
-            .n_part = o->world, .part = o->rank, .n_place = o->world, .place = o->rank};
-    return weft_partition__one(g, o, &r, out);
-}
-
-static weft_status meet_at_once(weft_segment *s, const weft_local *l, weft_arena *tmp)
+static weft_status meet_at_once(weft_segment *s, const weft_local_graph *l,
+                                weft_arena *tmp)
 {
     int *meeting = WEFT_ARENA_ARRAY(tmp, int, s->n_instr + 1);
     WEFT_TRY(weft_arena_status(tmp));
     for (int i = 0; i < s->n_instr; i++)
-        meeting[i] = s->node[i] < 0 ? -1 : l->meeting[s->node[i]];
+        meeting[i] = s->node[i] < 0 ? -1 : l->bucket[s->node[i]];
     return weft_segment_meet(s, meeting);
 }
 
-weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
+weft_status weft_partition__one(const weft_graph *g, const weft_partition__lanes *o,
                                 const weft_partition__ranks *r, weft_program **out)
 {
     weft_segment *s   = NULL;
@@ -348,6 +339,7 @@ weft_status weft_partition__one(const weft_graph *g, const weft_partition_option
     WEFT_GO(weft_arena_create(&tmp));
     if (r->local) WEFT_GO(meet_at_once(s, r->local, tmp));
     WEFT_GO(weft_program_create(g->name, &p));
+    WEFT_GO(weft_partition__all_streams(p));
     WEFT_GO(build(s, o, r, p, tmp));
     *out = p;
     p    = NULL;

@@ -3,6 +3,14 @@
 #define WEFT_PARTITION_PRIV_H
 
 #include "partition/partition.h"
+#include "partition/passes.h"
+#include "partition/stages.h"
+#include "spmd/spmd.h"
+
+/* ---- stages_update.c ---- */
+
+/* The second half of the assignment: the update phase, and what crosses. */
+weft_status weft_partition__assign_update(weft_stage_map *p);
 
 /* ---- pack.c ---- */
 
@@ -17,22 +25,46 @@ typedef struct weft_partition__block {
 weft_status weft_partition__pack(weft_partition__block *b, int n, weft_arena *tmp,
                                  int64_t *total);
 
+/* ---- cache.c ---- */
+
+/* Opens *c where it is NULL. */
+weft_status weft_partition__open_cache(weft_partition_cache **c);
+
+struct weft_partition_cache {
+    weft_arena       *arena;
+    weft_local_graph *local;
+    /* pipe.c: the stage assignment of its nodes; NULL: not asked for yet */
+    struct weft_partition__stages *stages;
+};
+
+/* Which lanes a rank has. */
+typedef struct weft_partition__lanes {
+    int            n_micro, n_lane;
+    int            world; /* ranks along the lanes; 0 is 1 */
+    const int32_t *share; /* lanes of each; NULL: equal */
+    int            rank;
+    /* operands of collectives live on until the next one (weft_pass_overlap_collectives) */
+    bool overlap;
+} weft_partition__lanes;
+
 /* Who the ranks are.  Along the lanes n_part of them share the micro-batches; n_place are in a
  * stage. */
 typedef struct weft_partition__ranks {
     int              n_part, part, n_place, place;
     const weft_mesh *mesh;
-    weft_local *local; /* its graph has the sums over ranks; NULL: an actor has them */
-    uint32_t    lanes; /* with local: axes along the lanes */
+    /* its graph has the sums over ranks; NULL: an actor has them */
+    weft_local_graph     *local;
+    weft_partition_cache *cache; /* or NULL */
+    uint32_t              lanes; /* with local: axes along the lanes */
 } weft_partition__ranks;
 
 /* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their
  * axes. */
 weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
                                    int stage);
-weft_status weft_partition__one(const weft_graph *g, const weft_partition_options *o,
+weft_status weft_partition__one(const weft_graph *g, const weft_partition__lanes *o,
                                 const weft_partition__ranks *r, weft_program **out);
-weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
+weft_status weft_partition__pipeline(const weft_graph *g, const weft_partition_options *o,
                                      const weft_partition__ranks *r, weft_program **out);
 
 /* ---- lanes.c: what every program of the room has ---- */
@@ -44,36 +76,40 @@ enum {
     WEFT_PARTITION__N_SLAB
 };
 
-weft_status weft_partition__check(const weft_partition_options *o);
+weft_status weft_partition__check(const weft_partition__lanes *o);
 /* Lanes [*first, *end) are the rank's. */
-void weft_partition__own_lanes(const weft_partition_options *o, int *first, int *end);
+void weft_partition__own_lanes(const weft_partition__lanes *o, int *first, int *end);
 /* Accumulators that the binary tree over them needs. */
-int weft_partition__lane_slots(const weft_partition_options *o);
+int weft_partition__lane_slots(const weft_partition__lanes *o);
 /* Which of them a lane of the rank's adds to, and how many merges come behind it: slot into slot
  * - 1, and so on. */
 typedef struct weft_partition__turn {
     int slot, merge;
 } weft_partition__turn;
-weft_partition__turn weft_partition__lane_turn(const weft_partition_options *o, int lane);
+weft_partition__turn weft_partition__lane_turn(const weft_partition__lanes *o, int lane);
 /* What the sum over ranks is told: lanes where ranks' shares are no equal subtrees, else 0. */
-int weft_partition__sum_lanes(const weft_partition_options *o);
+int weft_partition__sum_lanes(const weft_partition__lanes *o);
 /* And the group that sums over all of them, which of them are whose. */
-weft_status weft_partition__deal(const weft_partition_options *o, weft_program *p,
+weft_status weft_partition__deal(const weft_partition__lanes *o, weft_program *p,
                                  weft_group *g);
 
+/* Adds a stream of the kind, on device 0, where there is none. */
+weft_status weft_partition__need_stream(weft_program *p, weft_stream_kind k);
+/* A new program gets one of each kind, in the order of the kinds: there the kind is the number. */
+weft_status weft_partition__all_streams(weft_program *p);
+/* The number of the first stream of a kind, which there is. */
+int32_t weft_partition__stream(const weft_program *p, weft_stream_kind k);
+
 void weft_partition__slabs(weft_program *p, const int64_t bytes[WEFT_PARTITION__N_SLAB]);
-/* The program outlives the segment: an instruction is copied into its arena. */
-weft_status weft_partition__copy_instr(weft_program *p, const weft_instr *from,
-                                       weft_instr *to);
-weft_instr  weft_partition__bare(weft_instr_kind kind, const char *name);
+weft_instr weft_partition__bare(weft_instr_kind kind, const char *name);
 /* An instruction with one operand, one result or both; NULL: none. */
 weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const char *name,
                                  const weft_operand *in, const weft_operand *out,
                                  weft_instr *i);
 /* Micro-batches of a rank, and the most that one has: who has fewer still takes part in what
  * others gather. */
-int weft_partition__n_own(const weft_partition_options *o, int rank);
-int weft_partition__most_own(const weft_partition_options *o);
+int weft_partition__n_own(const weft_partition__lanes *o, int rank);
+int weft_partition__most_own(const weft_partition__lanes *o);
 /* Fills `actor`, which has room, with what actor `of` does together with ranks that have other
  * micro-batches: parameters that are kept in parts are gathered. */
 weft_status weft_partition__join(weft_program *p, int of, const weft_partition__ranks *r,
@@ -82,7 +118,7 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
  * rest. */
 weft_operand weft_partition__whole(const weft_segment *s, int storage);
 
-/* ---- more.c ---- */
+/* ---- pass.c: what passes over programs share ---- */
 
 typedef struct weft_partition__more {
     weft_program *p;
@@ -92,48 +128,17 @@ typedef struct weft_partition__more {
 weft_status weft_partition__more_start(weft_program *p, weft_partition__more *m);
 /* With room for n instructions: those given, or (NULL) none yet. */
 weft_status weft_partition__more_actor(weft_partition__more *m, const char *name,
-                                       weft_stream_kind stream, const weft_instr *instr,
-                                       int n, int *out);
+                                       int32_t stream, const weft_instr *instr, int n,
+                                       int *out);
 weft_status weft_partition__more_edge(weft_partition__more *m, weft_edge e);
 
 /* n collectives that have nothing to do with each other, each on tensors that no other one has,
  * become as few as can be. */
 weft_status weft_partition__meet(weft_program *p, weft_instr *list, int *n);
 
-/* ---- early.c ---- */
+/* ---- overlap_step_gathers.c ---- */
 
-/* l, of graph `of`: gathers of what is kept in parts move up, a bucket ahead of their use. */
-weft_status weft_partition__gather_early(const weft_graph *of, weft_local *l,
-                                         int64_t bucket_bytes);
-
-/* Those of what is gathered once a step, along the lanes' axes, go in front of everything. */
-weft_status weft_partition__gather_first(const weft_graph *of, weft_local *l,
-                                         uint32_t lanes, int64_t bucket_bytes);
-
-/* ---- once.c ---- */
-
-/* The actor that fires first on the comm stream, WEFT_PARTITION__GATHER, becomes one for each
- * collective; who needs a result waits for it, at the first use. */
+/* The actor that fires first on the comm stream, and gathers what stays for the step. */
 #define WEFT_PARTITION__GATHER "gather"
-weft_status weft_partition__gather_beside(weft_program *p);
-
-/* ---- split.c ---- */
-
-/* Is the local value a sum over a rank's own micro-batches, not yet summed over the lanes?  seen:
- * by value. */
-bool weft_partition__is_own_sum(const weft_local *l, uint32_t lanes, weft_vid v,
-                                bool *seen);
-
-/* ---- late.c ---- */
-
-/* l, of graph `of`, which is cut into stages or not: collectives that can wait stand side by
- * side, about a bucket of
- * them (0: as many as are worth it), and meet at once.  terms: along these axes ranks bring
- * several terms to a sum. */
-weft_status weft_partition__meet_late(const weft_graph *of, weft_local *l,
-                                      int64_t bucket_bytes, bool stages, uint32_t terms);
-/* l's nodes in another order. */
-weft_status weft_partition__reorder(const weft_graph *of, weft_local *l, const int *order,
-                                    int n);
 
 #endif

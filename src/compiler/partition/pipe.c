@@ -22,7 +22,7 @@ weft_status weft_partition__add_actor(pipe *k, const char *name, weft_stream_kin
 {
     weft_program *p = k->p;
     weft_actor   *a = &p->actor[p->n_actor];
-    *a              = (weft_actor){.name = name, .stream = stream};
+    *a              = (weft_actor){.name = name, .stream = (int32_t)stream};
     a->instr        = WEFT_ARENA_ARRAY(p->arena, weft_instr, n + 1);
     *out            = p->n_actor++;
     return weft_arena_status(p->arena);
@@ -34,9 +34,9 @@ static const char *piece_name(const pipe *k, int piece)
 {
     weft_arena *a = k->p->arena;
     int         u = piece - 3 * k->n_chunk;
-    if (u == k->place.n_level) return "next";
+    if (u == k->stages.n_level) return "next";
     if (u >= 0)
-        return k->place.n_level > 1 ? weft_arena_printf(a, "update.%d", u) : "update";
+        return k->stages.n_level > 1 ? weft_arena_printf(a, "update.%d", u) : "update";
     weft_work   w    = weft_partition__work(k, piece);
     const char *kind = weft_work_kind_name(w.kind);
     return k->n_chunk > 1 ? weft_arena_printf(a, "%s.%d", kind, w.chunk) : kind;
@@ -55,14 +55,14 @@ static weft_status gather_actor(pipe *k)
     int                 n = 0;
     for (int i = 0; i < s->n_instr; i++) n += weft_partition__is_once(k, i);
     if (!n) return WEFT_OK;
-    WEFT_TRY(weft_partition__add_actor(
-        k, WEFT_PARTITION__GATHER,
-        k->o->ahead > 0 ? WEFT_STREAM_COMM : WEFT_STREAM_COMPUTE, n, &k->actor.gather));
+    WEFT_TRY(weft_partition__add_actor(k, WEFT_PARTITION__GATHER,
+                                       k->o->shard_bucket_bytes > 0 ? WEFT_STREAM_COMM
+                                                                    : WEFT_STREAM_COMPUTE,
+                                       n, &k->actor.gather));
     weft_actor *a = &k->p->actor[k->actor.gather];
     for (int i = 0; i < s->n_instr; i++)
         if (weft_partition__is_once(k, i))
-            WEFT_TRY(
-                weft_partition__copy_instr(k->p, &s->instr[i], &a->instr[a->n_instr++]));
+            WEFT_TRY(weft_instr_copy(&s->instr[i], k->p->arena, &a->instr[a->n_instr++]));
     return WEFT_OK;
 }
 
@@ -77,8 +77,7 @@ static weft_status compute_actor(pipe *k, int piece)
     weft_actor *a = &k->p->actor[k->actor.compute[piece]];
     for (int i = 0; i < s->n_instr; i++)
         if (is_of(k, piece, i))
-            WEFT_TRY(
-                weft_partition__copy_instr(k->p, &s->instr[i], &a->instr[a->n_instr++]));
+            WEFT_TRY(weft_instr_copy(&s->instr[i], k->p->arena, &a->instr[a->n_instr++]));
     return WEFT_OK;
 }
 
@@ -187,7 +186,7 @@ static weft_status make_actors(pipe *k)
                                         .send     = nothing(k, n),
                                         .join     = nothing(k, n),
                                         .read     = nothing(k, k->n_chunk),
-                                        .exchange = nothing(k, k->place.n_level),
+                                        .exchange = nothing(k, k->stages.n_level),
                                         .reduce   = -1,
                                         .gather   = -1};
     WEFT_TRY(weft_arena_status(p->arena));
@@ -240,7 +239,7 @@ static void fire(pipe *k, int actor, int micro, int slot, bool first)
     weft_program *p = k->p;
     if (actor < 0) return;
     int s = (int)p->actor[actor].stream;
-    p->firing[s][p->n_firing[s]++] =
+    p->stream[s].firing[p->stream[s].n_firing++] =
         (weft_firing){.actor = actor, .micro = micro, .lane_slot = slot, .first = first};
 }
 
@@ -250,8 +249,8 @@ static weft_status make_lists(pipe *k)
     const weft_schedule          *s = k->schedule;
     int                           n = s->n_work[k->me],
         room = n * (3 + k->n_own_lane) + 3 * weft_partition__n_piece(k);
-    for (int i = 0; i < WEFT_N_STREAM; i++)
-        k->p->firing[i] = WEFT_ARENA_ARRAY(k->p->arena, weft_firing, room);
+    for (int i = 0; i < k->p->n_stream; i++)
+        k->p->stream[i].firing = WEFT_ARENA_ARRAY(k->p->arena, weft_firing, room);
     WEFT_TRY(weft_arena_status(k->p->arena));
     fire(k, a->gather, -1, 0, false);
     for (int i = 0; i < n; i++) {
@@ -270,7 +269,7 @@ static weft_status make_lists(pipe *k)
             fire(k, a->merge[piece], -1, t.slot - x, false);
     }
     fire(k, a->reduce, -1, 0, false);
-    for (int l = 0; l < k->place.n_level; l++) {
+    for (int l = 0; l < k->stages.n_level; l++) {
         fire(k, a->compute[3 * k->n_chunk + l], -1, 0, false);
         fire(k, a->exchange[l], -1, 0, false);
     }
@@ -302,34 +301,34 @@ static weft_status make_bindings(pipe *k)
 /* Is something gathered over the lanes in every micro-batch? */
 static bool gathers(const pipe *k)
 {
-    int i = k->r->local ? k->r->local->n_once : 0;
+    int i = k->r->local ? k->r->local->n_gather_once : 0;
     for (; i < k->g->n_node && k->r->local; i++) {
         const weft_graph_node *n = &k->g->node[i];
         if (!(weft_op_get(n->op)->flags & WEFT_OP_COMM) || n->phase == WEFT_PHASE_UPDATE)
             continue;
         weft_op_use u = {.op = n->op, .attr = n->attr};
-        if (k->r->local->axes[weft_use_int(&u, "group")] & k->r->lanes) return true;
+        if (k->r->local->group_axes[weft_use_int(&u, "group")] & k->r->lanes) return true;
     }
     return false;
 }
 
 static weft_status set_out(pipe *k)
 {
-    const weft_pipe_options *o       = k->o;
-    int                      n_place = k->r->n_place;
-    k->dp                            = k->r->n_part;
-    k->pp                            = o->pp > 1 ? o->pp : 1;
-    k->n_chunk                       = o->n_chunk > 1 ? o->n_chunk : 1;
-    k->n_stage                       = k->pp * k->n_chunk;
+    const weft_partition_options *o       = k->o;
+    int                           n_place = k->r->n_place;
+    k->dp                                 = k->r->n_part;
+    k->pp                                 = o->pp > 1 ? o->pp : 1;
+    k->n_chunk                            = o->n_chunk > 1 ? o->n_chunk : 1;
+    k->n_stage                            = k->pp * k->n_chunk;
     if (o->rank < 0 || o->rank >= n_place * k->pp)
         return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, n_place * k->pp);
     k->group = k->r->part;
     k->me    = o->rank / n_place;
-    k->lanes = (weft_partition_options){.n_micro = o->n_micro,
-                                        .n_lane  = o->n_lane,
-                                        .world   = k->dp,
-                                        .rank    = k->group,
-                                        .share   = o->share};
+    k->lanes = (weft_partition__lanes){.n_micro = o->n_micro,
+                                       .n_lane  = o->n_lane,
+                                       .world   = k->dp,
+                                       .rank    = k->group,
+                                       .share   = o->share};
     WEFT_TRY(weft_partition__check(&k->lanes));
     int first, last, end;
     weft_partition__own_lanes(&k->lanes, &first, &last);
@@ -346,30 +345,30 @@ static weft_status set_out(pipe *k)
     return WEFT_OK;
 }
 
-/* The stages of a local graph that is kept are the same for all ranks of its place. */
+/* The stage assignment of a cached local graph is the same for all ranks of its mesh rank. */
 typedef struct weft_partition__stages {
-    int                   n_stage, pp, *cut;
-    weft_partition__place place;
+    int            n_stage, pp, *cut;
+    weft_stage_map map;
 } stages;
 
-static weft_status keep_place(pipe *k, const int *cut, weft_local *l)
+static weft_status cached_stages(pipe *k, const int *cut, weft_partition_cache *c)
 {
     size_t  n = sizeof *cut * (size_t)(k->n_stage - 1);
-    stages *x = l->stages;
+    stages *x = c->stages;
     if (!x || x->n_stage != k->n_stage || x->pp != k->pp || memcmp(x->cut, cut, n) != 0) {
-        x = WEFT_ARENA_NEW(l->arena, stages);
-        WEFT_TRY(weft_arena_status(l->arena));
-        *x = (stages){k->n_stage, k->pp, weft_arena_memdup(l->arena, cut, n), {0}};
-        WEFT_TRY(weft_arena_status(l->arena));
-        WEFT_TRY(weft_partition__place_stages(k->g, k->n_stage, k->pp, cut, l->n_once,
-                                              l->arena, &x->place));
-        l->stages = x;
+        x = WEFT_ARENA_NEW(c->arena, stages);
+        WEFT_TRY(weft_arena_status(c->arena));
+        *x = (stages){k->n_stage, k->pp, weft_arena_memdup(c->arena, cut, n), {0}};
+        WEFT_TRY(weft_arena_status(c->arena));
+        WEFT_TRY(weft_stage_map_make(k->g, k->n_stage, k->pp, cut,
+                                     c->local->n_gather_once, c->arena, &x->map));
+        c->stages = x;
     }
-    k->place = x->place;
+    k->stages = x->map;
     return WEFT_OK;
 }
 
-static weft_status place(pipe *k)
+static weft_status assign_stages(pipe *k)
 {
     int *cut = WEFT_ARENA_ARRAY(k->tmp, int, k->n_stage + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
@@ -378,20 +377,20 @@ static weft_status place(pipe *k)
     else
         WEFT_TRY(weft_partition_cuts(k->g, k->n_stage, cut));
     WEFT_TRY(weft_partition_check_cuts(k->g, k->n_stage, cut));
-    if (k->r->local && k->o->local) return keep_place(k, cut, k->r->local);
-    return weft_partition__place_stages(k->g, k->n_stage, k->pp, cut,
-                                        k->r->local ? k->r->local->n_once : 0, k->tmp,
-                                        &k->place);
+    if (k->r->cache) return cached_stages(k, cut, k->r->cache);
+    return weft_stage_map_make(k->g, k->n_stage, k->pp, cut,
+                               k->r->local ? k->r->local->n_gather_once : 0, k->tmp,
+                               &k->stages);
 }
 
 /* Collectives of one meeting and one piece are one. */
 static weft_status meet_at_once(pipe *k)
 {
-    const weft_local *l       = k->r->local;
-    int              *meeting = WEFT_ARENA_ARRAY(k->tmp, int, k->s->n_instr + 1);
+    const weft_local_graph *l       = k->r->local;
+    int                    *meeting = WEFT_ARENA_ARRAY(k->tmp, int, k->s->n_instr + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
     for (int i = 0; i < k->s->n_instr; i++) {
-        int m = k->s->node[i] < 0 ? -1 : l->meeting[k->node[k->s->node[i]]];
+        int m = k->s->node[i] < 0 ? -1 : l->bucket[k->node[k->s->node[i]]];
         meeting[i] =
             m < 0 ? -1
                   : m * weft_partition__n_piece(k) + weft_partition__instr_piece(k, i);
@@ -412,12 +411,13 @@ static weft_status build(pipe *k)
 {
     WEFT_TRY(weft_arena_create(&k->tmp));
     WEFT_TRY(set_out(k));
-    WEFT_TRY(place(k));
+    WEFT_TRY(assign_stages(k));
     WEFT_TRY(weft_partition__plan_exchanges(k));
     WEFT_TRY(weft_partition__rank_graph(k));
     WEFT_TRY(lower(k));
     if (k->r->local) WEFT_TRY(meet_at_once(k));
     WEFT_TRY(weft_program_create(k->g->name, &k->p));
+    WEFT_TRY(weft_partition__all_streams(k->p));
     k->p->world   = k->r->n_place * k->pp;
     k->p->rank    = k->o->rank;
     k->p->n_micro = k->o->n_micro;
@@ -428,16 +428,7 @@ static weft_status build(pipe *k)
     return make_bindings(k);
 }
 
-weft_status weft_partition_pipe(const weft_graph *g, const weft_pipe_options *o,
-                                weft_program **out)
-{
-    int                   dp = o->dp > 1 ? o->dp : 1;
-    weft_partition__ranks r  = {
-         .n_part = dp, .part = o->rank % dp, .n_place = dp, .place = o->rank % dp};
-    return weft_partition__pipeline(g, o, &r, out);
-}
-
-weft_status weft_partition__pipeline(const weft_graph *g, const weft_pipe_options *o,
+weft_status weft_partition__pipeline(const weft_graph *g, const weft_partition_options *o,
                                      const weft_partition__ranks *r, weft_program **out)
 {
     pipe        k  = {.g = g, .o = o, .r = r};

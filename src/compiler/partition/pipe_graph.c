@@ -7,7 +7,7 @@ typedef weft_partition__pipe pipe;
 
 int weft_partition__n_piece(const pipe *k)
 {
-    return 3 * k->n_chunk + k->place.n_level +
+    return 3 * k->n_chunk + k->stages.n_level +
            1; /* the last: next states that come from outside */
 }
 
@@ -28,8 +28,8 @@ int weft_partition__piece_of(const pipe *k, const weft_work *w)
 
 int weft_partition__piece(const pipe *k, int node)
 {
-    const weft_partition__place *at = &k->place;
-    weft_work                    w  = {WEFT_WORK_FORWARD, at->stage[node] / k->pp, 0};
+    const weft_stage_map *at = &k->stages;
+    weft_work             w  = {WEFT_WORK_FORWARD, at->stage[node] / k->pp, 0};
     if (k->g->node[node].phase == WEFT_PHASE_UPDATE)
         return 3 * k->n_chunk + at->level[node];
     if (k->g->node[node].phase == WEFT_PHASE_BACKWARD)
@@ -47,7 +47,7 @@ int weft_partition__instr_piece(const pipe *k, int instr)
 bool weft_partition__is_once(const pipe *k, int instr)
 {
     int n = k->s->node[instr];
-    return n >= 0 && k->r->local && k->node[n] < k->r->local->n_once;
+    return n >= 0 && k->r->local && k->node[n] < k->r->local->n_gather_once;
 }
 
 int weft_partition__peer(const pipe *k, int r)
@@ -57,7 +57,7 @@ int weft_partition__peer(const pipe *k, int r)
 
 static bool crosses(const pipe *k, weft_vid v, int r)
 {
-    return k->place.crosses[(size_t)v * (size_t)k->pp + (size_t)r];
+    return k->stages.crosses[(size_t)v * (size_t)k->pp + (size_t)r];
 }
 
 /* Made for each micro-batch? */
@@ -70,7 +70,7 @@ static bool is_micro(const pipe *k, weft_vid v)
 bool weft_partition__sends(const pipe *k, weft_vid v, int r)
 {
     return is_micro(k, v) && crosses(k, v, r) &&
-           weft_partition__is_at(&k->place, k->g->value[v].node, k->me);
+           weft_stage_map_runs_on(&k->stages, k->g->value[v].node, k->me);
 }
 
 bool weft_partition__receives(const pipe *k, weft_vid v)
@@ -97,11 +97,11 @@ static int chunk_of(const pipe *k, int piece)
 static void use(pipe *k, weft_vid v, int piece)
 {
     const weft_graph *g    = k->g;
-    weft_vid          base = weft_partition__base(&k->place, v);
+    weft_vid          base = weft_stage_map_base(&k->stages, v);
     int               c = chunk_of(k, piece), m = g->value[v].node;
     if (c >= 0 && (k->low[base] < 0 || c < k->low[base])) k->low[base] = c;
     if (c > k->high[base]) k->high[base] = c;
-    if (m < 0 || !k->place.copied[m]) return;
+    if (m < 0 || !k->stages.copied[m]) return;
     if (g->node[m].phase == WEFT_PHASE_FORWARD) piece = c < 0 ? k->n_chunk - 1 : c;
     if (k->piece[m] < 0 || piece < k->piece[m]) k->piece[m] = piece;
 }
@@ -109,9 +109,9 @@ static void use(pipe *k, weft_vid v, int piece)
 /* From the last node to the first: a copied one is where its first user here is. */
 static void find_pieces(pipe *k)
 {
-    const weft_graph            *g   = k->g;
-    const weft_partition__place *at  = &k->place;
-    int                          end = weft_partition__n_piece(k) - 1;
+    const weft_graph     *g   = k->g;
+    const weft_stage_map *at  = &k->stages;
+    int                   end = weft_partition__n_piece(k) - 1;
     for (int i = 0; i < g->n_node; i++) k->piece[i] = -1;
     for (weft_vid v = 0; v < g->n_value; v++) k->low[v] = k->high[v] = -1;
     for (int o = 0; o < g->n_output; o++) use(k, g->output[o], end);
@@ -120,16 +120,15 @@ static void find_pieces(pipe *k)
             use(k, g->value[v].next, end);
     for (int i = g->n_node - 1; i >= 0; i--) {
         const weft_graph_node *n = &g->node[i];
-        if (!at->copied[i] && weft_partition__is_at(at, i, k->me))
+        if (!at->copied[i] && weft_stage_map_runs_on(at, i, k->me))
             k->piece[i] = weft_partition__piece(k, i);
         if (k->piece[i] < 0) continue;
         int piece = k->piece[i];
         if (n->op == WEFT_OP_ACCUMULATE) { /* summed right behind its maker */
-            int m = g->value[weft_partition__base(&k->place, n->in[0])].node;
+            int m = g->value[weft_stage_map_base(&k->stages, n->in[0])].node;
             if (m >= 0 && at->stage[m] >= 0) piece = weft_partition__piece(k, m);
         }
-        for (int x = 0; x < n->n_in; x++)
-            use(k, weft_partition__operand(at, i, x), piece);
+        for (int x = 0; x < n->n_in; x++) use(k, weft_stage_map_operand(at, i, x), piece);
     }
 }
 
@@ -148,7 +147,7 @@ static weft_status order_nodes(pipe *k)
 static bool leaves(const pipe *k, weft_vid v)
 {
     int m = k->g->value[v].node;
-    if (m < 0 || k->place.copied[m] || !weft_partition__is_at(&k->place, m, k->me))
+    if (m < 0 || k->stages.copied[m] || !weft_stage_map_runs_on(&k->stages, m, k->me))
         return false;
     for (int r = 0; r < k->pp; r++)
         if (crosses(k, v, r)) return true;
@@ -172,12 +171,12 @@ weft_status weft_partition__rank_graph(pipe *k)
         bool ends = false;
         for (int o = 0; o < g->n_output; o++) ends = ends || g->output[o] == v;
         if (ends || leaves(k, v)) out[n++] = v;
-        leaf[v] = k->place.at[(size_t)v * (size_t)k->pp + (size_t)k->me] ||
+        leaf[v] = k->stages.at[(size_t)v * (size_t)k->pp + (size_t)k->me] ||
                   (g->value[v].kind == WEFT_VALUE_INPUT && g->value[v].per_step);
     }
     weft_graph_part part = {.n_node   = k->n_node,
                             .node     = k->node,
-                            .in       = k->place.in,
+                            .in       = k->stages.in,
                             .n_output = n,
                             .output   = out,
                             .leaf     = leaf};

@@ -47,7 +47,7 @@ static weft_status find_messages(pipe *k)
         if (m < 0) continue;
         for (int r = 0; r < k->pp; r++) sent = sent || weft_partition__sends(k, v, r);
         bool given = g->node[m].phase == WEFT_PHASE_UPDATE &&
-                     k->place.crosses[(size_t)v * (size_t)k->pp + (size_t)k->me];
+                     k->stages.crosses[(size_t)v * (size_t)k->pp + (size_t)k->me];
         if (!sent && !received && !given) continue;
         WEFT_TRY(weft_partition__where(k, v, &at));
         store *t = &k->store[at.buffer];
@@ -98,11 +98,11 @@ static int slots_of(const pipe *k, const store *t)
 }
 
 /* A sum that goes to its owners: it may begin while others are still made
- * (weft_partition_overlap). */
+ * (weft_pass_overlap_reductions). */
 static bool is_early_share(const pipe *k, int storage)
 {
     const weft_segment *s = k->s;
-    for (int i = 0; k->o->ahead > 0 && i < s->n_instr; i++) {
+    for (int i = 0; k->o->shard_bucket_bytes > 0 && i < s->n_instr; i++) {
         const weft_instr *x = &s->instr[i];
         if (x->kind != WEFT_INSTR_COLLECTIVE || x->coll != WEFT_REDUCE_SCATTER) continue;
         for (int n = 0; n < x->n_in; n++)
@@ -184,7 +184,7 @@ static bool is_work(const pipe *k, int i)
 static void plan_shares(pipe *k, int64_t *end)
 {
     weft_program *p = k->p;
-    for (int l = 0; l < k->place.n_level; l++) {
+    for (int l = 0; l < k->stages.n_level; l++) {
         int64_t bytes = k->share[l];
         for (int all = 0; all < 2 && bytes; all++) {
             weft_buffer *f = &p->buffer[p->n_buffer++];
@@ -208,7 +208,7 @@ weft_status weft_partition__plan_memory(pipe *k)
     int64_t                end[WEFT_PARTITION__N_SLAB] = {0};
     weft_partition__block *b  = WEFT_ARENA_ARRAY(k->tmp, weft_partition__block, n + 1);
     int                   *of = WEFT_ARENA_ARRAY(k->tmp, int, n + 1);
-    p->buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, n + 2 * k->place.n_level + 1);
+    p->buffer = WEFT_ARENA_ARRAY(p->arena, weft_buffer, n + 2 * k->stages.n_level + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
     WEFT_TRY(weft_arena_status(p->arena));
     WEFT_TRY(find_uses(k));

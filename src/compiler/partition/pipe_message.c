@@ -44,7 +44,7 @@ static const char *named(pipe *k, const char *what, int piece)
 static int next_to(const pipe *k, weft_vid v, int r, int piece)
 {
     int node = k->g->value[v].node;
-    if (node < 0 || !weft_partition__is_at(&k->place, node, k->me) ||
+    if (node < 0 || !weft_stage_map_runs_on(&k->stages, node, k->me) ||
         weft_partition__piece(k, node) != piece)
         return k->pp;
     while (r < k->pp && !weft_partition__sends(k, v, r)) r++;
@@ -54,13 +54,13 @@ static int next_to(const pipe *k, weft_vid v, int r, int piece)
 /* How many stages on from where v is made the farthest node of the rank is that takes it. */
 static int stages_on(const pipe *k, weft_vid v, int rank)
 {
-    const weft_partition__place *p    = &k->place;
-    int                          from = p->stage[k->g->value[v].node], far = 0;
+    const weft_stage_map *p    = &k->stages;
+    int                   from = p->stage[k->g->value[v].node], far = 0;
     for (int i = 0; i < k->g->n_node; i++) {
         if (p->copied[i] || p->stage[i] < 0 || p->stage[i] % k->pp != rank) continue;
         int on = p->stage[i] > from ? p->stage[i] - from : from - p->stage[i];
         for (int n = 0; n < k->g->node[i].n_in && on > far; n++)
-            if (weft_partition__base(p, weft_partition__operand(p, i, n)) == v) far = on;
+            if (weft_stage_map_base(p, weft_stage_map_operand(p, i, n)) == v) far = on;
     }
     return far;
 }
@@ -162,7 +162,7 @@ static weft_status add_receives(pipe *k, int piece)
         piece < k->n_chunk ? WEFT_STREAM_HOST : WEFT_STREAM_IO, n, actor));
     for (weft_vid v = 0; v < g->n_value; v++)
         if (weft_partition__receives(k, v) && weft_partition__wanted_by(k, v) == piece)
-            WEFT_TRY(put_message(k, *actor, v, k->place.stage[g->value[v].node] % k->pp,
+            WEFT_TRY(put_message(k, *actor, v, k->stages.stage[g->value[v].node] % k->pp,
                                  false));
     return add_edges(k, *actor, -1);
 }
@@ -181,12 +181,12 @@ weft_status weft_partition__messages(pipe *k)
 
 static bool crosses(const pipe *k, weft_vid v, int r)
 {
-    return k->place.crosses[(size_t)v * (size_t)k->pp + (size_t)r];
+    return k->stages.crosses[(size_t)v * (size_t)k->pp + (size_t)r];
 }
 
 static bool is_exchanged(const pipe *k, weft_vid v, int level)
 {
-    return k->from[v] >= 0 && k->place.level[k->g->value[v].node] == level;
+    return k->from[v] >= 0 && k->stages.level[k->g->value[v].node] == level;
 }
 
 static int64_t bytes_of(const pipe *k, weft_vid v)
@@ -203,8 +203,8 @@ weft_status weft_partition__plan_exchanges(pipe *k)
     int64_t          *end;
     k->from     = WEFT_ARENA_ARRAY(k->tmp, int, g->n_value + 1);
     k->in_share = WEFT_ARENA_ARRAY(k->tmp, int64_t, g->n_value + 1);
-    k->share    = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->place.n_level + 1);
-    end         = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->place.n_level * k->pp + 1);
+    k->share    = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->stages.n_level + 1);
+    end         = WEFT_ARENA_ARRAY(k->tmp, int64_t, k->stages.n_level * k->pp + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
     for (weft_vid v = 0; v < g->n_value; v++) {
         int  m     = g->value[v].node;
@@ -213,10 +213,10 @@ weft_status weft_partition__plan_exchanges(pipe *k)
         if (m < 0 || g->node[m].phase != WEFT_PHASE_UPDATE) continue;
         for (int r = 0; r < k->pp; r++) any = any || crosses(k, v, r);
         if (!any) continue;
-        for (k->from[v] = 0; !weft_partition__is_at(&k->place, m, k->from[v]);)
+        for (k->from[v] = 0; !weft_stage_map_runs_on(&k->stages, m, k->from[v]);)
             k->from[v]++;
         if (bytes_of(k, v) > SMALL) continue;
-        int      level = k->place.level[m];
+        int      level = k->stages.level[m];
         int64_t *at    = &end[level * k->pp + k->from[v]];
         k->in_share[v] = *at;
         *at += (bytes_of(k, v) + 7) & ~(int64_t)7;
@@ -309,7 +309,7 @@ static weft_status put_large(pipe *k, int level, weft_actor *a)
 
 weft_status weft_partition__exchanges(pipe *k)
 {
-    for (int l = 0; l < k->place.n_level; l++) {
+    for (int l = 0; l < k->stages.n_level; l++) {
         int n = 3;
         for (weft_vid v = 0; v < k->g->n_value; v++)
             if (is_exchanged(k, v, l)) n += k->pp + 2;

@@ -8,7 +8,6 @@
 #define WEFT_PARTITION_PIPE_PRIV_H
 
 #include "partition/partition_priv.h"
-#include "partition/place_priv.h"
 #include "program/schedule.h"
 
 typedef struct weft_partition__store {
@@ -27,18 +26,18 @@ typedef struct weft_partition__actors {
 } weft_partition__actors;
 
 typedef struct weft_partition__pipe {
-    const weft_graph            *g;
-    const weft_pipe_options     *o;
-    weft_arena                  *tmp;
-    weft_partition__place        place;
-    weft_schedule               *schedule;
-    bool                         split; /* backward in two parts */
-    const weft_partition__ranks *r;
-    int                          dp, pp, group,
+    const weft_graph             *g;
+    const weft_partition_options *o;
+    weft_arena                   *tmp;
+    weft_stage_map                stages;
+    weft_schedule                *schedule;
+    bool                          split; /* backward in two parts */
+    const weft_partition__ranks  *r;
+    int                           dp, pp, group,
         me; /* ranks along the lanes, of a pipeline; which of them this is */
-    int                    n_chunk, n_stage;
-    weft_partition_options lanes;
-    int n_own_lane, first_micro, n_own; /* micro-batches of this rank */
+    int                   n_chunk, n_stage;
+    weft_partition__lanes lanes;
+    int                   n_own_lane, first_micro, n_own; /* micro-batches of this rank */
     int n_listed; /* of the schedule: the most of a rank, where all gather in each of them */
 
     /* the rank's graph: node k of part is node[k] of g */

@@ -18,16 +18,16 @@ static weft_status list_firings(const weft_program *p, weft_arena *a, int32_t ac
 {
     int s = (int)p->actor[actor].stream;
     *n    = 0;
-    *out  = WEFT_ARENA_ARRAY(a, int32_t, p->n_firing[s] + 1);
+    *out  = WEFT_ARENA_ARRAY(a, int32_t, p->stream[s].n_firing + 1);
     if (!*out) return weft_arena_status(a);
-    for (int i = 0; i < p->n_firing[s]; i++)
-        if (p->firing[s][i].actor == actor) (*out)[(*n)++] = i;
+    for (int i = 0; i < p->stream[s].n_firing; i++)
+        if (p->stream[s].firing[i].actor == actor) (*out)[(*n)++] = i;
     return WEFT_OK;
 }
 
 static int32_t micro_of(const weft_program *p, int32_t actor, int32_t place)
 {
-    return p->firing[p->actor[actor].stream][place].micro;
+    return p->stream[p->actor[actor].stream].firing[place].micro;
 }
 
 static int compare_micro(const void *a, const void *b)
@@ -153,8 +153,8 @@ weft_status weft_order_make(const weft_program *p, weft_arena *a, bool all,
                             weft_order *out)
 {
     weft_order o = {0};
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        o.firing[s] = WEFT_ARENA_ARRAY(a, weft_firing_order, p->n_firing[s]);
+    for (int s = 0; s < p->n_stream; s++)
+        o.firing[s] = WEFT_ARENA_ARRAY(a, weft_firing_order, p->stream[s].n_firing);
     o.per_step = WEFT_ARENA_ARRAY(a, int32_t, p->n_edge);
     o.giver    = WEFT_ARENA_ARRAY(a, int32_t *, p->n_edge);
     o.taker    = WEFT_ARENA_ARRAY(a, int32_t *, p->n_edge);

@@ -32,8 +32,8 @@ typedef struct weft_firing_order {
 } weft_firing_order;
 
 typedef struct weft_order {
-    weft_firing_order *firing[WEFT_N_STREAM]; /* beside p->firing */
-    int32_t           *per_step;              /* of each edge: messages a step */
+    weft_firing_order *firing[WEFT_MAX_STREAM]; /* of each stream, as its list */
+    int32_t           *per_step;                /* of each edge: messages a step */
     /* of each edge, for k in 0..per_step-1: place in the stream's list of the firing that gives
      * message k, and of the one that returns credit k */
     int32_t **giver, **taker;

@@ -11,7 +11,7 @@ typedef struct parser {
     weft_lex      l;
     weft_program *p;
     int           cap_slab, cap_buffer, cap_actor, cap_edge, cap_group, cap_binding;
-    int           cap_firing[WEFT_N_STREAM];
+    int           cap_firing[WEFT_MAX_STREAM];
 } parser;
 
 /* Makes room for one more element and counts it; gives the new, zeroed one. */
@@ -348,6 +348,35 @@ static weft_status read_binding(parser *ps)
     return read_operand(ps, &b->at);
 }
 
+static weft_status find_stream(parser *ps, int32_t *out)
+{
+    const char *name = NULL;
+    WEFT_TRY(read_name(ps, &name));
+    for (int i = 0; i < ps->p->n_stream; i++)
+        if (!strcmp(ps->p->stream[i].name, name)) {
+            *out = i;
+            return WEFT_OK;
+        }
+    return weft_lex_fail(&ps->l, "there is no stream '%.60s'", name);
+}
+
+/* A line of the table. */
+static weft_status read_stream(parser *ps)
+{
+    weft_stream_spec s = {0};
+    int32_t          at;
+    if (ps->p->n_stream == WEFT_MAX_STREAM)
+        return weft_lex_fail(&ps->l, "at most %d streams", WEFT_MAX_STREAM);
+    WEFT_TRY(read_name(ps, &s.name));
+    READ_KIND(ps, "kind of stream", weft_stream_kind, weft_stream_kind_name,
+              WEFT_N_STREAM_KIND, s.kind);
+    WEFT_TRY(weft_lex_expect(&ps->l, "device"));
+    WEFT_TRY(read_int32(ps, &s.device));
+    WEFT_TRY(weft_lex_expect(&ps->l, "threads"));
+    WEFT_TRY(read_int32(ps, &s.threads));
+    return weft_program_add_stream(ps->p, s, &at);
+}
+
 static weft_status read_actor(parser *ps)
 {
     weft_actor *a;
@@ -356,8 +385,7 @@ static weft_status read_actor(parser *ps)
     PUSH(ps, ps->p->actor, ps->p->n_actor, ps->cap_actor, a);
     WEFT_TRY(read_name(ps, &a->name));
     WEFT_TRY(weft_lex_expect(&ps->l, "on"));
-    READ_KIND(ps, "stream", weft_stream_kind, weft_stream_kind_name, WEFT_N_STREAM,
-              a->stream);
+    WEFT_TRY(find_stream(ps, &a->stream));
     WEFT_TRY(weft_lex_expect(&ps->l, "{"));
     while (!weft_lex_accept(&ps->l, "}")) {
         PUSH(ps, a->instr, a->n_instr, cap, i);
@@ -392,14 +420,15 @@ static weft_status read_edge(parser *ps)
     return WEFT_OK;
 }
 
-static weft_status read_stream(parser *ps)
+static weft_status read_firings(parser *ps)
 {
-    weft_stream_kind s;
-    weft_firing     *f;
-    READ_KIND(ps, "stream", weft_stream_kind, weft_stream_kind_name, WEFT_N_STREAM, s);
+    int32_t      s;
+    weft_firing *f;
+    WEFT_TRY(find_stream(ps, &s));
     WEFT_TRY(weft_lex_expect(&ps->l, "{"));
     while (!weft_lex_accept(&ps->l, "}")) {
-        PUSH(ps, ps->p->firing[s], ps->p->n_firing[s], ps->cap_firing[s], f);
+        PUSH(ps, ps->p->stream[s].firing, ps->p->stream[s].n_firing, ps->cap_firing[s],
+             f);
         f->micro = -1;
         WEFT_TRY(find_actor(ps, &f->actor));
         if (ps->l.tok == WEFT_TOK_NUMBER) WEFT_TRY(read_int32(ps, &f->micro));
@@ -412,13 +441,13 @@ static weft_status read_stream(parser *ps)
 
 static weft_status read_part(parser *ps)
 {
-    static const char *const word[]              = {"slab",  "buffer", "group", "bind",
-                                                    "actor", "edge",   "stream"};
+    static const char *const word[]              = {"slab",   "buffer", "group", "bind",
+                                                    "stream", "actor",  "edge",  "list"};
     static weft_status (*const read[])(parser *) = {read_slab,    read_buffer, read_group,
-                                                    read_binding, read_actor,  read_edge,
-                                                    read_stream};
+                                                    read_binding, read_stream, read_actor,
+                                                    read_edge,    read_firings};
     int k;
-    WEFT_TRY(read_choice(ps, "part of a program", word, 7, &k));
+    WEFT_TRY(read_choice(ps, "part of a program", word, 8, &k));
     return read[k](ps);
 }
 

@@ -5,12 +5,13 @@
  *       buffer x slab work at 0 bytes 1024 slots 2 by micro
  *       group [0,1]
  *       bind input x x f32[4,64]
+ *       stream compute compute device 0 threads 0
  *       actor fwd on compute {
  *         compute y matmul "spec=bd,dn->bn" (x f32[4,64], w f32[64,8]) -> (y f32[4,8]) ;
  *         send y to 1 tag 3 credits 2 (y f32[4,8]) seconds 0.001 ;
  *       }
  *       edge fwd -> bwd credits 2
- *       stream compute { fwd 0 first; fwd 1; }
+ *       list compute { fwd 0 first; fwd 1; }
  *     }
  *
  * An operand is: buffer [+ offset] dtype[shape] [stride [..]] [origin [..]]; '_' is none.  '|'
@@ -191,12 +192,25 @@ static void put_edges(const weft_program *p, weft_text *t)
     }
 }
 
-static void put_stream(const weft_program *p, int s, weft_text *t)
+static void put_streams(const weft_program *p, weft_text *t)
 {
-    if (!p->n_firing[s]) return;
-    weft_text_add(t, "  stream %s {\n", weft_stream_kind_name((weft_stream_kind)s));
-    for (int i = 0; i < p->n_firing[s]; i++) {
-        const weft_firing *f = &p->firing[s][i];
+    for (int s = 0; s < p->n_stream; s++) {
+        const weft_stream_spec *x = &p->stream[s];
+        weft_text_add(t, "  stream ");
+        put_name(t, x->name);
+        weft_text_add(t, " %s device %d threads %d\n", weft_stream_kind_name(x->kind),
+                      x->device, x->threads);
+    }
+}
+
+static void put_list_of(const weft_program *p, int s, weft_text *t)
+{
+    if (!p->stream[s].n_firing) return;
+    weft_text_add(t, "  list ");
+    put_name(t, p->stream[s].name);
+    weft_text_add(t, " {\n");
+    for (int i = 0; i < p->stream[s].n_firing; i++) {
+        const weft_firing *f = &p->stream[s].firing[i];
         weft_text_add(t, "    ");
         put_name(t, p->actor[f->actor].name);
         if (f->micro >= 0) weft_text_add(t, " %d", f->micro);
@@ -214,16 +228,19 @@ weft_status weft_program_print(const weft_program *p, weft_text *t)
                   p->n_micro, p->n_lane);
     put_memory(p, t);
     put_bindings(p, t);
+    put_streams(p, t);
     for (int a = 0; a < p->n_actor; a++) {
         weft_text_add(t, "  actor ");
         put_name(t, p->actor[a].name);
-        weft_text_add(t, " on %s {\n", weft_stream_kind_name(p->actor[a].stream));
+        weft_text_add(t, " on ");
+        put_name(t, p->stream[p->actor[a].stream].name);
+        weft_text_add(t, " {\n");
         for (int i = 0; i < p->actor[a].n_instr; i++)
             put_instr(p, &p->actor[a].instr[i], t);
         weft_text_add(t, "  }\n");
     }
     put_edges(p, t);
-    for (int s = 0; s < WEFT_N_STREAM; s++) put_stream(p, s, t);
+    for (int s = 0; s < p->n_stream; s++) put_list_of(p, s, t);
     weft_text_add(t, "}\n");
     return weft_text_status(t);
 }

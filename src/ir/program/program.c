@@ -50,6 +50,27 @@ int64_t weft_program_bytes(const weft_program *p, weft_slab_kind k)
     return n;
 }
 
+/* ---- streams ---- */
+
+weft_status weft_program_add_stream(weft_program *p, weft_stream_spec s, int32_t *out)
+{
+    weft_stream_spec *all = WEFT_ARENA_ARRAY(p->arena, weft_stream_spec, p->n_stream + 1);
+    WEFT_TRY(weft_arena_status(p->arena));
+    for (int k = 0; k < p->n_stream; k++) all[k] = p->stream[k];
+    s.name           = weft_arena_strdup(p->arena, s.name);
+    all[p->n_stream] = s;
+    p->stream        = all;
+    *out             = p->n_stream++;
+    return weft_arena_status(p->arena);
+}
+
+weft_stream_spec *weft_program_stream(const weft_program *p, weft_stream_kind k)
+{
+    for (int s = 0; s < p->n_stream; s++)
+        if (p->stream[s].kind == k) return &p->stream[s];
+    return NULL;
+}
+
 /* ---- names ---- */
 
 const char *weft_slab_kind_name(weft_slab_kind k)

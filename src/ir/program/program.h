@@ -4,7 +4,7 @@
  *   slab      a run of memory                     buffer   a named piece of a slab, perhaps in
  *   several slots actor     a straight run of instructions      edge     messages from one actor
  *   to another, with credits firing    one run of an actor for one micro-batch
- *   schedule  for each stream, the list of its firings in a step
+ *   stream    what issues firings in order, on a device: its list is the schedule of a step
  *
  * A firing takes one message from each in-edge and gives one to each out-edge; the credit returns
  * when the consumer's firing ends.  Instructions name micro-batches only through the firing, so a
@@ -131,14 +131,17 @@ typedef enum weft_stream_kind {
     WEFT_STREAM_COMM,
     WEFT_STREAM_HOST,
     WEFT_STREAM_IO,
-    WEFT_N_STREAM
+    WEFT_N_STREAM_KIND
 } weft_stream_kind;
+enum {
+    WEFT_MAX_STREAM = 8 /* of one program */
+};
 
 typedef struct weft_actor {
-    const char      *name;
-    weft_stream_kind stream;
-    int              n_instr;
-    weft_instr      *instr;
+    const char *name;
+    int32_t     stream; /* number in the program's table */
+    int         n_instr;
+    weft_instr *instr;
 } weft_actor;
 
 /* Messages are matched by micro-batch.  per_step: one message a step, given when the producer's
@@ -159,6 +162,16 @@ typedef struct weft_firing {
     int32_t lane_slot;
     bool    first; /* first micro-batch of its lane: store, do not add */
 } weft_firing;
+
+/* A stream issues its firings one after the other, in the order of its list. */
+typedef struct weft_stream_spec {
+    const char      *name;
+    weft_stream_kind kind;
+    int32_t          device;  /* of the rank's, by number */
+    int32_t          threads; /* that run its kernels: 1 its own, 0 the executor's pool */
+    int              n_firing;
+    weft_firing     *firing;
+} weft_stream_spec;
 
 typedef struct weft_group {
     int      n_rank;
@@ -183,30 +196,35 @@ typedef struct weft_binding {
 } weft_binding;
 
 typedef struct weft_program {
-    weft_arena   *arena;
-    const char   *name;
-    int           rank, world;
-    int           n_micro; /* logical micro-batches a step, over all ranks */
-    int           n_lane;
-    int           n_slab;
-    weft_slab    *slab;
-    int           n_buffer;
-    weft_buffer  *buffer;
-    int           n_actor;
-    weft_actor   *actor;
-    int           n_edge;
-    weft_edge    *edge;
-    int           n_group;
-    weft_group   *group;
-    int           n_firing[WEFT_N_STREAM];
-    weft_firing  *firing[WEFT_N_STREAM];
-    int           n_binding;
-    weft_binding *binding;
+    weft_arena       *arena;
+    const char       *name;
+    int               rank, world;
+    int               n_micro; /* logical micro-batches a step, over all ranks */
+    int               n_lane;
+    int               n_slab;
+    weft_slab        *slab;
+    int               n_buffer;
+    weft_buffer      *buffer;
+    int               n_actor;
+    weft_actor       *actor;
+    int               n_edge;
+    weft_edge        *edge;
+    int               n_group;
+    weft_group       *group;
+    int               n_stream;
+    weft_stream_spec *stream;
+    int               n_binding;
+    weft_binding     *binding;
 } weft_program;
 
 weft_status weft_program_create(const char    *name,
                                 weft_program **out); /* empty, for builders */
 void        weft_program_destroy(weft_program *p);
+/* A stream at the end of the table, without firings; *out its number. */
+weft_status weft_program_add_stream(weft_program *p, weft_stream_spec s, int32_t *out);
+/* The first stream of a kind; NULL: there is none. */
+weft_stream_spec *weft_program_stream(const weft_program *p, weft_stream_kind k);
+weft_status       weft_program_copy(const weft_program *p, weft_program **out);
 
 /* Invariants (1)-(3) of one program; (4) over the n programs of a job (n = 1 is fine). */
 weft_status weft_program_verify(const weft_program *p);
@@ -257,6 +275,8 @@ weft_status weft_instr_join(const weft_instr *const *of, int n, weft_arena *a,
                             weft_instr *out);
 /* Tensor t of a collective as one of its own. */
 weft_status weft_instr_split(const weft_instr *i, int t, weft_arena *a, weft_instr *out);
+/* With its operands, in a. */
+weft_status weft_instr_copy(const weft_instr *from, weft_arena *a, weft_instr *to);
 /* Terms that position k of n brings to a collective: 1 without lanes. */
 int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
 /* Ranks of one stage of the pipeline, which come one after another: the distance to the nearest

@@ -80,8 +80,7 @@ static weft_talk_line line_of(const weft_program *p, const weft_instr *i,
     return l;
 }
 
-static weft_status put_line(builder *b, const weft_instr *i, weft_stream_kind stream,
-                            int *out)
+static weft_status put_line(builder *b, const weft_instr *i, int32_t stream, int *out)
 {
     weft_talk     *t = b->t;
     weft_talk_line l = line_of(t->program, i, b->arena);
@@ -127,11 +126,11 @@ typedef struct place {
     int               firing, in_actor;
 } place;
 
-static bool next_call(const weft_talk *t, weft_stream_kind s, place *x)
+static bool next_call(const weft_talk *t, int32_t s, place *x)
 {
     const weft_program *p = t->program;
-    for (; x->firing < p->n_firing[s]; x->firing++, x->in_actor = 0) {
-        int32_t           actor = p->firing[s][x->firing].actor;
+    for (; x->firing < p->stream[s].n_firing; x->firing++, x->in_actor = 0) {
+        int32_t           actor = p->stream[s].firing[x->firing].actor;
         const weft_actor *a     = &p->actor[actor];
         while (x->in_actor < a->n_instr) {
             x->number = t->actor_at[actor] + x->in_actor;
@@ -150,10 +149,10 @@ static uint64_t start_of(const weft_talk_line *l)
 static void count_calls(weft_talk *t)
 {
     for (int k = 0; k < t->n_line; k++) t->line[k].digest = start_of(&t->line[k]);
-    for (int s = 0; s < WEFT_N_STREAM; s++) {
+    for (int s = 0; s < t->program->n_stream; s++) {
         place   x = {0};
         int64_t n = 0;
-        while (next_call(t, (weft_stream_kind)s, &x)) {
+        while (next_call(t, s, &x)) {
             weft_talk_line *l = &t->line[t->instr_line[x.number]];
             if (l->first < 0) l->first = n;
             l->digest = mix(l->digest, t->instr_hash[x.number]);

@@ -20,8 +20,8 @@ typedef struct weft_talk_line {
     bool     message;
     int32_t  tag;
     int n_rank, place; /* its ranks (of messages: from, to), and which of them this is */
-    const int32_t   *rank;
-    weft_stream_kind stream;
+    const int32_t *rank;
+    int32_t        stream;
 } weft_talk_line;
 
 typedef struct weft_talk {

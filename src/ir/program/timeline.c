@@ -56,11 +56,12 @@ void weft_timeline_finish(weft_timeline *t, int n_step)
     if (n_step > 1) t->step_s = (t->total_s - end_of_step(t, 0)) / (n_step - 1);
 }
 
-double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kind s)
+double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kind k)
 {
     double busy = 0;
     for (int i = 0; i < t->n_slice; i++)
-        if (t->slice[i].program == program && t->slice[i].stream == s)
+        if (t->slice[i].program == program &&
+            t->program[program]->stream[t->slice[i].stream].kind == k)
             busy += t->slice[i].end_s - t->slice[i].start_s;
     return busy < t->total_s ? t->total_s - busy : 0; /* a sum may round past it */
 }
@@ -97,7 +98,7 @@ static void print_stream(const weft_timeline *t, int p, int s, const share *of,
         if ((int)g->actor[a].stream == s) idle -= of[a].busy_s;
     if (idle < 0) idle = 0; /* a sum may round past the end */
     weft_text_add(out, "  rank %d %s: idle %.6f s (%.1f %%)\n", g->rank,
-                  weft_stream_kind_name((weft_stream_kind)s), idle,
+                  g->stream[s].name, idle,
                   t->total_s > 0 ? 100 * idle / t->total_s : 0.0);
     for (int a = 0; a < g->n_actor; a++)
         if ((int)g->actor[a].stream == s && of[a].n)
@@ -116,8 +117,9 @@ weft_status weft_timeline_print(const weft_timeline *t, weft_text *out)
     weft_text_add(out, "%s: %d step%s in %.6f s, %.6f s a step\n", t->name, t->n_step,
                   t->n_step == 1 ? "" : "s", t->total_s, t->step_s);
     for (int p = 0; p < t->n_program; p++)
-        for (int s = 0; s < WEFT_N_STREAM; s++)
-            if (t->program[p]->n_firing[s]) print_stream(t, p, s, of + first[p], out);
+        for (int s = 0; s < t->program[p]->n_stream; s++)
+            if (t->program[p]->stream[s].n_firing)
+                print_stream(t, p, s, of + first[p], out);
     st = weft_text_status(out);
 out:
     weft_arena_destroy(tmp);
@@ -142,10 +144,10 @@ static void json_tracks(const weft_timeline *t, weft_text *out)
         char name[128];
         snprintf(name, sizeof name, "%s rank %d", t->name, t->program[p]->rank);
         json_name(out, "process_name", t->program[p]->rank, 0, name);
-        for (int s = 0; s < WEFT_N_STREAM; s++)
-            if (t->program[p]->n_firing[s])
+        for (int s = 0; s < t->program[p]->n_stream; s++)
+            if (t->program[p]->stream[s].n_firing)
                 json_name(out, "thread_name", t->program[p]->rank, s,
-                          weft_stream_kind_name((weft_stream_kind)s));
+                          t->program[p]->stream[s].name);
     }
 }
 

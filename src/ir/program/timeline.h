@@ -6,11 +6,11 @@
 #include "program/program.h"
 
 typedef struct weft_slice {
-    int32_t          program; /* index into the timeline's programs */
-    weft_stream_kind stream;
-    int32_t          actor, instr, micro;
-    int32_t          step; /* from 0, within the timeline */
-    double           start_s, end_s;
+    int32_t program; /* index into the timeline's programs */
+    int32_t stream;  /* number in its table */
+    int32_t actor, instr, micro;
+    int32_t step; /* from 0, within the timeline */
+    double  start_s, end_s;
 } weft_slice;
 
 typedef struct weft_timeline {
@@ -35,7 +35,7 @@ weft_status weft_timeline_add(weft_timeline *t, const weft_slice *s);
 void weft_timeline_finish(weft_timeline *t, int n_step);
 
 /* Seconds in which a stream ran nothing, of total_s. */
-double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kind s);
+double weft_timeline_idle_s(const weft_timeline *t, int program, weft_stream_kind k);
 
 /* A summary for people: times, each stream's busy share, the actors by time. */
 weft_status weft_timeline_print(const weft_timeline *t, weft_text *out);

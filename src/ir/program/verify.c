@@ -156,6 +156,31 @@ static weft_status check_slot(const weft_program *p, const weft_actor *a,
     return WEFT_OK;
 }
 
+static weft_status check_streams(const weft_program *p)
+{
+    if (p->n_stream > WEFT_MAX_STREAM)
+        return WEFT_FAIL(WEFT_ERR_ARG, "program %s: %d streams, at most %d", p->name,
+                         p->n_stream, WEFT_MAX_STREAM);
+    for (int s = 0; s < p->n_stream; s++) {
+        const weft_stream_spec *x = &p->stream[s];
+        for (int k = 0; k < s; k++)
+            if (!strcmp(x->name, p->stream[k].name))
+                return WEFT_FAIL(WEFT_ERR_ARG, "program %s: two streams %s", p->name,
+                                 x->name);
+        if (x->device < 0 || x->threads < 0 || x->threads > 1)
+            return WEFT_FAIL(
+                WEFT_ERR_ARG,
+                "program %s: stream %s on device %d with %d threads: devices "
+                "count from 0, threads are 1, or 0 for the executor's pool",
+                p->name, x->name, x->device, x->threads);
+    }
+    for (int a = 0; a < p->n_actor; a++)
+        if (p->actor[a].stream < 0 || p->actor[a].stream >= p->n_stream)
+            return WEFT_FAIL(WEFT_ERR_ARG, "program %s: actor %s is on stream %d of %d",
+                             p->name, p->actor[a].name, p->actor[a].stream, p->n_stream);
+    return WEFT_OK;
+}
+
 static weft_status check_firing(const weft_program *p, int s, const weft_firing *f)
 {
     if (f->actor < 0 || f->actor >= p->n_actor)
@@ -165,8 +190,7 @@ static weft_status check_firing(const weft_program *p, int s, const weft_firing 
     if ((int)a->stream != s)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "program %s: actor %s is on stream %s but fires on %s", p->name,
-                         a->name, weft_stream_kind_name(a->stream),
-                         weft_stream_kind_name((weft_stream_kind)s));
+                         a->name, p->stream[a->stream].name, p->stream[s].name);
     if (f->micro < -1 || f->micro >= p->n_micro || f->lane_slot < 0)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
@@ -186,6 +210,7 @@ weft_status weft_program_verify(const weft_program *p)
 {
     WEFT_TRY(check_head(p));
     WEFT_TRY(check_names(p));
+    WEFT_TRY(check_streams(p));
     for (int i = 0; i < p->n_buffer; i++) WEFT_TRY(check_buffer(p, &p->buffer[i]));
     for (int i = 0; i < p->n_group; i++) WEFT_TRY(check_group(p, i));
     for (int i = 0; i < p->n_binding; i++) WEFT_TRY(check_binding(p, &p->binding[i]));
@@ -193,9 +218,9 @@ weft_status weft_program_verify(const weft_program *p)
     for (int a = 0; a < p->n_actor; a++)
         for (int n = 0; n < p->actor[a].n_instr; n++)
             WEFT_TRY(weft_program__verify_instr(p, &p->actor[a], &p->actor[a].instr[n]));
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        for (int i = 0; i < p->n_firing[s]; i++)
-            WEFT_TRY(check_firing(p, s, &p->firing[s][i]));
+    for (int s = 0; s < p->n_stream; s++)
+        for (int i = 0; i < p->stream[s].n_firing; i++)
+            WEFT_TRY(check_firing(p, s, &p->stream[s].firing[i]));
     return weft_program__verify_memory(p);
 }
 
@@ -236,13 +261,14 @@ weft_status weft_program_verify_calls(const weft_program *p)
                          p->name);
     WEFT_TRY(check_head(p));
     WEFT_TRY(check_names(p));
+    WEFT_TRY(check_streams(p));
     for (int i = 0; i < p->n_group; i++) WEFT_TRY(check_group(p, i));
     for (int i = 0; i < p->n_edge; i++) WEFT_TRY(check_edge(p, i));
     for (int a = 0; a < p->n_actor; a++)
         for (int n = 0; n < p->actor[a].n_instr; n++)
             WEFT_TRY(check_call(p, &p->actor[a], &p->actor[a].instr[n]));
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        for (int i = 0; i < p->n_firing[s]; i++)
-            WEFT_TRY(check_firing(p, s, &p->firing[s][i]));
+    for (int s = 0; s < p->n_stream; s++)
+        for (int i = 0; i < p->stream[s].n_firing; i++)
+            WEFT_TRY(check_firing(p, s, &p->stream[s].firing[i]));
     return WEFT_OK;
 }

@@ -26,7 +26,7 @@ typedef struct cell {
     int32_t actor, micro, step;
     int     stream; /* of the last write; -1: from outside, before the step */
     int64_t at;     /* its firing, counted over steps */
-    int64_t read[WEFT_N_STREAM];
+    int64_t read[WEFT_MAX_STREAM];
 } cell;
 
 typedef struct slab_map {
@@ -36,7 +36,7 @@ typedef struct slab_map {
 } slab_map;
 
 typedef struct vclock {
-    int64_t at[WEFT_N_STREAM];
+    int64_t at[WEFT_MAX_STREAM];
 } vclock;
 
 typedef struct checker {
@@ -44,9 +44,9 @@ typedef struct checker {
     weft_arena         *arena;
     slab_map           *map;
     weft_order          order;
-    int64_t (*count)[2];          /* of each edge: given, taken */
-    vclock *clock[WEFT_N_STREAM]; /* [step * n_firing + i] */
-    bool   *written;              /* of each buffer: some instruction writes it */
+    int64_t (*count)[2];            /* of each edge: given, taken */
+    vclock *clock[WEFT_MAX_STREAM]; /* [step * n_firing + i] */
+    bool   *written;                /* of each buffer: some instruction writes it */
     /* now running */
     int                stream, step;
     int64_t            at;
@@ -150,9 +150,9 @@ static weft_status cut_instrs(checker *c)
 static weft_status cut_slabs(checker *c)
 {
     const weft_program *p = c->p;
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        for (int i = 0; i < p->n_firing[s]; i++) {
-            c->f = &p->firing[s][i];
+    for (int s = 0; s < c->p->n_stream; s++)
+        for (int i = 0; i < p->stream[s].n_firing; i++) {
+            c->f = &p->stream[s].firing[i];
             c->a = &p->actor[c->f->actor];
             WEFT_TRY(cut_instrs(c));
         }
@@ -177,7 +177,7 @@ static weft_status cut_slabs(checker *c)
         if (!m->cell) return weft_arena_status(c->arena);
         for (int i = 0; i <= m->n; i++) {
             m->cell[i] = (cell){.buffer = -1, .slot = -1, .stream = -1, .at = -1};
-            for (int k = 0; k < WEFT_N_STREAM; k++) m->cell[i].read[k] = -1;
+            for (int k = 0; k < WEFT_MAX_STREAM; k++) m->cell[i].read[k] = -1;
         }
     }
     return WEFT_OK;
@@ -262,8 +262,7 @@ static weft_status no_order(const checker *c, const range *r, const char *what,
 {
     return BAD(
         c, "nothing orders it against a %s of buffer %s on stream %s; an edge is missing",
-        what, c->p->buffer[r->buffer].name,
-        weft_stream_kind_name((weft_stream_kind)stream));
+        what, c->p->buffer[r->buffer].name, c->p->stream[stream].name);
 }
 
 static weft_status do_read(checker *c, const range *r, bool adds)
@@ -284,7 +283,7 @@ static weft_status do_write(checker *c, const range *r)
     for (cell *x = cell_at(m, r->lo); m->edge[x - m->cell] < r->hi; x++) {
         if (x->stream >= 0 && !is_over(c, x->stream, x->at))
             return no_order(c, r, "write", x->stream);
-        for (int s = 0; s < WEFT_N_STREAM; s++) {
+        for (int s = 0; s < c->p->n_stream; s++) {
             if (!is_over(c, s, x->read[s])) return no_order(c, r, "read", s);
             x->read[s] = -1;
         }
@@ -399,7 +398,7 @@ static weft_status run_instr(checker *c)
 
 static void join(vclock *a, const vclock *b)
 {
-    for (int s = 0; s < WEFT_N_STREAM; s++)
+    for (int s = 0; s < WEFT_MAX_STREAM; s++)
         if (b->at[s] > a->at[s]) a->at[s] = b->at[s];
 }
 
@@ -407,14 +406,14 @@ static void join(vclock *a, const vclock *b)
 static bool begin(checker *c)
 {
     const weft_program      *p  = c->p;
-    int                      i  = (int)(c->at % p->n_firing[c->stream]);
+    int                      i  = (int)(c->at % p->stream[c->stream].n_firing);
     const weft_firing_order *f  = &c->order.firing[c->stream][i];
     vclock                  *me = &c->clock[c->stream][c->at];
     for (int k = 0; k < f->n_wait; k++)
         if (c->count[f->wait[k].edge][f->wait[k].credit] <
             (int64_t)c->step * f->wait[k].per_step + f->wait[k].at)
             return false;
-    for (int s = 0; s < WEFT_N_STREAM; s++) me->at[s] = -1;
+    for (int s = 0; s < WEFT_MAX_STREAM; s++) me->at[s] = -1;
     if (c->at) *me = c->clock[c->stream][c->at - 1];
     me->at[c->stream] = c->at;
     for (int k = 0; k < f->n_wait; k++) {
@@ -425,15 +424,15 @@ static bool begin(checker *c)
         int      s    = (int)p->actor[w->credit ? e->to : e->from].stream;
         int64_t  step = (need - 1) / w->per_step, n = (need - 1) % w->per_step;
         int32_t *who = w->credit ? c->order.taker[w->edge] : c->order.giver[w->edge];
-        join(me, &c->clock[s][step * p->n_firing[s] + who[n]]);
+        join(me, &c->clock[s][step * p->stream[s].n_firing + who[n]]);
     }
     return true;
 }
 
 static weft_status fire(checker *c)
 {
-    int i = (int)(c->at % c->p->n_firing[c->stream]);
-    c->f  = &c->p->firing[c->stream][i];
+    int i = (int)(c->at % c->p->stream[c->stream].n_firing);
+    c->f  = &c->p->stream[c->stream].firing[i];
     c->a  = &c->p->actor[c->f->actor];
     for (int n = 0; n < c->a->n_instr; n++) {
         c->i = &c->a->instr[n];
@@ -446,23 +445,23 @@ static weft_status fire(checker *c)
 
 static weft_status run_all(checker *c)
 {
-    const weft_program *p                   = c->p;
-    int64_t             next[WEFT_N_STREAM] = {0};
+    const weft_program *p                     = c->p;
+    int64_t             next[WEFT_MAX_STREAM] = {0};
     for (bool moved = true; moved;) {
         moved = false;
-        for (int s = 0; s < WEFT_N_STREAM; s++)
-            for (; next[s] < (int64_t)N_STEP * p->n_firing[s]; next[s]++) {
+        for (int s = 0; s < c->p->n_stream; s++)
+            for (; next[s] < (int64_t)N_STEP * p->stream[s].n_firing; next[s]++) {
                 c->stream = s;
                 c->at     = next[s];
-                c->step   = (int)(next[s] / p->n_firing[s]);
+                c->step   = (int)(next[s] / p->stream[s].n_firing);
                 if (!begin(c)) break;
                 WEFT_TRY(fire(c));
                 moved = true;
             }
     }
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        if (next[s] < (int64_t)N_STEP * p->n_firing[s]) {
-            const weft_firing *f = &p->firing[s][next[s] % p->n_firing[s]];
+    for (int s = 0; s < c->p->n_stream; s++)
+        if (next[s] < (int64_t)N_STEP * p->stream[s].n_firing) {
+            const weft_firing *f = &p->stream[s].firing[next[s] % p->stream[s].n_firing];
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
                 "program %s: deadlock: actor %s, micro-batch %d, waits for ever on "
@@ -502,8 +501,9 @@ weft_status weft_program__verify_memory(const weft_program *p)
     c.map     = WEFT_ARENA_ARRAY(c.arena, slab_map, p->n_slab);
     c.count   = weft_arena_alloc(c.arena, sizeof *c.count * (size_t)p->n_edge);
     c.written = WEFT_ARENA_ARRAY(c.arena, bool, p->n_buffer);
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        c.clock[s] = WEFT_ARENA_ARRAY(c.arena, vclock, (int64_t)N_STEP * p->n_firing[s]);
+    for (int s = 0; s < p->n_stream; s++)
+        c.clock[s] =
+            WEFT_ARENA_ARRAY(c.arena, vclock, (int64_t)N_STEP * p->stream[s].n_firing);
     WEFT_GO(weft_arena_status(c.arena));
     WEFT_GO(cut_slabs(&c));
     WEFT_GO(fill_outside(&c));

@@ -24,7 +24,7 @@ static void wake(walk *w, int id)
 
 static const weft_firing *firing_of(const walk *w, const stream *x)
 {
-    return &w->program[x->program]->firing[x->kind][x->firing];
+    return &w->program[x->program]->stream[x->number].firing[x->firing];
 }
 
 static const weft_instr *instr_of(const walk *w, const stream *x)
@@ -47,7 +47,7 @@ static weft_status ran(walk *w, stream *x, double start, double end)
 {
     const weft_firing *f = firing_of(w, x);
     weft_slice         s = {.program = x->program,
-                            .stream  = (weft_stream_kind)x->kind,
+                            .stream  = x->number,
                             .actor   = f->actor,
                             .instr   = x->instr,
                             .micro   = f->micro,
@@ -240,7 +240,7 @@ weft_status weft_program__end(walk *w, stream *x, double start, double end)
 
 static bool begin_firing(walk *w, stream *x)
 {
-    const weft_firing_order *f = &w->order[x->program].firing[x->kind][x->firing];
+    const weft_firing_order *f = &w->order[x->program].firing[x->number][x->firing];
     double                   t = x->now;
     for (int i = 0; i < f->n_wait; i++) {
         weft_program__edge *e    = &w->edge[x->program][f->wait[i].edge];
@@ -257,7 +257,7 @@ static bool begin_firing(walk *w, stream *x)
 
 static void end_firing(walk *w, stream *x)
 {
-    const weft_firing_order *f = &w->order[x->program].firing[x->kind][x->firing];
+    const weft_firing_order *f = &w->order[x->program].firing[x->number][x->firing];
     for (int i = 0; i < f->n_give; i++) {
         weft_program__edge *e   = &w->edge[x->program][f->give[i].edge];
         int                 k   = f->give[i].credit;
@@ -265,7 +265,7 @@ static void end_firing(walk *w, stream *x)
         wake(w, e->side[k]);
     }
     x->inside = false;
-    if (++x->firing < w->program[x->program]->n_firing[x->kind]) return;
+    if (++x->firing < w->program[x->program]->stream[x->number].n_firing) return;
     x->firing = 0;
     if (++x->step == w->o->n_step) x->done = true;
 }
@@ -293,11 +293,11 @@ static void say_wait(const walk *w, const stream *x, weft_text *t)
     const weft_program *p = w->program[x->program];
     const weft_firing  *f = firing_of(w, x);
     weft_text_add(t, "%srank %d %s: actor %s", t->n ? "; " : "", p->rank,
-                  weft_stream_kind_name((weft_stream_kind)x->kind),
+                  w->program[x->program]->stream[x->number].name,
                   p->actor[f->actor].name);
     if (f->micro >= 0) weft_text_add(t, " micro-batch %d", f->micro);
     if (!x->inside) {
-        const weft_firing_order *o = &w->order[x->program].firing[x->kind][x->firing];
+        const weft_firing_order *o = &w->order[x->program].firing[x->number][x->firing];
         for (int i = 0; i < o->n_wait; i++) {
             const weft_wait *v = &o->wait[i];
             const weft_edge *e = &p->edge[v->edge];
@@ -353,16 +353,16 @@ static weft_status all_received(const walk *w)
 
 static weft_status add_streams(walk *w)
 {
-    int most     = w->n_program * WEFT_N_STREAM;
+    int most     = w->n_program * WEFT_MAX_STREAM;
     w->stream    = WEFT_ARENA_ARRAY(w->arena, stream, most);
     w->queue     = WEFT_ARENA_ARRAY(w->arena, int, most);
     w->stream_at = WEFT_ARENA_ARRAY(w->arena, int, most);
     WEFT_TRY(weft_arena_status(w->arena));
     for (int i = 0; i < w->n_program; i++)
-        for (int s = 0; s < WEFT_N_STREAM; s++) {
-            bool fires                          = w->program[i]->n_firing[s] > 0;
-            w->stream_at[i * WEFT_N_STREAM + s] = fires ? w->n_stream : -1;
-            if (fires) w->stream[w->n_stream++] = (stream){.program = i, .kind = s};
+        for (int s = 0; s < w->program[i]->n_stream; s++) {
+            bool fires                            = w->program[i]->stream[s].n_firing > 0;
+            w->stream_at[i * WEFT_MAX_STREAM + s] = fires ? w->n_stream : -1;
+            if (fires) w->stream[w->n_stream++] = (stream){.program = i, .number = s};
         }
     return WEFT_OK;
 }
@@ -378,7 +378,7 @@ static weft_status add_edges(walk *w, int at)
         for (int k = 0; k < 2; k++)
             x->at[k] = WEFT_ARENA_ARRAY(w->arena, double,
                                         (int64_t)w->order[at].per_step[e] * w->o->n_step);
-        const int *of = &w->stream_at[at * WEFT_N_STREAM];
+        const int *of = &w->stream_at[at * WEFT_MAX_STREAM];
         x->side[0]    = of[p->actor[p->edge[e].to].stream];
         x->side[1]    = of[p->actor[p->edge[e].from].stream];
     }

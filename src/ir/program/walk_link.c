@@ -135,7 +135,8 @@ static weft_status link_collective(linker *k, const weft_program *p, int stream,
 static int count_firings(const weft_program *p, int32_t actor)
 {
     int s = (int)p->actor[actor].stream, n = 0;
-    for (int i = 0; i < p->n_firing[s]; i++) n += p->firing[s][i].actor == actor;
+    for (int i = 0; i < p->stream[s].n_firing; i++)
+        n += p->stream[s].firing[i].actor == actor;
     return n;
 }
 
@@ -151,7 +152,7 @@ static weft_status link_program(linker *k, int at)
             if (!weft_instr_is_comm(i)) continue;
             if (n_fire < 0) {
                 n_fire = count_firings(p, a);
-                stream = w->stream_at[at * WEFT_N_STREAM + (int)actor->stream];
+                stream = w->stream_at[at * WEFT_MAX_STREAM + (int)actor->stream];
             }
             if (!n_fire) break;
             int *link = &w->link[at][w->instr_at[at][a] + n];

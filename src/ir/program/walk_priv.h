@@ -38,7 +38,7 @@ typedef struct weft_program__edge {
 } weft_program__edge;
 
 typedef struct weft_program__stream {
-    int    program, kind;
+    int    program, number;
     int    step, firing, instr; /* where it is */
     bool   inside;              /* the firing has begun */
     bool   queued, done;
@@ -66,7 +66,7 @@ typedef struct weft_program__walk {
     int                    n_stream;
     weft_program__stream  *stream;
     int                   *queue, head, n_queue;
-    int                   *stream_at; /* [program * WEFT_N_STREAM + kind]; -1 none */
+    int                   *stream_at; /* [program * WEFT_MAX_STREAM + stream]; -1 none */
     double                 clock;     /* of shared hosts */
     int                   *n_active;  /* [host] */
 } weft_program__walk;

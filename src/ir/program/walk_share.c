@@ -12,7 +12,7 @@ static bool talks(const weft_program__walk *w, const weft_program__stream *x)
 {
     const weft_program *p = w->program[x->program];
     return weft_instr_is_comm(
-        &p->actor[p->firing[x->kind][x->firing].actor].instr[x->instr]);
+        &p->actor[p->stream[x->number].firing[x->firing].actor].instr[x->instr]);
 }
 
 weft_status weft_program__begin(weft_program__walk *w, weft_program__stream *x,

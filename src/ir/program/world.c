@@ -42,9 +42,9 @@ static void add_instr(weft_hash_state *h, const weft_instr *i)
 static int32_t first_micro(const weft_program *p)
 {
     int32_t least = INT32_MAX;
-    for (int s = 0; s < WEFT_N_STREAM; s++)
-        for (int k = 0; k < p->n_firing[s]; k++) {
-            int32_t m = p->firing[s][k].micro;
+    for (int s = 0; s < p->n_stream; s++)
+        for (int k = 0; k < p->stream[s].n_firing; k++) {
+            int32_t m = p->stream[s].firing[k].micro;
             if (m >= 0 && m < least) least = m;
         }
     return least;
@@ -53,10 +53,13 @@ static int32_t first_micro(const weft_program *p)
 static void add_firings(weft_hash_state *h, const weft_program *p)
 {
     int32_t first = first_micro(p);
-    for (int s = 0; s < WEFT_N_STREAM; s++) {
-        add_int(h, p->n_firing[s]);
-        for (int k = 0; k < p->n_firing[s]; k++) {
-            const weft_firing *f = &p->firing[s][k];
+    for (int s = 0; s < p->n_stream; s++) {
+        add_int(h, p->stream[s].kind);
+        add_int(h, p->stream[s].device);
+        add_int(h, p->stream[s].threads);
+        add_int(h, p->stream[s].n_firing);
+        for (int k = 0; k < p->stream[s].n_firing; k++) {
+            const weft_firing *f = &p->stream[s].firing[k];
             add_int(h, f->actor);
             add_int(h, f->micro < 0 ? -1 : f->micro - first);
         }

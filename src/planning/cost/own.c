@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "cost/score_priv.h"
+#include "program/coalesce.h"
 
 double weft_cost__replicas(const weft_cost_point *p, const weft_cost_variant *v)
 {
@@ -86,17 +87,17 @@ static bool is_once(const weft_cost_point *p)
 }
 
 /* Calls of the update: of ranks that are alike, with whole values, all meet at once.  In a step
- * of one micro-batch what is shared, so many bytes, is summed in the backward pass; there an
- * eighth of it at most meets at once (partition/late.c). */
+ * of one micro-batch what is shared, so many bytes, is summed in the backward pass; there a
+ * bucket is a fraction of it at most (program/coalesce.h). */
 static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
                        const weft_cost_calls *c, double sums)
 {
-    double load = 8 << 20;
+    double parts = WEFT_COALESCE_BACKWARD_PARTS;
     if (!(c->bytes > 0)) return 0;
     if (!p->zero && v->tp * v->cp * v->ep == 1) return 1;
     if (!(sums > 0) || !is_once(p)) return fmax(1, c->n);
     bool early = c->once > 2 * c->n; /* else it stands in the update all the same */
-    return early && sums * v->tp / 8 < load ? 8 : fmax(1, c->once);
+    return early && sums * v->tp / parts < WEFT_COALESCE_BYTES ? parts : fmax(1, c->once);
 }
 
 /* There sums over parts of a sequence follow those over replicas, one by one. */

@@ -107,7 +107,8 @@ static void add_up(const weft_timeline *t, int k, weft_plan_time *out)
     *out        = (weft_plan_time){0};
     for (int i = 0; i < t->n_slice; i++) {
         const weft_slice *s = &t->slice[i];
-        if (s->program != k || s->stream != WEFT_STREAM_COMPUTE ||
+        if (s->program != k ||
+            t->program[k]->stream[s->stream].kind != WEFT_STREAM_COMPUTE ||
             s->step != t->n_step - 1)
             continue;
         const weft_program *p = t->program[k];

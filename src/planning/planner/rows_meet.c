@@ -1,18 +1,18 @@
-/* How often replicas meet in the update.
+/* How many collectives replicas call in the update.
  *
- * Collectives of the update wait for each other (partition/late.c): those of one kind that come
- * to the same point, until 8 MB of what they serve are together, by sizes of the whole graph's
- * values.  Where a step has one micro-batch, sums stand in the backward pass and serve gradients;
+ * Collectives of the update are coalesced by the rules of program/coalesce.h, which are used here:
+ * those of one kind that come to the same point, until a bucket of what they serve is complete.
+ * Where a step has one micro-batch, sums stand in the backward pass and serve gradients;
  * else they stand behind the accumulators and serve what comes next, sums of squares for
  * instance, which are nothing: then all meet at once.  A layer's share of the meetings is counted
  * as if many like it came one behind the other. */
 #include "planner/rows_priv.h"
+#include "program/coalesce.h"
 
 typedef weft_planner__pricer pricer;
 
 enum {
-    LOAD  = 8 << 20, /* as partition/late.c has it */
-    TIMES = 8        /* so many layers alike */
+    TIMES = 8 /* so many layers alike */
 };
 
 typedef struct call {
@@ -33,20 +33,9 @@ static bool is_like(const call *a, const call *b)
     return a->way == b->way && a->over == b->over;
 }
 
-/* The largest result of the whole graph's node that a place's serves, of those with as many
- * dimensions if there are any. */
 static double served_by(const pricer *z, int node, int n_dim)
 {
-    const weft_graph      *g       = z->s->c.graph;
-    const weft_graph_node *n       = &g->node[z->local->node[node]];
-    double                 most[2] = {0};
-    for (int j = 0; j < n->n_out; j++) {
-        const weft_type *t = &g->value[n->out[j]].type;
-        double  b = (double)weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-        double *x = &most[t->shape.n == n_dim];
-        if (b > *x) *x = b;
-    }
-    return most[most[1] > 0];
+    return (double)weft_spmd_served_bytes(z->s->c.graph, z->local->node[node], n_dim);
 }
 
 /* Of a sum over micro-batches: the node of the backward pass that makes its terms; else the node
@@ -64,7 +53,7 @@ static int made_by(const pricer *z, int node)
  * pass, where sums of all kinds wait together. */
 static double meetings(const call *list, int n, const call *k, bool made)
 {
-    double   bytes = 0, calls = 0;
+    double   bytes = 0, calls = 0, limit = (double)weft_coalesce_limit(0);
     unsigned types = 0;
     for (int t = 0; t < TIMES; t++)
         for (int i = 0; i < n; i++) {
@@ -72,11 +61,11 @@ static double meetings(const call *list, int n, const call *k, bool made)
             if (list[i].layer != k->layer || !(made ? list[i].sum : like)) continue;
             bytes += made ? list[i].made : list[i].served;
             if (like) types |= 1u << list[i].dtype;
-            if (bytes < LOAD) continue;
+            if (bytes < limit) continue;
             for (; types; types &= types - 1) calls++;
             bytes = 0;
         }
-    return (calls + bytes / LOAD) / TIMES;
+    return (calls + bytes / limit) / TIMES;
 }
 
 static weft_cost_calls *calls_of(weft_cost_sharing *s, const call *k)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cost/cost.h"
+#include "partition/stages.h"
 #include "planner/rows_priv.h"
 #include "program/work.h"
 
@@ -72,14 +73,14 @@ typedef weft_planner__pricer pricer;
 static weft_status cut_values(pricer *z)
 {
     weft_shard_options o;
-    weft_local_options place = {0};
+    weft_spmd_options  o_spmd = {0};
     if (z->v->tp * z->v->cp * z->v->ep * z->dp == 1) {
         z->g = z->s->c.graph;
         return WEFT_OK;
     }
     WEFT_TRY(weft_planner__expand(z->x, z->v, z->dp, z->zero, z->s, z->a, &o));
     WEFT_TRY(weft_shard_propagate(z->s->c.graph, &o, &z->sharding));
-    WEFT_TRY(weft_partition_local(z->s->c.graph, z->sharding, &place, &z->local));
+    WEFT_TRY(weft_spmd_rewrite(z->s->c.graph, z->sharding, &o_spmd, &z->local));
     z->g = z->local->graph;
     return WEFT_OK;
 }
@@ -91,93 +92,32 @@ weft_vid weft_planner__twin(pricer *z, weft_vid v)
     return name ? weft_graph_find(z->g, name) : -1;
 }
 
-/* A view is made where it is used first; what is made once a step, where its operands are. */
-static weft_status place_rest(pricer *z)
+/* As pipelines assign nodes, a stage for each layer (partition/stages.h).  late: what comes after
+ * an exchange between the ranks of a pipeline. */
+static weft_status assign_layers(pricer *z)
 {
-    const weft_graph *g = z->g;
-    int              *first_user, *user;
-    int              *leaf = WEFT_ARENA_ARRAY(z->a, int, g->n_value + 1);
-    int              *home = WEFT_ARENA_ARRAY(
-                     z->a, int, g->n_node + 1); /* of the parameter or state that a node is about */
-    WEFT_TRY(weft_graph_users(g, z->a, &first_user, &user));
-    WEFT_TRY(weft_arena_status(z->a));
-    for (int i = g->n_node - 1; i >= 0; i--)
-        for (int j = 0; j < g->node[i].n_out && g->node[i].phase != WEFT_PHASE_UPDATE;
-             j++)
-            for (int k = first_user[g->node[i].out[j]];
-                 k < first_user[g->node[i].out[j] + 1] && z->stage[i] < 0; k++)
-                z->stage[i] = z->stage[user[k]];
-    for (weft_vid v = 0; v < g->n_value; v++) leaf[v] = -1;
-    for (int i = 0; i < g->n_node; i++) home[i] = -1;
-    for (int i = 0; i < g->n_node; i++)
-        for (int k = 0; k < g->node[i].n_in; k++) {
-            weft_vid v = g->node[i].in[k];
-            if (g->value[v].node < 0 && leaf[v] < 0 && !g->value[v].per_step)
-                leaf[v] = z->stage[i];
-        }
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        weft_vid twin =
-            g->value[v].kind == WEFT_VALUE_PARAM ? weft_planner__twin(z, v) : -1;
-        if (twin >= 0) leaf[v] = leaf[twin];
-    }
-    for (int i = 0; i < g->n_node; i++) {
-        const weft_graph_node *n = &g->node[i];
-        if (n->phase != WEFT_PHASE_UPDATE) continue;
-        for (int k = 0; k < n->n_in; k++) {
-            weft_vid v    = n->in[k];
-            int      made = g->value[v].node, is = made < 0 ? leaf[v] : home[made];
-            if (is > home[i]) home[i] = is;
-            if (made >= 0 && z->stage[made] > z->stage[i]) z->stage[i] = z->stage[made];
-        }
-        z->own[i] = home[i] >= 0;
-        if (home[i] >= 0) z->stage[i] = home[i];
-        for (int k = 0; k < n->n_in; k++) /* states that only the update uses */
-            if (g->value[n->in[k]].node < 0 && leaf[n->in[k]] < 0 &&
-                !g->value[n->in[k]].per_step)
-                leaf[n->in[k]] = z->stage[i];
-    }
-    return WEFT_OK;
-}
-
-/* What is made of several layers' sums, and all that comes of it: there ranks of a pipeline have
- * met. */
-static void find_late(pricer *z)
-{
-    const weft_graph *g = z->g;
-    for (int i = 0; i < g->n_node; i++) {
-        int of = -1;
-        for (int k = 0; k < g->node[i].n_in && !z->late[i]; k++) {
-            int m = g->value[g->node[i].in[k]].node;
-            if (m < 0 || g->node[m].phase != WEFT_PHASE_UPDATE) continue;
-            z->late[i] = z->late[m] || (of >= 0 && z->stage[m] >= 0 && of != z->stage[m]);
-            if (z->stage[m] >= 0) of = z->stage[m];
-        }
-    }
-}
-
-static weft_status place_nodes(pricer *z)
-{
-    int n = z->s->n_layer, *cut = WEFT_ARENA_ARRAY(z->a, int, n + 2);
+    int            n = z->s->n_layer, *cut = WEFT_ARENA_ARRAY(z->a, int, n + 2);
+    weft_stage_map map;
     z->n_stage = n + 2;
     z->stage   = WEFT_ARENA_ARRAY(z->a, int, z->g->n_node + 1);
-    z->weight  = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     z->late    = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     z->own     = WEFT_ARENA_ARRAY(z->a, bool, z->g->n_node + 1);
     WEFT_TRY(weft_arena_status(z->a));
     memcpy(cut, z->s->node, sizeof *cut * (size_t)(n + 1));
-    if (z->local) weft_partition_move_cuts(z->local, n + 1, cut);
-    WEFT_TRY(weft_partition_stages(z->g, z->n_stage, cut, z->stage, z->weight));
-    WEFT_TRY(place_rest(z));
-    find_late(z);
+    if (z->local) weft_spmd_map_cuts(z->local, n + 1, cut);
+    WEFT_TRY(weft_stage_map_make(z->g, z->n_stage, z->n_stage, cut, 0, z->a, &map));
+    WEFT_TRY(weft_stage_map_homes(&map, z->stage, z->own));
+    z->weight = map.weight;
+    for (int i = 0; i < z->g->n_node; i++) z->late[i] = map.level[i] > 0;
     return WEFT_OK;
 }
 
 /* The job's ranks as far as prices ask for them. */
 static weft_status make_groups(pricer *z)
 {
-    const weft_local *l    = z->local;
-    int               rank = z->x->kind[z->kind].rank;
-    z->p                   = (weft_program){.rank = rank, .world = z->x->world};
+    const weft_local_graph *l    = z->local;
+    int                     rank = z->x->kind[z->kind].rank;
+    z->p                         = (weft_program){.rank = rank, .world = z->x->world};
     if (!l) return WEFT_OK;
     const weft_mesh *m = &z->sharding->mesh[0];
     z->p.n_group       = l->n_group;
@@ -187,7 +127,7 @@ static weft_status make_groups(pricer *z)
         weft_group *g = &z->p.group[i];
         g->rank       = WEFT_ARENA_ARRAY(z->a, int32_t, m->n_rank);
         WEFT_TRY(weft_arena_status(z->a));
-        g->n_rank = weft_mesh_group(m, l->axes[i], 0, g->rank);
+        g->n_rank = weft_mesh_group(m, l->group_axes[i], 0, g->rank);
         for (int k = 0; k < g->n_rank; k++) g->rank[k] += rank;
     }
     return WEFT_OK;
@@ -200,7 +140,7 @@ weft_status weft_planner__pricer_open(pricer *z)
                                     weft_planner__sequences(z->x, z->v), z->v->recompute,
                                     &z->s));
     WEFT_TRY(cut_values(z));
-    WEFT_TRY(place_nodes(z));
+    WEFT_TRY(assign_layers(z));
     WEFT_TRY(make_groups(z));
     return weft_lower(z->g, NULL, &z->seg);
 }
@@ -208,7 +148,7 @@ weft_status weft_planner__pricer_open(pricer *z)
 void weft_planner__pricer_close(pricer *z)
 {
     weft_segment_destroy(z->seg);
-    weft_local_destroy(z->local);
+    weft_local_graph_destroy(z->local);
     weft_sharding_destroy(z->sharding);
     weft_arena_destroy(z->a);
 }
@@ -232,8 +172,8 @@ static weft_cost_axis axis_of(const pricer *z, int group)
 {
     const weft_mesh *m  = &z->sharding->mesh[0];
     int              tp = weft_mesh_find(m, "tp"), cp = weft_mesh_find(m, "cp");
-    if (tp >= 0 && z->local->axes[group] >> tp & 1) return WEFT_COST_TP;
-    return cp >= 0 && z->local->axes[group] >> cp & 1 ? WEFT_COST_CP : WEFT_COST_EP;
+    if (tp >= 0 && z->local->group_axes[group] >> tp & 1) return WEFT_COST_TP;
+    return cp >= 0 && z->local->group_axes[group] >> cp & 1 ? WEFT_COST_CP : WEFT_COST_EP;
 }
 
 static void add_wire(const pricer *z, const weft_instr *i, weft_cost_row *r)
@@ -274,7 +214,7 @@ weft_cost_over weft_planner__over(const pricer *z, const weft_instr *i)
     if (i->kind != WEFT_INSTR_COLLECTIVE || !z->local || z->dp < 2)
         return WEFT_COST_N_OVER;
     const weft_mesh *m    = &z->sharding->mesh[0];
-    uint32_t         axes = z->local->axes[i->group];
+    uint32_t         axes = z->local->group_axes[i->group];
     int              tp   = weft_mesh_find(m, "tp");
     if (!(axes & 1u)) return WEFT_COST_N_OVER; /* replicas are the first axis */
     if (axes == 1u) return WEFT_COST_OVER_DP;

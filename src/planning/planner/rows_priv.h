@@ -5,6 +5,7 @@
 #include "lower/lower.h"
 #include "partition/partition.h"
 #include "planner/rows.h"
+#include "spmd/spmd.h"
 
 enum {
     WEFT_PLANNER__KEEP = 3 /* layers of a run: a first, a last and one like all between */
@@ -95,7 +96,7 @@ typedef struct weft_planner__pricer {
     weft_arena          *a;
     weft_planner__short *s;
     weft_sharding       *sharding;
-    weft_local          *local;
+    weft_local_graph    *local;
     const weft_graph    *g; /* what is lowered: the place's, or the whole */
     weft_segment        *seg;
     int                 *stage;  /* [node of g]: 0 the input side, 1.. layers; -1 */

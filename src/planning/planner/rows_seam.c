@@ -27,8 +27,9 @@ static double *seam_part(weft_cost_seam *s, int k)
 static bool is_fired(const weft_program *p, int actor)
 {
     int s = (int)p->actor[actor].stream;
-    for (int i = 0; i < p->n_firing[s]; i++)
-        if (p->firing[s][i].actor == actor && p->firing[s][i].micro >= 0) return true;
+    for (int i = 0; i < p->stream[s].n_firing; i++)
+        if (p->stream[s].firing[i].actor == actor && p->stream[s].firing[i].micro >= 0)
+            return true;
     return false;
 }
 
@@ -38,7 +39,7 @@ static weft_status add_up(const pricer *z, const weft_program *p, weft_cost_seam
     *out = (weft_cost_seam){0};
     for (int a = 0; a < p->n_actor; a++) {
         const weft_actor *x = &p->actor[a];
-        if (x->stream != WEFT_STREAM_COMPUTE || !is_fired(p, a)) continue;
+        if (p->stream[x->stream].kind != WEFT_STREAM_COMPUTE || !is_fired(p, a)) continue;
         bool back = strstr(x->name, "backward"), weight = strstr(x->name, "weight");
         for (int k = 0; k < x->n_instr; k++) {
             const weft_instr *i = &x->instr[k];
@@ -67,17 +68,12 @@ static double slot_bytes(const weft_program *p)
 /* Stage 0 or 1 of the short model, cut before a layer. */
 static weft_status stage_of(const pricer *z, int layer, int stage, weft_cost_seam *out)
 {
-    weft_program     *p   = NULL;
-    int               cut = z->s->node[layer];
-    weft_pipe_options o   = {
+    weft_program          *p   = NULL;
+    int                    cut = z->s->node[layer];
+    weft_partition_options o   = {
           .n_micro = 2, .n_lane = 1, .pp = 2, .schedule = "zb-h1", .cut = &cut};
-    if (z->sharding) {
-        o.rank = stage * z->sharding->mesh[0].n_rank;
-        WEFT_TRY(weft_partition(z->s->c.graph, z->sharding, &o, &p));
-    } else {
-        o.rank = stage;
-        WEFT_TRY(weft_partition_pipe(z->s->c.graph, &o, &p));
-    }
+    o.rank = stage * (z->sharding ? z->sharding->mesh[0].n_rank : 1);
+    WEFT_TRY(weft_partition_program(z->s->c.graph, z->sharding, &o, &p));
     weft_status st  = add_up(z, p, out);
     out->keep_bytes = stage ? 0 : slot_bytes(p);
     weft_program_destroy(p);

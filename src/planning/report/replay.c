@@ -60,7 +60,8 @@ static double begin_of(const weft_timeline *t)
     double start = INFINITY;
     for (int i = 0; i < t->n_slice; i++)
         if (t->slice[i].step == t->n_step - 1 &&
-            t->slice[i].stream == WEFT_STREAM_COMPUTE)
+            t->program[t->slice[i].program]->stream[t->slice[i].stream].kind ==
+                WEFT_STREAM_COMPUTE)
             start = fmin(start, t->slice[i].start_s);
     return start;
 }
@@ -84,7 +85,8 @@ weft_status weft_report__replay(weft_report__drawing *d, const weft_timeline *t)
         if (program[s] >= 0) row[program[s]] = s;
     for (int i = 0; i < t->n_slice; i++) {
         const weft_slice *x = &t->slice[i];
-        if (row[x->program] < 0 || x->stream != WEFT_STREAM_COMPUTE ||
+        if (row[x->program] < 0 ||
+            t->program[x->program]->stream[x->stream].kind != WEFT_STREAM_COMPUTE ||
             x->step != t->n_step - 1)
             continue;
         const weft_actor *a = &t->program[x->program]->actor[x->actor];

@@ -451,7 +451,8 @@ weft_status weft_sim_folded_traffic(const weft_sim_folded *f, const weft_cluster
     const weft_program *p = f->program[k];
     for (int a = 0; a < p->n_actor; a++) {
         int s = (int)p->actor[a].stream, n = 0;
-        for (int i = 0; i < p->n_firing[s]; i++) n += p->firing[s][i].actor == a;
+        for (int i = 0; i < p->stream[s].n_firing; i++)
+            n += p->stream[s].firing[i].actor == a;
         for (int m = 0; m < p->actor[a].n_instr; m++) {
             double one[WEFT_COST_LEVELS] = {0};
             WEFT_TRY(weft_cost_traffic(p, &p->actor[a].instr[m], c, one));

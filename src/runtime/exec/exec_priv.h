@@ -62,7 +62,7 @@ typedef struct weft_exec__trace {
 
 struct weft_exec__stream {
     weft_exec           *e;
-    int                  kind;
+    int                  number;  /* in the program's table */
     weft_exec__variant **variant; /* of each firing */
     weft_stream          dev;
     double               ready_s; /* when what the firing waited for was there */
@@ -95,7 +95,7 @@ struct weft_exec {
     int                 n_link, cap_link;
     weft_exec__link   **link;
     int                 n_stream;
-    weft_exec__stream   stream[WEFT_N_STREAM];
+    weft_exec__stream   stream[WEFT_MAX_STREAM];
     double              origin_s; /* of the trace */
     int64_t             origin_step;
 

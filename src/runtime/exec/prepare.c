@@ -203,19 +203,24 @@ static weft_status make_slabs(weft_exec *e)
 
 static weft_status make_streams(weft_exec *e)
 {
-    for (int k = 0; k < WEFT_N_STREAM; k++) {
-        if (!e->p->n_firing[k]) continue;
+    for (int k = 0; k < e->p->n_stream; k++) {
+        if (!e->p->stream[k].n_firing) continue;
+        if (e->p->stream[k].device)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "program %s, stream %s: device %d, but there is one",
+                             e->p->name, e->p->stream[k].name, e->p->stream[k].device);
         weft_exec__stream *s = &e->stream[e->n_stream++];
         s->e                 = e;
-        s->kind              = k;
+        s->number            = k;
         s->ctx.seed          = e->o.seed;
-        if (k == WEFT_STREAM_COMPUTE) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
+        if (!e->p->stream[k].threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
         s->trace.cap   = e->o.trace;
         s->trace.slice = WEFT_ARENA_ARRAY(e->arena, weft_slice, e->o.trace);
-        s->variant = WEFT_ARENA_ARRAY(e->arena, weft_exec__variant *, e->p->n_firing[k]);
+        s->variant =
+            WEFT_ARENA_ARRAY(e->arena, weft_exec__variant *, e->p->stream[k].n_firing);
         WEFT_TRY(weft_arena_status(e->arena));
-        for (int i = 0; i < e->p->n_firing[k]; i++)
-            WEFT_TRY(find_variant(e, s, &e->p->firing[k][i], &s->variant[i]));
+        for (int i = 0; i < e->p->stream[k].n_firing; i++)
+            WEFT_TRY(find_variant(e, s, &e->p->stream[k].firing[i], &s->variant[i]));
         if (e->device->computes && s->scratch_bytes)
             WEFT_TRY(e->device->alloc(e->device, s->scratch_bytes, &s->ctx.scratch));
     }

@@ -63,7 +63,7 @@ static void trace(weft_exec__stream *s, int instr, double start, double end)
     weft_exec__trace *t = &s->trace;
     if (!t->cap) return;
     t->slice[t->n++ % t->cap] =
-        (weft_slice){.stream  = (weft_stream_kind)s->kind,
+        (weft_slice){.stream  = s->number,
                      .actor   = s->firing->actor,
                      .instr   = instr,
                      .micro   = s->firing->micro,
@@ -103,7 +103,7 @@ static weft_status run_own(weft_exec__stream *s, weft_exec__variant *v, int n)
 static weft_status fire(weft_exec__stream *s, int at)
 {
     weft_exec          *e   = s->e;
-    const weft_firing  *f   = &e->p->firing[s->kind][at];
+    const weft_firing  *f   = &e->p->stream[s->number].firing[at];
     weft_exec__variant *v   = s->variant[at];
     const int          *run = e->actor[f->actor].run;
     s->firing               = f;
@@ -129,8 +129,8 @@ static weft_status run_steps(weft_exec__stream *s)
     weft_exec *e = s->e;
     for (s->step = 0; s->step < e->n_step; s->step++) {
         s->ctx.step = e->step + s->step;
-        for (int i = 0; i < e->p->n_firing[s->kind]; i++) {
-            const weft_firing_order *f = &e->order.firing[s->kind][i];
+        for (int i = 0; i < e->p->stream[s->number].n_firing; i++) {
+            const weft_firing_order *f = &e->order.firing[s->number][i];
             WEFT_TRY(wait_for(s, f));
             WEFT_TRY(fire(s, i));
             give(s, f);
@@ -190,7 +190,7 @@ weft_status weft_exec__start_threads(weft_exec *e)
     for (int i = 1; i < e->n_stream; i++) {
         if (pthread_create(&e->stream[i].thread, NULL, thread_main, &e->stream[i]))
             return WEFT_FAIL(WEFT_ERR_MEM, "no thread for stream %s",
-                             weft_stream_kind_name((weft_stream_kind)e->stream[i].kind));
+                             e->p->stream[e->stream[i].number].name);
         e->stream[i].has_thread = true;
     }
     return WEFT_OK;

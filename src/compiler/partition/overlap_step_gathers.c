@@ -47,16 +47,16 @@ static bool reads(const weft_instr *x, const weft_instr *gather)
 /* The last actor of a step that does something. */
 static int last_actor(const weft_program *p)
 {
-    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
-    int                n = p->n_firing[WEFT_STREAM_COMPUTE] - 1;
+    const weft_firing *f = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing;
+    int                n = weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing - 1;
     while (n > 0 && !p->actor[f[n].actor].n_instr) n--;
     return f[n].actor;
 }
 
 static void find_user(const weft_program *p, const weft_instr *gather, wanted *w)
 {
-    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
-    int                n = p->n_firing[WEFT_STREAM_COMPUTE];
+    const weft_firing *f = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing;
+    int                n = weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing;
     *w                   = (wanted){.actor = last_actor(p)}; /* where nobody wants it */
     for (int k = 0; k < n; k++) {
         const weft_actor *a = &p->actor[f[k].actor];
@@ -84,8 +84,9 @@ static weft_status make_gathers(once *k, int actor)
         WEFT_TRY(weft_arena_status(k->p->arena));
         find_user(k->p, &call, &k->w[i]);
         call.tag += GATHER_TAG;
-        WEFT_TRY(weft_partition__more_actor(&k->more, name, WEFT_STREAM_COMM, &call, 1,
-                                            &k->w[i].by));
+        WEFT_TRY(weft_partition__more_actor(
+            &k->more, name, weft_partition__stream(k->p, WEFT_STREAM_COMM), &call, 1,
+            &k->w[i].by));
     }
     qsort(k->w, (size_t)k->n, sizeof *k->w, by_place);
     return WEFT_OK;
@@ -103,9 +104,9 @@ static weft_status make_fronts(once *k)
         const char *name =
             weft_arena_printf(k->p->arena, "%s.to.%d", k->p->actor[w->actor].name, w->at);
         WEFT_TRY(weft_arena_status(k->p->arena));
-        WEFT_TRY(weft_partition__more_actor(&k->more, name, WEFT_STREAM_COMPUTE,
-                                            k->p->actor[w->actor].instr, w->at - begin,
-                                            &f.piece));
+        WEFT_TRY(weft_partition__more_actor(
+            &k->more, name, weft_partition__stream(k->p, WEFT_STREAM_COMPUTE),
+            k->p->actor[w->actor].instr, w->at - begin, &f.piece));
         weft_actor *a = &k->p->actor[w->actor];
         a->instr += w->at - begin;
         a->n_instr -= w->at - begin;
@@ -126,10 +127,11 @@ static int piece_at(const once *k, int actor, int at)
 static weft_status make_lists(once *k, int gather)
 {
     weft_program      *p = k->p;
-    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE],
-                      *c = p->firing[WEFT_STREAM_COMM];
-    int n = p->n_firing[WEFT_STREAM_COMPUTE], n_comm = p->n_firing[WEFT_STREAM_COMM],
-        m = 0, j = 0, first = p->n_actor - k->n_front - k->n;
+    const weft_firing *f = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing,
+                      *c = weft_program_stream(p, WEFT_STREAM_COMM)->firing;
+    int n                = weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing,
+        n_comm = weft_program_stream(p, WEFT_STREAM_COMM)->n_firing, m = 0, j = 0,
+        first         = p->n_actor - k->n_front - k->n;
     weft_firing *list = WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (k->n_front + 1) + 1);
     weft_firing *comm = WEFT_ARENA_ARRAY(p->arena, weft_firing, n_comm + k->n + 1);
     WEFT_TRY(weft_arena_status(p->arena));
@@ -145,11 +147,11 @@ static weft_status make_lists(once *k, int gather)
         comm[j++] = (weft_firing){.actor = first + i, .micro = -1};
     for (int i = 0; i < n_comm; i++)
         if (c[i].actor != gather) comm[j++] = c[i];
-    p->firing[WEFT_STREAM_COMPUTE]   = list;
-    p->n_firing[WEFT_STREAM_COMPUTE] = m;
-    p->firing[WEFT_STREAM_COMM]      = comm;
-    p->n_firing[WEFT_STREAM_COMM]    = j;
-    p->actor[gather].n_instr         = 0;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing   = list;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing = m;
+    weft_program_stream(p, WEFT_STREAM_COMM)->firing      = comm;
+    weft_program_stream(p, WEFT_STREAM_COMM)->n_firing    = j;
+    p->actor[gather].n_instr                              = 0;
     return WEFT_OK;
 }
 
@@ -171,8 +173,8 @@ static weft_status spread_edges(once *k)
 /* Users wait for gathers, the first gather for the update of the step before. */
 static weft_status make_edges(once *k)
 {
-    weft_edge next = {.from     = last_actor(k->p),
-                      .to       = k->p->firing[WEFT_STREAM_COMM][0].actor,
+    weft_edge next = {.from = last_actor(k->p),
+                      .to = weft_program_stream(k->p, WEFT_STREAM_COMM)->firing[0].actor,
                       .credits  = 1,
                       .per_step = true,
                       .delay    = 1};
@@ -187,14 +189,15 @@ static weft_status make_edges(once *k)
     return weft_partition__more_edge(&k->more, next);
 }
 
-weft_status weft_partition__gather_beside(weft_program *p)
+static weft_status overlap_step_gathers(weft_program *p)
 {
-    once        k   = {.p = p};
-    int         n   = p->n_firing[WEFT_STREAM_COMPUTE];
-    weft_arena *tmp = NULL;
-    weft_status st  = WEFT_OK;
-    if (!n || !p->n_firing[WEFT_STREAM_COMM]) return WEFT_OK;
-    int actor = p->firing[WEFT_STREAM_COMM][0].actor;
+    once                    k       = {.p = p};
+    weft_arena             *tmp     = NULL;
+    weft_status             st      = WEFT_OK;
+    const weft_stream_spec *compute = weft_program_stream(p, WEFT_STREAM_COMPUTE);
+    const weft_stream_spec *comm    = weft_program_stream(p, WEFT_STREAM_COMM);
+    if (!compute || !comm || !compute->n_firing || !comm->n_firing) return WEFT_OK;
+    int actor = comm->firing[0].actor;
     if (strcmp(p->actor[actor].name, WEFT_PARTITION__GATHER) != 0) return WEFT_OK;
     k.n = p->actor[actor].n_instr;
     WEFT_TRY(weft_arena_create(&tmp));
@@ -208,5 +211,18 @@ weft_status weft_partition__gather_beside(weft_program *p)
     WEFT_GO(make_edges(&k));
 out:
     weft_arena_destroy(tmp);
+    return st;
+}
+
+weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(weft_program_copy(in, &p));
+    WEFT_GO(overlap_step_gathers(p));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
     return st;
 }

@@ -128,8 +128,8 @@ static int count_sums(const weft_program *p, const weft_actor *a, int n, bool sh
 /* The first update actor that has some, by its place in the list; -1 none. */
 static int find_update(const weft_program *p, bool shares, int *n_sum)
 {
-    for (int at = 0; at < p->n_firing[WEFT_STREAM_COMPUTE]; at++) {
-        const weft_firing *f = &p->firing[WEFT_STREAM_COMPUTE][at];
+    for (int at = 0; at < weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing; at++) {
+        const weft_firing *f = &weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[at];
         const weft_actor  *a = &p->actor[f->actor];
         if (f->micro >= 0 || only(a, WEFT_INSTR_COLLECTIVE)) continue;
         *n_sum = 0;
@@ -167,13 +167,15 @@ static weft_status take_sums(weft_program *p, const weft_actor *a, int n, bool s
 /* Its sums become an actor right before it. */
 static weft_status part_sums(weft_program *p, bool shares)
 {
-    weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
-    int n = p->n_firing[WEFT_STREAM_COMPUTE], n_sum, at = find_update(p, shares, &n_sum);
+    weft_firing *f = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing;
+    int          n = weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing, n_sum,
+        at         = find_update(p, shares, &n_sum);
     if (at < 0) return WEFT_OK;
     weft_actor   was  = p->actor[f[at].actor], *a;
     weft_actor  *all  = WEFT_ARENA_ARRAY(p->arena, weft_actor, p->n_actor + 1);
     weft_firing *list = WEFT_ARENA_ARRAY(p->arena, weft_firing, n + 1);
-    weft_actor   own  = {.name = "reduce", .stream = WEFT_STREAM_COMPUTE};
+    weft_actor   own  = {.name   = "reduce",
+                         .stream = weft_partition__stream(p, WEFT_STREAM_COMPUTE)};
     own.instr         = WEFT_ARENA_ARRAY(p->arena, weft_instr, n_sum + 1);
     weft_instr *rest  = WEFT_ARENA_ARRAY(p->arena, weft_instr, was.n_instr + 1);
     WEFT_TRY(weft_arena_status(p->arena));
@@ -188,12 +190,12 @@ static weft_status part_sums(weft_program *p, bool shares)
         WEFT_TRY(take_sums(p, &was, k, shares, &own, a));
     WEFT_TRY(weft_partition__meet(p, own.instr, &own.n_instr));
     for (int k = 0; k < n; k++) list[k + (k >= at)] = f[k];
-    list[at]                         = f[at];
-    list[at].actor                   = p->n_actor;
-    all[p->n_actor++]                = own;
-    p->actor                         = all;
-    p->firing[WEFT_STREAM_COMPUTE]   = list;
-    p->n_firing[WEFT_STREAM_COMPUTE] = n + 1;
+    list[at]                                              = f[at];
+    list[at].actor                                        = p->n_actor;
+    all[p->n_actor++]                                     = own;
+    p->actor                                              = all;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing   = list;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing = n + 1;
     return WEFT_OK;
 }
 
@@ -202,8 +204,8 @@ static bool find_reduce(overlap *k)
 {
     const weft_program *p = k->p;
     k->reduce             = -1;
-    for (int i = 0; i < p->n_firing[WEFT_STREAM_COMPUTE]; i++) {
-        const weft_firing *f = &p->firing[WEFT_STREAM_COMPUTE][i];
+    for (int i = 0; i < weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing; i++) {
+        const weft_firing *f = &weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[i];
         const weft_actor  *a = &p->actor[f->actor];
         if (f->micro >= 0 || !only(a, WEFT_INSTR_COLLECTIVE)) continue;
         bool all = true;
@@ -227,7 +229,7 @@ static bool find_writer(const overlap *k, sum *s)
 {
     const weft_program *p = k->p;
     for (s->at = k->at - 1; s->at >= 0; s->at--) {
-        s->writer           = p->firing[WEFT_STREAM_COMPUTE][s->at].actor;
+        s->writer = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[s->at].actor;
         const weft_actor *a = &p->actor[s->writer];
         if (only(a, WEFT_INSTR_MERGE)) continue;
         s->last = last_write(a, s->buffer);
@@ -294,8 +296,9 @@ static weft_status make_buckets(overlap *k)
             b->n++;
         }
         const char *name = weft_arena_printf(k->p->arena, "reduce.%d", k->n_bucket);
-        WEFT_TRY(weft_partition__more_actor(&k->more, name, WEFT_STREAM_COMM, NULL, b->n,
-                                            &b->actor));
+        WEFT_TRY(weft_partition__more_actor(
+            &k->more, name, weft_partition__stream(k->p, WEFT_STREAM_COMM), NULL, b->n,
+            &b->actor));
         weft_actor *a = &k->p->actor[b->actor];
         for (int x = 0; x < b->n; x++) {
             a->instr[a->n_instr] = k->sum[b->first + x].call;
@@ -310,8 +313,8 @@ static weft_status make_buckets(overlap *k)
 /* The merge actor that fires right behind the actor, -1 none. */
 static int merge_behind(const weft_program *p, int actor)
 {
-    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
-    for (int i = 0; i + 1 < p->n_firing[WEFT_STREAM_COMPUTE]; i++)
+    const weft_firing *f = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing;
+    for (int i = 0; i + 1 < weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing; i++)
         if (f[i].actor == actor && only(&p->actor[f[i + 1].actor], WEFT_INSTR_MERGE))
             return f[i + 1].actor;
     return -1;
@@ -326,7 +329,7 @@ static weft_status cut_merge(overlap *k, cut *c)
     int kept = 0, n = k->p->actor[c->merge].n_instr;
     WEFT_TRY(weft_partition__more_actor(
         &k->more, weft_arena_printf(k->p->arena, "merge.%d", c->bucket),
-        WEFT_STREAM_COMPUTE, NULL, n, &c->part));
+        weft_partition__stream(k->p, WEFT_STREAM_COMPUTE), NULL, n, &c->part));
     weft_actor *m = &k->p->actor[c->merge], *part = &k->p->actor[c->part];
     for (int i = 0; i < n; i++)
         if (k->of[m->instr[i].out[0].buffer] == c->bucket)
@@ -381,8 +384,8 @@ static bool works(const weft_program *p, int actor)
 static bool fires(const weft_program *p, int actor)
 {
     int s = (int)p->actor[actor].stream;
-    for (int i = 0; i < p->n_firing[s]; i++)
-        if (p->firing[s][i].actor == actor) return true;
+    for (int i = 0; i < p->stream[s].n_firing; i++)
+        if (p->stream[s].firing[i].actor == actor) return true;
     return false;
 }
 
@@ -398,13 +401,14 @@ static int merge_of(const overlap *k, int actor)
  * merges. */
 static weft_status make_lists(overlap *k)
 {
-    weft_program      *p = k->p;
-    int                n = p->n_firing[WEFT_STREAM_COMPUTE], m = 0, j = 0;
-    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
+    weft_program *p = k->p;
+    int           n = weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing, m = 0, j = 0;
+    const weft_firing *f = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing;
     weft_firing       *list =
         WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (2 * k->n_cut + 1) + 1);
-    weft_firing *comm = WEFT_ARENA_ARRAY(p->arena, weft_firing,
-                                         p->n_firing[WEFT_STREAM_COMM] + k->n_bucket + 1);
+    weft_firing *comm = WEFT_ARENA_ARRAY(
+        p->arena, weft_firing,
+        weft_program_stream(p, WEFT_STREAM_COMM)->n_firing + k->n_bucket + 1);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = 0; i < n; i++) {
         if (i == k->at) continue;
@@ -421,15 +425,15 @@ static weft_status make_lists(overlap *k)
         }
         if (works(p, f[i].actor)) list[m++] = f[i];
     }
-    for (; j < p->n_firing[WEFT_STREAM_COMM]; j++)
-        comm[j] = p->firing[WEFT_STREAM_COMM][j];
+    for (; j < weft_program_stream(p, WEFT_STREAM_COMM)->n_firing; j++)
+        comm[j] = weft_program_stream(p, WEFT_STREAM_COMM)->firing[j];
     for (int b = 0; b < k->n_bucket; b++)
         comm[j++] = (weft_firing){
             .actor = k->bucket[b].actor, .micro = -1, .lane_slot = f[k->at].lane_slot};
-    p->firing[WEFT_STREAM_COMPUTE]   = list;
-    p->n_firing[WEFT_STREAM_COMPUTE] = m;
-    p->firing[WEFT_STREAM_COMM]      = comm;
-    p->n_firing[WEFT_STREAM_COMM]    = j;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing   = list;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing = m;
+    weft_program_stream(p, WEFT_STREAM_COMM)->firing      = comm;
+    weft_program_stream(p, WEFT_STREAM_COMM)->n_firing    = j;
     return WEFT_OK;
 }
 
@@ -468,7 +472,9 @@ static weft_status bucket_edges(overlap *k, int next)
     for (int b = 0; b < k->n_bucket; b++) {
         weft_edge e = {.to = k->bucket[b].actor, .credits = 1, .per_step = true};
         for (int a = 0; a < k->p->n_actor; a++) {
-            if (k->p->actor[a].stream != WEFT_STREAM_COMPUTE || a == next) continue;
+            if (k->p->stream[k->p->actor[a].stream].kind != WEFT_STREAM_COMPUTE ||
+                a == next)
+                continue;
             e.from = a;
             if (writes_any(k, &k->p->actor[a], b) && fires(k->p, a))
                 WEFT_TRY(weft_partition__more_edge(&k->more, e));
@@ -481,8 +487,9 @@ static weft_status bucket_edges(overlap *k, int next)
 
 static weft_status rebuild(overlap *k)
 {
-    weft_program *p    = k->p;
-    int           next = p->firing[WEFT_STREAM_COMPUTE][k->at + 1].actor;
+    weft_program *p = k->p;
+    int next = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing[k->at + 1].actor;
+    WEFT_TRY(weft_partition__need_stream(p, WEFT_STREAM_COMM));
     WEFT_TRY(weft_partition__more_start(p, &k->more));
     WEFT_TRY(make_buckets(k));
     WEFT_TRY(make_cuts(k));
@@ -492,23 +499,39 @@ static weft_status rebuild(overlap *k)
     return bucket_edges(k, next);
 }
 
-weft_status weft_partition_overlap(weft_program *p, const weft_graph *g,
-                                   const weft_sharding *s, int64_t bucket_bytes,
-                                   bool shares)
+static weft_status overlap_reductions(weft_program *p, const weft_overlap_options *o)
 {
     overlap     k  = {.p      = p,
-                      .g      = s ? g : NULL,
-                      .s      = s,
-                      .room   = bucket_bytes > 0 ? bucket_bytes : 1,
-                      .shares = shares};
+                      .g      = o->sharding ? o->graph : NULL,
+                      .s      = o->sharding,
+                      .room   = o->bucket_bytes > 0 ? o->bucket_bytes : 1,
+                      .shares = o->to_owners};
     weft_status st = WEFT_OK;
     bool        all;
-    WEFT_TRY(part_sums(p, shares));
-    if (!find_reduce(&k) || k.at + 1 >= p->n_firing[WEFT_STREAM_COMPUTE]) return WEFT_OK;
+    if (!weft_program_stream(p, WEFT_STREAM_COMPUTE)) return WEFT_OK;
+    WEFT_TRY(part_sums(p, o->to_owners));
+    if (!find_reduce(&k) ||
+        k.at + 1 >= weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing)
+        return WEFT_OK;
     WEFT_TRY(weft_arena_create(&k.tmp));
     WEFT_GO(find_sums(&k, &all));
     if (all) WEFT_GO(rebuild(&k));
 out:
     weft_arena_destroy(k.tmp);
+    return st;
+}
+
+weft_status weft_pass_overlap_reductions(const weft_program         *in,
+                                         const weft_overlap_options *o,
+                                         weft_program              **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(weft_program_copy(in, &p));
+    WEFT_GO(overlap_reductions(p, o));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
     return st;
 }

@@ -1,22 +1,22 @@
-/* Which stage does what: side tables beside one training graph, the same for all ranks.
+/* Stage assignment: which stage of a pipeline runs which node.  Side tables of one training graph,
+ * the same for all ranks; pipelines are assembled by it and the planner counts costs by it.
  *
- *   copied     a node that every rank makes for itself where it needs it: views, and what is made
+ *   copied     a node that every rank runs for itself where it needs it: views, and what is made
  *              of per-step inputs alone; gathers of once a step
- *   stage      of every other forward and backward node; stage k is rank k % n_rank's
+ *   stage      of every other forward and backward node; stage k is on rank k % n_rank
  *   weight     a backward node of which only sums over micro-batches come
- *   runs       which ranks do an update node; level: how many exchanges between ranks come before
- *   it
+ *   runs       which ranks run an update node; level: how many exchanges between ranks come first
  *   crosses    [value][rank]: made elsewhere, needed there
  *
  * Gradients of a value that goes from one stage to another come back the other way: a backward
  * node's stage is never above those of the gradients it takes, nor below those of the forward
  * values it takes. */
-#ifndef WEFT_PARTITION_PLACE_PRIV_H
-#define WEFT_PARTITION_PLACE_PRIV_H
+#ifndef WEFT_PARTITION_STAGES_H
+#define WEFT_PARTITION_STAGES_H
 
 #include "graph/graph.h"
 
-typedef struct weft_partition__place {
+typedef struct weft_stage_map {
     const weft_graph *g;
     weft_arena       *tmp;
     int               n_stage, n_rank;
@@ -34,21 +34,23 @@ typedef struct weft_partition__place {
     int       *level, n_level; /* update node */
     bool      *at;             /* [value][rank]: a leaf used there */
     bool      *crosses;        /* [value][rank] */
-} weft_partition__place;
+} weft_stage_map;
 
 /* cut[0 .. n_stage-2]: the first nodes of stages 1, 2, ...; the first n_once nodes are copied.
  * Everything lives in tmp. */
-weft_status weft_partition__place_stages(const weft_graph *g, int n_stage, int n_rank,
-                                         const int *cut, int n_once, weft_arena *tmp,
-                                         weft_partition__place *out);
-/* The second half: the update phase, and what crosses.  place_update.c */
-weft_status weft_partition__place_update(weft_partition__place *p);
+weft_status weft_stage_map_make(const weft_graph *g, int n_stage, int n_rank,
+                                const int *cut, int n_once, weft_arena *tmp,
+                                weft_stage_map *out);
+/* One stage for each node, where its cost is counted; n_node long, of a map with a rank for each
+ * stage.  A copied node: where it is used first.  An update node that is about a parameter
+ * (own[i]): where that is used first; another one: the last stage that runs it. */
+weft_status weft_stage_map_homes(const weft_stage_map *p, int *home, bool *own);
 
 /* The value under v, looking through views. */
-weft_vid weft_partition__base(const weft_partition__place *p, weft_vid v);
+weft_vid weft_stage_map_base(const weft_stage_map *p, weft_vid v);
 /* Operand k of a node. */
-weft_vid weft_partition__operand(const weft_partition__place *p, int node, int k);
-/* Does this rank do the node?  Not for copied ones. */
-bool weft_partition__is_at(const weft_partition__place *p, int node, int rank);
+weft_vid weft_stage_map_operand(const weft_stage_map *p, int node, int k);
+/* Does this rank run the node?  Not for copied ones. */
+bool weft_stage_map_runs_on(const weft_stage_map *p, int node, int rank);
 
 #endif

@@ -1,6 +1,6 @@
 /* Every operator, every legal cut of its factors on meshes {2}, {3}, {4} and {2,2}, through the
- * graphs of places that
- * really run: slices before, positions told, collectives behind.  All places are run side by side
+ * local graphs that
+ * really run: slices before, positions told, collectives behind.  All ranks are run side by side
  * with the reference kernels, collectives by hand; each then has the serial result whole.
  *
  * Cuts in other orders than blocks may be refused, with a line; blocks may not.  Experts are in
@@ -14,7 +14,7 @@
 
 #include "graph/build.h"
 #include "kernel/ref.h"
-#include "partition/partition.h"
+#include "spmd/spmd.h"
 #include "support/op_cases.h"
 
 enum {
@@ -84,9 +84,9 @@ static void make_whole(whole *w, const weft_test_case *c)
 /* ---- all places at once ---- */
 
 typedef struct place {
-    weft_local *l;
-    double    **x;  /* by value of its graph */
-    int         at; /* the node it is at */
+    weft_local_graph *l;
+    double          **x;  /* by value of its graph */
+    int               at; /* the node it is at */
 } place;
 
 static void run_node(place *p)
@@ -115,7 +115,8 @@ static void communicate(place *all, const weft_mesh *m, int me)
     int64_t                row = s->n && s->d[0] ? count / s->d[0] : 0;
     double                *y   = all[me].x[n->out[0]];
     int32_t                rank[MAX_PLACE];
-    int k   = weft_mesh_group(m, all[me].l->axes[weft_use_int(&u, "group")], me, rank),
+    int k   = weft_mesh_group(m, all[me].l->group_axes[weft_use_int(&u, "group")], me,
+                              rank),
         pos = 0;
     while (rank[pos] != me) pos++;
     for (int i = 0; i < k; i++) {
@@ -207,9 +208,9 @@ static void check_cut(const whole *w, weft_mesh *m, const weft_layout *cut, bool
     bool          made         = true;
     make_sharding(w, m, cut, &s);
     for (int i = 0; i < m->n_rank && made; i++) {
-        weft_local_options o  = {.place = i};
-        weft_status        st = weft_partition_local(w->g, &s, &o, &p[i].l);
-        made                  = st == WEFT_OK;
+        weft_spmd_options o  = {.mesh_rank = i};
+        weft_status       st = weft_spmd_rewrite(w->g, &s, &o, &p[i].l);
+        made                 = st == WEFT_OK;
         if (!made && (blocks || st != WEFT_ERR_ARG))
             fail_msg("%s: %s: %s", w->what, how, weft_error_text());
     }
@@ -226,7 +227,7 @@ static void check_cut(const whole *w, weft_mesh *m, const weft_layout *cut, bool
     for (int i = 0; i < m->n_rank && made; i++)
         for (int j = 0; j < w->u.n_out; j++)
             compare(w, how, i, j, p[i].x[p[i].l->output[j]]);
-    for (int i = 0; i < m->n_rank; i++) weft_local_destroy(p[i].l);
+    for (int i = 0; i < m->n_rank; i++) weft_local_graph_destroy(p[i].l);
     n_refused += !made;
     n_tried += made;
     n_op_tried[w->u.op] += made;

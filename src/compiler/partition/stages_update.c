@@ -4,25 +4,25 @@
  * everything it takes; where there are none, on all that have some of it, and the rest is sent to
  * them: the uses of a parameter on two stages are added, in graph order, on both, and the
  * clipping scale is made on every rank out of all ranks' sums of squares. */
-#include "partition/place_priv.h"
+#include "partition/partition_priv.h"
 
-typedef weft_partition__place place;
+typedef weft_stage_map map;
 
-static bool *cell(bool *table, const place *p, int i, int rank)
+static bool *cell(bool *table, const map *p, int i, int rank)
 {
     return &table[(size_t)i * (size_t)p->n_rank + (size_t)rank];
 }
 
 /* Does the rank have the value without being sent it?  A leaf that nobody has yet can be
  * anywhere. */
-static bool has(const place *p, weft_vid v, int rank, bool *anywhere)
+static bool has_value(const map *p, weft_vid v, int rank, bool *anywhere)
 {
     const weft_graph_value *x = &p->g->value[v];
     *anywhere                 = false;
     if (x->node >= 0) {
         *anywhere =
             p->copied[x->node]; /* of per-step inputs: views were looked through */
-        return *anywhere || weft_partition__is_at(p, x->node, rank);
+        return *anywhere || weft_stage_map_runs_on(p, x->node, rank);
     }
     *anywhere = true;
     if (x->kind == WEFT_VALUE_INPUT && x->per_step) return true;
@@ -31,16 +31,16 @@ static bool has(const place *p, weft_vid v, int rank, bool *anywhere)
     return *anywhere || *cell(p->at, p, v, rank);
 }
 
-static weft_vid base_operand(const place *p, int node, int k)
+static weft_vid base_operand(const map *p, int node, int k)
 {
-    return weft_partition__base(p, weft_partition__operand(p, node, k));
+    return weft_stage_map_base(p, weft_stage_map_operand(p, node, k));
 }
 
 /* Leaves that a rank's nodes use, directly or through copied ones. */
-static void use_leaves(place *p, weft_vid v, int rank)
+static void use_leaves(map *p, weft_vid v, int rank)
 {
     const weft_graph *g = p->g;
-    v                   = weft_partition__base(p, v);
+    v                   = weft_stage_map_base(p, v);
     int m               = g->value[v].node;
     if (m < 0)
         *cell(p->at, p, v, rank) = true;
@@ -48,33 +48,33 @@ static void use_leaves(place *p, weft_vid v, int rank)
         for (int k = 0; k < g->node[m].n_in; k++) use_leaves(p, g->node[m].in[k], rank);
 }
 
-static void use_all(place *p, int node)
+static void use_leaves_of(map *p, int node)
 {
     for (int r = 0; r < p->n_rank; r++)
-        for (int k = 0; k < p->g->node[node].n_in && weft_partition__is_at(p, node, r);
+        for (int k = 0; k < p->g->node[node].n_in && weft_stage_map_runs_on(p, node, r);
              k++)
-            use_leaves(p, weft_partition__operand(p, node, k), r);
+            use_leaves(p, weft_stage_map_operand(p, node, k), r);
 }
 
-static void place_node(place *p, int i)
+static void assign_node(map *p, int i)
 {
     const weft_graph_node *n   = &p->g->node[i];
     bool                   any = false, free_one;
     for (int r = 0; r < p->n_rank; r++) {
         bool all = true;
         for (int k = 0; k < n->n_in; k++)
-            all = all && has(p, base_operand(p, i, k), r, &free_one);
+            all = all && has_value(p, base_operand(p, i, k), r, &free_one);
         *cell(p->runs, p, i, r) = all;
         any                     = any || all;
     }
     for (int r = 0; r < p->n_rank && !any; r++)
         for (int k = 0; k < n->n_in; k++)
-            if (has(p, base_operand(p, i, k), r, &free_one) && !free_one)
+            if (has_value(p, base_operand(p, i, k), r, &free_one) && !free_one)
                 *cell(p->runs, p, i, r) = true;
 }
 
 /* One more exchange than the latest operand that must be sent. */
-static void set_level(place *p, int i)
+static void set_level(map *p, int i)
 {
     const weft_graph_node *n = &p->g->node[i];
     bool                   free_one;
@@ -84,7 +84,7 @@ static void set_level(place *p, int i)
         if (m < 0 || p->g->node[m].phase != WEFT_PHASE_UPDATE) continue;
         int level = p->level[m];
         for (int r = 0; r < p->n_rank; r++)
-            if (weft_partition__is_at(p, i, r) && !has(p, v, r, &free_one))
+            if (weft_stage_map_runs_on(p, i, r) && !has_value(p, v, r, &free_one))
                 level = p->level[m] + 1;
         if (level > p->level[i]) p->level[i] = level;
     }
@@ -92,50 +92,50 @@ static void set_level(place *p, int i)
 }
 
 /* The value is needed on the rank. */
-static void need(place *p, weft_vid v, int rank)
+static void mark_crossing(map *p, weft_vid v, int rank)
 {
     bool free_one;
-    v = weft_partition__base(p, v);
-    if (p->g->value[v].node >= 0 && !has(p, v, rank, &free_one))
+    v = weft_stage_map_base(p, v);
+    if (p->g->value[v].node >= 0 && !has_value(p, v, rank, &free_one))
         *cell(p->crosses, p, v, rank) = true;
 }
 
-static void find_crossings(place *p)
+static void find_crossings(map *p)
 {
     const weft_graph *g = p->g;
     for (int r = 0; r < p->n_rank; r++) {
         for (int i = 0; i < g->n_node; i++)
-            for (int k = 0; k < g->node[i].n_in && weft_partition__is_at(p, i, r); k++)
+            for (int k = 0; k < g->node[i].n_in && weft_stage_map_runs_on(p, i, r); k++)
                 if (g->node[i].op != WEFT_OP_ACCUMULATE)
-                    need(p, weft_partition__operand(p, i, k), r);
-        for (int o = 0; o < g->n_output; o++) need(p, g->output[o], r);
+                    mark_crossing(p, weft_stage_map_operand(p, i, k), r);
+        for (int o = 0; o < g->n_output; o++) mark_crossing(p, g->output[o], r);
         for (weft_vid v = 0; v < g->n_value; v++)
             if (g->value[v].node < 0 && g->value[v].next >= 0 && *cell(p->at, p, v, r))
-                need(p, g->value[v].next, r);
+                mark_crossing(p, g->value[v].next, r);
     }
 }
 
 /* A sum over micro-batches is on the rank of its terms. */
-static void place_sum(place *p, int i)
+static void assign_sum(map *p, int i)
 {
     int m    = p->g->value[base_operand(p, i, 0)].node;
     int rank = m >= 0 && p->stage[m] >= 0 ? p->stage[m] % p->n_rank : p->n_rank - 1;
     *cell(p->runs, p, i, rank) = true;
 }
 
-weft_status weft_partition__place_update(place *p)
+weft_status weft_partition__assign_update(map *p)
 {
     const weft_graph *g = p->g;
     p->n_level          = 1;
     for (int i = 0; i < g->n_node; i++) {
         if (g->node[i].phase == WEFT_PHASE_UPDATE) {
             if (g->node[i].op == WEFT_OP_ACCUMULATE)
-                place_sum(p, i);
+                assign_sum(p, i);
             else if (!p->copied[i])
-                place_node(p, i);
+                assign_node(p, i);
             set_level(p, i);
         }
-        use_all(p, i);
+        use_leaves_of(p, i);
     }
     /* what nobody uses stays with the first */
     for (weft_vid v = 0; v < g->n_value; v++) {

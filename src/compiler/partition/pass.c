@@ -1,5 +1,4 @@
-/* A finished program that gets more actors and edges: for passes over programs (overlap.c,
- * ahead.c). */
+/* What the passes over programs share: a copy of a program that gets more actors and edges. */
 #include "partition/partition_priv.h"
 
 typedef weft_partition__more more;
@@ -17,7 +16,7 @@ weft_status weft_partition__more_start(weft_program *p, more *m)
     return WEFT_OK;
 }
 
-weft_status weft_partition__more_actor(more *m, const char *name, weft_stream_kind stream,
+weft_status weft_partition__more_actor(more *m, const char *name, int32_t stream,
                                        const weft_instr *instr, int n, int *out)
 {
     weft_program *p = m->p;

@@ -75,7 +75,9 @@ static weft_status find_calls(ahead *k, double *hidden)
     for (int a = 0; a < k->n_old; a++) {
         const weft_actor *x = &k->old[a];
         for (int i = 0; i < x->n_instr; i++) {
-            if (x->stream != WEFT_STREAM_COMPUTE || !is_call(&x->instr[i])) continue;
+            if (k->p->stream[x->stream].kind != WEFT_STREAM_COMPUTE ||
+                !is_call(&x->instr[i]))
+                continue;
             call c = {.actor = a, .at = i, .n = 1};
             while (c.at + c.n < x->n_instr && is_call(&x->instr[c.at + c.n])) c.n++;
             c.end = find_end(k->p, x, c.at, c.n);
@@ -96,7 +98,8 @@ static weft_status find_calls(ahead *k, double *hidden)
 static weft_status add_mark(ahead *k, const char *name, int *out)
 {
     weft_instr mark = weft_partition__bare(WEFT_INSTR_MARK, name);
-    return weft_partition__more_actor(&k->more, name, WEFT_STREAM_COMPUTE, &mark, 1, out);
+    return weft_partition__more_actor(
+        &k->more, name, weft_partition__stream(k->p, WEFT_STREAM_COMPUTE), &mark, 1, out);
 }
 
 static const char *named(ahead *k, const weft_actor *a, const char *what, int n)
@@ -141,9 +144,10 @@ static weft_status cut_actor(ahead *k, int actor, int *begin)
         }
         while (end < a->n_instr && !is_cut(k, actor, end)) end++;
         begin[n] = i;
-        WEFT_TRY(weft_partition__more_actor(&k->more, named(k, a, "", n),
-                                            WEFT_STREAM_COMPUTE, &a->instr[i], end - i,
-                                            &at));
+        WEFT_TRY(
+            weft_partition__more_actor(&k->more, named(k, a, "", n),
+                                       weft_partition__stream(k->p, WEFT_STREAM_COMPUTE),
+                                       &a->instr[i], end - i, &at));
         n++;
         i = end;
     }
@@ -170,9 +174,10 @@ static weft_status add_calls(ahead *k, int actor, const int *begin)
         for (int n = 0; n < k->n_piece[actor]; n++)
             if (begin[n] < c->at) before = n;
         for (int n = k->n_piece[actor] - 1; n >= 0 && begin[n] >= c->end; n--) behind = n;
-        WEFT_TRY(weft_partition__more_actor(&k->more, named(k, a, "comm", i),
-                                            WEFT_STREAM_COMM, &a->instr[c->at], c->n,
-                                            &c->by));
+        WEFT_TRY(
+            weft_partition__more_actor(&k->more, named(k, a, "comm", i),
+                                       weft_partition__stream(k->p, WEFT_STREAM_COMM),
+                                       &a->instr[c->at], c->n, &c->by));
         WEFT_TRY(add_edge(k, k->first[actor] + before, c->by));
         WEFT_TRY(add_edge(k, c->by, k->first[actor] + behind));
     }
@@ -182,16 +187,16 @@ static weft_status add_calls(ahead *k, int actor, const int *begin)
 static weft_status make_lists(ahead *k)
 {
     weft_program      *p = k->p;
-    const weft_firing *f = p->firing[WEFT_STREAM_COMPUTE];
-    int                n = p->n_firing[WEFT_STREAM_COMPUTE], most = 0, m = 0, j = 0;
+    const weft_firing *f = weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing;
+    int n = weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing, most = 0, m = 0, j = 0;
     for (int a = 0; a < k->n_old; a++)
         if (k->n_piece[a] > most) most = k->n_piece[a];
     weft_firing *list = WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (most + 1) + 1);
-    int          once = p->n_firing[WEFT_STREAM_COMM];
+    int          once = weft_program_stream(p, WEFT_STREAM_COMM)->n_firing;
     weft_firing *comm =
         WEFT_ARENA_ARRAY(p->arena, weft_firing, n * (k->n_call + 1) + once + 1);
     WEFT_TRY(weft_arena_status(p->arena));
-    for (; j < once; j++) comm[j] = p->firing[WEFT_STREAM_COMM][j];
+    for (; j < once; j++) comm[j] = weft_program_stream(p, WEFT_STREAM_COMM)->firing[j];
     for (int i = 0; i < n; i++) {
         int a = f[i].actor;
         if (!k->n_piece[a]) {
@@ -208,10 +213,10 @@ static weft_status make_lists(ahead *k)
                 comm[j++].actor = k->call[c].by;
             }
     }
-    p->firing[WEFT_STREAM_COMPUTE]   = list;
-    p->n_firing[WEFT_STREAM_COMPUTE] = m;
-    p->firing[WEFT_STREAM_COMM]      = comm;
-    p->n_firing[WEFT_STREAM_COMM]    = j;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->firing   = list;
+    weft_program_stream(p, WEFT_STREAM_COMPUTE)->n_firing = m;
+    weft_program_stream(p, WEFT_STREAM_COMM)->firing      = comm;
+    weft_program_stream(p, WEFT_STREAM_COMM)->n_firing    = j;
     return WEFT_OK;
 }
 
@@ -225,6 +230,7 @@ static weft_status rebuild(ahead *k)
     k->first   = WEFT_ARENA_ARRAY(k->tmp, int, k->n_old + 1);
     k->n_piece = WEFT_ARENA_ARRAY(k->tmp, int, k->n_old + 1);
     WEFT_TRY(weft_arena_status(k->tmp));
+    WEFT_TRY(weft_partition__need_stream(p, WEFT_STREAM_COMM));
     WEFT_TRY(weft_partition__more_start(p, &k->more));
     for (int a = 0; a < k->n_old; a++) {
         if (!has_calls(k, a)) continue;
@@ -237,7 +243,7 @@ static weft_status rebuild(ahead *k)
     return WEFT_OK;
 }
 
-weft_status weft_partition_ahead(weft_program *p)
+static weft_status overlap_collectives(weft_program *p)
 {
     ahead       k      = {.p = p, .n_old = p->n_actor, .old = p->actor};
     double      hidden = 0;
@@ -248,5 +254,18 @@ weft_status weft_partition_ahead(weft_program *p)
     if (hidden > 0) WEFT_GO(rebuild(&k));
 out:
     weft_arena_destroy(k.tmp);
+    return st;
+}
+
+weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(weft_program_copy(in, &p));
+    WEFT_GO(overlap_collectives(p));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
     return st;
 }

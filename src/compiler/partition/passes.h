@@ -1,0 +1,34 @@
+/* Passes from program to program: in is only read, *out is a new program, the caller's.  The same
+ * instructions on the same operands: bits stay.  Where there is nothing to overlap, *out says the
+ * same as in. */
+#ifndef WEFT_PARTITION_PASSES_H
+#define WEFT_PARTITION_PASSES_H
+
+#include "program/program.h"
+#include "shard/shard.h"
+
+typedef struct weft_overlap_options {
+    int64_t bucket_bytes;
+    /* also reduce-scatters to the owners of shards; the program, of several stages, was made with
+     * shard_bucket_bytes */
+    bool to_owners;
+    /* what the program was made of; NULL: ranks with replicated values */
+    const weft_graph    *graph;
+    const weft_sharding *sharding;
+} weft_overlap_options;
+
+/* Reductions of gradients over ranks move to the comm stream, in buckets of about bucket_bytes,
+ * each as soon as the backward pass has finished its accumulators. */
+weft_status weft_pass_overlap_reductions(const weft_program         *in,
+                                         const weft_overlap_options *o,
+                                         weft_program              **out);
+
+/* The collectives of a program of one stage move to the comm stream and overlap the compute that
+ * needs neither their operands nor their results; in the same order on all ranks. */
+weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program **out);
+
+/* All-gathers of once a step, on the comm stream, become one actor each; the compute stream waits
+ * for each at its first use. */
+weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out);
+
+#endif

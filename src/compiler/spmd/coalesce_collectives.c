@@ -1,0 +1,179 @@
+/* Collectives whose results can wait are coalesced, so that ranks synchronize once for several.
+ *
+ * In: a local graph.  Held back are all collectives of the update and, of one stage, reductions of
+ * gradients in the backward pass that only the update takes; the users of their results wait with
+ * them.  Once they are enough bytes, or nothing else is left to do, they are put one after the
+ * other:
+ *     square a, gather a, norm a, square b, gather b, norm b   ->
+ *     square a, square b, gather a, gather b, norm a, norm b
+ * Sizes are those of the unsharded graph (weft_spmd_served_bytes), the same on all ranks. */
+#include <string.h>
+
+#include "program/coalesce.h"
+#include "spmd/spmd_priv.h"
+
+typedef struct coalesce_pass {
+    const weft_graph            *of, *g;
+    const weft_local_graph      *l;
+    const weft_coalesce_options *o;
+    bool                        *seen;     /* value */
+    int64_t                      limit[2]; /* bytes of a bucket: backward pass, update */
+    bool                        *update_only; /* value: taken by the update alone */
+    bool                        *held;        /* value: depends on what is held back */
+    int *list, *rest, *call;                  /* nodes: to do, waiting, held back */
+    int *order, n;
+    int *bucket, n_bucket; /* of each node */
+} coalesce_pass;
+
+/* ---- what may wait ---- */
+
+static bool is_view(const weft_graph_node *n)
+{
+    return weft_op_get(n->op)->flags & WEFT_OP_VIEW;
+}
+
+/* From the last node to the first: is a value taken by nodes other than the update's? */
+static void find_update_only(coalesce_pass *pass)
+{
+    const weft_graph *g = pass->g;
+    for (weft_vid v = 0; v < g->n_value; v++) pass->update_only[v] = true;
+    for (int i = g->n_node - 1; i >= 0; i--) {
+        const weft_graph_node *n     = &g->node[i];
+        bool                   waits = n->phase == WEFT_PHASE_UPDATE;
+        if (is_view(n)) {
+            waits = true;
+            for (int j = 0; j < n->n_out; j++)
+                waits = waits && pass->update_only[n->out[j]];
+        }
+        for (int j = 0; j < n->n_in && !waits; j++) pass->update_only[n->in[j]] = false;
+    }
+    for (int i = 0; i < g->n_output; i++) pass->update_only[g->output[i]] = false;
+}
+
+/* Sums of several terms per rank are those of accumulators; others are not coalesced: partition
+ * checks each of them. */
+static bool has_clear_terms(const coalesce_pass *pass, const weft_graph_node *n)
+{
+    weft_op_use u    = {.op = n->op, .attr = n->attr};
+    int         from = pass->g->value[n->in[0]].node;
+    if (!(pass->l->group_axes[weft_use_int(&u, "group")] & pass->o->several_terms))
+        return true;
+    if (from >= 0 && pass->g->node[from].op == WEFT_OP_ACCUMULATE) return true;
+    memset(pass->seen, 0, sizeof *pass->seen * (size_t)pass->g->n_value);
+    return !weft_spmd_is_lane_partial(pass->l, pass->o->several_terms, n->in[0],
+                                      pass->seen);
+}
+
+static bool may_wait(const coalesce_pass *pass, const weft_graph_node *n)
+{
+    bool sum = n->op == WEFT_OP_ALL_REDUCE || n->op == WEFT_OP_REDUCE_SCATTER;
+    if (sum && pass->o->several_terms && !has_clear_terms(pass, n)) return false;
+    if (n->phase == WEFT_PHASE_UPDATE) return sum || n->op == WEFT_OP_ALL_GATHER;
+    return sum && !pass->o->several_stages && n->phase == WEFT_PHASE_BACKWARD &&
+           pass->update_only[n->out[0]];
+}
+
+static bool depends_on_held(const coalesce_pass *pass, const weft_graph_node *n)
+{
+    for (int j = 0; j < n->n_in; j++)
+        if (pass->held[n->in[j]]) return true;
+    return false;
+}
+
+static int64_t bytes_of(const coalesce_pass *pass, int node)
+{
+    int n_dim = pass->g->value[pass->g->node[node].in[0]].type.shape.n;
+    return weft_spmd_served_bytes(pass->of, pass->l->node[node], n_dim);
+}
+
+/* ---- the order ---- */
+
+static void mark_held(coalesce_pass *pass, const weft_graph_node *n, bool on)
+{
+    for (int j = 0; j < n->n_out; j++) pass->held[n->out[j]] = on;
+}
+
+/* One bucket, and what can be done before it; how many nodes are left to do. */
+static int fill_bucket(coalesce_pass *pass, int n_list, int64_t limit)
+{
+    int     n_rest = 0, n_call = 0, i = 0;
+    int64_t bytes = 0;
+    for (; i < n_list && bytes < limit; i++) {
+        const weft_graph_node *n = &pass->g->node[pass->list[i]];
+        bool                   w = depends_on_held(pass, n);
+        if (w) pass->rest[n_rest++] = pass->list[i];
+        if (!w && may_wait(pass, n)) {
+            pass->call[n_call++] = pass->list[i];
+            bytes += bytes_of(pass, pass->list[i]);
+            w = true;
+        } else if (!w) {
+            pass->order[pass->n++] = pass->list[i];
+        }
+        if (w) mark_held(pass, n, true);
+    }
+    for (int c = 0; c < n_call; c++) {
+        pass->order[pass->n++]      = pass->call[c];
+        pass->bucket[pass->call[c]] = pass->n_bucket;
+        mark_held(pass, &pass->g->node[pass->call[c]], false);
+    }
+    pass->n_bucket++;
+    for (int r = 0; r < n_rest; r++)
+        mark_held(pass, &pass->g->node[pass->rest[r]], false);
+    for (; i < n_list; i++) pass->rest[n_rest++] = pass->list[i];
+    int *list  = pass->list;
+    pass->list = pass->rest;
+    pass->rest = list;
+    return n_rest;
+}
+
+static void set_limits(coalesce_pass *pass)
+{
+    int64_t all = 0;
+    for (int i = 0; i < pass->g->n_node; i++)
+        if (pass->g->node[i].phase == WEFT_PHASE_BACKWARD &&
+            may_wait(pass, &pass->g->node[i]))
+            all += bytes_of(pass, i);
+    pass->limit[0] = weft_coalesce_backward_limit(pass->o->bucket_bytes, all);
+    pass->limit[1] = weft_coalesce_limit(pass->o->bucket_bytes);
+}
+
+static void make_order(coalesce_pass *pass)
+{
+    const weft_graph *g = pass->g;
+    for (int i = 0; i < g->n_node;) {
+        weft_phase phase = g->node[i].phase;
+        int        n     = 0;
+        for (; i < g->n_node && g->node[i].phase == phase; i++) pass->list[n++] = i;
+        while (n) n = fill_bucket(pass, n, pass->limit[phase == WEFT_PHASE_UPDATE]);
+    }
+}
+
+weft_status weft_spmd_coalesce_collectives(const weft_graph *of, weft_local_graph *l,
+                                           const weft_coalesce_options *o)
+{
+    coalesce_pass pass   = {.of = of, .g = l->graph, .l = l, .o = o};
+    weft_arena   *tmp    = NULL;
+    weft_status   st     = WEFT_OK;
+    int           n_node = l->graph->n_node, n_value = l->graph->n_value;
+    WEFT_TRY(weft_arena_create(&tmp));
+    pass.seen        = WEFT_ARENA_ARRAY(tmp, bool, n_value + 1);
+    pass.update_only = WEFT_ARENA_ARRAY(tmp, bool, n_value + 1);
+    pass.held        = WEFT_ARENA_ARRAY(tmp, bool, n_value + 1);
+    pass.list        = WEFT_ARENA_ARRAY(tmp, int, n_node + 1);
+    pass.rest        = WEFT_ARENA_ARRAY(tmp, int, n_node + 1);
+    pass.call        = WEFT_ARENA_ARRAY(tmp, int, n_node + 1);
+    pass.order       = WEFT_ARENA_ARRAY(tmp, int, n_node + 1);
+    pass.bucket      = WEFT_ARENA_ARRAY(l->arena, int, n_node + 1);
+    WEFT_GO(weft_arena_status(tmp));
+    WEFT_GO(weft_arena_status(l->arena));
+    for (int i = 0; i < n_node; i++) pass.bucket[i] = -1;
+    find_update_only(&pass);
+    set_limits(&pass);
+    make_order(&pass);
+    l->bucket   = pass.bucket;
+    l->n_bucket = pass.n_bucket;
+    WEFT_GO(weft_spmd__reorder(of, l, pass.order, pass.n));
+out:
+    weft_arena_destroy(tmp);
+    return st;
+}

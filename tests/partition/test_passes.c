@@ -1,0 +1,90 @@
+/* Passes over programs, by text: tests/partition/passes/<pass>.in.prog becomes <pass>.out.prog, and
+ * what comes in stays as it is. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "partition/passes.h"
+
+typedef weft_status (*pass)(const weft_program *in, weft_program **out);
+
+static weft_status overlap_reductions(const weft_program *in, weft_program **out)
+{
+    return weft_pass_overlap_reductions(in, &(weft_overlap_options){.bucket_bytes = 100},
+                                        out);
+}
+
+static weft_program *load(const char *name, const char *end)
+{
+    static char   text[16384];
+    char          path[256];
+    weft_program *p;
+    snprintf(path, sizeof path, "tests/partition/passes/%s.%s.prog", name, end);
+    FILE *f = fopen(path, "r");
+    if (!f) fail_msg("%s is missing", path);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    assert_true(n < sizeof text);
+    assert_ok(weft_program_parse(path, text, n, &p));
+    return p;
+}
+
+static weft_text text_of(const weft_program *p)
+{
+    weft_text t = {0};
+    assert_ok(weft_program_print(p, &t));
+    return t;
+}
+
+static void check(const char *name, pass run)
+{
+    weft_program *in = load(name, "in"), *want = load(name, "out"), *out, *again;
+    weft_text     a = text_of(in), w = text_of(want);
+    assert_ok(run(in, &out));
+    weft_text b = text_of(in), o = text_of(out);
+    assert_string_equal(a.s, b.s);
+    if (strcmp(o.s, w.s) != 0) {
+        fputs(o.s, stderr);
+        fail_msg("%s makes the program above, not %s.out.prog", name, name);
+    }
+    assert_ok(weft_program_verify(out));
+    assert_ok(weft_program_copy(out, &again));
+    weft_text c = text_of(again);
+    assert_string_equal(c.s, o.s);
+    weft_text *all[] = {&a, &b, &c, &o, &w};
+    for (int i = 0; i < 5; i++) weft_text_fini(all[i]);
+    weft_program *made[] = {in, want, out, again};
+    for (int i = 0; i < 4; i++) weft_program_destroy(made[i]);
+}
+
+/* The sum of dw1 starts while dw0 is made. */
+static void reductions_overlap(void **state)
+{
+    (void)state;
+    check("overlap_reductions", overlap_reductions);
+}
+
+/* What needs neither operands nor results of a collective runs while it does. */
+static void collectives_overlap(void **state)
+{
+    (void)state;
+    check("overlap_collectives", weft_pass_overlap_collectives);
+}
+
+/* The first product waits for w0 alone; the next step's gathers wait for the update. */
+static void step_gathers_overlap(void **state)
+{
+    (void)state;
+    check("overlap_step_gathers", weft_pass_overlap_step_gathers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reductions_overlap),
+        cmocka_unit_test(collectives_overlap),
+        cmocka_unit_test(step_gathers_overlap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
