@@ -51,6 +51,7 @@ typedef struct options {
 } options;
 
 typedef struct job {
+    weft_training        training;
     weft_compiled        made;
     weft_plan           *plan;
     weft_compiled_world *ranks;
@@ -99,7 +100,8 @@ static weft_status read_programs(job *j, char **word, int n)
 
 static weft_status make_one(job *j, const weft_compile_spec *s)
 {
-    WEFT_TRY(weft_compile_training(s, &j->made));
+    WEFT_TRY(weft_compile_training(s, &j->training));
+    WEFT_TRY(weft_compile_program(&j->training, NULL, 0, &j->made));
     j->program = malloc(sizeof *j->program);
     if (!j->program) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a program");
     j->program[0] = j->made.program;
@@ -109,15 +111,15 @@ static weft_status make_one(job *j, const weft_compile_spec *s)
 
 static weft_status make_ranks(job *j, options *o)
 {
-    weft_compile_spec *s = &o->spec.spec;
+    WEFT_TRY(weft_compile_training(&o->spec.spec, &j->training));
     if (!j->plan)
-        WEFT_TRY(weft_compile_plan(s, &o->h, o->schedule, o->chunks, 0, &j->plan));
+        WEFT_TRY(
+            weft_compile_plan(&j->training, &o->h, o->schedule, o->chunks, 0, &j->plan));
     if (weft_plan_world(j->plan) > MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "the plan has %d ranks, more than %d",
                          weft_plan_world(j->plan), MAX_RANK);
-    s->plan = j->plan;
-    WEFT_TRY(
-        weft_compile_world(s, o->each ? WEFT_RANKS_EACH : WEFT_RANKS_FOLDED, &j->ranks));
+    WEFT_TRY(weft_compile_world(
+        &j->training, j->plan, o->each ? WEFT_RANKS_EACH : WEFT_RANKS_FOLDED, &j->ranks));
     j->world = j->ranks->world;
     return WEFT_OK;
 }
@@ -141,6 +143,7 @@ static void fini(job *j)
     free(j->program);
     weft_compiled_fini(&j->made);
     weft_compiled_world_destroy(j->ranks);
+    weft_training_fini(&j->training);
     weft_plan_destroy(j->plan);
     weft_cluster_destroy(j->cluster);
 }

@@ -208,6 +208,9 @@ weft_status weft_session__fit(weft_session *s, bool *again)
     if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG) st = WEFT_OK;
     if (st != WEFT_OK || !x.plan) goto out;
     WEFT_GO(weft_session__take_cut(&s->job, x.plan));
+    s->job.recompute =
+        weft_arena_strdup(s->arena, s->job.recompute); /* it was the plan's */
+    WEFT_GO(weft_arena_status(s->arena));
     weft_say_info(&s->say, "plan: %s; the whole batch at once does not fit", x.line);
     *again = true;
 out:

@@ -102,19 +102,13 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_shorthand *h,
     return cut_batch(j, h);
 }
 
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_shorthand *h,
-                                    weft_plan **p)
+weft_status weft_session__plan_make(const weft_training *t, const weft_job *j, int world,
+                                    const weft_shorthand *h, weft_plan **p)
 {
-    weft_compile_spec spec = weft_job_spec(j);
+    weft_plan_of of;
     if (!*p)
-        return weft_compile_plan(&spec, h, j->plan.schedule, (int)j->plan.chunks, world,
-                                 p);
-    weft_compiled c = {0};
-    weft_plan_of  of;
-    WEFT_TRY(weft_compile_graph(&spec, &c));
-    weft_compile_plan_of(&spec, c.model, &of);
-    of.kernels     = weft_session__kernel_set();
-    weft_status st = weft_plan_check(*p, j->plan.file, &of, world);
-    weft_compiled_fini(&c);
-    return st;
+        return weft_compile_plan(t, h, j->plan.schedule, (int)j->plan.chunks, world, p);
+    weft_compile_plan_of(t, &of);
+    of.kernels = weft_session__kernel_set();
+    return weft_plan_check(*p, j->plan.file, &of, world);
 }

@@ -37,7 +37,7 @@ static bool is_like(const call *a, const call *b)
  * dimensions if there are any. */
 static double served_by(const pricer *z, int node, int n_dim)
 {
-    const weft_graph      *g       = z->s->c.graph;
+    const weft_graph      *g       = z->s->t.graph;
     const weft_graph_node *n       = &g->node[z->local->node[node]];
     double                 most[2] = {0};
     for (int j = 0; j < n->n_out; j++) {

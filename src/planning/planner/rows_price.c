@@ -29,14 +29,13 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
     o.longer = s->longer = longer;
     o.more = s->more = more;
     o.lanes          = 1;
-    o.plan           = NULL;
     s->micro_batch   = micro_batch;
     s->recompute     = r;
     WEFT_TRY(weft_arena_create(&s->a));
-    weft_status st = weft_compile_graph(&o, &s->c);
-    if (st == WEFT_OK) st = weft_compile_layers(&s->c, s->a, &s->n_layer, &s->node);
+    weft_status st = weft_compile_training(&o, &s->t);
+    if (st == WEFT_OK) st = weft_compile_layers(&s->t, s->a, &s->n_layer, &s->node);
     if (st != WEFT_OK) {
-        weft_compiled_fini(&s->c);
+        weft_training_fini(&s->t);
         weft_arena_destroy(s->a);
         return st;
     }
@@ -60,10 +59,10 @@ weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_va
     if (v->ep > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "ep", .size = v->ep};
     if (v->cp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "cp", .size = v->cp};
     if (v->tp > 1) h.axis[h.n_axis++] = (weft_mesh_axis){.name = "tp", .size = v->tp};
-    if (v->whole) weft_planner__whole_spans(x, x->whole[v->whole], s->c.model->run, &h);
+    if (v->whole) weft_planner__whole_spans(x, x->whole[v->whole], s->t.model->run, &h);
     h.n_layer = s->n_layer;
     h.layer   = s->node;
-    WEFT_TRY(weft_shorthand_expand(&h, s->c.graph, 0, a, out));
+    WEFT_TRY(weft_shorthand_expand(&h, s->t.graph, 0, a, out));
     if (dp > 1) out->lanes = 1u; /* the first axis */
     return WEFT_OK;
 }
@@ -77,12 +76,12 @@ static weft_status cut_values(pricer *z)
     weft_shard_options o;
     weft_local_options place = {0};
     if (z->v->tp * z->v->cp * z->v->ep * z->dp == 1) {
-        z->g = z->s->c.graph;
+        z->g = z->s->t.graph;
         return WEFT_OK;
     }
     WEFT_TRY(weft_planner__expand(z->x, z->v, z->dp, z->zero, z->s, z->a, &o));
-    WEFT_TRY(weft_shard_propagate(z->s->c.graph, &o, &z->sharding));
-    WEFT_TRY(weft_partition_local(z->s->c.graph, z->sharding, &place, &z->local));
+    WEFT_TRY(weft_shard_propagate(z->s->t.graph, &o, &z->sharding));
+    WEFT_TRY(weft_partition_local(z->s->t.graph, z->sharding, &place, &z->local));
     z->g = z->local->graph;
     return WEFT_OK;
 }
@@ -385,7 +384,7 @@ static void widen(span *x, const span *y)
 /* Parameters count where they are used first, tied ones in the head too. */
 static weft_status add_params(pricer *z)
 {
-    const weft_graph *g   = z->s->c.graph;
+    const weft_graph *g   = z->s->t.graph;
     span             *use = WEFT_ARENA_ARRAY(z->a, span, z->g->n_value + 1);
     WEFT_TRY(weft_arena_status(z->a));
     for (weft_vid v = 0; v < z->g->n_value; v++) use[v] = (span){z->n_stage, -1};
