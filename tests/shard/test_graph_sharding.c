@@ -6,18 +6,46 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "partition/partition.h"
 #include "support/shard_case.h"
 #include "support/shard_graph.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
 
-static weft_status place(test_shard *c, int pp, weft_shard_options *o)
+/* A node that partition gives no stage (updates, what ranks make for themselves) is where the
+ * first of its operands is that has one. */
+static int find_stage(const weft_graph *g, const int *stage, const int *leaf, int node)
 {
-    int     *cut  = WEFT_ARENA_ARRAY(c->a, int, pp);
-    int16_t *mesh = WEFT_ARENA_ARRAY(c->a, int16_t, c->t.graph->n_node);
-    o->node_mesh  = mesh;
-    if (weft_shard_cut_stages(c->t.graph, pp, cut) != WEFT_OK) return WEFT_ERR_ARG;
-    return weft_shard_place_stages(c->t.graph, pp, cut, mesh);
+    const weft_graph_node *n = &g->node[node];
+    for (int k = 0; k < n->n_in; k++) {
+        int from = g->value[n->in[k]].node;
+        int s    = from < 0 ? leaf[n->in[k]] : stage[from];
+        if (s >= 0) return s;
+    }
+    return 0;
+}
+
+/* The stages of a pipeline's programs. */
+static weft_status assign_stages(test_shard *c, int pp, weft_shard_options *o)
+{
+    const weft_graph *g     = c->t.graph;
+    int              *cut   = WEFT_ARENA_ARRAY(c->a, int, pp + 1);
+    int              *stage = WEFT_ARENA_ARRAY(c->a, int, g->n_node);
+    int     *leaf   = WEFT_ARENA_ARRAY(c->a, int, g->n_value); /* of its first user */
+    bool    *weight = WEFT_ARENA_ARRAY(c->a, bool, g->n_node);
+    int16_t *mesh   = WEFT_ARENA_ARRAY(c->a, int16_t, g->n_node);
+    WEFT_TRY(weft_arena_status(c->a));
+    WEFT_TRY(weft_partition_cuts(g, pp, cut));
+    WEFT_TRY(weft_partition_stages(g, pp, cut, stage, weight));
+    for (weft_vid v = 0; v < g->n_value; v++) leaf[v] = -1;
+    for (int i = 0; i < g->n_node; i++) {
+        if (stage[i] < 0) stage[i] = find_stage(g, stage, leaf, i);
+        for (int k = 0; k < g->node[i].n_in; k++)
+            if (leaf[g->node[i].in[k]] < 0) leaf[g->node[i].in[k]] = stage[i];
+        mesh[i] = (int16_t)stage[i];
+    }
+    o->node_mesh = mesh;
+    return WEFT_OK;
 }
 
 static void try_plan(const char *model, const char *words)
@@ -30,7 +58,7 @@ static void try_plan(const char *model, const char *words)
     test_shard_open(&c, model, 4, 8);
     if (weft_shorthand_parse(words, &h) != WEFT_OK ||
         weft_shorthand_expand(&h, c.t.graph, 0, c.a, &o) != WEFT_OK ||
-        place(&c, h.pp, &o) != WEFT_OK ||
+        assign_stages(&c, h.pp, &o) != WEFT_OK ||
         weft_shard_propagate(c.t.graph, &o, &c.s) != WEFT_OK)
         fail_msg("%s %s: %s", model, words, weft_error_text());
     print_message("%s %s: ", strrchr(model, '/') + 1, words);
