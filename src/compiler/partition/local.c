@@ -429,6 +429,10 @@ static weft_status build(local *k)
         WEFT_TRY(write_node(k, i));
         WEFT_TRY(note_nodes(k));
     }
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].copy_of >= 0)
+            WEFT_TRY(
+                weft_graph_set_copy(k->b.g, l->value[v], l->value[g->value[v].copy_of]));
     for (int i = 0; i < g->n_output; i++)
         WEFT_TRY(weft_graph_set_output(k->b.g, l->output[i]));
     return weft_graph_verify(k->b.g);

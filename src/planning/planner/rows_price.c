@@ -86,13 +86,6 @@ static weft_status cut_values(pricer *z)
     return WEFT_OK;
 }
 
-/* What products read instead of a parameter; -1 none. */
-weft_vid weft_planner__twin(pricer *z, weft_vid v)
-{
-    const char *name = weft_arena_printf(z->a, "%s.bf16", z->g->value[v].name);
-    return name ? weft_graph_find(z->g, name) : -1;
-}
-
 /* A view is made where it is used first; what is made once a step, where its operands are. */
 static weft_status place_rest(pricer *z)
 {
@@ -117,11 +110,8 @@ static weft_status place_rest(pricer *z)
             if (g->value[v].node < 0 && leaf[v] < 0 && !g->value[v].per_step)
                 leaf[v] = z->stage[i];
         }
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        weft_vid twin =
-            g->value[v].kind == WEFT_VALUE_PARAM ? weft_planner__twin(z, v) : -1;
-        if (twin >= 0) leaf[v] = leaf[twin];
-    }
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].copy_of >= 0) leaf[g->value[v].copy_of] = leaf[v];
     for (int i = 0; i < g->n_node; i++) {
         const weft_graph_node *n = &g->node[i];
         if (n->phase != WEFT_PHASE_UPDATE) continue;
@@ -396,9 +386,9 @@ static weft_status add_params(pricer *z)
         if (g->value[v].kind != WEFT_VALUE_PARAM) continue;
         weft_vid local = z->local ? z->local->value[v] : v;
         double   n     = (double)weft_shape_count(&z->g->value[local].type.shape);
-        weft_vid twin  = weft_planner__twin(z, local);
+        weft_vid copy  = weft_graph_find_copy(z->g, local);
         span     u     = use[local];
-        if (twin >= 0) widen(&u, &use[twin]);
+        if (copy >= 0) widen(&u, &use[copy]);
         if (u.last < 0) continue;
         weft_cost_row *r = &z->row[u.first];
         *(is_cut_by(z, v, "ep") ? &r->n_expert_param : &r->n_param) += n;
