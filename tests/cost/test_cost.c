@@ -19,6 +19,7 @@ static const char cluster_text[] =
 static const char program_text[] =
     "program p rank 0 of 4 micro 1 lanes 1 {\n"
     "  slab w work 100000\n  buffer a slab w at 0 bytes 32000\n  group [0,1,2,3]\n"
+    "  stream compute compute device 0 threads 0\n"
     "  actor x on compute {\n"
     "    compute big matmul \"spec=mk,kn->mn\" (a f32[50,50], a f32[50,50]) -> (a "
     "f32[50,50]) ;\n"
@@ -74,6 +75,7 @@ static const char far_text[] =
     "program p rank %d of 8 micro 1 lanes 1 {\n"
     "  slab w work 100000\n  buffer a slab w at 0 bytes 32000\n"
     "  group [0,1,2,3,4,5,6,7]\n  group [3,7]\n"
+    "  stream compute compute device 0 threads 0\n"
     "  actor x on compute {\n"
     "    compute wide add (a f32[50,50], a f32[50,50]) -> (a f32[50,50]) ;\n"
     "    send s to %d (a f32[500]) ;\n"
