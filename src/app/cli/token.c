@@ -15,7 +15,7 @@ const weft_cli_command weft_cli_token = {
                "FILE to weft/token in the folder for configuration (XDG_CONFIG_HOME, else "
                "~/.config), where weft\n"
                "run finds it.  Copy the file to all hosts.  A token is never overwritten.  "
-               "Whoever has it can join\n"
+               "Any process that has it can join\n"
                "your runs: make a new one if others may have read it.  docs/security.md "
                "tells what it protects.",
     .example = "weft token && scp -p ~/.config/weft/token host1:.config/weft/token",
