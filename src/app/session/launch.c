@@ -321,7 +321,7 @@ static void look_at_ranks(launch *l)
         child   *c    = &l->c[r];
         uint64_t word = weft_comm_shm_progress(l->shm, r);
         double   cpu  = c->cpu_s;
-        if (!c->pid) continue;
+        if (!c->pid || c->killed_s > 0) continue; /* keep the state it was killed in */
         read_stat(c->pid, &cpu, &c->state);
         if (!first && word != c->word) c->moved_s = l->moved_s = now;
         if (!first && cpu - c->cpu_s > IDLE * since) l->moved_s = now;
