@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "session/launch.h"
+#include "launch/join.h"
 
 enum {
     MAX_CALL = 20000,
@@ -72,12 +72,12 @@ static void bench(weft_collective kind, int64_t bytes, double seconds)
 
 int main(int argc, char **argv)
 {
-    int64_t    bytes   = argc > 1 ? atol(argv[1]) : 4096;
-    double     seconds = argc > 2 ? atof(argv[2]) : 0.5;
-    weft_place p;
-    int32_t    rank[64];
-    must(weft_place_detect(&p));
-    must(weft_launch_join(&p, 60, &c));
+    int64_t                 bytes   = argc > 1 ? atol(argv[1]) : 4096;
+    double                  seconds = argc > 2 ? atof(argv[2]) : 0.5;
+    weft_launch_environment p;
+    int32_t                 rank[64];
+    must(weft_launch_detect(&p));
+    must(weft_launch_join(&p, &(weft_launch_join_options){.timeout_s = 60}, &c));
     for (int r = 0; r < c->world && r < 64; r++) rank[r] = r;
     must(weft_comm_open_group(c, c->world, rank, 0, &g));
     in  = calloc(1, (size_t)bytes + 64);

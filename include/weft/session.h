@@ -13,18 +13,11 @@
 #include <stdbool.h>
 
 #include "weft/base.h"
+#include "weft/job.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct weft_job weft_job;
-
-/* Reads a job file (.json, else YAML; NULL: none) and then key=value words, dots reaching into
- * maps. Unknown keys, missing ones and values out of range are WEFT_ERR_ARG with file and line. */
-weft_status weft_job_load(const char *path, int n_assign, const char *const *assign,
-                          weft_job **out);
-void        weft_job_destroy(weft_job *j); /* accepts NULL */
 
 typedef struct weft_session_options {
     bool fresh;    /* do not resume: start anew beside the checkpoints that are there */

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "session/job.h"
+#include "job/job.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/job.h"
+#include "job/job.h"
+#include "weft/session.h"
 #include "session/session_priv.h"
 #include "support/count_alloc.h"
 #include "support/files.h"

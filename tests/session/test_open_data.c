@@ -14,7 +14,8 @@
 
 #include "ckpt/ckpt.h"
 #include "data/data.h"
-#include "session/job.h"
+#include "job/job.h"
+#include "weft/session.h"
 #include "store/safetensors.h"
 #include "support/files.h"
 

@@ -17,7 +17,8 @@
 
 #include "base/io.h"
 #include "ckpt/ckpt.h"
-#include "session/job.h"
+#include "job/job.h"
+#include "weft/session.h"
 #include "store/hf_dir.h"
 #include "support/files.h"
 

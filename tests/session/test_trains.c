@@ -16,7 +16,8 @@
 
 #include "base/doc.h"
 #include "base/io.h"
-#include "session/job.h"
+#include "job/job.h"
+#include "weft/session.h"
 #include "support/files.h"
 #include "support/weights.h"
 

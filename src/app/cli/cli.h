@@ -67,6 +67,10 @@ extern const char *const weft_cli_about, *const weft_cli_help_about;
 /* `weft help NAME` where NAME is no subcommand; false when it is no topic either. */
 bool weft_cli_help_topic(const char *name, int argc, char **argv);
 
+/* Log lines of a rendezvous (weft_launch_join_options.log), and of them the warnings. */
+void weft_cli_log(bool warning, const char *text);
+void weft_cli_log_warning(bool warning, const char *text);
+
 struct weft_session_options;
 /* weft train as one rank of a job: of from, comm (NULL: alone), local_ranks, io_timeout_s and
  * command are taken. Rank 0 prints the result. */

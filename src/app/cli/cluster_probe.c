@@ -11,7 +11,7 @@
 #include "comm/shm.h"
 #include "probe/gpu.h"
 #include "probe/probe.h"
-#include "session/launch.h"
+#include "launch/join.h"
 #include "session/sweep.h"
 #include "trace/trace.h"
 
@@ -320,23 +320,24 @@ static weft_status same_ranks(weft_comm *c, weft_comm_group *g, int64_t ranks)
 static weft_status measure_between(const hosts *h, int64_t ranks, const char *host,
                                    const char *file)
 {
-    weft_comm       *c = NULL;
-    weft_comm_group *g;
-    weft_cluster    *one = NULL, *all = NULL;
-    weft_text        t = {0};
-    int32_t          node[1024];
-    weft_probe_wire  w;
-    weft_status      st;
-    weft_place       p = {.rank        = (int)h->me,
-                          .world       = (int)h->n,
-                          .local_world = 1,
-                          .shm_fd      = -1,
-                          .by          = "weft cluster calibrate",
-                          .token       = h->token};
+    weft_comm               *c = NULL;
+    weft_comm_group         *g;
+    weft_cluster            *one = NULL, *all = NULL;
+    weft_text                t = {0};
+    int32_t                  node[1024];
+    weft_probe_wire          w;
+    weft_status              st;
+    weft_launch_environment  p    = {.rank        = (int)h->me,
+                                     .world       = (int)h->n,
+                                     .local_world = 1,
+                                     .shm_fd      = -1,
+                                     .by          = "weft cluster calibrate"};
+    weft_launch_join_options join = {
+        .timeout_s = PATIENCE_S, .token = h->token, .log = weft_cli_log};
     snprintf(p.rdzv, sizeof p.rdzv, "%s", h->rdzv);
     for (int i = 0; i < p.world; i++) node[i] = i;
     WEFT_GO(weft_cluster_load(host, NULL, &one));
-    WEFT_GO(weft_launch_join(&p, PATIENCE_S, &c));
+    WEFT_GO(weft_launch_join(&p, &join, &c));
     WEFT_GO(weft_comm_open_group(c, p.world, node, 987, &g));
     WEFT_GO(same_ranks(c, g, ranks));
     WEFT_GO(weft_probe_between(c, &w));

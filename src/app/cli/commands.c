@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "session/job.h"
+#include "job/job.h"
 
 const weft_cli_command *const weft_cli_commands[] = {
     /* in the order of help */

@@ -8,8 +8,10 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "comm/rdzv.h"
-#include "session/job.h"
-#include "session/launch.h"
+#include "job/job.h"
+#include "launch/join.h"
+#include "launch/launch.h"
+#include "session/say.h"
 #include "weft/session.h"
 
 static int run(int argc, char **argv);
@@ -153,12 +155,27 @@ static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
     return weft_cli_train_rank(&weft_cli_run, &o, n, argv);
 }
 
-static int be_rank(weft_place *p, const settings *s, int argc, char **argv)
+void weft_cli_log(bool warning, const char *text)
 {
-    weft_comm *c;
-    p->quiet       = s->quiet;
-    p->token       = s->token;
-    weft_status st = weft_launch_join(p, s->timeout_s, &c);
+    if (warning)
+        weft_say_warn(&(weft_say){0}, "%s", text);
+    else
+        weft_say_info(&(weft_say){0}, "%s", text);
+}
+
+void weft_cli_log_warning(bool warning, const char *text)
+{
+    if (warning) weft_cli_log(true, text);
+}
+
+static int be_rank(const weft_launch_environment *p, const settings *s, int argc,
+                   char **argv)
+{
+    weft_comm               *c;
+    weft_launch_join_options o  = {.timeout_s = s->timeout_s,
+                                   .token     = s->token,
+                                   .log = s->quiet ? weft_cli_log_warning : weft_cli_log};
+    weft_status              st = weft_launch_join(p, &o, &c);
     if (st != WEFT_OK) {
         int code = weft_cli_fail(&weft_cli_run, st);
         return st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
@@ -288,8 +305,8 @@ static int run(int argc, char **argv)
     weft_cli_put_command("run", argc, argv, &command);
     s.command = command.s;
     int code  = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
-    weft_place p;
-    unsigned   allow;
+    weft_launch_environment p;
+    unsigned                allow;
     if (code < 0 && s.timeout_s < LEAST_TIMEOUT_S)
         code =
             weft_cli_usage(c, "--timeout: from %.1f to 1000000 seconds", LEAST_TIMEOUT_S);
@@ -302,7 +319,7 @@ static int run(int argc, char **argv)
     if (code < 0 && !s.check && !n_word) code = weft_cli_usage(c, "expected a job file");
     if (code < 0) {
         bool        ours = getenv("WEFT_RANK") != NULL; /* a rank sees the flag, too */
-        weft_status st   = weft_place_detect(&p);
+        weft_status st   = weft_launch_detect(&p);
         if (s.n_rank < 0 && st == WEFT_OK && !strcmp(p.by, "alone") && !s.quiet)
             fprintf(stderr, "weft run: one rank; --nproc-per-node N starts more\n");
         if (s.n_rank >= 0 && !ours)

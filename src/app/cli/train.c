@@ -7,8 +7,9 @@
 
 #include "cli/cli.h"
 #include "comm/comm.h"
-#include "session/job.h"
-#include "session/launch.h"
+#include "job/job.h"
+#include "launch/launch.h"
+#include "session/session.h"
 
 static int run(int argc, char **argv);
 
@@ -226,7 +227,7 @@ int weft_cli_train_rank(const weft_cli_command *c, const weft_session_options *f
         weft_job_destroy(job);
         return weft_cli_put(c, &t, NULL);
     }
-    if (c == &weft_cli_train) st = weft_job_ranks(job, &o, &n_rank);
+    if (c == &weft_cli_train) st = weft_session_count_ranks(job, &o, &n_rank);
     if (st == WEFT_ERR_ARG) { /* machines that are none, data that is not there */
         weft_job_destroy(job);
         return weft_cli_fail(c, st);
@@ -234,7 +235,7 @@ int weft_cli_train_rank(const weft_cli_command *c, const weft_session_options *f
     if (print_plan) {
         int n  = comm ? comm->world : n_rank > 1 ? n_rank : 0;
         o.comm = NULL;
-        st     = weft_job_print_plan(job, &o, n, o.local_ranks, &t);
+        st     = weft_session_print_plan(job, &o, n, o.local_ranks, &t);
         weft_job_destroy(job);
         return st == WEFT_OK ? weft_cli_put(c, &t, NULL) : weft_cli_fail(c, st);
     }

@@ -10,7 +10,7 @@
 #include "base/io.h"
 #include "planner/planner.h"
 #include "probe/probe.h"
-#include "session/job_priv.h"
+#include "session/session.h"
 #include "session/session_priv.h"
 
 enum {
@@ -23,11 +23,6 @@ enum {
 /* A pipeline with one micro-batch is worth its ranks where one rank takes so many times as long:
  * all that such a pipeline saves is a part of the update, and predictions are some 10 % off. */
 #define WORTH 1.1
-
-bool weft_job_is_open(const weft_job *j)
-{
-    return !j->plan && !weft_job__names_strategy(j);
-}
 
 /* ---- machines ---- */
 
@@ -156,7 +151,8 @@ static weft_status count_useful(const weft_job *j, int most, int *n)
     return WEFT_OK;
 }
 
-weft_status weft_job_ranks(const weft_job *job, const weft_session_options *o, int *n)
+weft_status weft_session_count_ranks(const weft_job *job, const weft_session_options *o,
+                                     int *n)
 {
     weft_job j = *job;
     char     path[1024];

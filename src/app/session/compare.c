@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "session/agree.h"
-#include "session/job_priv.h"
 #include "session/session_priv.h"
 
 static weft_agree all_of(const weft_session *s)
@@ -61,8 +60,7 @@ weft_status weft_session__compare_jobs(weft_session *s)
     if (!s->group) return WEFT_OK;
     weft_text_add(&t, "weft is %s\nits kernels are %s\n", WEFT_VERSION,
                   weft_session__kernel_set());
-    for (int i = 0; i < weft_job__n_key; i++)
-        if (weft_job__print_common(&s->job, i, &t)) weft_text_add(&t, "\n");
+    weft_job_print_common(&s->job, &t);
     weft_text_add(&t, "--fresh is %s\n", s->o->fresh ? "given" : "left out");
     weft_text_add(&t, "--allow is %s\n", s->o->allow ? s->o->allow : "left out");
     weft_text_add(&t, "--trace is %s\n", s->o->trace ? "given" : "left out");

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/job_priv.h"
+#include "session/session.h"
 #include "session/session_priv.h"
 
 enum {
@@ -61,8 +61,8 @@ static weft_status follow_keys(const weft_session *s, decision *d)
 {
     weft_job *j = &d->job;
     if (is_alone(s, j)) {
-        weft_job__default_cut(j);
-        return weft_job__check_cut(j);
+        weft_job_default_cut(j);
+        return weft_job_check_cut(j);
     }
     WEFT_TRY(weft_session__plan_open(j, s->n_rank, &d->strategy, &d->plan));
     WEFT_TRY(check_lanes(s, d));
@@ -171,7 +171,7 @@ static void keep_cut(const weft_session *s, unsigned open, weft_job *j)
         j->lanes       = s->state.lanes;
         j->given_lanes = true;
     }
-    weft_job__default_cut(j);
+    weft_job_default_cut(j);
 }
 
 /* A plan file gives micro_batch and lanes too. */
@@ -251,7 +251,7 @@ static weft_status decide_resume(const weft_session *s, const weft_job *given,
 static void open_cut(weft_job *j)
 {
     j->given_micro_batch = j->given_lanes = false;
-    weft_job__default_cut(j);
+    weft_job_default_cut(j);
 }
 
 /* " --allow lanes,micro_batch" with the keys that d changes; "": none. */
@@ -551,8 +551,8 @@ static weft_status check_inputs(weft_session *s)
     return weft_session__eval_open_data(s);
 }
 
-weft_status weft_job_print_plan(const weft_job *j, const weft_session_options *o,
-                                int world, int local, weft_text *t)
+weft_status weft_session_print_plan(const weft_job *j, const weft_session_options *o,
+                                    int world, int local, weft_text *t)
 {
     weft_session s;
     weft_status  st = open_look(j, o, world, local, &s);

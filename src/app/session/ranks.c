@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "session/job_priv.h"
 #include "session/keep_alive.h"
 #include "session/session_priv.h"
 

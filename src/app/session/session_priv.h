@@ -7,13 +7,14 @@
 #include "ckpt/state.h"
 #include "comm/comm.h"
 #include "data/data.h"
-#include "session/job.h"
+#include "job/job.h"
 #include "session/events.h"
 #include "session/metrics.h"
 #include "session/parts.h"
 #include "session/runner.h"
 #include "session/say.h"
 #include "session/weights.h"
+#include "weft/session.h"
 
 typedef struct weft_session__eval {
     weft_compiled made;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/job_priv.h"
+#include "job/job_priv.h"
 
 static void put_value(const weft_job *j, const weft_job__key *k, weft_text *t)
 {
@@ -75,7 +75,8 @@ static const char *last_part(const char *path)
     return s && s[1] ? s + 1 : path;
 }
 
-bool weft_job__print_common(const weft_job *j, int i, weft_text *t)
+/* False: each rank may have its own. */
+static bool print_common_key(const weft_job *j, int i, weft_text *t)
 {
     static const char *const own[] = {"threads", "memory", "output", "cluster"};
     const weft_job__key     *k     = &weft_job__keys[i];
@@ -94,6 +95,12 @@ bool weft_job__print_common(const weft_job *j, int i, weft_text *t)
     else
         put_value(j, k, t);
     return true;
+}
+
+void weft_job_print_common(const weft_job *j, weft_text *t)
+{
+    for (int i = 0; i < weft_job__n_key; i++)
+        if (print_common_key(j, i, t)) weft_text_add(t, "\n");
 }
 
 /* auto is what it means here. */

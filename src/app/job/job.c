@@ -1,6 +1,6 @@
 /* Reads a job by the rows of job.def: the file's keys, then key=value words, then what follows from
  * them.  One loop over rows does the typing, the ranges and the defaults. */
-#include "session/job.h"
+#include "job/job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "session/job_priv.h"
+#include "job/job_priv.h"
 
 const weft_job__key weft_job__keys[] = {
 #define KEY(map, key, kind, field, min, max, words, def, same, help)                     \
     {map,  #key, WEFT_JOB__##kind, offsetof(weft_job, field), min, max, words, def,      \
      same, help},
-#include "session/job.def"
+#include "job/job.def"
 #undef KEY
 };
 const int weft_job__n_key = (int)WEFT_COUNT(weft_job__keys);
@@ -259,6 +259,15 @@ static weft_status check_eval(const weft_job *j)
         j->file, every ? "every" : "batches");
 }
 
+/* Does it name keys of a strategy, besides those that any plan takes (bucket_bytes, recompute)? */
+static bool names_strategy(const weft_job *j)
+{
+    weft_strategy plain = weft_strategy_default();
+    plain.bucket_bytes  = j->strategy.bucket_bytes;
+    plain.recompute     = j->strategy.recompute;
+    return !weft_strategy_equal(&j->strategy, &plain);
+}
+
 /* What follows from other keys. */
 static weft_status resolve(weft_job *j)
 {
@@ -278,7 +287,7 @@ static weft_status resolve(weft_job *j)
                          j->file);
     j->given_micro_batch = j->micro_batch > 0;
     j->given_lanes       = j->lanes > 0;
-    weft_job__default_cut(j);
+    weft_job_default_cut(j);
     if (j->lr_schedule.decay_steps && j->lr_schedule.decay_steps < j->lr_schedule.warmup)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: lr_schedule.decay_steps %lld ends before warmup %lld does "
@@ -288,20 +297,17 @@ static weft_status resolve(weft_job *j)
     WEFT_TRY(check_eval(j));
     j->plan_file =
         j->plan && strcmp(j->plan, "off") && strcmp(j->plan, "none") ? j->plan : NULL;
-    if (j->plan_file && weft_job__names_strategy(j))
+    if (j->plan_file && names_strategy(j))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: plan says it all: leave out dp, tp, cp, ep, pp, zero and "
                          "the other keys of a strategy",
                          j->file);
-    return weft_job__check_cut(j);
+    return weft_job_check_cut(j);
 }
 
-bool weft_job__names_strategy(const weft_job *j)
+bool weft_job_is_open(const weft_job *j)
 {
-    weft_strategy plain = weft_strategy_default();
-    plain.bucket_bytes  = j->strategy.bucket_bytes;
-    plain.recompute     = j->strategy.recompute;
-    return !weft_strategy_equal(&j->strategy, &plain);
+    return !j->plan && !names_strategy(j);
 }
 
 bool weft_job_is_invariant(const weft_job *j)
@@ -309,7 +315,7 @@ bool weft_job_is_invariant(const weft_job *j)
     return strcmp(j->reduction, "fixed") != 0;
 }
 
-void weft_job__default_cut(weft_job *j)
+void weft_job_default_cut(weft_job *j)
 {
     if (j->given_micro_batch) return;
     j->micro_batch = j->batch;
@@ -317,7 +323,7 @@ void weft_job__default_cut(weft_job *j)
         j->micro_batch = j->batch % j->lanes ? 1 : j->batch / j->lanes;
 }
 
-weft_status weft_job__check_cut(weft_job *j)
+weft_status weft_job_check_cut(weft_job *j)
 {
     if (j->batch % j->micro_batch)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: micro_batch %lld does not divide batch %lld",

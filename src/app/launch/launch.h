@@ -17,12 +17,11 @@
  *     Each host's launcher has its own ranks to report on; those of other hosts are named in what
  *     its ranks say.
  * (4) No rank outlives the launcher, however that ends, and no shared memory outlives the ranks. */
-#ifndef WEFT_SESSION_LAUNCH_H
-#define WEFT_SESSION_LAUNCH_H
+#ifndef WEFT_LAUNCH_LAUNCH_H
+#define WEFT_LAUNCH_LAUNCH_H
 
 #include "base/status.h"
-#include "comm/comm.h"
-#include "session/place.h"
+#include "comm/token.h"
 
 typedef struct weft_launch_options {
     double      grace_s;   /* after a failure; 0: 2 s */
@@ -42,9 +41,5 @@ enum {
 /* argv: what a rank runs, argv[0] being the program's name.  *code: the exit code. */
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o,
                         int *code);
-
-/* In a rank: the comm of its place: shared memory on one host, TCP (or UCX) where there are
- * several. */
-weft_status weft_launch_join(const weft_place *p, double timeout_s, weft_comm **out);
 
 #endif

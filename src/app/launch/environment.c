@@ -1,7 +1,8 @@
 /* Launchers tell ranks by the environment, each in its own words.  A table says which. */
-#include "session/place.h"
+#include "launch/environment.h"
 
 #include <netdb.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static int tasks_of_node(const char *s, int node)
     return 0;
 }
 
-static weft_status local_world(const dialect *d, weft_place *p)
+static weft_status local_world(const dialect *d, weft_launch_environment *p)
 {
     p->local_world = p->world;
     if (d->local_world && getenv(d->local_world))
@@ -99,7 +100,7 @@ static weft_status local_world(const dialect *d, weft_place *p)
     return WEFT_OK;
 }
 
-static void make_key(const dialect *d, weft_place *p)
+static void make_key(const dialect *d, weft_launch_environment *p)
 {
     const char *a    = d->key[0] ? getenv(d->key[0]) : NULL;
     const char *b    = d->key[1] ? getenv(d->key[1]) : NULL;
@@ -156,7 +157,7 @@ static int draw_port(const dialect *d)
     return FIRST_PORT + (int)(h % N_PORT);
 }
 
-static void find_rdzv(const dialect *d, weft_place *p)
+static void find_rdzv(const dialect *d, weft_launch_environment *p)
 {
     const char *own = getenv("WEFT_RDZV"), *addr = getenv("MASTER_ADDR"),
                *port = getenv("MASTER_PORT");
@@ -180,7 +181,7 @@ static void find_rdzv(const dialect *d, weft_place *p)
     }
 }
 
-static weft_status read_dialect(const dialect *d, weft_place *p)
+static weft_status read_dialect(const dialect *d, weft_launch_environment *p)
 {
     WEFT_TRY(number(d->world, 1, 1 << 24, &p->world));
     WEFT_TRY(number(d->rank, 0, p->world - 1, &p->rank));
@@ -196,9 +197,10 @@ static weft_status read_dialect(const dialect *d, weft_place *p)
     return WEFT_OK;
 }
 
-weft_status weft_place_detect(weft_place *out)
+weft_status weft_launch_detect(weft_launch_environment *out)
 {
-    *out = (weft_place){.world = 1, .local_world = 1, .shm_fd = -1, .by = "alone"};
+    *out = (weft_launch_environment){
+        .world = 1, .local_world = 1, .shm_fd = -1, .by = "alone"};
     for (size_t i = 0; i < WEFT_COUNT(table); i++) {
         bool rank = getenv(table[i].rank), world = getenv(table[i].world);
         if (rank && world) return read_dialect(&table[i], out);

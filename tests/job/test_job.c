@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "session/job.h"
+#include "job/job.h"
 
 #define MIN "model: tiny256\ndata: x.bin\nseq: 64\nbatch: 8\nsteps: 10\n"
 

@@ -8,8 +8,8 @@
  * A job that loads is complete: every key has a value in range, micro_batch divides batch, lanes
  * is a power of two.  Read-only afterwards.  The keys are the rows of job.def; docs/job.md
  * explains them. */
-#ifndef WEFT_SESSION_JOB_H
-#define WEFT_SESSION_JOB_H
+#ifndef WEFT_JOB_JOB_H
+#define WEFT_JOB_JOB_H
 
 #include <stdbool.h>
 
@@ -17,7 +17,7 @@
 #include "base/doc.h"
 #include "base/text.h"
 #include "compile/compile.h"
-#include "weft/session.h"
+#include "weft/job.h"
 
 typedef struct weft_job_schedule {
     const char *name;
@@ -83,19 +83,13 @@ weft_status weft_job_parse_allow(const char *text, unsigned *out);
 bool weft_job_is_invariant(const weft_job *j);
 /* Does it leave to us how ranks share the work? */
 bool weft_job_is_open(const weft_job *j);
-/* How many ranks `weft train` should start of an open job, with these options (fresh, allow):
- * more than one only where these are predicted to be faster by what was measured here (weft
- * cluster calibrate --ranks N), or by the job's cluster. */
-weft_status weft_job_ranks(const weft_job *j, const weft_session_options *o, int *n);
+/* micro_batch where it was not given: the whole batch, or as much of it as a lane has. */
+void weft_job_default_cut(weft_job *j);
+/* micro_batch and lanes against batch; lanes is chosen when it was not given. */
+weft_status weft_job_check_cut(weft_job *j);
 
-/* The plan that weft_session_run() runs with these options on world ranks, `local` of them on
- * each host (0: all), as
- * JSON: of the job's keys or file, or chosen; with the checkpoint's micro_batch and lanes where
- * there is one to go on from.
- * world 0: as many ranks as the job's keys take, one where they do not say.  Nothing is started
- * or written. */
-weft_status weft_job_print_plan(const weft_job *j, const weft_session_options *o,
-                                int world, int local, weft_text *t);
+/* The keys as all ranks of a job must have them, a line each: "batch is 8". */
+void weft_job_print_common(const weft_job *j, weft_text *t);
 
 /* What to compile. */
 weft_compile_spec weft_job_spec(const weft_job *j);

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/place.h"
+#include "launch/environment.h"
 
-static weft_place p;
+static weft_launch_environment p;
 
 static weft_status detect(const char *const *env)
 {
     clearenv();
     for (int i = 0; env[i]; i += 2) setenv(env[i], env[i + 1], 1);
-    return weft_place_detect(&p);
+    return weft_launch_detect(&p);
 }
 
 #define DETECT(...) detect((const char *const[]){__VA_ARGS__, NULL})
