@@ -7,8 +7,8 @@
 #include "base/io.h"
 #include "cli/cli.h"
 #include "engine/engine.h"
-#include "search/search.h"
 #include "estimate/estimate.h"
+#include "search/advice.h"
 
 static int run(int argc, char **argv);
 
@@ -35,188 +35,19 @@ const weft_cli_command weft_cli_check = {
     .run = run,
 };
 
-/* ---- changes ---- */
-
-typedef struct change {
-    char            text[96];
-    weft_config     c;
-    weft_prediction p;
-} change;
+enum {
+    N_CHANGE = 3 /* that are printed */
+};
 
 typedef struct job {
     weft_config          c;
     weft_hardware       *h;
     weft_cost_constants *k;
     weft_prediction      now;
-    weft_search_limits   can; /* what the engine has words for */
-    char                 fit
-        [512]; /* it does not, nor would one change: a plan that does, or that none does */
-    bool   any_fits;
-    bool   vocab_assumed, heads_assumed; /* nothing that was read says */
-    int    n_change;
-    change change[32];
+    weft_search_limits   can; /* what the engine has options for */
+    weft_search_advice   advice;
+    bool                 vocab_assumed, heads_assumed; /* nothing that was read says */
 } job;
-
-/* dp takes what the other degrees leave. */
-static bool resize(weft_config *c, int world)
-{
-    int cut = c->tp * c->pp * c->cp;
-    if (cut < 1 || world % cut) return false;
-    c->dp         = world / cut;
-    c->zero_group = -1;
-    if (c->heads % c->tp || c->pp > c->layers) return false;
-    if (c->ep > 1 && (c->dp * c->cp * c->tp) % c->ep) return false;
-    return c->global_batch % c->dp == 0;
-}
-
-/* Has the engine words for what differs? */
-static bool can_say(const job *j, const weft_config *c)
-{
-    const weft_search_limits *l    = &j->can;
-    unsigned                  zero = c->pp > 1 ? l->zero_pp : l->zero;
-    bool                      same = c->zero == j->c.zero && (c->pp > 1) == (j->c.pp > 1);
-    if (!same && !(zero >> c->zero & 1)) return false;
-    if (c->pp > 1 && !l->pp) return false;
-    if (c->cp > 1 && !l->cp) return false;
-    if (c->sp > 0 && !l->sp) return false;
-    return c->vpp == j->c.vpp || c->vpp <= 1 || l->chunks;
-}
-
-static void consider(job *j, const weft_config *c, const char *text)
-{
-    change *x     = &j->change[j->n_change];
-    int     share = c->global_batch / c->dp;
-    if (!can_say(j, c)) return;
-    if (j->n_change == (int)WEFT_COUNT(j->change)) return;
-    if (c->micro_batch > 0 && (c->micro_batch > share || share % c->micro_batch)) return;
-    x->c              = *c;
-    x->c.stage_layers = c->pp == j->c.pp ? j->c.stage_layers : "";
-    if (weft_estimate_row(j->h, j->k, &x->c, &x->p) != WEFT_OK || !x->p.fits) return;
-    if (j->now.fits && x->p.step_s > 0.995 * j->now.step_s) return;
-    snprintf(x->text, sizeof x->text, "%s", text);
-    j->n_change++;
-}
-
-static void try_degree(job *j, const char *name, size_t at)
-{
-    int world = j->c.dp * j->c.tp * j->c.pp * j->c.cp;
-    for (int up = 0; up < 2; up++) {
-        weft_config c = j->c;
-        int        *x = (int *)(void *)((char *)&c + at), was = *x;
-        char        text[64];
-        *x = up ? was * 2 : was / 2;
-        if (*x < 1 || (c.tp < 2 && c.sp > 0)) c.sp = 0;
-        if (c.pp < 2) c.vpp = 1;
-        if (*x < 1 || !resize(&c, world)) continue;
-        snprintf(text, sizeof text, "%s %d -> %d (dp %d -> %d)", name, was, *x, j->c.dp,
-                 c.dp);
-        consider(j, &c, text);
-    }
-}
-
-static void try_micro(job *j)
-{
-    for (int up = 0; up < 2; up++) {
-        weft_config c = j->c;
-        char        text[64];
-        if (c.micro_batch < 1) return;
-        c.micro_batch = up ? c.micro_batch * 2 : c.micro_batch / 2;
-        if (c.micro_batch < 1) continue;
-        snprintf(text, sizeof text, "micro-batch %d -> %d", j->c.micro_batch,
-                 c.micro_batch);
-        consider(j, &c, text);
-    }
-}
-
-static void try_recompute(job *j)
-{
-    for (int i = 0; i < WEFT_RECOMPUTE_N; i++) {
-        weft_config c = j->c;
-        char        text[64];
-        const char *kind = weft_cost_recompute_name(i);
-        if (!strcmp(c.recompute, kind) || !*c.recompute || !(j->can.recompute >> i & 1))
-            continue;
-        c.recompute         = kind;
-        c.recompute_modules = c.recompute_layers = -1;
-        snprintf(text, sizeof text, "recompute %s -> %s", j->c.recompute, kind);
-        consider(j, &c, text);
-    }
-}
-
-static void try_rest(job *j)
-{
-    weft_config c = j->c;
-    char        text[64];
-    if (c.tp > 1 && !c.sp) {
-        c.sp = 1;
-        consider(j, &c, "sequence parallelism on");
-    }
-    for (int z = 0; z <= 3; z++) {
-        c = j->c;
-        if (z == j->c.zero || c.dp * c.cp < 2) continue;
-        c.zero = z;
-        snprintf(text, sizeof text, "zero %d -> %d", j->c.zero, z);
-        consider(j, &c, text);
-    }
-    for (int v = 1; v <= 8 && j->c.pp > 1; v++) {
-        c = j->c;
-        if (v == c.vpp || c.layers % (c.pp * v)) continue;
-        c.vpp = v;
-        snprintf(text, sizeof text, "interleaved chunks %d -> %d", j->c.vpp, v);
-        consider(j, &c, text);
-    }
-    if (!j->c.flash_attention) {
-        c                 = j->c;
-        c.flash_attention = 1;
-        consider(j, &c, "flash attention on");
-    }
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const change *x = a, *y = b;
-    if (x->p.step_s != y->p.step_s) return x->p.step_s < y->p.step_s ? -1 : 1;
-    return strcmp(x->text, y->text);
-}
-
-static void find_changes(job *j)
-{
-    try_degree(j, "tp", offsetof(weft_config, tp));
-    try_degree(j, "pp", offsetof(weft_config, pp));
-    try_degree(j, "cp", offsetof(weft_config, cp));
-    if (j->c.experts > 1) try_degree(j, "ep", offsetof(weft_config, ep));
-    try_micro(j);
-    try_recompute(j);
-    try_rest(j);
-    qsort(j->change, (size_t)j->n_change, sizeof *j->change, by_time);
-    if (j->n_change > 3) j->n_change = 3;
-}
-
-/* It does not fit, and no change of one knob would: does anything that the engine can do? */
-static weft_status find_plan(job *j, const weft_cluster *k, weft_arena *a)
-{
-    weft_search_machines m;
-    weft_search_result  *r;
-    weft_text            t = {0};
-    WEFT_TRY(weft_search_machines_of(k, j->k, a, &m));
-    weft_search_problem p = {.machines = &m, .batch = j->c.global_batch, .n_best = 1};
-    weft_search_open(&p.constraints);
-    WEFT_TRY(weft_search_transformer(&j->c, j->k, &j->can, a, &p.model));
-    weft_status st = weft_search_run(&p, &r);
-    if (st != WEFT_OK && st != WEFT_ERR_NOFIT) return st;
-    j->any_fits = st == WEFT_OK;
-    if (j->any_fits) {
-        weft_search_print_choice(&r->choice[0], &t);
-        weft_text_add(&t, ": %.3g s, %.1f GB", r->choice[0].score.step_s,
-                      r->choice[0].score.mem_bytes / 1e9);
-        weft_search_destroy(r);
-    } else {
-        weft_text_add(&t, "%s", weft_error_text());
-    }
-    snprintf(j->fit, sizeof j->fit, "%s", t.s ? t.s : "");
-    weft_text_fini(&t);
-    return WEFT_OK;
-}
 
 /* ---- what is said ---- */
 
@@ -328,21 +159,23 @@ static void say(const job *j, double measured, const weft_text *ignored, weft_te
             : measured < p->step_lo ? ": faster than the model thinks possible; tell "
                                       "`weft cluster calibrate`"
                                     : ": as expected");
-    if (j->n_change)
+    if (j->advice.n_change)
         weft_text_add(t,
                       p->fits ? "what would help most:\n" : "what would make it fit:\n");
     else if (p->fits)
         weft_text_add(t, "no change of one knob would gain anything\n");
     else
         weft_text_add(t, "no change of one knob makes it fit; %s\n  %s\n",
-                      j->any_fits ? "this plan does:" : "nothing here does:", j->fit);
-    for (int i = 0; i < j->n_change; i++) {
-        const change *x = &j->change[i];
-        weft_text_add(t, "  %-34s %.3g s", x->text, x->p.step_s);
+                      j->advice.any_fits ? "this plan does:" : "nothing here does:",
+                      j->advice.plan);
+    for (int i = 0; i < j->advice.n_change; i++) {
+        const weft_search_change *x = &j->advice.change[i];
+        weft_text_add(t, "  %-34s %.3g s", x->text, x->predicted.step_s);
         if (p->fits)
-            weft_text_add(t, " (%.1f %% faster)\n", 100 * (p->step_s / x->p.step_s - 1));
+            weft_text_add(t, " (%.1f %% faster)\n",
+                          100 * (p->step_s / x->predicted.step_s - 1));
         else
-            weft_text_add(t, " (fits in %.1f GB)\n", x->p.mem_bytes / 1e9);
+            weft_text_add(t, " (fits in %.1f GB)\n", x->predicted.mem_bytes / 1e9);
     }
     if (ignored->n) weft_text_add(t, "not looked at: %s\n", ignored->s);
 }
@@ -374,15 +207,18 @@ static void say_json(const job *j, double measured, const weft_text *ignored,
     weft_text_fini(&uncounted);
     weft_text_add(t, ",\n \"not_looked_at\": ");
     weft_text_put_quoted(t, ignored->n ? ignored->s : "");
-    if (*j->fit) {
-        weft_text_add(t, ",\n \"%s\": ", j->any_fits ? "plan_that_fits" : "nothing_fits");
-        weft_text_put_quoted(t, j->fit);
+    if (j->advice.plan) {
+        weft_text_add(
+            t, ",\n \"%s\": ", j->advice.any_fits ? "plan_that_fits" : "nothing_fits");
+        weft_text_put_quoted(t, j->advice.plan);
     }
     weft_text_add(t, ",\n \"changes\": [");
-    for (int i = 0; i < j->n_change; i++)
+    for (int i = 0; i < j->advice.n_change; i++) {
+        const weft_search_change *x = &j->advice.change[i];
         weft_text_add(t, "%s{\"change\": \"%s\", \"step_s\": %.6g, \"mem_bytes\": %.0f}",
-                      i ? ", " : "", j->change[i].text, j->change[i].p.step_s,
-                      j->change[i].p.mem_bytes);
+                      i ? ", " : "", x->text, x->predicted.step_s,
+                      x->predicted.mem_bytes);
+    }
     weft_text_add(t, "]}\n");
 }
 
@@ -486,8 +322,14 @@ static weft_status check(const words *w, job *j, weft_arena *a, weft_text *out)
     for (int i = 0; i < j->h->n_device; i++)
         WEFT_GO(weft_engine_know_formats(&j->h->device[i], &j->c));
     WEFT_GO(weft_estimate_row(j->h, j->k, &j->c, &j->now));
-    find_changes(j);
-    if (!j->now.fits && !j->n_change) WEFT_GO(find_plan(j, k, a));
+    WEFT_GO(weft_search_advise(&(weft_search_advice_request){.config    = &j->c,
+                                                             .now       = &j->now,
+                                                             .hardware  = j->h,
+                                                             .constants = j->k,
+                                                             .cluster   = k,
+                                                             .limits    = &j->can,
+                                                             .n_most    = N_CHANGE},
+                               a, &j->advice));
     size_t from = out->n;
     if (!w->json) weft_engine_tell_unmeasured(k, j->k, j->c.framework, out);
     if (out->n > from) weft_text_add(out, "\n");
