@@ -157,3 +157,11 @@ endforeach()
 add_library(slow_sync MODULE tests/fault/slow_sync.c)
 target_compile_definitions(test_slow_save PRIVATE WEFT_TEST_SLOW_SYNC="$<TARGET_FILE:slow_sync>")
 add_dependencies(test_slow_save slow_sync)
+
+# tests/session/test_compile_once.c counts calls of these; tests/fault/count_opens.c is preloaded.
+target_link_options(test_compile_once PRIVATE
+    -Wl,--wrap=weft_model_load -Wl,--wrap=weft_graph_make_training)
+add_library(count_opens MODULE tests/fault/count_opens.c)
+target_compile_definitions(test_compile_once PRIVATE
+    WEFT_TEST_COUNT_OPENS="$<TARGET_FILE:count_opens>")
+add_dependencies(test_compile_once count_opens)

@@ -56,8 +56,9 @@ static weft_status try_all(const weft_search_model *m, const weft_search_machine
 
 int main(int argc, char **argv)
 {
-    weft_arena          *a = NULL;
-    weft_cluster        *c = NULL;
+    weft_arena          *a     = NULL;
+    weft_cluster        *c     = NULL;
+    weft_model          *whole = NULL;
     weft_search_machines hw;
     weft_search_model    m     = {0};
     weft_search_limits   l     = weft_search_limits_of("weft");
@@ -70,13 +71,16 @@ int main(int argc, char **argv)
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(weft_cluster_load(argv[3], NULL, &c));
     WEFT_GO(weft_planner_machines(c, a, &hw));
-    WEFT_GO(weft_planner_rows(&s, c, &l, a, &m));
+    weft_compile_spec one = weft_compile_spec_default(argv[1], 1, atoll(argv[2]));
+    WEFT_GO(weft_compile_model(&one, &whole));
+    WEFT_GO(weft_planner_rows(&s, whole, c, &l, a, &m));
     printf("%s unfolded: ready in %.2f s\n", argv[1], now() - begin);
     WEFT_GO(try_all(&m, &hw.kind[0]));
     printf("all %.2f s\n", now() - begin);
 out:
     if (st != WEFT_OK) fprintf(stderr, "%s\n", weft_error_text());
     weft_planner_rows_fini(&m);
+    weft_model_destroy(whole);
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
     return st != WEFT_OK;

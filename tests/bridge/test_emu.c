@@ -126,7 +126,8 @@ static double measure(const weft_world *w, const weft_cluster *c, bool over_wire
 
 /* ---- plans ---- */
 
-static weft_compiled_world *make_world(const plan_case *x, weft_plan **p)
+static weft_compiled_world *make_world(const plan_case *x, weft_training *t,
+                                       weft_plan **p)
 {
     weft_strategy        h;
     weft_compiled_world *w;
@@ -136,10 +137,10 @@ static weft_compiled_world *make_world(const plan_case *x, weft_plan **p)
     assert_ok(weft_strategy_parse(x->words, &h));
     h.schedule = weft_strategy_word("schedule", x->schedule);
     h.chunks   = x->chunks;
-    if (weft_compile_plan(&s, &h, 0, p) != WEFT_OK)
+    assert_ok(weft_compile_training(&s, t));
+    if (weft_compile_plan(t, &h, 0, p) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
-    s.plan = *p;
-    if (weft_compile_world(&s, WEFT_RANKS_EACH, &w) != WEFT_OK)
+    if (weft_compile_world(t, *p, WEFT_RANKS_EACH, &w) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
     return w;
 }
@@ -174,8 +175,9 @@ static bool runs_as_said(const plan_case *x, const weft_world *w, const weft_clu
 
 static bool run_case(const plan_case *x, bool over_wires)
 {
+    weft_training        t;
     weft_plan           *p;
-    weft_compiled_world *w     = make_world(x, &p);
+    weft_compiled_world *w     = make_world(x, &t, &p);
     int                  n     = w->world.n;
     weft_cluster        *fast  = slow_cluster((n + 7) / 8, 1);
     double               lasts = over_wires && n > 16 ? MESSAGES_LAST_S : LASTS_S;
@@ -186,6 +188,7 @@ static bool run_case(const plan_case *x, bool over_wires)
     weft_cluster_destroy(c);
     weft_compiled_world_destroy(w);
     weft_plan_destroy(p);
+    weft_training_fini(&t);
     return kept;
 }
 
@@ -246,8 +249,9 @@ static void shares_by_speed(void **state)
     const plan_case equal  = {"dp=16", "1f1b", 1, 256, 32};
     const plan_case shares = {"dp=16 batch_split=3,3,3,3,3,3,3,3,1,1,1,1,1,1,1,1", "1f1b",
                               1, 256, 32};
+    weft_training   t, u;
     weft_plan      *p, *q;
-    weft_compiled_world *a = make_world(&equal, &p), *b = make_world(&shares, &q);
+    weft_compiled_world *a = make_world(&equal, &t, &p), *b = make_world(&shares, &u, &q);
     weft_cluster        *fast = unlike_cluster(1);
     weft_cluster        *c    = unlike_cluster(2 * LASTS_S / predict(&a->world, fast));
     (void)state;
@@ -260,6 +264,8 @@ static void shares_by_speed(void **state)
     weft_compiled_world_destroy(b);
     weft_plan_destroy(p);
     weft_plan_destroy(q);
+    weft_training_fini(&t);
+    weft_training_fini(&u);
     weft_cluster_destroy(fast);
     weft_cluster_destroy(c);
     if (!kept) skip();

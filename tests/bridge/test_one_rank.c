@@ -12,13 +12,14 @@
 #include "support/emu.h"
 #include "support/test.h"
 
-static weft_compiled compile(const char *model, int64_t micro_batch)
+static weft_compiled compile(const char *model, int64_t micro_batch, weft_training *t)
 {
     weft_compiled     c = {0};
     weft_compile_spec s = weft_compile_spec_default(model, 4, 16);
     s.micro_batch       = micro_batch;
     s.lanes             = 4 / micro_batch;
-    assert_ok(weft_compile_training(&s, &c));
+    assert_ok(weft_compile_training(&s, t));
+    assert_ok(weft_compile_program(t, NULL, 0, &c));
     return c;
 }
 
@@ -32,26 +33,29 @@ static void programs_hold(void **state)
     assert_ok(weft_cluster_this_host(NULL, &host));
     for (size_t i = 0; i < WEFT_COUNT(model); i++)
         for (int64_t micro = 4; micro >= 1; micro /= 4) {
-            weft_compiled  c = compile(model[i], micro);
+            weft_training  t;
+            weft_compiled  c = compile(model[i], micro, &t);
             weft_program  *q;
             weft_text      a = {0}, b = {0};
-            weft_timeline *t;
+            weft_timeline *line;
             assert_ok(weft_program_verify(c.program));
             assert_ok(weft_program_print(c.program, &a));
             assert_ok(weft_program_parse(model[i], a.s, a.n, &q));
             assert_ok(weft_program_verify(q));
             assert_ok(weft_program_print(q, &b));
             assert_string_equal(a.s, b.s);
-            assert_ok(weft_sim_run((const weft_program *const *)&q, 1, host, NULL, &t));
-            assert_true(t->step_s > 0 && isfinite(t->step_s));
+            assert_ok(
+                weft_sim_run((const weft_program *const *)&q, 1, host, NULL, &line));
+            assert_true(line->step_s > 0 && isfinite(line->step_s));
             /* one stream: never idle */
-            assert_true(weft_timeline_idle_s(t, 0, WEFT_STREAM_COMPUTE) <
-                        1e-9 * t->total_s);
-            weft_timeline_destroy(t);
+            assert_true(weft_timeline_idle_s(line, 0, WEFT_STREAM_COMPUTE) <
+                        1e-9 * line->total_s);
+            weft_timeline_destroy(line);
             weft_program_destroy(q);
             weft_text_fini(&a);
             weft_text_fini(&b);
             weft_compiled_fini(&c);
+            weft_training_fini(&t);
         }
     weft_cluster_destroy(host);
 }
@@ -67,7 +71,8 @@ static bool reads(const weft_instr *i, int32_t buffer)
 static void wrong_order_is_refused(void **state)
 {
     (void)state;
-    weft_compiled c = compile("tiny256", 2);
+    weft_training t;
+    weft_compiled c = compile("tiny256", 2, &t);
     int           n = 0;
     for (int a = 0; a < c.program->n_actor; a++) {
         weft_actor *x = &c.program->actor[a];
@@ -90,13 +95,15 @@ static void wrong_order_is_refused(void **state)
     assert_true(n > 20);
     assert_ok(weft_program_verify(c.program));
     weft_compiled_fini(&c);
+    weft_training_fini(&t);
 }
 
 /* A buffer that lies elsewhere in its slab mostly lies over something that is alive. */
 static void wrong_places_are_refused(void **state)
 {
     (void)state;
-    weft_compiled c = compile("tiny256", 2);
+    weft_training t;
+    weft_compiled c = compile("tiny256", 2, &t);
     int           n = 0, refused = 0;
     for (int i = 0; i < c.program->n_buffer; i++) {
         weft_buffer *b  = &c.program->buffer[i];
@@ -111,6 +118,7 @@ static void wrong_places_are_refused(void **state)
     }
     if (n < 50 || refused < n / 2) fail_msg("%d of %d refused", refused, n);
     weft_compiled_fini(&c);
+    weft_training_fini(&t);
 }
 
 /* ---- running one ---- */
@@ -135,10 +143,10 @@ static weft_status give_tokens(void *user, int64_t step, int micro, int n,
     return WEFT_OK;
 }
 
-static float *bound(weft_exec *e, const weft_compiled *c, weft_vid v)
+static float *bound(weft_exec *e, const char *name)
 {
     weft_view x;
-    assert_ok(weft_exec_binding(e, weft_graph_value_name(c->training.graph, v), 0, &x));
+    assert_ok(weft_exec_binding(e, name, 0, &x));
     return x.p;
 }
 
@@ -171,17 +179,16 @@ static float train(const weft_compiled *c, int n_thread)
     held         = weft_device_bytes() - held;
     assert_true(held >= want && held <= want + 4 * 4096);
     fill_params(e, c->program);
-    *bound(e, c, c->training.lr)    = 1e-3f;
-    *bound(e, c, c->training.inv_n) = 1.0f / 64;
-    int64_t allocs                  = 0;
+    *bound(e, "lr")    = 1e-3f;
+    *bound(e, "inv_n") = 1.0f / 64;
+    int64_t allocs     = 0;
     for (int step = 0; step < 3; step++) {
-        *bound(e, c, c->training.step) = (float)(step + 1);
+        *bound(e, "step") = (float)(step + 1);
         if (step == 1) allocs = weft_test_allocs();
         assert_ok(weft_exec_run(e, step, 1));
     }
     assert_int_equal(weft_test_allocs() - allocs, 0);
-    float loss = *bound(e, c, c->training.loss),
-          norm = *bound(e, c, c->training.grad_norm);
+    float loss = *bound(e, "step.loss"), norm = *bound(e, "step.grad_norm");
     assert_true(isfinite(loss) && loss > 0 && isfinite(norm) && norm > 0);
     weft_exec_destroy(e);
     return loss;
@@ -190,12 +197,14 @@ static float train(const weft_compiled *c, int n_thread)
 static void a_model_runs(void **state)
 {
     (void)state;
-    weft_compiled c   = compile("tiny256", 1);
+    weft_training t;
+    weft_compiled c   = compile("tiny256", 1, &t);
     float         one = train(&c, 1);
     float         two = train(&c, 2);
     assert_true(one / 64 > 1 && one / 64 < 8); /* about log(256) a token */
     assert_memory_equal(&one, &two, sizeof one);
     weft_compiled_fini(&c);
+    weft_training_fini(&t);
 }
 
 /* The same program on a device that only lasts, priced as sim prices it. */
@@ -205,16 +214,18 @@ static void emu_takes_as_long(void **state)
     enum {
         N_STEP = 10
     };
-    weft_compiled  c = compile("tiny256", 1);
+    weft_training  t;
+    weft_compiled  c = compile("tiny256", 1, &t);
     weft_cluster  *host;
-    weft_timeline *t;
+    weft_timeline *line;
     weft_device   *d;
     weft_exec     *e;
     double         best = 1e9;
     assert_ok(weft_cluster_this_host(NULL, &host));
     assert_ok(weft_sim_run((const weft_program *const *)&c.program, 1, host,
-                           &(weft_sim_options){.n_step = N_STEP, .no_slices = true}, &t));
-    assert_int_equal(t->n_slice, 0);
+                           &(weft_sim_options){.n_step = N_STEP, .no_slices = true},
+                           &line));
+    assert_int_equal(line->n_slice, 0);
     assert_ok(weft_device_emu_create(&d));
     assert_ok(weft_exec_create(
         c.program,
@@ -223,15 +234,16 @@ static void emu_takes_as_long(void **state)
     for (int i = 0; i < 20 && best > 0.05; i++) { /* a busy machine wakes up late */
         double t0 = weft_clock_s();
         assert_ok(weft_exec_run(e, 0, N_STEP));
-        double off = fabs((weft_clock_s() - t0) / t->total_s - 1);
+        double off = fabs((weft_clock_s() - t0) / line->total_s - 1);
         if (off < best) best = off;
     }
     if (best > 0.05) fail_msg("%.1f %% apart", 100 * best);
     weft_exec_destroy(e);
     weft_device_emu_destroy(d);
-    weft_timeline_destroy(t);
+    weft_timeline_destroy(line);
     weft_cluster_destroy(host);
     weft_compiled_fini(&c);
+    weft_training_fini(&t);
 }
 
 int main(void)

@@ -32,14 +32,14 @@ typedef struct result {
 } result;
 
 typedef struct rank {
-    const weft_program  *program;
-    const weft_model    *model;
-    const weft_training *training;
-    weft_comm           *comm;
-    weft_exec           *exec;
-    int                  batch;
-    result               r;
-    weft_status          st;
+    const weft_program        *program;
+    const weft_model          *model;
+    const weft_training_graph *training;
+    weft_comm                 *comm;
+    weft_exec                 *exec;
+    int                        batch;
+    result                     r;
+    weft_status                st;
 } rank;
 
 static weft_status read_tokens(void *user, int64_t step, int micro, int n,
@@ -136,7 +136,7 @@ static void assert_text(const weft_program *p)
 
 /* All ranks of a job of `world`; each must end with the same numbers.  bucket: bytes of the sums
  * that run beside the backward pass; 0: they come behind it. */
-static result run(const weft_model *m, const weft_training *t, deal d, int world,
+static result run(const weft_model *m, const weft_training_graph *t, deal d, int world,
                   int64_t bucket)
 {
     rank             k[MAX_RANK] = {0};
@@ -172,10 +172,10 @@ static result run(const weft_model *m, const weft_training *t, deal d, int world
 
 static void ranks_train_like_one(deal d, int worlds)
 {
-    weft_model        *m;
-    weft_training      t;
-    weft_model_options mo = {.batch = 1, .seq = SEQ, .with_loss = true};
-    weft_train_param   param[128];
+    weft_model         *m;
+    weft_training_graph t;
+    weft_model_options  mo = {.batch = 1, .seq = SEQ, .with_loss = true};
+    weft_train_param    param[128];
 
     assert_ok(weft_model_load(TINY, &mo, &m));
     assert_true(m->n_param <= 128);

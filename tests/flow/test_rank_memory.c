@@ -167,20 +167,21 @@ static void planned_is_resident(void **state)
 static double state_share(const char *words)
 {
     weft_compile_spec s = weft_compile_spec_default("tiny", 8, 64);
+    weft_training     t;
     weft_compiled     c;
     weft_strategy     h;
     weft_plan        *p;
     s.micro_batch = 2;
     s.lanes       = 4;
-    s.rank        = 1;
     assert_ok(weft_strategy_parse(words, &h));
-    assert_ok(weft_compile_plan(&s, &h, 0, &p));
-    s.plan = p;
-    assert_ok(weft_compile_training(&s, &c));
+    assert_ok(weft_compile_training(&s, &t));
+    assert_ok(weft_compile_plan(&t, &h, 0, &p));
+    assert_ok(weft_compile_program(&t, p, 1, &c));
     double share = (double)weft_program_bytes(c.program, WEFT_SLAB_STATE) /
                    (12 * (double)weft_model_weights(c.model));
     weft_compiled_fini(&c);
     weft_plan_destroy(p);
+    weft_training_fini(&t);
     return share;
 }
 
@@ -209,13 +210,16 @@ static void zero_saves(void **state)
 static int64_t planned_with(int64_t micro_batch)
 {
     weft_compile_spec s = weft_compile_spec_default("tiny", 2 * micro_batch, 1024);
+    weft_training     t;
     weft_compiled     c;
     int64_t           n = 0;
     s.micro_batch       = micro_batch;
-    assert_ok(weft_compile_training(&s, &c));
+    assert_ok(weft_compile_training(&s, &t));
+    assert_ok(weft_compile_program(&t, NULL, 0, &c));
     for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
         n += weft_program_bytes(c.program, (weft_slab_kind)k);
     weft_compiled_fini(&c);
+    weft_training_fini(&t);
     return n;
 }
 

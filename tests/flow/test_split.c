@@ -801,6 +801,7 @@ static void large_activations(void **state)
 static void large_tables(void **state)
 {
     weft_compile_spec s = weft_compile_spec_default("gpt3-175b", 8, 384);
+    weft_training     t;
     weft_compiled     c;
     weft_strategy     h;
     weft_plan        *p;
@@ -809,11 +810,12 @@ static void large_tables(void **state)
     s.micro_batch = 1;
     s.lanes       = 8;
     assert_ok(weft_strategy_parse("dp=3 tp=2 zero=3 sp=true", &h));
-    assert_ok(weft_compile_plan(&s, &h, 0, &p));
-    s.plan = p;
-    assert_ok(weft_compile_training(&s, &c));
+    assert_ok(weft_compile_training(&s, &t));
+    assert_ok(weft_compile_plan(&t, &h, 0, &p));
+    assert_ok(weft_compile_program(&t, p, 0, &c));
     assert_ok(weft_program_verify(c.program));
     weft_compiled_fini(&c);
+    weft_training_fini(&t);
     weft_plan_destroy(p);
 }
 

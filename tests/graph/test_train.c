@@ -113,7 +113,8 @@ static void step_by_hand(by_hand *s, const weft_train_options *o, int step)
             s->p[i] -= lr * (p_sq > 0 && u_sq > 0 ? sqrt(p_sq / u_sq) : 1) * u[i];
 }
 
-static void run_step(weft_test_eval *e, const weft_training *t, weft_vid x, int step)
+static void run_step(weft_test_eval *e, const weft_training_graph *t, weft_vid x,
+                     int step)
 {
     e->data[t->lr][0]    = rate(step);
     e->data[t->step][0]  = step;
@@ -127,14 +128,14 @@ static void run_step(weft_test_eval *e, const weft_training *t, weft_vid x, int 
 
 static void follow(weft_train_options o)
 {
-    weft_vid       p, x, loss;
-    weft_training  t;
-    weft_test_eval e;
-    by_hand        s     = {.p = {0.5, -2, 0}};
-    weft_graph    *model = linear_model(&p, &x, &loss);
-    o.loss               = loss;
-    o.n_param            = 1;
-    o.param              = &(weft_train_param){p, true};
+    weft_vid            p, x, loss;
+    weft_training_graph t;
+    weft_test_eval      e;
+    by_hand             s     = {.p = {0.5, -2, 0}};
+    weft_graph         *model = linear_model(&p, &x, &loss);
+    o.loss                    = loss;
+    o.n_param                 = 1;
+    o.param                   = &(weft_train_param){p, true};
     OK(weft_graph_make_training(model, &o, &t));
     OK(weft_graph_verify(t.graph));
     p = weft_graph_find(t.graph, "p");
@@ -173,10 +174,10 @@ static void optimizers(void **state)
 static void unknown_optimizer(void **state)
 {
     (void)state;
-    weft_vid           p, x, loss;
-    weft_training      t;
-    weft_graph        *model = linear_model(&p, &x, &loss);
-    weft_train_options o     = {.optimizer = "adamv", .loss = loss};
+    weft_vid            p, x, loss;
+    weft_training_graph t;
+    weft_graph         *model = linear_model(&p, &x, &loss);
+    weft_train_options  o     = {.optimizer = "adamv", .loss = loss};
     assert_int_equal(weft_graph_make_training(model, &o, &t), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "adamv"));
     o = (weft_train_options){.optimizer = "sgd", .loss = -1};
@@ -272,7 +273,7 @@ static weft_train_options adamw(const model *m)
 }
 
 /* One step from fixed numbers; gives the evaluator. */
-static weft_test_eval run_once(const weft_training *t)
+static weft_test_eval run_once(const weft_training_graph *t)
 {
     weft_test_eval    e;
     const weft_graph *g   = t->graph;
@@ -329,11 +330,11 @@ static void same_after_text(const weft_graph *g)
 static void recompute_changes_no_number(void **state)
 {
     (void)state;
-    const char    *policy[] = {"none", "selective", "full"};
-    model          m        = {0};
-    weft_training  t[3];
-    weft_test_eval e[3];
-    int64_t        kept[3];
+    const char         *policy[] = {"none", "selective", "full"};
+    model               m        = {0};
+    weft_training_graph t[3];
+    weft_test_eval      e[3];
+    int64_t             kept[3];
     make_model(&m, 3);
     for (int i = 0; i < 3; i++) {
         weft_train_options o = adamw(&m);
@@ -367,9 +368,9 @@ static void recompute_changes_no_number(void **state)
 static void keep_by_hand(void **state)
 {
     (void)state;
-    model         m = {0};
-    weft_training t, r;
-    weft_graph   *g;
+    model               m = {0};
+    weft_training_graph t, r;
+    weft_graph         *g;
     make_model(&m, 2);
     weft_train_options o = adamw(&m);
     OK(weft_graph_make_training(m.g, &o, &t));
@@ -394,8 +395,8 @@ static void keep_by_hand(void **state)
 static void uses_accumulate_apart(void **state)
 {
     (void)state;
-    model         m = {0};
-    weft_training t;
+    model               m = {0};
+    weft_training_graph t;
     make_model(&m, 1);
     weft_train_options o = adamw(&m);
     OK(weft_graph_make_training(m.g, &o, &t));
@@ -426,8 +427,8 @@ static void uses_accumulate_apart(void **state)
 static void bf16_twins(void **state)
 {
     (void)state;
-    model         m = {0};
-    weft_training t, f;
+    model               m = {0};
+    weft_training_graph t, f;
     make_model(&m, 2);
     weft_train_options o = adamw(&m);
     OK(weft_graph_make_training(m.g, &o, &f));
@@ -482,9 +483,9 @@ static void bf16_twins(void **state)
 static void statistics(void **state)
 {
     (void)state;
-    weft_graph   *g;
-    weft_vid      y[3];
-    weft_training t;
+    weft_graph         *g;
+    weft_vid            y[3];
+    weft_training_graph t;
     OK(weft_graph_create("bn", &g));
     weft_builder b    = weft_build_start(g);
     weft_vid     x    = weft_build_input(&b, "img", WEFT_DTYPE_F32, DIMS(2, 1, 1, 2));

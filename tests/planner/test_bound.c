@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "planner/rows.h"
+#include "support/rows.h"
 #include "support/test.h"
 
 static uint64_t draw(uint64_t *state, int n)
@@ -61,7 +62,7 @@ static void ask(const weft_compile_spec *s, weft_cluster *c, int batch, int numb
     weft_search_result  *quick, *whole;
     assert_ok(weft_arena_create(&a));
     assert_ok(weft_planner_machines(c, a, &hw));
-    assert_ok(weft_planner_rows(s, c, &l, a, &p.model));
+    test_rows_open(s, c, &l, a, &p.model);
     weft_search_open(&p.constraints);
     assert_ok(weft_search_run(&p, &quick));
     p.exhaustive = true;

@@ -35,13 +35,14 @@ static weft_cluster *machines(int n, int64_t mem_bytes)
 static int64_t need_of(const weft_planner_ask *q, const weft_plan *p)
 {
     weft_compiled_world *w;
+    weft_training        t;
     weft_compile_spec    s    = q->spec;
     int64_t              most = 0;
     s.micro_batch             = p->of.micro_batch;
     s.lanes                   = p->of.lanes;
     s.recompute               = weft_strategy_recompute_name(&p->strategy);
-    s.plan                    = p;
-    assert_ok(weft_compile_world(&s, WEFT_RANKS_EACH, &w));
+    assert_ok(weft_compile_training(&s, &t));
+    assert_ok(weft_compile_world(&t, p, WEFT_RANKS_EACH, &w));
     for (int r = 0; r < w->world.n; r++) {
         int64_t n = 0;
         for (int k = 0; k < w->like[r]->n_slab; k++) n += w->like[r]->slab[k].bytes;
@@ -49,6 +50,7 @@ static int64_t need_of(const weft_planner_ask *q, const weft_plan *p)
         if (n > most) most = n;
     }
     weft_compiled_world_destroy(w);
+    weft_training_fini(&t);
     return most + ENGINE;
 }
 

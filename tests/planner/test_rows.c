@@ -5,6 +5,7 @@
 
 #include "cost/cost.h"
 #include "planner/rows.h"
+#include "support/rows.h"
 #include "support/test.h"
 
 enum {
@@ -84,6 +85,7 @@ static const sums *stage_of(job *j, int from, int to)
     char          words[128];
     weft_strategy h;
     weft_plan    *p;
+    weft_training t;
     weft_compiled c = {0};
     if (from) cut[n++] = from;
     me       = n;
@@ -99,14 +101,14 @@ static const sums *stage_of(job *j, int from, int to)
              j->whole[0] ? " tp_exclude=" : "", j->whole);
     assert_ok(weft_strategy_parse(words, &h));
     weft_compile_spec s = spec_of(j);
-    assert_ok(weft_compile_plan_layers(&s, &h, cut, 0, &p));
-    s.plan = p;
-    s.rank = me * weft_plan_places(p);
-    if (weft_compile_training(&s, &c) != WEFT_OK)
+    assert_ok(weft_compile_training(&s, &t));
+    assert_ok(weft_compile_plan_layers(&t, &h, cut, 0, &p));
+    if (weft_compile_program(&t, p, me * weft_plan_places(p), &c) != WEFT_OK)
         fail_msg("%s, %s: %s", j->model, words, weft_error_text());
     *x = add_up(c.program, j->c);
     weft_compiled_fini(&c);
     weft_plan_destroy(p);
+    weft_training_fini(&t);
     return x;
 }
 
@@ -272,7 +274,7 @@ static void rows_are_programs(void **state)
         weft_search_model  m;
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
         s.micro_batch        = 0; /* the planner's to choose */
-        assert_ok(weft_planner_rows(&s, c, &l, a, &m));
+        test_rows_open(&s, c, &l, a, &m);
         for (int k = 0; k < table[f].n; k += WEFT_TEST_SANITIZED ? 4 : 1) {
             job j = {.model = table[f].model,
                      .seq   = table[f].seq,
@@ -315,7 +317,7 @@ static void unlike_layers(void **state)
         weft_search_model  m;
         weft_compile_spec  s = weft_compile_spec_default(table[f].model, 1, table[f].seq);
         s.micro_batch        = 0;
-        assert_ok(weft_planner_rows(&s, c, &l, a, &m));
+        test_rows_open(&s, c, &l, a, &m);
         assert_true(m.n_whole > 1);
         int step = WEFT_TEST_SANITIZED ? m.n_whole : m.n_whole > 8 ? 3 : 1;
         for (int k = 1; k < m.n_whole; k += step) {

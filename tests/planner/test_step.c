@@ -8,6 +8,7 @@
 #include "compile/world.h"
 #include "planner/rows.h"
 #include "sim/fold.h"
+#include "support/rows.h"
 #include "support/test.h"
 
 static const char *const again[]    = {"none", "selective", "full"};
@@ -56,7 +57,7 @@ static void open_setting(setting *x, const char *model, const char *dtype, int64
     assert_ok(weft_arena_create(&x->a));
     assert_ok(weft_cluster_load(cluster, NULL, &x->c));
     assert_ok(weft_planner_machines(x->c, x->a, &x->hw));
-    assert_ok(weft_planner_rows(&x->s, x->c, &l, x->a, &x->m));
+    test_rows_open(&x->s, x->c, &l, x->a, &x->m);
     for (int i = 0; i < x->m.shape.n_segment; i++)
         x->n_layer += x->m.shape.segment[i].count;
 }
@@ -248,6 +249,7 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
 {
     weft_compile_spec s    = x->s;
     int               used = snprintf(words, n, "dp=%d", c->p.dp / c->v.ep), layers[64];
+    weft_training     t;
     weft_strategy     h;
     weft_plan        *p;
     weft_compiled_world *w;
@@ -276,19 +278,20 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
         layers[i] = c->cut[i % c->p.pp] / c->p.chunks;
     h.schedule = weft_strategy_word("schedule", schedule_of(c));
     h.chunks   = c->p.chunks;
-    if (weft_compile_plan_layers(&s, &h, layers, 0, &p) != WEFT_OK)
+    assert_ok(weft_compile_training(&s, &t));
+    if (weft_compile_plan_layers(&t, &h, layers, 0, &p) != WEFT_OK)
         fail_msg("%s: %s", words, weft_error_text());
     if (c->p.deal.n) {
         p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, c->p.dp);
         for (int i = 0; i < c->p.dp; i++)
             p->share[i] = weft_cost_deal_share(&c->p.deal, i, NULL);
     }
-    s.plan    = p;
     bool many = weft_plan_world(p) > 32;
-    if (weft_compile_world(&s, many ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED, &w) !=
+    if (weft_compile_world(&t, p, many ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED, &w) !=
         WEFT_OK) {
         print_message("%s: %s\n", words, weft_error_text());
         weft_plan_destroy(p);
+        weft_training_fini(&t);
         return 0;
     }
     if (weft_sim_fold(&w->world, x->c, &(weft_sim_options){.no_slices = true}, &f) !=
@@ -299,6 +302,7 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
     weft_sim_folded_destroy(f);
     weft_compiled_world_destroy(w);
     weft_plan_destroy(p);
+    weft_training_fini(&t);
     return step;
 }
 

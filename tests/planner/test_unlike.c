@@ -8,6 +8,7 @@
 #include "planner/planner.h"
 #include "planner/rows.h"
 #include "support/files.h"
+#include "support/rows.h"
 #include "support/test.h"
 
 typedef struct brute {
@@ -151,7 +152,7 @@ static void equals_brute_force(void **state)
         assert_ok(weft_arena_create(&a));
         assert_ok(weft_cluster_load(t[i].cluster, NULL, &c));
         assert_ok(weft_planner_machines(c, a, &hw));
-        assert_ok(weft_planner_rows(&s, c, &l, a, &p.model));
+        test_rows_open(&s, c, &l, a, &p.model);
         weft_search_open(&p.constraints);
         b->p = &p;
         by_force(b, t[i].n_device);

@@ -197,6 +197,7 @@ static void test_texts(void **s)
 typedef struct world {
     int           n;
     weft_plan    *plan;
+    weft_training training;
     weft_compiled of[MAX_RANK];
 } world;
 
@@ -207,19 +208,18 @@ static void open_world(world *w, const char *model, const char *words)
     spec.micro_batch       = 2;
     spec.lanes             = 4;
     OK(weft_strategy_parse(words, &h));
-    OK(weft_compile_plan(&spec, &h, 0, &w->plan));
-    w->n      = weft_plan_world(w->plan);
-    spec.plan = w->plan;
-    for (int k = 0; k < w->n; k++) {
-        spec.rank = k;
-        OK(weft_compile_training(&spec, &w->of[k]));
-    }
+    OK(weft_compile_training(&spec, &w->training));
+    OK(weft_compile_plan(&w->training, &h, 0, &w->plan));
+    w->n = weft_plan_world(w->plan);
+    for (int k = 0; k < w->n; k++)
+        OK(weft_compile_program(&w->training, w->plan, k, &w->of[k]));
 }
 
 static void close_world(world *w)
 {
     for (int k = 0; k < w->n; k++) weft_compiled_fini(&w->of[k]);
     weft_plan_destroy(w->plan);
+    weft_training_fini(&w->training);
 }
 
 static const char *ask_world(world *w, rank *r)

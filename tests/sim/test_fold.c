@@ -14,19 +14,19 @@ typedef struct plan_case {
     int         most_classes; /* 0: as many as there are */
 } plan_case;
 
-static weft_plan *open_plan(const plan_case *x, weft_compile_spec *s)
+static weft_plan *open_plan(const plan_case *x, weft_training *t)
 {
-    weft_strategy h;
-    weft_plan    *p;
-    *s             = weft_compile_spec_default(x->model, x->batch, 16);
-    s->micro_batch = x->micro;
-    s->lanes       = x->lanes;
+    weft_strategy     h;
+    weft_plan        *p;
+    weft_compile_spec s = weft_compile_spec_default(x->model, x->batch, 16);
+    s.micro_batch       = x->micro;
+    s.lanes             = x->lanes;
     assert_ok(weft_strategy_parse(x->words, &h));
     if (x->schedule) h.schedule = weft_strategy_word("schedule", x->schedule);
     if (x->chunks) h.chunks = x->chunks;
-    if (weft_compile_plan(s, &h, 0, &p) != WEFT_OK)
+    assert_ok(weft_compile_training(&s, t));
+    if (weft_compile_plan(t, &h, 0, &p) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
-    s->plan = p;
     return p;
 }
 
@@ -85,16 +85,16 @@ static void same_traffic(const plan_case *x, const weft_sim_folded *f,
 /* Few programs compiled and few simulated against all compiled and all simulated. */
 static void fold_one(const plan_case *x)
 {
-    weft_compile_spec    s;
+    weft_training        t;
     weft_cluster        *c;
     weft_compiled_world *few, *all;
     weft_sim_folded     *f;
     weft_timeline       *folded, *whole;
-    weft_plan           *p = open_plan(x, &s);
+    weft_plan           *p = open_plan(x, &t);
     assert_ok(weft_cluster_load(x->cluster, NULL, &c));
-    if (weft_compile_world(&s, WEFT_RANKS_FOLDED, &few) != WEFT_OK)
+    if (weft_compile_world(&t, p, WEFT_RANKS_FOLDED, &few) != WEFT_OK)
         fail_msg("%s", weft_error_text());
-    assert_ok(weft_compile_world(&s, WEFT_RANKS_EACH, &all));
+    assert_ok(weft_compile_world(&t, p, WEFT_RANKS_EACH, &all));
     if (weft_sim_fold(&few->world, c, NULL, &f) != WEFT_OK)
         fail_msg("%s: %s", x->words, weft_error_text());
     assert_ok(weft_sim_folded_expand(f, &few->world, &folded));
@@ -113,6 +113,7 @@ static void fold_one(const plan_case *x)
     weft_compiled_world_destroy(few);
     weft_cluster_destroy(c);
     weft_plan_destroy(p);
+    weft_training_fini(&t);
 }
 
 static void folded_is_whole(void **state)
@@ -152,14 +153,14 @@ static void ends_stand_for_all(void **state)
     (void)state;
     const plan_case      x = {"tiny256", "dp=8 tp=2 pp=2 zero=1", NULL, 1, 32, 1,
                               8,         "4 x (8 x a100-80g)",    0};
-    weft_compile_spec    s;
+    weft_training        t;
     weft_cluster        *c;
     weft_compiled_world *all, *ends;
     weft_sim_folded     *a, *e;
-    weft_plan           *p = open_plan(&x, &s);
+    weft_plan           *p = open_plan(&x, &t);
     assert_ok(weft_cluster_load(x.cluster, NULL, &c));
-    assert_ok(weft_compile_world(&s, WEFT_RANKS_FOLDED, &all));
-    assert_ok(weft_compile_world(&s, WEFT_RANKS_ENDS, &ends));
+    assert_ok(weft_compile_world(&t, p, WEFT_RANKS_FOLDED, &all));
+    assert_ok(weft_compile_world(&t, p, WEFT_RANKS_ENDS, &ends));
     assert_true(all->n_made > 8); /* else there is nothing to leave out */
     assert_true(ends->n_made <= 8);
     assert_true(weft_program_likeness(ends->like[0]) ==
@@ -175,6 +176,7 @@ static void ends_stand_for_all(void **state)
     weft_compiled_world_destroy(ends);
     weft_cluster_destroy(c);
     weft_plan_destroy(p);
+    weft_training_fini(&t);
 }
 
 /* A thousand ranks in a few seconds. */
@@ -187,14 +189,14 @@ static void many_ranks(void **state)
          "128 x (8 x a100-80g)", 0},
     };
     for (size_t i = 0; i < WEFT_COUNT(table); i++) {
-        weft_compile_spec    s;
+        weft_training        t;
         weft_cluster        *c;
         weft_compiled_world *w;
         weft_sim_folded     *f;
         clock_t    start = clock(); /* of the processor: others may use it, too */
-        weft_plan *p     = open_plan(&table[i], &s);
+        weft_plan *p     = open_plan(&table[i], &t);
         assert_ok(weft_cluster_load(table[i].cluster, NULL, &c));
-        assert_ok(weft_compile_world(&s, WEFT_RANKS_FOLDED, &w));
+        assert_ok(weft_compile_world(&t, p, WEFT_RANKS_FOLDED, &w));
         assert_int_equal(w->world.n, 1024);
         if (weft_sim_fold(&w->world, c, NULL, &f) != WEFT_OK)
             fail_msg("%s: %s", table[i].words, weft_error_text());
@@ -208,6 +210,7 @@ static void many_ranks(void **state)
         weft_compiled_world_destroy(w);
         weft_cluster_destroy(c);
         weft_plan_destroy(p);
+        weft_training_fini(&t);
     }
 }
 

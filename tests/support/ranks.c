@@ -180,11 +180,11 @@ static weft_status scalar(rank *k, weft_vid v, float **at)
 
 static weft_status step(rank *k, int s)
 {
-    const weft_training *t    = &k->j->training;
-    const weft_vid       in[] = {t->lr, t->step, t->inv_n};
-    const float          to[] = {1e-3f, (float)(s + 1),
-                                 1.0f / (float)(k->j->o.n_micro * k->j->o.rows * k->j->o.seq)};
-    float               *x;
+    const weft_training_graph *t       = &k->j->training;
+    const weft_vid             in[]    = {t->lr, t->step, t->inv_n};
+    int                        n_token = k->j->o.n_micro * k->j->o.rows * k->j->o.seq;
+    const float                to[]    = {1e-3f, (float)(s + 1), 1.0f / (float)n_token};
+    float                     *x;
     for (int i = 0; i < 3; i++) {
         WEFT_TRY(scalar(k, in[i], &x));
         *x = to[i];

@@ -24,9 +24,9 @@ typedef struct test_job_options {
 } test_job_options;
 
 typedef struct test_job {
-    test_job_options o;
-    weft_model      *model;
-    weft_training    training;
+    test_job_options    o;
+    weft_model         *model;
+    weft_training_graph training;
 } test_job;
 
 typedef struct test_result {

@@ -15,10 +15,10 @@
 #include "shard/shard.h"
 
 typedef struct test_shard {
-    weft_arena    *a;
-    weft_model    *m;
-    weft_training  t;
-    weft_sharding *s;
+    weft_arena         *a;
+    weft_model         *m;
+    weft_training_graph t;
+    weft_sharding      *s;
 } test_shard;
 
 void test_shard_open(test_shard *c, const char *model, int64_t batch, int64_t seq);

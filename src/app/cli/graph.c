@@ -51,17 +51,17 @@ static int print(const char *model, const weft_cli_spec *s, bool train, bool log
                                     .seq       = s->spec.seq,
                                     .with_loss = !logits,
                                     .dropout   = s->dropout};
-    weft_compiled           made = {0};
+    weft_training           made = {0};
     weft_text               t    = {0};
     char                   *text = NULL;
-    weft_status             st   = train ? weft_compile_graph(&s->spec, &made)
+    weft_status             st   = train ? weft_compile_training(&s->spec, &made)
                                          : weft_model_load(model, &o, &made.model);
     const weft_graph *g = train ? made.graph : made.model ? made.model->graph : NULL;
     if (st == WEFT_OK && json) summary(made.model, g, &t);
     if (st == WEFT_OK && !json) st = weft_graph_to_text(g, &text);
     if (text) weft_text_put(&t, text, strlen(text));
     free(text);
-    weft_compiled_fini(&made);
+    weft_training_fini(&made);
     return st == WEFT_OK ? weft_cli_put(c, &t, out) : weft_cli_fail(c, st);
 }
 

@@ -42,6 +42,8 @@ static int run(int argc, char **argv)
 {
     const weft_cli_command *c    = &weft_cli_lower;
     weft_cli_spec           s    = {.batch = 0};
+    weft_model             *m    = NULL;
+    weft_training           step = {0};
     weft_compiled           made = {0};
     weft_text               t    = {0};
     const char             *out  = NULL;
@@ -60,12 +62,18 @@ static int run(int argc, char **argv)
     code = weft_cli_spec_resolve(c, &s, argv[0]);
     if (code >= 0) return code;
 
-    weft_status st = eval     ? weft_compile_eval(&s.spec, &made)
-                     : logits ? weft_compile_logits(&s.spec, &made)
-                              : weft_compile_training(&s.spec, &made);
+    weft_status st = eval     ? weft_compile_model(&s.spec, &m)
+                     : logits ? weft_compile_logits_model(&s.spec, &m)
+                              : weft_compile_training(&s.spec, &step);
+    if (st == WEFT_OK)
+        st = eval     ? weft_compile_eval(&s.spec, m, NULL, 0, NULL, &made)
+             : logits ? weft_compile_logits(&s.spec, m, &made)
+                      : weft_compile_program(&step, NULL, 0, &made);
     if (st == WEFT_OK) st = weft_program_verify(made.program);
     if (st == WEFT_OK && json) summary(made.program, &t);
     if (st == WEFT_OK && !json) st = weft_program_print(made.program, &t);
     weft_compiled_fini(&made);
+    weft_training_fini(&step);
+    weft_model_destroy(m);
     return st == WEFT_OK ? weft_cli_put(c, &t, out) : weft_cli_fail(c, st);
 }

@@ -50,6 +50,7 @@ typedef struct options {
 } options;
 
 typedef struct job {
+    weft_training        training;
     weft_compiled        made;
     weft_plan           *plan;
     weft_compiled_world *ranks;
@@ -98,7 +99,8 @@ static weft_status read_programs(job *j, char **word, int n)
 
 static weft_status make_one(job *j, const weft_compile_spec *s)
 {
-    WEFT_TRY(weft_compile_training(s, &j->made));
+    WEFT_TRY(weft_compile_training(s, &j->training));
+    WEFT_TRY(weft_compile_program(&j->training, NULL, 0, &j->made));
     j->program = malloc(sizeof *j->program);
     if (!j->program) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a program");
     j->program[0] = j->made.program;
@@ -108,14 +110,13 @@ static weft_status make_one(job *j, const weft_compile_spec *s)
 
 static weft_status make_ranks(job *j, options *o)
 {
-    weft_compile_spec *s = &o->spec.spec;
-    if (!j->plan) WEFT_TRY(weft_compile_plan(s, &o->strategy, 0, &j->plan));
+    WEFT_TRY(weft_compile_training(&o->spec.spec, &j->training));
+    if (!j->plan) WEFT_TRY(weft_compile_plan(&j->training, &o->strategy, 0, &j->plan));
     if (weft_plan_world(j->plan) > MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "the plan has %d ranks, more than %d",
                          weft_plan_world(j->plan), MAX_RANK);
-    s->plan = j->plan;
-    WEFT_TRY(
-        weft_compile_world(s, o->each ? WEFT_RANKS_EACH : WEFT_RANKS_FOLDED, &j->ranks));
+    WEFT_TRY(weft_compile_world(
+        &j->training, j->plan, o->each ? WEFT_RANKS_EACH : WEFT_RANKS_FOLDED, &j->ranks));
     j->world = j->ranks->world;
     return WEFT_OK;
 }
@@ -163,6 +164,7 @@ static void fini(job *j)
     free(j->program);
     weft_compiled_fini(&j->made);
     weft_compiled_world_destroy(j->ranks);
+    weft_training_fini(&j->training);
     weft_plan_destroy(j->plan);
     weft_cluster_destroy(j->cluster);
 }
@@ -274,7 +276,7 @@ static weft_status simulate(const job *j, const options *o, weft_text *out,
                             weft_text *trace, bool *fits)
 {
     weft_sim_options         how   = {.n_step = (int)o->steps};
-    const weft_model        *m     = j->ranks ? j->ranks->base.model : j->made.model;
+    const weft_model        *m     = j->training.model;
     const weft_compile_spec *s     = &o->spec.spec;
     weft_cli_sim_asked       asked = {m ? s->model : NULL, s->dtype ? s->dtype : "fp32",
                                 s->batch, m ? m->seq : 0, s->micro_batch};

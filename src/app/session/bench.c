@@ -67,6 +67,7 @@ static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *m
 weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int threads,
                            const char *trace, weft_bench_result *out)
 {
+    weft_training     t    = {0};
     weft_compiled     c    = {0};
     weft_runner      *r    = NULL;
     weft_pool        *pool = NULL;
@@ -76,13 +77,14 @@ weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int thread
     b.step_ms              = calloc((size_t)steps + 1, sizeof *ms);
     if (!ms || !b.step_ms) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     WEFT_GO(weft_pool_create(b.threads, b.threads <= weft_runner_cores(), &pool));
-    WEFT_GO(weft_compile_training(s, &c));
+    WEFT_GO(weft_compile_training(s, &t));
+    WEFT_GO(weft_compile_program(&t, NULL, 0, &c));
     weft_runner_options o = {.made  = &c,
                              .pool  = pool,
                              .seed  = 1,
                              .trace = trace ? weft_runner_instructions(c.program) : 0};
     WEFT_GO(weft_runner_create(&o, &r));
-    b.mem_peak_bytes = weft_runner_mem(r).bytes;
+    b.mem_peak_bytes = weft_runner_mem(r).bytes + weft_training_bytes(&t);
     WEFT_GO(weft_bench_draw_weights(r, &c));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);
@@ -95,6 +97,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int thread
 out:
     weft_runner_destroy(r);
     weft_compiled_fini(&c);
+    weft_training_fini(&t);
     weft_pool_destroy(pool);
     free(b.step_ms);
     free(ms);

@@ -25,6 +25,7 @@ enum {
 typedef struct decision {
     weft_job      job; /* with micro_batch, lanes and recompute as they will be */
     weft_plan    *plan;
+    weft_training training; /* that the plan was made for, where it was built here */
     weft_strategy strategy; /* of the job's keys, where these make the plan */
     bool          chosen;   /* the plan is the planner's */
     double        step_s;   /* predicted; 0: nothing predicts it */
@@ -35,6 +36,13 @@ typedef struct decision {
     bool idle;
     char info[800], warn[1100]; /* for the log */
 } decision;
+
+static void drop_decision(decision *d)
+{
+    weft_plan_destroy(d->plan);
+    weft_training_fini(&d->training);
+    d->plan = NULL;
+}
 
 /* ---- one attempt ---- */
 
@@ -66,7 +74,9 @@ static weft_status follow_keys(const weft_session *s, decision *d)
     }
     WEFT_TRY(weft_session__plan_open(j, s->n_rank, &d->strategy, &d->plan));
     WEFT_TRY(check_lanes(s, d));
-    return weft_session__plan_make(j, s->n_rank, &d->strategy, &d->plan);
+    weft_compile_spec spec = weft_job_spec(j);
+    WEFT_TRY(weft_compile_training(&spec, &d->training));
+    return weft_session__plan_make(&d->training, j, s->n_rank, &d->strategy, &d->plan);
 }
 
 static weft_status refuse_sequential(const weft_session *s, const weft_session__choice *c,
@@ -90,10 +100,10 @@ static weft_status replace_sequential(const weft_session *s, const weft_job *giv
 {
     decision e = {.job = *given};
     if (follow_keys(s, &e) != WEFT_OK) {
-        weft_plan_destroy(e.plan);
+        drop_decision(&e);
         return refuse_sequential(s, c, d);
     }
-    weft_plan_destroy(d->plan);
+    drop_decision(d);
     *d        = e;
     d->step_s = c->step_s; /* at least */
     snprintf(d->info, sizeof d->info,
@@ -142,9 +152,7 @@ static weft_status decide_once(const weft_session *s, const weft_job *j, decisio
     *d = (decision){.job = *j};
     weft_status st =
         weft_job_is_open(j) && s->n_rank > 1 ? choose_plan(s, j, d) : follow_keys(s, d);
-    if (st == WEFT_OK) return st;
-    weft_plan_destroy(d->plan);
-    d->plan = NULL;
+    if (st != WEFT_OK) drop_decision(d);
     return st;
 }
 
@@ -239,7 +247,7 @@ static weft_status decide_resume(const weft_session *s, const weft_job *given,
         if (open[i] & ~allow || decide_kept(s, given, open[i], &other) != WEFT_OK)
             continue;
         bool take = !works || is_better(&other, d);
-        weft_plan_destroy(take ? d->plan : other.plan);
+        drop_decision(take ? d : &other);
         if (take) *d = other;
         works = true;
     }
@@ -309,7 +317,7 @@ static int find_fewer(const weft_session *s, const weft_job *given)
     for (few.n_rank = j.given_lanes ? (int)j.lanes : 1; few.n_rank > 1; few.n_rank /= 2) {
         few.local = few.n_rank;
         if (few.n_rank >= s->n_rank || decide_once(&few, &j, &d) != WEFT_OK) continue;
-        weft_plan_destroy(d.plan);
+        drop_decision(&d);
         return few.n_rank;
     }
     return 1;
@@ -337,7 +345,7 @@ static weft_status add_remedies(const weft_session *s, const weft_job *given,
     weft_text_add(&t, "%s", error);
     free(error);
     if (works) put_remedy(s, &d, opened, &t);
-    if (works) weft_plan_destroy(d.plan);
+    if (works) drop_decision(&d);
     if (failed->differs && !(works && !*name_changes(s, &d)))
         weft_text_add(&t, "; micro_batch=%lld lanes=%lld are the checkpoint's",
                       (long long)s->state.micro_batch, (long long)s->state.lanes);
@@ -364,7 +372,7 @@ static void add_hint(const weft_session *s, decision *d)
                  "there on)",
                  opened ? " micro_batch=0 lanes=0" : "", name_changes(s, &better),
                  (long long)better.job.micro_batch, (long long)better.job.lanes);
-    weft_plan_destroy(better.plan);
+    drop_decision(&better);
 }
 
 static weft_status decide(const weft_session *s, decision *d)
@@ -475,11 +483,13 @@ weft_status weft_session__decide(weft_session *s)
     if (open && s->group) WEFT_TRY(weft_session__count_cores(s, &s->n_core));
     if (!open || !s->group || weft_session__writes(s)) st = decide(s, &d);
     st = open && s->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);
+    if (st != WEFT_OK) drop_decision(&d);
     WEFT_TRY(st);
     if (d.warn[0]) weft_say_warn(&s->say, "%s", d.warn);
     if (d.info[0] && !s->looks) weft_say_info(&s->say, "%s", d.info);
-    s->job  = d.job;
-    s->plan = d.plan;
+    s->job      = d.job;
+    s->plan     = d.plan;
+    s->training = d.training;
     if (s->plan) set_bucket(s, s->plan);
     if (!s->resume) return WEFT_OK;
     WEFT_TRY(note_change(s, "micro_batch", s->state.micro_batch, s->job.micro_batch));
@@ -512,6 +522,7 @@ static void close_look(weft_session *s)
     weft_session__eval_close(s);
     weft_data_close(s->data);
     weft_compiled_fini(&s->made);
+    weft_training_fini(&s->training);
     weft_plan_destroy(s->plan);
     weft_arena_destroy(s->arena);
 }
@@ -537,14 +548,15 @@ static weft_status plan_alone(weft_session *s, weft_plan **out)
     *out           = x.plan;
     if (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG) return st;
     y.dp = 1;
-    return weft_session__plan_make(&s->job, 1, &y, out);
+    return weft_session__plan_make(&s->training, &s->job, 1, &y, out);
 }
 
 /* What a run would refuse for its data: the same lines. */
 static weft_status check_inputs(weft_session *s)
 {
     weft_compile_spec spec = weft_job_spec(&s->job);
-    if (!s->made.model) WEFT_TRY(weft_compile_model(&spec, &s->made.model));
+    if (!s->training.graph) WEFT_TRY(weft_compile_training(&spec, &s->training));
+    s->made.model = s->training.model;
     WEFT_TRY(weft_session__check_model(s));
     WEFT_TRY(weft_session__open_data(s, s->job.data, s->job.shuffle, &s->data));
     if (s->resume) WEFT_TRY(weft_session__check_data(s));

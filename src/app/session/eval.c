@@ -128,10 +128,9 @@ weft_status weft_session__eval_open(weft_session *s)
     weft_session__eval *e = &s->eval;
     if (!s->job.eval.data) return WEFT_OK;
     WEFT_TRY(weft_session__eval_open_data(s));
-    weft_compile_spec spec = weft_job_spec(&s->job);
-    if (s->o->comm) spec.plan = s->plan, spec.rank = s->o->comm->rank;
-    spec.kept = &s->made;
-    WEFT_TRY(weft_compile_eval(&spec, &e->made));
+    WEFT_TRY(weft_compile_eval(&s->training.spec, s->training.model,
+                               s->o->comm ? s->plan : NULL,
+                               s->o->comm ? s->o->comm->rank : 0, &s->made, &e->made));
     WEFT_TRY(weft_session__compare_programs(s, &e->made, e->data));
     weft_runner_options o = {.made     = &e->made,
                              .pool     = s->pool,

@@ -136,7 +136,7 @@ weft_status weft_session__check_memory(weft_session *s)
     seat own = {.have = free_bytes()}, host, *all = WEFT_ARENA_ARRAY(s->arena, seat, n);
     WEFT_TRY(weft_arena_status(s->arena));
     gethostname(own.host, sizeof own.host - 1);
-    own.need = weft_compiled_bytes(&s->made);
+    own.need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->made);
     for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
         own.need += weft_program_bytes(s->made.program, (weft_slab_kind)k);
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));

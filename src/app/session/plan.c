@@ -83,17 +83,12 @@ weft_status weft_session__plan_open(weft_job *j, int world, weft_strategy *y,
     return cut_batch(j, y);
 }
 
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_strategy *y,
-                                    weft_plan **p)
+weft_status weft_session__plan_make(const weft_training *t, const weft_job *j, int world,
+                                    const weft_strategy *y, weft_plan **p)
 {
-    weft_compile_spec spec = weft_job_spec(j);
-    if (!*p) return weft_compile_plan(&spec, y, world, p);
-    weft_compiled c = {0};
-    weft_plan_of  of;
-    WEFT_TRY(weft_compile_graph(&spec, &c));
-    weft_compile_plan_of(&spec, c.model, &of);
-    of.kernels     = weft_session__kernel_set();
-    weft_status st = weft_plan_check(*p, j->plan_file, &of, world);
-    weft_compiled_fini(&c);
-    return st;
+    weft_plan_of of;
+    if (!*p) return weft_compile_plan(t, y, world, p);
+    weft_compile_plan_of(t, &of);
+    of.kernels = weft_session__kernel_set();
+    return weft_plan_check(*p, j->plan_file, &of, world);
 }

@@ -63,6 +63,7 @@ static trained_job read_job(const char *model, weft_arena *a)
 }
 
 typedef struct sampler {
+    weft_model   *model;
     weft_compiled made;
     weft_pool    *pool;
     weft_runner  *runner;
@@ -75,15 +76,18 @@ typedef struct sampler {
 
 static weft_status compile(sampler *s, const char *dir, int64_t window)
 {
-    weft_model        *m = NULL;
-    weft_model_options o = {.batch = 1};
-    if (!window) { /* the model's own, within reason */
-        WEFT_TRY(weft_model_load(dir, &o, &m));
-        window = m->info.context > 0 && m->info.context < 256 ? m->info.context : 256;
-        weft_model_destroy(m);
-    }
     weft_compile_spec spec = weft_compile_spec_default(dir, 1, window);
-    WEFT_TRY(weft_compile_logits(&spec, &s->made));
+    WEFT_TRY(weft_compile_logits_model(&spec, &s->model));
+    if (!window) { /* the model's own, within reason */
+        int64_t context = s->model->info.context;
+        window = spec.seq = context > 0 && context < 256 ? context : 256;
+    }
+    if (s->model->seq != window) {
+        weft_model_destroy(s->model);
+        s->model = NULL;
+        WEFT_TRY(weft_compile_logits_model(&spec, &s->model));
+    }
+    WEFT_TRY(weft_compile_logits(&spec, s->model, &s->made));
     if (s->made.model->kind != WEFT_MODEL_LM || !s->made.model->causal)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: not a model of next tokens", dir);
     s->window = window;
@@ -194,6 +198,7 @@ out:
     weft_runner_destroy(s.runner);
     weft_pool_destroy(s.pool);
     weft_compiled_fini(&s.made);
+    weft_model_destroy(s.model);
     weft_arena_destroy(s.arena);
     return st;
 }

@@ -24,20 +24,24 @@ enum {
 
 /* ---- compile ---- */
 
+static weft_status make_program(weft_session *s)
+{
+    weft_compile_spec spec  = weft_job_spec(&s->job);
+    bool              ranks = s->o->comm && s->plan;
+    if (!s->training.graph) WEFT_TRY(weft_compile_training(&spec, &s->training));
+    return weft_compile_program(&s->training, ranks ? s->plan : NULL,
+                                ranks ? s->o->comm->rank : 0, &s->made);
+}
+
 weft_status weft_session__compile_program(weft_session *s)
 {
-    bool              again;
-    weft_compile_spec spec = weft_job_spec(&s->job);
-    if (s->o->comm && s->plan) {
-        spec.plan = s->plan;
-        spec.rank = s->o->comm->rank;
-    }
-    WEFT_TRY(weft_session__outcome(s, weft_compile_training(&spec, &s->made)));
+    bool again;
+    WEFT_TRY(weft_session__outcome(s, make_program(s)));
     WEFT_TRY(weft_session__fit(s, &again));
     if (!again) return WEFT_OK;
     weft_compiled_fini(&s->made);
-    spec = weft_job_spec(&s->job);
-    return weft_compile_training(&spec, &s->made);
+    weft_training_fini(&s->training); /* its micro-batch is another now */
+    return make_program(s);
 }
 
 static weft_status compile(weft_session *s)
@@ -196,8 +200,9 @@ static weft_status plan_memory(weft_session *s)
 {
     weft_runner_memory m = weft_runner_mem(s->runner), e = {0};
     if (s->eval.runner) e = weft_runner_mem(s->eval.runner);
-    s->r.mem_table_bytes = m.table_bytes + e.table_bytes + own_tables(s);
-    s->r.mem_peak_bytes  = m.bytes + e.bytes + own_tables(s);
+    int64_t tables       = weft_training_bytes(&s->training) + own_tables(s);
+    s->r.mem_table_bytes = m.table_bytes + e.table_bytes + tables;
+    s->r.mem_peak_bytes  = m.bytes + e.bytes + tables;
     s->r.mem_peak_bytes += MAX_TIMED * (int64_t)sizeof *s->step_s;
     if (weft_session__writes(s)) /* checkpoints are written by blocks, made of chunks */
         s->r.mem_peak_bytes += WEFT_STORE_BLOCK + (8 + 4) * WEFT_PARTS_CHUNK;
@@ -411,6 +416,7 @@ static weft_status close_all(weft_session *s)
     weft_parts_destroy(s->parts);
     weft_runner_destroy(s->runner);
     weft_compiled_fini(&s->made);
+    weft_training_fini(&s->training);
     weft_store_dir_close(s->source);
     weft_data_close(s->data);
     weft_pool_destroy(s->pool);

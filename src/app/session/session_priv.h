@@ -17,7 +17,7 @@
 #include "weft/session.h"
 
 typedef struct weft_session__eval {
-    weft_compiled made;
+    weft_compiled made; /* of the training's model */
     weft_runner  *runner;
     weft_data    *data;
     weft_parts   *parts;
@@ -46,16 +46,17 @@ typedef struct weft_session {
     bool               refused; /* by all ranks, in the same words: nobody need be told */
     weft_plan         *plan;    /* NULL: one rank */
     weft_parts        *parts;   /* who has what; NULL: all is here */
-    weft_compiled      made;
-    weft_runner       *runner;
-    weft_weights       weights;
-    weft_session__eval eval;
-    weft_metrics      *metrics;
-    weft_events       *events;
-    double             peak_gflops; /* 0: not measured */
-    double            *step_s;      /* of the last steps of this run, a ring */
-    int64_t            n_step_s;    /* steps of this run */
-    double             total_s;
+    weft_training training;     /* model and training graph: built once, then read-only */
+    weft_compiled made;         /* this rank's program, of the training */
+    weft_runner  *runner;
+    weft_weights  weights;
+    weft_session__eval  eval;
+    weft_metrics       *metrics;
+    weft_events        *events;
+    double              peak_gflops; /* 0: not measured */
+    double             *step_s;      /* of the last steps of this run, a ring */
+    int64_t             n_step_s;    /* steps of this run */
+    double              total_s;
     weft_session_result r;
     int64_t             saved_step; /* newest checkpoint, -1 none */
 } weft_session;
@@ -108,11 +109,11 @@ void        weft_session__say_data(weft_session *s, const char *path, const weft
 weft_status weft_session__content_id(const weft_job *j, const char *path, uint64_t *out);
 
 /* plan.c: what the job says about ranks (world 0: as many as it takes), before and after its
- * model is known.  *p: of the job's file, or NULL until make. */
+ * training graph is built.  *p: of the job's file, or NULL until make. */
 weft_status weft_session__plan_open(weft_job *j, int world, weft_strategy *y,
                                     weft_plan **p);
-weft_status weft_session__plan_make(const weft_job *j, int world, const weft_strategy *y,
-                                    weft_plan **p);
+weft_status weft_session__plan_make(const weft_training *t, const weft_job *j, int world,
+                                    const weft_strategy *y, weft_plan **p);
 /* How the plan cuts the batch, where the job does not say; and what it computes again. */
 weft_status weft_session__take_cut(weft_job *j, const weft_plan *p);
 
@@ -148,7 +149,8 @@ weft_status weft_session__check_machines(weft_session *s);
 /* A program of one rank that is too large for this host: *again, the job now cuts its batch so
  * that it fits. */
 weft_status weft_session__fit(weft_session *s, bool *again);
-/* session.c: the program that the decision means, into s->made. */
+/* session.c: the program that the decision means, into s->made; the training that it is of into
+ * s->training, where the decision did not need one. */
 weft_status weft_session__compile_program(weft_session *s);
 
 /* memory.c: WEFT_ERR_NOFIT where a host has less free than its ranks will hold.  Before anything

@@ -125,6 +125,7 @@ static weft_status run_steps(const sweep *s, weft_runner *r)
 static weft_status run_model(sweep *s, const model *m)
 {
     char              text[640] = "";
+    weft_training     training  = {0};
     weft_compiled     c         = {0};
     weft_runner      *r         = NULL;
     weft_timeline    *t         = NULL;
@@ -134,7 +135,8 @@ static weft_status run_model(sweep *s, const model *m)
     spec.micro_batch = m->batch;
     spec.lanes       = 2;
     spec.recompute   = m->recompute;
-    WEFT_GO(weft_compile_training(&spec, &c));
+    WEFT_GO(weft_compile_training(&spec, &training));
+    WEFT_GO(weft_compile_program(&training, NULL, 0, &c));
     weft_runner_options o = {.made  = &c,
                              .pool  = s->pool,
                              .seed  = 1,
@@ -148,6 +150,7 @@ out:
     weft_timeline_destroy(t);
     weft_runner_destroy(r);
     weft_compiled_fini(&c);
+    weft_training_fini(&training);
     return st;
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "compile/compile_priv.h"
-#include "graph/build.h"
+#include "graph/eval.h"
 #include "partition/partition.h"
 
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, int64_t seq)
@@ -19,50 +19,77 @@ weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, in
         .optimizer   = {"adamw", 1e-4, {0.9, 0.999}, 1e-8, 0.01, 0, 1}};
 }
 
+/* ---- the model ---- */
+
 /* Graph text says one batch; a step has others. */
-static weft_status follow_batch(const weft_compile_spec *s, weft_compiled *out)
+static weft_status follow_batch(const weft_compile_spec *s, weft_model **model)
 {
     weft_model *m;
-    int64_t     own = weft_graph_batch(out->model->graph);
+    int64_t     own = weft_graph_batch((*model)->graph);
     if (own == s->micro_batch || own < 1) return WEFT_OK;
-    WEFT_TRY(weft_model_of_graph(out->model->graph, s->micro_batch, &m));
-    weft_model_destroy(out->model);
-    out->model = m;
+    WEFT_TRY(weft_model_of_graph((*model)->graph, s->micro_batch, &m));
+    weft_model_destroy(*model);
+    *model = m;
     return WEFT_OK;
 }
 
 static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool dropout,
-                              weft_compiled *out)
+                              weft_model **out)
 {
-    weft_model_options o = {
-        .batch     = s->micro_batch,
-        .seq       = s->seq,
-        .dtype     = WEFT_DTYPE_F32, /* bf16 comes in with the training graph */
-        .with_loss = with_loss,
-        .dropout   = dropout};
+    weft_model        *m  = NULL;
+    weft_status        st = WEFT_OK;
+    weft_model_options o  = {
+         .batch     = s->micro_batch,
+         .seq       = s->seq,
+         .dtype     = WEFT_DTYPE_F32, /* bf16 comes in with the training graph */
+         .with_loss = with_loss,
+         .dropout   = dropout};
     if (s->graph)
-        WEFT_TRY(weft_model_of_graph(s->graph, s->micro_batch, &out->model));
+        WEFT_GO(weft_model_of_graph(s->graph, s->micro_batch, &m));
     else
-        WEFT_TRY(weft_model_load(s->model, &o, &out->model));
-    if (out->model->kind == WEFT_MODEL_TEXT) WEFT_TRY(follow_batch(s, out));
-    if (with_loss && out->model->loss_sum < 0)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", out->model->name);
-    return s->layers ? weft_model_shorten(out->model, s->layers, s->longer, s->more)
-                     : WEFT_OK;
+        WEFT_GO(weft_model_load(s->model, &o, &m));
+    if (m->kind == WEFT_MODEL_TEXT) WEFT_GO(follow_batch(s, &m));
+    if (with_loss && m->loss_sum < 0)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "%s has no loss to train", m->name));
+    if (s->layers) WEFT_GO(weft_model_shorten(m, s->layers, s->longer, s->more));
+    *out = m;
+    m    = NULL;
+out:
+    weft_model_destroy(m);
+    return st;
 }
 
-static weft_status shard(const weft_compile_spec *s, weft_compiled *out)
+weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out)
+{
+    return load_model(s, true, s->dropout, out);
+}
+
+weft_status weft_compile_logits_model(const weft_compile_spec *s, weft_model **out)
+{
+    return load_model(s, false, false, out);
+}
+
+/* ---- one rank's program ---- */
+
+weft_status weft_compile__shard(const weft_compile__request *q, weft_sharding **out)
 {
     weft_arena        *a  = NULL;
     weft_status        st = WEFT_OK;
     weft_shard_options o;
-    weft_plan          p = *s->plan;
+    weft_sharding     *sharding = NULL;
+    *out                        = NULL;
+    if (!q->plan || weft_plan_lanes_only(q->plan, q->graph)) return WEFT_OK;
+    weft_plan p = *q->plan;
     WEFT_GO(weft_arena_create(&a));
-    if (!out->training.graph) WEFT_GO(weft_compile__forward_marks(s, out->graph, a, &p));
-    WEFT_GO(weft_plan_shard(&p, out->graph, a, &o));
-    WEFT_GO(weft_shard_propagate(out->graph, &o, &out->sharding));
-    if (s->kept && s->kept->sharding) WEFT_GO(weft_compile__same_parts(s->kept, out));
+    if (!q->trains) WEFT_GO(weft_compile__forward_marks(q, a, &p));
+    WEFT_GO(weft_plan_shard(&p, q->graph, a, &o));
+    WEFT_GO(weft_shard_propagate(q->graph, &o, &sharding));
+    if (q->beside && q->beside->sharding)
+        WEFT_GO(weft_compile__same_parts(q->beside, q->graph, sharding));
+    *out     = sharding;
+    sharding = NULL;
 out:
+    weft_sharding_destroy(sharding);
     weft_arena_destroy(a);
     return st;
 }
@@ -73,11 +100,12 @@ static bool overlaps_shards(const weft_plan *p)
     return p->strategy.zero && p->strategy.pp * p->strategy.chunks == 1;
 }
 
-/* Data-parallel ranks and stages; values replicated, or sharded as the marks say. */
-static weft_status make_ranks(const weft_compile_spec *s, weft_partition_cache **cache,
-                              weft_partition_options o, weft_compiled *out)
+/* Data-parallel ranks and stages; values replicated, or sharded. */
+static weft_status make_ranks(const weft_compile__request *q,
+                              const weft_sharding *sharding, weft_partition_cache **cache,
+                              weft_partition_options o, weft_program **out)
 {
-    const weft_plan *p    = s->plan;
+    const weft_plan *p    = q->plan;
     weft_arena      *a    = NULL;
     weft_status      st   = WEFT_OK;
     o.dp                  = weft_plan_lane_ranks(p);
@@ -86,53 +114,63 @@ static weft_status make_ranks(const weft_compile_spec *s, weft_partition_cache *
     o.schedule            = weft_strategy_schedule_name(&p->strategy);
     o.n_chunk             = p->strategy.chunks;
     o.ring_axes           = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0;
-    o.gather_once         = p->strategy.overlap_param_gather && out->training.graph;
+    o.gather_once         = p->strategy.overlap_param_gather && q->trains;
     o.shard_bucket_bytes  = p->strategy.zero ? p->strategy.bucket_bytes : 0;
     o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
     o.cache               = cache;
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, p->strategy.pp * p->strategy.chunks + 1);
     WEFT_GO(weft_arena_status(a));
-    WEFT_GO(weft_plan_cuts(p, out->graph, cut));
+    WEFT_GO(weft_plan_cuts(p, q->graph, cut));
     o.cut = cut;
-    if (!weft_plan_lanes_only(p, out->graph)) {
-        out->place = s->rank % weft_plan_places(p);
-        if (!out->sharding) WEFT_GO(shard(s, out));
-    }
-    WEFT_GO(weft_partition_program(out->graph, out->sharding, &o, &out->program));
+    WEFT_GO(weft_partition_program(q->graph, sharding, &o, out));
 out:
     weft_arena_destroy(a);
     return st;
 }
 
-static weft_status make_program(const weft_compile_spec *s, weft_partition_cache **cache,
-                                weft_compiled *out)
+weft_status weft_compile__rank(const weft_compile__request *q,
+                               const weft_sharding         *sharding,
+                               weft_partition_cache **cache, weft_program **out)
 {
-    weft_partition_options o = {.n_micro = (int)(s->batch / s->micro_batch),
-                                .n_lane  = (int)s->lanes,
-                                .rank    = s->rank};
-    if (s->plan) return make_ranks(s, cache, o, out);
-    return weft_partition_program(out->graph, NULL, &o, &out->program);
+    const weft_compile_spec *s = q->spec;
+    weft_partition_options   o = {.n_micro = (int)(s->batch / s->micro_batch),
+                                  .n_lane  = (int)s->lanes,
+                                  .rank    = q->rank};
+    if (q->plan) return make_ranks(q, sharding, cache, o, out);
+    return weft_partition_program(q->graph, NULL, &o, out);
 }
 
-static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)
+/* out->model and forward are set. */
+static weft_status compile_request(const weft_compile__request *q, weft_compiled *out)
 {
-    const weft_model  *m  = out->model;
-    weft_arena        *a  = NULL;
-    weft_status        st = WEFT_OK;
-    weft_train_options o  = {.loss         = m->loss_sum,
-                             .optimizer    = s->optimizer.name,
-                             .beta         = {s->optimizer.beta[0], s->optimizer.beta[1]},
-                             .eps          = s->optimizer.eps,
-                             .weight_decay = s->optimizer.weight_decay,
-                             .momentum     = s->optimizer.momentum,
-                             .clip         = s->optimizer.clip,
-                             .dtype        = strcmp(s->dtype, "bf16") ? WEFT_DTYPE_F32
-                                                                      : WEFT_DTYPE_BF16,
-                             .recompute    = s->recompute,
-                             .n_param      = m->n_param,
-                             .n_stat       = m->n_stat,
-                             .n_micro      = s->batch / s->micro_batch};
+    out->graph = q->graph;
+    WEFT_TRY(weft_compile__shard(q, &out->sharding));
+    if (out->sharding) out->place = q->rank % weft_plan_places(q->plan);
+    return weft_compile__rank(q, out->sharding, NULL, &out->program);
+}
+
+/* ---- training ---- */
+
+static weft_status make_graph(const weft_compile_spec *s, const weft_model *m,
+                              weft_graph **out)
+{
+    weft_training_graph made;
+    weft_arena         *a  = NULL;
+    weft_status         st = WEFT_OK;
+    weft_train_options  o  = {.loss         = m->loss_sum,
+                              .optimizer    = s->optimizer.name,
+                              .beta         = {s->optimizer.beta[0], s->optimizer.beta[1]},
+                              .eps          = s->optimizer.eps,
+                              .weight_decay = s->optimizer.weight_decay,
+                              .momentum     = s->optimizer.momentum,
+                              .clip         = s->optimizer.clip,
+                              .dtype        = strcmp(s->dtype, "bf16") ? WEFT_DTYPE_F32
+                                                                       : WEFT_DTYPE_BF16,
+                              .recompute    = s->recompute,
+                              .n_param      = m->n_param,
+                              .n_stat       = m->n_stat,
+                              .n_micro      = s->batch / s->micro_batch};
     WEFT_GO(weft_arena_create(&a));
     weft_train_param *p = WEFT_ARENA_ARRAY(a, weft_train_param, m->n_param + 1);
     weft_train_stat  *t = WEFT_ARENA_ARRAY(a, weft_train_stat, m->n_stat + 1);
@@ -144,73 +182,81 @@ static weft_status make_training(const weft_compile_spec *s, weft_compiled *out)
                                  m->stat[i].unbias};
     o.param = p;
     o.stat  = t;
-    WEFT_GO(weft_graph_make_training(m->graph, &o, &out->training));
-    out->graph = out->training.graph;
+    WEFT_GO(weft_graph_make_training(m->graph, &o, &made));
+    *out = made.graph;
 out:
     weft_arena_destroy(a);
     return st;
 }
 
-weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out)
+weft_status weft_compile_training(const weft_compile_spec *s, weft_training *out)
 {
-    weft_compiled c  = {0};
-    weft_status   st = load_model(s, true, s->dropout, &c);
+    weft_training t = {.spec = *s};
+    WEFT_TRY(weft_compile_model(s, &t.model));
+    weft_status st = make_graph(s, t.model, &t.graph);
     if (st == WEFT_OK)
-        *out = c.model;
+        *out = t;
+    else
+        weft_training_fini(&t);
+    return st;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && !strcmp(a, b));
+}
+
+static bool same_optimizer(const weft_compile_optimizer *a,
+                           const weft_compile_optimizer *b)
+{
+    return same_text(a->name, b->name) && a->beta[0] == b->beta[0] &&
+           a->beta[1] == b->beta[1] && a->eps == b->eps &&
+           a->weight_decay == b->weight_decay && a->momentum == b->momentum &&
+           a->clip == b->clip;
+}
+
+bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
+{
+    const weft_compile_spec *x = &t->spec;
+    return t->graph && same_text(x->model, s->model) && x->graph == s->graph &&
+           x->layers == s->layers && x->longer == s->longer && x->more == s->more &&
+           x->seq == s->seq && x->batch == s->batch && x->micro_batch == s->micro_batch &&
+           x->lanes == s->lanes && same_text(x->dtype, s->dtype) &&
+           same_text(x->recompute, s->recompute) && x->dropout == s->dropout &&
+           same_optimizer(&x->optimizer, &s->optimizer);
+}
+
+int64_t weft_training_bytes(const weft_training *t)
+{
+    int64_t n = weft_arena_bytes(t->graph ? t->graph->arena : NULL);
+    if (!t->model) return n;
+    return n + weft_arena_bytes(t->model->arena) +
+           weft_arena_bytes(t->model->graph->arena);
+}
+
+void weft_training_fini(weft_training *t)
+{
+    weft_graph_destroy(t->graph);
+    weft_model_destroy(t->model);
+    *t = (weft_training){0};
+}
+
+weft_status weft_compile_program(const weft_training *t, const weft_plan *plan, int rank,
+                                 weft_compiled *out)
+{
+    weft_compiled         c = {.model = t->model};
+    weft_compile__request q = {
+        .spec = &t->spec, .graph = t->graph, .plan = plan, .rank = rank, .trains = true};
+    if (plan) WEFT_TRY(weft_plan_check_marks(plan, t->graph));
+    weft_status st = compile_request(&q, &c);
+    if (st == WEFT_OK)
+        *out = c;
     else
         weft_compiled_fini(&c);
     return st;
 }
 
-weft_status weft_compile_graph(const weft_compile_spec *s, weft_compiled *out)
-{
-    weft_compiled c  = {0};
-    weft_status   st = load_model(s, true, s->dropout, &c);
-    if (st == WEFT_OK) st = make_training(s, &c);
-    if (st != WEFT_OK) {
-        weft_compiled_fini(&c);
-        return st;
-    }
-    *out = c;
-    return WEFT_OK;
-}
-
-weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out)
-{
-    weft_compiled c = {0};
-    WEFT_TRY(weft_compile_graph(s, &c));
-    weft_status st = s->plan ? weft_plan_check_marks(s->plan, c.graph) : WEFT_OK;
-    if (st == WEFT_OK) st = make_program(s, NULL, &c);
-    if (st != WEFT_OK) {
-        weft_compiled_fini(&c);
-        return st;
-    }
-    *out = c;
-    return WEFT_OK;
-}
-
-weft_status weft_compile__rank(const weft_compile_spec *s, weft_compiled *base,
-                               weft_partition_cache **cache, weft_compiled *out)
-{
-    weft_compiled c = *base;
-    c.lent          = true;
-    weft_status st  = make_program(s, cache, &c);
-    base->sharding  = c.sharding;
-    if (st == WEFT_OK) *out = c;
-    return st;
-}
-
-/* The model's own graph with the loss summed over the step. */
-static weft_status sum_loss(weft_model *m)
-{
-    weft_graph  *g = m->graph;
-    weft_builder b = weft_build_start(g);
-    g->phase       = WEFT_PHASE_UPDATE;
-    weft_vid sum = weft_build(&b, WEFT_OP_ACCUMULATE, "eval.loss", NULL, 1, m->loss_sum);
-    WEFT_TRY(b.st);
-    g->n_output = 0; /* the loss of a micro-batch is of no use to anybody */
-    return weft_graph_set_output(g, sum);
-}
+/* ---- forward ---- */
 
 /* Its messages beside those of the training program. */
 static void move_tags(weft_program *p)
@@ -221,13 +267,15 @@ static void move_tags(weft_program *p)
                 p->actor[a].instr[i].tag += WEFT_COMPILE_EVAL_TAG;
 }
 
-weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out)
+weft_status weft_compile_eval(const weft_compile_spec *s, const weft_model *m,
+                              const weft_plan *plan, int rank,
+                              const weft_compiled *beside, weft_compiled *out)
 {
-    weft_compiled c  = {0};
-    weft_status   st = load_model(s, true, false, &c);
-    if (st == WEFT_OK) st = sum_loss(c.model);
-    if (st == WEFT_OK) c.graph = c.model->graph;
-    if (st == WEFT_OK) st = make_program(s, NULL, &c);
+    weft_compiled c = {.model = m};
+    WEFT_TRY(weft_graph_make_eval(m->graph, m->loss_sum, &c.forward));
+    weft_compile__request q = {
+        .spec = s, .graph = c.forward, .plan = plan, .rank = rank, .beside = beside};
+    weft_status st = compile_request(&q, &c);
     if (st != WEFT_OK) {
         weft_compiled_fini(&c);
         return st;
@@ -237,37 +285,32 @@ weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out)
     return WEFT_OK;
 }
 
-weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out)
+weft_status weft_compile_logits(const weft_compile_spec *s, const weft_model *m,
+                                weft_compiled *out)
 {
-    weft_compiled c  = {0};
-    weft_status   st = load_model(s, false, false, &c);
-    if (st == WEFT_OK) c.graph = c.model->graph;
-    if (st == WEFT_OK) st = make_program(s, NULL, &c);
-    if (st != WEFT_OK) {
+    weft_compiled         c  = {.model = m};
+    weft_compile__request q  = {.spec = s, .graph = m->graph};
+    weft_status           st = compile_request(&q, &c);
+    if (st == WEFT_OK)
+        *out = c;
+    else
         weft_compiled_fini(&c);
-        return st;
-    }
-    *out = c;
-    return WEFT_OK;
+    return st;
 }
+
+/* ---- what it holds ---- */
 
 int64_t weft_compiled_bytes(const weft_compiled *c)
 {
-    int64_t n = weft_arena_bytes(c->program ? c->program->arena : NULL);
-    n += weft_arena_bytes(c->sharding ? c->sharding->arena : NULL);
-    n += weft_arena_bytes(c->training.graph ? c->training.graph->arena : NULL);
-    if (!c->model) return n;
-    return n + weft_arena_bytes(c->model->arena) +
-           weft_arena_bytes(c->model->graph->arena);
+    return weft_arena_bytes(c->program ? c->program->arena : NULL) +
+           weft_arena_bytes(c->sharding ? c->sharding->arena : NULL) +
+           weft_arena_bytes(c->forward ? c->forward->arena : NULL);
 }
 
 void weft_compiled_fini(weft_compiled *c)
 {
     weft_program_destroy(c->program);
-    if (!c->lent) {
-        weft_sharding_destroy(c->sharding);
-        weft_graph_destroy(c->training.graph);
-        weft_model_destroy(c->model);
-    }
+    weft_sharding_destroy(c->sharding);
+    weft_graph_destroy(c->forward);
     *c = (weft_compiled){0};
 }

@@ -1,10 +1,14 @@
-/* Model -> training graph -> lowered, partitioned program: the whole compiler in one call.
+/* The compiler in two lifetimes: model and training graph, built once per job and read-only from
+ * then on; programs of ranks, made from them without reading the model again.
  *
- *     weft_compiled     c;
+ *     weft_training     t = {0};
+ *     weft_compiled     c = {0};
  *     weft_compile_spec s = weft_compile_spec_default("gpt2", 4, 64);
- *     WEFT_TRY(weft_compile_training(&s, &c));
+ *     WEFT_GO(weft_compile_training(&s, &t));
+ *     WEFT_GO(weft_compile_program(&t, plan, rank, &c));        another plan: only this again
  *     ...
- *     weft_compiled_fini(&c); */
+ *     weft_compiled_fini(&c);
+ *     weft_training_fini(&t);                                   after every program made from it */
 #ifndef WEFT_COMPILE_COMPILE_H
 #define WEFT_COMPILE_COMPILE_H
 
@@ -18,7 +22,7 @@ typedef struct weft_compile_optimizer {
     double lr, beta[2], eps, weight_decay, momentum, clip; /* lr is the host's affair */
 } weft_compile_optimizer;
 
-/* What decides a program. */
+/* What decides a training graph, and with a plan and a rank a program. */
 typedef struct weft_compile_spec {
     const char       *model;
     const weft_graph *graph;  /* instead of a model by name, for any batch; borrowed */
@@ -29,32 +33,42 @@ typedef struct weft_compile_spec {
     const char       *recompute;
     bool              dropout;
     weft_compile_optimizer optimizer;
-    const weft_plan       *plan; /* borrowed; NULL: one rank */
-    int                    rank; /* of the plan's world */
-    /* evaluation: parameters lie as they do there, or it is refused; NULL */
-    const struct weft_compiled *kept;
 } weft_compile_spec;
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch,
                                             int64_t seq);
 
+/* What all programs of a job share.  Nothing changes it: any number of threads may read it. */
+typedef struct weft_training {
+    weft_compile_spec spec;  /* as given; what it points to outlives the training */
+    weft_model       *model; /* of one micro-batch, with its loss */
+    weft_graph       *graph; /* of a step, before it is sharded */
+} weft_training;
+
+weft_status weft_compile_training(const weft_compile_spec *s, weft_training *out);
+/* Was it built for this?  Models and graphs are the same where their pointers or names are. */
+bool    weft_training_is_for(const weft_training *t, const weft_compile_spec *s);
+int64_t weft_training_bytes(const weft_training *t);
+void    weft_training_fini(weft_training *t); /* a zeroed one is fine */
+
+/* The program of one rank.  model and graph are borrowed: of the training, or of whoever loaded
+ * the model. */
 typedef struct weft_compiled {
-    weft_model    *model;    /* of one micro-batch */
-    weft_training  training; /* graph NULL: forward only */
-    weft_graph    *graph;    /* what was lowered, or cut over ranks and then lowered */
-    weft_program  *program;
-    weft_sharding *sharding; /* how it was cut; NULL: every rank has whole values */
+    const weft_model *model;
+    const weft_graph *graph; /* what was sharded and lowered */
+    weft_graph    *forward;  /* the graph where it was made here: evaluation; else NULL */
+    weft_sharding *sharding; /* of graph's values; NULL: every rank has whole values */
     int            place;    /* of this rank in its mesh */
-    bool           lent;     /* all but the program is another's, which outlives it */
+    weft_program  *program;
 } weft_compiled;
 
-/* A strategy and what it means for this model.  of.batch, seq, micro_batch, lanes are the spec's,
- * and recompute is in both.  world 0: as many ranks as it takes. */
-weft_status weft_compile_plan(const weft_compile_spec *s, const weft_strategy *y,
-                              int world, weft_plan **out);
+/* A strategy and what it means for this model.  of.batch, seq, micro_batch, lanes are the
+ * training's, and recompute is in both.  world 0: as many ranks as it takes. */
+weft_status weft_compile_plan(const weft_training *t, const weft_strategy *y, int world,
+                              weft_plan **out);
 /* The same with the layers of each of the pp * chunks stages; NULL: cut by flops. */
-weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_strategy *y,
+weft_status weft_compile_plan_layers(const weft_training *t, const weft_strategy *y,
                                      const int *layers, int world, weft_plan **out);
 /* Runs of a model's layers (weft_graph_find_runs; a shortened model knows its own). */
 weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
@@ -62,11 +76,10 @@ weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
 /* Layers that stages are cut between, of the training graph: their first nodes in node[], in a;
  * behind those one number more, where the last layer ends.  What is before the first goes with
  * it, and what is behind the last one. */
-weft_status weft_compile_layers(const weft_compiled *c, weft_arena *a, int *n,
+weft_status weft_compile_layers(const weft_training *t, weft_arena *a, int *n,
                                 int **node);
-/* What a plan must be for to fit; of->model borrows m. */
-void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
-                          weft_plan_of *of);
+/* What a plan must be for to fit; of->model borrows the training's. */
+void weft_compile_plan_of(const weft_training *t, weft_plan_of *of);
 
 /* Which part of a parameter or state this program's rank has. */
 typedef struct weft_compiled_part {
@@ -78,19 +91,26 @@ typedef struct weft_compiled_part {
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
                                   weft_compiled_part *out);
 
-/* A whole training step. */
-weft_status weft_compile_training(const weft_compile_spec *s, weft_compiled *out);
-#define WEFT_COMPILE_EVAL_TAG (1 << 21) /* what its messages' tags begin with */
-/* Forward with the loss summed over the step's micro-batches ("eval.loss"). */
-weft_status weft_compile_eval(const weft_compile_spec *s, weft_compiled *out);
-/* Forward of one micro-batch, logits out. */
-weft_status weft_compile_logits(const weft_compile_spec *s, weft_compiled *out);
-/* Only the model, of one micro-batch, with its loss. */
-weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out);
-/* Only the training graph, without a program. */
-weft_status weft_compile_graph(const weft_compile_spec *s, weft_compiled *out);
+/* A training step of one rank of a plan, which is borrowed for the call; plan NULL: one rank. */
+weft_status weft_compile_program(const weft_training *t, const weft_plan *plan, int rank,
+                                 weft_compiled *out);
 
-/* What all of it holds as long as it is there. */
+#define WEFT_COMPILE_EVAL_TAG (1 << 21) /* what its messages' tags begin with */
+/* Forward without dropout, the loss summed over the step's micro-batches ("eval.loss").  m: of
+ * weft_compile_model() or a training; outlives out.  beside: the training program of the same
+ * rank, whose parameters it shares: they are sharded alike, or it is refused; NULL: none. */
+weft_status weft_compile_eval(const weft_compile_spec *s, const weft_model *m,
+                              const weft_plan *plan, int rank,
+                              const weft_compiled *beside, weft_compiled *out);
+/* Forward on one rank, logits out.  m: of weft_compile_logits_model(); outlives out. */
+weft_status weft_compile_logits(const weft_compile_spec *s, const weft_model *m,
+                                weft_compiled *out);
+
+/* Only the model, of one micro-batch: with its loss; without one and without dropout. */
+weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out);
+weft_status weft_compile_logits_model(const weft_compile_spec *s, weft_model **out);
+
+/* What a program holds as long as it is there, without what it borrows. */
 int64_t weft_compiled_bytes(const weft_compiled *c);
 
 void weft_compiled_fini(weft_compiled *c); /* a zeroed one is fine */

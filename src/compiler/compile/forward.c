@@ -1,4 +1,4 @@
-/* Forward programs beside a training program: the same parameters in the same parts. */
+/* Forward programs beside a training program: the same parameters, sharded alike. */
 #include <string.h>
 
 #include "compile/compile_priv.h"
@@ -22,13 +22,15 @@ static bool says(const weft_plan *p, const char *name, int axis)
     return false;
 }
 
-weft_status weft_compile__forward_marks(const weft_compile_spec *s, const weft_graph *g,
-                                        weft_arena *a, weft_plan *out)
+weft_status weft_compile__forward_marks(const weft_compile__request *q, weft_arena *a,
+                                        weft_plan *out)
 {
-    const weft_plan *p   = s->plan;
-    int              cap = p->n_mark + g->n_value * WEFT_MAX_AXIS + 1;
-    out->mark            = WEFT_ARENA_ARRAY(a, weft_mark, cap);
-    out->n_mark          = 0;
+    const weft_plan     *p   = q->plan;
+    const weft_graph    *g   = q->graph;
+    const weft_compiled *b   = q->beside;
+    int                  cap = p->n_mark + g->n_value * WEFT_MAX_AXIS + 1;
+    out->mark                = WEFT_ARENA_ARRAY(a, weft_mark, cap);
+    out->n_mark              = 0;
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < p->n_mark; i++) {
         const char *name = name_here(g, p->mark[i].name, a);
@@ -36,10 +38,10 @@ weft_status weft_compile__forward_marks(const weft_compile_spec *s, const weft_g
         out->mark[out->n_mark]        = p->mark[i];
         out->mark[out->n_mark++].name = name;
     }
-    for (weft_vid v = 0; v < g->n_value && s->kept && s->kept->sharding; v++) {
-        weft_vid t = weft_graph_find(s->kept->graph, g->value[v].name);
+    for (weft_vid v = 0; v < g->n_value && b && b->sharding; v++) {
+        weft_vid t = weft_graph_find(b->graph, g->value[v].name);
         if (g->value[v].kind != WEFT_VALUE_PARAM || t < 0) continue;
-        const weft_layout *l = &s->kept->sharding->value[t];
+        const weft_layout *l = &b->sharding->value[t];
         for (int k = 0; k < l->n; k++) {
             const weft_split *x = &l->split[k];
             if (says(out, g->value[v].name, x->axis)) continue;
@@ -58,15 +60,17 @@ weft_status weft_compile__forward_marks(const weft_compile_spec *s, const weft_g
     return weft_arena_status(a);
 }
 
-weft_status weft_compile__same_parts(const weft_compiled *kept, const weft_compiled *c)
+weft_status weft_compile__same_parts(const weft_compiled *beside, const weft_graph *g,
+                                     const weft_sharding *sharding)
 {
-    for (weft_vid v = 0; v < c->graph->n_value; v++) {
-        const char *name = c->graph->value[v].name;
-        weft_vid    t    = weft_graph_find(kept->graph, name);
-        if (c->graph->value[v].kind != WEFT_VALUE_PARAM || t < 0) continue;
-        if (!weft_layout_equal(&c->sharding->value[v], &kept->sharding->value[t]))
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        const char *name = g->value[v].name;
+        weft_vid    t    = weft_graph_find(beside->graph, name);
+        if (g->value[v].kind != WEFT_VALUE_PARAM || t < 0) continue;
+        if (!weft_layout_equal(&sharding->value[v], &beside->sharding->value[t]))
             return WEFT_FAIL(WEFT_ERR_INTERNAL,
-                             "evaluation: %s lies otherwise than in training", name);
+                             "evaluation: %s is sharded otherwise than in training",
+                             name);
     }
     return WEFT_OK;
 }

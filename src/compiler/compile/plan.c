@@ -2,25 +2,24 @@
 #include "compile/compile.h"
 #include "partition/partition.h"
 
-void weft_compile_plan_of(const weft_compile_spec *s, const weft_model *m,
-                          weft_plan_of *of)
+void weft_compile_plan_of(const weft_training *t, weft_plan_of *of)
 {
-    *of = (weft_plan_of){.model       = m->name,
-                         .graph_hash  = weft_graph_hash(m->graph),
-                         .dtype       = s->dtype,
-                         .batch       = s->batch,
-                         .seq         = m->seq,
-                         .micro_batch = s->micro_batch,
-                         .lanes       = s->lanes};
+    *of = (weft_plan_of){.model       = t->model->name,
+                         .graph_hash  = weft_graph_hash(t->model->graph),
+                         .dtype       = t->spec.dtype,
+                         .batch       = t->spec.batch,
+                         .seq         = t->model->seq,
+                         .micro_batch = t->spec.micro_batch,
+                         .lanes       = t->spec.lanes};
 }
 
-/* The forward node of c->graph that stands where node i of the model's graph does. */
-static int moved(const weft_compiled *c, int i)
+/* The forward node of the step that stands where node i of the model's graph does. */
+static int find_moved(const weft_training *t, int i)
 {
-    const weft_graph *g = c->model->graph;
-    if (i >= g->n_node) return weft_graph_n_forward(c->graph);
-    weft_vid v = weft_graph_find(c->graph, g->value[g->node[i].out[0]].name);
-    return v < 0 ? -1 : c->graph->value[v].node;
+    const weft_graph *g = t->model->graph;
+    if (i >= g->n_node) return weft_graph_n_forward(t->graph);
+    weft_vid v = weft_graph_find(t->graph, g->value[g->node[i].out[0]].name);
+    return v < 0 ? -1 : t->graph->value[v].node;
 }
 
 weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
@@ -32,39 +31,39 @@ weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
     return WEFT_OK;
 }
 
-weft_status weft_compile_layers(const weft_compiled *c, weft_arena *a, int *n, int **node)
+weft_status weft_compile_layers(const weft_training *t, weft_arena *a, int *n, int **node)
 {
     weft_graph_layers *run;
     int                n_run, n_layer = 0;
-    WEFT_TRY(weft_compile_runs(c->model, a, &n_run, &run));
+    WEFT_TRY(weft_compile_runs(t->model, a, &n_run, &run));
     for (int r = 0; r < n_run; r++) n_layer += run[r].count;
     *node = WEFT_ARENA_ARRAY(a, int, n_layer + 1);
     WEFT_TRY(weft_arena_status(a));
     *n = 0;
     for (int r = 0; r < n_run; r++)
         for (int k = 0; k < run[r].count; k++) {
-            int x           = moved(c, run[r].start + k * run[r].length);
+            int x           = find_moved(t, run[r].start + k * run[r].length);
             (*node)[(*n)++] = x;
             if (x < 0)
                 return WEFT_FAIL(WEFT_ERR_INTERNAL, "layer %d of %s is not in its step",
-                                 *n - 1, c->model->name);
+                                 *n - 1, t->model->name);
         }
     if (n_run)
-        (*node)[*n] =
-            moved(c, run[n_run - 1].start + run[n_run - 1].count * run[n_run - 1].length);
+        (*node)[*n] = find_moved(t, run[n_run - 1].start +
+                                        run[n_run - 1].count * run[n_run - 1].length);
     return WEFT_OK;
 }
 
 /* First nodes of stages that have so many layers each. */
-static weft_status cut_by_layers(const weft_compiled *c, int n_stage, const int *layers,
+static weft_status cut_by_layers(const weft_training *t, int n_stage, const int *layers,
                                  weft_arena *a, int *cut)
 {
     int n, *node, at = 0, sum = 0;
-    WEFT_TRY(weft_compile_layers(c, a, &n, &node));
+    WEFT_TRY(weft_compile_layers(t, a, &n, &node));
     for (int k = 0; k < n_stage; k++) sum += layers[k];
     if (sum != n)
         return WEFT_FAIL(WEFT_ERR_ARG, "stages of %d layers in all, but %s has %d", sum,
-                         c->graph->name, n);
+                         t->graph->name, n);
     for (int k = 0; k + 1 < n_stage; k++) {
         at += layers[k];
         cut[k] = node[at];
@@ -72,44 +71,41 @@ static weft_status cut_by_layers(const weft_compiled *c, int n_stage, const int 
     return WEFT_OK;
 }
 
-weft_status weft_compile_plan_layers(const weft_compile_spec *s, const weft_strategy *y,
+weft_status weft_compile_plan_layers(const weft_training *t, const weft_strategy *y,
                                      const int *layers, int world, weft_plan **out)
 {
-    weft_compiled     c       = {0};
     weft_arena       *a       = NULL;
     weft_status       st      = WEFT_OK;
     int               n_stage = y->pp * y->chunks;
     weft_plan_input   w       = {.strategy = *y};
     weft_shard_layers all;
-    WEFT_GO(weft_compile_graph(s, &c));
     WEFT_GO(weft_arena_create(&a));
     int *cut = WEFT_ARENA_ARRAY(a, int, n_stage + 1);
     WEFT_GO(weft_arena_status(a));
-    weft_compile_plan_of(s, c.model, &w.of);
-    if (s->recompute)
-        w.strategy.recompute = weft_strategy_word("recompute", s->recompute);
+    weft_compile_plan_of(t, &w.of);
+    if (t->spec.recompute)
+        w.strategy.recompute = weft_strategy_word("recompute", t->spec.recompute);
     if (y->n_tp_exclude) {
         int *first;
-        WEFT_GO(weft_compile_layers(&c, a, &all.n, &first));
+        WEFT_GO(weft_compile_layers(t, a, &all.n, &first));
         all.first = first;
         w.layers  = &all;
     }
     if (layers)
-        WEFT_GO(cut_by_layers(&c, n_stage, layers, a, cut));
+        WEFT_GO(cut_by_layers(t, n_stage, layers, a, cut));
     else
-        WEFT_GO(weft_partition_cuts(c.graph, n_stage, cut));
+        WEFT_GO(weft_partition_cuts(t->graph, n_stage, cut));
     w.cut = cut;
-    WEFT_GO(weft_plan_make(&w, c.graph, world, out));
+    WEFT_GO(weft_plan_make(&w, t->graph, world, out));
 out:
     weft_arena_destroy(a);
-    weft_compiled_fini(&c);
     return st;
 }
 
-weft_status weft_compile_plan(const weft_compile_spec *s, const weft_strategy *y,
-                              int world, weft_plan **out)
+weft_status weft_compile_plan(const weft_training *t, const weft_strategy *y, int world,
+                              weft_plan **out)
 {
-    return weft_compile_plan_layers(s, y, NULL, world, out);
+    return weft_compile_plan_layers(t, y, NULL, world, out);
 }
 
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,

@@ -39,16 +39,19 @@ static int32_t other(const void *user, int rank, int32_t x)
     return x;
 }
 
-static weft_status make(weft_compiled_world *w, const weft_compile_spec *s, int rank)
+static weft_status make_rank(weft_compiled_world *w, int rank)
 {
-    weft_compile_spec one = *s;
-    if (w->made[rank].program) return WEFT_OK;
-    one.rank = rank;
-    WEFT_TRY(weft_compile__rank(
-        &one, &w->base, &w->cache[rank % weft_plan_places(w->plan)], &w->made[rank]));
+    weft_compile__request q     = {.spec   = &w->training->spec,
+                                   .graph  = w->training->graph,
+                                   .plan   = w->plan,
+                                   .rank   = rank,
+                                   .trains = true};
+    int                   place = rank % weft_plan_places(w->plan);
+    if (w->made[rank]) return WEFT_OK;
+    WEFT_TRY(weft_compile__rank(&q, w->sharding, &w->cache[place], &w->made[rank]));
     w->n_made++;
-    if (w->quick && rank % weft_plan_places(w->plan)) return WEFT_OK;
-    return weft_program_verify(w->made[rank].program);
+    if (w->quick && place) return WEFT_OK;
+    return weft_program_verify(w->made[rank]);
 }
 
 /* ---- whose lanes ---- */
@@ -69,8 +72,9 @@ static uint64_t deal_of(const weft_lanes *d, int n_micro, int place)
     return weft_hash_value(&h);
 }
 
-static weft_status read_deal(weft_compiled_world *w, const weft_compile_spec *s)
+static weft_status read_deal(weft_compiled_world *w)
 {
+    const weft_compile_spec *s = &w->training->spec;
     weft_lanes d = {(int)s->lanes, weft_plan_lane_ranks(w->plan), w->plan->share};
     w->deal      = WEFT_ARENA_ARRAY(w->arena, uint64_t, d.n);
     WEFT_TRY(weft_arena_status(w->arena));
@@ -127,27 +131,25 @@ static bool same_ranks(const weft_program *a, const weft_program *b)
 }
 
 /* Does rank b do what a does, with its peers moved? */
-static weft_status compare(weft_compiled_world *w, const weft_compile_spec *s, int a,
-                           int b, bool *alike)
+static weft_status compare(weft_compiled_world *w, int a, int b, bool *alike)
 {
     weft_arena   *tmp = NULL;
     weft_program *x, *y;
     weft_status   st = WEFT_OK;
     int           n = w->world.n, keep = w->from[b];
-    WEFT_TRY(make(w, s, a));
-    WEFT_TRY(make(w, s, b));
-    *alike = weft_program_likeness(w->made[a].program) ==
-             weft_program_likeness(w->made[b].program);
+    WEFT_TRY(make_rank(w, a));
+    WEFT_TRY(make_rank(w, b));
+    *alike = weft_program_likeness(w->made[a]) == weft_program_likeness(w->made[b]);
     if (!*alike) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
     const weft_program **like = WEFT_ARENA_ARRAY(tmp, const weft_program *, n);
     WEFT_GO(weft_arena_status(tmp));
     weft_world as = {.n = n, .like = like, .other = other, .user = w};
     weft_world me = {.n = n, .like = like};
-    like[b]       = w->made[a].program;
+    like[b]       = w->made[a];
     w->from[b]    = a;
     WEFT_GO(weft_world_program(&as, b, tmp, &x));
-    like[b] = w->made[b].program;
+    like[b] = w->made[b];
     WEFT_GO(weft_world_program(&me, b, tmp, &y));
     *alike = same_ranks(x, y);
 out:
@@ -158,27 +160,25 @@ out:
 
 /* Places lo..hi along an axis, stride ranks apart from base on: one like the other, or split in
  * the middle. */
-static weft_status find_runs(weft_compiled_world *w, const weft_compile_spec *s, int base,
-                             int stride, int lo, int hi)
+static weft_status find_runs(weft_compiled_world *w, int base, int stride, int lo, int hi)
 {
     bool alike;
     int  mid = lo + (hi - lo) / 2;
     if (lo == hi) return WEFT_OK;
-    WEFT_TRY(compare(w, s, w->from[base + lo * stride], base + hi * stride, &alike));
+    WEFT_TRY(compare(w, w->from[base + lo * stride], base + hi * stride, &alike));
     if (alike) {
         for (int i = lo + 1; i <= hi; i++)
             w->from[base + i * stride] = w->from[base + lo * stride];
         return WEFT_OK;
     }
     if (hi == lo + 1) return WEFT_OK;
-    WEFT_TRY(find_runs(w, s, base, stride, lo, mid));
-    return find_runs(w, s, base, stride, mid, hi);
+    WEFT_TRY(find_runs(w, base, stride, lo, mid));
+    return find_runs(w, base, stride, mid, hi);
 }
 
 /* Those along the lanes by runs that are dealt alike; a run whose first is like an earlier one's
  * is like it all. */
-static weft_status find_deals(weft_compiled_world *w, const weft_compile_spec *s,
-                              int base, int k)
+static weft_status find_deals(weft_compiled_world *w, int base, int k)
 {
     int n = w->plan->axis[k].size, stride = stride_of(w->plan, k);
     for (int lo = 0, hi; lo < n; lo = hi) {
@@ -188,10 +188,10 @@ static weft_status find_deals(weft_compiled_world *w, const weft_compile_spec *s
              hi < n && k == w->plan->lane_axis && w->deal[hi] == w->deal[lo];)
             hi++;
         if (k != w->plan->lane_axis) hi = n;
-        WEFT_TRY(find_runs(w, s, base, stride, lo, hi - 1));
+        WEFT_TRY(find_runs(w, base, stride, lo, hi - 1));
         if (such == lo) continue;
         int first = base + lo * stride;
-        WEFT_TRY(compare(w, s, w->from[base + such * stride], first, &alike));
+        WEFT_TRY(compare(w, w->from[base + such * stride], first, &alike));
         for (int i = lo; i < hi && alike; i++)
             if (w->from[base + i * stride] == first)
                 w->from[base + i * stride] = w->from[base + such * stride];
@@ -220,28 +220,26 @@ static int64_t slabs_of(const weft_program *p)
 }
 
 /* Where all need not be alike: does rank b hold and work at most what a does? */
-static weft_status takes_no_more(weft_compiled_world *w, const weft_compile_spec *s,
-                                 int a, int b, bool *yes)
+static weft_status takes_no_more(weft_compiled_world *w, int a, int b, bool *yes)
 {
-    WEFT_TRY(make(w, s, a));
-    WEFT_TRY(make(w, s, b));
-    const weft_program *x = w->made[a].program, *y = w->made[b].program;
+    WEFT_TRY(make_rank(w, a));
+    WEFT_TRY(make_rank(w, b));
+    const weft_program *x = w->made[a], *y = w->made[b];
     *yes = slabs_of(y) <= slabs_of(x) && flops_of(y) <= 1.001 * flops_of(x);
     return WEFT_OK;
 }
 
 /* Along axis k all are alike, or may be taken for the first, as far as the first and the last
  * stage's first ranks show. */
-static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s, int k,
-                             bool *same)
+static weft_status find_same(weft_compiled_world *w, int k, bool *same)
 {
-    int last                   = (w->plan->strategy.pp - 1) * weft_plan_places(w->plan);
-    weft_status (*ask)(weft_compiled_world *, const weft_compile_spec *, int, int,
-                       bool *) = w->quick ? takes_no_more : compare;
-    *same                      = false;
+    int last = (w->plan->strategy.pp - 1) * weft_plan_places(w->plan);
+    weft_status (*ask)(weft_compiled_world *, int, int, bool *) =
+        w->quick ? takes_no_more : compare;
+    *same = false;
     if (!dealt_alike(w, k)) return WEFT_OK;
-    WEFT_TRY(ask(w, s, 0, moved(w->plan, k, 0, -1), same));
-    if (*same && last) WEFT_TRY(ask(w, s, last, moved(w->plan, k, last, -1), same));
+    WEFT_TRY(ask(w, 0, moved(w->plan, k, 0, -1), same));
+    if (*same && last) WEFT_TRY(ask(w, last, moved(w->plan, k, last, -1), same));
     return WEFT_OK;
 }
 
@@ -249,7 +247,7 @@ static weft_status find_same(weft_compiled_world *w, const weft_compile_spec *s,
 
 /* Axes whose places are all alike are left at their first; the longest other one is searched for
  * runs. */
-static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
+static weft_status find_from(weft_compiled_world *w)
 {
     const weft_plan *p    = w->plan;
     unsigned         same = 0;
@@ -257,7 +255,7 @@ static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
     for (int k = 0; k < p->n_axis; k++) {
         bool yes = false;
         if (p->axis[k].size < 2) continue;
-        WEFT_TRY(find_same(w, s, k, &yes));
+        WEFT_TRY(find_same(w, k, &yes));
         if (yes)
             same |= 1u << k;
         else if (cut < 0 || p->axis[k].size > p->axis[cut].size)
@@ -271,42 +269,44 @@ static weft_status find_from(weft_compiled_world *w, const weft_compile_spec *s)
                 t = moved(p, k, t, first_such(w, k, at) - at);
         }
         if (!w->quick && t == r && cut >= 0 && !place_along(p, cut, r))
-            WEFT_TRY(find_deals(w, s, r, cut));
+            WEFT_TRY(find_deals(w, r, cut));
         if (t != r) w->from[r] = w->from[t];
     }
     return WEFT_OK;
 }
 
-static weft_status fill(weft_compiled_world *w, const weft_compile_spec *s,
-                        weft_compile_ranks which)
+static weft_status fill(weft_compiled_world *w, weft_compile_ranks which)
 {
-    int n      = weft_plan_world(w->plan);
-    w->made    = WEFT_ARENA_ARRAY(w->arena, weft_compiled, n);
-    w->like    = WEFT_ARENA_ARRAY(w->arena, const weft_program *, n);
-    w->from    = WEFT_ARENA_ARRAY(w->arena, int, n);
-    w->n_cache = weft_plan_places(w->plan);
+    weft_compile__request q = {.spec   = &w->training->spec,
+                               .graph  = w->training->graph,
+                               .plan   = w->plan,
+                               .trains = true};
+    int                   n = weft_plan_world(w->plan);
+    w->made                 = WEFT_ARENA_ARRAY(w->arena, weft_program *, n);
+    w->like                 = WEFT_ARENA_ARRAY(w->arena, const weft_program *, n);
+    w->from                 = WEFT_ARENA_ARRAY(w->arena, int, n);
+    w->n_cache              = weft_plan_places(w->plan);
     w->cache   = WEFT_ARENA_ARRAY(w->arena, struct weft_partition_cache *, w->n_cache);
     w->world.n = n;
     WEFT_TRY(weft_arena_status(w->arena));
-    WEFT_TRY(weft_compile_graph(s, &w->base));
-    WEFT_TRY(weft_plan_check_marks(w->plan, w->base.graph));
+    WEFT_TRY(weft_plan_check_marks(w->plan, w->training->graph));
+    WEFT_TRY(weft_compile__shard(&q, &w->sharding));
     for (int r = 0; r < n; r++) w->from[r] = r;
-    WEFT_TRY(read_deal(w, s));
+    WEFT_TRY(read_deal(w));
     w->quick = which == WEFT_RANKS_ENDS;
-    if (which != WEFT_RANKS_EACH) WEFT_TRY(find_from(w, s));
+    if (which != WEFT_RANKS_EACH) WEFT_TRY(find_from(w));
     for (int r = 0; r < n; r++) {
-        WEFT_TRY(make(w, s, w->from[r]));
-        w->like[r] = w->made[w->from[r]].program;
+        WEFT_TRY(make_rank(w, w->from[r]));
+        w->like[r] = w->made[w->from[r]];
     }
     w->world = (weft_world){.n = n, .like = w->like, .other = other, .user = w};
     return WEFT_OK;
 }
 
-weft_status weft_compile_world(const weft_compile_spec *s, weft_compile_ranks which,
-                               weft_compiled_world **out)
+weft_status weft_compile_world(const weft_training *t, const weft_plan *plan,
+                               weft_compile_ranks which, weft_compiled_world **out)
 {
     weft_arena *a = NULL;
-    if (!s->plan) return WEFT_FAIL(WEFT_ERR_ARG, "there is no plan to make ranks of");
     WEFT_TRY(weft_arena_create(&a));
     weft_compiled_world *w = WEFT_ARENA_NEW(a, weft_compiled_world);
     if (!w) {
@@ -314,8 +314,9 @@ weft_status weft_compile_world(const weft_compile_spec *s, weft_compile_ranks wh
         return WEFT_FAIL(WEFT_ERR_MEM, "no memory for the ranks of a plan");
     }
     w->arena       = a;
-    w->plan        = s->plan;
-    weft_status st = fill(w, s, which);
+    w->training    = t;
+    w->plan        = plan;
+    weft_status st = fill(w, which);
     if (st == WEFT_OK)
         *out = w;
     else
@@ -326,9 +327,9 @@ weft_status weft_compile_world(const weft_compile_spec *s, weft_compile_ranks wh
 void weft_compiled_world_destroy(weft_compiled_world *w)
 {
     if (!w) return;
-    for (int r = 0; w->made && r < w->world.n; r++) weft_compiled_fini(&w->made[r]);
-    weft_compiled_fini(&w->base);
+    for (int r = 0; w->made && r < w->world.n; r++) weft_program_destroy(w->made[r]);
     for (int i = 0; w->cache && i < w->n_cache; i++)
         weft_partition_cache_destroy(w->cache[i]);
+    weft_sharding_destroy(w->sharding);
     weft_arena_destroy(w->arena);
 }

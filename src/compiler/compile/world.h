@@ -2,8 +2,8 @@
  * one does, with its peers moved along the axis, wherever both ends of a run of places do the same.
  *
  *     weft_compiled_world *w;
- *     WEFT_TRY(weft_compile_world(&spec, WEFT_RANKS_FOLDED, &w));   spec.plan says how many ranks
- *     there are w->world.like[r]                                  what rank r does
+ *     WEFT_TRY(weft_compile_world(&training, plan, WEFT_RANKS_FOLDED, &w));
+ *     w->world.like[r]                                  what rank r does
  *     weft_compiled_world_destroy(w);
  *
  * Uneven parts are larger on lower places, so ends that are alike mean that all between them are.
@@ -16,17 +16,18 @@
 #include "program/world.h"
 
 typedef struct weft_compiled_world {
-    weft_arena      *arena;
-    weft_world       world;
-    const weft_plan *plan; /* borrowed */
+    weft_arena          *arena;
+    weft_world           world;
+    const weft_training *training; /* borrowed */
+    const weft_plan     *plan;     /* borrowed */
     uint64_t *deal; /* [place along the lane axis]: equal where lanes are dealt alike */
     int      *from; /* [rank]: whose program it has */
     int       n_made;
-    bool      quick;                    /* WEFT_RANKS_ENDS */
-    weft_compiled                 base; /* model, graph and sharding of all of them */
-    weft_compiled                *made; /* [rank]; program NULL: like another's */
-    const weft_program          **like; /* world.like */
-    int                           n_cache;
+    bool      quick;               /* WEFT_RANKS_ENDS */
+    weft_sharding       *sharding; /* of all of them; NULL: values are replicated */
+    weft_program       **made;     /* [rank]; NULL: like another's */
+    const weft_program **like;     /* world.like */
+    int                  n_cache;
     struct weft_partition_cache **cache; /* [mesh rank]: shared by all stages, or NULL */
 } weft_compiled_world;
 
@@ -39,9 +40,9 @@ typedef enum weft_compile_ranks {
     WEFT_RANKS_ENDS,
 } weft_compile_ranks;
 
-/* WEFT_ERR_ARG: no plan, or what weft_compile_training says. */
-weft_status weft_compile_world(const weft_compile_spec *s, weft_compile_ranks which,
-                               weft_compiled_world **out);
+/* WEFT_ERR_ARG: as weft_compile_program().  Both are borrowed until the world is destroyed. */
+weft_status weft_compile_world(const weft_training *t, const weft_plan *plan,
+                               weft_compile_ranks which, weft_compiled_world **out);
 void        weft_compiled_world_destroy(weft_compiled_world *w); /* accepts NULL */
 
 #endif

@@ -14,7 +14,7 @@ typedef struct maker {
     weft_builder              b;
     weft_vid                 *half; /* value of the model -> its bf16 twin, -1 none */
     weft_vid                 *grad; /* parameter -> its accumulated gradient, -1 none */
-    weft_training             t;
+    weft_training_graph       t;
     weft_vid                  scale; /* from clip */
 } maker;
 
@@ -342,7 +342,7 @@ static weft_status make(maker *k, const weft_graph *model)
 }
 
 weft_status weft_graph_make_training(const weft_graph *model, const weft_train_options *o,
-                                     weft_training *out)
+                                     weft_training_graph *out)
 {
     maker       k   = {.o = o};
     weft_arena *tmp = NULL;

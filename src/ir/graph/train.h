@@ -2,7 +2,7 @@
  *
  *     weft_train_options o = {.loss = m->loss_sum, .optimizer = "adamw", .beta = {0.9, 0.999},
  *                             .eps = 1e-8, .clip = 1, .n_param = n, .param = param};
- *     weft_training t;
+ *     weft_training_graph t;
  *     WEFT_TRY(weft_graph_make_training(m->graph, &o, &t));
  *     ...
  *     weft_graph_destroy(t.graph);
@@ -48,7 +48,7 @@ typedef struct weft_train_options {
 } weft_train_options;
 
 /* The new graph (the caller's) and where the outside meets it. */
-typedef struct weft_training {
+typedef struct weft_training_graph {
     weft_graph *graph;
     /* inputs, f32 scalars, one a step */
     weft_vid lr;
@@ -57,11 +57,11 @@ typedef struct weft_training {
     /* outputs, f32 scalars, one a step */
     weft_vid loss;      /* the step's sum of losses: not divided */
     weft_vid grad_norm; /* of the gradients before clipping */
-} weft_training;
+} weft_training_graph;
 
 /* Borrows model, which stays as it is.  Values keep their names; optimizer states are called
  * "<param>.m", "<param>.v", "<param>.h", accumulated gradients "<param>.grad". */
 weft_status weft_graph_make_training(const weft_graph *model, const weft_train_options *o,
-                                     weft_training *out);
+                                     weft_training_graph *out);
 
 #endif

@@ -12,7 +12,7 @@ enum {
 };
 
 typedef struct weft_planner_replay {
-    weft_compile_spec    spec;
+    weft_training        training;
     weft_plan           *plan;
     weft_compiled_world *world;
     weft_cluster        *view;
@@ -27,6 +27,7 @@ static void fini(checked *c)
     weft_compiled_world_destroy(c->world);
     weft_cluster_destroy(c->view);
     weft_plan_destroy(c->plan);
+    weft_training_fini(&c->training);
 }
 
 /* ---- memory ---- */
@@ -83,7 +84,7 @@ static weft_status look_first(const weft_planner_ask *q, weft_planner_answer *a,
 {
     weft_compiled           one = {0};
     const weft_device_kind *d   = weft_cluster_device(c->view, 0);
-    WEFT_TRY(weft_compile_training(&c->spec, &one));
+    WEFT_TRY(weft_compile_program(&c->training, c->plan, 0, &one));
     x->mem_bytes   = slabs(one.program) + weft_planner__engine_bytes(q, a, d);
     x->mem_limit   = weft_cluster_usable_bytes(d);
     x->device      = weft_arena_strdup(a->arena, d->name);
@@ -191,18 +192,17 @@ static weft_status note_devices(const weft_planner_ask *q, checked *c)
 static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checked *c,
                        weft_planner_tried *x)
 {
-    WEFT_TRY(weft_planner__make(q, a, &x->choice, &c->spec, &c->plan));
+    WEFT_TRY(weft_planner__make(q, a, &x->choice, &c->training, &c->plan));
     c->plan->strategy.bucket_bytes = x->bucket;
     WEFT_TRY(weft_planner__devices(q, a, &x->choice, x->plain, c->plan->arena, &c->device,
                                    &c->n_rank));
     WEFT_TRY(weft_planner__view(q->cluster, a->config.precision, c->device, c->n_rank,
                                 &c->view));
-    c->spec.plan = c->plan;
     if (c->n_rank > MANY) WEFT_TRY(look_first(q, a, c, x));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
     WEFT_TRY(weft_compile_world(
-        &c->spec, x->quick || c->n_rank > MANY ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED,
-        &c->world));
+        &c->training, c->plan,
+        x->quick || c->n_rank > MANY ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED, &c->world));
     WEFT_TRY(measure(q, a, c, x));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
     WEFT_TRY(simulate(c, x));
@@ -229,6 +229,9 @@ weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *
         *plan  = c.plan;
         c.plan = NULL;
     }
+    weft_compiled_world_destroy(c.world); /* before its training goes on */
+    c.world = NULL;
+    weft_planner__keep_training(a, &c.training);
     fini(&c);
     return st;
 }

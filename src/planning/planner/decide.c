@@ -340,7 +340,7 @@ static weft_status conclude(weft_planner_answer *a, trial *z)
 /* The search's word, for other engines and for those in a hurry. */
 static weft_status take_word(const weft_planner_ask *q, weft_planner_answer *a)
 {
-    weft_compile_spec   s;
+    weft_training       training = {0};
     weft_planner_tried *t;
     WEFT_TRY(weft_search_run(&a->problem, &a->search));
     for (int i = 0; i < a->search->n; i++) {
@@ -353,7 +353,9 @@ static weft_status take_word(const weft_planner_ask *q, weft_planner_answer *a)
     a->lo                       = x->lo;
     a->hi                       = x->hi;
     if (!q->with_plan) return WEFT_OK;
-    WEFT_TRY(weft_planner__make(q, a, x, &s, &a->plan));
+    weft_status st = weft_planner__make(q, a, x, &training, &a->plan);
+    weft_planner__keep_training(a, &training);
+    WEFT_TRY(st);
     WEFT_TRY(weft_planner_name_machines(q->cluster, a->plan->arena, &a->plan->machines));
     a->plan->machines.n_device = 0;
     a->plan->predicted.step_s  = a->step_s;
@@ -410,6 +412,7 @@ void weft_planner_destroy(weft_planner_answer *a)
 {
     if (!a) return;
     weft_plan_destroy(a->plan);
+    weft_training_fini(&a->training);
     weft_search_destroy(a->search);
     if (a->is_rows) weft_planner_rows_fini(&a->problem.model);
     weft_cluster_destroy(a->own_cluster);

@@ -60,28 +60,43 @@ static weft_status deal(const weft_search_choice *x, weft_plan *p)
     return weft_plan_verify(p);
 }
 
-weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_answer *a,
-                               const weft_search_choice *x, weft_compile_spec *s,
+static weft_status take_training(weft_planner_answer *a, const weft_compile_spec *s,
+                                 weft_training *out)
+{
+    if (!weft_training_is_for(&a->training, s)) return weft_compile_training(s, out);
+    *out        = a->training;
+    a->training = (weft_training){0};
+    return WEFT_OK;
+}
+
+void weft_planner__keep_training(weft_planner_answer *a, weft_training *t)
+{
+    if (!t->graph) return;
+    weft_training_fini(&a->training);
+    a->training = *t;
+    *t          = (weft_training){0};
+}
+
+weft_status weft_planner__make(const weft_planner_ask *q, weft_planner_answer *a,
+                               const weft_search_choice *x, weft_training *t,
                                weft_plan **out)
 {
     const weft_cost_point *p = &x->point;
     weft_strategy          y;
+    weft_compile_spec      s       = q->spec;
     int                    n_stage = p->pp * p->chunks;
     int                   *layers  = WEFT_ARENA_ARRAY(a->arena, int, n_stage);
     WEFT_TRY(weft_arena_status(a->arena));
     for (int i = 0; i < n_stage; i++) layers[i] = weft_search_chunk_layers(x, i);
     WEFT_TRY(strategy_of(x, &y));
-    *s     = q->spec;
-    s->seq = a->config.seq;
+    s.seq = a->config.seq;
     if (q->spec.micro_batch < 1) /* ranks along ep share the sequences of one */
-        s->micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
-    s->recompute = weft_strategy_recompute_name(&y);
-    s->dtype     = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
-    s->plan      = NULL;
-    s->kept      = NULL;
-    s->rank      = 0;
-    if (p->deal.n) s->lanes = weft_cost_deal_lanes(&p->deal);
-    if (!s->lanes) s->lanes = lanes_of(x);
-    WEFT_TRY(weft_compile_plan_layers(s, &y, p->pp > 1 ? layers : NULL, 0, out));
+        s.micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
+    s.recompute = weft_strategy_recompute_name(&y);
+    s.dtype     = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
+    if (p->deal.n) s.lanes = weft_cost_deal_lanes(&p->deal);
+    if (!s.lanes) s.lanes = lanes_of(x);
+    WEFT_TRY(take_training(a, &s, t));
+    WEFT_TRY(weft_compile_plan_layers(t, &y, p->pp > 1 ? layers : NULL, 0, out));
     return deal(x, *out);
 }

@@ -230,7 +230,7 @@ static weft_status describe(const weft_planner_ask *q, weft_planner_answer *a,
 }
 
 static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
-                             const weft_search_limits *l)
+                             const weft_model *m, const weft_search_limits *l)
 {
     weft_compile_spec s = q->spec;
     s.dtype             = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
@@ -238,7 +238,7 @@ static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
     WEFT_TRY(weft_planner__priced(q, a->config.precision, &a->own_cluster));
     const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
     WEFT_TRY(weft_planner_machines(c, a->arena, &a->machines));
-    WEFT_TRY(weft_planner_rows(&s, c, l, a->arena, &a->problem.model));
+    WEFT_TRY(weft_planner_rows(&s, m, c, l, a->arena, &a->problem.model));
     a->is_rows = true;
     set_engine_overheads(q, a);
     return WEFT_OK;
@@ -289,7 +289,7 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
         set_engine_overheads(q, a);
     } else if (weft_planner__is_ours(q)) {
-        WEFT_GO(open_ours(q, a, &l));
+        WEFT_GO(open_ours(q, a, m, &l));
     } else {
         WEFT_GO(describe(q, a, m));
         WEFT_GO(

@@ -24,7 +24,7 @@
 #include "search/search.h"
 
 typedef struct weft_planner_ask {
-    /* micro_batch, lanes 0 and recompute NULL: to be chosen.  plan and rank are not read. */
+    /* micro_batch, lanes 0 and recompute NULL: to be chosen. */
     weft_compile_spec   spec;
     const weft_cluster *cluster;
     const char         *engine; /* whose overheads and abilities count; NULL: "weft" */
@@ -93,6 +93,8 @@ typedef struct weft_planner_answer {
     weft_cost_constants *constants;
     weft_hardware       *hardware;
     weft_cluster        *own_cluster; /* with rates for what is asked for, or NULL */
+    /* of the candidate checked last: the next one often has the same micro-batch and lanes */
+    weft_training training;
 } weft_planner_answer;
 
 /* WEFT_ERR_ARG: a constraint that cannot be, a model that cannot be planned for, and why.

@@ -19,10 +19,13 @@ int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
                                    const weft_planner_answer *a,
                                    const weft_device_kind    *d);
 
-/* make.c: a choice as a plan of ours.  s: the question's with what the choice adds. */
-weft_status weft_planner__make(const weft_planner_ask *q, const weft_planner_answer *a,
-                               const weft_search_choice *x, weft_compile_spec *s,
+/* make.c: a choice as a plan of ours, and the training that it is for: the answer's, where that
+ * will do, else a new one; both the caller's. */
+weft_status weft_planner__make(const weft_planner_ask *q, weft_planner_answer *a,
+                               const weft_search_choice *x, weft_training *t,
                                weft_plan **out);
+/* Gives t, which may be zeroed, to the answer. */
+void weft_planner__keep_training(weft_planner_answer *a, weft_training *t);
 
 /* view.c: the devices of a choice's ranks, in a; NULL: rank r has device r. */
 weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_answer *a,

@@ -277,7 +277,7 @@ static weft_status check(rows *x, const weft_cost_variant *v)
         weft_planner__short_of(x, 0, 0, v->whole ? v->tp : 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_arena_create(&tmp));
     WEFT_GO(weft_planner__expand(x, v, 1, 0, s, tmp, &o));
-    WEFT_GO(check_marks(v, s->c.graph, &o));
+    WEFT_GO(check_marks(v, s->t.graph, &o));
 out:
     weft_arena_destroy(tmp);
     return st;
@@ -372,14 +372,14 @@ static weft_status find_alternating(rows *x, bool *out)
     *out = false;
     WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_graph_users(s->c.graph, tmp, &first_user, &user));
+    WEFT_GO(weft_graph_users(s->t.graph, tmp, &first_user, &user));
     if (weft_planner__expand(x, &v, 1, 0, s, tmp, &o) != WEFT_OK) goto out;
     int *at = WEFT_ARENA_ARRAY(tmp, int, o.n_mark + 1);
     WEFT_GO(weft_arena_status(tmp));
     for (int i = 0; i < o.n_mark; i++)
-        at[i] = used_at(s->c.graph, first_user, user, o.mark[i].value, tmp);
+        at[i] = used_at(s->t.graph, first_user, user, o.mark[i].value, tmp);
     for (int i = 0; i < o.n_mark && !*out; i++)
-        *out = s->c.graph->value[o.mark[i].value].kind == WEFT_VALUE_PARAM &&
+        *out = s->t.graph->value[o.mark[i].value].kind == WEFT_VALUE_PARAM &&
                differs(s, &o, at, i);
 out:
     weft_arena_destroy(tmp);
@@ -416,18 +416,11 @@ static int list_each(rows *x, weft_cost_segment *segment)
     return n;
 }
 
-static weft_status find_layers(rows *x, weft_cost_table *t)
+static weft_status find_layers(rows *x, const weft_model *whole, weft_cost_table *t)
 {
     weft_planner__short *s;
-    weft_compile_spec    whole = x->s;
-    weft_compiled        c     = {0};
-    int                  at    = 0;
-    whole.layers               = 0;
-    whole.micro_batch = whole.batch = 1;
-    WEFT_TRY(weft_compile_model(&whole, &c.model));
-    weft_status st = weft_compile_runs(c.model, x->a, &x->n_run, &x->run);
-    weft_compiled_fini(&c);
-    WEFT_TRY(st);
+    int                  at = 0;
+    WEFT_TRY(weft_graph_find_runs(whole->graph, x->a, &x->n_run, &x->run));
     WEFT_TRY(look_each(x));
     WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
     int room                   = 3 * x->n_run + 3 + (x->each ? x->run[0].count : 0);
@@ -439,7 +432,7 @@ static weft_status find_layers(rows *x, weft_cost_table *t)
     x->layer[0] = x->layer[1] = -1;
     if (x->each) t->n_segment = list_each(x, segment);
     for (int r = 0; r < x->n_run && !x->each; r++) {
-        int kept = s->c.model->run[r].count, n = x->run[r].count, parts = n < 3 ? n : 3;
+        int kept = s->t.model->run[r].count, n = x->run[r].count, parts = n < 3 ? n : 3;
         for (int k = is_folded(x) ? 1 : 0; k < (is_folded(x) ? 2 : parts); k++) {
             int count               = is_folded(x) ? n : parts == 3 && k == 1 ? n - 2 : 1;
             segment[t->n_segment++] = (weft_cost_segment){x->n_class, count};
@@ -535,9 +528,9 @@ static int most(rows *x, size_t at, int limit)
     return n;
 }
 
-weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
-                              const weft_search_limits *l, weft_arena *a,
-                              weft_search_model *out)
+weft_status weft_planner_rows(const weft_compile_spec *s, const weft_model *whole,
+                              const weft_cluster *c, const weft_search_limits *l,
+                              weft_arena *a, weft_search_model *out)
 {
     rows *x = WEFT_ARENA_NEW(a, rows);
     WEFT_TRY(weft_arena_status(a));
@@ -555,14 +548,14 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
                                          .glance    = glance,
                                          .allows    = allows};
     weft_status st = find_kinds(x);
-    if (st == WEFT_OK) st = find_layers(x, &out->shape);
+    if (st == WEFT_OK) st = find_layers(x, whole, &out->shape);
     if (st == WEFT_OK) describe_engine(x, &out->shape);
     if (st == WEFT_OK) st = check_kinds(x);
     if (st != WEFT_OK) {
         weft_planner_rows_fini(out);
         return st;
     }
-    const weft_model *m        = x->shorts->c.model;
+    const weft_model *m        = x->shorts->t.model;
     int               n_device = weft_cluster_usable(c);
     int               limit    = n_device < 64 ? n_device : 64;
     out->name                  = weft_arena_strdup(a, m->name);
@@ -583,7 +576,7 @@ void weft_planner_rows_fini(weft_search_model *m)
     rows *x = (rows *)(uintptr_t)m->arg;
     if (!x) return;
     for (weft_planner__short *s = x->shorts; s; s = s->next) {
-        weft_compiled_fini(&s->c);
+        weft_training_fini(&s->t);
         weft_arena_destroy(s->a);
     }
     x->shorts = NULL;

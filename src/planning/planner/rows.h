@@ -2,7 +2,7 @@
  *
  *     weft_compile_spec s = weft_compile_spec_default("resnet50", 256, 0);
  *     WEFT_TRY(weft_planner_machines(cluster, arena, &machines));
- *     WEFT_TRY(weft_planner_rows(&s, cluster, &limits, arena, &problem.model));
+ *     WEFT_TRY(weft_planner_rows(&s, model, cluster, &limits, arena, &problem.model));
  *     WEFT_TRY(weft_search_run(&problem, &result));
  *     weft_planner_rows_fini(&problem.model);
  *
@@ -25,12 +25,12 @@
 #include "search/search.h"
 
 /* s: model or graph, seq, dtype, optimizer, dropout count, and layers where it is not 0: of each
- * run as many are looked at, from 3 on; batch, lanes, recomputation and plan do not; micro-batch
+ * run as many are looked at, from 3 on; batch, lanes, recomputation do not; micro-batch
  * where it is not 0: it is the job's.  The strings of s, c and a are borrowed as long as *out is
- * used. */
-weft_status weft_planner_rows(const weft_compile_spec *s, const weft_cluster *c,
-                              const weft_search_limits *l, weft_arena *a,
-                              weft_search_model *out);
+ * used.  m: the model of s with all its layers, of any batch; read during the call only. */
+weft_status weft_planner_rows(const weft_compile_spec *s, const weft_model *m,
+                              const weft_cluster *c, const weft_search_limits *l,
+                              weft_arena *a, weft_search_model *out);
 void        weft_planner_rows_fini(weft_search_model *m); /* of weft_planner_rows */
 
 /* Devices and wires as programs are priced on them: the cluster's own numbers. */

@@ -35,7 +35,7 @@ static bool is_like(const call *a, const call *b)
 
 static double served_by(const pricer *z, int node, int n_dim)
 {
-    return (double)weft_spmd_served_bytes(z->s->c.graph, z->local->node[node], n_dim);
+    return (double)weft_spmd_served_bytes(z->s->t.graph, z->local->node[node], n_dim);
 }
 
 /* Of a sum over micro-batches: the node of the backward pass that makes its terms; else the node

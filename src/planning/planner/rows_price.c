@@ -30,14 +30,13 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
     o.longer = s->longer = longer;
     o.more = s->more = more;
     o.lanes          = 1;
-    o.plan           = NULL;
     s->micro_batch   = micro_batch;
     s->recompute     = r;
     WEFT_TRY(weft_arena_create(&s->a));
-    weft_status st = weft_compile_graph(&o, &s->c);
-    if (st == WEFT_OK) st = weft_compile_layers(&s->c, s->a, &s->n_layer, &s->node);
+    weft_status st = weft_compile_training(&o, &s->t);
+    if (st == WEFT_OK) st = weft_compile_layers(&s->t, s->a, &s->n_layer, &s->node);
     if (st != WEFT_OK) {
-        weft_compiled_fini(&s->c);
+        weft_training_fini(&s->t);
         weft_arena_destroy(s->a);
         return st;
     }
@@ -60,8 +59,8 @@ weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_va
     weft_shard_layers layers = {s->n_layer, s->node};
     y.sp                     = v->sp && v->tp > 1;
     y.zero                   = zero;
-    if (v->whole) weft_planner__whole_spans(x, x->whole[v->whole], s->c.model->run, &y);
-    WEFT_TRY(weft_shard_expand(&y, s->c.graph, &layers, 0, a, out));
+    if (v->whole) weft_planner__whole_spans(x, x->whole[v->whole], s->t.model->run, &y);
+    WEFT_TRY(weft_shard_expand(&y, s->t.graph, &layers, 0, a, out));
     if (dp > 1) out->lanes = 1u; /* the first axis */
     return WEFT_OK;
 }
@@ -75,12 +74,12 @@ static weft_status cut_values(pricer *z)
     weft_shard_options o;
     weft_spmd_options  o_spmd = {0};
     if (z->v->tp * z->v->cp * z->v->ep * z->dp == 1) {
-        z->g = z->s->c.graph;
+        z->g = z->s->t.graph;
         return WEFT_OK;
     }
     WEFT_TRY(weft_planner__expand(z->x, z->v, z->dp, z->zero, z->s, z->a, &o));
-    WEFT_TRY(weft_shard_propagate(z->s->c.graph, &o, &z->sharding));
-    WEFT_TRY(weft_spmd_rewrite(z->s->c.graph, z->sharding, &o_spmd, &z->local));
+    WEFT_TRY(weft_shard_propagate(z->s->t.graph, &o, &z->sharding));
+    WEFT_TRY(weft_spmd_rewrite(z->s->t.graph, z->sharding, &o_spmd, &z->local));
     z->g = z->local->graph;
     return WEFT_OK;
 }
@@ -322,7 +321,7 @@ static void widen(span *x, const span *y)
 /* Parameters count where they are used first, tied ones in the head too. */
 static weft_status add_params(pricer *z)
 {
-    const weft_graph *g   = z->s->c.graph;
+    const weft_graph *g   = z->s->t.graph;
     span             *use = WEFT_ARENA_ARRAY(z->a, span, z->g->n_value + 1);
     WEFT_TRY(weft_arena_status(z->a));
     for (weft_vid v = 0; v < z->g->n_value; v++) use[v] = (span){z->n_stage, -1};

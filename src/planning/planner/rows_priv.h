@@ -26,7 +26,7 @@ typedef struct weft_planner__filled {
 typedef struct weft_planner__short {
     int                         micro_batch, layers, longer, more;
     weft_cost_recompute         recompute;
-    weft_compiled               c;
+    weft_training               t;
     weft_arena                 *a;
     int                         n_layer, *node; /* weft_compile_layers */
     struct weft_planner__short *next;

@@ -73,7 +73,7 @@ static weft_status stage_of(const pricer *z, int layer, int stage, weft_cost_sea
     weft_partition_options o   = {
           .n_micro = 2, .n_lane = 1, .pp = 2, .schedule = "zb-h1", .cut = &cut};
     o.rank = stage * (z->sharding ? z->sharding->mesh[0].n_rank : 1);
-    WEFT_TRY(weft_partition_program(z->s->c.graph, z->sharding, &o, &p));
+    WEFT_TRY(weft_partition_program(z->s->t.graph, z->sharding, &o, &p));
     weft_status st  = add_up(z, p, out);
     out->keep_bytes = stage ? 0 : slot_bytes(p);
     weft_program_destroy(p);
@@ -127,7 +127,7 @@ static weft_status find_seams(pricer *z, bool *any)
 static int longer_row(const weft_planner__rows *x, const weft_planner__short *few,
                       const weft_planner__short *more, int k)
 {
-    const weft_graph_layers *a = few->c.model->run, *b = more->c.model->run;
+    const weft_graph_layers *a = few->t.model->run, *b = more->t.model->run;
     int                      at = 1, there = 1;
     if (k == 0) return 0;
     for (int r = 0; r < x->n_run; at += a[r].count, there += b[r].count, r++)
@@ -175,7 +175,7 @@ static void add_growth(const weft_cost_row *a, const weft_cost_row *b, int n,
  * like the second.  more: rows, n_stage long. */
 static weft_status grow_by(pricer *z, int r, weft_cost_row *more)
 {
-    int n = z->n_stage, left = z->x->run[r].count - z->s->c.model->run[r].count;
+    int n = z->n_stage, left = z->x->run[r].count - z->s->t.model->run[r].count;
     weft_cost_row *one = weft_planner__new_rows(z->a, n);
     weft_cost_row *two = weft_planner__new_rows(z->a, n);
     bool           any = false;

@@ -70,7 +70,7 @@ static uint64_t classes_of(const weft_planner__rows *x, const weft_planner__shor
     uint64_t out = (kinds & 1) | (kinds & head_bit(x) ? 2 : 0);
     for (int k = 2; k < x->n_class && k < 64; k++) {
         int r = 0, left = x->layer[k];
-        while (left >= s->c.model->run[r].count) left -= s->c.model->run[r++].count;
+        while (left >= s->t.model->run[r].count) left -= s->t.model->run[r++].count;
         if (kinds >> (r + 1) & 1) out |= (uint64_t)1 << k;
     }
     return out;
@@ -98,7 +98,7 @@ weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m
     if (!x->limits.whole || x->n_run < 1 || x->n_run > 30) return WEFT_OK;
     WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
     bool input = s->node[0] > 0,
-         head  = s->node[s->n_layer] < weft_graph_n_forward(s->c.graph);
+         head  = s->node[s->n_layer] < weft_graph_n_forward(s->t.graph);
     if (input) kind[n++] = input_bit() | (x->tied && head ? head_bit(x) : 0);
     for (int r = 0; r < x->n_run; r++) kind[n++] = 2u << r;
     if (head && !(input && x->tied)) kind[n++] = head_bit(x);

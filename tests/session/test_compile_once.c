@@ -1,0 +1,244 @@
+/* The model is loaded and the training graph built once per rank process, whatever the job asks
+ * for: counted where the linker puts these functions in front of the library's (--wrap), and of the
+ * command by its openings of config.json. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/shm.h"
+#include "graph/train.h"
+#include "model/model.h"
+#include "support/files.h"
+#include "support/test.h"
+#include "weft/session.h"
+
+enum {
+    MAX_KEY = 24
+};
+
+/* ---- counting ---- */
+
+typedef struct counts {
+    weft_status st;
+    int         models, graphs;
+    char        text[256];
+} counts;
+
+static counts seen;
+
+weft_status __real_weft_model_load(const char *model, const weft_model_options *o,
+                                   weft_model **out);
+weft_status __wrap_weft_model_load(const char *model, const weft_model_options *o,
+                                   weft_model **out);
+weft_status __wrap_weft_model_load(const char *model, const weft_model_options *o,
+                                   weft_model **out)
+{
+    seen.models++;
+    return __real_weft_model_load(model, o, out);
+}
+
+weft_status __real_weft_graph_make_training(const weft_graph         *model,
+                                            const weft_train_options *o,
+                                            weft_training_graph      *out);
+weft_status __wrap_weft_graph_make_training(const weft_graph         *model,
+                                            const weft_train_options *o,
+                                            weft_training_graph      *out);
+weft_status __wrap_weft_graph_make_training(const weft_graph         *model,
+                                            const weft_train_options *o,
+                                            weft_training_graph      *out)
+{
+    seen.graphs++;
+    return __real_weft_graph_make_training(model, o, out);
+}
+
+/* ---- one rank ---- */
+
+static void run_job(const char *dir, const char *name, int n_key, const char *const *key,
+                    weft_comm *comm)
+{
+    char                 output[512], data[512], eval[600];
+    const char          *all[MAX_KEY] = {output,   data,      eval,      "model=tiny256",
+                                         "seq=16", "batch=8", "steps=2", "threads=1"};
+    int                  n            = 8;
+    weft_job            *job          = NULL;
+    weft_session_options o            = {.quiet = true, .comm = comm};
+    weft_session_result  r            = {0};
+    snprintf(output, sizeof output, "output=%s/%s", dir, name);
+    snprintf(data, sizeof data, "data=%s/text", dir);
+    snprintf(eval, sizeof eval, "eval={data: %s/text, every: 1, batches: 2}", dir);
+    for (int i = 0; i < n_key; i++) all[n++] = key[i];
+    seen    = (counts){0};
+    seen.st = weft_job_load(NULL, n, all, &job);
+    if (seen.st == WEFT_OK) seen.st = weft_session_run(job, &o, &r);
+    if (seen.st != WEFT_OK)
+        snprintf(seen.text, sizeof seen.text, "%s", weft_error_text());
+    weft_job_destroy(job);
+}
+
+static void check_counts(const char *what, const counts *c)
+{
+    if (c->st != WEFT_OK) fail_msg("%s: %s", what, c->text);
+    if (c->models != 1 || c->graphs != 1)
+        fail_msg("%s: %d models loaded, %d training graphs built", what, c->models,
+                 c->graphs);
+}
+
+static void write_text(const char *dir)
+{
+    char  path[512];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/text", dir);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 400; i++) fprintf(f, "%d bottles of beer on the wall\n", i * i);
+    fclose(f);
+}
+
+/* ---- jobs ---- */
+
+typedef struct job_case {
+    const char *name;
+    int         world;
+    int         n_key;
+    const char *key[8];
+} job_case;
+
+static const job_case cases[] = {
+    {"alone", 1, 0, {NULL}},
+    {"alone, bf16", 1, 2, {"dtype=bf16", "micro_batch=2"}},
+    {"replicas", 2, 2, {"plan=off", "lanes=2"}},
+    {"tensors", 2, 1, {"tp=2"}},
+    {"zero", 2, 2, {"dp=2", "zero=3"}},
+    {"stages", 2, 2, {"pp=2", "micro_batch=2"}},
+};
+
+static void run_rank(int fd, int rank, const char *dir, const job_case *c, int to)
+{
+    weft_comm *comm = NULL;
+    if (weft_comm_shm_join(fd, rank, 60, &comm) != WEFT_OK) _exit(2);
+    run_job(dir, c->name, c->n_key, c->key, comm);
+    weft_comm_destroy(comm);
+    _exit(write(to, &seen, sizeof seen) == (ssize_t)sizeof seen ? 0 : 1);
+}
+
+static void run_ranks(const char *dir, const job_case *c)
+{
+    weft_comm_shm *w;
+    int            p[2];
+    assert_ok(weft_comm_shm_create(c->world, &w));
+    assert_int_equal(pipe(p), 0);
+    for (int r = 0; r < c->world; r++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) run_rank(weft_comm_shm_fd(w), r, dir, c, p[1]);
+    }
+    close(p[1]);
+    for (int r = 0; r < c->world; r++) {
+        counts got;
+        assert_int_equal(read(p[0], &got, sizeof got), sizeof got);
+        check_counts(c->name, &got);
+    }
+    close(p[0]);
+    while (wait(NULL) > 0) continue;
+    weft_comm_shm_destroy(w);
+}
+
+/* Each job twice: it starts, and it resumes with more steps. */
+static void sessions_build_once(void **state)
+{
+    const char *dir = *state;
+    write_text(dir);
+    for (size_t i = 0; i < WEFT_COUNT(cases); i++)
+        if (cases[i].world > 1) {
+            run_ranks(dir, &cases[i]);
+            job_case more          = cases[i];
+            more.key[more.n_key++] = "steps=4";
+            run_ranks(dir, &more);
+        } else {
+            run_job(dir, cases[i].name, cases[i].n_key, cases[i].key, NULL);
+            check_counts(cases[i].name, &seen);
+        }
+}
+
+/* ---- the command ---- */
+
+/* Runs the command: n processes open the model's config.json, each of them once. */
+static void check_openings(const char *dir, const char *command, int n)
+{
+    char  to[512], line[2][32];
+    int   seen_lines = 0;
+    FILE *f;
+    snprintf(to, sizeof to, "%s/opens", dir);
+    unlink(to);
+    setenv("COUNT_OPENS_OF", "/model/config.json", 1);
+    setenv("COUNT_OPENS_TO", to, 1);
+    setenv("LD_PRELOAD", WEFT_TEST_COUNT_OPENS, 1);
+    int code = system(command);
+    unsetenv("LD_PRELOAD");
+    if (code) fail_msg("%s: %d", command, code);
+    f = fopen(to, "r");
+    assert_non_null(f);
+    while (seen_lines < 2 && fgets(line[seen_lines], sizeof *line, f)) seen_lines++;
+    assert_int_equal(seen_lines, n);
+    assert_int_equal(fgetc(f), EOF);
+    if (n > 1) assert_string_not_equal(line[0], line[1]);
+    fclose(f);
+}
+
+static void write_config(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 64, "
+               "\"n_embd\": 32, \"n_layer\": 2, \"n_head\": 2, \"resid_pdrop\": 0, "
+               "\"embd_pdrop\": 0, \"attn_pdrop\": 0}\n");
+    fclose(f);
+}
+
+static void commands_read_the_model_once(void **state)
+{
+    const char *dir = *state;
+    char        path[512], keys[2048], command[4096];
+    write_text(dir);
+    snprintf(path, sizeof path, "%s/model", dir);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/model/config.json", dir);
+    write_config(path);
+    snprintf(keys, sizeof keys,
+             "model=%s/model data=%s/text eval.data=%s/text eval.every=1 eval.batches=2 "
+             "seq=16 batch=8 steps=2 threads=1 init=random",
+             dir, dir, dir);
+    snprintf(command, sizeof command, "%s train --quiet %s output=%s/a >/dev/null",
+             WEFT_TEST_COMMAND, keys, dir);
+    check_openings(dir, command, 1);
+    snprintf(command, sizeof command,
+             "%s run --nproc-per-node 2 --quiet %s plan=off lanes=2 output=%s/b "
+             ">/dev/null",
+             WEFT_TEST_COMMAND, keys, dir);
+    check_openings(dir, command, 2);
+}
+
+static int setup(void **state)
+{
+    *state = (void *)(uintptr_t)test_files_begin();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_files_end();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sessions_build_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(commands_read_the_model_once, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
