@@ -248,53 +248,12 @@ static void what_is_not_there(void **state)
     }
 }
 
-/* ---- stages ---- */
-
-static void stages(void **state)
-{
-    (void)state;
-    test_shard c;
-    int        cut[4];
-    test_shard_open(&c, "gpt2", 1, 64);
-    const weft_graph *g    = c.t.graph;
-    int16_t          *mesh = WEFT_ARENA_ARRAY(c.a, int16_t, g->n_node);
-    assert_ok(weft_shard_cut_stages(g, 4, cut));
-    assert_ok(weft_shard_place_stages(g, 4, cut, mesh));
-    int crossing = 0;
-    for (int i = 0; i < g->n_node; i++)
-        for (int k = 0; k < g->node[i].n_in; k++) {
-            weft_vid v    = g->node[i].in[k];
-            int      from = g->value[v].node;
-            if (from < 0 || g->node[i].phase == WEFT_PHASE_UPDATE ||
-                mesh[from] == mesh[i])
-                continue;
-            const weft_shape *s = &g->value[v].type.shape;
-            crossing++; /* the residual stream and its gradient, nothing else */
-            assert_int_equal(s->n, 3);
-            assert_int_equal(s->d[2], 768);
-            assert_int_equal(abs(mesh[i] - mesh[from]), 1);
-        }
-    assert_true(crossing > 0);
-    for (int i = 0; i < c.m->n_param; i++) { /* a parameter's state lies with it */
-        weft_vid v = weft_graph_find(g, c.m->param[i].name);
-        int      s = -1;
-        for (int k = 0; k < g->n_node && s < 0; k++)
-            for (int j = 0; j < g->node[k].n_in; j++)
-                if (g->node[k].in[j] == v) s = mesh[k];
-        assert_int_equal(mesh[g->value[g->value[v].next].node], s);
-    }
-    int n[300];
-    assert_fails(weft_shard_cut_stages(g, 300, n), WEFT_ERR_ARG, "take fewer stages");
-    test_shard_close(&c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensor_parallel), cmocka_unit_test(families),
         cmocka_unit_test(inputs_and_zero), cmocka_unit_test(later),
         cmocka_unit_test(unlike_layers),   cmocka_unit_test(what_is_not_there),
-        cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,18 +6,29 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "partition/partition.h"
+#include "partition/stages.h"
 #include "support/shard_case.h"
 #include "support/shard_graph.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
 
-static weft_status place(test_shard *c, int pp, weft_shard_options *o)
+/* The stages of a pipeline's programs. */
+static weft_status assign_stages(test_shard *c, int pp, weft_shard_options *o)
 {
-    int     *cut  = WEFT_ARENA_ARRAY(c->a, int, pp);
-    int16_t *mesh = WEFT_ARENA_ARRAY(c->a, int16_t, c->t.graph->n_node);
-    o->node_mesh  = mesh;
-    if (weft_shard_cut_stages(c->t.graph, pp, cut) != WEFT_OK) return WEFT_ERR_ARG;
-    return weft_shard_place_stages(c->t.graph, pp, cut, mesh);
+    const weft_graph *g    = c->t.graph;
+    int              *cut  = WEFT_ARENA_ARRAY(c->a, int, pp + 1);
+    int              *home = WEFT_ARENA_ARRAY(c->a, int, g->n_node);
+    bool             *own  = WEFT_ARENA_ARRAY(c->a, bool, g->n_node);
+    int16_t          *mesh = WEFT_ARENA_ARRAY(c->a, int16_t, g->n_node);
+    weft_stage_map    map;
+    WEFT_TRY(weft_arena_status(c->a));
+    WEFT_TRY(weft_partition_cuts(g, pp, cut));
+    WEFT_TRY(weft_stage_map_make(g, pp, pp, cut, 0, c->a, &map));
+    WEFT_TRY(weft_stage_map_homes(&map, home, own));
+    for (int i = 0; i < g->n_node; i++) mesh[i] = (int16_t)home[i];
+    o->node_mesh = mesh;
+    return WEFT_OK;
 }
 
 static void try_plan(const char *model, const char *words)
@@ -30,7 +41,7 @@ static void try_plan(const char *model, const char *words)
     test_shard_open(&c, model, 4, 8);
     if (weft_strategy_parse(words, &h) != WEFT_OK ||
         weft_shard_expand(&h, c.t.graph, NULL, 0, c.a, &o) != WEFT_OK ||
-        place(&c, h.pp, &o) != WEFT_OK ||
+        assign_stages(&c, h.pp, &o) != WEFT_OK ||
         weft_shard_propagate(c.t.graph, &o, &c.s) != WEFT_OK)
         fail_msg("%s %s: %s", model, words, weft_error_text());
     print_message("%s %s: ", strrchr(model, '/') + 1, words);

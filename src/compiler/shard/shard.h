@@ -330,17 +330,6 @@ int weft_mesh_group(const weft_mesh *m, uint32_t axes, int place, int32_t *rank)
 weft_measure weft_reshard_estimate(const weft_mesh *m, const weft_layout *from,
                                    const weft_layout *to, const weft_type *t);
 
-/* ---- stages ---- */
-
-/* Where the forward pass is cut for n stages: cut[s] is stage s's first node, cut[0] is 0.  Equal
- * flops, at the place nearby that the fewest bytes cross.  WEFT_ERR_ARG: more stages than there
- * is work for. */
-weft_status weft_shard_cut_stages(const weft_graph *g, int n, int *cut);
-/* The stage of every node: forward by the cut, a gradient where what it is the gradient of is
- * computed, an update where its parameter is used first.  What the caller gives to node_mesh. */
-weft_status weft_shard_place_stages(const weft_graph *g, int n, const int *cut,
-                                    int16_t *node_mesh);
-
 /* ---- strategies ---- */
 
 /* Layers of a graph, for tp_exclude. */
