@@ -41,6 +41,8 @@ static weft_graph *rich_graph(void)
     assert_int_equal(b.st, WEFT_OK);
     assert_int_equal(weft_graph_set_next(g, w, out[0]), WEFT_OK);
     assert_int_equal(weft_graph_set_next(g, m, out[1]), WEFT_OK);
+    weft_vid copy = weft_build_state(&b, "copy", WEFT_DTYPE_BF16, 1, (int64_t[]){8});
+    assert_int_equal(weft_graph_set_copy(g, copy, w), WEFT_OK);
     assert_int_equal(weft_graph_set_output(g, y), WEFT_OK);
     assert_int_equal(weft_graph_set_output(g, out[0]), WEFT_OK);
     assert_int_equal(weft_graph_verify(g), WEFT_OK);
@@ -112,6 +114,12 @@ static void bad_text_has_a_line(void **state)
         {"graph g {\n input x: f32[2]\n y: f32[2] = relu(x, x)\n}",
          "t:3: y: relu: takes 1"},
         {"graph g {\n input x: f32[2]\n next x = x\n}", "t:3: x is no state"},
+        {"graph g {\n state c: bf16[2]\n input x: f32[2]\n copy c = x\n}",
+         "t:4: c: only a state is a copy, of a parameter of another type"},
+        {"graph g {\n state c: f32[2]\n param w: f32[2]\n copy c = w\n}",
+         "t:4: c: only a state is a copy, of a parameter of another type"},
+        {"graph g {\n state c: bf16[2]\n param w: f32[2]\n copy c = w\n copy c = w\n}",
+         "t:5: c is a copy already"},
         {"graph g {\n hello\n}", "t:2: expected a declaration"},
         {"graph g {\n input x: f32[2]\n update\n y: f32[2] = relu(x)\n}",
          "without accumulate"},

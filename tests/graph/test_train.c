@@ -1,4 +1,4 @@
-/* Training graphs: every optimizer against a loop written by hand, micro-batches, bf16 twins,
+/* Training graphs: every optimizer against a loop written by hand, micro-batches, bf16 copies,
  * recomputation that changes no number. */
 #include <math.h>
 #include <setjmp.h>
@@ -15,6 +15,7 @@
 #include "graph/train.h"
 #include "support/eval.h"
 #include "support/fixture.h"
+#include "support/same_graph.h"
 
 #define OK(call)                                                                         \
     do                                                                                   \
@@ -322,7 +323,7 @@ static void same_after_text(const weft_graph *g)
     OK(weft_graph_to_text(g, &text));
     OK(weft_graph_from_text("graph", text, strlen(text), &back));
     assert_true(weft_graph_hash(g) == weft_graph_hash(back));
-    assert_int_equal(g->n_node, back->n_node);
+    test_same_graph(g, back);
     weft_graph_destroy(back);
     free(text);
 }
@@ -424,7 +425,7 @@ static void uses_accumulate_apart(void **state)
     weft_graph_destroy(m.g);
 }
 
-static void bf16_twins(void **state)
+static void bf16_copies(void **state)
 {
     (void)state;
     model               m = {0};
@@ -440,12 +441,13 @@ static void bf16_twins(void **state)
     const weft_graph *g = t.graph;
     for (int i = 0; i < m.n_param; i++) {
         const char *name = m.g->value[m.param[i].value].name;
-        char        twin[64];
-        snprintf(twin, sizeof twin, "%s.bf16", name);
-        weft_vid p = weft_graph_find(g, name), h = weft_graph_find(g, twin);
+        char        copy[64];
+        snprintf(copy, sizeof copy, "%s.bf16", name);
+        weft_vid p = weft_graph_find(g, name), h = weft_graph_find(g, copy);
         bool     norm = !strncmp(name, "ln.w", 4);
         assert_int_equal(g->value[p].type.dtype, WEFT_DTYPE_F32);
         assert_true((h < 0) == norm);
+        assert_int_equal(weft_graph_find_copy(g, p), h);
         if (norm) continue;
         assert_int_equal(g->value[h].kind, WEFT_VALUE_STATE);
         assert_int_equal(g->value[h].type.dtype, WEFT_DTYPE_BF16);
@@ -459,16 +461,11 @@ static void bf16_twins(void **state)
         if (g->node[i].op == WEFT_OP_ACCUMULATE)
             assert_int_equal(g->value[g->node[i].out[0]].type.dtype, WEFT_DTYPE_F32);
 
-    /* with twins equal to the masters (the evaluator does not round) the numbers are the same */
+    /* with copies equal to the masters (the evaluator does not round) the numbers are the same */
     weft_test_eval a = run_once(&f), b = run_once(&t);
     for (weft_vid v = 0; v < g->n_value; v++) {
-        size_t n = strlen(g->value[v].name);
-        if (g->value[v].kind != WEFT_VALUE_STATE || n < 5 ||
-            strcmp(g->value[v].name + n - 5, ".bf16"))
-            continue;
-        char master[64] = {0};
-        memcpy(master, g->value[v].name, n - 5);
-        memcpy(b.data[v], b.data[weft_graph_find(g, master)],
+        if (g->value[v].copy_of < 0) continue;
+        memcpy(b.data[v], b.data[g->value[v].copy_of],
                sizeof(double) * (size_t)count_of(g, v));
     }
     OK(weft_test_eval_run(&b, WEFT_PHASE_FORWARD, WEFT_PHASE_UPDATE, false,
@@ -527,7 +524,7 @@ int main(void)
         with_arena(recompute_changes_no_number),
         with_arena(keep_by_hand),
         with_arena(uses_accumulate_apart),
-        with_arena(bf16_twins),
+        with_arena(bf16_copies),
         with_arena(statistics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

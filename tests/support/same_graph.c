@@ -17,6 +17,7 @@ static void same_value(const weft_graph_value *a, const weft_graph_value *b)
     assert_int_equal(a->node, b->node);
     assert_int_equal(a->index, b->index);
     assert_int_equal(a->next, b->next);
+    assert_int_equal(a->copy_of, b->copy_of);
 }
 
 static void same_node(const weft_graph_node *a, const weft_graph_node *b)

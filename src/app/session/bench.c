@@ -39,7 +39,7 @@ weft_status weft_bench_draw_weights(weft_runner *r, const weft_compiled *c)
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(weft_weights_point(&w, r, a));
     WEFT_GO(weft_weights_init(&w, 1));
-    WEFT_GO(weft_runner_refresh_twins(r));
+    WEFT_GO(weft_runner_refresh_copies(r));
 out:
     weft_arena_destroy(a);
     return st;

@@ -14,6 +14,7 @@ typedef struct value {
     int64_t             size;  /* bytes an element */
     char               *p;     /* this rank's part; NULL: none */
     weft_compiled_part *at;    /* by rank; type.shape.n -1: that rank has none */
+    int                 copy;  /* of a parameter: its copy in another type; -1: none */
     int                 n_owner;
     int                *owner; /* ranks with different parts */
 } value;
@@ -64,6 +65,7 @@ static weft_status list_values(weft_parts *p, const weft_compiled *made,
         if (!is_kept(&g->value[v])) continue;
         value *x = &p->value[p->n_value++];
         x->name  = g->value[v].name;
+        x->copy  = -1;
         x->shape = &g->value[v].type.shape;
         x->size  = weft_dtype_bytes(g->value[v].type.dtype);
         x->p     = weft_runner_view(r, x->name).p;
@@ -76,6 +78,12 @@ static weft_status list_values(weft_parts *p, const weft_compiled *made,
         }
         if (x->p)
             WEFT_TRY(weft_compiled_part_of(made, x->name, p->arena, &x->at[p->rank]));
+    }
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        weft_vid of = g->value[v].copy_of;
+        if (of >= 0)
+            p->value[weft_parts_find(p, g->value[of].name)].copy =
+                weft_parts_find(p, g->value[v].name);
     }
     return WEFT_OK;
 }
@@ -294,6 +302,11 @@ int weft_parts_find(const weft_parts *p, const char *name)
     for (int i = 0; i < p->n_value; i++)
         if (!strcmp(p->value[i].name, name)) return i;
     return -1;
+}
+
+int weft_parts_copy(const weft_parts *p, int v)
+{
+    return p->value[v].copy;
 }
 
 void *weft_parts_memory(const weft_parts *p, int v)

@@ -27,7 +27,9 @@ void        weft_parts_destroy(weft_parts *p);     /* accepts NULL */
 int64_t     weft_parts_bytes(const weft_parts *p); /* what it holds; NULL is 0 */
 
 /* The number of a parameter or state; -1: the graph has no such. */
-int   weft_parts_find(const weft_parts *p, const char *name);
+int weft_parts_find(const weft_parts *p, const char *name);
+/* Of a parameter: the state that holds it in another type; -1: none. */
+int   weft_parts_copy(const weft_parts *p, int value);
 void *weft_parts_memory(const weft_parts *p,
                         int               value); /* of this rank's part, or NULL */
 /* This rank's part, or NULL where it has none. */

@@ -200,7 +200,7 @@ static weft_status read_state_value(weft_session *s, const char *name,
     return own ? weft_part_walk(own, &all, 0, n, copy_in, &c) : WEFT_OK;
 }
 
-/* Every state of the graph that is not a twin of a parameter, by its name. */
+/* Every state of the graph that is not a copy of a parameter, by its name. */
 static weft_status read_optimizer(weft_session *s)
 {
     const weft_graph      *g = s->made.graph;

@@ -287,18 +287,17 @@ weft_status weft_runner_step(weft_runner *r, int64_t step)
     return weft_exec_run(r->exec, step, 1);
 }
 
-weft_status weft_runner_refresh_twins(weft_runner *r)
+weft_status weft_runner_refresh_copies(weft_runner *r)
 {
-    const weft_program *p = r->o.made->program;
-    for (int i = 0; i < p->n_binding; i++) {
-        char name[1024];
-        if (p->binding[i].kind != WEFT_BIND_PARAM) continue;
-        snprintf(name, sizeof name, "%s.bf16", p->binding[i].name);
-        weft_view twin = weft_runner_view(r, name);
-        if (!twin.p) continue;
-        WEFT_TRY(weft_convert_from_f32(WEFT_DTYPE_BF16,
-                                       weft_runner_view(r, p->binding[i].name).p,
-                                       weft_shape_count(&twin.shape), twin.p));
+    const weft_graph *g = r->o.made->graph;
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        const weft_graph_value *x = &g->value[v];
+        if (x->copy_of < 0) continue;
+        weft_view copy = weft_runner_view(r, x->name);
+        weft_view from = weft_runner_view(r, g->value[x->copy_of].name);
+        if (!copy.p || !from.p) continue;
+        WEFT_TRY(weft_convert_from_f32(copy.dtype, from.p, weft_shape_count(&copy.shape),
+                                       copy.p));
     }
     return WEFT_OK;
 }

@@ -50,8 +50,8 @@ typedef struct weft_runner_memory {
 } weft_runner_memory;
 weft_runner_memory weft_runner_mem(const weft_runner *r);
 
-/* bf16 copies of parameters ("<param>.bf16") take the master weights' values. */
-weft_status weft_runner_refresh_twins(weft_runner *r);
+/* Copies of parameters in another type take the master weights' values. */
+weft_status weft_runner_refresh_copies(weft_runner *r);
 
 /* Instructions that one step of p runs, and cores this process may use. */
 int weft_runner_instructions(const weft_program *p);

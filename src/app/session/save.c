@@ -16,8 +16,8 @@ const char *weft_session__kernel_set(void)
     return weft_kernel_set_id();
 }
 
-/* States of the program that must be saved: all but the bf16 twins, which follow from the master
- * weights, and running statistics, which are weights. */
+/* States of the program that must be saved: all but copies of parameters, which follow from the
+ * master weights, and running statistics, which are weights. */
 bool weft_session__is_saved(const weft_session *s, weft_vid v)
 {
     const weft_model       *m = s->made.model;
@@ -25,13 +25,7 @@ bool weft_session__is_saved(const weft_session *s, weft_vid v)
     if (x->kind != WEFT_VALUE_STATE || x->node >= 0) return false;
     for (int i = 0; i < m->n_stat; i++)
         if (!strcmp(m->stat[i].p.name, x->name)) return false;
-    size_t n = strlen(x->name);
-    if (n > 5 && !strcmp(x->name + n - 5, ".bf16")) {
-        char name[512];
-        snprintf(name, sizeof name, "%.*s", (int)(n - 5), x->name);
-        if (weft_graph_find(s->made.graph, name) >= 0) return false;
-    }
-    return true;
+    return x->copy_of < 0;
 }
 
 /* A state that lies on several ranks. */

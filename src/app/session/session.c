@@ -93,7 +93,7 @@ static weft_status fill_state(weft_session *s)
     }
     weft_ckpt_close(s->resume);
     s->resume = NULL;
-    return s->parts ? WEFT_OK : weft_runner_refresh_twins(s->runner);
+    return s->parts ? WEFT_OK : weft_runner_refresh_copies(s->runner);
 }
 
 static weft_status open_outputs(weft_session *s)

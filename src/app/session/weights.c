@@ -130,15 +130,15 @@ static weft_status fill_tensor(const weft_weights *w, const weft_model_param *p,
 {
     fill_arg f = {make, arg, memory_of(w, p), WEFT_DTYPE_F32};
     int64_t  n = weft_shape_count(&t->shape);
-    char     name[1024];
     WEFT_TRY(walk_own(w, p, t, 0, n, fill_run, &f));
     if (!w->parts) return WEFT_OK;
-    snprintf(name, sizeof name, "%s.bf16", p->name);
-    int twin = weft_parts_find(w->parts, name);
-    if (twin < 0 || !weft_parts_own(w->parts, twin)) return WEFT_OK;
-    f.to    = weft_parts_memory(w->parts, twin);
-    f.dtype = WEFT_DTYPE_BF16;
-    return weft_part_walk(weft_parts_own(w->parts, twin), &t->region, 0, n, fill_run, &f);
+    int                       value = weft_parts_find(w->parts, p->name);
+    int                       copy  = value < 0 ? -1 : weft_parts_copy(w->parts, value);
+    const weft_compiled_part *own   = copy < 0 ? NULL : weft_parts_own(w->parts, copy);
+    if (!own) return WEFT_OK;
+    f.to    = weft_parts_memory(w->parts, copy);
+    f.dtype = own->type.dtype;
+    return weft_part_walk(own, &t->region, 0, n, fill_run, &f);
 }
 
 typedef struct init_arg {

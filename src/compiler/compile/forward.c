@@ -3,14 +3,16 @@
 
 #include "compile/compile_priv.h"
 
-/* "wte.weight.bf16" -> "wte.weight", where the graph has only that. */
-static const char *name_here(const weft_graph *g, const char *name, weft_arena *a)
+/* The value of the forward graph that a mark is for: the one of its name, or where that is a copy
+ * in the training graph, the parameter's; NULL: none. */
+static const char *find_marked(const weft_compile__request *q, const char *name)
 {
-    size_t n = strlen(name);
-    if (weft_graph_find(g, name) >= 0) return name;
-    if (n < 6 || strcmp(name + n - 5, ".bf16")) return NULL;
-    char *base = weft_arena_strndup(a, name, n - 5);
-    return base && weft_graph_find(g, base) >= 0 ? base : NULL;
+    const weft_graph *g = q->beside ? q->beside->graph : NULL;
+    if (weft_graph_find(q->graph, name) >= 0) return name;
+    weft_vid v = g ? weft_graph_find(g, name) : -1;
+    if (v < 0 || g->value[v].copy_of < 0) return NULL;
+    name = g->value[g->value[v].copy_of].name;
+    return weft_graph_find(q->graph, name) >= 0 ? name : NULL;
 }
 
 static bool says(const weft_plan *p, const char *name, int axis)
@@ -33,7 +35,7 @@ weft_status weft_compile__forward_marks(const weft_compile__request *q, weft_are
     out->n_mark              = 0;
     WEFT_TRY(weft_arena_status(a));
     for (int i = 0; i < p->n_mark; i++) {
-        const char *name = name_here(g, p->mark[i].name, a);
+        const char *name = find_marked(q, p->mark[i].name);
         if (!name) continue;
         out->mark[out->n_mark]        = p->mark[i];
         out->mark[out->n_mark++].name = name;

@@ -434,6 +434,10 @@ static weft_status build_graph(rewriter *rw)
         WEFT_TRY(write_node(rw, i));
         WEFT_TRY(note_nodes(rw));
     }
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].copy_of >= 0)
+            WEFT_TRY(
+                weft_graph_set_copy(rw->b.g, l->value[v], l->value[g->value[v].copy_of]));
     for (int i = 0; i < g->n_output; i++)
         WEFT_TRY(weft_graph_set_output(rw->b.g, l->output[i]));
     return weft_graph_verify(rw->b.g);

@@ -55,8 +55,19 @@ weft_status weft_graph__copy_node(weft_graph__copy *c, int i, weft_phase p,
     return WEFT_OK;
 }
 
+weft_status weft_graph__copy_relations(weft_graph__copy *c)
+{
+    for (weft_vid v = 0; v < c->from->n_value; v++) {
+        weft_vid of = c->from->value[v].copy_of;
+        if (of >= 0 && c->map[v] >= 0 && c->map[of] >= 0)
+            WEFT_TRY(weft_graph_set_copy(c->to, c->map[v], c->map[of]));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_graph__copy_ends(weft_graph__copy *c)
 {
+    WEFT_TRY(weft_graph__copy_relations(c));
     for (weft_vid v = 0; v < c->from->n_value; v++)
         if (c->from->value[v].next >= 0)
             WEFT_TRY(

@@ -22,5 +22,7 @@ weft_status weft_graph__copy_node(weft_graph__copy *c, int i, weft_phase p,
                                   const weft_vid *in, const char *suffix, weft_vid *out);
 /* Outputs, and the next values of states. */
 weft_status weft_graph__copy_ends(weft_graph__copy *c);
+/* Which states are copies of which parameters, where both are mapped. */
+weft_status weft_graph__copy_relations(weft_graph__copy *c);
 
 #endif

@@ -73,6 +73,7 @@ static weft_status pick(picker *k)
             g->value[v].next >= 0)
             WEFT_TRY(
                 weft_graph_set_next(k->c.to, k->c.map[v], k->c.map[g->value[v].next]));
+    WEFT_TRY(weft_graph__copy_relations(&k->c));
     for (int i = 0; i < k->p->n_output; i++)
         WEFT_TRY(weft_graph_set_output(k->c.to, k->c.map[k->p->output[i]]));
     return WEFT_OK;

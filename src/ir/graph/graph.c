@@ -113,8 +113,8 @@ static weft_status add_value(weft_graph *g, weft_value_kind kind, const char *na
     const char *s = unique_name(g, name);
     if (!s) return weft_arena_status(g->arena);
     WEFT_TRY(names_put(g, s, g->n_value));
-    g->value[g->n_value] =
-        (weft_graph_value){.name = s, .type = type, .kind = kind, .node = -1, .next = -1};
+    g->value[g->n_value] = (weft_graph_value){
+        .name = s, .type = type, .kind = kind, .node = -1, .next = -1, .copy_of = -1};
     *out = g->n_value++;
     return WEFT_OK;
 }
@@ -246,6 +246,27 @@ weft_status weft_graph_set_output(weft_graph *g, weft_vid v)
                              g->n_output + 1, sizeof *g->output));
     g->output[g->n_output++] = v;
     return WEFT_OK;
+}
+
+weft_status weft_graph_set_copy(weft_graph *g, weft_vid copy, weft_vid param)
+{
+    WEFT_TRY(known(g, copy));
+    WEFT_TRY(known(g, param));
+    weft_graph_value *c = &g->value[copy], *p = &g->value[param];
+    if (c->kind != WEFT_VALUE_STATE || p->kind != WEFT_VALUE_PARAM ||
+        c->type.dtype == p->type.dtype)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: only a state is a copy, of a parameter of another type",
+                         c->name);
+    c->copy_of = param;
+    return WEFT_OK;
+}
+
+weft_vid weft_graph_find_copy(const weft_graph *g, weft_vid param)
+{
+    for (weft_vid v = 0; v < g->n_value && param >= 0; v++)
+        if (g->value[v].copy_of == param) return v;
+    return -1;
 }
 
 weft_status weft_graph_set_next(weft_graph *g, weft_vid state, weft_vid next)

@@ -28,6 +28,8 @@ typedef struct weft_graph_value {
     int32_t         node;     /* who makes it; -1 for inputs, params, states */
     int32_t         index;    /* which of its results */
     weft_vid        next;     /* state, param: its value after the step; -1 none */
+    /* state: the parameter whose values it holds in another type, for compute; -1 none */
+    weft_vid copy_of;
 } weft_graph_value;
 
 typedef struct weft_graph_node {
@@ -59,6 +61,11 @@ weft_op_use weft_graph_use(const weft_graph *g, const weft_graph_node *n, weft_t
 weft_status weft_graph_add_node(weft_graph *g, weft_op op, const weft_attr *attr,
                                 int n_in, const weft_vid *in, const char *name, int n_out,
                                 weft_vid *out);
+
+/* Says that a state holds a parameter's values in another type; the state's next value keeps it
+ * so.  WEFT_ERR_ARG: not a state, not a parameter, or of one type. */
+weft_status weft_graph_set_copy(weft_graph *g, weft_vid copy, weft_vid param);
+weft_vid weft_graph_find_copy(const weft_graph *g, weft_vid param); /* -1: it has none */
 
 /* For each value, the nodes that use it: users[first[v] .. first[v+1]).  Arrays live in a. */
 weft_status weft_graph_users(const weft_graph *g, weft_arena *a, int **first,

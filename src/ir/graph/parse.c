@@ -5,7 +5,7 @@
  *     line     = ("input" | "param" | "state") value ["per_step"]
  *              | "forward" | "backward" | "update"
  *              | value ("," value)* "=" operator "(" [name ("," name)*] ")" ["{" attributes "}"]
- *              | "next" name "=" name
+ *              | ("next" | "copy") name "=" name
  *              | "output" name
  *     value    = name ":" dtype "[" [size ("," size)*] "]" */
 #include <string.h>
@@ -206,11 +206,24 @@ static weft_status read_next(reader *r)
     return at_line(r, line, weft_graph_set_next(r->g, state, next));
 }
 
+static weft_status read_copy(reader *r)
+{
+    weft_vid copy, param;
+    int      line = r->lex.line;
+    WEFT_TRY(read_known(r, &copy));
+    WEFT_TRY(weft_lex_expect(&r->lex, "="));
+    WEFT_TRY(read_known(r, &param));
+    if (r->g->value[copy].copy_of >= 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: %s is a copy already", r->lex.file, line,
+                         r->g->value[copy].name);
+    return at_line(r, line, weft_graph_set_copy(r->g, copy, param));
+}
+
 /* A word followed by ':' is a result's name whatever it says; else it is one of these. */
 static weft_status read_line(reader *r)
 {
-    static const char *const word[] = {"input",    "param",  "state", "forward",
-                                       "backward", "update", "next",  "output"};
+    static const char *const word[] = {"input",  "param", "state",  "forward", "backward",
+                                       "update", "next",  "output", "copy"};
     const char              *name;
     weft_vid                 v;
     int                      k = -1, line = r->lex.line;
@@ -228,6 +241,7 @@ static weft_status read_line(reader *r)
     case 4:
     case 5: r->g->phase = (weft_phase)(k - 3); return WEFT_OK;
     case 6: return read_next(r);
+    case 8: return read_copy(r);
     case 7:
         WEFT_TRY(read_known(r, &v));
         return at_line(r, line, weft_graph_set_output(r->g, v));

@@ -9,6 +9,7 @@
  *       y: f32[8,4] = matmul(x, w) {spec=bd,dn->bn}
  *       ...
  *       next w = w.next
+ *       copy w.bf16 = w
  *       output loss
  *     }
  *
@@ -92,6 +93,16 @@ static void put_values(weft_text *t, const weft_graph *g)
     }
 }
 
+static void put_pair(weft_text *t, const char *word, const weft_graph *g, weft_vid a,
+                     weft_vid b)
+{
+    weft_text_add(t, "  %s ", word);
+    put_name(t, g->value[a].name);
+    weft_text_add(t, " = ");
+    put_name(t, g->value[b].name);
+    weft_text_add(t, "\n");
+}
+
 weft_status weft_graph_to_text(const weft_graph *g, char **text)
 {
     weft_text t = {0};
@@ -100,14 +111,10 @@ weft_status weft_graph_to_text(const weft_graph *g, char **text)
     weft_text_add(&t, " {\n");
     put_values(&t, g);
     weft_text_add(&t, "\n");
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        if (g->value[v].next < 0) continue;
-        weft_text_add(&t, "  next ");
-        put_name(&t, g->value[v].name);
-        weft_text_add(&t, " = ");
-        put_name(&t, g->value[g->value[v].next].name);
-        weft_text_add(&t, "\n");
-    }
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].next >= 0) put_pair(&t, "next", g, v, g->value[v].next);
+    for (weft_vid v = 0; v < g->n_value; v++)
+        if (g->value[v].copy_of >= 0) put_pair(&t, "copy", g, v, g->value[v].copy_of);
     for (int i = 0; i < g->n_output; i++) {
         weft_text_add(&t, "  output ");
         put_name(&t, g->value[g->output[i]].name);

@@ -12,7 +12,7 @@ typedef struct maker {
     const weft_train_options *o;
     weft_graph__copy          c;
     weft_builder              b;
-    weft_vid                 *half; /* value of the model -> its bf16 twin, -1 none */
+    weft_vid                 *half; /* value of the model -> its bf16 copy, -1 none */
     weft_vid                 *grad; /* parameter -> its accumulated gradient, -1 none */
     weft_training_graph       t;
     weft_vid                  scale; /* from clip */
@@ -32,7 +32,7 @@ static bool is_param(const weft_graph *g, weft_vid v)
     return g->value[v].kind == WEFT_VALUE_PARAM;
 }
 
-/* The bf16 twin of a leaf: a state beside a parameter, a cast of an input. */
+/* The bf16 copy of a leaf: a state of a parameter, a cast of an input. */
 static weft_vid make_half(maker *k, weft_vid v)
 {
     const weft_graph_value *x  = &k->c.from->value[v];
@@ -40,20 +40,22 @@ static weft_vid make_half(maker *k, weft_vid v)
     if (x->kind == WEFT_VALUE_INPUT)
         return weft_buildf(&k->b, WEFT_OP_CAST, x->name, 1, &in, "dtype=bf16");
     const char *name = weft_arena_printf(k->c.tmp, "%s.bf16", x->name);
-    return weft_build_state(&k->b, name ? name : "bf16", WEFT_DTYPE_BF16, x->type.shape.n,
-                            x->type.shape.d);
+    weft_vid    copy = weft_build_state(&k->b, name ? name : "bf16", WEFT_DTYPE_BF16,
+                                        x->type.shape.n, x->type.shape.d);
+    if (k->b.st == WEFT_OK) k->b.st = weft_graph_set_copy(k->c.to, copy, in);
+    return copy;
 }
 
-/* Operand i of a forward node: with bf16 storage, the twin of an f32 parameter or input. */
+/* Operand i of a forward node: with bf16 storage, the copy of an f32 parameter or input. */
 static weft_vid operand(maker *k, const weft_graph_node *n, int i)
 {
     weft_vid                v = n->in[i];
     const weft_graph_value *x = &k->c.from->value[v];
-    bool                    twin =
+    bool                    copied =
         k->o->dtype == WEFT_DTYPE_BF16 && x->type.dtype == WEFT_DTYPE_F32 &&
         (x->kind == WEFT_VALUE_PARAM || (x->kind == WEFT_VALUE_INPUT && !x->per_step)) &&
         !stays_f32(n->op, i);
-    if (!twin) return k->c.map[v];
+    if (!copied) return k->c.map[v];
     if (k->half[v] < 0) k->half[v] = make_half(k, v);
     return k->half[v];
 }
@@ -108,7 +110,7 @@ static const char *named(maker *k, weft_vid v, const char *suffix)
     return s ? s : suffix;
 }
 
-/* The uses of parameter i (directly, then of its twin), each summed over micro-batches, then
+/* The uses of parameter i (directly, then of its copy), each summed over micro-batches, then
  * added. */
 static void accumulate_uses(maker *k, weft_vid p, const weft_grad_uses *own,
                             const weft_grad_uses *half, weft_vid *out)
@@ -147,8 +149,8 @@ static weft_status make_backward(maker *k)
     k->t.loss      = weft_build(&k->b, WEFT_OP_ACCUMULATE, "step.loss", NULL, 1, loss);
     for (int i = 0, h = n; i < n; i++) {
         static const weft_grad_uses none;
-        bool                        twin = k->half[k->o->param[i].value] >= 0;
-        accumulate_uses(k, wrt[i], &uses[i], twin ? &uses[h++] : &none, &k->grad[i]);
+        bool                        copied = k->half[k->o->param[i].value] >= 0;
+        accumulate_uses(k, wrt[i], &uses[i], copied ? &uses[h++] : &none, &k->grad[i]);
     }
     return k->b.st;
 }

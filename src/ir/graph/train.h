@@ -13,9 +13,9 @@
  *            the global norm and its clipping, one optimizer operator for each parameter,
  *            running statistics
  *
- * With dtype bf16 the forward and backward passes run on states "<param>.bf16" and bf16
- * activations; the parameters themselves stay f32 (the master weights), as do weights and biases
- * of norms. */
+ * With dtype bf16 the forward and backward passes run on states "<param>.bf16" (their copy_of is
+ * the parameter) and bf16 activations; the parameters themselves stay f32 (the master weights), as
+ * do weights and biases of norms. */
 #ifndef WEFT_GRAPH_TRAIN_H
 #define WEFT_GRAPH_TRAIN_H
 

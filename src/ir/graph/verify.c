@@ -44,6 +44,9 @@ static weft_status check_value(const weft_graph *g, weft_vid v)
     } else if (x->node >= 0) {
         return bad(g, x->name, "is no result, yet a node claims it");
     }
+    if (x->copy_of >= 0 && (x->kind != WEFT_VALUE_STATE || x->copy_of >= g->n_value ||
+                            g->value[x->copy_of].kind != WEFT_VALUE_PARAM))
+        return bad(g, x->name, "only a state is a copy, and of a parameter");
     if (x->next < 0) return WEFT_OK;
     if (x->kind != WEFT_VALUE_STATE && x->kind != WEFT_VALUE_PARAM)
         return bad(g, x->name, "only a state or parameter has a next value");

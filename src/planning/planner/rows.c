@@ -338,11 +338,10 @@ static weft_status find_kinds(rows *x)
 
 /* Where the layers use what is marked: its first user, or that of its half-precision copy. */
 static int used_at(const weft_graph *g, const int *first_user, const int *user,
-                   weft_vid v, weft_arena *a)
+                   weft_vid v)
 {
-    const char *name = weft_arena_printf(a, "%s.bf16", g->value[v].name);
-    weft_vid    twin = name ? weft_graph_find(g, name) : -1;
-    if (twin >= 0) v = twin;
+    weft_vid copy = weft_graph_find_copy(g, v);
+    if (copy >= 0) v = copy;
     return first_user[v] < first_user[v + 1] ? user[first_user[v]] : g->n_node;
 }
 
@@ -377,7 +376,7 @@ static weft_status find_alternating(rows *x, bool *out)
     int *at = WEFT_ARENA_ARRAY(tmp, int, o.n_mark + 1);
     WEFT_GO(weft_arena_status(tmp));
     for (int i = 0; i < o.n_mark; i++)
-        at[i] = used_at(s->t.graph, first_user, user, o.mark[i].value, tmp);
+        at[i] = used_at(s->t.graph, first_user, user, o.mark[i].value);
     for (int i = 0; i < o.n_mark && !*out; i++)
         *out = s->t.graph->value[o.mark[i].value].kind == WEFT_VALUE_PARAM &&
                differs(s, &o, at, i);

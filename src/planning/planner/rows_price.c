@@ -84,13 +84,6 @@ static weft_status cut_values(pricer *z)
     return WEFT_OK;
 }
 
-/* What products read instead of a parameter; -1 none. */
-weft_vid weft_planner__twin(pricer *z, weft_vid v)
-{
-    const char *name = weft_arena_printf(z->a, "%s.bf16", z->g->value[v].name);
-    return name ? weft_graph_find(z->g, name) : -1;
-}
-
 /* As pipelines assign nodes, a stage for each layer (partition/stages.h).  late: what comes after
  * an exchange between the ranks of a pipeline. */
 static weft_status assign_layers(pricer *z)
@@ -333,9 +326,9 @@ static weft_status add_params(pricer *z)
         if (g->value[v].kind != WEFT_VALUE_PARAM) continue;
         weft_vid local = z->local ? z->local->value[v] : v;
         double   n     = (double)weft_shape_count(&z->g->value[local].type.shape);
-        weft_vid twin  = weft_planner__twin(z, local);
+        weft_vid copy  = weft_graph_find_copy(z->g, local);
         span     u     = use[local];
-        if (twin >= 0) widen(&u, &use[twin]);
+        if (copy >= 0) widen(&u, &use[copy]);
         if (u.last < 0) continue;
         weft_cost_row *r = &z->row[u.first];
         *(is_cut_by(z, v, "ep") ? &r->n_expert_param : &r->n_param) += n;

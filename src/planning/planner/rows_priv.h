@@ -116,8 +116,6 @@ weft_status weft_planner__pricer_open(weft_planner__pricer *z);
 void        weft_planner__pricer_close(weft_planner__pricer *z);
 /* The layer of an instruction; what belongs to none goes with the head. */
 int weft_planner__layer_of(const weft_planner__pricer *z, int instr);
-/* What products read instead of a parameter; -1 none. */
-weft_vid weft_planner__twin(weft_planner__pricer *z, weft_vid v);
 
 /* What the program of a layer says besides its row. */
 typedef struct weft_planner__facts {
