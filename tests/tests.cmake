@@ -68,6 +68,20 @@ foreach(f ${bench_src})
     target_link_libraries(${name} weft_test weft_static)
 endforeach()
 
+# Programs of bench/ that need nothing but the library: built with everything else, so that they follow it.
+if(NOT WEFT_SANITIZE)
+    set(bench_plan_speed_src bench/plan/speed.c)
+    set(bench_unfolded_src bench/plan/unfolded.c)
+    set(bench_rediscover_src bench/plan/rediscover.c bench/plan/tables.c)
+    set(bench_predict_speed_src bench/predict/speed.c)
+    set(bench_comm_tcp_src bench/micro/comm_tcp.c)
+    foreach(name bench_plan_speed bench_unfolded bench_rediscover bench_predict_speed bench_comm_tcp)
+        add_executable(${name} ${${name}_src})
+        target_include_directories(${name} PRIVATE bench/plan)
+        target_link_libraries(${name} weft_static)
+    endforeach()
+endif()
+
 # tests/eco/eco_<name>.py: the command against other tools' readers and writers.  77: a Python package is
 # not there.
 set(sanitized 0)

@@ -1,9 +1,7 @@
 /* Collectives of weft over TCP, timed as comm_mpi.c times an MPI's.
  *
- *     cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/comm_tcp.c build/libweft.a -lcrypto -lm
- *     -lpthread -ldl -o comm_tcp WEFT_RANK=r WEFT_WORLD_SIZE=2 WEFT_LOCAL_RANK=0
- *     WEFT_LOCAL_WORLD_SIZE=1 WEFT_RDZV=host:port WEFT_TOKEN_FILE=f ./comm_tcp BYTES SECONDS [KIND]
- */
+ *     WEFT_RANK=r WEFT_WORLD_SIZE=2 WEFT_LOCAL_RANK=0 WEFT_LOCAL_WORLD_SIZE=1 WEFT_RDZV=host:port
+ *     WEFT_TOKEN_FILE=f build/bench_comm_tcp BYTES SECONDS [KIND] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -153,10 +153,7 @@ def mpi(name, where, pre):
 
 def measure(a, pre, where):
     """Rows of the table for the hosts that are there."""
-    exe, table = os.path.join(where, 'comm_tcp'), []
-    subprocess.run(['cc', '-O2', '-D_GNU_SOURCE', f'-I{ROOT}/include', f'-I{ROOT}/src',
-                    os.path.join(HERE, 'comm_tcp.c'), f'{a.build}/libweft.a', '-lcrypto', '-lm', '-lpthread', '-ldl', '-o', exe],
-                   check=True)
+    exe, table = os.path.join(a.build, 'bench_comm_tcp'), []
     who = {'weft': weft(exe, pre), **{x: mpi(x, where, pre) for x in a.peers.split(',')}}
     for size in (s for s in SIZES if a.min_bytes <= s <= a.max_bytes):
         got = {}

@@ -8,9 +8,7 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 dir=${1:?a checkout of Calculon}
 limit=${2:-600}
 
-cc -O2 -D_GNU_SOURCE -I"$here/include" -I"$here/src" "$here/bench/plan/speed.c" \
-    "$here/build/libweft.a" -lm -lpthread -ldl -o "$here/build/plan_speed"
-"$here/build/plan_speed" | grep 530B
+"$here/build/bench_plan_speed" | grep 530B
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT

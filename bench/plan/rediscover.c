@@ -1,8 +1,9 @@
-/* Plans that people found, beside what the search finds with what their engines could do; prints
- *   markdown. cc -O2 -D_GNU_SOURCE -Iinclude -Isrc -Ibench/plan bench/plan/rediscover.c
- *      bench/plan/tables.c build/libweft.a -lm \ -lpthread -ldl -o build/plan_rediscover
- *   build/plan_rediscover ../shared/validation [all]     all: each recipe, and what steps are
- *   made of */
+/* Plans that people found, next to what the search finds with what their engines could do; prints
+ * markdown.
+ *
+ *     build/bench_rediscover ../shared/validation [all]
+ *
+ * all: each recipe, and what steps are made of. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,27 +62,28 @@ void bench_put_choice(const weft_search_choice *c, weft_text *t)
     if (cut && strlen(cut) > 30) strcpy(cut, " stages uneven");
 }
 
-/* "tp8 pp16 dp64": pins; cp and ep are 1 unless said. */
-static weft_status pin_all(const char *known, weft_arena *a, weft_search_pins *p)
+/* "tp8 pp16 dp64" as constraints; cp and ep are 1 unless said. */
+static weft_status constrain_all(const char *known, weft_arena *a,
+                                 weft_search_constraints *p)
 {
     weft_search_open(p);
     char text[200], *save = NULL;
     snprintf(text, sizeof text, "%s", known);
     for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        char pin[80];
+        char constraint[80];
         int  at = (int)strcspn(w, "0123456789");
         if (strchr(w, '='))
-            snprintf(pin, sizeof pin, "%s", w);
+            snprintf(constraint, sizeof constraint, "%s", w);
         else
-            snprintf(pin, sizeof pin, "%.*s=%s", at, w, w + at);
-        WEFT_TRY(weft_search_pin(p, pin, a));
+            snprintf(constraint, sizeof constraint, "%.*s=%s", at, w, w + at);
+        WEFT_TRY(weft_search_constrain(p, constraint, a));
     }
     if (p->cp < 0) p->cp = 1;
     if (p->ep < 0) p->ep = 1;
     return WEFT_OK;
 }
 
-static bool is_known(const weft_search_choice *c, const weft_search_pins *p)
+static bool is_known(const weft_search_choice *c, const weft_search_constraints *p)
 {
     return c->variant.tp == p->tp && c->variant.cp == p->cp && c->variant.ep == p->ep &&
            c->point.pp == p->pp && c->point.dp == p->dp;
@@ -90,14 +92,14 @@ static bool is_known(const weft_search_choice *c, const weft_search_pins *p)
 static weft_status compare(const bench *b, const char *name, const char *known,
                            weft_search_problem *p, double measured_s)
 {
-    weft_search_result *open = NULL, *pinned = NULL;
+    weft_search_result *open = NULL, *constrained = NULL;
     weft_text           found = {0}, theirs = {0};
     weft_status         st = WEFT_OK;
     p->n_best              = 1;
-    weft_search_open(&p->pins);
+    weft_search_open(&p->constraints);
     WEFT_GO(weft_search_run(p, &open));
-    WEFT_GO(pin_all(known, b->a, &p->pins));
-    st = weft_search_run(p, &pinned);
+    WEFT_GO(constrain_all(known, b->a, &p->constraints));
+    st = weft_search_run(p, &constrained);
     bench_put_choice(&open->choice[0], &found);
     double us = open->choice[0].score.step_s;
     if (st != WEFT_OK) {
@@ -106,11 +108,11 @@ static weft_status compare(const bench *b, const char *name, const char *known,
         st = WEFT_OK;
         goto out;
     }
-    double them = pinned->choice[0].score.step_s;
-    bench_put_choice(&pinned->choice[0], &theirs);
+    double them = constrained->choice[0].score.step_s;
+    bench_put_choice(&constrained->choice[0], &theirs);
     printf("| %s | %s | %s | %.3g s | %.3g s", name, known, found.s, us, them);
     if (measured_s > 0) printf(" (measured %.4g)", measured_s);
-    if (is_known(&open->choice[0], &p->pins))
+    if (is_known(&open->choice[0], &p->constraints))
         printf(" | found |\n");
     else
         printf(" | %.1f %%, %s the 90 %% of what is found (%.3g to %.3g s) |\n",
@@ -121,7 +123,7 @@ static weft_status compare(const bench *b, const char *name, const char *known,
         weft_search_problem q = *p;
         printf("   theirs: %s\n", theirs.s);
         weft_search_print(&q, open, false, &t);
-        weft_search_print(&q, pinned, false, &t);
+        weft_search_print(&q, constrained, false, &t);
         printf("%s", t.s);
         weft_text_fini(&t);
     }
@@ -130,7 +132,7 @@ out:
     weft_text_fini(&found);
     weft_text_fini(&theirs);
     weft_search_destroy(open);
-    weft_search_destroy(pinned);
+    weft_search_destroy(constrained);
     return st;
 }
 

@@ -1,6 +1,7 @@
 /* How fast plans are found, by the thread's processor time (the model and the cluster are there
- *   already). cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/plan/speed.c build/libweft.a -lm
- *   -lpthread -ldl -o build/plan_speed build/plan_speed */
+ * already).
+ *
+ *     build/bench_plan_speed */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +55,7 @@ static weft_status search(const char *what, const weft_cluster *k, const sizes *
             .machines = &m, .batch = z->batch, .exhaustive = exhaustive};
         weft_search_destroy(r);
         r = NULL;
-        weft_search_open(&p.pins);
+        weft_search_open(&p.constraints);
         WEFT_GO(weft_search_transformer(&x, c, &l, a, &p.model));
         begin = now();
         WEFT_GO(weft_search_run(&p, &r));

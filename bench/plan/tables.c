@@ -88,7 +88,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The row's degrees pinned, beside everything open, both within the same engine; weights are
+/* The row's degrees fixed, next to everything open, both within the same engine; weights are
  * sharded only where the recipe does. */
 static weft_status recipe(const bench *b, const weft_config *c, bool same_micro,
                           double *regret)
@@ -102,18 +102,18 @@ static weft_status recipe(const bench *b, const weft_config *c, bool same_micro,
     l.layout = true;
     WEFT_TRY(bench_machines(b, c->hw, c->net, c->n_node, c->dev_per_node, &m));
     weft_search_problem p = {.machines = &m, .batch = c->global_batch, .n_best = 1};
-    weft_search_open(&p.pins);
-    if (same_micro) p.pins.micro_batch = c->micro_batch;
+    weft_search_open(&p.constraints);
+    if (same_micro) p.constraints.micro_batch = c->micro_batch;
     WEFT_TRY(weft_search_transformer(c, b->k, &l, b->a, &p.model));
     WEFT_TRY(weft_search_run(&p, &r));
-    p.pins.tp          = c->tp;
-    p.pins.cp          = c->cp;
-    p.pins.ep          = c->ep;
-    p.pins.pp          = c->pp;
-    p.pins.dp          = c->dp;
-    p.pins.zero        = c->zero;
-    p.pins.micro_batch = c->micro_batch;
-    if (c->pp > 1 && c->vpp > 0) p.pins.chunks = c->vpp;
+    p.constraints.tp          = c->tp;
+    p.constraints.cp          = c->cp;
+    p.constraints.ep          = c->ep;
+    p.constraints.pp          = c->pp;
+    p.constraints.dp          = c->dp;
+    p.constraints.zero        = c->zero;
+    p.constraints.micro_batch = c->micro_batch;
+    if (c->pp > 1 && c->vpp > 0) p.constraints.chunks = c->vpp;
     WEFT_GO(weft_search_run(&p, &own));
     *regret = own->choice[0].score.step_s / r->choice[0].score.step_s - 1;
     bench_put_choice(&r->choice[0], &t);
@@ -197,7 +197,7 @@ static weft_status ernie_machines(const bench *b, const network *w, int n_node,
         "  - {name: roce, scope: net, alpha_s: 6e-06, Bps: 1.25e10}\nnode:\n"
         "  - {name: box, count: %d, device: npu, n_device: 8, link: hccs, net: "
         "roce, n_port: 8}\nswitch:\n  - {name: pod, span: 64, alpha_s: 0, taper: "
-        "1}\n  - {name: spine, span: 0, alpha_s: 1e-06, taper: %g}\n",
+        "1}\n  - {name: spine, span: 0, alpha_s: 1e-06, oversubscription: %g}\n",
         n_node, w->taper);
     st = weft_cluster_parse("ernie", t.s, t.n, &k);
     if (st == WEFT_OK) st = weft_search_machines_of(k, b->k, b->a, m);
@@ -226,8 +226,8 @@ static weft_status ernie_step(const bench *b, const network *w, int n_node, doub
     WEFT_TRY(ernie_machines(b, w, n_node, &m));
     WEFT_TRY(weft_config_complete("ernie", &x));
     weft_search_problem p = {.machines = &m, .batch = batch, .n_best = 1};
-    weft_search_open(&p.pins);
-    if (by_hand) p.pins.tp = 8, p.pins.pp = 10, p.pins.cp = 1;
+    weft_search_open(&p.constraints);
+    if (by_hand) p.constraints.tp = 8, p.constraints.pp = 10, p.constraints.cp = 1;
     WEFT_TRY(weft_search_transformer(&x, b->k, &l, b->a, &p.model));
     WEFT_TRY(weft_search_run(&p, &r));
     *rate = batch / r->choice[0].score.step_s / n_node;

@@ -1,7 +1,7 @@
 /* The operator graph of a model, no layer folded into another: sharding of every operator,
  * lowering and prices under each way to cut tensors and sequences, by the thread's processor time.
- *   cc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/plan/unfolded.c build/libweft.a -lm -lpthread -ldl
- *   -o build/plan_unfolded build/plan_unfolded llama3-405b 8192 "1024 x (8 x h100-80g)" */
+ *
+ *     build/bench_unfolded llama3-405b 8192 "1024 x (8 x h100-80g)" */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

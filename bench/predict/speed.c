@@ -1,6 +1,8 @@
 /* Points scored a second: a table of variants of one model, every legal point of a cluster, step
- *   time and memory. cc -O2 -Iinclude -Isrc bench/predict/speed.c build/libweft.a -lm -lpthread
- *   -ldl -o build/speed && build/speed DIR
+ * time and memory.
+ *
+ *     build/bench_predict_speed DIR
+ *
  * DIR: the folder with hardware.csv and network.csv. */
 #include <math.h>
 #include <stdio.h>
@@ -32,8 +34,13 @@ static int fill(const weft_config *c, weft_cost_table *t)
             for (int sp = 0; sp < 2; sp++)
                 for (int mb = 1; mb <= 8; mb *= 2)
                     for (int r = 0; r < 3; r++)
-                        variant[n++] = (weft_cost_variant){
-                            tp, cp, 1, sp > 0, mb, (weft_cost_recompute)r};
+                        variant[n++] =
+                            (weft_cost_variant){.tp          = tp,
+                                                .cp          = cp,
+                                                .ep          = 1,
+                                                .sp          = sp > 0,
+                                                .micro_batch = mb,
+                                                .recompute   = (weft_cost_recompute)r};
     t->n_variant = n;
     for (int v = 0; v < n; v++)
         for (int k = 0; k < WEFT_LAYER_N; k++) {
