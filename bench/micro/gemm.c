@@ -1,7 +1,7 @@
 /* Matrix products of training steps: ours beside OpenBLAS, BLIS and oneDNN, in turn in one process.
  *
  *     cc -O2 -std=c11 -D_GNU_SOURCE -Iinclude -Isrc/core -Isrc/ir -Isrc/runtime \
- *        bench/micro/gemm.c build/libweft.a -lm -lpthread -ldl -o build/bench_gemm          (link what libweft.a needs, too)
+ *        bench/micro/gemm.c build/libweft.a -lm -lpthread -ldl -o build/bench_gemm
  *     OMP_NUM_THREADS=2 build/bench_gemm [threads [seconds a case [filter]]] > out.csv
  *
  * The peers are opened at run time where they are installed.  With several threads the serial
