@@ -8,6 +8,7 @@
 #include "compile/world.h"
 #include "sim/fold.h"
 #include "support/emu.h"
+#include "support/exec.h"
 #include "support/test.h"
 #include "support/watch.h"
 #include "support/wires.h"
@@ -93,7 +94,7 @@ static void set_up(const weft_world *w, const weft_cluster *c, weft_device *d,
         if (wires) assert_ok(test_wires_join(wires, local[i], &r[i].comm));
         weft_exec_options o = {
             .device = d, .comm = r[i].comm, .price = test_emu_price, .price_arg = c};
-        if (weft_exec_create(w->like[i], &o, &r[i].e) != WEFT_OK)
+        if (test_exec_create(w->like[i], &o, &r[i].e) != WEFT_OK)
             fail_msg("rank %d: %s", i, weft_error_text());
     }
 }
@@ -114,7 +115,7 @@ static double measure(const weft_world *w, const weft_cluster *c, bool over_wire
     set_up(w, c, d, world, wires, local, r);
     double s = test_emu_run(r, w->n, N_STEP, late_s);
     for (int i = 0; i < w->n; i++) {
-        weft_exec_destroy(r[i].e);
+        test_exec_destroy(r[i].e);
         weft_comm_destroy(r[i].comm);
         if (over_wires) weft_comm_destroy(local[i]);
     }

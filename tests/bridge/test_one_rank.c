@@ -10,6 +10,7 @@
 #include "sim/sim.h"
 #include "support/count_alloc.h"
 #include "support/emu.h"
+#include "support/exec.h"
 #include "support/test.h"
 
 static weft_compiled compile(const char *model, int64_t micro_batch, weft_training *t)
@@ -171,7 +172,7 @@ static float train(const weft_compiled *c, int n_thread)
                               .micro_batch = 1,
                               .read        = give_tokens};
     int64_t           held = weft_device_bytes();
-    assert_ok(weft_exec_create(c->program, &o, &e));
+    assert_ok(test_exec_create(c->program, &o, &e));
     weft_exec_memory m = weft_exec_mem(e);
     /* what it says is what it took of the device, each allocation rounded up to a page; tables
      * are the host's */
@@ -190,7 +191,7 @@ static float train(const weft_compiled *c, int n_thread)
     assert_int_equal(weft_test_allocs() - allocs, 0);
     float loss = *bound(e, "step.loss"), norm = *bound(e, "step.grad_norm");
     assert_true(isfinite(loss) && loss > 0 && isfinite(norm) && norm > 0);
-    weft_exec_destroy(e);
+    test_exec_destroy(e);
     return loss;
 }
 
@@ -227,7 +228,7 @@ static void emu_takes_as_long(void **state)
                            &line));
     assert_int_equal(line->n_slice, 0);
     assert_ok(weft_device_emu_create(&d));
-    assert_ok(weft_exec_create(
+    assert_ok(test_exec_create(
         c.program,
         &(weft_exec_options){.device = d, .price = test_emu_price, .price_arg = host},
         &e));
@@ -238,7 +239,7 @@ static void emu_takes_as_long(void **state)
         if (off < best) best = off;
     }
     if (best > 0.05) fail_msg("%.1f %% apart", 100 * best);
-    weft_exec_destroy(e);
+    test_exec_destroy(e);
     weft_device_emu_destroy(d);
     weft_timeline_destroy(line);
     weft_cluster_destroy(host);

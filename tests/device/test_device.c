@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -29,25 +30,77 @@ static void cpu_memory_is_what_was_asked_for(void **state)
     weft_device *d       = weft_device_cpu();
     int64_t      sizes[] = {1, 4096, 5000, (3 << 20) + 100, (64 << 20) + 4097};
     for (size_t i = 0; i < WEFT_COUNT(sizes); i++) {
-        void   *p;
-        int64_t before = resident_bytes(), used = weft_device_bytes();
-        assert_int_equal(d->alloc(d, sizes[i], &p), WEFT_OK);
+        weft_memory m;
+        int64_t     before = resident_bytes(), used = weft_device_bytes();
+        assert_int_equal(weft_device_alloc(d, WEFT_SPACE_DEVICE, sizes[i], &m), WEFT_OK);
         int64_t want = (sizes[i] + 4095) / 4096 * 4096, grown = resident_bytes() - before;
         assert_int_equal(weft_device_bytes() - used, want);
-        assert_int_equal((uintptr_t)p % 4096, 0);
+        assert_int_equal((uintptr_t)m.address % 4096, 0);
         /* page tables and a stray page of the C library aside */
         if (!WEFT_TEST_SANITIZED &&
             (grown < want - 65536 || grown > want + 65536 + want / 100))
             fail_msg("asked for %lld, resident grew by %lld", (long long)want,
                      (long long)grown);
-        assert_int_equal(((char *)p)[sizes[i] - 1], 0);
-        d->free(d, p, sizes[i]);
+        assert_int_equal(((char *)m.address)[sizes[i] - 1], 0);
+        weft_device_free(&m);
         assert_int_equal(weft_device_bytes(), used);
     }
-    void *none = d;
-    assert_int_equal(d->alloc(d, 0, &none), WEFT_OK);
-    assert_null(none);
-    d->free(d, none, 0);
+    weft_memory none = {.address = d};
+    assert_int_equal(weft_device_alloc(d, WEFT_SPACE_DEVICE, 0, &none), WEFT_OK);
+    assert_null(none.address);
+    weft_device_free(&none);
+}
+
+static void memory_is_copied_between_any_two_spaces(void **state)
+{
+    (void)state;
+    weft_device *d = weft_device_cpu();
+    for (int a = 0; a < WEFT_N_SPACE; a++)
+        for (int b = 0; b < WEFT_N_SPACE; b++) {
+            weft_memory x, y;
+            char        back[5] = {0};
+            assert_int_equal(weft_device_alloc(d, (weft_space)a, 100, &x), WEFT_OK);
+            assert_int_equal(weft_device_alloc(d, (weft_space)b, 100, &y), WEFT_OK);
+            assert_int_equal(weft_device_write(&x, 95, "hello", 5), WEFT_OK);
+            assert_int_equal(d->copy(d, &y, &x), WEFT_OK);
+            assert_int_equal(weft_device_read(back, &y, 95, 5), WEFT_OK);
+            assert_memory_equal(back, "hello", 5);
+            weft_device_free(&x);
+            weft_device_free(&y);
+            assert_null(y.address);
+        }
+}
+
+static void parts_stay_inside(void **state)
+{
+    (void)state;
+    weft_memory m, part;
+    assert_int_equal(weft_device_alloc(weft_device_cpu(), WEFT_SPACE_HOST, 100, &m),
+                     WEFT_OK);
+    assert_int_equal(weft_memory_part(&m, 40, 60, &part), WEFT_OK);
+    assert_ptr_equal(part.address, (char *)m.address + 40);
+    assert_int_equal(weft_memory_part(&m, 41, 60, &part), WEFT_ERR_ARG);
+    assert_int_equal(weft_memory_part(&m, -1, 2, &part), WEFT_ERR_ARG);
+    assert_int_equal(weft_device_write(&m, 100, "x", 1), WEFT_ERR_ARG);
+    assert_int_equal(weft_device_read(NULL, &m, 100, 0), WEFT_OK);
+    weft_device_free(&m);
+}
+
+/* What a process that was forked later writes is seen here. */
+static void shared_memory_is_shared(void **state)
+{
+    (void)state;
+    weft_memory m;
+    assert_int_equal(weft_device_alloc(weft_device_cpu(), WEFT_SPACE_SHARED, 100, &m),
+                     WEFT_OK);
+    pid_t child = fork();
+    if (!child) {
+        ((char *)m.address)[7] = 'x';
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    assert_int_equal(((char *)m.address)[7], 'x');
+    weft_device_free(&m);
 }
 
 static weft_status count(void *arg)
@@ -94,12 +147,18 @@ static void emu_memory_costs_nothing(void **state)
 {
     (void)state;
     weft_device *d;
-    void        *p;
-    int64_t      before = resident_bytes();
+    weft_memory  m;
+    char         back[8] = "filled";
+    int64_t      before  = resident_bytes();
     assert_int_equal(weft_device_emu_create(&d), WEFT_OK);
-    assert_int_equal(d->alloc(d, (int64_t)1 << 36, &p), WEFT_OK);
+    assert_int_equal(weft_device_alloc(d, WEFT_SPACE_DEVICE, (int64_t)1 << 36, &m),
+                     WEFT_OK);
+    assert_int_equal(weft_device_write(&m, 5, back, 8), WEFT_OK);
+    assert_int_equal(weft_device_read(back, &m, 5, 8), WEFT_OK);
+    assert_int_equal(back[0], 0);
+    assert_null(weft_memory_host(&m));
     assert_true(resident_bytes() - before < 1 << 20);
-    d->free(d, p, (int64_t)1 << 36);
+    weft_device_free(&m);
     weft_device_emu_destroy(d);
 }
 
@@ -107,6 +166,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_memory_is_what_was_asked_for),
+        cmocka_unit_test(memory_is_copied_between_any_two_spaces),
+        cmocka_unit_test(parts_stay_inside),
+        cmocka_unit_test(shared_memory_is_shared),
         cmocka_unit_test(cpu_stops_at_the_first_failure),
         cmocka_unit_test(emu_lasts_as_stated),
         cmocka_unit_test(emu_memory_costs_nothing),

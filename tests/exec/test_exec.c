@@ -13,6 +13,7 @@
 #include "exec/exec.h"
 #include "sim/sim.h"
 #include "support/count_alloc.h"
+#include "support/exec.h"
 
 static weft_program **load(const char *path, int *n)
 {
@@ -39,7 +40,7 @@ static weft_program *parse(const char *text)
 static weft_exec *create(const weft_program *p, const weft_exec_options *o)
 {
     weft_exec *e;
-    if (weft_exec_create(p, o, &e) != WEFT_OK) fail_msg("%s", weft_error_text());
+    if (test_exec_create(p, o, &e) != WEFT_OK) fail_msg("%s", weft_error_text());
     return e;
 }
 
@@ -168,7 +169,7 @@ static void two_stages_train(void **state)
     weft_text_fini(&json);
     weft_timeline_destroy(t);
     for (int i = 0; i < 2; i++) {
-        weft_exec_destroy(r[i].e);
+        test_exec_destroy(r[i].e);
         weft_comm_destroy(c[i]);
     }
     weft_comm_local_destroy(world);
@@ -240,7 +241,7 @@ static void lanes_are_summed_as_a_tree(void **state)
     }
     assert_int_equal(calls, 15);
     assert_int_equal(weft_exec_mem(e).slab_bytes, 768);
-    weft_exec_destroy(e);
+    test_exec_destroy(e);
     weft_program_destroy(p);
 }
 
@@ -255,25 +256,75 @@ static void a_step_allocates_nothing(void **state)
     int64_t before = weft_test_allocs();
     assert_int_equal(weft_exec_run(e, 1, 5), WEFT_OK);
     assert_int_equal(weft_test_allocs() - before, 0);
-    weft_exec_destroy(e);
+    test_exec_destroy(e);
     weft_program_destroy(p);
 }
 
-/* The caller's memory for a slab: what is computed lies there. */
-static void slabs_may_be_given(void **state)
+/* Slabs are the caller's: what is computed is there, and stays when the executor is gone. */
+static void slabs_are_the_callers(void **state)
 {
     (void)state;
     weft_program            *p     = parse(lanes_text);
     int                      calls = 0;
-    static _Alignas(64) char mine[128];
-    void                    *slab[2] = {NULL, mine};
-    weft_exec_options        o = {.read = give_samples, .user = &calls, .slab = slab};
-    weft_exec               *e = create(p, &o);
-    assert_ptr_equal(weft_exec_slab(e, 1), mine);
+    static _Alignas(64) char mine[128], work[640];
+    weft_memory              slab[2] = {
+                     {weft_device_cpu(), WEFT_SPACE_DEVICE, work, sizeof work},
+                     {weft_device_cpu(), WEFT_SPACE_PINNED, mine, sizeof mine},
+    };
+    weft_exec_options o    = {.read = give_samples, .user = &calls, .slab = slab};
+    int64_t           held = weft_device_bytes();
+    weft_exec        *e;
+    assert_int_equal(weft_exec_create(p, &o, &e), WEFT_OK);
+    assert_true(weft_device_bytes() - held <= 4096); /* scratch */
     assert_int_equal(weft_exec_run(e, 0, 1), WEFT_OK);
     assert_ptr_equal(bound(e, "total", 0), (float *)(void *)(mine + 64));
-    assert_true(((float *)(void *)mine)[16] != 0);
     weft_exec_destroy(e);
+    assert_int_equal(weft_device_bytes(), held);
+    assert_true(((float *)(void *)mine)[16] != 0);
+
+    slab[0].bytes = 600;
+    assert_int_equal(weft_exec_create(p, &o, &e), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "slab work: 640 bytes are needed, 600"));
+    slab[0] = (weft_memory){weft_device_cpu(), WEFT_SPACE_HOST, work, sizeof work};
+    assert_int_equal(weft_exec_create(p, &o, &e), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "kernels do not reach host memory"));
+    weft_program_destroy(p);
+}
+
+/* A binding of two rows in every second column of a buffer. */
+static const char strided_text[] = "program strided rank 0 of 1 micro 1 lanes 1 {\n"
+                                   "  slab work work 64\n"
+                                   "  buffer b slab work at 0 bytes 64\n"
+                                   "  bind param even b f32[2,4] stride [8,2]\n"
+                                   "  bind param all b f32[2,8]\n"
+                                   "  stream compute compute device 0 threads 0\n"
+                                   "  actor none on compute { mark here ; }\n"
+                                   "  list compute { none; }\n"
+                                   "}\n";
+
+static void bindings_are_read_and_written_by_region(void **state)
+{
+    (void)state;
+    weft_program *p = parse(strided_text);
+    weft_exec    *e = create(p, NULL);
+    float         x[16], y[16] = {0};
+    for (int i = 0; i < 16; i++) x[i] = (float)i;
+    assert_int_equal(weft_exec_write(e, "all", 0, NULL, x), WEFT_OK);
+    assert_int_equal(weft_exec_read(e, "even", 0, NULL, y), WEFT_OK);
+    for (int i = 0; i < 8; i++) assert_true(y[i] == (float)(i / 4 * 8 + i % 4 * 2));
+    weft_region r = {{2, {2, 8}}, {1, 3}, {1, 4}};
+    assert_int_equal(weft_exec_read(e, "all", 0, &r, y), WEFT_OK);
+    for (int i = 0; i < 4; i++) assert_true(y[i] == (float)(11 + i));
+    r = (weft_region){{2, {2, 4}}, {0, 1}, {2, 2}};
+    assert_int_equal(weft_exec_write(e, "even", 0, &r, (float[]){-1, -2, -3, -4}),
+                     WEFT_OK);
+    assert_int_equal(weft_exec_read(e, "all", 0, NULL, y), WEFT_OK);
+    x[2] = -1, x[4] = -2, x[10] = -3, x[12] = -4;
+    assert_memory_equal(x, y, sizeof x);
+    r.extent[1] = 4;
+    assert_int_equal(weft_exec_read(e, "even", 0, &r, y), WEFT_ERR_ARG);
+    assert_int_equal(weft_exec_read(e, "none", 0, NULL, y), WEFT_ERR_ARG);
+    test_exec_destroy(e);
     weft_program_destroy(p);
 }
 
@@ -310,7 +361,7 @@ static void errors_name_the_instruction(void **state)
     int               calls = 0;
     weft_exec        *e     = NULL;
     weft_exec_options o     = {.read = give_samples, .user = &calls, .find = find_none};
-    assert_int_equal(weft_exec_create(p, &o, &e), WEFT_ERR_ARG);
+    assert_int_equal(test_exec_create(p, &o, &e), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "no kernel for reduce on cpu in f32"));
     o.find = find_failing;
     e      = create(p, &o);
@@ -319,8 +370,8 @@ static void errors_name_the_instruction(void **state)
         assert_string_equal(weft_error_text(),
                             "bwd, compute 'g': token 9 is past the vocabulary");
     }
-    weft_exec_destroy(e);
-    assert_int_equal(weft_exec_create(p, NULL, &e), WEFT_ERR_ARG);
+    test_exec_destroy(e);
+    assert_int_equal(test_exec_create(p, NULL, &e), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "nobody gives samples"));
     weft_program_destroy(p);
 }
@@ -347,7 +398,7 @@ static void a_failure_ends_all_ranks(void **state)
     assert_int_equal(r[0].st, WEFT_ERR_PEER);
     assert_non_null(strstr(r[0].text, "rank 1 gave up: fwd, compute 'y'"));
     for (int i = 0; i < 2; i++) {
-        weft_exec_destroy(r[i].e);
+        test_exec_destroy(r[i].e);
         weft_comm_destroy(c[i]);
     }
     weft_comm_local_destroy(world);
@@ -360,7 +411,8 @@ int main(void)
         cmocka_unit_test(two_stages_train),
         cmocka_unit_test(lanes_are_summed_as_a_tree),
         cmocka_unit_test(a_step_allocates_nothing),
-        cmocka_unit_test(slabs_may_be_given),
+        cmocka_unit_test(slabs_are_the_callers),
+        cmocka_unit_test(bindings_are_read_and_written_by_region),
         cmocka_unit_test(errors_name_the_instruction),
         cmocka_unit_test(a_failure_ends_all_ranks),
     };

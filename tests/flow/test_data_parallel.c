@@ -9,6 +9,7 @@
 #include "graph/train.h"
 #include "model/model.h"
 #include "partition/partition.h"
+#include "support/exec.h"
 #include "support/test.h"
 
 enum {
@@ -93,7 +94,7 @@ static weft_status train(rank *k)
                            .seed        = 1,
                            .read        = read_tokens};
     weft_hash_state   h;
-    WEFT_TRY(weft_exec_create(k->program, &o, &k->exec));
+    WEFT_TRY(test_exec_create(k->program, &o, &k->exec));
     WEFT_TRY(weft_model_init(k->model, 7, fill, k->exec));
     for (int s = 0; s < STEPS; s++) {
         WEFT_TRY(put(k, k->training->lr, 1e-3f));
@@ -162,7 +163,7 @@ static result run(const weft_model *m, const weft_training_graph *t, deal d, int
     for (int r = 0; r < world; r++) {
         assert_int_equal(k[r].st, WEFT_OK);
         assert_memory_equal(&k[r].r, &k[0].r, sizeof k[0].r);
-        weft_exec_destroy(k[r].exec);
+        test_exec_destroy(k[r].exec);
         weft_comm_destroy(k[r].comm);
         weft_program_destroy(p[r]);
     }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cost/cost.h"
+#include "support/exec.h"
 #include "support/test.h"
 #include "support/watch.h"
 
@@ -18,14 +19,14 @@ void test_emu_open(test_emu *e, weft_program **p, int n, int trace)
         test_emu_rank *r = &e->rank[i];
         assert_ok(weft_comm_local_join(e->world, i, 30, &r->comm));
         weft_exec_options o = {.device = e->device, .comm = r->comm, .trace = trace};
-        assert_ok(weft_exec_create(p[i], &o, &r->e));
+        assert_ok(test_exec_create(p[i], &o, &r->e));
     }
 }
 
 void test_emu_close(test_emu *e)
 {
     for (int i = 0; i < e->n; i++) {
-        weft_exec_destroy(e->rank[i].e);
+        test_exec_destroy(e->rank[i].e);
         weft_comm_destroy(e->rank[i].comm);
     }
     weft_comm_local_destroy(e->world);

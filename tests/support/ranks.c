@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "exec/exec.h"
 #include "program/talk.h"
+#include "support/exec.h"
 #include "support/test.h"
 
 typedef struct rank {
@@ -206,7 +207,7 @@ static weft_status train(rank *k)
                            .seed        = 1,
                            .read        = read_inputs,
                            .user        = k};
-    WEFT_TRY(weft_exec_create(k->program, &o, &k->exec));
+    WEFT_TRY(test_exec_create(k->program, &o, &k->exec));
     WEFT_TRY(weft_model_init(k->j->model, 7, fill, k));
     for (int s = 0; s < TEST_STEPS; s++) WEFT_TRY(step(k, s));
     return WEFT_OK;
@@ -306,7 +307,7 @@ test_result test_job_run(const test_job *j, weft_program **p, int n, int n_threa
     }
     k[0].r.weights = all_weights(k, n);
     for (int r = 0; r < n; r++) {
-        weft_exec_destroy(k[r].exec);
+        test_exec_destroy(k[r].exec);
         weft_comm_destroy(k[r].comm);
         weft_program_destroy(p[r]);
     }

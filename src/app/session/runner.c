@@ -9,16 +9,17 @@
 #include "base/random.h"
 #include "comm/hosts.h"
 #include "comm/shm.h"
+#include "device/device.h"
 #include "exec/exec.h"
 #include "session/convert.h"
 
 struct weft_runner {
     weft_runner_options o;
     weft_exec          *exec;
-    void              **slab; /* shared ones; NULL: exec's own */
-    bool                shared;
-    int64_t             batch; /* samples a step */
-    const int32_t      *ids;   /* of put_ids */
+    weft_memory        *slab;   /* of the program */
+    bool                shared; /* the state slab is another runner's */
+    int64_t             batch;  /* samples a step */
+    const int32_t      *ids;    /* of put_ids */
     int64_t             n_ids;
     int32_t            *sample
         [2]; /* a micro-batch's ids and labels, for ranks that bind only some of them */
@@ -149,12 +150,17 @@ static bool peers_reach(const weft_program *p, int slab)
     return false;
 }
 
+/* Is this slab another runner's? */
+static bool is_borrowed(const weft_runner *r, int slab)
+{
+    return r->shared && slab == state_slab(r->o.made->program);
+}
+
 /* Slabs of this runner's own that lie in memory of all ranks. */
 static bool in_common(const weft_runner *r, int slab)
 {
-    const weft_program *p = r->o.made->program;
     if (!weft_comm_shared_end(r->o.comm)) return false;
-    return !(r->shared && slab == state_slab(p)) && peers_reach(p, slab);
+    return !is_borrowed(r, slab) && peers_reach(r->o.made->program, slab);
 }
 
 static bool same_layout(const weft_program *a, const weft_program *b)
@@ -171,6 +177,36 @@ static bool same_layout(const weft_program *a, const weft_program *b)
     return x >= 0 && y >= 0 && b->slab[y].bytes <= a->slab[x].bytes;
 }
 
+/* State of another runner, gradients in memory that ranks share, the rest from the device. */
+static weft_status make_slabs(weft_runner *r)
+{
+    const weft_program *p     = r->o.made->program;
+    weft_runner        *first = r->o.state_of;
+    if (first && same_layout(first->o.made->program, p)) {
+        r->slab[state_slab(p)] = first->slab[state_slab(first->o.made->program)];
+        r->shared              = true;
+    }
+    for (int i = 0; i < p->n_slab; i++) {
+        if (!in_common(r, i)) continue;
+        weft_memory m = {weft_device_cpu(), WEFT_SPACE_SHARED, NULL, p->slab[i].bytes};
+        WEFT_TRY(
+            weft_comm_shm_alloc(weft_comm_shared_end(r->o.comm), m.bytes, &m.address));
+        r->slab[i] = m;
+    }
+    return weft_exec_alloc_slabs(p, weft_device_cpu(), r->slab);
+}
+
+static void free_slabs(weft_runner *r)
+{
+    for (int i = 0; i < r->o.made->program->n_slab; i++) {
+        if (is_borrowed(r, i)) continue;
+        if (in_common(r, i))
+            weft_comm_shm_free(weft_comm_shared_end(r->o.comm), r->slab[i].address);
+        else
+            weft_device_free(&r->slab[i]);
+    }
+}
+
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
 {
     const weft_program *p  = o->made->program;
@@ -185,15 +221,7 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
         r->sample[i] = malloc(n * sizeof **r->sample);
         if (!r->sample[i]) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     }
-    if (o->state_of && same_layout(o->state_of->o.made->program, p)) {
-        const weft_program *q  = o->state_of->o.made->program;
-        r->slab[state_slab(p)] = weft_exec_slab(o->state_of->exec, state_slab(q));
-        r->shared              = true;
-    }
-    for (int i = 0; i < p->n_slab; i++)
-        if (in_common(r, i))
-            WEFT_GO(weft_comm_shm_alloc(weft_comm_shared_end(o->comm), p->slab[i].bytes,
-                                        &r->slab[i]));
+    WEFT_GO(make_slabs(r));
     weft_exec_options e = {.pool        = o->pool,
                            .comm        = o->comm,
                            .slab        = r->slab,
@@ -215,9 +243,7 @@ void weft_runner_destroy(weft_runner *r)
 {
     if (!r) return;
     weft_exec_destroy(r->exec);
-    for (int i = 0; r->slab && r->o.made && i < r->o.made->program->n_slab; i++)
-        if (in_common(r, i))
-            weft_comm_shm_free(weft_comm_shared_end(r->o.comm), r->slab[i]);
+    if (r->slab && r->o.made) free_slabs(r);
     free(r->sample[0]);
     free(r->sample[1]);
     free(r->slab);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "device/device.h"
+#include "device/device_priv.h"
 
 enum {
     PAGE = 4096,
@@ -37,11 +37,11 @@ static size_t round_up(size_t n, size_t to)
 /* Large pages need an aligned start; what is cut off again was never touched.  The mapping ends
  * at a 4096-byte page, so no large page reaches past it and what is resident is what was asked
  * for. */
-static void *map_aligned(size_t n)
+static void *map_aligned(size_t n, int sharing)
 {
     size_t align = n >= HUGE ? HUGE : PAGE;
     size_t all   = n + align - PAGE;
-    char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char  *p = mmap(NULL, all, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
     char *q = (char *)round_up((size_t)p, align);
     if (q > p) munmap(p, (size_t)(q - p));
@@ -55,30 +55,39 @@ static void touch(char *p, size_t n)
     for (size_t i = 0; i < n; i += PAGE) ((volatile char *)p)[i] = 0;
 }
 
-static weft_status cpu_alloc(weft_device *d, int64_t bytes, void **out)
+/* All spaces are the host's memory; SHARED stays shared with processes that are forked later. */
+weft_status weft_device__cpu_alloc(weft_device *d, weft_space space, int64_t bytes,
+                                   weft_memory *out)
 {
-    (void)d;
-    *out = NULL;
+    *out = (weft_memory){.device = d, .space = space, .bytes = bytes};
     if (bytes <= 0) return WEFT_OK;
     size_t n = round_up((size_t)bytes, PAGE);
-    char  *p = map_aligned(n);
+    char  *p = map_aligned(n, space == WEFT_SPACE_SHARED ? MAP_SHARED : MAP_PRIVATE);
     if (!p)
         return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %lld bytes: %s", (long long)bytes,
                          strerror(errno));
     if (n >= HUGE) madvise(p, n, MADV_HUGEPAGE);
     touch(p, n);
     account((int64_t)n);
-    *out = p;
+    out->address = p;
     return WEFT_OK;
 }
 
-static void cpu_free(weft_device *d, void *p, int64_t bytes)
+void weft_device__cpu_free(weft_device *d, const weft_memory *m)
 {
     (void)d;
-    if (!p) return;
-    size_t n = round_up((size_t)bytes, PAGE);
-    munmap(p, n);
+    if (!m->address) return;
+    size_t n = round_up((size_t)m->bytes, PAGE);
+    munmap(m->address, n);
     account(-(int64_t)n);
+}
+
+static weft_status cpu_copy(weft_device *d, const weft_memory *to,
+                            const weft_memory *from)
+{
+    (void)d;
+    if (from->bytes) memmove(to->address, from->address, (size_t)from->bytes);
+    return WEFT_OK;
 }
 
 static weft_status cpu_submit(weft_device *d, weft_stream *s, double ready_s,
@@ -95,10 +104,12 @@ static weft_status cpu_submit(weft_device *d, weft_stream *s, double ready_s,
 
 weft_device *weft_device_cpu(void)
 {
-    static weft_device cpu = {.name     = "cpu",
-                              .computes = true,
-                              .alloc    = cpu_alloc,
-                              .free     = cpu_free,
-                              .submit   = cpu_submit};
+    static weft_device cpu = {.name        = "cpu",
+                              .computes    = true,
+                              .host_access = true,
+                              .alloc       = weft_device__cpu_alloc,
+                              .free        = weft_device__cpu_free,
+                              .copy        = cpu_copy,
+                              .submit      = cpu_submit};
     return &cpu;
 }

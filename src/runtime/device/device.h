@@ -11,6 +11,24 @@
 
 typedef struct weft_device weft_device;
 
+/* Who may reach memory, besides the kernels of its device. */
+typedef enum weft_space {
+    WEFT_SPACE_HOST, /* this process: devices copy from and to it, kernels do not reach it */
+    WEFT_SPACE_PINNED, /* this process and the device's kernels: inputs and outputs */
+    WEFT_SPACE_SHARED, /* this process, its kernels, and processes that have it mapped too */
+    WEFT_SPACE_DEVICE, /* kernels and copies only */
+    WEFT_N_SPACE
+} weft_space;
+
+/* A run of memory; a part of it is memory again.  A plain value: whoever allocated it frees it, and
+ * memory of another origin (a mapping, an array) is adopted by filling in the fields. */
+typedef struct weft_memory {
+    weft_device *device;
+    weft_space   space;
+    void   *address; /* of space DEVICE: the device's, which no host code dereferences */
+    int64_t bytes;
+} weft_memory;
+
 /* One instruction ready to run, addresses filled in. */
 typedef struct weft_task {
     weft_status (*run)(void *arg);
@@ -32,11 +50,16 @@ struct weft_device {
      * whose links take their time decides how long they last; else exec lets them last as long as
      * is stated */
     bool talks;
+    /* true: DEVICE memory is this process's own, host code may dereference it (cpu) */
+    bool host_access;
     /* Zeroed memory, aligned to 4096, on large pages where there are any and touched so that a
-     * step meets no
-     * page fault: resident memory grows by bytes rounded up to 4096, no more.  bytes 0 is legal. */
-    weft_status (*alloc)(weft_device *d, int64_t bytes, void **out);
-    void (*free)(weft_device *d, void *p, int64_t bytes); /* p may be NULL */
+     * step meets no page fault: resident memory grows by bytes rounded up to 4096, no more.
+     * bytes 0 is legal: an address of NULL. */
+    weft_status (*alloc)(weft_device *d, weft_space space, int64_t bytes,
+                         weft_memory *out);
+    void (*free)(weft_device *d, const weft_memory *m); /* an address of NULL is legal */
+    /* All of from, to the first from.bytes of to; between any two spaces.  Done on return. */
+    weft_status (*copy)(weft_device *d, const weft_memory *to, const weft_memory *from);
     /* Runs the tasks in order and returns when they are done or one failed.  ready_s: when what
      * they wait for was there, 0 if they waited for nothing.  emu starts them at the later of
      * ready_s and the stream's done_s, not at the time of the call, so that a thread that wakes
@@ -49,6 +72,25 @@ struct weft_device {
 weft_device *weft_device_cpu(void); /* shared, never destroyed */
 weft_status  weft_device_emu_create(weft_device **out);
 void         weft_device_emu_destroy(weft_device *d);
+
+const char *weft_space_name(weft_space s);
+
+weft_status weft_device_alloc(weft_device *d, weft_space space, int64_t bytes,
+                              weft_memory *out);
+/* Memory that came from weft_device_alloc; *m is all zero afterwards. */
+void weft_device_free(weft_memory *m);
+
+/* [offset, offset + bytes) of m.  WEFT_ERR_ARG: not inside. */
+weft_status weft_memory_part(const weft_memory *m, int64_t offset, int64_t bytes,
+                             weft_memory *out);
+/* What host code may dereference; NULL: nothing, weft_device_read and _write are the way. */
+void *weft_memory_host(const weft_memory *m);
+
+/* Between host memory and any memory, done on return: [offset, offset + bytes) of m. */
+weft_status weft_device_read(void *host, const weft_memory *m, int64_t offset,
+                             int64_t bytes);
+weft_status weft_device_write(const weft_memory *m, int64_t offset, const void *host,
+                              int64_t bytes);
 
 /* Where this thread stands in emulated time, on weft_clock_s()'s clock: exec says when an
  * instruction that talks begins, a transport that takes its time moves it on to when it ends.

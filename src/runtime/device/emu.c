@@ -20,24 +20,37 @@ static void sleep_until(double t)
 }
 
 /* Addresses without pages behind them. */
-static weft_status emu_alloc(weft_device *d, int64_t bytes, void **out)
+static weft_status emu_alloc(weft_device *d, weft_space space, int64_t bytes,
+                             weft_memory *out)
 {
-    (void)d;
-    *out = NULL;
+    *out = (weft_memory){.device = d, .space = space, .bytes = bytes};
     if (bytes <= 0) return WEFT_OK;
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return WEFT_FAIL(WEFT_ERR_MEM, "no addresses for %lld bytes: %s",
                          (long long)bytes, strerror(errno));
-    *out = p;
+    out->address = p;
     return WEFT_OK;
 }
 
-static void emu_free(weft_device *d, void *p, int64_t bytes)
+static void emu_free(weft_device *d, const weft_memory *m)
 {
     (void)d;
-    if (p) munmap(p, (size_t)bytes);
+    if (m->address) munmap(m->address, (size_t)m->bytes);
+}
+
+/* DEVICE memory holds nothing: what is read from it is zero, what is written is dropped. */
+static weft_status emu_copy(weft_device *d, const weft_memory *to,
+                            const weft_memory *from)
+{
+    (void)d;
+    if (to->space == WEFT_SPACE_DEVICE) return WEFT_OK;
+    if (from->space == WEFT_SPACE_DEVICE)
+        memset(to->address, 0, (size_t)from->bytes);
+    else
+        memmove(to->address, from->address, (size_t)from->bytes);
+    return WEFT_OK;
 }
 
 static weft_status emu_submit(weft_device *d, weft_stream *s, double ready_s,
@@ -69,8 +82,11 @@ weft_status weft_device_emu_create(weft_device **out)
 {
     weft_device *d = calloc(1, sizeof *d);
     if (!d) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    *d = (weft_device){
-        .name = "emu", .alloc = emu_alloc, .free = emu_free, .submit = emu_submit};
+    *d   = (weft_device){.name   = "emu",
+                         .alloc  = emu_alloc,
+                         .free   = emu_free,
+                         .copy   = emu_copy,
+                         .submit = emu_submit};
     *out = d;
     return WEFT_OK;
 }

@@ -56,11 +56,7 @@ void weft_exec_destroy(weft_exec *e)
     if (!e) return;
     weft_exec__stop_threads(e);
     weft_exec__close_links(e);
-    for (int i = 0; i < e->n_stream; i++)
-        e->device->free(e->device, e->stream[i].ctx.scratch, e->stream[i].scratch_bytes);
-    for (int i = 0; e->slab && i < e->p->n_slab; i++)
-        if (!e->o.slab || !e->o.slab[i])
-            e->device->free(e->device, e->slab[i], e->p->slab[i].bytes);
+    for (int i = 0; i < e->n_stream; i++) weft_device_free(&e->stream[i].scratch);
     weft_pool_destroy(e->own_pool);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->moved);
@@ -95,18 +91,6 @@ weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
     return e->stop ? WEFT_FAIL(e->st, "%s", e->text) : WEFT_OK;
 }
 
-weft_status weft_exec_binding(weft_exec *e, const char *name, int micro, weft_view *out)
-{
-    const weft_binding *b = weft_program_find(e->p, name);
-    if (!b) return WEFT_FAIL(WEFT_ERR_ARG, "program %s binds no '%s'", e->p->name, name);
-    const weft_buffer *f = &e->p->buffer[b->at.buffer];
-    if (micro < 0 || (f->slot_by == WEFT_SLOT_LANE && micro >= f->n_slot))
-        return WEFT_FAIL(WEFT_ERR_ARG, "'%s' has %d slots, there is no slot %d", name,
-                         f->n_slot, micro);
-    *out = weft_exec__view(e, &b->at, f->n_slot > 1 ? micro % f->n_slot : 0);
-    return WEFT_OK;
-}
-
 weft_exec_memory weft_exec_mem(const weft_exec *e)
 {
     weft_exec_memory m = {0};
@@ -117,11 +101,6 @@ weft_exec_memory weft_exec_mem(const weft_exec *e)
     m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena);
     m.total_bytes = m.slab_bytes + m.scratch_bytes + m.comm_bytes + m.table_bytes;
     return m;
-}
-
-void *weft_exec_slab(const weft_exec *e, int slab)
-{
-    return e->slab[slab];
 }
 
 weft_status weft_exec_timeline(weft_exec *e, weft_timeline **out)

@@ -1,17 +1,20 @@
 /* The executor: runs one rank's program on a device, step after step.
  *
+ *     weft_memory slab[8] = {0};
+ *     WEFT_TRY(weft_exec_alloc_slabs(program, weft_device_cpu(), slab));
  *     weft_exec *e;
- *     WEFT_TRY(weft_exec_create(program, &(weft_exec_options){.pool = pool, .seed = 1}, &e));
- *     weft_exec_binding(e, "wte", 0, &view);             fill in parameters and inputs
+ *     WEFT_TRY(weft_exec_create(program, &(weft_exec_options){.slab = slab, .seed = 1}, &e));
+ *     weft_exec_write(e, "wte", 0, NULL, values);        fill in parameters and inputs
  *     weft_exec_run(e, step, 1);                         one step; allocates nothing
- *     weft_exec_binding(e, "loss", 0, &view);            look at the outputs
+ *     weft_exec_read(e, "loss", 0, NULL, &loss);         look at the outputs
  *     weft_exec_destroy(e);
+ *     weft_exec_free_slabs(program, slab);
  *
- * All memory is there once create returns: slabs, scratch, message buffers, and every
- * instruction's operands as views, for each slot it may meet.  A stream with firings has its
- * thread; a single stream runs on the caller's.  An error stops all streams (and, through comm,
- * all ranks) and comes back from weft_exec_run with the instruction's name in front; the exec is
- * of no further use then. */
+ * Slabs are the caller's.  All other memory is there once create returns: scratch, message
+ * buffers, and every instruction's operands as views, for each slot it may meet.  A stream with
+ * firings has its thread; a single stream runs on the caller's.  An error stops all streams (and,
+ * through comm, all ranks) and comes back from weft_exec_run with the instruction's name in front;
+ * the exec is of no further use then. */
 #ifndef WEFT_EXEC_EXEC_H
 #define WEFT_EXEC_EXEC_H
 
@@ -36,8 +39,9 @@ typedef struct weft_exec_options {
     weft_pool *pool;
     int        n_thread;
     weft_comm *comm; /* borrowed; NULL: only for programs of a single rank */
-    /* one a slab: the caller's memory, or NULL: allocated here.  NULL: all here */
-    void *const *slab;
+    /* One for each slab of the program, the caller's before and after: weft_exec_alloc_slabs, or
+     * memory that is there already.  Only the array is copied. */
+    const weft_memory *slab;
 
     uint64_t seed;
     int64_t  batch,
@@ -62,20 +66,32 @@ void        weft_exec_destroy(weft_exec *e);
 /* Steps step .. step + n_step - 1 of the job, counted from 0. */
 weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step);
 
-/* The memory of a binding for a micro-batch (a lane slot for accumulators; 0 where there is one
- * slot). */
-weft_status weft_exec_binding(weft_exec *e, const char *name, int micro, weft_view *out);
-
+/* Host memory from and to a binding, for a micro-batch (a lane slot for accumulators; 0 where there
+ * is one slot): the part r of the binding's own shape, row by row without gaps; NULL: all of it.
+ * Not while a run is on. */
+weft_status weft_exec_read(const weft_exec *e, const char *name, int micro,
+                           const weft_region *r, void *host);
+weft_status weft_exec_write(weft_exec *e, const char *name, int micro,
+                            const weft_region *r, const void *host);
+/* The memory of a binding, where host code may dereference it: staging, or any on cpu.
+ * WEFT_ERR_ARG: it is the device's alone. */
+weft_status weft_exec_binding(const weft_exec *e, const char *name, int micro,
+                              weft_view *out);
 /* What this exec holds, known before the first step. */
 typedef struct weft_exec_memory {
-    int64_t slab_bytes;    /* all slabs, the caller's too */
+    int64_t slab_bytes;    /* the caller's: all slabs of the program */
     int64_t scratch_bytes; /* of kernels, all streams */
     int64_t comm_bytes;    /* messages under way to this rank */
     int64_t table_bytes;   /* instructions with their operands, edges */
     int64_t total_bytes;
 } weft_exec_memory;
 weft_exec_memory weft_exec_mem(const weft_exec *e);
-void            *weft_exec_slab(const weft_exec *e, int slab);
+
+/* Memory for the slabs of p that have none (address NULL): staging in space PINNED, others in
+ * DEVICE.  An error frees what was allocated. */
+weft_status weft_exec_alloc_slabs(const weft_program *p, weft_device *d,
+                                  weft_memory *slab);
+void        weft_exec_free_slabs(const weft_program *p, weft_memory *slab);
 
 /* What ran when, of the newest slices; times from the start of the first run after create or the
  * last weft_exec_timeline().  The caller destroys it. */

@@ -68,6 +68,7 @@ struct weft_exec__stream {
     double               ready_s; /* when what the firing waited for was there */
     weft_kernel_ctx      ctx;
     int64_t              scratch_bytes;
+    weft_memory          scratch; /* behind ctx */
     weft_exec__trace     trace;
     const weft_firing   *firing; /* the running one */
     int                  step;   /* since the run began */
@@ -88,7 +89,7 @@ struct weft_exec {
     weft_arena         *arena;
     weft_device        *device;
     weft_pool          *own_pool;
-    void              **slab;
+    weft_memory        *slab;
     weft_exec__actor   *actor;
     weft_order          order;
     weft_exec__edge    *edge;
@@ -113,7 +114,7 @@ struct weft_exec {
 
 /* prepare.c: everything that can be known before the first step. */
 weft_status weft_exec__prepare(weft_exec *e);
-/* The view of an operand in a firing. */
+/* The view of an operand in a firing; its address is one of the slab's space. */
 weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slot);
 
 /* link.c: channels and groups; an instruction that needs none leaves *out alone. */

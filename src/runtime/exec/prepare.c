@@ -11,7 +11,7 @@ weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slo
     memcpy(v.origin, o->origin, sizeof v.origin);
     if (o->buffer < 0) return v;
     const weft_buffer *b    = &e->p->buffer[o->buffer];
-    char              *base = e->slab[b->slab];
+    char              *base = e->slab[b->slab].address;
     if (base)
         v.p = base + b->offset + slot * b->bytes +
               o->offset * weft_dtype_bytes(o->type.dtype);
@@ -184,19 +184,24 @@ static weft_status find_runs(weft_exec *e, int actor)
 
 /* ---- memory ---- */
 
-static weft_status make_slabs(weft_exec *e)
+static weft_status check_slabs(weft_exec *e)
 {
-    e->slab = WEFT_ARENA_ARRAY(e->arena, void *, e->p->n_slab);
+    const weft_program *p = e->p;
+    e->slab               = WEFT_ARENA_ARRAY(e->arena, weft_memory, p->n_slab);
     if (!e->slab) return weft_arena_status(e->arena);
-    for (int i = 0; i < e->p->n_slab; i++) {
-        if (e->o.slab && e->o.slab[i]) {
-            e->slab[i] = e->o.slab[i];
-            continue;
-        }
-        weft_status st = e->device->alloc(e->device, e->p->slab[i].bytes, &e->slab[i]);
-        if (st != WEFT_OK)
-            return weft_fail_in(st, "program %s, slab %s: ", e->p->name,
-                                e->p->slab[i].name);
+    for (int i = 0; i < p->n_slab; i++) {
+        const weft_memory *m = e->o.slab ? &e->o.slab[i] : NULL;
+        if (!p->slab[i].bytes) continue;
+        if (!m || !m->address || m->bytes < p->slab[i].bytes)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "program %s, slab %s: %lld bytes are needed, %lld are given",
+                             p->name, p->slab[i].name, (long long)p->slab[i].bytes,
+                             (long long)(m && m->address ? m->bytes : 0));
+        if (m->space == WEFT_SPACE_HOST)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "program %s, slab %s: kernels do not reach %s memory",
+                             p->name, p->slab[i].name, weft_space_name(m->space));
+        e->slab[i] = *m;
     }
     return WEFT_OK;
 }
@@ -222,7 +227,9 @@ static weft_status make_streams(weft_exec *e)
         for (int i = 0; i < e->p->stream[k].n_firing; i++)
             WEFT_TRY(find_variant(e, s, &e->p->stream[k].firing[i], &s->variant[i]));
         if (e->device->computes && s->scratch_bytes)
-            WEFT_TRY(e->device->alloc(e->device, s->scratch_bytes, &s->ctx.scratch));
+            WEFT_TRY(weft_device_alloc(e->device, WEFT_SPACE_DEVICE, s->scratch_bytes,
+                                       &s->scratch));
+        s->ctx.scratch = s->scratch.address;
     }
     return WEFT_OK;
 }
@@ -244,7 +251,7 @@ static weft_status make_edges(weft_exec *e)
 
 weft_status weft_exec__prepare(weft_exec *e)
 {
-    WEFT_TRY(make_slabs(e));
+    WEFT_TRY(check_slabs(e));
     WEFT_TRY(make_edges(e));
     e->actor = WEFT_ARENA_ARRAY(e->arena, weft_exec__actor, e->p->n_actor);
     WEFT_TRY(weft_arena_status(e->arena));

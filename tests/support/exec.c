@@ -1,0 +1,67 @@
+#include "support/exec.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum {
+    MAX_SLAB = 16
+};
+
+/* What an executor's slabs are; ranks are threads, so the list has a lock. */
+typedef struct held {
+    struct held        *next;
+    const weft_program *p;
+    const weft_exec    *e;
+    weft_memory         slab[MAX_SLAB], given[MAX_SLAB];
+} held;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static held           *first;
+
+static void free_held(held *h)
+{
+    for (int i = 0; i < h->p->n_slab; i++)
+        if (!h->given[i].address) weft_device_free(&h->slab[i]);
+    free(h);
+}
+
+weft_status test_exec_create(const weft_program *p, const weft_exec_options *o,
+                             weft_exec **out)
+{
+    weft_exec_options with = o ? *o : (weft_exec_options){0};
+    held             *h    = calloc(1, sizeof *h);
+    if (!h || p->n_slab > MAX_SLAB) abort();
+    h->p = p;
+    for (int i = 0; with.slab && i < p->n_slab; i++)
+        h->slab[i] = h->given[i] = with.slab[i];
+    with.slab = h->slab;
+    weft_status st =
+        weft_exec_alloc_slabs(p, with.device ? with.device : weft_device_cpu(), h->slab);
+    if (st == WEFT_OK) st = weft_exec_create(p, &with, out);
+    if (st != WEFT_OK) {
+        free_held(h);
+        return st;
+    }
+    pthread_mutex_lock(&lock);
+    h->e    = *out;
+    h->next = first;
+    first   = h;
+    pthread_mutex_unlock(&lock);
+    return WEFT_OK;
+}
+
+void test_exec_destroy(weft_exec *e)
+{
+    held *h = NULL;
+    if (!e) return;
+    weft_exec_destroy(e);
+    pthread_mutex_lock(&lock);
+    for (held **at = &first; *at && !h; at = *at ? &(*at)->next : at)
+        if ((*at)->e == e) {
+            h   = *at;
+            *at = h->next;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    if (h) free_held(h);
+}
