@@ -117,8 +117,9 @@ static void computed_again(void **state)
     };
     test_job j;
     (void)state;
-    test_job_open(&j, "tiny256",
-                  (test_job_options){.seq = 16, .n_micro = 4, .recompute = "full"});
+    test_job_open(
+        &j, "tiny256",
+        (test_job_options){.seq = 16, .n_micro = 4, .recompute = WEFT_STRATEGY_FULL});
     test_result one = test_plan_one(&j, 2);
     for (size_t i = 0; i < WEFT_COUNT(plan); i++)
         test_plan_near(&j, &one, (test_plan){plan[i], 2, 1, "1f1b"}, 1e-5);
@@ -130,7 +131,8 @@ static void computed_again(void **state)
 static void cuts_within_layers(void **state)
 {
     static const char *const plan[] = {"cp=2 pp=2 cp_comm=ring", "dp=2 cp=2 pp=2 zero=3"};
-    static const char *const again[] = {"full", "selective"};
+    static const weft_strategy_recompute again[] = {WEFT_STRATEGY_FULL,
+                                                    WEFT_STRATEGY_SELECTIVE};
     (void)state;
     for (size_t k = 0; k < WEFT_COUNT(plan); k++) {
         test_job j;

@@ -136,10 +136,12 @@ static void by_lot(void **state)
     (void)state;
     for (size_t m = 0; m < WEFT_COUNT(model); m++) {
         test_job j;
-        test_job_open(
-            &j, model[m],
-            (test_job_options){
-                .seq = 6, .n_micro = 2, .rows = 2, .recompute = m == 1 ? "full" : NULL});
+        test_job_open(&j, model[m],
+                      (test_job_options){.seq       = 6,
+                                         .n_micro   = 2,
+                                         .rows      = 2,
+                                         .recompute = m == 1 ? WEFT_STRATEGY_FULL
+                                                             : WEFT_STRATEGY_KEEP});
         test_result one = test_plan_one(&j, N_LANE);
         for (int i = 0; i < (WEFT_TEST_SANITIZED ? 4 : 16); i++) {
             weft_text t = {0};

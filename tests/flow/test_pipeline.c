@@ -182,8 +182,8 @@ static void cuts_anywhere(void **state)
              {"llama", {.seq = 6, .n_micro = 3}},
              {"mixtral", {.seq = 6, .n_micro = 3}},
              {"llama", {.seq = 6, .n_micro = 3, .dtype = WEFT_DTYPE_BF16}},
-             {"gpt2", {.seq = 6, .n_micro = 3, .recompute = "full"}},
-             {"llama", {.seq = 6, .n_micro = 3, .recompute = "full"}}};
+             {"gpt2", {.seq = 6, .n_micro = 3, .recompute = WEFT_STRATEGY_FULL}},
+             {"llama", {.seq = 6, .n_micro = 3, .recompute = WEFT_STRATEGY_FULL}}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
         test_job j;
@@ -226,10 +226,13 @@ static void families(void **state)
 static void other_trainings(void **state)
 {
     static const test_job_options o[] = {
-        {.seq = SEQ, .n_micro = 6, .recompute = "full"},
-        {.seq = SEQ, .n_micro = 6, .recompute = "selective"},
+        {.seq = SEQ, .n_micro = 6, .recompute = WEFT_STRATEGY_FULL},
+        {.seq = SEQ, .n_micro = 6, .recompute = WEFT_STRATEGY_SELECTIVE},
         {.seq = SEQ, .n_micro = 6, .dtype = WEFT_DTYPE_BF16},
-        {.seq = SEQ, .n_micro = 6, .dtype = WEFT_DTYPE_BF16, .recompute = "full"},
+        {.seq       = SEQ,
+         .n_micro   = 6,
+         .dtype     = WEFT_DTYPE_BF16,
+         .recompute = WEFT_STRATEGY_FULL},
         {.seq = SEQ, .n_micro = 6, .optimizer = "lamb"},
         {.seq = SEQ, .n_micro = 6, .optimizer = "sgd"},
         {.seq = SEQ, .n_micro = 1},

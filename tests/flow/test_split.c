@@ -237,8 +237,8 @@ static void odd_shapes(void **state)
 static void other_trainings(void **state)
 {
     static const test_job_options o[] = {
-        {.seq = 8, .n_micro = 4, .recompute = "full"},
-        {.seq = 8, .n_micro = 4, .recompute = "selective"},
+        {.seq = 8, .n_micro = 4, .recompute = WEFT_STRATEGY_FULL},
+        {.seq = 8, .n_micro = 4, .recompute = WEFT_STRATEGY_SELECTIVE},
         {.seq = 8, .n_micro = 4, .dtype = WEFT_DTYPE_BF16},
         {.seq = 8, .n_micro = 4, .optimizer = "sgd"},
     };
@@ -318,7 +318,7 @@ static void layers_are_unlike(void **state)
     norm_within = 1e-5;
     o.rows      = 4;
     in_turn("tiny256", o, &(plan){"tp=4 tp_exclude=blocks", 2, 1, NULL}, 1, nearly);
-    o.recompute = "full";
+    o.recompute = WEFT_STRATEGY_FULL;
     in_turn("tiny256", o, &unlike_layers[7], 2, nearly);
 }
 
@@ -327,16 +327,28 @@ static void layers_are_unlike(void **state)
 static void cuts_anywhere(void **state)
 {
     static const struct {
-        const char *model;
-        plan        p;
-        bool        same;
-        int         step;
-        const char *recompute;
+        const char             *model;
+        plan                    p;
+        bool                    same;
+        int                     step;
+        weft_strategy_recompute recompute;
     } t[] = {
-        {FAMILY("llama"), {"dp=2 pp=2 zero=1", 2, 1, "zb-h1"}, true, 1, NULL},
-        {FAMILY("gpt2"), {"dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 3, NULL},
-        {FAMILY("mixtral"), {"dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 2, "selective"},
-        {FAMILY("gpt2"), {"tp=2 pp=2 sp=true", 2, 1, "1f1b"}, false, 3, NULL}};
+        {FAMILY("llama"),
+         {"dp=2 pp=2 zero=1", 2, 1, "zb-h1"},
+         true,
+         1,
+         WEFT_STRATEGY_KEEP},
+        {FAMILY("gpt2"), {"dp=2 pp=2 zero=3", 2, 1, "1f1b"}, true, 3, WEFT_STRATEGY_KEEP},
+        {FAMILY("mixtral"),
+         {"dp=2 pp=2 zero=3", 2, 1, "1f1b"},
+         true,
+         2,
+         WEFT_STRATEGY_SELECTIVE},
+        {FAMILY("gpt2"),
+         {"tp=2 pp=2 sp=true", 2, 1, "1f1b"},
+         false,
+         3,
+         WEFT_STRATEGY_KEEP}};
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(t); i++) {
         test_job j;
@@ -364,8 +376,9 @@ static void rings_cut_within_layers(void **state)
     static const plan x = {"cp=2 pp=2 cp_comm=ring", 2, 1, "1f1b"};
     test_job          j;
     (void)state;
-    test_job_open(&j, FAMILY("llama"),
-                  (test_job_options){.seq = 8, .n_micro = 2, .recompute = "full"});
+    test_job_open(
+        &j, FAMILY("llama"),
+        (test_job_options){.seq = 8, .n_micro = 2, .recompute = WEFT_STRATEGY_FULL});
     test_result       one = run_one(&j, 2);
     const weft_graph *g   = j.training.graph;
     int               cut = g->value[weft_graph_find(g, "layers.1.mlp.gate_proj")].node;
@@ -561,10 +574,10 @@ static void gathered_later(void **state)
         {TINY, {.n_micro = 11}, {"dp=3 zero=1 overlap_param_gather=0.8", 8, 1, NULL}},
         {TINY, {.n_micro = 11}, {"dp=2 zero=2 overlap_param_gather=1", 8, 1, NULL}},
         {FAMILY("llama"),
-         {.n_micro = 4, .recompute = "full"},
+         {.n_micro = 4, .recompute = WEFT_STRATEGY_FULL},
          {"dp=2 zero=1 overlap_param_gather=0.75", 4, 1, NULL}},
         {FAMILY("llama"),
-         {.n_micro = 2, .recompute = "selective"},
+         {.n_micro = 2, .recompute = WEFT_STRATEGY_SELECTIVE},
          {"dp=2 zero=1 overlap_param_gather=0.75", 2, 1, NULL}},
         {FAMILY("llama"),
          {.n_micro = 4, .dtype = WEFT_DTYPE_BF16},
@@ -594,7 +607,7 @@ static void gathered_later(void **state)
          {.n_micro = 11},
          {"dp=3 pp=2 zero=1 overlap_param_gather=0.8", 8, 1, "gpipe"}},
         {"tests/fixtures/four",
-         {.n_micro = 4, .recompute = "full", .dtype = WEFT_DTYPE_BF16},
+         {.n_micro = 4, .recompute = WEFT_STRATEGY_FULL, .dtype = WEFT_DTYPE_BF16},
          {"dp=2 pp=2 zero=1 overlap_param_gather=0.5", 2, 1, "1f1b"}},
     };
     static const plan mixed[] = {

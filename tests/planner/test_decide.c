@@ -18,7 +18,6 @@ static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int ba
                           .n_best       = 3,
                           .engine_bytes = ENGINE};
     q.spec.micro_batch = q.spec.lanes = 0;
-    q.spec.recompute                  = NULL;
     weft_search_open(&q.constraints);
     return q;
 }
@@ -40,7 +39,7 @@ static int64_t need_of(const weft_planner_ask *q, const weft_plan *p)
     int64_t              most = 0;
     s.micro_batch             = p->of.micro_batch;
     s.lanes                   = p->of.lanes;
-    s.recompute               = weft_strategy_recompute_name(&p->strategy);
+    s.recompute               = (weft_strategy_recompute)p->strategy.recompute;
     assert_ok(weft_compile_training(&s, &t));
     assert_ok(weft_compile_world(&t, p, WEFT_RANKS_EACH, &w));
     for (int r = 0; r < w->world.n; r++) {
@@ -138,10 +137,10 @@ static void keeps_what_is_said(void **state)
     weft_planner_ask     q = ask_for("tiny256", c, 8);
     weft_planner_answer *a;
     (void)state;
-    q.spec.micro_batch = 2;
-    q.spec.lanes       = 4;
-    q.spec.recompute   = "full";
-    q.constraints.pp   = 2;
+    q.spec.micro_batch      = 2;
+    q.spec.lanes            = 4;
+    q.constraints.recompute = WEFT_RECOMPUTE_FULL;
+    q.constraints.pp        = 2;
     assert_ok(weft_planner_decide(&q, &a));
     assert_int_equal(a->plan->of.micro_batch, 2);
     assert_int_equal(a->plan->of.lanes, 4);

@@ -13,7 +13,7 @@ static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int ba
     weft_planner_ask q = {
         .spec = weft_compile_spec_default(model, batch, seq), .cluster = c, .n_best = 1};
     q.spec.micro_batch = q.spec.lanes = 0;
-    q.spec.recompute = q.spec.dtype = NULL;
+    q.spec.dtype                      = NULL;
     weft_search_open(&q.constraints);
     return q;
 }

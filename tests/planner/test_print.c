@@ -35,7 +35,7 @@ static void check_question(const char *model, const char *line, int batch, int s
                           .engine  = engine,
                           .fast    = fast};
     q.spec.micro_batch = q.spec.lanes = 0;
-    q.spec.recompute = q.spec.dtype = NULL;
+    q.spec.dtype                      = NULL;
     weft_search_open(&q.constraints);
     assert_ok(weft_planner_decide(&q, &a));
     assert_ok(weft_planner_print(&q, a, true, &text));

@@ -68,11 +68,10 @@ typedef struct job {
 
 static weft_compile_spec spec_of(const job *j)
 {
-    static const char *const again[] = {"none", "selective", "full"};
-    int                      micro   = j->v.micro_batch * j->v.ep;
-    weft_compile_spec        s = weft_compile_spec_default(j->model, 2 * micro, j->seq);
-    s.micro_batch              = micro;
-    s.recompute                = again[j->v.recompute];
+    int               micro = j->v.micro_batch * j->v.ep;
+    weft_compile_spec s     = weft_compile_spec_default(j->model, 2 * micro, j->seq);
+    s.micro_batch           = micro;
+    s.recompute             = (weft_strategy_recompute)j->v.recompute;
     return s;
 }
 

@@ -11,7 +11,6 @@
 #include "support/rows.h"
 #include "support/test.h"
 
-static const char *const again[]    = {"none", "selective", "full"};
 static const char *const schedule[] = {"1f1b", "gpipe", "zb-h1"};
 
 /* What is drawn besides. */
@@ -264,7 +263,7 @@ static double simulate(setting *x, const chosen *c, char *words, size_t n, doubl
     assert_ok(weft_strategy_parse(words, &h));
     s.micro_batch = c->v.micro_batch * c->v.ep; /* of the ranks along ep together */
     s.batch       = (int64_t)c->v.micro_batch * c->p.n_micro * c->p.dp;
-    s.recompute   = again[c->v.recompute];
+    s.recompute   = (weft_strategy_recompute)c->v.recompute;
     s.lanes       = 1;
     while (s.lanes < c->p.dp / c->v.ep) s.lanes *= 2;
     if (!c->p.lanes)

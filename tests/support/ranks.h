@@ -19,7 +19,8 @@ enum {
 typedef struct test_job_options {
     int         seq, n_micro, rows; /* rows: sequences a micro-batch, 0 is one */
     weft_dtype  dtype;
-    const char *recompute, *optimizer; /* NULL: none, adamw */
+    const char *optimizer; /* NULL: adamw */
+    weft_strategy_recompute recompute;
     const char *zero; /* parameters with this in their names begin at 0; NULL: none */
 } test_job_options;
 

@@ -265,7 +265,6 @@ static weft_status open_plan(job *j, options *o)
     s->seq         = j->plan->of.seq;
     s->micro_batch = j->plan->of.micro_batch;
     s->lanes       = j->plan->of.lanes;
-    s->recompute   = weft_strategy_recompute_name(&j->plan->strategy);
     if (!s->dtype) s->dtype = j->plan->of.dtype;
     return WEFT_OK;
 }
@@ -343,6 +342,8 @@ static int run(int argc, char **argv)
             fini(&j);
             return code;
         }
+        if (j.plan)
+            o.spec.spec.recompute = (weft_strategy_recompute)j.plan->strategy.recompute;
         st = build(&j, &o, argv, n_word);
     }
     if (st == WEFT_OK) st = simulate(&j, &o, &t, &trace, &fits);

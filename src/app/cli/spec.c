@@ -40,9 +40,10 @@ static int word_of(const weft_cli_command *c, const char *option, const char *wo
 
 int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const char *model)
 {
-    int64_t batch = s->batch ? s->batch : 1,
-            micro = s->micro_batch ? s->micro_batch : batch;
-    s->spec       = weft_compile_spec_default(model, batch, s->seq);
+    int64_t batch         = s->batch ? s->batch : 1,
+            micro         = s->micro_batch ? s->micro_batch : batch;
+    const char *recompute = NULL;
+    s->spec               = weft_compile_spec_default(model, batch, s->seq);
     if (batch % micro)
         return weft_cli_usage(c, "--micro-batch %lld does not divide --batch %lld",
                               (long long)micro, (long long)batch);
@@ -58,7 +59,9 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
         code = word_of(c, "optimizer", "adamw adam sgd adagrad lamb", s->optimizer,
                        &s->spec.optimizer.name);
     if (code < 0)
-        code = word_of(c, "recompute", "none selective full", s->recompute,
-                       &s->spec.recompute);
+        code = word_of(c, "recompute", "none selective full", s->recompute, &recompute);
+    if (recompute)
+        s->spec.recompute =
+            (weft_strategy_recompute)weft_strategy_word("recompute", recompute);
     return code;
 }

@@ -418,9 +418,10 @@ weft_compile_spec weft_job_spec(const weft_job *j)
                                .micro_batch = j->micro_batch,
                                .lanes       = j->lanes,
                                .dtype       = j->dtype,
-                               .recompute   = weft_strategy_recompute_name(&j->strategy),
-                               .dropout     = j->dropout,
-                               .optimizer   = j->optimizer};
+                               .recompute =
+                                   (weft_strategy_recompute)j->strategy.recompute,
+                               .dropout   = j->dropout,
+                               .optimizer = j->optimizer};
 }
 
 double weft_job_lr(const weft_job *j, int64_t s)

@@ -45,6 +45,13 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
 
 /* ---- the plan ---- */
 
+/* Only what the job says.  Strategies and the planner number none, selective and full alike. */
+static void constrain(const weft_job *j, bool fixed, weft_planner_ask *q)
+{
+    weft_search_open(&q->constraints);
+    if (fixed || j->strategy.recompute) q->constraints.recompute = j->strategy.recompute;
+}
+
 /* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them.
  */
 static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
@@ -55,8 +62,7 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
     bool follows = j->given_lanes && j->lanes > 1; /* then micro_batch is a lane's part */
     if (!fixed && !j->given_micro_batch && !follows) q->spec.micro_batch = 0;
     if (!fixed && !j->given_lanes) q->spec.lanes = 0;
-    if (!fixed && !j->strategy.recompute) q->spec.recompute = NULL;
-    weft_search_open(&q->constraints);
+    constrain(j, fixed, q);
     if (!weft_job_is_invariant(j)) return;
     q->constraints.tp = q->constraints.cp = q->constraints.ep = 1;
     q->constraints.sp                                         = 0;
@@ -69,7 +75,7 @@ static weft_status decide(const weft_job *j, const weft_cluster *c, int world, b
     ask(j, c, world, fixed, &q);
     weft_status st = weft_planner_decide(&q, out);
     if (st != WEFT_ERR_NOFIT || q.constraints.tp < 0) return st;
-    weft_search_open(&q.constraints);
+    constrain(j, fixed, &q);
     return weft_planner_decide(&q, out);
 }
 

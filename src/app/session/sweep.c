@@ -16,26 +16,39 @@ typedef enum family {
 } family;
 
 typedef struct model {
-    family      family;
-    int         width, head, seq, batch; /* batch: of a micro-batch */
-    const char *recompute;
+    family                  family;
+    int                     width, head, seq, batch; /* batch: of a micro-batch */
+    weft_strategy_recompute recompute;
 } model;
 
 /* Widths double, tokens of a micro-batch go from 64 to 1024. */
 static const model table[] = {
-    {GPT, 64, 32, 64, 1, "none"},         {GPT, 64, 32, 128, 4, "none"},
-    {GPT, 128, 32, 64, 1, "none"},        {GPT, 128, 32, 128, 1, "none"},
-    {GPT, 128, 32, 128, 4, "selective"},  {GPT, 128, 64, 256, 4, "none"},
-    {GPT, 256, 32, 64, 1, "none"},        {GPT, 256, 32, 128, 1, "full"},
-    {GPT, 256, 32, 128, 4, "none"},       {GPT, 256, 64, 256, 2, "none"},
-    {GPT, 512, 64, 64, 1, "none"},        {GPT, 512, 32, 128, 2, "none"},
-    {GPT, 512, 32, 128, 8, "none"},       {MOE, 256, 32, 128, 4, "none"},
-    {LLAMA, 64, 32, 128, 1, "none"},      {LLAMA, 64, 32, 256, 4, "none"},
-    {LLAMA, 128, 32, 64, 1, "selective"}, {LLAMA, 128, 32, 256, 2, "none"},
-    {LLAMA, 256, 32, 128, 1, "none"},     {LLAMA, 256, 64, 256, 2, "none"},
-    {LLAMA, 512, 64, 64, 1, "none"},      {LLAMA, 512, 32, 256, 2, "none"},
-    {MOE, 64, 32, 128, 1, "none"},        {MOE, 128, 32, 128, 1, "none"},
-    {MOE, 128, 32, 128, 4, "none"},       {MOE, 256, 32, 128, 1, "none"},
+    {GPT, 64, 32, 64, 1, WEFT_STRATEGY_KEEP},
+    {GPT, 64, 32, 128, 4, WEFT_STRATEGY_KEEP},
+    {GPT, 128, 32, 64, 1, WEFT_STRATEGY_KEEP},
+    {GPT, 128, 32, 128, 1, WEFT_STRATEGY_KEEP},
+    {GPT, 128, 32, 128, 4, WEFT_STRATEGY_SELECTIVE},
+    {GPT, 128, 64, 256, 4, WEFT_STRATEGY_KEEP},
+    {GPT, 256, 32, 64, 1, WEFT_STRATEGY_KEEP},
+    {GPT, 256, 32, 128, 1, WEFT_STRATEGY_FULL},
+    {GPT, 256, 32, 128, 4, WEFT_STRATEGY_KEEP},
+    {GPT, 256, 64, 256, 2, WEFT_STRATEGY_KEEP},
+    {GPT, 512, 64, 64, 1, WEFT_STRATEGY_KEEP},
+    {GPT, 512, 32, 128, 2, WEFT_STRATEGY_KEEP},
+    {GPT, 512, 32, 128, 8, WEFT_STRATEGY_KEEP},
+    {MOE, 256, 32, 128, 4, WEFT_STRATEGY_KEEP},
+    {LLAMA, 64, 32, 128, 1, WEFT_STRATEGY_KEEP},
+    {LLAMA, 64, 32, 256, 4, WEFT_STRATEGY_KEEP},
+    {LLAMA, 128, 32, 64, 1, WEFT_STRATEGY_SELECTIVE},
+    {LLAMA, 128, 32, 256, 2, WEFT_STRATEGY_KEEP},
+    {LLAMA, 256, 32, 128, 1, WEFT_STRATEGY_KEEP},
+    {LLAMA, 256, 64, 256, 2, WEFT_STRATEGY_KEEP},
+    {LLAMA, 512, 64, 64, 1, WEFT_STRATEGY_KEEP},
+    {LLAMA, 512, 32, 256, 2, WEFT_STRATEGY_KEEP},
+    {MOE, 64, 32, 128, 1, WEFT_STRATEGY_KEEP},
+    {MOE, 128, 32, 128, 1, WEFT_STRATEGY_KEEP},
+    {MOE, 128, 32, 128, 4, WEFT_STRATEGY_KEEP},
+    {MOE, 256, 32, 128, 1, WEFT_STRATEGY_KEEP},
 };
 
 enum {

@@ -15,7 +15,6 @@ weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch, in
         .micro_batch = batch,
         .lanes       = 1,
         .dtype       = "fp32",
-        .recompute   = "none",
         .optimizer   = {"adamw", 1e-4, {0.9, 0.999}, 1e-8, 0.01, 0, 1}};
 }
 
@@ -222,7 +221,7 @@ bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
            x->layers == s->layers && x->longer == s->longer && x->more == s->more &&
            x->seq == s->seq && x->batch == s->batch && x->micro_batch == s->micro_batch &&
            x->lanes == s->lanes && same_text(x->dtype, s->dtype) &&
-           same_text(x->recompute, s->recompute) && x->dropout == s->dropout &&
+           x->recompute == s->recompute && x->dropout == s->dropout &&
            same_optimizer(&x->optimizer, &s->optimizer);
 }
 

@@ -30,9 +30,9 @@ typedef struct weft_compile_spec {
     int               longer, more; /* 1 + the run that keeps so many more; 0: none */
     int64_t           seq, batch, micro_batch, lanes; /* seq 0: the model's own */
     const char       *dtype;                          /* fp32, bf16 */
-    const char       *recompute;
-    bool              dropout;
-    weft_compile_optimizer optimizer;
+    weft_strategy_recompute recompute;
+    bool                    dropout;
+    weft_compile_optimizer  optimizer;
 } weft_compile_spec;
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */

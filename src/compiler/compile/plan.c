@@ -83,8 +83,7 @@ weft_status weft_compile_plan_layers(const weft_training *t, const weft_strategy
     int *cut = WEFT_ARENA_ARRAY(a, int, n_stage + 1);
     WEFT_GO(weft_arena_status(a));
     weft_compile_plan_of(t, &w.of);
-    if (t->spec.recompute)
-        w.strategy.recompute = weft_strategy_word("recompute", t->spec.recompute);
+    w.strategy.recompute = (int)t->spec.recompute;
     if (y->n_tp_exclude) {
         int *first;
         WEFT_GO(weft_compile_layers(t, a, &all.n, &first));

@@ -164,7 +164,7 @@ out:
     return st;
 }
 
-weft_status weft_graph_recompute(const weft_graph *g, const char *policy,
+weft_status weft_graph_recompute(const weft_graph *g, weft_strategy_recompute policy,
                                  weft_graph **out)
 {
     weft_arena *tmp = NULL;
@@ -173,13 +173,8 @@ weft_status weft_graph_recompute(const weft_graph *g, const char *policy,
     bool *keep = WEFT_ARENA_ARRAY(tmp, bool, g->n_value + 1);
     WEFT_GO(weft_arena_status(tmp));
     memset(keep, 1, (size_t)g->n_value);
-    if (!strcmp(policy, "selective"))
-        keep_selective(g, keep);
-    else if (!strcmp(policy, "full"))
-        WEFT_GO(keep_full(g, keep, tmp));
-    else if (strcmp(policy, "none") != 0)
-        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG, "recompute '%s' is not none, selective or full",
-                          policy));
+    if (policy == WEFT_STRATEGY_SELECTIVE) keep_selective(g, keep);
+    if (policy == WEFT_STRATEGY_FULL) WEFT_GO(keep_full(g, keep, tmp));
     WEFT_GO(weft_graph_recompute_but(g, keep, out));
 out:
     weft_arena_destroy(tmp);

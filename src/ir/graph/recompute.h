@@ -7,11 +7,10 @@
 #define WEFT_GRAPH_RECOMPUTE_H
 
 #include "graph/graph.h"
+#include "strategy/recompute.h"
 
-/* By policy: "none"; "selective": what is cheap to make from what is kept anyway (norms,
- * activations, products element by element, dispatched rows); "full": everything within the
- * repeated layers but what passes from one to the next. */
-weft_status weft_graph_recompute(const weft_graph *g, const char *policy,
+/* By policy; with WEFT_STRATEGY_KEEP a graph like g. */
+weft_status weft_graph_recompute(const weft_graph *g, weft_strategy_recompute policy,
                                  weft_graph **out);
 
 /* By hand: keep[v] for each value of g; only forward nodes' results are looked at. */

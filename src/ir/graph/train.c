@@ -321,7 +321,7 @@ static weft_status apply_recompute(maker *k)
     weft_graph       *g    = NULL;
     weft_vid *const   at[] = {&k->t.lr, &k->t.step, &k->t.inv_n, &k->t.loss,
                               &k->t.grad_norm};
-    if (!k->o->recompute || !strcmp(k->o->recompute, "none")) return WEFT_OK;
+    if (k->o->recompute == WEFT_STRATEGY_KEEP) return WEFT_OK;
     WEFT_TRY(weft_graph_recompute(old, k->o->recompute, &g));
     for (size_t i = 0; i < WEFT_COUNT(at); i++)
         *at[i] = weft_graph_find(g, old->value[*at[i]].name);

@@ -20,6 +20,7 @@
 #define WEFT_GRAPH_TRAIN_H
 
 #include "graph/graph.h"
+#include "strategy/recompute.h"
 
 typedef struct weft_train_param {
     weft_vid value; /* a parameter of the model's graph */
@@ -35,12 +36,12 @@ typedef struct weft_train_stat {
 typedef struct weft_train_options {
     weft_vid loss; /* f32, a sum over labels, not a mean; any shape is summed */
     /* sgd (with momentum when that is not 0) adam adamw adagrad lamb */
-    const char *optimizer;
-    double      beta[2], eps, weight_decay, momentum;
-    double      clip;      /* global norm of the gradients; 0: never clip */
-    weft_dtype  dtype;     /* WEFT_DTYPE_F32 or BF16 */
-    const char *recompute; /* NULL, none, selective, full: graph/recompute.h */
-    int         n_param;
+    const char             *optimizer;
+    double                  beta[2], eps, weight_decay, momentum;
+    double                  clip;  /* global norm of the gradients; 0: never clip */
+    weft_dtype              dtype; /* WEFT_DTYPE_F32 or BF16 */
+    weft_strategy_recompute recompute;
+    int                     n_param;
     const weft_train_param *param;
     int                     n_stat;
     const weft_train_stat  *stat;

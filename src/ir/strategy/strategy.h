@@ -15,6 +15,7 @@
 
 #include "base/doc.h"
 #include "base/text.h"
+#include "strategy/recompute.h"
 
 enum {
     WEFT_MAX_BATCH_SPLIT = 64, /* in a job; a plan file may have more */
@@ -50,19 +51,13 @@ typedef enum weft_strategy_schedule {
     WEFT_STRATEGY_INTERLEAVED,
 } weft_strategy_schedule;
 
-typedef enum weft_strategy_recompute {
-    WEFT_STRATEGY_KEEP,
-    WEFT_STRATEGY_SELECTIVE,
-    WEFT_STRATEGY_FULL,
-} weft_strategy_recompute;
-
 typedef struct weft_strategy {
     int     dp, tp, cp, ep;       /* 0: no such axis */
     int     pp, chunks;           /* pipeline ranks, stages of each */
     int     zero;                 /* 0 to 3 */
     int     overlap_param_gather; /* percent of the parameters; with zero 1 and 2 */
     bool    sp;
-    int     cp_comm, schedule, recompute; /* of the enumerations above */
+    int     cp_comm, schedule, recompute; /* of the enumerations above; recompute.h */
     int64_t bucket_bytes;                 /* -1: chosen at the start */
     int     n_mesh_order;                 /* 0: the default order */
     uint8_t mesh_order[WEFT_N_STRATEGY_AXIS];

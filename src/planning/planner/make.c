@@ -18,6 +18,16 @@ weft_strategy weft_planner__sizes(int dp, const weft_cost_variant *v)
     return y;
 }
 
+weft_strategy_recompute weft_planner__recompute(weft_cost_recompute r)
+{
+    switch (r) {
+    case WEFT_RECOMPUTE_FULL: return WEFT_STRATEGY_FULL;
+    case WEFT_RECOMPUTE_SELECTIVE:
+    case WEFT_RECOMPUTE_LIGHT: return WEFT_STRATEGY_SELECTIVE;
+    default: return WEFT_STRATEGY_KEEP;
+    }
+}
+
 static weft_status strategy_of(const weft_search_choice *x, weft_strategy *y)
 {
     const weft_cost_variant *v  = &x->variant;
@@ -35,9 +45,7 @@ static weft_status strategy_of(const weft_search_choice *x, weft_strategy *y)
     y->zero     = p->zero;
     y->sp       = v->sp;
     y->overlap_param_gather = x->overlap_param_gather;
-    /* light: ours is selective */
-    y->recompute = v->recompute == WEFT_RECOMPUTE_LIGHT ? WEFT_STRATEGY_SELECTIVE
-                                                        : (int)v->recompute;
+    y->recompute            = (int)weft_planner__recompute(v->recompute);
     if (v->whole)
         WEFT_TRY(weft_layer_spans_parse(x->whole, y->tp_exclude, &y->n_tp_exclude));
     return weft_strategy_check(y);
@@ -92,7 +100,7 @@ weft_status weft_planner__make(const weft_planner_ask *q, weft_planner_answer *a
     s.seq = a->config.seq;
     if (q->spec.micro_batch < 1) /* ranks along ep share the sequences of one */
         s.micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
-    s.recompute = weft_strategy_recompute_name(&y);
+    s.recompute = weft_planner__recompute(x->variant.recompute);
     s.dtype     = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
     if (p->deal.n) s.lanes = weft_cost_deal_lanes(&p->deal);
     if (!s.lanes) s.lanes = lanes_of(x);

@@ -177,8 +177,7 @@ static weft_status set_overlap(const weft_planner_ask *q, weft_search_constraint
 
 static weft_status set_constraints(const weft_planner_ask *q, weft_search_constraints *p)
 {
-    static const char *const again[] = {"none", "selective", "full"};
-    *p                               = q->constraints;
+    *p = q->constraints;
     if (q->world > 0) p->world = q->world;
     if (q->spec.micro_batch > 0) {
         if (p->micro_batch > 0 && p->micro_batch != q->spec.micro_batch)
@@ -186,8 +185,6 @@ static weft_status set_constraints(const weft_planner_ask *q, weft_search_constr
                              p->micro_batch, (long long)q->spec.micro_batch);
         p->micro_batch = (int)q->spec.micro_batch;
     }
-    for (int i = 0; i < 3 && q->spec.recompute; i++)
-        if (!strcmp(q->spec.recompute, again[i])) p->recompute = i;
     WEFT_TRY(set_overlap(q, p));
     return find_nodes(q->cluster, p);
 }
@@ -234,7 +231,7 @@ static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
 {
     weft_compile_spec s = q->spec;
     s.dtype             = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
-    s.recompute         = "none";
+    s.recompute         = WEFT_STRATEGY_KEEP;
     WEFT_TRY(weft_planner__priced(q, a->config.precision, &a->own_cluster));
     const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
     WEFT_TRY(weft_planner_machines(c, a->arena, &a->machines));

@@ -24,7 +24,7 @@
 #include "search/search.h"
 
 typedef struct weft_planner_ask {
-    /* micro_batch, lanes 0 and recompute NULL: to be chosen. */
+    /* micro_batch, lanes 0: to be chosen.  recompute is the constraints' */
     weft_compile_spec   spec;
     const weft_cluster *cluster;
     const char         *engine; /* whose overheads and abilities count; NULL: "weft" */

@@ -8,8 +8,6 @@
 #include "planner/rows_priv.h"
 #include "program/work.h"
 
-static const char *const again[] = {"none", "selective", "full"};
-
 /* ---- graphs ---- */
 
 weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
@@ -25,7 +23,7 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
     weft_compile_spec    o = x->s;
     if (!s) return weft_arena_status(x->a);
     o.micro_batch = o.batch = micro_batch;
-    o.recompute             = again[r];
+    o.recompute             = weft_planner__recompute(r);
     o.layers = s->layers = x->s.layers;
     o.longer = s->longer = longer;
     o.more = s->more = more;
