@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "launch/request.h"
 
 enum {
     MAX = 16
@@ -287,10 +288,31 @@ static void bench_of_collectives(void **state)
     assert_non_null(strstr(out, "{\"ranks\": 3, "));
 }
 
+/* A rank does what the launcher's request says, and reads no arguments. */
+static void ranks_read_the_request(void **state)
+{
+    (void)state;
+    weft_launch_request q = {.check = true, .json = true, .timeout_s = 5};
+    char                fd_text[16];
+    int                 fd;
+    assert_int_equal(weft_launch_request_seal(&q, &fd), WEFT_OK);
+    fcntl(fd, F_SETFD, 0);
+    snprintf(fd_text, sizeof fd_text, "%d", fd);
+    setenv("WEFT_REQUEST_FD", fd_text, 1);
+    assert_int_equal(RUN("--no-such-option", "no-such-job.yaml"), 0);
+    assert_non_null(strstr(out, "\"ranks\": 1"));
+    setenv("WEFT_REQUEST_FD", "0", 1);
+    assert_int_equal(RUN("--check"), 2);
+    assert_non_null(strstr(err, "WEFT_REQUEST_FD is '0', expected a descriptor"));
+    unsetenv("WEFT_REQUEST_FD");
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checks),
+        cmocka_unit_test(ranks_read_the_request),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(a_killed_rank_ends_all),
         cmocka_unit_test(a_stopped_rank_ends_all),

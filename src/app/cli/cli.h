@@ -71,16 +71,6 @@ bool weft_cli_help_topic(const char *name, int argc, char **argv);
 void weft_cli_log(bool warning, const char *text);
 void weft_cli_log_warning(bool warning, const char *text);
 
-struct weft_session_options;
-/* weft train as one rank of a job: of from, comm (NULL: alone), local_ranks, io_timeout_s and
- * command are taken. Rank 0 prints the result. */
-int weft_cli_train_rank(const weft_cli_command            *c,
-                        const struct weft_session_options *from, int argc, char **argv);
-/* "weft run --nproc-per-node 2 job.yaml", quoted for a shell, without --allow and --print-plan. */
-void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t);
-/* weft run with n ranks on this host. */
-int weft_cli_run_ranks(int n, int argc, char **argv);
-
 extern const weft_cli_command weft_cli_train, weft_cli_sample, weft_cli_bench,
     weft_cli_data, weft_cli_ckpt, weft_cli_graph, weft_cli_lower, weft_cli_sim,
     weft_cli_run, weft_cli_bench_comm, weft_cli_cluster, weft_cli_trace,

@@ -6,13 +6,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/cli.h"
+#include "cli/request.h"
 #include "comm/rdzv.h"
-#include "job/job.h"
 #include "launch/join.h"
 #include "launch/launch.h"
 #include "session/say.h"
-#include "weft/session.h"
 
 static int run(int argc, char **argv);
 
@@ -47,14 +45,14 @@ const weft_cli_command weft_cli_run = {
 
 #define LEAST_TIMEOUT_S 0.1
 
-typedef struct settings {
-    bool                    check, json, fresh, quiet, print_plan;
+typedef struct run_options {
+    weft_launch_request     request;
     int64_t                 n_rank, n_node, node, port;
-    double                  seconds, timeout_s, io_timeout_s;
-    const char             *log_dir, *trace, *rdzv, *addr, *cluster, *allow;
-    const char             *command; /* as it was given */
+    bool                    print_plan;
+    const char             *log_dir, *rdzv, *addr, *cluster;
     weft_comm_token_options token;
-} settings;
+    char *const            *argv; /* as it was given, up to NULL */
+} run_options;
 
 /* ---- --check: every collective, against what it must give ---- */
 
@@ -87,13 +85,13 @@ static weft_status check_once(weft_comm *c, weft_comm_group *g, float *in, float
     return WEFT_OK;
 }
 
-static weft_status check_all(weft_comm *c, const settings *s, int64_t *rounds)
+static weft_status check_all(weft_comm *c, double seconds, int64_t *rounds)
 {
     weft_comm_group *g;
     weft_status      st   = WEFT_OK;
     int32_t         *rank = malloc(sizeof *rank * (size_t)c->world);
     float *in = malloc(sizeof *in * N_CHECK), *out = malloc(sizeof *out * N_CHECK);
-    double end = weft_clock_s() + s->seconds;
+    double end = weft_clock_s() + seconds;
     float  go  = 1;
     if (!rank || !in || !out) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     for (int i = 0; i < c->world; i++) rank[i] = i;
@@ -112,11 +110,11 @@ out:
 
 /* ---- what a rank does ---- */
 
-static int check_rank(weft_comm *c, const settings *s)
+static int check_rank(weft_comm *c, const weft_launch_request *q)
 {
     weft_text   t = {0};
     int64_t     rounds;
-    weft_status st = check_all(c, s, &rounds);
+    weft_status st = check_all(c, q->check_s, &rounds);
     if (st == WEFT_ERR_PEER) {
         weft_cli_fail(&weft_cli_run, st);
         return WEFT_LAUNCH_PEER;
@@ -127,32 +125,23 @@ static int check_rank(weft_comm *c, const settings *s)
     }
     if (c->rank) return WEFT_EXIT_OK;
     weft_text_add(&t,
-                  s->json ? "{\"ranks\": %d, \"transport\": \"%s\", \"rounds\": %lld, "
+                  q->json ? "{\"ranks\": %d, \"transport\": \"%s\", \"rounds\": %lld, "
                             "\"ok\": true}"
                           : "%d ranks over %s: %lld rounds of collectives, all right",
                   c->world, c->transport, (long long)rounds);
     return weft_cli_put(&weft_cli_run, &t, NULL);
 }
 
-/* One rank of a job: weft train with the ranks beside it. */
-static int train_rank(weft_comm *comm, int local, const settings *s, int n_word,
-                      char **word)
+/* One rank of a job: what weft train does, with the ranks of comm. */
+static int train_rank(weft_comm *comm, int local, const weft_launch_request *q)
 {
-    char *argv[300];
-    int   n = 0;
-    if (n_word > 256) return weft_cli_usage(&weft_cli_run, "more than 256 words");
-    while (n < n_word) argv[n] = word[n], n++;
-    if (s->json) argv[n++] = "--json";
-    if (s->fresh) argv[n++] = "--fresh";
-    if (s->quiet) argv[n++] = "--quiet";
-    if (s->allow) argv[n++] = "--allow", argv[n++] = (char *)(uintptr_t)s->allow;
-    if (s->trace) argv[n++] = "--trace", argv[n++] = (char *)(uintptr_t)s->trace;
-    if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    weft_session_options o = {.comm         = comm->world > 1 ? comm : NULL,
-                              .local_ranks  = local,
-                              .io_timeout_s = s->io_timeout_s,
-                              .command      = s->command};
-    return weft_cli_train_rank(&weft_cli_run, &o, n, argv);
+    const weft_cli_command *c   = &weft_cli_run;
+    weft_job               *job = NULL;
+    weft_status             st  = weft_cli_load_job(q, &job);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    int code = weft_cli_train_job(c, q, job, comm->world > 1 ? comm : NULL, local);
+    weft_job_destroy(job);
+    return code;
 }
 
 void weft_cli_log(bool warning, const char *text)
@@ -168,166 +157,217 @@ void weft_cli_log_warning(bool warning, const char *text)
     if (warning) weft_cli_log(true, text);
 }
 
-static int be_rank(const weft_launch_environment *p, const settings *s, int argc,
-                   char **argv)
+static int be_rank(const weft_launch_environment *e, const weft_launch_request *q,
+                   const weft_comm_token_options *token)
 {
     weft_comm               *c;
-    weft_launch_join_options o  = {.timeout_s = s->timeout_s,
-                                   .token     = s->token,
-                                   .log = s->quiet ? weft_cli_log_warning : weft_cli_log};
-    weft_status              st = weft_launch_join(p, &o, &c);
+    weft_launch_join_options o  = {.timeout_s = q->timeout_s,
+                                   .token     = *token,
+                                   .log = q->quiet ? weft_cli_log_warning : weft_cli_log};
+    weft_status              st = weft_launch_join(e, &o, &c);
     if (st != WEFT_OK) {
         int code = weft_cli_fail(&weft_cli_run, st);
         return st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
     }
-    int code = s->check ? check_rank(c, s) : train_rank(c, p->local_world, s, argc, argv);
-    if (code == WEFT_EXIT_USAGE && p->local_world == p->world)
+    int code = q->check ? check_rank(c, q) : train_rank(c, e->local_world, q);
+    if (code == WEFT_EXIT_USAGE && e->local_world == e->world)
         weft_comm_abort(c, *weft_error_text() ? weft_error_text()
                                               : "its command is wrong"); /* others wait */
     weft_comm_destroy(c);
     return code;
 }
 
-/* The plan for so many ranks, without them. */
-static int print_plan(const settings *s, int n_word, char **word)
+/* A rank that our launcher started: the request says what to do, variables which rank it is and
+ * where its token is. */
+static int carry_out(const weft_launch_request *q)
 {
-    char *argv[300];
-    int   n = 0;
-    if (n_word > 256) return weft_cli_usage(&weft_cli_run, "more than 256 words");
-    while (n < n_word) argv[n] = word[n], n++;
-    argv[n++] = "--print-plan";
-    if (s->fresh) argv[n++] = "--fresh";
-    if (s->quiet) argv[n++] = "--quiet";
-    if (s->allow) argv[n++] = "--allow", argv[n++] = (char *)(uintptr_t)s->allow;
-    weft_comm one = {.world = s->n_rank > 0 ? (int)(s->n_rank * s->n_node) : 0};
-    if (s->cluster) argv[n++] = "--cluster", argv[n++] = (char *)(uintptr_t)s->cluster;
-    weft_session_options o = {
-        .comm = &one, .local_ranks = (int)s->n_rank, .command = s->command};
-    return weft_cli_train_rank(&weft_cli_run, &o, n, argv);
+    weft_launch_environment e;
+    weft_status             st = weft_launch_detect(&e);
+    if (st != WEFT_OK) return weft_cli_fail(&weft_cli_run, st);
+    return be_rank(&e, q, &(weft_comm_token_options){0});
 }
 
-static int start(const settings *s, int argc, char **argv)
+/* ---- what the command does ---- */
+
+/* The plan for so many ranks, without them. */
+static int print_plan(const run_options *o)
+{
+    weft_job   *job = NULL;
+    weft_status st  = weft_cli_load_job(&o->request, &job);
+    if (st != WEFT_OK) return weft_cli_fail(&weft_cli_run, st);
+    int world = o->n_rank > 0 ? (int)(o->n_rank * o->n_node) : 0;
+    int code =
+        weft_cli_print_plan(&weft_cli_run, &o->request, job, world, (int)o->n_rank);
+    weft_job_destroy(job);
+    return code;
+}
+
+/* Where hosts meet, from --rdzv or --master-addr; "": not given. */
+static int find_rdzv(const run_options *o, char *at, size_t n)
 {
     const weft_cli_command *c = &weft_cli_run;
-    if (s->n_rank < 1 || s->n_rank > 1024)
-        return weft_cli_usage(c, "--nproc-per-node: from 1 to 1024");
-    if (s->n_node < 1 || s->n_node * s->n_rank > 1 << 20)
-        return weft_cli_usage(c, "--nnodes: at least 1, and at most a million ranks");
-    if (s->node >= s->n_node)
-        return weft_cli_usage(c, "--node-rank: from 0 to --nnodes less 1");
-    char at[280] = "";
-    if (s->rdzv)
-        snprintf(at, sizeof at, "%s", s->rdzv);
-    else if (s->addr)
-        snprintf(at, sizeof at, "%s:%lld", s->addr, (long long)s->port);
-    if (s->n_node > 1 && !*at)
+    *at                       = 0;
+    if (o->rdzv)
+        snprintf(at, n, "%s", o->rdzv);
+    else if (o->addr)
+        snprintf(at, n, "%s:%lld", o->addr, (long long)o->port);
+    if (o->n_node > 1 && !*at)
         return weft_cli_usage(c, "--nnodes: --rdzv host:port says where the hosts meet");
-    if (s->n_node > 1 && s->node < 0)
+    if (o->n_node > 1 && o->node < 0)
         return weft_cli_usage(c, "--nnodes: --node-rank says which of them this is");
     if (*at && weft_comm_rdzv_check(at) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_ARG);
-    if (s->n_node > 1) { /* one line now rather than one of each rank */
+    return -1;
+}
+
+static int start(const run_options *o)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    char                    at[280];
+    if (o->n_rank < 1 || o->n_rank > 1024)
+        return weft_cli_usage(c, "--nproc-per-node: from 1 to 1024");
+    if (o->n_node < 1 || o->n_node * o->n_rank > 1 << 20)
+        return weft_cli_usage(c, "--nnodes: at least 1, and at most a million ranks");
+    if (o->node >= o->n_node)
+        return weft_cli_usage(c, "--node-rank: from 0 to --nnodes less 1");
+    int code = find_rdzv(o, at, sizeof at);
+    if (code >= 0) return code;
+    if (o->n_node > 1) { /* one line now rather than one of each rank */
         weft_comm_token token;
-        weft_status     found = weft_comm_token_find(&s->token, &token);
+        weft_status     found = weft_comm_token_find(&o->token, &token);
         weft_comm_token_wipe(&token);
         if (found != WEFT_OK) return weft_cli_fail(c, found);
     }
-    char **again = calloc((size_t)argc + 3, sizeof *again);
-    if (!again) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    again[0] = "weft";
-    again[1] = "run";
-    for (int i = 0; i < argc; i++) again[2 + i] = argv[i];
-    int         code;
-    weft_status st =
-        weft_launch((int)s->n_rank, again,
-                    &(weft_launch_options){.log_dir   = s->log_dir,
-                                           .timeout_s = s->timeout_s,
-                                           .n_node    = (int)s->n_node,
-                                           .node      = s->node < 0 ? 0 : (int)s->node,
-                                           .rdzv      = *at ? at : NULL,
-                                           .token     = s->token},
-                    &code);
-    free(again);
+    weft_launch_options l  = {.request   = &o->request,
+                              .log_dir   = o->log_dir,
+                              .timeout_s = o->request.timeout_s,
+                              .n_node    = (int)o->n_node,
+                              .node      = o->node < 0 ? 0 : (int)o->node,
+                              .rdzv      = *at ? at : NULL,
+                              .token     = o->token};
+    weft_status         st = weft_launch((int)o->n_rank, o->argv, &l, &code);
     return st == WEFT_OK ? code : weft_cli_fail(c, st);
 }
 
-int weft_cli_run_ranks(int n, int argc, char **argv)
+/* What a rank shows of its job to whoever lists processes. */
+static char **make_argv(int n, char *const *word, weft_arena *a)
 {
-    return start(&(settings){.n_rank = n, .n_node = 1}, argc, argv);
+    char **argv = WEFT_ARENA_ARRAY(a, char *, n + 3);
+    if (!argv) return NULL;
+    argv[0] = "weft";
+    argv[1] = "run";
+    for (int i = 0; i < n; i++) argv[2 + i] = word[i];
+    return argv;
+}
+
+int weft_cli_start_ranks(int n, const weft_launch_request *q, weft_arena *a)
+{
+    char **word = WEFT_ARENA_ARRAY(a, char *, q->n_assign + 1);
+    int    k    = 0;
+    if (!word) return weft_cli_fail(&weft_cli_run, weft_arena_status(a));
+    if (q->file) word[k++] = (char *)(uintptr_t)q->file;
+    for (int i = 0; i < q->n_assign; i++) word[k++] = (char *)(uintptr_t)q->assign[i];
+    char **argv = make_argv(k, word, a);
+    if (!argv) return weft_cli_fail(&weft_cli_run, weft_arena_status(a));
+    return start(&(run_options){.request = *q, .n_rank = n, .n_node = 1, .argv = argv});
+}
+
+static int check_options(const run_options *o)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    unsigned                allow;
+    if (o->request.timeout_s < LEAST_TIMEOUT_S)
+        return weft_cli_usage(c, "--timeout: from %.1f to 1000000 seconds",
+                              LEAST_TIMEOUT_S);
+    if (o->request.io_timeout_s < LEAST_TIMEOUT_S)
+        return weft_cli_usage(c, "--io-timeout: from %.1f to 1000000 seconds",
+                              LEAST_TIMEOUT_S);
+    if (weft_job_parse_allow(o->request.allow, &allow) != WEFT_OK)
+        return weft_cli_fail(c, WEFT_ERR_ARG);
+    return -1;
+}
+
+/* Starts ranks, or is one of another launcher's. */
+static int run_ranks(const run_options *o)
+{
+    const weft_cli_command *c = &weft_cli_run;
+    weft_launch_environment e;
+    if (o->n_rank >= 0) return start(o);
+    weft_status st = weft_launch_detect(&e);
+    if (st != WEFT_OK) return weft_cli_fail(c, st);
+    if (!strcmp(e.by, "alone") && !o->request.quiet)
+        fprintf(stderr, "weft run: one rank; --nproc-per-node N starts more\n");
+    return be_rank(&e, &o->request, &o->token);
+}
+
+static int parse_and_run(int argc, char **argv, weft_arena *a)
+{
+    const weft_cli_command *c        = &weft_cli_run;
+    run_options             o        = {.request = {.timeout_s    = WEFT_CLI_TIMEOUT_S,
+                                                    .io_timeout_s = WEFT_CLI_IO_TIMEOUT_S},
+                                        .n_rank  = -1,
+                                        .n_node  = 1,
+                                        .node    = -1,
+                                        .port    = 29400};
+    weft_launch_request    *q        = &o.request;
+    int                     n_word   = 0;
+    const weft_cli_option   option[] = {
+          {"nproc-per-node", 0, WEFT_CLI_INT, &o.n_rank, "N", "ranks to start here"},
+          {"nnodes", 0, WEFT_CLI_INT, &o.n_node, "N", "hosts (1)"},
+          {"node-rank", 0, WEFT_CLI_INT, &o.node, "R", "which of them this is, from 0"},
+          {"rdzv", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "where they meet: node 0"},
+          {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &o.rdzv, "HOST:PORT", "the same"},
+          {"master-addr", 0, WEFT_CLI_TEXT, &o.addr, "HOST", "the same, in two words"},
+          {"master-port", 0, WEFT_CLI_INT, &o.port, "PORT", "(29400)"},
+          {"token-file", 0, WEFT_CLI_TEXT, &o.token.file, "FILE",
+           "the token of runs on several hosts"},
+          {"insecure-network", 0, WEFT_CLI_FLAG, &o.token.insecure, NULL,
+           "several hosts without a token: everybody on the network can join"},
+          {"check", 0, WEFT_CLI_FLAG, &q->check, NULL, "collectives instead of a job"},
+          {"seconds", 0, WEFT_CLI_REAL, &q->check_s, "S", "how long to check (once)"},
+          {"timeout", 0, WEFT_CLI_REAL, &q->timeout_s, "S",
+           "how long to wait for a rank that does not answer (60)"},
+          {"io-timeout", 0, WEFT_CLI_REAL, &q->io_timeout_s, "S",
+           "how long one write or sync of a checkpoint may take (600)"},
+          {"log-dir", 0, WEFT_CLI_TEXT, &o.log_dir, "DIR", "rank<r>.log for each rank"},
+          {"trace", 0, WEFT_CLI_TEXT, &q->trace, "FILE",
+           "timeline of the last step, for Perfetto"},
+          {"cluster", 0, WEFT_CLI_TEXT, &o.cluster, "CLUSTER",
+           "machines to plan for, as the key cluster"},
+          {"print-plan", 0, WEFT_CLI_FLAG, &o.print_plan, NULL,
+           "start nothing: print the plan that this command runs, as JSON for plan="},
+          {"allow", 0, WEFT_CLI_TEXT, &q->allow, "KEYS",
+           "let a resume change lanes, micro_batch; bits differ from there on"},
+          {"fresh", 0, WEFT_CLI_FLAG, &q->fresh, NULL,
+           "start anew beside the checkpoints there are"},
+          {"quiet", 'q', WEFT_CLI_FLAG, &q->quiet, NULL,
+           "no progress, no log lines but warnings"},
+          {"json", 0, WEFT_CLI_FLAG, &q->json, NULL, "the result as one line of JSON"},
+    };
+    weft_text command = {0};
+    char    **shown = make_argv(argc, argv, a); /* before options and words are sorted */
+    if (!shown) return weft_cli_fail(c, weft_arena_status(a));
+    o.argv = shown;
+    weft_cli_put_command("run", argc, argv, &command);
+    q->command = command.s;
+    int code   = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
+    if (code < 0) code = check_options(&o);
+    if (code < 0 && (!q->check || o.print_plan))
+        code = weft_cli_take_words(c, n_word, argv, o.cluster, a, q);
+    if (code < 0) code = o.print_plan ? print_plan(&o) : run_ranks(&o);
+    weft_text_fini(&command);
+    return code;
 }
 
 static int run(int argc, char **argv)
 {
-    const weft_cli_command *c        = &weft_cli_run;
-    settings                s        = {.n_rank       = -1,
-                                        .n_node       = 1,
-                                        .node         = -1,
-                                        .port         = 29400,
-                                        .timeout_s    = 60,
-                                        .io_timeout_s = 600};
-    int                     n_word   = 0;
-    const weft_cli_option   option[] = {
-          {"nproc-per-node", 0, WEFT_CLI_INT, &s.n_rank, "N", "ranks to start here"},
-          {"nnodes", 0, WEFT_CLI_INT, &s.n_node, "N", "hosts (1)"},
-          {"node-rank", 0, WEFT_CLI_INT, &s.node, "R", "which of them this is, from 0"},
-          {"rdzv", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "where they meet: node 0"},
-          {"rdzv-endpoint", 0, WEFT_CLI_TEXT, &s.rdzv, "HOST:PORT", "the same"},
-          {"master-addr", 0, WEFT_CLI_TEXT, &s.addr, "HOST", "the same, in two words"},
-          {"master-port", 0, WEFT_CLI_INT, &s.port, "PORT", "(29400)"},
-          {"token-file", 0, WEFT_CLI_TEXT, &s.token.file, "FILE",
-           "the token of runs on several hosts"},
-          {"insecure-network", 0, WEFT_CLI_FLAG, &s.token.insecure, NULL,
-           "several hosts without a token: everybody on the network can join"},
-          {"check", 0, WEFT_CLI_FLAG, &s.check, NULL, "collectives instead of a job"},
-          {"seconds", 0, WEFT_CLI_REAL, &s.seconds, "S", "how long to check (once)"},
-          {"timeout", 0, WEFT_CLI_REAL, &s.timeout_s, "S",
-           "how long to wait for a rank that does not answer (60)"},
-          {"io-timeout", 0, WEFT_CLI_REAL, &s.io_timeout_s, "S",
-           "how long one write or sync of a checkpoint may take (600)"},
-          {"log-dir", 0, WEFT_CLI_TEXT, &s.log_dir, "DIR", "rank<r>.log for each rank"},
-          {"trace", 0, WEFT_CLI_TEXT, &s.trace, "FILE",
-           "timeline of the last step, for Perfetto"},
-          {"cluster", 0, WEFT_CLI_TEXT, &s.cluster, "CLUSTER",
-           "machines to plan for, as the key cluster"},
-          {"print-plan", 0, WEFT_CLI_FLAG, &s.print_plan, NULL,
-           "start nothing: print the plan that this command runs, as JSON for plan="},
-          {"allow", 0, WEFT_CLI_TEXT, &s.allow, "KEYS",
-           "let a resume change lanes, micro_batch; bits differ from there on"},
-          {"fresh", 0, WEFT_CLI_FLAG, &s.fresh, NULL,
-           "start anew beside the checkpoints there are"},
-          {"quiet", 'q', WEFT_CLI_FLAG, &s.quiet, NULL,
-           "no progress, no log lines but warnings"},
-          {"json", 0, WEFT_CLI_FLAG, &s.json, NULL, "the result as one line of JSON"},
-    };
-    weft_text command = {0};
-    char    **words   = malloc(sizeof *words * (size_t)(argc + 1));
-    if (!words) return weft_cli_fail(c, WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    memcpy(words, argv, sizeof *words * (size_t)argc);
-    weft_cli_put_command("run", argc, argv, &command);
-    s.command = command.s;
-    int code  = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, words, &n_word);
-    weft_launch_environment p;
-    unsigned                allow;
-    if (code < 0 && s.timeout_s < LEAST_TIMEOUT_S)
-        code =
-            weft_cli_usage(c, "--timeout: from %.1f to 1000000 seconds", LEAST_TIMEOUT_S);
-    if (code < 0 && s.io_timeout_s < LEAST_TIMEOUT_S)
-        code = weft_cli_usage(c, "--io-timeout: from %.1f to 1000000 seconds",
-                              LEAST_TIMEOUT_S);
-    if (code < 0 && weft_job_parse_allow(s.allow, &allow) != WEFT_OK)
-        code = weft_cli_fail(c, WEFT_ERR_ARG);
-    if (code < 0 && s.print_plan) code = print_plan(&s, n_word, words);
-    if (code < 0 && !s.check && !n_word) code = weft_cli_usage(c, "expected a job file");
-    if (code < 0) {
-        bool        ours = getenv("WEFT_RANK") != NULL; /* a rank sees the flag, too */
-        weft_status st   = weft_launch_detect(&p);
-        if (s.n_rank < 0 && st == WEFT_OK && !strcmp(p.by, "alone") && !s.quiet)
-            fprintf(stderr, "weft run: one rank; --nproc-per-node N starts more\n");
-        if (s.n_rank >= 0 && !ours)
-            code = start(&s, argc, argv);
-        else
-            code = st == WEFT_OK ? be_rank(&p, &s, n_word, words) : weft_cli_fail(c, st);
-    }
-    free(words);
-    weft_text_fini(&command);
+    weft_arena         *a = NULL;
+    weft_launch_request q;
+    bool                found = false;
+    weft_status         st    = weft_arena_create(&a);
+    if (st == WEFT_OK) st = weft_launch_request_find(a, &q, &found);
+    int code = st != WEFT_OK ? weft_cli_fail(&weft_cli_run, st)
+               : found       ? carry_out(&q)
+                             : parse_and_run(argc, argv, a);
+    weft_arena_destroy(a);
     return code;
 }

@@ -37,10 +37,12 @@ typedef struct child {
 } child;
 
 typedef struct launch {
-    int                        n, first, n_running, n_failed; /* first: rank of c[0] */
+    int                        n, first;                    /* first: rank of c[0] */
+    int                        n_running, n_failed, n_done; /* done: ended with 0 */
     child                     *c;
     const weft_launch_options *o;
     weft_comm_shm             *shm;
+    int                        request; /* descriptor of what ranks are to do, or -1 */
     int                        signals; /* signalfd */
     sigset_t                   old_mask;
     int                        stopped_by; /* signal that we passed on */
@@ -96,6 +98,14 @@ static void pass_token(const weft_comm_token_options *t)
     }
 }
 
+static void pass_request(int fd)
+{
+    unsetenv("WEFT_REQUEST_FD");
+    if (fd < 0) return;
+    fcntl(fd, F_SETFD, 0);
+    set_number("WEFT_REQUEST_FD", fd);
+}
+
 static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int out,
                     int err)
 {
@@ -115,6 +125,7 @@ static void be_rank(const launch *l, int r, char *const *argv, pid_t parent, int
     set_number("WEFT_LOCAL_WORLD_SIZE", l->n);
     set_number("WEFT_NODE_RANK", l->o->node);
     set_number("WEFT_SHM_FD", weft_comm_shm_fd(l->shm));
+    pass_request(l->request);
     set_number("OMP_NUM_THREADS", pin(r, l->n));
     if (l->o->rdzv) setenv("WEFT_RDZV", l->o->rdzv, 1);
     pass_token(&l->o->token);
@@ -235,26 +246,52 @@ static bool ended_by_request(int how)
            (WEXITSTATUS(how) == 128 + SIGTERM || WEXITSTATUS(how) == 128 + SIGINT);
 }
 
-static void ended(launch *l, int r, int how)
+static void describe_exit(int how, char *why, size_t n)
+{
+    if (WIFSIGNALED(how))
+        snprintf(why, n, "killed by signal %d (SIG%s)", WTERMSIG(how),
+                 sigabbrev_np(WTERMSIG(how)));
+    else
+        snprintf(why, n, "exit code %d", WEXITSTATUS(how));
+}
+
+static void report_exit(const launch *l, int r, int how)
+{
+    if (!l->o->report) return;
+    l->o->report(l->o->arg,
+                 &(weft_launch_exit){.rank   = l->first + r,
+                                     .code   = l->c[r].code,
+                                     .signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0,
+                                     .killed = l->c[r].killed_s > 0});
+}
+
+/* A rank that failed: peers see it in shared memory; what follows is the policy's. */
+static void note_failure(launch *l, int r, int how)
 {
     child *c = &l->c[r];
     char   why[64];
-    c->pid  = 0;
-    c->code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
-    l->n_running--;
-    if (!c->code) return;
-    if (WIFSIGNALED(how))
-        snprintf(why, sizeof why, "killed by signal %d (SIG%s)", WTERMSIG(how),
-                 sigabbrev_np(WTERMSIG(how)));
-    else
-        snprintf(why, sizeof why, "exit code %d", c->code);
+    describe_exit(how, why, sizeof why);
     weft_comm_shm_report(l->shm, r, why);
     if (WIFSIGNALED(how) && c->killed_s > 0) return; /* our own doing */
     c->order = ++l->n_failed;
     if (WIFSIGNALED(how))
         weft_text_add(&c->error, "rank %d: error: %s\n", l->first + r, why);
+    if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT) return;
     if (!l->stopped_by || !ended_by_request(how))
         set_kill(l, l->o->grace_s > 0 ? l->o->grace_s : FAIL_GRACE_S);
+}
+
+static void note_end(launch *l, int r, int how)
+{
+    child *c = &l->c[r];
+    c->pid   = 0;
+    c->code  = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    l->n_running--;
+    if (c->code)
+        note_failure(l, r, how);
+    else
+        l->n_done++;
+    report_exit(l, r, how);
 }
 
 static void reap(launch *l)
@@ -263,7 +300,7 @@ static void reap(launch *l)
     pid_t p;
     while ((p = waitpid(-1, &how, WNOHANG)) > 0)
         for (int r = 0; r < l->n; r++)
-            if (l->c[r].pid == p) ended(l, r, how);
+            if (l->c[r].pid == p) note_end(l, r, how);
 }
 
 /* What ranks are told when the launcher is: a lost terminal means an orderly end. */
@@ -487,6 +524,7 @@ static int report(launch *l)
     for (r = 0; r < l->n; r++) /* errors of ranks that went on all the same */
         if (!l->c[r].order && l->c[r].error.s)
             fprintf(stderr, "[rank %d] %s", l->first + r, l->c[r].error.s);
+    if (l->o->on_rank_exit == WEFT_LAUNCH_REPORT && !l->stopped_by && l->n_done) return 0;
     return code;
 }
 
@@ -505,12 +543,13 @@ static void fini(launch *l)
     free(l->c);
     weft_comm_shm_destroy(l->shm);
     if (l->signals >= 0) close(l->signals);
+    if (l->request >= 0) close(l->request);
     sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
 }
 
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, int *code)
 {
-    launch      l  = {.n = n, .first = o->node * n, .o = o, .signals = -1};
+    launch      l  = {.n = n, .first = o->node * n, .o = o, .request = -1, .signals = -1};
     weft_status st = WEFT_OK;
     sigset_t    mask;
     sigemptyset(&mask);
@@ -526,6 +565,7 @@ weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o, 
     if (l.signals < 0) WEFT_GO(WEFT_FAIL(WEFT_ERR_IO, "signalfd: %s", strerror(errno)));
     WEFT_GO(open_logs(&l));
     WEFT_GO(weft_comm_shm_create(n, &l.shm));
+    if (o->request) WEFT_GO(weft_launch_request_seal(o->request, &l.request));
     fflush(NULL);
     for (int r = 0; r < n; r++) WEFT_GO(start_one(&l, r, argv));
     WEFT_GO(attend(&l));

@@ -1,16 +1,18 @@
 /* Starting ranks on this host and seeing them to their end.
  *
- *     int code = weft_launch(4, argv, &(weft_launch_options){0}, &code);
+ *     weft_launch(4, argv, &(weft_launch_options){.request = &q}, &code);
  *
- * A rank is this program again, told by WEFT_RANK, WEFT_WORLD_SIZE, WEFT_LOCAL_RANK,
- * WEFT_LOCAL_WORLD_SIZE and WEFT_SHM_FD what it is.  It has cores of its own where there are
- * enough; what it says on standard error comes out with "[rank 3] " in front; rank 0's standard
- * output is ours.
+ * A rank is this program again: WEFT_RANK, WEFT_WORLD_SIZE, WEFT_LOCAL_RANK, WEFT_LOCAL_WORLD_SIZE
+ * and WEFT_SHM_FD tell it what it is, WEFT_REQUEST_FD what to do.  It has cores of its own where
+ * there are enough; what it writes to standard error comes out with "[rank 3] " in front; rank 0's
+ * standard output is ours.
  *
- * (1) A rank that fails ends all: the others are told through shared memory, have grace_s to
- *     leave, and are killed; who is writing files may finish as long as that makes progress.
+ * (1) on_rank_exit says what a rank that fails means.  END_ALL: the others see it in shared memory,
+ *     have grace_s to leave, and are killed; who is writing files may finish as long as that makes
+ *     progress.  REPORT: the others see it in shared memory, and go on for as long as they like.
  * (2) Errors come last, the first cause on top.  The exit code is that of the first rank that
- *     failed of itself, 128 + N if signal N ended it, or if N stopped the launcher.
+ *     failed by itself, 128 + N if signal N ended it, or if N stopped the launcher; with REPORT, 0
+ *     where a rank ended with 0.
  * (3) SIGINT, SIGTERM and SIGHUP go to all ranks once (they save and stop); a second one kills.
  *     After the first, when for timeout_s and 5 s no rank here computes, reads or writes files or
  *     hears that another one does, what is left (stopped, stuck) is killed and named.
@@ -22,9 +24,28 @@
 
 #include "base/status.h"
 #include "comm/token.h"
+#include "launch/request.h"
+
+typedef enum weft_launch_policy {
+    WEFT_LAUNCH_END_ALL, /* a rank that fails ends all */
+    WEFT_LAUNCH_REPORT,  /* the caller is told, the others go on */
+} weft_launch_policy;
+
+/* How a rank ended. */
+typedef struct weft_launch_exit {
+    int  rank;
+    int  code;   /* its exit code; 128 + signal where one ended it */
+    int  signal; /* 0: it ended by itself */
+    bool killed; /* by the launcher */
+} weft_launch_exit;
 
 typedef struct weft_launch_options {
-    double      grace_s;   /* after a failure; 0: 2 s */
+    weft_launch_policy on_rank_exit;
+    /* Called for each rank that ends, on the launcher's thread, soon after; NULL: nobody asks. */
+    void (*report)(void *arg, const weft_launch_exit *e);
+    void                      *arg;
+    const weft_launch_request *request; /* handed to the ranks; NULL: argv says it all */
+    double                     grace_s; /* after a failure; 0: 2 s */
     double      timeout_s; /* of the ranks' waiting for each other; 0: 60 s */
     const char *log_dir;   /* a file rank<r>.log for each, or NULL */
     int n_node; /* hosts on which n ranks each are started, by a launcher each; 0: 1 */
@@ -38,7 +59,7 @@ enum {
     WEFT_LAUNCH_PEER = 76 /* the exit code of a rank that ended because of another one */
 };
 
-/* argv: what a rank runs, argv[0] being the program's name.  *code: the exit code. */
+/* argv: the arguments that a rank shows, argv[0] being the name.  *code: the exit code. */
 weft_status weft_launch(int n, char *const *argv, const weft_launch_options *o,
                         int *code);
 

@@ -1,0 +1,204 @@
+/* A request of weft train or weft run: made of arguments, carried out, its result printed. */
+#include "cli/request.h"
+
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch/launch.h"
+#include "session/session.h"
+
+enum {
+    MAX_WORD = 256
+};
+
+/* ---- arguments ---- */
+
+/* Words with '=' are assignments, the one without is the file. */
+int weft_cli_take_words(const weft_cli_command *c, int n_word, char **word,
+                        const char *cluster, weft_arena *a, weft_launch_request *q)
+{
+    const char **assign = WEFT_ARENA_ARRAY(a, const char *, n_word + 1);
+    if (n_word == 0) return weft_cli_usage(c, "expected a job file");
+    if (n_word > MAX_WORD) return weft_cli_usage(c, "more than %d words", MAX_WORD);
+    if (weft_arena_status(a) != WEFT_OK) return weft_cli_fail(c, WEFT_ERR_MEM);
+    for (int i = 0; i < n_word; i++) {
+        if (strchr(word[i], '='))
+            assign[q->n_assign++] = word[i];
+        else if (q->file)
+            return weft_cli_usage(c,
+                                  "two job files, %s and %s; assignments look "
+                                  "like key=value",
+                                  q->file, word[i]);
+        else
+            q->file = word[i];
+    }
+    if (cluster) assign[q->n_assign++] = weft_arena_printf(a, "cluster=%s", cluster);
+    q->assign = assign;
+    return weft_arena_status(a) == WEFT_OK ? -1 : weft_cli_fail(c, WEFT_ERR_MEM);
+}
+
+static bool is_allow(const char *word, size_t n)
+{
+    return n == strlen("--allow") && !strncmp(word, "--allow", n);
+}
+
+/* A word as a shell reads it back. */
+static void put_word(const char *word, weft_text *t)
+{
+    static const char special[] = " \t\n'\"\\$&|;<>()*?[]{}#`!~";
+    if (*word && !word[strcspn(word, special)]) {
+        weft_text_add(t, " %s", word);
+        return;
+    }
+    weft_text_add(t, " '");
+    for (const char *p = word; *p; p++)
+        if (*p == '\'')
+            weft_text_add(t, "'\\''");
+        else
+            weft_text_put(t, p, 1);
+    weft_text_add(t, "'");
+}
+
+void weft_cli_put_command(const char *name, int argc, char **argv, weft_text *t)
+{
+    weft_text_add(t, "weft %s", name);
+    for (int i = 0; i < argc; i++) {
+        bool allow = is_allow(argv[i], strcspn(argv[i], "="));
+        if (allow && !strchr(argv[i], '=')) i++; /* its value, too */
+        if (!allow && strcmp(argv[i], "--print-plan")) put_word(argv[i], t);
+    }
+}
+
+weft_status weft_cli_load_job(const weft_launch_request *q, weft_job **out)
+{
+    return weft_job_load(q->file, q->n_assign, q->assign, out);
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int sig)
+{
+    caught = sig;
+}
+
+static int stop(void *arg)
+{
+    (void)arg;
+    return caught;
+}
+
+/* The first signal asks to stop; a second one of the kind ends the process at once. */
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal,
+                          .sa_flags   = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+/* ---- results ---- */
+
+static void put_number(weft_text *t, const char *key, double x)
+{
+    weft_text_add(t, ", \"%s\": ", key);
+    if (isfinite(x))
+        weft_text_put_double(t, x);
+    else
+        weft_text_add(t, "null");
+}
+
+static void print_json(const weft_session_result *r, weft_text *t)
+{
+    weft_text_add(t, "{\"steps\": %lld", (long long)r->steps);
+    put_number(t, "loss", r->loss);
+    put_number(t, "grad_norm", r->grad_norm);
+    if (!isnan(r->eval_loss)) put_number(t, "eval_loss", r->eval_loss);
+    put_number(t, "tokens_per_s", r->tokens_per_s);
+    put_number(t, "step_ms_median", r->step_ms_median);
+    weft_text_add(t, ", \"mem_peak_bytes\": %lld, \"mem_table_bytes\": %lld",
+                  (long long)r->mem_peak_bytes, (long long)r->mem_table_bytes);
+    weft_text_add(t, ", \"weights_xxh64\": \"%016llx\"",
+                  (unsigned long long)r->weights_xxh64);
+    if (r->mem_most_bytes > r->mem_peak_bytes)
+        weft_text_add(t, ", \"mem_most_bytes\": %lld", (long long)r->mem_most_bytes);
+    weft_text_add(t, ", \"resumed_from\": %lld, \"output\": ", (long long)r->first_step);
+    weft_text_put_quoted(t, r->output);
+    weft_text_add(t, ", \"damaged_checkpoints\": [");
+    for (int i = 0; i < r->n_damaged && i < WEFT_SESSION_MAX_DAMAGED; i++)
+        weft_text_add(t, "%s%lld", i ? ", " : "", (long long)r->damaged_step[i]);
+    weft_text_add(t, "]");
+    if (r->stopped) weft_text_add(t, ", \"stopped_by_signal\": %d", r->stopped);
+    weft_text_add(t, "}");
+}
+
+static void print_text(const weft_session_result *r, weft_text *t)
+{
+    weft_text_add(t, "steps          %lld\nloss           ", (long long)r->steps);
+    weft_text_put_double(t, r->loss);
+    if (!isnan(r->eval_loss)) {
+        weft_text_add(t, "\neval_loss      ");
+        weft_text_put_double(t, r->eval_loss);
+    }
+    weft_text_add(t, "\ntokens_per_s   ");
+    weft_text_put_double(t, r->tokens_per_s);
+    weft_text_add(t, "\nweights_xxh64  %016llx\noutput         %s\n",
+                  (unsigned long long)r->weights_xxh64, r->output);
+}
+
+/* ---- what is asked for ---- */
+
+weft_session_options weft_cli_session_options(const weft_launch_request *q)
+{
+    return (weft_session_options){.fresh        = q->fresh,
+                                  .quiet        = q->quiet,
+                                  .allow        = q->allow,
+                                  .command      = q->command,
+                                  .trace        = q->trace,
+                                  .io_timeout_s = q->io_timeout_s};
+}
+
+int weft_cli_print_plan(const weft_cli_command *c, const weft_launch_request *q,
+                        const weft_job *job, int world, int local)
+{
+    weft_session_options o  = weft_cli_session_options(q);
+    weft_text            t  = {0};
+    weft_status          st = weft_session_print_plan(job, &o, world, local, &t);
+    if (st == WEFT_OK) return weft_cli_put(c, &t, NULL);
+    weft_text_fini(&t);
+    return weft_cli_fail(c, st);
+}
+
+static int print_result(const weft_cli_command *c, const weft_launch_request *q,
+                        const weft_session_result *r)
+{
+    weft_text t = {0};
+    if (q->json)
+        print_json(r, &t);
+    else
+        print_text(r, &t);
+    return weft_cli_put(c, &t, NULL);
+}
+
+int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
+                       const weft_job *job, weft_comm *comm, int local)
+{
+    weft_session_options o = weft_cli_session_options(q);
+    weft_session_result  r;
+    o.progress    = !q->quiet && isatty(STDERR_FILENO);
+    o.stop        = stop;
+    o.comm        = comm;
+    o.local_ranks = local;
+    catch_signals();
+    weft_status st = weft_session_run(job, &o, &r);
+    if (st != WEFT_OK) {
+        int code = weft_cli_fail(c, st);
+        return comm && st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
+    }
+    int code = comm && comm->rank ? WEFT_EXIT_OK : print_result(c, q, &r);
+    return r.stopped ? 128 + r.stopped : code;
+}
