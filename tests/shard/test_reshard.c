@@ -202,11 +202,21 @@ static int64_t fewest(const test_spread *in, const weft_mesh *b, const weft_layo
 
 /* ---- pairs ---- */
 
+static const char *const step_name[] = {"slice",      "spread",         "send",
+                                        "all_gather", "reduce_scatter", "all_reduce",
+                                        "all_to_all"};
+
 typedef struct tally {
     int     n, n_send;
     int64_t bytes, bound;
-    int     kind[WEFT_N_STEP];
+    int     kind[WEFT_COUNT(step_name)];
 } tally;
+
+static void count_step(tally *y, const weft_reshard_step *s)
+{
+    for (size_t i = 0; i < WEFT_COUNT(step_name); i++)
+        y->kind[i] += !strcmp(step_name[i], weft_step_name(s));
+}
 
 static void try_pair(const weft_mesh *a, const weft_layout *from, const weft_mesh *b,
                      const weft_layout *to, const weft_shape *s, tally *y)
@@ -253,7 +263,7 @@ static void try_pair(const weft_mesh *a, const weft_layout *from, const weft_mes
     y->n++;
     y->bytes += r.bytes;
     y->bound += bound;
-    for (int i = 0; i < r.n_step; i++) y->kind[r.step[i].kind]++;
+    for (int i = 0; i < r.n_step; i++) count_step(y, &r.step[i]);
     w.n = 0;
     weft_reshard_print(&r, a, b, &w);
     weft_lex_init(&x, arena, "reshard", w.s, w.n);
@@ -300,8 +310,8 @@ static void on_one_mesh(void **state)
     }
     print_message("%d pairs, bytes %.4f of the fewest, steps", y.n,
                   (double)y.bytes / (double)y.bound);
-    for (int i = 0; i <= WEFT_STEP_SEND; i++) {
-        print_message(" %s %d", weft_step_kind_name((weft_step_kind)i), y.kind[i]);
+    for (size_t i = 0; i < WEFT_COUNT(step_name); i++) {
+        print_message(" %s %d", step_name[i], y.kind[i]);
         assert_true(y.kind[i] > 0);
     }
     print_message("\n");
@@ -353,7 +363,7 @@ static void expect(const char *mesh, const char *from, const char *to, const cha
     assert_ok(weft_reshard_plan(&m, &f, &m, &t, &ty, arena, &r));
     for (int i = 0; i < r.n_step; i++) {
         strcat(got, i ? " " : "");
-        strcat(got, weft_step_kind_name(r.step[i].kind));
+        strcat(got, weft_step_name(&r.step[i]));
     }
     if (strcmp(got, want)) fail_msg("%s to %s: %s, expected %s", from, to, got, want);
 }
@@ -385,13 +395,31 @@ static void scalars_are_reduced_at_once(void **state)
     weft_reshard r;
     assert_ok(weft_reshard_plan(&m, &f, &m, &t, &ty, arena, &r));
     assert_int_equal(r.n_step, 1);
-    assert_int_equal(r.step[0].kind, WEFT_STEP_ALL_REDUCE);
+    assert_true(weft_step_is(&r.step[0], WEFT_ALL_REDUCE));
     assert_int_equal(r.step[0].axes, 3);
     assert_int_equal(r.bytes, 14 * 8);
     f = layout_of(&m, "[] sum(dp)"); /* no messages of its own for a number */
     assert_ok(weft_reshard_plan(&m, &f, &m, &t, &ty, arena, &r));
     assert_int_equal(r.n_step, 1);
-    assert_int_equal(r.step[0].kind, WEFT_STEP_ALL_REDUCE);
+    assert_true(weft_step_is(&r.step[0], WEFT_ALL_REDUCE));
+}
+
+/* One enumeration of collectives: those that move no shards are no steps. */
+static void other_collectives_are_refused(void **state)
+{
+    (void)state;
+    static const weft_collective none[] = {WEFT_BROADCAST, WEFT_BARRIER, WEFT_SHIFT};
+    weft_mesh                    m      = mesh_of("mesh m [dp=4, tp=2] from 0");
+    weft_layout                  f = layout_of(&m, "[] sum(dp)"), t = layout_of(&m, "[]");
+    weft_type                    ty = {WEFT_DTYPE_F64, {.n = 0}};
+    weft_reshard                 r;
+    assert_ok(weft_reshard_plan(&m, &f, &m, &t, &ty, arena, &r));
+    assert_ok(weft_reshard_verify(&r, &m, &m, &ty));
+    for (size_t i = 0; i < WEFT_COUNT(none); i++) {
+        r.step[0].coll = none[i];
+        assert_fails(weft_reshard_verify(&r, &m, &m, &ty), WEFT_ERR_ARG,
+                     weft_collective_name(none[i]));
+    }
 }
 
 static void quick_ones(void **state)
@@ -403,7 +431,7 @@ static void quick_ones(void **state)
     weft_reshard r;
     assert_ok(weft_reshard_collectives(&m, 0, &f, &t, &ty, arena, &r));
     assert_int_equal(r.n_step, 1);
-    assert_int_equal(r.step[0].kind, WEFT_STEP_REDUCE_SCATTER);
+    assert_true(weft_step_is(&r.step[0], WEFT_REDUCE_SCATTER));
 }
 
 /* Ranks along the lanes have other micro-batches: they cannot help, whatever it saves. */
@@ -450,13 +478,10 @@ static void ragged_rows_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        with_arena(on_one_mesh),
-        with_arena(between_meshes),
-        with_arena(the_usual_ones),
-        with_arena(scalars_are_reduced_at_once),
-        with_arena(quick_ones),
-        with_arena(lanes_stand_still),
-        with_arena(slow_links_are_spared),
+        with_arena(on_one_mesh),       with_arena(between_meshes),
+        with_arena(the_usual_ones),    with_arena(scalars_are_reduced_at_once),
+        with_arena(quick_ones),        with_arena(other_collectives_are_refused),
+        with_arena(lanes_stand_still), with_arena(slow_links_are_spared),
         with_arena(ragged_rows_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

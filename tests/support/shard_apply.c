@@ -129,7 +129,7 @@ static void take(test_spread *out, int p, int64_t e, void *arg)
     stepping          *k  = arg;
     const test_spread *in = k->in;
     bool               sum =
-        k->s->kind == WEFT_STEP_ALL_REDUCE || k->s->kind == WEFT_STEP_REDUCE_SCATTER;
+        weft_step_is(k->s, WEFT_ALL_REDUCE) || weft_step_is(k->s, WEFT_REDUCE_SCATTER);
     double x   = neutral(k->s->reduce);
     bool   any = false;
     if (k->s->kind == WEFT_STEP_SPREAD) {
@@ -151,7 +151,7 @@ static void take(test_spread *out, int p, int64_t e, void *arg)
     }
     if (!any)
         k->st = WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: place %d: nobody has element %ld",
-                          weft_step_kind_name(k->s->kind), p, (long)e);
+                          weft_step_name(k->s), p, (long)e);
     out->x[p][e]   = x;
     out->has[p][e] = true;
 }

@@ -113,12 +113,17 @@ static weft_interval own_experts(const weft_mesh *m, int place, int axis, int64_
                            weft_part_start(n, 1, parts, at + 1)};
 }
 
+static bool moves_rows(const weft_reshard_step *s)
+{
+    return weft_step_is(s, WEFT_SEND_ROWS) || weft_step_is(s, WEFT_RETURN_ROWS);
+}
+
 /* Rows of the expert that each owner has, from each home in turn: there or back. */
 static test_spread move_rows(runner *r, int node, const test_spread *in,
                              const weft_reshard_step *s)
 {
     int         sorter = weft_shard_sorter(r->g, node), axis = __builtin_ctz(s->axes);
-    bool        send = s->kind == WEFT_STEP_SEND_ROWS;
+    bool        send = s->coll == WEFT_SEND_ROWS;
     int64_t     d    = in->s.d[1];
     test_spread out;
     const test_spread *off = &r->at[r->g->node[sorter].out[1]];
@@ -186,13 +191,12 @@ static test_spread take_as(runner *r, int node, weft_vid v, const weft_layout *t
     assert_true(plan.bytes * 10 <= plan.bound * 11 || plan.bound < 0 ||
                 weft_shape_count(&t.shape) < a->n_rank);
     bool rows = false;
-    for (int i = 0; i < plan.n_step; i++)
-        rows = rows || plan.step[i].kind >= WEFT_STEP_SEND_ROWS;
+    for (int i = 0; i < plan.n_step; i++) rows = rows || moves_rows(&plan.step[i]);
     if (!rows && test_spread_reshard(r->a, &plan, b, &in, &out) != WEFT_OK)
         fail_msg("%s: %s", r->g->value[v].name, weft_error_text());
     for (int i = 0; i < plan.n_step && rows; i++, in = out) {
         weft_reshard one = {.n_step = 1, .step = &plan.step[i]};
-        if (plan.step[i].kind >= WEFT_STEP_SEND_ROWS)
+        if (moves_rows(&plan.step[i]))
             out = move_rows(r, node, &in, &plan.step[i]);
         else if (test_spread_reshard(r->a, &one, b, &in, &out) != WEFT_OK)
             fail_msg("%s: %s", r->g->value[v].name, weft_error_text());
@@ -202,7 +206,6 @@ static test_spread take_as(runner *r, int node, weft_vid v, const weft_layout *t
             if (!out.has[p][e]) out.x[p][e] = NAN;
     r->report->n_reshard++;
     r->report->bytes += plan.bytes;
-    for (int i = 0; i < plan.n_step; i++) r->report->kind[plan.step[i].kind]++;
     return out;
 }
 

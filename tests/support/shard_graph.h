@@ -11,7 +11,6 @@
 typedef struct test_graph_report {
     int     n_reshard, n_value; /* reshards done, values compared */
     int64_t bytes;              /* on the wire */
-    int     kind[WEFT_N_STEP];
 } test_graph_report;
 
 /* Inputs, parameters and states are made up from the seed; labels are some of them ignored. */

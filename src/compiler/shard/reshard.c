@@ -34,13 +34,28 @@ typedef struct search {
     int                widest; /* dimension */
 } search;
 
-static const char *const kind_name[] = {"slice",          "spread",     "all_gather",
-                                        "reduce_scatter", "all_reduce", "all_to_all",
-                                        "send",           "send_rows",  "return_rows"};
-
-const char *weft_step_kind_name(weft_step_kind k)
+bool weft_step_is(const weft_reshard_step *s, weft_collective c)
 {
-    return k < WEFT_N_STEP ? kind_name[k] : "?";
+    return s->kind == WEFT_STEP_COLLECTIVE && s->coll == c;
+}
+
+const char *weft_step_name(const weft_reshard_step *s)
+{
+    static const char *const name[] = {"slice", "spread", "send"};
+    return s->kind == WEFT_STEP_COLLECTIVE ? weft_collective_name(s->coll)
+                                           : name[s->kind];
+}
+
+static weft_reshard_step local_step(weft_step_kind kind, weft_unreduced reduce)
+{
+    return (weft_reshard_step){.kind = kind, .reduce = reduce};
+}
+
+static weft_reshard_step collective_step(weft_collective c, uint32_t axes,
+                                         weft_unreduced reduce)
+{
+    return (weft_reshard_step){
+        .kind = WEFT_STEP_COLLECTIVE, .coll = c, .axes = axes, .reduce = reduce};
 }
 
 /* ---- what a step costs ---- */
@@ -105,38 +120,36 @@ static int64_t group_size(const weft_mesh *m, uint32_t axes, int *link)
     return n;
 }
 
-static weft_status price(const search *x, weft_reshard_step *s, uint32_t axes,
-                         weft_measure *m)
+static weft_status price(const search *x, weft_reshard_step *s, weft_measure *m)
 {
     int         link;
-    int64_t     n = group_size(x->m, axes, &link), each = weft_dtype_bytes(x->t.dtype);
+    int64_t     n = group_size(x->m, s->axes, &link), each = weft_dtype_bytes(x->t.dtype);
     weft_arena *tmp = NULL;
     weft_status st  = WEFT_OK;
-    if (s->kind == WEFT_STEP_SLICE || s->kind == WEFT_STEP_SPREAD) return WEFT_OK;
+    if (s->kind != WEFT_STEP_COLLECTIVE) return WEFT_OK;
     m->steps++;
-    s->axes      = axes;
     bool even    = is_even(x, &s->before) && is_even(x, &s->after);
     int  n_place = even ? 1 : x->m->n_rank; /* all alike: one stands for all */
     if (!even) WEFT_TRY(weft_arena_create(&tmp));
     for (int p = 0; p < n_place; p++) {
         int64_t mine = local_count(x, &s->after, p), had = 0, got = 0;
-        if (s->kind == WEFT_STEP_ALL_TO_ALL && even)
+        if (s->coll == WEFT_ALL_TO_ALL && even)
             had = common_of_even(x, &s->before, &s->after);
-        else if (s->kind == WEFT_STEP_ALL_TO_ALL)
+        else if (s->coll == WEFT_ALL_TO_ALL)
             WEFT_GO(count_common(x, &s->before, &s->after, p, tmp, &had));
-        switch (s->kind) {
-        case WEFT_STEP_ALL_GATHER: got = mine - local_count(x, &s->before, p); break;
-        case WEFT_STEP_ALL_TO_ALL: got = mine - had; break;
-        case WEFT_STEP_REDUCE_SCATTER: got = mine * (n - 1); break;
+        switch (s->coll) {
+        case WEFT_ALL_GATHER: got = mine - local_count(x, &s->before, p); break;
+        case WEFT_ALL_TO_ALL: got = mine - had; break;
+        case WEFT_REDUCE_SCATTER: got = mine * (n - 1); break;
         default: got = (2 * (n - 1) * mine + n - 1) / n; break;
         }
         if (got * each > s->max_bytes) s->max_bytes = got * each;
-        if (s->kind != WEFT_STEP_ALL_REDUCE) s->bytes += got * each;
+        if (s->coll != WEFT_ALL_REDUCE) s->bytes += got * each;
         /* an all-reduce of n equal slices moves 2 (n - 1) of them in all */
-        if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes += 2 * (n - 1) * mine * each;
+        if (s->coll == WEFT_ALL_REDUCE) s->bytes += 2 * (n - 1) * mine * each;
     }
     s->bytes *= x->m->n_rank / n_place;
-    if (s->kind == WEFT_STEP_ALL_REDUCE) s->bytes /= n;
+    if (s->coll == WEFT_ALL_REDUCE) s->bytes /= n;
     m->bytes[link] += s->bytes + (x->quick ? STEP_BYTES * x->m->n_rank : 0);
 out:
     weft_arena_destroy(tmp);
@@ -162,17 +175,17 @@ static int find_state(const search *x, const weft_layout *l)
     return x->n;
 }
 
-static weft_status try_step(search *x, int at, weft_step_kind kind, uint32_t axes,
-                            weft_layout after, weft_unreduced reduce)
+/* step: what it does, from state `at` on. */
+static weft_status try_step(search *x, int at, weft_reshard_step step, weft_layout after)
 {
-    weft_measure      cost = x->s[at].cost;
-    weft_reshard_step step = {.kind = kind, .before = x->s[at].l, .reduce = reduce};
-    step.after             = weft_shard__normal(&after, x->m, &x->t.shape);
-    int to                 = find_state(x, &step.after);
+    weft_measure cost = x->s[at].cost;
+    step.before       = x->s[at].l;
+    step.after        = weft_shard__normal(&after, x->m, &x->t.shape);
+    int to            = find_state(x, &step.after);
     if (to < x->n && x->s[to].done) return WEFT_OK;
     if (to == MAX_STATE) return WEFT_OK;
     if (weft_layout_verify(&step.after, x->m, &x->t.shape) != WEFT_OK) return WEFT_OK;
-    WEFT_TRY(price(x, &step, axes, &cost));
+    WEFT_TRY(price(x, &step, &cost));
     if (x->bounded && too_dear(&cost, &x->most)) return WEFT_OK;
     if (to < x->n && weft_measure_compare(&cost, &x->s[to].cost) >= 0) return WEFT_OK;
     if (to == x->n)
@@ -182,18 +195,17 @@ static weft_status try_step(search *x, int at, weft_step_kind kind, uint32_t axe
 }
 
 /* Ways to cut with a free axis: as the goal has it; by blocks of a dimension on the way there. */
-static weft_status try_cuts(search *x, int at, weft_step_kind kind, int axis,
-                            weft_layout l, weft_unreduced reduce)
+static weft_status try_cuts(search *x, int at, weft_reshard_step step, int axis,
+                            weft_layout l)
 {
     const weft_split *want = weft_layout_find(&x->goal, axis);
     weft_layout       y    = l;
-    if (want && weft_shard__add(&y, want))
-        WEFT_TRY(try_step(x, at, kind, 1u << axis, y, reduce));
+    if (want && weft_shard__add(&y, want)) WEFT_TRY(try_step(x, at, step, y));
     for (int d = 0; d < x->t.shape.n; d++) {
         if (d != x->widest && !(want && want->dim == d)) continue;
         y = l;
         weft_layout_cut(&y, d, axis, WEFT_SPLIT_BLOCK);
-        WEFT_TRY(try_step(x, at, kind, 1u << axis, y, reduce));
+        WEFT_TRY(try_step(x, at, step, y));
     }
     return WEFT_OK;
 }
@@ -220,21 +232,24 @@ static weft_status expand_axis(search *x, int at, int axis)
     if (kind) {
         y                 = l;
         y.unreduced[axis] = 0;
-        WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_REDUCE, 1u << axis, y, kind));
-        return try_cuts(x, at, WEFT_STEP_REDUCE_SCATTER, axis, y, kind);
+        WEFT_TRY(try_step(x, at, collective_step(WEFT_ALL_REDUCE, 1u << axis, kind), y));
+        return try_cuts(x, at, collective_step(WEFT_REDUCE_SCATTER, 1u << axis, kind),
+                        axis, y);
     }
     if (want && want != WEFT_UNREDUCED_PAIR && (!s || is_last(&l, s))) {
         y = l;
         weft_shard__drop(&y, axis);
         y.unreduced[axis] = (uint8_t)want;
-        WEFT_TRY(try_step(x, at, WEFT_STEP_SPREAD, 1u << axis, y, want));
+        WEFT_TRY(try_step(x, at, local_step(WEFT_STEP_SPREAD, want), y));
     }
-    if (!s) return try_cuts(x, at, WEFT_STEP_SLICE, axis, l, WEFT_REDUCED);
+    if (!s) return try_cuts(x, at, local_step(WEFT_STEP_SLICE, WEFT_REDUCED), axis, l);
     if (!is_last(&l, s)) return WEFT_OK;
     y = l;
     weft_shard__drop(&y, axis);
-    WEFT_TRY(try_step(x, at, WEFT_STEP_ALL_GATHER, 1u << axis, y, WEFT_REDUCED));
-    return try_cuts(x, at, WEFT_STEP_ALL_TO_ALL, axis, y, WEFT_REDUCED);
+    WEFT_TRY(
+        try_step(x, at, collective_step(WEFT_ALL_GATHER, 1u << axis, WEFT_REDUCED), y));
+    return try_cuts(x, at, collective_step(WEFT_ALL_TO_ALL, 1u << axis, WEFT_REDUCED),
+                    axis, y);
 }
 
 /* All reductions that are left at once: fewer bytes than one by one where nothing can be
@@ -252,7 +267,7 @@ static weft_status reduce_all(search *x, int at)
         axes |= 1u << a;
     }
     if (!(axes & (axes - 1))) return WEFT_OK; /* one at most */
-    return try_step(x, at, WEFT_STEP_ALL_REDUCE, axes, y, kind);
+    return try_step(x, at, collective_step(WEFT_ALL_REDUCE, axes, kind), y);
 }
 
 static bool mentions(const weft_layout *l, int axis)
@@ -382,7 +397,8 @@ static weft_status with_rows(const weft_mesh *m, uint32_t still, const weft_layo
 {
     bool        send    = weft_layout_find(to, axis)->order == WEFT_SPLIT_OWN;
     weft_layout mid     = send ? bring_home(to, from, axis) : bring_home(from, to, axis);
-    weft_reshard_step s = {.kind   = send ? WEFT_STEP_SEND_ROWS : WEFT_STEP_RETURN_ROWS,
+    weft_reshard_step s = {.kind   = WEFT_STEP_COLLECTIVE,
+                           .coll   = send ? WEFT_SEND_ROWS : WEFT_RETURN_ROWS,
                            .before = send ? mid : *from,
                            .after  = send ? *to : mid,
                            .axes   = 1u << axis};
@@ -492,12 +508,22 @@ weft_status weft_reshard_plan(const weft_mesh *a, const weft_layout *from,
     return weft_arena_status(arena);
 }
 
+static bool reshards(const weft_reshard_step *s)
+{
+    return s->kind != WEFT_STEP_COLLECTIVE ||
+           (s->coll != WEFT_BROADCAST && s->coll != WEFT_BARRIER &&
+            s->coll != WEFT_SHIFT);
+}
+
 weft_status weft_reshard_verify(const weft_reshard *r, const weft_mesh *a,
                                 const weft_mesh *b, const weft_type *t)
 {
     for (int i = 0; i < r->n_step; i++) {
         const weft_reshard_step *s    = &r->step[i];
         bool                     send = s->kind == WEFT_STEP_SEND;
+        if (!reshards(s))
+            return WEFT_FAIL(WEFT_ERR_ARG, "reshard: step %d is a %s", i,
+                             weft_step_name(s));
         WEFT_TRY(weft_layout_verify(&s->before, a, &t->shape));
         WEFT_TRY(weft_layout_verify(&s->after, send ? b : a, &t->shape));
         if (i > 0 && !weft_layout_same(&s->before, &r->step[i - 1].after, a, &t->shape))

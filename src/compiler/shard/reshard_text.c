@@ -36,7 +36,7 @@ void weft_reshard_print(const weft_reshard *r, const weft_mesh *a, const weft_me
     for (int i = 0; i < r->n_step; i++) {
         const weft_reshard_step *s    = &r->step[i];
         bool                     send = s->kind == WEFT_STEP_SEND;
-        weft_text_add(t, "  %s on %d ", weft_step_kind_name(s->kind), s->before.mesh);
+        weft_text_add(t, "  %s on %d ", weft_step_name(s), s->before.mesh);
         weft_layout_print(&s->before, a, t);
         weft_text_add(t, " -> on %d ", s->after.mesh);
         weft_layout_print(&s->after, send ? b : a, t);
@@ -108,17 +108,24 @@ static weft_status read_layout(weft_lex *x, const weft_mesh *m, weft_layout *out
     return weft_layout_parse(x, m, (int)mesh, out);
 }
 
+static weft_status read_kind(weft_lex *x, weft_reshard_step *s)
+{
+    memset(s, 0, sizeof *s);
+    for (s->kind = 0; s->kind < WEFT_STEP_COLLECTIVE; s->kind++)
+        if (weft_lex_accept(x, weft_step_name(s))) return WEFT_OK;
+    for (int c = 0; c < WEFT_N_COLLECTIVE; c++) {
+        s->coll = (weft_collective)c;
+        if (weft_lex_accept(x, weft_step_name(s))) return WEFT_OK;
+    }
+    return weft_lex_fail(x, "unexpected '%s'", x->text);
+}
+
 static weft_status read_step(weft_lex *x, const weft_mesh *a, const weft_mesh *b,
                              weft_arena *arena, weft_reshard_step *s)
 {
-    const char *kind[WEFT_N_STEP];
-    int         k = 0, cap = 0;
-    int64_t     axes;
-    memset(s, 0, sizeof *s);
-    for (int i = 0; i < WEFT_N_STEP; i++)
-        kind[i] = weft_step_kind_name((weft_step_kind)i);
-    WEFT_TRY(word_of(x, kind, WEFT_N_STEP, &k));
-    s->kind = (weft_step_kind)k;
+    int     k = 0, cap = 0;
+    int64_t axes;
+    WEFT_TRY(read_kind(x, s));
     WEFT_TRY(read_layout(x, a, &s->before));
     WEFT_TRY(weft_lex_expect(x, "->"));
     WEFT_TRY(read_layout(x, s->kind == WEFT_STEP_SEND ? b : a, &s->after));

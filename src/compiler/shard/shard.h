@@ -16,6 +16,7 @@
 
 #include "base/lex.h"
 #include "base/text.h"
+#include "exchange/collective.h"
 #include "graph/graph.h"
 #include "strategy/strategy.h"
 
@@ -254,14 +255,10 @@ int weft_shard_index_operand(const weft_op_use *u, const weft_node_factors *f,
 typedef enum weft_step_kind {
     WEFT_STEP_SLICE,  /* local: keep a part of what is there */
     WEFT_STEP_SPREAD, /* local: own part, neutral elements elsewhere: becomes unreduced */
-    WEFT_STEP_ALL_GATHER,
-    WEFT_STEP_REDUCE_SCATTER,
-    WEFT_STEP_ALL_REDUCE,
-    WEFT_STEP_ALL_TO_ALL,
-    WEFT_STEP_SEND,        /* messages between ranks, one for each transfer */
-    WEFT_STEP_SEND_ROWS,   /* ragged rows to their experts' owners: ragged to own */
-    WEFT_STEP_RETURN_ROWS, /* and back */
-    WEFT_N_STEP
+    WEFT_STEP_SEND,   /* messages between ranks, one for each transfer */
+    /* all_gather, reduce_scatter, all_reduce, all_to_all; send_rows: ragged rows to their
+     * experts' owners, return_rows: and back */
+    WEFT_STEP_COLLECTIVE,
 } weft_step_kind;
 
 /* A message of SEND.  partial: a summand, combined at its receiver with the others of its round, by
@@ -275,8 +272,9 @@ typedef struct weft_transfer {
 } weft_transfer;
 
 typedef struct weft_reshard_step {
-    weft_step_kind kind;
-    weft_layout    before, after;
+    weft_step_kind  kind;
+    weft_collective coll; /* WEFT_STEP_COLLECTIVE */
+    weft_layout     before, after;
     uint32_t       axes; /* collectives: ranks that differ only along these are a group */
     weft_unreduced reduce; /* how reductions combine */
     int            n_transfer;
@@ -322,7 +320,8 @@ void weft_reshard_print(const weft_reshard *r, const weft_mesh *a, const weft_me
                         weft_text *t);
 weft_status weft_reshard_parse(weft_lex *x, const weft_mesh *a, const weft_mesh *b,
                                weft_arena *arena, weft_reshard *out);
-const char *weft_step_kind_name(weft_step_kind k);
+bool        weft_step_is(const weft_reshard_step *s, weft_collective c);
+const char *weft_step_name(const weft_reshard_step *s); /* "slice", "all_reduce" */
 /* The ranks of the group that a place belongs to when axes vary; in mesh order. */
 int weft_mesh_group(const weft_mesh *m, uint32_t axes, int place, int32_t *rank);
 

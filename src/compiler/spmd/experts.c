@@ -70,7 +70,7 @@ weft_status weft_spmd__move_expert_rows(rewriter *rw, const weft_reshard_step *s
     WEFT_TRY(weft_spmd__group_of_axes(rw, s->axes, &group));
     weft_vid   in[2] = {x, c->table};
     weft_shape to    = weft_spmd__local_shape(rw, &s->after, &t->shape);
-    weft_op op = s->kind == WEFT_STEP_SEND_ROWS ? WEFT_OP_SEND_ROWS : WEFT_OP_RETURN_ROWS;
+    weft_op    op = s->coll == WEFT_SEND_ROWS ? WEFT_OP_SEND_ROWS : WEFT_OP_RETURN_ROWS;
     *out = weft_buildf(&rw->b, op, NULL, 2, in, "group=%d parts=%d size=%lld", group,
                        rw->m->axis[axis].size, (long long)to.d[0]);
     return rw->b.st;

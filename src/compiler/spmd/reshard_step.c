@@ -358,31 +358,39 @@ static weft_status do_move(rewriter *rw, const weft_reshard_step *s, const weft_
     return do_slice(rw, &cut, t, x, out);
 }
 
-weft_status weft_spmd__add_reshard_step(rewriter *rw, const weft_reshard_step *s,
-                                        const weft_type *t, weft_vid x, weft_vid *out)
+static weft_status refuse_step(const weft_reshard_step *s)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG, "a reshard by %s %s cannot run yet", weft_step_name(s),
+                     s->reduce == WEFT_UNREDUCED_SUM ? "of sums" : "of maxima or pairs");
+}
+
+static weft_status do_collective(rewriter *rw, const weft_reshard_step *s,
+                                 const weft_type *t, weft_vid x, weft_vid *out)
 {
     int n = 1;
     for (int a = 0; a < rw->m->n_axis; a++)
         if (s->axes >> a & 1) n *= rw->m->axis[a].size;
-    *out = x;
-    switch (s->kind) {
-    case WEFT_STEP_SLICE: return do_slice(rw, s, t, x, out);
-    case WEFT_STEP_ALL_GATHER: return n > 1 ? do_gather(rw, s, t, x, out) : WEFT_OK;
-    case WEFT_STEP_REDUCE_SCATTER:
-    case WEFT_STEP_ALL_REDUCE:
-        if (s->reduce != WEFT_UNREDUCED_SUM) break;
-        if (n == 1) return WEFT_OK;
-        return s->kind == WEFT_STEP_ALL_REDUCE ? do_reduce(rw, s, x, out)
-                                               : do_scatter(rw, s, t, x, out);
-    case WEFT_STEP_SPREAD:
-        if (s->reduce != WEFT_UNREDUCED_SUM) break;
-        return do_spread(rw, s, t, x, out);
-    case WEFT_STEP_SEND_ROWS:
-    case WEFT_STEP_RETURN_ROWS: return weft_spmd__move_expert_rows(rw, s, t, x, out);
-    case WEFT_STEP_ALL_TO_ALL: return n > 1 ? do_move(rw, s, t, x, out) : WEFT_OK;
-    default: break;
+    bool reduces = s->coll == WEFT_ALL_REDUCE || s->coll == WEFT_REDUCE_SCATTER;
+    if (reduces && s->reduce != WEFT_UNREDUCED_SUM) return refuse_step(s);
+    if (s->coll == WEFT_SEND_ROWS || s->coll == WEFT_RETURN_ROWS)
+        return weft_spmd__move_expert_rows(rw, s, t, x, out);
+    if (n == 1) return WEFT_OK;
+    switch (s->coll) {
+    case WEFT_ALL_GATHER: return do_gather(rw, s, t, x, out);
+    case WEFT_ALL_REDUCE: return do_reduce(rw, s, x, out);
+    case WEFT_REDUCE_SCATTER: return do_scatter(rw, s, t, x, out);
+    case WEFT_ALL_TO_ALL: return do_move(rw, s, t, x, out);
+    default: return refuse_step(s);
     }
-    return WEFT_FAIL(WEFT_ERR_ARG, "a reshard by %s %s cannot run yet",
-                     weft_step_kind_name(s->kind),
-                     s->reduce == WEFT_UNREDUCED_SUM ? "of sums" : "of maxima or pairs");
+}
+
+weft_status weft_spmd__add_reshard_step(rewriter *rw, const weft_reshard_step *s,
+                                        const weft_type *t, weft_vid x, weft_vid *out)
+{
+    *out = x;
+    if (s->kind == WEFT_STEP_COLLECTIVE) return do_collective(rw, s, t, x, out);
+    if (s->kind == WEFT_STEP_SLICE) return do_slice(rw, s, t, x, out);
+    if (s->kind == WEFT_STEP_SPREAD && s->reduce == WEFT_UNREDUCED_SUM)
+        return do_spread(rw, s, t, x, out);
+    return refuse_step(s);
 }

@@ -106,7 +106,8 @@ static weft_status find_path(rewriter *rw, const weft_layout *from, const weft_l
 static weft_reshard_step sum_lanes(const rewriter *rw, const weft_layout *from,
                                    const weft_layout *to, const weft_type *t)
 {
-    weft_reshard_step s = {.kind   = WEFT_STEP_ALL_REDUCE,
+    weft_reshard_step s = {.kind   = WEFT_STEP_COLLECTIVE,
+                           .coll   = WEFT_ALL_REDUCE,
                            .reduce = WEFT_UNREDUCED_SUM,
                            .before = *from,
                            .after  = *from};
@@ -120,7 +121,7 @@ static weft_reshard_step sum_lanes(const rewriter *rw, const weft_layout *from,
         if (s.axes == 1u << to->split[i].axis) cut.split[cut.n++] = to->split[i];
     if (cut.n == s.after.n || weft_layout_verify(&cut, rw->m, &t->shape) != WEFT_OK)
         return s;
-    s.kind  = WEFT_STEP_REDUCE_SCATTER;
+    s.coll  = WEFT_REDUCE_SCATTER;
     s.after = cut;
     return s;
 }
@@ -189,13 +190,12 @@ weft_status weft_spmd__materialize(rewriter *rw, weft_vid v, const weft_layout *
     rw->b.prefix   = rw->g->value[v].name;
     weft_status st = WEFT_OK;
     for (int i = 0; i < plan.n_step && st == WEFT_OK; i++) {
-        const weft_reshard_step *s    = &plan.step[i];
-        bool                     made = s->kind == WEFT_STEP_ALL_REDUCE ||
-                    s->kind == WEFT_STEP_REDUCE_SCATTER ||
-                    s->kind == WEFT_STEP_SEND_ROWS || s->kind == WEFT_STEP_RETURN_ROWS;
+        const weft_reshard_step *s = &plan.step[i];
+        bool made = s->kind == WEFT_STEP_COLLECTIVE && s->coll != WEFT_ALL_GATHER &&
+                    s->coll != WEFT_ALL_TO_ALL;
         st = weft_spmd__add_reshard_step(rw, s, &rw->g->value[v].type, x, &x);
         if (st == WEFT_OK) st = weft_spmd__add_materialized(rw, v, &s->after, x, made);
-        if (st == WEFT_OK && s->kind == WEFT_STEP_ALL_GATHER)
+        if (st == WEFT_OK && weft_step_is(s, WEFT_ALL_GATHER))
             rw->materialized[v]->lanes = (s->axes & rw->s->lanes) != 0;
     }
     rw->b.prefix = NULL;
