@@ -128,7 +128,11 @@ static void planned_is_resident(void **state)
         {2, "dp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=1000000"},
         {2, "dp=2 recompute=full"},
         {4, "model=tests/fixtures/flow/mixtral ep=4 micro_batch=8 lanes=1 seq=256"},
-        {4, "dp=2 pp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=1000000"}};
+        {4, "dp=2 pp=2 zero=1 overlap_param_gather=0.7 bucket_bytes=1000000"},
+        {2, "dp=2 zero=2 lanes=2"},
+        {2, "dp=2 zero=2 lanes=2 reduction=fixed"},
+        {2, "dp=2 zero=3 lanes=2 reduction=fixed bucket_bytes=1000000"},
+        {4, "dp=2 pp=2 zero=2 lanes=2 reduction=fixed"}};
     int64_t work[WEFT_COUNT(row)]; /* of rank 1 */
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -161,6 +165,8 @@ static void planned_is_resident(void **state)
     }
     /* what a layer keeps for its backward pass */
     assert_true(work[6] < work[0] * 97 / 100);
+    /* sums of gradients in shards */
+    assert_true(work[10] < work[9]);
 }
 
 /* Parameters and Adam's two states on a rank of two, of three times the parameters. */

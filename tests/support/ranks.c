@@ -45,7 +45,7 @@ void test_job_open(test_job *j, const char *model, test_job_options o)
                              .beta         = {0.9, 0.95},
                              .eps          = 1e-8,
                              .weight_decay = 0.1,
-                             .clip         = 1,
+                             .clip         = o.no_clip ? 0 : 1,
                              .dtype        = o.dtype,
                              .recompute    = o.recompute,
                              .n_param      = m->n_param,

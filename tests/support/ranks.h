@@ -21,6 +21,7 @@ typedef struct test_job_options {
     weft_dtype  dtype;
     const char *optimizer; /* NULL: adamw */
     weft_strategy_recompute recompute;
+    bool                    no_clip;
     const char *zero; /* parameters with this in their names begin at 0; NULL: none */
 } test_job_options;
 

@@ -174,8 +174,9 @@ static void fini(job *j)
 /* Keys of a job that are options here. */
 static bool is_option(const char *word)
 {
-    static const char *const key[] = {"batch=",     "seq=",   "micro_batch=", "lanes=",
-                                      "recompute=", "dtype=", "cluster=",     "plan="};
+    static const char *const key[] = {
+        "batch=",     "seq=",   "micro_batch=", "lanes=", "recompute=",
+        "reduction=", "dtype=", "cluster=",     "plan="};
     for (size_t i = 0; i < WEFT_COUNT(key); i++)
         if (!strncmp(word, key[i], strlen(key[i]))) return true;
     return false;

@@ -13,6 +13,8 @@ void weft_cli_spec_options(weft_cli_spec *s, weft_cli_option *row)
          "sequences in a micro-batch (the batch)"},
         {"lanes", 0, WEFT_CLI_INT, &s->lanes, "N",
          "lanes of the gradient's sum (as many, at most 8)"},
+        {"reduction", 0, WEFT_CLI_TEXT, &s->reduction, "NAME",
+         "invariant, or fixed: zero=2 and 3 sum gradients in shards (invariant)"},
         {"dtype", 0, WEFT_CLI_TEXT, &s->dtype, "NAME", "fp32 or bf16 (fp32)"},
         {"optimizer", 0, WEFT_CLI_TEXT, &s->optimizer, "NAME",
          "adamw, adam, sgd, adagrad or lamb (adamw)"},
@@ -63,5 +65,9 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
     if (recompute)
         s->spec.recompute =
             (weft_strategy_recompute)weft_strategy_word("recompute", recompute);
+    const char *reduction = "invariant";
+    if (code < 0)
+        code = word_of(c, "reduction", "invariant fixed", s->reduction, &reduction);
+    if (!strcmp(reduction, "fixed")) s->spec.reduction = WEFT_REDUCTION_FIXED;
     return code;
 }

@@ -8,12 +8,12 @@
 typedef struct weft_cli_spec {
     weft_compile_spec spec;
     int64_t           batch, seq, micro_batch, lanes;
-    const char       *dtype, *optimizer, *recompute;
+    const char       *dtype, *optimizer, *recompute, *reduction;
     bool              dropout;
 } weft_cli_spec;
 
 enum {
-    WEFT_CLI_N_SPEC = 8
+    WEFT_CLI_N_SPEC = 9
 };
 
 /* Writes WEFT_CLI_N_SPEC rows that read into s. */

@@ -417,6 +417,9 @@ weft_compile_spec weft_job_spec(const weft_job *j)
                                .batch       = j->batch,
                                .micro_batch = j->micro_batch,
                                .lanes       = j->lanes,
+                               .reduction   = weft_job_is_invariant(j)
+                                                  ? WEFT_REDUCTION_INVARIANT
+                                                  : WEFT_REDUCTION_FIXED,
                                .dtype       = j->dtype,
                                .recompute =
                                    (weft_strategy_recompute)j->strategy.recompute,

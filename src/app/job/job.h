@@ -68,6 +68,8 @@ void weft_job_print_keys_md(weft_text *t);
  * and lanes, which --allow may change, are compared where the plan is decided. */
 void        weft_job_print_identity(const weft_job *j, weft_text *t);
 weft_status weft_job_same(const weft_job *j, const char *identity, const char *where);
+/* reduction auto is what the checkpoint's job has. */
+weft_status weft_job_keep_reduction(weft_job *j, const char *identity, const char *where);
 
 /* Keys that --allow lets a resume change. */
 enum {

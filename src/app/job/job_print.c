@@ -129,6 +129,18 @@ static bool put_recorded_reduction(const weft_doc *d, const weft_job__key *k,
     return true;
 }
 
+weft_status weft_job_keep_reduction(weft_job *j, const char *identity, const char *where)
+{
+    weft_doc *d;
+    if (strcmp(j->reduction, "auto")) return WEFT_OK;
+    WEFT_TRY(weft_doc_parse_json(where, identity, strlen(identity), &d));
+    const weft_node *n = weft_node_get(weft_doc_root(d), "reduction");
+    if (n && n->kind == WEFT_NODE_STRING)
+        j->reduction = strcmp(n->u.s, "fixed") ? "invariant" : "fixed";
+    weft_doc_destroy(d);
+    return WEFT_OK;
+}
+
 weft_status weft_job_same(const weft_job *j, const char *identity, const char *where)
 {
     weft_doc   *mine = NULL, *theirs = NULL;

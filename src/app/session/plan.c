@@ -41,11 +41,14 @@ static weft_status cut_batch(weft_job *j, const weft_strategy *y)
     return weft_job_check_cut(j);
 }
 
-/* A plan file says how the batch is cut where the job does not. */
+/* A plan file says how the batch is cut and in which order gradients are summed, where the job
+ * does not. */
 weft_status weft_session__take_cut(weft_job *j, const weft_plan *p)
 {
     if (!j->given_micro_batch) j->micro_batch = p->of.micro_batch;
     if (!j->given_lanes) j->lanes = p->of.lanes;
+    if (!strcmp(j->reduction, "auto"))
+        j->reduction = weft_reduction_name(p->of.reduction);
     j->given_micro_batch = j->given_lanes = true;
     const char *there                     = weft_strategy_recompute_name(&p->strategy);
     if (j->strategy.recompute && j->strategy.recompute != p->strategy.recompute)

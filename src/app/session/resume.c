@@ -86,6 +86,7 @@ static weft_status check_job(weft_session *s)
                          where, (long long)s->state.micro_batch,
                          (long long)s->state.lanes);
     WEFT_TRY(weft_session__find_seq(&s->job));
+    WEFT_TRY(weft_job_keep_reduction(&s->job, identity, where));
     WEFT_TRY(weft_job_same(&s->job, identity, where));
     s->r.first_step = s->r.steps = s->saved_step = s->state.step;
     return WEFT_OK;

@@ -99,6 +99,12 @@ static bool overlaps_shards(const weft_plan *p)
     return p->strategy.zero && p->strategy.pp * p->strategy.chunks == 1;
 }
 
+/* ZeRO 2 and 3 without the lanes' order of sums. */
+static bool shards_gradients(const weft_plan *p)
+{
+    return p->of.reduction == WEFT_REDUCTION_FIXED && p->strategy.zero > 1;
+}
+
 /* Data-parallel ranks and stages; values replicated, or sharded. */
 static weft_status make_ranks(const weft_compile__request *q,
                               const weft_sharding *sharding, weft_partition_cache **cache,
@@ -114,6 +120,7 @@ static weft_status make_ranks(const weft_compile__request *q,
     o.n_chunk             = p->strategy.chunks;
     o.ring_axes           = p->strategy.cp_comm == WEFT_CP_RING ? ~0u : 0;
     o.gather_once         = p->strategy.overlap_param_gather && q->trains;
+    o.shard_gradients     = shards_gradients(p) && q->trains;
     o.shard_bucket_bytes  = p->strategy.zero ? p->strategy.bucket_bytes : 0;
     o.reduce_bucket_bytes = overlaps_shards(p) ? 0 : p->strategy.bucket_bytes;
     o.cache               = cache;
@@ -220,9 +227,9 @@ bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
     return t->graph && same_text(x->model, s->model) && x->graph == s->graph &&
            x->layers == s->layers && x->longer == s->longer && x->more == s->more &&
            x->seq == s->seq && x->batch == s->batch && x->micro_batch == s->micro_batch &&
-           x->lanes == s->lanes && same_text(x->dtype, s->dtype) &&
-           x->recompute == s->recompute && x->dropout == s->dropout &&
-           same_optimizer(&x->optimizer, &s->optimizer);
+           x->lanes == s->lanes && x->reduction == s->reduction &&
+           same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
+           x->dropout == s->dropout && same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 int64_t weft_training_bytes(const weft_training *t)

@@ -29,7 +29,8 @@ typedef struct weft_compile_spec {
     int               layers; /* at most so many of each run of layers; 0: all */
     int               longer, more; /* 1 + the run that keeps so many more; 0: none */
     int64_t           seq, batch, micro_batch, lanes; /* seq 0: the model's own */
-    const char       *dtype;                          /* fp32, bf16 */
+    weft_reduction    reduction;
+    const char       *dtype; /* fp32, bf16 */
     weft_strategy_recompute recompute;
     bool                    dropout;
     weft_compile_optimizer  optimizer;

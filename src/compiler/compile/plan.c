@@ -10,7 +10,8 @@ void weft_compile_plan_of(const weft_training *t, weft_plan_of *of)
                          .batch       = t->spec.batch,
                          .seq         = t->model->seq,
                          .micro_batch = t->spec.micro_batch,
-                         .lanes       = t->spec.lanes};
+                         .lanes       = t->spec.lanes,
+                         .reduction   = t->spec.reduction};
 }
 
 /* The forward node of the step that stands where node i of the model's graph does. */

@@ -56,7 +56,8 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
 void        weft_segment_destroy(weft_segment *s);
 
 /* Collectives of one meeting become one of several tensors.  meeting[i]: that of instruction i,
- * -1 none; changed. Between those of one meeting stands nothing that needs their results. */
+ * -1 none; changed.  Between those of one meeting stands nothing that needs their results but sums
+ * over micro-batches, which move to the next reduction, or the end of the phase. */
 weft_status weft_segment_meet(weft_segment *s, int *meeting);
 
 #endif

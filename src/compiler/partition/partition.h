@@ -31,6 +31,10 @@ typedef struct weft_partition_options {
     const int *cut;
     uint32_t   ring_axes;   /* weft_spmd_options */
     bool       gather_once; /* likewise */
+    /* ZeRO 2 and 3 without lanes: gradients go to the owners of shards in every micro-batch, so
+     * that a rank holds sums of its shards alone.  Bits then depend on the number of ranks.
+     * Where ranks have different numbers of micro-batches each keeps whole sums all the same */
+    bool shard_gradients;
     /* collectives of sharded tensors (ZeRO) overlap with compute: parameters are gathered so many
      * bytes ahead, and reduce-scatters of several stages have memory of their own; 0: they run in
      * sequence with compute */

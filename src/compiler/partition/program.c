@@ -151,14 +151,14 @@ static weft_status overlap_reductions(const weft_graph *g, const weft_sharding *
     return WEFT_OK;
 }
 
-/* Collectives of sharded tensors overlap with compute.  Of one stage: where ranks have several
- * micro-batches, reductions are of the update; with gather_once they overlap with the last
+/* Collectives of sharded tensors overlap with compute.  Of one stage: where ranks sum several
+ * micro-batches first, reductions are of the update; with gather_once they overlap with the last
  * backward pass. */
 static weft_status overlap_shards(const weft_graph *g, const weft_sharding *s,
-                                  const weft_partition_options *o, int n_part,
+                                  const weft_partition_options *o, bool in_update,
                                   weft_program **p)
 {
-    if (n_stage_of(o) == 1 && o->gather_once && o->n_micro > n_part)
+    if (n_stage_of(o) == 1 && o->gather_once && in_update)
         WEFT_TRY(overlap_reductions(g, s, o->shard_bucket_bytes, true, p));
     else if (n_stage_of(o) == 1)
         WEFT_TRY(apply(weft_pass_overlap_collectives, p));
@@ -236,6 +236,14 @@ static weft_status check_rank(const weft_partition_options *o, int n_place)
     return WEFT_FAIL(WEFT_ERR_ARG, "rank %d of %d", o->rank, world);
 }
 
+/* Reduce-scatters of a micro-batch take all ranks along the lanes. */
+static bool shards_gradients(const weft_partition_options *o,
+                             const weft_partition__lanes  *own)
+{
+    return o->shard_gradients && !weft_partition__sum_lanes(own) &&
+           weft_partition__most_own(own) * own->world == o->n_micro;
+}
+
 /* Values sharded over the ranks of a mesh. */
 static weft_status make_sharded(const weft_graph *g, const weft_sharding *s,
                                 const weft_partition_options *o, weft_program **out)
@@ -255,10 +263,12 @@ static weft_status make_sharded(const weft_graph *g, const weft_sharding *s,
                             .gather_once = o->gather_once,
                             .one_micro_batch =
                                 o->n_micro == o->n_lane && o->n_lane == r.n_part,
-                            .several_terms = weft_partition__sum_lanes(&own) > 0};
+                            .several_terms   = weft_partition__sum_lanes(&own) > 0,
+                            .shard_gradients = shards_gradients(o, &own)};
     WEFT_GO(find_local(g, s, o, &so, &r));
     WEFT_GO(assemble_local(g, o, &r, &p));
-    if (o->shard_bucket_bytes > 0) WEFT_GO(overlap_shards(g, s, o, r.n_part, &p));
+    bool in_update = o->n_micro > r.n_part && !so.shard_gradients;
+    if (o->shard_bucket_bytes > 0) WEFT_GO(overlap_shards(g, s, o, in_update, &p));
     if (so.several_terms) {
         WEFT_GO(weft_arena_create(&tmp));
         WEFT_GO(tell_lanes(r.local, s->lanes, &own, p, tmp));

@@ -209,6 +209,13 @@ weft_status weft_plan_check(const weft_plan *p, const char *where,
                              where, number[i].name, (long long)number[i].is,
                              (long long)number[i].want, number[i].name,
                              (long long)number[i].is);
+    if (o->reduction != want->reduction)
+        return WEFT_FAIL(
+            WEFT_ERR_ARG,
+            "%s is a plan of another job: reduction is %s there and %s here; "
+            "set reduction=%s",
+            where, weft_reduction_name(o->reduction),
+            weft_reduction_name(want->reduction), weft_reduction_name(o->reduction));
     if (o->graph_hash != want->graph_hash)
         return WEFT_FAIL(
             WEFT_ERR_ARG,

@@ -25,11 +25,12 @@
 
 /* What the plan is for: a run refuses one that is for something else. */
 typedef struct weft_plan_of {
-    const char *model;      /* its name, for messages */
-    uint64_t    graph_hash; /* of the model's graph for one micro-batch */
-    const char *kernels;    /* the kernel set's id; NULL: any */
-    const char *dtype;      /* of compute: "fp32", "bf16"; NULL: any */
-    int64_t     batch, seq, micro_batch, lanes; /* seq 0: samples are no sequences */
+    const char    *model;      /* its name, for messages */
+    uint64_t       graph_hash; /* of the model's graph for one micro-batch */
+    const char    *kernels;    /* the kernel set's id; NULL: any */
+    const char    *dtype;      /* of compute: "fp32", "bf16"; NULL: any */
+    int64_t        batch, seq, micro_batch, lanes; /* seq 0: samples are no sequences */
+    weft_reduction reduction;
 } weft_plan_of;
 
 /* The machines it was made for.  A run refuses another shape; other constants are worth a word. */

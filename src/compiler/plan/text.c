@@ -51,6 +51,7 @@ static void put_of(const weft_plan *p, weft_text *t)
     put_number(t, "seq", p->of.seq);
     put_number(t, "micro_batch", p->of.micro_batch);
     put_number(t, "lanes", p->of.lanes);
+    put_word(t, "reduction", weft_reduction_name(p->of.reduction));
     weft_text_add(t, "  \"mesh\": [");
     for (int i = 0; i < p->n_axis; i++) {
         weft_text_add(t, "%s{\"axis\": ", i ? ", " : "");
@@ -272,6 +273,21 @@ static weft_status get_hash(const reader *r, const weft_node *map, const char *k
     return WEFT_OK;
 }
 
+static weft_status read_reduction(const reader *r, const weft_node *root,
+                                  weft_reduction *out)
+{
+    const char *word;
+    if (!weft_node_get(root, "reduction"))
+        return WEFT_OK; /* written before there was one */
+    WEFT_TRY(get_word(r, root, "reduction", &word));
+    for (int k = WEFT_REDUCTION_INVARIANT; k <= WEFT_REDUCTION_FIXED; k++)
+        if (!strcmp(word, weft_reduction_name((weft_reduction)k))) {
+            *out = (weft_reduction)k;
+            return WEFT_OK;
+        }
+    return bad(r, weft_node_get(root, "reduction"), "expected invariant or fixed");
+}
+
 static weft_status read_of(const reader *r, const weft_node *root)
 {
     weft_plan_of    *o = &r->p->of;
@@ -283,7 +299,8 @@ static weft_status read_of(const reader *r, const weft_node *root)
     WEFT_TRY(get_int(r, root, "batch", 1, 1 << 24, &o->batch));
     WEFT_TRY(get_int(r, root, "seq", 0, 1 << 24, &o->seq));
     WEFT_TRY(get_int(r, root, "micro_batch", 1, 1 << 24, &o->micro_batch));
-    return get_int(r, root, "lanes", 1, 1 << 16, &o->lanes);
+    WEFT_TRY(get_int(r, root, "lanes", 1, 1 << 16, &o->lanes));
+    return read_reduction(r, root, &o->reduction);
 }
 
 /* Sizes of axes that are a strategy's. */
@@ -556,9 +573,9 @@ static weft_status read_predicted(const reader *r, const weft_node *root)
 
 /* Keys of a plan file that are no rows of a strategy. */
 static const char *const plan_keys[] = {
-    "weft_plan", "model",       "graph",     "kernels", "dtype",     "batch",
-    "seq",       "micro_batch", "lanes",     "mesh",    "lane_axis", "batch_split",
-    "stages",    "marks",       "predicted", "cluster", "devices"};
+    "weft_plan",   "model",       "graph", "kernels",   "dtype",   "batch",
+    "seq",         "micro_batch", "lanes", "reduction", "mesh",    "lane_axis",
+    "batch_split", "stages",      "marks", "predicted", "cluster", "devices"};
 
 static weft_status check_plan_keys(const reader *r, const weft_node *root)
 {

@@ -8,7 +8,7 @@
  *              for a few nodes only or, by the option gather_once, from its first use on
  *   sums       over micro-batches are unreduced over the lanes; where each rank has one
  *              micro-batch a step and all take a shard, they are reduced as soon as the backward
- *              pass has made them
+ *              pass has made them, with shard_gradients in every micro-batch
  *
  * All ranks make the same nodes in the same order, so collectives match. */
 #include <string.h>
@@ -261,12 +261,12 @@ static weft_status finish_value(rewriter *rw, weft_vid v)
     return WEFT_OK;
 }
 
-/* All of a sum's users want it reduced, in one layout that the lanes cut (with `once`: or not):
- * *to. */
+/* All of a sum's users want it reduced, in one layout that the lanes cut (where parameters are
+ * gathered once a step of one micro-batch: or not): *to. */
 static bool wants_part(const rewriter *rw, weft_vid sum, weft_layout *to)
 {
     const weft_graph *g   = rw->g;
-    bool              any = false, cut = rw->o->gather_once;
+    bool              any = false, cut = rw->o->gather_once && rw->o->one_micro_batch;
     for (int i = rw->first_user[sum]; i < rw->first_user[sum + 1]; i++) {
         int n = rw->user[i];
         for (int x = 0; x < g->node[n].n_in; x++) {
@@ -283,8 +283,8 @@ static bool wants_part(const rewriter *rw, weft_vid sum, weft_layout *to)
     return any && cut;
 }
 
-/* A term of the backward pass that is the whole sum of this rank: reduced at once, its memory
- * free. */
+/* A term of the backward pass that is the whole sum of this rank, or with shard_gradients one of
+ * them: reduced at once, its memory free. */
 static weft_status reduce_early(rewriter *rw, weft_vid v)
 {
     const weft_graph *g = rw->g;
@@ -392,7 +392,8 @@ static weft_status write_node(rewriter *rw, int i)
     if (!done) WEFT_TRY(add_node(rw, i, in));
     for (int j = 0; j < n->n_out; j++) {
         WEFT_TRY(finish_value(rw, n->out[j]));
-        if (rw->o->one_micro_batch && n->phase == WEFT_PHASE_BACKWARD)
+        if ((rw->o->one_micro_batch || rw->o->shard_gradients) &&
+            n->phase == WEFT_PHASE_BACKWARD)
             WEFT_TRY(reduce_early(rw, n->out[j]));
         WEFT_TRY(meet_sums(rw, n->out[j]));
     }

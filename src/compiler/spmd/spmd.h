@@ -42,6 +42,9 @@ typedef struct weft_spmd_options {
     bool gather_once;
     /* every rank along the lanes has one micro-batch a step: its gradients are its sums */
     bool one_micro_batch;
+    /* gradients of which ranks along the lanes want shards are reduce-scattered in every
+     * micro-batch and summed there; all of them have as many micro-batches */
+    bool shard_gradients;
     /* the lanes of a rank are not one subtree of equal size on all ranks: a sum over them has
      * several terms per rank */
     bool several_terms;

@@ -50,6 +50,11 @@ int weft_strategy_size(const weft_strategy *s, int axis)
     return *(const int *)(const void *)((const char *)s + axes[axis].at);
 }
 
+const char *weft_reduction_name(weft_reduction r)
+{
+    return r == WEFT_REDUCTION_FIXED ? "fixed" : "invariant";
+}
+
 const char *weft_strategy_axis_name(int axis)
 {
     return axes[axis].name;

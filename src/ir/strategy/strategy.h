@@ -38,6 +38,15 @@ typedef enum weft_strategy_axis {
     WEFT_N_STRATEGY_AXIS,
 } weft_strategy_axis;
 
+/* In which order gradients are summed: the same bits for any number of data-parallel ranks, or
+ * for the same plan alone. */
+typedef enum weft_reduction {
+    WEFT_REDUCTION_INVARIANT,
+    WEFT_REDUCTION_FIXED,
+} weft_reduction;
+
+const char *weft_reduction_name(weft_reduction r);
+
 /* Words of the rows, in their order. */
 typedef enum weft_strategy_cp_comm {
     WEFT_CP_GATHER,
