@@ -328,6 +328,110 @@ static void bindings_are_read_and_written_by_region(void **state)
     weft_program_destroy(p);
 }
 
+/* ---- the commit point ---- */
+
+/* An update of two streams: w after the commit point in its actor, m in an actor that an edge
+ * orders after it. */
+static const char commit_text[] =
+    "program commit rank 0 of 1 micro 1 lanes 1 {\n"
+    "  slab state state 128\n"
+    "  slab work work 64\n"
+    "  slab staging staging 256\n"
+    "  buffer w slab state at 0 bytes 64\n"
+    "  buffer m slab state at 64 bytes 64\n"
+    "  buffer norm slab work at 0 bytes 64\n"
+    "  buffer x slab staging at 0 bytes 64\n"
+    "  buffer lr slab staging at 64 bytes 64\n"
+    "  buffer scale slab staging at 128 bytes 64\n"
+    "  buffer seen slab staging at 192 bytes 64\n"
+    "  bind param w w f32[4]\n"
+    "  bind state m m f32[4]\n"
+    "  bind input x x f32[4]\n"
+    "  bind step_input lr lr f32[]\n"
+    "  bind step_input scale scale f32[]\n"
+    "  bind output seen seen f32[4]\n"
+    "  stream compute compute device 0 threads 0\n"
+    "  stream host host device 0 threads 1\n"
+    "  actor read on compute { read x -> (x f32[4]) ; }\n"
+    "  actor update on compute {\n"
+    "    compute norm sumsq (x f32[4]) -> (norm f64[]) ;\n"
+    "    commit step (norm f64[], scale f32[]) ;\n"
+    "    compute w_next sgd (w f32[4], x f32[4], lr f32[], scale f32[]) -> (w f32[4]) ;\n"
+    "    copy seen (x f32[4]) -> (seen f32[4]) ;\n"
+    "  }\n"
+    "  actor late on host { copy m (x f32[4]) -> (m f32[4]) ; }\n"
+    "  edge update -> late credits 1 per_step\n"
+    "  edge late -> read credits 1 per_step delay 1\n"
+    "  list compute { read 0; update; }\n"
+    "  list host { late; }\n"
+    "}\n";
+
+typedef struct commit_log {
+    int     n, calls;
+    int64_t step[8];
+    double  norm[8];
+    float   w[8]; /* at the commit point, before the update */
+    int64_t hold; /* this step */
+    float  *state;
+} commit_log;
+
+static weft_status give_numbers(void *user, int64_t step, int micro, int n,
+                                const weft_view *out)
+{
+    return give_samples(&((commit_log *)user)->calls, step, micro, n, out);
+}
+
+static weft_status log_commit(void *user, int64_t step, int n, const double *value,
+                              bool *hold)
+{
+    commit_log *log = user;
+    if (n != 2 || value[1] != 1 || *hold)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d values", n);
+    log->step[log->n] = step;
+    log->norm[log->n] = value[0];
+    log->w[log->n++]  = log->state[0];
+    *hold             = step == log->hold;
+    return step == 7 ? WEFT_FAIL(WEFT_ERR_NUMERIC, "no more") : WEFT_OK;
+}
+
+static void a_step_is_held_back_at_the_commit_point(void **state)
+{
+    (void)state;
+    weft_program     *p   = parse(commit_text);
+    commit_log        log = {.hold = 1};
+    weft_exec_options o   = {.read = give_numbers, .commit = log_commit, .user = &log};
+    if (weft_program_verify(p) != WEFT_OK) fail_msg("%s", weft_error_text());
+    weft_exec *e = create(p, &o);
+    float     *w = bound(e, "w", 0), *m = bound(e, "m", 0), want = 0.5f;
+    log.state               = w;
+    w[0]                    = want;
+    bound(e, "lr", 0)[0]    = 0.25f;
+    bound(e, "scale", 0)[0] = 1;
+    assert_int_equal(weft_exec_run(e, 0, 1), WEFT_OK);
+    want -= 0.25f * sample(0, 0, 0);
+    assert_true(w[0] == want && m[0] == sample(0, 0, 0));
+    assert_int_equal(weft_exec_run(e, 1, 1), WEFT_OK); /* held: no bit of state changes */
+    assert_true(w[0] == want && m[0] == sample(0, 0, 0));
+    assert_true(bound(e, "seen", 0)[0] == sample(1, 0, 0)); /* the rest of the step ran */
+    log.hold = 3;
+    assert_int_equal(weft_exec_run(e, 2, 3),
+                     WEFT_OK); /* of three, the one in the middle */
+    want -= 0.25f * sample(2, 0, 0);
+    want -= 0.25f * sample(4, 0, 0);
+    assert_true(w[0] == want && m[0] == sample(4, 0, 0));
+    assert_int_equal(log.n, 5);
+    assert_true(log.w[0] == 0.5f && log.w[1] == log.w[2] && log.w[3] == log.w[4]);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(log.step[i], i);
+        assert_true(log.norm[i] > 0);
+    }
+    assert_int_equal(weft_exec_run(e, 7, 1), WEFT_ERR_NUMERIC);
+    assert_string_equal(weft_error_text(), "no more");
+    assert_true(w[0] == want);
+    test_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
 /* ---- what goes wrong ---- */
 
 static weft_status fail_kernel(const weft_kernel_call *c, const weft_kernel_ctx *x)
@@ -413,6 +517,7 @@ int main(void)
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(slabs_are_the_callers),
         cmocka_unit_test(bindings_are_read_and_written_by_region),
+        cmocka_unit_test(a_step_is_held_back_at_the_commit_point),
         cmocka_unit_test(errors_name_the_instruction),
         cmocka_unit_test(a_failure_ends_all_ranks),
     };

@@ -243,8 +243,8 @@ static weft_status read_instr(parser *ps, weft_instr *i)
 {
     weft_lex *l        = &ps->l;
     int       cap_post = 0;
-    READ_KIND(ps, "instruction", weft_instr_kind, weft_instr_kind_name,
-              WEFT_INSTR_MARK + 1, i->kind);
+    READ_KIND(ps, "instruction", weft_instr_kind, weft_instr_kind_name, WEFT_N_INSTR_KIND,
+              i->kind);
     i->seconds = -1;
     WEFT_TRY(read_head(ps, i));
     int n_unit = i->n_own_in;

@@ -9,6 +9,7 @@
  *       actor fwd on compute {
  *         compute y matmul "spec=bd,dn->bn" (x f32[4,64], w f32[64,8]) -> (y f32[4,8]) ;
  *         send y to 1 tag 3 credits 2 (y f32[4,8]) seconds 0.001 ;
+ *         commit step (loss f32[], norm f32[]) ;
  *       }
  *       edge fwd -> bwd credits 2
  *       list compute { fwd 0 first; fwd 1; }

@@ -87,8 +87,8 @@ const char *weft_stream_kind_name(weft_stream_kind k)
 
 const char *weft_instr_kind_name(weft_instr_kind k)
 {
-    static const char *const name[] = {"compute", "collective", "send",  "recv",
-                                       "copy",    "read",       "merge", "mark"};
+    static const char *const name[] = {"compute", "collective", "send", "recv",  "copy",
+                                       "read",    "merge",      "mark", "commit"};
     return name[k];
 }
 
@@ -171,6 +171,28 @@ bool weft_instr_is_comm(const weft_instr *i)
 {
     return i->kind == WEFT_INSTR_COLLECTIVE || i->kind == WEFT_INSTR_SEND ||
            i->kind == WEFT_INSTR_RECV;
+}
+
+bool weft_instr_is_free(const weft_instr *i)
+{
+    return i->kind == WEFT_INSTR_MARK || i->kind == WEFT_INSTR_COMMIT;
+}
+
+bool weft_instr_writes_state(const weft_program *p, const weft_instr *i)
+{
+    for (int k = 0; k < i->n_out; k++) {
+        int32_t b = i->out[k].buffer;
+        if (b >= 0 && p->slab[p->buffer[b].slab].kind == WEFT_SLAB_STATE) return true;
+    }
+    return false;
+}
+
+bool weft_program_find_commit(const weft_program *p, int *actor, int *instr)
+{
+    for (*actor = 0; *actor < p->n_actor; ++*actor)
+        for (*instr = 0; *instr < p->actor[*actor].n_instr; ++*instr)
+            if (p->actor[*actor].instr[*instr].kind == WEFT_INSTR_COMMIT) return true;
+    return false;
 }
 
 /* ---- counts ---- */

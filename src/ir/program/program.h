@@ -73,7 +73,15 @@ typedef enum weft_instr_kind {
     WEFT_INSTR_READ,  /* samples into out[0..] */
     WEFT_INSTR_MERGE, /* out[0] += in[0]: one level of the tree over lanes */
     WEFT_INSTR_MARK,  /* a name in the trace */
+    /* the commit point: its operands are the step's outcome.  Before it nothing writes state,
+     * after it no update waits for a message: here a step can be held back whole */
+    WEFT_INSTR_COMMIT,
+    WEFT_N_INSTR_KIND
 } weft_instr_kind;
+
+enum {
+    WEFT_MAX_OUTCOME = 8 /* operands of a commit point */
+};
 
 /* A step that lowering fused onto a compute instruction: applied to the result so far, in order.
  * op is one of add, mul, scale, gelu, silu, relu, tanh and their _grad forms; for two-operand
@@ -284,6 +292,12 @@ int weft_instr_terms(const weft_instr *i, const weft_group *g, int k);
 int weft_program_stage_ranks(const weft_program *p);
 /* True when an instruction talks to other ranks. */
 bool weft_instr_is_comm(const weft_instr *i);
+/* True when an instruction takes no time of its own unless it states some. */
+bool weft_instr_is_free(const weft_instr *i);
+/* True when a result of i is in a state slab. */
+bool weft_instr_writes_state(const weft_program *p, const weft_instr *i);
+/* The commit point: its actor, and which instruction of it; false: there is none. */
+bool weft_program_find_commit(const weft_program *p, int *actor, int *instr);
 
 /* The operator-level view of a compute instruction without its posts; a result that is not kept
  * has the type it would have.  in and out are the caller's, n_own_in and n_own_out long. */

@@ -273,6 +273,21 @@ static weft_status check_same_type(const weft_program *p, const weft_actor *a,
     return WEFT_OK;
 }
 
+/* Operands are numbers that the host looks at. */
+static weft_status check_commit(const weft_program *p, const weft_actor *a,
+                                const weft_instr *i)
+{
+    WEFT_TRY(need(p, a, i, i->n_in, 0));
+    if (i->n_in > WEFT_MAX_OUTCOME)
+        return BAD(p, a, i, "%d operands, at most %d", i->n_in, WEFT_MAX_OUTCOME);
+    for (int k = 0; k < i->n_in; k++)
+        if (weft_shape_count(&i->in[k].type.shape) != 1 ||
+            (i->in[k].type.dtype != WEFT_DTYPE_F32 &&
+             i->in[k].type.dtype != WEFT_DTYPE_F64))
+            return BAD(p, a, i, "operand %d is no scalar of f32 or f64", k);
+    return WEFT_OK;
+}
+
 weft_status weft_program__verify_instr(const weft_program *p, const weft_actor *a,
                                        const weft_instr *i)
 {
@@ -292,6 +307,8 @@ weft_status weft_program__verify_instr(const weft_program *p, const weft_actor *
         if (i->n_out < 1) return BAD(p, a, i, "it has no %s", "results");
         return need(p, a, i, 0, i->n_out);
     case WEFT_INSTR_MARK: return need(p, a, i, 0, 0);
+    case WEFT_INSTR_COMMIT: return check_commit(p, a, i);
+    case WEFT_N_INSTR_KIND: break;
     }
     return BAD(p, a, i, "kind %d", (int)i->kind);
 }

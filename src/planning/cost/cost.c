@@ -70,11 +70,13 @@ static weft_status price_instr(const weft_program *p, const weft_instr *i,
                                              seconds);
     case WEFT_INSTR_SEND: return weft_cost__send_seconds(p, i, c, seconds);
     case WEFT_INSTR_RECV:
-    case WEFT_INSTR_MARK: *seconds = 0; return WEFT_OK;
+    case WEFT_INSTR_MARK:
+    case WEFT_INSTR_COMMIT: *seconds = 0; return WEFT_OK;
     case WEFT_INSTR_COMPUTE:
     case WEFT_INSTR_COPY:
     case WEFT_INSTR_READ:
-    case WEFT_INSTR_MERGE: break;
+    case WEFT_INSTR_MERGE:
+    case WEFT_N_INSTR_KIND: break;
     }
     WEFT_TRY(weft_cluster_group_stride(c, p->rank, 1, 1, &me));
     return compute_seconds(i, c, d, me.speed, seconds);

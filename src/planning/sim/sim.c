@@ -29,7 +29,7 @@ static weft_status price(const weft_program *p, const weft_cluster *c, weft_aren
         for (int m = 0; m < p->actor[k].n_instr; m++, n++) {
             const weft_instr *i = &p->actor[k].instr[m];
             list[n]             = i->seconds;
-            if (i->seconds < 0 && i->kind != WEFT_INSTR_MARK)
+            if (i->seconds < 0 && !weft_instr_is_free(i))
                 return WEFT_FAIL(
                     WEFT_ERR_ARG,
                     "program %s, %s '%s' states no seconds, and there is no cluster to "

@@ -37,9 +37,10 @@ weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
     WEFT_TRY(check(p, o));
     weft_exec *e = calloc(1, sizeof *e);
     if (!e) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
-    e->p      = p;
-    e->o      = *o;
-    e->device = o->device ? o->device : weft_device_cpu();
+    e->p         = p;
+    e->o         = *o;
+    e->held_step = -1;
+    e->device    = o->device ? o->device : weft_device_cpu();
     if (e->o.trace < 0) e->o.trace = 0;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->moved, NULL);

@@ -29,6 +29,13 @@ typedef struct weft_exec weft_exec;
 typedef weft_status (*weft_exec_read_fn)(void *user, int64_t step, int micro, int n,
                                          const weft_view *out);
 
+/* The commit point of a step: value[0..n-1] are its operands, and nothing has written state yet.
+ * Called once a step, on the thread of the stream that has it, on devices that compute.  *hold
+ * comes in false; set, the step is held back: what writes state is left out, state keeps its bits,
+ * and the next step can run.  All ranks of a job answer alike.  An error is one of the run's. */
+typedef weft_status (*weft_exec_commit_fn)(void *user, int64_t step, int n,
+                                           const double *value, bool *hold);
+
 /* How long an instruction of p lasts; as weft_cost_instr, whose cluster is arg. */
 typedef weft_status (*weft_exec_price_fn)(const weft_program *p, const weft_instr *i,
                                           const void *arg, double *seconds);
@@ -46,8 +53,9 @@ typedef struct weft_exec_options {
     uint64_t seed;
     int64_t  batch,
         micro_batch; /* samples a step and a micro-batch: number random draws */
-    weft_exec_read_fn read;
-    void             *user;
+    weft_exec_read_fn   read;
+    weft_exec_commit_fn commit; /* NULL: no step is held back */
+    void               *user;   /* of both */
 
     int trace; /* slices to keep a stream, the newest ones; 0: none */
     /* On a device that only emulates: the seconds of an instruction.  NULL: instructions state

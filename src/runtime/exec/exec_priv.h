@@ -49,7 +49,7 @@ typedef struct weft_exec__variant {
 
 typedef struct weft_exec__actor {
     int32_t             cycle; /* micro-batches after which slots repeat */
-    bool                by_lane, adds;
+    bool                by_lane, adds, writes_state;
     weft_exec__variant *variant;
     /* of each instruction: how many from here go to the device at once, 0 none */
     int *run;
@@ -99,6 +99,9 @@ struct weft_exec {
     weft_exec__stream   stream[WEFT_MAX_STREAM];
     double              origin_s; /* of the trace */
     int64_t             origin_step;
+    /* the newest step that was held back; written by the commit point, read only by what is
+     * ordered after it: instructions that write state.  -1 none */
+    int64_t held_step;
 
     /* shared by the streams' threads, under lock */
     pthread_mutex_t lock;
@@ -131,6 +134,7 @@ weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x);
 /* instr.c: what the device calls. */
 weft_status weft_exec__task(void *arg);
 weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x);
+weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 
 /* stream.c */
 weft_status weft_exec__run_stream(weft_exec__stream *s);

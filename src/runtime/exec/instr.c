@@ -1,4 +1,4 @@
-/* What the device calls for one instruction, and reading samples. */
+/* What the device calls for one instruction; reading samples; the commit point. */
 #include <string.h>
 
 #include "exec/exec_priv.h"
@@ -101,4 +101,34 @@ weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x)
     const weft_exec_options *o = &s->e->o;
     /* what fails here is the user's file: the error names it, and no instruction */
     return o->read(o->user, s->ctx.step, s->firing->micro, x->call.n_out, x->call.out);
+}
+
+static weft_status read_scalar(const weft_exec__stream *s, const weft_instr *i, int k,
+                               double *out)
+{
+    const weft_operand *o    = &i->in[k];
+    const weft_buffer  *b    = &s->e->p->buffer[o->buffer];
+    int64_t             slot = weft_program_slot(s->e->p, i, false, o->buffer, s->firing);
+    int64_t             size = weft_dtype_bytes(o->type.dtype);
+    float               x;
+    bool                single = o->type.dtype == WEFT_DTYPE_F32;
+    WEFT_TRY(weft_device_read(single ? (void *)&x : out, &s->e->slab[b->slab],
+                              b->offset + slot * b->bytes + o->offset * size, size));
+    if (single) *out = x;
+    return WEFT_OK;
+}
+
+weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x)
+{
+    weft_exec *e = s->e;
+    double     value[WEFT_MAX_OUTCOME];
+    bool       hold = false;
+    if (!e->o.commit) return WEFT_OK;
+    if (x->i->n_in > WEFT_MAX_OUTCOME)
+        return WEFT_FAIL(WEFT_ERR_ARG, "commit '%s': %d operands, at most %d", x->i->name,
+                         x->i->n_in, WEFT_MAX_OUTCOME);
+    for (int k = 0; k < x->i->n_in; k++) WEFT_TRY(read_scalar(s, x->i, k, &value[k]));
+    WEFT_TRY(e->o.commit(e->o.user, s->ctx.step, x->i->n_in, value, &hold));
+    if (hold) e->held_step = s->ctx.step;
+    return WEFT_OK;
 }

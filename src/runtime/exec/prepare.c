@@ -55,7 +55,7 @@ static weft_status find_seconds(weft_exec *e, weft_exec__instr *x)
 {
     const weft_instr *i = x->i;
     if (e->o.price) return e->o.price(e->p, i, e->o.price_arg, &x->seconds);
-    if (i->seconds < 0 && i->kind != WEFT_INSTR_MARK)
+    if (i->seconds < 0 && !weft_instr_is_free(i))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s' states no seconds, and nothing prices it",
                          weft_instr_kind_name(i->kind), i->name);
     x->seconds = i->seconds < 0 ? 0 : i->seconds;
@@ -76,6 +76,7 @@ static void find_cycle(const weft_program *p, const weft_actor *a, weft_exec__ac
     for (int n = 0; n < a->n_instr; n++) {
         const weft_instr *i = &a->instr[n];
         if (i->add) out->adds = true;
+        if (weft_instr_writes_state(p, i)) out->writes_state = true;
         for (int k = 0; k < i->n_in + i->n_out; k++) {
             int32_t b = (k < i->n_in ? &i->in[k] : &i->out[k - i->n_in])->buffer;
             if (b < 0) continue;
@@ -175,8 +176,9 @@ static weft_status find_runs(weft_exec *e, int actor)
     x->run              = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr + 1);
     if (!x->run) return weft_arena_status(e->arena);
     for (int n = a->n_instr - 1; n >= 0; n--) {
-        bool own =
-            weft_instr_is_comm(&a->instr[n]) || a->instr[n].kind == WEFT_INSTR_READ;
+        weft_instr_kind kind = a->instr[n].kind;
+        bool own = weft_instr_is_comm(&a->instr[n]) || kind == WEFT_INSTR_READ ||
+                   kind == WEFT_INSTR_COMMIT;
         x->run[n] = own ? 0 : 1 + (e->o.trace ? 0 : x->run[n + 1]);
     }
     return WEFT_OK;

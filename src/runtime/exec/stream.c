@@ -79,25 +79,41 @@ static double emulated_now(const weft_exec__stream *s)
     return t > 0 ? t : weft_clock_s();
 }
 
-/* An instruction that does not go to the device as it is: communication, reading. */
+static weft_status call_host(weft_exec__stream *s, weft_exec__instr *x)
+{
+    switch (x->i->kind) {
+    case WEFT_INSTR_READ: return weft_exec__read(s, x);
+    case WEFT_INSTR_COMMIT: return weft_exec__commit(s, x);
+    default: return weft_exec__communicate(s, x);
+    }
+}
+
+/* An instruction that does not go to the device as it is: communication, reading, the commit
+ * point. */
 static weft_status run_own(weft_exec__stream *s, weft_exec__variant *v, int n)
 {
-    weft_device      *d = s->e->device;
-    weft_exec__instr *x = &v->instr[n];
+    weft_device      *d    = s->e->device;
+    weft_exec__instr *x    = &v->instr[n];
+    bool              comm = weft_instr_is_comm(x->i);
     if (!d->computes) {
-        if (x->i->kind == WEFT_INSTR_READ)
-            return d->submit(d, &s->dev, s->ready_s, &v->task[n], 1);
+        if (!comm) return d->submit(d, &s->dev, s->ready_s, &v->task[n], 1);
         if (!d->talks) return weft_exec__emulate(s, x);
     }
     s->dev.start_s = d->computes ? weft_clock_s() : emulated_now(s);
     weft_device_set_moment(s->dev.start_s);
-    weft_status st = x->i->kind == WEFT_INSTR_READ ? weft_exec__read(s, x)
-                                                   : weft_exec__communicate(s, x);
+    weft_status st = call_host(s, x);
     s->dev.done_s  = d->computes ? weft_clock_s() : weft_device_moment();
-    if (st != WEFT_OK && x->i->kind != WEFT_INSTR_READ)
+    if (st != WEFT_OK && comm)
         return weft_fail_in(st, "%s, %s '%s': ", x->actor->name,
                             weft_instr_kind_name(x->i->kind), x->i->name);
     return st;
+}
+
+/* Is the step held back?  Asked only by actors that write state: they are ordered after the
+ * commit point, or have it. */
+static bool is_held(const weft_exec__stream *s, int actor)
+{
+    return s->e->actor[actor].writes_state && s->e->held_step == s->ctx.step;
 }
 
 static weft_status fire(weft_exec__stream *s, int at)
@@ -110,11 +126,15 @@ static weft_status fire(weft_exec__stream *s, int at)
     s->ctx.sample =
         s->ctx.step * e->o.batch + (f->micro < 0 ? 0 : f->micro * e->o.micro_batch);
     for (int n = 0; n < e->p->actor[f->actor].n_instr;) {
-        if (run[n]) {
+        bool held = is_held(s, f->actor);
+        if (held && weft_instr_writes_state(e->p, v->instr[n].i)) {
+            n++;
+        } else if (run[n]) {
+            int many = held ? 1 : run[n];
             WEFT_TRY(
-                e->device->submit(e->device, &s->dev, s->ready_s, &v->task[n], run[n]));
+                e->device->submit(e->device, &s->dev, s->ready_s, &v->task[n], many));
             trace(s, n, s->dev.start_s, s->dev.done_s);
-            n += run[n];
+            n += many;
         } else {
             WEFT_TRY(run_own(s, v, n));
             trace(s, n, s->dev.start_s, s->dev.done_s);
