@@ -78,15 +78,18 @@ static weft_status constrain_all(const char *known, weft_arena *a,
             snprintf(constraint, sizeof constraint, "%.*s=%s", at, w, w + at);
         WEFT_TRY(weft_search_constrain(p, constraint, a));
     }
-    if (p->cp < 0) p->cp = 1;
-    if (p->ep < 0) p->ep = 1;
+    if (weft_search_given(p, WEFT_KEY_cp) < 0) weft_search_fix(p, WEFT_KEY_cp, 1);
+    if (weft_search_given(p, WEFT_KEY_ep) < 0) weft_search_fix(p, WEFT_KEY_ep, 1);
     return WEFT_OK;
 }
 
 static bool is_known(const weft_search_choice *c, const weft_search_constraints *p)
 {
-    return c->variant.tp == p->tp && c->variant.cp == p->cp && c->variant.ep == p->ep &&
-           c->point.pp == p->pp && c->point.dp == p->dp;
+    return c->variant.tp == weft_search_given(p, WEFT_KEY_tp) &&
+           c->variant.cp == weft_search_given(p, WEFT_KEY_cp) &&
+           c->variant.ep == weft_search_given(p, WEFT_KEY_ep) &&
+           c->point.pp == weft_search_given(p, WEFT_KEY_pp) &&
+           c->point.dp == weft_search_given(p, WEFT_KEY_dp);
 }
 
 static weft_status compare(const bench *b, const char *name, const char *known,

@@ -137,10 +137,10 @@ static void keeps_what_is_said(void **state)
     weft_planner_ask     q = ask_for("tiny256", c, 8);
     weft_planner_answer *a;
     (void)state;
-    q.spec.micro_batch      = 2;
-    q.spec.lanes            = 4;
-    q.constraints.recompute = WEFT_RECOMPUTE_FULL;
-    q.constraints.pp        = 2;
+    q.spec.micro_batch = 2;
+    q.spec.lanes       = 4;
+    weft_search_fix(&q.constraints, WEFT_KEY_recompute, WEFT_RECOMPUTE_FULL);
+    weft_search_fix(&q.constraints, WEFT_KEY_pp, 2);
     assert_ok(weft_planner_decide(&q, &a));
     assert_int_equal(a->plan->of.micro_batch, 2);
     assert_int_equal(a->plan->of.lanes, 4);
@@ -182,8 +182,9 @@ static void shares_by_speed(void **state)
     assert_ok(weft_cluster_load("1 x (2 x a100-80g) + 1 x (2 x h100-80g)", NULL, &c));
     weft_planner_ask q = ask_for("gpt2", c, 512);
     q.spec.seq         = 256;
-    q.constraints.pp = q.constraints.tp = 1;
-    q.world                             = 4;
+    weft_search_fix(&q.constraints, WEFT_KEY_pp, 1);
+    weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
+    q.world = 4;
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     const weft_plan *p = a->plan;
     assert_non_null(p->share);
@@ -267,15 +268,14 @@ static void long_pipelines_of_two_halves(void **state)
     weft_cluster        *c;
     (void)state;
     assert_ok(weft_cluster_load("2 x (8 x a100-80g)", NULL, &c));
-    weft_planner_ask q        = ask_for("t5-large", c, 256);
-    q.n_best                  = 1;
-    q.engine_bytes            = 0;
-    q.spec.seq                = 512;
-    q.constraints.pp          = 16;
+    weft_planner_ask q = ask_for("t5-large", c, 256);
+    q.n_best           = 1;
+    q.engine_bytes     = 0;
+    q.spec.seq         = 512;
+    weft_search_fix(&q.constraints, WEFT_KEY_pp, 16);
     q.constraints.micro_batch = 8;
-    for (q.constraints.schedule = 0;
-         q.constraints.schedule < (WEFT_TEST_SANITIZED ? 1 : 3);
-         q.constraints.schedule += 2) {
+    for (int k = 0; k < (WEFT_TEST_SANITIZED ? 1 : 3); k += 2) {
+        weft_search_fix(&q.constraints, WEFT_KEY_schedule, k);
         if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
         assert_true(a->checked);
         for (int i = 0; i < a->n_tried; i++)
@@ -295,16 +295,16 @@ static void what_hides_is_not_in_the_way(void **state)
     (void)state;
     if (WEFT_TEST_SANITIZED) skip(); /* a minute of compiling */
     assert_ok(weft_cluster_load("4 x (8 x a100-80g)", NULL, &c));
-    weft_planner_ask q        = ask_for("gpt2-large", c, 512);
-    q.n_best                  = 1;
-    q.engine_bytes            = 0;
-    q.spec.seq                = 1024;
-    q.constraints.pp          = 8;
-    q.constraints.dp          = 4;
-    q.constraints.zero        = 2;
+    weft_planner_ask q = ask_for("gpt2-large", c, 512);
+    q.n_best           = 1;
+    q.engine_bytes     = 0;
+    q.spec.seq         = 1024;
+    weft_search_fix(&q.constraints, WEFT_KEY_pp, 8);
+    weft_search_fix(&q.constraints, WEFT_KEY_dp, 4);
+    weft_search_fix(&q.constraints, WEFT_KEY_zero, 2);
     q.constraints.micro_batch = 4;
-    q.constraints.schedule    = WEFT_COST_ZERO_BUBBLE;
-    q.spec.dtype              = "bf16";
+    weft_search_fix(&q.constraints, WEFT_KEY_schedule, WEFT_COST_ZERO_BUBBLE);
+    q.spec.dtype = "bf16";
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     assert_true(a->tried[0]->plain);
     assert_true(a->step_s < 1.03 * a->tried[0]->choice.score.step_s);
@@ -319,12 +319,12 @@ static void what_hides_is_not_in_the_way(void **state)
 static double step_with(const weft_planner_ask *q, int zero, int later, int *got)
 {
     weft_planner_answer *a;
-    weft_planner_ask     one             = *q;
-    one.constraints.zero                 = zero;
-    one.constraints.overlap_param_gather = later;
+    weft_planner_ask     one = *q;
+    weft_search_fix(&one.constraints, WEFT_KEY_zero, zero);
+    weft_search_fix(&one.constraints, WEFT_KEY_overlap_param_gather, later);
     assert_ok(weft_planner_decide(&one, &a));
     assert_int_equal(a->plan->strategy.overlap_param_gather,
-                     a->tried[0]->choice.overlap_param_gather);
+                     a->tried[0]->choice.strategy.overlap_param_gather);
     if (zero >= 0) assert_int_equal(a->plan->strategy.zero, zero);
     double step_s = a->step_s;
     *got          = a->plan->strategy.overlap_param_gather;
@@ -365,7 +365,8 @@ static void gathers_later_over_slow_wires(void **state)
         weft_planner_ask q = ask_for("gpt2", c, 32);
         q.spec.seq         = 256;
         q.spec.dtype       = on[i].dtype;
-        q.constraints.pp = q.constraints.tp = 1;
+        weft_search_fix(&q.constraints, WEFT_KEY_pp, 1);
+        weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
         assert_ok(weft_planner_decide(&q, &a));
         assert_int_equal(a->plan->strategy.overlap_param_gather, on[i].later);
         assert_true(a->plan->strategy.zero > 0 && a->plan->strategy.bucket_bytes > 0);
@@ -379,8 +380,8 @@ static void gathers_later_over_slow_wires(void **state)
         assert_true(step_with(&q, -1, 0, &got) > 1.01 * a->step_s && !got);
         step_with(&q, 2, 50, &got);
         assert_int_equal(got, 50);
-        q.constraints.zero                 = 3;
-        q.constraints.overlap_param_gather = 50;
+        weft_search_fix(&q.constraints, WEFT_KEY_zero, 3);
+        weft_search_fix(&q.constraints, WEFT_KEY_overlap_param_gather, 50);
         weft_planner_destroy(a);
         assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
         weft_cluster_destroy(c);
@@ -397,9 +398,9 @@ static void says_that_a_pipeline_has_too_few_micro_batches(void **state)
         weft_planner_answer *a;
         weft_planner_ask     q = ask_for("tiny256", c, 8);
         q.world                = 2;
-        q.constraints.pp       = 2;
-        q.spec.micro_batch     = 8 / n;
-        q.spec.lanes           = 1;
+        weft_search_fix(&q.constraints, WEFT_KEY_pp, 2);
+        q.spec.micro_batch = 8 / n;
+        q.spec.lanes       = 1;
         assert_ok(weft_planner_decide(&q, &a));
         assert_int_equal(a->plan->strategy.pp, 2);
         assert_int_equal(weft_planner_missing_micro(a), 2 - n);

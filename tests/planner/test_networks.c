@@ -25,9 +25,11 @@ static double chain_step(const char *cluster, double *estimate)
     weft_planner_answer *a;
     assert_ok(weft_cluster_load(cluster, NULL, &c));
     weft_planner_ask q = ask_for("gpt2-xl", c, 64, 1024);
-    q.constraints.tp = q.constraints.cp = q.constraints.dp = q.constraints.micro_batch =
-        1;
-    q.constraints.pp = 16;
+    weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
+    weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
+    weft_search_fix(&q.constraints, WEFT_KEY_dp, 1);
+    q.constraints.micro_batch = 1;
+    weft_search_fix(&q.constraints, WEFT_KEY_pp, 16);
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     double s  = a->step_s;
     *estimate = a->tried[0]->choice.score.step_s;
@@ -62,11 +64,13 @@ static void kinds_have_their_own_networks(void **state)
                                 "4 x (8 x a100-80g) + 2 x (8 x h100-80g)",
                                 NULL, &c));
     weft_planner_ask q = ask_for("llama3-8b", c, 512, 4096);
-    q.constraints.tp = q.constraints.cp = q.constraints.micro_batch = 1;
-    q.constraints.dp                                                = 16;
-    q.constraints.zero                                              = 2;
-    q.constraints.recompute                                         = WEFT_RECOMPUTE_NONE;
-    q.constraints.schedule = WEFT_COST_ZERO_BUBBLE;
+    weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
+    weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
+    q.constraints.micro_batch = 1;
+    weft_search_fix(&q.constraints, WEFT_KEY_dp, 16);
+    weft_search_fix(&q.constraints, WEFT_KEY_zero, 2);
+    weft_search_fix(&q.constraints, WEFT_KEY_recompute, WEFT_RECOMPUTE_NONE);
+    weft_search_fix(&q.constraints, WEFT_KEY_schedule, WEFT_COST_ZERO_BUBBLE);
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     const weft_search_choice *x = &a->tried[0]->choice;
     print_message("%.4f s simulated, %.4f s estimated, %d devices\n", a->step_s,
@@ -119,12 +123,13 @@ static void one_device_in_two_kinds_of_nodes(void **state)
                                 "1 x (8 x a100-80g, pcie4, 1 x eth-25g)",
                                 NULL, &c));
     weft_planner_ask q = ask_for("gpt2", c, 64, 256);
-    q.constraints.tp   = 4;
-    q.constraints.cp   = 1;
-    q.constraints.dp = q.constraints.pp = 2;
-    q.constraints.micro_batch           = 4;
-    q.constraints.zero                  = 0;
-    q.constraints.tp_exclude            = "none";
+    weft_search_fix(&q.constraints, WEFT_KEY_tp, 4);
+    weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
+    weft_search_fix(&q.constraints, WEFT_KEY_dp, 2);
+    weft_search_fix(&q.constraints, WEFT_KEY_pp, 2);
+    q.constraints.micro_batch = 4;
+    weft_search_fix(&q.constraints, WEFT_KEY_zero, 0);
+    assert_ok(weft_search_constrain(&q.constraints, "tp_exclude=none", NULL));
     if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     double estimate = a->tried[0]->choice.score.step_s;
     print_message("%.4f s simulated, %.4f s estimated\n", a->step_s, estimate);

@@ -182,9 +182,9 @@ static void many_devices(void **state)
     (void)state;
     snprintf(file, sizeof file, "%s/many.html", dir);
     open_bench(&b, "640 x (8 x a100-80g) + 640 x (8 x h100-80g)", NULL, 96, 5120);
-    b.p.constraints.tp = 4;
-    b.p.constraints.pp = 16;
-    b.p.n_best         = 1;
+    weft_search_fix(&b.p.constraints, WEFT_KEY_tp, 4);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_pp, 16);
+    b.p.n_best = 1;
     assert_ok(weft_search_run(&b.p, &b.r));
     assert_ok(weft_planner_place(&b.p, &b.r->choice[0], b.k, NULL, b.a, &b.at));
     int per = b.at.p.n_rank / b.r->choice[0].point.pp;
@@ -206,9 +206,9 @@ static void few_ranks_move(void **state)
     weft_cluster *lost;
     (void)state;
     open_bench(&b, "9 x (8 x a100-80g)", NULL, 24, 128);
-    b.p.constraints.tp = 2;
-    b.p.constraints.pp = 4;
-    b.p.constraints.dp = 8;
+    weft_search_fix(&b.p.constraints, WEFT_KEY_tp, 2);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_pp, 4);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_dp, 8);
     assert_ok(weft_search_run(&b.p, &b.r));
     assert_ok(weft_planner_place(&b.p, &b.r->choice[0], b.k, NULL, b.a, &b.at));
     assert_ok(weft_cluster_change(b.k, "cordon node 3", &lost));

@@ -120,9 +120,10 @@ static void equal_brute_force(void **state)
         snprintf(line, sizeof line, "1 x (%d x %s) + 1 x (%d x %s)", per, device[a], per,
                  device[c]);
         open_bench(&b, line, &z, "weft");
-        b.p.constraints.pp = b.p.constraints.cp = 1;
-        b.p.constraints.world                   = 2 * per;
-        brute all                               = {.p = &b.p, .best = INFINITY};
+        weft_search_fix(&b.p.constraints, WEFT_KEY_pp, 1);
+        weft_search_fix(&b.p.constraints, WEFT_KEY_cp, 1);
+        b.p.constraints.world = 2 * per;
+        brute all             = {.p = &b.p, .best = INFINITY};
         brute_force(&all);
         weft_status st    = weft_search_run(&b.p, &r);
         double      us    = st == WEFT_OK ? r->choice[0].score.step_s : INFINITY;
@@ -156,7 +157,7 @@ static void slow_machines_help(void **state)
         weft_search_result *r, *x;
         weft_text           t = {0};
         open_bench(&b, cluster[i], &z, "weft");
-        b.p.constraints.pp = 1;
+        weft_search_fix(&b.p.constraints, WEFT_KEY_pp, 1);
         assert_ok(weft_search_run(&b.p, &r));
         b.p.model.limits.shares = false;
         assert_ok(weft_search_run(&b.p, &x));

@@ -92,7 +92,8 @@ static void mistakes_are_one_line(void **state)
         {2,
          "plan --model gpt2 --cluster '2 x a100-80g' --batch 8 --seq 64 tp=1 "
          "tp_exclude=blocks",
-         "tp_exclude=blocks with tp=1: it names what a tp of 2 or more leaves replicated"},
+         "tp_exclude=blocks with tp=1: it names what a tp of 2 or more leaves "
+         "replicated"},
         {1, "plan --model gpt3-175b --cluster '8 x a100-80g' --batch 8 --seq 2048",
          "times as many devices would do"},
         {2,
@@ -123,7 +124,11 @@ static void mistakes_are_one_line(void **state)
         {2,
          "plan --model tiny256 --cluster '2 x a100-80g' --batch 8 --seq 64 "
          "tp_exclude=tail",
-         "tp_exclude=tail: of this model there are: none; input,head; blocks"},
+         "tp_exclude=tail: expected input, head, blocks or layers such as 0..3"},
+        {2,
+         "plan --model tiny256 --cluster '2 x a100-80g' --batch 8 --seq 64 "
+         "tp_exclude=head",
+         "tp_exclude=head: of this model there are: none; input,head; blocks"},
         {2, "plan --model resnet50 --cluster '8 x a100-80g' --batch 8 --emit megatron",
          "no transformer"},
     };

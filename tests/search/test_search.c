@@ -293,7 +293,8 @@ static void bounds_lose_nothing(void **state)
         open_bench(
             &b, i == 1 ? "2 x (8 x a100-80g) + 2 x (8 x h100-80g)" : "6 x (8 x a100-80g)",
             &z[i], "megatron");
-        if (i == 1) b.p.constraints.tp = 2, b.p.constraints.micro_batch = 1;
+        if (i == 1) weft_search_fix(&b.p.constraints, WEFT_KEY_tp, 2);
+        if (i == 1) b.p.constraints.micro_batch = 1;
         assert_ok(weft_search_run(&b.p, &r));
         b.p.exhaustive = true;
         assert_ok(weft_search_run(&b.p, &all));
@@ -313,11 +314,11 @@ static double step_with(bench *b, int tp, int pp, int dp)
 {
     weft_search_problem q = b->p;
     weft_search_result *r;
-    q.constraints.tp = tp;
-    q.constraints.pp = pp;
-    q.constraints.dp = dp;
-    q.constraints.cp = 1;
-    q.n_best         = 1;
+    weft_search_fix(&q.constraints, WEFT_KEY_tp, tp);
+    weft_search_fix(&q.constraints, WEFT_KEY_pp, pp);
+    weft_search_fix(&q.constraints, WEFT_KEY_dp, dp);
+    weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
+    q.n_best = 1;
     if (weft_search_run(&q, &r) != WEFT_OK) return INFINITY;
     double s = r->choice[0].score.step_s;
     weft_search_destroy(r);

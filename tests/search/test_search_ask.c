@@ -50,7 +50,7 @@ static void constraints_are_kept_or_refused(void **state)
     assert_ok(weft_search_constrain(&twice, "tp=4", NULL));
     assert_ok(weft_search_constrain(&twice, "tp=4", NULL));
     assert_int_equal(weft_search_constrain(&twice, "tp=2", NULL), WEFT_ERR_ARG);
-    assert_int_equal(twice.tp, 4);
+    assert_int_equal(weft_search_given(&twice, WEFT_KEY_tp), 4);
     static const char *const good[] = {"tp=4",
                                        "pp=3",
                                        "zero=3",
@@ -95,7 +95,7 @@ static void schedules_are_kept(void **state)
         assert_ok(weft_search_constrain(&b.p.constraints, "dp=4", b.a));
         assert_ok(weft_search_constrain(&b.p.constraints, words[i], b.a));
         assert_ok(weft_search_run(&b.p, &r));
-        for (int k = 0; i < WEFT_SEARCH_INTERLEAVED && k < r->n; k++) {
+        for (int k = 0; i < WEFT_STRATEGY_INTERLEAVED && k < r->n; k++) {
             assert_int_equal(r->choice[k].point.chunks, 1);
             assert_int_equal(r->choice[k].point.schedule, i);
         }
@@ -103,7 +103,7 @@ static void schedules_are_kept(void **state)
         weft_search_destroy(r);
         close_bench(&b);
     }
-    assert_true(step_s[WEFT_SEARCH_INTERLEAVED] < step_s[0]);
+    assert_true(step_s[WEFT_STRATEGY_INTERLEAVED] < step_s[0]);
     open_bench(&b, "2 x (8 x a100-80g)", &z, "weft");
     assert_ok(weft_search_constrain(&b.p.constraints, "schedule=1f1b", b.a));
     assert_ok(weft_search_constrain(&b.p.constraints, "chunks=2", b.a));
@@ -290,11 +290,15 @@ static void as_few_layers_as_fit_run_again(void **state)
     (void)state;
     open_bench(&b, "2 x (8 x a100-80g)", &z, "megatron");
     weft_search_open(&b.p.constraints);
-    b.p.constraints.tp = b.p.constraints.cp = b.p.constraints.ep = b.p.constraints.zero =
-        b.p.constraints.chunks                                   = 1;
-    b.p.constraints.pp = b.p.constraints.dp = 4;
-    b.p.constraints.sp                      = 0;
-    b.p.constraints.micro_batch             = 2;
+    weft_search_fix(&b.p.constraints, WEFT_KEY_tp, 1);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_cp, 1);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_ep, 1);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_zero, 1);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_chunks, 1);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_pp, 4);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_dp, 4);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_sp, 0);
+    b.p.constraints.micro_batch = 2;
     assert_ok(weft_search_run(&b.p, &r));
     const weft_search_choice *x = &r->choice[0];
     assert_true(x->point.n_again > 0);
@@ -327,8 +331,8 @@ static void chunks_with_short_ends(void **state)
     weft_config         c;
     (void)state;
     open_bench(&b, "8 x (8 x a100-80g)", &z, "megatron");
-    b.p.constraints.pp     = 8;
-    b.p.constraints.chunks = 2;
+    weft_search_fix(&b.p.constraints, WEFT_KEY_pp, 8);
+    weft_search_fix(&b.p.constraints, WEFT_KEY_chunks, 2);
     assert_ok(weft_search_run(&b.p, &r));
     const weft_search_choice *x = &r->choice[0];
     assert_int_equal(x->point.cut[0], 3);

@@ -93,9 +93,36 @@ static void mistakes_are_one_line(void **state)
         assert_fails(weft_strategy_parse(bad[i].text, &s), WEFT_ERR_ARG, bad[i].words);
 }
 
+/* A key's number is the place of its row; numbers are read and set by key. */
+static void keys_are_rows(void **state)
+{
+    weft_strategy s = weft_strategy_default();
+    (void)state;
+    assert_int_equal(WEFT_N_STRATEGY_KEY, weft_strategy_n_row);
+    assert_string_equal(weft_strategy_rows[WEFT_KEY_dp].key, "dp");
+    assert_string_equal(weft_strategy_rows[WEFT_KEY_recompute].key, "recompute");
+    for (int i = 0; i < weft_strategy_n_row; i++) {
+        weft_strategy_key  key  = (weft_strategy_key)i;
+        weft_strategy_kind kind = weft_strategy_rows[i].kind;
+        weft_strategy      was  = s;
+        if (kind != WEFT_STRATEGY_INT && kind != WEFT_STRATEGY_FRACTION &&
+            kind != WEFT_STRATEGY_BOOL && kind != WEFT_STRATEGY_WORD)
+            continue;
+        int x = weft_strategy_number(&s, key) ? 0 : 1;
+        weft_strategy_set_number(&s, key, x);
+        assert_int_equal(weft_strategy_number(&s, key), x);
+        for (int k = 0; k < weft_strategy_n_row; k++)
+            if (k != WEFT_KEY_mesh_order) /* of the axes that there are */
+                assert_int_equal(
+                    weft_strategy_row_equal(&s, &was, &weft_strategy_rows[k]), k != i);
+        s = was;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_are_rows),
         cmocka_unit_test(text_reads_back),
         cmocka_unit_test(defaults_are_the_rows),
         cmocka_unit_test(mistakes_are_one_line),

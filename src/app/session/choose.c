@@ -49,7 +49,8 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
 static void constrain(const weft_job *j, bool fixed, weft_planner_ask *q)
 {
     weft_search_open(&q->constraints);
-    if (fixed || j->strategy.recompute) q->constraints.recompute = j->strategy.recompute;
+    if (fixed || j->strategy.recompute)
+        weft_search_fix(&q->constraints, WEFT_KEY_recompute, j->strategy.recompute);
 }
 
 /* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them.
@@ -64,8 +65,10 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
     if (!fixed && !j->given_lanes) q->spec.lanes = 0;
     constrain(j, fixed, q);
     if (!weft_job_is_invariant(j)) return;
-    q->constraints.tp = q->constraints.cp = q->constraints.ep = 1;
-    q->constraints.sp                                         = 0;
+    weft_search_fix(&q->constraints, WEFT_KEY_tp, 1);
+    weft_search_fix(&q->constraints, WEFT_KEY_cp, 1);
+    weft_search_fix(&q->constraints, WEFT_KEY_ep, 1);
+    weft_search_fix(&q->constraints, WEFT_KEY_sp, 0);
 }
 
 static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,
@@ -74,7 +77,8 @@ static weft_status decide(const weft_job *j, const weft_cluster *c, int world, b
     weft_planner_ask q;
     ask(j, c, world, fixed, &q);
     weft_status st = weft_planner_decide(&q, out);
-    if (st != WEFT_ERR_NOFIT || q.constraints.tp < 0) return st;
+    if (st != WEFT_ERR_NOFIT || weft_search_given(&q.constraints, WEFT_KEY_tp) < 0)
+        return st;
     constrain(j, fixed, &q);
     return weft_planner_decide(&q, out);
 }

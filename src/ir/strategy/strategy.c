@@ -43,6 +43,25 @@ weft_strategy weft_strategy_default(void)
     return (weft_strategy){.pp = 1, .chunks = 1, .bucket_bytes = -1};
 }
 
+/* ---- numbers ---- */
+
+int weft_strategy_number(const weft_strategy *s, weft_strategy_key key)
+{
+    const weft_strategy_row *row   = &weft_strategy_rows[key];
+    const void              *field = (const char *)s + row->at;
+    return row->kind == WEFT_STRATEGY_BOOL ? *(const bool *)field : *(const int *)field;
+}
+
+void weft_strategy_set_number(weft_strategy *s, weft_strategy_key key, int x)
+{
+    const weft_strategy_row *row   = &weft_strategy_rows[key];
+    void                    *field = (char *)s + row->at;
+    if (row->kind == WEFT_STRATEGY_BOOL)
+        *(bool *)field = x != 0;
+    else
+        *(int *)field = x;
+}
+
 /* ---- axes ---- */
 
 int weft_strategy_size(const weft_strategy *s, int axis)
@@ -145,6 +164,14 @@ static bool orders_equal(const weft_strategy *a, const weft_strategy *b)
     return true;
 }
 
+bool weft_layer_spans_equal(const weft_layer_span *a, int n, const weft_layer_span *b,
+                            int m)
+{
+    for (int i = 0; i < n && n == m; i++)
+        if (a[i].first != b[i].first || a[i].last != b[i].last) return false;
+    return n == m;
+}
+
 bool weft_strategy_row_equal(const weft_strategy *a, const weft_strategy *b,
                              const weft_strategy_row *row)
 {
@@ -160,8 +187,8 @@ bool weft_strategy_row_equal(const weft_strategy *a, const weft_strategy *b,
         return a->n_batch_split == b->n_batch_split &&
                !memcmp(x, y, sizeof *a->batch_split * (size_t)a->n_batch_split);
     case WEFT_STRATEGY_LAYERS:
-        return a->n_tp_exclude == b->n_tp_exclude &&
-               !memcmp(x, y, sizeof *a->tp_exclude * (size_t)a->n_tp_exclude);
+        return weft_layer_spans_equal(a->tp_exclude, a->n_tp_exclude, b->tp_exclude,
+                                      b->n_tp_exclude);
     }
     return false;
 }

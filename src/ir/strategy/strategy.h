@@ -98,6 +98,18 @@ typedef struct weft_strategy_row {
 extern const weft_strategy_row weft_strategy_rows[];
 extern const int               weft_strategy_n_row;
 
+/* A row by number: weft_strategy_rows[WEFT_KEY_dp] is that of "dp". */
+typedef enum weft_strategy_key {
+#define STRATEGY(key, kind, min, max, words, def, help) WEFT_KEY_##key,
+#include "strategy/strategy.def"
+#undef STRATEGY
+    WEFT_N_STRATEGY_KEY,
+} weft_strategy_key;
+
+/* The value of an INT, FRACTION (percent), BOOL or WORD (its number) row. */
+int  weft_strategy_number(const weft_strategy *s, weft_strategy_key key);
+void weft_strategy_set_number(weft_strategy *s, weft_strategy_key key, int x);
+
 /* NULL: there is no such key. */
 const weft_strategy_row *weft_strategy_find(const char *key);
 
@@ -125,6 +137,8 @@ void weft_strategy_print_fraction(int percent, weft_text *t);
 bool weft_strategy_row_equal(const weft_strategy *a, const weft_strategy *b,
                              const weft_strategy_row *row);
 bool weft_strategy_equal(const weft_strategy *a, const weft_strategy *b);
+bool weft_layer_spans_equal(const weft_layer_span *a, int n, const weft_layer_span *b,
+                            int m);
 
 /* Ranks in all; -1: too many. */
 int weft_strategy_world(const weft_strategy *s);

@@ -65,12 +65,13 @@ static weft_status try_one(const weft_planner_ask *q, weft_planner_answer *a,
     weft_planner_tried *t;
     weft_plan          *plan;
     weft_search_choice  x = *found;
-    if (a->problem.constraints.overlap_param_gather > 0)
-        weft_planner__set_later(&x, a->problem.constraints.overlap_param_gather);
+    int                 gather =
+        weft_search_given(&a->problem.constraints, WEFT_KEY_overlap_param_gather);
+    if (gather > 0) weft_planner__set_later(&x, gather);
     if (was_tried(a, &x)) return WEFT_OK;
     WEFT_TRY(add_tried(a, &x, &t));
     t->choice.score.mem_limit /= z->memory; /* what there is, not what was told */
-    if (x.overlap_param_gather) t->bucket = weft_planner__bucket(&t->choice);
+    if (x.strategy.overlap_param_gather) t->bucket = weft_planner__bucket(&t->choice);
     WEFT_TRY(weft_planner__check(q, a, t, &plan));
     if (plan && (!z->best || t->step_s < z->best->step_s)) {
         weft_plan_destroy(z->plan);

@@ -24,11 +24,17 @@ int64_t weft_planner__bucket(const weft_search_choice *x)
     return one < 1 ? 1 : one < WEFT_PLAN_BUCKET ? (int64_t)one : WEFT_PLAN_BUCKET;
 }
 
+/* The strategy of a choice and what cost scores agree. */
+void weft_planner__set_zero(weft_search_choice *x, int zero)
+{
+    x->strategy.zero = x->point.zero = zero;
+}
+
 void weft_planner__set_later(weft_search_choice *x, int n)
 {
     if (x->point.dp / x->variant.ep < 2) return; /* nobody to gather from */
-    x->overlap_param_gather = n;
-    if (!x->point.zero) x->point.zero = 1;
+    x->strategy.overlap_param_gather = n;
+    if (!x->point.zero) weft_planner__set_zero(x, 1);
 }
 
 static bool is_half(const weft_planner_answer *a)
@@ -49,7 +55,9 @@ double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_t
 {
     const weft_search_choice      *c   = &x->choice;
     const weft_search_constraints *pin = &a->problem.constraints;
-    if (x->end != WEFT_PLANNER_FITS || pin->overlap_param_gather >= 0 || pin->zero == 0)
+    if (x->end != WEFT_PLANNER_FITS ||
+        weft_search_given(pin, WEFT_KEY_overlap_param_gather) >= 0 ||
+        weft_search_given(pin, WEFT_KEY_zero) == 0)
         return 0;
     if (c->point.dp / c->variant.ep < 2 || c->point.zero > 2) return 0;
     if (weft_search_ranks(c) > MOST_RANK || !on_hosts(a, c)) return 0;
@@ -65,13 +73,13 @@ static weft_status check_like(const weft_planner_ask *q, weft_planner_answer *a,
                               const weft_planner_tried *x, int zero, int later,
                               weft_planner_tried *y, weft_plan **plan)
 {
-    *y                   = (weft_planner_tried){.choice = x->choice,
-                                                .end    = WEFT_PLANNER_UNTRIED,
-                                                .plain  = x->plain,
-                                                .quick  = weft_search_ranks(&x->choice) > FEW,
-                                                .why    = ""};
-    y->choice.point.zero = zero;
-    y->bucket            = weft_planner__bucket(&y->choice);
+    *y = (weft_planner_tried){.choice = x->choice,
+                              .end    = WEFT_PLANNER_UNTRIED,
+                              .plain  = x->plain,
+                              .quick  = weft_search_ranks(&x->choice) > FEW,
+                              .why    = ""};
+    weft_planner__set_zero(&y->choice, zero);
+    y->bucket = weft_planner__bucket(&y->choice);
     if (later) weft_planner__set_later(&y->choice, later);
     return weft_planner__check(q, a, y, plan);
 }
@@ -80,7 +88,8 @@ static weft_status check_like(const weft_planner_ask *q, weft_planner_answer *a,
 static weft_status check_buckets(const weft_planner_ask *q, weft_planner_answer *a,
                                  const weft_planner_tried *x, double *step_s)
 {
-    bool               keep = is_half(a) || a->problem.constraints.zero >= 0;
+    bool keep =
+        is_half(a) || weft_search_given(&a->problem.constraints, WEFT_KEY_zero) >= 0;
     weft_planner_tried y;
     weft_plan         *plan;
     WEFT_TRY(check_like(q, a, x, keep ? x->choice.point.zero : 0, 0, &y, &plan));
@@ -108,11 +117,12 @@ weft_status weft_planner__check_later(const weft_planner_ask *q, weft_planner_an
 
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t)
 {
-    if (!x->choice.overlap_param_gather) return;
+    if (!x->choice.strategy.overlap_param_gather) return;
     weft_text_add(t,
                   "overlap_param_gather=%g: this fraction of the parameters is gathered "
                   "during the next step's forward pass, sums run in buckets of %.3g MB",
-                  x->choice.overlap_param_gather / 100.0, 1e-6 * (double)x->bucket);
+                  x->choice.strategy.overlap_param_gather / 100.0,
+                  1e-6 * (double)x->bucket);
     if (x->without_s > 0) weft_text_add(t, "; without, %.4g s a step", x->without_s);
     if (x->buckets_s > 0) weft_text_add(t, ", in buckets alone %.4g", x->buckets_s);
     weft_text_add(t, "\n");

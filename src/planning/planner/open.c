@@ -162,15 +162,17 @@ static weft_status find_nodes(const weft_cluster *c, weft_search_constraints *p)
 /* It is no part of the space: rows do not price it, simulation does. */
 static weft_status set_overlap(const weft_planner_ask *q, weft_search_constraints *p)
 {
-    if (p->overlap_param_gather < 1) return WEFT_OK;
+    int gather = weft_search_given(p, WEFT_KEY_overlap_param_gather);
+    if (gather < 1) return WEFT_OK;
     if (q->fast || !weft_planner__is_ours(q))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "overlap_param_gather=%g: only plans of our own that are simulated have it, "
             "not those of --fast or of another engine",
-            p->overlap_param_gather / 100.0);
-    if (p->zero < 0) p->zero = 1;
-    if (p->zero < 1 || p->zero > 2)
+            gather / 100.0);
+    int zero = weft_search_given(p, WEFT_KEY_zero);
+    if (zero < 0) weft_search_fix(p, WEFT_KEY_zero, 1);
+    if (zero == 0 || zero > 2)
         return WEFT_FAIL(WEFT_ERR_ARG, "overlap_param_gather goes with zero=1 or zero=2");
     return WEFT_OK;
 }

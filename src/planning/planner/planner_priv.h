@@ -50,7 +50,9 @@ weft_status weft_planner__priced(const weft_planner_ask *q, const char *precisio
 weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *a,
                                 weft_planner_tried *x, weft_plan **plan);
 
-/* later.c: with the next step gathering `percent` of the parameters. */
+/* later.c: with another stage of ZeRO. */
+void weft_planner__set_zero(weft_search_choice *x, int zero);
+/* With the next step gathering `percent` of the parameters. */
 void    weft_planner__set_later(weft_search_choice *x, int percent);
 int64_t weft_planner__bucket(const weft_search_choice *x); /* bytes of sums at once */
 /* Seconds that this could hide of x, at most; 0: it is none of those. */

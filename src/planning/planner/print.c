@@ -177,7 +177,7 @@ out:
 /* What the search's own lines, which follow, are worth. */
 static const char *search_heading(const weft_planner_ask *q, const weft_planner_answer *a)
 {
-    if (a->checked && a->tried[0]->choice.overlap_param_gather)
+    if (a->checked && a->tried[0]->choice.strategy.overlap_param_gather)
         return "what the search found, by rows, which do not know overlap_param_gather\n";
     if (a->checked) return "what the search found, by rows\n";
     if (!weft_planner__is_ours(q)) return "";
@@ -225,9 +225,10 @@ static void put_tried(const weft_planner_tried *x, weft_text *t)
                       "\"comm_s\": %.6g, \"idle_s\": %.6g",
                       x->step_s, x->time.compute_s, x->time.update_s, x->time.comm_s,
                       x->time.idle_s);
-    if (x->choice.overlap_param_gather)
+    if (x->choice.strategy.overlap_param_gather)
         weft_text_add(t, ", \"overlap_param_gather\": %g, \"bucket_bytes\": %lld",
-                      x->choice.overlap_param_gather / 100.0, (long long)x->bucket);
+                      x->choice.strategy.overlap_param_gather / 100.0,
+                      (long long)x->bucket);
     if (x->without_s > 0) weft_text_add(t, ", \"without_overlap_s\": %.6g", x->without_s);
     if (x->buckets_s > 0) weft_text_add(t, ", \"buckets_alone_s\": %.6g", x->buckets_s);
     weft_text_add(t, ", \"rows_s\": %.6g, \"why\": ", x->choice.score.step_s);

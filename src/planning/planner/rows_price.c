@@ -23,7 +23,7 @@ weft_status weft_planner__short_of(weft_planner__rows *x, int longer, int more,
     weft_compile_spec    o = x->s;
     if (!s) return weft_arena_status(x->a);
     o.micro_batch = o.batch = micro_batch;
-    o.recompute             = weft_planner__recompute(r);
+    o.recompute             = weft_search_recompute(r);
     o.layers = s->layers = x->s.layers;
     o.longer = s->longer = longer;
     o.more = s->more = more;
@@ -53,7 +53,7 @@ weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_va
                                  int dp, int zero, const weft_planner__short *s,
                                  weft_arena *a, weft_shard_options *out)
 {
-    weft_strategy     y      = weft_planner__sizes(dp > 1 ? dp : 0, v);
+    weft_strategy     y      = weft_search_sizes(dp > 1 ? dp : 0, v);
     weft_shard_layers layers = {s->n_layer, s->node};
     y.sp                     = v->sp && v->tp > 1;
     y.zero                   = zero;

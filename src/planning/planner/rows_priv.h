@@ -161,10 +161,6 @@ int weft_planner__sequences(const weft_planner__rows *x, const weft_cost_variant
 weft_status weft_planner__expand(const weft_planner__rows *x, const weft_cost_variant *v,
                                  int dp, int zero, const weft_planner__short *s,
                                  weft_arena *a, weft_shard_options *out);
-/* make.c: sizes of a mesh, dp without ep; 0: no axis dp. */
-weft_strategy weft_planner__sizes(int dp, const weft_cost_variant *v);
-/* What our programs recompute for it: of light, which is other engines', selective. */
-weft_strategy_recompute weft_planner__recompute(weft_cost_recompute r);
 /* rows_whole.c: sets of layers that may stay whole; the layers of a set, of runs of such lengths.
  */
 weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m);

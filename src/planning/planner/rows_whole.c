@@ -4,6 +4,8 @@
  * Kinds are the input side, each run of layers, the head; an input side and a head that share a
  * table are one.  Of up to four all sets are tried, of more those that begin or end the model:
  * the first so many kinds, or the last. */
+#include <string.h>
+
 #include "planner/rows_priv.h"
 
 enum {
@@ -46,21 +48,17 @@ void weft_planner__whole_spans(const weft_planner__rows *x, uint32_t kinds,
 
 /* ---- the list ---- */
 
-/* "input,0..5": of the whole model; all its runs, between an input side and a head, are "blocks".
- */
-static const char *name_of(const weft_planner__rows *x, uint32_t kinds, bool ends)
+/* Of the whole model; all its runs, between an input side and a head, are "blocks". */
+static void name_set(const weft_planner__rows *x, uint32_t kinds, bool ends,
+                     weft_search_whole *out)
 {
     weft_strategy y    = {0};
-    weft_text     t    = {0};
     uint32_t      runs = (head_bit(x) - 1) & ~1u;
     weft_planner__whole_spans(x, kinds, x->run, &y);
     for (int i = 0; ends && i < y.n_tp_exclude && (kinds & runs) == runs; i++)
         if (y.tp_exclude[i].first == 0) y.tp_exclude[i].last = WEFT_SPAN_HEAD - 1;
-    weft_layer_spans_print(y.tp_exclude, y.n_tp_exclude, &t);
-    const char *out =
-        weft_text_status(&t) == WEFT_OK ? weft_arena_strdup(x->a, t.s) : NULL;
-    weft_text_fini(&t);
-    return out;
+    out->n_span = y.n_tp_exclude;
+    memcpy(out->span, y.tp_exclude, sizeof out->span);
 }
 
 /* Classes of layers as bits: the input side, the head, then those of the runs. */
@@ -76,16 +74,15 @@ static uint64_t classes_of(const weft_planner__rows *x, const weft_planner__shor
     return out;
 }
 
-static weft_status add_set(weft_planner__rows *x, const weft_planner__short *s,
-                           uint32_t kinds, bool ends, weft_search_model *m)
+static void add_set(weft_planner__rows *x, const weft_planner__short *s, uint32_t kinds,
+                    bool ends, weft_search_model *m)
 {
-    if (m->n_whole == WEFT_SEARCH_MAX_WHOLE) return WEFT_OK;
-    const char *name = name_of(x, kinds, ends);
-    if (!name) return WEFT_FAIL(WEFT_ERR_MEM, "no memory");
-    x->whole[m->n_whole]   = kinds;
-    m->whole[m->n_whole++] = (weft_search_whole){name, classes_of(x, s, kinds), kinds};
+    if (m->n_whole == WEFT_SEARCH_MAX_WHOLE) return;
+    weft_search_whole *set = &m->whole[m->n_whole];
+    *set = (weft_search_whole){.classes = classes_of(x, s, kinds), .kinds = kinds};
+    name_set(x, kinds, ends, set);
+    x->whole[m->n_whole++] = kinds;
     x->n_whole             = m->n_whole;
-    return WEFT_OK;
 }
 
 weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m)
@@ -94,7 +91,7 @@ weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m
     uint32_t             kind[34];
     int                  n = 0;
     m->n_whole = x->n_whole = 1; /* none */
-    m->whole[0]             = (weft_search_whole){.name = "none"};
+    m->whole[0]             = (weft_search_whole){0};
     if (!x->limits.whole || x->n_run < 1 || x->n_run > 30) return WEFT_OK;
     WEFT_TRY(weft_planner__short_of(x, 0, 0, 1, WEFT_RECOMPUTE_NONE, &s));
     bool input = s->node[0] > 0,
@@ -105,13 +102,13 @@ weft_status weft_planner__list_whole(weft_planner__rows *x, weft_search_model *m
     for (uint32_t set = 1; n <= FEW && set + 1 < 1u << n; set++) {
         uint32_t kinds = 0;
         for (int k = 0; k < n; k++) kinds |= set >> k & 1 ? kind[k] : 0;
-        WEFT_TRY(add_set(x, s, kinds, input && head, m));
+        add_set(x, s, kinds, input && head, m);
     }
     for (int k = 1; n > FEW && k < n; k++) {
         uint32_t first = 0, last = 0;
         for (int i = 0; i < n; i++) *(i < k ? &first : &last) |= kind[i];
-        WEFT_TRY(add_set(x, s, first, input && head, m));
-        WEFT_TRY(add_set(x, s, last, input && head, m));
+        add_set(x, s, first, input && head, m);
+        add_set(x, s, last, input && head, m);
     }
     return WEFT_OK;
 }

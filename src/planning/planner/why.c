@@ -46,16 +46,6 @@ weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *
 
 /* ---- nothing fits ---- */
 
-static bool any_constraint(const weft_search_constraints *p)
-{
-    const int pin[] = {p->tp,       p->cp, p->ep,   p->pp,
-                       p->dp,       p->sp, p->zero, p->overlap_param_gather,
-                       p->recompute};
-    for (size_t i = 0; i < WEFT_COUNT(pin); i++)
-        if (pin[i] >= 0) return true;
-    return p->tp_exclude != NULL;
-}
-
 static weft_status say_closest(const weft_planner_answer *a, const weft_planner_tried *x)
 {
     weft_text t = {0};
@@ -67,7 +57,7 @@ static weft_status say_closest(const weft_planner_answer *a, const weft_planner_
                   1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
                   x->device, x->largest, 1e-9 * (double)x->largest_bytes,
                   100 * ((double)x->mem_bytes / (double)x->mem_limit - 1) + 1);
-    if (any_constraint(&a->problem.constraints)) weft_text_add(&t, ", fewer constraints");
+    if (a->problem.constraints.given) weft_text_add(&t, ", fewer constraints");
     weft_text_add(&t, ", shorter sequences or a smaller batch");
     weft_status st =
         WEFT_FAIL(WEFT_ERR_NOFIT, "nothing fits: the closest plan, %s", t.s ? t.s : "?");

@@ -46,37 +46,19 @@ static void ask(changes *z, const weft_search_problem *q, double times, const ch
 
 /* ---- what would help ---- */
 
-static void drop_constraint(changes *z, const char *name, size_t at)
-{
-    weft_search_problem q = *z->v->r->problem;
-    int                *x = (int *)(void *)((char *)&q.constraints + at);
-    char                text[64];
-    if (*x < 0) return;
-    q.n_best = 1;
-    *x       = -1;
-    if (at == offsetof(weft_search_constraints, pp)) q.constraints.cut = NULL;
-    snprintf(text, sizeof text, "without the constraint on %s", name);
-    ask(z, &q, 1, text, "the best plan that is then free to choose it");
-}
-
 static void drop_constraints(changes *z)
 {
-    static const struct {
-        const char *name;
-        size_t      at;
-    } pin[] = {{"tp", offsetof(weft_search_constraints, tp)},
-               {"cp", offsetof(weft_search_constraints, cp)},
-               {"ep", offsetof(weft_search_constraints, ep)},
-               {"pp", offsetof(weft_search_constraints, pp)},
-               {"dp", offsetof(weft_search_constraints, dp)},
-               {"sp", offsetof(weft_search_constraints, sp)},
-               {"zero", offsetof(weft_search_constraints, zero)},
-               {"micro_batch", offsetof(weft_search_constraints, micro_batch)},
-               {"chunks", offsetof(weft_search_constraints, chunks)},
-               {"recompute", offsetof(weft_search_constraints, recompute)},
-               {"schedule", offsetof(weft_search_constraints, schedule)}};
-    for (size_t i = 0; i < WEFT_COUNT(pin); i++)
-        drop_constraint(z, pin[i].name, pin[i].at);
+    static const char *const name[] = {"tp",     "cp",        "ep",      "pp",
+                                       "dp",     "sp",        "zero",    "micro_batch",
+                                       "chunks", "recompute", "schedule"};
+    for (size_t i = 0; i < WEFT_COUNT(name); i++) {
+        weft_search_problem q = *z->v->r->problem;
+        char                text[64];
+        if (!weft_search_release(&q.constraints, name[i])) continue;
+        q.n_best = 1;
+        snprintf(text, sizeof text, "without the constraint on %s", name[i]);
+        ask(z, &q, 1, text, "the best plan that is then free to choose it");
+    }
 }
 
 typedef enum part {
@@ -123,7 +105,7 @@ static void find_helps(changes *z)
                 "less recomputation, fewer cuts");
     q.n_best = 1;
     q.batch *= 2;
-    if (q.constraints.dp < 0)
+    if (weft_search_given(&q.constraints, WEFT_KEY_dp) < 0)
         ask(z, &q, 2, "a batch twice as large",
             "for as many samples; it changes how the model learns");
 }
@@ -189,11 +171,13 @@ static void find_ways(changes *z)
     for (size_t i = 0; i < WEFT_COUNT(way); i++) {
         weft_search_problem q = *p;
         weft_search_open(&q.constraints);
-        q.n_best         = 1;
-        q.constraints.tp = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
-        q.constraints.pp = q.constraints.cp = 1;
-        if (way[i].zero >= 0) q.constraints.zero = way[i].zero;
-        if (!way[i].tp && q.constraints.tp < 2) continue;
+        q.n_best = 1;
+        int tp   = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
+        weft_search_fix(&q.constraints, WEFT_KEY_tp, tp);
+        weft_search_fix(&q.constraints, WEFT_KEY_pp, 1);
+        weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
+        if (way[i].zero >= 0) weft_search_fix(&q.constraints, WEFT_KEY_zero, way[i].zero);
+        if (!way[i].tp && tp < 2) continue;
         ask(z, &q, 1, way[i].name, way[i].about);
     }
 }

@@ -50,6 +50,11 @@ static void put_degree(weft_text *t, const char *name, const char *about, int n,
                   pinned ? " pinned" : "", about, name, n);
 }
 
+static bool is_given(const weft_search_constraints *p, weft_strategy_key key)
+{
+    return p->given >> key & 1;
+}
+
 static void put_chips(const weft_report__view *v)
 {
     static const char *const       schedule[] = {"1F1B", "GPipe", "zero bubble"};
@@ -58,32 +63,36 @@ static void put_chips(const weft_report__view *v)
     const weft_cost_point         *p          = &v->x->point;
     weft_text                     *t          = v->t;
     weft_text_add(t, "<ul class=\"chips\">\n");
-    put_degree(t, "tensor", "tp: devices that share each layer", x->tp, pin->tp >= 0);
-    if (x->cp > 1 || pin->cp >= 0)
+    put_degree(t, "tensor", "tp: devices that share each layer", x->tp,
+               is_given(pin, WEFT_KEY_tp));
+    if (x->cp > 1 || is_given(pin, WEFT_KEY_cp))
         put_degree(t, "context", "cp: devices that share each sequence", x->cp,
-                   pin->cp >= 0);
-    if (x->ep > 1 || pin->ep >= 0)
+                   is_given(pin, WEFT_KEY_cp));
+    if (x->ep > 1 || is_given(pin, WEFT_KEY_ep))
         put_degree(t, "experts", "ep: devices that share the experts", x->ep,
-                   pin->ep >= 0);
-    put_degree(t, "stages", "pp: stages of the pipeline", p->pp, pin->pp >= 0);
-    put_degree(t, "replicas", "dp: copies of the model", p->dp, pin->dp >= 0);
+                   is_given(pin, WEFT_KEY_ep));
+    put_degree(t, "stages", "pp: stages of the pipeline", p->pp,
+               is_given(pin, WEFT_KEY_pp));
+    put_degree(t, "replicas", "dp: copies of the model", p->dp,
+               is_given(pin, WEFT_KEY_dp));
     put_degree(t, "micro-batch", "samples that go through a stage at once",
                x->micro_batch, pin->micro_batch >= 0);
     put_degree(t, "micro-batches", "of a replica in a step", p->n_micro, false);
     put_degree(t, "ZeRO",
                "0: states whole on each replica, 1: shared, 2: gradients "
                "too, 3: weights too",
-               p->zero, pin->zero >= 0);
-    if (x->tp > 1 || pin->sp >= 0)
-        put_chip(t, "sequence parallel", x->sp ? "yes" : "no", pin->sp >= 0);
+               p->zero, is_given(pin, WEFT_KEY_zero));
+    if (x->tp > 1 || is_given(pin, WEFT_KEY_sp))
+        put_chip(t, "sequence parallel", x->sp ? "yes" : "no",
+                 is_given(pin, WEFT_KEY_sp));
     put_chip(t, "recompute", weft_cost_recompute_name((int)x->recompute),
-             pin->recompute >= 0);
+             is_given(pin, WEFT_KEY_recompute));
     if (p->pp > 1)
         put_chip(t, "schedule", p->chunks > 1 ? "interleaved" : schedule[p->schedule],
-                 pin->schedule >= 0);
+                 is_given(pin, WEFT_KEY_schedule));
     if (p->chunks > 1)
         put_degree(t, "chunks", "stretches of layers that a stage has", p->chunks,
-                   pin->chunks >= 0);
+                   is_given(pin, WEFT_KEY_chunks));
     weft_text_add(t, "</ul>\n");
 }
 

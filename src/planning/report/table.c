@@ -38,7 +38,7 @@ static void put_tried(const weft_report__view *v, int i, double wide)
     weft_search_print_choice(&x->choice, t);
     weft_text_add(t, "</code><div class=\"why\">");
     weft_report__put(t, i ? x->why : "the plan");
-    if (x->choice.overlap_param_gather) weft_text_add(t, "<br>");
+    if (x->choice.strategy.overlap_param_gather) weft_text_add(t, "<br>");
     weft_planner_print_later(x, t);
     weft_text_add(t, "</div></td><td class=\"r\">");
     if (x->step_s > 0) {

@@ -7,39 +7,42 @@
 
 #include "base/suggest.h"
 #include "search/search_priv.h"
-#include "strategy/strategy.h"
 
 void weft_search_open(weft_search_constraints *p)
 {
-    memset(p, -1, sizeof *p); /* every number */
-    p->cut         = NULL;
-    p->batch_split = NULL;
-    p->tp_exclude  = NULL;
-    p->n_on        = 0;
+    *p = (weft_search_constraints){.strategy         = weft_strategy_default(),
+                                   .micro_batch      = -1,
+                                   .recompute_layers = -1,
+                                   .world            = -1};
+}
+
+int weft_search_given(const weft_search_constraints *p, weft_strategy_key key)
+{
+    return p->given >> key & 1 ? weft_strategy_number(&p->strategy, key) : -1;
+}
+
+void weft_search_fix(weft_search_constraints *p, weft_strategy_key key, int x)
+{
+    p->given &= ~(1u << key);
+    if (x < 0) return;
+    p->given |= 1u << key;
+    weft_strategy_set_number(&p->strategy, key, x);
 }
 
 enum {
-    MAX_SHARE = 100000 /* replicas */
+    MAX_SHARE = 100000, /* replicas */
+    /* keys whose value is one number */
+    NUMBERS = 1 << WEFT_KEY_tp | 1 << WEFT_KEY_cp | 1 << WEFT_KEY_ep | 1 << WEFT_KEY_pp |
+              1 << WEFT_KEY_dp | 1 << WEFT_KEY_sp | 1 << WEFT_KEY_zero |
+              1 << WEFT_KEY_overlap_param_gather | 1 << WEFT_KEY_chunks |
+              1 << WEFT_KEY_recompute | 1 << WEFT_KEY_schedule,
+    /* sizes of axes and stages: from 1 on */
+    SIZES = 1 << WEFT_KEY_tp | 1 << WEFT_KEY_cp | 1 << WEFT_KEY_ep | 1 << WEFT_KEY_pp |
+            1 << WEFT_KEY_dp,
+    SEARCHED = NUMBERS | 1 << WEFT_KEY_batch_split | 1 << WEFT_KEY_tp_exclude
 };
 
-/* Rows of a strategy whose values are a number here, and numbers that a strategy has not. */
-static const struct {
-    const char *name;
-    size_t      at;
-} rows[] = {
-    {"tp", offsetof(weft_search_constraints, tp)},
-    {"cp", offsetof(weft_search_constraints, cp)},
-    {"ep", offsetof(weft_search_constraints, ep)},
-    {"pp", offsetof(weft_search_constraints, pp)},
-    {"dp", offsetof(weft_search_constraints, dp)},
-    {"sp", offsetof(weft_search_constraints, sp)},
-    {"zero", offsetof(weft_search_constraints, zero)},
-    {"overlap_param_gather", offsetof(weft_search_constraints, overlap_param_gather)},
-    {"chunks", offsetof(weft_search_constraints, chunks)},
-    {"recompute", offsetof(weft_search_constraints, recompute)},
-    {"schedule", offsetof(weft_search_constraints, schedule)},
-};
-
+/* Numbers that a strategy has no key for. */
 typedef struct number {
     const char *name;
     size_t      at;
@@ -51,55 +54,81 @@ static const number numbers[] = {
     {"recompute_layers", offsetof(weft_search_constraints, recompute_layers), 1, 10000},
 };
 
-static const char *const others[] = {"stages", "batch_split", "tp_exclude"};
+static int *number_at(weft_search_constraints *p, const number *k)
+{
+    return (int *)(void *)((char *)p + k->at);
+}
+
+bool weft_search_release(weft_search_constraints *p, const char *name)
+{
+    const weft_strategy_row *row = weft_strategy_find(name);
+    if (row) {
+        uint32_t bit   = 1u << (row - weft_strategy_rows);
+        bool     given = p->given & bit;
+        p->given &= ~bit;
+        if (bit == 1u << WEFT_KEY_pp && given) p->cut = NULL;
+        return given;
+    }
+    for (size_t i = 0; i < WEFT_COUNT(numbers); i++) {
+        int *x = number_at(p, &numbers[i]), was = *x;
+        if (strcmp(numbers[i].name, name) != 0) continue;
+        *x = -1;
+        return was >= 0;
+    }
+    return false;
+}
+
+/* ---- reading ---- */
+
+static weft_status refuse_other(const char *name, const char *value)
+{
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s=%.40s: %s was given another value before", name,
+                     value, name);
+}
 
 /* What was given before stands, unless it is the same. */
-static weft_status put(const char *name, const char *value, int x, int *out)
+static weft_status fix_number(weft_search_constraints *p, weft_strategy_key key,
+                              const char *name, const char *value, int x)
 {
-    if (*out >= 0 && *out != x)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s=%.40s: %s was given another value before",
-                         name, value, name);
-    *out = x;
+    int was = weft_search_given(p, key);
+    if (was >= 0 && was != x) return refuse_other(name, value);
+    weft_search_fix(p, key, x);
     return WEFT_OK;
 }
 
-static int *field_at(weft_search_constraints *p, size_t at)
-{
-    return (int *)(void *)((char *)p + at);
-}
-
-/* The value of row i as the search counts it. */
-static weft_status read_row(weft_search_constraints *p, size_t i, const char *name,
+/* The value of a row as the search counts it. */
+static weft_status read_row(weft_search_constraints *p, weft_strategy_key key,
                             const char *value)
 {
-    const weft_strategy_row *row;
-    weft_strategy            s = weft_strategy_default();
-    char                     word[100];
-    int                     *out = field_at(p, rows[i].at);
-    if (!strcmp(name, "recompute") && !strcmp(value, "light")) /* other engines' */
-        return put(name, value, WEFT_RECOMPUTE_LIGHT, out);
+    const char   *name = weft_strategy_rows[key].key;
+    weft_strategy s    = weft_strategy_default();
+    char          word[100];
+    if (key == WEFT_KEY_recompute && !strcmp(value, "light")) /* other engines' */
+        return fix_number(p, key, name, value, WEFT_RECOMPUTE_LIGHT);
     snprintf(word, sizeof word, "%s=%.60s", name, value);
-    WEFT_TRY(weft_strategy_assign(&s, word, &row));
-    const void *field = (const char *)&s + row->at;
-    int x = row->kind == WEFT_STRATEGY_BOOL ? *(const bool *)field : *(const int *)field;
-    if (x < 1 && rows[i].at <= offsetof(weft_search_constraints, dp))
+    WEFT_TRY(weft_strategy_assign(&s, word, NULL));
+    int x = weft_strategy_number(&s, key);
+    if (x < 1 && SIZES >> key & 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: 0 is out of range, from 1 on", name);
-    if (!strcmp(name, "pp") && x > MAX_STAGE)
+    if (key == WEFT_KEY_pp && x > MAX_STAGE)
         return WEFT_FAIL(WEFT_ERR_ARG, "pp: %d is out of range, from 1 to %d", x,
                          MAX_STAGE);
-    return put(name, value, x, out);
+    return fix_number(p, key, name, value, x);
 }
 
 static weft_status read_number(weft_search_constraints *p, const number *k,
                                const char *value)
 {
     char *end;
-    errno  = 0;
-    long x = strtol(value, &end, 10);
+    int  *out = number_at(p, k);
+    errno     = 0;
+    long x    = strtol(value, &end, 10);
     if (*end || errno || x < k->low || x > k->high)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %.40s is out of range, from %d to %d",
                          k->name, value, k->low, k->high);
-    return put(k->name, value, (int)x, field_at(p, k->at));
+    if (*out >= 0 && *out != x) return refuse_other(k->name, value);
+    *out = (int)x;
+    return WEFT_OK;
 }
 
 /* "7-7-6" */
@@ -116,10 +145,11 @@ static weft_status read_cut(weft_search_constraints *p, const char *value, weft_
         if (end == s || x < 0 || x > 10000 || (*end && *end != '-')) break;
         cut[n++] = (uint16_t)x;
         if (!*end) {
-            if (p->pp > 0 && p->pp != n)
+            int pp = weft_search_given(p, WEFT_KEY_pp);
+            if (pp > 0 && pp != n)
                 return WEFT_FAIL(WEFT_ERR_ARG, "stages=%.60s are %d stages, but pp=%d",
-                                 value, n, p->pp);
-            p->pp  = n;
+                                 value, n, pp);
+            weft_search_fix(p, WEFT_KEY_pp, n);
             p->cut = cut;
             return WEFT_OK;
         }
@@ -175,20 +205,38 @@ static weft_status read_split(weft_search_constraints *p, const char *value,
             WEFT_ERR_ARG,
             "batch_split=%.60s adds up to %ld lanes: it takes a power of two", value,
             sum);
-    WEFT_TRY(put("batch_split", value, n, &p->dp)); /* equal ones are those of any plan */
+    /* equal ones are those of any plan */
+    WEFT_TRY(fix_number(p, WEFT_KEY_dp, "batch_split", value, n));
     if (!equal) p->batch_split = share;
+    return WEFT_OK;
+}
+
+/* "blocks,head", or "none": tp cuts all layers. */
+static weft_status read_exclude(weft_search_constraints *p, const char *value)
+{
+    weft_strategy s = weft_strategy_default();
+    if (strcmp(value, "none") != 0)
+        WEFT_TRY(weft_layer_spans_parse(value, s.tp_exclude, &s.n_tp_exclude));
+    const weft_strategy_row *row = &weft_strategy_rows[WEFT_KEY_tp_exclude];
+    if (p->given >> WEFT_KEY_tp_exclude & 1 &&
+        !weft_strategy_row_equal(&s, &p->strategy, row))
+        return refuse_other(row->key, value);
+    p->given |= 1u << WEFT_KEY_tp_exclude;
+    p->strategy.n_tp_exclude = s.n_tp_exclude;
+    memcpy(p->strategy.tp_exclude, s.tp_exclude, sizeof s.tp_exclude);
     return WEFT_OK;
 }
 
 static weft_status refuse_name(const char *word, const char *name)
 {
-    const char *all[WEFT_COUNT(rows) + WEFT_COUNT(numbers) + WEFT_COUNT(others)];
+    const char *all[WEFT_N_STRATEGY_KEY + WEFT_COUNT(numbers) + 1];
     const char *hint = weft_strategy_hint(name);
     int         n    = 0;
     weft_text   t    = {0};
-    for (size_t i = 0; i < WEFT_COUNT(rows); i++) all[n++] = rows[i].name;
+    for (int i = 0; i < WEFT_N_STRATEGY_KEY; i++)
+        if (SEARCHED >> i & 1) all[n++] = weft_strategy_rows[i].key;
     for (size_t i = 0; i < WEFT_COUNT(numbers); i++) all[n++] = numbers[i].name;
-    for (size_t i = 0; i < WEFT_COUNT(others); i++) all[n++] = others[i];
+    all[n++]         = "stages";
     const char *near = hint ? NULL : weft_suggest(name, all, n);
     weft_text_add(&t, "%.60s: no such constraint", word);
     if (hint) weft_text_add(&t, ": %s", hint);
@@ -214,13 +262,13 @@ weft_status weft_search_constrain(weft_search_constraints *p, const char *word,
     name[eq - word] = 0;
     for (char *s = name; *s; s++)
         if (*s == '-') *s = '_';
-    for (size_t i = 0; i < WEFT_COUNT(rows); i++)
-        if (!strcmp(name, rows[i].name)) return read_row(p, i, name, value);
+    for (int i = 0; i < WEFT_N_STRATEGY_KEY; i++)
+        if (NUMBERS >> i & 1 && !strcmp(name, weft_strategy_rows[i].key))
+            return read_row(p, (weft_strategy_key)i, value);
     for (size_t i = 0; i < WEFT_COUNT(numbers); i++)
         if (!strcmp(name, numbers[i].name)) return read_number(p, &numbers[i], value);
     if (!strcmp(name, "stages")) return read_cut(p, value, a);
     if (!strcmp(name, "batch_split")) return read_split(p, value, a);
-    if (strcmp(name, "tp_exclude") != 0) return refuse_name(word, name);
-    p->tp_exclude = weft_arena_strdup(a, value);
-    return weft_arena_status(a);
+    if (!strcmp(name, "tp_exclude")) return read_exclude(p, value);
+    return refuse_name(word, name);
 }

@@ -230,8 +230,9 @@ static void schedules(deal *d, int n_micro)
     const weft_search_problem *q = d->z->p;
     for (int k = 0; k < 3; k++) {
         if (!(q->model.limits.schedules >> k & 1)) continue;
-        if (q->constraints.schedule >= 0 ? k != q->constraints.schedule
-                                         : k == WEFT_COST_GPIPE || (d->p.pp == 1 && k))
+        if (weft_search_given(&q->constraints, WEFT_KEY_schedule) >= 0
+                ? k != weft_search_given(&q->constraints, WEFT_KEY_schedule)
+                : k == WEFT_COST_GPIPE || (d->p.pp == 1 && k))
             continue;
         d->p.schedule = (weft_cost_schedule)k;
         lanes(d, n_micro);
@@ -267,7 +268,8 @@ static void variant(deal *d, const weft_search__group *g, int v, int n_micro)
     d->p = p;
     for (int zero = 2; zero >= 0; zero--) {
         if (!(can >> zero & 1) ||
-            (q->constraints.zero >= 0 && zero != q->constraints.zero))
+            (weft_search_given(&q->constraints, WEFT_KEY_zero) >= 0 &&
+             zero != weft_search_given(&q->constraints, WEFT_KEY_zero)))
             continue;
         d->p.zero = zero;
         schedules(d, n_micro);
@@ -303,7 +305,8 @@ static void look_at(deal *d, const weft_search__group *g)
             if (weft_search__hopeless(z, floor_of(d, g, z->s.micro.x[i]))) break;
             for (int again = 0; again < 3; again++) {
                 if (!(q->model.limits.recompute >> again & 1) ||
-                    (q->constraints.recompute >= 0 && again != q->constraints.recompute))
+                    (weft_search_given(&q->constraints, WEFT_KEY_recompute) >= 0 &&
+                     again != weft_search_given(&q->constraints, WEFT_KEY_recompute)))
                     continue;
                 int v = weft_search__variant(&z->s, g->tp, g->cp, 0, way, i, again);
                 variant(d, g, v, n_micro);
@@ -323,7 +326,9 @@ static bool count(deal *d, int tp, int cp, int pp, int *dp)
         if (d->replicas[k] < 1) return false;
         *dp += d->replicas[k];
     }
-    if (q->constraints.dp > 0 && q->constraints.dp != *dp) return false;
+    if (weft_search_given(&q->constraints, WEFT_KEY_dp) > 0 &&
+        weft_search_given(&q->constraints, WEFT_KEY_dp) != *dp)
+        return false;
     if (q->constraints.world > 0 && q->constraints.world != *dp * tp * cp * pp)
         return false;
     return *dp <= q->batch;
@@ -352,7 +357,7 @@ weft_status weft_search__refuse_shares(const weft_search_problem *p)
         "every kind "
         "of devices has as many whole replicas as it has room for, the fastest kind "
         "first, those of a kind as equal as can be",
-        p->constraints.dp);
+        weft_search_given(&p->constraints, WEFT_KEY_dp));
 }
 
 void weft_search__deals(weft_search__work *z)
@@ -361,7 +366,9 @@ void weft_search__deals(weft_search__work *z)
     deal                       d    = {.z = z, .n = z->s.t.n_device};
     int                        most = q->model.limits.pp ? z->s.n_layer : 1, dp;
     if (!q->model.limits.shares || d.n < 2 || q->constraints.n_on ||
-        q->constraints.chunks > 1 || q->constraints.schedule == WEFT_SEARCH_INTERLEAVED ||
+        weft_search_given(&q->constraints, WEFT_KEY_chunks) > 1 ||
+        weft_search_given(&q->constraints, WEFT_KEY_schedule) ==
+            WEFT_STRATEGY_INTERLEAVED ||
         q->constraints.recompute_layers > 0 || z->s.ep.x[0] != 1)
         return;
     if (most > MAX_STAGE) most = MAX_STAGE;
@@ -370,7 +377,9 @@ void weft_search__deals(weft_search__work *z)
     for (int tp = 0; tp < z->s.tp.n; tp++)
         for (int cp = 0; cp < z->s.cp.n; cp++)
             for (int pp = 1; pp <= most; pp++) {
-                if (q->constraints.pp >= 0 && pp != q->constraints.pp) continue;
+                if (weft_search_given(&q->constraints, WEFT_KEY_pp) >= 0 &&
+                    pp != weft_search_given(&q->constraints, WEFT_KEY_pp))
+                    continue;
                 if (q->model.limits.cuts == WEFT_CUT_EQUAL && z->s.n_layer % pp) continue;
                 if (!count(&d, z->s.tp.x[tp], z->s.cp.x[cp], pp, &dp)) continue;
                 look_at(&d,

@@ -36,15 +36,16 @@ weft_status weft_search__read_on(weft_search_constraints *p, const char *word)
 
 weft_status weft_search__check_on(const weft_search_constraints *p, int n_layer)
 {
+    int pp = weft_search_given(p, WEFT_KEY_pp);
     for (int i = 0; i < p->n_on; i++) {
         const weft_search_on *x = &p->on[i];
         if (x->last >= n_layer)
             return WEFT_FAIL(WEFT_ERR_ARG, "layers %d..%d: the model has layers 0 to %d",
                              x->first, x->last, n_layer - 1);
-        if (p->pp > 0 && x->stage >= p->pp)
+        if (pp > 0 && x->stage >= pp)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "layers %d..%d on stage %d: pp=%d has stages 0 to %d",
-                             x->first, x->last, x->stage, p->pp, p->pp - 1);
+                             x->first, x->last, x->stage, pp, pp - 1);
     }
     return WEFT_OK;
 }

@@ -51,10 +51,11 @@ static bool before(const weft_cost_score *a, const weft_cost_score *b)
 static void keep(weft_search__work *z, weft_search__best *b, const weft_cost_point *p,
                  const weft_cost_score *s)
 {
-    int n        = z->s.n_layer;
-    b->x         = (weft_search_choice){.point = *p, .score = *s, .why = ""};
-    b->x.variant = z->s.variant[p->variant];
-    b->x.whole = b->x.variant.whole ? z->p->model.whole[b->x.variant.whole].name : "none";
+    int n         = z->s.n_layer;
+    b->x          = (weft_search_choice){.point = *p, .score = *s, .why = ""};
+    b->x.variant  = z->s.variant[p->variant];
+    b->x.strategy = weft_search__strategy_of(&b->x.variant, p,
+                                             &z->p->model.whole[b->x.variant.whole]);
     for (int i = 0; i < p->pp; i++) {
         b->cut[i]   = p->cut ? p->cut[i] : (uint16_t)weft_cost_even_cut(n, p->pp, i);
         b->kinds[i] = 0;
@@ -173,7 +174,8 @@ static void some_again(weft_search__work *z, const weft_cost_point *p,
 {
     weft_cost_score x;
     int             low = 0, high = longest(z, p) / p->chunks;
-    if (!z->p->model.limits.partial || z->p->constraints.recompute >= 0 ||
+    if (!z->p->model.limits.partial ||
+        weft_search_given(&z->p->constraints, WEFT_KEY_recompute) >= 0 ||
         z->s.variant[p->variant].recompute != WEFT_RECOMPUTE_NONE ||
         s->mem_bytes > 8 * s->mem_limit ||
         weft_search__hopeless(z, relax(&z->s.t.engine, p, s, least_s)))
@@ -282,9 +284,10 @@ static void score_point(weft_search__work *z, weft_cost_point *p, double least_s
 static void schedules(weft_search__work *z, weft_cost_point *p, double least_s)
 {
     unsigned can = z->p->model.limits.schedules;
-    int      pin = z->p->constraints.schedule;
+    int      pin = weft_search_given(&z->p->constraints, WEFT_KEY_schedule);
     for (int k = 0; k < 3; k++) {
-        if (!(can >> k & 1) || (pin >= 0 && k != pin % WEFT_SEARCH_INTERLEAVED)) continue;
+        if (!(can >> k & 1) || (pin >= 0 && k != pin % WEFT_STRATEGY_INTERLEAVED))
+            continue;
         /* GPipe is 1F1B with more memory; of a single stage all are the same */
         if (pin < 0 && (k == WEFT_COST_GPIPE || (p->pp == 1 && k))) continue;
         if (k && p->chunks > 1) continue;
@@ -307,15 +310,17 @@ static bool pinned_even(const weft_search__work *z, int pp)
 
 static void chunks(weft_search__work *z, weft_cost_point *p, double least_s)
 {
-    int pin = z->p->constraints.chunks, most = (int)z->s.t.engine.max_chunks;
+    int pin  = weft_search_given(&z->p->constraints, WEFT_KEY_chunks),
+        most = (int)z->s.t.engine.max_chunks;
     int mine = chunked(z, p->pp);
-    if (pin <= 1 && z->p->constraints.schedule != WEFT_SEARCH_INTERLEAVED) {
+    if (pin <= 1 && weft_search_given(&z->p->constraints, WEFT_KEY_schedule) !=
+                        WEFT_STRATEGY_INTERLEAVED) {
         p->chunks = 1;
         schedules(z, p, least_s);
     }
-    bool plain =
-        z->p->constraints.schedule >= 0 &&
-        z->p->constraints.schedule != WEFT_SEARCH_INTERLEAVED; /* one chunk a stage */
+    bool plain = weft_search_given(&z->p->constraints, WEFT_KEY_schedule) >= 0 &&
+                 weft_search_given(&z->p->constraints, WEFT_KEY_schedule) !=
+                     WEFT_STRATEGY_INTERLEAVED; /* one chunk a stage */
     if (plain || p->n_micro % p->pp || !pinned_even(z, p->pp)) return;
     for (int c = 2; c <= mine && c <= most; c++) {
         if (mine % c && !z->p->model.limits.layout) continue;
@@ -332,7 +337,7 @@ void weft_search__points(weft_search__work *z, weft_cost_point *p, double least_
 {
     const weft_cost_variant *v = &z->s.variant[p->variant];
     unsigned can = p->pp > 1 ? z->p->model.limits.zero_pp : z->p->model.limits.zero;
-    int      pin = z->p->constraints.zero;
+    int      pin = weft_search_given(&z->p->constraints, WEFT_KEY_zero);
     if (z->seeding && p->dp * v->cp < 2) pin = -1; /* nothing to shard over */
     for (int zero = 3; zero >= 0; zero--) {
         if (!(can >> zero & 1) || (pin >= 0 && zero != pin)) continue;

@@ -1,38 +1,10 @@
-/* Answers as text: for people, as JSON, and as a configuration of estimate. */
+/* Answers as text: for people, as JSON. */
 #include <math.h>
 #include <string.h>
 
 #include "search/search_priv.h"
-#include "strategy/strategy.h"
 
-static const char *const schedule_name[] = {"1f1b", "gpipe", "zb-h1"};
-
-int64_t weft_search_ranks(const weft_search_choice *c)
-{
-    return (int64_t)c->variant.tp * c->variant.cp * c->point.dp * c->point.pp;
-}
-
-/* Are all stages as weft_cost_even_cut has them? */
-static bool is_even(const weft_search_choice *c)
-{
-    int n = 0;
-    for (int s = 0; s < c->point.pp; s++) n += c->point.cut[s];
-    for (int s = 0; s < c->point.pp; s++)
-        if (c->point.cut[s] != weft_cost_even_cut(n, c->point.pp, s)) return false;
-    return true;
-}
-
-int weft_search_chunk_layers(const weft_search_choice *c, int i)
-{
-    const weft_cost_point *p    = &c->point;
-    int                    most = 0, n = p->cut[i % p->pp];
-    if (p->chunks < 2) return n;
-    for (int s = 0; s < p->pp; s++) most = p->cut[s] > most ? p->cut[s] : most;
-    bool end = i == 0 || i == p->pp * p->chunks - 1;
-    return most / p->chunks - (end ? most - n : 0);
-}
-
-static void put_cut(const weft_search_choice *c, weft_text *t)
+void weft_search__put_cut(const weft_search_choice *c, weft_text *t)
 {
     for (int s = 0; s < c->point.pp; s++)
         weft_text_add(t, "%s%d", s ? "-" : "", c->point.cut[s]);
@@ -47,58 +19,56 @@ static void put_share(const weft_cost_deal *d, int k, weft_text *t)
     weft_text_add(t, "%dx%d", each, d->replicas[k] - more);
 }
 
-static bool same_deal(const weft_cost_deal *a, const weft_cost_deal *b)
+static void put_key(const weft_strategy *y, weft_strategy_key key, weft_text *t)
 {
-    for (int k = 0; k < a->n && a->n == b->n; k++)
-        if (a->lanes[k] != b->lanes[k] || a->replicas[k] != b->replicas[k]) return false;
-    return a->n == b->n;
+    weft_text_add(t, "%s%s=", key == WEFT_KEY_tp ? "" : " ", weft_strategy_rows[key].key);
+    weft_strategy_print_value(y, &weft_strategy_rows[key], false, t);
 }
 
-static bool same_point(const weft_cost_point *a, const weft_cost_point *b)
+/* Sizes as constraints have them: dp with the ranks along ep, 1 where there is no axis. */
+static weft_strategy sizes_of(const weft_search_choice *c)
 {
-    size_t n = (size_t)a->pp;
-    if (a->pp != b->pp || a->dp != b->dp || a->zero != b->zero) return false;
-    if ((a->n_again > 0 || b->n_again > 0) && a->n_again != b->n_again) return false;
-    if (a->pp > 1 && (a->chunks != b->chunks || a->schedule != b->schedule)) return false;
-    return !memcmp(a->cut, b->cut, n * sizeof *a->cut) &&
-           !memcmp(a->kinds, b->kinds, n * sizeof *a->kinds) &&
-           same_deal(&a->deal, &b->deal);
+    weft_strategy y = c->strategy;
+    y.tp            = c->variant.tp;
+    y.dp            = c->point.dp;
+    return y;
 }
 
-bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choice *b)
+/* Keys in the given order; those that are at their default are left out, but for these. */
+static void put_keys(const weft_strategy *y, const weft_strategy_key *key, int n,
+                     unsigned always, weft_text *t)
 {
-    const weft_cost_variant *x = &a->variant, *y = &b->variant;
-    return x->tp == y->tp && x->cp == y->cp && x->ep == y->ep && x->sp == y->sp &&
-           x->micro_batch == y->micro_batch && x->whole == y->whole &&
-           x->recompute == y->recompute &&
-           a->overlap_param_gather == b->overlap_param_gather &&
-           same_point(&a->point, &b->point);
+    weft_strategy none = weft_strategy_default();
+    for (int i = 0; i < n; i++)
+        if (always >> key[i] & 1 ||
+            !weft_strategy_row_equal(y, &none, &weft_strategy_rows[key[i]]))
+            put_key(y, key[i], t);
 }
 
 void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
 {
-    const weft_cost_variant *v = &c->variant;
-    const weft_cost_point   *p = &c->point;
-    weft_text_add(t, "tp=%d", v->tp);
-    if (v->cp > 1) weft_text_add(t, " cp=%d", v->cp);
-    if (v->ep > 1) weft_text_add(t, " ep=%d", v->ep);
-    weft_text_add(t, " pp=%d dp=%d micro_batch=%d", p->pp, p->dp, v->micro_batch);
-    if (v->sp) weft_text_add(t, " sp=true");
-    if (v->whole) weft_text_add(t, " tp_exclude=%s", c->whole);
+    static const weft_strategy_key size[]  = {WEFT_KEY_tp, WEFT_KEY_cp, WEFT_KEY_ep,
+                                              WEFT_KEY_pp, WEFT_KEY_dp};
+    static const weft_strategy_key split[] = {WEFT_KEY_sp, WEFT_KEY_tp_exclude};
+    static const weft_strategy_key state[] = {WEFT_KEY_zero,
+                                              WEFT_KEY_overlap_param_gather};
+    static const weft_strategy_key order[] = {WEFT_KEY_schedule, WEFT_KEY_chunks};
+    const weft_cost_variant       *v       = &c->variant;
+    const weft_cost_point         *p       = &c->point;
+    weft_strategy                  y       = sizes_of(c);
+    put_keys(&y, size, (int)WEFT_COUNT(size),
+             1u << WEFT_KEY_tp | 1u << WEFT_KEY_pp | 1u << WEFT_KEY_dp, t);
+    weft_text_add(t, " micro_batch=%d", v->micro_batch);
+    put_keys(&y, split, (int)WEFT_COUNT(split), 0, t);
     for (int k = 0; k < p->deal.n; k++) /* lanes of each replica x replicas */
         put_share(&p->deal, k, t);
-    weft_text_add(t, " zero=%d", p->zero);
-    if (c->overlap_param_gather) weft_text_add(t, " overlap_param_gather=");
-    if (c->overlap_param_gather) weft_strategy_print_fraction(c->overlap_param_gather, t);
+    put_keys(&y, state, (int)WEFT_COUNT(state), 1u << WEFT_KEY_zero, t);
     weft_text_add(t, " recompute=%s", weft_cost_recompute_name((int)v->recompute));
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);
-    if (p->pp > 1 && p->chunks > 1)
-        weft_text_add(t, " schedule=interleaved chunks=%d", p->chunks);
-    else if (p->pp > 1 && p->schedule != WEFT_COST_1F1B)
-        weft_text_add(t, " schedule=%s", schedule_name[p->schedule]);
-    if (p->pp > 1 && !is_even(c)) {
+    if (p->pp > 1) put_keys(&y, order, (int)WEFT_COUNT(order), 0, t);
+    if (p->pp > 1 && !weft_search__is_even(c)) {
         weft_text_add(t, " stages=");
-        put_cut(c, t);
+        weft_search__put_cut(c, t);
     }
 }
 
@@ -122,7 +92,7 @@ static void put_score(const weft_cost_score *s, weft_text *t)
         put_part(t, mem[i].name, mem[i].x, 1e9, "GB");
 }
 
-static void put_kinds(const weft_search_machines *m, unsigned kinds, weft_text *t)
+void weft_search__put_kinds(const weft_search_machines *m, unsigned kinds, weft_text *t)
 {
     const char *glue = "";
     for (int d = 0; d < m->n; d++)
@@ -144,7 +114,7 @@ static void put_placement(const weft_search_machines *m, const weft_search_choic
         weft_text_add(t, "  stage%s %d", e - s > 1 ? "s" : "", s);
         if (e - s > 1) weft_text_add(t, " to %d", e - 1);
         weft_text_add(t, ": %d layers on %d x ", layers, per * (e - s));
-        put_kinds(m, p->kinds[s], t);
+        weft_search__put_kinds(m, p->kinds[s], t);
         weft_text_add(t, "\n");
     }
 }
@@ -162,11 +132,12 @@ static void put_rivals(const weft_search_problem *p, const weft_search_choice *w
     for (size_t i = 0; i < WEFT_COUNT(way); i++) {
         weft_search_problem q = *p;
         weft_search_result *r;
-        q.n_best         = 1;
-        q.constraints.tp = way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain;
-        q.constraints.pp = way[i].pp;
-        q.constraints.cp = way[i].cp;
-        if (way[i].zero >= 0) q.constraints.zero = way[i].zero;
+        q.n_best = 1;
+        weft_search_fix(&q.constraints, WEFT_KEY_tp,
+                        way[i].tp ? way[i].tp : p->machines->kind[0].fabric.domain);
+        weft_search_fix(&q.constraints, WEFT_KEY_pp, way[i].pp);
+        weft_search_fix(&q.constraints, WEFT_KEY_cp, way[i].cp);
+        if (way[i].zero >= 0) weft_search_fix(&q.constraints, WEFT_KEY_zero, way[i].zero);
         q.constraints.cut = NULL;
         weft_text_add(t, "  %s: ", way[i].name);
         if (weft_search_run(&q, &r) != WEFT_OK) {
@@ -228,6 +199,17 @@ static double tidy(double s, double step_s)
     return fabs(s) < 1e-12 * step_s ? 0 : s;
 }
 
+/* Where it is not at its default. */
+static void put_json_key(const weft_strategy *y, weft_strategy_key key, weft_text *t)
+{
+    const weft_strategy_row *row  = &weft_strategy_rows[key];
+    weft_strategy            none = weft_strategy_default();
+    if (weft_strategy_row_equal(y, &none, row)) return;
+    weft_text_add(t, "  \"%s\": ", row->key);
+    weft_strategy_print_value(y, row, true, t);
+    weft_text_add(t, ",\n");
+}
+
 static void put_json(const weft_search_machines *m, const weft_search_choice *c,
                      weft_text *t)
 {
@@ -241,15 +223,13 @@ static void put_json(const weft_search_machines *m, const weft_search_choice *c,
         "\"%s\", \"recompute_layers\": %d, \"chunks\": %d, \"schedule\": \"%s\",\n",
         v->tp, v->cp, v->ep, p->pp, p->dp, v->sp ? "true" : "false", v->micro_batch,
         p->n_micro, p->zero, weft_cost_recompute_name((int)v->recompute), p->n_again,
-        p->chunks, p->chunks > 1 ? "interleaved" : schedule_name[p->schedule]);
-    if (c->overlap_param_gather)
-        weft_text_add(t, "  \"overlap_param_gather\": %g,\n",
-                      c->overlap_param_gather / 100.0);
-    if (v->whole) weft_text_add(t, "  \"tp_exclude\": \"%s\",\n", c->whole);
+        p->chunks, weft_strategy_schedule_name(&c->strategy));
+    put_json_key(&c->strategy, WEFT_KEY_overlap_param_gather, t);
+    put_json_key(&c->strategy, WEFT_KEY_tp_exclude, t);
     weft_text_add(t, "  \"stages\": [");
     for (int i = 0; i < p->pp; i++) {
         weft_text_add(t, "%s{\"layers\": %d, \"devices\": \"", i ? ", " : "", p->cut[i]);
-        put_kinds(m, p->kinds[i], t);
+        weft_search__put_kinds(m, p->kinds[i], t);
         weft_text_add(t, "\"}");
     }
     weft_text_add(t,
@@ -291,42 +271,4 @@ weft_status weft_search_print_json(const weft_search_problem *p,
     }
     weft_text_add(t, "]}\n");
     return weft_text_status(t);
-}
-
-weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
-                               weft_arena *a, weft_config *c)
-{
-    weft_text t     = {0};
-    c->tp           = x->variant.tp;
-    c->cp           = x->variant.cp;
-    c->ep           = x->variant.ep;
-    c->sp           = x->variant.sp;
-    c->pp           = x->point.pp;
-    c->dp           = x->point.dp;
-    c->zero         = x->point.zero;
-    c->vpp          = x->point.chunks;
-    c->micro_batch  = x->variant.micro_batch;
-    c->global_batch = x->variant.micro_batch * x->point.n_micro * x->point.dp;
-    if (x->point.deal.n)
-        c->global_batch = x->variant.micro_batch * x->point.deal.per_lane *
-                          weft_cost_deal_lanes(&x->point.deal);
-    c->zero_group       = -1;
-    c->recompute        = weft_cost_recompute_name((int)x->variant.recompute);
-    c->recompute_layers = x->point.n_again;
-    c->stage_layers = c->stage_hw = "";
-    if (c->pp > 1 && !is_even(x)) {
-        put_cut(x, &t);
-        c->stage_layers = weft_arena_strdup(a, t.s ? t.s : "");
-        t.n             = 0;
-    }
-    if (m->n > 1) {
-        for (int s = 0; s < c->pp; s++) {
-            weft_text_add(&t, s ? "|" : "");
-            put_kinds(m, x->point.kinds[s], &t);
-        }
-        c->stage_hw = weft_arena_strdup(a, t.s ? t.s : "");
-    }
-    weft_status st = weft_text_status(&t);
-    weft_text_fini(&t);
-    return st == WEFT_OK ? weft_arena_status(a) : st;
 }

@@ -83,9 +83,10 @@ static weft_status add_group(weft_search__work *z, int tp, int cp, int pp, int d
 static weft_status list_depths(weft_search__work *z, int tp, int cp, int dp, int order)
 {
     const weft_search__space *s = &z->s;
-    int    S = s->tp.x[tp] * s->cp.x[cp] * dp, pin = z->p->constraints.pp;
-    int    most  = s->n_layer < MAX_STAGE ? s->n_layer : MAX_STAGE;
-    double speed = 0;
+    int                       S = s->tp.x[tp] * s->cp.x[cp] * dp,
+        pin                     = weft_search_given(&z->p->constraints, WEFT_KEY_pp);
+    int    most                 = s->n_layer < MAX_STAGE ? s->n_layer : MAX_STAGE;
+    double speed                = 0;
     if (!z->p->model.limits.pp) most = 1;
     int have = weft_search__stages(s, &s->order[order], s->tp.x[tp], S, most, z->kinds);
     if (have < most) most = have;
@@ -214,7 +215,8 @@ static int put_together(weft_search__work *z, const weft_search__group *g, int e
 static bool are_hopeless_together(weft_search__work *z, const weft_search__group *g,
                                   int ep, int way, int micro, int again)
 {
-    if (z->s.n_unlike >= UNLIKE && !z->p->constraints.tp_exclude &&
+    if (z->s.n_unlike >= UNLIKE &&
+        !(z->p->constraints.given >> WEFT_KEY_tp_exclude & 1) &&
         !weft_search__filled(&z->s, g->tp, g->cp, ep, way, micro, again))
         return true;
     const weft_search__space *s = &z->s;
@@ -241,12 +243,12 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
 {
     weft_search__space *s     = &z->s;
     int                 share = z->p->batch / g->dp, mb = s->micro.x[micro];
-    int                 m = share / mb, pin = z->p->constraints.recompute;
-    int                 most = fullest(z, g->dp, ep, m);
-    bool                one  = s->t.n_device == 1;
-    z->ep                    = ep;
-    z->way                   = way;
-    z->micro                 = micro;
+    int  m = share / mb, pin = weft_search_given(&z->p->constraints, WEFT_KEY_recompute);
+    int  most = fullest(z, g->dp, ep, m);
+    bool one  = s->t.n_device == 1;
+    z->ep     = ep;
+    z->way    = way;
+    z->micro  = micro;
     /* before rows are filled: the work alone, with this micro-batch's idle time */
     double all = s->ideal_s[0] * mb / (s->tp.x[g->tp] * s->cp.x[g->cp]);
     if (one && weft_search__hopeless(z, bound(z, g, most, all / g->pp, all))) return;
@@ -287,17 +289,19 @@ static void variant(weft_search__work *z, const weft_search__group *g, int ep, i
 /* Some layers stay whole: is it asked for, or not ruled out? */
 static bool may_stay_whole(const weft_search_problem *p, const weft_cost_variant *v)
 {
-    const char *pin = p->constraints.tp_exclude;
-    if (!v->whole) return !pin || !strcmp(pin, "none");
-    if (v->tp < 2 || v->ep > 1 || p->constraints.sp == 1) return false;
-    return !pin || !strcmp(pin, p->model.whole[v->whole].name);
+    const weft_strategy *pin = &p->constraints.strategy;
+    bool                 any = !(p->constraints.given >> WEFT_KEY_tp_exclude & 1);
+    if (!v->whole) return any || !pin->n_tp_exclude;
+    if (v->tp < 2 || v->ep > 1 || weft_search_given(&p->constraints, WEFT_KEY_sp) == 1)
+        return false;
+    return any || weft_search__is_whole(&p->model, v->whole, pin);
 }
 
 bool weft_search__may_split(const weft_search__work *z, const weft_search__group *g,
                             int ep, int way)
 {
     const weft_search__space *s   = &z->s;
-    int                       pin = z->p->constraints.sp;
+    int                       pin = weft_search_given(&z->p->constraints, WEFT_KEY_sp);
     weft_cost_variant         v   = {
                   .tp = s->tp.x[g->tp], .cp = s->cp.x[g->cp], .ep = s->ep.x[ep], .micro_batch = 1};
     weft_search__set_way(&v, way);
@@ -391,11 +395,14 @@ static void sow(weft_search__work *z, const weft_search_problem *q)
     const weft_search_limits *l = &q->model.limits;
     weft_search_problem       x = *q;
     if (x.constraints.micro_batch < 0) x.constraints.micro_batch = z->s.micro.x[0];
-    if (x.constraints.sp < 0 && l->sp) x.constraints.sp = 1;
-    for (int zero = 0; zero < 3 && q->constraints.zero < 0; zero++)
-        if (l->zero & l->zero_pp & 1u << zero) x.constraints.zero = zero;
+    if (weft_search_given(&x.constraints, WEFT_KEY_sp) < 0 && l->sp)
+        weft_search_fix(&x.constraints, WEFT_KEY_sp, 1);
+    for (int zero = 0; zero < 3 && weft_search_given(&q->constraints, WEFT_KEY_zero) < 0;
+         zero++)
+        if (l->zero & l->zero_pp & 1u << zero)
+            weft_search_fix(&x.constraints, WEFT_KEY_zero, zero);
     z->p       = &x;
-    z->seeding = q->constraints.zero < 0;
+    z->seeding = weft_search_given(&q->constraints, WEFT_KEY_zero) < 0;
     for (int i = 0; i < z->n_group && i < SEEDS; i++)
         if (!weft_search__hopeless(z, z->group[i].bound_s)) look_at(z, &z->group[i]);
     z->p       = q;

@@ -28,6 +28,7 @@
 #include "cluster/cluster.h"
 #include "cost/score.h"
 #include "estimate/estimate.h"
+#include "strategy/strategy.h"
 
 /* ---- machines ---- */
 
@@ -89,9 +90,10 @@ enum {
 
 /* Layers that tp may leave whole, cutting their samples instead (variant.whole is its number). */
 typedef struct weft_search_whole {
-    const char *name;    /* as a constraint, and in a plan: "blocks" */
-    uint64_t    classes; /* whose layers, as bits */
-    uint32_t    kinds;   /* the model's own */
+    int             n_span; /* as tp_exclude of a strategy */
+    weft_layer_span span[WEFT_MAX_SPAN];
+    uint64_t        classes; /* whose layers, as bits */
+    uint32_t        kinds;   /* the model's own */
 } weft_search_whole;
 
 typedef struct weft_search_model {
@@ -127,8 +129,7 @@ weft_status weft_search_transformer(const weft_config *c, const weft_cost_consta
 /* ---- what is asked ---- */
 
 enum {
-    WEFT_SEARCH_MAX_ON      = 8,
-    WEFT_SEARCH_INTERLEAVED = 3 /* a schedule beside those of cost: 1f1b in chunks */
+    WEFT_SEARCH_MAX_ON = 8
 };
 
 /* Layers first..last lie on one stage, or on one node. */
@@ -137,22 +138,30 @@ typedef struct weft_search_on {
     int host; /* the node's kind in the cluster; -1: any, nodes are alike */
 } weft_search_on;
 
-/* -1: open. */
+/* What is decided already.  A plain value. */
 typedef struct weft_search_constraints {
-    int tp, cp, ep, pp, dp, sp, zero, micro_batch, chunks, recompute, schedule;
-    int overlap_param_gather; /* percent */
-    int recompute_layers;     /* of a stage */
-    int world;                /* devices in all */
-    const uint16_t *cut;      /* pp numbers; NULL: open */
-    /* lanes of each of dp replicas, not all equal; NULL: open */
+    /* Values of the keys in `given`; the others are open.  dp counts ranks along ep too; recompute
+     * may be WEFT_RECOMPUTE_LIGHT, which only other engines have. */
+    weft_strategy strategy;
+    uint32_t      given; /* of weft_strategy_key, as bits */
+    /* What a strategy has no key for; -1: open. */
+    int             micro_batch;
+    int             recompute_layers; /* of a stage */
+    int             world;            /* devices in all */
+    const uint16_t *cut;              /* pp numbers; NULL: open */
+    /* lanes of each of dp replicas, not all equal, any number of them; NULL: open */
     const int32_t *batch_split;
-    /* layers that tp leaves replicated, "none"; NULL: open */
-    const char    *tp_exclude;
     int            n_on;
     weft_search_on on[WEFT_SEARCH_MAX_ON];
 } weft_search_constraints;
 
 void weft_search_open(weft_search_constraints *p);
+/* The number that a key is constrained to; -1: it is open. */
+int weft_search_given(const weft_search_constraints *p, weft_strategy_key key);
+/* x below 0: open. */
+void weft_search_fix(weft_search_constraints *p, weft_strategy_key key, int x);
+/* Opens what one constraint ("tp", "micro_batch") decides; false: it was open. */
+bool weft_search_release(weft_search_constraints *p, const char *name);
 /* "tp=8", "recompute=full", "stages=7-7-6", "batch_split=3x4,1x4", "layers 0..3 on node 2": one
  * constraint; lists go to a. */
 weft_status weft_search_constrain(weft_search_constraints *p, const char *word,
@@ -172,16 +181,20 @@ typedef struct weft_search_problem {
 /* ---- the answer ---- */
 
 typedef struct weft_search_choice {
-    weft_cost_variant variant;
-    weft_cost_point   point; /* cut and kinds are always there */
+    /* as a plan of ours has it: dp without the ranks along ep, where these divide it; the shares
+     * of unlike replicas are in the point */
+    weft_strategy     strategy;
+    weft_cost_variant variant; /* as cost scores it; they agree with the strategy */
+    weft_cost_point   point;   /* cut and kinds are always there */
     weft_cost_score   score;
     double            lo, hi; /* 90 % */
     const char       *why;    /* it lost; of the first: "" */
-    const char       *whole;  /* layers that tp leaves whole; of the model; "none" */
-    /* percent of the parameters that the next step gathers; the search itself has 0 */
-    int overlap_param_gather;
 } weft_search_choice;
 
+/* Axes of a variant for dp ranks without those along ep, which are next to dp; 0: no axis dp. */
+weft_strategy weft_search_sizes(int dp, const weft_cost_variant *v);
+/* What our programs recompute: light is selective. */
+weft_strategy_recompute weft_search_recompute(weft_cost_recompute r);
 /* Devices that it uses, one a rank. */
 int64_t weft_search_ranks(const weft_search_choice *c);
 

@@ -37,11 +37,11 @@ static bool allows(const weft_search_problem *p, weft_cost_variant v)
 
 /* A degree's values: the constraint, or all up to `most` that the model allows; at: which field
  * of the variant. */
-static weft_status list_degree(const weft_search_problem *p, const char *name, size_t at,
-                               int pin, int most, weft_search__list *out)
+static weft_status list_degree(const weft_search_problem *p, weft_strategy_key key,
+                               size_t at, int most, weft_search__list *out)
 {
     char why[160];
-    int  n = devices(p);
+    int  n = devices(p), pin = weft_search_given(&p->constraints, key);
     if (most > n) most = n;
     if (pin > 0) {
         weft_cost_variant v               = plain();
@@ -55,7 +55,7 @@ static weft_status list_degree(const weft_search_problem *p, const char *name, s
                 pin > n ? "%s=%d: the cluster has %d devices that may be used"
                         : "%s=%d: at most %d here, by the model and what the engine can "
                           "do",
-                name, pin, most);
+                weft_strategy_rows[key].key, pin, most);
         push(out, pin);
         return WEFT_OK;
     }
@@ -88,7 +88,7 @@ static weft_status list_micro(const weft_search_problem *p, weft_search__list *o
 static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
                            weft_search__space *s)
 {
-    int pin = p->constraints.dp, most = devices(p), cap = 0;
+    int pin = weft_search_given(&p->constraints, WEFT_KEY_dp), most = devices(p), cap = 0;
     if (pin > 0 && p->batch % pin && !p->constraints.batch_split)
         return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d does not divide the batch of %d", pin,
                          p->batch);
@@ -105,82 +105,124 @@ static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
 
 static weft_status check_whole(const weft_search_problem *p)
 {
-    const weft_search_model *m        = &p->model;
-    const char              *pin      = p->constraints.tp_exclude;
-    char                     all[400] = "none";
-    size_t                   n        = 4;
-    if (!pin || !strcmp(pin, "none")) return WEFT_OK;
-    if (p->constraints.tp == 1)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "tp_exclude=%.60s with tp=1: it names what a tp of 2 or more "
-                         "leaves replicated",
-                         pin);
+    const weft_search_model *m   = &p->model;
+    const weft_strategy     *pin = &p->constraints.strategy;
+    weft_text                all = {0}, name = {0};
+    weft_status              st = WEFT_OK;
+    if (!(p->constraints.given >> WEFT_KEY_tp_exclude & 1) || !pin->n_tp_exclude)
+        return WEFT_OK;
+    weft_layer_spans_print(pin->tp_exclude, pin->n_tp_exclude, &name);
+    if (weft_search_given(&p->constraints, WEFT_KEY_tp) == 1)
+        WEFT_GO(WEFT_FAIL(WEFT_ERR_ARG,
+                          "tp_exclude=%.60s with tp=1: it names what a tp of 2 or more "
+                          "leaves replicated",
+                          name.s ? name.s : ""));
     for (int i = 1; i < m->n_whole; i++) {
-        if (!strcmp(m->whole[i].name, pin)) return WEFT_OK;
-        if (n + strlen(m->whole[i].name) + 3 < sizeof all)
-            n += (size_t)snprintf(all + n, sizeof all - n, "; %s", m->whole[i].name);
+        if (weft_search__is_whole(m, i, pin)) goto out;
+        weft_text_add(&all, "; ");
+        weft_layer_spans_print(m->whole[i].span, m->whole[i].n_span, &all);
     }
-    return WEFT_FAIL(WEFT_ERR_ARG, "tp_exclude=%.60s: of this model there are: %s", pin,
-                     all);
+    st = WEFT_FAIL(WEFT_ERR_ARG, "tp_exclude=%.60s: of this model there are: none%.400s",
+                   name.s ? name.s : "", all.s ? all.s : "");
+out:
+    weft_text_fini(&all);
+    weft_text_fini(&name);
+    return st;
+}
+
+bool weft_search__is_whole(const weft_search_model *m, int i, const weft_strategy *y)
+{
+    return weft_layer_spans_equal(m->whole[i].span, m->whole[i].n_span, y->tp_exclude,
+                                  y->n_tp_exclude);
+}
+
+/* What sizes and sharding are constrained to against what the engine can do. */
+static weft_status check_sizes(const weft_search_problem *p, int n_layer)
+{
+    const weft_search_constraints *x    = &p->constraints;
+    const weft_search_limits      *l    = &p->model.limits;
+    int                            tp   = weft_search_given(x, WEFT_KEY_tp);
+    int                            cp   = weft_search_given(x, WEFT_KEY_cp);
+    int                            pp   = weft_search_given(x, WEFT_KEY_pp);
+    int                            zero = weft_search_given(x, WEFT_KEY_zero);
+    if (pp > 1 && !l->pp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the engine has no words for stages", pp);
+    if (pp > n_layer)
+        return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the model has %d layers", pp, n_layer);
+    if (zero >= 0 && !(l->zero >> zero & 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d: the engine has no such stage", zero);
+    if (zero >= 0 && pp > 1 && !(l->zero_pp >> zero & 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d with pp=%d: the engine does not do both",
+                         zero, pp);
+    if (zero == 0 && cp > 1 && l->cp_shards)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "zero=0 with cp=%d: the engine shards over context-parallel "
+                         "ranks; take zero=3",
+                         cp);
+    if (weft_search_given(x, WEFT_KEY_sp) == 1 && (!l->sp || tp == 1))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         l->sp ? "sp=true shards sequences over tp, which is 1"
+                               : "sp=true: the engine does not do it");
+    return WEFT_OK;
+}
+
+static weft_status check_recompute(const weft_search_constraints *x,
+                                   const weft_search_limits      *l)
+{
+    int again = weft_search_given(x, WEFT_KEY_recompute);
+    if (again >= 0 && !(l->recompute >> again & 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "recompute=%s: the engine has no such mode%s",
+                         weft_cost_recompute_name(again),
+                         again == WEFT_RECOMPUTE_LIGHT
+                             ? "; of our own, selective is norms and activations"
+                             : "");
+    if (x->recompute_layers > 0 &&
+        (!l->partial || (again >= 0 && again != WEFT_RECOMPUTE_FULL)))
+        return WEFT_FAIL(WEFT_ERR_ARG, "recompute_layers=%d: %s", x->recompute_layers,
+                         l->partial ? "layers that run again do so with recompute=full"
+                                    : "the engine runs all layers again or none");
+    return WEFT_OK;
+}
+
+static weft_status check_schedule(const weft_search_constraints *x,
+                                  const weft_search_limits      *l)
+{
+    int pp       = weft_search_given(x, WEFT_KEY_pp);
+    int schedule = weft_search_given(x, WEFT_KEY_schedule);
+    int chunks   = weft_search_given(x, WEFT_KEY_chunks);
+    if (schedule == WEFT_STRATEGY_INTERLEAVED) {
+        if (!l->chunks || pp == 1 || chunks == 1)
+            return WEFT_FAIL(WEFT_ERR_ARG, "schedule=interleaved: %s",
+                             !l->chunks ? "the engine does not interleave stages"
+                             : pp == 1  ? "a single stage is not interleaved, pp is 1"
+                                        : "it takes at least 2 chunks");
+    } else if (schedule >= 0 && !(l->schedules >> schedule & 1)) {
+        return WEFT_FAIL(WEFT_ERR_ARG, "the engine has no such schedule");
+    }
+    if (chunks > 1 && schedule >= 0 && schedule != WEFT_STRATEGY_INTERLEAVED)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "chunks=%d goes with schedule=interleaved: the other schedules "
+                         "have one chunk a stage",
+                         chunks);
+    if (x->batch_split && !l->shares)
+        return WEFT_FAIL(WEFT_ERR_ARG, "batch_split: the engine has equal ones only");
+    if (chunks > 1 && (!l->chunks || pp == 1))
+        return WEFT_FAIL(WEFT_ERR_ARG, "chunks=%d: %s", chunks,
+                         l->chunks ? "a single stage is not interleaved"
+                                   : "the engine does not interleave stages");
+    return WEFT_OK;
 }
 
 static weft_status check_constraints(const weft_search_problem *p, int n_layer)
 {
     const weft_search_constraints *x   = &p->constraints;
-    const weft_search_limits      *l   = &p->model.limits;
     int                            sum = 0;
-    if (x->pp > 1 && !l->pp)
-        return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the engine has no words for stages",
-                         x->pp);
-    if (x->pp > n_layer)
-        return WEFT_FAIL(WEFT_ERR_ARG, "pp=%d: the model has %d layers", x->pp, n_layer);
-    if (x->zero >= 0 && !(l->zero >> x->zero & 1))
-        return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d: the engine has no such stage", x->zero);
-    if (x->zero >= 0 && x->pp > 1 && !(l->zero_pp >> x->zero & 1))
-        return WEFT_FAIL(WEFT_ERR_ARG, "zero=%d with pp=%d: the engine does not do both",
-                         x->zero, x->pp);
-    if (x->zero == 0 && x->cp > 1 && l->cp_shards)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "zero=0 with cp=%d: the engine shards over context-parallel "
-                         "ranks; take zero=3",
-                         x->cp);
-    if (x->sp == 1 && (!l->sp || x->tp == 1))
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         l->sp ? "sp=true shards sequences over tp, which is 1"
-                               : "sp=true: the engine does not do it");
-    if (x->recompute >= 0 && !(l->recompute >> x->recompute & 1))
-        return WEFT_FAIL(WEFT_ERR_ARG, "recompute=%s: the engine has no such mode%s",
-                         weft_cost_recompute_name(x->recompute),
-                         x->recompute == WEFT_RECOMPUTE_LIGHT
-                             ? "; of our own, selective is norms and activations"
-                             : "");
-    if (x->recompute_layers > 0 &&
-        (!l->partial || (x->recompute >= 0 && x->recompute != 2)))
-        return WEFT_FAIL(WEFT_ERR_ARG, "recompute_layers=%d: %s", x->recompute_layers,
-                         l->partial ? "layers that run again do so with recompute=full"
-                                    : "the engine runs all layers again or none");
-    if (x->schedule == WEFT_SEARCH_INTERLEAVED) {
-        if (!l->chunks || x->pp == 1 || x->chunks == 1)
-            return WEFT_FAIL(WEFT_ERR_ARG, "schedule=interleaved: %s",
-                             !l->chunks   ? "the engine does not interleave stages"
-                             : x->pp == 1 ? "a single stage is not interleaved, pp is 1"
-                                          : "it takes at least 2 chunks");
-    } else if (x->schedule >= 0 && !(l->schedules >> x->schedule & 1)) {
-        return WEFT_FAIL(WEFT_ERR_ARG, "the engine has no such schedule");
-    }
-    if (x->chunks > 1 && x->schedule >= 0 && x->schedule != WEFT_SEARCH_INTERLEAVED)
-        return WEFT_FAIL(WEFT_ERR_ARG,
-                         "chunks=%d goes with schedule=interleaved: the other schedules "
-                         "have one chunk a stage",
-                         x->chunks);
-    if (x->batch_split && !l->shares)
-        return WEFT_FAIL(WEFT_ERR_ARG, "batch_split: the engine has equal ones only");
-    if (x->chunks > 1 && (!l->chunks || x->pp == 1))
-        return WEFT_FAIL(WEFT_ERR_ARG, "chunks=%d: %s", x->chunks,
-                         l->chunks ? "a single stage is not interleaved"
-                                   : "the engine does not interleave stages");
+    WEFT_TRY(check_sizes(p, n_layer));
+    WEFT_TRY(check_recompute(x, &p->model.limits));
+    WEFT_TRY(check_schedule(x, &p->model.limits));
     WEFT_TRY(check_whole(p));
-    for (int i = 0; x->cut && i < x->pp; i++) sum += x->cut[i];
+    for (int i = 0; x->cut && i < weft_search_given(x, WEFT_KEY_pp); i++)
+        sum += x->cut[i];
     if (x->cut && sum != n_layer)
         return WEFT_FAIL(WEFT_ERR_ARG, "stages hold %d layers, but the model has %d", sum,
                          n_layer);
@@ -468,19 +510,18 @@ int weft_search__stages(const weft_search__space *s, const weft_search__order *o
 weft_status weft_search__space_init(const weft_search_problem *p, weft_arena *a,
                                     weft_search__space *s)
 {
-    const weft_search_model       *m = &p->model;
-    const weft_search_constraints *x = &p->constraints;
+    const weft_search_model *m = &p->model;
     memset(s, 0, sizeof *s);
     s->p = p;
     for (int i = 0; i < m->shape.n_segment; i++) s->n_layer += m->shape.segment[i].count;
     if (p->batch < 1) return WEFT_FAIL(WEFT_ERR_ARG, "a batch of %d", p->batch);
     WEFT_TRY(check_constraints(p, s->n_layer));
     WEFT_TRY(
-        list_degree(p, "tp", offsetof(weft_cost_variant, tp), x->tp, m->max_tp, &s->tp));
+        list_degree(p, WEFT_KEY_tp, offsetof(weft_cost_variant, tp), m->max_tp, &s->tp));
     WEFT_TRY(
-        list_degree(p, "cp", offsetof(weft_cost_variant, cp), x->cp, m->max_cp, &s->cp));
+        list_degree(p, WEFT_KEY_cp, offsetof(weft_cost_variant, cp), m->max_cp, &s->cp));
     WEFT_TRY(
-        list_degree(p, "ep", offsetof(weft_cost_variant, ep), x->ep, m->max_ep, &s->ep));
+        list_degree(p, WEFT_KEY_ep, offsetof(weft_cost_variant, ep), m->max_ep, &s->ep));
     WEFT_TRY(list_micro(p, &s->micro));
     WEFT_TRY(list_dp(p, a, s));
     WEFT_TRY(make_table(p, a, s));

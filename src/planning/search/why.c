@@ -84,25 +84,12 @@ static int helps_devices(const weft_search_problem *p)
 /* The first constraint without which something fits. */
 static const char *helping_constraint(const weft_search_problem *p)
 {
-    static const struct {
-        const char *name;
-        size_t      at;
-    } pin[] = {{"zero", offsetof(weft_search_constraints, zero)},
-               {"recompute", offsetof(weft_search_constraints, recompute)},
-               {"micro_batch", offsetof(weft_search_constraints, micro_batch)},
-               {"sp", offsetof(weft_search_constraints, sp)},
-               {"pp", offsetof(weft_search_constraints, pp)},
-               {"tp", offsetof(weft_search_constraints, tp)},
-               {"cp", offsetof(weft_search_constraints, cp)},
-               {"ep", offsetof(weft_search_constraints, ep)},
-               {"dp", offsetof(weft_search_constraints, dp)}};
-    for (size_t i = 0; i < WEFT_COUNT(pin); i++) {
+    static const char *const name[] = {"zero", "recompute", "micro_batch", "sp", "pp",
+                                       "tp",   "cp",        "ep",          "dp"};
+    for (size_t i = 0; i < WEFT_COUNT(name); i++) {
         weft_search_problem q = *p;
-        int                *x = (int *)(void *)((char *)&q.constraints + pin[i].at);
-        if (*x < 0) continue;
-        *x = -1;
-        if (!strcmp(pin[i].name, "pp")) q.constraints.cut = NULL;
-        if (weft_search__any(&q)) return pin[i].name;
+        if (weft_search_release(&q.constraints, name[i]) && weft_search__any(&q))
+            return name[i];
     }
     return NULL;
 }

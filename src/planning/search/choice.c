@@ -1,0 +1,154 @@
+/* A choice as a value: its strategy, whether two are the same, as a configuration of estimate. */
+#include <string.h>
+
+#include "search/search_priv.h"
+
+int64_t weft_search_ranks(const weft_search_choice *c)
+{
+    return (int64_t)c->variant.tp * c->variant.cp * c->point.dp * c->point.pp;
+}
+
+bool weft_search__is_even(const weft_search_choice *c)
+{
+    int n = 0;
+    for (int s = 0; s < c->point.pp; s++) n += c->point.cut[s];
+    for (int s = 0; s < c->point.pp; s++)
+        if (c->point.cut[s] != weft_cost_even_cut(n, c->point.pp, s)) return false;
+    return true;
+}
+
+int weft_search_chunk_layers(const weft_search_choice *c, int i)
+{
+    const weft_cost_point *p    = &c->point;
+    int                    most = 0, n = p->cut[i % p->pp];
+    if (p->chunks < 2) return n;
+    for (int s = 0; s < p->pp; s++) most = p->cut[s] > most ? p->cut[s] : most;
+    bool end = i == 0 || i == p->pp * p->chunks - 1;
+    return most / p->chunks - (end ? most - n : 0);
+}
+
+/* ---- as a strategy ---- */
+
+weft_strategy weft_search_sizes(int dp, const weft_cost_variant *v)
+{
+    static const weft_strategy_axis order[] = {WEFT_AXIS_DP, WEFT_AXIS_EP, WEFT_AXIS_CP,
+                                               WEFT_AXIS_TP};
+    weft_strategy                   y       = weft_strategy_default();
+    y.dp                                    = dp;
+    y.ep                                    = v->ep > 1 ? v->ep : 0;
+    y.cp                                    = v->cp > 1 ? v->cp : 0;
+    y.tp                                    = v->tp > 1 ? v->tp : 0;
+    for (size_t i = 0; i < WEFT_COUNT(order) && y.ep && y.cp; i++)
+        y.mesh_order[y.n_mesh_order++] = (uint8_t)order[i];
+    return y;
+}
+
+weft_strategy_recompute weft_search_recompute(weft_cost_recompute r)
+{
+    switch (r) {
+    case WEFT_RECOMPUTE_FULL: return WEFT_STRATEGY_FULL;
+    case WEFT_RECOMPUTE_SELECTIVE:
+    case WEFT_RECOMPUTE_LIGHT: return WEFT_STRATEGY_SELECTIVE;
+    default: return WEFT_STRATEGY_KEEP;
+    }
+}
+
+weft_strategy weft_search__strategy_of(const weft_cost_variant *v,
+                                       const weft_cost_point   *p,
+                                       const weft_search_whole *whole)
+{
+    weft_strategy y = weft_search_sizes(p->dp % v->ep ? p->dp : p->dp / v->ep, v);
+    y.pp            = p->pp;
+    y.chunks        = p->chunks;
+    y.schedule      = p->chunks > 1 ? WEFT_STRATEGY_INTERLEAVED : (int)p->schedule;
+    y.zero          = p->zero;
+    y.sp            = v->sp;
+    y.recompute     = (int)weft_search_recompute(v->recompute);
+    if (!v->whole) return y;
+    y.n_tp_exclude = whole->n_span;
+    memcpy(y.tp_exclude, whole->span, sizeof whole->span);
+    return y;
+}
+
+/* ---- the same? ---- */
+
+static bool same_deal(const weft_cost_deal *a, const weft_cost_deal *b)
+{
+    for (int k = 0; k < a->n && a->n == b->n; k++)
+        if (a->lanes[k] != b->lanes[k] || a->replicas[k] != b->replicas[k]) return false;
+    return a->n == b->n;
+}
+
+/* What a strategy does not say of it. */
+static bool same_point(const weft_cost_point *a, const weft_cost_point *b)
+{
+    size_t n = (size_t)a->pp;
+    if (a->dp != b->dp || a->pp != b->pp) return false;
+    if ((a->n_again > 0 || b->n_again > 0) && a->n_again != b->n_again) return false;
+    return !memcmp(a->cut, b->cut, n * sizeof *a->cut) &&
+           !memcmp(a->kinds, b->kinds, n * sizeof *a->kinds) &&
+           same_deal(&a->deal, &b->deal);
+}
+
+bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choice *b)
+{
+    return weft_strategy_equal(&a->strategy, &b->strategy) &&
+           a->variant.micro_batch == b->variant.micro_batch &&
+           a->variant.recompute == b->variant.recompute &&
+           same_point(&a->point, &b->point);
+}
+
+/* ---- as a configuration ---- */
+
+static weft_status name_stages(const weft_search_choice *x, const weft_search_machines *m,
+                               weft_arena *a, weft_config *c)
+{
+    weft_text t = {0};
+    if (x->point.pp > 1 && !weft_search__is_even(x)) {
+        weft_search__put_cut(x, &t);
+        c->stage_layers = weft_arena_strdup(a, t.s ? t.s : "");
+        t.n             = 0;
+    }
+    if (m->n > 1) {
+        for (int s = 0; s < x->point.pp; s++) {
+            weft_text_add(&t, s ? "|" : "");
+            weft_search__put_kinds(m, x->point.kinds[s], &t);
+        }
+        c->stage_hw = weft_arena_strdup(a, t.s ? t.s : "");
+    }
+    weft_status st = weft_text_status(&t);
+    weft_text_fini(&t);
+    return st == WEFT_OK ? weft_arena_status(a) : st;
+}
+
+weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
+                               weft_arena *a, weft_config *c)
+{
+    /* keys that a configuration has as a number of its own */
+    static const struct {
+        weft_strategy_key key;
+        size_t            at;
+        int               least;
+    } same[] = {{WEFT_KEY_tp, offsetof(weft_config, tp), 1},
+                {WEFT_KEY_cp, offsetof(weft_config, cp), 1},
+                {WEFT_KEY_ep, offsetof(weft_config, ep), 1},
+                {WEFT_KEY_sp, offsetof(weft_config, sp), 0},
+                {WEFT_KEY_pp, offsetof(weft_config, pp), 1},
+                {WEFT_KEY_zero, offsetof(weft_config, zero), 0},
+                {WEFT_KEY_chunks, offsetof(weft_config, vpp), 1}};
+    for (size_t i = 0; i < WEFT_COUNT(same); i++) {
+        int n = weft_strategy_number(&x->strategy, same[i].key);
+        *(int *)(void *)((char *)c + same[i].at) = n < same[i].least ? same[i].least : n;
+    }
+    c->dp           = x->point.dp; /* with the ranks along ep */
+    c->micro_batch  = x->variant.micro_batch;
+    c->global_batch = x->variant.micro_batch * x->point.n_micro * x->point.dp;
+    if (x->point.deal.n)
+        c->global_batch = x->variant.micro_batch * x->point.deal.per_lane *
+                          weft_cost_deal_lanes(&x->point.deal);
+    c->zero_group       = -1;
+    c->recompute        = weft_cost_recompute_name((int)x->variant.recompute);
+    c->recompute_layers = x->point.n_again;
+    c->stage_layers = c->stage_hw = "";
+    return name_stages(x, m, a, c);
+}
