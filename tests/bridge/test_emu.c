@@ -8,7 +8,6 @@
 #include "compile/world.h"
 #include "sim/fold.h"
 #include "support/emu.h"
-#include "support/exec.h"
 #include "support/test.h"
 #include "support/watch.h"
 #include "support/wires.h"
@@ -90,12 +89,10 @@ static void set_up(const weft_world *w, const weft_cluster *c, weft_device *d,
 {
     for (int i = 0; i < w->n; i++) {
         assert_ok(weft_comm_local_join(world, i, 60, &local[i]));
-        r[i].comm = local[i];
-        if (wires) assert_ok(test_wires_join(wires, local[i], &r[i].comm));
-        weft_exec_options o = {
-            .device = d, .comm = r[i].comm, .price = test_emu_price, .price_arg = c};
-        if (test_exec_create(w->like[i], &o, &r[i].e) != WEFT_OK)
-            fail_msg("rank %d: %s", i, weft_error_text());
+        weft_comm *comm = local[i];
+        if (wires) assert_ok(test_wires_join(wires, local[i], &comm));
+        test_emu_rank_open(&r[i], w->like[i], d, comm, wires != NULL,
+                           (weft_exec_options){.price = test_emu_price, .price_arg = c});
     }
 }
 
@@ -111,11 +108,10 @@ static double measure(const weft_world *w, const weft_cluster *c, bool over_wire
     assert_ok(weft_device_emu_create(&d));
     assert_ok(weft_comm_local_create(w->n, &world));
     if (over_wires) assert_ok(test_wires_create(c, w->n, &wires));
-    d->talks = over_wires;
     set_up(w, c, d, world, wires, local, r);
     double s = test_emu_run(r, w->n, N_STEP, late_s);
     for (int i = 0; i < w->n; i++) {
-        test_exec_destroy(r[i].e);
+        test_emu_rank_close(&r[i]);
         weft_comm_destroy(r[i].comm);
         if (over_wires) weft_comm_destroy(local[i]);
     }

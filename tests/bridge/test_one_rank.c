@@ -230,7 +230,7 @@ static void emu_takes_as_long(void **state)
     assert_ok(weft_device_emu_create(&d));
     assert_ok(test_exec_create(
         c.program,
-        &(weft_exec_options){.device = d, .price = test_emu_price, .price_arg = host},
+        &(weft_exec_options){.device = {d}, .price = test_emu_price, .price_arg = host},
         &e));
     for (int i = 0; i < 20 && best > 0.05; i++) { /* a busy machine wakes up late */
         double t0 = weft_clock_s();

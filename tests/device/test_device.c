@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,7 +63,7 @@ static void memory_is_copied_between_any_two_spaces(void **state)
             assert_int_equal(weft_device_alloc(d, (weft_space)a, 100, &x), WEFT_OK);
             assert_int_equal(weft_device_alloc(d, (weft_space)b, 100, &y), WEFT_OK);
             assert_int_equal(weft_device_write(&x, 95, "hello", 5), WEFT_OK);
-            assert_int_equal(d->copy(d, &y, &x), WEFT_OK);
+            assert_int_equal(d->copy(d, NULL, &y, &x), WEFT_OK);
             assert_int_equal(weft_device_read(back, &y, 95, 5), WEFT_OK);
             assert_memory_equal(back, "hello", 5);
             weft_device_free(&x);
@@ -115,31 +116,151 @@ static void cpu_stops_at_the_first_failure(void **state)
     weft_device *d    = weft_device_cpu();
     int          n    = 0;
     weft_task task[4] = {{count, &n, 0}, {count, &n, 0}, {count, &n, 0}, {count, &n, 0}};
-    weft_stream s     = {0};
-    assert_int_equal(d->submit(d, &s, 0, task, 2), WEFT_OK);
+    weft_stream s;
+    weft_code   two, none;
+    assert_int_equal(d->stream_open(d, "s", &s), WEFT_OK);
+    assert_int_equal(d->load(d, task, 2, &two), WEFT_OK);
+    assert_int_equal(d->launch(&s, &two), WEFT_OK);
     assert_int_equal(n, 2);
-    assert_int_equal(d->submit(d, &s, 0, task, 2), WEFT_ERR_NUMERIC);
+    assert_int_equal(d->launch(&s, &two), WEFT_ERR_NUMERIC);
     assert_int_equal(n, 3);
     assert_true(s.done_s >= s.start_s);
+    task[1].run = NULL;
+    assert_int_equal(d->load(d, task, 2, &none), WEFT_ERR_ARG);
+    d->unload(d, &two);
+    d->stream_close(&s);
 }
 
-static void emu_lasts_as_stated(void **state)
+/* ---- events ---- */
+
+typedef struct waiter {
+    weft_device *d;
+    weft_stream  s;
+    weft_event   e;
+    int          n;
+    weft_status  st;
+} waiter;
+
+static void *wait_third(void *arg)
+{
+    waiter *w = arg;
+    w->st     = w->d->wait(&w->s, &w->e, 3);
+    w->n      = 100;
+    return NULL;
+}
+
+static void cpu_streams_wait_for_records(void **state)
+{
+    (void)state;
+    weft_device *d = weft_device_cpu();
+    waiter       w = {.d = d};
+    weft_stream  s;
+    pthread_t    thread;
+    double       at;
+    assert_int_equal(d->stream_open(d, "a", &s), WEFT_OK);
+    assert_int_equal(d->stream_open(d, "b", &w.s), WEFT_OK);
+    assert_int_equal(d->event_open(d, 2, &w.e), WEFT_OK);
+    assert_int_equal(d->wait(&s, &w.e, 0), WEFT_OK);
+    assert_int_equal(d->query(&w.e, 1, &at), WEFT_AGAIN);
+    for (int k = 0; k < 2; k++) assert_int_equal(d->record(&s, &w.e), WEFT_OK);
+    pthread_create(&thread, NULL, wait_third, &w);
+    usleep(20000);
+    assert_int_equal(w.n, 0);
+    s.done_s = 7;
+    assert_int_equal(d->record(&s, &w.e), WEFT_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.st, WEFT_OK);
+    assert_int_equal(w.n, 100);
+    assert_int_equal(d->query(&w.e, 3, &at), WEFT_OK);
+    assert_true(at == 7);
+    assert_int_equal(d->sync(&w.e, 3, &at), WEFT_OK);
+    d->event_close(&w.e);
+}
+
+static void waits_end_when_an_event_is_cancelled(void **state)
+{
+    (void)state;
+    weft_device *d = weft_device_cpu();
+    waiter       w = {.d = d};
+    pthread_t    thread;
+    assert_int_equal(d->stream_open(d, "b", &w.s), WEFT_OK);
+    assert_int_equal(d->event_open(d, 1, &w.e), WEFT_OK);
+    pthread_create(&thread, NULL, wait_third, &w);
+    usleep(5000);
+    d->cancel(&w.e);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.st, WEFT_ERR_PEER);
+    assert_int_equal(d->wait(&w.s, &w.e, 1), WEFT_ERR_PEER);
+    d->event_close(&w.e);
+}
+
+/* ---- emu ---- */
+
+static void emu_launches_return_before_their_deadline(void **state)
 {
     (void)state;
     weft_device *d;
     int          n       = 0;
-    weft_task    task[2] = {{count, &n, 0.001}, {count, &n, 0.0005}};
+    weft_task    task[2] = {{count, &n, 0.05}, {count, &n, 0.025}};
+    weft_stream  s, t;
+    weft_event   e;
+    weft_code    both;
+    double       at;
     assert_int_equal(weft_device_emu_create(&d), WEFT_OK);
-    double      t0 = weft_clock_s();
-    weft_stream s  = {.done_s = t0};
-    for (int i = 0; i < 40; i++) assert_int_equal(d->submit(d, &s, 0, task, 2), WEFT_OK);
-    double stated = s.done_s - t0, took = weft_clock_s() - t0;
+    assert_int_equal(d->stream_open(d, "s", &s), WEFT_OK);
+    assert_int_equal(d->stream_open(d, "t", &t), WEFT_OK);
+    assert_int_equal(d->event_open(d, 4, &e), WEFT_OK);
+    assert_int_equal(d->load(d, task, 2, &both), WEFT_OK);
+    double t0 = weft_clock_s();
+    for (int i = 0; i < 4; i++) assert_int_equal(d->launch(&s, &both), WEFT_OK);
+    assert_int_equal(d->record(&s, &e), WEFT_OK);
+    assert_int_equal(d->wait(&t, &e, 1), WEFT_OK);
+    assert_int_equal(d->launch(&t, &both), WEFT_OK);
+    double gave = weft_clock_s();
+    assert_true(gave < s.done_s && gave < t.done_s);
+    assert_int_equal(d->query(&e, 1, &at), WEFT_AGAIN); /* not before its time */
     assert_int_equal(n, 0);
-    assert_true(stated > 0.0599 && stated < 0.0601);
-    assert_true(took >= 0.0599);
-    double ready = s.done_s + 0.005;
-    assert_int_equal(d->submit(d, &s, ready, task, 1), WEFT_OK);
-    assert_true(s.start_s == ready && s.done_s == ready + 0.001);
+    assert_true(s.done_s - t0 >= 0.2999 && s.done_s - t0 < 0.3001 + (gave - t0));
+    assert_true(t.start_s == s.done_s && t.done_s > s.done_s + 0.0749);
+
+    assert_int_equal(d->sync(&e, 1, &at), WEFT_OK);
+    assert_true(at == s.done_s && weft_clock_s() >= at);
+    assert_int_equal(d->query(&e, 1, &at), WEFT_OK);
+    assert_int_equal(d->finish(&t), WEFT_OK);
+    assert_true(weft_clock_s() >= t.done_s);
+    /* a stream that was waited for starts again with the clock */
+    double later = weft_clock_s();
+    assert_int_equal(d->launch(&t, &both), WEFT_OK);
+    assert_true(t.start_s >= later);
+    assert_int_equal(d->wait(&t, &e, 2), WEFT_ERR_INTERNAL);
+    d->event_close(&e);
+    weft_device_emu_destroy(d);
+}
+
+static weft_status last_a_second(void *arg, double *start_s, double *end_s)
+{
+    *(double *)arg = weft_clock_s();
+    *end_s         = *start_s + 1;
+    return WEFT_OK;
+}
+
+/* Host work begins when what is in front of it has ended, and lasts as it says. */
+static void emu_calls_the_host_in_order(void **state)
+{
+    (void)state;
+    weft_device *d;
+    weft_task    task = {.seconds = 0.02};
+    weft_stream  s;
+    weft_code    code;
+    double       called;
+    assert_int_equal(weft_device_emu_create(&d), WEFT_OK);
+    assert_int_equal(d->stream_open(d, "s", &s), WEFT_OK);
+    assert_int_equal(d->load(d, &task, 1, &code), WEFT_OK);
+    assert_int_equal(d->launch(&s, &code), WEFT_OK);
+    double deadline = s.done_s;
+    assert_int_equal(d->call(&s, last_a_second, &called), WEFT_OK);
+    assert_true(called >= deadline && s.start_s == deadline && s.done_s == deadline + 1);
+    assert_true(weft_clock_s() < s.done_s);
     weft_device_emu_destroy(d);
 }
 
@@ -170,7 +291,10 @@ int main(void)
         cmocka_unit_test(parts_stay_inside),
         cmocka_unit_test(shared_memory_is_shared),
         cmocka_unit_test(cpu_stops_at_the_first_failure),
-        cmocka_unit_test(emu_lasts_as_stated),
+        cmocka_unit_test(cpu_streams_wait_for_records),
+        cmocka_unit_test(waits_end_when_an_event_is_cancelled),
+        cmocka_unit_test(emu_launches_return_before_their_deadline),
+        cmocka_unit_test(emu_calls_the_host_in_order),
         cmocka_unit_test(emu_memory_costs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -432,6 +432,115 @@ static void a_step_is_held_back_at_the_commit_point(void **state)
     weft_program_destroy(p);
 }
 
+/* ---- edges ---- */
+
+/* Two streams: a adds x to sum, b copies sum out; b's copy of the step before goes back into a.
+ * %d: the device of stream io. */
+static const char edges_text[] =
+    "program edges rank 0 of 1 micro 3 lanes 1 {\n"
+    "  slab state state 256\n"
+    "  buffer x slab state at 0 bytes 64\n"
+    "  buffer sum slab state at 64 bytes 64\n"
+    "  buffer out slab state at 128 bytes 64\n"
+    "  buffer last slab state at 192 bytes 64\n"
+    "  bind state x x f32[4]\n"
+    "  bind state sum sum f32[4]\n"
+    "  bind state out out f32[4]\n"
+    "  bind state last last f32[4]\n"
+    "  stream compute compute device 0 threads 0\n"
+    "  stream io io device %d threads 1\n"
+    "  actor a on compute { compute sum add (sum f32[4], x f32[4]) -> (sum f32[4]) "
+    "seconds 0.002 ; }\n"
+    "  actor b on io { copy out (sum f32[4]) -> (out f32[4]) seconds 0.003 ; }\n"
+    "  actor c on compute { copy last (out f32[4]) -> (last f32[4]) seconds 0.001 ; }\n"
+    "  edge a -> b credits 1\n"
+    "  edge b -> c credits 3 per_step delay 1\n"
+    "  list compute { c; a 0; a 1; a 2; }\n"
+    "  list io { b 0; b 1; b 2; }\n"
+    "}\n";
+
+static weft_program *parse_edges(int io_device)
+{
+    char text[2048];
+    snprintf(text, sizeof text, edges_text, io_device);
+    weft_program *p = parse(text);
+    return p;
+}
+
+static void run_edges(weft_exec *e, int n_window, int window)
+{
+    float one[4] = {1, 1, 1, 1}, zero[4] = {0}, sum[4], out[4], last[4];
+    assert_int_equal(weft_exec_write(e, "x", 0, NULL, one), WEFT_OK);
+    assert_int_equal(weft_exec_write(e, "sum", 0, NULL, zero), WEFT_OK);
+    assert_int_equal(weft_exec_write(e, "out", 0, NULL, zero), WEFT_OK);
+    for (int k = 0; k < n_window; k++) {
+        if (weft_exec_run(e, k * window, window) != WEFT_OK)
+            fail_msg("%s", weft_error_text());
+        int steps = (k + 1) * window;
+        assert_int_equal(weft_exec_read(e, "sum", 0, NULL, sum), WEFT_OK);
+        assert_int_equal(weft_exec_read(e, "out", 0, NULL, out), WEFT_OK);
+        assert_int_equal(weft_exec_read(e, "last", 0, NULL, last), WEFT_OK);
+        assert_true(sum[3] == (float)(3 * steps) && out[3] == sum[3]);
+        assert_true(last[3] == (float)(3 * (steps - 1))); /* what the step before gave */
+    }
+    assert_int_equal(weft_exec_get_stats(e).steps, n_window * window);
+}
+
+/* Messages that a run leaves on an edge are there in the next one. */
+static void runs_are_windows_of_steps(void **state)
+{
+    (void)state;
+    weft_program *p = parse_edges(0);
+    if (weft_program_verify(p) != WEFT_OK) fail_msg("%s", weft_error_text());
+    for (int window = 1; window < 5; window++) {
+        weft_exec *e = create(p, NULL);
+        run_edges(e, 50, window);
+        assert_int_equal(weft_exec_get_stats(e).host_wakeups, 0);
+        test_exec_destroy(e);
+    }
+    weft_program_destroy(p);
+}
+
+/* A second device, as the first: its streams' edges are the host's. */
+static void edges_between_devices_wake_the_host(void **state)
+{
+    (void)state;
+    weft_program *p     = parse_edges(1);
+    weft_device   other = *weft_device_cpu();
+    weft_exec    *e     = NULL;
+    assert_int_equal(test_exec_create(p, NULL, &e), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "stream io: there is no device 1"));
+    e = create(p, &(weft_exec_options){.device = {weft_device_cpu(), &other}});
+    run_edges(e, 20, 3);
+    /* 3 messages and 3 credits a step, but for those that are there at first */
+    assert_true(weft_exec_get_stats(e).host_wakeups >= 60 * 6 - 4);
+    test_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
+/* Launches only have deadlines: all steps are given out long before the first one ends, by one
+ * thread that nothing wakes. */
+static void emulated_edges_are_the_devices(void **state)
+{
+    (void)state;
+    weft_program *p = parse_edges(0);
+    weft_device  *d;
+    assert_int_equal(weft_device_emu_create(&d), WEFT_OK);
+    weft_exec *e =
+        create(p, &(weft_exec_options){
+                      .device = {d}, .price = weft_exec_stated_seconds, .trace = 100});
+    weft_timeline *t;
+    assert_int_equal(weft_exec_run(e, 0, 4), WEFT_OK);
+    assert_int_equal(weft_exec_run(e, 4, 2), WEFT_OK);
+    assert_int_equal(weft_exec_get_stats(e).host_wakeups, 0);
+    assert_int_equal(weft_exec_timeline(e, &t), WEFT_OK);
+    assert_int_equal(t->n_slice, 6 * 7);
+    weft_timeline_destroy(t);
+    test_exec_destroy(e);
+    weft_device_emu_destroy(d);
+    weft_program_destroy(p);
+}
+
 /* ---- what goes wrong ---- */
 
 static weft_status fail_kernel(const weft_kernel_call *c, const weft_kernel_ctx *x)
@@ -518,6 +627,9 @@ int main(void)
         cmocka_unit_test(slabs_are_the_callers),
         cmocka_unit_test(bindings_are_read_and_written_by_region),
         cmocka_unit_test(a_step_is_held_back_at_the_commit_point),
+        cmocka_unit_test(runs_are_windows_of_steps),
+        cmocka_unit_test(edges_between_devices_wake_the_host),
+        cmocka_unit_test(emulated_edges_are_the_devices),
         cmocka_unit_test(errors_name_the_instruction),
         cmocka_unit_test(a_failure_ends_all_ranks),
     };

@@ -200,6 +200,71 @@ static void counts(void **state)
     free(s);
 }
 
+/* ---- delays and credits ---- */
+
+/* make writes m, use reads it; both are of one step each. */
+static const char delayed_text[] =
+    "program delayed rank 0 of 1 micro 2 lanes 1 {\n"
+    "  slab state state 256\n"
+    "  buffer x slab state at 0 bytes 64\n"
+    "  buffer m slab state at 64 bytes 64\n"
+    "  buffer n slab state at 128 bytes 64\n"
+    "  buffer y slab state at 192 bytes 64\n"
+    "  bind state x x f32[4]\n"
+    "  bind state m m f32[4]\n"
+    "  bind state n n f32[4]\n"
+    "  bind state y y f32[4]\n"
+    "  stream compute compute device 0 threads 0\n"
+    "  stream host host device 0 threads 1\n"
+    "  actor make on compute { copy m (x f32[4]) -> (m f32[4]) ; }\n"
+    "  actor use on host { copy y (%s f32[4]) -> (y f32[4]) ; }\n"
+    "  edge make -> use credits %d%s delay %d\n"
+    "  list compute { make%s; }\n"
+    "  list host { use%s; }\n"
+    "}\n";
+
+static weft_status verify_delayed(const char *reads, int credits, int delay,
+                                  bool per_step)
+{
+    char text[2048];
+    snprintf(text, sizeof text, delayed_text, reads, credits, per_step ? " per_step" : "",
+             delay, per_step ? "" : " 0; make 1", per_step ? "" : " 0; use 1");
+    return verify_text(text, strlen(text));
+}
+
+static void delays_and_credits_of_any_length_verify(void **state)
+{
+    (void)state;
+    for (int delay = 0; delay < 6; delay++)
+        for (int credits = 1; credits < 12; credits++)
+            for (int per_step = 0; per_step < 2; per_step++) {
+                int         n  = per_step ? 1 : 2; /* messages a step */
+                weft_status st = verify_delayed("n", credits, delay, per_step);
+                /* the first steps' messages are there: what lacks credit for them waits for a
+                 * later step's use, which a run of one step does not have */
+                bool ends = credits >= delay * n;
+                if ((st == WEFT_OK) != ends)
+                    fail_msg("delay %d, credits %d, %d a step: %s", delay, credits, n,
+                             st == WEFT_OK ? "verifies" : weft_error_text());
+                if (!ends) assert_non_null(strstr(weft_error_text(), "deadlock"));
+            }
+    assert_int_equal(verify_delayed("n", 100000, 99999, true), WEFT_OK);
+    assert_int_equal(verify_delayed("n", 1, -1, true), WEFT_ERR_ARG);
+    assert_int_equal(verify_delayed("n", 1, 1 << 30, true), WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "more than can be checked"));
+}
+
+/* What a delay of more than one step hands over has been written over by then. */
+static void memory_of_a_delay_is_checked(void **state)
+{
+    (void)state;
+    assert_int_equal(verify_delayed("m", 1, 1, true), WEFT_OK);
+    for (int delay = 2; delay < 5; delay++) {
+        assert_int_equal(verify_delayed("m", delay + 1, delay, true), WEFT_ERR_ARG);
+        assert_non_null(strstr(weft_error_text(), "nothing orders it against a"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +274,8 @@ int main(void)
         cmocka_unit_test(wrong_is_refused),
         cmocka_unit_test(bad_text_names_its_line),
         cmocka_unit_test(counts),
+        cmocka_unit_test(delays_and_credits_of_any_length_verify),
+        cmocka_unit_test(memory_of_a_delay_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

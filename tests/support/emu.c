@@ -9,6 +9,25 @@
 #include "support/test.h"
 #include "support/watch.h"
 
+void test_emu_rank_open(test_emu_rank *r, const weft_program *p, weft_device *d,
+                        weft_comm *comm, bool wires, weft_exec_options o)
+{
+    r->comm = comm;
+    assert_ok(test_carrier_create(p, comm, wires, &r->carrier));
+    o.device[0] = d;
+    o.comm      = comm;
+    o.carry     = test_carry;
+    o.carry_arg = r->carrier;
+    if (!o.price) o.price = weft_exec_stated_seconds;
+    assert_ok(test_exec_create(p, &o, &r->e));
+}
+
+void test_emu_rank_close(test_emu_rank *r)
+{
+    test_exec_destroy(r->e);
+    test_carrier_destroy(r->carrier);
+}
+
 void test_emu_open(test_emu *e, weft_program **p, int n, int trace)
 {
     assert_true(n <= TEST_EMU_RANKS);
@@ -16,17 +35,17 @@ void test_emu_open(test_emu *e, weft_program **p, int n, int trace)
     assert_ok(weft_device_emu_create(&e->device));
     assert_ok(weft_comm_local_create(n, &e->world));
     for (int i = 0; i < n; i++) {
-        test_emu_rank *r = &e->rank[i];
-        assert_ok(weft_comm_local_join(e->world, i, 30, &r->comm));
-        weft_exec_options o = {.device = e->device, .comm = r->comm, .trace = trace};
-        assert_ok(test_exec_create(p[i], &o, &r->e));
+        weft_comm *comm;
+        assert_ok(weft_comm_local_join(e->world, i, 30, &comm));
+        test_emu_rank_open(&e->rank[i], p[i], e->device, comm, false,
+                           (weft_exec_options){.trace = trace});
     }
 }
 
 void test_emu_close(test_emu *e)
 {
     for (int i = 0; i < e->n; i++) {
-        test_exec_destroy(e->rank[i].e);
+        test_emu_rank_close(&e->rank[i]);
         weft_comm_destroy(e->rank[i].comm);
     }
     weft_comm_local_destroy(e->world);

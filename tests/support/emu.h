@@ -9,19 +9,21 @@
 #include <pthread.h>
 
 #include "exec/exec.h"
+#include "support/carry.h"
 
 enum {
     TEST_EMU_RANKS = 64
 };
 
 typedef struct test_emu_rank {
-    weft_exec  *e;
-    weft_comm  *comm;
-    pthread_t   thread;
-    int         n_step;
-    weft_status st;
-    char        text[256];
-    double      begin_s, end_s;
+    weft_exec    *e;
+    weft_comm    *comm;
+    test_carrier *carrier;
+    pthread_t     thread;
+    int           n_step;
+    weft_status   st;
+    char          text[256];
+    double        begin_s, end_s;
 } test_emu_rank;
 
 /* Ranks that meet in memory. */
@@ -39,6 +41,11 @@ void test_emu_close(test_emu *e);
 /* Seconds from the first begin to the last end; *late_s: how late the machine woke a sleeper up
  * meanwhile. */
 double test_emu_run(test_emu_rank *r, int n, int n_step, double *late_s);
+
+/* A rank's executor on device d, its messages over comm; price NULL: what instructions state. */
+void test_emu_rank_open(test_emu_rank *r, const weft_program *p, weft_device *d,
+                        weft_comm *comm, bool wires, weft_exec_options o);
+void test_emu_rank_close(test_emu_rank *r); /* but for its comm */
 
 /* A weft_exec_price_fn: what cost says of i on arg, a weft_cluster. */
 weft_status test_emu_price(const weft_program *p, const weft_instr *i, const void *arg,

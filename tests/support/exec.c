@@ -34,9 +34,9 @@ weft_status test_exec_create(const weft_program *p, const weft_exec_options *o,
     h->p = p;
     for (int i = 0; with.slab && i < p->n_slab; i++)
         h->slab[i] = h->given[i] = with.slab[i];
-    with.slab = h->slab;
-    weft_status st =
-        weft_exec_alloc_slabs(p, with.device ? with.device : weft_device_cpu(), h->slab);
+    with.slab      = h->slab;
+    weft_status st = weft_exec_alloc_slabs(
+        p, with.device[0] ? with.device[0] : weft_device_cpu(), h->slab);
     if (st == WEFT_OK) st = weft_exec_create(p, &with, out);
     if (st != WEFT_OK) {
         free_held(h);

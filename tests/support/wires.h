@@ -5,7 +5,8 @@
  * on devices that do not compute): who waits sleeps until then.
  *
  *     test_wires_create(cluster, n, &w);
- *     test_wires_join(w, local_end, &comm);      for each rank; device->talks is to be set
+ *     test_wires_join(w, local_end, &comm);      for each rank
+ *     test_carrier_create(program, comm, true, &carrier);
  */
 #ifndef TEST_SUPPORT_WIRES_H
 #define TEST_SUPPORT_WIRES_H
@@ -18,6 +19,10 @@ typedef struct test_wires test_wires;
 /* Borrows c. */
 weft_status test_wires_create(const weft_cluster *c, int n, test_wires **out);
 void        test_wires_destroy(test_wires *w); /* after all its ends */
+/* Where the calling thread stands in emulated time, on weft_clock_s()'s clock: set before a call,
+ * moved on by it to when it ends. */
+void   test_wires_set_moment(double s);
+double test_wires_moment(void);
 /* Borrows inner, which must outlive *out. */
 weft_status test_wires_join(test_wires *w, weft_comm *inner, weft_comm **out);
 

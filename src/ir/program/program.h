@@ -159,7 +159,7 @@ typedef struct weft_edge {
     int32_t from, to; /* actors */
     int32_t credits;  /* messages that may be under way, at least 1 */
     bool    per_step; /* one message a step instead of one a micro-batch */
-    /* 1: step t takes what step t - 1 gave (the first step finds it there); else 0 */
+    /* step t takes what step t - delay gave; the first steps find it there */
     int32_t delay;
 } weft_edge;
 

@@ -6,6 +6,10 @@
 #include "program/verify_priv.h"
 #include "program/walk.h"
 
+enum {
+    MAX_FIRING = 1 << 23 /* that one check runs */
+};
+
 /* ---- names ---- */
 
 static int compare_names(const void *a, const void *b)
@@ -129,12 +133,25 @@ static weft_status check_edge(const weft_program *p, int i)
     const weft_edge *e = &p->edge[i];
     if (e->from < 0 || e->from >= p->n_actor || e->to < 0 || e->to >= p->n_actor)
         return WEFT_FAIL(WEFT_ERR_ARG, "program %s: edge %d joins no actors", p->name, i);
-    if (e->credits < 1 || e->delay < 0 || e->delay > 1)
+    if (e->credits < 1 || e->delay < 0)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
-            "program %s: edge %s -> %s: %d credits, delay %d; at least 1, and 0 or 1",
+            "program %s: edge %s -> %s: %d credits, delay %d; at least 1, and at least 0",
             p->name, p->actor[e->from].name, p->actor[e->to].name, e->credits, e->delay);
     return WEFT_OK;
+}
+
+/* Checking takes memory for each firing of each step that it runs. */
+static weft_status check_delays(const weft_program *p)
+{
+    int64_t n = 1;
+    for (int s = 0; s < p->n_stream; s++) n += p->stream[s].n_firing;
+    if (weft_program__verify_steps(p) <= MAX_FIRING / n) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_ARG,
+        "program %s: %d steps of %lld firings, as the longest delay asks for, are "
+        "more than can be checked",
+        p->name, weft_program__verify_steps(p), (long long)n);
 }
 
 /* ---- firings ---- */
@@ -221,13 +238,19 @@ weft_status weft_program_verify(const weft_program *p)
     for (int s = 0; s < p->n_stream; s++)
         for (int i = 0; i < p->stream[s].n_firing; i++)
             WEFT_TRY(check_firing(p, s, &p->stream[s].firing[i]));
+    WEFT_TRY(check_delays(p));
     return weft_program__verify_memory(p);
 }
 
 weft_status weft_program_verify_all(const weft_program *const *p, int n)
 {
-    for (int i = 0; i < n; i++) WEFT_TRY(weft_program_verify(p[i]));
-    return weft_program_walk(p, n, &(weft_walk_options){.n_step = 2});
+    int n_step = 0;
+    for (int i = 0; i < n; i++) {
+        WEFT_TRY(weft_program_verify(p[i]));
+        int k  = weft_program__verify_steps(p[i]);
+        n_step = k > n_step ? k : n_step;
+    }
+    return weft_program_walk(p, n, &(weft_walk_options){.n_step = n_step});
 }
 
 /* ---- calls alone ---- */

@@ -1,5 +1,7 @@
-/* Invariants (2) and (3): runs one step and its wrap into the next without doing the work, and
- * keeps for each piece of memory who wrote it last and who read it since.
+/* Invariants (2) and (3): runs one step and its wrap into the next, or as far as delays of edges
+ * reach, without doing the work, and keeps for each piece of memory who wrote it last and who read
+ * it since.  A step ends before the next begins, so a run may be of any number of steps; order
+ * between firings comes from lists and edges alone.
  *
  * (a) what is read was written before, by the same buffer, in the same step, for the same
  *     micro-batch
@@ -16,10 +18,6 @@
 
 #include "program/order.h"
 #include "program/verify_priv.h"
-
-enum {
-    N_STEP = 2
-};
 
 typedef struct cell {
     int32_t buffer, slot; /* who holds it; -1 nobody */
@@ -44,7 +42,8 @@ typedef struct checker {
     weft_arena         *arena;
     slab_map           *map;
     weft_order          order;
-    int64_t (*count)[2];            /* of each edge: given, taken */
+    int64_t (*count)[2]; /* of each edge: given, taken */
+    int     n_step;
     vclock *clock[WEFT_MAX_STREAM]; /* [step * n_firing + i] */
     bool   *written;                /* of each buffer: some instruction writes it */
     /* now running */
@@ -443,24 +442,23 @@ static weft_status fire(checker *c)
     return WEFT_OK;
 }
 
-static weft_status run_all(checker *c)
+static weft_status run_step(checker *c, int step, int64_t *next)
 {
-    const weft_program *p                     = c->p;
-    int64_t             next[WEFT_MAX_STREAM] = {0};
+    const weft_program *p = c->p;
+    c->step               = step;
     for (bool moved = true; moved;) {
         moved = false;
-        for (int s = 0; s < c->p->n_stream; s++)
-            for (; next[s] < (int64_t)N_STEP * p->stream[s].n_firing; next[s]++) {
+        for (int s = 0; s < p->n_stream; s++)
+            for (; next[s] < (int64_t)(step + 1) * p->stream[s].n_firing; next[s]++) {
                 c->stream = s;
                 c->at     = next[s];
-                c->step   = (int)(next[s] / p->stream[s].n_firing);
                 if (!begin(c)) break;
                 WEFT_TRY(fire(c));
                 moved = true;
             }
     }
-    for (int s = 0; s < c->p->n_stream; s++)
-        if (next[s] < (int64_t)N_STEP * p->stream[s].n_firing) {
+    for (int s = 0; s < p->n_stream; s++)
+        if (next[s] < (int64_t)(step + 1) * p->stream[s].n_firing) {
             const weft_firing *f = &p->stream[s].firing[next[s] % p->stream[s].n_firing];
             return WEFT_FAIL(
                 WEFT_ERR_ARG,
@@ -469,6 +467,15 @@ static weft_status run_all(checker *c)
                 p->name, p->actor[f->actor].name, f->micro);
         }
     return WEFT_OK;
+}
+
+/* Until the longest delay has brought a message that was really given. */
+int weft_program__verify_steps(const weft_program *p)
+{
+    int most = 1;
+    for (int i = 0; i < p->n_edge; i++)
+        if (p->edge[i].delay > most) most = p->edge[i].delay;
+    return most < INT32_MAX ? most + 1 : most;
 }
 
 /* (d); only bytes that some instruction writes count, the rest of a slot is padding. */
@@ -494,8 +501,9 @@ static weft_status check_outputs(const checker *c)
 
 weft_status weft_program__verify_memory(const weft_program *p)
 {
-    checker     c  = {.p = p};
-    weft_status st = WEFT_OK;
+    checker     c                     = {.p = p, .n_step = weft_program__verify_steps(p)};
+    int64_t     next[WEFT_MAX_STREAM] = {0};
+    weft_status st                    = WEFT_OK;
     WEFT_TRY(weft_arena_create(&c.arena));
     WEFT_GO(weft_order_make(p, c.arena, true, &c.order));
     c.map     = WEFT_ARENA_ARRAY(c.arena, slab_map, p->n_slab);
@@ -503,11 +511,11 @@ weft_status weft_program__verify_memory(const weft_program *p)
     c.written = WEFT_ARENA_ARRAY(c.arena, bool, p->n_buffer);
     for (int s = 0; s < p->n_stream; s++)
         c.clock[s] =
-            WEFT_ARENA_ARRAY(c.arena, vclock, (int64_t)N_STEP * p->stream[s].n_firing);
+            WEFT_ARENA_ARRAY(c.arena, vclock, (int64_t)c.n_step * p->stream[s].n_firing);
     WEFT_GO(weft_arena_status(c.arena));
     WEFT_GO(cut_slabs(&c));
     WEFT_GO(fill_outside(&c));
-    WEFT_GO(run_all(&c));
+    for (int t = 0; t < c.n_step; t++) WEFT_GO(run_step(&c, t, next));
     WEFT_GO(check_outputs(&c));
 out:
     weft_arena_destroy(c.arena);

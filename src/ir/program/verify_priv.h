@@ -15,7 +15,10 @@ weft_status weft_program__verify_instr(const weft_program *p, const weft_actor *
 /* An operand inside its buffer; the words are put in front by the caller. */
 weft_status weft_program__verify_operand(const weft_program *p, const weft_operand *o);
 
-/* Invariants (2) and (3), over one step and its wrap into the next. */
+/* Steps after which nothing new can happen: one and its wrap into the next, or as far as the
+ * longest delay of an edge reaches. */
+int weft_program__verify_steps(const weft_program *p);
+/* Invariants (2) and (3), over so many steps. */
 weft_status weft_program__verify_memory(const weft_program *p);
 
 #endif

@@ -82,34 +82,108 @@ void weft_device__cpu_free(weft_device *d, const weft_memory *m)
     account(-(int64_t)n);
 }
 
-static weft_status cpu_copy(weft_device *d, const weft_memory *to,
+static weft_status cpu_copy(weft_device *d, weft_stream *s, const weft_memory *to,
                             const weft_memory *from)
 {
-    (void)d;
+    (void)d, (void)s;
     if (from->bytes) memmove(to->address, from->address, (size_t)from->bytes);
     return WEFT_OK;
 }
 
-static weft_status cpu_submit(weft_device *d, weft_stream *s, double ready_s,
-                              const weft_task *task, int n)
+/* ---- streams: the caller's thread ---- */
+
+weft_status weft_device__stream_open(weft_device *d, const char *name, weft_stream *out)
+{
+    *out = (weft_stream){.device = d, .name = name};
+    return WEFT_OK;
+}
+
+void weft_device__stream_close(weft_stream *s)
+{
+    *s = (weft_stream){0};
+}
+
+weft_status weft_device__cpu_load(weft_device *d, const weft_task *task, int n,
+                                  weft_code *out)
+{
+    *out = (weft_code){.task = task, .n = n};
+    for (int i = 0; i < n; i++)
+        if (!task[i].run)
+            return WEFT_FAIL(WEFT_ERR_ARG, "task %d of %d has no function to run on %s",
+                             i, n, d->name);
+    return WEFT_OK;
+}
+
+void weft_device__unload(weft_device *d, weft_code *c)
 {
     (void)d;
-    (void)ready_s;
+    *c = (weft_code){0};
+}
+
+weft_status weft_device__cpu_launch(weft_stream *s, const weft_code *c)
+{
     weft_status st = WEFT_OK;
     s->start_s     = weft_clock_s();
-    for (int i = 0; i < n && st == WEFT_OK; i++) st = task[i].run(task[i].arg);
+    for (int i = 0; i < c->n && st == WEFT_OK; i++) st = c->task[i].run(c->task[i].arg);
     s->done_s = weft_clock_s();
     return st;
 }
 
+weft_status weft_device__cpu_call(weft_stream *s, weft_host_fn fn, void *arg)
+{
+    s->start_s = s->done_s = weft_clock_s();
+    weft_status st         = fn(arg, &s->start_s, &s->done_s);
+    s->done_s              = weft_clock_s();
+    return st;
+}
+
+weft_status weft_device__cpu_wait(weft_stream *s, weft_event *e, int64_t n)
+{
+    double at;
+    (void)s;
+    return weft_device__event_reached(e, n) ? WEFT_OK
+                                            : weft_device__event_block(e, n, &at);
+}
+
+weft_status weft_device__cpu_query(weft_event *e, int64_t n, double *done_s)
+{
+    return weft_device__event_look(e, n, done_s) ? WEFT_OK : WEFT_AGAIN;
+}
+
+weft_status weft_device__cpu_sync(weft_event *e, int64_t n, double *done_s)
+{
+    return weft_device__event_block(e, n, done_s);
+}
+
+weft_status weft_device__cpu_finish(weft_stream *s)
+{
+    (void)s;
+    return WEFT_OK;
+}
+
 weft_device *weft_device_cpu(void)
 {
-    static weft_device cpu = {.name        = "cpu",
-                              .computes    = true,
-                              .host_access = true,
-                              .alloc       = weft_device__cpu_alloc,
-                              .free        = weft_device__cpu_free,
-                              .copy        = cpu_copy,
-                              .submit      = cpu_submit};
+    static weft_device cpu = {.name         = "cpu",
+                              .kernels      = "cpu",
+                              .host_access  = true,
+                              .needs_thread = true,
+                              .alloc        = weft_device__cpu_alloc,
+                              .free         = weft_device__cpu_free,
+                              .copy         = cpu_copy,
+                              .stream_open  = weft_device__stream_open,
+                              .stream_close = weft_device__stream_close,
+                              .load         = weft_device__cpu_load,
+                              .unload       = weft_device__unload,
+                              .launch       = weft_device__cpu_launch,
+                              .call         = weft_device__cpu_call,
+                              .event_bytes  = weft_device__event_bytes,
+                              .event_open   = weft_device__event_open,
+                              .event_close  = weft_device__event_close,
+                              .record       = weft_device__event_record,
+                              .wait         = weft_device__cpu_wait,
+                              .query        = weft_device__cpu_query,
+                              .sync         = weft_device__cpu_sync,
+                              .cancel       = weft_device__event_cancel,
+                              .finish       = weft_device__cpu_finish};
     return &cpu;
 }

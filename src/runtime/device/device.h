@@ -1,7 +1,17 @@
-/* A device: memory, streams, and someone who works through tasks.
- *   cpu   runs each task's function
- *   emu   sleeps for each task's stated time instead, so that many devices fit on two cores
- * Plugins (cuda) give the same struct. */
+/* A device: memory, and streams that work through tasks.
+ *
+ *     weft_memory m;      weft_device_alloc(d, WEFT_SPACE_DEVICE, bytes, &m);
+ *     weft_code   code;   d->load(d, task, n, &code);              once
+ *     weft_stream s;      d->stream_open(d, "compute", &s);
+ *     d->wait(&s, &gradients, 3);                                  after their third record
+ *     d->launch(&s, &code);
+ *     d->record(&s, &weights);
+ *     d->finish(&s);                                               all of it is done
+ *
+ *   cpu   launch calls each task's function, on the caller's thread
+ *   emu   launch returns at once with a deadline: the tasks' stated seconds after the one before
+ * A plugin (cuda) fills in the same struct.  Entries that only some devices have (capture of a
+ * whole step, memory of other processes) go to the end of it, NULL where they are missing. */
 #ifndef WEFT_DEVICE_DEVICE_H
 #define WEFT_DEVICE_DEVICE_H
 
@@ -31,41 +41,90 @@ typedef struct weft_memory {
 
 /* One instruction ready to run, addresses filled in. */
 typedef struct weft_task {
-    weft_status (*run)(void *arg);
+    weft_status (*run)(void *arg); /* NULL: emu only */
     void  *arg;
     double seconds; /* stated time, for emu */
 } weft_task;
 
-/* Tasks of one stream run in order.  Belongs to one thread at a time; all zero is a fresh one. */
+/* Tasks as the device has loaded them. */
+typedef struct weft_code {
+    const weft_task *task; /* the caller's, for the life of the code */
+    int              n;
+    void            *impl;
+} weft_code;
+
+/* What is given to a stream runs in that order.  One thread at a time gives. */
 typedef struct weft_stream {
-    double start_s; /* of the last submit, on weft_clock_s()'s clock */
-    double done_s;  /* its end: as measured on cpu, as stated on emu */
+    weft_device *device;
+    const char  *name; /* the caller's */
+    /* The last launch or call, on weft_clock_s()'s clock: as measured on cpu; as stated on emu,
+     * where done_s is its deadline and may be ahead of the clock.  Devices that learn times later
+     * leave them 0: events have them. */
+    double start_s, done_s;
+    bool   busy; /* launches since the last finish */
+    void  *impl;
 } weft_stream;
+
+/* A count that streams move on and wait for. */
+typedef struct weft_event {
+    weft_device *device;
+    void        *impl;
+} weft_event;
+
+/* Host work in the order of a stream.  *start_s: when the stream got there; *end_s: now.  An
+ * emulation moves them on to the times it states; cpu measures. */
+typedef weft_status (*weft_host_fn)(void *arg, double *start_s, double *end_s);
 
 struct weft_device {
     const char *name;
-    /* false: tasks' functions are never called, memory holds nothing (emu) */
-    bool computes;
-    /* does not compute, yet messages and collectives go through comm as they are: a transport
-     * whose links take their time decides how long they last; else exec lets them last as long as
-     * is stated */
-    bool talks;
+    const char *kernels; /* whose kernels its tasks call: a device of the registry */
     /* true: DEVICE memory is this process's own, host code may dereference it (cpu) */
     bool host_access;
+    /* true: launch, wait, copy and call work on the caller's thread, so each stream needs a thread
+     * of its own, and wait blocks it until the count is there.  false: launch and wait return at
+     * once, one thread may serve all streams, and it gives a record before the wait for it. */
+    bool needs_thread;
+
     /* Zeroed memory, aligned to 4096, on large pages where there are any and touched so that a
      * step meets no page fault: resident memory grows by bytes rounded up to 4096, no more.
      * bytes 0 is legal: an address of NULL. */
     weft_status (*alloc)(weft_device *d, weft_space space, int64_t bytes,
                          weft_memory *out);
     void (*free)(weft_device *d, const weft_memory *m); /* an address of NULL is legal */
-    /* All of from, to the first from.bytes of to; between any two spaces.  Done on return. */
-    weft_status (*copy)(weft_device *d, const weft_memory *to, const weft_memory *from);
-    /* Runs the tasks in order and returns when they are done or one failed.  ready_s: when what
-     * they wait for was there, 0 if they waited for nothing.  emu starts them at the later of
-     * ready_s and the stream's done_s, not at the time of the call, so that a thread that wakes
-     * up late makes no lasting delay. */
-    weft_status (*submit)(weft_device *d, weft_stream *s, double ready_s,
-                          const weft_task *task, int n);
+    /* All of from, to the first from.bytes of to; between any two spaces.  s: in its order; NULL:
+     * done on return. */
+    weft_status (*copy)(weft_device *d, weft_stream *s, const weft_memory *to,
+                        const weft_memory *from);
+
+    weft_status (*stream_open)(weft_device *d, const char *name, weft_stream *out);
+    void (*stream_close)(weft_stream *s); /* of one that is all zero: nothing */
+
+    /* WEFT_ERR_ARG: a task that the device cannot run. */
+    weft_status (*load)(weft_device *d, const weft_task *task, int n, weft_code *out);
+    void (*unload)(weft_device *d, weft_code *c);
+    /* In order, up to the first that fails: cpu returns its error, others may return it from
+     * finish. */
+    weft_status (*launch)(weft_stream *s, const weft_code *c);
+    /* Calls fn when everything before it is done; returns when fn did. */
+    weft_status (*call)(weft_stream *s, weft_host_fn fn, void *arg);
+
+    /* depth: the times of so many of the newest records are kept.  event_bytes: what one takes of
+     * host memory. */
+    int64_t (*event_bytes)(int64_t depth);
+    weft_status (*event_open)(weft_device *d, int64_t depth, weft_event *out);
+    void (*event_close)(weft_event *e); /* of one that is all zero: nothing */
+    /* The count grows by one when everything before it on s is done. */
+    weft_status (*record)(weft_stream *s, weft_event *e);
+    /* What comes after it on s starts when the count is n or more; s and e are of one device.
+     * WEFT_ERR_PEER: cancelled. */
+    weft_status (*wait)(weft_stream *s, weft_event *e, int64_t n);
+    /* When the count was n.  query: WEFT_AGAIN, it is not yet; sync: the host waits for it. */
+    weft_status (*query)(weft_event *e, int64_t n, double *done_s);
+    weft_status (*sync)(weft_event *e, int64_t n, double *done_s);
+    /* No more records will come: waits that are not over return WEFT_ERR_PEER, now and later. */
+    void (*cancel)(weft_event *e);
+    /* The host waits for all of the stream. */
+    weft_status (*finish)(weft_stream *s);
     void *impl;
 };
 
@@ -91,12 +150,6 @@ weft_status weft_device_read(void *host, const weft_memory *m, int64_t offset,
                              int64_t bytes);
 weft_status weft_device_write(const weft_memory *m, int64_t offset, const void *host,
                               int64_t bytes);
-
-/* Where this thread stands in emulated time, on weft_clock_s()'s clock: exec says when an
- * instruction that talks begins, a transport that takes its time moves it on to when it ends.
- * Lateness of a sleeping thread is not in it. */
-void   weft_device_set_moment(double s);
-double weft_device_moment(void);
 
 /* Bytes that alloc has handed out and not got back, over all cpu devices of the process. */
 int64_t weft_device_bytes(void);

@@ -50,7 +50,7 @@ weft_status weft_device_read(void *host, const weft_memory *m, int64_t offset,
 {
     weft_memory from, to = adopt_host(m->device, host, bytes);
     WEFT_TRY(weft_memory_part(m, offset, bytes, &from));
-    return bytes ? m->device->copy(m->device, &to, &from) : WEFT_OK;
+    return bytes ? m->device->copy(m->device, NULL, &to, &from) : WEFT_OK;
 }
 
 weft_status weft_device_write(const weft_memory *m, int64_t offset, const void *host,
@@ -58,5 +58,5 @@ weft_status weft_device_write(const weft_memory *m, int64_t offset, const void *
 {
     weft_memory to, from = adopt_host(m->device, (void *)(uintptr_t)host, bytes);
     WEFT_TRY(weft_memory_part(m, offset, bytes, &to));
-    return bytes ? m->device->copy(m->device, &to, &from) : WEFT_OK;
+    return bytes ? m->device->copy(m->device, NULL, &to, &from) : WEFT_OK;
 }

@@ -13,7 +13,7 @@ static weft_status check(const weft_program *p, const weft_exec_options *o)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "program %s is for rank %d of %d, this is rank %d of %d",
                          p->name, p->rank, p->world, o->comm->rank, o->comm->world);
-    if (!o->comm && p->world > 1)
+    if (!o->comm && !o->carry && p->world > 1)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "program %s is for rank %d of %d and needs a transport", p->name,
                          p->rank, p->world);
@@ -40,7 +40,7 @@ weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
     e->p         = p;
     e->o         = *o;
     e->held_step = -1;
-    e->device    = o->device ? o->device : weft_device_cpu();
+    if (!o->device[0]) e->o.device[0] = weft_device_cpu();
     if (e->o.trace < 0) e->o.trace = 0;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->moved, NULL);
@@ -57,7 +57,8 @@ void weft_exec_destroy(weft_exec *e)
     if (!e) return;
     weft_exec__stop_threads(e);
     weft_exec__close_links(e);
-    for (int i = 0; i < e->n_stream; i++) weft_device_free(&e->stream[i].scratch);
+    weft_exec__close_edges(e);
+    for (int i = 0; i < e->n_stream; i++) weft_exec__close_stream(&e->stream[i]);
     weft_pool_destroy(e->own_pool);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->moved);
@@ -69,27 +70,29 @@ weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step)
 {
     if (e->stop) return WEFT_FAIL(e->st, "%s", e->text);
     if (!e->n_stream || n_step <= 0) return WEFT_OK;
-    double now = weft_clock_s();
     pthread_mutex_lock(&e->lock);
     if (e->origin_s == 0) {
-        e->origin_s    = now;
+        e->origin_s    = weft_clock_s();
         e->origin_step = step;
     }
-    for (int i = 0; i < e->p->n_edge; i++) e->edge[i].count[0] = e->edge[i].count[1] = 0;
-    for (int i = 0; i < e->n_stream; i++) e->stream[i].dev.done_s = now;
-    e->step   = step;
-    e->n_step = n_step;
-    e->n_busy = e->n_stream - 1;
+    e->first_step = step - e->until;
+    e->until += n_step;
+    e->n_busy = e->n_issuer - 1;
     e->turn++;
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);
 
-    weft_exec__run_stream(&e->stream[0]);
+    weft_exec__run_issuer(&e->issuer[0]);
 
     pthread_mutex_lock(&e->lock);
     while (e->n_busy) pthread_cond_wait(&e->moved, &e->lock);
     pthread_mutex_unlock(&e->lock);
     return e->stop ? WEFT_FAIL(e->st, "%s", e->text) : WEFT_OK;
+}
+
+weft_exec_stats weft_exec_get_stats(const weft_exec *e)
+{
+    return (weft_exec_stats){.steps = e->until, .host_wakeups = e->host_wakeups};
 }
 
 weft_exec_memory weft_exec_mem(const weft_exec *e)
@@ -99,7 +102,7 @@ weft_exec_memory weft_exec_mem(const weft_exec *e)
     for (int i = 0; i < e->n_stream; i++) m.scratch_bytes += e->stream[i].scratch_bytes;
     if (e->o.comm) m.comm_bytes = e->o.comm->bytes;
     for (int i = 0; i < e->n_link; i++) m.scratch_bytes += e->link[i]->room.bytes;
-    m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena);
+    m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena) + e->event_bytes;
     m.total_bytes = m.slab_bytes + m.scratch_bytes + m.comm_bytes + m.table_bytes;
     return m;
 }

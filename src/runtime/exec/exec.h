@@ -11,8 +11,9 @@
  *     weft_exec_free_slabs(program, slab);
  *
  * Slabs are the caller's.  All other memory is there once create returns: scratch, message
- * buffers, and every instruction's operands as views, for each slot it may meet.  A stream with
- * firings has its thread; a single stream runs on the caller's.  An error stops all streams (and,
+ * buffers, and every instruction's operands as views, for each slot it may meet.  Streams whose
+ * device works on the caller's thread (cpu) have threads of their own, others share one; the first
+ * runs on the caller's.  An error stops all streams (and,
  * through comm, all ranks) and comes back from weft_exec_run with the instruction's name in front;
  * the exec is of no further use then. */
 #ifndef WEFT_EXEC_EXEC_H
@@ -40,8 +41,18 @@ typedef weft_status (*weft_exec_commit_fn)(void *user, int64_t step, int n,
 typedef weft_status (*weft_exec_price_fn)(const weft_program *p, const weft_instr *i,
                                           const void *arg, double *seconds);
 
+/* Carries out a communication instruction in the place of comm, without data: from *start_s on,
+ * where its stream is ready, until *end_s; both are moved on.  seconds: its price. */
+typedef weft_status (*weft_exec_carry_fn)(void *arg, const weft_instr *i, double seconds,
+                                          double *start_s, double *end_s);
+
+enum {
+    WEFT_EXEC_MAX_DEVICE = 4
+};
+
 typedef struct weft_exec_options {
-    weft_device *device; /* NULL: cpu */
+    /* those that the program's streams name by number; none: cpu */
+    weft_device *device[WEFT_EXEC_MAX_DEVICE];
     /* borrowed, for kernels of the compute stream; NULL: one of n_thread */
     weft_pool *pool;
     int        n_thread;
@@ -58,20 +69,27 @@ typedef struct weft_exec_options {
     void               *user;   /* of both */
 
     int trace; /* slices to keep a stream, the newest ones; 0: none */
-    /* On a device that only emulates: the seconds of an instruction.  NULL: instructions state
-     * them. */
+    /* Emulation: instructions have seconds instead of kernels and readers, and perhaps messages
+     * have, too.  NULL: they compute and communicate. */
     weft_exec_price_fn price;
     const void        *price_arg;
+    weft_exec_carry_fn carry;
+    void              *carry_arg;
     /* NULL: weft_kernel_find.  Tests give their own. */
     const weft_kernel *(*find)(weft_op op, const char *device, weft_dtype storage);
 } weft_exec_options;
+
+/* A price: the seconds that an instruction states.  WEFT_ERR_ARG: it states none. */
+weft_status weft_exec_stated_seconds(const weft_program *p, const weft_instr *i,
+                                     const void *arg, double *seconds);
 
 /* Borrows p and what o points to for its life.  WEFT_ERR_ARG: "no kernel for X on cpu in bf16". */
 weft_status weft_exec_create(const weft_program *p, const weft_exec_options *o,
                              weft_exec **out);
 void        weft_exec_destroy(weft_exec *e);
 
-/* Steps step .. step + n_step - 1 of the job, counted from 0. */
+/* Steps step .. step + n_step - 1 of the job, counted from 0, as a window of the steps that this
+ * executor runs: what edges hold at the end of one run is there in the next. */
 weft_status weft_exec_run(weft_exec *e, int64_t step, int n_step);
 
 /* Host memory from and to a binding, for a micro-batch (a lane slot for accumulators; 0 where there
@@ -94,6 +112,15 @@ typedef struct weft_exec_memory {
     int64_t total_bytes;
 } weft_exec_memory;
 weft_exec_memory weft_exec_mem(const weft_exec *e);
+
+/* What running took of the host, since create. */
+typedef struct weft_exec_stats {
+    int64_t steps;
+    /* waits of host threads on edges: between two devices, or from host work to a device that
+     * works by itself */
+    int64_t host_wakeups;
+} weft_exec_stats;
+weft_exec_stats weft_exec_get_stats(const weft_exec *e);
 
 /* Memory for the slabs of p that have none (address NULL): staging in space PINNED, others in
  * DEVICE.  An error frees what was allocated. */

@@ -3,6 +3,7 @@
 #define WEFT_EXEC_PRIV_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "exec/exec.h"
 #include "program/order.h"
@@ -14,14 +15,12 @@ typedef struct weft_exec__link {
     int                tag, peer, group; /* group -1: messages */
     bool               send;
     int                credits;
-    int64_t            bytes;       /* of its largest message */
-    weft_comm_channel *data, *back; /* back: credits with their times, emu only */
+    int64_t            bytes; /* of its largest message */
+    weft_comm_channel *data;
     weft_comm_group   *meeting;
     weft_comm_part    *part; /* while calls are prepared: of the one of most tensors */
     int                n_part;
     weft_comm_room     room;
-    int64_t            count; /* messages so far */
-    double            *times; /* emu, collectives: two a rank */
 } weft_exec__link;
 
 /* An instruction with its addresses filled in. */
@@ -35,7 +34,6 @@ typedef struct weft_exec__instr {
     };
     weft_kernel_call call; /* its views serve every kind of instruction */
     weft_exec__link *link;
-    double           seconds; /* emu */
 } weft_exec__instr;
 
 /* An actor's instructions for one choice of slots; firings that choose the same share it. */
@@ -44,15 +42,17 @@ typedef struct weft_exec__variant {
     int32_t                    micro, lane; /* micro: modulo the actor's cycle */
     bool                       first;
     weft_exec__instr          *instr;
-    weft_task                 *task; /* beside instr */
+    weft_task                 *task; /* of each instruction */
+    weft_code                 *code; /* of each run of them */
 } weft_exec__variant;
 
 typedef struct weft_exec__actor {
     int32_t             cycle; /* micro-batches after which slots repeat */
     bool                by_lane, adds, writes_state;
     weft_exec__variant *variant;
-    /* of each instruction: how many from here go to the device at once, 0 none */
+    /* of each instruction: how many from here go to the device at once; 0: it is host work */
     int *run;
+    int  n_run;
 } weft_exec__actor;
 
 typedef struct weft_exec__trace {
@@ -64,39 +64,54 @@ struct weft_exec__stream {
     weft_exec           *e;
     int                  number;  /* in the program's table */
     weft_exec__variant **variant; /* of each firing */
+    weft_device         *device;
     weft_stream          dev;
-    double               ready_s; /* when what the firing waited for was there */
     weft_kernel_ctx      ctx;
     int64_t              scratch_bytes;
     weft_memory          scratch; /* behind ctx */
     weft_exec__trace     trace;
     const weft_firing   *firing; /* the running one */
-    int                  step;   /* since the run began */
-    pthread_t            thread;
-    bool                 has_thread;
+    int64_t              step; /* of this executor's, from 0: the next firing is of it, */
+    int                  at;   /* and has this place in the list */
 };
 
-/* An edge's counters (program/order.h) and when each count was reached. */
+/* A thread and the streams it gives work to. */
+typedef struct weft_exec__issuer {
+    weft_exec         *e;
+    int                n;
+    weft_exec__stream *stream[WEFT_MAX_STREAM];
+    pthread_t          thread;
+    bool               has_thread;
+} weft_exec__issuer;
+
+/* An edge's counters (program/order.h) are two events: messages given, credits returned.  Between
+ * streams of one device the device waits for them; else a host thread does. */
 typedef struct weft_exec__edge {
-    int64_t count[2];
-    double *at[2];
-    int64_t cap;
+    weft_event event[2];
+    bool       host;
+    /* its waits are given to a device only after their records, which another thread may give:
+     * records given so far, under lock */
+    bool    tracked;
+    int64_t issued[2];
 } weft_exec__edge;
 
 struct weft_exec {
     const weft_program *p;
     weft_exec_options   o;
     weft_arena         *arena;
-    weft_device        *device;
     weft_pool          *own_pool;
     weft_memory        *slab;
     weft_exec__actor   *actor;
     weft_order          order;
     weft_exec__edge    *edge;
+    bool                tracked; /* some edge is */
+    int64_t             event_bytes;
     int                 n_link, cap_link;
     weft_exec__link   **link;
     int                 n_stream;
     weft_exec__stream   stream[WEFT_MAX_STREAM];
+    int                 n_issuer;
+    weft_exec__issuer   issuer[WEFT_MAX_STREAM];
     double              origin_s; /* of the trace */
     int64_t             origin_step;
     /* the newest step that was held back; written by the commit point, read only by what is
@@ -108,15 +123,19 @@ struct weft_exec {
     pthread_cond_t  moved;
     int64_t         turn; /* runs begun */
     int             n_busy;
-    int64_t         step;
-    int             n_step;
-    bool            stop, quit;
+    int64_t first_step; /* the job's number of step 0 of this executor's, in this run */
+    int64_t until;      /* this run ends before this step of the executor's */
+    _Atomic int64_t host_wakeups;
+    _Atomic bool    stop;
+    bool            quit;
     weft_status     st;
     char            text[1024]; /* of the first error */
 };
 
 /* prepare.c: everything that can be known before the first step. */
 weft_status weft_exec__prepare(weft_exec *e);
+void        weft_exec__close_stream(weft_exec__stream *s);
+void        weft_exec__close_edges(weft_exec *e);
 /* The view of an operand in a firing; its address is one of the slab's space. */
 weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slot);
 
@@ -128,8 +147,6 @@ weft_status weft_exec__open_links(weft_exec *e);
 weft_status weft_exec__prepare_calls(weft_exec *e);
 void        weft_exec__close_links(weft_exec *e);
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x);
-/* The same without data: times are exchanged, and the device only lasts. */
-weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x);
 
 /* instr.c: what the device calls. */
 weft_status weft_exec__task(void *arg);
@@ -137,7 +154,7 @@ weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x);
 weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 
 /* stream.c */
-weft_status weft_exec__run_stream(weft_exec__stream *s);
+weft_status weft_exec__run_issuer(weft_exec__issuer *u);
 weft_status weft_exec__start_threads(weft_exec *e);
 void        weft_exec__stop_threads(weft_exec *e);
 /* The first error of a run stops everybody. */

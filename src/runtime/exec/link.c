@@ -1,37 +1,18 @@
-/* Instructions that talk to other ranks.
- *
- * On a device that only emulates, no data moves; what moves are times.  A message carries when
- * its send ended, a message back carries when its credit returned, and members of a collective
- * tell each other when they were ready; each end then sleeps until the moment that the rules of
- * program/walk.h give. */
+/* Instructions that talk to other ranks. */
 #include "exec/exec_priv.h"
-
-/* Messages back have tags of their own. */
-enum {
-    BACK = 1 << 24
-};
 
 static weft_status open_messages(weft_exec *e, weft_exec__link *l)
 {
-    weft_comm     *c       = e->o.comm;
-    bool           real    = e->device->computes || e->device->talks;
-    weft_comm_side side    = l->send ? WEFT_COMM_SEND : WEFT_COMM_RECV;
-    weft_comm_side other   = l->send ? WEFT_COMM_RECV : WEFT_COMM_SEND;
-    int64_t        bytes   = real ? l->bytes : 2 * (int64_t)sizeof(double);
-    int            credits = real || l->credits ? l->credits : 1;
-    WEFT_TRY(weft_comm_open_channel(c, l->peer, side, l->tag, bytes, credits, &l->data));
-    if (real) return WEFT_OK;
-    return weft_comm_open_channel(c, l->peer, other, l->tag + BACK, bytes, credits,
-                                  &l->back);
+    weft_comm_side side = l->send ? WEFT_COMM_SEND : WEFT_COMM_RECV;
+    return weft_comm_open_channel(e->o.comm, l->peer, side, l->tag, l->bytes, l->credits,
+                                  &l->data);
 }
 
 static weft_status open_meeting(weft_exec *e, weft_exec__link *l)
 {
     const weft_group *g = &e->p->group[l->group];
-    l->times            = WEFT_ARENA_ARRAY(e->arena, double, 2 * (g->n_rank + 1));
-    if (!l->times) return weft_arena_status(e->arena);
-    l->part   = WEFT_ARENA_ARRAY(e->arena, weft_comm_part, l->n_part + 1);
-    l->room.p = WEFT_ARENA_ARRAY(e->arena, char, l->room.bytes + 1);
+    l->part             = WEFT_ARENA_ARRAY(e->arena, weft_comm_part, l->n_part + 1);
+    l->room.p           = WEFT_ARENA_ARRAY(e->arena, char, l->room.bytes + 1);
     WEFT_TRY(weft_arena_status(e->arena));
     return weft_comm_open_group(e->o.comm, g->n_rank, g->rank, l->tag, &l->meeting);
 }
@@ -98,8 +79,7 @@ static weft_comm_call call_of(const weft_program *p, const weft_instr *i,
 static weft_status add_room(weft_exec *e, const weft_instr *i, weft_exec__link *l)
 {
     const weft_group *g = &e->p->group[i->group];
-    if (i->n_in < 2 || i->n_out < 2 || !(e->device->computes || e->device->talks))
-        return WEFT_OK;
+    if (i->n_in < 2 || i->n_out < 2) return WEFT_OK;
     weft_comm_part *part = WEFT_ARENA_ARRAY(e->arena, weft_comm_part, i->n_in);
     WEFT_TRY(weft_arena_status(e->arena));
     l->room.n = g->n_rank;
@@ -123,7 +103,7 @@ static weft_status prepare_call(weft_exec *e, weft_exec__instr *x)
 
 weft_status weft_exec__prepare_calls(weft_exec *e)
 {
-    if (!e->device->computes && !e->device->talks) return WEFT_OK;
+    if (e->o.carry) return WEFT_OK;
     for (int a = 0; a < e->p->n_actor; a++)
         for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
             for (int n = 0; n < e->p->actor[a].n_instr; n++)
@@ -134,7 +114,7 @@ weft_status weft_exec__prepare_calls(weft_exec *e)
 weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i, weft_exec__link **out)
 {
     weft_exec__link *l = NULL;
-    if (!weft_instr_is_comm(i)) return WEFT_OK;
+    if (!weft_instr_is_comm(i) || e->o.carry) return WEFT_OK;
     if (!e->o.comm)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s': there is nothing to communicate over",
                          weft_instr_kind_name(i->kind), i->name);
@@ -172,12 +152,9 @@ void weft_exec__close_links(weft_exec *e)
                     weft_comm_release(v->instr[n].request);
     for (int k = 0; k < e->n_link && !e->stop; k++) {
         (void)weft_comm_close_channel(e->o.comm, e->link[k]->data);
-        (void)weft_comm_close_channel(e->o.comm, e->link[k]->back);
         (void)weft_comm_close_group(e->o.comm, e->link[k]->meeting);
     }
 }
-
-/* ---- data ---- */
 
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
 {
@@ -192,72 +169,4 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
     default: break;
     }
     return weft_comm_run_request(x->request);
-}
-
-/* ---- times ---- */
-
-static double later(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* The device lasts for some seconds from the moment ready, or from its stream's end if that is
- * later. */
-static weft_status last(weft_exec__stream *s, double ready, double seconds)
-{
-    weft_task t = {.seconds = seconds};
-    return s->e->device->submit(s->e->device, &s->dev, later(ready, s->ready_s), &t, 1);
-}
-
-static weft_status meet_peer(weft_exec__stream *s, weft_exec__instr *x)
-{
-    weft_comm         *c       = s->e->o.comm;
-    weft_exec__link   *l       = x->link;
-    weft_comm_channel *to      = l->send ? l->data : l->back;
-    weft_comm_channel *from    = l->send ? l->back : l->data;
-    double             mine[2] = {later(s->ready_s, s->dev.done_s), x->seconds}, other[2];
-    WEFT_TRY(weft_comm_send(c, to, mine, sizeof mine));
-    WEFT_TRY(weft_comm_recv(c, from, other, sizeof other));
-    return last(s, later(mine[0], other[0]), later(mine[1], other[1]));
-}
-
-static weft_status emulate_send(weft_exec__stream *s, weft_exec__instr *x)
-{
-    weft_comm       *c         = s->e->o.comm;
-    weft_exec__link *l         = x->link;
-    double           credit[2] = {0};
-    if (!x->i->credits) return meet_peer(s, x);
-    if (l->count++ >= x->i->credits)
-        WEFT_TRY(weft_comm_recv(c, l->back, credit, sizeof credit));
-    WEFT_TRY(last(s, credit[0], x->seconds));
-    double done[2] = {s->dev.done_s, x->i->credits};
-    return weft_comm_send(c, l->data, done, sizeof done);
-}
-
-static weft_status emulate_recv(weft_exec__stream *s, weft_exec__instr *x)
-{
-    weft_comm *c       = s->e->o.comm;
-    double     sent[2] = {0};
-    if (!x->i->credits) return meet_peer(s, x);
-    WEFT_TRY(weft_comm_recv(c, x->link->data, sent, sizeof sent));
-    WEFT_TRY(last(s, sent[0], x->seconds));
-    double done[2] = {s->dev.done_s, 0};
-    return weft_comm_send(c, x->link->back, done, sizeof done);
-}
-
-weft_status weft_exec__emulate(weft_exec__stream *s, weft_exec__instr *x)
-{
-    if (x->i->kind == WEFT_INSTR_SEND) return emulate_send(s, x);
-    if (x->i->kind == WEFT_INSTR_RECV) return emulate_recv(s, x);
-    double *mine = x->link->times, *all = mine + 2, ready = 0, seconds = 0;
-    int     n = s->e->p->group[x->i->group].n_rank;
-    mine[0]   = later(s->ready_s, s->dev.done_s);
-    mine[1]   = x->seconds;
-    WEFT_TRY(weft_comm_collective(s->e->o.comm, x->link->meeting, WEFT_ALL_GATHER,
-                                  WEFT_DTYPE_F64, mine, all, 2));
-    for (int k = 0; k < n; k++) {
-        ready   = later(ready, all[2 * k]);
-        seconds = later(seconds, all[2 * k + 1]);
-    }
-    return last(s, ready, seconds);
 }

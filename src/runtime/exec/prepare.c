@@ -35,11 +35,12 @@ static weft_status find_kernel(weft_exec *e, weft_exec__instr *x)
 {
     const weft_instr *i = x->i;
     if (i->kind != WEFT_INSTR_COMPUTE) return WEFT_OK;
-    const weft_kernel *k = (e->o.find ? e->o.find : weft_kernel_find)(
-        i->op, e->device->name, storage_type(i));
+    const char        *device = x->s->device->kernels;
+    const weft_kernel *k =
+        (e->o.find ? e->o.find : weft_kernel_find)(i->op, device, storage_type(i));
     if (!k || !k->run)
         return WEFT_FAIL(WEFT_ERR_ARG, "no kernel for %s on %s in %s ('%s')",
-                         weft_op_get(i->op)->name, e->device->name,
+                         weft_op_get(i->op)->name, device,
                          weft_dtype_name(storage_type(i)), i->name);
     x->fn = k->run;
     if (k->scratch) {
@@ -50,15 +51,14 @@ static weft_status find_kernel(weft_exec *e, weft_exec__instr *x)
     return WEFT_OK;
 }
 
-/* On a device that only lasts. */
-static weft_status find_seconds(weft_exec *e, weft_exec__instr *x)
+weft_status weft_exec_stated_seconds(const weft_program *p, const weft_instr *i,
+                                     const void *arg, double *seconds)
 {
-    const weft_instr *i = x->i;
-    if (e->o.price) return e->o.price(e->p, i, e->o.price_arg, &x->seconds);
+    (void)p, (void)arg;
     if (i->seconds < 0 && !weft_instr_is_free(i))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s '%s' states no seconds, and nothing prices it",
                          weft_instr_kind_name(i->kind), i->name);
-    x->seconds = i->seconds < 0 ? 0 : i->seconds;
+    *seconds = i->seconds < 0 ? 0 : i->seconds;
     return WEFT_OK;
 }
 
@@ -123,10 +123,19 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
                                   .n_post    = i->n_post,
                                   .post      = post,
                                   .add       = first ? 0 : i->add};
-    WEFT_TRY(e->device->computes ? find_kernel(e, x) : find_seconds(e, x));
-    if (i->kind == WEFT_INSTR_READ && e->device->computes && !e->o.read)
+    if (!e->o.price) WEFT_TRY(find_kernel(e, x));
+    if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
     return weft_exec__find_link(e, i, &x->link);
+}
+
+static weft_status load_runs(weft_exec__stream *s, const weft_actor *a, const int *run,
+                             weft_exec__variant *v)
+{
+    weft_code *code = v->code;
+    for (int n = 0; n < a->n_instr; n += run[n] ? run[n] : 1)
+        if (run[n]) WEFT_TRY(s->device->load(s->device, &v->task[n], run[n], code++));
+    return WEFT_OK;
 }
 
 static weft_status make_variant(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
@@ -135,14 +144,20 @@ static weft_status make_variant(weft_exec *e, weft_exec__stream *s, const weft_f
     const weft_actor *a = &e->p->actor[f->actor];
     v->instr            = WEFT_ARENA_ARRAY(e->arena, weft_exec__instr, a->n_instr);
     v->task             = WEFT_ARENA_ARRAY(e->arena, weft_task, a->n_instr);
+    v->code             = WEFT_ARENA_ARRAY(e->arena, weft_code, e->actor[f->actor].n_run);
     WEFT_TRY(weft_arena_status(e->arena));
     for (int n = 0; n < a->n_instr; n++) {
-        weft_status st = bind_instr(e, s, f, v->first, &a->instr[n], &v->instr[n]);
+        weft_exec__instr *x  = &v->instr[n];
+        weft_status       st = bind_instr(e, s, f, v->first, &a->instr[n], x);
         if (st != WEFT_OK)
             return weft_fail_in(st, "program %s, actor %s: ", e->p->name, a->name);
-        v->task[n] = (weft_task){weft_exec__task, &v->instr[n], v->instr[n].seconds};
+        v->task[n].arg = x;
+        if (!e->o.price)
+            v->task[n].run = weft_exec__task;
+        else
+            WEFT_TRY(e->o.price(e->p, x->i, e->o.price_arg, &v->task[n].seconds));
     }
-    return WEFT_OK;
+    return load_runs(s, a, e->actor[f->actor].run, v);
 }
 
 static weft_status find_variant(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
@@ -168,7 +183,14 @@ static weft_status find_variant(weft_exec *e, weft_exec__stream *s, const weft_f
     return make_variant(e, s, f, v);
 }
 
-/* Runs of instructions that go to the device in one submit; one by one when they are traced. */
+static bool is_host_work(const weft_exec *e, const weft_instr *i)
+{
+    if (weft_instr_is_comm(i)) return true;
+    return !e->o.price && (i->kind == WEFT_INSTR_READ || i->kind == WEFT_INSTR_COMMIT);
+}
+
+/* Runs of instructions that go to the device in one launch, one by one when they are traced.  What
+ * writes state, which a step that is held back leaves out, has runs of its own. */
 static weft_status find_runs(weft_exec *e, int actor)
 {
     const weft_actor *a = &e->p->actor[actor];
@@ -176,11 +198,13 @@ static weft_status find_runs(weft_exec *e, int actor)
     x->run              = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr + 1);
     if (!x->run) return weft_arena_status(e->arena);
     for (int n = a->n_instr - 1; n >= 0; n--) {
-        weft_instr_kind kind = a->instr[n].kind;
-        bool own = weft_instr_is_comm(&a->instr[n]) || kind == WEFT_INSTR_READ ||
-                   kind == WEFT_INSTR_COMMIT;
-        x->run[n] = own ? 0 : 1 + (e->o.trace ? 0 : x->run[n + 1]);
+        bool writes = weft_instr_writes_state(e->p, &a->instr[n]);
+        bool joins  = !e->o.trace && n + 1 < a->n_instr &&
+                     weft_instr_writes_state(e->p, &a->instr[n + 1]) == writes;
+        x->run[n] = is_host_work(e, &a->instr[n]) ? 0 : 1 + (joins ? x->run[n + 1] : 0);
     }
+    for (int n = 0; n < a->n_instr; n += x->run[n] ? x->run[n] : 1)
+        x->n_run += x->run[n] > 0;
     return WEFT_OK;
 }
 
@@ -208,53 +232,129 @@ static weft_status check_slabs(weft_exec *e)
     return WEFT_OK;
 }
 
-static weft_status make_streams(weft_exec *e)
+static weft_status find_device(weft_exec *e, const weft_stream_spec *s, weft_device **out)
 {
-    for (int k = 0; k < e->p->n_stream; k++) {
-        if (!e->p->stream[k].n_firing) continue;
-        if (e->p->stream[k].device)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "program %s, stream %s: device %d, but there is one",
-                             e->p->name, e->p->stream[k].name, e->p->stream[k].device);
-        weft_exec__stream *s = &e->stream[e->n_stream++];
-        s->e                 = e;
-        s->number            = k;
-        s->ctx.seed          = e->o.seed;
-        if (!e->p->stream[k].threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
-        s->trace.cap   = e->o.trace;
-        s->trace.slice = WEFT_ARENA_ARRAY(e->arena, weft_slice, e->o.trace);
-        s->variant =
-            WEFT_ARENA_ARRAY(e->arena, weft_exec__variant *, e->p->stream[k].n_firing);
-        WEFT_TRY(weft_arena_status(e->arena));
-        for (int i = 0; i < e->p->stream[k].n_firing; i++)
-            WEFT_TRY(find_variant(e, s, &e->p->stream[k].firing[i], &s->variant[i]));
-        if (e->device->computes && s->scratch_bytes)
-            WEFT_TRY(weft_device_alloc(e->device, WEFT_SPACE_DEVICE, s->scratch_bytes,
-                                       &s->scratch));
-        s->ctx.scratch = s->scratch.address;
-    }
+    *out = s->device >= 0 && s->device < WEFT_EXEC_MAX_DEVICE ? e->o.device[s->device]
+                                                              : NULL;
+    if (*out) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "program %s, stream %s: there is no device %d",
+                     e->p->name, s->name, s->device);
+}
+
+static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
+{
+    const weft_stream_spec *spec = &e->p->stream[k];
+    s->e                         = e;
+    s->number                    = k;
+    s->ctx.seed                  = e->o.seed;
+    WEFT_TRY(find_device(e, spec, &s->device));
+    WEFT_TRY(s->device->stream_open(s->device, spec->name, &s->dev));
+    if (!spec->threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
+    s->trace.cap   = e->o.trace;
+    s->trace.slice = WEFT_ARENA_ARRAY(e->arena, weft_slice, e->o.trace);
+    s->variant     = WEFT_ARENA_ARRAY(e->arena, weft_exec__variant *, spec->n_firing);
+    WEFT_TRY(weft_arena_status(e->arena));
+    for (int i = 0; i < spec->n_firing; i++)
+        WEFT_TRY(find_variant(e, s, &spec->firing[i], &s->variant[i]));
+    if (s->scratch_bytes)
+        WEFT_TRY(weft_device_alloc(s->device, WEFT_SPACE_DEVICE, s->scratch_bytes,
+                                   &s->scratch));
+    s->ctx.scratch = s->scratch.address;
     return WEFT_OK;
 }
 
-/* As many times are kept as may be looked at: two steps and what may be under way. */
+static weft_status make_streams(weft_exec *e)
+{
+    for (int k = 0; k < e->p->n_stream; k++)
+        if (e->p->stream[k].n_firing)
+            WEFT_TRY(make_stream(e, k, &e->stream[e->n_stream++]));
+    return WEFT_OK;
+}
+
+void weft_exec__close_stream(weft_exec__stream *s)
+{
+    const weft_stream_spec *spec = &s->e->p->stream[s->number];
+    for (int i = 0; s->variant && i < spec->n_firing; i++) {
+        weft_exec__variant *v = s->variant[i];
+        for (int n = 0; v && v->code && n < s->e->actor[spec->firing[i].actor].n_run; n++)
+            if (v->code[n].n) s->device->unload(s->device, &v->code[n]);
+    }
+    weft_device_free(&s->scratch);
+    if (s->dev.device) s->device->stream_close(&s->dev);
+}
+
+/* Does a stream have work of the host's, which may block the thread that gives it? */
+static bool has_host_work(const weft_exec *e, int stream)
+{
+    for (int i = 0; i < e->p->stream[stream].n_firing; i++) {
+        int32_t a = e->p->stream[stream].firing[i].actor;
+        for (int n = 0; n < e->p->actor[a].n_instr; n += e->actor[a].run[n])
+            if (!e->actor[a].run[n]) return true;
+    }
+    return false;
+}
+
+/* A thread for each stream that may block one, and one for the others of each device. */
+static void make_issuers(weft_exec *e)
+{
+    for (int i = 0; i < e->n_stream; i++) {
+        weft_exec__stream *s     = &e->stream[i];
+        bool               alone = s->device->needs_thread || has_host_work(e, s->number);
+        int                k     = alone ? e->n_issuer : 0;
+        while (k < e->n_issuer && (e->issuer[k].stream[0]->device != s->device ||
+                                   has_host_work(e, e->issuer[k].stream[0]->number)))
+            k++;
+        if (k == e->n_issuer) e->issuer[e->n_issuer++].e = e;
+        e->issuer[k].stream[e->issuer[k].n++] = s;
+    }
+}
+
+/* ---- edges ---- */
+
+static weft_device *device_of(const weft_exec *e, int32_t actor)
+{
+    return e->o.device[e->p->stream[e->p->actor[actor].stream].device];
+}
+
+/* As many times are kept as may be asked for: two steps and what may be under way. */
+static weft_status open_edge(weft_exec *e, int i)
+{
+    const weft_edge *d = &e->p->edge[i];
+    weft_exec__edge *x = &e->edge[i];
+    int64_t          n = e->order.per_step[i], c = d->credits;
+    int64_t          depth = 2 * n + (c < 4 * n ? c : 4 * n) + 1 + (int64_t)d->delay * n;
+    if (!n || e->p->actor[d->from].stream == e->p->actor[d->to].stream) return WEFT_OK;
+    weft_device *from = device_of(e, d->from), *to = device_of(e, d->to);
+    x->host    = from != to;
+    x->tracked = x->host || !from->needs_thread;
+    e->tracked = e->tracked || x->tracked;
+    if (x->tracked) depth += 2 * n + (c < 4 * n ? c : 4 * n) + (int64_t)d->delay * n;
+    e->event_bytes += from->event_bytes(depth) + to->event_bytes(depth);
+    WEFT_TRY(from->event_open(from, depth, &x->event[0]));
+    return to->event_open(to, depth, &x->event[1]);
+}
+
 static weft_status make_edges(weft_exec *e)
 {
     WEFT_TRY(weft_order_make(e->p, e->arena, false, &e->order));
     e->edge = WEFT_ARENA_ARRAY(e->arena, weft_exec__edge, e->p->n_edge);
     if (!e->edge) return weft_arena_status(e->arena);
-    for (int i = 0; i < e->p->n_edge; i++) {
-        int64_t n = e->order.per_step[i], c = e->p->edge[i].credits;
-        e->edge[i].cap   = 2 * n + (c < 4 * n ? c : 4 * n) + 1;
-        e->edge[i].at[0] = WEFT_ARENA_ARRAY(e->arena, double, e->edge[i].cap);
-        e->edge[i].at[1] = WEFT_ARENA_ARRAY(e->arena, double, e->edge[i].cap);
-    }
-    return weft_arena_status(e->arena);
+    for (int i = 0; i < e->p->n_edge; i++) WEFT_TRY(open_edge(e, i));
+    return WEFT_OK;
+}
+
+void weft_exec__close_edges(weft_exec *e)
+{
+    for (int i = 0; e->edge && i < e->p->n_edge; i++)
+        for (int k = 0; k < 2; k++) {
+            weft_event *v = &e->edge[i].event[k];
+            if (v->device) v->device->event_close(v);
+        }
 }
 
 weft_status weft_exec__prepare(weft_exec *e)
 {
     WEFT_TRY(check_slabs(e));
-    WEFT_TRY(make_edges(e));
     e->actor = WEFT_ARENA_ARRAY(e->arena, weft_exec__actor, e->p->n_actor);
     WEFT_TRY(weft_arena_status(e->arena));
     for (int i = 0; i < e->p->n_actor; i++) {
@@ -262,6 +362,8 @@ weft_status weft_exec__prepare(weft_exec *e)
         WEFT_TRY(find_runs(e, i));
     }
     WEFT_TRY(make_streams(e));
+    WEFT_TRY(make_edges(e));
+    make_issuers(e);
     WEFT_TRY(weft_exec__open_links(e));
     return weft_exec__prepare_calls(e);
 }

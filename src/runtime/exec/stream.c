@@ -1,59 +1,79 @@
-/* A stream's way through its list of firings, and the threads that streams have.
+/* A stream's way through its list of firings, and the threads that give streams their work.
  *
- * The counters of program/order.h are the mailboxes: a firing waits until they have come far
- * enough and moves them on when it ends. */
+ * The counters of program/order.h are events of devices: a firing's launches come after the waits
+ * for them, its records move them on.  Where records must be given before their waits, a thread
+ * goes on with any of its streams whose next firing is so far, and sleeps when none is. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "exec/exec_priv.h"
 
-/* ---- mailboxes ---- */
+/* ---- edges ---- */
 
-static double later(double a, double b)
+static int64_t needed(const weft_wait *w, int64_t step)
 {
-    return a > b ? a : b;
+    return step * w->per_step + w->at;
 }
 
-static bool may_start(const weft_exec *e, const weft_firing_order *f, int step,
-                      double *ready)
+/* Under lock, where edges are tracked. */
+static bool may_issue(const weft_exec *e, const weft_exec__stream *s)
 {
-    *ready = 0;
+    const weft_firing_order *f = &e->order.firing[s->number][s->at];
     for (int i = 0; i < f->n_wait; i++) {
-        const weft_wait       *w    = &f->wait[i];
-        const weft_exec__edge *x    = &e->edge[w->edge];
-        int64_t                need = (int64_t)step * w->per_step + w->at;
-        if (x->count[w->credit] < need) return false;
-        if (need > 0) *ready = later(*ready, x->at[w->credit][(need - 1) % x->cap]);
+        const weft_wait       *w = &f->wait[i];
+        const weft_exec__edge *x = &e->edge[w->edge];
+        if (x->tracked && x->issued[w->credit] < needed(w, s->step)) return false;
     }
     return true;
+}
+
+/* For an event of another device. */
+typedef struct host_wait {
+    weft_exec  *e;
+    weft_event *event;
+    int64_t     n;
+} host_wait;
+
+static weft_status wait_on_host(void *arg, double *start_s, double *end_s)
+{
+    const host_wait *w = arg;
+    double           done;
+    (void)start_s;
+    atomic_fetch_add(&w->e->host_wakeups, 1);
+    WEFT_TRY(w->event->device->sync(w->event, w->n, &done));
+    if (done > *end_s) *end_s = done;
+    return WEFT_OK;
 }
 
 static weft_status wait_for(weft_exec__stream *s, const weft_firing_order *f)
 {
     weft_exec *e = s->e;
-    s->ready_s   = 0;
-    if (!f->n_wait && e->n_stream == 1) return WEFT_OK;
-    pthread_mutex_lock(&e->lock);
-    while (!e->stop && !may_start(e, f, s->step, &s->ready_s))
-        pthread_cond_wait(&e->moved, &e->lock);
-    bool stop = e->stop;
-    pthread_mutex_unlock(&e->lock);
-    return stop ? WEFT_ERR_PEER : WEFT_OK; /* the reason is in e->text already */
+    if (e->stop) return WEFT_ERR_PEER; /* the reason is in e->text already */
+    for (int i = 0; i < f->n_wait; i++) {
+        const weft_wait *w = &f->wait[i];
+        weft_exec__edge *x = &e->edge[w->edge];
+        host_wait        h = {e, &x->event[w->credit], needed(w, s->step)};
+        if (h.n <= 0) continue;
+        WEFT_TRY(x->host ? s->device->call(&s->dev, wait_on_host, &h)
+                         : s->device->wait(&s->dev, h.event, h.n));
+    }
+    return WEFT_OK;
 }
 
-static void give(weft_exec__stream *s, const weft_firing_order *f)
+static weft_status give(weft_exec__stream *s, const weft_firing_order *f)
 {
     weft_exec *e = s->e;
-    if (!f->n_give) return;
+    for (int i = 0; i < f->n_give; i++)
+        WEFT_TRY(s->device->record(&s->dev,
+                                   &e->edge[f->give[i].edge].event[f->give[i].credit]));
+    if (!e->tracked || !f->n_give) return WEFT_OK;
     pthread_mutex_lock(&e->lock);
-    for (int i = 0; i < f->n_give; i++) {
-        weft_exec__edge *x               = &e->edge[f->give[i].edge];
-        int              k               = f->give[i].credit;
-        x->at[k][x->count[k]++ % x->cap] = s->dev.done_s;
-    }
+    for (int i = 0; i < f->n_give; i++)
+        e->edge[f->give[i].edge].issued[f->give[i].credit]++;
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);
+    return WEFT_OK;
 }
 
 /* ---- firings ---- */
@@ -72,41 +92,21 @@ static void trace(weft_exec__stream *s, int instr, double start, double end)
                      .end_s   = end};
 }
 
-/* When a stream of a device that only lasts is ready to talk. */
-static double emulated_now(const weft_exec__stream *s)
+/* Communication, reading and the commit point: in the order of the stream, on the thread that
+ * gives it work. */
+static weft_status run_host_work(void *arg, double *start_s, double *end_s)
 {
-    double t = later(s->ready_s, s->dev.done_s);
-    return t > 0 ? t : weft_clock_s();
-}
-
-static weft_status call_host(weft_exec__stream *s, weft_exec__instr *x)
-{
-    switch (x->i->kind) {
-    case WEFT_INSTR_READ: return weft_exec__read(s, x);
-    case WEFT_INSTR_COMMIT: return weft_exec__commit(s, x);
-    default: return weft_exec__communicate(s, x);
-    }
-}
-
-/* An instruction that does not go to the device as it is: communication, reading, the commit
- * point. */
-static weft_status run_own(weft_exec__stream *s, weft_exec__variant *v, int n)
-{
-    weft_device      *d    = s->e->device;
-    weft_exec__instr *x    = &v->instr[n];
-    bool              comm = weft_instr_is_comm(x->i);
-    if (!d->computes) {
-        if (!comm) return d->submit(d, &s->dev, s->ready_s, &v->task[n], 1);
-        if (!d->talks) return weft_exec__emulate(s, x);
-    }
-    s->dev.start_s = d->computes ? weft_clock_s() : emulated_now(s);
-    weft_device_set_moment(s->dev.start_s);
-    weft_status st = call_host(s, x);
-    s->dev.done_s  = d->computes ? weft_clock_s() : weft_device_moment();
-    if (st != WEFT_OK && comm)
-        return weft_fail_in(st, "%s, %s '%s': ", x->actor->name,
-                            weft_instr_kind_name(x->i->kind), x->i->name);
-    return st;
+    const weft_task         *task = arg;
+    weft_exec__instr        *x    = task->arg;
+    const weft_exec_options *o    = &x->s->e->o;
+    if (x->i->kind == WEFT_INSTR_READ) return weft_exec__read(x->s, x);
+    if (x->i->kind == WEFT_INSTR_COMMIT) return weft_exec__commit(x->s, x);
+    weft_status st = o->carry
+                         ? o->carry(o->carry_arg, x->i, task->seconds, start_s, end_s)
+                         : weft_exec__communicate(x->s, x);
+    if (st == WEFT_OK) return st;
+    return weft_fail_in(st, "%s, %s '%s': ", x->actor->name,
+                        weft_instr_kind_name(x->i->kind), x->i->name);
 }
 
 /* Is the step held back?  Asked only by actors that write state: they are ordered after the
@@ -116,53 +116,84 @@ static bool is_held(const weft_exec__stream *s, int actor)
     return s->e->actor[actor].writes_state && s->e->held_step == s->ctx.step;
 }
 
-static weft_status fire(weft_exec__stream *s, int at)
+static weft_status fire(weft_exec__stream *s)
 {
-    weft_exec          *e   = s->e;
-    const weft_firing  *f   = &e->p->stream[s->number].firing[at];
-    weft_exec__variant *v   = s->variant[at];
-    const int          *run = e->actor[f->actor].run;
-    s->firing               = f;
+    weft_exec          *e    = s->e;
+    const weft_firing  *f    = &e->p->stream[s->number].firing[s->at];
+    weft_exec__variant *v    = s->variant[s->at];
+    const weft_code    *code = v->code;
+    const int          *run  = e->actor[f->actor].run;
+    s->firing                = f;
+    s->ctx.step              = e->first_step + s->step;
     s->ctx.sample =
         s->ctx.step * e->o.batch + (f->micro < 0 ? 0 : f->micro * e->o.micro_batch);
-    for (int n = 0; n < e->p->actor[f->actor].n_instr;) {
-        bool held = is_held(s, f->actor);
-        if (held && weft_instr_writes_state(e->p, v->instr[n].i)) {
-            n++;
-        } else if (run[n]) {
-            int many = held ? 1 : run[n];
-            WEFT_TRY(
-                e->device->submit(e->device, &s->dev, s->ready_s, &v->task[n], many));
-            trace(s, n, s->dev.start_s, s->dev.done_s);
-            n += many;
-        } else {
-            WEFT_TRY(run_own(s, v, n));
-            trace(s, n, s->dev.start_s, s->dev.done_s);
-            n++;
-        }
+    for (int n = 0; n < e->p->actor[f->actor].n_instr; n += run[n] ? run[n] : 1) {
+        const weft_code *c = run[n] ? code++ : NULL;
+        if (is_held(s, f->actor) && weft_instr_writes_state(e->p, v->instr[n].i))
+            continue;
+        WEFT_TRY(c ? s->device->launch(&s->dev, c)
+                   : s->device->call(&s->dev, run_host_work, &v->task[n]));
+        trace(s, n, s->dev.start_s, s->dev.done_s);
     }
     return WEFT_OK;
 }
 
-static weft_status run_steps(weft_exec__stream *s)
+static weft_status fire_next(weft_exec__stream *s)
 {
-    weft_exec *e = s->e;
-    for (s->step = 0; s->step < e->n_step; s->step++) {
-        s->ctx.step = e->step + s->step;
-        for (int i = 0; i < e->p->stream[s->number].n_firing; i++) {
-            const weft_firing_order *f = &e->order.firing[s->number][i];
-            WEFT_TRY(wait_for(s, f));
-            WEFT_TRY(fire(s, i));
-            give(s, f);
-        }
+    const weft_firing_order *f = &s->e->order.firing[s->number][s->at];
+    WEFT_TRY(wait_for(s, f));
+    WEFT_TRY(fire(s));
+    WEFT_TRY(give(s, f));
+    if (++s->at == s->e->p->stream[s->number].n_firing) {
+        s->at = 0;
+        s->step++;
     }
     return WEFT_OK;
 }
 
-weft_status weft_exec__run_stream(weft_exec__stream *s)
+/* ---- threads that give work ---- */
+
+static weft_exec__stream *find_issuable(const weft_exec__issuer *u, bool *left)
 {
-    weft_status st = run_steps(s);
-    if (st != WEFT_OK) weft_exec__fail(s->e, st);
+    *left = false;
+    for (int i = 0; i < u->n; i++) {
+        weft_exec__stream *s = u->stream[i];
+        if (s->step >= u->e->until) continue;
+        *left = true;
+        if (!u->e->tracked || may_issue(u->e, s)) return s;
+    }
+    return NULL;
+}
+
+/* The next stream that can go on; NULL: none has anything left, or all are stopped. */
+static weft_exec__stream *next_stream(weft_exec__issuer *u)
+{
+    weft_exec *e = u->e;
+    bool       left;
+    if (!e->tracked) return find_issuable(u, &left);
+    pthread_mutex_lock(&e->lock);
+    weft_exec__stream *s = find_issuable(u, &left);
+    if (!s && left) atomic_fetch_add(&e->host_wakeups, 1);
+    while (!s && left && !e->stop) {
+        pthread_cond_wait(&e->moved, &e->lock);
+        s = find_issuable(u, &left);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return s;
+}
+
+static weft_status issue_steps(weft_exec__issuer *u)
+{
+    for (weft_exec__stream *s; (s = next_stream(u));) WEFT_TRY(fire_next(s));
+    for (int i = 0; i < u->n; i++)
+        WEFT_TRY(u->stream[i]->device->finish(&u->stream[i]->dev));
+    return WEFT_OK;
+}
+
+weft_status weft_exec__run_issuer(weft_exec__issuer *u)
+{
+    weft_status st = issue_steps(u);
+    if (st != WEFT_OK) weft_exec__fail(u->e, st);
     return st;
 }
 
@@ -179,6 +210,11 @@ void weft_exec__fail(weft_exec *e, weft_status st)
     }
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);
+    for (int i = 0; mine && i < e->p->n_edge; i++)
+        for (int k = 0; k < 2; k++) {
+            weft_event *v = &e->edge[i].event[k];
+            if (v->device) v->device->cancel(v);
+        }
     if (mine && e->o.comm) weft_comm_abort(e->o.comm, e->text);
 }
 
@@ -186,8 +222,8 @@ void weft_exec__fail(weft_exec *e, weft_status st)
 
 static void *thread_main(void *arg)
 {
-    weft_exec__stream *s    = arg;
-    weft_exec         *e    = s->e;
+    weft_exec__issuer *u    = arg;
+    weft_exec         *e    = u->e;
     int64_t            turn = 0;
     pthread_mutex_lock(&e->lock);
     for (;;) {
@@ -195,7 +231,7 @@ static void *thread_main(void *arg)
         if (e->quit) break;
         turn = e->turn;
         pthread_mutex_unlock(&e->lock);
-        weft_exec__run_stream(s);
+        weft_exec__run_issuer(u);
         pthread_mutex_lock(&e->lock);
         e->n_busy--;
         pthread_cond_broadcast(&e->moved);
@@ -204,14 +240,15 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* The first stream runs on the caller's thread. */
+/* The first one works on the caller's thread. */
 weft_status weft_exec__start_threads(weft_exec *e)
 {
-    for (int i = 1; i < e->n_stream; i++) {
-        if (pthread_create(&e->stream[i].thread, NULL, thread_main, &e->stream[i]))
+    for (int i = 1; i < e->n_issuer; i++) {
+        weft_exec__issuer *u = &e->issuer[i];
+        if (pthread_create(&u->thread, NULL, thread_main, u))
             return WEFT_FAIL(WEFT_ERR_MEM, "no thread for stream %s",
-                             e->p->stream[e->stream[i].number].name);
-        e->stream[i].has_thread = true;
+                             e->p->stream[u->stream[0]->number].name);
+        u->has_thread = true;
     }
     return WEFT_OK;
 }
@@ -222,6 +259,6 @@ void weft_exec__stop_threads(weft_exec *e)
     e->quit = true;
     pthread_cond_broadcast(&e->moved);
     pthread_mutex_unlock(&e->lock);
-    for (int i = 0; i < e->n_stream; i++)
-        if (e->stream[i].has_thread) pthread_join(e->stream[i].thread, NULL);
+    for (int i = 0; i < e->n_issuer; i++)
+        if (e->issuer[i].has_thread) pthread_join(e->issuer[i].thread, NULL);
 }
