@@ -156,6 +156,36 @@ static void evaluation_has_no_dropout(void **state)
     }
 }
 
+/* A rank updates the parameters whose copies it computes with, also where ZeRO shards them: no
+ * copy is sent from one stage to another. */
+static void copies_are_with_their_parameters(void **state)
+{
+    static const char *const text[] = {"dp=2 pp=2", "dp=2 pp=2 zero=1",
+                                       "dp=2 pp=2 zero=3"};
+    weft_compile_spec        s      = spec_of("bf16");
+    weft_training            t;
+    (void)state;
+    assert_ok(weft_compile_training(&s, &t));
+    for (size_t i = 0; i < WEFT_COUNT(text); i++) {
+        weft_plan *p = make_plan(&t, text[i]);
+        for (int r = 0; r < weft_plan_world(p); r++) {
+            weft_compiled c;
+            assert_ok(weft_compile_program(&t, p, r, &c));
+            for (weft_vid v = 0; v < t.graph->n_value; v++) {
+                const weft_graph_value *x = &t.graph->value[v];
+                if (x->copy_of < 0) continue;
+                const char *of = t.graph->value[x->copy_of].name;
+                if (!weft_program_find(c.program, x->name) !=
+                    !weft_program_find(c.program, of))
+                    fail_msg("%s: rank %d has one of %s and %s", text[i], r, of, x->name);
+            }
+            weft_compiled_fini(&c);
+        }
+        weft_plan_destroy(p);
+    }
+    weft_training_fini(&t);
+}
+
 /* Another plan costs milliseconds.  The limit is loose: others use the machine, too. */
 static void another_plan_is_cheap(void **state)
 {
@@ -195,6 +225,7 @@ int main(void)
         cmocka_unit_test(programs_share_a_training),
         cmocka_unit_test(is_for_one_spec),
         cmocka_unit_test(evaluation_has_no_dropout),
+        cmocka_unit_test(copies_are_with_their_parameters),
         cmocka_unit_test(another_plan_is_cheap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

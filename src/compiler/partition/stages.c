@@ -144,28 +144,18 @@ static weft_vid parameter_of(const map *p, weft_vid v)
     return -1;
 }
 
-/* A state whose next value is made of a parameter's alone: the half-precision copy that forward
- * nodes use. */
-static void find_twins(map *p)
+static void find_copies(map *p)
 {
-    const weft_graph *g  = p->g;
-    weft_vid         *of = p->twin; /* first by next value, then by parameter */
-    for (weft_vid v = 0; v < g->n_value; v++) of[v] = -1;
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        weft_vid next = g->value[v].kind == WEFT_VALUE_STATE ? g->value[v].next : -1;
-        if (next < 0 || g->value[next].node < 0) continue;
-        const weft_graph_node *n = &g->node[g->value[next].node];
-        if (n->n_in == 1) of[n->in[0]] = v;
-    }
+    const weft_graph *g = p->g;
+    for (weft_vid v = 0; v < g->n_value; v++) p->copy[v] = -1;
     for (weft_vid v = 0; v < g->n_value; v++)
-        if (g->value[v].kind == WEFT_VALUE_PARAM && g->value[v].next >= 0)
-            of[v] = of[g->value[v].next];
+        if (g->value[v].copy_of >= 0) p->copy[g->value[v].copy_of] = v;
 }
 
 static bool lives_in(const map *p, weft_vid param, int stage)
 {
     return *present(p, param, stage) ||
-           (p->twin[param] >= 0 && *present(p, p->twin[param], stage));
+           (p->copy[param] >= 0 && *present(p, p->copy[param], stage));
 }
 
 /* Are the forward values that node takes there already? */
@@ -298,7 +288,7 @@ weft_status weft_stage_map_make(const weft_graph *g, int n_stage, int n_rank,
     p.in           = WEFT_ARENA_ARRAY(tmp, weft_vid *, n);
     p.runs         = WEFT_ARENA_ARRAY(tmp, bool, n *(size_t)n_rank);
     p.repeats      = WEFT_ARENA_ARRAY(tmp, weft_vid, v);
-    p.twin         = WEFT_ARENA_ARRAY(tmp, weft_vid, v);
+    p.copy         = WEFT_ARENA_ARRAY(tmp, weft_vid, v);
     p.present      = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_stage);
     p.at           = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_rank);
     p.crosses      = WEFT_ARENA_ARRAY(tmp, bool, v *(size_t)n_rank);
@@ -311,7 +301,7 @@ weft_status weft_stage_map_make(const weft_graph *g, int n_stage, int n_rank,
     find_repeats(&p);
     assign_forward(&p, cut);
     find_weight(&p);
-    find_twins(&p);
+    find_copies(&p);
     WEFT_TRY(assign_backward(&p));
     WEFT_TRY(weft_partition__assign_update(&p));
     *out = p;

@@ -28,7 +28,7 @@ typedef struct weft_stage_map {
     int       *stage;   /* node; -1: copied, or of the update phase */
     weft_vid  *repeats; /* value: the forward value it is, or makes again; -1 none */
     weft_vid **in;      /* node: operands, where they differ from the graph's */
-    weft_vid  *twin;    /* parameter: the copy made of its next value; -1 none */
+    weft_vid  *copy;    /* parameter: its copy for compute (copy_of); -1 none */
     bool      *present; /* [value][stage]: made or used there by a forward node */
     bool      *runs;    /* [node][rank] */
     int       *level, n_level; /* update node */
