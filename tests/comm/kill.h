@@ -19,7 +19,8 @@ static bool wait_for_work(int n)
 
 /* One of n, at any moment; all others name it and are gone within gone_s.  Returns when the last
  * of them noticed. */
-static double kill_one(transport over, int n, rank_fn work, double gone_s)
+__attribute__((unused)) static double kill_one(transport over, int n, rank_fn work,
+                                               double gone_s)
 {
     int    victim  = rand() % n;
     double noticed = 0;
@@ -49,7 +50,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Sorts what kill_one gave, and returns the median. */
-static double say_noticed(const char *who, double *noticed, int n)
+__attribute__((unused)) static double say_noticed(const char *who, double *noticed, int n)
 {
     qsort(noticed, (size_t)n, sizeof *noticed, by_value);
     print_message(

@@ -32,17 +32,9 @@ static weft_status time_steps(weft_runner *r, const weft_model *m, int n_micro,
 
 weft_status weft_bench_draw_weights(weft_runner *r, const weft_compiled *c)
 {
-    const weft_model *m  = c->model;
-    weft_weights      w  = {.model = m};
-    weft_arena       *a  = NULL;
-    weft_status       st = WEFT_OK;
-    WEFT_GO(weft_arena_create(&a));
-    WEFT_GO(weft_weights_point(&w, r, a));
-    WEFT_GO(weft_weights_init(&w, 1));
-    WEFT_GO(weft_runner_refresh_copies(r));
-out:
-    weft_arena_destroy(a);
-    return st;
+    weft_weights w = {
+        .model = c->model, .graph = c->graph, .state = weft_runner_state(r)};
+    return weft_weights_init(&w, 1);
 }
 
 static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *ms,

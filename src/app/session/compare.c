@@ -77,7 +77,7 @@ weft_status weft_session__compare_plans(weft_session *s)
     weft_text_add(&t, "step %lld", (long long)s->r.first_step);
     if (s->resume)
         weft_text_add(&t, " (weights %016llx)",
-                      (unsigned long long)s->state.weights_xxh64);
+                      (unsigned long long)s->checkpoint.weights_xxh64);
     weft_text_add(&t, "\n");
     WEFT_GO(compare_lines(s, "where to go on (all hosts must see the same output folder)",
                           &t));

@@ -162,9 +162,9 @@ static weft_status decide_once(const weft_session *s, const weft_job *j, decisio
 static unsigned find_changes(const weft_session *s, const weft_job *j)
 {
     unsigned bits = 0;
-    if (j->given_micro_batch && j->micro_batch != s->state.micro_batch)
+    if (j->given_micro_batch && j->micro_batch != s->checkpoint.micro_batch)
         bits |= WEFT_JOB_ALLOW_MICRO_BATCH;
-    if (j->given_lanes && j->lanes != s->state.lanes) bits |= WEFT_JOB_ALLOW_LANES;
+    if (j->given_lanes && j->lanes != s->checkpoint.lanes) bits |= WEFT_JOB_ALLOW_LANES;
     return bits;
 }
 
@@ -172,11 +172,11 @@ static unsigned find_changes(const weft_session *s, const weft_job *j)
 static void keep_cut(const weft_session *s, unsigned open, weft_job *j)
 {
     if (!j->given_micro_batch && !(open & WEFT_JOB_ALLOW_MICRO_BATCH)) {
-        j->micro_batch       = s->state.micro_batch;
+        j->micro_batch       = s->checkpoint.micro_batch;
         j->given_micro_batch = true;
     }
     if (!j->given_lanes && !(open & WEFT_JOB_ALLOW_LANES)) {
-        j->lanes       = s->state.lanes;
+        j->lanes       = s->checkpoint.lanes;
         j->given_lanes = true;
     }
     weft_job_default_cut(j);
@@ -200,10 +200,10 @@ static weft_status refuse_changes(const weft_session *s, const weft_job *j, unsi
     char lanes[80] = "", micro[80] = "";
     if (bits & WEFT_JOB_ALLOW_LANES)
         snprintf(lanes, sizeof lanes, "lanes is %lld there and %lld here",
-                 (long long)s->state.lanes, (long long)j->lanes);
+                 (long long)s->checkpoint.lanes, (long long)j->lanes);
     if (bits & WEFT_JOB_ALLOW_MICRO_BATCH)
         snprintf(micro, sizeof micro, "micro_batch is %lld there and %lld here",
-                 (long long)s->state.micro_batch, (long long)j->micro_batch);
+                 (long long)s->checkpoint.micro_batch, (long long)j->micro_batch);
     return WEFT_FAIL(WEFT_ERR_ARG, "%s is of another job: %s%s%s",
                      weft_ckpt_path(s->resume), micro, *lanes && *micro ? ", " : "",
                      lanes);
@@ -265,8 +265,9 @@ static void open_cut(weft_job *j)
 /* " --allow lanes,micro_batch" with the keys that d changes; "": none. */
 static const char *name_changes(const weft_session *s, const decision *d)
 {
-    bool lanes = d->job.lanes != s->state.lanes;
-    if (d->job.micro_batch == s->state.micro_batch) return lanes ? " --allow lanes" : "";
+    bool lanes = d->job.lanes != s->checkpoint.lanes;
+    if (d->job.micro_batch == s->checkpoint.micro_batch)
+        return lanes ? " --allow lanes" : "";
     return lanes ? " --allow lanes,micro_batch" : " --allow micro_batch";
 }
 
@@ -348,7 +349,8 @@ static weft_status add_remedies(const weft_session *s, const weft_job *given,
     if (works) drop_decision(&d);
     if (failed->differs && !(works && !*name_changes(s, &d)))
         weft_text_add(&t, "; micro_batch=%lld lanes=%lld are the checkpoint's",
-                      (long long)s->state.micro_batch, (long long)s->state.lanes);
+                      (long long)s->checkpoint.micro_batch,
+                      (long long)s->checkpoint.lanes);
     if (s->n_rank > 1 && failed->ranks_fail && weft_job_is_open(given))
         weft_text_add(&t, "; --nproc-per-node %d works as it is", find_fewer(s, given));
     if (s->resume) weft_text_add(&t, "; --fresh starts anew beside it");
@@ -451,15 +453,15 @@ static weft_status share_decision(weft_session *s, weft_status st, decision *d)
 
 static weft_status note_change(weft_session *s, const char *key, int64_t from, int64_t to)
 {
-    weft_ckpt_change c = {.step = s->state.step, .from = from, .to = to};
+    weft_ckpt_change c = {.step = s->checkpoint.step, .from = from, .to = to};
     if (from == to) return WEFT_OK;
     snprintf(c.key, sizeof c.key, "%s", key);
     weft_say_warn(
         &s->say,
         "%s is %lld from step %lld on, before it was %lld (--allow): bits differ "
         "from a run that keeps it; the checkpoint's history says so",
-        key, (long long)to, (long long)s->state.step + 1, (long long)from);
-    return weft_ckpt_state_add_change(&s->state, &c);
+        key, (long long)to, (long long)s->checkpoint.step + 1, (long long)from);
+    return weft_ckpt_state_add_change(&s->checkpoint, &c);
 }
 
 /* Bucket sizes are no part of the search. */
@@ -492,8 +494,9 @@ weft_status weft_session__decide(weft_session *s)
     s->training = d.training;
     if (s->plan) set_bucket(s, s->plan);
     if (!s->resume) return WEFT_OK;
-    WEFT_TRY(note_change(s, "micro_batch", s->state.micro_batch, s->job.micro_batch));
-    return note_change(s, "lanes", s->state.lanes, s->job.lanes);
+    WEFT_TRY(
+        note_change(s, "micro_batch", s->checkpoint.micro_batch, s->job.micro_batch));
+    return note_change(s, "lanes", s->checkpoint.lanes, s->job.lanes);
 }
 
 /* ---- without a run ---- */
@@ -518,7 +521,7 @@ static void close_look(weft_session *s)
 {
     weft_ckpt_close(s->resume);
     weft_ckpt_findings_fini(&s->found);
-    weft_ckpt_state_fini(&s->state);
+    weft_ckpt_state_fini(&s->checkpoint);
     weft_session__eval_close(s);
     weft_data_close(s->data);
     weft_compiled_fini(&s->made);

@@ -18,8 +18,9 @@ static double find_same_eval(const weft_session *s, uint64_t content_id)
     int64_t     batches = 0;
     double      loss    = NAN;
     char        hex[17];
-    if (!s->state.extra || weft_doc_parse_json("state.json", s->state.extra,
-                                               strlen(s->state.extra), &d) != WEFT_OK)
+    if (!s->checkpoint.extra ||
+        weft_doc_parse_json("state.json", s->checkpoint.extra,
+                            strlen(s->checkpoint.extra), &d) != WEFT_OK)
         return NAN;
     const weft_node *eval = weft_node_get(weft_doc_root(d), "eval");
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)content_id);
@@ -60,7 +61,7 @@ weft_status weft_session__eval_check(weft_session *s)
     struct {
         int64_t done; /* no step is left */
         double  loss; /* the same request, answered before; NaN: it was not */
-    } x            = {.done = s->resume && s->state.step >= s->job.steps, .loss = NAN};
+    } x = {.done = s->resume && s->checkpoint.step >= s->job.steps, .loss = NAN};
     weft_status st = WEFT_OK;
     if (!s->job.eval.data) return WEFT_OK;
     if (x.done && weft_session__writes(s)) st = read_last_eval(s, &x.loss);
@@ -72,7 +73,7 @@ weft_status weft_session__eval_check(weft_session *s)
         weft_say_info(&s->say,
                       "eval_loss %.6g is that of step %lld, evaluated before on the same "
                       "data",
-                      x.loss, (long long)s->state.step);
+                      x.loss, (long long)s->checkpoint.step);
         return WEFT_OK;
     }
     return weft_session__refuse(
@@ -123,6 +124,25 @@ weft_status weft_session__eval_open_data(weft_session *s)
     return count_batches(s);
 }
 
+/* Every parameter from where the training program has it to where this one has it. */
+static weft_status open_mover(weft_session *s)
+{
+    weft_session__eval *e    = &s->eval;
+    weft_comm          *comm = s->group ? s->o->comm : NULL;
+    weft_holders       *from = s->holders, *to = NULL;
+    weft_status         st = WEFT_OK;
+    if (!comm && weft_program_state_is_shared(e->state, s->state)) return WEFT_OK;
+    if (!from) WEFT_GO(weft_holders_exchange(s->state, comm, s->group, &from));
+    WEFT_GO(weft_holders_exchange(e->state, comm, s->group, &to));
+    WEFT_GO(weft_mover_open(&(weft_mover_side){s->state, from},
+                            &(weft_mover_side){e->state, to}, comm,
+                            WEFT_SESSION__TAG_EVAL, &e->mover));
+out:
+    if (from != s->holders) weft_holders_destroy(from);
+    weft_holders_destroy(to);
+    return st;
+}
+
 weft_status weft_session__eval_open(weft_session *s)
 {
     weft_session__eval *e = &s->eval;
@@ -132,16 +152,15 @@ weft_status weft_session__eval_open(weft_session *s)
                                s->o->comm ? s->plan : NULL,
                                s->o->comm ? s->o->comm->rank : 0, &s->made, &e->made));
     WEFT_TRY(weft_session__compare_programs(s, &e->made, e->data));
-    weft_runner_options o = {.made     = &e->made,
-                             .pool     = s->pool,
-                             .seed     = (uint64_t)s->job.seed,
-                             .data     = e->data,
-                             .comm     = s->o->comm,
-                             .state_of = s->runner};
+    WEFT_TRY(weft_program_state_share(&e->made, s->state, s->o->comm, &e->state));
+    weft_runner_options o = {.made  = &e->made,
+                             .pool  = s->pool,
+                             .seed  = (uint64_t)s->job.seed,
+                             .data  = e->data,
+                             .comm  = s->o->comm,
+                             .state = e->state};
     WEFT_TRY(weft_runner_create(&o, &e->runner));
-    if (!s->parts) return WEFT_OK;
-    WEFT_TRY(weft_parts_create(&e->made, e->runner, s->o->comm, s->group, 0, &e->parts));
-    return weft_loans_create(s->parts, e->parts, WEFT_SESSION__TAG_LOANS, &e->loans);
+    return open_mover(s);
 }
 
 weft_status weft_session__eval_run(weft_session *s, double *loss)
@@ -149,8 +168,7 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
     weft_session__eval *e      = &s->eval;
     double              sum    = 0;
     int64_t             labels = 0;
-    weft_runner_take_state(e->runner);
-    if (e->loans) WEFT_TRY(weft_loans_renew(e->loans));
+    if (e->mover) WEFT_TRY(weft_mover_run(e->mover));
     for (int64_t b = 0; b < e->n_batch; b++) {
         int64_t first = b * s->job.batch;
         int64_t n;
@@ -167,9 +185,9 @@ weft_status weft_session__eval_run(weft_session *s, double *loss)
 
 void weft_session__eval_close(weft_session *s)
 {
-    weft_loans_destroy(s->eval.loans);
-    weft_parts_destroy(s->eval.parts);
+    weft_mover_close(s->eval.mover);
     weft_runner_destroy(s->eval.runner);
+    weft_state_destroy(s->eval.state);
     weft_compiled_fini(&s->eval.made);
     weft_data_close(s->eval.data);
 }

@@ -51,20 +51,20 @@ static void *keep_alive(void *arg)
             continue;
         }
         weft_progress_alive();
-        if (!reports || weft_parts_keep_alive(k->parts, interval) == WEFT_OK) continue;
+        if (!reports || weft_gather_keep_alive(k->gather, interval) == WEFT_OK) continue;
         weft_comm_abort(k->comm, weft_error_text());
         reports = false;
     }
     return NULL;
 }
 
-void weft_keep_alive_start(weft_keep_alive *k, weft_comm *comm, weft_parts *parts,
+void weft_keep_alive_start(weft_keep_alive *k, weft_comm *comm, weft_gather *gather,
                            double limit_s)
 {
     pthread_condattr_t a;
     sigset_t           all, before;
     *k = (weft_keep_alive){.comm    = comm,
-                           .parts   = parts,
+                           .gather  = gather,
                            .limit_s = limit_s > 0 ? limit_s : WEFT_KEEP_ALIVE_LIMIT_S};
     pthread_condattr_init(&a);
     pthread_condattr_setclock(&a, CLOCK_MONOTONIC);

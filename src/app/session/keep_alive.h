@@ -2,7 +2,7 @@
  * request.  A thread tells them, and the launcher, that rank 0 makes progress: as long as no
  * single call on a file takes longer than limit_s.
  *
- *     weft_keep_alive_start(&k, comm, parts, 600);
+ *     weft_keep_alive_start(&k, comm, gather, 600);
  *     st = work();
  *     weft_keep_alive_stop(&k);
  *
@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "session/parts.h"
+#include "state/gather.h"
 
 enum {
     WEFT_KEEP_ALIVE_LIMIT_S = 600 /* of one call on a file */
@@ -23,7 +23,7 @@ enum {
 
 typedef struct weft_keep_alive {
     weft_comm      *comm; /* NULL: one rank, only the launcher is told */
-    weft_parts     *parts;
+    weft_gather    *gather;
     double          limit_s;
     pthread_t       thread;
     pthread_mutex_t lock;
@@ -32,7 +32,7 @@ typedef struct weft_keep_alive {
 } weft_keep_alive;
 
 /* Where no thread can be had, the work goes on without. */
-void weft_keep_alive_start(weft_keep_alive *k, weft_comm *comm, weft_parts *parts,
+void weft_keep_alive_start(weft_keep_alive *k, weft_comm *comm, weft_gather *gather,
                            double limit_s);
 void weft_keep_alive_stop(weft_keep_alive *k);
 

@@ -44,8 +44,9 @@ static bool has_key(const weft_session *s)
 {
     weft_doc *d    = NULL;
     bool      have = false;
-    if (!s->state.extra || weft_doc_parse_json("state.json", s->state.extra,
-                                               strlen(s->state.extra), &d) != WEFT_OK)
+    if (!s->checkpoint.extra ||
+        weft_doc_parse_json("state.json", s->checkpoint.extra,
+                            strlen(s->checkpoint.extra), &d) != WEFT_OK)
         return false;
     const weft_node *job = weft_node_get(weft_doc_root(d), "job");
     if (job && job->kind == WEFT_NODE_MAP)

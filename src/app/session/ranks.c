@@ -1,7 +1,7 @@
 /* Several ranks of one job: what they agree on, and who writes.
  *
  * Every rank runs its part of each step.  Rank 0 alone writes metrics, checkpoints and the
- * result; what it does not have of the weights the others give it (parts.h).
+ * result; what it does not have of the weights the others give it (state/gather.h).
  * A rank that fails says so to the others, which then end with WEFT_ERR_PEER instead of waiting. */
 #include <sched.h>
 #include <signal.h>
@@ -98,19 +98,19 @@ weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void 
         memcpy(out, p, n);
         return WEFT_OK;
     }
-    return weft_comm_collective(s->o->comm, s->group, WEFT_ALL_GATHER, WEFT_DTYPE_F32, p,
-                                out, (int64_t)(n / 4));
+    return weft_comm_collective(s->o->comm, s->group, WEFT_ALL_GATHER, WEFT_DTYPE_U8, p,
+                                out, (int64_t)n);
 }
 
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s))
 {
     weft_keep_alive k;
     bool            alone = world(s) == 1;
-    if (!weft_session__writes(s)) return weft_parts_serve(s->parts);
-    weft_keep_alive_start(&k, alone ? NULL : s->o->comm, s->parts, s->o->io_timeout_s);
+    if (!weft_session__writes(s)) return weft_gather_serve(s->gather);
+    weft_keep_alive_start(&k, alone ? NULL : s->o->comm, s->gather, s->o->io_timeout_s);
     weft_status st = work(s);
     weft_keep_alive_stop(&k);
-    return st == WEFT_OK && !alone ? weft_parts_release(s->parts) : st;
+    return st == WEFT_OK && !alone ? weft_gather_release(s->gather) : st;
 }
 
 weft_status weft_session__meet(weft_session *s)

@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "session/convert.h"
 #include "session/session_priv.h"
 
 static weft_status fresh_place(weft_session *s)
@@ -76,19 +75,19 @@ static weft_status read_state(const weft_ckpt *c, weft_ckpt_state *out)
 static weft_status check_job(weft_session *s)
 {
     const char *where = weft_ckpt_path(s->resume);
-    WEFT_TRY(read_state(s->resume, &s->state));
-    const char *identity = identity_of(s, &s->state);
+    WEFT_TRY(read_state(s->resume, &s->checkpoint));
+    const char *identity = identity_of(s, &s->checkpoint);
     if (!identity)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json does not say of which job it is",
                          where);
-    if (s->state.micro_batch < 1 || s->state.lanes < 1)
+    if (s->checkpoint.micro_batch < 1 || s->checkpoint.lanes < 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: state.json: micro_batch %lld and lanes %lld",
-                         where, (long long)s->state.micro_batch,
-                         (long long)s->state.lanes);
+                         where, (long long)s->checkpoint.micro_batch,
+                         (long long)s->checkpoint.lanes);
     WEFT_TRY(weft_session__find_seq(&s->job));
     WEFT_TRY(weft_job_keep_reduction(&s->job, identity, where));
     WEFT_TRY(weft_job_same(&s->job, identity, where));
-    s->r.first_step = s->r.steps = s->saved_step = s->state.step;
+    s->r.first_step = s->r.steps = s->saved_step = s->checkpoint.step;
     return WEFT_OK;
 }
 
@@ -139,13 +138,13 @@ weft_status weft_session__check_model(weft_session *s)
     weft_model       *m    = NULL;
     if (!s->resume) return WEFT_OK;
     uint64_t hash = weft_graph_hash(s->made.model->graph);
-    if (s->state.micro_batch != s->job.micro_batch) {
-        spec.micro_batch = s->state.micro_batch;
+    if (s->checkpoint.micro_batch != s->job.micro_batch) {
+        spec.micro_batch = s->checkpoint.micro_batch;
         WEFT_TRY(weft_compile_model(&spec, &m));
         hash = weft_graph_hash(m->graph);
         weft_model_destroy(m);
     }
-    if (s->state.graph_hash == hash) return WEFT_OK;
+    if (s->checkpoint.graph_hash == hash) return WEFT_OK;
     return WEFT_FAIL(WEFT_ERR_ARG,
                      "%s is of another model than %s; --fresh starts anew beside it",
                      weft_ckpt_path(s->resume), s->job.model);
@@ -153,52 +152,26 @@ weft_status weft_session__check_model(weft_session *s)
 
 weft_status weft_session__check_data(weft_session *s)
 {
-    if (s->state.data_id == weft_data_id(s->data) && s->state.has_content_id &&
-        s->state.content_id != weft_data_content_id(s->data))
+    if (s->checkpoint.data_id == weft_data_id(s->data) && s->checkpoint.has_content_id &&
+        s->checkpoint.content_id != weft_data_content_id(s->data))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s was trained on other %s than those of %s now; --fresh "
                          "starts anew beside it",
                          weft_ckpt_path(s->resume),
                          weft_data_is_rows(s->data) ? "tokens or labels" : "tokens",
                          s->job.data);
-    if (s->state.data_id != weft_data_id(s->data))
+    if (s->checkpoint.data_id != weft_data_id(s->data))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "%s was trained on other data than %s; --fresh starts anew beside it",
             weft_ckpt_path(s->resume), s->job.data);
-    if (strcmp(s->state.kernel_set, weft_session__kernel_set()))
+    if (strcmp(s->checkpoint.kernel_set, weft_session__kernel_set()))
         weft_say_warn(
             &s->say,
             "the checkpoint was written by kernels '%s', these are '%s': from here on "
             "the numbers may differ in their last bits",
-            s->state.kernel_set, weft_session__kernel_set());
+            s->checkpoint.kernel_set, weft_session__kernel_set());
     return WEFT_OK;
-}
-
-typedef struct copy_arg {
-    char                    *to;
-    const weft_store_tensor *t;
-} copy_arg;
-
-static weft_status copy_in(void *arg, int64_t to, int64_t index, int64_t n)
-{
-    const copy_arg *c    = arg;
-    int64_t         size = weft_dtype_bytes(c->t->dtype);
-    return weft_store_read(c->t, index * size, c->to + to * size, (size_t)(n * size));
-}
-
-/* What this rank has of a state. */
-static weft_status read_state_value(weft_session *s, const char *name,
-                                    const weft_store_tensor *t)
-{
-    copy_arg    c   = {weft_runner_view(s->runner, name).p, t};
-    weft_region all = weft_region_whole(&t->shape);
-    int64_t     n   = weft_shape_count(&t->shape);
-    if (!c.to) return WEFT_OK;
-    if (!s->parts) return copy_in(&c, 0, 0, n);
-    const weft_compiled_part *own =
-        weft_parts_own(s->parts, weft_parts_find(s->parts, name));
-    return own ? weft_part_walk(own, &all, 0, n, copy_in, &c) : WEFT_OK;
 }
 
 /* Every state of the graph that is not a copy of a parameter, by its name. */
@@ -215,7 +188,9 @@ static weft_status read_optimizer(weft_session *s)
             return WEFT_FAIL(WEFT_ERR_ARG, "%s/optimizer.safetensors: %s %s",
                              weft_ckpt_path(s->resume), x->name,
                              t ? "has another type or shape" : "is missing");
-        WEFT_TRY(read_state_value(s, x->name, t));
+        weft_state_target to = {
+            weft_region_whole(&t->shape), 1, {weft_state_find(s->state, x->name)}};
+        WEFT_TRY(weft_state_load(s->state, &to, t));
     }
     return WEFT_OK;
 }
@@ -243,7 +218,7 @@ static weft_status check_hash(weft_session *s)
 {
     uint64_t hash;
     WEFT_TRY(weft_weights_hash(&s->weights, &hash));
-    if (hash != s->state.weights_xxh64)
+    if (hash != s->checkpoint.weights_xxh64)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: weights do not have the hash they were saved with",
                          weft_ckpt_path(s->resume));
@@ -259,5 +234,5 @@ weft_status weft_session__restore(weft_session *s)
     WEFT_TRY(weft_weights_read_file(&s->weights, f));
     WEFT_TRY(weft_session__lead(s, check_hash));
     WEFT_TRY(read_optimizer(s));
-    return read_last(s, &s->state);
+    return read_last(s, &s->checkpoint);
 }

@@ -7,19 +7,16 @@
 
 #include "base/io.h"
 #include "base/random.h"
-#include "comm/hosts.h"
-#include "comm/shm.h"
 #include "device/device.h"
 #include "exec/exec.h"
-#include "session/convert.h"
 
 struct weft_runner {
     weft_runner_options o;
     weft_exec          *exec;
-    weft_memory        *slab;   /* of the program */
-    bool                shared; /* the state slab is another runner's */
-    int64_t             batch;  /* samples a step */
-    const int32_t      *ids;    /* of put_ids */
+    weft_state         *own;   /* where none was given */
+    weft_memory        *slab;  /* of the program */
+    int64_t             batch; /* samples a step */
+    const int32_t      *ids;   /* of put_ids */
     int64_t             n_ids;
     int32_t            *sample
         [2]; /* a micro-batch's ids and labels, for ranks that bind only some of them */
@@ -120,91 +117,34 @@ static weft_status read_inputs(void *user, int64_t step, int micro, int n,
 
 /* ---- memory ---- */
 
-/* The state slab of b may be a's where every state of b lies at the same place in a. */
-static int state_slab(const weft_program *p)
+weft_state *weft_runner_state(const weft_runner *r)
 {
-    for (int i = 0; i < p->n_slab; i++)
-        if (p->slab[i].kind == WEFT_SLAB_STATE) return i;
-    return -1;
+    return r->o.state ? r->o.state : r->own;
 }
 
-static bool lies_in(const weft_program *p, const weft_instr *i, int slab)
+static bool is_state(const weft_runner *r, int slab)
 {
-    for (int k = 0; k < i->n_in; k++)
-        if (p->buffer[i->in[k].buffer].slab == slab) return true;
-    for (int k = 0; k < i->n_out; k++)
-        if (p->buffer[i->out[k].buffer].slab == slab) return true;
-    return false;
+    return slab == weft_program_state_slab(r->o.made->program);
 }
 
-/* Gradients, and parameters that ranks give each other parts of: where ranks share memory,
- * collectives work on them where they are. */
-static bool peers_reach(const weft_program *p, int slab)
-{
-    if (p->slab[slab].kind == WEFT_SLAB_STAGING) return false;
-    for (int a = 0; a < p->n_actor; a++)
-        for (int i = 0; i < p->actor[a].n_instr; i++) {
-            const weft_instr *q = &p->actor[a].instr[i];
-            if (q->kind == WEFT_INSTR_COLLECTIVE && lies_in(p, q, slab)) return true;
-        }
-    return false;
-}
-
-/* Is this slab another runner's? */
-static bool is_borrowed(const weft_runner *r, int slab)
-{
-    return r->shared && slab == state_slab(r->o.made->program);
-}
-
-/* Slabs of this runner's own that lie in memory of all ranks. */
-static bool in_common(const weft_runner *r, int slab)
-{
-    if (!weft_comm_shared_end(r->o.comm)) return false;
-    return !is_borrowed(r, slab) && peers_reach(r->o.made->program, slab);
-}
-
-static bool same_layout(const weft_program *a, const weft_program *b)
-{
-    for (int i = 0; i < b->n_binding; i++) {
-        const weft_binding *y = &b->binding[i];
-        if (y->kind != WEFT_BIND_PARAM && y->kind != WEFT_BIND_STATE) continue;
-        const weft_binding *x = weft_program_find(a, y->name);
-        if (!x || x->at.offset != y->at.offset ||
-            a->buffer[x->at.buffer].offset != b->buffer[y->at.buffer].offset)
-            return false;
-    }
-    int x = state_slab(a), y = state_slab(b);
-    return x >= 0 && y >= 0 && b->slab[y].bytes <= a->slab[x].bytes;
-}
-
-/* State of another runner, gradients in memory that ranks share, the rest from the device. */
+/* The state's, gradients in memory that ranks share, the rest from the device. */
 static weft_status make_slabs(weft_runner *r)
 {
-    const weft_program *p     = r->o.made->program;
-    weft_runner        *first = r->o.state_of;
-    if (first && same_layout(first->o.made->program, p)) {
-        r->slab[state_slab(p)] = first->slab[state_slab(first->o.made->program)];
-        r->shared              = true;
-    }
-    for (int i = 0; i < p->n_slab; i++) {
-        if (!in_common(r, i)) continue;
-        weft_memory m = {weft_device_cpu(), WEFT_SPACE_SHARED, NULL, p->slab[i].bytes};
-        WEFT_TRY(
-            weft_comm_shm_alloc(weft_comm_shared_end(r->o.comm), m.bytes, &m.address));
-        r->slab[i] = m;
-    }
+    const weft_program *p = r->o.made->program;
+    if (!r->o.state) WEFT_TRY(weft_program_state_create(r->o.made, r->o.comm, &r->own));
+    for (int i = 0; i < p->n_slab; i++)
+        if (is_state(r, i))
+            r->slab[i] = *weft_state_memory(weft_runner_state(r));
+        else
+            WEFT_TRY(weft_program_slab_share(p, i, r->o.comm, &r->slab[i]));
     return weft_exec_alloc_slabs(p, weft_device_cpu(), r->slab);
 }
 
 static void free_slabs(weft_runner *r)
 {
-    for (int i = 0; i < r->o.made->program->n_slab; i++) {
-        if (is_borrowed(r, i)) continue;
-        if (in_common(r, i))
-            weft_comm_shm_free(weft_comm_shared_end(r->o.comm), r->slab[i].address);
-        else
-            weft_device_free(&r->slab[i]);
-    }
+    for (int i = 0; i < r->o.made->program->n_slab; i++)
+        if (!is_state(r, i)) weft_program_slab_free(r->o.comm, &r->slab[i]);
+    weft_state_destroy(r->own);
 }
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
@@ -250,23 +190,6 @@ void weft_runner_destroy(weft_runner *r)
     free(r);
 }
 
-void weft_runner_take_state(weft_runner *r)
-{
-    const weft_program *p = r->o.made->program;
-    if (r->shared || !r->o.state_of) return;
-    for (int i = 0; i < p->n_binding; i++) {
-        if (p->binding[i].kind != WEFT_BIND_PARAM &&
-            p->binding[i].kind != WEFT_BIND_STATE)
-            continue;
-        weft_view to   = weft_runner_view(r, p->binding[i].name);
-        weft_view from = weft_runner_view(r->o.state_of, p->binding[i].name);
-        if (from.p)
-            memcpy(to.p, from.p,
-                   (size_t)weft_shape_count(&to.shape) *
-                       (size_t)weft_dtype_bytes(to.dtype));
-    }
-}
-
 weft_runner_memory weft_runner_mem(const weft_runner *r)
 {
     const weft_program *p = r->o.made->program;
@@ -274,9 +197,12 @@ weft_runner_memory weft_runner_mem(const weft_runner *r)
     int64_t             t = weft_compiled_bytes(r->o.made);
     weft_runner_memory  m = {.bytes       = e.total_bytes - e.comm_bytes + t,
                              .table_bytes = e.table_bytes + t};
-    if (r->shared) m.bytes -= p->slab[state_slab(p)].bytes;
+    m.bytes += weft_state_bytes(r->own);
     for (int i = 0; i < p->n_slab; i++)
-        if (in_common(r, i)) m.shared_bytes += p->slab[i].bytes;
+        if (r->o.state && is_state(r, i))
+            m.bytes -= p->slab[i].bytes;
+        else if (r->slab[i].space == WEFT_SPACE_SHARED)
+            m.shared_bytes += p->slab[i].bytes;
     return m;
 }
 
@@ -311,21 +237,6 @@ void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n)
 weft_status weft_runner_step(weft_runner *r, int64_t step)
 {
     return weft_exec_run(r->exec, step, 1);
-}
-
-weft_status weft_runner_refresh_copies(weft_runner *r)
-{
-    const weft_graph *g = r->o.made->graph;
-    for (weft_vid v = 0; v < g->n_value; v++) {
-        const weft_graph_value *x = &g->value[v];
-        if (x->copy_of < 0) continue;
-        weft_view copy = weft_runner_view(r, x->name);
-        weft_view from = weft_runner_view(r, g->value[x->copy_of].name);
-        if (!copy.p || !from.p) continue;
-        WEFT_TRY(weft_convert_from_f32(copy.dtype, from.p, weft_shape_count(&copy.shape),
-                                       copy.p));
-    }
-    return WEFT_OK;
 }
 
 int weft_runner_instructions(const weft_program *p)

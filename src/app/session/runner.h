@@ -1,6 +1,5 @@
 /* A program with memory, threads and a reader: what train, eval, sample and bench run steps with.
- * A thin coat over exec: it reads the model's inputs, shares parameters between programs, and
- * puts and gets scalars. */
+ * A thin coat over exec: it reads the model's inputs, and puts and gets scalars. */
 #ifndef WEFT_SESSION_RUNNER_H
 #define WEFT_SESSION_RUNNER_H
 
@@ -9,6 +8,7 @@
 #include "compile/compile.h"
 #include "data/data.h"
 #include "program/timeline.h"
+#include "session/program_state.h"
 
 typedef struct weft_runner weft_runner;
 
@@ -18,14 +18,15 @@ typedef struct weft_runner_options {
     uint64_t             seed;
     /* NULL: random numbers that fit the model, or what put_ids gave */
     const weft_data *data;
-    /* parameters are that one's, shared where both lay them out alike */
-    weft_runner *state_of;
-    weft_comm   *comm; /* of a program of several ranks */
-    int trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
+    /* parameters and states, which fit; NULL: the runner has its own */
+    weft_state *state;
+    weft_comm  *comm; /* of a program of several ranks */
+    int trace;        /* instructions to keep for weft_runner_trace, the newest; 0 none */
 } weft_runner_options;
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);
 void        weft_runner_destroy(weft_runner *r); /* accepts NULL */
+weft_state *weft_runner_state(const weft_runner *r);
 
 /* The memory of a binding; p == NULL: no such. */
 weft_view weft_runner_view(const weft_runner *r, const char *name);
@@ -35,23 +36,16 @@ double weft_runner_get(const weft_runner *r, const char *name);
 /* The tokens of every micro-batch from now on, n of them; the rest are 0. */
 void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n);
 
-/* With state_of and another layout: copies the parameters over.  Before a step that must see
- * them. */
-void weft_runner_take_state(weft_runner *r);
-
 /* Step number `step`, counted from 0: samples step * batch and on.  Allocates nothing. */
 weft_status weft_runner_step(weft_runner *r, int64_t step);
 
-/* Memory of its own: slabs that are not another runner's, scratch, tables.  What comm holds is
- * not counted. */
+/* Memory of its own: slabs (the state's only where none was given), scratch, tables.  What comm
+ * holds is not counted. */
 typedef struct weft_runner_memory {
     int64_t bytes, shared_bytes; /* shared_bytes of them in memory that ranks share */
     int64_t table_bytes;         /* of bytes: the program, its graphs, what runs them */
 } weft_runner_memory;
 weft_runner_memory weft_runner_mem(const weft_runner *r);
-
-/* Copies of parameters in another type take the master weights' values. */
-weft_status weft_runner_refresh_copies(weft_runner *r);
 
 /* Instructions that one step of p runs, and cores this process may use. */
 int weft_runner_instructions(const weft_program *p);

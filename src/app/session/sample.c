@@ -97,12 +97,12 @@ static weft_status compile(sampler *s, const char *dir, int64_t window)
 
 static weft_status load(sampler *s, const char *dir, int threads)
 {
-    weft_weights    w = {.model = s->made.model};
+    weft_weights    w = {.model = s->made.model, .graph = s->made.graph};
     weft_store_dir *d = NULL;
     WEFT_TRY(weft_pool_create(threads ? threads : weft_runner_cores(), 0, &s->pool));
     weft_runner_options o = {.made = &s->made, .pool = s->pool};
     WEFT_TRY(weft_runner_create(&o, &s->runner));
-    WEFT_TRY(weft_weights_point(&w, s->runner, s->arena));
+    w.state = weft_runner_state(s->runner);
     WEFT_TRY(weft_store_dir_open(dir, &d));
     weft_status st = weft_weights_read_dir(&w, d);
     weft_store_dir_close(d);

@@ -28,69 +28,22 @@ bool weft_session__is_saved(const weft_session *s, weft_vid v)
     return x->copy_of < 0;
 }
 
-/* A state that lies on several ranks. */
-typedef struct source {
-    weft_parts *parts;
-    int         value;
-    weft_region all;
-    int64_t     size; /* bytes an element */
-    char       *buf;  /* of WEFT_PARTS_CHUNK elements */
-} source;
-
-static weft_status source_read(void *arg, int64_t offset, void *buf, size_t n)
-{
-    const source *s  = arg;
-    char         *to = buf;
-    while (n) {
-        int64_t first = offset / s->size, skip = offset % s->size;
-        int64_t count = ((int64_t)n + skip + s->size - 1) / s->size;
-        if (count > WEFT_PARTS_CHUNK) count = WEFT_PARTS_CHUNK;
-        WEFT_TRY(weft_parts_pull(s->parts, s->value, &s->all, first, count, s->buf));
-        size_t k =
-            (size_t)(count * s->size - skip) < n ? (size_t)(count * s->size - skip) : n;
-        memcpy(to, s->buf + skip, k);
-        to += k;
-        offset += (int64_t)k;
-        n -= k;
-    }
-    return WEFT_OK;
-}
-
-static weft_status state_source(weft_session *s, weft_vid v, char *buf, weft_arena *a,
-                                weft_store_source *out)
-{
-    const weft_graph_value *x = &s->made.graph->value[v];
-    *out                      = (weft_store_source){0};
-    if (!s->parts) {
-        out->data = weft_runner_view(s->runner, x->name).p;
-        return WEFT_OK;
-    }
-    source *k = WEFT_ARENA_NEW(a, source);
-    if (!k) return weft_arena_status(a);
-    *k   = (source){.parts = s->parts,
-                    .value = weft_parts_find(s->parts, x->name),
-                    .all   = weft_region_whole(&x->type.shape),
-                    .size  = weft_dtype_bytes(x->type.dtype),
-                    .buf   = buf};
-    *out = (weft_store_source){.read = source_read, .arg = k};
-    return WEFT_OK;
-}
-
 static weft_status optimizer_items(weft_session *s, weft_arena *a, weft_store_item **out,
                                    int *n)
 {
-    const weft_graph *g   = s->made.graph;
-    char             *buf = WEFT_ARENA_ARRAY(a, char, WEFT_PARTS_CHUNK * 8);
-    *n                    = 0;
-    *out                  = WEFT_ARENA_ARRAY(a, weft_store_item, g->n_value + 1);
+    const weft_graph *g = s->made.graph;
+    *n                  = 0;
+    *out                = WEFT_ARENA_ARRAY(a, weft_store_item, g->n_value + 1);
     WEFT_TRY(weft_arena_status(a));
     for (weft_vid v = 0; v < g->n_value; v++) {
         if (!weft_session__is_saved(s, v)) continue;
+        const weft_type *t = &g->value[v].type;
         weft_store_item *x = &(*out)[(*n)++];
-        *x                 = (weft_store_item){.name  = g->value[v].name,
-                                               .dtype = g->value[v].type.dtype,
-                                               .shape = g->value[v].type.shape};
-        WEFT_TRY(state_source(s, v, buf, a, &x->from));
+        weft_region      r = weft_region_whole(&t->shape);
+        *x                 = (weft_store_item){
+                            .name = g->value[v].name, .dtype = t->dtype, .shape = t->shape};
+        WEFT_TRY(weft_gather_source(s->gather, weft_state_find(s->state, x->name), &r,
+                                    t->dtype, a, &x->from));
     }
     return WEFT_OK;
 }
@@ -117,8 +70,8 @@ static weft_status print_state(weft_session *s, weft_text *out)
                              .has_content_id = true,
                              .content_id     = weft_data_content_id(s->data),
                              .graph_hash     = weft_graph_hash(s->made.model->graph),
-                             .n_history      = s->state.n_history,
-                             .history        = s->state.history};
+                             .n_history      = s->checkpoint.n_history,
+                             .history        = s->checkpoint.history};
     weft_text       extra = {0};
     weft_status     st    = WEFT_OK;
     snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set());

@@ -93,7 +93,8 @@ static weft_status fill_state(weft_session *s)
     }
     weft_ckpt_close(s->resume);
     s->resume = NULL;
-    return s->parts ? WEFT_OK : weft_runner_refresh_copies(s->runner);
+    weft_state_set_step(s->state, s->r.first_step);
+    return WEFT_OK;
 }
 
 static weft_status open_outputs(weft_session *s)
@@ -186,13 +187,27 @@ static void say_plan(weft_session *s)
         weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
 }
 
-/* The session's own, and who has which part. */
+/* The session's own, and those of states. */
 static int64_t own_tables(const weft_session *s)
 {
     return weft_arena_bytes(s->arena) +
            weft_arena_bytes(s->plan ? s->plan->arena : NULL) +
-           weft_parts_bytes(s->parts) + weft_parts_bytes(s->eval.parts) +
-           weft_loans_bytes(s->eval.loans);
+           weft_state_bytes(s->state) + weft_holders_bytes(s->holders) +
+           weft_gather_bytes(s->gather) + weft_state_bytes(s->eval.state) +
+           weft_mover_bytes(s->eval.mover);
+}
+
+/* The tensors of states; *shared: those in memory that ranks share. */
+static int64_t state_memory(const weft_session *s, int64_t *shared)
+{
+    const weft_memory *m     = weft_state_memory(s->state);
+    int64_t            bytes = m->bytes;
+    *shared                  = m->space == WEFT_SPACE_SHARED ? m->bytes : 0;
+    if (!s->eval.state || weft_program_state_is_shared(s->eval.state, s->state))
+        return bytes;
+    m = weft_state_memory(s->eval.state);
+    *shared += m->space == WEFT_SPACE_SHARED ? m->bytes : 0;
+    return bytes + m->bytes;
 }
 
 /* What this rank will hold, and what the others will. */
@@ -200,13 +215,13 @@ static weft_status plan_memory(weft_session *s)
 {
     weft_runner_memory m = weft_runner_mem(s->runner), e = {0};
     if (s->eval.runner) e = weft_runner_mem(s->eval.runner);
-    int64_t tables       = weft_training_bytes(&s->training) + own_tables(s);
+    int64_t shared, tables = weft_training_bytes(&s->training) + own_tables(s);
     s->r.mem_table_bytes = m.table_bytes + e.table_bytes + tables;
-    s->r.mem_peak_bytes  = m.bytes + e.bytes + tables;
+    s->r.mem_peak_bytes  = m.bytes + e.bytes + tables + state_memory(s, &shared);
     s->r.mem_peak_bytes += MAX_TIMED * (int64_t)sizeof *s->step_s;
-    if (weft_session__writes(s)) /* checkpoints are written by blocks, made of chunks */
-        s->r.mem_peak_bytes += WEFT_STORE_BLOCK + (8 + 4) * WEFT_PARTS_CHUNK;
-    s->r.mem_shared_bytes = m.shared_bytes + e.shared_bytes;
+    if (weft_session__writes(s)) /* checkpoints are written by blocks */
+        s->r.mem_peak_bytes += WEFT_STORE_BLOCK;
+    s->r.mem_shared_bytes = m.shared_bytes + e.shared_bytes + shared;
     if (s->o->comm) { /* once, whatever runs over it */
         s->r.mem_peak_bytes += s->o->comm->bytes;
         if (!strcmp(s->o->comm->transport, "shm"))
@@ -220,6 +235,21 @@ static weft_status plan_memory(weft_session *s)
     return WEFT_OK;
 }
 
+/* The program's state, who holds what of it, and the way of all of it to files. */
+static weft_status open_state(weft_session *s)
+{
+    weft_comm *comm = s->group ? s->o->comm : NULL;
+    WEFT_TRY(weft_program_state_create(&s->made, s->o->comm, &s->state));
+    if (comm) WEFT_TRY(weft_holders_exchange(s->state, comm, s->group, &s->holders));
+    WEFT_TRY(weft_gather_open(s->state, s->holders, comm, WEFT_SESSION__TAG_GATHER,
+                              &s->gather));
+    s->weights = (weft_weights){.model  = s->made.model,
+                                .graph  = s->made.graph,
+                                .state  = s->state,
+                                .gather = s->gather};
+    return WEFT_OK;
+}
+
 static weft_status start(weft_session *s)
 {
     int n_thread;
@@ -227,22 +257,19 @@ static weft_status start(weft_session *s)
     WEFT_TRY(weft_session__check_memory(s));
     WEFT_TRY(weft_session__threads(s, &n_thread));
     WEFT_TRY(weft_pool_create(n_thread, 0, &s->pool));
+    WEFT_TRY(open_state(s));
     weft_runner_options o = {
         .made  = &s->made,
         .pool  = s->pool,
         .seed  = (uint64_t)s->job.seed,
         .data  = s->data,
         .comm  = s->o->comm,
+        .state = s->state,
         .trace = s->o->trace ? weft_runner_instructions(s->made.program) : 0};
     WEFT_TRY(weft_runner_create(&o, &s->runner));
-    if (s->group)
-        WEFT_TRY(weft_parts_create(&s->made, s->runner, s->o->comm, s->group,
-                                   WEFT_SESSION__TAG_PARTS, &s->parts));
-    s->weights = (weft_weights){.model = s->made.model, .parts = s->parts};
-    WEFT_TRY(weft_weights_point(&s->weights, s->runner, s->arena));
     WEFT_TRY(weft_session__eval_open(s));
     say_conflicts(s);
-    weft_sharding_destroy(s->made.sharding); /* parts know it now */
+    weft_sharding_destroy(s->made.sharding); /* the states have it now */
     s->made.sharding = NULL;
     WEFT_TRY(plan_memory(s));
     WEFT_TRY(fill_state(s));
@@ -346,6 +373,7 @@ static weft_status loop(weft_session *s)
         weft_metrics_row row = {.step = step, .eval_loss = NAN};
         WEFT_TRY(run_step(s, &row));
         WEFT_TRY(check_finite(s, &row));
+        weft_state_set_step(s->state, step);
         s->r.steps     = step;
         s->r.loss      = row.loss;
         s->r.grad_norm = row.grad_norm;
@@ -410,11 +438,13 @@ static weft_status close_all(weft_session *s)
     weft_say_end(&s->say);
     weft_status a = weft_metrics_close(s->metrics), b = weft_events_close(s->events);
     weft_ckpt_close(s->resume);
-    weft_ckpt_state_fini(&s->state);
+    weft_ckpt_state_fini(&s->checkpoint);
     weft_ckpt_findings_fini(&s->found);
     weft_session__eval_close(s);
-    weft_parts_destroy(s->parts);
     weft_runner_destroy(s->runner);
+    weft_gather_close(s->gather);
+    weft_holders_destroy(s->holders);
+    weft_state_destroy(s->state);
     weft_compiled_fini(&s->made);
     weft_training_fini(&s->training);
     weft_store_dir_close(s->source);

@@ -10,7 +10,6 @@
 #include "job/job.h"
 #include "session/events.h"
 #include "session/metrics.h"
-#include "session/parts.h"
 #include "session/runner.h"
 #include "session/say.h"
 #include "session/weights.h"
@@ -20,8 +19,8 @@ typedef struct weft_session__eval {
     weft_compiled made; /* of the training's model */
     weft_runner  *runner;
     weft_data    *data;
-    weft_parts   *parts;
-    weft_loans   *loans; /* parameters that the training program has elsewhere */
+    weft_state   *state; /* in the memory of the training's, or its own */
+    weft_mover   *mover; /* parameters that the training program has elsewhere */
     int64_t n_batch;     /* of an evaluation: eval.batches, as far as the data has them */
     int64_t step;        /* after which the last one was; 0: there was none in this run */
 } weft_session__eval;
@@ -34,9 +33,9 @@ typedef struct weft_session {
     const char                 *output, *ckpt_dir;
     int                         claim; /* the output folder, locked; -1: not */
     weft_ckpt         *resume; /* what to go on from, or NULL; closed after the start */
-    weft_ckpt_state    state;  /* its numbers */
-    weft_ckpt_findings found;  /* about checkpoints */
-    weft_store_dir    *source; /* the model's own weights, or NULL */
+    weft_ckpt_state    checkpoint; /* its numbers */
+    weft_ckpt_findings found;      /* about checkpoints */
+    weft_store_dir    *source;     /* the model's own weights, or NULL */
     weft_data         *data;
     weft_pool         *pool;
     weft_comm_group   *group;         /* all ranks; NULL: alone */
@@ -45,7 +44,9 @@ typedef struct weft_session {
     bool               looks;         /* only decides: --print-plan */
     bool               refused; /* by all ranks, in the same words: nobody need be told */
     weft_plan         *plan;    /* NULL: one rank */
-    weft_parts        *parts;   /* who has what; NULL: all is here */
+    weft_state        *state;   /* parameters and optimizer states */
+    weft_holders      *holders; /* who holds what of it; NULL: all is here */
+    weft_gather       *gather;  /* all of it at rank 0, for files */
     weft_training training;     /* model and training graph: built once, then read-only */
     weft_compiled made;         /* this rank's program, of the training */
     weft_runner  *runner;
@@ -64,9 +65,9 @@ typedef struct weft_session {
 enum {
     WEFT_SESSION__MAX_RANK = 4096,
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
-    WEFT_SESSION__TAG_PARTS = WEFT_SESSION__TAG + 1, /* and the one behind it */
-    WEFT_SESSION__TAG_TRACE = WEFT_SESSION__TAG + 3, /* and the one behind it */
-    WEFT_SESSION__TAG_LOANS = WEFT_SESSION__TAG + 5,
+    WEFT_SESSION__TAG_GATHER = WEFT_SESSION__TAG + 1, /* and the one behind it */
+    WEFT_SESSION__TAG_TRACE  = WEFT_SESSION__TAG + 3, /* and the one behind it */
+    WEFT_SESSION__TAG_EVAL   = WEFT_SESSION__TAG + 5,
 };
 
 /* ranks.c: nothing happens in any of these where a job has one rank. */
@@ -76,7 +77,7 @@ weft_status weft_session__meet(weft_session *s); /* returns when all ranks are h
 weft_status weft_session__agree_stop(weft_session *s);
 /* Rank 0 works, the others give it what it asks for. */
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s));
-/* n bytes of each rank, a multiple of 4, to all: out in the order of ranks. */
+/* n bytes of each rank to all: out in the order of ranks. */
 weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void *out);
 /* n bytes of rank 0's to all. */
 weft_status weft_session__share(weft_session *s, void *p, size_t n);

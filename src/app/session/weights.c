@@ -1,24 +1,9 @@
 #include "session/weights.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/io.h"
-#include "session/convert.h"
-
-enum {
-    READ_BYTES = 1 << 16 /* of a tensor read at a time; a multiple of 8 */
-};
-
-static float *memory_of(const weft_weights *w, const weft_model_param *p)
-{
-    const weft_model *m = w->model;
-    for (int i = 0; i < m->n_stat; i++)
-        if (p == &m->stat[i].p) return w->stat[i];
-    return w->param[p - m->param];
-}
 
 static int n_all(const weft_weights *w)
 {
@@ -31,115 +16,32 @@ static const weft_model_param *nth(const weft_weights *w, int i)
     return i < m->n_param ? &m->param[i] : &m->stat[i - m->n_param].p;
 }
 
-weft_status weft_weights_point(weft_weights *w, const weft_runner *r, weft_arena *a)
+/* The tensor of the state that a parameter is; -1: none. */
+static weft_status find_tensor(const weft_weights *w, const weft_model_param *p, int *out)
 {
-    const weft_model *m = w->model;
-    w->param            = WEFT_ARENA_ARRAY(a, float *, m->n_param + 1);
-    w->stat             = WEFT_ARENA_ARRAY(a, float *, m->n_stat + 1);
-    WEFT_TRY(weft_arena_status(a));
-    for (int i = 0; i < n_all(w); i++) {
-        float *p = weft_runner_view(r, nth(w, i)->name).p;
-        if (!p && !w->parts)
-            return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s has no memory", nth(w, i)->name);
-        if (i < m->n_param)
-            w->param[i] = p;
-        else
-            w->stat[i - m->n_param] = p;
+    *out = weft_state_find(w->state, p->name);
+    return *out >= 0 ? WEFT_OK
+                     : WEFT_FAIL(WEFT_ERR_INTERNAL, "%s is not in the state", p->name);
+}
+
+/* Where a tensor of a file goes: to its parameter and to the copies of it. */
+static weft_status find_target(const weft_weights *w, const weft_model_param *p,
+                               const weft_model_tensor *t, weft_state_target *out)
+{
+    const weft_graph *g    = w->graph;
+    weft_vid          self = weft_graph_find(g, p->name);
+    *out                   = (weft_state_target){.region = t->region, .n_tensor = 1};
+    WEFT_TRY(find_tensor(w, p, &out->tensor[0]));
+    for (weft_vid v = 0; v < g->n_value; v++) {
+        if (g->value[v].copy_of != self || self < 0) continue;
+        int copy = weft_state_find(w->state, g->value[v].name);
+        if (copy >= 0 && out->n_tensor < WEFT_STATE_MAX_COPY)
+            out->tensor[out->n_tensor++] = copy;
     }
     return WEFT_OK;
-}
-
-/* ---- what of a tensor is here ---- */
-
-/* Runs of a tensor's elements that this rank has: at in the parameter's memory. */
-static weft_status walk_own(const weft_weights *w, const weft_model_param *p,
-                            const weft_model_tensor *t, int64_t first, int64_t n,
-                            weft_part_fn fn, void *arg)
-{
-    weft_compiled_part        all;
-    weft_interval             run[WEFT_MAX_DIM];
-    const weft_compiled_part *own = &all;
-    const weft_shape         *s   = &t->region.global;
-    if (!memory_of(w, p)) return WEFT_OK;
-    if (w->parts)
-        own = weft_parts_own(w->parts, weft_parts_find(w->parts, p->name));
-    else
-        all.type = (weft_type){WEFT_DTYPE_F32, *s};
-    for (int d = 0; d < s->n && !w->parts; d++) {
-        run[d]     = (weft_interval){0, s->d[d]};
-        all.n[d]   = 1;
-        all.run[d] = &run[d];
-    }
-    return own ? weft_part_walk(own, &t->region, first, n, fn, arg) : WEFT_OK;
-}
-
-typedef struct copy_arg {
-    const float *from;
-    float       *to;
-    int64_t      first;
-} copy_arg;
-
-static weft_status copy_run(void *arg, int64_t at, int64_t index, int64_t n)
-{
-    const copy_arg *c = arg;
-    memcpy(c->to + (index - c->first), c->from + at, (size_t)n * sizeof *c->to);
-    return WEFT_OK;
-}
-
-/* Elements of a tensor from wherever they are, n at most WEFT_PARTS_CHUNK. */
-static weft_status fetch(const weft_weights *w, const weft_model_param *p,
-                         const weft_model_tensor *t, int64_t first, int64_t n, float *out)
-{
-    copy_arg c = {memory_of(w, p), out, first};
-    if (w->parts)
-        return weft_parts_pull(w->parts, weft_parts_find(w->parts, p->name), &t->region,
-                               first, n, out);
-    return walk_own(w, p, t, first, n, copy_run, &c);
 }
 
 /* ---- initial numbers ---- */
-
-/* Elements [index, index + n) of a tensor. */
-typedef weft_status (*make_fn)(const void *arg, int64_t index, int64_t n, float *out);
-
-typedef struct fill_arg {
-    make_fn     make;
-    const void *arg;
-    void       *to;
-    weft_dtype  dtype; /* of to */
-} fill_arg;
-
-static weft_status fill_run(void *arg, int64_t at, int64_t index, int64_t n)
-{
-    const fill_arg *f = arg;
-    float           buf[4096];
-    if (f->dtype == WEFT_DTYPE_F32) return f->make(f->arg, index, n, (float *)f->to + at);
-    for (int64_t done = 0, k; done < n; done += k) {
-        k = n - done < (int64_t)WEFT_COUNT(buf) ? n - done : (int64_t)WEFT_COUNT(buf);
-        WEFT_TRY(f->make(f->arg, index + done, k, buf));
-        WEFT_TRY(weft_convert_from_f32(
-            f->dtype, buf, k, (char *)f->to + (at + done) * weft_dtype_bytes(f->dtype)));
-    }
-    return WEFT_OK;
-}
-
-/* Makes what is here of a tensor; also of the parameter's copy in another type, which may be cut
- * otherwise. */
-static weft_status fill_tensor(const weft_weights *w, const weft_model_param *p,
-                               const weft_model_tensor *t, make_fn make, const void *arg)
-{
-    fill_arg f = {make, arg, memory_of(w, p), WEFT_DTYPE_F32};
-    int64_t  n = weft_shape_count(&t->shape);
-    WEFT_TRY(walk_own(w, p, t, 0, n, fill_run, &f));
-    if (!w->parts) return WEFT_OK;
-    int                       value = weft_parts_find(w->parts, p->name);
-    int                       copy  = value < 0 ? -1 : weft_parts_copy(w->parts, value);
-    const weft_compiled_part *own   = copy < 0 ? NULL : weft_parts_own(w->parts, copy);
-    if (!own) return WEFT_OK;
-    f.to    = weft_parts_memory(w->parts, copy);
-    f.dtype = own->type.dtype;
-    return weft_part_walk(own, &t->region, 0, n, fill_run, &f);
-}
 
 typedef struct init_arg {
     const weft_model_param  *p;
@@ -160,36 +62,27 @@ weft_status weft_weights_init(const weft_weights *w, uint64_t seed)
         for (int k = 0; k < nth(w, i)->n_tensor; k++) {
             const weft_model_param *p = nth(w, i);
             init_arg                x = {p, &p->tensor[k], seed};
-            WEFT_TRY(fill_tensor(w, p, x.t, make_init, &x));
+            weft_state_target       to;
+            WEFT_TRY(find_target(w, p, x.t, &to));
+            WEFT_TRY(weft_state_fill(w->state, &to, make_init, &x));
         }
     return WEFT_OK;
 }
 
 /* ---- from files ---- */
 
-static weft_status make_read(const void *arg, int64_t index, int64_t n, float *out)
-{
-    const weft_store_tensor *t    = arg;
-    int64_t                  size = weft_dtype_bytes(t->dtype);
-    _Alignas(64) char        buf[READ_BYTES];
-    for (int64_t k; n > 0; n -= k, out += k, index += k) {
-        k = n < READ_BYTES / size ? n : READ_BYTES / size;
-        WEFT_TRY(weft_store_read(t, index * size, buf, (size_t)(k * size)));
-        WEFT_TRY(weft_convert_to_f32(t->dtype, buf, k, out));
-    }
-    return WEFT_OK;
-}
-
 static weft_status read_tensor(const weft_weights *w, const char *file,
                                const weft_store_tensor *s, const weft_model_param *p,
                                const weft_model_tensor *t)
 {
-    char a[128], b[128];
+    char              a[128], b[128];
+    weft_state_target to;
     if (!weft_shape_equal(&s->shape, &t->shape))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: %s has shape [%s], the model needs [%s]",
                          file, s->name, weft_shape_text(&s->shape, a, sizeof a),
                          weft_shape_text(&t->shape, b, sizeof b));
-    weft_status st = fill_tensor(w, p, t, make_read, s);
+    WEFT_TRY(find_target(w, p, t, &to));
+    weft_status st = weft_state_load(w->state, &to, s);
     return st == WEFT_OK ? st : weft_fail_in(st, "%s: %s: ", file, s->name);
 }
 
@@ -274,58 +167,19 @@ out:
 
 /* ---- to files ---- */
 
-typedef struct source {
-    const weft_weights      *w;
-    const weft_model_param  *p;
-    const weft_model_tensor *t;
-    weft_dtype               dtype;
-    float                   *buf; /* WEFT_PARTS_CHUNK, shared by all sources of a list */
-} source;
-
-/* A writer may ask for bytes that begin or end inside an element: such edges go by a small copy. */
-static weft_status source_read(void *arg, int64_t offset, void *buf, size_t n)
-{
-    const source *s    = arg;
-    int64_t       size = weft_dtype_bytes(s->dtype);
-    char         *to   = buf;
-    while (n) {
-        int64_t skip = offset % size, whole = (int64_t)n / size;
-        if (skip || !whole) {
-            char one[8];
-            WEFT_TRY(fetch(s->w, s->p, s->t, offset / size, 1, s->buf));
-            WEFT_TRY(weft_convert_from_f32(s->dtype, s->buf, 1, one));
-            size_t k = (size_t)(size - skip) < n ? (size_t)(size - skip) : n;
-            memcpy(to, one + skip, k);
-            to += k;
-            offset += (int64_t)k;
-            n -= k;
-            continue;
-        }
-        if (whole > WEFT_PARTS_CHUNK) whole = WEFT_PARTS_CHUNK;
-        WEFT_TRY(fetch(s->w, s->p, s->t, offset / size, whole, s->buf));
-        WEFT_TRY(weft_convert_from_f32(s->dtype, s->buf, whole, to));
-        to += whole * size;
-        offset += whole * size;
-        n -= (size_t)(whole * size);
-    }
-    return WEFT_OK;
-}
-
 static weft_status add_item(const weft_weights *w, const char *name, weft_dtype dtype,
                             const weft_model_param *p, const weft_model_tensor *t,
-                            float *buf, weft_arena *a, weft_store_item *out)
+                            weft_arena *a, weft_store_item *out)
 {
-    source *s = WEFT_ARENA_NEW(a, source);
-    if (!s) return weft_arena_status(a);
-    *s   = (source){w, p, t, dtype, buf};
-    *out = (weft_store_item){.name  = weft_arena_strdup(a, name),
-                             .dtype = dtype,
-                             .shape = t->shape,
-                             .from  = {.read = source_read, .arg = s}};
+    int tensor;
+    WEFT_TRY(find_tensor(w, p, &tensor));
+    *out = (weft_store_item){
+        .name = weft_arena_strdup(a, name), .dtype = dtype, .shape = t->shape};
+    WEFT_TRY(weft_gather_source(w->gather, tensor, &t->region, dtype, a, &out->from));
     return weft_arena_status(a);
 }
 
-static weft_status items_like(const weft_weights *w, const weft_store_dir *d, float *buf,
+static weft_status items_like(const weft_weights *w, const weft_store_dir *d,
                               weft_arena *a, weft_store_item *item, int *n)
 {
     const weft_model_param  *p;
@@ -333,7 +187,7 @@ static weft_status items_like(const weft_weights *w, const weft_store_dir *d, fl
     for (int i = 0; i < weft_store_dir_count(d); i++) {
         const weft_store_tensor *s = weft_store_dir_at(d, i);
         if (weft_model_find_tensor(w->model, s->name, &p, &t))
-            WEFT_TRY(add_item(w, s->name, s->dtype, p, t, buf, a, &item[(*n)++]));
+            WEFT_TRY(add_item(w, s->name, s->dtype, p, t, a, &item[(*n)++]));
     }
     return WEFT_OK;
 }
@@ -344,61 +198,62 @@ weft_status weft_weights_items(const weft_weights *w, const weft_store_dir *name
 {
     int most = names ? weft_store_dir_count(names) : 0;
     for (int i = 0; i < n_all(w) && !names; i++) most += nth(w, i)->n_tensor;
-    *n         = 0;
-    *out       = WEFT_ARENA_ARRAY(a, weft_store_item, most + 1);
-    float *buf = WEFT_ARENA_ARRAY(a, float, WEFT_PARTS_CHUNK);
+    *n   = 0;
+    *out = WEFT_ARENA_ARRAY(a, weft_store_item, most + 1);
     WEFT_TRY(weft_arena_status(a));
-    if (names) return items_like(w, names, buf, a, *out, n);
+    if (names) return items_like(w, names, a, *out, n);
     for (int i = 0; i < n_all(w); i++) {
         const weft_model_param *p = nth(w, i);
         for (int k = 0; k < p->n_tensor; k++)
-            WEFT_TRY(add_item(w, p->tensor[k].name, dtype, p, &p->tensor[k], buf, a,
+            WEFT_TRY(add_item(w, p->tensor[k].name, dtype, p, &p->tensor[k], a,
                               &(*out)[(*n)++]));
     }
     return WEFT_OK;
 }
 
-static weft_status hash_tensor(const source *s, uint64_t *out)
-{
-    weft_hash_state h;
-    int64_t         n = weft_shape_count(&s->t->shape);
-    weft_hash_init(&h, 0);
-    for (int64_t at = 0, k; at < n; at += k) {
-        k = n - at < WEFT_PARTS_CHUNK ? n - at : WEFT_PARTS_CHUNK;
-        WEFT_TRY(fetch(s->w, s->p, s->t, at, k, s->buf));
-        weft_hash_add(&h, s->buf, (size_t)k * sizeof *s->buf);
-    }
-    *out = weft_hash_value(&h);
-    return WEFT_OK;
-}
+/* A tensor of a file, to be hashed. */
+typedef struct hashed {
+    const char              *name;
+    const weft_model_param  *p;
+    const weft_model_tensor *t;
+} hashed;
 
 static int by_name(const void *a, const void *b)
 {
-    const weft_store_item *x = a, *y = b;
+    const hashed *x = a, *y = b;
     return strcmp(x->name, y->name);
+}
+
+static weft_status add_hash(const weft_weights *w, const hashed *x, weft_hash_state *list)
+{
+    uint64_t h;
+    uint8_t  le[8];
+    int      tensor;
+    WEFT_TRY(find_tensor(w, x->p, &tensor));
+    WEFT_TRY(weft_gather_hash(w->gather, tensor, &x->t->region, &h));
+    for (int b = 0; b < 8; b++) le[b] = (uint8_t)(h >> 8 * b);
+    weft_hash_add(list, x->name, strlen(x->name) + 1);
+    weft_hash_add(list, le, 8);
+    return WEFT_OK;
 }
 
 weft_status weft_weights_hash(const weft_weights *w, uint64_t *out)
 {
-    weft_arena      *a  = NULL;
-    weft_store_item *it = NULL;
-    weft_hash_state  list;
-    int              n  = 0;
-    weft_status      st = WEFT_OK;
-    WEFT_GO(weft_arena_create(&a));
-    WEFT_GO(weft_weights_items(w, NULL, WEFT_DTYPE_F32, a, &it, &n));
-    qsort(it, (size_t)n, sizeof *it, by_name);
+    weft_hash_state list;
+    int             n = 0, at = 0;
+    weft_status     st = WEFT_OK;
+    for (int i = 0; i < n_all(w); i++) n += nth(w, i)->n_tensor;
+    hashed *x = malloc(sizeof *x * (size_t)(n + 1));
+    if (!x) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (int i = 0; i < n_all(w); i++)
+        for (int k = 0; k < nth(w, i)->n_tensor; k++)
+            x[at++] =
+                (hashed){nth(w, i)->tensor[k].name, nth(w, i), &nth(w, i)->tensor[k]};
+    qsort(x, (size_t)n, sizeof *x, by_name);
     weft_hash_init(&list, 0);
-    for (int i = 0; i < n; i++) {
-        uint64_t h;
-        uint8_t  le[8];
-        WEFT_GO(hash_tensor(it[i].from.arg, &h));
-        for (int b = 0; b < 8; b++) le[b] = (uint8_t)(h >> 8 * b);
-        weft_hash_add(&list, it[i].name, strlen(it[i].name) + 1);
-        weft_hash_add(&list, le, 8);
-    }
+    for (int i = 0; i < n; i++) WEFT_GO(add_hash(w, &x[i], &list));
     *out = weft_hash_value(&list);
 out:
-    weft_arena_destroy(a);
+    free(x);
     return st;
 }

@@ -83,14 +83,8 @@ weft_status weft_compile_layers(const weft_training *t, weft_arena *a, int *n,
 void weft_compile_plan_of(const weft_training *t, weft_plan_of *of);
 
 /* Which part of a parameter or state this program's rank has. */
-typedef struct weft_compiled_part {
-    weft_type type; /* of the whole */
-    int       n
-        [WEFT_MAX_DIM]; /* runs of each dimension, ascending; side by side they are the local one */
-    weft_interval *run[WEFT_MAX_DIM];
-} weft_compiled_part;
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
-                                  weft_compiled_part *out);
+                                  weft_part *out);
 
 /* A training step of one rank of a plan, which is borrowed for the call; plan NULL: one rank. */
 weft_status weft_compile_program(const weft_training *t, const weft_plan *plan, int rank,

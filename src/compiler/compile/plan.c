@@ -109,21 +109,25 @@ weft_status weft_compile_plan(const weft_training *t, const weft_strategy *y, in
 }
 
 weft_status weft_compiled_part_of(const weft_compiled *c, const char *name, weft_arena *a,
-                                  weft_compiled_part *out)
+                                  weft_part *out)
 {
     weft_vid v = weft_graph_find(c->graph, name);
     if (v < 0)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "graph %s has no %s", c->graph->name, name);
-    *out = (weft_compiled_part){.type = c->graph->value[v].type};
-    for (int d = 0; d < out->type.shape.n && c->sharding; d++)
-        WEFT_TRY(weft_layout_intervals(&c->sharding->value[v], &c->sharding->mesh[0], d,
-                                       out->type.shape.d[d], c->place, a, &out->run[d],
-                                       &out->n[d]));
-    for (int d = 0; d < out->type.shape.n && !c->sharding; d++) {
-        out->n[d]   = 1;
-        out->run[d] = WEFT_ARENA_NEW(a, weft_interval);
-        if (!out->run[d]) return weft_arena_status(a);
-        *out->run[d] = (weft_interval){0, out->type.shape.d[d]};
+    *out = (weft_part){.shape = c->graph->value[v].type.shape};
+    for (int d = 0; d < out->shape.n; d++) {
+        weft_interval *run;
+        if (c->sharding) {
+            WEFT_TRY(weft_layout_intervals(&c->sharding->value[v], &c->sharding->mesh[0],
+                                           d, out->shape.d[d], c->place, a, &run,
+                                           &out->n[d]));
+        } else {
+            run = WEFT_ARENA_NEW(a, weft_interval);
+            if (!run) return weft_arena_status(a);
+            *run      = (weft_interval){0, out->shape.d[d]};
+            out->n[d] = 1;
+        }
+        out->run[d] = run;
     }
     return WEFT_OK;
 }

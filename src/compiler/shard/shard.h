@@ -19,6 +19,7 @@
 #include "exchange/collective.h"
 #include "graph/graph.h"
 #include "strategy/strategy.h"
+#include "tensor/part.h"
 
 /* ---- meshes ---- */
 
@@ -112,11 +113,6 @@ bool weft_layout_same(const weft_layout *a, const weft_layout *b, const weft_mes
 void        weft_layout_print(const weft_layout *l, const weft_mesh *m, weft_text *t);
 weft_status weft_layout_parse(weft_lex *x, const weft_mesh *m, int mesh,
                               weft_layout *out);
-
-/* [lo, hi) */
-typedef struct weft_interval {
-    int64_t lo, hi;
-} weft_interval;
 
 /* The positions of one dimension that a place of the mesh has, ascending; in a. */
 weft_status weft_layout_intervals(const weft_layout *l, const weft_mesh *m, int dim,

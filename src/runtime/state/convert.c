@@ -1,4 +1,4 @@
-#include "session/convert.h"
+#include "state/convert.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Numbers of a file's type to fp32 and back (round to nearest, ties to even). */
-#ifndef WEFT_SESSION_CONVERT_H
-#define WEFT_SESSION_CONVERT_H
+#ifndef WEFT_STATE_CONVERT_H
+#define WEFT_STATE_CONVERT_H
 
 #include "weft/tensor.h"
 

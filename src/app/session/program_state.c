@@ -1,0 +1,164 @@
+#include "session/program_state.h"
+
+#include "comm/hosts.h"
+#include "comm/shm.h"
+
+int weft_program_state_slab(const weft_program *p)
+{
+    for (int i = 0; i < p->n_slab; i++)
+        if (p->slab[i].kind == WEFT_SLAB_STATE) return i;
+    return -1;
+}
+
+/* ---- memory ---- */
+
+static bool uses_slab(const weft_program *p, const weft_instr *i, int slab)
+{
+    for (int k = 0; k < i->n_in; k++)
+        if (p->buffer[i->in[k].buffer].slab == slab) return true;
+    for (int k = 0; k < i->n_out; k++)
+        if (p->buffer[i->out[k].buffer].slab == slab) return true;
+    return false;
+}
+
+/* Gradients, and parameters that ranks give each other parts of: where ranks share memory,
+ * collectives work on them where they are. */
+static bool peers_reach(const weft_program *p, int slab)
+{
+    if (p->slab[slab].kind == WEFT_SLAB_STAGING) return false;
+    for (int a = 0; a < p->n_actor; a++)
+        for (int i = 0; i < p->actor[a].n_instr; i++) {
+            const weft_instr *q = &p->actor[a].instr[i];
+            if (q->kind == WEFT_INSTR_COLLECTIVE && uses_slab(p, q, slab)) return true;
+        }
+    return false;
+}
+
+weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
+                                    weft_memory *out)
+{
+    *out = (weft_memory){0};
+    if (!weft_comm_shared_end(comm) || !peers_reach(p, slab)) return WEFT_OK;
+    weft_memory m = {weft_device_cpu(), WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
+    WEFT_TRY(weft_comm_shm_alloc(weft_comm_shared_end(comm), m.bytes, &m.address));
+    *out = m;
+    return WEFT_OK;
+}
+
+void weft_program_slab_free(weft_comm *comm, weft_memory *m)
+{
+    if (m->space != WEFT_SPACE_SHARED) {
+        weft_device_free(m);
+        return;
+    }
+    weft_comm_shm_free(weft_comm_shared_end(comm), m->address);
+    *m = (weft_memory){0};
+}
+
+static void free_slab(void *arg, weft_memory *m)
+{
+    weft_program_slab_free(arg, m);
+}
+
+/* ---- tensors ---- */
+
+static bool is_kept(const weft_graph_value *v)
+{
+    return v->kind == WEFT_VALUE_PARAM || (v->kind == WEFT_VALUE_STATE && v->node < 0);
+}
+
+/* Bytes from the beginning of the slab. */
+static int64_t offset_of(const weft_program *p, const weft_binding *b)
+{
+    return p->buffer[b->at.buffer].offset +
+           b->at.offset * weft_dtype_bytes(b->at.type.dtype);
+}
+
+static weft_status add_tensor(const weft_compiled *made, const weft_graph_value *v,
+                              weft_arena *tmp, weft_state *s)
+{
+    const weft_binding *b = weft_program_find(made->program, v->name);
+    weft_state_tensor   t = {
+          .name = v->name, .dtype = v->type.dtype, .shape = v->type.shape};
+    weft_part part;
+    if (b) {
+        WEFT_TRY(weft_compiled_part_of(made, v->name, tmp, &part));
+        if (weft_part_count(&part) != weft_shape_count(&b->at.type.shape) ||
+            made->program->buffer[b->at.buffer].slab !=
+                weft_program_state_slab(made->program))
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: its part and its memory differ",
+                             v->name);
+        t.part   = &part;
+        t.offset = offset_of(made->program, b);
+    }
+    return weft_state_add(s, &t);
+}
+
+/* Takes the memory of the slab: release frees it, also on failure. */
+static weft_status make_state(const weft_compiled *made, const weft_memory *m,
+                              weft_state_free_fn release, void *arg, weft_state **out)
+{
+    weft_arena *tmp = NULL;
+    weft_state *s   = NULL;
+    weft_status st  = WEFT_OK;
+    WEFT_TRY(weft_state_create_over(m, release, arg, &s));
+    WEFT_GO(weft_arena_create(&tmp));
+    for (weft_vid v = 0; v < made->graph->n_value; v++)
+        if (is_kept(&made->graph->value[v]))
+            WEFT_GO(add_tensor(made, &made->graph->value[v], tmp, s));
+    *out = s;
+    s    = NULL;
+out:
+    weft_state_destroy(s);
+    weft_arena_destroy(tmp);
+    return st;
+}
+
+weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm,
+                                      weft_state **out)
+{
+    const weft_program *p    = made->program;
+    int                 slab = weft_program_state_slab(p);
+    weft_memory         m    = {0};
+    if (slab >= 0) WEFT_TRY(weft_program_slab_share(p, slab, comm, &m));
+    if (!m.address)
+        WEFT_TRY(weft_device_alloc(weft_device_cpu(), WEFT_SPACE_DEVICE,
+                                   slab < 0 ? 0 : p->slab[slab].bytes, &m));
+    return make_state(made, &m, free_slab, comm, out);
+}
+
+/* ---- shared by two programs ---- */
+
+/* Is everything that the program has at the same place in s? */
+static bool is_laid_out_like(const weft_compiled *made, const weft_state *s)
+{
+    const weft_program *p    = made->program;
+    int                 slab = weft_program_state_slab(p);
+    for (int i = 0; i < p->n_binding; i++) {
+        const weft_binding *b = &p->binding[i];
+        if (b->kind != WEFT_BIND_PARAM && b->kind != WEFT_BIND_STATE) continue;
+        int                      k = weft_state_find(s, b->name);
+        const weft_state_tensor *t = k < 0 ? NULL : weft_state_at(s, k);
+        if (!t || !t->part || t->offset != offset_of(p, b) ||
+            weft_part_count(t->part) != weft_shape_count(&b->at.type.shape))
+            return false;
+    }
+    return slab >= 0 && p->slab[slab].bytes <= weft_state_memory(s)->bytes;
+}
+
+static void keep_memory(void *arg, weft_memory *m)
+{
+    (void)arg, (void)m;
+}
+
+weft_status weft_program_state_share(const weft_compiled *made, const weft_state *first,
+                                     weft_comm *comm, weft_state **out)
+{
+    if (!is_laid_out_like(made, first)) return weft_program_state_create(made, comm, out);
+    return make_state(made, weft_state_memory(first), keep_memory, NULL, out);
+}
+
+bool weft_program_state_is_shared(const weft_state *s, const weft_state *first)
+{
+    return weft_state_memory(s)->address == weft_state_memory(first)->address;
+}

@@ -1,0 +1,34 @@
+/* The state that a program works on: every parameter and state of its graph, held where the program
+ * has them, in a block as large as its state slab.
+ *
+ *     weft_state *s;
+ *     WEFT_TRY(weft_program_state_create(&made, comm, &s));
+ *     ... runners over it come and go ...
+ *     weft_state_destroy(s);                                while comm is there */
+#ifndef WEFT_SESSION_PROGRAM_STATE_H
+#define WEFT_SESSION_PROGRAM_STATE_H
+
+#include "comm/comm.h"
+#include "compile/compile.h"
+#include "state/state.h"
+
+/* The number of the slab with the state; -1: the program has none. */
+int weft_program_state_slab(const weft_program *p);
+
+/* Memory that the ranks of a host share for a slab of p, where collectives work in it; elsewhere
+ * none: an address of NULL. */
+weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
+                                    weft_memory *out);
+/* Of weft_program_slab_share() or the device. */
+void weft_program_slab_free(weft_comm *comm, weft_memory *m);
+
+/* In zeroed memory.  Borrows comm, which may be NULL, for the state's life. */
+weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm,
+                                      weft_state **out);
+/* In the memory of another program's state where everything is at the same place in it, which must
+ * outlive it; else as above. */
+weft_status weft_program_state_share(const weft_compiled *made, const weft_state *first,
+                                     weft_comm *comm, weft_state **out);
+bool        weft_program_state_is_shared(const weft_state *s, const weft_state *first);
+
+#endif

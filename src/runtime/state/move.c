@@ -1,0 +1,200 @@
+#include "state/move.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void weft_move_list_fini(weft_move_list *l)
+{
+    free(l->move);
+    *l = (weft_move_list){0};
+}
+
+static weft_status add_move(weft_move_list *l, const weft_move *m)
+{
+    if (l->n == l->cap) {
+        int        cap  = l->cap ? 2 * l->cap : 8;
+        weft_move *more = realloc(l->move, sizeof *more * (size_t)cap);
+        if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+        l->move = more;
+        l->cap  = cap;
+    }
+    l->move[l->n++] = *m;
+    return WEFT_OK;
+}
+
+/* ---- one region ---- */
+
+/* Boxes that nobody was found for yet. */
+typedef struct box_list {
+    int          n, cap;
+    weft_region *box;
+} box_list;
+
+static weft_status add_box(box_list *l, const weft_region *r)
+{
+    if (l->n == l->cap) {
+        int          cap  = l->cap ? 2 * l->cap : 8;
+        weft_region *more = realloc(l->box, sizeof *more * (size_t)cap);
+        if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+        l->box = more;
+        l->cap = cap;
+    }
+    l->box[l->n++] = *r;
+    return WEFT_OK;
+}
+
+/* What of `all` is not in `taken`, which is inside it: for each dimension what is before and what
+ * is after it. */
+static weft_status add_rest(box_list *l, const weft_region *all, const weft_region *taken)
+{
+    weft_region core = *all; /* shrinks to taken, dimension by dimension */
+    for (int d = 0; d < all->global.n; d++) {
+        int64_t     end = core.offset[d] + core.extent[d];
+        int64_t     cut = taken->offset[d] + taken->extent[d];
+        weft_region x   = core;
+        x.extent[d]     = taken->offset[d] - core.offset[d];
+        if (x.extent[d] > 0) WEFT_TRY(add_box(l, &x));
+        x           = core;
+        x.offset[d] = cut;
+        x.extent[d] = end - cut;
+        if (x.extent[d] > 0) WEFT_TRY(add_box(l, &x));
+        core.offset[d] = taken->offset[d];
+        core.extent[d] = taken->extent[d];
+    }
+    return WEFT_OK;
+}
+
+/* The search for holders of one region of a tensor. */
+typedef struct holder_search {
+    const weft_held_tensor *tensor;
+    weft_move               move; /* all but from and region */
+    unsigned        turn; /* which holder is tried first, and which of its ranks */
+    box_list        open; /* still without a holder */
+    weft_move_list *out;
+} holder_search;
+
+/* Gives a holder's rank what it has of the open boxes. */
+static weft_status take_from(holder_search *s, const weft_part *part, int from)
+{
+    int64_t n_box = weft_part_boxes(part);
+    for (int64_t k = 0; k < n_box && s->open.n; k++) {
+        weft_region held = weft_part_box(part, k), common;
+        for (int i = 0; i < s->open.n;) {
+            weft_region box = s->open.box[i];
+            if (!weft_region_intersect(&box, &held, &common)) {
+                i++;
+                continue;
+            }
+            s->open.box[i] = s->open.box[--s->open.n];
+            WEFT_TRY(add_rest(&s->open, &box, &common));
+            s->move.from   = from;
+            s->move.region = common;
+            WEFT_TRY(add_move(s->out, &s->move));
+        }
+    }
+    return WEFT_OK;
+}
+
+static bool is_member(const weft_holder *h, int rank)
+{
+    for (int k = 0; k < h->n_rank; k++)
+        if (h->rank[k] == rank) return true;
+    return false;
+}
+
+/* From the rank itself first, then from the others, each time from a different one. */
+static weft_status find_holders(holder_search *s)
+{
+    const weft_held_tensor *t = s->tensor;
+    for (int i = 0; i < t->n_holder; i++)
+        if (is_member(&t->holder[i], s->move.to))
+            WEFT_TRY(take_from(s, t->holder[i].part, s->move.to));
+    for (int i = 0; i < t->n_holder && s->open.n; i++) {
+        const weft_holder *h =
+            &t->holder[(s->turn + (unsigned)i) % (unsigned)t->n_holder];
+        WEFT_TRY(take_from(s, h->part, h->rank[s->turn % (unsigned)h->n_rank]));
+    }
+    if (!s->open.n) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_INTERNAL, "no rank holds all that rank %d needs of %s",
+                     s->move.to, t->name);
+}
+
+static weft_status move_region(const weft_holders *h, const weft_move *move,
+                               const weft_region *r, unsigned turn, weft_move_list *l)
+{
+    holder_search s = {
+        .tensor = &h->tensor[move->tensor], .move = *move, .turn = turn, .out = l};
+    if (weft_region_count(r) == 0) return WEFT_OK;
+    weft_status st = add_box(&s.open, r);
+    if (st == WEFT_OK) st = find_holders(&s);
+    free(s.open.box);
+    return st;
+}
+
+weft_status weft_move_add_region(const weft_holders *h, int tensor, const weft_region *r,
+                                 int to, unsigned turn, weft_move_list *l)
+{
+    weft_move m = {.tensor = tensor, .target = tensor, .to = to};
+    return move_region(h, &m, r, turn, l);
+}
+
+/* ---- two tables ---- */
+
+static bool parts_meet(const weft_part *a, const weft_part *b)
+{
+    for (int d = 0; d < a->shape.n; d++) {
+        bool meet = false;
+        for (int i = 0; i < a->n[d] && !meet; i++)
+            for (int k = 0; k < b->n[d] && !meet; k++)
+                meet = a->run[d][i].lo < b->run[d][k].hi &&
+                       b->run[d][k].lo < a->run[d][i].hi;
+        if (!meet) return false;
+    }
+    return true;
+}
+
+/* The moves of a part to m's rank; only those from `rank` where that is another one and not -1. */
+static weft_status plan_part(const weft_holders *old, const weft_move *m,
+                             const weft_part *part, int rank, weft_move_list *l)
+{
+    int     before = l->n, kept = l->n;
+    int64_t n_box = weft_part_boxes(part);
+    for (int64_t k = 0; k < n_box; k++) {
+        weft_region box = weft_part_box(part, k);
+        WEFT_TRY(move_region(old, m, &box, (unsigned)(m->to + m->tensor), l));
+    }
+    if (rank < 0 || rank == m->to) return WEFT_OK;
+    for (int i = before; i < l->n; i++)
+        if (l->move[i].from == rank) l->move[kept++] = l->move[i];
+    l->n = kept;
+    return WEFT_OK;
+}
+
+static weft_status check_same_tensor(const weft_held_tensor *a, const weft_held_tensor *b)
+{
+    char x[128], y[128];
+    if (a->dtype == b->dtype && weft_shape_equal(&a->shape, &b->shape)) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG, "%s is %s[%s] in one state and %s[%s] in the other",
+                     a->name, weft_dtype_name(a->dtype),
+                     weft_shape_text(&a->shape, x, sizeof x), weft_dtype_name(b->dtype),
+                     weft_shape_text(&b->shape, y, sizeof y));
+}
+
+weft_status weft_move_plan(const weft_holders *old, const weft_holders *new, int rank,
+                           weft_move_list *l)
+{
+    for (int i = 0; i < new->n_tensor; i++) {
+        int t = weft_holders_find(old, new->tensor[i].name);
+        if (t < 0) continue;
+        WEFT_TRY(check_same_tensor(&old->tensor[t], &new->tensor[i]));
+        const weft_part *own = rank < 0 ? NULL : weft_holders_part(old, t, rank);
+        for (int to = 0; to < new->n_rank; to++) {
+            const weft_part *part = weft_holders_part(new, i, to);
+            if (!part) continue;
+            if (rank >= 0 && to != rank && !(own && parts_meet(own, part))) continue;
+            weft_move m = {.tensor = t, .target = i, .to = to};
+            WEFT_TRY(plan_part(old, &m, part, rank, l));
+        }
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,238 @@
+#include "state/mover.h"
+
+#include <stdlib.h>
+
+#include "base/progress.h"
+
+/* Moves in one direction, by shift: how many ranks further than this one the other one is. */
+typedef struct direction {
+    weft_comm_channel **channel; /* by peer; NULL: nothing is moved */
+    int                 n;
+    int                *move; /* of the list */
+    int64_t             bytes;
+} direction;
+
+struct weft_mover {
+    weft_state    *from, *to;
+    weft_comm     *comm;
+    int            rank, world;
+    weft_move_list list;
+    direction      out, in; /* between ranks */
+    int64_t       *size;    /* bytes an element, by move */
+    char          *staging;
+};
+
+/* The next chunk of a direction. */
+typedef struct cursor {
+    int     k;  /* which move */
+    int64_t at; /* elements of it that are done */
+} cursor;
+
+static int peer_of(const weft_mover *t, const weft_move *m)
+{
+    return m->from == t->rank ? m->to : m->from;
+}
+
+/* To rank r + k and from rank r - k. */
+static int shift_of(const weft_mover *t, const weft_move *m)
+{
+    return (m->to - m->from + t->world) % t->world;
+}
+
+/* ---- opening ---- */
+
+/* Moves by shift; those of one shift stay in the list's order, which both ranks have. */
+static void sort_moves(const weft_mover *t, direction *d, bool sends)
+{
+    for (int shift = 1; shift < t->world; shift++)
+        for (int i = 0; i < t->list.n; i++) {
+            const weft_move *m = &t->list.move[i];
+            if (shift_of(t, m) != shift || (m->from == t->rank) != sends) continue;
+            d->move[d->n++] = i;
+            d->bytes += weft_region_count(&m->region) * t->size[i];
+        }
+}
+
+static weft_status open_direction(weft_mover *t, direction *d, bool sends, int tag)
+{
+    d->move    = malloc(sizeof *d->move * (size_t)(t->list.n + 1));
+    d->channel = calloc((size_t)t->world, sizeof *d->channel);
+    if (!d->move || !d->channel) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    sort_moves(t, d, sends);
+    for (int i = 0; i < d->n; i++) {
+        int peer = peer_of(t, &t->list.move[d->move[i]]);
+        if (d->channel[peer]) continue;
+        WEFT_TRY(weft_comm_open_channel(
+            t->comm, peer, sends ? WEFT_COMM_SEND : WEFT_COMM_RECV, tag, WEFT_MOVE_CHUNK,
+            WEFT_MOVE_CREDITS, &d->channel[peer]));
+    }
+    return WEFT_OK;
+}
+
+/* Is a tensor of one state at the same place as a tensor of the other? */
+static bool is_same_place(const weft_mover *t, const weft_move *m)
+{
+    const weft_memory *a = weft_state_memory(t->from), *b = weft_state_memory(t->to);
+    const weft_state_tensor *x = weft_state_at(t->from, m->tensor);
+    const weft_state_tensor *y = weft_state_at(t->to, m->target);
+    return a->device == b->device && a->address == b->address && x->offset == y->offset &&
+           weft_part_equal(x->part, y->part);
+}
+
+/* Moves of this rank to itself that are none. */
+static void drop_same_places(weft_mover *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->list.n; i++) {
+        const weft_move *m = &t->list.move[i];
+        if (m->from != m->to || !is_same_place(t, m)) t->list.move[n++] = *m;
+    }
+    t->list.n = n;
+}
+
+static weft_status open_moves(weft_mover *t, int tag)
+{
+    t->size    = malloc(sizeof *t->size * (size_t)(t->list.n + 1));
+    t->staging = t->list.n ? malloc(WEFT_MOVE_CHUNK) : NULL;
+    if (!t->size || (t->list.n && !t->staging))
+        return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (int i = 0; i < t->list.n; i++)
+        t->size[i] =
+            weft_dtype_bytes(weft_state_at(t->from, t->list.move[i].tensor)->dtype);
+    WEFT_TRY(open_direction(t, &t->out, true, tag));
+    return open_direction(t, &t->in, false, tag);
+}
+
+weft_status weft_mover_open(const weft_mover_side *from, const weft_mover_side *to,
+                            weft_comm *comm, int tag, weft_mover **out)
+{
+    weft_status st = WEFT_OK;
+    weft_mover *t  = calloc(1, sizeof *t);
+    if (!t) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *t = (weft_mover){.from  = from->state,
+                      .to    = to->state,
+                      .comm  = comm,
+                      .rank  = comm ? comm->rank : 0,
+                      .world = comm ? comm->world : 1};
+    WEFT_GO(weft_move_plan(from->holders, to->holders, t->rank, &t->list));
+    drop_same_places(t);
+    WEFT_GO(open_moves(t, tag));
+    *out = t;
+    t    = NULL;
+out:
+    weft_mover_close(t);
+    return st;
+}
+
+static void close_direction(weft_mover *t, direction *d)
+{
+    for (int k = 0; k < t->world && d->channel; k++)
+        if (d->channel[k]) (void)weft_comm_close_channel(t->comm, d->channel[k]);
+    free(d->channel);
+    free(d->move);
+}
+
+void weft_mover_close(weft_mover *t)
+{
+    if (!t) return;
+    close_direction(t, &t->out);
+    close_direction(t, &t->in);
+    weft_move_list_fini(&t->list);
+    free(t->size);
+    free(t->staging);
+    free(t);
+}
+
+int64_t weft_mover_bytes(const weft_mover *t)
+{
+    if (!t) return 0;
+    int64_t tables = (int64_t)sizeof *t + t->list.cap * (int64_t)sizeof *t->list.move;
+    tables += t->list.n * (int64_t)(sizeof *t->size + 2 * sizeof *t->out.move);
+    tables += 2 * t->world * (int64_t)sizeof *t->out.channel;
+    return tables + (t->staging ? WEFT_MOVE_CHUNK : 0);
+}
+
+int64_t weft_mover_sent(const weft_mover *t)
+{
+    return t->out.bytes;
+}
+
+int64_t weft_mover_received(const weft_mover *t)
+{
+    return t->in.bytes;
+}
+
+/* ---- running ---- */
+
+/* The next chunk of move i, and how many bytes it has. */
+static bool next_chunk(const weft_mover *t, int i, int64_t *at, weft_region *box,
+                       int64_t *bytes)
+{
+    if (!weft_region_next_chunk(&t->list.move[i].region, WEFT_MOVE_CHUNK / t->size[i], at,
+                                box))
+        return false;
+    *bytes = weft_region_count(box) * t->size[i];
+    return true;
+}
+
+static weft_status copy_here(weft_mover *t)
+{
+    for (int i = 0; i < t->list.n; i++) {
+        const weft_move *m = &t->list.move[i];
+        weft_region      box;
+        int64_t          at = 0, bytes;
+        while (m->from == m->to && next_chunk(t, i, &at, &box, &bytes)) {
+            WEFT_TRY(weft_state_read(t->from, m->tensor, &box, t->staging));
+            WEFT_TRY(weft_state_write(t->to, m->target, &box, t->staging));
+        }
+    }
+    return WEFT_OK;
+}
+
+/* The shift of the move at a cursor; the number of ranks where none is left. */
+static int find_shift(const weft_mover *t, const direction *d, const cursor *c)
+{
+    return c->k < d->n ? shift_of(t, &t->list.move[d->move[c->k]]) : t->world;
+}
+
+/* Gives the chunk at a cursor and moves it on. */
+static const weft_move *take_chunk(const weft_mover *t, const direction *d, cursor *c,
+                                   weft_region *box, int64_t *bytes)
+{
+    int              i = d->move[c->k];
+    const weft_move *m = &t->list.move[i];
+    next_chunk(t, i, &c->at, box, bytes);
+    if (c->at == weft_region_count(&m->region)) *c = (cursor){.k = c->k + 1};
+    return m;
+}
+
+static weft_status send_chunk(weft_mover *t, cursor *c)
+{
+    weft_region      box;
+    int64_t          bytes;
+    const weft_move *m = take_chunk(t, &t->out, c, &box, &bytes);
+    WEFT_TRY(weft_state_read(t->from, m->tensor, &box, t->staging));
+    return weft_comm_send(t->comm, t->out.channel[m->to], t->staging, bytes);
+}
+
+static weft_status receive_chunk(weft_mover *t, cursor *c)
+{
+    weft_region      box;
+    int64_t          bytes;
+    const weft_move *m = take_chunk(t, &t->in, c, &box, &bytes);
+    WEFT_TRY(weft_comm_recv(t->comm, t->in.channel[m->from], t->staging, bytes));
+    return weft_state_write(t->to, m->target, &box, t->staging);
+}
+
+weft_status weft_mover_run(weft_mover *t)
+{
+    cursor out = {0}, in = {0};
+    WEFT_TRY(copy_here(t));
+    while (out.k < t->out.n || in.k < t->in.n) {
+        int sends = find_shift(t, &t->out, &out), receives = find_shift(t, &t->in, &in);
+        if (sends <= receives) WEFT_TRY(send_chunk(t, &out));
+        if (receives <= sends) WEFT_TRY(receive_chunk(t, &in));
+        weft_progress_mark();
+    }
+    return WEFT_OK;
+}

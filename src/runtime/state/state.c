@@ -1,0 +1,155 @@
+#include "state/state.h"
+
+#include <string.h>
+
+struct weft_state {
+    weft_arena        *arena;
+    weft_memory        memory;
+    weft_state_free_fn release; /* of the memory */
+    void              *arg;
+    int64_t            step;
+    int                n_tensor, cap;
+    weft_state_tensor *tensor;
+};
+
+static void free_memory(void *arg, weft_memory *m)
+{
+    (void)arg;
+    weft_device_free(m);
+}
+
+weft_status weft_state_create_over(const weft_memory *memory, weft_state_free_fn release,
+                                   void *arg, weft_state **out)
+{
+    weft_memory held = *memory;
+    weft_arena *a    = NULL;
+    weft_state *s    = NULL;
+    weft_status st   = weft_arena_create(&a);
+    if (st == WEFT_OK && !(s = WEFT_ARENA_NEW(a, weft_state))) st = weft_arena_status(a);
+    if (st != WEFT_OK) {
+        weft_arena_destroy(a);
+        release(arg, &held);
+        return st;
+    }
+    *s = (weft_state){
+        .arena = a, .memory = held, .release = release, .arg = arg, .step = -1};
+    *out = s;
+    return WEFT_OK;
+}
+
+weft_status weft_state_create(weft_device *device, int64_t bytes, weft_state **out)
+{
+    weft_memory m;
+    WEFT_TRY(weft_device_alloc(device ? device : weft_device_cpu(), WEFT_SPACE_DEVICE,
+                               bytes, &m));
+    return weft_state_create_over(&m, free_memory, NULL, out);
+}
+
+void weft_state_destroy(weft_state *s)
+{
+    if (!s) return;
+    s->release(s->arg, &s->memory);
+    weft_arena_destroy(s->arena);
+}
+
+int64_t weft_state_bytes(const weft_state *s)
+{
+    return s ? weft_arena_bytes(s->arena) : 0;
+}
+
+/* ---- tensors ---- */
+
+weft_status weft_state_add(weft_state *s, const weft_state_tensor *t)
+{
+    int64_t bytes = t->part ? weft_part_count(t->part) * weft_dtype_bytes(t->dtype) : 0;
+    if (t->part &&
+        (t->offset < 0 || bytes > s->memory.bytes || t->offset > s->memory.bytes - bytes))
+        return WEFT_FAIL(WEFT_ERR_INTERNAL,
+                         "%s: bytes %lld to %lld are not in a state of %lld", t->name,
+                         (long long)t->offset, (long long)(t->offset + bytes),
+                         (long long)s->memory.bytes);
+    WEFT_TRY(weft_arena_grow(s->arena, (void **)&s->tensor, &s->cap, s->n_tensor + 1,
+                             sizeof *s->tensor));
+    weft_state_tensor *x = &s->tensor[s->n_tensor];
+    *x                   = *t;
+    x->name              = weft_arena_strdup(s->arena, t->name);
+    if (t->part) x->part = weft_part_copy(t->part, s->arena);
+    WEFT_TRY(weft_arena_status(s->arena));
+    s->n_tensor++;
+    return WEFT_OK;
+}
+
+int weft_state_count(const weft_state *s)
+{
+    return s->n_tensor;
+}
+
+const weft_state_tensor *weft_state_at(const weft_state *s, int tensor)
+{
+    return &s->tensor[tensor];
+}
+
+int weft_state_find(const weft_state *s, const char *name)
+{
+    for (int i = 0; i < s->n_tensor; i++)
+        if (!strcmp(s->tensor[i].name, name)) return i;
+    return -1;
+}
+
+const weft_memory *weft_state_memory(const weft_state *s)
+{
+    return &s->memory;
+}
+
+int64_t weft_state_step(const weft_state *s)
+{
+    return s->step;
+}
+
+void weft_state_set_step(weft_state *s, int64_t step)
+{
+    s->step = step;
+}
+
+/* ---- numbers ---- */
+
+/* Between a tensor's memory and a region in host memory: one of to and from is NULL. */
+typedef struct region_copy {
+    const weft_memory *memory;
+    int64_t            offset, size; /* of the tensor in memory; bytes of an element */
+    char              *to;
+    const char        *from;
+} region_copy;
+
+static weft_status copy_run(void *arg, int64_t at, int64_t index, int64_t n)
+{
+    const region_copy *c = arg;
+    int64_t            k = c->offset + at * c->size, bytes = n * c->size;
+    if (c->to) return weft_device_read(c->to + index * c->size, c->memory, k, bytes);
+    return weft_device_write(c->memory, k, c->from + index * c->size, bytes);
+}
+
+static weft_status copy_region(const weft_state *s, int tensor, const weft_region *r,
+                               void *to, const void *from)
+{
+    const weft_state_tensor *t = &s->tensor[tensor];
+    region_copy              c = {.memory = &s->memory,
+                                  .offset = t->offset,
+                                  .size   = weft_dtype_bytes(t->dtype),
+                                  .to     = to,
+                                  .from   = from};
+    if (!t->part) return WEFT_OK;
+    return weft_part_walk(t->part, r, 0, weft_region_count(r), copy_run, &c);
+}
+
+weft_status weft_state_read(const weft_state *s, int tensor, const weft_region *r,
+                            void *host)
+{
+    return copy_region(s, tensor, r, host, NULL);
+}
+
+weft_status weft_state_write(weft_state *s, int tensor, const weft_region *r,
+                             const void *host)
+{
+    return copy_region(s, tensor, r, NULL, host);
+}

@@ -1,0 +1,62 @@
+/* The tensors of a job that outlive its programs: parameters, optimizer states, running statistics.
+ *
+ *     weft_state *s;
+ *     WEFT_TRY(weft_state_create(NULL, bytes, &s));                 zeroed memory of the device
+ *     WEFT_TRY(weft_state_add(s, &(weft_state_tensor){"wte.weight", WEFT_DTYPE_F32, shape,
+ *                                                     &part, offset}));
+ *     WEFT_TRY(weft_state_write(s, 0, &region, numbers));           numbers: the region, row-major
+ *     weft_state_destroy(s);
+ *
+ * A state is one layout: a block of memory and what lies where in it.  An executor adopts the block
+ * (weft_state_memory) and frees none of it.  A new plan is a new state, which weft_mover_run()
+ * fills out of the old one.
+ * (1) Every rank names the same tensors in the same order, also those it holds nothing of.
+ * (2) Tensors are read and written only through the device: host code has no address of them. */
+#ifndef WEFT_STATE_STATE_H
+#define WEFT_STATE_STATE_H
+
+#include "base/arena.h"
+#include "device/device.h"
+#include "tensor/part.h"
+
+typedef struct weft_state weft_state;
+
+typedef struct weft_state_tensor {
+    const char      *name;
+    weft_dtype       dtype;
+    weft_shape       shape;  /* of the whole tensor */
+    const weft_part *part;   /* what is held here; NULL: nothing */
+    int64_t          offset; /* bytes; the part's memory is dense from there on */
+} weft_state_tensor;
+
+typedef void (*weft_state_free_fn)(void *arg, weft_memory *m);
+
+/* device NULL: cpu. */
+weft_status weft_state_create(weft_device *device, int64_t bytes, weft_state **out);
+/* Over memory of another origin, which release frees at last; also where creating fails. */
+weft_status weft_state_create_over(const weft_memory *memory, weft_state_free_fn release,
+                                   void *arg, weft_state **out);
+void        weft_state_destroy(weft_state *s); /* accepts NULL */
+int64_t     weft_state_bytes(
+        const weft_state *s); /* tables, without the tensors; NULL is 0 */
+
+/* Copies all it is given.  WEFT_ERR_INTERNAL: the part is not inside the memory. */
+weft_status weft_state_add(weft_state *s, const weft_state_tensor *t);
+/* How many, which, and the number of a name; -1: no such. */
+int                      weft_state_count(const weft_state *s);
+const weft_state_tensor *weft_state_at(const weft_state *s, int tensor);
+int                      weft_state_find(const weft_state *s, const char *name);
+const weft_memory       *weft_state_memory(const weft_state *s);
+
+/* The step after which the tensors have these values; -1 until it is set. */
+int64_t weft_state_step(const weft_state *s);
+void    weft_state_set_step(weft_state *s, int64_t step);
+
+/* Elements of a region that are held here, between the device and host memory that has all of the
+ * region, row-major in the tensor's type; what is not held is left as it is, on both sides. */
+weft_status weft_state_read(const weft_state *s, int tensor, const weft_region *r,
+                            void *host);
+weft_status weft_state_write(weft_state *s, int tensor, const weft_region *r,
+                             const void *host);
+
+#endif
