@@ -26,7 +26,10 @@ const weft_cli_command weft_cli_plan = {
         "zero overlap_param_gather micro_batch chunks recompute recompute_layers "
         "schedule\n"
         "stages (7-7-6) batch_split (3x4,1x4: lanes of each replica on mixed devices)\n"
-        "tp_exclude (blocks: layers that tp leaves replicated; none); of layers too:\n"
+        "tp_exclude (blocks: layers that tp leaves replicated; none) reduction (fixed: "
+        "zero=2\n"
+        "and 3 sum gradients in shards; auto: only where nothing else fits); of layers "
+        "too:\n"
         "\"layers 0..3 on stage 0\", \"layers 0..3 on node 2\".\n"
         "The best of the search are partitioned, checked for the exact memory of every "
         "rank and\n"
@@ -76,6 +79,20 @@ static weft_status check_was(const words *w, const weft_plan *was)
                      w->was, was->of.model, w->model);
 }
 
+/* One constraint; reduction is no part of the search space. */
+static weft_status constrain(weft_planner_ask *q, const char *word, weft_arena *a)
+{
+    static const char key[] = "reduction=";
+    if (strncmp(word, key, strlen(key)))
+        return weft_search_constrain(&q->constraints, word, a);
+    int k = weft_reduction_parse(word + strlen(key));
+    if (k < 0)
+        return WEFT_FAIL(WEFT_ERR_ARG, "reduction: '%s' is none of: invariant fixed auto",
+                         word + strlen(key));
+    q->spec.reduction = (weft_reduction)k;
+    return WEFT_OK;
+}
+
 static weft_status prepare(const words *w, job *j)
 {
     weft_planner_ask *q = &j->ask;
@@ -83,6 +100,7 @@ static weft_status prepare(const words *w, job *j)
     WEFT_TRY(weft_cluster_load(w->cluster, NULL, &j->cluster));
     q->spec             = weft_compile_spec_default(w->model, w->batch, w->seq);
     q->spec.micro_batch = q->spec.lanes = 0;
+    q->spec.reduction                   = WEFT_REDUCTION_AUTO;
     q->spec.dtype                       = NULL;
     q->cluster                          = j->cluster;
     q->engine                           = w->framework ? w->framework : w->emit;
@@ -95,7 +113,7 @@ static weft_status prepare(const words *w, job *j)
     q->was = j->was;
     weft_search_open(&q->constraints);
     for (int i = 0; i < w->n_constraint; i++)
-        WEFT_TRY(weft_search_constrain(&q->constraints, w->constraint[i], j->arena));
+        WEFT_TRY(constrain(q, w->constraint[i], j->arena));
     return WEFT_OK;
 }
 

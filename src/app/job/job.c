@@ -412,19 +412,17 @@ void weft_job_destroy(weft_job *j)
 
 weft_compile_spec weft_job_spec(const weft_job *j)
 {
-    return (weft_compile_spec){.model       = j->model,
-                               .seq         = j->seq,
-                               .batch       = j->batch,
-                               .micro_batch = j->micro_batch,
-                               .lanes       = j->lanes,
-                               .reduction   = weft_job_is_invariant(j)
-                                                  ? WEFT_REDUCTION_INVARIANT
-                                                  : WEFT_REDUCTION_FIXED,
-                               .dtype       = j->dtype,
-                               .recompute =
-                                   (weft_strategy_recompute)j->strategy.recompute,
-                               .dropout   = j->dropout,
-                               .optimizer = j->optimizer};
+    return (weft_compile_spec){
+        .model       = j->model,
+        .seq         = j->seq,
+        .batch       = j->batch,
+        .micro_batch = j->micro_batch,
+        .lanes       = j->lanes,
+        .reduction   = (weft_reduction)weft_reduction_parse(j->reduction),
+        .dtype       = j->dtype,
+        .recompute   = (weft_strategy_recompute)j->strategy.recompute,
+        .dropout     = j->dropout,
+        .optimizer   = j->optimizer};
 }
 
 double weft_job_lr(const weft_job *j, int64_t s)

@@ -1,8 +1,8 @@
 /* A job that leaves it to us is planned for: the machines there are, the ranks there are.
  *
  * Invariant sums are split only in ways that keep every bit: replicas, stages, ZeRO,
- * recomputation.  With reduction: fixed, or where nothing fits so, tensor, context and expert
- * parallelism are open too. */
+ * recomputation.  With reduction: fixed, and with auto where nothing fits so, tensor, context and
+ * expert parallelism are open too, and ZeRO 2 and 3 sum gradients in shards. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,30 +45,23 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
 
 /* ---- the plan ---- */
 
-/* Only what the job says.  Strategies and the planner number none, selective and full alike. */
-static void constrain(const weft_job *j, bool fixed, weft_planner_ask *q)
-{
-    weft_search_open(&q->constraints);
-    if (fixed || j->strategy.recompute)
-        weft_search_fix(&q->constraints, WEFT_KEY_recompute, j->strategy.recompute);
-}
-
 /* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them.
  */
 static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
                 weft_planner_ask *q)
 {
-    *q = (weft_planner_ask){
-        .spec = weft_job_spec(j), .cluster = c, .world = world, .n_best = CANDIDATES};
+    *q           = (weft_planner_ask){.spec      = weft_job_spec(j),
+                                      .cluster   = c,
+                                      .keep_bits = true,
+                                      .world     = world,
+                                      .n_best    = CANDIDATES};
     bool follows = j->given_lanes && j->lanes > 1; /* then micro_batch is a lane's part */
     if (!fixed && !j->given_micro_batch && !follows) q->spec.micro_batch = 0;
     if (!fixed && !j->given_lanes) q->spec.lanes = 0;
-    constrain(j, fixed, q);
-    if (!weft_job_is_invariant(j)) return;
-    weft_search_fix(&q->constraints, WEFT_KEY_tp, 1);
-    weft_search_fix(&q->constraints, WEFT_KEY_cp, 1);
-    weft_search_fix(&q->constraints, WEFT_KEY_ep, 1);
-    weft_search_fix(&q->constraints, WEFT_KEY_sp, 0);
+    weft_search_open(&q->constraints);
+    /* strategies and the planner number none, selective and full alike */
+    if (fixed || j->strategy.recompute)
+        weft_search_fix(&q->constraints, WEFT_KEY_recompute, j->strategy.recompute);
 }
 
 static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,
@@ -76,10 +69,6 @@ static weft_status decide(const weft_job *j, const weft_cluster *c, int world, b
 {
     weft_planner_ask q;
     ask(j, c, world, fixed, &q);
-    weft_status st = weft_planner_decide(&q, out);
-    if (st != WEFT_ERR_NOFIT || weft_search_given(&q.constraints, WEFT_KEY_tp) < 0)
-        return st;
-    constrain(j, fixed, &q);
     return weft_planner_decide(&q, out);
 }
 

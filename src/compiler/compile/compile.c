@@ -227,7 +227,8 @@ bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
     return t->graph && same_text(x->model, s->model) && x->graph == s->graph &&
            x->layers == s->layers && x->longer == s->longer && x->more == s->more &&
            x->seq == s->seq && x->batch == s->batch && x->micro_batch == s->micro_batch &&
-           x->lanes == s->lanes && x->reduction == s->reduction &&
+           x->lanes == s->lanes &&
+           weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->dropout == s->dropout && same_optimizer(&x->optimizer, &s->optimizer);
 }

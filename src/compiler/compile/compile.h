@@ -79,6 +79,8 @@ weft_status weft_compile_runs(const weft_model *m, weft_arena *a, int *n,
  * it, and what is behind the last one. */
 weft_status weft_compile_layers(const weft_training *t, weft_arena *a, int *n,
                                 int **node);
+/* auto is invariant: only the planner makes fixed of it. */
+weft_reduction weft_compile_reduction(const weft_compile_spec *s);
 /* What a plan must be for to fit; of->model borrows the training's. */
 void weft_compile_plan_of(const weft_training *t, weft_plan_of *of);
 

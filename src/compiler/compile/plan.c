@@ -2,6 +2,11 @@
 #include "compile/compile.h"
 #include "partition/partition.h"
 
+weft_reduction weft_compile_reduction(const weft_compile_spec *s)
+{
+    return s->reduction == WEFT_REDUCTION_AUTO ? WEFT_REDUCTION_INVARIANT : s->reduction;
+}
+
 void weft_compile_plan_of(const weft_training *t, weft_plan_of *of)
 {
     *of = (weft_plan_of){.model       = t->model->name,
@@ -11,7 +16,7 @@ void weft_compile_plan_of(const weft_training *t, weft_plan_of *of)
                          .seq         = t->model->seq,
                          .micro_batch = t->spec.micro_batch,
                          .lanes       = t->spec.lanes,
-                         .reduction   = t->spec.reduction};
+                         .reduction   = weft_compile_reduction(&t->spec)};
 }
 
 /* The forward node of the step that stands where node i of the model's graph does. */

@@ -280,11 +280,9 @@ static weft_status read_reduction(const reader *r, const weft_node *root,
     if (!weft_node_get(root, "reduction"))
         return WEFT_OK; /* written before there was one */
     WEFT_TRY(get_word(r, root, "reduction", &word));
-    for (int k = WEFT_REDUCTION_INVARIANT; k <= WEFT_REDUCTION_FIXED; k++)
-        if (!strcmp(word, weft_reduction_name((weft_reduction)k))) {
-            *out = (weft_reduction)k;
-            return WEFT_OK;
-        }
+    int k = weft_reduction_parse(word);
+    *out  = (weft_reduction)k;
+    if (k == WEFT_REDUCTION_INVARIANT || k == WEFT_REDUCTION_FIXED) return WEFT_OK;
     return bad(r, weft_node_get(root, "reduction"), "expected invariant or fixed");
 }
 

@@ -69,9 +69,18 @@ int weft_strategy_size(const weft_strategy *s, int axis)
     return *(const int *)(const void *)((const char *)s + axes[axis].at);
 }
 
+static const char *const reductions[] = {"invariant", "fixed", "auto"};
+
 const char *weft_reduction_name(weft_reduction r)
 {
-    return r == WEFT_REDUCTION_FIXED ? "fixed" : "invariant";
+    return reductions[r];
+}
+
+int weft_reduction_parse(const char *name)
+{
+    for (int i = 0; i < (int)WEFT_COUNT(reductions); i++)
+        if (!strcmp(name, reductions[i])) return i;
+    return -1;
 }
 
 const char *weft_strategy_axis_name(int axis)

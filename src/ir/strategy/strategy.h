@@ -39,13 +39,17 @@ typedef enum weft_strategy_axis {
 } weft_strategy_axis;
 
 /* In which order gradients are summed: the same bits for any number of data-parallel ranks, or
- * for the same plan alone. */
+ * for the same plan alone.  auto: invariant, and fixed where the planner finds nothing else that
+ * fits; a plan has one of the other two. */
 typedef enum weft_reduction {
     WEFT_REDUCTION_INVARIANT,
     WEFT_REDUCTION_FIXED,
+    WEFT_REDUCTION_AUTO,
 } weft_reduction;
 
 const char *weft_reduction_name(weft_reduction r);
+/* -1: it is none of them. */
+int weft_reduction_parse(const char *name);
 
 /* Words of the rows, in their order. */
 typedef enum weft_strategy_cp_comm {

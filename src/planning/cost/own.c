@@ -2,7 +2,8 @@
  *
  * Memory as partition plans it:
  *     state            parameters and states, apart
- *     sums             a slot for each open lane, for the whole step
+ *     sums             a slot for each open lane, for the whole step; in shards where they are
+ *                      summed so
  *     one at a time    where each micro-batch is over before the next begins, all by lifetime:
  *                      what earlier layers keep and the fullest moment of a layer
  *     else             what reaches from piece to piece has a slot for each micro-batch between;
@@ -61,6 +62,7 @@ void weft_cost__own_add(weft_cost__own *x, const weft_cost_row *r, int n,
     x->back_bytes += n * of->back_bytes;
     x->work_bytes  = fmax(x->work_bytes, r->work_bytes);
     x->split_bytes = fmax(x->split_bytes, of->split_bytes);
+    x->grad_bytes  = fmax(x->grad_bytes, of->grad_bytes);
     if (k >= WEFT_COST_PARAMS)
         x->fetched_bytes = fmax(x->fetched_bytes, of->fetched_bytes);
     add_sharing(&x->share, &of->share[k], n);
@@ -81,21 +83,31 @@ static weft_cost_group group_of(const weft_cost_point *p, const weft_cost_varian
     return (weft_cost_group){n, v->tp * v->cp * v->ep};
 }
 
-static bool is_once(const weft_cost_point *p)
+/* Are gradients summed in shards, micro-batch by micro-batch?  Replicas then have equally many. */
+static bool is_in_shards(const weft_cost_table *t, const weft_cost_point *p)
 {
-    return p->zero && p->pp == 1 && p->n_micro == 1;
+    int n = p->dp / t->variant[p->variant].ep;
+    return t->shard_sums && p->zero > 1 && p->n_micro > 1 && n > 1 && !(n & (n - 1)) &&
+           p->terms == 0;
+}
+
+/* Are sums over replicas of the backward pass? */
+static bool is_once(const weft_cost_table *t, const weft_cost_point *p)
+{
+    return p->zero && p->pp == 1 && (p->n_micro == 1 || is_in_shards(t, p));
 }
 
 /* Calls of the update: of ranks that are alike, with whole values, all meet at once.  In a step
  * of one micro-batch what is shared, so many bytes, is summed in the backward pass; there a
  * bucket is a fraction of it at most (program/coalesce.h). */
-static double meetings(const weft_cost_point *p, const weft_cost_variant *v,
+static double meetings(const weft_cost_table *t, const weft_cost_point *p,
                        const weft_cost_calls *c, double sums)
 {
-    double parts = WEFT_COALESCE_BACKWARD_PARTS;
+    const weft_cost_variant *v     = &t->variant[p->variant];
+    double                   parts = WEFT_COALESCE_BACKWARD_PARTS;
     if (!(c->bytes > 0)) return 0;
     if (!p->zero && v->tp * v->cp * v->ep == 1) return 1;
-    if (!(sums > 0) || !is_once(p)) return fmax(1, c->n);
+    if (!(sums > 0) || !is_once(t, p)) return fmax(1, c->n);
     bool early = c->once > 2 * c->n; /* else it stands in the update all the same */
     return early && sums * v->tp / parts < WEFT_COALESCE_BYTES ? parts : fmax(1, c->once);
 }
@@ -107,8 +119,8 @@ static double cp_seconds(const weft_cost_table *t, const weft_cost_point *p,
 {
     const weft_cost_variant *v = &t->variant[p->variant];
     weft_cost_group          g = {v->cp, v->tp};
-    if (v->cp < 2 || !is_once(p)) return 0;
-    return (meetings(p, v, scatter, sums) - 1) *
+    if (v->cp < 2 || !is_once(t, p)) return 0;
+    return (meetings(t, p, scatter, sums) - 1) *
            weft_cost_group_seconds(f, g, WEFT_ALL_REDUCE, 0);
 }
 
@@ -159,7 +171,7 @@ static double all_seconds(const weft_cost_table *t, const weft_cost_point *p,
     for (int i = 0; i < WEFT_COST_N_OVER; i++) {
         weft_cost_over  over = (weft_cost_over)i;
         weft_cost_calls x    = c[i];
-        x.n                  = meetings(p, v, &c[i], sums);
+        x.n                  = meetings(t, p, &c[i], sums);
         if (over != WEFT_COST_OVER_DP && k == WEFT_ALL_REDUCE && is_apart(p, v)) {
             s += calls_seconds(f, others_of(v, over), k, &x);
             over = WEFT_COST_OVER_DP;
@@ -182,10 +194,11 @@ double weft_cost__own_before(const weft_cost_table *t, const weft_cost_point *p,
     double                   n    = weft_cost__replicas(p, &t->variant[p->variant]);
     double                   sums = sum_bytes(z);
     weft_cost_fabric         tmp;
-    const weft_cost_fabric  *f = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
+    const weft_cost_fabric  *f     = weft_cost__fabric_of(t, p, device, x->kinds, &tmp);
+    double                   times = is_in_shards(t, p) ? p->n_micro : 1;
     return all_seconds(t, p, f, WEFT_ALL_REDUCE, z->sum, sums) +
-           all_seconds(t, p, f, WEFT_REDUCE_SCATTER, z->scatter, sums) +
-           cp_seconds(t, p, f, &z->scatter[WEFT_COST_OVER_DP], sums) +
+           times * all_seconds(t, p, f, WEFT_REDUCE_SCATTER, z->scatter, sums) +
+           times * cp_seconds(t, p, f, &z->scatter[WEFT_COST_OVER_DP], sums) +
            all_seconds(t, p, f, WEFT_ALL_GATHER, z->tell, 0) + share_of(&z->before_s, n) +
            (weft_cost__own_lanes(t, p, x) - 1) * x->merge_s;
 }
@@ -368,6 +381,10 @@ weft_cost__room weft_cost__own_room(const weft_cost_table *t, const weft_cost_po
         r.keep      = p->chunks > 1 ? all : keep + message_bytes(p, s, x);
         r.work      = (split ? x->split_bytes : x->work_bytes) + x->fetched_bytes;
         r.work      = fmax(r.work, update - keep);
+    }
+    if (is_in_shards(t, p)) { /* a gradient on its way, and its part before it is added */
+        r.sums /= n;
+        r.work += x->grad_bytes * (1 + 1 / n);
     }
     return r;
 }

@@ -10,6 +10,7 @@ typedef struct weft_cost__own {
     double weight_s, sum_bytes, tied_bytes, n_met, meet_s, merge_s;
     double keep_bytes, weight_bytes, back_bytes; /* of a micro-batch; see score.h */
     double work_bytes, split_bytes, fetched_bytes;
+    double grad_bytes; /* the largest sum of a layer */
     double peak_bytes; /* of one micro-batch at a time */
     double last_bytes; /* the same less all sums of the layers up to there */
     /* with a layer's largest sum, less a replica's part of all up to there */

@@ -223,6 +223,9 @@ typedef struct weft_cost_table {
     /* rows come from programs: the update is in them, sums over replicas are a collective for
      * each parameter, behind the pass; messages are waited for where nothing else is to do */
     bool programs;
+    /* programs: zero 2 and 3 reduce-scatter gradients in every micro-batch and sum them in shards
+     * (reduction: fixed) */
+    bool shard_sums;
 } weft_cost_table;
 
 /* Replicas of one kind of devices each, kind by kind along dp, with lanes of the batch by their

@@ -385,7 +385,8 @@ static weft_status decide(const weft_planner_ask *q, weft_planner_answer *a)
     return st;
 }
 
-weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out)
+static weft_status decide_with(const weft_planner_ask *q, weft_reduction reduction,
+                               weft_planner_answer **out)
 {
     weft_arena *arena = NULL;
     WEFT_TRY(weft_arena_create(&arena));
@@ -395,12 +396,24 @@ weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer *
         return WEFT_FAIL(WEFT_ERR_MEM, "no memory to plan in");
     }
     a->arena       = arena;
+    a->reduction   = reduction;
     weft_status st = decide(q, a);
     if (st == WEFT_OK)
         *out = a;
     else
         weft_planner_destroy(a);
     return st;
+}
+
+weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out)
+{
+    bool        open = q->spec.reduction == WEFT_REDUCTION_AUTO;
+    weft_status st   = decide_with(q, weft_compile_reduction(&q->spec), out);
+    if (st != WEFT_ERR_NOFIT || !open || q->world == 1 || !weft_planner__is_ours(q))
+        return st;
+    WEFT_TRY(decide_with(q, WEFT_REDUCTION_FIXED, out));
+    (*out)->fixed_to_fit = true;
+    return WEFT_OK;
 }
 
 int weft_planner_missing_micro(const weft_planner_answer *a)

@@ -62,6 +62,7 @@ weft_status weft_planner__make(const weft_planner_ask *q, weft_planner_answer *a
     if (q->spec.micro_batch < 1) /* ranks along ep share the sequences of one */
         s.micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
     s.recompute = (weft_strategy_recompute)x->strategy.recompute;
+    s.reduction = a->reduction;
     s.dtype     = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
     if (p->deal.n) s.lanes = weft_cost_deal_lanes(&p->deal);
     if (!s.lanes) s.lanes = lanes_of(x);

@@ -177,9 +177,16 @@ static weft_status set_overlap(const weft_planner_ask *q, weft_search_constraint
     return WEFT_OK;
 }
 
-static weft_status set_constraints(const weft_planner_ask *q, weft_search_constraints *p)
+static weft_status set_constraints(const weft_planner_ask *q, weft_reduction reduction,
+                                   weft_search_constraints *p)
 {
     *p = q->constraints;
+    if (q->keep_bits && reduction == WEFT_REDUCTION_INVARIANT) {
+        weft_search_fix(p, WEFT_KEY_tp, 1);
+        weft_search_fix(p, WEFT_KEY_cp, 1);
+        weft_search_fix(p, WEFT_KEY_ep, 1);
+        weft_search_fix(p, WEFT_KEY_sp, 0);
+    }
     if (q->world > 0) p->world = q->world;
     if (q->spec.micro_batch > 0) {
         if (p->micro_batch > 0 && p->micro_batch != q->spec.micro_batch)
@@ -234,6 +241,7 @@ static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
     weft_compile_spec s = q->spec;
     s.dtype             = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
     s.recompute         = WEFT_STRATEGY_KEEP;
+    s.reduction         = a->reduction;
     WEFT_TRY(weft_planner__priced(q, a->config.precision, &a->own_cluster));
     const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
     WEFT_TRY(weft_planner_machines(c, a->arena, &a->machines));
@@ -282,7 +290,7 @@ weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a
                                        .batch    = (int)q->spec.batch,
                                        .lanes    = (int)q->spec.lanes,
                                        .n_best   = how_many(q)};
-    WEFT_GO(set_constraints(q, &a->problem.constraints));
+    WEFT_GO(set_constraints(q, a->reduction, &a->problem.constraints));
     if (weft_planner__is_ours(q) && by_sizes(q) && describe(q, a, m) == WEFT_OK) {
         WEFT_GO(
             weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));

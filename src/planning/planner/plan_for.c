@@ -50,6 +50,7 @@ weft_status weft_plan_for(const weft_graph *g, const weft_plan_request *r, char 
     q.spec.graph       = g;
     q.spec.dtype       = r->dtype;
     q.spec.micro_batch = q.spec.lanes = 0;
+    q.spec.reduction                  = WEFT_REDUCTION_AUTO;
     if (r->optimizer) q.spec.optimizer.name = r->optimizer;
     weft_search_open(&q.constraints);
     WEFT_GO(read_constraints(r->constraints, a, &q.constraints));

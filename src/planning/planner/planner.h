@@ -24,10 +24,13 @@
 #include "search/search.h"
 
 typedef struct weft_planner_ask {
-    /* micro_batch, lanes 0: to be chosen.  recompute is the constraints' */
+    /* reduction auto: invariant, and fixed where nothing fits otherwise.  micro_batch, lanes 0: to
+     * be chosen.  recompute is the constraints' */
     weft_compile_spec   spec;
     const weft_cluster *cluster;
-    const char         *engine; /* whose overheads and abilities count; NULL: "weft" */
+    /* where sums are invariant, tp, cp and ep, which change rounding as well, are left out */
+    bool        keep_bits;
+    const char *engine; /* whose overheads and abilities count; NULL: "weft" */
     /* of products: "fp16"; NULL: spec.dtype; that NULL, too: what the devices do best of 16 bits */
     const char             *precision;
     weft_search_constraints constraints;
@@ -72,9 +75,12 @@ typedef struct weft_planner_tried {
 
 typedef struct weft_planner_answer {
     weft_arena *arena;
-    weft_plan  *plan;           /* with what is predicted; NULL: for another engine */
-    bool        checked;        /* partitioned, measured, simulated */
-    double      step_s, lo, hi; /* simulated where checked */
+    weft_plan  *plan;    /* with what is predicted; NULL: for another engine */
+    bool        checked; /* partitioned, measured, simulated */
+    /* of sums; fixed_to_fit: nothing fits with invariant ones, and auto leaves it to us */
+    weft_reduction reduction;
+    bool           fixed_to_fit;
+    double         step_s, lo, hi; /* simulated where checked */
     /* no plan that the search knows is below; 0: the answer is shorter than all that fast
      * estimates can count, so none is known */
     double               bound_s;
@@ -126,6 +132,8 @@ void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t);
 void weft_planner_print_untimed(const weft_planner_ask *q, const weft_planner_answer *a,
                                 weft_text *t);
 
+/* What the answer gives up to fit, in a line; nothing where it gives up nothing. */
+void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t);
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);
 

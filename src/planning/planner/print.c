@@ -119,6 +119,7 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
                   (double)q->spec.batch / a->step_s, a->problem.model.unit);
     WEFT_TRY(put_rates(q, a, t));
     WEFT_TRY(put_idle(q, a, t));
+    weft_planner_print_reduction(a, t);
     weft_planner_print_later(x, t);
     put_seconds(t, "compute", x->time.compute_s);
     put_seconds(t, "update", x->time.update_s);
@@ -325,10 +326,22 @@ weft_status weft_planner_print_json(const weft_planner_ask    *q,
     return weft_text_status(t);
 }
 
+void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t)
+{
+    if (!a->fixed_to_fit) return;
+    weft_text_add(
+        t, "reduction is fixed, as nothing fits with invariant sums: a second run has "
+           "the same bits, another number of ranks has not\n");
+}
+
 void weft_planner_print_line(const weft_planner_answer *a, weft_text *t)
 {
     int64_t n = weft_search_ranks(&a->tried[0]->choice);
     weft_text_add(t, "%lld rank%s, ", (long long)n, n > 1 ? "s" : "");
     weft_search_print_choice(&a->tried[0]->choice, t);
     weft_text_add(t, ": %.3g s a step predicted", a->step_s);
+    if (a->fixed_to_fit)
+        weft_text_add(
+            t, " (reduction=fixed: nothing fits with invariant sums, so bits depend "
+               "on the number of ranks)");
 }

@@ -458,6 +458,7 @@ static void describe_engine(const rows *x, weft_cost_table *t)
     t->param_bytes = half ? 2 : 4;
     t->grad_bytes  = 4;
     t->programs    = true;
+    t->shard_sums  = x->s.reduction == WEFT_REDUCTION_FIXED;
     t->rounds      = x->s.micro_batch > 0;
     *e             = (weft_cost_engine){
                     .known          = true,

@@ -340,14 +340,16 @@ static void look_at(weft_search__work *z, const weft_search__group *g)
     for (int ep = 0; ep < s->ep.n; ep++)
         for (int way = z->unlike ? 2 : 0; way < (z->unlike ? weft_search__ways(s) : 2);
              way++) {
+            bool full = false;
             if (!weft_search__may_split(z, g, ep, way)) continue;
             for (int i = 0; i < s->micro.n; i++) {
+                if (full && !(s->t.programs && s->micro.x[i] == share)) continue;
                 if (share % s->micro.x[i] || (pin >= 0 && s->micro.x[i] != pin)) continue;
                 if (way > 1 && s->micro.x[i] % s->tp.x[g->tp]) continue;
                 z->fullest = INFINITY;
                 variant(z, g, ep, way, i);
-                /* larger ones keep more */
-                if (isfinite(z->fullest) && z->fullest > 2 && !z->p->exhaustive) break;
+                /* larger ones keep more, but one that is the whole share has nothing to sum */
+                full = isfinite(z->fullest) && z->fullest > 2 && !z->p->exhaustive;
             }
         }
 }
