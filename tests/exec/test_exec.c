@@ -14,6 +14,7 @@
 #include "sim/sim.h"
 #include "support/count_alloc.h"
 #include "support/exec.h"
+#include "support/kernels.h"
 
 static weft_program **load(const char *path, int *n)
 {
@@ -550,21 +551,22 @@ static weft_status fail_kernel(const weft_kernel_call *c, const weft_kernel_ctx 
     return WEFT_FAIL(WEFT_ERR_ARG, "token 9 is past the vocabulary");
 }
 
-static const weft_kernel *find_failing(weft_op op, const char *device, weft_dtype storage)
+static weft_kernel choose_failing(weft_op op)
 {
-    static const weft_kernel k = {.run = fail_kernel};
     (void)op;
-    (void)device;
-    (void)storage;
-    return &k;
+    return (weft_kernel){.run = fail_kernel};
 }
 
-static const weft_kernel *find_none(weft_op op, const char *device, weft_dtype storage)
+static weft_kernel choose_but_reduce(weft_op op)
 {
-    (void)op;
-    (void)device;
-    (void)storage;
-    return NULL;
+    return (weft_kernel){.run = op == WEFT_OP_REDUCE ? NULL : fail_kernel};
+}
+
+static weft_device *failing_device(void)
+{
+    static weft_device *d;
+    if (!d) d = test_device_with("failing", choose_failing);
+    return d;
 }
 
 static void errors_name_the_instruction(void **state)
@@ -573,11 +575,14 @@ static void errors_name_the_instruction(void **state)
     weft_program     *p     = parse(lanes_text);
     int               calls = 0;
     weft_exec        *e     = NULL;
-    weft_exec_options o     = {.read = give_samples, .user = &calls, .find = find_none};
+    weft_exec_options o     = {.read = give_samples, .user = &calls};
+    o.device[0]             = test_device_with("without reduce", choose_but_reduce);
     assert_int_equal(test_exec_create(p, &o, &e), WEFT_ERR_ARG);
-    assert_non_null(strstr(weft_error_text(), "no kernel for reduce on cpu in f32"));
-    o.find = find_failing;
-    e      = create(p, &o);
+    assert_string_equal(weft_error_text(),
+                        "program lanes, actor bwd: compute 'g': no kernel for reduce on "
+                        "without reduce in f32");
+    o.device[0] = failing_device();
+    e           = create(p, &o);
     for (int i = 0; i < 2; i++) { /* and stays failed */
         assert_int_equal(weft_exec_run(e, 0, 1), WEFT_ERR_ARG);
         assert_string_equal(weft_error_text(),
@@ -600,7 +605,7 @@ static void a_failure_ends_all_ranks(void **state)
     rank_state       r[2] = {{.n_step = 1}, {.n_step = 1}};
     assert_int_equal(weft_comm_local_create(2, &world), WEFT_OK);
     for (int i = 0; i < 2; i++) {
-        weft_exec_options o = {.find = i ? find_failing : NULL};
+        weft_exec_options o = {.device = {i ? failing_device() : NULL}};
         assert_int_equal(weft_comm_local_join(world, i, 60, &o.comm), WEFT_OK);
         c[i]   = o.comm;
         r[i].e = create(p[i], &o);

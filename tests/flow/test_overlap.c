@@ -12,6 +12,7 @@
 #include "partition/partition.h"
 #include "sim/sim.h"
 #include "support/exec.h"
+#include "support/kernels.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -40,12 +41,18 @@ static weft_status run_nothing(const weft_kernel_call *c, const weft_kernel_ctx 
     return WEFT_OK;
 }
 
-static const weft_kernel *find_sleeper(weft_op op, const char *device, weft_dtype storage)
+static weft_kernel choose_sleeper(weft_op op)
 {
-    static const weft_kernel product = {.op = WEFT_OP_MATMUL, .run = run_product};
-    static const weft_kernel nothing = {.op = WEFT_OP_ADD, .run = run_nothing};
-    (void)device, (void)storage;
-    return op == WEFT_OP_MATMUL ? &product : &nothing;
+    return (weft_kernel){.run = op == WEFT_OP_MATMUL ? run_product : run_nothing};
+}
+
+static weft_device *sleeper;
+
+static int make_sleeper(void **state)
+{
+    (void)state;
+    sleeper = test_device_with("sleeper", choose_sleeper);
+    return 0;
 }
 
 static weft_status read_nothing(void *user, int64_t step, int micro, int n,
@@ -68,12 +75,12 @@ static weft_status run_rank(rank *k)
 {
     weft_exec        *e;
     weft_status       st = WEFT_OK;
-    weft_exec_options o  = {.n_thread    = 1,
+    weft_exec_options o  = {.device      = {sleeper},
+                            .n_thread    = 1,
                             .comm        = k->comm,
                             .batch       = WORLD,
                             .micro_batch = 1,
-                            .read        = read_nothing,
-                            .find        = find_sleeper};
+                            .read        = read_nothing};
     WEFT_TRY(test_exec_create(k->program, &o, &e));
     k->best_s = 1e9;
     for (int s = 0; s < STEPS && st == WEFT_OK; s++) {
@@ -401,5 +408,5 @@ int main(void)
         cmocka_unit_test(parameters_are_gathered_later),
         cmocka_unit_test(what_can_hide),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_sleeper, NULL);
 }

@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "kernel/gemm.h"
 #include "kernel/isa.h"
-#include "kernel/kernel.h"
 #include "kernel/vec.h"
+#include "support/kernels.h"
 #include "support/op_cases.h"
 
 #define C(ID, attr, in, n_out)                                                           \
@@ -85,16 +85,9 @@ static double best_of(void (*fn)(void *), void *arg)
     return best;
 }
 
-typedef struct bench {
-    const weft_kernel *k;
-    weft_kernel_call   c;
-    weft_kernel_ctx    x;
-} bench;
-
 static void run(void *arg)
 {
-    bench *b = arg;
-    if (b->k->run(&b->c, &b->x) != WEFT_OK) fprintf(stderr, "%s\n", weft_error_text());
+    if (test_kernel_run(arg) != WEFT_OK) fprintf(stderr, "%s\n", weft_error_text());
 }
 
 typedef struct product {
@@ -116,20 +109,21 @@ static void rates(weft_pool *pool)
     weft_shape s  = weft_shape_make(1, &n);
     weft_view  in = weft_view_make(a, WEFT_DTYPE_F32, &s),
               out = weft_view_make(b, WEFT_DTYPE_F32, &s);
-    weft_attr attr[WEFT_MAX_ATTR];
-    bench     copy = {.k = weft_kernel_find(WEFT_OP_CAST, "cpu", WEFT_DTYPE_F32)};
+    weft_attr   attr[WEFT_MAX_ATTR];
+    test_kernel copy;
     if (!a || !b) exit(1);
     weft_op_attr_defaults(WEFT_OP_CAST, attr);
-    copy.c    = (weft_kernel_call){.op        = WEFT_OP_CAST,
-                                   .attr      = attr,
-                                   .n_in      = 1,
-                                   .n_own_in  = 1,
-                                   .n_out     = 1,
-                                   .n_own_out = 1,
-                                   .in        = &in,
-                                   .out       = &out};
-    copy.x    = (weft_kernel_ctx){.pool = pool};
+    weft_kernel_call c = {.op        = WEFT_OP_CAST,
+                          .attr      = attr,
+                          .n_in      = 1,
+                          .n_own_in  = 1,
+                          .n_out     = 1,
+                          .n_own_out = 1,
+                          .in        = &in,
+                          .out       = &out};
+    test_kernel_open(&copy, NULL, &c, pool);
     rate_copy = 8.0 * (double)n / best_of(run, &copy);
+    test_kernel_close(&copy);
 
     product p  = {.g    = weft_gemm_make(m, m, m, a, m, 1, a + m * m, m, 1, b, m),
                   .pool = pool};
@@ -162,7 +156,7 @@ static void time_case(const weft_test_case *c, weft_pool *pool)
     weft_arena *a;
     weft_op_use u;
     weft_view   in[16], out[4];
-    bench       b = {.k = weft_kernel_find(c->op, "cpu", WEFT_DTYPE_F32)};
+    test_kernel timed;
     char        text[256];
 
     if (weft_arena_create(&a) != WEFT_OK || weft_test_case_make(c, a, &u) != WEFT_OK)
@@ -178,26 +172,24 @@ static void time_case(const weft_test_case *c, weft_pool *pool)
             out[j].p = in[j == 0 ? 0 : j + 1].p;
         }
     }
-    b.c         = (weft_kernel_call){.op        = c->op,
-                                     .attr      = u.attr,
-                                     .n_in      = u.n_in,
-                                     .n_own_in  = u.n_in,
-                                     .n_out     = u.n_out,
-                                     .n_own_out = u.n_out,
-                                     .in        = in,
-                                     .out       = out};
-    size_t need = b.k->scratch ? b.k->scratch(&b.c, threads) : 0;
-    b.x         = (weft_kernel_ctx){.pool    = pool,
-                                    .scratch = aligned_alloc(64, (need + 127) / 64 * 64)};
+    weft_kernel_call call = {.op        = c->op,
+                             .attr      = u.attr,
+                             .n_in      = u.n_in,
+                             .n_own_in  = u.n_in,
+                             .n_out     = u.n_out,
+                             .n_own_out = u.n_out,
+                             .in        = in,
+                             .out       = out};
+    test_kernel_open(&timed, NULL, &call, pool);
 
-    double t = best_of(run, &b), flops = weft_op_flops(&u) / rate_flops,
+    double t = best_of(run, &timed), flops = weft_op_flops(&u) / rate_flops,
            bytes = weft_op_bytes(&u) / rate_copy;
     double floor = flops > bytes ? flops : bytes;
     printf("%10.3f ms  floor %9.3f (%s)  %5.2fx  %s\n", t * 1e3, floor * 1e3,
            flops > bytes ? "flops" : "bytes", t / floor,
            weft_test_case_text(c, text, sizeof text));
     fflush(stdout);
-    free(b.x.scratch);
+    test_kernel_close(&timed);
     for (int k = 0; k < u.n_in; k++) free(in[k].p);
     for (int j = 0; j < u.n_out && !(weft_op_get(c->op)->flags & WEFT_OP_UPDATE); j++)
         free(out[j].p);

@@ -13,8 +13,8 @@
 #include "base/arena.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "kernel/kernel.h"
 #include "support/fixture.h"
+#include "support/kernels.h"
 
 static float draw(void)
 {
@@ -71,20 +71,9 @@ static weft_kernel_call call_of(weft_op op, const char *words, int n_in, weft_vi
                               .out       = out};
 }
 
-static void run_as(const weft_kernel_call *c, weft_dtype storage)
-{
-    const weft_kernel *k = weft_kernel_find(c->op, "cpu", storage);
-    assert_non_null(k);
-    size_t          n = k->scratch ? k->scratch(c, 2) : 0;
-    weft_kernel_ctx x = {.pool = pool, .scratch = aligned_alloc(64, (n + 127) / 64 * 64)};
-    weft_status     st = k->run(c, &x);
-    free(x.scratch);
-    if (st != WEFT_OK) fail_msg("%s", weft_error_text());
-}
-
 static void run(const weft_kernel_call *c)
 {
-    run_as(c, WEFT_DTYPE_F32);
+    if (test_kernel_once(c, pool, NULL) != WEFT_OK) fail_msg("%s", weft_error_text());
 }
 
 static double step(weft_op op, double x, double u)
@@ -209,18 +198,18 @@ static void posts_bf16(void **state)
     int              u[]  = {2, -1, 3};
     weft_kernel_post post[3];
     weft_kernel_call c = call_of(WEFT_OP_MATMUL, "spec=mk,kn->mn", 2, in, 1, y);
-    run_as(&c, WEFT_DTYPE_BF16);
+    run(&c);
     for (int i = 0; i < 3; i++) {
         weft_view        x[2] = {y[i], u[i] >= 0 ? in[u[i]] : y[i]};
         int              n    = u[i] >= 0 ? 2 : 1;
         weft_kernel_call s    = call_of(op[i], "", n, x, 1, &y[i + 1]);
-        run_as(&s, WEFT_DTYPE_BF16);
+        run(&s);
         post[i] = (weft_kernel_post){
             .op = op[i], .in = u[i], .out = i == 2 ? 1 : -1, .attr = s.attr};
     }
     all[0].p = NULL; /* the product is not kept */
     c.n_in = 4, c.n_out = 2, c.out = all, c.post = post, c.n_post = 3;
-    run_as(&c, WEFT_DTYPE_BF16);
+    run(&c);
     assert_memory_equal(all[1].p, y[3].p, 37 * 45 * 2);
 }
 
@@ -241,17 +230,17 @@ static void posts_of_experts(void **state)
         weft_view        all[] = {DRAWN(37, 45), DRAWN(37, 45), DRAWN(37, 45)};
         weft_kernel_post post[2];
         weft_kernel_call c = call_of(WEFT_OP_GROUPED_MATMUL, "", 3, in, 1, y);
-        run_as(&c, t);
+        run(&c);
         for (int i = 0; i < 2; i++) {
             weft_view        x[2] = {y[i], in[3]};
             weft_kernel_call s    = call_of(op[i], "", i + 1, x, 1, &y[i + 1]);
-            run_as(&s, t);
+            run(&s);
             post[i] = (weft_kernel_post){
                 .op = op[i], .in = i ? 3 : -1, .out = i + 1, .attr = s.attr};
         }
         if (!(keep & 1)) all[0].p = NULL, post[0].out = -1;
         c.n_in = 4, c.n_out = 3, c.out = all, c.post = post, c.n_post = 2;
-        run_as(&c, t);
+        run(&c);
         if (keep & 1) assert_memory_equal(all[0].p, y[0].p, bytes);
         if (keep & 1) assert_memory_equal(all[1].p, y[1].p, bytes);
         assert_memory_equal(all[2].p, y[2].p, bytes);
@@ -363,9 +352,7 @@ static void bad_label(void **state)
     weft_view        in[2] = {TENSOR(0, 2, 9), weft_view_make(label, WEFT_DTYPE_I32, &s)};
     weft_view        out[2] = {TENSOR(0, 2), TENSOR(0, 2)};
     weft_kernel_call c      = call_of(WEFT_OP_CROSS_ENTROPY, "", 2, in, 2, out);
-    weft_kernel_ctx  x      = {.pool = pool};
-    assert_int_equal(weft_kernel_find(c.op, "cpu", WEFT_DTYPE_F32)->run(&c, &x),
-                     WEFT_ERR_ARG);
+    assert_int_equal(test_kernel_once(&c, pool, NULL), WEFT_ERR_ARG);
 }
 
 /* AdamW over its own state has the bits of AdamW into new memory. */

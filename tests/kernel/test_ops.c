@@ -1,6 +1,7 @@
-/* Every kernel against the reference kernels: each row of ops.def over the op-test table and some
- * larger shapes, in f32 and bf16, dense and strided, storing and adding; the same bits with 1, 2
- * and 3 threads and with every instruction set; nothing written outside results and scratch. */
+/* Every kernel of every registered table against the reference kernels: each row of ops.def over
+ * the op-test table and some larger shapes, in f32 and bf16, dense and strided, storing and adding;
+ * the same bits with 1, 2 and 3 threads and with every instruction set; nothing written outside
+ * results and scratch; what is prepared once serves steps with other operands and scalars. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include "kernel/kernel.h"
 #include "kernel/ref.h"
 #include "kernel/vec.h"
+#include "support/kernels.h"
 #include "support/op_cases.h"
 
 #define C(ID, attr, in, n_out)                                                           \
@@ -239,6 +241,8 @@ typedef struct trial {
     weft_op_use           u;
     tensor               *in, *out;
     double              **want;
+    weft_kernel_call      call;
+    const weft_kernel    *kernel; /* under test */
     char                  text[320];
 } trial;
 
@@ -259,7 +263,38 @@ static bool stays(weft_op op, int k)
     }
 }
 
-static void prepare(trial *t)
+/* Operands of a step; scalars differ by a factor. */
+static void fill(trial *t, uint64_t seed, double factor)
+{
+    for (int k = 0; k < t->u.n_in; k++) {
+        tensor *in = &t->in[k];
+        weft_test_case_fill(t->c, &t->u, k, seed, in->x);
+        if (!in->v.shape.n) in->x[0] *= factor;
+        for (int64_t i = 0; i < in->n; i++) {
+            put(in, i, in->x[i]);
+            in->x[i] = get(in, i);
+        }
+    }
+}
+
+static void make_call(trial *t)
+{
+    weft_view *in  = WEFT_ARENA_ARRAY(arena, weft_view, t->u.n_in + 1);
+    weft_view *out = WEFT_ARENA_ARRAY(arena, weft_view, t->u.n_out);
+    for (int i = 0; i < t->u.n_in; i++) in[i] = t->in[i].v;
+    for (int j = 0; j < t->u.n_out; j++) out[j] = t->out[j].v;
+    t->call = (weft_kernel_call){.op        = t->c->op,
+                                 .attr      = t->u.attr,
+                                 .n_in      = t->u.n_in,
+                                 .n_own_in  = t->u.n_in,
+                                 .n_out     = t->u.n_out,
+                                 .n_own_out = t->u.n_out,
+                                 .in        = in,
+                                 .out       = out,
+                                 .add       = t->add ? (1u << t->u.n_out) - 1 : 0};
+}
+
+static void make_trial(trial *t)
 {
     weft_type *in;
     char       text[256];
@@ -280,26 +315,34 @@ static void prepare(trial *t)
     t->in   = WEFT_ARENA_ARRAY(arena, tensor, t->u.n_in + 1);
     t->out  = WEFT_ARENA_ARRAY(arena, tensor, t->u.n_out);
     t->want = WEFT_ARENA_ARRAY(arena, double *, t->u.n_out);
-    for (int k = 0; k < t->u.n_in; k++) {
-        t->in[k] = make(&t->u.in[k], t->layout);
-        weft_test_case_fill(t->c, &t->u, k, 11, t->in[k].x);
-        for (int64_t i = 0; i < t->in[k].n; i++) {
-            put(&t->in[k], i, t->in[k].x[i]);
-            t->in[k].x[i] = get(&t->in[k], i);
-        }
-    }
+    for (int k = 0; k < t->u.n_in; k++) t->in[k] = make(&t->u.in[k], t->layout);
+    fill(t, 11, 1);
     for (int j = 0; j < t->u.n_out; j++) {
         t->out[j] = make(&t->u.out[j], t->layout);
         for (int64_t i = 0; i < t->out[j].n && t->add; i++)
             put(&t->out[j], i, sin((double)(i + 3 * j)));
         memcpy(t->out[j].before, t->out[j].mem, t->out[j].bytes);
     }
+    make_call(t);
 }
 
-static void reference(trial *t)
+static const weft_step_scalars first_step = {
+    .seed = 7, .step = 3, .sample = 5, .micro_sample = 2};
+static const weft_step_scalars second_step = {
+    .seed = 8, .step = 4, .sample = 9, .micro_sample = 4};
+
+static void restore_results(trial *t)
 {
-    weft_ref_ctx   ctx = {.seed = 7, .step = 3, .first_sample = 5};
-    const double **in  = WEFT_ARENA_ARRAY(arena, const double *, t->u.n_in + 1);
+    for (int j = 0; j < t->u.n_out; j++)
+        memcpy(t->out[j].mem, t->out[j].before, t->out[j].bytes);
+}
+
+static void reference(trial *t, const weft_step_scalars *s)
+{
+    weft_ref_ctx ctx = {
+        .seed = s->seed, .step = s->step, .first_sample = s->sample + s->micro_sample};
+    const double **in = WEFT_ARENA_ARRAY(arena, const double *, t->u.n_in + 1);
+    restore_results(t);
     for (int k = 0; k < t->u.n_in; k++) in[k] = t->in[k].x;
     for (int j = 0; j < t->u.n_out; j++) t->want[j] = t->out[j].x;
     if (weft_kernel_ref_run(&t->u, in, t->want, &ctx) != WEFT_OK)
@@ -309,36 +352,22 @@ static void reference(trial *t)
 }
 
 /* Runs the kernel on results as they were before. */
+static void run_step(trial *t, test_kernel *k, const weft_step_scalars *scalars)
+{
+    restore_results(t);
+    k->scalars = *scalars;
+    if (test_kernel_run(k) != WEFT_OK) fail_msg("%s: %s", t->text, weft_error_text());
+}
+
 static void run(trial *t, int threads)
 {
-    weft_pool         *pool = NULL;
-    const weft_kernel *k    = weft_kernel_find(t->c->op, "cpu", t->storage);
-    weft_view         *in   = WEFT_ARENA_ARRAY(arena, weft_view, t->u.n_in + 1);
-    weft_view         *out  = WEFT_ARENA_ARRAY(arena, weft_view, t->u.n_out);
-    weft_kernel_call   c    = {.op = t->c->op, .attr = t->u.attr, .in = in, .out = out};
-
-    if (!k) fail_msg("%s: no kernel", t->text);
-    c.n_in = c.n_own_in = t->u.n_in;
-    c.n_out = c.n_own_out = t->u.n_out;
-    c.add                 = t->add ? (1u << t->u.n_out) - 1 : 0;
-    for (int i = 0; i < t->u.n_in; i++) in[i] = t->in[i].v;
-    for (int j = 0; j < t->u.n_out; j++) {
-        out[j] = t->out[j].v;
-        memcpy(t->out[j].mem, t->out[j].before, t->out[j].bytes);
-    }
+    weft_pool  *pool = NULL;
+    test_kernel k;
     assert_int_equal(weft_pool_create(threads, 0, &pool), WEFT_OK);
-    size_t          need    = k->scratch ? k->scratch(&c, threads) : 0;
-    unsigned char  *scratch = aligned_alloc(64, (need + 63 + 64) / 64 * 64);
-    weft_kernel_ctx x       = {
-              .pool = pool, .scratch = scratch, .seed = 7, .step = 3, .sample = 5};
-    assert_non_null(scratch);
-    memset(scratch, 0xff, (need + 63 + 64) / 64 * 64);
-    if (k->run(&c, &x) != WEFT_OK) fail_msg("%s: %s", t->text, weft_error_text());
-    for (size_t i = need; i < (need + 63 + 64) / 64 * 64; i++)
-        if (scratch[i] != 0xff)
-            fail_msg("%s: wrote %zu behind its scratch", t->text, i - need);
+    test_kernel_open(&k, t->kernel, &t->call, pool);
+    run_step(t, &k, &first_step);
+    test_kernel_close(&k);
     weft_pool_destroy(pool);
-    free(scratch);
 }
 
 static void compare(trial *t)
@@ -374,26 +403,67 @@ static void same_bits(trial *t, char **first, const char *how)
     }
 }
 
-static void try(const weft_test_case *c, weft_dtype storage, int layout, bool add)
+static void try_threads_and_isa(trial *t, const weft_kernel_table *table)
 {
-    trial t = {.c = c, .storage = storage, .layout = layout, .add = add};
-    prepare(&t);
-    reference(&t);
-    char   **first = WEFT_ARENA_ARRAY(arena, char *, t.u.n_out);
+    char   **first = WEFT_ARENA_ARRAY(arena, char *, t->u.n_out);
     weft_isa best  = weft_kernel_isa();
-    memset(first, 0, sizeof *first * (size_t)t.u.n_out);
+    bool     cpu   = strcmp(table->device, "cpu") == 0;
     for (int isa = WEFT_N_ISA - 1; isa >= 0; isa--) {
         char how[64];
-        if (!weft_kernel_isa_use((weft_isa)isa)) continue;
+        if (cpu ? !weft_kernel_isa_use((weft_isa)isa) : isa != (int)best) continue;
         for (int threads = 1; threads <= (isa == (int)best ? 3 : 1); threads++) {
-            run(&t, threads);
+            run(t, threads);
             snprintf(how, sizeof how, "%d threads, %s", threads,
                      weft_kernel_isa_name((weft_isa)isa));
-            if (threads == 1) compare(&t);
-            same_bits(&t, first, how);
+            if (threads == 1) compare(t);
+            same_bits(t, first, how);
         }
     }
     weft_kernel_isa_use(best);
+}
+
+/* Two steps of one prepared call: the second has the bits of a call prepared for it alone. */
+static void try_two_steps(trial *t)
+{
+    char      **alone = WEFT_ARENA_ARRAY(arena, char *, t->u.n_out);
+    test_kernel once, fresh;
+    test_kernel_open(&once, t->kernel, &t->call, NULL);
+    run_step(t, &once, &first_step);
+    fill(t, 12, 2);
+    reference(t, &second_step);
+    test_kernel_open(&fresh, t->kernel, &t->call, NULL);
+    run_step(t, &fresh, &second_step);
+    same_bits(t, alone, "itself");
+    run_step(t, &once, &second_step);
+    same_bits(t, alone, "what was prepared for an earlier step");
+    compare(t);
+    test_kernel_close(&once);
+    test_kernel_close(&fresh);
+    fill(t, 11, 1);
+    reference(t, &first_step);
+}
+
+static void try_row(trial *t, const weft_kernel_table *table, const weft_kernel *k)
+{
+    size_t n = strlen(t->text);
+    if (k->op != t->c->op || (k->takes && !k->takes(&t->call))) return;
+    t->kernel = k;
+    snprintf(t->text + n, sizeof t->text - n, ", %s", table->device);
+    try_threads_and_isa(t, table);
+    if (t->layout == DENSE && !t->add) try_two_steps(t);
+    t->text[n] = 0;
+}
+
+static void try(const weft_test_case *c, weft_dtype storage, int layout, bool add)
+{
+    const weft_kernel_table *table;
+    trial t = {.c = c, .storage = storage, .layout = layout, .add = add};
+    make_trial(&t);
+    reference(&t, &first_step);
+    unsigned bit = weft_kernel_storage_bit(weft_kernel_storage(&t.call));
+    for (int i = 0; (table = weft_kernel_table_at(i)); i++)
+        for (int k = 0; table->storage & bit && k < table->n; k++)
+            try_row(&t, table, &table->kernel[k]);
 }
 
 static void try_all(const weft_test_case *c)
@@ -426,24 +496,37 @@ static void of_nothing(void **state)
     for (size_t i = 0; i < WEFT_COUNT(nothing); i++) try_all(&nothing[i]);
 }
 
+static bool has_kernel(const char *device, weft_op op, weft_dtype storage)
+{
+    const weft_kernel_table *t;
+    for (int i = 0; (t = weft_kernel_table_at(i)); i++)
+        for (int k = 0; k < t->n; k++)
+            if (!strcmp(t->device, device) && t->kernel[k].op == op &&
+                t->storage & weft_kernel_storage_bit(storage))
+                return true;
+    return false;
+}
+
+/* On every device. */
 static void every_row(void **state)
 {
-    bool seen[WEFT_N_OP] = {0};
+    const weft_kernel_table *t;
+    bool                     seen[WEFT_N_OP] = {0};
     (void)state;
     for (int i = 0; i < weft_n_test_case; i++) seen[weft_test_cases[i].op] = true;
     for (int op = 0; op < WEFT_N_OP; op++) {
         const char *name = weft_op_get((weft_op)op)->name;
-        if (weft_op_get((weft_op)op)->flags & WEFT_OP_COMM) {
-            assert_null(weft_kernel_find((weft_op)op, "cpu", WEFT_DTYPE_F32));
-            continue; /* tests/lower, tests/flow */
-        }
-        if (!seen[op]) fail_msg("%s has no case", name);
-        if (!weft_kernel_find((weft_op)op, "cpu", WEFT_DTYPE_F32) ||
-            !weft_kernel_find((weft_op)op, "cpu", WEFT_DTYPE_BF16))
-            fail_msg("%s has no kernel", name);
+        bool        comm = weft_op_get((weft_op)op)->flags & WEFT_OP_COMM;
+        if (!comm && !seen[op]) fail_msg("%s has no case", name);
+        for (int i = 0; (t = weft_kernel_table_at(i)); i++)
+            for (int bf16 = 0; bf16 < 2; bf16++) {
+                weft_dtype storage = bf16 ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32;
+                /* collectives: tests/lower, tests/flow */
+                if (has_kernel(t->device, (weft_op)op, storage) == comm)
+                    fail_msg("%s has %s kernel on %s in %s", name, comm ? "a" : "no",
+                             t->device, weft_dtype_name(storage));
+            }
     }
-    assert_null(weft_kernel_find(WEFT_OP_ADD, "gpu", WEFT_DTYPE_F32));
-    assert_null(weft_kernel_find(WEFT_OP_ADD, "cpu", WEFT_DTYPE_F64));
 }
 
 int main(void)

@@ -14,8 +14,8 @@
 #include "base/arena.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "kernel/kernel.h"
 #include "support/fixture.h"
+#include "support/kernels.h"
 
 static weft_view room(weft_dtype t, int n, const int64_t *d)
 {
@@ -78,27 +78,26 @@ static void add(const weft_view *to, const weft_view *x)
 static void run(weft_op op, const char *text, int n_in, const weft_view *in, int n_out,
                 weft_view *out)
 {
-    weft_attr         *attr = WEFT_ARENA_ARRAY(arena, weft_attr, WEFT_MAX_ATTR);
-    weft_type          ti[8], to[4];
-    weft_op_use        u = {op, attr, n_in, n_out, ti, to};
-    weft_kernel_call   c = {op, attr, n_in, n_in, n_out, n_out, in, out, 0, NULL, 0};
-    const weft_kernel *k = weft_kernel_find(op, "cpu", WEFT_DTYPE_F32);
-    assert_non_null(k);
+    weft_attr       *attr = WEFT_ARENA_ARRAY(arena, weft_attr, WEFT_MAX_ATTR);
+    weft_type        ti[8], to[4];
+    weft_op_use      u                     = {op, attr, n_in, n_out, ti, to};
+    weft_kernel_call c                     = {.op        = op,
+                                              .attr      = attr,
+                                              .n_in      = n_in,
+                                              .n_own_in  = n_in,
+                                              .n_out     = n_out,
+                                              .n_own_out = n_out,
+                                              .in        = in,
+                                              .out       = out};
+    static const weft_step_scalars scalars = {.seed = 9, .step = 4, .sample = 6};
     for (int i = 0; i < n_in; i++) ti[i] = (weft_type){in[i].dtype, in[i].shape};
     if (weft_op_parse_attr(op, text, arena, attr) != WEFT_OK ||
         weft_op_infer(&u, to) != WEFT_OK)
         fail_msg("%s", weft_error_text());
     for (int j = 0; j < n_out; j++)
         out[j] = room(to[j].dtype, to[j].shape.n, to[j].shape.d);
-    size_t          n  = k->scratch ? k->scratch(&c, 2) : 0;
-    weft_kernel_ctx x  = {.pool    = pool,
-                          .scratch = aligned_alloc(64, (n + 127) / 64 * 64),
-                          .seed    = 9,
-                          .step    = 4,
-                          .sample  = 6};
-    weft_status     st = k->run(&c, &x);
-    free(x.scratch);
-    if (st != WEFT_OK) fail_msg("%s", weft_error_text());
+    if (test_kernel_once(&c, pool, &scalars) != WEFT_OK)
+        fail_msg("%s", weft_error_text());
 }
 #define RUN(op, text, n_out, out, ...)                                                   \
     run(WEFT_OP_##op, text,                                                              \

@@ -13,7 +13,7 @@
 
 const char *weft_session__kernel_set(void)
 {
-    return weft_kernel_set_id();
+    return weft_kernel_set_id("cpu");
 }
 
 /* States of the program that must be saved: all but copies of parameters, which follow from the

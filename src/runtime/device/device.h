@@ -92,7 +92,7 @@ struct weft_device {
                          weft_memory *out);
     void (*free)(weft_device *d, const weft_memory *m); /* an address of NULL is legal */
     /* All of from, to the first from.bytes of to; between any two spaces.  s: in its order; NULL:
-     * done on return. */
+     * done on return.  Memory of space HOST to copy from has been read on return. */
     weft_status (*copy)(weft_device *d, weft_stream *s, const weft_memory *to,
                         const weft_memory *from);
 

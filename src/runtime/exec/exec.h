@@ -75,8 +75,6 @@ typedef struct weft_exec_options {
     const void        *price_arg;
     weft_exec_carry_fn carry;
     void              *carry_arg;
-    /* NULL: weft_kernel_find.  Tests give their own. */
-    const weft_kernel *(*find)(weft_op op, const char *device, weft_dtype storage);
 } weft_exec_options;
 
 /* A price: the seconds that an instruction states.  WEFT_ERR_ARG: it states none. */

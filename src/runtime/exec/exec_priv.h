@@ -26,10 +26,9 @@ typedef struct weft_exec__link {
 /* An instruction with its addresses filled in. */
 typedef struct weft_exec__instr {
     const weft_instr  *i;
-    const weft_actor  *actor;
     weft_exec__stream *s;
     union {
-        weft_kernel_fn     fn;      /* COMPUTE */
+        const weft_kernel *kernel;  /* COMPUTE */
         weft_comm_request *request; /* COLLECTIVE: the executor's to release */
     };
     weft_kernel_call call; /* its views serve every kind of instruction */
@@ -40,7 +39,7 @@ typedef struct weft_exec__instr {
 typedef struct weft_exec__variant {
     struct weft_exec__variant *next;
     int32_t                    micro, lane; /* micro: modulo the actor's cycle */
-    bool                       first;
+    bool                       first, prepared, loaded;
     weft_exec__instr          *instr;
     weft_task                 *task; /* of each instruction */
     weft_code                 *code; /* of each run of them */
@@ -68,9 +67,12 @@ struct weft_exec__stream {
     weft_stream          dev;
     weft_kernel_ctx      ctx;
     int64_t              scratch_bytes;
-    weft_memory          scratch; /* behind ctx */
+    bool                 has_kernel;
+    weft_memory          scratch, scalars; /* behind ctx */
+    weft_step_scalars    written; /* what scalars is, or will be in the stream's order */
     weft_exec__trace     trace;
-    const weft_firing   *firing; /* the running one */
+    const weft_firing   *firing;   /* the running one */
+    int64_t              job_step; /* and its step, counted from the job's start */
     int64_t              step; /* of this executor's, from 0: the next firing is of it, */
     int                  at;   /* and has this place in the list */
 };
@@ -148,8 +150,17 @@ weft_status weft_exec__prepare_calls(weft_exec *e);
 void        weft_exec__close_links(weft_exec *e);
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x);
 
+/* kernels.c */
+weft_status weft_exec__find_kernel(weft_exec__instr *x);
+/* Of all variants of a stream. */
+weft_status weft_exec__prepare_kernels(weft_exec__stream *s);
+void        weft_exec__release_kernels(weft_exec__stream *s);
+/* Those of the firing that starts, in the stream's order. */
+weft_status weft_exec__write_scalars(weft_exec__stream *s);
+
 /* instr.c: what the device calls. */
 weft_status weft_exec__task(void *arg);
+const char *weft_exec__actor_name(const weft_exec__instr *x);
 weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x);
 weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 

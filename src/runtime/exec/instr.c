@@ -76,17 +76,27 @@ static weft_status do_merge(const weft_exec__instr *x)
 static weft_status run(const weft_exec__instr *x)
 {
     switch (x->i->kind) {
-    case WEFT_INSTR_COMPUTE: return x->fn(&x->call, &x->s->ctx);
+    case WEFT_INSTR_COMPUTE: return x->kernel->run(&x->call, &x->s->ctx);
     case WEFT_INSTR_COPY: copy(x->call.in, x->call.out); return WEFT_OK;
     case WEFT_INSTR_MERGE: return do_merge(x);
     default: return WEFT_OK;
     }
 }
 
+/* Only errors ask. */
+const char *weft_exec__actor_name(const weft_exec__instr *x)
+{
+    const weft_program *p = x->s->e->p;
+    for (int i = 0; i < p->n_actor; i++)
+        if (x->i >= p->actor[i].instr && x->i < p->actor[i].instr + p->actor[i].n_instr)
+            return p->actor[i].name;
+    return "?";
+}
+
 static weft_status named(const weft_exec__instr *x, weft_status st)
 {
     if (st == WEFT_OK) return st;
-    return weft_fail_in(st, "%s, %s '%s': ", x->actor->name,
+    return weft_fail_in(st, "%s, %s '%s': ", weft_exec__actor_name(x),
                         weft_instr_kind_name(x->i->kind), x->i->name);
 }
 
@@ -100,7 +110,7 @@ weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x)
 {
     const weft_exec_options *o = &s->e->o;
     /* what fails here is the user's file: the error names it, and no instruction */
-    return o->read(o->user, s->ctx.step, s->firing->micro, x->call.n_out, x->call.out);
+    return o->read(o->user, s->job_step, s->firing->micro, x->call.n_out, x->call.out);
 }
 
 static weft_status read_scalar(const weft_exec__stream *s, const weft_instr *i, int k,
@@ -128,7 +138,7 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x)
         return WEFT_FAIL(WEFT_ERR_ARG, "commit '%s': %d operands, at most %d", x->i->name,
                          x->i->n_in, WEFT_MAX_OUTCOME);
     for (int k = 0; k < x->i->n_in; k++) WEFT_TRY(read_scalar(s, x->i, k, &value[k]));
-    WEFT_TRY(e->o.commit(e->o.user, s->ctx.step, x->i->n_in, value, &hold));
-    if (hold) e->held_step = s->ctx.step;
+    WEFT_TRY(e->o.commit(e->o.user, s->job_step, x->i->n_in, value, &hold));
+    if (hold) e->held_step = s->job_step;
     return WEFT_OK;
 }

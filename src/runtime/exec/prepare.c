@@ -18,39 +18,6 @@ weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slo
     return v;
 }
 
-/* ---- kernels ---- */
-
-/* The type that chooses the kernel: bf16 or f32, whichever comes first. */
-static weft_dtype storage_type(const weft_instr *i)
-{
-    for (int k = 0; k < i->n_own_in + i->n_own_out; k++) {
-        weft_dtype t =
-            (k < i->n_own_in ? &i->in[k] : &i->out[k - i->n_own_in])->type.dtype;
-        if (t == WEFT_DTYPE_F32 || t == WEFT_DTYPE_BF16) return t;
-    }
-    return WEFT_DTYPE_F32;
-}
-
-static weft_status find_kernel(weft_exec *e, weft_exec__instr *x)
-{
-    const weft_instr *i = x->i;
-    if (i->kind != WEFT_INSTR_COMPUTE) return WEFT_OK;
-    const char        *device = x->s->device->kernels;
-    const weft_kernel *k =
-        (e->o.find ? e->o.find : weft_kernel_find)(i->op, device, storage_type(i));
-    if (!k || !k->run)
-        return WEFT_FAIL(WEFT_ERR_ARG, "no kernel for %s on %s in %s ('%s')",
-                         weft_op_get(i->op)->name, device,
-                         weft_dtype_name(storage_type(i)), i->name);
-    x->fn = k->run;
-    if (k->scratch) {
-        int64_t n = (int64_t)k->scratch(
-            &x->call, x->s->ctx.pool ? weft_pool_threads(x->s->ctx.pool) : 1);
-        if (n > x->s->scratch_bytes) x->s->scratch_bytes = n;
-    }
-    return WEFT_OK;
-}
-
 weft_status weft_exec_stated_seconds(const weft_program *p, const weft_instr *i,
                                      const void *arg, double *seconds)
 {
@@ -109,30 +76,32 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
     for (int k = 0; k < i->n_post; k++)
         post[k] = (weft_kernel_post){i->post[k].op, i->post[k].attr, i->post[k].in,
                                      i->post[k].out};
-    x->i     = i;
-    x->actor = &e->p->actor[f->actor];
-    x->s     = s;
-    x->call  = (weft_kernel_call){.op        = i->op,
-                                  .attr      = i->attr,
-                                  .n_in      = i->n_in,
-                                  .n_own_in  = i->n_own_in,
-                                  .n_out     = i->n_out,
-                                  .n_own_out = i->n_own_out,
-                                  .in        = in,
-                                  .out       = out,
-                                  .n_post    = i->n_post,
-                                  .post      = post,
-                                  .add       = first ? 0 : i->add};
-    if (!e->o.price) WEFT_TRY(find_kernel(e, x));
+    x->i    = i;
+    x->s    = s;
+    x->call = (weft_kernel_call){.op        = i->op,
+                                 .attr      = i->attr,
+                                 .n_in      = i->n_in,
+                                 .n_own_in  = i->n_own_in,
+                                 .n_out     = i->n_out,
+                                 .n_own_out = i->n_own_out,
+                                 .in        = in,
+                                 .out       = out,
+                                 .n_post    = i->n_post,
+                                 .post      = post,
+                                 .add       = first ? 0 : i->add};
+    if (!e->o.price) WEFT_TRY(weft_exec__find_kernel(x));
     if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
     return weft_exec__find_link(e, i, &x->link);
 }
 
+/* After kernels are prepared; firings may share a variant. */
 static weft_status load_runs(weft_exec__stream *s, const weft_actor *a, const int *run,
                              weft_exec__variant *v)
 {
     weft_code *code = v->code;
+    if (v->loaded) return WEFT_OK;
+    v->loaded = true;
     for (int n = 0; n < a->n_instr; n += run[n] ? run[n] : 1)
         if (run[n]) WEFT_TRY(s->device->load(s->device, &v->task[n], run[n], code++));
     return WEFT_OK;
@@ -157,7 +126,7 @@ static weft_status make_variant(weft_exec *e, weft_exec__stream *s, const weft_f
         else
             WEFT_TRY(e->o.price(e->p, x->i, e->o.price_arg, &v->task[n].seconds));
     }
-    return load_runs(s, a, e->actor[f->actor].run, v);
+    return WEFT_OK;
 }
 
 static weft_status find_variant(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
@@ -246,7 +215,6 @@ static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
     const weft_stream_spec *spec = &e->p->stream[k];
     s->e                         = e;
     s->number                    = k;
-    s->ctx.seed                  = e->o.seed;
     WEFT_TRY(find_device(e, spec, &s->device));
     WEFT_TRY(s->device->stream_open(s->device, spec->name, &s->dev));
     if (!spec->threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
@@ -256,10 +224,11 @@ static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
     WEFT_TRY(weft_arena_status(e->arena));
     for (int i = 0; i < spec->n_firing; i++)
         WEFT_TRY(find_variant(e, s, &spec->firing[i], &s->variant[i]));
-    if (s->scratch_bytes)
-        WEFT_TRY(weft_device_alloc(s->device, WEFT_SPACE_DEVICE, s->scratch_bytes,
-                                   &s->scratch));
-    s->ctx.scratch = s->scratch.address;
+    WEFT_TRY(weft_exec__prepare_kernels(s));
+    for (int i = 0; i < spec->n_firing; i++) {
+        int32_t a = spec->firing[i].actor;
+        WEFT_TRY(load_runs(s, &e->p->actor[a], e->actor[a].run, s->variant[i]));
+    }
     return WEFT_OK;
 }
 
@@ -279,7 +248,7 @@ void weft_exec__close_stream(weft_exec__stream *s)
         for (int n = 0; v && v->code && n < s->e->actor[spec->firing[i].actor].n_run; n++)
             if (v->code[n].n) s->device->unload(s->device, &v->code[n]);
     }
-    weft_device_free(&s->scratch);
+    weft_exec__release_kernels(s);
     if (s->dev.device) s->device->stream_close(&s->dev);
 }
 

@@ -87,7 +87,7 @@ static void trace(weft_exec__stream *s, int instr, double start, double end)
                      .actor   = s->firing->actor,
                      .instr   = instr,
                      .micro   = s->firing->micro,
-                     .step    = (int32_t)(s->ctx.step - s->e->origin_step),
+                     .step    = (int32_t)(s->job_step - s->e->origin_step),
                      .start_s = start,
                      .end_s   = end};
 }
@@ -105,7 +105,7 @@ static weft_status run_host_work(void *arg, double *start_s, double *end_s)
                          ? o->carry(o->carry_arg, x->i, task->seconds, start_s, end_s)
                          : weft_exec__communicate(x->s, x);
     if (st == WEFT_OK) return st;
-    return weft_fail_in(st, "%s, %s '%s': ", x->actor->name,
+    return weft_fail_in(st, "%s, %s '%s': ", weft_exec__actor_name(x),
                         weft_instr_kind_name(x->i->kind), x->i->name);
 }
 
@@ -113,7 +113,7 @@ static weft_status run_host_work(void *arg, double *start_s, double *end_s)
  * commit point, or have it. */
 static bool is_held(const weft_exec__stream *s, int actor)
 {
-    return s->e->actor[actor].writes_state && s->e->held_step == s->ctx.step;
+    return s->e->actor[actor].writes_state && s->e->held_step == s->job_step;
 }
 
 static weft_status fire(weft_exec__stream *s)
@@ -124,9 +124,8 @@ static weft_status fire(weft_exec__stream *s)
     const weft_code    *code = v->code;
     const int          *run  = e->actor[f->actor].run;
     s->firing                = f;
-    s->ctx.step              = e->first_step + s->step;
-    s->ctx.sample =
-        s->ctx.step * e->o.batch + (f->micro < 0 ? 0 : f->micro * e->o.micro_batch);
+    s->job_step              = e->first_step + s->step;
+    WEFT_TRY(weft_exec__write_scalars(s));
     for (int n = 0; n < e->p->actor[f->actor].n_instr; n += run[n] ? run[n] : 1) {
         const weft_code *c = run[n] ? code++ : NULL;
         if (is_held(s, f->actor) && weft_instr_writes_state(e->p, v->instr[n].i))

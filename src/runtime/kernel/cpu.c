@@ -1,16 +1,28 @@
-/* The CPU's kernels, one row an operator.  All of them take f32 and bf16 storage. */
+/* The CPU's table of kernels, one row an operator.  All of them take f32 and bf16 storage. */
 #include <stdio.h>
 
 #include "kernel/cpu_priv.h"
 #include "kernel/gemm.h"
 #include "kernel/rows.h"
 
-#define PLAIN(ID, name) [WEFT_OP_##ID] = {WEFT_OP_##ID, weft_kernel__cpu_##name, NULL}
+#define PLAIN(ID, name)                                                                  \
+    {                                                                                    \
+        .op = WEFT_OP_##ID, .run = weft_kernel__cpu_##name                               \
+    }
+/* with scratch */
 #define ROOMY(ID, name)                                                                  \
-    [WEFT_OP_##                                                                          \
-        ID] = {WEFT_OP_##ID, weft_kernel__cpu_##name, weft_kernel__cpu_##name##_scratch}
+    {                                                                                    \
+        .op = WEFT_OP_##ID, .run = weft_kernel__cpu_##name,                              \
+        .scratch = weft_kernel__cpu_##name##_scratch                                     \
+    }
 
-static const weft_kernel table[WEFT_N_OP] = {
+#define PREPARED(ID, name)                                                               \
+    {                                                                                    \
+        .op = WEFT_OP_##ID, .run = weft_kernel__cpu_##name,                              \
+        .prepare = weft_kernel__cpu_##name##_prepare                                     \
+    }
+
+static const weft_kernel kernels[] = {
     ROOMY(MATMUL, matmul),
     ROOMY(GROUPED_MATMUL, grouped_matmul),
     ROOMY(GROUPED_MATMUL_WGRAD, grouped_matmul_wgrad),
@@ -85,27 +97,28 @@ static const weft_kernel table[WEFT_N_OP] = {
     ROOMY(SUMSQ_TREE, sumsq_tree),
     PLAIN(CLIP, clip),
     PLAIN(EMA, ema),
-    PLAIN(SGD, update),
-    PLAIN(SGD_MOMENTUM, update),
-    PLAIN(ADAM, update),
-    PLAIN(ADAMW, update),
-    PLAIN(ADAGRAD, update),
-    PLAIN(LAMB_DIR, update),
-    PLAIN(LAMB_APPLY, update),
+    PREPARED(SGD, update),
+    PREPARED(SGD_MOMENTUM, update),
+    PREPARED(ADAM, update),
+    PREPARED(ADAMW, update),
+    PREPARED(ADAGRAD, update),
+    PREPARED(LAMB_DIR, update),
+    PREPARED(LAMB_APPLY, update),
 };
 
-const weft_kernel *weft_kernel_find(weft_op op, const char *device, weft_dtype storage)
-{
-    if (strcmp(device, "cpu") != 0 || (int)op < 0 || op >= WEFT_N_OP) return NULL;
-    if (storage != WEFT_DTYPE_F32 && storage != WEFT_DTYPE_BF16) return NULL;
-    return table[op].run ? &table[op] : NULL;
-}
-
 /* Orders of sums are the same for every instruction set, so none is named.  "rows1" changes with
- * any change of order in this room outside of gemm. */
-const char *weft_kernel_set_id(void)
+ * any change of order in this module outside of gemm. */
+static const char *name_set(void)
 {
     static _Thread_local char id[96];
     snprintf(id, sizeof id, "cpu-rows1-%s", weft_gemm_id());
     return id;
 }
+
+const weft_kernel_table weft_kernel__cpu_table = {
+    .device  = "cpu",
+    .storage = 1u << WEFT_DTYPE_F32 | 1u << WEFT_DTYPE_BF16,
+    .id      = name_set,
+    .n       = (int)WEFT_COUNT(kernels),
+    .kernel  = kernels,
+};

@@ -1,14 +1,20 @@
-/* The kernels of the CPU, by operator; cpu.c lists them.  Private to the room. */
+/* The kernels of the CPU, by operator; cpu.c lists them.  Private to the module. */
 #ifndef WEFT_KERNEL_CPU_PRIV_H
 #define WEFT_KERNEL_CPU_PRIV_H
 
 #include "kernel/kernel.h"
+
+extern const weft_kernel_table weft_kernel__cpu_table;
 
 #define KERNEL(name)                                                                     \
     weft_status weft_kernel__cpu_##name(const weft_kernel_call *c,                       \
                                         const weft_kernel_ctx  *x)
 #define SCRATCH(name)                                                                    \
     size_t weft_kernel__cpu_##name##_scratch(const weft_kernel_call *c, int n_thread)
+#define PREPARE(name)                                                                    \
+    weft_status weft_kernel__cpu_##name##_prepare(const weft_kernel_call *c,             \
+                                                  const weft_kernel_ctx  *x,             \
+                                                  weft_arena *arena, void **out)
 
 KERNEL(matmul);
 SCRATCH(matmul);
@@ -94,6 +100,7 @@ KERNEL(sumsq_tree);
 SCRATCH(sumsq_tree);
 KERNEL(clip);
 KERNEL(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb_apply */
+PREPARE(update);
 
 /* Loss, log-sum-exp and gradient of each row of logits in one visit; loss and lse may be NULL
  * views (p == NULL), dlogits may be the logits.  Same bits as the two operators one after the

@@ -192,15 +192,16 @@ static void find_runs(drop *d)
 
 KERNEL(dropout)
 {
-    const weft_view *v       = &c->in[0];
-    int64_t          samples = v->shape.n ? v->shape.d[0] : 1;
-    drop             d = {.in = v, .out = &c->out[0], .seed = x->seed, .step = x->step};
+    const weft_view         *v       = &c->in[0];
+    int64_t                  samples = v->shape.n ? v->shape.d[0] : 1;
+    const weft_step_scalars *s       = x->scalars;
+    drop d = {.in = v, .out = &c->out[0], .seed = s->seed, .step = s->step};
     if (weft_shape_count(&v->shape) == 0) return WEFT_OK;
     d.p      = weft_kernel__attr(c, "p")->f;
     d.id     = weft_kernel__attr(c, "id")->i;
     d.at     = weft_kernel__attr(c, "at");
     d.whole  = weft_kernel__attr(c, "whole");
-    d.sample = x->sample + (d.at->n ? d.at->l[0] : 0);
+    d.sample = s->sample + s->micro_sample + (d.at->n ? d.at->l[0] : 0);
     if (!(d.p >= 0.0 && d.p < 1.0))
         return WEFT_FAIL(WEFT_ERR_ARG, "dropout: p = %g is not in [0,1)", d.p);
     find_runs(&d);

@@ -37,49 +37,86 @@ static void task_fn(void *arg, int64_t task, int thread)
     }
 }
 
-static float attr(const weft_kernel_call *c, const char *name)
+/* ---- constants: names are looked up once, scalar operands are read in every step ---- */
+
+/* Where attributes and scalar operands stand in the call; -1: the operator has none. */
+typedef struct constants {
+    int8_t beta1, beta2, eps, decay, momentum; /* attributes */
+    int8_t step, lr, scale, p_sq, u_sq;        /* operands */
+} constants;
+
+static int8_t find_attr(const weft_kernel_call *c, const char *name)
 {
-    int i = weft_op_attr_index(c->op, name);
-    return i < 0 ? 0.0f : (float)c->attr[i].f;
+    return (int8_t)weft_op_attr_index(c->op, name);
 }
 
-/* The scalar operand of this name, or its neutral value. */
-static double scalar(const weft_kernel_call *c, const char *name, double otherwise)
+static int8_t find_operand(const weft_kernel_call *c, const char *name)
 {
     const char *p = weft_op_get(c->op)->in;
     size_t      n = strlen(name);
-    for (int i = 0; *p; i++) {
+    for (int8_t i = 0; *p; i++) {
         size_t len = strcspn(p, " ");
-        if (len == n && memcmp(p, name, n) == 0) return weft_kernel__scalar(&c->in[i]);
+        if (len == n && memcmp(p, name, n) == 0) return i;
         p += len;
         while (*p == ' ') p++;
     }
-    return otherwise;
+    return -1;
 }
 
-static void constants(job *j)
+PREPARE(update)
 {
-    const weft_kernel_call *c = j->c;
-    weft_kernel__update    *u = &j->u;
-    double                  t = scalar(c, "step", 1.0), lr = scalar(c, "lr", 1.0);
-    int                     b1 = weft_op_attr_index(c->op, "beta1");
+    constants *k = WEFT_ARENA_NEW(arena, constants);
+    if (!k) return weft_arena_status(arena);
+    (void)x;
+    *k   = (constants){.beta1    = find_attr(c, "beta1"),
+                       .beta2    = find_attr(c, "beta2"),
+                       .eps      = find_attr(c, "eps"),
+                       .decay    = find_attr(c, "weight_decay"),
+                       .momentum = find_attr(c, "momentum"),
+                       .step     = find_operand(c, "step"),
+                       .lr       = find_operand(c, "lr"),
+                       .scale    = find_operand(c, "scale"),
+                       .p_sq     = find_operand(c, "p_sq"),
+                       .u_sq     = find_operand(c, "u_sq")};
+    *out = k;
+    return WEFT_OK;
+}
 
-    u->lr    = (float)lr;
-    u->scale = (float)scalar(c, "scale", 1.0);
-    u->eps   = attr(c, "eps");
-    u->decay = attr(c, "weight_decay");
-    u->beta1 = attr(c, b1 < 0 ? "momentum" : "beta1");
-    u->beta2 = attr(c, "beta2");
-    if (b1 >= 0) {
-        int b2          = weft_op_attr_index(c->op, "beta2");
-        u->step_size    = (float)(lr / (1.0 - pow(c->attr[b1].f, t)));
-        u->inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(c->attr[b2].f, t)));
+static double attr(const weft_kernel_call *c, int8_t i)
+{
+    return i < 0 ? 0.0 : c->attr[i].f;
+}
+
+/* A scalar operand, or its neutral value. */
+static double scalar(const weft_kernel_call *c, int8_t i, double otherwise)
+{
+    return i < 0 ? otherwise : weft_kernel__scalar(&c->in[i]);
+}
+
+static weft_kernel__update read_constants(const weft_kernel_call *c)
+{
+    const constants    *k  = c->prepared;
+    double              lr = scalar(c, k->lr, 1.0), t = scalar(c, k->step, 1.0);
+    weft_kernel__update u = {
+        .lr    = (float)lr,
+        .scale = (float)scalar(c, k->scale, 1.0),
+        .beta1 = (float)attr(c, k->beta1 < 0 ? k->momentum : k->beta1),
+        .beta2 = (float)attr(c, k->beta2),
+        .eps   = (float)attr(c, k->eps),
+        .decay = (float)attr(c, k->decay),
+    };
+    if (k->beta1 >= 0) {
+        u.step_size    = (float)(lr / (1.0 - pow(attr(c, k->beta1), t)));
+        u.inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(attr(c, k->beta2), t)));
     }
     if (c->op == WEFT_OP_LAMB_APPLY) {
-        double pn = scalar(c, "p_sq", 0.0), un = scalar(c, "u_sq", 0.0);
-        if (pn > 0.0 && un > 0.0) u->lr = (float)(lr * (sqrt(pn) / sqrt(un)));
+        double pn = scalar(c, k->p_sq, 0.0), un = scalar(c, k->u_sq, 0.0);
+        if (pn > 0.0 && un > 0.0) u.lr = (float)(lr * (sqrt(pn) / sqrt(un)));
     }
+    return u;
 }
+
+/* ---- the update ---- */
 
 /* The state's next value lies where the state is, unless the caller keeps both. */
 static weft_status settle(job *j, int out, int in, weft_pool *pool)
@@ -100,7 +137,7 @@ KERNEL(update)
     if (c->in[1].dtype != WEFT_DTYPE_F32)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: gradient is not f32",
                          weft_op_get(c->op)->name);
-    constants(&j);
+    j.u = read_constants(c);
     j.g = c->in[1].p;
     j.p = c->in[0].p;
     /* results are p m v, operands p g m v; lamb's result 0 is new */
