@@ -32,7 +32,7 @@ static weft_status follow_batch(const weft_compile_spec *s, weft_model **model)
     return WEFT_OK;
 }
 
-static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool dropout,
+static weft_status make_model(const weft_compile_spec *s, bool with_loss, bool dropout,
                               weft_model **out)
 {
     weft_model        *m  = NULL;
@@ -43,8 +43,8 @@ static weft_status load_model(const weft_compile_spec *s, bool with_loss, bool d
          .dtype     = WEFT_DTYPE_F32, /* bf16 comes in with the training graph */
          .with_loss = with_loss,
          .dropout   = dropout};
-    if (s->graph)
-        WEFT_GO(weft_model_of_graph(s->graph, s->micro_batch, &m));
+    if (s->source)
+        WEFT_GO(weft_model_build(s->source, &o, &m));
     else
         WEFT_GO(weft_model_load(s->model, &o, &m));
     if (m->kind == WEFT_MODEL_TEXT) WEFT_GO(follow_batch(s, &m));
@@ -60,12 +60,12 @@ out:
 
 weft_status weft_compile_model(const weft_compile_spec *s, weft_model **out)
 {
-    return load_model(s, true, s->dropout, out);
+    return make_model(s, true, s->dropout, out);
 }
 
 weft_status weft_compile_logits_model(const weft_compile_spec *s, weft_model **out)
 {
-    return load_model(s, false, false, out);
+    return make_model(s, false, false, out);
 }
 
 /* ---- one rank's program ---- */
@@ -224,7 +224,7 @@ static bool same_optimizer(const weft_compile_optimizer *a,
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
 {
     const weft_compile_spec *x = &t->spec;
-    return t->graph && same_text(x->model, s->model) && x->graph == s->graph &&
+    return t->graph && same_text(x->model, s->model) && x->source == s->source &&
            x->layers == s->layers && x->longer == s->longer && x->more == s->more &&
            x->seq == s->seq && x->batch == s->batch && x->micro_batch == s->micro_batch &&
            x->lanes == s->lanes &&

@@ -24,13 +24,14 @@ typedef struct weft_compile_optimizer {
 
 /* What decides a training graph, and with a plan and a rank a program. */
 typedef struct weft_compile_spec {
-    const char       *model;
-    const weft_graph *graph;  /* instead of a model by name, for any batch; borrowed */
-    int               layers; /* at most so many of each run of layers; 0: all */
-    int               longer, more; /* 1 + the run that keeps so many more; 0: none */
-    int64_t           seq, batch, micro_batch, lanes; /* seq 0: the model's own */
-    weft_reduction    reduction;
-    const char       *dtype; /* fp32, bf16 */
+    const char *model; /* its name; NULL: a graph's */
+    /* what it is built from; borrowed.  NULL: what the name says is read for each model */
+    const weft_model_source *source;
+    int                      layers; /* at most so many of each run of layers; 0: all */
+    int            longer, more;     /* 1 + the run that keeps so many more; 0: none */
+    int64_t        seq, batch, micro_batch, lanes; /* seq 0: the model's own */
+    weft_reduction reduction;
+    const char    *dtype; /* fp32, bf16 */
     weft_strategy_recompute recompute;
     bool                    dropout;
     weft_compile_optimizer  optimizer;
@@ -48,7 +49,7 @@ typedef struct weft_training {
 } weft_training;
 
 weft_status weft_compile_training(const weft_compile_spec *s, weft_training *out);
-/* Was it built for this?  Models and graphs are the same where their pointers or names are. */
+/* Was it built for this?  Models are the same where their names and sources are. */
 bool    weft_training_is_for(const weft_training *t, const weft_compile_spec *s);
 int64_t weft_training_bytes(const weft_training *t);
 void    weft_training_fini(weft_training *t); /* a zeroed one is fine */

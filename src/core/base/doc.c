@@ -152,6 +152,11 @@ void weft_doc_destroy(weft_doc *d)
     if (d) weft_arena_destroy(d->arena); /* d itself lies in it */
 }
 
+int64_t weft_doc_bytes(const weft_doc *d)
+{
+    return weft_arena_bytes(d->arena);
+}
+
 const weft_node *weft_doc_root(const weft_doc *d)
 {
     return d->root;

@@ -53,7 +53,8 @@ weft_status weft_doc_parse_toml(const char *file, const char *text, size_t n,
                                 weft_doc **out);
 /* By the ending of the name: .json, .toml, else YAML. */
 weft_status weft_doc_load(const char *path, weft_doc **out);
-void        weft_doc_destroy(weft_doc *d);
+void        weft_doc_destroy(weft_doc *d); /* accepts NULL */
+int64_t     weft_doc_bytes(const weft_doc *d);
 
 const weft_node *weft_doc_root(const weft_doc *d);
 const char      *weft_doc_file(const weft_doc *d);

@@ -1,11 +1,10 @@
-/* Loading a model: what is meant, which family makes it, and what can be asked of it. */
+/* Building a model from its source: which family makes it, and what can be asked of it. */
 #include "model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "base/suggest.h"
 #include "model/model_priv.h"
 
@@ -59,50 +58,43 @@ static void read_dtype(weft_model__maker *mk)
                            word);
 }
 
-static weft_status make(weft_model *m, const weft_doc *doc, const weft_model_options *o)
+weft_status weft_model__find_family(const weft_doc *doc, int *out)
 {
-    weft_model__maker mk = {.m = m, .doc = doc, .cfg = weft_doc_root(doc), .o = *o};
-    const weft_node  *type;
-    size_t            k = 0;
-
-    if (mk.cfg->kind != WEFT_NODE_MAP)
+    const weft_node *root = weft_doc_root(doc), *type;
+    if (root->kind != WEFT_NODE_MAP)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: is no configuration: expected { ... }",
                          weft_doc_file(doc));
-    type = weft_node_get(mk.cfg, "model_type");
+    type = weft_node_get(root, "model_type");
     if (!type || type->kind != WEFT_NODE_STRING)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: model_type: is missing; it says which family this is",
                          weft_doc_file(doc));
-    while (k < WEFT_COUNT(family) && strcmp(family[k].type, type->u.s)) k++;
-    if (k == WEFT_COUNT(family)) return unknown_type(doc, type, type->u.s);
+    for (size_t i = 0; i < WEFT_COUNT(family); i++)
+        if (!strcmp(family[i].type, type->u.s)) {
+            *out = (int)i;
+            return WEFT_OK;
+        }
+    return unknown_type(doc, type, type->u.s);
+}
 
-    m->type = family[k].type;
+static weft_status make_from_config(weft_model *m, const weft_model_source *s,
+                                    const weft_model_options *o)
+{
+    weft_model__maker mk = {
+        .m = m, .doc = s->doc, .cfg = weft_doc_root(s->doc), .o = *o, .batch = m->batch};
+    m->type = family[s->family].type;
+    m->kind = family[s->family].kind;
     if (!m->name) m->name = m->type;
     WEFT_TRY(weft_graph_create(m->name, &m->graph));
-    m->kind  = family[k].kind;
-    mk.b     = weft_build_start(m->graph);
-    mk.batch = m->batch;
+    mk.b = weft_build_start(m->graph);
     read_dtype(&mk);
-    family[k].make(&mk);
+    family[s->family].make(&mk);
     if (mk.b.st != WEFT_OK) return mk.b.st;
     WEFT_TRY(weft_arena_status(m->arena));
     return weft_graph_verify(m->graph);
 }
 
-static weft_status make_from_json(weft_model *m, const char *file, const char *text,
-                                  size_t n, const weft_model_options *o)
-{
-    weft_doc *doc;
-    m->config = weft_arena_strndup(m->arena, text, n);
-    if (!m->config) return weft_arena_status(m->arena);
-    WEFT_TRY(weft_doc_parse_json(file, text, n, &doc));
-    weft_status st = make(m, doc, o);
-    weft_doc_destroy(doc);
-    return st;
-}
-
-/* A .graph file: its own inputs and outputs; each parameter is a tensor of its own name. */
-/* m->graph is whatever it is. */
+/* A graph: its own inputs and outputs; each parameter is a tensor of its own name. */
 static weft_status describe_graph(weft_model *m)
 {
     m->type      = "graph";
@@ -135,80 +127,13 @@ static weft_status describe_graph(weft_model *m)
     return WEFT_OK;
 }
 
-static weft_status make_from_text(weft_model *m, const char *file, const char *text,
-                                  size_t n)
+static weft_status make_from_text(weft_model *m, const weft_model_source *s)
 {
-    WEFT_TRY(weft_graph_from_text(file, text, n, &m->graph));
+    WEFT_TRY(weft_graph_from_text(s->file, s->text, s->n_text, &m->graph));
     return describe_graph(m);
 }
 
-/* ---- what is meant ---- */
-static bool ends_in(const char *s, const char *end)
-{
-    size_t n = strlen(s), k = strlen(end);
-    return n > k && !strcmp(s + n - k, end);
-}
-
-static weft_status nothing_there(const char *what)
-{
-    const char *word[64];
-    weft_text   list = {0};
-    int         n    = 0;
-    for (const char *s; n < (int)WEFT_COUNT(word) && (s = weft_model_preset(n)); n++) {
-        word[n] = s;
-        weft_text_add(&list, "%s%s", n ? ", " : "", s);
-    }
-    const char *near = weft_suggest(what, word, n);
-    weft_status st =
-        WEFT_FAIL(WEFT_ERR_ARG,
-                  "model %s: no folder with config.json, no .graph file, no preset%s%s%s "
-                  "presets are %s",
-                  what, near ? "; did you mean '" : "", near ? near : "",
-                  near ? "'?" : ";", list.s ? list.s : "");
-    weft_text_fini(&list);
-    return st;
-}
-
-static weft_status load_file(weft_model *m, const char *path, bool is_text,
-                             const weft_model_options *o)
-{
-    char  *text = NULL;
-    size_t n;
-    WEFT_TRY(weft_io_read_as(path, is_text ? WEFT_IO_LARGE : 0, &text, &n));
-    weft_status st =
-        is_text ? make_from_text(m, path, text, n) : make_from_json(m, path, text, n, o);
-    free(text);
-    return st;
-}
-
-static weft_status load(weft_model *m, const char *what, const weft_model_options *o)
-{
-    if (what[0] == '{') { /* the configuration itself */
-        m->name = m->source = "model";
-        return make_from_json(m, m->source, what, strlen(what), o);
-    }
-    const char *file = weft_arena_printf(m->arena, "%s/config.json", what), *slash;
-    m->source        = file;
-    WEFT_TRY(weft_arena_status(m->arena));
-    if (weft_io_exists(file)) {
-        m->dir = weft_arena_strdup(m->arena, what);
-        return load_file(m, file, false, o);
-    }
-    if (ends_in(what, ".json") || ends_in(what, ".graph")) {
-        slash     = strrchr(what, '/');
-        m->source = weft_arena_strdup(m->arena, what);
-        m->dir =
-            slash ? weft_arena_strndup(m->arena, what, (size_t)(slash - what) + 1) : ".";
-        return load_file(m, what, ends_in(what, ".graph"), o);
-    }
-    const char *text = weft_model__preset_text(what);
-    if (!text) return nothing_there(what);
-    m->name   = weft_arena_strdup(m->arena, what);
-    m->source = weft_arena_printf(m->arena, "preset %s", what);
-    return make_from_json(m, m->source, text, strlen(text), o);
-}
-
-static weft_status check_options(const weft_model_options *o)
+weft_status weft_model__check_options(const weft_model_options *o)
 {
     const int64_t most = INT32_MAX;
     if (o->batch < 0 || o->batch > most || o->seq < 0 || o->seq > most)
@@ -241,13 +166,25 @@ static weft_status start(int64_t batch, weft_model **out)
     return WEFT_OK;
 }
 
-weft_status weft_model_load(const char *what, const weft_model_options *o,
-                            weft_model **out)
+/* A model outlives its source. */
+static weft_status copy_description(const weft_model_source *s, weft_model *m)
+{
+    if (s->name) m->name = weft_arena_strdup(m->arena, s->name);
+    if (s->dir) m->dir = weft_arena_strdup(m->arena, s->dir);
+    if (s->doc) m->config = weft_arena_strdup(m->arena, s->text);
+    m->source = weft_arena_strdup(m->arena, s->file);
+    return weft_arena_status(m->arena);
+}
+
+weft_status weft_model_build(const weft_model_source *s, const weft_model_options *o,
+                             weft_model **out)
 {
     weft_model *m;
-    WEFT_TRY(check_options(o));
+    if (s->graph) return weft_model_of_graph(s->graph, o->batch, out);
+    WEFT_TRY(weft_model__check_options(o));
     WEFT_TRY(start(o->batch, &m));
-    weft_status st = load(m, what, o);
+    weft_status st = copy_description(s, m);
+    if (st == WEFT_OK) st = s->doc ? make_from_config(m, s, o) : make_from_text(m, s);
     if (st == WEFT_OK)
         *out = m;
     else

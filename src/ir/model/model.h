@@ -100,6 +100,21 @@ struct weft_model {
     weft_graph_layers *run;
 };
 
+/* What models are built from, read once: afterwards models of any micro-batch and sequence are
+ * built without touching a file.  Nothing changes it: any number of threads may build from it. */
+typedef struct weft_model_source weft_model_source;
+
+/* what: as of weft_model_load().  Checked: it is there, it parses, its family is known. */
+weft_status weft_model_source_open(const char *what, weft_model_source **out);
+/* A graph that somebody built, as weft_model_of_graph() takes it.  g is borrowed. */
+weft_status weft_model_source_of_graph(const weft_graph *g, weft_model_source **out);
+int64_t     weft_model_source_bytes(const weft_model_source *s); /* NULL: 0 */
+void        weft_model_source_destroy(weft_model_source *s);     /* accepts NULL */
+
+/* The same model as weft_model_load() gives; it does not borrow from the source. */
+weft_status weft_model_build(const weft_model_source *s, const weft_model_options *o,
+                             weft_model **out);
+
 /* Of each run of layers (weft_graph_find_runs) the first `keep`, what came behind the last one
  * taken from there: all that is to be known of a layer can be asked of fewer.  Runs whose layers
  * are used from elsewhere stay as they are; run longer - 1 keeps so many more. */

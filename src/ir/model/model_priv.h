@@ -11,6 +11,19 @@
 #include "graph/build.h"
 #include "model/model.h"
 
+/* A configuration, a graph's text, or a graph. */
+struct weft_model_source {
+    weft_arena       *arena;
+    const char       *name; /* the preset's; NULL: the type's or the graph's */
+    const char       *file; /* for messages: its path, or "preset gpt2" */
+    const char       *dir;  /* folder that may hold weights, or NULL */
+    const char       *text; /* as it was read; NULL: a graph */
+    size_t            n_text;
+    weft_doc         *doc; /* the text of a configuration; NULL: of a graph */
+    int               family;
+    const weft_graph *graph; /* borrowed; else NULL */
+};
+
 typedef struct weft_model__maker {
     weft_model        *m;
     weft_builder       b;
@@ -107,6 +120,10 @@ weft_vid weft_model__lookup(weft_model__maker *mk, const char *out, weft_vid tab
 weft_vid weft_model__ids(weft_model__maker *mk, const char *name);
 /* Labels, loss rows and their sum behind the logits; the graph's output. */
 void weft_model__loss(weft_model__maker *mk, weft_vid logits);
+
+/* model.c: the family of a configuration, by its number in the table; WEFT_ERR_ARG: of none. */
+weft_status weft_model__find_family(const weft_doc *doc, int *out);
+weft_status weft_model__check_options(const weft_model_options *o);
 
 /* presets.c: the configuration's text of a preset, or NULL. */
 const char *weft_model__preset_text(const char *name);

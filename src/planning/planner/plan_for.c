@@ -37,17 +37,19 @@ static void give(weft_text *t, char **out)
 weft_status weft_plan_for(const weft_graph *g, const weft_plan_request *r, char **words,
                           char **plan)
 {
-    weft_planner_ask q    = {.spec = weft_compile_spec_default(NULL, r->batch, 0)};
-    weft_text        t[2] = {{0}};
-    weft_cluster    *c    = NULL;
-    weft_arena      *a    = NULL;
-    weft_status      st   = WEFT_OK;
+    weft_model_source *source = NULL;
+    weft_planner_ask   q      = {.spec = weft_compile_spec_default(NULL, r->batch, 0)};
+    weft_text          t[2]   = {{0}};
+    weft_cluster      *c      = NULL;
+    weft_arena        *a      = NULL;
+    weft_status        st     = WEFT_OK;
     if (!r->cluster || r->batch < 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "a plan is for a cluster and a batch from 1");
     WEFT_TRY(weft_arena_create(&a));
     WEFT_GO(weft_cluster_load(r->cluster, NULL, &c));
+    WEFT_GO(weft_model_source_of_graph(g, &source));
     q.cluster          = c;
-    q.spec.graph       = g;
+    q.spec.source      = source;
     q.spec.dtype       = r->dtype;
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.reduction                  = WEFT_REDUCTION_AUTO;
@@ -61,6 +63,7 @@ weft_status weft_plan_for(const weft_graph *g, const weft_plan_request *r, char 
 out:
     weft_text_fini(&t[0]);
     weft_text_fini(&t[1]);
+    weft_model_source_destroy(source);
     weft_cluster_destroy(c);
     weft_arena_destroy(a);
     return st;
