@@ -30,9 +30,11 @@ typedef struct weft_session_options {
     const char *trace;   /* a timeline of the last step for Perfetto, or NULL */
     /* Asked after every step: not 0 ends the run after a checkpoint.  May be NULL. */
     int (*stop)(void *arg);
-    void             *arg;
-    struct weft_comm *comm; /* this rank's end of a job of several ranks; NULL: alone */
-    int               local_ranks; /* of them on this host; 0: all */
+    void *arg;
+    /* Where this rank learns which ranks there are (comm/membership.h); NULL: it is alone.  The
+     * session connects them, and closes the connections. */
+    const struct weft_membership_source *member;
+    double timeout_s; /* of ranks that wait for each other; 0: 60 */
     /* one call on a file of a checkpoint may take that long; 0: 600 */
     double io_timeout_s;
 } weft_session_options;
@@ -42,6 +44,7 @@ enum {
 };
 
 typedef struct weft_session_result {
+    int      rank;       /* of this process, at the end; files are rank 0's */
     int64_t  steps;      /* done, those before a resume too */
     int64_t  first_step; /* done before this run */
     double   loss;       /* of the last step; NaN if there was none */

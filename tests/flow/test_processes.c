@@ -7,6 +7,7 @@
 
 #include "comm/shm.h"
 #include "support/files.h"
+#include "support/member.h"
 #include "support/test.h"
 #include "weft/session.h"
 
@@ -17,7 +18,8 @@ typedef struct outcome {
     char        words[256];
 } outcome;
 
-static outcome train(const char *dir, const char *name, int steps, weft_comm *comm)
+static outcome train(const char *dir, const char *name, int steps,
+                     const weft_membership_source *member)
 {
     char                 output[512], data[512], n_steps[32];
     const char          *assign[] = {output,
@@ -34,7 +36,7 @@ static outcome train(const char *dir, const char *name, int steps, weft_comm *co
                                      "optimizer.lr=0.001",
                                      "checkpoint={every: 2, keep: 2}"};
     weft_job            *job      = NULL;
-    weft_session_options o        = {.quiet = true, .comm = comm};
+    weft_session_options o        = {.quiet = true, .member = member};
     weft_session_result  r        = {0};
     outcome              out      = {0};
     snprintf(output, sizeof output, "output=%s/%s", dir, name);
@@ -50,13 +52,11 @@ static outcome train(const char *dir, const char *name, int steps, weft_comm *co
 }
 
 /* Runs a rank in a process of its own and sends back what came out. */
-static void rank_main(int fd, int rank, const char *dir, const char *name, int steps,
-                      int pipe)
+static void rank_main(int fd, int rank, int world, const char *dir, const char *name,
+                      int steps, int pipe)
 {
-    weft_comm *c   = NULL;
-    outcome    out = {.st = weft_comm_shm_join(fd, rank, 60, &c)};
-    if (out.st == WEFT_OK) out = train(dir, name, steps, c);
-    weft_comm_destroy(c);
+    test_member m;
+    outcome     out = train(dir, name, steps, test_member_init(&m, fd, rank, world));
     _exit(write(pipe, &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1);
 }
 
@@ -70,7 +70,8 @@ static void train_ranks(const char *dir, const char *name, int world, int steps,
         assert_int_equal(pipe(p[r]), 0);
         pid_t child = fork();
         assert_true(child >= 0);
-        if (child == 0) rank_main(weft_comm_shm_fd(w), r, dir, name, steps, p[r][1]);
+        if (child == 0)
+            rank_main(weft_comm_shm_fd(w), r, world, dir, name, steps, p[r][1]);
         close(p[r][1]);
     }
     for (int r = 0; r < world; r++) {

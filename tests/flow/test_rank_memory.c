@@ -12,6 +12,7 @@
 #include "comm/shm.h"
 #include "compile/compile.h"
 #include "support/files.h"
+#include "support/member.h"
 #include "weft/session.h"
 
 typedef struct outcome {
@@ -45,7 +46,7 @@ static int look(void *arg)
     return 0;
 }
 
-static outcome train(const char *words, weft_comm *comm)
+static outcome train(const char *words, const weft_membership_source *member)
 {
     char                 output[512];
     const char          *assign[24] = {output,    "model=tiny",     "data=src", "seq=128",
@@ -54,7 +55,7 @@ static outcome train(const char *words, weft_comm *comm)
     int                  n          = 10;
     char                 copy[256], *save = NULL;
     weft_job            *job = NULL;
-    weft_session_options o   = {.quiet = true, .comm = comm, .stop = look};
+    weft_session_options o   = {.quiet = true, .member = member, .stop = look};
     weft_session_result  r   = {0};
     outcome              out = {0};
     snprintf(copy, sizeof copy, "%s", words);
@@ -74,13 +75,11 @@ static outcome train(const char *words, weft_comm *comm)
     return out;
 }
 
-static void rank_main(int fd, int rank, const char *words, int pipe)
+static void rank_main(int fd, int rank, int world, const char *words, int pipe)
 {
-    weft_comm *c   = NULL;
-    outcome    out = {.st = weft_comm_shm_join(fd, rank, 120, &c)};
-    shared_fd      = fd;
-    if (out.st == WEFT_OK) out = train(words, c);
-    weft_comm_destroy(c);
+    test_member m;
+    shared_fd   = fd;
+    outcome out = train(words, test_member_init(&m, fd, rank, world));
     _exit(write(pipe, &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1);
 }
 
@@ -95,7 +94,7 @@ static void run_any(int world, const char *words, outcome *out)
         assert_int_equal(pipe(p[r]), 0);
         pid_t child = fork();
         assert_true(child >= 0);
-        if (child == 0) rank_main(weft_comm_shm_fd(w), r, words, p[r][1]);
+        if (child == 0) rank_main(weft_comm_shm_fd(w), r, world, words, p[r][1]);
         close(p[r][1]);
     }
     for (int r = 0; r < world; r++) {

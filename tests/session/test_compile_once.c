@@ -12,6 +12,7 @@
 #include "graph/train.h"
 #include "model/model.h"
 #include "support/files.h"
+#include "support/member.h"
 #include "support/test.h"
 #include "weft/session.h"
 
@@ -57,14 +58,14 @@ weft_status __wrap_weft_graph_make_training(const weft_graph         *model,
 /* ---- one rank ---- */
 
 static void run_job(const char *dir, const char *name, int n_key, const char *const *key,
-                    weft_comm *comm)
+                    const weft_membership_source *member)
 {
     char                 output[512], data[512], eval[600];
     const char          *all[MAX_KEY] = {output,   data,      eval,      "model=tiny256",
                                          "seq=16", "batch=8", "steps=2", "threads=1"};
     int                  n            = 8;
     weft_job            *job          = NULL;
-    weft_session_options o            = {.quiet = true, .comm = comm};
+    weft_session_options o            = {.quiet = true, .member = member};
     weft_session_result  r            = {0};
     snprintf(output, sizeof output, "output=%s/%s", dir, name);
     snprintf(data, sizeof data, "data=%s/text", dir);
@@ -117,10 +118,8 @@ static const job_case cases[] = {
 
 static void run_rank(int fd, int rank, const char *dir, const job_case *c, int to)
 {
-    weft_comm *comm = NULL;
-    if (weft_comm_shm_join(fd, rank, 60, &comm) != WEFT_OK) _exit(2);
-    run_job(dir, c->name, c->n_key, c->key, comm);
-    weft_comm_destroy(comm);
+    test_member m;
+    run_job(dir, c->name, c->n_key, c->key, test_member_init(&m, fd, rank, c->world));
     _exit(write(to, &seen, sizeof seen) == (ssize_t)sizeof seen ? 0 : 1);
 }
 

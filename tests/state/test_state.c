@@ -125,9 +125,32 @@ static void what_a_state_knows(void **state)
     weft_state_destroy(NULL);
 }
 
+/* A clone has the tensors, parts, numbers and step, in memory of its own. */
+static void a_clone_stands_alone(void **state)
+{
+    static case_table t;
+    unsigned          seed = 5;
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        weft_state *s, *clone;
+        case_random_table(&t, &seed, 1, 6, 1);
+        assert_ok(case_state(&t, 0, true, &s));
+        weft_state_set_step(s, 9);
+        assert_ok(weft_state_clone(s, &clone));
+        assert_ptr_not_equal(weft_state_memory(s)->address,
+                             weft_state_memory(clone)->address);
+        assert_int_equal(weft_state_count(clone), weft_state_count(s));
+        weft_state_destroy(s);
+        assert_ok(case_check(&t, 0, clone));
+        assert_int_equal(weft_state_step(clone), 9);
+        weft_state_destroy(clone);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest test[] = {
+        cmocka_unit_test(a_clone_stands_alone),
         cmocka_unit_test(regions_in_and_out),
         cmocka_unit_test(what_a_state_knows),
     };

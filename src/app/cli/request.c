@@ -185,20 +185,20 @@ static int print_result(const weft_cli_command *c, const weft_launch_request *q,
 }
 
 int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
-                       const weft_job *job, weft_comm *comm, int local)
+                       const weft_job *job, const weft_membership_source *member)
 {
     weft_session_options o = weft_cli_session_options(q);
     weft_session_result  r;
-    o.progress    = !q->quiet && isatty(STDERR_FILENO);
-    o.stop        = stop;
-    o.comm        = comm;
-    o.local_ranks = local;
+    o.progress  = !q->quiet && isatty(STDERR_FILENO);
+    o.stop      = stop;
+    o.member    = member;
+    o.timeout_s = q->timeout_s;
     catch_signals();
     weft_status st = weft_session_run(job, &o, &r);
     if (st != WEFT_OK) {
         int code = weft_cli_fail(c, st);
-        return comm && st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
+        return member && st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
     }
-    int code = comm && comm->rank ? WEFT_EXIT_OK : print_result(c, q, &r);
+    int code = r.rank ? WEFT_EXIT_OK : print_result(c, q, &r);
     return r.stopped ? 128 + r.stopped : code;
 }

@@ -3,7 +3,7 @@
 #define WEFT_CLI_REQUEST_H
 
 #include "cli/cli.h"
-#include "comm/comm.h"
+#include "comm/membership.h"
 #include "job/job.h"
 #include "launch/request.h"
 #include "weft/session.h"
@@ -29,10 +29,9 @@ weft_session_options weft_cli_session_options(const weft_launch_request *q);
 int weft_cli_print_plan(const weft_cli_command *c, const weft_launch_request *q,
                         const weft_job *job, int world, int local);
 
-/* Trains, as one rank of several where comm is not NULL, local of them on this host.  Rank 0
- * prints the result. */
+/* Trains, as one rank of those that member names (NULL: alone).  Rank 0 prints the result. */
 int weft_cli_train_job(const weft_cli_command *c, const weft_launch_request *q,
-                       const weft_job *job, weft_comm *comm, int local);
+                       const weft_job *job, const weft_membership_source *member);
 
 /* Starts n ranks on this host that carry q out. */
 int weft_cli_start_ranks(int n, const weft_launch_request *q, weft_arena *a);

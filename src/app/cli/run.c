@@ -132,18 +132,6 @@ static int check_rank(weft_comm *c, const weft_launch_request *q)
     return weft_cli_put(&weft_cli_run, &t, NULL);
 }
 
-/* One rank of a job: what weft train does, with the ranks of comm. */
-static int train_rank(weft_comm *comm, int local, const weft_launch_request *q)
-{
-    const weft_cli_command *c   = &weft_cli_run;
-    weft_job               *job = NULL;
-    weft_status             st  = weft_cli_load_job(q, &job);
-    if (st != WEFT_OK) return weft_cli_fail(c, st);
-    int code = weft_cli_train_job(c, q, job, comm->world > 1 ? comm : NULL, local);
-    weft_job_destroy(job);
-    return code;
-}
-
 void weft_cli_log(bool warning, const char *text)
 {
     if (warning)
@@ -157,24 +145,60 @@ void weft_cli_log_warning(bool warning, const char *text)
     if (warning) weft_cli_log(true, text);
 }
 
-static int be_rank(const weft_launch_environment *e, const weft_launch_request *q,
-                   const weft_comm_token_options *token)
+/* A rank that ends before it takes part: others of this host wait for it. */
+static void refuse_peers(const weft_launch_environment  *e,
+                         const weft_launch_join_options *o)
 {
-    weft_comm               *c;
-    weft_launch_join_options o  = {.timeout_s = q->timeout_s,
-                                   .token     = *token,
-                                   .log = q->quiet ? weft_cli_log_warning : weft_cli_log};
-    weft_status              st = weft_launch_join(e, &o, &c);
+    weft_comm *c;
+    char      *error = strdup(weft_error_text());
+    if (error && e->local_world == e->world && e->world > 1 &&
+        weft_launch_join(e, o, &c) == WEFT_OK) {
+        weft_comm_abort(c, error);
+        weft_comm_destroy(c);
+    }
+    free(error);
+}
+
+/* One rank of a job: what weft train does, with others. */
+static int train_rank(const weft_launch_environment  *e,
+                      const weft_launch_join_options *join, const weft_launch_request *q)
+{
+    const weft_cli_command *c      = &weft_cli_run;
+    weft_launch_member     *member = NULL;
+    weft_job               *job    = NULL;
+    weft_status             st     = weft_cli_load_job(q, &job);
+    if (st == WEFT_OK) st = weft_launch_member_create(e, join, &member);
+    int code = st == WEFT_OK
+                   ? weft_cli_train_job(c, q, job, weft_launch_member_source(member))
+                   : weft_cli_fail(c, st);
+    if (!job) refuse_peers(e, join);
+    weft_launch_member_destroy(member);
+    weft_job_destroy(job);
+    return code;
+}
+
+static int check_ranks(const weft_launch_environment  *e,
+                       const weft_launch_join_options *join, const weft_launch_request *q)
+{
+    weft_comm  *c;
+    weft_status st = weft_launch_join(e, join, &c);
     if (st != WEFT_OK) {
         int code = weft_cli_fail(&weft_cli_run, st);
         return st == WEFT_ERR_PEER ? WEFT_LAUNCH_PEER : code;
     }
-    int code = q->check ? check_rank(c, q) : train_rank(c, e->local_world, q);
-    if (code == WEFT_EXIT_USAGE && e->local_world == e->world)
-        weft_comm_abort(c, *weft_error_text() ? weft_error_text()
-                                              : "its command is wrong"); /* others wait */
+    int code = check_rank(c, q);
     weft_comm_destroy(c);
     return code;
+}
+
+static int be_rank(const weft_launch_environment *e, const weft_launch_request *q,
+                   const weft_comm_token_options *token)
+{
+    weft_launch_join_options join = {.timeout_s = q->timeout_s,
+                                     .token     = *token,
+                                     .log =
+                                         q->quiet ? weft_cli_log_warning : weft_cli_log};
+    return q->check ? check_ranks(e, &join, q) : train_rank(e, &join, q);
 }
 
 /* A rank that our launcher started: the request says what to do, variables which rank it is and

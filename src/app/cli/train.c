@@ -49,7 +49,7 @@ static int run_job(const train_options *o, const weft_job *job, weft_arena *a)
     if (st != WEFT_OK) n_rank = 1; /* the run says it */
     if (o->print_plan) return weft_cli_print_plan(c, q, job, n_rank > 1 ? n_rank : 0, 0);
     if (n_rank > 1) return weft_cli_start_ranks(n_rank, q, a);
-    return weft_cli_train_job(c, q, job, NULL, 0);
+    return weft_cli_train_job(c, q, job, NULL);
 }
 
 static int carry_out(train_options *o, weft_arena *a, int n_word, char **word)

@@ -189,9 +189,9 @@ weft_status weft_session__fit(weft_session *s, bool *again)
     int64_t              bytes = 0;
     weft_status          st    = WEFT_OK;
     *again                     = false;
-    for (int k = 0; k < s->made.program->n_slab; k++)
-        bytes += s->made.program->slab[k].bytes;
-    if (s->n_rank > 1 || !weft_job_is_open(&s->job) || s->job.given_micro_batch ||
+    for (int k = 0; k < s->now->made.program->n_slab; k++)
+        bytes += s->now->made.program->slab[k].bytes;
+    if (s->now->n_rank > 1 || !weft_job_is_open(&s->job) || s->job.given_micro_batch ||
         s->resume || bytes < SMALL)
         return WEFT_OK;
     WEFT_GO(find_machines(&s->job, 1, 1, 0, &c));
@@ -217,11 +217,11 @@ weft_status weft_session__check_machines(weft_session *s)
     weft_plan_machines have;
     weft_cluster      *c;
     bool               other;
-    if (!j->plan_file || !j->cluster || !s->plan) return WEFT_OK;
+    if (!j->plan_file || !j->cluster || !s->now->plan) return WEFT_OK;
     WEFT_TRY(weft_cluster_load(j->cluster, NULL, &c));
-    weft_status st = weft_planner_name_machines(c, s->arena, &have);
+    weft_status st = weft_planner_name_machines(c, s->now->arena, &have);
     if (st == WEFT_OK)
-        st = weft_plan_check_machines(s->plan, j->plan_file, &have, &other);
+        st = weft_plan_check_machines(s->now->plan, j->plan_file, &have, &other);
     if (st == WEFT_OK && other)
         weft_say_warn(
             &s->say,

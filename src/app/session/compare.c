@@ -10,28 +10,28 @@
 
 static weft_agree all_of(const weft_session *s)
 {
-    return (weft_agree){s->o->comm, s->group};
+    return (weft_agree){s->now->comm, s->now->group};
 }
 
 /* WEFT_ERR_ARG comes from all ranks at once. */
 static weft_status note(weft_session *s, weft_status st)
 {
-    s->refused = st == WEFT_ERR_ARG;
+    s->now->refused = st == WEFT_ERR_ARG;
     return st;
 }
 
 weft_status weft_session__refuse(weft_session *s, weft_status st)
 {
     weft_agree a = all_of(s);
-    if (!s->group) return st;
-    s->refused = true;
+    if (!s->now->group) return st;
+    s->now->refused = true;
     return weft_agree_refuse(&a, st);
 }
 
 weft_status weft_session__outcome(weft_session *s, weft_status st)
 {
     weft_agree a = all_of(s);
-    return s->group ? weft_agree_outcome(&a, st, &s->refused) : st;
+    return s->now->group ? weft_agree_outcome(&a, st, &s->now->refused) : st;
 }
 
 /* The lines of t, which are cut apart. */
@@ -57,7 +57,7 @@ static weft_status compare_lines(weft_session *s, const char *what, weft_text *t
 weft_status weft_session__compare_jobs(weft_session *s)
 {
     weft_text t = {0};
-    if (!s->group) return WEFT_OK;
+    if (!s->now->group) return WEFT_OK;
     weft_text_add(&t, "weft is %s\nits kernels are %s\n", WEFT_VERSION,
                   weft_session__kernel_set());
     weft_job_print_common(&s->job, &t);
@@ -73,7 +73,7 @@ weft_status weft_session__compare_plans(weft_session *s)
 {
     weft_text   t  = {0};
     weft_status st = WEFT_OK;
-    if (!s->group) return WEFT_OK;
+    if (!s->now->group) return WEFT_OK;
     weft_text_add(&t, "step %lld", (long long)s->r.first_step);
     if (s->resume)
         weft_text_add(&t, " (weights %016llx)",
@@ -82,7 +82,7 @@ weft_status weft_session__compare_plans(weft_session *s)
     WEFT_GO(compare_lines(s, "where to go on (all hosts must see the same output folder)",
                           &t));
     t.n = 0;
-    WEFT_GO(weft_plan_print(s->plan, &t));
+    WEFT_GO(weft_plan_print(s->now->plan, &t));
     weft_text_add(&t, "\n");
     WEFT_GO(compare_lines(s, "the plan", &t));
 out:
@@ -118,7 +118,7 @@ weft_status weft_session__compare_weights(weft_session *s)
 {
     weft_text t    = {0};
     uint64_t  hash = 0;
-    if (!s->group || s->resume) return WEFT_OK;
+    if (!s->now->group || s->resume) return WEFT_OK;
     if (s->source) WEFT_TRY(hash_source(s->source, &hash));
     if (s->source)
         weft_text_add(&t, "%d tensors (%016llx)\n", weft_store_dir_count(s->source),
@@ -136,7 +136,7 @@ weft_status weft_session__compare_programs(weft_session *s, const weft_compiled 
     weft_agree  a  = all_of(s);
     weft_text   t  = {0};
     weft_status st = WEFT_OK;
-    if (!s->group) return WEFT_OK;
+    if (!s->now->group) return WEFT_OK;
     weft_text_add(&t, "its graph is %016llx\n",
                   (unsigned long long)weft_graph_hash(made->model->graph));
     WEFT_GO(compare_lines(s, "the model", &t));

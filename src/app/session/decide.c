@@ -49,7 +49,7 @@ static void drop_decision(decision *d)
 static bool is_alone(const weft_session *s, const weft_job *j)
 {
     const weft_strategy *y = &j->strategy;
-    return s->n_rank <= 1 && !j->plan_file && !y->dp && !y->tp && !y->cp && !y->ep &&
+    return s->now->n_rank <= 1 && !j->plan_file && !y->dp && !y->tp && !y->cp && !y->ep &&
            y->pp == 1;
 }
 
@@ -72,11 +72,15 @@ static weft_status follow_keys(const weft_session *s, decision *d)
         weft_job_default_cut(j);
         return weft_job_check_cut(j);
     }
-    WEFT_TRY(weft_session__plan_open(j, s->n_rank, &d->strategy, &d->plan));
+    WEFT_TRY(weft_session__plan_open(j, s->now->n_rank, &d->strategy, &d->plan));
     WEFT_TRY(check_lanes(s, d));
-    weft_compile_spec spec = weft_job_spec(j);
-    WEFT_TRY(weft_compile_training(&spec, &d->training));
-    return weft_session__plan_make(&d->training, j, s->n_rank, &d->strategy, &d->plan);
+    weft_compile_spec    spec = weft_job_spec(j);
+    const weft_training *t    = &s->training;
+    if (!t->graph || !weft_training_is_for(t, &spec)) {
+        WEFT_TRY(weft_compile_training(&spec, &d->training));
+        t = &d->training;
+    }
+    return weft_session__plan_make(t, j, s->now->n_rank, &d->strategy, &d->plan);
 }
 
 static weft_status refuse_sequential(const weft_session *s, const weft_session__choice *c,
@@ -89,8 +93,8 @@ static weft_status refuse_sequential(const weft_session *s, const weft_session__
         "%d ranks would compute sequentially, as a step is one micro-batch "
         "for each pipeline (batch %lld, micro_batch %lld, lanes %lld): %.3g s a step "
         "predicted, %.3g s on one rank",
-        s->n_rank, (long long)j->batch, (long long)j->micro_batch, (long long)j->lanes,
-        c->step_s, c->alone_s);
+        s->now->n_rank, (long long)j->batch, (long long)j->micro_batch,
+        (long long)j->lanes, c->step_s, c->alone_s);
 }
 
 /* The planner's fastest plan is a pipeline whose ranks take turns: data parallel ranks work at
@@ -109,7 +113,7 @@ static weft_status replace_sequential(const weft_session *s, const weft_job *giv
     snprintf(d->info, sizeof d->info,
              "plan: %d ranks data parallel: the plan predicted to be faster, %s, is a "
              "pipeline with one micro-batch, no better than one rank (%.3g s)",
-             s->n_rank, c->line, c->alone_s);
+             s->now->n_rank, c->line, c->alone_s);
     return WEFT_OK;
 }
 
@@ -117,8 +121,8 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
 {
     weft_session__choice c     = {0};
     const char          *where = d->job.cluster; /* may differ from those it runs on */
-    weft_status          st =
-        weft_session__plan_choose(&d->job, s->n_rank, s->local, s->n_core, &c);
+    weft_status st = weft_session__plan_choose(&d->job, s->now->n_rank, s->now->local,
+                                               s->now->n_core, &c);
     if (st == WEFT_ERR_NOFIT)
         snprintf(d->warn, sizeof d->warn, "no plan, so data parallel: %s",
                  weft_error_text());
@@ -149,9 +153,9 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
 /* With the keys that j gives; d->plan is the caller's where it works. */
 static weft_status decide_once(const weft_session *s, const weft_job *j, decision *d)
 {
-    *d = (decision){.job = *j};
-    weft_status st =
-        weft_job_is_open(j) && s->n_rank > 1 ? choose_plan(s, j, d) : follow_keys(s, d);
+    *d             = (decision){.job = *j};
+    weft_status st = weft_job_is_open(j) && s->now->n_rank > 1 ? choose_plan(s, j, d)
+                                                               : follow_keys(s, d);
     if (st != WEFT_OK) drop_decision(d);
     return st;
 }
@@ -310,16 +314,19 @@ static bool find_remedy(const weft_session *s, const weft_job *given, decision *
  * fewer. */
 static int find_fewer(const weft_session *s, const weft_job *given)
 {
-    weft_session few = *s;
-    decision     d;
-    weft_job     j = *given;
-    if (s->local > 0 && s->local < s->n_rank) return 1; /* several hosts */
+    weft_session    few    = *s;
+    weft_generation fewer  = *s->now;
+    int            *n_rank = &fewer.n_rank;
+    decision        d;
+    weft_job        j = *given;
+    if (s->now->local > 0 && s->now->local < s->now->n_rank) return 1; /* several hosts */
     if (s->resume) keep_cut(s, 0, &j);
-    for (few.n_rank = j.given_lanes ? (int)j.lanes : 1; few.n_rank > 1; few.n_rank /= 2) {
-        few.local = few.n_rank;
-        if (few.n_rank >= s->n_rank || decide_once(&few, &j, &d) != WEFT_OK) continue;
+    few.now = &fewer;
+    for (*n_rank = j.given_lanes ? (int)j.lanes : 1; *n_rank > 1; *n_rank /= 2) {
+        fewer.local = *n_rank;
+        if (*n_rank >= s->now->n_rank || decide_once(&few, &j, &d) != WEFT_OK) continue;
         drop_decision(&d);
-        return few.n_rank;
+        return *n_rank;
     }
     return 1;
 }
@@ -351,7 +358,7 @@ static weft_status add_remedies(const weft_session *s, const weft_job *given,
         weft_text_add(&t, "; micro_batch=%lld lanes=%lld are the checkpoint's",
                       (long long)s->checkpoint.micro_batch,
                       (long long)s->checkpoint.lanes);
-    if (s->n_rank > 1 && failed->ranks_fail && weft_job_is_open(given))
+    if (s->now->n_rank > 1 && failed->ranks_fail && weft_job_is_open(given))
         weft_text_add(&t, "; --nproc-per-node %d works as it is", find_fewer(s, given));
     if (s->resume) weft_text_add(&t, "; --fresh starts anew beside it");
     st = WEFT_FAIL(st, "%s", t.s ? t.s : "");
@@ -406,7 +413,7 @@ static weft_status share_text(weft_session *s, weft_text *t, int64_t n)
     char *text = malloc((size_t)n + 1);
     if (!text) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
     if (weft_session__writes(s) && n) memcpy(text, t->s, (size_t)n);
-    weft_status st = weft_comm_broadcast_bytes(s->o->comm, s->group, text, n);
+    weft_status st = weft_comm_broadcast_bytes(s->now->comm, s->now->group, text, n);
     t->n           = 0;
     if (st == WEFT_OK) weft_text_put(t, text, (size_t)n);
     free(text);
@@ -467,9 +474,9 @@ static weft_status note_change(weft_session *s, const char *key, int64_t from, i
 /* Bucket sizes are no part of the search. */
 static void set_bucket(const weft_session *s, weft_plan *p)
 {
-    const char *by  = s->o->comm ? s->o->comm->transport : "";
-    bool        far = s->o->comm ? strstr(by, "tcp") || strstr(by, "ucx")
-                                 : s->local > 0 && s->local < s->n_rank;
+    const char *by  = s->now->comm ? s->now->comm->transport : "";
+    bool        far = s->now->comm ? strstr(by, "tcp") || strstr(by, "ucx")
+                                   : s->now->local > 0 && s->now->local < s->now->n_rank;
     if (s->job.strategy.bucket_bytes >= 0)
         p->strategy.bucket_bytes = s->job.strategy.bucket_bytes;
     else if (!p->strategy.bucket_bytes && far)
@@ -482,17 +489,20 @@ weft_status weft_session__decide(weft_session *s)
     weft_status st   = WEFT_OK;
     bool        open = weft_job_is_open(&s->job);
     WEFT_TRY(weft_session__find_seq(&s->job));
-    if (open && s->group) WEFT_TRY(weft_session__count_cores(s, &s->n_core));
-    if (!open || !s->group || weft_session__writes(s)) st = decide(s, &d);
-    st = open && s->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);
+    if (open && s->now->group) WEFT_TRY(weft_session__count_cores(s, &s->now->n_core));
+    if (!open || !s->now->group || weft_session__writes(s)) st = decide(s, &d);
+    st = open && s->now->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);
     if (st != WEFT_OK) drop_decision(&d);
     WEFT_TRY(st);
     if (d.warn[0]) weft_say_warn(&s->say, "%s", d.warn);
     if (d.info[0] && !s->looks) weft_say_info(&s->say, "%s", d.info);
-    s->job      = d.job;
-    s->plan     = d.plan;
-    s->training = d.training;
-    if (s->plan) set_bucket(s, s->plan);
+    s->job       = d.job;
+    s->now->plan = d.plan;
+    if (d.training.graph) {
+        weft_training_fini(&s->training);
+        s->training = d.training;
+    }
+    if (s->now->plan) set_bucket(s, s->now->plan);
     if (!s->resume) return WEFT_OK;
     WEFT_TRY(
         note_change(s, "micro_batch", s->checkpoint.micro_batch, s->job.micro_batch));
@@ -501,43 +511,33 @@ weft_status weft_session__decide(weft_session *s)
 
 /* ---- without a run ---- */
 
-/* A session that only looks. */
+/* A session that only looks: as if it had a generation of so many ranks. */
 static weft_status open_look(const weft_job *j, const weft_session_options *o, int world,
-                             int local, weft_session *s)
+                             int local, weft_session *s, weft_generation *g)
 {
-    static const weft_session_options none;
-    *s     = (weft_session){.job    = *j,
-                            .o      = o ? o : &none,
-                            .claim  = -1,
-                            .looks  = true,
-                            .n_rank = world,
-                            .local  = local};
-    s->say = (weft_say){.quiet = s->o->quiet};
-    WEFT_TRY(weft_arena_create(&s->arena));
-    return weft_session__find_start(s);
+    *g             = (weft_generation){.n_rank = world, .local = local};
+    weft_status st = weft_session__open(j, o, s);
+    s->looks       = true;
+    s->now         = g;
+    if (st == WEFT_OK) st = weft_arena_create(&g->arena);
+    return st == WEFT_OK ? weft_session__find_start(s) : st;
 }
 
-static void close_look(weft_session *s)
+static void close_look(weft_session *s, weft_generation *g)
 {
-    weft_ckpt_close(s->resume);
-    weft_ckpt_findings_fini(&s->found);
-    weft_ckpt_state_fini(&s->checkpoint);
-    weft_session__eval_close(s);
-    weft_data_close(s->data);
-    weft_compiled_fini(&s->made);
-    weft_training_fini(&s->training);
-    weft_plan_destroy(s->plan);
-    weft_arena_destroy(s->arena);
+    weft_generation_close(s, g);
+    (void)weft_session__close(s); /* nothing was written */
 }
 
 weft_status weft_session__kept_job(const weft_job *j, const weft_session_options *o,
                                    weft_job *out)
 {
-    weft_session s;
-    weft_status  st = open_look(j, o, 1, 1, &s);
-    *out            = s.job;
+    weft_session    s;
+    weft_generation g;
+    weft_status     st = open_look(j, o, 1, 1, &s, &g);
+    *out               = s.job;
     if (st == WEFT_OK && s.resume) keep_cut(&s, 0, out);
-    close_look(&s);
+    close_look(&s, &g);
     return st;
 }
 
@@ -546,7 +546,7 @@ static weft_status plan_alone(weft_session *s, weft_plan **out)
 {
     weft_session__choice x = {0};
     weft_strategy        y = weft_strategy_default();
-    WEFT_TRY(weft_session__compile_program(s));
+    WEFT_TRY(weft_generation__compile(s));
     weft_status st = weft_session__plan_alone(&s->job, &x);
     *out           = x.plan;
     if (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG) return st;
@@ -559,7 +559,7 @@ static weft_status check_inputs(weft_session *s)
 {
     weft_compile_spec spec = weft_job_spec(&s->job);
     if (!s->training.graph) WEFT_TRY(weft_compile_training(&spec, &s->training));
-    s->made.model = s->training.model;
+    s->now->made.model = s->training.model;
     WEFT_TRY(weft_session__check_model(s));
     WEFT_TRY(weft_session__open_data(s, s->job.data, s->job.shuffle, &s->data));
     if (s->resume) WEFT_TRY(weft_session__check_data(s));
@@ -569,16 +569,17 @@ static weft_status check_inputs(weft_session *s)
 weft_status weft_session_print_plan(const weft_job *j, const weft_session_options *o,
                                     int world, int local, weft_text *t)
 {
-    weft_session s;
-    weft_status  st = open_look(j, o, world, local, &s);
+    weft_session    s;
+    weft_generation g;
+    weft_status     st = open_look(j, o, world, local, &s, &g);
     if (st == WEFT_OK) st = weft_session__eval_check(&s);
     if (st == WEFT_OK) st = weft_session__decide(&s);
-    if (st == WEFT_OK && !s.plan) st = plan_alone(&s, &s.plan);
+    if (st == WEFT_OK && !g.plan) st = plan_alone(&s, &g.plan);
     if (st == WEFT_OK) st = check_inputs(&s);
     if (st == WEFT_OK) {
-        s.plan->of.kernels = weft_session__kernel_set();
-        st                 = weft_plan_print(s.plan, t);
+        g.plan->of.kernels = weft_session__kernel_set();
+        st                 = weft_plan_print(g.plan, t);
     }
-    close_look(&s);
+    close_look(&s, &g);
     return st;
 }

@@ -44,7 +44,7 @@ static weft_status read_last_eval(const weft_session *s, double *loss)
 
 void weft_session__eval_print(const weft_session *s, weft_text *t)
 {
-    if (!s->eval.runner || s->eval.step != s->r.steps || !isfinite(s->r.eval_loss))
+    if (!s->now->eval.runner || s->eval.step != s->r.steps || !isfinite(s->r.eval_loss))
         return;
     weft_text_add(t,
                   ", \"eval\": {\"content_id\": \"%016llx\", \"batches\": %lld, "
@@ -119,7 +119,7 @@ static weft_status count_batches(weft_session *s)
 
 weft_status weft_session__eval_open_data(weft_session *s)
 {
-    if (!s->job.eval.data) return WEFT_OK;
+    if (!s->job.eval.data || s->eval.data) return WEFT_OK;
     WEFT_TRY(weft_session__open_data(s, s->job.eval.data, false, &s->eval.data));
     return count_batches(s);
 }
@@ -127,37 +127,38 @@ weft_status weft_session__eval_open_data(weft_session *s)
 /* Every parameter from where the training program has it to where this one has it. */
 static weft_status open_mover(weft_session *s)
 {
-    weft_session__eval *e    = &s->eval;
-    weft_comm          *comm = s->group ? s->o->comm : NULL;
-    weft_holders       *from = s->holders, *to = NULL;
-    weft_status         st = WEFT_OK;
-    if (!comm && weft_program_state_is_shared(e->state, s->state)) return WEFT_OK;
-    if (!from) WEFT_GO(weft_holders_exchange(s->state, comm, s->group, &from));
-    WEFT_GO(weft_holders_exchange(e->state, comm, s->group, &to));
+    weft_generation      *g    = s->now;
+    weft_generation_eval *e    = &g->eval;
+    weft_holders         *from = g->holders, *to = NULL;
+    weft_status           st = WEFT_OK;
+    if (!g->comm && weft_program_state_is_shared(e->state, s->state)) return WEFT_OK;
+    if (!from) WEFT_GO(weft_holders_exchange(s->state, g->comm, g->group, &from));
+    WEFT_GO(weft_holders_exchange(e->state, g->comm, g->group, &to));
     WEFT_GO(weft_mover_open(&(weft_mover_side){s->state, from},
-                            &(weft_mover_side){e->state, to}, comm,
+                            &(weft_mover_side){e->state, to}, g->comm,
                             WEFT_SESSION__TAG_EVAL, &e->mover));
 out:
-    if (from != s->holders) weft_holders_destroy(from);
+    if (from != g->holders) weft_holders_destroy(from);
     weft_holders_destroy(to);
     return st;
 }
 
 weft_status weft_session__eval_open(weft_session *s)
 {
-    weft_session__eval *e = &s->eval;
+    weft_generation      *g = s->now;
+    weft_generation_eval *e = &g->eval;
     if (!s->job.eval.data) return WEFT_OK;
     WEFT_TRY(weft_session__eval_open_data(s));
     WEFT_TRY(weft_compile_eval(&s->training.spec, s->training.model,
-                               s->o->comm ? s->plan : NULL,
-                               s->o->comm ? s->o->comm->rank : 0, &s->made, &e->made));
-    WEFT_TRY(weft_session__compare_programs(s, &e->made, e->data));
-    WEFT_TRY(weft_program_state_share(&e->made, s->state, s->o->comm, &e->state));
+                               g->comm ? g->plan : NULL, g->comm ? g->comm->rank : 0,
+                               &g->made, &e->made));
+    WEFT_TRY(weft_session__compare_programs(s, &e->made, s->eval.data));
+    WEFT_TRY(weft_program_state_share(&e->made, s->state, g->comm, &e->state));
     weft_runner_options o = {.made  = &e->made,
                              .pool  = s->pool,
                              .seed  = (uint64_t)s->job.seed,
-                             .data  = e->data,
-                             .comm  = s->o->comm,
+                             .data  = s->eval.data,
+                             .comm  = g->comm,
                              .state = e->state};
     WEFT_TRY(weft_runner_create(&o, &e->runner));
     return open_mover(s);
@@ -165,29 +166,28 @@ weft_status weft_session__eval_open(weft_session *s)
 
 weft_status weft_session__eval_run(weft_session *s, double *loss)
 {
-    weft_session__eval *e      = &s->eval;
-    double              sum    = 0;
-    int64_t             labels = 0;
+    weft_generation_eval *e      = &s->now->eval;
+    double                sum    = 0;
+    int64_t               labels = 0;
     if (e->mover) WEFT_TRY(weft_mover_run(e->mover));
-    for (int64_t b = 0; b < e->n_batch; b++) {
+    for (int64_t b = 0; b < s->eval.n_batch; b++) {
         int64_t first = b * s->job.batch;
         int64_t n;
-        WEFT_TRY(weft_data_count_labels(e->data, first, s->job.batch, &n));
+        WEFT_TRY(weft_data_count_labels(s->eval.data, first, s->job.batch, &n));
         if (!n) continue;
         WEFT_TRY(weft_runner_step(e->runner, b));
         sum += weft_runner_get(e->runner, "eval.loss");
         labels += n;
     }
-    *loss   = labels ? sum / (double)labels : 0;
-    e->step = s->r.steps;
+    *loss        = labels ? sum / (double)labels : 0;
+    s->eval.step = s->r.steps;
     return WEFT_OK;
 }
 
-void weft_session__eval_close(weft_session *s)
+void weft_session__eval_close(weft_generation *g)
 {
-    weft_mover_close(s->eval.mover);
-    weft_runner_destroy(s->eval.runner);
-    weft_state_destroy(s->eval.state);
-    weft_compiled_fini(&s->eval.made);
-    weft_data_close(s->eval.data);
+    weft_mover_close(g->eval.mover);
+    weft_runner_destroy(g->eval.runner);
+    weft_state_destroy(g->eval.state);
+    weft_compiled_fini(&g->eval.made);
 }

@@ -126,19 +126,20 @@ static bool find_host(const seat *all, int n, int r, int *n_rank, seat *out)
 static int count_lanes(const weft_session *s)
 {
     int n = 1;
-    while (s->plan && n < weft_plan_lane_ranks(s->plan)) n *= 2;
+    while (s->now->plan && n < weft_plan_lane_ranks(s->now->plan)) n *= 2;
     return n;
 }
 
 weft_status weft_session__check_memory(weft_session *s)
 {
-    int  n   = s->o->comm ? s->o->comm->world : 1, n_rank;
-    seat own = {.have = free_bytes()}, host, *all = WEFT_ARENA_ARRAY(s->arena, seat, n);
-    WEFT_TRY(weft_arena_status(s->arena));
+    int  n    = s->now->comm ? s->now->comm->world : 1, n_rank;
+    seat own  = {.have = free_bytes()}, host,
+         *all = WEFT_ARENA_ARRAY(s->now->arena, seat, n);
+    WEFT_TRY(weft_arena_status(s->now->arena));
     gethostname(own.host, sizeof own.host - 1);
-    own.need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->made);
+    own.need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->now->made);
     for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
-        own.need += weft_program_bytes(s->made.program, (weft_slab_kind)k);
+        own.need += weft_program_bytes(s->now->made.program, (weft_slab_kind)k);
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
     WEFT_TRY(check_seats(all, n));
     for (int r = 0; r < n && strcmp(s->job.memory, "any"); r++) {
@@ -148,8 +149,8 @@ weft_status weft_session__check_memory(weft_session *s)
             "%s needs %.1f GB for the %d rank%s on %s, where %.1f GB are free: share it "
             "out (pp, tp, zero=3, more machines; weft plan says how), recompute=full, a "
             "smaller micro_batch with lanes=%d%s; memory=any goes on all the same",
-            s->made.model->name, 1e-9 * (double)host.need, n_rank, n_rank > 1 ? "s" : "",
-            host.host, 1e-9 * (double)host.have, count_lanes(s),
+            s->now->made.model->name, 1e-9 * (double)host.need, n_rank,
+            n_rank > 1 ? "s" : "", host.host, 1e-9 * (double)host.have, count_lanes(s),
             s->resume ? " and --allow lanes,micro_batch" : " or a smaller model");
         return weft_session__refuse(s, st);
     }

@@ -71,13 +71,14 @@ static weft_status check_labels(const weft_session *s, const char *path,
                          "%s: no label in it counts (all that a position learns are %d): "
                          "nothing would be learned",
                          path, WEFT_DATA_IGNORE);
-    if (s->job.labels_shifted && !is_causal(s->made.model))
+    if (s->job.labels_shifted && !is_causal(s->now->made.model))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "labels_shifted: true is for causal models; the labels of %s are "
             "for %s, which learns labels[t] at position t: leave it out",
             path, s->job.model);
-    if (s->resume && !s->job.labels_shifted && is_causal(s->made.model) && !has_key(s))
+    if (s->resume && !s->job.labels_shifted && is_causal(s->now->made.model) &&
+        !has_key(s))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s was written by a weft that took the labels of %s as next "
                          "tokens: set labels_shifted: true to continue like that, or "
@@ -89,7 +90,7 @@ static weft_status check_labels(const weft_session *s, const char *path,
 static weft_status open_data(const weft_session *s, const char *path, bool shuffle,
                              weft_data **out)
 {
-    const weft_model *m     = s->made.model;
+    const weft_model *m     = s->now->made.model;
     weft_data_options o     = base_options(&s->job);
     bool              bytes = !strcmp(s->job.tokenizer, "bytes");
     weft_data        *d     = NULL;

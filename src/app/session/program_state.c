@@ -1,5 +1,7 @@
 #include "session/program_state.h"
 
+#include <string.h>
+
 #include "comm/hosts.h"
 #include "comm/shm.h"
 
@@ -74,24 +76,25 @@ static int64_t offset_of(const weft_program *p, const weft_binding *b)
            b->at.offset * weft_dtype_bytes(b->at.type.dtype);
 }
 
-static weft_status add_tensor(const weft_compiled *made, const weft_graph_value *v,
-                              weft_arena *tmp, weft_state *s)
+/* Where the program has a parameter or state; its part is in a. */
+static weft_status describe_tensor(const weft_compiled *made, const weft_graph_value *v,
+                                   weft_arena *a, weft_state_tensor *out)
 {
     const weft_binding *b = weft_program_find(made->program, v->name);
-    weft_state_tensor   t = {
-          .name = v->name, .dtype = v->type.dtype, .shape = v->type.shape};
-    weft_part part;
-    if (b) {
-        WEFT_TRY(weft_compiled_part_of(made, v->name, tmp, &part));
-        if (weft_part_count(&part) != weft_shape_count(&b->at.type.shape) ||
-            made->program->buffer[b->at.buffer].slab !=
-                weft_program_state_slab(made->program))
-            return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: its part and its memory differ",
-                             v->name);
-        t.part   = &part;
-        t.offset = offset_of(made->program, b);
-    }
-    return weft_state_add(s, &t);
+    *out                  = (weft_state_tensor){
+                         .name = v->name, .dtype = v->type.dtype, .shape = v->type.shape};
+    if (!b) return WEFT_OK;
+    weft_part *part = WEFT_ARENA_NEW(a, weft_part);
+    WEFT_TRY(weft_arena_status(a));
+    WEFT_TRY(weft_compiled_part_of(made, v->name, a, part));
+    if (weft_part_count(part) != weft_shape_count(&b->at.type.shape) ||
+        made->program->buffer[b->at.buffer].slab !=
+            weft_program_state_slab(made->program))
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: its part and its memory differ",
+                         v->name);
+    out->part   = part;
+    out->offset = offset_of(made->program, b);
+    return WEFT_OK;
 }
 
 /* Takes the memory of the slab: release frees it, also on failure. */
@@ -103,9 +106,12 @@ static weft_status make_state(const weft_compiled *made, const weft_memory *m,
     weft_status st  = WEFT_OK;
     WEFT_TRY(weft_state_create_over(m, release, arg, &s));
     WEFT_GO(weft_arena_create(&tmp));
-    for (weft_vid v = 0; v < made->graph->n_value; v++)
-        if (is_kept(&made->graph->value[v]))
-            WEFT_GO(add_tensor(made, &made->graph->value[v], tmp, s));
+    for (weft_vid v = 0; v < made->graph->n_value; v++) {
+        weft_state_tensor t;
+        if (!is_kept(&made->graph->value[v])) continue;
+        WEFT_GO(describe_tensor(made, &made->graph->value[v], tmp, &t));
+        WEFT_GO(weft_state_add(s, &t));
+    }
     *out = s;
     s    = NULL;
 out:
@@ -125,6 +131,39 @@ weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm
         WEFT_TRY(weft_device_alloc(weft_device_cpu(), WEFT_SPACE_DEVICE,
                                    slab < 0 ? 0 : p->slab[slab].bytes, &m));
     return make_state(made, &m, free_slab, comm, out);
+}
+
+static bool is_same_tensor(const weft_state_tensor *a, const weft_state_tensor *b)
+{
+    if (strcmp(a->name, b->name) != 0 || a->dtype != b->dtype ||
+        !weft_shape_equal(&a->shape, &b->shape) || !a->part != !b->part)
+        return false;
+    return !a->part || (a->offset == b->offset && weft_part_equal(a->part, b->part));
+}
+
+weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
+                                    const weft_state *s, bool *fits)
+{
+    const weft_program *p    = made->program;
+    int                 slab = weft_program_state_slab(p), n = 0;
+    weft_arena         *tmp = NULL;
+    weft_status         st  = WEFT_OK;
+    *fits                   = weft_state_memory(s)->space != WEFT_SPACE_SHARED &&
+            weft_state_memory(s)->bytes == (slab < 0 ? 0 : p->slab[slab].bytes) &&
+            !(slab >= 0 && weft_comm_shared_end(comm) && peers_reach(p, slab));
+    if (!*fits) return WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    for (weft_vid v = 0; v < made->graph->n_value && *fits; v++) {
+        weft_state_tensor t;
+        if (!is_kept(&made->graph->value[v])) continue;
+        WEFT_GO(describe_tensor(made, &made->graph->value[v], tmp, &t));
+        *fits = n < weft_state_count(s) && is_same_tensor(&t, weft_state_at(s, n));
+        n++;
+    }
+    *fits = *fits && n == weft_state_count(s);
+out:
+    weft_arena_destroy(tmp);
+    return st;
 }
 
 /* ---- shared by two programs ---- */

@@ -25,6 +25,10 @@ void weft_program_slab_free(weft_comm *comm, weft_memory *m);
 /* In zeroed memory.  Borrows comm, which may be NULL, for the state's life. */
 weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm,
                                       weft_state **out);
+/* Is it, as it is, what weft_program_state_create() would make: every tensor and part at the same
+ * place, in memory of the same kind? */
+weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
+                                    const weft_state *s, bool *fits);
 /* In the memory of another program's state where everything is at the same place in it, which must
  * outlive it; else as above. */
 weft_status weft_program_state_share(const weft_compiled *made, const weft_state *first,

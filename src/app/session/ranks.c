@@ -8,17 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/membership.h"
 #include "session/keep_alive.h"
 #include "session/session_priv.h"
 
 static int world(const weft_session *s)
 {
-    return s->o->comm ? s->o->comm->world : 1;
+    return s->now->comm ? s->now->comm->world : 1;
 }
 
 bool weft_session__writes(const weft_session *s)
 {
-    return world(s) == 1 || s->o->comm->rank == 0;
+    return world(s) == 1 || s->now->comm->rank == 0;
 }
 
 /* Cores that a rank may use, and on which host. */
@@ -31,8 +32,8 @@ typedef struct seat {
 static weft_status gather_seats(weft_session *s, seat *own, seat **all)
 {
     *own = (seat){.host = ""};
-    *all = WEFT_ARENA_ARRAY(s->arena, seat, world(s));
-    WEFT_TRY(weft_arena_status(s->arena));
+    *all = WEFT_ARENA_ARRAY(s->now->arena, seat, world(s));
+    WEFT_TRY(weft_arena_status(s->now->arena));
     gethostname(own->host, sizeof own->host - 1);
     if (sched_getaffinity(0, sizeof own->cpu, &own->cpu)) CPU_ZERO(&own->cpu);
     return weft_session__gather(s, own, sizeof *own, *all);
@@ -68,28 +69,22 @@ weft_status weft_session__count_cores(weft_session *s, int *out)
     return WEFT_OK;
 }
 
-static weft_status open_group(weft_session *s)
+weft_status weft_session__open_group(weft_session *s)
 {
     int32_t rank[WEFT_SESSION__MAX_RANK];
+    if (world(s) == 1) return WEFT_OK;
     if (world(s) > WEFT_SESSION__MAX_RANK)
         return WEFT_FAIL(WEFT_ERR_ARG, "%d ranks, at most %d", world(s),
                          WEFT_SESSION__MAX_RANK);
     for (int r = 0; r < world(s); r++) rank[r] = r;
-    return weft_comm_open_group(s->o->comm, world(s), rank, WEFT_SESSION__TAG, &s->group);
-}
-
-weft_status weft_session__join(weft_session *s)
-{
-    s->n_rank = world(s);
-    s->local  = s->o->local_ranks;
-    if (world(s) > 1) WEFT_TRY(open_group(s));
-    return weft_session__compare_jobs(s);
+    return weft_comm_open_group(s->now->comm, world(s), rank, WEFT_SESSION__TAG,
+                                &s->now->group);
 }
 
 weft_status weft_session__share(weft_session *s, void *p, size_t n)
 {
     if (world(s) == 1) return WEFT_OK;
-    return weft_comm_broadcast_bytes(s->o->comm, s->group, p, (int64_t)n);
+    return weft_comm_broadcast_bytes(s->now->comm, s->now->group, p, (int64_t)n);
 }
 
 weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void *out)
@@ -98,42 +93,44 @@ weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void 
         memcpy(out, p, n);
         return WEFT_OK;
     }
-    return weft_comm_collective(s->o->comm, s->group, WEFT_ALL_GATHER, WEFT_DTYPE_U8, p,
-                                out, (int64_t)n);
+    return weft_comm_collective(s->now->comm, s->now->group, WEFT_ALL_GATHER,
+                                WEFT_DTYPE_U8, p, out, (int64_t)n);
 }
 
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s))
 {
     weft_keep_alive k;
     bool            alone = world(s) == 1;
-    if (!weft_session__writes(s)) return weft_gather_serve(s->gather);
-    weft_keep_alive_start(&k, alone ? NULL : s->o->comm, s->gather, s->o->io_timeout_s);
+    if (!weft_session__writes(s)) return weft_gather_serve(s->now->gather);
+    weft_keep_alive_start(&k, alone ? NULL : s->now->comm, s->now->gather,
+                          s->o->io_timeout_s);
     weft_status st = work(s);
     weft_keep_alive_stop(&k);
-    return st == WEFT_OK && !alone ? weft_gather_release(s->gather) : st;
+    return st == WEFT_OK && !alone ? weft_gather_release(s->now->gather) : st;
 }
 
 weft_status weft_session__meet(weft_session *s)
 {
     if (world(s) == 1) return WEFT_OK;
-    return weft_comm_collective(s->o->comm, s->group, WEFT_BARRIER, WEFT_DTYPE_F32, NULL,
-                                NULL, 0);
+    return weft_comm_collective(s->now->comm, s->now->group, WEFT_BARRIER, WEFT_DTYPE_F32,
+                                NULL, NULL, 0);
 }
 
-/* All stop when one is told to, for the same reason, whether or not it has reached them. */
-weft_status weft_session__agree_stop(weft_session *s)
+/* All stop when one is told to, for the same reason, whether or not it has reached them; and all
+ * go over to another membership when one has heard of it. */
+weft_status weft_session__agree_ending(weft_session *s, weft_ending *out)
 {
+    const weft_membership_source *source = s->o->member;
+
     int   own    = s->o->stop ? s->o->stop(s->o->arg) : 0;
-    float any[2] = {own ? 1.0f : 0.0f, own == SIGINT ? 1.0f : 0.0f};
+    bool  newer  = source && source->changed && source->changed(source->arg);
+    float any[3] = {own ? 1.0f : 0.0f, own == SIGINT ? 1.0f : 0.0f, newer ? 1.0f : 0.0f};
     if (world(s) > 1)
-        WEFT_TRY(weft_comm_collective(s->o->comm, s->group, WEFT_ALL_REDUCE,
-                                      WEFT_DTYPE_F32, any, any, 2));
+        WEFT_TRY(weft_comm_collective(s->now->comm, s->now->group, WEFT_ALL_REDUCE,
+                                      WEFT_DTYPE_F32, any, any, 3));
     if (any[0] > 0) s->r.stopped = world(s) == 1 ? own : any[1] > 0 ? SIGINT : SIGTERM;
+    *out = s->r.stopped                              ? WEFT_ENDING_STOP
+           : any[2] > 0 && s->r.steps < s->job.steps ? WEFT_ENDING_MEMBERSHIP
+                                                     : WEFT_ENDING_DONE;
     return WEFT_OK;
-}
-
-void weft_session__give_up(weft_session *s, weft_status st)
-{
-    if (world(s) > 1 && st != WEFT_ERR_PEER && !s->refused)
-        weft_comm_abort(s->o->comm, weft_error_text());
 }

@@ -137,7 +137,7 @@ weft_status weft_session__check_model(weft_session *s)
     weft_compile_spec spec = weft_job_spec(&s->job);
     weft_model       *m    = NULL;
     if (!s->resume) return WEFT_OK;
-    uint64_t hash = weft_graph_hash(s->made.model->graph);
+    uint64_t hash = weft_graph_hash(s->now->made.model->graph);
     if (s->checkpoint.micro_batch != s->job.micro_batch) {
         spec.micro_batch = s->checkpoint.micro_batch;
         WEFT_TRY(weft_compile_model(&spec, &m));
@@ -177,7 +177,7 @@ weft_status weft_session__check_data(weft_session *s)
 /* Every state of the graph that is not a copy of a parameter, by its name. */
 static weft_status read_optimizer(weft_session *s)
 {
-    const weft_graph      *g = s->made.graph;
+    const weft_graph      *g = s->now->made.graph;
     const weft_store_file *f = weft_ckpt_tensors(s->resume, "optimizer.safetensors");
     for (weft_vid v = 0; v < g->n_value; v++) {
         const weft_graph_value *x = &g->value[v];
@@ -217,7 +217,7 @@ static weft_status read_last(weft_session *s, const weft_ckpt_state *state)
 static weft_status check_hash(weft_session *s)
 {
     uint64_t hash;
-    WEFT_TRY(weft_weights_hash(&s->weights, &hash));
+    WEFT_TRY(weft_weights_hash(&s->now->weights, &hash));
     if (hash != s->checkpoint.weights_xxh64)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: weights do not have the hash they were saved with",
@@ -231,7 +231,7 @@ weft_status weft_session__restore(weft_session *s)
     const weft_store_file *f     = weft_ckpt_tensors(s->resume, "model.safetensors");
     WEFT_TRY(weft_session__check_data(s));
     if (!f) return WEFT_FAIL(WEFT_ERR_ARG, "%s: model.safetensors is missing", where);
-    WEFT_TRY(weft_weights_read_file(&s->weights, f));
+    WEFT_TRY(weft_weights_read_file(&s->now->weights, f));
     WEFT_TRY(weft_session__lead(s, check_hash));
     WEFT_TRY(read_optimizer(s));
     return read_last(s, &s->checkpoint);

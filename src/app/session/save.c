@@ -20,8 +20,8 @@ const char *weft_session__kernel_set(void)
  * master weights, and running statistics, which are weights. */
 bool weft_session__is_saved(const weft_session *s, weft_vid v)
 {
-    const weft_model       *m = s->made.model;
-    const weft_graph_value *x = &s->made.graph->value[v];
+    const weft_model       *m = s->now->made.model;
+    const weft_graph_value *x = &s->now->made.graph->value[v];
     if (x->kind != WEFT_VALUE_STATE || x->node >= 0) return false;
     for (int i = 0; i < m->n_stat; i++)
         if (!strcmp(m->stat[i].p.name, x->name)) return false;
@@ -31,7 +31,7 @@ bool weft_session__is_saved(const weft_session *s, weft_vid v)
 static weft_status optimizer_items(weft_session *s, weft_arena *a, weft_store_item **out,
                                    int *n)
 {
-    const weft_graph *g = s->made.graph;
+    const weft_graph *g = s->now->made.graph;
     *n                  = 0;
     *out                = WEFT_ARENA_ARRAY(a, weft_store_item, g->n_value + 1);
     WEFT_TRY(weft_arena_status(a));
@@ -42,8 +42,8 @@ static weft_status optimizer_items(weft_session *s, weft_arena *a, weft_store_it
         weft_region      r = weft_region_whole(&t->shape);
         *x                 = (weft_store_item){
                             .name = g->value[v].name, .dtype = t->dtype, .shape = t->shape};
-        WEFT_TRY(weft_gather_source(s->gather, weft_state_find(s->state, x->name), &r,
-                                    t->dtype, a, &x->from));
+        WEFT_TRY(weft_gather_source(s->now->gather, weft_state_find(s->state, x->name),
+                                    &r, t->dtype, a, &x->from));
     }
     return WEFT_OK;
 }
@@ -69,13 +69,13 @@ static weft_status print_state(weft_session *s, weft_text *out)
                              .data_id        = weft_data_id(s->data),
                              .has_content_id = true,
                              .content_id     = weft_data_content_id(s->data),
-                             .graph_hash     = weft_graph_hash(s->made.model->graph),
+                             .graph_hash     = weft_graph_hash(s->now->made.model->graph),
                              .n_history      = s->checkpoint.n_history,
                              .history        = s->checkpoint.history};
     weft_text       extra = {0};
     weft_status     st    = WEFT_OK;
     snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set());
-    WEFT_GO(weft_weights_hash(&s->weights, &c.weights_xxh64));
+    WEFT_GO(weft_weights_hash(&s->now->weights, &c.weights_xxh64));
     weft_text_add(&extra, "{\"job\": ");
     weft_job_print_identity(&s->job, &extra);
     weft_text_add(&extra, ", \"steps\": %lld", (long long)s->job.steps);
@@ -121,7 +121,8 @@ static weft_status save(weft_session *s)
     weft_status                  st = WEFT_OK;
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(print_state(s, &state));
-    WEFT_GO(weft_weights_items(&s->weights, NULL, WEFT_DTYPE_F32, a, &item, &n_item));
+    WEFT_GO(
+        weft_weights_items(&s->now->weights, NULL, WEFT_DTYPE_F32, a, &item, &n_item));
     WEFT_GO(optimizer_items(s, a, &opt, &n_opt));
     f[n++] = (weft_ckpt_file){.name    = "model.safetensors",
                               .tensors = {item, n_item, &pt, 1, NULL}};
@@ -129,10 +130,10 @@ static weft_status save(weft_session *s)
         f[n++] = (weft_ckpt_file){.name    = "optimizer.safetensors",
                                   .tensors = {opt, n_opt, NULL, 0, NULL}};
     f[n++] = (weft_ckpt_file){.name = "state.json", .text = state.s, .n_text = state.n};
-    if (s->made.model->config)
+    if (s->now->made.model->config)
         f[n++] = (weft_ckpt_file){.name   = "config.json",
-                                  .text   = s->made.model->config,
-                                  .n_text = strlen(s->made.model->config)};
+                                  .text   = s->now->made.model->config,
+                                  .n_text = strlen(s->now->made.model->config)};
     WEFT_GO(weft_io_mkdirs(s->ckpt_dir));
     WEFT_GO(weft_ckpt_save(s->ckpt_dir, s->r.steps, f, n, &s->found));
     WEFT_GO(
@@ -166,10 +167,10 @@ static const char *const copied[] = {"generation_config.json",
 
 weft_status weft_session__check_copies(const weft_session *s)
 {
-    for (size_t i = 0; s->made.model->dir && i < WEFT_COUNT(copied); i++) {
+    for (size_t i = 0; s->now->made.model->dir && i < WEFT_COUNT(copied); i++) {
         char from[4608];
         int  fd = -1;
-        snprintf(from, sizeof from, "%s/%s", s->made.model->dir, copied[i]);
+        snprintf(from, sizeof from, "%s/%s", s->now->made.model->dir, copied[i]);
         if (!weft_io_exists(from)) continue;
         WEFT_TRY(weft_io_open_read(from, &fd, NULL));
         close(fd);
@@ -189,11 +190,11 @@ static bool is_same_file(const char *a, const char *b)
 static weft_status copy_beside(const weft_session *s, const char *to)
 {
     bool bytes = !strcmp(weft_data_format(s->data), "text");
-    for (size_t i = 0; s->made.model->dir && i < WEFT_COUNT(copied); i++) {
+    for (size_t i = 0; s->now->made.model->dir && i < WEFT_COUNT(copied); i++) {
         char   from[4608], dest[4608];
         char  *text;
         size_t n;
-        snprintf(from, sizeof from, "%s/%s", s->made.model->dir, copied[i]);
+        snprintf(from, sizeof from, "%s/%s", s->now->made.model->dir, copied[i]);
         snprintf(dest, sizeof dest, "%s/%s", to, copied[i]);
         if (bytes && i > 0 && !is_same_file(from, dest)) {
             if (unlink(dest) != 0 && errno != ENOENT)
@@ -213,7 +214,7 @@ static weft_status copy_beside(const weft_session *s, const char *to)
 weft_status weft_session__export(weft_session *s)
 {
     static const weft_store_pair pt    = {"format", "pt"};
-    const weft_model            *m     = s->made.model;
+    const weft_model            *m     = s->now->made.model;
     weft_dtype                   dtype = m->file_dtype;
     weft_arena                  *a     = NULL;
     weft_store_item             *item;
@@ -225,7 +226,7 @@ weft_status weft_session__export(weft_session *s)
     if (dtype != WEFT_DTYPE_BF16) dtype = WEFT_DTYPE_F32;
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(weft_io_mkdirs(to));
-    WEFT_GO(weft_weights_items(&s->weights, s->source, dtype, a, &item, &n));
+    WEFT_GO(weft_weights_items(&s->now->weights, s->source, dtype, a, &item, &n));
     WEFT_GO(s->source ? weft_store_dir_rewrite(s->source, to, item, n)
                       : weft_store_dir_write(to, item, n, &pt, 1, 0));
     if (m->config) WEFT_GO(weft_io_replace_file(config, m->config, strlen(m->config)));

@@ -1,4 +1,4 @@
-/* Inside the session room: what a run holds while it lasts. */
+/* Inside the session module: what a job holds, and what one membership of its ranks does. */
 #ifndef WEFT_SESSION_PRIV_H
 #define WEFT_SESSION_PRIV_H
 
@@ -15,73 +15,132 @@
 #include "session/weights.h"
 #include "weft/session.h"
 
-typedef struct weft_session__eval {
+/* Evaluation in one generation: a program that shares the training's parameters. */
+typedef struct weft_generation_eval {
     weft_compiled made; /* of the training's model */
     weft_runner  *runner;
-    weft_data    *data;
     weft_state   *state; /* in the memory of the training's, or its own */
     weft_mover   *mover; /* parameters that the training program has elsewhere */
-    int64_t n_batch;     /* of an evaluation: eval.batches, as far as the data has them */
-    int64_t step;        /* after which the last one was; 0: there was none in this run */
+} weft_generation_eval;
+
+/* What lives as long as one membership: who takes part, how they share the work, and what runs it.
+ * Closing it frees all of that, and nothing of the session's. */
+typedef struct weft_generation {
+    weft_arena      *arena;
+    weft_comm       *comm;          /* NULL: alone */
+    weft_comm_group *group;         /* all ranks; NULL: alone */
+    int              n_rank, local; /* to plan for, local of them on each host */
+    int              n_core;        /* of a host's ranks together; 0: of this process */
+    bool             refused; /* by all ranks, in the same words: nobody need be told */
+    weft_plan       *plan;    /* NULL: one rank */
+    weft_compiled    made;    /* this rank's program, of the training */
+    weft_runner     *runner;
+    weft_holders    *holders; /* who holds what of the state; NULL: all is here */
+    weft_gather     *gather;  /* all of it at rank 0, for files */
+    weft_weights     weights;
+    weft_generation_eval eval;
+} weft_generation;
+
+/* Evaluation as the job has it. */
+typedef struct weft_session__eval {
+    weft_data *data;
+    int64_t    n_batch; /* of an evaluation: eval.batches, as far as the data has them */
+    int64_t    step;    /* after which the last one was; 0: there was none in this run */
 } weft_session__eval;
 
+/* What lives as long as the job: the job itself, its files and data, model and training graph, the
+ * step it has got to. */
 typedef struct weft_session {
     weft_job                    job; /* a copy: decide.c fills in micro_batch and lanes */
     const weft_session_options *o;
     weft_arena                 *arena;
     weft_say                    say;
-    const char                 *output, *ckpt_dir;
-    int                         claim; /* the output folder, locked; -1: not */
-    weft_ckpt         *resume; /* what to go on from, or NULL; closed after the start */
+    bool                        looks;   /* only decides: --print-plan */
+    bool                        started; /* outputs and state are there */
+    weft_generation            *now;
+
+    /* files */
+    const char        *output, *ckpt_dir;
+    int                claim;  /* the output folder, locked; -1: not */
+    weft_ckpt         *resume; /* what to resume from, or NULL; closed after the start */
     weft_ckpt_state    checkpoint; /* its numbers */
     weft_ckpt_findings found;      /* about checkpoints */
     weft_store_dir    *source;     /* the model's own weights, or NULL */
+    weft_metrics      *metrics;
+    weft_events       *events;
+    int64_t            saved_step; /* newest checkpoint, -1 none */
+
     weft_data         *data;
+    weft_session__eval eval;
     weft_pool         *pool;
-    weft_comm_group   *group;         /* all ranks; NULL: alone */
-    int                n_rank, local; /* to plan for, local of them on each host */
-    int                n_core;        /* of a host's ranks together; 0: of this process */
-    bool               looks;         /* only decides: --print-plan */
-    bool               refused; /* by all ranks, in the same words: nobody need be told */
-    weft_plan         *plan;    /* NULL: one rank */
-    weft_state        *state;   /* parameters and optimizer states */
-    weft_holders      *holders; /* who holds what of it; NULL: all is here */
-    weft_gather       *gather;  /* all of it at rank 0, for files */
-    weft_training training;     /* model and training graph: built once, then read-only */
-    weft_compiled made;         /* this rank's program, of the training */
-    weft_runner  *runner;
-    weft_weights  weights;
-    weft_session__eval  eval;
-    weft_metrics       *metrics;
-    weft_events        *events;
+    weft_training training; /* model and training graph: built once, then read-only */
+    weft_state   *state;    /* parameters and optimizer states */
+
+    /* steps */
     double              peak_gflops; /* 0: not measured */
     double             *step_s;      /* of the last steps of this run, a ring */
     int64_t             n_step_s;    /* steps of this run */
     double              total_s;
     weft_session_result r;
-    int64_t             saved_step; /* newest checkpoint, -1 none */
 } weft_session;
 
 enum {
-    WEFT_SESSION__MAX_RANK = 4096,
+    WEFT_SESSION__MAX_RANK  = 4096,
+    WEFT_SESSION__MAX_TIMED = 1 << 16, /* the median is over the last that many steps */
     WEFT_SESSION__TAG = 1 << 23, /* of the group of all ranks; programs use small ones */
     WEFT_SESSION__TAG_GATHER = WEFT_SESSION__TAG + 1, /* and the one behind it */
     WEFT_SESSION__TAG_TRACE  = WEFT_SESSION__TAG + 3, /* and the one behind it */
     WEFT_SESSION__TAG_EVAL   = WEFT_SESSION__TAG + 5,
+    WEFT_SESSION__TAG_STATE  = WEFT_SESSION__TAG + 6,
 };
 
+/* How the steps of a generation ended; session.c has a row of reactions for each. */
+typedef enum weft_ending {
+    WEFT_ENDING_DONE,       /* no step is left */
+    WEFT_ENDING_STOP,       /* a signal: all ranks have agreed on it */
+    WEFT_ENDING_MEMBERSHIP, /* there is a newer membership: all ranks have agreed on it */
+    WEFT_ENDING_PEER_LOST,
+    WEFT_ENDING_NOT_FINITE,
+    WEFT_ENDING_REFUSED, /* by all ranks, in the same words */
+    WEFT_ENDING_FAILED,  /* of this rank */
+    WEFT_N_ENDING
+} weft_ending;
+
+/* session.c: a session without generations, and its end. */
+weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
+                               weft_session *s);
+weft_status weft_session__close(weft_session *s);
+
+/* generation.c: waits for the next membership, connects its ranks, plans and compiles for them,
+ * gives memory to the program; the first one of a session fills the state and opens the outputs,
+ * too.  On failure *g is to be closed as well. */
+weft_status weft_generation_open(weft_session *s, weft_generation *g);
+void        weft_generation_close(weft_session *s, weft_generation *g);
+/* Before it is closed, where another generation follows: state in memory that ranks share belongs
+ * to the communicator, and is copied.  The runner is not used any more. */
+weft_status weft_generation_keep_state(weft_session *s);
+/* The program that the decision means, into s->now->made. */
+weft_status weft_generation__compile(weft_session *s);
+
+/* start.c: once per job, in its first generation, when the program has its memory. */
+weft_status weft_session__fill_state(weft_session *s);
+weft_status weft_session__open_outputs(weft_session *s);
+void        weft_session__log_start(weft_session *s);
+
+/* steps.c: runs steps until one of the endings that are no error. */
+weft_status weft_generation_run(weft_session *s, weft_ending *ending);
+
 /* ranks.c: nothing happens in any of these where a job has one rank. */
-weft_status weft_session__join(
-    weft_session *s); /* first: opens the group, compares jobs */
+weft_status weft_session__open_group(weft_session *s);
 weft_status weft_session__meet(weft_session *s); /* returns when all ranks are here */
-weft_status weft_session__agree_stop(weft_session *s);
+/* Is a step left to run, or have ranks been told to stop or to go over to another membership? */
+weft_status weft_session__agree_ending(weft_session *s, weft_ending *out);
 /* Rank 0 works, the others give it what it asks for. */
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s));
 /* n bytes of each rank to all: out in the order of ranks. */
 weft_status weft_session__gather(weft_session *s, const void *p, size_t n, void *out);
 /* n bytes of rank 0's to all. */
 weft_status weft_session__share(weft_session *s, void *p, size_t n);
-void        weft_session__give_up(weft_session *s, weft_status st);
 bool        weft_session__writes(const weft_session *s); /* this rank writes files */
 weft_status weft_session__threads(weft_session *s, int *out);
 /* Cores that the ranks of this host may use together. */
@@ -150,9 +209,6 @@ weft_status weft_session__check_machines(weft_session *s);
 /* A program of one rank that is too large for this host: *again, the job now cuts its batch so
  * that it fits. */
 weft_status weft_session__fit(weft_session *s, bool *again);
-/* session.c: the program that the decision means, into s->made; the training that it is of into
- * s->training, where the decision did not need one. */
-weft_status weft_session__compile_program(weft_session *s);
 
 /* memory.c: WEFT_ERR_NOFIT where a host has less free than its ranks will hold.  Before anything
  * is allocated. */
@@ -196,7 +252,7 @@ weft_status weft_session__eval_check(weft_session *s);
 weft_status weft_session__eval_open_data(weft_session *s); /* and nothing else */
 weft_status weft_session__eval_open(weft_session *s);
 weft_status weft_session__eval_run(weft_session *s, double *loss);
-void        weft_session__eval_close(weft_session *s);
+void        weft_session__eval_close(weft_generation *g);
 /* The evaluation after this step, if there was one, for the checkpoint: a key of a JSON map. */
 void weft_session__eval_print(const weft_session *s, weft_text *t);
 

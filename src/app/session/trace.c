@@ -91,7 +91,7 @@ static weft_status give(weft_session *s, const weft_timeline *t)
     double      shift[2]; /* how far this clock is ahead; rank 0's zero */
     weft_text   text = {0};
     weft_status st   = WEFT_OK;
-    WEFT_GO(open_link(s->o->comm, 0, &l));
+    WEFT_GO(open_link(s->now->comm, 0, &l));
     WEFT_GO(answer(&l));
     WEFT_GO(weft_comm_recv(l.c, l.from, shift, sizeof shift));
     weft_timeline_json_events(t, t->origin_s - shift[0] - shift[1], &text);
@@ -104,15 +104,15 @@ out:
 
 static weft_status take(weft_session *s, const weft_timeline *t, weft_text *text)
 {
-    char *piece = WEFT_ARENA_ARRAY(s->arena, char, PIECE);
+    char *piece = WEFT_ARENA_ARRAY(s->now->arena, char, PIECE);
     /* others may have begun a little earlier: nothing may come before zero */
     double zero = t->origin_s - 1;
-    WEFT_TRY(weft_arena_status(s->arena));
+    WEFT_TRY(weft_arena_status(s->now->arena));
     weft_timeline_json_events(t, t->origin_s - zero, text);
-    for (int r = 1; r < s->o->comm->world; r++) {
+    for (int r = 1; r < s->now->comm->world; r++) {
         link   l;
         double shift[2] = {0, zero};
-        WEFT_TRY(open_link(s->o->comm, r, &l));
+        WEFT_TRY(open_link(s->now->comm, r, &l));
         WEFT_TRY(measure(&l, &shift[0]));
         WEFT_TRY(weft_comm_send(l.c, l.to, shift, sizeof shift));
         WEFT_TRY(recv_text(&l, piece, text));
@@ -125,8 +125,8 @@ weft_status weft_session__trace(weft_session *s)
     weft_timeline *t    = NULL;
     weft_text      text = {0};
     weft_status    st   = WEFT_OK;
-    if (!s->o->comm) return weft_runner_trace(s->runner, s->o->trace);
-    WEFT_GO(weft_runner_timeline(s->runner, &t));
+    if (!s->now->comm) return weft_runner_trace(s->now->runner, s->o->trace);
+    WEFT_GO(weft_runner_timeline(s->now->runner, &t));
     if (!weft_session__writes(s)) {
         WEFT_GO(give(s, t));
     } else {

@@ -9,6 +9,8 @@
 #ifndef WEFT_COMM_MEMBERSHIP_H
 #define WEFT_COMM_MEMBERSHIP_H
 
+#include <stdbool.h>
+
 #include "comm/auth.h"
 #include "comm/comm.h"
 
@@ -23,6 +25,16 @@ typedef struct weft_membership {
     const void *const *address;
     const int64_t     *address_bytes;
 } weft_membership;
+
+/* What gives a rank its memberships, one after another: the environment of a launcher gives one. */
+typedef struct weft_membership_source {
+    /* Waits for the next membership.  *out borrows from the source until the next call; *listener
+     * is for weft_comm_create(), which the caller calls.  WEFT_ERR_PEER: there is no other. */
+    weft_status (*await)(void *arg, weft_membership *out, weft_comm **listener);
+    /* Asked between steps: is there a newer one?  NULL: never. */
+    bool (*changed)(void *arg);
+    void *arg;
+} weft_membership_source;
 
 /* Shared memory on one host; between several the network of `listener`, and shared memory inside
  * each.  listener: what weft_comm_net_open gave, NULL on one host; taken, also on failure. */

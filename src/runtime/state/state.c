@@ -79,6 +79,22 @@ weft_status weft_state_add(weft_state *s, const weft_state_tensor *t)
     return WEFT_OK;
 }
 
+weft_status weft_state_clone(const weft_state *s, weft_state **out)
+{
+    weft_device *d     = s->memory.device;
+    weft_state  *clone = NULL;
+    weft_status  st    = WEFT_OK;
+    WEFT_TRY(weft_state_create(d, s->memory.bytes, &clone));
+    for (int i = 0; i < s->n_tensor; i++) WEFT_GO(weft_state_add(clone, &s->tensor[i]));
+    if (s->memory.bytes) WEFT_GO(d->copy(d, NULL, &clone->memory, &s->memory));
+    clone->step = s->step;
+    *out        = clone;
+    clone       = NULL;
+out:
+    weft_state_destroy(clone);
+    return st;
+}
+
 int weft_state_count(const weft_state *s)
 {
     return s->n_tensor;

@@ -36,6 +36,8 @@ weft_status weft_state_create(weft_device *device, int64_t bytes, weft_state **o
 /* Over memory of another origin, which release frees at last; also where creating fails. */
 weft_status weft_state_create_over(const weft_memory *memory, weft_state_free_fn release,
                                    void *arg, weft_state **out);
+/* The same tensors with the same numbers, in memory of its own of the same device. */
+weft_status weft_state_clone(const weft_state *s, weft_state **out);
 void        weft_state_destroy(weft_state *s); /* accepts NULL */
 int64_t     weft_state_bytes(
         const weft_state *s); /* tables, without the tensors; NULL is 0 */

@@ -1,0 +1,323 @@
+/* One membership of a job's ranks, from the communicator to the executor.
+ *
+ *     connect    the membership's ranks; do they mean the same job?
+ *     decide     micro_batch, lanes, the plan; the first time the output folder and its checkpoint
+ *     compile    training graph and plan -> this rank's program
+ *     prepare    threads, memory, evaluation
+ *     fill       the first time: state and outputs */
+#include <malloc.h>
+#include <string.h>
+
+#include "comm/membership.h"
+#include "session/peak.h"
+#include "session/session_priv.h"
+
+enum {
+    TIMEOUT_S = 60 /* of ranks that wait for each other, where nobody says */
+};
+
+/* ---- connect ---- */
+
+static weft_status connect_ranks(weft_session *s)
+{
+    const weft_membership_source *source   = s->o->member;
+    weft_generation              *g        = s->now;
+    weft_comm                    *listener = NULL;
+    weft_membership               m        = {.world = 1, .local_world = 1};
+    double timeout_s = s->o->timeout_s > 0 ? s->o->timeout_s : TIMEOUT_S;
+    if (source) WEFT_TRY(source->await(source->arg, &m, &listener));
+    g->n_rank      = m.world;
+    g->local       = m.local_world;
+    weft_status st = WEFT_OK;
+    if (m.world > 1) st = weft_comm_create(&m, listener, timeout_s, &g->comm);
+    weft_comm_key_wipe(&m.key);
+    WEFT_TRY(st);
+    s->r.rank       = m.rank;
+    s->say.mute     = !weft_session__writes(s);
+    s->say.progress = s->o->progress && !s->say.mute;
+    WEFT_TRY(weft_session__open_group(s));
+    return weft_session__compare_jobs(s);
+}
+
+/* ---- decide and compile ---- */
+
+static weft_status decide(weft_session *s)
+{
+    if (!s->started) {
+        WEFT_TRY(weft_session__place(s));
+        WEFT_TRY(weft_session__eval_check(s));
+    }
+    WEFT_TRY(weft_session__decide(s));
+    return s->started ? WEFT_OK : weft_session__take_place(s);
+}
+
+static weft_status make_program(weft_session *s)
+{
+    weft_compile_spec spec  = weft_job_spec(&s->job);
+    bool              ranks = s->now->comm && s->now->plan;
+    if (!s->training.graph || !weft_training_is_for(&s->training, &spec)) {
+        weft_training_fini(&s->training);
+        WEFT_TRY(weft_compile_training(&spec, &s->training));
+    }
+    return weft_compile_program(&s->training, ranks ? s->now->plan : NULL,
+                                ranks ? s->now->comm->rank : 0, &s->now->made);
+}
+
+weft_status weft_generation__compile(weft_session *s)
+{
+    bool again;
+    WEFT_TRY(weft_session__outcome(s, make_program(s)));
+    WEFT_TRY(weft_session__fit(s, &again));
+    if (!again) return WEFT_OK;
+    weft_compiled_fini(&s->now->made);
+    return make_program(s); /* of another micro-batch */
+}
+
+static weft_status compile(weft_session *s)
+{
+    WEFT_TRY(weft_session__check_machines(s));
+    if (s->now->plan) WEFT_TRY(weft_session__compare_plans(s));
+    WEFT_TRY(weft_generation__compile(s));
+    WEFT_TRY(weft_session__check_model(s));
+    const weft_model *m = s->training.model;
+    if (m->kind != WEFT_MODEL_LM && m->kind != WEFT_MODEL_ENCDEC)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "model: %s takes no tokens; weft train reads tokens only",
+                         s->job.model);
+    if (s->data) return WEFT_OK;
+    return weft_session__open_data(s, s->job.data, s->job.shuffle, &s->data);
+}
+
+/* ---- prepare ---- */
+
+enum {
+    MAX_CONFLICT = 4 /* that are told; layers are alike */
+};
+
+/* Marks of a plan file that could not all have their way; what words of a job make is as it
+ * should be. */
+static void say_conflicts(weft_session *s)
+{
+    const weft_sharding *x = s->now->made.sharding;
+    if (!x || !s->job.plan_file) return;
+    for (int i = 0; i < x->n_conflict && i < MAX_CONFLICT; i++)
+        weft_say_info(&s->say, "%s", x->conflict[i].text);
+    if (x->n_conflict > MAX_CONFLICT)
+        weft_say_info(&s->say, "and %d values more are resharded for such reasons",
+                      x->n_conflict - MAX_CONFLICT);
+}
+
+/* The session's own, and those of states. */
+static int64_t own_tables(const weft_session *s)
+{
+    return weft_arena_bytes(s->arena) + weft_arena_bytes(s->now->arena) +
+           weft_arena_bytes(s->now->plan ? s->now->plan->arena : NULL) +
+           weft_state_bytes(s->state) + weft_holders_bytes(s->now->holders) +
+           weft_gather_bytes(s->now->gather) + weft_state_bytes(s->now->eval.state) +
+           weft_mover_bytes(s->now->eval.mover);
+}
+
+/* The tensors of states; *shared: those in memory that ranks share. */
+static int64_t state_memory(const weft_session *s, int64_t *shared)
+{
+    const weft_memory *m     = weft_state_memory(s->state);
+    const weft_state  *eval  = s->now->eval.state;
+    int64_t            bytes = m->bytes;
+    *shared                  = m->space == WEFT_SPACE_SHARED ? m->bytes : 0;
+    if (!eval || weft_program_state_is_shared(eval, s->state)) return bytes;
+    m = weft_state_memory(eval);
+    *shared += m->space == WEFT_SPACE_SHARED ? m->bytes : 0;
+    return bytes + m->bytes;
+}
+
+/* What this rank will hold, and what the others will. */
+static weft_status plan_memory(weft_session *s)
+{
+    weft_runner_memory m = weft_runner_mem(s->now->runner), e = {0};
+    if (s->now->eval.runner) e = weft_runner_mem(s->now->eval.runner);
+    int64_t shared, tables = weft_training_bytes(&s->training) + own_tables(s);
+    s->r.mem_table_bytes = m.table_bytes + e.table_bytes + tables;
+    s->r.mem_peak_bytes  = m.bytes + e.bytes + tables + state_memory(s, &shared);
+    s->r.mem_peak_bytes += WEFT_SESSION__MAX_TIMED * (int64_t)sizeof *s->step_s;
+    if (weft_session__writes(s)) /* checkpoints are written by blocks */
+        s->r.mem_peak_bytes += WEFT_STORE_BLOCK;
+    s->r.mem_shared_bytes = m.shared_bytes + e.shared_bytes + shared;
+    if (s->now->comm) { /* once, whatever runs over it */
+        s->r.mem_peak_bytes += s->now->comm->bytes;
+        if (!strcmp(s->now->comm->transport, "shm"))
+            s->r.mem_shared_bytes += s->now->comm->bytes;
+    }
+    int64_t *of =
+        WEFT_ARENA_ARRAY(s->now->arena, int64_t, s->now->comm ? s->now->comm->world : 1);
+    WEFT_TRY(weft_arena_status(s->now->arena));
+    WEFT_TRY(weft_session__gather(s, &s->r.mem_peak_bytes, sizeof *of, of));
+    for (int k = 0; k < (s->now->comm ? s->now->comm->world : 1); k++)
+        if (of[k] > s->r.mem_most_bytes) s->r.mem_most_bytes = of[k];
+    return WEFT_OK;
+}
+
+/* As many threads as this host's ranks leave to this one. */
+static weft_status open_pool(weft_session *s)
+{
+    int n;
+    WEFT_TRY(weft_session__threads(s, &n));
+    if (s->pool && weft_pool_threads(s->pool) == n) return WEFT_OK;
+    weft_pool_destroy(s->pool);
+    s->pool = NULL;
+    return weft_pool_create(n, 0, &s->pool);
+}
+
+/* From where ranks have the state to where their programs want it.  Ranks whose state stays where
+ * it is take part: others may lack what they have. */
+static weft_status move_state(weft_session *s, weft_state *to)
+{
+    weft_generation *g    = s->now;
+    weft_holders    *from = NULL, *own = NULL;
+    weft_mover      *m  = NULL;
+    weft_status      st = WEFT_OK;
+    WEFT_GO(weft_holders_exchange(s->state, g->comm, g->group, &from));
+    if (!g->holders) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &own));
+    WEFT_GO(weft_mover_open(&(weft_mover_side){s->state, from},
+                            &(weft_mover_side){to, g->holders ? g->holders : own},
+                            g->comm, WEFT_SESSION__TAG_STATE, &m));
+    WEFT_GO(weft_mover_run(m));
+    weft_state_set_step(to, weft_state_step(s->state));
+out:
+    weft_mover_close(m);
+    weft_holders_destroy(own);
+    weft_holders_destroy(from);
+    return st;
+}
+
+/* The program's state: the session's, where it is as the program wants it, else new memory; into
+ * that, what the session has of an earlier generation. */
+static weft_status open_state(weft_session *s)
+{
+    weft_generation *g    = s->now;
+    weft_state      *made = NULL;
+    bool             fits = false;
+    weft_status      st   = WEFT_OK;
+    if (s->state) WEFT_TRY(weft_program_state_fits(&g->made, g->comm, s->state, &fits));
+    if (!fits) WEFT_TRY(weft_program_state_create(&g->made, g->comm, &made));
+    weft_state *to = fits ? s->state : made;
+    if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
+    if (s->state && (g->comm || !fits)) WEFT_GO(move_state(s, to));
+    if (!fits) {
+        weft_state_destroy(s->state);
+        s->state = made;
+        made     = NULL;
+    }
+out:
+    weft_state_destroy(made);
+    return st;
+}
+
+/* The way of the state to files. */
+static weft_status open_gather(weft_session *s)
+{
+    weft_generation *g = s->now;
+    WEFT_TRY(weft_gather_open(s->state, g->holders, g->comm, WEFT_SESSION__TAG_GATHER,
+                              &g->gather));
+    g->weights = (weft_weights){.model  = g->made.model,
+                                .graph  = g->made.graph,
+                                .state  = s->state,
+                                .gather = g->gather};
+    return WEFT_OK;
+}
+
+static weft_status open_runner(weft_session *s)
+{
+    weft_generation    *g = s->now;
+    weft_runner_options o = {
+        .made  = &g->made,
+        .pool  = s->pool,
+        .seed  = (uint64_t)s->job.seed,
+        .data  = s->data,
+        .comm  = g->comm,
+        .state = s->state,
+        .trace = s->o->trace ? weft_runner_instructions(g->made.program) : 0};
+    return weft_runner_create(&o, &g->runner);
+}
+
+static weft_status prepare(weft_session *s)
+{
+    weft_generation *g = s->now;
+    WEFT_TRY(weft_session__compare_programs(s, &g->made, s->data));
+    WEFT_TRY(weft_session__check_memory(s));
+    WEFT_TRY(open_pool(s));
+    WEFT_TRY(open_state(s));
+    WEFT_TRY(open_gather(s));
+    WEFT_TRY(open_runner(s));
+    WEFT_TRY(weft_session__eval_open(s));
+    say_conflicts(s);
+    weft_sharding_destroy(g->made.sharding); /* states have it now */
+    g->made.sharding = NULL;
+    return plan_memory(s);
+}
+
+/* ---- fill ---- */
+
+static weft_status start(weft_session *s)
+{
+    WEFT_TRY(weft_session__fill_state(s));
+    s->step_s = WEFT_ARENA_ARRAY(s->arena, double, WEFT_SESSION__MAX_TIMED);
+    WEFT_TRY(weft_arena_status(s->arena));
+    if (s->say.progress)
+        WEFT_TRY(weft_peak_gflops(s->pool, weft_pool_threads(s->pool), 1024, 3,
+                                  &s->peak_gflops));
+    WEFT_TRY(weft_session__lead(s, weft_session__open_outputs));
+    /* from here on the job keeps what was decided, whatever ranks it has */
+    s->job.given_micro_batch = s->job.given_lanes = true;
+    s->started                                    = true;
+    return WEFT_OK;
+}
+
+weft_status weft_generation_open(weft_session *s, weft_generation *g)
+{
+    bool first = !s->started;
+    *g         = (weft_generation){0};
+    s->now     = g;
+    WEFT_TRY(weft_arena_create(&g->arena));
+    WEFT_TRY(connect_ranks(s));
+    WEFT_TRY(decide(s));
+    WEFT_TRY(compile(s));
+    WEFT_TRY(prepare(s));
+    if (first) WEFT_TRY(start(s));
+#ifdef __GLIBC__
+    malloc_trim(0); /* what compiling held */
+#endif
+    if (first) weft_session__log_start(s); /* what was named wrongly has failed by now */
+    return WEFT_OK;
+}
+
+static bool is_state_shared(const weft_session *s)
+{
+    return s->state && weft_state_memory(s->state)->space == WEFT_SPACE_SHARED;
+}
+
+weft_status weft_generation_keep_state(weft_session *s)
+{
+    weft_state *own;
+    if (!is_state_shared(s)) return WEFT_OK;
+    WEFT_TRY(weft_state_clone(s->state, &own));
+    weft_state_destroy(s->state);
+    s->state = own;
+    return WEFT_OK;
+}
+
+void weft_generation_close(weft_session *s, weft_generation *g)
+{
+    weft_session__eval_close(g);
+    weft_runner_destroy(g->runner);
+    weft_gather_close(g->gather);
+    weft_holders_destroy(g->holders);
+    if (is_state_shared(s)) { /* it goes with the communicator */
+        weft_state_destroy(s->state);
+        s->state = NULL;
+    }
+    weft_compiled_fini(&g->made);
+    weft_plan_destroy(g->plan);
+    weft_comm_destroy(g->comm); /* and its groups and channels */
+    weft_arena_destroy(g->arena);
+    s->now = NULL;
+}

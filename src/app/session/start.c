@@ -1,0 +1,118 @@
+/* What a job does once, in its first generation: the state gets its first numbers (from the
+ * checkpoint, the model's files, or drawn), outputs are opened, the log says what is run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "session/session_priv.h"
+
+/* The model's own weights, unless the job says to draw new ones. */
+static weft_status open_source(weft_session *s)
+{
+    static const char *const other[] = {"pytorch_model.bin",
+                                        "pytorch_model.bin.index.json"};
+    const char              *dir     = s->now->made.model->dir;
+    if (strcmp(s->job.init, "random") == 0 || !dir) return WEFT_OK;
+    if (weft_store_dir_has_weights(dir)) return weft_store_dir_open(dir, &s->source);
+    for (size_t i = 0; i < WEFT_COUNT(other); i++) {
+        char path[4352];
+        snprintf(path, sizeof path, "%s/%s", dir, other[i]);
+        if (weft_io_exists(path))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "%s is no safetensors file: save the model with "
+                             "safe_serialization, or set init: false to draw new weights",
+                             path);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_session__fill_state(weft_session *s)
+{
+    WEFT_TRY(open_source(s));
+    WEFT_TRY(weft_session__compare_weights(s));
+    if (s->resume) {
+        WEFT_TRY(weft_session__restore(s));
+    } else if (s->source) {
+        WEFT_TRY(weft_weights_read_dir(&s->now->weights, s->source));
+    } else {
+        WEFT_TRY(weft_weights_init(&s->now->weights, (uint64_t)s->job.seed));
+    }
+    weft_ckpt_close(s->resume);
+    s->resume = NULL;
+    weft_state_set_step(s->state, s->r.first_step);
+    return WEFT_OK;
+}
+
+weft_status weft_session__open_outputs(weft_session *s)
+{
+    char        path[4352];
+    weft_text   t = {0};
+    weft_status st;
+    WEFT_TRY(weft_session__check_copies(s));
+    WEFT_TRY(weft_ckpt_tidy(s->ckpt_dir, &s->found));
+    weft_session__show_findings(s);
+    snprintf(path, sizeof path, "%s/job.json", s->output);
+    weft_job_print(&s->job, &t);
+    weft_text_put(&t, "\n", 1);
+    st = weft_text_status(&t);
+    if (st == WEFT_OK) st = weft_io_replace_file(path, t.s, t.n);
+    weft_text_fini(&t);
+    if (st == WEFT_OK) st = weft_metrics_open(s->output, s->r.first_step, &s->metrics);
+    if (st == WEFT_OK) st = weft_events_open(s->output, s->r.first_step, &s->events);
+    /* can it be written?  A pipe or a device gets the trace alone. */
+    if (st == WEFT_OK && s->o->trace && !weft_io_is_stream(s->o->trace))
+        st = weft_io_replace_file(s->o->trace, "{}\n", 3);
+    return st;
+}
+
+/* Values that are taken as they are, though a slip is likely. */
+static void warn_of_slips(weft_session *s)
+{
+    int64_t warmup = s->job.lr_schedule.warmup, steps = s->job.steps;
+    if (warmup > steps)
+        weft_say_warn(
+            &s->say,
+            "lr_schedule.warmup is %lld, of %lld steps: the learning rate never "
+            "reaches optimizer.lr",
+            (long long)warmup, (long long)steps);
+    if (s->job.threads > weft_runner_cores())
+        weft_say_warn(&s->say, "%lld threads on the %d cores that this process may use",
+                      (long long)s->job.threads, weft_runner_cores());
+}
+
+void weft_session__log_start(weft_session *s)
+{
+    const weft_program *p = s->now->made.program;
+    weft_say_info(
+        &s->say,
+        "model %s, %lld weights; batch %lld x %lld tokens, micro_batch %lld, "
+        "lanes %lld, %d threads",
+        s->now->made.model->name, (long long)weft_model_weights(s->now->made.model),
+        (long long)s->job.batch, (long long)s->job.seq, (long long)s->job.micro_batch,
+        (long long)s->job.lanes, weft_pool_threads(s->pool));
+    weft_say_info(
+        &s->say,
+        "memory %lld bytes: state %lld, work %lld, staging %lld, tables %lld, the rest "
+        "scratch%s",
+        (long long)s->r.mem_peak_bytes, (long long)weft_program_bytes(p, WEFT_SLAB_STATE),
+        (long long)weft_program_bytes(p, WEFT_SLAB_WORK),
+        (long long)weft_program_bytes(p, WEFT_SLAB_STAGING),
+        (long long)s->r.mem_table_bytes, s->now->eval.runner ? " and evaluation" : "");
+    if (s->now->made.model->notice)
+        weft_say_warn(&s->say, "%s", s->now->made.model->notice);
+    warn_of_slips(s);
+    weft_session__say_data(s, s->job.data, s->data);
+    if (s->eval.data) weft_session__say_data(s, s->job.eval.data, s->eval.data);
+    if (s->r.first_step)
+        weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
+                      (long long)s->r.first_step);
+    if (s->r.first_step && s->r.first_step >= s->job.steps)
+        weft_say_info(&s->say,
+                      "nothing left to train: steps is %lld; a larger one goes on",
+                      (long long)s->job.steps);
+    if (s->r.first_step) return;
+    if (s->source)
+        weft_say_info(&s->say, "weights from %s", s->now->made.model->dir);
+    else
+        weft_say_info(&s->say, "new weights from seed %lld", (long long)s->job.seed);
+}

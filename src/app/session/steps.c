@@ -1,0 +1,110 @@
+/* The steps of a generation: count labels, run the step, write it down; evaluate, save, agree on
+ * what comes next. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "session/session_priv.h"
+
+/* One step; N labels count.  N = 0 runs nothing: loss 0, no update. */
+static weft_status run_step(weft_session *s, weft_metrics_row *row)
+{
+    int64_t first = (row->step - 1) * s->job.batch;
+    double  begin = weft_clock_s();
+    WEFT_TRY(weft_data_count_labels(s->data, first, s->job.batch, &row->labels));
+    row->lr      = weft_job_lr(&s->job, row->step);
+    row->skipped = row->labels == 0;
+    row->loss = row->grad_norm = 0;
+    if (!row->skipped) {
+        weft_runner_put(s->now->runner, "lr", row->lr);
+        weft_runner_put(s->now->runner, "step", (double)row->step);
+        weft_runner_put(s->now->runner, "inv_n", 1 / (double)row->labels);
+        WEFT_TRY(weft_runner_step(s->now->runner, row->step - 1));
+        row->loss = weft_runner_get(s->now->runner, "step.loss") / (double)row->labels;
+        row->grad_norm = weft_runner_get(s->now->runner, "step.grad_norm");
+    }
+    double seconds    = weft_clock_s() - begin;
+    row->step_ms      = 1e3 * seconds;
+    row->tokens_per_s = (double)(s->job.batch * s->job.seq) / seconds;
+    s->step_s[s->n_step_s++ % WEFT_SESSION__MAX_TIMED] = seconds;
+    s->total_s += seconds;
+    return WEFT_OK;
+}
+
+static weft_status check_finite(const weft_session *s, const weft_metrics_row *r)
+{
+    if (isfinite(r->loss) && isfinite(r->grad_norm)) return WEFT_OK;
+    return WEFT_FAIL(
+        WEFT_ERR_NUMERIC,
+        "step %lld: %s is not finite (lr %g); lower optimizer.lr or set optimizer.clip%s",
+        (long long)r->step, isfinite(r->loss) ? "the gradient" : "the loss", r->lr,
+        s->saved_step >= 0 ? "; the last checkpoint is whole" : "");
+}
+
+static weft_status write_row(weft_session *s, const weft_metrics_row *r)
+{
+    if (!weft_session__writes(s)) return WEFT_OK;
+    WEFT_TRY(weft_metrics_add(s->metrics, r));
+    WEFT_TRY(weft_events_add(s->events, r->step, "loss", r->loss));
+    WEFT_TRY(weft_events_add(s->events, r->step, "grad_norm", r->grad_norm));
+    WEFT_TRY(weft_events_add(s->events, r->step, "lr", r->lr));
+    WEFT_TRY(weft_events_add(s->events, r->step, "tokens_per_s", r->tokens_per_s));
+    if (!isnan(r->eval_loss))
+        WEFT_TRY(weft_events_add(s->events, r->step, "eval_loss", r->eval_loss));
+    return WEFT_OK;
+}
+
+static void say_step(weft_session *s, const weft_metrics_row *r)
+{
+    double  flops = weft_model_flops(s->now->made.model) * s->now->made.program->n_micro;
+    double  sec   = r->step_ms / 1e3;
+    int64_t tenth = s->job.steps / 10 ? s->job.steps / 10 : 1;
+    weft_say_progress p = {.step         = r->step,
+                           .steps        = s->job.steps,
+                           .loss         = r->loss,
+                           .tokens_per_s = r->tokens_per_s,
+                           .step_s       = sec};
+    if (s->peak_gflops > 0) p.share = flops / sec / 1e9 / s->peak_gflops;
+    if (r->skipped)
+        weft_say_warn(&s->say, "step %lld: no label counts, update skipped",
+                      (long long)r->step);
+    weft_say_step(&s->say, &p);
+    if (!s->say.progress &&
+        (r->step % tenth == 0 || r->step == s->job.steps || r->step == 1))
+        weft_say_info(&s->say,
+                      "step %lld of %lld: loss %.6g, grad_norm %.4g, %.0f tokens/s",
+                      (long long)r->step, (long long)s->job.steps, r->loss, r->grad_norm,
+                      r->tokens_per_s);
+    if (!isnan(r->eval_loss))
+        weft_say_info(&s->say, "step %lld: eval_loss %.6g", (long long)r->step,
+                      r->eval_loss);
+}
+
+static bool due(int64_t step, int64_t every, int64_t last)
+{
+    return step == last || (every > 0 && step % every == 0);
+}
+
+weft_status weft_generation_run(weft_session *s, weft_ending *ending)
+{
+    *ending = WEFT_ENDING_DONE;
+    for (int64_t step = s->r.steps + 1; step <= s->job.steps; step++) {
+        weft_metrics_row row = {.step = step, .eval_loss = NAN};
+        WEFT_TRY(run_step(s, &row));
+        WEFT_TRY(check_finite(s, &row));
+        weft_state_set_step(s->state, step);
+        s->r.steps     = step;
+        s->r.loss      = row.loss;
+        s->r.grad_norm = row.grad_norm;
+        if (s->now->eval.runner && due(step, s->job.eval.every, s->job.steps)) {
+            WEFT_TRY(weft_session__eval_run(s, &row.eval_loss));
+            s->r.eval_loss = row.eval_loss;
+        }
+        WEFT_TRY(write_row(s, &row));
+        say_step(s, &row);
+        if (due(step, s->job.checkpoint.every, s->job.steps))
+            WEFT_TRY(weft_session__save(s));
+        WEFT_TRY(weft_session__agree_ending(s, ending));
+        if (*ending != WEFT_ENDING_DONE) break;
+    }
+    return WEFT_OK;
+}
