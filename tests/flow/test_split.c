@@ -8,139 +8,15 @@
 
 #include "base/lex.h"
 #include "compile/compile.h"
-#include "partition/partition.h"
 #include "spmd/spmd.h"
-#include "support/ranks.h"
+#include "support/plans.h"
 #include "support/test.h"
 
 #define FAMILY(name) "tests/fixtures/families/" name
 /* Four layers; under sanitizers narrow ones: the same programs on fewer numbers. */
-#define TINY   (WEFT_TEST_SANITIZED ? "tests/fixtures/four" : "tiny256")
-#define BUCKET (WEFT_TEST_SANITIZED ? 3000 : 50000)
+#define TINY (WEFT_TEST_SANITIZED ? "tests/fixtures/four" : "tiny256")
 
-typedef struct plan {
-    const char *words;
-    int         n_lane, n_chunk;
-    const char *schedule;
-} plan;
-
-static int64_t bytes_ahead; /* collectives beside compute; 0: in turn */
-static int64_t bucket;      /* bytes of sums beside the backward pass; 0: none are */
-
-static weft_sharding *shard(const test_job *j, const char *words, int *pp)
-{
-    weft_arena        *a;
-    weft_strategy      h;
-    weft_shard_options o;
-    weft_sharding     *s;
-    assert_ok(weft_arena_create(&a));
-    assert_ok(weft_strategy_parse(words, &h));
-    if (weft_shard_expand(&h, j->training.graph, NULL, 0, a, &o) != WEFT_OK)
-        fail_msg("%s: %s", words, weft_error_text());
-    o.n_mesh = 1;
-    if (h.dp) o.lanes = 1u << weft_strategy_axis_at(&h, WEFT_AXIS_DP);
-    if (weft_shard_propagate(j->training.graph, &o, &s) != WEFT_OK)
-        fail_msg("%s: %s", words, weft_error_text());
-    *pp = h.pp;
-    weft_arena_destroy(a);
-    return s;
-}
-
-/* The programs of all ranks, cut into stages where it is said; gives their number. */
-static int make_cut(const test_job *j, plan x, const int *cut, weft_program **p)
-{
-    int            pp, n;
-    weft_sharding *s = shard(j, x.words, &pp);
-    n                = s->mesh[0].n_rank * pp;
-    assert_true(n <= TEST_MAX_RANK);
-    for (int r = 0; r < n; r++) {
-        weft_partition_options o = {.n_micro            = j->o.n_micro,
-                                    .n_lane             = x.n_lane,
-                                    .pp                 = pp,
-                                    .rank               = r,
-                                    .schedule           = x.schedule,
-                                    .n_chunk            = x.n_chunk,
-                                    .shard_bucket_bytes = bytes_ahead,
-                                    .gather_once = strstr(x.words, "later") != NULL,
-                                    .reduce_bucket_bytes = bucket,
-                                    .cut                 = cut,
-                                    .ring_axes = strstr(x.words, "ring=1") ? ~0u : 0};
-        if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK)
-            fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
-        if (weft_program_verify(p[r]) != WEFT_OK)
-            fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
-    }
-    weft_sharding_destroy(s);
-    return n;
-}
-
-static int make_all(const test_job *j, plan x, weft_program **p)
-{
-    return make_cut(j, x, NULL, p);
-}
-
-static test_result run_one(const test_job *j, int n_lane)
-{
-    weft_partition_options o = {.n_micro = j->o.n_micro, .n_lane = n_lane};
-    weft_program          *p;
-    assert_ok(weft_partition_program(j->training.graph, NULL, &o, &p));
-    return test_job_run(j, &p, 1, 1);
-}
-
-static test_result run(const test_job *j, plan x)
-{
-    weft_program *p[TEST_MAX_RANK];
-    int           n = make_all(j, x, p);
-    return test_job_run(j, p, n, 1);
-}
-
-static void to_the_bit(const test_job *j, const test_result *one, plan x)
-{
-    test_result many = run(j, x);
-    if (memcmp(&many, one, sizeof many) != 0)
-        fail_msg(
-            "%s: loss %.9g .. %.9g, one rank %.9g .. %.9g; norm %.9g, %.9g; weights %s",
-            x.words, (double)many.loss[0], (double)many.loss[TEST_STEPS - 1],
-            (double)one->loss[0], (double)one->loss[TEST_STEPS - 1], (double)many.norm[0],
-            (double)one->norm[0], many.weights == one->weights ? "equal" : "differ");
-}
-
-static double norm_within = 1e-5; /* statistics of few samples make differences larger */
-
-static double apart(float a, float b)
-{
-    return fabs((double)a - (double)b) / fmax(1e-30, fabs((double)b));
-}
-
-static void nearly(const test_job *j, const test_result *one, plan x)
-{
-    test_result many = run(j, x);
-    double      loss = 0, norm = 0;
-    for (int i = 0; i < TEST_STEPS; i++) {
-        loss = fmax(loss, apart(many.loss[i], one->loss[i]));
-        norm = fmax(norm, apart(many.norm[i], one->norm[i]));
-    }
-    print_message("%s: loss %.1e, norm %.1e\n", x.words, loss, norm);
-    if (!(loss < 1e-5) || !(norm < norm_within))
-        fail_msg("%s: loss apart by %.3g, norm by %.3g", x.words, loss, norm);
-}
-
-static void in_turn(const char *model, test_job_options o, const plan *t, size_t n,
-                    void (*same)(const test_job *, const test_result *, plan))
-{
-    test_job    j;
-    test_result one   = {0};
-    int         lanes = 0;
-    test_job_open(&j, model, o);
-    for (size_t i = 0; i < n; i++) {
-        if (t[i].n_lane != lanes) one = run_one(&j, lanes = t[i].n_lane);
-        assert_true(one.loss[TEST_STEPS - 1] != one.loss[0]);
-        same(&j, &one, t[i]);
-    }
-    test_job_close(&j);
-}
-
-static const plan within_rounding[] = {
+static const test_plan within_rounding[] = {
     {"tp=2", 2, 1, NULL},
     {"tp=2 sp=true", 2, 1, NULL},
     {"dp=2 tp=2", 2, 1, NULL},
@@ -157,18 +33,21 @@ static const plan within_rounding[] = {
 /* Four layers: two stages a rank, tied embeddings in parts on two of them. */
 static void chunks(void **state)
 {
-    static const plan t[] = {{"tp=2 pp=2", 4, 2, "interleaved"},
-                             {"dp=2 tp=2 pp=2 zero=3 sp=true", 4, 2, "interleaved"}};
+    static const test_plan t[] = {{"tp=2 pp=2", 4, 2, "interleaved"},
+                                  {"dp=2 tp=2 pp=2 zero=3 sp=true", 4, 2, "interleaved"}};
     (void)state;
-    in_turn(TINY, (test_job_options){.seq = 8, .n_micro = 4}, t, WEFT_COUNT(t), nearly);
-    in_turn(TINY, (test_job_options){.seq = 8, .n_micro = 4},
-            &(plan){"dp=2 pp=2 zero=2", 4, 2, "interleaved"}, 1, to_the_bit);
+    test_plan_each(TINY, (test_job_options){.seq = 8, .n_micro = 4}, t, WEFT_COUNT(t),
+                   NULL, test_plan_nearly);
+    test_plan_each(TINY, (test_job_options){.seq = 8, .n_micro = 4},
+                   &(test_plan){"dp=2 pp=2 zero=2", 4, 2, "interleaved"}, 1, NULL,
+                   test_plan_same_bits);
     /* an encoder's result goes past stages, and micro-batches are left over */
-    in_turn("tests/fixtures/towers", (test_job_options){.seq = 8, .n_micro = 5},
-            &(plan){"pp=2", 4, 2, "interleaved"}, 1, to_the_bit);
+    test_plan_each("tests/fixtures/towers", (test_job_options){.seq = 8, .n_micro = 5},
+                   &(test_plan){"pp=2", 4, 2, "interleaved"}, 1, NULL,
+                   test_plan_same_bits);
 }
 
-static const plan bitwise[] = {
+static const test_plan bitwise[] = {
     {"dp=2", 2, 1, NULL},
     {"dp=4", 4, 1, NULL},
     {"dp=2 zero=1", 2, 1, NULL},
@@ -188,8 +67,10 @@ static const plan bitwise[] = {
 };
 
 #define NEAR(model, o)                                                                   \
-    in_turn(model, o, within_rounding, WEFT_COUNT(within_rounding), nearly)
-#define SAME(model, o) in_turn(model, o, bitwise, WEFT_COUNT(bitwise), to_the_bit)
+    test_plan_each(model, o, within_rounding, WEFT_COUNT(within_rounding), NULL,         \
+                   test_plan_nearly)
+#define SAME(model, o)                                                                   \
+    test_plan_each(model, o, bitwise, WEFT_COUNT(bitwise), NULL, test_plan_same_bits)
 
 static void gpt2(void **state)
 {
@@ -197,7 +78,8 @@ static void gpt2(void **state)
     (void)state;
     SAME(FAMILY("gpt2"), o);
     NEAR(FAMILY("gpt2"), o);
-    in_turn(FAMILY("gpt2"), o, &(plan){"tp=4 sp=true", 2, 1, NULL}, 1, nearly);
+    test_plan_each(FAMILY("gpt2"), o, &(test_plan){"tp=4 sp=true", 2, 1, NULL}, 1, NULL,
+                   test_plan_nearly);
 }
 
 static void llama(void **state)
@@ -221,16 +103,16 @@ static void bert(void **state)
  * ranks without any: of a model made for it. */
 static void odd_shapes(void **state)
 {
-    static const plan t[] = {
+    static const test_plan t[] = {
         {"dp=2 zero=1", 4, 1, NULL},         {"dp=4 zero=2", 4, 1, NULL},
         {"dp=4 zero=3", 4, 1, NULL},         {"dp=2 pp=2 zero=3", 4, 1, "1f1b"},
         {"dp=4 pp=2 zero=1", 4, 1, "zb-h1"},
     };
     (void)state;
-    in_turn("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4}, t,
-            WEFT_COUNT(t), to_the_bit);
-    in_turn("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4},
-            &(plan){"tp=3 sp=true", 2, 1, NULL}, 1, nearly);
+    test_plan_each("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4}, t,
+                   WEFT_COUNT(t), NULL, test_plan_same_bits);
+    test_plan_each("tests/fixtures/odd", (test_job_options){.seq = 6, .n_micro = 4},
+                   &(test_plan){"tp=3 sp=true", 2, 1, NULL}, 1, NULL, test_plan_nearly);
 }
 
 /* Recomputation, bf16 and other optimizers under the same plans. */
@@ -242,21 +124,23 @@ static void other_trainings(void **state)
         {.seq = 8, .n_micro = 4, .dtype = WEFT_DTYPE_BF16},
         {.seq = 8, .n_micro = 4, .optimizer = "sgd"},
     };
-    static const plan same[] = {
+    static const test_plan same[] = {
         {"dp=2 zero=1", 4, 1, NULL},
         {"dp=4 zero=3", 4, 1, NULL},
         {"dp=2 pp=2 zero=3", 4, 1, "1f1b"},
         {"dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
     };
-    static const plan near[] = {
+    static const test_plan near[] = {
         {"tp=2 sp=true", 4, 1, NULL},
         {"dp=2 tp=2 pp=2 zero=1", 4, 1, "1f1b"},
     };
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(o); i++) {
-        in_turn(FAMILY("llama"), o[i], same, WEFT_COUNT(same), to_the_bit);
+        test_plan_each(FAMILY("llama"), o[i], same, WEFT_COUNT(same), NULL,
+                       test_plan_same_bits);
         if (o[i].dtype == WEFT_DTYPE_F32)
-            in_turn(FAMILY("gpt2"), o[i], near, WEFT_COUNT(near), nearly);
+            test_plan_each(FAMILY("gpt2"), o[i], near, WEFT_COUNT(near), NULL,
+                           test_plan_nearly);
     }
 }
 
@@ -265,22 +149,23 @@ static void families(void **state)
 {
     static const char *const models[] = {"mixtral", "ernie",   "t5",
                                          "qwen2",   "mistral", "resnet"};
-    static const plan        same[]   = {{"dp=4 zero=3", 4, 1, NULL},
+    static const test_plan   same[]   = {{"dp=4 zero=3", 4, 1, NULL},
                                          {"dp=2 pp=2 zero=1", 4, 1, "zb-h1"}};
-    static const plan        near[]   = {{"tp=2 sp=true", 4, 1, NULL},
+    static const test_plan   near[]   = {{"tp=2 sp=true", 4, 1, NULL},
                                          {"dp=2 tp=2 pp=2 zero=1", 4, 1, "1f1b"}};
     (void)state;
     for (size_t m = 0; m < WEFT_COUNT(models); m++) {
         char             path[64];
         test_job_options o = {.seq = 8, .n_micro = 4};
         snprintf(path, sizeof path, "tests/fixtures/families/%s", models[m]);
-        in_turn(path, o, same, WEFT_COUNT(same), to_the_bit);
-        if (strcmp(models[m], "resnet")) in_turn(path, o, near, WEFT_COUNT(near), nearly);
+        test_plan_each(path, o, same, WEFT_COUNT(same), NULL, test_plan_same_bits);
+        if (strcmp(models[m], "resnet"))
+            test_plan_each(path, o, near, WEFT_COUNT(near), NULL, test_plan_nearly);
     }
 }
 
 /* Layers that are not cut alike: of some the tensors, of others the samples of a micro-batch. */
-static const plan unlike_layers[] = {
+static const test_plan unlike_layers[] = {
     {"tp=2 tp_exclude=blocks", 2, 1, NULL},
     {"tp=2 tp_exclude=head", 2, 1, NULL},
     {"tp=2 tp_exclude=input", 2, 1, NULL},
@@ -306,20 +191,24 @@ static void layers_are_unlike(void **state)
                           {FAMILY("resnet"), {"0..2", "0", "head"}}};
     test_job_options o = {.seq = 8, .n_micro = 2, .rows = 2};
     (void)state;
-    in_turn("tiny256", o, unlike_layers, WEFT_COUNT(unlike_layers), nearly);
-    in_turn(FAMILY("llama"), o, unlike_layers, WEFT_COUNT(unlike_layers), nearly);
+    test_plan_each("tiny256", o, unlike_layers, WEFT_COUNT(unlike_layers), NULL,
+                   test_plan_nearly);
+    test_plan_each(FAMILY("llama"), o, unlike_layers, WEFT_COUNT(unlike_layers), NULL,
+                   test_plan_nearly);
     for (size_t m = 0; m < WEFT_COUNT(t); m++)
         for (int k = 0; k < 3; k++) {
             char words[64];
             snprintf(words, sizeof words, "tp=2 tp_exclude=%s", t[m].words[k]);
-            norm_within = strstr(t[m].model, "resnet") ? 1e-4 : 1e-5;
-            in_turn(t[m].model, o, &(plan){words, 2, 1, NULL}, 1, nearly);
+            /* statistics of few samples make differences larger */
+            test_plan_how how = {.norm_tol = strstr(t[m].model, "resnet") ? 1e-4 : 1e-5};
+            test_plan_each(t[m].model, o, &(test_plan){words, 2, 1, NULL}, 1, &how,
+                           test_plan_nearly);
         }
-    norm_within = 1e-5;
-    o.rows      = 4;
-    in_turn("tiny256", o, &(plan){"tp=4 tp_exclude=blocks", 2, 1, NULL}, 1, nearly);
+    o.rows = 4;
+    test_plan_each("tiny256", o, &(test_plan){"tp=4 tp_exclude=blocks", 2, 1, NULL}, 1,
+                   NULL, test_plan_nearly);
     o.recompute = WEFT_STRATEGY_FULL;
-    in_turn("tiny256", o, &unlike_layers[7], 2, nearly);
+    test_plan_each("tiny256", o, &unlike_layers[7], 2, NULL, test_plan_nearly);
 }
 
 /* Two stages, cut before any node: gathers, scatters and reductions go with the nodes they serve.
@@ -328,7 +217,7 @@ static void cuts_anywhere(void **state)
 {
     static const struct {
         const char             *model;
-        plan                    p;
+        test_plan               p;
         bool                    same;
         int                     step;
         weft_strategy_recompute recompute;
@@ -355,14 +244,14 @@ static void cuts_anywhere(void **state)
         test_job_open(
             &j, t[i].model,
             (test_job_options){.seq = 6, .n_micro = 2, .recompute = t[i].recompute});
-        test_result one = run_one(&j, 2);
+        test_result one = test_plan_one(&j, 2);
         for (int c = 1; j.training.graph->node[c].phase == WEFT_PHASE_FORWARD;
              c += t[i].step) {
             weft_program *p[TEST_MAX_RANK];
-            int           n    = make_cut(&j, t[i].p, &c, p);
-            test_result   many = test_job_run(&j, p, n, 1);
+            int n = test_plan_programs(&j, t[i].p, &(test_plan_how){.cut = &c}, p);
+            test_result many = test_job_run(&j, p, n, 1);
             if (t[i].same ? memcmp(&many, &one, sizeof one) != 0
-                          : apart(many.loss[2], one.loss[2]) > 1e-5)
+                          : test_plan_apart(many.loss[2], one.loss[2]) > 1e-5)
                 fail_msg("%s, cut before node %d", t[i].p.words, c);
         }
         test_job_close(&j);
@@ -373,20 +262,21 @@ static void cuts_anywhere(void **state)
  * again lies. */
 static void rings_cut_within_layers(void **state)
 {
-    static const plan x = {"cp=2 pp=2 cp_comm=ring", 2, 1, "1f1b"};
-    test_job          j;
+    static const test_plan x = {"cp=2 pp=2 cp_comm=ring", 2, 1, "1f1b"};
+    test_job               j;
     (void)state;
     test_job_open(
         &j, FAMILY("llama"),
         (test_job_options){.seq = 8, .n_micro = 2, .recompute = WEFT_STRATEGY_FULL});
-    test_result       one = run_one(&j, 2);
+    test_result       one = test_plan_one(&j, 2);
     const weft_graph *g   = j.training.graph;
     int               cut = g->value[weft_graph_find(g, "layers.1.mlp.gate_proj")].node;
     weft_program     *p[TEST_MAX_RANK];
-    test_result       many = test_job_run(&j, p, make_cut(&j, x, &cut, p), 1);
+    test_result       many = test_job_run(
+              &j, p, test_plan_programs(&j, x, &(test_plan_how){.cut = &cut}, p), 1);
     for (int i = 0; i < TEST_STEPS; i++)
-        assert_true(apart(many.loss[i], one.loss[i]) < 1e-5 &&
-                    apart(many.norm[i], one.norm[i]) < 1e-5);
+        assert_true(test_plan_apart(many.loss[i], one.loss[i]) < 1e-5 &&
+                    test_plan_apart(many.norm[i], one.norm[i]) < 1e-5);
     test_job_close(&j);
 }
 
@@ -394,20 +284,21 @@ static void rings_cut_within_layers(void **state)
  * what came from outside. */
 static void chunks_cut_anywhere(void **state)
 {
-    static const plan x = {"pp=2", 2, 2, "interleaved"};
+    static const test_plan x = {"pp=2", 2, 2, "interleaved"};
     (void)state;
     for (int i = 0; i < 2; i++) {
         test_job j;
         test_job_open(&j, i ? FAMILY("llama") : FAMILY("gpt2"),
                       (test_job_options){.seq = 6, .n_micro = 4});
-        test_result one = run_one(&j, 2);
+        test_result one = test_plan_one(&j, 2);
         int         end = 0;
         while (j.training.graph->node[end].phase == WEFT_PHASE_FORWARD) end++;
         for (int n = 3; n < end - 1; n += 3)
             for (int c = 1; c + 2 * (n / 3) < end; c += 5) {
                 weft_program *p[TEST_MAX_RANK];
                 int           cut[] = {c, c + n / 3, c + 2 * (n / 3)};
-                test_result   many  = test_job_run(&j, p, make_cut(&j, x, cut, p), 1);
+                test_result   many  = test_job_run(
+                       &j, p, test_plan_programs(&j, x, &(test_plan_how){.cut = cut}, p), 1);
                 if (memcmp(&many, &one, sizeof one) != 0)
                     fail_msg("cut before nodes %d, %d, %d", cut[0], cut[1], cut[2]);
             }
@@ -422,11 +313,11 @@ typedef struct bytes {
 } bytes;
 
 /* Of the fullest rank. */
-static bytes bytes_of(const test_job *j, plan x)
+static bytes bytes_of(const test_job *j, test_plan x)
 {
     weft_program *p[TEST_MAX_RANK];
     bytes         b = {0};
-    int           n = make_all(j, x, p);
+    int           n = test_plan_programs(j, x, NULL, p);
     for (int r = 0; r < n; r++) {
         double state = (double)weft_program_bytes(p[r], WEFT_SLAB_STATE);
         double work  = (double)weft_program_bytes(p[r], WEFT_SLAB_WORK);
@@ -451,10 +342,10 @@ static void zero_saves(void **state)
     test_job j;
     (void)state;
     test_job_open(&j, "tiny256", (test_job_options){.seq = 8, .n_micro = 4});
-    bytes dp = bytes_of(&j, (plan){"dp=4", 4, 1, NULL});
-    bytes z1 = bytes_of(&j, (plan){"dp=4 zero=1", 4, 1, NULL});
-    bytes z2 = bytes_of(&j, (plan){"dp=4 zero=2", 4, 1, NULL});
-    bytes z3 = bytes_of(&j, (plan){"dp=4 zero=3", 4, 1, NULL});
+    bytes dp = bytes_of(&j, (test_plan){"dp=4", 4, 1, NULL});
+    bytes z1 = bytes_of(&j, (test_plan){"dp=4 zero=1", 4, 1, NULL});
+    bytes z2 = bytes_of(&j, (test_plan){"dp=4 zero=2", 4, 1, NULL});
+    bytes z3 = bytes_of(&j, (test_plan){"dp=4 zero=3", 4, 1, NULL});
     ratio("zero=1, state", z1.state, dp.state, 1.5 / 3);
     ratio("zero=2, state", z2.state, dp.state, 1.5 / 3);
     ratio("zero=3, state", z3.state, dp.state, 0.75 / 3);
@@ -465,7 +356,7 @@ static void zero_saves(void **state)
     assert_true(z2.work < dp.work - 0.5 * grads);
     /* what is gathered is let go: never all parameters at once */
     assert_true(z3.work < z2.work + 0.35 * grads);
-    bytes tp = bytes_of(&j, (plan){"tp=2", 4, 1, NULL});
+    bytes tp = bytes_of(&j, (test_plan){"tp=2", 4, 1, NULL});
     print_message("tp=2, state: %.3f\n", tp.state / dp.state);
     assert_true(tp.state <
                 0.6 * dp.state); /* positions, norms and some biases are whole */
@@ -481,7 +372,7 @@ static void programs_are_text(void **state)
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 2});
     for (size_t i = 0; i < WEFT_COUNT(words); i++) {
         weft_program *p[TEST_MAX_RANK], *q;
-        int           n = make_all(&j, (plan){words[i], 2, 1, NULL}, p);
+        int n = test_plan_programs(&j, (test_plan){words[i], 2, 1, NULL}, NULL, p);
         for (int r = 0; r < n; r++) {
             weft_text a = {0}, b = {0};
             assert_ok(weft_program_print(p[r], &a));
@@ -502,10 +393,10 @@ static void bad_plans_are_refused(void **state)
 {
     test_job      j;
     weft_program *p;
-    int           pp;
+    weft_strategy h;
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 4, .n_micro = 4});
-    weft_sharding         *s = shard(&j, "dp=2 tp=2", &pp);
+    weft_sharding         *s = test_plan_shard(&j, "dp=2 tp=2", &h);
     weft_partition_options o = {.n_micro = 4, .n_lane = 2, .rank = 4};
     assert_fails(weft_partition_program(j.training.graph, s, &o, &p), WEFT_ERR_ARG,
                  "rank 4 of 4");
@@ -520,166 +411,10 @@ static void bad_plans_are_refused(void **state)
     test_job_close(&j);
 }
 
-/* With collectives on the comm stream the bits are the same. */
-static void beside_compute(void **state)
-{
-    static const char *const words[] = {
-        "dp=2 zero=3", "dp=2 zero=1", "dp=4 zero=3", "tp=2", "dp=2 tp=2 zero=3 sp=true",
-        "dp=3 zero=3", "dp=3 zero=1"};
-    test_job j;
-    (void)state;
-    test_job_open(&j, FAMILY("llama"), (test_job_options){.seq = 12, .n_micro = 4});
-    for (size_t i = 0; i < WEFT_COUNT(words); i++) {
-        plan          x = {words[i], 4, 1, NULL};
-        weft_program *p[TEST_MAX_RANK];
-        test_result   want = run(&j, x);
-        bytes_ahead        = 3000;
-        int n = make_all(&j, x, p), moved = 0;
-        bytes_ahead = 0;
-        for (int r = 0; r < n; r++)
-            moved += weft_program_stream(p[r], WEFT_STREAM_COMM)->n_firing;
-        test_result got = test_job_run(&j, p, n, 1);
-        print_message("%s: %d collectives beside compute\n", words[i], moved / n);
-        if (strstr(words[i], "zero")) assert_true(moved > 0);
-        if (memcmp(&got, &want, sizeof got) != 0)
-            fail_msg("%s: other bits on the comm stream", words[i]);
-    }
-    test_job_close(&j);
-}
-
-/* Parameters that the next step gathers, once: of one micro-batch a rank, of several, of some
- * parameters; in turn and beside compute. */
-static void gathered_later(void **state)
-{
-    static const struct {
-        const char      *model;
-        test_job_options o;
-        plan             x;
-    } t[] = {
-        {FAMILY("llama"),
-         {.n_micro = 4},
-         {"dp=4 zero=1 overlap_param_gather=1", 4, 1, NULL}},
-        {FAMILY("llama"),
-         {.n_micro = 4},
-         {"dp=2 zero=1 overlap_param_gather=0.6", 4, 1, NULL}},
-        {FAMILY("gpt2"),
-         {.n_micro = 4},
-         {"dp=4 zero=2 overlap_param_gather=0.6", 4, 1, NULL}},
-        {FAMILY("gpt2"),
-         {.n_micro = 6},
-         {"dp=2 zero=1 overlap_param_gather=1", 2, 1, NULL}},
-        {"tests/fixtures/odd",
-         {.n_micro = 4},
-         {"dp=4 zero=1 overlap_param_gather=0.5", 4, 1, NULL}},
-        {TINY, {.n_micro = 11}, {"dp=3 zero=1 overlap_param_gather=0.8", 8, 1, NULL}},
-        {TINY, {.n_micro = 11}, {"dp=2 zero=2 overlap_param_gather=1", 8, 1, NULL}},
-        {FAMILY("llama"),
-         {.n_micro = 4, .recompute = WEFT_STRATEGY_FULL},
-         {"dp=2 zero=1 overlap_param_gather=0.75", 4, 1, NULL}},
-        {FAMILY("llama"),
-         {.n_micro = 2, .recompute = WEFT_STRATEGY_SELECTIVE},
-         {"dp=2 zero=1 overlap_param_gather=0.75", 2, 1, NULL}},
-        {FAMILY("llama"),
-         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16},
-         {"dp=4 zero=1 overlap_param_gather=0.7", 4, 1, NULL}},
-        {FAMILY("gpt2"),
-         {.n_micro = 4, .dtype = WEFT_DTYPE_BF16, .optimizer = "sgd"},
-         {"dp=2 zero=1 overlap_param_gather=1", 2, 1, NULL}},
-        {FAMILY("mixtral"),
-         {.n_micro = 4},
-         {"dp=2 zero=1 overlap_param_gather=0.66", 4, 1, NULL}},
-        {FAMILY("t5"),
-         {.n_micro = 2},
-         {"dp=2 zero=2 overlap_param_gather=0.66", 2, 1, NULL}},
-        {FAMILY("resnet"),
-         {.n_micro = 4},
-         {"dp=4 zero=1 overlap_param_gather=0.66", 4, 1, NULL}},
-        {FAMILY("gpt2"),
-         {.n_micro = 8},
-         {"dp=2 pp=2 zero=1 overlap_param_gather=0.66", 4, 1, "1f1b"}},
-        {FAMILY("llama"),
-         {.n_micro = 4},
-         {"dp=2 pp=2 zero=2 overlap_param_gather=1", 4, 1, "zb-h1"}},
-        {"tests/fixtures/four",
-         {.n_micro = 8},
-         {"dp=2 pp=2 zero=1 overlap_param_gather=0.66", 4, 2, "interleaved"}},
-        {TINY,
-         {.n_micro = 11},
-         {"dp=3 pp=2 zero=1 overlap_param_gather=0.8", 8, 1, "gpipe"}},
-        {"tests/fixtures/four",
-         {.n_micro = 4, .recompute = WEFT_STRATEGY_FULL, .dtype = WEFT_DTYPE_BF16},
-         {"dp=2 pp=2 zero=1 overlap_param_gather=0.5", 2, 1, "1f1b"}},
-    };
-    static const plan mixed[] = {
-        {"dp=2 tp=2 zero=1 overlap_param_gather=0.66", 2, 1, NULL},
-        {"tp=2 dp=2 mesh_order=tp,dp zero=2 sp=true overlap_param_gather=1", 4, 1, NULL},
-        {"dp=2 tp=2 pp=2 zero=1 overlap_param_gather=0.66", 4, 1, "1f1b"},
-        {"dp=2 cp=2 zero=1 overlap_param_gather=0.66", 4, 1, NULL}};
-    (void)state;
-    for (size_t i = 0; i < WEFT_COUNT(t); i++) {
-        test_job_options o = t[i].o;
-        o.seq              = 6;
-        in_turn(t[i].model, o, &t[i].x, 1, to_the_bit);
-        bytes_ahead = 3000;
-        in_turn(t[i].model, o, &t[i].x, 1, to_the_bit);
-        bucket = strstr(t[i].x.words, "pp=") ? 3000 : 0;
-        if (bucket) in_turn(t[i].model, o, &t[i].x, 1, to_the_bit);
-        bytes_ahead = bucket = 0;
-    }
-    for (bytes_ahead = 0; bytes_ahead < 4000; bytes_ahead += 3000)
-        in_turn(FAMILY("llama"), (test_job_options){.seq = 6, .n_micro = 4}, mixed,
-                WEFT_COUNT(mixed), nearly);
-    bytes_ahead = 0;
-}
-
-static int count_scatters(const weft_program *p)
-{
-    int n = 0;
-    for (int i = 0; i < weft_program_stream(p, WEFT_STREAM_COMM)->n_firing; i++) {
-        const weft_actor *a =
-            &p->actor[weft_program_stream(p, WEFT_STREAM_COMM)->firing[i].actor];
-        for (int k = 0; k < a->n_instr; k++)
-            n += a->instr[k].kind == WEFT_INSTR_COLLECTIVE &&
-                 a->instr[k].coll == WEFT_REDUCE_SCATTER;
-    }
-    return n;
-}
-
-/* ZeRO in a pipeline: sums go to their owners beside the backward pass, in buckets. */
-static void scatters_in_pipelines(void **state)
-{
-    static const plan list[] = {
-        {"dp=2 pp=2 zero=1", 4, 1, "1f1b"},
-        {"dp=2 pp=2 zero=3", 4, 1, "zb-h1"},
-        {"dp=3 pp=2 zero=2", 4, 1, "gpipe"},
-        {"dp=2 pp=2 zero=1", 4, 2, "interleaved"},
-        {"dp=2 tp=2 pp=2 zero=1 sp=true", 4, 1, "1f1b"},
-    };
-    test_job j;
-    (void)state;
-    test_job_open(&j, "tests/fixtures/four", (test_job_options){.seq = 6, .n_micro = 8});
-    for (size_t i = 0; i < WEFT_COUNT(list); i++) {
-        weft_program *p[TEST_MAX_RANK];
-        test_result   want  = run(&j, list[i]);
-        int           moved = 0;
-        bytes_ahead = bucket = 2000;
-        int n                = make_all(&j, list[i], p);
-        bytes_ahead = bucket = 0;
-        for (int r = 0; r < n; r++) moved += count_scatters(p[r]);
-        test_result got = test_job_run(&j, p, n, 1);
-        print_message("%s, %s: %d scatters a rank beside compute\n", list[i].words,
-                      list[i].schedule, moved / n);
-        assert_true(moved / n > 0);
-        if (memcmp(&got, &want, sizeof got) != 0)
-            fail_msg("%s: other bits on the comm stream", list[i].words);
-    }
-    test_job_close(&j);
-}
-
 /* Numbers of ranks along the lanes that are no power of two: each sums aligned subtrees.  11
  * micro-batches on 8
  * lanes: ranks also have different numbers of them, and who has fewer joins the others' gathers. */
-static const plan any_number[] = {
+static const test_plan any_number[] = {
     {"dp=3 zero=1", 4, 1, NULL},
     {"dp=3 zero=2", 4, 1, NULL},
     {"dp=3 zero=3", 4, 1, NULL},
@@ -697,28 +432,28 @@ static const plan any_number[] = {
 static void any_number_of_ranks(void **state)
 {
     (void)state;
-    in_turn(TINY, (test_job_options){.seq = 16, .n_micro = 11}, any_number,
-            WEFT_COUNT(any_number), to_the_bit);
+    test_plan_each(TINY, (test_job_options){.seq = 16, .n_micro = 11}, any_number,
+                   WEFT_COUNT(any_number), NULL, test_plan_same_bits);
 }
 
 /* Vectors of three times 256 elements: a part is as many runs of its sum of squares. */
 static void thirds(void **state)
 {
-    static const plan t[] = {
+    static const test_plan t[] = {
         {"dp=3 zero=1", 4, 1, NULL},
         {"dp=3 zero=2", 4, 1, NULL},
         {"dp=3 zero=3", 4, 1, NULL},
         {"dp=3 pp=2 zero=3", 4, 1, "1f1b"},
     };
     (void)state;
-    in_turn("tests/fixtures/thirds", (test_job_options){.seq = 6, .n_micro = 5}, t,
-            WEFT_COUNT(t), to_the_bit);
-    in_turn("tests/fixtures/thirds",
-            (test_job_options){.seq = 6, .n_micro = 4, .optimizer = "lamb"}, t,
-            WEFT_COUNT(t), to_the_bit);
+    test_plan_each("tests/fixtures/thirds", (test_job_options){.seq = 6, .n_micro = 5}, t,
+                   WEFT_COUNT(t), NULL, test_plan_same_bits);
+    test_plan_each("tests/fixtures/thirds",
+                   (test_job_options){.seq = 6, .n_micro = 4, .optimizer = "lamb"}, t,
+                   WEFT_COUNT(t), NULL, test_plan_same_bits);
 }
 
-static const plan any_mixture[] = {
+static const test_plan any_mixture[] = {
     {"dp=3 tp=2", 8, 1, NULL},
     {"tp=2 dp=3 mesh_order=tp,dp sp=true", 8, 1, NULL},
     {"dp=3 tp=2 zero=1", 8, 1, NULL},
@@ -727,72 +462,27 @@ static const plan any_mixture[] = {
     {"dp=3 tp=2 pp=2", 8, 1, "1f1b"},
 };
 
-static const plan in_buckets[] = {
-    {"dp=2 tp=2", 8, 1, NULL},
-    {"dp=3 tp=2 sp=true", 8, 1, NULL},
-    {"dp=2 tp=2 zero=1", 8, 1, NULL},
-    {"dp=2 tp=2 pp=2 sp=true", 8, 1, "1f1b"},
-};
-
 static void any_number_of_ranks_in_mixtures(void **state)
 {
     (void)state;
-    in_turn(TINY, (test_job_options){.seq = 16, .n_micro = 11}, any_mixture,
-            WEFT_COUNT(any_mixture), nearly);
-    bucket = BUCKET;
-    in_turn(TINY, (test_job_options){.seq = 16, .n_micro = 11}, in_buckets,
-            WEFT_COUNT(in_buckets), nearly);
-    bucket = 2000; /* parts of different sizes: buckets are the same ones all the same */
-    in_turn(FAMILY("gpt2"), (test_job_options){.seq = 16, .n_micro = 2, .rows = 2},
-            &(plan){"cp=2 tp=3 sp=true", 2, 1, NULL}, 1, nearly);
-    bucket = 0;
-}
-
-static int count_tensors(const weft_actor *a)
-{
-    int n = 0;
-    for (int i = 0; i < a->n_instr; i++) n += a->instr[i].n_in;
-    return n;
-}
-
-/* A bucket is a sum in place; what is not, stays where it was. */
-static void sums_leave_the_update(void **state)
-{
-    static const char *const words[] = {"dp=2 tp=2", "dp=3 tp=2"};
-    test_job                 j;
-    (void)state;
-    test_job_open(&j, "tiny256", (test_job_options){.seq = 16, .n_micro = 8});
-    for (size_t w = 0; w < WEFT_COUNT(words); w++) {
-        weft_program *p[TEST_MAX_RANK];
-        bucket = 50000;
-        int n = make_all(&j, (plan){words[w], 8, 1, NULL}, p), n_sum = 0;
-        bucket = 0;
-        assert_true(weft_program_stream(p[0], WEFT_STREAM_COMM)->n_firing > 3);
-        for (int i = 0; i < weft_program_stream(p[0], WEFT_STREAM_COMM)->n_firing; i++)
-            n_sum += count_tensors(
-                &p[0]->actor
-                     [weft_program_stream(p[0], WEFT_STREAM_COMM)->firing[i].actor]);
-        assert_true(n_sum >=
-                    j.model->n_param); /* one of each, the loss, tied ones twice */
-        for (int r = 0; r < n; r++) weft_program_destroy(p[r]);
-    }
-    test_job_close(&j);
+    test_plan_each(TINY, (test_job_options){.seq = 16, .n_micro = 11}, any_mixture,
+                   WEFT_COUNT(any_mixture), NULL, test_plan_nearly);
 }
 
 /* Activations so large that a reshard would gain by ranks along the lanes, which have other ones:
  * it must not. */
 static void large_activations(void **state)
 {
-    static const plan x[]    = {{"dp=2 tp=4 sp=true", 2, 1, NULL}};
-    const char       *text[] = {"mesh m [dp=2, tp=4] from 0", "[*, *, *] sum(tp)",
-                                "[*, tp, *]"};
-    weft_type         t      = {WEFT_DTYPE_F32, {.n = 3, .d = {16, 64, 128}}};
-    weft_arena       *a;
-    weft_lex          l;
-    weft_mesh         m;
-    weft_layout       from, to;
-    weft_reshard      r;
-    uint32_t          axes = 0;
+    static const test_plan x[]    = {{"dp=2 tp=4 sp=true", 2, 1, NULL}};
+    const char            *text[] = {"mesh m [dp=2, tp=4] from 0", "[*, *, *] sum(tp)",
+                                     "[*, tp, *]"};
+    weft_type              t      = {WEFT_DTYPE_F32, {.n = 3, .d = {16, 64, 128}}};
+    weft_arena            *a;
+    weft_lex               l;
+    weft_mesh              m;
+    weft_layout            from, to;
+    weft_reshard           r;
+    uint32_t               axes = 0;
     (void)state;
     assert_ok(weft_arena_create(&a));
     weft_lex_init(&l, a, "mesh", text[0], strlen(text[0]));
@@ -805,8 +495,8 @@ static void large_activations(void **state)
     for (int i = 0; i < r.n_step; i++) axes |= r.step[i].axes;
     assert_true(axes & 1); /* the size is one at which it would */
     weft_arena_destroy(a);
-    in_turn("tiny256", (test_job_options){.seq = 64, .n_micro = 2, .rows = 16}, x, 1,
-            nearly);
+    test_plan_each("tiny256", (test_job_options){.seq = 64, .n_micro = 2, .rows = 16}, x,
+                   1, NULL, test_plan_nearly);
 }
 
 /* Of a table so large that ranks along other axes could help to sum it over the lanes: where each
@@ -848,13 +538,9 @@ int main(void)
         cmocka_unit_test(rings_cut_within_layers),
         cmocka_unit_test(zero_saves),
         cmocka_unit_test(programs_are_text),
-        cmocka_unit_test(beside_compute),
-        cmocka_unit_test(gathered_later),
-        cmocka_unit_test(scatters_in_pipelines),
         cmocka_unit_test(any_number_of_ranks),
         cmocka_unit_test(thirds),
         cmocka_unit_test(any_number_of_ranks_in_mixtures),
-        cmocka_unit_test(sums_leave_the_update),
         cmocka_unit_test(large_activations),
         cmocka_unit_test(large_tables),
         cmocka_unit_test(bad_plans_are_refused),

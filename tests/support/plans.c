@@ -35,14 +35,15 @@ test_result test_plan_one(const test_job *j, int n_lane)
     return test_job_run(j, &p, 1, 1);
 }
 
-static test_result run(const test_job *j, test_plan x, const int *cut, int64_t ahead,
-                       int64_t bucket)
+int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
+                       weft_program **p)
 {
-    weft_program  *p[TEST_MAX_RANK];
-    weft_strategy  h;
-    weft_sharding *s = test_plan_shard(j, x.words, &h);
-    int            n = s->mesh[0].n_rank * h.pp;
+    static const test_plan_how none;
+    weft_strategy              h;
+    weft_sharding             *s = test_plan_shard(j, x.words, &h);
+    int                        n = s->mesh[0].n_rank * h.pp;
     assert_true(n <= TEST_MAX_RANK);
+    if (!how) how = &none;
     for (int r = 0; r < n; r++) {
         weft_partition_options o = {.n_micro             = j->o.n_micro,
                                     .n_lane              = x.n_lane,
@@ -50,10 +51,10 @@ static test_result run(const test_job *j, test_plan x, const int *cut, int64_t a
                                     .rank                = r,
                                     .schedule            = x.schedule,
                                     .n_chunk             = x.n_chunk,
-                                    .reduce_bucket_bytes = bucket,
-                                    .cut                 = cut,
+                                    .reduce_bucket_bytes = how->reduce_bytes,
+                                    .cut                 = how->cut,
                                     .share = h.n_batch_split ? h.batch_split : NULL,
-                                    .shard_bucket_bytes = ahead,
+                                    .shard_bucket_bytes = how->gather_bytes,
                                     .gather_once        = h.overlap_param_gather > 0,
                                     .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
         if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
@@ -61,40 +62,88 @@ static test_result run(const test_job *j, test_plan x, const int *cut, int64_t a
             fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
     }
     weft_sharding_destroy(s);
+    return n;
+}
+
+static test_result run(const test_job *j, test_plan x, const test_plan_how *how)
+{
+    weft_program *p[TEST_MAX_RANK];
+    int           n = test_plan_programs(j, x, how, p);
     return test_job_run(j, p, n, 1);
 }
 
 test_result test_plan_run(const test_job *j, test_plan x)
 {
-    return run(j, x, NULL, 0, 0);
+    return run(j, x, NULL);
 }
 
-test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t ahead,
-                                 int64_t bucket)
+test_result test_plan_run_beside(const test_job *j, test_plan x, int64_t gather_bytes,
+                                 int64_t reduce_bytes)
 {
-    return run(j, x, NULL, ahead, bucket);
+    return run(
+        j, x,
+        &(test_plan_how){.gather_bytes = gather_bytes, .reduce_bytes = reduce_bytes});
 }
 
-static double apart(float a, float b)
+double test_plan_apart(float a, float b)
 {
     return fabs((double)a - (double)b) / fmax(1e-30, fabs((double)b));
 }
 
+static void check_near(const test_job *j, const test_result *one, test_plan x,
+                       const test_plan_how *how, double loss_tol, double norm_tol)
+{
+    test_result many = run(j, x, how);
+    double      loss = 0, norm = 0;
+    for (int i = 0; i < TEST_STEPS; i++) {
+        loss = fmax(loss, test_plan_apart(many.loss[i], one->loss[i]));
+        norm = fmax(norm, test_plan_apart(many.norm[i], one->norm[i]));
+    }
+    print_message("%s: loss %.1e, norm %.1e\n", x.words, loss, norm);
+    if (!(loss < loss_tol) || !(norm < norm_tol))
+        fail_msg("%s: loss apart by %.3g, norm by %.3g", x.words, loss, norm);
+}
+
 void test_plan_near(const test_job *j, const test_result *one, test_plan x, double tol)
 {
-    test_plan_near_cut(j, one, x, NULL, tol);
+    check_near(j, one, x, NULL, tol, tol);
 }
 
 void test_plan_near_cut(const test_job *j, const test_result *one, test_plan x,
                         const int *cut, double tol)
 {
-    test_result many = run(j, x, cut, 0, 0);
-    double      loss = 0, norm = 0;
-    for (int i = 0; i < TEST_STEPS; i++) {
-        loss = fmax(loss, apart(many.loss[i], one->loss[i]));
-        norm = fmax(norm, apart(many.norm[i], one->norm[i]));
+    check_near(j, one, x, &(test_plan_how){.cut = cut}, tol, tol);
+}
+
+void test_plan_nearly(const test_job *j, const test_result *one, test_plan x,
+                      const test_plan_how *how)
+{
+    check_near(j, one, x, how, 1e-5, how && how->norm_tol > 0 ? how->norm_tol : 1e-5);
+}
+
+void test_plan_same_bits(const test_job *j, const test_result *one, test_plan x,
+                         const test_plan_how *how)
+{
+    test_result many = run(j, x, how);
+    if (memcmp(&many, one, sizeof many) != 0)
+        fail_msg(
+            "%s: loss %.9g .. %.9g, one rank %.9g .. %.9g; norm %.9g, %.9g; weights %s",
+            x.words, (double)many.loss[0], (double)many.loss[TEST_STEPS - 1],
+            (double)one->loss[0], (double)one->loss[TEST_STEPS - 1], (double)many.norm[0],
+            (double)one->norm[0], many.weights == one->weights ? "equal" : "differ");
+}
+
+void test_plan_each(const char *model, test_job_options o, const test_plan *x, size_t n,
+                    const test_plan_how *how, test_plan_check check)
+{
+    test_job    j;
+    test_result one   = {0};
+    int         lanes = 0;
+    test_job_open(&j, model, o);
+    for (size_t i = 0; i < n; i++) {
+        if (x[i].n_lane != lanes) one = test_plan_one(&j, lanes = x[i].n_lane);
+        assert_true(one.loss[TEST_STEPS - 1] != one.loss[0]);
+        check(&j, &one, x[i], how);
     }
-    print_message("%s: loss %.1e, norm %.1e\n", x.words, loss, norm);
-    if (!(loss < tol) || !(norm < tol))
-        fail_msg("%s: loss apart by %.3g, norm by %.3g", x.words, loss, norm);
+    test_job_close(&j);
 }
