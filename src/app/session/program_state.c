@@ -40,8 +40,10 @@ weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *
                                     weft_memory *out)
 {
     *out = (weft_memory){0};
-    if (!weft_comm_shared_end(comm) || !peers_reach(p, slab)) return WEFT_OK;
-    weft_memory m = {weft_device_cpu(), WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
+    if (!weft_device_default()->host_access || !weft_comm_shared_end(comm) ||
+        !peers_reach(p, slab))
+        return WEFT_OK;
+    weft_memory m = {weft_device_default(), WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
     WEFT_TRY(weft_comm_shm_alloc(weft_comm_shared_end(comm), m.bytes, &m.address));
     *out = m;
     return WEFT_OK;
@@ -128,7 +130,7 @@ weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm
     weft_memory         m    = {0};
     if (slab >= 0) WEFT_TRY(weft_program_slab_share(p, slab, comm, &m));
     if (!m.address)
-        WEFT_TRY(weft_device_alloc(weft_device_cpu(), WEFT_SPACE_DEVICE,
+        WEFT_TRY(weft_device_alloc(weft_device_default(), WEFT_SPACE_DEVICE,
                                    slab < 0 ? 0 : p->slab[slab].bytes, &m));
     return make_state(made, &m, free_slab, comm, out);
 }

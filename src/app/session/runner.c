@@ -137,7 +137,7 @@ static weft_status make_slabs(weft_runner *r)
             r->slab[i] = *weft_state_memory(weft_runner_state(r));
         else
             WEFT_TRY(weft_program_slab_share(p, i, r->o.comm, &r->slab[i]));
-    return weft_exec_alloc_slabs(p, weft_device_cpu(), r->slab);
+    return weft_exec_alloc_slabs(p, weft_device_default(), r->slab);
 }
 
 static void free_slabs(weft_runner *r)
@@ -162,7 +162,8 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
         if (!r->sample[i]) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     }
     WEFT_GO(make_slabs(r));
-    weft_exec_options e = {.pool        = o->pool,
+    weft_exec_options e = {.device      = {weft_device_default()},
+                           .pool        = o->pool,
                            .comm        = o->comm,
                            .slab        = r->slab,
                            .seed        = o->seed,

@@ -10,6 +10,7 @@
  *
  *   cpu   launch calls each task's function, on the caller's thread
  *   emu   launch returns at once with a deadline: the tasks' stated seconds after the one before
+ *   guard as cpu, but memory of space DEVICE cannot be reached outside launches and copies
  * A plugin (cuda) fills in the same struct.  Entries that only some devices have (capture of a
  * whole step, memory of other processes) go to the end of it, NULL where they are missing. */
 #ifndef WEFT_DEVICE_DEVICE_H
@@ -128,7 +129,11 @@ struct weft_device {
     void *impl;
 };
 
-weft_device *weft_device_cpu(void); /* shared, never destroyed */
+/* Shared, never destroyed. */
+weft_device *weft_device_cpu(void);
+weft_device *weft_device_guard(void);
+/* What jobs run on: cpu; guard where the environment has WEFT_DEVICE=guard, for tests. */
+weft_device *weft_device_default(void);
 weft_status  weft_device_emu_create(weft_device **out);
 void         weft_device_emu_destroy(weft_device *d);
 

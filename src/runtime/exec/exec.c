@@ -100,7 +100,8 @@ weft_exec_memory weft_exec_mem(const weft_exec *e)
     weft_exec_memory m = {0};
     for (int i = 0; i < e->p->n_slab; i++) m.slab_bytes += e->p->slab[i].bytes;
     for (int i = 0; i < e->n_stream; i++)
-        m.scratch_bytes += e->stream[i].scratch.bytes + e->stream[i].scalars.bytes;
+        m.scratch_bytes += e->stream[i].scratch.bytes + e->stream[i].scalars.bytes +
+                           e->stream[i].stage_bytes;
     if (e->o.comm) m.comm_bytes = e->o.comm->bytes;
     for (int i = 0; i < e->n_link; i++) m.scratch_bytes += e->link[i]->room.bytes;
     m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena) + e->event_bytes;

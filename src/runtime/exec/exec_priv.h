@@ -23,16 +23,31 @@ typedef struct weft_exec__link {
     weft_comm_room     room;
 } weft_exec__link;
 
+/* A run of a slab's bytes, and where they are in the stream's host memory. */
+typedef struct weft_exec__range {
+    int32_t slab;
+    bool    written; /* by the instruction */
+    int64_t lo, hi, at;
+} weft_exec__range;
+
+/* What an instruction of the host's work needs. */
+typedef struct weft_exec__host {
+    weft_exec__link   *link;
+    weft_comm_request *request; /* COLLECTIVE */
+    /* bytes that only the device reaches; none: all operands are used where they are */
+    int               n_range;
+    weft_exec__range *range;
+} weft_exec__host;
+
 /* An instruction with its addresses filled in. */
 typedef struct weft_exec__instr {
     const weft_instr  *i;
     weft_exec__stream *s;
     union {
-        const weft_kernel *kernel;  /* COMPUTE */
-        weft_comm_request *request; /* COLLECTIVE: the executor's to release */
+        const weft_kernel *kernel; /* COMPUTE */
+        weft_exec__host   *host;   /* host work */
     };
     weft_kernel_call call; /* its views serve every kind of instruction */
-    weft_exec__link *link;
 } weft_exec__instr;
 
 /* An actor's instructions for one choice of slots; firings that choose the same share it. */
@@ -70,6 +85,8 @@ struct weft_exec__stream {
     bool                 has_kernel;
     weft_memory          scratch, scalars; /* behind ctx */
     weft_step_scalars    written; /* what scalars is, or will be in the stream's order */
+    int64_t              stage_bytes;
+    weft_memory          stage; /* copies in host memory, for one instruction at a time */
     weft_exec__trace     trace;
     const weft_firing   *firing;   /* the running one */
     int64_t              job_step; /* and its step, counted from the job's start */
@@ -157,6 +174,13 @@ weft_status weft_exec__prepare_kernels(weft_exec__stream *s);
 void        weft_exec__release_kernels(weft_exec__stream *s);
 /* Those of the firing that starts, in the stream's order. */
 weft_status weft_exec__write_scalars(weft_exec__stream *s);
+
+/* stage.c: host work on memory that the host does not reach.  find: at create, before the stream
+ * has its host memory; place: after; in and out: around the work. */
+weft_status weft_exec__find_stage(weft_exec *e, weft_exec__instr *x);
+weft_status weft_exec__place_stage(weft_exec *e, weft_exec__instr *x);
+weft_status weft_exec__stage_in(const weft_exec *e, const weft_exec__instr *x);
+weft_status weft_exec__stage_out(const weft_exec *e, const weft_exec__instr *x);
 
 /* instr.c: what the device calls. */
 weft_status weft_exec__task(void *arg);

@@ -95,10 +95,11 @@ static weft_status add_room(weft_exec *e, const weft_instr *i, weft_exec__link *
 static weft_status prepare_call(weft_exec *e, weft_exec__instr *x)
 {
     if (x->i->kind != WEFT_INSTR_COLLECTIVE) return WEFT_OK;
-    weft_comm_call call = call_of(e->p, x->i, x->call.in, x->call.out, x->link->part);
-    call.group          = x->link->meeting;
-    call.room           = x->link->room;
-    return weft_comm_prepare(e->o.comm, &call, &x->request);
+    weft_comm_call call =
+        call_of(e->p, x->i, x->call.in, x->call.out, x->host->link->part);
+    call.group = x->host->link->meeting;
+    call.room  = x->host->link->room;
+    return weft_comm_prepare(e->o.comm, &call, &x->host->request);
 }
 
 weft_status weft_exec__prepare_calls(weft_exec *e)
@@ -148,8 +149,9 @@ void weft_exec__close_links(weft_exec *e)
     for (int a = 0; e->actor && a < e->p->n_actor; a++)
         for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
             for (int n = 0; v->instr && n < e->p->actor[a].n_instr; n++)
-                if (v->instr[n].i && v->instr[n].i->kind == WEFT_INSTR_COLLECTIVE)
-                    weft_comm_release(v->instr[n].request);
+                if (v->instr[n].i && v->instr[n].i->kind == WEFT_INSTR_COLLECTIVE &&
+                    v->instr[n].host)
+                    weft_comm_release(v->instr[n].host->request);
     for (int k = 0; k < e->n_link && !e->stop; k++) {
         (void)weft_comm_close_channel(e->o.comm, e->link[k]->data);
         (void)weft_comm_close_group(e->o.comm, e->link[k]->meeting);
@@ -163,10 +165,12 @@ weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x)
     const weft_view  *in = x->call.in, *out = x->call.out;
     switch (i->kind) {
     case WEFT_INSTR_SEND:
-        return weft_comm_send(c, x->link->data, in->p, (int64_t)weft_instr_bytes(i));
+        return weft_comm_send(c, x->host->link->data, in->p,
+                              (int64_t)weft_instr_bytes(i));
     case WEFT_INSTR_RECV:
-        return weft_comm_recv(c, x->link->data, out->p, (int64_t)weft_instr_bytes(i));
+        return weft_comm_recv(c, x->host->link->data, out->p,
+                              (int64_t)weft_instr_bytes(i));
     default: break;
     }
-    return weft_comm_run_request(x->request);
+    return weft_comm_run_request(x->host->request);
 }

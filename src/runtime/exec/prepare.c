@@ -56,6 +56,20 @@ static void find_cycle(const weft_program *p, const weft_actor *a, weft_exec__ac
     }
 }
 
+static bool is_host_work(const weft_exec *e, const weft_instr *i)
+{
+    if (weft_instr_is_comm(i)) return true;
+    return !e->o.price && (i->kind == WEFT_INSTR_READ || i->kind == WEFT_INSTR_COMMIT);
+}
+
+static weft_status bind_host_work(weft_exec *e, weft_exec__instr *x)
+{
+    x->host = WEFT_ARENA_NEW(e->arena, weft_exec__host);
+    if (!x->host) return weft_arena_status(e->arena);
+    if (!x->s->device->host_access) WEFT_TRY(weft_exec__find_stage(e, x));
+    return weft_exec__find_link(e, x->i, &x->host->link);
+}
+
 static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_firing *f,
                               bool first, const weft_instr *i, weft_exec__instr *x)
 {
@@ -92,7 +106,7 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
     if (!e->o.price) WEFT_TRY(weft_exec__find_kernel(x));
     if (i->kind == WEFT_INSTR_READ && !e->o.price && !e->o.read)
         return WEFT_FAIL(WEFT_ERR_ARG, "read '%s': nobody gives samples", i->name);
-    return weft_exec__find_link(e, i, &x->link);
+    return is_host_work(e, i) ? bind_host_work(e, x) : WEFT_OK;
 }
 
 /* After kernels are prepared; firings may share a variant. */
@@ -152,12 +166,6 @@ static weft_status find_variant(weft_exec *e, weft_exec__stream *s, const weft_f
     return make_variant(e, s, f, v);
 }
 
-static bool is_host_work(const weft_exec *e, const weft_instr *i)
-{
-    if (weft_instr_is_comm(i)) return true;
-    return !e->o.price && (i->kind == WEFT_INSTR_READ || i->kind == WEFT_INSTR_COMMIT);
-}
-
 /* Runs of instructions that go to the device in one launch, one by one when they are traced.  What
  * writes state, which a step that is held back leaves out, has runs of its own. */
 static weft_status find_runs(weft_exec *e, int actor)
@@ -210,6 +218,19 @@ static weft_status find_device(weft_exec *e, const weft_stream_spec *s, weft_dev
                      e->p->name, s->name, s->device);
 }
 
+/* Host memory for the largest instruction of a stream, and all of its in it. */
+static weft_status make_stage(weft_exec *e, weft_exec__stream *s)
+{
+    if (!s->stage_bytes) return WEFT_OK;
+    WEFT_TRY(weft_device_alloc(s->device, WEFT_SPACE_HOST, s->stage_bytes, &s->stage));
+    for (int a = 0; a < e->p->n_actor; a++)
+        for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
+            for (int n = 0; n < e->p->actor[a].n_instr; n++)
+                if (v->instr[n].s == s && is_host_work(e, v->instr[n].i))
+                    WEFT_TRY(weft_exec__place_stage(e, &v->instr[n]));
+    return WEFT_OK;
+}
+
 static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
 {
     const weft_stream_spec *spec = &e->p->stream[k];
@@ -229,7 +250,7 @@ static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
         int32_t a = spec->firing[i].actor;
         WEFT_TRY(load_runs(s, &e->p->actor[a], e->actor[a].run, s->variant[i]));
     }
-    return WEFT_OK;
+    return make_stage(e, s);
 }
 
 static weft_status make_streams(weft_exec *e)
@@ -249,6 +270,7 @@ void weft_exec__close_stream(weft_exec__stream *s)
             if (v->code[n].n) s->device->unload(s->device, &v->code[n]);
     }
     weft_exec__release_kernels(s);
+    weft_device_free(&s->stage);
     if (s->dev.device) s->device->stream_close(&s->dev);
 }
 

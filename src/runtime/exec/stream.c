@@ -92,21 +92,29 @@ static void trace(weft_exec__stream *s, int instr, double start, double end)
                      .end_s   = end};
 }
 
+static weft_status communicate(const weft_task *task, double *start_s, double *end_s)
+{
+    weft_exec__instr        *x  = task->arg;
+    const weft_exec_options *o  = &x->s->e->o;
+    weft_status              st = o->carry
+                                      ? o->carry(o->carry_arg, x->i, task->seconds, start_s, end_s)
+                                      : weft_exec__communicate(x->s, x);
+    if (st == WEFT_OK) return st;
+    return weft_fail_in(st, "%s, %s '%s': ", weft_exec__actor_name(x),
+                        weft_instr_kind_name(x->i->kind), x->i->name);
+}
+
 /* Communication, reading and the commit point: in the order of the stream, on the thread that
  * gives it work. */
 static weft_status run_host_work(void *arg, double *start_s, double *end_s)
 {
-    const weft_task         *task = arg;
-    weft_exec__instr        *x    = task->arg;
-    const weft_exec_options *o    = &x->s->e->o;
-    if (x->i->kind == WEFT_INSTR_READ) return weft_exec__read(x->s, x);
+    const weft_task  *task = arg;
+    weft_exec__instr *x    = task->arg;
     if (x->i->kind == WEFT_INSTR_COMMIT) return weft_exec__commit(x->s, x);
-    weft_status st = o->carry
-                         ? o->carry(o->carry_arg, x->i, task->seconds, start_s, end_s)
-                         : weft_exec__communicate(x->s, x);
-    if (st == WEFT_OK) return st;
-    return weft_fail_in(st, "%s, %s '%s': ", weft_exec__actor_name(x),
-                        weft_instr_kind_name(x->i->kind), x->i->name);
+    WEFT_TRY(weft_exec__stage_in(x->s->e, x));
+    WEFT_TRY(x->i->kind == WEFT_INSTR_READ ? weft_exec__read(x->s, x)
+                                           : communicate(task, start_s, end_s));
+    return weft_exec__stage_out(x->s->e, x);
 }
 
 /* Is the step held back?  Asked only by actors that write state: they are ordered after the
