@@ -1,5 +1,6 @@
 #include "session/runner.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct weft_runner {
     int64_t             batch; /* samples a step */
     const int32_t      *ids;   /* of put_ids */
     int64_t             n_ids;
+    weft_status         st; /* of put */
     int32_t            *sample
         [2]; /* a micro-batch's ids and labels, for ranks that bind only some of them */
 };
@@ -209,24 +211,33 @@ weft_runner_memory weft_runner_mem(const weft_runner *r)
 
 /* ---- steps ---- */
 
-weft_view weft_runner_view(const weft_runner *r, const char *name)
-{
-    weft_view v = {0};
-    if (!weft_program_find(r->o.made->program, name)) return v;
-    if (weft_exec_binding(r->exec, name, 0, &v) != WEFT_OK) v.p = NULL;
-    return v;
-}
-
 void weft_runner_put(weft_runner *r, const char *name, double x)
 {
-    weft_view v = weft_runner_view(r, name);
-    if (v.p) *(float *)v.p = (float)x;
+    float value = (float)x;
+    if (!weft_program_find(r->o.made->program, name) || r->st != WEFT_OK) return;
+    r->st = weft_exec_write(r->exec, name, 0, NULL, &value);
 }
 
 double weft_runner_get(const weft_runner *r, const char *name)
 {
-    weft_view v = weft_runner_view(r, name);
-    return v.p ? (double)*(const float *)v.p : 0;
+    float value;
+    if (!weft_program_find(r->o.made->program, name)) return 0;
+    if (weft_exec_read(r->exec, name, 0, NULL, &value) != WEFT_OK) return NAN;
+    return (double)value;
+}
+
+weft_status weft_runner_read_row(const weft_runner *r, const char *name, int64_t row,
+                                 void *host)
+{
+    const weft_binding *b = weft_program_find(r->o.made->program, name);
+    if (!b) return WEFT_FAIL(WEFT_ERR_INTERNAL, "the program gives no %s", name);
+    weft_region at = weft_region_whole(&b->at.type.shape);
+    for (int d = at.global.n - 2; d >= 0; d--) {
+        at.offset[d] = row % at.global.d[d];
+        at.extent[d] = 1;
+        row /= at.global.d[d];
+    }
+    return weft_exec_read(r->exec, name, 0, &at, host);
 }
 
 void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n)
@@ -237,6 +248,7 @@ void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n)
 
 weft_status weft_runner_step(weft_runner *r, int64_t step)
 {
+    WEFT_TRY(r->st);
     return weft_exec_run(r->exec, step, 1);
 }
 

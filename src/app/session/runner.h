@@ -28,11 +28,13 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);
 void        weft_runner_destroy(weft_runner *r); /* accepts NULL */
 weft_state *weft_runner_state(const weft_runner *r);
 
-/* The memory of a binding; p == NULL: no such. */
-weft_view weft_runner_view(const weft_runner *r, const char *name);
-/* Scalars that go in and out once a step. */
+/* Scalars that go in and out once a step; what the program does not bind is left alone, or 0.  A
+ * device that fails makes the next step fail, or gives NaN. */
 void   weft_runner_put(weft_runner *r, const char *name, double x);
 double weft_runner_get(const weft_runner *r, const char *name);
+/* Row number `row` of an output, counted through all dimensions but the last, in its type. */
+weft_status weft_runner_read_row(const weft_runner *r, const char *name, int64_t row,
+                                 void *host);
 /* The tokens of every micro-batch from now on, n of them; the rest are 0. */
 void weft_runner_put_ids(weft_runner *r, const int32_t *ids, int64_t n);
 

@@ -72,6 +72,7 @@ typedef struct sampler {
     int32_t      *token; /* prompt and what came after it */
     int64_t       n;
     int32_t      *order;
+    float        *logit; /* of the last token */
 } sampler;
 
 static weft_status compile(sampler *s, const char *dir, int64_t window)
@@ -136,6 +137,7 @@ static weft_status put_prompt(sampler *s, const weft_sample_options *o, bool ids
     if (ids) WEFT_TRY(read_ids(s, p, &s->n, NULL));
     s->token = WEFT_ARENA_ARRAY(s->arena, int32_t, s->n + o->tokens + 1);
     s->order = WEFT_ARENA_ARRAY(s->arena, int32_t, s->vocab);
+    s->logit = WEFT_ARENA_ARRAY(s->arena, float, s->vocab);
     WEFT_TRY(weft_arena_status(s->arena));
     if (ids) return read_ids(s, p, &s->n, s->token);
     for (int64_t i = 0; i < s->n; i++) {
@@ -156,10 +158,10 @@ static weft_status next(sampler *s, const weft_sample_options *o, int64_t draw)
     weft_runner_put_ids(s->runner, s->token + first, s->n - first);
     WEFT_TRY(weft_runner_step(s->runner, draw));
     const weft_model *m = s->made.model;
-    weft_view         v = weft_runner_view(s->runner, m->graph->value[m->logits].name);
-    const float      *x = (const float *)v.p + (s->n - first - 1) * s->vocab;
-    s->token[s->n++]    = weft_pick(x, (int32_t)s->vocab, o->temperature, o->top_k,
-                                    weft_pick_uniform(o->seed, draw), s->order);
+    WEFT_TRY(weft_runner_read_row(s->runner, m->graph->value[m->logits].name,
+                                  s->n - first - 1, s->logit));
+    s->token[s->n++] = weft_pick(s->logit, (int32_t)s->vocab, o->temperature, o->top_k,
+                                 weft_pick_uniform(o->seed, draw), s->order);
     return WEFT_OK;
 }
 
