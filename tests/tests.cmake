@@ -129,7 +129,7 @@ set(on_time test_bridge test_emu test_idle test_overlap hosts_wire)
 set(waiting ${on_time} test_net test_rdzv test_run test_hosts test_slow_save hosts_netns hosts_slurm)
 set(longest_first test_split test_overlap_bits test_transport test_plans test_golden test_data_parallel
     test_planner_rows test_ckpt_crash test_decide test_emu hosts_netns test_overlap
-    test_trains test_reference test_plan_command test_pipeline test_step test_ops test_net
+    test_trains test_reference test_cli_plan test_pipeline test_step test_ops test_net
     test_context test_search test_gemm test_idle test_ckpt_powercut test_run test_report)
 get_property(all_tests DIRECTORY PROPERTY TESTS)
 set(cost 100)
