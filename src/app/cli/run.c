@@ -145,15 +145,15 @@ void weft_cli_log_warning(bool warning, const char *text)
     if (warning) weft_cli_log(true, text);
 }
 
-/* A rank that ends before it takes part: others of this host wait for it. */
+/* A rank that ends before it takes part: the others wait for it, so it comes and leaves, and those
+ * of one host are told why. */
 static void refuse_peers(const weft_launch_environment  *e,
                          const weft_launch_join_options *o)
 {
     weft_comm *c;
     char      *error = strdup(weft_error_text());
-    if (error && e->local_world == e->world && e->world > 1 &&
-        weft_launch_join(e, o, &c) == WEFT_OK) {
-        weft_comm_abort(c, error);
+    if (error && e->world > 1 && weft_launch_join(e, o, &c) == WEFT_OK) {
+        if (e->local_world == e->world) weft_comm_abort(c, error);
         weft_comm_destroy(c);
     }
     free(error);

@@ -138,7 +138,7 @@ static weft_status plan_memory(weft_session *s)
     int64_t shared, tables = weft_training_bytes(&s->training) + own_tables(s);
     s->r.mem_table_bytes = m.table_bytes + e.table_bytes + tables;
     s->r.mem_peak_bytes  = m.bytes + e.bytes + tables + state_memory(s, &shared);
-    s->r.mem_peak_bytes += WEFT_SESSION__MAX_TIMED * (int64_t)sizeof *s->step_s;
+    s->r.mem_peak_bytes += WEFT_SESSION__MAX_TIMED * (int64_t)sizeof *s->times.step_s;
     if (weft_session__writes(s)) /* checkpoints are written by blocks */
         s->r.mem_peak_bytes += WEFT_STORE_BLOCK;
     s->r.mem_shared_bytes = m.shared_bytes + e.shared_bytes + shared;
@@ -195,9 +195,8 @@ static weft_status open_state(weft_session *s)
 {
     weft_generation *g    = s->now;
     weft_state      *made = NULL;
-    bool             fits = false;
+    bool             fits = g->keeps_state;
     weft_status      st   = WEFT_OK;
-    if (s->state) WEFT_TRY(weft_program_state_fits(&g->made, g->comm, s->state, &fits));
     if (!fits) WEFT_TRY(weft_program_state_create(&g->made, g->comm, &made));
     weft_state *to = fits ? s->state : made;
     if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
@@ -243,6 +242,8 @@ static weft_status prepare(weft_session *s)
 {
     weft_generation *g = s->now;
     WEFT_TRY(weft_session__compare_programs(s, &g->made, s->data));
+    if (s->state)
+        WEFT_TRY(weft_program_state_fits(&g->made, g->comm, s->state, &g->keeps_state));
     WEFT_TRY(weft_session__check_memory(s));
     WEFT_TRY(open_pool(s));
     WEFT_TRY(open_state(s));
@@ -260,11 +261,11 @@ static weft_status prepare(weft_session *s)
 static weft_status start(weft_session *s)
 {
     WEFT_TRY(weft_session__fill_state(s));
-    s->step_s = WEFT_ARENA_ARRAY(s->arena, double, WEFT_SESSION__MAX_TIMED);
+    s->times.step_s = WEFT_ARENA_ARRAY(s->arena, double, WEFT_SESSION__MAX_TIMED);
     WEFT_TRY(weft_arena_status(s->arena));
     if (s->say.progress)
         WEFT_TRY(weft_peak_gflops(s->pool, weft_pool_threads(s->pool), 1024, 3,
-                                  &s->peak_gflops));
+                                  &s->times.peak_gflops));
     WEFT_TRY(weft_session__lead(s, weft_session__open_outputs));
     /* from here on the job keeps what was decided, whatever ranks it has */
     s->job.given_micro_batch = s->job.given_lanes = true;

@@ -138,7 +138,8 @@ weft_status weft_session__check_memory(weft_session *s)
     WEFT_TRY(weft_arena_status(s->now->arena));
     gethostname(own.host, sizeof own.host - 1);
     own.need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->now->made);
-    for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
+    for (int k = s->now->keeps_state ? WEFT_SLAB_STATE + 1 : WEFT_SLAB_STATE;
+         k <= WEFT_SLAB_STAGING; k++)
         own.need += weft_program_bytes(s->now->made.program, (weft_slab_kind)k);
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
     WEFT_TRY(check_seats(all, n));

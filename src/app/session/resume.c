@@ -19,8 +19,8 @@
 static weft_status fresh_place(weft_session *s)
 {
     for (int k = 2; k < 100000; k++) {
-        s->output = weft_arena_printf(s->arena, "%s/run-%d", s->job.output, k);
-        if (!s->output || !weft_io_exists(s->output)) break;
+        s->out.folder = weft_arena_printf(s->arena, "%s/run-%d", s->job.output, k);
+        if (!s->out.folder || !weft_io_exists(s->out.folder)) break;
     }
     return weft_arena_status(s->arena);
 }
@@ -31,15 +31,15 @@ static weft_status fresh_place(weft_session *s)
 static weft_status claim(weft_session *s)
 {
     double limit = weft_clock_s() + 2;
-    if (!weft_session__writes(s) || s->claim >= 0) return WEFT_OK;
-    s->claim = open(s->output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->claim < 0) return WEFT_OK; /* not there yet */
-    while (flock(s->claim, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+    if (!weft_session__writes(s) || s->out.claim >= 0) return WEFT_OK;
+    s->out.claim = open(s->out.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->out.claim < 0) return WEFT_OK; /* not there yet */
+    while (flock(s->out.claim, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
         if (weft_clock_s() > limit)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "%s: another run writes there; wait for it, choose another "
                              "output, or --fresh to start beside it",
-                             s->output);
+                             s->out.folder);
         usleep(20000);
     }
     return WEFT_OK;
@@ -87,26 +87,27 @@ static weft_status check_job(weft_session *s)
     WEFT_TRY(weft_session__find_seq(&s->job));
     WEFT_TRY(weft_job_keep_reduction(&s->job, identity, where));
     WEFT_TRY(weft_job_same(&s->job, identity, where));
-    s->r.first_step = s->r.steps = s->saved_step = s->checkpoint.step;
+    s->r.first_step = s->r.steps = s->out.saved_step = s->checkpoint.step;
     return WEFT_OK;
 }
 
 weft_status weft_session__find_start(weft_session *s)
 {
-    weft_status st = WEFT_OK;
-    s->output      = s->job.output;
-    s->saved_step  = -1;
-    s->ckpt_dir    = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
+    weft_status st     = WEFT_OK;
+    s->out.folder      = s->job.output;
+    s->out.saved_step  = -1;
+    s->out.checkpoints = weft_arena_printf(s->arena, "%s/checkpoints", s->out.folder);
     WEFT_GO(weft_arena_status(s->arena));
-    bool any = weft_ckpt_any(s->ckpt_dir);
-    if (s->o->fresh && (any || weft_io_exists(s->output))) {
+    bool any = weft_ckpt_any(s->out.checkpoints);
+    if (s->o->fresh && (any || weft_io_exists(s->out.folder))) {
         WEFT_GO(fresh_place(s));
-        s->ckpt_dir = weft_arena_printf(s->arena, "%s/checkpoints", s->output);
+        s->out.checkpoints = weft_arena_printf(s->arena, "%s/checkpoints", s->out.folder);
         WEFT_GO(weft_arena_status(s->arena));
         any = false;
     }
     if (any) {
-        WEFT_GO(weft_ckpt_open(s->ckpt_dir, WEFT_CKPT_NEWEST, &s->found, &s->resume));
+        WEFT_GO(weft_ckpt_open(s->out.checkpoints, WEFT_CKPT_NEWEST, &s->out.found,
+                               &s->resume));
         weft_session__show_findings(s);
         WEFT_GO(check_job(s));
     }
@@ -116,7 +117,7 @@ out:
 
 weft_status weft_session__place(weft_session *s)
 {
-    s->output = s->job.output;
+    s->out.folder = s->job.output;
     if (!s->o->fresh) WEFT_TRY(claim(s));
     return weft_session__find_start(s);
 }
@@ -124,9 +125,9 @@ weft_status weft_session__place(weft_session *s)
 weft_status weft_session__take_place(weft_session *s)
 {
     WEFT_TRY(weft_session__meet(s)); /* all have looked before one writes */
-    if (weft_session__writes(s)) WEFT_TRY(weft_io_mkdirs(s->output));
+    if (weft_session__writes(s)) WEFT_TRY(weft_io_mkdirs(s->out.folder));
     WEFT_TRY(claim(s));
-    snprintf(s->r.output, sizeof s->r.output, "%s", s->output);
+    snprintf(s->r.output, sizeof s->r.output, "%s", s->out.folder);
     return WEFT_OK;
 }
 

@@ -103,11 +103,12 @@ void weft_session__show_findings(weft_session *s)
 {
     const char *text;
     int         n;
-    while (weft_ckpt_next_warning(&s->found, &text, &n))
+    while (weft_ckpt_next_warning(&s->out.found, &text, &n))
         weft_say_warn(&s->say, "%.*s", n, text);
     s->r.n_damaged = 0;
-    for (int i = 0; i < s->found.n; i++)
-        if (!s->found.checked[i].whole) note_damaged(&s->r, s->found.checked[i].step);
+    for (int i = 0; i < s->out.found.n; i++)
+        if (!s->out.found.checked[i].whole)
+            note_damaged(&s->r, s->out.found.checked[i].step);
 }
 
 static weft_status save(weft_session *s)
@@ -134,12 +135,12 @@ static weft_status save(weft_session *s)
         f[n++] = (weft_ckpt_file){.name   = "config.json",
                                   .text   = s->now->made.model->config,
                                   .n_text = strlen(s->now->made.model->config)};
-    WEFT_GO(weft_io_mkdirs(s->ckpt_dir));
-    WEFT_GO(weft_ckpt_save(s->ckpt_dir, s->r.steps, f, n, &s->found));
-    WEFT_GO(
-        weft_ckpt_prune(s->ckpt_dir, s->r.steps, (int)s->job.checkpoint.keep, &s->found));
+    WEFT_GO(weft_io_mkdirs(s->out.checkpoints));
+    WEFT_GO(weft_ckpt_save(s->out.checkpoints, s->r.steps, f, n, &s->out.found));
+    WEFT_GO(weft_ckpt_prune(s->out.checkpoints, s->r.steps, (int)s->job.checkpoint.keep,
+                            &s->out.found));
     weft_say_info(&s->say, "checkpoint of step %lld in %s", (long long)s->r.steps,
-                  s->ckpt_dir);
+                  s->out.checkpoints);
 out:
     weft_session__show_findings(s);
     weft_text_fini(&state);
@@ -149,9 +150,9 @@ out:
 
 weft_status weft_session__save(weft_session *s)
 {
-    if (s->saved_step == s->r.steps) return WEFT_OK;
+    if (s->out.saved_step == s->r.steps) return WEFT_OK;
     WEFT_TRY(weft_session__lead(s, save));
-    s->saved_step = s->r.steps;
+    s->out.saved_step = s->r.steps;
     return WEFT_OK;
 }
 
@@ -221,7 +222,7 @@ weft_status weft_session__export(weft_session *s)
     int                          n;
     weft_status                  st = WEFT_OK;
     char                         to[4352], config[4400];
-    snprintf(to, sizeof to, "%s/final", s->output);
+    snprintf(to, sizeof to, "%s/final", s->out.folder);
     snprintf(config, sizeof config, "%s/config.json", to);
     if (dtype != WEFT_DTYPE_BF16) dtype = WEFT_DTYPE_F32;
     WEFT_GO(weft_arena_create(&a));

@@ -51,12 +51,13 @@ static int by_size(const void *a, const void *b)
 
 static void sum_up(weft_session *s)
 {
-    int64_t n =
-        s->n_step_s < WEFT_SESSION__MAX_TIMED ? s->n_step_s : WEFT_SESSION__MAX_TIMED;
+    int64_t n = s->times.n_step < WEFT_SESSION__MAX_TIMED ? s->times.n_step
+                                                          : WEFT_SESSION__MAX_TIMED;
     if (!n) return;
-    s->r.tokens_per_s = (double)(s->n_step_s * s->job.batch * s->job.seq) / s->total_s;
-    qsort(s->step_s, (size_t)n, sizeof *s->step_s, by_size);
-    s->r.step_ms_median = 1e3 * s->step_s[n / 2];
+    s->r.tokens_per_s =
+        (double)(s->times.n_step * s->job.batch * s->job.seq) / s->times.total_s;
+    qsort(s->times.step_s, (size_t)n, sizeof *s->times.step_s, by_size);
+    s->r.step_ms_median = 1e3 * s->times.step_s[n / 2];
 }
 
 static weft_status hash(weft_session *s)
@@ -67,9 +68,9 @@ static weft_status hash(weft_session *s)
 static weft_status publish(weft_session *s)
 {
     WEFT_TRY(weft_session__lead(s, weft_session__export));
-    if (s->o->trace && s->n_step_s) WEFT_TRY(weft_session__trace(s));
+    if (s->o->trace && s->times.n_step) WEFT_TRY(weft_session__trace(s));
     weft_say_info(&s->say, "done: %lld steps, weights in %s/final", (long long)s->r.steps,
-                  s->output);
+                  s->out.folder);
     return WEFT_OK;
 }
 
@@ -116,8 +117,9 @@ weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
                                weft_session *s)
 {
     static const weft_session_options none;
-    *s     = (weft_session){.job = *j, .o = o ? o : &none, .claim = -1, .saved_step = -1};
-    s->say = (weft_say){.quiet = s->o->quiet};
+    *s = (weft_session){
+        .job = *j, .o = o ? o : &none, .out = {.claim = -1, .saved_step = -1}};
+    s->say         = (weft_say){.quiet = s->o->quiet};
     s->r.eval_loss = s->r.loss = s->r.grad_norm = NAN;
     return weft_arena_create(&s->arena);
 }
@@ -125,10 +127,11 @@ weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
 weft_status weft_session__close(weft_session *s)
 {
     weft_say_end(&s->say);
-    weft_status a = weft_metrics_close(s->metrics), b = weft_events_close(s->events);
+    weft_status a = weft_metrics_close(s->out.metrics),
+                b = weft_events_close(s->out.events);
     weft_ckpt_close(s->resume);
     weft_ckpt_state_fini(&s->checkpoint);
-    weft_ckpt_findings_fini(&s->found);
+    weft_ckpt_findings_fini(&s->out.found);
     weft_state_destroy(s->state);
     weft_training_fini(&s->training);
     weft_store_dir_close(s->source);
@@ -136,7 +139,7 @@ weft_status weft_session__close(weft_session *s)
     weft_data_close(s->eval.data);
     weft_pool_destroy(s->pool);
     weft_arena_destroy(s->arena);
-    if (s->claim >= 0) close(s->claim);
+    if (s->out.claim >= 0) close(s->out.claim);
     return a != WEFT_OK ? a : b;
 }
 

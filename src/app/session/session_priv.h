@@ -35,8 +35,9 @@ typedef struct weft_generation {
     weft_plan       *plan;    /* NULL: one rank */
     weft_compiled    made;    /* this rank's program, of the training */
     weft_runner     *runner;
-    weft_holders    *holders; /* who holds what of the state; NULL: all is here */
-    weft_gather     *gather;  /* all of it at rank 0, for files */
+    bool             keeps_state; /* the state stays where the session has it */
+    weft_holders    *holders;     /* who holds what of the state; NULL: all is here */
+    weft_gather     *gather;      /* all of it at rank 0, for files */
     weft_weights     weights;
     weft_generation_eval eval;
 } weft_generation;
@@ -48,8 +49,26 @@ typedef struct weft_session__eval {
     int64_t    step;    /* after which the last one was; 0: there was none in this run */
 } weft_session__eval;
 
-/* What lives as long as the job: the job itself, its files and data, model and training graph, the
- * step it has got to. */
+/* What a job writes. */
+typedef struct weft_session__output {
+    const char        *folder, *checkpoints; /* the output folder, and the one in it */
+    int                claim;                /* the folder, locked; -1: not */
+    weft_ckpt_findings found;                /* about checkpoints */
+    int64_t            saved_step;           /* newest checkpoint, -1 none */
+    weft_metrics      *metrics;
+    weft_events       *events;
+} weft_session__output;
+
+/* How long the steps of this run took. */
+typedef struct weft_session__times {
+    double *step_s; /* of the last steps, a ring */
+    int64_t n_step;
+    double  total_s;
+    double  peak_gflops; /* 0: not measured */
+} weft_session__times;
+
+/* What lives as long as the job: the job itself, its files and data, model and training graph,
+ * state, the step it has got to. */
 typedef struct weft_session {
     weft_job                    job; /* a copy: decide.c fills in micro_batch and lanes */
     const weft_session_options *o;
@@ -58,30 +77,17 @@ typedef struct weft_session {
     bool                        looks;   /* only decides: --print-plan */
     bool                        started; /* outputs and state are there */
     weft_generation            *now;
-
-    /* files */
-    const char        *output, *ckpt_dir;
-    int                claim;  /* the output folder, locked; -1: not */
+    weft_session__output        out;
     weft_ckpt         *resume; /* what to resume from, or NULL; closed after the start */
     weft_ckpt_state    checkpoint; /* its numbers */
-    weft_ckpt_findings found;      /* about checkpoints */
     weft_store_dir    *source;     /* the model's own weights, or NULL */
-    weft_metrics      *metrics;
-    weft_events       *events;
-    int64_t            saved_step; /* newest checkpoint, -1 none */
-
     weft_data         *data;
     weft_session__eval eval;
     weft_pool         *pool;
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
-
-    /* steps */
-    double              peak_gflops; /* 0: not measured */
-    double             *step_s;      /* of the last steps of this run, a ring */
-    int64_t             n_step_s;    /* steps of this run */
-    double              total_s;
-    weft_session_result r;
+    weft_session__times times;
+    weft_session_result r; /* with the step it has got to */
 } weft_session;
 
 enum {

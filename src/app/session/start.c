@@ -49,16 +49,18 @@ weft_status weft_session__open_outputs(weft_session *s)
     weft_text   t = {0};
     weft_status st;
     WEFT_TRY(weft_session__check_copies(s));
-    WEFT_TRY(weft_ckpt_tidy(s->ckpt_dir, &s->found));
+    WEFT_TRY(weft_ckpt_tidy(s->out.checkpoints, &s->out.found));
     weft_session__show_findings(s);
-    snprintf(path, sizeof path, "%s/job.json", s->output);
+    snprintf(path, sizeof path, "%s/job.json", s->out.folder);
     weft_job_print(&s->job, &t);
     weft_text_put(&t, "\n", 1);
     st = weft_text_status(&t);
     if (st == WEFT_OK) st = weft_io_replace_file(path, t.s, t.n);
     weft_text_fini(&t);
-    if (st == WEFT_OK) st = weft_metrics_open(s->output, s->r.first_step, &s->metrics);
-    if (st == WEFT_OK) st = weft_events_open(s->output, s->r.first_step, &s->events);
+    if (st == WEFT_OK)
+        st = weft_metrics_open(s->out.folder, s->r.first_step, &s->out.metrics);
+    if (st == WEFT_OK)
+        st = weft_events_open(s->out.folder, s->r.first_step, &s->out.events);
     /* can it be written?  A pipe or a device gets the trace alone. */
     if (st == WEFT_OK && s->o->trace && !weft_io_is_stream(s->o->trace))
         st = weft_io_replace_file(s->o->trace, "{}\n", 3);
@@ -104,7 +106,7 @@ void weft_session__log_start(weft_session *s)
     weft_session__say_data(s, s->job.data, s->data);
     if (s->eval.data) weft_session__say_data(s, s->job.eval.data, s->eval.data);
     if (s->r.first_step)
-        weft_say_info(&s->say, "resumed from %s, step %lld", s->ckpt_dir,
+        weft_say_info(&s->say, "resumed from %s, step %lld", s->out.checkpoints,
                       (long long)s->r.first_step);
     if (s->r.first_step && s->r.first_step >= s->job.steps)
         weft_say_info(&s->say,

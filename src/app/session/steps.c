@@ -25,8 +25,8 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
     double seconds    = weft_clock_s() - begin;
     row->step_ms      = 1e3 * seconds;
     row->tokens_per_s = (double)(s->job.batch * s->job.seq) / seconds;
-    s->step_s[s->n_step_s++ % WEFT_SESSION__MAX_TIMED] = seconds;
-    s->total_s += seconds;
+    s->times.step_s[s->times.n_step++ % WEFT_SESSION__MAX_TIMED] = seconds;
+    s->times.total_s += seconds;
     return WEFT_OK;
 }
 
@@ -37,19 +37,19 @@ static weft_status check_finite(const weft_session *s, const weft_metrics_row *r
         WEFT_ERR_NUMERIC,
         "step %lld: %s is not finite (lr %g); lower optimizer.lr or set optimizer.clip%s",
         (long long)r->step, isfinite(r->loss) ? "the gradient" : "the loss", r->lr,
-        s->saved_step >= 0 ? "; the last checkpoint is whole" : "");
+        s->out.saved_step >= 0 ? "; the last checkpoint is whole" : "");
 }
 
 static weft_status write_row(weft_session *s, const weft_metrics_row *r)
 {
     if (!weft_session__writes(s)) return WEFT_OK;
-    WEFT_TRY(weft_metrics_add(s->metrics, r));
-    WEFT_TRY(weft_events_add(s->events, r->step, "loss", r->loss));
-    WEFT_TRY(weft_events_add(s->events, r->step, "grad_norm", r->grad_norm));
-    WEFT_TRY(weft_events_add(s->events, r->step, "lr", r->lr));
-    WEFT_TRY(weft_events_add(s->events, r->step, "tokens_per_s", r->tokens_per_s));
+    WEFT_TRY(weft_metrics_add(s->out.metrics, r));
+    WEFT_TRY(weft_events_add(s->out.events, r->step, "loss", r->loss));
+    WEFT_TRY(weft_events_add(s->out.events, r->step, "grad_norm", r->grad_norm));
+    WEFT_TRY(weft_events_add(s->out.events, r->step, "lr", r->lr));
+    WEFT_TRY(weft_events_add(s->out.events, r->step, "tokens_per_s", r->tokens_per_s));
     if (!isnan(r->eval_loss))
-        WEFT_TRY(weft_events_add(s->events, r->step, "eval_loss", r->eval_loss));
+        WEFT_TRY(weft_events_add(s->out.events, r->step, "eval_loss", r->eval_loss));
     return WEFT_OK;
 }
 
@@ -63,7 +63,7 @@ static void say_step(weft_session *s, const weft_metrics_row *r)
                            .loss         = r->loss,
                            .tokens_per_s = r->tokens_per_s,
                            .step_s       = sec};
-    if (s->peak_gflops > 0) p.share = flops / sec / 1e9 / s->peak_gflops;
+    if (s->times.peak_gflops > 0) p.share = flops / sec / 1e9 / s->times.peak_gflops;
     if (r->skipped)
         weft_say_warn(&s->say, "step %lld: no label counts, update skipped",
                       (long long)r->step);
