@@ -180,7 +180,8 @@ add_dependencies(test_slow_save slow_sync)
 
 # tests/session/test_compile_once.c counts calls of these; tests/fault/count_opens.c is preloaded.
 target_link_options(test_compile_once PRIVATE
-    -Wl,--wrap=weft_model_load -Wl,--wrap=weft_graph_make_training)
+    -Wl,--wrap=weft_model_source_open -Wl,--wrap=weft_model_load -Wl,--wrap=weft_model_build
+    -Wl,--wrap=weft_graph_make_training)
 add_library(count_opens MODULE tests/fault/count_opens.c)
 target_compile_definitions(test_compile_once PRIVATE
     WEFT_TEST_COUNT_OPENS="$<TARGET_FILE:count_opens>")

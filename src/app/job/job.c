@@ -414,6 +414,7 @@ weft_compile_spec weft_job_spec(const weft_job *j)
 {
     return (weft_compile_spec){
         .model       = j->model,
+        .source      = j->source,
         .seq         = j->seq,
         .batch       = j->batch,
         .micro_batch = j->micro_batch,

@@ -50,6 +50,8 @@ struct weft_job {
     const char            *plan; /* a plan file instead of a strategy, "off", or NULL */
     const char            *plan_file; /* plan, unless it is off */
     const char            *cluster;   /* to plan for; NULL: this host */
+    /* what model names, once it was read, borrowed; else NULL */
+    const weft_model_source *source;
 };
 
 /* The same from text in memory; file gives the format by its ending and stands in messages. */

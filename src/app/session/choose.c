@@ -72,15 +72,23 @@ static weft_status decide(const weft_job *j, const weft_cluster *c, int world, b
     return weft_planner_decide(&q, out);
 }
 
-/* Takes a's plan. */
+/* Takes a's plan and its training. */
 static void take_answer(weft_planner_answer *a, weft_session__choice *out)
 {
     weft_text line = {0};
     weft_planner_print_line(a, &line);
     *out = (weft_session__choice){.plan = a->plan, .step_s = a->step_s};
+    weft_planner_take_training(a, &out->training);
     snprintf(out->line, sizeof out->line, "%s", line.s ? line.s : "");
     a->plan = NULL;
     weft_text_fini(&line);
+}
+
+void weft_session__choice_fini(weft_session__choice *x)
+{
+    weft_plan_destroy(x->plan);
+    weft_training_fini(&x->training);
+    x->plan = NULL;
 }
 
 static weft_status decide_on(const weft_job *j, const weft_cluster *c, int world,
@@ -145,8 +153,25 @@ static weft_status count_useful(const weft_job *j, int most, int *n)
     WEFT_TRY(weft_cluster_load(j->cluster, NULL, &c));
     if (decide_on(j, c, 0, false, &x) == WEFT_OK && weft_plan_world(x.plan) <= most)
         *n = weft_plan_world(x.plan);
-    weft_plan_destroy(x.plan);
+    weft_session__choice_fini(&x);
     weft_cluster_destroy(c);
+    return WEFT_OK;
+}
+
+/* On this host: as long as twice as many are predicted to be faster. */
+static weft_status count_measured(const weft_job *j, int most, int *n)
+{
+    char   path[1024];
+    double best = 0, step_s;
+    for (int k = 2; k <= most; k *= 2) {
+        if (!is_measured(1, k, path, sizeof path) ||
+            !is_measured(1, 1, path, sizeof path))
+            continue;
+        if (!(best > 0) && find_step(j, 1, 0, &best) != WEFT_OK) return WEFT_OK;
+        if (find_step(j, k, 0, &step_s) != WEFT_OK || step_s > 0.95 * best) continue;
+        best = step_s;
+        *n   = k;
+    }
     return WEFT_OK;
 }
 
@@ -155,7 +180,6 @@ weft_status weft_session_count_ranks(const weft_job *job, const weft_session_opt
 {
     weft_job j = *job;
     char     path[1024];
-    double   best = 0, step_s;
     int      most = weft_runner_cores();
     bool     any  = j.cluster != NULL;
     *n            = 1;
@@ -164,19 +188,14 @@ weft_status weft_session_count_ranks(const weft_job *job, const weft_session_opt
     for (int k = 2; k <= most; k *= 2) any = any || is_measured(1, k, path, sizeof path);
     if (!any) return WEFT_OK;
     WEFT_TRY(weft_session__find_seq(&j));
-    if (weft_session__kept_job(job, o, &j) != WEFT_OK)
+    weft_model_source *source;
+    if (weft_session__kept_job(job, o, &j) != WEFT_OK ||
+        weft_model_source_open(j.model, &source) != WEFT_OK)
         return WEFT_OK; /* the run says it */
-    if (j.cluster) return count_useful(&j, most, n);
-    for (int k = 2; k <= most; k *= 2) {
-        if (!is_measured(1, k, path, sizeof path) ||
-            !is_measured(1, 1, path, sizeof path))
-            continue;
-        if (!(best > 0) && find_step(&j, 1, 0, &best) != WEFT_OK) return WEFT_OK;
-        if (find_step(&j, k, 0, &step_s) != WEFT_OK || step_s > 0.95 * best) continue;
-        best = step_s;
-        *n   = k;
-    }
-    return WEFT_OK;
+    j.source       = source;
+    weft_status st = j.cluster ? count_useful(&j, most, n) : count_measured(&j, most, n);
+    weft_model_source_destroy(source);
+    return st;
 }
 
 /* ---- one rank ---- */
@@ -204,7 +223,7 @@ weft_status weft_session__fit(weft_session *s, bool *again)
     weft_say_info(&s->say, "plan: %s; the whole batch at once does not fit", x.line);
     *again = true;
 out:
-    weft_plan_destroy(x.plan);
+    weft_session__choice_fini(&x);
     weft_cluster_destroy(c);
     return st;
 }

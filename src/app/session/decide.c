@@ -129,10 +129,15 @@ static weft_status choose_plan(const weft_session *s, const weft_job *given, dec
     if (st == WEFT_ERR_NOFIT || st == WEFT_ERR_ARG) /* the keys have the better message */
         return follow_keys(s, d);
     WEFT_TRY(st);
-    d->plan   = c.plan;
-    d->chosen = true;
-    d->step_s = c.step_s;
+    d->plan     = c.plan;
+    d->training = c.training;
+    d->chosen   = true;
+    d->step_s   = c.step_s;
     WEFT_TRY(weft_session__take_cut(&d->job, d->plan));
+    weft_compile_spec spec = weft_job_spec(&d->job);
+    if (weft_training_is_for(&s->training, &spec) ||
+        !weft_training_is_for(&d->training, &spec))
+        weft_training_fini(&d->training);
     snprintf(d->info, sizeof d->info,
              "plan%s%s: %s; --print-plan shows it, plan=FILE keeps it, plan=off is data "
              "parallel",
@@ -483,12 +488,21 @@ static void set_bucket(const weft_session *s, weft_plan *p)
         p->strategy.bucket_bytes = WEFT_PLAN_BUCKET;
 }
 
+/* Once per job: plans, programs and evaluation of all generations are of it. */
+static weft_status read_model(weft_session *s)
+{
+    WEFT_TRY(weft_model_source_open(s->job.model, &s->model_source));
+    s->job.source = s->model_source;
+    return WEFT_OK;
+}
+
 weft_status weft_session__decide(weft_session *s)
 {
     decision    d    = {.plan = NULL};
     weft_status st   = WEFT_OK;
     bool        open = weft_job_is_open(&s->job);
     WEFT_TRY(weft_session__find_seq(&s->job));
+    if (!s->model_source) WEFT_TRY(weft_session__outcome(s, read_model(s)));
     if (open && s->now->group) WEFT_TRY(weft_session__count_cores(s, &s->now->n_core));
     if (!open || !s->now->group || weft_session__writes(s)) st = decide(s, &d);
     st = open && s->now->group ? share_decision(s, st, &d) : weft_session__outcome(s, st);
@@ -549,6 +563,8 @@ static weft_status plan_alone(weft_session *s, weft_plan **out)
     WEFT_TRY(weft_generation__compile(s));
     weft_status st = weft_session__plan_alone(&s->job, &x);
     *out           = x.plan;
+    x.plan         = NULL;
+    weft_session__choice_fini(&x);
     if (st != WEFT_ERR_NOFIT && st != WEFT_ERR_ARG) return st;
     y.dp = 1;
     return weft_session__plan_make(&s->training, &s->job, 1, &y, out);

@@ -112,9 +112,9 @@ static int64_t own_tables(const weft_session *s)
 {
     return weft_arena_bytes(s->arena) + weft_arena_bytes(s->now->arena) +
            weft_arena_bytes(s->now->plan ? s->now->plan->arena : NULL) +
-           weft_state_bytes(s->state) + weft_holders_bytes(s->now->holders) +
-           weft_gather_bytes(s->now->gather) + weft_state_bytes(s->now->eval.state) +
-           weft_mover_bytes(s->now->eval.mover);
+           weft_model_source_bytes(s->model_source) + weft_state_bytes(s->state) +
+           weft_holders_bytes(s->now->holders) + weft_gather_bytes(s->now->gather) +
+           weft_state_bytes(s->now->eval.state) + weft_mover_bytes(s->now->eval.mover);
 }
 
 /* The tensors of states; *shared: those in memory that ranks share. */

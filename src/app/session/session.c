@@ -134,6 +134,7 @@ weft_status weft_session__close(weft_session *s)
     weft_ckpt_findings_fini(&s->out.found);
     weft_state_destroy(s->state);
     weft_training_fini(&s->training);
+    weft_model_source_destroy(s->model_source);
     weft_store_dir_close(s->source);
     weft_data_close(s->data);
     weft_data_close(s->eval.data);

@@ -84,6 +84,7 @@ typedef struct weft_session {
     weft_data         *data;
     weft_session__eval eval;
     weft_pool         *pool;
+    weft_model_source *model_source; /* read once; job.source */
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
     weft_session__times times;
@@ -192,9 +193,10 @@ weft_status weft_session__kept_job(const weft_job *j, const weft_session_options
 
 /* choose.c: the planner's plan for an open job. */
 typedef struct weft_session__choice {
-    weft_plan *plan;
-    char       line[600]; /* what was chosen, for the log */
-    double     step_s;    /* predicted */
+    weft_plan    *plan;
+    weft_training training;  /* that the plan was made for */
+    char          line[600]; /* what was chosen, for the log */
+    double        step_s;    /* predicted */
     /* A pipeline with fewer micro-batches than stages, and one rank takes alone_s, which is less.
      */
     bool idle;
@@ -208,6 +210,7 @@ typedef struct weft_session__choice {
  * this process).  WEFT_ERR_NOFIT, WEFT_ERR_ARG as weft_planner_decide(). */
 weft_status weft_session__plan_choose(const weft_job *j, int world, int local, int n_core,
                                       weft_session__choice *out);
+void        weft_session__choice_fini(weft_session__choice *x); /* a zeroed one is fine */
 /* For one rank with the job's micro_batch, lanes and recompute: what is predicted of it. */
 weft_status weft_session__plan_alone(const weft_job *j, weft_session__choice *out);
 /* A plan file against the job's cluster, where it names one. */

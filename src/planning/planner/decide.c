@@ -75,8 +75,9 @@ static weft_status try_one(const weft_planner_ask *q, weft_planner_answer *a,
     WEFT_TRY(weft_planner__check(q, a, t, &plan));
     if (plan && (!z->best || t->step_s < z->best->step_s)) {
         weft_plan_destroy(z->plan);
-        z->best = t;
-        z->plan = plan;
+        z->best      = t;
+        z->plan      = plan;
+        a->best_slot = a->last_slot;
     } else {
         weft_plan_destroy(plan);
     }
@@ -257,7 +258,8 @@ static weft_status try_later(const weft_planner_ask *q, weft_planner_answer *a, 
     WEFT_TRY(weft_planner__check_later(q, a, x, z->best->step_s, &y, &plan));
     if (!plan) return WEFT_OK;
     weft_plan_destroy(z->plan);
-    z->plan = plan;
+    z->plan      = plan;
+    a->best_slot = a->last_slot;
     WEFT_TRY(add_tried(a, &y.choice, &t));
     y.choice = t->choice;
     *t       = y;
@@ -356,6 +358,7 @@ static weft_status take_word(const weft_planner_ask *q, weft_planner_answer *a)
     if (!q->with_plan) return WEFT_OK;
     weft_status st = weft_planner__make(q, a, x, &training, &a->plan);
     weft_planner__keep_training(a, &training);
+    a->best_slot = a->last_slot;
     WEFT_TRY(st);
     WEFT_TRY(weft_planner_name_machines(q->cluster, a->plan->arena, &a->plan->machines));
     a->plan->machines.n_device = 0;
@@ -426,7 +429,7 @@ void weft_planner_destroy(weft_planner_answer *a)
 {
     if (!a) return;
     weft_plan_destroy(a->plan);
-    weft_training_fini(&a->training);
+    for (int i = 0; i < 2; i++) weft_training_fini(&a->training[i]);
     weft_search_destroy(a->search);
     if (a->is_rows) weft_planner_rows_fini(&a->problem.model);
     weft_cluster_destroy(a->own_cluster);

@@ -33,18 +33,29 @@ static weft_status deal(const weft_search_choice *x, weft_plan *p)
 static weft_status take_training(weft_planner_answer *a, const weft_compile_spec *s,
                                  weft_training *out)
 {
-    if (!weft_training_is_for(&a->training, s)) return weft_compile_training(s, out);
-    *out        = a->training;
-    a->training = (weft_training){0};
-    return WEFT_OK;
+    for (int i = 0; i < 2; i++) {
+        if (!weft_training_is_for(&a->training[i], s)) continue;
+        a->last_slot   = i;
+        *out           = a->training[i];
+        a->training[i] = (weft_training){0};
+        return WEFT_OK;
+    }
+    a->last_slot = 1 - a->best_slot;
+    return weft_compile_training(s, out);
 }
 
 void weft_planner__keep_training(weft_planner_answer *a, weft_training *t)
 {
     if (!t->graph) return;
-    weft_training_fini(&a->training);
-    a->training = *t;
-    *t          = (weft_training){0};
+    weft_training_fini(&a->training[a->last_slot]);
+    a->training[a->last_slot] = *t;
+    *t                        = (weft_training){0};
+}
+
+void weft_planner_take_training(weft_planner_answer *a, weft_training *out)
+{
+    *out                      = a->training[a->best_slot];
+    a->training[a->best_slot] = (weft_training){0};
 }
 
 weft_status weft_planner__make(const weft_planner_ask *q, weft_planner_answer *a,

@@ -99,14 +99,18 @@ typedef struct weft_planner_answer {
     weft_cost_constants *constants;
     weft_hardware       *hardware;
     weft_cluster        *own_cluster; /* with rates for what is asked for, or NULL */
-    /* of the candidate checked last: the next one often has the same micro-batch and lanes */
-    weft_training training;
+    /* of the best candidate and of another: the next one often has the same micro-batch, lanes */
+    weft_training training[2];
+    int best_slot, last_slot; /* of the best candidate so far, of the last one */
 } weft_planner_answer;
 
 /* WEFT_ERR_ARG: a constraint that cannot be, a model that cannot be planned for, and why.
  * WEFT_ERR_NOFIT: nothing fits; the tightest tensor and device are named, with what would help. */
 weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out);
 void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
+
+/* The training that the plan was made for becomes the caller's; zeroed: there is none. */
+void weft_planner_take_training(weft_planner_answer *a, weft_training *out);
 
 /* Micro-batches that each pipeline of the winner has too few in a step to keep all its stages
  * busy once; 0: enough, or no pipeline.  With pp - 1 of them missing a step has one micro-batch,
