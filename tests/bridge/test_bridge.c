@@ -119,7 +119,8 @@ static void put_stage(const pipe *p, weft_text *t)
                   "  actor update on compute {\n    collective dw all_reduce group 0 tag "
                   "3 (dw f32[4,4]) "
                   "-> (dw f32[4,4]) seconds 0.005 ;\n"
-                  "    compute w add (w f32[4,4], dw f32[4,4]) -> (w f32[4,4]) seconds "
+                  "    commit step ;\n    compute w add (w f32[4,4], dw f32[4,4]) -> (w "
+                  "f32[4,4]) seconds "
                   "0.001 ;\n  }\n",
                   0.004 + 0.001 * p->rank);
     put_messages(p, t);

@@ -164,7 +164,7 @@ static void two_stages_train(void **state)
     weft_timeline *t;
     weft_text      json = {0};
     assert_int_equal(weft_exec_timeline(r[0].e, &t), WEFT_OK);
-    assert_int_equal(t->n_slice, 2 * (4 + 4 + 4 + 4 + 4));
+    assert_int_equal(t->n_slice, 2 * (4 + 4 + 4 + 4 + 5));
     assert_int_equal(weft_timeline_json(t, &json), WEFT_OK);
     assert_non_null(strstr(json.s, "\"name\":\"sq_all\",\"cat\":\"all_reduce\""));
     weft_text_fini(&json);
@@ -450,13 +450,14 @@ static const char edges_text[] =
     "  bind state last last f32[4]\n"
     "  stream compute compute device 0 threads 0\n"
     "  stream io io device %d threads 1\n"
+    "  actor begin on compute { commit step ; }\n"
     "  actor a on compute { compute sum add (sum f32[4], x f32[4]) -> (sum f32[4]) "
     "seconds 0.002 ; }\n"
     "  actor b on io { copy out (sum f32[4]) -> (out f32[4]) seconds 0.003 ; }\n"
     "  actor c on compute { copy last (out f32[4]) -> (last f32[4]) seconds 0.001 ; }\n"
     "  edge a -> b credits 1\n"
     "  edge b -> c credits 3 per_step delay 1\n"
-    "  list compute { c; a 0; a 1; a 2; }\n"
+    "  list compute { begin; c; a 0; a 1; a 2; }\n"
     "  list io { b 0; b 1; b 2; }\n"
     "}\n";
 
@@ -535,7 +536,7 @@ static void emulated_edges_are_the_devices(void **state)
     assert_int_equal(weft_exec_run(e, 4, 2), WEFT_OK);
     assert_int_equal(weft_exec_get_stats(e).host_wakeups, 0);
     assert_int_equal(weft_exec_timeline(e, &t), WEFT_OK);
-    assert_int_equal(t->n_slice, 6 * 7);
+    assert_int_equal(t->n_slice, 6 * 8);
     weft_timeline_destroy(t);
     test_exec_destroy(e);
     weft_device_emu_destroy(d);

@@ -258,6 +258,7 @@ static bool stays(weft_op op, int k)
     case WEFT_OP_ATTENTION_GRAD: return k == 5;
     case WEFT_OP_CROSS_ENTROPY_GRAD: return k >= 2;
     case WEFT_OP_ATTENTION_MERGE: return k % 2 == 1;
+    case WEFT_OP_LAMB_DIR:
     case WEFT_OP_CROSS_ENTROPY_MERGE: return true;
     default: return (row->flags & WEFT_OP_UPDATE) != 0;
     }

@@ -216,10 +216,12 @@ static const char delayed_text[] =
     "  bind state y y f32[4]\n"
     "  stream compute compute device 0 threads 0\n"
     "  stream host host device 0 threads 1\n"
+    "  actor begin on compute { commit step ; }\n"
     "  actor make on compute { copy m (x f32[4]) -> (m f32[4]) ; }\n"
     "  actor use on host { copy y (%s f32[4]) -> (y f32[4]) ; }\n"
+    "  edge begin -> use credits 200000 per_step\n"
     "  edge make -> use credits %d%s delay %d\n"
-    "  list compute { make%s; }\n"
+    "  list compute { begin; make%s; }\n"
     "  list host { use%s; }\n"
     "}\n";
 

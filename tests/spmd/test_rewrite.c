@@ -43,8 +43,8 @@ static double *numbers(const weft_shape *s)
 static bool is_update(weft_op op)
 {
     return weft_op_get(op)->flags & WEFT_OP_UPDATE || op == WEFT_OP_SUMSQ ||
-           op == WEFT_OP_CLIP || op == WEFT_OP_ACCUMULATE || op == WEFT_OP_SUMSQ_PARTS ||
-           op == WEFT_OP_SUMSQ_TREE;
+           op == WEFT_OP_LAMB_DIR || op == WEFT_OP_CLIP || op == WEFT_OP_ACCUMULATE ||
+           op == WEFT_OP_SUMSQ_PARTS || op == WEFT_OP_SUMSQ_TREE;
 }
 
 static void make_graph(whole *w)

@@ -238,9 +238,12 @@ const weft_test_case weft_test_cases[] = {
     C(ADAMW, "weight_decay=0 eps=1e-05", ADAM_IN("[1031]"), 3),
     C(ADAMW, "", ADAM_IN("[]"), 3),
     C(ADAGRAD, "weight_decay=0.1", "f32[3,5] f32[3,5] f32[3,5]+ f32[]=0.01 f32[]=0.7", 2),
-    C(LAMB_DIR, "", "f32[3,5] f32[3,5] f32[3,5] f32[3,5]+ f32[]=0.7 f32[]=3", 3),
-    C(LAMB_APPLY, "", "f32[3,5] f32[3,5] f64[]=4 f64[]=9 f32[]=0.01", 1),
-    C(LAMB_APPLY, "", "f32[3] f32[3] f64[]=0 f64[]=9 f32[]=0.01", 1),
+    C(LAMB_DIR, "", "f32[3,5] f32[3,5] f32[3,5] f32[3,5]+ f32[]=0.7 f32[]=3", 1),
+    C(LAMB, "",
+      "f32[3,5] f32[3,5] f32[3,5] f32[3,5]+ f64[]=4 f64[]=9 f32[]=0.01 f32[]=0.7 f32[]=3",
+      3),
+    C(LAMB, "",
+      "f32[3] f32[3] f32[3] f32[3]+ f64[]=0 f64[]=9 f32[]=0.01 f32[]=0.7 f32[]=3", 3),
 };
 const int weft_n_test_case = (int)WEFT_COUNT(weft_test_cases);
 

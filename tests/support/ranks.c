@@ -112,7 +112,7 @@ static weft_status part_of(const rank *k, const char *name, const weft_shape *wh
     out->size = weft_dtype_bytes(out->v.dtype);
     out->all  = true;
     for (int d = whole->n - 1; d >= 0; d--) {
-        out->all = out->all && out->b->at.origin[d] == 0 &&
+        out->all = out->all && out->b->origin[d] == 0 &&
                    out->v.shape.d[d] == whole->d[d] && out->v.stride[d] == stride;
         stride *= whole->d[d];
     }
@@ -125,7 +125,7 @@ static char *element(const part *x, int64_t e)
     int64_t at = 0;
     if (x->all) return (char *)x->v.p + e * x->size;
     for (int d = x->whole->n - 1; d >= 0; d--) {
-        int64_t i = e % x->whole->d[d] - x->b->at.origin[d];
+        int64_t i = e % x->whole->d[d] - x->b->origin[d];
         e /= x->whole->d[d];
         if (i < 0 || i >= x->v.shape.d[d]) return NULL;
         at += i * x->v.stride[d];

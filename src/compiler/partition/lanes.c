@@ -187,6 +187,15 @@ weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const ch
     return weft_arena_status(p->arena);
 }
 
+weft_status weft_partition__commit(weft_program *p, int n, const weft_operand *outcome,
+                                   weft_instr *i)
+{
+    *i      = weft_partition__bare(WEFT_INSTR_COMMIT, "step");
+    i->in   = weft_arena_memdup(p->arena, outcome, sizeof *outcome * (size_t)n);
+    i->n_in = i->n_own_in = n;
+    return weft_arena_status(p->arena);
+}
+
 static int64_t written(const weft_segment *s, int storage)
 {
     int64_t end  = 0;

@@ -5,6 +5,7 @@
  * into one accumulator; finished lanes are kept like the digits of a binary counter and merged
  * pairwise, so the sum is the binary tree over lanes and 1 + log2(lanes) accumulators are enough.
  */
+#include "graph/commit.h"
 #include "partition/partition_priv.h"
 
 enum {
@@ -161,6 +162,29 @@ static weft_status copy_actor(weft_program *p, int actor, const char *name,
     return WEFT_OK;
 }
 
+/* The commit point before the first instruction of the update that comes after it.  Outputs that
+ * are made before it are its operands. */
+static weft_status add_commit(weft_program *p, const weft_graph *g, const weft_segment *s,
+                              weft_arena *tmp)
+{
+    weft_actor   *c     = &p->actor[ACTOR_UPDATE];
+    bool         *after = WEFT_ARENA_ARRAY(tmp, bool, g->n_node + 1);
+    weft_operand *out   = WEFT_ARENA_ARRAY(tmp, weft_operand, s->n_binding + 1);
+    int           n = 0, at = 0, first = s->phase_end[1];
+    WEFT_TRY(weft_arena_status(tmp));
+    if (!weft_graph_find_after_commit(g, after)) return WEFT_OK;
+    for (int b = 0; b < s->n_binding; b++) {
+        weft_vid v = weft_graph_find(g, s->binding[b].name);
+        int      m = v < 0 ? -1 : g->value[v].node;
+        if (s->binding[b].kind == WEFT_BIND_OUTPUT && !(m >= 0 && after[m]))
+            out[n++] = s->binding[b].at;
+    }
+    while (at < c->n_instr && s->node[first + at] >= 0 && !after[s->node[first + at]])
+        at++;
+    for (int i = c->n_instr++; i > at; i--) c->instr[i] = c->instr[i - 1];
+    return weft_partition__commit(p, n, out, &c->instr[at]);
+}
+
 static weft_status join_actor(weft_program *p, int actor, const char *name, int of,
                               const weft_partition__ranks *r)
 {
@@ -266,8 +290,9 @@ static weft_status schedule(weft_program *p, const weft_partition__lanes *o)
     return WEFT_OK;
 }
 
-static weft_status build(const weft_segment *s, const weft_partition__lanes *o,
-                         const weft_partition__ranks *r, weft_program *p, weft_arena *tmp)
+static weft_status build(const weft_graph *g, const weft_segment *s,
+                         const weft_partition__lanes *o, const weft_partition__ranks *r,
+                         weft_program *p, weft_arena *tmp)
 {
     p->world   = r->n_place;
     p->rank    = r->place;
@@ -302,6 +327,7 @@ static weft_status build(const weft_segment *s, const weft_partition__lanes *o,
     }
     WEFT_TRY(
         copy_actor(p, ACTOR_UPDATE, "update", s, r, s->phase_end[1], s->phase_end[2]));
+    WEFT_TRY(add_commit(p, g, s, tmp));
     p->binding = WEFT_ARENA_ARRAY(p->arena, weft_binding, s->n_binding + 1);
     WEFT_TRY(weft_arena_status(p->arena));
     for (int i = 0; i < s->n_binding; i++) {
@@ -340,7 +366,7 @@ weft_status weft_partition__one(const weft_graph *g, const weft_partition__lanes
     if (r->local) WEFT_GO(meet_at_once(s, r->local, tmp));
     WEFT_GO(weft_program_create(g->name, &p));
     WEFT_GO(weft_partition__all_streams(p));
-    WEFT_GO(build(s, o, r, p, tmp));
+    WEFT_GO(build(g, s, o, r, p, tmp));
     *out = p;
     p    = NULL;
 out:

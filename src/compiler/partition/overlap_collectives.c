@@ -55,6 +55,7 @@ static bool any_meet(const weft_program *p, int n, const weft_operand *a, int m,
 
 static bool must_wait(const weft_program *p, const weft_instr *x, const weft_instr *c)
 {
+    if (x->kind == WEFT_INSTR_COMMIT) return true; /* for all that is before it */
     return any_meet(p, x->n_in, x->in, c->n_out, c->out) ||
            any_meet(p, x->n_out, x->out, c->n_out, c->out) ||
            any_meet(p, x->n_out, x->out, c->n_in, c->in);

@@ -106,6 +106,9 @@ weft_instr weft_partition__bare(weft_instr_kind kind, const char *name);
 weft_status weft_partition__move(weft_program *p, weft_instr_kind kind, const char *name,
                                  const weft_operand *in, const weft_operand *out,
                                  weft_instr *i);
+/* The commit point, whose operands are n outcomes of the step. */
+weft_status weft_partition__commit(weft_program *p, int n, const weft_operand *outcome,
+                                   weft_instr *i);
 /* Micro-batches of a rank, and the most that one has: who has fewer still takes part in what
  * others gather. */
 int weft_partition__n_own(const weft_partition__lanes *o, int rank);

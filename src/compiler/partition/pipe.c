@@ -66,19 +66,41 @@ static weft_status gather_actor(pipe *k)
     return WEFT_OK;
 }
 
+/* The commit point: its operands are the outputs that are made before it. */
+static weft_status put_commit(pipe *k, weft_actor *a)
+{
+    const weft_graph *g   = k->g;
+    weft_operand     *out = WEFT_ARENA_ARRAY(k->tmp, weft_operand, g->n_output + 1);
+    int               n   = 0;
+    WEFT_TRY(weft_arena_status(k->tmp));
+    for (int o = 0; o < g->n_output; o++) {
+        int m = g->value[g->output[o]].node;
+        if (m < 0 || !k->stages.after[m])
+            WEFT_TRY(weft_partition__where(k, g->output[o], &out[n++]));
+    }
+    return weft_partition__commit(k->p, n, out, &a->instr[a->n_instr++]);
+}
+
 static weft_status compute_actor(pipe *k, int piece)
 {
     const weft_segment *s = k->s;
-    int                 n = 0;
+    bool                commit =
+        k->stages.commit_level >= 0 && piece == 3 * k->n_chunk + k->stages.commit_level;
+    int n = commit;
     for (int i = 0; i < s->n_instr; i++) n += is_of(k, piece, i);
     if (!n && piece >= 3 * k->n_chunk) return WEFT_OK;
     WEFT_TRY(weft_partition__add_actor(k, piece_name(k, piece), WEFT_STREAM_COMPUTE, n,
                                        &k->actor.compute[piece]));
     weft_actor *a = &k->p->actor[k->actor.compute[piece]];
-    for (int i = 0; i < s->n_instr; i++)
-        if (is_of(k, piece, i))
-            WEFT_TRY(weft_instr_copy(&s->instr[i], k->p->arena, &a->instr[a->n_instr++]));
-    return WEFT_OK;
+    for (int i = 0; i < s->n_instr; i++) {
+        if (!is_of(k, piece, i)) continue;
+        if (commit && k->stages.after[k->node[s->node[i]]]) {
+            WEFT_TRY(put_commit(k, a));
+            commit = false;
+        }
+        WEFT_TRY(weft_instr_copy(&s->instr[i], k->p->arena, &a->instr[a->n_instr++]));
+    }
+    return commit ? put_commit(k, a) : WEFT_OK;
 }
 
 static weft_status join_actor(pipe *k, int piece, int *out)

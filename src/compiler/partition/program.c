@@ -65,8 +65,8 @@ static weft_status bind(const weft_graph *g, const weft_local_graph *l, weft_pro
         weft_vid v = weft_graph_find(g, p->binding[b].name);
         if (v >= 0 && (g->value[v].kind == WEFT_VALUE_PARAM ||
                        g->value[v].kind == WEFT_VALUE_STATE))
-            memcpy(p->binding[b].at.origin, l->region[v].offset,
-                   sizeof p->binding[b].at.origin);
+            memcpy(p->binding[b].origin, l->region[v].offset,
+                   sizeof p->binding[b].origin);
     }
     return weft_arena_status(p->arena);
 }

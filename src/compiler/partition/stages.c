@@ -285,6 +285,7 @@ weft_status weft_stage_map_make(const weft_graph *g, int n_stage, int n_rank,
     p.fetched      = WEFT_ARENA_ARRAY(tmp, bool, n);
     p.stage        = WEFT_ARENA_ARRAY(tmp, int, n);
     p.level        = WEFT_ARENA_ARRAY(tmp, int, n);
+    p.after        = WEFT_ARENA_ARRAY(tmp, bool, n);
     p.in           = WEFT_ARENA_ARRAY(tmp, weft_vid *, n);
     p.runs         = WEFT_ARENA_ARRAY(tmp, bool, n *(size_t)n_rank);
     p.repeats      = WEFT_ARENA_ARRAY(tmp, weft_vid, v);

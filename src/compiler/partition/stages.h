@@ -7,6 +7,8 @@
  *   weight     a backward node of which only sums over micro-batches come
  *   runs       which ranks run an update node; level: how many exchanges between ranks come first
  *   crosses    [value][rank]: made elsewhere, needed there
+ *   after      a node after the commit point, which is in the first level before which all that
+ *              other nodes make has been exchanged: no node after it has a lower one
  *
  * Gradients of a value that goes from one stage to another come back the other way: a backward
  * node's stage is never above those of the gradients it takes, nor below those of the forward
@@ -32,6 +34,8 @@ typedef struct weft_stage_map {
     bool      *present; /* [value][stage]: made or used there by a forward node */
     bool      *runs;    /* [node][rank] */
     int       *level, n_level; /* update node */
+    bool      *after;          /* node: after the commit point (graph/commit.h) */
+    int        commit_level;   /* the update's level that has it; -1: there is none */
     bool      *at;             /* [value][rank]: a leaf used there */
     bool      *crosses;        /* [value][rank] */
 } weft_stage_map;

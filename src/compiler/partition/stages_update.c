@@ -4,6 +4,7 @@
  * everything it takes; where there are none, on all that have some of it, and the rest is sent to
  * them: the uses of a parameter on two stages are added, in graph order, on both, and the
  * clipping scale is made on every rank out of all ranks' sums of squares. */
+#include "graph/commit.h"
 #include "partition/partition_priv.h"
 
 typedef weft_stage_map map;
@@ -115,6 +116,37 @@ static void find_crossings(map *p)
     }
 }
 
+/* Is the value of the update sent to some rank? */
+static bool is_sent(const map *p, weft_vid v)
+{
+    for (int r = 0; r < p->n_rank; r++)
+        if (*cell(p->crosses, p, v, r)) return true;
+    return false;
+}
+
+/* The commit point comes when all that nodes before it make is where it is needed; what writes
+ * state does not run in an earlier level. */
+static void place_commit(map *p)
+{
+    const weft_graph *g = p->g;
+    p->commit_level     = -1;
+    if (!weft_graph_find_after_commit(g, p->after)) return;
+    for (int i = 0; i < g->n_node; i++) {
+        if (g->node[i].phase != WEFT_PHASE_UPDATE || p->after[i]) continue;
+        int level = p->level[i];
+        for (int j = 0; j < g->node[i].n_out; j++)
+            if (is_sent(p, g->node[i].out[j])) level = p->level[i] + 1;
+        if (level > p->commit_level) p->commit_level = level;
+    }
+    if (p->commit_level < 0) p->commit_level = 0;
+    for (int i = 0; i < g->n_node; i++) {
+        if (!p->after[i]) continue;
+        if (p->level[i] < p->commit_level) p->level[i] = p->commit_level;
+        set_level(p, i);
+    }
+    if (p->commit_level >= p->n_level) p->n_level = p->commit_level + 1;
+}
+
 /* A sum over micro-batches is on the rank of its terms. */
 static void assign_sum(map *p, int i)
 {
@@ -146,5 +178,6 @@ weft_status weft_partition__assign_update(map *p)
             *cell(p->at, p, v, 0) = true;
     }
     find_crossings(p);
+    place_commit(p);
     return WEFT_OK;
 }

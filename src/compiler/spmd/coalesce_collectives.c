@@ -6,9 +6,11 @@
  * other:
  *     square a, gather a, norm a, square b, gather b, norm b   ->
  *     square a, square b, gather a, gather b, norm a, norm b
+ * What writes state comes after all other nodes of the update (graph/commit.h).
  * Sizes are those of the unsharded graph (weft_spmd_served_bytes), the same on all ranks. */
 #include <string.h>
 
+#include "graph/commit.h"
 #include "program/coalesce.h"
 #include "spmd/spmd_priv.h"
 
@@ -20,6 +22,7 @@ typedef struct coalesce_pass {
     int64_t                      limit[2]; /* bytes of a bucket: backward pass, update */
     bool                        *update_only; /* value: taken by the update alone */
     bool                        *held;        /* value: depends on what is held back */
+    bool                        *after;       /* node: after the commit point */
     int *list, *rest, *call;                  /* nodes: to do, waiting, held back */
     int *order, n;
     int *bucket, n_bucket; /* of each node */
@@ -137,14 +140,20 @@ static void set_limits(coalesce_pass *pass)
     pass->limit[1] = weft_coalesce_limit(pass->o->bucket_bytes);
 }
 
+/* Phase by phase, and the update in two halves: what runs before the commit point of a step, then
+ * what writes state. */
 static void make_order(coalesce_pass *pass)
 {
     const weft_graph *g = pass->g;
-    for (int i = 0; i < g->n_node;) {
+    for (int i = 0, end; i < g->n_node; i = end) {
         weft_phase phase = g->node[i].phase;
-        int        n     = 0;
-        for (; i < g->n_node && g->node[i].phase == phase; i++) pass->list[n++] = i;
-        while (n) n = fill_bucket(pass, n, pass->limit[phase == WEFT_PHASE_UPDATE]);
+        for (end = i; end < g->n_node && g->node[end].phase == phase; end++) continue;
+        for (int half = 0; half < 2; half++) {
+            int n = 0;
+            for (int k = i; k < end; k++)
+                if (pass->after[k] == half) pass->list[n++] = k;
+            while (n) n = fill_bucket(pass, n, pass->limit[phase == WEFT_PHASE_UPDATE]);
+        }
     }
 }
 
@@ -159,6 +168,7 @@ weft_status weft_spmd_coalesce_collectives(const weft_graph *of, weft_local_grap
     pass.seen        = WEFT_ARENA_ARRAY(tmp, bool, n_value + 1);
     pass.update_only = WEFT_ARENA_ARRAY(tmp, bool, n_value + 1);
     pass.held        = WEFT_ARENA_ARRAY(tmp, bool, n_value + 1);
+    pass.after       = WEFT_ARENA_ARRAY(tmp, bool, n_node + 1);
     pass.list        = WEFT_ARENA_ARRAY(tmp, int, n_node + 1);
     pass.rest        = WEFT_ARENA_ARRAY(tmp, int, n_node + 1);
     pass.call        = WEFT_ARENA_ARRAY(tmp, int, n_node + 1);
@@ -167,6 +177,7 @@ weft_status weft_spmd_coalesce_collectives(const weft_graph *of, weft_local_grap
     WEFT_GO(weft_arena_status(tmp));
     WEFT_GO(weft_arena_status(l->arena));
     for (int i = 0; i < n_node; i++) pass.bucket[i] = -1;
+    (void)weft_graph_find_after_commit(l->graph, pass.after);
     find_update_only(&pass);
     set_limits(&pass);
     make_order(&pass);

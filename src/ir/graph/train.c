@@ -227,7 +227,7 @@ static const optimizer optimizers[] = {
     {"adam", WEFT_OP_ADAM, {".m", ".v"}, true},
     {"adamw", WEFT_OP_ADAMW, {".m", ".v"}, true},
     {"adagrad", WEFT_OP_ADAGRAD, {".h", NULL}, false},
-    {"lamb", WEFT_OP_LAMB_DIR, {".m", ".v"}, true},
+    {"lamb", WEFT_OP_LAMB, {".m", ".v"}, true},
 };
 
 static weft_status find_optimizer(const weft_train_options *o, const optimizer **out)
@@ -243,41 +243,68 @@ static weft_status find_optimizer(const weft_train_options *o, const optimizer *
                      "unknown optimizer '%s': sgd, adam, adamw, adagrad or lamb", name);
 }
 
-/* p, g, states, lr (but for lamb_dir), scale, step -> p's next (lamb_dir: the direction), states'
- * next */
-static weft_vid update_param(maker *k, const optimizer *opt, weft_vid p, weft_vid g,
-                             bool decay)
+/* The update of one parameter while it is made. */
+typedef struct param_update {
+    weft_vid p, g, state[2];
+    bool     decay;
+    weft_vid p_sq, u_sq; /* lamb: squares of the norms of p and of its direction */
+} param_update;
+
+static void add_states(maker *k, const optimizer *opt, param_update *u)
+{
+    for (int j = 0; j < 2 && opt->state[j]; j++)
+        u->state[j] = state_of(k, u->p, opt->state[j]);
+}
+
+/* LAMB: the norms of all parameters are known before any state is written (graph/commit.h). */
+static void add_norms(maker *k, param_update *u)
 {
     weft_attr attr[WEFT_MAX_ATTR];
-    weft_vid  in[8] = {p, g}, out[3], state[2];
+    weft_vid  in[] = {u->p, u->g, u->state[0], u->state[1], k->scale, k->t.step}, dir;
+    set_attr(k, WEFT_OP_LAMB_DIR, u->decay, attr);
+    emit(k, WEFT_OP_LAMB_DIR, attr, 6, in, named(k, u->p, ".dir"), 1, &dir);
+    u->p_sq = weft_build(&k->b, WEFT_OP_SUMSQ, named(k, u->p, ".sq"), NULL, 1, u->p);
+    u->u_sq = weft_build(&k->b, WEFT_OP_SUMSQ, named(k, u->p, ".dir.sq"), NULL, 1, dir);
+}
+
+/* p, g, states, [squares of norms], lr, scale, step -> p's next, states' next */
+static weft_vid update_param(maker *k, const optimizer *opt, const param_update *u)
+{
+    weft_attr attr[WEFT_MAX_ATTR];
+    weft_vid  in[10] = {u->p, u->g}, out[3];
     int       n_in = 2, n_state = 0;
-    bool      lamb = opt->op == WEFT_OP_LAMB_DIR;
-    for (; n_state < 2 && opt->state[n_state]; n_state++)
-        in[n_in++] = state[n_state] = state_of(k, p, opt->state[n_state]);
-    if (!lamb) in[n_in++] = k->t.lr;
+    for (; n_state < 2 && opt->state[n_state]; n_state++) in[n_in++] = u->state[n_state];
+    if (opt->op == WEFT_OP_LAMB) in[n_in++] = u->p_sq, in[n_in++] = u->u_sq;
+    in[n_in++] = k->t.lr;
     in[n_in++] = k->scale;
     if (opt->step) in[n_in++] = k->t.step;
-    set_attr(k, opt->op, decay, attr);
-    emit(k, opt->op, attr, n_in, in, named(k, p, lamb ? ".dir" : ".next"), 1 + n_state,
-         out);
-    for (int i = 0; i < n_state; i++) set_next(k, state[i], out[1 + i]);
-    if (!lamb) return out[0];
-    weft_vid p_sq = weft_build(&k->b, WEFT_OP_SUMSQ, named(k, p, ".sq"), NULL, 1, p);
-    weft_vid u_sq =
-        weft_build(&k->b, WEFT_OP_SUMSQ, named(k, p, ".dir.sq"), NULL, 1, out[0]);
-    return weft_build(&k->b, WEFT_OP_LAMB_APPLY, named(k, p, ".next"), NULL, 5, p, out[0],
-                      p_sq, u_sq, k->t.lr);
+    set_attr(k, opt->op, u->decay, attr);
+    emit(k, opt->op, attr, n_in, in, named(k, u->p, ".next"), 1 + n_state, out);
+    for (int i = 0; i < n_state; i++) set_next(k, u->state[i], out[1 + i]);
+    return out[0];
 }
 
 static weft_status make_updates(maker *k)
 {
-    const optimizer *opt = NULL;
+    const optimizer *opt  = NULL;
+    param_update    *list = WEFT_ARENA_ARRAY(k->c.tmp, param_update, k->o->n_param + 1);
+    WEFT_TRY(weft_arena_status(k->c.tmp));
     WEFT_TRY(find_optimizer(k->o, &opt));
+    bool lamb = opt->op == WEFT_OP_LAMB;
     for (int i = 0; i < k->o->n_param; i++) {
-        weft_vid p = k->c.map[k->o->param[i].value], half = k->half[k->o->param[i].value];
+        list[i] = (param_update){.p     = k->c.map[k->o->param[i].value],
+                                 .g     = k->grad[i],
+                                 .decay = k->o->param[i].decay};
+        if (k->grad[i] < 0 || !lamb) continue;
+        add_states(k, opt, &list[i]);
+        add_norms(k, &list[i]);
+    }
+    for (int i = 0; i < k->o->n_param; i++) {
+        weft_vid half = k->half[k->o->param[i].value];
         if (k->grad[i] < 0) continue;
-        weft_vid next = update_param(k, opt, p, k->grad[i], k->o->param[i].decay);
-        set_next(k, p, next);
+        if (!lamb) add_states(k, opt, &list[i]);
+        weft_vid next = update_param(k, opt, &list[i]);
+        set_next(k, list[i].p, next);
         if (half >= 0)
             set_next(k, half,
                      weft_buildf(&k->b, WEFT_OP_CAST, named(k, half, ".next"), 1, &next,

@@ -10,7 +10,8 @@ weft_status weft_instr_copy(const weft_instr *from, weft_arena *a, weft_instr *t
     if (from->units)
         to->units =
             weft_arena_memdup(a, from->units, sizeof *from->units * (size_t)from->n_in);
-    to->post = WEFT_ARENA_ARRAY(a, weft_post, from->n_post + 1);
+    to->post = from->n_post ? WEFT_ARENA_ARRAY(a, weft_post, from->n_post) : NULL;
+    WEFT_TRY(weft_arena_status(a));
     if (from->attr) WEFT_TRY(weft_op_copy_attr(from->op, from->attr, a, &to->attr));
     for (int k = 0; k < from->n_post; k++) {
         to->post[k] = from->post[k];

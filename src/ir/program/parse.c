@@ -132,8 +132,7 @@ static weft_status read_operand(parser *ps, weft_operand *o)
         return weft_lex_fail(&ps->l, "%s", weft_error_text());
     *o        = weft_operand_make(buffer, t, &s);
     o->offset = offset;
-    WEFT_TRY(read_same_list(ps, "stride", s.n, o->stride));
-    return read_same_list(ps, "origin", s.n, o->origin);
+    return read_same_list(ps, "stride", s.n, o->stride);
 }
 
 /* "(a, b | c)": all of them, and how many stand before the bar. */
@@ -345,7 +344,8 @@ static weft_status read_binding(parser *ps)
     WEFT_TRY(read_choice(ps, "kind of binding", kind, 5, &k));
     b->kind = (weft_binding_kind)k;
     WEFT_TRY(read_name(ps, &b->name));
-    return read_operand(ps, &b->at);
+    WEFT_TRY(read_operand(ps, &b->at));
+    return read_same_list(ps, "origin", b->at.type.shape.n, b->origin);
 }
 
 static weft_status find_stream(parser *ps, int32_t *out)

@@ -15,8 +15,9 @@
  *       list compute { fwd 0 first; fwd 1; }
  *     }
  *
- * An operand is: buffer [+ offset] dtype[shape] [stride [..]] [origin [..]]; '_' is none.  '|'
- * parts an operator's own operands from those of the steps fused behind it. */
+ * An operand is: buffer [+ offset] dtype[shape] [stride [..]]; '_' is none.  '|' parts an
+ * operator's own operands from those of the steps fused behind it.  A binding may end with
+ * origin [..]. */
 #include "program/program.h"
 
 #include <string.h>
@@ -47,13 +48,10 @@ static void put_list(weft_text *t, const char *word, int n, const int64_t *d)
 
 static void put_operand(const weft_program *p, const weft_operand *o, weft_text *t)
 {
-    int          n    = o->type.shape.n;
-    bool         zero = true, same = true;
+    int          n     = o->type.shape.n;
+    bool         same  = true;
     weft_operand plain = weft_operand_make(o->buffer, o->type.dtype, &o->type.shape);
-    for (int d = 0; d < n; d++) {
-        zero = zero && o->origin[d] == 0;
-        same = same && o->stride[d] == plain.stride[d];
-    }
+    for (int d = 0; d < n; d++) same = same && o->stride[d] == plain.stride[d];
     if (o->buffer < 0)
         weft_text_add(t, "_");
     else
@@ -62,7 +60,6 @@ static void put_operand(const weft_program *p, const weft_operand *o, weft_text 
     weft_text_add(t, " %s", weft_dtype_name(o->type.dtype));
     put_list(t, "", n, o->type.shape.d);
     if (!same) put_list(t, " stride ", n, o->stride);
-    if (!zero) put_list(t, " origin ", n, o->origin);
 }
 
 static void put_operands(const weft_program *p, int n, int n_own, const weft_operand *o,
@@ -175,6 +172,10 @@ static void put_bindings(const weft_program *p, weft_text *t)
         put_name(t, p->binding[i].name);
         weft_text_add(t, " ");
         put_operand(p, &p->binding[i].at, t);
+        bool zero = true;
+        int  n    = p->binding[i].at.type.shape.n;
+        for (int d = 0; d < n; d++) zero = zero && p->binding[i].origin[d] == 0;
+        if (!zero) put_list(t, " origin ", n, p->binding[i].origin);
         weft_text_add(t, "\n");
     }
 }

@@ -18,7 +18,10 @@
  * (2) buffers that live at the same time do not overlap
  * (3) a buffer is written before it is read
  * (4) over all ranks of a job, the graph of firings (stream order, data, credit returns, one node
- *     for a collective across its ranks) has no cycle, so no timing can deadlock */
+ *     for a collective across its ranks) has no cycle, so no timing can deadlock
+ * (5) a program that writes state has one commit point, once a step: every write of state is
+ *     ordered after it, and nothing that is computed into state after it comes from a message that
+ *     is not ordered before it.  Only gathers of what was written may write state from messages */
 #ifndef WEFT_PROGRAM_PROGRAM_H
 #define WEFT_PROGRAM_PROGRAM_H
 
@@ -61,7 +64,6 @@ typedef struct weft_operand {
     int64_t   offset; /* in elements */
     weft_type type;
     int64_t   stride[WEFT_MAX_DIM]; /* in elements */
-    int64_t   origin[WEFT_MAX_DIM]; /* where the piece lies in the global tensor */
 } weft_operand;
 
 typedef enum weft_instr_kind {
@@ -200,7 +202,8 @@ typedef enum weft_binding_kind {
 typedef struct weft_binding {
     const char       *name;
     weft_binding_kind kind;
-    weft_operand      at; /* slot 0 */
+    weft_operand      at;                   /* slot 0 */
+    int64_t           origin[WEFT_MAX_DIM]; /* where the piece is in the global tensor */
 } weft_binding;
 
 typedef struct weft_program {
@@ -234,7 +237,7 @@ weft_status weft_program_add_stream(weft_program *p, weft_stream_spec s, int32_t
 weft_stream_spec *weft_program_stream(const weft_program *p, weft_stream_kind k);
 weft_status       weft_program_copy(const weft_program *p, weft_program **out);
 
-/* Invariants (1)-(3) of one program; (4) over the n programs of a job (n = 1 is fine). */
+/* Invariants (1)-(3) and (5) of one program; (4) over the n programs of a job (n = 1 is fine). */
 weft_status weft_program_verify(const weft_program *p);
 /* One that has nothing but calls without data (weft_talk_strip), perhaps from another process: it
  * can be walked. */
@@ -265,7 +268,7 @@ int32_t weft_program_slot(const weft_program *p, const weft_instr *i, bool is_ou
 /* The bytes of a slot that an operand touches, [*lo, *hi), by its box; false: they overflow. */
 bool weft_operand_span(const weft_operand *o, int64_t *lo, int64_t *hi);
 bool weft_operand_contiguous(const weft_operand *o);
-/* Contiguous, origin 0. */
+/* Contiguous. */
 weft_operand weft_operand_make(int32_t buffer, weft_dtype t, const weft_shape *s);
 /* Instructions numbered through all actors: the number of actor a's first. */
 int weft_program_instr_base(const weft_program *p, int32_t actor);

@@ -242,6 +242,19 @@ weft_status weft_program_verify(const weft_program *p)
     return weft_program__verify_memory(p);
 }
 
+/* A step is held back by all ranks of a job or by none: each has a commit point, or none has. */
+static weft_status check_commits(const weft_program *const *p, int n)
+{
+    int  actor, instr;
+    bool first = n && weft_program_find_commit(p[0], &actor, &instr);
+    for (int i = 1; i < n; i++)
+        if (weft_program_find_commit(p[i], &actor, &instr) != first)
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "program %s: rank %d has a commit point, rank %d has none",
+                             p[0]->name, p[first ? 0 : i]->rank, p[first ? i : 0]->rank);
+    return WEFT_OK;
+}
+
 weft_status weft_program_verify_all(const weft_program *const *p, int n)
 {
     int n_step = 0;
@@ -250,6 +263,7 @@ weft_status weft_program_verify_all(const weft_program *const *p, int n)
         int k  = weft_program__verify_steps(p[i]);
         n_step = k > n_step ? k : n_step;
     }
+    WEFT_TRY(check_commits(p, n));
     return weft_program_walk(p, n, &(weft_walk_options){.n_step = n_step});
 }
 

@@ -33,9 +33,7 @@ typedef struct slab_map {
     cell    *cell;
 } slab_map;
 
-typedef struct vclock {
-    int64_t at[WEFT_MAX_STREAM];
-} vclock;
+typedef weft_program__clock vclock;
 
 typedef struct checker {
     const weft_program *p;
@@ -43,9 +41,9 @@ typedef struct checker {
     slab_map           *map;
     weft_order          order;
     int64_t (*count)[2]; /* of each edge: given, taken */
-    int     n_step;
-    vclock *clock[WEFT_MAX_STREAM]; /* [step * n_firing + i] */
-    bool   *written;                /* of each buffer: some instruction writes it */
+    int               n_step;
+    weft_program__run run;     /* clock: [step * n_firing + i] */
+    bool             *written; /* of each buffer: some instruction writes it */
     /* now running */
     int                stream, step;
     int64_t            at;
@@ -221,7 +219,7 @@ static weft_status fill_outside(checker *c)
 
 static bool is_over(const checker *c, int stream, int64_t at)
 {
-    return at < 0 || c->clock[c->stream][c->at].at[stream] >= at;
+    return at < 0 || c->run.clock[c->stream][c->at].at[stream] >= at;
 }
 
 #define BAD(c, ...) WEFT_PROGRAM__BAD((c)->p, (c)->a, (c)->i, __VA_ARGS__)
@@ -407,13 +405,13 @@ static bool begin(checker *c)
     const weft_program      *p  = c->p;
     int                      i  = (int)(c->at % p->stream[c->stream].n_firing);
     const weft_firing_order *f  = &c->order.firing[c->stream][i];
-    vclock                  *me = &c->clock[c->stream][c->at];
+    vclock                  *me = &c->run.clock[c->stream][c->at];
     for (int k = 0; k < f->n_wait; k++)
         if (c->count[f->wait[k].edge][f->wait[k].credit] <
             (int64_t)c->step * f->wait[k].per_step + f->wait[k].at)
             return false;
     for (int s = 0; s < WEFT_MAX_STREAM; s++) me->at[s] = -1;
-    if (c->at) *me = c->clock[c->stream][c->at - 1];
+    if (c->at) *me = c->run.clock[c->stream][c->at - 1];
     me->at[c->stream] = c->at;
     for (int k = 0; k < f->n_wait; k++) {
         const weft_wait *w    = &f->wait[k];
@@ -423,7 +421,7 @@ static bool begin(checker *c)
         int      s    = (int)p->actor[w->credit ? e->to : e->from].stream;
         int64_t  step = (need - 1) / w->per_step, n = (need - 1) % w->per_step;
         int32_t *who = w->credit ? c->order.taker[w->edge] : c->order.giver[w->edge];
-        join(me, &c->clock[s][step * p->stream[s].n_firing + who[n]]);
+        join(me, &c->run.clock[s][step * p->stream[s].n_firing + who[n]]);
     }
     return true;
 }
@@ -454,7 +452,9 @@ static weft_status run_step(checker *c, int step, int64_t *next)
                 c->at     = next[s];
                 if (!begin(c)) break;
                 WEFT_TRY(fire(c));
-                moved = true;
+                c->run.fired[c->run.n].stream = s;
+                c->run.fired[c->run.n++].at   = c->at;
+                moved                         = true;
             }
     }
     for (int s = 0; s < p->n_stream; s++)
@@ -506,17 +506,22 @@ weft_status weft_program__verify_memory(const weft_program *p)
     weft_status st                    = WEFT_OK;
     WEFT_TRY(weft_arena_create(&c.arena));
     WEFT_GO(weft_order_make(p, c.arena, true, &c.order));
-    c.map     = WEFT_ARENA_ARRAY(c.arena, slab_map, p->n_slab);
-    c.count   = weft_arena_alloc(c.arena, sizeof *c.count * (size_t)p->n_edge);
-    c.written = WEFT_ARENA_ARRAY(c.arena, bool, p->n_buffer);
-    for (int s = 0; s < p->n_stream; s++)
-        c.clock[s] =
-            WEFT_ARENA_ARRAY(c.arena, vclock, (int64_t)c.n_step * p->stream[s].n_firing);
+    c.map            = WEFT_ARENA_ARRAY(c.arena, slab_map, p->n_slab);
+    c.count          = weft_arena_alloc(c.arena, sizeof *c.count * (size_t)p->n_edge);
+    c.written        = WEFT_ARENA_ARRAY(c.arena, bool, p->n_buffer);
+    int64_t n_firing = 0;
+    for (int s = 0; s < p->n_stream; s++) {
+        int64_t n      = (int64_t)c.n_step * p->stream[s].n_firing;
+        c.run.clock[s] = WEFT_ARENA_ARRAY(c.arena, vclock, n);
+        n_firing += n;
+    }
+    c.run.fired = weft_arena_alloc(c.arena, sizeof *c.run.fired * (size_t)(n_firing + 1));
     WEFT_GO(weft_arena_status(c.arena));
     WEFT_GO(cut_slabs(&c));
     WEFT_GO(fill_outside(&c));
     for (int t = 0; t < c.n_step; t++) WEFT_GO(run_step(&c, t, next));
     WEFT_GO(check_outputs(&c));
+    WEFT_GO(weft_program__verify_commit(p, &c.run, c.arena));
 out:
     weft_arena_destroy(c.arena);
     return st;

@@ -1,4 +1,6 @@
 /* Slabs for callers that have none of their own, and the way to bindings from outside. */
+#include <string.h>
+
 #include "exec/exec_priv.h"
 
 void weft_exec_free_slabs(const weft_program *p, weft_memory *slab)
@@ -39,6 +41,7 @@ static weft_status find_binding(const weft_exec *e, const char *name, int micro,
         return WEFT_FAIL(WEFT_ERR_ARG, "'%s' has %d slots, there is no slot %d", name,
                          f->n_slot, micro);
     *v = weft_exec__view(e, &b->at, f->n_slot > 1 ? micro % f->n_slot : 0);
+    memcpy(v->origin, b->origin, sizeof v->origin);
     *m = &e->slab[f->slab];
     return WEFT_OK;
 }

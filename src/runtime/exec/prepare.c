@@ -8,7 +8,6 @@ weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slo
 {
     weft_view v = {.dtype = o->type.dtype, .shape = o->type.shape};
     memcpy(v.stride, o->stride, sizeof v.stride);
-    memcpy(v.origin, o->origin, sizeof v.origin);
     if (o->buffer < 0) return v;
     const weft_buffer *b    = &e->p->buffer[o->buffer];
     char              *base = e->slab[b->slab].address;

@@ -103,7 +103,7 @@ static const weft_kernel kernels[] = {
     PREPARED(ADAMW, update),
     PREPARED(ADAGRAD, update),
     PREPARED(LAMB_DIR, update),
-    PREPARED(LAMB_APPLY, update),
+    PREPARED(LAMB, update),
 };
 
 /* Orders of sums are the same for every instruction set, so none is named.  "rows1" changes with

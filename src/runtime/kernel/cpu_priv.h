@@ -99,7 +99,7 @@ KERNEL(sumsq_parts);
 KERNEL(sumsq_tree);
 SCRATCH(sumsq_tree);
 KERNEL(clip);
-KERNEL(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb_apply */
+KERNEL(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb */
 PREPARE(update);
 
 /* Loss, log-sum-exp and gradient of each row of logits in one visit; loss and lse may be NULL

@@ -5,7 +5,8 @@
 #include "kernel/rows.h"
 
 enum {
-    TASK = 65536
+    TASK  = 65536,
+    BLOCK = 1024 /* directions of LAMB that are made and used at once */
 };
 
 typedef struct job {
@@ -14,9 +15,21 @@ typedef struct job {
     weft_kernel__update      u;
     float                   *state[3]; /* p, m, v or as many as there are */
     const float             *g;
-    const float             *p; /* lamb: read only */
+    const float             *p, *m, *v; /* lamb_dir: read only */
     int64_t                  n;
 } job;
+
+/* p, m, v in place: the direction as lamb_dir makes it, then a step along it. */
+static void lamb_step(const job *j, float *p, const float *g, float *m, float *v,
+                      int64_t n)
+{
+    float dir[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t k = n - i < BLOCK ? n - i : BLOCK;
+        j->f->lamb(&j->u, dir, p + i, g + i, m + i, v + i, m + i, v + i, k);
+        j->f->map[MAP_AXPY](p + i, p + i, dir, -j->u.lr, k);
+    }
+}
 
 static void task_fn(void *arg, int64_t task, int thread)
 {
@@ -32,8 +45,10 @@ static void task_fn(void *arg, int64_t task, int thread)
     case WEFT_OP_ADAGRAD: j->f->adagrad(&j->u, a, g, b, n); break;
     case WEFT_OP_ADAM: j->f->adam(&j->u, a, g, b, d, n); break;
     case WEFT_OP_ADAMW: j->f->adamw(&j->u, a, g, b, d, n); break;
-    case WEFT_OP_LAMB_DIR: j->f->lamb(&j->u, a, j->p + at, g, b, d, n); break;
-    default: j->f->map[MAP_AXPY](a, a, g, -j->u.lr, n); break;
+    case WEFT_OP_LAMB: lamb_step(j, a, g, b, d, n); break;
+    default:
+        j->f->lamb(&j->u, a, j->p + at, g, j->m + at, j->v + at, NULL, NULL, n);
+        break;
     }
 }
 
@@ -105,11 +120,12 @@ static weft_kernel__update read_constants(const weft_kernel_call *c)
         .eps   = (float)attr(c, k->eps),
         .decay = (float)attr(c, k->decay),
     };
+    bool lamb = c->op == WEFT_OP_LAMB;
     if (k->beta1 >= 0) {
-        u.step_size    = (float)(lr / (1.0 - pow(attr(c, k->beta1), t)));
+        u.step_size    = (float)((lamb ? 1.0 : lr) / (1.0 - pow(attr(c, k->beta1), t)));
         u.inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(attr(c, k->beta2), t)));
     }
-    if (c->op == WEFT_OP_LAMB_APPLY) {
+    if (lamb) {
         double pn = scalar(c, k->p_sq, 0.0), un = scalar(c, k->u_sq, 0.0);
         if (pn > 0.0 && un > 0.0) u.lr = (float)(lr * (sqrt(pn) / sqrt(un)));
     }
@@ -140,9 +156,9 @@ KERNEL(update)
     j.u = read_constants(c);
     j.g = c->in[1].p;
     j.p = c->in[0].p;
-    /* results are p m v, operands p g m v; lamb's result 0 is new */
+    /* results are p m v, operands p g m v; that of lamb_dir is new */
     if (l)
-        j.state[0] = c->out[0].p;
+        j.state[0] = c->out[0].p, j.m = c->in[2].p, j.v = c->in[3].p;
     else
         WEFT_TRY(settle(&j, 0, 0, x->pool));
     for (int k = 1; k < c->n_own_out; k++) WEFT_TRY(settle(&j, k, k + 1, x->pool));

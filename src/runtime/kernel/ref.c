@@ -76,7 +76,7 @@ static const weft_kernel__ref_fn table[WEFT_N_OP] = {
     [WEFT_OP_ADAMW]        = weft_kernel__ref_adam,
     [WEFT_OP_ADAGRAD]      = weft_kernel__ref_adagrad,
     [WEFT_OP_LAMB_DIR]     = weft_kernel__ref_lamb_dir,
-    [WEFT_OP_LAMB_APPLY]   = weft_kernel__ref_lamb_apply,
+    [WEFT_OP_LAMB]         = weft_kernel__ref_lamb,
 };
 
 weft_status weft_kernel_ref_run(const weft_op_use *u, const double *const *in,

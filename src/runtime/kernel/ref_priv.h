@@ -118,6 +118,6 @@ WEFT_REF(sgd_momentum);
 WEFT_REF(adam);
 WEFT_REF(adagrad);
 WEFT_REF(lamb_dir);
-WEFT_REF(lamb_apply);
+WEFT_REF(lamb);
 
 #endif

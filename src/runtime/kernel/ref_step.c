@@ -111,28 +111,39 @@ WEFT_REF(adagrad)
     return WEFT_OK;
 }
 
-/* u = (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps) + wd p */
-WEFT_REF(lamb_dir)
+/* u = (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps) + wd p, with the next m and v */
+static double lamb_direction(const weft_op_use *u, double p, double g, double *m,
+                             double *v, double step)
 {
     double b1 = weft_use_float(u, "beta1"), b2 = weft_use_float(u, "beta2");
-    double eps = weft_use_float(u, "eps"), wd = weft_use_float(u, "weight_decay");
-    double scale = in[4][0], step = in[5][0];
+    *m = b1 * *m + (1 - b1) * g;
+    *v = b2 * *v + (1 - b2) * g * g;
+    return (*m / (1 - pow(b1, step))) /
+               (sqrt(*v / (1 - pow(b2, step))) + weft_use_float(u, "eps")) +
+           weft_use_float(u, "weight_decay") * p;
+}
+
+WEFT_REF(lamb_dir)
+{
     EACH(i)
     {
-        double g = in[1][i] * scale;
-        double m = b1 * in[2][i] + (1 - b1) * g, v = b2 * in[3][i] + (1 - b2) * g * g;
-        out[0][i] = (m / (1 - pow(b1, step))) / (sqrt(v / (1 - pow(b2, step))) + eps) +
-                    wd * in[0][i];
-        out[1][i] = m;
-        out[2][i] = v;
+        double m = in[2][i], v = in[3][i];
+        out[0][i] = lamb_direction(u, in[0][i], in[1][i] * in[4][0], &m, &v, in[5][0]);
     }
     return WEFT_OK;
 }
 
 /* p -= lr |p| / |u| u; the ratio is 1 when either norm is 0 */
-WEFT_REF(lamb_apply)
+WEFT_REF(lamb)
 {
-    double ratio = in[2][0] > 0 && in[3][0] > 0 ? sqrt(in[2][0]) / sqrt(in[3][0]) : 1;
-    EACH(i) out[0][i] = in[0][i] - in[4][0] * ratio * in[1][i];
+    double ratio = in[4][0] > 0 && in[5][0] > 0 ? sqrt(in[4][0]) / sqrt(in[5][0]) : 1;
+    EACH(i)
+    {
+        double m = in[2][i], v = in[3][i];
+        double d  = lamb_direction(u, in[0][i], in[1][i] * in[7][0], &m, &v, in[8][0]);
+        out[0][i] = in[0][i] - in[6][0] * ratio * d;
+        out[1][i] = m;
+        out[2][i] = v;
+    }
     return WEFT_OK;
 }

@@ -88,7 +88,7 @@ typedef struct weft_kernel__rows {
     void (*adam)(const weft_kernel__update *u, float *p, const float *g, float *m,
                  float *v, int64_t n);
     void (*lamb)(const weft_kernel__update *u, float *dir, const float *p, const float *g,
-                 float *m, float *v, int64_t n);
+                 const float *m, const float *v, float *m_next, float *v_next, int64_t n);
     void (*adagrad)(const weft_kernel__update *u, float *p, const float *g, float *h,
                     int64_t n);
     void (*sgd)(const weft_kernel__update *u, float *p, const float *g, int64_t n);

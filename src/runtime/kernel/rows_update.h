@@ -55,9 +55,10 @@ VFN void adam_1(const weft_kernel__update *u, vf *p, vf g, vf *m, vf *v)
 UPDATE3(adamw, adamw_1)
 UPDATE3(adam, adam_1)
 
-/* step_size is 1 / (1 - beta1^t) here; the norms and the learning rate come in lamb_apply. */
+/* step_size is 1 / (1 - beta1^t) here; the norms and the learning rate come later.  m_next NULL:
+ * the direction alone. */
 static void lamb(const weft_kernel__update *u, float *dir, const float *p, const float *g,
-                 float *m, float *v, int64_t n)
+                 const float *m, const float *v, float *m_next, float *v_next, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VW) {
         int64_t k   = n - i < VW ? n - i : VW;
@@ -65,8 +66,9 @@ static void lamb(const weft_kernel__update *u, float *dir, const float *p, const
         moments(u, vf_mul(vf_load_n(g + i, k), vf_set1(u->scale)), &vm1, &vv);
         vf d = vf_mul(direction(u, vm1, vv), vf_set1(u->step_size));
         vf_store_n(dir + i, vf_fma(vf_set1(u->decay), vf_load_n(p + i, k), d), k);
-        vf_store_n(m + i, vm1, k);
-        vf_store_n(v + i, vv, k);
+        if (!m_next) continue;
+        vf_store_n(m_next + i, vm1, k);
+        vf_store_n(v_next + i, vv, k);
     }
 }
 
