@@ -10,9 +10,11 @@
 
 #include <dirent.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,11 +27,14 @@
 #include "support/test.h"
 
 enum {
-    STEPS   = 6,
-    N_MANY  = 21, /* memberships of a long run */
-    EARLY   = 5,  /* one by which allocators have settled */
-    SETTLED = 20, /* openings by which they have */
-    MAX_KEY = 16
+    STEPS          = 6,
+    N_MANY         = 21, /* memberships of a long run */
+    EARLY          = 5,  /* one by which allocators have settled */
+    SETTLED        = 20, /* openings by which they have */
+    N_TRY          = 40,
+    TRY_STRIDE     = 5, /* allocations */
+    MAX_MEMBERSHIP = N_TRY + 2,
+    MAX_KEY        = 16
 };
 
 /* ---- what a process holds ---- */
@@ -72,6 +77,7 @@ static held look(void)
 typedef struct result {
     weft_status         st;
     weft_session_result r;
+    int                 n_failed;    /* openings */
     held                early, late; /* in an early generation and in a late one */
     char                error[256];
 } result;
@@ -159,9 +165,9 @@ static result run_case(const rank_case *c, test_member *m)
 static void run_ranks(const rank_case *c, rank_fn run, int n, int every, int world,
                       result *out)
 {
-    weft_comm_shm *shm[N_MANY];
-    int            fd[N_MANY], p[8][2];
-    int64_t        step[N_MANY];
+    weft_comm_shm *shm[MAX_MEMBERSHIP];
+    int            fd[MAX_MEMBERSHIP], p[8][2];
+    int64_t        step[MAX_MEMBERSHIP];
     for (int i = 0; i < n; i++) {
         assert_ok(weft_comm_shm_create(world, &shm[i]));
         fd[i]   = weft_comm_shm_fd(shm[i]);
@@ -332,15 +338,28 @@ static void test_another_plan(void **state)
 }
 
 /* Opens a generation where the n-th allocation fails (0: none), and closes it. */
-static weft_status try_to_open(weft_session *s, test_member *m, int64_t n)
+static weft_status try_to_open(weft_session *s, int64_t n)
 {
     weft_generation g;
-    m->n_given = 1;
     weft_test_alloc_fail_at(n);
     weft_status st = weft_generation_open(s, &g);
     weft_test_alloc_fail_at(0);
+    if (st != WEFT_OK && st != WEFT_ERR_PEER && g.comm)
+        weft_comm_abort(g.comm, weft_error_text());
     weft_generation_close(s, &g);
     return st;
+}
+
+static void assert_not_grown(const held *now, const held *before, int64_t n)
+{
+    if (now->fds == before->fds && now->tasks == before->tasks &&
+        now->in_use <= before->in_use + (1 << 14))
+        return;
+    fail_msg("allocation %lld failed: %lld descriptors, %lld threads, %lld bytes in use; "
+             "%lld, %lld, %lld before",
+             (long long)n, (long long)now->fds, (long long)now->tasks,
+             (long long)now->in_use, (long long)before->fds, (long long)before->tasks,
+             (long long)before->in_use);
 }
 
 /* Allocations fail while the second generation is opened, one at a time. */
@@ -363,21 +382,16 @@ static void test_failures_leak_nothing(void **state)
     assert_int_equal(run_one(&s), WEFT_ENDING_MEMBERSHIP);
     held    before = {0};
     int64_t calls = weft_test_allocs(), tried = 0;
-    assert_ok(try_to_open(&s, &m, 0));
+    assert_ok(try_to_open(&s, 0));
     calls = weft_test_allocs() - calls;
     for (int64_t n = 1; n <= calls; n++) {
-        weft_status st = try_to_open(&s, &m, n);
+        m.n_given      = 1;
+        weft_status st = try_to_open(&s, n);
         assert_true(st == WEFT_ERR_MEM || st == WEFT_OK); /* a few can be done without */
         assert_int_equal(weft_state_step(s.state), 3);
         held now = look();
         if (++tried == SETTLED) before = now;
-        if (tried <= SETTLED) continue;
-        assert_int_equal(now.fds, before.fds);
-        assert_int_equal(now.tasks, before.tasks);
-        if (now.in_use > before.in_use + (1 << 14))
-            fail_msg("allocation %lld of %lld: %lld bytes in use, %lld before",
-                     (long long)n, (long long)calls, (long long)now.in_use,
-                     (long long)before.in_use);
+        if (tried > SETTLED) assert_not_grown(&now, &before, n);
     }
     assert_true(tried > 2 * SETTLED);
     m.n_given = 1;
@@ -388,13 +402,72 @@ static void test_failures_leak_nothing(void **state)
     weft_job_destroy(job);
 }
 
+/* The same for one of two ranks: the other one is told, or does not wait for longer than its
+ * timeout. */
+static pthread_barrier_t *gate; /* in memory of both */
+
+static result run_failures(const rank_case *c, test_member *m)
+{
+    weft_job            *job = load_job(c->name, c->steps, c->keys);
+    weft_session_options o   = {.quiet = true, .member = &m->source};
+    weft_session         s;
+    held                 before = {0};
+    result               out    = {0};
+    open_session(job, &o, &s);
+    assert_int_equal(run_one(&s), WEFT_ENDING_MEMBERSHIP);
+    for (int i = 0; i < N_TRY; i++) {
+        int64_t n   = 1 + i * TRY_STRIDE;
+        o.timeout_s = 1;
+        m->n_given  = 1 + i; /* also where the last one was not asked for */
+        pthread_barrier_wait(gate);
+        weft_status st = try_to_open(&s, m->rank == 1 ? n : 0);
+        /* ARG: a hash that could not be made differs, and all say so */
+        if (st != WEFT_OK && st != WEFT_ERR_MEM && st != WEFT_ERR_PEER &&
+            st != WEFT_ERR_ARG)
+            fail_msg("allocation %lld: %d, %s", (long long)n, (int)st, weft_error_text());
+        assert_int_equal(weft_state_step(s.state), 3);
+        out.n_failed += st != WEFT_OK;
+        held now = look();
+        if (i == N_TRY / 2) before = now;
+        if (i > N_TRY / 2) assert_not_grown(&now, &before, n);
+    }
+    o.timeout_s = 60;
+    m->n_given  = 1 + N_TRY;
+    pthread_barrier_wait(gate);
+    assert_int_equal(run_one(&s), WEFT_ENDING_DONE);
+    out.r = s.r;
+    assert_ok(weft_session__close(&s));
+    weft_job_destroy(job);
+    return out;
+}
+
+static void test_failures_of_a_rank(void **state)
+{
+    (void)state;
+    pthread_barrierattr_t a;
+    result                one[2], two[2];
+    if (!weft_test_alloc_fail_at(0)) return; /* sanitizers: calls cannot fail */
+    write_text();
+    gate = mmap(NULL, sizeof *gate, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+    assert_true(gate != MAP_FAILED);
+    pthread_barrierattr_init(&a);
+    pthread_barrierattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(gate, &a, 2);
+    rank_case plain = {"plain", "dp=2", NULL, STEPS}, c = {"fails", "dp=2", NULL, STEPS};
+    run_ranks(&plain, run_case, 1, STEPS, 2, one);
+    run_ranks(&c, run_failures, N_TRY + 2, 3, 2, two);
+    assert_same("after failures", &two[0], &one[0]); /* rank 0 has the hash */
+    assert_true(two[1].n_failed > N_TRY / 4 && two[0].n_failed > N_TRY / 4);
+    munmap(gate, sizeof *gate);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        with_files(test_same_bits),
-        with_files(test_another_plan),
-        with_files(test_nothing_grows),
-        with_files(test_failures_leak_nothing),
+        with_files(test_same_bits),          with_files(test_another_plan),
+        with_files(test_nothing_grows),      with_files(test_failures_leak_nothing),
+        with_files(test_failures_of_a_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
