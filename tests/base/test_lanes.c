@@ -36,6 +36,14 @@ static void runs_and_terms(void **state)
         }
 }
 
+static void default_is_the_next_power_of_two(void **state)
+{
+    static const int want[] = {1, 1, 2, 4, 4, 8, 8, 8, 8, 16};
+    (void)state;
+    for (int n = 0; n < 10; n++) assert_int_equal(weft_lanes_default(n, 100), want[n]);
+    assert_int_equal(weft_lanes_default(8, 3), 2); /* too few micro-batches */
+}
+
 /* Added where two of one level meet, the terms of all positions leave one sum. */
 static void terms_make_the_tree(void **state)
 {
@@ -100,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_and_terms),
+        cmocka_unit_test(default_is_the_next_power_of_two),
         cmocka_unit_test(terms_make_the_tree),
         cmocka_unit_test(shares_make_the_tree),
         cmocka_unit_test(wrong_dealings),

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/lanes.h"
 #include "comm/shm.h"
 #include "compile/compile.h"
 #include "support/files.h"
@@ -251,12 +252,51 @@ static void too_much_is_refused(void **state)
     }
 }
 
+/* With default lanes a rank holds one sum of gradients, however many micro-batches there are. */
+static int64_t planned_of(int dp, int64_t micro_batch, bool many_lanes)
+{
+    weft_compile_spec s = weft_compile_spec_default("tiny", 16, 128);
+    weft_training     t;
+    weft_compiled     c;
+    weft_strategy     y = weft_strategy_default();
+    weft_plan        *p;
+    int64_t           n = 0;
+    y.dp                = dp;
+    s.micro_batch       = micro_batch;
+    s.lanes             = weft_lanes_default(many_lanes ? 8 : dp, 16 / micro_batch);
+    assert_ok(weft_compile_training(&s, &t));
+    assert_ok(weft_compile_plan(&t, &y, 0, &p));
+    assert_ok(weft_compile_program(&t, p, 0, &c));
+    for (int k = WEFT_SLAB_STATE; k <= WEFT_SLAB_STAGING; k++)
+        n += weft_program_bytes(c.program, (weft_slab_kind)k);
+    weft_compiled_fini(&c);
+    weft_plan_destroy(p);
+    weft_training_fini(&t);
+    return n;
+}
+
+static void accumulation_costs_no_memory(void **state)
+{
+    (void)state;
+    for (int dp = 1; dp <= 4; dp *= 2) {
+        int64_t whole = planned_of(dp, 16 / dp, false);
+        for (int64_t micro = 8 / dp; micro >= 1; micro /= 2) {
+            int64_t n = planned_of(dp, micro, false);
+            print_message("dp=%d micro_batch=%lld: %lld bytes, all at once %lld\n", dp,
+                          (long long)micro, (long long)n, (long long)whole);
+            assert_true(n <= whole);
+        }
+        assert_true(planned_of(dp, 1, true) > planned_of(dp, 1, false));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(planned_is_resident),
         cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(zero_saves),
+        cmocka_unit_test(accumulation_costs_no_memory),
     };
     return cmocka_run_group_tests(test, NULL, NULL);
 }

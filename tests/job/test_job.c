@@ -77,12 +77,12 @@ static void test_overrides(void **s)
 {
     (void)s;
     const char *a[] = {"optimizer.lr=0.25", "micro_batch=1", "eval.data=a=b.bin",
-                       "batch=24", "tp_exclude=0"};
-    weft_job   *j   = parse(MIN, 5, a);
+                       "batch=24",          "tp_exclude=0",  "dp=3"};
+    weft_job   *j   = parse(MIN, 6, a);
     assert_true(j->optimizer.lr == 0.25);
     assert_int_equal(j->strategy.n_tp_exclude, 1); /* layer 0: a number, and a text */
     assert_int_equal(j->strategy.tp_exclude[0].last, 0);
-    assert_int_equal(j->lanes, 8);
+    assert_int_equal(j->lanes, 4); /* the smallest power of two from dp on */
     assert_string_equal(j->eval.data, "a=b.bin");
     weft_job_destroy(j);
 }
@@ -160,7 +160,7 @@ static void test_same(void **s)
     weft_text   id     = {0};
     weft_job   *j = parse(MIN "micro_batch: 2\n", 0, NULL), *k = parse(MIN, 3, more);
     weft_job_print_identity(j, &id);
-    assert_non_null(strstr(id.s, "\"micro_batch\": 2, \"lanes\": 4"));
+    assert_non_null(strstr(id.s, "\"micro_batch\": 2, \"lanes\": 1"));
     assert_int_equal(weft_job_same(k, id.s, "step-10"), WEFT_OK);
     weft_job_destroy(k);
     k = parse(MIN "micro_batch: 2\n", 1, lr);

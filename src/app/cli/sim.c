@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lanes.h"
 #include "base/io.h"
 #include "cli/cli.h"
 #include "cli/sim_say.h"
@@ -252,9 +253,7 @@ static weft_status cut_batch(options *o)
     if (!s->micro_batch) s->micro_batch = batch / n;
     if (!s->lanes) s->lanes = (int)of;
     if (s->lanes) return WEFT_OK;
-    s->lanes = 1;
-    while (s->lanes * 2 <= batch / s->micro_batch && (s->lanes < 8 || s->lanes < dp))
-        s->lanes *= 2;
+    s->lanes = weft_lanes_default(dp, batch / s->micro_batch);
     return WEFT_OK;
 }
 

@@ -12,7 +12,7 @@ void weft_cli_spec_options(weft_cli_spec *s, weft_cli_option *row)
         {"micro-batch", 0, WEFT_CLI_INT, &s->micro_batch, "N",
          "sequences in a micro-batch (the batch)"},
         {"lanes", 0, WEFT_CLI_INT, &s->lanes, "N",
-         "lanes of the gradient's sum (as many, at most 8)"},
+         "lanes of the gradient's sum (the smallest power of two from dp on)"},
         {"reduction", 0, WEFT_CLI_TEXT, &s->reduction, "NAME",
          "invariant, or fixed: zero=2 and 3 sum gradients in shards (invariant)"},
         {"dtype", 0, WEFT_CLI_TEXT, &s->dtype, "NAME", "fp32 or bf16 (fp32)"},
@@ -50,11 +50,7 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
         return weft_cli_usage(c, "--micro-batch %lld does not divide --batch %lld",
                               (long long)micro, (long long)batch);
     s->spec.micro_batch = micro;
-    if (s->lanes)
-        s->spec.lanes = s->lanes;
-    else
-        while (s->spec.lanes * 2 <= batch / micro && s->spec.lanes < 8)
-            s->spec.lanes *= 2;
+    if (s->lanes) s->spec.lanes = s->lanes;
     s->spec.dropout = s->dropout;
     int code        = word_of(c, "dtype", "fp32 bf16", s->dtype, &s->spec.dtype);
     if (code < 0)

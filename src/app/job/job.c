@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lanes.h"
 #include "base/io.h"
 #include "job/job_priv.h"
 
@@ -302,7 +303,7 @@ static weft_status resolve(weft_job *j)
                          "%s: plan says it all: leave out dp, tp, cp, ep, pp, zero and "
                          "the other keys of a strategy",
                          j->file);
-    return weft_job_check_cut(j);
+    return weft_job_check_cut(j, j->strategy.dp);
 }
 
 bool weft_job_is_open(const weft_job *j)
@@ -323,7 +324,7 @@ void weft_job_default_cut(weft_job *j)
         j->micro_batch = j->batch % j->lanes ? 1 : j->batch / j->lanes;
 }
 
-weft_status weft_job_check_cut(weft_job *j)
+weft_status weft_job_check_cut(weft_job *j, int dp)
 {
     if (j->batch % j->micro_batch)
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: micro_batch %lld does not divide batch %lld",
@@ -333,8 +334,7 @@ weft_status weft_job_check_cut(weft_job *j)
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s: batch / micro_batch is %lld micro-batches, at most %d",
                          j->file, (long long)m, WEFT_JOB_MAX_MICRO);
-    if (!j->given_lanes)
-        for (j->lanes = 1; j->lanes * 2 <= m && j->lanes < 8;) j->lanes *= 2;
+    if (!j->given_lanes) j->lanes = weft_lanes_default(dp, m);
     if (j->lanes & (j->lanes - 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "%s: lanes %lld is not a power of two", j->file,
                          (long long)j->lanes);

@@ -89,8 +89,8 @@ bool weft_job_is_invariant(const weft_job *j);
 bool weft_job_is_open(const weft_job *j);
 /* micro_batch where it was not given: the whole batch, or as much of it as a lane has. */
 void weft_job_default_cut(weft_job *j);
-/* micro_batch and lanes against batch; lanes is chosen when it was not given. */
-weft_status weft_job_check_cut(weft_job *j);
+/* micro_batch and lanes against batch; lanes is chosen for dp ranks when it was not given. */
+weft_status weft_job_check_cut(weft_job *j, int dp);
 
 /* The keys as all ranks of a job must have them, a line each: "batch is 8". */
 void weft_job_print_common(const weft_job *j, weft_text *t);

@@ -70,7 +70,7 @@ static weft_status follow_keys(const weft_session *s, decision *d)
     weft_job *j = &d->job;
     if (is_alone(s, j)) {
         weft_job_default_cut(j);
-        return weft_job_check_cut(j);
+        return weft_job_check_cut(j, 1);
     }
     WEFT_TRY(weft_session__plan_open(j, s->now->n_rank, &d->strategy, &d->plan));
     WEFT_TRY(check_lanes(s, d));
@@ -393,6 +393,8 @@ static weft_status decide(const weft_session *s, decision *d)
 {
     unsigned allow;
     WEFT_TRY(weft_job_parse_allow(s->o->allow, &allow));
+    if (!weft_job_is_invariant(&s->job))
+        allow |= WEFT_JOB_ALLOW_LANES; /* bits are the plan's */
     weft_status st =
         s->resume ? decide_resume(s, &s->job, allow, d) : decide_once(s, &s->job, d);
     if (st == WEFT_OK && d->idle) add_hint(s, d);
@@ -470,9 +472,10 @@ static weft_status note_change(weft_session *s, const char *key, int64_t from, i
     snprintf(c.key, sizeof c.key, "%s", key);
     weft_say_warn(
         &s->say,
-        "%s is %lld from step %lld on, before it was %lld (--allow): bits differ "
+        "%s is %lld from step %lld on, before it was %lld (%s): bits differ "
         "from a run that keeps it; the checkpoint's history says so",
-        key, (long long)to, (long long)s->checkpoint.step + 1, (long long)from);
+        key, (long long)to, (long long)s->checkpoint.step + 1, (long long)from,
+        weft_job_is_invariant(&s->job) ? "--allow" : "reduction: fixed");
     return weft_ckpt_state_add_change(&s->checkpoint, &c);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lanes.h"
 #include "session/session_priv.h"
 
 /* The number behind a key at the beginning of a line; -1: none.  Reads without the failure hook:
@@ -125,9 +126,8 @@ static bool find_host(const seat *all, int n, int r, int *n_rank, seat *out)
 /* The fewest lanes that the plan works with: each is up to a whole gradient. */
 static int count_lanes(const weft_session *s)
 {
-    int n = 1;
-    while (s->now->plan && n < weft_plan_lane_ranks(s->now->plan)) n *= 2;
-    return n;
+    const weft_plan *p = s->now->plan;
+    return (int)weft_lanes_default(p ? weft_plan_lane_ranks(p) : 1, INT32_MAX);
 }
 
 weft_status weft_session__check_memory(weft_session *s)

@@ -1,6 +1,7 @@
 /* The plan of a job: from its keys or its file, for the ranks there are. */
 #include <string.h>
 
+#include "base/lanes.h"
 #include "session/session_priv.h"
 
 /* Without dp, tp, cp, ep and pp all ranks are data parallel. */
@@ -20,9 +21,10 @@ static weft_status cut_batch(weft_job *j, const weft_strategy *y)
         j->lanes       = weft_strategy_lanes(y);
         j->given_lanes = true;
     }
-    if (j->given_micro_batch) return weft_job_check_cut(j);
+    if (j->given_micro_batch) return weft_job_check_cut(j, y->dp);
     if (y->dp && n > 1) { /* lanes are a power of two, at least dp of them */
-        while (lanes < y->dp || lanes < weft_strategy_lanes(y)) lanes *= 2;
+        lanes = weft_strategy_lanes(y);
+        if (!lanes) lanes = weft_lanes_default(y->dp, INT32_MAX);
         if (j->batch % (lanes * y->pp) == 0) n = lanes * y->pp;
     }
     if (j->given_lanes && n < j->lanes && j->batch % (j->lanes * y->pp) == 0)
@@ -38,7 +40,7 @@ static weft_status cut_batch(weft_job *j, const weft_strategy *y)
                          "batch %lld is no multiple of %lld (dp * pp); set micro_batch",
                          (long long)j->batch, (long long)n);
     j->micro_batch = j->batch / n;
-    return weft_job_check_cut(j);
+    return weft_job_check_cut(j, y->dp);
 }
 
 /* A plan file says how the batch is cut and in which order gradients are summed, where the job
@@ -57,7 +59,7 @@ weft_status weft_session__take_cut(weft_job *j, const weft_plan *p)
                          weft_strategy_recompute_name(&j->strategy),
                          j->plan_file ? j->plan_file : "made here", there, there);
     j->strategy.recompute = p->strategy.recompute;
-    return weft_job_check_cut(j);
+    return weft_job_check_cut(j, p->strategy.dp);
 }
 
 weft_status weft_session__plan_open(weft_job *j, int world, weft_strategy *y,

@@ -1,5 +1,12 @@
 #include "base/lanes.h"
 
+int64_t weft_lanes_default(int64_t n, int64_t n_micro)
+{
+    int64_t lanes = 1;
+    while (lanes < n && 2 * lanes <= n_micro) lanes *= 2;
+    return lanes;
+}
+
 bool weft_lanes_right(const weft_lanes *d)
 {
     int64_t sum = 0;

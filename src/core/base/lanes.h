@@ -22,6 +22,10 @@ typedef struct weft_lanes {
     const int32_t *share;     /* leaves of each position; NULL: equal */
 } weft_lanes;
 
+/* Lanes where nobody says, of n data-parallel ranks: the smallest power of two that is at least n.
+ * A rank then holds one sum of gradients (two, where n is no power of two), and the bits are the
+ * same for fewer ranks.  Fewer where a step has too few micro-batches for all ranks. */
+int64_t weft_lanes_default(int64_t n, int64_t n_micro);
 /* Is this a dealing: a power of two of leaves, at least one for each position, all of them dealt?
  */
 bool weft_lanes_right(const weft_lanes *d);

@@ -1,13 +1,13 @@
 /* Replicas of unlike kinds of devices with lanes of the batch by their speed (weft_cost_deal):
  * who has how many, and the step of a point that is dealt so. */
+#include <limits.h>
 #include <math.h>
 
 #include "base/lanes.h"
 #include "cost/score_priv.h"
 
 enum {
-    LANES = 8, /* that replicas alike have in all */
-    MOST  = 64 /* the same of numbers that are no power of two */
+    MOST = 64 /* lanes of replicas whose number is no power of two */
 };
 
 int weft_cost_most_micro(int replicas, int lanes, int micro)
@@ -18,13 +18,12 @@ int weft_cost_most_micro(int replicas, int lanes, int micro)
 
 int weft_cost_lanes(int replicas, int micro, double sum_bytes, double room_bytes)
 {
-    int n = 1;
-    while (n < replicas) n *= 2;
+    int n = (int)weft_lanes_default(replicas, INT_MAX);
     for (int held = 1; n < MOST && 2 * n <= micro && held * sum_bytes <= room_bytes;
          held++) {
-        int now  = weft_cost_most_micro(replicas, n, micro);
-        int then = weft_cost_most_micro(replicas, 2 * n, micro);
-        if (n < LANES ? then > now : then >= now) break;
+        if (weft_cost_most_micro(replicas, 2 * n, micro) >=
+            weft_cost_most_micro(replicas, n, micro))
+            break;
         n *= 2;
     }
     return n;

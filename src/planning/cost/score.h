@@ -244,9 +244,9 @@ typedef struct weft_cost_deal {
 } weft_cost_deal;
 
 int weft_cost_deal_lanes(const weft_cost_deal *d); /* all of them */
-/* Lanes of all replicas together where nobody says: one for each at least, else up to 8, or as
- * many as give the replica with most micro-batches fewer of them; as long as sums that are held
- * besides stay within room_bytes. */
+/* Lanes of all replicas together where nobody says: weft_lanes_default(), and more where replicas
+ * whose number is no power of two then have more equal numbers of micro-batches, as long as sums
+ * that are held besides stay within room_bytes. */
 int weft_cost_lanes(int replicas, int micro, double sum_bytes, double room_bytes);
 /* Micro-batches of the replica that has most. */
 int weft_cost_most_micro(int replicas, int lanes, int micro);
@@ -260,7 +260,7 @@ typedef struct weft_cost_point {
     int dp, pp;
     int chunks;  /* of a stage, interleaved; 1: none */
     int n_micro; /* micro-batches of a replica in a step */
-    /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says (8 in all) */
+    /* of a replica, whose sums stay apart; 0: as many as plans have where nobody says */
     int lanes;
     int open;  /* sums of these lanes at once; 0: as many as lanes of one subtree have */
     int terms; /* that a replica brings to a sum, at most; 0: one */
