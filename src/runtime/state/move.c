@@ -180,21 +180,32 @@ static weft_status check_same_tensor(const weft_held_tensor *a, const weft_held_
                      weft_shape_text(&b->shape, y, sizeof y));
 }
 
+/* The moves of one tensor: `tensor` of old to `target` of new. */
+static weft_status plan_tensor(const weft_holders *old, int tensor,
+                               const weft_holders *new, int target, int rank,
+                               weft_move_list *l)
+{
+    const weft_held_tensor *t   = &new->tensor[target];
+    const weft_part        *own = rank < 0 ? NULL : weft_holders_part(old, tensor, rank);
+    WEFT_TRY(check_same_tensor(&old->tensor[tensor], t));
+    for (int i = 0; i < t->n_holder; i++) {
+        const weft_holder *h     = &t->holder[i];
+        bool               sends = own && parts_meet(own, h->part);
+        for (int k = 0; k < h->n_rank; k++) {
+            weft_move m = {.tensor = tensor, .target = target, .to = h->rank[k]};
+            if (rank < 0 || m.to == rank || sends)
+                WEFT_TRY(plan_part(old, &m, h->part, rank, l));
+        }
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_move_plan(const weft_holders *old, const weft_holders *new, int rank,
                            weft_move_list *l)
 {
     for (int i = 0; i < new->n_tensor; i++) {
         int t = weft_holders_find(old, new->tensor[i].name);
-        if (t < 0) continue;
-        WEFT_TRY(check_same_tensor(&old->tensor[t], &new->tensor[i]));
-        const weft_part *own = rank < 0 ? NULL : weft_holders_part(old, t, rank);
-        for (int to = 0; to < new->n_rank; to++) {
-            const weft_part *part = weft_holders_part(new, i, to);
-            if (!part) continue;
-            if (rank >= 0 && to != rank && !(own && parts_meet(own, part))) continue;
-            weft_move m = {.tensor = t, .target = i, .to = to};
-            WEFT_TRY(plan_part(old, &m, part, rank, l));
-        }
+        if (t >= 0) WEFT_TRY(plan_tensor(old, t, new, i, rank, l));
     }
     return WEFT_OK;
 }

@@ -37,8 +37,8 @@ weft_status weft_move_add_region(const weft_holders *h, int tensor, const weft_r
                                  int to, unsigned turn, weft_move_list *l);
 
 /* All moves from or to a rank (-1: of all ranks) that fill the parts of `new` out of those of
- * `old`, by tensor, then by the rank that gets them.  Tensors that `old` does not have are left
- * out.  WEFT_ERR_ARG: a tensor has another type or shape in the other table. */
+ * `old`: by tensor, then by the part and by the ranks that get it.  Tensors that `old` does not
+ * have are left out.  WEFT_ERR_ARG: a tensor has another type or shape in the other table. */
 weft_status weft_move_plan(const weft_holders *old, const weft_holders *new, int rank,
                            weft_move_list *l);
 
