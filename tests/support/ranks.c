@@ -22,6 +22,7 @@ typedef struct rank {
     test_result     r;
     weft_status     st;
     char            text[512];
+    int             n_held;
 } rank;
 
 void test_job_open(test_job *j, const char *model, test_job_options o)
@@ -179,6 +180,51 @@ static weft_status scalar(rank *k, weft_vid v, float **at)
     return WEFT_OK;
 }
 
+static weft_status hold_bad(void *user, int64_t step, int n, const double *value,
+                            bool *hold)
+{
+    rank *k = user;
+    (void)step;
+    if (n != 2) return WEFT_FAIL(WEFT_ERR_INTERNAL, "%d values at a commit point", n);
+    *hold = !isfinite(value[0]) || !isfinite(value[1]);
+    k->n_held += *hold;
+    return WEFT_OK;
+}
+
+static weft_status hash_state(const rank *k, uint64_t *out)
+{
+    *out = 0;
+    for (int b = 0; b < k->program->n_binding; b++) {
+        const weft_binding *x = &k->program->binding[b];
+        weft_view           v;
+        if (x->kind != WEFT_BIND_PARAM && x->kind != WEFT_BIND_STATE) continue;
+        WEFT_TRY(weft_exec_binding(k->exec, x->name, 0, &v));
+        *out = weft_hash_xxh64(
+            v.p, (size_t)weft_shape_count(&v.shape) * (size_t)weft_dtype_bytes(v.dtype),
+            *out);
+    }
+    return WEFT_OK;
+}
+
+/* The step with a gradient that is not finite: it is held back, and nothing is written. */
+static weft_status try_bad_step(rank *k, int s)
+{
+    const weft_training_graph *t = &k->j->training;
+    uint64_t                   before, after;
+    float                     *x;
+    WEFT_TRY(hash_state(k, &before));
+    WEFT_TRY(scalar(k, t->step, &x));
+    *x = (float)(s + 1);
+    WEFT_TRY(scalar(k, t->inv_n, &x));
+    *x = NAN;
+    WEFT_TRY(weft_exec_run(k->exec, s, 1));
+    WEFT_TRY(hash_state(k, &after));
+    if (k->n_held != 1 || before != after)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "step %d: held %d times, state %s", s,
+                         k->n_held, before == after ? "kept" : "changed");
+    return WEFT_OK;
+}
+
 static weft_status step(rank *k, int s)
 {
     const weft_training_graph *t       = &k->j->training;
@@ -206,10 +252,14 @@ static weft_status train(rank *k)
                            .micro_batch = k->j->o.rows,
                            .seed        = 1,
                            .read        = read_inputs,
+                           .commit      = k->j->o.bad_step ? hold_bad : NULL,
                            .user        = k};
     WEFT_TRY(test_exec_create(k->program, &o, &k->exec));
     WEFT_TRY(weft_model_init(k->j->model, 7, fill, k));
-    for (int s = 0; s < TEST_STEPS; s++) WEFT_TRY(step(k, s));
+    for (int s = 0; s < TEST_STEPS; s++) {
+        if (k->j->o.bad_step == s + 1) WEFT_TRY(try_bad_step(k, s));
+        WEFT_TRY(step(k, s));
+    }
     return WEFT_OK;
 }
 

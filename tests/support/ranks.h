@@ -22,6 +22,9 @@ typedef struct test_job_options {
     const char *optimizer; /* NULL: adamw */
     weft_strategy_recompute recompute;
     bool                    no_clip;
+    /* 1 + a step that is tried first with a weight of NaN for its loss: what comes of it is not
+     * finite, and it is held back; no bit of any state may change by it.  0: none */
+    int         bad_step;
     const char *zero; /* parameters with this in their names begin at 0; NULL: none */
 } test_job_options;
 

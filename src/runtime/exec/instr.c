@@ -139,6 +139,6 @@ weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x)
                          x->i->n_in, WEFT_MAX_OUTCOME);
     for (int k = 0; k < x->i->n_in; k++) WEFT_TRY(read_scalar(s, x->i, k, &value[k]));
     WEFT_TRY(e->o.commit(e->o.user, s->job_step, x->i->n_in, value, &hold));
-    if (hold) e->held_step = s->job_step;
+    e->held_step = hold ? s->job_step : -1; /* a step that was held back may run again */
     return WEFT_OK;
 }

@@ -1,0 +1,203 @@
+/* The commit point of compiled programs: every training program has exactly one and verifies, for
+ * plans of all kinds; an update that is moved before it is found; a step that is held back there
+ * changes no bit of state on any rank, and training goes on as if it had not been tried. */
+#include "support/test.h"
+
+#include "support/plans.h"
+
+#define FAMILY(name) "tests/fixtures/families/" name
+
+typedef struct place {
+    int actor, instr;
+} place;
+
+static int count_commits(const weft_program *p, place *at)
+{
+    int n = 0;
+    for (int a = 0; a < p->n_actor; a++)
+        for (int i = 0; i < p->actor[a].n_instr; i++)
+            if (p->actor[a].instr[i].kind == WEFT_INSTR_COMMIT) {
+                *at = (place){a, i};
+                n++;
+            }
+    return n;
+}
+
+/* The first instruction after the commit point, in its actor, that writes state goes before it. */
+static bool move_update(weft_program *p, place at)
+{
+    weft_actor *a = &p->actor[at.actor];
+    for (int i = at.instr + 1; i < a->n_instr; i++) {
+        if (!weft_instr_writes_state(p, &a->instr[i])) continue;
+        weft_instr update = a->instr[i];
+        for (int k = i; k > at.instr; k--) a->instr[k] = a->instr[k - 1];
+        a->instr[at.instr] = update;
+        return true;
+    }
+    return false;
+}
+
+static void check_program(const char *words, const weft_program *p, int *n_program,
+                          int *n_moved)
+{
+    weft_program *q;
+    place         at = {0};
+    if (weft_program_verify(p) != WEFT_OK) fail_msg("%s: %s", words, weft_error_text());
+    int n = count_commits(p, &at);
+    if (n != 1) fail_msg("%s, rank %d: %d commit points", words, p->rank, n);
+    ++*n_program;
+    assert_ok(weft_program_copy(p, &q));
+    if (move_update(q, at)) {
+        assert_fails(weft_program_verify(q), WEFT_ERR_ARG, "before the commit point");
+        assert_non_null(strstr(weft_error_text(), q->actor[at.actor].name));
+        assert_non_null(
+            strstr(weft_error_text(), q->actor[at.actor].instr[at.instr].name));
+        ++*n_moved;
+    }
+    weft_program_destroy(q);
+}
+
+static void sweep_plan(const test_job *j, test_plan x, int64_t bucket, int *n_program,
+                       int *n_moved)
+{
+    weft_strategy  h;
+    weft_sharding *s = test_plan_shard(j, x.words, &h);
+    int            n = s->mesh[0].n_rank * h.pp;
+    for (int r = 0; r < n; r++) {
+        weft_partition_options o = {.n_micro             = j->o.n_micro,
+                                    .n_lane              = x.n_lane,
+                                    .pp                  = h.pp,
+                                    .rank                = r,
+                                    .schedule            = x.schedule,
+                                    .n_chunk             = x.n_chunk,
+                                    .reduce_bucket_bytes = bucket,
+                                    .shard_bucket_bytes  = bucket,
+                                    .gather_once         = h.overlap_param_gather > 0,
+                                    .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
+        weft_program          *p;
+        if (weft_partition_program(j->training.graph, s, &o, &p) != WEFT_OK)
+            fail_msg("%s, rank %d: %s", x.words, r, weft_error_text());
+        check_program(x.words, p, n_program, n_moved);
+        weft_program_destroy(p);
+    }
+    weft_sharding_destroy(s);
+}
+
+static const test_plan any_plan[] = {
+    {"dp=1", 4, 1, NULL},        {"dp=2", 4, 1, NULL},
+    {"dp=2 zero=1", 4, 1, NULL}, {"dp=2 zero=2", 4, 1, NULL},
+    {"dp=2 zero=3", 4, 1, NULL}, {"dp=2 zero=1 overlap_param_gather=0.6", 4, 1, NULL},
+    {"tp=2", 4, 1, NULL},        {"dp=2 tp=2 zero=1", 4, 1, NULL},
+    {"pp=2", 4, 1, "gpipe"},     {"pp=2", 4, 1, "1f1b"},
+    {"pp=2", 4, 1, "zb-h1"},     {"dp=2 pp=2 zero=2", 4, 1, "zb-h1"},
+};
+
+static const test_plan of_sequences[] = {
+    {"cp=2", 4, 1, NULL},
+    {"cp=2 cp_comm=ring", 4, 1, NULL},
+    {"tp=2 sp=true", 4, 1, NULL},
+    {"pp=2", 4, 2, "interleaved"},
+};
+
+static void sweep_job(const char *model, test_job_options o, const test_plan *x, int n,
+                      int *n_program, int *n_moved)
+{
+    test_job j;
+    test_job_open(&j, model, o);
+    for (int i = 0; i < n; i++)
+        for (int bucket = 0; bucket < 2; bucket++)
+            sweep_plan(&j, x[i], bucket ? 2000 : 0, n_program, n_moved);
+    test_job_close(&j);
+}
+
+static void every_program_has_one(void **state)
+{
+    static const char *const optimizer[] = {"adamw", "sgd", "adagrad", "lamb"};
+    int                      n = 0, moved = 0;
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        test_job_options o = {.seq       = 6,
+                              .n_micro   = 4,
+                              .optimizer = optimizer[k],
+                              .no_clip   = k % 2,
+                              .dtype     = k < 2 ? WEFT_DTYPE_F32 : WEFT_DTYPE_BF16};
+        sweep_job("tests/fixtures/four", o, any_plan, WEFT_COUNT(any_plan), &n, &moved);
+    }
+    test_job_options o = {.seq = 8, .n_micro = 4, .optimizer = "lamb"};
+    sweep_job("tests/fixtures/four", o, of_sequences, WEFT_COUNT(of_sequences), &n,
+              &moved);
+    /* running statistics */
+    sweep_job(FAMILY("resnet"), (test_job_options){.seq = 6, .n_micro = 4}, any_plan + 8,
+              3, &n, &moved);
+    sweep_job(FAMILY("resnet"), (test_job_options){.seq = 6, .n_micro = 4}, any_plan + 1,
+              3, &n, &moved);
+    static const test_plan ep[] = {{"ep=2", 4, 1, NULL},
+                                   {"dp=2 ep=2 zero=1", 4, 1, NULL}};
+    sweep_job(FAMILY("mixtral"), (test_job_options){.seq = 6, .n_micro = 4, .rows = 2},
+              ep, 2, &n, &moved);
+    print_message("%d programs have one commit point each; %d moved updates were found\n",
+                  n, moved);
+    assert_true(n >= 200);
+    assert_true(moved > n / 2);
+}
+
+static void evaluation_has_none(void **state)
+{
+    test_job               j;
+    weft_program          *p;
+    place                  at = {0};
+    weft_partition_options o  = {.n_micro = 2, .n_lane = 1};
+    (void)state;
+    test_job_open(&j, "tests/fixtures/four", (test_job_options){.seq = 6, .n_micro = 2});
+    assert_ok(weft_partition_program(j.model->graph, NULL, &o, &p));
+    assert_ok(weft_program_verify(p));
+    assert_int_equal(count_commits(p, &at), 0);
+    weft_program_destroy(p);
+    test_job_close(&j);
+}
+
+/* A step of NaN is tried before step 1 and held back; see test_job_options.bad_step. */
+static void a_step_that_is_held_back_leaves_no_trace(void **state)
+{
+    static const struct {
+        test_plan   plan;
+        const char *optimizer;
+        int64_t     bucket;
+    } list[] = {
+        {{"dp=1", 4, 1, NULL}, "adamw", 0},
+        {{"dp=2", 4, 1, NULL}, "adamw", 2000},
+        {{"dp=2 zero=1", 4, 1, NULL}, "lamb", 2000},
+        {{"dp=2 zero=3", 4, 1, NULL}, "lamb", 2000},
+        {{"dp=2 zero=2", 4, 1, NULL}, "sgd", 0},
+        {{"dp=2 zero=1 overlap_param_gather=0.6", 4, 1, NULL}, "adamw", 2000},
+        {{"tp=2", 4, 1, NULL}, "lamb", 0},
+        {{"pp=2", 4, 1, "zb-h1"}, "adamw", 0},
+        {{"dp=2 pp=2 zero=1", 4, 2, "interleaved"}, "lamb", 2000},
+    };
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(list); i++) {
+        test_job_options o = {.seq = 6, .n_micro = 8, .optimizer = list[i].optimizer};
+        test_job         j;
+        test_result      r[2];
+        for (int bad = 0; bad < 2; bad++) {
+            o.bad_step = bad ? 2 : 0;
+            test_job_open(&j, "tests/fixtures/four", o);
+            r[bad] =
+                test_plan_run_beside(&j, list[i].plan, list[i].bucket, list[i].bucket);
+            test_job_close(&j);
+        }
+        if (memcmp(&r[0], &r[1], sizeof r[0]) != 0)
+            fail_msg("%s, %s: other bits after a step that was held back",
+                     list[i].plan.words, list[i].optimizer);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_program_has_one),
+        cmocka_unit_test(evaluation_has_none),
+        cmocka_unit_test(a_step_that_is_held_back_leaves_no_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
