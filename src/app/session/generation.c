@@ -228,13 +228,15 @@ static weft_status open_runner(weft_session *s)
 {
     weft_generation    *g = s->now;
     weft_runner_options o = {
-        .made  = &g->made,
-        .pool  = s->pool,
-        .seed  = (uint64_t)s->job.seed,
-        .data  = s->data,
-        .comm  = g->comm,
-        .state = s->state,
-        .trace = s->o->trace ? weft_runner_instructions(g->made.program) : 0};
+        .made       = &g->made,
+        .pool       = s->pool,
+        .seed       = (uint64_t)s->job.seed,
+        .data       = s->data,
+        .comm       = g->comm,
+        .state      = s->state,
+        .commit     = weft_session__commit,
+        .commit_arg = s,
+        .trace      = s->o->trace ? weft_runner_instructions(g->made.program) : 0};
     return weft_runner_create(&o, &g->runner);
 }
 

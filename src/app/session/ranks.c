@@ -4,7 +4,6 @@
  * result; what it does not have of the weights the others give it (state/gather.h).
  * A rank that fails says so to the others, which then end with WEFT_ERR_PEER instead of waiting. */
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -114,23 +113,4 @@ weft_status weft_session__meet(weft_session *s)
     if (world(s) == 1) return WEFT_OK;
     return weft_comm_collective(s->now->comm, s->now->group, WEFT_BARRIER, WEFT_DTYPE_F32,
                                 NULL, NULL, 0);
-}
-
-/* All stop when one is told to, for the same reason, whether or not it has reached them; and all
- * go over to another membership when one has heard of it. */
-weft_status weft_session__agree_ending(weft_session *s, weft_ending *out)
-{
-    const weft_membership_source *source = s->o->member;
-
-    int   own    = s->o->stop ? s->o->stop(s->o->arg) : 0;
-    bool  newer  = source && source->changed && source->changed(source->arg);
-    float any[3] = {own ? 1.0f : 0.0f, own == SIGINT ? 1.0f : 0.0f, newer ? 1.0f : 0.0f};
-    if (world(s) > 1)
-        WEFT_TRY(weft_comm_collective(s->now->comm, s->now->group, WEFT_ALL_REDUCE,
-                                      WEFT_DTYPE_F32, any, any, 3));
-    if (any[0] > 0) s->r.stopped = world(s) == 1 ? own : any[1] > 0 ? SIGINT : SIGTERM;
-    *out = s->r.stopped                              ? WEFT_ENDING_STOP
-           : any[2] > 0 && s->r.steps < s->job.steps ? WEFT_ENDING_MEMBERSHIP
-                                                     : WEFT_ENDING_DONE;
-    return WEFT_OK;
 }

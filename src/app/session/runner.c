@@ -117,6 +117,13 @@ static weft_status read_inputs(void *user, int64_t step, int micro, int n,
     return r->ids ? read_ids(r, micro) : read_random(r, step, micro);
 }
 
+static weft_status call_commit(void *user, int64_t step, int n, const double *value,
+                               bool *hold)
+{
+    weft_runner *r = user;
+    return r->o.commit(r->o.commit_arg, step, n, value, hold);
+}
+
 /* ---- memory ---- */
 
 weft_state *weft_runner_state(const weft_runner *r)
@@ -172,6 +179,7 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
                            .batch       = r->batch,
                            .micro_batch = o->made->model->batch,
                            .read        = read_inputs,
+                           .commit      = o->commit ? call_commit : NULL,
                            .user        = r,
                            .trace       = o->trace};
     WEFT_GO(weft_exec_create(p, &e, &r->exec));

@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "compile/compile.h"
 #include "data/data.h"
+#include "exec/exec.h"
 #include "program/timeline.h"
 #include "session/program_state.h"
 
@@ -21,7 +22,10 @@ typedef struct weft_runner_options {
     /* parameters and states, which fit; NULL: the runner has its own */
     weft_state *state;
     weft_comm  *comm; /* of a program of several ranks */
-    int trace;        /* instructions to keep for weft_runner_trace, the newest; 0 none */
+    /* called at the commit point of a step; NULL: no step is held back */
+    weft_exec_commit_fn commit;
+    void               *commit_arg;
+    int trace; /* instructions to keep for weft_runner_trace, the newest; 0 none */
 } weft_runner_options;
 
 weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out);

@@ -67,6 +67,25 @@ typedef struct weft_session__times {
     double  peak_gflops; /* 0: not measured */
 } weft_session__times;
 
+/* How the steps of a generation ended; session.c has a row of reactions for each. */
+typedef enum weft_ending {
+    WEFT_ENDING_DONE,       /* no step is left */
+    WEFT_ENDING_STOP,       /* a signal: all ranks have agreed on it */
+    WEFT_ENDING_MEMBERSHIP, /* there is a newer membership: all ranks have agreed on it */
+    WEFT_ENDING_PEER_LOST,
+    WEFT_ENDING_NOT_FINITE,
+    WEFT_ENDING_REFUSED, /* by all ranks, in the same words */
+    WEFT_ENDING_FAILED,  /* of this rank */
+    WEFT_N_ENDING
+} weft_ending;
+
+/* Why a step was held back. */
+typedef enum weft_session__fault {
+    WEFT_SESSION__NO_FAULT,
+    WEFT_SESSION__NOT_FINITE,
+    WEFT_SESSION__DIFFERS, /* ranks have different gradient norms */
+} weft_session__fault;
+
 /* What lives as long as the job: the job itself, its files and data, model and training graph,
  * state, the step it has got to. */
 typedef struct weft_session {
@@ -88,7 +107,9 @@ typedef struct weft_session {
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
     weft_session__times times;
-    weft_session_result r; /* with the step it has got to */
+    weft_session__fault fault; /* of the newest step */
+    weft_ending ending;        /* after it: done (where none is left), stop, membership */
+    weft_session_result r;     /* with the step it has got to */
 } weft_session;
 
 enum {
@@ -100,18 +121,6 @@ enum {
     WEFT_SESSION__TAG_EVAL   = WEFT_SESSION__TAG + 5,
     WEFT_SESSION__TAG_STATE  = WEFT_SESSION__TAG + 6,
 };
-
-/* How the steps of a generation ended; session.c has a row of reactions for each. */
-typedef enum weft_ending {
-    WEFT_ENDING_DONE,       /* no step is left */
-    WEFT_ENDING_STOP,       /* a signal: all ranks have agreed on it */
-    WEFT_ENDING_MEMBERSHIP, /* there is a newer membership: all ranks have agreed on it */
-    WEFT_ENDING_PEER_LOST,
-    WEFT_ENDING_NOT_FINITE,
-    WEFT_ENDING_REFUSED, /* by all ranks, in the same words */
-    WEFT_ENDING_FAILED,  /* of this rank */
-    WEFT_N_ENDING
-} weft_ending;
 
 /* session.c: a session without generations, and its end. */
 weft_status weft_session__open(const weft_job *j, const weft_session_options *o,
@@ -137,11 +146,18 @@ void        weft_session__log_start(weft_session *s);
 /* steps.c: runs steps until one of the endings that are no error. */
 weft_status weft_generation_run(weft_session *s, weft_ending *ending);
 
+/* commit.c: what all ranks agree on once a step, before anything writes state (weft_exec_commit_fn;
+ * value: loss, gradient norm); a step whose outcome is at fault is held back.  agree_step: the same
+ * for a step that runs nothing.  check_step: the fault as an error, after the step. */
+weft_status weft_session__commit(void *session, int64_t step, int n, const double *value,
+                                 bool *hold);
+weft_status weft_session__agree_step(weft_session *s, double loss, double norm,
+                                     bool *hold);
+weft_status weft_session__check_step(const weft_session *s, const weft_metrics_row *r);
+
 /* ranks.c: nothing happens in any of these where a job has one rank. */
 weft_status weft_session__open_group(weft_session *s);
 weft_status weft_session__meet(weft_session *s); /* returns when all ranks are here */
-/* Is a step left to run, or have ranks been told to stop or to go over to another membership? */
-weft_status weft_session__agree_ending(weft_session *s, weft_ending *out);
 /* Rank 0 works, the others give it what it asks for. */
 weft_status weft_session__lead(weft_session *s, weft_status (*work)(weft_session *s));
 /* n bytes of each rank to all: out in the order of ranks. */

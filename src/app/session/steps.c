@@ -1,13 +1,15 @@
-/* The steps of a generation: count labels, run the step, write it down; evaluate, save, agree on
- * what comes next. */
+/* The steps of a generation: count labels, run the step, in which ranks agree on it and on what
+ * comes next, write it down; evaluate, save. */
 #include <math.h>
 
 #include "base/clock.h"
 #include "session/session_priv.h"
 
-/* One step; N labels count.  N = 0 runs nothing: loss 0, no update. */
+/* One step; N labels count.  N = 0 runs nothing: loss 0, no update.  Ranks agree on it in the
+ * middle, before anything is written (commit.c). */
 static weft_status run_step(weft_session *s, weft_metrics_row *row)
 {
+    bool    hold  = false;
     int64_t first = (row->step - 1) * s->job.batch;
     double  begin = weft_clock_s();
     WEFT_TRY(weft_data_count_labels(s->data, first, s->job.batch, &row->labels));
@@ -21,6 +23,8 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
         WEFT_TRY(weft_runner_step(s->now->runner, row->step - 1));
         row->loss = weft_runner_get(s->now->runner, "step.loss") / (double)row->labels;
         row->grad_norm = weft_runner_get(s->now->runner, "step.grad_norm");
+    } else {
+        WEFT_TRY(weft_session__agree_step(s, 0, 0, &hold));
     }
     double seconds    = weft_clock_s() - begin;
     row->step_ms      = 1e3 * seconds;
@@ -28,16 +32,6 @@ static weft_status run_step(weft_session *s, weft_metrics_row *row)
     s->times.step_s[s->times.n_step++ % WEFT_SESSION__MAX_TIMED] = seconds;
     s->times.total_s += seconds;
     return WEFT_OK;
-}
-
-static weft_status check_finite(const weft_session *s, const weft_metrics_row *r)
-{
-    if (isfinite(r->loss) && isfinite(r->grad_norm)) return WEFT_OK;
-    return WEFT_FAIL(
-        WEFT_ERR_NUMERIC,
-        "step %lld: %s is not finite (lr %g); lower optimizer.lr or set optimizer.clip%s",
-        (long long)r->step, isfinite(r->loss) ? "the gradient" : "the loss", r->lr,
-        s->out.saved_step >= 0 ? "; the last checkpoint is whole" : "");
 }
 
 static weft_status write_row(weft_session *s, const weft_metrics_row *r)
@@ -90,7 +84,7 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
     for (int64_t step = s->r.steps + 1; step <= s->job.steps; step++) {
         weft_metrics_row row = {.step = step, .eval_loss = NAN};
         WEFT_TRY(run_step(s, &row));
-        WEFT_TRY(check_finite(s, &row));
+        WEFT_TRY(weft_session__check_step(s, &row));
         weft_state_set_step(s->state, step);
         s->r.steps     = step;
         s->r.loss      = row.loss;
@@ -103,7 +97,8 @@ weft_status weft_generation_run(weft_session *s, weft_ending *ending)
         say_step(s, &row);
         if (due(step, s->job.checkpoint.every, s->job.steps))
             WEFT_TRY(weft_session__save(s));
-        WEFT_TRY(weft_session__agree_ending(s, ending));
+        if (s->ending == WEFT_ENDING_MEMBERSHIP && step == s->job.steps) break;
+        *ending = s->ending;
         if (*ending != WEFT_ENDING_DONE) break;
     }
     return WEFT_OK;
