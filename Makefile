@@ -129,10 +129,10 @@ format:
 format-check:
 	@clang-format --dry-run -Werror $(SOURCES)
 
-# ---- compiler and planner, by this file alone: no cmake, no threads, no root -------------------------
+# ---- compiler and planner, by this file alone: no cmake, no root -------------------------
 
 PLAN_GROUPS = core ir compiler planning
-PLAN_SRC   = $(filter-out src/core/base/pool.c,$(wildcard $(PLAN_GROUPS:%=src/%/*/*.c)))
+PLAN_SRC   = $(wildcard $(PLAN_GROUPS:%=src/%/*/*.c))
 PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o \
              build/plan/embed/report_css.o build/plan/embed/report_js.o
 PLAN_OBJ   = $(PLAN_SRC:src/%.c=build/plan/%.o) $(PLAN_DATA)
@@ -144,13 +144,13 @@ PLAN_MAIN  = $(patsubst src/%.c,build/plan/%.o,$(wildcard $(PLAN_CLI:%=src/app/c
 plan-only: build/plan/weft-plan
 
 build/plan/weft-plan: $(PLAN_MAIN) build/plan/libweft-plan.a
-	@$(CC) $^ -lm -o $@
+	@$(CC) $^ -pthread -lm -o $@
 
-# The link shows that nothing outside these groups, libc and libm is needed.
+# The link shows that nothing outside these groups, libc, its threads and libm is needed.
 build/plan/libweft-plan.a: $(PLAN_OBJ)
 	@rm -f $@ && $(AR) rcs $@ $^
 	@echo 'int main(void) { return 0; }' >build/plan/whole.c
-	@$(CC) build/plan/whole.c -Wl,--whole-archive $@ -Wl,--no-whole-archive -lm -o build/plan/whole
+	@$(CC) build/plan/whole.c -Wl,--whole-archive $@ -Wl,--no-whole-archive -pthread -lm -o build/plan/whole
 
 build/plan/embed/%_yaml.o: data/%.yaml tools/embed.sh
 	@mkdir -p $(@D)

@@ -223,7 +223,7 @@ static weft_status llama(const bench *b)
 /* ---- experts, as Alpa has them ---- */
 
 /* Every second layer has experts: two layers are one. */
-static void fill_pair(const void *arg, const weft_cost_engine *e,
+static void fill_pair(void *arg, const weft_cost_engine *e,
                       const weft_cost_variant *v, const weft_device_kind *d,
                       const weft_cost_fabric *f, weft_cost_row *row)
 {
@@ -293,7 +293,7 @@ static const double gan_s[3][4] = {{1.2e-3, 6.14e-3, 12.0e-3, 1.27e-3},
                                    {1.2e-3, 6.95e-3, 14.84e-3, 1.28e-3},
                                    {1.3e-3, 7.44e-3, 13.75e-3, 1.34e-3}};
 
-static void fill_gan(const void *arg, const weft_cost_engine *e,
+static void fill_gan(void *arg, const weft_cost_engine *e,
                      const weft_cost_variant *v, const weft_device_kind *d,
                      const weft_cost_fabric *f, weft_cost_row *row)
 {
@@ -311,7 +311,7 @@ static void fill_gan(const void *arg, const weft_cost_engine *e,
     }
 }
 
-static bool allow_gan(const void *arg, const weft_cost_variant *v, char *why, size_t n)
+static bool allow_gan(void *arg, const weft_cost_variant *v, char *why, size_t n)
 {
     (void)arg;
     if (v->cp == 1 && v->ep == 1 && !v->sp && (v->tp == 1 || v->tp == 2 || v->tp == 4))

@@ -11,12 +11,12 @@ enum {
     ENGINE = 1 << 20
 };
 
-static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int batch)
+static weft_planner_request ask_for(const char *model, const weft_cluster *c, int batch)
 {
-    weft_planner_ask q = {.spec         = weft_compile_spec_default(model, batch, 16),
-                          .cluster      = c,
-                          .n_best       = 3,
-                          .engine_bytes = ENGINE};
+    weft_planner_request q = {.spec         = weft_compile_spec_default(model, batch, 16),
+                              .cluster      = c,
+                              .n_best       = 3,
+                              .engine_bytes = ENGINE};
     q.spec.micro_batch = q.spec.lanes = 0;
     weft_search_open(&q.constraints);
     return q;
@@ -31,7 +31,7 @@ static weft_cluster *machines(int n, int64_t mem_bytes)
 }
 
 /* The most that a rank of the plan needs, by its program. */
-static int64_t need_of(const weft_planner_ask *q, const weft_plan *p)
+static int64_t need_of(const weft_planner_request *q, const weft_plan *p)
 {
     weft_compiled_world *w;
     weft_training        t;
@@ -60,11 +60,11 @@ static void never_returns_what_does_not_fit(void **state)
     (void)state;
     for (int i = 0; i < (WEFT_TEST_SANITIZED ? 8 : 16); i++) {
         weft_planner_answer *a;
-        seed                 = seed * 1103515245u + 12345;
-        int64_t          mem = (6 + (seed >> 16) % 26) * (int64_t)1000000;
-        weft_cluster    *c   = machines(1 + i % 4, mem);
-        weft_planner_ask q   = ask_for("tiny256", c, 8);
-        weft_status      st  = weft_planner_decide(&q, &a);
+        seed                     = seed * 1103515245u + 12345;
+        int64_t              mem = (6 + (seed >> 16) % 26) * (int64_t)1000000;
+        weft_cluster        *c   = machines(1 + i % 4, mem);
+        weft_planner_request q   = ask_for("tiny256", c, 8);
+        weft_status          st  = weft_planner_plan(&q, &a);
         if (st == WEFT_OK) {
             assert_true(a->checked);
             assert_true(need_of(&q, a->plan) <= mem);
@@ -89,9 +89,9 @@ static void the_same_twice(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         weft_planner_answer *a;
-        weft_planner_ask     q = ask_for("tiny256", c, 8);
+        weft_planner_request q = ask_for("tiny256", c, 8);
         weft_plan           *back;
-        assert_ok(weft_planner_decide(&q, &a));
+        assert_ok(weft_planner_plan(&q, &a));
         assert_ok(weft_plan_print(a->plan, &x[i]));
         assert_ok(weft_plan_parse("plan", x[i].s, x[i].n, &back));
         assert_true(weft_plan_equal(a->plan, back));
@@ -110,11 +110,11 @@ static void the_same_twice(void **state)
 static void the_fastest_of_those_tried(void **state)
 {
     weft_cluster        *c = machines(4, (int64_t)1 << 30);
-    weft_planner_ask     q = ask_for("tiny256", c, 8);
+    weft_planner_request q = ask_for("tiny256", c, 8);
     weft_planner_answer *a;
     (void)state;
     q.world = 4;
-    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_plan(&q, &a));
     assert_int_equal(weft_plan_world(a->plan), 4);
     assert_true(a->n_tried > 1 && a->tried[0]->end == WEFT_PLANNER_FITS);
     assert_true(a->lo < a->step_s && a->step_s < a->hi);
@@ -134,21 +134,21 @@ static void the_fastest_of_those_tried(void **state)
 static void keeps_what_is_said(void **state)
 {
     weft_cluster        *c = machines(2, (int64_t)1 << 30);
-    weft_planner_ask     q = ask_for("tiny256", c, 8);
+    weft_planner_request q = ask_for("tiny256", c, 8);
     weft_planner_answer *a;
     (void)state;
     q.spec.micro_batch = 2;
     q.spec.lanes       = 4;
     weft_search_fix(&q.constraints, WEFT_KEY_recompute, WEFT_RECOMPUTE_FULL);
     weft_search_fix(&q.constraints, WEFT_KEY_pp, 2);
-    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_plan(&q, &a));
     assert_int_equal(a->plan->of.micro_batch, 2);
     assert_int_equal(a->plan->of.lanes, 4);
     assert_int_equal(a->plan->strategy.pp, 2);
     assert_int_equal(a->plan->strategy.recompute, WEFT_STRATEGY_FULL);
     weft_planner_destroy(a);
     q.constraints.micro_batch = 4;
-    assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
+    assert_int_equal(weft_planner_plan(&q, &a), WEFT_ERR_ARG);
     weft_cluster_destroy(c);
 }
 
@@ -156,14 +156,14 @@ static void keeps_what_is_said(void **state)
 static void names_devices(void **state)
 {
     weft_cluster        *c;
-    weft_planner_ask     q;
+    weft_planner_request q;
     weft_planner_answer *a;
     (void)state;
     assert_ok(weft_cluster_load("1 x (2 x v100-32g) + 1 x (2 x a100-80g)", NULL, &c));
     q              = ask_for("tiny256", c, 8);
     q.engine_bytes = 0;
     q.world        = 2;
-    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_plan(&q, &a));
     assert_int_equal(a->plan->machines.n_device, 2);
     assert_int_equal(a->plan->machines.device[0], 2);
     assert_int_equal(a->plan->machines.device[1], 3);
@@ -180,12 +180,12 @@ static void shares_by_speed(void **state)
     weft_planner_answer *a;
     (void)state;
     assert_ok(weft_cluster_load("1 x (2 x a100-80g) + 1 x (2 x h100-80g)", NULL, &c));
-    weft_planner_ask q = ask_for("gpt2", c, 512);
-    q.spec.seq         = 256;
+    weft_planner_request q = ask_for("gpt2", c, 512);
+    q.spec.seq             = 256;
     weft_search_fix(&q.constraints, WEFT_KEY_pp, 1);
     weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
     q.world = 4;
-    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     const weft_plan *p = a->plan;
     assert_non_null(p->share);
     assert_int_equal(weft_plan_lane_ranks(p), 4);
@@ -200,7 +200,7 @@ static void shares_by_speed(void **state)
     double step_s = p->predicted.step_s;
     weft_planner_destroy(a);
     q.world = 2; /* the faster ones alone */
-    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_plan(&q, &a));
     print_message("%.4f s a step on four, %.4f s on the faster two\n", step_s,
                   a->plan->predicted.step_s);
     assert_true(step_s < 0.9 * a->plan->predicted.step_s);
@@ -213,7 +213,7 @@ static void layers_lie_where_they_are_pinned(void **state)
     const int            want[] = {2, 3, 0, 1};
     weft_cluster        *c;
     weft_arena          *tmp;
-    weft_planner_ask     q;
+    weft_planner_request q;
     weft_planner_answer *a;
     (void)state;
     assert_ok(weft_arena_create(&tmp));
@@ -223,7 +223,7 @@ static void layers_lie_where_they_are_pinned(void **state)
     assert_ok(weft_search_constrain(&q.constraints, "layers 2..3 on node 0", tmp));
     assert_ok(weft_search_constrain(&q.constraints, "pp=2", tmp));
     assert_ok(weft_search_constrain(&q.constraints, "dp=2", tmp));
-    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_plan(&q, &a));
     assert_int_equal(a->plan->machines.n_device, 4);
     assert_memory_equal(a->plan->machines.device, want, sizeof want);
     assert_true(a->tried[0]->choice.point.cut[0] <= 2);
@@ -236,14 +236,14 @@ static void machines_are_compared(void **state)
 {
     weft_cluster *c = machines(2, (int64_t)1 << 30), *d = machines(4, (int64_t)1 << 30),
                  *e        = machines(2, (int64_t)1 << 31);
-    weft_planner_ask     q = ask_for("tiny256", c, 8);
+    weft_planner_request q = ask_for("tiny256", c, 8);
     weft_planner_answer *a;
     weft_plan_machines   have;
     weft_arena          *tmp;
     bool                 warn;
     (void)state;
     assert_ok(weft_arena_create(&tmp));
-    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_plan(&q, &a));
     assert_ok(weft_planner_name_machines(c, tmp, &have));
     assert_ok(weft_plan_check_machines(a->plan, "p", &have, &warn));
     assert_false(warn);
@@ -268,15 +268,15 @@ static void long_pipelines_of_two_halves(void **state)
     weft_cluster        *c;
     (void)state;
     assert_ok(weft_cluster_load("2 x (8 x a100-80g)", NULL, &c));
-    weft_planner_ask q = ask_for("t5-large", c, 256);
-    q.n_best           = 1;
-    q.engine_bytes     = 0;
-    q.spec.seq         = 512;
+    weft_planner_request q = ask_for("t5-large", c, 256);
+    q.n_best               = 1;
+    q.engine_bytes         = 0;
+    q.spec.seq             = 512;
     weft_search_fix(&q.constraints, WEFT_KEY_pp, 16);
     q.constraints.micro_batch = 8;
     for (int k = 0; k < (WEFT_TEST_SANITIZED ? 1 : 3); k += 2) {
         weft_search_fix(&q.constraints, WEFT_KEY_schedule, k);
-        if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+        if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
         assert_true(a->checked);
         for (int i = 0; i < a->n_tried; i++)
             assert_int_not_equal(a->tried[i]->end, WEFT_PLANNER_NO_PLAN);
@@ -295,17 +295,17 @@ static void what_hides_is_not_in_the_way(void **state)
     (void)state;
     if (WEFT_TEST_SANITIZED) skip(); /* a minute of compiling */
     assert_ok(weft_cluster_load("4 x (8 x a100-80g)", NULL, &c));
-    weft_planner_ask q = ask_for("gpt2-large", c, 512);
-    q.n_best           = 1;
-    q.engine_bytes     = 0;
-    q.spec.seq         = 1024;
+    weft_planner_request q = ask_for("gpt2-large", c, 512);
+    q.n_best               = 1;
+    q.engine_bytes         = 0;
+    q.spec.seq             = 1024;
     weft_search_fix(&q.constraints, WEFT_KEY_pp, 8);
     weft_search_fix(&q.constraints, WEFT_KEY_dp, 4);
     weft_search_fix(&q.constraints, WEFT_KEY_zero, 2);
     q.constraints.micro_batch = 4;
     weft_search_fix(&q.constraints, WEFT_KEY_schedule, WEFT_COST_ZERO_BUBBLE);
     q.spec.dtype = "bf16";
-    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     assert_true(a->tried[0]->plain);
     assert_true(a->step_s < 1.03 * a->tried[0]->choice.score.step_s);
     const weft_plan_machines *m = &a->plan->machines;
@@ -316,13 +316,13 @@ static void what_hides_is_not_in_the_way(void **state)
 }
 
 /* The step with these constraints, and what the plan then has of later. */
-static double step_with(const weft_planner_ask *q, int zero, int later, int *got)
+static double step_with(const weft_planner_request *q, int zero, int later, int *got)
 {
     weft_planner_answer *a;
-    weft_planner_ask     one = *q;
+    weft_planner_request one = *q;
     weft_search_fix(&one.constraints, WEFT_KEY_zero, zero);
     weft_search_fix(&one.constraints, WEFT_KEY_overlap_param_gather, later);
-    assert_ok(weft_planner_decide(&one, &a));
+    assert_ok(weft_planner_plan(&one, &a));
     assert_int_equal(a->plan->strategy.overlap_param_gather,
                      a->tried[0]->choice.strategy.overlap_param_gather);
     if (zero >= 0) assert_int_equal(a->plan->strategy.zero, zero);
@@ -332,11 +332,14 @@ static double step_with(const weft_planner_ask *q, int zero, int later, int *got
     return step_s;
 }
 
-static void says_later(const weft_planner_ask *q, const weft_planner_answer *a)
+static void says_later(const weft_planner_request *q, const weft_planner_answer *a)
 {
-    weft_text t = {0}, j = {0}, p = {0};
-    assert_ok(weft_planner_print(q, a, true, &t));
-    assert_ok(weft_planner_print_json(q, a, &j));
+    weft_text               t = {0}, j = {0}, p = {0};
+    weft_planner_workspace *w;
+    assert_ok(weft_planner_workspace_create(q, &w));
+    assert_ok(weft_planner_print(w, a, true, &t));
+    assert_ok(weft_planner_print_json(w, a, &j));
+    weft_planner_workspace_destroy(w);
     assert_ok(weft_plan_print(a->plan, &p));
     assert_non_null(strstr(t.s, " overlap_param_gather="));
     assert_non_null(strstr(t.s, "during the next step's forward pass"));
@@ -362,12 +365,12 @@ static void gathers_later_over_slow_wires(void **state)
         weft_planner_answer *a;
         int                  got;
         assert_ok(weft_cluster_load(on[i].cluster, NULL, &c));
-        weft_planner_ask q = ask_for("gpt2", c, 32);
-        q.spec.seq         = 256;
-        q.spec.dtype       = on[i].dtype;
+        weft_planner_request q = ask_for("gpt2", c, 32);
+        q.spec.seq             = 256;
+        q.spec.dtype           = on[i].dtype;
         weft_search_fix(&q.constraints, WEFT_KEY_pp, 1);
         weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
-        assert_ok(weft_planner_decide(&q, &a));
+        assert_ok(weft_planner_plan(&q, &a));
         assert_int_equal(a->plan->strategy.overlap_param_gather, on[i].later);
         assert_true(a->plan->strategy.zero > 0 && a->plan->strategy.bucket_bytes > 0);
         assert_true(a->step_s < 0.99 * a->tried[0]->without_s);
@@ -383,7 +386,7 @@ static void gathers_later_over_slow_wires(void **state)
         weft_search_fix(&q.constraints, WEFT_KEY_zero, 3);
         weft_search_fix(&q.constraints, WEFT_KEY_overlap_param_gather, 50);
         weft_planner_destroy(a);
-        assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
+        assert_int_equal(weft_planner_plan(&q, &a), WEFT_ERR_ARG);
         weft_cluster_destroy(c);
     }
 }
@@ -396,12 +399,12 @@ static void says_that_a_pipeline_has_too_few_micro_batches(void **state)
     (void)state;
     for (int n = 1; n <= 2; n++) {
         weft_planner_answer *a;
-        weft_planner_ask     q = ask_for("tiny256", c, 8);
+        weft_planner_request q = ask_for("tiny256", c, 8);
         q.world                = 2;
         weft_search_fix(&q.constraints, WEFT_KEY_pp, 2);
         q.spec.micro_batch = 8 / n;
         q.spec.lanes       = 1;
-        assert_ok(weft_planner_decide(&q, &a));
+        assert_ok(weft_planner_plan(&q, &a));
         assert_int_equal(a->plan->strategy.pp, 2);
         assert_int_equal(weft_planner_missing_micro(a), 2 - n);
         weft_planner_destroy(a);

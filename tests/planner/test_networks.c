@@ -7,10 +7,10 @@
 #include "planner/planner.h"
 #include "support/test.h"
 
-static weft_planner_ask ask_for(const char *model, const weft_cluster *c, int batch,
-                                int seq)
+static weft_planner_request ask_for(const char *model, const weft_cluster *c, int batch,
+                                    int seq)
 {
-    weft_planner_ask q = {
+    weft_planner_request q = {
         .spec = weft_compile_spec_default(model, batch, seq), .cluster = c, .n_best = 1};
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.dtype                      = NULL;
@@ -24,13 +24,13 @@ static double chain_step(const char *cluster, double *estimate)
     weft_cluster        *c;
     weft_planner_answer *a;
     assert_ok(weft_cluster_load(cluster, NULL, &c));
-    weft_planner_ask q = ask_for("gpt2-xl", c, 64, 1024);
+    weft_planner_request q = ask_for("gpt2-xl", c, 64, 1024);
     weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
     weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
     weft_search_fix(&q.constraints, WEFT_KEY_dp, 1);
     q.constraints.micro_batch = 1;
     weft_search_fix(&q.constraints, WEFT_KEY_pp, 16);
-    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     double s  = a->step_s;
     *estimate = a->tried[0]->choice.score.step_s;
     weft_planner_destroy(a);
@@ -63,7 +63,7 @@ static void kinds_have_their_own_networks(void **state)
     assert_ok(weft_cluster_load("4 x (8 x v100-32g) + 4 x (8 x a100-40g) + "
                                 "4 x (8 x a100-80g) + 2 x (8 x h100-80g)",
                                 NULL, &c));
-    weft_planner_ask q = ask_for("llama3-8b", c, 512, 4096);
+    weft_planner_request q = ask_for("llama3-8b", c, 512, 4096);
     weft_search_fix(&q.constraints, WEFT_KEY_tp, 1);
     weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
     q.constraints.micro_batch = 1;
@@ -71,7 +71,7 @@ static void kinds_have_their_own_networks(void **state)
     weft_search_fix(&q.constraints, WEFT_KEY_zero, 2);
     weft_search_fix(&q.constraints, WEFT_KEY_recompute, WEFT_RECOMPUTE_NONE);
     weft_search_fix(&q.constraints, WEFT_KEY_schedule, WEFT_COST_ZERO_BUBBLE);
-    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    if (weft_planner_plan(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
     const weft_search_choice *x = &a->tried[0]->choice;
     print_message("%.4f s simulated, %.4f s estimated, %d devices\n", a->step_s,
                   x->score.step_s, (int)weft_search_ranks(x));
@@ -85,17 +85,20 @@ static void kinds_have_their_own_networks(void **state)
 /* What is said of all devices was simulated, and was not shorter. */
 static void all_devices_are_simulated(void **state)
 {
-    weft_cluster        *c;
-    weft_planner_answer *a;
-    weft_text            t     = {0};
-    int                  n_all = 0;
-    char                 want[80];
+    weft_cluster           *c;
+    weft_planner_workspace *w;
+    weft_planner_answer    *a;
+    weft_text               t     = {0};
+    int                     n_all = 0;
+    char                    want[80];
     (void)state;
     assert_ok(weft_cluster_load("1 x (2 x a100-80g) + 1 x (2 x t4)", NULL, &c));
-    weft_planner_ask q = ask_for("gpt2", c, 16, 256);
-    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    weft_planner_request q = ask_for("gpt2", c, 16, 256);
+    assert_ok(weft_planner_workspace_create(&q, &w));
+    assert_ok(weft_planner_decide(w, &a));
     assert_int_equal(weft_search_ranks(&a->tried[0]->choice), 2);
-    assert_ok(weft_planner_print(&q, a, false, &t));
+    assert_ok(weft_planner_print(w, a, false, &t));
+    weft_planner_workspace_destroy(w);
     for (int i = 1; i < a->n_tried; i++) {
         const weft_planner_tried *x = a->tried[i];
         assert_true(x->end != WEFT_PLANNER_FITS || x->step_s >= a->step_s);
@@ -122,7 +125,7 @@ static void one_device_in_two_kinds_of_nodes(void **state)
     assert_ok(weft_cluster_load("1 x (8 x a100-80g, nvlink3, 8 x ib-hdr) + "
                                 "1 x (8 x a100-80g, pcie4, 1 x eth-25g)",
                                 NULL, &c));
-    weft_planner_ask q = ask_for("gpt2", c, 64, 256);
+    weft_planner_request q = ask_for("gpt2", c, 64, 256);
     weft_search_fix(&q.constraints, WEFT_KEY_tp, 4);
     weft_search_fix(&q.constraints, WEFT_KEY_cp, 1);
     weft_search_fix(&q.constraints, WEFT_KEY_dp, 2);
@@ -130,10 +133,13 @@ static void one_device_in_two_kinds_of_nodes(void **state)
     q.constraints.micro_batch = 4;
     weft_search_fix(&q.constraints, WEFT_KEY_zero, 0);
     assert_ok(weft_search_constrain(&q.constraints, "tp_exclude=none", NULL));
-    if (weft_planner_decide(&q, &a) != WEFT_OK) fail_msg("%s", weft_error_text());
+    weft_planner_workspace *w;
+    assert_ok(weft_planner_workspace_create(&q, &w));
+    assert_ok(weft_planner_decide(w, &a));
     double estimate = a->tried[0]->choice.score.step_s;
     print_message("%.4f s simulated, %.4f s estimated\n", a->step_s, estimate);
-    assert_int_equal(a->machines.n, 2);
+    assert_int_equal(weft_planner_problem(w)->machines->n, 2);
+    weft_planner_workspace_destroy(w);
     assert_true(fabs(estimate / a->step_s - 1) < 0.03);
     weft_planner_destroy(a);
     weft_cluster_destroy(c);

@@ -25,21 +25,25 @@ static double number_after(const char *text, const char *name)
 static void check_question(const char *model, const char *line, int batch, int seq,
                            const char *engine, bool fast, bool unmeasured)
 {
-    weft_cluster        *c;
-    weft_planner_answer *a;
-    weft_text            text = {0}, json = {0};
+    weft_cluster           *c;
+    weft_planner_workspace *w;
+    weft_planner_answer    *a;
+    weft_text               text = {0}, json = {0};
     assert_ok(weft_cluster_load(line, NULL, &c));
-    weft_planner_ask q = {.spec    = weft_compile_spec_default(model, batch, seq),
-                          .cluster = c,
-                          .n_best  = 2,
-                          .engine  = engine,
-                          .fast    = fast};
+    weft_planner_request q = {.spec    = weft_compile_spec_default(model, batch, seq),
+                              .cluster = c,
+                              .n_best  = 2,
+                              .engine  = engine,
+                              .fast    = fast};
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.dtype                      = NULL;
     weft_search_open(&q.constraints);
-    assert_ok(weft_planner_decide(&q, &a));
-    assert_ok(weft_planner_print(&q, a, true, &text));
-    assert_ok(weft_planner_print_json(&q, a, &json));
+    assert_ok(weft_planner_workspace_create(&q, &w));
+    assert_ok(weft_planner_decide(w, &a));
+    assert_ok(weft_planner_print(w, a, true, &text));
+    assert_ok(weft_planner_print_json(w, a, &json));
+    bool at_best = weft_planner_problem(w)->best_case;
+    weft_planner_workspace_destroy(w);
     if (a->bound_s > a->step_s || a->search->bound_s > a->step_s)
         fail_msg("%s on %s: bound %g above the step of %g s", model, line, a->bound_s,
                  a->step_s);
@@ -63,8 +67,8 @@ static void check_question(const char *model, const char *line, int batch, int s
                 1e-4);
     assert_true(mfu > 0 && mfu < 1);
     assert_non_null(strstr(text.s, " tokens/s a device, MFU "));
-    assert_int_equal(strstr(text.s, " s at best") != NULL, a->problem.best_case);
-    assert_int_equal(a->problem.best_case, !engine && unmeasured);
+    assert_int_equal(strstr(text.s, " s at best") != NULL, at_best);
+    assert_int_equal(at_best, !engine && unmeasured);
     bool ours = !engine, cpu = !strncmp(c->device[c->node[0].device].name, "cpu", 3);
     bool first = !strncmp(text.s, "weft has not run on GPUs yet (", 30);
     assert_int_equal(first, ours && !cpu);
@@ -145,15 +149,15 @@ static void eight_bits_are_refused(void **state)
     weft_planner_answer *a;
     (void)state;
     assert_ok(weft_cluster_load("1 x (2 x h100-80g)", NULL, &c));
-    weft_planner_ask q = {.spec      = weft_compile_spec_default("tiny256", 8, 16),
-                          .cluster   = c,
-                          .precision = "fp8"};
+    weft_planner_request q = {.spec      = weft_compile_spec_default("tiny256", 8, 16),
+                              .cluster   = c,
+                              .precision = "fp8"};
     q.spec.micro_batch = q.spec.lanes = 0;
     weft_search_open(&q.constraints);
-    assert_int_equal(weft_planner_decide(&q, &a), WEFT_ERR_ARG);
+    assert_int_equal(weft_planner_plan(&q, &a), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "weft does not train in fp8 yet"));
     q.engine = "megatron";
-    assert_ok(weft_planner_decide(&q, &a));
+    assert_ok(weft_planner_plan(&q, &a));
     weft_planner_destroy(a);
     weft_cluster_destroy(c);
 }

@@ -12,15 +12,15 @@ static weft_status decide(int64_t batch, weft_reduction reduction,
                           weft_planner_answer **out)
 {
     static const char *const fsdp[] = {"tp=1", "cp=1", "pp=1", "zero=3"};
-    weft_planner_ask q = {.spec    = weft_compile_spec_default("llama3-70b", batch, 4096),
-                          .cluster = cluster};
+    weft_planner_request     q      = {
+                 .spec = weft_compile_spec_default("llama3-70b", batch, 4096), .cluster = cluster};
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.dtype                      = NULL;
     q.spec.reduction                  = reduction;
     weft_search_open(&q.constraints);
     for (size_t i = 0; i < WEFT_COUNT(fsdp); i++)
         assert_ok(weft_search_constrain(&q.constraints, fsdp[i], arena));
-    return weft_planner_decide(&q, out);
+    return weft_planner_plan(&q, out);
 }
 
 static void fixed_where_only_that_fits(void **state)

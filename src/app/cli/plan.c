@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/heap.h"
+#include "base/pool.h"
 #include "cli/cli.h"
 #include "engine/engine.h"
 #include "planner/planner.h"
@@ -48,18 +49,20 @@ enum {
 
 typedef struct words {
     const char *model, *cluster, *framework, *precision, *out, *emit, *html, *was;
-    int64_t     batch, seq, best;
+    int64_t     batch, seq, best, threads;
     bool        explain, json, fast;
     char      **constraint;
     int         n_constraint;
 } words;
 
 typedef struct job {
-    weft_arena          *arena;
-    weft_cluster        *cluster;
-    weft_plan           *was;
-    weft_planner_ask     ask;
-    weft_planner_answer *answer;
+    weft_arena             *arena;
+    weft_cluster           *cluster;
+    weft_plan              *was;
+    weft_planner_request    request;
+    weft_planner_workspace *workspace;
+    weft_planner_answer    *answer;
+    weft_planner_workspace *used; /* that the answer is of */
 } job;
 
 /* The plan before is of this model: with its own cut of the batch the graph is the same. */
@@ -80,7 +83,7 @@ static weft_status check_was(const words *w, const weft_plan *was)
 }
 
 /* One constraint; reduction is no part of the search space. */
-static weft_status constrain(weft_planner_ask *q, const char *word, weft_arena *a)
+static weft_status constrain(weft_planner_request *q, const char *word, weft_arena *a)
 {
     static const char key[] = "reduction=";
     if (strncmp(word, key, strlen(key)))
@@ -95,7 +98,7 @@ static weft_status constrain(weft_planner_ask *q, const char *word, weft_arena *
 
 static weft_status prepare(const words *w, job *j)
 {
-    weft_planner_ask *q = &j->ask;
+    weft_planner_request *q = &j->request;
     WEFT_TRY(weft_arena_create(&j->arena));
     WEFT_TRY(weft_cluster_load(w->cluster, NULL, &j->cluster));
     q->spec             = weft_compile_spec_default(w->model, w->batch, w->seq);
@@ -108,6 +111,8 @@ static weft_status prepare(const words *w, job *j)
     q->n_best                           = w->best == USUAL ? 0 : (int)w->best;
     q->fast                             = w->fast;
     q->with_plan                        = w->out != NULL;
+    q->with_timeline                    = w->html != NULL;
+    q->n_thread = w->threads ? (int)w->threads : weft_pool_cores();
     if (w->was) WEFT_TRY(weft_plan_load(w->was, &j->was));
     if (w->was) WEFT_TRY(check_was(w, j->was));
     q->was = j->was;
@@ -120,6 +125,7 @@ static weft_status prepare(const words *w, job *j)
 static void fini(job *j)
 {
     weft_planner_destroy(j->answer);
+    weft_planner_workspace_destroy(j->workspace);
     weft_plan_destroy(j->was);
     weft_cluster_destroy(j->cluster);
     weft_arena_destroy(j->arena);
@@ -147,10 +153,9 @@ static void put_run(const weft_cluster *c, const int *device, int from, int end)
 static weft_status put_order(const job *j)
 {
     weft_planner_placement at;
-    weft_planner_answer   *a = j->answer;
     const weft_cluster    *c = j->cluster;
-    WEFT_TRY(weft_planner_place_winner(&j->ask, a, a->arena, &at));
-    bool plain = a->machines.n == 1;
+    WEFT_TRY(weft_planner_place_winner(j->used, j->answer, j->arena, &at));
+    bool plain = weft_planner_problem(j->used)->machines->n == 1;
     for (int r = 0; r < at.p.n_rank; r++) plain = plain && at.p.device[r] == r;
     if (!plain) fprintf(stderr, "# start ranks on devices in this order:\n");
     for (int r = 0, e; !plain && r < at.p.n_rank; r = e) {
@@ -166,14 +171,15 @@ static weft_status put_order(const job *j)
 
 static weft_status emit(const words *w, const job *j, weft_text *t)
 {
-    weft_engine          e;
-    weft_planner_answer *a = j->answer;
+    weft_engine                e;
+    const weft_search_problem *p    = weft_planner_problem(j->used);
+    weft_config                c    = *weft_planner_config(j->used);
+    weft_text                  line = {0};
     weft_engine_find(w->emit, &e);
-    WEFT_TRY(
-        weft_search_config(&a->tried[0]->choice, &a->machines, a->arena, &a->config));
-    WEFT_TRY(weft_engine_emit(e, &a->config, t));
-    weft_text line = {0};
-    weft_engine_tell_precision(j->cluster, a->config.precision, a->is_rows, &line);
+    WEFT_TRY(weft_search_config(&j->answer->tried[0]->choice, p->machines, j->arena, &c));
+    WEFT_TRY(weft_engine_emit(e, &c, t));
+    weft_engine_tell_precision(j->cluster, c.precision, weft_planner_is_rows(j->used),
+                               &line);
     if (line.n) fprintf(stderr, "# %s", line.s);
     weft_text_fini(&line);
     return put_order(j);
@@ -181,33 +187,32 @@ static weft_status emit(const words *w, const job *j, weft_text *t)
 
 static weft_status write_page(const words *w, const job *j, weft_text *t)
 {
-    weft_planner_answer   *a       = j->answer;
-    weft_planner_placement at      = {0};
-    weft_planner_replay   *replay  = NULL;
-    weft_text              untimed = {0};
-    weft_status            st      = WEFT_OK;
-    weft_planner_print_untimed(&j->ask, a, &untimed);
+    weft_planner_workspace *work    = j->used;
+    const weft_config      *c       = weft_planner_config(work);
+    weft_planner_placement  at      = {0};
+    weft_text               untimed = {0};
+    weft_status             st      = WEFT_OK;
+    weft_planner_print_untimed(work, &untimed);
     WEFT_GO(weft_text_status(&untimed));
-    WEFT_GO(weft_planner_place_winner(&j->ask, a, a->arena, &at));
-    if (a->checked) WEFT_GO(weft_planner_replay_create(&j->ask, a, &replay));
+    WEFT_GO(weft_planner_place_winner(work, j->answer, j->arena, &at));
     weft_report r = {.model     = w->model,
                      .where     = w->cluster,
-                     .precision = a->config.precision,
-                     .engine    = a->config.framework,
+                     .precision = c->precision,
+                     .engine    = c->framework,
                      .untimed   = untimed.s,
-                     .seq       = a->config.seq,
-                     .flops     = (double)w->batch * a->flops,
+                     .seq       = c->seq,
+                     .flops     = (double)w->batch * weft_planner_flops(work),
                      .cluster   = j->cluster,
-                     .constants = a->constants,
-                     .problem   = &a->problem,
-                     .result    = a->search,
+                     .constants = weft_planner_constants(work),
+                     .problem   = weft_planner_problem(work),
+                     .result    = j->answer->search,
                      .place     = &at,
-                     .answer    = a,
-                     .timeline  = replay ? weft_planner_replay_timeline(replay) : NULL};
+                     .answer    = j->answer,
+                     .is_rows   = weft_planner_is_rows(work),
+                     .timeline  = j->answer->timeline};
     WEFT_GO(weft_report_html(&r, t));
 out:
     weft_text_fini(&untimed);
-    weft_planner_replay_destroy(replay);
     weft_planner_placement_fini(&at);
     return st;
 }
@@ -216,12 +221,14 @@ static weft_status say(const words *w, job *j, weft_text *out, weft_text *file,
                        weft_text *page)
 {
     WEFT_TRY(prepare(w, j));
-    WEFT_TRY(weft_planner_decide(&j->ask, &j->answer));
+    WEFT_TRY(weft_planner_workspace_create(&j->request, &j->workspace));
+    WEFT_TRY(weft_planner_decide(j->workspace, &j->answer));
+    WEFT_TRY(weft_planner_workspace_for(j->workspace, j->answer, &j->used));
     if (w->out) WEFT_TRY(weft_plan_print(j->answer->plan, file));
     if (w->html) WEFT_TRY(write_page(w, j, page));
     if (w->emit) return emit(w, j, out);
-    if (w->json) return weft_planner_print_json(&j->ask, j->answer, out);
-    return weft_planner_print(&j->ask, j->answer, w->explain, out);
+    if (w->json) return weft_planner_print_json(j->used, j->answer, out);
+    return weft_planner_print(j->used, j->answer, w->explain, out);
 }
 
 static bool is_precision(const char *s)
@@ -244,6 +251,8 @@ static int check_words(const weft_cli_command *cmd, const words *w)
         return weft_cli_usage(cmd, "--batch, --seq: at most 100000000");
     if ((w->best < 1 && w->best != USUAL) || w->best > 100)
         return weft_cli_usage(cmd, "--best: from 1 to 100");
+    if (w->threads < 0 || w->threads > 64)
+        return weft_cli_usage(cmd, "--threads: from 1 to 64");
     if (w->precision && !is_precision(w->precision))
         return weft_cli_usage(
             cmd, "--precision: '%.40s' is none of: fp32 fp16 bf16 fp8 fp4", w->precision);
@@ -270,6 +279,8 @@ static int run(int argc, char **argv)
                 {"precision", 0, WEFT_CLI_TEXT, &w.precision, "NAME",
                  "fp32, fp16, bf16, fp8, fp4 (what the devices do best of the 16 bits)"},
                 {"best", 0, WEFT_CLI_INT, &w.best, "N", "plans to check and tell of (5)"},
+                {"threads", 0, WEFT_CLI_INT, &w.threads, "N",
+                 "plans to check at the same time (as many as cores)"},
                 {"explain", 0, WEFT_CLI_FLAG, &w.explain, NULL,
                  "placement, and the ways people would try by hand"},
                 {"fast", 0, WEFT_CLI_FLAG, &w.fast, NULL,

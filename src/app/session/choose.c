@@ -48,13 +48,13 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
 /* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them.
  */
 static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
-                weft_planner_ask *q)
+                weft_planner_request *q)
 {
-    *q           = (weft_planner_ask){.spec      = weft_job_spec(j),
-                                      .cluster   = c,
-                                      .keep_bits = true,
-                                      .world     = world,
-                                      .n_best    = CANDIDATES};
+    *q           = (weft_planner_request){.spec      = weft_job_spec(j),
+                                          .cluster   = c,
+                                          .keep_bits = true,
+                                          .world     = world,
+                                          .n_best    = CANDIDATES};
     bool follows = j->given_lanes && j->lanes > 1; /* then micro_batch is a lane's part */
     if (!fixed && !j->given_micro_batch && !follows) q->spec.micro_batch = 0;
     if (!fixed && !j->given_lanes) q->spec.lanes = 0;
@@ -67,9 +67,9 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
 static weft_status decide(const weft_job *j, const weft_cluster *c, int world, bool fixed,
                           weft_planner_answer **out)
 {
-    weft_planner_ask q;
+    weft_planner_request q;
     ask(j, c, world, fixed, &q);
-    return weft_planner_decide(&q, out);
+    return weft_planner_plan(&q, out);
 }
 
 /* Takes a's plan and its training. */

@@ -221,16 +221,20 @@ static bool same_optimizer(const weft_compile_optimizer *a,
            a->clip == b->clip;
 }
 
-bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
+bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec *s)
 {
-    const weft_compile_spec *x = &t->spec;
-    return t->graph && same_text(x->model, s->model) && x->source == s->source &&
+    return same_text(x->model, s->model) && x->source == s->source &&
            x->layers == s->layers && x->longer == s->longer && x->more == s->more &&
            x->seq == s->seq && x->batch == s->batch && x->micro_batch == s->micro_batch &&
            x->lanes == s->lanes &&
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
            x->dropout == s->dropout && same_optimizer(&x->optimizer, &s->optimizer);
+}
+
+bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)
+{
+    return t->graph && weft_compile_spec_equal(&t->spec, s);
 }
 
 int64_t weft_training_bytes(const weft_training *t)

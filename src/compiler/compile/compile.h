@@ -41,6 +41,9 @@ typedef struct weft_compile_spec {
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch,
                                             int64_t seq);
 
+/* Models are the same where their names and sources are. */
+bool weft_compile_spec_equal(const weft_compile_spec *a, const weft_compile_spec *b);
+
 /* What all programs of a job share.  Nothing changes it: any number of threads may read it. */
 typedef struct weft_training {
     weft_compile_spec spec;  /* as given; what it points to outlives the training */
@@ -49,7 +52,7 @@ typedef struct weft_training {
 } weft_training;
 
 weft_status weft_compile_training(const weft_compile_spec *s, weft_training *out);
-/* Was it built for this?  Models are the same where their names and sources are. */
+/* Was it built for this? */
 bool    weft_training_is_for(const weft_training *t, const weft_compile_spec *s);
 int64_t weft_training_bytes(const weft_training *t);
 void    weft_training_fini(weft_training *t); /* a zeroed one is fine */

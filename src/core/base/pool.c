@@ -181,6 +181,12 @@ void weft_pool_run(weft_pool *p, int64_t n_task, weft_pool_fn fn, void *arg)
     }
 }
 
+int weft_pool_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+}
+
 int weft_pool_threads(const weft_pool *p)
 {
     return p ? p->n_thread : 1;

@@ -16,6 +16,8 @@ typedef void (*weft_pool_fn)(void *arg, int64_t task, int thread);
 weft_status weft_pool_create(int n_thread, int pin, weft_pool **out);
 void        weft_pool_destroy(weft_pool *p);
 int         weft_pool_threads(const weft_pool *p);
+/* Cores that this process may use, at least 1. */
+int weft_pool_cores(void);
 
 /* Runs fn(arg, 0..n_task-1, thread) and returns when all are done.  Allocates nothing.  A thread
  * begins with its share of neighbouring tasks, the same share of every grid, and then helps with

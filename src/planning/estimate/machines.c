@@ -27,8 +27,10 @@ static int read_parts(const char *s, const char *end, part *out)
         out[n].count      = 0;
         s += len;
         if (*s == '*') {
-            long x       = strtol(s + 1, (char **)&s, 10);
+            char *rest;
+            long  x      = strtol(s + 1, &rest, 10);
             out[n].count = x > 0 && x < 1 << 24 ? (int)x : 0;
+            s            = rest;
         }
         n++;
         if (*s != '+') break;

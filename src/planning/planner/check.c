@@ -1,34 +1,19 @@
-/* One candidate: its plan, the programs of all unlike ranks, their exact memory, a simulated
- * step. */
+/* Candidates: their plans, the programs of all unlike ranks, their exact memory, a simulated step.
+ *
+ * What a check needs of the workspace's caches is looked up first, by the thread that called; then
+ * candidates are checked on several threads, which read the workspace and write to their own
+ * candidate alone. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "compile/world.h"
+#include "base/pool.h"
 #include "planner/planner_priv.h"
-#include "sim/fold.h"
 
 enum {
     MANY = 32 /* ranks */
 };
 
-typedef struct weft_planner_replay {
-    weft_training        training;
-    weft_plan           *plan;
-    weft_compiled_world *world;
-    weft_cluster        *view;
-    weft_sim_folded     *fold;
-    int                 *device, n_rank;
-    int64_t             *mem_bytes; /* [rank], in the plan's arena */
-} checked;
-
-static void fini(checked *c)
-{
-    weft_sim_folded_destroy(c->fold);
-    weft_compiled_world_destroy(c->world);
-    weft_cluster_destroy(c->view);
-    weft_plan_destroy(c->plan);
-    weft_training_fini(&c->training);
-}
+typedef weft_planner__checked checked;
 
 /* ---- memory ---- */
 
@@ -40,10 +25,10 @@ static int64_t slabs(const weft_program *p)
 }
 
 /* The largest thing that the fullest rank holds. */
-static weft_status name_largest(weft_planner_answer *a, const weft_program *p,
-                                weft_planner_tried *x)
+static weft_status name_largest(checked *c, const weft_program *p)
 {
-    int64_t most = 0;
+    weft_planner_tried *x    = &c->tried;
+    int64_t             most = 0;
     for (int i = 0; i < p->n_buffer; i++) {
         int64_t n = p->buffer[i].bytes * p->buffer[i].n_slot;
         if (n <= most) continue;
@@ -51,44 +36,43 @@ static weft_status name_largest(weft_planner_answer *a, const weft_program *p,
         x->largest       = p->buffer[i].name;
         x->largest_bytes = n;
     }
-    x->largest = weft_arena_strdup(a->arena, x->largest ? x->largest : "");
-    return weft_arena_status(a->arena);
+    x->largest = weft_arena_strdup(c->arena, x->largest ? x->largest : "");
+    return weft_arena_status(c->arena);
 }
 
-static weft_status measure(const weft_planner_ask *q, weft_planner_answer *a, checked *c,
-                           weft_planner_tried *x)
+static weft_status measure(const weft_planner_workspace *w, checked *c)
 {
-    double worst = -1;
-    c->mem_bytes = WEFT_ARENA_ARRAY(c->plan->arena, int64_t, c->n_rank);
+    weft_planner_tried *x     = &c->tried;
+    double              worst = -1;
+    c->mem_bytes              = WEFT_ARENA_ARRAY(c->plan->arena, int64_t, c->n_rank);
     WEFT_TRY(weft_arena_status(c->plan->arena));
     for (int r = 0; r < c->n_rank; r++) {
         const weft_device_kind *d = weft_cluster_device(c->view, r);
-        int64_t                 need =
-            slabs(c->world->world.like[r]) + weft_planner__engine_bytes(q, a, d);
-        int64_t have    = weft_cluster_usable_bytes(d);
+        int64_t need = slabs(c->world->world.like[r]) + weft_planner__engine_bytes(w, d);
+        int64_t have = weft_cluster_usable_bytes(d);
         c->mem_bytes[r] = need;
         if ((double)need / (double)have <= worst) continue;
         worst        = (double)need / (double)have;
         x->fullest   = r;
         x->mem_bytes = need;
         x->mem_limit = have;
-        x->device    = weft_arena_strdup(a->arena, d->name);
+        x->device    = weft_arena_strdup(c->arena, d->name);
     }
     x->end = x->mem_bytes <= x->mem_limit ? WEFT_PLANNER_FITS : WEFT_PLANNER_TOO_FULL;
-    return name_largest(a, c->world->world.like[x->fullest], x);
+    return name_largest(c, c->world->world.like[x->fullest]);
 }
 
 /* The first rank of a large plan alone: what does not fit there fits nowhere. */
-static weft_status look_first(const weft_planner_ask *q, weft_planner_answer *a,
-                              checked *c, weft_planner_tried *x)
+static weft_status look_first(const weft_planner_workspace *w, checked *c)
 {
+    weft_planner_tried     *x   = &c->tried;
     weft_compiled           one = {0};
     const weft_device_kind *d   = weft_cluster_device(c->view, 0);
-    WEFT_TRY(weft_compile_program(&c->training, c->plan, 0, &one));
-    x->mem_bytes   = slabs(one.program) + weft_planner__engine_bytes(q, a, d);
+    WEFT_TRY(weft_compile_program(&c->shared->t, c->plan, 0, &one));
+    x->mem_bytes   = slabs(one.program) + weft_planner__engine_bytes(w, d);
     x->mem_limit   = weft_cluster_usable_bytes(d);
-    x->device      = weft_arena_strdup(a->arena, d->name);
-    weft_status st = name_largest(a, one.program, x);
+    x->device      = weft_arena_strdup(c->arena, d->name);
+    weft_status st = name_largest(c, one.program);
     if (st == WEFT_OK && x->mem_bytes > x->mem_limit) x->end = WEFT_PLANNER_TOO_FULL;
     weft_compiled_fini(&one);
     return st;
@@ -125,62 +109,64 @@ static void add_up(const weft_timeline *t, int k, weft_plan_time *out)
     out->idle_s = t->step_s > busy ? t->step_s - busy : 0;
 }
 
-static weft_status simulate(checked *c, weft_planner_tried *x)
+/* A step on a view of the cluster; *fold is the caller's. */
+static weft_status simulate(const weft_compiled_world *world, const weft_cluster *view,
+                            weft_planner_tried *x, weft_sim_folded **fold)
 {
-    WEFT_TRY(weft_sim_fold(&c->world->world, c->view, NULL, &c->fold));
-    const weft_timeline *t = c->fold->timeline;
-    x->step_s              = t->step_s;
-    x->n_class             = c->fold->n_class;
-    x->n_made              = c->world->n_made;
-    for (int k = 0; k < c->fold->n_class; k++) {
+    weft_sim_folded *f;
+    WEFT_TRY(weft_sim_fold(&world->world, view, NULL, &f));
+    x->step_s  = f->timeline->step_s;
+    x->n_class = f->n_class;
+    x->n_made  = world->n_made;
+    for (int k = 0; k < f->n_class; k++) {
         weft_plan_time one;
-        add_up(t, k, &one);
+        add_up(f->timeline, k, &one);
         if (!k || one.compute_s > x->time.compute_s) x->time = one;
     }
+    *fold = f;
     return WEFT_OK;
 }
 
-/* Ranks lie where their traffic is quickest, and that does not know what hides behind work.  So
- * where a step takes longer than by rows, it is simulated with devices as the search counts them
- * out, too. */
-static weft_status compare_plain(const weft_planner_ask *q, const weft_planner_answer *a,
-                                 checked *c, weft_planner_tried *x)
+/* Ranks are placed where their traffic is quickest, and that does not know what is overlapped with
+ * compute.  So where a step takes longer than by layer costs, it is simulated with devices as the
+ * search counts them out, too. */
+static weft_status compare_plain(const weft_planner_workspace *w, checked *c)
 {
-    checked            other = {.world = c->world};
-    weft_planner_tried y     = *x;
-    weft_status        st    = WEFT_OK;
-    if (x->step_s <= 1.01 * x->choice.score.step_s) return WEFT_OK;
-    WEFT_TRY(weft_planner__devices(q, a, &x->choice, true, c->plan->arena, &other.device,
-                                   &other.n_rank));
-    if (!memcmp(c->device, other.device, sizeof *c->device * (size_t)c->n_rank))
+    weft_planner_tried y    = c->tried;
+    weft_cluster      *view = NULL;
+    weft_sim_folded   *fold = NULL;
+    weft_status        st   = WEFT_OK;
+    if (!c->plain || y.step_s <= 1.01 * y.choice.score.step_s) return WEFT_OK;
+    if (!memcmp(c->device, c->plain, sizeof *c->device * (size_t)c->n_rank))
         return WEFT_OK;
-    WEFT_GO(weft_planner__view(q->cluster, a->config.precision, other.device, c->n_rank,
-                               &other.view));
-    WEFT_GO(simulate(&other, &y));
-    if (y.step_s < x->step_s) {
-        checked was = *c;
-        c->device   = other.device;
-        c->view     = other.view;
-        c->fold     = other.fold;
-        other.view  = was.view;
-        other.fold  = was.fold;
-        y.plain     = true;
-        *x          = y;
+    WEFT_GO(weft_planner__view(w->request.cluster, w->config.precision, c->plain,
+                               c->n_rank, &view));
+    WEFT_GO(simulate(c->world, view, &y, &fold));
+    if (y.step_s < c->tried.step_s) {
+        weft_sim_folded *slower = c->fold;
+        weft_cluster    *other  = c->view;
+        y.plain                 = true;
+        c->tried                = y;
+        c->device               = c->plain;
+        c->view                 = view;
+        c->fold                 = fold;
+        view                    = other;
+        fold                    = slower;
     }
 out:
-    weft_sim_folded_destroy(other.fold);
-    weft_cluster_destroy(other.view);
+    weft_sim_folded_destroy(fold);
+    weft_cluster_destroy(view);
     return st;
 }
 
-/* ---- all of it ---- */
+/* ---- one candidate ---- */
 
 /* Rank r has device r of the cluster where that is so. */
-static weft_status note_devices(const weft_planner_ask *q, checked *c)
+static weft_status note_devices(const weft_planner_workspace *w, checked *c)
 {
     weft_plan_machines *m    = &c->plan->machines;
     bool                same = true;
-    WEFT_TRY(weft_planner_name_machines(q->cluster, c->plan->arena, m));
+    WEFT_TRY(weft_planner_name_machines(w->request.cluster, c->plan->arena, m));
     for (int r = 0; r < c->n_rank; r++) same = same && c->device[r] == r;
     m->n_device = same ? 0 : c->n_rank;
     m->device   = same ? NULL
@@ -189,25 +175,26 @@ static weft_status note_devices(const weft_planner_ask *q, checked *c)
     return weft_arena_status(c->plan->arena);
 }
 
-static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checked *c,
-                       weft_planner_tried *x)
+static weft_status run_check(const weft_planner_workspace *w, checked *c)
 {
-    WEFT_TRY(weft_planner__make(q, a, &x->choice, &c->training, &c->plan));
+    weft_planner_tried *x = &c->tried;
+    if (c->shared->status != WEFT_OK)
+        return WEFT_FAIL(c->shared->status, "%s",
+                         c->shared->error ? c->shared->error : "no memory");
+    WEFT_TRY(weft_planner__make(&c->shared->t, &x->choice, &c->plan));
     c->plan->strategy.bucket_bytes = x->bucket;
-    WEFT_TRY(weft_planner__devices(q, a, &x->choice, x->plain, c->plan->arena, &c->device,
-                                   &c->n_rank));
-    WEFT_TRY(weft_planner__view(q->cluster, a->config.precision, c->device, c->n_rank,
-                                &c->view));
-    if (c->n_rank > MANY) WEFT_TRY(look_first(q, a, c, x));
+    WEFT_TRY(weft_planner__view(w->request.cluster, w->config.precision, c->device,
+                                c->n_rank, &c->view));
+    if (c->n_rank > MANY) WEFT_TRY(look_first(w, c));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
     WEFT_TRY(weft_compile_world(
-        &c->training, c->plan,
+        &c->shared->t, c->plan,
         x->quick || c->n_rank > MANY ? WEFT_RANKS_ENDS : WEFT_RANKS_FOLDED, &c->world));
-    WEFT_TRY(measure(q, a, c, x));
+    WEFT_TRY(measure(w, c));
     if (x->end == WEFT_PLANNER_TOO_FULL) return WEFT_OK;
-    WEFT_TRY(simulate(c, x));
-    WEFT_TRY(compare_plain(q, a, c, x));
-    WEFT_TRY(note_devices(q, c));
+    WEFT_TRY(simulate(c->world, c->view, x, &c->fold));
+    WEFT_TRY(compare_plain(w, c));
+    WEFT_TRY(note_devices(w, c));
     c->plan->predicted = (weft_plan_predicted){.step_s    = x->step_s,
                                                .time      = x->time,
                                                .n_mem     = c->n_rank,
@@ -215,53 +202,146 @@ static weft_status run(const weft_planner_ask *q, weft_planner_answer *a, checke
     return WEFT_OK;
 }
 
-weft_status weft_planner__check(const weft_planner_ask *q, weft_planner_answer *a,
-                                weft_planner_tried *x, weft_plan **plan)
+/* A candidate that cannot be compiled or placed has come to nothing, and why; no memory is a
+ * failure of the check. */
+static void note_status(checked *c, weft_status st)
 {
-    checked     c  = {0};
-    weft_status st = run(q, a, &c, x);
-    *plan          = NULL;
-    if (st != WEFT_OK && st != WEFT_ERR_MEM) {
-        x->end = WEFT_PLANNER_NO_PLAN;
-        x->why = weft_arena_strdup(a->arena, weft_error_text());
-        st     = weft_arena_status(a->arena);
-    } else if (st == WEFT_OK && x->end == WEFT_PLANNER_FITS) {
-        *plan  = c.plan;
-        c.plan = NULL;
-    }
-    weft_compiled_world_destroy(c.world); /* before its training goes on */
-    c.world = NULL;
-    weft_planner__keep_training(a, &c.training);
-    fini(&c);
-    return st;
+    if (st == WEFT_OK) return;
+    c->tried.end = WEFT_PLANNER_NO_PLAN;
+    c->tried.why = weft_arena_strdup(c->arena, weft_error_text());
+    c->status    = st == WEFT_ERR_MEM ? st : weft_arena_status(c->arena);
 }
 
-/* ---- once more ---- */
-
-weft_status weft_planner_replay_create(const weft_planner_ask *q, weft_planner_answer *a,
-                                       weft_planner_replay **out)
+/* What needs the workspace: where ranks are placed (by layer costs), which training graph. */
+static weft_status prepare(weft_planner_workspace *w, checked *c)
 {
-    weft_planner_tried x;
-    if (!a->checked) return WEFT_FAIL(WEFT_ERR_ARG, "nothing was simulated");
+    weft_planner_tried *x = &c->tried;
+    weft_compile_spec   s;
+    weft_planner__spec_of(w, &x->choice, &s);
+    WEFT_TRY(weft_planner__find_training(w, &s, &c->shared));
+    c->shared->n_user++;
+    WEFT_TRY(
+        weft_planner__devices(w, &x->choice, x->plain, c->arena, &c->device, &c->n_rank));
+    return weft_planner__plain_devices(w, &x->choice, c->arena, &c->plain);
+}
+
+static weft_status create(weft_planner_workspace *w, const weft_planner_tried *of,
+                          checked **out)
+{
+    size_t   n = (size_t)of->choice.point.pp;
     checked *c = calloc(1, sizeof *c);
-    if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to simulate in");
-    x              = *a->tried[0];
-    weft_status st = run(q, a, c, &x);
-    if (st == WEFT_OK)
-        *out = c;
-    else
-        weft_planner_replay_destroy(c);
+    *out       = c;
+    if (!c) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to check a plan in");
+    WEFT_TRY(weft_arena_create(&c->arena));
+    c->tried            = *of;
+    weft_cost_point *p  = &c->tried.choice.point;
+    p->cut              = weft_arena_memdup(c->arena, p->cut, n * sizeof *p->cut);
+    p->kinds            = weft_arena_memdup(c->arena, p->kinds, n * sizeof *p->kinds);
+    c->tried.choice.why = weft_arena_strdup(c->arena, of->choice.why);
+    WEFT_TRY(weft_arena_status(c->arena));
+    note_status(c, prepare(w, c));
+    return c->status;
+}
+
+/* ---- several at the same time ---- */
+
+typedef struct check_batch {
+    const weft_planner_workspace *w; /* read only by all threads */
+    int                           n_training;
+    weft_planner__training      **training;
+    checked                     **candidate;
+} check_batch;
+
+static void build_one(void *arg, int64_t task, int thread)
+{
+    check_batch *b = arg;
+    (void)thread;
+    weft_planner__build_training(b->training[task]);
+}
+
+static void check_one(void *arg, int64_t task, int thread)
+{
+    check_batch *b = arg;
+    checked     *c = b->candidate[task];
+    (void)thread;
+    if (c->tried.end == WEFT_PLANNER_NO_PLAN) return;
+    note_status(c, run_check(b->w, c));
+    if (!weft_planner__fits(c)) {
+        weft_sim_folded_destroy(c->fold);
+        weft_compiled_world_destroy(c->world);
+        c->fold  = NULL;
+        c->world = NULL;
+    }
+}
+
+static weft_status run_batch(weft_planner_workspace *w, int n, checked **c)
+{
+    check_batch b       = {.w = w, .candidate = c};
+    int         threads = w->request.n_thread < n ? w->request.n_thread : n;
+    weft_pool  *pool    = NULL;
+    b.training          = calloc(n > 0 ? (size_t)n : 1, sizeof *b.training);
+    if (!b.training) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to check plans in");
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        if (!c[i]->shared || c[i]->shared->is_built) continue;
+        while (k < b.n_training && b.training[k] != c[i]->shared) k++;
+        if (k == b.n_training) b.training[b.n_training++] = c[i]->shared;
+    }
+    weft_status st = threads > 1 ? weft_pool_create(threads, 0, &pool) : WEFT_OK;
+    if (st == WEFT_OK) {
+        weft_pool_run(pool, b.n_training, build_one, &b);
+        weft_pool_run(pool, n, check_one, &b);
+    }
+    weft_pool_destroy(pool);
+    free(b.training);
+    for (int i = 0; i < n && st == WEFT_OK; i++)
+        if (c[i]->status != WEFT_OK)
+            st = WEFT_FAIL(c[i]->status, "%s", c[i]->tried.why ? c[i]->tried.why : "");
     return st;
 }
 
-const weft_timeline *weft_planner_replay_timeline(const weft_planner_replay *r)
+weft_status weft_planner__check(weft_planner_workspace *w, const weft_planner_tried *of,
+                                int n, checked **out)
 {
-    return r->fold->timeline;
+    weft_status st = WEFT_OK;
+    for (int i = 0; i < n; i++) out[i] = NULL;
+    for (int i = 0; i < n && st == WEFT_OK; i++) st = create(w, &of[i], &out[i]);
+    if (st == WEFT_OK) st = run_batch(w, n, out);
+    for (int i = 0; i < n && st != WEFT_OK; i++) {
+        weft_planner__checked_destroy(out[i]);
+        out[i] = NULL;
+    }
+    return st;
 }
 
-void weft_planner_replay_destroy(weft_planner_replay *r)
+bool weft_planner__fits(const checked *c)
 {
-    if (!r) return;
-    fini(r);
-    free(r);
+    return c->tried.end == WEFT_PLANNER_FITS;
+}
+
+void weft_planner__drop_programs(checked *c)
+{
+    weft_sim_folded_destroy(c->fold);
+    weft_compiled_world_destroy(c->world);
+    weft_cluster_destroy(c->view);
+    c->fold  = NULL;
+    c->world = NULL;
+    c->view  = NULL;
+}
+
+void weft_planner__own_training(weft_planner_workspace *w, checked *c)
+{
+    weft_planner__take_training(w, c->shared);
+    c->owns = true;
+}
+
+void weft_planner__checked_destroy(checked *c)
+{
+    if (!c) return;
+    weft_planner__drop_programs(c);
+    if (c->owns) weft_planner__training_destroy(c->shared);
+    if (c->shared && !c->owns) c->shared->n_user--;
+    weft_plan_destroy(c->plan);
+    weft_arena_destroy(c->arena);
+    free(c);
 }

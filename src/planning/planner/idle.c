@@ -6,24 +6,24 @@
 
 /* Usable devices with the name of kind i, and how many of them the plan has; false: an earlier
  * kind has the name. */
-static bool count_kind(const weft_planner_ask *q, const weft_planner_answer *a, int i,
-                       const int *device, int n, int *have, int *used)
+static bool count_kind(const weft_planner_workspace *w, int i, const int *device, int n,
+                       int *have, int *used)
 {
-    const char *name = a->machines.kind[i].device.name;
+    const char *name = w->machines.kind[i].device.name;
     *have = *used = 0;
-    for (int k = 0; k < a->machines.n; k++) {
-        const weft_search_machine *m = &a->machines.kind[k];
+    for (int k = 0; k < w->machines.n; k++) {
+        const weft_search_machine *m = &w->machines.kind[k];
         if (strcmp(m->device.name, name) != 0) continue;
         if (k < i) return false;
         *have += m->n_node * m->per_node;
         for (int p = 0; p < m->n_part; p++) *have += m->part[p];
     }
     for (int r = 0; r < n; r++)
-        *used += !strcmp(weft_cluster_device(q->cluster, device[r])->name, name);
+        *used += !strcmp(weft_cluster_device(w->request.cluster, device[r])->name, name);
     return true;
 }
 
-static weft_status put_kinds(const weft_planner_ask *q, const weft_planner_answer *a,
+static weft_status put_kinds(weft_planner_workspace *w, const weft_planner_answer *a,
                              weft_text *t)
 {
     weft_arena *tmp  = NULL;
@@ -31,11 +31,11 @@ static weft_status put_kinds(const weft_planner_ask *q, const weft_planner_answe
     int        *device, n, have, used;
     weft_status st = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner__devices(q, a, &a->tried[0]->choice, a->tried[0]->plain, tmp,
+    WEFT_GO(weft_planner__devices(w, &a->tried[0]->choice, a->tried[0]->plain, tmp,
                                   &device, &n));
-    for (int i = 0; i < a->machines.n; i++) {
-        if (!count_kind(q, a, i, device, n, &have, &used) || used >= have) continue;
-        weft_text_add(t, "%s%d x %s", glue, have - used, a->machines.kind[i].device.name);
+    for (int i = 0; i < w->machines.n; i++) {
+        if (!count_kind(w, i, device, n, &have, &used) || used >= have) continue;
+        weft_text_add(t, "%s%d x %s", glue, have - used, w->machines.kind[i].device.name);
         glue = ", ";
     }
 out:
@@ -56,18 +56,28 @@ static void put_all(int all, double step_s, double than_s, const char *how,
 
 /* ---- the best plan of all devices ---- */
 
-static bool uses_all(const weft_planner_answer *a, const weft_search_choice *x)
+int weft_planner__n_device(const weft_planner_workspace *w)
 {
-    return weft_search_ranks(x) >= a->search->n_device;
+    int n = 0;
+    for (int i = 0; i < w->machines.n; i++)
+        n += weft_search_usable(&w->machines.kind[i], 1);
+    return n;
 }
 
-weft_status weft_planner__search_all(const weft_planner_answer *a, weft_arena *arena,
+static bool uses_all(const weft_planner_workspace *w, const weft_search_choice *x)
+{
+    return weft_search_ranks(x) >= weft_planner__n_device(w);
+}
+
+weft_status weft_planner__search_all(weft_planner_workspace     *w,
+                                     const weft_search_machines *m, weft_arena *arena,
                                      weft_search_result **out, const char **why)
 {
-    weft_search_problem p   = a->problem;
-    int                 all = a->search->n_device;
+    weft_search_problem p   = w->problem;
+    int                 all = weft_planner__n_device(w);
     *out                    = NULL;
     *why                    = NULL;
+    p.machines              = m;
     p.n_best                = 1;
     p.constraints.world     = all;
     weft_status st          = weft_search_run(&p, out);
@@ -85,46 +95,52 @@ weft_status weft_planner__search_all(const weft_planner_answer *a, weft_arena *a
     return weft_arena_status(arena);
 }
 
-bool weft_planner__wants_all(const weft_planner_ask *q, const weft_planner_answer *a,
-                             const weft_search_choice *best)
+bool weft_planner__wants_all(const weft_planner_workspace *w,
+                             const weft_planner_answer *a, const weft_search_choice *best)
 {
-    if (uses_all(a, best) || q->world > 0 || a->problem.constraints.world > 0)
+    if (uses_all(w, best) || w->request.world > 0 || w->problem.constraints.world > 0)
         return false;
     for (int i = 0; i < a->n_tried; i++)
-        if (uses_all(a, &a->tried[i]->choice) && a->tried[i]->step_s > 0) return false;
+        if (uses_all(w, &a->tried[i]->choice) && a->tried[i]->step_s > 0) return false;
     return true;
 }
 
 /* Where nothing is simulated: by the fast estimate. */
-static weft_status put_estimated(const weft_planner_answer *a, weft_text *t)
+static weft_status put_estimated(weft_planner_workspace *w, const weft_planner_answer *a,
+                                 weft_text *t)
 {
-    weft_search_result *r;
+    weft_search_result *r   = NULL;
+    weft_arena         *tmp = NULL;
     const char         *why;
-    WEFT_TRY(weft_planner__search_all(a, a->arena, &r, &why));
+    weft_status         st = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    WEFT_GO(weft_planner__search_all(w, &w->machines, tmp, &r, &why));
     if (why)
         weft_text_add(t, " idle: %s", why);
     else
-        put_all(a->search->n_device, r->choice[0].score.step_s,
+        put_all(weft_planner__n_device(w), r->choice[0].score.step_s,
                 a->tried[0]->choice.score.step_s, " by the fast estimate", &r->choice[0],
                 t);
+out:
     weft_search_destroy(r);
-    return WEFT_OK;
+    weft_arena_destroy(tmp);
+    return st;
 }
 
-weft_status weft_planner__put_idle(const weft_planner_ask    *q,
+weft_status weft_planner__put_idle(weft_planner_workspace    *w,
                                    const weft_planner_answer *a, weft_text *t)
 {
-    if (uses_all(a, &a->tried[0]->choice) || q->world > 0 ||
-        a->problem.constraints.world > 0)
+    if (uses_all(w, &a->tried[0]->choice) || w->request.world > 0 ||
+        w->problem.constraints.world > 0)
         return WEFT_OK;
-    WEFT_TRY(put_kinds(q, a, t));
+    WEFT_TRY(put_kinds(w, a, t));
     for (int i = 1; i < a->n_tried && a->checked; i++) { /* the fastest comes first */
         const weft_planner_tried *x = a->tried[i];
-        if (!uses_all(a, &x->choice) || !(x->step_s > 0)) continue;
-        put_all(a->search->n_device, x->step_s, a->step_s, "", &x->choice, t);
+        if (!uses_all(w, &x->choice) || !(x->step_s > 0)) continue;
+        put_all(weft_planner__n_device(w), x->step_s, a->step_s, "", &x->choice, t);
         return WEFT_OK;
     }
-    if (!a->checked) return put_estimated(a, t);
+    if (!a->checked) return put_estimated(w, a, t);
     weft_text_add(t, " idle: %s", a->not_all ? a->not_all : "");
     return weft_text_status(t);
 }

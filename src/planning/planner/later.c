@@ -37,81 +37,84 @@ void weft_planner__set_later(weft_search_choice *x, int n)
     if (!x->point.zero) weft_planner__set_zero(x, 1);
 }
 
-static bool is_half(const weft_planner_answer *a)
+static bool is_half(const weft_planner_workspace *w)
 {
-    return strcmp(a->config.precision, "fp32") != 0;
+    return strcmp(w->config.precision, "fp32") != 0;
 }
 
 /* Are there ranks on more than one host? */
-static bool on_hosts(const weft_planner_answer *a, const weft_search_choice *x)
+static bool on_hosts(const weft_planner_workspace *w, const weft_search_choice *x)
 {
     int most = 0;
-    for (int i = 0; i < a->machines.n; i++)
-        if (a->machines.kind[i].per_node > most) most = a->machines.kind[i].per_node;
+    for (int i = 0; i < w->machines.n; i++)
+        if (w->machines.kind[i].per_node > most) most = w->machines.kind[i].per_node;
     return weft_search_ranks(x) > most;
 }
 
-double weft_planner__may_hide(const weft_planner_answer *a, const weft_planner_tried *x)
+double weft_planner__may_hide(const weft_planner_workspace *w,
+                              const weft_planner_tried     *x)
 {
     const weft_search_choice      *c   = &x->choice;
-    const weft_search_constraints *pin = &a->problem.constraints;
+    const weft_search_constraints *pin = &w->problem.constraints;
     if (x->end != WEFT_PLANNER_FITS ||
         weft_search_given(pin, WEFT_KEY_overlap_param_gather) >= 0 ||
         weft_search_given(pin, WEFT_KEY_zero) == 0)
         return 0;
     if (c->point.dp / c->variant.ep < 2 || c->point.zero > 2) return 0;
-    if (weft_search_ranks(c) > MOST_RANK || !on_hosts(a, c)) return 0;
+    if (weft_search_ranks(c) > MOST_RANK || !on_hosts(w, c)) return 0;
     /* the first forward and the last backward pass are all that there is to hide behind */
     double room = x->time.compute_s / c->point.n_micro + x->time.idle_s;
     double hide = fmin(c->score.dp_s, room);
     return hide < 0.03 * x->step_s ? 0 : hide;
 }
 
-/* x with sums in buckets, and with these words; *plan: the caller's, NULL where it does not fit
- * or cannot be. */
-static weft_status check_like(const weft_planner_ask *q, weft_planner_answer *a,
-                              const weft_planner_tried *x, int zero, int later,
-                              weft_planner_tried *y, weft_plan **plan)
+/* x with sums in buckets, and with these values of zero and overlap_param_gather; *out is the
+ * caller's. */
+static weft_status check_like(weft_planner_workspace *w, const weft_planner_tried *x,
+                              int zero, int later, weft_planner__checked **out)
 {
-    *y = (weft_planner_tried){.choice = x->choice,
-                              .end    = WEFT_PLANNER_UNTRIED,
-                              .plain  = x->plain,
-                              .quick  = weft_search_ranks(&x->choice) > FEW,
-                              .why    = ""};
-    weft_planner__set_zero(&y->choice, zero);
-    y->bucket = weft_planner__bucket(&y->choice);
-    if (later) weft_planner__set_later(&y->choice, later);
-    return weft_planner__check(q, a, y, plan);
+    weft_planner_tried y = {.choice = x->choice,
+                            .end    = WEFT_PLANNER_UNTRIED,
+                            .plain  = x->plain,
+                            .quick  = weft_search_ranks(&x->choice) > FEW,
+                            .why    = ""};
+    weft_planner__set_zero(&y.choice, zero);
+    y.bucket = weft_planner__bucket(&y.choice);
+    if (later) weft_planner__set_later(&y.choice, later);
+    return weft_planner__check(w, &y, 1, out);
 }
 
 /* The step of x in buckets alone, with what suits them best of zero; 0: it does not fit. */
-static weft_status check_buckets(const weft_planner_ask *q, weft_planner_answer *a,
-                                 const weft_planner_tried *x, double *step_s)
+static weft_status check_buckets(weft_planner_workspace *w, const weft_planner_tried *x,
+                                 double *step_s)
 {
     bool keep =
-        is_half(a) || weft_search_given(&a->problem.constraints, WEFT_KEY_zero) >= 0;
-    weft_planner_tried y;
-    weft_plan         *plan;
-    WEFT_TRY(check_like(q, a, x, keep ? x->choice.point.zero : 0, 0, &y, &plan));
-    *step_s = plan ? y.step_s : 0;
-    weft_plan_destroy(plan);
+        is_half(w) || weft_search_given(&w->problem.constraints, WEFT_KEY_zero) >= 0;
+    weft_planner__checked *c;
+    WEFT_TRY(check_like(w, x, keep ? x->choice.point.zero : 0, 0, &c));
+    *step_s = weft_planner__fits(c) ? c->tried.step_s : 0;
+    weft_planner__checked_destroy(c);
     return WEFT_OK;
 }
 
-weft_status weft_planner__check_later(const weft_planner_ask *q, weft_planner_answer *a,
+weft_status weft_planner__check_later(weft_planner_workspace   *w,
                                       const weft_planner_tried *x, double than_s,
-                                      weft_planner_tried *y, weft_plan **plan)
+                                      weft_planner__checked **out)
 {
-    weft_status st = WEFT_OK;
-    WEFT_TRY(check_like(q, a, x, x->choice.point.zero, is_half(a) ? ALL : MOST, y, plan));
-    y->without_s = x->step_s;
-    bool better  = *plan && y->step_s < WEFT_PLANNER__SHORTER * than_s;
-    if (better) st = check_buckets(q, a, x, &y->buckets_s);
+    weft_planner__checked *c;
+    weft_status            st = WEFT_OK;
+    *out                      = NULL;
+    WEFT_TRY(check_like(w, x, x->choice.point.zero, is_half(w) ? ALL : MOST, &c));
+    weft_planner_tried *y = &c->tried;
+    y->without_s          = x->step_s;
+    bool better = weft_planner__fits(c) && y->step_s < WEFT_PLANNER__SHORTER * than_s;
+    if (better) st = check_buckets(w, x, &y->buckets_s);
     if (y->buckets_s > 0) than_s = fmin(than_s, y->buckets_s);
-    if (better && st == WEFT_OK && y->step_s < WEFT_PLANNER__SHORTER * than_s)
+    if (better && st == WEFT_OK && y->step_s < WEFT_PLANNER__SHORTER * than_s) {
+        *out = c;
         return WEFT_OK;
-    weft_plan_destroy(*plan);
-    *plan = NULL;
+    }
+    weft_planner__checked_destroy(c);
     return st;
 }
 

@@ -1,4 +1,5 @@
 /* A choice of the search as a plan that our engine runs. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "planner/planner_priv.h"
@@ -30,55 +31,92 @@ static weft_status deal(const weft_search_choice *x, weft_plan *p)
     return weft_plan_verify(p);
 }
 
-static weft_status take_training(weft_planner_answer *a, const weft_compile_spec *s,
-                                 weft_training *out)
+void weft_planner__spec_of(const weft_planner_workspace *w, const weft_search_choice *x,
+                           weft_compile_spec *out)
 {
-    for (int i = 0; i < 2; i++) {
-        if (!weft_training_is_for(&a->training[i], s)) continue;
-        a->last_slot   = i;
-        *out           = a->training[i];
-        a->training[i] = (weft_training){0};
-        return WEFT_OK;
-    }
-    a->last_slot = 1 - a->best_slot;
-    return weft_compile_training(s, out);
-}
-
-void weft_planner__keep_training(weft_planner_answer *a, weft_training *t)
-{
-    if (!t->graph) return;
-    weft_training_fini(&a->training[a->last_slot]);
-    a->training[a->last_slot] = *t;
-    *t                        = (weft_training){0};
-}
-
-void weft_planner_take_training(weft_planner_answer *a, weft_training *out)
-{
-    *out                      = a->training[a->best_slot];
-    a->training[a->best_slot] = (weft_training){0};
-}
-
-weft_status weft_planner__make(const weft_planner_ask *q, weft_planner_answer *a,
-                               const weft_search_choice *x, weft_training *t,
-                               weft_plan **out)
-{
-    const weft_cost_point *p       = &x->point;
-    weft_compile_spec      s       = q->spec;
-    int                    n_stage = p->pp * p->chunks;
-    int                   *layers  = WEFT_ARENA_ARRAY(a->arena, int, n_stage);
-    WEFT_TRY(weft_arena_status(a->arena));
-    for (int i = 0; i < n_stage; i++) layers[i] = weft_search_chunk_layers(x, i);
-    WEFT_TRY(check_strategy(x));
-    s.seq = a->config.seq;
-    if (q->spec.micro_batch < 1) /* ranks along ep share the sequences of one */
+    weft_compile_spec s = w->request.spec;
+    s.seq               = w->config.seq;
+    if (w->request.spec.micro_batch < 1) /* ranks along ep share the sequences of one */
         s.micro_batch = (int64_t)x->variant.micro_batch * x->variant.ep;
     s.recompute = (weft_strategy_recompute)x->strategy.recompute;
-    s.reduction = a->reduction;
-    s.dtype     = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
-    if (p->deal.n) s.lanes = weft_cost_deal_lanes(&p->deal);
+    s.reduction = weft_compile_reduction(&s);
+    s.dtype     = strcmp(w->config.precision, "fp32") ? "bf16" : "fp32";
+    if (x->point.deal.n) s.lanes = weft_cost_deal_lanes(&x->point.deal);
     if (!s.lanes) s.lanes = lanes_of(x);
-    WEFT_TRY(take_training(a, &s, t));
-    WEFT_TRY(
-        weft_compile_plan_layers(t, &x->strategy, p->pp > 1 ? layers : NULL, 0, out));
-    return deal(x, *out);
+    *out = s;
+}
+
+weft_status weft_planner__make(const weft_training *t, const weft_search_choice *x,
+                               weft_plan **out)
+{
+    int  n_stage = x->point.pp * x->point.chunks;
+    int *layers  = calloc((size_t)n_stage, sizeof *layers);
+    if (!layers) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a plan");
+    for (int i = 0; i < n_stage; i++) layers[i] = weft_search_chunk_layers(x, i);
+    weft_status st = check_strategy(x);
+    if (st == WEFT_OK)
+        st = weft_compile_plan_layers(t, &x->strategy, x->point.pp > 1 ? layers : NULL, 0,
+                                      out);
+    free(layers);
+    return st == WEFT_OK ? deal(x, *out) : st;
+}
+
+/* ---- training graphs ---- */
+
+weft_status weft_planner__find_training(weft_planner_workspace  *w,
+                                        const weft_compile_spec *s,
+                                        weft_planner__training **out)
+{
+    weft_planner__training **at = &w->trainings, *t;
+    while ((t = *at) && !weft_compile_spec_equal(&t->t.spec, s)) at = &t->next;
+    if (t)
+        *at = t->next; /* it comes first again */
+    else
+        t = calloc(1, sizeof *t);
+    if (!t) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a training graph");
+    t->t.spec    = *s;
+    t->next      = w->trainings;
+    w->trainings = t;
+    *out         = t;
+    return WEFT_OK;
+}
+
+void weft_planner__build_training(weft_planner__training *t)
+{
+    weft_compile_spec s = t->t.spec;
+    if (t->is_built) return;
+    t->is_built = true;
+    t->status   = weft_compile_training(&s, &t->t);
+    if (t->status == WEFT_OK) return;
+    t->t.spec = s;
+    t->error  = strdup(weft_error_text());
+}
+
+void weft_planner__training_destroy(weft_planner__training *t)
+{
+    if (!t) return;
+    weft_training_fini(&t->t);
+    free(t->error);
+    free(t);
+}
+
+void weft_planner__take_training(weft_planner_workspace *w, weft_planner__training *t)
+{
+    weft_planner__training **at = &w->trainings;
+    while (*at && *at != t) at = &(*at)->next;
+    if (*at) *at = t->next;
+    t->next = NULL;
+}
+
+void weft_planner__free_trainings(weft_planner_workspace *w, int keep)
+{
+    weft_planner__training **at = &w->trainings, *t;
+    for (int i = 0; (t = *at); i++) {
+        if (t->n_user || i < keep) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        weft_planner__training_destroy(t);
+    }
 }

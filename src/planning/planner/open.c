@@ -20,14 +20,14 @@ enum {
  * that of prices alone: one of the 34 was shorter, by 3 %. */
 #define LONGEST_UNTIMED 2.0
 
-static const char *engine_of(const weft_planner_ask *q)
+static const char *engine_of(const weft_planner_workspace *w)
 {
-    return q->engine ? q->engine : "weft";
+    return w->request.engine ? w->request.engine : "weft";
 }
 
-bool weft_planner__is_ours(const weft_planner_ask *q)
+bool weft_planner__is_ours(const weft_planner_workspace *w)
 {
-    return !strcmp(engine_of(q), "weft");
+    return !strcmp(engine_of(w), "weft");
 }
 
 bool weft_planner_has_run_on(const weft_cluster *c)
@@ -55,35 +55,35 @@ void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t)
             LONGEST_UNTIMED);
 }
 
-bool weft_planner__is_untimed(const weft_planner_ask *q)
+bool weft_planner__is_untimed(const weft_planner_workspace *w)
 {
-    return weft_planner__is_ours(q) && !weft_planner_has_run_on(q->cluster);
+    return weft_planner__is_ours(w) && !weft_planner_has_run_on(w->request.cluster);
 }
 
-bool weft_planner__ran_there(const weft_planner_ask *q, const weft_planner_answer *a)
+bool weft_planner__ran_there(const weft_planner_workspace *w)
 {
-    const weft_cluster *c = q->cluster;
-    if (weft_planner__is_ours(q)) return !weft_planner__is_untimed(q);
+    const weft_cluster *c = w->request.cluster;
+    if (weft_planner__is_ours(w)) return !weft_planner__is_untimed(w);
     for (int i = 0; i < c->n_node; i++)
-        if (!weft_cost_was_measured(a->constants, a->config.framework,
+        if (!weft_cost_was_measured(w->constants, w->config.framework,
                                     c->device[c->node[i].device].name))
             return false;
     return true;
 }
 
-void weft_planner_print_untimed(const weft_planner_ask *q, const weft_planner_answer *a,
-                                weft_text *t)
+void weft_planner_print_untimed(const weft_planner_workspace *w, weft_text *t)
 {
-    if (weft_planner__is_ours(q))
-        weft_planner_print_never_ran(q->cluster, t);
+    if (weft_planner__is_ours(w))
+        weft_planner_print_never_ran(w->request.cluster, t);
     else
-        weft_engine_tell_unmeasured(q->cluster, a->constants, a->config.framework, t);
+        weft_engine_tell_unmeasured(w->request.cluster, w->constants, w->config.framework,
+                                    t);
 }
 
 /* The name that the engine's constants stand under. */
-static const char *framework_of(const weft_planner_ask *q)
+static const char *framework_of(const weft_planner_workspace *w)
 {
-    const char *e = engine_of(q);
+    const char *e = engine_of(w);
     return !strcmp(e, "megatron")    ? "Megatron-Core"
            : !strcmp(e, "deepspeed") ? "DeepSpeed"
                                      : e;
@@ -105,33 +105,32 @@ static const char *usual_precision(const weft_search_machines *m)
     return out;
 }
 
-int64_t weft_planner__engine_bytes(const weft_planner_ask    *q,
-                                   const weft_planner_answer *a,
-                                   const weft_device_kind    *d)
+int64_t weft_planner__engine_bytes(const weft_planner_workspace *w,
+                                   const weft_device_kind       *d)
 {
     weft_cost_engine usual;
-    if (q->engine_bytes > 0) return q->engine_bytes;
+    if (w->request.engine_bytes > 0) return w->request.engine_bytes;
     if (weft_cluster_is_cpu(d)) return PROCESSOR_BYTES;
-    weft_cost_constants_engine(a->constants, "weft", &usual);
+    weft_cost_constants_engine(w->constants, "weft", &usual);
     return (int64_t)usual.mem_fixed;
 }
 
 /* Our own engine plans its memory: what it needs besides is known, and the devices' reserve is not
  * planned with. */
-static void set_engine_overheads(const weft_planner_ask *q, weft_planner_answer *a)
+static void set_engine_overheads(weft_planner_workspace *w)
 {
     int64_t most = 0;
-    for (int i = 0; i < a->machines.n; i++) {
-        weft_device_kind *d = &a->machines.kind[i].device;
-        int64_t           x = weft_planner__engine_bytes(q, a, d);
+    for (int i = 0; i < w->machines.n; i++) {
+        weft_device_kind *d = &w->machines.kind[i].device;
+        int64_t           x = weft_planner__engine_bytes(w, d);
         if (x > most) most = x;
         d->mem_bytes = weft_cluster_usable_bytes(d);
     }
-    a->problem.best_case = weft_planner__is_untimed(q);
-    if (a->problem.best_case) a->problem.model.shape.engine.longest = LONGEST_UNTIMED;
-    a->problem.model.shape.engine.mem_fixed = (double)most;
-    a->problem.model.shape.engine.mem_limit = 1;
-    a->problem.model.shape.engine.expert_room =
+    w->problem.best_case = weft_planner__is_untimed(w);
+    if (w->problem.best_case) w->problem.model.shape.engine.longest = LONGEST_UNTIMED;
+    w->problem.model.shape.engine.mem_fixed = (double)most;
+    w->problem.model.shape.engine.mem_limit = 1;
+    w->problem.model.shape.engine.expert_room =
         1; /* slabs are planned: no token may be dropped */
 }
 
@@ -160,11 +159,12 @@ static weft_status find_nodes(const weft_cluster *c, weft_search_constraints *p)
 }
 
 /* It is no part of the space: rows do not price it, simulation does. */
-static weft_status set_overlap(const weft_planner_ask *q, weft_search_constraints *p)
+static weft_status set_overlap(const weft_planner_workspace *w,
+                               weft_search_constraints      *p)
 {
     int gather = weft_search_given(p, WEFT_KEY_overlap_param_gather);
     if (gather < 1) return WEFT_OK;
-    if (q->fast || !weft_planner__is_ours(q))
+    if (w->request.fast || !weft_planner__is_ours(w))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "overlap_param_gather=%g: only plans of our own that are simulated have it, "
@@ -177,137 +177,179 @@ static weft_status set_overlap(const weft_planner_ask *q, weft_search_constraint
     return WEFT_OK;
 }
 
-static weft_status set_constraints(const weft_planner_ask *q, weft_reduction reduction,
-                                   weft_search_constraints *p)
+static weft_status set_constraints(const weft_planner_workspace *w,
+                                   weft_search_constraints      *p)
 {
-    *p = q->constraints;
-    if (q->keep_bits && reduction == WEFT_REDUCTION_INVARIANT) {
+    weft_reduction sums = weft_compile_reduction(&w->request.spec);
+    *p                  = w->request.constraints;
+    if (w->request.keep_bits && sums == WEFT_REDUCTION_INVARIANT) {
         weft_search_fix(p, WEFT_KEY_tp, 1);
         weft_search_fix(p, WEFT_KEY_cp, 1);
         weft_search_fix(p, WEFT_KEY_ep, 1);
         weft_search_fix(p, WEFT_KEY_sp, 0);
     }
-    if (q->world > 0) p->world = q->world;
-    if (q->spec.micro_batch > 0) {
-        if (p->micro_batch > 0 && p->micro_batch != q->spec.micro_batch)
+    if (w->request.world > 0) p->world = w->request.world;
+    if (w->request.spec.micro_batch > 0) {
+        if (p->micro_batch > 0 && p->micro_batch != w->request.spec.micro_batch)
             return WEFT_FAIL(WEFT_ERR_ARG, "micro_batch=%d, but the job says %lld",
-                             p->micro_batch, (long long)q->spec.micro_batch);
-        p->micro_batch = (int)q->spec.micro_batch;
+                             p->micro_batch, (long long)w->request.spec.micro_batch);
+        p->micro_batch = (int)w->request.spec.micro_batch;
     }
-    WEFT_TRY(set_overlap(q, p));
-    return find_nodes(q->cluster, p);
+    WEFT_TRY(set_overlap(w, p));
+    return find_nodes(w->request.cluster, p);
 }
 
-static weft_status known_engine(const weft_planner_ask *q, const weft_planner_answer *a)
+static weft_status known_engine(const weft_planner_workspace *w)
 {
-    return weft_engine_know(a->constants, engine_of(q));
+    return weft_engine_know(w->constants, engine_of(w));
 }
 
 /* Kernels, casts and scales of 8 and 4 bits are not there: a price without them would be of
  * another engine. */
-static weft_status check_precision(const weft_planner_ask    *q,
-                                   const weft_planner_answer *a)
+static weft_status check_precision(const weft_planner_workspace *w)
 {
-    const char *p = a->config.precision;
-    if (weft_planner__is_ours(q) && (!strcmp(p, "fp8") || !strcmp(p, "fp4")))
+    const char *p = w->config.precision;
+    if (weft_planner__is_ours(w) && (!strcmp(p, "fp8") || !strcmp(p, "fp4")))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "weft does not train in %s yet: take --precision bf16, or plan "
                          "for an engine that does, as with --engine megatron",
                          p);
-    for (int i = 0; i < a->machines.n; i++)
-        WEFT_TRY(weft_engine_know_precision(&a->machines.kind[i].device, p));
+    for (int i = 0; i < w->machines.n; i++)
+        WEFT_TRY(weft_engine_know_precision(&w->machines.kind[i].device, p));
     return WEFT_OK;
 }
 
 /* Sizes of a transformer; other engines know no other models. */
-static weft_status describe(const weft_planner_ask *q, weft_planner_answer *a,
-                            const weft_model *m)
+static weft_status describe(weft_planner_workspace *w, const weft_model *m)
 {
-    weft_config *c = &a->config;
-    if (!weft_planner__is_ours(q)) WEFT_TRY(weft_engine_can_train(engine_of(q), m));
-    WEFT_TRY(weft_engine_cluster(q->cluster, a->arena, c, &a->hardware));
-    WEFT_TRY(weft_engine_model(m, a->arena, c));
+    weft_config *c = &w->config;
+    if (!weft_planner__is_ours(w)) WEFT_TRY(weft_engine_can_train(engine_of(w), m));
+    WEFT_TRY(weft_engine_cluster(w->request.cluster, w->arena, c, &w->hardware));
+    WEFT_TRY(weft_engine_model(m, w->arena, c));
     c->seq          = (int)m->seq;
-    c->global_batch = (int)q->spec.batch;
-    if (!strcmp(engine_of(q), "torchtitan"))
+    c->global_batch = (int)w->request.spec.batch;
+    if (!strcmp(engine_of(w), "torchtitan"))
         c->features = "compile"; /* as it is emitted */
     c->tp = c->pp = c->cp = 1;
     return weft_config_complete("plan", c);
 }
 
-static weft_status open_ours(const weft_planner_ask *q, weft_planner_answer *a,
-                             const weft_model *m, const weft_search_limits *l)
+static weft_status open_ours(weft_planner_workspace *w, const weft_model *m,
+                             const weft_search_limits *l)
 {
-    weft_compile_spec s = q->spec;
-    s.dtype             = strcmp(a->config.precision, "fp32") ? "bf16" : "fp32";
+    weft_compile_spec s = w->request.spec;
+    s.dtype             = strcmp(w->config.precision, "fp32") ? "bf16" : "fp32";
     s.recompute         = WEFT_STRATEGY_KEEP;
-    s.reduction         = a->reduction;
-    WEFT_TRY(weft_planner__priced(q, a->config.precision, &a->own_cluster));
-    const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
-    WEFT_TRY(weft_planner_machines(c, a->arena, &a->machines));
-    WEFT_TRY(weft_planner_rows(&s, m, c, l, a->arena, &a->problem.model));
-    a->is_rows = true;
-    set_engine_overheads(q, a);
+    s.reduction         = weft_compile_reduction(&s);
+    WEFT_TRY(weft_planner__priced(w->request.cluster, w->config.precision, &w->priced));
+    const weft_cluster *c = w->priced ? w->priced : w->request.cluster;
+    WEFT_TRY(weft_planner_machines(c, w->arena, &w->machines));
+    WEFT_TRY(weft_planner_rows(&s, m, c, l, w->arena, &w->problem.model));
+    w->is_rows = true;
+    set_engine_overheads(w);
     return WEFT_OK;
 }
 
 /* Rows of programs take a program for each way to cut a layer: on many devices there are hundreds
  * of ways, and seconds of work.  Who is in a hurry gets a transformer's rows by its sizes there. */
-static bool by_sizes(const weft_planner_ask *q)
+static bool by_sizes(const weft_planner_workspace *w)
 {
-    return q->fast && weft_cluster_usable(q->cluster) > MANY;
+    return w->request.fast && weft_cluster_usable(w->request.cluster) > MANY;
 }
 
 /* Candidates to check: a check is the longer the more ranks there are. */
-static int how_many(const weft_planner_ask *q)
+static int how_many(const weft_planner_workspace *w)
 {
-    int n = weft_cluster_usable(q->cluster);
-    if (q->n_best > 0) return q->n_best;
-    return n > THOUSANDS && !q->fast ? 1 : n > MANY && !q->fast ? FEW : 5;
+    int n = weft_cluster_usable(w->request.cluster);
+    if (w->request.n_best > 0) return w->request.n_best;
+    return n > THOUSANDS && !w->request.fast ? 1 : n > MANY && !w->request.fast ? FEW : 5;
 }
 
-weft_status weft_planner__open(const weft_planner_ask *q, weft_planner_answer *a)
+static weft_status open_problem(weft_planner_workspace *w)
 {
-    weft_search_limits l  = weft_search_limits_of(engine_of(q));
+    w->problem = (weft_search_problem){.machines = &w->machines,
+                                       .batch    = (int)w->request.spec.batch,
+                                       .lanes    = (int)w->request.spec.lanes,
+                                       .n_best   = how_many(w)};
+    return set_constraints(w, &w->problem.constraints);
+}
+
+/* Other engines, and ours in a hurry: layer costs by the sizes of a transformer. */
+static weft_status open_sizes(weft_planner_workspace *w, const weft_search_limits *l)
+{
+    WEFT_TRY(weft_search_transformer(&w->config, w->constants, l, w->arena,
+                                     &w->problem.model));
+    if (weft_planner__is_ours(w)) {
+        set_engine_overheads(w);
+        return WEFT_OK;
+    }
+    for (int i = 0; i < w->machines.n; i++)
+        weft_cost_widen(w->constants, w->config.framework,
+                        w->machines.kind[i].device.name, &w->problem.model.shape.engine);
+    return WEFT_OK;
+}
+
+weft_status weft_planner__open(weft_planner_workspace *w)
+{
+    weft_search_limits l  = weft_search_limits_of(engine_of(w));
     weft_model        *m  = NULL;
-    weft_config       *c  = &a->config;
+    weft_config       *c  = &w->config;
     weft_status        st = WEFT_OK;
     weft_engine_open(c);
-    WEFT_TRY(weft_cost_constants_create(&a->constants));
-    WEFT_TRY(known_engine(q, a));
-    WEFT_TRY(weft_search_machines_of(q->cluster, a->constants, a->arena, &a->machines));
-    weft_compile_spec one = q->spec;
+    WEFT_TRY(weft_cost_constants_create(&w->constants));
+    WEFT_TRY(known_engine(w));
+    WEFT_TRY(weft_search_machines_of(w->request.cluster, w->constants, w->arena,
+                                     &w->machines));
+    weft_compile_spec one = w->request.spec;
     one.batch = one.micro_batch = 1;
     WEFT_TRY(weft_compile_model(&one, &m));
-    a->flops     = weft_model_flops(m);
-    c->framework = framework_of(q);
-    c->precision = q->precision    ? q->precision
-                   : q->spec.dtype ? q->spec.dtype
-                                   : usual_precision(&a->machines);
+    w->flops     = weft_model_flops(m);
+    c->framework = framework_of(w);
+    c->precision = w->request.precision    ? w->request.precision
+                   : w->request.spec.dtype ? w->request.spec.dtype
+                                           : usual_precision(&w->machines);
     c->seq       = (int)m->seq;
-    WEFT_GO(check_precision(q, a));
-    a->problem = (weft_search_problem){.machines = &a->machines,
-                                       .batch    = (int)q->spec.batch,
-                                       .lanes    = (int)q->spec.lanes,
-                                       .n_best   = how_many(q)};
-    WEFT_GO(set_constraints(q, a->reduction, &a->problem.constraints));
-    if (weft_planner__is_ours(q) && by_sizes(q) && describe(q, a, m) == WEFT_OK) {
-        WEFT_GO(
-            weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
-        set_engine_overheads(q, a);
-    } else if (weft_planner__is_ours(q)) {
-        WEFT_GO(open_ours(q, a, m, &l));
+    WEFT_GO(check_precision(w));
+    WEFT_GO(open_problem(w));
+    if (weft_planner__is_ours(w) && by_sizes(w) && describe(w, m) == WEFT_OK) {
+        WEFT_GO(open_sizes(w, &l));
+    } else if (weft_planner__is_ours(w)) {
+        WEFT_GO(open_ours(w, m, &l));
     } else {
-        WEFT_GO(describe(q, a, m));
-        WEFT_GO(
-            weft_search_transformer(c, a->constants, &l, a->arena, &a->problem.model));
-        for (int i = 0; i < a->machines.n; i++)
-            weft_cost_widen(a->constants, c->framework, a->machines.kind[i].device.name,
-                            &a->problem.model.shape.engine);
+        WEFT_GO(describe(w, m));
+        WEFT_GO(open_sizes(w, &l));
     }
 out:
     weft_model_destroy(m);
     return st;
+}
+
+weft_status weft_planner__open_part(weft_planner_workspace *w, const weft_cluster *c,
+                                    weft_planner_workspace *part)
+{
+    part->request           = w->request;
+    part->request.cluster   = c;
+    part->request.world     = 0;
+    part->request.was       = NULL;
+    part->request.with_plan = part->request.with_timeline = false;
+    part->constants                                       = w->constants;
+    part->hardware                                        = w->hardware;
+    part->config                                          = w->config;
+    part->flops                                           = w->flops;
+    part->is_rows                                         = w->is_rows;
+    part->borrows                                         = true;
+    WEFT_TRY(open_problem(part));
+    part->problem.model = w->problem.model;
+    if (!w->is_rows) {
+        WEFT_TRY(weft_search_machines_of(c, w->constants, part->arena, &part->machines));
+        if (weft_planner__is_ours(w)) set_engine_overheads(part);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_planner__priced(c, w->config.precision, &part->priced));
+    WEFT_TRY(weft_planner_machines(part->priced ? part->priced : c, part->arena,
+                                   &part->machines));
+    set_engine_overheads(part);
+    return WEFT_OK;
 }
 
 weft_status weft_planner_name_machines(const weft_cluster *c, weft_arena *a,

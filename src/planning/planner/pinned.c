@@ -25,22 +25,23 @@ static void exchange(const weft_cluster *c, int a, int b, int *device, int n)
 
 /* Layers that are constrained to a node are placed there; the search has cut them so that they
  * share one. */
-static weft_status move_nodes(const weft_planner_ask *q, const weft_search_constraints *p,
+static weft_status move_nodes(const weft_planner_workspace  *w,
+                              const weft_search_constraints *p,
                               const weft_search_choice *x, int S, int *device, int n)
 {
     int place;
     for (int i = 0; i < p->n_on; i++) {
         const weft_search_on *on = &p->on[i];
         if (on->node < 0) continue;
-        int at =
-            weft_cluster_node(q->cluster, device[stage_of(x, on->first) * S], &place);
-        if (at != on->node) exchange(q->cluster, at, on->node, device, n);
+        int at = weft_cluster_node(w->request.cluster, device[stage_of(x, on->first) * S],
+                                   &place);
+        if (at != on->node) exchange(w->request.cluster, at, on->node, device, n);
     }
     for (int i = 0; i < p->n_on; i++)
         for (int s = stage_of(x, p->on[i].first); s <= stage_of(x, p->on[i].last); s++)
             for (int r = s * S; r < (s + 1) * S; r++)
-                if (p->on[i].node >= 0 &&
-                    weft_cluster_node(q->cluster, device[r], &place) != p->on[i].node)
+                if (p->on[i].node >= 0 && weft_cluster_node(w->request.cluster, device[r],
+                                                            &place) != p->on[i].node)
                     return WEFT_FAIL(
                         WEFT_ERR_ARG,
                         "layers %d..%d on node %d: another constraint has it",
@@ -48,8 +49,7 @@ static weft_status move_nodes(const weft_planner_ask *q, const weft_search_const
     return WEFT_OK;
 }
 
-weft_status weft_planner__pinned_devices(const weft_planner_ask    *q,
-                                         const weft_planner_answer *a,
+weft_status weft_planner__pinned_devices(const weft_planner_workspace *w,
                                          const weft_search_choice *x, weft_arena *arena,
                                          int **device, int *n)
 {
@@ -57,6 +57,6 @@ weft_status weft_planner__pinned_devices(const weft_planner_ask    *q,
     *n      = S * x->point.pp;
     *device = WEFT_ARENA_ARRAY(arena, int, *n);
     WEFT_TRY(weft_arena_status(arena));
-    WEFT_TRY(weft_planner_deal(&a->problem, x, q->cluster, arena, *device));
-    return move_nodes(q, &a->problem.constraints, x, S, *device, *n);
+    WEFT_TRY(weft_planner_deal(&w->problem, x, w->request.cluster, arena, *device));
+    return move_nodes(w, &w->problem.constraints, x, S, *device, *n);
 }

@@ -16,13 +16,20 @@ static weft_status read_constraints(const char *words, weft_arena *a,
     return WEFT_OK;
 }
 
-static weft_status answer(const weft_planner_ask *q, weft_text *words, weft_text *plan)
+static weft_status answer(const weft_planner_request *q, weft_text *words,
+                          weft_text *plan)
 {
-    weft_planner_answer *a = NULL;
-    WEFT_TRY(weft_planner_decide(q, &a));
-    weft_status st = weft_planner_print(q, a, false, words);
-    if (st == WEFT_OK) st = weft_plan_print(a->plan, plan);
+    weft_planner_workspace *w  = NULL, *used;
+    weft_planner_answer    *a  = NULL;
+    weft_status             st = WEFT_OK;
+    WEFT_GO(weft_planner_workspace_create(q, &w));
+    WEFT_GO(weft_planner_decide(w, &a));
+    WEFT_GO(weft_planner_workspace_for(w, a, &used));
+    WEFT_GO(weft_planner_print(used, a, false, words));
+    WEFT_GO(weft_plan_print(a->plan, plan));
+out:
     weft_planner_destroy(a);
+    weft_planner_workspace_destroy(w);
     return st;
 }
 
@@ -37,12 +44,12 @@ static void give(weft_text *t, char **out)
 weft_status weft_plan_for(const weft_graph *g, const weft_plan_request *r, char **words,
                           char **plan)
 {
-    weft_model_source *source = NULL;
-    weft_planner_ask   q      = {.spec = weft_compile_spec_default(NULL, r->batch, 0)};
-    weft_text          t[2]   = {{0}};
-    weft_cluster      *c      = NULL;
-    weft_arena        *a      = NULL;
-    weft_status        st     = WEFT_OK;
+    weft_model_source   *source = NULL;
+    weft_planner_request q      = {.spec = weft_compile_spec_default(NULL, r->batch, 0)};
+    weft_text            t[2]   = {{0}};
+    weft_cluster        *c      = NULL;
+    weft_arena          *a      = NULL;
+    weft_status          st     = WEFT_OK;
     if (!r->cluster || r->batch < 1)
         return WEFT_FAIL(WEFT_ERR_ARG, "a plan is for a cluster and a batch from 1");
     WEFT_TRY(weft_arena_create(&a));

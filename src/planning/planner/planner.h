@@ -1,19 +1,27 @@
-/* The planner proper: the best candidates of a search become plans, are partitioned class by
- * class, checked for the exact memory of their programs and simulated; the fastest that fits is
- * the answer.
+/* The planner: the best candidates of a search become plans, are partitioned class by class,
+ * checked for the exact memory of their programs and simulated; the fastest that fits is the
+ * answer.
  *
- *     weft_planner_ask     ask = {.spec = weft_compile_spec_default("gpt2", 64, 1024), .cluster =
- *     c};
- *     weft_planner_answer *a;
- *     ask.spec.micro_batch = ask.spec.lanes = 0;         to be chosen
- *     weft_search_open(&ask.constraints);
- *     WEFT_TRY(weft_planner_decide(&ask, &a));
- *     weft_plan_print(a->plan, &text);                   what `weft run plan=FILE` takes
+ *     weft_planner_request    q = {.cluster = c};
+ *     weft_planner_workspace *w = NULL;
+ *     weft_planner_answer    *a = NULL;
+ *     q.spec             = weft_compile_spec_default("gpt2", 64, 1024);
+ *     q.spec.micro_batch = q.spec.lanes = 0;             to be chosen
+ *     weft_search_open(&q.constraints);
+ *     WEFT_GO(weft_planner_workspace_create(&q, &w));
+ *     WEFT_GO(weft_planner_decide(w, &a));
+ *     WEFT_GO(weft_plan_print(a->plan, &text));          what `weft run plan=FILE` takes
  *     weft_planner_destroy(a);
+ *     weft_planner_workspace_destroy(w);
+ *
+ * Three types: a request, which nothing changes; a workspace, which holds what planning makes on
+ * its way (the model, layer costs, cost constants) and is used by one thread at a time; an answer,
+ * which holds the result alone and outlives its workspace.  Any number of workspaces may be used
+ * at once, also for one request.
  *
  * (1) A plan that was checked fits: on every rank the slabs of its program and what the engine
  *     needs beside them are at most the memory of its device.
- * (2) The same question gives the same answer. */
+ * (2) The same request gives the same answer, on any number of threads. */
 #ifndef WEFT_PLANNER_PLANNER_H
 #define WEFT_PLANNER_PLANNER_H
 
@@ -23,7 +31,8 @@
 #include "program/timeline.h"
 #include "search/search.h"
 
-typedef struct weft_planner_ask {
+/* What is asked.  What it points to outlives the workspace. */
+typedef struct weft_planner_request {
     /* reduction auto: invariant, and fixed where nothing fits otherwise.  micro_batch, lanes 0: to
      * be chosen.  recompute is the constraints' */
     weft_compile_spec   spec;
@@ -41,7 +50,27 @@ typedef struct weft_planner_ask {
     bool    fast;      /* nothing is partitioned and simulated: the search's word alone */
     bool    with_plan; /* fast, other engines: a plan of ours of it as well */
     const weft_plan *was; /* ranks stay where it has them, as far as it goes; NULL */
-} weft_planner_ask;
+    /* candidates that are checked at the same time; 0: 1.  Each takes memory of its own. */
+    int  n_thread;
+    bool with_timeline; /* the answer keeps the winner's simulated step */
+} weft_planner_request;
+
+typedef struct weft_planner_workspace weft_planner_workspace;
+
+/* WEFT_ERR_ARG: a constraint that cannot be, a model that cannot be planned for, and why. */
+weft_status weft_planner_workspace_create(const weft_planner_request *q,
+                                          weft_planner_workspace    **out);
+void        weft_planner_workspace_destroy(weft_planner_workspace *w); /* accepts NULL */
+
+/* What it is about; borrowed.  A search of the problem fills the workspace's layer costs, so it is
+ * run where the workspace may be changed. */
+const weft_planner_request *weft_planner_request_of(const weft_planner_workspace *w);
+const weft_search_problem  *weft_planner_problem(const weft_planner_workspace *w);
+const weft_config          *weft_planner_config(const weft_planner_workspace *w);
+const weft_cost_constants  *weft_planner_constants(const weft_planner_workspace *w);
+double weft_planner_flops(const weft_planner_workspace *w); /* of one unit of the batch */
+/* Layer costs are of programs (rows.h), not of a transformer's sizes. */
+bool weft_planner_is_rows(const weft_planner_workspace *w);
 
 typedef enum weft_planner_end {
     WEFT_PLANNER_FITS,     /* simulated */
@@ -73,6 +102,7 @@ typedef struct weft_planner_tried {
     const char *why; /* it lost; of the winner "" */
 } weft_planner_tried;
 
+/* The result alone: it needs neither request nor workspace. */
 typedef struct weft_planner_answer {
     weft_arena *arena;
     weft_plan  *plan;    /* with what is predicted; NULL: for another engine */
@@ -89,28 +119,45 @@ typedef struct weft_planner_answer {
     int                  n_round; /* searches that it took */
     const char *not_all; /* why no plan of all devices was simulated; NULL: one was,
                                    * or nobody asked */
-    /* what was searched, and how */
-    double               flops; /* of one unit of the batch */
-    weft_config          config;
-    weft_search_machines machines;
-    weft_search_problem  problem;
-    bool                 is_rows; /* its model's are of programs (rows.h) */
-    weft_search_result  *search;
-    weft_cost_constants *constants;
-    weft_hardware       *hardware;
-    weft_cluster        *own_cluster; /* with rates for what is asked for, or NULL */
-    /* of the best candidate and of another: the next one often has the same micro-batch, lanes */
-    weft_training training[2];
-    int best_slot, last_slot; /* of the best candidate so far, of the last one */
+    /* what the search found, where checked those that hold, in the order of tried */
+    weft_search_result *search;
+    /* the winner's step as it was simulated, programs of unlike ranks with their real ranks; NULL
+     * where nothing was, or it was not asked for */
+    const weft_timeline *timeline;
+    /* the winner's training graph, the timeline's programs */
+    struct weft_planner__checked *winner;
 } weft_planner_answer;
 
-/* WEFT_ERR_ARG: a constraint that cannot be, a model that cannot be planned for, and why.
- * WEFT_ERR_NOFIT: nothing fits; the tightest tensor and device are named, with what would help. */
-weft_status weft_planner_decide(const weft_planner_ask *q, weft_planner_answer **out);
+/* WEFT_ERR_ARG: as weft_planner_workspace_create().  WEFT_ERR_NOFIT: nothing fits; the tightest
+ * tensor and device are named, with what would help. */
+weft_status weft_planner_decide(weft_planner_workspace *w, weft_planner_answer **out);
 void        weft_planner_destroy(weft_planner_answer *a); /* accepts NULL */
 
-/* The training that the plan was made for becomes the caller's; zeroed: there is none. */
+/* The training that the plan was made for becomes the caller's; zeroed: there is none, or the
+ * answer's timeline is of its programs. */
 void weft_planner_take_training(weft_planner_answer *a, weft_training *out);
+
+/* The workspace that an answer's layer costs are of: w, or where only fixed sums fit (fixed_to_fit)
+ * one for these, which w owns. */
+weft_status weft_planner_workspace_for(weft_planner_workspace    *w,
+                                       const weft_planner_answer *a,
+                                       weft_planner_workspace   **out);
+
+/* The same with a workspace of its own. */
+weft_status weft_planner_plan(const weft_planner_request *q, weft_planner_answer **out);
+
+/* Seconds of a step on the first n_device devices of the request's cluster that may be used: those
+ * of the answer to the same request for these devices alone, of which some may stay idle where
+ * that is faster.  Constraints hold; `world`, `was` and `with_plan` of the request do not count.
+ * For curves of throughput over devices:
+ *
+ *     for (int n = 1; n <= 64; n *= 2) WEFT_TRY(weft_planner_step_time(w, n, &step_s[n]));
+ *
+ * Layer costs are filled once for all calls, and a number of devices that was asked for before is
+ * answered from memory; with `fast` only the search runs, which takes milliseconds.
+ * WEFT_ERR_ARG: fewer than 1 device, or more than there are; WEFT_ERR_NOFIT: nothing fits. */
+weft_status weft_planner_step_time(weft_planner_workspace *w, int n_device,
+                                   double *seconds);
 
 /* Micro-batches that each pipeline of the winner has too few in a step to keep all its stages
  * busy once; 0: enough, or no pipeline.  With pp - 1 of them missing a step has one micro-batch,
@@ -118,10 +165,10 @@ void weft_planner_take_training(weft_planner_answer *a, weft_training *out);
 int weft_planner_missing_micro(const weft_planner_answer *a);
 
 /* For people (explain: more of it), for programs, and in a line: "2 ranks, dp=2 ..., 0.12 s a
- * step". */
-weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
+ * step".  w: of weft_planner_workspace_for(), or another of the same request. */
+weft_status weft_planner_print(weft_planner_workspace *w, const weft_planner_answer *a,
                                bool explain, weft_text *t);
-weft_status weft_planner_print_json(const weft_planner_ask    *q,
+weft_status weft_planner_print_json(weft_planner_workspace    *w,
                                     const weft_planner_answer *a, weft_text *t);
 void        weft_planner_print_line(const weft_planner_answer *a, weft_text *t);
 
@@ -133,8 +180,7 @@ void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t);
 /* That the engine never ran on devices that are planned for (another engine: that none of its steps
  * was measured there), which, and what that means for the interval, without an end of line;
  * nothing where it did. */
-void weft_planner_print_untimed(const weft_planner_ask *q, const weft_planner_answer *a,
-                                weft_text *t);
+void weft_planner_print_untimed(const weft_planner_workspace *w, weft_text *t);
 
 /* What the answer gives up to fit, in a line; nothing where it gives up nothing. */
 void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t);
@@ -143,7 +189,7 @@ void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);
 
 /* Where the winner's ranks lie; arrays in arena, the caller's to free with
  * weft_planner_placement_fini. */
-weft_status weft_planner_place_winner(const weft_planner_ask    *q,
+weft_status weft_planner_place_winner(weft_planner_workspace    *w,
                                       const weft_planner_answer *a, weft_arena *arena,
                                       weft_planner_placement *out);
 
@@ -163,14 +209,6 @@ typedef struct weft_planner_rates {
 
 void weft_planner_rates_of(const weft_planner_step *s, const weft_cluster *c,
                            const weft_planner_placement *at, weft_planner_rates *out);
-
-/* The winner's step once more, in virtual time: programs of unlike ranks with their real ranks.
- * WEFT_ERR_ARG: nothing was simulated. */
-typedef struct weft_planner_replay weft_planner_replay;
-weft_status weft_planner_replay_create(const weft_planner_ask *q, weft_planner_answer *a,
-                                       weft_planner_replay **out);
-const weft_timeline *weft_planner_replay_timeline(const weft_planner_replay *r);
-void                 weft_planner_replay_destroy(weft_planner_replay *r);
 
 /* The cluster in the words of a plan; name goes to a. */
 weft_status weft_planner_name_machines(const weft_cluster *c, weft_arena *a,

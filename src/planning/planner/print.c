@@ -26,15 +26,15 @@ static void put_untimed(const weft_cluster *c, weft_text *t)
 
 /* What was asked, with what was left open; dp of a choice counts the ranks along ep, a mesh has
  * them apart. */
-static void put_asked(const weft_planner_ask *q, const weft_planner_answer *a,
+static void put_asked(const weft_planner_workspace *w, const weft_planner_answer *a,
                       weft_text *t)
 {
     const weft_search_choice *c = &a->tried[0]->choice;
-    weft_text_add(t, "asked: %s, batch of %lld %s", q->spec.model,
-                  (long long)q->spec.batch, a->problem.model.unit);
-    if (a->config.seq > 0) weft_text_add(t, " of %d tokens", a->config.seq);
-    weft_text_add(t, ", %s, engine %s\n", a->config.precision, a->config.framework);
-    if (c->variant.ep > 1 && weft_planner__is_ours(q))
+    weft_text_add(t, "asked: %s, batch of %lld %s", w->request.spec.model,
+                  (long long)w->request.spec.batch, w->problem.model.unit);
+    if (w->config.seq > 0) weft_text_add(t, " of %d tokens", w->config.seq);
+    weft_text_add(t, ", %s, engine %s\n", w->config.precision, w->config.framework);
+    if (c->variant.ep > 1 && weft_planner__is_ours(w))
         weft_text_add(t,
                       "below, dp counts ranks along ep and micro_batch is one rank's; in "
                       "plan file and job: dp=%d ep=%d ... micro_batch=%d\n",
@@ -42,18 +42,19 @@ static void put_asked(const weft_planner_ask *q, const weft_planner_answer *a,
                       c->variant.micro_batch * c->variant.ep);
 }
 
-static weft_status put_idle(const weft_planner_ask *q, const weft_planner_answer *a,
+static weft_status put_idle(weft_planner_workspace *w, const weft_planner_answer *a,
                             weft_text *t)
 {
     weft_text why = {0};
-    WEFT_TRY(weft_planner__put_idle(q, a, &why));
+    WEFT_TRY(weft_planner__put_idle(w, a, &why));
     if (why.n) weft_text_add(t, "%s\n", why.s);
     weft_text_fini(&why);
     return WEFT_OK;
 }
 
 /* A bound that the answer is below is none; then why there is none is printed. */
-static void put_bound(const weft_planner_answer *a, weft_text *t)
+static void put_bound(const weft_planner_workspace *w, const weft_planner_answer *a,
+                      weft_text *t)
 {
     const weft_search_choice *c = &a->tried[0]->choice;
     weft_text_add(t, "fast estimate %.4g s; ", c->score.step_s);
@@ -61,42 +62,42 @@ static void put_bound(const weft_planner_answer *a, weft_text *t)
         weft_text_add(t,
                       "by fast estimates none of the %s is below %.4g s, simulated steps "
                       "may be",
-                      weft_search_bound_of(&a->problem), a->bound_s);
+                      weft_search_bound_of(&w->problem), a->bound_s);
     else
         weft_text_add(t,
                       "no bound: the simulated step is shorter than fast estimates of "
                       "all %s",
-                      weft_search_bound_of(&a->problem));
+                      weft_search_bound_of(&w->problem));
     weft_text_add(t, "; %lld points worked out, %d checked\n",
                   (long long)a->search->n_scored, a->n_tried);
 }
 
-static weft_planner_rates find_rates(const weft_planner_ask       *q,
+static weft_planner_rates find_rates(const weft_planner_workspace *w,
                                      const weft_planner_answer    *a,
                                      const weft_planner_placement *at)
 {
     weft_planner_rates r;
-    double             batch = (double)q->spec.batch;
-    weft_planner_rates_of(&(weft_planner_step){a->step_s, batch, batch * a->flops,
-                                               a->config.seq, a->problem.model.unit,
-                                               a->config.precision},
-                          q->cluster, at, &r);
+    double             batch = (double)w->request.spec.batch;
+    weft_planner_rates_of(&(weft_planner_step){a->step_s, batch, batch * w->flops,
+                                               w->config.seq, w->problem.model.unit,
+                                               w->config.precision},
+                          w->request.cluster, at, &r);
     return r;
 }
 
-static weft_status put_rates(const weft_planner_ask *q, const weft_planner_answer *a,
+static weft_status put_rates(weft_planner_workspace *w, const weft_planner_answer *a,
                              weft_text *t)
 {
     weft_arena            *tmp;
     weft_planner_placement at = {0};
     weft_status            st = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
-    weft_planner_rates r = find_rates(q, a, &at);
+    WEFT_GO(weft_planner_place_winner(w, a, tmp, &at));
+    weft_planner_rates r = find_rates(w, a, &at);
     weft_text_add(t, r.per_device_s >= 1000 ? "%.0f %s/s a device" : "%.4g %s/s a device",
                   r.per_device_s, r.unit);
     if (r.mfu > 0) weft_text_add(t, ", MFU %.1f %%", 100 * r.mfu);
-    weft_text_add(t, "%s\n", a->problem.best_case ? ", at best" : "");
+    weft_text_add(t, "%s\n", w->problem.best_case ? ", at best" : "");
 out:
     weft_planner_placement_fini(&at);
     weft_arena_destroy(tmp);
@@ -104,7 +105,7 @@ out:
 }
 
 /* What was simulated and measured. */
-static weft_status put_checked(const weft_planner_ask *q, const weft_planner_answer *a,
+static weft_status put_checked(weft_planner_workspace *w, const weft_planner_answer *a,
                                weft_text *t)
 {
     const weft_planner_tried *x = a->tried[0];
@@ -115,10 +116,10 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
                   "\n%lld of %d devices; step %.4g s%s simulated (90 %%: %.4g to %.4g), "
                   "%.4g %s/s\n",
                   (long long)weft_search_ranks(c), a->search->n_device, a->step_s,
-                  a->problem.best_case ? " at best," : "", a->lo, a->hi,
-                  (double)q->spec.batch / a->step_s, a->problem.model.unit);
-    WEFT_TRY(put_rates(q, a, t));
-    WEFT_TRY(put_idle(q, a, t));
+                  w->problem.best_case ? " at best," : "", a->lo, a->hi,
+                  (double)w->request.spec.batch / a->step_s, w->problem.model.unit);
+    WEFT_TRY(put_rates(w, a, t));
+    WEFT_TRY(put_idle(w, a, t));
     weft_planner_print_reduction(a, t);
     weft_planner_print_later(x, t);
     put_seconds(t, "compute", x->time.compute_s);
@@ -131,7 +132,7 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
                   "made and measured\n",
                   1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
                   x->largest, 1e-9 * (double)x->largest_bytes, x->n_class, x->n_made);
-    put_bound(a, t);
+    put_bound(w, a, t);
     if (a->n_tried > 1) weft_text_add(t, "runners-up\n");
     for (int i = 1; i < a->n_tried; i++) {
         const weft_planner_tried *y = a->tried[i];
@@ -144,31 +145,31 @@ static weft_status put_checked(const weft_planner_ask *q, const weft_planner_ans
     return WEFT_OK;
 }
 
-static void put_moves(const weft_planner_ask *q, const weft_planner_placement *at,
+static void put_moves(const weft_planner_workspace *w, const weft_planner_placement *at,
                       weft_text *t)
 {
-    if (q->was && !at->kept)
+    if (w->request.was && !at->kept)
         weft_text_add(t, "cut otherwise than the plan before: every rank gets other "
                          "weights\n");
 }
 
 /* Where ranks lie: all of it, or what became of the plan before. */
-static weft_status put_placement(const weft_planner_ask *q, const weft_planner_answer *a,
+static weft_status put_placement(weft_planner_workspace *w, const weft_planner_answer *a,
                                  bool all, weft_text *t)
 {
     weft_arena            *tmp;
     weft_planner_placement at = {0};
     weft_status            st = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
+    WEFT_GO(weft_planner_place_winner(w, a, tmp, &at));
     if (all) {
         weft_text_add(t, "placement\n");
-        WEFT_GO(weft_planner_placement_print(&at, q->cluster, t));
+        WEFT_GO(weft_planner_placement_print(&at, w->request.cluster, t));
     } else if (at.kept) {
         weft_text_add(t, "%d of %d ranks move, the others stay where they were\n",
                       at.n_moved, at.p.n_rank);
     }
-    put_moves(q, &at, t);
+    put_moves(w, &at, t);
 out:
     weft_planner_placement_fini(&at);
     weft_arena_destroy(tmp);
@@ -176,37 +177,38 @@ out:
 }
 
 /* What the search's own lines, which follow, are worth. */
-static const char *search_heading(const weft_planner_ask *q, const weft_planner_answer *a)
+static const char *search_heading(const weft_planner_workspace *w,
+                                  const weft_planner_answer    *a)
 {
     if (a->checked && a->tried[0]->choice.strategy.overlap_param_gather)
         return "what the search found, by rows, which do not know overlap_param_gather\n";
     if (a->checked) return "what the search found, by rows\n";
-    if (!weft_planner__is_ours(q)) return "";
-    if (a->is_rows) return "not checked by partition and simulation: the search's word\n";
+    if (!weft_planner__is_ours(w)) return "";
+    if (w->is_rows) return "not checked by partition and simulation: the search's word\n";
     return "not checked by partition and simulation, and priced by the model's sizes, "
            "not by "
            "its programs:\nwithout --fast plan, seconds and bound are others\n";
 }
 
-weft_status weft_planner_print(const weft_planner_ask *q, const weft_planner_answer *a,
+weft_status weft_planner_print(weft_planner_workspace *w, const weft_planner_answer *a,
                                bool explain, weft_text *t)
 {
     size_t from = t->n;
-    weft_planner_print_untimed(q, a, t);
+    weft_planner_print_untimed(w, t);
     if (t->n > from) weft_text_add(t, "\n");
-    put_asked(q, a, t);
-    if (a->is_rows) put_untimed(q->cluster, t);
-    weft_engine_tell_precision(q->cluster, a->config.precision, a->is_rows, t);
-    if (a->checked) WEFT_TRY(put_checked(q, a, t));
-    if (explain || q->was) WEFT_TRY(put_placement(q, a, explain, t));
+    put_asked(w, a, t);
+    if (w->is_rows) put_untimed(w->request.cluster, t);
+    weft_engine_tell_precision(w->request.cluster, w->config.precision, w->is_rows, t);
+    if (a->checked) WEFT_TRY(put_checked(w, a, t));
+    if (explain || w->request.was) WEFT_TRY(put_placement(w, a, explain, t));
     if (a->checked && !explain) return weft_text_status(t);
-    weft_text_add(t, "%s", search_heading(q, a));
+    weft_text_add(t, "%s", search_heading(w, a));
     weft_search_result found = *a->search;
     if (a->checked) found.n = 1; /* runners-up stand above, simulated */
-    WEFT_TRY(weft_search_print(&a->problem, &found, explain, t));
+    WEFT_TRY(weft_search_print(&w->problem, &found, explain, t));
     if (a->checked) return WEFT_OK;
-    WEFT_TRY(put_rates(q, a, t));
-    return put_idle(q, a, t);
+    WEFT_TRY(put_rates(w, a, t));
+    return put_idle(w, a, t);
 }
 
 static void put_tried(const weft_planner_tried *x, weft_text *t)
@@ -238,22 +240,22 @@ static void put_tried(const weft_planner_tried *x, weft_text *t)
     weft_text_fini(&words);
 }
 
-static weft_status put_devices(const weft_planner_ask *q, const weft_planner_answer *a,
+static weft_status put_devices(weft_planner_workspace *w, const weft_planner_answer *a,
                                weft_text *t)
 {
     weft_arena            *tmp;
     weft_planner_placement at = {0};
     weft_status            st = WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner_place_winner(q, a, tmp, &at));
-    weft_planner_rates r = find_rates(q, a, &at);
+    WEFT_GO(weft_planner_place_winner(w, a, tmp, &at));
+    weft_planner_rates r = find_rates(w, a, &at);
     weft_text_add(t, ",\n \"mfu\": %.6g, \"%s_per_s\": %.6g, \"%s_per_s_device\": %.6g",
                   r.mfu, r.unit, r.per_s, r.unit, r.per_device_s);
     weft_text_add(t, ",\n \"device_of_rank\": [");
     for (int i = 0; i < at.p.n_rank; i++)
         weft_text_add(t, "%s%d", i ? ", " : "", at.p.device[i]);
     weft_text_add(t, "]");
-    if (q->was)
+    if (w->request.was)
         weft_text_add(t, ", \"ranks_moved\": %d", at.kept ? at.n_moved : at.p.n_rank);
 out:
     weft_planner_placement_fini(&at);
@@ -262,7 +264,7 @@ out:
 }
 
 /* Of our own plans: the mesh as a job has it, where ranks along ep stand beside dp. */
-static void put_asked_json(const weft_planner_ask *q, const weft_planner_answer *a,
+static void put_asked_json(const weft_planner_workspace *w, const weft_planner_answer *a,
                            weft_text *t)
 {
     const weft_search_choice *c    = &a->tried[0]->choice;
@@ -275,16 +277,16 @@ static void put_asked_json(const weft_planner_ask *q, const weft_planner_answer 
                 {"cp", c->variant.cp},
                 {"tp", c->variant.tp}};
     weft_text_add(t, ",\n \"asked\": {\"model\": ");
-    weft_text_put_quoted(t, q->spec.model);
+    weft_text_put_quoted(t, w->request.spec.model);
     weft_text_add(t, ", \"cluster\": ");
-    weft_text_put_quoted(t, q->cluster->name);
+    weft_text_put_quoted(t, w->request.cluster->name);
     weft_text_add(t, ", \"batch\": %lld, \"seq\": %d, \"precision\": ",
-                  (long long)q->spec.batch, a->config.seq);
-    weft_text_put_quoted(t, a->config.precision);
+                  (long long)w->request.spec.batch, w->config.seq);
+    weft_text_put_quoted(t, w->config.precision);
     weft_text_add(t, ", \"engine\": ");
-    weft_text_put_quoted(t, a->config.framework);
+    weft_text_put_quoted(t, w->config.framework);
     weft_text_add(t, "}");
-    if (!weft_planner__is_ours(q)) return;
+    if (!weft_planner__is_ours(w)) return;
     weft_text_add(t, ",\n \"mesh\": \"");
     for (size_t i = 0; i < WEFT_COUNT(axis); i++) {
         if (i && axis[i].n < 2) continue;
@@ -295,28 +297,28 @@ static void put_asked_json(const weft_planner_ask *q, const weft_planner_answer 
 }
 
 /* The search's object, with what was checked behind it. */
-weft_status weft_planner_print_json(const weft_planner_ask    *q,
+weft_status weft_planner_print_json(weft_planner_workspace    *w,
                                     const weft_planner_answer *a, weft_text *t)
 {
-    WEFT_TRY(weft_search_print_json(&a->problem, a->search, t));
+    WEFT_TRY(weft_search_print_json(&w->problem, a->search, t));
     while (t->n && t->s[t->n - 1] != '}') t->n--;
     if (t->n) t->n--;
-    put_asked_json(q, a, t);
+    put_asked_json(w, a, t);
     weft_text_add(t,
                   ",\n \"engine_ran_there\": %s, \"checked\": %s, \"priced_by\": \"%s\", "
                   "\"step_s\": %.6g, "
                   "\"step_lo\": %.6g, \"step_hi\": %.6g, \"tried\": [",
-                  weft_planner__ran_there(q, a) ? "true" : "false",
-                  a->checked ? "true" : "false", a->is_rows ? "programs" : "sizes",
+                  weft_planner__ran_there(w) ? "true" : "false",
+                  a->checked ? "true" : "false", w->is_rows ? "programs" : "sizes",
                   a->step_s, a->lo, a->hi);
     for (int i = 0; i < a->n_tried && a->checked; i++) {
         weft_text_add(t, i ? "," : "");
         put_tried(a->tried[i], t);
     }
     weft_text_add(t, "]");
-    WEFT_TRY(put_devices(q, a, t));
+    WEFT_TRY(put_devices(w, a, t));
     weft_text why = {0};
-    WEFT_TRY(weft_planner__put_idle(q, a, &why));
+    WEFT_TRY(weft_planner__put_idle(w, a, &why));
     if (why.n) {
         weft_text_add(t, ",\n \"idle\": ");
         weft_text_put_quoted(t, why.s);

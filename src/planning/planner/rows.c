@@ -213,19 +213,19 @@ static void fill_rows(rows *x, const weft_cost_variant *v, const weft_device_kin
     for (int k = 0; k < x->n_class; k++) row[k] = got ? got[k] : never;
 }
 
-static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+static void fill(void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                  const weft_device_kind *d, const weft_cost_fabric *f, weft_cost_row *row)
 {
     (void)e;
-    fill_rows((rows *)(uintptr_t)arg, v, d, f, true, row);
+    fill_rows(arg, v, d, f, true, row);
 }
 
-static void glance(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+static void glance(void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                    const weft_device_kind *d, const weft_cost_fabric *f,
                    weft_cost_row *row)
 {
     (void)e;
-    fill_rows((rows *)(uintptr_t)arg, v, d, f, false, row);
+    fill_rows(arg, v, d, f, false, row);
 }
 
 /* ---- what may be cut ---- */
@@ -283,9 +283,9 @@ out:
     return st;
 }
 
-static bool allows(const void *arg, const weft_cost_variant *v, char *why, size_t n)
+static bool allows(void *arg, const weft_cost_variant *v, char *why, size_t n)
 {
-    rows             *x = (rows *)(uintptr_t)arg;
+    rows             *x = arg;
     weft_cost_variant w = *v;
     w.micro_batch       = 1;
     w.recompute         = WEFT_RECOMPUTE_NONE;
@@ -573,7 +573,7 @@ weft_status weft_planner_rows(const weft_compile_spec *s, const weft_model *whol
 
 void weft_planner_rows_fini(weft_search_model *m)
 {
-    rows *x = (rows *)(uintptr_t)m->arg;
+    rows *x = m->arg;
     if (!x) return;
     for (weft_planner__short *s = x->shorts; s; s = s->next) {
         weft_training_fini(&s->t);

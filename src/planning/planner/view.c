@@ -10,40 +10,50 @@ static bool has_node(const weft_search_constraints *p)
     return false;
 }
 
-static weft_status place(const weft_planner_ask *q, const weft_planner_answer *a,
-                         const weft_search_choice *x, bool plain, weft_arena *arena,
-                         weft_planner_placement *out)
+static const weft_cluster *cluster_of(const weft_planner_workspace *w)
 {
-    weft_planner_was    was;
-    const weft_cluster *c = a->own_cluster ? a->own_cluster : q->cluster;
-    int                *device, n;
-    if (has_node(&a->problem.constraints)) {
-        WEFT_TRY(weft_planner__pinned_devices(q, a, x, arena, &device, &n));
-        return weft_planner_place_on(&a->problem, x, c, device, arena, out);
-    }
-    if (plain && !q->was) {
-        device = WEFT_ARENA_ARRAY(arena, int, weft_search_ranks(x));
-        WEFT_TRY(weft_arena_status(arena));
-        WEFT_TRY(weft_planner_deal(&a->problem, x, c, arena, device));
-        return weft_planner_place_on(&a->problem, x, c, device, arena, out);
-    }
-    if (q->was) WEFT_TRY(weft_planner_was_of(q->was, arena, &was));
-    return weft_planner_place(&a->problem, x, c, q->was ? &was : NULL, arena, out);
+    return w->priced ? w->priced : w->request.cluster;
 }
 
-weft_status weft_planner_place_winner(const weft_planner_ask    *q,
+weft_status weft_planner__plain_devices(const weft_planner_workspace *w,
+                                        const weft_search_choice *x, weft_arena *arena,
+                                        int **device)
+{
+    *device = NULL;
+    if (w->request.was || has_node(&w->problem.constraints)) return WEFT_OK;
+    *device = WEFT_ARENA_ARRAY(arena, int, weft_search_ranks(x));
+    WEFT_TRY(weft_arena_status(arena));
+    return weft_planner_deal(&w->problem, x, cluster_of(w), arena, *device);
+}
+
+static weft_status place(weft_planner_workspace *w, const weft_search_choice *x,
+                         bool plain, weft_arena *arena, weft_planner_placement *out)
+{
+    weft_planner_was    was;
+    const weft_cluster *c      = cluster_of(w);
+    int                *device = NULL, n;
+    if (has_node(&w->problem.constraints))
+        WEFT_TRY(weft_planner__pinned_devices(w, x, arena, &device, &n));
+    else if (plain)
+        WEFT_TRY(weft_planner__plain_devices(w, x, arena, &device));
+    if (device) return weft_planner_place_on(&w->problem, x, c, device, arena, out);
+    if (w->request.was) WEFT_TRY(weft_planner_was_of(w->request.was, arena, &was));
+    return weft_planner_place(&w->problem, x, c, w->request.was ? &was : NULL, arena,
+                              out);
+}
+
+weft_status weft_planner_place_winner(weft_planner_workspace    *w,
                                       const weft_planner_answer *a, weft_arena *arena,
                                       weft_planner_placement *out)
 {
-    return place(q, a, &a->tried[0]->choice, a->tried[0]->plain, arena, out);
+    return place(w, &a->tried[0]->choice, a->tried[0]->plain, arena, out);
 }
 
-weft_status weft_planner__devices(const weft_planner_ask *q, const weft_planner_answer *a,
-                                  const weft_search_choice *x, bool plain,
-                                  weft_arena *arena, int **device, int *n)
+weft_status weft_planner__devices(weft_planner_workspace *w, const weft_search_choice *x,
+                                  bool plain, weft_arena *arena, int **device, int *n)
 {
     weft_planner_placement at;
-    WEFT_TRY(place(q, a, x, plain, arena, &at));
+    WEFT_TRY(place(w, x, plain, arena, &at));
     *n      = at.p.n_rank;
     *device = weft_arena_memdup(arena, at.p.device, sizeof **device * (size_t)*n);
     weft_planner_placement_fini(&at);
@@ -87,19 +97,19 @@ weft_status weft_planner__view(const weft_cluster *c, const char *precision,
     return st;
 }
 
-weft_status weft_planner__priced(const weft_planner_ask *q, const char *precision,
+weft_status weft_planner__priced(const weft_cluster *c, const char *precision,
                                  weft_cluster **out)
 {
     weft_arena *tmp = NULL;
     weft_status st  = WEFT_OK;
-    int         n   = weft_cluster_count(q->cluster);
+    int         n   = weft_cluster_count(c);
     *out            = NULL;
     if (!strcmp(precision, "bf16") || !strcmp(precision, "fp32")) return WEFT_OK;
     WEFT_TRY(weft_arena_create(&tmp));
     int *all = WEFT_ARENA_ARRAY(tmp, int, n);
     WEFT_GO(weft_arena_status(tmp));
     for (int i = 0; i < n; i++) all[i] = i;
-    WEFT_GO(weft_planner__view(q->cluster, precision, all, n, out));
+    WEFT_GO(weft_planner__view(c, precision, all, n, out));
 out:
     weft_arena_destroy(tmp);
     return st;

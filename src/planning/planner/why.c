@@ -46,7 +46,8 @@ weft_status weft_planner__why(weft_planner_answer *a, const weft_planner_tried *
 
 /* ---- nothing fits ---- */
 
-static weft_status say_closest(const weft_planner_answer *a, const weft_planner_tried *x)
+static weft_status say_closest(const weft_planner_workspace *w,
+                               const weft_planner_tried     *x)
 {
     weft_text t = {0};
     weft_search_print_choice(&x->choice, &t);
@@ -57,7 +58,7 @@ static weft_status say_closest(const weft_planner_answer *a, const weft_planner_
                   1e-9 * (double)x->mem_bytes, 1e-9 * (double)x->mem_limit, x->fullest,
                   x->device, x->largest, 1e-9 * (double)x->largest_bytes,
                   100 * ((double)x->mem_bytes / (double)x->mem_limit - 1) + 1);
-    if (a->problem.constraints.given) weft_text_add(&t, ", fewer constraints");
+    if (w->problem.constraints.given) weft_text_add(&t, ", fewer constraints");
     weft_text_add(&t, ", shorter sequences or a smaller batch");
     weft_status st =
         WEFT_FAIL(WEFT_ERR_NOFIT, "nothing fits: the closest plan, %s", t.s ? t.s : "?");
@@ -65,7 +66,8 @@ static weft_status say_closest(const weft_planner_answer *a, const weft_planner_
     return st;
 }
 
-weft_status weft_planner__nofit(const weft_planner_answer *a)
+weft_status weft_planner__nofit(const weft_planner_workspace *w,
+                                const weft_planner_answer    *a)
 {
     const weft_planner_tried *close = NULL, *odd = NULL;
     double                    least = 0;
@@ -76,7 +78,7 @@ weft_status weft_planner__nofit(const weft_planner_answer *a)
         double full = (double)x->mem_bytes / (double)x->mem_limit;
         if (!close || full < least) close = x, least = full;
     }
-    if (close) return say_closest(a, close);
+    if (close) return say_closest(w, close);
     if (!odd) return WEFT_FAIL(WEFT_ERR_NOFIT, "nothing fits, whatever the plan");
     weft_text t = {0};
     weft_search_print_choice(&odd->choice, &t);

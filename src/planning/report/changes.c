@@ -94,8 +94,8 @@ static void double_part(changes *z, part what, const char *name, const char *abo
 
 static void find_helps(changes *z)
 {
-    weft_search_problem q = *z->v->r->problem;
-    bool rows = z->v->r->answer && z->v->r->answer->is_rows; /* of this cluster's wires */
+    weft_search_problem q    = *z->v->r->problem;
+    bool                rows = z->v->r->is_rows; /* of this cluster's wires */
     drop_constraints(z);
     if (!rows && weft_cluster_n_node(z->v->r->cluster) > 1)
         double_part(z, NETWORK, "a network twice as fast", "between nodes");

@@ -25,8 +25,9 @@ typedef struct weft_report {
     const weft_search_problem    *problem;
     const weft_search_result     *result;
     const weft_planner_placement *place;
-    const weft_planner_answer    *answer; /* what was checked; NULL: the search's word */
-    const weft_timeline *timeline;        /* simulated, programs with their ranks; NULL */
+    const weft_planner_answer    *answer; /* what was checked; NULL: nothing */
+    bool is_rows; /* layer costs are of programs on this cluster's links */
+    const weft_timeline *timeline; /* simulated, programs with their ranks; NULL */
 } weft_report;
 
 weft_status weft_report_html(const weft_report *r, weft_text *out);

@@ -123,7 +123,7 @@ static const char UNTIMED[] =
 /* Programs are priced by the cluster's own numbers. */
 static bool is_rows(const weft_report__view *v)
 {
-    return v->r->answer && v->r->answer->is_rows;
+    return v->r->is_rows;
 }
 
 /* Was work timed on this kind of devices, messages on this kind of links?  The other is -1. */

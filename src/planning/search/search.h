@@ -97,9 +97,11 @@ typedef struct weft_search_whole {
 } weft_search_whole;
 
 typedef struct weft_search_model {
-    const char        *name;
-    const char        *unit; /* what a batch counts: "sequences" */
-    const void        *arg;
+    const char *name;
+    const char *unit; /* what a batch counts: "sequences" */
+    /* its own: filling rows and asking what it allows may change it (a cache), so that a model is
+     * searched by one thread at a time */
+    void              *arg;
     weft_cost_table    shape; /* classes, segments, engine, bytes, tied */
     weft_search_limits limits;
     int                max_tp, max_cp, max_ep, max_micro;
@@ -109,19 +111,20 @@ typedef struct weft_search_model {
     int               n_whole; /* sets of layers; the first is none of them */
     weft_search_whole whole[WEFT_SEARCH_MAX_WHOLE];
     /* The rows of all classes under v on d. */
-    void (*fill)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+    void (*fill)(void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                  const weft_device_kind *d, const weft_cost_fabric *f,
                  weft_cost_row *row);
     /* The same without what replicas say to each other, much sooner; NULL: there is nothing to
      * save. */
-    void (*glance)(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+    void (*glance)(void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                    const weft_device_kind *d, const weft_cost_fabric *f,
                    weft_cost_row *row);
     /* May layers be cut so?  why: a line when not; it may be NULL. */
-    bool (*allows)(const void *arg, const weft_cost_variant *v, char *why, size_t n);
+    bool (*allows)(void *arg, const weft_cost_variant *v, char *why, size_t n);
 } weft_search_model;
 
-/* c: sizes, sequence, precision, framework; borrowed as long as *out is used. */
+/* c: sizes, sequence, precision, framework; copied, its texts are borrowed as long as *out is
+ * used. */
 weft_status weft_search_transformer(const weft_config *c, const weft_cost_constants *k,
                                     const weft_search_limits *l, weft_arena *a,
                                     weft_search_model *out);

@@ -54,7 +54,7 @@ weft_search_limits weft_search_limits_of(const char *engine)
     return l;
 }
 
-static void fill(const void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+static void fill(void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
                  const weft_device_kind *d, const weft_cost_fabric *f, weft_cost_row *row)
 {
     weft_estimate_fill(arg, e, v, d, f, row);
@@ -68,7 +68,7 @@ static bool refuse(char *why, size_t n, const char *what, int size, const char *
     return false;
 }
 
-static bool allows(const void *arg, const weft_cost_variant *v, char *why, size_t n)
+static bool allows(void *arg, const weft_cost_variant *v, char *why, size_t n)
 {
     const weft_config *c = arg;
     if (c->heads % v->tp) return refuse(why, n, "attention heads", c->heads, "tp", v->tp);
@@ -106,11 +106,12 @@ weft_status weft_search_transformer(const weft_config *c, const weft_cost_consta
                                     weft_search_model *out)
 {
     weft_cost_segment *segment = WEFT_ARENA_ARRAY(a, weft_cost_segment, 2);
+    weft_config       *own     = weft_arena_memdup(a, c, sizeof *c);
     WEFT_TRY(weft_arena_status(a));
     *out = (weft_search_model){
         .name      = c->id,
         .unit      = "sequences",
-        .arg       = c,
+        .arg       = own,
         .limits    = *l,
         .max_tp    = c->heads,
         .max_cp    = l->cp && c->seq >= 512 ? c->seq / 256 : 1,
