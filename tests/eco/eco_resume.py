@@ -3,6 +3,7 @@
     ranks      a job that began on one rank without micro_batch goes on with 2 and 4 ranks by the command that the error names
     remedies   every remedy of a table of refusals is followed, and works
     history    what --allow changed is in the log, in state.json and in weft ckpt ls; older checkpoints are read
+    reduction  auto keeps the checkpoint's, fixed sums take more ranks than lanes
     pipeline   ranks that would compute sequentially are refused at a start, too
     eval       a request for evaluation that evaluates nothing is refused"""
 import json
@@ -207,6 +208,19 @@ def pipeline(s):
     check(run(2, small_job(s, steps=1, batch=1, output=s.path("asked")), "pp=2", "micro_batch=1", "-q").code == 0, "pp=2")
 
 
+def reduction(s):
+    """auto is what the checkpoint has; with fixed sums more ranks than lanes go on without --allow, and the log says so."""
+    job = small_job(s, batch=8, micro_batch=1, steps=2, plan="off", output=s.path("fixed"))
+    check(weft("train", *words(job), "reduction=fixed", "-q").code == 0, "fixed on one rank")
+    r = run(2, dict(job, steps=3), "dp=2", "zero=2")
+    check(r.code == 0 and "WARN lanes is 2 from step 3 on, before it was 1 (reduction: fixed)" in r.err, "two ranks: %s" % r)
+    refused(run(2, dict(job, steps=4), "dp=2", "zero=2", "reduction=invariant"), "invariant after fixed",
+            'reduction is "fixed" there and "invariant" here')
+    job["output"] = s.path("invariant")
+    check(weft("train", *words(job), "-q").code == 0, "invariant on one rank")
+    refused(run(2, dict(job, steps=3), "dp=2"), "more ranks than lanes", "dp=2 is more than the job's 1 lane", "--allow lanes goes on")
+
+
 def evaluation(s):
     job = small_job(s, steps=2, output=s.path("eval"))
     check(weft("train", *words(job), "-q").code == 0, "eval")
@@ -253,5 +267,6 @@ with Scratch("resume") as s:
     few_changes(s)
     plan_files(s)
     pipeline(s)
+    reduction(s)
     evaluation(s)
     end()
