@@ -255,7 +255,7 @@ def documented():
         for f in files:
             text = read(os.path.join(folder, f)).decode(errors="replace")
             names |= set(re.findall(r'getenv\("([A-Z_a-z]+)"\)', text))
-            if f == "place.c" and os.path.basename(folder) == "session":
+            if f == "environment.c" and os.path.basename(folder) == "launch":
                 names |= set(re.findall(r'"([A-Z][A-Z_]+)"', text))
     check(len(names) > 40, "variables that are read: %s" % sorted(names))
     for n in sorted(names):

@@ -47,7 +47,6 @@ static const request_field fields[] = {
 #undef FIELD
 
 static const char HEAD[] = "weft-request " WEFT_VERSION "\n";
-static const char NAME[] = "WEFT_REQUEST_FD";
 
 enum {
     MAX_BYTES = 16 << 20 /* a command line is at most 2 MB */
@@ -236,8 +235,9 @@ static weft_status read_sealed(int fd, weft_arena *a, weft_launch_request *out)
     struct stat s;
     int         seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_WRITE) || fstat(fd, &s) || s.st_size > MAX_BYTES)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s: descriptor %d is no request of a launcher",
-                         NAME, fd);
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "WEFT_REQUEST_FD: descriptor %d is no request of a launcher",
+                         fd);
     size_t n = (size_t)s.st_size, got = 0;
     char  *text = weft_arena_alloc(a, n + 1);
     WEFT_TRY(weft_arena_status(a));
@@ -252,15 +252,16 @@ static weft_status read_sealed(int fd, weft_arena *a, weft_launch_request *out)
 
 weft_status weft_launch_request_find(weft_arena *a, weft_launch_request *out, bool *found)
 {
-    const char *name = getenv(NAME);
+    const char *name = getenv("WEFT_REQUEST_FD");
     char       *end;
     *found = name != NULL;
     if (!name) return WEFT_OK;
     long fd = strtol(name, &end, 10);
     if (end == name || *end || fd < 3 || fd > 1 << 24)
-        return WEFT_FAIL(WEFT_ERR_ARG, "%s is '%s', expected a descriptor", NAME, name);
+        return WEFT_FAIL(WEFT_ERR_ARG, "WEFT_REQUEST_FD is '%s', expected a descriptor",
+                         name);
     weft_status st = read_sealed((int)fd, a, out);
     if (st == WEFT_OK) close((int)fd);
-    unsetenv(NAME); /* it is of this process alone */
+    unsetenv("WEFT_REQUEST_FD"); /* it is of this process alone */
     return st;
 }
