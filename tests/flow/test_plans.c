@@ -155,7 +155,7 @@ static outcome run(int n, const char *job, const char *words, const char *out)
     size_t    len;
     double    begin = weft_clock_s();
     weft_text_add(
-        &cmd, "timeout 120 %s run --nproc-per-node %d %s %s output=%s --json -q >%s 2>%s",
+        &cmd, "timeout 300 %s run --nproc-per-node %d %s %s output=%s --json -q >%s 2>%s",
         WEFT_TEST_COMMAND, n, job, words, test_files_path("%s", out),
         test_files_path("stdout"), test_files_path("stderr"));
     int how   = system(cmd.s);
