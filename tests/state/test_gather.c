@@ -228,7 +228,9 @@ static weft_status lie_about_parts(rank_state *r)
     WEFT_TRY(weft_comm_open_group(r->c, r->n, everyone, TAG, &group));
     if (r->rank == 0) {
         WEFT_TRY(case_state(&table, 0, true, &s));
-        return weft_holders_exchange(s, r->c, group, &h);
+        weft_status st = weft_holders_exchange(s, r->c, group, &h);
+        weft_state_destroy(s);
+        return st;
     }
     int32_t sizes[2];
     WEFT_TRY(
@@ -237,8 +239,11 @@ static weft_status lie_about_parts(rank_state *r)
     int32_t *mine = calloc((size_t)most + 8, 4), *both = calloc(2 * (size_t)most + 8, 4);
     mine[0] = 0;                                        /* the scalar */
     mine[1] = 1, mine[2] = 1, mine[3] = 5, mine[4] = 3; /* bias: [5, 3) */
-    return weft_comm_collective(r->c, group, WEFT_ALL_GATHER, WEFT_DTYPE_I32, mine, both,
-                                most);
+    weft_status st = weft_comm_collective(r->c, group, WEFT_ALL_GATHER, WEFT_DTYPE_I32,
+                                          mine, both, most);
+    free(mine);
+    free(both);
+    return st;
 }
 
 static void parts_are_checked(void **state)

@@ -40,7 +40,7 @@ weft_part *weft_part_copy(const weft_part *p, weft_arena *a)
     if (!copy || !run) return NULL;
     *copy = *p;
     for (int d = 0; d < p->shape.n; d++) {
-        memcpy(run, p->run[d], sizeof *run * (size_t)p->n[d]);
+        if (p->n[d]) memcpy(run, p->run[d], sizeof *run * (size_t)p->n[d]);
         copy->run[d] = run;
         run += p->n[d];
     }
