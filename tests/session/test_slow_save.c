@@ -139,8 +139,8 @@ static void a_save_longer_than_the_timeout(void **state)
 {
     job j = {.name = "long", .slow = "0.35"}, one = {.name = "one"};
     (void)state;
-    START(&j, "--nproc-per-node", "3", "--timeout", "2", "dp=3", "steps=3");
-    START(&one, "--nproc-per-node", "1", "steps=3", "dp=1");
+    START(&j, "--nproc-per-node", "3", "--timeout", "2", "dp=3", "lanes=4", "steps=3");
+    START(&one, "--nproc-per-node", "1", "steps=3", "dp=1", "lanes=4");
     expect(&one, 0, 60, NULL);
     expect(&j, 0, 60, NULL);
     assert_true(test_files_same(test_files_path("long/final/model.safetensors"),
