@@ -223,9 +223,9 @@ static weft_status llama(const bench *b)
 /* ---- experts, as Alpa has them ---- */
 
 /* Every second layer has experts: two layers are one. */
-static void fill_pair(void *arg, const weft_cost_engine *e,
-                      const weft_cost_variant *v, const weft_device_kind *d,
-                      const weft_cost_fabric *f, weft_cost_row *row)
+static void fill_pair(void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+                      const weft_device_kind *d, const weft_cost_fabric *f,
+                      weft_cost_row *row)
 {
     weft_estimate_fill(arg, e, v, d, f, row);
     weft_cost_row *a = &row[WEFT_LAYER_DENSE], *x = &row[WEFT_LAYER_EXPERTS];
@@ -293,9 +293,9 @@ static const double gan_s[3][4] = {{1.2e-3, 6.14e-3, 12.0e-3, 1.27e-3},
                                    {1.2e-3, 6.95e-3, 14.84e-3, 1.28e-3},
                                    {1.3e-3, 7.44e-3, 13.75e-3, 1.34e-3}};
 
-static void fill_gan(void *arg, const weft_cost_engine *e,
-                     const weft_cost_variant *v, const weft_device_kind *d,
-                     const weft_cost_fabric *f, weft_cost_row *row)
+static void fill_gan(void *arg, const weft_cost_engine *e, const weft_cost_variant *v,
+                     const weft_device_kind *d, const weft_cost_fabric *f,
+                     weft_cost_row *row)
 {
     const double *s = gan_s[v->tp == 1 ? 0 : v->tp == 2 ? 1 : 2];
     (void)arg, (void)e, (void)d, (void)f;

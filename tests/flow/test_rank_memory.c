@@ -49,12 +49,12 @@ static int look(void *arg)
 
 static outcome train(const char *words, const weft_membership_source *member)
 {
-    char                 output[512];
-    const char          *assign[24] = {output,    "model=tiny",     "data=src", "seq=128",
-                                       "batch=8", "micro_batch=2",  "lanes=4",  "threads=1",
-                                       "steps=2", "checkpoint.every=1",
-                                       "tokenizer=bytes"};
-    int                  n          = 11;
+    char        output[512];
+    const char *assign[24] = {
+        output,    "model=tiny",         "data=src",       "seq=128",
+        "batch=8", "micro_batch=2",      "lanes=4",        "threads=1",
+        "steps=2", "checkpoint.every=1", "tokenizer=bytes"};
+    int                  n = 11;
     char                 copy[256], *save = NULL;
     weft_job            *job = NULL;
     weft_session_options o   = {.quiet = true, .member = member, .stop = look};

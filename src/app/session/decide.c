@@ -470,12 +470,11 @@ static weft_status note_change(weft_session *s, const char *key, int64_t from, i
     weft_ckpt_change c = {.step = s->checkpoint.step, .from = from, .to = to};
     if (from == to) return WEFT_OK;
     snprintf(c.key, sizeof c.key, "%s", key);
-    weft_say_warn(
-        &s->say,
-        "%s is %lld from step %lld on, before it was %lld (%s): bits differ "
-        "from a run that keeps it; the checkpoint's history says so",
-        key, (long long)to, (long long)s->checkpoint.step + 1, (long long)from,
-        weft_job_is_invariant(&s->job) ? "--allow" : "reduction: fixed");
+    weft_say_warn(&s->say,
+                  "%s is %lld from step %lld on, before it was %lld (%s): bits differ "
+                  "from a run that keeps it; the checkpoint's history says so",
+                  key, (long long)to, (long long)s->checkpoint.step + 1, (long long)from,
+                  weft_job_is_invariant(&s->job) ? "--allow" : "reduction: fixed");
     return weft_ckpt_state_add_change(&s->checkpoint, &c);
 }
 
