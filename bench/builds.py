@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two builds of weft in turn: is the new one as fast as the old one?
 
-    bench/builds.py --old OLD/build --new build [--python PY] [--rounds 5] [--only steps,ranks,comm,kills]
+    bench/builds.py --old OLD/build --new build [--python PY] [--rounds 5] [--limit S] [--only steps,ranks,comm,kills]
                     [--out bench/results/builds.csv]
 
 Old and new alternate within every round, so that other load on the machine hits both.  What is timed:
@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, 'e2e'))
@@ -170,13 +171,16 @@ def main():
     p.add_argument('--compile', action='store_true', help='torch.compile')
     p.add_argument('--rounds', type=int, default=5)
     p.add_argument('--only', default='steps,ranks,comm,tcp,kills')
+    p.add_argument('--limit', type=float, default=1e9, help='seconds after which no round begins')
     p.add_argument('--out')
     a = p.parse_args()
     a.round, a.port = 0, 29700
     a.builds = lambda: [('old', a.old), ('new', a.new)][::-1 if a.round % 2 else 1]
-    what, table = a.only.split(','), Table()
+    what, table, start = a.only.split(','), Table(), time.time()
     with ddp.tokens() as data, tempfile.TemporaryDirectory() as folder:
         for a.round in range(a.rounds):
+            if time.time() - start > a.limit:
+                break
             if 'steps' in what:
                 time_steps(a, table)
             if 'ranks' in what:
