@@ -1,4 +1,4 @@
-/* Which rank this process is, and of how many: told by whoever started it. */
+/* Which rank this process is, and of how many: from variables of the launcher. */
 #ifndef WEFT_LAUNCH_ENVIRONMENT_H
 #define WEFT_LAUNCH_ENVIRONMENT_H
 

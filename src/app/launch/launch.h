@@ -28,7 +28,7 @@
 
 typedef enum weft_launch_policy {
     WEFT_LAUNCH_END_ALL, /* a rank that fails ends all */
-    WEFT_LAUNCH_REPORT,  /* the caller is told, the others go on */
+    WEFT_LAUNCH_REPORT,  /* report is called, the others go on */
 } weft_launch_policy;
 
 /* How a rank ended. */
@@ -41,7 +41,7 @@ typedef struct weft_launch_exit {
 
 typedef struct weft_launch_options {
     weft_launch_policy on_rank_exit;
-    /* Called for each rank that ends, on the launcher's thread, soon after; NULL: nobody asks. */
+    /* Called for each rank that ends, on the launcher's thread, soon after; may be NULL. */
     void (*report)(void *arg, const weft_launch_exit *e);
     void                      *arg;
     const weft_launch_request *request; /* handed to the ranks; NULL: argv says it all */

@@ -35,7 +35,7 @@ void weft_launch_request_print(const weft_launch_request *q, weft_text *t);
 weft_status weft_launch_request_parse(const char *text, size_t n, weft_arena *a,
                                       weft_launch_request *out);
 
-/* A descriptor, closed at exec, of memory that holds the request and that nobody can change. */
+/* A descriptor, closed at exec, of memory that holds the request and that no process can change. */
 weft_status weft_launch_request_seal(const weft_launch_request *q, int *fd);
 /* In a rank: the request of the launcher that started this process (WEFT_REQUEST_FD), whose
  * descriptor is closed.  *found is false where no launcher of ours did. */
