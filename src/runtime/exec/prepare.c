@@ -237,6 +237,7 @@ static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
     s->number                    = k;
     WEFT_TRY(find_device(e, spec, &s->device));
     WEFT_TRY(s->device->stream_open(s->device, spec->name, &s->dev));
+    s->ctx.queue = s->dev.impl;
     if (!spec->threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
     s->trace.cap   = e->o.trace;
     s->trace.slice = WEFT_ARENA_ARRAY(e->arena, weft_slice, e->o.trace);

@@ -60,6 +60,7 @@ typedef struct weft_kernel_ctx {
     weft_pool               *pool;
     void                    *scratch;
     const weft_step_scalars *scalars;
+    void                    *queue; /* the device's stream (its impl), where kernels issue */
 } weft_kernel_ctx;
 
 typedef weft_status (*weft_kernel_fn)(const weft_kernel_call *c,

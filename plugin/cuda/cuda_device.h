@@ -1,0 +1,107 @@
+/* What .cu files include: kernels as nvcc compiles them for a GPU, or as a C++ compiler does for the CPU (emu/).
+ *
+ *     CU_KERNEL(fill, weft_cuda_fill_args, 256)      name, arguments, the most threads of a block
+ *     {
+ *         int64_t i = cu_index();                    `a` are the arguments
+ *         if (i < a.n) cu_store(a.y, cu_at(a.y, i), (float)a.value);
+ *     }
+ */
+#ifndef WEFT_CUDA_DEVICE_H
+#define WEFT_CUDA_DEVICE_H
+
+#include "cuda_args.h"
+#include "weft/tensor.h"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#define CU_KERNEL(name, args, threads)                                                   \
+    extern "C" __global__ void __launch_bounds__(threads)                                \
+        weft_cuda_##name(const __grid_constant__ args a)
+#define CU_FN static __device__ __forceinline__
+#else
+#include "emu/emu.h"
+#define CU_KERNEL(name, args, threads)                                                   \
+    static void name##_body(const args &a);                                              \
+    extern "C" void weft_cuda_emu_##name(const void *p);                                 \
+    extern "C" void weft_cuda_emu_##name(const void *p)                                  \
+    {                                                                                    \
+        name##_body(*(const args *)p);                                                   \
+    }                                                                                    \
+    static void name##_body(const args &a)
+#define CU_FN static inline
+#endif
+
+/* bf16 by its bits, so that both compilers round alike: to nearest, ties to even; NaN stays one. */
+typedef uint16_t cu_bf16;
+
+CU_FN float cu_float(cu_bf16 x)
+{
+#ifdef __CUDACC__
+    return __uint_as_float((unsigned)x << 16);
+#else
+    union {
+        uint32_t u;
+        float    f;
+    } v = {(uint32_t)x << 16};
+    return v.f;
+#endif
+}
+
+CU_FN cu_bf16 cu_round(float x)
+{
+#ifdef __CUDACC__
+    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+#else
+    union {
+        float    f;
+        uint32_t u;
+    } v = {x};
+    if ((v.u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+    return (cu_bf16)((v.u + 0x7fffu + (v.u >> 16 & 1u)) >> 16);
+#endif
+}
+
+/* The thread's number in a grid of one dimension. */
+CU_FN int64_t cu_index(void)
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+/* Where element i of a view lies, counted row by row: in elements from v.p. */
+CU_FN int64_t cu_at(const weft_cuda_view &v, int64_t i)
+{
+    int64_t at = 0;
+    for (int k = v.n_dim - 1; k >= 0; k--) {
+        int64_t next = i / v.d[k];
+        at += (i - next * v.d[k]) * v.stride[k];
+        i = next;
+    }
+    return at;
+}
+
+/* Any type of a view as float, and back. */
+CU_FN float cu_load(const weft_cuda_view &v, int64_t at)
+{
+    switch (v.dtype) {
+    case WEFT_DTYPE_F32: return ((const float *)v.p)[at];
+    case WEFT_DTYPE_BF16: return cu_float(((const cu_bf16 *)v.p)[at]);
+    case WEFT_DTYPE_F64: return (float)((const double *)v.p)[at];
+    case WEFT_DTYPE_I32: return (float)((const int32_t *)v.p)[at];
+    case WEFT_DTYPE_I64: return (float)((const int64_t *)v.p)[at];
+    default: return 0;
+    }
+}
+
+CU_FN void cu_store(const weft_cuda_view &v, int64_t at, float x)
+{
+    switch (v.dtype) {
+    case WEFT_DTYPE_F32: ((float *)v.p)[at] = x; break;
+    case WEFT_DTYPE_BF16: ((cu_bf16 *)v.p)[at] = cu_round(x); break;
+    case WEFT_DTYPE_F64: ((double *)v.p)[at] = x; break;
+    case WEFT_DTYPE_I32: ((int32_t *)v.p)[at] = (int32_t)x; break;
+    case WEFT_DTYPE_I64: ((int64_t *)v.p)[at] = (int64_t)x; break;
+    default: break;
+    }
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* CUDA kernels on the CPU, for tests where there is no GPU: blocks one after another, the threads of a block as fibers that
+ * take turns at barriers and shuffles.  Only what kernels/ uses is here. */
+#ifndef WEFT_CUDA_EMU_H
+#define WEFT_CUDA_EMU_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __shared__ static /* blocks do not overlap */
+#define __restrict__
+
+struct emu_dim {
+    unsigned x, y, z;
+};
+extern emu_dim threadIdx, blockIdx, blockDim, gridDim;
+
+/* Dynamic shared memory of a block: CU_SHARED(float, tile); in both compilers. */
+extern char *emu_shared;
+
+void __syncthreads(void);
+void __syncwarp(unsigned mask = 0xffffffffu);
+/* What lane `from` of the caller's warp passed. */
+uint64_t emu_exchange(uint64_t word, int from);
+int      emu_lane(void);
+
+template <typename T> static inline T emu_shuffle(T x, int from)
+{
+    uint64_t w = 0;
+    memcpy(&w, &x, sizeof x);
+    w = emu_exchange(w, from);
+    memcpy(&x, &w, sizeof x);
+    return x;
+}
+template <typename T> static inline T __shfl_xor_sync(unsigned, T x, int k)
+{
+    return emu_shuffle(x, emu_lane() ^ k);
+}
+template <typename T> static inline T __shfl_down_sync(unsigned, T x, int k)
+{
+    return emu_shuffle(x, emu_lane() + k < 32 ? emu_lane() + k : emu_lane());
+}
+template <typename T> static inline T __shfl_up_sync(unsigned, T x, int k)
+{
+    return emu_shuffle(x, emu_lane() >= k ? emu_lane() - k : emu_lane());
+}
+template <typename T> static inline T __shfl_sync(unsigned, T x, int k)
+{
+    return emu_shuffle(x, k);
+}
+
+static inline float rsqrtf(float x)
+{
+    return 1 / sqrtf(x);
+}
+
+#endif
