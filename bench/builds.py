@@ -9,7 +9,8 @@ Old and new alternate within every round, so that other load on the machine hits
              fused AdamW, tuned allocator), in the same rounds
     ranks    `weft run`, two ranks of one thread: data parallel and ZeRO 1, beside one rank of two threads; with --python
              also PyTorch DistributedDataParallel on gloo
-    comm     `weft bench comm`: all-reduce, reduce-scatter and all-gather within one host, 2 and 4 ranks
+    comm     `weft bench comm`: all-reduce, reduce-scatter and all-gather within one host, 2 and 4 ranks; beside Open MPI
+             where it is installed
     tcp      the same over sockets of this machine (bench/micro/comm_tcp.c, built against each libweft.a)
     kills    how long the last survivor of a killed rank takes to notice it (test_shm)
 A line has the medians and the bests of both, and new / old of each.  Above 1 the new build is slower.
@@ -70,8 +71,9 @@ class Table:
                 row[who + ' best'] = min(min(r) for r in rounds)
             for what in ('median', 'best'):
                 row['new / old ' + what] = row['new ' + what] / row['old ' + what]
-                if 'torch ' + what in row:
-                    row['new / torch ' + what] = row['new ' + what] / row['torch ' + what]
+                for peer in ('torch', 'mpi'):
+                    if f'{peer} {what}' in row:
+                        row[f'new / {peer} {what}'] = row['new ' + what] / row[f'{peer} {what}']
             row['rounds'] = len(of['new'])
             yield row
 
@@ -107,16 +109,31 @@ def time_ranks(a, table, data):
             table.add('gpt2 b4 s64, ' + name, 'torch', ddp.torch_run(a.python, 2, 8, 29600))
 
 
-def time_comm(a, table):
+def time_mpi(mpi, table, n, size, forms):
+    """Its one form beside each of ours."""
+    out = run(['mpirun.openmpi', '--allow-run-as-root', '--oversubscribe', '-n', n, mpi, size, '0.15'])
+    for r in (json.loads(x) for x in out.splitlines() if x.startswith('{')):
+        for form in forms.get(r['op'], ()):
+            table.add('comm, %d ranks, %s, %s, %d KB' % (n, r['op'], form, size // KB), 'mpi', [r['median_us']])
+
+
+def time_comm(a, table, folder):
+    mpi = os.path.join(folder, 'mpi')
+    if shutil.which('mpicc.openmpi') and not os.path.exists(mpi):
+        run(['mpicc.openmpi', '-O2', os.path.join(HERE, 'micro', 'comm_mpi.c'), '-o', mpi])
     for n in (2, 4):
         for size in SIZES:
+            forms = {}
             for who, build in a.builds():
                 out = run([build + '/weft', 'bench', 'comm', '--ranks', n, '--min-bytes', size, '--max-bytes', size,
                            '--seconds', '0.15', '--json'])
                 for r in json.loads(out)['results']:
                     if r['op'] in ('all_reduce', 'reduce_scatter', 'all_gather'):
+                        forms.setdefault(r['op'], set()).add(r['form'])
                         table.add('comm, %d ranks, %s, %s, %d KB' % (n, r['op'], r['form'], size // KB), who,
                                   [r['median_us']])
+            if os.path.exists(mpi):
+                time_mpi(mpi, table, n, size, forms)
 
 
 def build_tcp(build, exe):
@@ -186,7 +203,7 @@ def main():
             if 'ranks' in what:
                 time_ranks(a, table, data.name)
             if 'comm' in what:
-                time_comm(a, table)
+                time_comm(a, table, folder)
             if 'tcp' in what:
                 time_tcp(a, table, folder)
             if 'kills' in what:
