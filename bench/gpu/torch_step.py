@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Training steps of PyTorch on a GPU: the peer of `weft bench --device cuda`.
+
+    bench/gpu/torch_step.py --model gpt2 --batch 32 --seq 1024 [--mode default,reduce-overhead] [--attention flash,cudnn]
+                            [--weights autocast,bf16] [--deterministic] [--steps 20]
+
+bf16, fused AdamW, no clipping, random tokens that stay on the GPU.  One line of JSON for each setting: the time of every
+step after warm-up, by events, and the peak of allocated memory.
+
+  --mode       of torch.compile; eager: none
+  --weights    autocast: fp32 parameters under autocast; bf16: parameters in bf16 with fp32 masters that the optimizer updates
+"""
+import argparse
+import json
+import statistics
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BACKEND = {'flash': SDPBackend.FLASH_ATTENTION, 'cudnn': SDPBackend.CUDNN_ATTENTION}
+
+
+class GptBlock(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.qkv, self.proj = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.up, self.down = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        n, t, dim = x.shape
+        q, k, v = self.qkv(self.norm_1(x)).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(o.transpose(1, 2).reshape(n, t, dim))
+        return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate='tanh'))
+
+
+class Gpt(nn.Module):
+    """vocab is padded to a multiple of 64, as users of PyTorch do it."""
+
+    def __init__(self, seq, dim, heads, layers, vocab=50304):
+        super().__init__()
+        self.vocab = vocab
+        self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(seq, dim)
+        self.blocks = nn.ModuleList(GptBlock(dim, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, ids, labels):
+        x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def rotate(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, dim, heads, groups, hidden):
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, dim // heads
+        self.norm_1, self.norm_2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
+        self.q = nn.Linear(dim, dim, False)
+        self.kv = nn.Linear(dim, 2 * groups * self.size, False)
+        self.proj = nn.Linear(dim, dim, False)
+        self.gate_up, self.down = nn.Linear(dim, 2 * hidden, False), nn.Linear(hidden, dim, False)
+
+    def forward(self, x, cos, sin):
+        n, t, dim = x.shape
+        y = self.norm_1(x)
+        q = self.q(y).view(n, t, self.heads, self.size).transpose(1, 2)
+        k, v = self.kv(y).view(n, t, 2, self.groups, self.size).permute(2, 0, 3, 1, 4)
+        o = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True, enable_gqa=True)
+        x = x + self.proj(o.transpose(1, 2).reshape(n, t, dim))
+        gate, up = self.gate_up(self.norm_2(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Llama(nn.Module):
+    def __init__(self, seq, dim, heads, groups, hidden, layers, vocab):
+        super().__init__()
+        self.vocab = vocab
+        self.tokens = nn.Embedding(vocab, dim)
+        self.blocks = nn.ModuleList(LlamaBlock(dim, heads, groups, hidden) for _ in range(layers))
+        self.norm = nn.RMSNorm(dim)
+        size = dim // heads
+        angle = torch.outer(torch.arange(seq).float(), 1e4 ** (-torch.arange(0, size, 2).float() / size)).repeat(1, 2)
+        self.register_buffer('cos', angle.cos().bfloat16())
+        self.register_buffer('sin', angle.sin().bfloat16())
+
+    def forward(self, ids, labels):
+        x = self.tokens(ids).bfloat16()
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        logits = F.linear(self.norm(x), self.tokens.weight.bfloat16())
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+MODELS = {
+    'gpt2': lambda seq: Gpt(seq, 768, 12, 12),
+    'gpt-1.3b': lambda seq: Gpt(seq, 2048, 16, 24),
+    'llama-1.2b': lambda seq: Llama(seq, 2048, 32, 8, 8192, 16, 128256),
+}
+
+
+def make_step(model, weights, run, ids, labels):
+    """A closure that trains one step."""
+    if weights == 'autocast':
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+        def step():
+            opt.zero_grad(set_to_none=True)
+            with torch.autocast('cuda', dtype=torch.bfloat16):
+                loss = run(ids, labels)
+            loss.backward()
+            opt.step()
+            return loss
+        return step
+    own = list(model.parameters())
+    masters = [p.detach().float().clone() for p in own]
+    opt = torch.optim.AdamW(masters, lr=1e-4, fused=True)
+
+    def step():
+        loss = run(ids, labels)
+        loss.backward()
+        for p, m in zip(own, masters):
+            m.grad = p.grad.float()
+            p.grad = None
+        opt.step()
+        torch._foreach_copy_(own, masters)
+        return loss
+    return step
+
+
+def time_setting(a, mode, attention, weights):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = MODELS[a.model](a.seq).cuda()
+    if weights == 'bf16':
+        model = model.bfloat16()
+    run = model if mode == 'eager' else torch.compile(model, mode=mode)
+    ids, labels = (torch.randint(model.vocab, (a.batch, a.seq), device='cuda') for _ in range(2))
+    step, times = make_step(model, weights, run, ids, labels), []
+    torch.cuda.reset_peak_memory_stats()
+    with sdpa_kernel(BACKEND[attention]):
+        for k in range(6 + a.steps):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            step()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+    return {'model': a.model, 'batch': a.batch, 'seq': a.seq, 'mode': mode, 'attention': attention, 'weights': weights,
+            'deterministic': a.deterministic, 'torch': torch.__version__, 'median_ms': statistics.median(times[6:]),
+            'best_ms': min(times[6:]), 'peak_bytes': torch.cuda.max_memory_allocated()}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument('--model', choices=MODELS, default='gpt2')
+    p.add_argument('--batch', type=int, default=32)
+    p.add_argument('--seq', type=int, default=1024)
+    p.add_argument('--mode', default='default')
+    p.add_argument('--attention', default='flash,cudnn')
+    p.add_argument('--weights', default='autocast')
+    p.add_argument('--deterministic', action='store_true')
+    p.add_argument('--steps', type=int, default=20)
+    a = p.parse_args()
+    torch.set_float32_matmul_precision('high')
+    torch.use_deterministic_algorithms(a.deterministic, warn_only=True)
+    for mode in a.mode.split(','):
+        for attention in a.attention.split(','):
+            for weights in a.weights.split(','):
+                try:
+                    print(json.dumps(time_setting(a, mode, attention, weights)), flush=True)
+                except Exception as e:  # a setting that this version of PyTorch does not have
+                    print('%s %s %s: %s' % (mode, attention, weights, str(e).splitlines()[0]), file=sys.stderr)
+                torch.cuda.empty_cache()
+
+
+if __name__ == '__main__':
+    main()
