@@ -18,17 +18,21 @@
     extern "C" __global__ void __launch_bounds__(threads)                                \
         weft_cuda_##name(const __grid_constant__ args a)
 #define CU_FN static __device__ __forceinline__
+/* The dynamic shared memory of a block, as an array. */
+extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
+#define CU_SHARED(type, name) type *name = (type *)cu_shared_bytes
 #else
 #include "emu/emu.h"
 #define CU_KERNEL(name, args, threads)                                                   \
-    static void name##_body(const args &a);                                              \
+    static void     name##_body(const args &a);                                          \
     extern "C" void weft_cuda_emu_##name(const void *p);                                 \
     extern "C" void weft_cuda_emu_##name(const void *p)                                  \
     {                                                                                    \
         name##_body(*(const args *)p);                                                   \
     }                                                                                    \
     static void name##_body(const args &a)
-#define CU_FN static inline
+#define CU_FN                 static inline
+#define CU_SHARED(type, name) type *name = (type *)emu_shared
 #endif
 
 /* bf16 by its bits, so that both compilers round alike: to nearest, ties to even; NaN stays one. */
@@ -90,6 +94,13 @@ CU_FN float cu_load(const weft_cuda_view &v, int64_t at)
     case WEFT_DTYPE_I64: return (float)((const int64_t *)v.p)[at];
     default: return 0;
     }
+}
+
+/* Element `at` of ids or labels. */
+CU_FN int64_t cu_id(const weft_cuda_view &v, int64_t at)
+{
+    return v.dtype == WEFT_DTYPE_I64 ? ((const int64_t *)v.p)[at]
+                                     : ((const int32_t *)v.p)[at];
 }
 
 CU_FN void cu_store(const weft_cuda_view &v, int64_t at, float x)

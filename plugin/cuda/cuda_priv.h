@@ -33,6 +33,17 @@ static inline weft_cuda_grid weft_cuda_grid_1d(int64_t n, unsigned threads)
 /* Without the address where the view has none. */
 weft_cuda_view weft_cuda_view_of(const weft_view *v);
 
+/* Attributes of a call by name. */
+static inline const weft_attr *weft_cuda_attr(const weft_kernel_call *c, const char *name)
+{
+    return &c->attr[weft_op_attr_index(c->op, name)];
+}
+/* Is result j added to? */
+static inline int weft_cuda_adds(const weft_kernel_call *c, int j)
+{
+    return (int)(c->add >> j & 1);
+}
+
 /* ---- rows ---- */
 
 /* All of them, those that are tried first in front. */

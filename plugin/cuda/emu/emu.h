@@ -22,6 +22,8 @@ void __syncthreads(void);
 void __syncwarp(unsigned mask = 0xffffffffu);
 /* What lane `from` of the caller's warp passed. */
 uint64_t emu_exchange(uint64_t word, int from);
+/* One bit for each lane of the caller's warp that passed the same word. */
+unsigned emu_match(uint64_t word);
 int      emu_lane(void);
 
 template <typename T> static inline T emu_shuffle(T x, int from)
@@ -47,6 +49,30 @@ template <typename T> static inline T __shfl_up_sync(unsigned, T x, int k)
 template <typename T> static inline T __shfl_sync(unsigned, T x, int k)
 {
     return emu_shuffle(x, k);
+}
+
+template <typename T> static inline unsigned __match_any_sync(unsigned, T x)
+{
+    uint64_t w = 0;
+    memcpy(&w, &x, sizeof x);
+    return emu_match(w);
+}
+static inline unsigned __ballot_sync(unsigned, int x)
+{
+    unsigned same = emu_match(x != 0);
+    return x ? same : ~same;
+}
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+
+/* Integers only: sums of floats would depend on the order. */
+static inline unsigned atomicAdd(unsigned *p, unsigned x)
+{
+    unsigned old = *p;
+    *p += x;
+    return old;
 }
 
 static inline float rsqrtf(float x)
