@@ -106,9 +106,9 @@ static void programs_are_text(void **state)
     weft_text     a = {0}, b = {0};
     (void)state;
     test_job_open(&j, FAMILY("gpt2"), (test_job_options){.seq = 8, .n_micro = 8});
-    weft_sharding         *s = test_plan_shard(&j, "dp=3 batch_split=5,2,1 zero=1", &h);
-    weft_partition_options o = {
-        .n_micro = 8, .n_lane = 8, .rank = 1, .share = h.batch_split};
+    int32_t                lanes[] = {5, 2, 1};
+    weft_sharding         *s       = test_plan_shard(&j, "dp=3 zero=1", &h);
+    weft_partition_options o = {.n_micro = 8, .n_lane = 8, .rank = 1, .share = lanes};
     assert_ok(weft_partition_program(j.training.graph, s, &o, &p));
     assert_ok(weft_program_print(p, &a));
     assert_non_null(strstr(a.s, "group [0,1,2] lanes [5,2,1]"));
@@ -119,7 +119,7 @@ static void programs_are_text(void **state)
     q->group[0].share[0] = 4;
     assert_int_equal(weft_program_verify(q), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "cannot share 8 lanes"));
-    h.batch_split[0] = 6;
+    lanes[0] = 6;
     assert_int_equal(weft_partition_program(j.training.graph, s, &o, &q), WEFT_ERR_ARG);
     weft_program_destroy(p);
     weft_program_destroy(q);

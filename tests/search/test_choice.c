@@ -73,6 +73,43 @@ static void same_is_by_value(void **state)
     close_bench(&b);
 }
 
+/* Lanes of unlike replicas are batch_split of the strategy, of any number of replicas. */
+static void shares_are_in_the_strategy(void **state)
+{
+    static const char *const cluster[] = {"1 x (4 x a100-80g) + 1 x (4 x v100-32g)",
+                                          "12 x (8 x a100-80g) + 4 x (8 x v100-32g)"};
+    (void)state;
+    for (size_t i = 0; i < WEFT_COUNT(cluster); i++) {
+        sizes               unlike = {24, 1024, 16, 1024, 50000, 0, i ? 2048 : 64};
+        weft_search_result *r;
+        bench               b;
+        int                 n = 0;
+        open_bench(&b, cluster[i], &unlike, "weft");
+        weft_search_fix(&b.p.constraints, WEFT_KEY_pp, 1);
+        weft_search_fix(&b.p.constraints, WEFT_KEY_tp, 1);
+        weft_search_fix(&b.p.constraints, WEFT_KEY_dp, i ? 128 : 8);
+        assert_ok(weft_search_run(&b.p, &r));
+        for (int k = 0; k < r->n; k++) {
+            const weft_search_choice *x = &r->choice[k];
+            int32_t                   lanes[128];
+            n += x->point.deal.n > 0;
+            assert_int_equal(x->strategy.n_batch_split > 0, x->point.deal.n > 0);
+            if (!x->point.deal.n) continue;
+            assert_ok(weft_strategy_check(&x->strategy));
+            assert_int_equal(weft_strategy_split_ranks(&x->strategy), x->point.dp);
+            weft_strategy_expand_split(&x->strategy, lanes);
+            for (int d = 0; d < x->point.dp; d++)
+                assert_int_equal(lanes[d], weft_cost_deal_share(&x->point.deal, d, NULL));
+            weft_search_choice y = *x;
+            y.strategy.batch_split[0].lanes++;
+            assert_false(weft_search_same_choice(x, &y));
+        }
+        assert_true(n > 0);
+        weft_search_destroy(r);
+        close_bench(&b);
+    }
+}
+
 static void constraints_are_released(void **state)
 {
     static const char *const word[] = {"tp=4",
@@ -88,7 +125,8 @@ static void constraints_are_released(void **state)
                                        "recompute_layers=3",
                                        "overlap_param_gather=0.5",
                                        "tp_exclude=blocks",
-                                       "stages=1-2"};
+                                       "stages=1-2",
+                                       "batch_split=3,1"};
     weft_search_constraints  p;
     weft_arena              *a;
     (void)state;
@@ -121,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(strategies_have_the_ranks),
                                        cmocka_unit_test(same_is_by_value),
+                                       cmocka_unit_test(shares_are_in_the_strategy),
                                        cmocka_unit_test(constraints_are_released)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,9 +24,11 @@ static void constraints_are_kept_or_refused(void **state)
         {"recompute=some", "recompute: 'some' is none of: none selective full"},
         {"schedule=x", "schedule: 'x' is none of: 1f1b gpipe zb-h1 interleaved"},
         {"batch_split=3-1",
-         "batch_split=3-1: expected the lanes of each replica, as in 3,1 or 3x4,1x4"},
+         "batch_split=3-1: expected lanes of each rank, from 1 to 65536, such as 3,1 or "
+         "3x4,1x4"},
         {"batch_split=3,2",
-         "batch_split=3,2 adds up to 5 lanes: it takes a power of two"},
+         "batch_split has 5 lanes in all, and lanes is a power of two: write 3,1 or 5,3 "
+         "instead of 3,2"},
         {"batch_split=3,1",
          "batch_split: devices are all alike, and replicas get equal shares of "
          "the batch on them"},

@@ -29,6 +29,9 @@ static void text_reads_back(void **state)
     reads("tp=4 dp=3 mesh_order=dp,tp", "dp=3 tp=4"); /* the default order */
     reads("dp=3 pp=2 batch_split=5,2,1", NULL);
     reads("dp=2 batch_split=[3,1]", "dp=2 batch_split=3,1");
+    reads("dp=8 batch_split=3x4,1x4", NULL);
+    reads("dp=8 batch_split=3,3,3x2,1x3,1", "dp=8 batch_split=3x4,1x4");
+    reads("dp=100000 batch_split=3x10000,2x11072,1x78928", NULL);
     reads("tp=2 tp_exclude=input,0..3,7,head", NULL);
     reads("tp_exclude=blocks tp=2 pp=2", "tp=2 pp=2 tp_exclude=blocks");
     reads("zero=0  ep=2 cp=2 mesh_order=ep,cp pp=1", "cp=2 ep=2 mesh_order=ep,cp");
@@ -83,6 +86,9 @@ static void mistakes_are_one_line(void **state)
         {"dp=2 batch_split=2,1,1", "3 numbers for dp=2"},
         {"dp=2 batch_split=4,0", "expected lanes of each rank, from 1"},
         {"tp=2 batch_split=3,1", "batch_split needs dp"},
+        {"dp=2 batch_split=1x1048577", "expected lanes of each rank, from 1"},
+        {"dp=2 batch_split=3x,1", "expected lanes of each rank, from 1"},
+        {"dp=2 batch_split=3,", "expected lanes of each rank, from 1"},
         {"dp=2 tp_exclude=head", "tp_exclude needs tp"},
         {"tp=2 tp_exclude=tail", "expected input, head, blocks or layers"},
         {"tp=2 tp_exclude=3..1", "expected input, head, blocks or layers"},
@@ -91,6 +97,30 @@ static void mistakes_are_one_line(void **state)
     (void)state;
     for (size_t i = 0; i < WEFT_COUNT(bad); i++)
         assert_fails(weft_strategy_parse(bad[i].text, &s), WEFT_ERR_ARG, bad[i].words);
+}
+
+/* Lanes of each rank are runs of alike ranks; expanded they are what was written. */
+static void splits_are_runs(void **state)
+{
+    weft_strategy s;
+    int32_t       lanes[8];
+    weft_text     t = {0};
+    (void)state;
+    assert_ok(weft_strategy_parse("dp=8 batch_split=5,3,3,1,1,1,1,1", &s));
+    assert_int_equal(s.n_batch_split, 3);
+    assert_int_equal(weft_strategy_split_ranks(&s), 8);
+    assert_int_equal(weft_strategy_lanes(&s), 16);
+    weft_strategy_expand_split(&s, lanes);
+    for (int i = 0; i < 8; i++) assert_int_equal(lanes[i], i == 0 ? 5 : i < 3 ? 3 : 1);
+    s.n_batch_split = 0;
+    for (int i = 0; i < WEFT_MAX_BATCH_RUN; i++)
+        assert_true(weft_strategy_add_split(&s, 1, 1 + i % 2));
+    assert_true(weft_strategy_add_split(&s, 5, 2)); /* like the last ones */
+    assert_false(weft_strategy_add_split(&s, 5, 1));
+    weft_text_add(&t, "dp=65 batch_split=1");
+    for (int i = 0; i < WEFT_MAX_BATCH_RUN; i++) weft_text_add(&t, ",%d", 2 - i % 2);
+    assert_fails(weft_strategy_parse(t.s, &s), WEFT_ERR_ARG, "are for a plan file");
+    weft_text_fini(&t);
 }
 
 /* A key's number is the place of its row; numbers are read and set by key. */
@@ -122,9 +152,8 @@ static void keys_are_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_rows),
-        cmocka_unit_test(text_reads_back),
-        cmocka_unit_test(defaults_are_the_rows),
+        cmocka_unit_test(splits_are_runs),       cmocka_unit_test(keys_are_rows),
+        cmocka_unit_test(text_reads_back),       cmocka_unit_test(defaults_are_the_rows),
         cmocka_unit_test(mistakes_are_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,9 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
     weft_strategy              h;
     weft_sharding             *s = test_plan_shard(j, x.words, &h);
     int                        n = s->mesh[0].n_rank * h.pp;
+    int32_t                    share[TEST_MAX_RANK];
     assert_true(n <= TEST_MAX_RANK);
+    weft_strategy_expand_split(&h, share);
     if (!how) how = &none;
     for (int r = 0; r < n; r++) {
         weft_partition_options o = {.n_micro             = j->o.n_micro,
@@ -53,9 +55,9 @@ int test_plan_programs(const test_job *j, test_plan x, const test_plan_how *how,
                                     .n_chunk             = x.n_chunk,
                                     .reduce_bucket_bytes = how->reduce_bytes,
                                     .cut                 = how->cut,
-                                    .share = h.n_batch_split ? h.batch_split : NULL,
-                                    .shard_bucket_bytes = how->gather_bytes,
-                                    .gather_once        = h.overlap_param_gather > 0,
+                                    .share               = h.n_batch_split ? share : NULL,
+                                    .shard_bucket_bytes  = how->gather_bytes,
+                                    .gather_once         = h.overlap_param_gather > 0,
                                     .ring_axes = h.cp_comm == WEFT_CP_RING ? ~0u : 0};
         if (weft_partition_program(j->training.graph, s, &o, &p[r]) != WEFT_OK ||
             weft_program_verify(p[r]) != WEFT_OK)

@@ -41,10 +41,11 @@ static weft_status copy_mesh(weft_plan *p)
     p->n_axis              = weft_shard_axes(y, p->axis);
     for (int i = 0; i < p->n_axis; i++) p->axis[i].name = copy_text(p, p->axis[i].name);
     p->lane_axis = weft_strategy_axis_at(y, WEFT_AXIS_DP);
-    if (y->n_batch_split)
-        p->share = weft_arena_memdup(p->arena, y->batch_split,
-                                     sizeof *p->share * (size_t)y->n_batch_split);
-    return weft_arena_status(p->arena);
+    if (!y->n_batch_split) return weft_arena_status(p->arena);
+    p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, weft_strategy_split_ranks(y));
+    WEFT_TRY(weft_arena_status(p->arena));
+    weft_strategy_expand_split(y, p->share);
+    return WEFT_OK;
 }
 
 weft_status weft_plan_make(const weft_plan_input *w, const weft_graph *g, int world,

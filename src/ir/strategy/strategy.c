@@ -118,8 +118,35 @@ int weft_strategy_world(const weft_strategy *s)
 int weft_strategy_lanes(const weft_strategy *s)
 {
     int n = 0;
-    for (int k = 0; k < s->n_batch_split; k++) n += s->batch_split[k];
+    for (int k = 0; k < s->n_batch_split; k++)
+        n += s->batch_split[k].ranks * s->batch_split[k].lanes;
     return n;
+}
+
+int weft_strategy_split_ranks(const weft_strategy *s)
+{
+    int n = 0;
+    for (int k = 0; k < s->n_batch_split; k++) n += s->batch_split[k].ranks;
+    return n;
+}
+
+void weft_strategy_expand_split(const weft_strategy *s, int32_t *lanes)
+{
+    for (int k = 0; k < s->n_batch_split; k++)
+        for (int i = 0; i < s->batch_split[k].ranks; i++)
+            *lanes++ = s->batch_split[k].lanes;
+}
+
+bool weft_strategy_add_split(weft_strategy *s, int ranks, int lanes)
+{
+    weft_batch_run *last = &s->batch_split[s->n_batch_split - (s->n_batch_split > 0)];
+    if (s->n_batch_split && last->lanes == lanes) {
+        last->ranks += ranks;
+        return true;
+    }
+    if (s->n_batch_split == WEFT_MAX_BATCH_RUN) return false;
+    s->batch_split[s->n_batch_split++] = (weft_batch_run){ranks, lanes};
+    return true;
 }
 
 /* ---- what keys ask of each other ---- */
@@ -134,12 +161,11 @@ static weft_status check_order(const weft_strategy *s)
 
 static weft_status check_split(const weft_strategy *s)
 {
-    int n = weft_strategy_lanes(s);
+    int n = weft_strategy_lanes(s), ranks = weft_strategy_split_ranks(s);
     if (!s->n_batch_split) return WEFT_OK;
     if (!s->dp) return WEFT_FAIL(WEFT_ERR_ARG, "batch_split needs dp");
-    if (s->n_batch_split != s->dp)
-        return WEFT_FAIL(WEFT_ERR_ARG, "batch_split: %d numbers for dp=%d",
-                         s->n_batch_split, s->dp);
+    if (ranks != s->dp)
+        return WEFT_FAIL(WEFT_ERR_ARG, "batch_split: %d numbers for dp=%d", ranks, s->dp);
     if (n & (n - 1))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "batch_split has %d lanes in all, and lanes is a power of two: "

@@ -18,16 +18,21 @@
 #include "strategy/recompute.h"
 
 enum {
-    WEFT_MAX_BATCH_SPLIT = 64, /* in a job; a plan file may have more */
-    WEFT_MAX_SPAN        = 16,
-    WEFT_SPAN_INPUT      = -1,     /* what is before the first layer */
-    WEFT_SPAN_HEAD       = 1 << 20 /* what is after the last one */
+    WEFT_MAX_BATCH_RUN = 64, /* in a job; a plan file may have more */
+    WEFT_MAX_SPAN      = 16,
+    WEFT_SPAN_INPUT    = -1,     /* what is before the first layer */
+    WEFT_SPAN_HEAD     = 1 << 20 /* what is after the last one */
 };
 
 /* Layers first .. last of a model. */
 typedef struct weft_layer_span {
     int32_t first, last;
 } weft_layer_span;
+
+/* So many ranks next to each other along dp, each with so many lanes. */
+typedef struct weft_batch_run {
+    int32_t ranks, lanes;
+} weft_batch_run;
 
 /* Axes of a mesh in the default order. */
 typedef enum weft_strategy_axis {
@@ -74,9 +79,10 @@ typedef struct weft_strategy {
     int64_t bucket_bytes;                 /* -1: chosen at the start */
     int     n_mesh_order;                 /* 0: the default order */
     uint8_t mesh_order[WEFT_N_STRATEGY_AXIS];
-    int     n_batch_split; /* 0, or dp: lanes of each rank along it */
-    int32_t batch_split[WEFT_MAX_BATCH_SPLIT];
-    int     n_tp_exclude;
+    /* lanes of each rank along dp, as runs whose neighbours differ; 0: equal */
+    int             n_batch_split;
+    weft_batch_run  batch_split[WEFT_MAX_BATCH_RUN];
+    int             n_tp_exclude;
     weft_layer_span tp_exclude[WEFT_MAX_SPAN];
 } weft_strategy;
 
@@ -148,6 +154,12 @@ bool weft_layer_spans_equal(const weft_layer_span *a, int n, const weft_layer_sp
 int weft_strategy_world(const weft_strategy *s);
 /* The lanes that batch_split needs; 0 without. */
 int weft_strategy_lanes(const weft_strategy *s);
+/* The ranks that batch_split has lanes for; 0 without. */
+int weft_strategy_split_ranks(const weft_strategy *s);
+/* The lanes of each of these ranks, one number a rank. */
+void weft_strategy_expand_split(const weft_strategy *s, int32_t *lanes);
+/* More ranks at its end; false: more than WEFT_MAX_BATCH_RUN runs. */
+bool weft_strategy_add_split(weft_strategy *s, int ranks, int lanes);
 /* Axes (of weft_strategy_axis) that there are, in order; returns how many. */
 int         weft_strategy_axes(const weft_strategy *s, int out[WEFT_N_STRATEGY_AXIS]);
 int         weft_strategy_size(const weft_strategy *s, int axis);

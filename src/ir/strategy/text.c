@@ -211,24 +211,41 @@ static weft_status read_order(weft_strategy *s, const char *text)
                : WEFT_FAIL(WEFT_ERR_ARG, "mesh_order: expected something like dp,tp");
 }
 
+/* The "3" or "3x4" at *p: lanes, and how many ranks have as many. */
+static bool read_run(const char **p, long *lanes, long *ranks)
+{
+    char *end;
+    *lanes = strtol(*p, &end, 10);
+    *ranks = 1;
+    if (end == *p || *lanes < 1 || *lanes > 1 << 16) return false;
+    *p = end;
+    if (*end != 'x') return true;
+    *ranks = strtol(++*p, &end, 10);
+    if (end == *p || *ranks < 1 || *ranks > 1 << 20) return false;
+    *p = end;
+    return true;
+}
+
 static weft_status read_split(weft_strategy *s, const char *text)
 {
-    const char *p    = text;
+    const char *p = text;
+    long        lanes, ranks;
+    int64_t     all = 0, sum = 0;
     s->n_batch_split = 0;
     do {
-        char *end;
-        long  n = strtol(p, &end, 10);
-        if (s->n_batch_split == WEFT_MAX_BATCH_SPLIT)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "batch_split: more than %d are for a plan file",
-                             WEFT_MAX_BATCH_SPLIT);
-        if (end == p || (*end && *end != ',') || n < 1 || n > 1 << 16)
+        p += s->n_batch_split > 0; /* the comma */
+        bool is_run = read_run(&p, &lanes, &ranks) && (!*p || *p == ',');
+        all += is_run ? ranks : 0;
+        sum += is_run ? ranks * lanes : 0;
+        if (!is_run || all > 1 << 20 || sum > 1 << 30)
             return WEFT_FAIL(WEFT_ERR_ARG,
                              "batch_split=%.40s: expected lanes of each rank, from 1 to "
-                             "65536, such as 3,1",
+                             "65536, such as 3,1 or 3x4,1x4",
                              text);
-        s->batch_split[s->n_batch_split++] = (int32_t)n;
-        p                                  = *end ? end + 1 : end;
+        if (!weft_strategy_add_split(s, (int)ranks, (int)lanes))
+            return WEFT_FAIL(WEFT_ERR_ARG,
+                             "batch_split: more than %d changes are for a plan file",
+                             WEFT_MAX_BATCH_RUN);
     } while (*p);
     return WEFT_OK;
 }
@@ -359,8 +376,10 @@ static void put_list(const weft_strategy *s, const weft_strategy_row *row, weft_
     int n = weft_strategy_axes(s, axis);
     for (int i = 0; i < n && row->kind == WEFT_STRATEGY_ORDER; i++)
         weft_text_add(t, "%s%s", i ? "," : "", weft_strategy_axis_name(axis[i]));
-    for (int k = 0; k < s->n_batch_split && row->kind == WEFT_STRATEGY_SPLIT; k++)
-        weft_text_add(t, k ? ",%d" : "%d", s->batch_split[k]);
+    for (int k = 0; k < s->n_batch_split && row->kind == WEFT_STRATEGY_SPLIT; k++) {
+        weft_text_add(t, k ? ",%d" : "%d", s->batch_split[k].lanes);
+        if (s->batch_split[k].ranks > 1) weft_text_add(t, "x%d", s->batch_split[k].ranks);
+    }
     if (row->kind == WEFT_STRATEGY_LAYERS)
         weft_layer_spans_print(s->tp_exclude, s->n_tp_exclude, t);
 }

@@ -21,16 +21,6 @@ static int64_t lanes_of(const weft_search_choice *x)
                            x->score.mem_limit / 30);
 }
 
-static weft_status deal(const weft_search_choice *x, weft_plan *p)
-{
-    if (!x->point.deal.n) return WEFT_OK;
-    p->share = WEFT_ARENA_ARRAY(p->arena, int32_t, x->point.dp);
-    WEFT_TRY(weft_arena_status(p->arena));
-    for (int i = 0; i < x->point.dp; i++)
-        p->share[i] = weft_cost_deal_share(&x->point.deal, i, NULL);
-    return weft_plan_verify(p);
-}
-
 void weft_planner__spec_of(const weft_planner_workspace *w, const weft_search_choice *x,
                            weft_compile_spec *out)
 {
@@ -41,7 +31,7 @@ void weft_planner__spec_of(const weft_planner_workspace *w, const weft_search_ch
     s.recompute = (weft_strategy_recompute)x->strategy.recompute;
     s.reduction = weft_compile_reduction(&s);
     s.dtype     = strcmp(w->config.precision, "fp32") ? "bf16" : "fp32";
-    if (x->point.deal.n) s.lanes = weft_cost_deal_lanes(&x->point.deal);
+    if (x->strategy.n_batch_split) s.lanes = weft_strategy_lanes(&x->strategy);
     if (!s.lanes) s.lanes = lanes_of(x);
     *out = s;
 }
@@ -58,7 +48,7 @@ weft_status weft_planner__make(const weft_training *t, const weft_search_choice 
         st = weft_compile_plan_layers(t, &x->strategy, x->point.pp > 1 ? layers : NULL, 0,
                                       out);
     free(layers);
-    return st == WEFT_OK ? deal(x, *out) : st;
+    return st;
 }
 
 /* ---- training graphs ---- */

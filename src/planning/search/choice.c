@@ -53,6 +53,17 @@ weft_strategy_recompute weft_search_recompute(weft_cost_recompute r)
     }
 }
 
+/* Replicas of a kind have equal numbers of lanes, or the first of them one more: never more runs
+ * than a strategy has. */
+static void set_split(const weft_cost_deal *d, weft_strategy *y)
+{
+    for (int k = 0; k < d->n; k++) {
+        int each = d->lanes[k] / d->replicas[k], more = d->lanes[k] % d->replicas[k];
+        if (more) weft_strategy_add_split(y, more, each + 1);
+        weft_strategy_add_split(y, d->replicas[k] - more, each);
+    }
+}
+
 weft_strategy weft_search__strategy_of(const weft_cost_variant *v,
                                        const weft_cost_point   *p,
                                        const weft_search_whole *whole)
@@ -64,6 +75,7 @@ weft_strategy weft_search__strategy_of(const weft_cost_variant *v,
     y.zero          = p->zero;
     y.sp            = v->sp;
     y.recompute     = (int)weft_search_recompute(v->recompute);
+    set_split(&p->deal, &y);
     if (!v->whole) return y;
     y.n_tp_exclude = whole->n_span;
     memcpy(y.tp_exclude, whole->span, sizeof whole->span);
@@ -72,10 +84,11 @@ weft_strategy weft_search__strategy_of(const weft_cost_variant *v,
 
 /* ---- the same? ---- */
 
-static bool same_deal(const weft_cost_deal *a, const weft_cost_deal *b)
+/* Replicas of each kind; their lanes are in the strategy. */
+static bool same_replicas(const weft_cost_deal *a, const weft_cost_deal *b)
 {
     for (int k = 0; k < a->n && a->n == b->n; k++)
-        if (a->lanes[k] != b->lanes[k] || a->replicas[k] != b->replicas[k]) return false;
+        if (a->replicas[k] != b->replicas[k]) return false;
     return a->n == b->n;
 }
 
@@ -87,7 +100,7 @@ static bool same_point(const weft_cost_point *a, const weft_cost_point *b)
     if ((a->n_again > 0 || b->n_again > 0) && a->n_again != b->n_again) return false;
     return !memcmp(a->cut, b->cut, n * sizeof *a->cut) &&
            !memcmp(a->kinds, b->kinds, n * sizeof *a->kinds) &&
-           same_deal(&a->deal, &b->deal);
+           same_replicas(&a->deal, &b->deal);
 }
 
 bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choice *b)

@@ -21,6 +21,11 @@ int weft_search_given(const weft_search_constraints *p, weft_strategy_key key)
     return p->given >> key & 1 ? weft_strategy_number(&p->strategy, key) : -1;
 }
 
+bool weft_search__has_split(const weft_search_constraints *p)
+{
+    return p->given >> WEFT_KEY_batch_split & 1;
+}
+
 void weft_search_fix(weft_search_constraints *p, weft_strategy_key key, int x)
 {
     p->given &= ~(1u << key);
@@ -30,7 +35,6 @@ void weft_search_fix(weft_search_constraints *p, weft_strategy_key key, int x)
 }
 
 enum {
-    MAX_SHARE = 100000, /* replicas */
     /* keys whose value is one number */
     NUMBERS = 1 << WEFT_KEY_tp | 1 << WEFT_KEY_cp | 1 << WEFT_KEY_ep | 1 << WEFT_KEY_pp |
               1 << WEFT_KEY_dp | 1 << WEFT_KEY_sp | 1 << WEFT_KEY_zero |
@@ -160,54 +164,26 @@ static weft_status read_cut(weft_search_constraints *p, const char *value, weft_
                      value);
 }
 
-/* The next "3x4" or "3" of batch_split: replicas with so many lanes. */
-static bool read_share(const char **s, long *lanes, long *replicas)
+/* Lanes of each replica.  Equal ones are those of any plan: only their number is kept. */
+static weft_status read_split(weft_search_constraints *p, const char *value)
 {
-    char *end;
-    *lanes    = strtol(*s, &end, 10);
-    *replicas = 1;
-    if (end == *s) return false;
-    if (*end == 'x') {
-        *s        = end + 1;
-        *replicas = strtol(*s, &end, 10);
-        if (end == *s) return false;
-    }
-    *s = end;
-    return *lanes > 0 && *lanes <= 100000 && *replicas > 0 && *replicas <= MAX_SHARE;
-}
-
-/* "3x4,1x4" or "3,1": lanes of the batch's sum that each replica takes. */
-static weft_status read_split(weft_search_constraints *p, const char *value,
-                              weft_arena *a)
-{
-    const char *s   = value;
-    long        sum = 0, lanes, replicas;
-    int         n = 0, cap = 0;
-    int32_t    *share = NULL;
-    bool        equal = true;
-    if (p->batch_split) return WEFT_FAIL(WEFT_ERR_ARG, "batch_split is given twice");
-    do {
-        s += n > 0; /* the comma */
-        if (!read_share(&s, &lanes, &replicas) || (*s && *s != ',') ||
-            n + replicas > MAX_SHARE)
-            return WEFT_FAIL(
-                WEFT_ERR_ARG,
-                "batch_split=%.60s: expected the lanes of each replica, as in 3,1 "
-                "or 3x4,1x4",
-                value);
-        WEFT_TRY(
-            weft_arena_grow(a, (void **)&share, &cap, n + (int)replicas, sizeof *share));
-        while (replicas-- > 0) share[n++] = (int32_t)lanes, sum += lanes;
-        equal = equal && share[0] == lanes;
-    } while (*s);
-    if (!equal && sum & (sum - 1))
-        return WEFT_FAIL(
-            WEFT_ERR_ARG,
-            "batch_split=%.60s adds up to %ld lanes: it takes a power of two", value,
-            sum);
-    /* equal ones are those of any plan */
-    WEFT_TRY(fix_number(p, WEFT_KEY_dp, "batch_split", value, n));
-    if (!equal) p->batch_split = share;
+    const weft_strategy_row *row = &weft_strategy_rows[WEFT_KEY_batch_split];
+    weft_strategy            s   = weft_strategy_default();
+    weft_text                t   = {0};
+    if (p->given >> WEFT_KEY_batch_split & 1)
+        return WEFT_FAIL(WEFT_ERR_ARG, "%s is given twice", row->key);
+    weft_text_add(&t, "%s=%s", row->key, value);
+    weft_status st = weft_text_status(&t);
+    if (st == WEFT_OK) st = weft_strategy_assign(&s, t.s, NULL);
+    weft_text_fini(&t);
+    if (st != WEFT_OK) return st;
+    s.dp = weft_strategy_split_ranks(&s);
+    if (s.n_batch_split > 1) WEFT_TRY(weft_strategy_check(&s));
+    WEFT_TRY(fix_number(p, WEFT_KEY_dp, row->key, value, s.dp));
+    if (s.n_batch_split < 2) return WEFT_OK;
+    p->given |= 1u << WEFT_KEY_batch_split;
+    p->strategy.n_batch_split = s.n_batch_split;
+    memcpy(p->strategy.batch_split, s.batch_split, sizeof s.batch_split);
     return WEFT_OK;
 }
 
@@ -268,7 +244,7 @@ weft_status weft_search_constrain(weft_search_constraints *p, const char *word,
     for (size_t i = 0; i < WEFT_COUNT(numbers); i++)
         if (!strcmp(name, numbers[i].name)) return read_number(p, &numbers[i], value);
     if (!strcmp(name, "stages")) return read_cut(p, value, a);
-    if (!strcmp(name, "batch_split")) return read_split(p, value, a);
+    if (!strcmp(name, "batch_split")) return read_split(p, value);
     if (!strcmp(name, "tp_exclude")) return read_exclude(p, value);
     return refuse_name(word, name);
 }

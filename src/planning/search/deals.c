@@ -125,19 +125,25 @@ static bool move(const deal *d, int i, int j, int by, const int *most, int *out)
 
 /* Shares that are constrained: lanes of each kind, all replicas in their order.  False: other
  * replicas, or those of a kind differ by more than one, or the smaller first. */
-static bool pinned(const deal *d, const int32_t *share, int *most)
+static bool count_given(const deal *d, const weft_strategy *y, int *lanes)
 {
-    int at = 0, sum = 0;
+    int run = 0, left = y->batch_split[0].ranks;
+    if (weft_strategy_lanes(y) != d->n_lane || weft_strategy_split_ranks(y) != d->p.dp)
+        return false;
     for (int k = 0; k < d->n; k++) {
-        int last = at + d->replicas[k] - 1;
-        if (share[at] - share[last] > 1) return false;
-        for (int i = at; i < last; i++)
-            if (share[i] < share[i + 1]) return false;
-        most[k] = 0;
-        for (; at <= last; at++) most[k] += share[at];
-        sum += most[k];
+        int first = 0, last = 0;
+        lanes[k] = 0;
+        for (int want = d->replicas[k], n; want > 0; want -= n, left -= n) {
+            if (!left) left = y->batch_split[++run].ranks;
+            int each = y->batch_split[run].lanes;
+            n        = left < want ? left : want;
+            if (!first) first = last = each;
+            if (each > last || first - each > 1) return false;
+            last = each;
+            lanes[k] += n * each;
+        }
     }
-    return sum == d->n_lane;
+    return true;
 }
 
 static void settle(deal *d, const weft_cost_score *s)
@@ -153,8 +159,8 @@ static void deal_out(deal *d)
     int                most[WEFT_COST_MAX_DEVICE], next[WEFT_COST_MAX_DEVICE];
     bool               moved = true;
     double             last  = 0;
-    if (z->p->constraints.batch_split) {
-        if (!pinned(d, z->p->constraints.batch_split, d->p.deal.lanes)) return;
+    if (weft_search__has_split(&z->p->constraints)) {
+        if (!count_given(d, &z->p->constraints.strategy, d->p.deal.lanes)) return;
         rate(d, &best);
         settle(d, &best);
         return;

@@ -10,15 +10,6 @@ void weft_search__put_cut(const weft_search_choice *c, weft_text *t)
         weft_text_add(t, "%s%d", s ? "-" : "", c->point.cut[s]);
 }
 
-/* "batch_split=3x16,1x16": replicas with so many lanes. */
-static void put_share(const weft_cost_deal *d, int k, weft_text *t)
-{
-    int each = d->lanes[k] / d->replicas[k], more = d->lanes[k] % d->replicas[k];
-    weft_text_add(t, k ? "," : " batch_split=");
-    if (more) weft_text_add(t, "%dx%d,", each + 1, more);
-    weft_text_add(t, "%dx%d", each, d->replicas[k] - more);
-}
-
 static void put_key(const weft_strategy *y, weft_strategy_key key, weft_text *t)
 {
     weft_text_add(t, "%s%s=", key == WEFT_KEY_tp ? "" : " ", weft_strategy_rows[key].key);
@@ -49,7 +40,8 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
 {
     static const weft_strategy_key size[]  = {WEFT_KEY_tp, WEFT_KEY_cp, WEFT_KEY_ep,
                                               WEFT_KEY_pp, WEFT_KEY_dp};
-    static const weft_strategy_key split[] = {WEFT_KEY_sp, WEFT_KEY_tp_exclude};
+    static const weft_strategy_key split[] = {WEFT_KEY_sp, WEFT_KEY_tp_exclude,
+                                              WEFT_KEY_batch_split};
     static const weft_strategy_key state[] = {WEFT_KEY_zero,
                                               WEFT_KEY_overlap_param_gather};
     static const weft_strategy_key order[] = {WEFT_KEY_schedule, WEFT_KEY_chunks};
@@ -60,8 +52,6 @@ void weft_search_print_choice(const weft_search_choice *c, weft_text *t)
              1u << WEFT_KEY_tp | 1u << WEFT_KEY_pp | 1u << WEFT_KEY_dp, t);
     weft_text_add(t, " micro_batch=%d", v->micro_batch);
     put_keys(&y, split, (int)WEFT_COUNT(split), 0, t);
-    for (int k = 0; k < p->deal.n; k++) /* lanes of each replica x replicas */
-        put_share(&p->deal, k, t);
     put_keys(&y, state, (int)WEFT_COUNT(state), 1u << WEFT_KEY_zero, t);
     weft_text_add(t, " recompute=%s", weft_cost_recompute_name((int)v->recompute));
     if (p->n_again > 0) weft_text_add(t, " recompute_layers=%d", p->n_again);

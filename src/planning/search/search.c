@@ -429,7 +429,7 @@ static weft_status search_on(weft_search__work *z, const weft_search_problem *p,
     z->n_group = 0;
     WEFT_GO(weft_arena_create(&a));
     WEFT_GO(weft_search__space_init(&q, a, &z->s));
-    if (!q.constraints.batch_split) WEFT_GO(list_groups(z));
+    if (!weft_search__has_split(&q.constraints)) WEFT_GO(list_groups(z));
     if (z->n_group) qsort(z->group, (size_t)z->n_group, sizeof *z->group, by_promise);
     if (!q.exhaustive && !z->probing) sow(z, &q);
     for (int pass = 0; pass < (weft_search__ways(&z->s) > 2 ? 2 : 1); pass++) {
@@ -475,9 +475,9 @@ static weft_status run(weft_search__work *z, weft_arena *a, weft_search_result *
     WEFT_TRY(search_all(z));
     if (z->probing)
         return z->n_best ? WEFT_OK : WEFT_FAIL(WEFT_ERR_NOFIT, "nothing fits");
-    if (!z->n_best && z->p->constraints.batch_split && !z->have_close)
+    if (!z->n_best && weft_search__has_split(&z->p->constraints) && !z->have_close)
         return weft_search__refuse_shares(z->p);
-    if (!z->any_group && !z->p->constraints.batch_split)
+    if (!z->any_group && !weft_search__has_split(&z->p->constraints))
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "no way to lay tp x cp x dp x pp out over the devices: the constraints "

@@ -152,10 +152,8 @@ typedef struct weft_search_constraints {
     int             recompute_layers; /* of a stage */
     int             world;            /* devices in all */
     const uint16_t *cut;              /* pp numbers; NULL: open */
-    /* lanes of each of dp replicas, not all equal, any number of them; NULL: open */
-    const int32_t *batch_split;
-    int            n_on;
-    weft_search_on on[WEFT_SEARCH_MAX_ON];
+    int             n_on;
+    weft_search_on  on[WEFT_SEARCH_MAX_ON];
 } weft_search_constraints;
 
 void weft_search_open(weft_search_constraints *p);
@@ -184,8 +182,7 @@ typedef struct weft_search_problem {
 /* ---- the answer ---- */
 
 typedef struct weft_search_choice {
-    /* as a plan of ours has it: dp without the ranks along ep, where these divide it; the shares
-     * of unlike replicas are in the point */
+    /* as a plan of ours has it: dp without the ranks along ep, where these divide it */
     weft_strategy     strategy;
     weft_cost_variant variant; /* as cost scores it; they agree with the strategy */
     weft_cost_point   point;   /* cut and kinds are always there */

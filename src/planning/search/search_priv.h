@@ -162,6 +162,9 @@ weft_status weft_search__refuse_shares(const weft_search_problem *p);
 /* Does anything fit? */
 bool weft_search__any(const weft_search_problem *p);
 
+/* constraints.c: is batch_split one of them? */
+bool weft_search__has_split(const weft_search_constraints *p);
+
 /* choice.c: whole is of the variant. */
 weft_strategy weft_search__strategy_of(const weft_cost_variant *v,
                                        const weft_cost_point   *p,

@@ -89,7 +89,7 @@ static weft_status list_dp(const weft_search_problem *p, weft_arena *a,
                            weft_search__space *s)
 {
     int pin = weft_search_given(&p->constraints, WEFT_KEY_dp), most = devices(p), cap = 0;
-    if (pin > 0 && p->batch % pin && !p->constraints.batch_split)
+    if (pin > 0 && p->batch % pin && !weft_search__has_split(&p->constraints))
         return WEFT_FAIL(WEFT_ERR_ARG, "dp=%d does not divide the batch of %d", pin,
                          p->batch);
     if (pin > most)
@@ -204,7 +204,7 @@ static weft_status check_schedule(const weft_search_constraints *x,
                          "chunks=%d goes with schedule=interleaved: the other schedules "
                          "have one chunk a stage",
                          chunks);
-    if (x->batch_split && !l->shares)
+    if (weft_search__has_split(x) && !l->shares)
         return WEFT_FAIL(WEFT_ERR_ARG, "batch_split: the engine has equal ones only");
     if (chunks > 1 && (!l->chunks || pp == 1))
         return WEFT_FAIL(WEFT_ERR_ARG, "chunks=%d: %s", chunks,
