@@ -23,4 +23,6 @@ typedef struct weft_cuda_fill_args {
     double         value;
 } weft_cuda_fill_args;
 
+#include "args_elem.h"
+
 #endif

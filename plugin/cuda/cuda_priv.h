@@ -44,6 +44,50 @@ static inline int weft_cuda_adds(const weft_kernel_call *c, int j)
     return (int)(c->add >> j & 1);
 }
 
+/* ---- views ---- */
+
+/* Dimensions of a result, with every operand's step along each:
+ *     weft_cuda_nd_init(&nd, &y->shape);
+ *     weft_cuda_nd_add(&nd, y);  weft_cuda_nd_add(&nd, bias);      bias is spread as NumPy does
+ *     weft_cuda_nd_merge(&nd); */
+void weft_cuda_nd_init(weft_cuda_nd *nd, const weft_shape *s);
+void weft_cuda_nd_add(weft_cuda_nd *nd, const weft_view *v);
+/* Appends a dimension with these steps, for lists that are made without a shape (count 1, n_op set). */
+void weft_cuda_nd_dim(weft_cuda_nd *nd, int64_t size, const int64_t *step);
+/* Drops dimensions of size 1 and joins neighbours that are one in all operands. */
+void weft_cuda_nd_merge(weft_cuda_nd *nd);
+/* Can operand op at p be read in vectors of so many elements?  spread: or be one element for a whole row. */
+bool weft_cuda_nd_vectors(const weft_cuda_nd *nd, int op, const void *p, int64_t width,
+                          bool spread);
+
+bool weft_cuda_is_float(weft_dtype t); /* f32 or bf16 */
+/* The address of an element, counted in elements from the view's first. */
+void *weft_cuda_at(const weft_view *v, int64_t element);
+/* The part that begins at `start` along an axis and has `size` there. */
+weft_view weft_cuda_part(const weft_view *v, int axis, int64_t start, int64_t size);
+
+static inline int64_t weft_cuda_ceil(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- what several operators and the executor use ---- */
+
+/* to = from: any strides, conversion where types differ; `from` is spread over `to`. */
+weft_status weft_cuda_copy(const weft_kernel_ctx *x, const weft_view *to,
+                           const weft_view *from);
+/* to += from: f32 and bf16 (rounded once), f64, integers. */
+weft_status weft_cuda_merge(const weft_kernel_ctx *x, const weft_view *to,
+                            const weft_view *from);
+weft_status weft_cuda_fill(const weft_kernel_ctx *x, const weft_view *y, double value);
+
+/* The result that holds the last value of a product with steps; NULL: nobody keeps it. */
+const weft_view *weft_cuda_last_result(const weft_kernel_call *c);
+/* All results of a product with steps (c->post), where `from` holds the product itself: the memory of the last result,
+ * or other memory where that one is added to.  last_row: rows from *last_row on are 0 (grouped products); or NULL. */
+weft_status weft_cuda_steps(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                            const weft_view *from, const weft_view *last_row);
+
 /* ---- rows ---- */
 
 /* All of them, those that are tried first in front. */
@@ -51,6 +95,21 @@ extern const weft_kernel_table weft_cuda_table;
 
 #define CUDA_RUN(name)                                                                   \
     weft_status weft_cuda_run_##name(const weft_kernel_call *c, const weft_kernel_ctx *x)
+#define CUDA_SCRATCH(name)                                                               \
+    size_t weft_cuda_scratch_##name(const weft_kernel_call *c, int n_thread)
+
 CUDA_RUN(fill);
+CUDA_RUN(cast);
+CUDA_RUN(broadcast);
+CUDA_RUN(reshape);
+CUDA_RUN(transpose);
+CUDA_RUN(concat);
+CUDA_RUN(split);
+CUDA_RUN(slice);
+CUDA_RUN(slice_grad);
+
+CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
+CUDA_RUN(ema);
+CUDA_RUN(dropout);
 
 #endif

@@ -2,7 +2,32 @@
 #include "cuda_priv.h"
 
 static const weft_kernel rows[] = {
+    /* shapes */
     {.op = WEFT_OP_FILL, .run = weft_cuda_run_fill},
+    {.op = WEFT_OP_CAST, .run = weft_cuda_run_cast},
+    {.op = WEFT_OP_BROADCAST, .run = weft_cuda_run_broadcast},
+    {.op = WEFT_OP_RESHAPE, .run = weft_cuda_run_reshape},
+    {.op = WEFT_OP_TRANSPOSE, .run = weft_cuda_run_transpose},
+    {.op = WEFT_OP_CONCAT, .run = weft_cuda_run_concat},
+    {.op = WEFT_OP_SPLIT, .run = weft_cuda_run_split},
+    {.op = WEFT_OP_SLICE, .run = weft_cuda_run_slice},
+    {.op = WEFT_OP_SLICE_GRAD, .run = weft_cuda_run_slice_grad},
+
+    /* element by element */
+    {.op = WEFT_OP_ADD, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_MUL, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_SCALE, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_ACCUMULATE, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_GELU, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_GELU_GRAD, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_SILU, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_SILU_GRAD, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_RELU, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_RELU_GRAD, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_TANH, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_TANH_GRAD, .run = weft_cuda_run_map},
+    {.op = WEFT_OP_EMA, .run = weft_cuda_run_ema},
+    {.op = WEFT_OP_DROPOUT, .run = weft_cuda_run_dropout},
 };
 
 static const char *name_set(void)

@@ -10,6 +10,13 @@
 #define __shared__ static /* blocks do not overlap */
 #define __restrict__
 
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
 struct emu_dim {
     unsigned x, y, z;
 };

@@ -1,8 +1,8 @@
 /* One value everywhere. */
-#include "cuda_device.h"
+#include "cuda_vec.h"
 
 CU_KERNEL(fill, weft_cuda_fill_args, 256)
 {
     int64_t i = cu_index();
-    if (i < a.n) cu_store(a.y, cu_at(a.y, i), (float)a.value);
+    if (i < a.n) cu_store_double(a.y.p, a.y.dtype, cu_at(a.y, i), a.value);
 }

@@ -1,10 +1,14 @@
 /* fill. */
 #include "cuda_priv.h"
 
+weft_status weft_cuda_fill(const weft_kernel_ctx *x, const weft_view *y, double value)
+{
+    weft_cuda_fill_args a = {
+        .y = weft_cuda_view_of(y), .n = weft_shape_count(&y->shape), .value = value};
+    return weft_cuda_launch(x, WEFT_CUDA_fill, weft_cuda_grid_1d(a.n, 256), &a);
+}
+
 CUDA_RUN(fill)
 {
-    weft_cuda_fill_args a = {.y     = weft_cuda_view_of(&c->out[0]),
-                             .n     = weft_shape_count(&c->out[0].shape),
-                             .value = c->attr[1].f};
-    return weft_cuda_launch(x, WEFT_CUDA_fill, weft_cuda_grid_1d(a.n, 256), &a);
+    return weft_cuda_fill(x, &c->out[0], weft_cuda_attr(c, "value")->f);
 }

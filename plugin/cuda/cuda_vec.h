@@ -1,0 +1,166 @@
+/* For .cu files: rows of 8 elements at once, strided operands. */
+#ifndef WEFT_CUDA_VEC_H
+#define WEFT_CUDA_VEC_H
+
+#include "cuda_device.h"
+
+/* ---- functions of one number ---- */
+
+#ifdef __CUDACC__
+CU_FN float cu_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+CU_FN float cu_inverse(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#else
+CU_FN float cu_exp2(float x)
+{
+    return exp2f(x);
+}
+CU_FN float cu_inverse(float x)
+{
+    return 1 / x;
+}
+#endif
+
+/* ---- numbers of any type ---- */
+
+CU_FN double cu_load_double(const void *p, int dtype, int64_t at)
+{
+    switch (dtype) {
+    case WEFT_DTYPE_F32: return ((const float *)p)[at];
+    case WEFT_DTYPE_BF16: return cu_float(((const cu_bf16 *)p)[at]);
+    case WEFT_DTYPE_F64: return ((const double *)p)[at];
+    case WEFT_DTYPE_I32: return ((const int32_t *)p)[at];
+    case WEFT_DTYPE_I64: return (double)((const int64_t *)p)[at];
+    case WEFT_DTYPE_U32: return ((const uint32_t *)p)[at];
+    case WEFT_DTYPE_I16: return ((const int16_t *)p)[at];
+    case WEFT_DTYPE_U16: return ((const uint16_t *)p)[at];
+    case WEFT_DTYPE_I8: return ((const int8_t *)p)[at];
+    default: return ((const uint8_t *)p)[at];
+    }
+}
+
+CU_FN void cu_store_double(void *p, int dtype, int64_t at, double x)
+{
+    switch (dtype) {
+    case WEFT_DTYPE_F32: ((float *)p)[at] = (float)x; break;
+    case WEFT_DTYPE_BF16: ((cu_bf16 *)p)[at] = cu_round((float)x); break;
+    case WEFT_DTYPE_F64: ((double *)p)[at] = x; break;
+    case WEFT_DTYPE_I32: ((int32_t *)p)[at] = (int32_t)x; break;
+    case WEFT_DTYPE_I64: ((int64_t *)p)[at] = (int64_t)x; break;
+    case WEFT_DTYPE_U32: ((uint32_t *)p)[at] = (uint32_t)x; break;
+    case WEFT_DTYPE_I16: ((int16_t *)p)[at] = (int16_t)x; break;
+    case WEFT_DTYPE_U16: ((uint16_t *)p)[at] = (uint16_t)x; break;
+    case WEFT_DTYPE_I8: ((int8_t *)p)[at] = (int8_t)x; break;
+    default: ((uint8_t *)p)[at] = (uint8_t)x; break;
+    }
+}
+
+/* f32 or bf16 as float, and back. */
+CU_FN float cu_get(const void *p, int dtype, int64_t at)
+{
+    return dtype == WEFT_DTYPE_F32 ? ((const float *)p)[at]
+                                   : cu_float(((const cu_bf16 *)p)[at]);
+}
+
+CU_FN void cu_put(void *p, int dtype, int64_t at, float x)
+{
+    if (dtype == WEFT_DTYPE_F32)
+        ((float *)p)[at] = x;
+    else
+        ((cu_bf16 *)p)[at] = cu_round(x);
+}
+
+/* As if x had been stored in the type and read again. */
+CU_FN float cu_as(int dtype, float x)
+{
+    return dtype == WEFT_DTYPE_F32 ? x : cu_float(cu_round(x));
+}
+
+/* ---- 8 elements ---- */
+
+CU_FN uint32_t cu_pack(float lo, float hi)
+{
+    return (uint32_t)cu_round(lo) | (uint32_t)cu_round(hi) << 16;
+}
+
+/* p[at .. at + 8): f32 or bf16, address a multiple of 16. */
+CU_FN void cu_get8(const void *p, int dtype, int64_t at, float x[8])
+{
+    if (dtype == WEFT_DTYPE_F32) {
+        float4 a = *(const float4 *)((const float *)p + at);
+        float4 b = *(const float4 *)((const float *)p + at + 4);
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    } else {
+        uint4 a = *(const uint4 *)((const cu_bf16 *)p + at);
+        x[0] = cu_float((cu_bf16)a.x), x[1] = cu_float((cu_bf16)(a.x >> 16));
+        x[2] = cu_float((cu_bf16)a.y), x[3] = cu_float((cu_bf16)(a.y >> 16));
+        x[4] = cu_float((cu_bf16)a.z), x[5] = cu_float((cu_bf16)(a.z >> 16));
+        x[6] = cu_float((cu_bf16)a.w), x[7] = cu_float((cu_bf16)(a.w >> 16));
+    }
+}
+
+CU_FN void cu_put8(void *p, int dtype, int64_t at, const float x[8])
+{
+    if (dtype == WEFT_DTYPE_F32) {
+        float4 a = {x[0], x[1], x[2], x[3]}, b = {x[4], x[5], x[6], x[7]};
+        *(float4 *)((float *)p + at)     = a;
+        *(float4 *)((float *)p + at + 4) = b;
+    } else {
+        uint4 a = {cu_pack(x[0], x[1]), cu_pack(x[2], x[3]), cu_pack(x[4], x[5]),
+                   cu_pack(x[6], x[7])};
+        *(uint4 *)((cu_bf16 *)p + at) = a;
+    }
+}
+
+/* W elements along a step that is 1 or 0 where W is 8, of types f32 and bf16. */
+template <int W>
+CU_FN void cu_get_row(const void *p, int dtype, int64_t at, int64_t step, float x[W])
+{
+    if (W == 1) {
+        x[0] = cu_get(p, dtype, at);
+    } else if (step == 0) {
+        float v = cu_get(p, dtype, at);
+        for (int j = 0; j < W; j++) x[j] = v;
+    } else {
+        cu_get8(p, dtype, at, x);
+    }
+}
+
+template <int W> CU_FN void cu_put_row(void *p, int dtype, int64_t at, const float x[W])
+{
+    if (W == 1)
+        cu_put(p, dtype, at, x[0]);
+    else
+        cu_put8(p, dtype, at, x);
+}
+
+/* ---- strided operands ---- */
+
+/* Offsets of N operands at number i of nd's vectors of W elements (along the last dimension). */
+template <int N, int W>
+CU_FN void cu_nd_at(const weft_cuda_nd &nd, int64_t i, int64_t at[N])
+{
+    for (int o = 0; o < N; o++) at[o] = 0;
+    for (int k = nd.n - 1; k > 0; k--) {
+        int64_t d = k == nd.n - 1 ? nd.d[k] / W : nd.d[k];
+        int64_t next =
+            nd.count < INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)d) : i / d;
+        int64_t at_k = (i - next * d) * (k == nd.n - 1 ? W : 1);
+        for (int o = 0; o < N; o++) at[o] += at_k * nd.step[o][k];
+        i = next;
+    }
+    i *= nd.n == 1 ? W : 1;
+    for (int o = 0; o < N; o++) at[o] += i * nd.step[o][0];
+}
+
+#endif
