@@ -10,10 +10,14 @@ check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT WEFT_FUZZ)
     enable_language(CXX)
     set(CMAKE_CXX_STANDARD 17)
-    file(GLOB emu_src CONFIGURE_DEPENDS ${cuda_dir}/emu/*.cpp)
-    add_library(weft_cuda_emu STATIC EXCLUDE_FROM_ALL ${cuda_ops} ${cuda_dir}/table.c ${emu_src} ${cuda_kernels})
+    # bodies and fibers: also in the driver that tests use instead of NVIDIA's (tests/cuda/stub)
+    add_library(cuda_emu_kernels OBJECT EXCLUDE_FROM_ALL ${cuda_dir}/emu/emu.cpp ${cuda_kernels})
+    set_target_properties(cuda_emu_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_include_directories(cuda_emu_kernels PUBLIC ${cuda_dir})
     set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX
         COMPILE_OPTIONS "-xc++;-O2;-ffp-contract=off;-Wno-conversion;-Wno-sign-conversion")
+    add_library(weft_cuda_emu STATIC EXCLUDE_FROM_ALL ${cuda_ops} ${cuda_dir}/table.c ${cuda_dir}/emu/launch.cpp
+        $<TARGET_OBJECTS:cuda_emu_kernels>)
     target_include_directories(weft_cuda_emu PUBLIC ${cuda_dir})
 endif()
 
@@ -21,9 +25,14 @@ endif()
 
 find_program(WEFT_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(WEFT_NVCC AND NOT WEFT_SANITIZE AND NOT WEFT_FUZZ)
+    execute_process(COMMAND ${WEFT_NVCC} --version OUTPUT_VARIABLE nvcc_says)
+    string(REGEX MATCH "release ([0-9]+)\\.([0-9]+)" nvcc_release "${nvcc_says}")
+    math(EXPR cuda_version "${CMAKE_MATCH_1} * 1000 + ${CMAKE_MATCH_2} * 10")
     set(cuda_arch -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
         -gencode=arch=compute_80,code=compute_80)
     set(cuda_fatbins "")
+    set(fatbin_code "#include \"gpu.h\"\n")
+    set(fatbin_list "")
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
     foreach(f ${cuda_kernels})
         get_filename_component(name ${f} NAME_WE)
@@ -33,6 +42,26 @@ if(WEFT_NVCC AND NOT WEFT_SANITIZE AND NOT WEFT_FUZZ)
                 -I${cuda_dir} -I${CMAKE_SOURCE_DIR}/include -MD -MF ${made}.d -o ${made} ${f}
             DEPFILE ${made}.d DEPENDS ${f} VERBATIM)
         list(APPEND cuda_fatbins ${made})
+        string(APPEND fatbin_code "__asm__(\".section .rodata\\n.balign 64\\nfatbin_${name}:\\n"
+            ".incbin \\\"${made}\\\"\\n.previous\\n\");\n"
+            "extern const char fatbin_${name}[] __attribute__((visibility(\"hidden\")));\n")
+        string(APPEND fatbin_list "fatbin_${name}, ")
     endforeach()
     add_custom_target(cuda_fatbins ALL DEPENDS ${cuda_fatbins})
+    string(APPEND fatbin_code "const void *const weft_cuda_fatbin[] = {${fatbin_list}};\n"
+        "const int weft_cuda_n_fatbin = (int)WEFT_COUNT(weft_cuda_fatbin);\n")
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/cuda/fatbins.c CONTENT "${fatbin_code}" @ONLY)
+    set_source_files_properties(${CMAKE_BINARY_DIR}/cuda/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
+
+    # It links nothing of ours and nothing of NVIDIA's: a function that host.def lacks is an error here.
+    file(GLOB cuda_host CONFIGURE_DEPENDS ${cuda_dir}/*.c)
+    add_library(weft_cuda MODULE ${cuda_host} ${cuda_ops} ${CMAKE_BINARY_DIR}/cuda/fatbins.c)
+    target_include_directories(weft_cuda PRIVATE ${cuda_dir})
+    target_compile_definitions(weft_cuda PRIVATE WEFT_CUDA_BUILD_VERSION=${cuda_version})
+    target_compile_options(weft_cuda PRIVATE -fvisibility=hidden)
+    target_link_options(weft_cuda PRIVATE -Wl,-z,defs)
+    target_link_libraries(weft_cuda PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
+    install(TARGETS weft_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+else()
+    message(STATUS "nvcc is not in PATH: libweft_cuda.so is left out")
 endif()

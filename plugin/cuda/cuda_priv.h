@@ -5,6 +5,16 @@
 #include "cuda_args.h"
 #include "kernel/kernel.h"
 
+typedef struct weft_cuda_gpu weft_cuda_gpu;
+
+/* A stream of the device: what ctx->queue points to on a GPU. */
+typedef struct weft_cuda_queue {
+    weft_cuda_gpu *gpu;
+    void          *stream; /* CUstream */
+    /* the last code that was launched here, for errors that come later */
+    const char *actor;
+} weft_cuda_queue;
+
 /* ---- kernels of kernels/ ---- */
 
 typedef enum weft_cuda_kernel {

@@ -1,13 +1,9 @@
-/* Blocks and fibers; weft_cuda_launch for the CPU. */
+/* Blocks and fibers. */
 #include "emu/emu.h"
 
 #include <mutex>
 #include <ucontext.h>
 #include <vector>
-
-extern "C" {
-#include "cuda_priv.h"
-}
 
 emu_dim threadIdx, blockIdx, blockDim, gridDim;
 char   *emu_shared;
@@ -195,35 +191,23 @@ unsigned emu_match(uint64_t word)
     return same;
 }
 
-extern "C" {
-#define CU(name, args) void weft_cuda_emu_##name(const void *p);
-#include "kernels.def"
-#undef CU
-
-weft_status weft_cuda_launch(const weft_kernel_ctx *, weft_cuda_kernel k,
-                             weft_cuda_grid grid, const void *args)
+void emu_run(void (*kernel)(const void *), emu_dim grid, unsigned threads,
+             unsigned shared_bytes, const void *args)
 {
-    static void (*const bodies[])(const void *) = {
-#define CU(name, args) weft_cuda_emu_##name,
-#include "kernels.def"
-#undef CU
-    };
     std::lock_guard<std::mutex> hold(lock);
-    std::vector<char>           shared(grid.shared_bytes + 256);
+    std::vector<char>           shared(shared_bytes + 256);
     emu_shared = (char *)(((uintptr_t)shared.data() + 255) / 256 * 256);
-    n_thread   = (int)grid.threads;
-    while (fibers.size() < grid.threads) {
+    n_thread   = (int)threads;
+    while (fibers.size() < threads) {
         fibers.emplace_back();
         fibers.back().stack.resize(STACK_BYTES);
     }
-    words.assign(grid.threads + WARP, 0);
-    gridDim   = {grid.x, grid.y, grid.z};
-    blockDim  = {grid.threads, 1, 1};
-    body      = bodies[k];
+    words.assign(threads + WARP, 0);
+    gridDim   = grid;
+    blockDim  = {threads, 1, 1};
+    body      = kernel;
     arguments = args;
     for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
             for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) run_block();
-    return WEFT_OK;
-}
 }

@@ -22,6 +22,10 @@ struct emu_dim {
 };
 extern emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
+/* Runs a kernel's body for every thread of a grid; args are its argument struct.  One at a time. */
+void emu_run(void (*kernel)(const void *), emu_dim grid, unsigned threads,
+             unsigned shared_bytes, const void *args);
+
 /* Dynamic shared memory of a block: CU_SHARED(float, tile); in both compilers. */
 extern char *emu_shared;
 

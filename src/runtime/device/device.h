@@ -52,6 +52,10 @@ typedef struct weft_code {
     const weft_task *task; /* the caller's, for the life of the code */
     int              n;
     void            *impl;
+    /* The caller's, after load, for errors that a device learns of after a task has returned: what
+     * the tasks are part of, and the text of an error with a task's name in front.  May be NULL. */
+    const char *name;
+    weft_status (*blame)(const void *arg, weft_status st);
 } weft_code;
 
 /* What is given to a stream runs in that order.  One thread at a time gives. */
@@ -75,6 +79,20 @@ typedef struct weft_event {
 /* Host work in the order of a stream.  *start_s: when the stream got there; *end_s: now.  An
  * emulation moves them on to the times it states; cpu measures. */
 typedef weft_status (*weft_host_fn)(void *arg, double *start_s, double *end_s);
+
+/* What a device is, and what it has free now. */
+typedef struct weft_device_facts {
+    char    name[96];      /* "NVIDIA H200" */
+    char    versions[160]; /* "driver 13.0, built with 13.0" */
+    int     capability;    /* 90 is 9.0 */
+    int64_t total_bytes, free_bytes;
+} weft_device_facts;
+
+/* Work of several streams that was captured, ready to run again. */
+typedef struct weft_captured {
+    weft_device *device;
+    void        *impl;
+} weft_captured;
 
 struct weft_device {
     const char *name;
@@ -127,6 +145,19 @@ struct weft_device {
     /* The host waits for all of the stream. */
     weft_status (*finish)(weft_stream *s);
     void *impl;
+
+    /* ---- only some devices have these: NULL ---- */
+
+    weft_status (*facts)(weft_device *d, weft_device_facts *out);
+    /* From begin to end what is given to the n streams is kept instead of run; all of them are
+     * idle at begin, launches only issue, copies are from and to memory that keeps its place, and
+     * there is no call and no sync.  Waits inside are for records inside; those for earlier
+     * records are over.  A failed capture ends, too: *out is then empty. */
+    weft_status (*capture_begin)(weft_device *d, weft_stream *const *s, int n);
+    weft_status (*capture_end)(weft_device *d, weft_captured *out);
+    /* Once more, in the order of s; counts of events move on as if it had been given again. */
+    weft_status (*replay)(weft_stream *s, const weft_captured *g);
+    void (*captured_free)(weft_captured *g); /* of one that is all zero: nothing */
 };
 
 /* Shared, never destroyed. */

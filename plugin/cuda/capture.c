@@ -1,0 +1,141 @@
+/* Work of several streams as one graph of the driver's.  The first stream begins and ends the
+ * capture; the others join it by an event at the beginning and are joined to it at the end. */
+#include <stdlib.h>
+
+#include "gpu.h"
+
+enum {
+    RELAXED =
+        2, /* CU_STREAM_CAPTURE_MODE_RELAXED: other threads may allocate meanwhile */
+    NO_TIMING = 2 /* CU_EVENT_DISABLE_TIMING */
+};
+
+/* Records that one event gets when the segment runs. */
+typedef struct moved_event {
+    struct moved_event *next;
+    void               *event;
+    int64_t             n;
+} moved_event;
+
+typedef struct cuda_graph {
+    weft_cuda_handle exec;
+    int64_t          capture;
+    moved_event     *moved;
+} cuda_graph;
+
+static void free_moved(moved_event *m)
+{
+    while (m) {
+        moved_event *next = m->next;
+        free(m);
+        m = next;
+    }
+}
+
+weft_status weft_cuda_capture_moves(weft_cuda_gpu *g, void *event)
+{
+    for (moved_event *m = g->moved; m; m = m->next)
+        if (m->event == event) {
+            m->n++;
+            return WEFT_OK;
+        }
+    moved_event *m = malloc(sizeof *m);
+    if (!m) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    *m       = (moved_event){g->moved, event, 1};
+    g->moved = m;
+    return WEFT_OK;
+}
+
+/* Stream `to` waits for what `from` has so far. */
+static weft_status order_streams(weft_stream *from, weft_stream *to)
+{
+    weft_cuda_handle event = NULL;
+    CU_TRY(EventCreate, &event, NO_TIMING);
+    weft_status st = weft_cuda_check(
+        weft_cuda_cu.EventRecord(event, weft_cuda_stream_of(from)), "EventRecord");
+    if (st == WEFT_OK)
+        st = weft_cuda_check(
+            weft_cuda_cu.StreamWaitEvent(weft_cuda_stream_of(to), event, 0),
+            "StreamWaitEvent");
+    weft_cuda_cu.EventDestroy(event);
+    return st;
+}
+
+static void drop_capture(weft_cuda_gpu *g)
+{
+    free_moved(g->moved);
+    g->moved   = NULL;
+    g->capture = 0;
+}
+
+weft_status weft_cuda_capture_begin(weft_device *d, weft_stream *const *s, int n)
+{
+    weft_cuda_gpu *g = weft_cuda_gpu_of(d);
+    WEFT_TRY(weft_cuda_use(g));
+    CU_TRY(StreamBeginCapture, weft_cuda_stream_of(s[0]), RELAXED);
+    g->capture     = ++g->last_capture;
+    g->n_captured  = n;
+    g->captured    = s;
+    weft_status st = WEFT_OK;
+    for (int i = 1; i < n && st == WEFT_OK; i++) st = order_streams(s[0], s[i]);
+    if (st != WEFT_OK) {
+        weft_cuda_handle graph = NULL;
+        weft_cuda_cu.StreamEndCapture(weft_cuda_stream_of(s[0]), &graph);
+        if (graph) weft_cuda_cu.GraphDestroy(graph);
+        drop_capture(g);
+    }
+    return st;
+}
+
+weft_status weft_cuda_capture_end(weft_device *d, weft_captured *out)
+{
+    weft_cuda_gpu   *g     = weft_cuda_gpu_of(d);
+    weft_cuda_handle graph = NULL;
+    weft_status      st    = WEFT_OK;
+    cuda_graph      *x     = calloc(1, sizeof *x);
+    if (!x) st = WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
+    for (int i = 1; i < g->n_captured && st == WEFT_OK; i++)
+        st = order_streams(g->captured[i], g->captured[0]);
+    int code = weft_cuda_cu.StreamEndCapture(weft_cuda_stream_of(g->captured[0]), &graph);
+    if (st == WEFT_OK) st = weft_cuda_check(code, "StreamEndCapture");
+    if (st == WEFT_OK)
+        st = weft_cuda_check(weft_cuda_cu.GraphInstantiate(&x->exec, graph, 0),
+                             "GraphInstantiate");
+    if (graph) weft_cuda_cu.GraphDestroy(graph);
+    if (st != WEFT_OK) {
+        free(x);
+        drop_capture(g);
+        return st;
+    }
+    x->capture = g->capture;
+    x->moved   = g->moved;
+    for (moved_event *m = x->moved; m; m = m->next)
+        weft_cuda_event_move_back(m->event, m->n);
+    g->moved   = NULL;
+    g->capture = 0;
+    *out       = (weft_captured){.device = d, .impl = x};
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_replay(weft_stream *s, const weft_captured *g)
+{
+    cuda_graph *x = g->impl;
+    WEFT_TRY(weft_cuda_use(weft_cuda_gpu_of(g->device)));
+    s->busy = true;
+    CU_TRY(GraphLaunch, x->exec, weft_cuda_stream_of(s));
+    for (moved_event *m = x->moved; m; m = m->next)
+        weft_cuda_event_move(m->event, x->capture, m->n);
+    return WEFT_OK;
+}
+
+void weft_cuda_captured_free(weft_captured *g)
+{
+    cuda_graph *x = g->impl;
+    if (x) {
+        if (weft_cuda_use(weft_cuda_gpu_of(g->device)) == WEFT_OK)
+            weft_cuda_cu.GraphExecDestroy(x->exec);
+        free_moved(x->moved);
+    }
+    free(x);
+    *g = (weft_captured){0};
+}

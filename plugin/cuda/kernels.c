@@ -1,0 +1,71 @@
+/* Own kernels of a GPU: found by name in the fatbins, started on a stream. */
+#include "gpu.h"
+
+enum {
+    MAX_THREADS_ATTRIBUTE        = 0, /* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
+    STATIC_SHARED_ATTRIBUTE      = 1, /* CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES */
+    MAX_DYNAMIC_SHARED_ATTRIBUTE = 8 /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+};
+
+static const char *const names[] = {
+#define CU(name, args) "weft_cuda_" #name,
+#include "kernels.def"
+#undef CU
+};
+
+static weft_status find_kernel(weft_cuda_gpu *g, const char *name, weft_cuda_handle *out)
+{
+    int code = WEFT_CUDA_NOT_FOUND;
+    for (int i = 0; i < g->n_library && code == WEFT_CUDA_NOT_FOUND; i++)
+        code = weft_cuda_cu.LibraryGetKernel(out, g->library[i], name);
+    if (code == WEFT_CUDA_NOT_FOUND)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "no fatbin of the plugin has %s", name);
+    return weft_cuda_check(code, "LibraryGetKernel");
+}
+
+/* Blocks may ask for all the shared memory that the static part leaves. */
+static weft_status load_kernel(weft_cuda_gpu *g, int k)
+{
+    weft_cuda_handle kernel;
+    int              fixed;
+    WEFT_TRY(find_kernel(g, names[k], &kernel));
+    CU_TRY(KernelGetFunction, &g->function[k], kernel);
+    CU_TRY(FuncGetAttribute, &fixed, STATIC_SHARED_ATTRIBUTE, g->function[k]);
+    CU_TRY(FuncSetAttribute, g->function[k], MAX_DYNAMIC_SHARED_ATTRIBUTE,
+           g->max_shared_bytes - fixed);
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_load_kernels(weft_cuda_gpu *g)
+{
+    for (int i = 0; i < weft_cuda_n_fatbin; i++) {
+        if (g->n_library == WEFT_CUDA_MAX_FATBIN)
+            return WEFT_FAIL(WEFT_ERR_INTERNAL, "more than %d fatbins",
+                             WEFT_CUDA_MAX_FATBIN);
+        CU_TRY(LibraryLoadData, &g->library[g->n_library], weft_cuda_fatbin[i], NULL,
+               NULL, 0, NULL, NULL, 0);
+        g->n_library++;
+    }
+    for (int k = 0; k < WEFT_N_CUDA_KERNEL; k++) WEFT_TRY(load_kernel(g, k));
+    return WEFT_OK;
+}
+
+void weft_cuda_unload_kernels(weft_cuda_gpu *g)
+{
+    while (g->n_library) weft_cuda_cu.LibraryUnload(g->library[--g->n_library]);
+}
+
+weft_status weft_cuda_launch(const weft_kernel_ctx *x, weft_cuda_kernel k,
+                             weft_cuda_grid grid, const void *args)
+{
+    weft_cuda_queue *q    = x->queue;
+    void            *p[1] = {(void *)(uintptr_t)args};
+    if (!grid.x || !grid.y || !grid.z) return WEFT_OK;
+    int code = weft_cuda_cu.LaunchKernel(q->gpu->function[k], grid.x, grid.y, grid.z,
+                                         grid.threads, 1, 1, grid.shared_bytes, q->stream,
+                                         p, NULL);
+    if (!code) return WEFT_OK;
+    return weft_fail_in(weft_cuda_check(code, "LaunchKernel"),
+                        "%s of %u x %u x %u blocks of %u threads, %u bytes: ", names[k],
+                        grid.x, grid.y, grid.z, grid.threads, grid.shared_bytes);
+}

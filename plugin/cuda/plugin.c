@@ -1,0 +1,29 @@
+/* What libweft_cuda.so exports: one symbol. */
+#include "plugin/plugin.h"
+
+#include <stdio.h>
+
+#include "gpu.h"
+#include "host.h"
+
+static const weft_kernel_table *const tables[] = {&weft_cuda_table};
+
+static const char *print_build(void)
+{
+    static char text[WEFT_PLUGIN_BUILD_SIZE];
+    snprintf(text, sizeof text, WEFT_PLUGIN_BUILD_FORMAT, WEFT_PLUGIN_BUILD_VALUES);
+    return text;
+}
+
+extern const weft_plugin                                 weft_plugin_cuda;
+__attribute__((visibility("default"))) const weft_plugin weft_plugin_cuda = {
+    .abi          = WEFT_PLUGIN_ABI,
+    .bytes        = (int)sizeof(weft_plugin),
+    .build        = print_build,
+    .start        = weft_cuda_set_host,
+    .count        = weft_cuda_count,
+    .device_open  = weft_cuda_open,
+    .device_close = weft_cuda_close,
+    .n_table      = (int)WEFT_COUNT(tables),
+    .table        = tables,
+};
