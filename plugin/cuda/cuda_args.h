@@ -24,5 +24,6 @@ typedef struct weft_cuda_fill_args {
 } weft_cuda_fill_args;
 
 #include "args_elem.h"
+#include "args_matmul.h"
 
 #endif

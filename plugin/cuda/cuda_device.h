@@ -17,7 +17,9 @@
 #define CU_KERNEL(name, args, threads)                                                   \
     extern "C" __global__ void __launch_bounds__(threads)                                \
         weft_cuda_##name(const __grid_constant__ args a)
-#define CU_FN static __device__ __forceinline__
+#define CU_FN        static __device__ __forceinline__
+#define CU_FN_MEMBER __device__ __forceinline__
+#define CU_ROLLED    _Pragma("unroll 1") /* before a loop that is not to be unrolled */
 /* The dynamic shared memory of a block, as an array. */
 extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
 #define CU_SHARED(type, name) type *name = (type *)cu_shared_bytes
@@ -32,6 +34,8 @@ extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
     }                                                                                    \
     static void name##_body(const args &a)
 #define CU_FN                 static inline
+#define CU_FN_MEMBER          inline
+#define CU_ROLLED
 #define CU_SHARED(type, name) type *name = (type *)emu_shared
 #endif
 

@@ -108,6 +108,11 @@ extern const weft_kernel_table weft_cuda_table;
 #define CUDA_SCRATCH(name)                                                               \
     size_t weft_cuda_scratch_##name(const weft_kernel_call *c, int n_thread)
 
+CUDA_RUN(matmul);
+CUDA_SCRATCH(matmul);
+CUDA_RUN(grouped_matmul);
+CUDA_RUN(grouped_matmul_wgrad);
+
 CUDA_RUN(fill);
 CUDA_RUN(cast);
 CUDA_RUN(broadcast);

@@ -2,6 +2,13 @@
 #include "cuda_priv.h"
 
 static const weft_kernel rows[] = {
+    /* products */
+    {.op      = WEFT_OP_MATMUL,
+     .run     = weft_cuda_run_matmul,
+     .scratch = weft_cuda_scratch_matmul},
+    {.op = WEFT_OP_GROUPED_MATMUL, .run = weft_cuda_run_grouped_matmul},
+    {.op = WEFT_OP_GROUPED_MATMUL_WGRAD, .run = weft_cuda_run_grouped_matmul_wgrad},
+
     /* shapes */
     {.op = WEFT_OP_FILL, .run = weft_cuda_run_fill},
     {.op = WEFT_OP_CAST, .run = weft_cuda_run_cast},
