@@ -171,14 +171,13 @@ static weft_status put_order(const job *j)
 
 static weft_status emit(const words *w, const job *j, weft_text *t)
 {
-    weft_engine                e;
-    const weft_search_problem *p    = weft_planner_problem(j->used);
-    weft_config                c    = *weft_planner_config(j->used);
-    weft_text                  line = {0};
+    weft_engine        e;
+    const weft_config *c    = weft_planner_config(j->used);
+    weft_engine_plan   p    = weft_search_engine_plan(&j->answer->tried[0]->choice);
+    weft_text          line = {0};
     weft_engine_find(w->emit, &e);
-    WEFT_TRY(weft_search_config(&j->answer->tried[0]->choice, p->machines, j->arena, &c));
-    WEFT_TRY(weft_engine_emit(e, &c, t));
-    weft_engine_tell_precision(j->cluster, c.precision, weft_planner_is_rows(j->used),
+    WEFT_TRY(weft_engine_emit(e, c, &p, t));
+    weft_engine_tell_precision(j->cluster, c->precision, weft_planner_is_rows(j->used),
                                &line);
     if (line.n) fprintf(stderr, "# %s", line.s);
     weft_text_fini(&line);
