@@ -23,7 +23,14 @@ typedef struct weft_cuda_fill_args {
     double         value;
 } weft_cuda_fill_args;
 
+typedef struct weft_cuda_zero_args {
+    void   *y;
+    int64_t n; /* units of 16 bytes */
+} weft_cuda_zero_args;
+
 #include "args_elem.h"
 #include "args_matmul.h"
+#include "args_loss.h"
+#include "args_table.h"
 
 #endif

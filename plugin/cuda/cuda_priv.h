@@ -107,6 +107,7 @@ extern const weft_kernel_table weft_cuda_table;
     weft_status weft_cuda_run_##name(const weft_kernel_call *c, const weft_kernel_ctx *x)
 #define CUDA_SCRATCH(name)                                                               \
     size_t weft_cuda_scratch_##name(const weft_kernel_call *c, int n_thread)
+#define CUDA_TAKES(name) bool weft_cuda_takes_##name(const weft_kernel_call *c)
 
 CUDA_RUN(matmul);
 CUDA_SCRATCH(matmul);
@@ -126,5 +127,20 @@ CUDA_RUN(slice_grad);
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
 CUDA_RUN(ema);
 CUDA_RUN(dropout);
+
+CUDA_RUN(embedding);
+CUDA_RUN(embedding_grad);
+CUDA_SCRATCH(embedding_grad);
+CUDA_RUN(gather);
+CUDA_RUN(scatter_add);
+CUDA_SCRATCH(scatter_add);
+
+CUDA_RUN(cross_entropy);
+CUDA_RUN(cross_entropy_rows);
+CUDA_TAKES(cross_entropy_rows);
+CUDA_RUN(cross_entropy_merge);
+CUDA_RUN(cross_entropy_grad);
+CUDA_RUN(cross_entropy_grad_rows);
+CUDA_TAKES(cross_entropy_grad_rows);
 
 #endif

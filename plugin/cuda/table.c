@@ -35,6 +35,27 @@ static const weft_kernel rows[] = {
     {.op = WEFT_OP_TANH_GRAD, .run = weft_cuda_run_map},
     {.op = WEFT_OP_EMA, .run = weft_cuda_run_ema},
     {.op = WEFT_OP_DROPOUT, .run = weft_cuda_run_dropout},
+
+    /* tables */
+    {.op = WEFT_OP_EMBEDDING, .run = weft_cuda_run_embedding},
+    {.op      = WEFT_OP_EMBEDDING_GRAD,
+     .run     = weft_cuda_run_embedding_grad,
+     .scratch = weft_cuda_scratch_embedding_grad},
+    {.op = WEFT_OP_GATHER, .run = weft_cuda_run_gather},
+    {.op      = WEFT_OP_SCATTER_ADD,
+     .run     = weft_cuda_run_scatter_add,
+     .scratch = weft_cuda_scratch_scatter_add},
+
+    /* losses */
+    {.op    = WEFT_OP_CROSS_ENTROPY,
+     .run   = weft_cuda_run_cross_entropy_rows,
+     .takes = weft_cuda_takes_cross_entropy_rows},
+    {.op = WEFT_OP_CROSS_ENTROPY, .run = weft_cuda_run_cross_entropy},
+    {.op = WEFT_OP_CROSS_ENTROPY_MERGE, .run = weft_cuda_run_cross_entropy_merge},
+    {.op    = WEFT_OP_CROSS_ENTROPY_GRAD,
+     .run   = weft_cuda_run_cross_entropy_grad_rows,
+     .takes = weft_cuda_takes_cross_entropy_grad_rows},
+    {.op = WEFT_OP_CROSS_ENTROPY_GRAD, .run = weft_cuda_run_cross_entropy_grad},
 };
 
 static const char *name_set(void)

@@ -16,6 +16,9 @@ struct alignas(16) uint4 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
 
 struct emu_dim {
     unsigned x, y, z;

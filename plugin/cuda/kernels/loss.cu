@@ -1,0 +1,275 @@
+/* Softmax cross-entropy: log-sum-exp, loss and gradient of a row of logits, which a block has. */
+#include "cuda_block.h"
+#include "cuda_vec.h"
+
+enum {
+    UNIT = 8 /* bf16 of 16 bytes */
+};
+
+static constexpr float LOG2_E = 1.44269504088896341f;
+
+/* ---- any strides, f32 or bf16 ---- */
+
+CU_FN float find_lse(const weft_cuda_loss_args &a, int64_t at, float *room)
+{
+    float m = -INFINITY, sum = 0;
+    for (int64_t i = threadIdx.x; i < a.v; i += blockDim.x)
+        m = fmaxf(m, cu_get(a.logits.p, a.logits.dtype, at + i * a.step));
+    m          = cu_block_max(m, room);
+    float from = m == -INFINITY ? 0 : m;
+    for (int64_t i = threadIdx.x; i < a.v; i += blockDim.x)
+        sum += expf(cu_get(a.logits.p, a.logits.dtype, at + i * a.step) - from);
+    return from + logf(cu_block_sum(sum, room));
+}
+
+/* The row's loss; own: the label's logit. */
+CU_FN float loss_of(const weft_cuda_loss_args &a, int64_t label, float lse, float own)
+{
+    int64_t col = a.first > 0 ? label - a.first : label;
+    if (label == a.ignore || col < 0 || col >= a.v) return 0;
+    return (a.first < 0 ? lse : 0) - own;
+}
+
+CU_FN float own_logit(const weft_cuda_loss_args &a, int64_t label, int64_t at)
+{
+    int64_t col = a.first > 0 ? label - a.first : label;
+    return col >= 0 && col < a.v ? cu_get(a.logits.p, a.logits.dtype, at + col * a.step)
+                                 : 0;
+}
+
+CU_KERNEL(loss, weft_cuda_loss_args, 256)
+{
+    __shared__ float room[CU_WARP];
+    int64_t          row = blockIdx.x, at = cu_at(a.logits, row);
+    int64_t          label = cu_id(a.labels, cu_at(a.labels, row));
+    float            own   = own_logit(a, label, at), lse;
+    if (a.lse_in.p) {
+        lse = cu_get(a.lse_in.p, WEFT_DTYPE_F32, cu_at(a.lse_in, row));
+    } else {
+        lse = find_lse(a, at, room); /* all have read `own` when it returns */
+        if (threadIdx.x == 0 && a.lse) a.lse[row] = lse;
+        if (threadIdx.x == 0 && a.loss) a.loss[row] = loss_of(a, label, lse, own);
+    }
+    if (!a.dlogits.p) return;
+    float   scale = cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row));
+    int64_t col = a.first > 0 ? label - a.first : label, to = cu_at(a.dlogits, row);
+    for (int64_t i = threadIdx.x; i < a.v; i += blockDim.x) {
+        float y = 0;
+        if (label != a.ignore) {
+            y = expf(cu_get(a.logits.p, a.logits.dtype, at + i * a.step) - lse) * scale;
+            if (i == col) y -= scale;
+        }
+        cu_put(a.dlogits.p, a.dlogits.dtype, to + i * a.dstep, y);
+    }
+}
+
+/* ---- bf16, rows one after another: 16 bytes a thread, read once ----
+ * A row need not begin at a multiple of 16 bytes: its first and last unit may hold elements of its neighbours, which
+ * count as -inf and are not written. */
+
+/* A row as units of 16 bytes. */
+struct unit_row {
+    const uint4 *x;
+    uint4       *y;
+    int64_t      n;     /* units */
+    int64_t      begin; /* elements of the first unit that are not the row's */
+    int64_t      end;   /* where the row ends, in elements from x */
+};
+
+CU_FN unit_row find_units(const weft_cuda_loss_args &a, int64_t row)
+{
+    unit_row  u;
+    uintptr_t x = (uintptr_t)a.logits.p + (uintptr_t)(row * a.v) * sizeof(cu_bf16);
+    u.begin     = (int64_t)(x % 16 / sizeof(cu_bf16));
+    u.end       = u.begin + a.v;
+    u.n         = (u.end + UNIT - 1) / UNIT;
+    u.x         = (const uint4 *)(x & ~(uintptr_t)15);
+    u.y         = NULL;
+    if (a.dlogits.p)
+        u.y = (uint4 *)(((uintptr_t)a.dlogits.p +
+                         (uintptr_t)(row * a.v) * sizeof(cu_bf16)) &
+                        ~(uintptr_t)15);
+    return u;
+}
+
+CU_FN void widen(const uint4 &v, float x[UNIT])
+{
+    x[0] = cu_float((cu_bf16)v.x), x[1] = cu_float((cu_bf16)(v.x >> 16));
+    x[2] = cu_float((cu_bf16)v.y), x[3] = cu_float((cu_bf16)(v.y >> 16));
+    x[4] = cu_float((cu_bf16)v.z), x[5] = cu_float((cu_bf16)(v.z >> 16));
+    x[6] = cu_float((cu_bf16)v.w), x[7] = cu_float((cu_bf16)(v.w >> 16));
+}
+
+/* Unit i as floats; neighbours' elements are -inf. */
+CU_FN void unit_floats(const unit_row &u, int64_t i, const uint4 &v, float x[UNIT])
+{
+    widen(v, x);
+    if (i > 0 && (i + 1) * UNIT <= u.end) return;
+    CU_UNROLL
+    for (int k = 0; k < UNIT; k++)
+        if (i * UNIT + k < u.begin || i * UNIT + k >= u.end) x[k] = -INFINITY;
+}
+
+/* A running maximum and the sum of 2^(LOG2_E (x - max)). */
+struct running {
+    float max, sum;
+};
+
+CU_FN float rescale(float from, float to)
+{
+    return from == to ? 1 : cu_exp2((from - to) * LOG2_E);
+}
+
+CU_FN running join(running p, running q)
+{
+    running r;
+    r.max = fmaxf(p.max, q.max);
+    r.sum = p.sum * rescale(p.max, r.max) + q.sum * rescale(q.max, r.max);
+    return r;
+}
+
+CU_FN void add_unit(running &r, const float x[UNIT])
+{
+    float m = x[0], sum = 0;
+    CU_UNROLL
+    for (int k = 1; k < UNIT; k++) m = fmaxf(m, x[k]);
+    if (m > r.max) {
+        r.sum *= rescale(r.max, m);
+        r.max = m;
+    }
+    float from = r.max == -INFINITY ? 0 : r.max * LOG2_E;
+    CU_UNROLL
+    for (int k = 0; k < UNIT; k++) sum += cu_exp2(fmaf(x[k], LOG2_E, -from));
+    r.sum += sum;
+}
+
+/* The block's, for all threads; room: 2 CU_WARP floats. */
+CU_FN running join_block(running r, float *room)
+{
+    int lane = (int)threadIdx.x % CU_WARP, n = (int)blockDim.x / CU_WARP;
+    for (int k = CU_WARP / 2; k; k /= 2) {
+        running q;
+        q.max = __shfl_xor_sync(0xffffffffu, r.max, k);
+        q.sum = __shfl_xor_sync(0xffffffffu, r.sum, k);
+        r     = join(r, q);
+    }
+    if (lane == 0) {
+        room[threadIdx.x / CU_WARP]           = r.max;
+        room[CU_WARP + threadIdx.x / CU_WARP] = r.sum;
+    }
+    __syncthreads();
+    r.max = lane < n ? room[lane] : -INFINITY;
+    r.sum = lane < n ? room[CU_WARP + lane] : 0;
+    for (int k = CU_WARP / 2; k; k /= 2) {
+        running q;
+        q.max = __shfl_xor_sync(0xffffffffu, r.max, k);
+        q.sum = __shfl_xor_sync(0xffffffffu, r.sum, k);
+        r     = join(r, q);
+    }
+    return r;
+}
+
+/* Reads the row, keeps its first a.kept units; each thread reads back what it kept itself. */
+CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 *kept)
+{
+    enum {
+        AHEAD = 4
+    };
+    running r = {-INFINITY, 0};
+    uint4   v[AHEAD];
+    for (int64_t i0 = threadIdx.x; i0 < u.n; i0 += AHEAD * (int64_t)blockDim.x) {
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++) {
+            int64_t i = i0 + k * (int64_t)blockDim.x;
+            if (i < u.n) v[k] = u.x[i];
+        }
+        CU_UNROLL
+        for (int k = 0; k < AHEAD; k++) {
+            int64_t i = i0 + k * (int64_t)blockDim.x;
+            float   x[UNIT];
+            if (i >= u.n) break;
+            if (i < a.kept) kept[i] = v[k];
+            unit_floats(u, i, v[k], x);
+            add_unit(r, x);
+        }
+    }
+    return r;
+}
+
+CU_FN void write_unit(const unit_row &u, int64_t i, const float y[UNIT])
+{
+    if (i * UNIT >= u.begin && (i + 1) * UNIT <= u.end) {
+        uint4 v = {cu_pack(y[0], y[1]), cu_pack(y[2], y[3]), cu_pack(y[4], y[5]),
+                   cu_pack(y[6], y[7])};
+        u.y[i]  = v;
+        return;
+    }
+    CU_UNROLL
+    for (int k = 0; k < UNIT; k++)
+        if (i * UNIT + k >= u.begin && i * UNIT + k < u.end)
+            ((cu_bf16 *)(u.y + i))[k] = cu_round(y[k]);
+}
+
+/* (softmax - one at the label) scale */
+CU_FN void write_row(const weft_cuda_loss_args &a, const unit_row &u, const uint4 *kept,
+                     int64_t label, float lse, float scale)
+{
+    int64_t col  = u.begin + (a.first > 0 ? label - a.first : label);
+    float   from = lse * LOG2_E;
+    bool    zero = label == a.ignore;
+    for (int64_t i = threadIdx.x; i < u.n; i += blockDim.x) {
+        float x[UNIT];
+        unit_floats(u, i, i < a.kept ? kept[i] : u.x[i], x);
+        CU_UNROLL
+        for (int k = 0; k < UNIT; k++) {
+            x[k] = zero ? 0 : cu_exp2(fmaf(x[k], LOG2_E, -from)) * scale;
+            if (i * UNIT + k == col && !zero) x[k] -= scale;
+        }
+        write_unit(u, i, x);
+    }
+}
+
+/* Loss and lse; the gradient too where dlogits is there. */
+CU_KERNEL(loss_rows, weft_cuda_loss_args, 512)
+{
+    CU_SHARED(uint4, kept);
+    __shared__ float room[2 * CU_WARP];
+    int64_t          row   = blockIdx.x;
+    unit_row         u     = find_units(a, row);
+    int64_t          label = cu_id(a.labels, cu_at(a.labels, row));
+    float            own   = own_logit(a, label, row * a.v);
+    running          r     = join_block(read_row(a, u, kept), room);
+    float            lse   = r.max == -INFINITY ? r.max : r.max + logf(r.sum);
+    if (threadIdx.x == 0 && a.lse) a.lse[row] = lse;
+    if (threadIdx.x == 0 && a.loss) a.loss[row] = loss_of(a, label, lse, own);
+    if (!a.dlogits.p) return;
+    write_row(a, u, kept, label, lse,
+              cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row)));
+}
+
+/* The gradient alone, lse is known. */
+CU_KERNEL(loss_grad_rows, weft_cuda_loss_args, 512)
+{
+    int64_t row   = blockIdx.x;
+    int64_t label = cu_id(a.labels, cu_at(a.labels, row));
+    write_row(a, find_units(a, row), NULL, label,
+              cu_get(a.lse_in.p, WEFT_DTYPE_F32, cu_at(a.lse_in, row)),
+              cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row)));
+}
+
+/* ---- parts of a vocabulary ---- */
+
+CU_KERNEL(loss_merge, weft_cuda_loss_merge_args, 256)
+{
+    int64_t r = cu_index();
+    float   m = -INFINITY, sum = 0, logit = 0;
+    if (r >= a.rows) return;
+    for (int64_t p = 0; p < a.n_part; p++) m = fmaxf(m, a.lse_part[p * a.rows + r]);
+    for (int64_t p = 0; p < a.n_part; p++) {
+        if (m > -INFINITY) sum += expf(a.lse_part[p * a.rows + r] - m);
+        logit += a.loss_part[p * a.rows + r];
+    }
+    float lse = m > -INFINITY ? m + logf(sum) : m;
+    if (a.lse) a.lse[r] = lse;
+    if (a.loss) a.loss[r] = cu_id(a.labels, r) == a.ignore ? 0 : lse + logit;
+}

@@ -1,0 +1,143 @@
+/* Softmax cross-entropy and its gradient, alone or in one visit. */
+#include "cuda_priv.h"
+
+/* Where rows begin: the view without its last dimension. */
+static weft_cuda_view lead_of(const weft_view *v)
+{
+    weft_cuda_view lead = weft_cuda_view_of(v);
+    lead.n_dim--;
+    return lead;
+}
+
+static int64_t last_of(const weft_view *v)
+{
+    return v->shape.d[v->shape.n - 1];
+}
+
+static weft_cuda_loss_args make_args(const weft_kernel_call *c)
+{
+    const weft_view *logits = &c->in[0];
+    return (weft_cuda_loss_args){.logits = lead_of(logits),
+                                 .labels = weft_cuda_view_of(&c->in[1]),
+                                 .v      = last_of(logits),
+                                 .step   = logits->stride[logits->shape.n - 1],
+                                 .ignore = weft_cuda_attr(c, "ignore")->i,
+                                 .first  = weft_cuda_attr(c, "first")->i};
+}
+
+static void set_gradient(weft_cuda_loss_args *a, const weft_view *dloss,
+                         const weft_view *dlogits)
+{
+    a->dloss   = weft_cuda_view_of(dloss);
+    a->dlogits = lead_of(dlogits);
+    a->dstep   = dlogits->stride[dlogits->shape.n - 1];
+}
+
+static weft_status make_forward(const weft_kernel_call *c, weft_cuda_loss_args *a)
+{
+    *a      = make_args(c);
+    a->loss = c->out[0].p;
+    a->lse  = c->out[1].p;
+    if (!c->n_post) return WEFT_OK;
+    if (c->n_post != 1 || c->post[0].op != WEFT_OP_CROSS_ENTROPY_GRAD || a->first >= 0)
+        return WEFT_FAIL(WEFT_ERR_INTERNAL,
+                         "cross_entropy: only its gradient may follow, and only of "
+                         "the whole vocabulary");
+    set_gradient(a, &c->in[c->post[0].in], &c->out[c->post[0].out]);
+    return WEFT_OK;
+}
+
+static weft_cuda_loss_args make_backward(const weft_kernel_call *c)
+{
+    weft_cuda_loss_args a = make_args(c);
+    a.lse_in              = weft_cuda_view_of(&c->in[2]);
+    set_gradient(&a, &c->in[3], &c->out[0]);
+    return a;
+}
+
+static int64_t count_rows(const weft_kernel_call *c)
+{
+    return weft_shape_count(&c->in[1].shape);
+}
+
+static weft_status run_plain(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                             const weft_cuda_loss_args *a)
+{
+    weft_cuda_grid grid = {(unsigned)count_rows(c), 1, 1, 256, 0};
+    return weft_cuda_launch(x, WEFT_CUDA_loss, grid, a);
+}
+
+CUDA_RUN(cross_entropy)
+{
+    weft_cuda_loss_args a;
+    WEFT_TRY(make_forward(c, &a));
+    return run_plain(c, x, &a);
+}
+
+CUDA_RUN(cross_entropy_grad)
+{
+    weft_cuda_loss_args a = make_backward(c);
+    return run_plain(c, x, &a);
+}
+
+/* ---- rows of bf16 ---- */
+
+enum {
+    ROW_THREADS = 512,
+    /* of shared memory: two blocks on each SM; what a row has more is read twice */
+    KEPT_BYTES = 110 << 10
+};
+
+/* Rows one after another, and those of the gradient at the same place in 16 bytes. */
+static bool is_rows(const weft_view *v, const weft_view *like)
+{
+    return v->dtype == WEFT_DTYPE_BF16 && weft_view_contiguous(v) &&
+           ((uintptr_t)v->p - (uintptr_t)like->p) % 16 == 0 && (uintptr_t)v->p % 2 == 0;
+}
+
+CUDA_TAKES(cross_entropy_rows)
+{
+    const weft_view *x = &c->in[0];
+    return is_rows(x, x) && (!c->n_post || is_rows(&c->out[c->post[0].out], x));
+}
+
+CUDA_RUN(cross_entropy_rows)
+{
+    weft_cuda_loss_args a;
+    WEFT_TRY(make_forward(c, &a));
+    weft_cuda_grid grid = {(unsigned)count_rows(c), 1, 1, ROW_THREADS, 0};
+    if (a.dlogits.p) {
+        a.kept = (a.v * 2 + 15) / 16 +
+                 1; /* a row that does not begin at a multiple of 16 bytes has one more */
+        if (a.kept * 16 > KEPT_BYTES) a.kept = KEPT_BYTES / 16;
+        grid.shared_bytes = (unsigned)(a.kept * 16);
+    }
+    return weft_cuda_launch(x, WEFT_CUDA_loss_rows, grid, &a);
+}
+
+CUDA_TAKES(cross_entropy_grad_rows)
+{
+    return is_rows(&c->in[0], &c->in[0]) && is_rows(&c->out[0], &c->in[0]);
+}
+
+CUDA_RUN(cross_entropy_grad_rows)
+{
+    weft_cuda_loss_args a    = make_backward(c);
+    weft_cuda_grid      grid = {(unsigned)count_rows(c), 1, 1, ROW_THREADS, 0};
+    return weft_cuda_launch(x, WEFT_CUDA_loss_grad_rows, grid, &a);
+}
+
+/* ---- parts of a vocabulary ---- */
+
+CUDA_RUN(cross_entropy_merge)
+{
+    weft_cuda_loss_merge_args a = {.loss_part = c->in[0].p,
+                                   .lse_part  = c->in[1].p,
+                                   .labels    = weft_cuda_view_of(&c->in[2]),
+                                   .loss      = c->out[0].p,
+                                   .lse       = c->out[1].p,
+                                   .n_part    = c->in[0].shape.d[0],
+                                   .rows      = weft_shape_count(&c->in[2].shape),
+                                   .ignore    = weft_cuda_attr(c, "ignore")->i};
+    return weft_cuda_launch(x, WEFT_CUDA_loss_merge, weft_cuda_grid_1d(a.rows, 256), &a);
+}
