@@ -18,6 +18,11 @@ if(NOT WEFT_UCX_INCLUDE)
     list(FILTER test_src EXCLUDE REGEX "/comm/test_ucx\\.c$")
 endif()
 
+# Kernels of the plugin on the CPU (weft_cuda_emu) need a C++ compiler.
+if(NOT TARGET weft_cuda_emu)
+    list(FILTER test_src EXCLUDE REGEX "/cuda/test_")
+endif()
+
 set(all_names "")
 foreach(f ${test_src})
     get_filename_component(name ${f} NAME_WE)
@@ -47,6 +52,9 @@ foreach(f ${test_src})
     endif()
     if(folder STREQUAL "cli")
         target_sources(${name} PRIVATE ${cli_obj})
+    endif()
+    if(folder STREQUAL "cuda" AND NOT name MATCHES "^test_cuda_")
+        target_link_libraries(${name} weft_cuda_emu)
     endif()
     target_link_libraries(${name} weft_static PkgConfig::CMOCKA)
     target_compile_definitions(${name} PRIVATE
@@ -172,6 +180,16 @@ foreach(stub cuda cuda_old blas blas_old nccl nvml)
     endif()
     add_dependencies(test_gpu stub_${stub})
 endforeach()
+
+# tests/cuda/stub/blas.c: a cublasLt that computes on the CPU, for test_product.
+if(TARGET test_product)
+    add_library(cuda_stub_blas SHARED tests/cuda/stub/blas.c)
+    target_link_libraries(cuda_stub_blas m)
+    set_target_properties(cuda_stub_blas PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_stub)
+    target_compile_definitions(test_product PRIVATE WEFT_TEST_BLAS_STUB="${CMAKE_BINARY_DIR}/cuda_stub")
+    add_dependencies(test_product cuda_stub_blas)
+endif()
 
 # tests/fault/slow_sync.c: a slow device, preloaded by test_slow_save.
 add_library(slow_sync MODULE tests/fault/slow_sync.c)

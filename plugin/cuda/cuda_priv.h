@@ -34,6 +34,12 @@ typedef struct weft_cuda_grid {
 weft_status weft_cuda_launch(const weft_kernel_ctx *x, weft_cuda_kernel k,
                              weft_cuda_grid grid, const void *args);
 
+/* The driver's stream, for libraries; NULL where there is no GPU. */
+static inline void *weft_cuda_stream(const weft_kernel_ctx *x)
+{
+    return x->queue ? ((const weft_cuda_queue *)x->queue)->stream : NULL;
+}
+
 /* Enough blocks for n threads of one dimension. */
 static inline weft_cuda_grid weft_cuda_grid_1d(int64_t n, unsigned threads)
 {
@@ -123,6 +129,13 @@ CUDA_RUN(concat);
 CUDA_RUN(split);
 CUDA_RUN(slice);
 CUDA_RUN(slice_grad);
+
+CUDA_RUN(product); /* matmul by cublasLt */
+CUDA_SCRATCH(product);
+bool        weft_cuda_takes_product(const weft_kernel_call *c);
+weft_status weft_cuda_prepare_product(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                                      weft_arena *arena, void **out);
+void        weft_cuda_release_product(void *prepared);
 
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
 CUDA_RUN(ema);

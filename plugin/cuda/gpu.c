@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "library.h"
 
 enum {
     MAJOR_ATTRIBUTE      = 75, /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
@@ -65,6 +66,21 @@ static bool is_set(const char *name, const char *value)
     return x && !strcmp(x, value);
 }
 
+static weft_status use_gpu(void *g)
+{
+    return weft_cuda_use(g);
+}
+
+static weft_status bind_libraries(weft_cuda_gpu *g)
+{
+    char name[80] = "", kind[96];
+    WEFT_TRY(weft_cuda_libraries_open(weft_cuda_cu.version));
+    CU_TRY(DeviceGetName, name, sizeof name, g->ordinal);
+    snprintf(kind, sizeof kind, "sm_%d %s", g->capability, name);
+    weft_cuda_libraries_bind(use_gpu, g, kind);
+    return WEFT_OK;
+}
+
 static weft_status open_gpu(weft_cuda_gpu *g)
 {
     WEFT_TRY(find_device(g));
@@ -76,6 +92,7 @@ static weft_status open_gpu(weft_cuda_gpu *g)
     CU_TRY(EventCreate, &g->base, 0);
     WEFT_TRY(weft_cuda_set_base(g));
     WEFT_TRY(weft_cuda_load_kernels(g));
+    WEFT_TRY(bind_libraries(g));
     g->sync = is_set("WEFT_CUDA_SYNC", "1");
     weft_cuda_fill_device(g);
     if (g->sync || is_set("WEFT_CUDA_GRAPH", "0")) g->device.capture_begin = NULL;
@@ -87,6 +104,7 @@ static void close_gpu(weft_cuda_gpu *g)
     int number = g->number;
     if (g->has_context) {
         (void)weft_cuda_use(g);
+        weft_cuda_libraries_unbind(g);
         if (g->base) weft_cuda_cu.EventDestroy(g->base);
         if (g->copies) weft_cuda_cu.StreamDestroy(g->copies);
         weft_cuda_unload_kernels(g);

@@ -1,8 +1,15 @@
 /* The rows of the plugin: fast kernels in front of plain ones. */
 #include "cuda_priv.h"
+#include "library.h"
 
 static const weft_kernel rows[] = {
     /* products */
+    {.op      = WEFT_OP_MATMUL,
+     .run     = weft_cuda_run_product,
+     .scratch = weft_cuda_scratch_product,
+     .takes   = weft_cuda_takes_product,
+     .prepare = weft_cuda_prepare_product,
+     .release = weft_cuda_release_product},
     {.op      = WEFT_OP_MATMUL,
      .run     = weft_cuda_run_matmul,
      .scratch = weft_cuda_scratch_matmul},
@@ -60,7 +67,8 @@ static const weft_kernel rows[] = {
 
 static const char *name_set(void)
 {
-    return "cuda"; /* architecture, versions and pinned algorithms join it with the libraries */
+    static _Thread_local char text[256];
+    return weft_cuda_libraries_id(text, sizeof text);
 }
 
 const weft_kernel_table weft_cuda_table = {

@@ -1,0 +1,341 @@
+/* NVIDIA's libraries: where they are found and how they are opened.
+ * (1) What is open stays open, and is read by any thread; opening and closing are one thread's.
+ * (2) A library that lacks a symbol of its rows is closed again and counts as missing. */
+#include "library.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pinned.h"
+
+enum {
+    MOST_NAMES   = 2,
+    MOST_FOLDERS = 64
+};
+
+typedef struct folder_list {
+    int  n;
+    char path[MOST_FOLDERS][512]; /* "": ld.so */
+} folder_list;
+
+typedef struct symbol_row {
+    const char *name;
+    size_t      at; /* in the table of functions */
+} symbol_row;
+
+static weft_cuda_library library[WEFT_N_CUDA_LIBRARY] = {
+    [WEFT_CUDA_BLAS] = {.name = "cublasLt"},
+    [WEFT_CUDA_DNN]  = {.name = "cuDNN"},
+};
+static weft_cuda_blas blas;
+static weft_cuda_dnn  dnn;
+static void          *blas_handle, *dnn_handle;
+static void          *bound_gpu;
+static char           bound_kind[96];
+static weft_status (*bound_use)(void *gpu);
+static pthread_mutex_t handle_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- folders ---- */
+
+static void add_folder(folder_list *list, const char *path, size_t n)
+{
+    if (list->n == MOST_FOLDERS || n >= sizeof list->path[0]) return;
+    memcpy(list->path[list->n], path, n);
+    list->path[list->n++][n] = 0;
+}
+
+static void add_matches(folder_list *list, const char *pattern)
+{
+    glob_t found;
+    if (glob(pattern, 0, NULL, &found) != 0) return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        add_folder(list, found.gl_pathv[i], strlen(found.gl_pathv[i]));
+    globfree(&found);
+}
+
+/* bin/python3 of an environment stands next to lib/python3.N/site-packages. */
+static void add_python(folder_list *list)
+{
+    const char *path = getenv("PATH");
+    while (path && *path) {
+        size_t n = strcspn(path, ":");
+        char   file[600], pattern[700];
+        snprintf(file, sizeof file, "%.*s/python3", (int)(n < 500 ? n : 500), path);
+        glob_t found;
+        if (n && glob(file, 0, NULL, &found) == 0) {
+            globfree(&found);
+            snprintf(pattern, sizeof pattern,
+                     "%.*s/../lib/python3*/site-packages/nvidia/*/lib",
+                     (int)(n < 500 ? n : 500), path);
+            add_matches(list, pattern);
+            return;
+        }
+        path += n;
+        if (*path) path++;
+    }
+}
+
+static void list_folders(folder_list *list)
+{
+    const char *own = getenv("WEFT_CUDA_LIBS");
+    list->n         = 0;
+    while (own && *own) {
+        size_t n = strcspn(own, ":");
+        if (n) add_folder(list, own, n);
+        own += n;
+        if (*own) own++;
+    }
+    add_folder(list, "", 0);
+    add_folder(list, "/usr/local/cuda/lib64", strlen("/usr/local/cuda/lib64"));
+    add_python(list);
+}
+
+/* ---- opening ---- */
+
+static void *open_in(const char *folder, const char *name)
+{
+    char path[1024];
+    if (!*folder) return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void *open_first(const folder_list *list, const char *const *names, int n_name)
+{
+    for (int f = 0; f < list->n; f++)
+        for (int i = 0; i < n_name; i++) {
+            void *so = open_in(list->path[f], names[i]);
+            if (so) return so;
+        }
+    return NULL;
+}
+
+/* cuDNN finds the run-time compiler by its name, which ld.so may not know: whatever is loaded
+ * already is taken.  Missing ones are no error here: cuDNN says so when it needs them. */
+static void preload_compiler(const folder_list *list, int major)
+{
+    char        builtins[64], compiler[64];
+    const char *names[] = {compiler};
+    snprintf(compiler, sizeof compiler, "libnvrtc.so.%d", major);
+    for (int f = 0; f < list->n; f++) {
+        char   pattern[1024];
+        glob_t found;
+        if (!*list->path[f]) continue;
+        snprintf(builtins, sizeof builtins, "libnvrtc-builtins.so.%d*", major);
+        snprintf(pattern, sizeof pattern, "%s/%s", list->path[f], builtins);
+        if (glob(pattern, 0, NULL, &found) != 0) continue;
+        (void)dlopen(found.gl_pathv[0], RTLD_NOW | RTLD_GLOBAL);
+        globfree(&found);
+        if (open_in(list->path[f], compiler)) return;
+    }
+    (void)open_first(list, names, 1);
+}
+
+static bool read_symbols(void *so, const symbol_row *row, size_t n, void *table,
+                         const char **missing)
+{
+    for (size_t i = 0; i < n; i++) {
+        void *symbol = dlsym(so, row[i].name);
+        if (!symbol) {
+            *missing = row[i].name;
+            return false;
+        }
+        memcpy((char *)table + row[i].at, &symbol, sizeof symbol);
+    }
+    return true;
+}
+
+static void note_path(weft_cuda_library *l)
+{
+    struct link_map *map = NULL;
+    if (dlinfo(l->handle, RTLD_DI_LINKMAP, &map) == 0 && map)
+        snprintf(l->path, sizeof l->path, "%s", map->l_name);
+}
+
+/* Keeps so, or closes it and says why. */
+static void take_library(weft_cuda_library *l, void *so, const symbol_row *row, size_t n,
+                         void *table, const char *version_symbol)
+{
+    const char *missing = version_symbol;
+    size_t (*version)(void);
+    void *symbol = dlsym(so, version_symbol);
+    memcpy(&version, &symbol, sizeof symbol);
+    l->handle = so;
+    note_path(l);
+    if (!version || !read_symbols(so, row, n, table, &missing)) {
+        snprintf(l->why, sizeof l->why, "%.400s has no %s", l->path, missing);
+        dlclose(so);
+        l->handle = NULL;
+        return;
+    }
+    int v         = (int)version();
+    l->version[0] = v / 10000;
+    l->version[1] = v / 100 % 100;
+    l->version[2] = v % 100;
+    l->why[0]     = 0;
+}
+
+static const symbol_row blas_row[] = {
+#define ROW(field, symbol, parameters) {#symbol, offsetof(weft_cuda_blas, field)},
+    WEFT_CUDA_BLAS_ROWS
+#undef ROW
+};
+static const symbol_row dnn_row[] = {
+#define ROW(field, symbol, parameters) {#symbol, offsetof(weft_cuda_dnn, field)},
+    WEFT_CUDA_DNN_ROWS
+#undef ROW
+    {"cudnnGetLastErrorString", offsetof(weft_cuda_dnn, last_error)},
+};
+
+static void open_blas(const folder_list *list, int driver)
+{
+    static const char *const names[MOST_NAMES] = {"libcublasLt.so.13",
+                                                  "libcublasLt.so.12"};
+    weft_cuda_library       *l                 = &library[WEFT_CUDA_BLAS];
+    int                      first             = driver < 13000 ? 1 : 0;
+    void                    *so = open_first(list, names + first, MOST_NAMES - first);
+    if (!so)
+        snprintf(l->why, sizeof l->why,
+                 "cublasLt is not found (%s%s; $WEFT_CUDA_LIBS, ld.so, "
+                 "/usr/local/cuda/lib64 and nvidia/*/lib of python3 were searched)",
+                 first ? "" : "libcublasLt.so.13 or ", names[1]);
+    else
+        take_library(l, so, blas_row, WEFT_COUNT(blas_row), &blas, "cublasLtGetVersion");
+}
+
+static void open_dnn(const folder_list *list, int driver)
+{
+    static const char *const names[] = {"libcudnn.so.9"};
+    weft_cuda_library       *l       = &library[WEFT_CUDA_DNN];
+    preload_compiler(list, 12);
+    if (driver >= 13000) preload_compiler(list, 13);
+    void *so = open_first(list, names, 1);
+    if (!so)
+        snprintf(l->why, sizeof l->why,
+                 "cuDNN 9 is not found (libcudnn.so.9): attention runs on own kernels");
+    else
+        take_library(l, so, dnn_row, WEFT_COUNT(dnn_row), &dnn, "cudnnGetVersion");
+}
+
+weft_status weft_cuda_libraries_open(int driver)
+{
+    static folder_list list;
+    weft_cuda_library *b = &library[WEFT_CUDA_BLAS];
+    list_folders(&list);
+    if (!b->handle) open_blas(&list, driver);
+    if (!b->handle) return WEFT_FAIL(WEFT_ERR_IO, "%s", b->why);
+    if (!library[WEFT_CUDA_DNN].handle) open_dnn(&list, driver);
+    return WEFT_OK;
+}
+
+/* ---- what is open ---- */
+
+const weft_cuda_library *weft_cuda_library_get(weft_cuda_library_kind k)
+{
+    return &library[k];
+}
+
+const weft_cuda_blas *weft_cuda_blas_get(void)
+{
+    return library[WEFT_CUDA_BLAS].handle ? &blas : NULL;
+}
+
+const weft_cuda_dnn *weft_cuda_dnn_get(void)
+{
+    return library[WEFT_CUDA_DNN].handle ? &dnn : NULL;
+}
+
+/* ---- handles ---- */
+
+void weft_cuda_libraries_bind(weft_status (*use)(void *gpu), void *gpu, const char *kind)
+{
+    pthread_mutex_lock(&handle_lock);
+    if (!bound_gpu) {
+        snprintf(bound_kind, sizeof bound_kind, "%s", kind);
+        bound_gpu = gpu;
+        bound_use = use;
+    }
+    pthread_mutex_unlock(&handle_lock);
+}
+
+static void destroy_handles(void)
+{
+    if (blas_handle) blas.destroy(blas_handle);
+    if (dnn_handle) dnn.destroy(dnn_handle);
+    blas_handle = dnn_handle = NULL;
+}
+
+void weft_cuda_libraries_unbind(const void *gpu)
+{
+    pthread_mutex_lock(&handle_lock);
+    if (bound_gpu == gpu) {
+        destroy_handles();
+        bound_gpu = NULL;
+        bound_use = NULL;
+    }
+    pthread_mutex_unlock(&handle_lock);
+}
+
+static weft_status make_handle(int (*create)(void **), const char *name, void **handle)
+{
+    weft_status st     = WEFT_OK;
+    int         status = 0;
+    pthread_mutex_lock(&handle_lock);
+    if (!*handle && bound_use) st = bound_use(bound_gpu);
+    if (!*handle && st == WEFT_OK) status = create(handle);
+    pthread_mutex_unlock(&handle_lock);
+    if (status) return WEFT_FAIL(WEFT_ERR_IO, "%s failed with status %d", name, status);
+    return st;
+}
+
+weft_status weft_cuda_blas_handle(void **out)
+{
+    WEFT_TRY(make_handle(blas.create, "cublasLtCreate", &blas_handle));
+    *out = blas_handle;
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_dnn_handle(void **out)
+{
+    WEFT_TRY(make_handle(dnn.create, "cudnnCreate", &dnn_handle));
+    *out = dnn_handle;
+    return WEFT_OK;
+}
+
+/* ---- for people ---- */
+
+const char *weft_cuda_libraries_print(char *text, size_t bytes)
+{
+    size_t n = 0;
+    text[0]  = 0;
+    for (int k = 0; k < WEFT_N_CUDA_LIBRARY; k++) {
+        const weft_cuda_library *l = &library[k];
+        if (!l->handle || n >= bytes) continue;
+        n += (size_t)snprintf(text + n, bytes - n, "%s%s %d.%d.%d %s", n ? ", " : "",
+                              l->name, l->version[0], l->version[1], l->version[2],
+                              l->path);
+    }
+    return text;
+}
+
+const char *weft_cuda_libraries_id(char *text, size_t bytes)
+{
+    size_t n = (size_t)snprintf(text, bytes, "cuda " WEFT_VERSION "%s%s",
+                                *bound_kind ? " " : "", bound_kind);
+    for (int k = 0; k < WEFT_N_CUDA_LIBRARY; k++) {
+        const weft_cuda_library *l = &library[k];
+        if (!l->handle || n >= bytes) continue;
+        n += (size_t)snprintf(text + n, bytes - n, " %s-%d.%d.%d", l->name, l->version[0],
+                              l->version[1], l->version[2]);
+    }
+    if (weft_cuda_pinned_hash() && n < bytes)
+        snprintf(text + n, bytes - n, " pinned-%016" PRIx64, weft_cuda_pinned_hash());
+    return text;
+}

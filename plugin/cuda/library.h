@@ -1,0 +1,167 @@
+/* NVIDIA's libraries: found and opened at run time, used through rows of symbols with own
+ * declarations.
+ *
+ *     WEFT_TRY(weft_cuda_libraries_open(13000));      once, with the driver's version
+ *     blas = weft_cuda_blas_get();                     NULL: not opened
+ *     weft_cuda_libraries_print(text, sizeof text);    "cublasLt 13.1.0 /usr/lib/..., cuDNN
+ *     9.19.0 ..."
+ *
+ * Searched in this order: the folders of $WEFT_CUDA_LIBS (divided by ':'), ld.so,
+ * /usr/local/cuda/lib64, site-packages/nvidia/ * /lib of the python3 in PATH.  Without cublasLt
+ * opening fails; without cuDNN it does not. */
+#ifndef WEFT_CUDA_LIBRARY_H
+#define WEFT_CUDA_LIBRARY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* ---- cublasLt 12 and 13 ---- */
+
+/* ROW(name, symbol, parameters); handles and descriptors are void pointers, statuses int, 0
+ * success. */
+#define WEFT_CUDA_BLAS_ROWS                                                              \
+    ROW(create, cublasLtCreate, (void **))                                               \
+    ROW(destroy, cublasLtDestroy, (void *))                                              \
+    ROW(desc_create, cublasLtMatmulDescCreate, (void **, int compute, int scale))        \
+    ROW(desc_destroy, cublasLtMatmulDescDestroy, (void *))                               \
+    ROW(desc_set, cublasLtMatmulDescSetAttribute, (void *, int, const void *, size_t))   \
+    ROW(layout_create, cublasLtMatrixLayoutCreate,                                       \
+        (void **, int type, uint64_t rows, uint64_t cols, int64_t ld))                   \
+    ROW(layout_destroy, cublasLtMatrixLayoutDestroy, (void *))                           \
+    ROW(layout_set, cublasLtMatrixLayoutSetAttribute,                                    \
+        (void *, int, const void *, size_t))                                             \
+    ROW(preference_create, cublasLtMatmulPreferenceCreate, (void **))                    \
+    ROW(preference_destroy, cublasLtMatmulPreferenceDestroy, (void *))                   \
+    ROW(preference_set, cublasLtMatmulPreferenceSetAttribute,                            \
+        (void *, int, const void *, size_t))                                             \
+    ROW(heuristic, cublasLtMatmulAlgoGetHeuristic,                                       \
+        (void *, void *desc, void *a, void *b, void *c, void *d, void *preference,       \
+         int most, weft_cuda_blas_offer *, int *n))                                      \
+    ROW(check, cublasLtMatmulAlgoCheck,                                                  \
+        (void *, void *desc, void *a, void *b, void *c, void *d,                         \
+         const weft_cuda_blas_algo *, weft_cuda_blas_offer *))                           \
+    ROW(matmul, cublasLtMatmul,                                                          \
+        (void *, void *desc, const void *alpha, const void *a, void *la, const void *b,  \
+         void *lb, const void *beta, const void *c, void *lc, void *d, void *ld,         \
+         const weft_cuda_blas_algo *, void *workspace, size_t bytes, void *stream))
+
+/* Opaque; may be stored and used again with the same version of the library. */
+typedef struct weft_cuda_blas_algo {
+    uint64_t word[8];
+} weft_cuda_blas_algo;
+
+typedef struct weft_cuda_blas_offer {
+    weft_cuda_blas_algo algo;
+    size_t              workspace_bytes;
+    int                 status;
+    float               waves;
+    int                 reserved[4];
+} weft_cuda_blas_offer;
+
+typedef struct weft_cuda_blas {
+#define ROW(name, symbol, parameters) int(*name) parameters;
+    WEFT_CUDA_BLAS_ROWS
+#undef ROW
+} weft_cuda_blas;
+
+enum { /* cudaDataType_t, cublasComputeType_t, cublasOperation_t */
+    WEFT_BLAS_F32         = 0,
+    WEFT_BLAS_BF16        = 14,
+    WEFT_BLAS_COMPUTE_F32 = 68,
+    WEFT_BLAS_N           = 0,
+    WEFT_BLAS_T           = 1
+};
+
+enum { /* cublasLtMatmulDescAttributes_t */
+    WEFT_BLAS_DESC_TRANS_A  = 3,
+    WEFT_BLAS_DESC_TRANS_B  = 4,
+    WEFT_BLAS_DESC_EPILOGUE = 7,
+    WEFT_BLAS_DESC_BIAS     = 8,
+    WEFT_BLAS_DESC_AUX      = 11,
+    WEFT_BLAS_DESC_AUX_LD   = 12
+};
+
+enum { /* cublasLtEpilogue_t */
+    WEFT_BLAS_EPILOGUE_NONE          = 1,
+    WEFT_BLAS_EPILOGUE_BIAS          = 4,
+    WEFT_BLAS_EPILOGUE_GELU          = 32,
+    WEFT_BLAS_EPILOGUE_GELU_BIAS     = 36,
+    WEFT_BLAS_EPILOGUE_GELU_AUX      = 160,
+    WEFT_BLAS_EPILOGUE_GELU_AUX_BIAS = 164,
+    WEFT_BLAS_EPILOGUE_DGELU         = 192
+};
+
+/* cublasLtMatrixLayoutAttribute_t, cublasLtMatmulPreferenceAttributes_t, reduction schemes */
+enum {
+    WEFT_BLAS_LAYOUT_BATCH        = 5,
+    WEFT_BLAS_LAYOUT_BATCH_STRIDE = 6,
+    WEFT_BLAS_PREFER_WORKSPACE    = 1,
+    WEFT_BLAS_PREFER_REDUCTIONS   = 3,
+    WEFT_BLAS_PREFER_ALIGN_A      = 5, /* B, C, D follow */
+    WEFT_BLAS_REDUCTION_IN_ORDER_F32 =
+        2 /* through the workspace, in f32; none is always allowed */
+};
+
+/* ---- cuDNN 9, its backend interface ---- */
+
+#define WEFT_CUDA_DNN_ROWS                                                               \
+    ROW(create, cudnnCreate, (void **))                                                  \
+    ROW(destroy, cudnnDestroy, (void *))                                                 \
+    ROW(set_stream, cudnnSetStream, (void *, void *stream))                              \
+    ROW(desc_create, cudnnBackendCreateDescriptor, (int type, void **))                  \
+    ROW(desc_destroy, cudnnBackendDestroyDescriptor, (void *))                           \
+    ROW(desc_finalize, cudnnBackendFinalize, (void *))                                   \
+    ROW(desc_set, cudnnBackendSetAttribute,                                              \
+        (void *, int name, int type, int64_t n, const void *))                           \
+    ROW(desc_get, cudnnBackendGetAttribute,                                              \
+        (void *, int name, int type, int64_t most, int64_t *n, void *))                  \
+    ROW(execute, cudnnBackendExecute, (void *, void *plan, void *pack))
+
+typedef struct weft_cuda_dnn {
+#define ROW(name, symbol, parameters) int(*name) parameters;
+    WEFT_CUDA_DNN_ROWS
+#undef ROW
+    void (*last_error)(char *, size_t);
+} weft_cuda_dnn;
+
+/* ---- what was found ---- */
+
+typedef enum weft_cuda_library_kind {
+    WEFT_CUDA_BLAS,
+    WEFT_CUDA_DNN,
+    WEFT_N_CUDA_LIBRARY
+} weft_cuda_library_kind;
+
+typedef struct weft_cuda_library {
+    const char *name;       /* "cublasLt" */
+    void       *handle;     /* NULL: not opened */
+    int         version[3]; /* as the library itself says */
+    char        path[512];  /* of the file */
+    char        why[512];   /* one line, where it was not opened */
+} weft_cuda_library;
+
+/* Opens what is not open yet.  driver: as cuDriverGetVersion gives it (13000); a library built
+ * for a later CUDA is
+ * passed over.  WEFT_ERR_IO: no cublasLt; the line names what was tried. */
+weft_status weft_cuda_libraries_open(int driver);
+
+const weft_cuda_library *weft_cuda_library_get(weft_cuda_library_kind k);
+const weft_cuda_blas    *weft_cuda_blas_get(void); /* NULL: not opened */
+const weft_cuda_dnn     *weft_cuda_dnn_get(void);  /* NULL: not opened */
+
+/* Handles are made in the context that use(gpu) makes current, one for the process at its first
+ * call; bound once, before the first.  Unbinding the same gpu destroys them. */
+/* kind: "sm_90 NVIDIA H200". */
+void weft_cuda_libraries_bind(weft_status (*use)(void *gpu), void *gpu, const char *kind);
+void weft_cuda_libraries_unbind(const void *gpu);
+weft_status weft_cuda_blas_handle(void **out);
+weft_status weft_cuda_dnn_handle(void **out);
+
+/* What is open, "cublasLt 13.1.0 PATH, cuDNN 9.19.0 PATH", into text; gives text. */
+const char *weft_cuda_libraries_print(char *text, size_t bytes);
+/* Device kind, our version, library versions and pinned algorithms: equal where bits are. */
+const char *weft_cuda_libraries_id(char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,105 @@
+/* The table of pinned algorithms: read once, searched by every product's prepare. */
+#include "pinned.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct pinned_row {
+    weft_cuda_pinned_key key;
+    weft_cuda_blas_algo  algo;
+} pinned_row;
+
+static pinned_row *row;
+static int         n_row;
+static uint64_t    table_hash;
+
+static bool read_row(const char *line, pinned_row *r)
+{
+    weft_cuda_pinned_key *k = &r->key;
+    int                   n = 0;
+    memset(r, 0, sizeof *r); /* keys are compared as bytes */
+    if (sscanf(line,
+               "%d %d %d %d %d %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
+               " %d %d %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
+               &k->type[0], &k->type[1], &k->type[2], &k->trans[0], &k->trans[1], &k->m,
+               &k->n, &k->k, &k->batch, &k->epilogue, &k->adds, &k->align[0],
+               &k->align[1], &k->align[2], &k->align[3], &n) != 15)
+        return false;
+    for (int i = 0; i < 8; i++) {
+        int used = 0;
+        if (sscanf(line + n, " %" SCNx64 "%n", &r->algo.word[i], &used) != 1)
+            return false;
+        n += used;
+    }
+    return true;
+}
+
+static uint64_t hash_text(const char *s) /* FNV-1a */
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *s; s++) h = (h ^ (uint8_t)*s) * 1099511628211u;
+    return h;
+}
+
+weft_status weft_cuda_pinned_read(const char *text, const char *name)
+{
+    int cap = 0, line = 0;
+    free(row);
+    row        = NULL;
+    n_row      = 0;
+    table_hash = 0;
+    for (const char *s = text; s && *s; s += strcspn(s, "\n"), s += *s == '\n') {
+        line++;
+        if (*s == '#' || *s == '\n') continue;
+        if (n_row == cap) {
+            pinned_row *more = realloc(row, sizeof *row * (size_t)(cap + 64));
+            if (!more)
+                return WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory for its lines", name);
+            row = more;
+            cap += 64;
+        }
+        if (!read_row(s, &row[n_row++]))
+            return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: not a pinned algorithm", name, line);
+    }
+    if (text) table_hash = hash_text(text);
+    return WEFT_OK;
+}
+
+static bool equal_keys(const weft_cuda_pinned_key *a, const weft_cuda_pinned_key *b)
+{
+    return !memcmp(a->type, b->type, sizeof a->type) &&
+           !memcmp(a->trans, b->trans, sizeof a->trans) && a->m == b->m && a->n == b->n &&
+           a->k == b->k && a->batch == b->batch && a->epilogue == b->epilogue &&
+           a->adds == b->adds && !memcmp(a->align, b->align, sizeof a->align);
+}
+
+bool weft_cuda_pinned_find(const weft_cuda_pinned_key *key, weft_cuda_blas_algo *out)
+{
+    for (int i = 0; i < n_row; i++)
+        if (equal_keys(key, &row[i].key)) {
+            *out = row[i].algo;
+            return true;
+        }
+    return false;
+}
+
+uint64_t weft_cuda_pinned_hash(void)
+{
+    return table_hash;
+}
+
+int weft_cuda_pinned_print(const weft_cuda_pinned_key *k, const weft_cuda_blas_algo *algo,
+                           char *text, size_t bytes)
+{
+    int n = snprintf(text, bytes,
+                     "%d\t%d\t%d\t%d\t%d\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64
+                     "\t%d\t%d\t%u\t%u\t%u\t%u",
+                     k->type[0], k->type[1], k->type[2], k->trans[0], k->trans[1], k->m,
+                     k->n, k->k, k->batch, k->epilogue, k->adds, k->align[0], k->align[1],
+                     k->align[2], k->align[3]);
+    for (int i = 0; i < 8 && n > 0 && (size_t)n < bytes; i++)
+        n += snprintf(text + n, bytes - (size_t)n, "\t%" PRIx64, algo->word[i]);
+    return n;
+}

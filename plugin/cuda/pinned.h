@@ -1,0 +1,36 @@
+/* Pinned algorithms of cublasLt: one line a product, measured once for a kind of device and a
+ * version of the library, so that a job's bits depend on neither timing nor luck.
+ *
+ *     a b d  ta tb  m n k batch  epilogue adds  align of a b c d  eight words of the algorithm,
+ *     in hexadecimal
+ *
+ * where a and b are cublasLt's and m, n, k those of the row-major product.
+ * data/cuda/<kind>-<version>.tsv */
+#ifndef WEFT_CUDA_PINNED_H
+#define WEFT_CUDA_PINNED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "library.h"
+
+typedef struct weft_cuda_pinned_key {
+    int      type[3];  /* of A, B, D, as cublasLt has them */
+    int      trans[2]; /* of A, B */
+    int64_t  m, n, k, batch;
+    int      epilogue, adds;
+    uint32_t align[4];
+} weft_cuda_pinned_key;
+
+/* Reads a table; the one before is dropped.  text NULL: none.  WEFT_ERR_ARG: the line that is
+ * none. */
+weft_status weft_cuda_pinned_read(const char *text, const char *name);
+bool weft_cuda_pinned_find(const weft_cuda_pinned_key *key, weft_cuda_blas_algo *out);
+/* Of the table's text; 0: there is none. */
+uint64_t weft_cuda_pinned_hash(void);
+
+/* A line of the table, for whoever measures. */
+int weft_cuda_pinned_print(const weft_cuda_pinned_key *key,
+                           const weft_cuda_blas_algo *algo, char *text, size_t bytes);
+
+#endif
