@@ -23,6 +23,12 @@ if(NOT TARGET weft_cuda_emu)
     list(FILTER test_src EXCLUDE REGEX "/cuda/test_")
 endif()
 
+# Tests of the plugin run on a driver of ours (tests/cuda/stub); without nvcc there is no plugin.
+if(NOT TARGET weft_cuda)
+    list(FILTER test_src EXCLUDE REGEX "/cuda/test_cuda_")
+    message(STATUS "tests/cuda/test_cuda_*: left out, as there is no plugin")
+endif()
+
 set(all_names "")
 foreach(f ${test_src})
     get_filename_component(name ${f} NAME_WE)
@@ -189,6 +195,22 @@ if(TARGET test_product)
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_stub)
     target_compile_definitions(test_product PRIVATE WEFT_TEST_BLAS_STUB="${CMAKE_BINARY_DIR}/cuda_stub")
     add_dependencies(test_product cuda_stub_blas)
+endif()
+
+# tests/cuda/stub/driver.cpp: libcuda.so.1 without a GPU, which computes.
+if(TARGET weft_cuda)
+    add_library(stub_gpu SHARED tests/cuda/stub/driver.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
+    target_include_directories(stub_gpu PRIVATE ${cuda_dir})
+    target_compile_options(stub_gpu PRIVATE -fvisibility=hidden)
+    set_target_properties(stub_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_gpu)
+    foreach(name ${all_tests})
+        if(name MATCHES "^test_cuda_")
+            target_compile_definitions(${name} PRIVATE WEFT_TEST_PLUGINS="${CMAKE_BINARY_DIR}"
+                WEFT_TEST_STUB_GPU="${CMAKE_BINARY_DIR}/stub_gpu")
+            add_dependencies(${name} stub_gpu weft_cuda)
+        endif()
+    endforeach()
 endif()
 
 # tests/fault/slow_sync.c: a slow device, preloaded by test_slow_save.

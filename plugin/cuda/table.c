@@ -77,4 +77,6 @@ const weft_kernel_table weft_cuda_table = {
     .id      = name_set,
     .n       = (int)WEFT_COUNT(rows),
     .kernel  = rows,
+    .copy    = weft_cuda_copy,
+    .merge   = weft_cuda_merge,
 };

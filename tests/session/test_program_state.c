@@ -54,8 +54,9 @@ static weft_status init_state(work *w)
     weft_compiled c = {0};
     weft_weights  x = {.model = training.model, .graph = training.graph};
     WEFT_TRY(compile(w, &c));
-    weft_status st = weft_program_state_create(&c, w->comm, w->state);
-    x.state        = *w->state;
+    weft_status st =
+        weft_program_state_create(&c, w->comm, weft_device_default(), w->state);
+    x.state = *w->state;
     if (st == WEFT_OK) st = weft_weights_init(&x, 5);
     weft_compiled_fini(&c);
     return st;
@@ -124,7 +125,7 @@ static weft_status move(work *w)
     if (!*w->state) WEFT_GO(empty_state(w->state));
     if (w->rank < w->n_rank) {
         WEFT_GO(compile(w, &c));
-        WEFT_GO(weft_program_state_create(&c, NULL, w->to));
+        WEFT_GO(weft_program_state_create(&c, NULL, weft_device_default(), w->to));
     } else {
         WEFT_GO(empty_state(w->to));
     }

@@ -78,6 +78,8 @@ weft_device *test_device_with(const char *name, weft_kernel (*choose)(weft_op op
                                              weft_kernel_storage_bit(WEFT_DTYPE_BF16),
                                   .id     = name_set,
                                   .kernel = d->kernel,
+                                  .copy   = weft_kernel_table_at(0)->copy,
+                                  .merge  = weft_kernel_table_at(0)->merge,
     };
     for (int op = 0; op < WEFT_N_OP; op++) {
         weft_kernel k = choose((weft_op)op);

@@ -69,19 +69,20 @@ static int run(int argc, char **argv)
     weft_cli_spec           s = {.batch = 0};
     weft_bench_result       r;
     weft_text               t     = {0};
-    const char             *trace = NULL;
+    const char             *trace = NULL, *device = NULL;
     bool                    json  = false;
     int64_t                 steps = 12, threads = 0;
     int                     n_word                      = 0;
-    weft_cli_option         option[WEFT_CLI_N_SPEC + 4] = {
+    weft_cli_option         option[WEFT_CLI_N_SPEC + 5] = {
                 {"steps", 0, WEFT_CLI_INT, &steps, "N",
                  "timed steps, after one that is not (12)"},
                 {"threads", 0, WEFT_CLI_INT, &threads, "N", "the cores there are"},
+                {"device", 0, WEFT_CLI_TEXT, &device, "NAME", "cpu, cuda, cuda:N or auto (cpu)"},
                 {"trace", 0, WEFT_CLI_TEXT, &trace, "FILE",
                  "timeline of the last step, for Perfetto"},
                 {"json", 0, WEFT_CLI_FLAG, &json, NULL, "one line of JSON"},
     };
-    weft_cli_spec_options(&s, option + 4);
+    weft_cli_spec_options(&s, option + 5);
     if (argc > 0 && !strcmp(argv[0], "comm"))
         return weft_cli_bench_comm.run(argc - 1, argv + 1);
     int code = weft_cli_parse(c, option, (int)WEFT_COUNT(option), argc, argv, &n_word);
@@ -93,7 +94,8 @@ static int run(int argc, char **argv)
     code = weft_cli_spec_resolve(c, &s, argv[0]);
     if (code >= 0) return code;
 
-    weft_status st = weft_bench_run(&s.spec, steps, (int)threads, trace, &r);
+    weft_status st = weft_bench_run(
+        &s.spec, &(weft_bench_options){steps, (int)threads, device, trace}, &r);
     if (st != WEFT_OK) return weft_cli_fail(c, st);
     if (json)
         print_json(argv[0], &r, &t);

@@ -36,6 +36,8 @@ static int run(int argc, char **argv)
           {"seed", 0, WEFT_CLI_INT, &seed, "N", "of the draws (1)"},
           {"window", 0, WEFT_CLI_INT, &o.window, "N",
            "tokens the model sees (as many as trained on, or 256)"},
+          {"device", 0, WEFT_CLI_TEXT, &o.device, "NAME",
+           "cpu, cuda, cuda:N or auto (cpu)"},
           {"threads", 0, WEFT_CLI_INT, &threads, "N", "the cores there are"},
           {"ids", 0, WEFT_CLI_FLAG, &ids, NULL,
            "token ids instead of text, in --prompt too"},

@@ -269,6 +269,17 @@ static bool names_strategy(const weft_job *j)
     return !weft_strategy_equal(&j->strategy, &plain);
 }
 
+/* Every entry of the list, however many ranks there will be. */
+static weft_status check_devices(const weft_job *j)
+{
+    weft_job_device d;
+    int             n = 1;
+    for (const char *p = j->device; *p; p++) n += *p == ',';
+    for (int i = 0; i < n; i++)
+        WEFT_TRY(weft_job_parse_device(j->file, j->device, i, n, &d));
+    return WEFT_OK;
+}
+
 /* What follows from other keys. */
 static weft_status resolve(weft_job *j)
 {
@@ -296,6 +307,7 @@ static weft_status resolve(weft_job *j)
                          j->file, (long long)j->lr_schedule.decay_steps,
                          (long long)j->lr_schedule.warmup);
     WEFT_TRY(check_eval(j));
+    WEFT_TRY(check_devices(j));
     j->plan_file =
         j->plan && strcmp(j->plan, "off") && strcmp(j->plan, "none") ? j->plan : NULL;
     if (j->plan_file && names_strategy(j))

@@ -38,10 +38,10 @@ struct weft_job {
     weft_arena *arena;
     const char *file; /* for messages */
     const char *model, *data, *data_format, *tokenizer, *reduction, *dtype, *init,
-        *output, *memory;
+        *output, *memory, *device;
     int64_t seq, batch, micro_batch, lanes, steps, seed, threads;
     bool    given_micro_batch, given_lanes; /* else chosen here, at step 0 */
-    bool    shuffle, dropout, labels_shifted;
+    bool    shuffle, dropout, labels_shifted, share_gpu;
     weft_compile_optimizer optimizer;
     weft_job_schedule      lr_schedule;
     weft_job_checkpoint    checkpoint;
@@ -97,6 +97,17 @@ void weft_job_print_common(const weft_job *j, weft_text *t);
 
 /* What to compile. */
 weft_compile_spec weft_job_spec(const weft_job *j);
+
+/* What `device` means for one rank of a host: the kernels it runs, and its number. */
+typedef struct weft_job_device {
+    char name[16]; /* "cpu", "cuda", "auto" */
+    int  number;   /* of cuda:N; -1: by the local rank */
+} weft_job_device;
+
+/* Entry local_rank of the list, or its only one.  WEFT_ERR_ARG: not a device, or a list of another
+ * length; `where` stands in front of the message. */
+weft_status weft_job_parse_device(const char *where, const char *list, int local_rank,
+                                  int local_world, weft_job_device *out);
 
 /* The learning rate of step s, counted from 1. */
 double weft_job_lr(const weft_job *j, int64_t s);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "session/device.h"
 #include "session/peak.h"
 #include "session/runner.h"
 #include "session/weights.h"
@@ -56,31 +57,38 @@ static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *m
     out->seq          = c->model->seq;
 }
 
-weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int threads,
-                           const char *trace, weft_bench_result *out)
+weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options *o,
+                           weft_bench_result *out)
 {
-    weft_training     t    = {0};
-    weft_compiled     c    = {0};
-    weft_runner      *r    = NULL;
-    weft_pool        *pool = NULL;
-    double           *ms   = calloc((size_t)steps + 1, sizeof *ms);
-    weft_status       st   = WEFT_OK;
-    weft_bench_result b    = {.threads = threads ? threads : weft_runner_cores()};
-    b.step_ms              = calloc((size_t)steps + 1, sizeof *ms);
+    int64_t           steps   = o->steps;
+    int               threads = o->threads;
+    weft_device      *device  = NULL;
+    weft_training     t       = {0};
+    weft_compiled     c       = {0};
+    weft_runner      *r       = NULL;
+    weft_pool        *pool    = NULL;
+    double           *ms      = calloc((size_t)steps + 1, sizeof *ms);
+    weft_status       st      = WEFT_OK;
+    weft_bench_result b       = {.threads = threads ? threads : weft_runner_cores()};
+    b.step_ms                 = calloc((size_t)steps + 1, sizeof *ms);
     if (!ms || !b.step_ms) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     WEFT_GO(weft_pool_create(b.threads, b.threads <= weft_runner_cores(), &pool));
+    WEFT_GO(weft_session_open_device(
+        &(weft_session_device){.where = "weft bench", .list = o->device}, &device));
     WEFT_GO(weft_compile_training(s, &t));
     WEFT_GO(weft_compile_program(&t, NULL, 0, &c));
-    weft_runner_options o = {.made  = &c,
-                             .pool  = pool,
-                             .seed  = 1,
-                             .trace = trace ? weft_runner_instructions(c.program) : 0};
-    WEFT_GO(weft_runner_create(&o, &r));
+    weft_runner_options with = {.made   = &c,
+                                .pool   = pool,
+                                .seed   = 1,
+                                .device = device,
+                                .trace =
+                                    o->trace ? weft_runner_instructions(c.program) : 0};
+    WEFT_GO(weft_runner_create(&with, &r));
     b.mem_peak_bytes = weft_runner_mem(r).bytes + weft_training_bytes(&t);
     WEFT_GO(weft_bench_draw_weights(r, &c));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);
-    if (trace) WEFT_GO(weft_runner_trace(r, trace));
+    if (o->trace) WEFT_GO(weft_runner_trace(r, o->trace));
     weft_runner_destroy(r); /* its memory is free for the product */
     r = NULL;
     WEFT_GO(weft_peak_gflops(pool, b.threads, 2048, 5, &b.peak_gflops));
@@ -90,6 +98,7 @@ out:
     weft_runner_destroy(r);
     weft_compiled_fini(&c);
     weft_training_fini(&t);
+    weft_session_close_device(device);
     weft_pool_destroy(pool);
     free(b.step_ms);
     free(ms);

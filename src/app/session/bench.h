@@ -17,10 +17,15 @@ typedef struct weft_bench_result {
     int     threads;
 } weft_bench_result;
 
-/* steps timed after one that is not; threads 0: the cores there are; trace: a timeline of the last
- * step, or NULL. */
-weft_status weft_bench_run(const weft_compile_spec *s, int64_t steps, int threads,
-                           const char *trace, weft_bench_result *out);
+typedef struct weft_bench_options {
+    int64_t     steps;   /* timed, after one that is not */
+    int         threads; /* 0: the cores there are */
+    const char *device;  /* as the job's key; NULL: cpu */
+    const char *trace;   /* a timeline of the last step, or NULL */
+} weft_bench_options;
+
+weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options *o,
+                           weft_bench_result *out);
 /* Random weights, as a job begins with. */
 struct weft_runner;
 weft_status weft_bench_draw_weights(struct weft_runner *r, const weft_compiled *c);

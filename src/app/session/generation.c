@@ -18,6 +18,21 @@ enum {
 
 /* ---- connect ---- */
 
+/* Once: the state stays where it is when memberships change. */
+static weft_status open_device(weft_session *s, const weft_membership *m)
+{
+    if (s->device) return WEFT_OK;
+    WEFT_TRY(
+        weft_session_open_device(&(weft_session_device){.where       = s->job.file,
+                                                        .list        = s->job.device,
+                                                        .share_gpu   = s->job.share_gpu,
+                                                        .local_rank  = m->local_rank,
+                                                        .local_world = m->local_world},
+                                 &s->device));
+    if (!strcmp(s->job.device, "auto")) s->job.device = s->device->kernels;
+    return WEFT_OK;
+}
+
 static weft_status connect_ranks(weft_session *s)
 {
     const weft_membership_source *source   = s->o->member;
@@ -36,6 +51,7 @@ static weft_status connect_ranks(weft_session *s)
     s->say.mute     = !weft_session__writes(s);
     s->say.progress = s->o->progress && !s->say.mute;
     WEFT_TRY(weft_session__open_group(s));
+    WEFT_TRY(weft_session__outcome(s, open_device(s, &m)));
     return weft_session__compare_jobs(s);
 }
 
@@ -197,7 +213,7 @@ static weft_status open_state(weft_session *s)
     weft_state      *made = NULL;
     bool             fits = g->keeps_state;
     weft_status      st   = WEFT_OK;
-    if (!fits) WEFT_TRY(weft_program_state_create(&g->made, g->comm, &made));
+    if (!fits) WEFT_TRY(weft_program_state_create(&g->made, g->comm, s->device, &made));
     weft_state *to = fits ? s->state : made;
     if (g->comm) WEFT_GO(weft_holders_exchange(to, g->comm, g->group, &g->holders));
     if (s->state && (g->comm || !fits)) WEFT_GO(move_state(s, to));
@@ -230,6 +246,7 @@ static weft_status open_runner(weft_session *s)
     weft_runner_options o = {
         .made       = &g->made,
         .pool       = s->pool,
+        .device     = s->device,
         .seed       = (uint64_t)s->job.seed,
         .data       = s->data,
         .comm       = g->comm,

@@ -89,8 +89,10 @@ static int64_t free_bytes(void)
 
 /* What a rank says: where it is, what it will hold, what is free there. */
 typedef struct seat {
-    char    host[64];
+    char    host[96]; /* "name", or "cuda:0 of name" */
+    bool    gpu;
     int64_t need, have;
+    int64_t state, work, total; /* of a GPU: parts of need; all of its memory */
 } seat;
 
 /* They come from other processes: texts end, and sums of sizes stay numbers. */
@@ -130,21 +132,75 @@ static int count_lanes(const weft_session *s)
     return (int)weft_lanes_default(p ? weft_plan_lane_ranks(p) : 1, INT32_MAX);
 }
 
+static void take_host_seat(const weft_session *s, seat *own)
+{
+    own->have = free_bytes();
+    own->need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->now->made) +
+                own->state + own->work +
+                weft_program_bytes(s->now->made.program, WEFT_SLAB_STAGING);
+}
+
+/* What kernels need for scratch, and libraries for themselves, is not known yet. */
+static weft_status take_gpu_seat(const weft_session *s, seat *own)
+{
+    weft_device_facts facts;
+    char              name[64] = "";
+    WEFT_TRY(s->device->facts(s->device, &facts));
+    gethostname(name, sizeof name - 1);
+    snprintf(own->host, sizeof own->host, "%s of %s", s->device->name, name);
+    own->gpu   = true;
+    own->have  = facts.free_bytes;
+    own->total = facts.total_bytes;
+    own->need  = own->state + own->work;
+    return WEFT_OK;
+}
+
+static weft_status take_seat(const weft_session *s, seat *own)
+{
+    const weft_program *p = s->now->made.program;
+    gethostname(own->host, 63);
+    if (!s->now->keeps_state) own->state = weft_program_bytes(p, WEFT_SLAB_STATE);
+    own->work = weft_program_bytes(p, WEFT_SLAB_WORK);
+    if (s->device->facts) return take_gpu_seat(s, own);
+    take_host_seat(s, own);
+    return WEFT_OK;
+}
+
+/* The largest micro-batch that fits, by the work of this one; 0: none. */
+static int64_t fit_micro_batch(const weft_job *j, const seat *g)
+{
+    double  room = (double)(g->have - g->state) / (double)(g->work > 0 ? g->work : 1);
+    int64_t m    = room > 0 ? (int64_t)(room * (double)j->micro_batch) : 0;
+    while (m > 0 && j->batch % m) m--;
+    return m;
+}
+
+static weft_status fail_on_gpu(const weft_session *s, const seat *g, int n_rank)
+{
+    char    cut[64] = "";
+    int64_t m       = n_rank == 1 ? fit_micro_batch(&s->job, g) : 0;
+    if (m) snprintf(cut, sizeof cut, "micro_batch=%lld, ", (long long)m);
+    return WEFT_FAIL(
+        WEFT_ERR_NOFIT,
+        "%s needs %.1f GB on %s (%d rank%s; of the first: state %.1f, work "
+        "%.1f), %.1f of %.1f GB are free: %srecompute=selective or more GPUs "
+        "would do; memory=any goes on all the same",
+        s->now->made.model->name, 1e-9 * (double)g->need, g->host, n_rank,
+        n_rank > 1 ? "s" : "", 1e-9 * (double)g->state, 1e-9 * (double)g->work,
+        1e-9 * (double)g->have, 1e-9 * (double)g->total, cut);
+}
+
 weft_status weft_session__check_memory(weft_session *s)
 {
-    int  n    = s->now->comm ? s->now->comm->world : 1, n_rank;
-    seat own  = {.have = free_bytes()}, host,
-         *all = WEFT_ARENA_ARRAY(s->now->arena, seat, n);
+    int  n   = s->now->comm ? s->now->comm->world : 1, n_rank;
+    seat own = {.have = 0}, host, *all = WEFT_ARENA_ARRAY(s->now->arena, seat, n);
     WEFT_TRY(weft_arena_status(s->now->arena));
-    gethostname(own.host, sizeof own.host - 1);
-    own.need = weft_training_bytes(&s->training) + weft_compiled_bytes(&s->now->made);
-    for (int k = s->now->keeps_state ? WEFT_SLAB_STATE + 1 : WEFT_SLAB_STATE;
-         k <= WEFT_SLAB_STAGING; k++)
-        own.need += weft_program_bytes(s->now->made.program, (weft_slab_kind)k);
+    WEFT_TRY(take_seat(s, &own));
     WEFT_TRY(weft_session__gather(s, &own, sizeof own, all));
     WEFT_TRY(check_seats(all, n));
     for (int r = 0; r < n && strcmp(s->job.memory, "any"); r++) {
         if (!find_host(all, n, r, &n_rank, &host) || host.need <= host.have) continue;
+        if (host.gpu) return weft_session__refuse(s, fail_on_gpu(s, &host, n_rank));
         weft_status st = WEFT_FAIL(
             WEFT_ERR_NOFIT,
             "%s needs %.1f GB for the %d rank%s on %s, where %.1f GB are free: share it "

@@ -37,13 +37,12 @@ static bool peers_reach(const weft_program *p, int slab)
 }
 
 weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
-                                    weft_memory *out)
+                                    weft_device *device, weft_memory *out)
 {
     *out = (weft_memory){0};
-    if (!weft_device_default()->host_access || !weft_comm_shared_end(comm) ||
-        !peers_reach(p, slab))
+    if (!device->host_access || !weft_comm_shared_end(comm) || !peers_reach(p, slab))
         return WEFT_OK;
-    weft_memory m = {weft_device_default(), WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
+    weft_memory m = {device, WEFT_SPACE_SHARED, NULL, p->slab[slab].bytes};
     WEFT_TRY(weft_comm_shm_alloc(weft_comm_shared_end(comm), m.bytes, &m.address));
     *out = m;
     return WEFT_OK;
@@ -123,14 +122,14 @@ out:
 }
 
 weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm,
-                                      weft_state **out)
+                                      weft_device *device, weft_state **out)
 {
     const weft_program *p    = made->program;
     int                 slab = weft_program_state_slab(p);
     weft_memory         m    = {0};
-    if (slab >= 0) WEFT_TRY(weft_program_slab_share(p, slab, comm, &m));
+    if (slab >= 0) WEFT_TRY(weft_program_slab_share(p, slab, comm, device, &m));
     if (!m.address)
-        WEFT_TRY(weft_device_alloc(weft_device_default(), WEFT_SPACE_DEVICE,
+        WEFT_TRY(weft_device_alloc(device, WEFT_SPACE_DEVICE,
                                    slab < 0 ? 0 : p->slab[slab].bytes, &m));
     return make_state(made, &m, free_slab, comm, out);
 }
@@ -195,7 +194,9 @@ static void keep_memory(void *arg, weft_memory *m)
 weft_status weft_program_state_share(const weft_compiled *made, const weft_state *first,
                                      weft_comm *comm, weft_state **out)
 {
-    if (!is_laid_out_like(made, first)) return weft_program_state_create(made, comm, out);
+    if (!is_laid_out_like(made, first))
+        return weft_program_state_create(made, comm, weft_state_memory(first)->device,
+                                         out);
     return make_state(made, weft_state_memory(first), keep_memory, NULL, out);
 }
 

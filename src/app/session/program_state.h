@@ -2,7 +2,7 @@
  * has them, in a block as large as its state slab.
  *
  *     weft_state *s;
- *     WEFT_TRY(weft_program_state_create(&made, comm, &s));
+ *     WEFT_TRY(weft_program_state_create(&made, comm, device, &s));
  *     ... runners over it come and go ...
  *     weft_state_destroy(s);                                while comm is there */
 #ifndef WEFT_SESSION_PROGRAM_STATE_H
@@ -18,19 +18,19 @@ int weft_program_state_slab(const weft_program *p);
 /* Memory that the ranks of a host share for a slab of p, where collectives work in it; elsewhere
  * none: an address of NULL. */
 weft_status weft_program_slab_share(const weft_program *p, int slab, weft_comm *comm,
-                                    weft_memory *out);
+                                    weft_device *device, weft_memory *out);
 /* Of weft_program_slab_share() or the device. */
 void weft_program_slab_free(weft_comm *comm, weft_memory *m);
 
-/* In zeroed memory.  Borrows comm, which may be NULL, for the state's life. */
+/* In zeroed memory.  Borrows comm, which may be NULL, and the device for the state's life. */
 weft_status weft_program_state_create(const weft_compiled *made, weft_comm *comm,
-                                      weft_state **out);
+                                      weft_device *device, weft_state **out);
 /* Is it, as it is, what weft_program_state_create() would make: every tensor and part at the same
  * place, in memory of the same kind? */
 weft_status weft_program_state_fits(const weft_compiled *made, weft_comm *comm,
                                     const weft_state *s, bool *fits);
 /* In the memory of another program's state where everything is at the same place in it, which must
- * outlive it; else as above. */
+ * outlive it; else as above, on the same device. */
 weft_status weft_program_state_share(const weft_compiled *made, const weft_state *first,
                                      weft_comm *comm, weft_state **out);
 bool        weft_program_state_is_shared(const weft_state *s, const weft_state *first);

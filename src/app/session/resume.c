@@ -166,12 +166,12 @@ weft_status weft_session__check_data(weft_session *s)
             WEFT_ERR_ARG,
             "%s was trained on other data than %s; --fresh starts anew beside it",
             weft_ckpt_path(s->resume), s->job.data);
-    if (strcmp(s->checkpoint.kernel_set, weft_session__kernel_set()))
+    if (strcmp(s->checkpoint.kernel_set, weft_session__kernel_set(&s->job)))
         weft_say_warn(
             &s->say,
             "the checkpoint was written by kernels '%s', these are '%s': from here on "
             "the numbers may differ in their last bits",
-            s->checkpoint.kernel_set, weft_session__kernel_set());
+            s->checkpoint.kernel_set, weft_session__kernel_set(&s->job));
     return WEFT_OK;
 }
 

@@ -140,13 +140,14 @@ static bool is_state(const weft_runner *r, int slab)
 static weft_status make_slabs(weft_runner *r)
 {
     const weft_program *p = r->o.made->program;
-    if (!r->o.state) WEFT_TRY(weft_program_state_create(r->o.made, r->o.comm, &r->own));
+    if (!r->o.state)
+        WEFT_TRY(weft_program_state_create(r->o.made, r->o.comm, r->o.device, &r->own));
     for (int i = 0; i < p->n_slab; i++)
         if (is_state(r, i))
             r->slab[i] = *weft_state_memory(weft_runner_state(r));
         else
-            WEFT_TRY(weft_program_slab_share(p, i, r->o.comm, &r->slab[i]));
-    return weft_exec_alloc_slabs(p, weft_device_default(), r->slab);
+            WEFT_TRY(weft_program_slab_share(p, i, r->o.comm, r->o.device, &r->slab[i]));
+    return weft_exec_alloc_slabs(p, r->o.device, r->slab);
 }
 
 static void free_slabs(weft_runner *r)
@@ -163,7 +164,8 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
     weft_runner        *r  = calloc(1, sizeof *r);
     if (r) r->slab = calloc((size_t)p->n_slab + 1, sizeof *r->slab);
     if (!r || !r->slab) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
-    r->o     = *o;
+    r->o = *o;
+    if (!o->device) r->o.device = weft_device_default();
     r->batch = o->made->model->batch * p->n_micro;
     for (int i = 0; i < 2 && o->data; i++) {
         size_t n     = (size_t)(o->made->model->batch * o->made->model->seq);
@@ -171,7 +173,7 @@ weft_status weft_runner_create(const weft_runner_options *o, weft_runner **out)
         if (!r->sample[i]) WEFT_GO(WEFT_FAIL(WEFT_ERR_MEM, "out of memory"));
     }
     WEFT_GO(make_slabs(r));
-    weft_exec_options e = {.device      = {weft_device_default()},
+    weft_exec_options e = {.device      = {r->o.device},
                            .pool        = o->pool,
                            .comm        = o->comm,
                            .slab        = r->slab,

@@ -16,6 +16,7 @@ typedef struct weft_runner weft_runner;
 typedef struct weft_runner_options {
     const weft_compiled *made; /* borrowed, as all of these */
     weft_pool           *pool;
+    weft_device         *device; /* NULL: weft_device_default() */
     uint64_t             seed;
     /* NULL: random numbers that fit the model, or what put_ids gave */
     const weft_data *data;

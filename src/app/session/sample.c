@@ -9,6 +9,7 @@
 #include "base/doc.h"
 #include "base/io.h"
 #include "ckpt/ckpt.h"
+#include "session/device.h"
 #include "session/pick.h"
 #include "session/runner.h"
 #include "session/say.h"
@@ -66,6 +67,7 @@ typedef struct sampler {
     weft_model   *model;
     weft_compiled made;
     weft_pool    *pool;
+    weft_device  *device;
     weft_runner  *runner;
     weft_arena   *arena;
     int64_t       window, vocab;
@@ -96,12 +98,15 @@ static weft_status compile(sampler *s, const char *dir, int64_t window)
     return WEFT_OK;
 }
 
-static weft_status load(sampler *s, const char *dir, int threads)
+static weft_status load(sampler *s, const char *dir, const weft_sample_options *how)
 {
     weft_weights    w = {.model = s->made.model, .graph = s->made.graph};
     weft_store_dir *d = NULL;
-    WEFT_TRY(weft_pool_create(threads ? threads : weft_runner_cores(), 0, &s->pool));
-    weft_runner_options o = {.made = &s->made, .pool = s->pool};
+    WEFT_TRY(
+        weft_pool_create(how->threads ? how->threads : weft_runner_cores(), 0, &s->pool));
+    WEFT_TRY(weft_session_open_device(
+        &(weft_session_device){.where = "weft sample", .list = how->device}, &s->device));
+    weft_runner_options o = {.made = &s->made, .pool = s->pool, .device = s->device};
     WEFT_TRY(weft_runner_create(&o, &s->runner));
     w.state = weft_runner_state(s->runner);
     WEFT_TRY(weft_store_dir_open(dir, &d));
@@ -192,12 +197,13 @@ weft_status weft_sample_run(const char *model, const weft_sample_options *o, boo
             "%s: its %lld tokens are not bytes; --ids takes a prompt of ids and "
             "prints ids",
             dir, (long long)s.vocab));
-    WEFT_GO(load(&s, dir, o->threads));
+    WEFT_GO(load(&s, dir, o));
     WEFT_GO(put_prompt(&s, o, ids));
     for (int64_t i = 0; i < o->tokens; i++) WEFT_GO(next(&s, o, i));
     print(&s, ids, text);
 out:
     weft_runner_destroy(s.runner);
+    weft_session_close_device(s.device);
     weft_pool_destroy(s.pool);
     weft_compiled_fini(&s.made);
     weft_model_destroy(s.model);

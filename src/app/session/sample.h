@@ -13,6 +13,7 @@ typedef struct weft_sample_options {
     int64_t     top_k;       /* 0: all */
     uint64_t    seed;
     int         threads;
+    const char *device; /* as the job's key; NULL: cpu */
     int64_t     window; /* tokens the model sees at once; 0: as many as it was
                            trained on where the folder tells, else its context, at most 256 */
 } weft_sample_options;

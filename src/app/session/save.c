@@ -9,11 +9,15 @@
 
 #include "base/io.h"
 #include "kernel/kernel.h"
+#include "plugin/plugin.h"
 #include "session/session_priv.h"
 
-const char *weft_session__kernel_set(void)
+const char *weft_session__kernel_set(const weft_job *j)
 {
-    return weft_kernel_set_id("cpu");
+    const weft_plugin *p;
+    if (strncmp(j->device, "cuda", 4) != 0 || weft_plugin_open("cuda", &p) != WEFT_OK)
+        return weft_kernel_set_id("cpu");
+    return weft_kernel_set_id("cuda");
 }
 
 /* States of the program that must be saved: all but copies of parameters, which follow from the
@@ -74,7 +78,7 @@ static weft_status print_state(weft_session *s, weft_text *out)
                              .history        = s->checkpoint.history};
     weft_text       extra = {0};
     weft_status     st    = WEFT_OK;
-    snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set());
+    snprintf(c.kernel_set, sizeof c.kernel_set, "%s", weft_session__kernel_set(&s->job));
     WEFT_GO(weft_weights_hash(&s->now->weights, &c.weights_xxh64));
     weft_text_add(&extra, "{\"job\": ");
     weft_job_print_identity(&s->job, &extra);

@@ -139,6 +139,7 @@ weft_status weft_session__close(weft_session *s)
     weft_data_close(s->data);
     weft_data_close(s->eval.data);
     weft_pool_destroy(s->pool);
+    weft_session_close_device(s->device);
     weft_arena_destroy(s->arena);
     if (s->out.claim >= 0) close(s->out.claim);
     return a != WEFT_OK ? a : b;

@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "job/job.h"
+#include "session/device.h"
 #include "session/events.h"
 #include "session/metrics.h"
 #include "session/runner.h"
@@ -103,6 +104,7 @@ typedef struct weft_session {
     weft_data         *data;
     weft_session__eval eval;
     weft_pool         *pool;
+    weft_device       *device;       /* of all generations; the state is there */
     weft_model_source *model_source; /* read once; job.source */
     weft_training training; /* model and training graph: built once, then read-only */
     weft_state   *state;    /* parameters and optimizer states */
@@ -265,8 +267,9 @@ weft_status weft_session__check_copies(const weft_session *s);
 void weft_session__show_findings(weft_session *s);
 
 /* A state of the graph that goes into optimizer.safetensors. */
-bool        weft_session__is_saved(const weft_session *s, weft_vid v);
-const char *weft_session__kernel_set(void);
+bool weft_session__is_saved(const weft_session *s, weft_vid v);
+/* The kernels that the job runs with; of a list of devices the first one's. */
+const char *weft_session__kernel_set(const weft_job *j);
 
 /* trace.c: the timelines of all ranks as one file. */
 weft_status weft_session__trace(weft_session *s);

@@ -82,6 +82,15 @@ static void warn_of_slips(weft_session *s)
                       (long long)s->job.threads, weft_runner_cores());
 }
 
+static void say_device(weft_session *s)
+{
+    weft_device_facts f;
+    if (!s->device->facts || s->device->facts(s->device, &f) != WEFT_OK) return;
+    weft_say_info(&s->say, "device %s: %s, compute capability %d.%d, %.1f GB, %s",
+                  s->device->name, f.name, f.capability / 10, f.capability % 10,
+                  1e-9 * (double)f.total_bytes, f.versions);
+}
+
 void weft_session__log_start(weft_session *s)
 {
     const weft_program *p = s->now->made.program;
@@ -92,6 +101,7 @@ void weft_session__log_start(weft_session *s)
         s->now->made.model->name, (long long)weft_model_weights(s->now->made.model),
         (long long)s->job.batch, (long long)s->job.seq, (long long)s->job.micro_batch,
         (long long)s->job.lanes, weft_pool_threads(s->pool));
+    say_device(s);
     weft_say_info(
         &s->say,
         "memory %lld bytes: state %lld, work %lld, staging %lld, tables %lld, the rest "

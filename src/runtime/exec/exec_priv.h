@@ -44,8 +44,9 @@ typedef struct weft_exec__instr {
     const weft_instr  *i;
     weft_exec__stream *s;
     union {
-        const weft_kernel *kernel; /* COMPUTE */
-        weft_exec__host   *host;   /* host work */
+        const weft_kernel  *kernel; /* COMPUTE */
+        weft_kernel_move_fn move;   /* COPY, MERGE */
+        weft_exec__host    *host;   /* host work */
     };
     weft_kernel_call call; /* its views serve every kind of instruction */
 } weft_exec__instr;
@@ -184,7 +185,8 @@ weft_status weft_exec__stage_out(const weft_exec *e, const weft_exec__instr *x);
 
 /* instr.c: what the device calls. */
 weft_status weft_exec__task(void *arg);
-const char *weft_exec__actor_name(const weft_exec__instr *x);
+/* The error of an instruction, with its name in front. */
+weft_status weft_exec__blame(const void *instr, weft_status st);
 weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x);
 weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 

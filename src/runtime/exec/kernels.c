@@ -8,6 +8,10 @@ weft_status weft_exec__find_kernel(weft_exec__instr *x)
 {
     weft_exec__stream *s    = x->s;
     weft_pool         *pool = s->ctx.pool;
+    if (x->i->kind == WEFT_INSTR_COPY)
+        return weft_kernel_find_copy(s->device->kernels, &x->move);
+    if (x->i->kind == WEFT_INSTR_MERGE)
+        return weft_kernel_find_merge(s->device->kernels, &x->move);
     if (x->i->kind != WEFT_INSTR_COMPUTE) return WEFT_OK;
     weft_status st = weft_kernel_find(s->device->kernels, &x->call, &x->kernel);
     if (st != WEFT_OK) return weft_fail_in(st, "compute '%s': ", x->i->name);

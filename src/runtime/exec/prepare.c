@@ -115,8 +115,13 @@ static weft_status load_runs(weft_exec__stream *s, const weft_actor *a, const in
     weft_code *code = v->code;
     if (v->loaded) return WEFT_OK;
     v->loaded = true;
-    for (int n = 0; n < a->n_instr; n += run[n] ? run[n] : 1)
-        if (run[n]) WEFT_TRY(s->device->load(s->device, &v->task[n], run[n], code++));
+    for (int n = 0; n < a->n_instr; n += run[n] ? run[n] : 1) {
+        if (!run[n]) continue;
+        WEFT_TRY(s->device->load(s->device, &v->task[n], run[n], code));
+        code->name  = a->name;
+        code->blame = weft_exec__blame;
+        code++;
+    }
     return WEFT_OK;
 }
 

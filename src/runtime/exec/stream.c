@@ -99,9 +99,7 @@ static weft_status communicate(const weft_task *task, double *start_s, double *e
     weft_status              st = o->carry
                                       ? o->carry(o->carry_arg, x->i, task->seconds, start_s, end_s)
                                       : weft_exec__communicate(x->s, x);
-    if (st == WEFT_OK) return st;
-    return weft_fail_in(st, "%s, %s '%s': ", weft_exec__actor_name(x),
-                        weft_instr_kind_name(x->i->kind), x->i->name);
+    return weft_exec__blame(x, st);
 }
 
 /* Communication, reading and the commit point: in the order of the stream, on the thread that

@@ -121,4 +121,6 @@ const weft_kernel_table weft_kernel__cpu_table = {
     .id      = name_set,
     .n       = (int)WEFT_COUNT(kernels),
     .kernel  = kernels,
+    .copy    = weft_kernel__run_copy,
+    .merge   = weft_kernel__run_merge,
 };

@@ -118,4 +118,10 @@ weft_status weft_kernel__copy(const weft_view *to, const weft_view *from, int ad
 /* Sets n bytes at p to zero, in parallel. */
 void weft_kernel__zero(void *p, size_t n, weft_pool *pool);
 
+/* move.c */
+weft_status weft_kernel__run_copy(const weft_kernel_ctx *x, const weft_view *to,
+                                  const weft_view *from);
+weft_status weft_kernel__run_merge(const weft_kernel_ctx *x, const weft_view *to,
+                                   const weft_view *from);
+
 #endif

@@ -60,7 +60,7 @@ typedef struct weft_kernel_ctx {
     weft_pool               *pool;
     void                    *scratch;
     const weft_step_scalars *scalars;
-    void                    *queue; /* the device's stream (its impl), where kernels issue */
+    void *queue; /* the device's stream (its impl), where kernels issue */
 } weft_kernel_ctx;
 
 typedef weft_status (*weft_kernel_fn)(const weft_kernel_call *c,
@@ -84,6 +84,11 @@ typedef struct weft_kernel {
     weft_kernel_release_fn release; /* NULL: nothing to give back */
 } weft_kernel;
 
+/* Instructions of programs that are no operators; to and from have one shape and type.  copy: any
+ * strides; merge: to += from, both without gaps. */
+typedef weft_status (*weft_kernel_move_fn)(const weft_kernel_ctx *x, const weft_view *to,
+                                           const weft_view *from);
+
 /* A device's kernels for some storage types.  Several rows may have one operator: the first that
  * takes the call runs it, so fast kernels precede general ones. */
 typedef struct weft_kernel_table {
@@ -91,8 +96,9 @@ typedef struct weft_kernel_table {
     unsigned    storage; /* of weft_kernel_storage_bit() */
     /* names build and libraries: bitwise promises hold while it is equal */
     const char *(*id)(void);
-    int                n;
-    const weft_kernel *kernel;
+    int                 n;
+    const weft_kernel  *kernel;
+    weft_kernel_move_fn copy, merge; /* NULL: another table of the device has them */
 } weft_kernel_table;
 
 static inline unsigned weft_kernel_storage_bit(weft_dtype storage)
@@ -113,6 +119,9 @@ weft_dtype weft_kernel_storage(const weft_kernel_call *c);
 /* The kernel of a device that takes the call.  WEFT_ERR_ARG: "no kernel for X on cpu in bf16". */
 weft_status weft_kernel_find(const char *device, const weft_kernel_call *c,
                              const weft_kernel **out);
+/* WEFT_ERR_ARG: no table of the device has it. */
+weft_status weft_kernel_find_copy(const char *device, weft_kernel_move_fn *out);
+weft_status weft_kernel_find_merge(const char *device, weft_kernel_move_fn *out);
 size_t weft_kernel_scratch(const weft_kernel *k, const weft_kernel_call *c, int n_thread);
 /* Sets c->prepared.  Prepared calls are released before the arena is destroyed. */
 weft_status weft_kernel_prepare(const weft_kernel *k, const weft_kernel_ctx *x,

@@ -137,6 +137,28 @@ weft_status weft_kernel_find(const char *device, const weft_kernel_call *c,
     return fail_to_find(device, c, known, n_row);
 }
 
+static weft_status find_move(const char *device, bool merges, weft_kernel_move_fn *out)
+{
+    for (int i = count_tables() - 1; i >= 0; i--) {
+        const weft_kernel_table *t = weft_kernel_table_at(i);
+        if (strcmp(t->device, device) != 0) continue;
+        *out = merges ? t->merge : t->copy;
+        if (*out) return WEFT_OK;
+    }
+    return WEFT_FAIL(WEFT_ERR_ARG, "no kernel for %s on %s", merges ? "merge" : "copy",
+                     device);
+}
+
+weft_status weft_kernel_find_copy(const char *device, weft_kernel_move_fn *out)
+{
+    return find_move(device, false, out);
+}
+
+weft_status weft_kernel_find_merge(const char *device, weft_kernel_move_fn *out)
+{
+    return find_move(device, true, out);
+}
+
 /* ---- one call ---- */
 
 size_t weft_kernel_scratch(const weft_kernel *k, const weft_kernel_call *c, int n_thread)

@@ -1,0 +1,71 @@
+#include "session/device.h"
+
+#include <string.h>
+
+#include "job/job.h"
+#include "plugin/plugin.h"
+
+/* GPU r for local rank r, unless the job names one.  Ranks may share GPUs only where it says so. */
+static weft_status pick_gpu(const weft_session_device *o, const weft_job_device *d,
+                            int *number)
+{
+    const weft_plugin *p;
+    int                n_gpu, n_rank = o->local_world > 0 ? o->local_world : 1;
+    WEFT_TRY(weft_plugin_open("cuda", &p));
+    WEFT_TRY(p->count(&n_gpu));
+    bool one_for_all = d->number >= 0 && !strchr(o->list, ',');
+    *number          = d->number >= 0 ? d->number : o->local_rank;
+    if (o->share_gpu) {
+        if (d->number < 0 && n_gpu) *number = o->local_rank % n_gpu;
+        return WEFT_OK;
+    }
+    if ((one_for_all && n_rank > 1) || (d->number < 0 && n_gpu && n_rank > n_gpu))
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: %d ranks on this host and %d GPU%s: start fewer ranks, or "
+                         "set share_gpu=true to let ranks share a GPU",
+                         o->where ? o->where : "device", n_rank, one_for_all ? 1 : n_gpu,
+                         one_for_all || n_gpu == 1 ? "" : "s");
+    return WEFT_OK;
+}
+
+/* Two entries of the list that name one GPU. */
+static weft_status check_shared(const weft_session_device *o)
+{
+    weft_job_device a, b;
+    if (o->share_gpu || !strchr(o->list, ',')) return WEFT_OK;
+    for (int i = 0; i < o->local_world; i++)
+        for (int k = 0; k < i; k++) {
+            WEFT_TRY(weft_job_parse_device("", o->list, i, o->local_world, &a));
+            WEFT_TRY(weft_job_parse_device("", o->list, k, o->local_world, &b));
+            if (strcmp(a.name, "cuda") != 0 || strcmp(b.name, "cuda") != 0) continue;
+            if ((a.number < 0 ? i : a.number) == (b.number < 0 ? k : b.number))
+                return WEFT_FAIL(WEFT_ERR_ARG,
+                                 "%s: device %s gives local ranks %d and %d one GPU: set "
+                                 "share_gpu=true to let them share it",
+                                 o->where ? o->where : "device", o->list, k, i);
+        }
+    return WEFT_OK;
+}
+
+weft_status weft_session_open_device(const weft_session_device *o, weft_device **out)
+{
+    const char     *list = o->list ? o->list : "cpu";
+    weft_job_device d;
+    int             number = 0, n_rank = o->local_world > 0 ? o->local_world : 1;
+    WEFT_TRY(weft_job_parse_device(o->where ? o->where : "device", list, o->local_rank,
+                                   n_rank, &d));
+    bool may_fail = !strcmp(d.name, "auto");
+    *out          = weft_device_default();
+    if (!strcmp(d.name, "cpu")) return WEFT_OK;
+    weft_status st = check_shared(o);
+    if (st == WEFT_OK) st = pick_gpu(o, &d, &number);
+    if (st == WEFT_OK) st = weft_plugin_open_device("cuda", number, out);
+    if (st == WEFT_OK || !may_fail) return st;
+    *out = weft_device_default();
+    return WEFT_OK;
+}
+
+void weft_session_close_device(weft_device *d)
+{
+    weft_plugin_close_device(d);
+}

@@ -1,0 +1,23 @@
+/* The device that a rank of a job runs on.
+ *
+ *     weft_device *d;
+ *     WEFT_TRY(weft_session_open_device(&(weft_session_device){.list = "cuda"}, &d));
+ *     ...
+ *     weft_session_close_device(d); */
+#ifndef WEFT_SESSION_DEVICE_H
+#define WEFT_SESSION_DEVICE_H
+
+#include "device/device.h"
+
+typedef struct weft_session_device {
+    const char *where; /* the job file or the command, for messages; NULL: "device" */
+    const char *list;  /* the job's `device` */
+    bool        share_gpu;
+    int         local_rank, local_world; /* world 0: one rank */
+} weft_session_device;
+
+/* WEFT_ERR_ARG: no such device, or more ranks than GPUs, in one line. */
+weft_status weft_session_open_device(const weft_session_device *o, weft_device **out);
+void        weft_session_close_device(weft_device *d); /* accepts NULL */
+
+#endif

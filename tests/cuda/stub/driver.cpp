@@ -1,0 +1,738 @@
+/* libcuda.so.1 without a GPU, for tests: memory is the host's, kernels are the plugin's own, run by plugin/cuda/emu.
+ *
+ * What is given to a stream runs late: when somebody waits for it.  So code that looks at results without waiting, or
+ * lets memory go that a copy still reads, is found.  Device memory cannot be reached outside of that.
+ *
+ *     WEFT_STUB_FAIL=n       call n fails, once; WEFT_STUB_LOST=n: and all after it, as on a lost GPU
+ *     WEFT_STUB_LOG=file     every call as a line, with its number
+ *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY     what the machine is (1, 90, 13000, 8e9 bytes) */
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string>
+#include <sys/mman.h>
+#include <time.h>
+#include <vector>
+
+#include "cuda_args.h"
+#include "emu/emu.h"
+
+#define API extern "C" __attribute__((visibility("default")))
+
+extern "C" {
+#define CU(name, args) void weft_cuda_emu_##name(const void *p);
+#include "kernels.def"
+#undef CU
+}
+
+namespace
+{
+
+typedef uint64_t ptr;
+
+enum {
+    OK              = 0,
+    INVALID_VALUE   = 1,
+    OUT_OF_MEMORY   = 2,
+    NO_DEVICE       = 100,
+    INVALID_DEVICE  = 101,
+    INVALID_IMAGE   = 200,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE  = 400,
+    NOT_FOUND       = 500,
+    LAUNCH_FAILED   = 719,
+    UNSUPPORTED     = 900, /* while a stream is captured */
+    INVALIDATED     = 901,
+    UNJOINED        = 904,
+    ISOLATION       = 905,
+    UNKNOWN         = 999
+};
+
+struct kernel {
+    const char *name;
+    size_t      bytes;
+    void (*body)(const void *);
+    int max_shared;
+};
+
+kernel kernels[] = {
+#define CU(name, args) {"weft_cuda_" #name, sizeof(args), weft_cuda_emu_##name, 48 << 10},
+#include "kernels.def"
+#undef CU
+};
+
+struct stream;
+struct graph;
+
+struct event {
+    stream                    *on      = nullptr; /* recorded there, */
+    long                       at      = 0;       /* as its operation number so much */
+    double                     time_s  = 0;
+    long                       capture = 0; /* recorded in it */
+    std::map<stream *, size_t> seen;
+};
+
+struct operation {
+    enum kind {
+        COPY,
+        FILL,
+        KERNEL,
+        RECORD,
+        WAIT,
+        GRAPH
+    } what;
+    char             *to    = nullptr;
+    const char       *from  = nullptr;
+    size_t            bytes = 0;
+    int               value = 0;
+    std::vector<char> data; /* arguments; memory that was read at once */
+    const kernel     *k       = nullptr;
+    emu_dim           grid    = {0, 0, 0};
+    unsigned          threads = 0, shared = 0;
+    event            *e  = nullptr;
+    stream           *on = nullptr;
+    long              at = 0;
+    graph            *g  = nullptr;
+};
+
+struct capture {
+    long                       number;
+    stream                    *origin;
+    bool                       valid = true;
+    std::vector<operation>     work;
+    std::map<stream *, size_t> last; /* operations of each stream so far */
+    std::map<stream *, std::map<stream *, size_t>>
+        seen; /* of whose each stream is ordered after */
+};
+
+struct stream {
+    std::deque<operation> work;
+    long                  given = 0, done = 0;
+    capture              *in = nullptr;
+};
+
+struct graph {
+    std::vector<operation> work;
+};
+
+std::recursive_mutex      lock;
+std::map<char *, size_t>  device, pinned;
+std::set<stream *>        streams;
+std::set<event *>         events;
+std::set<graph *>         graphs;
+std::map<long, capture *> captures;
+size_t                    device_bytes;
+long                      n_call, n_capture;
+int                       n_inside, n_context;
+thread_local void        *current;
+int                       a_context;
+
+double clock_s()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double number(const char *name, double other)
+{
+    const char *x = getenv(name);
+    return x && *x ? atof(x) : other;
+}
+
+/* ---- every call comes by here ---- */
+
+int enter(const char *name, const std::string &what = "")
+{
+    static const char *path = getenv("WEFT_STUB_LOG");
+    static FILE       *file = path ? fopen(path, "w") : nullptr;
+    static const long  fail = (long)number("WEFT_STUB_FAIL", 0),
+                      lost  = (long)number("WEFT_STUB_LOST", 0);
+    n_call++;
+    if (file) {
+        fprintf(file, "%ld %s%s%s\n", n_call, name, what.empty() ? "" : " ",
+                what.c_str());
+        fflush(file);
+    }
+    if (lost && n_call >= lost) return LAUNCH_FAILED;
+    if (fail && n_call == fail)
+        return std::string(name).find("Alloc") != std::string::npos ? OUT_OF_MEMORY
+                                                                    : UNKNOWN;
+    return OK;
+}
+
+#define ENTER(...)                                                                       \
+    std::lock_guard<std::recursive_mutex> hold(lock);                                    \
+    if (int code = enter(__func__, ##__VA_ARGS__)) return code
+#define NEED_CONTEXT                                                                     \
+    if (!current) return INVALID_CONTEXT
+
+/* ---- running what streams have ---- */
+
+void protect(int how)
+{
+    for (auto &m : device) mprotect(m.first, m.second, how);
+}
+
+struct reach { /* device memory can be reached while one of these is there */
+    reach()
+    {
+        if (n_inside++ == 0) protect(PROT_READ | PROT_WRITE);
+    }
+    ~reach()
+    {
+        if (--n_inside == 0) protect(PROT_NONE);
+    }
+};
+
+void drain(stream *s, long until);
+
+void execute(operation &o)
+{
+    switch (o.what) {
+    case operation::COPY:
+        memmove(o.to, o.data.empty() ? o.from : o.data.data(), o.bytes);
+        break;
+    case operation::FILL: memset(o.to, o.value, o.bytes); break;
+    case operation::KERNEL:
+        emu_run(o.k->body, o.grid, o.threads, o.shared, o.data.data());
+        break;
+    case operation::RECORD:
+        if (events.count(o.e)) o.e->time_s = clock_s();
+        break;
+    case operation::WAIT:
+        if (streams.count(o.on)) drain(o.on, o.at);
+        break;
+    case operation::GRAPH:
+        for (operation &x : o.g->work) execute(x);
+        break;
+    }
+}
+
+void drain(stream *s, long until)
+{
+    while (s->done < until && !s->work.empty()) {
+        operation o = std::move(s->work.front());
+        s->work.pop_front();
+        s->done++; /* first: what waits for itself ends */
+        execute(o);
+    }
+}
+
+int give(stream *s, operation &&o)
+{
+    if (!s->in) {
+        s->work.push_back(std::move(o));
+        s->given++;
+        return OK;
+    }
+    if (!s->in->valid) return INVALIDATED;
+    s->in->last[s]    = s->in->work.size() + 1;
+    s->in->seen[s][s] = s->in->work.size() + 1;
+    s->in->work.push_back(std::move(o));
+    return OK;
+}
+
+bool is_in(const std::map<char *, size_t> &m, const char *p)
+{
+    auto at = m.upper_bound((char *)p);
+    if (at == m.begin()) return false;
+    --at;
+    return p < at->first + at->second;
+}
+
+} // namespace
+
+/* ---- the machine ---- */
+
+API int cuInit(unsigned)
+{
+    ENTER();
+    return number("WEFT_STUB_GPUS", 1) < 1 ? NO_DEVICE : OK;
+}
+
+API int cuDriverGetVersion(int *v)
+{
+    ENTER();
+    *v = (int)number("WEFT_STUB_DRIVER", 13000);
+    return OK;
+}
+
+API int cuDeviceGetCount(int *n)
+{
+    ENTER();
+    *n = (int)number("WEFT_STUB_GPUS", 1);
+    return OK;
+}
+
+API int cuDeviceGet(int *d, int i)
+{
+    ENTER();
+    *d = i;
+    return i >= 0 && i < number("WEFT_STUB_GPUS", 1) ? OK : INVALID_DEVICE;
+}
+
+API int cuDeviceGetName(char *name, int n, int)
+{
+    ENTER();
+    snprintf(name, (size_t)n, "Stub GPU");
+    return OK;
+}
+
+API int cuDeviceTotalMem_v2(size_t *n, int)
+{
+    ENTER();
+    *n = (size_t)number("WEFT_STUB_MEMORY", 8e9);
+    return OK;
+}
+
+API int cuDeviceGetAttribute(int *x, int what, int)
+{
+    ENTER();
+    int capability = (int)number("WEFT_STUB_CAPABILITY", 90);
+    switch (what) {
+    case 75: *x = capability / 10; return OK;
+    case 76: *x = capability % 10; return OK;
+    case 97: *x = 227 << 10; return OK;
+    case 16: *x = 132; return OK; /* multiprocessors */
+    default: *x = 0; return OK;
+    }
+}
+
+API int cuDevicePrimaryCtxRetain(void **c, int)
+{
+    ENTER();
+    n_context++;
+    *c = &a_context;
+    return OK;
+}
+
+API int cuDevicePrimaryCtxRelease_v2(int)
+{
+    ENTER();
+    n_context--;
+    return OK;
+}
+
+API int cuCtxSetCurrent(void *c)
+{
+    ENTER();
+    current = c;
+    return OK;
+}
+
+API int cuCtxGetCurrent(void **c)
+{
+    ENTER();
+    *c = current;
+    return OK;
+}
+
+API int cuMemGetInfo_v2(size_t *left, size_t *all)
+{
+    ENTER();
+    NEED_CONTEXT;
+    *all  = (size_t)number("WEFT_STUB_MEMORY", 8e9);
+    *left = *all - device_bytes;
+    return OK;
+}
+
+/* ---- memory ---- */
+
+API int cuMemAlloc_v2(ptr *p, size_t n)
+{
+    ENTER(std::to_string(n));
+    NEED_CONTEXT;
+    if ((double)(device_bytes + n) > number("WEFT_STUB_MEMORY", 8e9))
+        return OUT_OF_MEMORY;
+    size_t whole = (n + 4095) / 4096 * 4096;
+    void  *m     = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED) return OUT_OF_MEMORY;
+    device[(char *)m] = whole;
+    device_bytes += whole;
+    { /* what was there before is anything */
+        reach r;
+        memset(m, 0xa5, n);
+    }
+    *p = (ptr)(uintptr_t)m;
+    return OK;
+}
+
+API int cuMemFree_v2(ptr p)
+{
+    ENTER();
+    auto at = device.find((char *)(uintptr_t)p);
+    if (at == device.end()) return INVALID_VALUE;
+    reach r; /* the driver waits for what is under way */
+    for (stream *s : streams) drain(s, s->given);
+    munmap(at->first, at->second);
+    device_bytes -= at->second;
+    device.erase(at);
+    return OK;
+}
+
+API int cuMemHostAlloc(void **p, size_t n, unsigned)
+{
+    ENTER(std::to_string(n));
+    NEED_CONTEXT;
+    *p = aligned_alloc(4096, (n + 4095) / 4096 * 4096);
+    if (!*p) return OUT_OF_MEMORY;
+    pinned[(char *)*p] = n;
+    return OK;
+}
+
+API int cuMemFreeHost(void *p)
+{
+    ENTER();
+    if (!pinned.erase((char *)p)) return INVALID_VALUE;
+    free(p);
+    return OK;
+}
+
+API int cuMemsetD8Async(ptr p, unsigned char x, size_t n, void *s)
+{
+    ENTER();
+    NEED_CONTEXT;
+    operation o;
+    o.what  = operation::FILL;
+    o.to    = (char *)(uintptr_t)p;
+    o.value = x;
+    o.bytes = n;
+    return give((stream *)s, std::move(o));
+}
+
+/* Memory that is not pinned is read at once, and written before the return. */
+API int cuMemcpyAsync(ptr to, ptr from, size_t n, void *s)
+{
+    ENTER(std::to_string(n));
+    NEED_CONTEXT;
+    stream   *t = (stream *)s;
+    operation o;
+    o.what          = operation::COPY;
+    o.to            = (char *)(uintptr_t)to;
+    o.from          = (const char *)(uintptr_t)from;
+    o.bytes         = n;
+    bool paged_from = !is_in(device, o.from) && !is_in(pinned, o.from);
+    bool paged_to   = !is_in(device, o.to) && !is_in(pinned, o.to);
+    if (paged_from && !t->in) o.data.assign(o.from, o.from + n);
+    if (int code = give(t, std::move(o))) return code;
+    if (paged_to && !t->in) {
+        reach r;
+        drain(t, t->given);
+    }
+    return OK;
+}
+
+/* ---- streams and events ---- */
+
+API int cuStreamCreate(void **s, unsigned)
+{
+    ENTER();
+    NEED_CONTEXT;
+    *s = *streams.insert(new stream).first;
+    return OK;
+}
+
+API int cuStreamDestroy_v2(void *s)
+{
+    ENTER();
+    if (!streams.count((stream *)s)) return INVALID_HANDLE;
+    reach r;
+    drain((stream *)s, ((stream *)s)->given);
+    streams.erase((stream *)s);
+    delete (stream *)s;
+    return OK;
+}
+
+API int cuStreamSynchronize(void *s)
+{
+    ENTER();
+    NEED_CONTEXT;
+    stream *t = (stream *)s;
+    if (!streams.count(t)) return INVALID_HANDLE;
+    if (t->in) {
+        t->in->valid = false;
+        return UNSUPPORTED;
+    }
+    reach r;
+    drain(t, t->given);
+    return OK;
+}
+
+API int cuEventCreate(void **e, unsigned)
+{
+    ENTER();
+    NEED_CONTEXT;
+    *e = *events.insert(new event).first;
+    return OK;
+}
+
+API int cuEventDestroy_v2(void *e)
+{
+    ENTER();
+    if (!events.erase((event *)e)) return INVALID_HANDLE;
+    delete (event *)e;
+    return OK;
+}
+
+API int cuEventRecord(void *e, void *s)
+{
+    ENTER();
+    NEED_CONTEXT;
+    event  *x = (event *)e;
+    stream *t = (stream *)s;
+    if (!events.count(x) || !streams.count(t)) return INVALID_HANDLE;
+    if (t->in) {
+        x->capture = t->in->number;
+        x->on      = t;
+        x->seen    = t->in->seen[t];
+        return OK;
+    }
+    x->capture = 0;
+    x->on      = t;
+    x->at      = t->given + 1;
+    operation o;
+    o.what = operation::RECORD;
+    o.e    = x;
+    return give(t, std::move(o));
+}
+
+API int cuStreamWaitEvent(void *s, void *e, unsigned)
+{
+    ENTER();
+    NEED_CONTEXT;
+    event  *x = (event *)e;
+    stream *t = (stream *)s;
+    if (!events.count(x) || !streams.count(t)) return INVALID_HANDLE;
+    if (x->capture) {
+        auto c = captures.find(x->capture);
+        if (c == captures.end()) return INVALID_VALUE; /* of a capture that ended */
+        if (t->in && t->in != c->second) return ISOLATION;
+        t->in = c->second;
+        for (auto &seen : x->seen)
+            if (t->in->seen[t][seen.first] < seen.second)
+                t->in->seen[t][seen.first] = seen.second;
+        return OK;
+    }
+    if (t->in && x->on) {
+        t->in->valid = false;
+        return ISOLATION;
+    }
+    if (!x->on) return OK;
+    operation o;
+    o.what = operation::WAIT;
+    o.on   = x->on;
+    o.at   = x->at;
+    return give(t, std::move(o));
+}
+
+static int wait_for_event(event *x)
+{
+    if (!events.count(x)) return INVALID_HANDLE;
+    if (x->capture) return UNSUPPORTED;
+    reach r;
+    if (x->on && streams.count(x->on)) drain(x->on, x->at);
+    return OK;
+}
+
+API int cuEventQuery(void *e)
+{
+    ENTER();
+    return wait_for_event((event *)e);
+}
+
+API int cuEventSynchronize(void *e)
+{
+    ENTER();
+    return wait_for_event((event *)e);
+}
+
+API int cuEventElapsedTime(float *ms, void *a, void *b)
+{
+    ENTER();
+    if (!events.count((event *)a) || !events.count((event *)b)) return INVALID_HANDLE;
+    *ms = (float)(1e3 * (((event *)b)->time_s - ((event *)a)->time_s));
+    return OK;
+}
+
+/* ---- kernels ---- */
+
+API int cuLibraryLoadData(void **l, const void *image, void *, void *, unsigned, void *,
+                          void *, unsigned)
+{
+    ENTER();
+    NEED_CONTEXT;
+    if (*(const uint32_t *)image != 0xba55ed50u)
+        return INVALID_IMAGE; /* a fatbin's first word */
+    *l = kernels;
+    return OK;
+}
+
+API int cuLibraryUnload(void *)
+{
+    ENTER();
+    return OK;
+}
+
+API int cuLibraryGetKernel(void **k, void *, const char *name)
+{
+    ENTER();
+    for (kernel &x : kernels)
+        if (std::string(x.name) == name) {
+            *k = &x;
+            return OK;
+        }
+    return NOT_FOUND;
+}
+
+API int cuKernelGetFunction(void **f, void *k)
+{
+    ENTER();
+    *f = k;
+    return OK;
+}
+
+API int cuFuncGetAttribute(int *x, int, void *)
+{
+    ENTER();
+    *x = 0;
+    return OK;
+}
+
+API int cuFuncSetAttribute(void *f, int what, int x)
+{
+    ENTER();
+    if (what == 8) ((kernel *)f)->max_shared = x;
+    return x < 0 || x > 227 << 10 ? INVALID_VALUE : OK;
+}
+
+API int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned tx,
+                       unsigned ty, unsigned tz, unsigned shared, void *s, void **args,
+                       void **)
+{
+    kernel *k = (kernel *)f;
+    ENTER(std::string(k->name) + " " + std::to_string(x) + "x" + std::to_string(y) + "x" +
+          std::to_string(z) + " " + std::to_string(tx) + " " + std::to_string(shared));
+    NEED_CONTEXT;
+    if (!x || x > 0x7fffffffu || !y || y > 65535 || !z || z > 65535 || !tx || tx > 1024 ||
+        ty != 1 || tz != 1 || (int)shared > k->max_shared)
+        return INVALID_VALUE;
+    operation o;
+    o.what    = operation::KERNEL;
+    o.k       = k;
+    o.grid    = {x, y, z};
+    o.threads = tx;
+    o.shared  = shared;
+    o.data.assign((const char *)args[0], (const char *)args[0] + k->bytes);
+    return give((stream *)s, std::move(o));
+}
+
+/* ---- graphs ---- */
+
+API int cuStreamBeginCapture_v2(void *s, int)
+{
+    ENTER();
+    NEED_CONTEXT;
+    stream *t = (stream *)s;
+    if (t->in) return UNSUPPORTED;
+    capture *c          = new capture;
+    c->number           = ++n_capture;
+    c->origin           = t;
+    captures[n_capture] = c;
+    t->in               = c;
+    return OK;
+}
+
+API int cuStreamEndCapture(void *s, void **g)
+{
+    ENTER();
+    capture *c    = ((stream *)s)->in;
+    int      code = OK;
+    *g            = nullptr;
+    if (!c || c->origin != s) return UNSUPPORTED;
+    for (auto &last : c->last)
+        if (c->seen[c->origin][last.first] < last.second) code = UNJOINED;
+    if (!c->valid) code = INVALIDATED;
+    for (stream *t : streams)
+        if (t->in == c) t->in = nullptr;
+    if (!code) {
+        graph *x = new graph;
+        x->work  = std::move(c->work);
+        graphs.insert(x);
+        *g = x;
+    }
+    captures.erase(c->number);
+    delete c;
+    return code;
+}
+
+API int cuGraphInstantiateWithFlags(void **exec, void *g, unsigned long long)
+{
+    ENTER(std::to_string(((graph *)g)->work.size()));
+    *exec = *graphs.insert(new graph(*(graph *)g)).first;
+    return OK;
+}
+
+API int cuGraphLaunch(void *exec, void *s)
+{
+    ENTER(std::to_string(((graph *)exec)->work.size()));
+    NEED_CONTEXT;
+    operation o;
+    o.what = operation::GRAPH;
+    o.g    = (graph *)exec;
+    return give((stream *)s, std::move(o));
+}
+
+static int free_graph(void *g)
+{
+    if (!graphs.erase((graph *)g)) return INVALID_HANDLE;
+    delete (graph *)g;
+    return OK;
+}
+
+API int cuGraphDestroy(void *g)
+{
+    ENTER();
+    return free_graph(g);
+}
+
+API int cuGraphExecDestroy(void *g)
+{
+    ENTER();
+    reach r;
+    for (stream *t : streams) drain(t, t->given);
+    return free_graph(g);
+}
+
+/* ---- errors ---- */
+
+API int cuGetErrorString(int code, const char **text)
+{
+    static const std::map<int, const char *> known = {
+        {OUT_OF_MEMORY, "out of memory"},
+        {INVALID_VALUE, "invalid argument"},
+        {INVALID_CONTEXT, "invalid device context"},
+        {LAUNCH_FAILED, "unspecified launch failure"},
+        {UNKNOWN, "unknown error"}};
+    auto at = known.find(code);
+    *text   = at == known.end() ? "an error of the stub" : at->second;
+    return OK;
+}
+
+/* What a process still holds when it ends is named: tests look for it. */
+__attribute__((destructor)) static void report_leaks()
+{
+    const char *path = getenv("WEFT_STUB_LEAKS");
+    FILE       *f    = path ? fopen(path, "w") : nullptr;
+    if (!f) return;
+    fprintf(f,
+            "calls %ld, device memory %zu, pinned %zu, streams %zu, events %zu, graphs "
+            "%zu, contexts %d\n",
+            n_call, device.size(), pinned.size(), streams.size(), events.size(),
+            graphs.size(), n_context);
+    fclose(f);
+}
