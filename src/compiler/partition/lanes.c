@@ -1,4 +1,4 @@
-/* Lanes, slabs and plain instructions: what every program of the room has. */
+/* Lanes, slabs and plain instructions: what every program has. */
 #include "base/lanes.h"
 #include "partition/partition_priv.h"
 
@@ -8,11 +8,27 @@ static weft_lanes dealing(const weft_partition__lanes *o)
                         o->world > 1 ? o->share : NULL};
 }
 
+weft_partition__lanes weft_partition__lanes_of(const weft_partition_options *o,
+                                               const weft_partition__ranks  *r)
+{
+    return (weft_partition__lanes){.n_micro = o->n_micro,
+                                   .n_lane  = o->n_lane,
+                                   .world   = r->n_part,
+                                   .rank    = r->part,
+                                   .share   = o->share};
+}
+
 void weft_partition_lane(int n_micro, int n_lane, int lane, int *first, int *end)
 {
     int small = n_micro / n_lane, larger = n_micro % n_lane;
     *first = lane * small + (lane < larger ? lane : larger);
     *end   = *first + small + (lane < larger ? 1 : 0);
+}
+
+int weft_partition__lane_of(int n_micro, int n_lane, int micro)
+{
+    int small = n_micro / n_lane, larger = n_micro % n_lane, end = larger * (small + 1);
+    return micro < end ? micro / (small + 1) : larger + (micro - end) / small;
 }
 
 /* A finished lane waits in the next free slot; siblings of the tree over all lanes are merged at

@@ -244,11 +244,12 @@ static weft_status rebuild(ahead *k)
     return WEFT_OK;
 }
 
-static weft_status overlap_collectives(weft_program *p)
+static weft_status overlap_collectives(weft_program *p, const void *none)
 {
     ahead       k      = {.p = p, .n_old = p->n_actor, .old = p->actor};
     double      hidden = 0;
     weft_status st     = WEFT_OK;
+    (void)none;
     if (p->n_edge) return WEFT_OK; /* several streams already: a pipeline */
     WEFT_TRY(weft_arena_create(&k.tmp));
     WEFT_GO(find_calls(&k, &hidden));
@@ -260,13 +261,5 @@ out:
 
 weft_status weft_pass_overlap_collectives(const weft_program *in, weft_program **out)
 {
-    weft_program *p  = NULL;
-    weft_status   st = WEFT_OK;
-    WEFT_TRY(weft_program_copy(in, &p));
-    WEFT_GO(overlap_collectives(p));
-    *out = p;
-    p    = NULL;
-out:
-    weft_program_destroy(p);
-    return st;
+    return weft_partition__edit_copy(in, overlap_collectives, NULL, out);
 }

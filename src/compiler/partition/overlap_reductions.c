@@ -499,8 +499,10 @@ static weft_status rebuild(overlap *k)
     return bucket_edges(k, next);
 }
 
-static weft_status overlap_reductions(weft_program *p, const weft_overlap_options *o)
+static weft_status overlap_reductions(weft_program *p, const void *options)
 {
+    const weft_overlap_options *o = options;
+
     overlap     k  = {.p      = p,
                       .g      = o->sharding ? o->graph : NULL,
                       .s      = o->sharding,
@@ -525,13 +527,5 @@ weft_status weft_pass_overlap_reductions(const weft_program         *in,
                                          const weft_overlap_options *o,
                                          weft_program              **out)
 {
-    weft_program *p  = NULL;
-    weft_status   st = WEFT_OK;
-    WEFT_TRY(weft_program_copy(in, &p));
-    WEFT_GO(overlap_reductions(p, o));
-    *out = p;
-    p    = NULL;
-out:
-    weft_program_destroy(p);
-    return st;
+    return weft_partition__edit_copy(in, overlap_reductions, o, out);
 }

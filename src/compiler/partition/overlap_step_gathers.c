@@ -189,13 +189,14 @@ static weft_status make_edges(once *k)
     return weft_partition__more_edge(&k->more, next);
 }
 
-static weft_status overlap_step_gathers(weft_program *p)
+static weft_status overlap_step_gathers(weft_program *p, const void *none)
 {
     once                    k       = {.p = p};
     weft_arena             *tmp     = NULL;
     weft_status             st      = WEFT_OK;
     const weft_stream_spec *compute = weft_program_stream(p, WEFT_STREAM_COMPUTE);
     const weft_stream_spec *comm    = weft_program_stream(p, WEFT_STREAM_COMM);
+    (void)none;
     if (!compute || !comm || !compute->n_firing || !comm->n_firing) return WEFT_OK;
     int actor = comm->firing[0].actor;
     if (strcmp(p->actor[actor].name, WEFT_PARTITION__GATHER) != 0) return WEFT_OK;
@@ -216,13 +217,5 @@ out:
 
 weft_status weft_pass_overlap_step_gathers(const weft_program *in, weft_program **out)
 {
-    weft_program *p  = NULL;
-    weft_status   st = WEFT_OK;
-    WEFT_TRY(weft_program_copy(in, &p));
-    WEFT_GO(overlap_step_gathers(p));
-    *out = p;
-    p    = NULL;
-out:
-    weft_program_destroy(p);
-    return st;
+    return weft_partition__edit_copy(in, overlap_step_gathers, NULL, out);
 }

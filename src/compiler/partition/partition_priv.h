@@ -1,4 +1,4 @@
-/* Shared by the files of the room. */
+/* Shared by the files of the module. */
 #ifndef WEFT_PARTITION_PRIV_H
 #define WEFT_PARTITION_PRIV_H
 
@@ -33,7 +33,7 @@ weft_status weft_partition__open_cache(weft_partition_cache **c);
 struct weft_partition_cache {
     weft_arena       *arena;
     weft_local_graph *local;
-    /* pipe.c: the stage assignment of its nodes; NULL: not asked for yet */
+    /* assemble.c: the stage assignment of its nodes; NULL: not asked for yet */
     struct weft_partition__stages *stages;
 };
 
@@ -43,8 +43,6 @@ typedef struct weft_partition__lanes {
     int            world; /* ranks along the lanes; 0 is 1 */
     const int32_t *share; /* lanes of each; NULL: equal */
     int            rank;
-    /* operands of collectives live on until the next one (weft_pass_overlap_collectives) */
-    bool overlap;
 } weft_partition__lanes;
 
 /* Who the ranks are.  Along the lanes n_part of them share the micro-batches; n_place are in a
@@ -58,16 +56,17 @@ typedef struct weft_partition__ranks {
     uint32_t              lanes; /* with local: axes along the lanes */
 } weft_partition__ranks;
 
-/* Groups of the graph's collectives: the ranks of stage `stage` that a place meets along their
- * axes. */
-weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
-                                   int stage);
-weft_status weft_partition__one(const weft_graph *g, const weft_partition__lanes *o,
-                                const weft_partition__ranks *r, weft_program **out);
-weft_status weft_partition__pipeline(const weft_graph *g, const weft_partition_options *o,
+/* Which lanes a rank has. */
+weft_partition__lanes weft_partition__lanes_of(const weft_partition_options *o,
+                                               const weft_partition__ranks  *r);
+
+/* ---- assemble.c ---- */
+
+/* The program of rank o->rank: its part of the graph as actors, instructions, buffers, lists. */
+weft_status weft_partition__assemble(const weft_graph *g, const weft_partition_options *o,
                                      const weft_partition__ranks *r, weft_program **out);
 
-/* ---- lanes.c: what every program of the room has ---- */
+/* ---- lanes.c: what every program has ---- */
 
 enum {
     WEFT_PARTITION__STATE,
@@ -79,6 +78,8 @@ enum {
 weft_status weft_partition__check(const weft_partition__lanes *o);
 /* Lanes [*first, *end) are the rank's. */
 void weft_partition__own_lanes(const weft_partition__lanes *o, int *first, int *end);
+/* The lane of a micro-batch. */
+int weft_partition__lane_of(int n_micro, int n_lane, int micro);
 /* Accumulators that the binary tree over them needs. */
 int weft_partition__lane_slots(const weft_partition__lanes *o);
 /* Which of them a lane of the rank's adds to, and how many merges come behind it: slot into slot
@@ -122,6 +123,11 @@ weft_status weft_partition__join(weft_program *p, int of, const weft_partition__
 weft_operand weft_partition__whole(const weft_segment *s, int storage);
 
 /* ---- pass.c: what passes over programs share ---- */
+
+/* *out: a copy of in, changed by edit.  What a pass is: nothing is left of a copy that failed. */
+typedef weft_status weft_partition__edit(weft_program *p, const void *options);
+weft_status weft_partition__edit_copy(const weft_program *in, weft_partition__edit *edit,
+                                      const void *options, weft_program **out);
 
 typedef struct weft_partition__more {
     weft_program *p;

@@ -1,7 +1,22 @@
-/* What the passes over programs share: a copy of a program that gets more actors and edges. */
+/* What the passes over programs share: the copy that they change, which gets more actors and
+ * edges. */
 #include "partition/partition_priv.h"
 
 typedef weft_partition__more more;
+
+weft_status weft_partition__edit_copy(const weft_program *in, weft_partition__edit *edit,
+                                      const void *options, weft_program **out)
+{
+    weft_program *p  = NULL;
+    weft_status   st = WEFT_OK;
+    WEFT_TRY(weft_program_copy(in, &p));
+    WEFT_GO(edit(p, options));
+    *out = p;
+    p    = NULL;
+out:
+    weft_program_destroy(p);
+    return st;
+}
 
 weft_status weft_partition__more_start(weft_program *p, more *m)
 {

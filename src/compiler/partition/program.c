@@ -1,27 +1,11 @@
 /* The one entry: a graph, a sharding or none, and a rank -> its program.
  *
- * With a sharding the local graph comes first (spmd).  Then the program is assembled (one.c: one
- * stage; pipe.c: a pipeline), and passes over it overlap communication with compute. */
+ * With a sharding the local graph comes first (spmd).  Then the program is assembled
+ * (assemble.c), and passes over it overlap communication with compute. */
 #include <string.h>
 
 #include "base/status.h"
 #include "partition/partition_priv.h"
-
-weft_status weft_partition__groups(weft_program *p, const weft_partition__ranks *r,
-                                   int stage)
-{
-    int n = r->local->n_group;
-    if (!p->group) p->group = WEFT_ARENA_ARRAY(p->arena, weft_group, n + 1);
-    WEFT_TRY(weft_arena_status(p->arena));
-    for (int i = 0; i < n; i++) {
-        weft_group *g = &p->group[p->n_group++];
-        g->rank       = WEFT_ARENA_ARRAY(p->arena, int32_t, r->n_place);
-        WEFT_TRY(weft_arena_status(p->arena));
-        g->n_rank = weft_mesh_group(r->mesh, r->local->group_axes[i], r->place, g->rank);
-        for (int k = 0; k < g->n_rank; k++) g->rank[k] += stage * r->n_place;
-    }
-    return WEFT_OK;
-}
 
 /* Coordinates along the lanes' axes, counted as places are. */
 static void find_part(const weft_sharding *s, int place, int *n_part, int *part)
@@ -110,18 +94,6 @@ static weft_status tell_lanes(const weft_local_graph *l, uint32_t lanes,
     return WEFT_OK;
 }
 
-/* Which lanes a rank has. */
-static weft_partition__lanes lanes_of(const weft_partition_options *o,
-                                      const weft_partition__ranks  *r)
-{
-    return (weft_partition__lanes){.n_micro = o->n_micro,
-                                   .n_lane  = o->n_lane,
-                                   .world   = r->n_part,
-                                   .rank    = r->part,
-                                   .share   = o->share,
-                                   .overlap = o->shard_bucket_bytes > 0};
-}
-
 static int n_stage_of(const weft_partition_options *o)
 {
     return (o->pp > 1 ? o->pp : 1) * (o->n_chunk > 1 ? o->n_chunk : 1);
@@ -165,16 +137,7 @@ static weft_status overlap_shards(const weft_graph *g, const weft_sharding *s,
     return apply(weft_pass_overlap_step_gathers, p);
 }
 
-/* One stage, or a rank of a pipeline. */
-static weft_status assemble(const weft_graph *g, const weft_partition_options *o,
-                            const weft_partition__ranks *r, weft_program **out)
-{
-    weft_partition__lanes lanes = lanes_of(o, r);
-    if (n_stage_of(o) == 1) return weft_partition__one(g, &lanes, r, out);
-    return weft_partition__pipeline(g, o, r, out);
-}
-
-/* The same of a local graph: cuts are between its nodes. */
+/* The program of a local graph: cuts are between its nodes. */
 static weft_status assemble_local(const weft_graph *g, const weft_partition_options *o,
                                   const weft_partition__ranks *r, weft_program **out)
 {
@@ -187,7 +150,7 @@ static weft_status assemble_local(const weft_graph *g, const weft_partition_opti
     WEFT_GO(weft_arena_status(tmp));
     if (n_stage > 1) WEFT_GO(move_cuts(g, r->local, n_stage, o->cut, cut));
     own.cut = cut;
-    WEFT_GO(assemble(r->local->graph, &own, r, out));
+    WEFT_GO(weft_partition__assemble(r->local->graph, &own, r, out));
 out:
     weft_arena_destroy(tmp);
     return st;
@@ -256,7 +219,7 @@ static weft_status make_sharded(const weft_graph *g, const weft_sharding *s,
     WEFT_TRY(check_rank(o, r.n_place));
     r.place = o->rank % r.n_place;
     find_part(s, r.place, &r.n_part, &r.part);
-    weft_partition__lanes own = lanes_of(o, &r);
+    weft_partition__lanes own = weft_partition__lanes_of(o, &r);
     WEFT_TRY(weft_partition__check(&own));
     weft_spmd_options so = {.mesh_rank   = r.place,
                             .ring_axes   = o->ring_axes,
@@ -291,7 +254,7 @@ static weft_status make_replicated(const weft_graph *g, const weft_partition_opt
     WEFT_TRY(check_rank(o, dp));
     weft_partition__ranks r = {
         .n_part = dp, .part = o->rank % dp, .n_place = dp, .place = o->rank % dp};
-    return assemble(g, o, &r, out);
+    return weft_partition__assemble(g, o, &r, out);
 }
 
 weft_status weft_partition_program(const weft_graph *g, const weft_sharding *s,

@@ -23,6 +23,16 @@ weft_vid weft_stage_map_base(const map *p, weft_vid v)
     return v;
 }
 
+bool weft_stage_map_is_at(const map *p, weft_vid v, int rank)
+{
+    return p->at[(size_t)v * (size_t)p->n_rank + (size_t)rank];
+}
+
+bool weft_stage_map_crosses(const map *p, weft_vid v, int rank)
+{
+    return p->crosses[(size_t)v * (size_t)p->n_rank + (size_t)rank];
+}
+
 bool weft_stage_map_runs_on(const map *p, int node, int rank)
 {
     if (p->g->node[node].phase == WEFT_PHASE_UPDATE)

@@ -54,6 +54,9 @@ weft_status weft_stage_map_homes(const weft_stage_map *p, int *home, bool *own);
 weft_vid weft_stage_map_base(const weft_stage_map *p, weft_vid v);
 /* Operand k of a node. */
 weft_vid weft_stage_map_operand(const weft_stage_map *p, int node, int k);
+/* Does the rank use the leaf?  Is the value made elsewhere and needed on the rank? */
+bool weft_stage_map_is_at(const weft_stage_map *p, weft_vid v, int rank);
+bool weft_stage_map_crosses(const weft_stage_map *p, weft_vid v, int rank);
 /* Does this rank run the node?  Not for copied ones. */
 bool weft_stage_map_runs_on(const weft_stage_map *p, int node, int rank);
 
