@@ -13,7 +13,7 @@
 #include "kernel/gemm.h"
 #include "kernel/isa.h"
 #include "kernel/vec.h"
-#include "support/kernels.h"
+#include "support/device_call.h"
 #include "support/op_cases.h"
 
 #define C(ID, attr, in, n_out)                                                           \
@@ -85,9 +85,20 @@ static double best_of(void (*fn)(void *), void *arg)
     return best;
 }
 
+/* Its numbers are in the device's memory afterwards. */
+static void open_call(device_call *c, const weft_kernel_call *call, weft_pool *pool)
+{
+    static const weft_step_scalars scalars = {0};
+    if (device_call_open(c, weft_device_cpu(), NULL, call, pool) != WEFT_OK ||
+        device_call_run(c, &scalars) != WEFT_OK) {
+        fprintf(stderr, "%s\n", weft_error_text());
+        exit(1);
+    }
+}
+
 static void run(void *arg)
 {
-    if (test_kernel_run(arg) != WEFT_OK) fprintf(stderr, "%s\n", weft_error_text());
+    if (device_call_launch(arg) != WEFT_OK) fprintf(stderr, "%s\n", weft_error_text());
 }
 
 typedef struct product {
@@ -110,7 +121,7 @@ static void rates(weft_pool *pool)
     weft_view  in = weft_view_make(a, WEFT_DTYPE_F32, &s),
               out = weft_view_make(b, WEFT_DTYPE_F32, &s);
     weft_attr   attr[WEFT_MAX_ATTR];
-    test_kernel copy;
+    device_call copy;
     if (!a || !b) exit(1);
     weft_op_attr_defaults(WEFT_OP_CAST, attr);
     weft_kernel_call c = {.op        = WEFT_OP_CAST,
@@ -121,9 +132,9 @@ static void rates(weft_pool *pool)
                           .n_own_out = 1,
                           .in        = &in,
                           .out       = &out};
-    test_kernel_open(&copy, NULL, &c, pool);
+    open_call(&copy, &c, pool);
     rate_copy = 8.0 * (double)n / best_of(run, &copy);
-    test_kernel_close(&copy);
+    device_call_close(&copy);
 
     product p  = {.g    = weft_gemm_make(m, m, m, a, m, 1, a + m * m, m, 1, b, m),
                   .pool = pool};
@@ -156,7 +167,7 @@ static void time_case(const weft_test_case *c, weft_pool *pool)
     weft_arena *a;
     weft_op_use u;
     weft_view   in[16], out[4];
-    test_kernel timed;
+    device_call timed;
     char        text[256];
 
     if (weft_arena_create(&a) != WEFT_OK || weft_test_case_make(c, a, &u) != WEFT_OK)
@@ -180,7 +191,7 @@ static void time_case(const weft_test_case *c, weft_pool *pool)
                              .n_own_out = u.n_out,
                              .in        = in,
                              .out       = out};
-    test_kernel_open(&timed, NULL, &call, pool);
+    open_call(&timed, &call, pool);
 
     double t = best_of(run, &timed), flops = weft_op_flops(&u) / rate_flops,
            bytes = weft_op_bytes(&u) / rate_copy;
@@ -189,7 +200,7 @@ static void time_case(const weft_test_case *c, weft_pool *pool)
            flops > bytes ? "flops" : "bytes", t / floor,
            weft_test_case_text(c, text, sizeof text));
     fflush(stdout);
-    test_kernel_close(&timed);
+    device_call_close(&timed);
     for (int k = 0; k < u.n_in; k++) free(in[k].p);
     for (int j = 0; j < u.n_out && !(weft_op_get(c->op)->flags & WEFT_OP_UPDATE); j++)
         free(out[j].p);

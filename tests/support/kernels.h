@@ -5,24 +5,8 @@
 #include "device/device.h"
 #include "kernel/kernel.h"
 
-/* A call that is prepared, with its scratch.  Scalars may be changed between runs. */
-typedef struct test_kernel {
-    const weft_kernel *kernel;
-    weft_kernel_call   call;
-    weft_kernel_ctx    ctx;
-    weft_step_scalars  scalars;
-    weft_arena        *arena;
-    size_t             scratch_bytes;
-} test_kernel;
-
-/* The views of c must outlive k, and k stays where it is: prepared calls may hold its address.
- * kernel NULL: the CPU's. */
-void        test_kernel_open(test_kernel *k, const weft_kernel *kernel,
-                             const weft_kernel_call *c, weft_pool *pool);
-weft_status test_kernel_run(
-    test_kernel *k); /* fails the test if it writes past its scratch */
-void test_kernel_close(test_kernel *k);
-/* The CPU's kernel, once. */
+/* The CPU's kernel, once, in the guard device's memory: c's views are host memory, which has the
+ * results afterwards.  s NULL: all 0.  Fails the test if the kernel writes outside. */
 weft_status test_kernel_once(const weft_kernel_call *c, weft_pool *pool,
                              const weft_step_scalars *s);
 

@@ -247,6 +247,124 @@ const weft_test_case weft_test_cases[] = {
 };
 const int weft_n_test_case = (int)WEFT_COUNT(weft_test_cases);
 
+/* Ranks that have nothing of a dimension: sums over it are 0, attention sees no keys. */
+const weft_test_case weft_empty_cases[] = {
+    C(MATMUL, "spec=bsd,bsf->df", "f32[0,8,5] f32[0,8,7]", 1),
+    C(MATMUL, "spec=bsd,df->bsf", "f32[0,8,5] f32[5,7]", 1),
+    C(MATMUL, "spec=bshe,hed->bsd", "f32[2,3,0,4] f32[0,4,5]", 1),
+    C(GROUPED_MATMUL_WGRAD, "", "f32[0,3] f32[0,5] i32[4]:0", 1),
+    C(LAYER_NORM_GRAD, "", "f32[0,3,5] f32[0,3,5] f32[5] f32[0,3] f32[0,3]+", 3),
+    C(RMS_NORM_GRAD, "", "f32[2,0,5] f32[2,0,5] f32[5] f32[2,0]+", 2),
+    C(ATTENTION, "", "f32[2,0,4,8] f32[2,0,2,8] f32[2,0,2,8]", 2),
+    C(ATTENTION, "", "f32[0,3,4,8] f32[0,3,2,8] f32[0,3,2,8]", 2),
+    C(EMBEDDING, "first=3", "f32[0,5] i32[2,9]<11", 1),
+    C(EMBEDDING_GRAD, "rows=7", "f32[0,3,5] i32[0,3]<7", 1),
+    C(CROSS_ENTROPY, "", "f32[0,3,7] i32[0,3]<7", 2),
+    C(CROSS_ENTROPY_GRAD, "", "f32[0,33] i32[0]<33? f32[0]+ f32[0]", 1),
+    C(REDUCE, "axes=[0]", "f32[0,5]", 1),
+    C(REDUCE, "axes=[0,2]", "f32[3,5,0]", 1),
+    C(CONCAT, "axis=0", "f32[2,3] f32[0,3] f32[4,3]", 1),
+    C(ROUTE, "k=2", "f32[0,4]", 2),
+    C(DISPATCH, "experts=4", "f32[0,3] i32[0,2]!4", 3),
+    C(COMBINE_GRAD, "", "f32[0,3] f32[0,3] f32[0,2] i32[0]%", 2),
+    C(SUMSQ, "", "f32[0]", 1),
+    C(SUMSQ_PARTS, "", "f32[0,5]", 1),
+};
+const int weft_n_empty_case = (int)WEFT_COUNT(weft_empty_cases);
+
+/* Forms that only kernels meet; shapes with more than one task, and tails of every kind. */
+const weft_test_case weft_kernel_cases[] = {
+    C(CAST, "dtype=bf16", "f32[3,5]", 1),
+    C(CAST, "dtype=f32", "bf16[7,1]", 1),
+    C(EMBEDDING_GRAD, "rows=7 dtype=f32 pad=2", "f32[19,5] i32[19]<7 f32[7,5]", 1),
+    C(COMBINE, "", "f32[10,3] f32[5,2] i32[10]%?", 1),
+    C(DISPATCH_GRAD, "k=2", "f32[10,3] i32[10]%?", 1),
+    C(COMBINE_GRAD, "", "f32[5,3] f32[10,3] f32[5,2] i32[10]%?", 2),
+    C(MATMUL, "spec=mk,kn->mn", "f32[70,800] f32[800,65]", 1),
+    C(MATMUL, "spec=bsche,dche->bsd", "f32[2,20,3,2,8] f32[48,3,2,8]", 1),
+    C(MATMUL, "spec=abcd,dbe->aceb", "f32[3,4,5,6] f32[6,4,7]", 1),
+    C(MATMUL, "spec=ab,cb->ac", "f32[3,4] f32[5,4]", 1),
+    C(MATMUL, "spec=abk,k->a", "f32[35,4,9] f32[9]", 1),
+    C(GROUPED_MATMUL, "", "f32[150,40] f32[4,70,40] i32[5]:150", 1),
+    C(GROUPED_MATMUL_WGRAD, "", "f32[150,40] f32[150,70] i32[5]:150", 1),
+    C(ADD, "", "f32[7,130,129] f32[130,1]", 1),
+    C(MUL, "", "f32[90,1000] f32[90,1000]", 1),
+    C(GELU, "", "f32[33,1033]", 1),
+    C(DROPOUT, "p=0.1 id=3", "f32[3,2050]", 1),
+    C(LAYER_NORM, "", "f32[90,771] f32[771] f32[771]", 3),
+    C(LAYER_NORM_GRAD, "", "f32[90,771] f32[90,771] f32[771] f32[90] f32[90]+", 3),
+    C(RMS_NORM, "", "f32[90,771] f32[771]", 2),
+    C(RMS_NORM_GRAD, "", "f32[90,771] f32[90,771] f32[771] f32[90]+", 2),
+    C(SOFTMAX, "", "f32[20,3001]", 1),
+    C(SOFTMAX_GRAD, "", "f32[20,3001] f32[20,3001]+", 1),
+    C(ROTARY, "", "f32[2,70,3,64]", 1),
+    C(ATTENTION, "", "f32[2,130,4,64] f32[2,130,2,64] f32[2,130,2,64]", 2),
+    C(ATTENTION, "", "f32[3,67,22,8] f32[3,67,11,8] f32[3,67,11,8]", 2),
+    C(ATTENTION, "causal=0", "f32[1,65,2,20] f32[1,150,1,20] f32[1,150,1,33]", 2),
+    C(ATTENTION, "window=40", "f32[1,200,2,16] f32[1,200,1,16] f32[1,200,1,16]", 2),
+    C(ATTENTION, "", "f32[1,70,2,16] f32[1,150,1,16] f32[1,150,1,16]", 2),
+    C(ATTENTION, "q_first=90 k_first=30",
+      "f32[1,70,2,16] f32[1,150,1,16] f32[1,150,1,16]", 2),
+    C(ATTENTION, "q_first=30 k_first=90 window=20",
+      "f32[1,150,2,16] f32[1,100,1,16] f32[1,100,1,16]", 2),
+    C(ATTENTION, "q_first=500 window=50", "f32[1,70,2,16] f32[1,70,1,16] f32[1,70,1,16]",
+      2),
+    C(ATTENTION_MERGE, "", "f32[2,130,4,64] f32[2,130,4] f32[2,130,4,64] f32[2,130,4]",
+      2),
+    C(ATTENTION_GRAD, "q_first=30 k_first=90 window=20",
+      "f32[1,150,2,16] f32[1,150,2,16] f32[1,100,1,16] f32[1,100,1,16] f32[1,150,2,16] "
+      "f32[1,150,2]+",
+      3),
+    C(DROPOUT, "p=0.3 id=2 at=[1,70,33] whole=[5,150,1033]", "f32[2,60,701]", 1),
+    C(ATTENTION, "causal=0 scale=1",
+      "f32[2,70,2,16] f32[2,80,2,16] f32[2,80,2,16] f32[2,70,80]", 2),
+    C(ATTENTION_GRAD, "",
+      "f32[2,130,4,64] f32[2,130,4,64] f32[2,130,2,64] f32[2,130,2,64] f32[2,130,4,64] "
+      "f32[2,130,4]+",
+      3),
+    C(ATTENTION_GRAD, "window=40",
+      "f32[1,200,2,16] f32[1,200,2,16] f32[1,200,1,16] f32[1,200,1,16] f32[1,200,2,16] "
+      "f32[1,200,2]+",
+      3),
+    C(ATTENTION_GRAD, "causal=0 scale=0.1",
+      "f32[2,70,2,9] f32[2,70,2,16] f32[2,80,2,16] f32[2,80,2,9] f32[2,70,2,9] "
+      "f32[2,70,2]+ "
+      "f32[2,70,80]",
+      4),
+    C(EMBEDDING, "", "f32[300,200] i32[5,70]<300", 1),
+    C(EMBEDDING_GRAD, "rows=300", "f32[5,70,200] i32[5,70]<300", 1),
+    C(CROSS_ENTROPY, "", "f32[20,5003] i32[20]<5003?", 2),
+    C(CROSS_ENTROPY_GRAD, "", "f32[20,5003] i32[20]<5003? f32[20]+ f32[20]", 1),
+    C(REDUCE, "axes=[0]", "f32[2100,70]", 1),
+    C(REDUCE, "axes=[0,1]", "f32[6,70,1300]", 1),
+    C(REDUCE, "axes=[1]", "f32[6,70,13]", 1),
+    C(REDUCE, "axes=[1] kind=mean", "f32[60,2300]", 1),
+    C(REDUCE, "axes=[1] kind=max", "f32[60,2300]", 1),
+    C(TRANSPOSE, "perm=[0,2,1]", "f32[3,70,133]", 1),
+    C(CONCAT, "axis=1", "f32[70,300] f32[70,1300]", 1),
+    C(ROUTE, "k=2", "f32[700,8]", 2),
+    C(DISPATCH, "experts=8", "f32[100,300] i32[100,2]!8", 3),
+    C(OWN_OFFSETS, "first_expert=2 own=3", "i32[4,9]!100", 1),
+    C(COMBINE, "", "f32[200,1300] f32[100,2] i32[200]%", 1),
+    C(COMBINE_GRAD, "", "f32[100,1300] f32[200,1300] f32[100,2] i32[200]%", 2),
+    C(CONV2D, "stride=[1,1] pad=[1,1]", "f32[2,8,15,14] f32[17,8,3,3]", 1),
+    C(CONV2D, "stride=[1,1] pad=[0,0]", "f32[2,8,15,14] f32[17,8,1,1]", 1),
+    C(CONV2D_GRAD_X, "stride=[2,2] pad=[1,1] size=[15,14]", "f32[2,17,8,7] f32[17,8,3,3]",
+      1),
+    C(CONV2D_GRAD_X, "stride=[1,1] pad=[0,0] size=[15,14]",
+      "f32[2,17,15,14] f32[17,8,1,1]", 1),
+    C(CONV2D_GRAD_W, "stride=[2,2] pad=[1,1] size=[3,3]", "f32[2,17,8,7] f32[2,8,15,14]",
+      1),
+    C(BATCH_NORM, "", "f32[5,3,40,40] f32[3] f32[3]", 3),
+    C(BATCH_NORM_GRAD, "", "f32[5,3,40,40] f32[5,3,40,40] f32[3] f32[3] f32[3]+", 3),
+    C(SUMSQ, "", "f32[301,700]", 1),
+    C(SUMSQ, "", "f32[70001]", 1),
+    C(SGD, "", "f32[70001] f32[70001] f32[]=0.01 f32[]=0.7", 1),
+    C(ADAMW, "",
+      "f32[70001] f32[70001] f32[70001] f32[70001]+ f32[]=0.01 f32[]=0.7 f32[]=3", 3),
+};
+const int weft_n_kernel_case = (int)WEFT_COUNT(weft_kernel_cases);
+
 /* The k-th word of the operands; NULL past the end. */
 static const char *word(const weft_test_case *c, int k)
 {
@@ -350,7 +468,11 @@ void weft_test_case_fill(const weft_test_case *c, const weft_op_use *u, int k,
     bool        ignore = strcspn(kind, "?") < strcspn(kind, " ");
     switch (*kind) {
     case ':': fill_offsets(&s, data, n, (int64_t)arg); return;
-    case '%': fill_distinct(&s, data, 1, n, n); return;
+    case '%':
+        fill_distinct(&s, data, 1, n, n);
+        for (int64_t i = 0; ignore && i < n; i++)
+            if (below(&s, 4) == 0) data[i] = -1;
+        return;
     case '!': fill_distinct(&s, data, n / last, last, (int64_t)arg); return;
     default: break;
     }

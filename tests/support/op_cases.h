@@ -13,7 +13,8 @@
  *     f32[]=0.01    that number                  i32[4]<7      0 .. 6
  *     i32[4]<7?     the same or, one in four, -100 (an ignored label)
  *     i32[4]:9      offsets of 3 groups into 9 rows
- *     i32[4]%       a permutation of 0 .. 3      i32[4,2]!5    rows of distinct numbers below 5 */
+ *     i32[4]%       a permutation of 0 .. 3      i32[4,2]!5    rows of distinct numbers below 5
+ *     i32[4]%?      the same, one in four of them -1 (a row that is elsewhere) */
 #ifndef WEFT_TESTS_OP_CASES_H
 #define WEFT_TESTS_OP_CASES_H
 
@@ -28,6 +29,11 @@ typedef struct weft_test_case {
 
 extern const weft_test_case weft_test_cases[];
 extern const int            weft_n_test_case;
+
+/* More, for tests of kernels alone: ranks that have nothing of a dimension (sums over it are 0,
+ * attention sees no keys); forms that only kernels meet, and shapes with more than one task. */
+extern const weft_test_case weft_empty_cases[], weft_kernel_cases[];
+extern const int            weft_n_empty_case, weft_n_kernel_case;
 
 /* Types of operands and results, attributes; all in a. */
 weft_status weft_test_case_make(const weft_test_case *c, weft_arena *a, weft_op_use *u);
