@@ -12,6 +12,7 @@
 #include "library.h"
 #include "ops/product.h"
 #include "pinned.h"
+#include "support/device_call.h"
 #include "support/fixture.h"
 #include "support/kernels.h"
 
@@ -208,7 +209,7 @@ static void open_trial(trial *t, const product_case *p)
 static void run_case(const product_case *p)
 {
     trial       t, u;
-    test_kernel k;
+    device_call k;
     char        text[200];
     snprintf(text, sizeof text, "%s %s -> %s, steps %s, add %u", p->spec,
              weft_dtype_name(p->in), weft_dtype_name(p->out),
@@ -222,9 +223,10 @@ static void run_case(const product_case *p)
     if (product.takes(&u.call) != p->taken)
         fail_msg("%s: %s", text, p->taken ? "not taken" : "taken");
     if (p->taken) {
-        test_kernel_open(&k, &product, &u.call, NULL);
-        assert_ok(test_kernel_run(&k));
-        test_kernel_close(&k);
+        static const weft_step_scalars scalars = {0};
+        assert_ok(device_call_open(&k, weft_device_guard(), &product, &u.call, NULL));
+        assert_ok(device_call_run(&k, &scalars));
+        device_call_close(&k);
         for (int j = 0; j < t.call.n_out; j++)
             if (t.out[j].p) compare(&u.out[j], &t.out[j], text);
     }
