@@ -71,9 +71,11 @@ static weft_status use_gpu(void *g)
     return weft_cuda_use(g);
 }
 
+/* WEFT_CUDA_LIBS=none: own kernels alone. */
 static weft_status bind_libraries(weft_cuda_gpu *g)
 {
     char name[80] = "", kind[96];
+    if (is_set("WEFT_CUDA_LIBS", "none")) return WEFT_OK;
     WEFT_TRY(weft_cuda_libraries_open(weft_cuda_cu.version));
     CU_TRY(DeviceGetName, name, sizeof name, g->ordinal);
     snprintf(kind, sizeof kind, "sm_%d %s", g->capability, name);

@@ -9,6 +9,7 @@
 #include "program/order.h"
 
 typedef struct weft_exec__stream weft_exec__stream;
+typedef struct weft_exec__graph  weft_exec__graph;
 
 /* A channel or group as one exec uses it. */
 typedef struct weft_exec__link {
@@ -132,6 +133,7 @@ struct weft_exec {
     weft_exec__stream   stream[WEFT_MAX_STREAM];
     int                 n_issuer;
     weft_exec__issuer   issuer[WEFT_MAX_STREAM];
+    weft_exec__graph   *graph;    /* steps are replayed; NULL: every step is issued */
     double              origin_s; /* of the trace */
     int64_t             origin_step;
     /* the newest step that was held back; written by the commit point, read only by what is
@@ -173,7 +175,9 @@ weft_status weft_exec__find_kernel(weft_exec__instr *x);
 /* Of all variants of a stream. */
 weft_status weft_exec__prepare_kernels(weft_exec__stream *s);
 void        weft_exec__release_kernels(weft_exec__stream *s);
-/* Those of the firing that starts, in the stream's order. */
+/* Those of the running firing. */
+weft_step_scalars weft_exec__step_scalars(const weft_exec__stream *s);
+/* ... written in the stream's order, when it starts. */
 weft_status weft_exec__write_scalars(weft_exec__stream *s);
 
 /* stage.c: host work on memory that the host does not reach.  find: at create, before the stream
@@ -190,7 +194,17 @@ weft_status weft_exec__blame(const void *instr, weft_status st);
 weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x);
 weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 
+/* replay.c: steps as graphs, where a device captures and only reading and the commit point are the
+ * host's. */
+bool        weft_exec__can_replay(const weft_exec *e);
+weft_status weft_exec__make_graph(weft_exec *e);
+void        weft_exec__free_graph(weft_exec *e);
+int64_t     weft_exec__graph_bytes(const weft_exec *e);
+weft_status weft_exec__replay_step(weft_exec *e);
+
 /* stream.c */
+/* Communication, reading and the commit point (weft_host_fn; arg: the instruction's task). */
+weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s);
 weft_status weft_exec__run_issuer(weft_exec__issuer *u);
 weft_status weft_exec__start_threads(weft_exec *e);
 void        weft_exec__stop_threads(weft_exec *e);

@@ -74,14 +74,19 @@ void weft_exec__release_kernels(weft_exec__stream *s)
     weft_device_free(&s->scalars);
 }
 
-weft_status weft_exec__write_scalars(weft_exec__stream *s)
+weft_step_scalars weft_exec__step_scalars(const weft_exec__stream *s)
 {
     const weft_exec_options *o     = &s->e->o;
     int64_t                  micro = s->firing->micro < 0 ? 0 : s->firing->micro;
-    weft_step_scalars        now   = {.seed         = o->seed,
-                                      .step         = s->job_step,
-                                      .sample       = s->job_step * o->batch,
-                                      .micro_sample = micro * o->micro_batch};
+    return (weft_step_scalars){.seed         = o->seed,
+                               .step         = s->job_step,
+                               .sample       = s->job_step * o->batch,
+                               .micro_sample = micro * o->micro_batch};
+}
+
+weft_status weft_exec__write_scalars(weft_exec__stream *s)
+{
+    weft_step_scalars now = weft_exec__step_scalars(s);
     if (!s->has_kernel || !memcmp(&now, &s->written, sizeof now)) return WEFT_OK;
     s->written       = now;
     weft_memory from = {.device  = s->device,

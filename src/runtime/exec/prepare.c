@@ -360,6 +360,7 @@ weft_status weft_exec__prepare(weft_exec *e)
     WEFT_TRY(make_streams(e));
     WEFT_TRY(make_edges(e));
     make_issuers(e);
+    if (weft_exec__can_replay(e)) WEFT_TRY(weft_exec__make_graph(e));
     WEFT_TRY(weft_exec__open_links(e));
     return weft_exec__prepare_calls(e);
 }

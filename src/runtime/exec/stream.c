@@ -102,9 +102,8 @@ static weft_status communicate(const weft_task *task, double *start_s, double *e
     return weft_exec__blame(x, st);
 }
 
-/* Communication, reading and the commit point: in the order of the stream, on the thread that
- * gives it work. */
-static weft_status run_host_work(void *arg, double *start_s, double *end_s)
+/* In the order of the stream, on the thread that gives it work. */
+weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
 {
     const weft_task  *task = arg;
     weft_exec__instr *x    = task->arg;
@@ -137,7 +136,7 @@ static weft_status fire(weft_exec__stream *s)
         if (is_held(s, f->actor) && weft_instr_writes_state(e->p, v->instr[n].i))
             continue;
         WEFT_TRY(c ? s->device->launch(&s->dev, c)
-                   : s->device->call(&s->dev, run_host_work, &v->task[n]));
+                   : s->device->call(&s->dev, weft_exec__host_work, &v->task[n]));
         trace(s, n, s->dev.start_s, s->dev.done_s);
     }
     return WEFT_OK;
@@ -189,6 +188,8 @@ static weft_exec__stream *next_stream(weft_exec__issuer *u)
 
 static weft_status issue_steps(weft_exec__issuer *u)
 {
+    while (u->e->graph && u->stream[0]->step < u->e->until)
+        WEFT_TRY(weft_exec__replay_step(u->e));
     for (weft_exec__stream *s; (s = next_stream(u));) WEFT_TRY(fire_next(s));
     for (int i = 0; i < u->n; i++)
         WEFT_TRY(u->stream[i]->device->finish(&u->stream[i]->dev));

@@ -1,0 +1,298 @@
+/* Steps as graphs: where a device can capture work, a step is issued once, captured once and then
+ * replayed, in two segments: up to the commit point and after it.
+ *
+ *     reads            all micro-batches' samples, kept in pinned memory of our own
+ *     segment 1        scalars, samples to their place, kernels
+ *     commit           the host looks at the outcome
+ *     segment 2        updates
+ *
+ * Only for programs of one stream whose host work is reading and the commit point: nobody else
+ * waits in the middle of a step.  What a graph reads from the host has one address for its life; it
+ * is written when the stream is idle. */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/exec_priv.h"
+
+enum {
+    ALIGN = 64
+};
+
+/* What a step does, in order. */
+typedef struct step_item {
+    int              firing, instr;
+    const weft_code *code; /* NULL: a read or the commit point */
+    bool             writes_state;
+    int              scalars; /* number of those that are written before it; -1 none */
+    int64_t          samples; /* of a read: where its results are kept */
+} step_item;
+
+/* A run of items that the device gets at once. */
+typedef struct step_segment {
+    int           first, n;
+    bool          writes_state;
+    weft_captured captured; /* all zero: not yet */
+} step_segment;
+
+struct weft_exec__graph {
+    weft_exec__stream *s;
+    int                n_item, n_segment, n_scalars;
+    step_item         *item;
+    step_segment      *segment;
+    weft_memory        pinned; /* scalars, then samples */
+    int64_t            steps;  /* that were run */
+};
+
+/* ---- before the first step ---- */
+
+static bool has_only_reads_and_commit(const weft_exec *e)
+{
+    for (int a = 0; a < e->p->n_actor; a++)
+        for (int n = 0; n < e->p->actor[a].n_instr; n++)
+            if (weft_instr_is_comm(&e->p->actor[a].instr[n])) return false;
+    return true;
+}
+
+bool weft_exec__can_replay(const weft_exec *e)
+{
+    return e->n_stream == 1 && e->stream[0].device->capture_begin && !e->o.price &&
+           !e->o.trace && !e->o.carry && has_only_reads_and_commit(e);
+}
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int64_t result_bytes(const weft_instr *i, int k)
+{
+    const weft_type *t = &i->out[k].type;
+    return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+}
+
+static int64_t sample_bytes(const weft_instr *i)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < i->n_out; k++) bytes += round_up(result_bytes(i, k));
+    return bytes;
+}
+
+static int count_items(const weft_exec *e, const weft_stream_spec *spec)
+{
+    int n = 0;
+    for (int i = 0; i < spec->n_firing; i++)
+        n += e->p->actor[spec->firing[i].actor].n_instr;
+    return n;
+}
+
+static int micro_of(const weft_firing *f)
+{
+    return f->micro < 0 ? 0 : f->micro;
+}
+
+/* The items of firing f; *micro: the micro-batch whose scalars the device has. */
+static void list_firing(weft_exec__graph *g, int f, int *micro, int64_t *bytes)
+{
+    weft_exec                *e    = g->s->e;
+    const weft_firing        *fire = &e->p->stream[g->s->number].firing[f];
+    const weft_exec__variant *v    = g->s->variant[f];
+    const weft_code          *code = v->code;
+    const int                *run  = e->actor[fire->actor].run;
+    for (int n = 0; n < e->p->actor[fire->actor].n_instr; n += run[n] ? run[n] : 1) {
+        const weft_instr *i = v->instr[n].i;
+        step_item         x = {.firing       = f,
+                               .instr        = n,
+                               .code         = run[n] ? code++ : NULL,
+                               .writes_state = weft_instr_writes_state(e->p, i),
+                               .scalars      = -1};
+        if (x.code && *micro != micro_of(fire)) {
+            *micro    = micro_of(fire);
+            x.scalars = g->n_scalars++;
+        }
+        if (i->kind == WEFT_INSTR_READ) {
+            x.samples = *bytes;
+            *bytes += sample_bytes(i);
+        }
+        g->item[g->n_item++] = x;
+    }
+}
+
+static bool is_read(const weft_exec__graph *g, const step_item *x)
+{
+    return g->s->variant[x->firing]->instr[x->instr].i->kind == WEFT_INSTR_READ;
+}
+
+static bool is_commit(const weft_exec__graph *g, const step_item *x)
+{
+    return g->s->variant[x->firing]->instr[x->instr].i->kind == WEFT_INSTR_COMMIT;
+}
+
+/* Reads are of a segment, too: there samples go to their place. */
+static void cut_segments(weft_exec__graph *g)
+{
+    for (int i = 0; i < g->n_item; i++) {
+        bool starts = !g->n_segment || is_commit(g, &g->item[i]) ||
+                      (i && is_commit(g, &g->item[i - 1]));
+        step_segment *x = &g->segment[g->n_segment - !starts];
+        if (starts) *x = (step_segment){.first = i};
+        if (starts) g->n_segment++;
+        x->n++;
+        x->writes_state = x->writes_state || g->item[i].writes_state;
+    }
+}
+
+weft_status weft_exec__make_graph(weft_exec *e)
+{
+    weft_exec__stream      *s    = &e->stream[0];
+    const weft_stream_spec *spec = &e->p->stream[s->number];
+    weft_exec__graph       *g    = WEFT_ARENA_NEW(e->arena, weft_exec__graph);
+    int                     n = count_items(e, spec), micro = -1;
+    int64_t                 bytes = 0;
+    WEFT_TRY(weft_arena_status(e->arena));
+    g->s       = s;
+    g->item    = WEFT_ARENA_ARRAY(e->arena, step_item, n + 1);
+    g->segment = WEFT_ARENA_ARRAY(e->arena, step_segment, n + 1);
+    WEFT_TRY(weft_arena_status(e->arena));
+    for (int f = 0; f < spec->n_firing; f++) list_firing(g, f, &micro, &bytes);
+    cut_segments(g);
+    int64_t first = round_up(g->n_scalars * (int64_t)sizeof(weft_step_scalars));
+    for (int i = 0; i < g->n_item; i++) g->item[i].samples += first;
+    e->graph = g;
+    return weft_device_alloc(s->device, WEFT_SPACE_PINNED, first + bytes, &g->pinned);
+}
+
+void weft_exec__free_graph(weft_exec *e)
+{
+    weft_exec__graph *g = e->graph;
+    for (int i = 0; g && i < g->n_segment; i++)
+        if (g->segment[i].captured.device)
+            g->s->device->captured_free(&g->segment[i].captured);
+    if (g) weft_device_free(&g->pinned);
+    e->graph = NULL;
+}
+
+int64_t weft_exec__graph_bytes(const weft_exec *e)
+{
+    return e->graph ? e->graph->pinned.bytes : 0;
+}
+
+/* ---- the host's part of a step ---- */
+
+static void enter_firing(weft_exec__graph *g, const step_item *x)
+{
+    g->s->firing = &g->s->e->p->stream[g->s->number].firing[x->firing];
+}
+
+static void put_scalars(weft_exec__graph *g)
+{
+    weft_step_scalars *to = g->pinned.address;
+    for (int i = 0; i < g->n_item; i++) {
+        if (g->item[i].scalars < 0) continue;
+        enter_firing(g, &g->item[i]);
+        to[g->item[i].scalars] = weft_exec__step_scalars(g->s);
+    }
+}
+
+/* Results of a read and where they are kept, one after another. */
+static weft_status copy_samples(weft_exec__graph *g, const step_item *x, bool back)
+{
+    weft_exec__instr *instr = &g->s->variant[x->firing]->instr[x->instr];
+    weft_device      *d     = g->s->device;
+    int64_t           at    = x->samples;
+    for (int k = 0; k < instr->i->n_out; k++) {
+        int64_t     bytes = result_bytes(instr->i, k);
+        weft_memory kept, slab = {.device  = d,
+                                  .space   = WEFT_SPACE_PINNED,
+                                  .address = instr->call.out[k].p,
+                                  .bytes   = bytes};
+        WEFT_TRY(weft_memory_part(&g->pinned, at, bytes, &kept));
+        if (back)
+            WEFT_TRY(d->copy(d, &g->s->dev, &slab, &kept));
+        else
+            memcpy(kept.address, slab.address, (size_t)bytes);
+        at += round_up(bytes);
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_samples(weft_exec__graph *g)
+{
+    for (int i = 0; i < g->n_item; i++) {
+        const step_item *x = &g->item[i];
+        if (x->code || !is_read(g, x)) continue;
+        enter_firing(g, x);
+        WEFT_TRY(weft_exec__read(g->s, &g->s->variant[x->firing]->instr[x->instr]));
+        WEFT_TRY(copy_samples(g, x, false));
+    }
+    return WEFT_OK;
+}
+
+/* ---- the device's ---- */
+
+static weft_status issue_item(weft_exec__graph *g, const step_item *x, bool held)
+{
+    weft_exec__stream *s = g->s;
+    weft_memory        from;
+    enter_firing(g, x);
+    if (!x->code) return copy_samples(g, x, true);
+    if (x->scalars >= 0) {
+        WEFT_TRY(weft_memory_part(&g->pinned,
+                                  x->scalars * (int64_t)sizeof(weft_step_scalars),
+                                  sizeof(weft_step_scalars), &from));
+        WEFT_TRY(s->device->copy(s->device, &s->dev, &s->scalars, &from));
+    }
+    return held && x->writes_state ? WEFT_OK : s->device->launch(&s->dev, x->code);
+}
+
+static weft_status issue_segment(weft_exec__graph *g, const step_segment *x, bool held)
+{
+    for (int i = 0; i < x->n; i++) WEFT_TRY(issue_item(g, &g->item[x->first + i], held));
+    return WEFT_OK;
+}
+
+static weft_status capture_segment(weft_exec__graph *g, step_segment *x)
+{
+    weft_device       *d         = g->s->device;
+    weft_stream *const s[1]      = {&g->s->dev};
+    char               text[512] = "";
+    WEFT_TRY(d->finish(s[0]));
+    WEFT_TRY(d->capture_begin(d, s, 1));
+    weft_status st = issue_segment(g, x, false);
+    if (st != WEFT_OK) snprintf(text, sizeof text, "%s", weft_error_text());
+    weft_status ended = d->capture_end(d, &x->captured);
+    return st != WEFT_OK ? WEFT_FAIL(st, "%s", text) : ended;
+}
+
+/* The first step warms libraries up; a step that is held back leaves out what it must. */
+static weft_status run_segment(weft_exec__graph *g, step_segment *x)
+{
+    bool held = x->writes_state && g->s->e->held_step == g->s->job_step;
+    if (held || !g->steps) return issue_segment(g, x, held);
+    if (!x->captured.device) WEFT_TRY(capture_segment(g, x));
+    return g->s->device->replay(&g->s->dev, &x->captured);
+}
+
+static weft_status run_commit(weft_exec__graph *g, const step_item *x)
+{
+    enter_firing(g, x);
+    weft_task *task = &g->s->variant[x->firing]->task[x->instr];
+    return g->s->device->call(&g->s->dev, weft_exec__host_work, task);
+}
+
+weft_status weft_exec__replay_step(weft_exec *e)
+{
+    weft_exec__graph  *g = e->graph;
+    weft_exec__stream *s = g->s;
+    WEFT_TRY(s->device->finish(&s->dev)); /* pinned memory is free */
+    s->job_step = e->first_step + s->step;
+    put_scalars(g);
+    WEFT_TRY(read_samples(g));
+    for (int k = 0; k < g->n_segment; k++) {
+        step_segment *x = &g->segment[k];
+        WEFT_TRY(is_commit(g, &g->item[x->first]) ? run_commit(g, &g->item[x->first])
+                                                  : run_segment(g, x));
+    }
+    g->steps++;
+    s->step++;
+    return WEFT_OK;
+}

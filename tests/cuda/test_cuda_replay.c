@@ -1,0 +1,210 @@
+/* src/runtime/exec/replay.c: steps as graphs, on the plugin's device over a driver without a GPU.
+ * The same program on the CPU, issued and replayed. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_test.h"
+#include "plugin/plugin.h"
+#include "support/exec.h"
+
+/* Two micro-batches through one slot of staging, dropout by seed, step and sample; w after the
+ * commit point. */
+static const char text[] =
+    "program graph rank 0 of 1 micro 2 lanes 2 {\n"
+    "  slab state state 64\n"
+    "  slab work work 448\n"
+    "  slab staging staging 256\n"
+    "  buffer w slab state at 0 bytes 64\n"
+    "  buffer t slab work at 0 bytes 64\n"
+    "  buffer u slab work at 64 bytes 64\n"
+    "  buffer g slab work at 128 bytes 64 slots 2 by lane\n"
+    "  buffer loss slab work at 256 bytes 64\n"
+    "  buffer norm slab work at 320 bytes 64\n"
+    "  buffer next slab work at 384 bytes 64\n"
+    "  buffer x slab staging at 0 bytes 64\n"
+    "  buffer lr slab staging at 64 bytes 64\n"
+    "  buffer seen slab staging at 128 bytes 64\n"
+    "  bind param w w f32[8]\n"
+    "  bind input x x f32[8]\n"
+    "  bind step_input lr lr f32[1]\n"
+    "  bind output seen seen f32[8]\n"
+    "  stream compute compute device 0 threads 0\n"
+    "  actor read on compute { read x -> (x f32[8]) ; }\n"
+    "  actor bwd on compute {\n"
+    "    copy t (x f32[4,2] stride [1,4]) -> (t f32[4,2]) ;\n"
+    "    compute u dropout \"p=0.5 id=3\" (t f32[4,2]) -> (u f32[4,2]) ;\n"
+    "    compute g mul (u f32[8], w f32[8]) -> (g f32[8]) ;\n"
+    "  }\n"
+    "  actor merge on compute { merge g (g f32[8]) -> (g f32[8]) ; }\n"
+    "  actor update on compute {\n"
+    "    copy loss (g f32[1]) -> (loss f32[1]) ;\n"
+    "    copy norm (g + 1 f32[1]) -> (norm f32[1]) ;\n"
+    "    commit step (loss f32[], norm f32[]) ;\n"
+    "    copy seen (g f32[8]) -> (seen f32[8]) ;\n"
+    "    compute next mul (g f32[8], lr f32[1]) -> (next f32[8]) ;\n"
+    "    compute w add (w f32[8], next f32[8]) -> (w f32[8]) ;\n"
+    "  }\n"
+    "  list compute { read 0; bwd 0 first; read 1; bwd 1 lane 1 first; merge lane 1; "
+    "update; }\n"
+    "}\n";
+
+enum {
+    N_STEP = 7,
+    HELD   = 4
+};
+
+/* What a run leaves: of each step the outcome at the commit point, and memory after it. */
+typedef struct trail {
+    double value[N_STEP][2];
+    float  w[N_STEP][8], seen[N_STEP][8];
+    int    n_read, n_commit;
+} trail;
+
+static weft_status give_samples(void *user, int64_t step, int micro, int n,
+                                const weft_view *out)
+{
+    trail *t = user;
+    t->n_read++;
+    for (int k = 0; n == 1 && k < 8; k++)
+        ((float *)out[0].p)[k] = 1.0f / (float)(3 + (int)step * 5 + micro * 7 + k);
+    return WEFT_OK;
+}
+
+static weft_status note_commit(void *user, int64_t step, int n, const double *value,
+                               bool *hold)
+{
+    trail *t = user;
+    t->n_commit++;
+    for (int k = 0; k < n; k++) t->value[step][k] = value[k];
+    *hold = step == HELD;
+    return WEFT_OK;
+}
+
+/* window: steps a run. */
+static void run_steps(weft_device *d, int window, trail *t)
+{
+    weft_program     *p = NULL;
+    weft_exec        *e = NULL;
+    float             w[8], lr;
+    weft_exec_options o = {.device      = {d},
+                           .read        = give_samples,
+                           .commit      = note_commit,
+                           .user        = t,
+                           .seed        = 11,
+                           .batch       = 4,
+                           .micro_batch = 2};
+    memset(t, 0, sizeof *t);
+    assert_ok(weft_program_parse("graph", text, sizeof text - 1, &p));
+    assert_ok(weft_program_verify(p));
+    assert_ok(test_exec_create(p, &o, &e));
+    for (int k = 0; k < 8; k++) w[k] = 1.0f + (float)k;
+    assert_ok(weft_exec_write(e, "w", 0, NULL, w));
+    for (int step = 0; step < N_STEP; step += window) {
+        int n = step + window > N_STEP ? N_STEP - step : window;
+        lr    = 0.125f;
+        assert_ok(weft_exec_write(e, "lr", 0, NULL, &lr));
+        assert_ok(weft_exec_run(e, step, n));
+        assert_ok(weft_exec_read(e, "w", 0, NULL, t->w[step + n - 1]));
+        assert_ok(weft_exec_read(e, "seen", 0, NULL, t->seen[step + n - 1]));
+    }
+    test_exec_destroy(e);
+    weft_program_destroy(p);
+}
+
+static weft_device *open_gpu(const char *graph)
+{
+    weft_device *d = NULL;
+    setenv("WEFT_CUDA_GRAPH", graph, 1);
+    assert_ok(weft_plugin_open_device("cuda", 0, &d));
+    assert_true((d->capture_begin != NULL) == (*graph == '1'));
+    return d;
+}
+
+static void replayed_steps_have_the_bits_of_issued_ones(void **state)
+{
+    (void)state;
+    trail        cpu, plain, graph;
+    weft_device *d;
+    run_steps(weft_device_cpu(), 1, &cpu);
+    run_steps(d = open_gpu("0"), 1, &plain);
+    weft_plugin_close_device(d);
+    run_steps(d = open_gpu("1"), 1, &graph);
+    weft_plugin_close_device(d);
+    assert_int_equal(cpu.n_read, 2 * N_STEP);
+    assert_int_equal(cpu.n_commit, N_STEP);
+    assert_memory_equal(&plain, &cpu,
+                        sizeof cpu); /* these kernels round as the CPU's do */
+    assert_memory_equal(&graph, &cpu, sizeof cpu);
+}
+
+static void a_held_step_writes_no_state(void **state)
+{
+    (void)state;
+    trail        t;
+    weft_device *d = open_gpu("1");
+    run_steps(d, 1, &t);
+    assert_memory_equal(t.w[HELD], t.w[HELD - 1], sizeof t.w[0]);
+    assert_memory_not_equal(t.seen[HELD], t.seen[HELD - 1],
+                            sizeof t.seen[0]); /* the rest ran */
+    assert_memory_not_equal(t.w[HELD + 1], t.w[HELD], sizeof t.w[0]);
+    weft_plugin_close_device(d);
+}
+
+static void steps_of_one_run_are_replayed_too(void **state)
+{
+    (void)state;
+    trail        one, all;
+    weft_device *d = open_gpu("1");
+    run_steps(d, 1, &one);
+    run_steps(d, N_STEP, &all);
+    assert_memory_equal(all.w[N_STEP - 1], one.w[N_STEP - 1], sizeof one.w[0]);
+    assert_memory_equal(all.value, one.value, sizeof one.value);
+    weft_plugin_close_device(d);
+}
+
+/* From the second step on a step is two graphs, and nothing is issued beside them. */
+static void a_step_is_two_graphs(void **state)
+{
+    (void)state;
+    if (test_gpu_is_real()) skip(); /* nobody writes down its calls */
+    char         line[256];
+    int          launches = 0, replays = 0;
+    const char  *log = getenv("WEFT_STUB_LOG");
+    FILE        *f;
+    trail        t;
+    weft_device *d = open_gpu("1");
+    run_steps(d, 1, &t);
+    weft_plugin_close_device(d);
+    assert_non_null(log);
+    assert_non_null(f = fopen(log, "r"));
+    while (fgets(line, sizeof line, f)) {
+        if (strstr(line, "cuDevicePrimaryCtxRetain")) launches = replays = 0;
+        if (strstr(line, "cuLaunchKernel")) launches++;
+        if (strstr(line, "cuGraphLaunch")) replays++;
+    }
+    fclose(f);
+    /* the last device: one step issued, one captured, the rest of the held one issued */
+    assert_int_equal(replays, 2 * (N_STEP - 1) - 1);
+    assert_true(launches > 0 && launches < 3 * 12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replayed_steps_have_the_bits_of_issued_ones),
+        cmocka_unit_test(a_held_step_writes_no_state),
+        cmocka_unit_test(steps_of_one_run_are_replayed_too),
+        cmocka_unit_test(a_step_is_two_graphs),
+    };
+    char log[] = "/tmp/weft-test-XXXXXX";
+    int  fd    = mkstemp(log);
+    if (fd < 0) return 1;
+    setenv("WEFT_STUB_LOG", log, 1);
+    if (!test_gpu_start()) return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove(log);
+    return failed;
+}
