@@ -30,6 +30,8 @@ typedef struct weft_cuda_zero_args {
 
 #include "args_elem.h"
 #include "args_matmul.h"
+#include "args_norm.h"
+#include "args_update.h"
 #include "args_loss.h"
 #include "args_table.h"
 

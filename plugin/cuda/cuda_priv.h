@@ -104,6 +104,9 @@ const weft_view *weft_cuda_last_result(const weft_kernel_call *c);
 weft_status weft_cuda_steps(const weft_kernel_call *c, const weft_kernel_ctx *x,
                             const weft_view *from, const weft_view *last_row);
 
+/* Adds parts of sums in order: the last stage of sums over rows. */
+weft_status weft_cuda_fold(const weft_kernel_ctx *x, const weft_cuda_fold_args *f);
+
 /* ---- rows ---- */
 
 /* All of them, those that are tried first in front. */
@@ -140,6 +143,27 @@ void        weft_cuda_release_product(void *prepared);
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
 CUDA_RUN(ema);
 CUDA_RUN(dropout);
+
+CUDA_RUN(layer_norm);
+CUDA_RUN(layer_norm_grad);
+CUDA_SCRATCH(layer_norm_grad);
+CUDA_RUN(rms_norm);
+CUDA_RUN(rms_norm_grad);
+CUDA_SCRATCH(rms_norm_grad);
+CUDA_RUN(softmax);
+CUDA_RUN(softmax_grad);
+CUDA_RUN(reduce);
+CUDA_SCRATCH(reduce);
+
+CUDA_RUN(sumsq);
+CUDA_SCRATCH(sumsq);
+CUDA_RUN(sumsq_parts);
+CUDA_SCRATCH(sumsq_parts);
+CUDA_RUN(sumsq_tree);
+CUDA_SCRATCH(sumsq_tree);
+CUDA_RUN(clip);
+CUDA_SCRATCH(clip);
+CUDA_RUN(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb */
 
 CUDA_RUN(embedding);
 CUDA_RUN(embedding_grad);

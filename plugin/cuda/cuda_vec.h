@@ -122,6 +122,19 @@ CU_FN void cu_put8(void *p, int dtype, int64_t at, const float x[8])
     }
 }
 
+/* p[at .. at + 4): f32 at a multiple of 16 bytes, or bf16 at one of 8. */
+CU_FN void cu_get4(const void *p, int dtype, int64_t at, float x[4])
+{
+    if (dtype == WEFT_DTYPE_F32) {
+        float4 a = *(const float4 *)((const float *)p + at);
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+    } else {
+        uint2 a = *(const uint2 *)((const cu_bf16 *)p + at);
+        x[0] = cu_float((cu_bf16)a.x), x[1] = cu_float((cu_bf16)(a.x >> 16));
+        x[2] = cu_float((cu_bf16)a.y), x[3] = cu_float((cu_bf16)(a.y >> 16));
+    }
+}
+
 /* W elements along a step that is 1 or 0 where W is 8, of types f32 and bf16. */
 template <int W>
 CU_FN void cu_get_row(const void *p, int dtype, int64_t at, int64_t step, float x[W])

@@ -43,6 +43,38 @@ static const weft_kernel rows[] = {
     {.op = WEFT_OP_EMA, .run = weft_cuda_run_ema},
     {.op = WEFT_OP_DROPOUT, .run = weft_cuda_run_dropout},
 
+    /* norms, softmax, reductions */
+    {.op = WEFT_OP_LAYER_NORM, .run = weft_cuda_run_layer_norm},
+    {.op      = WEFT_OP_LAYER_NORM_GRAD,
+     .run     = weft_cuda_run_layer_norm_grad,
+     .scratch = weft_cuda_scratch_layer_norm_grad},
+    {.op = WEFT_OP_RMS_NORM, .run = weft_cuda_run_rms_norm},
+    {.op      = WEFT_OP_RMS_NORM_GRAD,
+     .run     = weft_cuda_run_rms_norm_grad,
+     .scratch = weft_cuda_scratch_rms_norm_grad},
+    {.op = WEFT_OP_SOFTMAX, .run = weft_cuda_run_softmax},
+    {.op = WEFT_OP_SOFTMAX_GRAD, .run = weft_cuda_run_softmax_grad},
+    {.op      = WEFT_OP_REDUCE,
+     .run     = weft_cuda_run_reduce,
+     .scratch = weft_cuda_scratch_reduce},
+
+    /* once a step */
+    {.op = WEFT_OP_SUMSQ, .run = weft_cuda_run_sumsq, .scratch = weft_cuda_scratch_sumsq},
+    {.op      = WEFT_OP_SUMSQ_PARTS,
+     .run     = weft_cuda_run_sumsq_parts,
+     .scratch = weft_cuda_scratch_sumsq_parts},
+    {.op      = WEFT_OP_SUMSQ_TREE,
+     .run     = weft_cuda_run_sumsq_tree,
+     .scratch = weft_cuda_scratch_sumsq_tree},
+    {.op = WEFT_OP_CLIP, .run = weft_cuda_run_clip, .scratch = weft_cuda_scratch_clip},
+    {.op = WEFT_OP_SGD, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_SGD_MOMENTUM, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_ADAM, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_ADAMW, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_ADAGRAD, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_LAMB_DIR, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_LAMB, .run = weft_cuda_run_update},
+
     /* tables */
     {.op = WEFT_OP_EMBEDDING, .run = weft_cuda_run_embedding},
     {.op      = WEFT_OP_EMBEDDING_GRAD,

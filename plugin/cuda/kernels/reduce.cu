@@ -1,0 +1,112 @@
+/* Sums and maxima over some dimensions, and over parts of rows. */
+#include "cuda_block.h"
+#include "cuda_vec.h"
+
+enum {
+    COLUMNS = 32, /* vectors of columns of a block of 256 threads, ROWS threads on each */
+    ROWS    = 8
+};
+
+CU_FN float combine(int kind, float x, float y)
+{
+    return kind == WEFT_CUDA_REDUCE_SUM ? x + y : fmaxf(x, y);
+}
+
+CU_FN float neutral(int kind)
+{
+    return kind == WEFT_CUDA_REDUCE_SUM ? 0.0f : -INFINITY;
+}
+
+CU_FN int64_t part_start(int64_t n, int64_t n_part, int64_t p)
+{
+    int64_t each = (n + n_part - 1) / n_part;
+    return p * each < n ? p * each : n;
+}
+
+CU_FN void put_result(void *y, int dtype, int64_t at, int add, float x)
+{
+    if (add) x += cu_get(y, dtype, at);
+    cu_put(y, dtype, at, x);
+}
+
+/* ---- the last stage: parts in order, 16 threads a column ---- */
+
+CU_KERNEL(fold, weft_cuda_fold_args, 256)
+{
+    __shared__ float sum[16][17];
+    int              c = (int)threadIdx.x % 16, r = (int)threadIdx.x / 16;
+    int64_t          i = (int64_t)blockIdx.x * 16 + c, n = a.y.count * a.n_result;
+    float            x = neutral(a.kind);
+    for (int64_t p = r; p < a.n_part && i < n; p += 16)
+        x = combine(a.kind, x, a.part[p * n + i]);
+    sum[r][c] = x;
+    __syncthreads();
+    if (r || i >= n) return;
+    for (int k = 1; k < 16; k++) x = combine(a.kind, x, sum[k][c]);
+    int     k = (int)(i / a.y.count);
+    int64_t at[1];
+    if (!a.result[k]) return;
+    cu_nd_at<1, 1>(a.y, i - k * a.y.count, at);
+    put_result(a.result[k], a.dtype[k], at[0], a.add[k], x * a.scale);
+}
+
+/* ---- columns: what is kept lies together ---- */
+
+template <int W> CU_FN void reduce_columns(const weft_cuda_reduce_args &a)
+{
+    __shared__ float sum[ROWS][COLUMNS * W];
+    int              c = (int)threadIdx.x % COLUMNS, r = (int)threadIdx.x / COLUMNS;
+    int64_t          n = a.kept.count, i = ((int64_t)blockIdx.x * COLUMNS + c) * W;
+    int64_t          end = part_start(a.gone.count, a.n_part, blockIdx.y + 1);
+    float            x[W], u[W];
+    for (int j = 0; j < W; j++) x[j] = neutral(a.kind);
+    for (int64_t row = part_start(a.gone.count, a.n_part, blockIdx.y) + r;
+         row < end && i < n; row += ROWS) {
+        cu_get_row<W>(a.x, a.x_dtype, row * a.gone.step[0][0] + i, 1, u);
+        for (int j = 0; j < W; j++) x[j] = combine(a.kind, x[j], u[j]);
+    }
+    for (int j = 0; j < W; j++) sum[r][c * W + j] = x[j];
+    __syncthreads();
+    for (int k = (int)threadIdx.x; k < COLUMNS * W; k += COLUMNS * ROWS) {
+        i = (int64_t)blockIdx.x * COLUMNS * W + k;
+        if (i >= n) return;
+        float y = sum[0][k];
+        for (int l = 1; l < ROWS; l++) y = combine(a.kind, y, sum[l][k]);
+        if (a.n_part > 1)
+            a.part[blockIdx.y * n + i] = y;
+        else
+            put_result(a.y, a.y_dtype, i * a.kept.step[1][0], a.add, y * a.scale);
+    }
+}
+
+CU_KERNEL(reduce_columns_1, weft_cuda_reduce_args, 256)
+{
+    reduce_columns<1>(a);
+}
+CU_KERNEL(reduce_columns_8, weft_cuda_reduce_args, 256)
+{
+    reduce_columns<8>(a);
+}
+
+/* ---- any strides: a warp a result and part ---- */
+
+CU_KERNEL(reduce_any, weft_cuda_reduce_args, 128)
+{
+    int     lane = (int)threadIdx.x % CU_WARP;
+    int64_t i = cu_index() / CU_WARP, p = blockIdx.y, at[2], in[1];
+    int64_t end = part_start(a.gone.count, a.n_part, p + 1);
+    float   x   = neutral(a.kind);
+    if (i >= a.kept.count) return;
+    cu_nd_at<2, 1>(a.kept, i, at);
+    for (int64_t k = part_start(a.gone.count, a.n_part, p) + lane; k < end;
+         k += CU_WARP) {
+        cu_nd_at<1, 1>(a.gone, k, in);
+        x = combine(a.kind, x, cu_get(a.x, a.x_dtype, at[0] + in[0]));
+    }
+    x = a.kind == WEFT_CUDA_REDUCE_SUM ? cu_warp_sum(x) : cu_warp_max(x);
+    if (lane) return;
+    if (a.n_part > 1)
+        a.part[p * a.kept.count + i] = x;
+    else
+        put_result(a.y, a.y_dtype, at[1], a.add, x * a.scale);
+}

@@ -1,0 +1,106 @@
+/* Sums of squares in f64, and the factor that clips gradients.
+ *
+ * Order of a sum, so that a tensor split along dimension 0 gives the same bits, wherever it lies:
+ * (1) one partial for each index of dimension 0; a tensor of one dimension has one for each 256 elements
+ * (2) a partial is made of pieces of 8192 elements, added in order; in a piece a warp's lane has the elements i with
+ *     i / 4 mod 32 = lane, one sum for each i mod 4
+ * (3) over partials the binary tree: neighbours (0,1), (2,3), ... are added, then those, until one is left */
+#include "cuda_block.h"
+#include "cuda_vec.h"
+
+enum {
+    TREE = 1024 /* leaves of a warp */
+};
+
+CU_FN double warp_sum_double(double x)
+{
+    for (int k = 1; k < CU_WARP; k *= 2) x += __shfl_xor_sync(0xffffffffu, x, k);
+    return x;
+}
+
+CU_KERNEL(squares, weft_cuda_squares_args, 256)
+{
+    int     lane = (int)threadIdx.x % CU_WARP;
+    int64_t w = cu_index() / CU_WARP, row = w / a.n_piece, piece = w - row * a.n_piece;
+    double  sum[4] = {0, 0, 0, 0};
+    if (row >= a.n_part) return;
+    int64_t first = row * a.row + piece * WEFT_CUDA_SQUARE_PIECE;
+    int64_t end   = (row + 1) * a.row < a.n ? (row + 1) * a.row : a.n;
+    if (first + WEFT_CUDA_SQUARE_PIECE < end) end = first + WEFT_CUDA_SQUARE_PIECE;
+    for (int64_t i = first + lane * 4; i < end; i += CU_WARP * 4) {
+        float x[4];
+        if (a.vectors && i + 4 <= end) {
+            cu_get4(a.x, a.dtype, i, x);
+        } else {
+            for (int j = 0; j < 4; j++)
+                x[j] = i + j < end ? cu_get(a.x, a.dtype, i + j) : 0;
+        }
+        for (int j = 0; j < 4; j++) sum[j] += (double)x[j] * (double)x[j];
+    }
+    double total = warp_sum_double((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    if (lane == 0) a.part[w] = total;
+}
+
+CU_FN double leaf(const double *part, int64_t n, int64_t n_piece, int64_t i)
+{
+    double x = 0;
+    if (i >= n) return 0;
+    for (int64_t k = 0; k < n_piece; k++) x += part[i * n_piece + k];
+    return x;
+}
+
+/* Leaves alone: the partials of sumsq_parts. */
+CU_KERNEL(squares_leaves, weft_cuda_tree_args, 256)
+{
+    int64_t i = cu_index();
+    if (i < a.n_leaf) a.room[i] = leaf(a.part, a.n_leaf, a.n_piece, i);
+}
+
+/* A warp makes one number of 1024; the block goes on with these until there is one. */
+CU_KERNEL(squares_tree, weft_cuda_tree_args, 256)
+{
+    int           lane = (int)threadIdx.x % CU_WARP, warp = (int)threadIdx.x / CU_WARP;
+    int           n_warp = (int)blockDim.x / CU_WARP;
+    const double *from   = a.part;
+    double       *to     = a.room;
+    int64_t       n = a.n_leaf, n_piece = a.n_piece, next = 0;
+    for (;;) {
+        next = (n + TREE - 1) / TREE;
+        for (int64_t s = warp; s < next; s += n_warp) {
+            double mine = 0;
+            for (int k = 0; k < TREE / CU_WARP; k++) {
+                double x = warp_sum_double(
+                    leaf(from, n, n_piece, s * TREE + k * CU_WARP + lane));
+                if (k == lane) mine = x;
+            }
+            mine = warp_sum_double(mine);
+            if (lane == 0) to[s] = mine;
+        }
+        __syncthreads();
+        if (next <= 1) break;
+        from    = to;
+        n       = next;
+        n_piece = 1;
+        to      = to == a.room ? a.room + a.n_leaf / TREE + 1 : a.room;
+    }
+    if (threadIdx.x == 0) *a.sum = next ? to[0] : 0;
+}
+
+CU_KERNEL(clip, weft_cuda_clip_args, 512)
+{
+    __shared__ double s[WEFT_CUDA_MAX_NORM];
+    for (int i = (int)threadIdx.x; i < a.n; i += (int)blockDim.x)
+        s[i] = cu_load_double(a.s[i], a.dtype, 0);
+    __syncthreads();
+    if (threadIdx.x) return;
+    double sum = a.first ? 0 : *a.total;
+    for (int i = 0; i < a.n; i++) sum += s[i];
+    if (!a.last) {
+        *a.total = sum;
+        return;
+    }
+    double norm = sqrt(sum), scale = a.max_norm > 0 ? a.max_norm / (norm + 1e-6) : 1;
+    if (a.norm) *a.norm = (float)norm;
+    /* a norm that is no number must reach the update, not be hidden by min(1, ..) */
+    if (a.scale) *a.scale = scale > 1 ? 1.0f : (float)scale;
+}

@@ -1,0 +1,210 @@
+/* layer_norm, rms_norm, their gradients, softmax: fast kernels where a row's vectors fit the registers of its threads. */
+#include "cuda_priv.h"
+
+enum {
+    WARP         = 32,
+    MAX_VECTORS  = 4, /* of a thread */
+    ROW_THREADS  = WARP * WEFT_CUDA_ROW_WARPS,
+    FAST_BLOCK   = 256, /* threads of a row, at most */
+    COLUMN_BLOCK = 128
+};
+
+static int64_t last_size(const weft_view *v)
+{
+    return v->shape.n ? v->shape.d[v->shape.n - 1] : 1;
+}
+
+static int64_t count_rows(const weft_view *v)
+{
+    int64_t d = last_size(v);
+    return d ? weft_shape_count(&v->shape) / d : 0;
+}
+
+/* Threads of a row, so that none has more than MAX_VECTORS vectors; 0: more than `most`. */
+static int threads_of_row(int64_t d, int most)
+{
+    int64_t n = WARP * weft_cuda_ceil(d, 8 * WARP * MAX_VECTORS);
+    return n <= most ? (int)n : 0;
+}
+
+static int vectors_of_thread(int64_t d, int row_threads)
+{
+    return (int)weft_cuda_ceil(d, (int64_t)8 * row_threads);
+}
+
+static bool is_aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
+/* A block a row, or several rows of a warp each. */
+static weft_cuda_grid grid_of_rows(int64_t rows, int row_threads, int block)
+{
+    if (row_threads > WARP) block = row_threads;
+    int64_t per = block / row_threads;
+    return (weft_cuda_grid){(unsigned)weft_cuda_ceil(rows, per), 1, 1, (unsigned)block,
+                            0};
+}
+
+/* ---- forward ---- */
+
+static weft_status norm(const weft_kernel_call *c, const weft_kernel_ctx *x, bool rms)
+{
+    static const weft_cuda_kernel fast[]  = {WEFT_CUDA_norm_1, WEFT_CUDA_norm_2,
+                                             WEFT_CUDA_norm_3, WEFT_CUDA_norm_4};
+    const weft_view              *b       = &c->in[rms ? 1 : 2];
+    weft_cuda_norm_args           a       = {.x       = c->in[0].p,
+                                             .w       = c->in[1].p,
+                                             .b       = b->p,
+                                             .y       = c->out[0].p,
+                                             .mean    = rms ? NULL : c->out[1].p,
+                                             .rstd    = c->out[rms ? 1 : 2].p,
+                                             .x_dtype = (int32_t)c->in[0].dtype,
+                                             .w_dtype = (int32_t)c->in[1].dtype,
+                                             .b_dtype = (int32_t)b->dtype,
+                                             .y_dtype = (int32_t)c->out[0].dtype,
+                                             .rms     = rms,
+                                             .rows    = count_rows(&c->in[0]),
+                                             .d       = last_size(&c->in[0]),
+                                             .eps     = (float)weft_cuda_attr(c, "eps")->f};
+    int                           threads = threads_of_row(a.d, FAST_BLOCK);
+    if (a.d % 8 == 0 && threads && is_aligned(a.x) && is_aligned(a.w) &&
+        is_aligned(a.b) && is_aligned(a.y)) {
+        a.row_threads = threads;
+        return weft_cuda_launch(x, fast[vectors_of_thread(a.d, threads) - 1],
+                                grid_of_rows(a.rows, threads, ROW_THREADS), &a);
+    }
+    return weft_cuda_launch(x, WEFT_CUDA_norm_any,
+                            grid_of_rows(a.rows, WARP, ROW_THREADS), &a);
+}
+
+CUDA_RUN(layer_norm)
+{
+    return norm(c, x, false);
+}
+CUDA_RUN(rms_norm)
+{
+    return norm(c, x, true);
+}
+
+/* ---- backward ---- */
+
+/* Groups of rows, at least 8 rows each. */
+static int64_t count_parts(int64_t rows)
+{
+    int64_t n = weft_cuda_ceil(rows, 8);
+    return n < 1 ? 1 : n > WEFT_CUDA_MAX_PART ? WEFT_CUDA_MAX_PART : n;
+}
+
+static weft_status fold_weights(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                                const weft_cuda_norm_grad_args *g)
+{
+    weft_cuda_fold_args f = {
+        .part = g->part, .n_part = g->n_part, .n_result = 2, .scale = 1};
+    f.y            = (weft_cuda_nd){.n = 1, .n_op = 1, .count = g->d};
+    f.y.d[0]       = g->d;
+    f.y.step[0][0] = 1;
+    for (int k = 0; k < (g->rms ? 1 : 2); k++) {
+        f.result[k] = c->out[k + 1].p;
+        f.dtype[k]  = (int32_t)c->out[k + 1].dtype;
+        f.add[k]    = weft_cuda_adds(c, k + 1);
+    }
+    return weft_cuda_fold(x, &f);
+}
+
+static weft_status launch_grad(const weft_kernel_ctx *x, weft_cuda_norm_grad_args *a)
+{
+    static const weft_cuda_kernel fast[]  = {WEFT_CUDA_norm_grad_1, WEFT_CUDA_norm_grad_2,
+                                             WEFT_CUDA_norm_grad_3, WEFT_CUDA_norm_grad_4};
+    int                           threads = threads_of_row(a->d, FAST_BLOCK);
+    if (a->d % 8 == 0 && a->d && threads && is_aligned(a->x) && is_aligned(a->w) &&
+        is_aligned(a->dy) && is_aligned(a->dx)) {
+        weft_cuda_grid grid = {(unsigned)a->n_part, 1, 1, FAST_BLOCK, 0};
+        a->row_threads      = threads;
+        if (threads > WARP)
+            grid.threads = (unsigned)threads;
+        else
+            grid.shared_bytes = (unsigned)(2 * a->d * (int64_t)sizeof(float));
+        return weft_cuda_launch(x, fast[vectors_of_thread(a->d, threads) - 1], grid, a);
+    }
+    if (a->dx)
+        WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_norm_grad_any,
+                                  grid_of_rows(a->rows, WARP, ROW_THREADS), a));
+    weft_cuda_grid grid = weft_cuda_grid_1d(a->d, COLUMN_BLOCK);
+    grid.y              = (unsigned)a->n_part;
+    return weft_cuda_launch(x, WEFT_CUDA_norm_grad_columns, grid, a);
+}
+
+static weft_status norm_grad(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                             bool rms)
+{
+    weft_cuda_norm_grad_args a = {.dy       = c->in[0].p,
+                                  .x        = c->in[1].p,
+                                  .w        = c->in[2].p,
+                                  .mean     = rms ? NULL : c->in[3].p,
+                                  .rstd     = c->in[rms ? 3 : 4].p,
+                                  .dx       = c->out[0].p,
+                                  .part     = x->scratch,
+                                  .dy_dtype = (int32_t)c->in[0].dtype,
+                                  .x_dtype  = (int32_t)c->in[1].dtype,
+                                  .w_dtype  = (int32_t)c->in[2].dtype,
+                                  .dx_dtype = (int32_t)c->out[0].dtype,
+                                  .rms      = rms,
+                                  .add      = weft_cuda_adds(c, 0),
+                                  .rows     = count_rows(&c->in[0]),
+                                  .d        = last_size(&c->in[0])};
+    a.n_part                   = count_parts(a.rows);
+    WEFT_TRY(launch_grad(x, &a));
+    return fold_weights(c, x, &a);
+}
+
+static size_t grad_scratch(const weft_kernel_call *c)
+{
+    int64_t d = last_size(&c->in[0]);
+    return sizeof(float) * (size_t)(2 * d * count_parts(count_rows(&c->in[0])));
+}
+
+CUDA_RUN(layer_norm_grad)
+{
+    return norm_grad(c, x, false);
+}
+CUDA_SCRATCH(layer_norm_grad)
+{
+    (void)n_thread;
+    return grad_scratch(c);
+}
+CUDA_RUN(rms_norm_grad)
+{
+    return norm_grad(c, x, true);
+}
+CUDA_SCRATCH(rms_norm_grad)
+{
+    (void)n_thread;
+    return grad_scratch(c);
+}
+
+/* ---- softmax ---- */
+
+static weft_status softmax(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                           weft_cuda_kernel k)
+{
+    const weft_view       *y = &c->in[c->n_in - 1];
+    weft_cuda_softmax_args a = {.x         = c->in[0].p,
+                                .y         = y->p,
+                                .out       = c->out[0].p,
+                                .x_dtype   = (int32_t)c->in[0].dtype,
+                                .y_dtype   = (int32_t)y->dtype,
+                                .out_dtype = (int32_t)c->out[0].dtype,
+                                .rows      = count_rows(&c->in[0]),
+                                .d         = last_size(&c->in[0])};
+    return weft_cuda_launch(x, k, grid_of_rows(a.rows, WARP, ROW_THREADS), &a);
+}
+
+CUDA_RUN(softmax)
+{
+    return softmax(c, x, WEFT_CUDA_softmax);
+}
+CUDA_RUN(softmax_grad)
+{
+    return softmax(c, x, WEFT_CUDA_softmax_grad);
+}

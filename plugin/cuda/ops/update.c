@@ -1,0 +1,96 @@
+/* Optimizer updates. */
+#include <math.h>
+#include <string.h>
+
+#include "cuda_priv.h"
+
+enum {
+    THREADS = 256
+};
+
+static weft_cuda_update_kind kind_of(weft_op op)
+{
+    switch ((int)op) {
+    case WEFT_OP_SGD: return WEFT_CUDA_UPDATE_SGD;
+    case WEFT_OP_SGD_MOMENTUM: return WEFT_CUDA_UPDATE_MOMENTUM;
+    case WEFT_OP_ADAGRAD: return WEFT_CUDA_UPDATE_ADAGRAD;
+    case WEFT_OP_ADAM: return WEFT_CUDA_UPDATE_ADAM;
+    case WEFT_OP_ADAMW: return WEFT_CUDA_UPDATE_ADAMW;
+    case WEFT_OP_LAMB_DIR: return WEFT_CUDA_UPDATE_LAMB_DIR;
+    default: return WEFT_CUDA_UPDATE_LAMB;
+    }
+}
+
+/* An attribute that not every update has. */
+static double attr_or(const weft_kernel_call *c, const char *name, double otherwise)
+{
+    int i = weft_op_attr_index(c->op, name);
+    return i < 0 ? otherwise : c->attr[i].f;
+}
+
+/* The operand of that name among the row's; p NULL: the operator has none. */
+static weft_cuda_scalar scalar_of(const weft_kernel_call *c, const char *name)
+{
+    const char *p = weft_op_get(c->op)->in;
+    size_t      n = strlen(name);
+    for (int i = 0; *p; i++) {
+        size_t len = strcspn(p, " ");
+        if (len == n && memcmp(p, name, n) == 0)
+            return (weft_cuda_scalar){c->in[i].p, (int64_t)c->in[i].dtype};
+        p += len;
+        p += strspn(p, " ");
+    }
+    return (weft_cuda_scalar){0};
+}
+
+static weft_cuda_update_rule rule_of(const weft_kernel_call *c)
+{
+    double beta1 = attr_or(c, "beta1", attr_or(c, "momentum", 0));
+    double beta2 = attr_or(c, "beta2", 0);
+    return (weft_cuda_update_rule){.kind      = kind_of(c->op),
+                                   .beta1     = (float)beta1,
+                                   .beta2     = (float)beta2,
+                                   .log_beta1 = (float)log(beta1),
+                                   .log_beta2 = (float)log(beta2),
+                                   .eps       = (float)attr_or(c, "eps", 0),
+                                   .decay     = (float)attr_or(c, "weight_decay", 0),
+                                   .lr        = scalar_of(c, "lr"),
+                                   .scale     = scalar_of(c, "scale"),
+                                   .step      = scalar_of(c, "step"),
+                                   .p_sq      = scalar_of(c, "p_sq"),
+                                   .u_sq      = scalar_of(c, "u_sq")};
+}
+
+static weft_status check_types(const weft_kernel_call *c, int n_state)
+{
+    bool f32 = c->in[0].dtype == WEFT_DTYPE_F32;
+    for (int k = 0; k < n_state; k++) f32 = f32 && c->in[k + 2].dtype == WEFT_DTYPE_F32;
+    for (int k = 0; k < c->n_own_out; k++) f32 = f32 && c->out[k].dtype == WEFT_DTYPE_F32;
+    if (f32 && weft_cuda_is_float(c->in[1].dtype)) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_INTERNAL,
+                     "%s: state is not f32, or a gradient not f32 or bf16",
+                     weft_op_get(c->op)->name);
+}
+
+/* Operands are p g m v or as many as there are; results p m v, or the direction alone. */
+CUDA_RUN(update)
+{
+    weft_cuda_update_args a       = {.rule    = rule_of(c),
+                                     .p       = c->in[0].p,
+                                     .g       = c->in[1].p,
+                                     .g_dtype = (int32_t)c->in[1].dtype,
+                                     .n       = weft_shape_count(&c->out[0].shape)};
+    int                   n_state = c->op == WEFT_OP_LAMB_DIR ? 2 : c->n_own_out - 1;
+    WEFT_TRY(check_types(c, n_state));
+    if (n_state > 0) a.m = c->in[2].p;
+    if (n_state > 1) a.v = c->in[3].p;
+    for (int k = 0; k < c->n_own_out; k++) a.next[k] = c->out[k].p;
+    const void *address[] = {a.p, a.g, a.m, a.v, a.next[0], a.next[1], a.next[2]};
+    bool        fast      = true;
+    for (size_t k = 0; k < WEFT_COUNT(address); k++)
+        fast = fast && (uintptr_t)address[k] % 16 == 0;
+    return weft_cuda_launch(
+        x, fast ? WEFT_CUDA_update_8 : WEFT_CUDA_update_1,
+        weft_cuda_grid_1d(fast ? weft_cuda_ceil(a.n, WEFT_CUDA_VECTOR) : a.n, THREADS),
+        &a);
+}
