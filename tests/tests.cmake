@@ -213,6 +213,16 @@ if(TARGET weft_cuda)
     endforeach()
 endif()
 
+# tests/cuda/stub/loader.c: a driver that pretends to load kernels, for test_sdpa_plan.
+if(TARGET test_sdpa_plan)
+    add_library(cuda_stub_loader SHARED tests/cuda/stub/loader.c)
+    set_target_properties(cuda_stub_loader PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_loader)
+    target_compile_definitions(test_sdpa_plan PRIVATE
+        WEFT_TEST_LOADER="${CMAKE_BINARY_DIR}/cuda_loader/libcuda.so.1")
+    add_dependencies(test_sdpa_plan cuda_stub_loader)
+endif()
+
 # tests/fault/slow_sync.c: a slow device, preloaded by test_slow_save.
 add_library(slow_sync MODULE tests/fault/slow_sync.c)
 target_compile_definitions(test_slow_save PRIVATE WEFT_TEST_SLOW_SYNC="$<TARGET_FILE:slow_sync>")

@@ -133,12 +133,17 @@ CUDA_RUN(split);
 CUDA_RUN(slice);
 CUDA_RUN(slice_grad);
 
-CUDA_RUN(product); /* matmul by cublasLt */
-CUDA_SCRATCH(product);
-bool        weft_cuda_takes_product(const weft_kernel_call *c);
-weft_status weft_cuda_prepare_product(const weft_kernel_call *c, const weft_kernel_ctx *x,
-                                      weft_arena *arena, void **out);
-void        weft_cuda_release_product(void *prepared);
+/* A row with all five functions. */
+#define CUDA_ROW(name)                                                                   \
+    CUDA_RUN(name);                                                                      \
+    CUDA_SCRATCH(name);                                                                  \
+    bool        weft_cuda_takes_##name(const weft_kernel_call *c);                       \
+    weft_status weft_cuda_prepare_##name(const weft_kernel_call *c,                      \
+                                         const weft_kernel_ctx *x, weft_arena *arena,    \
+                                         void **out);                                    \
+    void        weft_cuda_release_##name(void *prepared)
+CUDA_ROW(product); /* matmul by cublasLt */
+CUDA_ROW(sdpa);    /* attention and its gradient by cuDNN */
 
 CUDA_RUN(map); /* add, mul, scale, the activations and their gradients, accumulate */
 CUDA_RUN(ema);

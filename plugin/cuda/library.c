@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/sdpa.h"
 #include "pinned.h"
 
 enum {
@@ -214,6 +215,11 @@ static void open_dnn(const folder_list *list, int driver)
 {
     static const char *const names[] = {"libcudnn.so.9"};
     weft_cuda_library       *l       = &library[WEFT_CUDA_DNN];
+    if (getenv("WEFT_CUDA_CUDNN") && !strcmp(getenv("WEFT_CUDA_CUDNN"), "0")) {
+        snprintf(l->why, sizeof l->why,
+                 "WEFT_CUDA_CUDNN=0: attention runs on own kernels");
+        return;
+    }
     preload_compiler(list, 12);
     if (driver >= 13000) preload_compiler(list, 13);
     void *so = open_first(list, names, 1);
@@ -268,6 +274,7 @@ void weft_cuda_libraries_bind(weft_status (*use)(void *gpu), void *gpu, const ch
 static void destroy_handles(void)
 {
     if (blas_handle) blas.destroy(blas_handle);
+    weft_cuda_sdpa_drop();
     if (dnn_handle) dnn.destroy(dnn_handle);
     blas_handle = dnn_handle = NULL;
 }

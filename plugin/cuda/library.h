@@ -8,7 +8,7 @@
  *
  * Searched in this order: the folders of $WEFT_CUDA_LIBS (divided by ':'), ld.so,
  * /usr/local/cuda/lib64, site-packages/nvidia/ * /lib of the python3 in PATH.  Without cublasLt
- * opening fails; without cuDNN it does not. */
+ * opening fails; without cuDNN it does not.  WEFT_CUDA_CUDNN=0: cuDNN is not opened. */
 #ifndef WEFT_CUDA_LIBRARY_H
 #define WEFT_CUDA_LIBRARY_H
 

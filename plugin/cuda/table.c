@@ -2,14 +2,20 @@
 #include "cuda_priv.h"
 #include "library.h"
 
+#define ROW(which, name)                                                                 \
+    {                                                                                    \
+        .op = WEFT_OP_##which, .run = weft_cuda_run_##name,                              \
+        .scratch = weft_cuda_scratch_##name, .takes = weft_cuda_takes_##name,            \
+        .prepare = weft_cuda_prepare_##name, .release = weft_cuda_release_##name         \
+    }
+
 static const weft_kernel rows[] = {
+    /* NVIDIA's libraries */
+    ROW(MATMUL, product),
+    ROW(ATTENTION, sdpa),
+    ROW(ATTENTION_GRAD, sdpa),
+
     /* products */
-    {.op      = WEFT_OP_MATMUL,
-     .run     = weft_cuda_run_product,
-     .scratch = weft_cuda_scratch_product,
-     .takes   = weft_cuda_takes_product,
-     .prepare = weft_cuda_prepare_product,
-     .release = weft_cuda_release_product},
     {.op      = WEFT_OP_MATMUL,
      .run     = weft_cuda_run_matmul,
      .scratch = weft_cuda_scratch_matmul},
