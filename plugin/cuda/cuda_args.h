@@ -28,11 +28,13 @@ typedef struct weft_cuda_zero_args {
     int64_t n; /* units of 16 bytes */
 } weft_cuda_zero_args;
 
+#include "args_attention.h"
 #include "args_elem.h"
 #include "args_matmul.h"
 #include "args_norm.h"
 #include "args_update.h"
 #include "args_loss.h"
+#include "args_rotary.h"
 #include "args_table.h"
 
 #endif

@@ -48,6 +48,8 @@ static inline weft_cuda_grid weft_cuda_grid_1d(int64_t n, unsigned threads)
 
 /* Without the address where the view has none. */
 weft_cuda_view weft_cuda_view_of(const weft_view *v);
+/* At most 4 dimensions. */
+weft_cuda_heads_view weft_cuda_heads_of(const weft_view *v);
 
 /* Attributes of a call by name. */
 static inline const weft_attr *weft_cuda_attr(const weft_kernel_call *c, const char *name)
@@ -116,6 +118,10 @@ extern const weft_kernel_table weft_cuda_table;
     weft_status weft_cuda_run_##name(const weft_kernel_call *c, const weft_kernel_ctx *x)
 #define CUDA_SCRATCH(name)                                                               \
     size_t weft_cuda_scratch_##name(const weft_kernel_call *c, int n_thread)
+#define CUDA_PREPARE(name)                                                               \
+    weft_status weft_cuda_prepare_##name(const weft_kernel_call *c,                      \
+                                         const weft_kernel_ctx *x, weft_arena *arena,    \
+                                         void **out)
 #define CUDA_TAKES(name) bool weft_cuda_takes_##name(const weft_kernel_call *c)
 
 CUDA_RUN(matmul);
@@ -184,5 +190,13 @@ CUDA_RUN(cross_entropy_merge);
 CUDA_RUN(cross_entropy_grad);
 CUDA_RUN(cross_entropy_grad_rows);
 CUDA_TAKES(cross_entropy_grad_rows);
+
+CUDA_RUN(attention);
+CUDA_RUN(attention_grad);
+CUDA_SCRATCH(attention_grad);
+CUDA_RUN(attention_merge);
+CUDA_RUN(rotary);
+CUDA_RUN(rel_bucket);
+CUDA_PREPARE(rel_bucket);
 
 #endif

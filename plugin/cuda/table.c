@@ -101,6 +101,17 @@ static const weft_kernel rows[] = {
      .run   = weft_cuda_run_cross_entropy_grad_rows,
      .takes = weft_cuda_takes_cross_entropy_grad_rows},
     {.op = WEFT_OP_CROSS_ENTROPY_GRAD, .run = weft_cuda_run_cross_entropy_grad},
+
+    /* attention */
+    {.op = WEFT_OP_ATTENTION, .run = weft_cuda_run_attention},
+    {.op      = WEFT_OP_ATTENTION_GRAD,
+     .run     = weft_cuda_run_attention_grad,
+     .scratch = weft_cuda_scratch_attention_grad},
+    {.op = WEFT_OP_ATTENTION_MERGE, .run = weft_cuda_run_attention_merge},
+    {.op = WEFT_OP_ROTARY, .run = weft_cuda_run_rotary},
+    {.op      = WEFT_OP_REL_BUCKET,
+     .run     = weft_cuda_run_rel_bucket,
+     .prepare = weft_cuda_prepare_rel_bucket},
 };
 
 static const char *name_set(void)

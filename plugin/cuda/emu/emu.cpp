@@ -28,12 +28,14 @@ struct fiber {
     std::vector<char> stack;
     emu_dim           index;
     bool              done;
+    unsigned          shown; /* how often it has shown a word */
 };
 
-std::mutex            lock; /* one launch at a time: blockIdx and the others are global */
-std::vector<fiber>    fibers; /* the first n_thread of them run */
-int                   n_thread;
-std::vector<uint64_t> words; /* what lanes show each other */
+std::mutex         lock;   /* one launch at a time: blockIdx and the others are global */
+std::vector<fiber> fibers; /* the first n_thread of them run */
+int                n_thread;
+/* What lanes show each other, twice: who has read one may already write the other. */
+std::vector<uint64_t> words[2];
 barrier               of_block;
 std::vector<barrier>  of_warp;
 fiber                 scheduler;
@@ -139,6 +141,7 @@ void run_block()
     for (int i = 0; i < n; i++) {
         of_warp[(size_t)(i / WARP)].alive++;
         fibers[(size_t)i].done  = false;
+        fibers[(size_t)i].shown = 0;
         fibers[(size_t)i].index = {(unsigned)i, 0, 0};
         prepare(fibers[(size_t)i]);
     }
@@ -168,26 +171,28 @@ int emu_lane(void)
     return current % WARP;
 }
 
+/* Shows a word to the warp; the words of all its lanes. */
+static const uint64_t *show(uint64_t word)
+{
+    std::vector<uint64_t> &all = words[fibers[(size_t)current].shown++ % 2];
+    all[(size_t)current]       = word;
+    meet_warp();
+    return &all[(size_t)(current / WARP * WARP)];
+}
+
 uint64_t emu_exchange(uint64_t word, int from)
 {
-    int lo                 = current / WARP * WARP;
-    words[(size_t)current] = word;
-    meet_warp();
-    word = words[(size_t)(lo + from)];
-    meet_warp(); /* nobody writes before all have read */
-    return word;
+    return show(word)[from];
 }
 
 unsigned emu_match(uint64_t word)
 {
-    int      lo = current / WARP * WARP, n = n_thread - lo;
-    unsigned same          = 0;
-    words[(size_t)current] = word;
-    meet_warp();
+    int             lo = current / WARP * WARP, n = n_thread - lo;
+    unsigned        same = 0;
+    const uint64_t *all  = show(word);
     for (int i = 0; i < WARP && i < n; i++)
-        if (!fibers[(size_t)(lo + i)].done && words[(size_t)(lo + i)] == word)
-            same |= 1u << i;
-    meet_warp();
+        if (!fibers[(size_t)(lo + i)].done && all[i] == word) same |= 1u << i;
+    meet_warp(); /* nobody ends before all have looked */
     return same;
 }
 
@@ -202,7 +207,7 @@ void emu_run(void (*kernel)(const void *), emu_dim grid, unsigned threads,
         fibers.emplace_back();
         fibers.back().stack.resize(STACK_BYTES);
     }
-    words.assign(threads + WARP, 0);
+    for (std::vector<uint64_t> &w : words) w.assign(threads + WARP, 0);
     gridDim   = grid;
     blockDim  = {threads, 1, 1};
     body      = kernel;

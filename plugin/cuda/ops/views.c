@@ -10,3 +10,10 @@ weft_cuda_view weft_cuda_view_of(const weft_view *v)
     }
     return out;
 }
+
+weft_cuda_heads_view weft_cuda_heads_of(const weft_view *v)
+{
+    weft_cuda_heads_view out = {.p = v->p, .dtype = (int32_t)v->dtype};
+    for (int k = 0; k < v->shape.n; k++) out.stride[k] = v->stride[k];
+    return out;
+}
