@@ -2,7 +2,7 @@
 #ifndef WEFT_CUDA_ARGS_TABLE_H
 #define WEFT_CUDA_ARGS_TABLE_H
 
-/* y[b, r, :] = x[b, idx[r], :]; zeros where the number is in nobody's table */
+/* y[b, r, :] = x[b, (idx[r] - first) / divide, :]; zeros where the number is in nobody's table */
 typedef struct weft_cuda_take_args {
     const void    *x;
     void          *y;
@@ -10,6 +10,7 @@ typedef struct weft_cuda_take_args {
     int64_t        n_x, n_idx, units; /* rows of x, numbers, units of a row */
     int64_t        total;             /* units of y */
     int64_t        first;             /* the number of row 0 of x */
+    int64_t        divide;            /* so many numbers have the same row */
     int32_t        unit_bytes;        /* 2, 4, 8 or 16 */
 } weft_cuda_take_args;
 

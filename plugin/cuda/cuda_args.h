@@ -34,6 +34,7 @@ typedef struct weft_cuda_zero_args {
 #include "args_norm.h"
 #include "args_update.h"
 #include "args_loss.h"
+#include "args_moe.h"
 #include "args_rotary.h"
 #include "args_table.h"
 

@@ -199,4 +199,15 @@ CUDA_RUN(rotary);
 CUDA_RUN(rel_bucket);
 CUDA_PREPARE(rel_bucket);
 
+CUDA_RUN(route);
+CUDA_RUN(route_grad);
+CUDA_RUN(dispatch);
+CUDA_SCRATCH(dispatch);
+CUDA_RUN(own_offsets);
+CUDA_RUN(dispatch_grad);
+CUDA_SCRATCH(dispatch_grad);
+CUDA_RUN(combine);
+CUDA_SCRATCH(combine);
+CUDA_RUN(combine_grad);
+
 #endif

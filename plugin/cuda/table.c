@@ -112,6 +112,21 @@ static const weft_kernel rows[] = {
     {.op      = WEFT_OP_REL_BUCKET,
      .run     = weft_cuda_run_rel_bucket,
      .prepare = weft_cuda_prepare_rel_bucket},
+
+    /* experts */
+    {.op = WEFT_OP_ROUTE, .run = weft_cuda_run_route},
+    {.op = WEFT_OP_ROUTE_GRAD, .run = weft_cuda_run_route_grad},
+    {.op      = WEFT_OP_DISPATCH,
+     .run     = weft_cuda_run_dispatch,
+     .scratch = weft_cuda_scratch_dispatch},
+    {.op = WEFT_OP_OWN_OFFSETS, .run = weft_cuda_run_own_offsets},
+    {.op      = WEFT_OP_DISPATCH_GRAD,
+     .run     = weft_cuda_run_dispatch_grad,
+     .scratch = weft_cuda_scratch_dispatch_grad},
+    {.op      = WEFT_OP_COMBINE,
+     .run     = weft_cuda_run_combine,
+     .scratch = weft_cuda_scratch_combine},
+    {.op = WEFT_OP_COMBINE_GRAD, .run = weft_cuda_run_combine_grad},
 };
 
 static const char *name_set(void)

@@ -14,6 +14,7 @@ template <typename T> CU_FN void take_unit(const weft_cuda_take_args &a, int64_t
     u          = i - row * a.units;
     int64_t id = cu_id(a.idx, row - b * a.n_idx) - a.first;
     T       v  = {};
+    if (a.divide > 1 && id >= 0) id = (int64_t)((uint32_t)id / (uint32_t)a.divide);
     if (id >= 0 && id < a.n_x) v = ((const T *)a.x)[(b * a.n_x + id) * a.units + u];
     ((T *)a.y)[i] = v;
 }

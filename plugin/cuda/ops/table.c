@@ -1,4 +1,6 @@
 /* Tables: rows taken by number, and rows added by number. */
+#include "ops/table.h"
+
 #include "ops/sort.h"
 
 static int64_t first_of(const weft_kernel_call *c)
@@ -31,34 +33,51 @@ static int choose_unit(const void *x, const void *y, int64_t row_bytes)
     return unit;
 }
 
-static weft_status take_rows(const weft_kernel_call *c, const weft_kernel_ctx *x,
-                             around in)
+/* in: the axis of `from` that numbers count along */
+static weft_status take_rows(const weft_kernel_ctx *x, const weft_view *to,
+                             const weft_view *from, around in, weft_cuda_take_args a)
 {
-    const weft_view    *from = &c->in[0], *to = &c->out[0];
-    int64_t             bytes = in.behind * weft_dtype_bytes(from->dtype);
-    weft_cuda_take_args a     = {.x     = from->p,
-                                 .y     = to->p,
-                                 .idx   = weft_cuda_view_of(&c->in[1]),
-                                 .n_x   = in.size,
-                                 .n_idx = weft_shape_count(&c->in[1].shape),
-                                 .first = first_of(c)};
+    int64_t bytes = in.behind * weft_dtype_bytes(from->dtype);
     if (from->dtype != to->dtype)
-        return WEFT_FAIL(WEFT_ERR_INTERNAL, "%s: operand and result differ in type",
-                         weft_op_get(c->op)->name);
+        return WEFT_FAIL(WEFT_ERR_INTERNAL, "rows of %s are taken into rows of %s",
+                         weft_dtype_name(from->dtype), weft_dtype_name(to->dtype));
+    a.x          = from->p;
+    a.y          = to->p;
+    a.n_x        = in.size;
     a.unit_bytes = choose_unit(from->p, to->p, bytes);
     a.units      = bytes / a.unit_bytes;
     a.total      = in.before * a.n_idx * a.units;
     return weft_cuda_launch(x, WEFT_CUDA_take, weft_cuda_grid_1d(a.total, 256), &a);
 }
 
+weft_status weft_cuda_take_rows(const weft_kernel_ctx *x, const weft_view *to,
+                                const weft_view *from, const weft_view *idx,
+                                int64_t divide)
+{
+    weft_cuda_take_args a = {.idx    = weft_cuda_view_of(idx),
+                             .n_idx  = weft_shape_count(&idx->shape),
+                             .divide = divide};
+    return take_rows(x, to, from, split_at(&from->shape, 0), a);
+}
+
+static weft_status take_axis(const weft_kernel_call *c, const weft_kernel_ctx *x,
+                             int64_t axis)
+{
+    weft_cuda_take_args a = {.idx    = weft_cuda_view_of(&c->in[1]),
+                             .n_idx  = weft_shape_count(&c->in[1].shape),
+                             .first  = first_of(c),
+                             .divide = 1};
+    return take_rows(x, &c->out[0], &c->in[0], split_at(&c->in[0].shape, axis), a);
+}
+
 CUDA_RUN(embedding)
 {
-    return take_rows(c, x, split_at(&c->in[0].shape, 0));
+    return take_axis(c, x, 0);
 }
 
 CUDA_RUN(gather)
 {
-    return take_rows(c, x, split_at(&c->in[0].shape, weft_cuda_attr(c, "axis")->i));
+    return take_axis(c, x, weft_cuda_attr(c, "axis")->i);
 }
 
 /* ---- add ---- */
