@@ -355,12 +355,24 @@ static void torchtitan_float8(void **state)
     weft_arena_destroy(a);
 }
 
+/* A configuration that was read, written as its plan. */
+static weft_status emit(weft_engine e, const weft_config *c, weft_text *t)
+{
+    weft_engine_plan p;
+    weft_arena      *a;
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_engine_plan_of(c, a, &p));
+    weft_status st = weft_engine_emit(e, c, &p, t);
+    weft_arena_destroy(a);
+    return st;
+}
+
 /* Every number of the plan comes back; words that only describe the run need not. */
 static void same_plan(weft_engine e, const weft_config *c, int world, weft_arena *a)
 {
     weft_text   t = {0};
     weft_config b;
-    assert_ok(weft_engine_emit(e, c, &t));
+    assert_ok(emit(e, c, &t));
     weft_engine_open(&b);
     b.layers = e == WEFT_ENGINE_DEEPSPEED ? c->layers : -1;
     assert_ok(weft_engine_read(e, "f", t.s, t.n, world, a, &b, NULL));
@@ -412,7 +424,7 @@ static void what_is_written_reads_back(void **state)
     c.recompute_modules = WEFT_AGAIN_UP | WEFT_AGAIN_SHARED;
     same_plan(WEFT_ENGINE_MEGATRON, &c, 128, a);
     c.recompute_modules = -1;
-    assert_int_equal(weft_engine_emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
+    assert_int_equal(emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "no words for pp=4"));
     c.pp = c.vpp   = 1;
     c.tp           = 1;
@@ -422,20 +434,64 @@ static void what_is_written_reads_back(void **state)
     c.stage_layers = "";
     same_plan(WEFT_ENGINE_DEEPSPEED, &c, 128, a);
     c.ep = 8;
-    assert_int_equal(weft_engine_emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
+    assert_int_equal(emit(WEFT_ENGINE_DEEPSPEED, &c, &t), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "no words for ep=8"));
     c.ep = 1;
-    assert_int_equal(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t), WEFT_ERR_ARG);
+    assert_int_equal(emit(WEFT_ENGINE_TORCHTITAN, &c, &t), WEFT_ERR_ARG);
     assert_non_null(strstr(weft_error_text(), "no words for recompute=light"));
     c.recompute = "full";
     t.n         = 0;
     c.experts   = 8; /* of the sizes of a flavour without experts */
-    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_ok(emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
     assert_non_null(strstr(t.s, "flavor = \"name-yours\"")); /* stops torchtitan */
     c.experts = -1;
-    assert_ok(weft_engine_emit(WEFT_ENGINE_PADDLE, &c, &t));
+    assert_ok(emit(WEFT_ENGINE_PADDLE, &c, &t));
     assert_non_null(strstr(t.s, "\"sharding_degree\": 128"));
     weft_text_fini(&t);
+    weft_arena_destroy(a);
+}
+
+/* A key of the strategy that is set changes what is written, or is refused: none is dropped. */
+static void no_key_is_dropped(void **state)
+{
+    static const struct {
+        const char *text;
+        unsigned    refused; /* by engines, as bits */
+    } plan[] = {{"dp=8 tp=2 sp=true zero=3", 1 << WEFT_ENGINE_DEEPSPEED},
+                {"dp=8 cp=2 zero=3", 1 << WEFT_ENGINE_DEEPSPEED},
+                {"dp=8 pp=2 zero=3", 1 << WEFT_ENGINE_DEEPSPEED},
+                {"dp=4 ep=2 zero=3", 1 << WEFT_ENGINE_DEEPSPEED},
+                {"dp=8 zero=1", 1 << WEFT_ENGINE_TORCHTITAN},
+                {"dp=8 pp=2 zero=3 schedule=zb-h1", 15},
+                {"dp=8 zero=3 tp=2 sp=true tp_exclude=head", 15},
+                {"dp=8 zero=2 overlap_param_gather=0.5", 15},
+                {"dp=8 cp=2 zero=3 cp_comm=ring", 15},
+                {"dp=8 zero=3 batch_split=3x4,1x4", 15}};
+    weft_engine_plan none;
+    weft_arena      *a;
+    (void)state;
+    assert_ok(weft_arena_create(&a));
+    weft_config c  = read_text(WEFT_ENGINE_TORCHTITAN, LLAMA TRAIN, 8, a);
+    c.dp           = 8;
+    c.global_batch = 64;
+    assert_ok(weft_config_complete("f", &c));
+    assert_ok(weft_engine_plan_of(&c, a, &none));
+    c.dp = 16; /* a plan may leave devices idle */
+    for (int e = 0; e < WEFT_N_ENGINE; e++)
+        for (size_t i = 0; i < WEFT_COUNT(plan); i++) {
+            weft_engine_plan p;
+            weft_text        t = {0}, without = {0};
+            assert_ok(weft_engine_emit((weft_engine)e, &c, &none, &without));
+            p = none;
+            assert_ok(weft_strategy_parse(plan[i].text, &p.strategy));
+            weft_status st = weft_engine_emit((weft_engine)e, &c, &p, &t);
+            if ((st != WEFT_OK) != (plan[i].refused >> e & 1))
+                fail_msg("%s, %s: %s", weft_engine_name((weft_engine)e), plan[i].text,
+                         st == WEFT_OK ? t.s : weft_error_text());
+            if (st == WEFT_OK) assert_string_not_equal(t.s, without.s);
+            weft_text_fini(&t);
+            weft_text_fini(&without);
+        }
     weft_arena_destroy(a);
 }
 
@@ -458,12 +514,11 @@ static void torchtitan_float8_reads_back(void **state)
             assert_ok(weft_config_complete("f", &c));
             same_plan(WEFT_ENGINE_TORCHTITAN, &c, 32, a);
             t.n = 0;
-            assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+            assert_ok(emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
             assert_non_null(strstr(t.s, "converters = [\"quantize.linear.float8\"]"));
             same_plan(WEFT_ENGINE_MEGATRON, &c, 32, a);
             c.precision = "fp16";
-            assert_int_equal(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t),
-                             WEFT_ERR_ARG);
+            assert_int_equal(emit(WEFT_ENGINE_TORCHTITAN, &c, &t), WEFT_ERR_ARG);
             assert_non_null(strstr(weft_error_text(), "no words for fp16"));
         }
     weft_text_fini(&t);
@@ -547,11 +602,11 @@ static void flavours_have_their_base(void **state)
     c.dp           = 32;
     c.global_batch = 64;
     assert_ok(weft_config_complete("f", &c));
-    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_ok(emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
     assert_non_null(strstr(t.s, "name = \"llama3\""));
     t.n           = 0;
     c.rotary_base = 10000;
-    assert_ok(weft_engine_emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
+    assert_ok(emit(WEFT_ENGINE_TORCHTITAN, &c, &t));
     assert_null(strstr(t.s, "name = \"llama3\""));
     weft_text_fini(&t);
     weft_arena_destroy(a);
@@ -594,6 +649,7 @@ int main(void)
         cmocka_unit_test(torchtitan),
         cmocka_unit_test(torchtitan_float8),
         cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(no_key_is_dropped),
         cmocka_unit_test(torchtitan_float8_reads_back),
         cmocka_unit_test(models_that_cannot_be_told),
         cmocka_unit_test(a_cluster_is_tables),

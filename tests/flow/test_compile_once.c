@@ -265,6 +265,35 @@ static void commands_read_the_model_once(void **state)
     check_openings(dir, command, 2);
 }
 
+/* Commands that build models of several batches, sequences and numbers of layers. */
+static void planning_reads_the_model_once(void **state)
+{
+    static const char *const command[] = {
+        "plan --cluster '2 x (2 x a100-80g)' --batch 16 --seq 32 -o %s/plan.json",
+        "plan --cluster '1 x (2 x a100-80g)' --batch 16 --seq 32 --was %s/plan.json",
+        "plan --cluster '2 x (2 x a100-80g)' --batch 16 --seq 32 --emit megatron",
+        "plan --cluster '1 x (2 x a100-80g) + 1 x (2 x v100-32g)' --batch 16 --seq 32 "
+        "--html %s/plan.html --json",
+        "sim --cluster '1 x (2 x a100-80g)' --batch 16 --seq 32 dp=2",
+    };
+    const char *dir = *state;
+    char        path[512], with[1024], all[2048];
+    if (WEFT_TEST_SANITIZED) skip();
+    snprintf(path, sizeof path, "%s/model", dir);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/model/config.json", dir);
+    write_config(path);
+    for (size_t i = 0; i < WEFT_COUNT(command); i++) {
+        const char *dollar = strstr(command[i], "%s");
+        size_t      n      = dollar ? (size_t)(dollar - command[i]) : strlen(command[i]);
+        snprintf(with, sizeof with, "%.*s%s%s", (int)n, command[i], dollar ? dir : "",
+                 dollar ? dollar + 2 : "");
+        snprintf(all, sizeof all, "%s %s --model %s/model >/dev/null", WEFT_TEST_COMMAND,
+                 with, dir);
+        check_openings(dir, all, 1);
+    }
+}
+
 static int setup(void **state)
 {
     *state = (void *)(uintptr_t)test_files_begin();
@@ -283,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sessions_build_once, setup, teardown),
         cmocka_unit_test_setup_teardown(commands_read_the_model_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(planning_reads_the_model_once, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

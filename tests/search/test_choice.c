@@ -19,16 +19,15 @@ static void strategies_have_the_ranks(void **state)
         assert_true(r->n > 4);
         for (int k = 0; k < r->n; k++) {
             const weft_search_choice *x = &r->choice[k];
-            weft_config               c = b.config;
+            weft_engine_plan          p = weft_search_engine_plan(x);
             assert_ok(weft_strategy_check(&x->strategy));
             assert_int_equal(weft_strategy_world(&x->strategy), weft_search_ranks(x));
             assert_int_equal(x->strategy.zero, x->point.zero);
             assert_int_equal(x->strategy.pp, x->point.pp);
-            assert_ok(weft_search_config(x, &b.m, b.a, &c));
-            assert_int_equal(c.dp * c.tp * c.cp * c.pp, weft_search_ranks(x));
-            assert_int_equal(c.ep, x->variant.ep);
-            assert_int_equal(c.zero, x->point.zero);
-            assert_int_equal(c.vpp, x->point.chunks);
+            assert_true(weft_strategy_equal(&p.strategy, &x->strategy));
+            assert_int_equal(p.dp * x->variant.tp * x->variant.cp * p.strategy.pp,
+                             weft_search_ranks(x));
+            assert_int_equal(p.global_batch, 64);
         }
         weft_search_destroy(r);
         close_bench(&b);

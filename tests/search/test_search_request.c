@@ -175,8 +175,8 @@ static void emitted_plans_read_back(void **state)
         b.p.model.shape.engine = (weft_cost_engine){0};
         weft_cost_constants_engine(b.c, "Megatron-Core", &b.p.model.shape.engine);
         assert_ok(weft_search_run(&b.p, &r));
-        assert_ok(weft_search_config(&r->choice[0], &b.m, b.a, &b.config));
-        assert_ok(weft_engine_emit(WEFT_ENGINE_MEGATRON, &b.config, &t));
+        weft_engine_plan y = weft_search_engine_plan(&r->choice[0]);
+        assert_ok(weft_engine_emit(WEFT_ENGINE_MEGATRON, &b.config, &y, &t));
         weft_config c;
         weft_engine_open(&c);
         weft_hardware *h;
@@ -344,8 +344,8 @@ static void chunks_with_short_ends(void **state)
     assert_int_equal(weft_search_chunk_layers(x, 7), 2);
     assert_int_equal(weft_search_chunk_layers(x, 8), 2);
     assert_int_equal(weft_search_chunk_layers(x, 15), 1);
-    assert_ok(weft_search_config(x, &b.m, b.a, &b.config));
-    assert_ok(weft_engine_emit(WEFT_ENGINE_MEGATRON, &b.config, &t));
+    weft_engine_plan y = weft_search_engine_plan(x);
+    assert_ok(weft_engine_emit(WEFT_ENGINE_MEGATRON, &b.config, &y, &t));
     assert_non_null(strstr(t.s, "--account-for-embedding-in-pipeline-split "
                                 "--account-for-loss-in-pipeline-split"));
     weft_engine_open(&c);

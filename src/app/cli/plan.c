@@ -57,6 +57,7 @@ typedef struct words {
 
 typedef struct job {
     weft_arena             *arena;
+    weft_model_source      *source; /* read once, for every model that is built */
     weft_cluster           *cluster;
     weft_plan              *was;
     weft_planner_request    request;
@@ -66,10 +67,12 @@ typedef struct job {
 } job;
 
 /* The plan before is of this model: with its own cut of the batch the graph is the same. */
-static weft_status check_was(const words *w, const weft_plan *was)
+static weft_status check_was(const words *w, const weft_model_source *source,
+                             const weft_plan *was)
 {
     weft_compile_spec s = weft_compile_spec_default(w->model, was->of.batch, was->of.seq);
     weft_model       *m = NULL;
+    s.source            = source;
     s.micro_batch       = was->of.micro_batch;
     s.dtype             = was->of.dtype;
     weft_status st      = weft_compile_model(&s, &m);
@@ -101,7 +104,9 @@ static weft_status prepare(const words *w, job *j)
     weft_planner_request *q = &j->request;
     WEFT_TRY(weft_arena_create(&j->arena));
     WEFT_TRY(weft_cluster_load(w->cluster, NULL, &j->cluster));
+    WEFT_TRY(weft_model_source_open(w->model, &j->source));
     q->spec             = weft_compile_spec_default(w->model, w->batch, w->seq);
+    q->spec.source      = j->source;
     q->spec.micro_batch = q->spec.lanes = 0;
     q->spec.reduction                   = WEFT_REDUCTION_AUTO;
     q->spec.dtype                       = NULL;
@@ -114,7 +119,7 @@ static weft_status prepare(const words *w, job *j)
     q->with_timeline                    = w->html != NULL;
     q->n_thread = w->threads ? (int)w->threads : weft_pool_cores();
     if (w->was) WEFT_TRY(weft_plan_load(w->was, &j->was));
-    if (w->was) WEFT_TRY(check_was(w, j->was));
+    if (w->was) WEFT_TRY(check_was(w, j->source, j->was));
     q->was = j->was;
     weft_search_open(&q->constraints);
     for (int i = 0; i < w->n_constraint; i++)
@@ -128,6 +133,7 @@ static void fini(job *j)
     weft_planner_workspace_destroy(j->workspace);
     weft_plan_destroy(j->was);
     weft_cluster_destroy(j->cluster);
+    weft_model_source_destroy(j->source);
     weft_arena_destroy(j->arena);
 }
 
@@ -171,14 +177,13 @@ static weft_status put_order(const job *j)
 
 static weft_status emit(const words *w, const job *j, weft_text *t)
 {
-    weft_engine                e;
-    const weft_search_problem *p    = weft_planner_problem(j->used);
-    weft_config                c    = *weft_planner_config(j->used);
-    weft_text                  line = {0};
+    weft_engine        e;
+    const weft_config *c    = weft_planner_config(j->used);
+    weft_engine_plan   p    = weft_search_engine_plan(&j->answer->tried[0]->choice);
+    weft_text          line = {0};
     weft_engine_find(w->emit, &e);
-    WEFT_TRY(weft_search_config(&j->answer->tried[0]->choice, p->machines, j->arena, &c));
-    WEFT_TRY(weft_engine_emit(e, &c, t));
-    weft_engine_tell_precision(j->cluster, c.precision, weft_planner_is_rows(j->used),
+    WEFT_TRY(weft_engine_emit(e, c, &p, t));
+    weft_engine_tell_precision(j->cluster, c->precision, weft_planner_is_rows(j->used),
                                &line);
     if (line.n) fprintf(stderr, "# %s", line.s);
     weft_text_fini(&line);

@@ -77,9 +77,11 @@ typedef struct sampler {
     float        *logit; /* of the last token */
 } sampler;
 
-static weft_status compile(sampler *s, const char *dir, int64_t window)
+static weft_status compile_logits(sampler *s, const char *dir,
+                                  const weft_model_source *source, int64_t window)
 {
     weft_compile_spec spec = weft_compile_spec_default(dir, 1, window);
+    spec.source            = source;
     WEFT_TRY(weft_compile_logits_model(&spec, &s->model));
     if (!window) { /* the model's own, within reason */
         int64_t context = s->model->info.context;
@@ -96,6 +98,15 @@ static weft_status compile(sampler *s, const char *dir, int64_t window)
     s->window = window;
     s->vocab  = s->made.model->info.vocab;
     return WEFT_OK;
+}
+
+static weft_status compile(sampler *s, const char *dir, int64_t window)
+{
+    weft_model_source *source;
+    WEFT_TRY(weft_model_source_open(dir, &source));
+    weft_status st = compile_logits(s, dir, source, window);
+    weft_model_source_destroy(source);
+    return st;
 }
 
 static weft_status load(sampler *s, const char *dir, const weft_sample_options *how)

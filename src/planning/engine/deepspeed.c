@@ -1,4 +1,5 @@
 /* DeepSpeed's JSON.  It says nothing of the model, nor of pipeline stages. */
+#include <limits.h>
 #include <string.h>
 
 #include "base/doc.h"
@@ -175,35 +176,47 @@ weft_status weft_engine__read_deepspeed(const char *file, const char *text, size
     return st;
 }
 
-weft_status weft_engine__emit_deepspeed(const weft_config *c, weft_text *t)
+enum {
+    DEGREES,
+    SHARDING
+};
+
+static const weft_engine__option options[] = {
+    {WEFT_KEY_tp, 2, INT_MAX, DEGREES,
+     "  \"tensor_parallel\": {\"autotp_size\": ", "},\n"},
+    {WEFT_KEY_zero, 0, 3, SHARDING,
+     "  \"zero_optimization\": {\"stage\": ", ", \"overlap_comm\": true}\n}\n"},
+};
+
+const weft_engine__options weft_engine__deepspeed = {WEFT_COUNT(options), options};
+
+weft_status weft_engine__emit_deepspeed(const weft_config *c, const weft_engine_plan *p,
+                                        weft_text *t)
 {
-    int micro = c->micro_batch > 0 ? c->micro_batch : 1;
-    if (c->pp > 1 || c->cp > 1)
+    int micro = p->micro_batch > 0 ? p->micro_batch : 1;
+    int steps = p->global_batch / (p->dp * micro);
+    int pp = p->strategy.pp, cp = p->strategy.cp;
+    if (pp > 1 || cp > 1)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "a DeepSpeed file has no words for %s=%d: plan with pp=1 cp=1, or "
             "write another engine's flags",
-            c->pp > 1 ? "pp" : "cp", c->pp > 1 ? c->pp : c->cp);
-    if (c->ep > 1)
+            pp > 1 ? "pp" : "cp", pp > 1 ? pp : cp);
+    if (p->strategy.ep > 1)
         return WEFT_FAIL(
             WEFT_ERR_ARG,
             "a DeepSpeed file has no words for ep=%d, which is ep_size of the "
             "model's own MoE layers: plan with ep=1, or write another "
             "engine's flags",
-            c->ep);
-    weft_text_add(t, "{\n  \"train_batch_size\": %d,\n", c->global_batch);
+            p->strategy.ep);
+    weft_text_add(t, "{\n  \"train_batch_size\": %d,\n", p->global_batch);
     weft_text_add(t, "  \"train_micro_batch_size_per_gpu\": %d,\n", micro);
-    weft_text_add(
-        t, "  \"gradient_accumulation_steps\": %d,\n",
-        c->global_batch / (c->dp * micro) > 0 ? c->global_batch / (c->dp * micro) : 1);
+    weft_text_add(t, "  \"gradient_accumulation_steps\": %d,\n", steps > 0 ? steps : 1);
     if (!strcmp(c->precision, "bf16"))
         weft_text_add(t, "  \"bf16\": {\"enabled\": true},\n");
     if (!strcmp(c->precision, "fp16"))
         weft_text_add(t, "  \"fp16\": {\"enabled\": true},\n");
-    if (c->tp > 1)
-        weft_text_add(t, "  \"tensor_parallel\": {\"autotp_size\": %d},\n", c->tp);
-    weft_text_add(t,
-                  "  \"zero_optimization\": {\"stage\": %d, \"overlap_comm\": true}\n}\n",
-                  c->zero > 0 ? c->zero : 0);
+    weft_engine__put_options(&weft_engine__deepspeed, DEGREES, p, t);
+    weft_engine__put_options(&weft_engine__deepspeed, SHARDING, p, t);
     return weft_text_status(t);
 }

@@ -168,24 +168,6 @@ weft_status weft_engine_read(weft_engine e, const char *file, const char *text, 
     }
 }
 
-static weft_status write_engine(weft_engine e, const weft_config *c, weft_text *t)
-{
-    switch (e) {
-    case WEFT_ENGINE_MEGATRON: return weft_engine__emit_megatron(c, t);
-    case WEFT_ENGINE_DEEPSPEED: return weft_engine__emit_deepspeed(c, t);
-    case WEFT_ENGINE_TORCHTITAN: return weft_engine__emit_torchtitan(c, t);
-    default: return weft_engine__emit_paddle(c, t);
-    }
-}
-
-weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t)
-{
-    size_t from = t->n;
-    WEFT_TRY(write_engine(e, c, t));
-    if (e == WEFT_ENGINE_PADDLE) return WEFT_OK; /* nothing here reads its files */
-    return weft_engine__check_written(e, c, t->s + from, t->n - from);
-}
-
 void weft_engine__ignore(weft_text *ignored, const char *what)
 {
     if (ignored) weft_text_add(ignored, "%s%s", ignored->n ? " " : "", what);

@@ -1,10 +1,12 @@
 /* What other engines are told, read and written: a configuration from Megatron-LM's arguments, a
- * DeepSpeed JSON or a torchtitan TOML file, and back.
+ * DeepSpeed JSON or a torchtitan TOML file; a strategy as such a file.
  *
  *     weft_config c;
  *     weft_engine_open(&c);                                              nothing said yet
  *     WEFT_TRY(weft_engine_read(WEFT_ENGINE_MEGATRON, "arguments", text, n, 64, a, &c, NULL));
- *     weft_engine_emit(WEFT_ENGINE_MEGATRON, &c, &out);                  reads back to the same
+ *     weft_engine_plan p;
+ *     WEFT_TRY(weft_engine_plan_of(&c, a, &p));
+ *     weft_engine_emit(WEFT_ENGINE_MEGATRON, &c, &p, &out);              reads back to the same
  *     plan
  *
  * Only what decides time and memory is read; the rest is named in `ignored`. */
@@ -15,9 +17,11 @@
 #include "base/text.h"
 #include "cluster/cluster.h"
 #include "cost/constants.h"
+#include "cost/score.h"
 #include "estimate/hardware.h"
 #include "estimate/row.h"
 #include "model/model.h"
+#include "strategy/strategy.h"
 
 typedef enum weft_engine {
     WEFT_ENGINE_MEGATRON,
@@ -69,8 +73,25 @@ weft_status weft_engine_read(weft_engine e, const char *file, const char *text, 
                              int world, weft_arena *a, weft_config *c,
                              weft_text *ignored);
 
-/* c is complete (weft_config_complete).  WEFT_ERR_ARG: a plan that the engine has no words for. */
-weft_status weft_engine_emit(weft_engine e, const weft_config *c, weft_text *t);
+/* A plan for another engine: a strategy, and what a strategy has no key for. */
+typedef struct weft_engine_plan {
+    weft_strategy       strategy;
+    int                 dp; /* replicas, with the ranks along ep */
+    int                 micro_batch, global_batch;
+    weft_cost_recompute recompute;         /* light is no value of a strategy */
+    int                 recompute_layers;  /* of a stage; below 1: all of them */
+    int                 recompute_modules; /* of weft_again; below 1: those of the mode */
+    const uint16_t     *cut; /* layers of each stage; NULL: as even as can be */
+} weft_engine_plan;
+
+/* The plan of a complete configuration (weft_config_complete); its cut goes to a. */
+weft_status weft_engine_plan_of(const weft_config *c, weft_arena *a,
+                                weft_engine_plan *out);
+
+/* model: sizes, seq, precision, features.  WEFT_ERR_ARG: a plan that the engine has no words
+ * for. */
+weft_status weft_engine_emit(weft_engine e, const weft_config *model,
+                             const weft_engine_plan *p, weft_text *t);
 
 /* Sizes of a transformer into c; WEFT_ERR_ARG: a model of another kind. */
 weft_status weft_engine_model(const weft_model *m, weft_arena *a, weft_config *c);

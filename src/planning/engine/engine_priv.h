@@ -1,4 +1,4 @@
-/* Inside the room. */
+/* Inside the module. */
 #ifndef WEFT_ENGINE_PRIV_H
 #define WEFT_ENGINE_PRIV_H
 
@@ -14,17 +14,45 @@ weft_status weft_engine__read_torchtitan(const char *file, const char *text, siz
                                          int world, weft_arena *a, weft_config *c,
                                          weft_text *ignored);
 
-weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t);
-weft_status weft_engine__emit_deepspeed(const weft_config *c, weft_text *t);
-weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t);
-weft_status weft_engine__emit_paddle(const weft_config *c, weft_text *t);
+/* emit.c: what an engine writes where a key of the strategy has a value from low to high: the text
+ * before, then the number and the text after it, if that is not NULL.  Parts of a table are
+ * written one by one, what is between them has no key. */
+typedef struct weft_engine__option {
+    weft_strategy_key key;
+    int               low, high, part;
+    const char       *before, *after;
+} weft_engine__option;
+
+typedef struct weft_engine__options {
+    int                        n;
+    const weft_engine__option *option;
+} weft_engine__options;
+
+extern const weft_engine__options weft_engine__megatron, weft_engine__deepspeed,
+    weft_engine__torchtitan, weft_engine__paddle;
+
+void weft_engine__put_options(const weft_engine__options *o, int part,
+                              const weft_engine_plan *p, weft_text *t);
+/* The number of a key as other engines count: 1 where there is no such axis, dp with the ranks
+ * along ep. */
+int weft_engine__value(const weft_engine_plan *p, weft_strategy_key key);
+
+weft_status weft_engine__emit_megatron(const weft_config *c, const weft_engine_plan *p,
+                                       weft_text *t);
+weft_status weft_engine__emit_deepspeed(const weft_config *c, const weft_engine_plan *p,
+                                        weft_text *t);
+weft_status weft_engine__emit_torchtitan(const weft_config *c, const weft_engine_plan *p,
+                                         weft_text *t);
+weft_status weft_engine__emit_paddle(const weft_config *c, const weft_engine_plan *p,
+                                     weft_text *t);
 
 /* Does what is written for the engine say which model it is? */
 bool weft_engine__names_model(weft_engine e, const weft_config *c);
 bool weft_engine__has_flavour(const weft_config *c); /* torchtitan's */
 /* readback.c.  WEFT_ERR_ARG: the text reads back as another model or plan; the first difference. */
 weft_status weft_engine__check_written(weft_engine e, const weft_config *c,
-                                       const char *text, size_t n);
+                                       const weft_engine_plan *p, const char *text,
+                                       size_t n);
 
 void weft_engine__ignore(weft_text *ignored, const char *what);
 /* A word added to c->features, once. */

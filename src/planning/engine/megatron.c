@@ -1,6 +1,7 @@
 /* Megatron-LM's arguments.  Names as its own parser has them; both spellings where a release
  * renamed one. */
 #include <ctype.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -449,15 +450,41 @@ weft_status weft_engine__read_megatron(const char *file, const char *text, size_
 
 /* ---- back ---- */
 
-static void emit_modules(const weft_config *c, weft_text *t)
+enum {
+    DEGREES,
+    SHARDING
+};
+
+#define FSDP                                                                             \
+    " \\\n--use-distributed-optimizer --use-megatron-fsdp "                              \
+    "--data-parallel-sharding-strategy "
+
+static const weft_engine__option options[] = {
+    {WEFT_KEY_tp, 1, INT_MAX, DEGREES, " \\\n--tensor-model-parallel-size ", ""},
+    {WEFT_KEY_pp, 1, INT_MAX, DEGREES, " --pipeline-model-parallel-size ", ""},
+    {WEFT_KEY_cp, 2, INT_MAX, DEGREES, " --context-parallel-size ", ""},
+    {WEFT_KEY_ep, 2, INT_MAX, DEGREES, " --expert-model-parallel-size ", ""},
+    {WEFT_KEY_sp, 1, 1, DEGREES, " --sequence-parallel", NULL},
+    {WEFT_KEY_chunks, 2, INT_MAX, DEGREES, " --num-virtual-stages-per-pipeline-rank ",
+     ""},
+    {WEFT_KEY_schedule, WEFT_STRATEGY_INTERLEAVED, WEFT_STRATEGY_INTERLEAVED, DEGREES, "",
+     NULL}, /* it follows from chunks */
+    {WEFT_KEY_zero, 1, 1, SHARDING, " \\\n--use-distributed-optimizer", NULL},
+    {WEFT_KEY_zero, 2, 2, SHARDING, FSDP "optim_grads", NULL},
+    {WEFT_KEY_zero, 3, 3, SHARDING, FSDP "optim_grads_params", NULL},
+};
+
+const weft_engine__options weft_engine__megatron = {WEFT_COUNT(options), options};
+
+static void emit_modules(const weft_config *c, const weft_engine_plan *p, weft_text *t)
 {
-    unsigned of = c->recompute_modules > 0 ? (unsigned)c->recompute_modules : cheap(c);
+    unsigned of = p->recompute_modules > 0 ? (unsigned)p->recompute_modules : cheap(c);
     weft_text_add(t, " \\\n--recompute-granularity selective --recompute-modules");
     for (size_t i = 0; i < WEFT_COUNT(modules); i++)
         if (of & modules[i].bit) weft_text_add(t, " %s", modules[i].name);
 }
 
-weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
+static void emit_model(const weft_config *c, weft_text *t)
 {
     const char *sep = " \\\n";
     weft_text_add(t,
@@ -483,54 +510,58 @@ weft_status weft_engine__emit_megatron(const weft_config *c, weft_text *t)
         weft_text_add(t,
                       "%s--num-experts %d --moe-router-topk %d --moe-ffn-hidden-size %d",
                       sep, c->experts, c->experts_topk, c->moe_ffn_hidden);
-    weft_text_add(t, "%s--micro-batch-size %d --global-batch-size %d", sep,
-                  c->micro_batch > 0 ? c->micro_batch : 1, c->global_batch);
-    weft_text_add(t,
-                  "%s--tensor-model-parallel-size %d --pipeline-model-parallel-size %d",
-                  sep, c->tp, c->pp);
-    if (c->cp > 1) weft_text_add(t, " --context-parallel-size %d", c->cp);
-    if (c->ep > 1) weft_text_add(t, " --expert-model-parallel-size %d", c->ep);
-    if (c->sp > 0) weft_text_add(t, " --sequence-parallel");
-    if (c->pp > 1 && c->vpp > 1)
-        weft_text_add(t, " --num-virtual-stages-per-pipeline-rank %d", c->vpp);
-    int stages = (c->layers + c->pp - 1) / c->pp * c->pp; /* and less than a full one */
-    if (c->pp > 1 && !*c->stage_layers && stages > c->layers) {
-        if (stages - c->layers > 2)
-            return WEFT_FAIL(WEFT_ERR_ARG,
-                             "Megatron has no words for %d layers in %d stages as even "
-                             "as can be: give stages, or another pp",
-                             c->layers, c->pp);
-        weft_text_add(t, "%s--account-for-embedding-in-pipeline-split", sep);
-        if (stages - c->layers > 1)
-            weft_text_add(t, " --account-for-loss-in-pipeline-split");
-    }
-    if (*c->stage_layers) {
-        int         first = atoi(c->stage_layers), last = 0;
-        const char *dash = strrchr(c->stage_layers, '-');
-        if (dash) last = atoi(dash + 1);
+}
+
+/* Stages of unequal numbers of layers. */
+static weft_status emit_stages(const weft_config *c, const weft_engine_plan *p,
+                               weft_text *t)
+{
+    int pp     = p->strategy.pp;
+    int stages = (c->layers + pp - 1) / pp * pp; /* and less than a full one */
+    if (pp < 2) return WEFT_OK;
+    if (p->cut) {
         weft_text_add(t,
-                      "%s--decoder-first-pipeline-num-layers %d "
+                      " \\\n--decoder-first-pipeline-num-layers %d "
                       "--decoder-last-pipeline-num-layers %d",
-                      sep, first, last);
+                      p->cut[0], p->cut[pp - 1]);
+        return WEFT_OK;
     }
-    if (c->zero == 1) weft_text_add(t, "%s--use-distributed-optimizer", sep);
-    if (c->zero > 1)
+    if (stages - c->layers > 2)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "Megatron has no words for %d layers in %d stages as even "
+                         "as can be: give stages, or another pp",
+                         c->layers, pp);
+    if (stages > c->layers)
+        weft_text_add(t, " \\\n--account-for-embedding-in-pipeline-split");
+    if (stages - c->layers > 1) weft_text_add(t, " --account-for-loss-in-pipeline-split");
+    return WEFT_OK;
+}
+
+static void emit_recompute(const weft_config *c, const weft_engine_plan *p, weft_text *t)
+{
+    int layers = p->recompute_layers;
+    if (p->recompute == WEFT_RECOMPUTE_FULL)
         weft_text_add(t,
-                      "%s--use-distributed-optimizer --use-megatron-fsdp "
-                      "--data-parallel-sharding-strategy %s",
-                      sep, c->zero == 2 ? "optim_grads" : "optim_grads_params");
-    if (!strcmp(c->recompute, "full"))
-        weft_text_add(t,
-                      "%s--recompute-granularity full --recompute-method %s "
+                      " \\\n--recompute-granularity full --recompute-method %s "
                       "--recompute-num-layers %d",
-                      sep, c->recompute_layers > 0 ? "block" : "uniform",
-                      c->recompute_layers > 0
-                          ? c->recompute_layers / (c->vpp > 0 ? c->vpp : 1)
-                          : 1);
-    if (!strcmp(c->recompute, "selective"))
-        weft_text_add(t, "%s--recompute-granularity selective", sep);
-    if (!strcmp(c->recompute, "light")) emit_modules(c, t);
-    if (c->flash_attention > 0) weft_text_add(t, "%s--use-flash-attn", sep);
+                      layers > 0 ? "block" : "uniform",
+                      layers > 0 ? layers / p->strategy.chunks : 1);
+    if (p->recompute == WEFT_RECOMPUTE_SELECTIVE)
+        weft_text_add(t, " \\\n--recompute-granularity selective");
+    if (p->recompute == WEFT_RECOMPUTE_LIGHT) emit_modules(c, p, t);
+}
+
+weft_status weft_engine__emit_megatron(const weft_config *c, const weft_engine_plan *p,
+                                       weft_text *t)
+{
+    emit_model(c, t);
+    weft_text_add(t, " \\\n--micro-batch-size %d --global-batch-size %d",
+                  p->micro_batch > 0 ? p->micro_batch : 1, p->global_batch);
+    weft_engine__put_options(&weft_engine__megatron, DEGREES, p, t);
+    WEFT_TRY(emit_stages(c, p, t));
+    weft_engine__put_options(&weft_engine__megatron, SHARDING, p, t);
+    emit_recompute(c, p, t);
+    if (c->flash_attention > 0) weft_text_add(t, " \\\n--use-flash-attn");
     if (!strcmp(c->precision, "fp8")) weft_text_add(t, " --bf16 --fp8-format hybrid");
     if (!strcmp(c->precision, "bf16")) weft_text_add(t, " --bf16");
     if (!strcmp(c->precision, "fp16")) weft_text_add(t, " --fp16");

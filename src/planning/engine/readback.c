@@ -7,8 +7,8 @@
 
 #define AT(field) offsetof(weft_config, field)
 
-/* Numbers that decide what is trained and how.  What an engine's file does not say is taken from
- * its starter, not from it. */
+/* Sizes that decide what is trained.  What an engine's file does not say is taken from its
+ * starter, not from it. */
 static const struct number {
     const char *name;
     size_t      at; /* of an int in weft_config */
@@ -26,16 +26,12 @@ static const struct number {
     {"experts_topk", AT(experts_topk)},
     {"moe_ffn_hidden", AT(moe_ffn_hidden)},
     {"seq", AT(seq)},
-    {"tp", AT(tp)},
-    {"cp", AT(cp)},
-    {"ep", AT(ep)},
-    {"pp", AT(pp)},
-    {"dp", AT(dp)},
-    {"sp", AT(sp)},
-    {"zero", AT(zero)},
-    {"micro_batch", AT(micro_batch)},
-    {"global_batch", AT(global_batch)},
 };
+
+/* Keys of the strategy that every file is read for. */
+static const weft_strategy_key keys[] = {WEFT_KEY_tp,  WEFT_KEY_cp, WEFT_KEY_ep,
+                                         WEFT_KEY_pp,  WEFT_KEY_dp, WEFT_KEY_sp,
+                                         WEFT_KEY_zero};
 
 bool weft_engine__names_model(weft_engine e, const weft_config *c)
 {
@@ -50,47 +46,72 @@ static int number_at(const weft_config *c, size_t at)
     return x;
 }
 
-static weft_status compare(weft_engine e, const weft_config *c, const weft_config *b)
+static weft_status compare_number(weft_engine e, const char *name, int want, int got)
 {
-    for (size_t i = 0; i < WEFT_COUNT(numbers); i++) {
-        int want = number_at(c, numbers[i].at), got = number_at(b, numbers[i].at);
-        if (want >= 0 && want != got)
-            return WEFT_FAIL(
-                WEFT_ERR_ARG,
-                "%s cannot be told of this plan: %s is %d, and %d where what "
-                "was written is read back",
-                weft_engine_name(e), numbers[i].name, want, got);
-    }
+    if (want < 0 || want == got) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s cannot be told of this plan: %s is %d, and %d where what "
+                     "was written is read back",
+                     weft_engine_name(e), name, want, got);
+}
+
+static weft_status compare_plans(weft_engine e, const weft_engine_plan *p,
+                                 const weft_engine_plan *q)
+{
+    for (size_t i = 0; i < WEFT_COUNT(keys); i++)
+        WEFT_TRY(compare_number(e, weft_strategy_rows[keys[i]].key,
+                                weft_engine__value(p, keys[i]),
+                                weft_engine__value(q, keys[i])));
+    WEFT_TRY(compare_number(e, "micro_batch", p->micro_batch, q->micro_batch));
+    return compare_number(e, "global_batch", p->global_batch, q->global_batch);
+}
+
+static weft_status compare_modes(weft_engine e, const weft_config *c,
+                                 const weft_engine_plan *p, const weft_config *b)
+{
+    const char *mode = weft_cost_recompute_name((int)p->recompute);
     if (*c->precision && strcmp(c->precision, b->precision))
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s has no words for %s: what was written is read as %s; give "
                          "another --precision",
                          weft_engine_name(e), c->precision, b->precision);
-    if (*c->recompute && strcmp(c->recompute, b->recompute))
+    if (*b->recompute && strcmp(mode, b->recompute)) /* DeepSpeed's says nothing of it */
         return WEFT_FAIL(WEFT_ERR_ARG,
                          "%s has no words for recompute=%s, what was written is read as "
                          "%s",
-                         weft_engine_name(e), c->recompute, b->recompute);
+                         weft_engine_name(e), mode, b->recompute);
     return WEFT_OK;
 }
 
 weft_status weft_engine__check_written(weft_engine e, const weft_config *c,
-                                       const char *text, size_t n)
+                                       const weft_engine_plan *p, const char *text,
+                                       size_t n)
 {
-    weft_arena *a;
-    weft_config b, full = *c;
-    weft_status st    = WEFT_OK;
-    int64_t     world = (int64_t)c->dp * c->tp * c->pp * c->cp; /* below 2^24: complete */
+    weft_arena      *a;
+    weft_engine_plan q;
+    weft_config      b, full = *c;
+    weft_status      st    = WEFT_OK;
+    double           world = (double)p->dp * weft_engine__value(p, WEFT_KEY_tp) *
+                   weft_engine__value(p, WEFT_KEY_cp) * p->strategy.pp;
     if (world < 1 || world > 1 << 24)
-        return WEFT_FAIL(WEFT_ERR_ARG, "a plan of %lld devices", (long long)world);
+        return WEFT_FAIL(WEFT_ERR_ARG, "a plan of %.0f devices", world);
     WEFT_TRY(weft_arena_create(&a));
     weft_engine_open(&b);
     if (!weft_engine__names_model(e, c)) b = *c;
+    b.recompute = "";
+    b.dp        = -1; /* c may be of all devices, the plan of some */
     WEFT_GO(weft_engine_read(e, "what was written", text, n, (int)world, a, &b, NULL));
-    if (b.dp < 0) b.dp = c->dp;
+    if (b.dp < 0) b.dp = p->dp;
+    full.dp           = p->dp;
+    full.global_batch = p->global_batch;
     WEFT_GO(weft_config_complete("what was written", &b));
     WEFT_GO(weft_config_complete("the plan", &full));
-    WEFT_GO(compare(e, &full, &b));
+    for (size_t i = 0; i < WEFT_COUNT(numbers); i++)
+        WEFT_GO(compare_number(e, numbers[i].name, number_at(&full, numbers[i].at),
+                               number_at(&b, numbers[i].at)));
+    WEFT_GO(weft_engine_plan_of(&b, a, &q));
+    WEFT_GO(compare_plans(e, p, &q));
+    WEFT_GO(compare_modes(e, &full, p, &b));
 out:
     weft_arena_destroy(a);
     return st;

@@ -1,4 +1,5 @@
 /* torchtitan's TOML. */
+#include <limits.h>
 #include <string.h>
 
 #include "base/doc.h"
@@ -413,11 +414,53 @@ static void put_converters(const weft_config *c, weft_text *t)
                   c->experts > 0 ? ", \"quantize.grouped_mm.float8\"" : "");
 }
 
-weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
+enum {
+    DEGREES,
+    EXPERTS
+};
+
+static const weft_engine__option options[] = {
+    {WEFT_KEY_tp, 1, INT_MAX, DEGREES, "tensor_parallel_degree = ", "\n"},
+    {WEFT_KEY_pp, 1, INT_MAX, DEGREES, "pipeline_parallel_degree = ", "\n"},
+    {WEFT_KEY_cp, 1, INT_MAX, DEGREES, "context_parallel_degree = ", "\n"},
+    {WEFT_KEY_ep, 2, INT_MAX, EXPERTS, "expert_parallel_degree = ", "\n"},
+    /* what follows from tp, and what is written with replicas and stages */
+    {WEFT_KEY_sp, 1, 1, DEGREES, "", NULL},
+    {WEFT_KEY_zero, 1, 3, DEGREES, "", NULL},
+    {WEFT_KEY_chunks, 2, INT_MAX, DEGREES, "", NULL},
+    {WEFT_KEY_schedule, WEFT_STRATEGY_INTERLEAVED, WEFT_STRATEGY_INTERLEAVED, DEGREES, "",
+     NULL},
+};
+
+const weft_engine__options weft_engine__torchtitan = {WEFT_COUNT(options), options};
+
+static void put_parallelism(const weft_config *c, const weft_engine_plan *p, weft_text *t)
 {
-    int micro = c->micro_batch > 0 ? c->micro_batch : 1, group = c->zero_group;
-    int shard = c->zero < 2 ? 1 : group > 0 && group / c->cp > 0 ? group / c->cp : c->dp;
-    if (c->dp % shard) shard = c->dp;
+    const weft_strategy *y     = &p->strategy;
+    int                  shard = y->zero < 2 ? 1 : p->dp;
+    weft_text_add(t,
+                  "\n[parallelism]\ndata_parallel_replicate_degree = %d\n"
+                  "data_parallel_shard_degree = %d\n",
+                  p->dp / shard, shard);
+    weft_engine__put_options(&weft_engine__torchtitan, DEGREES, p, t);
+    if (shard * weft_engine__value(p, WEFT_KEY_cp) > 1 &&
+        (y->zero > 2) != (y->pp < 2)) /* not as it would by default */
+        weft_text_add(t, "fsdp_reshard_after_forward = \"%s\"\n",
+                      y->zero > 2 ? "always" : "never");
+    weft_engine__put_options(&weft_engine__torchtitan, EXPERTS, p, t);
+    if (y->pp > 1)
+        weft_text_add(t,
+                      "pipeline_parallel_schedule = \"%s\"\n"
+                      "pipeline_parallel_microbatch_size = %d\n",
+                      y->chunks > 1 ? "Interleaved1F1B" : "1F1B",
+                      p->micro_batch > 0 ? p->micro_batch : 1);
+    if (weft_engine__has(c, "asyncTP"))
+        weft_text_add(t, "enable_async_tensor_parallel = true\n");
+}
+
+weft_status weft_engine__emit_torchtitan(const weft_config *c, const weft_engine_plan *p,
+                                         weft_text *t)
+{
     const flavour *f = flavour_of(c);
     if (f)
         weft_text_add(t, "[model]\nname = \"%s\"\nflavor = \"%s\"\n", f->model, f->name);
@@ -429,28 +472,15 @@ weft_status weft_engine__emit_torchtitan(const weft_config *c, weft_text *t)
     put_converters(c, t);
     weft_text_add(
         t, "\n[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
-        c->pp > 1 ? c->global_batch / c->dp : micro, c->global_batch, c->seq);
+        p->strategy.pp > 1   ? p->global_batch / p->dp
+        : p->micro_batch > 0 ? p->micro_batch
+                             : 1,
+        p->global_batch, c->seq);
     if (!strcmp(c->precision, "fp32"))
         weft_text_add(t, "mixed_precision_param = \"float32\"\n");
-    weft_text_add(t,
-                  "\n[parallelism]\ndata_parallel_replicate_degree = %d\n"
-                  "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
-                  "pipeline_parallel_degree = %d\ncontext_parallel_degree = %d\n",
-                  c->dp / shard, shard, c->tp, c->pp, c->cp);
-    if (shard * c->cp > 1 &&
-        (c->zero > 2) != (c->pp < 2)) /* not as it would by default */
-        weft_text_add(t, "fsdp_reshard_after_forward = \"%s\"\n",
-                      c->zero > 2 ? "always" : "never");
-    if (c->ep > 1) weft_text_add(t, "expert_parallel_degree = %d\n", c->ep);
-    if (c->pp > 1)
-        weft_text_add(t,
-                      "pipeline_parallel_schedule = \"%s\"\n"
-                      "pipeline_parallel_microbatch_size = %d\n",
-                      c->vpp > 1 ? "Interleaved1F1B" : "1F1B", micro);
-    if (weft_engine__has(c, "asyncTP"))
-        weft_text_add(t, "enable_async_tensor_parallel = true\n");
+    put_parallelism(c, p, t);
     weft_text_add(t, "\n[activation_checkpoint]\nmode = \"%s\"\n",
-                  *c->recompute ? c->recompute : "none");
+                  weft_cost_recompute_name((int)p->recompute));
     weft_text_add(t, "\n[compile]\nenable = true\n");
     if (!strcmp(c->precision, "fp8"))
         weft_text_add(t, "\n[quantize.linear.float8]\nrecipe_name = \"tensorwise\"\n");

@@ -161,23 +161,6 @@ static void fill_table(build *b, const choices *o)
 
 /* ---- stages ---- */
 
-/* "7-7-7-1"; false where it does not match pp and layers. */
-static bool stated_cut(const weft_config *c, uint16_t *cut)
-{
-    const char *s   = c->stage_layers;
-    int         sum = 0, n = 0;
-    while (*s && n < c->pp) {
-        char *end;
-        long  x = strtol(s, &end, 10);
-        if (end == s || x < 0 || x > 10000) return false;
-        cut[n++] = (uint16_t)x;
-        sum += (int)x;
-        s = *end == '-' ? end + 1 : end;
-        if (*end && *end != '-') return false;
-    }
-    return n == c->pp && !*s && sum == c->layers;
-}
-
 /* A stage between the ends that gets no layer has nothing to run. */
 static bool has_gap(const weft_config *c, const uint16_t *cut)
 {
@@ -328,7 +311,7 @@ weft_status weft_estimate_row(const weft_hardware *h, const weft_cost_constants 
     open_chunks(c, (int)b->t.engine.max_chunks, &o);
     open_recompute(c, &o);
     fill_table(b, &o);
-    if (c->pp > 1 && stated_cut(c, b->cut)) {
+    if (c->pp > 1 && weft_config_cut(c, b->cut)) {
         empty = has_gap(c, b->cut);
         cut   = b->cut;
     } else if (c->pp > 1 && b->t.engine.split_by_cost > 0.5) {

@@ -2,6 +2,7 @@
 #include "estimate/row.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -96,6 +97,24 @@ weft_status weft_config_read(const weft_csv *t, int i, weft_config *c)
 #include "estimate/row_fields.def"
 #undef NUMBER
     return weft_config_complete(t->file, c);
+}
+
+/* ---- stages ---- */
+
+bool weft_config_cut(const weft_config *c, uint16_t *cut)
+{
+    const char *s   = c->stage_layers;
+    int         sum = 0, n = 0;
+    while (*s && n < c->pp) {
+        char *end;
+        long  x = strtol(s, &end, 10);
+        if (end == s || x < 0 || x > 10000) return false;
+        cut[n++] = (uint16_t)x;
+        sum += (int)x;
+        s = *end == '-' ? end + 1 : end;
+        if (*end && *end != '-') return false;
+    }
+    return n == c->pp && !*s && sum == c->layers;
 }
 
 /* ---- parameters ---- */

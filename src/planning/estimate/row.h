@@ -3,6 +3,7 @@
 #define WEFT_ESTIMATE_ROW_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "estimate/csv.h"
 
@@ -20,6 +21,10 @@ typedef struct weft_config {
 
 /* Parameters of a complete configuration, without tables of positions. */
 double weft_config_params(const weft_config *c);
+
+/* The layers of each of pp stages, as stage_layers ("7-7-7-1") says; false where it does not, or
+ * does not match pp and layers. */
+bool weft_config_cut(const weft_config *c, uint16_t *cut);
 
 /* Row i of a table; strings are borrowed from it.  What a plan can leave open (dp, micro_batch,
  * vpp, recompute) stays -1 or ""; what follows from the rest is filled in. */

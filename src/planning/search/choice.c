@@ -1,4 +1,4 @@
-/* A choice as a value: its strategy, whether two are the same, as a configuration of estimate. */
+/* A choice as a value: its strategy, whether two are the same, as a plan for another engine. */
 #include <string.h>
 
 #include "search/search_priv.h"
@@ -111,57 +111,20 @@ bool weft_search_same_choice(const weft_search_choice *a, const weft_search_choi
            same_point(&a->point, &b->point);
 }
 
-/* ---- as a configuration ---- */
+/* ---- for another engine ---- */
 
-static weft_status name_stages(const weft_search_choice *x, const weft_search_machines *m,
-                               weft_arena *a, weft_config *c)
+weft_engine_plan weft_search_engine_plan(const weft_search_choice *x)
 {
-    weft_text t = {0};
-    if (x->point.pp > 1 && !weft_search__is_even(x)) {
-        weft_search__put_cut(x, &t);
-        c->stage_layers = weft_arena_strdup(a, t.s ? t.s : "");
-        t.n             = 0;
-    }
-    if (m->n > 1) {
-        for (int s = 0; s < x->point.pp; s++) {
-            weft_text_add(&t, s ? "|" : "");
-            weft_search__put_kinds(m, x->point.kinds[s], &t);
-        }
-        c->stage_hw = weft_arena_strdup(a, t.s ? t.s : "");
-    }
-    weft_status st = weft_text_status(&t);
-    weft_text_fini(&t);
-    return st == WEFT_OK ? weft_arena_status(a) : st;
-}
-
-weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
-                               weft_arena *a, weft_config *c)
-{
-    /* keys that a configuration has as a number of its own */
-    static const struct {
-        weft_strategy_key key;
-        size_t            at;
-        int               least;
-    } same[] = {{WEFT_KEY_tp, offsetof(weft_config, tp), 1},
-                {WEFT_KEY_cp, offsetof(weft_config, cp), 1},
-                {WEFT_KEY_ep, offsetof(weft_config, ep), 1},
-                {WEFT_KEY_sp, offsetof(weft_config, sp), 0},
-                {WEFT_KEY_pp, offsetof(weft_config, pp), 1},
-                {WEFT_KEY_zero, offsetof(weft_config, zero), 0},
-                {WEFT_KEY_chunks, offsetof(weft_config, vpp), 1}};
-    for (size_t i = 0; i < WEFT_COUNT(same); i++) {
-        int n = weft_strategy_number(&x->strategy, same[i].key);
-        *(int *)(void *)((char *)c + same[i].at) = n < same[i].least ? same[i].least : n;
-    }
-    c->dp           = x->point.dp; /* with the ranks along ep */
-    c->micro_batch  = x->variant.micro_batch;
-    c->global_batch = x->variant.micro_batch * x->point.n_micro * x->point.dp;
-    if (x->point.deal.n)
-        c->global_batch = x->variant.micro_batch * x->point.deal.per_lane *
-                          weft_cost_deal_lanes(&x->point.deal);
-    c->zero_group       = -1;
-    c->recompute        = weft_cost_recompute_name((int)x->variant.recompute);
-    c->recompute_layers = x->point.n_again;
-    c->stage_layers = c->stage_hw = "";
-    return name_stages(x, m, a, c);
+    const weft_cost_point *p   = &x->point;
+    weft_engine_plan       out = {.strategy          = x->strategy,
+                                  .dp                = p->dp,
+                                  .micro_batch       = x->variant.micro_batch,
+                                  .global_batch      = x->variant.micro_batch,
+                                  .recompute         = x->variant.recompute,
+                                  .recompute_layers  = p->n_again,
+                                  .recompute_modules = -1};
+    out.global_batch *= p->deal.n ? p->deal.per_lane * weft_strategy_lanes(&x->strategy)
+                                  : p->n_micro * p->dp;
+    if (p->pp > 1 && !weft_search__is_even(x)) out.cut = p->cut;
+    return out;
 }

@@ -27,6 +27,7 @@
 #include "base/text.h"
 #include "cluster/cluster.h"
 #include "cost/score.h"
+#include "engine/engine.h"
 #include "estimate/estimate.h"
 #include "strategy/strategy.h"
 
@@ -231,9 +232,7 @@ weft_status weft_search_print_json(const weft_search_problem *p,
  * and the last chunk hold fewer. */
 int weft_search_chunk_layers(const weft_search_choice *c, int i);
 
-/* The choice put into a configuration: degrees, micro-batch, stages, recomputation.  Strings go
- * to a. */
-weft_status weft_search_config(const weft_search_choice *x, const weft_search_machines *m,
-                               weft_arena *a, weft_config *c);
+/* What another engine is told of the choice, whose cut it borrows. */
+weft_engine_plan weft_search_engine_plan(const weft_search_choice *x);
 
 #endif
