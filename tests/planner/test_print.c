@@ -21,6 +21,23 @@ static double number_after(const char *text, const char *name)
     return at ? strtod(at + strlen(name), NULL) : 0;
 }
 
+/* The answer's placement is that of its plan, and the one that is printed. */
+static void check_placement(const weft_planner_answer *a, const char *json)
+{
+    const weft_placement     *p  = &a->placement.p;
+    const weft_plan_machines *m  = a->checked ? &a->plan->machines : NULL;
+    const char               *at = strstr(json, "\"device_of_rank\": [");
+    assert_int_equal(p->n_rank, weft_search_ranks(&a->tried[0]->choice));
+    assert_non_null(at);
+    at = strchr(at, '[');
+    for (int r = 0; r < p->n_rank; r++) {
+        if (m) assert_int_equal(p->device[r], m->n_device ? m->device[r] : r);
+        assert_int_equal(strtol(at + 1, NULL, 10), p->device[r]);
+        at = strpbrk(at + 1, ",]");
+    }
+    assert_int_equal(*at, ']');
+}
+
 /* Text and JSON of the answer to one question. */
 static void check_question(const char *model, const char *line, int batch, int seq,
                            const char *engine, bool fast, bool unmeasured)
@@ -42,6 +59,7 @@ static void check_question(const char *model, const char *line, int batch, int s
     assert_ok(weft_planner_decide(w, &a));
     assert_ok(weft_planner_print(w, a, true, &text));
     assert_ok(weft_planner_print_json(w, a, &json));
+    check_placement(a, json.s);
     bool at_best = weft_planner_problem(w)->best_case;
     weft_planner_workspace_destroy(w);
     if (a->bound_s > a->step_s || a->search->bound_s > a->step_s)

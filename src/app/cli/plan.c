@@ -156,23 +156,20 @@ static void put_run(const weft_cluster *c, const int *device, int from, int end)
 
 /* Other engines take devices in the order they are given: which these are, beside the flags (for
  * they are no part of them), where it is not simply the first ones. */
-static weft_status put_order(const job *j)
+static void put_order(const job *j)
 {
-    weft_planner_placement at;
-    const weft_cluster    *c = j->cluster;
-    WEFT_TRY(weft_planner_place_winner(j->used, j->answer, j->arena, &at));
-    bool plain = weft_planner_problem(j->used)->machines->n == 1;
-    for (int r = 0; r < at.p.n_rank; r++) plain = plain && at.p.device[r] == r;
+    const weft_cluster   *c     = j->cluster;
+    const weft_placement *p     = &j->answer->placement.p;
+    bool                  plain = weft_planner_problem(j->used)->machines->n == 1;
+    for (int r = 0; r < p->n_rank; r++) plain = plain && p->device[r] == r;
     if (!plain) fprintf(stderr, "# start ranks on devices in this order:\n");
-    for (int r = 0, e; !plain && r < at.p.n_rank; r = e) {
-        const weft_device_kind *d = weft_cluster_device(c, at.p.device[r]);
-        for (e = r + 1; e < at.p.n_rank && at.p.device[e] == at.p.device[e - 1] + 1 &&
-                        weft_cluster_device(c, at.p.device[e]) == d;)
+    for (int r = 0, e; !plain && r < p->n_rank; r = e) {
+        const weft_device_kind *d = weft_cluster_device(c, p->device[r]);
+        for (e = r + 1; e < p->n_rank && p->device[e] == p->device[e - 1] + 1 &&
+                        weft_cluster_device(c, p->device[e]) == d;)
             e++;
-        put_run(c, at.p.device, r, e);
+        put_run(c, p->device, r, e);
     }
-    weft_planner_placement_fini(&at);
-    return WEFT_OK;
 }
 
 static weft_status emit(const words *w, const job *j, weft_text *t)
@@ -187,19 +184,18 @@ static weft_status emit(const words *w, const job *j, weft_text *t)
                                &line);
     if (line.n) fprintf(stderr, "# %s", line.s);
     weft_text_fini(&line);
-    return put_order(j);
+    put_order(j);
+    return WEFT_OK;
 }
 
 static weft_status write_page(const words *w, const job *j, weft_text *t)
 {
     weft_planner_workspace *work    = j->used;
     const weft_config      *c       = weft_planner_config(work);
-    weft_planner_placement  at      = {0};
     weft_text               untimed = {0};
     weft_status             st      = WEFT_OK;
     weft_planner_print_untimed(work, &untimed);
     WEFT_GO(weft_text_status(&untimed));
-    WEFT_GO(weft_planner_place_winner(work, j->answer, j->arena, &at));
     weft_report r = {.model     = w->model,
                      .where     = w->cluster,
                      .precision = c->precision,
@@ -211,14 +207,13 @@ static weft_status write_page(const words *w, const job *j, weft_text *t)
                      .constants = weft_planner_constants(work),
                      .problem   = weft_planner_problem(work),
                      .result    = j->answer->search,
-                     .place     = &at,
+                     .place     = &j->answer->placement,
                      .answer    = j->answer,
                      .is_rows   = weft_planner_is_rows(work),
                      .timeline  = j->answer->timeline};
     WEFT_GO(weft_report_html(&r, t));
 out:
     weft_text_fini(&untimed);
-    weft_planner_placement_fini(&at);
     return st;
 }
 

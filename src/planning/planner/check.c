@@ -220,8 +220,9 @@ static weft_status prepare(weft_planner_workspace *w, checked *c)
     weft_planner__spec_of(w, &x->choice, &s);
     WEFT_TRY(weft_planner__find_training(w, &s, &c->shared));
     c->shared->n_user++;
-    WEFT_TRY(
-        weft_planner__devices(w, &x->choice, x->plain, c->arena, &c->device, &c->n_rank));
+    WEFT_TRY(weft_planner__place(w, &x->choice, x->plain, c->arena, &c->placement));
+    c->device = c->placement.p.device;
+    c->n_rank = c->placement.p.n_rank;
     return weft_planner__plain_devices(w, &x->choice, c->arena, &c->plain);
 }
 
@@ -342,6 +343,7 @@ void weft_planner__checked_destroy(checked *c)
     if (c->owns) weft_planner__training_destroy(c->shared);
     if (c->shared && !c->owns) c->shared->n_user--;
     weft_plan_destroy(c->plan);
+    weft_planner_placement_fini(&c->placement);
     weft_arena_destroy(c->arena);
     free(c);
 }

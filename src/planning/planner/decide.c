@@ -380,6 +380,19 @@ static weft_status order_result(weft_planner_answer *a, const weft_search_result
     return WEFT_OK;
 }
 
+/* The placement that the best one was simulated with. */
+static weft_status take_placement(trial *z)
+{
+    weft_planner__checked *c = z->made;
+    if (c->device == c->plain)
+        return weft_planner__place(z->w, &c->tried.choice, true, z->a->arena,
+                                   &z->a->placement);
+    z->a->placement = c->placement; /* arrays in the winner's arena */
+    c->placement    = (weft_planner_placement){0};
+    c->device       = NULL;
+    return WEFT_OK;
+}
+
 /* The best one's plan and training graph, its programs where its timeline is asked for. */
 static void take_winner(trial *z)
 {
@@ -396,6 +409,7 @@ static weft_status conclude(trial *z)
 {
     const weft_planner_workspace *w = z->w;
     weft_planner_answer          *a = z->a;
+    WEFT_TRY(take_placement(z));
     take_winner(z);
     a->checked = true;
     for (int i = 0; i < a->n_tried; i++) a->tried[i]->number = i;
@@ -452,6 +466,8 @@ static weft_status search_only(weft_planner_workspace *w, weft_planner_answer *a
     a->step_s                   = x->score.step_s;
     a->lo                       = x->lo;
     a->hi                       = x->hi;
+    if (!w->seconds_only)
+        WEFT_TRY(weft_planner__place(w, x, false, a->arena, &a->placement));
     return w->request.with_plan ? add_plan(w, a) : WEFT_OK;
 }
 
@@ -525,6 +541,7 @@ int weft_planner_missing_micro(const weft_planner_answer *a)
 void weft_planner_destroy(weft_planner_answer *a)
 {
     if (!a) return;
+    weft_planner_placement_fini(&a->placement);
     weft_planner__checked_destroy(a->winner); /* its programs were made from the plan */
     weft_plan_destroy(a->plan);
     weft_search_destroy(a->search);

@@ -23,24 +23,18 @@ static bool count_kind(const weft_planner_workspace *w, int i, const int *device
     return true;
 }
 
-static weft_status put_kinds(weft_planner_workspace *w, const weft_planner_answer *a,
-                             weft_text *t)
+static void put_kinds(const weft_planner_workspace *w, const weft_planner_answer *a,
+                      weft_text *t)
 {
-    weft_arena *tmp  = NULL;
-    const char *glue = "";
-    int        *device, n, have, used;
-    weft_status st = WEFT_OK;
-    WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner__devices(w, &a->tried[0]->choice, a->tried[0]->plain, tmp,
-                                  &device, &n));
+    const weft_placement *p    = &a->placement.p;
+    const char           *glue = "";
+    int                   have, used;
     for (int i = 0; i < w->machines.n; i++) {
-        if (!count_kind(w, i, device, n, &have, &used) || used >= have) continue;
+        if (!count_kind(w, i, p->device, p->n_rank, &have, &used) || used >= have)
+            continue;
         weft_text_add(t, "%s%d x %s", glue, have - used, w->machines.kind[i].device.name);
         glue = ", ";
     }
-out:
-    weft_arena_destroy(tmp);
-    return st;
 }
 
 static void put_all(int all, double step_s, double than_s, const char *how,
@@ -133,7 +127,7 @@ weft_status weft_planner__put_idle(weft_planner_workspace    *w,
     if (uses_all(w, &a->tried[0]->choice) || w->request.world > 0 ||
         w->problem.constraints.world > 0)
         return WEFT_OK;
-    WEFT_TRY(put_kinds(w, a, t));
+    put_kinds(w, a, t);
     for (int i = 1; i < a->n_tried && a->checked; i++) { /* the fastest comes first */
         const weft_planner_tried *x = a->tried[i];
         if (!uses_all(w, &x->choice) || !(x->step_s > 0)) continue;

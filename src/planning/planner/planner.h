@@ -124,6 +124,8 @@ typedef struct weft_planner_answer {
     /* the winner's step as it was simulated, programs of unlike ranks with their real ranks; NULL
      * where nothing was, or it was not asked for */
     const weft_timeline *timeline;
+    /* where the winner's ranks lie */
+    weft_planner_placement placement;
     /* the winner's training graph, the timeline's programs */
     struct weft_planner__checked *winner;
 } weft_planner_answer;
@@ -186,12 +188,6 @@ void weft_planner_print_untimed(const weft_planner_workspace *w, weft_text *t);
 void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t);
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);
-
-/* Where the winner's ranks lie; arrays in arena, the caller's to free with
- * weft_planner_placement_fini. */
-weft_status weft_planner_place_winner(weft_planner_workspace    *w,
-                                      const weft_planner_answer *a, weft_arena *arena,
-                                      weft_planner_placement *out);
 
 /* A step, and what it amounts to a second. */
 typedef struct weft_planner_step {

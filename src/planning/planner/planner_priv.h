@@ -38,6 +38,7 @@ struct weft_planner_workspace {
     weft_search_problem problem;
     bool                is_rows;
     bool                borrows; /* constants, hardware and layer costs are another's */
+    bool                seconds_only; /* an answer that nobody looks at: no placement */
     double              flops;
     weft_planner__training *trainings; /* the one used last comes first */
     /* with reduction auto, where nothing fits with invariant sums: the same with fixed ones */
@@ -69,10 +70,12 @@ void weft_planner__spec_of(const weft_planner_workspace *w, const weft_search_ch
 weft_status weft_planner__make(const weft_training *t, const weft_search_choice *x,
                                weft_plan **out);
 
-/* view.c: the devices of a choice's ranks, in arena. */
-weft_status weft_planner__devices(weft_planner_workspace *w, const weft_search_choice *x,
-                                  bool plain, weft_arena *arena, int **device, int *n);
-/* Those that the search counts out, where ranks may be placed so; else *device is NULL. */
+/* view.c: where a choice's ranks lie; plain: as the search counts devices out.  Arrays in arena,
+ * *out is the caller's (weft_planner_placement_fini). */
+weft_status weft_planner__place(weft_planner_workspace *w, const weft_search_choice *x,
+                                bool plain, weft_arena *arena,
+                                weft_planner_placement *out);
+/* The devices that the search counts out, where ranks may be placed so; else *device is NULL. */
 weft_status weft_planner__plain_devices(const weft_planner_workspace *w,
                                         const weft_search_choice *x, weft_arena *arena,
                                         int **device);
@@ -96,13 +99,14 @@ typedef struct weft_planner__checked {
     /* of the workspace, unless it is owned */
     weft_planner__training *shared;
     bool                    owns;
-    weft_status             status; /* WEFT_ERR_MEM; anything else is in tried */
-    int                    *device, *plain, n_rank;
-    weft_plan              *plan;
-    weft_compiled_world    *world;
-    weft_cluster           *view;
-    weft_sim_folded        *fold;
-    int64_t                *mem_bytes; /* [rank], in the plan's arena */
+    weft_status             status;    /* WEFT_ERR_MEM; anything else is in tried */
+    weft_planner_placement  placement; /* by traffic, or as tried.plain said */
+    int                 *device, *plain, n_rank; /* device: of the placement, or plain */
+    weft_plan           *plan;
+    weft_compiled_world *world;
+    weft_cluster        *view;
+    weft_sim_folded     *fold;
+    int64_t             *mem_bytes; /* [rank], in the plan's arena */
 } weft_planner__checked;
 
 /* Checks n candidates at the same time on the request's threads: each is what `of` says of it, its

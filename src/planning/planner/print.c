@@ -73,35 +73,25 @@ static void put_bound(const weft_planner_workspace *w, const weft_planner_answer
 }
 
 static weft_planner_rates find_rates(const weft_planner_workspace *w,
-                                     const weft_planner_answer    *a,
-                                     const weft_planner_placement *at)
+                                     const weft_planner_answer    *a)
 {
     weft_planner_rates r;
     double             batch = (double)w->request.spec.batch;
     weft_planner_rates_of(&(weft_planner_step){a->step_s, batch, batch * w->flops,
                                                w->config.seq, w->problem.model.unit,
                                                w->config.precision},
-                          w->request.cluster, at, &r);
+                          w->request.cluster, &a->placement, &r);
     return r;
 }
 
-static weft_status put_rates(weft_planner_workspace *w, const weft_planner_answer *a,
-                             weft_text *t)
+static void put_rates(const weft_planner_workspace *w, const weft_planner_answer *a,
+                      weft_text *t)
 {
-    weft_arena            *tmp;
-    weft_planner_placement at = {0};
-    weft_status            st = WEFT_OK;
-    WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner_place_winner(w, a, tmp, &at));
-    weft_planner_rates r = find_rates(w, a, &at);
+    weft_planner_rates r = find_rates(w, a);
     weft_text_add(t, r.per_device_s >= 1000 ? "%.0f %s/s a device" : "%.4g %s/s a device",
                   r.per_device_s, r.unit);
     if (r.mfu > 0) weft_text_add(t, ", MFU %.1f %%", 100 * r.mfu);
     weft_text_add(t, "%s\n", w->problem.best_case ? ", at best" : "");
-out:
-    weft_planner_placement_fini(&at);
-    weft_arena_destroy(tmp);
-    return st;
 }
 
 /* What was simulated and measured. */
@@ -118,7 +108,7 @@ static weft_status put_checked(weft_planner_workspace *w, const weft_planner_ans
                   (long long)weft_search_ranks(c), a->search->n_device, a->step_s,
                   w->problem.best_case ? " at best," : "", a->lo, a->hi,
                   (double)w->request.spec.batch / a->step_s, w->problem.model.unit);
-    WEFT_TRY(put_rates(w, a, t));
+    put_rates(w, a, t);
     WEFT_TRY(put_idle(w, a, t));
     weft_planner_print_reduction(a, t);
     weft_planner_print_later(x, t);
@@ -145,35 +135,22 @@ static weft_status put_checked(weft_planner_workspace *w, const weft_planner_ans
     return WEFT_OK;
 }
 
-static void put_moves(const weft_planner_workspace *w, const weft_planner_placement *at,
-                      weft_text *t)
+/* Where ranks lie: all of it, or what became of the plan before. */
+static weft_status put_placement(const weft_planner_workspace *w,
+                                 const weft_planner_answer *a, bool all, weft_text *t)
 {
+    const weft_planner_placement *at = &a->placement;
+    if (all) {
+        weft_text_add(t, "placement\n");
+        WEFT_TRY(weft_planner_placement_print(at, w->request.cluster, t));
+    } else if (at->kept) {
+        weft_text_add(t, "%d of %d ranks move, the others stay where they were\n",
+                      at->n_moved, at->p.n_rank);
+    }
     if (w->request.was && !at->kept)
         weft_text_add(t, "cut otherwise than the plan before: every rank gets other "
                          "weights\n");
-}
-
-/* Where ranks lie: all of it, or what became of the plan before. */
-static weft_status put_placement(weft_planner_workspace *w, const weft_planner_answer *a,
-                                 bool all, weft_text *t)
-{
-    weft_arena            *tmp;
-    weft_planner_placement at = {0};
-    weft_status            st = WEFT_OK;
-    WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner_place_winner(w, a, tmp, &at));
-    if (all) {
-        weft_text_add(t, "placement\n");
-        WEFT_GO(weft_planner_placement_print(&at, w->request.cluster, t));
-    } else if (at.kept) {
-        weft_text_add(t, "%d of %d ranks move, the others stay where they were\n",
-                      at.n_moved, at.p.n_rank);
-    }
-    put_moves(w, &at, t);
-out:
-    weft_planner_placement_fini(&at);
-    weft_arena_destroy(tmp);
-    return st;
+    return WEFT_OK;
 }
 
 /* What the search's own lines, which follow, are worth. */
@@ -207,7 +184,7 @@ weft_status weft_planner_print(weft_planner_workspace *w, const weft_planner_ans
     if (a->checked) found.n = 1; /* runners-up stand above, simulated */
     WEFT_TRY(weft_search_print(&w->problem, &found, explain, t));
     if (a->checked) return WEFT_OK;
-    WEFT_TRY(put_rates(w, a, t));
+    put_rates(w, a, t);
     return put_idle(w, a, t);
 }
 
@@ -240,27 +217,19 @@ static void put_tried(const weft_planner_tried *x, weft_text *t)
     weft_text_fini(&words);
 }
 
-static weft_status put_devices(weft_planner_workspace *w, const weft_planner_answer *a,
-                               weft_text *t)
+static void put_devices(const weft_planner_workspace *w, const weft_planner_answer *a,
+                        weft_text *t)
 {
-    weft_arena            *tmp;
-    weft_planner_placement at = {0};
-    weft_status            st = WEFT_OK;
-    WEFT_TRY(weft_arena_create(&tmp));
-    WEFT_GO(weft_planner_place_winner(w, a, tmp, &at));
-    weft_planner_rates r = find_rates(w, a, &at);
+    const weft_planner_placement *at = &a->placement;
+    weft_planner_rates            r  = find_rates(w, a);
     weft_text_add(t, ",\n \"mfu\": %.6g, \"%s_per_s\": %.6g, \"%s_per_s_device\": %.6g",
                   r.mfu, r.unit, r.per_s, r.unit, r.per_device_s);
     weft_text_add(t, ",\n \"device_of_rank\": [");
-    for (int i = 0; i < at.p.n_rank; i++)
-        weft_text_add(t, "%s%d", i ? ", " : "", at.p.device[i]);
+    for (int i = 0; i < at->p.n_rank; i++)
+        weft_text_add(t, "%s%d", i ? ", " : "", at->p.device[i]);
     weft_text_add(t, "]");
     if (w->request.was)
-        weft_text_add(t, ", \"ranks_moved\": %d", at.kept ? at.n_moved : at.p.n_rank);
-out:
-    weft_planner_placement_fini(&at);
-    weft_arena_destroy(tmp);
-    return st;
+        weft_text_add(t, ", \"ranks_moved\": %d", at->kept ? at->n_moved : at->p.n_rank);
 }
 
 /* Of our own plans: the mesh as a job has it, where ranks along ep stand beside dp. */
@@ -316,7 +285,7 @@ weft_status weft_planner_print_json(weft_planner_workspace    *w,
         put_tried(a->tried[i], t);
     }
     weft_text_add(t, "]");
-    WEFT_TRY(put_devices(w, a, t));
+    put_devices(w, a, t);
     weft_text why = {0};
     WEFT_TRY(weft_planner__put_idle(w, a, &why));
     if (why.n) {

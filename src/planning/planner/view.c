@@ -26,8 +26,9 @@ weft_status weft_planner__plain_devices(const weft_planner_workspace *w,
     return weft_planner_deal(&w->problem, x, cluster_of(w), arena, *device);
 }
 
-static weft_status place(weft_planner_workspace *w, const weft_search_choice *x,
-                         bool plain, weft_arena *arena, weft_planner_placement *out)
+weft_status weft_planner__place(weft_planner_workspace *w, const weft_search_choice *x,
+                                bool plain, weft_arena *arena,
+                                weft_planner_placement *out)
 {
     weft_planner_was    was;
     const weft_cluster *c      = cluster_of(w);
@@ -40,24 +41,6 @@ static weft_status place(weft_planner_workspace *w, const weft_search_choice *x,
     if (w->request.was) WEFT_TRY(weft_planner_was_of(w->request.was, arena, &was));
     return weft_planner_place(&w->problem, x, c, w->request.was ? &was : NULL, arena,
                               out);
-}
-
-weft_status weft_planner_place_winner(weft_planner_workspace    *w,
-                                      const weft_planner_answer *a, weft_arena *arena,
-                                      weft_planner_placement *out)
-{
-    return place(w, &a->tried[0]->choice, a->tried[0]->plain, arena, out);
-}
-
-weft_status weft_planner__devices(weft_planner_workspace *w, const weft_search_choice *x,
-                                  bool plain, weft_arena *arena, int **device, int *n)
-{
-    weft_planner_placement at;
-    WEFT_TRY(place(w, x, plain, arena, &at));
-    *n      = at.p.n_rank;
-    *device = weft_arena_memdup(arena, at.p.device, sizeof **device * (size_t)*n);
-    weft_planner_placement_fini(&at);
-    return weft_arena_status(arena);
 }
 
 /* A program in bf16 stands for one in any 16 or 8 bits: it is priced as that. */

@@ -125,6 +125,7 @@ static weft_status find_step(weft_planner_workspace *w, int n, double *step_s)
     WEFT_GO(weft_arena_create(&part->arena));
     WEFT_GO(pick_first(w->request.cluster, n, &c));
     WEFT_GO(weft_planner__open_part(w, c, part));
+    part->seconds_only = true;
     WEFT_GO(weft_planner_decide(part, &a));
     *step_s = a->step_s;
 out:
