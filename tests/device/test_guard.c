@@ -75,7 +75,14 @@ static void the_environment_chooses_it(void **state)
     assert_ptr_equal(weft_device_default(), weft_device_cpu());
     setenv("WEFT_DEVICE", "guard", 1);
     assert_ptr_equal(weft_device_default(), weft_device_guard());
+    assert_ok(weft_device_check_default());
+    setenv("WEFT_DEVICE", "gaurd", 1);
+    assert_fails(weft_device_check_default(), WEFT_ERR_ARG,
+                 "WEFT_DEVICE is 'gaurd': it is cpu, or guard for tests");
+    setenv("WEFT_DEVICE", "cpu", 1);
+    assert_ok(weft_device_check_default());
     unsetenv("WEFT_DEVICE");
+    assert_ok(weft_device_check_default());
 }
 
 int main(void)

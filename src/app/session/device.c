@@ -52,6 +52,7 @@ weft_status weft_session_open_device(const weft_session_device *o, weft_device *
     const char     *list = o->list ? o->list : "cpu";
     weft_job_device d;
     int             number = 0, n_rank = o->local_world > 0 ? o->local_world : 1;
+    WEFT_TRY(weft_device_check_default());
     WEFT_TRY(weft_job_parse_device(o->where ? o->where : "device", list, o->local_rank,
                                    n_rank, &d));
     bool may_fail = !strcmp(d.name, "auto");

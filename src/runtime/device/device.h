@@ -165,6 +165,8 @@ weft_device *weft_device_cpu(void);
 weft_device *weft_device_guard(void);
 /* What jobs run on: cpu; guard where the environment has WEFT_DEVICE=guard, for tests. */
 weft_device *weft_device_default(void);
+/* WEFT_ERR_ARG: WEFT_DEVICE has another name.  Asked once, before anything runs. */
+weft_status weft_device_check_default(void);
 weft_status  weft_device_emu_create(weft_device **out);
 void         weft_device_emu_destroy(weft_device *d);
 

@@ -119,3 +119,11 @@ weft_device *weft_device_default(void)
     const char *name = getenv("WEFT_DEVICE");
     return name && !strcmp(name, "guard") ? weft_device_guard() : weft_device_cpu();
 }
+
+weft_status weft_device_check_default(void)
+{
+    const char *name = getenv("WEFT_DEVICE");
+    if (!name || !strcmp(name, "cpu") || !strcmp(name, "guard")) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "WEFT_DEVICE is '%.40s': it is cpu, or guard for tests", name);
+}
