@@ -4,7 +4,8 @@
 #include <string.h>
 
 enum {
-    MOST_NUMBERS = 1 << 26 /* in which a rank describes its parts */
+    MOST_NUMBERS = 1 << 26, /* in which a rank describes its parts */
+    MOST_BOXES   = 1 << 16  /* of a part: moves go box by box */
 };
 
 /* ---- replicas ---- */
@@ -134,14 +135,16 @@ static bool read_number(number_reader *t, int64_t lo, int64_t hi, int32_t *out)
     return true;
 }
 
-/* Runs of a dimension of a size: within it and ascending. */
+/* Runs of a dimension of a size: within it and ascending, and none is empty unless it is the only
+ * one. */
 static bool read_runs(number_reader *t, int64_t size, int *n, const weft_interval **out)
 {
     int32_t n_run, lo, hi = 0;
     if (!read_number(t, 0, t->left / 2, &n_run)) return false;
     weft_interval *run = WEFT_ARENA_ARRAY(t->arena, weft_interval, n_run + 1);
     for (int k = 0; k < n_run && run; k++) {
-        if (!read_number(t, hi, size, &lo) || !read_number(t, lo, size, &hi))
+        if (!read_number(t, hi, size, &lo) ||
+            !read_number(t, (int64_t)lo + (n_run > 1), size, &hi))
             return false;
         run[k] = (weft_interval){lo, hi};
     }
@@ -159,9 +162,13 @@ static bool read_part(number_reader *t, const weft_shape *shape, const weft_part
     if (n_dim < 0) return true;
     weft_part *p = WEFT_ARENA_NEW(t->arena, weft_part);
     if (!p || n_dim != shape->n) return false;
-    p->shape = *shape;
-    for (int d = 0; d < shape->n; d++)
+    p->shape      = *shape;
+    int64_t boxes = 1;
+    for (int d = 0; d < shape->n; d++) {
         if (!read_runs(t, shape->d[d], &p->n[d], &p->run[d])) return false;
+        boxes *= p->n[d];
+        if (boxes > MOST_BOXES) return false;
+    }
     *out = p;
     return true;
 }
@@ -179,7 +186,10 @@ static weft_status read_parts(const weft_state *s, int rank, int world, number_r
                              "rank %d failed: it sent a part of %s that cannot be", rank,
                              x->name);
     }
-    return WEFT_OK;
+    return t->left ? WEFT_FAIL(WEFT_ERR_PEER,
+                               "rank %d failed: it sent %lld numbers after its parts",
+                               rank, (long long)t->left)
+                   : WEFT_OK;
 }
 
 /* Every rank's number of numbers; *most: the largest. */
@@ -195,6 +205,19 @@ static weft_status gather_sizes(weft_comm *comm, weft_comm_group *group, int32_t
                              "rank %d failed: it sent %d as the size of its table", k,
                              size[k]);
         *most = size[k] > *most ? size[k] : *most;
+    }
+    return WEFT_OK;
+}
+
+/* Parts are sent as 32 bits. */
+static weft_status check_sizes(const weft_state *s)
+{
+    for (int i = 0; i < weft_state_count(s); i++) {
+        const weft_state_tensor *x = weft_state_at(s, i);
+        for (int d = 0; d < x->shape.n; d++)
+            if (x->shape.d[d] > INT32_MAX)
+                return WEFT_FAIL(WEFT_ERR_ARG, "%s: a dimension of %lld is too large",
+                                 x->name, (long long)x->shape.d[d]);
     }
     return WEFT_OK;
 }
@@ -229,6 +252,7 @@ weft_status weft_holders_exchange(const weft_state *s, weft_comm *comm,
     const weft_part **part =
         WEFT_ARENA_ARRAY(tmp, const weft_part *, (int64_t)n *world + 1);
     WEFT_GO(weft_arena_status(tmp));
+    if (comm) WEFT_GO(check_sizes(s));
     if (comm) WEFT_GO(gather_parts(s, comm, group, tmp, part));
     for (int i = 0; i < n && !comm; i++) part[i] = weft_state_at(s, i)->part;
     WEFT_GO(weft_holders_create(n, n ? weft_state_at(s, 0) : NULL, world, part, out));

@@ -5,7 +5,8 @@
  *     weft_holders_destroy(h);
  *
  * (1) Ranks that hold equal parts of a tensor are replicas: one entry, its ranks ascending.
- * (2) What a peer says of itself is checked before it is used: runs ascend within the shape.
+ * (2) What a peer says of itself is checked before it is used: runs ascend within the shape and
+ *     none is empty (tests/fuzz/fuzz_holders.c).
  * (3) Immutable once made. */
 #ifndef WEFT_STATE_HOLDERS_H
 #define WEFT_STATE_HOLDERS_H
