@@ -2,7 +2,8 @@
  *
  *   tests/fixtures      two tiny models by numpy in double precision (tools/make_fixture.py)
  *   ../shared/reference six models by PyTorch, 20 steps; skipped where it is not there
- */
+ *
+ * WEFT_TEST_DEVICE=cuda trains them on a GPU. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -109,8 +110,10 @@ static void train(const weft_node *root, const char *model, const char *data,
         &t, "optimizer: {name: adamw, lr: %.17g, betas: [%.17g, %.17g], eps: %.17g, ",
         number(weft_node_get(root, "lr")), beta[0], beta[1],
         number(weft_node_get(root, "eps")));
-    weft_text_add(&t, "weight_decay: %.17g, clip: 1.0}, output: %s, threads: 2}",
-                  number(weft_node_get(root, "weight_decay")), test_files_path("out"));
+    weft_text_add(
+        &t, "weight_decay: %.17g, clip: 1.0}, output: %s, threads: 2, device: %s}",
+        number(weft_node_get(root, "weight_decay")), test_files_path("out"),
+        getenv("WEFT_TEST_DEVICE") ? getenv("WEFT_TEST_DEVICE") : "cpu");
     OK(weft_job_parse("test.yaml", t.s, t.n, 0, NULL, &j));
     weft_session_options o = {.quiet = true};
     weft_session_result  r;

@@ -169,6 +169,7 @@ static weft_status open_call(device_call *c, const weft_kernel_call *host)
     WEFT_TRY(weft_arena_create(&c->arena));
     if (!c->kernel) WEFT_TRY(weft_kernel_find(c->device->kernels, host, &c->kernel));
     WEFT_TRY(c->device->stream_open(c->device, "test", &c->stream));
+    c->ctx.queue = c->stream.impl;
     WEFT_TRY(make_block(c, host, n_thread));
     WEFT_TRY(weft_kernel_prepare(c->kernel, &c->ctx, c->arena, &c->call));
     c->task = (weft_task){.run = run_task, .arg = c};

@@ -5,7 +5,20 @@
 #include "job/job.h"
 #include "plugin/plugin.h"
 
-/* GPU r for local rank r, unless the job names one.  Ranks may share GPUs only where it says so. */
+/* Ranks of this host before local_rank that are not on the CPU. */
+static int count_before(const weft_session_device *o, int local_rank)
+{
+    weft_job_device d;
+    int             n = 0;
+    for (int i = 0; i < local_rank; i++)
+        if (weft_job_parse_device("", o->list, i, o->local_world, &d) == WEFT_OK &&
+            strcmp(d.name, "cpu") != 0)
+            n++;
+    return n;
+}
+
+/* GPU r for the r-th local rank that has one, unless the job names it.  Ranks may share GPUs only
+ * where it says so. */
 static weft_status pick_gpu(const weft_session_device *o, const weft_job_device *d,
                             int *number)
 {
@@ -13,10 +26,12 @@ static weft_status pick_gpu(const weft_session_device *o, const weft_job_device 
     int                n_gpu, n_rank = o->local_world > 0 ? o->local_world : 1;
     WEFT_TRY(weft_plugin_open("cuda", &p));
     WEFT_TRY(p->count(&n_gpu));
+    int own = n_rank > 1 ? count_before(o, o->local_rank) : 0;
+    if (n_rank > 1) n_rank = count_before(o, n_rank);
     bool one_for_all = d->number >= 0 && !strchr(o->list, ',');
-    *number          = d->number >= 0 ? d->number : o->local_rank;
+    *number          = d->number >= 0 ? d->number : own;
     if (o->share_gpu) {
-        if (d->number < 0 && n_gpu) *number = o->local_rank % n_gpu;
+        if (d->number < 0 && n_gpu) *number = own % n_gpu;
         return WEFT_OK;
     }
     if ((one_for_all && n_rank > 1) || (d->number < 0 && n_gpu && n_rank > n_gpu))
@@ -38,7 +53,8 @@ static weft_status check_shared(const weft_session_device *o)
             WEFT_TRY(weft_job_parse_device("", o->list, i, o->local_world, &a));
             WEFT_TRY(weft_job_parse_device("", o->list, k, o->local_world, &b));
             if (strcmp(a.name, "cuda") != 0 || strcmp(b.name, "cuda") != 0) continue;
-            if ((a.number < 0 ? i : a.number) == (b.number < 0 ? k : b.number))
+            if ((a.number < 0 ? count_before(o, i) : a.number) ==
+                (b.number < 0 ? count_before(o, k) : b.number))
                 return WEFT_FAIL(WEFT_ERR_ARG,
                                  "%s: device %s gives local ranks %d and %d one GPU: set "
                                  "share_gpu=true to let them share it",

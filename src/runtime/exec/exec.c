@@ -60,6 +60,7 @@ void weft_exec_destroy(weft_exec *e)
     weft_exec__close_edges(e);
     weft_exec__free_graph(e);
     for (int i = 0; i < e->n_stream; i++) weft_exec__close_stream(&e->stream[i]);
+    weft_exec__free_staging(e);
     weft_pool_destroy(e->own_pool);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->moved);
@@ -104,6 +105,7 @@ weft_exec_memory weft_exec_mem(const weft_exec *e)
         m.scratch_bytes += e->stream[i].scratch.bytes + e->stream[i].scalars.bytes +
                            e->stream[i].stage_bytes;
     m.scratch_bytes += weft_exec__graph_bytes(e);
+    for (int i = 0; i < e->p->n_slab; i++) m.scratch_bytes += e->host_slab[i].bytes;
     if (e->o.comm) m.comm_bytes = e->o.comm->bytes;
     for (int i = 0; i < e->n_link; i++) m.scratch_bytes += e->link[i]->room.bytes;
     m.table_bytes = (int64_t)sizeof *e + weft_arena_bytes(e->arena) + e->event_bytes;

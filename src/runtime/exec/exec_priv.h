@@ -122,20 +122,23 @@ struct weft_exec {
     weft_arena         *arena;
     weft_pool          *own_pool;
     weft_memory        *slab;
-    weft_exec__actor   *actor;
-    weft_order          order;
-    weft_exec__edge    *edge;
-    bool                tracked; /* some edge is */
-    int64_t             event_bytes;
-    int                 n_link, cap_link;
-    weft_exec__link   **link;
-    int                 n_stream;
-    weft_exec__stream   stream[WEFT_MAX_STREAM];
-    int                 n_issuer;
-    weft_exec__issuer   issuer[WEFT_MAX_STREAM];
-    weft_exec__graph   *graph;    /* steps are replayed; NULL: every step is issued */
-    double              origin_s; /* of the trace */
-    int64_t             origin_step;
+    /* Of a staging slab whose device does not work in the host's memory: the caller's, where
+     * readers write; slab is then a copy of ours in the device's.  Else an address of NULL. */
+    weft_memory      *host_slab;
+    weft_exec__actor *actor;
+    weft_order        order;
+    weft_exec__edge  *edge;
+    bool              tracked; /* some edge is */
+    int64_t           event_bytes;
+    int               n_link, cap_link;
+    weft_exec__link **link;
+    int               n_stream;
+    weft_exec__stream stream[WEFT_MAX_STREAM];
+    int               n_issuer;
+    weft_exec__issuer issuer[WEFT_MAX_STREAM];
+    weft_exec__graph *graph;    /* steps are replayed; NULL: every step is issued */
+    double            origin_s; /* of the trace */
+    int64_t           origin_step;
     /* the newest step that was held back; written by the commit point, read only by what is
      * ordered after it: instructions that write state.  -1 none */
     int64_t held_step;
@@ -156,10 +159,14 @@ struct weft_exec {
 
 /* prepare.c: everything that can be known before the first step. */
 weft_status weft_exec__prepare(weft_exec *e);
+void        weft_exec__free_staging(weft_exec *e);
 void        weft_exec__close_stream(weft_exec__stream *s);
 void        weft_exec__close_edges(weft_exec *e);
 /* The view of an operand in a firing; its address is one of the slab's space. */
 weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slot);
+
+/* The host's address of the same bytes, where the slab has a copy on the device. */
+void *weft_exec__host_address(const weft_exec *e, int slab, void *device);
 
 /* link.c: channels and groups; an instruction that needs none leaves *out alone. */
 weft_status weft_exec__find_link(weft_exec *e, const weft_instr *i,
@@ -191,7 +198,12 @@ weft_status weft_exec__stage_out(const weft_exec *e, const weft_exec__instr *x);
 weft_status weft_exec__task(void *arg);
 /* The error of an instruction, with its name in front. */
 weft_status weft_exec__blame(const void *instr, weft_status st);
+/* Results of a READ are in the host's memory; put_samples: from there to the device's, from
+ * `kept` where the caller has kept them (one after another, weft_exec__sample_bytes). */
 weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x);
+weft_status weft_exec__put_samples(weft_exec__stream *s, const weft_exec__instr *x,
+                                   const weft_memory *kept);
+int64_t     weft_exec__sample_bytes(const weft_instr *i, int result);
 weft_status weft_exec__commit(weft_exec__stream *s, const weft_exec__instr *x);
 
 /* replay.c: steps as graphs, where a device captures and only reading and the commit point are the

@@ -42,6 +42,32 @@ weft_status weft_exec__read(weft_exec__stream *s, const weft_exec__instr *x)
     return o->read(o->user, s->job_step, s->firing->micro, x->call.n_out, x->call.out);
 }
 
+int64_t weft_exec__sample_bytes(const weft_instr *i, int result)
+{
+    const weft_type *t = &i->out[result].type;
+    return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+}
+
+weft_status weft_exec__put_samples(weft_exec__stream *s, const weft_exec__instr *x,
+                                   const weft_memory *kept)
+{
+    int64_t at = 0;
+    for (int k = 0; k < x->i->n_out; k++) {
+        int                slab   = s->e->p->buffer[x->i->out[k].buffer].slab;
+        const weft_memory *host   = &s->e->host_slab[slab];
+        int64_t            bytes  = weft_exec__sample_bytes(x->i, k);
+        int64_t            offset = (char *)x->call.out[k].p - (char *)host->address;
+        weft_memory        to, from;
+        if (!host->address) continue;
+        WEFT_TRY(weft_memory_part(&s->e->slab[slab], offset, bytes, &to));
+        WEFT_TRY(kept ? weft_memory_part(kept, at, bytes, &from)
+                      : weft_memory_part(host, offset, bytes, &from));
+        WEFT_TRY(s->device->copy(s->device, &s->dev, &to, &from));
+        at += bytes;
+    }
+    return WEFT_OK;
+}
+
 static weft_status read_scalar(const weft_exec__stream *s, const weft_instr *i, int k,
                                double *out)
 {

@@ -51,6 +51,8 @@ weft_status weft_exec_binding(const weft_exec *e, const char *name, int micro,
 {
     const weft_memory *m;
     WEFT_TRY(find_binding(e, name, micro, out, &m));
+    out->p = weft_exec__host_address(e, (int)(m - e->slab), out->p);
+    if (e->host_slab[m - e->slab].address) return WEFT_OK;
     if (m->address && !weft_memory_host(m))
         return WEFT_FAIL(WEFT_ERR_ARG, "'%s' is in memory that only the device reaches",
                          name);

@@ -17,6 +17,13 @@ weft_view weft_exec__view(const weft_exec *e, const weft_operand *o, int32_t slo
     return v;
 }
 
+void *weft_exec__host_address(const weft_exec *e, int slab, void *device)
+{
+    const weft_memory *h = &e->host_slab[slab];
+    if (!h->address || !device) return device;
+    return (char *)h->address + ((char *)device - (char *)e->slab[slab].address);
+}
+
 weft_status weft_exec_stated_seconds(const weft_program *p, const weft_instr *i,
                                      const void *arg, double *seconds)
 {
@@ -61,11 +68,19 @@ static bool is_host_work(const weft_exec *e, const weft_instr *i)
     return !e->o.price && (i->kind == WEFT_INSTR_READ || i->kind == WEFT_INSTR_COMMIT);
 }
 
+/* A READ into staging that has a copy on the device. */
+static bool is_copied(const weft_exec *e, const weft_exec__instr *x)
+{
+    return x->i->kind == WEFT_INSTR_READ && x->i->n_out > 0 && x->i->out[0].buffer >= 0 &&
+           e->host_slab[e->p->buffer[x->i->out[0].buffer].slab].address;
+}
+
 static weft_status bind_host_work(weft_exec *e, weft_exec__instr *x)
 {
     x->host = WEFT_ARENA_NEW(e->arena, weft_exec__host);
     if (!x->host) return weft_arena_status(e->arena);
-    if (!x->s->device->host_access) WEFT_TRY(weft_exec__find_stage(e, x));
+    if (!x->s->device->host_access && !is_copied(e, x))
+        WEFT_TRY(weft_exec__find_stage(e, x));
     return weft_exec__find_link(e, x->i, &x->host->link);
 }
 
@@ -86,6 +101,10 @@ static weft_status bind_instr(weft_exec *e, weft_exec__stream *s, const weft_fir
             e, &i->out[k],
             i->out[k].buffer < 0 ? 0
                                  : weft_program_slot(e->p, i, true, i->out[k].buffer, f));
+    for (int k = 0; k < i->n_out && i->kind == WEFT_INSTR_READ; k++)
+        if (i->out[k].buffer >= 0)
+            out[k].p =
+                weft_exec__host_address(e, e->p->buffer[i->out[k].buffer].slab, out[k].p);
     for (int k = 0; k < i->n_post; k++)
         post[k] = (weft_kernel_post){i->post[k].op, i->post[k].attr, i->post[k].in,
                                      i->post[k].out};
@@ -191,11 +210,32 @@ static weft_status find_runs(weft_exec *e, int actor)
 
 /* ---- memory ---- */
 
+/* Kernels work on device memory alone: what the host fills in is copied there. */
+static weft_status copy_staging(weft_exec *e, int i)
+{
+    const weft_memory *m = &e->slab[i];
+    weft_memory        twin;
+    if (e->p->slab[i].kind != WEFT_SLAB_STAGING || m->space != WEFT_SPACE_PINNED ||
+        !m->device || m->device->host_access || e->o.price)
+        return WEFT_OK;
+    WEFT_TRY(weft_device_alloc(m->device, WEFT_SPACE_DEVICE, m->bytes, &twin));
+    e->host_slab[i] = *m;
+    e->slab[i]      = twin;
+    return WEFT_OK;
+}
+
+void weft_exec__free_staging(weft_exec *e)
+{
+    for (int i = 0; e->host_slab && i < e->p->n_slab; i++)
+        if (e->host_slab[i].address) weft_device_free(&e->slab[i]);
+}
+
 static weft_status check_slabs(weft_exec *e)
 {
     const weft_program *p = e->p;
     e->slab               = WEFT_ARENA_ARRAY(e->arena, weft_memory, p->n_slab);
-    if (!e->slab) return weft_arena_status(e->arena);
+    e->host_slab          = WEFT_ARENA_ARRAY(e->arena, weft_memory, p->n_slab);
+    WEFT_TRY(weft_arena_status(e->arena));
     for (int i = 0; i < p->n_slab; i++) {
         const weft_memory *m = e->o.slab ? &e->o.slab[i] : NULL;
         if (!p->slab[i].bytes) continue;
@@ -209,6 +249,7 @@ static weft_status check_slabs(weft_exec *e)
                              "program %s, slab %s: kernels do not reach %s memory",
                              p->name, p->slab[i].name, weft_space_name(m->space));
         e->slab[i] = *m;
+        WEFT_TRY(copy_staging(e, i));
     }
     return WEFT_OK;
 }

@@ -45,11 +45,23 @@ struct weft_exec__graph {
 
 /* ---- before the first step ---- */
 
+/* Host work that can wait until the segment is over, or be done before it: the commit point, and
+ * reads into memory that is copied to the device. */
+static bool can_be_apart(const weft_exec *e, const weft_instr *i)
+{
+    if (weft_instr_is_comm(i)) return false;
+    for (int k = 0; i->kind == WEFT_INSTR_READ && k < i->n_out; k++)
+        if (i->out[k].buffer < 0 ||
+            !e->host_slab[e->p->buffer[i->out[k].buffer].slab].address)
+            return false;
+    return true;
+}
+
 static bool has_only_reads_and_commit(const weft_exec *e)
 {
     for (int a = 0; a < e->p->n_actor; a++)
         for (int n = 0; n < e->p->actor[a].n_instr; n++)
-            if (weft_instr_is_comm(&e->p->actor[a].instr[n])) return false;
+            if (!can_be_apart(e, &e->p->actor[a].instr[n])) return false;
     return true;
 }
 
@@ -64,17 +76,11 @@ static int64_t round_up(int64_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static int64_t result_bytes(const weft_instr *i, int k)
-{
-    const weft_type *t = &i->out[k].type;
-    return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
-}
-
 static int64_t sample_bytes(const weft_instr *i)
 {
     int64_t bytes = 0;
-    for (int k = 0; k < i->n_out; k++) bytes += round_up(result_bytes(i, k));
-    return bytes;
+    for (int k = 0; k < i->n_out; k++) bytes += weft_exec__sample_bytes(i, k);
+    return round_up(bytes);
 }
 
 static int count_items(const weft_exec *e, const weft_stream_spec *spec)
@@ -193,26 +199,16 @@ static void put_scalars(weft_exec__graph *g)
     }
 }
 
-/* Results of a read and where they are kept, one after another. */
-static weft_status copy_samples(weft_exec__graph *g, const step_item *x, bool back)
+/* What a read has left in the host's memory, before the next one fills it. */
+static void keep_samples(weft_exec__graph *g, const step_item *x)
 {
-    weft_exec__instr *instr = &g->s->variant[x->firing]->instr[x->instr];
-    weft_device      *d     = g->s->device;
-    int64_t           at    = x->samples;
+    const weft_exec__instr *instr = &g->s->variant[x->firing]->instr[x->instr];
+    char                   *to    = (char *)g->pinned.address + x->samples;
     for (int k = 0; k < instr->i->n_out; k++) {
-        int64_t     bytes = result_bytes(instr->i, k);
-        weft_memory kept, slab = {.device  = d,
-                                  .space   = WEFT_SPACE_PINNED,
-                                  .address = instr->call.out[k].p,
-                                  .bytes   = bytes};
-        WEFT_TRY(weft_memory_part(&g->pinned, at, bytes, &kept));
-        if (back)
-            WEFT_TRY(d->copy(d, &g->s->dev, &slab, &kept));
-        else
-            memcpy(kept.address, slab.address, (size_t)bytes);
-        at += round_up(bytes);
+        size_t bytes = (size_t)weft_exec__sample_bytes(instr->i, k);
+        memcpy(to, instr->call.out[k].p, bytes);
+        to += bytes;
     }
-    return WEFT_OK;
 }
 
 static weft_status read_samples(weft_exec__graph *g)
@@ -222,7 +218,7 @@ static weft_status read_samples(weft_exec__graph *g)
         if (x->code || !is_read(g, x)) continue;
         enter_firing(g, x);
         WEFT_TRY(weft_exec__read(g->s, &g->s->variant[x->firing]->instr[x->instr]));
-        WEFT_TRY(copy_samples(g, x, false));
+        keep_samples(g, x);
     }
     return WEFT_OK;
 }
@@ -234,7 +230,11 @@ static weft_status issue_item(weft_exec__graph *g, const step_item *x, bool held
     weft_exec__stream *s = g->s;
     weft_memory        from;
     enter_firing(g, x);
-    if (!x->code) return copy_samples(g, x, true);
+    if (!x->code) {
+        const weft_exec__instr *instr = &s->variant[x->firing]->instr[x->instr];
+        WEFT_TRY(weft_memory_part(&g->pinned, x->samples, sample_bytes(instr->i), &from));
+        return weft_exec__put_samples(s, instr, &from);
+    }
     if (x->scalars >= 0) {
         WEFT_TRY(weft_memory_part(&g->pinned,
                                   x->scalars * (int64_t)sizeof(weft_step_scalars),

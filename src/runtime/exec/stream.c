@@ -109,8 +109,12 @@ weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s)
     weft_exec__instr *x    = task->arg;
     if (x->i->kind == WEFT_INSTR_COMMIT) return weft_exec__commit(x->s, x);
     WEFT_TRY(weft_exec__stage_in(x->s->e, x));
-    WEFT_TRY(x->i->kind == WEFT_INSTR_READ ? weft_exec__read(x->s, x)
-                                           : communicate(task, start_s, end_s));
+    if (x->i->kind == WEFT_INSTR_READ) {
+        WEFT_TRY(weft_exec__read(x->s, x));
+        WEFT_TRY(weft_exec__put_samples(x->s, x, NULL));
+    } else {
+        WEFT_TRY(communicate(task, start_s, end_s));
+    }
     return weft_exec__stage_out(x->s->e, x);
 }
 

@@ -1,0 +1,31 @@
+/* Every row of ops.def by every kernel of the plugin that takes it, on its device: over a driver
+ * without a GPU, or with WEFT_TEST_GPU=1 on a real one.  WEFT_TEST_OPS=matmul,add: only those. */
+#include "support/test.h"
+
+#include "gpu_test.h"
+#include "plugin/plugin.h"
+#include "support/op_table.h"
+
+static void every_row_on_the_gpu(void **state)
+{
+    (void)state;
+    weft_device          *d = NULL;
+    weft_op_table_report  report;
+    weft_op_table_options o = {.only  = getenv("WEFT_TEST_OPS"),
+                               .seed  = 11,
+                               .small = !test_gpu_is_real(),
+                               .quiet = !test_gpu_is_real()};
+    assert_ok(weft_plugin_open_device("cuda", 0, &d));
+    assert_ok(weft_op_table_run(d, &o, &report));
+    weft_plugin_close_device(d);
+    print_message("%d trials, %d failed, %d rows without kernels\n", report.n_trial,
+                  report.n_failed, report.n_missing);
+    assert_int_equal(report.n_failed, 0);
+    assert_true(report.n_trial > (o.only ? 0 : 1000));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_on_the_gpu)};
+    return test_gpu_start() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+}

@@ -1,0 +1,71 @@
+#!/bin/bash
+# gpu_run.sh [-b BUILD] [-o DIR] BLOCK ...: tests and measurements on a GPU, from a prebuilt tree.
+#
+#   ops         every operator of the table on the device against the reference kernels
+#   reference   models of ../shared/reference and tests/fixtures, 20 steps in fp32
+#   bits        run to run, graphs or none, resumes, ranks that share the GPU; commands; bad input
+#   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
+#   steps       weft bench of a few models, with and without graphs
+#
+# Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
+# the run is one line a block.  Nothing is compiled: BUILD (build) and tests/ come from the machine that built them.
+set -u
+build=build out=gpu-results
+while getopts b:o: option; do
+    case $option in
+    b) build=$OPTARG ;;
+    o) out=$OPTARG ;;
+    *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; }
+cd "$(dirname "$0")/.." || exit 2
+mkdir -p "$out"
+export WEFT=$PWD/$build/weft WEFT_PLUGINS=$PWD/$build WEFT_TEST_GPU=1
+
+describe() {
+    echo "commit $(cat "$build/commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%Y-%m-%dT%H:%MZ)"
+    nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.sm --format=csv,noheader 2>&1
+    uname -sr
+}
+
+bench() { # label, environment, arguments
+    echo "== $1"
+    env $2 "$WEFT" bench $3 --device cuda --steps 20 --json
+}
+
+run_block() {
+    case $1 in
+    ops) "$build/test_cuda_ops" ;;
+    reference) WEFT_TEST_DEVICE=cuda "$build/test_trains" ;;
+    bits)
+        "$build/test_cuda_device" && "$build/test_cuda_replay" && tests/eco/run.sh cuda
+        ;;
+    jobs) WEFT_TEST_DEVICE=cuda WEFT_TEST_JOBS=${JOBS:-1} tests/eco/run.sh recorded ;;
+    steps)
+        bench "tiny256, batch 8" A=1 "tiny256 --batch 8 --seq 128" &&
+            bench "gpt2 fp32, batch 4" A=1 "gpt2 --batch 4 --seq 256" &&
+            bench "gpt2 bf16, batch 32" A=1 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
+            bench "gpt2 bf16, batch 32, no graphs" WEFT_CUDA_GRAPH=0 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
+            bench "gpt2 bf16, batch 1" A=1 "gpt2 --batch 1 --seq 128 --dtype bf16"
+        ;;
+    *)
+        echo "no block $1"
+        return 2
+        ;;
+    esac
+}
+
+failed=0
+for block; do
+    file=$out/gpu-$block.txt
+    describe >"$file"
+    start=$(date +%s)
+    timeout "${BLOCK_TIMEOUT:-480}" bash -c "$(declare -f run_block bench); build=$build; run_block $block" >>"$file" 2>&1
+    code=$?
+    echo "exit code $code after $(($(date +%s) - start)) s" >>"$file"
+    echo "$block: exit code $code, $(($(date +%s) - start)) s, $file; $(grep -c -i 'FAILED' "$file") lines with FAILED"
+    [ $code = 0 ] || failed=1
+done
+exit $failed
