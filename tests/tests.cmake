@@ -139,11 +139,11 @@ endforeach()
 # ctest runs with two slots a core (Makefile): a test takes two, one that mostly sleeps takes one.  Those that
 # compare sleeping with the clock never run side by side.  What takes long begins first, so that nobody waits for it at
 # the end.
-set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
+set(on_time test_bridge test_emu test_idle test_overlap hosts_wire)
 set(waiting ${on_time} test_net test_rdzv test_run test_hosts test_slow_save hosts_netns hosts_slurm)
-set(longest_first test_split test_overlap_bits test_comm test_plans test_golden test_data_parallel
+set(longest_first test_split test_overlap_bits test_transport test_plans test_golden test_data_parallel
     test_planner_rows test_ckpt_crash test_decide test_emu hosts_netns test_overlap
-    test_trains test_reference test_cli_plan test_pipeline test_rows_step test_kernel test_net
+    test_trains test_reference test_cli_plan test_pipeline test_step test_ops test_net
     test_context test_search test_gemm test_idle test_ckpt_powercut test_run test_report)
 get_property(all_tests DIRECTORY PROPERTY TESTS)
 set(cost 100)
@@ -187,14 +187,23 @@ foreach(stub cuda cuda_old blas blas_old nccl nvml)
     add_dependencies(test_gpu stub_${stub})
 endforeach()
 
-# tests/cuda/stub/blas.c: a cublasLt that computes on the CPU, for test_product.
-if(TARGET test_product)
-    add_library(cuda_stub_blas SHARED tests/cuda/stub/blas.c)
-    target_link_libraries(cuda_stub_blas m)
-    set_target_properties(cuda_stub_blas PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13
-        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_stub)
-    target_compile_definitions(test_product PRIVATE WEFT_TEST_BLAS_STUB="${CMAKE_BINARY_DIR}/cuda_stub")
-    add_dependencies(test_product cuda_stub_blas)
+# tests/cuda/stub/blas.c, dnn.c: a cublasLt and a cuDNN that compute on the CPU.
+if(TARGET weft_cuda_emu)
+    foreach(stub blas dnn)
+        add_library(cuda_stub_${stub} SHARED tests/cuda/stub/${stub}.c)
+        target_include_directories(cuda_stub_${stub} PRIVATE ${cuda_dir} tests/cuda)
+        target_link_libraries(cuda_stub_${stub} m ${CMAKE_DL_LIBS})
+        set_target_properties(cuda_stub_${stub} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/cuda_stub)
+    endforeach()
+    set_target_properties(cuda_stub_blas PROPERTIES OUTPUT_NAME cublasLt SOVERSION 13)
+    set_target_properties(cuda_stub_dnn PROPERTIES OUTPUT_NAME cudnn SOVERSION 9)
+    foreach(name ${all_tests})
+        if(name MATCHES "^test_(cuda_.*|product|sdpa|library_rows)$")
+            target_compile_definitions(${name} PRIVATE WEFT_TEST_CUDA_STUB="${CMAKE_BINARY_DIR}/cuda_stub")
+            set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "WEFT_CUDA_LIBS=${CMAKE_BINARY_DIR}/cuda_stub")
+            add_dependencies(${name} cuda_stub_blas cuda_stub_dnn)
+        endif()
+    endforeach()
 endif()
 
 # tests/cuda/stub/driver.cpp: libcuda.so.1 without a GPU, which computes.
@@ -228,7 +237,7 @@ add_library(slow_sync MODULE tests/fault/slow_sync.c)
 target_compile_definitions(test_slow_save PRIVATE WEFT_TEST_SLOW_SYNC="$<TARGET_FILE:slow_sync>")
 add_dependencies(test_slow_save slow_sync)
 
-# tests/flow/test_compile_once.c counts calls of these; tests/fault/count_opens.c is preloaded.
+# tests/session/test_compile_once.c counts calls of these; tests/fault/count_opens.c is preloaded.
 target_link_options(test_compile_once PRIVATE
     -Wl,--wrap=weft_model_source_open -Wl,--wrap=weft_model_load -Wl,--wrap=weft_model_build
     -Wl,--wrap=weft_graph_make_training)

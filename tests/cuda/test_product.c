@@ -25,7 +25,7 @@ static const weft_kernel product = {.op      = WEFT_OP_MATMUL,
 
 static void open_stub(void)
 {
-    setenv("WEFT_CUDA_LIBS", WEFT_TEST_BLAS_STUB, 1);
+    setenv("WEFT_CUDA_LIBS", WEFT_TEST_CUDA_STUB, 1);
     assert_ok(weft_cuda_libraries_open(13000));
     assert_non_null(strstr(weft_cuda_library_get(WEFT_CUDA_BLAS)->path, "cuda_stub"));
 }

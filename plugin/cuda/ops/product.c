@@ -123,12 +123,13 @@ static weft_status set_epilogue(const prepared_product *s, product_part *part,
 
 /* A call's algorithm must not depend on where its buffers happen to be: they begin at multiples
  * of 64 bytes, and views into them are aligned to 16 or count as not aligned at all. */
-static uint32_t alignment_of(const void *p, const lt_matrix *x, int64_t stride)
+static uint32_t alignment_of(const weft_cuda_product *plan, int o, const void *p,
+                             const lt_matrix *x)
 {
     int64_t bytes = x->type == WEFT_BLAS_BF16 ? 2 : 4;
-    bool    all =
-        (uintptr_t)p % 16 == 0 && x->ld * bytes % 16 == 0 && stride * bytes % 16 == 0;
-    return all ? 16 : (uint32_t)bytes;
+    int64_t steps = x->ld | plan->batch_stride[o]; /* multiples of 8 where all are */
+    for (int l = 0; l < plan->n_loop; l++) steps |= plan->loop_stride[l][o];
+    return (uintptr_t)p % 16 == 0 && steps * bytes % 16 == 0 ? 16 : (uint32_t)bytes;
 }
 
 static weft_status choose_algorithm(const prepared_product *s, const lt_matrix *x,
@@ -148,7 +149,7 @@ static weft_status choose_algorithm(const prepared_product *s, const lt_matrix *
     const int   o[N_LAYOUT]   = {PRODUCT_B, PRODUCT_A, part->adds ? PRODUCT_D : PRODUCT_C,
                                  PRODUCT_D};
     for (int i = 0; i < N_LAYOUT; i++)
-        key.align[i] = alignment_of(p[i], &x[i], s->plan.batch_stride[o[i]]);
+        key.align[i] = alignment_of(&s->plan, o[i], p[i], &x[i]);
 
     weft_cuda_blas_offer offer = {.status = 0};
     if (weft_cuda_pinned_find(&key, &part->algo) &&

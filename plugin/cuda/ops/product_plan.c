@@ -305,7 +305,7 @@ static bool are_loops(const weft_cuda_product *p)
 {
     int64_t n = 1;
     for (int l = 0; l < p->n_loop; l++) n *= p->loop_size[l];
-    if (n > 64) return false;
+    if (n < 1 || n > 64) return false;
     return !p->n_sum_loop || (p->view[PRODUCT_D]->dtype == WEFT_DTYPE_F32 &&
                               p->epilogue == WEFT_BLAS_EPILOGUE_NONE);
 }

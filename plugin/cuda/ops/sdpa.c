@@ -15,9 +15,10 @@
 #include "sdpa.h"
 
 enum {
-    MOST_HEAD_SIZE = 256,
-    MOST_WORKSPACE = 1 << 30
+    MOST_HEAD_SIZE = 256
 };
+
+int64_t weft_cuda_sdpa_most_bytes = (int64_t)1 << 30;
 
 /* A call: its operands by the names of a plan, and how it is cut. */
 typedef struct sdpa_call {
@@ -134,8 +135,8 @@ static void cut_slices(sdpa_call *s)
     int64_t               ratio = x->h / x->g;
     if (!x->backward) return;
     int64_t head = 2 * ratio * x->s * x->t;
-    x->b         = largest_divisor(s->b, MOST_WORKSPACE / (head * x->g));
-    if (x->b == 1) x->g = largest_divisor(s->g, MOST_WORKSPACE / head);
+    x->b         = largest_divisor(s->b, weft_cuda_sdpa_most_bytes / (head * x->g));
+    if (x->b == 1) x->g = largest_divisor(s->g, weft_cuda_sdpa_most_bytes / head);
     x->h = x->g * ratio;
 }
 

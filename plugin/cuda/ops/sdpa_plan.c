@@ -334,7 +334,7 @@ static void *add_output_sum(graph_builder *b, void *d_o, void *o)
 {
     const weft_cuda_sdpa_shape *s      = b->shape;
     int64_t                     dim[4] = {s->b, s->h, s->s, s->e};
-    int64_t stride[4] = {s->h * s->s * s->e, s->s * s->e, s->h * s->e, 1};
+    int64_t stride[4] = {s->h * s->s * s->e, s->s * s->e, s->e, 1};
     void   *one       = add_value(b, SDPA_ONE, DNN_F32);
     void   *each = add_tensor(b, b->next_name++, DNN_F32, dim, stride, TENSOR_VIRTUAL);
     void   *rows = add_rows(b, b->next_name++, TENSOR_VIRTUAL);

@@ -1,4 +1,5 @@
 /* Two ways to a better placement: all there are, and swaps. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
 /* In words: why a plan lost, what is wrong when none fits. */
+#include <math.h>
 #include <string.h>
 
 #include "search/search_priv.h"

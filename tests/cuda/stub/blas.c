@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stub/call.h"
+
 enum {
     OK          = 0,
     BAD_VALUE   = 7,
@@ -293,6 +295,24 @@ static void multiply(const desc *d, float alpha, const void *pa, const layout *a
         }
 }
 
+typedef struct product {
+    desc        d;
+    float       alpha, beta;
+    const void *a, *b, *c;
+    void       *y, *workspace;
+    layout      la, lb, lc, ly;
+    size_t      bytes;
+} product;
+
+static void run_product(const void *args)
+{
+    const product *p = args;
+    memset(p->workspace, 0x5a, p->bytes);
+    for (int64_t k = 0; k < p->ly.batch; k++)
+        multiply(&p->d, p->alpha, p->a, &p->la, p->b, &p->lb, p->beta, p->c, &p->lc, p->y,
+                 &p->ly, k);
+}
+
 int cublasLtMatmul(void *h, void *d, const float *alpha, const void *a, void *la,
                    const void *b, void *lb, const float *beta, const void *c, void *lc,
                    void *y, void *ly, const algo *g, void *workspace, size_t bytes,
@@ -304,14 +324,17 @@ int cublasLtMatmul(void *h, void *d, const float *alpha, const void *a, void *la
 {
     const void *p[4] = {a, b, c, y};
     int         st   = check(d, la, lb, lc, ly);
-    (void)h, (void)stream;
+    (void)h;
     if (st) return st;
     if (g->word[0] != MAGIC || bytes < g->word[1]) return BAD_VALUE;
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)p[i] % g->word[2 + i]) return BAD_VALUE;
-    memset(workspace, 0x5a, bytes);
     stub_blas_matmuls++;
-    for (int64_t k = 0; k < ((layout *)ly)->batch; k++)
-        multiply(d, *alpha, a, la, b, lb, *beta, c, lc, y, ly, k);
-    return OK;
+    product x = {.d = *(desc *)d, .alpha = *alpha, .beta = *beta, .a = a, .b = b, .c = c};
+    x.y       = y;
+    x.la = *(layout *)la, x.lb = *(layout *)lb, x.lc = *(layout *)lc,
+    x.ly        = *(layout *)ly;
+    x.workspace = workspace;
+    x.bytes     = (size_t)g->word[1];
+    return stub_call(stream, "cublasLtMatmul", run_product, &x, sizeof x) ? 13 : OK;
 }

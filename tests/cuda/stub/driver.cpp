@@ -83,7 +83,8 @@ struct operation {
         KERNEL,
         RECORD,
         WAIT,
-        GRAPH
+        GRAPH,
+        CALL
     } what;
     char             *to    = nullptr;
     const char       *from  = nullptr;
@@ -97,6 +98,7 @@ struct operation {
     stream           *on = nullptr;
     long              at = 0;
     graph            *g  = nullptr;
+    void (*run)(const void *args) = nullptr; /* of a library, with data */
 };
 
 struct capture {
@@ -210,6 +212,7 @@ void execute(operation &o)
     case operation::GRAPH:
         for (operation &x : o.g->work) execute(x);
         break;
+    case operation::CALL: o.run(o.data.data()); break;
     }
 }
 
@@ -628,6 +631,19 @@ API int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned tx,
     o.threads = tx;
     o.shared  = shared;
     o.data.assign((const char *)args[0], (const char *)args[0] + k->bytes);
+    return give((stream *)s, std::move(o));
+}
+
+/* What a stub library does on a stream (call.h). */
+API int stub_gpu_call(void *s, const char *name, void (*run)(const void *),
+                      const void *args, size_t bytes)
+{
+    ENTER(name);
+    NEED_CONTEXT;
+    operation o;
+    o.what = operation::CALL;
+    o.run  = run;
+    o.data.assign((const char *)args, (const char *)args + bytes);
     return give((stream *)s, std::move(o));
 }
 
