@@ -39,9 +39,10 @@ enum {
     WEFT_CUDA_RUN_ROWS = 32 /* sorted rows that one block adds */
 };
 
-/* y[b, key, :] (+)= sums of the rows x[b, from, :] whose keys are equal, in the order of `from`.  Sorted rows
- * are cut into pieces of WEFT_CUDA_RUN_ROWS; a key that crosses pieces leaves its sums in part, (piece, 2, behind):
- * slot 0 what goes on from the piece before, slot 1 what goes on in the next one. */
+/* y[b, key, :] (+)= sums of the rows x[b, from, :] whose keys are equal, in the order of
+ * `from`.  Sorted rows are cut into pieces of WEFT_CUDA_RUN_ROWS; a key that crosses pieces
+ * leaves its sums in part, (piece, 2, behind): slot 0 what goes on from the piece before, slot
+ * 1 what goes on in the next one. */
 typedef struct weft_cuda_run_args {
     const void     *x;
     void           *y;

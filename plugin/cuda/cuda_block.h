@@ -21,7 +21,8 @@ CU_FN float cu_warp_max(float x)
     return x;
 }
 
-/* For all threads of a block of whole warps.  room: CU_WARP floats of shared memory, free again on return. */
+/* For all threads of a block of whole warps.  room: CU_WARP floats of shared memory, free again
+ * on return. */
 CU_FN float cu_block_sum(float x, float *room)
 {
     int lane = (int)threadIdx.x % CU_WARP, n = (int)blockDim.x / CU_WARP;

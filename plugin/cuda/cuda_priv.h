@@ -210,4 +210,19 @@ CUDA_RUN(combine);
 CUDA_SCRATCH(combine);
 CUDA_RUN(combine_grad);
 
+CUDA_RUN(conv2d);
+CUDA_RUN(conv2d_grad_x);
+CUDA_RUN(conv2d_grad_w);
+CUDA_SCRATCH(conv2d_grad_w);
+CUDA_RUN(max_pool);
+CUDA_RUN(max_pool_grad);
+CUDA_SCRATCH(max_pool_grad);
+CUDA_RUN(avg_pool);
+CUDA_RUN(avg_pool_grad);
+CUDA_RUN(batch_norm);
+CUDA_SCRATCH(batch_norm);
+CUDA_RUN(batch_norm_grad);
+CUDA_SCRATCH(batch_norm_grad);
+CUDA_RUN(batch_norm_infer);
+
 #endif

@@ -127,6 +127,26 @@ static const weft_kernel rows[] = {
      .run     = weft_cuda_run_combine,
      .scratch = weft_cuda_scratch_combine},
     {.op = WEFT_OP_COMBINE_GRAD, .run = weft_cuda_run_combine_grad},
+
+    /* vision */
+    {.op = WEFT_OP_CONV2D, .run = weft_cuda_run_conv2d},
+    {.op = WEFT_OP_CONV2D_GRAD_X, .run = weft_cuda_run_conv2d_grad_x},
+    {.op      = WEFT_OP_CONV2D_GRAD_W,
+     .run     = weft_cuda_run_conv2d_grad_w,
+     .scratch = weft_cuda_scratch_conv2d_grad_w},
+    {.op = WEFT_OP_MAX_POOL, .run = weft_cuda_run_max_pool},
+    {.op      = WEFT_OP_MAX_POOL_GRAD,
+     .run     = weft_cuda_run_max_pool_grad,
+     .scratch = weft_cuda_scratch_max_pool_grad},
+    {.op = WEFT_OP_AVG_POOL, .run = weft_cuda_run_avg_pool},
+    {.op = WEFT_OP_AVG_POOL_GRAD, .run = weft_cuda_run_avg_pool_grad},
+    {.op      = WEFT_OP_BATCH_NORM,
+     .run     = weft_cuda_run_batch_norm,
+     .scratch = weft_cuda_scratch_batch_norm},
+    {.op      = WEFT_OP_BATCH_NORM_GRAD,
+     .run     = weft_cuda_run_batch_norm_grad,
+     .scratch = weft_cuda_scratch_batch_norm_grad},
+    {.op = WEFT_OP_BATCH_NORM_INFER, .run = weft_cuda_run_batch_norm_infer},
 };
 
 static const char *name_set(void)

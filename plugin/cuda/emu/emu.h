@@ -89,6 +89,13 @@ static inline unsigned atomicAdd(unsigned *p, unsigned x)
     return old;
 }
 
+static inline int atomicExch(int *p, int x)
+{
+    int old = *p;
+    *p      = x;
+    return old;
+}
+
 static inline float rsqrtf(float x)
 {
     return 1 / sqrtf(x);

@@ -3,9 +3,9 @@
  *     p = e^(scale q.k + bias - lse)    o = p v    ds = p (dy.v - dy.o)
  *     dv = p^T dy    dk = scale ds^T q    dq = scale ds k    dbias = ds summed over the batch
  *
- * Scores are computed again in the backward pass.  Every result has one owner and one order of sums:
- * keys in order for o and dq, heads of a group and then queries in order for dk and dv, samples in
- * order for dbias. */
+ * Scores are computed again in the backward pass.  Every result has one owner and one order of
+ * sums: keys in order for o and dq, heads of a group and then queries in order for dk and dv,
+ * samples in order for dbias. */
 #include "cuda_tile.h"
 
 enum {

@@ -64,8 +64,8 @@ CU_KERNEL(loss, weft_cuda_loss_args, 256)
 }
 
 /* ---- bf16, rows one after another: 16 bytes a thread, read once ----
- * A row need not begin at a multiple of 16 bytes: its first and last unit may hold elements of its neighbours, which
- * count as -inf and are not written. */
+ * A row need not begin at a multiple of 16 bytes: its first and last unit may hold elements of its
+ * neighbours, which count as -inf and are not written. */
 
 /* A row as units of 16 bytes. */
 struct unit_row {

@@ -1,5 +1,5 @@
-/* Experts: which ones a token goes to, where its rows begin, and the way back.  Nothing is read by the host: offsets
- * stay on the device. */
+/* Experts: which ones a token goes to, where its rows begin, and the way back.  Nothing is read
+ * by the host: offsets stay on the device. */
 #include "cuda_block.h"
 #include "cuda_vec.h"
 
@@ -32,7 +32,8 @@ CU_FN bool comes_first(const choice &p, const choice &q)
     return p.value > q.value || (p.value == q.value && p.expert < q.expert);
 }
 
-/* The first one after `last`.  A logit that is not a number counts as -inf: every row has k experts. */
+/* The first one after `last`.  A logit that is not a number counts as -inf: every row has k
+ * experts. */
 CU_FN choice choose_next(const weft_cuda_route_args &a, int64_t row, const choice &last)
 {
     choice best = {-INFINITY, INT32_MAX};
@@ -69,7 +70,8 @@ CU_KERNEL(route, weft_cuda_route_args, 256)
     }
 }
 
-/* norm: dl_s = w_s (dw_s - sum w dw) for the chosen, 0 for others; else through the softmax over all */
+/* norm: dl_s = w_s (dw_s - sum w dw) for the chosen, 0 for others; else through the softmax
+ * over all */
 CU_KERNEL(route_grad, weft_cuda_route_args, 256)
 {
     int64_t row = cu_index() / CU_WARP, at = row * a.k;

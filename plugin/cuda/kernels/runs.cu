@@ -1,4 +1,5 @@
-/* Sums of rows with equal numbers, from the sorted numbers: each sum has one order, that of the rows. */
+/* Sums of rows with equal numbers, from the sorted numbers: each sum has one order, that of the
+ * rows. */
 #include "cuda_vec.h"
 
 enum {

@@ -1,5 +1,5 @@
-/* A stable radix sort of small numbers: count digits by block, add them up, move.  Integers only, so that the order of
- * atomics cannot be seen. */
+/* A stable radix sort of small numbers: count digits by block, add them up, move.  Integers
+ * only, so that the order of atomics cannot be seen. */
 #include "cuda_block.h"
 
 enum {
@@ -58,8 +58,8 @@ CU_KERNEL(sort_sum, weft_cuda_sort_args, WEFT_CUDA_SORT_THREADS)
     }
 }
 
-/* In rounds of THREADS numbers: a number's place is after those of its digit in earlier rounds, in warps before it and
- * in lanes before it. */
+/* In rounds of THREADS numbers: a number's place is after those of its digit in earlier rounds,
+ * in warps before it and in lanes before it. */
 CU_KERNEL(sort_move, weft_cuda_sort_args, WEFT_CUDA_SORT_THREADS)
 {
     __shared__ uint32_t next[DIGITS], count[WARPS][DIGITS];

@@ -6,7 +6,8 @@
 
 typedef struct weft_cuda_sort {
     const weft_view *idx; /* contiguous */
-    /* keys are numbers minus first, where this is one of [lo, hi) and the number is not skip; others' are n_key */
+    /* keys are numbers minus first, where this is one of [lo, hi) and the number is not skip;
+     * others' are n_key */
     int64_t first, lo, hi, skip, n_key;
     /* results: keys in order, and the index of each in idx; equal ones stay in order */
     const uint32_t *key, *from;
