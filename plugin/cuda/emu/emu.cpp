@@ -91,12 +91,20 @@ void prepare(fiber &f)
 }
 #endif
 
-void yield()
+/* Another fiber that is not done goes on, the next one in order; the scheduler where there is none. */
+void go_on(int me)
 {
-    int me = current;
-    change(fibers[(size_t)me], scheduler);
-    current   = me;
-    threadIdx = fibers[(size_t)me].index;
+    int next = me;
+    do next = next + 1 == n_thread ? 0 : next + 1;
+    while (fibers[(size_t)next].done && next != me);
+    if (next == me && !fibers[(size_t)me].done) return;
+    if (next == me) {
+        change(fibers[(size_t)me], scheduler);
+        return;
+    }
+    current   = next;
+    threadIdx = fibers[(size_t)next].index;
+    change(fibers[(size_t)me], fibers[(size_t)next]);
 }
 
 void open_if_all(barrier &b)
@@ -112,7 +120,7 @@ void meet(barrier &b)
     long before = b.met;
     b.waiting++;
     open_if_all(b);
-    while (b.met == before) yield();
+    while (b.met == before) go_on(current);
 }
 
 void meet_warp()
@@ -130,7 +138,7 @@ void run_fiber()
     barrier &warp = of_warp[(size_t)(current / WARP)];
     warp.alive--;
     open_if_all(warp);
-    change(me, scheduler);
+    go_on(current);
 }
 
 void run_block()
@@ -145,13 +153,9 @@ void run_block()
         fibers[(size_t)i].index = {(unsigned)i, 0, 0};
         prepare(fibers[(size_t)i]);
     }
-    while (of_block.alive)
-        for (int i = 0; i < n; i++) {
-            if (fibers[(size_t)i].done) continue;
-            current   = i;
-            threadIdx = fibers[(size_t)i].index;
-            change(scheduler, fibers[(size_t)i]);
-        }
+    current   = 0;
+    threadIdx = fibers[0].index;
+    change(scheduler, fibers[0]); /* until all are done */
 }
 
 } // namespace
