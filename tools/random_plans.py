@@ -33,6 +33,8 @@ MODELS = {
                   vocab_size=37, num_hidden_layers=5, tie_word_embeddings=True),
     'mixtral': dict(num_attention_heads=3, num_key_value_heads=1, hidden_size=24, head_dim=8, intermediate_size=10,
                     vocab_size=41, num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=3),
+    'mixtral-balanced': dict(num_attention_heads=3, num_key_value_heads=1, hidden_size=24, head_dim=8,
+                             intermediate_size=10, vocab_size=41, num_hidden_layers=3),
     'gpt2': dict(n_head=5, n_embd=30, n_inner=31, n_layer=7, vocab_size=43, embd_pdrop=0.1, resid_pdrop=0.2,
                  attn_pdrop=0.0),
     'mistral': dict(num_attention_heads=4, num_key_value_heads=2, hidden_size=16, head_dim=4, intermediate_size=22,
@@ -100,7 +102,7 @@ class Case:
         while not 2 <= self.ranks <= most:
             self.dp, self.tp = (self.dice.choice([1, 1, 2, 2, 3, 4]) for _ in range(2))
             self.cp = self.dice.choice([1, 1, 1, 2, 3])
-            self.ep = self.dice.choice([1, 2, 2, 4]) if self.model == 'mixtral' else 1
+            self.ep = self.dice.choice([1, 2, 2, 4]) if 'mixtral' in self.model else 1
             self.pp = self.dice.choice([1, 1, 2, 2, 3, 4])
             self.ranks = self.dp * self.tp * self.cp * self.ep * self.pp
             if self.tp > groups and not self.often(.1) or self.pp > self.layers:

@@ -34,6 +34,24 @@ static void mixtral(void **state)
     test_job_close(&j);
 }
 
+/* Losses of routers are those of one rank: sums over a sequence's tokens and over layers, wherever
+ * these are. */
+static void balanced(void **state)
+{
+    static const char *const words[] = {
+        "dp=2",         "dp=2 zero=2", "pp=2",           "ep=2", "dp=2 ep=2 zero=1",
+        "tp=2 sp=true", "cp=2",        "ep=2 tp=2 pp=2",
+    };
+    test_job j;
+    (void)state;
+    test_job_open(&j, FAMILY("mixtral-balanced"),
+                  (test_job_options){.seq = 8, .n_micro = 4, .rows = 2});
+    test_result one = test_plan_one(&j, 2);
+    for (size_t i = 0; i < WEFT_COUNT(words); i++)
+        test_plan_near(&j, &one, (test_plan){words[i], 2, 1, "1f1b"}, 1e-5);
+    test_job_close(&j);
+}
+
 /* Like one rank, with a router as it comes and with one that sends all tokens to the same
  * experts. */
 static void train_near(const char *const *words, int n, int seq, int rows)
@@ -289,10 +307,15 @@ static void all_to_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixtral),       cmocka_unit_test(sequences_too),
-        cmocka_unit_test(own_sequences), cmocka_unit_test(shares),
-        cmocka_unit_test(all_to_one),    cmocka_unit_test(uneven_experts),
-        cmocka_unit_test(rows_are_sent), cmocka_unit_test(programs_are_proved),
+        cmocka_unit_test(mixtral),
+        cmocka_unit_test(balanced),
+        cmocka_unit_test(sequences_too),
+        cmocka_unit_test(own_sequences),
+        cmocka_unit_test(shares),
+        cmocka_unit_test(all_to_one),
+        cmocka_unit_test(uneven_experts),
+        cmocka_unit_test(rows_are_sent),
+        cmocka_unit_test(programs_are_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

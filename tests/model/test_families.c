@@ -101,9 +101,10 @@ static void family(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAMILY("gpt2"),     FAMILY("llama"),  FAMILY("mistral"),      FAMILY("qwen2"),
-        FAMILY("mixtral"),  FAMILY("bert"),   FAMILY("ernie"),        FAMILY("t5"),
-        FAMILY("t5-gated"), FAMILY("resnet"), FAMILY("resnet-basic"),
+        FAMILY("gpt2"),   FAMILY("llama"),        FAMILY("mistral"),
+        FAMILY("qwen2"),  FAMILY("mixtral"),      FAMILY("bert"),
+        FAMILY("ernie"),  FAMILY("t5"),           FAMILY("t5-gated"),
+        FAMILY("resnet"), FAMILY("resnet-basic"), FAMILY("mixtral-balanced"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,6 +178,10 @@ static void complains(const char *config, weft_model_options o, const char *why)
     "{\"model_type\": \"llama\", \"hidden_size\": 32, \"num_attention_heads\": 4,\n"     \
     " \"num_hidden_layers\": 2, \"intermediate_size\": 40, \"vocab_size\": 50" more "}"
 
+#define MIXTRAL(more)                                                                    \
+    "{\"model_type\": \"mixtral\", \"hidden_size\": 32, \"num_attention_heads\": 4,\n"   \
+    " \"num_hidden_layers\": 2, \"intermediate_size\": 40, \"vocab_size\": 50" more "}"
+
 static void bad_configurations(void **state)
 {
     (void)state;
@@ -213,6 +217,9 @@ static void bad_configurations(void **state)
     complains(LLAMA(", \"num_key_value_heads\": 3"), o,
               "3 does not divide num_attention_heads 4");
     complains(LLAMA(", \"head_dim\": 7"), o, "odd size 7");
+    complains(MIXTRAL(", \"output_router_logits\": true, \"router_aux_loss_coef\": -1"),
+              o, "router_aux_loss_coef: -1 must not be below 0");
+    complains(MIXTRAL(", \"router_z_loss_coef\": -0.1"), o, "must not be below 0");
     complains(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\"}"), o,
               "'yarn' is not supported");
     complains("{\"model_type\": \"gpt2\", \"model_type\": 1}", o, "config.json:1");

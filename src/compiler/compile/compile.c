@@ -283,7 +283,7 @@ weft_status weft_compile_eval(const weft_compile_spec *s, const weft_model *m,
                               const weft_compiled *beside, weft_compiled *out)
 {
     weft_compiled c = {.model = m};
-    WEFT_TRY(weft_graph_make_eval(m->graph, m->loss_sum, &c.forward));
+    WEFT_TRY(weft_graph_make_eval(m->graph, m->label_sum, &c.forward));
     weft_compile__request q = {
         .spec = s, .graph = c.forward, .plan = plan, .rank = rank, .beside = beside};
     weft_status st = compile_request(&q, &c);

@@ -14,7 +14,8 @@ typedef struct llama {
     double      eps;
     const char *act;
     bool        qkv_bias, o_bias, mlp_bias, tied;
-    char        rope[192]; /* attributes of rotary */
+    char        rope[192];       /* attributes of rotary */
+    double      balance, z_coef; /* weights of the router's losses; 0: none */
 } llama;
 
 static bool is(const weft_model__maker *mk, const char *type)
@@ -77,6 +78,14 @@ static void read_window(weft_model__maker *mk, llama *c)
         c->window = 0; /* sees everything anyway */
 }
 
+static double read_weight(weft_model__maker *mk, const char *key, double def)
+{
+    double x = weft_model__number(mk, key, def);
+    if (mk->b.st == WEFT_OK && x < 0)
+        weft_model__refuse(mk, key, "%g must not be below 0", x);
+    return mk->b.st == WEFT_OK ? x : 0;
+}
+
 static void read_experts(weft_model__maker *mk, llama *c)
 {
     if (!is(mk, "mixtral")) return;
@@ -89,9 +98,8 @@ static void read_experts(weft_model__maker *mk, llama *c)
         weft_model__refuse(mk, "num_local_experts", "%lld is more than 4096",
                            (long long)c->experts);
     if (weft_model__flag(mk, "output_router_logits", false))
-        weft_model__refuse(
-            mk, "output_router_logits",
-            "the router's auxiliary loss is not supported; set it to false");
+        c->balance = read_weight(mk, "router_aux_loss_coef", 0.001);
+    c->z_coef = read_weight(mk, "router_z_loss_coef", 0);
     if (weft_model__drop(mk, "router_jitter_noise", 0) > 0)
         weft_model__refuse(mk, "router_jitter_noise", "is not supported; set it to 0");
 }
@@ -211,7 +219,8 @@ static weft_vid expert(weft_model__maker *mk, const llama *c, const char *at,
                       weft_model__name(mk, "moe.%s", which), NULL, 3, rows, w, offsets);
 }
 
-static weft_vid moe(weft_model__maker *mk, const llama *c, int layer, weft_vid x)
+static weft_vid moe(weft_model__maker *mk, const llama *c, int layer, weft_vid x,
+                    weft_model__router *router)
 {
     char        attr[48];
     weft_vid    pick[2], sent[3], in[2];
@@ -226,6 +235,7 @@ static weft_vid moe(weft_model__maker *mk, const llama *c, int layer, weft_vid x
         weft_model__apply(mk, weft_model__name(mk, "%s.gate", at), "moe.gate", x, gate);
     snprintf(attr, sizeof attr, "k=%lld", (long long)c->top_k);
     weft_build_many(&mk->b, WEFT_OP_ROUTE, "moe.route", attr, 1, &r, 2, pick);
+    weft_model__route(mk, router, r, pick[1]);
     snprintf(attr, sizeof attr, "experts=%lld", (long long)c->experts);
     in[0] = x;
     in[1] = pick[1];
@@ -240,7 +250,8 @@ static weft_vid moe(weft_model__maker *mk, const llama *c, int layer, weft_vid x
     return weft_build_reshape(&mk->b, x, &all);
 }
 
-static weft_vid layer(weft_model__maker *mk, const llama *c, int i, weft_vid x)
+static weft_vid layer(weft_model__maker *mk, const llama *c, int i, weft_vid x,
+                      weft_model__router *router)
 {
     const char *at = weft_model__name(mk, "model.layers.%d", i);
     mk->b.prefix   = weft_model__name(mk, "layers.%d", i);
@@ -250,7 +261,7 @@ static weft_vid layer(weft_model__maker *mk, const llama *c, int i, weft_vid x)
     x          = weft_build(&mk->b, WEFT_OP_ADD, "self_attn.sum", NULL, 2, x, y);
     y = weft_model__rms_norm(mk, weft_model__name(mk, "%s.post_attention_layernorm", at),
                              "post_attention_layernorm", x, c->eps);
-    y = c->experts ? moe(mk, c, i, y) : mlp(mk, c, i, y);
+    y = c->experts ? moe(mk, c, i, y, router) : mlp(mk, c, i, y);
     return weft_build(&mk->b, WEFT_OP_ADD, "sum", NULL, 2, x, y);
 }
 
@@ -263,9 +274,14 @@ void weft_model__make_llama(weft_model__maker *mk)
     weft_vid head = weft_model__param(mk, "model.embed_tokens.weight", table, table,
                                       WEFT_INIT_NORMAL, mk->std);
     weft_vid x    = weft_model__lookup(mk, "embed_tokens", head, mk->m->ids, -1);
-    for (int i = 0; i < c.layers && mk->b.st == WEFT_OK; i++) x = layer(mk, &c, i, x);
+    weft_model__router router = {
+        .experts = c.experts, .balance = c.balance, .z_coef = c.z_coef};
+    weft_model__route_start(mk, &router);
+    for (int i = 0; i < c.layers && mk->b.st == WEFT_OK; i++)
+        x = layer(mk, &c, i, x, &router);
     mk->b.prefix = NULL;
-    x            = weft_model__rms_norm(mk, "model.norm", "norm", x, c.eps);
+    weft_model__route_loss(mk, &router);
+    x = weft_model__rms_norm(mk, "model.norm", "norm", x, c.eps);
     if (c.tied)
         weft_model__alias(mk, head, "lm_head.weight");
     else

@@ -199,6 +199,25 @@ weft_vid weft_model__ids(weft_model__maker *mk, const char *name)
                             (int64_t[]){mk->batch, mk->seq});
 }
 
+/* How many labels of each sequence count: those below the vocabulary's size have a row in a table
+ * of ones, ignored ones have none and give zeros. */
+static weft_vid count_labels(weft_model__maker *mk)
+{
+    weft_shape logits = weft_build_type(&mk->b, mk->m->logits).shape;
+    weft_vid   ones   = weft_buildf(&mk->b, WEFT_OP_FILL, "labels.ones", 0, NULL,
+                                    "shape=[%lld,1] value=1", (long long)logits.d[2]);
+    weft_vid each = weft_build(&mk->b, WEFT_OP_EMBEDDING, "labels.counted", "first=0", 2,
+                               ones, mk->m->labels);
+    return weft_build(&mk->b, WEFT_OP_REDUCE, "labels.count", "axes=[1,2]", 1, each);
+}
+
+static weft_vid sum_more_loss(weft_model__maker *mk)
+{
+    weft_vid x = weft_build(&mk->b, WEFT_OP_MUL, "more_loss", NULL, 2, mk->more_loss,
+                            count_labels(mk));
+    return weft_build(&mk->b, WEFT_OP_REDUCE, "more_loss_sum", "axes=[0]", 1, x);
+}
+
 void weft_model__loss(weft_model__maker *mk, weft_vid logits)
 {
     weft_model *m = mk->m;
@@ -216,7 +235,11 @@ void weft_model__loss(weft_model__maker *mk, weft_vid logits)
         weft_build_input(&mk->b, "labels", WEFT_DTYPE_I32, t.shape.n, t.shape.d);
     weft_build_many(&mk->b, WEFT_OP_CROSS_ENTROPY, "loss_rows", NULL, 2, in, 2, r);
     m->loss_rows = r[0];
-    m->loss_sum  = weft_build(&mk->b, WEFT_OP_REDUCE, "loss_sum",
-                             t.shape.n == 2 ? "axes=[0,1]" : "axes=[0]", 1, r[0]);
+    m->label_sum = weft_build(&mk->b, WEFT_OP_REDUCE, "loss_sum",
+                              t.shape.n == 2 ? "axes=[0,1]" : "axes=[0]", 1, r[0]);
+    m->loss_sum  = m->label_sum;
+    if (mk->more_loss >= 0)
+        m->loss_sum = weft_build(&mk->b, WEFT_OP_ADD, "loss_all", NULL, 2, m->label_sum,
+                                 sum_more_loss(mk));
     if (mk->b.st == WEFT_OK) mk->b.st = weft_graph_set_output(m->graph, m->loss_sum);
 }

@@ -80,10 +80,14 @@ weft_status weft_model__find_family(const weft_doc *doc, int *out)
 static weft_status make_from_config(weft_model *m, const weft_model_source *s,
                                     const weft_model_options *o)
 {
-    weft_model__maker mk = {
-        .m = m, .doc = s->doc, .cfg = weft_doc_root(s->doc), .o = *o, .batch = m->batch};
-    m->type = family[s->family].type;
-    m->kind = family[s->family].kind;
+    weft_model__maker mk = {.m         = m,
+                            .doc       = s->doc,
+                            .cfg       = weft_doc_root(s->doc),
+                            .o         = *o,
+                            .batch     = m->batch,
+                            .more_loss = -1};
+    m->type              = family[s->family].type;
+    m->kind              = family[s->family].kind;
     if (!m->name) m->name = m->type;
     WEFT_TRY(weft_graph_create(m->name, &m->graph));
     mk.b = weft_build_start(m->graph);
@@ -104,7 +108,7 @@ static weft_status describe_graph(weft_model *m)
     m->labels    = weft_graph_find(m->graph, "labels");
     m->logits    = weft_graph_find(m->graph, "logits");
     m->loss_rows = weft_graph_find(m->graph, "loss_rows");
-    m->loss_sum  = m->graph->n_output ? m->graph->output[0] : -1;
+    m->loss_sum = m->label_sum = m->graph->n_output ? m->graph->output[0] : -1;
     if (m->labels >= 0)
         m->n_label = weft_shape_count(&m->graph->value[m->labels].type.shape);
     for (weft_vid v = 0; v < m->graph->n_value; v++) {
@@ -162,6 +166,7 @@ static weft_status start(int64_t batch, weft_model **out)
                          .decoder_ids = -1,
                          .logits      = -1,
                          .loss_rows   = -1,
+                         .label_sum   = -1,
                          .loss_sum    = -1};
     return WEFT_OK;
 }

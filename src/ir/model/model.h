@@ -88,7 +88,9 @@ struct weft_model {
     int32_t  decoder_start, decoder_pad;
     weft_vid logits;    /* (b,s,v) or (b,n) */
     weft_vid loss_rows; /* loss of each label, 0 where ignored; -1 without loss */
-    weft_vid loss_sum;  /* f32[]: their sum, the graph's output; -1 without loss */
+    weft_vid label_sum; /* f32[]: their sum, what evaluation reports; -1 without loss */
+    /* f32[]: the same with losses of routers, what training minimizes: the graph's output */
+    weft_vid loss_sum;
 
     int               n_param, cap_param;
     weft_model_param *param;

@@ -33,6 +33,8 @@ typedef struct weft_model__maker {
     int64_t            batch, seq;
     double             std;    /* initializer_range */
     int                n_drop; /* dropout operators so far: the next one's id */
+    /* f32[b]: what each sequence's losses have more, as a mean over its labels; -1 nothing */
+    weft_vid more_loss;
 } weft_model__maker;
 
 typedef void (*weft_model__make_fn)(weft_model__maker *mk);
@@ -118,8 +120,25 @@ weft_vid weft_model__lookup(weft_model__maker *mk, const char *out, weft_vid tab
                             weft_vid ids, int64_t pad);
 /* (b,s) token ids, declared as inputs. */
 weft_vid weft_model__ids(weft_model__maker *mk, const char *name);
-/* Labels, loss rows and their sum behind the logits; the graph's output. */
+/* Labels, loss rows and their sum behind the logits, with mk->more_loss; the graph's output. */
 void weft_model__loss(weft_model__maker *mk, weft_vid logits);
+
+/* ---- router.c: losses of routers ---- */
+typedef struct weft_model__router {
+    int64_t experts;
+    double  balance, z_coef; /* weights of the losses; 0: none */
+    /* over the layers so far: their number, probabilities and choices of each sequence's experts
+     * (b,x), squares of log-sum-exp (b) */
+    int64_t  layers;
+    weft_vid p, load, z;
+} weft_model__router;
+/* Before the first layer. */
+void weft_model__route_start(weft_model__maker *mk, weft_model__router *r);
+/* A layer's logits (b s, x) and chosen experts (b s, k). */
+void weft_model__route(weft_model__maker *mk, weft_model__router *r, weft_vid logits,
+                       weft_vid chosen);
+/* After the last layer: adds to mk->more_loss. */
+void weft_model__route_loss(weft_model__maker *mk, const weft_model__router *r);
 
 /* model.c: the family of a configuration, by its number in the table; WEFT_ERR_ARG: of none. */
 weft_status weft_model__find_family(const weft_doc *doc, int *out);

@@ -105,6 +105,7 @@ static weft_status move_model(weft_model *m, const weft_vid *map)
     move(&m->decoder_ids, map);
     move(&m->logits, map);
     move(&m->loss_rows, map);
+    move(&m->label_sum, map);
     move(&m->loss_sum, map);
     for (int i = 0; i < m->n_param; i++) {
         move(&m->param[i].value, map);
