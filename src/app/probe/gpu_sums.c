@@ -1,7 +1,6 @@
 /* Sums over the GPUs of this host by NCCL, which is opened at run time: one message of few bytes
  * and a long one, of 2, 4, 8 GPUs and all, as training sends them. */
 #include <dlfcn.h>
-#include <math.h>
 
 #include "probe/gpu_priv.h"
 

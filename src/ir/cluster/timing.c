@@ -1,6 +1,5 @@
 /* Measured times: kept in order, found by what was measured, replaced by what was measured later.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

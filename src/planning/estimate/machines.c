@@ -1,6 +1,5 @@
 /* The machines that a row names: "a100-80g" on one network, or "v100-16g*12+t4*4" on a mix. */
 #include <ctype.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* A placement in words: a line a node, ranks as mesh coordinates; where there are many, a line a
  * run of nodes. */
-#include <math.h>
 #include <string.h>
 
 #include "place/place.h"

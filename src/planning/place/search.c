@@ -1,5 +1,4 @@
 /* Two ways to a better placement: all there are, and swaps. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

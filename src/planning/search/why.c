@@ -1,5 +1,4 @@
 /* In words: why a plan lost, what is wrong when none fits. */
-#include <math.h>
 #include <string.h>
 
 #include "search/search_priv.h"

@@ -2,7 +2,6 @@
  *
  * Backward: rows are cut into at most MAX_PART runs by the shape alone; each run sums its share
  * of dw and db into a row of scratch, and the shares are added in order. */
-#include <math.h>
 
 #include "kernel/cpu_priv.h"
 #include "kernel/rows.h"
