@@ -3,7 +3,7 @@
 #   make            build/weft, build/libweft.a, the tests and the examples
 #   make demo       install what is needed, build, train a small model end to end
 #   make test       install what is needed, build, every check and every test
-#   make check      gcc and clang without a warning, format, layers, lines, headers, names and types
+#   make check      gcc and clang without a warning, format, layers, lines, headers, names and types, tests' names
 #   make asan tsan  the tests under AddressSanitizer + UBSan, under ThreadSanitizer
 #   make slurm-test installs Slurm and runs jobs on two nodes of it (so does make test where it is installed)
 #   make model      the shared-memory barrier, model-checked (spin)
@@ -28,7 +28,7 @@ CTEST = ctest --output-on-failure -j $(shell expr 2 '*' $(JOBS))
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all build configured deps demo test unit check layers lines headers names installed format \
+.PHONY: all build configured deps demo test unit check layers lines mirror headers names installed format \
         format-check asan tsan fuzz fault slurm-test gcc clang plan-only install clean matrix random-plans
 all: build
 
@@ -52,7 +52,7 @@ demo: deps
 
 test: deps
 	@$(MAKE) --no-print-directory build
-	@$(MAKE) --no-print-directory -j $(JOBS) layers lines headers names installed plan-only model
+	@$(MAKE) --no-print-directory -j $(JOBS) layers lines mirror headers names installed plan-only model
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-8}
 	@$(MAKE) --no-print-directory unit
@@ -99,7 +99,7 @@ model:
 
 # ---- checks ----------------------------------------------------------------------------------
 
-check: format-check layers lines headers gcc clang names installed plan-only
+check: format-check layers lines mirror headers gcc clang names installed plan-only
 
 gcc clang:
 	@test -f build-$@/build.ninja || CC=$@ $(CMAKE) -S . -B build-$@ >/dev/null
@@ -110,6 +110,9 @@ layers:
 
 lines:
 	@python3 tools/check_lines.py
+
+mirror:
+	@python3 tools/check_tests.py
 
 headers:
 	@tools/check_headers.sh

@@ -139,11 +139,11 @@ endforeach()
 # ctest runs with two slots a core (Makefile): a test takes two, one that mostly sleeps takes one.  Those that
 # compare sleeping with the clock never run side by side.  What takes long begins first, so that nobody waits for it at
 # the end.
-set(on_time test_bridge test_emu test_idle test_overlap hosts_wire)
+set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
 set(waiting ${on_time} test_net test_rdzv test_run test_hosts test_slow_save hosts_netns hosts_slurm)
-set(longest_first test_split test_overlap_bits test_transport test_plans test_golden test_data_parallel
+set(longest_first test_split test_overlap_bits test_comm test_plans test_golden test_data_parallel
     test_planner_rows test_ckpt_crash test_decide test_emu hosts_netns test_overlap
-    test_trains test_reference test_cli_plan test_pipeline test_step test_ops test_net
+    test_trains test_reference test_cli_plan test_pipeline test_rows_step test_kernel test_net
     test_context test_search test_gemm test_idle test_ckpt_powercut test_run test_report)
 get_property(all_tests DIRECTORY PROPERTY TESTS)
 set(cost 100)
@@ -237,7 +237,7 @@ add_library(slow_sync MODULE tests/fault/slow_sync.c)
 target_compile_definitions(test_slow_save PRIVATE WEFT_TEST_SLOW_SYNC="$<TARGET_FILE:slow_sync>")
 add_dependencies(test_slow_save slow_sync)
 
-# tests/session/test_compile_once.c counts calls of these; tests/fault/count_opens.c is preloaded.
+# tests/flow/test_compile_once.c counts calls of these; tests/fault/count_opens.c is preloaded.
 target_link_options(test_compile_once PRIVATE
     -Wl,--wrap=weft_model_source_open -Wl,--wrap=weft_model_load -Wl,--wrap=weft_model_build
     -Wl,--wrap=weft_graph_make_training)

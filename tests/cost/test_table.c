@@ -5,7 +5,7 @@
 
 #include "cost/cost.h"
 #include "program/work.h"
-#include "sim/sim.h"
+#include "support/sim.h"
 #include "support/test.h"
 
 #define HEAD                                                                             \
@@ -157,7 +157,7 @@ static double total(const char *oversubscription)
              HEAD "node:\n  - {name: n, device: d, n_device: 2, link: l%s}\n", oversubscription);
     weft_cluster  *c = parse(cluster);
     weft_timeline *t;
-    if (weft_sim_run((const weft_program *const *)p, 2, c,
+    if (test_simulate((const weft_program *const *)p, 2, c,
                      &(weft_sim_options){.n_step = 1}, &t) != WEFT_OK)
         fail_msg("%s", weft_error_text());
     double all = t->total_s;

@@ -10,10 +10,10 @@
 #include "comm/throttle.h"
 #include "exec/exec.h"
 #include "partition/partition.h"
-#include "sim/sim.h"
 #include "support/exec.h"
 #include "support/kernels.h"
 #include "support/ranks.h"
+#include "support/sim.h"
 #include "support/test.h"
 
 enum {
@@ -316,7 +316,7 @@ static double step_of(const test_job *j, const char *words, int64_t bucket)
         state_seconds(p[r], bytes / compute, &compute, &bytes);
         all[r] = p[r];
     }
-    assert_ok(weft_sim_run(all, WORLD, NULL, NULL, &t));
+    assert_ok(test_simulate(all, WORLD, NULL, NULL, &t));
     double step = t->step_s / compute;
     weft_timeline_destroy(t);
     for (int r = 0; r < WORLD; r++) weft_program_destroy(p[r]);

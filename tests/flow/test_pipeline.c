@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "partition/partition.h"
-#include "sim/sim.h"
 #include "support/ranks.h"
+#include "support/sim.h"
 #include "support/test.h"
 
 enum {
@@ -372,7 +372,7 @@ static void buffers_cost_no_time(void **state)
             assert_ok(weft_partition_program(j.training.graph, NULL, &o, &p[r]));
             state_times(p[r]);
         }
-        assert_ok(weft_sim_run((const weft_program *const *)p, t[i].pp, NULL,
+        assert_ok(test_simulate((const weft_program *const *)p, t[i].pp, NULL,
                                &(weft_sim_options){.n_step = 1}, &line));
         double work = 3.0 * 12 * t[i].n_chunk, bubble = t[i].parts * (t[i].pp - 1.0);
         double idle = 1 - 1e-3 * work / line->total_s, want = bubble / (work + bubble);

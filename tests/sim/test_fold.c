@@ -5,6 +5,7 @@
 #include "compile/world.h"
 #include "cost/cost.h"
 #include "sim/fold.h"
+#include "support/sim.h"
 #include "support/test.h"
 
 typedef struct plan_case {
@@ -99,7 +100,7 @@ static void fold_one(const plan_case *x)
         fail_msg("%s: %s", x->words, weft_error_text());
     assert_ok(weft_sim_folded_expand(f, &few->world, &folded));
     assert_ok(weft_program_verify_all(all->like, all->world.n));
-    assert_ok(weft_sim_run(all->like, all->world.n, c, NULL, &whole));
+    assert_ok(test_simulate(all->like, all->world.n, c, NULL, &whole));
     print_message("%s on %s: %d ranks, %d compiled, %d classes, %.6f s a step\n",
                   x->words, x->cluster, all->world.n, few->n_made, f->n_class,
                   whole->step_s);

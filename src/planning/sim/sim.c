@@ -1,9 +1,8 @@
 /* Prices every instruction once, walks the firings (program/walk.h) and keeps what ran when. */
-#include "sim/sim.h"
+#include "sim/sim_priv.h"
 
 #include "cost/cost.h"
 #include "program/walk.h"
-#include "sim/sim_priv.h"
 
 typedef struct run {
     weft_timeline *t;
@@ -66,12 +65,6 @@ static weft_status share_hosts(const weft_program *const *p, int n, const weft_c
     o->host    = host;
     o->host_of = of;
     return WEFT_OK;
-}
-
-weft_status weft_sim_run(const weft_program *const *p, int n, const weft_cluster *c,
-                         const weft_sim_options *o, weft_timeline **out)
-{
-    return weft_sim__run(p, p, n, c, o, out);
 }
 
 weft_status weft_sim__run(const weft_program *const *real,

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <math.h>
 
-#include "sim/sim.h"
 #include "support/emu.h"
+#include "support/sim.h"
 #include "support/test.h"
 #include "support/watch.h"
 
@@ -152,7 +152,7 @@ static weft_program **make_pipe(int n_rank, int n_micro, int credits, int send_m
 static double predict(weft_program **p, int n)
 {
     weft_timeline *t;
-    assert_ok(weft_sim_run((const weft_program *const *)p, n, NULL,
+    assert_ok(test_simulate((const weft_program *const *)p, n, NULL,
                            &(weft_sim_options){.n_step = N_STEP}, &t));
     double s = t->total_s;
     weft_timeline_destroy(t);
@@ -173,7 +173,7 @@ static const weft_slice *slice_of(const weft_timeline *t, int program, int strea
 static void lay_over(weft_program **p, int n, test_emu_rank *r, double within_s)
 {
     weft_timeline *said, *ran;
-    assert_ok(weft_sim_run((const weft_program *const *)p, n, NULL,
+    assert_ok(test_simulate((const weft_program *const *)p, n, NULL,
                            &(weft_sim_options){.n_step = N_STEP}, &said));
     for (int i = 0; i < n; i++) {
         assert_ok(weft_exec_timeline(r[i].e, &ran));
@@ -254,7 +254,7 @@ static void sim_by_hand(void **state)
     (void)state;
     weft_program **p = make_pipe(2, 3, 2, 2);
     weft_timeline *t;
-    assert_ok(weft_sim_run((const weft_program *const *)p, 2, NULL,
+    assert_ok(test_simulate((const weft_program *const *)p, 2, NULL,
                            &(weft_sim_options){.n_step = 1}, &t));
     /* rank 0: f0 0-4, f1 4-8, sent 4-6 and 8-10
      * rank 1: f0 6-11, b0 11-18 (sent 18-21), f1 18-23, b1 23-30 (sent 30-33)
@@ -289,7 +289,7 @@ static void the_golden_pair_is_simulated(void **state)
     size_t size = fread(s, 1, sizeof s, f);
     fclose(f);
     assert_ok(weft_program_parse_set("two_stage", s, size, &p, &n));
-    assert_ok(weft_sim_run((const weft_program *const *)p, n, NULL, NULL, &t));
+    assert_ok(test_simulate((const weft_program *const *)p, n, NULL, NULL, &t));
     assert_ok(weft_timeline_print(t, &text));
     assert_non_null(strstr(text.s, "rank 1 compute: idle"));
     assert_true(t->step_s > 0.048 && t->step_s < 0.1);
@@ -308,7 +308,7 @@ static void many_ranks(void **state)
     weft_program **p = make_pipe(N, 4, 2, 2);
     weft_timeline *t;
     weft_text      text = {0};
-    assert_ok(weft_sim_run((const weft_program *const *)p, N, NULL, NULL, &t));
+    assert_ok(test_simulate((const weft_program *const *)p, N, NULL, NULL, &t));
     assert_ok(weft_timeline_print(t, &text));
     /* the first micro-batch has to get through all stages and back */
     assert_true(t->total_s > N * 0.020);

@@ -1,4 +1,4 @@
-/* metrics.jsonl and event files: what is written is what is read. */
+/* Event files: what is written is what TensorBoard's format says. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -6,63 +6,12 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/io.h"
 #include "session/events.h"
-#include "session/metrics.h"
 #include "support/files.h"
-
-static void add(const char *dir, int64_t done, int64_t from, int64_t to)
-{
-    weft_metrics *m;
-    assert_int_equal(weft_metrics_open(dir, done, &m), WEFT_OK);
-    for (int64_t s = from; s <= to; s++) {
-        weft_metrics_row r = {
-            .step = s, .loss = 0.1 + (double)s, .lr = 1e-3, .eval_loss = NAN};
-        assert_int_equal(weft_metrics_add(m, &r), WEFT_OK);
-    }
-    assert_int_equal(weft_metrics_close(m), WEFT_OK);
-}
-
-static int count_lines(const char *text)
-{
-    int n = 0;
-    for (; (text = strchr(text, '\n')); text++) n++;
-    return n;
-}
-
-/* A run that went past its checkpoint and was cut inside a line, resumed: each step once. */
-static void test_one_line_a_step(void **s)
-{
-    (void)s;
-    const char *dir  = test_files_begin();
-    const char *path = test_files_path("metrics.jsonl");
-    size_t      n;
-    add(dir, 0, 1, 7);
-    char *text = test_files_read(path, &n);
-    test_files_write(path, text, n - 5);
-    free(text);
-    add(dir, 4, 5, 9);
-    text = test_files_read(path, &n);
-    assert_int_equal(count_lines(text), 9);
-    for (int i = 1; i <= 9; i++) {
-        char want[32];
-        snprintf(want, sizeof want, "{\"step\": %d, ", i);
-        assert_non_null(strstr(text, want));
-    }
-    assert_non_null(strstr(text, "\"loss\": 9.1, "));
-    free(text);
-    add(dir, 0, 1, 2); /* anew: nothing of the old run stays */
-    text = test_files_read(path, &n);
-    assert_int_equal(count_lines(text), 2);
-    free(text);
-    test_files_end();
-}
 
 static char *event_file(const char *dir, size_t *n)
 {
@@ -128,7 +77,6 @@ static void test_events(void **s)
 int main(void)
 {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(test_one_line_a_step),
         cmocka_unit_test(test_events),
     };
     return cmocka_run_group_tests(t, NULL, NULL);

@@ -7,10 +7,10 @@
 #include "base/clock.h"
 #include "compile/compile.h"
 #include "exec/exec.h"
-#include "sim/sim.h"
 #include "support/count_alloc.h"
 #include "support/emu.h"
 #include "support/exec.h"
+#include "support/sim.h"
 #include "support/test.h"
 
 static weft_compiled compile(const char *model, int64_t micro_batch, weft_training *t)
@@ -46,7 +46,7 @@ static void programs_hold(void **state)
             assert_ok(weft_program_print(q, &b));
             assert_string_equal(a.s, b.s);
             assert_ok(
-                weft_sim_run((const weft_program *const *)&q, 1, host, NULL, &line));
+                test_simulate((const weft_program *const *)&q, 1, host, NULL, &line));
             assert_true(line->step_s > 0 && isfinite(line->step_s));
             /* one stream: never idle */
             assert_true(weft_timeline_idle_s(line, 0, WEFT_STREAM_COMPUTE) <
@@ -223,7 +223,7 @@ static void emu_takes_as_long(void **state)
     weft_exec     *e;
     double         best = 1e9;
     assert_ok(weft_cluster_this_host(NULL, &host));
-    assert_ok(weft_sim_run((const weft_program *const *)&c.program, 1, host,
+    assert_ok(test_simulate((const weft_program *const *)&c.program, 1, host,
                            &(weft_sim_options){.n_step = N_STEP, .no_slices = true},
                            &line));
     assert_int_equal(line->n_slice, 0);

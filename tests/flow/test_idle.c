@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "program/schedule.h"
-#include "sim/sim.h"
 #include "support/emu.h"
+#include "support/sim.h"
 #include "support/test.h"
 #include "support/watch.h"
 
@@ -183,7 +183,7 @@ static double share(double total_s, int chunks, int micro, double unit_s)
 static double simulate(weft_program **p, int n)
 {
     weft_timeline *t;
-    assert_ok(weft_sim_run((const weft_program *const *)p, n, NULL,
+    assert_ok(test_simulate((const weft_program *const *)p, n, NULL,
                            &(weft_sim_options){.n_step = 1}, &t));
     double s = t->total_s;
     weft_timeline_destroy(t);

@@ -137,7 +137,7 @@ static void check_cut(const whole *w, const weft_mesh *m, const weft_layout *cut
 
 /* ---- all cuts ---- */
 
-/* Rows that depend on the data are seen as a whole in test_graph_sharding. */
+/* Rows that depend on the data are seen as a whole in test_sharding. */
 static bool can_try(const whole *w, int factor)
 {
     const weft_factor *x = &w->f.f.factor[factor];
