@@ -23,8 +23,8 @@ CMAKE_ARGS   ?=
 
 NINJA = ninja -j $(JOBS) --quiet
 CMAKE = cmake -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_ARGS)
-# Two slots a core: most tests take two, those that mostly wait take one (tests/tests.cmake).
-CTEST = ctest --output-on-failure -j $(shell expr 2 '*' $(JOBS))
+# Five slots a core: most tests take four, those that mostly wait take one (tests/tests.cmake).
+CTEST = ctest --output-on-failure -j $(shell expr 5 '*' $(JOBS))
 
 SOURCES = $(shell find include src tests examples tools -name '*.[ch]' 2>/dev/null)
 
@@ -52,9 +52,9 @@ demo: deps
 
 test: deps
 	@$(MAKE) --no-print-directory build
-	@$(MAKE) --no-print-directory -j $(JOBS) layers lines mirror headers names installed plan-only model
+	@$(MAKE) --no-print-directory -j $(JOBS) layers lines mirror headers names installed plan-only model PLAN_OPT=-O0
 	@$(MAKE) --no-print-directory asan
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-8}
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$${FUZZ_TEST_SECONDS:-5}
 	@$(MAKE) --no-print-directory unit
 
 matrix: build
@@ -135,6 +135,7 @@ format-check:
 # ---- compiler and planner, by this file alone: no cmake, no root -------------------------
 
 PLAN_GROUPS = core ir compiler planning
+PLAN_OPT   ?= -O2
 PLAN_SRC   = $(wildcard $(PLAN_GROUPS:%=src/%/*/*.c))
 PLAN_DATA  = build/plan/embed/devices_yaml.o build/plan/embed/links_yaml.o \
              build/plan/embed/report_css.o build/plan/embed/report_js.o
@@ -167,7 +168,7 @@ build/plan/embed/report_%.o: data/report.% tools/embed.sh
 
 build/plan/%.o: src/%.c $(shell find include src -name '*.h' -o -name '*.def')
 	@mkdir -p $(@D)
-	@$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Iinclude $(PLAN_GROUPS:%=-Isrc/%) -Isrc/runtime -Isrc/app -c $< -o $@
+	@$(CC) -std=c11 -D_GNU_SOURCE $(PLAN_OPT) -Wall -Wextra -Iinclude $(PLAN_GROUPS:%=-Isrc/%) -Isrc/runtime -Isrc/app -c $< -o $@
 
 # ----------------------------------------------------------------------------------------------
 

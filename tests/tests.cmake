@@ -121,7 +121,7 @@ set_tests_properties(eco_recorded_guard PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 
 # tools/random_plans.py: random plans, run by processes; make random-plans draws a thousand.
 set(lots 60)
 if(WEFT_SANITIZE)
-    set(lots 15)
+    set(lots 8)
 endif()
 add_test(NAME random_plans COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/random_plans.py
          --weft ${CMAKE_BINARY_DIR}/weft --plans ${lots} --seed 3 --jobs 2)
@@ -136,16 +136,23 @@ foreach(f ${host_src})
     set_tests_properties(hosts_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endforeach()
 
-# ctest runs with two slots a core (Makefile): a test takes two, one that mostly sleeps takes one.  Those that
-# compare sleeping with the clock never run side by side.  What takes long begins first, so that nobody waits for it at
-# the end.
+# ctest runs with five slots a core (Makefile).  A test takes four of them: as many run at once as there are cores.
+# One that mostly waits takes one, one that waits half of its time takes two: they run beside those.  What compares
+# sleeping with the clock takes four, and no two of these run side by side.
+#
+# Tests that take four begin before those that wait, which fill the slots that are left; the longest of each first.
 set(on_time test_sim test_emu test_idle test_overlap hosts_wire)
-set(waiting ${on_time} test_net test_rdzv test_run test_hosts test_slow_save hosts_netns hosts_slurm)
-set(longest_first test_split test_overlap_bits test_comm test_plans test_golden test_data_parallel
-    test_planner_rows test_ckpt_crash test_decide test_emu hosts_netns test_overlap
-    test_trains test_reference test_cli_plan test_pipeline test_rows_step test_kernel test_net
-    test_context test_search test_gemm test_idle test_ckpt_powercut test_run test_report)
+set(half test_comm test_mover eco_ranks)
+set(waiting test_slow_save test_net test_call hosts_netns test_hosts test_gather eco_files test_rdzv test_run
+    test_net_check test_launch test_io test_io_replace hosts_slurm)
+set(longest_first test_rows_step test_golden test_split test_plans test_cli_plan test_overlap test_emu test_planner_rows
+    test_decide test_workspace eco_resume test_generation test_reference test_kernel test_context eco_recorded_guard
+    test_rank_memory eco_print_plan test_shard_gradients test_plan_for test_print test_ckpt_crash test_rows_bound
+    test_pipeline random_plans test_idle hosts_wire test_overlap_bits test_sim test_search test_report test_trains)
 get_property(all_tests DIRECTORY PROPERTY TESTS)
+foreach(name ${all_tests})
+    set_tests_properties(${name} PROPERTIES PROCESSORS 4 COST 40)
+endforeach()
 set(cost 100)
 foreach(name ${longest_first})
     if(name IN_LIST all_tests)
@@ -153,11 +160,20 @@ foreach(name ${longest_first})
     endif()
     math(EXPR cost "${cost} - 1")
 endforeach()
-foreach(name ${all_tests})
-    if(NOT name IN_LIST waiting)
-        set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+foreach(name ${half})
+    if(name IN_LIST all_tests)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 2 COST 200)
     endif()
-    if(name IN_LIST on_time)
+endforeach()
+set(cost 39)
+foreach(name ${waiting})
+    if(name IN_LIST all_tests)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 1 COST ${cost})
+    endif()
+    math(EXPR cost "${cost} - 1")
+endforeach()
+foreach(name ${on_time})
+    if(name IN_LIST all_tests)
         set_tests_properties(${name} PROPERTIES RESOURCE_LOCK clock)
     endif()
 endforeach()

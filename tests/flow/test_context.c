@@ -140,7 +140,8 @@ static void cuts_within_layers(void **state)
                       (test_job_options){.seq = 8, .n_micro = 4, .recompute = again[k]});
         const weft_graph *g   = j.training.graph;
         test_result       one = test_plan_one(&j, 2);
-        for (int c = 5; c < g->n_node && g->node[c].phase == WEFT_PHASE_FORWARD; c += 3)
+        for (int c = 5; c < g->n_node && g->node[c].phase == WEFT_PHASE_FORWARD;
+             c += 3 * TEST_STRIDE(4))
             test_plan_near_cut(&j, &one, (test_plan){plan[k], 2, 1, "1f1b"}, &c, 1e-5);
         test_job_close(&j);
     }

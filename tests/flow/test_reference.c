@@ -111,6 +111,8 @@ static void first_step_agrees(const char *model)
 static void run(void **state)
 {
     const char *model = *state;
+    /* two of six have every operator of theirs but the rotation, which mixtral has too */
+    if (WEFT_TEST_SANITIZED && strcmp(model, "mixtral") && strcmp(model, "bert")) skip();
     if (!weft_io_exists(ROOT "/gpt2/reference.json")) {
         print_message(ROOT " is absent: skipped\n");
         skip();

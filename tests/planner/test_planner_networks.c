@@ -42,9 +42,10 @@ static double chain_step(const char *cluster, double *estimate)
 static void a_chain_has_the_whole_port(void **state)
 {
     double one_estimate, all_estimate;
+    (void)state;
+    if (WEFT_TEST_SANITIZED) skip(); /* two more plans, compared by their numbers */
     double one = chain_step("2 x (8 x v100-32g), 1 x eth-25g", &one_estimate);
     double all = chain_step("2 x (8 x v100-32g, nvlink2, 8 x eth-25g)", &all_estimate);
-    (void)state;
     print_message("one port %.4f s (estimate %.4f), eight %.4f s (estimate %.4f)\n", one,
                   one_estimate, all, all_estimate);
     assert_true(one > 0.86 && one < 0.9);

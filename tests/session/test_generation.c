@@ -28,7 +28,7 @@
 
 enum {
     STEPS          = 6,
-    N_MANY         = 21, /* memberships of a long run */
+    N_MANY         = WEFT_TEST_SANITIZED ? 9 : 21, /* memberships of a long run */
     EARLY          = 5,  /* one by which allocators have settled */
     SETTLED        = 20, /* openings by which they have */
     N_TRY          = 40,

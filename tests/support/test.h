@@ -11,6 +11,10 @@
 
 #include "weft/base.h"
 
+/* From one case of a table, or draw, to the next: all in the plain run, every n-th in the sanitized
+ * one, which looks for memory errors and not for numbers. */
+#define TEST_STRIDE(n) (WEFT_TEST_SANITIZED ? (n) : 1)
+
 /* The call succeeds; if not, its message is shown. */
 #define assert_ok(call)                                                                  \
     do {                                                                                 \
