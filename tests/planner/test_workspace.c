@@ -14,7 +14,8 @@ static weft_planner_request request_for(const char *model, const weft_cluster *c
                                         int batch, int seq)
 {
     weft_planner_request q = {.spec    = weft_compile_spec_default(model, batch, seq),
-                              .cluster = c};
+                              .cluster = c,
+                              .n_best  = WEFT_TEST_SANITIZED ? 2 : 0};
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.dtype                      = NULL;
     weft_search_open(&q.constraints);
