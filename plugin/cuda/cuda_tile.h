@@ -7,6 +7,10 @@
 #ifndef WEFT_CUDA_TILE_H
 #define WEFT_CUDA_TILE_H
 
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#pragma GCC optimize("O3") /* emulated tiles are most of the tests' time: 2.5 times faster so */
+#endif
+
 #include "cuda_block.h"
 #include "cuda_vec.h"
 

@@ -22,11 +22,14 @@ CU_FN float find_lse(const weft_cuda_loss_args &a, int64_t at, float *room)
     return from + logf(cu_block_sum(sum, room));
 }
 
-/* The row's loss; own: the label's logit. */
+/* The row's loss; own: the label's logit.  A label that is no column of the vocabulary makes it
+ * NaN: the host learns by the step's loss what it cannot be told here. */
 CU_FN float loss_of(const weft_cuda_loss_args &a, int64_t label, float lse, float own)
 {
     int64_t col = a.first > 0 ? label - a.first : label;
-    if (label == a.ignore || col < 0 || col >= a.v) return 0;
+    if (label == a.ignore) return 0;
+    if (label < 0 || (a.first < 0 && label >= a.v)) return NAN;
+    if (col < 0 || col >= a.v) return 0; /* another part's */
     return (a.first < 0 ? lse : 0) - own;
 }
 
@@ -71,17 +74,17 @@ CU_KERNEL(loss, weft_cuda_loss_args, 256)
 struct unit_row {
     const uint4 *x;
     uint4       *y;
-    int64_t      n;     /* units */
-    int64_t      begin; /* elements of the first unit that are not the row's */
-    int64_t      end;   /* where the row ends, in elements from x */
+    int          n;     /* units */
+    int          begin; /* elements of the first unit that are not the row's */
+    int          end;   /* where the row ends, in elements from x */
 };
 
 CU_FN unit_row find_units(const weft_cuda_loss_args &a, int64_t row)
 {
     unit_row  u;
     uintptr_t x = (uintptr_t)a.logits.p + (uintptr_t)(row * a.v) * sizeof(cu_bf16);
-    u.begin     = (int64_t)(x % 16 / sizeof(cu_bf16));
-    u.end       = u.begin + a.v;
+    u.begin     = (int)(x % 16 / sizeof(cu_bf16));
+    u.end       = u.begin + (int)a.v;
     u.n         = (u.end + UNIT - 1) / UNIT;
     u.x         = (const uint4 *)(x & ~(uintptr_t)15);
     u.y         = NULL;
@@ -101,7 +104,7 @@ CU_FN void widen(const uint4 &v, float x[UNIT])
 }
 
 /* Unit i as floats; neighbours' elements are -inf. */
-CU_FN void unit_floats(const unit_row &u, int64_t i, const uint4 &v, float x[UNIT])
+CU_FN void unit_floats(const unit_row &u, int i, const uint4 &v, float x[UNIT])
 {
     widen(v, x);
     if (i > 0 && (i + 1) * UNIT <= u.end) return;
@@ -175,20 +178,21 @@ CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 *k
     enum {
         AHEAD = 4
     };
-    running r = {-INFINITY, 0};
+    running r    = {-INFINITY, 0};
+    int     step = (int)blockDim.x, n_kept = (int)a.kept;
     uint4   v[AHEAD];
-    for (int64_t i0 = threadIdx.x; i0 < u.n; i0 += AHEAD * (int64_t)blockDim.x) {
+    for (int i0 = (int)threadIdx.x; i0 < u.n; i0 += AHEAD * step) {
         CU_UNROLL
         for (int k = 0; k < AHEAD; k++) {
-            int64_t i = i0 + k * (int64_t)blockDim.x;
+            int i = i0 + k * step;
             if (i < u.n) v[k] = u.x[i];
         }
         CU_UNROLL
         for (int k = 0; k < AHEAD; k++) {
-            int64_t i = i0 + k * (int64_t)blockDim.x;
-            float   x[UNIT];
+            int   i = i0 + k * step;
+            float x[UNIT];
             if (i >= u.n) break;
-            if (i < a.kept) kept[i] = v[k];
+            if (i < n_kept) kept[i] = v[k];
             unit_floats(u, i, v[k], x);
             add_unit(r, x);
         }
@@ -196,7 +200,7 @@ CU_FN running read_row(const weft_cuda_loss_args &a, const unit_row &u, uint4 *k
     return r;
 }
 
-CU_FN void write_unit(const unit_row &u, int64_t i, const float y[UNIT])
+CU_FN void write_unit(const unit_row &u, int i, const float y[UNIT])
 {
     if (i * UNIT >= u.begin && (i + 1) * UNIT <= u.end) {
         uint4 v = {cu_pack(y[0], y[1]), cu_pack(y[2], y[3]), cu_pack(y[4], y[5]),
@@ -214,19 +218,29 @@ CU_FN void write_unit(const unit_row &u, int64_t i, const float y[UNIT])
 CU_FN void write_row(const weft_cuda_loss_args &a, const unit_row &u, const uint4 *kept,
                      int64_t label, float lse, float scale)
 {
-    int64_t col  = u.begin + (a.first > 0 ? label - a.first : label);
+    int64_t col     = u.begin + (a.first > 0 ? label - a.first : label);
+    int     of_unit = col >= u.begin && col < u.end ? (int)col / UNIT : -1;
+    int     place = (int)col % UNIT, n_kept = (int)a.kept;
     float   from = lse * LOG2_E;
-    bool    zero = label == a.ignore;
-    for (int64_t i = threadIdx.x; i < u.n; i += blockDim.x) {
+    for (int i = (int)threadIdx.x; i < u.n; i += (int)blockDim.x) {
         float x[UNIT];
-        unit_floats(u, i, i < a.kept ? kept[i] : u.x[i], x);
+        unit_floats(u, i, i < n_kept ? kept[i] : u.x[i], x);
         CU_UNROLL
-        for (int k = 0; k < UNIT; k++) {
-            x[k] = zero ? 0 : cu_exp2(fmaf(x[k], LOG2_E, -from)) * scale;
-            if (i * UNIT + k == col && !zero) x[k] -= scale;
+        for (int k = 0; k < UNIT; k++) x[k] = cu_exp2(fmaf(x[k], LOG2_E, -from)) * scale;
+        if (i == of_unit) {
+            CU_UNROLL
+            for (int k = 0; k < UNIT; k++)
+                if (k == place) x[k] -= scale;
         }
         write_unit(u, i, x);
     }
+}
+
+/* A row whose label is ignored. */
+CU_FN void write_zeros(const unit_row &u)
+{
+    float zero[UNIT] = {};
+    for (int i = (int)threadIdx.x; i < u.n; i += (int)blockDim.x) write_unit(u, i, zero);
 }
 
 /* Loss and lse; the gradient too where dlogits is there. */
@@ -243,17 +257,24 @@ CU_KERNEL(loss_rows, weft_cuda_loss_args, 512)
     if (threadIdx.x == 0 && a.lse) a.lse[row] = lse;
     if (threadIdx.x == 0 && a.loss) a.loss[row] = loss_of(a, label, lse, own);
     if (!a.dlogits.p) return;
-    write_row(a, u, kept, label, lse,
-              cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row)));
+    if (label == a.ignore)
+        write_zeros(u);
+    else
+        write_row(a, u, kept, label, lse,
+                  cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row)));
 }
 
 /* The gradient alone, lse is known. */
 CU_KERNEL(loss_grad_rows, weft_cuda_loss_args, 512)
 {
-    int64_t row   = blockIdx.x;
-    int64_t label = cu_id(a.labels, cu_at(a.labels, row));
-    write_row(a, find_units(a, row), NULL, label,
-              cu_get(a.lse_in.p, WEFT_DTYPE_F32, cu_at(a.lse_in, row)),
+    int64_t  row   = blockIdx.x;
+    unit_row u     = find_units(a, row);
+    int64_t  label = cu_id(a.labels, cu_at(a.labels, row));
+    if (label == a.ignore) {
+        write_zeros(u);
+        return;
+    }
+    write_row(a, u, NULL, label, cu_get(a.lse_in.p, WEFT_DTYPE_F32, cu_at(a.lse_in, row)),
               cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row)));
 }
 

@@ -92,7 +92,8 @@ enum {
 static bool is_rows(const weft_view *v, const weft_view *like)
 {
     return v->dtype == WEFT_DTYPE_BF16 && weft_view_contiguous(v) &&
-           ((uintptr_t)v->p - (uintptr_t)like->p) % 16 == 0 && (uintptr_t)v->p % 2 == 0;
+           last_of(v) < 1 << 30 && ((uintptr_t)v->p - (uintptr_t)like->p) % 16 == 0 &&
+           (uintptr_t)v->p % 2 == 0;
 }
 
 CUDA_TAKES(cross_entropy_rows)
