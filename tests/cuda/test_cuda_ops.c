@@ -13,7 +13,6 @@ static void every_row_on_the_gpu(void **state)
     weft_op_table_report  report;
     weft_op_table_options o = {.only  = getenv("WEFT_TEST_OPS"),
                                .seed  = 11,
-                               .small = !test_gpu_is_real(),
                                .quiet = !test_gpu_is_real()};
     assert_ok(weft_plugin_open_device("cuda", 0, &d));
     assert_ok(weft_op_table_run(d, &o, &report));

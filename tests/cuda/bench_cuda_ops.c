@@ -1,0 +1,220 @@
+/* Times kernels of libweft_cuda.so at the shapes of GPT-2 124M (batch 32, seq 1024) and of a Llama
+ * of 1.2B (batch 8, seq 2048) on the first GPU, beside the bytes that they must move.  Not a test.
+ *
+ *     WEFT_PLUGINS=build build/bench_cuda_ops [word in the operator's name] */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "kernel/kernel.h"
+#include "plugin/plugin.h"
+#include "support/op_cases.h"
+
+#define C(ID, attr, in, n_out)                                                           \
+    {                                                                                    \
+        WEFT_OP_##ID, attr, in, n_out                                                    \
+    }
+
+static const weft_test_case cases[] = {
+    C(CAST, "dtype=f32", "f32[50304,768]", 1), /* a copy: what memory gives */
+    C(CAST, "dtype=bf16", "f32[50304,768]", 1),
+    C(CAST, "dtype=f32", "bf16[32768,768]", 1),
+    C(ADD, "", "bf16[32768,768] bf16[32768,768]", 1),
+    C(ADD, "", "bf16[32768,3072] bf16[3072]", 1),
+    C(GELU, "", "bf16[32768,3072]", 1),
+    C(GELU_GRAD, "", "bf16[32768,3072] bf16[32768,3072]", 1),
+    C(GELU_GRAD, "", "f32[8192,3072] f32[8192,3072]", 1),
+    C(SILU, "", "bf16[16384,8192]", 1),
+    C(SILU_GRAD, "", "bf16[16384,8192] bf16[16384,8192]", 1),
+    C(MUL, "", "bf16[16384,8192] bf16[16384,8192]", 1),
+    C(DROPOUT, "p=0.1", "bf16[32,1024,768]", 1),
+    C(LAYER_NORM, "", "bf16[32768,768] f32[768] f32[768]", 3),
+    C(LAYER_NORM, "", "f32[32768,768] f32[768] f32[768]", 3),
+    C(LAYER_NORM, "", "bf16[8192,2048] f32[2048] f32[2048]", 3),
+    C(LAYER_NORM_GRAD, "",
+      "bf16[32768,768] bf16[32768,768] f32[768] f32[32768] f32[32768]+", 3),
+    C(LAYER_NORM_GRAD, "",
+      "bf16[8192,2048] bf16[8192,2048] f32[2048] f32[8192] f32[8192]+", 3),
+    C(RMS_NORM, "", "bf16[16384,2048] f32[2048]", 2),
+    C(RMS_NORM_GRAD, "", "bf16[16384,2048] bf16[16384,2048] f32[2048] f32[16384]+", 2),
+    C(RMS_NORM_GRAD, "", "bf16[16384,4096] bf16[16384,4096] f32[4096] f32[16384]+", 2),
+    C(REDUCE, "axes=[0] dtype=f32", "bf16[32768,768]", 1),
+    C(REDUCE, "axes=[0] dtype=f32", "bf16[32768,2304]", 1),
+    C(REDUCE, "axes=[0] dtype=f32", "bf16[32768,3072]", 1),
+    C(REDUCE, "axes=[0] kind=mean", "f32[32768]", 1),
+    C(TRANSPOSE, "perm=[0,2,1,3]", "bf16[32,1024,12,64]", 1),
+    C(TRANSPOSE, "perm=[1,0]", "f32[3072,768]", 1),
+    C(EMBEDDING, "", "bf16[50304,768] i32[32,1024]<50304", 1),
+    C(EMBEDDING_GRAD, "rows=50304 dtype=f32", "bf16[32,1024,768] i32[32,1024]<50304", 1),
+    C(CROSS_ENTROPY, "", "bf16[32768,50304] i32[32768]<50304", 2),
+    C(CROSS_ENTROPY_GRAD, "", "bf16[32768,50304] i32[32768]<50304 f32[32768]+ f32[32768]",
+      1),
+    C(ROTARY, "", "bf16[8,2048,32,64]", 1),
+    C(SUMSQ, "", "f32[50304,768]", 1),
+    C(SUMSQ, "", "f32[768,3072]", 1),
+    C(SUMSQ, "", "f32[768]", 1),
+    C(ADAMW, "",
+      "f32[50304,768] f32[50304,768] f32[50304,768] f32[50304,768]+ f32[]=0.001 f32[]=1 "
+      "f32[]=3",
+      3),
+    C(ADAMW, "", "f32[768] f32[768] f32[768] f32[768]+ f32[]=0.001 f32[]=1 f32[]=3", 3),
+};
+
+enum {
+    N_PATTERN = 1 << 20 /* elements that operands repeat */
+};
+
+static void fail(void)
+{
+    fprintf(stderr, "%s\n", weft_error_text());
+    exit(1);
+}
+#define MUST(call)                                                                       \
+    do                                                                                   \
+        if ((call) != WEFT_OK) fail();                                                   \
+    while (0)
+
+static void put(void *p, weft_dtype t, int64_t i, double x)
+{
+    union {
+        float    f;
+        uint32_t u;
+    } v = {(float)x};
+    switch (t) {
+    case WEFT_DTYPE_F32: ((float *)p)[i] = v.f; break;
+    case WEFT_DTYPE_BF16: ((uint16_t *)p)[i] = (uint16_t)(v.u >> 16); break;
+    case WEFT_DTYPE_F64: ((double *)p)[i] = x; break;
+    default: ((int32_t *)p)[i] = (int32_t)x; break;
+    }
+}
+
+/* Memory of the device for a value, with numbers of operand k, repeated. */
+static weft_memory place(weft_device *d, const weft_test_case *c, const weft_op_use *u,
+                         int k)
+{
+    const weft_type *t = &u->in[k];
+    int64_t     count = weft_shape_count(&t->shape), size = weft_dtype_bytes(t->dtype);
+    weft_type   few = {t->dtype, t->shape};
+    weft_memory m;
+    double     *x = malloc(sizeof *x * N_PATTERN);
+    char       *p = malloc((size_t)size * N_PATTERN);
+    if (!x || !p) exit(1);
+    if (count > N_PATTERN) few.shape = weft_shape_make(1, (const int64_t[]){N_PATTERN});
+    int64_t     n   = weft_shape_count(&few.shape);
+    weft_op_use one = *u;
+    weft_type   in[16];
+    memcpy(in, u->in, sizeof *in * (size_t)u->n_in);
+    in[k]  = few;
+    one.in = in;
+    weft_test_case_fill(c, &one, k, 3, x);
+    for (int64_t i = 0; i < n; i++) put(p, t->dtype, i, x[i]);
+    MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, count * size, &m));
+    for (int64_t i = 0; i < count; i += n)
+        MUST(weft_device_write(&m, i * size, p, (count - i < n ? count - i : n) * size));
+    free(x);
+    free(p);
+    return m;
+}
+
+typedef struct timed {
+    const weft_kernel *kernel;
+    weft_kernel_call   call;
+    weft_kernel_ctx    ctx;
+} timed;
+
+static weft_status run(void *arg)
+{
+    const timed *t = arg;
+    return t->kernel->run(&t->call, &t->ctx);
+}
+
+/* Seconds of one call, of several that follow each other. */
+static double time_calls(weft_device *d, weft_stream *s, timed *t)
+{
+    weft_task task = {.run = run, .arg = t};
+    weft_code code;
+    double    best = 1e9;
+    MUST(d->load(d, &task, 1, &code));
+    for (int round = 0; round < 4; round++) {
+        int    n  = round ? 20 : 1;
+        double t0 = weft_clock_s();
+        for (int i = 0; i < n; i++) MUST(d->launch(s, &code));
+        MUST(d->finish(s));
+        double each = (weft_clock_s() - t0) / n;
+        if (round && each < best) best = each;
+    }
+    d->unload(d, &code);
+    return best;
+}
+
+static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c)
+{
+    weft_arena *a;
+    weft_op_use u;
+    weft_view   in[16], out[4];
+    weft_memory block[20], scratch, scalars;
+    int         n_block = 0;
+    char        text[256];
+    MUST(weft_arena_create(&a));
+    MUST(weft_test_case_make(c, a, &u));
+    for (int k = 0; k < u.n_in; k++) {
+        block[n_block] = place(d, c, &u, k);
+        in[k] = weft_view_make(block[n_block++].address, u.in[k].dtype, &u.in[k].shape);
+    }
+    bool update = weft_op_get(c->op)->flags & WEFT_OP_UPDATE;
+    for (int j = 0; j < u.n_out; j++) {
+        int64_t bytes =
+            weft_shape_count(&u.out[j].shape) * weft_dtype_bytes(u.out[j].dtype);
+        void *p = in[j == 0 ? 0 : j + 1].p; /* in place */
+        if (!update) {
+            MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, bytes, &block[n_block]));
+            p = block[n_block++].address;
+        }
+        out[j] = weft_view_make(p, u.out[j].dtype, &u.out[j].shape);
+    }
+    timed t = {.call = {.op        = c->op,
+                        .attr      = u.attr,
+                        .n_in      = u.n_in,
+                        .n_own_in  = u.n_in,
+                        .n_out     = u.n_out,
+                        .n_own_out = u.n_out,
+                        .in        = in,
+                        .out       = out}};
+    MUST(weft_kernel_find(d->kernels, &t.call, &t.kernel));
+    MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE,
+                           (int64_t)weft_kernel_scratch(t.kernel, &t.call, 1), &scratch));
+    MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, sizeof(weft_step_scalars), &scalars));
+    t.ctx = (weft_kernel_ctx){
+        .scratch = scratch.address, .scalars = scalars.address, .queue = s->impl};
+    MUST(weft_kernel_prepare(t.kernel, &t.ctx, a, &t.call));
+
+    double seconds = time_calls(d, s, &t), bytes = weft_op_bytes(&u);
+    printf("%9.4f ms %7.0f GB/s  %s\n", seconds * 1e3, bytes / seconds / 1e9,
+           weft_test_case_text(c, text, sizeof text));
+    fflush(stdout);
+    weft_kernel_release(t.kernel, &t.call);
+    weft_device_free(&scratch);
+    weft_device_free(&scalars);
+    while (n_block) weft_device_free(&block[--n_block]);
+    weft_arena_destroy(a);
+}
+
+int main(int argc, char **argv)
+{
+    weft_device      *d;
+    weft_device_facts facts;
+    weft_stream       s;
+    MUST(weft_plugin_open_device("cuda", 0, &d));
+    MUST(d->facts(d, &facts));
+    MUST(d->stream_open(d, "bench", &s));
+    printf("%s, %s\n", facts.name, facts.versions);
+    for (size_t i = 0; i < WEFT_COUNT(cases); i++)
+        if (argc < 2 || strstr(weft_op_get(cases[i].op)->name, argv[1]))
+            time_case(d, &s, &cases[i]);
+    d->stream_close(&s);
+    weft_plugin_close_device(d);
+    return 0;
+}
