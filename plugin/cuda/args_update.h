@@ -4,9 +4,11 @@
 
 enum {
     WEFT_CUDA_SQUARE_RUN = 256, /* elements of a partial of a tensor of one dimension */
-    WEFT_CUDA_SQUARE_PIECE =
-        8192,                /* elements of a partial that have a sum of their own */
-    WEFT_CUDA_MAX_NORM = 440 /* sums that one launch of clip adds */
+    /* elements of a partial that have a sum of their own */
+    WEFT_CUDA_SQUARE_PIECE = 8192,
+    WEFT_CUDA_MAX_NORM     = 440, /* sums that one launch of clip adds */
+    WEFT_CUDA_MAX_MANY     = 500, /* tensors of one launch: arguments may have 32 KB */
+    WEFT_CUDA_MAX_SQUARES  = 430
 };
 
 /* part (n_part, n_piece): the sum of squares of each partial of `row` elements, in pieces. */
@@ -66,5 +68,49 @@ typedef struct weft_cuda_update_args {
     int32_t               g_dtype;
     int64_t               n;
 } weft_cuda_update_args;
+
+/* ---- many tensors in one launch: blocks from first_block on are a tensor's ---- */
+
+/* State is updated in place.  The rule's decay is not used. */
+typedef struct weft_cuda_update_task {
+    float      *p, *m, *v;
+    const void *g;
+    int64_t     n;
+    int32_t     first_block;
+    float       decay;
+} weft_cuda_update_task;
+
+typedef struct weft_cuda_updates_args {
+    weft_cuda_update_rule rule;
+    int32_t               n_task, g_dtype;
+    weft_cuda_update_task task[WEFT_CUDA_MAX_MANY];
+} weft_cuda_updates_args;
+
+typedef struct weft_cuda_squares_task {
+    weft_cuda_squares_args squares;
+    int64_t                first_block;
+} weft_cuda_squares_task;
+
+typedef struct weft_cuda_squares_many_args {
+    int64_t                n_task;
+    weft_cuda_squares_task task[WEFT_CUDA_MAX_SQUARES];
+} weft_cuda_squares_many_args;
+
+/* A block a tree. */
+typedef struct weft_cuda_trees_args {
+    weft_cuda_tree_args tree[WEFT_CUDA_MAX_MANY];
+} weft_cuda_trees_args;
+
+/* f32 or bf16 that lies together, from a multiple of 16 bytes on. */
+typedef struct weft_cuda_cast_task {
+    void       *to;
+    const void *from;
+    int64_t     n, first_block;
+} weft_cuda_cast_task;
+
+typedef struct weft_cuda_casts_args {
+    int32_t             n_task, to_dtype, from_dtype;
+    weft_cuda_cast_task task[WEFT_CUDA_MAX_MANY];
+} weft_cuda_casts_args;
 
 #endif

@@ -122,6 +122,12 @@ extern const weft_kernel_table weft_cuda_table;
     weft_status weft_cuda_prepare_##name(const weft_kernel_call *c,                      \
                                          const weft_kernel_ctx *x, weft_arena *arena,    \
                                          void **out)
+#define CUDA_MANY(name)                                                                  \
+    weft_status weft_cuda_many_##name(const weft_kernel_call *const *c, int n,           \
+                                      const weft_kernel_ctx *x)
+#define CUDA_MANY_SCRATCH(name)                                                          \
+    size_t weft_cuda_many_scratch_##name(const weft_kernel_call *const *c, int n,        \
+                                         int n_thread)
 #define CUDA_TAKES(name) bool weft_cuda_takes_##name(const weft_kernel_call *c)
 
 CUDA_RUN(matmul);
@@ -131,6 +137,7 @@ CUDA_RUN(grouped_matmul_wgrad);
 
 CUDA_RUN(fill);
 CUDA_RUN(cast);
+CUDA_MANY(cast);
 CUDA_RUN(broadcast);
 CUDA_RUN(reshape);
 CUDA_RUN(transpose);
@@ -168,12 +175,15 @@ CUDA_SCRATCH(reduce);
 
 CUDA_RUN(sumsq);
 CUDA_SCRATCH(sumsq);
+CUDA_MANY(sumsq);
+CUDA_MANY_SCRATCH(sumsq);
 CUDA_RUN(sumsq_parts);
 CUDA_SCRATCH(sumsq_parts);
 CUDA_RUN(sumsq_tree);
 CUDA_SCRATCH(sumsq_tree);
 CUDA_RUN(clip);
 CUDA_SCRATCH(clip);
+CUDA_MANY(update);
 CUDA_RUN(update); /* sgd, sgd_momentum, adam, adamw, adagrad, lamb_dir, lamb */
 
 CUDA_RUN(embedding);

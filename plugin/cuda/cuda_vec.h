@@ -176,4 +176,20 @@ CU_FN void cu_nd_at(const weft_cuda_nd &nd, int64_t i, int64_t at[N])
     for (int o = 0; o < N; o++) at[o] += i * nd.step[o][0];
 }
 
+/* ---- many tensors in one launch ---- */
+
+/* The number of the task that has this block; tasks are in order of their first_block. */
+template <class Task> CU_FN int cu_find_task(const Task *task, int n)
+{
+    int lo = 0, hi = n;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        if ((int64_t)blockIdx.x < task[mid].first_block)
+            hi = mid;
+        else
+            lo = mid;
+    }
+    return lo;
+}
+
 #endif

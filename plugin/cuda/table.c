@@ -9,6 +9,11 @@
         .prepare = weft_cuda_prepare_##name, .release = weft_cuda_release_##name         \
     }
 
+static const weft_kernel_many many_casts   = {.run = weft_cuda_many_cast};
+static const weft_kernel_many many_updates = {.run = weft_cuda_many_update};
+static const weft_kernel_many many_sumsq   = {.run     = weft_cuda_many_sumsq,
+                                              .scratch = weft_cuda_many_scratch_sumsq};
+
 static const weft_kernel rows[] = {
     /* NVIDIA's libraries */
     ROW(MATMUL, product),
@@ -24,7 +29,7 @@ static const weft_kernel rows[] = {
 
     /* shapes */
     {.op = WEFT_OP_FILL, .run = weft_cuda_run_fill},
-    {.op = WEFT_OP_CAST, .run = weft_cuda_run_cast},
+    {.op = WEFT_OP_CAST, .run = weft_cuda_run_cast, .many = &many_casts},
     {.op = WEFT_OP_BROADCAST, .run = weft_cuda_run_broadcast},
     {.op = WEFT_OP_RESHAPE, .run = weft_cuda_run_reshape},
     {.op = WEFT_OP_TRANSPOSE, .run = weft_cuda_run_transpose},
@@ -65,7 +70,10 @@ static const weft_kernel rows[] = {
      .scratch = weft_cuda_scratch_reduce},
 
     /* once a step */
-    {.op = WEFT_OP_SUMSQ, .run = weft_cuda_run_sumsq, .scratch = weft_cuda_scratch_sumsq},
+    {.op      = WEFT_OP_SUMSQ,
+     .run     = weft_cuda_run_sumsq,
+     .scratch = weft_cuda_scratch_sumsq,
+     .many    = &many_sumsq},
     {.op      = WEFT_OP_SUMSQ_PARTS,
      .run     = weft_cuda_run_sumsq_parts,
      .scratch = weft_cuda_scratch_sumsq_parts},
@@ -73,13 +81,13 @@ static const weft_kernel rows[] = {
      .run     = weft_cuda_run_sumsq_tree,
      .scratch = weft_cuda_scratch_sumsq_tree},
     {.op = WEFT_OP_CLIP, .run = weft_cuda_run_clip, .scratch = weft_cuda_scratch_clip},
-    {.op = WEFT_OP_SGD, .run = weft_cuda_run_update},
-    {.op = WEFT_OP_SGD_MOMENTUM, .run = weft_cuda_run_update},
-    {.op = WEFT_OP_ADAM, .run = weft_cuda_run_update},
-    {.op = WEFT_OP_ADAMW, .run = weft_cuda_run_update},
-    {.op = WEFT_OP_ADAGRAD, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_SGD, .run = weft_cuda_run_update, .many = &many_updates},
+    {.op = WEFT_OP_SGD_MOMENTUM, .run = weft_cuda_run_update, .many = &many_updates},
+    {.op = WEFT_OP_ADAM, .run = weft_cuda_run_update, .many = &many_updates},
+    {.op = WEFT_OP_ADAMW, .run = weft_cuda_run_update, .many = &many_updates},
+    {.op = WEFT_OP_ADAGRAD, .run = weft_cuda_run_update, .many = &many_updates},
     {.op = WEFT_OP_LAMB_DIR, .run = weft_cuda_run_update},
-    {.op = WEFT_OP_LAMB, .run = weft_cuda_run_update},
+    {.op = WEFT_OP_LAMB, .run = weft_cuda_run_update, .many = &many_updates},
 
     /* tables */
     {.op = WEFT_OP_EMBEDDING, .run = weft_cuda_run_embedding},

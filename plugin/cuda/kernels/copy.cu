@@ -69,3 +69,18 @@ CU_KERNEL(convert_any, weft_cuda_copy_args, 256)
     if (a.add) x += cu_load_double(a.to, a.to_dtype, at[0]);
     cu_store_double(a.to, a.to_dtype, at[0], x);
 }
+
+/* Many conversions of what lies together. */
+CU_KERNEL(casts, weft_cuda_casts_args, 256)
+{
+    const weft_cuda_cast_task &t = a.task[cu_find_task(a.task, a.n_task)];
+    int64_t i = ((blockIdx.x - t.first_block) * blockDim.x + threadIdx.x) * 8;
+    float   x[8];
+    if (i + 8 <= t.n) {
+        cu_get8(t.from, a.from_dtype, i, x);
+        cu_put8(t.to, a.to_dtype, i, x);
+        return;
+    }
+    CU_ROLLED
+    for (; i < t.n; i++) cu_put(t.to, a.to_dtype, i, cu_get(t.from, a.from_dtype, i));
+}

@@ -18,10 +18,11 @@ CU_FN double warp_sum_double(double x)
     return x;
 }
 
-CU_KERNEL(squares, weft_cuda_squares_args, 256)
+/* Piece number w of all. */
+CU_FN void sum_piece(const weft_cuda_squares_args &a, int64_t w)
 {
     int     lane = (int)threadIdx.x % CU_WARP;
-    int64_t w = cu_index() / CU_WARP, row = w / a.n_piece, piece = w - row * a.n_piece;
+    int64_t row = w / a.n_piece, piece = w - row * a.n_piece;
     double  sum[4] = {0, 0, 0, 0};
     if (row >= a.n_part) return;
     int64_t first = row * a.row + piece * WEFT_CUDA_SQUARE_PIECE;
@@ -41,6 +42,17 @@ CU_KERNEL(squares, weft_cuda_squares_args, 256)
     if (lane == 0) a.part[w] = total;
 }
 
+CU_KERNEL(squares, weft_cuda_squares_args, 256)
+{
+    sum_piece(a, cu_index() / CU_WARP);
+}
+CU_KERNEL(squares_many, weft_cuda_squares_many_args, 256)
+{
+    const weft_cuda_squares_task &t = a.task[cu_find_task(a.task, (int)a.n_task)];
+    sum_piece(t.squares,
+              ((blockIdx.x - t.first_block) * blockDim.x + threadIdx.x) / CU_WARP);
+}
+
 CU_FN double leaf(const double *part, int64_t n, int64_t n_piece, int64_t i)
 {
     double x = 0;
@@ -57,7 +69,7 @@ CU_KERNEL(squares_leaves, weft_cuda_tree_args, 256)
 }
 
 /* A warp makes one number of 1024; the block goes on with these until there is one. */
-CU_KERNEL(squares_tree, weft_cuda_tree_args, 256)
+CU_FN void sum_tree(const weft_cuda_tree_args &a)
 {
     int           lane = (int)threadIdx.x % CU_WARP, warp = (int)threadIdx.x / CU_WARP;
     int           n_warp = (int)blockDim.x / CU_WARP;
@@ -84,6 +96,15 @@ CU_KERNEL(squares_tree, weft_cuda_tree_args, 256)
         to      = to == a.room ? a.room + a.n_leaf / TREE + 1 : a.room;
     }
     if (threadIdx.x == 0) *a.sum = next ? to[0] : 0;
+}
+
+CU_KERNEL(squares_tree, weft_cuda_tree_args, 256)
+{
+    sum_tree(a);
+}
+CU_KERNEL(squares_trees, weft_cuda_trees_args, 256)
+{
+    sum_tree(a.tree[blockIdx.x]);
 }
 
 CU_KERNEL(clip, weft_cuda_clip_args, 512)

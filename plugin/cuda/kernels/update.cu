@@ -42,32 +42,32 @@ CU_FN float adam_direction(const weft_cuda_update_rule &r, const constants &c, f
     return *m / (sqrtf(*v) * c.inv_sqrt_bc2 + r.eps);
 }
 
-CU_FN void update(const weft_cuda_update_rule &r, const constants &c, float *p, float g,
-                  float *m, float *v)
+CU_FN void update(const weft_cuda_update_rule &r, const constants &c, float decay,
+                  float *p, float g, float *m, float *v)
 {
     g *= c.scale;
     switch (r.kind) {
-    case WEFT_CUDA_UPDATE_SGD: *p -= c.lr * (g + r.decay * *p); break;
+    case WEFT_CUDA_UPDATE_SGD: *p -= c.lr * (g + decay * *p); break;
     case WEFT_CUDA_UPDATE_MOMENTUM:
-        *m = r.beta1 * *m + (g + r.decay * *p);
+        *m = r.beta1 * *m + (g + decay * *p);
         *p -= c.lr * *m;
         break;
     case WEFT_CUDA_UPDATE_ADAGRAD:
-        g += r.decay * *p;
+        g += decay * *p;
         *m += g * g;
         *p -= c.lr * (g / (sqrtf(*m) + r.eps));
         break;
     case WEFT_CUDA_UPDATE_ADAM:
-        g += r.decay * *p;
+        g += decay * *p;
         *p -= c.step_size * adam_direction(r, c, g, m, v);
         break;
     case WEFT_CUDA_UPDATE_ADAMW:
-        *p *= 1.0f - c.lr * r.decay;
+        *p *= 1.0f - c.lr * decay;
         *p -= c.step_size * adam_direction(r, c, g, m, v);
         break;
     case WEFT_CUDA_UPDATE_LAMB_DIR:
     case WEFT_CUDA_UPDATE_LAMB: {
-        float u = c.step_size * adam_direction(r, c, g, m, v) + r.decay * *p;
+        float u = c.step_size * adam_direction(r, c, g, m, v) + decay * *p;
         *p      = r.kind == WEFT_CUDA_UPDATE_LAMB ? *p - c.lr * u : u;
         break;
     }
@@ -75,35 +75,62 @@ CU_FN void update(const weft_cuda_update_rule &r, const constants &c, float *p, 
     }
 }
 
-template <int W> CU_FN void update_row(const weft_cuda_update_args &a, int64_t i)
+/* The tensors of an update; m, v and next[1], next[2] may be NULL. */
+struct tensors {
+    const float *p, *m, *v;
+    const void  *g;
+    float       *next[3];
+    int          g_dtype;
+    float        decay;
+};
+
+template <int W>
+CU_FN void update_row(const weft_cuda_update_rule &r, const tensors &t, int64_t i)
 {
-    constants c = read_constants(a.rule);
+    constants c = read_constants(r);
     float     p[W], g[W], m[W], v[W];
     for (int j = 0; j < W; j++) m[j] = v[j] = 0;
-    cu_get_row<W>(a.p, WEFT_DTYPE_F32, i, 1, p);
-    cu_get_row<W>(a.g, a.g_dtype, i, 1, g);
-    if (a.m) cu_get_row<W>(a.m, WEFT_DTYPE_F32, i, 1, m);
-    if (a.v) cu_get_row<W>(a.v, WEFT_DTYPE_F32, i, 1, v);
-    for (int j = 0; j < W; j++) update(a.rule, c, &p[j], g[j], &m[j], &v[j]);
-    cu_put_row<W>(a.next[0], WEFT_DTYPE_F32, i, p);
-    if (a.next[1]) cu_put_row<W>(a.next[1], WEFT_DTYPE_F32, i, m);
-    if (a.next[2]) cu_put_row<W>(a.next[2], WEFT_DTYPE_F32, i, v);
+    cu_get_row<W>(t.p, WEFT_DTYPE_F32, i, 1, p);
+    cu_get_row<W>(t.g, t.g_dtype, i, 1, g);
+    if (t.m) cu_get_row<W>(t.m, WEFT_DTYPE_F32, i, 1, m);
+    if (t.v) cu_get_row<W>(t.v, WEFT_DTYPE_F32, i, 1, v);
+    for (int j = 0; j < W; j++) update(r, c, t.decay, &p[j], g[j], &m[j], &v[j]);
+    cu_put_row<W>(t.next[0], WEFT_DTYPE_F32, i, p);
+    if (t.next[1]) cu_put_row<W>(t.next[1], WEFT_DTYPE_F32, i, m);
+    if (t.next[2]) cu_put_row<W>(t.next[2], WEFT_DTYPE_F32, i, v);
+}
+
+/* 8 elements, or what is left of n. */
+CU_FN void update_vector(const weft_cuda_update_rule &r, const tensors &t, int64_t i,
+                         int64_t n)
+{
+    if (i + 8 <= n) {
+        update_row<8>(r, t, i);
+        return;
+    }
+    CU_ROLLED
+    for (; i < n; i++) update_row<1>(r, t, i);
+}
+
+CU_FN tensors tensors_of(const weft_cuda_update_args &a)
+{
+    return {a.p,       a.m,         a.v, a.g, {a.next[0], a.next[1], a.next[2]},
+            a.g_dtype, a.rule.decay};
 }
 
 CU_KERNEL(update_1, weft_cuda_update_args, 256)
 {
     int64_t i = cu_index();
-    if (i < a.n) update_row<1>(a, i);
+    if (i < a.n) update_row<1>(a.rule, tensors_of(a), i);
 }
-
-/* The last vector may be short. */
 CU_KERNEL(update_8, weft_cuda_update_args, 256)
 {
-    int64_t i = cu_index() * 8;
-    if (i + 8 <= a.n) {
-        update_row<8>(a, i);
-        return;
-    }
-    CU_ROLLED
-    for (; i < a.n; i++) update_row<1>(a, i);
+    update_vector(a.rule, tensors_of(a), cu_index() * 8, a.n);
+}
+CU_KERNEL(updates, weft_cuda_updates_args, 256)
+{
+    const weft_cuda_update_task &t     = a.task[cu_find_task(a.task, a.n_task)];
+    int64_t                      block = (int64_t)blockIdx.x - t.first_block;
+    tensors of = {t.p, t.m, t.v, t.g, {t.p, t.m, t.v}, a.g_dtype, t.decay};
+    update_vector(a.rule, of, (block * blockDim.x + threadIdx.x) * 8, t.n);
 }

@@ -82,6 +82,48 @@ CUDA_RUN(cast)
     return weft_cuda_copy(x, &c->out[0], &c->in[0]);
 }
 
+/* One conversion of f32 and bf16 that lie together, read in vectors. */
+static bool is_plain_cast(const weft_kernel_call *c)
+{
+    const weft_view *from = &c->in[0], *to = &c->out[0];
+    return weft_cuda_is_float(from->dtype) && weft_cuda_is_float(to->dtype) &&
+           weft_view_contiguous(from) && weft_view_contiguous(to) &&
+           (uintptr_t)from->p % 16 == 0 && (uintptr_t)to->p % 16 == 0;
+}
+
+static weft_status launch_casts(const weft_kernel_ctx *x, weft_cuda_casts_args *a,
+                                int64_t *n_block)
+{
+    weft_cuda_grid grid = {(unsigned)*n_block, 1, 1, THREADS, 0};
+    if (a->n_task) WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_casts, grid, a));
+    a->n_task = 0;
+    *n_block  = 0;
+    return WEFT_OK;
+}
+
+CUDA_MANY(cast)
+{
+    weft_cuda_casts_args a       = {0};
+    int64_t              n_block = 0;
+    for (int i = 0; i < n; i++) {
+        const weft_view *from = &c[i]->in[0], *to = &c[i]->out[0];
+        if (!is_plain_cast(c[i])) {
+            WEFT_TRY(weft_cuda_copy(x, to, from));
+            continue;
+        }
+        if (a.n_task == WEFT_CUDA_MAX_MANY || a.from_dtype != (int32_t)from->dtype ||
+            a.to_dtype != (int32_t)to->dtype)
+            WEFT_TRY(launch_casts(x, &a, &n_block));
+        a.from_dtype       = (int32_t)from->dtype;
+        a.to_dtype         = (int32_t)to->dtype;
+        int64_t count      = weft_shape_count(&to->shape);
+        a.task[a.n_task++] = (weft_cuda_cast_task){
+            .to = to->p, .from = from->p, .n = count, .first_block = n_block};
+        n_block += weft_cuda_ceil(count, THREADS * WEFT_CUDA_VECTOR);
+    }
+    return launch_casts(x, &a, &n_block);
+}
+
 CUDA_RUN(broadcast)
 {
     return weft_cuda_copy(x, &c->out[0], &c->in[0]);

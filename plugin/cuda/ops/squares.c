@@ -89,6 +89,51 @@ CUDA_SCRATCH(sumsq_tree)
     return sizeof(double) * (size_t)tree_room(weft_shape_count(&c->in[0].shape));
 }
 
+/* ---- many: their partials one after the other, and the rooms of their trees after all of them ---- */
+
+CUDA_MANY_SCRATCH(sumsq)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) bytes += (int64_t)weft_cuda_scratch_sumsq(c[i], n_thread);
+    return (size_t)bytes;
+}
+
+/* At most WEFT_CUDA_MAX_SQUARES; *free: unused scratch. */
+static weft_status launch_many(const weft_kernel_call *const *c, int n,
+                               const weft_kernel_ctx *x, double **free)
+{
+    weft_cuda_squares_many_args s       = {.n_task = n};
+    weft_cuda_trees_args        t       = {0};
+    int64_t                     n_block = 0;
+    for (int i = 0; i < n; i++) {
+        weft_cuda_squares_args a       = squares_of(&c[i]->in[0]);
+        int64_t                n_piece = a.n_part * a.n_piece;
+        a.part                         = *free;
+        s.task[i] = (weft_cuda_squares_task){.squares = a, .first_block = n_block};
+        t.tree[i] = (weft_cuda_tree_args){.part    = a.part,
+                                          .room    = a.part + n_piece,
+                                          .sum     = c[i]->out[0].p,
+                                          .n_leaf  = a.n_part,
+                                          .n_piece = a.n_piece};
+        n_block += weft_cuda_ceil(n_piece * WARP, THREADS);
+        *free += n_piece + tree_room(a.n_part);
+    }
+    WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_squares_many,
+                              (weft_cuda_grid){(unsigned)n_block, 1, 1, THREADS, 0}, &s));
+    return weft_cuda_launch(x, WEFT_CUDA_squares_trees,
+                            (weft_cuda_grid){(unsigned)n, 1, 1, THREADS, 0}, &t);
+}
+
+CUDA_MANY(sumsq)
+{
+    double *free = x->scratch;
+    for (int i = 0; i < n; i += WEFT_CUDA_MAX_SQUARES) {
+        int k = n - i < WEFT_CUDA_MAX_SQUARES ? n - i : WEFT_CUDA_MAX_SQUARES;
+        WEFT_TRY(launch_many(c + i, k, x, &free));
+    }
+    return WEFT_OK;
+}
+
 /* ---- clip ---- */
 
 CUDA_RUN(clip)

@@ -47,7 +47,7 @@ static weft_cuda_update_rule rule_of(const weft_kernel_call *c)
 {
     double beta1 = attr_or(c, "beta1", attr_or(c, "momentum", 0));
     double beta2 = attr_or(c, "beta2", 0);
-    return (weft_cuda_update_rule){.kind      = kind_of(c->op),
+    return (weft_cuda_update_rule){.kind      = (int32_t)kind_of(c->op),
                                    .beta1     = (float)beta1,
                                    .beta2     = (float)beta2,
                                    .log_beta1 = (float)log(beta1),
@@ -73,24 +73,113 @@ static weft_status check_types(const weft_kernel_call *c, int n_state)
 }
 
 /* Operands are p g m v or as many as there are; results p m v, or the direction alone. */
-CUDA_RUN(update)
+static weft_status make_update(const weft_kernel_call *c, weft_cuda_update_args *a)
 {
-    weft_cuda_update_args a       = {.rule    = rule_of(c),
-                                     .p       = c->in[0].p,
-                                     .g       = c->in[1].p,
-                                     .g_dtype = (int32_t)c->in[1].dtype,
-                                     .n       = weft_shape_count(&c->out[0].shape)};
-    int                   n_state = c->op == WEFT_OP_LAMB_DIR ? 2 : c->n_own_out - 1;
+    int n_state = c->op == WEFT_OP_LAMB_DIR ? 2 : c->n_own_out - 1;
+    *a          = (weft_cuda_update_args){.rule    = rule_of(c),
+                                          .p       = c->in[0].p,
+                                          .g       = c->in[1].p,
+                                          .g_dtype = (int32_t)c->in[1].dtype,
+                                          .n       = weft_shape_count(&c->out[0].shape)};
     WEFT_TRY(check_types(c, n_state));
-    if (n_state > 0) a.m = c->in[2].p;
-    if (n_state > 1) a.v = c->in[3].p;
-    for (int k = 0; k < c->n_own_out; k++) a.next[k] = c->out[k].p;
-    const void *address[] = {a.p, a.g, a.m, a.v, a.next[0], a.next[1], a.next[2]};
-    bool        fast      = true;
+    if (n_state > 0) a->m = c->in[2].p;
+    if (n_state > 1) a->v = c->in[3].p;
+    for (int k = 0; k < c->n_own_out; k++) a->next[k] = c->out[k].p;
+    return WEFT_OK;
+}
+
+static bool has_vectors(const weft_cuda_update_args *a)
+{
+    const void *address[] = {a->p, a->g, a->m, a->v, a->next[0], a->next[1], a->next[2]};
     for (size_t k = 0; k < WEFT_COUNT(address); k++)
-        fast = fast && (uintptr_t)address[k] % 16 == 0;
+        if ((uintptr_t)address[k] % 16) return false;
+    return true;
+}
+
+static weft_status launch_update(const weft_kernel_ctx *x, const weft_cuda_update_args *a)
+{
+    bool fast = has_vectors(a);
     return weft_cuda_launch(
         x, fast ? WEFT_CUDA_update_8 : WEFT_CUDA_update_1,
-        weft_cuda_grid_1d(fast ? weft_cuda_ceil(a.n, WEFT_CUDA_VECTOR) : a.n, THREADS),
-        &a);
+        weft_cuda_grid_1d(fast ? weft_cuda_ceil(a->n, WEFT_CUDA_VECTOR) : a->n, THREADS),
+        a);
+}
+
+CUDA_RUN(update)
+{
+    weft_cuda_update_args a;
+    WEFT_TRY(make_update(c, &a));
+    return launch_update(x, &a);
+}
+
+/* ---- many ---- */
+
+/* Updates of one rule that wait for their launch. */
+typedef struct waiting {
+    weft_cuda_updates_args args;
+    int64_t                n_block;
+} waiting;
+
+static bool same_scalar(const weft_cuda_scalar *a, const weft_cuda_scalar *b)
+{
+    return a->p == b->p && a->dtype == b->dtype;
+}
+
+/* The decay may differ. */
+static bool same_rule(const weft_cuda_update_rule *a, const weft_cuda_update_rule *b)
+{
+    return a->kind == b->kind && a->beta1 == b->beta1 && a->beta2 == b->beta2 &&
+           a->eps == b->eps && same_scalar(&a->lr, &b->lr) &&
+           same_scalar(&a->scale, &b->scale) && same_scalar(&a->step, &b->step) &&
+           same_scalar(&a->p_sq, &b->p_sq) && same_scalar(&a->u_sq, &b->u_sq);
+}
+
+/* In place, and read in vectors. */
+static bool can_wait(const weft_cuda_update_args *a)
+{
+    return a->next[0] == a->p && a->next[1] == a->m && a->next[2] == a->v &&
+           has_vectors(a);
+}
+
+static weft_status launch_waiting(const weft_kernel_ctx *x, waiting *w)
+{
+    weft_cuda_grid grid = {(unsigned)w->n_block, 1, 1, THREADS, 0};
+    if (!w->args.n_task) return WEFT_OK;
+    WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_updates, grid, &w->args));
+    w->args.n_task = 0;
+    w->n_block     = 0;
+    return WEFT_OK;
+}
+
+static weft_status add_waiting(const weft_kernel_ctx *x, waiting *w,
+                               const weft_cuda_update_args *a)
+{
+    weft_cuda_updates_args *u = &w->args;
+    if (u->n_task == WEFT_CUDA_MAX_MANY ||
+        (u->n_task && (!same_rule(&u->rule, &a->rule) || u->g_dtype != a->g_dtype)))
+        WEFT_TRY(launch_waiting(x, w));
+    if (!u->n_task) {
+        u->rule    = a->rule;
+        u->g_dtype = a->g_dtype;
+    }
+    u->task[u->n_task++] = (weft_cuda_update_task){.p           = a->next[0],
+                                                   .m           = a->next[1],
+                                                   .v           = a->next[2],
+                                                   .g           = a->g,
+                                                   .n           = a->n,
+                                                   .first_block = (int32_t)w->n_block,
+                                                   .decay       = a->rule.decay};
+    w->n_block += weft_cuda_ceil(a->n, (int64_t)THREADS * WEFT_CUDA_VECTOR);
+    return WEFT_OK;
+}
+
+CUDA_MANY(update)
+{
+    waiting w = {0};
+    for (int i = 0; i < n; i++) {
+        weft_cuda_update_args a;
+        WEFT_TRY(make_update(c[i], &a));
+        WEFT_TRY(can_wait(&a) ? add_waiting(x, &w, &a) : launch_update(x, &a));
+    }
+    return launch_waiting(x, &w);
 }

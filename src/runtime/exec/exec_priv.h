@@ -40,6 +40,12 @@ typedef struct weft_exec__host {
     weft_exec__range *range;
 } weft_exec__host;
 
+/* Calls of one kernel that run as one; the first one is the instruction's own. */
+typedef struct weft_exec__group {
+    int                            n;
+    const weft_kernel_call *const *call;
+} weft_exec__group;
+
 /* An instruction with its addresses filled in. */
 typedef struct weft_exec__instr {
     const weft_instr  *i;
@@ -49,7 +55,8 @@ typedef struct weft_exec__instr {
         weft_kernel_move_fn move;   /* COPY, MERGE */
         weft_exec__host    *host;   /* host work */
     };
-    weft_kernel_call call; /* its views serve every kind of instruction */
+    weft_kernel_call  call;  /* its views serve every kind of instruction */
+    weft_exec__group *group; /* COMPUTE: what its task runs; NULL: the call alone */
 } weft_exec__instr;
 
 /* An actor's instructions for one choice of slots; firings that choose the same share it. */
@@ -59,7 +66,10 @@ typedef struct weft_exec__variant {
     bool                       first, prepared, loaded;
     weft_exec__instr          *instr;
     weft_task                 *task; /* of each instruction */
-    weft_code                 *code; /* of each run of them */
+    /* of each run, from the place of its first instruction on; how many, at the same place */
+    weft_task *grouped;
+    int       *n_grouped;
+    weft_code *code; /* of each run of them */
 } weft_exec__variant;
 
 typedef struct weft_exec__actor {
@@ -176,6 +186,11 @@ weft_status weft_exec__open_links(weft_exec *e);
 weft_status weft_exec__prepare_calls(weft_exec *e);
 void        weft_exec__close_links(weft_exec *e);
 weft_status weft_exec__communicate(weft_exec__stream *s, weft_exec__instr *x);
+
+/* group.c */
+/* Makes v->grouped of the run of n instructions from `from` on.  keep: what outlives the call. */
+weft_status weft_exec__group_run(weft_exec__variant *v, int from, int n, weft_arena *keep,
+                                 int *n_task);
 
 /* kernels.c */
 weft_status weft_exec__find_kernel(weft_exec__instr *x);

@@ -4,7 +4,10 @@
 static weft_status run(const weft_exec__instr *x)
 {
     switch (x->i->kind) {
-    case WEFT_INSTR_COMPUTE: return x->kernel->run(&x->call, &x->s->ctx);
+    case WEFT_INSTR_COMPUTE:
+        if (x->group)
+            return x->kernel->many->run(x->group->call, x->group->n, &x->s->ctx);
+        return x->kernel->run(&x->call, &x->s->ctx);
     case WEFT_INSTR_COPY:
     case WEFT_INSTR_MERGE: return x->move(&x->s->ctx, x->call.out, x->call.in);
     default: return WEFT_OK;

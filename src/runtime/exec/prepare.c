@@ -136,7 +136,7 @@ static weft_status load_runs(weft_exec__stream *s, const weft_actor *a, const in
     v->loaded = true;
     for (int n = 0; n < a->n_instr; n += run[n] ? run[n] : 1) {
         if (!run[n]) continue;
-        WEFT_TRY(s->device->load(s->device, &v->task[n], run[n], code));
+        WEFT_TRY(s->device->load(s->device, &v->grouped[n], v->n_grouped[n], code));
         code->name  = a->name;
         code->blame = weft_exec__blame;
         code++;
@@ -150,6 +150,8 @@ static weft_status make_variant(weft_exec *e, weft_exec__stream *s, const weft_f
     const weft_actor *a = &e->p->actor[f->actor];
     v->instr            = WEFT_ARENA_ARRAY(e->arena, weft_exec__instr, a->n_instr);
     v->task             = WEFT_ARENA_ARRAY(e->arena, weft_task, a->n_instr);
+    v->grouped          = WEFT_ARENA_ARRAY(e->arena, weft_task, a->n_instr);
+    v->n_grouped        = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr);
     v->code             = WEFT_ARENA_ARRAY(e->arena, weft_code, e->actor[f->actor].n_run);
     WEFT_TRY(weft_arena_status(e->arena));
     for (int n = 0; n < a->n_instr; n++) {
@@ -163,6 +165,10 @@ static weft_status make_variant(weft_exec *e, weft_exec__stream *s, const weft_f
         else
             WEFT_TRY(e->o.price(e->p, x->i, e->o.price_arg, &v->task[n].seconds));
     }
+    const int *run = e->actor[f->actor].run;
+    for (int n = 0; n < a->n_instr; n += run[n] ? run[n] : 1)
+        if (run[n])
+            WEFT_TRY(weft_exec__group_run(v, n, run[n], e->arena, &v->n_grouped[n]));
     return WEFT_OK;
 }
 

@@ -75,13 +75,22 @@ typedef weft_status (*weft_kernel_prepare_fn)(const weft_kernel_call *c,
 /* Gives back what is not the arena's; called once for each *out that is not NULL. */
 typedef void (*weft_kernel_release_fn)(void *prepared);
 
+/* Several calls of one kernel as one: prepared, and independent, so that none touches memory that
+ * another one writes.  The same bits as one by one. */
+typedef struct weft_kernel_many {
+    weft_status (*run)(const weft_kernel_call *const *c, int n, const weft_kernel_ctx *x);
+    /* NULL: no more than the largest of them */
+    size_t (*scratch)(const weft_kernel_call *const *c, int n, int n_thread);
+} weft_kernel_many;
+
 typedef struct weft_kernel {
-    weft_op                op;
-    weft_kernel_fn         run;
-    weft_kernel_scratch_fn scratch; /* NULL: none */
-    weft_kernel_takes_fn   takes;   /* NULL: every call */
-    weft_kernel_prepare_fn prepare; /* NULL: nothing to prepare */
-    weft_kernel_release_fn release; /* NULL: nothing to give back */
+    weft_op                 op;
+    weft_kernel_fn          run;
+    weft_kernel_scratch_fn  scratch; /* NULL: none */
+    weft_kernel_takes_fn    takes;   /* NULL: every call */
+    weft_kernel_prepare_fn  prepare; /* NULL: nothing to prepare */
+    weft_kernel_release_fn  release; /* NULL: nothing to give back */
+    const weft_kernel_many *many;    /* NULL: one by one */
 } weft_kernel;
 
 /* Instructions of programs that are no operators; to and from have one shape and type.  copy: any
