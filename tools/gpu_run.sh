@@ -6,6 +6,7 @@
 #   bits        run to run, graphs or none, resumes, ranks that share the GPU; commands; bad input
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
+#   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
 # the run is one line a block.  Nothing is compiled: BUILD (build) and tests/ come from the machine that built them.
@@ -40,7 +41,7 @@ run_block() {
     ops) "$build/test_cuda_ops" ;;
     reference) WEFT_TEST_DEVICE=cuda "$build/test_trains" ;;
     bits)
-        "$build/test_cuda_device" && "$build/test_cuda_replay" && tests/eco/run.sh cuda
+        "$build/test_cuda_device" && "$build/test_cuda_replay" && "$build/test_cuda_many" && tests/eco/run.sh cuda
         ;;
     jobs) WEFT_TEST_DEVICE=cuda WEFT_TEST_JOBS=${JOBS:-1} tests/eco/run.sh recorded ;;
     steps)
@@ -50,6 +51,7 @@ run_block() {
             bench "gpt2 bf16, batch 32, no graphs" WEFT_CUDA_GRAPH=0 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
             bench "gpt2 bf16, batch 1" A=1 "gpt2 --batch 1 --seq 128 --dtype bf16"
         ;;
+    kernels) "$build/bench_cuda_ops" ;;
     *)
         echo "no block $1"
         return 2

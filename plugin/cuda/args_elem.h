@@ -79,7 +79,8 @@ typedef struct weft_cuda_step {
     int64_t stride[WEFT_CUDA_MAX_DIM];
 } weft_cuda_step;
 
-/* Steps on each element of a value; the last one is a STORE.  Between two steps a value is rounded as `dtype` is. */
+/* Steps on each element of a value; the last one is a STORE.  Between two steps a value is rounded as `dtype` is.
+ * Dimensions are joined where all operands allow it; count is of vectors in kernels of vectors. */
 typedef struct weft_cuda_steps_args {
     weft_cuda_view from;
     int64_t        count;

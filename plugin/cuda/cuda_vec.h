@@ -92,21 +92,49 @@ CU_FN uint32_t cu_pack(float lo, float hi)
     return (uint32_t)cu_round(lo) | (uint32_t)cu_round(hi) << 16;
 }
 
+/* 8 elements as they are in memory.  Reading and widening are two steps, so that a thread can have several reads under
+ * way: a kernel that widens at once waits for each. */
+struct cu_vector {
+    uint4 lo, hi; /* hi: f32 only */
+};
+
 /* p[at .. at + 8): f32 or bf16, address a multiple of 16. */
+CU_FN cu_vector cu_read8(const void *p, int dtype, int64_t at)
+{
+    cu_vector   v     = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+    const char *first = (const char *)p + at * (dtype == WEFT_DTYPE_F32 ? 4 : 2);
+    v.lo              = *(const uint4 *)first;
+    if (dtype == WEFT_DTYPE_F32) v.hi = *(const uint4 *)(first + 16);
+    return v;
+}
+
+CU_FN float cu_bits(uint32_t x)
+{
+#ifdef __CUDACC__
+    return __uint_as_float(x);
+#else
+    float f;
+    memcpy(&f, &x, sizeof f);
+    return f;
+#endif
+}
+
+CU_FN void cu_widen8(const cu_vector &v, int dtype, float x[8])
+{
+    uint32_t lo[4] = {v.lo.x, v.lo.y, v.lo.z, v.lo.w};
+    uint32_t hi[4] = {v.hi.x, v.hi.y, v.hi.z, v.hi.w};
+    bool     f32   = dtype == WEFT_DTYPE_F32;
+    for (int j = 0; j < 4; j++) {
+        x[j] = cu_bits(f32 ? lo[j] : j % 2 ? lo[j / 2] & 0xffff0000u : lo[j / 2] << 16);
+        x[j + 4] = cu_bits(f32     ? hi[j]
+                           : j % 2 ? lo[2 + j / 2] & 0xffff0000u
+                                   : lo[2 + j / 2] << 16);
+    }
+}
+
 CU_FN void cu_get8(const void *p, int dtype, int64_t at, float x[8])
 {
-    if (dtype == WEFT_DTYPE_F32) {
-        float4 a = *(const float4 *)((const float *)p + at);
-        float4 b = *(const float4 *)((const float *)p + at + 4);
-        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-    } else {
-        uint4 a = *(const uint4 *)((const cu_bf16 *)p + at);
-        x[0] = cu_float((cu_bf16)a.x), x[1] = cu_float((cu_bf16)(a.x >> 16));
-        x[2] = cu_float((cu_bf16)a.y), x[3] = cu_float((cu_bf16)(a.y >> 16));
-        x[4] = cu_float((cu_bf16)a.z), x[5] = cu_float((cu_bf16)(a.z >> 16));
-        x[6] = cu_float((cu_bf16)a.w), x[7] = cu_float((cu_bf16)(a.w >> 16));
-    }
+    cu_widen8(cu_read8(p, dtype, at), dtype, x);
 }
 
 CU_FN void cu_put8(void *p, int dtype, int64_t at, const float x[8])
@@ -135,18 +163,35 @@ CU_FN void cu_get4(const void *p, int dtype, int64_t at, float x[4])
     }
 }
 
-/* W elements along a step that is 1 or 0 where W is 8, of types f32 and bf16. */
+/* W elements along a step that is 1 or 0 where W is 8, of types f32 and bf16: read, then widened. */
+template <int W> struct cu_row {
+    cu_vector v;
+    float     one; /* W is 1, or the step 0 */
+};
+
+template <int W>
+CU_FN cu_row<W> cu_read_row(const void *p, int dtype, int64_t at, int64_t step)
+{
+    cu_row<W> r = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, 0};
+    if (W == 1 || step == 0)
+        r.one = cu_get(p, dtype, at);
+    else
+        r.v = cu_read8(p, dtype, at);
+    return r;
+}
+
+template <int W>
+CU_FN void cu_widen_row(const cu_row<W> &r, int dtype, int64_t step, float x[W])
+{
+    if (W == 8) cu_widen8(r.v, dtype, x);
+    if (W == 1 || step == 0)
+        for (int j = 0; j < W; j++) x[j] = r.one;
+}
+
 template <int W>
 CU_FN void cu_get_row(const void *p, int dtype, int64_t at, int64_t step, float x[W])
 {
-    if (W == 1) {
-        x[0] = cu_get(p, dtype, at);
-    } else if (step == 0) {
-        float v = cu_get(p, dtype, at);
-        for (int j = 0; j < W; j++) x[j] = v;
-    } else {
-        cu_get8(p, dtype, at, x);
-    }
+    cu_widen_row<W>(cu_read_row<W>(p, dtype, at, step), dtype, step, x);
 }
 
 template <int W> CU_FN void cu_put_row(void *p, int dtype, int64_t at, const float x[W])

@@ -6,25 +6,44 @@
 #include "plugin/plugin.h"
 #include "support/op_table.h"
 
-static void every_row_on_the_gpu(void **state)
+static weft_op_table_report run_rows(const char *only, bool small)
 {
-    (void)state;
     weft_device          *d = NULL;
     weft_op_table_report  report;
-    weft_op_table_options o = {.only  = getenv("WEFT_TEST_OPS"),
-                               .seed  = 11,
-                               .quiet = !test_gpu_is_real()};
+    weft_op_table_options o = {
+        .only = only, .seed = 11, .small = small, .quiet = !test_gpu_is_real()};
     assert_ok(weft_plugin_open_device("cuda", 0, &d));
     assert_ok(weft_op_table_run(d, &o, &report));
     weft_plugin_close_device(d);
     print_message("%d trials, %d failed, %d rows without kernels\n", report.n_trial,
                   report.n_failed, report.n_missing);
     assert_int_equal(report.n_failed, 0);
-    assert_true(report.n_trial > (o.only ? 0 : 1000));
+    return report;
+}
+
+static void every_row_on_the_gpu(void **state)
+{
+    (void)state;
+    const char          *only   = getenv("WEFT_TEST_OPS");
+    weft_op_table_report report = run_rows(only, !only && !test_gpu_is_real());
+    assert_int_equal(report.n_missing, 0);
+    assert_true(report.n_trial > (only ? 0 : 1000));
+}
+
+/* Rows whose fast kernels take none of the small cases. */
+static void rows_of_vectors(void **state)
+{
+    (void)state;
+    if (test_gpu_is_real() || getenv("WEFT_TEST_OPS")) skip(); /* among all rows */
+    run_rows("add,mul,gelu_grad,silu_grad,dropout,layer_norm,layer_norm_grad,rms_norm,"
+             "rms_norm_grad,reduce,sumsq,sumsq_parts,sumsq_tree,adam,adamw,matmul,"
+             "grouped_matmul",
+             false);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_on_the_gpu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_on_the_gpu),
+                                       cmocka_unit_test(rows_of_vectors)};
     return test_gpu_start() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }

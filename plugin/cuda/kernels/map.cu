@@ -8,9 +8,12 @@ template <int W> CU_FN void map_row(const weft_cuda_map_args &a)
     float   x[W], u[W];
     if (i >= a.nd.count) return;
     cu_nd_at<3, W>(a.nd, i, at);
-    cu_get_row<W>(a.a, a.a_dtype, at[1], a.nd.step[1][last], x);
-    for (int j = 0; j < W; j++) u[j] = 0;
-    if (cu_map_has_b(a.kind)) cu_get_row<W>(a.b, a.b_dtype, at[2], a.nd.step[2][last], u);
+    int64_t   step_a = a.nd.step[1][last], step_b = a.nd.step[2][last];
+    bool      has_b = cu_map_has_b(a.kind);
+    cu_row<W> ra = cu_read_row<W>(a.a, a.a_dtype, at[1], step_a), rb = {};
+    if (has_b) rb = cu_read_row<W>(a.b, a.b_dtype, at[2], step_b);
+    cu_widen_row<W>(ra, a.a_dtype, step_a, x);
+    cu_widen_row<W>(rb, a.b_dtype, step_b, u);
     cu_map<W>(a.kind, x, u, a.s, a.t);
     if (a.add) {
         cu_get_row<W>(a.y, a.y_dtype, at[0], 1, u);
@@ -30,41 +33,76 @@ CU_KERNEL(map_8, weft_cuda_map_args, 256)
 
 /* ---- steps after products ---- */
 
-CU_FN bool beyond_last(const weft_cuda_steps_args &a, int64_t i)
+CU_FN bool beyond_last(const weft_cuda_steps_args &a, int64_t element)
 {
-    return a.last && (double)(i / a.row_count) >= cu_load_double(a.last, a.last_dtype, 0);
+    return a.last &&
+           (double)(element / a.row_count) >= cu_load_double(a.last, a.last_dtype, 0);
 }
 
-CU_KERNEL(steps, weft_cuda_steps_args, 256)
+/* The index of vector i along each dimension, in elements. */
+template <int W>
+CU_FN void find_index(const weft_cuda_steps_args &a, int64_t i,
+                      int64_t index[WEFT_CUDA_MAX_DIM])
 {
-    int64_t i = cu_index(), index[WEFT_CUDA_MAX_DIM];
-    if (i >= a.count) return;
-    bool    none = beyond_last(a, i);
-    int64_t from = 0;
     for (int k = WEFT_CUDA_MAX_DIM - 1; k >= 0; k--) {
         index[k] = 0;
         if (k >= a.from.n_dim) continue;
-        int64_t next = i / a.from.d[k];
-        index[k]     = i - next * a.from.d[k];
-        from += index[k] * a.from.stride[k];
-        i = next;
+        bool    last = k == a.from.n_dim - 1;
+        int64_t d    = last ? a.from.d[k] / W : a.from.d[k];
+        int64_t next = a.count < INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)d) : i / d;
+        index[k]     = (i - next * d) * (last ? W : 1);
+        i            = next;
     }
-    float x[1] = {none ? 0.0f : cu_get(a.from.p, a.from.dtype, from)};
+}
+
+CU_FN int64_t offset_of(const int64_t index[WEFT_CUDA_MAX_DIM], const int64_t *stride)
+{
+    int64_t at = 0;
+    for (int k = 0; k < WEFT_CUDA_MAX_DIM; k++) at += index[k] * stride[k];
+    return at;
+}
+
+template <int W> CU_FN void round_row(int dtype, float x[W])
+{
+    for (int j = 0; j < W; j++) x[j] = cu_as(dtype, x[j]);
+}
+
+template <int W> CU_FN void run_steps(const weft_cuda_steps_args &a)
+{
+    int64_t i = cu_index(), index[WEFT_CUDA_MAX_DIM];
+    if (i >= a.count) return;
+    bool  none = beyond_last(a, i * W);
+    int   last = a.from.n_dim - 1;
+    float x[W], u[W];
+    for (int j = 0; j < W; j++) x[j] = u[j] = 0;
+    find_index<W>(a, i, index);
+    if (!none)
+        cu_get_row<W>(a.from.p, a.from.dtype, offset_of(index, a.from.stride), 1, x);
+    CU_ROLLED
     for (int s = 0; s < a.n_step; s++) {
-        const weft_cuda_step &step = a.step[s];
-        int64_t               at   = 0;
-        float                 u[1] = {0};
-        for (int k = 0; k < WEFT_CUDA_MAX_DIM; k++) at += index[k] * step.stride[k];
-        if (none && step.kind != WEFT_CUDA_MAP_STORE) continue;
-        if (step.kind != WEFT_CUDA_MAP_STORE) {
-            if (cu_map_has_b(step.kind)) u[0] = cu_get(step.p, step.dtype, at);
-            x[0] = cu_as(a.dtype, x[0]);
-            cu_map<1>(step.kind, x, u, step.s, 0);
+        const weft_cuda_step &step  = a.step[s];
+        bool                  store = step.kind == WEFT_CUDA_MAP_STORE;
+        if (none && !store) continue;
+        int64_t at = offset_of(index, step.stride);
+        round_row<W>(a.dtype, x);
+        if (store ? step.add : cu_map_has_b(step.kind))
+            cu_get_row<W>(step.p, step.dtype, at, step.stride[last], u);
+        if (!store) {
+            cu_map<W>(step.kind, x, u, step.s, 0);
             continue;
         }
-        if (step.add) x[0] = cu_as(a.dtype, x[0]) + cu_get(step.p, step.dtype, at);
-        cu_put(step.p, step.dtype, at, cu_as(a.dtype, x[0]));
+        for (int j = 0; j < W && step.add; j++) x[j] = cu_as(a.dtype, x[j] + u[j]);
+        cu_put_row<W>(step.p, step.dtype, at, x);
     }
+}
+
+CU_KERNEL(steps_1, weft_cuda_steps_args, 256)
+{
+    run_steps<1>(a);
+}
+CU_KERNEL(steps_8, weft_cuda_steps_args, 256)
+{
+    run_steps<8>(a);
 }
 
 /* ---- dropout: the mask of kernel/mask.h ---- */

@@ -11,9 +11,9 @@ CU_FN float row_sum(float x, bool warp, float *room)
     return warp ? cu_warp_sum(x) : cu_block_sum(x, room);
 }
 
-/* ---- forward ---- */
+/* ---- forward: x and y are of type T ---- */
 
-template <int N> CU_FN void norm_rows(const weft_cuda_norm_args &a)
+template <int N, int T> CU_FN void norm_rows(const weft_cuda_norm_args &a)
 {
     __shared__ float room[CU_WARP];
     bool             warp = a.row_threads == CU_WARP;
@@ -21,11 +21,14 @@ template <int N> CU_FN void norm_rows(const weft_cuda_norm_args &a)
     int64_t          per  = blockDim.x / a.row_threads;
     int64_t          row  = blockIdx.x * per + threadIdx.x / a.row_threads;
     float            x[N][8], sum = 0, square = 0;
+    cu_vector        raw[N] = {};
     if (row >= a.rows) return;
     for (int v = 0; v < N; v++) {
         int at = (v * a.row_threads + t) * 8;
-        for (int j = 0; j < 8; j++) x[v][j] = 0;
-        if (at < a.d) cu_get8(a.x, a.x_dtype, row * a.d + at, x[v]);
+        if (at < a.d) raw[v] = cu_read8(a.x, T, row * a.d + at);
+    }
+    for (int v = 0; v < N; v++) {
+        cu_widen8(raw[v], T, x[v]);
         for (int j = 0; j < 8; j++) sum += x[v][j];
     }
     float mean = a.rms ? 0 : row_sum(sum, warp, room) / (float)a.d;
@@ -47,28 +50,25 @@ template <int N> CU_FN void norm_rows(const weft_cuda_norm_args &a)
             cu_get8(a.b, a.b_dtype, at, w);
             for (int j = 0; j < 8; j++) x[v][j] += w[j];
         }
-        cu_put8(a.y, a.y_dtype, row * a.d + at, x[v]);
+        cu_put8(a.y, T, row * a.d + at, x[v]);
     }
     if (t == 0 && a.mean) a.mean[row] = mean;
     if (t == 0 && a.rstd) a.rstd[row] = rstd;
 }
 
-CU_KERNEL(norm_1, weft_cuda_norm_args, 256)
-{
-    norm_rows<1>(a);
-}
-CU_KERNEL(norm_2, weft_cuda_norm_args, 256)
-{
-    norm_rows<2>(a);
-}
-CU_KERNEL(norm_3, weft_cuda_norm_args, 256)
-{
-    norm_rows<3>(a);
-}
-CU_KERNEL(norm_4, weft_cuda_norm_args, 256)
-{
-    norm_rows<4>(a);
-}
+#define NORM(name, n, type)                                                              \
+    CU_KERNEL(name, weft_cuda_norm_args, 256)                                            \
+    {                                                                                    \
+        norm_rows<n, type>(a);                                                           \
+    }
+NORM(norm_f32_1, 1, WEFT_DTYPE_F32)
+NORM(norm_f32_2, 2, WEFT_DTYPE_F32)
+NORM(norm_f32_3, 3, WEFT_DTYPE_F32)
+NORM(norm_f32_4, 4, WEFT_DTYPE_F32)
+NORM(norm_bf16_1, 1, WEFT_DTYPE_BF16)
+NORM(norm_bf16_2, 2, WEFT_DTYPE_BF16)
+NORM(norm_bf16_3, 3, WEFT_DTYPE_BF16)
+NORM(norm_bf16_4, 4, WEFT_DTYPE_BF16)
 
 /* Any d and any address: a warp a row. */
 CU_KERNEL(norm_any, weft_cuda_norm_args, 128)
@@ -103,22 +103,28 @@ CU_FN int64_t part_start(int64_t rows, int64_t n_part, int64_t p)
     return p * each < rows ? p * each : rows;
 }
 
-/* One row: dx, and its share of the sums. */
-template <int N>
+/* One row: dx, and its share of the sums.  dy, x and dx are of type T. */
+template <int N, int T>
 CU_FN void grad_row(const weft_cuda_norm_grad_args &a, int64_t row, int t, bool warp,
                     float *room, float dw[N][8], float db[N][8])
 {
-    float mean = a.rms ? 0 : a.mean[row], rstd = a.rstd[row], sum = 0, dot = 0;
-    float h[N][8], g[N][8];
+    float     mean = a.rms ? 0 : a.mean[row], rstd = a.rstd[row], sum = 0, dot = 0;
+    float     h[N][8], g[N][8];
+    cu_vector dy[N] = {}, x[N] = {};
+    for (int v = 0; v < N; v++) {
+        int at = (v * a.row_threads + t) * 8;
+        if (at >= a.d) continue;
+        dy[v] = cu_read8(a.dy, T, row * a.d + at);
+        x[v]  = cu_read8(a.x, T, row * a.d + at);
+    }
     for (int v = 0; v < N; v++) {
         int   at = (v * a.row_threads + t) * 8;
         float w[8];
-        for (int j = 0; j < 8; j++) g[v][j] = w[j] = 0, h[v][j] = mean;
-        if (at < a.d) {
-            cu_get8(a.dy, a.dy_dtype, row * a.d + at, g[v]);
-            cu_get8(a.x, a.x_dtype, row * a.d + at, h[v]);
-            cu_get8(a.w, a.w_dtype, at, w);
-        }
+        for (int j = 0; j < 8; j++)
+            w[j] = 0; /* outside: g is 0 there, and so are all sums */
+        if (at < a.d) cu_get8(a.w, a.w_dtype, at, w);
+        cu_widen8(dy[v], T, g[v]);
+        cu_widen8(x[v], T, h[v]);
         for (int j = 0; j < 8; j++) {
             h[v][j] = (h[v][j] - mean) * rstd;
             dw[v][j] += g[v][j] * h[v][j];
@@ -136,10 +142,10 @@ CU_FN void grad_row(const weft_cuda_norm_grad_args &a, int64_t row, int t, bool 
         if (at >= a.d) continue;
         for (int j = 0; j < 8; j++) g[v][j] = rstd * (g[v][j] - sum - h[v][j] * dot);
         if (a.add) {
-            cu_get8(a.dx, a.dx_dtype, row * a.d + at, h[v]);
+            cu_get8(a.dx, T, row * a.d + at, h[v]);
             for (int j = 0; j < 8; j++) g[v][j] += h[v][j];
         }
-        cu_put8(a.dx, a.dx_dtype, row * a.d + at, g[v]);
+        cu_put8(a.dx, T, row * a.d + at, g[v]);
     }
 }
 
@@ -165,7 +171,7 @@ CU_FN void put_sums(const weft_cuda_norm_grad_args &a, int t, float dw[N][8],
     }
 }
 
-template <int N> CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
+template <int N, int T> CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
 {
     __shared__ float room[CU_WARP];
     bool             warp = a.row_threads == CU_WARP;
@@ -177,26 +183,23 @@ template <int N> CU_FN void norm_grad_rows(const weft_cuda_norm_grad_args &a)
     for (int v = 0; v < N; v++)
         for (int j = 0; j < 8; j++) dw[v][j] = db[v][j] = 0;
     for (row += threadIdx.x / a.row_threads; row < end; row += per)
-        grad_row<N>(a, row, t, warp, room, dw, db);
+        grad_row<N, T>(a, row, t, warp, room, dw, db);
     put_sums<N>(a, t, dw, db);
 }
 
-CU_KERNEL(norm_grad_1, weft_cuda_norm_grad_args, 256)
-{
-    norm_grad_rows<1>(a);
-}
-CU_KERNEL(norm_grad_2, weft_cuda_norm_grad_args, 256)
-{
-    norm_grad_rows<2>(a);
-}
-CU_KERNEL(norm_grad_3, weft_cuda_norm_grad_args, 256)
-{
-    norm_grad_rows<3>(a);
-}
-CU_KERNEL(norm_grad_4, weft_cuda_norm_grad_args, 256)
-{
-    norm_grad_rows<4>(a);
-}
+#define NORM_GRAD(name, n, type)                                                         \
+    CU_KERNEL(name, weft_cuda_norm_grad_args, 256)                                       \
+    {                                                                                    \
+        norm_grad_rows<n, type>(a);                                                      \
+    }
+NORM_GRAD(norm_grad_f32_1, 1, WEFT_DTYPE_F32)
+NORM_GRAD(norm_grad_f32_2, 2, WEFT_DTYPE_F32)
+NORM_GRAD(norm_grad_f32_3, 3, WEFT_DTYPE_F32)
+NORM_GRAD(norm_grad_f32_4, 4, WEFT_DTYPE_F32)
+NORM_GRAD(norm_grad_bf16_1, 1, WEFT_DTYPE_BF16)
+NORM_GRAD(norm_grad_bf16_2, 2, WEFT_DTYPE_BF16)
+NORM_GRAD(norm_grad_bf16_3, 3, WEFT_DTYPE_BF16)
+NORM_GRAD(norm_grad_bf16_4, 4, WEFT_DTYPE_BF16)
 
 /* Any d and any address: dx by a warp a row, then sums by a thread a column. */
 CU_KERNEL(norm_grad_any, weft_cuda_norm_grad_args, 128)

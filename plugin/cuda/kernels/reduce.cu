@@ -4,7 +4,8 @@
 
 enum {
     COLUMNS = 32, /* vectors of columns of a block of 256 threads, ROWS threads on each */
-    ROWS    = 8
+    ROWS    = 8,
+    AHEAD   = 4
 };
 
 CU_FN float combine(int kind, float x, float y)
@@ -52,19 +53,44 @@ CU_KERNEL(fold, weft_cuda_fold_args, 256)
 
 /* ---- columns: what is kept lies together ---- */
 
+/* Columns [i, i + W) of rows from `row` on, every ROWS-th: one after the other, AHEAD reads before their sums.  x is of
+ * type T. */
+template <int W, int T>
+CU_FN void add_rows(const weft_cuda_reduce_args &a, int64_t row, int64_t end, int64_t i,
+                    float x[W])
+{
+    int64_t   step = a.gone.step[0][0];
+    cu_row<W> ahead[AHEAD];
+    float     u[W];
+    CU_ROLLED
+    for (; row + (AHEAD - 1) * ROWS < end; row += AHEAD * ROWS) {
+        for (int k = 0; k < AHEAD; k++)
+            ahead[k] = cu_read_row<W>(a.x, T, (row + k * ROWS) * step + i, 1);
+        for (int k = 0; k < AHEAD; k++) {
+            cu_widen_row<W>(ahead[k], T, 1, u);
+            for (int j = 0; j < W; j++) x[j] = combine(a.kind, x[j], u[j]);
+        }
+    }
+    CU_ROLLED
+    for (; row < end; row += ROWS) {
+        cu_get_row<W>(a.x, T, row * step + i, 1, u);
+        for (int j = 0; j < W; j++) x[j] = combine(a.kind, x[j], u[j]);
+    }
+}
+
 template <int W> CU_FN void reduce_columns(const weft_cuda_reduce_args &a)
 {
     __shared__ float sum[ROWS][COLUMNS * W];
     int              c = (int)threadIdx.x % COLUMNS, r = (int)threadIdx.x / COLUMNS;
     int64_t          n = a.kept.count, i = ((int64_t)blockIdx.x * COLUMNS + c) * W;
     int64_t          end = part_start(a.gone.count, a.n_part, blockIdx.y + 1);
-    float            x[W], u[W];
+    float            x[W];
     for (int j = 0; j < W; j++) x[j] = neutral(a.kind);
-    for (int64_t row = part_start(a.gone.count, a.n_part, blockIdx.y) + r;
-         row < end && i < n; row += ROWS) {
-        cu_get_row<W>(a.x, a.x_dtype, row * a.gone.step[0][0] + i, 1, u);
-        for (int j = 0; j < W; j++) x[j] = combine(a.kind, x[j], u[j]);
-    }
+    int64_t first = part_start(a.gone.count, a.n_part, blockIdx.y) + r;
+    if (i < n && a.x_dtype == WEFT_DTYPE_F32)
+        add_rows<W, WEFT_DTYPE_F32>(a, first, end, i, x);
+    if (i < n && a.x_dtype == WEFT_DTYPE_BF16)
+        add_rows<W, WEFT_DTYPE_BF16>(a, first, end, i, x);
     for (int j = 0; j < W; j++) sum[r][c * W + j] = x[j];
     __syncthreads();
     for (int k = (int)threadIdx.x; k < COLUMNS * W; k += COLUMNS * ROWS) {

@@ -18,6 +18,26 @@ CU_FN double warp_sum_double(double x)
     return x;
 }
 
+CU_FN void add_squares(const float x[4], double sum[4])
+{
+    for (int j = 0; j < 4; j++) sum[j] += (double)x[j] * (double)x[j];
+}
+
+/* A lane's elements of [i, end), i its first; x is of type T.  VECTORS: read 4 at a time. */
+template <int T, bool VECTORS>
+CU_FN void sum_lane(const void *p, int64_t i, int64_t end, double sum[4])
+{
+    float x[4];
+    for (; i + 4 <= end; i += CU_WARP * 4) {
+        for (int j = 0; j < 4 && !VECTORS; j++) x[j] = cu_get(p, T, i + j);
+        if (VECTORS) cu_get4(p, T, i, x);
+        add_squares(x, sum);
+    }
+    if (i >= end) return;
+    for (int j = 0; j < 4; j++) x[j] = i + j < end ? cu_get(p, T, i + j) : 0;
+    add_squares(x, sum);
+}
+
 /* Piece number w of all. */
 CU_FN void sum_piece(const weft_cuda_squares_args &a, int64_t w)
 {
@@ -28,16 +48,15 @@ CU_FN void sum_piece(const weft_cuda_squares_args &a, int64_t w)
     int64_t first = row * a.row + piece * WEFT_CUDA_SQUARE_PIECE;
     int64_t end   = (row + 1) * a.row < a.n ? (row + 1) * a.row : a.n;
     if (first + WEFT_CUDA_SQUARE_PIECE < end) end = first + WEFT_CUDA_SQUARE_PIECE;
-    for (int64_t i = first + lane * 4; i < end; i += CU_WARP * 4) {
-        float x[4];
-        if (a.vectors && i + 4 <= end) {
-            cu_get4(a.x, a.dtype, i, x);
-        } else {
-            for (int j = 0; j < 4; j++)
-                x[j] = i + j < end ? cu_get(a.x, a.dtype, i + j) : 0;
-        }
-        for (int j = 0; j < 4; j++) sum[j] += (double)x[j] * (double)x[j];
-    }
+    first += lane * 4;
+    if (a.dtype == WEFT_DTYPE_F32 && a.vectors)
+        sum_lane<WEFT_DTYPE_F32, true>(a.x, first, end, sum);
+    else if (a.dtype == WEFT_DTYPE_F32)
+        sum_lane<WEFT_DTYPE_F32, false>(a.x, first, end, sum);
+    else if (a.vectors)
+        sum_lane<WEFT_DTYPE_BF16, true>(a.x, first, end, sum);
+    else
+        sum_lane<WEFT_DTYPE_BF16, false>(a.x, first, end, sum);
     double total = warp_sum_double((sum[0] + sum[1]) + (sum[2] + sum[3]));
     if (lane == 0) a.part[w] = total;
 }

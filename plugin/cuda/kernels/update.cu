@@ -87,13 +87,14 @@ struct tensors {
 template <int W>
 CU_FN void update_row(const weft_cuda_update_rule &r, const tensors &t, int64_t i)
 {
-    constants c = read_constants(r);
+    cu_row<W> row = cu_read_row<W>(t.g, t.g_dtype, i, 1);
     float     p[W], g[W], m[W], v[W];
     for (int j = 0; j < W; j++) m[j] = v[j] = 0;
     cu_get_row<W>(t.p, WEFT_DTYPE_F32, i, 1, p);
-    cu_get_row<W>(t.g, t.g_dtype, i, 1, g);
     if (t.m) cu_get_row<W>(t.m, WEFT_DTYPE_F32, i, 1, m);
     if (t.v) cu_get_row<W>(t.v, WEFT_DTYPE_F32, i, 1, v);
+    constants c = read_constants(r);
+    cu_widen_row<W>(row, t.g_dtype, 1, g);
     for (int j = 0; j < W; j++) update(r, c, t.decay, &p[j], g[j], &m[j], &v[j]);
     cu_put_row<W>(t.next[0], WEFT_DTYPE_F32, i, p);
     if (t.next[1]) cu_put_row<W>(t.next[1], WEFT_DTYPE_F32, i, m);

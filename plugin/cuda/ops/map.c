@@ -152,6 +152,78 @@ static weft_status keep(weft_cuda_steps_args *a, const weft_kernel_call *c, int 
                     c->add >> out & 1);
 }
 
+/* ---- their dimensions ---- */
+
+static int64_t *strides_of(weft_cuda_steps_args *a, int operand)
+{
+    return operand == 0 ? a->from.stride : a->step[operand - 1].stride;
+}
+
+static bool joins(weft_cuda_steps_args *a, int outer, int inner)
+{
+    for (int o = 0; o <= a->n_step; o++) {
+        const int64_t *stride = strides_of(a, o);
+        if (stride[outer] != stride[inner] * a->from.d[inner]) return false;
+    }
+    return true;
+}
+
+/* Dimension `from` becomes number `to`, times the size that is joined to it. */
+static void move_dim(weft_cuda_steps_args *a, int to, int from, int64_t times)
+{
+    a->from.d[to] = a->from.d[from] * times;
+    for (int o = 0; o <= a->n_step; o++) {
+        int64_t *stride = strides_of(a, o);
+        stride[to]      = stride[from];
+    }
+}
+
+/* Drops dimensions of size 1 and joins neighbours that are one in all operands. */
+static void merge_dims(weft_cuda_steps_args *a)
+{
+    int n = 0;
+    for (int k = 0; k < a->from.n_dim; k++) {
+        if (a->from.d[k] == 1) continue;
+        if (n > 0 && joins(a, n - 1, k))
+            move_dim(a, n - 1, k, a->from.d[n - 1]);
+        else
+            move_dim(a, n++, k, 1);
+    }
+    for (int k = n; k < a->from.n_dim; k++)
+        for (int o = 0; o <= a->n_step; o++) strides_of(a, o)[k] = 0;
+    if (n == 0) a->from.d[n++] = 1;
+    a->from.n_dim = n;
+}
+
+/* Read and written in vectors; what is only read may be one element for a whole row. */
+static bool has_vectors(weft_cuda_steps_args *a)
+{
+    int last = a->from.n_dim - 1;
+    if (a->from.d[last] % WEFT_CUDA_VECTOR || a->row_count % WEFT_CUDA_VECTOR)
+        return false;
+    for (int o = 0; o <= a->n_step; o++) {
+        const int64_t *stride = strides_of(a, o);
+        const void    *p      = o ? a->step[o - 1].p : a->from.p;
+        bool           spread = o && a->step[o - 1].kind != WEFT_CUDA_MAP_STORE;
+        if (!p) continue; /* a step without an operand */
+        if ((uintptr_t)p % 16 || (stride[last] != 1 && !(spread && stride[last] == 0)))
+            return false;
+        for (int k = 0; k < last; k++)
+            if (stride[k] % WEFT_CUDA_VECTOR) return false;
+    }
+    return true;
+}
+
+static weft_status launch_steps(const weft_kernel_ctx *x, weft_cuda_steps_args *a)
+{
+    if (a->count == 0) return WEFT_OK;
+    merge_dims(a);
+    bool fast = has_vectors(a);
+    if (fast) a->count /= WEFT_CUDA_VECTOR;
+    return weft_cuda_launch(x, fast ? WEFT_CUDA_steps_8 : WEFT_CUDA_steps_1,
+                            weft_cuda_grid_1d(a->count, THREADS), a);
+}
+
 const weft_view *weft_cuda_last_result(const weft_kernel_call *c)
 {
     if (!c->n_post) return &c->out[0];
@@ -185,5 +257,5 @@ weft_status weft_cuda_steps(const weft_kernel_call *c, const weft_kernel_ctx *x,
                           p->in >= 0 ? &c->in[p->in] : NULL, false));
         WEFT_TRY(keep(&a, c, p->out));
     }
-    return weft_cuda_launch(x, WEFT_CUDA_steps, weft_cuda_grid_1d(a.count, THREADS), &a);
+    return launch_steps(x, &a);
 }

@@ -50,29 +50,33 @@ static weft_cuda_grid grid_of_rows(int64_t rows, int row_threads, int block)
 
 static weft_status norm(const weft_kernel_call *c, const weft_kernel_ctx *x, bool rms)
 {
-    static const weft_cuda_kernel fast[]  = {WEFT_CUDA_norm_1, WEFT_CUDA_norm_2,
-                                             WEFT_CUDA_norm_3, WEFT_CUDA_norm_4};
-    const weft_view              *b       = &c->in[rms ? 1 : 2];
-    weft_cuda_norm_args           a       = {.x       = c->in[0].p,
-                                             .w       = c->in[1].p,
-                                             .b       = b->p,
-                                             .y       = c->out[0].p,
-                                             .mean    = rms ? NULL : c->out[1].p,
-                                             .rstd    = c->out[rms ? 1 : 2].p,
-                                             .x_dtype = (int32_t)c->in[0].dtype,
-                                             .w_dtype = (int32_t)c->in[1].dtype,
-                                             .b_dtype = (int32_t)b->dtype,
-                                             .y_dtype = (int32_t)c->out[0].dtype,
-                                             .rms     = rms,
-                                             .rows    = count_rows(&c->in[0]),
-                                             .d       = last_size(&c->in[0]),
-                                             .eps     = (float)weft_cuda_attr(c, "eps")->f};
-    int                           threads = threads_of_row(a.d, FAST_BLOCK);
-    if (a.d % 8 == 0 && threads && is_aligned(a.x) && is_aligned(a.w) &&
-        is_aligned(a.b) && is_aligned(a.y)) {
+    static const weft_cuda_kernel fast[2][MAX_VECTORS] = {
+        {WEFT_CUDA_norm_f32_1, WEFT_CUDA_norm_f32_2, WEFT_CUDA_norm_f32_3,
+         WEFT_CUDA_norm_f32_4},
+        {WEFT_CUDA_norm_bf16_1, WEFT_CUDA_norm_bf16_2, WEFT_CUDA_norm_bf16_3,
+         WEFT_CUDA_norm_bf16_4}};
+    const weft_view    *b       = &c->in[rms ? 1 : 2];
+    weft_cuda_norm_args a       = {.x       = c->in[0].p,
+                                   .w       = c->in[1].p,
+                                   .b       = b->p,
+                                   .y       = c->out[0].p,
+                                   .mean    = rms ? NULL : c->out[1].p,
+                                   .rstd    = c->out[rms ? 1 : 2].p,
+                                   .x_dtype = (int32_t)c->in[0].dtype,
+                                   .w_dtype = (int32_t)c->in[1].dtype,
+                                   .b_dtype = (int32_t)b->dtype,
+                                   .y_dtype = (int32_t)c->out[0].dtype,
+                                   .rms     = rms,
+                                   .rows    = count_rows(&c->in[0]),
+                                   .d       = last_size(&c->in[0]),
+                                   .eps     = (float)weft_cuda_attr(c, "eps")->f};
+    int                 threads = threads_of_row(a.d, FAST_BLOCK);
+    if (a.d % 8 == 0 && threads && a.x_dtype == a.y_dtype && is_aligned(a.x) &&
+        is_aligned(a.w) && is_aligned(a.b) && is_aligned(a.y)) {
         a.row_threads = threads;
-        return weft_cuda_launch(x, fast[vectors_of_thread(a.d, threads) - 1],
-                                grid_of_rows(a.rows, threads, ROW_THREADS), &a);
+        return weft_cuda_launch(
+            x, fast[a.x_dtype == WEFT_DTYPE_BF16][vectors_of_thread(a.d, threads) - 1],
+            grid_of_rows(a.rows, threads, ROW_THREADS), &a);
     }
     return weft_cuda_launch(x, WEFT_CUDA_norm_any,
                             grid_of_rows(a.rows, WARP, ROW_THREADS), &a);
@@ -114,10 +118,14 @@ static weft_status fold_weights(const weft_kernel_call *c, const weft_kernel_ctx
 
 static weft_status launch_grad(const weft_kernel_ctx *x, weft_cuda_norm_grad_args *a)
 {
-    static const weft_cuda_kernel fast[]  = {WEFT_CUDA_norm_grad_1, WEFT_CUDA_norm_grad_2,
-                                             WEFT_CUDA_norm_grad_3, WEFT_CUDA_norm_grad_4};
-    int                           threads = threads_of_row(a->d, FAST_BLOCK);
-    if (a->d % 8 == 0 && a->d && threads && is_aligned(a->x) && is_aligned(a->w) &&
+    static const weft_cuda_kernel fast[2][MAX_VECTORS] = {
+        {WEFT_CUDA_norm_grad_f32_1, WEFT_CUDA_norm_grad_f32_2, WEFT_CUDA_norm_grad_f32_3,
+         WEFT_CUDA_norm_grad_f32_4},
+        {WEFT_CUDA_norm_grad_bf16_1, WEFT_CUDA_norm_grad_bf16_2,
+         WEFT_CUDA_norm_grad_bf16_3, WEFT_CUDA_norm_grad_bf16_4}};
+    int threads = threads_of_row(a->d, FAST_BLOCK);
+    if (a->d % 8 == 0 && a->d && threads && a->x_dtype == a->dy_dtype &&
+        a->x_dtype == a->dx_dtype && is_aligned(a->x) && is_aligned(a->w) &&
         is_aligned(a->dy) && is_aligned(a->dx)) {
         weft_cuda_grid grid = {(unsigned)a->n_part, 1, 1, FAST_BLOCK, 0};
         a->row_threads      = threads;
@@ -125,7 +133,9 @@ static weft_status launch_grad(const weft_kernel_ctx *x, weft_cuda_norm_grad_arg
             grid.threads = (unsigned)threads;
         else
             grid.shared_bytes = (unsigned)(2 * a->d * (int64_t)sizeof(float));
-        return weft_cuda_launch(x, fast[vectors_of_thread(a->d, threads) - 1], grid, a);
+        return weft_cuda_launch(
+            x, fast[a->x_dtype == WEFT_DTYPE_BF16][vectors_of_thread(a->d, threads) - 1],
+            grid, a);
     }
     if (a->dx)
         WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_norm_grad_any,
