@@ -3,7 +3,8 @@
 #define WEFT_CUDA_ARGS_MATMUL_H
 
 enum {
-    WEFT_CUDA_TILE = 64 /* rows and columns of a block */
+    WEFT_CUDA_TILE         = 64, /* rows and columns of a block */
+    WEFT_CUDA_GROUPED_TILE = 128 /* the same, of tensor cores */
 };
 
 /* Letters of a spec in four groups; operands of each: a, b, y. */

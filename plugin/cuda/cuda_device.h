@@ -20,6 +20,7 @@
 #define CU_FN        static __device__ __forceinline__
 #define CU_FN_MEMBER __device__ __forceinline__
 #define CU_ROLLED    _Pragma("unroll 1") /* before a loop that is not to be unrolled */
+#define CU_UNROLLED  _Pragma("unroll")   /* before one that is */
 /* Before a loop: all of it, so that arrays stay in registers; or n rounds at once. */
 #define CU_UNROLL   _Pragma("unroll")
 #define CU_UNROLL_4 _Pragma("unroll 4")
@@ -39,6 +40,7 @@ extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
 #define CU_FN        static inline
 #define CU_FN_MEMBER inline
 #define CU_ROLLED
+#define CU_UNROLLED
 #define CU_UNROLL
 #define CU_UNROLL_4
 #define CU_SHARED(type, name) type *name = (type *)emu_shared

@@ -53,6 +53,9 @@ static const weft_test_case cases[] = {
     C(CROSS_ENTROPY_GRAD, "", "bf16[32768,50304] i32[32768]<50304 f32[32768]+ f32[32768]",
       1),
     C(ROTARY, "", "bf16[8,2048,32,64]", 1),
+    C(GROUPED_MATMUL, "", "bf16[32768,1024] bf16[8,3584,1024] i32[9]:32768", 1),
+    C(GROUPED_MATMUL, "trans=0", "bf16[32768,3584] bf16[8,3584,1024] i32[9]:32768", 1),
+    C(GROUPED_MATMUL_WGRAD, "", "bf16[32768,1024] bf16[32768,3584] i32[9]:32768", 1),
     C(SUMSQ, "", "f32[50304,768]", 1),
     C(SUMSQ, "", "f32[768,3072]", 1),
     C(SUMSQ, "", "f32[768]", 1),
@@ -191,8 +194,9 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c)
         .scratch = scratch.address, .scalars = scalars.address, .queue = s->impl};
     MUST(weft_kernel_prepare(t.kernel, &t.ctx, a, &t.call));
 
-    double seconds = time_calls(d, s, &t), bytes = weft_op_bytes(&u);
-    printf("%9.4f ms %7.0f GB/s  %s\n", seconds * 1e3, bytes / seconds / 1e9,
+    double seconds = time_calls(d, s, &t);
+    printf("%9.4f ms %7.0f GB/s %6.1f TFLOP/s  %s\n", seconds * 1e3,
+           weft_op_bytes(&u) / seconds / 1e9, weft_op_flops(&u) / seconds / 1e12,
            weft_test_case_text(c, text, sizeof text));
     fflush(stdout);
     weft_kernel_release(t.kernel, &t.call);

@@ -1,4 +1,4 @@
-/* matmul and the products of experts, by the plain kernels.
+/* matmul by the plain kernel, and the products of experts: bf16 by tensor cores where rows are whole vectors.
  *
  * Letters of a spec fall into four groups: batch (in a, b and y), rows (a, y), columns (b, y), summed (not in y).  Steps
  * after the product are launched on their own, on the product in the memory of the last result. */
@@ -142,16 +142,32 @@ static weft_cuda_grouped_args group_rows(const weft_kernel_call *c, const weft_v
     return a;
 }
 
+/* bf16 by tensor cores: both operands are read 16 bytes at a time. */
+static bool is_tensor_work(const weft_cuda_grouped_args *a)
+{
+    return a->x_dtype == WEFT_DTYPE_BF16 && a->w_dtype == WEFT_DTYPE_BF16 &&
+           a->k % 8 == 0 && a->n % 8 == 0 && (uintptr_t)a->x % 16 == 0 &&
+           (uintptr_t)a->w % 16 == 0;
+}
+
+static weft_status launch_rows(const weft_kernel_ctx *x, weft_cuda_grouped_args *a)
+{
+    bool    fast        = is_tensor_work(a);
+    int64_t tile        = fast ? WEFT_CUDA_GROUPED_TILE : WEFT_CUDA_TILE;
+    int64_t n           = a->rows ? a->rows / tile + a->experts + 1 : 0;
+    a->n_column_tile    = weft_cuda_ceil(a->n, tile);
+    weft_cuda_grid grid = {(unsigned)(n * a->n_column_tile), 1, 1, THREADS, 0};
+    return weft_cuda_launch(x, fast ? WEFT_CUDA_grouped_bf16 : WEFT_CUDA_grouped_matmul,
+                            grid, a);
+}
+
 CUDA_RUN(grouped_matmul)
 {
     const weft_view *y = weft_cuda_last_result(c);
     if (!y)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "grouped_matmul: its last value is not kept");
     weft_cuda_grouped_args a = group_rows(c, &c->in[1], y, false);
-    a.n_column_tile          = weft_cuda_ceil(a.n, WEFT_CUDA_TILE);
-    int64_t        n_row     = a.rows ? a.rows / WEFT_CUDA_TILE + a.experts + 1 : 0;
-    weft_cuda_grid grid      = {(unsigned)(n_row * a.n_column_tile), 1, 1, THREADS, 0};
-    WEFT_TRY(weft_cuda_launch(x, WEFT_CUDA_grouped_matmul, grid, &a));
+    WEFT_TRY(launch_rows(x, &a));
     if (!c->n_post) return WEFT_OK;
     weft_view last = c->in[2];
     last.p         = weft_cuda_at(&last, a.experts);
@@ -161,9 +177,12 @@ CUDA_RUN(grouped_matmul)
 CUDA_RUN(grouped_matmul_wgrad)
 {
     weft_cuda_grouped_args a     = group_rows(c, &c->out[0], &c->out[0], c->add & 1);
-    bool                   trans = a.w_k == 1;
-    a.n_column_tile              = weft_cuda_ceil(trans ? a.k : a.n, WEFT_CUDA_TILE);
-    int64_t        n    = weft_cuda_ceil(trans ? a.n : a.k, WEFT_CUDA_TILE) * a.experts;
-    weft_cuda_grid grid = {(unsigned)(n * a.n_column_tile), 1, 1, THREADS, 0};
-    return weft_cuda_launch(x, WEFT_CUDA_grouped_matmul_wgrad, grid, &a);
+    bool                   trans = a.w_k == 1, fast = is_tensor_work(&a);
+    int64_t                tile = fast ? WEFT_CUDA_GROUPED_TILE : WEFT_CUDA_TILE;
+    int64_t                n    = weft_cuda_ceil(trans ? a.n : a.k, tile) * a.experts;
+    a.n_column_tile             = weft_cuda_ceil(trans ? a.k : a.n, tile);
+    weft_cuda_grid grid         = {(unsigned)(n * a.n_column_tile), 1, 1, THREADS, 0};
+    return weft_cuda_launch(
+        x, fast ? WEFT_CUDA_grouped_bf16_wgrad : WEFT_CUDA_grouped_matmul_wgrad, grid,
+        &a);
 }
