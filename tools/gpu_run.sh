@@ -7,6 +7,8 @@
 #   jobs        the recorded jobs of tests/eco, near their recorded losses (JOBS=8: every eighth)
 #   steps       weft bench of a few models, with and without graphs
 #   kernels     own kernels alone, at the shapes of gpt2 and of a llama: ms and GB/s
+#   classes     the time of gpt2's instructions by kind and size
+#   tune        algorithms of cublasLt measured: DIR/pinned.tsv, for data/cuda/, then gpt2 with it
 #
 # Each block writes DIR/gpu-BLOCK.txt: commit, device, driver and library versions, then its output; the last line of
 # the run is one line a block.  Nothing is compiled: BUILD (build) and tests/ come from the machine that built them.
@@ -20,7 +22,7 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
 mkdir -p "$out"
 export WEFT=$PWD/$build/weft WEFT_PLUGINS=$PWD/$build WEFT_TEST_GPU=1
@@ -52,6 +54,17 @@ run_block() {
             bench "gpt2 bf16, batch 1" A=1 "gpt2 --batch 1 --seq 128 --dtype bf16"
         ;;
     kernels) "$build/bench_cuda_ops" ;;
+    classes)
+        bench "gpt2 bf16, traced" A=1 "gpt2 --batch 32 --seq 1024 --dtype bf16 --trace $out/trace.json" &&
+            python3 tools/trace_sum.py "$out/trace.json"
+        ;;
+    tune)
+        rm -f "$out/pinned.tsv"
+        bench "gpt2, measuring" "WEFT_CUDA_TUNE=$out/pinned.tsv" "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
+            bench "gpt2, first offers" A=1 "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
+            bench "gpt2, pinned" "WEFT_CUDA_PINNED=$out/pinned.tsv" "gpt2 --batch 32 --seq 1024 --dtype bf16" &&
+            cat "$out/pinned.tsv"
+        ;;
     *)
         echo "no block $1"
         return 2
@@ -64,7 +77,7 @@ for block; do
     file=$out/gpu-$block.txt
     describe >"$file"
     start=$(date +%s)
-    timeout "${BLOCK_TIMEOUT:-480}" bash -c "$(declare -f run_block bench); build=$build; run_block $block" >>"$file" 2>&1
+    timeout "${BLOCK_TIMEOUT:-480}" bash -c "$(declare -f run_block bench); build=$build out=$out; run_block $block" >>"$file" 2>&1
     code=$?
     echo "exit code $code after $(($(date +%s) - start)) s" >>"$file"
     echo "$block: exit code $code, $(($(date +%s) - start)) s, $file; $(grep -c -i 'FAILED' "$file") lines with FAILED"

@@ -8,7 +8,9 @@ typedef struct weft_cuda_loss_args {
     weft_cuda_view labels, dloss;
     weft_cuda_view lse_in;     /* p NULL: to be found */
     float         *loss, *lse; /* NULL: not kept */
-    int64_t        v, step,
+    /* elements from a row to the next, in logits and dlogits; of loss_rows and loss_grad_rows */
+    int64_t row;
+    int64_t v, step,
         dstep; /* columns, and the distances of those of logits and dlogits */
     int64_t ignore, first;
     /* rows of 16-byte units: so many units of a row are kept in shared memory */

@@ -51,8 +51,25 @@ if(WEFT_NVCC AND NOT WEFT_SANITIZE AND NOT WEFT_FUZZ)
     add_custom_target(cuda_fatbins ALL DEPENDS ${cuda_fatbins})
     string(APPEND fatbin_code "const void *const weft_cuda_fatbin[] = {${fatbin_list}};\n"
         "const int weft_cuda_n_fatbin = (int)WEFT_COUNT(weft_cuda_fatbin);\n")
+    # Tables of pinned algorithms, as text.
+    file(GLOB pinned_tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/data/cuda/*.tsv)
+    set(pinned_names "")
+    set(pinned_texts "")
+    set(n_pinned 0)
+    foreach(f ${pinned_tables})
+        get_filename_component(name ${f} NAME_WLE)
+        string(APPEND fatbin_code "__asm__(\".section .rodata\\npinned_${n_pinned}:\\n"
+            ".incbin \\\"${f}\\\"\\n.byte 0\\n.previous\\n\");\n"
+            "extern const char pinned_${n_pinned}[] __attribute__((visibility(\"hidden\")));\n")
+        string(APPEND pinned_names "\"${name}\", ")
+        string(APPEND pinned_texts "pinned_${n_pinned}, ")
+        math(EXPR n_pinned "${n_pinned} + 1")
+    endforeach()
+    string(APPEND fatbin_code "const char *const weft_cuda_pinned_name[] = {${pinned_names}\"\"};\n"
+        "const char *const weft_cuda_pinned_text[] = {${pinned_texts}\"\"};\n"
+        "const int weft_cuda_n_pinned = ${n_pinned};\n")
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/cuda/fatbins.c CONTENT "${fatbin_code}" @ONLY)
-    set_source_files_properties(${CMAKE_BINARY_DIR}/cuda/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
+    set_source_files_properties(${CMAKE_BINARY_DIR}/cuda/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins};${pinned_tables}")
 
     # It links nothing of ours and nothing of NVIDIA's: a function that host.def lacks is an error here.
     file(GLOB cuda_host CONFIGURE_DEPENDS ${cuda_dir}/*.c)

@@ -79,8 +79,9 @@ static weft_status bind_libraries(weft_cuda_gpu *g)
     WEFT_TRY(weft_cuda_libraries_open(weft_cuda_cu.version));
     CU_TRY(DeviceGetName, name, sizeof name, g->ordinal);
     snprintf(kind, sizeof kind, "sm_%d %s", g->capability, name);
+    WEFT_TRY(weft_cuda_read_pinned(name));
     weft_cuda_libraries_bind(use_gpu, g, kind);
-    return WEFT_OK;
+    return weft_cuda_open_tuner();
 }
 
 static weft_status open_gpu(weft_cuda_gpu *g)
@@ -107,6 +108,7 @@ static void close_gpu(weft_cuda_gpu *g)
     if (g->has_context) {
         (void)weft_cuda_use(g);
         weft_cuda_libraries_unbind(g);
+        weft_cuda_close_tuner();
         if (g->base) weft_cuda_cu.EventDestroy(g->base);
         if (g->copies) weft_cuda_cu.StreamDestroy(g->copies);
         weft_cuda_unload_kernels(g);

@@ -56,6 +56,16 @@ extern const int         weft_cuda_n_fatbin;
 weft_status weft_cuda_load_kernels(weft_cuda_gpu *g);
 void        weft_cuda_unload_kernels(weft_cuda_gpu *g);
 
+/* Tables of pinned algorithms that are part of the plugin: data/cuda/NAME.tsv. */
+extern const char *const weft_cuda_pinned_name[], *const weft_cuda_pinned_text[];
+extern const int weft_cuda_n_pinned;
+
+/* tune.c: the table for a device by its name and for the open cublasLt, or $WEFT_CUDA_PINNED. */
+weft_status weft_cuda_read_pinned(const char *device);
+/* $WEFT_CUDA_TUNE; in the current context. */
+weft_status weft_cuda_open_tuner(void);
+void        weft_cuda_close_tuner(void);
+
 /* gpu.c */
 weft_status weft_cuda_count(int *n);
 weft_status weft_cuda_open(int number, weft_device **out);

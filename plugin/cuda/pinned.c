@@ -12,14 +12,17 @@ typedef struct pinned_row {
 } pinned_row;
 
 static pinned_row *row;
-static int         n_row;
+static int         n_row, cap_row;
 static uint64_t    table_hash;
+
+int (*weft_cuda_tuner)(const weft_cuda_trial *t, const weft_cuda_blas_offer *offer,
+                       int n_offer);
 
 static bool read_row(const char *line, pinned_row *r)
 {
     weft_cuda_pinned_key *k = &r->key;
     int                   n = 0;
-    memset(r, 0, sizeof *r); /* keys are compared as bytes */
+    memset(r, 0, sizeof *r);
     if (sscanf(line,
                "%d %d %d %d %d %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
                " %d %d %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
@@ -43,25 +46,38 @@ static uint64_t hash_text(const char *s) /* FNV-1a */
     return h;
 }
 
+static weft_status add_row(const pinned_row *r)
+{
+    if (n_row == cap_row) {
+        pinned_row *more = realloc(row, sizeof *row * (size_t)(cap_row + 64));
+        if (!more) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for pinned algorithms");
+        row = more;
+        cap_row += 64;
+    }
+    row[n_row++] = *r;
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_pinned_add(const weft_cuda_pinned_key *key,
+                                 const weft_cuda_blas_algo  *algo)
+{
+    return add_row(&(pinned_row){.key = *key, .algo = *algo});
+}
+
 weft_status weft_cuda_pinned_read(const char *text, const char *name)
 {
-    int cap = 0, line = 0;
+    int line = 0;
     free(row);
-    row        = NULL;
-    n_row      = 0;
-    table_hash = 0;
+    row   = NULL;
+    n_row = cap_row = 0;
+    table_hash      = 0;
     for (const char *s = text; s && *s; s += strcspn(s, "\n"), s += *s == '\n') {
+        pinned_row r;
         line++;
         if (*s == '#' || *s == '\n') continue;
-        if (n_row == cap) {
-            pinned_row *more = realloc(row, sizeof *row * (size_t)(cap + 64));
-            if (!more)
-                return WEFT_FAIL(WEFT_ERR_MEM, "%s: no memory for its lines", name);
-            row = more;
-            cap += 64;
-        }
-        if (!read_row(s, &row[n_row++]))
+        if (!read_row(s, &r))
             return WEFT_FAIL(WEFT_ERR_ARG, "%s:%d: not a pinned algorithm", name, line);
+        WEFT_TRY(add_row(&r));
     }
     if (text) table_hash = hash_text(text);
     return WEFT_OK;

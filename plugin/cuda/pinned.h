@@ -25,6 +25,9 @@ typedef struct weft_cuda_pinned_key {
 /* Reads a table; the one before is dropped.  text NULL: none.  WEFT_ERR_ARG: the line that is
  * none. */
 weft_status weft_cuda_pinned_read(const char *text, const char *name);
+/* Adds a row; the hash stays that of the text. */
+weft_status weft_cuda_pinned_add(const weft_cuda_pinned_key *key,
+                                 const weft_cuda_blas_algo  *algo);
 bool weft_cuda_pinned_find(const weft_cuda_pinned_key *key, weft_cuda_blas_algo *out);
 /* Of the table's text; 0: there is none. */
 uint64_t weft_cuda_pinned_hash(void);
@@ -32,5 +35,18 @@ uint64_t weft_cuda_pinned_hash(void);
 /* A line of the table, for whoever measures. */
 int weft_cuda_pinned_print(const weft_cuda_pinned_key *key,
                            const weft_cuda_blas_algo *algo, char *text, size_t bytes);
+
+/* ---- measuring: tune.c, where there is a GPU ---- */
+
+typedef struct weft_cuda_trial {
+    int (*issue)(void *arg, const weft_cuda_blas_algo *algo); /* 0: it is on the stream */
+    void                       *arg, *stream;
+    const weft_cuda_pinned_key *key;
+} weft_cuda_trial;
+
+/* The number of the fastest offer, which is pinned from then on.  NULL: nothing is measured, and
+ * the first offer is taken. */
+extern int (*weft_cuda_tuner)(const weft_cuda_trial *t, const weft_cuda_blas_offer *offer,
+                              int n_offer);
 
 #endif

@@ -82,7 +82,7 @@ struct unit_row {
 CU_FN unit_row find_units(const weft_cuda_loss_args &a, int64_t row)
 {
     unit_row  u;
-    uintptr_t x = (uintptr_t)a.logits.p + (uintptr_t)(row * a.v) * sizeof(cu_bf16);
+    uintptr_t x = (uintptr_t)a.logits.p + (uintptr_t)(row * a.row) * sizeof(cu_bf16);
     u.begin     = (int)(x % 16 / sizeof(cu_bf16));
     u.end       = u.begin + (int)a.v;
     u.n         = (u.end + UNIT - 1) / UNIT;
@@ -90,7 +90,7 @@ CU_FN unit_row find_units(const weft_cuda_loss_args &a, int64_t row)
     u.y         = NULL;
     if (a.dlogits.p)
         u.y = (uint4 *)(((uintptr_t)a.dlogits.p +
-                         (uintptr_t)(row * a.v) * sizeof(cu_bf16)) &
+                         (uintptr_t)(row * a.row) * sizeof(cu_bf16)) &
                         ~(uintptr_t)15);
     return u;
 }
@@ -251,7 +251,7 @@ CU_KERNEL(loss_rows, weft_cuda_loss_args, 512)
     int64_t          row   = blockIdx.x;
     unit_row         u     = find_units(a, row);
     int64_t          label = cu_id(a.labels, cu_at(a.labels, row));
-    float            own   = own_logit(a, label, row * a.v);
+    float            own   = own_logit(a, label, row * a.row);
     running          r     = join_block(read_row(a, u, kept), room);
     float            lse   = r.max == -INFINITY ? r.max : r.max + logf(r.sum);
     if (threadIdx.x == 0 && a.lse) a.lse[row] = lse;

@@ -14,12 +14,28 @@ static int64_t last_of(const weft_view *v)
     return v->shape.d[v->shape.n - 1];
 }
 
+/* Elements from one row of contiguous elements to the next; 0: rows are not at equal distances. */
+static int64_t row_distance(const weft_view *v)
+{
+    int64_t row = 0, next = 0;
+    if (last_of(v) > 1 && v->stride[v->shape.n - 1] != 1) return 0;
+    for (int d = v->shape.n - 2; d >= 0; d--) {
+        if (v->shape.d[d] == 1) continue;
+        if (row && v->stride[d] != next) return 0;
+        if (!row) row = v->stride[d];
+        next = v->stride[d] * v->shape.d[d];
+    }
+    if (!row) return last_of(v);
+    return row < last_of(v) ? 0 : row;
+}
+
 static weft_cuda_loss_args make_args(const weft_kernel_call *c)
 {
     const weft_view *logits = &c->in[0];
     return (weft_cuda_loss_args){.logits = lead_of(logits),
                                  .labels = weft_cuda_view_of(&c->in[1]),
                                  .v      = last_of(logits),
+                                 .row    = row_distance(logits),
                                  .step   = logits->stride[logits->shape.n - 1],
                                  .ignore = weft_cuda_attr(c, "ignore")->i,
                                  .first  = weft_cuda_attr(c, "first")->i};
@@ -88,12 +104,12 @@ enum {
     KEPT_BYTES = 110 << 10
 };
 
-/* Rows one after another, and those of the gradient at the same place in 16 bytes. */
+/* Rows at equal distances, and those of the gradient at the same place in 16 bytes. */
 static bool is_rows(const weft_view *v, const weft_view *like)
 {
-    return v->dtype == WEFT_DTYPE_BF16 && weft_view_contiguous(v) &&
-           last_of(v) < 1 << 30 && ((uintptr_t)v->p - (uintptr_t)like->p) % 16 == 0 &&
-           (uintptr_t)v->p % 2 == 0;
+    return v->dtype == WEFT_DTYPE_BF16 && row_distance(v) &&
+           row_distance(v) == row_distance(like) && last_of(v) < 1 << 30 &&
+           ((uintptr_t)v->p - (uintptr_t)like->p) % 16 == 0 && (uintptr_t)v->p % 2 == 0;
 }
 
 CUDA_TAKES(cross_entropy_rows)

@@ -13,14 +13,14 @@ enum {
     LEAST_WORKSPACE = 4 << 20,
     MOST_WORKSPACE  = 64 << 20,
     MOST_SPLIT      = 16, /* parts of a sum that the workspace has space for */
-    N_LAYOUT        = 4   /* A, B, C, D */
+    MOST_OFFERS     = 16,
+    N_LAYOUT        = 4 /* A, B, C, D */
 };
 
 typedef struct product_part {
     void               *desc, *layout[N_LAYOUT];
     weft_cuda_blas_algo algo;
     float               alpha, beta;
-    bool                adds; /* C is D: a later part of a sum, or the call adds */
     const char         *a, *b, *c;
     char               *d;
 } product_part;
@@ -132,59 +132,104 @@ static uint32_t alignment_of(const weft_cuda_product *plan, int o, const void *p
     return (uintptr_t)p % 16 == 0 && steps * bytes % 16 == 0 ? 16 : (uint32_t)bytes;
 }
 
-static weft_status choose_algorithm(const prepared_product *s, const lt_matrix *x,
-                                    const weft_cuda_product_part *at, product_part *part)
+static weft_cuda_pinned_key key_of(const prepared_product *s, const lt_matrix *x,
+                                   const weft_cuda_product_part *at,
+                                   const product_part           *part)
 {
-    const weft_cuda_blas *blas   = s->blas;
-    void                **layout = part->layout, *preference = NULL;
-    weft_cuda_pinned_key  key = {.type  = {x[0].type, x[1].type, x[3].type},
-                                 .trans = {x[0].transposed, x[1].transposed},
-                                 .m     = at->m,
-                                 .n     = at->n,
-                                 .k     = at->k,
-                                 .batch = s->plan.batch,
-                                 .adds  = part->beta != 0};
-    key.epilogue              = at->last ? s->plan.epilogue : WEFT_BLAS_EPILOGUE_NONE;
-    const void *p[N_LAYOUT]   = {part->b, part->a, part->c ? part->c : part->d, part->d};
-    const int   o[N_LAYOUT]   = {PRODUCT_B, PRODUCT_A, part->adds ? PRODUCT_D : PRODUCT_C,
-                                 PRODUCT_D};
+    weft_cuda_pinned_key key = {.type  = {x[0].type, x[1].type, x[3].type},
+                                .trans = {x[0].transposed, x[1].transposed},
+                                .m     = at->m,
+                                .n     = at->n,
+                                .k     = at->k,
+                                .batch = s->plan.batch,
+                                .adds  = part->beta != 0};
+    key.epilogue             = at->last ? s->plan.epilogue : WEFT_BLAS_EPILOGUE_NONE;
+    const void *p[N_LAYOUT]  = {part->b, part->a, part->c ? part->c : part->d, part->d};
+    const int   o[N_LAYOUT]  = {PRODUCT_B, PRODUCT_A, part->c ? PRODUCT_C : PRODUCT_D,
+                                PRODUCT_D};
     for (int i = 0; i < N_LAYOUT; i++)
         key.align[i] = alignment_of(&s->plan, o[i], p[i], &x[i]);
+    return key;
+}
 
-    weft_cuda_blas_offer offer = {.status = 0};
-    if (weft_cuda_pinned_find(&key, &part->algo) &&
-        !blas->check(s->handle, part->desc, layout[0], layout[1], layout[2], layout[3],
-                     &part->algo, &offer) &&
-        offer.workspace_bytes <= s->workspace_bytes)
-        return WEFT_OK;
-
-    uint64_t bytes  = s->workspace_bytes;
-    uint32_t scheme = WEFT_BLAS_REDUCTION_IN_ORDER_F32;
-    int      n      = 0, st;
+static weft_status list_offers(const prepared_product *s, const product_part *part,
+                               const weft_cuda_pinned_key *key,
+                               weft_cuda_blas_offer *offer, int most, int *n)
+{
+    const weft_cuda_blas *blas       = s->blas;
+    void *const          *layout     = part->layout;
+    void                 *preference = NULL;
+    uint64_t              bytes      = s->workspace_bytes;
+    uint32_t              scheme     = WEFT_BLAS_REDUCTION_IN_ORDER_F32;
     TRY_BLAS("preference_create", blas->preference_create(&preference));
-    st = blas->preference_set(preference, WEFT_BLAS_PREFER_WORKSPACE, &bytes,
-                              sizeof bytes);
+    int st = blas->preference_set(preference, WEFT_BLAS_PREFER_WORKSPACE, &bytes,
+                                  sizeof bytes);
     if (!st)
         st = blas->preference_set(preference, WEFT_BLAS_PREFER_REDUCTIONS, &scheme,
                                   sizeof scheme);
     for (int i = 0; i < N_LAYOUT && !st; i++)
-        st = blas->preference_set(preference, WEFT_BLAS_PREFER_ALIGN_A + i, &key.align[i],
-                                  sizeof key.align[i]);
+        st = blas->preference_set(preference, WEFT_BLAS_PREFER_ALIGN_A + i,
+                                  &key->align[i], sizeof key->align[i]);
     if (!st)
         st = blas->heuristic(s->handle, part->desc, layout[0], layout[1], layout[2],
-                             layout[3], preference, 1, &offer, &n);
+                             layout[3], preference, most, offer, n);
     blas->preference_destroy(preference);
-    if (st || n < 1 || offer.status)
-        return WEFT_FAIL(WEFT_ERR_IO,
-                         "cublasLt has no algorithm for a product of %ld x %ld x %ld "
-                         "(status %d)",
-                         (long)at->m, (long)at->n, (long)at->k, st ? st : offer.status);
-    part->algo = offer.algo;
+    if (!st && *n > 0 && !offer[0].status) return WEFT_OK;
+    return WEFT_FAIL(WEFT_ERR_IO,
+                     "cublasLt has no algorithm for a product of %ld x %ld x %ld "
+                     "(status %d)",
+                     (long)key->m, (long)key->n, (long)key->k, st);
+}
+
+/* One run of a part, for whoever measures it. */
+typedef struct part_trial {
+    const prepared_product *s;
+    const product_part     *part;
+    const weft_kernel_ctx  *x;
+} part_trial;
+
+static int issue_part(const prepared_product *s, const product_part *part,
+                      const weft_kernel_ctx *x, const weft_cuda_blas_algo *algo)
+{
+    return s->blas->matmul(s->handle, part->desc, &part->alpha, part->b, part->layout[0],
+                           part->a, part->layout[1], &part->beta,
+                           part->c ? part->c : part->d, part->layout[2], part->d,
+                           part->layout[3], algo, x->scratch, s->workspace_bytes,
+                           weft_cuda_stream(x));
+}
+
+static int issue_trial(void *arg, const weft_cuda_blas_algo *algo)
+{
+    const part_trial *t = arg;
+    return issue_part(t->s, t->part, t->x, algo);
+}
+
+/* Pinned, or measured where that is asked for, or the first offer. */
+static weft_status choose_algorithm(const prepared_product *s, const lt_matrix *x,
+                                    const weft_cuda_product_part *at,
+                                    const weft_kernel_ctx *ctx, product_part *part)
+{
+    weft_cuda_blas_offer offer[MOST_OFFERS] = {{.status = 0}};
+    weft_cuda_pinned_key key                = key_of(s, x, at, part);
+    void               **layout             = part->layout;
+    int                  n = 0, best = 0;
+    if (weft_cuda_pinned_find(&key, &part->algo) &&
+        !s->blas->check(s->handle, part->desc, layout[0], layout[1], layout[2], layout[3],
+                        &part->algo, &offer[0]) &&
+        offer[0].workspace_bytes <= s->workspace_bytes)
+        return WEFT_OK;
+    WEFT_TRY(list_offers(s, part, &key, offer, weft_cuda_tuner ? MOST_OFFERS : 1, &n));
+    if (weft_cuda_tuner) {
+        part_trial      t     = {s, part, ctx};
+        weft_cuda_trial trial = {issue_trial, &t, weft_cuda_stream(ctx), &key};
+        best                  = weft_cuda_tuner(&trial, offer, n);
+    }
+    part->algo = offer[best].algo;
     return WEFT_OK;
 }
 
 static weft_status make_part(const prepared_product *s, const weft_cuda_product_part *at,
-                             product_part *part)
+                             const weft_kernel_ctx *ctx, product_part *part)
 {
     const weft_cuda_product *p = &s->plan;
     bool      to_d             = !at->first || p->view[PRODUCT_C] == p->view[PRODUCT_D];
@@ -195,7 +240,6 @@ static weft_status make_part(const prepared_product *s, const weft_cuda_product_
 
     part->alpha = p->alpha;
     part->beta  = at->first ? p->beta : 1;
-    part->adds  = part->beta != 0 && to_d;
     part->a     = address_of(p, PRODUCT_A, at->m0, at->k0);
     part->b     = address_of(p, PRODUCT_B, at->k0, at->n0);
     part->d     = (char *)p->view[PRODUCT_D]->p +
@@ -215,7 +259,7 @@ static weft_status make_part(const prepared_product *s, const weft_cuda_product_
     WEFT_TRY(make_layout(s, PRODUCT_A, &x[1], &part->layout[1]));
     WEFT_TRY(make_layout(s, part->c ? PRODUCT_C : PRODUCT_D, &x[2], &part->layout[2]));
     WEFT_TRY(make_layout(s, PRODUCT_D, &x[3], &part->layout[3]));
-    return choose_algorithm(s, x, at, part);
+    return choose_algorithm(s, x, at, ctx, part);
 }
 
 /* ---- the row ---- */
@@ -257,13 +301,13 @@ void weft_cuda_release_product(void *prepared)
     s->n_part = 0;
 }
 
-static weft_status make_parts(prepared_product *s)
+static weft_status make_parts(prepared_product *s, const weft_kernel_ctx *ctx)
 {
     weft_cuda_product_part part[PRODUCT_MAX_PART];
     int                    n = weft_cuda_product_parts(&s->plan, part);
     for (int i = 0; i < n; i++) {
         s->n_part      = i + 1;
-        weft_status st = make_part(s, &part[i], &s->part[i]);
+        weft_status st = make_part(s, &part[i], ctx, &s->part[i]);
         if (st == WEFT_OK) continue;
         weft_cuda_release_product(s);
         return st;
@@ -276,17 +320,16 @@ weft_status weft_cuda_prepare_product(const weft_kernel_call *c, const weft_kern
 {
     prepared_product *s  = WEFT_ARENA_NEW(arena, prepared_product);
     weft_status       st = WEFT_ERR_INTERNAL;
-    (void)x;
     WEFT_TRY(weft_arena_status(arena));
     s->blas            = weft_cuda_blas_get();
     s->workspace_bytes = weft_cuda_scratch_product(c, 1);
     if (!s->blas) return WEFT_FAIL(WEFT_ERR_INTERNAL, "matmul: cublasLt is not open");
     WEFT_TRY(weft_cuda_blas_handle(&s->handle));
-    if (weft_cuda_product_plan(c, true, &s->plan)) st = make_parts(s);
+    if (weft_cuda_product_plan(c, true, &s->plan)) st = make_parts(s, x);
     if (st != WEFT_OK && weft_cuda_product_plan(c, false, &s->plan)) {
         s->unfolds =
             c->n_post > 0; /* no epilogue for this one: the plain product has one */
-        st = make_parts(s);
+        st = make_parts(s, x);
     }
     if (st == WEFT_OK) *out = s;
     return st;

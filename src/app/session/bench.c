@@ -63,6 +63,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     int64_t           steps   = o->steps;
     int               threads = o->threads;
     weft_device      *device  = NULL;
+    weft_compile_spec spec    = *s;
     weft_training     t       = {0};
     weft_compiled     c       = {0};
     weft_runner      *r       = NULL;
@@ -75,7 +76,8 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     WEFT_GO(weft_pool_create(b.threads, b.threads <= weft_runner_cores(), &pool));
     WEFT_GO(weft_session_open_device(
         &(weft_session_device){.where = "weft bench", .list = o->device}, &device));
-    WEFT_GO(weft_compile_training(s, &t));
+    if (!strcmp(device->kernels, "cuda")) spec.row_elements = WEFT_COMPILE_CUDA_ROW;
+    WEFT_GO(weft_compile_training(&spec, &t));
     WEFT_GO(weft_compile_program(&t, NULL, 0, &c));
     weft_runner_options with = {.made   = &c,
                                 .pool   = pool,

@@ -140,9 +140,10 @@ weft_status weft_compile__rank(const weft_compile__request *q,
                                weft_partition_cache **cache, weft_program **out)
 {
     const weft_compile_spec *s = q->spec;
-    weft_partition_options   o = {.n_micro = (int)(s->batch / s->micro_batch),
-                                  .n_lane  = (int)s->lanes,
-                                  .rank    = q->rank};
+    weft_partition_options   o = {.n_micro      = (int)(s->batch / s->micro_batch),
+                                  .n_lane       = (int)s->lanes,
+                                  .rank         = q->rank,
+                                  .row_elements = s->row_elements};
     if (q->plan) return make_ranks(q, sharding, cache, o, out);
     return weft_partition_program(q->graph, NULL, &o, out);
 }
@@ -229,7 +230,8 @@ bool weft_compile_spec_equal(const weft_compile_spec *x, const weft_compile_spec
            x->lanes == s->lanes &&
            weft_compile_reduction(x) == weft_compile_reduction(s) &&
            same_text(x->dtype, s->dtype) && x->recompute == s->recompute &&
-           x->dropout == s->dropout && same_optimizer(&x->optimizer, &s->optimizer);
+           x->dropout == s->dropout && x->row_elements == s->row_elements &&
+           same_optimizer(&x->optimizer, &s->optimizer);
 }
 
 bool weft_training_is_for(const weft_training *t, const weft_compile_spec *s)

@@ -34,8 +34,13 @@ typedef struct weft_compile_spec {
     const char    *dtype; /* fp32, bf16 */
     weft_strategy_recompute recompute;
     bool                    dropout;
-    weft_compile_optimizer  optimizer;
+    /* rows of odd width at multiples of so many elements, for devices that want it
+     * (WEFT_COMPILE_CUDA_ROW); 0: rows without gaps */
+    int                    row_elements;
+    weft_compile_optimizer optimizer;
 } weft_compile_spec;
+
+#define WEFT_COMPILE_CUDA_ROW 64
 
 /* adamw with common values, one micro-batch: for bench, lower and sim. */
 weft_compile_spec weft_compile_spec_default(const char *model, int64_t batch,

@@ -1,4 +1,6 @@
 /* Liveness of storages over the instruction list, and sharing by element-wise operators. */
+#include <string.h>
+
 #include "lower/lower_priv.h"
 
 static void touch(weft_segment *s, int storage, int instr)
@@ -22,12 +24,28 @@ void weft_lower__live(weft_segment *s)
             s->storage[s->binding[b].at.buffer].last = s->n_instr;
 }
 
-/* Does operand o cover its storage exactly, densely? */
-static bool covers(const weft_segment *s, const weft_operand *o)
+typedef enum cover_kind {
+    COVERS_PART,
+    COVERS_DENSE,
+    COVERS_PADDED
+} cover_kind;
+
+/* Does operand o cover its storage exactly, densely or with padded rows? */
+static cover_kind cover_of(const weft_segment *s, const weft_operand *o, int row_elements)
 {
-    int64_t bytes = weft_shape_count(&o->type.shape) * weft_dtype_bytes(o->type.dtype);
-    return o->offset == 0 && weft_lower__is_dense(&o->type.shape, o->stride) &&
-           ((bytes + 63) & ~(int64_t)63) == s->storage[o->buffer].bytes;
+    const weft_shape *x     = &o->type.shape;
+    cover_kind        kind  = COVERS_DENSE;
+    int64_t           bytes = weft_shape_count(x), padded[WEFT_MAX_DIM];
+    if (o->offset != 0) return COVERS_PART;
+    if (!weft_lower__is_dense(x, o->stride)) {
+        weft_lower__pad(x, row_elements, padded);
+        if (memcmp(padded, o->stride, sizeof(int64_t) * (size_t)x->n)) return COVERS_PART;
+        bytes = padded[0] * x->d[0];
+        kind  = COVERS_PADDED;
+    }
+    bytes *= weft_dtype_bytes(o->type.dtype);
+    return ((bytes + 63) & ~(int64_t)63) == s->storage[o->buffer].bytes ? kind
+                                                                        : COVERS_PART;
 }
 
 /* Which result of i may lie over operand 0: that of an element-wise operator, or the gradient of
@@ -40,7 +58,8 @@ static int result_over_operand(const weft_instr *i)
     return weft_op_get(i->op)->flags & WEFT_OP_ELEM && !i->n_post ? 0 : -1;
 }
 
-static bool can_share(const weft_segment *s, int at, const weft_instr *i, int result)
+static bool can_share(const weft_segment *s, int at, const weft_instr *i, int result,
+                      int row_elements)
 {
     const weft_operand *x = &i->in[0], *y = &i->out[result];
     if (x->buffer < 0 || y->buffer < 0 || x->buffer == y->buffer) return false;
@@ -49,18 +68,20 @@ static bool can_share(const weft_segment *s, int at, const weft_instr *i, int re
         return false;
     const weft_storage *a = &s->storage[x->buffer], *b = &s->storage[y->buffer];
     if (a->kind != WEFT_STORE_WORK || b->kind != WEFT_STORE_WORK) return false;
-    if (a->last != at || b->first != at || !covers(s, x) || !covers(s, y)) return false;
+    if (a->last != at || b->first != at) return false;
+    cover_kind kind = cover_of(s, x, row_elements);
+    if (kind == COVERS_PART || cover_of(s, y, row_elements) != kind) return false;
     for (int k = 1; k < i->n_in;
          k++) /* the same memory under another view would be overwritten */
         if (i->in[k].buffer == x->buffer) return false;
     return true;
 }
 
-void weft_lower__share(weft_segment *s)
+void weft_lower__share(weft_segment *s, int row_elements)
 {
     for (int i = 0; i < s->n_instr; i++) {
         int result = result_over_operand(&s->instr[i]);
-        if (result < 0 || !can_share(s, i, &s->instr[i], result)) continue;
+        if (result < 0 || !can_share(s, i, &s->instr[i], result, row_elements)) continue;
         int a = s->instr[i].in[0].buffer, b = s->instr[i].out[result].buffer;
         s->storage[a].last  = s->storage[b].last;
         s->storage[b].first = s->storage[b].last = -1;

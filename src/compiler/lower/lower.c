@@ -97,7 +97,8 @@ static weft_status read_operand(writer *w, weft_vid v, bool strided, weft_operan
     if (w->p->loc[v].root < 0)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "lower: %s is read before it is made",
                          w->p->g->value[v].name);
-    if (!strided && !weft_lower__is_dense(&t->shape, w->p->loc[v].stride))
+    if (!strided && !w->p->padded[v] &&
+        !weft_lower__is_dense(&t->shape, w->p->loc[v].stride))
         return copy_dense(w, v, o);
     *o = operand_at(&w->p->loc[v], t);
     return WEFT_OK;
@@ -109,7 +110,8 @@ static void write_result(writer *w, weft_vid v, weft_operand *o)
     if (l->root < 0) {
         l->root   = v;
         l->offset = 0;
-        weft_lower__dense(&w->p->g->value[v].type.shape, l->stride);
+        weft_lower__pad(&w->p->g->value[v].type.shape,
+                        w->p->padded[v] ? w->p->row_elements : 0, l->stride);
     }
     *o = operand_at(l, &w->p->g->value[v].type);
 }
@@ -346,6 +348,8 @@ static weft_status number_storages(writer *w)
                                 ? weft_arena_strdup(s->arena, g->value[v].name)
                                 : weft_arena_printf(s->arena, "copy.%d", v - g->n_value);
         int64_t     bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+        if (v < g->n_value && w->p->padded[v])
+            bytes = w->p->loc[v].stride[0] * t->shape.d[0] * weft_dtype_bytes(t->dtype);
         s->storage[s->n_storage] = (weft_storage){.name  = nm,
                                                   .kind  = kind_of(w, v),
                                                   .bytes = (bytes + 63) & ~(int64_t)63,
@@ -393,6 +397,7 @@ static weft_status write_segment(writer *w)
 {
     WEFT_TRY(weft_lower__prepare(w->p));
     weft_lower__fuse(w->p);
+    weft_lower__choose_padded(w->p);
     w->dense_copy = WEFT_ARENA_ARRAY(w->p->tmp, weft_vid, w->p->g->n_value + 1);
     WEFT_TRY(weft_arena_status(w->p->tmp));
     WEFT_TRY(write_phase(w, WEFT_PHASE_FORWARD));
@@ -401,7 +406,7 @@ static weft_status write_segment(writer *w)
     WEFT_TRY(write_next(w));
     WEFT_TRY(number_storages(w));
     weft_lower__live(w->s);
-    weft_lower__share(w->s);
+    weft_lower__share(w->s, w->p->row_elements);
     return WEFT_OK;
 }
 
@@ -409,7 +414,11 @@ weft_status weft_lower(const weft_graph *g, const weft_lower_options *o,
                        weft_segment **out)
 {
     weft_lower__pass p = {
-        .g = g, .one_micro = o && o->one_micro, .piece = o ? o->piece : NULL};
+        .g            = g,
+        .one_micro    = o && o->one_micro,
+        .piece        = o ? o->piece : NULL,
+        .row_elements = o ? o->row_elements : 0,
+    };
     writer      w  = {.p = &p};
     weft_arena *a  = NULL;
     weft_status st = WEFT_OK;

@@ -48,6 +48,10 @@ typedef struct weft_lower_options {
     /* of each node: what runs in one go, a step rides on a product of its own; NULL: all of it
      * does */
     const int *piece;
+    /* results of matmuls whose width is no multiple of 8 and that only matmuls and losses read have
+     * rows at multiples of so many elements, where the device's matmuls want it; 0: rows without
+     * gaps */
+    int row_elements;
 } weft_lower_options;
 
 /* Borrows g for the call; o may be NULL. */

@@ -31,14 +31,18 @@ typedef struct weft_lower__pass {
     weft_vid  *accum; /* value: result of the accumulate node it is written into, -1 */
     weft_vid  *base;  /* node: an embedding's gradient is added to this value, -1 */
     bool       one_micro;
-    const int *piece;    /* node; NULL: all are of one */
-    bool      *placed;   /* value: written straight into a concat or a state */
+    const int *piece;  /* node; NULL: all are of one */
+    bool      *placed; /* value: written straight into a concat or a state */
+    int        row_elements;
+    bool      *padded;   /* value: its rows are at multiples of row_elements */
     int       *last_use; /* value: last alive node that reads it, views looked through */
 } weft_lower__pass;
 
 /* view.c */
 void weft_lower__dense(const weft_shape *s, int64_t stride[WEFT_MAX_DIM]);
 bool weft_lower__is_dense(const weft_shape *s, const int64_t *stride);
+/* Rows at multiples of row_elements; a value that is too narrow for that is dense. */
+void weft_lower__pad(const weft_shape *s, int row_elements, int64_t stride[WEFT_MAX_DIM]);
 /* The strides of the same elements under another shape; false when they do not exist. */
 bool weft_lower__reshape(const weft_shape *from, const int64_t *stride,
                          const weft_shape *to, int64_t out[WEFT_MAX_DIM]);
@@ -54,6 +58,8 @@ weft_status weft_lower__prepare(weft_lower__pass *p);
 void weft_lower__fuse(weft_lower__pass *p);
 /* live.c: first and last of each storage; then element-wise results over dying operands. */
 void weft_lower__live(weft_segment *s);
-void weft_lower__share(weft_segment *s);
+void weft_lower__share(weft_segment *s, int row_elements);
+/* pad.c: fills padded. */
+void weft_lower__choose_padded(weft_lower__pass *p);
 
 #endif

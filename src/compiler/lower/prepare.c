@@ -17,6 +17,7 @@ static weft_status allocate(weft_lower__pass *p)
     p->base             = WEFT_ARENA_ARRAY(p->tmp, weft_vid, g->n_node + 1);
     p->placed           = WEFT_ARENA_ARRAY(p->tmp, bool, g->n_value + 1);
     p->last_use         = WEFT_ARENA_ARRAY(p->tmp, int, g->n_value + 1);
+    p->padded           = WEFT_ARENA_ARRAY(p->tmp, bool, g->n_value + 1);
     WEFT_TRY(weft_arena_status(p->tmp));
     for (int i = 0; i < g->n_node; i++) p->fused_into[i] = p->base[i] = -1;
     for (weft_vid v = 0; v < g->n_value; v++)

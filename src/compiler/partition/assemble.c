@@ -243,7 +243,9 @@ static weft_status lower_graph(assembly *build)
     WEFT_TRY(weft_arena_status(build->tmp));
     for (int i = 0; i < build->part.n_node; i++)
         piece[i] = build->part.piece[build->part.node[i]];
-    weft_lower_options o = {.one_micro = build->batch.one_term, .piece = piece};
+    weft_lower_options o = {.one_micro    = build->batch.one_term,
+                            .piece        = piece,
+                            .row_elements = build->options->row_elements};
     return weft_lower(build->part.graph, &o, &build->segment);
 }
 

@@ -29,8 +29,9 @@ typedef struct weft_partition_options {
     /* pp * n_chunk - 1 forward nodes, the first ones of stages 1, 2, ...; NULL:
      * weft_partition_cuts */
     const int *cut;
-    uint32_t   ring_axes;   /* weft_spmd_options */
-    bool       gather_once; /* likewise */
+    uint32_t   ring_axes;    /* weft_spmd_options */
+    int        row_elements; /* weft_lower_options */
+    bool       gather_once;  /* likewise */
     /* ZeRO 2 and 3 without lanes: gradients go to the owners of shards in every micro-batch, so
      * that a rank holds sums of its shards alone.  Bits then depend on the number of ranks.
      * Where ranks have different numbers of micro-batches each keeps whole sums all the same */

@@ -1,0 +1,133 @@
+/* WEFT_CUDA_TUNE=FILE: each matmul that is prepared and not pinned is measured with every algorithm
+ * that cublasLt offers; the fastest one's line goes to FILE and is used from then on.  For making
+ * tables, never for jobs: what is chosen depends on timing.  Results of the trials are
+ * overwritten by the first step. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu.h"
+#include "pinned.h"
+
+enum {
+    WARM_UP = 2,
+    RUNS    = 8,
+    ROUNDS  = 3
+};
+
+static weft_cuda_handle from, until;
+
+/* The best of some rounds; a negative time: it cannot run. */
+static float time_offer(const weft_cuda_trial *t, const weft_cuda_blas_algo *algo)
+{
+    float best = -1, ms;
+    for (int i = 0; i < WARM_UP; i++)
+        if (t->issue(t->arg, algo)) return -1;
+    for (int r = 0; r < ROUNDS; r++) {
+        if (weft_cuda_cu.EventRecord(from, t->stream)) return -1;
+        for (int i = 0; i < RUNS; i++)
+            if (t->issue(t->arg, algo)) return -1;
+        if (weft_cuda_cu.EventRecord(until, t->stream) ||
+            weft_cuda_cu.EventSynchronize(until) ||
+            weft_cuda_cu.EventElapsedTime(&ms, from, until))
+            return -1;
+        if (best < 0 || ms < best) best = ms;
+    }
+    return best / RUNS;
+}
+
+static void write_line(const weft_cuda_pinned_key *key, const weft_cuda_blas_algo *algo,
+                       float first, float best, int which)
+{
+    char  line[512];
+    FILE *f = fopen(getenv("WEFT_CUDA_TUNE"), "a");
+    if (!f) return;
+    weft_cuda_pinned_print(key, algo, line, sizeof line);
+    fprintf(f, "# %.4f ms, the first offer %.4f, %.0f TFLOP/s, offer %d\n%s\n",
+            (double)best, (double)first,
+            2e-9 * (double)key->m * (double)key->n * (double)key->k * (double)key->batch /
+                (double)best,
+            which, line);
+    fclose(f);
+}
+
+/* The first offer stays where no other is 1 % faster. */
+static int choose_offer(const weft_cuda_trial *t, const weft_cuda_blas_offer *offer,
+                        int n)
+{
+    float first = time_offer(t, &offer[0].algo), best = first;
+    int   which = 0;
+    for (int i = 1; i < n; i++) {
+        if (offer[i].status) continue;
+        float ms = time_offer(t, &offer[i].algo);
+        if (ms > 0 && (best < 0 || ms < 0.99f * best)) best = ms, which = i;
+    }
+    write_line(t->key, &offer[which].algo, first, best, which);
+    (void)weft_cuda_pinned_add(t->key, &offer[which].algo);
+    return which;
+}
+
+weft_status weft_cuda_open_tuner(void)
+{
+    const char *file = getenv("WEFT_CUDA_TUNE");
+    if (!file || !*file || weft_cuda_tuner) return WEFT_OK;
+    CU_TRY(EventCreate, &from, 0);
+    CU_TRY(EventCreate, &until, 0);
+    weft_cuda_tuner = choose_offer;
+    return WEFT_OK;
+}
+
+void weft_cuda_close_tuner(void)
+{
+    if (!weft_cuda_tuner) return;
+    weft_cuda_tuner = NULL;
+    weft_cuda_cu.EventDestroy(from);
+    weft_cuda_cu.EventDestroy(until);
+}
+
+/* ---- tables ---- */
+
+/* "NVIDIA H200", {13, 1, 0}: "nvidia-h200-13.1.0" */
+static void name_table(const char *device, const int version[3], char *out, size_t n)
+{
+    size_t i = 0;
+    for (; *device && i + 1 < n; device++, i++) {
+        char c = *device;
+        if (c >= 'A' && c <= 'Z') c = (char)(c - 'A' + 'a');
+        out[i] = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '-';
+    }
+    snprintf(out + i, n - i, "-%d.%d.%d", version[0], version[1], version[2]);
+}
+
+static weft_status read_file(const char *path)
+{
+    char  *text = NULL;
+    size_t n = 0, cap = 0;
+    FILE  *f = fopen(path, "r");
+    if (!f) return WEFT_FAIL(WEFT_ERR_IO, "WEFT_CUDA_PINNED: %s cannot be read", path);
+    do {
+        cap += 1 << 16;
+        char *more = realloc(text, cap + 1);
+        if (!more) break;
+        text = more;
+        n += fread(text + n, 1, cap - n, f);
+    } while (n == cap);
+    fclose(f);
+    if (!text) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for %s", path);
+    text[n]        = 0;
+    weft_status st = weft_cuda_pinned_read(text, path);
+    free(text);
+    return st;
+}
+
+weft_status weft_cuda_read_pinned(const char *device)
+{
+    const char *file = getenv("WEFT_CUDA_PINNED");
+    char        name[160];
+    if (file && *file) return read_file(file);
+    name_table(device, weft_cuda_library_get(WEFT_CUDA_BLAS)->version, name, sizeof name);
+    for (int i = 0; i < weft_cuda_n_pinned; i++)
+        if (!strcmp(weft_cuda_pinned_name[i], name))
+            return weft_cuda_pinned_read(weft_cuda_pinned_text[i], name);
+    return WEFT_OK;
+}
