@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "gpu.h"
+#include "library.h"
 
 enum {
     PORTABLE_MAPPED = 1 | 2, /* CU_MEMHOSTALLOC_PORTABLE | _DEVICEMAP */
@@ -224,9 +225,10 @@ static weft_status cuda_facts(weft_device *d, weft_device_facts *out)
     WEFT_TRY(weft_cuda_use(g));
     CU_TRY(DeviceGetName, out->name, (int)sizeof out->name, g->ordinal);
     CU_TRY(MemGetInfo, &left, &all);
-    snprintf(out->versions, sizeof out->versions,
-             "driver of CUDA %d.%d, kernels of %d.%d", v / 1000, v % 1000 / 10, b / 1000,
-             b % 1000 / 10);
+    int n = snprintf(out->versions, sizeof out->versions,
+                     "driver of CUDA %d.%d, kernels of %d.%d, ", v / 1000, v % 1000 / 10,
+                     b / 1000, b % 1000 / 10);
+    weft_cuda_libraries_name(out->versions + n, sizeof out->versions - (size_t)n);
     out->free_bytes  = (int64_t)left;
     out->total_bytes = (int64_t)all;
     return WEFT_OK;

@@ -318,6 +318,20 @@ weft_status weft_cuda_dnn_handle(void **out)
 
 /* ---- for people ---- */
 
+const char *weft_cuda_libraries_name(char *text, size_t bytes)
+{
+    const weft_cuda_library *b = &library[WEFT_CUDA_BLAS], *d = &library[WEFT_CUDA_DNN];
+    int n = snprintf(text, bytes, "%s %d.%d.%d, ", b->name, b->version[0], b->version[1],
+                     b->version[2]);
+    if (n < 0 || (size_t)n >= bytes) return text;
+    if (d->handle)
+        snprintf(text + n, bytes - (size_t)n, "%s %d.%d.%d", d->name, d->version[0],
+                 d->version[1], d->version[2]);
+    else
+        snprintf(text + n, bytes - (size_t)n, "no cuDNN: own attention");
+    return text;
+}
+
 const char *weft_cuda_libraries_print(char *text, size_t bytes)
 {
     size_t n = 0;

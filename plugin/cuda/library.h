@@ -159,6 +159,8 @@ void weft_cuda_libraries_unbind(const void *gpu);
 weft_status weft_cuda_blas_handle(void **out);
 weft_status weft_cuda_dnn_handle(void **out);
 
+/* "cublasLt 13.1.0, cuDNN 9.19.0", or "cublasLt 13.1.0, no cuDNN: own attention". */
+const char *weft_cuda_libraries_name(char *text, size_t bytes);
 /* What is open, "cublasLt 13.1.0 PATH, cuDNN 9.19.0 PATH", into text; gives text. */
 const char *weft_cuda_libraries_print(char *text, size_t bytes);
 /* Device kind, our version, library versions and pinned algorithms: equal where bits are. */

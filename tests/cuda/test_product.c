@@ -374,6 +374,8 @@ static void test_libraries(void **state)
     (void)state;
     char text[1200];
     open_stub();
+    assert_non_null(strstr(weft_cuda_libraries_name(text, sizeof text),
+                           "cublasLt 13.1.0, cuDNN 9.19.0"));
     assert_non_null(
         strstr(weft_cuda_libraries_print(text, sizeof text), "cublasLt 13.1.0 "));
     assert_non_null(
