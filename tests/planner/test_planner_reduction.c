@@ -1,5 +1,5 @@
-/* reduction: auto is invariant, and fixed where nothing fits otherwise: FSDP of a 70B model with
- * accumulation on 64 H100. */
+/* reduction: auto is fixed on several GPUs and on unlike devices, invariant elsewhere, and fixed
+ * where nothing fits otherwise: FSDP of a 70B model with accumulation on 64 H100. */
 #include <math.h>
 
 #include "planner/planner.h"
@@ -17,6 +17,7 @@ static weft_status decide(int64_t batch, weft_reduction reduction,
     q.spec.micro_batch = q.spec.lanes = 0;
     q.spec.dtype                      = NULL;
     q.spec.reduction                  = reduction;
+    q.on_cpus                         = true; /* the devices alone do not decide */
     weft_search_open(&q.constraints);
     for (size_t i = 0; i < WEFT_COUNT(fsdp); i++)
         assert_ok(weft_search_constrain(&q.constraints, fsdp[i], arena));
@@ -60,11 +61,66 @@ static void invariant_where_it_fits(void **state)
     weft_planner_destroy(a);
 }
 
+/* A small job on the devices of a line, with one node cordoned or not. */
+static void check_devices(const char *line, bool cordon, int world, weft_reduction asked,
+                          weft_reduction want)
+{
+    weft_cluster        *c;
+    weft_planner_answer *a;
+    weft_text            text = {0};
+    assert_ok(weft_cluster_load(line, NULL, &c));
+    if (cordon) {
+        weft_cluster *less;
+        assert_ok(weft_cluster_change(c, "cordon node 0 why it is tested", &less));
+        weft_cluster_destroy(c);
+        c = less;
+    }
+    weft_planner_request q = {.spec    = weft_compile_spec_default("tiny256", 8, 16),
+                              .cluster = c,
+                              .world   = world,
+                              .fast    = true};
+    q.spec.micro_batch = q.spec.lanes = 0;
+    q.spec.dtype                      = NULL;
+    q.spec.reduction                  = asked;
+    weft_search_open(&q.constraints);
+    assert_ok(weft_planner_plan(&q, &a));
+    if (a->reduction != want)
+        fail_msg("%s: %s became %s", line, weft_reduction_name(asked),
+                 weft_reduction_name(a->reduction));
+    bool changed = asked == WEFT_REDUCTION_AUTO && want == WEFT_REDUCTION_FIXED;
+    assert_int_equal(a->fixed_on_devices, changed);
+    weft_planner_print_reduction(a, &text);
+    assert_int_equal(text.n > 0 && strstr(text.s, "the default on several GPUs"),
+                     changed);
+    weft_text_fini(&text);
+    weft_planner_destroy(a);
+    weft_cluster_destroy(c);
+}
+
+static void devices_decide(void **state)
+{
+    const weft_reduction fixed     = WEFT_REDUCTION_FIXED,
+                         invariant = WEFT_REDUCTION_INVARIANT, open = WEFT_REDUCTION_AUTO;
+    (void)state;
+    check_devices("1 x (1 x a100-80g)", false, 0, open, invariant);
+    check_devices("1 x (2 x a100-80g)", false, 0, open, fixed);
+    check_devices("2 x (1 x a100-80g)", false, 0, open, fixed);
+    check_devices("2 x (1 x a100-80g)", true, 0, open, invariant);  /* one is left */
+    check_devices("1 x (2 x a100-80g)", false, 1, open, invariant); /* one is used */
+    check_devices("1 x (1 x a100-80g) + 1 x (1 x t4)", false, 0, open, fixed);
+    check_devices("1 x (1 x a100-80g) + 1 x (2 x cpu)", false, 0, open, fixed);
+    check_devices("2 x (2 x cpu)", false, 0, open, invariant);
+    check_devices("1 x (2 x cpu) + 1 x (2 x epyc-9654)", false, 0, open, invariant);
+    check_devices("1 x (2 x a100-80g)", false, 0, invariant, invariant);
+    check_devices("2 x (2 x cpu)", false, 0, fixed, fixed);
+}
+
 int main(void)
 {
     const struct CMUnitTest test[] = {
         cmocka_unit_test(fixed_where_only_that_fits),
         cmocka_unit_test(invariant_where_it_fits),
+        cmocka_unit_test(devices_decide),
     };
     assert_ok(weft_arena_create(&arena));
     assert_ok(weft_cluster_load("8 x (8 x h100-80g)", NULL, &cluster));

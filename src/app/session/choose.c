@@ -45,6 +45,11 @@ static weft_status find_machines(const weft_job *j, int world, int local, int n_
 
 /* ---- the plan ---- */
 
+static bool runs_on_cpus(const weft_job *j)
+{
+    return !strstr(j->device, "cuda") && !strstr(j->device, "auto");
+}
+
 /* fixed: micro_batch, lanes and recompute stay as the job has them, whether or not it gives them.
  */
 static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
@@ -52,6 +57,7 @@ static void ask(const weft_job *j, const weft_cluster *c, int world, bool fixed,
 {
     *q           = (weft_planner_request){.spec      = weft_job_spec(j),
                                           .cluster   = c,
+                                          .on_cpus   = runs_on_cpus(j),
                                           .keep_bits = true,
                                           .world     = world,
                                           .n_best    = CANDIDATES};

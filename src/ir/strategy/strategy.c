@@ -83,6 +83,13 @@ int weft_reduction_parse(const char *name)
     return -1;
 }
 
+weft_reduction weft_reduction_on(weft_reduction r, int n_cpu, int n_gpu)
+{
+    bool unlike = n_gpu > 0 && n_cpu > 0;
+    if (r != WEFT_REDUCTION_AUTO) return r;
+    return n_gpu > 1 || unlike ? WEFT_REDUCTION_FIXED : WEFT_REDUCTION_INVARIANT;
+}
+
 const char *weft_strategy_axis_name(int axis)
 {
     return axes[axis].name;

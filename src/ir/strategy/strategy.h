@@ -44,8 +44,8 @@ typedef enum weft_strategy_axis {
 } weft_strategy_axis;
 
 /* In which order gradients are summed: the same bits for any number of data-parallel ranks, or
- * for the same plan alone.  auto: invariant, and fixed where the planner finds nothing else that
- * fits; a plan has one of the other two. */
+ * for the same plan alone.  auto: as weft_reduction_on() says, and fixed where the planner finds
+ * nothing else that fits; a plan has one of the other two. */
 typedef enum weft_reduction {
     WEFT_REDUCTION_INVARIANT,
     WEFT_REDUCTION_FIXED,
@@ -55,6 +55,9 @@ typedef enum weft_reduction {
 const char *weft_reduction_name(weft_reduction r);
 /* -1: it is none of them. */
 int weft_reduction_parse(const char *name);
+/* What r is on so many CPUs and GPUs; only auto depends on them.  The one owner of the rule: auto
+ * is fixed on more than one GPU and on unlike kinds of devices, invariant elsewhere. */
+weft_reduction weft_reduction_on(weft_reduction r, int n_cpu, int n_gpu);
 
 /* Words of the rows, in their order. */
 typedef enum weft_strategy_cp_comm {

@@ -501,9 +501,10 @@ static weft_status decide_once(weft_planner_workspace *w, weft_planner_answer **
         weft_arena_destroy(arena);
         return WEFT_FAIL(WEFT_ERR_MEM, "no memory to plan in");
     }
-    a->arena       = arena;
-    a->reduction   = weft_compile_reduction(&w->request.spec);
-    weft_status st = decide(w, a);
+    a->arena            = arena;
+    a->reduction        = weft_compile_reduction(&w->request.spec);
+    a->fixed_on_devices = w->fixed_on_devices;
+    weft_status st      = decide(w, a);
     if (st == WEFT_OK)
         *out = a;
     else

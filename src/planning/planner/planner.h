@@ -33,10 +33,12 @@
 
 /* What is asked.  What it points to outlives the workspace. */
 typedef struct weft_planner_request {
-    /* reduction auto: invariant, and fixed where nothing fits otherwise.  micro_batch, lanes 0: to
-     * be chosen.  recompute is the constraints' */
+    /* reduction auto: as weft_reduction_on() has it for the cluster's devices, and fixed where
+     * nothing fits otherwise.  micro_batch, lanes 0: to be chosen.  recompute is the
+     * constraints' */
     weft_compile_spec   spec;
     const weft_cluster *cluster;
+    bool                on_cpus; /* the job runs on CPUs, whatever the cluster has */
     /* where sums are invariant, tp, cp and ep, which change rounding as well, are left out */
     bool        keep_bits;
     const char *engine; /* whose overheads and abilities count; NULL: "weft" */
@@ -107,9 +109,10 @@ typedef struct weft_planner_answer {
     weft_arena *arena;
     weft_plan  *plan;    /* with what is predicted; NULL: for another engine */
     bool        checked; /* partitioned, measured, simulated */
-    /* of sums; fixed_to_fit: nothing fits with invariant ones, and auto leaves it to us */
+    /* of sums; what auto became: fixed_to_fit: nothing fits with invariant ones; fixed_on_devices:
+     * there are several GPUs, or a GPU and CPUs */
     weft_reduction reduction;
-    bool           fixed_to_fit;
+    bool           fixed_to_fit, fixed_on_devices;
     double         step_s, lo, hi; /* simulated where checked */
     /* no plan that the search knows is below; 0: the answer is shorter than all that fast
      * estimates can count, so none is known */
@@ -184,7 +187,7 @@ void weft_planner_print_never_ran(const weft_cluster *c, weft_text *t);
  * nothing where it did. */
 void weft_planner_print_untimed(const weft_planner_workspace *w, weft_text *t);
 
-/* What the answer gives up to fit, in a line; nothing where it gives up nothing. */
+/* Why auto became fixed, and what that gives up, in a line; nothing where it did not. */
 void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t);
 /* Why parameters are gathered by the next step, in a line; nothing where they are not. */
 void weft_planner_print_later(const weft_planner_tried *x, weft_text *t);

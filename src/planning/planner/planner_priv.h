@@ -38,6 +38,7 @@ struct weft_planner_workspace {
     weft_search_problem problem;
     bool                is_rows;
     bool                borrows; /* constants, hardware and layer costs are another's */
+    bool                fixed_on_devices; /* reduction was auto */
     bool                seconds_only; /* an answer that nobody looks at: no placement */
     double              flops;
     weft_planner__training *trainings; /* the one used last comes first */

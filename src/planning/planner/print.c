@@ -185,6 +185,7 @@ weft_status weft_planner_print(weft_planner_workspace *w, const weft_planner_ans
     WEFT_TRY(weft_search_print(&w->problem, &found, explain, t));
     if (a->checked) return WEFT_OK;
     put_rates(w, a, t);
+    weft_planner_print_reduction(a, t);
     return put_idle(w, a, t);
 }
 
@@ -256,6 +257,7 @@ static void put_asked_json(const weft_planner_workspace *w, const weft_planner_a
     weft_text_put_quoted(t, w->config.framework);
     weft_text_add(t, "}");
     if (!weft_planner__is_ours(w)) return;
+    weft_text_add(t, ",\n \"reduction\": \"%s\"", weft_reduction_name(a->reduction));
     weft_text_add(t, ",\n \"mesh\": \"");
     for (size_t i = 0; i < WEFT_COUNT(axis); i++) {
         if (i && axis[i].n < 2) continue;
@@ -299,10 +301,14 @@ weft_status weft_planner_print_json(weft_planner_workspace    *w,
 
 void weft_planner_print_reduction(const weft_planner_answer *a, weft_text *t)
 {
-    if (!a->fixed_to_fit) return;
+    if (!a->fixed_to_fit && !a->fixed_on_devices) return;
     weft_text_add(
-        t, "reduction is fixed, as nothing fits with invariant sums: a second run has "
-           "the same bits, another number of ranks has not\n");
+        t,
+        "reduction is fixed, %s: a second run has the same bits, another number "
+        "of ranks has not%s\n",
+        a->fixed_to_fit ? "as nothing fits with invariant sums"
+                        : "the default on several GPUs and on unlike devices",
+        a->fixed_to_fit ? "" : "; reduction=invariant has them");
 }
 
 void weft_planner_print_line(const weft_planner_answer *a, weft_text *t)
@@ -315,4 +321,7 @@ void weft_planner_print_line(const weft_planner_answer *a, weft_text *t)
         weft_text_add(
             t, " (reduction=fixed: nothing fits with invariant sums, so bits depend "
                "on the number of ranks)");
+    else if (a->fixed_on_devices)
+        weft_text_add(t, " (reduction=fixed, the default on several GPUs and on unlike "
+                         "devices: bits depend on the number of ranks)");
 }

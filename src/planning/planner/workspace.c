@@ -19,12 +19,30 @@ static void fini(weft_planner_workspace *w)
     weft_arena_destroy(w->arena);
 }
 
+/* auto becomes fixed where the devices ask for it; else it stays open. */
+static void resolve_reduction(weft_planner_workspace *w)
+{
+    weft_planner_request *q = &w->request;
+    weft_device_run       r;
+    int                   at = 0, n_cpu = 0, n_gpu = 0;
+    if (q->spec.reduction != WEFT_REDUCTION_AUTO || q->on_cpus || q->world == 1 ||
+        !weft_planner__is_ours(w))
+        return;
+    while (weft_cluster_next_run(q->cluster, &at, &r))
+        *(weft_cluster_is_cpu(r.device) ? &n_cpu : &n_gpu) += r.cordoned ? 0 : r.n;
+    if (weft_reduction_on(q->spec.reduction, n_cpu, n_gpu) != WEFT_REDUCTION_FIXED)
+        return;
+    q->spec.reduction   = WEFT_REDUCTION_FIXED;
+    w->fixed_on_devices = true;
+}
+
 weft_status weft_planner_workspace_create(const weft_planner_request *q,
                                           weft_planner_workspace    **out)
 {
     weft_planner_workspace *w = calloc(1, sizeof *w);
     if (!w) return WEFT_FAIL(WEFT_ERR_MEM, "no memory to plan in");
-    w->request     = *q;
+    w->request = *q;
+    resolve_reduction(w);
     weft_status st = weft_arena_create(&w->arena);
     if (st == WEFT_OK) st = weft_planner__open(w);
     if (st == WEFT_OK)
