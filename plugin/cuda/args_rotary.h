@@ -14,7 +14,10 @@ typedef struct weft_cuda_rotary_args {
     weft_cuda_heads_view x, y;
     int64_t              b, s, h, half;
     int64_t              first; /* position of index 0 */
-    double               log2_theta, factor, low, high, orig;
+    double               slope; /* log2 of f_i / f_(i-1) */
+    double               share; /* 1 / factor */
+    double               low, high, orig;
+    double               mix; /* 1 / (high - low) */
     int32_t              kind;
     float                sign; /* -1: back */
 } weft_cuda_rotary_args;

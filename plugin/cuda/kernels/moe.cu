@@ -153,7 +153,9 @@ CU_KERNEL(invert, weft_cuda_invert_args, 256)
 /* Threads: W columns of a token; slots in order. */
 template <int W> CU_FN void combine_rows(const weft_cuda_combine_args &a)
 {
-    int64_t n = a.d / W, at = cu_index(), token = at / n, col = (at - token * n) * W;
+    int64_t n = a.d / W, at = cu_index();
+    int64_t token = a.n * n < INT32_MAX ? (int64_t)((uint32_t)at / (uint32_t)n) : at / n;
+    int64_t col   = (at - token * n) * W;
     float   sum[W], row[W];
     if (token >= a.n) return;
     for (int j = 0; j < W; j++) sum[j] = 0;

@@ -18,31 +18,31 @@ CU_FN void sin_cos_turns(double turns, float &s, float &c)
 /* How far pair i turns from one position to the next, in whole turns. */
 CU_FN double find_turns(const weft_cuda_rotary_args &a, int64_t i)
 {
-    double turns =
-        exp2(-a.log2_theta * (double)i / (double)a.half) / (2 * 3.14159265358979323846);
+    double turns = exp2(a.slope * (double)i) * 0.15915494309189533577; /* 1 / 2 pi */
     if (a.kind == WEFT_CUDA_ROTARY_DEFAULT) return turns;
-    if (a.kind == WEFT_CUDA_ROTARY_LINEAR) return turns / a.factor;
+    if (a.kind == WEFT_CUDA_ROTARY_LINEAR) return turns * a.share;
     double waves = a.orig * turns; /* of the original context */
-    if (waves < a.low) return turns / a.factor;
+    if (waves < a.low) return turns * a.share;
     if (waves > a.high) return turns;
-    double s = (waves - a.low) / (a.high - a.low);
-    return turns * (s + (1 - s) / a.factor);
+    double s = (waves - a.low) * a.mix;
+    return turns * (s + (1 - s) * a.share);
 }
 
 /* Threads: W pairs of a position; each turns those of some heads of some
  * samples, which are blocks' y. */
 template <int W> CU_FN void rotate(const weft_cuda_rotary_args &a)
 {
-    int64_t n = a.half / W, at = cu_index(), pos = at / n, i0 = (at - pos * n) * W;
-    float   s[W], c[W];
+    unsigned n = (unsigned)a.half / W, at = blockIdx.x * blockDim.x + threadIdx.x;
+    int64_t  pos = at / n, i0 = (int64_t)(at % n) * W;
+    float    s[W], c[W];
     if (pos >= a.s) return;
     for (int j = 0; j < W; j++) {
         sin_cos_turns((double)(pos + a.first) * find_turns(a, i0 + j), s[j], c[j]);
         s[j] *= a.sign;
     }
     const int64_t *sx = a.x.stride, *sy = a.y.stride;
-    for (int64_t bh = blockIdx.y; bh < a.b * a.h; bh += gridDim.y) {
-        int64_t b = bh / a.h, h = bh - b * a.h;
+    for (unsigned bh = blockIdx.y; bh < (unsigned)(a.b * a.h); bh += gridDim.y) {
+        int64_t b = bh / (unsigned)a.h, h = bh % (unsigned)a.h;
         int64_t from = b * sx[0] + pos * sx[1] + h * sx[2] + i0 * sx[3];
         int64_t to   = b * sy[0] + pos * sy[1] + h * sy[2] + i0 * sy[3];
         float   u[W], v[W], y[W], z[W];

@@ -27,22 +27,26 @@ CUDA_RUN(rotary)
 {
     const weft_view      *in = &c->in[0], *out = &c->out[0];
     const int64_t        *d    = in->shape.d;
-    weft_cuda_rotary_args a    = {.x          = weft_cuda_heads_of(in),
-                                  .y          = weft_cuda_heads_of(out),
-                                  .b          = d[0],
-                                  .s          = d[1],
-                                  .h          = d[2],
-                                  .half       = d[3] / 2,
-                                  .first      = weft_cuda_attr(c, "first")->i,
-                                  .log2_theta = log2(weft_cuda_attr(c, "theta")->f),
-                                  .factor     = weft_cuda_attr(c, "factor")->f,
-                                  .low        = weft_cuda_attr(c, "low")->f,
-                                  .high       = weft_cuda_attr(c, "high")->f,
-                                  .orig       = (double)weft_cuda_attr(c, "orig")->i,
-                                  .kind = (int32_t)find_kind(weft_cuda_attr(c, "kind")->s),
-                                  .sign = weft_cuda_attr(c, "inverse")->i ? -1 : 1};
+    weft_cuda_rotary_args a    = {.x     = weft_cuda_heads_of(in),
+                                  .y     = weft_cuda_heads_of(out),
+                                  .b     = d[0],
+                                  .s     = d[1],
+                                  .h     = d[2],
+                                  .half  = d[3] / 2,
+                                  .first = weft_cuda_attr(c, "first")->i,
+                                  .share = 1 / weft_cuda_attr(c, "factor")->f,
+                                  .low   = weft_cuda_attr(c, "low")->f,
+                                  .high  = weft_cuda_attr(c, "high")->f,
+                                  .orig  = (double)weft_cuda_attr(c, "orig")->i,
+                                  .kind  = (int32_t)find_kind(weft_cuda_attr(c, "kind")->s),
+                                  .sign  = weft_cuda_attr(c, "inverse")->i ? -1 : 1};
     bool                  wide = a.half % 8 == 0 && has_vectors(in) && has_vectors(out);
     int64_t               rows = weft_cuda_ceil(a.b * a.h, ROWS);
+    a.slope                    = -log2(weft_cuda_attr(c, "theta")->f) / (double)a.half;
+    a.mix                      = 1 / (a.high - a.low);
+    if (a.b * a.h > INT32_MAX || a.s * a.half > INT32_MAX)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "rotary: more than 2^31 heads or pairs of positions");
     if (d[3] % 2)
         return WEFT_FAIL(WEFT_ERR_ARG, "rotary: head size %ld is odd", (long)d[3]);
     weft_cuda_grid grid = weft_cuda_grid_1d(a.s * (wide ? a.half / 8 : a.half), 256);
