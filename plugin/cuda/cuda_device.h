@@ -24,6 +24,7 @@
 /* Before a loop: all of it, so that arrays stay in registers; or n rounds at once. */
 #define CU_UNROLL   _Pragma("unroll")
 #define CU_UNROLL_4 _Pragma("unroll 4")
+#define CU_UNROLL_8 _Pragma("unroll 8")
 /* The dynamic shared memory of a block, as an array. */
 extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
 #define CU_SHARED(type, name) type *name = (type *)cu_shared_bytes
@@ -43,6 +44,7 @@ extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
 #define CU_UNROLLED
 #define CU_UNROLL
 #define CU_UNROLL_4
+#define CU_UNROLL_8
 #define CU_SHARED(type, name) type *name = (type *)emu_shared
 #endif
 

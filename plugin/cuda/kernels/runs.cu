@@ -122,7 +122,7 @@ CU_FN void merge_columns(const weft_cuda_run_args &a, int64_t piece, int64_t las
     float   sum[W], part[W];
     cu_get_row<W>(a.part, WEFT_DTYPE_F32, at, 1, sum);
     at += a.behind;
-    CU_UNROLL_4
+    CU_UNROLL_8
     for (int64_t p = piece + 1; p <= last; p++, at += 2 * a.behind) {
         cu_get_row<W>(a.part, WEFT_DTYPE_F32, at, 1, part);
         for (int j = 0; j < W; j++) sum[j] += part[j];
