@@ -8,6 +8,12 @@ enum {
 
 static constexpr float LOG2_E = 1.44269504088896341f;
 
+/* Where a row is in a view of rows. */
+CU_FN int64_t row_at(const weft_cuda_view &v, int64_t row)
+{
+    return v.n_dim == 1 ? row * v.stride[0] : cu_at(v, row);
+}
+
 /* ---- any strides, f32 or bf16 ---- */
 
 CU_FN float find_lse(const weft_cuda_loss_args &a, int64_t at, float *room)
@@ -43,19 +49,19 @@ CU_FN float own_logit(const weft_cuda_loss_args &a, int64_t label, int64_t at)
 CU_KERNEL(loss, weft_cuda_loss_args, 256)
 {
     __shared__ float room[CU_WARP];
-    int64_t          row = blockIdx.x, at = cu_at(a.logits, row);
-    int64_t          label = cu_id(a.labels, cu_at(a.labels, row));
+    int64_t          row = blockIdx.x, at = row_at(a.logits, row);
+    int64_t          label = cu_id(a.labels, row_at(a.labels, row));
     float            own   = own_logit(a, label, at), lse;
     if (a.lse_in.p) {
-        lse = cu_get(a.lse_in.p, WEFT_DTYPE_F32, cu_at(a.lse_in, row));
+        lse = cu_get(a.lse_in.p, WEFT_DTYPE_F32, row_at(a.lse_in, row));
     } else {
         lse = find_lse(a, at, room); /* all have read `own` when it returns */
         if (threadIdx.x == 0 && a.lse) a.lse[row] = lse;
         if (threadIdx.x == 0 && a.loss) a.loss[row] = loss_of(a, label, lse, own);
     }
     if (!a.dlogits.p) return;
-    float   scale = cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row));
-    int64_t col = a.first > 0 ? label - a.first : label, to = cu_at(a.dlogits, row);
+    float   scale = cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row));
+    int64_t col = a.first > 0 ? label - a.first : label, to = row_at(a.dlogits, row);
     for (int64_t i = threadIdx.x; i < a.v; i += blockDim.x) {
         float y = 0;
         if (label != a.ignore) {
@@ -79,19 +85,20 @@ struct unit_row {
     int          end;   /* where the row ends, in elements from x */
 };
 
+/* Addresses stay pointers into global memory: by way of integers loads would be generic ones. */
 CU_FN unit_row find_units(const weft_cuda_loss_args &a, int64_t row)
 {
-    unit_row  u;
-    uintptr_t x = (uintptr_t)a.logits.p + (uintptr_t)(row * a.row) * sizeof(cu_bf16);
-    u.begin     = (int)(x % 16 / sizeof(cu_bf16));
-    u.end       = u.begin + (int)a.v;
-    u.n         = (u.end + UNIT - 1) / UNIT;
-    u.x         = (const uint4 *)(x & ~(uintptr_t)15);
-    u.y         = NULL;
+    unit_row    u;
+    const char *x   = (const char *)a.logits.p + row * a.row * (int64_t)sizeof(cu_bf16);
+    int         odd = (int)((uintptr_t)x % 16);
+    u.begin         = odd / (int)sizeof(cu_bf16);
+    u.end           = u.begin + (int)a.v;
+    u.n             = (u.end + UNIT - 1) / UNIT;
+    u.x             = (const uint4 *)(x - odd);
+    u.y             = NULL;
     if (a.dlogits.p)
-        u.y = (uint4 *)(((uintptr_t)a.dlogits.p +
-                         (uintptr_t)(row * a.row) * sizeof(cu_bf16)) &
-                        ~(uintptr_t)15);
+        u.y =
+            (uint4 *)((char *)a.dlogits.p + row * a.row * (int64_t)sizeof(cu_bf16) - odd);
     return u;
 }
 
@@ -224,7 +231,12 @@ CU_FN void write_row(const weft_cuda_loss_args &a, const unit_row &u, const uint
     float   from = lse * LOG2_E;
     for (int i = (int)threadIdx.x; i < u.n; i += (int)blockDim.x) {
         float x[UNIT];
-        unit_floats(u, i, i < n_kept ? kept[i] : u.x[i], x);
+        uint4 v;
+        if (i < n_kept)
+            v = kept[i];
+        else
+            v = u.x[i];
+        unit_floats(u, i, v, x);
         CU_UNROLL
         for (int k = 0; k < UNIT; k++) x[k] = cu_exp2(fmaf(x[k], LOG2_E, -from)) * scale;
         if (i == of_unit) {
@@ -250,7 +262,7 @@ CU_KERNEL(loss_rows, weft_cuda_loss_args, 512)
     __shared__ float room[2 * CU_WARP];
     int64_t          row   = blockIdx.x;
     unit_row         u     = find_units(a, row);
-    int64_t          label = cu_id(a.labels, cu_at(a.labels, row));
+    int64_t          label = cu_id(a.labels, row_at(a.labels, row));
     float            own   = own_logit(a, label, row * a.row);
     running          r     = join_block(read_row(a, u, kept), room);
     float            lse   = r.max == -INFINITY ? r.max : r.max + logf(r.sum);
@@ -261,7 +273,7 @@ CU_KERNEL(loss_rows, weft_cuda_loss_args, 512)
         write_zeros(u);
     else
         write_row(a, u, kept, label, lse,
-                  cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row)));
+                  cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
 }
 
 /* The gradient alone, lse is known. */
@@ -269,13 +281,14 @@ CU_KERNEL(loss_grad_rows, weft_cuda_loss_args, 512)
 {
     int64_t  row   = blockIdx.x;
     unit_row u     = find_units(a, row);
-    int64_t  label = cu_id(a.labels, cu_at(a.labels, row));
+    int64_t  label = cu_id(a.labels, row_at(a.labels, row));
     if (label == a.ignore) {
         write_zeros(u);
         return;
     }
-    write_row(a, u, NULL, label, cu_get(a.lse_in.p, WEFT_DTYPE_F32, cu_at(a.lse_in, row)),
-              cu_get(a.dloss.p, a.dloss.dtype, cu_at(a.dloss, row)));
+    write_row(a, u, NULL, label,
+              cu_get(a.lse_in.p, WEFT_DTYPE_F32, row_at(a.lse_in, row)),
+              cu_get(a.dloss.p, a.dloss.dtype, row_at(a.dloss, row)));
 }
 
 /* ---- parts of a vocabulary ---- */

@@ -1,12 +1,33 @@
 /* Softmax cross-entropy and its gradient, alone or in one visit. */
 #include "cuda_priv.h"
 
+/* A view of rows, its dimensions joined where they can be: one is read without a division. */
+static weft_cuda_view join_rows(weft_cuda_view v)
+{
+    for (int k = v.n_dim - 2; k >= 0; k--) {
+        if (v.stride[k] != v.stride[k + 1] * v.d[k + 1]) continue;
+        v.d[k] *= v.d[k + 1];
+        v.stride[k] = v.stride[k + 1];
+        v.n_dim--;
+        for (int i = k + 1; i < v.n_dim; i++) {
+            v.d[i]      = v.d[i + 1];
+            v.stride[i] = v.stride[i + 1];
+        }
+    }
+    return v;
+}
+
+static weft_cuda_view rows_of(const weft_view *v)
+{
+    return join_rows(weft_cuda_view_of(v));
+}
+
 /* Where rows begin: the view without its last dimension. */
 static weft_cuda_view lead_of(const weft_view *v)
 {
     weft_cuda_view lead = weft_cuda_view_of(v);
     lead.n_dim--;
-    return lead;
+    return join_rows(lead);
 }
 
 static int64_t last_of(const weft_view *v)
@@ -21,6 +42,7 @@ static int64_t row_distance(const weft_view *v)
     if (last_of(v) > 1 && v->stride[v->shape.n - 1] != 1) return 0;
     for (int d = v->shape.n - 2; d >= 0; d--) {
         if (v->shape.d[d] == 1) continue;
+        if (v->stride[d] == 0) return 0; /* spread */
         if (row && v->stride[d] != next) return 0;
         if (!row) row = v->stride[d];
         next = v->stride[d] * v->shape.d[d];
@@ -33,7 +55,7 @@ static weft_cuda_loss_args make_args(const weft_kernel_call *c)
 {
     const weft_view *logits = &c->in[0];
     return (weft_cuda_loss_args){.logits = lead_of(logits),
-                                 .labels = weft_cuda_view_of(&c->in[1]),
+                                 .labels = rows_of(&c->in[1]),
                                  .v      = last_of(logits),
                                  .row    = row_distance(logits),
                                  .step   = logits->stride[logits->shape.n - 1],
@@ -44,7 +66,7 @@ static weft_cuda_loss_args make_args(const weft_kernel_call *c)
 static void set_gradient(weft_cuda_loss_args *a, const weft_view *dloss,
                          const weft_view *dlogits)
 {
-    a->dloss   = weft_cuda_view_of(dloss);
+    a->dloss   = rows_of(dloss);
     a->dlogits = lead_of(dlogits);
     a->dstep   = dlogits->stride[dlogits->shape.n - 1];
 }
@@ -66,7 +88,7 @@ static weft_status make_forward(const weft_kernel_call *c, weft_cuda_loss_args *
 static weft_cuda_loss_args make_backward(const weft_kernel_call *c)
 {
     weft_cuda_loss_args a = make_args(c);
-    a.lse_in              = weft_cuda_view_of(&c->in[2]);
+    a.lse_in              = rows_of(&c->in[2]);
     set_gradient(&a, &c->in[3], &c->out[0]);
     return a;
 }
