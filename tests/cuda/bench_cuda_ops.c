@@ -52,7 +52,12 @@ static const weft_test_case cases[] = {
     C(CROSS_ENTROPY, "", "bf16[32768,50304] i32[32768]<50304", 2),
     C(CROSS_ENTROPY_GRAD, "", "bf16[32768,50304] i32[32768]<50304 f32[32768]+ f32[32768]",
       1),
+    C(EMBEDDING_GRAD, "rows=2 dtype=f32", "bf16[32,1024,768] i32[32,1024]<2", 1),
     C(ROTARY, "", "bf16[8,2048,32,64]", 1),
+    C(ROTARY, "", "bf16[8,2048,8,64]", 1),
+    C(ROUTE, "k=2", "bf16[16384,8]", 2),
+    C(DISPATCH, "experts=8", "bf16[16384,1024] i32[16384,2]!8", 3),
+    C(COMBINE, "", "bf16[32768,1024] bf16[16384,2] i32[32768]<32768", 1),
     C(GROUPED_MATMUL, "", "bf16[32768,1024] bf16[8,3584,1024] i32[9]:32768", 1),
     C(GROUPED_MATMUL, "trans=0", "bf16[32768,3584] bf16[8,3584,1024] i32[9]:32768", 1),
     C(GROUPED_MATMUL_WGRAD, "", "bf16[32768,1024] bf16[32768,3584] i32[9]:32768", 1),
@@ -64,6 +69,13 @@ static const weft_test_case cases[] = {
       "f32[]=3",
       3),
     C(ADAMW, "", "f32[768] f32[768] f32[768] f32[768]+ f32[]=0.001 f32[]=1 f32[]=3", 3),
+};
+
+/* cross_entropy with its gradient in one visit, written over the logits */
+static const weft_test_case with_gradient[] = {
+    C(CROSS_ENTROPY, "", "bf16[32768,50304] i32[32768]<50257", 2),
+    C(CROSS_ENTROPY, "", "bf16[32768,50257] i32[32768]<50257", 2),
+    C(CROSS_ENTROPY, "", "bf16[16384,128256] i32[16384]<128000", 2),
 };
 
 enum {
@@ -126,6 +138,8 @@ typedef struct timed {
     const weft_kernel *kernel;
     weft_kernel_call   call;
     weft_kernel_ctx    ctx;
+    weft_attr          post_attr[WEFT_MAX_ATTR];
+    weft_kernel_post   post;
 } timed;
 
 static weft_status run(void *arg)
@@ -153,7 +167,23 @@ static double time_calls(weft_device *d, weft_stream *s, timed *t)
     return best;
 }
 
-static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c)
+/* The loss' gradient where the logits were; in and out have room for it.  Memory of dloss. */
+static weft_memory add_gradient(weft_device *d, timed *t, weft_view *in, weft_view *out)
+{
+    weft_memory m;
+    int64_t     rows = weft_shape_count(&in[1].shape);
+    MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE, rows * 4, &m));
+    in[2]  = weft_view_make(m.address, WEFT_DTYPE_F32, &in[1].shape);
+    out[2] = in[0];
+    weft_op_attr_defaults(WEFT_OP_CROSS_ENTROPY_GRAD, t->post_attr);
+    t->post       = (weft_kernel_post){WEFT_OP_CROSS_ENTROPY_GRAD, t->post_attr, 2, 2};
+    t->call.n_in  = 3;
+    t->call.n_out = 3, t->call.n_post = 1, t->call.post = &t->post;
+    return m;
+}
+
+static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c,
+                      bool gradient)
 {
     weft_arena *a;
     weft_op_use u;
@@ -186,6 +216,7 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c)
                         .n_own_out = u.n_out,
                         .in        = in,
                         .out       = out}};
+    if (gradient) block[n_block++] = add_gradient(d, &t, in, out);
     MUST(weft_kernel_find(d->kernels, &t.call, &t.kernel));
     MUST(weft_device_alloc(d, WEFT_SPACE_DEVICE,
                            (int64_t)weft_kernel_scratch(t.kernel, &t.call, 1), &scratch));
@@ -194,10 +225,12 @@ static void time_case(weft_device *d, weft_stream *s, const weft_test_case *c)
         .scratch = scratch.address, .scalars = scalars.address, .queue = s->impl};
     MUST(weft_kernel_prepare(t.kernel, &t.ctx, a, &t.call));
 
-    double seconds = time_calls(d, s, &t);
-    printf("%9.4f ms %7.0f GB/s %6.1f TFLOP/s  %s\n", seconds * 1e3,
-           weft_op_bytes(&u) / seconds / 1e9, weft_op_flops(&u) / seconds / 1e12,
-           weft_test_case_text(c, text, sizeof text));
+    double seconds = time_calls(d, s, &t), bytes = weft_op_bytes(&u);
+    if (gradient) bytes += 2 * (double)weft_shape_count(&u.in[0].shape);
+    printf("%9.4f ms %7.0f GB/s %6.1f TFLOP/s  %s%s\n", seconds * 1e3,
+           bytes / seconds / 1e9, weft_op_flops(&u) / seconds / 1e12,
+           weft_test_case_text(c, text, sizeof text),
+           gradient ? " with its gradient" : "");
     fflush(stdout);
     weft_kernel_release(t.kernel, &t.call);
     weft_device_free(&scratch);
@@ -217,7 +250,10 @@ int main(int argc, char **argv)
     printf("%s, %s\n", facts.name, facts.versions);
     for (size_t i = 0; i < WEFT_COUNT(cases); i++)
         if (argc < 2 || strstr(weft_op_get(cases[i].op)->name, argv[1]))
-            time_case(d, &s, &cases[i]);
+            time_case(d, &s, &cases[i], false);
+    for (size_t i = 0; i < WEFT_COUNT(with_gradient); i++)
+        if (argc < 2 || strstr(weft_op_get(with_gradient[i].op)->name, argv[1]))
+            time_case(d, &s, &with_gradient[i], true);
     d->stream_close(&s);
     weft_plugin_close_device(d);
     return 0;
