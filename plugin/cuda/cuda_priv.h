@@ -7,12 +7,19 @@
 
 typedef struct weft_cuda_gpu weft_cuda_gpu;
 
+enum {
+    WEFT_CUDA_MAX_NAME = 64
+};
+
 /* A stream of the device: what ctx->queue points to on a GPU. */
 typedef struct weft_cuda_queue {
     weft_cuda_gpu *gpu;
     void          *stream; /* CUstream */
-    /* the last code that was launched here, for errors that come later */
-    const char *actor;
+    /* Errors come late, and from graphs without a launch: every code that is launched writes its
+     * number here, in pinned memory and in the stream's order, before it starts. */
+    volatile uint32_t *progress;
+    int                n_name;
+    const char        *name[WEFT_CUDA_MAX_NAME]; /* of number k + 1 */
 } weft_cuda_queue;
 
 /* ---- kernels of kernels/ ---- */

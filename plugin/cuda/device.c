@@ -107,40 +107,51 @@ static weft_status cuda_copy(weft_device *d, weft_stream *s, const weft_memory *
 
 /* ---- streams ---- */
 
+static void cuda_stream_close(weft_stream *s)
+{
+    weft_cuda_queue *q = s->impl;
+    if (q && weft_cuda_use(q->gpu) == WEFT_OK) {
+        if (q->stream) weft_cuda_cu.StreamSynchronize(q->stream);
+        if (q->stream) weft_cuda_cu.StreamDestroy(q->stream);
+        if (q->progress) weft_cuda_cu.MemFreeHost((void *)(uintptr_t)q->progress);
+    }
+    free(q);
+    *s = (weft_stream){0};
+}
+
+static weft_status open_queue(weft_cuda_queue *q)
+{
+    void *word = NULL;
+    WEFT_TRY(weft_cuda_use(q->gpu));
+    CU_TRY(StreamCreate, &q->stream, NON_BLOCKING);
+    CU_TRY(MemHostAlloc, &word, sizeof *q->progress, PORTABLE_MAPPED);
+    q->progress  = word;
+    *q->progress = 0;
+    return WEFT_OK;
+}
+
 static weft_status cuda_stream_open(weft_device *d, const char *name, weft_stream *out)
 {
     weft_cuda_queue *q = calloc(1, sizeof *q);
     if (!q) return WEFT_FAIL(WEFT_ERR_MEM, "out of memory");
     q->gpu         = weft_cuda_gpu_of(d);
-    weft_status st = weft_cuda_use(q->gpu);
-    if (st == WEFT_OK)
-        st = weft_cuda_check(weft_cuda_cu.StreamCreate(&q->stream, NON_BLOCKING),
-                             "StreamCreate");
-    if (st != WEFT_OK) {
-        free(q);
-        return st;
-    }
-    *out = (weft_stream){.device = d, .name = name, .impl = q};
-    return WEFT_OK;
-}
-
-static void cuda_stream_close(weft_stream *s)
-{
-    weft_cuda_queue *q = s->impl;
-    if (q && weft_cuda_use(q->gpu) == WEFT_OK) {
-        weft_cuda_cu.StreamSynchronize(q->stream);
-        weft_cuda_cu.StreamDestroy(q->stream);
-    }
-    free(q);
-    *s = (weft_stream){0};
+    weft_stream s  = {.device = d, .name = name, .impl = q};
+    weft_status st = open_queue(q);
+    if (st != WEFT_OK)
+        cuda_stream_close(&s);
+    else
+        *out = s;
+    return st;
 }
 
 weft_status weft_cuda_stream_failed(weft_stream *s, weft_status st)
 {
     weft_cuda_queue *q = s->impl;
     if (st == WEFT_OK) return st;
+    uint32_t    k    = *q->progress;
+    const char *name = k > 0 && k <= (uint32_t)q->n_name ? q->name[k - 1] : NULL;
     return weft_fail_in(st, "%s, stream %s%s%s: ", q->gpu->name, s->name,
-                        q->actor ? ", at the latest in " : "", q->actor ? q->actor : "");
+                        name ? ", in " : "", name ? name : "");
 }
 
 static weft_status wait_for_stream(weft_stream *s)
@@ -174,13 +185,25 @@ static weft_status check_task(weft_stream *s, const weft_code *c, int i)
     return weft_fail_in(st, "%s: ", s->device->name);
 }
 
+/* The number of a name; 0: there are too many. */
+static uint32_t number_of(weft_cuda_queue *q, const char *name)
+{
+    for (int i = 0; i < q->n_name; i++)
+        if (q->name[i] == name) return (uint32_t)i + 1;
+    if (q->n_name == WEFT_CUDA_MAX_NAME) return 0;
+    q->name[q->n_name++] = name;
+    return (uint32_t)q->n_name;
+}
+
 /* Tasks only issue. */
 static weft_status cuda_launch(weft_stream *s, const weft_code *c)
 {
     weft_cuda_queue *q = s->impl;
     WEFT_TRY(weft_cuda_use(q->gpu));
     s->busy = true;
-    if (c->name) q->actor = c->name;
+    if (c->name)
+        CU_TRY(StreamWriteValue, q->stream, (weft_cuda_ptr)(uintptr_t)q->progress,
+               number_of(q, c->name), 0);
     for (int i = 0; i < c->n; i++) {
         WEFT_TRY(c->task[i].run(c->task[i].arg));
         if (q->gpu->sync) WEFT_TRY(check_task(s, c, i));
@@ -208,8 +231,7 @@ static weft_status cuda_finish(weft_stream *s)
     weft_cuda_queue *q = s->impl;
     WEFT_TRY(weft_cuda_use(q->gpu));
     WEFT_TRY(weft_cuda_stream_failed(s, wait_for_stream(s)));
-    s->busy  = false;
-    q->actor = NULL;
+    s->busy = false;
     return weft_clock_s() - q->gpu->base_s > BASE_LASTS_S ? weft_cuda_set_base(q->gpu)
                                                           : WEFT_OK;
 }

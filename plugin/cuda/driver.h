@@ -42,6 +42,8 @@ typedef void
     ROW(StreamSynchronize, cuStreamSynchronize, (weft_cuda_handle))                      \
     ROW(StreamWaitEvent, cuStreamWaitEvent,                                              \
         (weft_cuda_handle, weft_cuda_handle, unsigned))                                  \
+    ROW(StreamWriteValue, cuStreamWriteValue32_v2,                                       \
+        (weft_cuda_handle, weft_cuda_ptr, uint32_t, unsigned))                           \
     ROW(StreamBeginCapture, cuStreamBeginCapture_v2, (weft_cuda_handle, int))            \
     ROW(StreamEndCapture, cuStreamEndCapture, (weft_cuda_handle, weft_cuda_handle *))    \
     ROW(EventCreate, cuEventCreate, (weft_cuda_handle *, unsigned))                      \

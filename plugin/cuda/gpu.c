@@ -19,13 +19,15 @@ enum {
 static weft_cuda_gpu   gpus[WEFT_CUDA_MAX_GPU];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static _Thread_local const weft_cuda_gpu *current;
+/* Contexts are numbered: one that is opened again is another. */
+static int64_t               last_serial;
+static _Thread_local int64_t current;
 
 weft_status weft_cuda_use(weft_cuda_gpu *g)
 {
-    if (current == g) return WEFT_OK;
+    if (current == g->serial) return WEFT_OK;
     CU_TRY(CtxSetCurrent, g->context);
-    current = g;
+    current = g->serial;
     return WEFT_OK;
 }
 
@@ -90,6 +92,7 @@ static weft_status open_gpu(weft_cuda_gpu *g)
     CU_TRY(DeviceGetAttribute, &g->max_shared_bytes, MAX_SHARED_ATTRIBUTE, g->ordinal);
     CU_TRY(CtxRetain, &g->context, g->ordinal);
     g->has_context = true;
+    g->serial      = ++last_serial;
     WEFT_TRY(weft_cuda_use(g));
     CU_TRY(StreamCreate, &g->copies, NON_BLOCKING);
     CU_TRY(EventCreate, &g->base, 0);
@@ -115,7 +118,7 @@ static void close_gpu(weft_cuda_gpu *g)
         weft_cuda_cu.CtxSetCurrent(NULL);
         weft_cuda_cu.CtxRelease(g->ordinal);
     }
-    current = NULL;
+    current = 0;
     *g      = (weft_cuda_gpu){.number = number};
 }
 

@@ -18,6 +18,7 @@ struct weft_cuda_gpu {
     char             name[16]; /* "cuda:0" */
     int              number, n_open;
     bool             has_context;
+    int64_t          serial;  /* of the context, over the process's life */
     int              ordinal; /* the driver's */
     int              capability;
     int              max_shared_bytes; /* that a block may ask for */

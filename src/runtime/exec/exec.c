@@ -121,6 +121,7 @@ weft_status weft_exec_timeline(weft_exec *e, weft_timeline **out)
     WEFT_TRY(weft_timeline_create("measured", &e->p, 1, &t));
     for (int i = 0; i < e->n_stream; i++) {
         weft_exec__trace *r = &e->stream[i].trace;
+        WEFT_GO(weft_exec__find_times(&e->stream[i]));
         for (int64_t k = r->n > r->cap ? r->n - r->cap : 0; k < r->n; k++) {
             weft_slice s = r->slice[k % r->cap];
             s.start_s -= e->origin_s;

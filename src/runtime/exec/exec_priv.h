@@ -100,10 +100,14 @@ struct weft_exec__stream {
     int64_t              stage_bytes;
     weft_memory          stage; /* copies in host memory, for one instruction at a time */
     weft_exec__trace     trace;
-    const weft_firing   *firing;   /* the running one */
-    int64_t              job_step; /* and its step, counted from the job's start */
-    int64_t              step; /* of this executor's, from 0: the next firing is of it, */
-    int                  at;   /* and has this place in the list */
+    /* of a traced stream whose device learns times later: a record before and after each launch.
+     * Slices have the records' numbers, negative, until the timeline is asked for */
+    weft_event         timed;
+    int64_t            n_timed;
+    const weft_firing *firing;   /* the running one */
+    int64_t            job_step; /* and its step, counted from the job's start */
+    int64_t            step; /* of this executor's, from 0: the next firing is of it, */
+    int                at;   /* and has this place in the list */
 };
 
 /* A thread and the streams it gives work to. */
@@ -228,8 +232,15 @@ weft_status weft_exec__make_graph(weft_exec *e);
 void        weft_exec__free_graph(weft_exec *e);
 int64_t     weft_exec__graph_bytes(const weft_exec *e);
 weft_status weft_exec__replay_step(weft_exec *e);
+/* Numbers that the step has left in pinned memory, NULL: none.  Operand k of the commit point, at
+ * it; an output, after the run and until something is written. */
+const void *weft_exec__find_outcome(const weft_exec *e, int k);
+const void *weft_exec__find_output(const weft_exec *e, const char *name);
+void        weft_exec__forget_outputs(weft_exec *e);
 
 /* stream.c */
+/* Times of the slices that are still numbers of records. */
+weft_status weft_exec__find_times(weft_exec__stream *s);
 /* Communication, reading and the commit point (weft_host_fn; arg: the instruction's task). */
 weft_status weft_exec__host_work(void *arg, double *start_s, double *end_s);
 weft_status weft_exec__run_issuer(weft_exec__issuer *u);

@@ -65,14 +65,27 @@ typedef struct binding_copy {
     const weft_view   *v;
     const weft_region *r; /* NULL: all */
     char              *to;
-    const char        *from; /* one of both is NULL */
-    int64_t            done; /* bytes of host memory */
+    const char        *from;  /* one of both is NULL */
+    int64_t            done;  /* bytes of host memory */
+    weft_stream       *order; /* writes in its order; NULL: done on return */
 } binding_copy;
+
+static weft_status write_in_order(const binding_copy *c, int64_t at, int64_t bytes)
+{
+    weft_device *d = c->m->device;
+    weft_memory  to, from = {.device  = d,
+                             .space   = WEFT_SPACE_HOST,
+                             .address = (void *)(uintptr_t)(c->from + c->done),
+                             .bytes   = bytes};
+    WEFT_TRY(weft_memory_part(c->m, at, bytes, &to));
+    return d->copy(d, c->order, &to, &from);
+}
 
 static weft_status copy_run(binding_copy *c, int64_t at, int64_t bytes)
 {
-    WEFT_TRY(c->to ? weft_device_read(c->to + c->done, c->m, at, bytes)
-                   : weft_device_write(c->m, at, c->from + c->done, bytes));
+    WEFT_TRY(c->to      ? weft_device_read(c->to + c->done, c->m, at, bytes)
+             : c->order ? write_in_order(c, at, bytes)
+                        : weft_device_write(c->m, at, c->from + c->done, bytes));
     c->done += bytes;
     return WEFT_OK;
 }
@@ -102,6 +115,8 @@ static weft_status copy_binding(const weft_exec *e, const char *name, int micro,
             return WEFT_FAIL(WEFT_ERR_ARG, "'%s': the region is not inside its shape",
                              name);
     if (!c->m->address) return WEFT_OK; /* it has no elements */
+    if (!e->host_slab[c->m - e->slab].address)
+        c->order = NULL; /* others look at it, too */
     c->v       = &v;
     int64_t at = (char *)v.p - (char *)c->m->address;
     if (!c->r && weft_view_contiguous(&v))
@@ -112,11 +127,25 @@ static weft_status copy_binding(const weft_exec *e, const char *name, int micro,
 weft_status weft_exec_read(const weft_exec *e, const char *name, int micro,
                            const weft_region *r, void *host)
 {
+    const void         *there = r ? NULL : weft_exec__find_output(e, name);
+    const weft_binding *b     = there ? weft_program_find(e->p, name) : NULL;
+    if (b) {
+        memcpy(host, there, (size_t)weft_dtype_bytes(b->at.type.dtype));
+        return WEFT_OK;
+    }
+    if (e->graph) { /* after what was written in its order */
+        weft_stream s = e->stream[0].dev;
+        WEFT_TRY(s.device->finish(&s));
+    }
     return copy_binding(e, name, micro, &(binding_copy){.r = r, .to = host});
 }
 
 weft_status weft_exec_write(weft_exec *e, const char *name, int micro,
                             const weft_region *r, const void *host)
 {
-    return copy_binding(e, name, micro, &(binding_copy){.r = r, .from = host});
+    weft_exec__forget_outputs(e);
+    return copy_binding(e, name, micro,
+                        &(binding_copy){.r     = r,
+                                        .from  = host,
+                                        .order = e->graph ? &e->stream[0].dev : NULL});
 }

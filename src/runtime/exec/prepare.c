@@ -273,7 +273,7 @@ static weft_status find_device(weft_exec *e, const weft_stream_spec *s, weft_dev
 static weft_status make_stage(weft_exec *e, weft_exec__stream *s)
 {
     if (!s->stage_bytes) return WEFT_OK;
-    WEFT_TRY(weft_device_alloc(s->device, WEFT_SPACE_HOST, s->stage_bytes, &s->stage));
+    WEFT_TRY(weft_device_alloc(s->device, WEFT_SPACE_PINNED, s->stage_bytes, &s->stage));
     for (int a = 0; a < e->p->n_actor; a++)
         for (weft_exec__variant *v = e->actor[a].variant; v; v = v->next)
             for (int n = 0; n < e->p->actor[a].n_instr; n++)
@@ -293,7 +293,9 @@ static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
     if (!spec->threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
     s->trace.cap   = e->o.trace;
     s->trace.slice = WEFT_ARENA_ARRAY(e->arena, weft_slice, e->o.trace);
-    s->variant     = WEFT_ARENA_ARRAY(e->arena, weft_exec__variant *, spec->n_firing);
+    if (e->o.trace && !s->device->needs_thread && !e->o.price)
+        WEFT_TRY(s->device->event_open(s->device, 2 * (int64_t)e->o.trace, &s->timed));
+    s->variant = WEFT_ARENA_ARRAY(e->arena, weft_exec__variant *, spec->n_firing);
     WEFT_TRY(weft_arena_status(e->arena));
     for (int i = 0; i < spec->n_firing; i++)
         WEFT_TRY(find_variant(e, s, &spec->firing[i], &s->variant[i]));
@@ -323,6 +325,7 @@ void weft_exec__close_stream(weft_exec__stream *s)
     }
     weft_exec__release_kernels(s);
     weft_device_free(&s->stage);
+    if (s->timed.device) s->device->event_close(&s->timed);
     if (s->dev.device) s->device->stream_close(&s->dev);
 }
 

@@ -2,9 +2,9 @@
  * replayed, in two segments: up to the commit point and after it.
  *
  *     reads            all micro-batches' samples, kept in pinned memory of our own
- *     segment 1        scalars, samples to their place, kernels
+ *     segment 1        scalars, samples to their place, kernels, the outcome to pinned memory
  *     commit           the host looks at the outcome
- *     segment 2        updates
+ *     segment 2        updates, outputs to pinned memory
  *
  * Only for programs of one stream whose host work is reading and the commit point: nobody else
  * waits in the middle of a step.  What a graph reads from the host has one address for its life; it
@@ -34,13 +34,24 @@ typedef struct step_segment {
     weft_captured captured; /* all zero: not yet */
 } step_segment;
 
+/* A number that the host looks at after a segment: an operand of the commit point, or an output. */
+typedef struct step_number {
+    const char *name; /* of an output; NULL: an operand */
+    int         segment;
+    weft_memory from;
+    int64_t     at; /* in pinned memory */
+} step_number;
+
 struct weft_exec__graph {
     weft_exec__stream *s;
     int                n_item, n_segment, n_scalars;
     step_item         *item;
     step_segment      *segment;
-    weft_memory        pinned; /* scalars, then samples */
+    int                n_number, n_outcome;
+    step_number       *number; /* the first n_outcome are operands, in order */
+    weft_memory        pinned; /* scalars, samples, numbers */
     int64_t            steps;  /* that were run */
+    bool               done;   /* numbers are those of the last step */
 };
 
 /* ---- before the first step ---- */
@@ -147,6 +158,59 @@ static void cut_segments(weft_exec__graph *g)
     }
 }
 
+static weft_status add_number(weft_exec__graph *g, const char *name, int segment,
+                              const weft_operand *o, int32_t slot, int64_t *bytes)
+{
+    const weft_buffer *b    = &g->s->e->p->buffer[o->buffer];
+    int64_t            size = weft_dtype_bytes(o->type.dtype);
+    step_number       *x    = &g->number[g->n_number];
+    *x                      = (step_number){name, segment, {0}, *bytes};
+    WEFT_TRY(weft_memory_part(&g->s->e->slab[b->slab],
+                              b->offset + slot * b->bytes + o->offset * size, size,
+                              &x->from));
+    g->n_number++;
+    *bytes += ALIGN;
+    return WEFT_OK;
+}
+
+static weft_status add_outcome(weft_exec__graph *g, int segment, const step_item *x,
+                               int64_t *bytes)
+{
+    const weft_exec   *e = g->s->e;
+    const weft_instr  *i = g->s->variant[x->firing]->instr[x->instr].i;
+    const weft_firing *f = &e->p->stream[g->s->number].firing[x->firing];
+    for (int k = 0; k < i->n_in; k++)
+        WEFT_TRY(add_number(g, NULL, segment, &i->in[k],
+                            weft_program_slot(e->p, i, false, i->in[k].buffer, f),
+                            bytes));
+    g->n_outcome = g->n_number;
+    return WEFT_OK;
+}
+
+/* Numbers of the commit point after the segment before it, outputs after the last one. */
+static weft_status list_numbers(weft_exec__graph *g, int64_t *bytes)
+{
+    const weft_program *p = g->s->e->p;
+    g->number =
+        WEFT_ARENA_ARRAY(g->s->e->arena, step_number, WEFT_MAX_OUTCOME + p->n_binding);
+    WEFT_TRY(weft_arena_status(g->s->e->arena));
+    for (int k = 1; k < g->n_segment; k++) {
+        const step_item *x = &g->item[g->segment[k].first];
+        if (is_commit(g, x) &&
+            g->s->variant[x->firing]->instr[x->instr].i->n_in <= WEFT_MAX_OUTCOME)
+            WEFT_TRY(add_outcome(g, k - 1, x, bytes));
+    }
+    int last = g->n_segment - 1;
+    if (last > 0 && is_commit(g, &g->item[g->segment[last].first])) last--;
+    for (int i = 0; i < p->n_binding; i++) {
+        const weft_binding *b = &p->binding[i];
+        if (b->kind == WEFT_BIND_OUTPUT && weft_shape_count(&b->at.type.shape) == 1 &&
+            p->buffer[b->at.buffer].n_slot == 1)
+            WEFT_TRY(add_number(g, b->name, last, &b->at, 0, bytes));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_exec__make_graph(weft_exec *e)
 {
     weft_exec__stream      *s    = &e->stream[0];
@@ -163,8 +227,10 @@ weft_status weft_exec__make_graph(weft_exec *e)
     cut_segments(g);
     int64_t first = round_up(g->n_scalars * (int64_t)sizeof(weft_step_scalars));
     for (int i = 0; i < g->n_item; i++) g->item[i].samples += first;
+    bytes = round_up(first + bytes);
+    WEFT_TRY(list_numbers(g, &bytes));
     e->graph = g;
-    return weft_device_alloc(s->device, WEFT_SPACE_PINNED, first + bytes, &g->pinned);
+    return weft_device_alloc(s->device, WEFT_SPACE_PINNED, bytes, &g->pinned);
 }
 
 void weft_exec__free_graph(weft_exec *e)
@@ -235,7 +301,7 @@ static weft_status issue_item(weft_exec__graph *g, const step_item *x, bool held
         WEFT_TRY(weft_memory_part(&g->pinned, x->samples, sample_bytes(instr->i), &from));
         return weft_exec__put_samples(s, instr, &from);
     }
-    if (x->scalars >= 0) {
+    if (x->scalars >= 0 && s->scalars.address) {
         WEFT_TRY(weft_memory_part(&g->pinned,
                                   x->scalars * (int64_t)sizeof(weft_step_scalars),
                                   sizeof(weft_step_scalars), &from));
@@ -244,10 +310,23 @@ static weft_status issue_item(weft_exec__graph *g, const step_item *x, bool held
     return held && x->writes_state ? WEFT_OK : s->device->launch(&s->dev, x->code);
 }
 
+static weft_status take_numbers(weft_exec__graph *g, int segment)
+{
+    weft_device *d = g->s->device;
+    for (int i = 0; i < g->n_number; i++) {
+        const step_number *x = &g->number[i];
+        weft_memory        to;
+        if (x->segment != segment) continue;
+        WEFT_TRY(weft_memory_part(&g->pinned, x->at, x->from.bytes, &to));
+        WEFT_TRY(d->copy(d, &g->s->dev, &to, &x->from));
+    }
+    return WEFT_OK;
+}
+
 static weft_status issue_segment(weft_exec__graph *g, const step_segment *x, bool held)
 {
     for (int i = 0; i < x->n; i++) WEFT_TRY(issue_item(g, &g->item[x->first + i], held));
-    return WEFT_OK;
+    return take_numbers(g, (int)(x - g->segment));
 }
 
 static weft_status capture_segment(weft_exec__graph *g, step_segment *x)
@@ -279,6 +358,27 @@ static weft_status run_commit(weft_exec__graph *g, const step_item *x)
     return g->s->device->call(&g->s->dev, weft_exec__host_work, task);
 }
 
+const void *weft_exec__find_outcome(const weft_exec *e, int k)
+{
+    const weft_exec__graph *g = e->graph;
+    if (!g || k >= g->n_outcome) return NULL;
+    return (const char *)g->pinned.address + g->number[k].at;
+}
+
+const void *weft_exec__find_output(const weft_exec *e, const char *name)
+{
+    const weft_exec__graph *g = e->graph;
+    for (int i = g && g->done ? g->n_outcome : 0; g && g->done && i < g->n_number; i++)
+        if (!strcmp(g->number[i].name, name))
+            return (const char *)g->pinned.address + g->number[i].at;
+    return NULL;
+}
+
+void weft_exec__forget_outputs(weft_exec *e)
+{
+    if (e->graph) e->graph->done = false;
+}
+
 weft_status weft_exec__replay_step(weft_exec *e)
 {
     weft_exec__graph  *g = e->graph;
@@ -293,6 +393,7 @@ weft_status weft_exec__replay_step(weft_exec *e)
                                                   : run_segment(g, x));
     }
     g->steps++;
+    g->done = true; /* when the run has ended */
     s->step++;
     return WEFT_OK;
 }

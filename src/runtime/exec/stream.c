@@ -125,6 +125,29 @@ static bool is_held(const weft_exec__stream *s, int actor)
     return s->e->actor[actor].writes_state && s->e->held_step == s->job_step;
 }
 
+static weft_status launch_timed(weft_exec__stream *s, const weft_code *c, int instr)
+{
+    WEFT_TRY(s->device->record(&s->dev, &s->timed));
+    WEFT_TRY(s->device->launch(&s->dev, c));
+    WEFT_TRY(s->device->record(&s->dev, &s->timed));
+    s->n_timed += 2;
+    trace(s, instr, (double)-(s->n_timed - 1), (double)-s->n_timed);
+    return WEFT_OK;
+}
+
+weft_status weft_exec__find_times(weft_exec__stream *s)
+{
+    weft_exec__trace *t = &s->trace;
+    for (int64_t k = t->n > t->cap ? t->n - t->cap : 0; s->timed.device && k < t->n;
+         k++) {
+        weft_slice *x = &t->slice[k % t->cap];
+        if (x->start_s >= 0) continue;
+        WEFT_TRY(s->device->sync(&s->timed, (int64_t)-x->end_s, &x->end_s));
+        WEFT_TRY(s->device->sync(&s->timed, (int64_t)-x->start_s, &x->start_s));
+    }
+    return WEFT_OK;
+}
+
 static weft_status fire(weft_exec__stream *s)
 {
     weft_exec          *e    = s->e;
@@ -139,6 +162,10 @@ static weft_status fire(weft_exec__stream *s)
         const weft_code *c = run[n] ? code++ : NULL;
         if (is_held(s, f->actor) && weft_instr_writes_state(e->p, v->instr[n].i))
             continue;
+        if (c && s->timed.device) {
+            WEFT_TRY(launch_timed(s, c, n));
+            continue;
+        }
         WEFT_TRY(c ? s->device->launch(&s->dev, c)
                    : s->device->call(&s->dev, weft_exec__host_work, &v->task[n]));
         trace(s, n, s->dev.start_s, s->dev.done_s);

@@ -90,7 +90,8 @@ struct operation {
     const char       *from  = nullptr;
     size_t            bytes = 0;
     int               value = 0;
-    std::vector<char> data; /* arguments; memory that was read at once */
+    bool              word  = false; /* of 32 bits */
+    std::vector<char> data;          /* arguments; memory that was read at once */
     const kernel     *k       = nullptr;
     emu_dim           grid    = {0, 0, 0};
     unsigned          threads = 0, shared = 0;
@@ -199,7 +200,12 @@ void execute(operation &o)
     case operation::COPY:
         memmove(o.to, o.data.empty() ? o.from : o.data.data(), o.bytes);
         break;
-    case operation::FILL: memset(o.to, o.value, o.bytes); break;
+    case operation::FILL:
+        if (o.word)
+            *(volatile int *)o.to = o.value;
+        else
+            memset(o.to, o.value, o.bytes);
+        break;
     case operation::KERNEL:
         emu_run(o.k->body, o.grid, o.threads, o.shared, o.data.data());
         break;
@@ -560,6 +566,18 @@ API int cuEventElapsedTime(float *ms, void *a, void *b)
     if (!events.count((event *)a) || !events.count((event *)b)) return INVALID_HANDLE;
     *ms = (float)(1e3 * (((event *)b)->time_s - ((event *)a)->time_s));
     return OK;
+}
+
+API int cuStreamWriteValue32_v2(void *s, ptr p, uint32_t value, unsigned)
+{
+    ENTER();
+    NEED_CONTEXT;
+    operation o;
+    o.what  = operation::FILL;
+    o.word  = true;
+    o.to    = (char *)(uintptr_t)p;
+    o.value = (int)value;
+    return give((stream *)s, std::move(o));
 }
 
 /* ---- kernels ---- */
