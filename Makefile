@@ -123,6 +123,11 @@ names: build
 	@tools/check_names.sh $(BUILD)/CMakeFiles/cli_objects.dir/src/app
 	@python3 tools/check_types.py
 
+# On a machine with a GPU: BLOCK=ops, reference, bits, jobs or steps (tools/gpu_run.sh)
+.PHONY: gpu-test
+gpu-test: build
+	@tools/gpu_run.sh -b $(BUILD) $(or $(BLOCK),ops reference bits jobs steps)
+
 installed: build
 	@tools/check_install.sh $(BUILD)
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # gpu_run.sh [-b BUILD] [-o DIR] BLOCK ...: tests and measurements on a GPU, from a prebuilt tree.
+# gpu_run.sh [-b BUILD] pack DIR: what the blocks need of BUILD, stripped, for -b DIR on a machine that has no compiler.
 #
 #   ops         every operator of the table on the device against the reference kernels
 #   reference   models of ../shared/reference and tests/fixtures, 20 steps in fp32
@@ -22,8 +23,19 @@ while getopts b:o: option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
+if [ "$1" = pack ]; then
+    mkdir -p "$2"
+    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops; do
+        [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
+    done
+    ldd "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
+    git rev-parse --short HEAD >"$2/commit"
+    du -sh "$2"
+    exit
+fi
+[ -e "$build/libcmocka.so.0" ] && export LD_LIBRARY_PATH=$PWD/$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$out"
 export WEFT=$PWD/$build/weft WEFT_PLUGINS=$PWD/$build WEFT_TEST_GPU=1
 

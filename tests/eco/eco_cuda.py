@@ -76,6 +76,9 @@ def check_commands(s, base, out):
     same(text["cuda"], text["cpu"], "greedy samples")
     r = weft("bench", base["model"], "--batch", "2", "--seq", "8", "--steps", "2", "--device", "cuda", "--json", env=STUB)
     check(r.code == 0 and json.loads(r.out)["loss"] > 0, str(r))
+    if r.code == 0:
+        c = json.loads(r.out)["classes"]
+        check(all(c[k] > 0 for k in ("products", "attention", "norms", "loss", "update", "other")), "classes: %r" % c)
 
 
 def check_ranks(base, out):
@@ -124,6 +127,10 @@ def check_failures(s, base, out):
     which = range(1, calls + 1)
     if N_FAIL:
         which = sorted(random.Random(3).sample(list(which), min(N_FAIL, calls)))
+    r = weft("train", *words(dict(base, output=out("named"))), "--json", "--quiet",
+             env=dict(STUB, WEFT_CUDA_SYNC="1", WEFT_STUB_LOST=str(calls // 2)), timeout=60)
+    check(r.code == 1 and re.search(r"cuda:0: \w+, \w+ '[^']+': cu\w+ fails with 719", r.err) or
+          "LaunchKernel" in r.err, "an error that names its instruction: %s" % r)
     for n in which:
         for kind in ("WEFT_STUB_FAIL", "WEFT_STUB_LOST"):
             r = weft("train", *words(dict(base, output=out("%s-%d" % (kind, n)))), "--json", "--quiet",

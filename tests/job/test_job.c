@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,6 +194,50 @@ static void test_documented(void **s)
     weft_text_fini(&t);
 }
 
+/* Entry r of a list for a host of n ranks, as "cuda 1"; or its error. */
+static const char *device(const char *list, int r, int n)
+{
+    static char     text[256];
+    weft_job_device d;
+    if (weft_job_parse_device("job.yaml", list, r, n, &d) != WEFT_OK)
+        return weft_error_text();
+    snprintf(text, sizeof text, "%s %d", d.name, d.number);
+    return text;
+}
+
+static void test_devices(void **state)
+{
+    (void)state;
+    assert_string_equal(device("cpu", 0, 1), "cpu -1");
+    assert_string_equal(device("cuda", 3, 4), "cuda -1");
+    assert_string_equal(device("auto", 0, 2), "auto -1");
+    assert_string_equal(device("cuda:12", 1, 2), "cuda 12");
+    assert_string_equal(device("cuda:1,cpu,cuda", 0, 3), "cuda 1");
+    assert_string_equal(device("cuda:1,cpu,cuda", 1, 3), "cpu -1");
+    assert_string_equal(device("cuda:1,cpu,cuda", 2, 3), "cuda -1");
+    assert_string_equal(
+        device("cuda,cpu", 0, 3),
+        "job.yaml: device cuda,cpu names 2 devices, and a host has 3 ranks: give one "
+        "for each, or one for all");
+    static const char *const bad[] = {"",        "gpu",        "cuda:",   "cuda:x",
+                                      "cuda:-1", "cud",        "cuda:1x", "cuda 1",
+                                      "Cuda",    "cuda:99999", "cpu,,",   ",cpu,cpu"};
+    for (size_t i = 0; i < WEFT_COUNT(bad); i++) {
+        int n = 1;
+        for (const char *p = bad[i]; *p; p++) n += *p == ',';
+        bool refused = false;
+        for (int r = 0; r < n; r++)
+            refused = refused ||
+                      strstr(device(bad[i], r, n), "device is cpu, cuda, cuda:N or auto");
+        if (!refused) fail_msg("'%s' is taken", bad[i]);
+    }
+    const char *word = "device=cuda:0,gpu";
+    weft_job   *j;
+    assert_int_equal(weft_job_parse("job.yaml", MIN, sizeof MIN - 1, 1, &word, &j),
+                     WEFT_ERR_ARG);
+    assert_non_null(strstr(weft_error_text(), "not 'gpu': a GPU is cuda"));
+}
+
 int main(void)
 {
     const struct CMUnitTest t[] = {
@@ -204,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_schedule),
         cmocka_unit_test(test_same),
         cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_devices),
     };
     return cmocka_run_group_tests(t, NULL, NULL);
 }

@@ -44,6 +44,12 @@ static void print_json(const char *model, const weft_bench_result *r, weft_text 
     weft_text_put_double(t, r->tokens_per_s);
     weft_text_add(t, ", \"loss\": ");
     weft_text_put_double(t, r->loss);
+    for (int k = 0; r->has_classes && k < WEFT_N_CLASS; k++) {
+        weft_text_add(t, "%s\"%s\": ", k ? ", " : ", \"classes\": {",
+                      weft_class_name((weft_class)k));
+        weft_text_put_double(t, r->class_ms[k]);
+    }
+    if (r->has_classes) weft_text_add(t, "}");
     weft_text_add(t, ", \"weights\": %lld, \"mem_peak_bytes\": %lld}",
                   (long long)r->weights, (long long)r->mem_peak_bytes);
 }
@@ -57,9 +63,15 @@ static void print_text(const char *model, const weft_bench_result *r, weft_text 
                   r->threads);
     weft_text_add(t, "  step    %.1f ms median, %.1f ms best of %lld\n",
                   r->step_ms_median, r->step_ms_min, (long long)r->steps);
-    weft_text_add(t, "  rate    %.1f GFLOP/s, %.0f %% of %.1f; %.0f %s/s\n", r->gflops,
-                  100 * r->gflops / r->peak_gflops, r->peak_gflops, r->tokens_per_s,
-                  r->seq ? "tokens" : "samples");
+    weft_text_add(t, "  rate    %.1f GFLOP/s", r->gflops);
+    if (r->peak_gflops > 0)
+        weft_text_add(t, ", %.0f %% of %.1f", 100 * r->gflops / r->peak_gflops,
+                      r->peak_gflops);
+    weft_text_add(t, "; %.0f %s/s\n", r->tokens_per_s, r->seq ? "tokens" : "samples");
+    for (int k = 0; r->has_classes && k < WEFT_N_CLASS; k++)
+        weft_text_add(t, "%s %s %.2f ms", k ? "," : "  classes",
+                      weft_class_name((weft_class)k), r->class_ms[k]);
+    if (r->has_classes) weft_text_add(t, "\n");
     weft_text_add(t, "  memory  %.1f MB\n", 1e-6 * (double)r->mem_peak_bytes);
 }
 

@@ -18,11 +18,14 @@ void weft_cli_spec_options(weft_cli_spec *s, weft_cli_option *row)
         {"dtype", 0, WEFT_CLI_TEXT, &s->dtype, "NAME", "fp32 or bf16 (fp32)"},
         {"optimizer", 0, WEFT_CLI_TEXT, &s->optimizer, "NAME",
          "adamw, adam, sgd, adagrad or lamb (adamw)"},
+        {"clip", 0, WEFT_CLI_REAL, &s->clip, "X",
+         "gradients are scaled down to this norm; 0: never (1)"},
         {"recompute", 0, WEFT_CLI_TEXT, &s->recompute, "NAME",
          "none, selective or full (none)"},
         {"dropout", 0, WEFT_CLI_FLAG, &s->dropout, NULL,
          "with the configuration's dropout"},
     };
+    s->clip = -1;
     memcpy(row, all, sizeof all);
 }
 
@@ -52,7 +55,8 @@ int weft_cli_spec_resolve(const weft_cli_command *c, weft_cli_spec *s, const cha
     s->spec.micro_batch = micro;
     if (s->lanes) s->spec.lanes = s->lanes;
     s->spec.dropout = s->dropout;
-    int code        = word_of(c, "dtype", "fp32 bf16", s->dtype, &s->spec.dtype);
+    if (s->clip >= 0) s->spec.optimizer.clip = s->clip;
+    int code = word_of(c, "dtype", "fp32 bf16", s->dtype, &s->spec.dtype);
     if (code < 0)
         code = word_of(c, "optimizer", "adamw adam sgd adagrad lamb", s->optimizer,
                        &s->spec.optimizer.name);

@@ -57,6 +57,32 @@ static void sum_up(const weft_compile_spec *s, const weft_compiled *c, double *m
     out->seq          = c->model->seq;
 }
 
+enum {
+    TRACED_STEPS = 3
+};
+
+/* After the timed runner is gone: times of instructions, where the device learns them later. */
+static weft_status time_classes(const weft_runner_options *with, weft_bench_result *b)
+{
+    weft_runner_options o = *with;
+    weft_runner        *r = NULL;
+    weft_timeline      *t = NULL;
+    double              ms[TRACED_STEPS + 1], loss;
+    weft_status         st = WEFT_OK;
+    o.trace                = weft_runner_instructions(o.made->program);
+    WEFT_GO(weft_runner_create(&o, &r));
+    WEFT_GO(weft_bench_draw_weights(r, o.made));
+    WEFT_GO(
+        time_steps(r, o.made->model, o.made->program->n_micro, TRACED_STEPS, ms, &loss));
+    WEFT_GO(weft_runner_timeline(r, &t));
+    weft_classes_sum(t, b->step_ms_median, b->class_ms);
+    b->has_classes = true;
+out:
+    weft_timeline_destroy(t);
+    weft_runner_destroy(r);
+    return st;
+}
+
 weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options *o,
                            weft_bench_result *out)
 {
@@ -93,7 +119,8 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
     if (o->trace) WEFT_GO(weft_runner_trace(r, o->trace));
     weft_runner_destroy(r); /* its memory is free for the product */
     r = NULL;
-    WEFT_GO(weft_peak_gflops(pool, b.threads, 2048, 5, &b.peak_gflops));
+    WEFT_GO(device->facts ? time_classes(&with, &b)
+                          : weft_peak_gflops(pool, b.threads, 2048, 5, &b.peak_gflops));
     *out      = b;
     b.step_ms = NULL;
 out:

@@ -3,18 +3,23 @@
 #define WEFT_SESSION_BENCH_H
 
 #include "compile/compile.h"
+#include "session/classes.h"
 
 typedef struct weft_bench_result {
     int64_t steps;
     double *step_ms; /* each timed step, in order; the caller frees it */
     double  step_ms_median, step_ms_min;
-    double  gflops;      /* model flops over the median step */
-    double  peak_gflops; /* an fp32 product of 2048 x 2048 x 2048 in this process */
+    double  gflops; /* model flops over the median step */
+    /* an fp32 product of 2048 x 2048 x 2048 in this process; 0: not measured (GPU) */
+    double  peak_gflops;
     double  tokens_per_s;
     double  loss; /* of the last step */
     int64_t weights, mem_peak_bytes;
     int64_t batch, seq, micro_batch;
     int     threads;
+    /* of a GPU: from a few steps with a record before and after each instruction */
+    bool   has_classes;
+    double class_ms[WEFT_N_CLASS];
 } weft_bench_result;
 
 typedef struct weft_bench_options {

@@ -189,7 +189,8 @@ weft_status weft_session_count_ranks(const weft_job *job, const weft_session_opt
     int      most = weft_runner_cores();
     bool     any  = j.cluster != NULL;
     *n            = 1;
-    if (!weft_job_is_open(&j) || j.threads) return WEFT_OK;
+    if (!weft_job_is_open(&j) || j.threads || strcmp(j.device, "cpu") != 0)
+        return WEFT_OK; /* what was measured is of CPUs */
     if (most > MAX_STARTED) most = MAX_STARTED;
     for (int k = 2; k <= most; k *= 2) any = any || is_measured(1, k, path, sizeof path);
     if (!any) return WEFT_OK;
@@ -217,8 +218,8 @@ weft_status weft_session__fit(weft_session *s, bool *again)
     for (int k = 0; k < s->now->made.program->n_slab; k++)
         bytes += s->now->made.program->slab[k].bytes;
     if (s->now->n_rank > 1 || !weft_job_is_open(&s->job) || s->job.given_micro_batch ||
-        s->resume || bytes < SMALL)
-        return WEFT_OK;
+        s->resume || bytes < SMALL || (s->device && s->device->facts))
+        return WEFT_OK; /* a GPU's memory is looked at later, and the line says what fits */
     WEFT_GO(find_machines(&s->job, 1, 1, 0, &c));
     if (bytes + SPARE <= weft_cluster_device(c, 0)->mem_bytes) goto out;
     st = decide_on(&s->job, c, 1, false, &x);
