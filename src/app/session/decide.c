@@ -595,8 +595,10 @@ weft_status weft_session_print_plan(const weft_job *j, const weft_session_option
     if (st == WEFT_OK && !g.plan) st = plan_alone(&s, &g.plan);
     if (st == WEFT_OK) st = check_inputs(&s);
     if (st == WEFT_OK) {
-        g.plan->of.kernels = weft_session__kernel_set(j);
-        st                 = weft_plan_print(g.plan, t);
+        /* those of a GPU have the names of libraries that are open while a job runs */
+        if (!strncmp(j->device, "cpu", 3))
+            g.plan->of.kernels = weft_session__kernel_set(j);
+        st = weft_plan_print(g.plan, t);
     }
     close_look(&s, &g);
     return st;

@@ -27,7 +27,7 @@ typedef struct weft_ckpt_state {
     /* weft_data_content_id(); states from before it was written have none. */
     bool     has_content_id;
     uint64_t content_id;
-    char     kernel_set[64];
+    char     kernel_set[192];
     char    *extra; /* the caller's own JSON value, or NULL; owned after parse */
     /* What resumes changed, oldest first; malloc's, fini frees it.  A state with a history is
      * written as format 2, so that a reader that knows no history refuses it instead of dropping
