@@ -30,7 +30,7 @@ if [ "$1" = pack ]; then
     for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
-    ldd "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
+    ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
     git rev-parse --short HEAD >"$2/commit"
     du -sh "$2"
     exit
@@ -53,7 +53,10 @@ bench() { # label, environment, arguments
 run_block() {
     case $1 in
     ops) "$build/test_cuda_ops" ;;
-    reference) WEFT_TEST_DEVICE=cuda "$build/test_trains" ;;
+    reference)
+        [ -e ../shared/reference ] || export WEFT_TEST_REFERENCE=$PWD/shared/reference
+        WEFT_TEST_DEVICE=cuda "$build/test_trains"
+        ;;
     bits)
         "$build/test_cuda_device" && "$build/test_cuda_replay" && "$build/test_cuda_many" && tests/eco/run.sh cuda
         ;;
