@@ -27,7 +27,7 @@ shift $((OPTIND - 1))
 cd "$(dirname "$0")/.." || exit 2
 if [ "$1" = pack ]; then
     mkdir -p "$2"
-    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops; do
+    for f in weft libweft_cuda.so test_trains test_cuda_device test_cuda_replay test_cuda_ops test_cuda_many bench_cuda_ops; do
         [ -e "$build/$f" ] && cp "$build/$f" "$2/" && strip --strip-debug "$2/$f"
     done
     ldd "$build/weft" "$build/test_cuda_ops" | awk '/cmocka|crypto/ {print $3}' | xargs -I{} cp -L {} "$2/"
