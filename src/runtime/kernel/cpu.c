@@ -60,7 +60,7 @@ static const weft_kernel kernels[] = {
     PLAIN(CROSS_ENTROPY_MERGE, cross_entropy_merge),
     PLAIN(CROSS_ENTROPY_GRAD, cross_entropy_grad),
     PLAIN(GATHER, gather),
-    PLAIN(SCATTER_ADD, scatter_add),
+    ROOMY(SCATTER_ADD, scatter_add),
 
     ROOMY(REDUCE, reduce),
     PLAIN(BROADCAST, broadcast),

@@ -55,6 +55,7 @@ KERNEL(cross_entropy_merge);
 KERNEL(cross_entropy_grad);
 KERNEL(gather);
 KERNEL(scatter_add);
+SCRATCH(scatter_add);
 
 KERNEL(reduce);
 SCRATCH(reduce);

@@ -135,13 +135,17 @@ static void add_task(void *arg, int64_t task, int thread)
     }
 }
 
+static void clear(const job *j, weft_pool *pool)
+{
+    weft_kernel__zero(j->x->p,
+                      (size_t)weft_shape_count(&j->x->shape) *
+                          (size_t)weft_dtype_bytes(j->x->dtype),
+                      pool);
+}
+
 static weft_status add(job *j, int adds, weft_pool *pool)
 {
-    if (!adds)
-        weft_kernel__zero(j->x->p,
-                          (size_t)weft_shape_count(&j->x->shape) *
-                              (size_t)weft_dtype_bytes(j->x->dtype),
-                          pool);
+    if (!adds) clear(j, pool);
     if (j->behind == 0) return WEFT_OK;
     j->cols  = j->behind < 128 ? j->behind : 128;
     j->n_col = weft_kernel__ceil(j->behind, j->cols);
@@ -181,8 +185,8 @@ static void base_task(void *arg, int64_t task, int thread)
     const chains            *c = arg;
     const job               *j = c->j;
     const weft_kernel__rows *f = weft_kernel__rows_now();
-    int64_t                  k = task * j->cols, n = j->behind - k;
-    float                    sum[WEFT_KERNEL__PIECE], tmp[WEFT_KERNEL__PIECE];
+    int64_t b = task / j->n_col, k = task % j->n_col * j->cols, n = j->behind - k;
+    float   sum[WEFT_KERNEL__PIECE], tmp[WEFT_KERNEL__PIECE];
 
     (void)thread;
     if (n > j->cols) n = j->cols;
@@ -190,30 +194,44 @@ static void base_task(void *arg, int64_t task, int thread)
         if (!c->first[r]) continue;
         memset(sum, 0, sizeof *sum * (size_t)n);
         for (int64_t q = r; q >= 0; q = c->next[q]) {
-            const float *s =
-                weft_kernel__read(j->y->p, j->y->dtype, q * j->behind + k, 1, n, tmp);
+            int64_t      at = (b * j->n_idx + q) * j->behind + k;
+            const float *s  = weft_kernel__read(j->y->p, j->y->dtype, at, 1, n, tmp);
             f->map[MAP_ADD](sum, sum, s, 0, n);
         }
-        int64_t to = row_of(j, r) * j->behind + k;
-        float  *y  = (float *)j->x->p + to;
-        f->map[MAP_ADD](y, y, sum, 0, n);
+        int64_t      to = (b * j->n_x + row_of(j, r)) * j->behind + k;
+        const float *o  = weft_kernel__read(j->x->p, j->x->dtype, to, 1, n, tmp);
+        float       *y  = weft_kernel__room(j->x->p, j->x->dtype, to, 1, 0, tmp);
+        f->map[MAP_ADD](y, o, sum, 0, n);
+        weft_kernel__write(j->x->p, j->x->dtype, to, 1, n, y, 0);
     }
 }
 
-static weft_status add_to_base(job *j, const weft_view *base, const weft_kernel_ctx *x)
+/* Adds the rows' sums to what is there. */
+static weft_status add_sums(job *j, const weft_kernel_ctx *x)
 {
     chains c = {.j = j, .last = x->scratch};
     c.next   = c.last + j->n_x;
     c.first  = (uint8_t *)(c.next + j->n_idx);
+    if (j->behind == 0) return WEFT_OK;
+    chain(&c);
+    j->cols  = j->behind < 128 ? j->behind : 128;
+    j->n_col = weft_kernel__ceil(j->behind, j->cols);
+    weft_pool_run(x->pool, j->before * j->n_col, base_task, &c);
+    return WEFT_OK;
+}
+
+static size_t sums_scratch(int64_t rows, int64_t ids)
+{
+    return sizeof(int32_t) * (size_t)(rows + ids) + (size_t)ids;
+}
+
+static weft_status add_to_base(job *j, const weft_view *base, const weft_kernel_ctx *x)
+{
     if (j->x->dtype != WEFT_DTYPE_F32 || base->dtype != WEFT_DTYPE_F32)
         return WEFT_FAIL(WEFT_ERR_INTERNAL, "embedding_grad: a base is f32");
     if (base->p != j->x->p)
         memcpy(j->x->p, base->p, sizeof(float) * (size_t)weft_shape_count(&base->shape));
-    if (j->behind == 0) return WEFT_OK;
-    chain(&c);
-    j->cols = j->behind < 128 ? j->behind : 128;
-    weft_pool_run(x->pool, weft_kernel__ceil(j->behind, j->cols), base_task, &c);
-    return WEFT_OK;
+    return add_sums(j, x);
 }
 
 KERNEL(embedding_grad)
@@ -232,8 +250,7 @@ SCRATCH(embedding_grad)
 {
     (void)n_thread;
     if (c->n_own_in < 3) return 0;
-    size_t ids = (size_t)weft_shape_count(&c->in[1].shape);
-    return sizeof(int32_t) * ((size_t)c->out[0].shape.d[0] + ids) + ids;
+    return sums_scratch(c->out[0].shape.d[0], weft_shape_count(&c->in[1].shape));
 }
 
 KERNEL(scatter_add)
@@ -242,5 +259,15 @@ KERNEL(scatter_add)
     around(&j, &j.x->shape, weft_kernel__attr(c, "axis")->i);
     j.n_idx = j.idx->shape.d[0];
     j.first = first_of(c);
-    return add(&j, weft_kernel__adds(c, 0), x->pool);
+    if (j.x->dtype == WEFT_DTYPE_F32) return add(&j, weft_kernel__adds(c, 0), x->pool);
+    if (!weft_kernel__adds(c, 0)) clear(&j, x->pool);
+    return add_sums(&j, x); /* rounded once, not after every row */
+}
+
+SCRATCH(scatter_add)
+{
+    (void)n_thread;
+    if (c->out[0].dtype == WEFT_DTYPE_F32) return 0;
+    return sums_scratch(c->out[0].shape.d[weft_kernel__attr(c, "axis")->i],
+                        c->in[1].shape.d[0]);
 }
