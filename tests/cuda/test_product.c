@@ -47,6 +47,24 @@ static float get(const weft_view *v, int64_t i)
     return x.f;
 }
 
+/* Memory of the trial at hand. */
+static void *made[64];
+static int   n_made;
+
+static void *make_memory(size_t bytes)
+{
+    assert_true(n_made < (int)WEFT_COUNT(made));
+    void *p = aligned_alloc(64, bytes);
+    assert_non_null(p);
+    made[n_made++] = p;
+    return p;
+}
+
+static void free_memory(void)
+{
+    while (n_made) free(made[--n_made]);
+}
+
 /* Drawn numbers; pad: elements more between rows of the last dimension. */
 static weft_view make(weft_dtype t, const weft_shape *s, int64_t pad)
 {
@@ -56,8 +74,7 @@ static weft_view make(weft_dtype t, const weft_shape *s, int64_t pad)
         v.stride[d] = n;
         n *= s->d[d] + (d == s->n - 1 ? pad : 0);
     }
-    v.p = aligned_alloc(64, (size_t)(n * 4 + 64) / 64 * 64);
-    assert_non_null(v.p);
+    v.p = make_memory((size_t)(n * 4 + 64) / 64 * 64);
     for (int64_t i = 0; i < n; i++) {
         union {
             float    f;
@@ -78,8 +95,7 @@ static weft_view copy_of(const weft_view *v)
     int64_t   n = 1;
     for (int d = 0; d < v->shape.n; d++) n += (v->shape.d[d] - 1) * v->stride[d];
     size_t bytes = (size_t)(n * 4 + 64) / 64 * 64;
-    w.p          = aligned_alloc(64, bytes);
-    assert_non_null(w.p);
+    w.p          = make_memory(bytes);
     memcpy(w.p, v->p, (size_t)n * (v->dtype == WEFT_DTYPE_F32 ? 4 : 2));
     return w;
 }
@@ -230,12 +246,7 @@ static void run_case(const product_case *p)
         for (int j = 0; j < t.call.n_out; j++)
             if (t.out[j].p) compare(&u.out[j], &t.out[j], text);
     }
-    for (int j = 0; j < t.call.n_out; j++) {
-        if (!t.out[j].p) continue;
-        free(u.out[j].p);
-        free(t.out[j].p);
-    }
-    for (int i = 0; i < t.call.n_in; i++) free(t.in[i].p);
+    free_memory();
 }
 
 #define SIZE(letter, n) [(letter) - 'a'] = (n)
@@ -275,6 +286,7 @@ static void test_forms(void **state)
                         trial t;
                         open_trial(&t, &p);
                         p.taken = product.takes(&t.call);
+                        free_memory();
                     }
                     run_case(&p);
                 }
