@@ -154,11 +154,12 @@ static double total(const char *oversubscription)
             fail_msg("%s", weft_error_text());
     }
     snprintf(cluster, sizeof cluster,
-             HEAD "node:\n  - {name: n, device: d, n_device: 2, link: l%s}\n", oversubscription);
+             HEAD "node:\n  - {name: n, device: d, n_device: 2, link: l%s}\n",
+             oversubscription);
     weft_cluster  *c = parse(cluster);
     weft_timeline *t;
     if (test_simulate((const weft_program *const *)p, 2, c,
-                     &(weft_sim_options){.n_step = 1}, &t) != WEFT_OK)
+                      &(weft_sim_options){.n_step = 1}, &t) != WEFT_OK)
         fail_msg("%s", weft_error_text());
     double all = t->total_s;
     weft_timeline_destroy(t);

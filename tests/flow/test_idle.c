@@ -184,7 +184,7 @@ static double simulate(weft_program **p, int n)
 {
     weft_timeline *t;
     assert_ok(test_simulate((const weft_program *const *)p, n, NULL,
-                           &(weft_sim_options){.n_step = 1}, &t));
+                            &(weft_sim_options){.n_step = 1}, &t));
     double s = t->total_s;
     weft_timeline_destroy(t);
     return s;

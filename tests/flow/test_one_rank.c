@@ -224,8 +224,8 @@ static void emu_takes_as_long(void **state)
     double         best = 1e9;
     assert_ok(weft_cluster_this_host(NULL, &host));
     assert_ok(test_simulate((const weft_program *const *)&c.program, 1, host,
-                           &(weft_sim_options){.n_step = N_STEP, .no_slices = true},
-                           &line));
+                            &(weft_sim_options){.n_step = N_STEP, .no_slices = true},
+                            &line));
     assert_int_equal(line->n_slice, 0);
     assert_ok(weft_device_emu_create(&d));
     assert_ok(test_exec_create(

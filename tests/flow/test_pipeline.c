@@ -373,7 +373,7 @@ static void buffers_cost_no_time(void **state)
             state_times(p[r]);
         }
         assert_ok(test_simulate((const weft_program *const *)p, t[i].pp, NULL,
-                               &(weft_sim_options){.n_step = 1}, &line));
+                                &(weft_sim_options){.n_step = 1}, &line));
         double work = 3.0 * 12 * t[i].n_chunk, bubble = t[i].parts * (t[i].pp - 1.0);
         double idle = 1 - 1e-3 * work / line->total_s, want = bubble / (work + bubble);
         print_message("%s, %d ranks: idle %.1f %%, theory %.1f %%\n", t[i].schedule,

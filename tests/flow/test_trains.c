@@ -110,10 +110,10 @@ static void train(const weft_node *root, const char *model, const char *data,
         &t, "optimizer: {name: adamw, lr: %.17g, betas: [%.17g, %.17g], eps: %.17g, ",
         number(weft_node_get(root, "lr")), beta[0], beta[1],
         number(weft_node_get(root, "eps")));
-    weft_text_add(
-        &t, "weight_decay: %.17g, clip: 1.0}, output: %s, threads: 2, device: %s}",
-        number(weft_node_get(root, "weight_decay")), test_files_path("out"),
-        getenv("WEFT_TEST_DEVICE") ? getenv("WEFT_TEST_DEVICE") : "cpu");
+    weft_text_add(&t,
+                  "weight_decay: %.17g, clip: 1.0}, output: %s, threads: 2, device: %s}",
+                  number(weft_node_get(root, "weight_decay")), test_files_path("out"),
+                  getenv("WEFT_TEST_DEVICE") ? getenv("WEFT_TEST_DEVICE") : "cpu");
     OK(weft_job_parse("test.yaml", t.s, t.n, 0, NULL, &j));
     weft_session_options o = {.quiet = true};
     weft_session_result  r;
@@ -148,9 +148,9 @@ static void fixture(const char *name, int64_t micro)
 
 static void reference(const char *name, int64_t micro)
 {
-    char      dir[256], path[512], model[512], data[512];
-    weft_doc *d;
-    double    tolerance[MAX_STEP];
+    char        dir[256], path[512], model[512], data[512];
+    weft_doc   *d;
+    double      tolerance[MAX_STEP];
     const char *all = getenv("WEFT_TEST_REFERENCE");
     snprintf(dir, sizeof dir, "%s/%s", all ? all : "../shared/reference", name);
     if (!weft_io_exists(dir)) {

@@ -153,7 +153,7 @@ static double predict(weft_program **p, int n)
 {
     weft_timeline *t;
     assert_ok(test_simulate((const weft_program *const *)p, n, NULL,
-                           &(weft_sim_options){.n_step = N_STEP}, &t));
+                            &(weft_sim_options){.n_step = N_STEP}, &t));
     double s = t->total_s;
     weft_timeline_destroy(t);
     return s;
@@ -174,7 +174,7 @@ static void lay_over(weft_program **p, int n, test_emu_rank *r, double within_s)
 {
     weft_timeline *said, *ran;
     assert_ok(test_simulate((const weft_program *const *)p, n, NULL,
-                           &(weft_sim_options){.n_step = N_STEP}, &said));
+                            &(weft_sim_options){.n_step = N_STEP}, &said));
     for (int i = 0; i < n; i++) {
         assert_ok(weft_exec_timeline(r[i].e, &ran));
         for (int s = 0; s < p[i]->n_stream; s++)
@@ -255,7 +255,7 @@ static void sim_by_hand(void **state)
     weft_program **p = make_pipe(2, 3, 2, 2);
     weft_timeline *t;
     assert_ok(test_simulate((const weft_program *const *)p, 2, NULL,
-                           &(weft_sim_options){.n_step = 1}, &t));
+                            &(weft_sim_options){.n_step = 1}, &t));
     /* rank 0: f0 0-4, f1 4-8, sent 4-6 and 8-10
      * rank 1: f0 6-11, b0 11-18 (sent 18-21), f1 18-23, b1 23-30 (sent 30-33)
      * rank 0: b0 21-28, f2 28-32 (sent 32-34), b1 33-40

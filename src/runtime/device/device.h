@@ -167,8 +167,8 @@ weft_device *weft_device_guard(void);
 weft_device *weft_device_default(void);
 /* WEFT_ERR_ARG: WEFT_DEVICE has another name.  Asked once, before anything runs. */
 weft_status weft_device_check_default(void);
-weft_status  weft_device_emu_create(weft_device **out);
-void         weft_device_emu_destroy(weft_device *d);
+weft_status weft_device_emu_create(weft_device **out);
+void        weft_device_emu_destroy(weft_device *d);
 
 const char *weft_space_name(weft_space s);
 

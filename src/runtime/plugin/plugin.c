@@ -113,9 +113,9 @@ static weft_status check_build(const char *path, const weft_plugin *p)
     if (p->abi == WEFT_PLUGIN_ABI && p->bytes == (int)sizeof *p &&
         !strcmp(p->build(), build))
         return WEFT_OK;
-    return WEFT_FAIL(WEFT_ERR_ARG,
-                     "%s is of another build (%s; this one is %s): make both together",
-                     path, p->abi == WEFT_PLUGIN_ABI ? p->build() : "another interface", build);
+    return WEFT_FAIL(
+        WEFT_ERR_ARG, "%s is of another build (%s; this one is %s): make both together",
+        path, p->abi == WEFT_PLUGIN_ABI ? p->build() : "another interface", build);
 }
 
 static weft_status load_plugin(const char *name, const weft_plugin **out)
