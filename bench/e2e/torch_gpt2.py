@@ -50,6 +50,10 @@ class Gpt(nn.Module):
         self.h = nn.ModuleList(Block(a.dim, a.heads) for _ in range(a.layers))
         self.ln_f = nn.LayerNorm(a.dim)
         self.register_buffer('mask', torch.ones(a.seq, a.seq, dtype=torch.bool).triu(1))
+        # As GPT-2 begins: with embeddings of deviation 1 gradients are denormal numbers, which slow some processors down.
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
 
     def forward(self, ids, labels):
         x = self.wte(ids) + self.wpe.weight[: ids.shape[1]]
