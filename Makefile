@@ -9,7 +9,7 @@
 #   make model      the shared-memory barrier, model-checked (spin)
 #   make fuzz       every parser, FUZZ_SECONDS each (600)
 #   make fault      kills, full disks and failing calls in all places, ranks killed: bench/results/fault*.txt
-#   make matrix     121 plans over 1 to 8 processes against one: bench/results/matrix.csv
+#   make matrix     125 plans over 1 to 8 processes against one: bench/results/matrix.csv
 #   make random-plans   PLANS (1000) random plans, seed SEED (1), each against one process: bench/results/random-plans.txt
 #   make plan-only  compiler and planner with nothing but $(CC): build/plan/weft-plan
 #   make install    PREFIX (/usr/local), DESTDIR
