@@ -2,7 +2,7 @@
 #ifndef WEFT_CUDA_ARGS_TABLE_H
 #define WEFT_CUDA_ARGS_TABLE_H
 
-/* y[b, r, :] = x[b, (idx[r] - first) / divide, :]; zeros where the number is in nobody's table */
+/* y[b, r, :] = x[b, (idx[r] - first) / divide, :]; zeros where the number is outside the table */
 typedef struct weft_cuda_take_args {
     const void    *x;
     void          *y;

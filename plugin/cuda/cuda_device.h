@@ -48,7 +48,7 @@ extern __shared__ __align__(16) unsigned char cu_shared_bytes[];
 #define CU_SHARED(type, name) type *name = (type *)emu_shared
 #endif
 
-/* bf16 by its bits, so that both compilers round alike: to nearest, ties to even; NaN stays one. */
+/* bf16 by its bits, so that both compilers round the same way: to nearest, ties to even; NaN stays NaN. */
 typedef uint16_t cu_bf16;
 
 CU_FN float cu_float(cu_bf16 x)

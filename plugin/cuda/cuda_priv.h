@@ -106,7 +106,7 @@ weft_status weft_cuda_merge(const weft_kernel_ctx *x, const weft_view *to,
                             const weft_view *from);
 weft_status weft_cuda_fill(const weft_kernel_ctx *x, const weft_view *y, double value);
 
-/* The result that holds the last value of a product with steps; NULL: nobody keeps it. */
+/* The result that holds the last value of a product with steps; NULL: it is not kept. */
 const weft_view *weft_cuda_last_result(const weft_kernel_call *c);
 /* All results of a product with steps (c->post), where `from` holds the product itself: the memory of the last result,
  * or other memory where that one is added to.  last_row: rows from *last_row on are 0 (grouped products); or NULL. */

@@ -32,7 +32,7 @@ bool weft_cuda_pinned_find(const weft_cuda_pinned_key *key, weft_cuda_blas_algo 
 /* Of the table's text; 0: there is none. */
 uint64_t weft_cuda_pinned_hash(void);
 
-/* A line of the table, for whoever measures. */
+/* A line of the table, as tuning writes it. */
 int weft_cuda_pinned_print(const weft_cuda_pinned_key *key,
                            const weft_cuda_blas_algo *algo, char *text, size_t bytes);
 

@@ -176,7 +176,7 @@ CU_FN int64_t offset(const weft_cuda_grouped_args &a, int64_t e)
     return o < 0 ? 0 : o > a.rows ? a.rows : o;
 }
 
-/* Tiles of rows are those of expert 0, then of 1, ..., then of the rows that are nobody's, which become 0. */
+/* Tiles of rows are those of expert 0, then of 1, ..., then of rows without an expert, which become 0. */
 CU_KERNEL(grouped_matmul, weft_cuda_grouped_args, 256)
 {
     float   total[EACH][EACH];

@@ -71,7 +71,7 @@ CU_KERNEL(sort_move, weft_cuda_sort_args, WEFT_CUDA_SORT_THREADS)
         int64_t  i     = first + t;
         bool     is_in = i < end;
         uint32_t key   = is_in ? key_at(a, i) : 0;
-        /* threads past the end match nobody else's digit */
+        /* threads past the end match no digit */
         uint32_t digit = is_in ? digit_of(a, key) : (uint32_t)DIGITS;
         unsigned same  = __match_any_sync(0xffffffffu, digit);
         unsigned rank  = (unsigned)__popc(same & ((1u << lane) - 1));

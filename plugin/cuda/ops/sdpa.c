@@ -206,7 +206,7 @@ static void *tensor_address(const sdpa_call *s, prepared_sdpa *p, char *scratch,
     default: break;
     }
     const weft_view *v = s->view[name];
-    if (!v->p) return scratch + s->sum_bytes; /* lse that nobody keeps */
+    if (!v->p) return scratch + s->sum_bytes; /* lse that is not kept */
     bool    keys = name == SDPA_K || name == SDPA_V || name == SDPA_DK || name == SDPA_DV;
     int64_t at =
         b * s->shape.stride[name][0] + (keys ? g : g * ratio) * s->shape.stride[name][1];
