@@ -225,7 +225,7 @@ endif()
 # tests/cuda/stub/driver.cpp: libcuda.so.1 without a GPU, which computes.
 if(TARGET weft_cuda)
     add_library(stub_gpu SHARED tests/cuda/stub/driver.cpp $<TARGET_OBJECTS:cuda_emu_kernels>)
-    target_include_directories(stub_gpu PRIVATE ${cuda_dir})
+    target_include_directories(stub_gpu PRIVATE ${cuda_dir} tests/cuda)
     target_compile_options(stub_gpu PRIVATE -fvisibility=hidden)
     set_target_properties(stub_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stub_gpu)

@@ -2,24 +2,17 @@
  *
  * What is given to a stream runs late: when somebody waits for it.  So code that looks at results without waiting, or
  * lets memory go that a copy still reads, is found.  Device memory cannot be reached outside of that.
+ * Work that waits for another process (call.h) holds its stream alone: other streams go on, and the lock is let go.
  *
  *     WEFT_STUB_FAIL=n       call n fails, once; WEFT_STUB_LOST=n: and all after it, as on a lost GPU
  *     WEFT_STUB_LOG=file     every call as a line, with its number
  *     WEFT_STUB_GPUS, WEFT_STUB_CAPABILITY, WEFT_STUB_DRIVER, WEFT_STUB_MEMORY     what the machine is (1, 90, 13000, 8e9 bytes) */
-#include <atomic>
-#include <deque>
-#include <map>
-#include <mutex>
-#include <set>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string>
-#include <sys/mman.h>
-#include <time.h>
-#include <vector>
 
 #include "cuda_args.h"
-#include "emu/emu.h"
+#include "stub/work.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 
@@ -32,114 +25,11 @@ extern "C" {
 namespace
 {
 
-typedef uint64_t ptr;
-
-enum {
-    OK              = 0,
-    INVALID_VALUE   = 1,
-    OUT_OF_MEMORY   = 2,
-    NO_DEVICE       = 100,
-    INVALID_DEVICE  = 101,
-    INVALID_IMAGE   = 200,
-    INVALID_CONTEXT = 201,
-    INVALID_HANDLE  = 400,
-    NOT_FOUND       = 500,
-    LAUNCH_FAILED   = 719,
-    UNSUPPORTED     = 900, /* while a stream is captured */
-    INVALIDATED     = 901,
-    UNJOINED        = 904,
-    ISOLATION       = 905,
-    UNKNOWN         = 999
-};
-
-struct kernel {
-    const char *name;
-    size_t      bytes;
-    void (*body)(const void *);
-    int max_shared;
-};
-
 kernel kernels[] = {
 #define CU(name, args) {"weft_cuda_" #name, sizeof(args), weft_cuda_emu_##name, 48 << 10},
 #include "kernels.def"
 #undef CU
 };
-
-struct stream;
-struct graph;
-
-struct event {
-    stream                    *on      = nullptr; /* recorded there, */
-    long                       at      = 0;       /* as its operation number so much */
-    double                     time_s  = 0;
-    long                       capture = 0; /* recorded in it */
-    std::map<stream *, size_t> seen;
-};
-
-struct operation {
-    enum kind {
-        COPY,
-        FILL,
-        KERNEL,
-        RECORD,
-        WAIT,
-        GRAPH,
-        CALL
-    } what;
-    char             *to    = nullptr;
-    const char       *from  = nullptr;
-    size_t            bytes = 0;
-    int               value = 0;
-    bool              word  = false; /* of 32 bits */
-    std::vector<char> data;          /* arguments; memory that was read at once */
-    const kernel     *k       = nullptr;
-    emu_dim           grid    = {0, 0, 0};
-    unsigned          threads = 0, shared = 0;
-    event            *e  = nullptr;
-    stream           *on = nullptr;
-    long              at = 0;
-    graph            *g  = nullptr;
-    void (*run)(const void *args) = nullptr; /* of a library, with data */
-};
-
-struct capture {
-    long                       number;
-    stream                    *origin;
-    bool                       valid = true;
-    std::vector<operation>     work;
-    std::map<stream *, size_t> last; /* operations of each stream so far */
-    std::map<stream *, std::map<stream *, size_t>>
-        seen; /* of whose each stream is ordered after */
-};
-
-struct stream {
-    std::deque<operation> work;
-    long                  given = 0, done = 0;
-    capture              *in = nullptr;
-};
-
-struct graph {
-    std::vector<operation> work;
-};
-
-std::recursive_mutex      lock;
-std::map<char *, size_t>  device, pinned;
-std::set<stream *>        streams;
-std::set<event *>         events;
-std::set<graph *>         graphs;
-std::map<long, capture *> captures;
-size_t                    device_bytes;
-long                      n_call, n_capture;
-int                       n_inside, n_context;
-thread_local void        *current;
-int                       a_context;
-
-double clock_s()
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 double number(const char *name, double other)
 {
@@ -169,82 +59,10 @@ int enter(const char *name, const std::string &what = "")
 }
 
 #define ENTER(...)                                                                       \
-    std::lock_guard<std::recursive_mutex> hold(lock);                                    \
+    holding hold;                                                                        \
     if (int code = enter(__func__, ##__VA_ARGS__)) return code
 #define NEED_CONTEXT                                                                     \
     if (!current) return INVALID_CONTEXT
-
-/* ---- running what streams have ---- */
-
-void protect(int how)
-{
-    for (auto &m : device) mprotect(m.first, m.second, how);
-}
-
-struct reach { /* device memory can be reached while one of these is there */
-    reach()
-    {
-        if (n_inside++ == 0) protect(PROT_READ | PROT_WRITE);
-    }
-    ~reach()
-    {
-        if (--n_inside == 0) protect(PROT_NONE);
-    }
-};
-
-void drain(stream *s, long until);
-
-void execute(operation &o)
-{
-    switch (o.what) {
-    case operation::COPY:
-        memmove(o.to, o.data.empty() ? o.from : o.data.data(), o.bytes);
-        break;
-    case operation::FILL:
-        if (o.word)
-            *(volatile int *)o.to = o.value;
-        else
-            memset(o.to, o.value, o.bytes);
-        break;
-    case operation::KERNEL:
-        emu_run(o.k->body, o.grid, o.threads, o.shared, o.data.data());
-        break;
-    case operation::RECORD:
-        if (events.count(o.e)) o.e->time_s = clock_s();
-        break;
-    case operation::WAIT:
-        if (streams.count(o.on)) drain(o.on, o.at);
-        break;
-    case operation::GRAPH:
-        for (operation &x : o.g->work) execute(x);
-        break;
-    case operation::CALL: o.run(o.data.data()); break;
-    }
-}
-
-void drain(stream *s, long until)
-{
-    while (s->done < until && !s->work.empty()) {
-        operation o = std::move(s->work.front());
-        s->work.pop_front();
-        s->done++; /* first: what waits for itself ends */
-        execute(o);
-    }
-}
-
-int give(stream *s, operation &&o)
-{
-    if (!s->in) {
-        s->work.push_back(std::move(o));
-        s->given++;
-        return OK;
-    }
-    if (!s->in->valid) return INVALIDATED;
-    s->in->last[s]    = s->in->work.size() + 1;
-    s->in->seen[s][s] = s->in->work.size() + 1;
-    s->in->work.push_back(std::move(o));
-    return OK;
-}
 
 bool is_in(const std::map<char *, size_t> &m, const char *p)
 {
@@ -376,8 +194,8 @@ API int cuMemFree_v2(ptr p)
     ENTER();
     auto at = device.find((char *)(uintptr_t)p);
     if (at == device.end()) return INVALID_VALUE;
-    reach r; /* the driver waits for what is under way */
-    for (stream *s : streams) drain(s, s->given);
+    reach r;
+    drain_all();
     munmap(at->first, at->second);
     device_bytes -= at->second;
     device.erase(at);
@@ -539,25 +357,25 @@ API int cuStreamWaitEvent(void *s, void *e, unsigned)
     return give(t, std::move(o));
 }
 
-static int wait_for_event(event *x)
+static int wait_for_event(event *x, bool patient)
 {
     if (!events.count(x)) return INVALID_HANDLE;
     if (x->capture) return UNSUPPORTED;
     reach r;
-    if (x->on && streams.count(x->on)) drain(x->on, x->at);
-    return OK;
+    if (!x->on || !streams.count(x->on)) return OK;
+    return drain(x->on, x->at, patient) ? OK : NOT_READY;
 }
 
 API int cuEventQuery(void *e)
 {
     ENTER();
-    return wait_for_event((event *)e);
+    return wait_for_event((event *)e, false);
 }
 
 API int cuEventSynchronize(void *e)
 {
     ENTER();
-    return wait_for_event((event *)e);
+    return wait_for_event((event *)e, true);
 }
 
 API int cuEventElapsedTime(float *ms, void *a, void *b)
@@ -665,6 +483,20 @@ API int stub_gpu_call(void *s, const char *name, void (*run)(const void *),
     return give((stream *)s, std::move(o));
 }
 
+/* The same for work that waits for another process: poll(args) until it is 0, args being its own
+ * memory. */
+API int stub_gpu_poll(void *s, const char *name, int (*poll)(void *), const void *args,
+                      size_t bytes)
+{
+    ENTER(name);
+    NEED_CONTEXT;
+    operation o;
+    o.what = operation::POLL;
+    o.poll = poll;
+    o.data.assign((const char *)args, (const char *)args + bytes);
+    return give((stream *)s, std::move(o));
+}
+
 /* ---- graphs ---- */
 
 API int cuStreamBeginCapture_v2(void *s, int)
@@ -738,7 +570,7 @@ API int cuGraphExecDestroy(void *g)
 {
     ENTER();
     reach r;
-    for (stream *t : streams) drain(t, t->given);
+    drain_all();
     return free_graph(g);
 }
 
