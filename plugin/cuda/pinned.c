@@ -25,10 +25,10 @@ static bool read_row(const char *line, pinned_row *r)
     memset(r, 0, sizeof *r);
     if (sscanf(line,
                "%d %d %d %d %d %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
-               " %d %d %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
+               " %d %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
                &k->type[0], &k->type[1], &k->type[2], &k->trans[0], &k->trans[1], &k->m,
-               &k->n, &k->k, &k->batch, &k->epilogue, &k->adds, &k->align[0],
-               &k->align[1], &k->align[2], &k->align[3], &n) != 15)
+               &k->n, &k->k, &k->batch, &k->epilogue, &k->align[0], &k->align[1],
+               &k->align[2], &k->align[3], &n) != 14)
         return false;
     for (int i = 0; i < 8; i++) {
         int used = 0;
@@ -88,7 +88,7 @@ static bool equal_keys(const weft_cuda_pinned_key *a, const weft_cuda_pinned_key
     return !memcmp(a->type, b->type, sizeof a->type) &&
            !memcmp(a->trans, b->trans, sizeof a->trans) && a->m == b->m && a->n == b->n &&
            a->k == b->k && a->batch == b->batch && a->epilogue == b->epilogue &&
-           a->adds == b->adds && !memcmp(a->align, b->align, sizeof a->align);
+           !memcmp(a->align, b->align, sizeof a->align);
 }
 
 bool weft_cuda_pinned_find(const weft_cuda_pinned_key *key, weft_cuda_blas_algo *out)
@@ -111,9 +111,9 @@ int weft_cuda_pinned_print(const weft_cuda_pinned_key *k, const weft_cuda_blas_a
 {
     int n = snprintf(text, bytes,
                      "%d\t%d\t%d\t%d\t%d\t%" PRId64 "\t%" PRId64 "\t%" PRId64 "\t%" PRId64
-                     "\t%d\t%d\t%u\t%u\t%u\t%u",
+                     "\t%d\t%u\t%u\t%u\t%u",
                      k->type[0], k->type[1], k->type[2], k->trans[0], k->trans[1], k->m,
-                     k->n, k->k, k->batch, k->epilogue, k->adds, k->align[0], k->align[1],
+                     k->n, k->k, k->batch, k->epilogue, k->align[0], k->align[1],
                      k->align[2], k->align[3]);
     for (int i = 0; i < 8 && n > 0 && (size_t)n < bytes; i++)
         n += snprintf(text + n, bytes - (size_t)n, "\t%" PRIx64, algo->word[i]);

@@ -1,10 +1,12 @@
 /* Pinned algorithms of cublasLt: one line a product, measured once for a kind of device and a
  * version of the library, so that a job's bits depend on neither timing nor luck.
  *
- *     a b d  ta tb  m n k batch  epilogue adds  align of a b c d  eight words of the algorithm,
- *     in hexadecimal
+ *     a b d  ta tb  m n k batch  epilogue  align of a b c d  eight words of the algorithm, in
+ *     hexadecimal
  *
- * where a and b are cublasLt's and m, n, k those of the row-major product.
+ * where a and b are cublasLt's and m, n, k those of the row-major product.  Whether a result is
+ * added to what is there is no part of it: one micro-batch writes a gradient, the next adds to it,
+ * and both must have the bits that ranks with a micro-batch each have.
  * data/cuda/<kind>-<version>.tsv */
 #ifndef WEFT_CUDA_PINNED_H
 #define WEFT_CUDA_PINNED_H
@@ -18,7 +20,7 @@ typedef struct weft_cuda_pinned_key {
     int      type[3];  /* of A, B, D, as cublasLt has them */
     int      trans[2]; /* of A, B */
     int64_t  m, n, k, batch;
-    int      epilogue, adds;
+    int      epilogue;
     uint32_t align[4];
 } weft_cuda_pinned_key;
 

@@ -372,7 +372,7 @@ static void test_pinned(void **state)
     assert_ok(weft_cuda_pinned_read(line, "line"));
     assert_true(weft_cuda_pinned_find(&key, &got));
     assert_memory_equal(&got, &algo, sizeof got);
-    key.adds = 1;
+    key.epilogue = 4;
     assert_false(weft_cuda_pinned_find(&key, &got));
     assert_true(weft_cuda_pinned_hash() != 0);
     assert_fails(weft_cuda_pinned_read("# a table\n1 2 3\n", "h200.tsv"), WEFT_ERR_ARG,

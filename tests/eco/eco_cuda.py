@@ -93,6 +93,21 @@ def check_ranks(base, out):
         near(r["loss"], one["loss"], 1e-5, "cuda and cpu together")
 
 
+def check_library_bits(s, base, out):
+    """cublasLt's matmuls are the same ones on one rank and on two with shards: the stub's sums begin elsewhere for each
+    question that it is asked, and its epilogues do not round before a step."""
+    libs = {} if REAL else dict(WEFT_CUDA_LIBS=os.path.join(BUILD, "cuda_stub"))
+    job = dict(base, model=small_model(s, "wider", n_embd=64, n_layer=2, vocab_size=33, n_positions=16), lanes=2, micro_batch=1,
+               dtype="bf16", dropout=False, share_gpu=True, steps=2)
+    for batch in (2, 4):  # one micro-batch a rank, and two, which are added up
+        name = "lib%d" % batch
+        one = run(dict(job, batch=batch, output=out(name)), env=libs)
+        for zero in (0, 2, 3):
+            r = run(dict(job, batch=batch, dp=2, zero=zero, output=out("%s-zero%d" % (name, zero))), ranks=2, env=libs)
+            if r and one:
+                same(r["weights_xxh64"], one["weights_xxh64"], "%s, zero=%d" % (name, zero))
+
+
 def says(error, *parts):
     if error is not None:
         lines = [x for x in error.splitlines() if "error" in x]
@@ -151,6 +166,7 @@ with Scratch("cuda", memory=True) as s:
     check_devices(base, out)
     check_commands(s, base, out)
     check_ranks({k: v for k, v in base.items() if k != "plan"}, out)
+    check_library_bits(s, {k: v for k, v in base.items() if k != "plan"}, out)
     check_bad_input(base, out)
     if not REAL:
         check_failures(s, base, out)

@@ -141,8 +141,7 @@ static weft_cuda_pinned_key key_of(const prepared_product *s, const lt_matrix *x
                                 .m     = at->m,
                                 .n     = at->n,
                                 .k     = at->k,
-                                .batch = s->plan.batch,
-                                .adds  = part->beta != 0};
+                                .batch = s->plan.batch};
     key.epilogue             = at->last ? s->plan.epilogue : WEFT_BLAS_EPILOGUE_NONE;
     const void *p[N_LAYOUT]  = {part->b, part->a, part->c ? part->c : part->d, part->d};
     const int   o[N_LAYOUT]  = {PRODUCT_B, PRODUCT_A, part->c ? PRODUCT_C : PRODUCT_D,

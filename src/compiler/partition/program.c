@@ -168,6 +168,7 @@ static weft_status make_local(const weft_graph *g, const weft_sharding *s,
                                 .several_terms  = so->several_terms ? s->lanes : 0};
     WEFT_GO(weft_spmd_rewrite(g, s, so, &l));
     WEFT_GO(weft_spmd_coalesce_collectives(g, l, &co));
+    WEFT_GO(weft_spmd_gather_before_matmuls(g, l));
     if (o->gather_once)
         WEFT_GO(weft_spmd_gather_once_per_step(g, l, s->lanes, o->shard_bucket_bytes));
     else if (o->shard_bucket_bytes > 0 && n_stage_of(o) == 1)

@@ -1,10 +1,16 @@
 /* The order of all-gathers of sharded parameters (ZeRO 3).
  *
+ * weft_spmd_gather_before_matmuls what the steps after a matmul take is gathered before it, so
+ *                                 that they are fused with it as on one rank
  * weft_spmd_prefetch_gathers      the gathers of a phase in buckets, each started where the bucket
  *                                 before it is first used, so that it overlaps that one's compute
  * weft_spmd_gather_once_per_step  what is gathered once a step, before everything, in buckets */
 #include "program/coalesce.h"
 #include "spmd/spmd_priv.h"
+
+enum {
+    NEAR_STEPS = 16 /* nodes between a matmul and its steps, at most */
+};
 
 typedef struct gather_pass {
     const weft_graph *g;
@@ -132,4 +138,75 @@ weft_status weft_spmd_gather_once_per_step(const weft_graph *of, weft_local_grap
                       .limit = bucket_bytes > 0 ? bucket_bytes : WEFT_COALESCE_BYTES,
                       .once  = l,
                       .lanes = lanes});
+}
+
+/* ---- before the matmul ---- */
+
+static bool is_view_node(const weft_graph_node *n)
+{
+    return weft_op_get(n->op)->flags & WEFT_OP_VIEW;
+}
+
+/* The matmul before the element-wise chain that value v is the result of; -1 none. */
+static int find_matmul(const weft_graph *g, weft_vid v)
+{
+    for (;;) {
+        int n = g->value[v].node;
+        if (n < 0) return -1;
+        if (weft_op_get(g->node[n].op)->flags & WEFT_OP_POSTS) return n;
+        if (!(weft_op_get(g->node[n].op)->flags & WEFT_OP_ELEM)) return -1;
+        v = g->node[n].in[0];
+    }
+}
+
+/* The matmul that the first user of gathered value v is a step of; -1: of none. */
+static int find_ridden(const weft_graph *g, const int *first, const int *user, weft_vid v)
+{
+    for (;;) {
+        if (first[v] == first[v + 1]) return -1;
+        const weft_graph_node *n = &g->node[user[first[v]]];
+        if (is_view_node(n)) {
+            v = n->out[0];
+            continue;
+        }
+        if (!(weft_op_get(n->op)->flags & WEFT_OP_ELEM) || n->n_in != 2) return -1;
+        return find_matmul(g, n->in[n->in[0] == v]);
+    }
+}
+
+weft_status weft_spmd_gather_before_matmuls(const weft_graph *of, weft_local_graph *l)
+{
+    gather_pass pass = {.g = l->graph};
+    weft_arena *tmp  = NULL;
+    int        *first, *user, n_moved = 0;
+    weft_status st = WEFT_OK;
+    WEFT_TRY(weft_arena_create(&tmp));
+    int *before = WEFT_ARENA_ARRAY(tmp, int, pass.g->n_node + 1); /* gather: node, -1 */
+    pass.order  = WEFT_ARENA_ARRAY(tmp, int, pass.g->n_node + 1);
+    WEFT_GO(weft_arena_status(tmp));
+    WEFT_GO(weft_graph_users(pass.g, tmp, &first, &user));
+    for (int i = 0; i < pass.g->n_node; i++) {
+        int at    = is_gather(&pass, i)
+                        ? find_ridden(pass.g, first, user, pass.g->node[i].out[0])
+                        : -1;
+        before[i] = at >= 0 && at < i && i - at <= NEAR_STEPS &&
+                            pass.g->node[at].phase == pass.g->node[i].phase
+                        ? at
+                        : -1;
+        n_moved += before[i] >= 0;
+    }
+    if (!n_moved) goto out;
+    for (int i = 0; i < pass.g->n_node; i++) {
+        /* a matmul and the few nodes after it */
+        for (int k = i + 1; k < pass.g->n_node && k <= i + NEAR_STEPS; k++)
+            if (before[k] == i) {
+                l->node[k]           = l->node[i];
+                pass.order[pass.n++] = k;
+            }
+        if (before[i] < 0) pass.order[pass.n++] = i;
+    }
+    WEFT_GO(weft_spmd__reorder(of, l, pass.order, pass.n));
+out:
+    weft_arena_destroy(tmp);
+    return st;
 }

@@ -82,6 +82,9 @@ typedef struct weft_coalesce_options {
  * the other, about a bucket of them, and coalesced. */
 weft_status weft_spmd_coalesce_collectives(const weft_graph *of, weft_local_graph *l,
                                            const weft_coalesce_options *o);
+/* All-gathers of what steps after a matmul take (biases) go before the matmul: a fused step may
+ * round otherwise than one of its own, so ranks with shards fuse what one rank fuses. */
+weft_status weft_spmd_gather_before_matmuls(const weft_graph *of, weft_local_graph *l);
 /* All-gathers of sharded parameters in every micro-batch start one bucket ahead of their use. */
 weft_status weft_spmd_prefetch_gathers(const weft_graph *of, weft_local_graph *l,
                                        int64_t bucket_bytes);

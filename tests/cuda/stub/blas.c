@@ -2,9 +2,12 @@
  * refuses what the real library
  * refuses: leading dimensions that are too small, epilogues without their operands, addresses
  * that are less aligned than the algorithm was asked for, sums that are split in no fixed order,
- * a workspace that is too small. */
+ * a workspace that is too small.  Its sums begin at another term for each question (sizes,
+ * strides, alignments, epilogue, workspace), so that products of which one was asked otherwise
+ * than the other have other bits. */
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +47,7 @@ typedef struct preference {
 } preference;
 
 typedef struct algo {
-    uint64_t word[8]; /* magic, workspace, alignments */
+    uint64_t word[8]; /* magic, workspace, alignments, where sums begin */
 } algo;
 
 typedef struct offer {
@@ -218,6 +221,44 @@ static int check(const desc *d, const layout *a, const layout *b, const layout *
     return OK;
 }
 
+static uint64_t hash_word(uint64_t h, uint64_t x) /* FNV-1a by words */
+{
+    return (h ^ x) * 1099511628211u;
+}
+
+/* All that an answer may depend on. */
+static uint64_t hash_question(const desc *d, const layout *l[4], const preference *f)
+{
+    uint64_t h = 14695981039346656037u;
+    h          = hash_word(h, (uint64_t)(d->trans[0] * 2 + d->trans[1]));
+    h          = hash_word(h, (uint64_t)d->epilogue);
+    for (int i = 0; i < 4; i++) {
+        h = hash_word(h, (uint64_t)l[i]->type * 4096 + (uint64_t)l[i]->batch);
+        h = hash_word(hash_word(h, l[i]->rows), l[i]->cols);
+        h = hash_word(hash_word(h, (uint64_t)l[i]->ld), (uint64_t)l[i]->stride);
+        h = hash_word(h, f->align[i]);
+    }
+    return hash_word(h, f->workspace) >> 16;
+}
+
+/* WEFT_STUB_BLAS_LOG: a line for each question. */
+static void log_question(const desc *d, const layout *l[4], const preference *f)
+{
+    const char *path = getenv("WEFT_STUB_BLAS_LOG");
+    FILE       *file = path ? fopen(path, "a") : NULL;
+    if (!file) return;
+    fprintf(file, "%c%c epilogue %d", d->trans[0] ? 'T' : 'N', d->trans[1] ? 'T' : 'N',
+            d->epilogue);
+    for (int i = 0; i < 4; i++) {
+        const layout *x = l[i];
+        fprintf(file, ", %c %d %lu x %lu ld %ld batch %d %ld align %u", "abcd"[i],
+                x -> type, (unsigned long)x -> rows, (unsigned long)x -> cols,
+                (long)x -> ld, x -> batch, (long)x -> stride, f -> align[i]);
+    }
+    fprintf(file, ", workspace %lu\n", (unsigned long)f->workspace);
+    fclose(file);
+}
+
 int cublasLtMatmulAlgoGetHeuristic(void *h, void *d, void *a, void *b, void *c, void *y,
                                    void *x, int most, offer *o, int *n);
 int cublasLtMatmulAlgoGetHeuristic(void *h, void *d, void *a, void *b, void *c, void *y,
@@ -229,11 +270,14 @@ int cublasLtMatmulAlgoGetHeuristic(void *h, void *d, void *a, void *b, void *c, 
     *n = 0;
     if (st) return st;
     if (f->schemes & 5u || most < 1) return NOT_HERE; /* in place, or in bf16 */
+    const layout *l[4] = {a, b, c, y};
+    log_question(d, l, f);
     memset(o, 0, sizeof *o);
     o->a.word[0] = MAGIC;
     o->a.word[1] = o->workspace = (size_t)(f->workspace < 4096 ? f->workspace : 4096);
     for (int i = 0; i < 4; i++) o->a.word[2 + i] = f->align[i];
-    *n = 1;
+    o->a.word[6] = hash_question(d, l, f);
+    *n           = 1;
     return OK;
 }
 
@@ -272,21 +316,24 @@ static float finish(const desc *d, int type, int64_t i, int64_t j, float x)
     return x;
 }
 
-static void multiply(const desc *d, float alpha, const void *pa, const layout *a,
-                     const void *pb, const layout *b, float beta, const void *pc,
-                     const layout *c, void *py, const layout *y, int64_t batch)
+static void multiply(const desc *d, uint64_t from, float alpha, const void *pa,
+                     const layout *a, const void *pb, const layout *b, float beta,
+                     const void *pc, const layout *c, void *py, const layout *y,
+                     int64_t batch)
 {
     int64_t k = (int64_t)(d->trans[0] ? a->rows : a->cols);
     for (int64_t j = 0; j < (int64_t)y->cols; j++)
         for (int64_t i = 0; i < (int64_t)y->rows; i++) {
             float sum = 0;
-            for (int64_t l = 0; l < k; l++)
+            for (int64_t t = 0; t < k; t++) {
+                int64_t l = (int64_t)(((uint64_t)t + from) % (uint64_t)k);
                 sum += read_float(pa, a->type,
                                   batch * a->stride +
                                       (d->trans[0] ? i * a->ld + l : l * a->ld + i)) *
                        read_float(pb, b->type,
                                   batch * b->stride +
                                       (d->trans[1] ? l * b->ld + j : j * b->ld + l));
+            }
             sum *= alpha;
             if (beta != 0)
                 sum += beta * read_float(pc, c->type, batch * c->stride + j * c->ld + i);
@@ -302,6 +349,7 @@ typedef struct product {
     void       *y, *workspace;
     layout      la, lb, lc, ly;
     size_t      bytes;
+    uint64_t    from;
 } product;
 
 static void run_product(const void *args)
@@ -309,8 +357,8 @@ static void run_product(const void *args)
     const product *p = args;
     memset(p->workspace, 0x5a, p->bytes);
     for (int64_t k = 0; k < p->ly.batch; k++)
-        multiply(&p->d, p->alpha, p->a, &p->la, p->b, &p->lb, p->beta, p->c, &p->lc, p->y,
-                 &p->ly, k);
+        multiply(&p->d, p->from, p->alpha, p->a, &p->la, p->b, &p->lb, p->beta, p->c,
+                 &p->lc, p->y, &p->ly, k);
 }
 
 int cublasLtMatmul(void *h, void *d, const float *alpha, const void *a, void *la,
@@ -336,5 +384,6 @@ int cublasLtMatmul(void *h, void *d, const float *alpha, const void *a, void *la
     x.ly        = *(layout *)ly;
     x.workspace = workspace;
     x.bytes     = (size_t)g->word[1];
+    x.from      = g->word[6];
     return stub_call(stream, "cublasLtMatmul", run_product, &x, sizeof x) ? 13 : OK;
 }
