@@ -34,9 +34,11 @@ typedef struct symbol_row {
 static weft_cuda_library library[WEFT_N_CUDA_LIBRARY] = {
     [WEFT_CUDA_BLAS] = {.name = "cublasLt"},
     [WEFT_CUDA_DNN]  = {.name = "cuDNN"},
+    [WEFT_CUDA_NCCL] = {.name = "NCCL"},
 };
 static weft_cuda_blas blas;
 static weft_cuda_dnn  dnn;
+static weft_cuda_nccl nccl;
 static void          *blas_handle, *dnn_handle;
 static void          *bound_gpu;
 static char           bound_kind[96];
@@ -160,23 +162,32 @@ static void note_path(weft_cuda_library *l)
         snprintf(l->path, sizeof l->path, "%s", map->l_name);
 }
 
+/* As cublasLt and cuDNN give it, or as NCCL does. */
+static int call_version(void *symbol, bool by_pointer)
+{
+    size_t (*get)(void);
+    int (*put)(int *);
+    int v = 0;
+    memcpy(&get, &symbol, sizeof symbol);
+    memcpy(&put, &symbol, sizeof symbol);
+    return !by_pointer ? (int)get() : put(&v) == 0 ? v : 0;
+}
+
 /* Keeps so, or closes it and says why. */
 static void take_library(weft_cuda_library *l, void *so, const symbol_row *row, size_t n,
                          void *table, const char *version_symbol)
 {
     const char *missing = version_symbol;
-    size_t (*version)(void);
-    void *symbol = dlsym(so, version_symbol);
-    memcpy(&version, &symbol, sizeof symbol);
-    l->handle = so;
+    void       *symbol  = dlsym(so, version_symbol);
+    l->handle           = so;
     note_path(l);
-    if (!version || !read_symbols(so, row, n, table, &missing)) {
+    if (!symbol || !read_symbols(so, row, n, table, &missing)) {
         snprintf(l->why, sizeof l->why, "%.400s has no %s", l->path, missing);
         dlclose(so);
         l->handle = NULL;
         return;
     }
-    int v         = (int)version();
+    int v         = call_version(symbol, table == &nccl);
     l->version[0] = v / 10000;
     l->version[1] = v / 100 % 100;
     l->version[2] = v % 100;
@@ -230,6 +241,41 @@ static void open_dnn(const folder_list *list, int driver)
         take_library(l, so, dnn_row, WEFT_COUNT(dnn_row), &dnn, "cudnnGetVersion");
 }
 
+static const symbol_row nccl_row[] = {
+#define ROW(field, symbol, parameters) {#symbol, offsetof(weft_cuda_nccl, field)},
+    WEFT_CUDA_NCCL_ROWS
+#undef ROW
+    {"ncclGetErrorString", offsetof(weft_cuda_nccl, error_string)},
+    {"ncclGetLastError", offsetof(weft_cuda_nccl, last_error)},
+};
+
+weft_status weft_cuda_nccl_open(void)
+{
+    static const char *const names[] = {"libnccl.so.2"};
+    static folder_list       list;
+    weft_cuda_library       *l = &library[WEFT_CUDA_NCCL];
+    if (l->handle) return WEFT_OK;
+    list_folders(&list);
+    void *so = open_first(&list, names, 1);
+    if (!so)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "NCCL is not found (libnccl.so.2; $WEFT_CUDA_LIBS, ld.so, "
+                         "/usr/local/cuda/lib64 and nvidia/*/lib of python3 were "
+                         "searched): install NCCL 2, or set WEFT_GPU_COMM=staged");
+    take_library(l, so, nccl_row, WEFT_COUNT(nccl_row), &nccl, "ncclGetVersion");
+    if (!l->handle)
+        return WEFT_FAIL(WEFT_ERR_ARG,
+                         "%s: NCCL 2.14 or later is needed, or WEFT_GPU_COMM=staged",
+                         l->why);
+    if (l->version[0] == 2 && l->version[1] >= 14) return WEFT_OK;
+    dlclose(l->handle);
+    l->handle = NULL;
+    return WEFT_FAIL(WEFT_ERR_ARG,
+                     "%s is NCCL %d.%d.%d: 2.14 or a later NCCL 2 is needed, or "
+                     "WEFT_GPU_COMM=staged",
+                     l->path, l->version[0], l->version[1], l->version[2]);
+}
+
 weft_status weft_cuda_libraries_open(int driver)
 {
     static folder_list list;
@@ -256,6 +302,11 @@ const weft_cuda_blas *weft_cuda_blas_get(void)
 const weft_cuda_dnn *weft_cuda_dnn_get(void)
 {
     return library[WEFT_CUDA_DNN].handle ? &dnn : NULL;
+}
+
+const weft_cuda_nccl *weft_cuda_nccl_get(void)
+{
+    return library[WEFT_CUDA_NCCL].handle ? &nccl : NULL;
 }
 
 /* ---- handles ---- */
@@ -350,7 +401,7 @@ const char *weft_cuda_libraries_id(char *text, size_t bytes)
 {
     size_t n = (size_t)snprintf(text, bytes, "cuda " WEFT_VERSION "%s%s",
                                 *bound_kind ? " " : "", bound_kind);
-    for (int k = 0; k < WEFT_N_CUDA_LIBRARY; k++) {
+    for (int k = 0; k < WEFT_CUDA_NCCL; k++) {
         const weft_cuda_library *l = &library[k];
         if (!l->handle || n >= bytes) continue;
         n += (size_t)snprintf(text + n, bytes - n, " %s-%d.%d.%d", l->name, l->version[0],

@@ -126,11 +126,67 @@ typedef struct weft_cuda_dnn {
     void (*last_error)(char *, size_t);
 } weft_cuda_dnn;
 
+/* ---- NCCL 2 ---- */
+
+typedef struct weft_cuda_nccl_id {
+    char bytes[128];
+} weft_cuda_nccl_id;
+
+/* The first fields of ncclConfig_t, those of 2.14; later ones have their defaults. */
+typedef struct weft_cuda_nccl_config {
+    size_t   size;
+    unsigned magic, version;
+    int      blocking;
+} weft_cuda_nccl_config;
+
+#define WEFT_CUDA_NCCL_ROWS                                                              \
+    ROW(get_unique_id, ncclGetUniqueId, (weft_cuda_nccl_id *))                           \
+    ROW(init, ncclCommInitRankConfig,                                                    \
+        (void **, int n, weft_cuda_nccl_id, int rank, weft_cuda_nccl_config *))          \
+    ROW(finalize, ncclCommFinalize, (void *))                                            \
+    ROW(destroy, ncclCommDestroy, (void *))                                              \
+    ROW(abort, ncclCommAbort, (void *))                                                  \
+    ROW(async_error, ncclCommGetAsyncError, (void *, int *))                             \
+    ROW(group_start, ncclGroupStart, (void))                                             \
+    ROW(group_end, ncclGroupEnd, (void))                                                 \
+    ROW(send, ncclSend,                                                                  \
+        (const void *, size_t n, int type, int peer, void *comm, void *stream))          \
+    ROW(recv, ncclRecv,                                                                  \
+        (void *, size_t n, int type, int peer, void *comm, void *stream))                \
+    ROW(all_gather, ncclAllGather,                                                       \
+        (const void *, void *, size_t n, int type, void *comm, void *stream))            \
+    ROW(reduce_scatter, ncclReduceScatter,                                               \
+        (const void *, void *, size_t n, int type, int op, void *comm, void *stream))    \
+    ROW(all_reduce, ncclAllReduce,                                                       \
+        (const void *, void *, size_t n, int type, int op, void *comm, void *stream))    \
+    ROW(broadcast, ncclBroadcast,                                                        \
+        (const void *, void *, size_t n, int type, int root, void *comm, void *stream))
+
+typedef struct weft_cuda_nccl {
+#define ROW(name, symbol, parameters) int(*name) parameters;
+    WEFT_CUDA_NCCL_ROWS
+#undef ROW
+    const char *(*error_string)(int);
+    const char *(*last_error)(void *comm);
+} weft_cuda_nccl;
+
+enum { /* ncclResult_t, ncclDataType_t, ncclRedOp_t */
+    WEFT_NCCL_OK          = 0,
+    WEFT_NCCL_IN_PROGRESS = 7,
+    WEFT_NCCL_U8          = 1,
+    WEFT_NCCL_I32         = 2,
+    WEFT_NCCL_I64         = 4,
+    WEFT_NCCL_F32         = 7,
+    WEFT_NCCL_BF16        = 9,
+    WEFT_NCCL_SUM         = 0
+};
+
 /* ---- what was found ---- */
 
 typedef enum weft_cuda_library_kind {
     WEFT_CUDA_BLAS,
     WEFT_CUDA_DNN,
+    WEFT_CUDA_NCCL,
     WEFT_N_CUDA_LIBRARY
 } weft_cuda_library_kind;
 
@@ -142,7 +198,11 @@ typedef struct weft_cuda_library {
     char        why[512];   /* one line, where it was not opened */
 } weft_cuda_library;
 
-/* Opens what is not open yet.  driver: as cuDriverGetVersion gives it (13000); a library built
+/* NCCL, when ranks communicate by it; once.  WEFT_ERR_ARG: it is missing, or no NCCL 2. */
+weft_status           weft_cuda_nccl_open(void);
+const weft_cuda_nccl *weft_cuda_nccl_get(void); /* NULL: not opened */
+
+/* Opens cublasLt and cuDNN, where they are not open yet.  driver: as cuDriverGetVersion gives it (13000); a library built
  * for a later CUDA is
  * passed over.  WEFT_ERR_IO: no cublasLt; the line names what was tried. */
 weft_status weft_cuda_libraries_open(int driver);
@@ -163,7 +223,8 @@ weft_status weft_cuda_dnn_handle(void **out);
 const char *weft_cuda_libraries_name(char *text, size_t bytes);
 /* What is open, "cublasLt 13.1.0 PATH, cuDNN 9.19.0 PATH", into text; gives text. */
 const char *weft_cuda_libraries_print(char *text, size_t bytes);
-/* Device kind, our version, library versions and pinned algorithms: equal where bits are. */
+/* Device kind, our version, versions of cublasLt and cuDNN, pinned algorithms: equal where the bits
+ * of kernels are. */
 const char *weft_cuda_libraries_id(char *text, size_t bytes);
 
 #endif

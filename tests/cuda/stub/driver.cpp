@@ -497,6 +497,17 @@ API int stub_gpu_poll(void *s, const char *name, int (*poll)(void *), const void
     return give((stream *)s, std::move(o));
 }
 
+/* Graphs that have such work, whose arguments begin with this word. */
+API int stub_gpu_graphs_with(const void *word)
+{
+    holding hold;
+    int     n = 0;
+    for (const graph *g : graphs)
+        for (const operation &o : g->work)
+            n += o.what == operation::POLL && !memcmp(o.data.data(), &word, sizeof word);
+    return n;
+}
+
 /* ---- graphs ---- */
 
 API int cuStreamBeginCapture_v2(void *s, int)
