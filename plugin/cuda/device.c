@@ -242,10 +242,14 @@ static weft_status cuda_facts(weft_device *d, weft_device_facts *out)
 {
     weft_cuda_gpu *g    = weft_cuda_gpu_of(d);
     size_t         left = 0, all = 0;
+    unsigned char  uuid[16];
     int            v = weft_cuda_cu.version, b = WEFT_CUDA_BUILD_VERSION;
     *out = (weft_device_facts){.capability = g->capability};
     WEFT_TRY(weft_cuda_use(g));
     CU_TRY(DeviceGetName, out->name, (int)sizeof out->name, g->ordinal);
+    CU_TRY(DeviceGetUuid, uuid, g->ordinal);
+    for (int i = 0; i < (int)sizeof uuid; i++)
+        snprintf(out->id + 2 * i, sizeof out->id - 2 * (size_t)i, "%02x", uuid[i]);
     CU_TRY(MemGetInfo, &left, &all);
     int n = snprintf(out->versions, sizeof out->versions,
                      "driver of CUDA %d.%d, kernels of %d.%d, ", v / 1000, v % 1000 / 10,

@@ -24,6 +24,7 @@ typedef void
     ROW(DeviceGetCount, cuDeviceGetCount, (int *))                                       \
     ROW(DeviceGet, cuDeviceGet, (int *, int))                                            \
     ROW(DeviceGetName, cuDeviceGetName, (char *, int, int))                              \
+    ROW(DeviceGetUuid, cuDeviceGetUuid_v2, (unsigned char *, int))                       \
     ROW(DeviceGetAttribute, cuDeviceGetAttribute, (int *, int, int))                     \
     ROW(CtxRetain, cuDevicePrimaryCtxRetain, (weft_cuda_handle *, int))                  \
     ROW(CtxRelease, cuDevicePrimaryCtxRelease_v2, (int))                                 \

@@ -77,13 +77,13 @@ static weft_status use_gpu(void *g)
 static weft_status bind_libraries(weft_cuda_gpu *g)
 {
     char name[80] = "", kind[96];
-    if (is_set("WEFT_CUDA_LIBS", "none")) return WEFT_OK;
-    WEFT_TRY(weft_cuda_libraries_open(weft_cuda_cu.version));
+    bool none     = is_set("WEFT_CUDA_LIBS", "none");
+    if (!none) WEFT_TRY(weft_cuda_libraries_open(weft_cuda_cu.version));
     CU_TRY(DeviceGetName, name, sizeof name, g->ordinal);
     snprintf(kind, sizeof kind, "sm_%d %s", g->capability, name);
-    WEFT_TRY(weft_cuda_read_pinned(name));
+    if (!none) WEFT_TRY(weft_cuda_read_pinned(name));
     weft_cuda_libraries_bind(use_gpu, g, kind);
-    return weft_cuda_open_tuner();
+    return none ? WEFT_OK : weft_cuda_open_tuner();
 }
 
 static weft_status open_gpu(weft_cuda_gpu *g)

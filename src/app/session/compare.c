@@ -59,8 +59,6 @@ weft_status weft_session__compare_jobs(weft_session *s)
     weft_text t = {0};
     if (!s->now->group) return WEFT_OK;
     weft_text_add(&t, "weft is %s\n", WEFT_VERSION);
-    if (!strchr(s->job.device, ',')) /* ranks of several kinds have several kernels */
-        weft_text_add(&t, "its kernels are %s\n", weft_session__kernel_set(&s->job));
     weft_job_print_common(&s->job, &t);
     weft_text_add(&t, "--fresh is %s\n", s->o->fresh ? "given" : "left out");
     weft_text_add(&t, "--allow is %s\n", s->o->allow ? s->o->allow : "left out");

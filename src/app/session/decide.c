@@ -591,6 +591,8 @@ weft_status weft_session_print_plan(const weft_job *j, const weft_session_option
     weft_generation g;
     weft_status     st = open_look(j, o, world, local, &s, &g);
     if (st == WEFT_OK) st = weft_session__eval_check(&s);
+    if (st == WEFT_OK) st = weft_session__expect_devices(j, world, local, &g.devices);
+    if (st == WEFT_OK) weft_session__resolve_reduction(&s);
     if (st == WEFT_OK) st = weft_session__decide(&s);
     if (st == WEFT_OK && !g.plan) st = plan_alone(&s, &g.plan);
     if (st == WEFT_OK) st = check_inputs(&s);

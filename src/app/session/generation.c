@@ -52,7 +52,8 @@ static weft_status connect_ranks(weft_session *s)
     s->say.progress = s->o->progress && !s->say.mute;
     WEFT_TRY(weft_session__open_group(s));
     WEFT_TRY(weft_session__outcome(s, open_device(s, &m)));
-    return weft_session__compare_jobs(s);
+    WEFT_TRY(weft_session__compare_jobs(s));
+    return weft_session__gather_devices(s);
 }
 
 /* ---- decide and compile ---- */
@@ -63,6 +64,8 @@ static weft_status decide(weft_session *s)
         WEFT_TRY(weft_session__place(s));
         WEFT_TRY(weft_session__eval_check(s));
     }
+    weft_session__resolve_reduction(s);
+    WEFT_TRY(weft_session__compare_kernels(s));
     WEFT_TRY(weft_session__decide(s));
     return s->started ? WEFT_OK : weft_session__take_place(s);
 }

@@ -24,22 +24,36 @@ typedef struct weft_generation_eval {
     weft_mover   *mover; /* parameters that the training program has elsewhere */
 } weft_generation_eval;
 
+/* What a rank runs on, as text; the same size everywhere. */
+typedef struct weft_session__card {
+    char kind[16];     /* whose kernels: "cpu", "cuda" */
+    char gpu[48];      /* id of the GPU; "": none */
+    char kernels[192]; /* weft_kernel_set_id() */
+} weft_session__card;
+
+typedef struct weft_session__devices {
+    int                 n;            /* ranks */
+    weft_session__card *card;         /* of each; NULL: only expected */
+    int                 n_cpu, n_gpu; /* ranks on CPUs; GPUs, each counted once */
+} weft_session__devices;
+
 /* What lives as long as one membership: who takes part, how they share the work, and what runs it.
  * Closing it frees all of that, and nothing of the session's. */
 typedef struct weft_generation {
-    weft_arena      *arena;
-    weft_comm       *comm;          /* NULL: alone */
-    weft_comm_group *group;         /* all ranks; NULL: alone */
-    int              n_rank, local; /* to plan for, local of them on each host */
-    int              n_core;        /* of a host's ranks together; 0: of this process */
-    bool             refused; /* by all ranks, in the same words: nobody need be told */
-    weft_plan       *plan;    /* NULL: one rank */
-    weft_compiled    made;    /* this rank's program, of the training */
-    weft_runner     *runner;
-    bool             keeps_state; /* the state stays where the session has it */
-    weft_holders    *holders;     /* who holds what of the state; NULL: all is here */
-    weft_gather     *gather;      /* all of it at rank 0, for files */
-    weft_weights     weights;
+    weft_arena           *arena;
+    weft_comm            *comm;          /* NULL: alone */
+    weft_comm_group      *group;         /* all ranks; NULL: alone */
+    int                   n_rank, local; /* to plan for, local of them on each host */
+    int                   n_core; /* of a host's ranks together; 0: of this process */
+    weft_session__devices devices;
+    bool          refused; /* by all ranks, in the same words: nobody need be told */
+    weft_plan    *plan;    /* NULL: one rank */
+    weft_compiled made;    /* this rank's program, of the training */
+    weft_runner  *runner;
+    bool          keeps_state; /* the state stays where the session has it */
+    weft_holders *holders;     /* who holds what of the state; NULL: all is here */
+    weft_gather  *gather;      /* all of it at rank 0, for files */
+    weft_weights  weights;
     weft_generation_eval eval;
 } weft_generation;
 
@@ -96,8 +110,10 @@ typedef struct weft_session {
     weft_say                    say;
     bool                        looks;   /* only decides: --print-plan */
     bool                        started; /* outputs and state are there */
-    weft_generation            *now;
-    weft_session__output        out;
+    /* the job says auto, and its devices make that fixed */
+    bool by_devices;
+    weft_generation     *now;
+    weft_session__output out;
     weft_ckpt         *resume; /* what to resume from, or NULL; closed after the start */
     weft_ckpt_state    checkpoint; /* its numbers */
     weft_store_dir    *source;     /* the model's own weights, or NULL */
@@ -170,6 +186,19 @@ bool        weft_session__writes(const weft_session *s); /* this rank writes fil
 weft_status weft_session__threads(weft_session *s, int *out);
 /* Cores that the ranks of this host may use together. */
 weft_status weft_session__count_cores(weft_session *s, int *out);
+
+/* devices.c: what ranks run on. */
+weft_status weft_session__gather_devices(weft_session *s);
+void        weft_session__count_devices(weft_session__devices *d); /* of its cards */
+/* The same for ranks that are not there: local of them on each host. */
+weft_status weft_session__expect_devices(const weft_job *j, int world, int local,
+                                         weft_session__devices *out);
+/* The job's reduction, where it is auto and its devices make it fixed; once a job. */
+void weft_session__resolve_reduction(weft_session *s);
+/* Ranks of one kind of device: WEFT_ERR_ARG at all of them where their kernels differ under
+ * reduction: invariant. */
+weft_status weft_session__compare_kernels(weft_session *s);
+void        weft_session__say_reduction(weft_session *s);
 
 /* compare.c: whether all ranks mean the same: WEFT_ERR_ARG at all of them where they do not.  The
  * job before anything is made of it, the plan before the program is, the program before memory is

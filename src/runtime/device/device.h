@@ -83,6 +83,7 @@ typedef weft_status (*weft_host_fn)(void *arg, double *start_s, double *end_s);
 /* What a device is, and what it has free now. */
 typedef struct weft_device_facts {
     char    name[96];      /* "NVIDIA H200" */
+    char    id[48];        /* of this very device: the same in every process that uses it */
     char    versions[160]; /* "driver 13.0, built with 13.0" */
     int     capability;    /* 90 is 9.0 */
     int64_t total_bytes, free_bytes;

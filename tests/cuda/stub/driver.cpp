@@ -110,6 +110,16 @@ API int cuDeviceGetName(char *name, int n, int)
     return OK;
 }
 
+/* WEFT_STUB_MACHINE: GPUs of another number are other GPUs. */
+API int cuDeviceGetUuid_v2(unsigned char *uuid, int i)
+{
+    ENTER();
+    memset(uuid, 0x57, 16);
+    uuid[14] = (unsigned char)number("WEFT_STUB_MACHINE", 0);
+    uuid[15] = (unsigned char)i;
+    return OK;
+}
+
 API int cuDeviceTotalMem_v2(size_t *n, int)
 {
     ENTER();

@@ -1,16 +1,15 @@
-/* libnccl.so.2 of the tests: the symbols of plugin/cuda/library.h.  Ranks are processes that share a
- * file of memory, which the unique id names; what is given to a stream of the stub driver moves bytes when
- * the stream runs, and other streams go on while it waits.
+/* libnccl.so.2 of the tests: the symbols of plugin/cuda/library.h.  Ranks are processes that share
+ * a file of memory, which the unique id names; what is given to a stream of the stub driver moves
+ * bytes when the stream runs, and other streams go on while it waits.
  *
  * It refuses what the real library refuses or hangs on: calls that differ between ranks or come in
- * another order, two communicators' worth of work without a group, a communicator that is destroyed
- * while graphs have its calls.  Its sums go from the last rank to the first, each rounded: not the
- * order of ours.
+ * another order, a communicator that is used before all ranks have come, or destroyed while graphs
+ * have its calls.  Its sums go from the last rank to the first, each rounded: not our order.
  *
  *     WEFT_STUB_NCCL_VERSION=22809     what it says it is
  *     WEFT_STUB_NCCL_ABSENT=r          rank r of a communicator never comes
- *     WEFT_STUB_NCCL_FAIL=n            call n of this process fails; WEFT_STUB_NCCL_ASYNC=n: it is accepted, and
- *                                      the communicator has an error from then on */
+ *     WEFT_STUB_NCCL_FAIL=n            call n of this process fails
+ *     WEFT_STUB_NCCL_ASYNC=n           ... is accepted, and its communicator has an error then */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
