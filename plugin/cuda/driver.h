@@ -50,6 +50,8 @@ typedef void
     ROW(EventCreate, cuEventCreate, (weft_cuda_handle *, unsigned))                      \
     ROW(EventDestroy, cuEventDestroy_v2, (weft_cuda_handle))                             \
     ROW(EventRecord, cuEventRecord, (weft_cuda_handle, weft_cuda_handle))                \
+    ROW(EventRecordWithFlags, cuEventRecordWithFlags,                                    \
+        (weft_cuda_handle, weft_cuda_handle, unsigned))                                  \
     ROW(EventQuery, cuEventQuery, (weft_cuda_handle))                                    \
     ROW(EventSynchronize, cuEventSynchronize, (weft_cuda_handle))                        \
     ROW(EventElapsedTime, cuEventElapsedTime,                                            \

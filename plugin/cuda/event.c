@@ -17,9 +17,14 @@ typedef struct event_ring {
     pthread_mutex_t lock;
     pthread_cond_t  moved;
     int64_t         n; /* records given */
-    bool            cancelled;
-    int             depth;
-    event_record    record[]; /* record i is at (i - 1) % depth */
+    /* Of records for their times alone: the first one of the step, or of the capture, that the
+     * others are counted from.  The driver's times are of 24 bits, so that only short ones are
+     * exact. */
+    weft_cuda_handle first;
+    int64_t          first_capture;
+    bool             cancelled;
+    int              depth;
+    event_record     record[]; /* record i is at (i - 1) % depth */
 } event_ring;
 
 int64_t weft_cuda_event_bytes(int64_t depth)
@@ -79,10 +84,28 @@ static void move_on(event_ring *r, int64_t capture)
     pthread_mutex_unlock(&r->lock);
 }
 
+enum {
+    EXTERNAL = 1 /* CU_EVENT_RECORD_EXTERNAL: a node of the graph that is captured */
+};
+
+static weft_status record_time(weft_stream *s, event_ring *r)
+{
+    weft_cuda_handle event = r->record[r->n % r->depth].handle;
+    if (!r->first || r->first == event || r->first_capture != r->gpu->capture) {
+        r->first         = event;
+        r->first_capture = r->gpu->capture;
+    }
+    CU_TRY(EventRecordWithFlags, event, weft_cuda_stream_of(s),
+           r->gpu->capture ? EXTERNAL : 0);
+    move_on(r, 0);
+    return WEFT_OK;
+}
+
 weft_status weft_cuda_event_record(weft_stream *s, weft_event *e)
 {
     event_ring *r = e->impl;
     WEFT_TRY(weft_cuda_use(r->gpu));
+    if (e->times) return record_time(s, r);
     CU_TRY(EventRecord, r->record[r->n % r->depth].handle, weft_cuda_stream_of(s));
     if (r->gpu->capture) WEFT_TRY(weft_cuda_capture_moves(r->gpu, r));
     move_on(r, r->gpu->capture);
@@ -138,8 +161,12 @@ static weft_status time_of(event_ring *r, const event_record *x, double *done_s)
     float ms = 0;
     *done_s  = 0;
     if (x->capture) return WEFT_OK; /* not known */
-    CU_TRY(EventElapsedTime, &ms, r->gpu->base, x->handle);
-    *done_s = r->gpu->base_s + 1e-3 * (double)ms;
+    if (r->first && r->first != x->handle) {
+        CU_TRY(EventElapsedTime, &ms, r->first, x->handle);
+        *done_s = 1e-3 * (double)ms;
+    }
+    CU_TRY(EventElapsedTime, &ms, r->gpu->base, r->first ? r->first : x->handle);
+    *done_s += r->gpu->base_s + 1e-3 * (double)ms;
     return WEFT_OK;
 }
 

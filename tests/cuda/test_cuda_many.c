@@ -1,7 +1,7 @@
 /* plugin/cuda/ops/update.c, squares.c, copy.c: many calls in one launch have the bits of single
  * ones.
- * A program of sums of squares, updates and conversions, on the plugin's device: traced, so that
- * each instruction is launched alone, and not. */
+ * A program of sums of squares, updates and conversions, on the plugin's device: as one actor, and
+ * as one for each instruction, which is launched alone then. */
 #include "support/test.h"
 
 #include <stdio.h>
@@ -67,20 +67,32 @@ static char *add_scalar(char *t, const char *name, const char *type, const char 
     return add_text(t, "  bind %s %s %s %s[]\n", kind, name, name, type);
 }
 
-static char *add_instrs(char *t)
+/* Ends an actor and begins the next, where instructions are apart. */
+static char *add_border(char *t, int *actor)
 {
-    for (int i = 0; i < N_TENSOR; i++)
+    if (!*actor) return t;
+    return add_text(t, "  }\n  actor update%d on compute {\n", (*actor)++);
+}
+
+/* *actor: the number of the next one; 0: all are in one. */
+static char *add_instrs(char *t, int *actor)
+{
+    for (int i = 0; i < N_TENSOR; i++) {
         t = add_text(t, "    compute s%d sumsq (g%d f32%s) -> (s%d f64[]) ;\n", i, i,
                      tensors[i].shape, i);
+        t = add_border(t, actor);
+    }
     t = add_text(t, "    commit step (s0 f64[], s1 f64[]) ;\n");
     for (int i = 0; i < N_TENSOR; i++) {
         const char *s = tensors[i].shape;
+        t             = add_border(t, actor);
         t             = add_text(t, "    compute p%d adamw \"weight_decay=%g\" ", i,
                                  tensors[i].decay);
         t = add_text(t, "(p%d f32%s, g%d f32%s, m%d f32%s, v%d f32%s, ", i, s, i, s, i, s,
                      i, s);
         t = add_text(t, "lr f32[], scale f32[], step f32[]) -> ");
         t = add_text(t, "(p%d f32%s, m%d f32%s, v%d f32%s) ;\n", i, s, i, s, i, s);
+        t = add_border(t, actor);
         t = add_text(
             t, "    compute b%d cast \"dtype=bf16\" (p%d f32%s) -> (b%d bf16%s) ;\n", i,
             i, s, i, s);
@@ -88,10 +100,11 @@ static char *add_instrs(char *t)
     return t;
 }
 
-static void make_text(char *t)
+static void make_text(char *t, bool apart)
 {
     static char buffers[20000];
-    char       *b  = buffers, name[8];
+    int         actor = apart;
+    char       *b     = buffers, name[8];
     int64_t     at = 0, work = 0;
     buffers[0]         = 0;
     const char *kind[] = {"p", "g", "m", "v"};
@@ -109,9 +122,11 @@ static void make_text(char *t)
                  "slab work work %ld\n%s",
                  (long)at, (long)work, buffers);
     t = add_text(t, "  stream compute compute device 0 threads 0\n"
-                    "  actor update on compute {\n");
-    t = add_instrs(t);
-    add_text(t, "  }\n  list compute { update; }\n}\n");
+                    "  actor update0 on compute {\n");
+    t = add_instrs(t, &actor);
+    t = add_text(t, "  }\n  list compute { update0; ");
+    for (int i = 1; i < actor; i++) t = add_text(t, "update%d; ", i);
+    add_text(t, "}\n}\n");
 }
 
 static void write_numbers(weft_exec *e)
@@ -147,13 +162,40 @@ static void read_results(weft_exec *e, results *r)
     }
 }
 
-static void run_program(weft_device *d, int trace, results *r)
+/* What is traced of the second and third step: a slice for each instruction, those of one launch
+ * one after another, by their bytes. */
+static void check_timeline(weft_exec *e)
+{
+    weft_timeline *t              = NULL;
+    double         s[4][N_TENSOR] = {{0}};
+    int            n              = 0;
+    assert_ok(weft_exec_timeline(e, &t));
+    for (int i = 0; i < t->n_slice; i++) {
+        const weft_instr *x =
+            &t->program[0]->actor[t->slice[i].actor].instr[t->slice[i].instr];
+        double took = t->slice[i].end_s - t->slice[i].start_s;
+        assert_true(t->slice[i].start_s >= 0 && took >= 0 && took < 10);
+        if (x->kind == WEFT_INSTR_COMMIT || t->slice[i].step != t->n_step - 1) continue;
+        int kind = x->op == WEFT_OP_SUMSQ ? 0 : x->op == WEFT_OP_CAST ? 1 : 2;
+        s[kind][atoi(x->name + 1)] += took;
+        n++;
+    }
+    assert_int_equal(n, 3 * N_TENSOR);
+    assert_true(s[2][1] > 0);
+    for (int k = 1; k < 3; k++) { /* 24,000 elements and 100,000 */
+        assert_true(s[k][2] < 0.3 * s[k][1]);
+        assert_true(s[k][2] > 0.2 * s[k][1]);
+    }
+    weft_timeline_destroy(t);
+}
+
+static void run_program(weft_device *d, int trace, bool apart, results *r)
 {
     static char       text[40000];
     weft_program     *p = NULL;
     weft_exec        *e = NULL;
     weft_exec_options o = {.device = {d}, .trace = trace};
-    make_text(text);
+    make_text(text, apart);
     assert_ok(weft_program_parse("many", text, strlen(text), &p));
     assert_ok(weft_program_verify(p));
     assert_ok(test_exec_create(p, &o, &e));
@@ -161,6 +203,8 @@ static void run_program(weft_device *d, int trace, results *r)
     memset(r, 0, sizeof *r);
     assert_ok(weft_exec_run(e, 0, 1));
     read_results(e, r);
+    if (trace) assert_ok(weft_exec_run(e, 1, 2));
+    if (trace) check_timeline(e);
     test_exec_destroy(e);
     weft_program_destroy(p);
 }
@@ -186,11 +230,11 @@ static void many_calls_have_the_bits_of_single_ones(void **state)
     static results single, many;
     weft_device   *d = NULL;
     assert_ok(weft_plugin_open_device("cuda", 0, &d));
-    run_program(d, 100, &single);
+    run_program(d, 0, true, &single);
     weft_plugin_close_device(d);
     if (!test_gpu_is_real()) assert_int_equal(count_launches(), N_TENSOR * 4);
     assert_ok(weft_plugin_open_device("cuda", 0, &d));
-    run_program(d, 0, &many);
+    run_program(d, 0, false, &many);
     weft_plugin_close_device(d);
     if (!test_gpu_is_real()) assert_int_equal(count_launches(), 4);
     assert_memory_equal(single.state, many.state, sizeof many.state);
@@ -199,10 +243,34 @@ static void many_calls_have_the_bits_of_single_ones(void **state)
     assert_true(many.sums[1] > 1000 && many.state[0][1][99999] != 0);
 }
 
+/* With a record before and after each launch, issued and as a graph: the launches and the bits are
+ * those of a step that is not traced. */
+static void traced_calls_are_grouped(void **state)
+{
+    (void)state;
+    static results plain, traced;
+    weft_device   *d = NULL;
+    assert_ok(weft_plugin_open_device("cuda", 0, &d));
+    run_program(d, 0, false, &plain);
+    weft_plugin_close_device(d);
+    for (int graph = 0; graph < 2; graph++) {
+        setenv("WEFT_CUDA_GRAPH", graph ? "1" : "0", 1);
+        assert_ok(weft_plugin_open_device("cuda", 0, &d));
+        run_program(d, 100, false, &traced);
+        weft_plugin_close_device(d);
+        /* three steps; of those as graphs one is issued and one captured */
+        if (!test_gpu_is_real()) assert_int_equal(count_launches(), graph ? 8 : 12);
+        assert_memory_equal(plain.state, traced.state, sizeof plain.state);
+        assert_memory_equal(plain.sums, traced.sums, sizeof plain.sums);
+    }
+    setenv("WEFT_CUDA_GRAPH", "0", 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_calls_have_the_bits_of_single_ones),
+        cmocka_unit_test(traced_calls_are_grouped),
     };
     char log[] = "/tmp/weft-test-XXXXXX";
     int  fd    = mkstemp(log);

@@ -74,6 +74,10 @@ typedef struct weft_stream {
 typedef struct weft_event {
     weft_device *device;
     void        *impl;
+    /* Set after event_open: records are for their times alone, nobody waits for them.  One inside a
+     * capture then keeps its number, replays do not move the count on, and its time is that of the
+     * newest replay. */
+    bool times;
 } weft_event;
 
 /* Host work in the order of a stream.  *start_s: when the stream got there; *end_s: now.  An

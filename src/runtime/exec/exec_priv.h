@@ -69,7 +69,7 @@ typedef struct weft_exec__variant {
     /* of each run, from the place of its first instruction on; how many, at the same place */
     weft_task *grouped;
     int       *n_grouped;
-    weft_code *code; /* of each run of them */
+    weft_code *code; /* of each run of them; of each task where tasks are timed */
 } weft_exec__variant;
 
 typedef struct weft_exec__actor {
@@ -78,12 +78,18 @@ typedef struct weft_exec__actor {
     weft_exec__variant *variant;
     /* of each instruction: how many from here go to the device at once; 0: it is host work */
     int *run;
-    int  n_run;
+    int  n_code;
 } weft_exec__actor;
 
+/* The part of a task's time that one of its instructions gets, from 0 to 1. */
+typedef struct weft_exec__part {
+    double from, to;
+} weft_exec__part;
+
 typedef struct weft_exec__trace {
-    weft_slice *slice;
-    int64_t     n, cap; /* n so far; the newest cap are kept */
+    weft_slice      *slice;
+    weft_exec__part *part;   /* of each slice whose times are numbers of records */
+    int64_t          n, cap; /* n so far; the newest cap are kept */
 } weft_exec__trace;
 
 struct weft_exec__stream {
@@ -100,8 +106,8 @@ struct weft_exec__stream {
     int64_t              stage_bytes;
     weft_memory          stage; /* copies in host memory, for one instruction at a time */
     weft_exec__trace     trace;
-    /* of a traced stream whose device learns times later: a record before and after each launch.
-     * Slices have the records' numbers, negative, until the timeline is asked for */
+    /* of a traced stream whose device learns times later: a record before and after each task.
+     * Slices have the records' numbers, negative, until somebody asks for times */
     weft_event         timed;
     int64_t            n_timed;
     const weft_firing *firing;   /* the running one */
@@ -239,6 +245,16 @@ const void *weft_exec__find_output(const weft_exec *e, const char *name);
 void        weft_exec__forget_outputs(weft_exec *e);
 
 /* stream.c */
+/* Are tasks of this stream timed by the device? */
+bool weft_exec__is_timed(const weft_exec *e, const weft_device *d);
+/* A task of v's with a record before and after it; *record: the first one's number. */
+weft_status weft_exec__launch_timed(weft_exec__stream *s, const weft_code *c,
+                                    int64_t *record);
+/* Slices of the instructions of a timed task of v's, in the running firing. */
+void weft_exec__trace_task(weft_exec__stream *s, const weft_exec__variant *v,
+                           const weft_code *c, int64_t record);
+/* The slice of one instruction. */
+void weft_exec__add_slice(weft_exec__stream *s, int instr, double start, double end);
 /* Times of the slices that are still numbers of records. */
 weft_status weft_exec__find_times(weft_exec__stream *s);
 /* Communication, reading and the commit point (weft_host_fn; arg: the instruction's task). */

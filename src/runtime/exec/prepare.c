@@ -135,11 +135,13 @@ static weft_status load_runs(weft_exec__stream *s, const weft_actor *a, const in
     if (v->loaded) return WEFT_OK;
     v->loaded = true;
     for (int n = 0; n < a->n_instr; n += run[n] ? run[n] : 1) {
-        if (!run[n]) continue;
-        WEFT_TRY(s->device->load(s->device, &v->grouped[n], v->n_grouped[n], code));
-        code->name  = a->name;
-        code->blame = weft_exec__blame;
-        code++;
+        bool timed = weft_exec__is_timed(s->e, s->device);
+        int  each  = timed ? 1 : v->n_grouped[n];
+        for (int k = 0; run[n] && k < v->n_grouped[n]; k += each, code++) {
+            WEFT_TRY(s->device->load(s->device, &v->grouped[n + k], each, code));
+            code->name  = k ? NULL : a->name; /* it is the same */
+            code->blame = weft_exec__blame;
+        }
     }
     return WEFT_OK;
 }
@@ -152,7 +154,7 @@ static weft_status make_variant(weft_exec *e, weft_exec__stream *s, const weft_f
     v->task             = WEFT_ARENA_ARRAY(e->arena, weft_task, a->n_instr);
     v->grouped          = WEFT_ARENA_ARRAY(e->arena, weft_task, a->n_instr);
     v->n_grouped        = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr);
-    v->code             = WEFT_ARENA_ARRAY(e->arena, weft_code, e->actor[f->actor].n_run);
+    v->code = WEFT_ARENA_ARRAY(e->arena, weft_code, e->actor[f->actor].n_code);
     WEFT_TRY(weft_arena_status(e->arena));
     for (int n = 0; n < a->n_instr; n++) {
         weft_exec__instr *x  = &v->instr[n];
@@ -195,22 +197,28 @@ static weft_status find_variant(weft_exec *e, weft_exec__stream *s, const weft_f
     return make_variant(e, s, f, v);
 }
 
-/* Runs of instructions that go to the device in one launch, one by one when they are traced.  What
- * writes state, which a step that is held back leaves out, has runs of its own. */
+static weft_device *device_of(const weft_exec *e, int32_t actor)
+{
+    return e->o.device[e->p->stream[e->p->actor[actor].stream].device];
+}
+
+/* Runs of instructions that go to the device in one launch, one by one when the host times them.
+ * What writes state, which a step that is held back leaves out, has runs of its own. */
 static weft_status find_runs(weft_exec *e, int actor)
 {
-    const weft_actor *a = &e->p->actor[actor];
-    weft_exec__actor *x = &e->actor[actor];
-    x->run              = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr + 1);
+    const weft_actor *a     = &e->p->actor[actor];
+    weft_exec__actor *x     = &e->actor[actor];
+    bool              timed = weft_exec__is_timed(e, device_of(e, actor));
+    x->run                  = WEFT_ARENA_ARRAY(e->arena, int, a->n_instr + 1);
     if (!x->run) return weft_arena_status(e->arena);
     for (int n = a->n_instr - 1; n >= 0; n--) {
         bool writes = weft_instr_writes_state(e->p, &a->instr[n]);
-        bool joins  = !e->o.trace && n + 1 < a->n_instr &&
+        bool joins  = (!e->o.trace || timed) && n + 1 < a->n_instr &&
                      weft_instr_writes_state(e->p, &a->instr[n + 1]) == writes;
         x->run[n] = is_host_work(e, &a->instr[n]) ? 0 : 1 + (joins ? x->run[n + 1] : 0);
     }
     for (int n = 0; n < a->n_instr; n += x->run[n] ? x->run[n] : 1)
-        x->n_run += x->run[n] > 0;
+        x->n_code += timed ? x->run[n] : x->run[n] > 0;
     return WEFT_OK;
 }
 
@@ -293,8 +301,11 @@ static weft_status make_stream(weft_exec *e, int k, weft_exec__stream *s)
     if (!spec->threads) s->ctx.pool = e->o.pool ? e->o.pool : e->own_pool;
     s->trace.cap   = e->o.trace;
     s->trace.slice = WEFT_ARENA_ARRAY(e->arena, weft_slice, e->o.trace);
-    if (e->o.trace && !s->device->needs_thread && !e->o.price)
+    if (weft_exec__is_timed(e, s->device)) {
+        s->trace.part = WEFT_ARENA_ARRAY(e->arena, weft_exec__part, e->o.trace);
         WEFT_TRY(s->device->event_open(s->device, 2 * (int64_t)e->o.trace, &s->timed));
+        s->timed.times = true;
+    }
     s->variant = WEFT_ARENA_ARRAY(e->arena, weft_exec__variant *, spec->n_firing);
     WEFT_TRY(weft_arena_status(e->arena));
     for (int i = 0; i < spec->n_firing; i++)
@@ -320,7 +331,8 @@ void weft_exec__close_stream(weft_exec__stream *s)
     const weft_stream_spec *spec = &s->e->p->stream[s->number];
     for (int i = 0; s->variant && i < spec->n_firing; i++) {
         weft_exec__variant *v = s->variant[i];
-        for (int n = 0; v && v->code && n < s->e->actor[spec->firing[i].actor].n_run; n++)
+        for (int n = 0; v && v->code && n < s->e->actor[spec->firing[i].actor].n_code;
+             n++)
             if (v->code[n].n) s->device->unload(s->device, &v->code[n]);
     }
     weft_exec__release_kernels(s);
@@ -356,11 +368,6 @@ static void make_issuers(weft_exec *e)
 }
 
 /* ---- edges ---- */
-
-static weft_device *device_of(const weft_exec *e, int32_t actor)
-{
-    return e->o.device[e->p->stream[e->p->actor[actor].stream].device];
-}
 
 /* As many times are kept as may be asked for: two steps and what may be under way. */
 static weft_status open_edge(weft_exec *e, int i)

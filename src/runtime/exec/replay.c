@@ -8,10 +8,12 @@
  *
  * Only for programs of one stream whose host work is reading and the commit point: nobody else
  * waits in the middle of a step.  What a graph reads from the host has one address for its life; it
- * is written when the stream is idle. */
+ * is written when the stream is idle.  Of a traced step every task is an item, with a record of the
+ * graph's before and after it: times without the host's part. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "exec/exec_priv.h"
 
 enum {
@@ -25,6 +27,7 @@ typedef struct step_item {
     bool             writes_state;
     int              scalars; /* number of those that are written before it; -1 none */
     int64_t          samples; /* of a read: where its results are kept */
+    int64_t          record;  /* where tasks are timed: the first one of its two */
 } step_item;
 
 /* A run of items that the device gets at once. */
@@ -79,7 +82,7 @@ static bool has_only_reads_and_commit(const weft_exec *e)
 bool weft_exec__can_replay(const weft_exec *e)
 {
     return e->n_stream == 1 && e->stream[0].device->capture_begin && !e->o.price &&
-           !e->o.trace && !e->o.carry && has_only_reads_and_commit(e);
+           !e->o.carry && has_only_reads_and_commit(e);
 }
 
 static int64_t round_up(int64_t bytes)
@@ -131,6 +134,11 @@ static void list_firing(weft_exec__graph *g, int f, int *micro, int64_t *bytes)
             *bytes += sample_bytes(i);
         }
         g->item[g->n_item++] = x;
+        x.scalars            = -1;
+        for (int k = 1; run[n] && g->s->timed.device && k < v->n_grouped[n]; k++) {
+            x.code               = code++;
+            g->item[g->n_item++] = x;
+        }
     }
 }
 
@@ -282,16 +290,18 @@ static weft_status read_samples(weft_exec__graph *g)
     for (int i = 0; i < g->n_item; i++) {
         const step_item *x = &g->item[i];
         if (x->code || !is_read(g, x)) continue;
+        double start = weft_clock_s();
         enter_firing(g, x);
         WEFT_TRY(weft_exec__read(g->s, &g->s->variant[x->firing]->instr[x->instr]));
         keep_samples(g, x);
+        weft_exec__add_slice(g->s, x->instr, start, weft_clock_s());
     }
     return WEFT_OK;
 }
 
 /* ---- the device's ---- */
 
-static weft_status issue_item(weft_exec__graph *g, const step_item *x, bool held)
+static weft_status issue_item(weft_exec__graph *g, step_item *x, bool held)
 {
     weft_exec__stream *s = g->s;
     weft_memory        from;
@@ -307,7 +317,9 @@ static weft_status issue_item(weft_exec__graph *g, const step_item *x, bool held
                                   sizeof(weft_step_scalars), &from));
         WEFT_TRY(s->device->copy(s->device, &s->dev, &s->scalars, &from));
     }
-    return held && x->writes_state ? WEFT_OK : s->device->launch(&s->dev, x->code);
+    if (held && x->writes_state) return WEFT_OK;
+    return s->timed.device && !held ? weft_exec__launch_timed(s, x->code, &x->record)
+                                    : s->device->launch(&s->dev, x->code);
 }
 
 static weft_status take_numbers(weft_exec__graph *g, int segment)
@@ -342,20 +354,40 @@ static weft_status capture_segment(weft_exec__graph *g, step_segment *x)
     return st != WEFT_OK ? WEFT_FAIL(st, "%s", text) : ended;
 }
 
-/* The first step warms libraries up; a step that is held back leaves out what it must. */
+static void trace_segment(weft_exec__graph *g, const step_segment *x)
+{
+    for (int i = x->first; g->s->timed.device && i < x->first + x->n; i++) {
+        const step_item *item = &g->item[i];
+        if (!item->code) continue;
+        enter_firing(g, item);
+        weft_exec__trace_task(g->s, g->s->variant[item->firing], item->code,
+                              item->record);
+    }
+}
+
+/* The first step warms libraries up; a step that is held back leaves out what it must, and is not
+ * timed. */
 static weft_status run_segment(weft_exec__graph *g, step_segment *x)
 {
     bool held = x->writes_state && g->s->e->held_step == g->s->job_step;
-    if (held || !g->steps) return issue_segment(g, x, held);
-    if (!x->captured.device) WEFT_TRY(capture_segment(g, x));
-    return g->s->device->replay(&g->s->dev, &x->captured);
+    if (held) return issue_segment(g, x, held);
+    if (!g->steps) {
+        WEFT_TRY(issue_segment(g, x, held));
+    } else {
+        if (!x->captured.device) WEFT_TRY(capture_segment(g, x));
+        WEFT_TRY(g->s->device->replay(&g->s->dev, &x->captured));
+    }
+    trace_segment(g, x);
+    return WEFT_OK;
 }
 
 static weft_status run_commit(weft_exec__graph *g, const step_item *x)
 {
     enter_firing(g, x);
     weft_task *task = &g->s->variant[x->firing]->task[x->instr];
-    return g->s->device->call(&g->s->dev, weft_exec__host_work, task);
+    WEFT_TRY(g->s->device->call(&g->s->dev, weft_exec__host_work, task));
+    weft_exec__add_slice(g->s, x->instr, g->s->dev.start_s, g->s->dev.done_s);
+    return WEFT_OK;
 }
 
 const void *weft_exec__find_outcome(const weft_exec *e, int k)
@@ -384,6 +416,7 @@ weft_status weft_exec__replay_step(weft_exec *e)
     weft_exec__graph  *g = e->graph;
     weft_exec__stream *s = g->s;
     WEFT_TRY(s->device->finish(&s->dev)); /* pinned memory is free */
+    WEFT_TRY(weft_exec__find_times(s));   /* this step's records are made again */
     s->job_step = e->first_step + s->step;
     put_scalars(g);
     WEFT_TRY(read_samples(g));

@@ -3,6 +3,7 @@
  * The counters of program/order.h are events of devices: a firing's launches come after the waits
  * for them, its records move them on.  Where records must be given before their waits, a thread
  * goes on with any of its streams whose next firing is so far, and sleeps when none is. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,7 +79,12 @@ static weft_status give(weft_exec__stream *s, const weft_firing_order *f)
 
 /* ---- firings ---- */
 
-static void trace(weft_exec__stream *s, int instr, double start, double end)
+bool weft_exec__is_timed(const weft_exec *e, const weft_device *d)
+{
+    return e->o.trace && d && !d->needs_thread && !e->o.price;
+}
+
+void weft_exec__add_slice(weft_exec__stream *s, int instr, double start, double end)
 {
     weft_exec__trace *t = &s->trace;
     if (!t->cap) return;
@@ -125,13 +131,52 @@ static bool is_held(const weft_exec__stream *s, int actor)
     return s->e->actor[actor].writes_state && s->e->held_step == s->job_step;
 }
 
-static weft_status launch_timed(weft_exec__stream *s, const weft_code *c, int instr)
+weft_status weft_exec__launch_timed(weft_exec__stream *s, const weft_code *c,
+                                    int64_t *record)
 {
     WEFT_TRY(s->device->record(&s->dev, &s->timed));
     WEFT_TRY(s->device->launch(&s->dev, c));
     WEFT_TRY(s->device->record(&s->dev, &s->timed));
+    *record = s->n_timed + 1;
     s->n_timed += 2;
-    trace(s, instr, (double)-(s->n_timed - 1), (double)-s->n_timed);
+    return WEFT_OK;
+}
+
+/* Instructions that run as one share its time by the bytes that they move. */
+void weft_exec__trace_task(weft_exec__stream *s, const weft_exec__variant *v,
+                           const weft_code *c, int64_t record)
+{
+    const weft_exec__instr *first = c->task[0].arg;
+    const weft_exec__group *group = first->group;
+    const weft_kernel_call *only  = &first->call, *const *call =
+                                                     group ? group->call : &only;
+    int    n   = group ? group->n : 1;
+    double all = 0, at = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < n; k++) {
+            const weft_exec__instr *x =
+                (const weft_exec__instr *)(const void *)((const char *)call[k] -
+                                                         offsetof(weft_exec__instr,
+                                                                  call));
+            double bytes = 1 + weft_instr_bytes(x->i);
+            if (!pass) all += bytes;
+            if (!pass) continue;
+            s->trace.part[s->trace.n % s->trace.cap] =
+                (weft_exec__part){at / all, (at + bytes) / all};
+            weft_exec__add_slice(s, (int)(x - v->instr), (double)-record,
+                                 (double)-(record + 1));
+            at += bytes;
+        }
+}
+
+static weft_status launch_run(weft_exec__stream *s, const weft_exec__variant *v,
+                              int n_task, const weft_code **code)
+{
+    int64_t record;
+    for (int k = 0; k < n_task; k++, ++*code) {
+        WEFT_TRY(weft_exec__launch_timed(s, *code, &record));
+        weft_exec__trace_task(s, v, *code, record);
+    }
     return WEFT_OK;
 }
 
@@ -142,8 +187,12 @@ weft_status weft_exec__find_times(weft_exec__stream *s)
          k++) {
         weft_slice *x = &t->slice[k % t->cap];
         if (x->start_s >= 0) continue;
-        WEFT_TRY(s->device->sync(&s->timed, (int64_t)-x->end_s, &x->end_s));
-        WEFT_TRY(s->device->sync(&s->timed, (int64_t)-x->start_s, &x->start_s));
+        double                 start, end;
+        const weft_exec__part *part = &t->part[k % t->cap];
+        WEFT_TRY(s->device->sync(&s->timed, (int64_t)-x->end_s, &end));
+        WEFT_TRY(s->device->sync(&s->timed, (int64_t)-x->start_s, &start));
+        x->start_s = start + part->from * (end - start);
+        x->end_s   = start + part->to * (end - start);
     }
     return WEFT_OK;
 }
@@ -159,16 +208,18 @@ static weft_status fire(weft_exec__stream *s)
     s->job_step              = e->first_step + s->step;
     WEFT_TRY(weft_exec__write_scalars(s));
     for (int n = 0; n < e->p->actor[f->actor].n_instr; n += run[n] ? run[n] : 1) {
-        const weft_code *c = run[n] ? code++ : NULL;
+        const weft_code *c      = run[n] ? code : NULL;
+        int              n_code = !c ? 0 : s->timed.device ? v->n_grouped[n] : 1;
+        code += n_code;
         if (is_held(s, f->actor) && weft_instr_writes_state(e->p, v->instr[n].i))
             continue;
         if (c && s->timed.device) {
-            WEFT_TRY(launch_timed(s, c, n));
+            WEFT_TRY(launch_run(s, v, n_code, &c));
             continue;
         }
         WEFT_TRY(c ? s->device->launch(&s->dev, c)
                    : s->device->call(&s->dev, weft_exec__host_work, &v->task[n]));
-        trace(s, n, s->dev.start_s, s->dev.done_s);
+        weft_exec__add_slice(s, n, s->dev.start_s, s->dev.done_s);
     }
     return WEFT_OK;
 }

@@ -338,6 +338,21 @@ API int cuEventRecord(void *e, void *s)
     return give(t, std::move(o));
 }
 
+/* External records of a capture are operations of its graph; the event is outside of it. */
+API int cuEventRecordWithFlags(void *e, void *s, unsigned flags)
+{
+    stream *t = (stream *)s;
+    if (!(flags & 1)) return cuEventRecord(e, s);
+    ENTER();
+    NEED_CONTEXT;
+    if (!events.count((event *)e) || !streams.count(t)) return INVALID_HANDLE;
+    if (!t->in) return INVALID_VALUE;
+    operation o;
+    o.what = operation::RECORD;
+    o.e    = (event *)e;
+    return give(t, std::move(o));
+}
+
 API int cuStreamWaitEvent(void *s, void *e, unsigned)
 {
     ENTER();
