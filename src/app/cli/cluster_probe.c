@@ -7,9 +7,9 @@
 
 #include "base/io.h"
 #include "cli/cli.h"
+#include "cli/cluster_gpus.h"
 #include "comm/rdzv.h"
 #include "comm/shm.h"
-#include "probe/gpu.h"
 #include "probe/probe.h"
 #include "launch/join.h"
 #include "session/sweep.h"
@@ -43,6 +43,9 @@ const weft_cli_command weft_cli_cluster_calibrate = {
         "NVIDIA GPUs are measured after that, half a minute for each kind, where the "
         "driver and\ncublasLt are found; the cluster is then one of GPUs, with the "
         "processors beside them.\n"
+        "With libweft_cuda.so steps of small models are run on the first GPU and their\n"
+        "instructions timed in their place, with the gap between launches and the rest "
+        "of a step;\nweft plan, check and sim predict our own engine by them.\n"
         "--from TRACE corrects a cluster's constants by what weft train --trace "
         "measured\ninstead; --cluster says which (else the cache, else what is "
         "discovered).",
@@ -386,53 +389,12 @@ static int measure_here(const weft_cli_command *cmd, int ranks, int threads, boo
     return measure_all(cmd, ranks, threads, path);
 }
 
-/* ---- GPUs ---- */
-
-/* Those of this host, with the processors in file (NULL: without) beside them; *out NULL: none
- * could be measured, and a line says why. */
-static weft_status measure_gpus(const char *file, const char *list, weft_cluster **out)
-{
-    weft_arena      *a   = NULL;
-    weft_cluster    *cpu = NULL;
-    weft_probe_gpus *g;
-    char             path[1024];
-    weft_text        t = {0};
-    weft_status      st;
-    *out = NULL;
-    WEFT_TRY(weft_arena_create(&a));
-    g = WEFT_ARENA_NEW(a, weft_probe_gpus);
-    WEFT_GO(weft_arena_status(a));
-    WEFT_GO(weft_probe_gpus_measure(a, g));
-    if (!g->n) fprintf(stderr, "GPUs are not measured: %s\n", g->why);
-    if (!g->n) goto out;
-    for (int i = 0; i < g->n; i++)
-        fprintf(stderr, "%d x %s%s%s\n", g->kind[i].n_device, g->kind[i].name,
-                g->kind[i].note[0] ? ": " : ", measured", g->kind[i].note);
-    if (list) WEFT_GO(weft_probe_gpus_list(g, &t));
-    if (list) WEFT_GO(weft_io_replace_file(list, t.s, t.n));
-    t.n = 0;
-    if (file) WEFT_GO(weft_cluster_load(file, NULL, &cpu));
-    st = weft_probe_gpus_cluster(g, cpu, out);
-    if (st == WEFT_ERR_NOFIT)
-        fprintf(stderr, "GPUs are left out: %s\n", weft_error_text());
-    if (st == WEFT_ERR_NOFIT) st = WEFT_OK;
-    if (st != WEFT_OK || !*out) goto out;
-    WEFT_GO(weft_probe_gpu_cache_path(path, sizeof path));
-    WEFT_GO(weft_cluster_print(*out, &t));
-    WEFT_GO(weft_io_replace_file(path, t.s, t.n));
-out:
-    weft_text_fini(&t);
-    weft_cluster_destroy(cpu);
-    weft_arena_destroy(a);
-    return st;
-}
-
 /* ---- the words ---- */
 
 typedef struct words {
     int64_t     ranks, threads;
     hosts       h;
-    const char *only, *list;
+    const char *only, *list, *tune, *cluster;
 } words;
 
 static int check_words(const weft_cli_command *cmd, const words *w)
@@ -441,10 +403,17 @@ static int check_words(const weft_cli_command *cmd, const words *w)
         return weft_cli_usage(cmd, "--threads: from 0 to 1024");
     if (w->ranks < 1 || w->ranks > 64)
         return weft_cli_usage(cmd, "--ranks: from 1 to 64");
-    if (w->only && strcmp(w->only, "gpus") && strcmp(w->only, "cpus"))
-        return weft_cli_usage(cmd, "--only: gpus or cpus, not '%s'", w->only);
-    if (w->only && *w->only == 'g' && w->h.n > 1)
-        return weft_cli_usage(cmd, "--only gpus: of one host, without --nnodes");
+    if (w->only && strcmp(w->only, "gpus") && strcmp(w->only, "cpus") &&
+        strcmp(w->only, "instructions"))
+        return weft_cli_usage(cmd, "--only: gpus, cpus or instructions, not '%s'",
+                              w->only);
+    if (w->only && *w->only != 'c' && w->h.n > 1)
+        return weft_cli_usage(cmd, "--only %s: of one host, without --nnodes", w->only);
+    if (w->only && *w->only == 'i' && !w->cluster)
+        return weft_cli_usage(cmd, "--only instructions: --cluster FILE says what they "
+                                   "are added to");
+    if (w->tune && w->only && *w->only == 'c')
+        return weft_cli_usage(cmd, "--tune is of GPUs, --only cpus leaves them out");
     return check_hosts(cmd, &w->h);
 }
 
@@ -457,6 +426,18 @@ static weft_status name_files(const words *w, char *path, char *between, size_t 
     if (w->threads && n > 5 && n + 16 < size) /* apart from the usual share */
         snprintf(path + n - 5, size - n + 5, "-t%d.yaml", (int)w->threads);
     return WEFT_OK;
+}
+
+/* Into a cluster that was measured before. */
+static int add_instructions(const weft_cli_command *cmd, const words *w, const char *out)
+{
+    weft_cluster *c = NULL, *timed = NULL;
+    weft_status   st = weft_cluster_load(w->cluster, NULL, &c);
+    if (st == WEFT_OK)
+        st = weft_cli_time_instructions(
+            &(weft_cli_gpus){.list = w->list, .tune = w->tune}, c, &timed);
+    weft_cluster_destroy(c);
+    return st == WEFT_OK ? put(cmd, timed, out) : weft_cli_fail(cmd, st);
 }
 
 static int measure_words(const weft_cli_command *cmd, const words *w, const char *out)
@@ -473,7 +454,10 @@ static int measure_words(const weft_cli_command *cmd, const words *w, const char
     if (code >= 0) return code;
     if (several) st = measure_between(&w->h, w->ranks, path, between);
     if (!several && (!w->only || *w->only == 'g'))
-        st = measure_gpus(cpu ? path : NULL, w->list, &c);
+        st = weft_cli_measure_gpus(&(weft_cli_gpus){.processors = cpu ? path : NULL,
+                                                    .list       = w->list,
+                                                    .tune       = w->tune},
+                                   &c);
     if (st == WEFT_OK && !c && !cpu) return WEFT_EXIT_FAILED;
     if (st == WEFT_OK && !c) st = weft_cluster_load(several ? between : path, NULL, &c);
     return st == WEFT_OK ? put(cmd, c, out) : weft_cli_fail(cmd, st);
@@ -482,7 +466,7 @@ static int measure_words(const weft_cli_command *cmd, const words *w, const char
 static int calibrate(int argc, char **argv)
 {
     const weft_cli_command *cmd = &weft_cli_cluster_calibrate;
-    const char             *out = NULL, *trace = NULL, *cluster = NULL;
+    const char             *out = NULL, *trace = NULL;
     words                   w = {.ranks = 1, .h = {.n = 1}};
     int                     n_word;
     const weft_cli_option   option[] = {
@@ -495,16 +479,21 @@ static int calibrate(int argc, char **argv)
            "the token of several hosts (weft token)"},
           {"insecure-network", 0, WEFT_CLI_FLAG, &w.h.token.insecure, NULL,
            "without a token: everybody on the network can join"},
-          {"only", 0, WEFT_CLI_TEXT, &w.only, "WHAT", "gpus or cpus (both)"},
+          {"only", 0, WEFT_CLI_TEXT, &w.only, "WHAT",
+           "gpus, cpus, or instructions of a GPU that was measured before (all)"},
           {"list", 0, WEFT_CLI_TEXT, &w.list, "FILE", "all times of GPUs, as CSV"},
+          {"tune", 0, WEFT_CLI_TEXT, &w.tune, "FILE",
+           "choose algorithms of matmuls on GPUs first, and write their table"},
           {"from", 0, WEFT_CLI_TEXT, &trace, "TRACE", "correct constants by this trace"},
-          {"cluster", 0, WEFT_CLI_TEXT, &cluster, "CLUSTER", "what --from corrects"},
+          {"cluster", 0, WEFT_CLI_TEXT, &w.cluster, "CLUSTER",
+           "what --from corrects, what --only instructions adds to"},
           {"output", 'o', WEFT_CLI_TEXT, &out, "FILE", "the cluster, as YAML"},
     };
     int code = weft_cli_parse(cmd, option, WEFT_COUNT(option), argc, argv, &n_word);
     if (code >= 0) return code;
     if (n_word) return weft_cli_usage(cmd, "unexpected '%s'", argv[0]);
     if ((code = check_words(cmd, &w)) >= 0) return code;
-    if (trace) return from_trace(cmd, trace, cluster, (int)w.ranks, out);
+    if (trace) return from_trace(cmd, trace, w.cluster, (int)w.ranks, out);
+    if (w.only && *w.only == 'i') return add_instructions(cmd, &w, out);
     return measure_words(cmd, &w, out);
 }

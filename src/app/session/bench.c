@@ -31,10 +31,13 @@ static weft_status time_steps(weft_runner *r, const weft_model *m, int n_micro,
     return WEFT_OK;
 }
 
-weft_status weft_bench_draw_weights(weft_runner *r, const weft_compiled *c)
+weft_status weft_bench_draw_weights(weft_runner *r, const weft_compiled *c,
+                                    weft_pool *pool)
 {
-    weft_weights w = {
-        .model = c->model, .graph = c->graph, .state = weft_runner_state(r)};
+    weft_weights w = {.model = c->model,
+                      .graph = c->graph,
+                      .state = weft_runner_state(r),
+                      .pool  = pool};
     return weft_weights_init(&w, 1);
 }
 
@@ -71,7 +74,7 @@ static weft_status time_classes(const weft_runner_options *with, weft_bench_resu
     weft_status         st = WEFT_OK;
     o.trace                = weft_runner_instructions(o.made->program);
     WEFT_GO(weft_runner_create(&o, &r));
-    WEFT_GO(weft_bench_draw_weights(r, o.made));
+    WEFT_GO(weft_bench_draw_weights(r, o.made, o.pool));
     WEFT_GO(
         time_steps(r, o.made->model, o.made->program->n_micro, TRACED_STEPS, ms, &loss));
     WEFT_GO(weft_runner_timeline(r, &t));
@@ -113,7 +116,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
                                     o->trace ? weft_runner_instructions(c.program) : 0};
     WEFT_GO(weft_runner_create(&with, &r));
     b.mem_peak_bytes = weft_runner_mem(r).bytes + weft_training_bytes(&t);
-    WEFT_GO(weft_bench_draw_weights(r, &c));
+    WEFT_GO(weft_bench_draw_weights(r, &c, pool));
     WEFT_GO(time_steps(r, c.model, c.program->n_micro, steps, ms, &b.loss));
     sum_up(s, &c, ms, steps, &b);
     if (o->trace) WEFT_GO(weft_runner_trace(r, o->trace));

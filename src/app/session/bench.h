@@ -2,6 +2,7 @@
 #ifndef WEFT_SESSION_BENCH_H
 #define WEFT_SESSION_BENCH_H
 
+#include "base/pool.h"
 #include "compile/compile.h"
 #include "session/classes.h"
 
@@ -33,6 +34,7 @@ weft_status weft_bench_run(const weft_compile_spec *s, const weft_bench_options 
                            weft_bench_result *out);
 /* Random weights, as a job begins with. */
 struct weft_runner;
-weft_status weft_bench_draw_weights(struct weft_runner *r, const weft_compiled *c);
+weft_status weft_bench_draw_weights(struct weft_runner *r, const weft_compiled *c,
+                                    weft_pool *pool);
 
 #endif

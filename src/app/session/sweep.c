@@ -5,50 +5,41 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "program/work.h"
 #include "session/bench.h"
 #include "session/runner.h"
+#include "session/sweep_priv.h"
 
-typedef enum family {
-    GPT,
-    LLAMA,
-    MOE,
-} family;
-
-typedef struct model {
-    family                  family;
-    int                     width, head, seq, batch; /* batch: of a micro-batch */
-    weft_strategy_recompute recompute;
-} model;
+typedef weft_sweep__model  model;
+typedef weft_sweep__sample sample;
 
 /* Widths double, tokens of a micro-batch go from 64 to 1024. */
 static const model table[] = {
-    {GPT, 64, 32, 64, 1, WEFT_STRATEGY_KEEP},
-    {GPT, 64, 32, 128, 4, WEFT_STRATEGY_KEEP},
-    {GPT, 128, 32, 64, 1, WEFT_STRATEGY_KEEP},
-    {GPT, 128, 32, 128, 1, WEFT_STRATEGY_KEEP},
-    {GPT, 128, 32, 128, 4, WEFT_STRATEGY_SELECTIVE},
-    {GPT, 128, 64, 256, 4, WEFT_STRATEGY_KEEP},
-    {GPT, 256, 32, 64, 1, WEFT_STRATEGY_KEEP},
-    {GPT, 256, 32, 128, 1, WEFT_STRATEGY_FULL},
-    {GPT, 256, 32, 128, 4, WEFT_STRATEGY_KEEP},
-    {GPT, 256, 64, 256, 2, WEFT_STRATEGY_KEEP},
-    {GPT, 512, 64, 64, 1, WEFT_STRATEGY_KEEP},
-    {GPT, 512, 32, 128, 2, WEFT_STRATEGY_KEEP},
-    {GPT, 512, 32, 128, 8, WEFT_STRATEGY_KEEP},
-    {MOE, 256, 32, 128, 4, WEFT_STRATEGY_KEEP},
-    {LLAMA, 64, 32, 128, 1, WEFT_STRATEGY_KEEP},
-    {LLAMA, 64, 32, 256, 4, WEFT_STRATEGY_KEEP},
-    {LLAMA, 128, 32, 64, 1, WEFT_STRATEGY_SELECTIVE},
-    {LLAMA, 128, 32, 256, 2, WEFT_STRATEGY_KEEP},
-    {LLAMA, 256, 32, 128, 1, WEFT_STRATEGY_KEEP},
-    {LLAMA, 256, 64, 256, 2, WEFT_STRATEGY_KEEP},
-    {LLAMA, 512, 64, 64, 1, WEFT_STRATEGY_KEEP},
-    {LLAMA, 512, 32, 256, 2, WEFT_STRATEGY_KEEP},
-    {MOE, 64, 32, 128, 1, WEFT_STRATEGY_KEEP},
-    {MOE, 128, 32, 128, 1, WEFT_STRATEGY_KEEP},
-    {MOE, 128, 32, 128, 4, WEFT_STRATEGY_KEEP},
-    {MOE, 256, 32, 128, 1, WEFT_STRATEGY_KEEP},
+    {WEFT_SWEEP_GPT, 64, 32, 64, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 64, 32, 128, 4, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 128, 32, 64, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 128, 32, 128, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 128, 32, 128, 4, WEFT_STRATEGY_SELECTIVE, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 128, 64, 256, 4, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 256, 32, 64, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 256, 32, 128, 1, WEFT_STRATEGY_FULL, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 256, 32, 128, 4, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 256, 64, 256, 2, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 512, 64, 64, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 512, 32, 128, 2, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_GPT, 512, 32, 128, 8, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_MOE, 256, 32, 128, 4, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 64, 32, 128, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 64, 32, 256, 4, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 128, 32, 64, 1, WEFT_STRATEGY_SELECTIVE, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 128, 32, 256, 2, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 256, 32, 128, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 256, 64, 256, 2, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 512, 64, 64, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_LLAMA, 512, 32, 256, 2, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_MOE, 64, 32, 128, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_MOE, 128, 32, 128, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_MOE, 128, 32, 128, 4, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
+    {WEFT_SWEEP_MOE, 256, 32, 128, 1, WEFT_STRATEGY_KEEP, 0, 0, 0, 0},
 };
 
 enum {
@@ -58,35 +49,32 @@ enum {
 
 #define ENOUGH_S 0.05 /* of timed steps; one of them at least */
 
-typedef struct sample {
-    weft_workload w;
-    double        s;
-} sample;
-
 typedef struct sweep {
     weft_pool              *pool;
     const weft_sweep_peers *peers;
-    weft_arena             *a;
-    sample                 *sample;
-    int64_t                 n, cap;
+    weft_sweep__samples     samples;
 } sweep;
 
 /* Two; six where few tokens go through weights that would stay in a cache, as those of whole
  * models do not. */
 static int layers_of(const model *m)
 {
+    if (m->layers) return m->layers;
     return m->width == 256 && m->seq * m->batch <= 128 ? 6 : 2;
 }
 
-static void describe(const model *m, char *text, size_t n)
+void weft_sweep__describe(const weft_sweep__model *m, char *text, size_t n)
 {
-    int heads = m->width / m->head;
-    if (m->family == GPT)
+    int heads  = m->width / m->head;
+    int groups = m->groups ? m->groups : heads > 1 ? heads / 2 : 1;
+    int ffn    = m->ffn ? m->ffn : (m->family == WEFT_SWEEP_MOE ? 2 : 3) * m->width;
+    int vocab  = m->vocab ? m->vocab : (m->family == WEFT_SWEEP_GPT ? 8 : 4) * m->width;
+    if (m->family == WEFT_SWEEP_GPT)
         snprintf(
             text, n,
             "{\"model_type\": \"gpt2\", \"n_layer\": %d, \"n_embd\": %d, \"n_head\": "
             "%d, \"vocab_size\": %d, \"n_positions\": %d}",
-            layers_of(m), m->width, heads, 8 * m->width, m->seq);
+            layers_of(m), m->width, heads, vocab, m->seq);
     else
         snprintf(
             text, n,
@@ -96,12 +84,11 @@ static void describe(const model *m, char *text, size_t n)
             "\"num_experts_per_tok\": 2, \"vocab_size\": %d, \"rms_norm_eps\": "
             "1e-05, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, "
             "\"max_position_embeddings\": %d}",
-            m->family == MOE ? "mixtral" : "llama", layers_of(m), m->width,
-            m->family == MOE ? 2 * m->width : 3 * m->width, heads,
-            heads > 1 ? heads / 2 : 1, 4 * m->width, m->seq);
+            m->family == WEFT_SWEEP_MOE ? "mixtral" : "llama", layers_of(m), m->width,
+            ffn, heads, groups, vocab, m->seq);
 }
 
-static weft_status keep(sweep *s, const weft_timeline *t)
+weft_status weft_sweep__keep(weft_sweep__samples *s, const weft_timeline *t)
 {
     for (int i = 0; i < t->n_slice; i++) {
         const weft_slice *x = &t->slice[i];
@@ -144,7 +131,7 @@ static weft_status run_model(sweep *s, const model *m)
     weft_timeline    *t         = NULL;
     weft_status       st;
     weft_compile_spec spec = weft_compile_spec_default(text, 2 * m->batch, m->seq);
-    describe(m, text, sizeof text);
+    weft_sweep__describe(m, text, sizeof text);
     spec.micro_batch = m->batch;
     spec.lanes       = 2;
     spec.recompute   = m->recompute;
@@ -155,10 +142,10 @@ static weft_status run_model(sweep *s, const model *m)
                              .seed  = 1,
                              .trace = weft_runner_instructions(c.program)};
     WEFT_GO(weft_runner_create(&o, &r));
-    WEFT_GO(weft_bench_draw_weights(r, &c));
+    WEFT_GO(weft_bench_draw_weights(r, &c, s->pool));
     WEFT_GO(run_steps(s, r));
     WEFT_GO(weft_runner_timeline(r, &t));
-    WEFT_GO(keep(s, t));
+    WEFT_GO(weft_sweep__keep(&s->samples, t));
 out:
     weft_timeline_destroy(t);
     weft_runner_destroy(r);
@@ -184,34 +171,35 @@ static int by_all(const void *a, const void *b)
 }
 
 /* The median of each work and size. */
-static weft_status sum_up(sweep *s, weft_timing **out, int *n)
+weft_status weft_sweep__sum_up(weft_sweep__samples *s, weft_arena *a, weft_timing **out,
+                               int *n)
 {
     qsort(s->sample, (size_t)s->n, sizeof *s->sample, by_all);
-    *out = WEFT_ARENA_ARRAY(s->a, weft_timing, s->n + 1);
+    *out = WEFT_ARENA_ARRAY(a, weft_timing, s->n + 1);
     *n   = 0;
-    WEFT_TRY(weft_arena_status(s->a));
+    WEFT_TRY(weft_arena_status(a));
     for (int64_t i = 0, end; i < s->n; i = end) {
         for (end = i; end < s->n && !by_work(&s->sample[i], &s->sample[end]);) end++;
         const weft_workload *w = &s->sample[i].w;
         weft_timing         *t = &(*out)[(*n)++];
         *t                     = (weft_timing){.link   = -1,
-                                               .work   = weft_arena_strdup(s->a, w->kind),
+                                               .work   = weft_arena_strdup(a, w->kind),
                                                .n_size = w->n,
                                                .s      = s->sample[i + (end - i) / 2].s};
         memcpy(t->size, w->size, sizeof w->size);
     }
-    return weft_arena_status(s->a);
+    return weft_arena_status(a);
 }
 
 weft_status weft_sweep_run(weft_pool *pool, const weft_sweep_peers *peers, weft_arena *a,
                            weft_timing **out, int *n)
 {
-    sweep       s  = {.pool = pool, .peers = peers, .a = a};
+    sweep       s  = {.pool = pool, .peers = peers};
     weft_status st = WEFT_OK;
     for (size_t i = 0; i < N_PASS * WEFT_COUNT(table); i++)
         WEFT_GO(run_model(&s, &table[i % WEFT_COUNT(table)]));
-    WEFT_GO(sum_up(&s, out, n));
+    WEFT_GO(weft_sweep__sum_up(&s.samples, a, out, n));
 out:
-    free(s.sample);
+    free(s.samples.sample);
     return st;
 }

@@ -7,7 +7,9 @@
 
 #include "base/arena.h"
 #include "base/pool.h"
+#include "base/text.h"
 #include "cluster/cluster.h"
+#include "device/device.h"
 
 /* Ranks that measure at once begin each step together, so that all are at the same work and share
  * memory as in a run. *enough: in, whether this one has measured enough; out, whether anyone has.
@@ -20,6 +22,21 @@ typedef struct weft_sweep_peers {
 /* Medians, in the same order for every call; device 0, link -1.  peers NULL: alone.  The list is
  * in a. */
 weft_status weft_sweep_run(weft_pool *pool, const weft_sweep_peers *peers, weft_arena *a,
+                           weft_timing **out, int *n);
+
+/* The same of a GPU, in bf16, with what a step takes besides its instructions (program/work.h). */
+typedef struct weft_sweep_gpu_options {
+    weft_device *device;
+    weft_pool   *pool;    /* draws weights */
+    int          n_model; /* the first so many alone, for tests; 0: all */
+    /* nothing is timed: programs of these models, and of common ones, are made once, so that the
+     * plugin chooses the algorithms of their matmuls (WEFT_CUDA_TUNE) */
+    bool       tunes;
+    weft_text *list;               /* steps and their parts, as CSV; NULL */
+    void (*log)(const char *line); /* a line for each model; NULL */
+} weft_sweep_gpu_options;
+
+weft_status weft_sweep_gpu(const weft_sweep_gpu_options *o, weft_arena *a,
                            weft_timing **out, int *n);
 
 #endif

@@ -47,12 +47,33 @@ typedef struct init_arg {
     const weft_model_param  *p;
     const weft_model_tensor *t;
     uint64_t                 seed;
+    weft_pool               *pool;
 } init_arg;
 
+enum {
+    PIECE = 1024 /* numbers that a thread draws at a time */
+};
+
+typedef struct init_run {
+    const init_arg *of;
+    int64_t         first, n;
+    float          *out;
+} init_run;
+
+static void draw_piece(void *arg, int64_t task, int thread)
+{
+    const init_run *r  = arg;
+    int64_t         at = task * PIECE, n = r->n - at < PIECE ? r->n - at : PIECE;
+    (void)thread;
+    weft_model_init_values(r->of->p, r->of->t, r->of->seed, r->first + at, n,
+                           r->out + at);
+}
+
+/* Numbers are functions of their index: threads share them out. */
 static weft_status make_init(const void *arg, int64_t index, int64_t n, float *out)
 {
-    const init_arg *i = arg;
-    weft_model_init_values(i->p, i->t, i->seed, index, n, out);
+    init_run r = {arg, index, n, out};
+    weft_pool_run(r.of->pool, (n + PIECE - 1) / PIECE, draw_piece, &r);
     return WEFT_OK;
 }
 
@@ -61,7 +82,7 @@ weft_status weft_weights_init(const weft_weights *w, uint64_t seed)
     for (int i = 0; i < n_all(w); i++)
         for (int k = 0; k < nth(w, i)->n_tensor; k++) {
             const weft_model_param *p = nth(w, i);
-            init_arg                x = {p, &p->tensor[k], seed};
+            init_arg                x = {p, &p->tensor[k], seed, w->pool};
             weft_state_target       to;
             WEFT_TRY(find_target(w, p, x.t, &to));
             WEFT_TRY(weft_state_fill(w->state, &to, make_init, &x));

@@ -7,6 +7,7 @@
 #ifndef WEFT_SESSION_WEIGHTS_H
 #define WEFT_SESSION_WEIGHTS_H
 
+#include "base/pool.h"
 #include "model/model.h"
 #include "state/file.h"
 #include "store/hf_dir.h"
@@ -17,6 +18,7 @@ typedef struct weft_weights {
     const weft_graph *graph; /* of the program: which values are copies of parameters */
     weft_state       *state;
     weft_gather      *gather; /* of the state; NULL: only for reading */
+    weft_pool        *pool;   /* draws initial numbers; NULL: the caller's thread alone */
 } weft_weights;
 
 /* Initial numbers: a function of seed and the tensors' names. */

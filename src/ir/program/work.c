@@ -67,6 +67,14 @@ static double head_size(const weft_instr *i)
     return (double)q->d[q->n - 1];
 }
 
+bool weft_instr_launches(const weft_instr *i)
+{
+    if (i->kind == WEFT_INSTR_COPY || i->kind == WEFT_INSTR_MERGE) return true;
+    if (i->kind != WEFT_INSTR_COMPUTE) return false;
+    return i->op != WEFT_OP_SUMSQ && i->op != WEFT_OP_CAST &&
+           !(weft_op_get(i->op)->flags & WEFT_OP_UPDATE);
+}
+
 void weft_instr_work(const weft_instr *i, weft_workload *w)
 {
     const char *turned = "";

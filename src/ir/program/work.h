@@ -6,7 +6,9 @@
  *     attention            8e6 1e5 64      flops, bytes, size of a head
  *     grouped_matmul       8e6 1e5         flops and bytes
  *     adamw                1e6             bytes
- *     merge                4e5 */
+ *     merge                4e5
+ *     graph node           1               GPUs: between two launches of a step's graph
+ *     step                 1               GPUs: what a step takes besides its instructions */
 #ifndef WEFT_PROGRAM_WORK_H
 #define WEFT_PROGRAM_WORK_H
 
@@ -21,6 +23,13 @@ typedef struct weft_workload {
     int    n;
     double size[WEFT_WORK_SIZES];
 } weft_workload;
+
+#define WEFT_WORK_NODE "graph node"
+#define WEFT_WORK_STEP "step"
+
+/* Is it a node of a step's graph?  Updates, sums of squares and conversions are launched many at a
+ * time (exec/group.c). */
+bool weft_instr_launches(const weft_instr *i);
 
 /* n 0: nothing to measure it by (messages, collectives, marks). */
 void weft_instr_work(const weft_instr *i, weft_workload *out);

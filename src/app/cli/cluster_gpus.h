@@ -1,0 +1,20 @@
+/* weft cluster calibrate's part for GPUs: constants of each kind by the driver (probe/gpu.h), and,
+ * where there is a plugin, instructions in their place (session/sweep.h). */
+#ifndef WEFT_CLI_CLUSTER_GPUS_H
+#define WEFT_CLI_CLUSTER_GPUS_H
+
+#include "cluster/cluster.h"
+
+typedef struct weft_cli_gpus {
+    const char *processors; /* a cluster file of this host's CPUs; NULL: without */
+    const char *list;       /* all times as CSV; NULL */
+    const char *tune;       /* a table of algorithms to write first; NULL */
+} weft_cli_gpus;
+
+/* *out NULL: none could be measured, and a line says why. */
+weft_status weft_cli_measure_gpus(const weft_cli_gpus *o, weft_cluster **out);
+/* c, whose first node has such GPUs, with times of instructions; the cache is left alone. */
+weft_status weft_cli_time_instructions(const weft_cli_gpus *o, const weft_cluster *c,
+                                       weft_cluster **out);
+
+#endif

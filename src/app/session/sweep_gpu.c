@@ -1,0 +1,318 @@
+/* The sweep of a GPU: instructions in their place, and what a step takes besides.
+ *
+ * Each model's steps are run twice: as jobs run them, for the time T of a step, and traced, for its
+ * instructions' times.  Over all models
+ *     T = pace * (sum of instructions) + nodes * gap + rest
+ * is solved for the three: the clocks that a card holds without records in between, what lies
+ * between two nodes of a graph, and what a step takes of the host.  A gap below 0 is what the
+ * records themselves take, and comes off the instructions. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "session/bench.h"
+#include "session/runner.h"
+#include "session/sweep_priv.h"
+
+/* Widths, tokens and lengths as jobs on GPUs have them; few layers, since layers are alike. */
+static const weft_sweep__model table[] = {
+    {WEFT_SWEEP_GPT, 64, 32, 32, 1, WEFT_STRATEGY_KEEP, 1, 256, 0,
+     0}, /* launches alone */
+    {WEFT_SWEEP_GPT, 256, 64, 128, 1, WEFT_STRATEGY_KEEP, 4, 8192, 0, 0},
+    {WEFT_SWEEP_GPT, 512, 64, 128, 2, WEFT_STRATEGY_KEEP, 4, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 512, 64, 512, 8, WEFT_STRATEGY_KEEP, 2, 32768, 0, 0},
+    {WEFT_SWEEP_GPT, 512, 64, 1024, 32, WEFT_STRATEGY_SELECTIVE, 2, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 768, 64, 128, 1, WEFT_STRATEGY_FULL, 4, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 768, 64, 256, 4, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 768, 64, 1024, 16, WEFT_STRATEGY_KEEP, 2, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 768, 64, 4096, 2, WEFT_STRATEGY_KEEP, 2, 32768, 0, 0},
+    {WEFT_SWEEP_GPT, 1024, 64, 128, 2, WEFT_STRATEGY_KEEP, 3, 32768, 0, 0},
+    {WEFT_SWEEP_GPT, 1024, 64, 512, 4, WEFT_STRATEGY_SELECTIVE, 2, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 1024, 128, 2048, 4, WEFT_STRATEGY_KEEP, 2, 32768, 0, 0},
+    {WEFT_SWEEP_GPT, 1024, 64, 8192, 1, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1536, 64, 512, 2, WEFT_STRATEGY_KEEP, 2, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 1536, 128, 1024, 16, WEFT_STRATEGY_KEEP, 2, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 2048, 128, 128, 1, WEFT_STRATEGY_KEEP, 2, 32768, 0, 0},
+    {WEFT_SWEEP_GPT, 2048, 128, 1024, 4, WEFT_STRATEGY_SELECTIVE, 2, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 2048, 64, 2048, 8, WEFT_STRATEGY_KEEP, 2, 32768, 0, 0},
+    {WEFT_SWEEP_GPT, 3072, 128, 512, 4, WEFT_STRATEGY_KEEP, 1, 16384, 0, 0},
+    {WEFT_SWEEP_GPT, 3072, 128, 1024, 8, WEFT_STRATEGY_KEEP, 1, 32768, 0, 0},
+    {WEFT_SWEEP_LLAMA, 512, 64, 256, 2, WEFT_STRATEGY_KEEP, 4, 32000, 0, 0},
+    {WEFT_SWEEP_LLAMA, 768, 64, 1024, 4, WEFT_STRATEGY_SELECTIVE, 2, 32000, 0, 0},
+    {WEFT_SWEEP_LLAMA, 1024, 128, 128, 1, WEFT_STRATEGY_KEEP, 3, 32000, 0, 0},
+    {WEFT_SWEEP_LLAMA, 1024, 64, 4096, 4, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
+    {WEFT_SWEEP_LLAMA, 2048, 64, 512, 2, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
+    {WEFT_SWEEP_LLAMA, 2048, 128, 2048, 4, WEFT_STRATEGY_KEEP, 2, 128256, 0, 0},
+    {WEFT_SWEEP_LLAMA, 3072, 128, 4096, 1, WEFT_STRATEGY_SELECTIVE, 1, 32000, 0, 0},
+    {WEFT_SWEEP_LLAMA, 1536, 128, 8192, 1, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
+    {WEFT_SWEEP_MOE, 512, 64, 512, 2, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
+    {WEFT_SWEEP_MOE, 1024, 64, 1024, 8, WEFT_STRATEGY_KEEP, 2, 32000, 0, 0},
+};
+
+/* Whose matmuls are tuned besides: gpt2, a gpt of 1.3 B, a llama of 1.2 B weights. */
+static const weft_sweep__model common[] = {
+    {WEFT_SWEEP_GPT, 768, 64, 1024, 32, WEFT_STRATEGY_KEEP, 1, 50257, 0, 0},
+    {WEFT_SWEEP_GPT, 2048, 64, 1024, 8, WEFT_STRATEGY_KEEP, 1, 50257, 0, 0},
+    {WEFT_SWEEP_LLAMA, 2048, 64, 2048, 8, WEFT_STRATEGY_KEEP, 1, 128256, 8192, 8},
+};
+
+enum {
+    WARM_UP     = 3, /* the first issues, the second captures */
+    LEAST_STEPS = 5,
+    MOST_STEPS  = 64,
+    TRACED      = 3 /* steps that are kept */
+};
+
+#define ENOUGH_S 0.12 /* of steps: a card comes down to the clocks that it holds */
+
+/* A model's step and its parts. */
+typedef struct step_parts {
+    const weft_sweep__model *model;
+    double                   step_s, instr_s, read_s;
+    int                      n_node;
+} step_parts;
+
+typedef struct gpu_sweep {
+    const weft_sweep_gpu_options *o;
+    weft_sweep__samples           samples;
+    step_parts                    step[WEFT_COUNT(table)];
+    int                           n_step;
+    double                        pace, gap_s, rest_s;
+} gpu_sweep;
+
+static const char *const family_name[] = {"gpt", "llama", "moe"};
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static weft_status run_step(weft_runner *r, int64_t i)
+{
+    weft_runner_put(r, "lr", 1e-5);
+    weft_runner_put(r, "step", (double)(i + 1));
+    weft_runner_put(r, "inv_n", 1e-4);
+    return weft_runner_step(r, i);
+}
+
+/* The median of the later half. */
+static weft_status time_steps(weft_runner *r, int64_t *step, double *median)
+{
+    double s[MOST_STEPS], start = weft_clock_s();
+    int    n = 0;
+    for (int i = 0;
+         n < MOST_STEPS && (n < LEAST_STEPS || weft_clock_s() - start < ENOUGH_S); i++) {
+        double begin = weft_clock_s();
+        WEFT_TRY(run_step(r, (*step)++));
+        if (i >= WARM_UP) s[n++] = weft_clock_s() - begin;
+    }
+    qsort(s + n / 2, (size_t)(n - n / 2), sizeof *s, by_size);
+    *median = s[n / 2 + (n - n / 2) / 2];
+    return WEFT_OK;
+}
+
+static void add_parts(const weft_timeline *t, step_parts *out)
+{
+    out->instr_s = out->read_s = 0;
+    out->n_node                = 0;
+    for (int i = 0; i < t->n_slice; i++) {
+        const weft_slice *x     = &t->slice[i];
+        const weft_instr *instr = &t->program[0]->actor[x->actor].instr[x->instr];
+        double            took  = x->end_s - x->start_s;
+        if (instr->kind == WEFT_INSTR_READ) out->read_s += took;
+        if (instr->kind == WEFT_INSTR_READ || instr->kind == WEFT_INSTR_COMMIT) continue;
+        out->instr_s += took;
+        out->n_node += weft_instr_launches(instr);
+    }
+}
+
+static weft_status trace_steps(gpu_sweep *s, weft_runner *r, int64_t *step,
+                               step_parts *out)
+{
+    weft_timeline *t = NULL;
+    double         ignored;
+    WEFT_TRY(time_steps(r, step, &ignored));
+    WEFT_TRY(weft_runner_timeline(r, &t));
+    weft_timeline_destroy(t);
+    for (int i = 0; i < TRACED; i++) {
+        WEFT_TRY(run_step(r, (*step)++));
+        WEFT_TRY(weft_runner_timeline(r, &t));
+        add_parts(t, out);
+        weft_status st = weft_sweep__keep(&s->samples, t);
+        weft_timeline_destroy(t);
+        WEFT_TRY(st);
+    }
+    return WEFT_OK;
+}
+
+static weft_status run_compiled(gpu_sweep *s, const weft_compiled *c, step_parts *out)
+{
+    weft_runner        *plain = NULL, *traced = NULL;
+    int64_t             step = 0;
+    weft_status         st   = WEFT_OK;
+    weft_runner_options o    = {
+           .made = c, .pool = s->o->pool, .device = s->o->device, .seed = 1};
+    WEFT_GO(weft_runner_create(&o, &plain));
+    if (s->o->tunes) goto out;
+    WEFT_GO(weft_bench_draw_weights(plain, c, s->o->pool));
+    WEFT_GO(time_steps(plain, &step, &out->step_s));
+    o.state = weft_runner_state(plain);
+    o.trace = weft_runner_instructions(c->program);
+    WEFT_GO(weft_runner_create(&o, &traced));
+    WEFT_GO(trace_steps(s, traced, &step, out));
+out:
+    weft_runner_destroy(traced);
+    weft_runner_destroy(plain);
+    return st;
+}
+
+static weft_status run_model(gpu_sweep *s, const weft_sweep__model *m)
+{
+    char              text[640] = "";
+    weft_training     training  = {0};
+    weft_compiled     c         = {0};
+    step_parts        parts     = {.model = m};
+    weft_status       st;
+    weft_compile_spec spec = weft_compile_spec_default(text, m->batch, m->seq);
+    weft_sweep__describe(m, text, sizeof text);
+    spec.micro_batch  = m->batch;
+    spec.recompute    = m->recompute;
+    spec.dtype        = "bf16";
+    spec.row_elements = WEFT_COMPILE_CUDA_ROW;
+    WEFT_GO(weft_compile_training(&spec, &training));
+    WEFT_GO(weft_compile_program(&training, NULL, 0, &c));
+    WEFT_GO(run_compiled(s, &c, &parts));
+    if (!s->o->tunes) s->step[s->n_step++] = parts;
+out:
+    weft_compiled_fini(&c);
+    weft_training_fini(&training);
+    return st;
+}
+
+/* ---- what a step takes besides its instructions ---- */
+
+/* Least squares of relative errors, as normal equations; false: too few models. */
+static bool solve_three(const gpu_sweep *s, double x[3])
+{
+    double a[3][4] = {{0}};
+    if (s->n_step < 6) return false;
+    for (int i = 0; i < s->n_step; i++) {
+        const step_parts *p     = &s->step[i];
+        double            row[] = {p->instr_s, p->n_node, 1, p->step_s - p->read_s};
+        for (int r = 0; r < 3; r++)
+            for (int k = 0; k < 4; k++)
+                a[r][k] += row[r] * row[k] / (p->step_s * p->step_s);
+    }
+    for (int r = 0; r < 3; r++) /* positive definite: nothing to pivot for */
+        for (int q = 0; q < 3; q++) {
+            if (q == r || !(fabs(a[r][r]) > 0)) continue;
+            double f = a[q][r] / a[r][r];
+            for (int k = 0; k < 4; k++) a[q][k] -= f * a[r][k];
+        }
+    for (int r = 0; r < 3; r++) {
+        if (!(fabs(a[r][r]) > 0)) return false;
+        x[r] = a[r][3] / a[r][r];
+    }
+    return isfinite(x[0] + x[1] + x[2]);
+}
+
+static void fit_rest(gpu_sweep *s)
+{
+    double x[3] = {1, 0, 0};
+    if (!solve_three(s, x)) x[0] = 1, x[1] = x[2] = 0;
+    s->pace   = fmin(1.1, fmax(0.9, x[0]));
+    s->gap_s  = x[1];
+    s->rest_s = fmax(0, x[2]);
+}
+
+/* Of one instruction, as it takes part in a step. */
+static double correct_time(const gpu_sweep *s, const weft_timing *t)
+{
+    double x = s->pace * t->s;
+    if (!strcmp(t->work, "read")) return t->s;
+    if (s->gap_s < 0) x = fmax(x / 2, x + s->gap_s);
+    return x;
+}
+
+static weft_status add_rest(const gpu_sweep *s, weft_arena *a, weft_timing **t, int *n)
+{
+    weft_timing *all = WEFT_ARENA_ARRAY(a, weft_timing, *n + 2);
+    WEFT_TRY(weft_arena_status(a));
+    memcpy(all, *t, sizeof *all * (size_t)*n);
+    for (int i = 0; i < *n; i++) all[i].s = correct_time(s, &all[i]);
+    if (s->gap_s > 0)
+        all[(*n)++] = (weft_timing){
+            .link = -1, .work = WEFT_WORK_NODE, .n_size = 1, .size = {1}, .s = s->gap_s};
+    if (s->rest_s > 0)
+        all[(*n)++] = (weft_timing){
+            .link = -1, .work = WEFT_WORK_STEP, .n_size = 1, .size = {1}, .s = s->rest_s};
+    *t = all;
+    return WEFT_OK;
+}
+
+static void print_steps(const gpu_sweep *s, weft_text *t)
+{
+    weft_text_add(t, "# a step is %.4f of its instructions, %.3g us a node, %.4g us\n",
+                  s->pace, 1e6 * s->gap_s, 1e6 * s->rest_s);
+    weft_text_add(t, "family,width,head,seq,batch,recompute,layers,vocab,step_s,instr_s,"
+                     "read_s,nodes,as_composed_s\n");
+    for (int i = 0; i < s->n_step; i++) {
+        const step_parts        *p = &s->step[i];
+        const weft_sweep__model *m = p->model;
+        weft_text_add(
+            t, "%s,%d,%d,%d,%d,%d,%d,%d,%.6g,%.6g,%.6g,%d,%.6g\n", family_name[m->family],
+            m->width, m->head, m->seq, m->batch, (int)m->recompute, m->layers, m->vocab,
+            p->step_s, p->instr_s, p->read_s, p->n_node,
+            s->pace * p->instr_s + p->read_s + s->gap_s * p->n_node + s->rest_s);
+    }
+}
+
+/* One that does not fit this GPU is left out. */
+static weft_status try_model(gpu_sweep *s, const weft_sweep__model *m)
+{
+    char        line[400];
+    double      start = weft_clock_s();
+    weft_status st    = run_model(s, m);
+    if (st == WEFT_OK && !s->o->tunes)
+        snprintf(line, sizeof line,
+                 "%s, width %d, %d x %d tokens: %.4g ms a step, %.1f s",
+                 family_name[m->family], m->width, m->batch, m->seq,
+                 1e3 * s->step[s->n_step - 1].step_s, weft_clock_s() - start);
+    else if (st == WEFT_OK)
+        snprintf(line, sizeof line, "%s, width %d, %d x %d tokens: tuned, %.1f s",
+                 family_name[m->family], m->width, m->batch, m->seq,
+                 weft_clock_s() - start);
+    else if (st == WEFT_ERR_MEM || st == WEFT_ERR_NOFIT)
+        snprintf(line, sizeof line, "%s, width %d, %d x %d tokens: left out: %.280s",
+                 family_name[m->family], m->width, m->batch, m->seq, weft_error_text());
+    else
+        return st;
+    if (s->o->log) s->o->log(line);
+    return WEFT_OK;
+}
+
+weft_status weft_sweep_gpu(const weft_sweep_gpu_options *o, weft_arena *a,
+                           weft_timing **out, int *n)
+{
+    gpu_sweep  *s  = calloc(1, sizeof *s);
+    weft_status st = WEFT_OK;
+    if (!s) return WEFT_FAIL(WEFT_ERR_MEM, "no memory for a calibration");
+    s->o    = o;
+    int end = o->n_model > 0 && o->n_model < (int)WEFT_COUNT(table)
+                  ? o->n_model
+                  : (int)WEFT_COUNT(table);
+    for (int i = 0; i < (int)WEFT_COUNT(common) && o->tunes; i++)
+        WEFT_GO(try_model(s, &common[i]));
+    for (int i = 0; i < end; i++) WEFT_GO(try_model(s, &table[i]));
+    fit_rest(s);
+    WEFT_GO(weft_sweep__sum_up(&s->samples, a, out, n));
+    WEFT_GO(add_rest(s, a, out, n));
+    if (o->list) print_steps(s, o->list);
+out:
+    free(s->samples.sample);
+    free(s);
+    return st;
+}

@@ -1,0 +1,60 @@
+/* src/app/session/sweep_gpu.c: a calibration's steps on the plugin's device over a driver without a
+ * GPU. */
+#include "support/test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gpu_test.h"
+#include "program/work.h"
+#include "session/device.h"
+#include "session/sweep.h"
+
+static const weft_timing *find_work(const weft_timing *t, int n, const char *work)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(t[i].work, work)) return &t[i];
+    return NULL;
+}
+
+/* All kinds of a step's work are there, once for each size, with positive times. */
+static void instructions_are_timed(void **state)
+{
+    (void)state;
+    static const char *const work[] = {
+        "attention", "attention_grad", "matmul nt", "layer_norm",
+        "adamw",     "sumsq",          "embedding", "read"};
+    weft_device *d    = NULL;
+    weft_arena  *a    = NULL;
+    weft_timing *t    = NULL;
+    weft_text    list = {0};
+    int          n    = 0;
+    assert_ok(weft_session_open_device(&(weft_session_device){.list = "cuda:0"}, &d));
+    assert_ok(weft_arena_create(&a));
+    assert_ok(weft_sweep_gpu(
+        &(weft_sweep_gpu_options){.device = d, .n_model = 1, .list = &list}, a, &t, &n));
+    for (size_t i = 0; i < WEFT_COUNT(work); i++)
+        if (!find_work(t, n, work[i])) fail_msg("no time of %s", work[i]);
+    for (int i = 0; i < n; i++) {
+        assert_true(t[i].s > 0 && t[i].s < 10 && t[i].link == -1);
+        for (int k = i + 1; k < n; k++)
+            assert_true(strcmp(t[i].work, t[k].work) || t[i].n_size != t[k].n_size ||
+                        memcmp(t[i].size, t[k].size, sizeof t[i].size));
+    }
+    /* too few models to solve for the rest of a step */
+    assert_null(find_work(t, n, WEFT_WORK_NODE));
+    assert_null(find_work(t, n, WEFT_WORK_STEP));
+    assert_non_null(strstr(list.s, "\ngpt,64,32,32,1,0,1,256,"));
+    weft_text_fini(&list);
+    weft_arena_destroy(a);
+    weft_session_close_device(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(instructions_are_timed),
+    };
+    if (!test_gpu_start()) return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
