@@ -10,30 +10,42 @@
 #include "pinned.h"
 
 enum {
-    WARM_UP = 2,
-    RUNS    = 8,
-    ROUNDS  = 3
+    MOST_RUNS = 8,
+    ROUNDS    = 3,
+    ROUND_MS  = 8 /* a round of a matmul that takes long has fewer runs */
 };
 
 static weft_cuda_handle from, until;
 
-/* The best of some rounds; a negative time: it cannot run. */
-static float time_offer(const weft_cuda_trial *t, const weft_cuda_blas_algo *algo)
+/* Milliseconds of one of n runs; negative: it cannot run. */
+static float time_runs(const weft_cuda_trial *t, const weft_cuda_blas_algo *algo, int n)
 {
-    float best = -1, ms;
-    for (int i = 0; i < WARM_UP; i++)
+    float ms;
+    if (weft_cuda_cu.EventRecord(from, t->stream)) return -1;
+    for (int i = 0; i < n; i++)
         if (t->issue(t->arg, algo)) return -1;
+    if (weft_cuda_cu.EventRecord(until, t->stream) ||
+        weft_cuda_cu.EventSynchronize(until) ||
+        weft_cuda_cu.EventElapsedTime(&ms, from, until))
+        return -1;
+    return ms / (float)n;
+}
+
+/* The best of some rounds; a negative time: it cannot run.  One that is far from the best so far
+ * (negative: none yet) is left after a run. */
+static float time_offer(const weft_cuda_trial *t, const weft_cuda_blas_algo *algo,
+                        float so_far)
+{
+    if (time_runs(t, algo, 1) < 0) return -1;
+    float best = time_runs(t, algo, 1);
+    if (best < 0 || (so_far > 0 && best > 1.25f * so_far)) return best;
+    int n = best > ROUND_MS ? 1 : (int)(ROUND_MS / best);
     for (int r = 0; r < ROUNDS; r++) {
-        if (weft_cuda_cu.EventRecord(from, t->stream)) return -1;
-        for (int i = 0; i < RUNS; i++)
-            if (t->issue(t->arg, algo)) return -1;
-        if (weft_cuda_cu.EventRecord(until, t->stream) ||
-            weft_cuda_cu.EventSynchronize(until) ||
-            weft_cuda_cu.EventElapsedTime(&ms, from, until))
-            return -1;
-        if (best < 0 || ms < best) best = ms;
+        float ms = time_runs(t, algo, n > MOST_RUNS ? MOST_RUNS : n);
+        if (ms < 0) return -1;
+        if (r == 0 || ms < best) best = ms;
     }
-    return best / RUNS;
+    return best;
 }
 
 static void write_line(const weft_cuda_pinned_key *key, const weft_cuda_blas_algo *algo,
@@ -55,11 +67,11 @@ static void write_line(const weft_cuda_pinned_key *key, const weft_cuda_blas_alg
 static int choose_offer(const weft_cuda_trial *t, const weft_cuda_blas_offer *offer,
                         int n)
 {
-    float first = time_offer(t, &offer[0].algo), best = first;
+    float first = time_offer(t, &offer[0].algo, -1), best = first;
     int   which = 0;
     for (int i = 1; i < n; i++) {
         if (offer[i].status) continue;
-        float ms = time_offer(t, &offer[i].algo);
+        float ms = time_offer(t, &offer[i].algo, best);
         if (ms > 0 && (best < 0 || ms < 0.99f * best)) best = ms, which = i;
     }
     write_line(t->key, &offer[which].algo, first, best, which);
